@@ -1,0 +1,61 @@
+# make          .venv with the dependencies, and the kernels: bin/* run as they are
+# make demo     build, then a small model answers through a shell pipeline
+# make test     everything in tests/
+# make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
+# make golden   re-create tests/golden from transformers (installs torch) and show what changed
+# make kernels  only the library, with PYTHON; this is what `pip install .` calls
+# make clean    remove what make built
+
+PYTHON = python3
+CFLAGS = -std=c11 -O3 -g -Wall -Wextra -Wvla -fno-math-errno -ffp-contract=off -fPIC -fvisibility=hidden
+# -ffast-math is absent on purpose: it lets the compiler reorder sums, and then the
+# instruction set changes the answer.  -ffp-contract=off: an fma is where one is written.
+# -fno-math-errno changes no bits: it lets sqrtf and fmaf be one instruction.
+
+VENV   = .venv/bin/python3
+EXT    = lib/sluice/_kernels.abi3.so
+SRC   := $(wildcard csrc/*.c)
+OBJ   := $(SRC:csrc/%.c=build/%.o) build/_kernels.o
+
+all: .venv/runtime
+	@$(MAKE) --no-print-directory -j2 kernels PYTHON=$(VENV)
+
+kernels: $(EXT)
+
+# The instruction set files say in their first lines which processors they are for
+# (a target pragma), so every object is compiled alike and for the baseline.
+$(EXT): $(OBJ)
+	$(CC) -shared -o $@ $^ -lm -pthread
+
+build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
+	$(CC) $(CFLAGS) -c -o $@ $<
+
+# cffi, API mode: the glue is generated from the header, which is the cdef.
+build/_kernels.c: csrc/kernels.h csrc/kernels.src | build
+	$(PYTHON) -m cffi.gen_src read-sources sluice._kernels csrc/kernels.h csrc/kernels.src $@
+
+build/_kernels.o: build/_kernels.c
+	$(CC) -O1 -fPIC -Icsrc -I$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))') -c -o $@ $<
+
+build:
+	mkdir -p build
+
+# bin/* start .venv/bin/python3 -I; a .pth with a relative path makes it see lib/,
+# so the whole checkout can be moved.
+.venv/runtime: lib/requirements.txt
+	test -x $(VENV) || $(PYTHON) -m venv .venv
+	$(VENV) -m pip install -q --disable-pip-version-check -r lib/requirements.txt
+	echo ../../../../lib >$$($(VENV) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sluice.pth
+	touch $@
+
+.venv/test: .venv/runtime tests/requirements.txt
+	$(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+test: all .venv/test
+	$(VENV) -m pytest
+
+clean:
+	rm -rf build dist $(EXT) lib/*.egg-info
+
+.PHONY: all kernels test clean

@@ -1,0 +1,39 @@
+/* kernels.h - every function Python may call.  This file is also the cffi cdef: */
+/* plain C declarations only, no macros, no guards.                              */
+/* Arguments come in the order outputs, inputs, sizes, scalars.                  */
+
+/* ---- gguf.c: metadata arrays ------------------------------------------------ */
+
+typedef struct {
+    uint64_t at;      /* byte after the last string passed */
+    uint64_t n_done;  /* strings passed by this call */
+    uint64_t n_bytes; /* length of the string it stopped at */
+} gguf_scan;
+
+/* Passes up to n strings {u64 n_bytes, bytes} of buf[0..size) from byte at on.
+ * Returns 0 where all were passed or the buffer ends within one (n_done < n; it
+ * wants 8 + n_bytes bytes from at), -1 where one is longer than max_bytes. */
+int32_t gguf_skip_strings(gguf_scan *out, const uint8_t *buf, uint64_t size, uint64_t at, uint64_t n, uint64_t max_bytes);
+
+/* ---- quant.c: the formats of weights ---------------------------------------- */
+
+/* Customary name of a GGML type number, "" if there is none. */
+const char *type_name(int32_t type);
+/* Bytes of a row of n elements; 0: not supported by this build; -1: n is not a multiple of the block. */
+int64_t type_row_bytes(int32_t type, int64_t n);
+/* y f32 [n] = the n elements at x, type as above. */
+void dequantize_row(float *y, int32_t type, const void *x, int64_t n);
+
+/* ---- spm.c: SentencePiece BPE ------------------------------------------------ */
+
+/* ---- grammar.c: which ids a grammar allows ----------------------------------- */
+
+/* ---- sample.c: logits to an id ----------------------------------------------- */
+
+/* ---- crc32c.c: checksums ------------------------------------------------------ */
+
+/* ---- guard.c: a map whose file was cut ---------------------------------------- */
+
+/* ---- dispatch.c, threads.c: which processor, how many --------------------------- */
+
+/* ---- the arithmetic: reference.c defines it --------------------------------------- */

@@ -1,0 +1,110 @@
+"""What every command does at its edges: options, one-line messages, exit codes.
+
+    @cli.command()
+    @cli.model_option
+    def main(model): ...
+    if __name__ == "__main__":
+        cli.run(main)
+"""
+import errno
+import os
+import signal
+import sys
+
+import click
+
+from . import VERSION, faults
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
+
+
+def command(**kwargs):
+    """click.command with -h, -V and a help text that keeps its lines."""
+    def wrap(function):
+        option = click.version_option(VERSION, "-V", "--version", message="%(prog)s (sluice) %(version)s")
+        return click.command(context_settings=CONTEXT, **kwargs)(option(function))
+    return wrap
+
+
+model_option = click.option(
+    "-m", "--model", metavar="FILE", envvar="MODEL", required=True, show_envvar=True, help="GGUF file.")
+threads_option = click.option(
+    "-j", "--threads", type=click.IntRange(1, 1024), metavar="N", default=None,
+    help="Worker threads.  [default: every core this process may use]")
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="One key=value line on stderr at the end.")
+
+
+def say(message):
+    """One line on stderr, `command: message`; a closed stderr is nobody's business."""
+    line = f"{program()}: {message}".replace("\n", " ") + "\n"
+    try:
+        os.write(2, line.encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+
+
+def program():
+    """The name this command was called by."""
+    return os.path.basename(sys.argv[0])
+
+
+def report(**fields):
+    """The line of -v: `command: key=value key=value`; floats with one decimal."""
+    say(" ".join(f"{k}={v:.1f}" if isinstance(v, float) else f"{k}={v}" for k, v in fields.items()))
+
+
+def run(main):
+    """Run `main` (a click command) as this process and exit: the only place that turns errors into codes and lines.
+
+    A Fault ends in its own code; click's usage errors in 64; a missing or
+    unreadable input file in 66; any other failing read or write in 74 (a reader
+    of our stdout that went away is silent); out of memory in 75. Anything else
+    is our bug: its traceback, and 70.
+    """
+    hold_standard_files()
+    code = 0
+    try:
+        main.main(prog_name=program(), standalone_mode=False)
+        if sys.stdout:  # None when the command was started with it closed
+            sys.stdout.flush()
+    except click.exceptions.Exit as e:
+        code = e.exit_code
+    except click.UsageError as e:
+        code = faults.USAGE
+        say(f"{e.format_message()} (see {program()} --help)")
+    except faults.Fault as e:
+        code = e.code
+        say(e)
+    except (KeyboardInterrupt, click.Abort):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except MemoryError:
+        code = faults.TRY_AGAIN
+        say("out of memory")
+    except OSError as e:
+        code = faults.NO_INPUT if isinstance(e, (FileNotFoundError, PermissionError)) else faults.IO_ERROR
+        if e.errno == errno.ENOMEM:
+            code = faults.TRY_AGAIN
+        if e.errno != errno.EPIPE:
+            say(f"{e.filename}: {e.strerror}" if e.filename else e.strerror or e)
+    except Exception:
+        import traceback
+        traceback.print_exc()
+        code = faults.OUR_BUG
+        say("internal error: please report the lines above")
+    os._exit(code)  # stdout was flushed or is broken, and nothing else is left to do
+
+
+def hold_standard_files():
+    """Fill closed descriptors 0, 1, 2, so that no file opened later takes their place.
+
+    Each is held the wrong way round: reading a closed stdin and writing a
+    closed stdout then fail as they should (EBADF).
+    """
+    for fd, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            held = os.open(os.devnull, flags)
+            if held != fd:  # lower ones are open by now, so this cannot be
+                os.dup2(held, fd)

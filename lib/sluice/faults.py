@@ -1,0 +1,39 @@
+"""The ways a tool can end, and the one exception that says which.
+
+Exit codes are those of sysexits.h, because Postfix and shell scripts read them.
+"""
+
+USAGE = 64        # the command line is wrong
+BAD_DATA = 65     # bad, cut or mismatched input
+NO_INPUT = 66     # no such file, or not ours to read
+UNSUPPORTED = 69  # well-formed, but not something this build can do; it is named
+OUR_BUG = 70      # an internal check failed
+NO_OUTPUT = 73    # the output file cannot be created
+IO_ERROR = 74     # reading or writing failed on the way
+TRY_AGAIN = 75    # out of memory or disk; the same command may work later
+
+
+class Fault(Exception):
+    """An end with a reason: `code` from the table above, and one line that names the thing at fault."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+def bad(thing, what):
+    """The Fault for input that is malformed, cut or does not belong: exit 65."""
+    return Fault(BAD_DATA, f"{thing}: {what}")
+
+
+def unsupported(thing, what):
+    """The Fault for input that is well-formed but beyond this build: exit 69."""
+    return Fault(UNSUPPORTED, f"{thing}: {what}")
+
+
+def printable(text, limit=80):
+    """`text` (str or bytes from a file) fit for one line of a message: escaped, quoted and cut to `limit` characters."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
+    text = text if len(text) <= limit else text[: limit - 3] + "..."
+    return '"' + "".join(c if c.isprintable() and c != '"' else c.encode("unicode_escape").decode() if c != '"' else '\\"' for c in text) + '"'

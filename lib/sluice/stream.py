@@ -1,0 +1,230 @@
+"""The two streams that join the tools: ids as text, logits as binary records.
+
+Ids, one per line; an optional second column is the natural logarithm of the
+id's probability; lines that begin with `#` are control lines:
+
+    #ids 1 model=3f9c0a12b4d57e60 vocab=32000
+    9707
+    1879	-0.0132
+    #end stop
+
+`#end` says why: stop (the grammar is complete, or end of text), length (the
+maximum was reached), full (no room left in the cache), text (the ids of a text).
+
+Logits, little-endian: a 32-byte header, then records with a 16-byte head.
+
+    0  u8[6]   "LOGITS"              0  u8     type: L dense, C candidates, E end
+    6  u16     version = 1           1  u8     flags: 1 last (whatever is chosen completes
+    8  u32     n_vocab                         the answer), 2 full (of E: no room in the cache)
+    12 u32     zero                  2  u16    zero
+    16 u8[16]  model id, first half  4  u32    payload bytes
+                                     8  u32    pos: position of the id to be chosen
+                                     12 i32    prev: the id just consumed, -1 before the first
+                                     16        L: f32 [n_vocab]; C: {i32 id, f32 logit} by
+                                               ascending id; E: empty
+
+A stream without its end mark is cut, and that is an error (65): a killed stage
+can never look like a short answer.
+"""
+import errno
+import os
+import struct
+
+from .faults import bad
+
+REASONS = ("stop", "length", "full", "text")
+LAST, FULL = 1, 2
+HEADER = struct.Struct("<6sHII16s")
+RECORD = struct.Struct("<BBHIIi")
+CANDIDATE = struct.Struct("<if")
+MAGIC, VERSION = b"LOGITS", 1
+MAX_VOCAB = 1 << 21
+MAX_LINE_BYTES = 256
+CHUNK_BYTES = 1 << 16
+
+
+def write_all(fd, data):
+    """Write every byte of `data` to `fd`, at once and unbuffered; OSError if that fails."""
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[os.write(fd, view):]
+
+
+def read_exactly(fd, n_bytes):
+    """Up to `n_bytes` from `fd`: fewer only where the input ends."""
+    parts = []
+    while n_bytes:
+        part = os.read(fd, min(n_bytes, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        n_bytes -= len(part)
+    return b"".join(parts)
+
+
+# Ids -----------------------------------------------------------------------
+
+def ids_header(model_id, n_vocab):
+    """The first line of an id stream, for a model id of 32 bytes."""
+    return b"#ids 1 model=%s vocab=%d\n" % (model_id[:8].hex().encode(), n_vocab)
+
+
+def ids_end(reason):
+    """The last line of an id stream; `reason` is one of REASONS."""
+    assert reason in REASONS
+    return b"#end %s\n" % reason.encode()
+
+
+class IdReader:
+    """The ids on a descriptor, as they arrive: iterate, then look at `reason`.
+
+    Checks the header against `model` (a gguf.File, or None to accept any), each
+    id against the vocabulary, and that the stream ends with `#end`. Faults name
+    `name` and the line number. Holds at most one line and one chunk.
+    """
+
+    def __init__(self, fd, model=None, n_vocab=None, name="standard input"):
+        self.fd, self.name, self.n_line, self.reason = fd, name, 0, None
+        self._lines, self._rest = iter(()), b""
+        fields = self._line().split()
+        if fields[:2] != [b"#ids", b"1"]:
+            raise self._bad("does not begin with \"#ids 1\": not a stream of ids")
+        keys = dict(f.partition(b"=")[::2] for f in fields[2:])
+        self.model_hex, vocab = keys.get(b"model", b"").decode("ascii", "replace"), keys.get(b"vocab", b"")
+        if not (vocab.isdigit() and len(vocab) <= 7 and 0 < int(vocab) <= MAX_VOCAB):
+            raise self._bad("#ids: vocab= is missing or out of range")
+        self.n_vocab = int(vocab)
+        if len(self.model_hex) != 16 or not set(self.model_hex) <= set("0123456789abcdef"):
+            raise self._bad("#ids: model= is not 16 hexadecimal digits")
+        if model is not None and self.model_hex != model.id[:8].hex():
+            raise self._bad(f"ids made with model {self.model_hex}, but {model.path} is {model.id[:8].hex()}")
+        if n_vocab is not None and self.n_vocab != n_vocab:
+            raise self._bad(f"ids of a vocabulary of {self.n_vocab}, but the model has {n_vocab}")
+
+    def __iter__(self):
+        while self.reason is None:
+            line = self._line()
+            if line.startswith(b"#"):
+                word, _, reason = line.partition(b" ")
+                if word != b"#end" or reason.decode("ascii", "replace") not in REASONS:
+                    raise self._bad("control line is not \"#end\" with a reason of " + ", ".join(REASONS))
+                self.reason = reason.decode()
+                return
+            field = line.partition(b"\t")[0]
+            if not (field.isdigit() and len(field) <= 7):
+                raise self._bad("not an id")
+            if int(field) >= self.n_vocab:
+                raise self._bad(f"id {int(field)} is not below the vocabulary size {self.n_vocab}")
+            yield int(field)
+
+    def _line(self):
+        """The next line without its newline; Fault at an end of input before `#end`."""
+        line = next(self._lines, None)
+        while line is None:
+            chunk = os.read(self.fd, CHUNK_BYTES)
+            if not chunk:
+                self.n_line += 1
+                raise self._bad("ends before \"#end\": the stream was cut" if self.n_line > 1 else "is empty")
+            lines = (self._rest + chunk).split(b"\n")
+            self._rest = lines.pop()
+            if len(self._rest) > MAX_LINE_BYTES:
+                self.n_line += 1 + len(lines)
+                raise self._bad("line is too long to be an id")
+            self._lines = iter(lines)
+            line = next(self._lines, None)
+        self.n_line += 1
+        return line
+
+    def _bad(self, what):
+        return bad(self.name, f"line {self.n_line}: {what}")
+
+
+# Logits ----------------------------------------------------------------------
+
+class Record:
+    """One record of a logits stream. kind: b"L", b"C" or b"E"; payload: bytes as in the table above."""
+
+    __slots__ = ("kind", "flags", "pos", "prev", "payload")
+
+    def __init__(self, kind, flags, pos, prev, payload):
+        self.kind, self.flags, self.pos, self.prev, self.payload = kind, flags, pos, prev, payload
+
+
+def logits_header(model_id, n_vocab):
+    """The 32 bytes that begin a logits stream."""
+    return HEADER.pack(MAGIC, VERSION, n_vocab, 0, model_id[:16])
+
+
+def record(kind, flags, pos, prev, payload=b""):
+    """One record as bytes; `payload` is bytes-like."""
+    return RECORD.pack(kind[0], flags, 0, len(payload), pos, prev) + bytes(payload)
+
+
+class LogitsReader:
+    """The records on a descriptor: iterate; the last one has kind b"E".
+
+    `allowed` is the letters this reader takes, E among them. Checks the header
+    against `model` (a gguf.File, or None), sizes, reserved bytes, that candidate
+    ids ascend and are below n_vocab, and that the stream ends with E.
+    """
+
+    def __init__(self, fd, allowed=b"LCE", model=None, name="standard input"):
+        self.fd, self.allowed, self.name, self.n_record = fd, allowed, name, 0
+        head = read_exactly(fd, HEADER.size)
+        if len(head) < HEADER.size:
+            raise bad(name, "is empty" if not head else f"header cut at byte {len(head)} of {HEADER.size}")
+        magic, version, self.n_vocab, zero, self.model_half = HEADER.unpack(head)
+        if magic != MAGIC:
+            raise bad(name, "does not begin with LOGITS: not a stream of logits")
+        if version != VERSION:
+            raise bad(name, f"logits stream version {version}; this build reads {VERSION}")
+        if zero or not 0 < self.n_vocab <= MAX_VOCAB:
+            raise bad(name, f"logits header: n_vocab {self.n_vocab} is out of range or the reserved field is not zero")
+        if model is not None and self.model_half != model.id[:16]:
+            raise bad(name, f"logits made with model {self.model_half[:8].hex()}, "
+                            f"but {model.path} is {model.id[:8].hex()}")
+
+    def __iter__(self):
+        while True:
+            r = self._record()
+            yield r
+            if r.kind == b"E":
+                return
+
+    def _record(self):
+        head = read_exactly(self.fd, RECORD.size)
+        if len(head) < RECORD.size:
+            raise self._bad("the stream was cut: no E record at its end")
+        kind, flags, zero, n_bytes, pos, prev = RECORD.unpack(head)
+        kind = bytes([kind])
+        if kind not in (b"L", b"C", b"E") or kind not in self.allowed:
+            raise self._bad(f"type {kind!r} is not one of {self.allowed.decode()}")
+        if zero or flags & ~(LAST | FULL):
+            raise self._bad("reserved bits are not zero")
+        if not -1 <= prev < self.n_vocab:
+            raise self._bad(f"prev {prev} is not an id of this vocabulary")
+        fits = {b"L": n_bytes == 4 * self.n_vocab, b"E": n_bytes == 0,
+                b"C": n_bytes % CANDIDATE.size == 0 and 0 < n_bytes <= CANDIDATE.size * self.n_vocab}[kind]
+        if not fits:
+            raise self._bad(f"payload of {n_bytes} bytes does not fit type {kind.decode()}")
+        payload = read_exactly(self.fd, n_bytes)
+        if len(payload) < n_bytes:
+            raise self._bad(f"payload cut at byte {len(payload)} of {n_bytes}")
+        if kind == b"C":
+            ids = memoryview(payload).cast("i")[::2].tolist()
+            if ids[0] < 0 or ids[-1] >= self.n_vocab or any(a >= b for a, b in zip(ids, ids[1:])):
+                raise self._bad("candidate ids do not ascend below n_vocab")
+        self.n_record += 1
+        return Record(kind, flags, pos, prev, payload)
+
+    def _bad(self, what):
+        return bad(self.name, f"record {self.n_record + 1}: {what}")
+
+
+def end_quietly(fd, data):
+    """Write the end mark `data`, unless its reader has gone: it asked for the end, so it may have."""
+    try:
+        write_all(fd, data)
+    except OSError as e:
+        if e.errno != errno.EPIPE:
+            raise
