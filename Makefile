@@ -22,11 +22,16 @@ all: .venv/runtime
 
 kernels: $(EXT)
 
-# The instruction set files say in their first lines which processors they are for
-# (a target pragma), so every object is compiled alike and for the baseline.
+# One object per instruction set, everything else for the baseline; dispatch.c picks at run time.
+X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
+ifdef X86
+build/avx2.o: CFLAGS += -mavx2 -mfma -mf16c
+endif
+
 $(EXT): $(OBJ)
 	$(CC) -shared -o $@ $^ -lm -pthread
 
+build/avx2.o: csrc/reference.c
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) -c -o $@ $<
 

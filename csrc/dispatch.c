@@ -1,0 +1,159 @@
+/* dispatch.c - from kernels.h to the best instruction set, over the threads.
+ *
+ *   avx2       x86-64 with AVX2, FMA and F16C: Intel since Haswell (2013), AMD since Excavator (2015)
+ *   reference  everything else
+ *
+ * Each function packs its arguments, picks how many items a thread should take at
+ * a time, and runs the operation of the chosen set. */
+#include <math.h>
+#include <string.h>
+#include "internal.h"
+
+static const isa *chosen = NULL;
+
+static int runs_here(const isa *set)
+{
+#if defined(__x86_64__)
+    if (set == &isa_avx2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#endif
+    return set == &isa_reference;
+}
+
+static const isa *const sets[] = { /* the best first */
+#if defined(__x86_64__)
+    &isa_avx2,
+#endif
+    &isa_reference,
+};
+
+int32_t isa_select(const char *name)
+{
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        if (*name && strcmp(name, sets[i]->name))
+            continue;
+        if (runs_here(sets[i])) {
+            chosen = sets[i];
+            return 0;
+        }
+        if (*name)
+            return -2;
+    }
+    return -1;
+}
+
+static inline const isa *best(void)
+{
+    if (!chosen)
+        isa_select("");
+    return chosen;
+}
+
+const char *isa_name(void) { return best()->name; }
+
+/* A grain of about `least` operations: small enough to share, large enough to be worth handing out. */
+static int64_t grain_of(int64_t operations_per_item, int64_t least, int64_t multiple)
+{
+    const int64_t items = 1 + least / (operations_per_item > 0 ? operations_per_item : 1);
+    return (items + multiple - 1) / multiple * multiple;
+}
+
+enum { SMALL_WORK = 1 << 16 };
+
+void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n, float scale)
+{
+    const int64_t row_bytes = type_row_bytes(type, n);
+    for (int64_t t = 0; t < n_tok; t++) {
+        dequantize_row(y + t * n, type, (const uint8_t *)w + ids[t] * row_bytes, n);
+        if (scale != 1.0f)
+            for (int64_t i = 0; i < n; i++)
+                y[t * n + i] *= scale;
+    }
+}
+
+void quantize_q8(int8_t *q, float *d, float *s, const float *x, int32_t n_tok, int32_t n)
+{
+    const quantize_args a = {q, d, s, x, n};
+    parallel(best()->quantize, &a, n_tok, grain_of(n, SMALL_WORK / 8, 1));
+}
+
+void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
+            const float *s, int32_t n_tok, int32_t n_row, int32_t n)
+{
+    const matmul_args a = {y, w, rows, x, q, d, s, type, n_tok, n_row, n};
+    /* 16: a multiple of every kernel's panel; at most 128, so that a share of the rows stays in the second-level cache */
+    int64_t grain = grain_of((int64_t)n * n_tok, SMALL_WORK * 4, 16);
+    parallel(best()->matmul, &a, n_row, grain < 128 ? grain : 128);
+}
+
+void rmsnorm(float *y, const float *x, const float *w, int32_t n_row, int32_t n, float eps)
+{
+    const rmsnorm_args a = {y, x, w, n, eps};
+    parallel(best()->rmsnorm, &a, n_row, grain_of(n, SMALL_WORK / 8, 1));
+}
+
+void rope_freq(double *freq, const float *factor, int32_t n_pair, double base, double linear)
+{
+    const double log_base = sluice_log(base);
+    for (int32_t i = 0; i < n_pair; i++)
+        freq[i] = sluice_exp(-((double)i / n_pair) * log_base) / (factor ? linear * (double)factor[i] : linear);
+}
+
+void rope_angles(float *cs, const double *freq, int32_t pos, int32_t n_tok, int32_t n_pair)
+{
+    for (int32_t t = 0; t < n_tok; t++)
+        for (int32_t i = 0; i < n_pair; i++, cs += 2) {
+            double sine, cosine;
+            sluice_sincos(&sine, &cosine, (double)(pos + t) * freq[i]);
+            cs[0] = (float)cosine;
+            cs[1] = (float)sine;
+        }
+}
+
+void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head_dim, int32_t n_pair, int32_t half)
+{
+    const rope_args a = {x, cs, n_head, head_dim, n_pair, half};
+    parallel(best()->rope, &a, n_tok, grain_of((int64_t)n_head * head_dim, SMALL_WORK / 8, 1));
+}
+
+void cache_store(void *y, int32_t type, const float *x, int64_t n) { best()->cache_store(y, type, x, n); }
+
+int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv)
+{
+    const int64_t tokens = n_tok < ATTENTION_TOKENS ? n_tok : ATTENTION_TOKENS;
+    return tokens * (n_head / n_head_kv) * ((int64_t)pos + n_tok + 1);
+}
+
+void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores, int32_t n_tok,
+               int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale)
+{
+    const attention_args a = {o, q, k, v, scores, attention_scores(n_tok, pos, n_head, n_head_kv),
+                              type, n_tok, pos, n_head, n_head_kv, head_dim, window, scale};
+    parallel(best()->attention, &a, (int64_t)(n_tok + ATTENTION_TOKENS - 1) / ATTENTION_TOKENS * n_head_kv, 1);
+}
+
+void silu_mul(float *gate, const float *up, int64_t n)
+{
+    const pair_args a = {gate, up};
+    parallel(best()->silu_mul, &a, n, SMALL_WORK / 16);
+}
+
+void gelu_mul(float *gate, const float *up, int64_t n)
+{
+    const pair_args a = {gate, up};
+    parallel(best()->gelu_mul, &a, n, SMALL_WORK / 16);
+}
+
+void add(float *x, const float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] += y[i];
+}
+
+int64_t first_nonfinite(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return i;
+    return -1;
+}

@@ -1,0 +1,372 @@
+/* reference.c - the arithmetic, defined.
+ *
+ * Every result of the engine is fixed here to the last bit: which operations are
+ * rounded, and in which order.  All other kernels (avx2.c ...) give these bits and
+ * are tested against this file with memcmp.  Only +, -, *, /, sqrt and fma of
+ * IEEE 754 are used, each rounded to nearest even, so every processor agrees; an
+ * fma is where fmaf is written and nowhere else (-ffp-contract=off).
+ *
+ * The order of sums, and why:
+ *
+ * - Sums over f32 (dot) run in 16 lanes, element k in lane k mod 16, each lane by fma
+ *   in ascending k, the lanes then added in halves: l + (l + 8), + 4, + 2, + 1.  16 is one
+ *   register of AVX-512, two of AVX2, four of NEON; a shorter last group counts as
+ *   filled up with zeros, which is what masked loads give.
+ * - Products with weights in blocks of 32 are exact inside the block: int8 times int8
+ *   in int32 cannot overflow (32 * 128 * 127 < 2^19), so VPDPBUSD, TDPBSSD, SDOT or
+ *   maddubs may add in any order.  Between blocks there is one f32 accumulator per
+ *   output: blocks ascending, one product of the two scales, one fma.  A matrix-matrix
+ *   kernel whose lanes are outputs does that naturally, one multiply, convert and
+ *   fma per 16 outputs and block on AVX-512 or after a TDPBSSD of K = 32; a matrix-vector
+ *   kernel keeps the block sums of 16 rows and transposes.  More accumulators would
+ *   help neither, and a tree over blocks would cost the second kind a pass.
+ * - Attention takes the maximum of all scores first (exact in any order), then the
+ *   exponentials, their sum in 16 lanes by position mod 16, and the values in ascending
+ *   position, one fma each: scores may be split over threads by position, values by
+ *   element, and no bit depends on the split.
+ *
+ * avx2.c compiles this file a second time with its instruction set and replaces what is
+ * faster by hand: NAME gives each copy its own names. */
+#include <math.h>
+#include <string.h>
+#include "internal.h"
+
+#ifndef NAME
+#define NAME(f) f##_reference
+#define REFERENCE
+#endif
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+enum { LANES = 16, BLOCK = 32 };
+
+/* ---- conversions: exact, so any instruction will do ----------------------------- */
+
+static inline void f16_row(float *y, const uint16_t *x, int32_t n)
+{
+    int32_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+#endif
+    for (; i < n; i++)
+        y[i] = f16_to_f32(x[i]);
+}
+
+static inline void bf16_row(float *y, const uint16_t *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        y[i] = bits_f32((uint32_t)x[i] << 16);
+}
+
+/* y f32 [n] = x, F32, F16 or BF16 [n]. */
+static inline void float_row(float *y, int32_t type, const void *x, int32_t n)
+{
+    if (type == T_F16)
+        f16_row(y, x, n);
+    else if (type == T_BF16)
+        bf16_row(y, x, n);
+    else
+        memcpy(y, x, (size_t)n * 4);
+}
+
+/* The nearest integer, ties to even, for |x| < 2^22: the f32 adder rounds at bit 1. */
+static inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
+
+/* ---- sums ------------------------------------------------------------------------ */
+
+static inline float add_lanes(float lane[LANES])
+{
+    for (int width = LANES / 2; width; width /= 2)
+        for (int l = 0; l < width; l++)
+            lane[l] = lane[l] + lane[l + width];
+    return lane[0];
+}
+
+/* lane [16] += x y, 16 elements; then the same for a last group of n < 16. */
+static inline void fma_lanes(float lane[LANES], const float *x, const float *y)
+{
+    for (int l = 0; l < LANES; l++)
+        lane[l] = fmaf(x[l], y[l], lane[l]);
+}
+
+static inline void fma_tail(float lane[LANES], const float *x, const float *y, int32_t n)
+{
+    float a[LANES] = {0}, b[LANES] = {0};
+    memcpy(a, x, (size_t)n * 4);
+    memcpy(b, y, (size_t)n * 4);
+    fma_lanes(lane, a, b);
+}
+
+static inline float dot(const float *x, const float *y, int32_t n)
+{
+    float lane[LANES] = {0};
+    int32_t k = 0;
+    for (; k + LANES <= n; k += LANES)
+        fma_lanes(lane, x + k, y + k);
+    if (k < n)
+        fma_tail(lane, x + k, y + k, n - k);
+    return add_lanes(lane);
+}
+
+/* ---- functions ------------------------------------------------------------------- */
+
+/* exp: x = n ln 2 + r, |r| <= ln 2 / 2;  e^r = 1 + r + r^2 P(r), P of degree 4 fitted for
+ * the least relative error (3e-9, below the rounding of f32).  ln 2 is taken off in two parts.
+ * 0 below -87, infinity above 88.72; within them the result is normal. */
+static inline float exp_f32(float x)
+{
+    const float c = x < -87.0f ? -87.0f : x > 88.72f ? 88.72f : x; /* NaN passes */
+    const float n = nearest(c * 0x1.715476p0f);
+    const float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, c));
+    float p = 0x1.6a23d0p-10f;
+    p = fmaf(p, r, 0x1.123a20p-7f);
+    p = fmaf(p, r, 0x1.5558f2p-5f);
+    p = fmaf(p, r, 0x1.555492p-3f);
+    p = fmaf(p, r, 0x1.fffffcp-2f);
+    p = fmaf(p, r * r, r) + 1.0f;
+    /* n as an integer is in the low bits of n + 1.5 * 2^23; moved into the exponent it multiplies by 2^n */
+    const float y = bits_f32(f32_bits(p) + (f32_bits(n + 0x1.8p23f) << 23));
+    return x < -87.0f ? 0.0f : x > 88.72f ? INFINITY : x == x ? y : x;
+}
+
+/* x / (1 + exp(-z)): the sigmoid gate of SiLU (Shazeer 2020, arXiv:2002.05202) with z = x, and of the
+ * tanh form of GELU (Hendrycks & Gimpel 2016, arXiv:1606.08415), as (1 + tanh(z/2)) / 2 = 1 / (1 + exp(-z)). */
+static inline float gate_f32(float x, float z) { return x / (1.0f + exp_f32(-z)); }
+
+static void NAME(silu_mul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const pair_args *a = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        a->y[i] = gate_f32(a->y[i], a->y[i]) * a->x[i];
+}
+
+static void NAME(gelu_mul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const pair_args *a = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        const float x = a->y[i];
+        const float z = (0x1.988454p0f * x) * fmaf(0x1.6e4e26p-5f * x, x, 1.0f); /* 2 sqrt(2/pi), 0.044715 */
+        a->y[i] = gate_f32(x, z) * a->x[i];
+    }
+}
+
+/* ---- RMS norm: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4 ---------------------- */
+
+static void NAME(rmsnorm)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const rmsnorm_args *a = arg;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = a->x + row * a->n;
+        float *y = a->y + row * a->n;
+        const float r = 1.0f / sqrtf(dot(x, x, a->n) / (float)a->n + a->eps);
+        for (int32_t i = 0; i < a->n; i++)
+            y[i] = (x[i] * r) * a->w[i];
+    }
+}
+
+/* ---- RoPE: Su et al. 2021, arXiv:2104.09864, eq. 34 --------------------------------- */
+
+static void NAME(rope)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const rope_args *a = arg;
+    (void)thread;
+    const int32_t step = a->half ? 1 : 2, apart = a->half ? a->n_pair : 1;
+    for (int64_t row = begin * a->n_head; row < end * a->n_head; row++) {
+        float *x = a->x + row * a->head_dim;
+        const float *cs = a->cs + row / a->n_head * a->n_pair * 2;
+        for (int32_t i = 0; i < a->n_pair; i++) {
+            const float c = cs[2 * i], s = cs[2 * i + 1], u = x[i * step], v = x[i * step + apart];
+            x[i * step] = fmaf(u, c, -(v * s));
+            x[i * step + apart] = fmaf(u, s, v * c);
+        }
+    }
+}
+
+/* ---- the cache ---------------------------------------------------------------------- */
+
+static void NAME(cache_store)(void *y, int32_t type, const float *x, int64_t n)
+{
+    if (type == T_F32) {
+        memcpy(y, x, (size_t)n * 4);
+        return;
+    }
+    int64_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)((uint16_t *)y + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#endif
+    for (; i < n; i++)
+        ((uint16_t *)y)[i] = f32_to_f16(x[i]);
+}
+
+/* ---- activations in int8 -------------------------------------------------------------- */
+
+/* Block by block: d = max|x| / 127, q = the nearest integer to x (127 / max|x|), s = d sum(q).
+ * A block without a value of 2^-100 or more is zero (127 / max|x| must be finite); one with an
+ * infinity or NaN has d = s = NaN, so that the logits show it. */
+static void NAME(quantize)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const quantize_args *a = arg;
+    (void)thread;
+    const int64_t n_block = a->n / BLOCK;
+    for (int64_t b = begin * n_block; b < end * n_block; b++) {
+        const float *x = a->x + b * BLOCK;
+        int8_t *q = a->q + b * BLOCK;
+        uint32_t most = 0; /* of the bits without sign: exact, and NaN is above infinity is above the rest */
+        for (int i = 0; i < BLOCK; i++) {
+            const uint32_t u = f32_bits(x[i]) & 0x7fffffff;
+            most = u > most ? u : most;
+        }
+        const int usable = most < 0x7f800000 && most >= f32_bits(0x1p-100f);
+        const float inverse = usable ? 127.0f / bits_f32(most) : 0.0f;
+        int32_t sum = 0;
+        for (int i = 0; i < BLOCK; i++) {
+            const float v = usable ? nearest(x[i] * inverse) : 0.0f;
+            q[i] = (int8_t)v;
+            sum += (int32_t)v;
+        }
+        const float d = usable ? bits_f32(most) / 127.0f : most < 0x7f800000 ? 0.0f : NAN;
+        a->d[b] = d;
+        a->s[b] = d * (float)sum;
+    }
+}
+
+#ifdef REFERENCE /* matrix products and attention: other sets write these by hand */
+
+/* ---- matrix product --------------------------------------------------------------------- */
+
+static inline float dot_q8_0(const block_q8_0 *w, const int8_t *q, const float *d, int32_t n_block)
+{
+    float sum = 0;
+    for (int32_t b = 0; b < n_block; b++) {
+        int32_t isum = 0;
+        for (int i = 0; i < BLOCK; i++)
+            isum += w[b].q[i] * q[b * BLOCK + i];
+        sum = fmaf(f16_to_f32(w[b].d) * d[b], (float)isum, sum);
+    }
+    return sum;
+}
+
+static inline float dot_q4_0(const block_q4_0 *w, const int8_t *q, const float *d, int32_t n_block)
+{
+    float sum = 0;
+    for (int32_t b = 0; b < n_block; b++) {
+        int32_t isum = 0;
+        for (int i = 0; i < BLOCK / 2; i++)
+            isum += ((w[b].q[i] & 15) - 8) * q[b * BLOCK + i] + ((w[b].q[i] >> 4) - 8) * q[b * BLOCK + 16 + i];
+        sum = fmaf(f16_to_f32(w[b].d) * d[b], (float)isum, sum);
+    }
+    return sum;
+}
+
+/* The minimum m of a block meets the sum of its activations: one more fma, with s = d sum(q) made once per activation. */
+static inline float dot_q4_1(const block_q4_1 *w, const int8_t *q, const float *d, const float *s, int32_t n_block)
+{
+    float sum = 0;
+    for (int32_t b = 0; b < n_block; b++) {
+        int32_t isum = 0;
+        for (int i = 0; i < BLOCK / 2; i++)
+            isum += (w[b].q[i] & 15) * q[b * BLOCK + i] + (w[b].q[i] >> 4) * q[b * BLOCK + 16 + i];
+        sum = fmaf(f16_to_f32(w[b].d) * d[b], (float)isum, sum);
+        sum = fmaf(f16_to_f32(w[b].m), s[b], sum);
+    }
+    return sum;
+}
+
+/* Weights of 16 or 32 bits, converted 16 at a time: the dot of above. */
+static inline float dot_float(int32_t type, const uint8_t *w, const float *x, int32_t n)
+{
+    float lane[LANES] = {0}, part[LANES];
+    const int width = type == T_F32 ? 4 : 2;
+    int32_t k = 0;
+    for (; k + LANES <= n; k += LANES) {
+        float_row(part, type, w + (int64_t)k * width, LANES);
+        fma_lanes(lane, part, x + k);
+    }
+    if (k < n) {
+        float_row(part, type, w + (int64_t)k * width, n - k);
+        fma_tail(lane, part, x + k, n - k);
+    }
+    return add_lanes(lane);
+}
+
+static void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const matmul_args *a = arg;
+    (void)thread;
+    const int64_t row_bytes = type_row_bytes(a->type, a->n);
+    const int32_t n_block = a->n / BLOCK;
+    for (int64_t row = begin; row < end; row++) {
+        const void *w = (const uint8_t *)a->w + (a->rows ? a->rows[row] : row) * row_bytes;
+        for (int64_t t = 0; t < a->n_tok; t++) {
+            const int8_t *q = a->q + t * a->n;
+            const float *d = a->d + t * n_block, *s = a->s + t * n_block;
+            float *y = a->y + t * a->n_row + row;
+            switch (a->type) {
+            case T_Q8_0: *y = dot_q8_0(w, q, d, n_block); break;
+            case T_Q4_0: *y = dot_q4_0(w, q, d, n_block); break;
+            case T_Q4_1: *y = dot_q4_1(w, q, d, s, n_block); break;
+            default: *y = dot_float(a->type, w, a->x + t * a->n, a->n);
+            }
+        }
+    }
+}
+
+/* ---- attention: Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped queries: arXiv:2305.13245 ---- */
+
+/* One head of one token.  score: f32 [p - first + 1] scratch, indexed from position first. */
+static void attend_reference(const attention_args *a, float *score, int32_t t, int32_t head)
+{
+    const int32_t dim = a->head_dim, p = a->pos + t, head_kv = head / (a->n_head / a->n_head_kv);
+    const int32_t first = a->window && p >= a->window ? p - a->window + 1 : 0;
+    const int64_t width = a->type == T_F32 ? 4 : 2, row = (int64_t)a->n_head_kv * dim * width;
+    const uint8_t *k = (const uint8_t *)a->k + (int64_t)head_kv * dim * width;
+    const uint8_t *v = (const uint8_t *)a->v + (int64_t)head_kv * dim * width;
+    const float *q = a->q + ((int64_t)t * a->n_head + head) * dim;
+    float *o = a->o + ((int64_t)t * a->n_head + head) * dim;
+    float most = -INFINITY, lane[LANES] = {0}, value[1024];
+    for (int32_t j = first; j <= p; j++) {
+        const float s = dot_float(a->type, k + j * row, q, dim) * a->scale;
+        score[j - first] = s;
+        most = s > most ? s : most;
+    }
+    for (int32_t j = first; j <= p; j++) {
+        const float e = exp_f32(score[j - first] - most);
+        score[j - first] = e;
+        lane[j % LANES] += e;
+    }
+    memset(o, 0, (size_t)dim * 4);
+    for (int32_t j = first; j <= p; j++) {
+        float_row(value, a->type, v + j * row, dim);
+        for (int32_t i = 0; i < dim; i++)
+            o[i] = fmaf(score[j - first], value[i], o[i]);
+    }
+    const float inverse = 1.0f / add_lanes(lane);
+    for (int32_t i = 0; i < dim; i++)
+        o[i] = o[i] * inverse;
+}
+
+static void attention_reference(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const attention_args *a = arg;
+    const int32_t group = a->n_head / a->n_head_kv;
+    for (int64_t item = begin; item < end; item++) {
+        const int32_t head = (int32_t)(item % a->n_head_kv) * group;
+        const int32_t t0 = (int32_t)(item / a->n_head_kv) * ATTENTION_TOKENS;
+        for (int32_t t = t0; t < t0 + ATTENTION_TOKENS && t < a->n_tok; t++)
+            for (int32_t h = head; h < head + group; h++)
+                attend_reference(a, a->scores + thread * a->n_scores, t, h);
+    }
+}
+
+const isa isa_reference = {
+    "reference", matmul_reference, quantize_reference, rmsnorm_reference, rope_reference,
+    attention_reference, silu_mul_reference, gelu_mul_reference, cache_store_reference,
+};
+#endif
