@@ -32,6 +32,20 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n);
 
 /* ---- crc32c.c: checksums ------------------------------------------------------ */
 
+/* CRC32C (RFC 3720 section 12.1) of n bytes at p, continuing from crc; 0 before the first byte. */
+uint32_t crc32c(uint32_t crc, const uint8_t *p, uint64_t n);
+/* The same without the processor's instruction: what crc32c is where there is none. */
+uint32_t crc32c_plain(uint32_t crc, const uint8_t *p, uint64_t n);
+
+/* ---- math64.c: the same bits on every machine ---------------------------------- */
+
+/* e^x: 0 below -745.14, infinity above 709.79, NaN of NaN; error below 1 ulp. */
+double sluice_exp(double x);
+/* ln x: -infinity of 0, NaN of x < 0 and of NaN, infinity of infinity; error below 1 ulp. */
+double sluice_log(double x);
+/* s = sin x, c = cos x for |x| <= 2^23, error below 1 ulp; both NaN beyond and of NaN. */
+void sluice_sincos(double *s, double *c, double x);
+
 /* ---- guard.c: a map whose file was cut ---------------------------------------- */
 
 /* ---- threads.c: the pool ------------------------------------------------------- */
