@@ -1,0 +1,263 @@
+"""Kernels: every instruction set gives the bits of reference.c, on any shape, and touches nothing beyond its rows."""
+import numpy as np
+import pytest
+from sluice.kernels import ffi, lib
+
+F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
+TYPES = {"F32": F32, "F16": F16, "BF16": BF16, "Q8_0": Q8_0, "Q4_0": Q4_0, "Q4_1": Q4_1}
+BLOCKED = (Q8_0, Q4_0, Q4_1)
+SETS = [name for name in ("reference", "avx2") if lib.isa_select(name.encode()) == 0]
+POISON = 64  # NaN floats before and behind every buffer
+
+
+@pytest.fixture(autouse=True)
+def best_set():
+    yield
+    lib.isa_select(b"")
+
+
+class Buffer:
+    """An array of `n` elements between NaN-filled margins (0xff in every byte is NaN in f32 and f16)."""
+
+    def __init__(self, n, dtype=np.float32, values=None):
+        self.dtype = np.dtype(dtype)
+        self.margin = POISON * 4
+        self.bytes = np.full(n * self.dtype.itemsize + 2 * self.margin, 0xFF, np.uint8)
+        self.a = self.bytes[self.margin:self.margin + n * self.dtype.itemsize].view(self.dtype)
+        if values is not None:
+            self.a[:] = np.asarray(values).ravel()
+
+    def p(self, ctype="float *"):
+        return ffi.cast(ctype, ffi.from_buffer(self.bytes)) if not self.a.size else ffi.cast(ctype, self.a.ctypes.data)
+
+    def margins_untouched(self):
+        return (self.bytes[:self.margin] == 0xFF).all() and (self.bytes[-self.margin:] == 0xFF).all()
+
+
+def weights(rng, type_, rows, n):
+    """`rows` rows of random weights as GGUF bytes; scales are ordinary numbers, everything else any bits."""
+    size = lib.type_row_bytes(type_, n)
+    raw = rng.integers(0, 256, (rows, size), dtype=np.uint8)
+    if type_ == F32:
+        raw = rng.normal(size=(rows, n)).astype("<f4").view(np.uint8)
+    elif type_ == F16:
+        raw = rng.normal(size=(rows, n)).astype("<f2").view(np.uint8)
+    elif type_ == BF16:
+        raw = (rng.normal(size=(rows, n)).astype("<f4").view("<u4") >> 16).astype("<u2").view(np.uint8)
+    else:
+        block = raw.reshape(rows, n // 32, -1)
+        block[:, :, 0:2] = rng.normal(size=(rows, n // 32, 1)).astype("<f2").view(np.uint8)
+        if type_ == Q4_1:
+            block[:, :, 2:4] = rng.normal(size=(rows, n // 32, 1)).astype("<f2").view(np.uint8)
+    return raw.tobytes()
+
+
+def quantised(x, n_tok, n):
+    q, d, s = Buffer(n_tok * n, np.int8), Buffer(n_tok * n // 32), Buffer(n_tok * n // 32)
+    lib.quantize_q8(q.p("int8_t *"), d.p(), s.p(), x.p(), n_tok, n)
+    assert q.margins_untouched() and d.margins_untouched() and s.margins_untouched()
+    return q, d, s
+
+
+def product(type_, raw, x, n_tok, rows, n, pick=None):
+    w = Buffer(len(raw), np.uint8, np.frombuffer(raw, np.uint8))
+    y = Buffer(n_tok * (len(pick) if pick is not None else rows))
+    ids = ffi.NULL if pick is None else ffi.new("int32_t[]", list(pick))
+    parts = [ffi.NULL] * 3
+    if type_ in BLOCKED:
+        held = quantised(x, n_tok, n)
+        parts = [held[0].p("int8_t *"), held[1].p(), held[2].p()]
+    lib.matmul(y.p(), type_, w.p("void *"), ids, ffi.NULL if type_ in BLOCKED else x.p(), *parts,
+               n_tok, rows if pick is None else len(pick), n)
+    assert y.margins_untouched()
+    return y.a.copy()
+
+
+SHAPES = [(1, 1, 32), (1, 7, 64), (2, 8, 96), (3, 9, 32), (4, 17, 1024), (5, 33, 1056), (7, 40, 2080), (64, 24, 160),
+          (65, 130, 96), (513, 3, 64)]
+ODD = [(1, 1, 1), (1, 5, 3), (2, 4, 15), (3, 7, 17), (2, 9, 172), (70, 6, 31)]
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_matmul_equals_reference(name):
+    type_, rng = TYPES[name], np.random.default_rng(1)
+    for n_tok, rows, n in SHAPES + ([] if type_ in BLOCKED else ODD):
+        raw, x = weights(rng, type_, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+        lib.isa_select(b"reference")
+        expected = product(type_, raw, x, n_tok, rows, n)
+        assert np.isfinite(expected).all()
+        for isa in SETS[1:]:
+            lib.isa_select(isa.encode())
+            assert product(type_, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (isa, n_tok, rows, n)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_matmul_does_not_depend_on_the_batch_or_the_rows(name):
+    type_, rng, rows, n, n_tok = TYPES[name], np.random.default_rng(2), 37, 1088, 11
+    raw, x = weights(rng, type_, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+    for isa in SETS:
+        lib.isa_select(isa.encode())
+        whole = product(type_, raw, x, n_tok, rows, n).reshape(n_tok, rows)
+        for t in range(n_tok):
+            alone = product(type_, raw, Buffer(n, values=x.a[t * n:(t + 1) * n]), 1, rows, n)
+            assert alone.tobytes() == whole[t].tobytes()
+        pick = [36, 0, 0, 17, 5]
+        assert product(type_, raw, x, n_tok, rows, n, pick).tobytes() == whole[:, pick].tobytes()
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_matmul_is_close_to_numpy(name):
+    type_, rng, rows, n, n_tok = TYPES[name], np.random.default_rng(3), 16, 512, 3
+    raw, x = weights(rng, type_, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+    w = np.empty((rows, n), np.float32)
+    size = lib.type_row_bytes(type_, n)
+    for r in range(rows):
+        lib.dequantize_row(ffi.cast("float *", w[r].ctypes.data), type_, ffi.from_buffer(raw[r * size:(r + 1) * size]), n)
+    exact = x.a.reshape(n_tok, n).astype(np.float64) @ w.T.astype(np.float64)
+    y = product(type_, raw, x, n_tok, rows, n).reshape(n_tok, rows)
+    # int8 activations: half a step of max/127 an element, as a random walk over n of them
+    scale = np.abs(w).max() * np.sqrt(n)
+    assert np.abs(y - exact).max() < scale * (4.0 / 254 if type_ in BLOCKED else 1e-5)
+
+
+def test_matmul_of_any_block_bits_stays_in_its_buffers():
+    rng = np.random.default_rng(4)
+    for type_ in TYPES.values():
+        raw = rng.integers(0, 256, lib.type_row_bytes(type_, 96) * 9, dtype=np.uint8).tobytes()
+        x = Buffer(5 * 96, values=rng.normal(size=5 * 96))
+        for isa in SETS:
+            lib.isa_select(isa.encode())
+            product(type_, raw, x, 5, 9, 96)
+
+
+def test_quantize_rule():
+    x = np.zeros((7, 32), np.float32)
+    x[0] = np.linspace(-1, 1, 32)
+    x[1, 3] = 1e-35                      # below 2^-100: a zero block
+    x[2, 5], x[3, 6], x[4, 7] = np.inf, np.nan, 3e38
+    x[5, 0], x[5, 1], x[5, 2] = 127, 0.5, 1.5  # ties to even
+    x[6] = -np.float32(2.0) ** -100
+    for isa in SETS:
+        lib.isa_select(isa.encode())
+        q, d, s = quantised(Buffer(x.size, values=x), 7, 32)
+        q, d, s = q.a.reshape(7, 32), d.a, s.a
+        assert q[0, 0] == -127 and q[0, 31] == 127 and d[0] == np.float32(1) / np.float32(127)
+        assert not q[1].any() and d[1] == 0 and s[1] == 0
+        assert np.isnan(d[2:4]).all() and np.isnan(s[2:4]).all() and not q[2:4].any()
+        assert q[4, 7] == 127 and q[5, :3].tolist() == [127, 0, 2] and s[5] == 129
+        assert (q[6] == -127).all()
+
+
+def both(call):
+    """The bytes call() gives under every instruction set; they must agree."""
+    out = []
+    for isa in SETS:
+        lib.isa_select(isa.encode())
+        out.append(call().tobytes())
+    assert len(set(out)) == 1
+    return np.frombuffer(out[0], np.float32)
+
+
+@pytest.mark.parametrize("n", [1, 5, 16, 31, 64, 172, 1152])
+def test_rmsnorm_equals_reference(n):
+    rng = np.random.default_rng(n)
+    x, w = rng.normal(size=(5, n)).astype(np.float32), rng.normal(size=n).astype(np.float32)
+
+    def call():
+        y = Buffer(5 * n)
+        lib.rmsnorm(y.p(), Buffer(5 * n, values=x).p(), Buffer(n, values=w).p(), 5, n, 1e-5)
+        assert y.margins_untouched()
+        return y.a
+
+    exact = x * w / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True) + 1e-5)
+    assert np.allclose(both(call).reshape(5, n), exact, rtol=2e-6)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_rope_equals_reference_and_rotates(half):
+    rng, n_tok, n_head, dim, n_pair, pos = np.random.default_rng(5), 7, 3, 24, 10, 1000
+    x = rng.normal(size=(n_tok, n_head, dim)).astype(np.float32)
+    freq, cs = ffi.new("double[]", n_pair), Buffer(n_tok * n_pair * 2)
+    lib.rope_freq(freq, ffi.NULL, n_pair, 10000.0, 1.0)
+    lib.rope_angles(cs.p(), freq, pos, n_tok, n_pair)
+
+    def call():
+        y = Buffer(x.size, values=x)
+        lib.rope(y.p(), cs.p(), n_tok, n_head, dim, n_pair, half)
+        assert y.margins_untouched()
+        return y.a
+
+    angle = (pos + np.arange(n_tok))[:, None, None] * 10000.0 ** (-np.arange(n_pair) / n_pair)
+    at = (np.arange(n_pair), np.arange(n_pair) + n_pair) if half else (2 * np.arange(n_pair), 2 * np.arange(n_pair) + 1)
+    exact = x.astype(np.float64)
+    u, v = exact[..., at[0]].copy(), exact[..., at[1]].copy()
+    exact[..., at[0]], exact[..., at[1]] = u * np.cos(angle) - v * np.sin(angle), u * np.sin(angle) + v * np.cos(angle)
+    y = both(call).reshape(x.shape)
+    assert np.abs(y - exact).max() < 1e-6
+    assert (y[..., 20:] == x[..., 20:]).all()
+
+
+@pytest.mark.parametrize("op,exact", [
+    ("silu_mul", lambda x: x / (1 + np.exp(-x))),
+    ("gelu_mul", lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))))])
+def test_gates_equal_reference(op, exact):
+    with np.errstate(over="ignore", invalid="ignore"):
+        x = np.concatenate([np.linspace(-100, 100, 4001), [0, -0.0, 1e-30, -1e-30, 3e38, -3e38]]).astype(np.float32)
+        up = np.linspace(-2, 2, x.size).astype(np.float32)
+
+        def call():
+            y = Buffer(x.size, values=x)
+            getattr(lib, op)(y.p(), Buffer(x.size, values=up).p(), x.size)
+            assert y.margins_untouched()
+            return y.a
+
+        want = (exact(x.astype(np.float64)) * up).astype(np.float32)
+        assert np.allclose(both(call), np.nan_to_num(want, posinf=np.inf, neginf=-np.inf), rtol=1e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("kv", [F32, F16])
+@pytest.mark.parametrize("n_tok,pos,n_head,n_head_kv,dim,window", [
+    (1, 0, 1, 1, 8, 0), (1, 40, 4, 2, 24, 0), (9, 0, 8, 2, 64, 0), (17, 30, 6, 6, 20, 16), (33, 5, 4, 1, 256, 7)])
+def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, window):
+    rng, n_kv = np.random.default_rng(6), pos + n_tok
+    q = rng.normal(size=(n_tok, n_head, dim)).astype(np.float32)
+    k, v = (rng.normal(size=(n_kv, n_head_kv, dim)).astype("<f2" if kv == F16 else "<f4") for _ in "kv")
+
+    def call():
+        o = Buffer(q.size)
+        scores = Buffer(lib.threads_count() * lib.attention_scores(n_tok, pos, n_head, n_head_kv))
+        kb, vb = Buffer(k.size, k.dtype, k), Buffer(v.size, v.dtype, v)
+        lib.attention(o.p(), Buffer(q.size, values=q).p(), kv, kb.p("void *"), vb.p("void *"), scores.p(), n_tok, pos,
+                      n_head, n_head_kv, dim, window, dim ** -0.5)
+        assert o.margins_untouched() and scores.margins_untouched()
+        return o.a
+
+    y = both(call).reshape(q.shape)
+    for t in range(n_tok):
+        first = max(0, pos + t - window + 1) if window else 0
+        for h in range(n_head):
+            g = h // (n_head // n_head_kv)
+            s = k[first:pos + t + 1, g].astype(np.float64) @ q[t, h] * dim ** -0.5
+            p = np.exp(s - s.max())
+            assert np.abs(y[t, h] - p @ v[first:pos + t + 1, g] / p.sum()).max() < 2e-6
+
+
+def test_cache_store_rounds_to_nearest_even():
+    x = np.random.default_rng(7).normal(size=1003).astype(np.float32) * 1e-3
+    x[:6] = [65519.9, 65520, 1e-8, -2e-8, 0.1, np.inf]
+
+    def call():
+        y = Buffer(x.size, np.float16)
+        lib.cache_store(y.p("void *"), F16, Buffer(x.size, values=x).p(), x.size)
+        assert y.margins_untouched()
+        return y.a.astype(np.float32)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert both(call).tobytes() == x.astype(np.float16).astype(np.float32).tobytes()
+
+
+def test_first_nonfinite_finds_the_first():
+    x = Buffer(100, values=np.zeros(100))
+    assert lib.first_nonfinite(x.p(), 100) == -1
+    x.a[70], x.a[41] = np.nan, -np.inf
+    assert lib.first_nonfinite(x.p(), 100) == 41
