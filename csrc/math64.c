@@ -89,7 +89,7 @@ double sluice_log(double x)
 }
 
 /* pi/2 in parts of 30, 30, 30 and 53 bits: k below 2^23 times one of the first three is exact. */
-static const double HALF_PI[4] = { 0x1.921fb544p0, 0x1.10b46118p-30, 0x1.313198ap-61, 0x1.701b839a25205p-92 };
+static const double HALF_PI[4] = { 0x1.921fb54p0, 0x1.10b46118p-30, 0x1.313198ap-61, 0x1.701b839a25205p-92 };
 
 /* a - b as high + low, exactly (Knuth 1969, The Art of Computer Programming 2, theorem 4.2.2C). */
 static inline double subtract(double *low, double a, double b)
