@@ -86,8 +86,11 @@ class File:
         self._id = self._map = self._pointer = None
         self._parse()
 
-    def _bad(self, what):
+    def fault(self, what):
+        """The Fault (65) that this file has `what` wrong with it."""
         return bad(self.path, what)
+
+    _bad = fault
 
     # Reading metadata: a cursor over bytes that are read once, in order.
 

@@ -1,0 +1,112 @@
+"""The operations of a forward pass, as model.py writes them: one kernel call a line, buffers kept between calls."""
+from .kernels import ffi, lib
+
+_new = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+class Rows:
+    """Activations: `p` f32 [n_tok, n]. `q`, `d`, `s` are their int8 form (kernels.h, quantize_q8) once a product needs it."""
+
+    __slots__ = ("p", "n", "q", "d", "s")
+
+    def __init__(self, p, n):
+        self.p, self.n = p, n
+        self.q = self.d = self.s = ffi.NULL
+
+
+class Forward:
+    """One chunk of `n_tok` ids at positions pos, pos + 1, ... over a cache (a snapshot.Snapshot).
+
+    Buffers belong to the Forward that runs many chunks: `start` begins the next one.
+    """
+
+    def __init__(self, hparams, cache):
+        self.h, self.cache, self._buffers = hparams, cache, {}
+
+    def start(self, ids, pos, ropes):
+        """Begin a chunk: `ids` a list of ints; `ropes` {name: f64 frequencies [n_rot/2]}, their angles are made here."""
+        self.n_tok, self.pos = len(ids), pos
+        self._ids = ffi.new("int32_t[]", ids)
+        self._angles = {}
+        for name, freq in ropes.items():
+            cs = self._buffer("float[]", "angles " + name, self.n_tok * self.h.n_rot)
+            lib.rope_angles(cs, freq, pos, self.n_tok, self.h.n_rot // 2)
+            self._angles[name] = cs
+
+    def _buffer(self, kind, name, n):
+        held = self._buffers.get(name)
+        if held is None or len(held) < n:
+            held = self._buffers[name] = _new(kind, n)
+        return held
+
+    def _rows(self, name, n):
+        return Rows(self._buffer("float[]", name, self.n_tok * n), n)
+
+    def embed(self, w, scale=1.0):
+        """x = scale * the rows of `w` that the ids name."""
+        x = self._rows("x", w.n_in)
+        lib.embed(x.p, w.type, w.p, self._ids, self.n_tok, w.n_in, scale)
+        return x
+
+    def rmsnorm(self, x, w, name="norm"):
+        """RMS norm of each row into another buffer."""
+        y = self._rows(name, x.n)
+        lib.rmsnorm(y.p, x.p, w, self.n_tok, x.n, self.h.eps)
+        return y
+
+    def rmsnorm_heads(self, x, w):
+        """RMS norm of each head of `x`, in place."""
+        lib.rmsnorm(x.p, x.p, w, self.n_tok * (x.n // self.h.head_dim), self.h.head_dim, self.h.eps)
+
+    def linear(self, x, w, ids=None):
+        """x w^T, or only the outputs that `ids` (an int32_t[]) names; int8 activations are made once for all products of one `x`."""
+        n_out = w.n_out if ids is None else len(ids)
+        y = self._rows(w.name, n_out)
+        if w.blocked and x.q == ffi.NULL:
+            x.q = self._buffer("int8_t[]", "q", self.n_tok * x.n)
+            x.d = self._buffer("float[]", "d", self.n_tok * x.n // 32)
+            x.s = self._buffer("float[]", "s", self.n_tok * x.n // 32)
+            lib.quantize_q8(x.q, x.d, x.s, x.p, self.n_tok, x.n)
+        lib.matmul(y.p, w.type, w.p, ids or ffi.NULL, x.p, x.q, x.d, x.s, self.n_tok, n_out, x.n)
+        return y
+
+    def rope(self, x, name, half=False):
+        """Rotate the heads of `x` in place by the angles called `name`."""
+        h = self.h
+        lib.rope(x.p, self._angles[name], self.n_tok, x.n // h.head_dim, h.head_dim, h.n_rot // 2, half)
+
+    def store(self, layer, k, v):
+        """Append keys and values to the cache."""
+        c = self.cache
+        lib.cache_store(c.row(c.k(layer), self.pos), c.kv_type, k.p, self.n_tok * k.n)
+        lib.cache_store(c.row(c.v(layer), self.pos), c.kv_type, v.p, self.n_tok * v.n)
+
+    def attention(self, layer, q, window=0):
+        """Attention of the queries over the cache, positions 0 to each query's own (the last `window` of them if not 0)."""
+        h, c = self.h, self.cache
+        o = self._rows("attention", q.n)
+        n = lib.attention_scores(self.n_tok, self.pos, h.n_head, h.n_head_kv)
+        scores = self._buffer("float[]", "scores", lib.threads_count() * n)
+        lib.attention(o.p, q.p, c.kv_type, c.k(layer), c.v(layer), scores, self.n_tok, self.pos, h.n_head, h.n_head_kv,
+                      h.head_dim, window, h.scale)
+        return o
+
+    def silu_mul(self, gate, up):
+        """gate = silu(gate) * up; what was gate is returned."""
+        lib.silu_mul(gate.p, up.p, self.n_tok * up.n)
+        return gate
+
+    def gelu_mul(self, gate, up):
+        """gate = gelu(gate) * up, the tanh form; what was gate is returned."""
+        lib.gelu_mul(gate.p, up.p, self.n_tok * up.n)
+        return gate
+
+    def add(self, x, y):
+        """x += y."""
+        lib.add(x.p, y.p, self.n_tok * x.n)
+
+    def last(self, x):
+        """The last row of `x` alone: what the head needs. Ends the chunk: `n_tok` is 1 from here on."""
+        row = Rows(x.p + (self.n_tok - 1) * x.n, x.n)
+        self.n_tok = 1
+        return row

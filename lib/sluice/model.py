@@ -1,0 +1,124 @@
+"""A model, ready to run: one function per architecture that reads like its paper, and what calls it chunk by chunk."""
+import math
+import os
+
+from . import gguf
+from .faults import UNSUPPORTED, USAGE, Fault
+from .forward import Forward
+from .hparams import Hparams
+from .kernels import ffi, lib
+from .weights import Weights
+
+ARITHMETIC = b"exact-1"  # the name snapshots carry for the bits that csrc/reference.c defines
+CHUNK = 512              # ids that prefill takes through the layers at once
+
+
+def llama(m, f):
+    """Touvron et al. 2023, arXiv:2302.13971 (and 2307.09288 for grouped queries): pre-norm, RoPE, SwiGLU."""
+    x = f.embed(m.weights.token_embd)
+    for i, w in enumerate(m.weights.layers):
+        h = f.rmsnorm(x, w.attn_norm)
+        q, k, v = f.linear(h, w.attn_q), f.linear(h, w.attn_k), f.linear(h, w.attn_v)
+        f.rope(q, "global")
+        f.rope(k, "global")
+        f.store(i, k, v)
+        o = f.attention(i, q)
+        f.add(x, f.linear(o, w.attn_output))
+        h = f.rmsnorm(x, w.ffn_norm)
+        gate, up = f.linear(h, w.ffn_gate), f.linear(h, w.ffn_up)
+        f.add(x, f.linear(f.silu_mul(gate, up), w.ffn_down))
+    return x
+
+
+def gemma3(m, f):
+    """Gemma Team 2025, arXiv:2503.19786: norms before and after, norms on queries and keys, five local layers to one
+    global, GeGLU. Stored norm gains have their 1 added."""
+    x = f.embed(m.weights.token_embd, math.sqrt(m.hparams.n_embd))
+    for i, w in enumerate(m.weights.layers):
+        is_global = i % m.hparams.pattern == m.hparams.pattern - 1
+        kind, window = ("global", 0) if is_global else ("local", m.hparams.window)
+        h = f.rmsnorm(x, w.attn_norm)
+        q, k, v = f.linear(h, w.attn_q), f.linear(h, w.attn_k), f.linear(h, w.attn_v)
+        f.rmsnorm_heads(q, w.attn_q_norm)
+        f.rmsnorm_heads(k, w.attn_k_norm)
+        f.rope(q, kind, half=True)
+        f.rope(k, kind, half=True)
+        f.store(i, k, v)
+        o = f.linear(f.attention(i, q, window), w.attn_output)
+        f.add(x, f.rmsnorm(o, w.post_attention_norm))
+        h = f.rmsnorm(x, w.ffn_norm)
+        gate, up = f.linear(h, w.ffn_gate), f.linear(h, w.ffn_up)
+        o = f.linear(f.gelu_mul(gate, up), w.ffn_down)
+        f.add(x, f.rmsnorm(o, w.post_ffw_norm))
+    return x
+
+
+ARCHITECTURES = {"llama": llama, "gemma3": gemma3}
+
+
+class Model:
+    """A gguf.File with its hyper-parameters and weights checked, and the threads and kernels it runs on chosen.
+
+    `threads`: how many (None: every core this process may use). The environment variable SLUICE_ISA names an
+    instruction set ("reference", "avx2"); without it the best is taken. Neither changes a bit of any result.
+    """
+
+    def __init__(self, path, threads=None):
+        start(threads)
+        self.file = gguf.File(path)
+        self.hparams = h = Hparams(self.file)
+        self.weights = Weights(self.file, h)
+        factor = self.weights.rope_freqs if h.rope.scaled else ffi.NULL
+        self._ropes = {"global": frequencies(h, h.rope, factor)}
+        if h.arch == "gemma3":
+            self._ropes["local"] = frequencies(h, h.rope_local, ffi.NULL)
+
+    def forward(self, f, ids, pos):
+        """The hidden state after the last of `ids` (a list) at positions pos ..., as Rows [1, n_embd]; K and V of all go
+        into the cache of `f` (a Forward)."""
+        f.start(ids, pos, self._ropes)
+        x = f.last(ARCHITECTURES[self.hparams.arch](self, f))
+        return f.rmsnorm(x, self.weights.output_norm, "output_norm")
+
+    def head(self, f, x, logits, ids=None):
+        """logits (float *) [n_vocab] of the hidden state `x`; or only those of `ids` (an int32_t[]), in its order.
+
+        Fault 65 where one is not finite: a damaged file must not become an answer.
+        """
+        y = f.linear(x, self.weights.output, ids)
+        ffi.memmove(logits, y.p, 4 * y.n)
+        self.check_finite(logits, y.n)
+
+    def check_finite(self, logits, n):
+        at = lib.first_nonfinite(logits, n)
+        if at >= 0:
+            raise self.file.fault(f"logit {at} is not finite: damaged weights, or activations beyond f32")
+
+    def prefill(self, cache, ids, chunk=CHUNK):
+        """Run `ids` (a non-empty list) after the cache.n_tok ids that `cache` holds; it then holds them and the last logits."""
+        f = Forward(self.hparams, cache)
+        for at in range(0, len(ids), chunk):
+            part = ids[at:at + chunk]
+            x = self.forward(f, part, cache.n_tok)
+            cache.append(part)
+        self.head(f, x, cache.logits)
+
+
+def frequencies(h, rope, factor):
+    """f64 [n_rot / 2]: by how much each pair turns per position."""
+    freq = ffi.new("double[]", h.n_rot // 2)
+    lib.rope_freq(freq, factor, h.n_rot // 2, rope.base, rope.linear)
+    return freq
+
+
+def start(threads):
+    """Choose the instruction set and start the threads of this process."""
+    wanted = os.environ.get("SLUICE_ISA", "")
+    status = lib.isa_select(wanted.encode())
+    if status == -1:
+        raise Fault(USAGE, f"SLUICE_ISA: {wanted!r} is not reference or avx2")
+    if status == -2:
+        raise Fault(UNSUPPORTED, f"SLUICE_ISA: this processor does not have {wanted}")
+    if threads is None:
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    lib.threads_start(threads)  # fewer where the system refuses more: slower, the same bits
