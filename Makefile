@@ -2,7 +2,8 @@
 # make demo     build, then a small model answers through a shell pipeline
 # make test     everything in tests/
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
-# make golden   re-create tests/golden from transformers (installs torch) and show what changed
+# make golden   re-create tests/golden/logits from transformers (installs torch) and show what changed
+# make golden-check  compare them with fresh ones instead
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make clean    remove what make built
 
@@ -60,7 +61,23 @@ build:
 test: all .venv/test
 	$(VENV) -m pytest
 
+# torch and transformers, apart from .venv.  torch's default wheel for Linux brings 3 GB of CUDA;
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make golden  takes the one without.
+GOLDEN = build/golden-venv/bin/python3
+
+build/golden-venv/done: tests/golden-requirements.txt | build
+	test -x $(GOLDEN) || $(PYTHON) -m venv build/golden-venv
+	$(GOLDEN) -m pip install -q --disable-pip-version-check -r tests/golden-requirements.txt
+	touch $@
+
+golden: build/golden-venv/done
+	$(GOLDEN) tests/golden_logits.py
+	git --no-pager diff --stat -- tests/golden/logits
+
+golden-check: build/golden-venv/done
+	$(GOLDEN) tests/golden_logits.py --check
+
 clean:
 	rm -rf build dist $(EXT) lib/*.egg-info
 
-.PHONY: all kernels test clean
+.PHONY: all kernels test golden golden-check clean
