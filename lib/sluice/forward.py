@@ -78,8 +78,9 @@ class Forward:
     def store(self, layer, k, v):
         """Append keys and values to the cache."""
         c = self.cache
-        lib.cache_store(c.row(c.k(layer), self.pos), c.kv_type, k.p, self.n_tok * k.n)
-        lib.cache_store(c.row(c.v(layer), self.pos), c.kv_type, v.p, self.n_tok * v.n)
+        for plane, x in ((c.k(layer), k), (c.v(layer), v)):
+            rows = ffi.cast("uint8_t *", plane) + self.pos * c.layout.row_bytes
+            lib.cache_store(rows, c.geometry.kv_type, x.p, self.n_tok * x.n)
 
     def attention(self, layer, q, window=0):
         """Attention of the queries over the cache, positions 0 to each query's own (the last `window` of them if not 0)."""
@@ -87,7 +88,7 @@ class Forward:
         o = self._rows("attention", q.n)
         n = lib.attention_scores(self.n_tok, self.pos, h.n_head, h.n_head_kv)
         scores = self._buffer("float[]", "scores", lib.threads_count() * n)
-        lib.attention(o.p, q.p, c.kv_type, c.k(layer), c.v(layer), scores, self.n_tok, self.pos, h.n_head, h.n_head_kv,
+        lib.attention(o.p, q.p, c.geometry.kv_type, c.k(layer), c.v(layer), scores, self.n_tok, self.pos, h.n_head, h.n_head_kv,
                       h.head_dim, window, h.scale)
         return o
 

@@ -1,15 +1,18 @@
 """A model, ready to run: one function per architecture that reads like its paper, and what calls it chunk by chunk."""
 import math
 import os
+from array import array
 
-from . import gguf
+from . import gguf, snapshot
 from .faults import UNSUPPORTED, USAGE, Fault
 from .forward import Forward
 from .hparams import Hparams
 from .kernels import ffi, lib
+from .snapshot import Geometry
 from .weights import Weights
 
-ARITHMETIC = b"exact-1"  # the name snapshots carry for the bits that csrc/reference.c defines
+ARITHMETIC = "exact-1"  # the name snapshots carry for the bits that csrc/reference.c defines
+KV_TYPES = {"f32": 0, "f16": 1}  # of the cache: GGML numbers
 CHUNK = 512              # ids that prefill takes through the layers at once
 
 
@@ -94,13 +97,34 @@ class Model:
         if at >= 0:
             raise self.file.fault(f"logit {at} is not finite: damaged weights, or activations beyond f32")
 
-    def prefill(self, cache, ids, chunk=CHUNK):
-        """Run `ids` (a non-empty list) after the cache.n_tok ids that `cache` holds; it then holds them and the last logits."""
-        f = Forward(self.hparams, cache)
+    def geometry(self, kv_type):
+        """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES)."""
+        h = self.hparams
+        return Geometry(h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES[kv_type], h.n_vocab)
+
+    def open_snapshot(self, path):
+        """The snapshot at `path`, if it is one of this model and this arithmetic; of either KV type. Fault 65 otherwise."""
+        kv_type = snapshot.kv_type(path)
+        names = {number: name for name, number in KV_TYPES.items()}
+        return snapshot.Snapshot.open(path, self.file.id, ARITHMETIC, self.geometry(names.get(kv_type, "f16")), self.file.path)
+
+    def extend(self, cache, ids, chunk=CHUNK, f=None):
+        """Run `ids` (a non-empty list) after those `cache` (a Snapshot with room for them) holds.
+
+        It then holds their rows and ids; returns the Forward and the hidden state after the last of them.
+        """
+        f = f or Forward(self.hparams, cache)
         for at in range(0, len(ids), chunk):
-            part = ids[at:at + chunk]
-            x = self.forward(f, part, cache.n_tok)
-            cache.append(part)
+            part, n_tok = ids[at:at + chunk], cache.n_tok
+            cache.reserve(n_tok + len(part))
+            x = self.forward(f, part, n_tok)
+            cache.ids[n_tok:n_tok + len(part)] = array("i", part)
+            cache.n_tok = n_tok + len(part)
+        return f, x
+
+    def prefill(self, cache, ids, chunk=CHUNK):
+        """`extend`, and the logits after the last id into the cache."""
+        f, x = self.extend(cache, ids, chunk)
         self.head(f, x, cache.logits)
 
 

@@ -85,7 +85,7 @@ class IdReader:
 
     def __init__(self, fd, model=None, n_vocab=None, name="standard input"):
         self.fd, self.name, self.n_line, self.reason = fd, name, 0, None
-        self._lines, self._rest = iter(()), b""
+        self._lines, self._rest = [], b""  # whole lines that were read, the next one last; the part of one
         fields = self._line().split()
         if fields[:2] != [b"#ids", b"1"]:
             raise self._bad("does not begin with \"#ids 1\": not a stream of ids")
@@ -119,8 +119,7 @@ class IdReader:
 
     def _line(self):
         """The next line without its newline; Fault at an end of input before `#end`."""
-        line = next(self._lines, None)
-        while line is None:
+        while not self._lines:
             chunk = os.read(self.fd, CHUNK_BYTES)
             if not chunk:
                 self.n_line += 1
@@ -130,10 +129,22 @@ class IdReader:
             if len(self._rest) > MAX_LINE_BYTES:
                 self.n_line += 1 + len(lines)
                 raise self._bad("line is too long to be an id")
-            self._lines = iter(lines)
-            line = next(self._lines, None)
+            self._lines = lines[::-1]
         self.n_line += 1
-        return line
+        return self._lines.pop()
+
+    def end_is_here(self):
+        """Whether the next line is `#end` and has already arrived: nothing will be asked after the id just read."""
+        return bool(self._lines) and self._lines[-1].startswith(b"#end ")
+
+    def drain(self):
+        """Read on until `#end` or the end of input, whatever is there: a writer must not be killed for saying goodbye."""
+        while not any(line.startswith(b"#end ") for line in self._lines):
+            chunk = os.read(self.fd, CHUNK_BYTES)
+            if not chunk:
+                return
+            self._lines = (self._rest + chunk).split(b"\n")
+            self._rest = self._lines[-1][-MAX_LINE_BYTES:]
 
     def _bad(self, what):
         return bad(self.name, f"line {self.n_line}: {what}")
