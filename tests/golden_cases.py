@@ -49,7 +49,7 @@ def expected(name, case):
 
 
 def golden_cases(directory, types=("f32", "f16", "bf16")):
-    """Yield (name, path of a model written into `directory`, ids, positions, expected logits) for the cases of these weight types.
+    """Yield (name, path of a model written into `directory`, ids, positions, expected logits) for these weight types.
 
     Expected logits after the ids 0 to p of the prompt stand at the index of p in positions. With the types f32, f16 and
     bf16, where the golden logits come from the same weights and f32 activations, an engine in f32 should agree within 1e-4

@@ -36,7 +36,8 @@ BLOCK_NAMES = {
                "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"},
 }
 MATRIX_NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
-                "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+                "attn_output": "self_attn.o_proj",
+                "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 
 
 def read(path):
@@ -90,10 +91,11 @@ def settings(metadata, scaling):
         rope.update(scaling, rope_type="llama3", original_max_position_embeddings=scaling["original_context_length"])
         del rope["type"], rope["original_context_length"]
     common = dict(
-        vocab_size=len(metadata["tokenizer.ggml.tokens"]), hidden_size=get("embedding_length"), num_hidden_layers=get("block_count"),
-        intermediate_size=get("feed_forward_length"), num_attention_heads=n_head,
+        vocab_size=len(metadata["tokenizer.ggml.tokens"]), hidden_size=get("embedding_length"),
+        num_hidden_layers=get("block_count"), intermediate_size=get("feed_forward_length"), num_attention_heads=n_head,
         num_key_value_heads=get("attention.head_count_kv", n_head), head_dim=head_dim, pad_token_id=None,
-        max_position_embeddings=get("context_length"), rms_norm_eps=get("attention.layer_norm_rms_epsilon"), attn_implementation="eager")
+        max_position_embeddings=get("context_length"), rms_norm_eps=get("attention.layer_norm_rms_epsilon"),
+        attn_implementation="eager")
     if arch == "llama":
         return LlamaForCausalLM, LlamaConfig(**common, rope_parameters=rope)
     n = get("attention.sliding_window_pattern", 6)
@@ -222,7 +224,8 @@ def check_real(directory):
         with open(record) as file:
             for mail in map(json.loads, file):
                 row = logits(net, mail["ids"], [len(mail["ids"]) - 1])[0]
-                worst = max(worst, abs(float(row[mail["yes_id"]]) - mail["yes_logit"]), abs(float(row[mail["no_id"]]) - mail["no_logit"]))
+                for answer in ("yes", "no"):
+                    worst = max(worst, abs(float(row[mail[answer + "_id"]]) - mail[answer + "_logit"]))
                 n += 1
         print(f"spam-proto: {n} mails, yes and no within {worst:.1e} of the record")
         found, good = found + 1, good and worst < 1e-3

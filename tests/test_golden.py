@@ -45,7 +45,8 @@ def test_golden_check_finds_one_changed_logit(tmp_path):
     data = bytearray(path.read_bytes())
     struct.pack_into("<f", data, 4000, struct.unpack_from("<f", data, 4000)[0] + 3e-4)
     path.write_bytes(data)
-    code = "import sys, golden_cases; golden_cases.DIRECTORY = sys.argv[1]; import golden_logits; sys.exit(3 * (not golden_logits.check_all()))"
+    code = ("import sys, golden_cases; golden_cases.DIRECTORY = sys.argv[1]; "
+            "import golden_logits; sys.exit(3 * (not golden_logits.check_all()))")
     done = torch_python("-c", code, tmp_path)
     assert done.returncode == 3, done.stdout + done.stderr
 

@@ -95,8 +95,8 @@ def weights(c, name, shape):
     if len(shape) == 1:  # norms: around 1, and exact after 1 is subtracted
         return array.array("f", [0.75 + 0.5 * draw() for _ in range(n)])
     kind = name.split(".")[-2]
-    gain = {"token_embd": 3.0 if c["tied"] else math.sqrt(shape[0]), "output": 3.0, "attn_q": 1.25, "attn_k": 1.25, "ffn_gate": 1.5,
-            "ffn_up": 1.5, "ffn_down": 1.5}.get(kind, 1.0)
+    gain = {"token_embd": 3.0 if c["tied"] else math.sqrt(shape[0]), "output": 3.0, "attn_q": 1.25, "attn_k": 1.25,
+            "ffn_gate": 1.5, "ffn_up": 1.5, "ffn_down": 1.5}.get(kind, 1.0)
     reach = gain * math.sqrt(3 / shape[0])
     return array.array("f", [(2 * draw() - 1) * reach for _ in range(n)])
 
