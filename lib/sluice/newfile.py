@@ -1,0 +1,178 @@
+"""A file that appears under its name whole, or not at all.
+
+It is written without a name (O_TMPFILE), so that a killed writer leaves nothing;
+where the file system cannot do that, under a temporary name that the next
+writer in the directory sweeps away. A writer holds a lock (flock) on its file
+while it lives: that tells a file at work from a leftover.
+"""
+import errno
+import os
+import stat
+
+from .faults import BAD_DATA, IO_ERROR, NO_OUTPUT, TRY_AGAIN, Fault, bad
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)  # what kernels and file systems without it say
+NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
+PREFIX, SUFFIX = ".sluice-", ".tmp"
+
+
+def write_fault(path, e, code=IO_ERROR):
+    """The Fault for OSError `e` while writing `path`: 75 if there is no room, else `code`."""
+    return Fault(TRY_AGAIN if e.errno in FULL else code, f"{path}: cannot write: {e.strerror}")
+
+
+def nameless(directory):
+    """(descriptor, None) of a new file in `directory` without a name, mode 0600, locked; or (descriptor, temporary path)."""
+    import fcntl
+    _sweep(directory)
+    fd, path = None, None
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):  # naming it needs /proc
+        try:
+            fd = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as e:
+            if e.errno not in NO_TMPFILE or not os.path.isdir(directory):
+                raise
+    if fd is None:
+        path = _temporary(directory)
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(fd, 0o600)  # whatever the umask
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as e:
+        if e.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EWOULDBLOCK):  # no locks here: nobody sweeps either
+            os.close(fd)
+            if path:
+                unlink(path)
+            raise
+    return fd, path
+
+
+def publish(fd, path, target):
+    """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync the directory.
+
+    `target` may be absent or a regular file, which is replaced. Fault 73 or 75 with
+    `target` as it was and no temporary name left; 74 where only the last sync failed.
+    """
+    directory = os.path.dirname(target) or "."
+    try:
+        directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as e:
+        raise write_fault(target, e, NO_OUTPUT) from None
+    try:
+        _refuse_special(target)
+        _name(fd, path, target, directory_fd)
+        _sync_directory(directory_fd, target)
+    finally:
+        os.close(directory_fd)
+
+
+def _name(fd, path, target, directory_fd):
+    """Give `fd` its name; what is in the way is replaced in one step."""
+    try:
+        if path is None:
+            nameless = f"/proc/self/fd/{fd}"
+            try:
+                return os.link(nameless, os.path.basename(target), dst_dir_fd=directory_fd)
+            except FileExistsError:
+                path = _temporary(os.path.dirname(target))
+                os.link(nameless, os.path.basename(path), dst_dir_fd=directory_fd)
+        os.rename(path, target)
+    except OSError as e:
+        if path is not None:
+            unlink(path)
+        raise write_fault(target, e, NO_OUTPUT) from None
+
+
+def _refuse_special(target):
+    try:
+        mode = os.lstat(target).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a directory"}.get(stat.S_IFMT(mode), "not a regular file")
+        raise Fault(NO_OUTPUT, f"{target}: is {kind}: only a regular file is replaced")
+
+
+def _sync_directory(fd, target):
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        if e.errno != errno.EINVAL:  # a file system whose directories need no sync
+            raise write_fault(target, e) from None
+
+
+def _temporary(directory):
+    return os.path.join(directory, f"{PREFIX}{os.urandom(8).hex()}{SUFFIX}")
+
+
+def unlink(path):
+    """Remove `path` if it can be removed."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _sweep(directory):
+    """Remove temporary names in `directory` whose writers are dead; whatever hinders it is no matter."""
+    import fcntl
+    for name in os.listdir(directory):
+        if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
+            continue
+        path = os.path.join(directory, name)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if stat.S_ISREG(os.fstat(fd).st_mode) and os.fstat(fd).st_uid == os.geteuid():
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                unlink(path)
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
+
+
+def copy_range(to_fd, to, from_fd, at, n_bytes):
+    """Copy up to `n_bytes` between files in the kernel, which may share blocks; bytes copied, 0 where it cannot."""
+    done = 0
+    try:
+        while done < n_bytes:
+            n = os.copy_file_range(from_fd, to_fd, n_bytes - done, at + done, to + done)
+            if n == 0:
+                break
+            done += n
+    except AttributeError:  # not on this system
+        pass
+    except OSError as e:
+        if e.errno not in NO_COPY:
+            raise
+    return done
+
+
+def open_trusted(path):
+    """A read-only descriptor of the regular file `path` that nobody but its owner, us or root, could have written.
+
+    Fault 65 for a symbolic link, what is not a regular file, another owner, or a
+    file writable by its group or others; OSError where it cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as e:
+        if e.errno == errno.ELOOP:
+            raise bad(path, "is a symbolic link; name the file itself") from None
+        raise
+    s = os.fstat(fd)
+    what = None
+    if not stat.S_ISREG(s.st_mode):
+        what = "is not a regular file"
+    elif s.st_uid not in (os.geteuid(), 0):
+        what = f"is owned by user {s.st_uid}, not by us"
+    elif s.st_mode & 0o022:
+        what = f"could have been written by others: its mode is {stat.S_IMODE(s.st_mode):04o}"
+    if what:
+        os.close(fd)
+        raise Fault(BAD_DATA, f"{path}: {what}")
+    return fd
