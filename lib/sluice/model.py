@@ -3,12 +3,12 @@ import math
 import os
 from array import array
 
-from . import gguf, snapshot
+from . import gguf
 from .faults import UNSUPPORTED, USAGE, Fault
 from .forward import Forward
 from .hparams import Hparams
 from .kernels import ffi, lib
-from .snapshot import Geometry
+from .snapshot import Geometry, Snapshot
 from .weights import Weights
 
 ARITHMETIC = "exact-1"  # the name snapshots carry for the bits that csrc/reference.c defines
@@ -98,15 +98,13 @@ class Model:
             raise self.file.fault(f"logit {at} is not finite: damaged weights, or activations beyond f32")
 
     def geometry(self, kv_type):
-        """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES)."""
+        """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES, or None: any)."""
         h = self.hparams
-        return Geometry(h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES[kv_type], h.n_vocab)
+        return Geometry(h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES.get(kv_type), h.n_vocab)
 
-    def open_snapshot(self, path):
-        """The snapshot at `path`, if it is one of this model and this arithmetic; of either KV type. Fault 65 otherwise."""
-        kv_type = snapshot.kv_type(path)
-        names = {number: name for name, number in KV_TYPES.items()}
-        return snapshot.Snapshot.open(path, self.file.id, ARITHMETIC, self.geometry(names.get(kv_type, "f16")), self.file.path)
+    def open_snapshot(self, path, kv_type=None):
+        """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or either); else Fault 65."""
+        return Snapshot.open(path, self.file.id, ARITHMETIC, self.geometry(kv_type), self.file.path)
 
     def extend(self, cache, ids, chunk=CHUNK, f=None):
         """Run `ids` (a non-empty list) after those `cache` (a Snapshot with room for them) holds.

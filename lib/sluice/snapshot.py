@@ -187,13 +187,15 @@ class Snapshot:
         """The snapshot at `path`, checked in every byte that is valid, mapped copy-on-write.
 
         Fault 65 naming the field, with both values where it belongs to another
-        model (called `model` in the message), arithmetic or geometry; OSError where
-        it cannot be read. Reads the valid bytes once.
+        model (called `model` in the message), arithmetic or geometry (whose kv_type may
+        be None: any); OSError where it cannot be read. Reads the valid bytes once.
         """
         path = os.fspath(path)
         fd = newfile.open_trusted(path)
         try:
             h = kvsnap.read_header(fd, path)
+            if geometry.kv_type is None and h["kv_type"] in kvsnap.ELEMENT_BYTES:
+                geometry = geometry._replace(kv_type=h["kv_type"])
             kvsnap.check_identity(h, path, model_id, arithmetic, geometry, model)
             layout = kvsnap.Layout(geometry, h["capacity"])
             kvsnap.check_extent(h, path, layout, os.fstat(fd).st_size)
