@@ -1,5 +1,5 @@
 # make          .venv with the dependencies, and the kernels: bin/* run as they are
-# make demo     build, then a small model answers through a shell pipeline
+# make demo     build, then a small model answers through a shell pipeline (MODEL=FILE.gguf: another one)
 # make test     everything in tests/
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
 # make golden   re-create tests/golden/logits from transformers (installs torch) and show what changed
@@ -26,7 +26,7 @@ kernels: $(EXT)
 # One object per instruction set, everything else for the baseline; dispatch.c picks at run time.
 X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
 ifdef X86
-build/avx2.o: CFLAGS += -mavx2 -mfma -mf16c
+build/avx2.o build/asan/avx2.o: CFLAGS += -mavx2 -mfma -mf16c
 endif
 
 $(EXT): $(OBJ)
@@ -61,6 +61,27 @@ build:
 test: all .venv/test
 	$(VENV) -m pytest
 
+demo: all
+	@sh tests/demo.sh $(MODEL)
+
+# The same Python over a library built with the sanitizers; build/asan comes first on the path.
+SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
+asan: all .venv/test
+	mkdir -p build/asan/sluice
+	ln -sf $(CURDIR)/lib/sluice/*.py build/asan/sluice/
+	$(MAKE) --no-print-directory -j2 asan-library PYTHON=$(VENV)
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	PYTHONPATH=build/asan SLUICE_SANITIZED=1 $(VENV) -m pytest -q $(ASAN_TESTS)
+
+ASAN_TESTS = tests/test_kernels.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_grammar.py \
+	tests/test_sampler.py tests/test_math64.py
+asan-library: build/asan/sluice/_kernels.abi3.so
+build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
+	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
+build/asan/avx2.o: csrc/reference.c
+build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
+	$(CC) $(CFLAGS) $(SANITIZE) -c -o $@ $<
+
 # torch and transformers, apart from .venv.  torch's default wheel for Linux brings 3 GB of CUDA;
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make golden  takes the one without.
 GOLDEN = build/golden-venv/bin/python3
@@ -80,4 +101,4 @@ golden-check: build/golden-venv/done
 clean:
 	rm -rf build dist $(EXT) lib/*.egg-info
 
-.PHONY: all kernels test golden golden-check clean
+.PHONY: all kernels demo test asan asan-library golden golden-check clean
