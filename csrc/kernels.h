@@ -24,7 +24,77 @@ int64_t type_row_bytes(int32_t type, int64_t n);
 /* y f32 [n] = the n elements at x, type as above. */
 void dequantize_row(float *y, int32_t type, const void *x, int64_t n);
 
-/* ---- spm.c: SentencePiece BPE ------------------------------------------------ */
+/* ---- spm_index.c, spm.c: SentencePiece BPE ------------------------------------ */
+
+typedef struct {
+    uint32_t at;      /* where its text begins in tokens */
+    float score;      /* the highest of all possible merges is made first */
+    uint16_t n_bytes; /* of its text */
+    uint8_t kind;     /* 1 normal, 2 unknown, 3 control or marker, 4 user defined, 5 unused, 6 byte */
+    uint8_t zero;
+} spm_piece;
+
+typedef struct {
+    const uint8_t *tokens; /* n_vocab times {u64 n_bytes, bytes}, as in the file; already walked by gguf_skip_strings */
+    const uint8_t *scores; /* f32 [n_vocab], any alignment */
+    const uint8_t *types;  /* i32 [n_vocab], any alignment */
+    spm_piece *piece;      /* [n_vocab] */
+    uint64_t *slot;        /* [slot_mask + 1], zeroed: hash of text -> id */
+    uint64_t *edge;        /* [edge_mask + 1], zeroed: trie of the texts of kinds 3 and 4 */
+    uint64_t seed;         /* of the hashes; any number, best one that the writer of the file did not know */
+    uint32_t slot_mask, edge_mask;
+    uint32_t n_node;
+    int32_t n_vocab;
+    int32_t unknown;       /* id for what no piece spells, where there is no byte fallback */
+    int32_t byte_id[256];  /* -1: missing */
+    uint32_t max_bytes;    /* of the longest text that merging can reach */
+    uint32_t trie_bytes;   /* of all texts in the trie */
+    uint32_t text_bytes;   /* of all tokens */
+    uint8_t has_bytes;     /* there are byte tokens: text without a piece becomes its bytes */
+    uint8_t has_unused;
+    uint8_t words_apart;   /* no piece reaches across the begin of a word */
+    uint8_t first[256];    /* which kinds (1 user defined, 2 control) have a text that begins with this byte */
+} spm;
+
+typedef struct {
+    int32_t id, other; /* of an error: the token, and the one it clashes with */
+} spm_clash;
+
+typedef struct {
+    int32_t prev, next; /* symbols beside it, -1: none */
+    uint32_t at, n_bytes;
+    int32_t id;         /* -1: not looked up */
+} spm_symbol;
+
+typedef struct {
+    uint64_t key;     /* score and place: the greatest is merged first */
+    uint32_t n_bytes; /* of both symbols together */
+    int32_t id;       /* of the piece they make */
+} spm_pair;
+
+/* Fills piece [n_vocab] and everything in v that is not a pointer, a mask or the seed. special [n_special]
+ * ids are control tokens whatever their type says (-1: none). 0, or what is wrong with token out->id:
+ * 1 score not finite, 2 type not 1 to 6, 3 byte token malformed, 4 text too long, 5 a byte token is missing
+ * (out->other: which). */
+int32_t spm_scan(spm_clash *out, spm *v, const int32_t *special, int32_t n_special);
+/* Fills slot and edge. 0, or 1: tokens out->id and out->other have the same text. */
+int32_t spm_index(spm_clash *out, spm *v);
+/* Id of the piece with this text whose kind is in the set `kinds` (bit 1 << kind), -1: none. */
+int32_t spm_find(const spm *v, const uint8_t *text, uint64_t n_bytes, uint32_t kinds);
+/* Bytes of the longest user defined (sets 1, 3) or control (sets 2, 3) text that text [n_bytes] begins with, 0: none. */
+uint64_t spm_match(const spm *v, const uint8_t *text, uint64_t n_bytes, uint32_t set);
+/* First byte at or after `at` where a control token's text begins, n_bytes: none. */
+uint64_t spm_next_control(const spm *v, const uint8_t *text, uint64_t n_bytes, uint64_t at);
+/* text [text_bytes], offset [n_vocab + 1]: what each id writes: nothing for kinds 2 and 3. */
+void spm_table(uint8_t *text, uint32_t *offset, const spm *v);
+
+/* out [3 n_bytes + 3] = text as SentencePiece sees it. Returns its bytes. */
+uint64_t spm_normalize(uint8_t *out, const spm *v, const uint8_t *text, uint64_t n_bytes, int32_t add_prefix, int32_t remove_extra);
+/* Symbols of the longest part of a normalized text that must be merged as one. */
+uint64_t spm_longest(const spm *v, const uint8_t *text, uint64_t n_bytes);
+/* id [n_bytes] = the ids of a normalized text of at most 2^31 - 1 bytes. Returns how many. Work: symbol [n],
+ * pair [2 n] for n = spm_longest; split [n_vocab], only used where has_unused. */
+uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const spm *v, spm_symbol *symbol, spm_pair *pair, uint32_t *split);
 
 /* ---- grammar.c: which ids a grammar allows ----------------------------------- */
 

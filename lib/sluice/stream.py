@@ -117,6 +117,10 @@ class IdReader:
                 raise self._bad(f"id {int(field)} is not below the vocabulary size {self.n_vocab}")
             yield int(field)
 
+    def is_waiting(self):
+        """Whether the next line is still to be read: a writer holds back no longer than until then."""
+        return not self._lines.__length_hint__()
+
     def _line(self):
         """The next line without its newline; Fault at an end of input before `#end`."""
         while not self._lines:

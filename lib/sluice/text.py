@@ -1,0 +1,47 @@
+"""The text of ids that arrive one by one, as whole UTF-8 characters.
+
+An id may write a part of a character. What is handed on ends with the end of a
+character, or with bytes that can no longer become one; nothing is changed or lost.
+"""
+SECOND = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}  # by lead byte; RFC 3629, section 4
+
+
+def n_open_bytes(data):
+    """How many bytes at the end of `data` are the begin of a UTF-8 character that is not complete: 0 to 3."""
+    for n in range(1, min(3, len(data)) + 1):
+        c = data[-n]
+        if c & 0xC0 == 0x80:
+            continue
+        n_char = 2 if 0xC2 <= c <= 0xDF else 3 if 0xE0 <= c <= 0xEF else 4 if 0xF0 <= c <= 0xF4 else 1
+        low, high = SECOND.get(c, (0x80, 0xBF))
+        return n if n < n_char and (n == 1 or low <= data[1 - n] <= high) else 0
+    return 0
+
+
+class Joiner:
+    """Takes ids with `add`; `take` returns the bytes that can be written now.
+
+    special: control tokens write their text, else nothing. prefix: the blank that
+    the vocabulary puts before a text (with `special`, before each of the texts
+    between control tokens) is taken away.
+    """
+
+    def __init__(self, vocab, special=False, prefix=True):
+        self._vocab, self._special, self._strip = vocab, special, prefix and vocab.add_prefix
+        self._at_start = self._strip
+        self._data = b""
+
+    def add(self, i):
+        data = self._vocab.bytes_of(i, self._special)
+        if self._at_start and data:
+            data = data.removeprefix(b" ")
+            self._at_start = False
+        if self._special and self._vocab.is_control(i):
+            self._at_start = self._strip
+        self._data += data
+
+    def take(self, everything=False):
+        """What has been added and not taken; the begin of a character stays back, unless `everything` is wanted."""
+        n = len(self._data) - (0 if everything else n_open_bytes(self._data))
+        data, self._data = self._data[:n], self._data[n:]
+        return data

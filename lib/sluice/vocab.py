@@ -1,0 +1,227 @@
+"""A vocabulary: text to ids and ids to text, as SentencePiece BPE does it (the work is in csrc/spm.c).
+
+GGUF keys, all under `tokenizer.ggml.`:
+
+    model                     "llama"; any other is refused by name
+    tokens                    [string], n_vocab of them, a blank written U+2581
+    scores                    [f32], as many, finite
+    token_type                [i32], as many: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+    {bos,eos,eot,eom,unknown}_token_id   u32 below n_vocab, 4294967295 for none
+    add_bos_token             true where absent;  add_eos_token, remove_extra_whitespaces: false
+    add_space_prefix          true where absent: text begins with a blank that is not written by the user
+
+Rules where SentencePiece or files leave a choice:
+
+- Text is never a control token, except on request (`special`). User defined pieces
+  that are markers by their form (`<start_of_turn>`, `[INST]`, see csrc/spm_index.c)
+  count as control tokens, and so do the ids of bos, eos, eot and eom whatever their type.
+- Two tokens of the same text are an error, as in SentencePiece, unless one of them
+  is control, unknown or byte and the other is not: then text gets the other.
+- Each byte that is not UTF-8 becomes U+FFFD. U+2581 in a text is a blank afterwards.
+- A token without text is never produced, and writes nothing.
+"""
+import os
+
+from .faults import bad, printable, unsupported
+from .kernels import ffi, lib
+
+NONE = 0xFFFFFFFF
+MAX_VOCAB = 1 << 21
+MAX_TEXT_BYTES = 16 << 20   # of one text; work space is up to 150 times that, for a text without blanks
+MAX_TRIE_BYTES = 1 << 22    # of all control and user defined texts
+UNKNOWN, CONTROL = 2, 3
+KEY = "tokenizer.ggml."
+WRONG_TOKEN = {             # by what spm_scan returns: key, reason
+    1: ("scores", "its score is not finite"),
+    2: ("token_type", "its type is not one of 1 to 6"),
+    3: ("tokens", "is of type byte but not of the form <0x41>"),
+}
+END_MARKS = (               # control tokens that end a turn, whatever the metadata says of them
+    b"</s>", b"<eos>", b"<|eot_id|>", b"<|eom_id|>", b"<|im_end|>", b"<|end|>", b"<|end_of_text|>", b"<|endoftext|>",
+    b"<end_of_turn>", b"<turn|>", b"<|return|>", b"<|call|>", b"<end_of_utterance>", b"<EOT>", b"_<EOT>", b"[EOT]",
+)
+new_raw = ffi.new_allocator(should_clear_after_alloc=False)  # work space: pages that are not used cost nothing
+
+
+class Vocab:
+    """The vocabulary of a gguf.File.
+
+    n_vocab     number of ids
+    bos, eos    ids, or None
+    eog         frozenset of the ids that end a generation
+    add_bos, add_eos, add_prefix, remove_extra   the model's own rules, bool
+
+    Faults: 65 naming the key and the token, 69 for a vocabulary of another sort.
+    """
+
+    def __init__(self, file):
+        self._file = file
+        model = file.get(KEY + "model", "string")
+        if model != "llama":
+            raise unsupported(file.path, f"{KEY}model {printable(model)}; this build reads \"llama\" (SentencePiece BPE)")
+        self._refuse_other_rules()
+        tokens = file.get(KEY + "tokens", "[string]")
+        self.n_vocab = tokens.n
+        self._check_sizes()
+        special = [self._special(name) for name in ("bos", "eos", "eot", "eom")]
+        self._scan(tokens, special)
+        self._index()
+        self._choose_ids(special)
+        self._table = None
+
+    def _bad(self, key, what):
+        return bad(self._file.path, f"{KEY}{key}: {what}")
+
+    def _refuse_other_rules(self):
+        if self._file.get(KEY + "treat_whitespace_as_suffix", "bool", False):
+            raise unsupported(self._file.path, f"{KEY}treat_whitespace_as_suffix")
+        charsmap = self._file.metadata.get(KEY + "precompiled_charsmap")
+        if charsmap is not None and getattr(charsmap, "n", 1):
+            raise unsupported(self._file.path, f"{KEY}precompiled_charsmap: text normalisation other than identity")
+
+    def _check_sizes(self):
+        if not 1 <= self.n_vocab <= MAX_VOCAB:
+            raise self._bad("tokens", f"{self.n_vocab} tokens, not 1 to {MAX_VOCAB}")
+        for name in ("token_embd.weight", "output.weight"):
+            tensor = self._file.tensors.get(name)
+            if tensor and (len(tensor.shape) != 2 or tensor.shape[1] != self.n_vocab):
+                raise self._bad("tokens", f"{self.n_vocab} tokens, but {name} has the shape {list(tensor.shape)}")
+
+    def _special(self, name):
+        """The id that a key names; None where the key is absent, -1 where it says that there is none."""
+        key = f"{name}_token_id"
+        value = self._file.get(KEY + key, "u32", None)
+        if value is None or value == NONE:
+            return None if value is None else -1
+        if value >= self.n_vocab:
+            raise self._bad(key, f"{value} is not below the vocabulary size {self.n_vocab}")
+        return value
+
+    def _same_length(self, key, kind):
+        array = self._file.get(KEY + key, kind)
+        if array.n != self.n_vocab:
+            raise self._bad(key, f"{array.n} elements for {self.n_vocab} tokens")
+        return ffi.from_buffer("uint8_t[]", array.raw)
+
+    def _scan(self, tokens, special):
+        self._spm = spm = ffi.new("spm *")
+        scores, types = self._same_length("scores", "[f32]"), self._same_length("token_type", "[i32]")
+        raw, pieces = ffi.from_buffer("uint8_t[]", tokens.raw), new_raw("spm_piece[]", self.n_vocab)
+        self._alive = [raw, scores, types, pieces]
+        spm.tokens, spm.scores, spm.types, spm.piece, spm.n_vocab = raw, scores, types, pieces, self.n_vocab
+        spm.seed = int.from_bytes(os.urandom(8), "little")
+        clash = ffi.new("spm_clash *")
+        status = lib.spm_scan(clash, spm, [-1 if i is None else i for i in special], len(special))
+        if status == 4:
+            raise unsupported(self._file.path, f"{KEY}tokens: token {clash.id} has more than 1024 bytes")
+        if status == 5:
+            raise self._bad("tokens", f"there are byte tokens, but <0x{clash.other:02X}> is missing")
+        if status:
+            key, what = WRONG_TOKEN[status]
+            raise self._bad(key, f"token {clash.id}: {what}")
+        if spm.trie_bytes > MAX_TRIE_BYTES:
+            raise unsupported(self._file.path, f"{KEY}tokens: {spm.trie_bytes} bytes of control and user defined tokens, "
+                                               f"more than {MAX_TRIE_BYTES}")
+
+    def _index(self):
+        spm, clash = self._spm, ffi.new("spm_clash *")
+        n_slot, n_edge = power_of_two(2 * self.n_vocab), power_of_two(2 * spm.trie_bytes + 2)
+        slots, edges = ffi.new("uint64_t[]", n_slot), ffi.new("uint64_t[]", n_edge)
+        self._alive += [slots, edges]
+        spm.slot, spm.slot_mask, spm.edge, spm.edge_mask = slots, n_slot - 1, edges, n_edge - 1
+        if lib.spm_index(clash, spm):
+            raise self._bad("tokens", f"token {clash.id} has the same text as token {clash.other}, "
+                                      f"{printable(self._text(clash.id))}")
+
+    def _choose_ids(self, special):
+        """bos, eos, eog, the unknown id, and the flags. Where a key is absent, 1, 2 and 0 are tried, as is custom."""
+        is_control = lambda i: i < self.n_vocab and self._spm.piece[i].kind == CONTROL
+        defaults = [1 if is_control(1) else -1, 2 if is_control(2) else -1, -1, -1]
+        ids = [default if i is None else i for i, default in zip(special, defaults)]
+        self.bos, self.eos = (i if i >= 0 else None for i in ids[:2])
+        marks = (lib.spm_find(self._spm, m, len(m), 1 << CONTROL) for m in END_MARKS)
+        self.eog = frozenset(i for i in (*ids[1:], *marks) if i >= 0)
+        unknown = self._special("unknown")
+        self._spm.unknown = unknown = 0 if unknown is None else unknown
+        if not self._spm.has_bytes and (unknown < 0 or self._spm.piece[unknown].kind != UNKNOWN):
+            raise self._bad("unknown_token_id", "not a token of type unknown, and there are no byte tokens either: "
+                                                "not every text has ids")
+        flag = lambda name, default: self._file.get(KEY + name, "bool", default)
+        self.add_bos, self.add_eos = flag("add_bos_token", self.bos is not None), flag("add_eos_token", False)
+        self.add_prefix, self.remove_extra = flag("add_space_prefix", True), flag("remove_extra_whitespaces", False)
+        for name, add, i in (("bos", self.add_bos, self.bos), ("eos", self.add_eos, self.eos)):
+            if add and i is None:
+                raise self._bad(f"{name}_token_id", f"there is none, but add_{name}_token is true")
+
+    def _text(self, i):
+        """The text of token `i` as the file has it (bytes)."""
+        piece = self._spm.piece[i]
+        return bytes(ffi.buffer(self._spm.tokens + piece.at, piece.n_bytes))
+
+    def encode(self, data, bos=None, eos=None, special=False, prefix=True):
+        """The ids of a text (bytes, at most MAX_TEXT_BYTES): a list of int.
+
+        bos, eos: put that id at the begin, the end; None: as the model's metadata says.
+        special: texts of control tokens in `data` become these tokens, the longest at each place;
+        the text between them is encoded as if each stood alone, with its own prefix.
+        prefix: False leaves the model's space prefix out.
+        """
+        if len(data) > MAX_TEXT_BYTES:
+            raise bad("text", f"{len(data)} bytes, more than {MAX_TEXT_BYTES >> 20} MiB")
+        ids = []
+        if self.add_bos if bos is None else bos:
+            ids.append(self._need(self.bos, "bos"))
+        source, at, n = ffi.from_buffer("uint8_t[]", data), 0, len(data)
+        while at < n:
+            end = lib.spm_next_control(self._spm, source, n, at) if special else n
+            if at < end:
+                ids += self._encode_text(source + at, end - at, prefix)
+            if end < n:
+                n_bytes = lib.spm_match(self._spm, source + end, n - end, 2)
+                ids.append(lib.spm_find(self._spm, source + end, n_bytes, 1 << CONTROL))
+                end += n_bytes
+            at = end
+        if self.add_eos if eos is None else eos:
+            ids.append(self._need(self.eos, "eos"))
+        return ids
+
+    def _need(self, i, name):
+        if i is None:
+            raise self._bad(f"{name}_token_id", "this vocabulary has none")
+        return i
+
+    def _encode_text(self, source, n_bytes, prefix):
+        text = new_raw("uint8_t[]", 3 * n_bytes + 3)
+        n_bytes = lib.spm_normalize(text, self._spm, source, n_bytes, prefix and self.add_prefix, self.remove_extra)
+        n = lib.spm_longest(self._spm, text, n_bytes)
+        ids = new_raw("int32_t[]", n_bytes + 1)
+        split = new_raw("uint32_t[]", self.n_vocab) if self._spm.has_unused else ffi.NULL
+        n_ids = lib.spm_encode(ids, text, n_bytes, self._spm, new_raw("spm_symbol[]", n), new_raw("spm_pair[]", 2 * n), split)
+        return ffi.unpack(ids, n_ids)
+
+    def table(self):
+        """(text, offset): const uint8_t *, const uint32_t * [n_vocab + 1]: id i writes text[offset[i]:offset[i + 1]].
+
+        That is nothing for control tokens, markers and unknown. Both live as long as this Vocab.
+        """
+        if self._table is None:
+            text, offset = new_raw("uint8_t[]", self._spm.text_bytes + 1), new_raw("uint32_t[]", self.n_vocab + 1)
+            lib.spm_table(text, offset, self._spm)
+            self._table = text, offset
+        return self._table
+
+    def bytes_of(self, i, special=False):
+        """The bytes that id `i` writes: b"" for control, marker and unknown, unless `special`: then their text."""
+        text, offset = self.table()
+        if special and self.is_control(i):
+            return self._text(i)
+        return bytes(ffi.buffer(text + offset[i], offset[i + 1] - offset[i]))
+
+    def is_control(self, i):
+        """Whether id `i` is a control token or a marker."""
+        return self._spm.piece[i].kind == CONTROL
+
+
+def power_of_two(n):
+    """The least power of two that is not below `n`."""
+    return 1 << max(n - 1, 1).bit_length()
