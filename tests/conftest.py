@@ -1,4 +1,4 @@
-"""What every test file may use: the commands, and the files beside the repository."""
+"""What every test file uses: where the commands are, how to run one, where the shared data lies."""
 import os
 import subprocess
 from pathlib import Path
@@ -11,17 +11,21 @@ _shared = Path(os.environ.get("SLUICE_SHARED") or ROOT.parent / "shared")
 SHARED = _shared if _shared.is_dir() else None
 
 
+def run(*argv, input=b"", timeout=60, **kwargs):
+    """Run a command of bin/ (`run("sample", "-t", 0)`) with bytes on stdin; a CompletedProcess with bytes."""
+    argv = [str(BIN / argv[0]), *map(str, argv[1:])]
+    kwargs.setdefault("stdout", subprocess.PIPE)
+    kwargs.setdefault("stderr", subprocess.PIPE)
+    if "stdin" not in kwargs:
+        kwargs["input"] = input
+    return subprocess.run(argv, timeout=timeout, **kwargs)
+
+
 @pytest.fixture
 def shared():
-    """A function: path of a file of the shared folder by its name there; skips, naming it, where it is absent."""
+    """shared("data/vocab/x.gguf"): the path of a file of the shared directory, or a skip that names it."""
     def find(name):
-        path = SHARED / name if SHARED else _shared / name
-        if not path.exists():
-            pytest.skip(f"{path} is not there")
-        return path
+        if SHARED is None or not (SHARED / name).exists():
+            pytest.skip(f"missing: shared/{name}")
+        return SHARED / name
     return find
-
-
-def run(*argv, input=b"", timeout=60):
-    """Run bin/ARGV[0] with the rest as arguments: subprocess.CompletedProcess with bytes."""
-    return subprocess.run([BIN / argv[0], *map(str, argv[1:])], input=input, capture_output=True, timeout=timeout)

@@ -1,0 +1,141 @@
+"""Write GGUF files for the tests: small, deterministic, and wrong in any way a test asks for.
+
+`write_gguf` writes a good file. The parts it is made of (`string`, `value`,
+`key_value`, `tensor_info`, `header`) are there for the files that should be refused.
+"""
+import struct
+
+import numpy as np
+
+KINDS = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64")
+FORMS = {"u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "f32": "f", "bool": "?",
+         "u64": "Q", "i64": "q", "f64": "d"}
+F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
+
+
+def string(text):
+    """u64 n_bytes and the bytes of `text` (str or bytes)."""
+    data = text.encode() if isinstance(text, str) else text
+    return struct.pack("<Q", len(data)) + data
+
+
+def value(kind, v):
+    """The bytes of `v` as `kind`: a name of KINDS, or "[name]" for an array (an iterable, or a numpy array)."""
+    if kind == "string":
+        return string(v)
+    if kind.startswith("["):
+        kind = kind[1:-1]
+        head = struct.pack("<IQ", KINDS.index(kind), len(v))
+        if kind in FORMS:
+            return head + struct.pack(f"<{len(v)}{FORMS[kind]}", *v)
+        return head + b"".join(value(kind, x) for x in v)
+    return struct.pack("<" + FORMS[kind], v)
+
+
+def key_value(key, kind, v):
+    """One metadata entry: key, type number, value."""
+    number = KINDS.index("array" if kind.startswith("[") else kind)
+    return string(key) + struct.pack("<I", number) + value(kind, v)
+
+
+def tensor_info(name, type_number, shape, offset):
+    """One entry of the tensor directory; `offset` counts from the start of the data."""
+    return string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, type_number, offset)
+
+
+def header(n_tensors, n_kv, version=3, magic=b"GGUF"):
+    return struct.pack("<4sIQQ", magic, version, n_tensors, n_kv)
+
+
+def padded(data, alignment=32):
+    return data + bytes(-len(data) % alignment)
+
+
+def gguf_bytes(metadata, tensors, version=3, alignment=32):
+    """A whole file as bytes; arguments as of `write_gguf`."""
+    metadata = dict(metadata)
+    if alignment != 32:
+        metadata.setdefault("general.alignment", ("u32", alignment))
+    out = [header(len(tensors), len(metadata), version)]
+    out += [key_value(key, kind, v) for key, (kind, v) in metadata.items()]
+    offset = 0
+    for name, type_number, shape, data in tensors:
+        out.append(tensor_info(name, type_number, shape, offset))
+        offset += len(padded(data, alignment))
+    return padded(b"".join(out), alignment) + b"".join(padded(data, alignment) for *_, data in tensors)
+
+
+def write_gguf(path, metadata, tensors, version=3, alignment=32):
+    """Write a GGUF file.
+
+    metadata   dict: key -> (kind, value); kind is a name of KINDS, or "[string]" and the like for an array
+    tensors    list of (name, type number, shape in GGUF order: row length first, bytes)
+    alignment  of the tensor data; other than 32 adds the key general.alignment
+    """
+    with open(path, "wb") as f:
+        f.write(gguf_bytes(metadata, tensors, version, alignment))
+
+
+# Weights: f32 [..., n] -> the bytes of the rows in a GGML type. The formats of 32
+# take a multiple of 32 elements in C order and round as the gguf package does.
+
+def f32(x):
+    return np.ascontiguousarray(x, "<f4").tobytes()
+
+
+def f16(x):
+    return np.ascontiguousarray(x, "<f4").astype("<f2").tobytes()
+
+
+def bf16(x):
+    """To nearest, ties to even; finite input."""
+    u = np.ascontiguousarray(x, "<f4").view("<u4").astype(np.uint64)
+    return ((u + 0x7FFF + (u >> 16 & 1)) >> 16).astype("<u2").tobytes()
+
+
+def _blocks(x):
+    return np.ascontiguousarray(x, np.float32).reshape(-1, 32)
+
+
+def _inverse(d):
+    with np.errstate(divide="ignore"):
+        return np.where(d == 0, np.float32(0), np.float32(1) / d)
+
+
+def _round_away(x):
+    """To nearest, ties away from zero: roundf of C."""
+    whole = np.floor(np.abs(x))
+    return np.sign(x) * (whole + np.floor(2 * (np.abs(x) - whole)))
+
+
+def _nibbles(q):
+    """u8 [n, 32] below 16 -> u8 [n, 16]: element i in the low half, i + 16 in the high."""
+    return q[:, :16] | q[:, 16:] << 4
+
+
+def q8_0(x):
+    """Blocks {f16 d, i8 q[32]}: d = max |x| / 127."""
+    x = _blocks(x)
+    d = np.abs(x).max(1, keepdims=True) / np.float32(127)
+    q = _round_away(x * _inverse(d)).astype(np.int8)
+    return np.concatenate([d.astype("<f2").view(np.uint8), q.view(np.uint8)], 1).tobytes()
+
+
+def q4_0(x):
+    """Blocks {f16 d, u8 q[16]}: d = (the element of largest size) / -8, w = d (q - 8)."""
+    x = _blocks(x)
+    d = np.take_along_axis(x, np.abs(x).argmax(1, keepdims=True), 1) / np.float32(-8)
+    q = np.trunc(x * _inverse(d) + np.float32(8.5)).clip(0, 15).astype(np.uint8)
+    return np.concatenate([d.astype("<f2").view(np.uint8), _nibbles(q)], 1).tobytes()
+
+
+def q4_1(x):
+    """Blocks {f16 d, f16 m, u8 q[16]}: m = min, d = (max - min) / 15, w = d q + m."""
+    x = _blocks(x)
+    m = x.min(1, keepdims=True)
+    d = (x.max(1, keepdims=True) - m) / np.float32(15)
+    q = np.trunc((x - m) * _inverse(d) + np.float32(0.5)).clip(0, 15).astype(np.uint8)
+    return np.concatenate([d.astype("<f2").view(np.uint8), m.astype("<f2").view(np.uint8), _nibbles(q)], 1).tobytes()
+
+
+QUANTIZE = {F32: f32, F16: f16, BF16: bf16, Q8_0: q8_0, Q4_0: q4_0, Q4_1: q4_1}
