@@ -19,10 +19,20 @@ int32_t gguf_skip_strings(gguf_scan *out, const uint8_t *buf, uint64_t size, uin
 
 /* Customary name of a GGML type number, "" if there is none. */
 const char *type_name(int32_t type);
-/* Bytes of a row of n elements; 0: not supported by this build; -1: n is not a multiple of the block. */
+/* Elements of a block of a type that files may hold; 0: no such type. */
+int64_t type_block(int32_t type);
+/* Bytes of a row of n elements, n from 0 to 2^50; 0: no such type; -1: n is not a multiple of the block. */
 int64_t type_row_bytes(int32_t type, int64_t n);
-/* y f32 [n] = the n elements at x, type as above. */
+/* 1 if dequantize_row and the kernels read this type, else 0. */
+int32_t type_supported(int32_t type);
+/* y f32 [n] = the n elements at x, of a supported type, n a multiple of its block. */
 void dequantize_row(float *y, int32_t type, const void *x, int64_t n);
+/* y f16 [n], the bits = x f32 [n], to nearest, ties to even. */
+void convert_f32_f16(uint16_t *y, const float *x, int64_t n);
+/* How many stored numbers of the n elements at x are infinite or NaN: elements of a
+ * float type, scales and minima of a block type.  *first: index of the first
+ * element that one of them spoils, -1 if none does. */
+int64_t count_nonfinite(int64_t *first, int32_t type, const void *x, int64_t n);
 
 /* ---- spm_index.c, spm.c: SentencePiece BPE ------------------------------------ */
 
@@ -165,6 +175,12 @@ double sluice_log(double x);
 void sluice_sincos(double *s, double *c, double x);
 
 /* ---- guard.c: a map whose file was cut ---------------------------------------- */
+
+/* From now on a SIGBUS within [p, p + n_bytes), in any thread, writes `line` (UTF-8, no
+ * newline, cut to 511 bytes) to stderr and exits with 74.  0; -1: 64 maps are registered. */
+int32_t guard_map(const void *p, uint64_t n_bytes, const char *line);
+/* Before the map is removed: forget it. */
+void guard_forget(const void *p);
 
 /* ---- threads.c: the pool ------------------------------------------------------- */
 

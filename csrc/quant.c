@@ -7,28 +7,49 @@
 #include <string.h>
 #include "internal.h"
 
+/* What a file may hold, by type number: block in elements, and its bytes.  The
+ * numbers left out were withdrawn, or are formats of activations. */
+static const struct { const char *name; uint16_t block, bytes; } format[] = {
+    [T_F32] = { "F32", 1, 4 },     [T_F16] = { "F16", 1, 2 },
+    [T_Q4_0] = { "Q4_0", 32, 18 }, [T_Q4_1] = { "Q4_1", 32, 20 },
+    [6] = { "Q5_0", 32, 22 },      [7] = { "Q5_1", 32, 24 },
+    [T_Q8_0] = { "Q8_0", 32, 34 }, [10] = { "Q2_K", 256, 84 },
+    [11] = { "Q3_K", 256, 110 },   [12] = { "Q4_K", 256, 144 },
+    [13] = { "Q5_K", 256, 176 },   [14] = { "Q6_K", 256, 210 },
+    [16] = { "IQ2_XXS", 256, 66 }, [17] = { "IQ2_XS", 256, 74 },
+    [18] = { "IQ3_XXS", 256, 98 }, [19] = { "IQ1_S", 256, 50 },
+    [20] = { "IQ4_NL", 32, 18 },   [21] = { "IQ3_S", 256, 110 },
+    [22] = { "IQ2_S", 256, 82 },   [23] = { "IQ4_XS", 256, 136 },
+    [24] = { "I8", 1, 1 },         [25] = { "I16", 1, 2 },
+    [26] = { "I32", 1, 4 },        [27] = { "I64", 1, 8 },
+    [28] = { "F64", 1, 8 },        [29] = { "IQ1_M", 256, 56 },
+    [T_BF16] = { "BF16", 1, 2 },   [34] = { "TQ1_0", 256, 54 },
+    [35] = { "TQ2_0", 256, 66 },   [39] = { "MXFP4", 32, 17 },
+    [40] = { "NVFP4", 64, 36 },    [41] = { "Q1_0", 128, 18 },
+};
+enum { N_FORMATS = sizeof format / sizeof *format };
+
 const char *type_name(int32_t type)
 {
-    static const char *const name[] = {
-        "F32", "F16", "Q4_0", "Q4_1", "", "", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
-        "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8", "I16", "I32",
-        "I64", "F64", "IQ1_M", "BF16", "", "", "", "TQ1_0", "TQ2_0", "", "", "", "MXFP4",
-    };
-    return type >= 0 && type < (int32_t)(sizeof name / sizeof *name) ? name[type] : "";
+    return type_block(type) ? format[type].name : "";
+}
+
+int64_t type_block(int32_t type)
+{
+    return type >= 0 && type < N_FORMATS ? format[type].block : 0;
 }
 
 int64_t type_row_bytes(int32_t type, int64_t n)
 {
-    int64_t block = 1, bytes = 0;
-    switch (type) {
-    case T_F32: bytes = 4; break;
-    case T_F16: case T_BF16: bytes = 2; break;
-    case T_Q4_0: block = 32; bytes = sizeof(block_q4_0); break;
-    case T_Q4_1: block = 32; bytes = sizeof(block_q4_1); break;
-    case T_Q8_0: block = 32; bytes = sizeof(block_q8_0); break;
-    default: return 0;
-    }
-    return n % block ? -1 : n / block * bytes;
+    const int64_t block = type_block(type);
+    if (!block)
+        return 0;
+    return n % block ? -1 : n / block * format[type].bytes;
+}
+
+int32_t type_supported(int32_t type)
+{
+    return type == T_F32 || type == T_F16 || type == T_BF16 || type == T_Q8_0 || type == T_Q4_0 || type == T_Q4_1;
 }
 
 float f16_to_f32(uint16_t h)
@@ -92,4 +113,36 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
         }
         break;
     }
+}
+
+void convert_f32_f16(uint16_t *y, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = f32_to_f16(x[i]);
+}
+
+/* A half is finite if its exponent is not all ones; bf16 and f32 likewise. */
+static inline int finite_f16(uint16_t h) { return (h & 0x7c00) != 0x7c00; }
+static inline int finite_bf16(uint16_t h) { return (h & 0x7f80) != 0x7f80; }
+static inline int finite_f32(uint32_t u) { return (u & 0x7f800000) != 0x7f800000; }
+
+int64_t count_nonfinite(int64_t *first, int32_t type, const void *x, int64_t n)
+{
+    int64_t count = 0;
+    *first = -1;
+    for (int64_t i = 0, block = type_block(type), b = 0; i < n; i += block, b++) {
+        int bad = 0;
+        switch (type) {
+        case T_F32: bad = !finite_f32(((const uint32_t *)x)[b]); break;
+        case T_F16: bad = !finite_f16(((const uint16_t *)x)[b]); break;
+        case T_BF16: bad = !finite_bf16(((const uint16_t *)x)[b]); break;
+        case T_Q8_0: bad = !finite_f16(((const block_q8_0 *)x)[b].d); break;
+        case T_Q4_0: bad = !finite_f16(((const block_q4_0 *)x)[b].d); break;
+        case T_Q4_1: bad = !finite_f16(((const block_q4_1 *)x)[b].d) + !finite_f16(((const block_q4_1 *)x)[b].m); break;
+        }
+        if (bad && *first < 0)
+            *first = i;
+        count += bad;
+    }
+    return count;
 }

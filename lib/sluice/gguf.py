@@ -9,65 +9,68 @@ Layout (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), little-endia
 
 where a string is u64 n_bytes and the bytes, and an array is u32 type, u64 n and
 the elements. Metadata is read once into private memory and parsed there; only
-tensor data is used from a (read-only) map.
+tensor data is used from a (read-only) map. A file is checked whole, whatever is
+asked of it: one key is only as good as the file it stands in, and the largest
+vocabulary known (gemma 4: 262,144 tokens, 514,906 merges, 15.7 MB) costs 10 ms.
 """
 import os
 import stat
 import struct
 
-from .faults import bad, printable, unsupported
+from .cursor import LENGTH, Cursor
+from .faults import IO_ERROR, Fault, bad, printable, unsupported
 from .kernels import ffi, lib
+from .metadata import (  # noqa: F401  (the names of the kinds are this module's too)
+    ARRAY, BOOL, F32, F64, I8, I16, I32, I64, INTEGERS, KIND_NAMES, STRING, U8, U16, U32, U64, Array, describe,
+    parse_metadata)
 
-U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
-SCALARS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
-KIND_NAMES = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64")
+HEADER = struct.Struct("<4sI")
+COUNTS = struct.Struct("<QQ")
+N_DIMS = struct.Struct("<I")
+TENSOR_TAIL = struct.Struct("<IQ")
+DIMS = {n: struct.Struct(f"<{n}Q") for n in (1, 2, 3, 4)}
+
+MIN_FILE_BYTES = HEADER.size + COUNTS.size
 MIN_KV_BYTES, MIN_TENSOR_BYTES = 8 + 1 + 4 + 1, 8 + 1 + 4 + 8 + 4 + 8
 MAX_KV, MAX_TENSORS = 65_536, 65_536
-MAX_METADATA_BYTES = 256 << 20
-MAX_KEY_BYTES, MAX_STRING_BYTES, MAX_NAME_BYTES = 65_535, 1 << 20, 64
-MAX_DIM = 1 << 40
-FIRST_READ_BYTES = 1 << 16
+MAX_METADATA_BYTES = 64 << 20  # four times the largest known; also what a hostile file can cost in memory
+MAX_NAME_BYTES = 64
+MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
+MAX_ALIGNMENT = 1 << 20
 SAMPLE_BYTES = 4096
 
 
-class Array:
-    """A metadata array: `kind` of its elements, `n` of them, `raw` their bytes as in the file."""
-
-    __slots__ = ("kind", "n", "raw")
-
-    def __init__(self, kind, n, raw):
-        self.kind, self.n, self.raw = kind, n, raw
-
-    def values(self):
-        """The elements as a list; strings as bytes."""
-        if self.kind != STRING:
-            values = list(memoryview(self.raw).cast("B").cast(SCALARS[self.kind])) if self.n else []
-            return [bool(v) for v in values] if self.kind == BOOL else values
-        out, at = [], 0
-        for _ in range(self.n):
-            (n_bytes,) = struct.unpack_from("<Q", self.raw, at)
-            out.append(bytes(self.raw[at + 8:at + 8 + n_bytes]))
-            at += 8 + n_bytes
-        return out
-
-
 class Tensor:
-    """One entry of the tensor directory: `shape` in GGUF order (the row length first), `offset` absolute, in bytes."""
+    """One entry of the tensor directory.
+
+    type     GGML type number; a format of the GGML table, not always one this build computes with
+    shape    tuple, in GGUF order: the row length first
+    offset   bytes from the start of the file
+    n_bytes  of data, without padding
+    """
 
     __slots__ = ("name", "type", "shape", "offset", "n_bytes")
 
     def __init__(self, name, type, shape, offset, n_bytes):
         self.name, self.type, self.shape, self.offset, self.n_bytes = name, type, shape, offset, n_bytes
 
+    @property
+    def n_elements(self):
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
 
 class File:
-    """A checked GGUF file, open.
+    """A checked GGUF file, open. Fault 65 or 69 names the field that is wrong; OSError if it cannot be read.
 
     path        as given
     size        bytes
     version     2 or 3
     alignment   bytes, of tensor data
     metadata    dict: key -> bool, int, float, str or Array, in file order
+    kinds       dict: key -> type number of its value
     tensors     dict: name -> Tensor, in file order
     data_offset first byte of tensor data
     id          bytes [32], what this model is (SHA-256, see `_identify`)
@@ -75,16 +78,21 @@ class File:
 
     def __init__(self, path):
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # NONBLOCK: a FIFO must not hang us
+        self._fd = self._id = self._map = self._pointer = None
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)  # a FIFO must not hang us
         self._stat = os.fstat(self._fd)
         if not stat.S_ISREG(self._stat.st_mode):
             raise bad(path, "not a regular file")
         self.size = self._stat.st_size
-        if self.size < 24:
-            raise bad(path, f"{self.size} bytes: too short for a GGUF header")
-        self._buffer, self._at = b"", 0
-        self._id = self._map = self._pointer = None
-        self._parse()
+        if self.size < MIN_FILE_BYTES:
+            raise self._bad("is empty" if not self.size else f"{self.size} bytes: too short for a GGUF header")
+        self._parse(Cursor(self._fd, path, self.size, MAX_METADATA_BYTES))
+
+    def __del__(self):
+        if self._pointer is not None:
+            lib.guard_forget(self._pointer)
+        if self._fd is not None:
+            os.close(self._fd)
 
     def fault(self, what):
         """The Fault (65) that this file has `what` wrong with it."""
@@ -92,160 +100,79 @@ class File:
 
     _bad = fault
 
-    # Reading metadata: a cursor over bytes that are read once, in order.
+    # Reading metadata.
 
-    def _need(self, n_bytes, what):
-        """Make `n_bytes` more bytes after the cursor readable, or raise the Fault that the file ends within `what`."""
-        end = self._at + n_bytes
-        if end <= len(self._buffer):
-            return
-        if end > self.size:
-            raise self._bad(f"{what}: file ends at byte {self.size}, {end - self.size} bytes too early")
-        if end > MAX_METADATA_BYTES:
-            raise self._bad(f"{what}: metadata of more than {MAX_METADATA_BYTES >> 20} MiB")
-        goal = min(self.size, max(end, 2 * len(self._buffer), FIRST_READ_BYTES))
-        parts = [self._buffer]
-        have = len(self._buffer)
-        while have < goal:
-            part = os.pread(self._fd, goal - have, have)
-            if not part:
-                raise self._bad(f"{what}: file became shorter while it was read")
-            parts.append(part)
-            have += len(part)
-        self._buffer = b"".join(parts)
-
-    def _unpack(self, form, what):
-        n_bytes = struct.calcsize(form)
-        self._need(n_bytes, what)
-        values = struct.unpack_from(form, self._buffer, self._at)
-        self._at += n_bytes
-        return values
-
-    def _bytes(self, what, least, most):
-        (n_bytes,) = self._unpack("<Q", what)
-        if not least <= n_bytes <= most:
-            raise self._bad(f"{what}: length {n_bytes} is not within {least} to {most}")
-        self._need(n_bytes, what)
-        self._at += n_bytes
-        return self._buffer[self._at - n_bytes:self._at]
-
-    def _parse(self):
-        magic, self.version = self._unpack("<4sI", "header")
+    def _parse(self, cursor):
+        magic, self.version = cursor.unpack(HEADER, "header")
         if magic != b"GGUF":
-            raise self._bad(f"does not begin with GGUF but with {printable(magic)}")
+            raise self._bad(f"magic: begins not with GGUF but with {printable(magic)}")
         if self.version not in (2, 3):
             swapped = int.from_bytes(self.version.to_bytes(4, "little"), "big")
             if swapped in (1, 2, 3):
-                raise unsupported(self.path, f"GGUF version {swapped} in the other byte order")
-            raise unsupported(self.path, f"GGUF version {self.version}; this build reads 2 and 3")
-        n_tensors, n_kv = self._unpack("<QQ", "header")
-        left = self.size - self._at
-        if n_tensors > min(MAX_TENSORS, left // MIN_TENSOR_BYTES):
-            raise self._bad(f"n_tensors {n_tensors}: too many for {left} bytes")
-        if n_kv > min(MAX_KV, left // MIN_KV_BYTES):
-            raise self._bad(f"n_kv {n_kv}: too many for {left} bytes")
-        self.metadata = {}
-        for i in range(n_kv):
-            self._parse_kv(i)
-        self.alignment = self.get("general.alignment", "u32", 32)
-        a = self.alignment
-        if not (8 <= a <= 1 << 20 and a & (a - 1) == 0):
-            raise self._bad(f"general.alignment {a}: not a power of two from 8 to 1 MiB")
+                raise unsupported(self.path, f"version: GGUF {swapped} in the other byte order")
+            raise unsupported(self.path, f"version: GGUF {self.version}; this build reads 2 and 3")
+        n_tensors, n_kv = cursor.unpack(COUNTS, "header")
+        left = self.size - cursor.at
+        for field, n, least, most in (("n_tensors", n_tensors, MIN_TENSOR_BYTES, MAX_TENSORS),
+                                      ("n_kv", n_kv, MIN_KV_BYTES, MAX_KV)):
+            if n > most:
+                raise self._bad(f"{field}: {n} is more than {most}")
+            if n > left // least:
+                raise self._bad(f"{field}: {n} do not fit into {left} bytes")
+        self.metadata, self.kinds = parse_metadata(cursor, n_kv)
+        self.alignment = a = self._alignment()
         self.tensors = {}
         for i in range(n_tensors):
-            self._parse_tensor(i)
-        self.n_metadata_bytes = self._at
-        self.data_offset = -(-self._at // a) * a
+            self._parse_tensor(cursor, i)
+        self._head = cursor.memory[:cursor.at]  # all before the data, without its padding
+        self.data_offset = -(-cursor.at // a) * a
         self._place_tensors()
-        self._buffer = self._buffer[:self._at]
 
-    def _parse_kv(self, i):
-        key = self._bytes(f"key {i}", 1, MAX_KEY_BYTES)
-        if not (key.isascii() and key.isprintable() if isinstance(key, str) else all(32 < c < 127 for c in key)):
-            raise self._bad(f"key {i}: {printable(key)} is not printable ASCII")
-        key = key.decode()
-        if key in self.metadata:
-            raise self._bad(f"key {printable(key)} appears twice")
-        (kind,) = self._unpack("<I", key)
-        self.metadata[key] = self._value(key, kind)
+    def _alignment(self):
+        key = "general.alignment"
+        if key not in self.metadata:
+            return 32
+        a = self.metadata[key]
+        if self.kinds[key] != U32:
+            raise self._bad(f"{key}: expected u32, found {describe(a, self.kinds[key])}")
+        if not (8 <= a <= MAX_ALIGNMENT and a & (a - 1) == 0):  # 8: so every type is aligned in the map
+            raise self._bad(f"{key}: {a} is not a power of two from 8 to {MAX_ALIGNMENT}")
+        return a
 
-    def _value(self, key, kind):
-        if kind == STRING:
-            return self._bytes(key, 0, MAX_STRING_BYTES).decode("utf-8", "backslashreplace")
-        if kind == ARRAY:
-            return self._array(key)
-        if kind not in SCALARS:
-            raise self._bad(f"{key}: value type {kind} is not one of 0 to 12")
-        (value,) = self._unpack("<" + SCALARS[kind], key)
-        if kind == BOOL:
-            if value > 1:
-                raise self._bad(f"{key}: bool is {value}")
-            return bool(value)
-        return value
-
-    def _array(self, key):
-        kind, n = self._unpack("<IQ", key)
-        if kind == ARRAY or kind > F64:
-            raise self._bad(f"{key}: array of type {kind} is not supported")
-        width = 8 if kind == STRING else struct.calcsize(SCALARS[kind])
-        if n > (self.size - self._at) // width:
-            raise self._bad(f"{key}: {n} elements do not fit into the file")
-        start = self._at
-        if kind == STRING:
-            self._skip_strings(key, n)
-        else:
-            self._need(n * width, key)
-            self._at += n * width
-        raw = memoryview(self._buffer)[start:self._at]
-        if kind == BOOL and n and max(raw) > 1:
-            raise self._bad(f"{key}: a bool of the array is {max(raw)}")
-        return Array(kind, n, raw)
-
-    def _skip_strings(self, key, n):
-        """Move the cursor over `n` strings; the C scanner checks every length against what was read."""
-        done, state = 0, ffi.new("gguf_scan *")
-        while done < n:
-            status = lib.gguf_skip_strings(state, ffi.from_buffer(self._buffer), len(self._buffer), self._at,
-                                           n - done, MAX_STRING_BYTES)
-            done += state.n_done
-            self._at = state.at
-            if status < 0:
-                raise self._bad(f"{key}: string {done} has {state.n_bytes} bytes, more than {MAX_STRING_BYTES}")
-            if done < n:
-                self._need(8 + state.n_bytes, f"{key}: string {done}")
-
-    def _parse_tensor(self, i):
-        name = self._bytes(f"tensor {i}: name", 1, MAX_NAME_BYTES)
-        if not all(32 <= c < 127 for c in name):
+    def _parse_tensor(self, cursor, i):
+        name = cursor.string(f"tensor {i}: name", 1, MAX_NAME_BYTES)
+        if not name.isascii() or not name.decode().isprintable():
             raise self._bad(f"tensor {i}: name {printable(name)} is not printable ASCII")
         name = name.decode()
         what = f"tensor {name}"
         if name in self.tensors:
-            raise self._bad(f"{what} appears twice")
-        (n_dims,) = self._unpack("<I", what)
+            raise self._bad(f"{what}: the name appears twice")
+        (n_dims,) = cursor.unpack(N_DIMS, what)
         if not 1 <= n_dims <= 4:
             raise self._bad(f"{what}: n_dims {n_dims} is not 1 to 4")
-        shape = self._unpack(f"<{n_dims}Q", what)
-        kind, offset = self._unpack("<IQ", what)
-        n_elements = 1
+        shape = cursor.unpack(DIMS[n_dims], what)
+        kind, offset = cursor.unpack(TENSOR_TAIL, what)
         for d in shape:
             if not 1 <= d <= MAX_DIM:
                 raise self._bad(f"{what}: dimension {d} is not 1 to 2^40")
-            n_elements *= d  # Python integers do not wrap
-        if n_elements >= 1 << 63:
-            raise self._bad(f"{what}: {n_elements} elements")
-        row_bytes = lib.type_row_bytes(kind, shape[0])
+        row_bytes = lib.type_row_bytes(kind, shape[0]) if kind < 1 << 31 else 0
         if row_bytes == 0:
-            raise unsupported(self.path, f"{what}: type {type_name(kind)} is not supported by this build")
+            raise unsupported(self.path, f"{what}: type number {kind} is not known to this build")
         if row_bytes < 0:
-            raise self._bad(f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block")
-        n_bytes = row_bytes * (n_elements // shape[0])
-        self.tensors[name] = Tensor(name, kind, shape, offset, n_bytes)
+            raise self._bad(f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
+                            f"{lib.type_block(kind)}")
+        tensor = Tensor(name, kind, shape, offset, 0)
+        tensor.n_bytes = row_bytes * (tensor.n_elements // shape[0])  # Python integers do not wrap
+        if tensor.n_elements >= MAX_BYTES or tensor.n_bytes >= MAX_BYTES:
+            raise self._bad(f"{what}: dimensions {shape} are more than 2^63 bytes")
+        self.tensors[name] = tensor
 
     def _place_tensors(self):
         """Turn offsets into absolute ones; the data must be consecutive, padded to the alignment, inside the file."""
         expected = 0
         for t in self.tensors.values():
+            if t.offset % self.alignment:
+                raise self._bad(f"tensor {t.name}: offset {t.offset} is not a multiple of the alignment, {self.alignment}")
             if t.offset != expected:
                 raise self._bad(f"tensor {t.name}: offset {t.offset}, but the tensors before it end at {expected}")
             t.offset += self.data_offset
@@ -258,33 +185,27 @@ class File:
     def get(self, key, kind, default=...):
         """The value of `key`, which must be of `kind`: a name of KIND_NAMES, or "[u32]" for an array; else 65 naming both.
 
-        "u32" also takes the narrower unsigned types and a non-negative i32, as writers differ.
+        A scalar integer may be stored as any integer type if its value fits `kind`,
+        and a float as f32 or f64, as writers differ; arrays are of exactly `kind`.
         `default` is returned where the key is absent; without one that is an error too.
         """
         if key not in self.metadata:
             if default is ...:
-                raise self._bad(f"{key} is missing")
+                raise self._bad(f"{key}: the key is missing")
             return default
-        value = self.metadata[key]
+        value, stored = self.metadata[key], self.kinds[key]
         if kind.startswith("["):
-            fits = isinstance(value, Array) and KIND_NAMES[value.kind] == kind[1:-1]
+            fits = stored == ARRAY and KIND_NAMES[value.kind] == kind[1:-1]
+        elif KIND_NAMES.index(kind) in INTEGERS:
+            signed, bits = INTEGERS[KIND_NAMES.index(kind)]
+            fits = stored in INTEGERS and -signed << bits <= value < 1 << bits
         elif kind in ("f32", "f64"):
-            fits = isinstance(value, float)
-        elif kind == "bool":
-            fits = isinstance(value, bool)
-        elif kind == "string":
-            fits = isinstance(value, str)
+            fits = stored in (F32, F64)
         else:
-            fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << int(kind[1:])
+            fits = KIND_NAMES[stored] == kind
         if not fits:
-            raise self._bad(f"{key}: expected {kind}, found {self._describe(value)}")
+            raise self._bad(f"{key}: expected {kind}, found {describe(value, stored)}")
         return value
-
-    @staticmethod
-    def _describe(value):
-        if isinstance(value, Array):
-            return f"an array of {value.n} {KIND_NAMES[value.kind]}"
-        return f"{type(value).__name__} {printable(str(value), 40)}"
 
     @property
     def id(self):
@@ -296,33 +217,64 @@ class File:
         """SHA-256 of: a version line, the file size, all metadata and the tensor directory, and the
         first 4 KiB of every tensor. Tells two fine-tunes apart and reads about 1 MB of a large file."""
         import hashlib
-        h = hashlib.sha256(b"sluice model 1\n" + struct.pack("<Q", self.size))
-        h.update(self._buffer)
+        h = hashlib.sha256(b"sluice model 1\n" + LENGTH.pack(self.size))
+        h.update(self._head)
         for t in self.tensors.values():
-            want = min(SAMPLE_BYTES, t.n_bytes)
-            part = os.pread(self._fd, want, t.offset)
-            if len(part) < want:
-                raise self._bad(f"tensor {t.name}: file became shorter while it was read")
-            h.update(part)
+            h.update(self.read(t, 0, min(SAMPLE_BYTES, t.n_bytes)))
         return h.digest()
 
+    def read(self, tensor, start, n_bytes):
+        """A copy of `n_bytes` bytes of `tensor` from its byte `start` on, read and not mapped."""
+        assert 0 <= start and start + n_bytes <= tensor.n_bytes
+        data = os.pread(self._fd, n_bytes, tensor.offset + start)
+        if len(data) < n_bytes:
+            raise Fault(IO_ERROR, f"{self.path}: tensor {tensor.name}: the file became shorter while it was in use")
+        return data
+
     def pointer(self, tensor):
-        """Address of the first byte of `tensor` (const void *) in the read-only map, which lives as long as this File."""
-        if self._map is None:
-            import mmap
-            self._map = mmap.mmap(self._fd, self.size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
-            self._pointer = ffi.cast("const uint8_t *", ffi.from_buffer(self._map))
-        return self._pointer + tensor.offset
+        """Address of the first byte of `tensor` (const uint8_t *) in the read-only map, which lives as long as this File.
+
+        Fault 69 if the tensor's type is none this build computes with. If the
+        file is cut while it is mapped, touching what is gone ends the process: 74.
+        """
+        if not lib.type_supported(tensor.type):
+            raise unsupported(self.path, f"tensor {tensor.name}: type {type_name(tensor.type)} is not supported by this build")
+        if self._pointer is None:
+            self._map_data()
+        return self._pointer + (tensor.offset - self._map_start)
+
+    def _map_data(self):
+        import mmap
+        import sys
+        self._map_start = self.data_offset - self.data_offset % mmap.ALLOCATIONGRANULARITY
+        n_bytes = self.size - self._map_start
+        try:
+            self._map = mmap.mmap(self._fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=self._map_start)
+        except ValueError:  # it is already shorter than this
+            raise self._changed() from None
+        pointer = ffi.cast("const uint8_t *", ffi.from_buffer(self._map))
+        line = f"{os.path.basename(sys.argv[0])}: {printable(str(self.path), 400)[1:-1]}: cut while it was in use"
+        if lib.guard_map(pointer, n_bytes, line.encode("utf-8", "backslashreplace")):
+            raise RuntimeError("too many maps")
+        self._pointer = pointer
+
+    def _changed(self):
+        return Fault(IO_ERROR, f"{self.path}: the file was changed while it was in use; replace models by rename")
 
     def check_unchanged(self):
-        """Fault 74 if the file was replaced in place, cut or touched since it was opened: results are void."""
-        now = os.fstat(self._fd)
-        if any(getattr(now, f) != getattr(self._stat, f) for f in ("st_size", "st_mtime_ns", "st_ctime_ns")):
-            from .faults import IO_ERROR, Fault
-            raise Fault(IO_ERROR, f"{self.path}: the file was changed while it was in use; replace models by rename")
+        """Fault 74 if the file was overwritten, cut or touched since it was opened: results are void.
+
+        The time of the last status change counts only while the number of links
+        is the same: replacing a model by rename takes a link from the file we
+        hold open, and changes nothing in it.
+        """
+        then, now = self._stat, os.fstat(self._fd)
+        same = (then.st_size, then.st_mtime_ns) == (now.st_size, now.st_mtime_ns)
+        if not same or then.st_nlink == now.st_nlink and then.st_ctime_ns != now.st_ctime_ns:
+            raise self._changed()
 
 
 def type_name(kind):
     """The customary name of a GGML type number, or the number."""
-    name = ffi.string(lib.type_name(kind)).decode()
+    name = ffi.string(lib.type_name(kind)).decode() if kind < 1 << 31 else ""
     return name or f"number {kind}"

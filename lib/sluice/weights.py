@@ -13,7 +13,7 @@ class Matrix:
     def __init__(self, name, tensor, p):
         self.name, self.type, self.p = name, tensor.type, p
         self.n_in, self.n_out = tensor.shape
-        self.blocked = lib.type_row_bytes(tensor.type, 1) < 0  # its products take int8 activations
+        self.blocked = lib.type_block(tensor.type) > 1  # its products take int8 activations
 
 
 class Layer:
