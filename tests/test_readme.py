@@ -1,0 +1,149 @@
+"""README.md is tested: its ring runs, killing a stage of it never looks like an answer, its bad-input table is true."""
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import BIN, ROOT, run
+from tiny_model import write_model
+
+README = (ROOT / "README.md").read_text()
+RING = re.search(r"<!-- ring -->\n```sh\n(.*?)```", README, re.S).group(1)
+ROWS = re.findall(r"^\| `(.+?)` \| .+? \| (\d+) \| (.+?) \|$", README, re.M)
+
+
+def shell(script, directory, timeout=60, **env):
+    """Run `script` by sh in `directory` with bin/ on the path: CompletedProcess with bytes."""
+    return subprocess.run(["sh", "-c", script], cwd=directory, capture_output=True, timeout=timeout,
+                          stdin=subprocess.DEVNULL, env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", **env})
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A directory with everything the table's commands name."""
+    d = tmp_path_factory.mktemp("readme")
+    write_model(str(d / "m.gguf"), type="q8_0", n_layer=2, n_vocab=400)
+    write_model(str(d / "other.gguf"), type="q8_0", n_layer=2, n_vocab=400, seed=2)
+    model = (d / "m.gguf").read_bytes()
+    (d / "cut.gguf").write_bytes(model[:len(model) // 2])
+    (d / "empty").write_bytes(b"")
+    (d / "garbage").write_bytes(bytes((i * i * 2654435761 >> 13) & 255 for i in range(5000)))
+    (d / "yesno.gbnf").write_bytes((ROOT / "configs" / "yesno.gbnf").read_bytes())
+    (d / "bad.gbnf").write_text('root ::= "yes" |\n  missing')
+    (d / "left.gbnf").write_text('root ::= root "a" | "a"')
+    (d / "nested.gbnf").write_text("root ::= " + "(" * 60000)
+    (d / "prompt.txt").write_text("Is this mail spam?")
+    done = shell("""set -e
+        tokenize -m m.gguf <prompt.txt >ids
+        tokenize -m other.gguf <prompt.txt >other.ids
+        prefill -m m.gguf -o p.snap <ids
+        prefill -m other.gguf -o other.snap <other.ids
+        decode -m m.gguf p.snap <ids >logits
+        head -n 3 ids >cut.ids
+        head -c 2000 logits >cut.logits""", d)
+    assert done.returncode == 0, done.stderr
+    (d / "cut.snap").write_bytes((d / "p.snap").read_bytes()[:5000])
+    damaged = bytearray((d / "p.snap").read_bytes())
+    damaged[-200000] ^= 1  # in a hole; and one bit of a key
+    damaged[kv_offset(damaged) + 77] ^= 16
+    (d / "damaged.snap").write_bytes(damaged)
+    for name in ("cut.snap", "damaged.snap"):
+        os.chmod(d / name, 0o600)
+    mkdirs = d / "directory"
+    mkdirs.mkdir()
+    return d
+
+
+def kv_offset(snapshot):
+    return int.from_bytes(snapshot[96:104], "little")
+
+
+def tree(directory):
+    return {(p.relative_to(directory), p.stat().st_size, p.stat().st_mtime_ns) for p in directory.rglob("*")}
+
+
+def test_table_has_rows_for_every_tool():
+    assert len(ROWS) >= 40
+    for tool in ("gguf-dump", "tokenize", "prefill", "decode", "grammar-filter", "sample"):
+        assert sum(tool in command for command, _, _ in ROWS) >= 5, tool
+
+
+@pytest.mark.parametrize("row", range(len(ROWS)), ids=lambda i: re.sub(r"\W+", "-", ROWS[i][0])[:60])
+def test_bad_input_ends_as_the_table_says(files, row):
+    command, code, message = ROWS[row]
+    command = command.replace("\\|", "|")
+    before = tree(files)
+    done = shell(command, files, timeout=20)
+    err = done.stderr.decode()
+    assert done.returncode == int(code), err
+    if message == "(silent)":
+        assert err == ""
+    else:
+        words = message.strip("`").replace("\\|", "|")
+        assert words in err
+        assert err.count("\n") == 1 and err.endswith("\n") and "Traceback" not in err
+        assert re.match(r"(gguf-dump|tokenize|prefill|decode|grammar-filter|sample): ", err)
+    assert tree(files) == before, "something was left behind"
+
+
+def test_ring_answers(files, tmp_path):
+    for name in ("prompt.txt", "yesno.gbnf"):
+        (tmp_path / name).write_bytes((files / name).read_bytes())
+    done = shell(RING, tmp_path, M=str(files / "m.gguf"))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout in (b"yes", b"no")
+
+
+def test_ring_is_six_lines_or_fewer():
+    assert len(RING.strip().splitlines()) <= 6
+
+
+STAGES = ("decode", "grammar-filter", "sample", "tee")
+
+
+@pytest.mark.parametrize("victim", STAGES)
+@pytest.mark.parametrize("when", [0.0, 0.3])
+def test_ring_killed_stage_never_looks_complete(files, tmp_path, victim, when):
+    """Each stage in its own process with an endless grammar; one dies by SIGKILL: the last stage ends with 65."""
+    os.mkfifo(tmp_path / "ring")
+    (tmp_path / "long.gbnf").write_text('root ::= [a-z ]{2000,}')
+    model, processes = files / "m.gguf", {}
+
+    def start(name, argv, stdin, stdout):
+        argv = [str(BIN / argv[0]) if (BIN / argv[0]).exists() else argv[0], *map(str, argv[1:])]
+        processes[name] = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, cwd=tmp_path)
+        return processes[name].stdout
+
+    # both ends of the FIFO are opened by shells, as in the README, so that no open waits for ever
+    a = start("decode", ["sh", "-c", f'exec "{BIN}/decode" -m "{model}" "{files}/p.snap" <ring'], subprocess.DEVNULL, subprocess.PIPE)
+    b = start("grammar-filter", ["grammar-filter", "-m", model, "-g", "long.gbnf"], a, subprocess.PIPE)
+    c = start("sample", ["sample", "-S", 1, "-n", 100000], b, subprocess.PIPE)
+    t = start("tee", ["tee", "ring"], c, subprocess.PIPE)
+    start("tokenize", ["tokenize", "-m", model, "-d"], t, subprocess.PIPE)
+    for pipe in (a, b, c, t):
+        pipe.close()
+    last = processes["tokenize"]
+    if when:
+        assert last.stdout.read(20)  # the ring turns
+        time.sleep(when)
+    processes[victim].send_signal(signal.SIGKILL)
+    out, _ = last.communicate(timeout=30)
+    for name, p in processes.items():
+        p.wait(timeout=30)
+    assert last.returncode == 65
+
+
+def test_stages_without_an_end_mark_end_in_65(files):
+    for tail in ("sample -t 0", "grammar-filter -m m.gguf -g yesno.gbnf"):
+        assert shell(f"head -c 3000 logits | {tail}", files).returncode == 65
+    assert shell("head -n 4 ids | tokenize -m m.gguf -d", files).returncode == 65
+
+
+def test_help_examples_name_existing_commands():
+    for tool in sorted(p.name for p in BIN.iterdir()):
+        done = run(tool, "--help")
+        assert done.returncode == 0 and b"Exit status:" in done.stdout and b"Usage:" in done.stdout, tool
+        assert b"Example" in done.stdout, tool
+        assert run(tool, "-V").stdout.decode().startswith(f"{tool} (sluice) ")
