@@ -158,6 +158,22 @@ int32_t candidates_of_candidates(candidate *out, const candidate *in, const uint
 
 /* ---- sample.c: logits to an id ----------------------------------------------- */
 
+typedef struct {
+    double temperature; /* 0: the best id */
+    double top_p;       /* 1: off */
+    double min_p;       /* 0: off */
+    double repeat;      /* > 0; 1: off */
+    double presence, frequency;
+    int32_t top_k;      /* 0: off */
+} sample_options;
+
+/* Choose *id of the n candidates of a record: dense, payload is f32 [n], else {i32 id, f32 logit} [n] by ascending id.
+ * log_p (may be null): ln of its probability in the softmax of the payload as it is.
+ * seen i32 [2 n_seen]: ids of the recent past, each once, with their counts. random: 64 even bits, used where
+ * temperature > 0. work: u64 [4 n]. n is 1 to 2^21. Returns 0, or -1 where *id is the first with a logit that is not finite. */
+int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payload, const int32_t *seen,
+                    int64_t n, int32_t dense, int32_t n_seen, const sample_options *options, uint64_t random);
+
 /* ---- crc32c.c: checksums ------------------------------------------------------ */
 
 /* CRC32C (RFC 3720 section 12.1) of n bytes at p, continuing from crc; 0 before the first byte. */
