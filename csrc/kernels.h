@@ -95,7 +95,7 @@ int32_t spm_find(const spm *v, const uint8_t *text, uint64_t n_bytes, uint32_t k
 uint64_t spm_match(const spm *v, const uint8_t *text, uint64_t n_bytes, uint32_t set);
 /* First byte at or after `at` where a control token's text begins, n_bytes: none. */
 uint64_t spm_next_control(const spm *v, const uint8_t *text, uint64_t n_bytes, uint64_t at);
-/* text [text_bytes], offset [n_vocab + 1]: what each id writes: nothing for kinds 2 and 3. */
+/* text [text_bytes], offset [n_vocab + 1]: what each id writes: nothing for kinds 2, 3 and 5. */
 void spm_table(uint8_t *text, uint32_t *offset, const spm *v);
 
 /* out [3 n_bytes + 3] = text as SentencePiece sees it. Returns its bytes. */

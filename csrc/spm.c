@@ -229,20 +229,21 @@ static void emit(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id)
     m->after_unknown = id < 0 && !m->v->has_bytes;
 }
 
-/* As emit, but an unused piece is taken apart again until nothing in it is one. */
+/* As emit, but an unused piece is taken apart again until nothing in it is one; a character that is one is unknown. */
 static void emit_parts(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id)
 {
     struct { uint32_t at, n_bytes; } todo[MAX_TEXT_BYTES + 1]; /* disjoint parts of one piece, so never more */
     int n = 0;
     uint32_t at = 0;
     for (;;) {
-        const uint32_t left = id >= 0 && m->v->piece[id].kind == UNUSED ? m->split[id] : 0;
+        const int unused = id >= 0 && m->v->piece[id].kind == UNUSED;
+        const uint32_t left = unused ? m->split[id] : 0;
         if (left) {
             todo[n].at = at + left;
             todo[n++].n_bytes = n_bytes - left;
             n_bytes = left;
         } else {
-            emit(m, text + at, n_bytes, id);
+            emit(m, text + at, n_bytes, unused ? -1 : id);
             if (!n)
                 return;
             at = todo[--n].at;

@@ -298,7 +298,7 @@ void spm_table(uint8_t *text, uint32_t *offset, const spm *v)
         offset[id] = n;
         if (piece->kind == BYTE)
             text[n++] = (uint8_t)byte_value(p, piece->n_bytes);
-        else if (TEXT_KINDS >> piece->kind & 1)
+        else if (piece->kind == NORMAL || piece->kind == USER_DEFINED)
             while (p < end) {
                 const int is_space = blank(p, (uint32_t)(end - p)) == 3;
                 text[n++] = is_space ? ' ' : *p;

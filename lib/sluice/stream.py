@@ -119,7 +119,7 @@ class IdReader:
 
     def is_waiting(self):
         """Whether the next line is still to be read: a writer holds back no longer than until then."""
-        return not self._lines.__length_hint__()
+        return not self._lines
 
     def _line(self):
         """The next line without its newline; Fault at an end of input before `#end`."""

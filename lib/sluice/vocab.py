@@ -202,7 +202,7 @@ class Vocab:
     def table(self):
         """(text, offset): const uint8_t *, const uint32_t * [n_vocab + 1]: id i writes text[offset[i]:offset[i + 1]].
 
-        That is nothing for control tokens, markers and unknown. Both live as long as this Vocab.
+        That is nothing for control tokens, markers, unknown and unused. Both live as long as this Vocab.
         """
         if self._table is None:
             text, offset = new_raw("uint8_t[]", self._spm.text_bytes + 1), new_raw("uint32_t[]", self.n_vocab + 1)
@@ -211,7 +211,7 @@ class Vocab:
         return self._table
 
     def bytes_of(self, i, special=False):
-        """The bytes that id `i` writes: b"" for control, marker and unknown, unless `special`: then their text."""
+        """The bytes that id `i` writes: b"" for control, marker, unknown and unused, unless `special`: then their text."""
         text, offset = self.table()
         if special and self.is_control(i):
             return self._text(i)
