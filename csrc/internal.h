@@ -53,4 +53,51 @@ enum { ATTENTION_TOKENS = 8 }; /* tokens an item of attention covers */
 
 static inline float bits_f32(uint32_t u) { union { uint32_t u; float f; } v = { .u = u }; return v.f; }
 static inline uint32_t f32_bits(float f) { union { float f; uint32_t u; } v = { .f = f }; return v.u; }
+
+/* grammar.c gives mask.c its states: numbers from 0, or one of the errors (negative). */
+enum { STATE_UNKNOWN = -100 };
+struct grammar {
+    const grammar_node *node;
+    const grammar_arc *arc;
+    const int32_t *target;
+    const grammar_loop *loop;
+    int32_t n_loop, current, n_steps, tidy_frame, has_loops;
+    uint8_t class_of[256], byte_of[256]; /* bytes no arc tells apart; one byte of each class */
+    int32_t n_class;
+    struct grammar_frame *frame; /* stacks: linked frames, equal ones stored once */
+    int32_t *frame_hash, n_frame, max_frame, n_frame_hash;
+    struct grammar_config *config; /* configurations of all states */
+    int32_t n_config, max_config;
+    struct grammar_states *state;
+    int32_t *state_hash, n_state, max_state, n_state_hash;
+    int32_t *step; /* [max_state, n_class]: the next state, or STATE_UNKNOWN */
+    struct grammar_work *work;
+    int32_t n_work, max_work;
+    uint64_t n_mask_bytes;
+    struct grammar_closure *closure;
+};
+struct grammar_states {
+    int32_t first, n;       /* its configurations */
+    uint32_t hash;
+    uint8_t complete, last, n_visit;
+    uint64_t loops;         /* bit c % 64 set: every such class c leads back to this state */
+    uint64_t *mask;         /* cached answer of grammar_allowed, or NULL */
+};
+/* The state after `class`; negative: an error. */
+int32_t grammar_next(grammar *g, int32_t state, int32_t class);
+/* Forget all but the current state once the tables have grown; 0 or an error. */
+int32_t grammar_tidy(grammar *g);
+void grammar_drop_masks(grammar *g);
+
+struct trie { /* nodes in preorder, so that a subtree and its ids are contiguous; node 0 is the root */
+    int32_t n_node, n_vocab, max_depth;
+    uint8_t *byte;
+    uint16_t *depth;
+    int32_t *end;      /* first node after the subtree */
+    int32_t *first;    /* [n_node + 1] ids of node i: ids[first[i] .. first[i + 1]) */
+    int32_t *ids;
+    int32_t *path;     /* scratch [max_depth + 1] */
+    uint64_t *below;   /* classes (mod 64) of the bytes below each node, for class_of */
+    uint8_t class_of[256];
+};
 #endif
