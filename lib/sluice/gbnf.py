@@ -11,13 +11,12 @@
 A grammar may come from anywhere, so: nothing here recurses, everything is
 bounded, and every refusal says the line and column (in characters, from 1).
 """
+from .charset import MAX_CODE_POINT, SURROGATES, complement, merge, without_surrogates
 from .faults import bad, printable, unsupported
 
 MAX_SOURCE_BYTES = 1 << 20
 MAX_RULES, MAX_ELEMENTS, MAX_DEPTH = 10_000, 100_000, 256
 MAX_COUNT = 1_000_000_000
-MAX_CODE_POINT = 0x10FFFF
-SURROGATES = (0xD800, 0xDFFF)
 TEXT, CLASS, NAME, SEQUENCE, CHOICE, REPEAT = range(6)
 ESCAPES = {"n": 10, "t": 9, "r": 13, "\\": 92, '"': 34, "[": 91, "]": 93}
 HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
@@ -153,7 +152,7 @@ class _Parser:
             elif c == ".":
                 self.at += 1
                 self._count(1, start)
-                sequence.append(syntax.add(CLASS, _without_surrogates([(0, MAX_CODE_POINT)]), start))
+                sequence.append(syntax.add(CLASS, without_surrogates([(0, MAX_CODE_POINT)]), start))
             elif c in NAME_CHARACTERS:
                 name = self._name("a rule's name")
                 self._count(1, start)
@@ -249,7 +248,7 @@ class _Parser:
         self.at += 1
         if not ranges:
             raise self._bad("empty class", start)
-        ranges = _without_surrogates(_complement(_merge(ranges)) if negated else _merge(ranges))
+        ranges = without_surrogates(complement(merge(ranges)) if negated else merge(ranges))
         if not ranges:
             raise self._bad("class of no character", start)
         return self.syntax.add(CLASS, ranges, start)
@@ -285,30 +284,3 @@ class _Parser:
         if len(digits) > 10 or int(digits or "0") > MAX_COUNT:
             raise self._bad(f"more than {MAX_COUNT} repetitions", start)
         return int(digits or "0")
-
-
-def _merge(ranges):
-    """Ranges in order, disjoint, with neighbours joined."""
-    out = []
-    for lo, hi in sorted(ranges):
-        if out and lo <= out[-1][1] + 1:
-            out[-1] = (out[-1][0], max(hi, out[-1][1]))
-        else:
-            out.append((lo, hi))
-    return out
-
-
-def _complement(ranges):
-    """The code points in none of `ranges` (merged)."""
-    starts = [0] + [hi + 1 for _, hi in ranges]
-    ends = [lo - 1 for lo, _ in ranges] + [MAX_CODE_POINT]
-    return [(lo, hi) for lo, hi in zip(starts, ends) if lo <= hi]
-
-
-def _without_surrogates(ranges):
-    """`ranges` (merged) as a tuple, less the surrogates, which no UTF-8 text holds."""
-    first, last = SURROGATES
-    cut = []
-    for lo, hi in ranges:
-        cut += [(lo, min(hi, first - 1)), (max(lo, last + 1), hi)] if lo <= last and hi >= first else [(lo, hi)]
-    return tuple((lo, hi) for lo, hi in cut if lo <= hi)

@@ -1,0 +1,31 @@
+"""Sets of Unicode characters as sorted ranges ((lo, hi), ...) of code points."""
+
+MAX_CODE_POINT = 0x10FFFF
+SURROGATES = (0xD800, 0xDFFF)  # code points that are no characters: UTF-8 has no bytes for them
+
+
+def merge(ranges):
+    """Ranges in order, disjoint, with neighbours joined."""
+    out = []
+    for lo, hi in sorted(ranges):
+        if out and lo <= out[-1][1] + 1:
+            out[-1] = (out[-1][0], max(hi, out[-1][1]))
+        else:
+            out.append((lo, hi))
+    return out
+
+
+def complement(ranges):
+    """The code points in none of `ranges` (merged)."""
+    starts = [0] + [hi + 1 for _, hi in ranges]
+    ends = [lo - 1 for lo, _ in ranges] + [MAX_CODE_POINT]
+    return [(lo, hi) for lo, hi in zip(starts, ends) if lo <= hi]
+
+
+def without_surrogates(ranges):
+    """`ranges` (merged) as a tuple, less the surrogates, which no UTF-8 text holds."""
+    first, last = SURROGATES
+    cut = []
+    for lo, hi in ranges:
+        cut += [(lo, min(hi, first - 1)), (max(lo, last + 1), hi)] if lo <= last and hi >= first else [(lo, hi)]
+    return tuple((lo, hi) for lo, hi in cut if lo <= hi)
