@@ -54,6 +54,41 @@ enum { ATTENTION_TOKENS = 8 }; /* tokens an item of attention covers */
 static inline float bits_f32(uint32_t u) { union { uint32_t u; float f; } v = { .u = u }; return v.f; }
 static inline uint32_t f32_bits(float f) { union { float f; uint32_t u; } v = { .f = f }; return v.u; }
 
+/* pushdown.c, used by grammar.c. */
+enum { MAX_LIVE = 4096 };
+struct grammar_frame {  /* parent < own number; frame 0 is the bottom */
+    int32_t parent;
+    int32_t where;      /* node to return to, or loop */
+    int32_t count;      /* rounds done before this one; -1: not a loop */
+    uint32_t hash;
+    uint32_t shape;     /* hash of the stack but for its counts */
+};
+struct grammar_config { int32_t node, stack; };
+struct grammar_work { int32_t node, stack, fresh; };
+struct seen { uint32_t stamp; struct grammar_work work; };
+struct grammar_closure { /* scratch of one step */
+    struct seen *seen;
+    int32_t n_seen, max_seen;
+    uint32_t stamp;
+    struct grammar_config live[MAX_LIVE];
+    int32_t n_live;
+    int complete;
+};
+static inline uint32_t grammar_mix(uint32_t h, uint32_t v)
+{
+    h = (h ^ v) * 0x9e3779b1u;
+    return h ^ h >> 15;
+}
+int32_t grammar_reserve(void *array, int32_t *max, int64_t need, int64_t limit, size_t size);
+int32_t grammar_rehash(int32_t **table, int32_t *n_slot, int32_t n, const void *hash, size_t stride);
+int32_t pushdown_new(grammar *g);                                                 /* 0 or an error; free either way */
+void pushdown_free(grammar *g);
+int32_t pushdown_push(grammar *g, int32_t parent, int32_t where, int32_t count); /* the new stack, or an error */
+void pushdown_begin(grammar *g);                                                  /* no live configuration, no work */
+int32_t pushdown_reach(grammar *g, int32_t node, int32_t stack, int32_t fresh);
+int32_t pushdown_close(grammar *g);                                               /* follow what takes no byte */
+int32_t pushdown_settle(grammar *g);                                              /* into order, covered ones dropped */
+
 /* grammar.c gives mask.c its states: numbers from 0, or one of the errors (negative). */
 enum { STATE_UNKNOWN = -100 };
 struct grammar {

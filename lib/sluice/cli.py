@@ -64,7 +64,8 @@ def run(main):
     hold_standard_files()
     code = 0
     try:
-        main.main(prog_name=program(), standalone_mode=False)
+        result = main.main(prog_name=program(), standalone_mode=False)  # click returns the code of an Exit raised in it
+        code = result if isinstance(result, int) else 0
         if sys.stdout:  # None when the command was started with it closed
             sys.stdout.flush()
     except click.exceptions.Exit as e:

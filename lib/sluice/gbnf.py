@@ -184,7 +184,7 @@ class _Parser:
                 _, began, sequences, sequence = groups.pop()
                 sequence.append(node)
             elif c in "<!":
-                raise unsupported(f"{syntax.name}: {syntax.place(start)}", "token terminals such as <[1000]> or <think>")
+                raise unsupported(f"{syntax.name}: {syntax.place(start)}", "token terminals (<[1000]>, <think>) are not supported")
             elif groups:
                 self.at = groups[-1][0] if self.at >= len(self.text) - 1 else self.at
                 raise self._bad('"(" is never closed') if self.at == groups[-1][0] else self._unexpected('an element or ")"')

@@ -1,0 +1,282 @@
+/* pushdown.c - the live configurations of a grammar: stacks, and what is reached without taking a byte.
+ *
+ * A configuration is a node that takes a byte, and a stack: where the open rules
+ * return to and how many rounds each open counted loop has done.  Stacks are
+ * linked frames of which equal ones are stored once (hash-consing), so a stack is
+ * a number and sharing bounds the memory.
+ *
+ * Two rules keep the set small and finite.  A round of a loop that took no byte
+ * is dropped: `fresh` counts the frames pushed since the last byte, and a loop
+ * whose frame is fresh has made no progress.  And a configuration goes when
+ * another differs only in loop counts and allows all that it allows (`covers`).
+ *
+ * Nothing here recurses; every table has a limit and every step is counted. */
+#include <stdlib.h>
+#include <string.h>
+#include "internal.h"
+
+enum { MAX_STEPS = 4000000, MAX_SEEN = 1 << 18, MAX_FRAME = 1 << 20 };
+
+/* Make room for `need` elements of `size` bytes in *array; 0, or an error. */
+int32_t grammar_reserve(void *array, int32_t *max, int64_t need, int64_t limit, size_t size)
+{
+    if (need <= *max)
+        return 0;
+    if (need > limit)
+        return GRAMMAR_DEEP;
+    int64_t n = *max ? 2 * (int64_t)*max : 64;
+    n = n < need ? need : n > limit ? limit : n;
+    void *p;
+    memcpy(&p, array, sizeof p);
+    p = realloc(p, (size_t)n * size);
+    if (!p)
+        return GRAMMAR_NO_MEMORY;
+    memcpy(array, &p, sizeof p);
+    *max = (int32_t)n;
+    return 0;
+}
+
+/* Hash tables hold number + 1; open addressing, a power of two of slots, at most half full.
+ * The hash of number i lies `stride` i bytes after `hash`. */
+int32_t grammar_rehash(int32_t **table, int32_t *n_slot, int32_t n, const void *hash, size_t stride)
+{
+    int32_t size = *n_slot ? *n_slot : 256;
+    while (size < 2 * n + 2)
+        size *= 2;
+    int32_t *t = calloc((size_t)size, sizeof *t);
+    if (!t)
+        return GRAMMAR_NO_MEMORY;
+    for (int32_t i = 0; i < n; i++) {
+        uint32_t h;
+        memcpy(&h, (const char *)hash + (size_t)i * stride, sizeof h);
+        uint32_t at = h & (uint32_t)(size - 1);
+        while (t[at])
+            at = (at + 1) & (uint32_t)(size - 1);
+        t[at] = i + 1;
+    }
+    free(*table);
+    *table = t;
+    *n_slot = size;
+    return 0;
+}
+
+/* The number of the stack `parent` with one frame more, or an error. */
+int32_t pushdown_push(grammar *g, int32_t parent, int32_t where, int32_t count)
+{
+    const uint32_t hash = grammar_mix(grammar_mix(grammar_mix(0, (uint32_t)parent), (uint32_t)where), (uint32_t)count);
+    uint32_t at = hash & (uint32_t)(g->n_frame_hash - 1);
+    for (int32_t i; (i = g->frame_hash[at]) != 0; at = (at + 1) & (uint32_t)(g->n_frame_hash - 1)) {
+        const struct grammar_frame *f = g->frame + i - 1;
+        if (f->parent == parent && f->where == where && f->count == count)
+            return i - 1;
+    }
+    int32_t status = grammar_reserve(&g->frame, &g->max_frame, (int64_t)g->n_frame + 1, MAX_FRAME, sizeof *g->frame);
+    if (status)
+        return status;
+    const uint32_t above = parent < 0 ? 0 : g->frame[parent].shape;
+    g->frame[g->n_frame] = (struct grammar_frame){parent, where, count, hash, grammar_mix(grammar_mix(above, (uint32_t)where), count >= 0)};
+    g->frame_hash[at] = ++g->n_frame;
+    if (2 * g->n_frame > g->n_frame_hash && (status = grammar_rehash(&g->frame_hash, &g->n_frame_hash, g->n_frame, &g->frame->hash, sizeof *g->frame)))
+        return status;
+    return g->n_frame - 1;
+}
+
+/* Slot of `w` in the set of what this step has seen. */
+static struct seen *find_seen(struct grammar_closure *c, struct grammar_work w)
+{
+    uint32_t at = grammar_mix(grammar_mix(grammar_mix(0, (uint32_t)w.node), (uint32_t)w.stack), (uint32_t)w.fresh);
+    for (;; at++) {
+        struct seen *s = c->seen + (at & (uint32_t)(c->max_seen - 1));
+        if (s->stamp != c->stamp ||
+            (s->work.node == w.node && s->work.stack == w.stack && s->work.fresh == w.fresh))
+            return s;
+    }
+}
+
+static int32_t grow_seen(struct grammar_closure *c)
+{
+    if (c->max_seen >= 2 * MAX_SEEN)
+        return GRAMMAR_WIDE;
+    struct seen *old = c->seen;
+    const int32_t n = c->max_seen;
+    struct seen *fresh = calloc((size_t)(n ? 4 * n : 256), sizeof *fresh);
+    if (!fresh)
+        return GRAMMAR_NO_MEMORY;
+    c->seen = fresh;
+    c->max_seen = n ? 4 * n : 256;
+    for (int32_t i = 0; i < n; i++)
+        if (old[i].stamp == c->stamp)
+            *find_seen(c, old[i].work) = old[i];
+    free(old);
+    return 0;
+}
+
+/* Note that `node` is reached with `stack`: as live if it takes a byte, else as work to do. */
+int32_t pushdown_reach(grammar *g, int32_t node, int32_t stack, int32_t fresh)
+{
+    struct grammar_closure *c = g->closure;
+    if (stack < 0)
+        return stack; /* push_frame failed */
+    if (++g->n_steps > MAX_STEPS)
+        return GRAMMAR_SLOW;
+    const int takes = g->node[node].op == GRAMMAR_BYTES;
+    const struct grammar_work w = {node, stack, takes ? 0 : fresh};
+    struct seen *s = find_seen(c, w);
+    if (s->stamp == c->stamp)
+        return 0;
+    *s = (struct seen){c->stamp, w};
+    int32_t status = 2 * ++c->n_seen > c->max_seen ? grow_seen(c) : 0;
+    if (status)
+        return status;
+    if (takes) {
+        if (c->n_live == MAX_LIVE)
+            return GRAMMAR_WIDE;
+        c->live[c->n_live++] = (struct grammar_config){node, stack};
+        return 0;
+    }
+    if ((status = grammar_reserve(&g->work, &g->max_work, (int64_t)g->n_work + 1, 2 * MAX_SEEN, sizeof *g->work)))
+        return status;
+    g->work[g->n_work++] = w;
+    return 0;
+}
+
+/* One round of a counted loop is done; the top frame of w.stack is the loop's. */
+static int32_t again(grammar *g, struct grammar_work w, int32_t number)
+{
+    if (w.fresh > 0)
+        return 0; /* an empty round */
+    const grammar_loop *l = g->loop + number;
+    const int32_t parent = g->frame[w.stack].parent, done = g->frame[w.stack].count + 1;
+    int32_t status = done >= l->min ? pushdown_reach(g, l->exit, parent, 0) : 0;
+    if (!status && (l->max < 0 || done < l->max)) {
+        /* without a limit, all counts that permit to leave are alike */
+        const int32_t count = l->max < 0 && done >= l->min ? (l->min ? l->min - 1 : 0) : done;
+        status = pushdown_reach(g, l->body, pushdown_push(g, parent, number, count), 1);
+    }
+    return status;
+}
+
+/* Follow everything that takes no byte, until only nodes that take one are left. */
+int32_t pushdown_close(grammar *g)
+{
+    int32_t status = 0;
+    while (g->n_work && !status) {
+        const struct grammar_work w = g->work[--g->n_work];
+        const grammar_node n = g->node[w.node];
+        const int32_t deeper = w.fresh + 1, higher = w.fresh > 0 ? w.fresh - 1 : 0;
+        switch (n.op) {
+        case GRAMMAR_SPLIT:
+            for (int32_t i = 0; i < n.b && !status; i++)
+                status = pushdown_reach(g, g->target[n.a + i], w.stack, w.fresh);
+            break;
+        case GRAMMAR_CALL:
+            status = pushdown_reach(g, n.a, pushdown_push(g, w.stack, n.b, -1), deeper);
+            break;
+        case GRAMMAR_RETURN:
+            if (w.stack == 0)
+                g->closure->complete = 1;
+            else
+                status = pushdown_reach(g, g->frame[w.stack].where, g->frame[w.stack].parent, higher);
+            break;
+        case GRAMMAR_REPEAT:
+            if (g->loop[n.a].min == 0)
+                status = pushdown_reach(g, g->loop[n.a].exit, w.stack, w.fresh);
+            if (!status)
+                status = pushdown_reach(g, g->loop[n.a].body, pushdown_push(g, w.stack, n.a, 0), deeper);
+            break;
+        case GRAMMAR_AGAIN:
+            status = again(g, w, n.a);
+            break;
+        }
+    }
+    return status;
+}
+
+/* Whether stack a allows all that stack b allows, because only counts differ and
+ * each loop of a has done fewer rounds and is as free to end. */
+static int covers(grammar *g, int32_t a, int32_t b)
+{
+    while (a != b) {
+        const struct grammar_frame *x = g->frame + a, *y = g->frame + b;
+        g->n_steps++;
+        if (a == 0 || b == 0 || x->shape != y->shape || x->where != y->where || (x->count < 0) != (y->count < 0))
+            return 0;
+        if (x->count > y->count || (x->count < y->count && x->count + 1 < g->loop[x->where].min))
+            return 0;
+        a = x->parent;
+        b = y->parent;
+    }
+    return 1;
+}
+
+static int before(const grammar *g, struct grammar_config a, struct grammar_config b)
+{
+    const uint32_t x = g->frame[a.stack].shape, y = g->frame[b.stack].shape;
+    return a.node != b.node ? a.node < b.node : x != y ? x < y : a.stack < b.stack;
+}
+
+/* Bring the live configurations into their one order and drop covered ones. */
+int32_t pushdown_settle(grammar *g)
+{
+    struct grammar_closure *c = g->closure;
+    struct grammar_config *v = c->live;
+    for (int32_t gap = c->n_live / 2; gap > 0; gap = gap == 2 ? 1 : gap * 5 / 11)
+        for (int32_t i = gap; i < c->n_live; i++) {
+            const struct grammar_config x = v[i];
+            int32_t j = i;
+            for (; j >= gap && before(g, x, v[j - gap]); j -= gap)
+                v[j] = v[j - gap];
+            v[j] = x;
+        }
+    if (!g->n_loop)
+        return 0;
+    int32_t n = 0, group = 0;
+    for (int32_t i = 0; i < c->n_live; i++) {
+        const struct grammar_config x = v[i];
+        if (n == group || v[group].node != x.node || g->frame[v[group].stack].shape != g->frame[x.stack].shape)
+            group = n;
+        int covered = 0;
+        for (int32_t j = group; j < n && !covered; j++)
+            covered = covers(g, v[j].stack, x.stack);
+        if (g->n_steps > MAX_STEPS)
+            return GRAMMAR_SLOW;
+        if (covered)
+            continue;
+        int32_t kept = group;
+        for (int32_t j = group; j < n; j++)
+            if (!covers(g, x.stack, v[j].stack))
+                v[kept++] = v[j];
+        n = kept;
+        v[n++] = x;
+    }
+    c->n_live = n;
+    return 0;
+}
+
+void pushdown_begin(grammar *g)
+{
+    struct grammar_closure *c = g->closure;
+    g->n_work = c->n_live = c->n_seen = c->complete = 0;
+    if (++c->stamp == 0) {
+        memset(c->seen, 0, (size_t)c->max_seen * sizeof *c->seen);
+        c->stamp = 1;
+    }
+}
+
+int32_t pushdown_new(grammar *g)
+{
+    int32_t status = GRAMMAR_NO_MEMORY;
+    if ((g->closure = calloc(1, sizeof *g->closure)) && !(status = grow_seen(g->closure)))
+        status = grammar_rehash(&g->frame_hash, &g->n_frame_hash, 0, NULL, 0);
+    return status ? status : pushdown_push(g, -1, -1, -1); /* frame 0, the bottom */
+}
+
+void pushdown_free(grammar *g)
+{
+    if (g->closure)
+        free(g->closure->seen);
+    free(g->closure);
+    free(g->frame);
+    free(g->frame_hash);
+    free(g->work);
+}
