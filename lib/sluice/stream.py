@@ -80,12 +80,13 @@ class IdReader:
 
     Checks the header against `model` (a gguf.File, or None to accept any), each
     id against the vocabulary, and that the stream ends with `#end`. Faults name
-    `name` and the line number. Holds at most one line and one chunk.
+    `name` and the line number. Holds at most one line and one chunk. `start` is
+    what was read from the descriptor before, at most a part of the first line.
     """
 
-    def __init__(self, fd, model=None, n_vocab=None, name="standard input"):
+    def __init__(self, fd, model=None, n_vocab=None, name="standard input", start=b""):
         self.fd, self.name, self.n_line, self.reason = fd, name, 0, None
-        self._lines, self._rest = [], b""  # whole lines that were read, the next one last; the part of one
+        self._lines, self._rest = [], start  # whole lines that were read, the next one last; the part of one
         fields = self._line().split()
         if fields[:2] != [b"#ids", b"1"]:
             raise self._bad("does not begin with \"#ids 1\": not a stream of ids")
@@ -180,12 +181,13 @@ class LogitsReader:
 
     `allowed` is the letters this reader takes, E among them. Checks the header
     against `model` (a gguf.File, or None), sizes, reserved bytes, that candidate
-    ids ascend and are below n_vocab, and that the stream ends with E.
+    ids ascend and are below n_vocab, and that the stream ends with E. `start` is
+    what was read from the descriptor before, at most a part of the header.
     """
 
-    def __init__(self, fd, allowed=b"LCE", model=None, name="standard input"):
+    def __init__(self, fd, allowed=b"LCE", model=None, name="standard input", start=b""):
         self.fd, self.allowed, self.name, self.n_record = fd, allowed, name, 0
-        head = read_exactly(fd, HEADER.size)
+        head = start + read_exactly(fd, HEADER.size - len(start))
         if len(head) < HEADER.size:
             raise bad(name, "is empty" if not head else f"header cut at byte {len(head)} of {HEADER.size}")
         magic, version, self.n_vocab, zero, self.model_half = HEADER.unpack(head)
