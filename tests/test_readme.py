@@ -26,6 +26,7 @@ def files(tmp_path_factory):
     d = tmp_path_factory.mktemp("readme")
     write_model(str(d / "m.gguf"), type="q8_0", n_layer=2, n_vocab=400)
     write_model(str(d / "other.gguf"), type="q8_0", n_layer=2, n_vocab=400, seed=2)
+    write_model(str(d / "long.gguf"), type="q8_0", n_layer=2, n_vocab=400, n_ctx=60000)
     model = (d / "m.gguf").read_bytes()
     (d / "cut.gguf").write_bytes(model[:len(model) // 2])
     (d / "empty").write_bytes(b"")
@@ -42,7 +43,8 @@ def files(tmp_path_factory):
         prefill -m other.gguf -o other.snap <other.ids
         decode -m m.gguf p.snap <ids >logits
         head -n 3 ids >cut.ids
-        head -c 2000 logits >cut.logits""", d)
+        head -c 1000 logits >cut.logits
+        tokenize -m long.gguf <prompt.txt | prefill -m long.gguf -c 60000 -o long.snap""", d)
     assert done.returncode == 0, done.stderr
     (d / "cut.snap").write_bytes((d / "p.snap").read_bytes()[:5000])
     damaged = bytearray((d / "p.snap").read_bytes())
@@ -108,8 +110,8 @@ STAGES = ("decode", "grammar-filter", "sample", "tee")
 def test_ring_killed_stage_never_looks_complete(files, tmp_path, victim, when):
     """Each stage in its own process with an endless grammar; one dies by SIGKILL: the last stage ends with 65."""
     os.mkfifo(tmp_path / "ring")
-    (tmp_path / "long.gbnf").write_text('root ::= [a-z ]{2000,}')
-    model, processes = files / "m.gguf", {}
+    (tmp_path / "long.gbnf").write_text("root ::= [a-z ]{50000,}")
+    model, processes = files / "long.gguf", {}
 
     def start(name, argv, stdin, stdout):
         argv = [str(BIN / argv[0]) if (BIN / argv[0]).exists() else argv[0], *map(str, argv[1:])]
@@ -117,7 +119,7 @@ def test_ring_killed_stage_never_looks_complete(files, tmp_path, victim, when):
         return processes[name].stdout
 
     # both ends of the FIFO are opened by shells, as in the README, so that no open waits for ever
-    a = start("decode", ["sh", "-c", f'exec "{BIN}/decode" -m "{model}" "{files}/p.snap" <ring'], subprocess.DEVNULL, subprocess.PIPE)
+    a = start("decode", ["sh", "-c", f'exec "{BIN}/decode" -m "{model}" "{files}/long.snap" <ring'], subprocess.DEVNULL, subprocess.PIPE)
     b = start("grammar-filter", ["grammar-filter", "-m", model, "-g", "long.gbnf"], a, subprocess.PIPE)
     c = start("sample", ["sample", "-S", 1, "-n", 100000], b, subprocess.PIPE)
     t = start("tee", ["tee", "ring"], c, subprocess.PIPE)
@@ -130,6 +132,10 @@ def test_ring_killed_stage_never_looks_complete(files, tmp_path, victim, when):
         time.sleep(when)
     processes[victim].send_signal(signal.SIGKILL)
     out, _ = last.communicate(timeout=30)
+    try:  # a tee that died before it opened the FIFO leaves a shell waiting for a writer
+        os.close(os.open(tmp_path / "ring", os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        pass
     for name, p in processes.items():
         p.wait(timeout=30)
     assert last.returncode == 65
