@@ -29,3 +29,17 @@ def shared():
             pytest.skip(f"missing: shared/{name}")
         return SHARED / name
     return find
+
+
+def shell(script, directory, timeout=60, **env):
+    """Run `script` by sh in `directory`, bin/ first on the path, nothing on stdin: a CompletedProcess with bytes."""
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(["sh", "-c", script], cwd=directory, capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL,
+                          env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", **env})
+
+
+def ids_in(stream):
+    """The ids of an id stream (bytes) that ends as it should."""
+    lines = stream.decode().splitlines()
+    assert lines[0].startswith("#ids 1 ") and lines[-1].startswith("#end "), stream[-200:]
+    return [int(line.split("\t")[0]) for line in lines[1:-1]]

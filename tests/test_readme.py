@@ -6,18 +6,12 @@ import subprocess
 import time
 
 import pytest
-from conftest import BIN, ROOT, run
+from conftest import BIN, ROOT, run, shell
 from tiny_model import write_model
 
 README = (ROOT / "README.md").read_text()
 RING = re.search(r"<!-- ring -->\n```sh\n(.*?)```", README, re.S).group(1)
 ROWS = re.findall(r"^\| `(.+?)` \| .+? \| (\d+) \| (.+?) \|$", README, re.M)
-
-
-def shell(script, directory, timeout=60, **env):
-    """Run `script` by sh in `directory` with bin/ on the path: CompletedProcess with bytes."""
-    return subprocess.run(["sh", "-c", script], cwd=directory, capture_output=True, timeout=timeout,
-                          stdin=subprocess.DEVNULL, env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", **env})
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +141,25 @@ def test_stages_without_an_end_mark_end_in_65(files):
     assert shell("head -n 4 ids | tokenize -m m.gguf -d", files).returncode == 65
 
 
-def test_help_examples_name_existing_commands():
+def example(tool):
+    """The shell text of the example in COMMAND --help."""
+    text = run(tool, "--help").stdout.decode()
+    found = re.search(r"Examples?:(.*?)(?:See also|$)", text.split("Options:")[0], re.S).group(1)
+    return "\n".join(line.strip() for line in found.strip().splitlines())
+
+
+@pytest.mark.parametrize("tool", sorted(p.name for p in BIN.iterdir()))
+def test_help_example_runs(files, tmp_path, tool):
+    for name in ("m.gguf", "p.snap", "prompt.txt", "yesno.gbnf", "ids"):
+        os.symlink(files / name, tmp_path / name)
+    os.mkfifo(tmp_path / "ring")
+    script = example(tool)
+    assert tool in script
+    done = shell("set -e\n" + script, tmp_path)
+    assert (done.returncode, done.stderr) == (0, b""), script
+
+
+def test_help_says_what_it_must():
     for tool in sorted(p.name for p in BIN.iterdir()):
         done = run(tool, "--help")
         assert done.returncode == 0 and b"Exit status:" in done.stdout and b"Usage:" in done.stdout, tool

@@ -1,0 +1,135 @@
+"""prefill and decode, seen from outside: what they write, when they stop, what they leave."""
+import os
+import select
+import stat
+import subprocess
+
+import pytest
+from conftest import BIN, ids_in, run, shell
+from sluice.stream import FULL, HEADER, RECORD
+from tiny_model import write_model
+
+N_VOCAB = 400
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    d = tmp_path_factory.mktemp("decode")
+    write_model(str(d / "m.gguf"), type="q8_0", n_layer=1, n_vocab=N_VOCAB, n_ctx=64)
+    (d / "ids").write_bytes(run("tokenize", "-m", d / "m.gguf", input=b"Some words").stdout)
+    assert shell("prefill -m m.gguf -o p.snap <ids", d).returncode == 0
+    return d
+
+
+def head_of(files):
+    return (files / "ids").read_bytes().splitlines(True)[0]
+
+
+def records(out):
+    """(kind, flags, pos, prev) of each record of a logits stream, to its end."""
+    found, at = [], HEADER.size
+    while at < len(out):
+        kind, flags, _, n_bytes, pos, prev = RECORD.unpack_from(out, at)
+        found.append((chr(kind), flags, pos, prev))
+        at += RECORD.size + n_bytes
+    assert at == len(out)
+    return found
+
+
+def test_decode_writes_its_first_record_before_reading(files):
+    p = subprocess.Popen([BIN / "decode", "-m", files / "m.gguf", files / "p.snap"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    want, got = HEADER.size + RECORD.size + 4 * N_VOCAB, b""
+    while len(got) < want:
+        assert select.select([p.stdout], [], [], 20)[0], "nothing came before an id was written"
+        got += os.read(p.stdout.fileno(), want - len(got))
+    rest, _ = p.communicate(head_of(files) + b"#end stop\n", timeout=20)
+    assert records(got + rest)[-1][0] == "E" and p.returncode == 0
+
+
+def test_decode_positions_and_prev(files):
+    n = len(ids_in((files / "ids").read_bytes()))
+    out = run("decode", "-m", files / "m.gguf", files / "p.snap", input=head_of(files) + b"7\n9\n#end stop\n").stdout
+    assert records(out) == [("L", 0, n, -1), ("L", 0, n + 1, 7), ("E", 0, n + 1, 9)]  # nobody asks what follows 9
+
+
+def test_decode_stops_at_an_end_of_text_id(files):
+    done = run("decode", "-m", files / "m.gguf", files / "p.snap", input=head_of(files) + b"7\n2\n8\n#end stop\n")
+    assert [r[0] for r in records(done.stdout)] == ["L", "L", "E"] and done.returncode == 0
+
+
+def test_decode_says_when_the_cache_is_full(files):
+    n = len(ids_in((files / "ids").read_bytes()))
+    done = run("decode", "-m", files / "m.gguf", files / "p.snap", input=head_of(files) + b"7\n" * 100 + b"#end length\n")
+    found = records(done.stdout)
+    assert done.returncode == 0 and len(found) == 64 - n + 2 and found[-1][:2] == ("E", FULL)
+    chosen = run("sample", "-t", 0, input=done.stdout).stdout
+    assert chosen.endswith(b"#end full\n")
+
+
+def test_decode_saves_the_extended_cache(files, tmp_path):
+    ids = (files / "ids").read_bytes().splitlines(True)
+    (tmp_path / "all").write_bytes(b"".join(ids[:-1]) + b"7\n9\n2\n#end text\n")
+    (tmp_path / "more").write_bytes(ids[0] + b"7\n9\n2\n#end stop\n")
+    env = {"MODEL": str(files / "m.gguf")}
+    for rows in ("", "--rows 5,6"):
+        done = shell(f"prefill -o a.snap <all && decode {rows} -o b.snap {files}/p.snap <more >/dev/null && cmp a.snap b.snap",
+                     tmp_path, **env)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_snapshot_is_private(files):
+    assert stat.S_IMODE(os.stat(files / "p.snap").st_mode) == 0o600
+
+
+def test_prefill_prints_nothing_with_o_and_the_name_with_cache(files, tmp_path):
+    env = {"MODEL": str(files / "m.gguf")}
+    assert shell(f"prefill -o p.snap <{files}/ids", tmp_path, **env).stdout == b""
+    name = shell(f"prefill --cache c <{files}/ids", tmp_path, **env).stdout
+    assert name.startswith(b"c/") and name.endswith(b".kv\n")
+    assert shell(f"cmp p.snap {name.decode()}", tmp_path).returncode == 0
+    both = shell(f"prefill -v --cache c -o q.snap <{files}/ids && cmp p.snap q.snap", tmp_path, **env)
+    n = len(ids_in((files / "ids").read_bytes()))
+    assert both.returncode == 0 and f"reused={n} ".encode() in both.stderr
+
+
+def test_prefill_refuses_more_ids_than_the_context(files, tmp_path):
+    ids = head_of(files) + b"7\n" * 65 + b"#end text\n"
+    done = run("prefill", "-m", files / "m.gguf", "-o", tmp_path / "x", input=ids)
+    assert done.returncode == 65 and b"context" in done.stderr and not (tmp_path / "x").exists()
+    done = run("prefill", "-m", files / "m.gguf", "-c", 100, "-o", tmp_path / "x", input=ids)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_prefill_refuses_a_cache_of_the_other_type(files, tmp_path):
+    done = run("prefill", "-m", files / "m.gguf", "--kv", "f32", "-s", files / "p.snap", "-o", tmp_path / "x",
+               input=(files / "ids").read_bytes())
+    assert done.returncode == 65 and b"--kv" in done.stderr
+
+
+def test_instruction_set_is_named_and_checked(files):
+    for name, code in (("reference", 0), ("fast", 64)):
+        p = subprocess.run([BIN / "decode", "-m", files / "m.gguf", files / "p.snap"], input=head_of(files) + b"#end stop\n",
+                           capture_output=True, env={**os.environ, "SLUICE_ISA": name})
+        assert p.returncode == code, p.stderr
+
+
+def test_model_changed_while_running_voids_the_result(files, tmp_path):
+    model = tmp_path / "m.gguf"
+    model.write_bytes((files / "m.gguf").read_bytes())
+    p = subprocess.Popen([BIN / "decode", "-m", model, files / "p.snap"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE)
+    p.stdout.read(HEADER.size)
+    os.utime(model)
+    out, err = p.communicate(head_of(files) + b"#end stop\n", timeout=20)
+    assert p.returncode == 74 and b"changed" in err and err.count(b"\n") == 1
+
+
+def test_model_cut_while_running_ends_in_74(files, tmp_path):
+    model = tmp_path / "m.gguf"
+    model.write_bytes((files / "m.gguf").read_bytes())
+    p = subprocess.Popen([BIN / "decode", "-m", model, files / "p.snap"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE)
+    p.stdout.read(HEADER.size)
+    os.truncate(model, 20000)
+    out, err = p.communicate(head_of(files) + b"7\n8\n#end stop\n", timeout=20)
+    assert p.returncode == 74 and err.count(b"\n") == 1, err
