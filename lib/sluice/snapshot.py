@@ -57,6 +57,12 @@ class Snapshot:
 
     __del__ = close
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
     @property
     def n_tok(self):
         return self._n_tok
@@ -85,17 +91,18 @@ class Snapshot:
         """
         assert len(model_id) == 32 and 1 <= len(arithmetic.encode("ascii")) <= 16
         layout = kvsnap.Layout(geometry, capacity)
-        directory = directory or "."
+        directory, self = directory or ".", None
         try:
             fd, name = newfile.nameless(directory)
             self = cls(fd, geometry, capacity, model_id, arithmetic, layout)
             self._name = name
-            os.fchmod(fd, 0o600)
             os.ftruncate(fd, layout.file_bytes)
             self._attach(mmap.MAP_SHARED)
             os.posix_fallocate(fd, 0, kvsnap.PAGE_BYTES)
             os.posix_fallocate(fd, layout.logits_offset, layout.kv_offset - layout.logits_offset)
         except OSError as e:
+            if self:
+                self.close()
             raise Fault(TRY_AGAIN if e.errno in newfile.FULL else NO_OUTPUT,
                         f"{directory}: cannot create a snapshot: {e.strerror}") from None
         return self
@@ -148,12 +155,10 @@ class Snapshot:
         """
         path = os.fspath(path)
         if self._private:
-            new = Snapshot.create(self.geometry, self.capacity, self.model_id, self.arithmetic, os.path.dirname(path))
-            try:
+            with Snapshot.create(self.geometry, self.capacity, self.model_id, self.arithmetic,
+                                 os.path.dirname(path)) as new:
                 new.copy_rows_from(self)
                 return new.seal(path)
-            finally:
-                new.close()
         if not 1 <= self.n_tok <= self._n_reserved:
             raise ValueError(f"{self.n_tok} ids to seal, {self._n_reserved} reserved")
         for _, at, n_bytes in self.layout.sections(self._n_reserved):  # what is reserved and not valid is zero
