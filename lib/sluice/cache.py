@@ -85,7 +85,10 @@ def prepare(directory):
 
 
 def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES):
-    """Remove the snapshots in `directory` that were not used for longest until the rest keeps to both bounds."""
+    """Remove the snapshots in `directory` that were not used for longest until the rest keeps to both bounds.
+
+    The one used last stays whatever its size: it was asked for.
+    """
     files = []
     for entry in os.scandir(directory):
         if entry.name.endswith(SUFFIX):
@@ -98,7 +101,7 @@ def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES):
     total = 0
     for n, (_, path, n_bytes) in enumerate(sorted(files, reverse=True)):
         total += n_bytes
-        if total > max_bytes or n >= max_files:
+        if n and (total > max_bytes or n >= max_files):
             newfile.unlink(path)
 
 
