@@ -11,7 +11,8 @@ import sys
 
 from setuptools import Distribution, build_meta
 from setuptools.build_meta import *  # noqa: F401,F403  (the hooks that need no change)
-from setuptools.command.build_scripts import build_scripts
+
+from distutils.command.build_scripts import build_scripts  # setuptools brings it, also where Python has it no more
 
 SHIM_LINES = 4  # "#!/bin/sh", "''':'", "exec ...", "'''"
 

@@ -1,0 +1,71 @@
+"""pip install . into clean environments: every command runs, from any supported Python that is here."""
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import BIN, ROOT
+from tiny_model import write_model
+
+TOOLS = sorted(p.name for p in BIN.iterdir())
+VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+
+
+def pythons():
+    """Interpreters of supported versions, by version: python3.N on the path (or a pyenv's), and the one that runs this."""
+    found = {"{}.{}".format(*sys.version_info): sys.executable}
+    pyenv = os.path.expanduser("~/.pyenv/versions")
+    for version in VERSIONS:
+        path = shutil.which(f"python{version}")
+        candidates = [path] + [f"{pyenv}/{d}/bin/python{version}" for d in sorted(os.listdir(pyenv)) if d.startswith(version + ".")] \
+            if os.path.isdir(pyenv) else [path]
+        for path in candidates:
+            if path and subprocess.run([path, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0:
+                found.setdefault(version, path)
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    d = tmp_path_factory.mktemp("wheel")
+    source = d / "source"  # what git would hand out, so that nothing built here leaks in
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True).stdout.split(b"\0")
+    if len(files) < 10:
+        pytest.skip("not a git checkout: the list of files comes from git")
+    for name in filter(None, map(os.fsdecode, files)):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, source / name)
+    done = subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(d), str(source)], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    (path,) = d.glob("*.whl")
+    return path
+
+
+def test_wheel_is_tagged_for_every_python_from_3_10(wheel):
+    assert "-cp310-abi3-" in wheel.name
+    listing = subprocess.run([sys.executable, "-m", "zipfile", "-l", str(wheel)], capture_output=True).stdout.decode()
+    assert listing.count(".so ") == 1 and all(f"scripts/{tool} " in listing for tool in TOOLS)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_installed_commands_run(wheel, tmp_path, version):
+    python = pythons().get(version)
+    if python is None:
+        pytest.skip(f"python{version} is not on this machine")
+    subprocess.run([python, "-m", "venv", str(tmp_path / "venv")], check=True)
+    bin = tmp_path / "venv" / "bin"
+    done = subprocess.run([bin / "pip", "install", "-q", "--disable-pip-version-check", str(wheel)], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    write_model(str(tmp_path / "m.gguf"), n_layer=1, n_vocab=400)
+    env = {"PATH": f"{bin}:/usr/bin:/bin", "MODEL": "m.gguf"}
+    script = """set -e
+        for tool in %s; do $tool -V; done
+        echo hello | tokenize | prefill -o p.snap
+        mkfifo ring
+        decode p.snap <ring | grammar-filter -e 'root ::= "yes" | "no"' | sample -t 0 | tee ring | tokenize -d
+        gguf-dump p.snap >/dev/null""" % " ".join(TOOLS)
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.endswith((b"yes", b"no")) and done.stdout.count(b"(sluice)") == len(TOOLS)
