@@ -6,7 +6,6 @@ import random
 import re
 import resource
 import shutil
-import signal
 import stat
 import struct
 import subprocess
@@ -15,7 +14,7 @@ import time
 
 import pytest
 
-from sluice import kvsnap, newfile
+from sluice import kvsnap
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
 from sluice.snapshot import Geometry, Snapshot
@@ -599,6 +598,20 @@ print(n)
     for p in readers:
         out, err = p.communicate(timeout=60)
         assert p.returncode == 0 and int(out) > 0, err
+
+
+def test_a_file_cut_while_it_is_mapped_is_74_and_no_signal(tmp_path):
+    path = seal(tmp_path / "a.kv", n_tok=300, capacity=400, geometry=LARGE)
+    code = f"import pathlib\ns = load(pathlib.Path({str(path)!r}), LARGE)\nos.truncate({str(path)!r}, 8192)\ncontent(s)"
+    with python(code) as p:
+        out, err = p.communicate(timeout=60)
+    assert p.returncode == 74 and err.count(b"\n") == 1 and os.fsencode(path) in err, err
+
+
+def test_more_snapshots_than_are_guarded_still_open(tmp_path):
+    path = seal(tmp_path / "a.kv")
+    opened = [load(path) for _ in range(80)]
+    assert all(s.n_tok == 10 for s in opened)
 
 
 def test_no_descriptor_and_no_map_stays_behind(tmp_path):
