@@ -6,7 +6,6 @@ import random
 import re
 import resource
 import shutil
-import signal
 import stat
 import struct
 import subprocess
@@ -15,7 +14,7 @@ import time
 
 import pytest
 
-from sluice import kvsnap, newfile
+from sluice import kvsnap
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
 from sluice.snapshot import Geometry, Snapshot
@@ -434,6 +433,29 @@ def test_a_call_that_fails_leaves_the_old_file(tmp_path, naming, monkeypatch, ca
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["a.kv"]
 
 
+@pytest.mark.parametrize("replaces", [False, True])
+def test_all_is_synced_before_it_is_named_and_the_name_after(tmp_path, monkeypatch, replaces):
+    path = seal(tmp_path / "a.kv") if replaces else tmp_path / "a.kv"
+    events, real = [], {call: getattr(os, call) for call in ("fsync", "link", "rename")}
+
+    def record(call):
+        def wrapped(first, *args, **kwargs):
+            if call == "fsync":
+                is_file = stat.S_ISREG(os.fstat(first).st_mode)
+                events.append("sync file" if is_file else "sync directory")
+                if is_file:
+                    kvsnap.read_header(first, "the file")  # it is complete by now
+            else:
+                events.append(call)
+            return real[call](first, *args, **kwargs)
+        return wrapped
+    for call in real:
+        monkeypatch.setattr(os, call, record(call))
+    s = make(tmp_path, seed=2)
+    s.seal(path)
+    assert events == ["sync file", "link", *["link", "rename"] * replaces, "sync directory"]
+
+
 MAKER = """
 import sys
 sys.path[:0] = [{tests!r}]
@@ -536,7 +558,7 @@ def test_a_full_disk_is_75_at_every_fill(small_disk, naming):
     assert outcomes == {0, 75}
 
 
-@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EROFS", "ENOMEM"])
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
 def test_a_fault_in_the_nth_call_never_tears(tmp_path, error):
     if not shutil.which("strace"):
         pytest.skip("strace is not there: faults of system calls are not injected")
@@ -577,7 +599,7 @@ except Fault as e:
             assert os.listdir(tmp_path) == ["a.kv"], (call, nth)
             if not injected:
                 break
-    assert len(outcomes) > len(calls)
+    assert {call for call, out in outcomes if out != b"sealed"} == set(calls)  # each was made, and failed once
 
 
 def test_readers_see_whole_files_while_a_writer_replaces_them(tmp_path):
@@ -599,6 +621,20 @@ print(n)
     for p in readers:
         out, err = p.communicate(timeout=60)
         assert p.returncode == 0 and int(out) > 0, err
+
+
+def test_a_file_cut_while_it_is_mapped_is_74_and_no_signal(tmp_path):
+    path = seal(tmp_path / "a.kv", n_tok=300, capacity=400, geometry=LARGE)
+    code = f"import pathlib\ns = load(pathlib.Path({str(path)!r}), LARGE)\nos.truncate({str(path)!r}, 8192)\ncontent(s)"
+    with python(code) as p:
+        out, err = p.communicate(timeout=60)
+    assert p.returncode == 74 and err.count(b"\n") == 1 and os.fsencode(path) in err, err
+
+
+def test_more_snapshots_than_are_guarded_still_open(tmp_path):
+    path = seal(tmp_path / "a.kv")
+    opened = [load(path) for _ in range(80)]
+    assert all(s.n_tok == 10 for s in opened)
 
 
 def test_no_descriptor_and_no_map_stays_behind(tmp_path):

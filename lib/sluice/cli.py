@@ -64,8 +64,9 @@ def run(main):
     hold_standard_files()
     code = 0
     try:
-        result = main.main(prog_name=program(), standalone_mode=False)  # click returns the code of an Exit raised in it
-        code = result if isinstance(result, int) else 0
+        # Not main.main(): that ends in 1, the code of "no", where a reader of our stdout went away.
+        with main.make_context(program(), sys.argv[1:]) as context:
+            main.invoke(context)
         if sys.stdout:  # None when the command was started with it closed
             sys.stdout.flush()
     except click.exceptions.Exit as e:

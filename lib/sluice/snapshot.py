@@ -8,9 +8,10 @@ refused: owned by neither us nor root, writable by group or others, or a symboli
 """
 import mmap
 import os
+import sys
 
 from . import kvsnap, newfile
-from .faults import NO_OUTPUT, TRY_AGAIN, Fault, bad
+from .faults import NO_OUTPUT, TRY_AGAIN, Fault, bad, printable
 from .kernels import ffi, lib
 from .kvsnap import Geometry
 
@@ -25,6 +26,7 @@ class Snapshot:
     ids: memoryview i32 [capacity]; the first n_tok are valid.   n_tok: may be set; ids and rows must be there.
     logits: float * [n_vocab].   k(layer), v(layer): void * to [capacity][n_head_kv][head_dim].
     A pointer is valid until `seal` or `close`. Of one that was opened or sealed, what is written stays private.
+    close it, or use it in `with`: what was not sealed then is gone.
     """
 
     def __init__(self, fd, geometry, capacity, model_id, arithmetic, layout):
@@ -32,18 +34,22 @@ class Snapshot:
         self.layout, self._fd, self._map, self._name = layout, fd, None, None
         self._n_tok = self._n_stored = self._n_reserved = 0
 
-    def _attach(self, flags):
+    def _attach(self, flags, name):
+        """Map the file anew; a store or load that finds no page ends the process with a line about `name`, and 74."""
         self._release()
         self._map = mmap.mmap(self._fd, self.layout.file_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         self._private = bool(flags & mmap.MAP_PRIVATE)
         self._buffer = ffi.from_buffer("uint8_t[]", self._map)
         self._base = ffi.cast("uint8_t *", self._buffer)
+        line = f"{os.path.basename(sys.argv[0])}: {printable(name, 400)[1:-1]}: cut, or its disk failed, while it was in use"
+        lib.guard_map(self._base, self.layout.file_bytes, line.encode("utf-8", "backslashreplace"))
         self.logits = ffi.cast("float *", self._base + self.layout.logits_offset)
         at = self.layout.ids_offset
         self.ids = memoryview(self._map)[at:at + 4 * self.capacity].cast("i")
 
     def _release(self):
         if self._map is not None:
+            lib.guard_forget(self._base)
             self._map = self._buffer = self._base = self.logits = self.ids = None  # unmapped with its last view
 
     def close(self):
@@ -97,7 +103,7 @@ class Snapshot:
             self = cls(fd, geometry, capacity, model_id, arithmetic, layout)
             self._name = name
             os.ftruncate(fd, layout.file_bytes)
-            self._attach(mmap.MAP_SHARED)
+            self._attach(mmap.MAP_SHARED, directory)
             os.posix_fallocate(fd, 0, kvsnap.PAGE_BYTES)
             os.posix_fallocate(fd, layout.logits_offset, layout.kv_offset - layout.logits_offset)
         except OSError as e:
@@ -176,7 +182,7 @@ class Snapshot:
             raise newfile.write_fault(path, e) from None
         newfile.publish(self._fd, self._name, path)
         self._name, self._n_stored = None, self.n_tok
-        self._attach(mmap.MAP_PRIVATE | MAP_NORESERVE)
+        self._attach(mmap.MAP_PRIVATE | MAP_NORESERVE, path)
 
     def _checksums(self):
         """(what, CRC32C) of each piece of what is valid, in the order of the file."""
@@ -209,7 +215,7 @@ class Snapshot:
             os.close(fd)
             raise
         try:
-            self._attach(mmap.MAP_PRIVATE | MAP_NORESERVE)
+            self._attach(mmap.MAP_PRIVATE | MAP_NORESERVE, path)
         except ValueError:  # mmap: length is greater than file size
             raise bad(path, "became shorter while it was opened") from None
         self._n_tok = self._n_stored = self._n_reserved = h["n_tok"]
