@@ -10,7 +10,8 @@ from gguf_writer import write_gguf
 from test_vocab import BYTES, SPECIAL, normal
 from spm_model import Model
 
-TEXTS = [b"", b" ", b"  a ", b"ab\n\n", "é漢😀 a".encode(), b"\0\t\r\n", b"</s><s><unk>", b"a" * 999, "e\u0301\u0302".encode()]
+TEXTS = [b"", b" ", b"  a ", b"ab\n\n", "é漢😀 a".encode(), b"\0\t\r\n", b"</s><s><unk>", b"a" * 999,
+         "e\u0301\u0302".encode()]
 BOS, EOS, A, AB, BLANK_A = 1, 2, 260, 262, 263
 
 
@@ -118,12 +119,15 @@ def bad_input(model):
         (["-m", model.parent / "none.gguf"], b"", 66, "none.gguf"), (["-m", model.parent], b"", 65, "not a regular file"),
         (["-m", "/dev/null"], b"", 65, "/dev/null"), (["-m", BIN / "tokenize"], b"", 65, "GGUF"),
         (["-m", model], b"a" * ((16 << 20) + 1), 65, "16 MiB"),
-        (d, b"", 65, "empty"), (d, b"260\n", 65, "line 1"), (d, head + b"\n", 65, "line 2"), (d, good.replace(b"#ids 1", b"#ids 2"), 65, "line 1"),
-        (d, re.sub(rb"model=\w+", b"model=" + b"0" * 16, good), 65, "model"), (d, re.sub(rb"vocab=\d+", b"vocab=7", good), 65, "vocabulary"),
+        (d, b"", 65, "empty"), (d, b"260\n", 65, "line 1"), (d, head + b"\n", 65, "line 2"),
+        (d, good.replace(b"#ids 1", b"#ids 2"), 65, "line 1"),
+        (d, re.sub(rb"model=\w+", b"model=" + b"0" * 16, good), 65, "model"),
+        (d, re.sub(rb"vocab=\d+", b"vocab=7", good), 65, "vocabulary"),
         (d, stream(model, [99999]), 65, "line 2"), (d, stream(model, [], b"-1\n#end text\n"), 65, "line 2"),
         (d, stream(model, [], b"4294967297\n#end text\n"), 65, "line 2"), (d, stream(model, [], b"x\n#end text\n"), 65, "line 2"),
         (d, stream(model, [], b"\xff\xfe\n#end text\n"), 65, "line 2"), (d, stream(model, [A], b"#end\n"), 65, "line 3"),
-        (d, stream(model, [A], b"#stop\n"), 65, "line 3"), (d, stream(model, [A], b"1" * 5000), 65, "too long"), (d, b"LOGITS" + bytes(99), 65, "line 1"),
+        (d, stream(model, [A], b"#stop\n"), 65, "line 3"), (d, stream(model, [A], b"1" * 5000), 65, "too long"),
+        (d, b"LOGITS" + bytes(99), 65, "line 1"),
     ]
 
 
@@ -132,7 +136,8 @@ def test_bad_input_is_one_line_and_a_code(model):
     for flags, data, code, says in bad_input(model):
         result = run("tokenize", *flags, input=data, env=environment)
         assert result.returncode == code, (flags, data[:40], result.stderr)
-        assert result.stderr.count(b"\n") == 1 and result.stderr.startswith(b"tokenize: ") and says in result.stderr.decode(), result.stderr
+        assert result.stderr.count(b"\n") == 1 and result.stderr.startswith(b"tokenize: "), result.stderr
+        assert says in result.stderr.decode(), result.stderr
 
 
 @pytest.mark.parametrize("flags", [[], ["-d"]])
@@ -141,7 +146,8 @@ def test_full_disk_and_closed_stdout_exit_74(model, flags):
     with open("/dev/full", "wb") as full:
         result = run("tokenize", "-m", model, *flags, input=data, stdout=full)
     assert result.returncode == 74 and result.stderr.count(b"\n") == 1
-    result = subprocess.run(["sh", "-c", '"$@" >&-', "sh", BIN / "tokenize", "-m", model, *flags], input=data, stderr=subprocess.PIPE, timeout=60)
+    closed = ["sh", "-c", '"$@" >&-', "sh", BIN / "tokenize", "-m", model, *flags]
+    result = subprocess.run(closed, input=data, stderr=subprocess.PIPE, timeout=60)
     assert result.returncode == 74 and result.stderr.count(b"\n") == 1
 
 
@@ -149,8 +155,8 @@ def test_model_from_the_environment(model):
     assert ids(run("tokenize", input=b"a", env={**os.environ, "MODEL": str(model)})) == [BOS, BLANK_A]
 
 
-SLOW = {"a": b"a", "blank": b" ", "newline": b"\n", "nul": b"\0", "ab": b"ab", "line": b"_", "marker": b"<start_of_turn", "less": b"<",
-        "cjk": "漢".encode(), "combining": "\u0301".encode(), "broken": b"\xe2\x96", "words": b"once upon a time "}
+SLOW = {"a": b"a", "blank": b" ", "newline": b"\n", "nul": b"\0", "ab": b"ab", "line": b"_", "marker": b"<start_of_turn",
+        "less": b"<", "cjk": "漢".encode(), "combining": "\u0301".encode(), "broken": b"\xe2\x96", "words": b"once upon a time "}
 
 
 @pytest.mark.parametrize("text", SLOW)
@@ -172,5 +178,6 @@ def test_a_megabyte_of_anything(shared, text):
 def test_help_example_runs(model):
     text = run("tokenize", "--help").stdout.decode()
     example = re.search(r"Example:  (.*)", text)[1].replace("m.gguf", str(model))
-    result = subprocess.run(["sh", "-c", example], capture_output=True, timeout=60, env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"})
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    result = subprocess.run(["sh", "-c", example], capture_output=True, timeout=60, env=environment)
     assert (result.returncode, result.stderr) == (0, b"") and result.stdout == b"Once upon a time"
