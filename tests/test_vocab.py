@@ -36,11 +36,7 @@ def build(tmp_path):
     """build(a_model, KEY=(kind, value)): the Vocab of a Model written as GGUF."""
     def make(a_model, tensors=(), **more):
         write_gguf(tmp_path / "v.gguf", a_model.gguf(**more), list(tensors))
-        file = gguf.File(str(tmp_path / "v.gguf"))
-        try:
-            return Vocab(file)
-        finally:
-            os.close(file._fd)  # there are thousands of them, and a File is for a process
+        return Vocab(gguf.File(str(tmp_path / "v.gguf")))
     return make
 
 
