@@ -99,12 +99,14 @@ uint64_t spm_next_control(const spm *v, const uint8_t *text, uint64_t n_bytes, u
 void spm_table(uint8_t *text, uint32_t *offset, const spm *v);
 
 /* out [3 n_bytes + 3] = text as SentencePiece sees it. Returns its bytes. */
-uint64_t spm_normalize(uint8_t *out, const spm *v, const uint8_t *text, uint64_t n_bytes, int32_t add_prefix, int32_t remove_extra);
+uint64_t spm_normalize(uint8_t *out, const spm *v, const uint8_t *text, uint64_t n_bytes, int32_t add_prefix,
+                       int32_t remove_extra);
 /* Symbols of the longest part of a normalized text that must be merged as one. */
 uint64_t spm_longest(const spm *v, const uint8_t *text, uint64_t n_bytes);
 /* id [n_bytes] = the ids of a normalized text of at most 2^31 - 1 bytes. Returns how many. Work: symbol [n],
  * pair [2 n] for n = spm_longest; split [n_vocab], only used where has_unused. */
-uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const spm *v, spm_symbol *symbol, spm_pair *pair, uint32_t *split);
+uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const spm *v, spm_symbol *symbol, spm_pair *pair,
+                    uint32_t *split);
 
 /* ---- grammar.c: which ids a grammar allows ----------------------------------- */
 

@@ -63,7 +63,8 @@ static uint64_t next_unit(const uint8_t **out, uint64_t *n_out, const spm *v, co
     return 1;
 }
 
-uint64_t spm_normalize(uint8_t *out, const spm *v, const uint8_t *text, uint64_t n_bytes, int32_t add_prefix, int32_t remove_extra)
+uint64_t spm_normalize(uint8_t *out, const spm *v, const uint8_t *text, uint64_t n_bytes, int32_t add_prefix,
+                       int32_t remove_extra)
 {
     const uint8_t *end = text + n_bytes, *unit;
     uint64_t n = 0, n_unit, n_used;
@@ -268,7 +269,8 @@ static void finish_part(merger *m)
     m->n_symbol = 0;
 }
 
-uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const spm *v, spm_symbol *symbol, spm_pair *pair, uint32_t *split)
+uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const spm *v, spm_symbol *symbol, spm_pair *pair,
+                    uint32_t *split)
 {
     merger m = { .v = v, .text = text, .symbol = symbol, .pair = pair, .split = split, .id = id };
     int frozen;

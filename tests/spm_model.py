@@ -26,10 +26,12 @@ class Model:
         texts, scores, types = zip(*self.pieces)
         first = lambda text: texts.index(text) if text in texts else 0xFFFFFFFF
         keys = {
-            "model": ("string", "llama"), "tokens": ("[string]", texts), "scores": ("[f32]", scores), "token_type": ("[i32]", types),
+            "model": ("string", "llama"), "tokens": ("[string]", texts),
+            "scores": ("[f32]", scores), "token_type": ("[i32]", types),
             "bos_token_id": ("u32", first(b"<s>")), "eos_token_id": ("u32", first(b"</s>")),
             "unknown_token_id": ("u32", types.index(UNKNOWN)), "add_bos_token": ("bool", b"<s>" in texts and CONTROL in types),
-            "add_space_prefix": ("bool", self.add_dummy_prefix), "remove_extra_whitespaces": ("bool", self.remove_extra_whitespaces),
+            "add_space_prefix": ("bool", self.add_dummy_prefix),
+            "remove_extra_whitespaces": ("bool", self.remove_extra_whitespaces),
             **more,
         }
         return {"general.architecture": ("string", "llama"),

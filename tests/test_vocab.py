@@ -1,4 +1,6 @@
 """Vocabularies: ids equal SentencePiece's and llama.cpp's, text never becomes a control token, bad files are refused."""
+import json
+import os
 import random
 import struct
 
@@ -77,10 +79,14 @@ def test_encode_equals_llama_cpp_gemma(shared, tables):
         assert vocab.encode(data, bos=False) == ids, data
 
 
-PARTS = ["\n", "\n\n\n", "\t\t", "\r\n", " ", "  ", " " * 7, "\0", "<", ">", "<table>", "</td>", "<b>", "\u2581", "\u2581\u2581", "the ",
-         " and", "ing", "return x;", "    if (", "3.14159", "Größe", "été", "漢字", "かな", "한국어", "привет", "العربية", "हिन्दी",
-         "😀", "👩‍👩‍👧", "e\u0301\u0302\u0303", "\u200d", "\ufeff", "\ufffd", "\ufb01", "\x7f", "\x1b[0m", "\u00a0", "\u3000", "=====", "aaaa"]
-BROKEN = [b"\xff", b"\xc3", b"\xe6\xad", b"\xf0\x9f\x98", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x80", b"\xe2\x96"]
+PARTS = [
+    "\n", "\n\n\n", "\t\t", "\r\n", " ", "  ", " " * 7, "\0", "<", ">", "<table>", "</td>", "<b>", "\u2581",
+    "\u2581\u2581", "the ", " and", "ing", "return x;", "    if (", "3.14159", "Größe", "été", "漢字", "かな", "한국어",
+    "привет", "العربية", "हिन्दी", "😀", "👩‍👩‍👧", "e\u0301\u0302\u0303", "\u200d", "\ufeff", "\ufffd", "\ufb01",
+    "\x7f", "\x1b[0m", "\u00a0", "\u3000", "=====", "aaaa",
+]
+BROKEN = [b"\xff", b"\xc3", b"\xe6\xad", b"\xf0\x9f\x98", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x80",
+          b"\xe2\x96"]
 
 
 def random_text(rng):
@@ -94,7 +100,8 @@ def random_text(rng):
         elif kind < 0.75:
             out.append("".join(rng.choice("etaoinshrdlu ETAOIN.,0123456789") for _ in range(rng.randint(1, 9))).encode())
         elif kind < 0.9 or not broken:
-            c = rng.choice([rng.randrange(1, 0x80), rng.randrange(0x80, 0x800), rng.randrange(0x800, 0xD800), rng.randrange(0x10000, 0x110000)])
+            c = rng.choice([rng.randrange(1, 0x80), rng.randrange(0x80, 0x800), rng.randrange(0x800, 0xD800),
+                            rng.randrange(0x10000, 0x110000)])
             out.append(chr(c).encode() * rng.choice([1, 1, 2, 5]))
         else:
             out.append(rng.choice([*BROKEN, rng.randbytes(3)]))
@@ -118,14 +125,14 @@ def models(draw):
     texts = draw(st.lists(words, unique=True, max_size=30))
     texts += [c for c in "abc\u2581" if c not in texts and draw(st.booleans())]
     kinds = st.sampled_from([NORMAL, NORMAL, NORMAL, USER_DEFINED, UNUSED] if draw(st.booleans()) else [NORMAL])
-    scores = st.sampled_from([-0.0, 0.0, -1.0, -2.5, -2.5000002, 3.0]) if draw(st.booleans()) else st.floats(-1e6, 1e6, width=32)
-    pieces = [(t.encode(), draw(scores), draw(kinds)) for t in texts]
+    scores = st.sampled_from([0.0, -1.0, -2.5, -2.5000002, 3.0]) if draw(st.booleans()) else st.floats(-1e6, 1e6, width=32)
+    pieces = [(t.encode(), draw(scores) + 0.0, draw(kinds)) for t in texts]  # + 0.0: versions differ on whether -0 is below 0
     fallback = draw(st.booleans())
     return Model(SPECIAL + (BYTES if fallback else []) + pieces, fallback, draw(st.booleans()), draw(st.booleans()))
 
 
-hostile_bytes = st.lists(st.one_of(st.sampled_from([b"a", b"b", b"c", b" ", b"  ", b"ab", b"abc", "é".encode(), BLANK, b"\xe2\x96", b"\xff", b"\0"]),
-                                   st.binary(max_size=3)), max_size=40).map(b"".join)
+hostile_parts = [b"a", b"b", b"c", b" ", b"  ", b"ab", b"abc", "é".encode(), BLANK, b"\xe2\x96", b"\xff", b"\0"]
+hostile_bytes = st.lists(st.one_of(st.sampled_from(hostile_parts), st.binary(max_size=3)), max_size=40).map(b"".join)
 
 
 @EXAMPLES
@@ -151,8 +158,8 @@ def test_a_run_of_unknown_text_is_one_id(build):
 
 # Text and control tokens ------------------------------------------------------------------
 
-CONTEXTS = [b"%s", b" %s", b"%s ", b" %s ", b"a%s", b"%sa", b"a %s b", b"\n%s", b"%s\n", b"%s%s", b"<%s>", b"<s>%s", b"%s</s>", b"\t%s",
-            "é%s".encode(), b"%s\xff", b"\xe2%s", b"[%s]", b"  %s  ", b"%s!"]
+CONTEXTS = [b"%s", b" %s", b"%s ", b" %s ", b"a%s", b"%sa", b"a %s b", b"\n%s", b"%s\n", b"%s%s", b"<%s>", b"<s>%s",
+            b"%s</s>", b"\t%s", "é%s".encode(), b"%s\xff", b"\xe2%s", b"[%s]", b"  %s  ", b"%s!"]
 
 
 def control_ids(vocab):
@@ -177,14 +184,24 @@ def test_text_never_becomes_a_control_token(shared, tables, name):
         for context in contexts:
             ids = vocab.encode(fill(context, data), bos=False)
             assert not control & set(ids), (data, context)
-            assert decode(vocab, ids) == fill(context, data).decode("utf-8", "replace").encode() if context.isascii() and data.isascii() else True
+            if context.isascii() and data.isascii():
+                assert decode(vocab, ids) == fill(context, data)
         assert vocab.encode(data, bos=False, special=True) == [i]
 
 
+def test_special_equals_llama_cpp_on_prompts(shared):
+    vocab = Vocab(gguf.File(str(shared("data/models/spam-proto-q8_0.gguf"))))
+    mails = [json.loads(line) for line in shared("data/models/spam-proto.expected.jsonl").read_text().splitlines()]
+    assert len(mails) == 20
+    for mail in mails:
+        assert vocab.encode(mail["prompt"].encode(), bos=False, special=True) == mail["ids"]
+
+
 def test_markers_are_those_of_the_rule(build):
-    markers = ["<start_of_turn>", "<end_of_turn>", "<unused7>", "[INST]", "[/INST]", "<|im_start|>", "<|\"|>", "\u2581<PRE>", "<s>", "</s>",
-               "[multimodal]", "<mask>", "<start_of_image>", "<<SYS>>", "<｜User｜>", "\n<|end|>\n"]
-    words = ["<table>", "</td>", "<h1>", "<b>", "<>", "[]", "<-->", "\n\n", "\t", "\u2581\u2581", "->", "a", "[", "word>", "<word", "</>"]
+    markers = ["<start_of_turn>", "<end_of_turn>", "<unused7>", "[INST]", "[/INST]", "<|im_start|>", "<|\"|>",
+               "\u2581<PRE>", "<s>", "</s>", "[multimodal]", "<mask>", "<start_of_image>", "<<SYS>>", "<｜User｜>", "\n<|end|>\n"]
+    words = ["<table>", "</td>", "<h1>", "<b>", "<>", "[]", "<-->", "\n\n", "\t", "\u2581\u2581", "->", "a", "[", "word>",
+             "<word", "</>"]
     pieces = [(t.encode(), 0.0, USER_DEFINED) for t in [*markers, *words]]
     model = Model([(b"<unk>", 0.0, UNKNOWN)] + BYTES + pieces, add_dummy_prefix=False)
     vocab = build(model, bos_token_id=None, eos_token_id=None, add_bos_token=None)
@@ -211,8 +228,8 @@ def test_ids_named_as_special_are_control_whatever_their_type(build):
 
 def test_end_of_generation_ids(build):
     names = [b"<|eot_id|>", b"<|im_end|>", b"<|user|>", b"<end_of_turn>"]
-    vocab = build(Model(SPECIAL + [(t, 0.0, CONTROL) for t in names[:3]] + [(names[3], 0.0, USER_DEFINED)] + BYTES + normal("<|end|>")),
-                  eot_token_id=("u32", 5))
+    added = [(t, 0.0, CONTROL) for t in names[:3]] + [(names[3], 0.0, USER_DEFINED)]
+    vocab = build(Model(SPECIAL + added + BYTES + normal("<|end|>")), eot_token_id=("u32", 5))
     assert vocab.eog == {2, 3, 4, 5, 6}  # not the ordinary piece "<|end|>"
 
 
@@ -337,13 +354,14 @@ BAD = [  # keys, exit code, what the message must hold
     ({"tokens": array("u8", [1] * N)}, BAD_DATA, "tokens: expected [string]"),
     ({"tokens": array("string", [])}, BAD_DATA, "tokens: 0 tokens"),
     ({"tokens": array("string", TEXTS[:-1])}, BAD_DATA, "scores"),
-    ({"tokens": array("string", with_item(TEXTS, 260, b"\xe2\x96\x81"))}, BAD_DATA, "tokens: token 260 has the same text as token 259"),
+    ({"tokens": array("string", with_item(TEXTS, 260, BLANK))}, BAD_DATA, "tokens: token 260 has the same text as token 259"),
     ({"tokens": array("string", with_item(TEXTS, 2, b"<s>"))}, BAD_DATA, "tokens: token 2 has the same text as token 1"),
     ({"tokens": array("string", with_item(TEXTS, 4, b"<0x-1>"))}, BAD_DATA, "tokens: token 4"),
     ({"tokens": array("string", with_item(TEXTS, 4, b"<0x0g>"))}, BAD_DATA, "tokens: token 4"),
     ({"tokens": array("string", with_item(TEXTS, 4, b"<0x\0\0>"))}, BAD_DATA, "tokens: token 4"),
     ({"tokens": array("string", with_item(TEXTS, 13, b"<0x0a>"))}, BAD_DATA, "tokens: token 13"),
-    ({"tokens": array("string", with_item(TEXTS, 4, b"x")), "token_type": array("i32", with_item(TYPES, 4, NORMAL))}, BAD_DATA, "<0x01> is missing"),
+    ({"tokens": array("string", with_item(TEXTS, 4, b"x")), "token_type": array("i32", with_item(TYPES, 4, NORMAL))},
+     BAD_DATA, "<0x01> is missing"),
     ({"tokens": array("string", with_item(TEXTS, 260, b"x" * 1025))}, UNSUPPORTED, "token 260"),
     ({"scores": None}, BAD_DATA, "scores is missing"),
     ({"scores": array("u8", [0] * N)}, BAD_DATA, "scores: expected [f32]"),
@@ -440,7 +458,6 @@ def test_any_vocabulary_is_refused_or_encodes(build, pieces, with_bytes, special
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 4096])
 def test_line_is_waiting_only_when_it_is(n):
-    import os
     r, w = os.pipe()
     os.write(w, stream.ids_header(bytes(32), 10) + b"1\n" * n)
     reader = stream.IdReader(r)

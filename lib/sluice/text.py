@@ -29,7 +29,7 @@ class Joiner:
     def __init__(self, vocab, special=False, prefix=True):
         self._vocab, self._special, self._strip = vocab, special, prefix and vocab.add_prefix
         self._at_start = self._strip
-        self._data = b""
+        self._parts = []
 
     def add(self, i):
         data = self._vocab.bytes_of(i, self._special)
@@ -38,10 +38,11 @@ class Joiner:
             self._at_start = False
         if self._special and self._vocab.is_control(i):
             self._at_start = self._strip
-        self._data += data
+        self._parts.append(data)
 
     def take(self, everything=False):
         """What has been added and not taken; the begin of a character stays back, unless `everything` is wanted."""
-        n = len(self._data) - (0 if everything else n_open_bytes(self._data))
-        data, self._data = self._data[:n], self._data[n:]
-        return data
+        data = b"".join(self._parts)
+        n = len(data) - (0 if everything else n_open_bytes(data))
+        self._parts = [data[n:]]
+        return data[:n]

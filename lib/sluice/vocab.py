@@ -207,15 +207,15 @@ class Vocab:
         if self._table is None:
             text, offset = new_raw("uint8_t[]", self._spm.text_bytes + 1), new_raw("uint32_t[]", self.n_vocab + 1)
             lib.spm_table(text, offset, self._spm)
-            self._table = text, offset
+            self._table, self._written = (text, offset), ffi.buffer(text, offset[self.n_vocab])
         return self._table
 
     def bytes_of(self, i, special=False):
         """The bytes that id `i` writes: b"" for control, marker, unknown and unused, unless `special`: then their text."""
-        text, offset = self.table()
         if special and self.is_control(i):
             return self._text(i)
-        return bytes(ffi.buffer(text + offset[i], offset[i + 1] - offset[i]))
+        _, offset = self._table or self.table()
+        return self._written[offset[i]:offset[i + 1]]
 
     def is_control(self, i):
         """Whether id `i` is a control token or a marker."""
