@@ -89,6 +89,8 @@ def run(main):
             code = faults.TRY_AGAIN
         if e.errno != errno.EPIPE:
             say(f"{e.filename}: {e.strerror}" if e.filename else e.strerror or e)
+    except SystemExit:  # click's answer to EPIPE, before it comes to us
+        code = faults.IO_ERROR
     except Exception:
         import traceback
         traceback.print_exc()
