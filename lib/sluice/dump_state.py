@@ -9,7 +9,7 @@ from .kvsnap import ELEMENT_BYTES, FIELDS, MAX_CAPACITY, Geometry, Layout, check
 from .stream import CANDIDATE, FULL, LAST, MAX_VOCAB, IdReader, LogitsReader
 
 N_BEST = 5
-IDS_A_LINE = 16
+IDS_A_LINE = 10
 MAX_LAYERS, MAX_ROW_ELEMENTS = 4096, 1 << 24
 
 
