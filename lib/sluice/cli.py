@@ -35,10 +35,11 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="One key=val
 
 
 def say(message):
-    """One line on stderr, `command: message`; a closed stderr is nobody's business."""
-    line = f"{program()}: {message}".replace("\n", " ") + "\n"
+    """One line on stderr, `command: message`, without control codes; a closed stderr is nobody's business."""
+    line = f"{program()}: {message}".replace("\n", " ")
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     try:
-        os.write(2, line.encode("utf-8", "backslashreplace"))
+        os.write(2, line.encode() + b"\n")
     except OSError:
         pass
 

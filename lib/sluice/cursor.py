@@ -10,6 +10,7 @@ import os
 import struct
 
 from .faults import bad
+from .kernels import ffi
 
 FIRST_READ_BYTES = 1 << 16
 MAX_READ_BYTES = 1 << 20
@@ -19,15 +20,17 @@ LENGTH = struct.Struct("<Q")  # of a string
 class Cursor:
     """A position in the first `limit` bytes of an open file of `size` bytes. Faults name `path` and the field.
 
-    memory  memoryview of the bytes; those before `n_read` are valid
-    at      the byte that is parsed next
+    memory   memoryview of the bytes; those before `n_read` are valid
+    address  the same for C, const uint8_t *
+    at       the byte that is parsed next
     """
 
-    __slots__ = ("fd", "path", "size", "limit", "memory", "n_read", "at")
+    __slots__ = ("fd", "path", "size", "limit", "memory", "address", "n_read", "at")
 
     def __init__(self, fd, path, size, limit):
         self.fd, self.path, self.size, self.limit = fd, path, size, limit
-        self.memory = memoryview(mmap.mmap(-1, min(size, limit), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        reserved = mmap.mmap(-1, min(size, limit), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.memory, self.address = memoryview(reserved), ffi.from_buffer("uint8_t[]", reserved)
         self.n_read = self.at = 0
 
     def need(self, n_bytes, field):
@@ -63,6 +66,15 @@ class Cursor:
         self.need(n_bytes, field)
         self.at += n_bytes
         return self.memory[self.at - n_bytes:self.at]
+
+    def window(self, start, end):
+        """The bytes from `start` to `end`, valid already, as a buffer that keeps the memory alive.
+
+        Not a memoryview: CPython (to 3.13 at least) crashes when its collector meets a
+        cycle that holds both a memoryview and a pointer made of it by ffi.from_buffer.
+        """
+        owner = self.address
+        return ffi.buffer(ffi.gc(owner + start, lambda _: owner), end - start)
 
     def string(self, field, least, most):
         """A string {u64 n_bytes, bytes} of `least` to `most` bytes, as bytes."""

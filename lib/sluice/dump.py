@@ -12,7 +12,7 @@ from .kernels import ffi, lib
 from .stream import write_all
 
 ABBREVIATED = 60  # characters of a value
-CHECK_ELEMENTS = 1 << 18  # of a tensor at a time: a multiple of every block
+CHECK_ELEMENTS = 1 << 15  # of a tensor at a time: a multiple of every block
 LINES = 512  # written at once
 FLOAT = struct.Struct("<f")
 

@@ -9,7 +9,7 @@ from .kvsnap import ELEMENT_BYTES, FIELDS, MAX_CAPACITY, Geometry, Layout, check
 from .stream import CANDIDATE, FULL, LAST, MAX_VOCAB, IdReader, LogitsReader
 
 N_BEST = 5
-IDS_A_LINE = 16
+IDS_A_LINE = 10
 MAX_LAYERS, MAX_ROW_ELEMENTS = 4096, 1 << 24
 
 
@@ -117,9 +117,11 @@ def dump_logits(fd, name, start, full, as_json):
     for r in reader:
         n = 0 if r.kind == b"E" else reader.n_vocab if r.kind == b"L" else len(r.payload) // CANDIDATE.size
         best = best_of(record_pairs(r), n if full else N_BEST) if n else []
+        n_odd = sum(x - x != 0 for _, x in record_pairs(r)) if n else 0
         flags = [word for bit, word in ((LAST, "last"), (FULL, "full")) if r.flags & bit]
         if as_json:
-            put_json({"type": r.kind.decode(), "flags": flags, "pos": r.pos, "prev": r.prev, "count": n,
+            put_json({"type": r.kind.decode(), "flags": flags, "pos": r.pos, "prev": r.prev, "count": n, "not_finite": n_odd,
                       "best": [[i, json_number(x, F32)] for x, i in best]})
         else:
-            put([f"  {r.kind.decode()}  {r.pos:8}  {r.prev:8}  {n:8}  {best_text(best)} {' '.join(flags)}".rstrip()])
+            put([f"  {r.kind.decode()}  {r.pos:8}  {r.prev:8}  {n:8}  {best_text(best)}".rstrip()
+                 + f"  ({n_odd} not finite)" * (n_odd > 0) + "".join(f"  {word}" for word in flags)])

@@ -18,7 +18,8 @@ MAX_KEY_BYTES, MAX_STRING_BYTES = 65_535, 1 << 20
 
 
 class Array:
-    """A metadata array: `kind` of its elements, `n` of them, `raw` their bytes as in the file."""
+    """A metadata array: `kind` of its elements, `n` of them, `raw` their bytes as in the file (a buffer, which
+    ffi.from_buffer and memoryview take)."""
 
     __slots__ = ("kind", "n", "raw")
 
@@ -32,7 +33,7 @@ class Array:
             out, at = [], 0
             for _ in range(n):
                 (n_bytes,) = LENGTH.unpack_from(self.raw, at)
-                out.append(bytes(self.raw[at + 8:at + 8 + n_bytes]))
+                out.append(self.raw[at + 8:at + 8 + n_bytes])
                 at += 8 + n_bytes
             return out
         one = SCALARS[self.kind]
@@ -92,24 +93,24 @@ def _array(cursor, field):
         raise cursor.bad(f"{field}: {n} elements do not fit into {cursor.size - cursor.at} bytes")
     if kind == STRING:
         return Array(kind, n, _skip_strings(cursor, field, n))
-    raw = cursor.take(n * width, field)
+    start = cursor.at
+    part = cursor.take(n * width, field)
     if kind == BOOL:
-        wrong = bytes(raw).lstrip(b"\0\1")
+        wrong = bytes(part).lstrip(b"\0\1")
         if wrong:
             raise cursor.bad(f"{field}: element {n - len(wrong)} is {wrong[0]}, and a bool is 0 or 1")
-    return Array(kind, n, raw)
+    return Array(kind, n, cursor.window(start, cursor.at))
 
 
 def _skip_strings(cursor, field, n):
     """Move the cursor over `n` strings; their bytes. The C scanner checks each length against what was read."""
     start, n_done, scan = cursor.at, 0, ffi.new("gguf_scan *")
-    memory = ffi.from_buffer(cursor.memory)
     while n_done < n:
-        status = lib.gguf_skip_strings(scan, memory, cursor.n_read, cursor.at, n - n_done, MAX_STRING_BYTES)
+        status = lib.gguf_skip_strings(scan, cursor.address, cursor.n_read, cursor.at, n - n_done, MAX_STRING_BYTES)
         n_done += scan.n_done
         cursor.at = scan.at
         if status < 0:
             raise cursor.bad(f"{field}: string {n_done} has {scan.n_bytes} bytes, more than {MAX_STRING_BYTES}")
         if n_done < n:
             cursor.need(LENGTH.size + scan.n_bytes, f"{field}: string {n_done}")
-    return cursor.memory[start:cursor.at]
+    return cursor.window(start, cursor.at)

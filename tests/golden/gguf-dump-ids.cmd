@@ -1,0 +1,1 @@
+cat stream.ids | gguf-dump

@@ -1,0 +1,1 @@
+gguf-dump model.gguf tokenizer.ggml.tokens | tail -n 5

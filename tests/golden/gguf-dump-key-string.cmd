@@ -1,0 +1,1 @@
+gguf-dump model.gguf general.architecture

@@ -1,0 +1,1 @@
+gguf-dump model.gguf tokenizer.chat_template

@@ -1,0 +1,1 @@
+gguf-dump --full <stream.logits

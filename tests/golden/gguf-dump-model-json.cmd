@@ -1,0 +1,1 @@
+gguf-dump --json model.gguf

@@ -1,0 +1,1 @@
+cat state.snap | gguf-dump
