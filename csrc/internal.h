@@ -115,7 +115,7 @@ struct grammar_states {
     int32_t first, n;       /* its configurations */
     uint32_t hash;
     uint8_t complete, last, n_visit;
-    uint64_t loops;         /* bit c % 64 set: every such class c leads back to this state */
+    uint64_t loops;         /* what leads back to this state; see mask.c */
     uint64_t *mask;         /* cached answer of grammar_allowed, or NULL */
 };
 /* The state after `class`; negative: an error. */
@@ -132,7 +132,7 @@ struct trie { /* nodes in preorder, so that a subtree and its ids are contiguous
     int32_t *first;    /* [n_node + 1] ids of node i: ids[first[i] .. first[i + 1]) */
     int32_t *ids;
     int32_t *path;     /* scratch [max_depth + 1] */
-    uint64_t *below;   /* classes (mod 64) of the bytes below each node, for class_of */
+    uint64_t *below;   /* what is below each node, for class_of; see mask.c */
     uint8_t class_of[256];
 };
 #endif

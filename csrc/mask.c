@@ -3,53 +3,119 @@
  * The trie of the vocabulary is walked in preorder beside the grammar's states
  * (Willard & Louf 2023, arXiv:2307.09702, for the regular case); where no state
  * is left the subtree is skipped, so a small answer costs little.  Where a state
- * leads back to itself by every byte below a node (the inside of a string), the
- * subtree is allowed as a whole.  The answer is kept with the state. */
+ * leads back to itself by every character below a node (the inside of a string),
+ * the subtree is allowed as a whole.  The answer is kept with the state.
+ *
+ * What is below a node is a set of 64 bits: bit k < 63 for the ASCII and lead bytes of
+ * class k (mod 63); bit 63 where some text is not UTF-8 from the node on.  A state's
+ * `loops` has bit k where every character that begins so leads back to it. */
 #include <stdlib.h>
 #include <string.h>
 #include "internal.h"
 
-enum { MAX_MASK_BYTES = 8 << 20, BUSY = 16 /* visits after which it pays to know a state's loops */ };
+enum { MAX_MASK_BYTES = 8 << 20, BUSY = 16 /* visits after which it pays to know a state's loops */, MAX_LOOKS = 1024 };
+#define ILL_FORMED ((uint64_t)1 << 63)
 
-/* below[i] = the classes of all bytes under node i. */
+static uint64_t bit_of(int32_t class) { return (uint64_t)1 << class % 63; }
+
+/* How many bytes must follow lead byte b, and within which bounds the first of them lies; -1: b begins no character. */
+static int n_more(uint8_t *lo, uint8_t *hi, uint8_t b)
+{
+    *lo = b == 0xe0 ? 0xa0 : b == 0xf0 ? 0x90 : 0x80;
+    *hi = b == 0xed ? 0x9f : b == 0xf4 ? 0x8f : 0xbf;
+    return b < 0x80 ? 0 : b < 0xc2 ? -1 : b < 0xe0 ? 1 : b < 0xf0 ? 2 : b < 0xf5 ? 3 : -1;
+}
+
+typedef struct { int8_t wait; uint8_t lo, hi; } character; /* bytes missing yet, and the bounds of the next */
+
+/* Whether byte b may follow; *at is brought up to date. */
+static int well_formed(character *at, uint8_t b)
+{
+    if (at->wait > 0 && b >= at->lo && b <= at->hi) {
+        *at = (character){(int8_t)(at->wait - 1), 0x80, 0xbf};
+        return 1;
+    }
+    const int was = at->wait, n = n_more(&at->lo, &at->hi, b);
+    at->wait = (int8_t)(n < 0 ? 0 : n);
+    return was == 0 && n >= 0;
+}
+
+/* below[i] = the set of all bytes under node i. */
 static int32_t mark_below(trie *t, const uint8_t *class_of)
 {
     if (t->below && !memcmp(t->class_of, class_of, sizeof t->class_of))
         return 0;
-    uint64_t *under = calloc((size_t)t->max_depth + 2, sizeof *under); /* of the open subtree at each depth */
+    character *at = calloc((size_t)t->max_depth + 2, sizeof *at);   /* at each depth: the character so far */
+    uint64_t *under = calloc((size_t)t->max_depth + 2, sizeof *under), bits[256]; /* and the open subtree */
     if (!t->below)
         t->below = malloc((size_t)t->n_node * sizeof *t->below);
-    if (!under || !t->below) {
+    if (!at || !under || !t->below) {
+        free(at);
         free(under);
         return GRAMMAR_NO_MEMORY;
     }
-    for (int32_t i = t->n_node - 1; i >= 0; i--) {
+    for (int b = 0; b < 256; b++)
+        bits[b] = b >= 0x80 && b <= 0xbf ? 0 : bit_of(class_of[b]);
+    for (int32_t i = 1; i < t->n_node; i++) { /* downwards: what each node's own byte adds */
         const int32_t d = t->depth[i];
-        t->below[i] = under[d + 1];
-        under[d] |= under[d + 1] | (uint64_t)1 << class_of[t->byte[i]] % 64;
-        under[d + 1] = 0;
+        const uint8_t b = t->byte[i];
+        at[d] = at[d - 1];
+        t->below[i] = bits[b];
+        if ((b >= 0x80 || at[d].wait) && !well_formed(at + d, b))
+            t->below[i] |= ILL_FORMED;
     }
+    t->below[0] = 0;
+    for (int32_t i = t->n_node - 1; i >= 0; i--) { /* upwards */
+        const int32_t d = t->depth[i];
+        const uint64_t all = under[d + 1];
+        under[d + 1] = 0;
+        under[d] |= all | t->below[i];
+        t->below[i] = all;
+    }
+    free(at);
     free(under);
     memcpy(t->class_of, class_of, sizeof t->class_of);
     return 0;
 }
 
+/* Whether all n bytes more, the first within lo and hi, lead from state `from` to state `to`:
+ * 1 or 0, or an error.  n is 3 at most; *looks is what it may still cost. */
+static int32_t leads_back(grammar *g, int32_t to, int32_t from, int n, uint8_t lo, uint8_t hi, int *looks)
+{
+    if (n == 0)
+        return from == to;
+    for (int32_t c = g->class_of[lo]; c <= g->class_of[hi]; c++) {
+        const int32_t next = --*looks < 0 ? GRAMMAR_REFUSED : grammar_next(g, from, c);
+        const int32_t status = next < 0 ? next : leads_back(g, to, next, n - 1, 0x80, 0xbf, looks);
+        if (status != 1)
+            return status == GRAMMAR_REFUSED ? 0 : status;
+    }
+    return 1;
+}
+
 /* state.loops; 0 or an error. */
 static int32_t find_loops(grammar *g, trie *t, int32_t state)
 {
-    uint64_t others = 0, loops = 0;
-    const int32_t status = mark_below(t, g->class_of);
-    if (status)
-        return status;
-    g->has_loops = 1;
-    for (int32_t c = 0; c < g->n_class; c++) {
-        const int32_t next = grammar_next(g, state, c);
-        if (next < GRAMMAR_REFUSED)
-            return next;
-        *(next == state ? &loops : &others) |= (uint64_t)1 << c % 64;
+    uint64_t others = ILL_FORMED, loops = 0;
+    int looks = MAX_LOOKS;
+    int32_t status = mark_below(t, g->class_of);
+    for (int32_t b = 0; b < 256 && !status; b++) {
+        if (b && g->class_of[b] == g->class_of[b - 1] && b != 0x80 && b != 0xc2 && b != 0xe0 && b != 0xe1 && b != 0xed &&
+            b != 0xee && b != 0xf0 && b != 0xf1 && b != 0xf4 && b != 0xf5)
+            continue; /* as the byte before */
+        uint8_t lo, hi;
+        const int n = n_more(&lo, &hi, (uint8_t)b);
+        const int32_t next = grammar_next(g, state, g->class_of[b]);
+        if (b >= 0x80 && b <= 0xbf && next >= 0)
+            return 0; /* within a character */
+        const int32_t back = next < 0 ? next : n < 0 ? 0 : leads_back(g, state, next, n, lo, hi, &looks);
+        if (back < GRAMMAR_REFUSED)
+            return back;
+        *(back == 1 ? &loops : &others) |= bit_of(g->class_of[b]);
     }
-    g->state[state].loops = loops & ~others; /* where two classes share a bit both must lead back */
-    return 0;
+    g->has_loops = 1;
+    g->state[state].loops = loops & ~others; /* where classes share a bit all must lead back */
+    return status;
 }
 
 static int32_t walk(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
