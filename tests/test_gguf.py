@@ -85,7 +85,7 @@ def test_get_states_what_was_expected_and_found(tmp_path):
             file.get(key, kind)
         assert e.value.code == BAD_DATA and f"{key}: expected {kind}, found" in str(e.value) and found in str(e.value)
         assert str(e.value).isprintable()
-    with pytest.raises(Fault, match="absent: the key is missing"):
+    with pytest.raises(Fault, match="absent is missing"):
         file.get("absent", "u32")
 
 
@@ -272,7 +272,7 @@ def test_every_bit_flip_is_refused_or_harmless(memory_file):
     assert fault_of(path) is None
 
 
-@settings(max_examples=1500, deadline=1000, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_mutated_file_never_escapes_as_anything_but_a_fault(memory_file, data):
     """Bytes overwritten, cut out and put in, at places the format cares about; lengths near the edges of u64."""
@@ -301,13 +301,13 @@ def test_mutated_file_never_escapes_as_anything_but_a_fault(memory_file, data):
             assert t.offset % file.alignment == 0 and t.offset + t.n_bytes <= file.size
 
 
-@settings(max_examples=500, deadline=1000, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.binary(max_size=400), st.integers(0, 5), st.integers(0, 5))
 def test_random_bytes_after_a_header_never_escape(memory_file, noise, n_tensors, n_kv):
     fault_of(memory_file(header(n_tensors, n_kv) + noise))
 
 
-@settings(max_examples=300, deadline=1000, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.binary(max_size=40)), st.integers(0, 60), st.integers(0, 30), st.integers(0, 40))
 def test_string_scanner_equals_a_loop(strings, cut, n_more, most):
     data = b"".join(map(string, strings))

@@ -191,7 +191,7 @@ class File:
         """
         if key not in self.metadata:
             if default is ...:
-                raise self._bad(f"{key}: the key is missing")
+                raise self._bad(f"{key} is missing")
             return default
         value, stored = self.metadata[key], self.kinds[key]
         if kind.startswith("["):
