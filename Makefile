@@ -71,10 +71,10 @@ asan: all .venv/test
 	ln -sf $(CURDIR)/lib/sluice/*.py build/asan/sluice/
 	$(MAKE) --no-print-directory -j2 asan-library PYTHON=$(VENV)
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-	PYTHONPATH=build/asan SLUICE_SANITIZED=1 $(VENV) -m pytest -q $(ASAN_TESTS)
+	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
 
 ASAN_TESTS = tests/test_kernels.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_grammar.py \
-	tests/test_sampler.py tests/test_math64.py
+	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py
 asan-library: build/asan/sluice/_kernels.abi3.so
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread

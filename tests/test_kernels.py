@@ -28,7 +28,8 @@ class Buffer:
             self.a[:] = np.asarray(values).ravel()
 
     def p(self, ctype="float *"):
-        return ffi.cast(ctype, ffi.from_buffer(self.bytes)) if not self.a.size else ffi.cast(ctype, self.a.ctypes.data)
+        """A pointer that keeps the array alive as long as it lives itself."""
+        return ffi.from_buffer("uint8_t[]" if ctype == "void *" else ctype.replace(" *", "[]"), self.a.view(np.uint8))
 
     def margins_untouched(self):
         return (self.bytes[:self.margin] == 0xFF).all() and (self.bytes[-self.margin:] == 0xFF).all()
