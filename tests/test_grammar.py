@@ -40,6 +40,15 @@ def outcome(rules, text):
     return "yes" if m.complete else "open" if alive else "no"
 
 
+def comparable(rules, text):
+    """The outcome, or None where the grammar is too ambiguous for this text: a Fault is never a wrong answer."""
+    try:
+        return outcome(rules, text)
+    except faults.Fault as e:
+        assert "too ambiguous" in str(e)
+        return None
+
+
 def ids(matcher):
     bits, last = matcher.allowed()
     return {i for i in range(matcher.vocab.n_vocab) if bits[i // 64] >> i % 64 & 1}, last
@@ -210,8 +219,9 @@ HOSTILE = {  # grammar, text, outcome; or the message
     "ambiguous exact count": ('root ::= ("a" | "aa"){500}', "a" * 700, "yes"),
     "4,000 optionals": ('root ::= ' + '"x"? ' * 4_000, "x" * 200, "yes"),
     "5,000 optionals": ('root ::= ' + '"x"? ' * 5_000, "x", "too ambiguous"),
-    "20,000 words": ('root ::= ' + " | ".join(f'"w{i}"' for i in range(10_000)), "w9999", "yes"),
+    "10,000 words": ('root ::= ' + " | ".join(f'"w{i}"' for i in range(10_000)), "w9999", "yes"),
     "ambiguous stacks": ('root ::= "a" root | "a" root "b" | "a"', "a" * 3000, "too ambiguous"),
+    "exponentially many stacks": ('root ::= . root{0,2} "a"*', "a" * 30, "too ambiguous"),
     "palindromes": ('root ::= "a" root "a" | "b" root "b" | ""', "ab" * 1000, "open"),
     "two lists": ('root ::= ("a" "a"?){0,50} ("a" "a"?){0,50} "b"', "a" * 150 + "b", "yes"),
     "exponential for backtracking": ('root ::= ("a"* "a"*)* "b"', "a" * 3000, "open"),
@@ -278,9 +288,11 @@ def test_automaton_agrees_with_slow_matcher(g, texts):
             compiled(source)
         return
     rules = compiled(source)
+    assert outcome(rules, "") and outcome(rules, texts[0][:2])  # two characters are never too ambiguous
     for text in texts + [""]:
         expected = slow.Matcher(g, text)
-        assert outcome(rules, text) == ("yes" if expected.complete else "open" if expected.alive else "no"), (source, text)
+        wanted = "yes" if expected.complete else "open" if expected.alive else "no"
+        assert comparable(rules, text) in (wanted, None), (source, text)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -288,10 +300,17 @@ def test_automaton_agrees_with_slow_matcher(g, texts):
 def test_mask_is_every_id_that_can_be_fed(g, choices, rng):
     if len(slow.can_end(g)) < 3 or slow.left_recursive(g):
         return
+    try:
+        compare_masks(compiled(slow.gbnf(g)), choices, rng)
+    except faults.Fault as e:
+        assert "too ambiguous" in str(e)
+
+
+def compare_masks(rules, choices, rng):
+    """Go along a path of allowed ids; at each place the mask must be what feeding every id says."""
     texts = [b"", b"a", b"b", b"\xc3", b"\xa9", b"c", b"a\xc3", b"\xa9b", b"", b"\xff"]
     texts += ["".join(rng.choices(LETTERS + "c", k=rng.randint(1, 5))).encode() for _ in range(70)]
     words = Words(texts, eog=(0, 1))
-    rules = compiled(slow.gbnf(g))
     m, taken = grammar.Matcher(rules, words), b""
     for choice in [None] + choices:
         allowed, last = ids(m)
@@ -340,7 +359,8 @@ def test_counters_equal_expansion(g, text):
         expanded = compiled(slow.gbnf(wide))
     except faults.Fault:  # a{0,0} of a rule that is left-recursive only inside it
         return
-    assert outcome(compiled(slow.gbnf(g)), text) == outcome(expanded, text)
+    results = {comparable(compiled(slow.gbnf(g)), text), comparable(expanded, text)} - {None}
+    assert len(results) <= 1
 
 
 @pytest.mark.parametrize("least, most", [(0, 7), (3, 3), (3, 9), (5, None), (2, 1_000_000)])
