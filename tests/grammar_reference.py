@@ -104,7 +104,7 @@ class Matcher:
         self.grammar, self.text, self.known = grammar, text, {}
         while True:  # left recursion apart one round would do; repeat to a fixpoint all the same
             before = dict(self.known)
-            self.round = {}
+            self.memo = {}  # (expression, position): nested repetitions would be exponential
             for name, e in grammar.items():
                 for i in range(len(text) + 1):
                     self.known[name, i] = self.known.get((name, i), frozenset()) | self.ends(e, i)
@@ -123,6 +123,11 @@ class Matcher:
         return 0 in self.ends(e, 0)
 
     def ends(self, e, i):
+        if (e, i) not in self.memo:
+            self.memo[e, i] = self._ends(e, i)
+        return self.memo[e, i]
+
+    def _ends(self, e, i):
         kind, text = e[0], self.text
         if kind == "text":
             rest = text[i:i + len(e[1])]
@@ -152,7 +157,7 @@ class Matcher:
             if count == most or not at or (count >= least and (at, min(count, least)) in seen):
                 return frozenset(out)
             seen.add((at, min(count, least)))
-            at = self._then(at, part) - {-1} | (self._then(at, part) & {-1})
+            at = self._then(at, part)
             count += 1
             if count > least + len(self.text) + 2 and (most is None or at <= out):
                 return frozenset(out)
