@@ -133,3 +133,13 @@ def test_model_cut_while_running_ends_in_74(files, tmp_path):
     os.truncate(model, 20000)
     out, err = p.communicate(head_of(files) + b"7\n8\n#end stop\n", timeout=20)
     assert p.returncode == 74 and err.count(b"\n") == 1, err
+
+
+def test_ids_that_sample_limits_end_the_ring_quietly(files, tmp_path):
+    """sample -n cuts an answer short: that is no error of any stage, and the stream says so."""
+    (tmp_path / "long.gbnf").write_text("root ::= [a-z ]{40}")
+    done = shell(f"""mkfifo ring
+        {{ decode {files}/p.snap <ring; echo decode $? >&2; }} | {{ grammar-filter -g long.gbnf; echo filter $? >&2; }} |
+          sample -S 1 -n 3 | tee ring >answer""", tmp_path, MODEL=str(files / "m.gguf"))
+    assert sorted(done.stderr.split(b"\n")) == [b"", b"decode 0", b"filter 0"]
+    assert (tmp_path / "answer").read_bytes().endswith(b"#end length\n") and len(ids_in((tmp_path / "answer").read_bytes())) == 3

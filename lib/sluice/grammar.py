@@ -137,13 +137,13 @@ def filter_records(records, matcher, name="standard input"):
 
     The first record's `prev` precedes the answer; that of each later one is the
     id that was chosen from the record before. An E that comes before the text is
-    complete is refused, unless it says that the cache is full.
+    complete is refused, unless it says that the cache is full or enough ids were asked for.
     """
     eog = matcher.vocab.eog
     for n, r in enumerate(records, 1):
         place = f"{name}: record {n}"
         if r.kind == b"E":
-            if not (matcher.complete or r.flags & stream.FULL):
+            if not (matcher.complete or r.reason() != "stop"):
                 raise bad(place, "the input ends before the text is complete in the grammar")
             yield stream.record(b"E", r.flags, r.pos, r.prev)
             return

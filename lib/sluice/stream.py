@@ -14,8 +14,8 @@ maximum was reached), full (no room left in the cache), text (the ids of a text)
 Logits, little-endian: a 32-byte header, then records with a 16-byte head.
 
     0  u8[6]   "LOGITS"              0  u8     type: L dense, C candidates, E end
-    6  u16     version = 1           1  u8     flags: 1 last (whatever is chosen completes
-    8  u32     n_vocab                         the answer), 2 full (of E: no room in the cache)
+    6  u16     version = 1           1  u8     flags: 1 last (whatever is chosen completes the
+    8  u32     n_vocab                         answer); of E: 2 no room in the cache, 4 enough ids
     12 u32     zero                  2  u16    zero
     16 u8[16]  model id, first half  4  u32    payload bytes
                                      8  u32    pos: position of the id to be chosen
@@ -33,7 +33,8 @@ import struct
 from .faults import bad
 
 REASONS = ("stop", "length", "full", "text")
-LAST, FULL = 1, 2
+LAST, FULL, LENGTH = 1, 2, 4
+END_FLAGS = {"full": FULL, "length": LENGTH}  # how an E record says why; without a flag the text came to its own end
 HEADER = struct.Struct("<6sHII16s")
 RECORD = struct.Struct("<BBHIIi")
 CANDIDATE = struct.Struct("<if")
@@ -165,6 +166,10 @@ class Record:
     def __init__(self, kind, flags, pos, prev, payload):
         self.kind, self.flags, self.pos, self.prev, self.payload = kind, flags, pos, prev, payload
 
+    def reason(self):
+        """Of an E record: why the ids end, as `#end` says it."""
+        return next((reason for reason, flag in END_FLAGS.items() if self.flags & flag), "stop")
+
 
 def logits_header(model_id, n_vocab):
     """The 32 bytes that begin a logits stream."""
@@ -216,7 +221,7 @@ class LogitsReader:
         kind = bytes([kind])
         if kind not in (b"L", b"C", b"E") or kind not in self.allowed:
             raise self._bad(f"type {kind!r} is not one of {self.allowed.decode()}")
-        if zero or flags & ~(LAST | FULL):
+        if zero or flags & ~(LAST | FULL | LENGTH):
             raise self._bad("reserved bits are not zero")
         if not -1 <= prev < self.n_vocab:
             raise self._bad(f"prev {prev} is not an id of this vocabulary")
