@@ -40,8 +40,9 @@ build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 build/_kernels.c: csrc/kernels.h csrc/kernels.src | build
 	$(PYTHON) -m cffi.gen_src read-sources sluice._kernels csrc/kernels.h csrc/kernels.src $@
 
-build/_kernels.o: build/_kernels.c
-	$(CC) -O1 -fPIC -Icsrc -I$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))') -c -o $@ $<
+# Against the stable ABI as csrc/limited declares it: no Python headers are needed.
+build/_kernels.o: build/_kernels.c csrc/limited/Python.h
+	$(CC) -O1 -Wall -fPIC -Icsrc -Icsrc/limited -c -o $@ $<
 
 build:
 	mkdir -p build
