@@ -22,6 +22,7 @@ all: .venv/runtime
 	@$(MAKE) --no-print-directory -j2 kernels PYTHON=$(VENV)
 
 kernels: $(EXT)
+	@:
 
 # One object per instruction set, everything else for the baseline; dispatch.c picks at run time.
 X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
@@ -77,6 +78,7 @@ asan: all .venv/test
 ASAN_TESTS = tests/test_kernels.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_grammar.py \
 	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py
 asan-library: build/asan/sluice/_kernels.abi3.so
+	@:
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
 build/asan/avx2.o: csrc/reference.c
