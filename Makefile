@@ -2,8 +2,8 @@
 # make demo     build, then a small model answers through a shell pipeline (MODEL=FILE.gguf: another one)
 # make test     everything in tests/
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
-# make golden   re-create tests/golden/logits from transformers (installs torch) and show what changed
-# make golden-check  compare them with fresh ones instead
+# make golden   re-create tests/golden (the logits from transformers: installs torch) and show what changed
+# make golden-check  compare the logits with fresh ones instead
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make clean    remove what make built
 
@@ -94,9 +94,11 @@ build/golden-venv/done: tests/golden-requirements.txt | build
 	$(GOLDEN) -m pip install -q --disable-pip-version-check -r tests/golden-requirements.txt
 	touch $@
 
-golden: build/golden-venv/done
+golden: all .venv/test build/golden-venv/done
 	$(GOLDEN) tests/golden_logits.py
-	git --no-pager diff --stat -- tests/golden/logits
+	PYTHONPATH=tests $(VENV) tests/golden_sample.py
+	PYTHONPATH=tests $(VENV) tests/test_gguf_dump.py
+	git --no-pager diff --stat -- tests/golden
 
 golden-check: build/golden-venv/done
 	$(GOLDEN) tests/golden_logits.py --check
