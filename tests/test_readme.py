@@ -126,11 +126,15 @@ def test_ring_killed_stage_never_looks_complete(files, tmp_path, victim, when):
         assert last.stdout.read(20)  # the ring turns
         time.sleep(when)
     processes[victim].send_signal(signal.SIGKILL)
-    out, _ = last.communicate(timeout=30)
-    try:  # a tee that died before it opened the FIFO leaves a shell waiting for a writer
-        os.close(os.open(tmp_path / "ring", os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:
-        pass
+    for _ in range(200):  # a stage that died before it opened the FIFO leaves its partner waiting: be that partner
+        for mode in (os.O_RDONLY, os.O_WRONLY):
+            try:
+                os.close(os.open(tmp_path / "ring", mode | os.O_NONBLOCK))
+            except OSError:
+                pass
+        if all(p.poll() is not None for p in processes.values()):
+            break
+        time.sleep(0.1)
     for name, p in processes.items():
         p.wait(timeout=30)
     assert last.returncode == 65

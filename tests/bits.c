@@ -1,0 +1,117 @@
+/* bits.c - one line a kernel, the hash of its result on fixed pseudo-random input.
+ *
+ * Built for any processor; test_bits.py builds it for this one and for aarch64 (run by
+ * qemu) and compares the lines.  argv[1]: the instruction set, argv[2]: threads. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "internal.h"
+
+static uint64_t state = 1;
+
+static uint32_t draw(void) /* SplitMix64 */
+{
+    uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (uint32_t)(z ^ z >> 31);
+}
+
+static float *floats(int64_t n, float reach)
+{
+    float *x = malloc((size_t)n * 4);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = ((float)(draw() >> 8) * 0x1p-23f - 1.0f) * reach;
+    return x;
+}
+
+static void show(const char *name, const void *p, int64_t n_bytes)
+{
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (int64_t i = 0; i < n_bytes; i++)
+        h = (h ^ ((const uint8_t *)p)[i]) * 0x100000001b3u;
+    printf("%s %016llx\n", name, (unsigned long long)h);
+}
+
+static void products(const char *name, int32_t type, int32_t n_tok, int32_t n_row, int32_t n)
+{
+    const int64_t row_bytes = type_row_bytes(type, n);
+    const int block_bytes = (int)type_row_bytes(type, type_block(type));
+    uint8_t *w = malloc((size_t)(n_row * row_bytes));
+    for (int64_t i = 0; i < n_row * row_bytes; i++)
+        w[i] = (uint8_t)draw();
+    if (type == T_F32)
+        memcpy(w, floats((int64_t)n_row * n, 1), (size_t)(n_row * row_bytes));
+    else if (type_block(type) == 1) /* 16 bits: exponents that stay small */
+        for (int64_t i = 1; i < n_row * row_bytes; i += 2)
+            w[i] = (uint8_t)((w[i] & 0x83) | (type == T_F16 ? 0x30 : 0x3c));
+    else
+        for (int64_t i = 0; i < n_row * row_bytes; i += block_bytes) { /* scale, and minimum of Q4_1 */
+            w[i + 1] = (uint8_t)((w[i + 1] & 0x83) | 0x20);
+            if (type == T_Q4_1)
+                w[i + 3] = (uint8_t)((w[i + 3] & 0x83) | 0x20);
+        }
+    float *x = floats((int64_t)n_tok * n, 3), *y = malloc((size_t)n_tok * n_row * 4);
+    int8_t *q = malloc((size_t)n_tok * n);
+    float *d = malloc((size_t)n_tok * n), *s = malloc((size_t)n_tok * n);
+    if (type_block(type) > 1) {
+        quantize_q8(q, d, s, x, n_tok, n);
+        show("quantize_q8 q", q, (int64_t)n_tok * n);
+        show("quantize_q8 d", d, (int64_t)n_tok * n / 32 * 4);
+        show("quantize_q8 s", s, (int64_t)n_tok * n / 32 * 4);
+    }
+    matmul(y, type, w, NULL, x, q, d, s, n_tok, n_row, n);
+    show(name, y, (int64_t)n_tok * n_row * 4);
+    float *row = malloc((size_t)n * 4);
+    dequantize_row(row, type, w, n);
+    show("dequantize_row", row, (int64_t)n * 4);
+}
+
+static void attend(int32_t type, int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t dim, int32_t window)
+{
+    const int64_t n = (int64_t)(pos + n_tok) * n_head_kv * dim;
+    float *q = floats((int64_t)n_tok * n_head * dim, 1), *o = malloc((size_t)n_tok * n_head * dim * 4);
+    void *k = malloc((size_t)n * 4), *v = malloc((size_t)n * 4);
+    cache_store(k, type, floats(n, 2), n);
+    cache_store(v, type, floats(n, 2), n);
+    show("cache_store", k, n * (type == T_F16 ? 2 : 4));
+    float *scores = malloc((size_t)(threads_count() * attention_scores(n_tok, pos, n_head, n_head_kv)) * 4);
+    attention(o, q, type, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125f);
+    show("attention", o, (int64_t)n_tok * n_head * dim * 4);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3 || isa_select(argv[1]) || threads_start(atoi(argv[2])))
+        return 64;
+    static const struct { const char *name; int32_t type; } types[] = {
+        {"matmul F32", T_F32}, {"matmul F16", T_F16}, {"matmul BF16", T_BF16},
+        {"matmul Q8_0", T_Q8_0}, {"matmul Q4_0", T_Q4_0}, {"matmul Q4_1", T_Q4_1},
+    };
+    for (int i = 0; i < 6; i++) {
+        products(types[i].name, types[i].type, 1, 19, 1120);
+        products(types[i].name, types[i].type, 9, 37, 96);
+    }
+    products("matmul F16 odd", T_F16, 3, 5, 77);
+    attend(T_F32, 3, 20, 4, 2, 24, 0);
+    attend(T_F16, 17, 30, 8, 2, 64, 0);
+    attend(T_F16, 20, 5, 6, 6, 80, 7);
+    float *x = floats(4096, 90), *up = floats(4096, 2), *w = floats(128, 2), cs[9 * 10 * 2];
+    silu_mul(x, up, 4096);
+    show("silu_mul", x, 4096 * 4);
+    x = floats(4096, 9);
+    gelu_mul(x, up, 4096);
+    show("gelu_mul", x, 4096 * 4);
+    rmsnorm(x, x, w, 35, 117, 1e-5f);
+    show("rmsnorm", x, 4096 * 4);
+    double freq[10];
+    rope_freq(freq, NULL, 10, 10000.0, 1.5);
+    show("rope_freq", freq, sizeof freq);
+    rope_angles(cs, freq, 1000, 9, 10);
+    show("rope_angles", cs, sizeof cs);
+    rope(x, cs, 9, 3, 24, 10, 0);
+    rope(x, cs, 9, 3, 24, 10, 1);
+    show("rope", x, 4096 * 4);
+    printf("crc32c %08x %08x\n", crc32c(0, (const uint8_t *)up, 4096 * 4), crc32c_plain(0, (const uint8_t *)up, 4096 * 4));
+    return 0;
+}
