@@ -7,6 +7,9 @@
  * a time, and runs the operation of the chosen set. */
 #include <math.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include "internal.h"
 
 static const isa *chosen = NULL;
@@ -14,8 +17,11 @@ static const isa *chosen = NULL;
 static int runs_here(const isa *set)
 {
 #if defined(__x86_64__)
-    if (set == &isa_avx2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    if (set == &isa_avx2) { /* cpu_supports also asks whether the system saves the registers; clang knows no "f16c" there */
+        unsigned eax, ebx, ecx = 0, edx;
+        __get_cpuid(1, &eax, &ebx, &ecx, &edx);
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (ecx & bit_F16C);
+    }
 #endif
     return set == &isa_reference;
 }
