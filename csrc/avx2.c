@@ -22,7 +22,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { ROWS = 8, PANEL = 32, TOKENS = 4, TOKEN_BLOCK = 64, MAX_HEAD_DIM = 1024 };
+enum { ROWS = 8, PANEL = 32, TOKENS = 4, TOKEN_BLOCK = 64, POSITIONS = 16, MAX_HEAD_DIM = 1024 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -285,7 +285,58 @@ static void softmax(const query *x)
     x->score[x->p + 1] = 1.0f / add_lanes(lane);
 }
 
-/* One head of keys and values, up to 8 tokens: each row of K and V is converted once for all their queries. */
+/* Positions j0 ... j0 + n - 1 that query x sees, as a range within these n. */
+typedef struct { int32_t begin, end; } range;
+
+INLINE range seen_by(const query *x, int32_t j0, int32_t n)
+{
+    const int32_t begin = x->first > j0 ? x->first - j0 : 0, end = x->p + 1 < j0 + n ? x->p + 1 - j0 : n;
+    return (range){begin, end > begin ? end : begin};
+}
+
+/* Scores of query x for n rows of keys: key f32 [n, dim], positions j0 and on. */
+static void score_rows(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale)
+{
+    const range r = seen_by(x, j0, n);
+    for (int32_t j = r.begin, step; j < r.end; j += step) {
+        const uint8_t *w[4];
+        float s[4];
+        step = r.end - j >= 4 ? 4 : 1;
+        for (int32_t i = 0; i < step; i++)
+            w[i] = (const uint8_t *)(key + (int64_t)(j + i) * dim);
+        if (step == 4)
+            tile(s, 4, w, &x->q, dim, T_F32, 4, 1);
+        else
+            tile(s, 1, w, &x->q, dim, T_F32, 1, 1);
+        for (int32_t i = 0; i < step; i++)
+            x->score[j0 + j + i] = s[i] * scale;
+    }
+}
+
+/* Adds n rows of values (f32 [n, dim], positions j0 and on), weighted, to the output of query x: ascending
+ * positions, one fma each; 32 elements of the output stay in registers meanwhile. */
+static void add_values(const query *x, const float *value, int32_t j0, int32_t n, int32_t dim)
+{
+    const range r = seen_by(x, j0, n);
+    int32_t e = 0;
+    for (; e + 32 <= dim; e += 32) {
+        __m256 o[4];
+        for (int i = 0; i < 4; i++)
+            o[i] = _mm256_loadu_ps(x->o + e + 8 * i);
+        for (int32_t j = r.begin; j < r.end; j++) {
+            const __m256 weight = _mm256_set1_ps(x->score[j0 + j]);
+            for (int i = 0; i < 4; i++)
+                o[i] = _mm256_fmadd_ps(weight, _mm256_loadu_ps(value + (int64_t)j * dim + e + 8 * i), o[i]);
+        }
+        for (int i = 0; i < 4; i++)
+            _mm256_storeu_ps(x->o + e + 8 * i, o[i]);
+    }
+    for (int32_t j = r.begin; j < r.end; j++)
+        for (int32_t i = e; i < dim; i++)
+            x->o[i] = fmaf(x->score[j0 + j], value[(int64_t)j * dim + i], x->o[i]);
+}
+
+/* One head of keys and values, up to 8 tokens: each block of K and V is converted once for all their queries. */
 static void attend_block(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t head_kv)
 {
     const int32_t dim = a->head_dim, n_query = n_tok * (a->n_head / a->n_head_kv), last = a->pos + t0 + n_tok - 1;
@@ -293,17 +344,14 @@ static void attend_block(const attention_args *a, float *scores, int32_t t0, int
     const uint8_t *k = (const uint8_t *)a->k + (int64_t)head_kv * dim * width;
     const uint8_t *v = (const uint8_t *)a->v + (int64_t)head_kv * dim * width;
     const int32_t first = query_of(a, scores, t0, head_kv, 0).first;
-    float one[MAX_HEAD_DIM];
-    for (int32_t j = first; j <= last; j++) {
-        const uint8_t *const w = (const uint8_t *)one;
-        float_row(one, a->type, k + j * row, dim);
+    float block[POSITIONS * MAX_HEAD_DIM];
+    for (int32_t j = first; j <= last; j += POSITIONS) {
+        const int32_t n = last + 1 - j < POSITIONS ? last + 1 - j : POSITIONS;
+        for (int32_t i = 0; i < n; i++)
+            float_row(block + (int64_t)i * dim, a->type, k + (j + i) * row, dim);
         for (int32_t i = 0; i < n_query; i++) {
             const query x = query_of(a, scores, t0, head_kv, i);
-            float s;
-            if (j < x.first || j > x.p)
-                continue;
-            tile(&s, 1, &w, &x.q, dim, T_F32, 1, 1);
-            x.score[j] = s * a->scale;
+            score_rows(&x, block, j, n, dim, a->scale);
         }
     }
     for (int32_t i = 0; i < n_query; i++) {
@@ -311,14 +359,13 @@ static void attend_block(const attention_args *a, float *scores, int32_t t0, int
         softmax(&x);
         memset(x.o, 0, (size_t)dim * 4);
     }
-    for (int32_t j = first; j <= last; j++) {
-        float_row(one, a->type, v + j * row, dim);
+    for (int32_t j = first; j <= last; j += POSITIONS) {
+        const int32_t n = last + 1 - j < POSITIONS ? last + 1 - j : POSITIONS;
+        for (int32_t i = 0; i < n; i++)
+            float_row(block + (int64_t)i * dim, a->type, v + (j + i) * row, dim);
         for (int32_t i = 0; i < n_query; i++) {
             const query x = query_of(a, scores, t0, head_kv, i);
-            if (j < x.first || j > x.p)
-                continue;
-            for (int32_t e = 0; e < dim; e++)
-                x.o[e] = fmaf(x.score[j], one[e], x.o[e]);
+            add_values(&x, block, j, n, dim);
         }
     }
     for (int32_t i = 0; i < n_query; i++) {
