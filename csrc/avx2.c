@@ -57,13 +57,17 @@ INLINE __m256i nibbles(const uint8_t *q)
     return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
 }
 
-/* Blocks b0 ... b0 + n_block - 1 of 8 rows. */
-static void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32_t b0, int32_t n_block)
+/* Blocks b0 ... b0 + n_block - 1 of 8 rows.  next: where the panel after this one begins in each of its rows; eight
+ * short streams are more than the processor's own prefetcher follows. */
+static void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int32_t b0,
+                   int32_t n_block)
 {
+    const int64_t block_bytes = type_row_bytes(type, BLOCK);
     for (int32_t b = 0; b < n_block; b++) {
         __m256i w[ROWS];
         uint16_t d[ROWS], m[ROWS] = {0};
         for (int r = 0; r < ROWS; r++) {
+            _mm_prefetch((const char *)(next[r] + b * block_bytes), _MM_HINT_T0);
             if (type == T_Q8_0) {
                 const block_q8_0 *x = (const block_q8_0 *)row[r] + b0 + b;
                 w[r] = _mm256_loadu_si256((const __m256i *)x->q);
@@ -119,23 +123,34 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m2
         _mm256_maskstore_ps(a->y + (t + i) * a->n_row + row, valid, sum[i]);
 }
 
+/* The 8 rows from `row` on; past the end the last row again, whose results are not stored. */
+INLINE void rows_from(const uint8_t *w[ROWS], const matmul_args *a, int64_t row, int64_t end, int64_t row_bytes)
+{
+    for (int r = 0; r < ROWS; r++) {
+        const int64_t i = row + r < end ? row + r : end - 1;
+        w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
+    }
+}
+
 static void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end)
 {
-    const int64_t row_bytes = type_row_bytes(a->type, a->n);
+    const int64_t row_bytes = type_row_bytes(a->type, a->n), block_bytes = type_row_bytes(a->type, BLOCK);
     const int32_t n_block = a->n / BLOCK;
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     panel p;
     for (int64_t row = begin; row < end; row += ROWS) {
-        const uint8_t *w[ROWS];
-        for (int r = 0; r < ROWS; r++) { /* past the end the last row again, not stored */
-            const int64_t i = row + r < end ? row + r : end - 1;
-            w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
-        }
-        const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        const uint8_t *w[ROWS], *next[ROWS];
         const __m256i valid = _mm256_cmpgt_epi32(_mm256_set1_epi32(end - row < ROWS ? (int32_t)(end - row) : ROWS), lane);
+        rows_from(w, a, row, end, row_bytes);
         for (int32_t b0 = 0; b0 < n_block; b0 += PANEL) {
             const int32_t n = n_block - b0 < PANEL ? n_block - b0 : PANEL;
             int64_t t = 0;
-            unpack(&p, a->type, w, b0, n);
+            if (b0 + PANEL < n_block)
+                for (int r = 0; r < ROWS; r++)
+                    next[r] = w[r] + (b0 + PANEL) * block_bytes;
+            else
+                rows_from(next, a, row + ROWS, end, row_bytes);
+            unpack(&p, a->type, w, next, b0, n);
             if (a->type == T_Q4_1) {
                 for (; t + TOKENS <= a->n_tok; t += TOKENS)
                     panel_tokens(a, &p, row, valid, t, b0, n, TOKENS, 1);
