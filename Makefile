@@ -39,7 +39,7 @@ build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 
 # cffi, API mode: the glue is generated from the header, which is the cdef.
 build/_kernels.c: csrc/kernels.h csrc/kernels.src | build
-	$(PYTHON) -m cffi.gen_src read-sources sluice._kernels csrc/kernels.h csrc/kernels.src $@
+	"$(PYTHON)" -m cffi.gen_src read-sources sluice._kernels csrc/kernels.h csrc/kernels.src $@
 
 # Against the stable ABI as csrc/limited declares it: no Python headers are needed.
 build/_kernels.o: build/_kernels.c csrc/limited/Python.h
@@ -51,7 +51,7 @@ build:
 # bin/* start .venv/bin/python3 -I; a .pth with a relative path makes it see lib/,
 # so the whole checkout can be moved.
 .venv/runtime: lib/requirements.txt
-	test -x $(VENV) || $(PYTHON) -m venv .venv
+	test -x $(VENV) || "$(PYTHON)" -m venv .venv
 	$(VENV) -m pip install -q --disable-pip-version-check -r lib/requirements.txt
 	echo ../../../../lib >$$($(VENV) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sluice.pth
 	touch $@
@@ -70,7 +70,7 @@ demo: all
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 asan: all .venv/test
 	mkdir -p build/asan/sluice
-	ln -sf $(CURDIR)/lib/sluice/*.py build/asan/sluice/
+	ln -sf "$(CURDIR)"/lib/sluice/*.py build/asan/sluice/
 	$(MAKE) --no-print-directory -j2 asan-library PYTHON=$(VENV)
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
@@ -90,7 +90,7 @@ build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 GOLDEN = build/golden-venv/bin/python3
 
 build/golden-venv/done: tests/golden-requirements.txt | build
-	test -x $(GOLDEN) || $(PYTHON) -m venv build/golden-venv
+	test -x $(GOLDEN) || "$(PYTHON)" -m venv build/golden-venv
 	$(GOLDEN) -m pip install -q --disable-pip-version-check -r tests/golden-requirements.txt
 	touch $@
 
