@@ -46,6 +46,17 @@ def test_decode_writes_its_first_record_before_reading(files):
     assert records(got + rest)[-1][0] == "E" and p.returncode == 0
 
 
+@pytest.mark.parametrize("out", ["nowhere/x.snap", "directory", "m.gguf/x.snap", "/dev/full"])
+def test_an_output_that_cannot_be_is_refused_before_the_work(files, out):
+    (files / "directory").mkdir(exist_ok=True)
+    before = sorted(os.listdir(files))
+    for command in (["prefill", "-o", out], ["decode", "-o", out, "p.snap"]):
+        done = run(*command, "-m", "m.gguf", cwd=files, input=b"garbage")  # what it would say 65 of, had it looked
+        assert (done.returncode, done.stdout) == (73, b"") and done.stderr.count(b"\n") == 1
+        assert f": {out}: ".encode() in done.stderr
+    assert sorted(os.listdir(files)) == before
+
+
 def test_decode_positions_and_prev(files):
     n = len(ids_in((files / "ids").read_bytes()))
     out = run("decode", "-m", files / "m.gguf", files / "p.snap", input=head_of(files) + b"7\n9\n#end stop\n").stdout

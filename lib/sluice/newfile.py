@@ -48,6 +48,19 @@ def nameless(directory):
     return fd, path
 
 
+def check_target(target):
+    """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it."""
+    directory = os.path.dirname(target) or "."
+    try:
+        _refuse_special(target)
+        fd, path = nameless(directory)
+    except OSError as e:
+        raise write_fault(target, e, NO_OUTPUT) from None
+    os.close(fd)
+    if path:
+        unlink(path)
+
+
 def publish(fd, path, target):
     """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync the directory.
 
