@@ -64,7 +64,7 @@ test: all .venv/test
 	$(VENV) -m pytest
 
 demo: all
-	@sh tests/demo.sh $(MODEL)
+	@sh tests/demo.sh "$(MODEL)"
 
 # The same Python over a library built with the sanitizers; build/asan comes first on the path.
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1

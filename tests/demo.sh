@@ -11,7 +11,7 @@ if [ "$1" ]; then
     echo "Model: $M"
 else
     M=m.gguf
-    python3 "$bin/../tests/tiny_model.py" --seed 1 "$work/$M"
+    "$bin/../.venv/bin/python3" "$bin/../tests/tiny_model.py" --seed 1 "$work/$M"
     cat <<'END'
 Model: pseudo-random weights of a fixed seed, written just now (tests/tiny_model.py), because
 the project has no trained model of its own yet. Its words mean nothing; that they are the

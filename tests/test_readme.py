@@ -170,3 +170,10 @@ def test_help_says_what_it_must():
         assert done.returncode == 0 and b"Exit status:" in done.stdout and b"Usage:" in done.stdout, tool
         assert b"Example" in done.stdout, tool
         assert run(tool, "-V").stdout.decode().startswith(f"{tool} (sluice) ")
+
+
+def test_demo_takes_a_model_whose_name_has_a_blank(files):
+    shutil.copy(files / "m.gguf", files / "my model.gguf")
+    done = subprocess.run(["make", "-s", "demo", f"MODEL={files}/my model.gguf"], cwd=ROOT, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert {"yes", "no"} & set(done.stdout.decode(errors="replace").split("\n"))
