@@ -5,7 +5,7 @@
 # make golden   re-create tests/golden (the logits from transformers: installs torch) and show what changed
 # make golden-check  compare the logits with fresh ones instead
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
-# make clean    remove what make built
+# make clean    remove what the compiler made; .venv stays
 
 PYTHON = python3
 CFLAGS = -std=c11 -O3 -g -Wall -Wextra -Wvla -fno-math-errno -ffp-contract=off -fPIC -fvisibility=hidden
