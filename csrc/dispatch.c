@@ -7,15 +7,27 @@
  * a time, and runs the operation of the chosen set. */
 #include <math.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include "internal.h"
 
 static const isa *chosen = NULL;
+
+#if defined(__x86_64__)
+/* cpuid leaf 1, ecx bit 29 (Intel SDM 2, CPUID): clang's __builtin_cpu_supports does not know the name. */
+static int has_f16c(void)
+{
+    unsigned int a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && c >> 29 & 1;
+}
+#endif
 
 static int runs_here(const isa *set)
 {
 #if defined(__x86_64__)
     if (set == &isa_avx2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #endif
     return set == &isa_reference;
 }
