@@ -100,6 +100,13 @@ def test_prefill_refuses_more_ids_than_the_context(files, tmp_path):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_prefill_refuses_more_ids_than_a_snapshot_holds(tmp_path):
+    write_model(str(tmp_path / "m.gguf"), n_layer=1, n_vocab=N_VOCAB, n_ctx=1 << 24)
+    head = run("tokenize", "-m", tmp_path / "m.gguf").stdout.splitlines(True)[0]
+    done = run("prefill", "-m", tmp_path / "m.gguf", "-o", tmp_path / "x", input=head + b"7\n" * ((1 << 22) + 1) + b"#end text\n")
+    assert done.returncode == 65 and b"more than 4194304 ids" in done.stderr and done.stderr.count(b"\n") == 1
+
+
 def test_prefill_refuses_a_cache_of_the_other_type(files, tmp_path):
     done = run("prefill", "-m", files / "m.gguf", "--kv", "f32", "-s", files / "p.snap", "-o", tmp_path / "x",
                input=(files / "ids").read_bytes())
