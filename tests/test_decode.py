@@ -66,6 +66,13 @@ def test_decode_says_when_the_cache_is_full(files):
     assert chosen.endswith(b"#end full\n")
 
 
+def test_end_of_text_in_a_full_cache_is_a_stop(files):
+    n = len(ids_in((files / "ids").read_bytes()))
+    ids = head_of(files) + b"7\n" * (64 - n) + b"2\n#end stop\n"
+    done = run("decode", "-m", files / "m.gguf", files / "p.snap", input=ids)
+    assert records(done.stdout)[-1][:2] == ("E", 0) and run("sample", input=done.stdout).stdout.endswith(b"#end stop\n")
+
+
 def test_decode_saves_the_extended_cache(files, tmp_path):
     ids = (files / "ids").read_bytes().splitlines(True)
     (tmp_path / "all").write_bytes(b"".join(ids[:-1]) + b"7\n9\n2\n#end text\n")
