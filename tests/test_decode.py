@@ -49,7 +49,17 @@ def test_decode_writes_its_first_record_before_reading(files):
 def test_decode_positions_and_prev(files):
     n = len(ids_in((files / "ids").read_bytes()))
     out = run("decode", "-m", files / "m.gguf", files / "p.snap", input=head_of(files) + b"7\n9\n#end stop\n").stdout
-    assert records(out) == [("L", 0, n, -1), ("L", 0, n + 1, 7), ("E", 0, n + 1, 9)]  # nobody asks what follows 9
+    assert records(out) == [("L", 0, n, -1), ("L", 0, n + 1, 7), ("E", 0, n + 2, 9)]  # nobody asks what follows 9
+
+
+def test_end_record_is_the_same_however_the_ids_arrive(files):
+    n, ids = len(ids_in((files / "ids").read_bytes())), head_of(files) + b"7\n9\n"
+    p = subprocess.Popen([BIN / "decode", "-m", files / "m.gguf", files / "p.snap"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    os.write(p.stdin.fileno(), ids)
+    out = p.stdout.read(HEADER.size + 3 * (RECORD.size + 4 * N_VOCAB))
+    out += p.communicate(b"#end stop\n", timeout=20)[0]
+    at_once = run("decode", "-m", files / "m.gguf", files / "p.snap", input=ids + b"#end stop\n").stdout
+    assert records(out)[-1] == records(at_once)[-1] == ("E", 0, n + 2, 9)
 
 
 def test_decode_stops_at_an_end_of_text_id(files):
