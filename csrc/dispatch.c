@@ -14,14 +14,20 @@
 
 static const isa *chosen = NULL;
 
+#if defined(__x86_64__)
+/* cpuid leaf 1, ecx bit 29 (Intel SDM 2, CPUID): clang's __builtin_cpu_supports does not know the name. */
+static int has_f16c(void)
+{
+    unsigned int a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && c >> 29 & 1;
+}
+#endif
+
 static int runs_here(const isa *set)
 {
 #if defined(__x86_64__)
-    if (set == &isa_avx2) { /* cpu_supports also asks whether the system saves the registers; clang knows no "f16c" there */
-        unsigned eax, ebx, ecx = 0, edx;
-        __get_cpuid(1, &eax, &ebx, &ecx, &edx);
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (ecx & bit_F16C);
-    }
+    if (set == &isa_avx2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #endif
     return set == &isa_reference;
 }

@@ -202,7 +202,8 @@ void guard_forget(const void *p);
 
 /* ---- threads.c: the pool ------------------------------------------------------- */
 
-/* Makes the pool n threads wide, the caller's among them (1: no threads at all).  0, or -1: the system refused. */
+/* Makes the pool n threads wide, the caller's among them (1: no threads at all).  0, or -1: the system refused.
+ * The operations below are for one caller at a time.  A forked child begins with a pool of one. */
 int32_t threads_start(int32_t n);
 int32_t threads_count(void);
 

@@ -5,7 +5,9 @@
  * A waiting thread spins for some microseconds (the next product of a forward pass
  * comes at once) and then sleeps, so a tool that waits for its input uses no
  * processor.  With one thread there is no pool, no atomic and no barrier.
- * The only state of the C core besides the chosen instruction set is here. */
+ * Only one thread at a time may call what kernels.h offers.  A forked child has no workers
+ * and begins with a pool of one.
+ * The only state of the C core besides the chosen instruction set and guard.c's maps is here. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -69,13 +71,26 @@ static void *worker(void *arg)
     return NULL;
 }
 
+static void forget(void) /* in a forked child: only the thread that forked lives on */
+{
+    pool.n_threads = 1;
+    atomic_store(&pool.round.v, 0);
+    atomic_store(&pool.asleep.v, 0);
+    pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    pool.wake = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+}
+
 int32_t threads_start(int32_t n)
 {
+    static int registered;
     if (n < 1 || n > MAX_THREADS || pool.n_threads != 1)
         return n == pool.n_threads ? 0 : -1;
     pthread_attr_t attr;
     if (n == 1)
         return 0;
+    if (!registered && pthread_atfork(NULL, NULL, forget))
+        return -1;
+    registered = 1;
     if (pthread_attr_init(&attr))
         return -1;
     pthread_attr_setstacksize(&attr, 1 << 20);

@@ -60,7 +60,17 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(files, out):
 def test_decode_positions_and_prev(files):
     n = len(ids_in((files / "ids").read_bytes()))
     out = run("decode", "-m", files / "m.gguf", files / "p.snap", input=head_of(files) + b"7\n9\n#end stop\n").stdout
-    assert records(out) == [("L", 0, n, -1), ("L", 0, n + 1, 7), ("E", 0, n + 1, 9)]  # nobody asks what follows 9
+    assert records(out) == [("L", 0, n, -1), ("L", 0, n + 1, 7), ("E", 0, n + 2, 9)]  # nobody asks what follows 9
+
+
+def test_end_record_is_the_same_however_the_ids_arrive(files):
+    n, ids = len(ids_in((files / "ids").read_bytes())), head_of(files) + b"7\n9\n"
+    p = subprocess.Popen([BIN / "decode", "-m", files / "m.gguf", files / "p.snap"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    os.write(p.stdin.fileno(), ids)
+    out = p.stdout.read(HEADER.size + 3 * (RECORD.size + 4 * N_VOCAB))
+    out += p.communicate(b"#end stop\n", timeout=20)[0]
+    at_once = run("decode", "-m", files / "m.gguf", files / "p.snap", input=ids + b"#end stop\n").stdout
+    assert records(out)[-1] == records(at_once)[-1] == ("E", 0, n + 2, 9)
 
 
 def test_decode_stops_at_an_end_of_text_id(files):
@@ -75,6 +85,13 @@ def test_decode_says_when_the_cache_is_full(files):
     assert done.returncode == 0 and len(found) == 64 - n + 2 and found[-1][:2] == ("E", FULL)
     chosen = run("sample", "-t", 0, input=done.stdout).stdout
     assert chosen.endswith(b"#end full\n")
+
+
+def test_end_of_text_in_a_full_cache_is_a_stop(files):
+    n = len(ids_in((files / "ids").read_bytes()))
+    ids = head_of(files) + b"7\n" * (64 - n) + b"2\n#end stop\n"
+    done = run("decode", "-m", files / "m.gguf", files / "p.snap", input=ids)
+    assert records(done.stdout)[-1][:2] == ("E", 0) and run("sample", input=done.stdout).stdout.endswith(b"#end stop\n")
 
 
 def test_decode_saves_the_extended_cache(files, tmp_path):
@@ -111,6 +128,13 @@ def test_prefill_refuses_more_ids_than_the_context(files, tmp_path):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_prefill_refuses_more_ids_than_a_snapshot_holds(tmp_path):
+    write_model(str(tmp_path / "m.gguf"), n_layer=1, n_vocab=N_VOCAB, n_ctx=1 << 24)
+    head = run("tokenize", "-m", tmp_path / "m.gguf").stdout.splitlines(True)[0]
+    done = run("prefill", "-m", tmp_path / "m.gguf", "-o", tmp_path / "x", input=head + b"7\n" * ((1 << 22) + 1) + b"#end text\n")
+    assert done.returncode == 65 and b"more than 4194304 ids" in done.stderr and done.stderr.count(b"\n") == 1
+
+
 def test_prefill_refuses_a_cache_of_the_other_type(files, tmp_path):
     done = run("prefill", "-m", files / "m.gguf", "--kv", "f32", "-s", files / "p.snap", "-o", tmp_path / "x",
                input=(files / "ids").read_bytes())
@@ -118,7 +142,7 @@ def test_prefill_refuses_a_cache_of_the_other_type(files, tmp_path):
 
 
 def test_instruction_set_is_named_and_checked(files):
-    for name, code in (("reference", 0), ("fast", 64)):
+    for name, code in (("reference", 0), ("fast", 64), (b"\xff", 64)):
         p = subprocess.run([BIN / "decode", "-m", files / "m.gguf", files / "p.snap"], input=head_of(files) + b"#end stop\n",
                            capture_output=True, env={**os.environ, "SLUICE_ISA": name})
         assert p.returncode == code, p.stderr

@@ -65,3 +65,13 @@ def test_installed_commands_run(wheel, tmp_path, version):
     done = subprocess.run(["sh", "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.endswith((b"yes", b"no")) and done.stdout.count(b"(sluice)") == len(TOOLS)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "aarch64-linux-gnu-gcc"])
+def test_kernels_compile_without_a_warning(compiler):
+    if not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not on this machine")
+    for source in sorted((ROOT / "csrc").glob("*.c")):
+        wide = ["-mavx2", "-mfma", "-mf16c"] if source.name == "avx2.c" and "aarch64" not in compiler else []
+        done = subprocess.run([compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *wide, source], capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()

@@ -1,4 +1,7 @@
 """Kernels: every instruction set gives the bits of reference.c, on any shape, and touches nothing beyond its rows."""
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from sluice.kernels import ffi, lib
@@ -262,3 +265,26 @@ def test_first_nonfinite_finds_the_first():
     assert lib.first_nonfinite(x.p(), 100) == -1
     x.a[70], x.a[41] = np.nan, -np.inf
     assert lib.first_nonfinite(x.p(), 100) == 41
+
+
+FORK = """
+import os
+from sluice.kernels import ffi, lib
+n = 1 << 20
+gate, up = ffi.new("float[]", n), ffi.new("float[]", n)
+lib.threads_start(3)
+lib.silu_mul(gate, up, n)
+if child := os.fork():
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+assert lib.threads_count() == 1
+lib.silu_mul(gate, up, n)
+assert lib.threads_start(2) == 0
+for _ in range(100):
+    lib.silu_mul(gate, up, n)
+os._exit(0)
+"""
+
+
+def test_a_forked_child_computes():
+    """Its parent's workers are not there: it must not wait for them."""
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=20)

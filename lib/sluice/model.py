@@ -136,7 +136,7 @@ def frequencies(h, rope, factor):
 def start(threads):
     """Choose the instruction set and start the threads of this process."""
     wanted = os.environ.get("SLUICE_ISA", "")
-    status = lib.isa_select(wanted.encode())
+    status = lib.isa_select(os.fsencode(wanted))
     if status == -1:
         raise Fault(USAGE, f"SLUICE_ISA: {wanted!r} is not reference or avx2")
     if status == -2:
