@@ -39,7 +39,7 @@ build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 
 # cffi, API mode: the glue is generated from the header, which is the cdef.
 build/_kernels.c: csrc/kernels.h csrc/kernels.src | build
-	"$(PYTHON)" -m cffi.gen_src read-sources sluice._kernels csrc/kernels.h csrc/kernels.src $@
+	"$(PYTHON)" -m cffi.gen_src read-sources sluice._kernels csrc/kernels.h csrc/kernels.src $@ >/dev/null
 
 # Against the stable ABI as csrc/limited declares it: no Python headers are needed.
 build/_kernels.o: build/_kernels.c csrc/limited/Python.h

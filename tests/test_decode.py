@@ -178,3 +178,22 @@ def test_ids_that_sample_limits_end_the_ring_quietly(files, tmp_path):
           sample -S 1 -n 3 | tee ring >answer""", tmp_path, MODEL=str(files / "m.gguf"))
     assert sorted(done.stderr.split(b"\n")) == [b"", b"decode 0", b"filter 0"]
     assert (tmp_path / "answer").read_bytes().endswith(b"#end length\n") and len(ids_in((tmp_path / "answer").read_bytes())) == 3
+
+
+def test_binary_is_not_written_to_a_terminal(files):
+    pty = pytest.importorskip("pty")
+    leader, follower = pty.openpty()
+    for argv in (["decode", "-m", files / "m.gguf", files / "p.snap"], ["grammar-filter", "-m", files / "m.gguf", "-e", 'root ::= "a"']):
+        p = subprocess.run([BIN / argv[0], *argv[1:]], stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.PIPE, timeout=20)
+        assert p.returncode == 64 and b"terminal" in p.stderr
+    os.close(leader)
+    os.close(follower)
+
+
+def test_a_checkout_without_make_says_so(tmp_path):
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin" / "decode"
+    tool.write_bytes((BIN / "decode").read_bytes())
+    tool.chmod(0o755)
+    p = subprocess.run([tool], capture_output=True)
+    assert (p.returncode, p.stderr) == (69, b"decode: run make first\n")

@@ -93,6 +93,15 @@ def test_ring_answers(files, tmp_path):
     assert done.stdout in (b"yes", b"no")
 
 
+def test_script_answers_with_a_score(files, tmp_path):
+    for name in ("p.snap", "yesno.gbnf"):
+        shutil.copy2(files / name, tmp_path / name)
+    script = re.search(r"<!-- script -->\n```sh\n(.*?)```", README, re.S).group(1)
+    done = shell("mkfifo ring\n" + script, tmp_path, M=str(files / "m.gguf"))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert re.fullmatch(r"(yes|no), says the model\n#ids 1 .*\n(\d+\t-\d\.\d+\n)+#end stop\n", done.stdout.decode())
+
+
 def test_ring_is_six_lines_or_fewer():
     assert len(RING.strip().splitlines()) <= 6
 

@@ -54,6 +54,12 @@ def report(**fields):
     say(" ".join(f"{k}={v:.1f}" if isinstance(v, float) else f"{k}={v}" for k, v in fields.items()))
 
 
+def refuse_terminal(what):
+    """Usage error if stdout is a terminal: `what` is binary, and would be noise there."""
+    if os.isatty(1):
+        raise click.UsageError(f"stdout is a terminal, and {what} is binary: pipe it into a command or a file")
+
+
 def run(main):
     """Run `main` (a click command) as this process and exit: the only place that turns errors into codes and lines.
 
