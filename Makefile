@@ -8,10 +8,13 @@
 # make clean    remove what the compiler made; .venv stays
 
 PYTHON = python3
-CFLAGS = -std=c11 -O3 -g -Wall -Wextra -Wvla -fno-math-errno -ffp-contract=off -fPIC -fvisibility=hidden
+CFLAGS = -O3 -g -Wall -Wextra -Wvla
+EXACT  = -std=c11 -fno-math-errno -ffp-contract=off -fPIC -fvisibility=hidden
+SET    =
 # -ffast-math is absent on purpose: it lets the compiler reorder sums, and then the
 # instruction set changes the answer.  -ffp-contract=off: an fma is where one is written.
 # -fno-math-errno changes no bits: it lets sqrtf and fmaf be one instruction.
+# `make CFLAGS=...` replaces what is anybody's choice; EXACT and SET come after it.
 
 VENV   = .venv/bin/python3
 EXT    = lib/sluice/_kernels.abi3.so
@@ -27,7 +30,7 @@ kernels: $(EXT)
 # One object per instruction set, everything else for the baseline; dispatch.c picks at run time.
 X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
 ifdef X86
-build/avx2.o build/asan/avx2.o: CFLAGS += -mavx2 -mfma -mf16c
+build/avx2.o build/asan/avx2.o: SET = -mavx2 -mfma -mf16c
 endif
 
 $(EXT): $(OBJ)
@@ -35,7 +38,7 @@ $(EXT): $(OBJ)
 
 build/avx2.o: csrc/reference.c
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
-	$(CC) $(CFLAGS) -c -o $@ $<
+	$(CC) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
 # cffi, API mode: the glue is generated from the header, which is the cdef.
 build/_kernels.c: csrc/kernels.h csrc/kernels.src | build
@@ -83,7 +86,7 @@ build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernel
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
 build/asan/avx2.o: csrc/reference.c
 build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
-	$(CC) $(CFLAGS) $(SANITIZE) -c -o $@ $<
+	$(CC) $(CFLAGS) $(EXACT) $(SET) $(SANITIZE) -c -o $@ $<
 
 # torch and transformers, apart from .venv.  torch's default wheel for Linux brings 3 GB of CUDA;
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make golden  takes the one without.

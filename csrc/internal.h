@@ -1,9 +1,14 @@
 /* internal.h - what C files say to each other and Python does not see. */
 #ifndef SLUICE_INTERNAL_H
 #define SLUICE_INTERNAL_H
+#include <float.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "kernels.h"
+
+#if FLT_EVAL_METHOD != 0 || defined(__FAST_MATH__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the bits that reference.c defines need IEEE arithmetic as written, and files are little-endian"
+#endif
 
 /* GGML type numbers. */
 enum { T_F32 = 0, T_F16 = 1, T_Q4_0 = 2, T_Q4_1 = 3, T_Q8_0 = 8, T_BF16 = 30 };

@@ -75,3 +75,14 @@ def test_kernels_compile_without_a_warning(compiler):
         wide = ["-mavx2", "-mfma", "-mf16c"] if source.name == "avx2.c" and "aarch64" not in compiler else []
         done = subprocess.run([compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *wide, source], capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
+
+
+def test_flags_of_the_user_cannot_change_bits():
+    listed = subprocess.run(["make", "-nB", "-C", ROOT, "kernels", "CFLAGS=-O1"], capture_output=True, text=True).stdout
+    lines = [line for line in listed.splitlines() if "-o build/" in line and "csrc/" in line and "_kernels" not in line]
+    assert len(lines) == len(list((ROOT / "csrc").glob("*.c")))
+    assert all("-ffp-contract=off" in line and "-O3" not in line for line in lines)
+    if os.uname().machine == "x86_64":
+        assert [line.split()[-1] for line in lines if "-mavx2" in line] == ["csrc/avx2.c"]
+    fast = subprocess.run(["gcc", "-Ofast", "-fsyntax-only", ROOT / "csrc/reference.c"], capture_output=True)
+    assert fast.returncode != 0 and b"IEEE" in fast.stderr

@@ -508,6 +508,24 @@ def test_leftovers_are_swept_and_files_at_work_are_not(tmp_path, monkeypatch):
     load(tmp_path / "a.kv")
 
 
+def test_a_sweep_between_making_and_locking_costs_no_work(tmp_path, monkeypatch):
+    """Without O_TMPFILE a name is there before its lock is: another writer may take it for a leftover."""
+    import fcntl
+    monkeypatch.delattr(os, "O_TMPFILE")
+    lock, sweeps = fcntl.flock, []
+
+    def late(fd, how):
+        if len(sweeps) < 2:  # as a sweep that is done by now, or that holds the lock just now
+            sweeps.append([os.unlink(p) for p in tmp_path.glob(".sluice-*")])
+            if len(sweeps) == 2:
+                raise BlockingIOError(errno.EWOULDBLOCK, "taken")
+        return lock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    seal(tmp_path / "a.snap")
+    assert len(sweeps) == 2 and os.listdir(tmp_path) == ["a.snap"]
+
+
 def test_a_limit_on_file_size_is_an_error_and_no_signal(tmp_path):
     code = f"""
 resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))

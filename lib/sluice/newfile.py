@@ -39,12 +39,17 @@ def nameless(directory):
     try:
         os.fchmod(fd, 0o600)  # whatever the umask
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        swept = path and not os.fstat(fd).st_nlink  # it was taken for a leftover before we held the lock
     except OSError as e:
-        if e.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EWOULDBLOCK):  # no locks here: nobody sweeps either
+        swept = path and e.errno == errno.EWOULDBLOCK  # or will be now
+        if not swept and e.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # no locks here: nobody sweeps either
             os.close(fd)
             if path:
                 unlink(path)
             raise
+    if swept:
+        os.close(fd)
+        return nameless(directory)
     return fd, path
 
 
