@@ -105,6 +105,12 @@ def test_decode_saves_the_extended_cache(files, tmp_path):
         assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("rows", ["", ",", "5,-1", "+5", "1e3", "12345678", "\u00b2", "\u0663"])
+def test_rows_that_are_no_ids_are_a_usage_error(files, rows):
+    done = run("decode", "-m", files / "m.gguf", "--rows", rows, files / "p.snap")
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (64, b"", 1) and b"--rows" in done.stderr
+
+
 def test_snapshot_is_private(files):
     assert stat.S_IMODE(os.stat(files / "p.snap").st_mode) == 0o600
 

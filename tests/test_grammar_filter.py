@@ -166,6 +166,10 @@ def test_record_without_an_allowed_candidate_is_refused(model):
     refused(filtered(model, 'root ::= "zebra"', dense(-1))[0], 65, "record 1: none of the candidates")
 
 
+def test_position_that_has_no_next_is_refused(model):
+    refused(filtered(model, YESNO, sparse(-1, [ID["yes"]], pos=(1 << 32) - 1))[0], 65, "record 1: pos 4294967295")
+
+
 @pytest.mark.parametrize("n_bytes", [0, 5, 31, 32, 40, 48, 60])
 def test_cut_stream_is_refused(model, n_bytes):
     data = (header(model) + dense(-1) + dense(ID["y"]))[:n_bytes]

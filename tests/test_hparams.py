@@ -44,7 +44,8 @@ BAD = [
     # (what is changed, exit code, what the message names)
     (drop("general.architecture"), 65, "general.architecture"),
     (put("general.architecture", "u32", 1), 65, "general.architecture"),
-    (put("general.architecture", "string", "mamba"), 69, "'mamba'"),
+    (put("general.architecture", "string", "mamba"), 69, '"mamba"'),
+    (put("general.architecture", "string", "m\n" * 99999), 69, '\\nm...";'),
     (drop("llama.block_count"), 65, "llama.block_count"),
     (put("llama.block_count", "u32", 0), 65, "llama.block_count"),
     (put("llama.block_count", "u32", 513), 65, "llama.block_count"),
@@ -75,6 +76,7 @@ BAD = [
     (put("llama.rope.freq_base", "f32", NAN), 65, "llama.rope.freq_base"),
     (put("llama.rope.freq_base", "f32", INF), 65, "llama.rope.freq_base"),
     (put("llama.rope.scaling.type", "string", "yarn"), 69, "llama.rope.scaling.type"),
+    (put("llama.rope.scaling.type", "string", "y\x1b" * 99999), 69, 'y...";'),
     (put("llama.attention.layer_norm_rms_epsilon", "f32", 0.0), 65, "epsilon"),
     (put("llama.attention.layer_norm_rms_epsilon", "f32", 1.0), 65, "epsilon"),
     (put("llama.attention.layer_norm_rms_epsilon", "f32", NAN), 65, "epsilon"),

@@ -391,6 +391,12 @@ def test_a_place_that_takes_no_files_is_73(tmp_path, directory):
     assert e.value.code == 73 and os.listdir(tmp_path) == ["file"]
 
 
+def test_a_file_beyond_63_bits_is_73(tmp_path):
+    with pytest.raises(Fault, match="more than a file can have") as e:
+        Snapshot.create(Geometry(512, 1 << 20, 1024, 1, 768), 1 << 22, MODEL, "exact-1", str(tmp_path))
+    assert e.value.code == 73 and os.listdir(tmp_path) == []
+
+
 # Failures on the way (S2 to S5, S9).
 
 @pytest.fixture(params=["nameless", "temporary name"])

@@ -5,7 +5,7 @@ n_head_kv, head_dim, n_rot, n_ctx, n_vocab.
 """
 import math
 
-from .faults import unsupported
+from .faults import printable, unsupported
 
 MAX_LAYERS, MAX_WIDTH, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 1024, 1 << 24
 
@@ -36,7 +36,7 @@ class Hparams:
     def __init__(self, file):
         self.arch = arch = file.get("general.architecture", "string")
         if arch not in ARCHITECTURES:
-            raise unsupported(file.path, f"architecture {arch!r}; this build runs " + ", ".join(ARCHITECTURES))
+            raise unsupported(file.path, f"architecture {printable(arch)}; this build runs " + ", ".join(ARCHITECTURES))
         self._file = file
         embd = file.tensors.get("token_embd.weight")
         if embd is None or len(embd.shape) != 2:
@@ -93,7 +93,7 @@ class Hparams:
         base = self._float("rope.freq_base", 0.0, 1e12, 10000.0)
         kind = self._file.get(f"{self.arch}.rope.scaling.type", "string", "none")
         if kind not in ("none", "linear"):
-            raise unsupported(self._file.path, f"{self.arch}.rope.scaling.type {kind!r}; this build has none, linear "
+            raise unsupported(self._file.path, f"{self.arch}.rope.scaling.type {printable(kind)}; this build has none, linear "
                                                "and llama3 (tensor rope_freqs.weight)")
         linear = self._float("rope.scaling.factor", 0.0, 1e6, 1.0) if kind == "linear" else 1.0
         if kind == "none" and f"{self.arch}.rope.scale_linear" in self._file.metadata:  # the name older writers used

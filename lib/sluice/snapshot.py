@@ -98,6 +98,8 @@ class Snapshot:
         assert len(model_id) == 32 and 1 <= len(arithmetic.encode("ascii")) <= 16
         layout = kvsnap.Layout(geometry, capacity)
         directory, self = directory or ".", None
+        if layout.file_bytes >= 1 << 63:
+            raise Fault(NO_OUTPUT, f"{directory}: cannot create a snapshot: {layout.file_bytes} bytes, more than a file can have")
         try:
             fd, name = newfile.nameless(directory)
             self = cls(fd, geometry, capacity, model_id, arithmetic, layout)

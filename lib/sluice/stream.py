@@ -40,6 +40,7 @@ RECORD = struct.Struct("<BBHIIi")
 CANDIDATE = struct.Struct("<if")
 MAGIC, VERSION = b"LOGITS", 1
 MAX_VOCAB = 1 << 21
+MAX_POS = 1 << 31  # so that the next one fits too
 MAX_LINE_BYTES = 256
 CHUNK_BYTES = 1 << 16
 
@@ -223,6 +224,8 @@ class LogitsReader:
             raise self._bad(f"type {kind!r} is not one of {self.allowed.decode()}")
         if zero or flags & ~(LAST | FULL | LENGTH):
             raise self._bad("reserved bits are not zero")
+        if pos >= MAX_POS:
+            raise self._bad(f"pos {pos} is not below {MAX_POS}")
         if not -1 <= prev < self.n_vocab:
             raise self._bad(f"prev {prev} is not an id of this vocabulary")
         fits = {b"L": n_bytes == 4 * self.n_vocab, b"E": n_bytes == 0,
