@@ -144,3 +144,17 @@ def test_nonfinite_weights_end_in_a_fault(tmp_path):
     with pytest.raises(Fault, match="not finite") as e:
         m.prefill(new_cache(m, tmp_path), [1, 2, 3])
     assert e.value.code == 65
+
+
+def test_a_wide_model_gets_shorter_chunks_not_more_memory(tmp_path, monkeypatch):
+    write_model(str(tmp_path / "m.gguf"), n_layer=1, n_ff=1024)
+    m, taken = Model(str(tmp_path / "m.gguf")), []
+    forward = m.forward
+    monkeypatch.setattr(m, "forward", lambda f, ids, pos: (taken.append(len(ids)), forward(f, ids, pos))[1])
+    found = set()
+    for limit in (1 << 26, 3 * 1024 + 5, 1):
+        monkeypatch.setattr("sluice.model.MAX_ACTIVATIONS", limit)
+        cache = new_cache(m, tmp_path)
+        m.prefill(cache, list(range(5, 15)))
+        found.add(fingerprint(m, cache, tmp_path / "p.snap"))
+    assert taken == [10] + [3, 3, 3, 1] + [1] * 10 and len(found) == 1
