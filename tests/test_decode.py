@@ -94,6 +94,12 @@ def test_end_of_text_in_a_full_cache_is_a_stop(files):
     assert records(done.stdout)[-1][:2] == ("E", 0) and run("sample", input=done.stdout).stdout.endswith(b"#end stop\n")
 
 
+def test_decode_ends_though_its_writer_never_does(files, tmp_path):
+    (tmp_path / "begin").write_bytes(head_of(files) + b"7\n2\n")
+    done = shell(f"{{ cat begin; exec yes 7; }} | decode {files}/p.snap >out", tmp_path, timeout=20, MODEL=str(files / "m.gguf"))
+    assert done.returncode == 0 and [r[0] for r in records((tmp_path / "out").read_bytes())] == ["L", "L", "E"]
+
+
 def test_decode_saves_the_extended_cache(files, tmp_path):
     ids = (files / "ids").read_bytes().splitlines(True)
     (tmp_path / "all").write_bytes(b"".join(ids[:-1]) + b"7\n9\n2\n#end text\n")

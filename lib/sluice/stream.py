@@ -43,6 +43,7 @@ MAX_VOCAB = 1 << 21
 MAX_POS = 1 << 31  # so that the next one fits too
 MAX_LINE_BYTES = 256
 CHUNK_BYTES = 1 << 16
+DRAIN_BYTES = 1 << 24
 
 
 def write_all(fd, data):
@@ -145,11 +146,13 @@ class IdReader:
         return bool(self._lines) and self._lines[-1].startswith(b"#end ")
 
     def drain(self):
-        """Read on until `#end` or the end of input, whatever is there: a writer must not be killed for saying goodbye."""
-        while not any(line.startswith(b"#end ") for line in self._lines):
+        """Read on until `#end`, the end of input or DRAIN_BYTES: a writer must not be killed for saying goodbye."""
+        n_read = 0
+        while n_read < DRAIN_BYTES and not any(line.startswith(b"#end ") for line in self._lines):
             chunk = os.read(self.fd, CHUNK_BYTES)
             if not chunk:
                 return
+            n_read += len(chunk)
             self._lines = (self._rest + chunk).split(b"\n")
             self._rest = self._lines[-1][-MAX_LINE_BYTES:]
 
