@@ -75,3 +75,10 @@ def test_kernels_compile_without_a_warning(compiler):
         wide = ["-mavx2", "-mfma", "-mf16c"] if source.name == "avx2.c" and "aarch64" not in compiler else []
         done = subprocess.run([compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *wide, source], capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
+
+
+def test_missing_library_is_one_line_and_no_verdict(tmp_path):
+    shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'lib')!r}); import sluice.kernels"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={})
+    assert (done.returncode, done.stderr.count(b"\n")) == (70, 1) and b"run make" in done.stderr
