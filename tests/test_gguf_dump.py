@@ -202,6 +202,9 @@ def test_check_of_a_snapshot_finds_one_bit(files, tmp_path):
         done = run("gguf-dump", "--check", tmp_path / "s.snap")
         assert (done.returncode, done.stdout) == (code, b"")
         assert done.stderr.count(b"\n") == bool(code)
+        with open(tmp_path / "s.snap", "rb") as f:
+            by_stdin = run("gguf-dump", "--check", stdin=f)
+        assert (by_stdin.returncode, by_stdin.stderr) == (code, done.stderr)
 
 
 # Snapshots and streams -----------------------------------------------------------------

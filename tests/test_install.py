@@ -86,3 +86,10 @@ def test_flags_of_the_user_cannot_change_bits():
         assert [line.split()[-1] for line in lines if "-mavx2" in line] == ["csrc/avx2.c"]
     fast = subprocess.run(["gcc", "-Ofast", "-fsyntax-only", ROOT / "csrc/reference.c"], capture_output=True)
     assert fast.returncode != 0 and b"IEEE" in fast.stderr
+
+
+def test_missing_library_is_one_line_and_no_verdict(tmp_path):
+    shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'lib')!r}); import sluice.kernels"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={})
+    assert (done.returncode, done.stderr.count(b"\n")) == (70, 1) and b"run make" in done.stderr

@@ -5,11 +5,13 @@ split over ids in any way, and what is not UTF-8 never matches. Counted
 repetitions stay counters: {0,1000000} is as small as {0,2}.
 """
 from . import gbnf
+from .faults import bad
 from .kernels import lib
 
 LAST_POINTS = (0x7F, 0x7FF, 0xFFFF, 0x10FFFF)  # the last code point of 1, 2, 3, 4 bytes
 LEAD_BYTES = (0x00, 0xC0, 0xE0, 0xF0)
 JUMP = -1
+MAX_LABELS = 200_000  # beside those of the syntax; a negated class alone takes ten
 
 
 class Program:
@@ -40,6 +42,8 @@ class Program:
         self.start = self._finish()
 
     def _label(self, code):
+        if len(self.code) >= len(self.after) + MAX_LABELS:
+            raise bad(self.syntax.name, f"its characters and classes need more than {MAX_LABELS} nodes")
         self.code.append(code)
         return len(self.code) - 1
 

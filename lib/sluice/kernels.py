@@ -2,7 +2,8 @@
 try:
     from ._kernels import ffi, lib
 except ImportError as e:
-    from .faults import OUR_BUG, Fault
-    raise SystemExit(f"sluice: the kernels are not built: run make ({e})") from None
+    from . import cli, faults
+    cli.say(f"the kernels cannot be loaded: run make ({e})")
+    raise SystemExit(faults.OUR_BUG) from None  # not 1, which says no
 
 __all__ = ["ffi", "lib"]

@@ -103,7 +103,7 @@ class Snapshot:
         try:
             fd, name = newfile.nameless(directory)
             self = cls(fd, geometry, capacity, model_id, arithmetic, layout)
-            self._name = name
+            self._name, self._directory = name, directory
             os.ftruncate(fd, layout.file_bytes)
             self._attach(mmap.MAP_SHARED, directory)
             os.posix_fallocate(fd, 0, kvsnap.PAGE_BYTES)
@@ -129,7 +129,7 @@ class Snapshot:
                 os.posix_fallocate(self._fd, at + i * self.layout.v_distance + first * row_bytes, n_row * row_bytes)
         except OSError as e:
             self._n_reserved = first
-            raise newfile.write_fault("snapshot", e) from None
+            raise newfile.write_fault(f"{self._directory}: snapshot", e) from None
 
     def copy_rows_from(self, base, n_tok=None):
         """Take the first `n_tok` (default: all) ids and rows of `base`, and its logits if all; they become this one's only ones.
@@ -148,7 +148,7 @@ class Snapshot:
             try:
                 done = newfile.copy_range(self._fd, to, base._fd, at, n_stored * row_bytes)
             except OSError as e:
-                raise newfile.write_fault("snapshot", e) from None
+                raise newfile.write_fault(f"{self._directory}: snapshot", e) from None
             ffi.memmove(self._base + to + done, base._base + at + done, n_tok * row_bytes - done)
         if n_tok == base.n_tok:
             ffi.memmove(self.logits, base.logits, self.layout.logits_bytes)
