@@ -151,16 +151,14 @@ static void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end)
             else
                 rows_from(next, a, row + ROWS, end, row_bytes);
             unpack(&p, a->type, w, next, b0, n);
-            if (a->type == T_Q4_1) {
-                for (; t + TOKENS <= a->n_tok; t += TOKENS)
+            for (int64_t T; t < a->n_tok; t += T) {
+                T = a->n_tok - t >= TOKENS ? TOKENS : 1;
+                if (T == TOKENS && a->type == T_Q4_1)
                     panel_tokens(a, &p, row, valid, t, b0, n, TOKENS, 1);
-                for (; t < a->n_tok; t++)
-                    panel_tokens(a, &p, row, valid, t, b0, n, 1, 1);
-            } else {
-                for (; t + TOKENS <= a->n_tok; t += TOKENS)
+                else if (T == TOKENS)
                     panel_tokens(a, &p, row, valid, t, b0, n, TOKENS, 0);
-                for (; t < a->n_tok; t++)
-                    panel_tokens(a, &p, row, valid, t, b0, n, 1, 0);
+                else
+                    panel_tokens(a, &p, row, valid, t, b0, n, 1, a->type == T_Q4_1);
             }
         }
     }
@@ -351,7 +349,7 @@ static void add_values(const query *x, const float *value, int32_t j0, int32_t n
             x->o[i] = fmaf(x->score[j0 + j], value[(int64_t)j * dim + i], x->o[i]);
 }
 
-/* One head of keys and values, up to 8 tokens: each block of K and V is converted once for all their queries. */
+/* One head of keys and values, a few tokens: each block of K and V is converted once for all their queries. */
 static void attend_block(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t head_kv)
 {
     const int32_t dim = a->head_dim, n_query = n_tok * (a->n_head / a->n_head_kv), last = a->pos + t0 + n_tok - 1;
@@ -394,8 +392,8 @@ static void attention_avx2(const void *arg, int64_t begin, int64_t end, int32_t 
 {
     const attention_args *a = arg;
     for (int64_t item = begin; item < end; item++) {
-        const int32_t t0 = (int32_t)(item / a->n_head_kv) * ATTENTION_TOKENS;
-        const int32_t n_tok = a->n_tok - t0 < ATTENTION_TOKENS ? a->n_tok - t0 : ATTENTION_TOKENS;
+        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok;
+        const int32_t n_tok = a->n_tok - t0 < a->item_tok ? a->n_tok - t0 : a->item_tok;
         attend_block(a, a->scores + thread * a->n_scores, t0, n_tok, (int32_t)(item % a->n_head_kv));
     }
 }

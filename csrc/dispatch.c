@@ -130,18 +130,25 @@ void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head
 
 void cache_store(void *y, int32_t type, const float *x, int64_t n) { best()->cache_store(y, type, x, n); }
 
+/* Tokens that an item of attention covers: 8 share each row of K and V; fewer where many heads share it already. */
+static int32_t item_tokens(int32_t n_tok, int32_t n_head, int32_t n_head_kv)
+{
+    const int32_t group = n_head / n_head_kv, most = group <= 64 ? 8 : group <= 512 ? 512 / group : 1;
+    return n_tok < most ? n_tok : most;
+}
+
 int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv)
 {
-    const int64_t tokens = n_tok < ATTENTION_TOKENS ? n_tok : ATTENTION_TOKENS;
-    return tokens * (n_head / n_head_kv) * ((int64_t)pos + n_tok + 1);
+    return (int64_t)item_tokens(n_tok, n_head, n_head_kv) * (n_head / n_head_kv) * ((int64_t)pos + n_tok + 1);
 }
 
 void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores, int32_t n_tok,
                int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale)
 {
+    const int32_t item_tok = item_tokens(n_tok, n_head, n_head_kv);
     const attention_args a = {o, q, k, v, scores, attention_scores(n_tok, pos, n_head, n_head_kv),
-                              type, n_tok, pos, n_head, n_head_kv, head_dim, window, scale};
-    parallel(best()->attention, &a, (int64_t)(n_tok + ATTENTION_TOKENS - 1) / ATTENTION_TOKENS * n_head_kv, 1);
+                              type, n_tok, pos, n_head, n_head_kv, head_dim, window, scale, item_tok};
+    parallel(best()->attention, &a, (int64_t)(n_tok + item_tok - 1) / item_tok * n_head_kv, 1);
 }
 
 void silu_mul(float *gate, const float *up, int64_t n)

@@ -39,6 +39,7 @@ typedef struct { float *y; const float *x; } pair_args;
 typedef struct {
     float *o; const float *q; const void *k, *v; float *scores; int64_t n_scores;
     int32_t type, n_tok, pos, n_head, n_head_kv, head_dim, window; float scale;
+    int32_t item_tok; /* tokens an item covers */
 } attention_args;
 
 /* One instruction set: each operation over a range of items. */
@@ -48,13 +49,12 @@ typedef struct {
     void (*quantize)(const void *, int64_t, int64_t, int32_t);  /* quantize_args; items: tokens */
     void (*rmsnorm)(const void *, int64_t, int64_t, int32_t);   /* rmsnorm_args; items: rows */
     void (*rope)(const void *, int64_t, int64_t, int32_t);      /* rope_args; items: tokens */
-    void (*attention)(const void *, int64_t, int64_t, int32_t); /* attention_args; items: n_tok-blocks x n_head_kv */
+    void (*attention)(const void *, int64_t, int64_t, int32_t); /* attention_args; items: blocks of item_tok tokens x n_head_kv */
     void (*silu_mul)(const void *, int64_t, int64_t, int32_t);  /* pair_args; items: elements */
     void (*gelu_mul)(const void *, int64_t, int64_t, int32_t);
     void (*cache_store)(void *, int32_t, const float *, int64_t);
 } isa;
 extern const isa isa_reference, isa_avx2;
-enum { ATTENTION_TOKENS = 8 }; /* tokens an item of attention covers */
 
 static inline float bits_f32(uint32_t u) { union { uint32_t u; float f; } v = { .u = u }; return v.f; }
 static inline uint32_t f32_bits(float f) { union { float f; uint32_t u; } v = { .f = f }; return v.u; }

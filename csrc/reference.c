@@ -189,6 +189,14 @@ static void NAME(rope)(const void *arg, int64_t begin, int64_t end, int32_t thre
 
 /* ---- the cache ---------------------------------------------------------------------- */
 
+/* F16: to nearest, ties to even; what is beyond 65,504 becomes NaN rather than infinity, so that the logits show it: an
+ * infinite score would silently weigh 0. */
+static inline uint16_t cached_f16(float x)
+{
+    const uint16_t h = f32_to_f16(x);
+    return (h & 0x7fff) == 0x7c00 ? h | 0x200 : h;
+}
+
 static void NAME(cache_store)(void *y, int32_t type, const float *x, int64_t n)
 {
     if (type == T_F32) {
@@ -197,12 +205,14 @@ static void NAME(cache_store)(void *y, int32_t type, const float *x, int64_t n)
     }
     int64_t i = 0;
 #ifdef __F16C__
-    for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128((__m128i *)((uint16_t *)y + i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    for (; i + 8 <= n; i += 8) {
+        const __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const __m128i infinite = _mm_cmpeq_epi16(_mm_and_si128(h, _mm_set1_epi16(0x7fff)), _mm_set1_epi16(0x7c00));
+        _mm_storeu_si128((__m128i *)((uint16_t *)y + i), _mm_or_si128(h, _mm_and_si128(infinite, _mm_set1_epi16(0x200))));
+    }
 #endif
     for (; i < n; i++)
-        ((uint16_t *)y)[i] = f32_to_f16(x[i]);
+        ((uint16_t *)y)[i] = cached_f16(x[i]);
 }
 
 /* ---- activations in int8 -------------------------------------------------------------- */
@@ -358,8 +368,8 @@ static void attention_reference(const void *arg, int64_t begin, int64_t end, int
     const int32_t group = a->n_head / a->n_head_kv;
     for (int64_t item = begin; item < end; item++) {
         const int32_t head = (int32_t)(item % a->n_head_kv) * group;
-        const int32_t t0 = (int32_t)(item / a->n_head_kv) * ATTENTION_TOKENS;
-        for (int32_t t = t0; t < t0 + ATTENTION_TOKENS && t < a->n_tok; t++)
+        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok;
+        for (int32_t t = t0; t < t0 + a->item_tok && t < a->n_tok; t++)
             for (int32_t h = head; h < head + group; h++)
                 attend_reference(a, a->scores + thread * a->n_scores, t, h);
     }

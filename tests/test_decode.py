@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from conftest import BIN, ids_in, run, shell
+from sluice.gguf import File
 from sluice.stream import FULL, HEADER, RECORD
 from tiny_model import write_model
 
@@ -209,3 +210,26 @@ def test_a_checkout_without_make_says_so(tmp_path):
     tool.chmod(0o755)
     p = subprocess.run([tool], capture_output=True)
     assert (p.returncode, p.stderr) == (69, b"decode: run make first\n")
+
+
+def test_prefill_refuses_a_second_stream(files, tmp_path):
+    ids = (files / "ids").read_bytes()
+    done = run("prefill", "-m", files / "m.gguf", "-o", tmp_path / "x", input=ids + ids)
+    n = ids.count(b"\n") + 1
+    assert done.returncode == 65 and f"line {n}: there is more after".encode() in done.stderr and not (tmp_path / "x").exists()
+
+
+def test_models_with_another_vocabulary_decode_up_to_their_end_of_text(files, tmp_path):
+    """tokenize refuses them by name, but prefill and decode only need ids."""
+    model = tmp_path / "bpe.gguf"
+    write_model(str(model), type="f32", n_layer=1, n_vocab=N_VOCAB)
+    data = model.read_bytes()
+    key = b"tokenizer.ggml.model"
+    at = data.index(key) + len(key) + 4 + 8
+    assert data[at:at + 5] == b"llama"
+    model.write_bytes(data[:at] + b"gpt-2" + data[at + 5:])
+    assert run("tokenize", "-m", model, input=b"x").returncode == 69
+    ids = b"#ids 1 model=%s vocab=%d\n1\n7\n#end text\n" % (File(str(model)).id[:8].hex().encode(), N_VOCAB)
+    assert run("prefill", "-m", model, "-o", tmp_path / "p", input=ids).returncode == 0
+    done = run("decode", "-m", model, tmp_path / "p", input=ids.replace(b"1\n7\n", b"9\n2\n8\n"))
+    assert done.returncode == 0 and [r[0] for r in records(done.stdout)] == ["L", "L", "E"]

@@ -8,7 +8,7 @@ from gguf_writer import write_gguf
 from sluice.faults import Fault
 from sluice.model import Model
 
-BASE = dict(arch="llama", type="f32", n_layer=2, n_embd=64, n_ff=96, n_head=4, n_kv_head=2, head_dim=16, n_vocab=400)
+BASE = dict(arch="llama", type="f32", n_layer=2, n_embd=64, n_ff=96, n_head=4, n_head_kv=2, head_dim=16, n_vocab=400)
 
 
 def build(path, change, **config):

@@ -246,9 +246,10 @@ def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, wind
             assert np.abs(y[t, h] - p @ v[first:pos + t + 1, g] / p.sum()).max() < 2e-6
 
 
-def test_cache_store_rounds_to_nearest_even():
+def test_cache_store_rounds_to_nearest_even_and_marks_what_is_too_large():
     x = np.random.default_rng(7).normal(size=1003).astype(np.float32) * 1e-3
-    x[:6] = [65519.9, 65520, 1e-8, -2e-8, 0.1, np.inf]
+    x[:8] = [65519.9, 65520, 1e-8, -2e-8, 0.1, np.inf, -1e9, -65504]
+    x[-2:] = [70000, 65504]  # among the last ones, which no vector takes
 
     def call():
         y = Buffer(x.size, np.float16)
@@ -256,8 +257,10 @@ def test_cache_store_rounds_to_nearest_even():
         assert y.margins_untouched()
         return y.a.astype(np.float32)
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        assert both(call).tobytes() == x.astype(np.float16).astype(np.float32).tobytes()
+    found, beyond = both(call), np.abs(x) >= 65520
+    with np.errstate(over="ignore"):
+        assert found[~beyond].tobytes() == x[~beyond].astype(np.float16).astype(np.float32).tobytes()
+    assert np.isnan(found[beyond]).all() and beyond.sum() == 4
 
 
 def test_first_nonfinite_finds_the_first():

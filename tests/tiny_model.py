@@ -47,9 +47,9 @@ TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 8, "bf16": 30}       
 FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "bf16": 32}  # general.file_type
 BLOCK = 32
 
-LLAMA = {"arch": "llama", "n_vocab": 768, "n_ctx": 512, "n_embd": 128, "n_layer": 4, "n_ff": 384, "n_head": 4, "n_kv_head": 2,
+LLAMA = {"arch": "llama", "n_vocab": 768, "n_ctx": 512, "n_embd": 128, "n_layer": 4, "n_ff": 384, "n_head": 4, "n_head_kv": 2,
          "head_dim": 32, "tied": True, "eps": 1e-5, "rope_base": 10000.0, "rope_scaling": None}
-GEMMA3 = {"arch": "gemma3", "n_vocab": 768, "n_ctx": 512, "n_embd": 96, "n_layer": 7, "n_ff": 256, "n_head": 4, "n_kv_head": 2,
+GEMMA3 = {"arch": "gemma3", "n_vocab": 768, "n_ctx": 512, "n_embd": 96, "n_layer": 7, "n_ff": 256, "n_head": 4, "n_head_kv": 2,
           "head_dim": 32, "tied": True, "eps": 1e-6, "rope_base": 1e6, "rope_base_local": 10000.0, "rope_scaling": None,
           "window": 64, "pattern": None}
 DEFAULTS = {"llama": LLAMA, "gemma3": GEMMA3}
@@ -67,7 +67,7 @@ def complete(config):
 
 def shapes(c):
     """Dict: tensor name -> shape in GGUF order, of the complete config `c`, in file order."""
-    q, kv, n = c["n_head"] * c["head_dim"], c["n_kv_head"] * c["head_dim"], c["n_embd"]
+    q, kv, n = c["n_head"] * c["head_dim"], c["n_head_kv"] * c["head_dim"], c["n_embd"]
     out = {"token_embd.weight": (n, c["n_vocab"]), "output_norm.weight": (n,)}
     if not c["tied"]:
         out["output.weight"] = (n, c["n_vocab"])
@@ -180,7 +180,7 @@ def metadata(c):
     numbers = {
         "vocab_size": ("u32", c["n_vocab"]), "context_length": ("u32", c["n_ctx"]), "embedding_length": ("u32", c["n_embd"]),
         "block_count": ("u32", c["n_layer"]), "feed_forward_length": ("u32", c["n_ff"]),
-        "attention.head_count": ("u32", c["n_head"]), "attention.head_count_kv": ("u32", c["n_kv_head"]),
+        "attention.head_count": ("u32", c["n_head"]), "attention.head_count_kv": ("u32", c["n_head_kv"]),
         "attention.key_length": ("u32", c["head_dim"]), "attention.value_length": ("u32", c["head_dim"]),
         "attention.layer_norm_rms_epsilon": ("f32", c["eps"]), "rope.freq_base": ("f32", c["rope_base"]),
     }

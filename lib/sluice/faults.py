@@ -35,5 +35,12 @@ def printable(text, limit=80):
     """`text` (str or bytes from a file) fit for one line of a message: escaped, quoted and cut to `limit` characters."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
-    text = text if len(text) <= limit else text[: limit - 3] + "..."
-    return '"' + "".join(c if c.isprintable() and c != '"' else c.encode("unicode_escape").decode() if c != '"' else '\\"' for c in text) + '"'
+    if len(text) > limit:
+        text = text[:limit - 3] + "..."
+    return '"' + "".join(_escaped(c) for c in text) + '"'
+
+
+def _escaped(c):
+    if c == '"':
+        return '\\"'
+    return c if c.isprintable() else c.encode("unicode_escape").decode()

@@ -5,13 +5,12 @@ _new = ffi.new_allocator(should_clear_after_alloc=False)
 
 
 class Rows:
-    """Activations: `p` f32 [n_tok, n]. `q`, `d`, `s` are their int8 form (kernels.h, quantize_q8) once a product needs it."""
+    """Activations: `p` f32 [n_tok, n]."""
 
-    __slots__ = ("p", "n", "q", "d", "s")
+    __slots__ = ("p", "n")
 
     def __init__(self, p, n):
         self.p, self.n = p, n
-        self.q = self.d = self.s = ffi.NULL
 
 
 class Forward:
@@ -22,6 +21,7 @@ class Forward:
 
     def __init__(self, hparams, cache):
         self.h, self.cache, self._buffers = hparams, cache, {}
+        self._packed, self._int8 = None, (ffi.NULL,) * 3  # whose int8 form the buffers q, d, s hold; these
 
     def start(self, ids, pos, ropes):
         """Begin a chunk: `ids` a list of ints; `ropes` {name: f64 frequencies [n_rot/2]}, their angles are made here."""
@@ -62,12 +62,13 @@ class Forward:
         """x w^T, or only the outputs that `ids` (an int32_t[]) names; int8 activations are made once for all products of one `x`."""
         n_out = w.n_out if ids is None else len(ids)
         y = self._rows(w.name, n_out)
-        if w.blocked and x.q == ffi.NULL:
-            x.q = self._buffer("int8_t[]", "q", self.n_tok * x.n)
-            x.d = self._buffer("float[]", "d", self.n_tok * x.n // 32)
-            x.s = self._buffer("float[]", "s", self.n_tok * x.n // 32)
-            lib.quantize_q8(x.q, x.d, x.s, x.p, self.n_tok, x.n)
-        lib.matmul(y.p, w.type, w.p, ids or ffi.NULL, x.p, x.q, x.d, x.s, self.n_tok, n_out, x.n)
+        if w.blocked and self._packed is not x:
+            self._int8 = (self._buffer("int8_t[]", "q", self.n_tok * x.n),
+                          self._buffer("float[]", "d", self.n_tok * x.n // 32),
+                          self._buffer("float[]", "s", self.n_tok * x.n // 32))
+            lib.quantize_q8(*self._int8, x.p, self.n_tok, x.n)
+            self._packed = x
+        lib.matmul(y.p, w.type, w.p, ids or ffi.NULL, x.p, *self._int8, self.n_tok, n_out, x.n)
         return y
 
     def rope(self, x, name, half=False):

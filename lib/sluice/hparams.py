@@ -7,7 +7,7 @@ import math
 
 from .faults import printable, unsupported
 
-MAX_LAYERS, MAX_WIDTH, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 1024, 1 << 24
+MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 4096, 1024, 1 << 24
 
 
 class Rope:
@@ -46,7 +46,7 @@ class Hparams:
         self.n_embd = self._int("embedding_length", 1, MAX_WIDTH)
         self.n_ff = self._int("feed_forward_length", 1, MAX_WIDTH)
         self.n_ctx = self._int("context_length", 1, MAX_CONTEXT)
-        self.n_head = self._int("attention.head_count", 1, MAX_WIDTH)
+        self.n_head = self._int("attention.head_count", 1, MAX_HEADS)
         self.n_head_kv = self._int("attention.head_count_kv", 1, self.n_head, self.n_head)
         if self.n_head % self.n_head_kv:
             raise self._bad("attention.head_count_kv", f"{self.n_head_kv} does not divide head_count {self.n_head}")

@@ -145,6 +145,12 @@ class IdReader:
         """Whether the next line is `#end` and has already arrived: nothing will be asked after the id just read."""
         return bool(self._lines) and self._lines[-1].startswith(b"#end ")
 
+    def finish(self):
+        """Read to the end of input: a Fault if anything follows `#end`, which nobody would look at otherwise."""
+        if self._lines or self._rest or os.read(self.fd, 1):
+            self.n_line += 1
+            raise self._bad("there is more after \"#end\": one stream at a time")
+
     def drain(self):
         """Read on until `#end`, the end of input or DRAIN_BYTES: a writer must not be killed for saying goodbye."""
         n_read = 0

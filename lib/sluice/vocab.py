@@ -222,6 +222,14 @@ class Vocab:
         return self._spm.piece[i].kind == CONTROL
 
 
+def end_ids(file):
+    """The ids that end a generation (a frozenset), also where this build cannot tokenize with the vocabulary of `file`."""
+    if file.get(KEY + "model", "string", None) == "llama":
+        return Vocab(file).eog
+    ids = (file.get(f"{KEY}{name}_token_id", "u32", NONE) for name in ("eos", "eot", "eom"))
+    return frozenset(i for i in ids if i != NONE)
+
+
 def power_of_two(n):
     """The least power of two that is not below `n`."""
     return 1 << max(n - 1, 1).bit_length()
