@@ -158,3 +158,14 @@ def test_a_wide_model_gets_shorter_chunks_not_more_memory(tmp_path, monkeypatch)
         m.prefill(cache, list(range(5, 15)))
         found.add(fingerprint(m, cache, tmp_path / "p.snap"))
     assert taken == [10] + [3, 3, 3, 1] + [1] * 10 and len(found) == 1
+
+
+def test_snapshot_with_nonfinite_logits_is_refused(models, tmp_path):
+    m = Model(str(models["llama-f32"]), 1)
+    cache = new_cache(m, tmp_path)
+    m.prefill(cache, IDS[:5])
+    cache.logits[7] = float("nan")
+    cache.seal(str(tmp_path / "s"))
+    with pytest.raises(Fault, match="logits: that of id 7") as e:
+        m.open_snapshot(str(tmp_path / "s"))
+    assert e.value.code == 65

@@ -4,7 +4,7 @@ import os
 from array import array
 
 from . import gguf
-from .faults import UNSUPPORTED, USAGE, Fault
+from .faults import UNSUPPORTED, USAGE, Fault, bad
 from .forward import Forward
 from .hparams import Hparams
 from .kernels import ffi, lib
@@ -96,7 +96,7 @@ class Model:
     def check_finite(self, logits, n):
         at = lib.first_nonfinite(logits, n)
         if at >= 0:
-            raise self.file.fault(f"logit {at} is not finite: damaged weights, or activations beyond f32")
+            raise self.file.fault(f"logit {at} is not finite: damaged weights or cache, or activations beyond what it holds")
 
     def geometry(self, kv_type):
         """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES, or None: any)."""
@@ -105,7 +105,11 @@ class Model:
 
     def open_snapshot(self, path, kv_type=None):
         """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or either); else Fault 65."""
-        return Snapshot.open(path, self.file.id, ARITHMETIC, self.geometry(kv_type), self.file.path)
+        cache = Snapshot.open(path, self.file.id, ARITHMETIC, self.geometry(kv_type), self.file.path)
+        at = lib.first_nonfinite(cache.logits, self.hparams.n_vocab)
+        if at >= 0:
+            raise bad(path, f"logits: that of id {at} is not finite")
+        return cache
 
     def extend(self, cache, ids, chunk=CHUNK, f=None):
         """Run `ids` (a non-empty list) after those `cache` (a Snapshot with room for them) holds.

@@ -47,17 +47,33 @@ DRAIN_BYTES = 1 << 24
 
 
 def write_all(fd, data):
-    """Write every byte of `data` to `fd`, at once and unbuffered; OSError if that fails."""
+    """Write every byte of `data` to `fd`, at once and unbuffered; OSError, naming the standard stream, if that fails."""
     view = memoryview(data).cast("B")
     while view:
-        view = view[os.write(fd, view):]
+        try:
+            view = view[os.write(fd, view):]
+        except OSError as e:
+            raise _named(e, fd) from None
+
+
+def read_some(fd, most=1 << 20):
+    """What is there to read, up to `most` bytes; b"" at the end of input. OSError, naming the standard stream, if that fails."""
+    try:
+        return os.read(fd, most)
+    except OSError as e:
+        raise _named(e, fd) from None
+
+
+def _named(e, fd):
+    e.filename = e.filename or {0: "standard input", 1: "standard output"}.get(fd)
+    return e
 
 
 def read_exactly(fd, n_bytes):
     """Up to `n_bytes` from `fd`: fewer only where the input ends."""
     parts = []
     while n_bytes:
-        part = os.read(fd, min(n_bytes, 1 << 20))
+        part = read_some(fd, min(n_bytes, 1 << 20))
         if not part:
             break
         parts.append(part)
@@ -128,7 +144,7 @@ class IdReader:
     def _line(self):
         """The next line without its newline; Fault at an end of input before `#end`."""
         while not self._lines:
-            chunk = os.read(self.fd, CHUNK_BYTES)
+            chunk = read_some(self.fd, CHUNK_BYTES)
             if not chunk:
                 self.n_line += 1
                 raise self._bad("ends before \"#end\": the stream was cut" if self.n_line > 1 else "is empty")
@@ -147,7 +163,7 @@ class IdReader:
 
     def finish(self):
         """Read to the end of input: a Fault if anything follows `#end`, which nobody would look at otherwise."""
-        if self._lines or self._rest or os.read(self.fd, 1):
+        if self._lines or self._rest or read_some(self.fd, 1):
             self.n_line += 1
             raise self._bad("there is more after \"#end\": one stream at a time")
 
@@ -155,7 +171,7 @@ class IdReader:
         """Read on until `#end`, the end of input or DRAIN_BYTES: a writer must not be killed for saying goodbye."""
         n_read = 0
         while n_read < DRAIN_BYTES and not any(line.startswith(b"#end ") for line in self._lines):
-            chunk = os.read(self.fd, CHUNK_BYTES)
+            chunk = read_some(self.fd, CHUNK_BYTES)
             if not chunk:
                 return
             n_read += len(chunk)
