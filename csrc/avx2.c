@@ -68,19 +68,15 @@ static void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
         uint16_t d[ROWS], m[ROWS] = {0};
         for (int r = 0; r < ROWS; r++) {
             _mm_prefetch((const char *)(next[r] + b * block_bytes), _MM_HINT_T0);
+            const uint8_t *x = row[r] + (b0 + b) * block_bytes;
+            memcpy(&d[r], x, 2); /* all three blocks begin with d */
             if (type == T_Q8_0) {
-                const block_q8_0 *x = (const block_q8_0 *)row[r] + b0 + b;
-                w[r] = _mm256_loadu_si256((const __m256i *)x->q);
-                d[r] = x->d;
+                w[r] = _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
             } else if (type == T_Q4_0) {
-                const block_q4_0 *x = (const block_q4_0 *)row[r] + b0 + b;
-                w[r] = _mm256_sub_epi8(nibbles(x->q), _mm256_set1_epi8(8));
-                d[r] = x->d;
+                w[r] = _mm256_sub_epi8(nibbles(x + offsetof(block_q4_0, q)), _mm256_set1_epi8(8));
             } else {
-                const block_q4_1 *x = (const block_q4_1 *)row[r] + b0 + b;
-                w[r] = nibbles(x->q);
-                d[r] = x->d;
-                m[r] = x->m;
+                w[r] = nibbles(x + offsetof(block_q4_1, q));
+                memcpy(&m[r], x + offsetof(block_q4_1, m), 2);
             }
         }
         transpose(p->w[b], w);
@@ -349,19 +345,26 @@ static void add_values(const query *x, const float *value, int32_t j0, int32_t n
             x->o[i] = fmaf(x->score[j0 + j], value[(int64_t)j * dim + i], x->o[i]);
 }
 
+/* block f32 [n, dim] = rows j ... of one head of K or V, up to `last` and at most POSITIONS of them: n. */
+static int32_t load_rows(float *block, const attention_args *a, const uint8_t *x, int32_t j, int32_t last)
+{
+    const int64_t row = (int64_t)a->n_head_kv * a->head_dim * (a->type == T_F32 ? 4 : 2);
+    const int32_t n = last + 1 - j < POSITIONS ? last + 1 - j : POSITIONS;
+    for (int32_t i = 0; i < n; i++)
+        float_row(block + (int64_t)i * a->head_dim, a->type, x + (j + i) * row, a->head_dim);
+    return n;
+}
+
 /* One head of keys and values, a few tokens: each block of K and V is converted once for all their queries. */
 static void attend_block(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t head_kv)
 {
     const int32_t dim = a->head_dim, n_query = n_tok * (a->n_head / a->n_head_kv), last = a->pos + t0 + n_tok - 1;
-    const int64_t width = a->type == T_F32 ? 4 : 2, row = (int64_t)a->n_head_kv * dim * width;
-    const uint8_t *k = (const uint8_t *)a->k + (int64_t)head_kv * dim * width;
-    const uint8_t *v = (const uint8_t *)a->v + (int64_t)head_kv * dim * width;
+    const int64_t head = (int64_t)head_kv * dim * (a->type == T_F32 ? 4 : 2);
+    const uint8_t *k = (const uint8_t *)a->k + head, *v = (const uint8_t *)a->v + head;
     const int32_t first = query_of(a, scores, t0, head_kv, 0).first;
     float block[POSITIONS * MAX_HEAD_DIM];
     for (int32_t j = first; j <= last; j += POSITIONS) {
-        const int32_t n = last + 1 - j < POSITIONS ? last + 1 - j : POSITIONS;
-        for (int32_t i = 0; i < n; i++)
-            float_row(block + (int64_t)i * dim, a->type, k + (j + i) * row, dim);
+        const int32_t n = load_rows(block, a, k, j, last);
         for (int32_t i = 0; i < n_query; i++) {
             const query x = query_of(a, scores, t0, head_kv, i);
             score_rows(&x, block, j, n, dim, a->scale);
@@ -373,9 +376,7 @@ static void attend_block(const attention_args *a, float *scores, int32_t t0, int
         memset(x.o, 0, (size_t)dim * 4);
     }
     for (int32_t j = first; j <= last; j += POSITIONS) {
-        const int32_t n = last + 1 - j < POSITIONS ? last + 1 - j : POSITIONS;
-        for (int32_t i = 0; i < n; i++)
-            float_row(block + (int64_t)i * dim, a->type, v + (j + i) * row, dim);
+        const int32_t n = load_rows(block, a, v, j, last);
         for (int32_t i = 0; i < n_query; i++) {
             const query x = query_of(a, scores, t0, head_kv, i);
             add_values(&x, block, j, n, dim);

@@ -3,8 +3,8 @@
 Two things setuptools cannot be told in pyproject.toml are said here: that the
 wheel holds a compiled library (so that it is tagged for this platform, abi3),
 and that an installed command begins with `#!python` (which pip replaces by the
-interpreter it installs for) where bin/ has the three lines of shell that find
-.venv from a checkout.
+interpreter it installs for) where bin/ has the lines of shell that find .venv
+from a checkout.
 """
 import subprocess
 import sys
@@ -14,17 +14,18 @@ from setuptools.build_meta import *  # noqa: F401,F403  (the hooks that need no 
 
 from distutils.command.build_scripts import build_scripts  # setuptools brings it, also where Python has it no more
 
-SHIM_LINES = 4  # "#!/bin/sh", "''':'", "exec ...", "'''"
+SHIM = ("#!/bin/sh\n", "''':'\n"), "'''\n"  # how the lines of shell begin and end; to Python they are a string
 
 
 def copy_script(self, script, outfiles, updated_files):
     """Write bin/NAME to the wheel with a first line that pip rewrites."""
     with open(script) as f:
         lines = f.readlines()
-    assert lines[1] == "''':'\n" and lines[3] == "'''\n", f"{script}: no shim in lines 1 to 4"
+    begin, end = SHIM
+    assert tuple(lines[:2]) == begin, f"{script}: does not begin with the shell that finds .venv"
     out = f"{self.build_dir}/{script.rsplit('/', 1)[-1]}"
     with open(out, "w") as f:
-        f.writelines(["#!python\n", *lines[SHIM_LINES:]])
+        f.writelines(["#!python\n", *lines[lines.index(end) + 1:]])
     outfiles.append(out)
     updated_files.append(out)
 

@@ -1,8 +1,11 @@
 """prefill and decode, seen from outside: what they write, when they stop, what they leave."""
 import os
+import pty
 import select
+import signal
 import stat
 import subprocess
+import sys
 
 import pytest
 from conftest import BIN, ids_in, run, shell
@@ -194,7 +197,6 @@ def test_ids_that_sample_limits_end_the_ring_quietly(files, tmp_path):
 
 
 def test_binary_is_not_written_to_a_terminal(files):
-    pty = pytest.importorskip("pty")
     leader, follower = pty.openpty()
     for argv in (["decode", "-m", files / "m.gguf", files / "p.snap"], ["grammar-filter", "-m", files / "m.gguf", "-e", 'root ::= "a"']):
         p = subprocess.run([BIN / argv[0], *argv[1:]], stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.PIPE, timeout=20)
@@ -233,3 +235,30 @@ def test_models_with_another_vocabulary_decode_up_to_their_end_of_text(files, tm
     assert run("prefill", "-m", model, "-o", tmp_path / "p", input=ids).returncode == 0
     done = run("decode", "-m", model, tmp_path / "p", input=ids.replace(b"1\n7\n", b"9\n2\n8\n"))
     assert done.returncode == 0 and [r[0] for r in records(done.stdout)] == ["L", "L", "E"]
+
+
+@pytest.mark.parametrize("tool", sorted(p.name for p in BIN.iterdir()))
+def test_a_directory_on_stdin_is_one_line(tool):
+    directory = os.open("/", os.O_RDONLY)
+    p = subprocess.run([BIN / tool], stdin=directory, capture_output=True)
+    os.close(directory)
+    assert (p.returncode, p.stderr) == (65, f"{tool}: standard input: is a directory\n".encode())
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_interrupts_while_a_command_starts(ignored):
+    """SIGINT ends a starting command without a traceback; one that was started with it ignored leaves it so."""
+    code = ("import signal\nfrom sluice import cli\n"
+            "print(signal.getsignal(signal.SIGINT).name, flush=True)\nimport os\nos.kill(os.getpid(), signal.SIGINT)\nprint('alive')")
+    p = subprocess.run([sys.executable, "-c", code], capture_output=True, preexec_fn=lambda: signal.signal(
+        signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler))
+    assert p.stderr == b"" and (p.returncode, p.stdout) == ((0, b"SIG_IGN\nalive\n") if ignored else (-signal.SIGINT, b"SIG_DFL\n"))
+
+
+def test_interrupt_of_a_running_command_ends_it_by_the_signal(files):
+    p = subprocess.Popen([BIN / "decode", "-m", files / "m.gguf", files / "p.snap"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE)
+    p.stdout.read(HEADER.size)
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=20)
+    assert (p.returncode, err) == (-signal.SIGINT, b"")

@@ -11,9 +11,13 @@ import os
 import signal
 import sys
 
-import click
+IGNORED = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+if not IGNORED:  # an interrupt while a command is still starting ends it without a traceback; `run` takes over from here
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from . import VERSION, faults
+import click  # noqa: E402
+
+from . import VERSION, faults  # noqa: E402
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 
@@ -69,6 +73,8 @@ def run(main):
     is our bug: its traceback, and 70.
     """
     hold_standard_files()
+    if not IGNORED:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 0
     try:
         # Not main.main(): that ends in 1, the code of "no", where a reader of our stdout went away.

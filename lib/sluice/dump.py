@@ -7,8 +7,9 @@ output as it is.
 import struct
 
 from .faults import BAD_DATA, Fault, unsupported
-from .gguf import ARRAY, BOOL, F32, F64, KIND_NAMES, STRING, type_name
+from .gguf import type_name
 from .kernels import ffi, lib
+from .metadata import ARRAY, BOOL, F32, F64, KIND_NAMES, STRING
 from .stream import write_all
 
 ABBREVIATED = 60  # characters of a value

@@ -4,8 +4,9 @@ from heapq import nlargest
 
 from .dump import json_number, number, put, put_json
 from .faults import bad
-from .gguf import F32, type_name
+from .gguf import type_name
 from .kvsnap import ELEMENT_BYTES, FIELDS, MAX_CAPACITY, Geometry, Layout, check_extent, read_header
+from .metadata import F32
 from .stream import CANDIDATE, FULL, LAST, LENGTH, MAX_VOCAB, IdReader, LogitsReader
 
 N_BEST = 5

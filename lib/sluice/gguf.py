@@ -20,9 +20,7 @@ import struct
 from .cursor import LENGTH, Cursor
 from .faults import IO_ERROR, Fault, bad, printable, unsupported
 from .kernels import ffi, lib
-from .metadata import (  # noqa: F401  (the names of the kinds are this module's too)
-    ARRAY, BOOL, F32, F64, I8, I16, I32, I64, INTEGERS, KIND_NAMES, STRING, U8, U16, U32, U64, Array, describe,
-    parse_metadata)
+from .metadata import ARRAY, F32, F64, INTEGERS, KIND_NAMES, U32, describe, parse_metadata
 
 HEADER = struct.Struct("<4sI")
 COUNTS = struct.Struct("<QQ")
