@@ -1,0 +1,46 @@
+"""The normal form of text that a reader sees: what mail-text writes, and what a question about a text is asked of.
+
+In this order:
+
+    - CR LF, CR, VT, FF, NEL, U+2028 and U+2029 become LF
+    - characters that show nothing are taken out and counted: the soft hyphen, zero-width characters and joiners, fillers,
+      marks and overrides of direction, variation selectors, tags, the byte order mark inside a text
+    - other control characters, surrogates and noncharacters are taken out
+    - a run of tabs, blanks and Unicode's other spaces becomes one blank, none at the begin and end of a line
+    - a run of empty lines becomes one, none at the begin and end of the text
+    - four or more of one punctuation mark or symbol become three
+    - of a word of more than 60 printable ASCII characters the first 60 stay
+
+Nothing else is changed: case, accents, look-alike letters and U+FFFD stay as they came. A text in normal form is not changed again.
+The sets are written out here, so that the form does not depend on the version of Python.
+"""
+import re
+
+NEWLINES = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+INVISIBLE = re.compile("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+                       "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+")
+CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff" + "".join(
+    f"{chr(plane << 16 | 0xfffe)}{chr(plane << 16 | 0xffff)}" for plane in range(1, 17)) + "]+")
+BLANKS = re.compile("[ \t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+LINE_ENDS = re.compile(" ?\n ?")
+EMPTY_LINES = re.compile("\n{3,}")
+MARKS = re.compile("([!-/:-@\\[-`{-~\xa1-\xbf\u2010-\u2027\u2030-\u205e\u2190-\u2bff\u3001-\u303f\uff01-\uff0f])\\1{3,}")
+LONG_WORD = re.compile("([!-~]{60})[!-~]+")
+
+
+def normal(text):
+    """(the normal form of a str, how many characters that show nothing were in it)."""
+    text, n_invisible = NEWLINES.sub("\n", text), 0
+    if not text.isascii():
+        before = len(text)
+        text = INVISIBLE.sub("", text)
+        n_invisible = before - len(text)
+    text = BLANKS.sub(" ", CONTROL.sub("", text))
+    text = EMPTY_LINES.sub("\n\n", LINE_ENDS.sub("\n", text)).strip(" \n")
+    return LONG_WORD.sub(r"\1", MARKS.sub(r"\1\1\1", text)), n_invisible
+
+
+def line(text, n_max):
+    """(the normal form of a str as one line of at most n_max characters, how many showed nothing)."""
+    text, n_invisible = normal(text[:4 * n_max])
+    return text.replace("\n", " ").replace("  ", " ")[:n_max].rstrip(), n_invisible
