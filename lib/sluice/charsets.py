@@ -27,8 +27,11 @@ CODEC.update({f"{prefix}{n}": f"cp{n}" for n in range(1250, 1259) for prefix in 
 UNNAMED = frozenset(("", "us-ascii", "ascii", "ansi-x3.4-1968", "iso-ir-6", "646", "7bit", "8bit", "unknown-8bit", "x-unknown"))
 
 
-def decode(data, name):
-    """(characters, whether the name is known) of bytes; what is no character of the set becomes U+FFFD."""
+def decode(data, name, cut=False):
+    """(characters, whether the name is known) of bytes; what is no character of the set becomes U+FFFD.
+
+    cut: the bytes are the begin of more, so that the last character may be in part.
+    """
     name = name.strip(" \t\"'").lower().replace("_", "-")
     codec = CODEC.get(name)
     if codec:
@@ -39,7 +42,6 @@ def decode(data, name):
     try:
         return data.decode("utf-8"), known
     except UnicodeDecodeError as e:
-        # cut within its last character, where a limit may have fallen
-        if e.reason == "unexpected end of data" and e.start >= len(data) - 3 and e.start > 0:
+        if cut and e.reason == "unexpected end of data" and e.start >= len(data) - 3 and e.start > 0:
             return data[:e.start].decode("utf-8"), known
         return data.decode("cp1252", "replace"), known

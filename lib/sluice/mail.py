@@ -164,7 +164,7 @@ class _View:
             import re
             found = re.search(META_CHARSET, data[:2000], re.I)
             name = found.group(1).decode() if found else ""
-        text, known = charsets.decode(data, name)
+        text, known = charsets.decode(data, name, cut=more)
         if not known:
             self.reasons.add("charset")
         if not is_html and not (self.has_header and markup.looks_like(text)):

@@ -136,7 +136,7 @@ def _keep(fields, name, value):
 def parameters(value):
     """("text/plain", {"charset": ...}, whether a boundary is there twice) of the value of a Content-* field."""
     text = re.sub("[ \t\r\n\0]+", " ", value[:MAX_VALUE_BYTES].decode("latin-1")).strip(" ")
-    text = QUOTED_OR_COMMENT.sub(lambda m: m.group() if m.group()[0] == '"' else " ", text)
+    text = re.sub(" +", " ", QUOTED_OR_COMMENT.sub(lambda m: m.group() if m.group()[0] == '"' else " ", text))
     kind = re.match(r"[^;=\"]*(?=$|[; ])", text.replace(" /", "/").replace("/ ", "/").strip())
     kind = kind.group().strip().lower().split(" ")[0] if kind else ""
     sections, twice = {}, False
