@@ -36,7 +36,7 @@ static uint8_t lower(uint8_t c) { return c >= 'A' && c <= 'Z' ? c | 32 : c; }
 int html_named(struct html_slice name, const char *word)
 {
     for (int64_t i = 0; i < name.n; i++)
-        if (lower(name.s[i]) != (uint8_t)word[i]) /* also where the word ends */
+        if (!word[i] || lower(name.s[i]) != (uint8_t)word[i]) /* a name may hold a NUL */
             return 0;
     return !word[name.n];
 }

@@ -137,6 +137,8 @@ PIECES = ["<p>", "</p>", "<b>", "</b>", "<div style='display:none'>", "</div>", 
 @settings(max_examples=600, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join).map(str.encode) | st.binary(max_size=200))
 @example(b"<")
+@example(b"<font\0xyz>")
+@example(b"<p style\0xyz=x>")
 @example(b"<!--")
 @example(b"<a/")
 @example(b"</script")
