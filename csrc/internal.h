@@ -59,47 +59,6 @@ extern const isa isa_reference, isa_avx2;
 static inline float bits_f32(uint32_t u) { union { uint32_t u; float f; } v = { .u = u }; return v.f; }
 static inline uint32_t f32_bits(float f) { union { float f; uint32_t u; } v = { .f = f }; return v.u; }
 
-/* css.c and html.c: whether text can be seen. */
-enum { LOOK_UNSET = -1, LOOK_UNKNOWN = -2, LOOK_CLEAR = -3 }; /* colours; others are 0xRRGGBB */
-enum { GONE_DISPLAY = 1 };
-struct look {
-    int32_t fg, bg; /* LOOK_UNSET: as the parent's; LOOK_UNKNOWN: an image, a name that is not in the table; LOOK_CLEAR */
-    int8_t gone;    /* display: none and its like: cannot be taken back by a child */
-    int8_t veiled;  /* visibility: hidden; -1: as the parent's */
-    int8_t tiny;    /* font-size: 0; -1: as the parent's */
-};
-/* The colour that a value means, or one of the three above; letters in lower case. */
-int32_t css_color(const uint8_t *s, int64_t n);
-/* Puts into look what a style attribute, as written in the file, says. */
-void css_style(struct look *look, const uint8_t *s, int64_t n);
-/* The ASCII character at s [n > 0] of an attribute's value; a reference to one is decoded.  *used: its bytes. */
-uint8_t html_character(const uint8_t *s, int64_t n, int64_t *used);
-
-/* html_elements.c and html.c: what is open.  kind: LINE, APART: newlines around it; RAW: its content is not markup, nor text;
- * FORMAT: outlives a block it is left open in; CELL, TABLE: a scope; SPECIAL: an end tag of another kind does not reach
- * out of it; DROP: never seen.  group: a start tag ends an open element of its group. */
-enum { LINE = 1, APART = 2, VOID = 4, RAW = 8, FORMAT = 16, CELL = 32, SPECIAL = 64, DROP = 128, TABLE = 256, LIST = 512, PRE = 1024 };
-enum { GROUP_P = 1, GROUP_LI, GROUP_DD, GROUP_OPTION, GROUP_CELL, GROUP_ROW, GROUP_SECTION };
-enum { MAX_OPEN = 96 };
-struct html_tag { const char *name; uint16_t kind; uint8_t group; };
-struct html_element { uint32_t id; uint16_t kind; uint8_t group; struct look own, seen; }; /* seen: with what it inherits */
-struct html_stack { int32_t n, n_pre; struct html_element open[MAX_OPEN + 1]; };           /* open[0]: the page; n: the innermost */
-struct html_slice { const uint8_t *s; int64_t n; };
-/* The entry of a name, its number in *id; of a name that is not in the table an entry of zeros, and a number of its own. */
-struct html_tag html_tag_find(uint32_t *id, struct html_slice name);
-/* 1 if name is word in any case. */
-int html_named(struct html_slice name, const char *word);
-/* A start tag: closes what it ends. */
-void html_imply_ends(struct html_stack *stack, uint16_t kind, uint8_t group);
-/* Then opens it.  0, or -1: too many are open. */
-int html_open(struct html_stack *stack, uint32_t id, struct html_tag tag, struct look own);
-/* An end tag; one that fits nothing changes nothing. */
-void html_close(struct html_stack *stack, uint32_t id, uint16_t kind, uint8_t group);
-/* After a change of open[0]. */
-void html_inherit_all(struct html_stack *stack);
-/* Whether text in the innermost element is hidden. */
-int html_is_hidden(const struct html_stack *stack);
-
 /* pushdown.c, used by grammar.c. */
 enum { MAX_LIVE = 4096 };
 struct grammar_frame {  /* parent < own number; frame 0 is the bottom */

@@ -176,21 +176,6 @@ typedef struct {
 int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payload, const int32_t *seen,
                     int64_t n, int32_t dense, int32_t n_seen, const sample_options *options, uint64_t random);
 
-/* ---- html.c, css.c: HTML to the text that a reader sees -------------------------- */
-
-typedef struct {
-    int64_t n_text;     /* bytes of text */
-    int64_t n_link;     /* bytes of link */
-    int64_t n_hidden;   /* characters but blanks that the page hides */
-    int64_t n_comment;  /* comments */
-    int64_t n_too_deep; /* tags not followed because too many elements were open */
-    int64_t n_cut;      /* bytes at the end within a tag, comment or script that never ends */
-} html_page;
-
-/* text u8 [n_bytes] = the text of html u8 [n_bytes], any bytes, character references as they are.  link u8 [max_link] =
- * the values of href and action, as written, each with a newline after it, as many as fit. */
-void html_text(html_page *out, uint8_t *text, uint8_t *link, const uint8_t *html, int64_t n_bytes, int64_t max_link);
-
 /* ---- crc32c.c: checksums ------------------------------------------------------ */
 
 /* CRC32C (RFC 3720 section 12.1) of n bytes at p, continuing from crc; 0 before the first byte. */

@@ -25,7 +25,7 @@ not be followed is said by words in `reasons`: those of mime.py, and
 
     bytes      more than MAX_BYTES bytes: the rest is not read
     text       more than MAX_TEXT_BYTES of a part or MAX_ALL_BYTES of all parts: the rest is not read
-    html       tags are nested more than 96 deep, or the page ends within a tag, comment or script: what follows is not text
+    html       more than markup.MAX_TAGS tags: the rest is not read; or the page ends within a tag, comment or script
     empty      there is no text in it
     internal   a bug of ours: the bytes are shown as they are
 """
@@ -49,16 +49,19 @@ class Mail:
         self.links, self.files, self.reasons = [], [], []
         self.n_parts = self.n_html = self.n_hidden = self.n_comment = self.n_invisible = 0
 
-    def head(self):
-        """The lines of the head, without the empty line."""
+    def head(self, form=str):
+        """The lines of the head, without the empty line; form: what is done with each value."""
         lines = (("From", self.sender), ("Subject", self.subject), ("Links", ", ".join(self.links)), ("Files", ", ".join(self.files)))
-        return "".join(f"{name}: {value}\n" for name, value in lines if value)
+        return "".join(f"{name}: {form(value)}\n" for name, value in lines if value)
 
-    def text(self, max_bytes=None, head=True):
-        """Head and body as UTF-8, a newline at the end of what is not empty, cut between characters to max_bytes."""
-        text = self.head() if head else ""
-        text = text + "\n" + self.body if text and self.body else text + self.body
-        data = (text + "\n" if text and not text.endswith("\n") else text).encode()
+    def text(self, max_bytes=None, head=True, fold=False):
+        """Head and body as UTF-8, a newline at the end of what is not empty, cut between characters to max_bytes.
+
+        fold: each value of the head, and the body, as plain.fold gives it, and no newline after the body.
+        """
+        text, body = self.head(plain.fold if fold else str) if head else "", plain.fold(self.body) if fold else self.body
+        text = text + "\n" + body if text and body else text + body
+        data = (text + "\n" if text and not text.endswith("\n") and not fold else text).encode()
         return data if max_bytes is None or len(data) <= max_bytes else data[:max_bytes].decode("utf-8", "ignore").encode()
 
 
@@ -94,7 +97,7 @@ def read(data):
 
 def _field(mail, part, name, reasons):
     """The text of a field as one line."""
-    text, n_invisible = plain.line(mime.header_text(part.fields.get(name, b""), reasons), MAX_LINE)
+    text, n_invisible = plain.line(mime.header_text(part.fields.get(name, ""), reasons), MAX_LINE)
     mail.n_invisible += n_invisible
     return text
 
@@ -110,6 +113,7 @@ class _View:
 
     def __init__(self, reasons, has_header):
         self.reasons, self.has_header, self.left = reasons, has_header, MAX_ALL_BYTES
+        self.left_tags = markup.MAX_TAGS
         self.links, self.files = [], []
         self.n_html = self.n_hidden = self.n_comment = 0
 
@@ -119,13 +123,13 @@ class _View:
             return self._alternative(part.children)
         if part.kind.startswith("multipart/") and part.children:
             return [block for child in part.children for block in self.blocks(child)]
-        if part.children:
-            fields = [(name, mime.header_text(part.children[0].fields.get(name.lower(), b""), self.reasons)) for name in ("From", "Subject")]
+        if part.children and part.is_message():
+            fields = [(name, mime.header_text(part.children[0].fields.get(name.lower(), ""), self.reasons)) for name in ("From", "Subject")]
             return ["".join(f"{name}: {value}\n" for name, value in fields if value), *self.blocks(part.children[0])]
         is_text = part.kind.startswith(("text/", "multipart/")) and part.kind not in NOT_SHOWN
         if is_text and (part.depth == 0 or part.disposition != "attachment"):
             return [self._shown(part)]
-        if part.end > part.start:
+        if part.body or part.children:
             self.files.append(self._name(part))
         return []
 
@@ -170,17 +174,18 @@ class _View:
         if not is_html and not (self.has_header and markup.looks_like(text)):
             self.links += markup.hosts_in_text(text)
             return text
-        text, links, page = markup.read(text)
-        if page.n_too_deep or (page.n_cut and not more):
+        text, page = markup.read(text, self.left_tags)
+        self.left_tags = max(0, self.left_tags - page.n_tags)
+        if page.n_more or (page.is_cut and not more):
             self.reasons.add("html")
-        self.links += markup.hosts(links)
+        self.links += markup.hosts(page.links)
         self.n_html += 1
         self.n_hidden += page.n_hidden
         self.n_comment += page.n_comment
         return text
 
     def _name(self, part):
-        try:
-            return mime.header_text(part.name.encode("latin-1"), self.reasons) or part.kind
-        except UnicodeEncodeError:  # of RFC 2231: characters already
-            return part.name
+        name = part.name
+        if all(c <= "\xff" for c in name):  # else of RFC 2231: characters already
+            name = mime.header_text(name, self.reasons)
+        return name or part.kind

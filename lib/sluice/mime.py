@@ -1,241 +1,269 @@
-"""A message as a tree of parts: RFC 5322, 2045 to 2047 and 2231, within limits that hold whatever the message is.
+"""A message as a tree of parts: the standard library's `email` within limits that hold whatever the message is.
 
-Written for hostile input, where the standard library's parser is not: that one descends by recursion (1,000 nested
-multiparts end it), and spends 0.2 us on every line (10 MB of newlines take two seconds). Here a multipart is cut from the
-outside in, each level by one search for its boundary within its own extent, so the time is at most bytes x MAX_DEPTH
-at the speed of memchr, and nothing is copied. Bodies are decoded only when they are asked for, and only as much as is wanted.
+`email.feedparser` finds header, parts and parameters. Alone it is not fit for hostile mail: it descends by recursion, knows no
+number of parts, and decodes by any codec a message names. So its parts are of class Part, which stops it, and bytes become
+characters by charsets.decode alone. It reads the bytes as latin-1, so that each character is a byte.
 
 What goes beyond a limit, or is malformed, is left as it is, and a word is put into `reasons`:
 
-    header      a header block of more than MAX_HEADER_LINES lines or MAX_HEADER_BYTES bytes: the rest of it is passed over
+    lines       more than MAX_LINES lines: the rest is not read
+    header      more than MAX_HEADER_LINES lines or MAX_HEADER_BYTES bytes of header fields: the rest of them is passed over
     parts       more than MAX_PARTS parts: the rest is passed over
     depth       multiparts and messages within each other beyond MAX_DEPTH: those inside are shown as they are
     boundary    a multipart without the boundary it names: cut at what looks like one, or shown as it is
-    ambiguous   two Content-Type fields or two boundaries, which readers understand differently; the first is used
+    ambiguous   two Content-Type fields or two boundaries, which readers understand differently; the first is used. Or
+                parameters that contradict each other, so that none of the field's is used
     encoding    a transfer encoding that is not known: taken as none
     charset     a character set that is not known: see charsets.decode
 """
 import binascii
 import re
-from itertools import islice
+from email.feedparser import FeedParser
+from email.message import Message
 
 from . import charsets
 
+MAX_LINES = 250000        # the parser asks of every line whether it ends one of the parts it is in
+MAX_LINES_AGAIN = 50000   # of what has to be parsed once more
 MAX_HEADER_LINES = 1000
 MAX_HEADER_BYTES = 1 << 16
-MAX_VALUE_BYTES = 4096    # of one field; what follows is not read
-MAX_PARAMETERS = 50
+MAX_VALUE = 2048          # characters of one field; what follows is not read
+MAX_ENCODED_WORDS = 60    # of one field
+MAX_BOUNDARY = 200        # RFC 2046 allows 70
 MAX_PARTS = 100
 MAX_DEPTH = 20
 MAX_MESSAGE_BYTES = 1 << 20  # of a message within a message whose encoding has to be taken off
-MAX_FALSE_DELIMITERS = 10000  # lines that begin like a delimiter and are none, in one message
-GUESS_BYTES = 1 << 16     # how far a boundary is looked for that no parameter names
+GUESS = 1 << 16           # characters in which a boundary is looked for that no parameter names
+CHUNK = 1 << 20           # bytes given to the parser at once: it holds four times as many
 
-FIELD = re.compile(rb"([!-9;-~]{1,76})[ \t]*:")
-QUOTED_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"?|\([^()]*\)')
-PARAMETER = re.compile(r'[; ] ?([^ =;"]+) ?= ?(?:"((?:[^"\\]|\\.)*)"?|([^;]*))')
-SECTION = re.compile(r"([^*]+)(?:\*([0-9]{1,3}))?(\*)?")
-DELIMITER_LIKE = re.compile(rb"^--([^\n]{1,200})\n(?=content-)", re.M | re.I)
-ENCODED_WORD = re.compile(r"=\?([^?\s]{1,64})\?([bBqQ])\?([^?]*)\?=")
-BETWEEN_WORDS = re.compile(r"(\?=)[ \t]+(?==\?[^?\s]{1,64}\?[bBqQ]\?)")
+MAIL_FIELDS = frozenset("from to cc subject date received return-path message-id mime-version content-type reply-to sender "
+                        "delivered-to content-transfer-encoding dkim-signature in-reply-to references x-mailer".split())
 NOT_BASE64 = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="))
 
 
-class Part:
-    """One part: `kind` ("text/plain", lower case), `fields` {name: value as bytes}, its body data[start:end], `children`."""
+class _Full(Exception):
+    """The parser has to stop."""
 
-    __slots__ = ("kind", "params", "fields", "disposition", "name", "data", "start", "end", "depth", "children")
+
+class Part(Message):
+    """One part: `kind` ("text/plain", lower case), `fields` {name: value}, `params` of its type, `disposition`, `name`, `children`."""
+
+    depth = 0
+    fixed_kind = None
+
+    def __init__(self, tree, **kwargs):
+        super().__init__(**kwargs)
+        self.tree, self.fields, self.left_lines, self.left_bytes = tree, {}, MAX_HEADER_LINES, MAX_HEADER_BYTES
+
+    # What the parser calls.
+
+    def set_raw(self, name, value):
+        self.left_lines -= 1 + value.count("\n")
+        self.left_bytes -= len(name) + len(value)
+        if self.left_lines < 0 or self.left_bytes < 0:
+            self.tree.reasons.add("header")
+            return
+        name = name.lower()
+        if name not in self.fields:
+            self.fields[name] = value = value.replace("\r", "").replace("\n", "")[:MAX_VALUE].strip(" \t")
+            super().set_raw(name, value)
+        elif name == "content-type":
+            self.tree.reasons.add("ambiguous")
+
+    def attach(self, payload):
+        self.tree.n_parts += 1
+        if self.tree.n_parts > MAX_PARTS:
+            self.tree.n_parts = MAX_PARTS
+            self.tree.reasons.add("parts")
+            raise _Full
+        payload.depth = self.depth + 1
+        super().attach(payload)
+
+    def get_content_type(self):
+        if self.depth < MAX_DEPTH or not self.kind.startswith(("multipart/", "message/")):
+            return self.kind
+        self.tree.reasons.add("depth")
+        return "text/plain"
+
+    def get_content_maintype(self):
+        return self.get_content_type().partition("/")[0]
+
+    def get_boundary(self, failobj=None):
+        boundary = self.params.get("boundary", "").rstrip()
+        return boundary if 0 < len(boundary) <= MAX_BOUNDARY else failobj
+
+    # What has been parsed.
+
+    @property
+    def kind(self):
+        if self.fixed_kind is None:
+            kind = super().get_content_type().partition("(")[0].replace(" /", "/").replace("/ ", "/").split()
+            self.fixed_kind = kind[0] if kind else "text/plain"
+        return self.fixed_kind
+
+    @property
+    def params(self):
+        return self._parameters("content-type")[1]
+
+    @property
+    def disposition(self):
+        return self._parameters("content-disposition")[0]
+
+    @property
+    def name(self):
+        return self._parameters("content-disposition")[1].get("filename") or self.params.get("name", "")
+
+    @property
+    def children(self):
+        payload = self.get_payload()
+        return payload if isinstance(payload, list) else []
+
+    @property
+    def body(self):
+        """The body as it is written, a character for each byte; "" of what has children."""
+        payload = self.get_payload()
+        return payload if isinstance(payload, str) else ""
+
+    @property
+    def encoding(self):
+        return self.fields.get("content-transfer-encoding", "").partition(";")[0].strip(" \t\"'").lower()
+
+    def is_message(self):
+        return self.kind in ("message/rfc822", "message/global") and self.disposition != "attachment"
+
+    def _parameters(self, field):
+        """(the value, {name: parameter}) of a field, once."""
+        found = self.__dict__.get(field)
+        if found is None:
+            found = self.__dict__[field] = self._read_parameters(field)
+        return found
+
+    def _read_parameters(self, field):
+        if field not in self.fields:
+            return "", {}
+        try:
+            pairs = self.get_params([], header=field)
+        except (TypeError, ValueError, AttributeError):  # of a=1; a*0=2 and the like
+            pairs = []
+            self.tree.reasons.add("ambiguous")
+        params = {}
+        for name, value in pairs[1:]:
+            if name.lower() == "boundary" and "boundary" in params:
+                self.tree.reasons.add("ambiguous")
+            params.setdefault(name.lower(), _plain(value))
+        for name in ("charset", "boundary") if "(" in self.fields[field] else ():
+            if name in params:
+                params[name] = params[name].partition("(")[0].rstrip()  # a comment
+        value = self.fields[field].partition(";")[0].partition("(")[0].strip().lower()
+        return value, params
+
+
+def _plain(value):
+    """A parameter's value as str: of RFC 2231 it is (character set, language, bytes as latin-1)."""
+    if isinstance(value, tuple):
+        return charsets.decode(value[2].encode("latin-1", "replace"), value[0] or "")[0]
+    return value
+
+
+class _Tree:
+    """What is counted while a message is parsed."""
+
+    def __init__(self):
+        self.reasons, self.n_parts, self.left_lines = set(), 1, MAX_LINES
+
+    def feed(self, data, depth):
+        """The Part in `data` (bytes), which lies at this depth."""
+        made = []
+
+        def factory(policy):
+            part = Part(self, policy=policy)
+            part.depth = part.depth if made else depth
+            made.append(part)
+            return part
+
+        data = self._first_lines(data)
+        parser = FeedParser(factory)
+        made.clear()  # it tries the factory first
+        try:
+            for at in range(0, len(data) or 1, CHUNK):
+                parser.feed(data[at:at + CHUNK].decode("latin-1"))
+            parser.close()
+        except _Full:
+            pass
+        return made[0]
+
+    def _first_lines(self, data):
+        n = data.count(b"\n")
+        if n > self.left_lines:
+            self.reasons.add("lines")
+            data = data[:len(data) - len(data.split(b"\n", self.left_lines)[-1])]
+        self.left_lines = max(0, self.left_lines - n)
+        return data
 
 
 def parse(data):
     """(root Part, number of parts, set of reasons, whether a header was there) of a message: bytes with LF line ends."""
-    reasons, start, is_mbox = set(), 3 if data.startswith(b"\xef\xbb\xbf") else 0, False
-    if data.startswith((b"From ", b">From "), start):
-        start, is_mbox = data.find(b"\n", start) + 1 or len(data), True
-    root = _part(data, start, len(data), 0, "text/plain", reasons)
+    tree, is_mbox = _Tree(), False
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if data.startswith((b"From ", b">From ")):
+        data, is_mbox = data.partition(b"\n")[2], True
+    root = tree.feed(_without_blanks_before_colons(data), 0)
     has_header = is_mbox or not MAIL_FIELDS.isdisjoint(root.fields)
     if not has_header:
-        root, reasons = _part(data, start, start, 0, "text/plain", set()), set()
-        root.end = len(data)
-    work, n_parts, false = [root], 1, [MAX_FALSE_DELIMITERS]
+        tree = _Tree()
+        root = Part(tree)
+        root.set_payload(data.decode("latin-1"))
+    tree.left_lines = MAX_LINES_AGAIN
+    work = [root]
     while work:
         part = work.pop()
-        if not part.kind.startswith("multipart/") and not _is_message(part):
-            continue
-        if part.depth == MAX_DEPTH:
-            reasons.add("depth")
-            continue
-        default = "message/rfc822" if part.kind == "multipart/digest" else "text/plain"
-        inner, extents = _extents(part, MAX_PARTS - n_parts, false, reasons)
-        part.children = [_part(inner, begin, end, part.depth + 1, default, reasons) for begin, end in extents]
-        n_parts += len(part.children)
-        work += reversed(part.children)
-    return root, n_parts, reasons, has_header
+        _look_again(tree, part)
+        work += part.children
+    return root, tree.n_parts, tree.reasons, has_header
 
 
-def _is_message(part):
-    return part.kind in ("message/rfc822", "message/global") and part.disposition != "attachment"
+def _without_blanks_before_colons(data):
+    """The message with `Subject :` of RFC 822 as `Subject:`, where for the parser the header would end."""
+    end = data.find(b"\n\n", 0, MAX_HEADER_BYTES)
+    head = data[:end if end >= 0 else MAX_HEADER_BYTES]
+    return re.sub(rb"^([!-9;-~]{1,76})[ \t]+:", rb"\1:", head, flags=re.M) + data[len(head):] if b" :" in head or b"\t:" in head else data
 
 
-MAIL_FIELDS = frozenset("from to cc subject date received return-path message-id mime-version content-type reply-to sender "
-                        "delivered-to content-transfer-encoding dkim-signature in-reply-to references x-mailer".split())
-
-
-def _part(data, start, end, depth, default, reasons):
-    part = Part()
-    part.fields, part.start = _header(data, start, end, reasons)
-    part.data, part.end, part.depth, part.children = data, end, depth, []
-    part.kind, part.params, twice = parameters(part.fields.get("content-type", b""))
-    part.kind = part.kind if "/" in part.kind else default
-    part.disposition, more, _ = parameters(part.fields.get("content-disposition", b""))
-    part.name = more.get("filename") or part.params.get("name") or ""
-    if twice or "content-type twice" in part.fields:
-        reasons.add("ambiguous")
-    return part
-
-
-def _header(data, start, end, reasons):
-    """The fields of the header at data[start:end], the first of each name, and where the body begins."""
-    fields, name, value, size, at, over = {}, None, [], 0, start, True
-    for _ in range(MAX_HEADER_LINES):
-        stop = data.find(b"\n", at, end)
-        stop = stop if stop >= 0 else end
-        if stop == at or at >= end:
-            over = False
-            break
-        if stop - start > MAX_HEADER_BYTES:
-            break
-        folded = data[at] in b" \t" and name
-        found = None if folded else FIELD.match(data, at, stop)
-        if found:
-            _keep(fields, name, value)
-            name, value, size = found.group(1).decode().lower(), [data[found.end():min(stop, found.end() + MAX_VALUE_BYTES)]], 0
-        elif folded:
-            if size < MAX_VALUE_BYTES:
-                value.append(data[at:min(stop, at + MAX_VALUE_BYTES)])
-        elif not data.startswith((b"From ", b">From "), at):
-            over = False  # not a field: the body, without the empty line before it
-            break
-        size += stop - at
-        at = stop + 1
-    _keep(fields, name, value)
-    if over and at < end:
-        reasons.add("header")
-        empty = data.find(b"\n\n", max(start, at - 1), end)
-        return fields, empty + 2 if empty >= 0 else end
-    return fields, min(end, at + 1 if data[at:at + 1] == b"\n" else at)
-
-
-def _keep(fields, name, value):
-    if name == "content-type" and name in fields:
-        fields["content-type twice"] = b""
-    if name and name not in fields:
-        fields[name] = b"".join(value)[:MAX_VALUE_BYTES].strip()
-
-
-def parameters(value):
-    """("text/plain", {"charset": ...}, whether a boundary is there twice) of the value of a Content-* field."""
-    text = re.sub("[ \t\r\n\0]+", " ", value[:MAX_VALUE_BYTES].decode("latin-1")).strip(" ")
-    text = re.sub(" +", " ", QUOTED_OR_COMMENT.sub(lambda m: m.group() if m.group()[0] == '"' else " ", text))
-    kind = re.match(r"[^;=\"]*(?=$|[; ])", text.replace(" /", "/").replace("/ ", "/").strip())
-    kind = kind.group().strip().lower().split(" ")[0] if kind else ""
-    sections, twice = {}, False
-    for found in islice(PARAMETER.finditer(text), MAX_PARAMETERS):
-        name, quoted, plain = found.groups(default="")
-        found = SECTION.fullmatch(name.lower())
-        if not found:
-            continue
-        key, number, extended = found.group(1), int(found.group(2) or 0), bool(found.group(3))
-        twice |= key == "boundary" and (number, extended) in [s[:2] for s in sections.get(key, ())]
-        raw = re.sub(r"\\(.)", r"\1", quoted) if quoted or not plain else plain.strip()
-        if not any(s[0] == number for s in sections.get(key, ())) and len(sections.get(key, ())) < 20:
-            sections.setdefault(key, []).append((number, extended, raw))
-    params = {key: _joined(sorted(parts)) for key, parts in sections.items()}
-    for key in ("charset", "boundary"):
-        if key in params and f'{key}="' not in text.lower().replace(" ", ""):
-            params[key] = (params[key].split() or [""])[0]
-    return kind, params, twice
-
-
-def _joined(parts):
-    """The value of sections of RFC 2231: (number, extended, text), of which the first may name a character set."""
-    if not any(extended for _, extended, _ in parts):
-        return "".join(text for _, _, text in parts)
-    charset, data = "", b""
-    for i, (_, extended, text) in enumerate(parts):
-        raw = text.encode("latin-1")
-        if extended and i == 0 and text.count("'") >= 2:
-            charset, _, raw = text.split("'", 2)
-            raw = raw.encode("latin-1")
-        data += re.sub(rb"%([0-9A-Fa-f]{2})", lambda m: binascii.unhexlify(m.group(1)), raw) if extended else raw
-    return charsets.decode(data, charset)[0]
-
-
-def _extents(part, n_max, false, reasons):
-    """What is directly within a multipart or message: (the bytes it is in, extents (start, end), at most n_max of them)."""
-    data = part.data
-    if n_max <= 0:
-        reasons.add("parts")
-        return data, []
-    if _is_message(part):
-        if _encoding(part) in DECODER:  # the standard forbids it, senders do it
-            data, _ = content(part, MAX_MESSAGE_BYTES, reasons)
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            return data, [(0, len(data))]
-        return data, [(part.start, part.end)]
-    boundary = part.params.get("boundary", "").encode("latin-1", "replace").rstrip(b" ")
-    extents = _cut(data, part, b"--" + boundary, n_max, false, reasons) if boundary else []
-    if not extents:
-        reasons.add("boundary")
-        like = DELIMITER_LIKE.search(data, part.start, min(part.end, part.start + GUESS_BYTES))
+def _look_again(tree, part):
+    """Parse what the parser could not: a multipart with an unknown boundary, a message in base64."""
+    if part.depth >= MAX_DEPTH:
+        return
+    if part.kind.startswith("multipart/") and isinstance(part.get_payload(), str):
+        tree.reasons.add("boundary")
+        like = re.search(r"^--([^\n]{1,200})\n(?=content-)", part.body[:GUESS], re.M | re.I)
         if like:
-            extents = _cut(data, part, b"--" + like.group(1).rstrip(), n_max, false, reasons)
-    return data, extents
+            again = _wrapped(tree, part, b'Content-Type: %s; boundary="%s"' % (part.kind.encode("latin-1"), _quoted(like.group(1).rstrip())))
+            part.set_payload(again.children or part.body)
+    elif part.is_message() and part.children and not part.children[0].fields and part.encoding == "base64":
+        data, _ = _content(part.children[0].body, "base64", MAX_MESSAGE_BYTES)  # the standard forbids it, senders do it
+        part.set_payload([tree.feed(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), part.depth + 1)])
 
 
-def _cut(data, part, delimiter, n_max, false, reasons):
-    """Cut a multipart's body at the lines that are `delimiter`; RFC 2046, section 5.1.1."""
-    def next_line(begin):
-        found = data.find(b"\n" + delimiter, begin, part.end)
-        return found + 1 if found >= 0 else -1
-
-    extents, begin = [], None
-    at = part.start if data.startswith(delimiter, part.start, part.end) else next_line(part.start)
-    while at >= 0:
-        stop = data.find(b"\n", at, part.end)
-        stop = stop if stop >= 0 else part.end
-        rest = data[at + len(delimiter):min(stop, at + len(delimiter) + 1000)].strip(b" \t")
-        if rest in (b"", b"--"):
-            if begin is not None:
-                extents.append((begin, max(begin, at - 1)))
-            if rest:
-                return extents
-            if len(extents) == n_max:
-                reasons.add("parts")
-                return extents
-            begin = min(stop + 1, part.end)
-        else:
-            false[0] -= 1
-            if false[0] < 0:
-                reasons.add("boundary")
-                break
-        at = next_line(stop)
-    return extents if begin is None else [*extents, (begin, part.end)]
+def _quoted(boundary):
+    return boundary.replace("\\", "\\\\").replace('"', '\\"').encode("latin-1")
 
 
-def _encoding(part):
-    return part.fields.get("content-transfer-encoding", b"").decode("latin-1").split(";")[0].strip(" \t\"'").lower()
+def _wrapped(tree, part, header):
+    return tree.feed(header + b"\n\n" + part.body.encode("latin-1", "replace"), part.depth)
 
 
 def content(part, limit, reasons):
     """(bytes of the part's body with its transfer encoding taken off, at most `limit`; whether there is more)."""
-    encoding = _encoding(part)
-    decoder, factor = DECODER.get(encoding, (bytes, 1))
-    if encoding not in DECODER and encoding not in ("", "7bit", "8bit", "binary", "7-bit", "8-bit"):
+    if part.encoding not in DECODER and part.encoding not in ("", "7bit", "8bit", "binary", "7-bit", "8-bit"):
         reasons.add("encoding")
+    return _content(part.body, part.encoding, limit)
+
+
+def _content(body, encoding, limit):
+    decoder, factor = DECODER.get(encoding, (bytes, 1))
     n_in = factor * limit + 1
-    out = decoder(part.data[part.start:min(part.end, part.start + n_in)])
-    return out[:limit], len(out) > limit or part.end - part.start > n_in
+    out = decoder(body[:n_in].encode("latin-1", "replace"))
+    return out[:limit], len(out) > limit or len(body) > n_in
 
 
 def _base64(raw):
@@ -256,37 +284,30 @@ def _uudecode(raw):
     return b"".join(out)
 
 
-# Transfer encoding: its decoder, and bytes read for a byte that is wanted.
+# Transfer encoding: its decoder, and bytes read for a byte that is wanted. Not Message.get_payload(decode=True), which decodes all,
+# and leaves base64 with a stray character as it is.
 DECODER = {"base64": (_base64, 2), "quoted-printable": (binascii.a2b_qp, 3), "x-uuencode": (_uudecode, 2),
            "uuencode": (_uudecode, 2), "x-uue": (_uudecode, 2)}
 
 
 def header_text(value, reasons):
-    """The characters of a field's value (bytes): encoded words of RFC 2047 decoded, also split within a character."""
-    text = charsets.decode(value[:MAX_VALUE_BYTES], "")[0].replace("\n", " ")
-    words, out, at = [], [], 0  # words: those of one character set that stand side by side: (charset, bytes)
+    """The characters of a field's value: encoded words of RFC 2047 decoded, also split within a character."""
+    pieces = [(value, None)]
+    if "=?" in value:
+        from email.errors import HeaderParseError
+        from email.header import decode_header
 
-    def flush():
-        if words:
-            decoded, known = charsets.decode(b"".join(data for _, data in words), words[0][0])
-            out.append(decoded)
-            if not known:
-                reasons.add("charset")
-            words.clear()
-
-    text = BETWEEN_WORDS.sub(r"\1", text)
-    for found in ENCODED_WORD.finditer(text):
-        charset, how, raw = found.groups()
-        charset = charset.partition("*")[0].lower()  # RFC 2231 puts a language behind it
-        raw = raw.encode("latin-1", "ignore")
-        if how in "bB":
-            raw = _base64(raw)
-        else:
-            raw = binascii.a2b_qp(b"".join(raw.split(b"\t")), header=True)
-        if found.start() > at or (words and words[0][0] != charset):
-            flush()
-            out.append(text[at:found.start()])
-        words.append((charset, raw))
-        at = found.end()
-    flush()
-    return "".join(out) + text[at:]
+        words = value.split("=?", MAX_ENCODED_WORDS)
+        head, tail = "=?".join(words[:MAX_ENCODED_WORDS]), "".join("=?" + word for word in words[MAX_ENCODED_WORDS:])
+        try:
+            pieces = [*decode_header(head), (tail, None)]
+        except (HeaderParseError, ValueError):  # base64 that is none
+            reasons.add("encoding")
+    out = []
+    for data, charset in pieces:
+        data = data.encode("latin-1", "replace") if isinstance(data, str) else data
+        text, known = charsets.decode(data, (charset or "").partition("*")[0])  # RFC 2231 puts a language behind it
+        out.append(text)
+        if not known:
+            reasons.add("charset")
+    return "".join(out).replace("\n", " ")

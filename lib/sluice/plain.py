@@ -13,8 +13,11 @@ In this order:
 
 Nothing else is changed: case, accents, look-alike letters and U+FFFD stay as they came. A text in normal form is not changed again.
 The sets are written out here, so that the form does not depend on the version of Python.
+
+fold() goes further, to what a model is asked of.
 """
 import re
+import unicodedata
 
 NEWLINES = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 INVISIBLE = re.compile("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -44,3 +47,47 @@ def line(text, n_max):
     """(the normal form of a str as one line of at most n_max characters, how many showed nothing)."""
     text, n_invisible = normal(text[:4 * n_max])
     return text.replace("\n", " ").replace("  ", " ")[:n_max].rstrip(), n_invisible
+
+
+class _Folded(dict):
+    """str.translate's table of fold(): a digit is 0, what parts words is a blank, what is neither stands alone."""
+
+    def __missing__(self, code):
+        c = chr(code)
+        if c.isdecimal():
+            to = "0"
+        elif c.isspace():
+            to = " "
+        else:
+            to = c if _in_word(c) else f" {c} "
+        self[code] = to
+        return to
+
+
+def _in_word(c):
+    return c.isalnum() or unicodedata.category(c)[0] == "M"
+
+
+_FOLDED = _Folded()
+MAX_DIGITS, MAX_WORD = 5, 24
+
+
+def fold(text):
+    """The form in which raw texts and those that come in lower case with their marks split off look alike: one line.
+
+    In this order: Unicode's NFKC; lower case; a decimal digit is 0, and of a run of them MAX_DIGITS stay; what is neither letter,
+    number, combining mark nor blank stands alone between blanks; of three or more of one such character in a row two stay; of a
+    word the first MAX_WORD characters; blanks and newlines are one blank, none at the begin and end. What is folded is not
+    changed by folding it again. Python's Unicode tables decide, so that a character younger than they are may differ.
+    """
+    text = unicodedata.normalize("NFKC", text).lower().translate(_FOLDED)
+    run = "0" * MAX_DIGITS
+    while run + "0" in text:  # each time a sixth of a run goes
+        text = text.replace(run + "0", run)
+    out, last, before = [], "", ""
+    for word in text.split():
+        if word == last == before and len(word) == 1 and not _in_word(word):
+            continue
+        before, last = last, word[:MAX_WORD]
+        out.append(last)
+    return " ".join(out)
