@@ -54,7 +54,7 @@ def _rgb(value):
         return None
     if len(parts) == 4 and parts[3][0] / (100 if parts[3][1] else 1) <= 0.05:
         return CLEAR
-    red, green, blue = (int(min(255, max(0, x * 2.55 if percent else x))) for x, percent in parts[:3])
+    red, green, blue = (int(min(255, max(0, x * 255 / 100 if percent else x))) for x, percent in parts[:3])
     return red << 16 | green << 8 | blue
 
 

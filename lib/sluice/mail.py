@@ -129,7 +129,7 @@ class _View:
         is_text = part.kind.startswith(("text/", "multipart/")) and part.kind not in NOT_SHOWN
         if is_text and (part.depth == 0 or part.disposition != "attachment"):
             return [self._shown(part)]
-        if part.body or part.children:
+        if part.body or part.children or part.name:
             self.files.append(self._name(part))
         return []
 

@@ -21,6 +21,10 @@ MAX_LINK = 2000         # characters of one
 HOST_CHARACTERS = "[^/?#\\\\\\s<>\"']{1,255}"
 URL = re.compile(r"[\x00-\x20]*(?:https?:)?[/\\]{2,}(" + HOST_CHARACTERS + ")", re.I)
 URL_IN_TEXT = re.compile("https?://(" + HOST_CHARACTERS + ")", re.I)
+# Tags that libxml2 takes otherwise than browsers, so that the colour of a font would be lost: it ends a font before <center>, but
+# not before <div>, and at </body> and </html>, after which a browser goes on as if they were not there.
+OTHERWISE = re.compile("<(/?center|/body|/html)(?=[ \t\r\n\f/>])", re.I)
+INSTEAD = {"center": "<div", "/center": "</div", "/body": "<br", "/html": "</x"}
 SECTION = re.compile("[ \t\n]*<(?:!doctype html|html|head|body|meta|table|div|center|font|p|a|b|br|img|style)[ \t\n>]", re.I)
 
 # Newlines before and after an element; 0 a blank.
@@ -158,7 +162,7 @@ def read(html, max_tags=MAX_TAGS):
     if page.n_more:
         html = "<".join(html.split("<", max_tags + 1)[:-1])
     end = f"end-{len(html)}"  # a tag that is not seen if the page ends within a tag, comment or script
-    data = f"{html}<{end}>".replace("\0", "").encode("utf-8", "replace")
+    data = OTHERWISE.sub(lambda m: INSTEAD[m.group(1).lower()], f"{html}<{end}>").replace("\0", "").encode("utf-8", "replace")
     etree.fromstring(data, etree.HTMLParser(target=page, encoding="utf-8"))
     page.is_cut = page.last != end
     return "".join(page.out), page

@@ -151,9 +151,8 @@ class Part(Message):
             if name.lower() == "boundary" and "boundary" in params:
                 self.tree.reasons.add("ambiguous")
             params.setdefault(name.lower(), _plain(value))
-        for name in ("charset", "boundary") if "(" in self.fields[field] else ():
-            if name in params:
-                params[name] = params[name].partition("(")[0].rstrip()  # a comment
+        if "charset" in params:
+            params["charset"] = params["charset"].partition("(")[0].rstrip()  # a comment
         value = self.fields[field].partition(";")[0].partition("(")[0].strip().lower()
         return value, params
 
