@@ -17,6 +17,8 @@ def test_mail_text_writes_head_and_body():
     done = run("mail-text", input=b"From: a@b\nSubject: =?utf-8?q?=C3=A4?=\n\nbody")
     assert (done.returncode, done.stdout, done.stderr) == (0, "From: a@b\nSubject: ä\n\nbody\n".encode(), b"")
     assert run("mail-text", "--body", input=b"From: a@b\n\nbody").stdout == b"body\n"
+    assert run("mail-text", "--fold", input=b"From: a@b\n\nCall 12!").stdout == b"From: a @ b\n\ncall 00 !"
+    assert run("mail-text", "--fold", "--body", input=b"From: a@b\n\nCall\n12!").stdout == b"call 00 !"
 
 
 def test_mail_text_bytes_cuts_whole_characters():
@@ -36,7 +38,7 @@ def test_mail_text_verbose_counts():
 
 @pytest.mark.parametrize("data, reason", [
     (b"", "empty"), (b"\0\0\0", "empty"), (nested(1000), "depth"), (b"Subject: x\nContent-Type: text/html\n\nx" + b"<a " * 20000, "html"),
-    (HUGE["newlines"], "empty,text"), (HUGE["html"], "html,text"), (bytes(range(256)) * 400, "none"),
+    (HUGE["newlines"], "empty,lines"), (HUGE["html"], "html,text"), (bytes(range(256)) * 400, "none"),
 ], ids=["empty", "nul", "nested", "tags", "newlines", "html", "binary"])
 def test_mail_text_hostile_input_ends_in_0_and_a_reason(data, reason):
     assert fields(run("mail-text", "-v", input=data))["reason"] == reason

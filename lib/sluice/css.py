@@ -18,10 +18,10 @@ COLORS = {"white": 0xffffff, "black": 0, "red": 0xff0000, "green": 0x008000, "bl
           "whitesmoke": 0xf5f5f5, "floralwhite": 0xfffaf0, "azure": 0xf0ffff, "mintcream": 0xf5fffa, "aliceblue": 0xf0f8ff,
           "honeydew": 0xf0fff0, "seashell": 0xfff5ee, "lavenderblush": 0xfff0f5, "lightyellow": 0xffffe0,
           "lightgrey": 0xd3d3d3, "lightgray": 0xd3d3d3, "transparent": CLEAR}
-NUMBER = re.compile(r"[-+]?(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})")
-HOLDS_SEMICOLON = re.compile(r"""(/\*)(?:[^*]|\*(?!/))*(?:\*/)?|"[^"]*"?|'[^']*'?|url\([^)]*\)?""")
-ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})[ \t\r\n\f]?|([^0-9a-f]))", re.S)
-WORD = re.compile(r"[a-z-]+\([^)]*\)|[^\s(]+")
+NUMBER = r"[-+]?(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})"
+HOLDS_SEMICOLON = r"""(/\*)(?:[^*]|\*(?!/))*(?:\*/)?|"[^"]*"?|'[^']*'?|url\([^)]*\)?"""
+ESCAPE = r"\\(?:([0-9a-f]{1,6})[ \t\r\n\f]?|([^0-9a-f]))"
+WORD = r"[a-z-]+\([^)]*\)|[^\s(]+"
 HEX_DIGITS = frozenset("0123456789abcdef")
 
 
@@ -49,7 +49,7 @@ def color(value):
 
 def _rgb(value):
     """rgb(1, 2, 3), rgba(1 2 3 / 0) and the like."""
-    parts = [(float(m.group()), value[m.end():m.end() + 1] == "%") for m in NUMBER.finditer(value)][:4]
+    parts = [(float(m.group()), value[m.end():m.end() + 1] == "%") for m in re.finditer(NUMBER, value)][:4]
     if len(parts) < 3:
         return None
     if len(parts) == 4 and parts[3][0] / (100 if parts[3][1] else 1) <= 0.05:
@@ -62,7 +62,7 @@ def _background(value):
     """The first colour among the words of a `background` value, None if it names an image or no colour is found."""
     if "url(" in value or "gradient" in value:
         return None
-    return next((found for found in map(color, WORD.findall(value)) if found is not None), None)
+    return next((found for found in map(color, re.findall(WORD, value)) if found is not None), None)
 
 
 def _unescape(m):
@@ -81,11 +81,11 @@ def declarations(style):
     """{name: value} of a style attribute, in lower case, comments and what strings hold taken out."""
     style, found = style.lower(), {}
     if any(c in style for c in "/\"'("):
-        style = HOLDS_SEMICOLON.sub(_blank, style)
+        style = re.sub(HOLDS_SEMICOLON, _blank, style)
     for declaration in style.split(";"):
         name, colon, value = declaration.partition(":")
         if "\\" in declaration:
-            name, value = ESCAPE.sub(_unescape, name), ESCAPE.sub(_unescape, value)
+            name, value = re.sub(ESCAPE, _unescape, name), re.sub(ESCAPE, _unescape, value)
         name, value = name.strip(), value.strip()
         if colon and not ("!important" in found.get(name, "") and "!important" not in value):
             found[name] = value
@@ -94,7 +94,7 @@ def declarations(style):
 
 def _number(value):
     """(the number that a value begins with or None, what follows it)."""
-    m = NUMBER.match(value)
+    m = re.match(NUMBER, value)
     return (float(m.group()), value[m.end():]) if m else (None, value)
 
 

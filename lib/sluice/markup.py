@@ -18,14 +18,15 @@ from . import css
 MAX_TAGS = 30000        # `<` of one page; the busiest of 4,561 mails has 2,306
 MAX_LINKS = 500
 MAX_LINK = 2000         # characters of one
+# Expressions are compiled when they are needed, since most of a short run is loading.
 HOST_CHARACTERS = "[^/?#\\\\\\s<>\"']{1,255}"
-URL = re.compile(r"[\x00-\x20]*(?:https?:)?[/\\]{2,}(" + HOST_CHARACTERS + ")", re.I)
-URL_IN_TEXT = re.compile("https?://(" + HOST_CHARACTERS + ")", re.I)
+URL = r"[\x00-\x20]*(?:https?:)?[/\\]{2,}(" + HOST_CHARACTERS + ")"
+URL_IN_TEXT = "https?://(" + HOST_CHARACTERS + ")"
 # Tags that libxml2 takes otherwise than browsers, so that the colour of a font would be lost: it ends a font before <center>, but
 # not before <div>, and at </body> and </html>, after which a browser goes on as if they were not there.
-OTHERWISE = re.compile("<(/?center|/body|/html)(?=[ \t\r\n\f/>])", re.I)
+OTHERWISE = "<(/?center|/body|/html)(?=[ \t\r\n\f/>])"
 INSTEAD = {"center": "<div", "/center": "</div", "/body": "<br", "/html": "</x"}
-SECTION = re.compile("[ \t\n]*<(?:!doctype html|html|head|body|meta|table|div|center|font|p|a|b|br|img|style)[ \t\n>]", re.I)
+SECTION = "[ \t\n]*<(?:!doctype html|html|head|body|meta|table|div|center|font|p|a|b|br|img|style)[ \t\n>]"
 
 # Newlines before and after an element; 0 a blank.
 NEWLINES = dict.fromkeys("td th".split(), 0)
@@ -149,7 +150,7 @@ class Page:
 
 def looks_like(text):
     """Whether a text that is called plain begins as HTML and has an end tag."""
-    return bool(SECTION.match(text[:200])) and "</" in text
+    return "</" in text and bool(re.match(SECTION, text[:200], re.I))
 
 
 def read(html, max_tags=MAX_TAGS):
@@ -162,7 +163,7 @@ def read(html, max_tags=MAX_TAGS):
     if page.n_more:
         html = "<".join(html.split("<", max_tags + 1)[:-1])
     end = f"end-{len(html)}"  # a tag that is not seen if the page ends within a tag, comment or script
-    data = OTHERWISE.sub(lambda m: INSTEAD[m.group(1).lower()], f"{html}<{end}>").replace("\0", "").encode("utf-8", "replace")
+    data = re.sub(OTHERWISE, lambda m: INSTEAD[m.group(1).lower()], f"{html}<{end}>", flags=re.I).replace("\0", "").encode("utf-8", "replace")
     etree.fromstring(data, etree.HTMLParser(target=page, encoding="utf-8"))
     page.is_cut = page.last != end
     return "".join(page.out), page
@@ -170,12 +171,12 @@ def read(html, max_tags=MAX_TAGS):
 
 def hosts(urls):
     """The hosts of URLs, in lower case, without user and port; what is no http URL has none."""
-    return [host for host in (_host(m.group(1)) for m in map(URL.match, urls) if m) if host]
+    return [host for host in (_host(m.group(1)) for m in (re.match(URL, url, re.I) for url in urls) if m) if host]
 
 
 def hosts_in_text(text):
     """The hosts of the http URLs in a plain text, in order."""
-    return [host for host in map(_host, URL_IN_TEXT.findall(text)) if host]
+    return [host for host in map(_host, re.findall(URL_IN_TEXT, text, re.I) if "://" in text else ()) if host]
 
 
 def _host(authority):

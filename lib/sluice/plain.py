@@ -20,10 +20,11 @@ import re
 import unicodedata
 
 NEWLINES = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
-INVISIBLE = re.compile("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+INVISIBLE = ("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
                        "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+")
-CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff" + "".join(
+CONTROL = ("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff" + "".join(
     f"{chr(plane << 16 | 0xfffe)}{chr(plane << 16 | 0xffff)}" for plane in range(1, 17)) + "]+")
+ASCII_CONTROL = dict.fromkeys([*range(9), *range(0x0e, 0x20), 0x7f])
 BLANKS = re.compile("[ \t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 LINE_ENDS = re.compile(" ?\n ?")
 EMPTY_LINES = re.compile("\n{3,}")
@@ -34,11 +35,14 @@ LONG_WORD = re.compile("([!-~]{60})[!-~]+")
 def normal(text):
     """(the normal form of a str, how many characters that show nothing were in it)."""
     text, n_invisible = NEWLINES.sub("\n", text), 0
-    if not text.isascii():
+    if text.isascii():
+        text = text.translate(ASCII_CONTROL)
+    else:  # these are large to compile
         before = len(text)
-        text = INVISIBLE.sub("", text)
+        text = re.sub(INVISIBLE, "", text)
         n_invisible = before - len(text)
-    text = BLANKS.sub(" ", CONTROL.sub("", text))
+        text = re.sub(CONTROL, "", text)
+    text = BLANKS.sub(" ", text)
     text = EMPTY_LINES.sub("\n\n", LINE_ENDS.sub("\n", text)).strip(" \n")
     return LONG_WORD.sub(r"\1", MARKS.sub(r"\1\1\1", text)), n_invisible
 
