@@ -33,7 +33,7 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
     another arithmetic, KV type or geometry is passed over. Fault 73 where the directory cannot be trusted.
     """
     try:
-        _check(directory)
+        check(directory)
         names = os.listdir(directory)
     except FileNotFoundError:
         return None
@@ -61,6 +61,21 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
     return None
 
 
+def get(directory, model_id, arithmetic, geometry, ids):
+    """The Snapshot of exactly `ids`, opened; or None: where there is none, or it or the directory is not to be trusted."""
+    path = os.path.join(directory, file_name(model_id, ids))
+    try:
+        check(directory)
+        s = Snapshot.open(path, model_id, arithmetic, geometry)
+    except (OSError, Fault):
+        return None
+    if s.ids[:s.n_tok].tolist() != list(ids):
+        s.close()
+        return None
+    _touch(path)
+    return s
+
+
 def store(directory, snapshot, max_bytes=MAX_BYTES):
     """Seal `snapshot` under its name in `directory`, made if absent; then remove what is over `max_bytes` of disk.
 
@@ -81,17 +96,17 @@ def prepare(directory):
         pass
     except OSError as e:
         raise newfile.write_fault(directory, e, NO_OUTPUT) from None
-    _check(directory)
+    check(directory)
 
 
-def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES):
-    """Remove the snapshots in `directory` that were not used for longest until the rest keeps to both bounds.
+def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES, suffix=SUFFIX):
+    """Remove the snapshots (files that end in `suffix`) in `directory` that were not used for longest until the rest keeps to both bounds.
 
     The one used last stays whatever its size: it was asked for.
     """
     files = []
     for entry in os.scandir(directory):
-        if entry.name.endswith(SUFFIX):
+        if entry.name.endswith(suffix):
             try:
                 s = entry.stat(follow_symlinks=False)
             except FileNotFoundError:  # another process was faster
@@ -113,7 +128,8 @@ def _name(model_id, digest):
     return f"{model_id[:4].hex()}-{digest.hexdigest()[:16]}{SUFFIX}"
 
 
-def _check(directory):
+def check(directory):
+    """Fault 73 if `directory` is none, or others than its owner, us or root, can write there; OSError."""
     s = os.stat(directory)
     what = None
     if not stat.S_ISDIR(s.st_mode):
