@@ -27,10 +27,10 @@ import os
 
 from . import frames
 from .faults import NO_INPUT, Fault, bad, printable
-from .yamlfile import MAX_BYTES
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHIPPED, DATA = os.path.join(HERE, "configs"), os.path.join(HERE, "data")
+MAX_BYTES = 64 << 10      # of the file
 MAX_IDS = 1 << 17         # of the head or tail
 MAX_ANSWERS = MAX_SPELLINGS = 64
 MAX_SPELLING_BYTES = 256
@@ -184,7 +184,9 @@ def read(path, cache_dir=None):
             data = f.read(MAX_BYTES + 1)
     except IsADirectoryError:
         raise bad(path, "is a directory") from None
-    kept = cache_dir and len(data) <= MAX_BYTES and _kept_name(cache_dir, data)
+    if len(data) > MAX_BYTES:
+        raise bad(path, f"more than {MAX_BYTES} bytes")
+    kept = cache_dir and _kept_name(cache_dir, data)
     if kept:
         try:
             return Question(_recall(kept), path)

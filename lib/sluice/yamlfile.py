@@ -2,14 +2,13 @@
 
 Read as events of PyYAML's safe loader; no object is ever constructed from a tag. Refused, with the line: aliases, anchors
 and tags (a few bytes could stand for gigabytes, or for code), a key that appears twice, a second document, more than
-MAX_DEPTH levels, more than MAX_BYTES. Plain scalars are read as in YAML 1.2's JSON schema: `yes`, `no`, `on` and `1:30` are strings, and
+MAX_DEPTH levels. Plain scalars are read as in YAML 1.2's JSON schema: `yes`, `no`, `on` and `1:30` are strings, and
 keys are strings always.
 """
 import re
 
 from .faults import bad, printable
 
-MAX_BYTES = 64 << 10
 MAX_DEPTH = 8
 CONSTANTS = {"": None, "~": None, "null": None, "true": True, "false": False}
 INTEGER = r"-?(0|[1-9][0-9]{0,17})"
@@ -17,10 +16,8 @@ NUMBER = re.compile(INTEGER + r"(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?")
 
 
 def parse(data, name):
-    """The content of `data` (bytes); Fault 65 naming `name`, called so by messages, and the line."""
+    """The content of `data` (bytes, whose number the caller bounds); Fault 65 naming `name`, called so by messages, and the line."""
     import yaml
-    if len(data) > MAX_BYTES:
-        raise bad(name, f"more than {MAX_BYTES} bytes")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
