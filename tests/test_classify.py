@@ -4,6 +4,7 @@ import math
 import os
 import resource
 import subprocess
+import sys
 
 import pytest
 from chat_model import write_chat_model
@@ -350,6 +351,16 @@ def test_bad_lines_are_answered_by_errors_and_passed_over(models, tmp_path):
     assert done.returncode == 65 and done.stderr.decode() == f"classify: standard input: {n_bad} of {len(found)} lines are bad and were answered by errors\n"
 
 
+def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch):
+    from sluice import jsonl as module
+    c, out = Classifier(question(prompt=["input"], input={"kind": "text", "head_ids": 9, "tail_ids": 0}), str(models / "llama.gguf")), []
+    monkeypatch.setattr(c.prompt, "input_ids", lambda data: ([] if data == b"nothing" else [5], False))
+    monkeypatch.setattr(module, "lines", lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'])
+    monkeypatch.setattr(stream, "write_all", lambda fd, data: out.append(json.loads(data)))
+    assert module.answer(c) == (2, 1)
+    assert out[0] == {"id": 1, "error": "input: no text, and nothing around it"} and out[1]["id"] == 2 and "answer" in out[1]
+
+
 def test_a_line_that_is_too_long_is_never_held(models, tmp_path):
     q = write_question(tmp_path / "q.yaml")
     code = ("import sys; w = sys.stdout.buffer.write; w(b'{\"text\": \"'); [w(b'a' * (1 << 20)) for i in range(300)]; w(b'\"}\\n'); "
@@ -516,6 +527,11 @@ def test_bad_calls_end_in_one_line_and_their_code(models, tmp_path, what):
     err = done.stderr.decode()
     assert done.returncode == code and done.stdout == b"", err
     assert words in err and err.startswith("classify: ") and err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_a_missing_module_is_no_verdict():
+    done = subprocess.run([sys.executable, "-I", "-S", BIN / "classify"], capture_output=True, input=TEXT)
+    assert done.returncode == 70 and b"ModuleNotFoundError" in done.stderr
 
 
 def test_no_model_is_a_usage_error(tmp_path):

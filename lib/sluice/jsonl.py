@@ -7,6 +7,7 @@ null where there is none.
 import json
 
 from . import stream
+from .faults import BAD_DATA, Fault
 from .model import ARITHMETIC
 
 MAX_LINE_BYTES = 100 << 20  # a mail of 16 MiB with every byte written \u00ff
@@ -87,8 +88,11 @@ def answer(classifier):
                 raise BadLine("text is empty", id)
             out = {"id": id, **verdict(classifier.ask(data))}
         except BadLine as e:
-            n_bad += 1
-            out = {"id": e.id, "error": str(e)}
+            n_bad, out = n_bad + 1, {"id": e.id, "error": str(e)}
+        except Fault as e:
+            if e.code != BAD_DATA:
+                raise
+            n_bad, out = n_bad + 1, {"id": id, "error": str(e)}
         stream.write_all(1, dump(out))
     return n, n_bad
 
