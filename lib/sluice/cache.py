@@ -7,7 +7,6 @@ replaced, the last writer wins, and a reader keeps what it opened. The
 directory holds text that was private; it is 0700 and refused if others could
 write there. Its size is bounded: what was not used for longest goes first.
 """
-import hashlib
 import os
 import stat
 import struct
@@ -23,7 +22,7 @@ SUFFIX = ".kv"
 
 def file_name(model_id, ids):
     """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes."""
-    return _name(model_id, hashlib.sha256(_bytes(ids)))
+    return _name(model_id, _sha256(_bytes(ids)))
 
 
 def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: None):
@@ -44,7 +43,7 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
             n_tok = _peek(path, model_id, arithmetic, geometry, report)
             if n_tok is not None and 1 <= n_tok <= len(ids):
                 wanted.setdefault(n_tok, []).append(path)
-    prefixes, digest, done = [], hashlib.sha256(), 0
+    prefixes, digest, done = [], _sha256(), 0
     for n_tok in sorted(wanted):
         digest.update(_bytes(ids[done:n_tok]))
         done = n_tok
@@ -118,6 +117,11 @@ def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES, suffix=SUFFIX):
         total += n_bytes
         if n and (total > max_bytes or n >= max_files):
             newfile.unlink(path)
+
+
+def _sha256(data=b""):
+    import hashlib  # not always needed, and slow to load
+    return hashlib.sha256(data)
 
 
 def _bytes(ids):

@@ -27,6 +27,7 @@ import os
 
 from . import frames
 from .faults import NO_INPUT, Fault, bad, printable
+from .kernels import lib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHIPPED, DATA = os.path.join(HERE, "configs"), os.path.join(HERE, "data")
@@ -176,8 +177,8 @@ def model_path(question):
 def read(path, cache_dir=None):
     """The Question in the file `path`. Fault 65 naming file and key, OSError.
 
-    With cache_dir the parsed file is kept there under the SHA-256 of its bytes: reading YAML takes longer than a small
-    model's answer. What is kept is checked like a file; whatever hinders keeping it is no matter.
+    With cache_dir the parsed file is kept there beside its text, under its CRC: reading YAML takes longer than a small
+    model's answer. It is taken for the same text only, and checked like a file; whatever hinders keeping it is no matter.
     """
     try:
         with open(path, "rb") as f:
@@ -189,35 +190,37 @@ def read(path, cache_dir=None):
     kept = cache_dir and _kept_name(cache_dir, data)
     if kept:
         try:
-            return Question(_recall(kept), path)
-        except (OSError, ValueError, RecursionError, Fault):
+            return Question(_recall(kept, data), path)
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError, Fault):  # absent, damaged, not to be trusted
             pass
     from . import yamlfile
     tree = yamlfile.parse(data, path)
     question = Question(tree, path)
     if kept:
         try:
-            _keep(kept, tree)
+            _keep(kept, data, tree)
         except (OSError, Fault):
             pass
     return question
 
 
 def _kept_name(cache_dir, data):
-    import hashlib
-    return os.path.join(cache_dir, hashlib.sha256(b"question 1\n" + data).hexdigest()[:32] + SUFFIX)
+    return os.path.join(cache_dir, f"{lib.crc32c(0, data, len(data)):08x}{SUFFIX}")
 
 
-def _recall(path):
+def _recall(path, data):
     import json
 
     from . import cache, newfile
     cache.check(os.path.dirname(path))
     with open(newfile.open_trusted(path), "rb") as f:
-        return json.loads(f.read(8 * MAX_BYTES))
+        text, tree = json.loads(f.read(16 * MAX_BYTES))
+    if text.encode() != data:
+        raise ValueError("of another file")
+    return tree
 
 
-def _keep(path, tree):
+def _keep(path, data, tree):
     import json
 
     from . import cache, newfile
@@ -225,6 +228,6 @@ def _keep(path, tree):
     cache.trim(os.path.dirname(path), max_files=MAX_KEPT, suffix=SUFFIX)
     fd, temporary = newfile.nameless(os.path.dirname(path))
     with open(fd, "wb") as f:
-        f.write(json.dumps(tree).encode())
+        f.write(json.dumps([data.decode(), tree]).encode())
         f.flush()
         newfile.publish(fd, temporary, path)
