@@ -548,6 +548,61 @@ def test_a_full_disk_and_closed_streams_are_no_verdicts(models, tmp_path):
         assert done.returncode == 74 and words in done.stderr and done.stderr.count(b"\n") == 1, script
 
 
+# Mail.
+
+LETTER = ("From: =?iso-8859-1?q?J=F6rg?= <j@example.org>\r\nSubject: Minutes\r\nContent-Type: text/plain; charset=iso-8859-1\r\n\r\n"
+          "Gr\u00fc\u00dfe, the meeting is moved to 12:30.\r\n").encode("latin-1")
+ABOUT_MAIL = {"input": {"kind": "mail", "fold": True, "head_ids": 384, "tail_ids": 128}}
+
+
+def test_a_mail_is_read_as_mail_text_writes_it(models, tmp_path):
+    mail, text = write_question(tmp_path / "mail.yaml", **ABOUT_MAIL), write_question(tmp_path / "text.yaml")
+    folded = run("mail-text", "--fold", input=LETTER).stdout
+    assert folded == "From: j\u00f6rg < j @ example . org >\nSubject: minutes\n\ngr\u00fc\u00dfe , the meeting is moved to 00 : 00 .".encode()
+    as_mail, as_text = (json.loads(classify(models, "-q", q, "--json", input=data).stdout) for q, data in ((mail, LETTER), (text, folded)))
+    assert as_mail["scores"] == as_text["scores"] and as_mail["reasons"] == [] and "reasons" not in as_text
+    plain = run("mail-text", input=LETTER).stdout
+    forced = json.loads(classify(models, "-q", text, "--mail", "--json", input=LETTER).stdout)
+    assert forced["scores"] == json.loads(classify(models, "-q", text, "--json", input=plain).stdout)["scores"] != as_mail["scores"]
+
+
+def test_texts_are_folded_where_the_question_says_so(models, tmp_path):
+    fold, text = write_question(tmp_path / "fold.yaml", input={"kind": "text", "fold": True, "head_ids": 99, "tail_ids": 9}), write_question(tmp_path / "text.yaml")
+    scores = lambda q, data: json.loads(classify(models, "-q", q, "--json", input=data).stdout)["scores"]
+    assert scores(fold, b"HELLO,  World\n123456789!!!!\xff") == scores(text, "hello , world 00000 ! ! \ufffd".encode()) != scores(text, b"HELLO,  World")
+
+
+def test_lines_hold_whole_mails_as_latin_1(models, tmp_path):
+    q = write_question(tmp_path / "q.yaml", **ABOUT_MAIL)
+    raw = [LETTER, b"\x80\xff\0" * 50, b"From x\nSubject: only a head\n\n", bytes(range(256))]
+    lines = b"".join(json.dumps({"id": i, "text": m.decode("latin-1")}).encode() + b"\n" for i, m in enumerate(raw))
+    done, found = jsonl(models, q, lines + b'{"id": 9, "text": "\\u20ac"}\n', "--mail")
+    assert found[-1] == {"id": 9, "error": "text: character 0 is not a byte (a mail is given as Latin-1)"} and done.returncode == 65
+    for m, o in zip(raw, found):
+        single = json.loads(classify(models, "-q", q, "--json", input=m).stdout)
+        assert (o["answer"], o["score"]) == (single["answer"], single["score"])
+    assert json.loads(classify(models, "-q", q, "--json", input=raw[2]).stdout)["reasons"] == ["empty"]
+
+
+def test_a_mail_of_a_hundred_megabytes_is_read_to_its_limit(models, tmp_path):
+    q = write_question(tmp_path / "q.yaml", **ABOUT_MAIL)
+    with open(tmp_path / "large", "wb") as f:
+        f.write(LETTER + b"And so on, for ever. \n" * 100000)
+        f.truncate(100 << 20)
+    with open(tmp_path / "large") as large:
+        out, peak = run_measured(models, ["-q", q, "--json"], stdin=large)
+    assert json.loads(out)["reasons"] == ["bytes", "text"] and peak < 400 << 10
+
+
+def test_odd_mails_have_verdicts(models, tmp_path, shared):
+    q = write_question(tmp_path / "q.yaml", **ABOUT_MAIL)
+    samples = sorted(shared("data/spam/samples").glob("*.*"))
+    assert len(samples) >= 40
+    lines = b"".join(json.dumps({"id": p.name, "text": p.read_bytes().decode("latin-1")}).encode() + b"\n" for p in samples if p.stat().st_size)
+    done, found = jsonl(models, q, lines, "--mail")
+    assert (done.returncode, done.stderr) == (0, b"") and len(found) == lines.count(b"\n") and all("answer" in o for o in found)
+
+
 # Real weights.
 
 PROTO = {"input": {"kind": "text", "head_ids": 384, "tail_ids": 0}, "answers": {"yes": ["yes"], "no": ["no"]}, "prompt": [
