@@ -290,7 +290,7 @@ def test_logits_are_those_of_prefill(models, tmp_path, arch):
                 c.prepare()
                 c.ask(b"something else first, and longer than the text that comes then " * 3)
             c.ask(TEXT)
-            assert bytes(ffi.buffer(c._dense([]))) == want, (threads, prepared)
+            assert bytes(ffi.buffer(c._dense())) == want, (threads, prepared)
             rows = c.tree.root.rows
             some = memoryview(ffi.buffer(c._look([], rows))).cast("f")
             assert list(some) == [memoryview(want).cast("f")[i] for i in rows]
@@ -330,7 +330,7 @@ BAD_LINES = {
     b'{"id": 1, "text": ""}': "text is empty", b'{"id": 1.5, "text": "a"}': "id is not", b'{"id": true, "text": "a"}': "id is not",
     b'{"id": [1], "text": "a"}': "id is not", b'{"id": NaN, "text": "a"}': "NaN is not a number", b'{"text": "a", "x": -Infinity}': "Infinity",
     b'{"id": 1, "text": "\xff"}': "line is not UTF-8 at byte 19", b'{"id": 1, "text": "\\ud800x"}': "text: character 0 is half",
-    b"[" * 200000: "line is ", b'{"a":' * 200000: "line is ", b'{"text": "a", "n": ' + b"9" * 10000 + b"}": None,
+    b"[" * 200000: "line is ", b'{"a":' * 200000: "line is ", b'{"text": "a", "n": ' + b"9" * 10000 + b"}": "more than 40 digits",
     b'{"id": "' + b"x" * 2000 + b'", "text": "a"}': "id is not", b"\0" * 10: "line is not JSON", b'\xef\xbb\xbf{"id": 1, "text": "a"}': "line is not JSON",
 }
 
@@ -343,11 +343,9 @@ def test_bad_lines_are_answered_by_errors_and_passed_over(models, tmp_path):
     assert {json.dumps(o) for o in found[::2]} == {json.dumps(found[0])} and set(found[0]) == {"id", "answer", "score"}
     n_bad = 0
     for (line, words), o in zip(BAD_LINES.items(), found[1::2]):
-        if words is None and "error" not in o:
-            continue  # a number that some versions of Python read
         n_bad += 1
-        assert set(o) == {"id", "error"} and (words is None or words in o["error"]), (line[:50], o)
-        assert o["id"] == (1 if words and words.startswith("text") and b'"id": 1' in line else None), (line[:50], o)
+        assert set(o) == {"id", "error"} and words in o["error"], (line[:50], o)
+        assert o["id"] == (1 if words.startswith("text") and b'"id": 1' in line else None), (line[:50], o)
     assert done.returncode == 65 and done.stderr.decode() == f"classify: standard input: {n_bad} of {len(found)} lines are bad and were answered by errors\n"
 
 
@@ -368,8 +366,8 @@ def test_a_line_that_is_too_long_is_never_held(models, tmp_path):
     with subprocess.Popen(["python3", "-c", code], stdout=subprocess.PIPE) as writer:
         done, peak = run_measured(models, ["-q", q, "--jsonl"], stdin=writer.stdout)
     found = [json.loads(line) for line in done.splitlines()]
-    assert found[0] == {"id": None, "error": "line is longer than 100 MiB"} and found[1]["id"] == 2 and "answer" in found[1]
-    assert peak < 450 << 10
+    assert found[0] == {"id": None, "error": "line is longer than 64 MiB"} and found[1]["id"] == 2 and "answer" in found[1]
+    assert peak < 300 << 10
 
 
 def test_lines_are_answered_as_they_come(models, tmp_path):
@@ -400,7 +398,7 @@ LONG = [{"special": "<s>"}, {"text": "A rule that everybody knows. " * 100}, "in
 
 
 def test_a_long_prefix_is_computed_once(models, tmp_path, home):
-    write_chat_model(tmp_path / "m.gguf", n_ctx=2048, n_embd=256, n_ff=768)
+    write_chat_model(tmp_path / "m.gguf", n_ctx=4096, n_embd=256, n_ff=768)
     q = write_question(tmp_path / "q.yaml", prompt=LONG)
 
     def ask(*argv, text=TEXT):
@@ -418,6 +416,8 @@ def test_a_long_prefix_is_computed_once(models, tmp_path, home):
     assert ask(text=b"another text")[1:] == (warm[1], "found") and ask("--cache", tmp_path / "c")[2] == "stored"
     write_question(q, prompt=LONG[:2] + ["input", {"text": "?"}])  # another question with the same begin
     assert ask()[2] == "found"
+    write_question(q, prompt=LONG, input={"kind": "text", "head_ids": 600, "tail_ids": 50})  # that needs more room
+    assert ask(text=TEXT * 30)[1:] == (warm[1], "stored") and ask(text=TEXT * 30)[2] == "found"
     damaged = bytearray(snap.read_bytes())
     damaged[int.from_bytes(damaged[96:104], "little") + 77] ^= 16
     snap.write_bytes(damaged)

@@ -81,9 +81,10 @@ class Tree:
     def log_probabilities(self, look, dense=None):
         """(log P [n_answer], log mass).
 
-        look(path, rows) gives the logits f32 (float *) of `rows` (int32_t[]) after the ids `path` (a list). With dense(path), the
-        logits of the whole vocabulary as such a pointer, log mass is the logarithm of the probability, among all ids, of the
-        paths the answers took; else None. Sums are in the order of ids: the same bits on every machine.
+        look(path, rows) gives the logits f32 (float *) of `rows` (int32_t[]) after the ids `path` (a list); it is called
+        depth first. With dense(), the logits of the whole vocabulary after the same ids, log mass is the logarithm of
+        the probability, among all ids, of the paths the answers took; else None. Sums are in a fixed order: the
+        same bits on every machine.
         """
         found, masses, todo = [[] for _ in self._names], [], [(self.root, [], 0.0, 0.0)]
         while todo:
@@ -91,7 +92,7 @@ class Tree:
             logits = ffi.unpack(look(path, node.rows), len(node.ids))
             among, of_all = log_sum(logits), None
             if dense:
-                of_all = log_sum(ffi.unpack(dense(path), self._vocab.n_vocab))
+                of_all = log_sum(ffi.unpack(dense(), self._vocab.n_vocab))
             for i, logit, below in zip(node.ids, logits, node.next):
                 p, q = log_p + (logit - among), log_q + (logit - of_all) if dense else 0.0
                 if isinstance(below, Node):

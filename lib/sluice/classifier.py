@@ -106,24 +106,20 @@ class Classifier:
     def _extend(self, ids):
         return self.model.extend(self._kv, ids, f=self._forward)[1]
 
-    def _at(self, path):
-        """The hidden state after the prompt and the ids of `path`."""
-        if path != self._kv.ids[self._n_prompt:self._kv.n_tok].tolist():
-            n = min(self._kv.n_tok - self._n_prompt, len(path) - 1)  # all but the last may be there from a node before
-            held = self._kv.ids[self._n_prompt:self._n_prompt + n].tolist()
-            n_same = next((i for i in range(n) if held[i] != path[i]), n)
-            self._kv.n_tok = self._n_prompt + n_same
-            self._hidden = self._extend(path[n_same:])
-        return self._hidden
-
     def _look(self, path, rows):
+        """Logits after the prompt and the ids of `path`; all but its last were looked at before, and the tree is walked depth first: the
+        cache holds them."""
+        if path:
+            self._kv.n_tok = self._n_prompt + len(path) - 1
+            self._hidden = self._extend(path[-1:])
         out = ffi.new("float[]", len(rows))
-        self.model.head(self._forward, self._at(path), out, rows)
+        self.model.head(self._forward, self._hidden, out, rows)
         return out
 
-    def _dense(self, path):
+    def _dense(self):
+        """The logits of the whole vocabulary where _look looked last."""
         out = ffi.new("float[]", self.model.hparams.n_vocab)
-        self.model.head(self._forward, self._at(path), out)
+        self.model.head(self._forward, self._hidden, out)
         return out
 
 
