@@ -414,7 +414,7 @@ def test_a_long_prefix_is_computed_once(models, tmp_path, home):
     (snap,) = (home / ".cache" / "sluice").glob("*.kv")
     assert (os.stat(home / ".cache" / "sluice").st_mode & 0o777, os.stat(snap).st_mode & 0o777) == (0o700, 0o600)
     assert ask(text=b"another text")[1:] == (warm[1], "found") and ask("--cache", tmp_path / "c")[2] == "stored"
-    write_question(q, prompt=LONG[:2] + ["input", {"text": "?"}])  # another question with the same begin
+    write_question(q, prompt=LONG[:2] + ["input", {"text": "?"}], input={"kind": "text", "head_ids": 100, "tail_ids": 50})  # with the same begin
     assert ask()[2] == "found"
     write_question(q, prompt=LONG, input={"kind": "text", "head_ids": 600, "tail_ids": 50})  # that needs more room
     assert ask(text=TEXT * 30)[1:] == (warm[1], "stored") and ask(text=TEXT * 30)[2] == "found"
