@@ -5,12 +5,13 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 
 import pytest
 from chat_model import write_chat_model
 from conftest import BIN, run, shell
 
-from sluice import gguf, grammar, stream
+from sluice import gguf, grammar, inputs, stream
 from sluice.answers import MAX_NODES, Tree, calibrated, log_sum
 from sluice.classifier import Classifier
 from sluice.faults import Fault
@@ -479,6 +480,27 @@ def test_whatever_the_bytes_there_is_a_verdict(models, tmp_path, data):
     q = write_question(tmp_path / "q.yaml", input={"kind": "text", "head_ids": 100, "tail_ids": 30})
     done = classify(models, "-q", q, input=data)
     assert done.returncode in (0, 1) and done.stderr == b""
+
+
+def test_of_a_long_text_both_ends_are_looked_at(tmp_path):
+    n = inputs.END_BYTES
+    for size in (0, 1, n, 2 * n, 2 * n + 1, 5 * n + 12345):
+        data = os.urandom(size)
+        want = data if size <= 2 * n else data[:n] + data[-n:]
+        with subprocess.Popen(["sh", "-c", "dd bs=7001 2>/dev/null"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:  # in odd pieces
+            writer = threading.Thread(target=lambda: (p.stdin.write(data), p.stdin.close()))
+            writer.start()
+            assert inputs.read(p.stdout.fileno(), False) == want == inputs.text(data, False, False)[0], size
+            writer.join()
+
+
+def test_a_model_that_changes_meanwhile_gives_no_verdict(tmp_path):
+    c = Classifier(question(), write_chat_model(tmp_path / "m.gguf"))
+    c.ask(TEXT)
+    os.utime(tmp_path / "m.gguf", (1, 1))
+    with pytest.raises(Fault, match="was changed while it was in use") as e:
+        c.ask(TEXT)
+    assert e.value.code == 74
 
 
 def test_a_hundred_megabytes_are_read_in_little_memory(models, tmp_path):
