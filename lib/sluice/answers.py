@@ -1,7 +1,7 @@
 """How probable is each of some answers, if the model must write one of them?
 
-The answers' spellings, in ids, are a tree. At each of its nodes the model's probabilities count among the ids that lead on to a spelling
-and no others, which is what a grammar does to the ids a sampler may choose from:
+The answers' spellings, in ids, are a tree. At each of its nodes the model's probabilities count among the ids that lead
+on to a spelling and no others, which is what a grammar does to the ids a sampler may choose from:
 
     P(answer) = sum over its paths of the product, over the nodes passed, of softmax(logits of the node's ids)
 
@@ -9,8 +9,8 @@ A path ends as soon as only one answer is left: the rest would be multiplied by 
 their first ids take one look at the logits after the prompt, whatever their length. Where a whole spelling is the begin of
 another answer's, the ids that end a text are the branch that ends there.
 
-Tokenisations: with "all" the paths are all sequences of ids whose bytes are the spelling, as under grammar-filter; with "canonical"
-only the one sequence that the tokenizer makes of it.
+Tokenisations: with "all" the paths are all sequences of ids whose bytes are the spelling, as under grammar-filter; with
+"canonical" only the one sequence that the tokenizer makes of it.
 """
 from .faults import bad
 from .kernels import ffi, lib
@@ -59,7 +59,8 @@ class Tree:
             for i, left in self._heads(rest) if rest else ():
                 branches.setdefault(i, []).append((a, left))
         if ended and not self._vocab.eog:
-            raise bad(self._path, f"answers: another begins with {self._names[ended.pop()]}, and the vocabulary has no id that ends a text")
+            raise bad(self._path, f"answers: another begins with {self._names[ended.pop()]}, and the vocabulary has no id "
+                                  "that ends a text")
         for i in self._vocab.eog if ended else ():
             branches[i] = [(a, None) for a in ended]
         if not branches:

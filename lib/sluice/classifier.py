@@ -107,8 +107,8 @@ class Classifier:
         return self.model.extend(self._kv, ids, f=self._forward)[1]
 
     def _look(self, path, rows):
-        """Logits after the prompt and the ids of `path`; all but its last were looked at before, and the tree is walked depth first: the
-        cache holds them."""
+        """Logits of `rows` after the prompt and the ids of `path`. The cache holds all but its last: the tree is walked depth
+        first, so they were looked at before, and nothing but what follows them since."""
         if path:
             self._kv.n_tok = self._n_prompt + len(path) - 1
             self._hidden = self._extend(path[-1:])

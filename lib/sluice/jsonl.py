@@ -1,8 +1,8 @@
 """JSON lines in and out: {"id": ..., "text": ...}, one object a line.
 
-A line that is not one is an error of its own, never the end of the work: too long, not JSON, not UTF-8, nested too deeply, NaN, no text, half
-of a surrogate pair. Keys other than id and text are passed over. An id is a string, a whole number or null, and
-null where there is none.
+A line that is not one is an error of its own, never the end of the work: too long, not JSON, not UTF-8, nested too
+deeply, NaN, no text, half of a surrogate pair. Keys other than id and text are passed over. An id is a string, a whole
+number or null, and null where there is none.
 """
 import json
 
@@ -113,6 +113,6 @@ def report(classifier, v, ms):
     """A Verdict as a dict with all there is to say: --json. `ms`: milliseconds it took."""
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
     return {
-        **verdict(v), "scores": {name: round(p, 6) for name, p in v.scores.items()}, "ids": v.n_ids, "reused": v.n_reused, "cut": v.cut,
-        "ms": round(ms, 1), "model": classifier.model.file.id[:8].hex(), "arithmetic": ARITHMETIC, "frame": classifier.prompt.frame,
+        **verdict(v), "scores": {name: round(p, 6) for name, p in v.scores.items()},
+        "ids": v.n_ids, "reused": v.n_reused, "cut": v.cut, "ms": round(ms, 1), "model": classifier.model.file.id[:8].hex(), "arithmetic": ARITHMETIC, "frame": classifier.prompt.frame,
         **reasons}
