@@ -31,6 +31,14 @@ def shared():
     return find
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_home(tmp_path_factory):
+    """What commands keep in the user's cache goes elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def shell(script, directory, timeout=60, **env):
     """Run `script` by sh in `directory`, bin/ first on the path, nothing on stdin: a CompletedProcess with bytes."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"

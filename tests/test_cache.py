@@ -46,6 +46,18 @@ def test_find_gives_the_longest_prefix(tmp_path):
         assert content(find(tmp_path, ids_of(9))) == content(s)
 
 
+def test_get_gives_exactly_these_ids(tmp_path):
+    path = store(tmp_path / "c", 5)
+    get = lambda ids, model=MODEL: cache.get(str(tmp_path / "c"), model, "exact-1", SMALL, ids)
+    assert get(ids_of(5)).ids[:5].tolist() == ids_of(5)
+    assert get(ids_of(4)) is None and get(ids_of(6)) is None and get(ids_of(5), MODEL[:8] + bytes(24)) is None
+    os.rename(path, tmp_path / "c" / cache.file_name(MODEL, ids_of(5, seed=2)))  # under a name that is not its own
+    assert get(ids_of(5, seed=2)) is None
+    store(tmp_path / "c", 5)
+    os.chmod(tmp_path / "c", 0o777)
+    assert get(ids_of(5)) is None and cache.get(str(tmp_path / "absent"), MODEL, "exact-1", SMALL, ids_of(5)) is None
+
+
 def test_an_absent_or_empty_cache_knows_nothing(tmp_path):
     assert find(tmp_path / "absent", ids_of(5)) is None and not (tmp_path / "absent").exists()
     assert find(tmp_path, ids_of(5)) is None

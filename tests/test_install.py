@@ -43,6 +43,9 @@ def test_wheel_is_tagged_for_every_python_from_3_10(wheel):
     assert "-cp310-abi3-" in wheel.name
     listing = subprocess.run([sys.executable, "-m", "zipfile", "-l", str(wheel)], capture_output=True).stdout.decode()
     assert listing.count(".so ") == 1 and all(f"scripts/{tool} " in listing for tool in TOOLS)
+    data = [f"sluice/configs/{p.name} " for p in (ROOT / "configs").glob("*.yaml")]
+    data += [f"sluice/data/{p.name} " for p in (ROOT / "lib" / "sluice" / "data").glob("*.gguf")]
+    assert len(data) >= 4 and all(name in listing for name in data), listing
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -55,16 +58,18 @@ def test_installed_commands_run(wheel, tmp_path, version):
     done = subprocess.run([bin / "pip", "install", "-q", "--disable-pip-version-check", str(wheel)], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     write_model(str(tmp_path / "m.gguf"), n_layer=1, n_vocab=400)
-    env = {"PATH": f"{bin}:/usr/bin:/bin", "MODEL": "m.gguf"}
+    env = {"PATH": f"{bin}:/usr/bin:/bin", "MODEL": "m.gguf", "HOME": str(tmp_path)}
     script = """set -e
         for tool in %s; do $tool -V; done
         echo hello | tokenize | prefill -o p.snap
         mkfifo ring
         decode p.snap <ring | grammar-filter -e 'root ::= "yes" | "no"' | sample -t 0 | tee ring | tokenize -d
-        gguf-dump p.snap >/dev/null""" % " ".join(TOOLS)
+        gguf-dump p.snap >/dev/null
+        echo; echo hello | classify -q language-is-english >answer || [ $? -le 2 ]
+        grep -Eq '^(yes|no|unsure) [01]\\.[0-9]{3}$' answer""" % " ".join(TOOLS)
     done = subprocess.run(["sh", "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.endswith((b"yes", b"no")) and done.stdout.count(b"(sluice)") == len(TOOLS)
+    assert done.stdout.endswith((b"yes\n", b"no\n")) and done.stdout.count(b"(sluice)") == len(TOOLS)
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "aarch64-linux-gnu-gcc"])

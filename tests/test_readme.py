@@ -1,4 +1,5 @@
 """README.md is tested: its ring runs, killing a stage of it never looks like an answer, its bad-input table is true."""
+import json
 import os
 import re
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+from chat_model import write_chat_model
 from conftest import BIN, ROOT, run, shell
 from tiny_model import write_model
 
@@ -30,6 +32,7 @@ def files(tmp_path_factory):
     (d / "bad.gbnf").write_text('root ::= "yes" |\n  missing')
     (d / "left.gbnf").write_text('root ::= root "a" | "a"')
     (d / "nested.gbnf").write_text("root ::= " + "(" * 60000)
+    (d / "bad.yaml").write_text((ROOT / "configs" / "urgent.yaml").read_text() + "treshold: 1")
     (d / "prompt.txt").write_text("Is this mail spam?")
     done = shell("""set -e
         tokenize -m m.gguf <prompt.txt >ids
@@ -63,7 +66,7 @@ def tree(directory):
 
 def test_table_has_rows_for_every_tool():
     assert len(ROWS) >= 40
-    for tool in ("gguf-dump", "tokenize", "prefill", "decode", "grammar-filter", "sample", "mail-text"):
+    for tool in ("gguf-dump", "tokenize", "prefill", "decode", "grammar-filter", "sample", "mail-text", "classify"):
         assert sum(tool in command for command, _, _ in ROWS) >= 5, tool
 
 
@@ -81,7 +84,7 @@ def test_bad_input_ends_as_the_table_says(files, row):
         words = message.strip("`").replace("\\|", "|")
         assert words in err
         assert err.count("\n") == 1 and err.endswith("\n") and "Traceback" not in err
-        assert re.match(r"(gguf-dump|tokenize|prefill|decode|grammar-filter|sample|mail-text): ", err)
+        assert re.match(r"(gguf-dump|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify): ", err)
     assert tree(files) == before, "something was left behind"
 
 
@@ -100,6 +103,45 @@ def test_script_answers_with_a_score(files, tmp_path):
     done = shell("mkfifo ring\n" + script, tmp_path, M=str(files / "m.gguf"))
     assert (done.returncode, done.stderr) == (0, b"")
     assert re.fullmatch(r"(yes|no), says the model\n#ids 1 .*\n(\d+\t-\d\.\d+\n)+#end stop\n", done.stdout.decode())
+
+
+SHIPPED = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
+MAIL = b"From: Ann <ann@example.org>\nSubject: Minutes of Monday\n\nDear all, the meeting is moved to 12:30. Bring the numbers!\n"
+
+
+def block(name):
+    return re.search(rf"<!-- {name} -->\n```sh\n(.*?)```", README, re.S).group(1)
+
+
+@pytest.fixture(params=["the shipped model", "a stand-in"])
+def spam_model(request, tmp_path):
+    """(path, name of the question that classify is to be asked): the shipped model, or a random one with its control tokens."""
+    if request.param == "a stand-in":
+        path = write_chat_model(tmp_path / "stand-in.gguf", ["<|user|>", "<|assistant|>"], n_ctx=1024, seed=3)
+        return path, f"classify -m '{path}'"
+    if not SHIPPED.exists():
+        pytest.skip(f"missing: {SHIPPED.relative_to(ROOT)}")
+    return SHIPPED, "classify"
+
+
+def test_spam_script_answers_alike_in_all_three_forms(spam_model, tmp_path):
+    path, command = spam_model
+    (tmp_path / "mail").write_bytes(MAIL)
+    ring = shell(block("spam ring"), tmp_path, M=str(path))
+    assert (ring.returncode, ring.stderr) == (0, b"") and ring.stdout in (b"yes", b"no")
+    verdict = shell(block("classify").replace("classify", command), tmp_path)
+    answer, score = verdict.stdout.decode().split()
+    assert verdict.stderr == b"" and verdict.returncode == {"yes": 0, "no": 1, "unsure": 2}[answer]
+    assert answer == ring.stdout.decode() or answer == "unsure" and (float(score) >= 0.5) == (ring.stdout == b"yes")
+    ids = int(shell("gguf-dump --json p.snap", tmp_path).stdout.decode().split('"n_tok": ')[1].split(",")[0])
+    assert json.loads(shell(command + " --json <mail", tmp_path).stdout)["ids"] == ids  # the same prompt
+    said = shell(block("if").replace("classify", command), tmp_path)
+    assert said.stderr == b"" and said.stdout.decode() == {"yes": "spam\n", "no": "let it pass (1)\n", "unsure": "let it pass (2)\n"}[answer]
+
+
+def test_question_in_the_readme_is_the_shipped_one():
+    shown = re.search(r"```yaml\n(.*?)```", README, re.S).group(1)
+    assert shown in (ROOT / "configs" / "sentiment.yaml").read_text()
 
 
 def test_ring_is_six_lines_or_fewer():

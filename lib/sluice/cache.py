@@ -7,7 +7,6 @@ replaced, the last writer wins, and a reader keeps what it opened. The
 directory holds text that was private; it is 0700 and refused if others could
 write there. Its size is bounded: what was not used for longest goes first.
 """
-import hashlib
 import os
 import stat
 import struct
@@ -23,7 +22,7 @@ SUFFIX = ".kv"
 
 def file_name(model_id, ids):
     """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes."""
-    return _name(model_id, hashlib.sha256(_bytes(ids)))
+    return _name(model_id, _sha256(_bytes(ids)))
 
 
 def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: None):
@@ -33,7 +32,7 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
     another arithmetic, KV type or geometry is passed over. Fault 73 where the directory cannot be trusted.
     """
     try:
-        _check(directory)
+        check(directory)
         names = os.listdir(directory)
     except FileNotFoundError:
         return None
@@ -44,7 +43,7 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
             n_tok = _peek(path, model_id, arithmetic, geometry, report)
             if n_tok is not None and 1 <= n_tok <= len(ids):
                 wanted.setdefault(n_tok, []).append(path)
-    prefixes, digest, done = [], hashlib.sha256(), 0
+    prefixes, digest, done = [], _sha256(), 0
     for n_tok in sorted(wanted):
         digest.update(_bytes(ids[done:n_tok]))
         done = n_tok
@@ -59,6 +58,21 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
         if s:
             s.close()
     return None
+
+
+def get(directory, model_id, arithmetic, geometry, ids):
+    """The Snapshot of exactly `ids`, opened; or None: where there is none, or it or the directory is not to be trusted."""
+    path = os.path.join(directory, file_name(model_id, ids))
+    try:
+        check(directory)
+        s = Snapshot.open(path, model_id, arithmetic, geometry)
+    except (OSError, Fault):
+        return None
+    if s.ids[:s.n_tok].tolist() != list(ids):
+        s.close()
+        return None
+    _touch(path)
+    return s
 
 
 def store(directory, snapshot, max_bytes=MAX_BYTES):
@@ -81,17 +95,17 @@ def prepare(directory):
         pass
     except OSError as e:
         raise newfile.write_fault(directory, e, NO_OUTPUT) from None
-    _check(directory)
+    check(directory)
 
 
-def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES):
-    """Remove the snapshots in `directory` that were not used for longest until the rest keeps to both bounds.
+def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES, suffix=SUFFIX):
+    """Remove the snapshots (files that end in `suffix`) in `directory` that were not used for longest until the rest keeps to both bounds.
 
     The one used last stays whatever its size: it was asked for.
     """
     files = []
     for entry in os.scandir(directory):
-        if entry.name.endswith(SUFFIX):
+        if entry.name.endswith(suffix):
             try:
                 s = entry.stat(follow_symlinks=False)
             except FileNotFoundError:  # another process was faster
@@ -105,6 +119,11 @@ def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES):
             newfile.unlink(path)
 
 
+def _sha256(data=b""):
+    import hashlib  # not always needed, and slow to load
+    return hashlib.sha256(data)
+
+
 def _bytes(ids):
     return struct.pack(f"<{len(ids)}i", *ids)
 
@@ -113,7 +132,8 @@ def _name(model_id, digest):
     return f"{model_id[:4].hex()}-{digest.hexdigest()[:16]}{SUFFIX}"
 
 
-def _check(directory):
+def check(directory):
+    """Fault 73 if `directory` is none, or others than its owner, us or root, can write there; OSError."""
     s = os.stat(directory)
     what = None
     if not stat.S_ISDIR(s.st_mode):

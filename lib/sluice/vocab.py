@@ -29,7 +29,8 @@ NONE = 0xFFFFFFFF
 MAX_VOCAB = 1 << 21
 MAX_TEXT_BYTES = 16 << 20   # of one text; work space is up to 150 times that, for a text without blanks
 MAX_TRIE_BYTES = 1 << 22    # of all control and user defined texts
-UNKNOWN, CONTROL = 2, 3
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
+BLANK = "\u2581".encode()
 KEY = "tokenizer.ggml."
 WRONG_TOKEN = {             # by what spm_scan returns: key, reason
     1: ("scores", "its score is not finite"),
@@ -216,6 +217,21 @@ class Vocab:
             return self._text(i)
         _, offset = self._table or self.table()
         return self._written[offset[i]:offset[i + 1]]
+
+    def control_id(self, text):
+        """The id of the control token or marker with this text (str), or None."""
+        data = text.encode()
+        i = lib.spm_find(self._spm, data, len(data), 1 << CONTROL)
+        return i if i >= 0 else None
+
+    def ids_writing(self, data):
+        """The ids that write exactly `data` (non-empty bytes): the piece of this text, with blanks as the file may write
+        them, and the byte token; ascending."""
+        forms = {data, data.replace(b" ", BLANK)}
+        found = {lib.spm_find(self._spm, form, len(form), 1 << NORMAL | 1 << USER_DEFINED) for form in forms}
+        if len(data) == 1 and self._spm.has_bytes:
+            found.add(self._spm.byte_id[data[0]])
+        return sorted(i for i in found if i >= 0)
 
     def is_control(self, i):
         """Whether id `i` is a control token or a marker."""

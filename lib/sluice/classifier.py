@@ -1,0 +1,144 @@
+"""A model and a question, ready for one text after another: what `classify` does between its options and its output."""
+import os
+
+from . import cache, inputs
+from .answers import Tree, calibrated
+from .faults import Fault, bad
+from .forward import Forward
+from .kernels import ffi, lib
+from .kvsnap import MAX_CAPACITY
+from .model import ARITHMETIC, Model
+from .prompt import Prompt
+from .question import UNSURE
+from .scratch import Scratch
+from .snapshot import Snapshot
+from .vocab import Vocab
+
+KV_TYPE = "f16"
+WORTH_KEEPING = 1 << 28  # ids before the input times bytes of weights: below, computing them is faster than opening a snapshot
+
+
+class Verdict:
+    """answer: name, or "unsure".   score: probability of the answer; of the first one if unsure.   scores: {name: probability}.
+    n_ids: read in all.   n_reused: of them, not computed for this text.   cut: whether ids of the text were left out.
+    mass: probability of all answers' ids among all ids, or None.   reasons: of a mail, see mail.py."""
+
+
+class Classifier:
+    """A question.Question put to the model file at `path`. cache_dir: where the ids before the input are kept, or None.
+
+    as_mail: the inputs are whole mails, whatever the question says. mass: compute it, for each text.
+    Fault 65, 69; whatever is wrong with the cache is no matter.
+    """
+
+    def __init__(self, question, path, threads=None, cache_dir=None, as_mail=False, mass=False):
+        self.question, self.as_mail, self._with_mass = question, as_mail, mass
+        self.model = m = Model(path, threads)
+        self._vocab = Vocab(m.file)
+        self.tree = Tree(question, self._vocab)
+        self.prompt = p = Prompt(question, m.file, self._vocab, min(m.hparams.n_ctx, MAX_CAPACITY), self.tree.depth)
+        self._n_rows = len(p.before) + p.head + p.tail + len(p.after) + self.tree.depth
+        self.kept = "none"  # what the cache did: none, found or stored
+        self._kv = self._known(cache_dir) or Scratch(m.geometry(KV_TYPE), self._n_rows)
+        self._forward = Forward(m.hparams, self._kv)
+        self.n_known = self._kv.n_tok
+
+    def _known(self, cache_dir):
+        """The KV cache with the ids before the input, from `cache_dir` or for it; None where that is not worth it or fails."""
+        m, ids = self.model, self.prompt.before
+        weights = sum(t.n_bytes for t in m.file.tensors.values())
+        if not cache_dir or not ids or len(ids) * weights < WORTH_KEEPING:
+            return None
+        geometry = m.geometry(KV_TYPE)
+        known = cache.get(cache_dir, m.file.id, ARITHMETIC, geometry, ids)
+        if known and known.capacity >= self._n_rows:
+            self.kept = "found"
+            return known
+        try:
+            cache.prepare(cache_dir)
+            new = Snapshot.create(geometry, self._n_rows, m.file.id, ARITHMETIC, cache_dir)
+            new.reserve(len(ids))
+            if known:
+                new.copy_rows_from(known)
+            else:
+                m.prefill(new, ids)
+            m.file.check_unchanged()
+            cache.store(cache_dir, new)
+        except (Fault, OSError):
+            return None
+        self.kept = "stored"
+        return new
+
+    def prepare(self):
+        """Compute the ids before the input now, once for all texts."""
+        if not self.n_known and self.prompt.before:
+            self.model.extend(self._kv, self.prompt.before, f=self._forward)
+            self.n_known = self._kv.n_tok
+
+    def ask(self, data):
+        """The Verdict on an input (bytes). Fault 65 where there is nothing in it."""
+        if not data:
+            raise bad("input", "no text: it is empty")
+        text, reasons = inputs.text(data, self.as_mail or self.question.kind == "mail", self.question.fold)
+        ids, cut = self.prompt.input_ids(text)
+        ids = self.prompt.before + ids + self.prompt.after
+        if not ids:
+            raise bad("input", "no text, and nothing around it")
+        n_known = min(self.n_known, len(ids) - 1)  # the logits come from the last one
+        self._kv.n_tok = n_known
+        self._n_prompt, self._hidden = len(ids), self._extend(ids[n_known:])
+        log_p, log_mass = self.tree.log_probabilities(self._look, self._dense if self._with_mass else None)
+        self.model.file.check_unchanged()
+        v = self._verdict(log_p)
+        v.n_ids, v.n_reused, v.cut, v.reasons = len(ids), n_known, cut, reasons
+        v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
+        return v
+
+    def _verdict(self, log_p):
+        q, v = self.question, Verdict()
+        names = list(q.answers)
+        p = calibrated(log_p, q.scale, [q.bias[name] for name in names])
+        best = max(range(len(p)), key=lambda a: p[a])
+        v.scores = dict(zip(names, p))
+        v.answer, v.score = (names[best], p[best]) if p[best] >= q.thresholds[names[best]] else (UNSURE, p[0])
+        return v
+
+    def _extend(self, ids):
+        return self.model.extend(self._kv, ids, f=self._forward)[1]
+
+    def _look(self, path, rows):
+        """Logits of `rows` after the prompt and the ids of `path`. The cache holds all but its last: the tree is walked depth
+        first, so they were looked at before, and nothing but what follows them since."""
+        if path:
+            self._kv.n_tok = self._n_prompt + len(path) - 1
+            self._hidden = self._extend(path[-1:])
+        out = ffi.new("float[]", len(rows))
+        self.model.head(self._forward, self._hidden, out, rows)
+        return out
+
+    def _dense(self):
+        """The logits of the whole vocabulary where _look looked last."""
+        out = ffi.new("float[]", self.model.hparams.n_vocab)
+        self.model.head(self._forward, self._hidden, out)
+        return out
+
+
+def cache_home():
+    """The directory where snapshots and questions are kept: sluice in $XDG_CACHE_HOME or ~/.cache; None without a home."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        home = os.environ.get("HOME", "")
+        if not os.path.isabs(home):
+            return None
+        base = os.path.join(home, ".cache")
+    return os.path.join(base, "sluice")
+
+
+def make_cache(directory):
+    """`directory`, made if absent, if it can be used as a cache; else None."""
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
+        cache.prepare(directory)
+    except (Fault, OSError):
+        return None
+    return directory

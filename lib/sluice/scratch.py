@@ -1,0 +1,30 @@
+"""A KV cache in memory, for a process that keeps no snapshot: to model.py and forward.py it is one (see snapshot.Snapshot)."""
+import mmap
+
+from .kernels import ffi
+from .kvsnap import Layout
+from .snapshot import MAP_NORESERVE
+
+
+class Scratch:
+    """An empty cache of `geometry` for `capacity` ids. Pages that are not written cost nothing; logits are not held."""
+
+    def __init__(self, geometry, capacity):
+        self.geometry, self.capacity, self.n_tok = geometry, capacity, 0
+        self.layout = Layout(geometry, capacity)
+        self._map = mmap.mmap(-1, self.layout.file_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+        self._base = ffi.cast("uint8_t *", ffi.from_buffer("uint8_t[]", self._map))
+        at = self.layout.ids_offset
+        self.ids = memoryview(self._map)[at:at + 4 * capacity].cast("i")
+
+    def k(self, layer):
+        return ffi.cast("void *", self._base + self.layout.kv_offset + layer * self.layout.layer_stride)
+
+    def v(self, layer):
+        return ffi.cast("void *", self._base + self.layout.kv_offset + layer * self.layout.layer_stride
+                        + self.layout.v_distance)
+
+    def reserve(self, n_tok):
+        """Nothing: memory comes when it is written."""
+        if n_tok > self.capacity:
+            raise ValueError(f"{n_tok} ids, but the capacity is {self.capacity}")

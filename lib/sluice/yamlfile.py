@@ -1,0 +1,83 @@
+"""A YAML file as plain data, strictly: dicts, lists, str, int, float, bool, None and nothing else that YAML can do.
+
+Read as events of PyYAML's safe loader; no object is ever constructed from a tag. Refused, with the line: aliases, anchors
+and tags (a few bytes could stand for gigabytes, or for code), a key that appears twice, a second document, more than
+MAX_DEPTH levels. Plain scalars are read as in YAML 1.2's JSON schema: `yes`, `no`, `on` and `1:30` are strings, and
+keys are strings always.
+"""
+import re
+
+from .faults import bad, printable
+
+MAX_DEPTH = 8
+CONSTANTS = {"": None, "~": None, "null": None, "true": True, "false": False}
+INTEGER = r"-?(0|[1-9][0-9]{0,17})"
+NUMBER = re.compile(INTEGER + r"(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?")
+
+
+def parse(data, name):
+    """The content of `data` (bytes, whose number the caller bounds); Fault 65 naming `name`, called so by messages, and the line."""
+    import yaml
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise bad(name, f"byte {e.start} is not UTF-8") from None
+    try:
+        return _document(yaml, yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name)
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark or e.context_mark
+        raise bad(name, f"line {mark.line + 1}: {e.problem or e.context}" if mark else e.problem) from None
+    except yaml.YAMLError as e:  # of the reader: a character that YAML does not have
+        raise bad(name, str(e).splitlines()[0]) from None
+
+
+def _document(yaml, events, name):
+    value, n_documents = None, 0
+    for event in events:
+        if isinstance(event, yaml.DocumentStartEvent):
+            n_documents += 1
+            if n_documents > 1:
+                raise _bad(name, event, "a second document")
+            value = _value(yaml, events, next(events), name, 0)
+    return value
+
+
+def _value(yaml, events, event, name, depth):
+    """The value that begins with `event`. The recursion is at most MAX_DEPTH deep."""
+    if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+        raise _bad(name, event, "aliases and anchors are not read")
+    if event.tag is not None:
+        raise _bad(name, event, f"the tag {printable(event.tag)} is not read")
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(event)
+    if depth == MAX_DEPTH:
+        raise _bad(name, event, f"nested more than {MAX_DEPTH} deep")
+    if isinstance(event, yaml.SequenceStartEvent):
+        out = []
+        for item in iter(events.__next__, None):
+            if isinstance(item, yaml.SequenceEndEvent):
+                return out
+            out.append(_value(yaml, events, item, name, depth + 1))
+    out = {}
+    for key in iter(events.__next__, None):
+        if isinstance(key, yaml.MappingEndEvent):
+            return out
+        if not isinstance(key, yaml.ScalarEvent) or key.anchor or key.tag:
+            raise _bad(name, key, "a key that is not a word")
+        if key.value in out:
+            raise _bad(name, key, f"the key {printable(key.value)} appears twice")
+        out[key.value] = _value(yaml, events, next(events), name, depth + 1)
+
+
+def _scalar(event):
+    if not event.implicit[0]:  # quoted, or a block of text
+        return event.value
+    if event.value in CONSTANTS:
+        return CONSTANTS[event.value]
+    if NUMBER.fullmatch(event.value):
+        return int(event.value) if re.fullmatch(INTEGER, event.value) else float(event.value)
+    return event.value
+
+
+def _bad(name, event, what):
+    return bad(name, f"line {event.start_mark.line + 1}: {what}")
