@@ -5,6 +5,7 @@ A template begins with a line `=== ham KIND [LANG]` or `=== spam KIND [LANG]`. A
 
     {a|b|c}     one of the alternatives, as likely as the others; they nest and may be empty
     $slot       a value of that slot, the same wherever the text says $slot; $slot2 to $slot9 are others, $SLOT is fresh
+    #           a digit, unless it begins a line or $, a letter or ! follows
     $$          a dollar sign; so is a $ that no letter follows
 
 The slots are in written/slots.conf: lines `key: value | value` (`key.de:` for a language), where values may hold
@@ -29,6 +30,7 @@ P_FOOTER, P_COMMON_LINKS = 0.12, 0.15
 _OPENING = re.compile(r"=== (ham|spam|both) ([a-z-]+)(?: (de|fr|es|it|pt|nl))?$")
 _TOKEN = re.compile(r"\$([A-Za-z]+)([2-9]?)|\$\$|[{|}]")
 _FORMS = re.compile(r"\b(?:ltd|inc|llc|gmbh|plc|bv|sa|spa|srl|ag|co|and|the|of)\b")
+_DIGIT = re.compile(r"(?<!^)#(?![$A-Za-z!])|^#(?=[#\d])", re.M)
 _DERIVED = ("first", "last", "user", "email")
 _DIGITS, _CAPITALS, _HEX = "0123456789", "ABCDEFGHJKLMNPQRSTUVWXYZ", "0123456789abcdef"
 
@@ -107,6 +109,9 @@ class _Filler:
     def __init__(self, rng, language):
         self.rng, self.language, self.kept = rng, language, {}
 
+    def template(self, source):
+        return re.sub("\0", lambda _: self.rng.choice(_DIGITS), self.text(_DIGIT.sub("\0", source)))
+
     def text(self, source):
         return "".join(self._parts(_parse(source)))
 
@@ -178,9 +183,9 @@ def expand(template, rng):
     filler = _Filler(rng, _OPENING.match(opening)[3])
     head, body = {}, rest
     while (match := re.match(r"(From|Subject|Links|Files):(.*)(?:\n|$)", body)):
-        head[match[1]] = " ".join(filler.text(match[2]).split())
+        head[match[1]] = " ".join(filler.template(match[2]).split())
         body = body[match.end():]
-    body = filler.text(body.strip("\n")) + _footer(rng)
+    body = filler.template(body.strip("\n")) + _footer(rng)
     links = head.get("Links", "").split(",") + _common_links(rng)
     head["Links"] = ", ".join(dict.fromkeys(link.strip() for link in links if link.strip()))
     lines = [f"{key}: {head[key]}" for key in HEAD if head.get(key)]
@@ -196,7 +201,7 @@ def _footers():
 def _footer(rng):
     if rng.random() >= P_FOOTER:
         return ""
-    return "\n\n" + _Filler(rng, None).text(rng.choice(_footers()))
+    return "\n\n" + _Filler(rng, None).template(rng.choice(_footers()))
 
 
 def _common_links(rng):
