@@ -25,7 +25,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "written"
 LABELS = ("ham", "spam")
 HEAD = ("From", "Subject", "Links", "Files")
-P_FOOTER, P_COMMON_LINKS = 0.12, 0.15
+P_FOOTER, P_COMMON_LINKS = 0.12, 0.2
 
 _OPENING = re.compile(r"=== (ham|spam|both) ([a-z-]+)(?: (de|fr|es|it|pt|nl))?$")
 _TOKEN = re.compile(r"\$([A-Za-z]+)([2-9]?)|\$\$|[{|}]")
