@@ -108,13 +108,15 @@ def test_dollar_signs_and_digits_as_written():
 
 def test_footers_and_common_links_favour_no_label():
     n, with_link = Counter(), Counter()
-    common = set(written.slots()["commonlink"])
+    elsewhere = " ".join(written.slots()["badhost"]) + " ".join(text for _, _, text in TEMPLATES)
+    common = {host for host in written.slots()["commonlink"] if host not in elsewhere}  # that only come from the sharing out
+    assert len(common) >= 8
     for label, _, _, text in written.texts(1, 4000):
         n[label] += 1
         links = re.search(r"^Links: (.*)$", text.partition("\n\n")[0], re.M)
         with_link[label] += bool(links and common & set(links[1].split(", ")))
     shares = [with_link[label] / n[label] for label in written.LABELS]
-    assert max(shares) < 0.3 and abs(shares[0] - shares[1]) < 0.06, shares
+    assert min(shares) > 0.02 and abs(shares[0] - shares[1]) < 0.03, shares
 
 
 def test_bad_opening_is_named(tmp_path):
