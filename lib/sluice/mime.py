@@ -1,0 +1,312 @@
+"""A message as a tree of parts: the standard library's `email` within limits that hold whatever the message is.
+
+`email.feedparser` finds header, parts and parameters. Alone it is not fit for hostile mail: it descends by recursion, knows no
+number of parts, and decodes by any codec a message names. So its parts are of class Part, which stops it, and bytes become
+characters by charsets.decode alone. It reads the bytes as latin-1, so that each character is a byte.
+
+What goes beyond a limit, or is malformed, is left as it is, and a word is put into `reasons`:
+
+    lines       more than MAX_LINES lines: the rest is not read
+    header      more than MAX_HEADER_LINES lines or MAX_HEADER_BYTES bytes of header fields: the rest of them is passed over
+    parts       more than MAX_PARTS parts: the rest is passed over
+    depth       multiparts and messages within each other beyond MAX_DEPTH: those inside are shown as they are
+    boundary    a multipart without the boundary it names: cut at what looks like one, or shown as it is
+    ambiguous   two Content-Type fields or two boundaries, which readers understand differently; the first is used. Or
+                parameters that contradict each other, so that none of the field's is used
+    encoding    a transfer encoding that is not known: taken as none
+    charset     a character set that is not known: see charsets.decode
+"""
+import binascii
+import re
+from email.feedparser import FeedParser
+from email.message import Message
+
+from . import charsets
+
+MAX_LINES = 250000        # the parser asks of every line whether it ends one of the parts it is in
+MAX_LINES_AGAIN = 50000   # of what has to be parsed once more
+MAX_HEADER_LINES = 1000
+MAX_HEADER_BYTES = 1 << 16
+MAX_VALUE = 2048          # characters of one field; what follows is not read
+MAX_ENCODED_WORDS = 60    # of one field
+MAX_BOUNDARY = 200        # RFC 2046 allows 70
+MAX_PARTS = 100
+MAX_DEPTH = 20
+MAX_MESSAGE_BYTES = 1 << 20  # of a message within a message whose encoding has to be taken off
+GUESS = 1 << 16           # characters in which a boundary is looked for that no parameter names
+CHUNK = 1 << 20           # bytes given to the parser at once: it holds four times as many
+
+MAIL_FIELDS = frozenset("from to cc subject date received return-path message-id mime-version content-type reply-to sender "
+                        "delivered-to content-transfer-encoding dkim-signature in-reply-to references x-mailer".split())
+NOT_BASE64 = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="))
+
+
+class _Full(Exception):
+    """The parser has to stop."""
+
+
+class Part(Message):
+    """One part: `kind` ("text/plain", lower case), `fields` {name: value}, `params` of its type, `disposition`, `name`, `children`."""
+
+    depth = 0
+    fixed_kind = None
+
+    def __init__(self, tree, **kwargs):
+        super().__init__(**kwargs)
+        self.tree, self.fields, self.left_lines, self.left_bytes = tree, {}, MAX_HEADER_LINES, MAX_HEADER_BYTES
+
+    # What the parser calls.
+
+    def set_raw(self, name, value):
+        self.left_lines -= 1 + value.count("\n")
+        self.left_bytes -= len(name) + len(value)
+        if self.left_lines < 0 or self.left_bytes < 0:
+            self.tree.reasons.add("header")
+            return
+        name = name.lower()
+        if name not in self.fields:
+            self.fields[name] = value = value.replace("\r", "").replace("\n", "")[:MAX_VALUE].strip(" \t")
+            super().set_raw(name, value)
+        elif name == "content-type":
+            self.tree.reasons.add("ambiguous")
+
+    def attach(self, payload):
+        self.tree.n_parts += 1
+        if self.tree.n_parts > MAX_PARTS:
+            self.tree.n_parts = MAX_PARTS
+            self.tree.reasons.add("parts")
+            raise _Full
+        payload.depth = self.depth + 1
+        super().attach(payload)
+
+    def get_content_type(self):
+        if self.depth < MAX_DEPTH or not self.kind.startswith(("multipart/", "message/")):
+            return self.kind
+        self.tree.reasons.add("depth")
+        return "text/plain"
+
+    def get_content_maintype(self):
+        return self.get_content_type().partition("/")[0]
+
+    def get_boundary(self, failobj=None):
+        boundary = self.params.get("boundary", "").rstrip()
+        return boundary if 0 < len(boundary) <= MAX_BOUNDARY else failobj
+
+    # What has been parsed.
+
+    @property
+    def kind(self):
+        if self.fixed_kind is None:
+            kind = super().get_content_type().partition("(")[0].replace(" /", "/").replace("/ ", "/").split()
+            self.fixed_kind = kind[0] if kind else "text/plain"
+        return self.fixed_kind
+
+    @property
+    def params(self):
+        return self._parameters("content-type")[1]
+
+    @property
+    def disposition(self):
+        return self._parameters("content-disposition")[0]
+
+    @property
+    def name(self):
+        return self._parameters("content-disposition")[1].get("filename") or self.params.get("name", "")
+
+    @property
+    def children(self):
+        payload = self.get_payload()
+        return payload if isinstance(payload, list) else []
+
+    @property
+    def body(self):
+        """The body as it is written, a character for each byte; "" of what has children."""
+        payload = self.get_payload()
+        return payload if isinstance(payload, str) else ""
+
+    @property
+    def encoding(self):
+        return self.fields.get("content-transfer-encoding", "").partition(";")[0].strip(" \t\"'").lower()
+
+    def is_message(self):
+        return self.kind in ("message/rfc822", "message/global") and self.disposition != "attachment"
+
+    def _parameters(self, field):
+        """(the value, {name: parameter}) of a field, once."""
+        found = self.__dict__.get(field)
+        if found is None:
+            found = self.__dict__[field] = self._read_parameters(field)
+        return found
+
+    def _read_parameters(self, field):
+        if field not in self.fields:
+            return "", {}
+        try:
+            pairs = self.get_params([], header=field)
+        except (TypeError, ValueError, AttributeError):  # of a=1; a*0=2 and the like
+            pairs = []
+            self.tree.reasons.add("ambiguous")
+        params = {}
+        for name, value in pairs[1:]:
+            if name.lower() == "boundary" and "boundary" in params:
+                self.tree.reasons.add("ambiguous")
+            params.setdefault(name.lower(), _plain(value))
+        if "charset" in params:
+            params["charset"] = params["charset"].partition("(")[0].rstrip()  # a comment
+        value = self.fields[field].partition(";")[0].partition("(")[0].strip().lower()
+        return value, params
+
+
+def _plain(value):
+    """A parameter's value as str: of RFC 2231 it is (character set, language, bytes as latin-1)."""
+    if isinstance(value, tuple):
+        return charsets.decode(value[2].encode("latin-1", "replace"), value[0] or "")[0]
+    return value
+
+
+class _Tree:
+    """What is counted while a message is parsed."""
+
+    def __init__(self):
+        self.reasons, self.n_parts, self.left_lines = set(), 1, MAX_LINES
+
+    def feed(self, data, depth):
+        """The Part in `data` (bytes), which lies at this depth."""
+        made = []
+
+        def factory(policy):
+            part = Part(self, policy=policy)
+            part.depth = part.depth if made else depth
+            made.append(part)
+            return part
+
+        data = self._first_lines(data)
+        parser = FeedParser(factory)
+        made.clear()  # it tries the factory first
+        try:
+            for at in range(0, len(data) or 1, CHUNK):
+                parser.feed(data[at:at + CHUNK].decode("latin-1"))
+            parser.close()
+        except _Full:
+            pass
+        return made[0]
+
+    def _first_lines(self, data):
+        n = data.count(b"\n")
+        if n > self.left_lines:
+            self.reasons.add("lines")
+            data = data[:len(data) - len(data.split(b"\n", self.left_lines)[-1])]
+        self.left_lines = max(0, self.left_lines - n)
+        return data
+
+
+def parse(data):
+    """(root Part, number of parts, set of reasons, whether a header was there) of a message: bytes with LF line ends."""
+    tree, is_mbox = _Tree(), False
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if data.startswith((b"From ", b">From ")):
+        data, is_mbox = data.partition(b"\n")[2], True
+    root = tree.feed(_without_blanks_before_colons(data), 0)
+    has_header = is_mbox or not MAIL_FIELDS.isdisjoint(root.fields)
+    if not has_header:
+        tree = _Tree()
+        root = Part(tree)
+        root.set_payload(data.decode("latin-1"))
+    tree.left_lines = MAX_LINES_AGAIN
+    work = [root]
+    while work:
+        part = work.pop()
+        _look_again(tree, part)
+        work += part.children
+    return root, tree.n_parts, tree.reasons, has_header
+
+
+def _without_blanks_before_colons(data):
+    """The message with `Subject :` of RFC 822 as `Subject:`, where for the parser the header would end."""
+    end = data.find(b"\n\n", 0, MAX_HEADER_BYTES)
+    head = data[:end if end >= 0 else MAX_HEADER_BYTES]
+    return re.sub(rb"^([!-9;-~]{1,76})[ \t]+:", rb"\1:", head, flags=re.M) + data[len(head):] if b" :" in head or b"\t:" in head else data
+
+
+def _look_again(tree, part):
+    """Parse what the parser could not: a multipart with an unknown boundary, a message in base64."""
+    if part.depth >= MAX_DEPTH:
+        return
+    if part.kind.startswith("multipart/") and isinstance(part.get_payload(), str):
+        tree.reasons.add("boundary")
+        like = re.search(r"^--([^\n]{1,200})\n(?=content-)", part.body[:GUESS], re.M | re.I)
+        if like:
+            again = _wrapped(tree, part, b'Content-Type: %s; boundary="%s"' % (part.kind.encode("latin-1"), _quoted(like.group(1).rstrip())))
+            part.set_payload(again.children or part.body)
+    elif part.is_message() and part.children and not part.children[0].fields and part.encoding == "base64":
+        data, _ = _content(part.children[0].body, "base64", MAX_MESSAGE_BYTES)  # the standard forbids it, senders do it
+        part.set_payload([tree.feed(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), part.depth + 1)])
+
+
+def _quoted(boundary):
+    return boundary.replace("\\", "\\\\").replace('"', '\\"').encode("latin-1")
+
+
+def _wrapped(tree, part, header):
+    return tree.feed(header + b"\n\n" + part.body.encode("latin-1", "replace"), part.depth)
+
+
+def content(part, limit, reasons):
+    """(bytes of the part's body with its transfer encoding taken off, at most `limit`; whether there is more)."""
+    if part.encoding not in DECODER and part.encoding not in ("", "7bit", "8bit", "binary", "7-bit", "8-bit"):
+        reasons.add("encoding")
+    return _content(part.body, part.encoding, limit)
+
+
+def _content(body, encoding, limit):
+    decoder, factor = DECODER.get(encoding, (bytes, 1))
+    n_in = factor * limit + 1
+    out = decoder(body[:n_in].encode("latin-1", "replace"))
+    return out[:limit], len(out) > limit or len(body) > n_in
+
+
+def _base64(raw):
+    raw = raw.translate(None, NOT_BASE64).partition(b"=")[0]
+    raw = raw[:len(raw) - (len(raw) % 4 == 1)]
+    return binascii.a2b_base64(raw + b"=" * (-len(raw) % 4))
+
+
+def _uudecode(raw):
+    out = []
+    for line in raw.partition(b"begin ")[2].split(b"\n")[1:]:
+        if line.startswith((b"end", b"`")):
+            break
+        try:
+            out.append(binascii.a2b_uu(line))
+        except binascii.Error:
+            pass  # a damaged line of many
+    return b"".join(out)
+
+
+# Transfer encoding: its decoder, and bytes read for a byte that is wanted. Not Message.get_payload(decode=True), which decodes all,
+# and leaves base64 with a stray character as it is.
+DECODER = {"base64": (_base64, 2), "quoted-printable": (binascii.a2b_qp, 3), "x-uuencode": (_uudecode, 2),
+           "uuencode": (_uudecode, 2), "x-uue": (_uudecode, 2)}
+
+
+def header_text(value, reasons):
+    """The characters of a field's value: encoded words of RFC 2047 decoded, also split within a character."""
+    pieces = [(value, None)]
+    if "=?" in value:
+        from email.errors import HeaderParseError
+        from email.header import decode_header
+
+        words = value.split("=?", MAX_ENCODED_WORDS)
+        head, tail = "=?".join(words[:MAX_ENCODED_WORDS]), "".join("=?" + word for word in words[MAX_ENCODED_WORDS:])
+        try:
+            pieces = [*decode_header(head), (tail, None)]
+        except (HeaderParseError, ValueError):  # base64 that is none
+            reasons.add("encoding")
+    out = []
+    for data, charset in pieces:
+        data = data.encode("latin-1", "replace") if isinstance(data, str) else data
+        text, known = charsets.decode(data, (charset or "").partition("*")[0])  # RFC 2231 puts a language behind it
+        out.append(text)
+        if not known:
+            reasons.add("charset")
+    return "".join(out).replace("\n", " ")
