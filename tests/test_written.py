@@ -1,0 +1,124 @@
+"""The mail written for training: every template parses, both labels are there in equal parts, and texts come out clean."""
+import random
+import re
+import unicodedata
+from collections import Counter
+
+import pytest
+from sluice.training import written
+
+TEMPLATES = written.templates()
+MAILS = written.texts(7, 3 * len(TEMPLATES))
+
+
+def slots_of(text):
+    """The keys that a text asks for, in small letters."""
+    return {match[1].lower() for match in written._TOKEN.finditer(text) if match[1]}
+
+
+def test_templates_are_many_and_balanced():
+    n = Counter(label for label, _, _ in TEMPLATES)
+    assert set(n) == set(written.LABELS)
+    assert min(n.values()) >= 200 and max(n.values()) <= 1.1 * min(n.values()), n
+
+
+@pytest.mark.parametrize("path", [p for p in sorted(written.FOLDER.glob("*.txt")) if p.name != "footers.txt"], ids=lambda p: p.stem)
+def test_file_has_both_labels(path):
+    n = Counter(label for label, _, _ in written.read(path))
+    assert 0.4 <= n["ham"] / n.total() <= 0.6, n
+
+
+def test_every_slot_is_known():
+    used = {key for _, _, text in TEMPLATES for key in slots_of(text)}
+    used |= {key for values in written.slots().values() for value in values for key in slots_of(value)}
+    assert sorted(key for key in used if not written.is_slot(key)) == []
+
+
+def test_every_template_has_a_body_and_no_head_line_twice():
+    for _, _, text in TEMPLATES:
+        head, _, body = text.partition("\n\n")
+        keys = [line.partition(":")[0] for line in head.splitlines()[1:]]
+        assert body.strip() and len(keys) == len(set(keys)) and set(keys) <= set(written.HEAD), text[:200]
+
+
+def test_templates_differ():
+    assert len({text for _, _, text in TEMPLATES}) == len(TEMPLATES)
+    assert max(Counter(text.partition("\n\n")[2] for _, _, text in TEMPLATES).values()) == 1
+
+
+def test_expansions_leave_no_syntax():
+    for _, kind, index, text in MAILS:
+        assert not re.search(r"[{}\0]|\$[A-Za-z]", text), (kind, index, text)
+        assert not {unicodedata.category(c) for c in text} & {"Cc", "Cs", "Co", "Cn"} - {"Cc"}, (kind, index)
+        assert not [c for c in text if unicodedata.category(c) == "Cc" and c not in "\n\t"], (kind, index)
+
+
+def test_expansions_are_laid_out_like_mail():
+    for _, kind, index, text in MAILS:
+        head, blank, body = text.partition("\n\n") if not text.startswith("\n") else ("", "\n", text[1:])
+        keys = [line.partition(": ")[0] for line in head.splitlines()]
+        assert keys == [key for key in written.HEAD if key in keys], (kind, index, text)
+        assert blank and body.strip() and body.endswith("\n") and all(line.partition(": ")[2] for line in head.splitlines())
+
+
+def test_expansions_of_a_template_differ():
+    few = []
+    for label, kind, text in TEMPLATES:
+        found = {written.expand(text, random.Random(i)) for i in range(24)}
+        if len(found) < 12:
+            few.append((label, kind, len(found)))
+    assert few == []
+
+
+def test_texts_depend_on_the_seed_alone():
+    assert written.texts(3, 50) == written.texts(3, 50)
+    assert written.texts(3, 50) != written.texts(4, 50)
+    assert written.texts(3, 80)[:50] == written.texts(3, 50)
+
+
+def test_texts_use_every_template_before_any_again():
+    n = len(TEMPLATES)
+    for start in (0, n, 2 * n):
+        assert sorted(index for _, _, index, _ in MAILS[start:start + n]) == list(range(n))
+    assert all((label, kind) == TEMPLATES[index][:2] for label, kind, index, _ in MAILS)
+
+
+def test_slot_keeps_its_value_within_a_text():
+    text = written.expand("=== ham x\nSubject: $name\n\n$first $last|$name2|$email|$host", random.Random(1))
+    head, _, body = text.partition("\n\n")
+    name, other, email, host = body.splitlines()[0].split("|")
+    assert f"Subject: {name}" in head and other != name and email.endswith("@" + host)
+
+
+def test_language_takes_its_own_slots():
+    days = {written.expand("=== ham x de\n\n$day", random.Random(i)).split()[0] for i in range(40)}
+    assert days <= set(written.slots()["day.de"]) and len(days) > 3
+
+
+@pytest.mark.parametrize("text", ["a {b|c", "a b} c", "{a|{b}"])
+def test_unbalanced_braces_are_refused(text):
+    with pytest.raises(ValueError):
+        written.parse(text)
+
+
+def test_dollar_signs_and_digits_as_written():
+    text = written.expand("=== spam x\n\n$$5 $5 $$$n a|b #1# #x #$n", random.Random(2))
+    assert re.match(r"\n\$5 \$5 \$\d+ a\|b \d1\d #x #\d+\n", text), text
+
+
+def test_footers_and_common_links_favour_no_label():
+    n, with_link = Counter(), Counter()
+    common = set(written.slots()["commonlink"])
+    for label, _, _, text in written.texts(1, 4000):
+        n[label] += 1
+        links = re.search(r"^Links: (.*)$", text.partition("\n\n")[0], re.M)
+        with_link[label] += bool(links and common & set(links[1].split(", ")))
+    shares = [with_link[label] / n[label] for label in written.LABELS]
+    assert max(shares) < 0.3 and abs(shares[0] - shares[1]) < 0.06, shares
+
+
+def test_bad_opening_is_named(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("=== maybe parcel\n\nhello\n")
+    with pytest.raises(ValueError, match="x.txt.*maybe parcel"):
+        written.read(path)
