@@ -63,7 +63,7 @@ def _draw(text):
 
 
 def _plain(text, end):
-    return end.join([*text.head.values(), text.body])
+    return end.join([*text.head.values(), text.body]).strip()
 
 
 def _encode(p, path):

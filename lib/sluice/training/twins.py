@@ -40,7 +40,7 @@ def _root(parent, i):
 
 def _signature(text):
     """uint64 [N_HASH]: the least hash of the text's shingles (4 words, of an SMS 2) under each function."""
-    words = [word for word in (text.head.get("subject", "") + " " + text.body).split() if word[0].isalnum()]
+    words = [word for word in (text.head.get("Subject", "") + " " + text.body).split() if word[0].isalnum()]
     n = 2 if text.corpus == "sms" else 4
     shingles = {zlib.crc32(" ".join(words[i:i + n]).encode()) for i in range(max(1, len(words) - n + 1))}
     x = np.fromiter(shingles, np.uint64) + np.uint64(1)
