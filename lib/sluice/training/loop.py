@@ -15,7 +15,7 @@ from . import views
 from .net import Llama
 from .prepare import REPEAT
 
-TOKENS_PER_STEP = 12288
+TOKENS_PER_STEP = 8192
 LR_MUON, LR_ADAM, DECAY_MUON, DECAY_ADAM = 4e-3, 3e-3, 0.1, 0.01
 WARM_STEPS, DECAY_FROM = 150, 0.5      # then constant, then linear to zero from this part of the steps on
 AVERAGE = 0.998
@@ -42,11 +42,11 @@ def orthogonal(g, n_step=5):
     """About U V' of g = U S V': five steps of the quintic Newton-Schulz iteration with Jordan's coefficients."""
     a, b, c = 3.4445, -4.7750, 2.0315
     x = g.T if g.shape[0] > g.shape[1] else g
-    x = x / (x.norm() + 1e-7)
+    x = (x / (x.norm() + 1e-7)).bfloat16()
     for _ in range(n_step):
         s = x @ x.T
         x = a * x + (b * s + c * s @ s) @ x
-    return x.T if g.shape[0] > g.shape[1] else x
+    return (x.T if g.shape[0] > g.shape[1] else x).float()
 
 
 class Trainer:
