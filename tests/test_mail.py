@@ -290,6 +290,28 @@ def test_50000_parts():
     assert (found.n_parts, found.reasons, found.body.split()) == (mime.MAX_PARTS, ["parts"], ["x"] * (mime.MAX_PARTS - 1))
 
 
+def test_more_lines_than_are_read():
+    found = read(b"Subject: x\n\nseen" + b"\n" * (mime.MAX_LINES - 10) + b"seen" + b"\n" * 100 + b"not")
+    assert (found.body.split(), found.reasons) == (["seen", "seen"], ["lines"])
+
+
+def test_messages_in_base64_share_their_lines():
+    inner = base64.b64encode(b"Subject: x\n\n" + b"\n" * 100_000)
+    found = read(b"Content-Type: multipart/mixed; boundary=b\n\n" + (b"--b\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n%s\n" % inner) * 40)
+    assert found.reasons == ["lines"] and found.n_parts == 81
+
+
+def test_parameters_that_contradict_each_other():
+    """The standard library cannot sort a section without number among those that have one."""
+    found = read(b"Content-Type: text/plain; charset*=x; charset*0*=y\nSubject: x\n\nseen")
+    assert (found.body, found.reasons) == ("seen", ["ambiguous"])
+
+
+def test_boundary_that_is_too_long():
+    found = read(b"Content-Type: multipart/mixed; boundary=%s\n\n--%s\n\nx" % (b"b" * 60000, b"b" * 60000))
+    assert "boundary" in found.reasons
+
+
 MB10 = 10_000_000
 HUGE = {
     "newlines": b"Subject: x\n\n" + b"\n" * MB10, "nul": b"Subject: x\n\n" + b"\0" * MB10, "ff": b"Subject: x\n\n" + b"\xff" * MB10,
@@ -299,6 +321,10 @@ HUGE = {
     "html": b"Content-Type: multipart/mixed; boundary=b\n\n" + (b"--b\nContent-Type: text/html\n\n" + b"<b id=1><p>x" * 8000 + b"\n") * 99,
     "references": b"Subject: x\nContent-Type: text/html\n\n" + b"&#00065;&nLtaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" * (MB10 // 40),
     "parameters": b"Content-Type: multipart/mixed; boundary=b\n\n" + (b"--b\nContent-Type: " + b";a*0*=%" * 580 + b"\n\nx\n") * 99,
+    "words": b"Content-Type: multipart/mixed; boundary=b\n\n" + (b"--b\nContent-Type: message/rfc822\n\nFrom: %s\nSubject: %s\n\nx\n" % ((b"=?a?q?" * 340,) * 2)) * 49,
+    "unknown boundaries": b"".join(b"Content-Type: multipart/mixed\n\n--b%d\n" % i for i in range(19)) + b"x\n" * (MB10 // 2),
+    "status": b"Content-Type: message/delivery-status\n\n" + b"a: b\n\n" * (MB10 // 6),
+    "styles": b"Subject: x\nContent-Type: text/html\n\n" + b"".join(b"<p style='color:#%06x;background:rgb(%d,2,3) url(x)'>x" % (i, i) for i in range(12000)),
     "messages": b"Subject: x\n" + b"Content-Type: message/rfc822\n\n" * (MB10 // 30),
 }
 

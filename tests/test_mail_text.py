@@ -1,9 +1,10 @@
 """The command mail-text: text on stdout, 0 and one line of figures whatever the mail."""
+import os
 import re
 import subprocess
 
 import pytest
-from conftest import BIN, run
+from conftest import BIN, ROOT, run
 from test_mail import HUGE, nested
 
 
@@ -55,3 +56,9 @@ def test_mail_text_needs_little_memory():
     script = f'ulimit -v 400000; exec "{BIN}/mail-text" -v'
     done = subprocess.run(["sh", "-c", script], input=HUGE["html"], capture_output=True, timeout=60)
     assert fields(done)["reason"] == "html,text"
+
+
+def test_mail_text_fold_is_what_the_readme_shows():
+    command, shown = re.search(r"^      \$ (printf .*mail-text --fold)\n(.*?)\n\n(?=##)", (ROOT / "README.md").read_text(), re.M | re.S).groups()
+    done = subprocess.run(["sh", "-c", command], capture_output=True, env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"})
+    assert done.returncode == 0 and done.stdout.decode() == re.sub("^ +", "", shown, flags=re.M)

@@ -29,7 +29,7 @@ not be followed is said by words in `reasons`: those of mime.py, and
     empty      there is no text in it
     internal   a bug of ours: the bytes are shown as they are
 """
-from . import charsets, markup, mime, plain
+from . import charsets, markup, mime, plain, transfer
 
 MAX_BYTES = 16 << 20
 MAX_TEXT_BYTES = 512 << 10     # of a part, transfer encoding taken off
@@ -74,7 +74,8 @@ def read(data):
     data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
         root, mail.n_parts, found, has_header = mime.parse(data)
-        reasons |= found
+        found |= reasons
+        reasons = found  # parts put more into it while they are looked at
         view = _View(reasons, has_header)
         blocks = view.blocks(root)
         if has_header:
@@ -97,7 +98,7 @@ def read(data):
 
 def _field(mail, part, name, reasons):
     """The text of a field as one line."""
-    text, n_invisible = plain.line(mime.header_text(part.fields.get(name, ""), reasons), MAX_LINE)
+    text, n_invisible = plain.line(transfer.header_text(part.fields.get(name, ""), reasons), MAX_LINE)
     mail.n_invisible += n_invisible
     return text
 
@@ -124,7 +125,7 @@ class _View:
         if part.kind.startswith("multipart/") and part.children:
             return [block for child in part.children for block in self.blocks(child)]
         if part.children and part.is_message():
-            fields = [(name, mime.header_text(part.children[0].fields.get(name.lower(), ""), self.reasons)) for name in ("From", "Subject")]
+            fields = [(name, transfer.header_text(part.children[0].fields.get(name.lower(), ""), self.reasons)) for name in ("From", "Subject")]
             return ["".join(f"{name}: {value}\n" for name, value in fields if value), *self.blocks(part.children[0])]
         is_text = part.kind.startswith(("text/", "multipart/")) and part.kind not in NOT_SHOWN
         if is_text and (part.depth == 0 or part.disposition != "attachment"):
@@ -187,5 +188,5 @@ class _View:
     def _name(self, part):
         name = part.name
         if all(c <= "\xff" for c in name):  # else of RFC 2231: characters already
-            name = mime.header_text(name, self.reasons)
+            name = transfer.header_text(name, self.reasons)
         return name or part.kind

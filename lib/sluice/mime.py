@@ -16,19 +16,17 @@ What goes beyond a limit, or is malformed, is left as it is, and a word is put i
     encoding    a transfer encoding that is not known: taken as none
     charset     a character set that is not known: see charsets.decode
 """
-import binascii
 import re
 from email.feedparser import FeedParser
 from email.message import Message
 
-from . import charsets
+from . import charsets, transfer
 
-MAX_LINES = 250000        # the parser asks of every line whether it ends one of the parts it is in
+MAX_LINES = 200000        # 15 MB of base64; the parser asks of every line whether it ends one of the parts it is in
 MAX_LINES_AGAIN = 50000   # of what has to be parsed once more
 MAX_HEADER_LINES = 1000
 MAX_HEADER_BYTES = 1 << 16
 MAX_VALUE = 2048          # characters of one field; what follows is not read
-MAX_ENCODED_WORDS = 60    # of one field
 MAX_BOUNDARY = 200        # RFC 2046 allows 70
 MAX_PARTS = 100
 MAX_DEPTH = 20
@@ -38,7 +36,6 @@ CHUNK = 1 << 20           # bytes given to the parser at once: it holds four tim
 
 MAIL_FIELDS = frozenset("from to cc subject date received return-path message-id mime-version content-type reply-to sender "
                         "delivered-to content-transfer-encoding dkim-signature in-reply-to references x-mailer".split())
-NOT_BASE64 = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="))
 
 
 class _Full(Exception):
@@ -201,7 +198,10 @@ class _Tree:
 
 
 def parse(data):
-    """(root Part, number of parts, set of reasons, whether a header was there) of a message: bytes with LF line ends."""
+    """(root Part, number of parts, set of reasons, whether a header was there) of a message: bytes with LF line ends.
+
+    What is found out when a part is looked at, of its parameters, comes into the set then.
+    """
     tree, is_mbox = _Tree(), False
     data = data.removeprefix(b"\xef\xbb\xbf")
     if data.startswith((b"From ", b">From ")):
@@ -239,7 +239,7 @@ def _look_again(tree, part):
             again = _wrapped(tree, part, b'Content-Type: %s; boundary="%s"' % (part.kind.encode("latin-1"), _quoted(like.group(1).rstrip())))
             part.set_payload(again.children or part.body)
     elif part.is_message() and part.children and not part.children[0].fields and part.encoding == "base64":
-        data, _ = _content(part.children[0].body, "base64", MAX_MESSAGE_BYTES)  # the standard forbids it, senders do it
+        data, _ = transfer.decode(part.children[0].body, "base64", MAX_MESSAGE_BYTES)  # the standard forbids it, senders do it
         part.set_payload([tree.feed(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), part.depth + 1)])
 
 
@@ -253,60 +253,6 @@ def _wrapped(tree, part, header):
 
 def content(part, limit, reasons):
     """(bytes of the part's body with its transfer encoding taken off, at most `limit`; whether there is more)."""
-    if part.encoding not in DECODER and part.encoding not in ("", "7bit", "8bit", "binary", "7-bit", "8-bit"):
+    if part.encoding not in transfer.DECODER and part.encoding not in transfer.NONE:
         reasons.add("encoding")
-    return _content(part.body, part.encoding, limit)
-
-
-def _content(body, encoding, limit):
-    decoder, factor = DECODER.get(encoding, (bytes, 1))
-    n_in = factor * limit + 1
-    out = decoder(body[:n_in].encode("latin-1", "replace"))
-    return out[:limit], len(out) > limit or len(body) > n_in
-
-
-def _base64(raw):
-    raw = raw.translate(None, NOT_BASE64).partition(b"=")[0]
-    raw = raw[:len(raw) - (len(raw) % 4 == 1)]
-    return binascii.a2b_base64(raw + b"=" * (-len(raw) % 4))
-
-
-def _uudecode(raw):
-    out = []
-    for line in raw.partition(b"begin ")[2].split(b"\n")[1:]:
-        if line.startswith((b"end", b"`")):
-            break
-        try:
-            out.append(binascii.a2b_uu(line))
-        except binascii.Error:
-            pass  # a damaged line of many
-    return b"".join(out)
-
-
-# Transfer encoding: its decoder, and bytes read for a byte that is wanted. Not Message.get_payload(decode=True), which decodes all,
-# and leaves base64 with a stray character as it is.
-DECODER = {"base64": (_base64, 2), "quoted-printable": (binascii.a2b_qp, 3), "x-uuencode": (_uudecode, 2),
-           "uuencode": (_uudecode, 2), "x-uue": (_uudecode, 2)}
-
-
-def header_text(value, reasons):
-    """The characters of a field's value: encoded words of RFC 2047 decoded, also split within a character."""
-    pieces = [(value, None)]
-    if "=?" in value:
-        from email.errors import HeaderParseError
-        from email.header import decode_header
-
-        words = value.split("=?", MAX_ENCODED_WORDS)
-        head, tail = "=?".join(words[:MAX_ENCODED_WORDS]), "".join("=?" + word for word in words[MAX_ENCODED_WORDS:])
-        try:
-            pieces = [*decode_header(head), (tail, None)]
-        except (HeaderParseError, ValueError):  # base64 that is none
-            reasons.add("encoding")
-    out = []
-    for data, charset in pieces:
-        data = data.encode("latin-1", "replace") if isinstance(data, str) else data
-        text, known = charsets.decode(data, (charset or "").partition("*")[0])  # RFC 2231 puts a language behind it
-        out.append(text)
-        if not known:
-            reasons.add("charset")
-    return "".join(out).replace("\n", " ")
+    return transfer.decode(part.body, part.encoding, limit)
