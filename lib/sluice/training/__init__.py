@@ -1,1 +1,1 @@
-"""How the shipped spam model is made: what it reads, in which order, and how it learns. Nothing here is installed."""
+"""How the shipped model is made: `make model`. Nothing of the library imports this; it needs the extra `training`."""

@@ -27,7 +27,7 @@ LABELS = ("ham", "spam")
 HEAD = ("From", "Subject", "Links", "Files")
 P_FOOTER, P_COMMON_LINKS = 0.12, 0.2
 
-_OPENING = re.compile(r"=== (ham|spam|both) ([a-z-]+)(?: (de|fr|es|it|pt|nl))?$")
+_OPENING = re.compile(r"=== (ham|spam|both) ([a-z0-9-]+)(?: (de|fr|es|it|pt|nl))?$")
 _TOKEN = re.compile(r"\$([A-Za-z]+)([2-9]?)|\$\$|[{|}]")
 _FORMS = re.compile(r"\b(?:ltd|inc|llc|gmbh|plc|bv|sa|spa|srl|ag|co|and|the|of)\b")
 _DIGIT = re.compile(r"(?<!^)#(?![$A-Za-z!])|^#(?=[#\d])", re.M)

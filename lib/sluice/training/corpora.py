@@ -1,0 +1,44 @@
+"""The corpora as messages: bytes as they came, with what they are.
+
+Expected in one folder, each under the name it was packed with (the model card says where they come from and on what terms):
+
+    spamassassin.tar.xz, enron-spam.tar.xz, ling-spam.tar.xz    <corpus>/<ham|spam>/<name>
+    sms-spam-collection.tsv                                     ham|spam, a tab, the text; UTF-8
+
+and one that is our own: written/, expanded from templates. Any of them can be left out.
+"""
+import tarfile
+from collections import namedtuple
+from pathlib import Path
+
+from . import written
+
+Message = namedtuple("Message", "corpus name is_spam data")
+ARCHIVES = {"spamassassin": "spamassassin.tar.xz", "enron": "enron-spam.tar.xz", "ling": "ling-spam.tar.xz"}
+SMS = "sms-spam-collection.tsv"
+NAMES = (*ARCHIVES, "sms", "written")
+N_WRITTEN = 8000   # texts made of the templates
+
+
+def messages(folder, leave_out=(), seed=1):
+    """All Messages, in a fixed order. FileNotFoundError names a corpus that is neither there nor left out."""
+    folder = Path(folder)
+    for corpus, file in ARCHIVES.items():
+        if corpus not in leave_out:
+            yield from _archive(corpus, folder / file)
+    if "sms" not in leave_out:
+        with open(folder / SMS, encoding="utf-8", newline="\n") as lines:
+            for i, line in enumerate(lines):
+                label, text = line.rstrip("\n").split("\t", 1)
+                yield Message("sms", str(i), label == "spam", text.encode())
+    if "written" not in leave_out:
+        for label, kind, template, text in written.texts(seed, N_WRITTEN):
+            yield Message("written", f"{kind}/{template}", label == "spam", text.encode())
+
+
+def _archive(corpus, path):
+    with tarfile.open(path) as tar:
+        for member in tar:
+            parts = member.name.split("/", 2)
+            if member.isfile() and len(parts) == 3 and parts[1] in ("ham", "spam"):
+                yield Message(corpus, parts[2], parts[1] == "spam", tar.extractfile(member).read())

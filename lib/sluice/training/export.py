@@ -1,0 +1,95 @@
+"""Trained weights as GGUF: Q8_0 matrices and F32 norms, metadata complete."""
+import os
+import struct
+
+import numpy as np
+
+KINDS = {"u32": (4, "<I"), "f32": (6, "<f"), "bool": (7, "<?"), "i32": (5, "<i")}
+F32, Q8_0, ALIGNMENT = 0, 8, 32
+
+
+def _string(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def _value(kind, v):
+    """Type number and bytes of a metadata value; kind: a name of KINDS, "string", or "[...]" for an array."""
+    if kind == "string":
+        return struct.pack("<I", 8) + _string(v)
+    if kind == "[string]":
+        return struct.pack("<IIQ", 9, 8, len(v)) + b"".join(map(_string, v))
+    if kind.startswith("["):
+        number, form = KINDS[kind[1:-1]]
+        return struct.pack("<IIQ", 9, number, len(v)) + np.asarray(v, form[:1] + {"i": "i4", "f": "f4"}[form[1]]).tobytes()
+    number, form = KINDS[kind]
+    return struct.pack("<I", number) + struct.pack(form, v)
+
+
+def q8_0(x):
+    """bytes of float32 [n, 32 k] as blocks {f16 d, i8 q[32]}, d = max |x| / 127, rounded as ggml's reference quantiser does: half away from zero."""
+    x = np.ascontiguousarray(x, np.float32).reshape(-1, 32)
+    d = np.abs(x).max(1, keepdims=True) / np.float32(127)
+    with np.errstate(divide="ignore"):
+        y = x * np.where(d == 0, np.float32(0), np.float32(1) / d)
+    whole = np.floor(np.abs(y))
+    q = (np.sign(y) * (whole + np.floor(2 * (np.abs(y) - whole)))).astype(np.int8)
+    return np.concatenate([d.astype("<f2").view(np.uint8), q.view(np.uint8)], 1).tobytes()
+
+
+def dequantised(x):
+    """float32 as it comes back from q8_0()."""
+    raw = np.frombuffer(q8_0(x), np.uint8).reshape(-1, 34)
+    return (raw[:, :2].copy().view("<f2").astype(np.float32) * raw[:, 2:].view(np.int8)).reshape(np.shape(x))
+
+
+def tensors(state, shape):
+    """[(name in GGUF, float32 array)] of a state_dict of net.Llama.
+
+    net.rotate turns element i of a head with element i + n_rot / 2, `llama` files 2 i with 2 i + 1: rows of q and k change places.
+    """
+    out = [("token_embd.weight", state["token_embd.weight"])]
+    for i in range(shape.n_layer):
+        for name in ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"):
+            x = state[f"blk.{i}.{name}.weight"]
+            if name in ("attn_q", "attn_k"):
+                x = x.reshape(-1, 2, shape.n_rot // 2, shape.n_embd).transpose(0, 2, 1, 3).reshape(-1, shape.n_embd)
+            out.append((f"blk.{i}.{name}.weight", x))
+    return out + [("output_norm.weight", state["output_norm.weight"])]
+
+
+def metadata(shape, vocabulary, general):
+    """{key: (kind, value)}. vocabulary: (tokens, scores, types); general: {key below general.: text}."""
+    meta = {"general.architecture": ("string", "llama")}
+    meta.update({f"general.{key}": ("[string]" if isinstance(v, list) else "string", v) for key, v in general.items()})
+    for key, kind, v in (("context_length", "u32", shape.n_ctx), ("embedding_length", "u32", shape.n_embd), ("block_count", "u32", shape.n_layer),
+                         ("feed_forward_length", "u32", shape.n_ff), ("attention.head_count", "u32", shape.n_head),
+                         ("attention.head_count_kv", "u32", shape.n_head_kv), ("attention.layer_norm_rms_epsilon", "f32", shape.rms_eps),
+                         ("rope.dimension_count", "u32", shape.n_rot), ("rope.freq_base", "f32", shape.rope_base), ("vocab_size", "u32", shape.n_vocab)):
+        meta[f"llama.{key}"] = (kind, v)
+    return {**meta, **tokenizer(vocabulary)}
+
+
+def tokenizer(vocabulary):
+    """The keys of a vocabulary."""
+    tokens, scores, types = vocabulary
+    return {f"tokenizer.ggml.{key}": value for key, value in {
+        "model": ("string", "llama"), "pre": ("string", "default"),
+        "tokens": ("[string]", tokens), "scores": ("[f32]", scores), "token_type": ("[i32]", types),
+        "bos_token_id": ("u32", 1), "eos_token_id": ("u32", 2), "unknown_token_id": ("u32", 0),
+        "add_bos_token": ("bool", True), "add_eos_token": ("bool", False), "add_space_prefix": ("bool", False),
+        "remove_extra_whitespaces": ("bool", False)}.items()}
+
+
+def write(path, meta, named):
+    """Write a GGUF file (version 3), whole or not at all. named: [(name, float32 array)]: vectors stay F32, matrices become Q8_0."""
+    head, data = [struct.pack("<4sIQQ", b"GGUF", 3, len(named), len(meta))], bytearray()
+    head += [_string(key) + _value(kind, v) for key, (kind, v) in meta.items()]
+    for name, x in named:
+        raw = q8_0(x) if x.ndim == 2 else np.ascontiguousarray(x, "<f4").tobytes()
+        head.append(_string(name) + struct.pack(f"<I{x.ndim}QIQ", x.ndim, *reversed(x.shape), Q8_0 if x.ndim == 2 else F32, len(data)))
+        data += raw + bytes(-len(raw) % ALIGNMENT)
+    head = b"".join(head)
+    with open(f"{path}.new", "wb") as f:
+        f.write(head + bytes(-len(head) % ALIGNMENT) + data)
+    os.replace(f"{path}.new", path)

@@ -1,0 +1,191 @@
+"""The training loop: resumable, in pieces of any length; the result depends on the seed and the number of steps only.
+
+Loss: the answer at the last position (against a mix of the label and the teacher's probability), the same asked of a throw-away linear
+probe at every position of the mail, and the next token at a few positions. Matrices by Muon (Jordan et al. 2024,
+kellerjordan.github.io/posts/muon; update scaled as in arXiv 2502.16982), the rest by AdamW. What is shipped is a running average of the weights.
+"""
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from . import views
+from .net import Llama
+from .prepare import REPEAT
+
+TOKENS_PER_STEP = 8192
+LR_MUON, LR_ADAM, DECAY_MUON, DECAY_ADAM = 4e-3, 3e-3, 0.1, 0.01
+WARM_STEPS, DECAY_FROM = 150, 0.5      # then constant, then linear to zero from this part of the steps on
+AVERAGE = 0.998
+TEACHER = 0.3
+PROBE, NEXT_TOKEN = 0.3, (0.4, 0.1)    # weights of the losses; of the second before and after half of the steps
+N_NEXT_TOKEN = 1024
+
+
+class Muon(torch.optim.Optimizer):
+    def __init__(self, params, lr, decay, momentum=0.95):
+        super().__init__(params, dict(lr=lr, decay=decay, momentum=momentum))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                m = self.state[w].setdefault("momentum", torch.zeros_like(w))
+                m.lerp_(w.grad, 1 - group["momentum"])
+                update = orthogonal(w.grad.lerp(m, group["momentum"]))
+                w.mul_(1 - group["lr"] * group["decay"]).add_(update, alpha=-group["lr"] * 0.2 * max(w.shape) ** 0.5)
+
+
+def orthogonal(g, n_step=5):
+    """About U V' of g = U S V': five steps of the quintic Newton-Schulz iteration with Jordan's coefficients."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = g.T if g.shape[0] > g.shape[1] else g
+    x = (x / (x.norm() + 1e-7)).bfloat16()
+    for _ in range(n_step):
+        s = x @ x.T
+        x = a * x + (b * s + c * s @ s) @ x
+    return (x.T if g.shape[0] > g.shape[1] else x).float()
+
+
+class Trainer:
+    def __init__(self, p, shape, n_step, seed=1, compiled=True, dropout=0.05):
+        torch.manual_seed(seed)
+        self.p, self.shape, self.n_step, self.seed, self.step = p, shape, n_step, seed, 0
+        self.model = Llama(shape, dropout)
+        self.average = {name: x.detach().clone() for name, x in self.model.state_dict().items()}
+        self.weight = [x for x in self.model.blk.parameters() if x.ndim == 2]
+        rest = [x for x in self.model.parameters() if not any(x is w for w in self.weight)]
+        self.muon = Muon(self.weight, LR_MUON, DECAY_MUON)
+        self.adam = torch.optim.AdamW(rest, LR_ADAM, betas=(0.9, 0.98), weight_decay=DECAY_ADAM)
+        if compiled:
+            for block in self.model.blk:
+                block.compile(dynamic=True)
+        train = np.flatnonzero(~p.is_val)
+        self.rows = np.repeat(train, [REPEAT.get((p.corpus[i], bool(p.is_spam[i])), 1) for i in train])
+        self.target = np.where(p.is_spam, 1.0, 0.0) * (1 - TEACHER) + TEACHER * p.soft
+
+    def batches(self, epoch):
+        """(index of texts, their views) of an epoch, texts of a length together, in random order."""
+        rng = np.random.default_rng((self.seed, epoch))
+        shown = [(i, views.view(self.p.lines[i], self.p.bodies[i], rng)) for i in rng.permutation(self.rows)]
+        out = []
+        for start in range(0, len(shown), 4096):
+            batch, longest = [], 0
+            for item in sorted(shown[start:start + 4096], key=lambda item: len(item[1])):
+                longest = padded(len(item[1]) + self.n_frame)
+                if batch and longest * (len(batch) + 1) > TOKENS_PER_STEP:
+                    out.append(batch)
+                    batch = []
+                batch.append(item)
+            out.append(batch)
+        return [out[i] for i in rng.permutation(len(out))]
+
+    @property
+    def n_frame(self):
+        return len(self.p.before) + len(self.p.after)
+
+    def stack(self, shown):
+        """ids int64 [batch, token], padded behind; position of the last id of each: int64 [batch]."""
+        rows = [np.concatenate((self.p.before, ids, self.p.after)) for ids in shown]
+        ids = np.zeros((len(rows), padded(max(map(len, rows)))), np.int64)
+        for out, row in zip(ids, rows):
+            out[:len(row)] = row
+        return torch.from_numpy(ids), torch.tensor([len(row) - 1 for row in rows])
+
+    def losses(self, batch, step):
+        ids, last = self.stack([shown for _, shown in batch])
+        target = torch.tensor(self.target[[i for i, _ in batch]], dtype=torch.float32)
+        with torch.autocast("cpu", torch.bfloat16):
+            x = self.model(ids)
+            answer = F.log_softmax(self.model.head(x[torch.arange(len(ids)), last]).float(), -1)
+            probe = self.model.probe(x).float().squeeze(-1)
+            position = torch.arange(ids.shape[1])
+            inside = (position >= len(self.p.before)) & (position < last[:, None] - 2)
+            pick = torch.nonzero(inside)
+            pick = pick[torch.randint(len(pick), (N_NEXT_TOKEN,))]
+            following = self.model.head(x[pick[:, 0], pick[:, 1]]).float()
+        loss = -(target * answer[:, self.p.yes] + (1 - target) * answer[:, self.p.no]).mean()
+        each = F.binary_cross_entropy_with_logits(probe, target[:, None].expand_as(probe), reduction="none")
+        share = ((each * inside).sum(1) / inside.sum(1).clamp(min=1)).mean()
+        token = F.cross_entropy(following, ids[pick[:, 0], pick[:, 1] + 1])
+        return loss, share, token, NEXT_TOKEN[step >= self.n_step // 2]
+
+    def rate(self, step):
+        """The factor of the learning rates."""
+        return min(1, (step + 1) / WARM_STEPS, (self.n_step - step) / (self.n_step * (1 - DECAY_FROM)))
+
+    def run(self, seconds, save=None, report=None, every=200):
+        """Up to `seconds` of training; True when the last step is done. save(self): called now and then and at the end."""
+        end, said, counted, sums = time.monotonic() + seconds, time.monotonic(), 0, np.zeros(3)
+        epoch, batches, first = -1, [], 0
+        while self.step < self.n_step and time.monotonic() < end:
+            while self.step >= first + len(batches):
+                epoch, first = epoch + 1, first + len(batches)
+                batches = self.batches(epoch)
+            batch = batches[self.step - first]
+            torch.manual_seed(self.seed << 20 | self.step)
+            for group, lr in ((self.muon.param_groups[0], LR_MUON), (self.adam.param_groups[0], LR_ADAM)):
+                group["lr"] = lr * self.rate(self.step)
+            loss, share, token, weight = self.losses(batch, self.step)
+            (loss + PROBE * share + weight * token).backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.muon.step()
+            self.adam.step()
+            self.model.zero_grad(set_to_none=True)
+            keep = min(AVERAGE, self.step / (self.step + 10))
+            for name, x in self.model.state_dict().items():
+                self.average[name].lerp_(x, 1 - keep)
+            self.step += 1
+            counted += sum(len(shown) + self.n_frame for _, shown in batch)
+            sums += [loss.item(), share.item(), token.item()]
+            if self.step % every == 0 or self.step == self.n_step:
+                now = time.monotonic()
+                if report:
+                    report(self, epoch, sums / every, counted / (now - said))
+                said, counted, sums = now, 0, np.zeros(3)
+                if save:
+                    save(self)
+        if save:
+            save(self)
+        return self.step >= self.n_step
+
+    def state(self):
+        return {"step": self.step, "model": self.model.state_dict(), "average": self.average, "muon": self.muon.state_dict(),
+                "adam": self.adam.state_dict(), "n_step": self.n_step, "seed": self.seed, "shape": self.shape.as_dict()}
+
+    def resume(self, path):
+        """Go on from a file of save(); nothing where there is none."""
+        if Path(path).exists():
+            kept = torch.load(path, weights_only=True)
+            if (kept["n_step"], kept["seed"], kept["shape"]) != (self.n_step, self.seed, self.shape.as_dict()):
+                raise ValueError(f"{path}: of a training with another shape, seed or number of steps: remove it, or use another work folder")
+            self.step, self.average = kept["step"], kept["average"]
+            for part, name in ((self.model, "model"), (self.muon, "muon"), (self.adam, "adam")):
+                part.load_state_dict(kept[name])
+
+
+def padded(n):
+    return -(-n // 32) * 32
+
+
+@torch.no_grad()
+def margins(trainer, rows, state=None, tokens=1 << 14):
+    """float64 [n]: logit of yes less logit of no for whole texts, in float32."""
+    model = Llama(trainer.shape)
+    model.load_state_dict(state or trainer.average)
+    model.eval()
+    p, out = trainer.p, np.zeros(len(rows))
+    ids = [p.whole(i) for i in rows]
+    order, start = np.argsort([len(x) for x in ids], kind="stable"), 0
+    while start < len(order):
+        end = start + 1
+        while end < len(order) and padded(len(ids[order[end]]) + trainer.n_frame) * (end + 1 - start) <= tokens:
+            end += 1
+        batch, last = trainer.stack([ids[k] for k in order[start:end]])
+        x = model(batch)
+        logits = x[torch.arange(len(batch)), last] @ model.token_embd.weight[[p.yes, p.no]].T
+        out[order[start:end]] = (logits[:, 0] - logits[:, 1]).numpy()
+        start = end
+    return out

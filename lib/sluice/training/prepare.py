@@ -1,0 +1,79 @@
+"""Everything before the first step, kept in one file of the work folder: texts, near twins, the split, vocabulary, ids, the teacher's word."""
+import hashlib
+import pickle
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from .. import gguf, vocab
+from . import corpora, export, teacher, texts, twins, views, vocabulary
+
+QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
+BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
+VALIDATION = 28     # of 256 clusters
+REPEAT = {("spamassassin", False): 2, ("spamassassin", True): 3, ("ling", True): 2, ("sms", True): 2}  # how often an epoch shows a text
+
+
+class Prepared:
+    """texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines, bodies: ids by text; soft: float [n], the teacher's
+    probability; vocabulary: (tokens, scores, types); before, after: ids around a text; yes, no: ids."""
+
+    def whole(self, i):
+        """The ids of text i as `classify` reads it, without the question."""
+        return views.whole(self.lines[i], self.bodies[i])
+
+
+def load(work, folder, leave_out=(), n_vocab=8192, seed=1, say=print):
+    """The Prepared of the corpora, from work/prepared.pickle where that was made of the same."""
+    path, key = Path(work) / "prepared.pickle", (tuple(sorted(leave_out)), n_vocab, seed)
+    if path.exists():
+        with open(path, "rb") as f:
+            kept = pickle.load(f)
+        if kept.key == key:
+            return kept
+    p = Prepared()
+    p.key = key
+    p.texts = texts.read_all(corpora.messages(folder, leave_out, seed))
+    p.is_spam = np.array([t.is_spam for t in p.texts])
+    p.corpus = np.array([t.corpus for t in p.texts])
+    say(f"{len(p.texts)} texts: " + ", ".join(f"{name} {n}" for name, n in sorted(Counter(p.corpus.tolist()).items())))
+    p.cluster = twins.clusters(p.texts)
+    p.is_val = np.array([_draw(p.texts[c]) < VALIDATION for c in p.cluster])
+    say(f"{len(set(p.cluster.tolist()))} clusters, {int(p.is_val.sum())} texts for validation")
+    p.vocabulary = vocabulary.train((_plain(t, "\n") for t, val in zip(p.texts, p.is_val) if not val), n_vocab, seed)
+    _encode(p, Path(work) / "vocabulary.gguf")
+    say(f"{sum(map(len, p.bodies))} ids of bodies")
+    train = np.flatnonzero(~p.is_val)
+    p.soft = np.zeros(len(p.texts))
+    plain = [_plain(t, " ")[:6000] for t in p.texts]
+    p.soft[train] = teacher.out_of_fold([plain[i] for i in train], p.is_spam[train], p.cluster[train])
+    judge = teacher.fit([plain[i] for i in train], p.is_spam[train])
+    p.soft[p.is_val] = judge([plain[i] for i in np.flatnonzero(p.is_val)])
+    for part, name in ((~p.is_val, "out of fold"), (p.is_val, "validation")):
+        say(f"teacher, {name}: accuracy {((p.soft > 0.5) == p.is_spam)[part].mean():.4f}")
+    with open(f"{path}.new", "wb") as f:
+        pickle.dump(p, f)
+    Path(f"{path}.new").replace(path)
+    return p
+
+
+def _draw(text):
+    return hashlib.sha256(f"validation {text.corpus} {text.name}".encode()).digest()[0]
+
+
+def _plain(text, end):
+    return end.join([*text.head.values(), text.body]).strip()
+
+
+def _encode(p, path):
+    """ids of all texts by our own tokeniser: the one that `classify` uses."""
+    export.write(path, {"general.architecture": ("string", "llama"), **export.tokenizer(p.vocabulary)}, [])
+    table = vocab.Vocab(gguf.File(str(path)))
+    tokens = p.vocabulary[0]
+    ids = lambda text: np.array(list(table.encode(text.encode(), bos=False)), np.int32)
+    control = lambda parts: np.concatenate([[vocabulary.CONTROL[part]] if part in vocabulary.CONTROL else ids(part) for part in parts]).astype(np.int32)
+    p.lines = [{name: ids(line) for name, line in text.head.items()} for text in p.texts]
+    p.bodies = [ids(text.body) for text in p.texts]
+    p.before, p.after = control(BEFORE), control(AFTER)
+    p.yes, p.no = (tokens.index(word) for word in vocabulary.ANSWERS)

@@ -1,0 +1,35 @@
+"""What the model is shown of a text while it learns: never twice the same, so that it cannot lean on one sender, one subject or one length."""
+import numpy as np
+
+HEAD_IDS, TAIL_IDS = 288, 96     # as configs/spam.yaml cuts
+NEWLINE = 15                     # the byte piece <0x0A>
+DROP_LINE = {"From": 0.5, "Links": 0.35, "Files": 0.35, "Subject": 0.12}
+P_LATER, P_SHORTER, P_HOLES, MAX_HOLES = 0.2, 0.3, 0.4, 0.15
+
+
+def cut(ids, n_head=HEAD_IDS, n_tail=TAIL_IDS):
+    """The ids that are read of a text of any length: its head and its tail."""
+    return ids if len(ids) <= n_head + n_tail else np.concatenate((ids[:n_head], ids[-n_tail:]))
+
+
+def whole(lines, body):
+    """int32 [n]: a text as `classify` gives it to the model. lines: {name: ids of a head line}; body: ids."""
+    parts = [part for line in lines.values() for part in (line, [NEWLINE])]
+    if parts and len(body):
+        parts.append([NEWLINE])
+    return cut(np.concatenate([*parts, body]).astype(np.int32))
+
+
+def view(lines, body, rng):
+    """int32 [n]: a text as the model is to learn it. rng: numpy Generator."""
+    kept = {name: ids for name, ids in lines.items() if rng.random() >= DROP_LINE.get(name, 0)}
+    if len(body) > 40 and rng.random() < P_LATER:
+        body = body[rng.integers(0, len(body) // 2):]
+    if len(body) > 20 and rng.random() < P_SHORTER:
+        body = body[:rng.integers(10, len(body))]
+    if not kept and not len(body):
+        kept = lines
+    ids = whole(kept, body)
+    if rng.random() < P_HOLES:
+        ids = ids[rng.random(len(ids)) >= rng.uniform(0.02, MAX_HOLES)] if len(ids) > 8 else ids
+    return ids
