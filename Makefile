@@ -4,6 +4,7 @@
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
 # make golden   re-create tests/golden (the logits from transformers: installs torch) and show what changed
 # make golden-check  compare the logits with fresh ones instead
+# make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make clean    remove what the compiler made; .venv stays
 
@@ -106,7 +107,19 @@ golden: all .venv/test build/golden-venv/done
 golden-check: build/golden-venv/done
 	$(GOLDEN) tests/golden_logits.py --check
 
+# The spam model. TRAIN="--leave-out enron --seconds 600": options of `python -m sluice.training`.
+CORPORA = ../shared/data/spam
+TRAINING = build/training-venv/bin/python3
+
+build/training-venv/done: lib/requirements.txt lib/sluice/training/requirements.txt | build
+	test -x $(TRAINING) || "$(PYTHON)" -m venv build/training-venv
+	$(TRAINING) -m pip install -q --disable-pip-version-check -r lib/requirements.txt -r lib/sluice/training/requirements.txt
+	touch $@
+
+model: all build/training-venv/done
+	PYTHONPATH=lib $(TRAINING) -m sluice.training "$(CORPORA)" $(TRAIN)
+
 clean:
 	rm -rf build dist $(EXT) lib/*.egg-info
 
-.PHONY: all kernels demo test asan asan-library golden golden-check clean
+.PHONY: all kernels demo test asan asan-library golden golden-check model clean

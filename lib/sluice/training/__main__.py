@@ -1,0 +1,95 @@
+"""Make the spam model: python -m sluice.training CORPORA [OPTIONS], what `make model` calls.
+
+Interrupted, it goes on where it was; --seconds makes pieces of it.
+"""
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+
+from . import card, corpora, export, judge, loop, prepare
+from .net import Shape
+
+PACKAGE = Path(__file__).resolve().parents[1]
+TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}<|user|>\n{{ message['content'] }}</s>{% else %}<|assistant|>\n"
+            "{{ message['content'] }}</s>{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}")
+
+
+@click.command(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("--work", default="build/model", type=click.Path(file_okay=False), help="Folder for what is kept between pieces.")
+@click.option("--out", default=str(PACKAGE / "data"), type=click.Path(file_okay=False), help="Folder for spam.gguf, its card and its curve.")
+@click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
+@click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
+@click.option("--steps", default=7000, help="Steps in all.")
+@click.option("--layers", default=3, help="Layers of the model.")
+@click.option("--seed", default=1)
+@click.option("--seconds", default=1e9, help="Stop after this time; the next call goes on.")
+@click.option("--threads", default=os.cpu_count())
+@click.option("--date", default=time.strftime("%Y-%m-%d"), help="Date in the file.")
+@click.option("--plain", is_flag=True, help="Without torch.compile, which needs a C++ compiler.")
+def main(folder, work, out, question, leave_out, steps, layers, seed, seconds, threads, date, plain):
+    """Train on the corpora in FOLDER, judge, and write the model with its card."""
+    torch.set_num_threads(threads)
+    os.makedirs(work, exist_ok=True)
+    os.makedirs(out, exist_ok=True)
+    p = prepare.load(work, folder, leave_out, seed=seed, say=say)
+    trainer = loop.Trainer(p, Shape(n_layer=layers), steps, seed, compiled=not plain)
+    trainer.resume(f"{work}/train.pt")
+    if not trainer.run(seconds, save=lambda t: save(t, f"{work}/train.pt"), report=report):
+        say(f"step {trainer.step} of {steps}: call again to go on")
+        sys.exit(75)
+    path = f"{out}/spam.gguf"
+    general = {"type": "model", "name": "Sluice spam", "version": date, "date": date, "license": "MIT", "author": "the Sluice project",
+               "description": "Answers yes or no: is this mail spam? Reads the text of mail-text --fold. See spam.md.", "languages": ["en"],
+               "tags": ["spam", "classification"], "datasets": sorted(set(p.corpus.tolist()))}
+    meta = export.metadata(trainer.shape, p.vocabulary, general)
+    meta["tokenizer.chat_template"] = ("string", TEMPLATE)
+    export.write(path, meta, export.tensors({name: x.numpy() for name, x in trainer.average.items()}, trainer.shape))
+    finish(p, trainer, folder, leave_out, work, out, path, question, date)
+
+
+def finish(p, trainer, folder, leave_out, work, out, path, question, date):
+    """Judge the file, calibrate, and write what belongs to it."""
+    messages = list(corpora.messages(folder, leave_out, trainer.seed))
+    validation = [m for m, val in zip(messages, p.is_val) if val]
+    corpus, is_spam = p.corpus[p.is_val], p.is_spam[p.is_val]
+    card.write_question(question, 1.0, 0.0, 0.5, 0.5)
+    margin = judge.answers(path, question, validation)
+    scale, bias = judge.calibrate(margin, is_spam)
+    score = judge.sigmoid(scale * margin + bias)
+    yes, no = judge.thresholds(score, is_spam)
+    card.write_question(question, scale, bias, yes, no)
+    scores = {"sluice": score, "linear": p.soft[p.is_val],
+              "bogofilter": judge.bogofilter(work, [m for m, val in zip(messages, p.is_val) if not val], validation)}
+    facts = {"n_parameter": sum(x.size for _, x in export.tensors({k: v.numpy() for k, v in trainer.average.items()}, trainer.shape)),
+             "n_layer": trainer.shape.n_layer, "n_vocab": trainer.shape.n_vocab, "n_bytes": os.path.getsize(path), "date": date, "n_step": trainer.n_step,
+             "seed": trainer.seed, "torch": torch.__version__, "prompt": "".join((*prepare.BEFORE, "MAIL", *prepare.AFTER)).replace("\n", "\\n"),
+             "count": {name: int((p.corpus == name).sum()) for name in corpora.NAMES}, "n_train": int((~p.is_val).sum()), "n_validation": int(p.is_val.sum()),
+             "bogofilter": judge.bogofilter_version()}
+    card.write_card(f"{out}/spam.md", facts, scores, corpus, is_spam, yes, no)
+    card.plot(f"{out}/spam-calibration.svg", score, is_spam, margin)
+    np.savez(f"{work}/validation.npz", margin=margin, score=score, is_spam=is_spam, corpus=corpus)
+    for line in card.table(scores, corpus, is_spam):
+        say(line)
+
+
+def say(text):
+    click.echo(text, err=True)
+
+
+def save(trainer, path):
+    torch.save(trainer.state(), f"{path}.new")
+    os.replace(f"{path}.new", path)
+
+
+def report(trainer, epoch, losses, speed):
+    say(f"{time.strftime('%H:%M:%S')} step {trainer.step} pass {epoch + 1}: answer {losses[0]:.4f} probe {losses[1]:.4f} next {losses[2]:.3f} {speed:.0f} ids/s")
+
+
+if __name__ == "__main__":
+    main()
