@@ -1,5 +1,6 @@
 /* dispatch.c - from kernels.h to the best instruction set, over the threads.
  *
+ *   avx512     x86-64 with AVX-512 F, BW, DQ, VL and VNNI: Intel servers since Cascade Lake (2019), AMD since Zen 4 (2022)
  *   avx2       x86-64 with AVX2, FMA and F16C: Intel since Haswell (2013), AMD since Excavator (2015)
  *   reference  everything else
  *
@@ -26,6 +27,9 @@ static int has_f16c(void)
 static int runs_here(const isa *set)
 {
 #if defined(__x86_64__)
+    if (set == &isa_avx512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
+            && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") && runs_here(&isa_avx2);
     if (set == &isa_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #endif
@@ -34,6 +38,7 @@ static int runs_here(const isa *set)
 
 static const isa *const sets[] = { /* the best first */
 #if defined(__x86_64__)
+    &isa_avx512,
     &isa_avx2,
 #endif
     &isa_reference,

@@ -25,8 +25,8 @@
  *   position, one fma each: scores may be split over threads by position, values by
  *   element, and no bit depends on the split.
  *
- * avx2.c compiles this file a second time with its instruction set and replaces what is
- * faster by hand: NAME gives each copy its own names. */
+ * avx2.c and avx512.c compile this file again with their instruction sets and replace what is
+ * faster by hand: NAME gives each copy its own names, OWN_QUANTIZE leaves that one out. */
 #include <math.h>
 #include <string.h>
 #include "internal.h"
@@ -217,6 +217,7 @@ static void NAME(cache_store)(void *y, int32_t type, const float *x, int64_t n)
 
 /* ---- activations in int8 -------------------------------------------------------------- */
 
+#ifndef OWN_QUANTIZE
 /* Block by block: d = max|x| / 127, q = the nearest integer to x (127 / max|x|), s = d sum(q).
  * A block without a value of 2^-100 or more is zero (127 / max|x| must be finite); one with an
  * infinity or NaN has d = s = NaN, so that the logits show it. */
@@ -246,6 +247,7 @@ static void NAME(quantize)(const void *arg, int64_t begin, int64_t end, int32_t 
         a->s[b] = d * (float)sum;
     }
 }
+#endif
 
 #ifdef REFERENCE /* matrix products and attention: other sets write these by hand */
 

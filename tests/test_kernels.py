@@ -9,7 +9,7 @@ from sluice.kernels import ffi, lib
 F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
 TYPES = {"F32": F32, "F16": F16, "BF16": BF16, "Q8_0": Q8_0, "Q4_0": Q4_0, "Q4_1": Q4_1}
 BLOCKED = (Q8_0, Q4_0, Q4_1)
-SETS = [name for name in ("reference", "avx2") if lib.isa_select(name.encode()) == 0]
+SETS = [name for name in ("reference", "avx2", "avx512") if lib.isa_select(name.encode()) == 0]
 POISON = 64  # NaN floats before and behind every buffer
 
 
