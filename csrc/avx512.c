@@ -187,18 +187,24 @@ INLINE void add_values(const query *x, const float *value, int32_t j0, int32_t n
     }
 }
 
+INLINE __m512 load_either(int32_t type, const uint8_t *x, int32_t e, __mmask16 lanes)
+{
+    return type == T_F16 ? load_lanes(T_F16, x + e * 2, lanes) : load_lanes(T_F32, x + e * 4, lanes);
+}
+
 /* block f32 [n, dim] = rows j ... of one head of K or V, up to `last` and at most `most` of them: n. */
 static int32_t load_rows(float *block, const attention_args *a, const uint8_t *x, int32_t j, int32_t last, int32_t most)
 {
     const int64_t row = (int64_t)a->n_head_kv * a->head_dim * (a->type == T_F32 ? 4 : 2);
     const int32_t n = last + 1 - j < most ? last + 1 - j : most, dim = a->head_dim;
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t e = 0; e < dim; e += 16) {
-            const __mmask16 lanes = first_lanes(dim - e);
-            const uint8_t *from = x + (j + i) * row;
-            _mm512_mask_storeu_ps(block + (int64_t)i * dim + e, lanes,
-                                  a->type == T_F16 ? load_lanes(T_F16, from + e * 2, lanes) : load_lanes(T_F32, from + e * 4, lanes));
-        }
+    for (int32_t i = 0; i < n; i++, block += dim) {
+        const uint8_t *from = x + (j + i) * row;
+        int32_t e = 0;
+        for (; e + 16 <= dim; e += 16)
+            _mm512_storeu_ps(block + e, load_either(a->type, from, e, 0xffff));
+        if (e < dim)
+            _mm512_mask_storeu_ps(block + e, first_lanes(dim - e), load_either(a->type, from, e, first_lanes(dim - e)));
+    }
     return n;
 }
 

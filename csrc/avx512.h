@@ -23,10 +23,10 @@ INLINE __m512 load_lanes(int32_t type, const void *x, __mmask16 lanes)
     return type == T_F16 ? _mm512_cvtph_ps(h) : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-/* One step of add_lanes for two sums at once: halves on halves. */
+/* One step of add_lanes for two sums at once: halves on halves.  A blend has more ports than a shuffle. */
 INLINE __m512 fold_8(__m512 a, __m512 b) /* lanes 0-7 of the result belong to a, 8-15 to b */
 {
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, a, b), _mm512_shuffle_f32x4(a, b, 0x4e));
 }
 
 INLINE __m512 fold_4(__m512 a, __m512 b) /* quarters: a's two, b's two */
@@ -36,7 +36,7 @@ INLINE __m512 fold_4(__m512 a, __m512 b) /* quarters: a's two, b's two */
 
 INLINE __m512 fold_2(__m512 a, __m512 b) /* in each quarter: a's pair, b's pair */
 {
-    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+    return _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a, b), _mm512_shuffle_ps(a, b, 0x4e));
 }
 
 INLINE __m512 fold_1(__m512 a, __m512 b) /* in each quarter: a's two, b's two */

@@ -89,7 +89,7 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
         }
 }
 
-/* out i32 [n] = -offset times the sum of the q of each block: s / d is that sum but for two roundings, so off by less than
+/* out i32 [n, rounded up to 16] = -offset times the sum of the q of each block: s / d is that sum but for two roundings, so off by less than
  * 4064 / 2^23, and the estimate of 1 / d by 4064 / 2^14 = 0.25: the nearest integer is exact.  Where d is so large that s
  * may have overflowed the q are added.  Zero blocks (d = 0) give NaN and q = 0: 0. */
 INLINE void begin_sums(int32_t *out, const int8_t *q, const float *d, const float *s, int32_t n, int offset)
@@ -99,7 +99,7 @@ INLINE void begin_sums(int32_t *out, const int8_t *q, const float *d, const floa
         const __m512 scale = _mm512_maskz_loadu_ps(valid, d + b), sum = _mm512_maskz_loadu_ps(valid, s + b);
         const __mmask16 some = _mm512_cmp_ps_mask(scale, _mm512_setzero_ps(), _CMP_GT_OQ);
         const __m512i nearest = _mm512_maskz_cvtps_epi32(some, _mm512_mul_ps(sum, _mm512_rcp14_ps(scale)));
-        _mm512_mask_storeu_epi32(out + b, valid, _mm512_mullo_epi32(nearest, _mm512_set1_epi32(-offset)));
+        _mm512_storeu_si512(out + b, _mm512_mullo_epi32(nearest, _mm512_set1_epi32(-offset)));
         for (uint32_t left = _mm512_cmp_ps_mask(scale, _mm512_set1_ps(0x1p110f), _CMP_GE_OQ); left; left &= left - 1) {
             const int32_t at = b + __builtin_ctz(left);
             int32_t exact = 0;
@@ -118,7 +118,7 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, cons
     const int8_t *q = a->q + t * a->n + (int64_t)b0 * BLOCK;
     const float *d = a->d + t * per_token + b0, *s = a->s + t * per_token + b0;
     float *y = a->y + t * a->n_row + row;
-    int32_t begin[TOKENS][PANEL];
+    int32_t begin[TOKENS][(PANEL + 15) / 16 * 16];
     __m512 sum[TOKENS][2];
     for (int i = 0; i < T; i++) {
         if (type != T_Q4_1)

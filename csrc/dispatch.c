@@ -138,7 +138,7 @@ void cache_store(void *y, int32_t type, const float *x, int64_t n) { best()->cac
 /* Tokens that an item of attention covers: 8 share each row of K and V; fewer where many heads share it already. */
 static int32_t item_tokens(int32_t n_tok, int32_t n_head, int32_t n_head_kv)
 {
-    const int32_t group = n_head / n_head_kv, most = group <= 64 ? 8 : group <= 512 ? 512 / group : 1;
+    const int32_t group = n_head / n_head_kv, most = group <= 32 ? 16 : group <= 512 ? 512 / group : 1;
     return n_tok < most ? n_tok : most;
 }
 

@@ -128,7 +128,8 @@ static inline float exp_f32(float x)
     p = fmaf(p, r * r, r) + 1.0f;
     /* n as an integer is in the low bits of n + 1.5 * 2^23; moved into the exponent it multiplies by 2^n */
     const float y = bits_f32(f32_bits(p) + (f32_bits(n + 0x1.8p23f) << 23));
-    return x < -87.0f ? 0.0f : x > 88.72f ? INFINITY : x == x ? y : x;
+    const float z = x < -87.0f ? 0.0f : y, e = x > 88.72f ? INFINITY : z;
+    return x == x ? e : x;
 }
 
 /* x / (1 + exp(-z)): the sigmoid gate of SiLU (Shazeer 2020, arXiv:2002.05202) with z = x, and of the
