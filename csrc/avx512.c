@@ -17,37 +17,80 @@ enum { BLOCK_FLOATS = 16384, MAX_POSITIONS = 64, VALUES = 4 };
 
 /* ---- activations in int8 ------------------------------------------------------------------- */
 
+/* The sum of (or the greatest of) the words of each quarter of 4 vectors: that of x[i]'s quarter k in word 4 i + k. */
+INLINE __m512i fold_quarters(const __m512i x[4], __m512i (*op)(__m512i, __m512i))
+{
+    __m512i y[2];
+    for (int i = 0; i < 2; i++)
+        y[i] = op(_mm512_unpacklo_epi64(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_epi64(x[2 * i], x[2 * i + 1]));
+    const __m512 a = _mm512_castsi512_ps(y[0]), b = _mm512_castsi512_ps(y[1]);
+    const __m512i z = op(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)), _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd)));
+    return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), z);
+}
+
+/* The same of 16 whole vectors: that of v[i] in word i. */
+INLINE __m512i fold_16(const __m512i v[16], __m512i (*op)(__m512i, __m512i))
+{
+    __m512i w[8], x[4];
+    for (int i = 0; i < 8; i++)
+        w[i] = op(_mm512_mask_blend_epi32(0xff00, v[2 * i], v[2 * i + 1]), _mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0x4e));
+    for (int i = 0; i < 4; i++)
+        x[i] = op(_mm512_shuffle_i32x4(w[2 * i], w[2 * i + 1], 0x88), _mm512_shuffle_i32x4(w[2 * i], w[2 * i + 1], 0xdd));
+    return fold_quarters(x, op);
+}
+
+INLINE __m512i greater(__m512i a, __m512i b) { return _mm512_max_epu32(a, b); }
+INLINE __m512i sum(__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }
+
+/* A block in int8; the sums of 8 of its elements in 4 words.  zero: all are. */
+INLINE __m128i quantize_block(int8_t *q, const float *x, __m512 inverse, int zero)
+{
+    const __m512 round = _mm512_set1_ps(0x1.8p23f); /* reference.c's nearest: the integer is in the low bits of the sum */
+    const __mmask16 lanes = zero ? 0 : 0xffff;
+    const __m128i ones = _mm_set1_epi8(1);
+    __m128i isum = _mm_setzero_si128();
+    for (int i = 0; i < BLOCK; i += 16) {
+        const __m512 v = _mm512_add_ps(_mm512_maskz_mul_ps(lanes, _mm512_loadu_ps(x + i), inverse), round);
+        const __m128i part = _mm512_cvtepi32_epi8(_mm512_castps_si512(v));
+        _mm_storeu_si128((__m128i *)(q + i), part);
+        isum = _mm_dpbusd_epi32(isum, ones, part);
+    }
+    return isum;
+}
+
+/* 16 blocks at a time; past the end the last one again, whose scales are not stored. */
 static void quantize_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const quantize_args *a = arg;
-    const int64_t n_block = a->n / BLOCK;
-    const __m512i size = _mm512_set1_epi32(0x7fffffff);
-    const __m512 round = _mm512_set1_ps(0x1.8p23f);
+    const int64_t first = begin * (a->n / BLOCK), last = end * (a->n / BLOCK) - 1;
+    const __m512i size = _mm512_set1_epi32(0x7fffffff), infinite = _mm512_set1_epi32(0x7f800000);
+    const __m512 top = _mm512_set1_ps(127.0f);
     (void)thread;
-    for (int64_t b = begin * n_block; b < end * n_block; b++) {
-        const __m512 lo = _mm512_loadu_ps(a->x + b * BLOCK), hi = _mm512_loadu_ps(a->x + b * BLOCK + 16);
-        const uint32_t most = _mm512_reduce_max_epu32(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(lo), size),
-                                                                       _mm512_and_si512(_mm512_castps_si512(hi), size)));
-        const int usable = most < 0x7f800000 && most >= f32_bits(0x1p-100f);
-        if (!usable) {
-            memset(a->q + b * BLOCK, 0, BLOCK);
-            a->d[b] = a->s[b] = most < 0x7f800000 ? 0.0f : NAN;
-            continue;
+    for (int64_t b = first; b <= last; b += 16) {
+        const __mmask16 valid = first_lanes(last + 1 - b);
+        __m512i v[16], x[4];
+        float inverse[16];
+        for (int i = 0; i < 16; i++) {
+            const float *from = a->x + (b + i < last ? b + i : last) * BLOCK;
+            v[i] = greater(_mm512_and_si512(_mm512_loadu_si512(from), size), _mm512_and_si512(_mm512_loadu_si512(from + 16), size));
         }
-        /* the integer, |v| <= 127, is in the low bits of v + 1.5 * 2^23 */
-        const __m512 inverse = _mm512_set1_ps(127.0f / bits_f32(most));
-        const __m512i u = _mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(lo, inverse), round));
-        const __m512i v = _mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(hi, inverse), round));
-        const __m128i q_lo = _mm512_cvtepi32_epi8(u), q_hi = _mm512_cvtepi32_epi8(v);
-        _mm_storeu_si128((__m128i *)(a->q + b * BLOCK), q_lo);
-        _mm_storeu_si128((__m128i *)(a->q + b * BLOCK + 16), q_hi);
-        const __m128i ones = _mm_set1_epi8(1);
-        __m128i sum = _mm_dpbusd_epi32(_mm_dpbusd_epi32(_mm_setzero_si128(), ones, q_lo), ones, q_hi);
-        sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
-        sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
-        const float d = bits_f32(most) / 127.0f;
-        a->d[b] = d;
-        a->s[b] = d * (float)_mm_cvtsi128_si32(sum);
+        const __m512i most = fold_16(v, greater);
+        const __mmask16 finite = _mm512_cmplt_epu32_mask(most, infinite);
+        const __mmask16 usable = finite & _mm512_cmpge_epu32_mask(most, _mm512_set1_epi32((int32_t)f32_bits(0x1p-100f)));
+        _mm512_storeu_ps(inverse, _mm512_maskz_div_ps(usable, top, _mm512_castsi512_ps(most)));
+        for (int i = 0; i < 4; i++) {
+            x[i] = _mm512_setzero_si512();
+            for (int k = 0; k < 4; k++) {
+                const int at = 4 * i + k;
+                const int64_t to = b + at < last ? b + at : last;
+                const __m128i part = quantize_block(a->q + to * BLOCK, a->x + to * BLOCK, _mm512_set1_ps(inverse[at]),
+                                                    !(usable >> at & 1));
+                x[i] = _mm512_mask_broadcast_i32x4(x[i], (__mmask16)(15 << 4 * k), part);
+            }
+        }
+        const __m512 d = _mm512_mask_blend_ps(finite, _mm512_set1_ps(NAN), _mm512_maskz_div_ps(usable, _mm512_castsi512_ps(most), top));
+        _mm512_mask_storeu_ps(a->d + b, valid, d);
+        _mm512_mask_storeu_ps(a->s + b, valid, _mm512_mul_ps(d, _mm512_cvtepi32_ps(fold_quarters(x, sum))));
     }
 }
 

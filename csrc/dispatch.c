@@ -77,15 +77,27 @@ static int64_t grain_of(int64_t operations_per_item, int64_t least, int64_t mult
 
 enum { SMALL_WORK = 1 << 16 };
 
+/* Operations that need no vectors of their own: arguments, and a range of items. */
+typedef struct { float *y; const void *w; const int32_t *ids; int32_t type, n; float scale; } embed_args;
+
+static void embed_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const embed_args *a = arg;
+    const int64_t row_bytes = type_row_bytes(a->type, a->n);
+    (void)thread;
+    for (int64_t t = begin; t < end; t++) {
+        float *y = a->y + t * a->n;
+        dequantize_row(y, a->type, (const uint8_t *)a->w + a->ids[t] * row_bytes, a->n);
+        if (a->scale != 1.0f)
+            for (int64_t i = 0; i < a->n; i++)
+                y[i] *= a->scale;
+    }
+}
+
 void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n, float scale)
 {
-    const int64_t row_bytes = type_row_bytes(type, n);
-    for (int64_t t = 0; t < n_tok; t++) {
-        dequantize_row(y + t * n, type, (const uint8_t *)w + ids[t] * row_bytes, n);
-        if (scale != 1.0f)
-            for (int64_t i = 0; i < n; i++)
-                y[t * n + i] *= scale;
-    }
+    const embed_args a = {y, w, ids, type, n, scale};
+    parallel(embed_rows, &a, n_tok, grain_of(n, SMALL_WORK / 16, 1));
 }
 
 void quantize_q8(int8_t *q, float *d, float *s, const float *x, int32_t n_tok, int32_t n)
@@ -98,8 +110,8 @@ void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const fl
             const float *s, int32_t n_tok, int32_t n_row, int32_t n)
 {
     const matmul_args a = {y, w, rows, x, q, d, s, type, n_tok, n_row, n};
-    /* 16: a multiple of every kernel's panel; at most 128, so that a share of the rows stays in the second-level cache */
-    int64_t grain = grain_of((int64_t)n * n_tok, SMALL_WORK * 4, 16);
+    /* 32: a multiple of every kernel's panel; at most 128, so that a share of the rows stays in the second-level cache */
+    int64_t grain = grain_of((int64_t)n * n_tok, SMALL_WORK * 4, 32);
     parallel(best()->matmul, &a, n_row, grain < 128 ? grain : 128);
 }
 
@@ -116,15 +128,26 @@ void rope_freq(double *freq, const float *factor, int32_t n_pair, double base, d
         freq[i] = sluice_exp(-((double)i / n_pair) * log_base) / (factor ? linear * (double)factor[i] : linear);
 }
 
-void rope_angles(float *cs, const double *freq, int32_t pos, int32_t n_tok, int32_t n_pair)
+typedef struct { float *cs; const double *freq; int32_t pos, n_pair; } angles_args;
+
+static void angles_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
-    for (int32_t t = 0; t < n_tok; t++)
-        for (int32_t i = 0; i < n_pair; i++, cs += 2) {
+    const angles_args *a = arg;
+    float *cs = a->cs + begin * a->n_pair * 2;
+    (void)thread;
+    for (int64_t t = begin; t < end; t++)
+        for (int32_t i = 0; i < a->n_pair; i++, cs += 2) {
             double sine, cosine;
-            sluice_sincos(&sine, &cosine, (double)(pos + t) * freq[i]);
+            sluice_sincos(&sine, &cosine, (double)(a->pos + t) * a->freq[i]);
             cs[0] = (float)cosine;
             cs[1] = (float)sine;
         }
+}
+
+void rope_angles(float *cs, const double *freq, int32_t pos, int32_t n_tok, int32_t n_pair)
+{
+    const angles_args a = {cs, freq, pos, n_pair};
+    parallel(angles_rows, &a, n_tok, grain_of(n_pair, SMALL_WORK / 64, 1));
 }
 
 void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head_dim, int32_t n_pair, int32_t half)
@@ -133,9 +156,22 @@ void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head
     parallel(best()->rope, &a, n_tok, grain_of((int64_t)n_head * head_dim, SMALL_WORK / 8, 1));
 }
 
-void cache_store(void *y, int32_t type, const float *x, int64_t n) { best()->cache_store(y, type, x, n); }
+typedef struct { uint8_t *y; const float *x; int32_t type; } store_args;
 
-/* Tokens that an item of attention covers: 8 share each row of K and V; fewer where many heads share it already. */
+static void store_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const store_args *a = arg;
+    (void)thread;
+    best()->cache_store(a->y + begin * (a->type == T_F32 ? 4 : 2), a->type, a->x + begin, end - begin);
+}
+
+void cache_store(void *y, int32_t type, const float *x, int64_t n)
+{
+    const store_args a = {y, x, type};
+    parallel(store_range, &a, n, SMALL_WORK / 16);
+}
+
+/* Tokens that an item of attention covers: 16 share each row of K and V; fewer where many heads share it already. */
 static int32_t item_tokens(int32_t n_tok, int32_t n_head, int32_t n_head_kv)
 {
     const int32_t group = n_head / n_head_kv, most = group <= 32 ? 16 : group <= 512 ? 512 / group : 1;
@@ -168,10 +204,18 @@ void gelu_mul(float *gate, const float *up, int64_t n)
     parallel(best()->gelu_mul, &a, n, SMALL_WORK / 16);
 }
 
+static void add_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const pair_args *a = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        a->y[i] += a->x[i];
+}
+
 void add(float *x, const float *y, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        x[i] += y[i];
+    const pair_args a = {x, y};
+    parallel(add_range, &a, n, SMALL_WORK / 4);
 }
 
 int64_t first_nonfinite(const float *x, int64_t n)
