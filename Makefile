@@ -34,7 +34,7 @@ ifdef X86
 AVX2 = -mavx2 -mfma -mf16c
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 build/avx2.o build/asan/avx2.o: SET = $(AVX2)
-build/avx512%o build/asan/avx512%o: SET = $(AVX512)
+build/avx512.o build/avx512_matmul.o build/asan/avx512.o build/asan/avx512_matmul.o: SET = $(AVX512)
 endif
 
 $(EXT): $(OBJ)

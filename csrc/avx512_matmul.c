@@ -12,7 +12,7 @@
 #ifdef __AVX512VNNI__
 #include "avx512.h"
 
-enum { BLOCK = 32, HALF = 16, ROWS = 2 * HALF, PANEL = 24, TOKENS = 6, TOKEN_BLOCK = 64 };
+enum { BLOCK = 32, HALF = 16, ROWS = 2 * HALF, PANEL = 24, TOKENS = 6, TOKEN_BLOCK = 128 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -20,6 +20,7 @@ typedef struct {
     __m512i w[PANEL][BLOCK / 4][2];  /* u8 [block][group of 4][row][4] */
     __m512 d[PANEL][2], m[PANEL][2]; /* f32 [block][row] */
 } panel;
+typedef struct { int32_t of[TOKEN_BLOCK][(PANEL + 15) / 16 * 16]; } begin_sums; /* [token][block]: -offset sum(x) */
 
 /* 4 x 4 words of 32 bits within each 128 bits. */
 INLINE void transpose_4(__m512i out[4], const __m512i in[4])
@@ -63,19 +64,18 @@ INLINE void unpack_block(__m512i out[BLOCK / 4][2], int h, int32_t type, const u
     }
 }
 
-/* Blocks b0 ... b0 + n_block - 1 of 32 rows.  next: where the panel after this one begins in each of its rows; so many
- * short streams are more than the processor's own prefetcher follows. */
+/* Blocks b0 ... b0 + n_block - 1 of 32 rows.  next: the rows of the panel after this one; so many short streams are more
+ * than the processor's own prefetcher follows. */
 INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int32_t b0,
-                   int32_t n_block)
+                   int32_t n_block, int64_t block_bytes)
 {
-    const int64_t block_bytes = type_row_bytes(type, BLOCK);
     uint16_t d[PANEL][ROWS], m[PANEL][ROWS]; /* all of them first: a load of 16 that follows their stores at once would wait */
     for (int32_t b = 0; b < n_block; b++) {
         const int64_t at = (b0 + b) * block_bytes;
         unpack_block(p->w[b], 0, type, row, at);
         unpack_block(p->w[b], 1, type, row + HALF, at);
         for (int r = 0; r < ROWS; r++) {
-            _mm_prefetch((const char *)(next[r] + b * block_bytes), _MM_HINT_T0);
+            _mm_prefetch((const char *)(next[r] + at), _MM_HINT_T0);
             memcpy(&d[b][r], row[r] + at, 2); /* all three blocks begin with d */
             if (type == T_Q4_1)
                 memcpy(&m[b][r], row[r] + at + offsetof(block_q4_1, m), 2);
@@ -89,47 +89,45 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
         }
 }
 
-/* out i32 [n, rounded up to 16] = -offset times the sum of the q of each block: s / d is that sum but for two roundings, so off by less than
- * 4064 / 2^23, and the estimate of 1 / d by 4064 / 2^14 = 0.25: the nearest integer is exact.  Where d is so large that s
- * may have overflowed the q are added.  Zero blocks (d = 0) give NaN and q = 0: 0. */
-INLINE void begin_sums(int32_t *out, const int8_t *q, const float *d, const float *s, int32_t n, int offset)
+/* Blocks b0 ... b0 + n - 1 of tokens t0 ... t1 - 1.  s / d is the sum of the block's q but for two roundings, so off by less
+ * than 4064 / 2^23, and the estimate of 1 / d by 4064 / 2^14 = 0.25: the nearest integer is exact.  Where d is so large that
+ * s may have overflowed the q are added.  Zero blocks (d = 0) would give NaN: 0. */
+static void begin(begin_sums *out, const matmul_args *a, int64_t t0, int64_t t1, int32_t b0, int32_t n, int32_t offset)
 {
-    for (int32_t b = 0; b < n; b += 16) {
-        const __mmask16 valid = first_lanes(n - b);
-        const __m512 scale = _mm512_maskz_loadu_ps(valid, d + b), sum = _mm512_maskz_loadu_ps(valid, s + b);
-        const __mmask16 some = _mm512_cmp_ps_mask(scale, _mm512_setzero_ps(), _CMP_GT_OQ);
-        const __m512i nearest = _mm512_maskz_cvtps_epi32(some, _mm512_mul_ps(sum, _mm512_rcp14_ps(scale)));
-        _mm512_storeu_si512(out + b, _mm512_mullo_epi32(nearest, _mm512_set1_epi32(-offset)));
-        for (uint32_t left = _mm512_cmp_ps_mask(scale, _mm512_set1_ps(0x1p110f), _CMP_GE_OQ); left; left &= left - 1) {
-            const int32_t at = b + __builtin_ctz(left);
-            int32_t exact = 0;
-            for (int i = 0; i < BLOCK; i++)
-                exact += q[at * BLOCK + i];
-            out[at] = -offset * exact;
+    for (int64_t t = t0; t < t1; t++)
+        for (int32_t b = 0; b < n; b += 16) {
+            const __mmask16 valid = first_lanes(n - b);
+            const int64_t at = t * (a->n / BLOCK) + b0 + b;
+            const __m512 d = _mm512_maskz_loadu_ps(valid, a->d + at), s = _mm512_maskz_loadu_ps(valid, a->s + at);
+            const __mmask16 some = _mm512_cmp_ps_mask(d, _mm512_setzero_ps(), _CMP_GT_OQ);
+            const __m512i sum = _mm512_maskz_cvtps_epi32(some, _mm512_mul_ps(s, _mm512_rcp14_ps(d)));
+            _mm512_storeu_si512(&out->of[t - t0][b], _mm512_mullo_epi32(sum, _mm512_set1_epi32(-offset)));
+            for (uint32_t left = _mm512_cmp_ps_mask(d, _mm512_set1_ps(0x1p110f), _CMP_GE_OQ); left; left &= left - 1) {
+                const int i = __builtin_ctz(left);
+                int32_t exact = 0;
+                for (int k = 0; k < BLOCK; k++)
+                    exact += a->q[(at + i) * BLOCK + k];
+                out->of[t - t0][b + i] = -offset * exact;
+            }
         }
-    }
 }
 
 /* T tokens from token t on; y has what earlier panels of these rows added, unless this is the first. */
-INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, const __mmask16 valid[2], int64_t t, int32_t b0,
-                         int32_t n_block, int32_t type, int T)
+INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums *first, int64_t row, const __mmask16 valid[2],
+                         int64_t t, int32_t b0, int32_t n_block, int32_t type, int T)
 {
     const int64_t per_token = a->n / BLOCK;
     const int8_t *q = a->q + t * a->n + (int64_t)b0 * BLOCK;
     const float *d = a->d + t * per_token + b0, *s = a->s + t * per_token + b0;
     float *y = a->y + t * a->n_row + row;
-    int32_t begin[TOKENS][(PANEL + 15) / 16 * 16];
     __m512 sum[TOKENS][2];
-    for (int i = 0; i < T; i++) {
-        if (type != T_Q4_1)
-            begin_sums(begin[i], q + i * a->n, d + i * per_token, s + i * per_token, n_block, type == T_Q8_0 ? 128 : 8);
+    for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
             sum[i][h] = b0 ? _mm512_maskz_loadu_ps(valid[h], y + (int64_t)i * a->n_row + h * HALF) : _mm512_setzero_ps();
-    }
     for (int32_t b = 0; b < n_block; b++) {
         __m512i isum[TOKENS][2];
         for (int i = 0; i < T; i++)
-            isum[i][0] = isum[i][1] = type == T_Q4_1 ? _mm512_setzero_si512() : _mm512_set1_epi32(begin[i][b]);
+            isum[i][0] = isum[i][1] = type == T_Q4_1 ? _mm512_setzero_si512() : _mm512_set1_epi32(first->of[t % TOKEN_BLOCK + i][b]);
         for (int g = 0; g < BLOCK / 4; g++)
             for (int i = 0; i < T; i++) {
                 int32_t four;
@@ -160,30 +158,40 @@ INLINE void rows_from(const uint8_t *w[ROWS], const matmul_args *a, int64_t row,
     }
 }
 
-INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+/* All rows, blocks b0 and on up to a panel of them, tokens t0 ... t1 - 1. */
+INLINE void panels(const matmul_args *a, int64_t begin_row, int64_t end, int32_t b0, int64_t t0, int64_t t1, const begin_sums *first,
+                   int32_t type)
 {
     const int64_t row_bytes = type_row_bytes(type, a->n), block_bytes = type_row_bytes(type, BLOCK);
-    const int32_t n_block = a->n / BLOCK;
+    const int32_t n = a->n / BLOCK - b0 < PANEL ? a->n / BLOCK - b0 : PANEL;
     panel p;
-    for (int64_t row = begin; row < end; row += ROWS) {
+    for (int64_t row = begin_row; row < end; row += ROWS) {
         const uint8_t *w[ROWS], *next[ROWS];
         const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
+        int64_t t = t0;
         rows_from(w, a, row, end, row_bytes);
-        for (int32_t b0 = 0; b0 < n_block; b0 += PANEL) {
-            const int32_t n = n_block - b0 < PANEL ? n_block - b0 : PANEL;
-            if (b0 + PANEL < n_block)
-                for (int r = 0; r < ROWS; r++)
-                    next[r] = w[r] + (b0 + PANEL) * block_bytes;
-            else
-                rows_from(next, a, row + ROWS, end, row_bytes);
-            unpack(&p, type, w, next, b0, n);
-            int64_t t = 0;
-            for (; t + TOKENS <= a->n_tok; t += TOKENS)
-                panel_tokens(a, &p, row, valid, t, b0, n, type, TOKENS);
-            for (; t < a->n_tok; t++)
-                panel_tokens(a, &p, row, valid, t, b0, n, type, 1);
-        }
+        rows_from(next, a, row + ROWS, end, row_bytes);
+        unpack(&p, type, w, next, b0, n, block_bytes);
+        for (; t + TOKENS <= t1; t += TOKENS)
+            panel_tokens(a, &p, first, row, valid, t, b0, n, type, TOKENS);
+        for (; t + TOKENS / 2 <= t1; t += TOKENS / 2)
+            panel_tokens(a, &p, first, row, valid, t, b0, n, type, TOKENS / 2);
+        for (; t < t1; t++)
+            panel_tokens(a, &p, first, row, valid, t, b0, n, type, 1);
     }
+}
+
+INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t end, int32_t type)
+{
+    begin_sums first;
+    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)
+        for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL) {
+            const int64_t t1 = t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok;
+            const int32_t n = a->n / BLOCK - b0 < PANEL ? a->n / BLOCK - b0 : PANEL;
+            if (type != T_Q4_1)
+                begin(&first, a, t, t1, b0, n, type == T_Q8_0 ? 128 : 8);
+            panels(a, begin_row, end, b0, t, t1, &first, type);
+        }
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
