@@ -13,7 +13,7 @@
 #include "reference.c"
 #include "avx512.h"
 
-enum { BLOCK_FLOATS = 16384, MAX_POSITIONS = 64, VALUES = 4 };
+enum { BLOCK_FLOATS = 16384, MAX_POSITIONS = 64, VALUES = 4, MAX_QUERIES = 512 /* of an item: dispatch.c */ };
 
 /* ---- activations in int8 ------------------------------------------------------------------- */
 
@@ -96,24 +96,20 @@ static void quantize_avx512(const void *arg, int64_t begin, int64_t end, int32_t
 
 /* ---- attention ------------------------------------------------------------------------------ */
 
-/* Query i of an item: head i % group of token i / group. */
+/* One head of one token: score[j] is that of position j, first to p. */
 typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
 
-INLINE query query_of(const attention_args *a, float *scores, int32_t t0, int32_t head_kv, int32_t i)
+/* x [n_tok * n_head] = the queries of tokens t0 ..., heads h0 ..., by token.  Returns the first position that any sees. */
+static int32_t set_queries(query *x, const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head)
 {
-    const int32_t group = a->n_head / a->n_head_kv, t = t0 + i / group, p = a->pos + t;
-    const int64_t at = ((int64_t)t * a->n_head + (int64_t)head_kv * group + i % group) * a->head_dim;
-    return (query){a->q + at, a->o + at, scores + (int64_t)i * (a->pos + a->n_tok + 1),
-                   a->window && p >= a->window ? p - a->window + 1 : 0, p};
-}
-
-/* Queries from i on, 4 or else 1 of them: how many. */
-INLINE int queries_from(query x[TILE], const attention_args *a, float *scores, int32_t t0, int32_t head_kv, int32_t i, int32_t n)
-{
-    const int T = n - i >= TILE ? TILE : 1;
-    for (int t = 0; t < T; t++)
-        x[t] = query_of(a, scores, t0, head_kv, i + t);
-    return T;
+    for (int32_t t = t0; t < t0 + n_tok; t++) {
+        const int32_t p = a->pos + t, first = a->window && p >= a->window ? p - a->window + 1 : 0;
+        for (int32_t h = h0; h < h0 + n_head; h++, scores += a->pos + a->n_tok + 1) {
+            const int64_t at = ((int64_t)t * a->n_head + h) * a->head_dim;
+            *x++ = (query){a->q + at, a->o + at, scores, first, p};
+        }
+    }
+    return a->window && a->pos + t0 >= a->window ? a->pos + t0 - a->window + 1 : 0;
 }
 
 /* exp_f32 of 16 lanes: the compiler makes one vector of the loop. */
@@ -252,53 +248,48 @@ static int32_t load_rows(float *block, const attention_args *a, const uint8_t *x
 }
 
 /* One head of keys and values, a few tokens: each block of K and V is converted once for all their queries. */
-static void attend_block(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t head_kv)
+static void attend_block(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head)
 {
-    const int32_t dim = a->head_dim, n_query = n_tok * (a->n_head / a->n_head_kv), last = a->pos + t0 + n_tok - 1;
+    const int32_t dim = a->head_dim, n_query = n_tok * n_head, last = a->pos + t0 + n_tok - 1;
     const int32_t most = BLOCK_FLOATS / dim < MAX_POSITIONS ? BLOCK_FLOATS / dim : MAX_POSITIONS;
-    const int64_t head = (int64_t)head_kv * dim * (a->type == T_F32 ? 4 : 2);
-    const int32_t first = query_of(a, scores, t0, head_kv, 0).first;
-    query x[TILE];
+    const int64_t head = (int64_t)(h0 / (a->n_head / a->n_head_kv)) * dim * (a->type == T_F32 ? 4 : 2);
+    query x[MAX_QUERIES];
     float block[BLOCK_FLOATS];
+    const int32_t first = set_queries(x, a, scores, t0, n_tok, h0, n_head);
     for (int32_t j = first; j <= last; j += most) {
         const int32_t n = load_rows(block, a, (const uint8_t *)a->k + head, j, last, most);
-        for (int32_t i = 0, T; i < n_query; i += T) {
-            T = queries_from(x, a, scores, t0, head_kv, i, n_query);
-            if (T == TILE)
-                score_rows(x, block, j, n, dim, a->scale, TILE);
-            else
-                score_rows(x, block, j, n, dim, a->scale, 1);
-        }
+        int32_t i = 0;
+        for (; i + TILE <= n_query; i += TILE)
+            score_rows(x + i, block, j, n, dim, a->scale, TILE);
+        for (; i < n_query; i++)
+            score_rows(x + i, block, j, n, dim, a->scale, 1);
     }
     for (int32_t i = 0; i < n_query; i++) {
-        x[0] = query_of(a, scores, t0, head_kv, i);
-        softmax(x);
-        memset(x[0].o, 0, (size_t)dim * 4);
+        softmax(x + i);
+        memset(x[i].o, 0, (size_t)dim * 4);
     }
     for (int32_t j = first; j <= last; j += most) {
         const int32_t n = load_rows(block, a, (const uint8_t *)a->v + head, j, last, most);
-        for (int32_t i = 0, T; i < n_query; i += T) {
-            T = queries_from(x, a, scores, t0, head_kv, i, n_query);
-            if (T == TILE)
-                add_values(x, block, j, n, dim, TILE);
-            else
-                add_values(x, block, j, n, dim, 1);
-        }
+        int32_t i = 0;
+        for (; i + TILE <= n_query; i += TILE)
+            add_values(x + i, block, j, n, dim, TILE);
+        for (; i < n_query; i++)
+            add_values(x + i, block, j, n, dim, 1);
     }
-    for (int32_t i = 0; i < n_query; i++) {
-        x[0] = query_of(a, scores, t0, head_kv, i);
+    for (int32_t i = 0; i < n_query; i++)
         for (int32_t e = 0; e < dim; e++)
-            x[0].o[e] = x[0].o[e] * x[0].score[x[0].p + 1];
-    }
+            x[i].o[e] = x[i].o[e] * x[i].score[x[i].p + 1];
 }
 
 static void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const attention_args *a = arg;
+    const int32_t group = a->n_head / a->n_head_kv;
     for (int64_t item = begin; item < end; item++) {
-        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok;
+        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok, h = (int32_t)(item % a->n_head_kv) * group;
         const int32_t n_tok = a->n_tok - t0 < a->item_tok ? a->n_tok - t0 : a->item_tok;
-        attend_block(a, a->scores + thread * a->n_scores, t0, n_tok, (int32_t)(item % a->n_head_kv));
+        for (int32_t i = 0; i < group; i += MAX_QUERIES) /* more than one round only where an item is one token */
+            attend_block(a, a->scores + thread * a->n_scores, t0, n_tok, h + i, group - i < MAX_QUERIES ? group - i : MAX_QUERIES);
     }
 }
 

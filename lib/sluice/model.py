@@ -14,6 +14,8 @@ from .weights import Weights
 ARITHMETIC = "exact-1"  # the name snapshots carry for the bits that csrc/reference.c defines
 KV_TYPES = {"f32": 0, "f16": 1}  # of the cache: GGML numbers
 CHUNK = 512              # ids that prefill takes through the layers at once
+SMALL_CHUNK = 128        # the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and so
+SMALL_MODEL = 1 << 25    # do this many activations
 MAX_ACTIVATIONS = 1 << 26  # floats of a chunk's widest activation: a wide model gets shorter chunks, not more memory
 
 
@@ -117,7 +119,10 @@ class Model:
         It then holds their rows and ids; returns the Forward and the hidden state after the last of them.
         """
         f, h = f or Forward(self.hparams, cache), self.hparams
+        if self.file.size <= SMALL_MODEL:
+            chunk = min(chunk, SMALL_CHUNK)
         chunk = max(1, min(chunk, MAX_ACTIVATIONS // max(h.n_embd, h.n_ff, h.n_head * h.head_dim)))
+        chunk = -(-len(ids) // -(-len(ids) // chunk))  # as many chunks, but alike
         for at in range(0, len(ids), chunk):
             part, n_tok = ids[at:at + chunk], cache.n_tok
             cache.reserve(n_tok + len(part))
