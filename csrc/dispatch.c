@@ -97,13 +97,13 @@ static void embed_rows(const void *arg, int64_t begin, int64_t end, int32_t thre
 void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n, float scale)
 {
     const embed_args a = {y, w, ids, type, n, scale};
-    parallel(embed_rows, &a, n_tok, grain_of(n, SMALL_WORK / 16, 1));
+    parallel(embed_rows, &a, n_tok, grain_of(n, SMALL_WORK / 8, 1));
 }
 
 void quantize_q8(int8_t *q, float *d, float *s, const float *x, int32_t n_tok, int32_t n)
 {
     const quantize_args a = {q, d, s, x, n};
-    parallel(best()->quantize, &a, n_tok, grain_of(n, SMALL_WORK / 8, 1));
+    parallel(best()->quantize, &a, n_tok, grain_of(n, SMALL_WORK / 2, 1));
 }
 
 void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
@@ -121,7 +121,7 @@ void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const fl
 void rmsnorm(float *y, const float *x, const float *w, int32_t n_row, int32_t n, float eps)
 {
     const rmsnorm_args a = {y, x, w, n, eps};
-    parallel(best()->rmsnorm, &a, n_row, grain_of(n, SMALL_WORK / 8, 1));
+    parallel(best()->rmsnorm, &a, n_row, grain_of(n, SMALL_WORK / 2, 1));
 }
 
 void rope_freq(double *freq, const float *factor, int32_t n_pair, double base, double linear)
@@ -156,7 +156,7 @@ void rope_angles(float *cs, const double *freq, int32_t pos, int32_t n_tok, int3
 void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head_dim, int32_t n_pair, int32_t half)
 {
     const rope_args a = {x, cs, n_head, head_dim, n_pair, half};
-    parallel(best()->rope, &a, n_tok, grain_of((int64_t)n_head * head_dim, SMALL_WORK / 8, 1));
+    parallel(best()->rope, &a, n_tok, grain_of((int64_t)n_head * head_dim, SMALL_WORK / 2, 1));
 }
 
 typedef struct { uint8_t *y; const float *x; int32_t type; } store_args;
@@ -171,7 +171,7 @@ static void store_range(const void *arg, int64_t begin, int64_t end, int32_t thr
 void cache_store(void *y, int32_t type, const float *x, int64_t n)
 {
     const store_args a = {y, x, type};
-    parallel(store_range, &a, n, SMALL_WORK / 16);
+    parallel(store_range, &a, n, SMALL_WORK / 4);
 }
 
 /* Tokens that an item of attention covers: 16 share each row of K and V; fewer where many heads share it already. */
@@ -198,13 +198,13 @@ void attention(float *o, const float *q, int32_t type, const void *k, const void
 void silu_mul(float *gate, const float *up, int64_t n)
 {
     const pair_args a = {gate, up};
-    parallel(best()->silu_mul, &a, n, SMALL_WORK / 16);
+    parallel(best()->silu_mul, &a, n, SMALL_WORK / 8);
 }
 
 void gelu_mul(float *gate, const float *up, int64_t n)
 {
     const pair_args a = {gate, up};
-    parallel(best()->gelu_mul, &a, n, SMALL_WORK / 16);
+    parallel(best()->gelu_mul, &a, n, SMALL_WORK / 8);
 }
 
 static void add_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
@@ -218,7 +218,7 @@ static void add_range(const void *arg, int64_t begin, int64_t end, int32_t threa
 void add(float *x, const float *y, int64_t n)
 {
     const pair_args a = {x, y};
-    parallel(add_range, &a, n, SMALL_WORK / 4);
+    parallel(add_range, &a, n, SMALL_WORK / 2);
 }
 
 int64_t first_nonfinite(const float *x, int64_t n)
