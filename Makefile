@@ -10,11 +10,12 @@
 
 PYTHON = python3
 CFLAGS = -O3 -g -Wall -Wextra -Wvla
-EXACT  = -std=c11 -fno-math-errno -ffp-contract=off -fPIC -fvisibility=hidden
+EXACT  = -std=c11 -fno-math-errno -fno-trapping-math -ffp-contract=off -fPIC -fvisibility=hidden
 SET    =
 # -ffast-math is absent on purpose: it lets the compiler reorder sums, and then the
 # instruction set changes the answer.  -ffp-contract=off: an fma is where one is written.
-# -fno-math-errno changes no bits: it lets sqrtf and fmaf be one instruction.
+# -fno-math-errno and -fno-trapping-math change no bits: sqrtf and fmaf become one instruction, and comparisons
+# on floats (exp_f32) can be vectorised though they might raise flags that nobody reads.
 # `make CFLAGS=...` replaces what is anybody's choice; EXACT and SET come after it.
 
 VENV   = .venv/bin/python3
@@ -31,13 +32,17 @@ kernels: $(EXT)
 # One object per instruction set, everything else for the baseline; dispatch.c picks at run time.
 X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
 ifdef X86
-build/avx2.o build/asan/avx2.o: SET = -mavx2 -mfma -mf16c
+AVX2 = -mavx2 -mfma -mf16c
+AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
+build/avx2.o build/asan/avx2.o: SET = $(AVX2)
+build/avx512.o build/avx512_matmul.o build/asan/avx512.o build/asan/avx512_matmul.o: SET = $(AVX512)
 endif
 
 $(EXT): $(OBJ)
 	$(CC) -shared -o $@ $^ -lm -pthread
 
-build/avx2.o: csrc/reference.c
+build/avx2.o build/avx512.o: csrc/reference.c
+build/avx512.o build/avx512_matmul.o: csrc/avx512.h
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
@@ -85,7 +90,8 @@ asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
-build/asan/avx2.o: csrc/reference.c
+build/asan/avx2.o build/asan/avx512.o: csrc/reference.c
+build/asan/avx512.o build/asan/avx512_matmul.o: csrc/avx512.h
 build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) $(SANITIZE) -c -o $@ $<
 

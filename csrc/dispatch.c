@@ -1,5 +1,6 @@
 /* dispatch.c - from kernels.h to the best instruction set, over the threads.
  *
+ *   avx512     x86-64 with AVX-512 F, BW, DQ, VL and VNNI: Intel servers since Cascade Lake (2019), AMD since Zen 4 (2022)
  *   avx2       x86-64 with AVX2, FMA and F16C: Intel since Haswell (2013), AMD since Excavator (2015)
  *   reference  everything else
  *
@@ -26,6 +27,9 @@ static int has_f16c(void)
 static int runs_here(const isa *set)
 {
 #if defined(__x86_64__)
+    if (set == &isa_avx512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
+            && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") && runs_here(&isa_avx2);
     if (set == &isa_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #endif
@@ -34,6 +38,7 @@ static int runs_here(const isa *set)
 
 static const isa *const sets[] = { /* the best first */
 #if defined(__x86_64__)
+    &isa_avx512,
     &isa_avx2,
 #endif
     &isa_reference,
@@ -72,36 +77,51 @@ static int64_t grain_of(int64_t operations_per_item, int64_t least, int64_t mult
 
 enum { SMALL_WORK = 1 << 16 };
 
+/* Operations that need no vectors of their own: arguments, and a range of items. */
+typedef struct { float *y; const void *w; const int32_t *ids; int32_t type, n; float scale; } embed_args;
+
+static void embed_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const embed_args *a = arg;
+    const int64_t row_bytes = type_row_bytes(a->type, a->n);
+    (void)thread;
+    for (int64_t t = begin; t < end; t++) {
+        float *y = a->y + t * a->n;
+        dequantize_row(y, a->type, (const uint8_t *)a->w + a->ids[t] * row_bytes, a->n);
+        if (a->scale != 1.0f)
+            for (int64_t i = 0; i < a->n; i++)
+                y[i] *= a->scale;
+    }
+}
+
 void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n, float scale)
 {
-    const int64_t row_bytes = type_row_bytes(type, n);
-    for (int64_t t = 0; t < n_tok; t++) {
-        dequantize_row(y + t * n, type, (const uint8_t *)w + ids[t] * row_bytes, n);
-        if (scale != 1.0f)
-            for (int64_t i = 0; i < n; i++)
-                y[t * n + i] *= scale;
-    }
+    const embed_args a = {y, w, ids, type, n, scale};
+    parallel(embed_rows, &a, n_tok, grain_of(n, SMALL_WORK / 8, 1));
 }
 
 void quantize_q8(int8_t *q, float *d, float *s, const float *x, int32_t n_tok, int32_t n)
 {
     const quantize_args a = {q, d, s, x, n};
-    parallel(best()->quantize, &a, n_tok, grain_of(n, SMALL_WORK / 8, 1));
+    parallel(best()->quantize, &a, n_tok, grain_of(n, SMALL_WORK / 2, 1));
 }
 
 void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
             const float *s, int32_t n_tok, int32_t n_row, int32_t n)
 {
     const matmul_args a = {y, w, rows, x, q, d, s, type, n_tok, n_row, n};
-    /* 16: a multiple of every kernel's panel; at most 128, so that a share of the rows stays in the second-level cache */
-    int64_t grain = grain_of((int64_t)n * n_tok, SMALL_WORK * 4, 16);
+    /* 32: a multiple of every kernel's panel; at most 128, so that a share of the rows stays in the second-level cache; two
+     * shares or more a thread, but large ones, since each prepares the activations */
+    const int64_t share = n_row / (2 * threads_count()) / 32 * 32;
+    int64_t grain = grain_of((int64_t)n * n_tok, SMALL_WORK * 4, 32);
+    grain = grain > share ? grain : share;
     parallel(best()->matmul, &a, n_row, grain < 128 ? grain : 128);
 }
 
 void rmsnorm(float *y, const float *x, const float *w, int32_t n_row, int32_t n, float eps)
 {
     const rmsnorm_args a = {y, x, w, n, eps};
-    parallel(best()->rmsnorm, &a, n_row, grain_of(n, SMALL_WORK / 8, 1));
+    parallel(best()->rmsnorm, &a, n_row, grain_of(n, SMALL_WORK / 2, 1));
 }
 
 void rope_freq(double *freq, const float *factor, int32_t n_pair, double base, double linear)
@@ -111,29 +131,53 @@ void rope_freq(double *freq, const float *factor, int32_t n_pair, double base, d
         freq[i] = sluice_exp(-((double)i / n_pair) * log_base) / (factor ? linear * (double)factor[i] : linear);
 }
 
-void rope_angles(float *cs, const double *freq, int32_t pos, int32_t n_tok, int32_t n_pair)
+typedef struct { float *cs; const double *freq; int32_t pos, n_pair; } angles_args;
+
+static void angles_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
-    for (int32_t t = 0; t < n_tok; t++)
-        for (int32_t i = 0; i < n_pair; i++, cs += 2) {
+    const angles_args *a = arg;
+    float *cs = a->cs + begin * a->n_pair * 2;
+    (void)thread;
+    for (int64_t t = begin; t < end; t++)
+        for (int32_t i = 0; i < a->n_pair; i++, cs += 2) {
             double sine, cosine;
-            sluice_sincos(&sine, &cosine, (double)(pos + t) * freq[i]);
+            sluice_sincos(&sine, &cosine, (double)(a->pos + t) * a->freq[i]);
             cs[0] = (float)cosine;
             cs[1] = (float)sine;
         }
 }
 
+void rope_angles(float *cs, const double *freq, int32_t pos, int32_t n_tok, int32_t n_pair)
+{
+    const angles_args a = {cs, freq, pos, n_pair};
+    parallel(angles_rows, &a, n_tok, grain_of(n_pair, SMALL_WORK / 64, 1));
+}
+
 void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head_dim, int32_t n_pair, int32_t half)
 {
     const rope_args a = {x, cs, n_head, head_dim, n_pair, half};
-    parallel(best()->rope, &a, n_tok, grain_of((int64_t)n_head * head_dim, SMALL_WORK / 8, 1));
+    parallel(best()->rope, &a, n_tok, grain_of((int64_t)n_head * head_dim, SMALL_WORK / 2, 1));
 }
 
-void cache_store(void *y, int32_t type, const float *x, int64_t n) { best()->cache_store(y, type, x, n); }
+typedef struct { uint8_t *y; const float *x; int32_t type; } store_args;
 
-/* Tokens that an item of attention covers: 8 share each row of K and V; fewer where many heads share it already. */
+static void store_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const store_args *a = arg;
+    (void)thread;
+    best()->cache_store(a->y + begin * (a->type == T_F32 ? 4 : 2), a->type, a->x + begin, end - begin);
+}
+
+void cache_store(void *y, int32_t type, const float *x, int64_t n)
+{
+    const store_args a = {y, x, type};
+    parallel(store_range, &a, n, SMALL_WORK / 4);
+}
+
+/* Tokens that an item of attention covers: 16 share each row of K and V; fewer where many heads share it already. */
 static int32_t item_tokens(int32_t n_tok, int32_t n_head, int32_t n_head_kv)
 {
-    const int32_t group = n_head / n_head_kv, most = group <= 64 ? 8 : group <= 512 ? 512 / group : 1;
+    const int32_t group = n_head / n_head_kv, most = group <= 32 ? 16 : group <= 512 ? 512 / group : 1;
     return n_tok < most ? n_tok : most;
 }
 
@@ -154,19 +198,27 @@ void attention(float *o, const float *q, int32_t type, const void *k, const void
 void silu_mul(float *gate, const float *up, int64_t n)
 {
     const pair_args a = {gate, up};
-    parallel(best()->silu_mul, &a, n, SMALL_WORK / 16);
+    parallel(best()->silu_mul, &a, n, SMALL_WORK / 8);
 }
 
 void gelu_mul(float *gate, const float *up, int64_t n)
 {
     const pair_args a = {gate, up};
-    parallel(best()->gelu_mul, &a, n, SMALL_WORK / 16);
+    parallel(best()->gelu_mul, &a, n, SMALL_WORK / 8);
+}
+
+static void add_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const pair_args *a = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        a->y[i] += a->x[i];
 }
 
 void add(float *x, const float *y, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        x[i] += y[i];
+    const pair_args a = {x, y};
+    parallel(add_range, &a, n, SMALL_WORK / 2);
 }
 
 int64_t first_nonfinite(const float *x, int64_t n)

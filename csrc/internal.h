@@ -54,7 +54,7 @@ typedef struct {
     void (*gelu_mul)(const void *, int64_t, int64_t, int32_t);
     void (*cache_store)(void *, int32_t, const float *, int64_t);
 } isa;
-extern const isa isa_reference, isa_avx2;
+extern const isa isa_reference, isa_avx2, isa_avx512;
 
 static inline float bits_f32(uint32_t u) { union { uint32_t u; float f; } v = { .u = u }; return v.f; }
 static inline uint32_t f32_bits(float f) { union { float f; uint32_t u; } v = { .f = f }; return v.u; }

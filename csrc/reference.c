@@ -25,8 +25,8 @@
  *   position, one fma each: scores may be split over threads by position, values by
  *   element, and no bit depends on the split.
  *
- * avx2.c compiles this file a second time with its instruction set and replaces what is
- * faster by hand: NAME gives each copy its own names. */
+ * avx2.c and avx512.c compile this file again with their instruction sets and replace what is
+ * faster by hand: NAME gives each copy its own names, OWN_QUANTIZE leaves that one out. */
 #include <math.h>
 #include <string.h>
 #include "internal.h"
@@ -128,7 +128,8 @@ static inline float exp_f32(float x)
     p = fmaf(p, r * r, r) + 1.0f;
     /* n as an integer is in the low bits of n + 1.5 * 2^23; moved into the exponent it multiplies by 2^n */
     const float y = bits_f32(f32_bits(p) + (f32_bits(n + 0x1.8p23f) << 23));
-    return x < -87.0f ? 0.0f : x > 88.72f ? INFINITY : x == x ? y : x;
+    const float z = x < -87.0f ? 0.0f : y, e = x > 88.72f ? INFINITY : z;
+    return x == x ? e : x;
 }
 
 /* x / (1 + exp(-z)): the sigmoid gate of SiLU (Shazeer 2020, arXiv:2002.05202) with z = x, and of the
@@ -217,6 +218,7 @@ static void NAME(cache_store)(void *y, int32_t type, const float *x, int64_t n)
 
 /* ---- activations in int8 -------------------------------------------------------------- */
 
+#ifndef OWN_QUANTIZE
 /* Block by block: d = max|x| / 127, q = the nearest integer to x (127 / max|x|), s = d sum(q).
  * A block without a value of 2^-100 or more is zero (127 / max|x| must be finite); one with an
  * infinity or NaN has d = s = NaN, so that the logits show it. */
@@ -246,6 +248,7 @@ static void NAME(quantize)(const void *arg, int64_t begin, int64_t end, int32_t 
         a->s[b] = d * (float)sum;
     }
 }
+#endif
 
 #ifdef REFERENCE /* matrix products and attention: other sets write these by hand */
 

@@ -1,7 +1,8 @@
 /* threads.c - the pool.
  *
- * n - 1 threads beside the caller's.  Work is a range of items, handed out in pieces
- * by an atomic counter, so a thread that the system holds up delays one piece only.
+ * n - 1 threads beside the caller's.  Work is a range of items, handed out in pieces: the ticket holds the number of
+ * the call and of the next piece, and who raises it has that piece.  The caller waits for pieces that were
+ * taken, never for a thread that took none: on a busy machine a worker off its processor costs nothing but its help.
  * A waiting thread spins for some microseconds (the next product of a forward pass
  * comes at once) and then sleeps, so a tool that waits for its input uses no
  * processor.  With one thread there is no pool, no atomic and no barrier.
@@ -14,21 +15,22 @@
 #include "internal.h"
 
 enum { MAX_THREADS = 1024, SPINS = 4000, CACHE_LINE = 64 };
+#define CLOSED 0xffffffffu /* the piece's number while there is no work */
 
-typedef struct { _Alignas(CACHE_LINE) atomic_int_fast64_t v; } counter; /* padded: no two on one cache line */
+typedef void work_function(const void *, int64_t, int64_t, int32_t);
+typedef struct { _Alignas(CACHE_LINE) atomic_uint_fast64_t v; } counter; /* padded: no two on one cache line */
 
 static struct {
     int32_t n_threads;
-    void (*work)(const void *, int64_t, int64_t, int32_t);
-    const void *arg;
-    int64_t n, grain;
-    counter round;   /* number of the current call; a change starts the workers */
-    counter next;    /* first item nobody has taken */
-    counter busy;    /* workers that have not finished this round */
+    _Atomic(work_function *) work; /* these four change only while the ticket is closed */
+    _Atomic(const void *) arg;
+    atomic_int_fast64_t n, grain;
+    counter ticket;  /* call << 32 | piece; a new call starts the workers */
+    counter done;    /* pieces of this call that are finished */
     counter asleep;  /* workers in the condition variable */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-} pool = {.n_threads = 1, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+} pool = {.n_threads = 1, .ticket = {CLOSED}, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static inline void relax(void)
 {
@@ -39,34 +41,42 @@ static inline void relax(void)
 #endif
 }
 
+/* What is read between the load of the ticket and its exchange belongs to one call: had another begun, the ticket would be
+ * another and the exchange would fail. */
 static void take_pieces(int32_t thread)
 {
     for (;;) {
-        const int64_t begin = atomic_fetch_add(&pool.next.v, pool.grain);
-        if (begin >= pool.n)
+        uint_fast64_t ticket = atomic_load(&pool.ticket.v);
+        work_function *const work = atomic_load(&pool.work);
+        const void *const arg = atomic_load(&pool.arg);
+        const int64_t n = atomic_load(&pool.n), grain = atomic_load(&pool.grain), begin = (int64_t)(ticket & CLOSED) * grain;
+        if ((ticket & CLOSED) == CLOSED || begin >= n)
             return;
-        pool.work(pool.arg, begin, begin + pool.grain < pool.n ? begin + pool.grain : pool.n, thread);
+        if (!atomic_compare_exchange_strong(&pool.ticket.v, &ticket, ticket + 1))
+            continue;
+        work(arg, begin, begin + grain < n ? begin + grain : n, thread);
+        atomic_fetch_add(&pool.done.v, 1);
     }
 }
 
+static uint_fast64_t call_number(void) { return atomic_load(&pool.ticket.v) >> 32; }
+
 static void *worker(void *arg)
 {
-    const int32_t thread = (int32_t)(intptr_t)arg;
-    int64_t seen = 0;
+    uint_fast64_t seen = 0;
     for (;;) {
-        for (int32_t spin = 0; spin < SPINS && atomic_load(&pool.round.v) == seen; spin++)
+        for (int32_t spin = 0; spin < SPINS && call_number() == seen; spin++)
             relax();
-        if (atomic_load(&pool.round.v) == seen) {
+        if (call_number() == seen) {
             pthread_mutex_lock(&pool.lock);
             atomic_fetch_add(&pool.asleep.v, 1);
-            while (atomic_load(&pool.round.v) == seen)
+            while (call_number() == seen)
                 pthread_cond_wait(&pool.wake, &pool.lock);
             atomic_fetch_sub(&pool.asleep.v, 1);
             pthread_mutex_unlock(&pool.lock);
         }
-        seen++;
-        take_pieces(thread);
-        atomic_fetch_sub(&pool.busy.v, 1);
+        seen = call_number();
+        take_pieces((int32_t)(intptr_t)arg);
     }
     return NULL;
 }
@@ -74,7 +84,7 @@ static void *worker(void *arg)
 static void forget(void) /* in a forked child: only the thread that forked lives on */
 {
     pool.n_threads = 1;
-    atomic_store(&pool.round.v, 0);
+    atomic_store(&pool.ticket.v, CLOSED);
     atomic_store(&pool.asleep.v, 0);
     pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     pool.wake = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
@@ -108,29 +118,31 @@ int32_t threads_start(int32_t n)
 
 int32_t threads_count(void) { return pool.n_threads; }
 
-void parallel(void (*work)(const void *, int64_t, int64_t, int32_t), const void *arg, int64_t n, int64_t grain)
+void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
 {
     if (pool.n_threads == 1 || n <= grain) {
         if (n > 0)
             work(arg, 0, n, 0);
         return;
     }
-    pool.work = work;
-    pool.arg = arg;
-    pool.n = n;
-    pool.grain = grain;
-    atomic_store(&pool.next.v, 0);
-    atomic_store(&pool.busy.v, pool.n_threads - 1);
-    atomic_fetch_add(&pool.round.v, 1);
+    grain = grain > n >> 31 ? grain : n >> 31; /* pieces are numbered in 32 bits */
+    const uint_fast64_t n_piece = (uint_fast64_t)((n + grain - 1) / grain), call = call_number() + 1;
+    atomic_store(&pool.work, work);
+    atomic_store(&pool.arg, arg);
+    atomic_store(&pool.n, n);
+    atomic_store(&pool.grain, grain);
+    atomic_store(&pool.done.v, 0);
+    atomic_store(&pool.ticket.v, call << 32);
     if (atomic_load(&pool.asleep.v)) {
         pthread_mutex_lock(&pool.lock);
         pthread_cond_broadcast(&pool.wake);
         pthread_mutex_unlock(&pool.lock);
     }
     take_pieces(0);
-    for (int32_t spin = 0; atomic_load(&pool.busy.v); spin++)
+    for (int32_t spin = 0; atomic_load(&pool.done.v) != n_piece; spin++)
         if (spin < SPINS)
             relax();
         else
             sched_yield(); /* a worker is off its processor: give it ours */
+    atomic_store(&pool.ticket.v, call << 32 | CLOSED);
 }

@@ -5,6 +5,8 @@ import subprocess
 import pytest
 from conftest import ROOT
 
+SETS = {"avx2": "-mavx2 -mfma -mf16c".split()}
+SETS["avx512"] = SETS["avx2"] + "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni".split()
 FLAGS = "-std=c11 -O3 -Wall -Wextra -fno-math-errno -ffp-contract=off".split()
 
 
@@ -12,7 +14,7 @@ def build(directory, compiler, *flags):
     """tests/bits.c with all of csrc by `compiler`: the path of the program."""
     objects = []
     for source in sorted((ROOT / "csrc").glob("*.c")) + [ROOT / "tests" / "bits.c"]:
-        extra = ["-mavx2", "-mfma", "-mf16c"] if source.name == "avx2.c" and "aarch64" not in compiler else []
+        extra = SETS.get(source.stem.split("_")[0], []) if "aarch64" not in compiler else []
         out = directory / f"{source.stem}.o"
         done = subprocess.run([compiler, *FLAGS, *flags, *extra, "-I", ROOT / "csrc", "-c", "-o", out, source], capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
@@ -28,6 +30,11 @@ def lines(*argv):
     return done.stdout.decode().splitlines()
 
 
+def sets_of(program):
+    """The instruction sets this machine has beside the reference."""
+    return [name for name in SETS if subprocess.run([program, name, "1"], capture_output=True).returncode == 0]
+
+
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
     program = build(tmp_path_factory.mktemp("here"), "gcc")
@@ -38,8 +45,7 @@ def here(tmp_path_factory):
 
 def test_bits_do_not_depend_on_set_or_threads(here):
     program, expected = here
-    sets = ["reference"] + ["avx2"] * (subprocess.run([program, "avx2", "1"], capture_output=True).returncode == 0)
-    for name in sets:
+    for name in ["reference"] + sets_of(program):
         for threads in (1, 2, 4):
             assert lines(program, name, threads) == expected, (name, threads)
 
@@ -49,14 +55,16 @@ def test_bits_do_not_depend_on_the_optimiser(here, tmp_path, flags):
     program, expected = here
     other = build(tmp_path, "gcc", *flags)
     assert lines(other, "reference", 1) == expected
-    if subprocess.run([program, "avx2", "1"], capture_output=True).returncode == 0:
-        assert lines(other, "avx2", 2) == expected
+    for name in sets_of(program):
+        assert lines(other, name, 2) == expected
 
 
 def test_bits_do_not_depend_on_the_compiler(here, tmp_path):
     if not shutil.which("clang"):
         pytest.skip("clang is not on this machine")
-    assert lines(build(tmp_path, "clang"), "", 2) == here[1]
+    program = build(tmp_path, "clang")
+    for name in sets_of(program):
+        assert lines(program, name, 2) == here[1]
 
 
 def test_bits_are_the_same_on_aarch64(here, tmp_path):

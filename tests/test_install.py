@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from conftest import BIN, ROOT
+from test_bits import SETS
 from tiny_model import write_model
 
 TOOLS = sorted(p.name for p in BIN.iterdir())
@@ -77,7 +78,7 @@ def test_kernels_compile_without_a_warning(compiler):
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not on this machine")
     for source in sorted((ROOT / "csrc").glob("*.c")):
-        wide = ["-mavx2", "-mfma", "-mf16c"] if source.name == "avx2.c" and "aarch64" not in compiler else []
+        wide = SETS.get(source.stem.split("_")[0], []) if "aarch64" not in compiler else []
         done = subprocess.run([compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *wide, source], capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
 
@@ -88,7 +89,9 @@ def test_flags_of_the_user_cannot_change_bits():
     assert len(lines) == len(list((ROOT / "csrc").glob("*.c")))
     assert all("-ffp-contract=off" in line and "-O3" not in line for line in lines)
     if os.uname().machine == "x86_64":
-        assert [line.split()[-1] for line in lines if "-mavx2" in line] == ["csrc/avx2.c"]
+        assert [line.split()[-1] for line in lines if "-mavx2" in line] == [
+            "csrc/avx2.c", "csrc/avx512.c", "csrc/avx512_matmul.c"]
+        assert not [line for line in lines if "-mavx512f" in line and "csrc/avx512" not in line]
     fast = subprocess.run(["gcc", "-Ofast", "-fsyntax-only", ROOT / "csrc/reference.c"], capture_output=True)
     assert fast.returncode != 0 and b"IEEE" in fast.stderr
 

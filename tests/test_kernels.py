@@ -9,8 +9,16 @@ from sluice.kernels import ffi, lib
 F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
 TYPES = {"F32": F32, "F16": F16, "BF16": BF16, "Q8_0": Q8_0, "Q4_0": Q4_0, "Q4_1": Q4_1}
 BLOCKED = (Q8_0, Q4_0, Q4_1)
-SETS = [name for name in ("reference", "avx2") if lib.isa_select(name.encode()) == 0]
+SETS = [name for name in ("reference", "avx2", "avx512") if lib.isa_select(name.encode()) == 0]
 POISON = 64  # NaN floats before and behind every buffer
+
+
+for_each_set = pytest.mark.parametrize("isa", ["avx2", "avx512"])
+
+
+def need(isa):
+    if isa not in SETS:
+        pytest.skip(f"this processor does not have {isa}")
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +101,62 @@ def test_matmul_equals_reference(name):
         for isa in SETS[1:]:
             lib.isa_select(isa.encode())
             assert product(type_, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (isa, n_tok, rows, n)
+
+
+@for_each_set
+@pytest.mark.parametrize("name", TYPES)
+def test_matmul_of_random_shapes_equals_reference(name, isa):
+    need(isa)
+    type_, rng = TYPES[name], np.random.default_rng(11)
+    for _ in range(40):
+        n_tok, rows, n = int(rng.integers(1, 30)), int(rng.integers(1, 80)), int(rng.integers(1, 50))
+        n = n * 32 if type_ in BLOCKED else n * 7
+        raw, x = weights(rng, type_, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+        lib.isa_select(b"reference")
+        expected = product(type_, raw, x, n_tok, rows, n)
+        lib.isa_select(isa.encode())
+        assert product(type_, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (n_tok, rows, n)
+
+
+@for_each_set
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_1"])
+def test_matmul_of_extreme_activations_equals_reference(name, isa):
+    """Zero blocks, blocks just above zero, and such that the scale times the sum of a block overflows; weights of all bits."""
+    need(isa)
+    type_, rng, n_tok, rows, n = TYPES[name], np.random.default_rng(12), 13, 35, 1120
+    raw, x = weights(rng, type_, rows, n), rng.normal(size=(n_tok, n // 32, 32)).astype(np.float32)
+    x /= np.abs(x).max(2, keepdims=True)
+    x *= np.float32(2) ** rng.choice([-149, -101, -100, -99, 0, 100, 110, 116, 117, 127], (n_tok, n // 32, 1))
+    x[3, 5:9], x[4] = np.abs(x[3, 5:9]), 0
+    x[5, 0], x[6, 30:] = np.float32(3.4e38), np.float32(-3.4e38)  # sums of 32 * 127 and of -32 * 127
+    scales = np.frombuffer(raw, np.uint8).reshape(rows, n // 32, -1).copy()
+    scales[:, :, 0:2] = rng.choice(np.array([6e-8, 1e-7, -6e-8, 0], "<f2"), (rows, n // 32, 1)).view(np.uint8)
+    for bits in (raw, scales.tobytes()):
+        out = []
+        for set_ in ("reference", isa):
+            lib.isa_select(set_.encode())
+            with np.errstate(over="ignore"):
+                y = product(type_, bits, Buffer(x.size, values=x), n_tok, rows, n)
+            out.append(np.where(np.isnan(y), np.float32("nan"), y))  # which NaN is nobody's choice
+        assert out[0].tobytes() == out[1].tobytes()
+    assert name == "Q4_1" or np.isfinite(out[0]).all() and out[0].any()
+
+
+@for_each_set
+def test_quantize_of_random_shapes_equals_reference(isa):
+    need(isa)
+    rng = np.random.default_rng(13)
+    for _ in range(60):
+        n_tok, n = int(rng.integers(1, 9)), 32 * int(rng.integers(1, 40))
+        x = rng.normal(size=(n_tok, n)).astype(np.float32) * np.float32(2) ** rng.integers(-120, 127)
+        x[rng.random(x.shape) < 0.01] = rng.choice(np.array([np.inf, -np.inf, np.nan, 1e-40, 0, -0.0], np.float32))
+        out = []
+        for set_ in ("reference", isa):
+            lib.isa_select(set_.encode())
+            out.append([part.a.copy() for part in quantised(Buffer(x.size, values=x), n_tok, n)])
+        assert out[0][0].tobytes() == out[1][0].tobytes()
+        for a, b in zip(out[0][1:], out[1][1:]):
+            assert (np.isnan(a) == np.isnan(b)).all() and a[~np.isnan(a)].tobytes() == b[~np.isnan(b)].tobytes()
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -221,7 +285,8 @@ def test_gates_equal_reference(op, exact):
 
 @pytest.mark.parametrize("kv", [F32, F16])
 @pytest.mark.parametrize("n_tok,pos,n_head,n_head_kv,dim,window", [
-    (1, 0, 1, 1, 8, 0), (1, 40, 4, 2, 24, 0), (9, 0, 8, 2, 64, 0), (17, 30, 6, 6, 20, 16), (33, 5, 4, 1, 256, 7)])
+    (1, 0, 1, 1, 8, 0), (1, 40, 4, 2, 24, 0), (9, 0, 8, 2, 64, 0), (17, 30, 6, 6, 20, 16), (33, 5, 4, 1, 256, 7),
+    (2, 3, 600, 1, 8, 0)])
 def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, window):
     rng, n_kv = np.random.default_rng(6), pos + n_tok
     q = rng.normal(size=(n_tok, n_head, dim)).astype(np.float32)
@@ -244,6 +309,32 @@ def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, wind
             s = k[first:pos + t + 1, g].astype(np.float64) @ q[t, h] * dim ** -0.5
             p = np.exp(s - s.max())
             assert np.abs(y[t, h] - p @ v[first:pos + t + 1, g] / p.sum()).max() < 2e-6
+
+
+@for_each_set
+@pytest.mark.parametrize("kv", [F32, F16])
+def test_attention_of_random_shapes_equals_reference(kv, isa):
+    need(isa)
+    rng = np.random.default_rng(14)
+    for _ in range(40):
+        n_head_kv, group, dim = int(rng.integers(1, 4)), int(rng.integers(1, 6)), int(rng.choice([1, 7, 16, 40, 64, 80, 130]))
+        n_tok, pos, window = int(rng.integers(1, 70)), int(rng.choice([0, 1, 50, 200])), int(rng.choice([0, 1, 9, 33]))
+        q, n_kv = rng.normal(size=(n_tok, n_head_kv * group, dim)), pos + n_tok
+        k, v = (rng.normal(size=(n_kv, n_head_kv, dim)).astype("<f2" if kv == F16 else "<f4") for _ in "kv")
+        if pos == 50:  # what the window hides must not matter, nor what is beyond each token
+            k[0, 0, 0], v[-1, 0, 0] = np.nan, np.inf
+        out = []
+        for set_ in ("reference", isa):
+            lib.isa_select(set_.encode())
+            o = Buffer(q.size)
+            scores = Buffer(lib.threads_count() * lib.attention_scores(n_tok, pos, n_head_kv * group, n_head_kv))
+            lib.attention(o.p(), Buffer(q.size, values=q).p(), kv, Buffer(k.size, k.dtype, k).p("void *"),
+                          Buffer(v.size, v.dtype, v).p("void *"), scores.p(), n_tok, pos, n_head_kv * group, n_head_kv, dim,
+                          window, dim ** -0.5)
+            assert o.margins_untouched() and scores.margins_untouched()
+            out.append(np.where(np.isnan(o.a), np.float32("nan"), o.a))
+        assert out[0].tobytes() == out[1].tobytes(), (n_tok, pos, n_head_kv, group, dim, window)
+        assert np.isfinite(out[0]).any()
 
 
 def test_cache_store_rounds_to_nearest_even_and_marks_what_is_too_large():

@@ -14,6 +14,8 @@ from .weights import Weights
 ARITHMETIC = "exact-1"  # the name snapshots carry for the bits that csrc/reference.c defines
 KV_TYPES = {"f32": 0, "f16": 1}  # of the cache: GGML numbers
 CHUNK = 512              # ids that prefill takes through the layers at once
+SMALL_CHUNK = 128        # the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and so
+SMALL_MODEL = 1 << 25    # do this many activations
 MAX_ACTIVATIONS = 1 << 26  # floats of a chunk's widest activation: a wide model gets shorter chunks, not more memory
 
 
@@ -64,7 +66,7 @@ class Model:
     """A gguf.File with its hyper-parameters and weights checked, and the threads and kernels it runs on chosen.
 
     `threads`: how many (None: every core this process may use). The environment variable SLUICE_ISA names an
-    instruction set ("reference", "avx2"); without it the best is taken. Neither changes a bit of any result.
+    instruction set ("reference", "avx2", "avx512"); without it the best is taken. Neither changes a bit of any result.
     """
 
     def __init__(self, path, threads=None):
@@ -117,7 +119,10 @@ class Model:
         It then holds their rows and ids; returns the Forward and the hidden state after the last of them.
         """
         f, h = f or Forward(self.hparams, cache), self.hparams
+        if self.file.size <= SMALL_MODEL:
+            chunk = min(chunk, SMALL_CHUNK)
         chunk = max(1, min(chunk, MAX_ACTIVATIONS // max(h.n_embd, h.n_ff, h.n_head * h.head_dim)))
+        chunk = -(-len(ids) // -(-len(ids) // chunk))  # as many chunks, but alike
         for at in range(0, len(ids), chunk):
             part, n_tok = ids[at:at + chunk], cache.n_tok
             cache.reserve(n_tok + len(part))
@@ -144,7 +149,7 @@ def start(threads):
     wanted = os.environ.get("SLUICE_ISA", "")
     status = lib.isa_select(os.fsencode(wanted))
     if status == -1:
-        raise Fault(USAGE, f"SLUICE_ISA: {wanted!r} is not reference or avx2")
+        raise Fault(USAGE, f"SLUICE_ISA: {wanted!r} is not reference, avx2 or avx512")
     if status == -2:
         raise Fault(UNSUPPORTED, f"SLUICE_ISA: this processor does not have {wanted}")
     if threads is None:

@@ -1,0 +1,244 @@
+/* avx512_matmul.c - matrix products with AVX-512 and VNNI; the bits of reference.c.
+ *
+ * Quantised products.  A panel of 32 rows of weights, at most 768 elements long, is unpacked once so that
+ * lane = row: one 64-byte vector holds 4 neighbouring elements of each of 16 rows.  VPDPBUSD wants its first factor
+ * unsigned: the weight, with `offset` added (Q8_0: 128, Q4_0: 8, Q4_1: none), so that
+ * sum(w x) = sum((w + offset) x) - offset sum(x): the block's sum begins at that last term.  Nothing can
+ * overflow (32 * 255 * 127 < 2^20).  An activation's 4 elements are broadcast; 2 x 6 tiles, 32 rows by 6 tokens, use
+ * 24 registers for sums, and what the units for arithmetic do per block, 32 rows and token is 16 VPDPBUSD, 2 converts,
+ * 2 multiplies and 2 fma.  768 elements: panel and tokens stay in the first-level cache.
+ *
+ * F32, F16, BF16 products.  4 x 4 or 4 x 1 tiles of rows x tokens: avx512.h. */
+#ifdef __AVX512VNNI__
+#include "avx512.h"
+
+enum { BLOCK = 32, HALF = 16, ROWS = 2 * HALF, PANEL = 24, TOKENS = 6, TOKEN_BLOCK = 128 };
+
+/* ---- quantised weights ------------------------------------------------------------------ */
+
+typedef struct {
+    __m512i w[PANEL][BLOCK / 4][2];  /* u8 [block][group of 4][row][4] */
+    __m512 d[PANEL][2], m[PANEL][2]; /* f32 [block][row] */
+} panel;
+typedef struct { int32_t of[TOKEN_BLOCK][(PANEL + 15) / 16 * 16]; } begin_sums; /* [token][block]: -offset sum(x) */
+
+/* 4 x 4 words of 32 bits within each 128 bits. */
+INLINE void transpose_4(__m512i out[4], const __m512i in[4])
+{
+    const __m512i a = _mm512_unpacklo_epi32(in[0], in[1]), b = _mm512_unpackhi_epi32(in[0], in[1]);
+    const __m512i c = _mm512_unpacklo_epi32(in[2], in[3]), d = _mm512_unpackhi_epi32(in[2], in[3]);
+    out[0] = _mm512_unpacklo_epi64(a, c);
+    out[1] = _mm512_unpackhi_epi64(a, c);
+    out[2] = _mm512_unpacklo_epi64(b, d);
+    out[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* 16 bytes of nibbles: elements 0 to 15 are the low halves, 16 to 31 the high ones. */
+INLINE __m256i nibbles(const uint8_t *q)
+{
+    const __m128i v = _mm_loadu_si128((const __m128i *)q);
+    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
+}
+
+INLINE __m256i block_bytes_of(int32_t type, const uint8_t *x)
+{
+    if (type == T_Q8_0)
+        return _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
+    return nibbles(x + (type == T_Q4_0 ? offsetof(block_q4_0, q) : offsetof(block_q4_1, q)));
+}
+
+/* One block, at byte `at` of 16 rows: out[g][h] = elements 4 g ... 4 g + 3 of each row, with the offset. */
+INLINE void unpack_block(__m512i out[BLOCK / 4][2], int h, int32_t type, const uint8_t *const row[HALF], int64_t at)
+{
+    __m512i a[4], b[4], s[4], t[4];
+    for (int i = 0; i < 4; i++) { /* rows i and i + 4, i + 8 and i + 12 */
+        a[i] = _mm512_inserti64x4(_mm512_castsi256_si512(block_bytes_of(type, row[i] + at)), block_bytes_of(type, row[i + 4] + at), 1);
+        b[i] = _mm512_inserti64x4(_mm512_castsi256_si512(block_bytes_of(type, row[i + 8] + at)), block_bytes_of(type, row[i + 12] + at), 1);
+    }
+    transpose_4(s, a);
+    transpose_4(t, b);
+    const __m512i flip = _mm512_set1_epi8(type == T_Q8_0 ? -128 : 0); /* w + 128 */
+    for (int i = 0; i < 4; i++) {
+        out[i][h] = _mm512_xor_si512(_mm512_shuffle_i32x4(s[i], t[i], 0x88), flip);
+        out[i + 4][h] = _mm512_xor_si512(_mm512_shuffle_i32x4(s[i], t[i], 0xdd), flip);
+    }
+}
+
+/* Blocks b0 ... b0 + n_block - 1 of 32 rows.  next: the rows of the panel after this one; so many short streams are more
+ * than the processor's own prefetcher follows. */
+INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int32_t b0,
+                   int32_t n_block, int64_t block_bytes)
+{
+    uint16_t d[PANEL][ROWS], m[PANEL][ROWS]; /* all of them first: a load of 16 that follows their stores at once would wait */
+    for (int32_t b = 0; b < n_block; b++) {
+        const int64_t at = (b0 + b) * block_bytes;
+        unpack_block(p->w[b], 0, type, row, at);
+        unpack_block(p->w[b], 1, type, row + HALF, at);
+        for (int r = 0; r < ROWS; r++) {
+            _mm_prefetch((const char *)(next[r] + at), _MM_HINT_T0);
+            memcpy(&d[b][r], row[r] + at, 2); /* all three blocks begin with d */
+            if (type == T_Q4_1)
+                memcpy(&m[b][r], row[r] + at + offsetof(block_q4_1, m), 2);
+        }
+    }
+    for (int32_t b = 0; b < n_block; b++)
+        for (int h = 0; h < 2; h++) {
+            p->d[b][h] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)&d[b][h * HALF]));
+            if (type == T_Q4_1)
+                p->m[b][h] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)&m[b][h * HALF]));
+        }
+}
+
+/* Blocks b0 ... b0 + n - 1 of tokens t0 ... t1 - 1.  s / d is the sum of the block's q but for two roundings, so off by less
+ * than 4064 / 2^23, and the estimate of 1 / d by 4064 / 2^14 = 0.25: the nearest integer is exact.  Where d is so large that
+ * s may have overflowed the q are added.  Zero blocks (d = 0) would give NaN: 0. */
+static void begin(begin_sums *out, const matmul_args *a, int64_t t0, int64_t t1, int32_t b0, int32_t n, int32_t offset)
+{
+    for (int64_t t = t0; t < t1; t++)
+        for (int32_t b = 0; b < n; b += 16) {
+            const __mmask16 valid = first_lanes(n - b);
+            const int64_t at = t * (a->n / BLOCK) + b0 + b;
+            const __m512 d = _mm512_maskz_loadu_ps(valid, a->d + at), s = _mm512_maskz_loadu_ps(valid, a->s + at);
+            const __mmask16 some = _mm512_cmp_ps_mask(d, _mm512_setzero_ps(), _CMP_GT_OQ);
+            const __m512i sum = _mm512_maskz_cvtps_epi32(some, _mm512_mul_ps(s, _mm512_rcp14_ps(d)));
+            _mm512_storeu_si512(&out->of[t - t0][b], _mm512_mullo_epi32(sum, _mm512_set1_epi32(-offset)));
+            for (uint32_t left = _mm512_cmp_ps_mask(d, _mm512_set1_ps(0x1p110f), _CMP_GE_OQ); left; left &= left - 1) {
+                const int i = __builtin_ctz(left);
+                int32_t exact = 0;
+                for (int k = 0; k < BLOCK; k++)
+                    exact += a->q[(at + i) * BLOCK + k];
+                out->of[t - t0][b + i] = -offset * exact;
+            }
+        }
+}
+
+/* T tokens from token t on; y has what earlier panels of these rows added, unless this is the first. */
+INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums *first, int64_t row, const __mmask16 valid[2],
+                         int64_t t, int32_t b0, int32_t n_block, int32_t type, int T)
+{
+    const int64_t per_token = a->n / BLOCK;
+    const int8_t *q = a->q + t * a->n + (int64_t)b0 * BLOCK;
+    const float *d = a->d + t * per_token + b0, *s = a->s + t * per_token + b0;
+    float *y = a->y + t * a->n_row + row;
+    __m512 sum[TOKENS][2];
+    for (int i = 0; i < T; i++)
+        for (int h = 0; h < 2; h++)
+            sum[i][h] = b0 ? _mm512_maskz_loadu_ps(valid[h], y + (int64_t)i * a->n_row + h * HALF) : _mm512_setzero_ps();
+    for (int32_t b = 0; b < n_block; b++) {
+        __m512i isum[TOKENS][2];
+        for (int i = 0; i < T; i++)
+            isum[i][0] = isum[i][1] = type == T_Q4_1 ? _mm512_setzero_si512() : _mm512_set1_epi32(first->of[t % TOKEN_BLOCK + i][b]);
+        for (int g = 0; g < BLOCK / 4; g++)
+            for (int i = 0; i < T; i++) {
+                int32_t four;
+                memcpy(&four, q + i * a->n + b * BLOCK + g * 4, 4);
+                const __m512i x = _mm512_set1_epi32(four);
+                isum[i][0] = _mm512_dpbusd_epi32(isum[i][0], p->w[b][g][0], x);
+                isum[i][1] = _mm512_dpbusd_epi32(isum[i][1], p->w[b][g][1], x);
+            }
+        for (int i = 0; i < T; i++)
+            for (int h = 0; h < 2; h++) {
+                const __m512 scale = _mm512_mul_ps(p->d[b][h], _mm512_set1_ps(d[i * per_token + b]));
+                sum[i][h] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(isum[i][h]), sum[i][h]);
+                if (type == T_Q4_1)
+                    sum[i][h] = _mm512_fmadd_ps(p->m[b][h], _mm512_set1_ps(s[i * per_token + b]), sum[i][h]);
+            }
+    }
+    for (int i = 0; i < T; i++)
+        for (int h = 0; h < 2; h++)
+            _mm512_mask_storeu_ps(y + (int64_t)i * a->n_row + h * HALF, valid[h], sum[i][h]);
+}
+
+/* The 32 rows from `row` on; past the end the last row again, whose results are not stored. */
+INLINE void rows_from(const uint8_t *w[ROWS], const matmul_args *a, int64_t row, int64_t end, int64_t row_bytes)
+{
+    for (int r = 0; r < ROWS; r++) {
+        const int64_t i = row + r < end ? row + r : end - 1;
+        w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
+    }
+}
+
+/* All rows, blocks b0 and on up to a panel of them, tokens t0 ... t1 - 1. */
+INLINE void panels(const matmul_args *a, int64_t begin_row, int64_t end, int32_t b0, int64_t t0, int64_t t1, const begin_sums *first,
+                   int32_t type)
+{
+    const int64_t row_bytes = type_row_bytes(type, a->n), block_bytes = type_row_bytes(type, BLOCK);
+    const int32_t n = a->n / BLOCK - b0 < PANEL ? a->n / BLOCK - b0 : PANEL;
+    panel p;
+    for (int64_t row = begin_row; row < end; row += ROWS) {
+        const uint8_t *w[ROWS], *next[ROWS];
+        const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
+        int64_t t = t0;
+        rows_from(w, a, row, end, row_bytes);
+        rows_from(next, a, row + ROWS, end, row_bytes);
+        unpack(&p, type, w, next, b0, n, block_bytes);
+        for (; t + TOKENS <= t1; t += TOKENS)
+            panel_tokens(a, &p, first, row, valid, t, b0, n, type, TOKENS);
+        for (; t + TOKENS / 2 <= t1; t += TOKENS / 2)
+            panel_tokens(a, &p, first, row, valid, t, b0, n, type, TOKENS / 2);
+        for (; t < t1; t++)
+            panel_tokens(a, &p, first, row, valid, t, b0, n, type, 1);
+    }
+}
+
+INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t end, int32_t type)
+{
+    begin_sums first;
+    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)
+        for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL) {
+            const int64_t t1 = t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok;
+            const int32_t n = a->n / BLOCK - b0 < PANEL ? a->n / BLOCK - b0 : PANEL;
+            if (type != T_Q4_1)
+                begin(&first, a, t, t1, b0, n, type == T_Q8_0 ? 128 : 8);
+            panels(a, begin_row, end, b0, t, t1, &first, type);
+        }
+}
+
+/* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
+
+/* Rows begin ... end - 1, tokens t0 ... t1 - 1, in tiles; every tile is the same arithmetic. */
+INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, int64_t t1, int32_t type)
+{
+    const int64_t row_bytes = type_row_bytes(type, a->n);
+    for (int64_t row = begin; row < end; row += TILE) {
+        const uint8_t *w[TILE];
+        const __mmask16 valid = first_lanes(end - row < TILE ? end - row : TILE);
+        for (int r = 0; r < TILE; r++) {
+            const int64_t i = row + r < end ? row + r : end - 1;
+            w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
+        }
+        int64_t t = t0;
+        for (; t + TILE <= t1; t += TILE) {
+            const float *const x[TILE] = {a->x + t * a->n, a->x + (t + 1) * a->n, a->x + (t + 2) * a->n, a->x + (t + 3) * a->n};
+            float sum[TILE * TILE];
+            _mm512_storeu_ps(sum, tile(type, w, x, a->n, TILE));
+            for (int i = 0; i < TILE; i++)
+                _mm_mask_storeu_ps(a->y + (t + i) * a->n_row + row, (__mmask8)valid, _mm_loadu_ps(sum + i * TILE));
+        }
+        for (; t < t1; t++) {
+            const float *const x[1] = {a->x + t * a->n};
+            _mm512_mask_storeu_ps(a->y + t * a->n_row + row, valid, tile(type, w, x, a->n, 1));
+        }
+    }
+}
+
+INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK) /* a block of activations and these rows stay in cache */
+        tiles(a, begin, end, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
+}
+
+void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const matmul_args *a = arg;
+    (void)thread;
+    switch (a->type) {
+    case T_F32: matmul_float(a, begin, end, T_F32); break;
+    case T_F16: matmul_float(a, begin, end, T_F16); break;
+    case T_BF16: matmul_float(a, begin, end, T_BF16); break;
+    case T_Q8_0: matmul_quantised(a, begin, end, T_Q8_0); break;
+    case T_Q4_0: matmul_quantised(a, begin, end, T_Q4_0); break;
+    case T_Q4_1: matmul_quantised(a, begin, end, T_Q4_1); break;
+    }
+}
+#endif
