@@ -5,6 +5,7 @@
 # make golden   re-create tests/golden (the logits from transformers: installs torch) and show what changed
 # make golden-check  compare the logits with fresh ones instead
 # make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
+# make training-check  the tests of the training that need torch
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make clean    remove what the compiler made; .venv stays
 
@@ -125,7 +126,12 @@ build/training-venv/done: lib/requirements.txt lib/sluice/training/requirements.
 model: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m sluice.training "$(CORPORA)" $(TRAIN)
 
+# The tests that need torch: a small training in pieces, and the net against the engine.
+training-check: all build/training-venv/done
+	$(TRAINING) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_training.py
+
 clean:
 	rm -rf build dist $(EXT) lib/*.egg-info
 
-.PHONY: all kernels demo test asan asan-library golden golden-check model clean
+.PHONY: all kernels demo test asan asan-library golden golden-check model training-check clean

@@ -25,6 +25,7 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--out", default=str(PACKAGE / "data"), type=click.Path(file_okay=False), help="Folder for spam.gguf, its card and its curve.")
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
+@click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
 @click.option("--steps", default=7000, help="Steps in all.")
 @click.option("--layers", default=3, help="Layers of the model.")
 @click.option("--seed", default=1)
@@ -32,12 +33,12 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--threads", default=os.cpu_count())
 @click.option("--date", default=time.strftime("%Y-%m-%d"), help="Date in the file.")
 @click.option("--plain", is_flag=True, help="Without torch.compile, which needs a C++ compiler.")
-def main(folder, work, out, question, leave_out, steps, layers, seed, seconds, threads, date, plain):
+def main(folder, work, out, question, leave_out, written, steps, layers, seed, seconds, threads, date, plain):
     """Train on the corpora in FOLDER, judge, and write the model with its card."""
     torch.set_num_threads(threads)
     os.makedirs(work, exist_ok=True)
     os.makedirs(out, exist_ok=True)
-    p = prepare.load(work, folder, leave_out, seed=seed, say=say)
+    p = prepare.load(work, folder, leave_out, seed=seed, n_written=written, say=say)
     trainer = loop.Trainer(p, Shape(n_layer=layers), steps, seed, compiled=not plain)
     trainer.resume(f"{work}/train.pt")
     if not trainer.run(seconds, save=lambda t: save(t, f"{work}/train.pt"), report=report):
@@ -50,12 +51,12 @@ def main(folder, work, out, question, leave_out, steps, layers, seed, seconds, t
     meta = export.metadata(trainer.shape, p.vocabulary, general)
     meta["tokenizer.chat_template"] = ("string", TEMPLATE)
     export.write(path, meta, export.tensors({name: x.numpy() for name, x in trainer.average.items()}, trainer.shape))
-    finish(p, trainer, folder, leave_out, work, out, path, question, date)
+    messages = list(corpora.messages(folder, leave_out, seed, written))
+    finish(p, trainer, messages, work, out, path, question, date)
 
 
-def finish(p, trainer, folder, leave_out, work, out, path, question, date):
+def finish(p, trainer, messages, work, out, path, question, date):
     """Judge the file, calibrate, and write what belongs to it."""
-    messages = list(corpora.messages(folder, leave_out, trainer.seed))
     validation = [m for m, val in zip(messages, p.is_val) if val]
     corpus, is_spam = p.corpus[p.is_val], p.is_spam[p.is_val]
     card.write_question(question, 1.0, 0.0, 0.5, 0.5)

@@ -17,10 +17,10 @@ Message = namedtuple("Message", "corpus name is_spam data")
 ARCHIVES = {"spamassassin": "spamassassin.tar.xz", "enron": "enron-spam.tar.xz", "ling": "ling-spam.tar.xz"}
 SMS = "sms-spam-collection.tsv"
 NAMES = (*ARCHIVES, "sms", "written")
-N_WRITTEN = 8000   # texts made of the templates
+N_WRITTEN = 8000  # texts made of the templates
 
 
-def messages(folder, leave_out=(), seed=1):
+def messages(folder, leave_out=(), seed=1, n_written=N_WRITTEN):
     """All Messages, in a fixed order. FileNotFoundError names a corpus that is neither there nor left out."""
     folder = Path(folder)
     for corpus, file in ARCHIVES.items():
@@ -32,7 +32,7 @@ def messages(folder, leave_out=(), seed=1):
                 label, text = line.rstrip("\n").split("\t", 1)
                 yield Message("sms", str(i), label == "spam", text.encode())
     if "written" not in leave_out:
-        for label, kind, template, text in written.texts(seed, N_WRITTEN):
+        for label, kind, template, text in written.texts(seed, n_written):
             yield Message("written", f"{kind}/{template}", label == "spam", text.encode())
 
 

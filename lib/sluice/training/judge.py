@@ -84,7 +84,7 @@ def calibrate(margin, is_spam, n_step=50):
     """(scale, bias) of Platt scaling (Platt 1999): p = 1 / (1 + exp(-(scale margin + bias))), by Newton's method; his targets, which keep both finite."""
     n1, n0 = int(is_spam.sum()), int((~is_spam).sum())
     target = np.where(is_spam, (n1 + 1) / (n1 + 2), 1 / (n0 + 2))
-    x, w = np.stack((margin, np.ones_like(margin)), 1), np.array([1.0, 0.0])
+    x, w = np.stack((margin, np.ones_like(margin)), 1), np.zeros(2)
     for _ in range(n_step):
         p = sigmoid(x @ w)
         hessian = (x * (p * (1 - p))[:, None]).T @ x + 1e-9 * np.eye(2)

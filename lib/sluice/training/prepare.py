@@ -24,9 +24,9 @@ class Prepared:
         return views.whole(self.lines[i], self.bodies[i])
 
 
-def load(work, folder, leave_out=(), n_vocab=8192, seed=1, say=print):
+def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
     """The Prepared of the corpora, from work/prepared.pickle where that was made of the same."""
-    path, key = Path(work) / "prepared.pickle", (tuple(sorted(leave_out)), n_vocab, seed)
+    path, key = Path(work) / "prepared.pickle", (tuple(sorted(leave_out)), n_vocab, seed, n_written)
     if path.exists():
         with open(path, "rb") as f:
             kept = pickle.load(f)
@@ -34,7 +34,7 @@ def load(work, folder, leave_out=(), n_vocab=8192, seed=1, say=print):
             return kept
     p = Prepared()
     p.key = key
-    p.texts = texts.read_all(corpora.messages(folder, leave_out, seed))
+    p.texts = texts.read_all(corpora.messages(folder, leave_out, seed, n_written))
     p.is_spam = np.array([t.is_spam for t in p.texts])
     p.corpus = np.array([t.corpus for t in p.texts])
     say(f"{len(p.texts)} texts: " + ", ".join(f"{name} {n}" for name, n in sorted(Counter(p.corpus.tolist()).items())))
