@@ -1,5 +1,5 @@
 # make          .venv with the dependencies, and the kernels: bin/* run as they are
-# make demo     build, then a small model answers through a shell pipeline (MODEL=FILE.gguf: another one)
+# make demo     build, then the model in the box judges six mails (MODEL=FILE.gguf: another model answers a prompt)
 # make test     everything in tests/
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
 # make golden   re-create tests/golden (the logits from transformers: installs torch) and show what changed
