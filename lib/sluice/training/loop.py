@@ -16,6 +16,7 @@ from .net import Llama
 from .prepare import REPEAT
 
 TOKENS_PER_STEP = 8192
+TEXTS_PER_STEP = 48  # about; losses are sums divided by it, so that a text weighs the same in a step of few long ones and of many short ones
 LR_MUON, LR_ADAM, DECAY_MUON, DECAY_ADAM = 4e-3, 3e-3, 0.1, 0.01
 WARM_STEPS, DECAY_FROM = 150, 0.5      # then constant, then linear to zero from this part of the steps on
 AVERAGE = 0.998
@@ -106,9 +107,9 @@ class Trainer:
             pick = torch.nonzero(inside)
             pick = pick[torch.randint(len(pick), (N_NEXT_TOKEN,))]
             following = self.model.head(x[pick[:, 0], pick[:, 1]]).float()
-        loss = -(target * answer[:, self.p.yes] + (1 - target) * answer[:, self.p.no]).mean()
+        loss = -(target * answer[:, self.p.yes] + (1 - target) * answer[:, self.p.no]).sum() / TEXTS_PER_STEP
         each = F.binary_cross_entropy_with_logits(probe, target[:, None].expand_as(probe), reduction="none")
-        share = ((each * inside).sum(1) / inside.sum(1).clamp(min=1)).mean()
+        share = ((each * inside).sum(1) / inside.sum(1).clamp(min=1)).sum() / TEXTS_PER_STEP
         token = F.cross_entropy(following, ids[pick[:, 0], pick[:, 1] + 1])
         return loss, share, token, NEXT_TOKEN[step >= self.n_step // 2]
 
@@ -118,7 +119,7 @@ class Trainer:
 
     def run(self, seconds, save=None, report=None, every=200):
         """Up to `seconds` of training; True when the last step is done. save(self): called now and then and at the end."""
-        end, said, counted, sums = time.monotonic() + seconds, time.monotonic(), 0, np.zeros(3)
+        end, said, counted, n_text, sums = time.monotonic() + seconds, time.monotonic(), 0, 0, np.zeros(3)
         epoch, batches, first = -1, [], 0
         while self.step < self.n_step and time.monotonic() < end:
             while self.step >= first + len(batches):
@@ -130,7 +131,6 @@ class Trainer:
                 group["lr"] = lr * self.rate(self.step)
             loss, share, token, weight = self.losses(batch, self.step)
             (loss + PROBE * share + weight * token).backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.muon.step()
             self.adam.step()
             self.model.zero_grad(set_to_none=True)
@@ -139,12 +139,13 @@ class Trainer:
                 self.average[name].lerp_(x, 1 - keep)
             self.step += 1
             counted += sum(len(shown) + self.n_frame for _, shown in batch)
-            sums += [loss.item(), share.item(), token.item()]
+            n_text += len(batch)
+            sums += [loss.item() * TEXTS_PER_STEP, share.item() * TEXTS_PER_STEP, token.item() * len(batch)]
             if self.step % every == 0 or self.step == self.n_step:
                 now = time.monotonic()
                 if report:
-                    report(self, epoch, sums / every, counted / (now - said))
-                said, counted, sums = now, 0, np.zeros(3)
+                    report(self, epoch, sums / n_text, counted / (now - said))
+                said, counted, n_text, sums = now, 0, 0, np.zeros(3)
                 if save:
                     save(self)
         if save:
