@@ -232,6 +232,7 @@ def test_charset_of_html_by_its_meta_element():
     ("=?utf-8?q?=C3=A4_b?=", "ä b"), ("=?utf-8?b?w6Q=?= =?utf-8?Q?=C3=B6?=", "äö"), ("=?utf-8?q?=C3?=\n =?utf-8?q?=A4?=", "ä"),
     ("=?koi8-r*ru?B?xME=?= x", "да x"), ("a =?x?q?b?= c", "a b c"), ("=?utf-8?b?w6?=", "\ufffd"), ("=?utf-8?q?open", "=?utf-8?q?open"),
     ("=?iso-2022-jp?B?GyRCRnxLXBsoQg==?=", "日本"), ("=?utf-8?q?=E2=80=8Bx=0Ay?=", "x y"),
+    ("=?utf-8?B?A?= =?utf-8?b?w6Q=?= b", "ä b"), ("=?utf-8?b?w6Q=w?= =?utf-8?q?b?=", "äb"),  # cut base64 hides nothing else
 ])
 def test_encoded_words(value, want):
     assert read(f"Subject: {value}\n\nx".encode()).subject == want
