@@ -123,9 +123,15 @@ def apply(style, look):
         elif name in ("background", "background-color"):
             found = _background(d[name].partition("!")[0])
             paper = paper if found == CLEAR else found
-    if "font-size" in d:
-        tiny = _is_tiny(d["font-size"], tiny)
+    for name in ("font", "font-size"):
+        if name in d:
+            tiny = _is_tiny(_size_of_font(d[name]) if name == "font" else d[name], tiny)
     return ink, paper, gone, veiled, tiny
+
+
+def _size_of_font(value):
+    """The size in a value of `font`: the first word that begins as a number and is no weight."""
+    return next((word for word in value.split() if word[0] in ".0123456789" and not (len(word) == 3 and word.endswith("00"))), "")
 
 
 def _is_tiny(value, parent):
