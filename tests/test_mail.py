@@ -195,7 +195,7 @@ def test_message_within_a_message():
 
 
 @pytest.mark.parametrize("encoding, text", [
-    ("base64", "aGVsbG8="), ("BASE64 ", "aGVs\nbG8"), ("base64", "aGVsbG8=\nfooter!"), ("base64", "*a*G*V*s*b*G*8*9"), ("quoted-printable", "=68ello="),
+    ("base64", "aGVsbG8="), ("BASE64 ", "aGVs\nbG8"), ("base64 (a comment)", "aGVsbG8="), ("base64", "aGVsbG8=\nfooter!"), ("base64", "*a*G*V*s*b*G*8*9"), ("quoted-printable", "=68ello="),
     ("quoted-printable", "hel=\nlo"), ("x-uuencode", "begin 644 x\n%:&5L;&\\\n`\nend"), ("7bit", "hello"), ("rot13", "hello"), ('"8bit"; x', "hello"),
 ])
 def test_transfer_encoding(encoding, text):

@@ -163,7 +163,7 @@ class _View:
         if more:
             self.reasons.add("text")
         self.left -= len(data)
-        is_html = part.kind in ("text/html", "text/enriched", "text/richtext", "application/xhtml+xml")
+        is_html = part.kind in ("text/html", "text/enriched", "text/richtext")
         name = part.params.get("charset", "")
         if is_html and not name and not data.isascii():
             import re

@@ -123,7 +123,7 @@ class Part(Message):
 
     @property
     def encoding(self):
-        return self.fields.get("content-transfer-encoding", "").partition(";")[0].strip(" \t\"'").lower()
+        return self.fields.get("content-transfer-encoding", "").partition(";")[0].partition("(")[0].strip(" \t\"'").lower()
 
     def is_message(self):
         return self.kind in ("message/rfc822", "message/global") and self.disposition != "attachment"
