@@ -242,7 +242,7 @@ def test_calibration_is_the_formula():
 
 class Words:
     """A vocabulary of single characters, without an id that ends a text."""
-    eog, n_vocab = frozenset(), 256
+    eog, n_vocab, unknown = frozenset(), 256, None
 
     def encode(self, data, **_):
         return list(data)
@@ -260,6 +260,17 @@ def test_answers_that_cannot_be_told_apart_are_refused(models):
         Tree(question(answers={"no": ["no"], "none": ["none"]}), Words())
     with pytest.raises(Fault, match="cannot write"):
         Tree(question(answers={"no": ["a"], "yes": ["b"]}), type("None", (Words,), {"ids_writing": lambda self, data: []})())
+
+
+@pytest.mark.parametrize("tokenisations", ["all", "canonical"])
+@pytest.mark.parametrize("spelling", ["\u2603", "yes\u2603"])
+def test_an_answer_that_the_vocabulary_cannot_write_is_refused(tokenisations, spelling):
+    """It would have no probability, and the others all of it."""
+    ascii = Words()
+    ascii.unknown, ascii.ids_writing = 0, lambda data: list(data) if data < b"\x80" and len(data) == 1 else []
+    ascii.encode = lambda data, **_: [b if b < 128 else 0 for b in data]
+    with pytest.raises(Fault, match="q.yaml: answers: the vocabulary cannot write \".*\u2603\""):
+        Tree(question(answers={"yes": ["yes", spelling], "no": ["no"]}, tokenisations=tokenisations), ascii)
 
 
 def test_the_number_of_steps_is_bounded(models):
