@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 
 MAX_STYLE = 8192  # characters of one attribute; what follows is not read
+MAX_BACKGROUND = 500  # of a background; the search for words is square in their number
 CLEAR = -1        # a colour that is none; others are 0xRRGGBB, and None is one that is not known: an image, an unknown name
 NEAR = 16         # difference of two colours that is not seen, in each of red, green and blue
 
@@ -62,7 +63,7 @@ def _background(value):
     """The first colour among the words of a `background` value, None if it names an image or no colour is found."""
     if "url(" in value or "gradient" in value:
         return None
-    return next((found for found in map(color, re.findall(WORD, value)) if found is not None), None)
+    return next((found for found in map(color, re.findall(WORD, value[:MAX_BACKGROUND])) if found is not None), None)
 
 
 def _unescape(m):
