@@ -13,7 +13,7 @@ What goes beyond a limit, or is malformed, is left as it is, and a word is put i
     boundary    a multipart without the boundary it names: cut at what looks like one, or shown as it is
     ambiguous   two Content-Type fields or two boundaries, which readers understand differently; the first is used. Or
                 parameters that contradict each other, so that none of the field's is used
-    encoding    a transfer encoding that is not known: taken as none
+    encoding    a transfer encoding that is not known: taken as none. Or an encoded word in base64 that is cut
     charset     a character set that is not known: see charsets.decode
 """
 import re
