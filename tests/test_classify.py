@@ -242,7 +242,7 @@ def test_calibration_is_the_formula():
 
 class Words:
     """A vocabulary of single characters, without an id that ends a text."""
-    eog, n_vocab = frozenset(), 256
+    eog, n_vocab, unknown = frozenset(), 256, None
 
     def encode(self, data, **_):
         return list(data)
@@ -260,6 +260,17 @@ def test_answers_that_cannot_be_told_apart_are_refused(models):
         Tree(question(answers={"no": ["no"], "none": ["none"]}), Words())
     with pytest.raises(Fault, match="cannot write"):
         Tree(question(answers={"no": ["a"], "yes": ["b"]}), type("None", (Words,), {"ids_writing": lambda self, data: []})())
+
+
+@pytest.mark.parametrize("tokenisations", ["all", "canonical"])
+@pytest.mark.parametrize("spelling", ["\u2603", "yes\u2603"])
+def test_an_answer_that_the_vocabulary_cannot_write_is_refused(tokenisations, spelling):
+    """It would have no probability, and the others all of it."""
+    ascii = Words()
+    ascii.unknown, ascii.ids_writing = 0, lambda data: list(data) if data < b"\x80" and len(data) == 1 else []
+    ascii.encode = lambda data, **_: [b if b < 128 else 0 for b in data]
+    with pytest.raises(Fault, match="q.yaml: answers: the vocabulary cannot write \".*\u2603\""):
+        Tree(question(answers={"yes": ["yes", spelling], "no": ["no"]}, tokenisations=tokenisations), ascii)
 
 
 def test_the_number_of_steps_is_bounded(models):
@@ -490,8 +501,32 @@ def test_of_a_long_text_both_ends_are_looked_at(tmp_path):
         with subprocess.Popen(["sh", "-c", "dd bs=7001 2>/dev/null"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:  # in odd pieces
             writer = threading.Thread(target=lambda: (p.stdin.write(data), p.stdin.close()))
             writer.start()
-            assert inputs.read(p.stdout.fileno(), False) == want == inputs.text(data, False, False)[0], size
+            read = inputs.read(p.stdout.fileno(), False)
+            assert len(read) <= 2 * n + 1
+            assert inputs.text(read, False, False) == inputs.text(data, False, False) == (want, None, size > 2 * n), size
             writer.join()
+
+
+def test_a_text_whose_middle_was_not_read_is_cut(models, monkeypatch):
+    """Also where what was read of it has fewer ids than are kept."""
+    c = opened(models, input={"kind": "text", "head_ids": 1000, "tail_ids": 500})
+    assert not c.ask(TEXT).cut
+    monkeypatch.setattr(inputs, "END_BYTES", 20)
+    assert c.ask(TEXT).cut and not c.ask(TEXT[:40]).cut
+
+
+def test_too_little_memory_gives_no_other_verdict(models, tmp_path):
+    """At whatever step it ends, libraries that are loaded late among them."""
+    mail = b"From: a@b.example\nContent-Type: text/html\n\n<p style='display:none'>hidden</p><p>The numbers.</p>"
+    q = write_question(tmp_path / "q.yaml", input={"kind": "mail", "fold": True, "head_ids": 200, "tail_ids": 50})
+    want, seen, mib = classify(models, "-q", q, "-j", "1", input=mail), set(), 14
+    while want.returncode not in seen and mib < 1024:
+        mib += 2
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
+        done = classify(models, "-q", q, "-j", "1", input=mail, preexec_fn=limit)
+        assert done.returncode in (70, 75) and not done.stdout or (done.returncode, done.stdout) == (want.returncode, want.stdout), mib
+        seen.add(done.returncode)
+    assert seen == {70, 75, want.returncode} or seen == {75, want.returncode}
 
 
 def test_a_model_that_changes_meanwhile_gives_no_verdict(tmp_path):

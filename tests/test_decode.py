@@ -255,6 +255,12 @@ def test_interrupts_while_a_command_starts(ignored):
     assert p.stderr == b"" and (p.returncode, p.stdout) == ((0, b"SIG_IGN\nalive\n") if ignored else (-signal.SIGINT, b"SIG_DFL\n"))
 
 
+@pytest.mark.parametrize("tool", sorted(p.name for p in BIN.iterdir()))
+def test_what_makes_interrupts_silent_is_imported_first(tool):
+    lines = [line for line in (BIN / tool).read_text().splitlines() if line.startswith(("from sluice", "import click"))]
+    assert lines[0].startswith("from sluice import cli")
+
+
 def test_interrupt_of_a_running_command_ends_it_by_the_signal(files):
     p = subprocess.Popen([BIN / "decode", "-m", files / "m.gguf", files / "p.snap"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE)

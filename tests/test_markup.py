@@ -73,6 +73,7 @@ HIDDEN = [  # HTML in which "gone" is hidden, and "seen" is not
     "<style>p { color: red }</style><font color=white>gone</font>seen",
     "<div style='" + "x:y;" * 1000 + "display:none'>gone</div>seen",
     "<template>gone<b>gone</b></template>seen",
+    "<p style='font:0/0 a'>gone<i style='font:bold 12px Arial'>seen</i><p style='font:italic 700 1px/1px Arial'>gone<p style='font:menu'>seen",
     "<div style='text-indent:-9999px'>gone</div><p style='text-indent:-20px'>seen",
 ]
 
@@ -90,8 +91,9 @@ def test_markup_hidden_counts_characters():
 
 def test_markup_links():
     html = "<a HREF='http://u:p@Example.ORG:80/x'>a</a><form action=//b.example/y></form><a href=mailto:x@y>m</a>" \
-           "<a href='htt&#112;://c.example?q'>c</a><base href=http://no.example><a href='http:/\\d.example'>d</a><a href=/local>e</a>"
-    assert markup.hosts(page(html)[2]) == ["example.org", "b.example", "c.example", "d.example"]
+           "<a href='htt&#112;://c.example?q'>c</a><base href=http://no.example><a href='http:/\\d.example'>d</a><a href=/local>e</a>" \
+           "<a href='ht\ttp:e.example'>e</a><a href='HTTPS:/f.example/x'>f</a><a href=httpd.example>g</a>"
+    assert markup.hosts(page(html)[2]) == ["example.org", "b.example", "c.example", "d.example", "e.example", "f.example"]
     assert markup.hosts_in_text("see http://A.example/x, https://b.example. or ftp://c.example") == ["a.example", "b.example"]
 
 
@@ -115,8 +117,9 @@ def test_markup_of_10_mb_ends(unit):
 
 @pytest.mark.parametrize("html", ["<b>" * 15000 + "</i>" * 15000, "<table><p>" * 7500 + "</p>" * 15000, "<form><p>" * 15000, "<b><p>" * 15000,
                                   "<a " + " ".join(f"a{i}=1" for i in range(60000)) + ">", "".join(f"<x{i}>" for i in range(60000)),
-                                  "".join(f"<p style='color:#{i:06x};background:url(x)'>x" for i in range(20000)), "<p style='" + "\\69/*" * 80000 + "'>"],
-                         ids=range(8))
+                                  "".join(f"<p style='color:#{i:06x};background:url(x)'>x" for i in range(20000)), "<p style='" + "\\69/*" * 80000 + "'>",
+                                  ("<p style='background:" + "a(" * 4000 + "'>x") * 128],
+                         ids=range(9))
 def test_markup_of_unlike_tags_ends(html):
     """An end tag that fits no open element is looked for in all of them: 15,000 times 15,000 is a tenth of a second."""
     text, found = markup.read(html)

@@ -12,7 +12,7 @@ another answer's, the ids that end a text are the branch that ends there.
 Tokenisations: with "all" the paths are all sequences of ids whose bytes are the spelling, as under grammar-filter; with
 "canonical" only the one sequence that the tokenizer makes of it.
 """
-from .faults import bad
+from .faults import bad, printable
 from .kernels import ffi, lib
 
 MAX_NODES = 256  # each is a step of the model
@@ -40,10 +40,15 @@ class Tree:
         self._path, self._vocab, self._names = question.path, vocab, list(question.answers)
         canonical = question.tokenisations == "canonical"
         self._heads = self._heads_of_ids if canonical else self._heads_of_bytes
-        as_ids = lambda data: tuple(vocab.encode(data, bos=False, eos=False, prefix=False))
         self.n_nodes, self.depth, self._writing = 0, 0, {}
-        self.root = self._grow([(a, as_ids(s.encode()) if canonical else s.encode())
-                                for a, name in enumerate(self._names) for s in question.answers[name]], 0)
+        states = [(a, s.encode(), self._canonical_ids(s)) for a, name in enumerate(self._names) for s in question.answers[name]]
+        self.root = self._grow([(a, ids if canonical else data) for a, data, ids in states], 0)
+
+    def _canonical_ids(self, spelling):
+        ids = tuple(self._vocab.encode(spelling.encode(), bos=False, eos=False, prefix=False))
+        if self._vocab.unknown in ids:
+            raise bad(self._path, f"answers: the vocabulary cannot write {printable(spelling)}")
+        return ids
 
     def _grow(self, states, depth):
         """The Node for `states` [(answer, rest of a spelling)], `depth` ids below the root. Each spelling has at most 256 bytes, so

@@ -20,7 +20,7 @@ WORTH_KEEPING = 1 << 28  # ids before the input times bytes of weights: below, c
 
 class Verdict:
     """answer: name, or "unsure".   score: probability of the answer; of the first one if unsure.   scores: {name: probability}.
-    n_ids: read in all.   n_reused: of them, not computed for this text.   cut: whether ids of the text were left out.
+    n_ids: read in all.   n_reused: of them, not computed for this text.   cut: whether some of the text was left out.
     mass: probability of all answers' ids among all ids, or None.   reasons: of a mail, see mail.py."""
 
 
@@ -79,7 +79,7 @@ class Classifier:
         """The Verdict on an input (bytes). Fault 65 where there is nothing in it."""
         if not data:
             raise bad("input", "no text: it is empty")
-        text, reasons = inputs.text(data, self.as_mail or self.question.kind == "mail", self.question.fold)
+        text, reasons, is_cut = inputs.text(data, self.as_mail or self.question.kind == "mail", self.question.fold)
         ids, cut = self.prompt.input_ids(text)
         ids = self.prompt.before + ids + self.prompt.after
         if not ids:
@@ -90,7 +90,7 @@ class Classifier:
         log_p, log_mass = self.tree.log_probabilities(self._look, self._dense if self._with_mass else None)
         self.model.file.check_unchanged()
         v = self._verdict(log_p)
-        v.n_ids, v.n_reused, v.cut, v.reasons = len(ids), n_known, cut, reasons
+        v.n_ids, v.n_reused, v.cut, v.reasons = len(ids), n_known, cut or is_cut, reasons
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 

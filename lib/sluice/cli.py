@@ -104,11 +104,15 @@ def run(main):
             say(f"{e.filename}: {e.strerror}" if e.filename else e.strerror or e)
     except SystemExit:  # click's answer to EPIPE, before it comes to us
         code = faults.IO_ERROR
-    except Exception:
-        import traceback
-        traceback.print_exc()
-        code = faults.OUR_BUG
-        say("internal error: please report the lines above")
+    except Exception as e:
+        if isinstance(e, ImportError) and "failed to map segment" in str(e):  # of a library that is loaded late: ld.so's ENOMEM
+            code = faults.TRY_AGAIN
+            say("out of memory")
+        else:
+            import traceback
+            traceback.print_exc()
+            code = faults.OUR_BUG
+            say("internal error: please report the lines above")
     os._exit(code)  # stdout was flushed or is broken, and nothing else is left to do
 
 

@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 
 MAX_STYLE = 8192  # characters of one attribute; what follows is not read
+MAX_BACKGROUND = 500  # of a background; the search for words is square in their number
 CLEAR = -1        # a colour that is none; others are 0xRRGGBB, and None is one that is not known: an image, an unknown name
 NEAR = 16         # difference of two colours that is not seen, in each of red, green and blue
 
@@ -62,7 +63,7 @@ def _background(value):
     """The first colour among the words of a `background` value, None if it names an image or no colour is found."""
     if "url(" in value or "gradient" in value:
         return None
-    return next((found for found in map(color, re.findall(WORD, value)) if found is not None), None)
+    return next((found for found in map(color, re.findall(WORD, value[:MAX_BACKGROUND])) if found is not None), None)
 
 
 def _unescape(m):
@@ -123,9 +124,15 @@ def apply(style, look):
         elif name in ("background", "background-color"):
             found = _background(d[name].partition("!")[0])
             paper = paper if found == CLEAR else found
-    if "font-size" in d:
-        tiny = _is_tiny(d["font-size"], tiny)
+    for name in ("font", "font-size"):
+        if name in d:
+            tiny = _is_tiny(_size_of_font(d[name]) if name == "font" else d[name], tiny)
     return ink, paper, gone, veiled, tiny
+
+
+def _size_of_font(value):
+    """The size in a value of `font`: the first word that begins as a number and is no weight."""
+    return next((word for word in value.split() if word[0] in ".0123456789" and not (len(word) == 3 and word.endswith("00"))), "")
 
 
 def _is_tiny(value, parent):

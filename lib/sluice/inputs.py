@@ -11,7 +11,7 @@ END_BYTES = 128 << 10
 
 def read(fd, is_mail):
     """The bytes to look at of what is on `fd`, which is read to its end: a writer is not killed for having more to say."""
-    n_head, n_tail = (MAIL_BYTES, 0) if is_mail else (END_BYTES, END_BYTES)
+    n_head, n_tail = (MAIL_BYTES, 0) if is_mail else (END_BYTES, END_BYTES + 1)  # one more, so that text() knows of it
     head, tail, n = [], b"", 0
     while chunk := stream.read_some(fd):
         first = chunk[:max(0, n_head - n)]
@@ -24,14 +24,15 @@ def read(fd, is_mail):
 
 
 def text(data, is_mail, fold):
-    """(text as bytes, reasons): the text of an input; what mail.py says of a mail, or None."""
+    """(text as bytes, reasons, is_cut): the text of an input; what mail.py says of a mail, or None; whether its middle is left out."""
     if is_mail:
         from . import mail
         found = mail.read(data[:MAIL_BYTES])
-        return found.text(fold=fold), found.reasons
-    if len(data) > 2 * END_BYTES:
+        return found.text(fold=fold), found.reasons, False
+    is_cut = len(data) > 2 * END_BYTES
+    if is_cut:
         data = data[:END_BYTES] + data[-END_BYTES:]
     if fold:
         from . import plain
         data = plain.fold(data.decode("utf-8", "replace")).encode()
-    return data, None
+    return data, None, is_cut

@@ -66,7 +66,7 @@ class Mail:
 
 
 def read(data):
-    """The Mail in `data` (bytes): a message, or a text without a header. Never raises, but for MemoryError."""
+    """The Mail in `data` (bytes): a message, or a text without a header. Never raises, but for MemoryError and ImportError."""
     mail, reasons = Mail(), set()
     if len(data) > MAX_BYTES:
         data = data[:MAX_BYTES]
@@ -80,7 +80,7 @@ def read(data):
         blocks = view.blocks(root)
         if has_header:
             mail.sender, mail.subject = (_field(mail, root, name, reasons) for name in ("from", "subject"))
-    except MemoryError:
+    except (MemoryError, ImportError):  # a library that is not there, or finds no memory: nothing about the mail
         raise
     except Exception:  # a filter of hostile mail must answer; the tests fail on it
         reasons.add("internal")
@@ -163,7 +163,7 @@ class _View:
         if more:
             self.reasons.add("text")
         self.left -= len(data)
-        is_html = part.kind in ("text/html", "text/enriched", "text/richtext", "application/xhtml+xml")
+        is_html = part.kind in ("text/html", "text/enriched", "text/richtext")
         name = part.params.get("charset", "")
         if is_html and not name and not data.isascii():
             import re

@@ -20,7 +20,8 @@ MAX_LINKS = 500
 MAX_LINK = 2000         # characters of one
 # Expressions are compiled when they are needed, since most of a short run is loading.
 HOST_CHARACTERS = "[^/?#\\\\\\s<>\"']{1,255}"
-URL = r"[\x00-\x20]*(?:https?:)?[/\\]{2,}(" + HOST_CHARACTERS + ")"
+URL = r"[\x00-\x20]*(?:https?:[/\\]*|[/\\]{2,})(" + HOST_CHARACTERS + ")"  # browsers need no slashes after http:
+NOT_IN_URLS = dict.fromkeys(map(ord, "\t\n\r"))
 URL_IN_TEXT = "https?://(" + HOST_CHARACTERS + ")"
 # Tags that libxml2 takes otherwise than browsers, so that the colour of a font would be lost: it ends a font before <center>, but
 # not before <div>, and at </body> and </html>, after which a browser goes on as if they were not there.
@@ -121,7 +122,7 @@ class Page:
         link = get("href") or get("action")
         if link and tag not in ("base", "link"):
             if len(self.links) < MAX_LINKS:
-                self.links.append(link[:MAX_LINK].replace("\n", "").replace("\r", ""))  # as browsers do
+                self.links.append(link[:MAX_LINK].translate(NOT_IN_URLS))  # as browsers do
             if tag == "a":
                 ink = 0x0000ee
         written = get("color") if tag == "font" else get("text") if tag == "body" else None

@@ -13,7 +13,7 @@ What goes beyond a limit, or is malformed, is left as it is, and a word is put i
     boundary    a multipart without the boundary it names: cut at what looks like one, or shown as it is
     ambiguous   two Content-Type fields or two boundaries, which readers understand differently; the first is used. Or
                 parameters that contradict each other, so that none of the field's is used
-    encoding    a transfer encoding that is not known: taken as none
+    encoding    a transfer encoding that is not known: taken as none. Or an encoded word in base64 that is cut
     charset     a character set that is not known: see charsets.decode
 """
 import re
@@ -123,7 +123,7 @@ class Part(Message):
 
     @property
     def encoding(self):
-        return self.fields.get("content-transfer-encoding", "").partition(";")[0].strip(" \t\"'").lower()
+        return self.fields.get("content-transfer-encoding", "").partition(";")[0].partition("(")[0].strip(" \t\"'").lower()
 
     def is_message(self):
         return self.kind in ("message/rfc822", "message/global") and self.disposition != "attachment"

@@ -73,18 +73,31 @@ def _in_word(c):
 
 
 _FOLDED = _Folded()
-MAX_DIGITS, MAX_WORD = 5, 24
+MAX_DIGITS, MAX_WORD, MAX_MARKS = 5, 24, 30
+MAY_BE_MARKS = "[\\W\uff9e\uff9f]{%d,}" % (MAX_MARKS + 1)  # the voiced marks of halfwidth katakana are letters, and marks in NFKC
+
+
+def _few_marks(m):
+    """Of combining marks in a row the first MAX_MARKS, as in UAX #15's Stream-Safe Text Format."""
+    out, n = [], 0
+    for c in m.group():
+        n = n + 1 if unicodedata.combining(unicodedata.normalize("NFKD", c)[0]) else 0
+        if n <= MAX_MARKS:
+            out.append(c)
+    return "".join(out)
 
 
 def fold(text):
     """The form in which raw texts and those that come in lower case with their marks split off look alike: one line.
 
-    In this order: Unicode's NFKC; lower case; a decimal digit is 0, and of a run of them MAX_DIGITS stay; what is neither letter,
+    In this order: of combining marks in a row MAX_MARKS stay; Unicode's NFKC; lower case; a decimal digit is 0, and of a run of them MAX_DIGITS stay; what is neither letter,
     number, combining mark nor blank stands alone between blanks; of three or more of one such character in a row two stay; of a
     word the first MAX_WORD characters; blanks and newlines are one blank, none at the begin and end. What is folded is not
     changed by folding it again. Python's Unicode tables decide, so that a character younger than they are may differ.
     """
-    text = unicodedata.normalize("NFKC", text).lower().translate(_FOLDED)
+    if not text.isascii():  # NFKC sorts marks in a row, in time square in their number; no word keeps so many
+        text = unicodedata.normalize("NFKC", re.sub(MAY_BE_MARKS, _few_marks, text))
+    text = text.lower().translate(_FOLDED)
     run = "0" * MAX_DIGITS
     while run + "0" in text:  # each time a sixth of a run goes
         text = text.replace(run + "0", run)

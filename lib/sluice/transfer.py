@@ -48,14 +48,16 @@ def header_text(value, reasons):
     pieces = [(value, None)]
     if "=?" in value:
         from email.errors import HeaderParseError
-        from email.header import decode_header
+        from email.header import decode_header, ecre
 
         words = value.split("=?", MAX_ENCODED_WORDS)
         head, tail = "=?".join(words[:MAX_ENCODED_WORDS]), "".join("=?" + word for word in words[MAX_ENCODED_WORDS:])
         try:
-            pieces = [*decode_header(head), (tail, None)]
-        except (HeaderParseError, ValueError):  # base64 that is none
+            pieces = decode_header(head)
+        except (HeaderParseError, ValueError):  # a word of base64 that is cut: it must not take the others with it
             reasons.add("encoding")
+            pieces = decode_header("".join(ecre.sub(_mended, line) for line in head.splitlines(True)))
+        pieces.append((tail, None))
     out = []
     for data, charset in pieces:
         data = data.encode("latin-1", "replace") if isinstance(data, str) else data
@@ -64,3 +66,12 @@ def header_text(value, reasons):
         if not known:
             reasons.add("charset")
     return "".join(out).replace("\n", " ")
+
+
+def _mended(m):
+    """An encoded word; of one in base64 without the last character, if that is less than a byte."""
+    charset, encoding, data = m.groups()
+    if encoding in "bB":
+        data = data.encode("latin-1", "replace").translate(None, NOT_BASE64 + b"=").decode("ascii")
+        data = data[:len(data) - (len(data) % 4 == 1)]
+    return f"=?{charset}?{encoding}?{data}?="

@@ -135,7 +135,7 @@ class Vocab:
                                       f"{printable(self._text(clash.id))}")
 
     def _choose_ids(self, special):
-        """bos, eos, eog, the unknown id, and the flags. Where a key is absent, 1, 2 and 0 are tried, as is custom."""
+        """bos, eos, eog, the unknown id (None if bytes write what has none), and the flags. Where a key is absent, 1, 2 and 0 are tried, as is custom."""
         is_control = lambda i: i < self.n_vocab and self._spm.piece[i].kind == CONTROL
         defaults = [1 if is_control(1) else -1, 2 if is_control(2) else -1, -1, -1]
         ids = [default if i is None else i for i, default in zip(special, defaults)]
@@ -147,6 +147,7 @@ class Vocab:
         if not self._spm.has_bytes and (unknown < 0 or self._spm.piece[unknown].kind != UNKNOWN):
             raise self._bad("unknown_token_id", "not a token of type unknown, and there are no byte tokens either: "
                                                 "not every text has ids")
+        self.unknown = None if self._spm.has_bytes else unknown
         flag = lambda name, default: self._file.get(KEY + name, "bool", default)
         self.add_bos, self.add_eos = flag("add_bos_token", self.bos is not None), flag("add_eos_token", False)
         self.add_prefix, self.remove_extra = flag("add_space_prefix", True), flag("remove_extra_whitespaces", False)
