@@ -1,0 +1,69 @@
+"""The model in the box: lib/sluice/data/spam.gguf and configs/spam.yaml, as `make model` left them."""
+import json
+import re
+import subprocess
+
+import pytest
+from conftest import ROOT, run
+
+from sluice import gguf, question
+from sluice.kernels import lib
+
+DATA = ROOT / "lib" / "sluice" / "data"
+MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
+
+
+def test_file_is_small_and_says_what_it_is():
+    file = gguf.File(str(DATA / "spam.gguf"))
+    assert file.size <= 8 << 20
+    for key in ("name", "description", "license", "author", "version", "date"):
+        assert file.get(f"general.{key}", "string")
+    assert b"spamassassin" in file.get("general.datasets", "[string]").values()
+    assert "assistant" in file.get("tokenizer.chat_template", "string")
+    assert all(shape[0] % 256 == 0 for shape in (t.shape for t in file.tensors.values())), "K-quants take rows of 256"
+    assert {t.type for t in file.tensors.values()} == {0, 8}
+
+
+def test_card_and_curve_lie_beside_it():
+    card = (DATA / "spam.md").read_text()
+    for word in ("Enron-Spam", "Ling-Spam", "SpamAssassin", "Not for", "bogofilter", "flatter"):
+        assert word in card
+    assert (DATA / "spam-calibration.svg").read_text().count("<path") > 10
+
+
+def test_question_asks_as_training_did():
+    pytest.importorskip("numpy")
+    from sluice.training import prepare, views
+    q = question.read(str(ROOT / "configs" / "spam.yaml"))
+    asked = [("special" if part.startswith("<") else "text", part) for part in prepare.BEFORE] + [("input", "")]
+    asked += [("special" if part.startswith("<") else "text", part) for part in prepare.AFTER]
+    assert q.prompt == asked and q.fold and (q.head_ids, q.tail_ids) == (views.HEAD_IDS, views.TAIL_IDS)
+    assert q.scale != 1.0 and 0.5 < q.thresholds["yes"] < 1
+
+
+@pytest.mark.parametrize("mail", MAILS, ids=lambda path: path.stem)
+def test_mails_it_has_not_learnt_from(mail):
+    done = run("classify", "--no-cache", input=mail.read_bytes())
+    right = b"yes" if mail.stem.startswith("spam") else b"no"
+    assert (done.stderr, done.stdout.split()[0], done.returncode) == (b"", right, int(right == b"no"))
+
+
+def test_verdicts_have_the_same_bits_on_every_instruction_set(monkeypatch):
+    said = {}
+    sets = [name for name in ("reference", "avx2", "avx512") if lib.isa_select(name.encode()) == 0]
+    lib.isa_select(b"")
+    lines = b"".join(json.dumps({"id": path.stem, "text": path.read_bytes().decode("latin-1")}).encode() + b"\n" for path in MAILS)
+    for name in sets:
+        for threads in (1, 2):
+            monkeypatch.setenv("SLUICE_ISA", name)
+            done = run("classify", "--jsonl", "--mail", "--mass", "--no-cache", "-j", threads, input=lines)
+            assert (done.returncode, done.stderr) == (0, b"")
+            said[name, threads] = done.stdout
+    assert len(set(said.values())) == 1 and len(said) == 2 * len(sets)
+
+
+def test_demo_judges_six_mails():
+    done = subprocess.run(["sh", ROOT / "tests" / "demo.sh"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(re.findall(rb"^(ham|spam)-[a-z-]+\.eml +(yes|no|unsure) [01]\.\d{3}$", done.stdout, re.M)) == 6
+    assert done.stdout.endswith(b"\nno\n")
