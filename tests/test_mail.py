@@ -110,7 +110,7 @@ def test_normal_form_is_stable(text):
     ("WIN $1,000,000.50 now!!!", "win $ 0 , 000 , 000 . 00 now ! !"), ("call 1234567890", "call 00000"), ("123456a7", "00000a0"), ("x--y", "x - - y"),
     ("! !\n! !", "! !"), ("= - = - = -", "= - = - = -"), ("a a a 0 0 0", "a a a 0 0 0"), ("x" * 30 + " y", "x" * 24 + " y"),
     ("\uff26\uff32\uff25\uff25 \ufb01\u2460\xbd \u0663\xa0x", "free fi00 \u2044 0 0 x"), ("cafe\u0301 \u0915\u093f", "caf\xe9 \u0915\u093f"), ("\x00a\ud800", "\x00 a \ud800"),
-    ("\u65e5\u672c\u3002", "\u65e5\u672c \u3002"), ("\U0001f600\U0001f600\U0001f600", "\U0001f600 \U0001f600"),
+    ("\u65e5\u672c\u3002", "\u65e5\u672c \u3002"), ("q" + "\u0315" * 30 + "\u0300", "q" + "\u0315" * 23), ("\U0001f600\U0001f600\U0001f600", "\U0001f600 \U0001f600"),
 ])
 def test_fold(text, want):
     assert plain.fold(text) == want
@@ -145,7 +145,8 @@ def test_fold_of_a_text_and_of_its_tokenized_twin(words, blank):
     assert plain.fold(twin) == plain.fold(text)
 
 
-@pytest.mark.parametrize("unit", ["0", "!", "x", " ", "\n", "! ", "\u0301", "\ufdfa", "0!", "\u0130"])
+@pytest.mark.parametrize("unit", ["0", "!", "x", " ", "\n", "! ", "\u0301", "\ufdfa", "0!", "\u0130", "\u0315\u0300", "\u0f73\u0315", "\uff9e\u0300",
+                                  "x" + "\u0315\u0300" * 14 + "\u0315"])
 def test_fold_of_a_megabyte(unit):
     assert len(plain.fold(unit * (1 << 20))) <= 24 << 20
 

@@ -72,19 +72,27 @@ def _in_word(c):
     return c.isalnum() or unicodedata.category(c)[0] == "M"
 
 
+def _few_marks(text):
+    """The text with at most MAX_MARKS combining marks in a row: Python puts them in order in a time that is square in their number."""
+    marks = "".join(sorted(c for c in set(text) if unicodedata.combining(unicodedata.normalize("NFKD", c)[0])))
+    return re.sub(f"([{marks}]{{{MAX_MARKS}}})[{marks}]+", r"\1", text) if marks else text
+
+
 _FOLDED = _Folded()
 MAX_DIGITS, MAX_WORD = 5, 24
+MAX_MARKS = 30  # as in the Stream-Safe Text Format of Unicode (UAX #15, section 13); no language needs as many
 
 
 def fold(text):
     """The form in which raw texts and those that come in lower case with their marks split off look alike: one line.
 
-    In this order: Unicode's NFKC; lower case; a decimal digit is 0, and of a run of them MAX_DIGITS stay; what is neither letter,
-    number, combining mark nor blank stands alone between blanks; of three or more of one such character in a row two stay; of a
-    word the first MAX_WORD characters; blanks and newlines are one blank, none at the begin and end. What is folded is not
-    changed by folding it again. Python's Unicode tables decide, so that a character younger than they are may differ.
+    In this order: of a run of combining marks the first MAX_MARKS; Unicode's NFKC; lower case; a decimal digit is 0, and of a run
+    of them MAX_DIGITS stay; what is neither letter, number, combining mark nor blank stands alone between blanks; of three or
+    more of one such character in a row two stay; of a word the first MAX_WORD characters; blanks and newlines are one blank,
+    none at the begin and end. What is folded is not changed by folding it again. Python's Unicode tables decide, so that a
+    character younger than they are may differ.
     """
-    text = unicodedata.normalize("NFKC", text).lower().translate(_FOLDED)
+    text = unicodedata.normalize("NFKC", text if text.isascii() else _few_marks(text)).lower().translate(_FOLDED)
     run = "0" * MAX_DIGITS
     while run + "0" in text:  # each time a sixth of a run goes
         text = text.replace(run + "0", run)
