@@ -3,6 +3,7 @@ import json
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -554,6 +555,25 @@ def test_bad_calls_end_in_one_line_and_their_code(models, tmp_path, what):
 def test_a_missing_module_is_no_verdict():
     done = subprocess.run([sys.executable, "-I", "-S", BIN / "classify"], capture_output=True, input=TEXT)
     assert done.returncode == 70 and b"ModuleNotFoundError" in done.stderr
+
+
+WATCH = """
+import runpy, signal, sys
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "click" or name.startswith("sluice.") and name != "sluice.cli":
+            print(name, signal.getsignal(signal.SIGINT).name)
+sys.meta_path.insert(0, Finder)
+runpy.run_path(sys.argv[1], run_name="loaded")
+"""
+
+
+@pytest.mark.parametrize("tool", ["classify", "mail-text"])
+def test_an_interrupt_while_a_command_loads_is_silent(tool):
+    done = subprocess.run([sys.executable, "-c", WATCH, BIN / tool], capture_output=True, text=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    seen = dict(line.split() for line in done.stdout.splitlines())
+    assert {"click", "sluice.stream"} <= set(seen) and set(seen.values()) == {"SIG_DFL"}, done
 
 
 def test_no_model_is_a_usage_error(tmp_path):
