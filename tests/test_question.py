@@ -176,7 +176,7 @@ def test_a_parsed_question_is_kept_by_content_and_yaml_is_not_imported_again(tmp
     assert "'yes': 0.8" in python() and len(kept(cache)) == 2
 
 
-@pytest.mark.parametrize("damage", ["garbage", "cut", "other", "number", "object", "tree", "deep", "writable", "link", "directory"])
+@pytest.mark.parametrize("damage", ["garbage", "cut", "other", "number", "object", "tree", "huge number", "deep", "writable", "link", "directory"])
 def test_a_kept_question_that_is_damaged_or_planted_is_not_believed(tmp_path, damage):
     path, cache = tmp_path / "q.yaml", tmp_path / "c"
     path.write_text(GOOD)
@@ -194,7 +194,8 @@ def test_a_kept_question_that_is_damaged_or_planted_is_not_believed(tmp_path, da
         file.write_bytes(planted)
         cache.chmod(0o777)
     else:
-        file.write_bytes({"garbage": b"\xff" * 50, "cut": planted[:50], "other": b'["another text", {"input": 1}]', "number": b"7", "object": b"{}", "tree": json.dumps([GOOD, {"input": 1}]).encode(), "deep": b"[" * 100000}[damage])
+        file.write_bytes({"garbage": b"\xff" * 50, "cut": planted[:50], "other": b'["another text", {"input": 1}]', "number": b"7", "object": b"{}", "tree": json.dumps([GOOD, {"input": 1}]).encode(), "deep": b"[" * 100000,
+                          "huge number": (b"9" * 400).join(file.read_bytes().rsplit(b"0.9", 1))}[damage])
     assert question.read(str(path), str(cache)).thresholds["yes"] == 0.9
 
 

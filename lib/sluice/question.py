@@ -22,7 +22,6 @@
 
 Every key is checked; one that is not known is refused, so that a misspelt threshold is not a threshold of 0.
 """
-import math
 import os
 
 from . import frames
@@ -147,7 +146,7 @@ class Question:
         return tree[key]
 
     def _number(self, value, where, least, most):
-        if type(value) not in (int, float) or not math.isfinite(value) or not least <= value <= most:
+        if type(value) not in (int, float) or not least <= value <= most:  # NaN is neither
             raise self._bad(where, f"is not a number from {least} to {most}")
         return float(value)
 
