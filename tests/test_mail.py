@@ -5,6 +5,7 @@ import hashlib
 import json
 import random
 import re
+import sys
 import tarfile
 
 import pytest
@@ -511,6 +512,14 @@ def test_generated_mails(lines, newline, tail):
 def test_any_bytes(data):
     read(data)
     read(b"Subject: x\nContent-Type: text/html; charset=" + data[:12] + b"\n\n" + data)
+
+
+def test_html_is_never_shown_as_it_is_where_lxml_cannot_be_loaded(monkeypatch):
+    """With little memory the library cannot be mapped: then there is no text, rather than one in which all that is hidden is seen."""
+    monkeypatch.setitem(sys.modules, "lxml", None)
+    assert mail.read(b"Subject: x\n\nhello").body == "hello"
+    with pytest.raises(ImportError):
+        mail.read(b"Subject: x\nContent-Type: text/html\n\n<p hidden>x</p>hello")
 
 
 def test_a_bug_of_ours_still_gives_a_text(monkeypatch):
