@@ -3,6 +3,7 @@ import json
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from chat_model import write_chat_model
 from conftest import BIN, run, shell
 
 from sluice import gguf, grammar, inputs, stream
+from sluice import jsonl as jsonl_lines
 from sluice.answers import MAX_NODES, Tree, calibrated, log_sum
 from sluice.classifier import Classifier
 from sluice.faults import Fault
@@ -362,12 +364,11 @@ def test_bad_lines_are_answered_by_errors_and_passed_over(models, tmp_path):
 
 
 def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch):
-    from sluice import jsonl as module
     c, out = Classifier(question(prompt=["input"], input={"kind": "text", "head_ids": 9, "tail_ids": 0}), str(models / "llama.gguf")), []
     monkeypatch.setattr(c.prompt, "input_ids", lambda data: ([] if data == b"nothing" else [5], False))
-    monkeypatch.setattr(module, "lines", lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'])
+    monkeypatch.setattr(jsonl_lines, "lines", lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'])
     monkeypatch.setattr(stream, "write_all", lambda fd, data: out.append(json.loads(data)))
-    assert module.answer(c) == (2, 1)
+    assert jsonl_lines.answer(c) == (2, 1)
     assert out[0] == {"id": 1, "error": "input: no text, and nothing around it"} and out[1]["id"] == 2 and "answer" in out[1]
 
 
@@ -380,6 +381,22 @@ def test_a_line_that_is_too_long_is_never_held(models, tmp_path):
     found = [json.loads(line) for line in done.splitlines()]
     assert found[0] == {"id": None, "error": "line is longer than 64 MiB"} and found[1]["id"] == 2 and "answer" in found[1]
     assert peak < 300 << 10
+
+
+@pytest.mark.parametrize("unit", [b",[]", b",{}", b',""', b',"a":0'], ids=bytes.decode)
+def test_a_line_of_a_million_values_is_never_read(models, tmp_path, unit):
+    q, (start, end) = write_question(tmp_path / "q.yaml"), (b"{", b"}") if b":" in unit else (b"[", b"]")
+    (tmp_path / "lines").write_bytes(b'{"text": "a", "x": ' + start + (unit * (40_000_000 // len(unit)))[1:] + end + b"}\n" + b'{"id": 2, "text": "b"}\n')
+    with open(tmp_path / "lines") as lines:
+        done, peak = run_measured(models, ["-q", q, "--jsonl"], stdin=lines)
+    found = [json.loads(line) for line in done.splitlines()]
+    assert "more than 10000 values" in found[0]["error"] and found[1]["id"] == 2 and "answer" in found[1]
+    assert peak < 300 << 10
+
+
+@pytest.mark.parametrize("text", ["[,{" * 500_000, '\\"' * 500_000, "\\" * 999_999, '\\\\"[' * 300_000], ids=range(4))
+def test_a_large_text_is_one_value_whatever_is_in_it(text):
+    assert jsonl_lines.parse(json.dumps({"id": 7, "text": text}).encode(), "utf-8") == (7, text.encode())
 
 
 def test_lines_are_answered_as_they_come(models, tmp_path):
@@ -589,6 +606,25 @@ def test_bad_calls_end_in_one_line_and_their_code(models, tmp_path, what):
 def test_a_missing_module_is_no_verdict():
     done = subprocess.run([sys.executable, "-I", "-S", BIN / "classify"], capture_output=True, input=TEXT)
     assert done.returncode == 70 and b"ModuleNotFoundError" in done.stderr
+
+
+WATCH = """
+import runpy, signal, sys
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "click" or name.startswith("sluice.") and name != "sluice.cli":
+            print(name, signal.getsignal(signal.SIGINT).name)
+sys.meta_path.insert(0, Finder)
+runpy.run_path(sys.argv[1], run_name="loaded")
+"""
+
+
+@pytest.mark.parametrize("tool", ["classify", "mail-text"])
+def test_an_interrupt_while_a_command_loads_is_silent(tool):
+    done = subprocess.run([sys.executable, "-c", WATCH, BIN / tool], capture_output=True, text=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    seen = dict(line.split() for line in done.stdout.splitlines())
+    assert {"click", "sluice.stream"} <= set(seen) and set(seen.values()) == {"SIG_DFL"}, done
 
 
 def test_no_model_is_a_usage_error(tmp_path):

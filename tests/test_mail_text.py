@@ -2,6 +2,7 @@
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 from conftest import BIN, ROOT, run
@@ -50,6 +51,20 @@ def test_mail_text_reads_no_more_than_its_limit():
         done = run("mail-text", "-v", stdin=endless.stdout)
         endless.stdout.close()
     assert fields(done)["reason"] == "bytes,empty,text" and done.stdout == b""
+
+
+def test_mail_text_of_a_directory(tmp_path):
+    with_directory = os.open(tmp_path, os.O_RDONLY)
+    done = run("mail-text", stdin=with_directory)
+    os.close(with_directory)
+    assert (done.returncode, done.stdout, done.stderr) == (65, b"", b"mail-text: standard input: is a directory\n")
+
+
+@pytest.mark.parametrize("error, code, n_lines", [("ImportError('x.so: failed to map segment')", 75, 1), ("ModuleNotFoundError('lxml')", 70, 2)])
+def test_a_library_that_cannot_be_loaded_is_no_bug_but_one_that_is_missing_is(error, code, n_lines):
+    script = f"import click\nfrom sluice import cli\n@cli.command()\ndef main():\n    raise {error}\ncli.run(main)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    assert done.returncode == code and (done.stderr.count(b"\n") == 1 if n_lines == 1 else b"Traceback" in done.stderr), done.stderr
 
 
 def test_mail_text_needs_little_memory():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sluice import frames, gguf, prompt, question, vocab, yamlfile
 from sluice.faults import Fault
+from sluice.kernels import lib
 
 GOOD = """\
 input: {kind: text, head_ids: 20, tail_ids: 10}
@@ -176,13 +177,14 @@ def test_a_parsed_question_is_kept_by_content_and_yaml_is_not_imported_again(tmp
     assert "'yes': 0.8" in python() and len(kept(cache)) == 2
 
 
-@pytest.mark.parametrize("damage", ["garbage", "cut", "other", "number", "object", "tree", "deep", "writable", "link", "directory"])
+@pytest.mark.parametrize("damage", ["garbage", "cut", "bit", "other", "number", "object", "tree", "huge number", "deep", "writable", "link", "directory"])
 def test_a_kept_question_that_is_damaged_or_planted_is_not_believed(tmp_path, damage):
     path, cache = tmp_path / "q.yaml", tmp_path / "c"
     path.write_text(GOOD)
     question.read(str(path), str(cache))
     (file,) = kept(cache)
-    planted = file.read_bytes().replace(b"0.9", b"0.1")
+    whole = lambda data: b"%08x\n" % lib.crc32c(0, data, len(data)) + data
+    planted = whole(file.read_bytes()[9:].replace(b"0.9", b"0.1"))
     if damage == "writable":
         file.write_bytes(planted)
         file.chmod(0o666)
@@ -194,7 +196,11 @@ def test_a_kept_question_that_is_damaged_or_planted_is_not_believed(tmp_path, da
         file.write_bytes(planted)
         cache.chmod(0o777)
     else:
-        file.write_bytes({"garbage": b"\xff" * 50, "cut": planted[:50], "other": b'["another text", {"input": 1}]', "number": b"7", "object": b"{}", "tree": json.dumps([GOOD, {"input": 1}]).encode(), "deep": b"[" * 100000}[damage])
+        head, _, tail = file.read_bytes()[9:].rpartition(b"0.9")
+        file.write_bytes({"garbage": b"\xff" * 50, "cut": planted[:50], "bit": file.read_bytes()[:9] + head + b"0.8" + tail,
+                          "other": whole(b'["another text", {"input": 1}]'), "number": whole(b"7"), "object": whole(b"{}"),
+                          "tree": whole(json.dumps([GOOD, {"input": 1}]).encode()), "deep": whole(b"[" * 100000),
+                          "huge number": whole(head + b"9" * 400 + tail)}[damage])
     assert question.read(str(path), str(cache)).thresholds["yes"] == 0.9
 
 

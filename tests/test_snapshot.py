@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from sluice import kvsnap
+from sluice import kvsnap, newfile
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
 from sluice.snapshot import Geometry, Snapshot
@@ -690,3 +690,11 @@ def test_misuse_is_refused(tmp_path):
     with pytest.raises(ValueError, match="KV type 8"):
         make(tmp_path, geometry=SMALL._replace(kv_type=8))
     assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_cut_right_after_it_was_named_is_no_bug(tmp_path, monkeypatch):
+    publish = newfile.publish
+    monkeypatch.setattr(newfile, "publish", lambda fd, name, path: (publish(fd, name, path), os.truncate(path, 100)))
+    with pytest.raises(Fault) as e:
+        seal(tmp_path / "s.kv")
+    assert e.value.code == 74 and str(e.value) == f"{tmp_path}/s.kv: cut while it was in use"

@@ -69,8 +69,9 @@ def run(main):
 
     A Fault ends in its own code; click's usage errors in 64; a missing or
     unreadable input file in 66; any other failing read or write in 74 (a reader
-    of our stdout that went away is silent); out of memory in 75. Anything else
-    is our bug: its traceback, and 70.
+    of our stdout that went away is silent); out of memory, and a library that
+    is there but cannot be loaded, in 75. Anything else is our bug: its
+    traceback, and 70.
     """
     hold_standard_files()
     if not IGNORED:
@@ -96,6 +97,12 @@ def run(main):
     except MemoryError:
         code = faults.TRY_AGAIN
         say("out of memory")
+    except ImportError as e:
+        if isinstance(e, ModuleNotFoundError):
+            code = _our_bug()
+        else:  # a library that is there could not be mapped
+            code = faults.TRY_AGAIN
+            say(e)
     except OSError as e:
         code = faults.NO_INPUT if isinstance(e, (FileNotFoundError, PermissionError)) else faults.IO_ERROR
         if e.errno == errno.ENOMEM:
@@ -104,16 +111,16 @@ def run(main):
             say(f"{e.filename}: {e.strerror}" if e.filename else e.strerror or e)
     except SystemExit:  # click's answer to EPIPE, before it comes to us
         code = faults.IO_ERROR
-    except Exception as e:
-        if isinstance(e, ImportError) and "failed to map segment" in str(e):  # of a library that is loaded late: ld.so's ENOMEM
-            code = faults.TRY_AGAIN
-            say("out of memory")
-        else:
-            import traceback
-            traceback.print_exc()
-            code = faults.OUR_BUG
-            say("internal error: please report the lines above")
+    except Exception:
+        code = _our_bug()
     os._exit(code)  # stdout was flushed or is broken, and nothing else is left to do
+
+
+def _our_bug():
+    import traceback
+    traceback.print_exc()
+    say("internal error: please report the lines above")
+    return faults.OUR_BUG
 
 
 def hold_standard_files():

@@ -22,7 +22,7 @@ COLORS = {"white": 0xffffff, "black": 0, "red": 0xff0000, "green": 0x008000, "bl
 NUMBER = r"[-+]?(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})"
 HOLDS_SEMICOLON = r"""(/\*)(?:[^*]|\*(?!/))*(?:\*/)?|"[^"]*"?|'[^']*'?|url\([^)]*\)?"""
 ESCAPE = r"\\(?:([0-9a-f]{1,6})[ \t\r\n\f]?|([^0-9a-f]))"
-WORD = r"[a-z-]+\([^)]*\)|[^\s(]+"
+WORD = r"[a-z-]+\([^)]*\)?|[^\s(]+"  # a function that is not closed ends with the value
 HEX_DIGITS = frozenset("0123456789abcdef")
 
 

@@ -1,8 +1,8 @@
 """JSON lines in and out: {"id": ..., "text": ...}, one object a line.
 
-A line that is not one is an error of its own, never the end of the work: too long, not JSON, not UTF-8, nested too
-deeply, NaN, no text, half of a surrogate pair. Keys other than id and text are passed over. An id is a string, a whole
-number or null, and null where there is none.
+A line that is not one is an error of its own, never the end of the work: too long, of too many values, not JSON, not
+UTF-8, nested too deeply, NaN, no text, half of a surrogate pair. Keys other than id and text are passed over. An id is
+a string, a whole number or null, and null where there is none.
 """
 import json
 
@@ -12,6 +12,8 @@ from .model import ARITHMETIC
 
 MAX_LINE_BYTES = 64 << 20  # a mail of 16 MiB is this long if half of its bytes are written like \u00ff
 MAX_ID_CHARACTERS = 1000
+LARGE = 1 << 20            # a line of more bytes has at most
+MAX_VALUES = 10000         # values and names: each takes many times its bytes once it is read
 
 
 class BadLine(Exception):
@@ -44,6 +46,8 @@ def parse(line, charset):
     """(id, text as bytes in `charset`) of a line; BadLine."""
     if line is None:
         raise BadLine(f"line is longer than {MAX_LINE_BYTES >> 20} MiB")
+    if len(line) > LARGE and _count_values(line) > MAX_VALUES:
+        raise BadLine(f"line is longer than {LARGE >> 20} MiB and has more than {MAX_VALUES} values")
     try:
         found = json.loads(line.decode("utf-8"), parse_constant=_refuse, parse_int=_whole)
     except UnicodeDecodeError as e:
@@ -64,6 +68,15 @@ def parse(line, charset):
     except UnicodeEncodeError as e:
         what = "is not a byte (a mail is given as Latin-1)" if charset == "latin-1" else "is half of a surrogate pair"
         raise BadLine(f"text: character {e.start} {what}", id) from None
+
+
+def _count_values(line):
+    """How many values and names there are in a line of JSON, about: its strings, and what ends or opens others outside of them."""
+    bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    n_strings = bare.count(b'"') // 2
+    if n_strings > MAX_VALUES:  # to split them would take as much memory as to read them
+        return n_strings
+    return n_strings + sum(part.count(c) for part in bare.split(b'"')[::2] for c in b",[{")
 
 
 def _refuse(word):

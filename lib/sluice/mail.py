@@ -66,7 +66,8 @@ class Mail:
 
 
 def read(data):
-    """The Mail in `data` (bytes): a message, or a text without a header. Never raises, but for MemoryError and ImportError."""
+    """The Mail in `data` (bytes): a message, or a text without a header. Never raises, but for MemoryError, and ImportError where
+    there is HTML and lxml cannot be loaded: what it hides must not be shown, nor judged, as what it says."""
     mail, reasons = Mail(), set()
     if len(data) > MAX_BYTES:
         data = data[:MAX_BYTES]
@@ -80,7 +81,7 @@ def read(data):
         blocks = view.blocks(root)
         if has_header:
             mail.sender, mail.subject = (_field(mail, root, name, reasons) for name in ("from", "subject"))
-    except (MemoryError, ImportError):  # a library that is not there, or finds no memory: nothing about the mail
+    except (MemoryError, ImportError):
         raise
     except Exception:  # a filter of hostile mail must answer; the tests fail on it
         reasons.add("internal")

@@ -22,7 +22,6 @@
 
 Every key is checked; one that is not known is refused, so that a misspelt threshold is not a threshold of 0.
 """
-import math
 import os
 
 from . import frames
@@ -147,7 +146,7 @@ class Question:
         return tree[key]
 
     def _number(self, value, where, least, most):
-        if type(value) not in (int, float) or not math.isfinite(value) or not least <= value <= most:
+        if type(value) not in (int, float) or not least <= value <= most:  # NaN is neither
             raise self._bad(where, f"is not a number from {least} to {most}")
         return float(value)
 
@@ -208,13 +207,21 @@ def _kept_name(cache_dir, data):
     return os.path.join(cache_dir, f"{lib.crc32c(0, data, len(data)):08x}{SUFFIX}")
 
 
+def _checksum(data):
+    """The first line of a kept question: CRC-32C of the rest."""
+    return b"%08x\n" % lib.crc32c(0, data, len(data))
+
+
 def _recall(path, data):
     import json
 
     from . import cache, newfile
     cache.check(os.path.dirname(path))
     with open(newfile.open_trusted(path), "rb") as f:
-        text, tree = json.loads(f.read(16 * MAX_BYTES))
+        checksum, data_kept = f.read(9), f.read(16 * MAX_BYTES)
+    if checksum != _checksum(data_kept):
+        raise ValueError("damaged")
+    text, tree = json.loads(data_kept)
     if text.encode() != data:
         raise ValueError("of another file")
     return tree
@@ -228,6 +235,7 @@ def _keep(path, data, tree):
     cache.trim(os.path.dirname(path), max_files=MAX_KEPT, suffix=SUFFIX)
     fd, temporary = newfile.nameless(os.path.dirname(path))
     with open(fd, "wb") as f:
-        f.write(json.dumps([data.decode(), tree]).encode())
+        kept = json.dumps([data.decode(), tree]).encode()
+        f.write(_checksum(kept) + kept)
         f.flush()
         newfile.publish(fd, temporary, path)

@@ -11,7 +11,7 @@ import os
 import sys
 
 from . import kvsnap, newfile
-from .faults import NO_OUTPUT, TRY_AGAIN, Fault, bad, printable
+from .faults import IO_ERROR, NO_OUTPUT, TRY_AGAIN, Fault, bad, printable
 from .kernels import ffi, lib
 from .kvsnap import Geometry
 
@@ -37,7 +37,10 @@ class Snapshot:
     def _attach(self, flags, name):
         """Map the file anew; a store or load that finds no page ends the process with a line about `name`, and 74."""
         self._release()
-        self._map = mmap.mmap(self._fd, self.layout.file_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        try:
+            self._map = mmap.mmap(self._fd, self.layout.file_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        except ValueError:  # it was long enough a moment ago
+            raise Fault(IO_ERROR, f"{name}: cut while it was in use") from None
         self._private = bool(flags & mmap.MAP_PRIVATE)
         self._buffer = ffi.from_buffer("uint8_t[]", self._map)
         self._base = ffi.cast("uint8_t *", self._buffer)
