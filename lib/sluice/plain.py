@@ -92,7 +92,7 @@ def fold(text):
     none at the begin and end. What is folded is not changed by folding it again. Python's Unicode tables decide, so that a
     character younger than they are may differ.
     """
-    text = unicodedata.normalize("NFKC", text if text.isascii() else _few_marks(text)).lower().translate(_FOLDED)
+    text = unicodedata.normalize("NFKC", text if text.isascii() or len(text) <= MAX_MARKS else _few_marks(text)).lower().translate(_FOLDED)
     run = "0" * MAX_DIGITS
     while run + "0" in text:  # each time a sixth of a run goes
         text = text.replace(run + "0", run)
