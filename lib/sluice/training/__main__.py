@@ -63,7 +63,8 @@ def finish(p, trainer, messages, work, out, path, question, date):
     margin = judge.answers(path, question, validation)
     scale, bias = judge.calibrate(margin, is_spam)
     score = judge.sigmoid(scale * margin + bias)
-    yes, no = judge.thresholds(score, is_spam)
+    of_corpora = corpus != "written"
+    yes, no = judge.thresholds(score[of_corpora], is_spam[of_corpora])
     card.write_question(question, scale, bias, yes, no)
     scores = {"sluice": score, "linear": p.soft[p.is_val],
               "bogofilter": judge.bogofilter(work, [m for m, val in zip(messages, p.is_val) if not val], validation)}
