@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 from sluice import gguf, plain
-from sluice.training import corpora, export, judge, texts, twins, views, written
+from sluice.training import corpora, export, judge, teacher, texts, twins, views, written
 
 CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
 
@@ -74,12 +74,51 @@ def test_views_whole_keeps_head_and_tail():
 def test_views_are_parts_of_the_text():
     rng = np.random.default_rng(1)
     lines, body = {"From": np.arange(100, 110), "Links": np.arange(300, 305)}, np.arange(1000, 1900)
-    seen = [views.view(lines, body, rng) for _ in range(300)]
+    seen = [views.view(lines, body, rng)[0] for _ in range(300)]
     everything = set(views.whole(lines, body).tolist()) | set(body.tolist())
     assert all(len(v) and set(v.tolist()) <= everything for v in seen)
     with_sender = sum(100 in v or 101 in v or 102 in v for v in seen)
     assert 90 < with_sender < 210  # about half
     assert len({v.tobytes() for v in seen}) > 150
+
+
+def test_views_mixed_are_stretches_of_their_texts():
+    rng = np.random.default_rng(1)
+    texts_ = [({"From": np.arange(100, 110)}, np.arange(1000, 1500)), ({}, np.arange(2000, 2005)), ({"Subject": np.arange(50, 60)}, np.arange(0))]
+    allowed = {int(i) for lines, body in texts_ for part in (*lines.values(), body) for i in part} | {views.NEWLINE}
+    for _ in range(200):
+        ids = views.mixed(texts_, rng).tolist()
+        assert set(ids) <= allowed and any(1000 <= i < 1500 for i in ids) and len(ids) <= views.HEAD_IDS + views.TAIL_IDS
+
+
+def test_features_count_ids_and_pairs():
+    columns, counts = teacher.features([5, 6, 5, 6, 7], 10)
+    single = dict(zip(columns[columns < 10].tolist(), counts[columns < 10].tolist()))
+    assert single == {5: 2, 6: 2, 7: 1}
+    assert sorted(counts[columns >= 10].tolist()) == [1, 1, 2] and columns.max() < 10 + teacher.N_PAIR and (np.diff(columns) > 0).all()
+
+
+def test_teacher_separates_what_ids_tell():
+    pytest.importorskip("sklearn", reason="sklearn is not here: make training-check")
+    rng = np.random.default_rng(1)
+    labels = rng.random(400) < 0.5
+    rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam else 61])) for spam in labels]
+    linear = teacher.fit(rows, labels, 64)
+    assert all((linear.margin(ids) > 0) == spam for ids, spam in zip(rows, labels))
+    assert linear.product[60] > 0 > linear.product[61]
+
+
+def test_teachers_of_folds_have_not_seen_their_texts():
+    """Labels that are pure chance are known to who has seen them; out of fold they are guesses."""
+    pytest.importorskip("sklearn", reason="sklearn is not here: make training-check")
+    rng = np.random.default_rng(2)
+    rows, labels = [rng.integers(0, 500, 40) for _ in range(500)], rng.random(500) < 0.5
+    fold = teacher.folds(np.arange(500))
+    assert set(fold.tolist()) == set(range(teacher.N_FOLD))
+    teachers = teacher.of_folds(rows, labels, fold, 512)
+    right = np.mean([(teachers[k].margin(ids) > 0) == spam for k, ids, spam in zip(fold, rows, labels)])
+    seen = np.mean([(teachers[(k + 1) % teacher.N_FOLD].margin(ids) > 0) == spam for k, ids, spam in zip(fold, rows, labels)])
+    assert right < 0.65 and seen > 0.9
 
 
 def test_export_q8_0_equals_the_gguf_package():

@@ -20,7 +20,10 @@ TEXTS_PER_STEP = 48  # about; losses are sums divided by it, so that a text weig
 LR_MUON, LR_ADAM, DECAY_MUON, DECAY_ADAM = 4e-3, 3e-3, 0.1, 0.01
 WARM_STEPS, DECAY_FROM = 150, 0.5      # then constant, then linear to zero from this part of the steps on
 AVERAGE = 0.998
-TEACHER = 0.3
+TEACHER, TEACHER_OF_PART = 0.3, 0.6    # share of the teacher's probability in the target; of a view that is much less than the text
+MIXED = 0.25                           # views made of several texts, for each text; their target is the teachers' alone
+EVIDENCE = 0.05                        # the first element of the embedding: the linear model's weights with this deviation
+MAX_MARGIN = 6.0                       # of a teacher
 PROBE, NEXT_TOKEN = 0.3, (0.4, 0.1)    # weights of the losses; of the second before and after half of the steps
 N_NEXT_TOKEN = 1024
 
@@ -55,7 +58,6 @@ class Trainer:
         torch.manual_seed(seed)
         self.p, self.shape, self.n_step, self.seed, self.step = p, shape, n_step, seed, 0
         self.model = Llama(shape, dropout)
-        self.average = {name: x.detach().clone() for name, x in self.model.state_dict().items()}
         self.weight = [x for x in self.model.blk.parameters() if x.ndim == 2]
         rest = [x for x in self.model.parameters() if not any(x is w for w in self.weight)]
         self.muon = Muon(self.weight, LR_MUON, DECAY_MUON)
@@ -65,12 +67,17 @@ class Trainer:
                 block.compile(dynamic=True)
         train = np.flatnonzero(~p.is_val)
         self.rows = np.repeat(train, [REPEAT.get((p.corpus[i], bool(p.is_spam[i])), 1) for i in train])
-        self.target = np.where(p.is_spam, 1.0, 0.0) * (1 - TEACHER) + TEACHER * p.soft
+        with torch.no_grad():  # where the evidence of single ids begins to be known
+            weight = p.linear.product[:shape.n_vocab]
+            self.model.token_embd.weight[:, 0] = torch.from_numpy(EVIDENCE * weight / weight.std()).float()
+        self.average = {name: x.detach().clone() for name, x in self.model.state_dict().items()}
 
     def batches(self, epoch):
-        """(index of texts, their views) of an epoch, texts of a length together, in random order."""
+        """[(probability of spam, view)] of an epoch, those of a length together, in random order."""
         rng = np.random.default_rng((self.seed, epoch))
-        shown = [(i, views.view(self.p.lines[i], self.p.bodies[i], rng)) for i in rng.permutation(self.rows)]
+        shown = [self.view(i, rng) for i in rng.permutation(self.rows)]
+        shown += [self.mixed(rng.choice(self.rows, rng.integers(2, 4)), rng) for _ in range(int(MIXED * len(self.rows)))]
+        shown = [shown[i] for i in rng.permutation(len(shown))]
         out = []
         for start in range(0, len(shown), 4096):
             batch, longest = [], 0
@@ -82,6 +89,23 @@ class Trainer:
                 batch.append(item)
             out.append(batch)
         return [out[i] for i in rng.permutation(len(out))]
+
+    def view(self, i, rng):
+        """(target, ids) of a view of text i."""
+        p = self.p
+        ids, is_part = views.view(p.lines[i], p.bodies[i], rng)
+        share = TEACHER_OF_PART if is_part else TEACHER
+        return share * self.judged(ids, [i]) + (1 - share) * float(p.is_spam[i]), ids
+
+    def mixed(self, texts, rng):
+        ids = views.mixed([(self.p.lines[i], self.p.bodies[i]) for i in texts], rng)
+        return self.judged(ids, texts), ids
+
+    def judged(self, ids, texts):
+        """The probability of spam of ids taken from texts, by teachers that have not seen these."""
+        known = {int(self.p.fold[i]) for i in texts}
+        margin = np.mean([self.p.teachers[k].margin(ids) for k in known])
+        return float(1 / (1 + np.exp(-np.clip(margin, -MAX_MARGIN, MAX_MARGIN))))
 
     @property
     def n_frame(self):
@@ -97,7 +121,7 @@ class Trainer:
 
     def losses(self, batch, step):
         ids, last = self.stack([shown for _, shown in batch])
-        target = torch.tensor(self.target[[i for i, _ in batch]], dtype=torch.float32)
+        target = torch.tensor([known for known, _ in batch], dtype=torch.float32)
         with torch.autocast("cpu", torch.bfloat16):
             x = self.model(ids)
             answer = F.log_softmax(self.model.head(x[torch.arange(len(ids)), last]).float(), -1)

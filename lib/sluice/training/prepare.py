@@ -16,8 +16,8 @@ REPEAT = {("spamassassin", False): 2, ("spamassassin", True): 3, ("ling", True):
 
 
 class Prepared:
-    """texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines, bodies: ids by text; soft: float [n], the teacher's
-    probability; vocabulary: (tokens, scores, types); before, after: ids around a text; yes, no: ids."""
+    """texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines, bodies: ids by text; fold: int [n]; teachers: a
+    Linear a fold, linear: of all; soft: float [n], the probability of spam by the one that has not seen the text; vocabulary: (tokens, scores, types); before, after: ids around a text; yes, no: ids."""
 
     def whole(self, i):
         """The ids of text i as `classify` reads it, without the question."""
@@ -44,18 +44,26 @@ def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_W
     p.vocabulary = vocabulary.train((_plain(t, "\n") for t, val in zip(p.texts, p.is_val) if not val), n_vocab, seed)
     _encode(p, Path(work) / "vocabulary.gguf")
     say(f"{sum(map(len, p.bodies))} ids of bodies")
-    train = np.flatnonzero(~p.is_val)
-    p.soft = np.zeros(len(p.texts))
-    plain = [_plain(t, " ")[:6000] for t in p.texts]
-    p.soft[train] = teacher.out_of_fold([plain[i] for i in train], p.is_spam[train], p.cluster[train])
-    judge = teacher.fit([plain[i] for i in train], p.is_spam[train])
-    p.soft[p.is_val] = judge([plain[i] for i in np.flatnonzero(p.is_val)])
-    for part, name in ((~p.is_val, "out of fold"), (p.is_val, "validation")):
-        say(f"teacher, {name}: accuracy {((p.soft > 0.5) == p.is_spam)[part].mean():.4f}")
+    judge_all(p, say)
     with open(f"{path}.new", "wb") as f:
         pickle.dump(p, f)
     Path(f"{path}.new").replace(path)
     return p
+
+
+def judge_all(p, say):
+    """The teachers of the folds, and the one of all training texts: the yardstick."""
+    rows, train, val = [p.whole(i) for i in range(len(p.texts))], np.flatnonzero(~p.is_val), np.flatnonzero(p.is_val)
+    n_vocab = len(p.vocabulary[0])
+    p.fold = teacher.folds(p.cluster)
+    p.teachers = teacher.of_folds([rows[i] for i in train], p.is_spam[train], p.fold[train], n_vocab)
+    p.linear = teacher.fit([rows[i] for i in train], p.is_spam[train], n_vocab)
+    p.soft = np.zeros(len(p.texts))
+    p.soft[train] = [p.teachers[p.fold[i]].margin(rows[i]) for i in train]
+    p.soft[val] = [p.linear.margin(rows[i]) for i in val]
+    p.soft = 1 / (1 + np.exp(-p.soft))
+    for part, name in ((~p.is_val, "out of fold"), (p.is_val, "validation")):
+        say(f"teacher, {name}: accuracy {((p.soft > 0.5) == p.is_spam)[part].mean():.4f}")
 
 
 def _draw(text):

@@ -21,15 +21,31 @@ def whole(lines, body):
 
 
 def view(lines, body, rng):
-    """int32 [n]: a text as the model is to learn it. rng: numpy Generator."""
+    """(int32 [n]: a text as the model is to learn it, whether it is much less than the whole). rng: numpy Generator."""
     kept = {name: ids for name, ids in lines.items() if rng.random() >= DROP_LINE.get(name, 0)}
+    is_part = False
     if len(body) > 40 and rng.random() < P_LATER:
-        body = body[rng.integers(0, len(body) // 2):]
+        body, is_part = body[rng.integers(0, len(body) // 2):], True
     if len(body) > 20 and rng.random() < P_SHORTER:
-        body = body[:rng.integers(10, len(body))]
+        body, is_part = body[:rng.integers(10, len(body))], True
     if not kept and not len(body):
         kept = lines
-    ids = whole(kept, body)
-    if rng.random() < P_HOLES:
-        ids = ids[rng.random(len(ids)) >= rng.uniform(0.02, MAX_HOLES)] if len(ids) > 8 else ids
+    return _with_holes(whole(kept, body), rng), is_part
+
+
+def mixed(texts, rng):
+    """int32 [n]: stretches of several texts [(lines, body)] one after the other, under the head lines of one: only a teacher knows what it is."""
+    lines = texts[rng.integers(len(texts))][0]
+    stretches = []
+    for _, body in texts:
+        n = int(rng.integers(8, 120))
+        at = int(rng.integers(0, max(1, len(body) - n + 1)))
+        stretches.append(body[at:at + n])
+    kept = {name: ids for name, ids in lines.items() if rng.random() >= DROP_LINE.get(name, 0)}
+    return _with_holes(whole(kept, np.concatenate(stretches)), rng)
+
+
+def _with_holes(ids, rng):
+    if len(ids) > 8 and rng.random() < P_HOLES:
+        return ids[rng.random(len(ids)) >= rng.uniform(0.02, MAX_HOLES)]
     return ids
