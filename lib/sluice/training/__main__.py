@@ -63,7 +63,7 @@ def finish(p, trainer, messages, work, out, path, question, date):
     margin = judge.answers(path, question, validation)
     scale, bias = judge.calibrate(margin, is_spam)
     score = judge.sigmoid(scale * margin + bias)
-    of_corpora = corpus != "written"
+    of_corpora = (corpus != "written") | (corpus == "written").all()
     yes, no = judge.thresholds(score[of_corpora], is_spam[of_corpora])
     card.write_question(question, scale, bias, yes, no)
     scores = {"sluice": score, "linear": p.soft[p.is_val],

@@ -39,13 +39,13 @@ def _quoted(text):
 
 def groups(corpus):
     """[(name, bool [n])]: all but the written texts, then each corpus that is there."""
-    return [("all", corpus != "written")] + [(name, corpus == name) for name in CORPORA if (corpus == name).any()]
+    return [("all", corpus != "written")] * bool((corpus != "written").any()) + [(name, corpus == name) for name in CORPORA if (corpus == name).any()]
 
 
 def table(scores, corpus, is_spam):
     """Lines of Markdown: a row per corpus and classifier. scores: {classifier: probabilities or None}."""
     lines = ["| mail | classifier | n | accuracy | precision | recall | F1 | ROC AUC | recall at 0.1 % false positives |", "| --- | --- " + "| ---: " * 7 + "|"]
-    everything = corpus != "written"
+    everything = (corpus != "written") | (corpus == "written").all()
     for name, part in groups(corpus):
         for who, p in scores.items():
             if p is not None:

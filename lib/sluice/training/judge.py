@@ -100,7 +100,7 @@ def thresholds(p, is_spam, wrong_yes=0.001, wrong_no=0.002):
     """(least probability of yes, of no) with which an answer counts: so that ham called yes and spam called no are at most these shares of all."""
     n = len(p)
     ham, spam = np.sort(p[~is_spam])[::-1], np.sort(1 - p[is_spam])[::-1]
-    least = lambda other, share: float(other[min(len(other) - 1, int(share * n))]) + 1e-6
+    least = lambda other, share: float(other[min(len(other) - 1, int(share * n))]) + 1e-6 if len(other) else 0.5
     return max(0.5, least(ham, wrong_yes)), max(0.5, least(spam, wrong_no))
 
 
