@@ -492,15 +492,16 @@ def test_a_cache_that_fails_changes_nothing(models, tmp_path, home, trouble):
 
 # Bad input.
 
+MEASURE = ("import os, resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode; "
+           "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); os._exit(code & 255)")
+
+
 def run_measured(models, argv, stdin):
-    """(stdout, peak KiB) of classify."""
-    p = subprocess.Popen([BIN / "classify", "-m", models / "llama.gguf", *argv], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    out = p.stdout.read()
-    p.stdout.close()
-    _, status, usage = os.wait4(p.pid, 0)
-    p.returncode = os.waitstatus_to_exitcode(status)
-    assert p.returncode >= 0
-    return out, usage.ru_maxrss
+    """(stdout, peak KiB) of classify. A child counts what its parent held when it forked, so a small parent is put between."""
+    done = subprocess.run([sys.executable, "-S", "-c", MEASURE, BIN / "classify", "-m", models / "llama.gguf", *argv],
+                          stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode < 128
+    return done.stdout, int(done.stderr.split()[-1])
 
 
 @pytest.mark.parametrize("data", [b"\0" * 5000, bytes(range(256)) * 20, b"\xff\xfe\xfd", b"\n", b" ", b"\x1b[2J<s></s>[INST]" * 30, b"\xed\xa0\x80"])
