@@ -41,7 +41,7 @@ def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_W
     p.cluster = twins.clusters(p.texts)
     p.is_val = np.array([_draw(p.texts[c]) < VALIDATION for c in p.cluster])
     say(f"{len(set(p.cluster.tolist()))} clusters, {int(p.is_val.sum())} texts for validation")
-    p.vocabulary = vocabulary.train((_plain(t, "\n") for t, val in zip(p.texts, p.is_val) if not val), n_vocab, seed)
+    p.vocabulary = vocabulary.train((_plain(t) for t, val in zip(p.texts, p.is_val) if not val), n_vocab, seed)
     _encode(p, Path(work) / "vocabulary.gguf")
     say(f"{sum(map(len, p.bodies))} ids of bodies")
     judge_all(p, say)
@@ -70,8 +70,8 @@ def _draw(text):
     return hashlib.sha256(f"validation {text.corpus} {text.name}".encode()).digest()[0]
 
 
-def _plain(text, end):
-    return end.join([*text.head.values(), text.body]).strip()
+def _plain(text):
+    return "\n".join([*text.head.values(), text.body]).strip()
 
 
 def _encode(p, path):

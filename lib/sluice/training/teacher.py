@@ -30,7 +30,7 @@ class Linear:
         return float(tf @ self.product[columns] / max(norm, 1e-12) + self.bias)
 
 
-def fit(rows, labels, n_vocab, weights=None):
+def fit(rows, labels, n_vocab):
     """The Linear of sequences of ids and bool labels [n]."""
     from scipy.sparse import csr_matrix
     from sklearn.linear_model import LogisticRegression
@@ -43,7 +43,7 @@ def fit(rows, labels, n_vocab, weights=None):
     x = tf * idf[columns]
     norm = np.sqrt(np.add.reduceat(np.square(x), start[:-1]))
     x = (x / np.repeat(np.maximum(norm, 1e-12), np.diff(start))).astype(np.float32)
-    model = LogisticRegression(C=C, solver="liblinear").fit(csr_matrix((x, columns, start), (len(rows), n_vocab + N_PAIR)), labels, weights)
+    model = LogisticRegression(C=C, solver="liblinear").fit(csr_matrix((x, columns, start), (len(rows), n_vocab + N_PAIR)), labels)
     return Linear(idf, model.coef_[0].astype(np.float64), float(model.intercept_[0]), n_vocab)
 
 
