@@ -252,10 +252,10 @@ INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, 
 static void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    (void)thread;
-    if (a->type != T_F32 && a->type != T_F16 && a->type != T_BF16) {
-        matmul_quantised(a, begin, end);
-        return;
+    switch (a->type) {
+    case T_F32: case T_F16: case T_BF16: break;
+    case T_Q8_0: case T_Q4_0: case T_Q4_1: matmul_quantised(a, begin, end); return;
+    default: matmul_reference(arg, begin, end, thread); return;
     }
     for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK) { /* a block of activations and these rows stay in cache */
         const int64_t t1 = t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok;
@@ -400,7 +400,7 @@ static void attention_avx2(const void *arg, int64_t begin, int64_t end, int32_t 
 }
 
 const isa isa_avx2 = {
-    "avx2", matmul_avx2, quantize_avx2, rmsnorm_avx2, rope_avx2, attention_avx2, silu_mul_avx2, gelu_mul_avx2,
+    "avx2", matmul_avx2, quantize_avx2, quantize_k_avx2, rmsnorm_avx2, rope_avx2, attention_avx2, silu_mul_avx2, gelu_mul_avx2,
     cache_store_avx2,
 };
 #endif

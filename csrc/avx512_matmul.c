@@ -231,7 +231,6 @@ INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    (void)thread;
     switch (a->type) {
     case T_F32: matmul_float(a, begin, end, T_F32); break;
     case T_F16: matmul_float(a, begin, end, T_F16); break;
@@ -239,6 +238,7 @@ void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
     case T_Q8_0: matmul_quantised(a, begin, end, T_Q8_0); break;
     case T_Q4_0: matmul_quantised(a, begin, end, T_Q4_0); break;
     case T_Q4_1: matmul_quantised(a, begin, end, T_Q4_1); break;
+    default: matmul_reference(arg, begin, end, thread);
     }
 }
 #endif

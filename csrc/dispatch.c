@@ -102,14 +102,20 @@ void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_
 
 void quantize_q8(int8_t *q, float *d, float *s, const float *x, int32_t n_tok, int32_t n)
 {
-    const quantize_args a = {q, d, s, x, n};
+    const quantize_args a = {q, d, s, NULL, x, n};
     parallel(best()->quantize, &a, n_tok, grain_of(n, SMALL_WORK / 2, 1));
 }
 
-void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
-            const float *s, int32_t n_tok, int32_t n_row, int32_t n)
+void quantize_q8_k(int8_t *q, float *d, int16_t *sums, const float *x, int32_t n_tok, int32_t n)
 {
-    const matmul_args a = {y, w, rows, x, q, d, s, type, n_tok, n_row, n};
+    const quantize_args a = {q, d, NULL, sums, x, n};
+    parallel(best()->quantize_k, &a, n_tok, grain_of(n, SMALL_WORK / 2, 1));
+}
+
+void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
+            const float *s, const int16_t *sums, int32_t n_tok, int32_t n_row, int32_t n)
+{
+    const matmul_args a = {y, w, rows, x, q, d, s, sums, type, n_tok, n_row, n};
     /* 32: a multiple of every kernel's panel; at most 128, so that a share of the rows stays in the second-level cache; two
      * shares or more a thread, but large ones, since each prepares the activations */
     const int64_t share = n_row / (2 * threads_count()) / 32 * 32;

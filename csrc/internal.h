@@ -11,13 +11,45 @@
 #endif
 
 /* GGML type numbers. */
-enum { T_F32 = 0, T_F16 = 1, T_Q4_0 = 2, T_Q4_1 = 3, T_Q8_0 = 8, T_BF16 = 30 };
+enum {
+    T_F32 = 0, T_F16 = 1, T_Q4_0 = 2, T_Q4_1 = 3, T_Q5_0 = 6, T_Q5_1 = 7, T_Q8_0 = 8, T_Q2_K = 10, T_Q3_K = 11, T_Q4_K = 12,
+    T_Q5_K = 13, T_Q6_K = 14, T_IQ4_NL = 20, T_IQ4_XS = 23, T_BF16 = 30
+};
+static inline int has_min(int32_t type)
+{
+    return type == T_Q4_1 || type == T_Q5_1 || type == T_Q2_K || type == T_Q4_K || type == T_Q5_K;
+}
 
 /* Blocks of 32 weights as GGUF stores them.  d, m: IEEE half, the bits. */
 typedef struct { uint16_t d; uint8_t q[16]; } block_q4_0;             /* w = d (q - 8); element i in the low half of q[i], i + 16 in the high */
 typedef struct { uint16_t d, m; uint8_t q[16]; } block_q4_1;          /* w = d q + m; as above */
+typedef struct { uint16_t d; uint8_t h[4], q[16]; } block_q5_0;       /* w = d (q - 16); as above, bit 4 of element i is bit i of h */
+typedef struct { uint16_t d, m; uint8_t h[4], q[16]; } block_q5_1;    /* w = d q + m; as above */
 typedef struct { uint16_t d; int8_t q[32]; } block_q8_0;              /* w = d q */
-_Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(block_q8_0) == 34, "GGUF block sizes");
+typedef struct { uint16_t d; uint8_t q[16]; } block_iq4_nl;           /* w = d iq4_value[q]; as q4_0 */
+
+/* Blocks of 256, in groups of 16 or 32 with a small integer as scale of each, sc, and minimum, m.  Where the bits of
+ * element i and of the scales are: unpack_256 in quant.c. */
+enum { BLOCK_K = 256, GROUP_K = 16 };
+typedef struct { uint8_t sc[16], q[64]; uint16_t d, dmin; } block_q2_k;         /* w = d sc q - dmin m, 2 bits; groups of 16 */
+typedef struct { uint8_t h[32], q[64], sc[12]; uint16_t d; } block_q3_k;        /* w = d (sc - 32) (q - 4), 2 bits in q, 1 in h; 16 */
+typedef struct { uint16_t d, dmin; uint8_t sc[12], q[128]; } block_q4_k;        /* w = d sc q - dmin m, 4 bits; 32 */
+typedef struct { uint16_t d, dmin; uint8_t sc[12], h[32], q[128]; } block_q5_k; /* w = d sc q - dmin m, 4 bits in q, 1 in h; 32 */
+typedef struct { uint8_t q[128], h[64]; int8_t sc[16]; uint16_t d; } block_q6_k; /* w = d sc (q - 32), 4 bits in q, 2 in h; 16 */
+typedef struct { uint16_t d, sch; uint8_t sc[4], q[128]; } block_iq4_xs;        /* w = d (sc - 32) iq4_value[q], 4 bits; 32 */
+
+_Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(block_q5_0) == 22 && sizeof(block_q5_1) == 24
+               && sizeof(block_q8_0) == 34 && sizeof(block_iq4_nl) == 18, "GGUF block sizes");
+_Static_assert(sizeof(block_q2_k) == 84 && sizeof(block_q3_k) == 110 && sizeof(block_q4_k) == 144 && sizeof(block_q5_k) == 176
+               && sizeof(block_q6_k) == 210 && sizeof(block_iq4_xs) == 136, "GGUF block sizes");
+
+/* quant.c: a block of any such type as integers.  w = d q + m, and w = d scale q - m min with scale and min of the
+ * element's group of 16 (a group of 32 is two); m is 0 for types that have none. */
+typedef struct { float d, m; int8_t q[32]; } unpacked_32;
+typedef struct { float d, m; int8_t scale[BLOCK_K / GROUP_K], min[BLOCK_K / GROUP_K], q[BLOCK_K]; } unpacked_256;
+void unpack_32(unpacked_32 *u, int32_t type, const void *block);
+void unpack_256(unpacked_256 *u, int32_t type, const void *block);
+extern const int8_t iq4_value[16];
 
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f); /* to nearest, ties to even */
@@ -30,10 +62,10 @@ void parallel(void (*work)(const void *arg, int64_t begin, int64_t end, int32_t 
 /* The arguments of kernels.h's functions of the same names. */
 typedef struct {
     float *y; const void *w; const int32_t *rows; const float *x; const int8_t *q; const float *d, *s;
-    int32_t type, n_tok, n_row, n;
+    const int16_t *sums; int32_t type, n_tok, n_row, n;
 } matmul_args;
 typedef struct { float *y; const float *x, *w; int32_t n; float eps; } rmsnorm_args;
-typedef struct { int8_t *q; float *d, *s; const float *x; int32_t n; } quantize_args;
+typedef struct { int8_t *q; float *d, *s; int16_t *sums; const float *x; int32_t n; } quantize_args;
 typedef struct { float *x; const float *cs; int32_t n_head, head_dim, n_pair, half; } rope_args;
 typedef struct { float *y; const float *x; } pair_args;
 typedef struct {
@@ -47,6 +79,7 @@ typedef struct {
     const char *name;
     void (*matmul)(const void *, int64_t, int64_t, int32_t);    /* matmul_args; items: rows of w */
     void (*quantize)(const void *, int64_t, int64_t, int32_t);  /* quantize_args; items: tokens */
+    void (*quantize_k)(const void *, int64_t, int64_t, int32_t); /* the same in blocks of 256 */
     void (*rmsnorm)(const void *, int64_t, int64_t, int32_t);   /* rmsnorm_args; items: rows */
     void (*rope)(const void *, int64_t, int64_t, int32_t);      /* rope_args; items: tokens */
     void (*attention)(const void *, int64_t, int64_t, int32_t); /* attention_args; items: blocks of item_tok tokens x n_head_kv */
@@ -55,6 +88,9 @@ typedef struct {
     void (*cache_store)(void *, int32_t, const float *, int64_t);
 } isa;
 extern const isa isa_reference, isa_avx2, isa_avx512;
+void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread); /* other sets use it for types they have no product for */
+/* reference_blocks.c: y [token * n_row] = one row w of a block type with every token. */
+void row_of_blocks(float *y, const matmul_args *a, const uint8_t *w);
 
 static inline float bits_f32(uint32_t u) { union { uint32_t u; float f; } v = { .u = u }; return v.f; }
 static inline uint32_t f32_bits(float f) { union { float f; uint32_t u; } v = { .f = f }; return v.u; }

@@ -222,10 +222,15 @@ void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_
  * q i8 [n_tok, n]; d f32 [n_tok, n/32] scales; s f32 [n_tok, n/32]: d times the sum of the block's q. */
 void quantize_q8(int8_t *q, float *d, float *s, const float *x, int32_t n_tok, int32_t n);
 
+/* The same for weights in blocks of 256.  n % 256 == 0.
+ * q i8 [n_tok, n]; d f32 [n_tok, n/256] scales; sums i16 [n_tok, n/16]: of 16 q each. */
+void quantize_q8_k(int8_t *q, float *d, int16_t *sums, const float *x, int32_t n_tok, int32_t n);
+
 /* y f32 [n_tok, n_row] = x w^T, w type [*, n]: its first n_row rows, or the rows named in rows [n_row] if not NULL.
- * F32, F16, BF16 read x f32 [n_tok, n]; the others q, d, s of quantize_q8.  What is not read may be NULL. */
+ * F32, F16, BF16 read x f32 [n_tok, n]; types in blocks of 32 the q, d, s of quantize_q8; types in blocks of 256 the q, d, sums
+ * of quantize_q8_k.  What is not read may be NULL. */
 void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
-            const float *s, int32_t n_tok, int32_t n_row, int32_t n);
+            const float *s, const int16_t *sums, int32_t n_tok, int32_t n_row, int32_t n);
 
 /* y f32 [n_row, n] = w x / sqrt(mean(x^2) + eps), row by row; w f32 [n]; y may be x. */
 void rmsnorm(float *y, const float *x, const float *w, int32_t n_row, int32_t n, float eps);

@@ -12,14 +12,8 @@
  *   in ascending k, the lanes then added in halves: l + (l + 8), + 4, + 2, + 1.  16 is one
  *   register of AVX-512, two of AVX2, four of NEON; a shorter last group counts as
  *   filled up with zeros, which is what masked loads give.
- * - Products with weights in blocks of 32 are exact inside the block: int8 times int8
- *   in int32 cannot overflow (32 * 128 * 127 < 2^19), so VPDPBUSD, TDPBSSD, SDOT or
- *   maddubs may add in any order.  Between blocks there is one f32 accumulator per
- *   output: blocks ascending, one product of the two scales, one fma.  A matrix-matrix
- *   kernel whose lanes are outputs does that naturally, one multiply, convert and
- *   fma per 16 outputs and block on AVX-512 or after a TDPBSSD of K = 32; a matrix-vector
- *   kernel keeps the block sums of 16 rows and transposes.  More accumulators would
- *   help neither, and a tree over blocks would cost the second kind a pass.
+ * - Products with weights in blocks, of activations in int8, are integers within a block and
+ *   one f32 sum over blocks: reference_blocks.c.
  * - Attention takes the maximum of all scores first (exact in any order), then the
  *   exponentials, their sum in 16 lanes by position mod 16, and the values in ascending
  *   position, one fma each: scores may be split over threads by position, values by
@@ -218,79 +212,56 @@ static void NAME(cache_store)(void *y, int32_t type, const float *x, int64_t n)
 
 /* ---- activations in int8 -------------------------------------------------------------- */
 
-#ifndef OWN_QUANTIZE
-/* Block by block: d = max|x| / 127, q = the nearest integer to x (127 / max|x|), s = d sum(q).
+/* A block of n: q = the nearest integer to x (127 / max|x|); returns d = max|x| / 127.
  * A block without a value of 2^-100 or more is zero (127 / max|x| must be finite); one with an
- * infinity or NaN has d = s = NaN, so that the logits show it. */
+ * infinity or NaN has d = NaN and zeros for q, so that the logits show it. */
+static inline float quantize_q8_block(int8_t *q, const float *x, int n)
+{
+    uint32_t most = 0; /* of the bits without sign: exact, and NaN is above infinity is above the rest */
+    for (int i = 0; i < n; i++) {
+        const uint32_t u = f32_bits(x[i]) & 0x7fffffff;
+        most = u > most ? u : most;
+    }
+    const int usable = most < 0x7f800000 && most >= f32_bits(0x1p-100f);
+    const float inverse = usable ? 127.0f / bits_f32(most) : 0.0f;
+    for (int i = 0; i < n; i++)
+        q[i] = (int8_t)(usable ? nearest(x[i] * inverse) : 0.0f);
+    return usable ? bits_f32(most) / 127.0f : most < 0x7f800000 ? 0.0f : NAN;
+}
+
+static inline int32_t sum_q8(const int8_t *q, int n)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += q[i];
+    return sum;
+}
+
+#ifndef OWN_QUANTIZE
 static void NAME(quantize)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const quantize_args *a = arg;
     (void)thread;
-    const int64_t n_block = a->n / BLOCK;
-    for (int64_t b = begin * n_block; b < end * n_block; b++) {
-        const float *x = a->x + b * BLOCK;
-        int8_t *q = a->q + b * BLOCK;
-        uint32_t most = 0; /* of the bits without sign: exact, and NaN is above infinity is above the rest */
-        for (int i = 0; i < BLOCK; i++) {
-            const uint32_t u = f32_bits(x[i]) & 0x7fffffff;
-            most = u > most ? u : most;
-        }
-        const int usable = most < 0x7f800000 && most >= f32_bits(0x1p-100f);
-        const float inverse = usable ? 127.0f / bits_f32(most) : 0.0f;
-        int32_t sum = 0;
-        for (int i = 0; i < BLOCK; i++) {
-            const float v = usable ? nearest(x[i] * inverse) : 0.0f;
-            q[i] = (int8_t)v;
-            sum += (int32_t)v;
-        }
-        const float d = usable ? bits_f32(most) / 127.0f : most < 0x7f800000 ? 0.0f : NAN;
-        a->d[b] = d;
-        a->s[b] = d * (float)sum;
+    for (int64_t n_block = a->n / BLOCK, b = begin * n_block; b < end * n_block; b++) {
+        a->d[b] = quantize_q8_block(a->q + b * BLOCK, a->x + b * BLOCK, BLOCK);
+        a->s[b] = a->d[b] * (float)sum_q8(a->q + b * BLOCK, BLOCK);
     }
 }
 #endif
 
+static void NAME(quantize_k)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const quantize_args *a = arg;
+    (void)thread;
+    for (int64_t n_block = a->n / BLOCK_K, b = begin * n_block; b < end * n_block; b++)
+        a->d[b] = quantize_q8_block(a->q + b * BLOCK_K, a->x + b * BLOCK_K, BLOCK_K);
+    for (int64_t n_group = a->n / GROUP_K, g = begin * n_group; g < end * n_group; g++)
+        a->sums[g] = (int16_t)sum_q8(a->q + g * GROUP_K, GROUP_K);
+}
+
 #ifdef REFERENCE /* matrix products and attention: other sets write these by hand */
 
 /* ---- matrix product --------------------------------------------------------------------- */
-
-static inline float dot_q8_0(const block_q8_0 *w, const int8_t *q, const float *d, int32_t n_block)
-{
-    float sum = 0;
-    for (int32_t b = 0; b < n_block; b++) {
-        int32_t isum = 0;
-        for (int i = 0; i < BLOCK; i++)
-            isum += w[b].q[i] * q[b * BLOCK + i];
-        sum = fmaf(f16_to_f32(w[b].d) * d[b], (float)isum, sum);
-    }
-    return sum;
-}
-
-static inline float dot_q4_0(const block_q4_0 *w, const int8_t *q, const float *d, int32_t n_block)
-{
-    float sum = 0;
-    for (int32_t b = 0; b < n_block; b++) {
-        int32_t isum = 0;
-        for (int i = 0; i < BLOCK / 2; i++)
-            isum += ((w[b].q[i] & 15) - 8) * q[b * BLOCK + i] + ((w[b].q[i] >> 4) - 8) * q[b * BLOCK + 16 + i];
-        sum = fmaf(f16_to_f32(w[b].d) * d[b], (float)isum, sum);
-    }
-    return sum;
-}
-
-/* The minimum m of a block meets the sum of its activations: one more fma, with s = d sum(q) made once per activation. */
-static inline float dot_q4_1(const block_q4_1 *w, const int8_t *q, const float *d, const float *s, int32_t n_block)
-{
-    float sum = 0;
-    for (int32_t b = 0; b < n_block; b++) {
-        int32_t isum = 0;
-        for (int i = 0; i < BLOCK / 2; i++)
-            isum += (w[b].q[i] & 15) * q[b * BLOCK + i] + (w[b].q[i] >> 4) * q[b * BLOCK + 16 + i];
-        sum = fmaf(f16_to_f32(w[b].d) * d[b], (float)isum, sum);
-        sum = fmaf(f16_to_f32(w[b].m), s[b], sum);
-    }
-    return sum;
-}
 
 /* Weights of 16 or 32 bits, converted 16 at a time: the dot of above. */
 static inline float dot_float(int32_t type, const uint8_t *w, const float *x, int32_t n)
@@ -309,25 +280,18 @@ static inline float dot_float(int32_t type, const uint8_t *w, const float *x, in
     return add_lanes(lane);
 }
 
-static void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread)
+void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
     (void)thread;
     const int64_t row_bytes = type_row_bytes(a->type, a->n);
-    const int32_t n_block = a->n / BLOCK;
     for (int64_t row = begin; row < end; row++) {
-        const void *w = (const uint8_t *)a->w + (a->rows ? a->rows[row] : row) * row_bytes;
-        for (int64_t t = 0; t < a->n_tok; t++) {
-            const int8_t *q = a->q + t * a->n;
-            const float *d = a->d + t * n_block, *s = a->s + t * n_block;
-            float *y = a->y + t * a->n_row + row;
-            switch (a->type) {
-            case T_Q8_0: *y = dot_q8_0(w, q, d, n_block); break;
-            case T_Q4_0: *y = dot_q4_0(w, q, d, n_block); break;
-            case T_Q4_1: *y = dot_q4_1(w, q, d, s, n_block); break;
-            default: *y = dot_float(a->type, w, a->x + t * a->n, a->n);
-            }
-        }
+        const uint8_t *w = (const uint8_t *)a->w + (a->rows ? a->rows[row] : row) * row_bytes;
+        if (type_block(a->type) > 1)
+            row_of_blocks(a->y + row, a, w);
+        else
+            for (int64_t t = 0; t < a->n_tok; t++)
+                a->y[t * a->n_row + row] = dot_float(a->type, w, a->x + t * a->n, a->n);
     }
 }
 
@@ -379,7 +343,7 @@ static void attention_reference(const void *arg, int64_t begin, int64_t end, int
 }
 
 const isa isa_reference = {
-    "reference", matmul_reference, quantize_reference, rmsnorm_reference, rope_reference,
+    "reference", matmul_reference, quantize_reference, quantize_k_reference, rmsnorm_reference, rope_reference,
     attention_reference, silu_mul_reference, gelu_mul_reference, cache_store_reference,
 };
 #endif

@@ -33,7 +33,8 @@ static void show(const char *name, const void *p, int64_t n_bytes)
     printf("%s %016llx\n", name, (unsigned long long)h);
 }
 
-static void products(const char *name, int32_t type, int32_t n_tok, int32_t n_row, int32_t n)
+/* at, n_half: the halves of a block, which are made small numbers. */
+static void products(const char *name, int32_t type, int at, int n_half, int32_t n_tok, int32_t n_row, int32_t n)
 {
     const int64_t row_bytes = type_row_bytes(type, n);
     const int block_bytes = (int)type_row_bytes(type, type_block(type));
@@ -46,21 +47,25 @@ static void products(const char *name, int32_t type, int32_t n_tok, int32_t n_ro
         for (int64_t i = 1; i < n_row * row_bytes; i += 2)
             w[i] = (uint8_t)((w[i] & 0x83) | (type == T_F16 ? 0x30 : 0x3c));
     else
-        for (int64_t i = 0; i < n_row * row_bytes; i += block_bytes) { /* scale, and minimum of Q4_1 */
-            w[i + 1] = (uint8_t)((w[i + 1] & 0x83) | 0x20);
-            if (type == T_Q4_1)
-                w[i + 3] = (uint8_t)((w[i + 3] & 0x83) | 0x20);
-        }
+        for (int64_t i = at; i < n_row * row_bytes; i += block_bytes)
+            for (int h = 0; h < n_half; h++)
+                w[i + 2 * h + 1] = (uint8_t)((w[i + 2 * h + 1] & 0x83) | 0x20);
     float *x = floats((int64_t)n_tok * n, 3), *y = malloc((size_t)n_tok * n_row * 4);
     int8_t *q = malloc((size_t)n_tok * n);
     float *d = malloc((size_t)n_tok * n), *s = malloc((size_t)n_tok * n);
-    if (type_block(type) > 1) {
+    int16_t *sums = malloc((size_t)n_tok * n);
+    if (type_block(type) == 32) {
         quantize_q8(q, d, s, x, n_tok, n);
         show("quantize_q8 q", q, (int64_t)n_tok * n);
         show("quantize_q8 d", d, (int64_t)n_tok * n / 32 * 4);
         show("quantize_q8 s", s, (int64_t)n_tok * n / 32 * 4);
+    } else if (type_block(type) == 256) {
+        quantize_q8_k(q, d, sums, x, n_tok, n);
+        show("quantize_q8_k q", q, (int64_t)n_tok * n);
+        show("quantize_q8_k d", d, (int64_t)n_tok * n / 256 * 4);
+        show("quantize_q8_k sums", sums, (int64_t)n_tok * n / 16 * 2);
     }
-    matmul(y, type, w, NULL, x, q, d, s, n_tok, n_row, n);
+    matmul(y, type, w, NULL, x, q, d, s, sums, n_tok, n_row, n);
     show(name, y, (int64_t)n_tok * n_row * 4);
     float *row = malloc((size_t)n * 4);
     dequantize_row(row, type, w, n);
@@ -84,15 +89,20 @@ int main(int argc, char **argv)
 {
     if (argc != 3 || isa_select(argv[1]) || threads_start(atoi(argv[2])))
         return 64;
-    static const struct { const char *name; int32_t type; } types[] = {
-        {"matmul F32", T_F32}, {"matmul F16", T_F16}, {"matmul BF16", T_BF16},
-        {"matmul Q8_0", T_Q8_0}, {"matmul Q4_0", T_Q4_0}, {"matmul Q4_1", T_Q4_1},
+    static const struct { const char *name; int32_t type, at, n_half; } types[] = {
+        {"matmul F32", T_F32, 0, 0}, {"matmul F16", T_F16, 0, 0}, {"matmul BF16", T_BF16, 0, 0},
+        {"matmul Q8_0", T_Q8_0, 0, 1}, {"matmul Q4_0", T_Q4_0, 0, 1}, {"matmul Q4_1", T_Q4_1, 0, 2},
+        {"matmul Q5_0", T_Q5_0, 0, 1}, {"matmul Q5_1", T_Q5_1, 0, 2}, {"matmul IQ4_NL", T_IQ4_NL, 0, 1},
+        {"matmul Q2_K", T_Q2_K, offsetof(block_q2_k, d), 2}, {"matmul Q3_K", T_Q3_K, offsetof(block_q3_k, d), 1},
+        {"matmul Q4_K", T_Q4_K, 0, 2}, {"matmul Q5_K", T_Q5_K, 0, 2},
+        {"matmul Q6_K", T_Q6_K, offsetof(block_q6_k, d), 1}, {"matmul IQ4_XS", T_IQ4_XS, 0, 1},
     };
-    for (int i = 0; i < 6; i++) {
-        products(types[i].name, types[i].type, 1, 19, 1120);
-        products(types[i].name, types[i].type, 9, 37, 96);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const int k = type_block(types[i].type) == 256;
+        products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 19, k ? 1280 : 1120);
+        products(types[i].name, types[i].type, types[i].at, types[i].n_half, 9, 37, k ? 256 : 96);
     }
-    products("matmul F16 odd", T_F16, 3, 5, 77);
+    products("matmul F16 odd", T_F16, 0, 0, 3, 5, 77);
     attend(T_F32, 3, 20, 4, 2, 24, 0);
     attend(T_F16, 17, 30, 8, 2, 64, 0);
     attend(T_F16, 20, 5, 6, 6, 80, 7);

@@ -14,6 +14,13 @@ KINDS = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array
 FORMS = {"u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "f32": "f", "bool": "?",
          "u64": "Q", "i64": "q", "f64": "d"}
 F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
+# Types in blocks that the engine computes with: name -> number, elements of a block, its bytes, where its halves are (d, then m)
+BLOCK_TYPES = {
+    "Q8_0": (8, 32, 34, (0,)), "Q4_0": (2, 32, 18, (0,)), "Q4_1": (3, 32, 20, (0, 2)),
+    "Q5_0": (6, 32, 22, (0,)), "Q5_1": (7, 32, 24, (0, 2)), "IQ4_NL": (20, 32, 18, (0,)),
+    "Q2_K": (10, 256, 84, (80, 82)), "Q3_K": (11, 256, 110, (108,)), "Q4_K": (12, 256, 144, (0, 2)),
+    "Q5_K": (13, 256, 176, (0, 2)), "Q6_K": (14, 256, 210, (208,)), "IQ4_XS": (23, 256, 136, (0,)),
+}
 
 
 def string(text):
@@ -142,3 +149,17 @@ def q4_1(x):
 
 
 QUANTIZE = {F32: f32, F16: f16, BF16: bf16, Q8_0: q8_0, Q4_0: q4_0, Q4_1: q4_1}
+
+
+def set_halves(blocks, at, values):
+    """Write `values`, f16 [n] or one number, as the half that begins at byte `at` of each of `blocks`, u8 [n, bytes of a block]."""
+    blocks[:, at:at + 2] = np.broadcast_to(np.asarray(values, "<f2").reshape(-1, 1), (len(blocks), 1)).copy().view(np.uint8)
+
+
+def random_blocks(rng, name, n):
+    """u8 [n, bytes]: n blocks of a type of BLOCK_TYPES, d and m normally distributed, of everything else any bits."""
+    _, _, n_bytes, halves = BLOCK_TYPES[name]
+    blocks = rng.integers(0, 256, (n, n_bytes), np.uint8)
+    for at in halves:
+        set_halves(blocks, at, rng.normal(size=n))
+    return blocks

@@ -4,11 +4,12 @@ import sys
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize
+from gguf_writer import BF16, BLOCK_TYPES, F16, F32, random_blocks, set_halves
 from sluice.kernels import ffi, lib
 
-F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
-TYPES = {"F32": F32, "F16": F16, "BF16": BF16, "Q8_0": Q8_0, "Q4_0": Q4_0, "Q4_1": Q4_1}
-BLOCKED = (Q8_0, Q4_0, Q4_1)
+NAMES = ["F32", "F16", "BF16", *BLOCK_TYPES]
 SETS = [name for name in ("reference", "avx2", "avx512") if lib.isa_select(name.encode()) == 0]
 POISON = 64  # NaN floats before and behind every buffer
 
@@ -46,43 +47,51 @@ class Buffer:
         return (self.bytes[:self.margin] == 0xFF).all() and (self.bytes[-self.margin:] == 0xFF).all()
 
 
-def weights(rng, type_, rows, n):
+def number_of(name):
+    return BLOCK_TYPES[name][0] if name in BLOCK_TYPES else {"F32": F32, "F16": F16, "BF16": BF16}[name]
+
+
+def block_of(name):
+    return BLOCK_TYPES[name][1] if name in BLOCK_TYPES else 1
+
+
+def weights(rng, name, rows, n):
     """`rows` rows of random weights as GGUF bytes; scales are ordinary numbers, everything else any bits."""
-    size = lib.type_row_bytes(type_, n)
-    raw = rng.integers(0, 256, (rows, size), dtype=np.uint8)
-    if type_ == F32:
-        raw = rng.normal(size=(rows, n)).astype("<f4").view(np.uint8)
-    elif type_ == F16:
-        raw = rng.normal(size=(rows, n)).astype("<f2").view(np.uint8)
-    elif type_ == BF16:
-        raw = (rng.normal(size=(rows, n)).astype("<f4").view("<u4") >> 16).astype("<u2").view(np.uint8)
+    if name in BLOCK_TYPES:
+        return random_blocks(rng, name, rows * n // block_of(name)).tobytes()
+    w = rng.normal(size=(rows, n)).astype("<f2" if name == "F16" else "<f4")
+    return (w.view("<u4") >> 16).astype("<u2").tobytes() if name == "BF16" else w.tobytes()
+
+
+def quantised(x, n_tok, n, block):
+    """The buffers q, d, s, sums of x by blocks of 32 or 256; None for what the other one has."""
+    q, d = Buffer(n_tok * n, np.int8), Buffer(n_tok * n // block)
+    s, sums = (Buffer(n_tok * n // 32), None) if block == 32 else (None, Buffer(n_tok * n // 16, np.int16))
+    if block == 32:
+        lib.quantize_q8(q.p("int8_t *"), d.p(), s.p(), x.p(), n_tok, n)
     else:
-        block = raw.reshape(rows, n // 32, -1)
-        block[:, :, 0:2] = rng.normal(size=(rows, n // 32, 1)).astype("<f2").view(np.uint8)
-        if type_ == Q4_1:
-            block[:, :, 2:4] = rng.normal(size=(rows, n // 32, 1)).astype("<f2").view(np.uint8)
-    return raw.tobytes()
+        lib.quantize_q8_k(q.p("int8_t *"), d.p(), sums.p("int16_t *"), x.p(), n_tok, n)
+    assert all(part.margins_untouched() for part in (q, d, s, sums) if part)
+    return q, d, s, sums
 
 
-def quantised(x, n_tok, n):
-    q, d, s = Buffer(n_tok * n, np.int8), Buffer(n_tok * n // 32), Buffer(n_tok * n // 32)
-    lib.quantize_q8(q.p("int8_t *"), d.p(), s.p(), x.p(), n_tok, n)
-    assert q.margins_untouched() and d.margins_untouched() and s.margins_untouched()
-    return q, d, s
-
-
-def product(type_, raw, x, n_tok, rows, n, pick=None):
+def product(name, raw, x, n_tok, rows, n, pick=None):
     w = Buffer(len(raw), np.uint8, np.frombuffer(raw, np.uint8))
     y = Buffer(n_tok * (len(pick) if pick is not None else rows))
     ids = ffi.NULL if pick is None else ffi.new("int32_t[]", list(pick))
-    parts = [ffi.NULL] * 3
-    if type_ in BLOCKED:
-        held = quantised(x, n_tok, n)
-        parts = [held[0].p("int8_t *"), held[1].p(), held[2].p()]
-    lib.matmul(y.p(), type_, w.p("void *"), ids, ffi.NULL if type_ in BLOCKED else x.p(), *parts,
-               n_tok, rows if pick is None else len(pick), n)
+    floats, parts = x.p(), [ffi.NULL] * 4
+    if name in BLOCK_TYPES:
+        held = quantised(x, n_tok, n, block_of(name))
+        kinds = ("int8_t *", "float *", "float *", "int16_t *")
+        floats, parts = ffi.NULL, [part.p(kind) if part else ffi.NULL for part, kind in zip(held, kinds)]
+    lib.matmul(y.p(), number_of(name), w.p("void *"), ids, floats, *parts, n_tok, rows if pick is None else len(pick), n)
     assert y.margins_untouched()
     return y.a.copy()
+
+
+def shapes_of(name):
+    """(n_tok, rows, n) worth a look: no block type takes a row of part of a block."""
+    return [(t, r, n * max(block_of(name), 32) // 32) for t, r, n in SHAPES] + ([] if name in BLOCK_TYPES else ODD)
 
 
 SHAPES = [(1, 1, 32), (1, 7, 64), (2, 8, 96), (3, 9, 32), (4, 17, 1024), (5, 33, 1056), (7, 40, 2080), (64, 24, 160),
@@ -90,130 +99,172 @@ SHAPES = [(1, 1, 32), (1, 7, 64), (2, 8, 96), (3, 9, 32), (4, 17, 1024), (5, 33,
 ODD = [(1, 1, 1), (1, 5, 3), (2, 4, 15), (3, 7, 17), (2, 9, 172), (70, 6, 31)]
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", NAMES)
 def test_matmul_equals_reference(name):
-    type_, rng = TYPES[name], np.random.default_rng(1)
-    for n_tok, rows, n in SHAPES + ([] if type_ in BLOCKED else ODD):
-        raw, x = weights(rng, type_, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+    rng = np.random.default_rng(1)
+    for n_tok, rows, n in shapes_of(name):
+        raw, x = weights(rng, name, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
         lib.isa_select(b"reference")
-        expected = product(type_, raw, x, n_tok, rows, n)
+        expected = product(name, raw, x, n_tok, rows, n)
         assert np.isfinite(expected).all()
         for isa in SETS[1:]:
             lib.isa_select(isa.encode())
-            assert product(type_, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (isa, n_tok, rows, n)
+            assert product(name, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (isa, n_tok, rows, n)
 
 
 @for_each_set
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", NAMES)
 def test_matmul_of_random_shapes_equals_reference(name, isa):
     need(isa)
-    type_, rng = TYPES[name], np.random.default_rng(11)
+    rng = np.random.default_rng(11)
     for _ in range(40):
         n_tok, rows, n = int(rng.integers(1, 30)), int(rng.integers(1, 80)), int(rng.integers(1, 50))
-        n = n * 32 if type_ in BLOCKED else n * 7
-        raw, x = weights(rng, type_, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+        n = {1: n * 7, 32: n * 32, 256: (n + 7) // 8 * 256}[block_of(name)]
+        raw, x = weights(rng, name, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
         lib.isa_select(b"reference")
-        expected = product(type_, raw, x, n_tok, rows, n)
+        expected = product(name, raw, x, n_tok, rows, n)
         lib.isa_select(isa.encode())
-        assert product(type_, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (n_tok, rows, n)
+        assert product(name, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (n_tok, rows, n)
 
 
 @for_each_set
-@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("name", BLOCK_TYPES)
 def test_matmul_of_extreme_activations_equals_reference(name, isa):
     """Zero blocks, blocks just above zero, and such that the scale times the sum of a block overflows; weights of all bits."""
     need(isa)
-    type_, rng, n_tok, rows, n = TYPES[name], np.random.default_rng(12), 13, 35, 1120
-    raw, x = weights(rng, type_, rows, n), rng.normal(size=(n_tok, n // 32, 32)).astype(np.float32)
+    rng, n_tok, rows, n_block, (_, block, _, halves) = np.random.default_rng(12), 13, 35, 35, BLOCK_TYPES[name]
+    n = n_block * block
+    raw, x = weights(rng, name, rows, n), rng.normal(size=(n_tok, n_block, block)).astype(np.float32)
     x /= np.abs(x).max(2, keepdims=True)
-    x *= np.float32(2) ** rng.choice([-149, -101, -100, -99, 0, 100, 110, 116, 117, 127], (n_tok, n // 32, 1))
+    x *= np.float32(2) ** rng.choice([-149, -101, -100, -99, 0, 100, 110, 116, 117, 127], (n_tok, n_block, 1))
     x[3, 5:9], x[4] = np.abs(x[3, 5:9]), 0
-    x[5, 0], x[6, 30:] = np.float32(3.4e38), np.float32(-3.4e38)  # sums of 32 * 127 and of -32 * 127
-    scales = np.frombuffer(raw, np.uint8).reshape(rows, n // 32, -1).copy()
-    scales[:, :, 0:2] = rng.choice(np.array([6e-8, 1e-7, -6e-8, 0], "<f2"), (rows, n // 32, 1)).view(np.uint8)
-    for bits in (raw, scales.tobytes()):
+    x[5, 0], x[6, 30:] = np.float32(3.4e38), np.float32(-3.4e38)  # sums of 127 and of -127 only
+    small = np.frombuffer(raw, np.uint8).reshape(rows * n_block, -1).copy()
+    set_halves(small, halves[0], rng.choice(np.array([6e-8, 1e-7, -6e-8, 0], "<f2"), rows * n_block))
+    for bits in (raw, small.tobytes()):
         out = []
         for set_ in ("reference", isa):
             lib.isa_select(set_.encode())
             with np.errstate(over="ignore"):
-                y = product(type_, bits, Buffer(x.size, values=x), n_tok, rows, n)
+                y = product(name, bits, Buffer(x.size, values=x), n_tok, rows, n)
             out.append(np.where(np.isnan(y), np.float32("nan"), y))  # which NaN is nobody's choice
         assert out[0].tobytes() == out[1].tobytes()
-    assert name == "Q4_1" or np.isfinite(out[0]).all() and out[0].any()
+    assert len(halves) == 2 or np.isfinite(out[0]).all() and out[0].any()
 
 
 @for_each_set
-def test_quantize_of_random_shapes_equals_reference(isa):
+@pytest.mark.parametrize("name", [name for name in BLOCK_TYPES if block_of(name) == 256])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_matmul_of_the_largest_integers_equals_reference(name, isa, sign):
+    """Every bit set or none, all activations at the end of their range: nothing may leave int32."""
+    need(isa)
+    x = Buffer(3 * 512, values=np.full(3 * 512, np.float32(sign)))
+    x.a[512:1024:3] *= -1
+    for byte in (0x00, 0x77, 0x80, 0xFF):
+        blocks = np.full((5 * 2, BLOCK_TYPES[name][2]), byte, np.uint8)
+        for at in BLOCK_TYPES[name][3]:
+            set_halves(blocks, at, 1)
+        out = []
+        for set_ in ("reference", isa):
+            lib.isa_select(set_.encode())
+            out.append(product(name, blocks.tobytes(), x, 3, 5, 512))
+        assert out[0].tobytes() == out[1].tobytes() and np.isfinite(out[0]).all()
+        w = dequantize(blocks, GGMLQuantizationType[name]).reshape(5, 512).astype(np.float64)
+        exact = x.a.reshape(3, 512).astype(np.float64) @ w.T
+        assert np.allclose(out[0].reshape(3, 5), exact, rtol=1e-5, atol=np.abs(w).max() * 1e-3)
+
+
+@for_each_set
+@pytest.mark.parametrize("block", [32, 256])
+def test_quantize_of_random_shapes_equals_reference(isa, block):
     need(isa)
     rng = np.random.default_rng(13)
     for _ in range(60):
-        n_tok, n = int(rng.integers(1, 9)), 32 * int(rng.integers(1, 40))
+        n_tok, n = int(rng.integers(1, 9)), block * int(rng.integers(1, 1280 // block))
         x = rng.normal(size=(n_tok, n)).astype(np.float32) * np.float32(2) ** rng.integers(-120, 127)
         x[rng.random(x.shape) < 0.01] = rng.choice(np.array([np.inf, -np.inf, np.nan, 1e-40, 0, -0.0], np.float32))
         out = []
         for set_ in ("reference", isa):
             lib.isa_select(set_.encode())
-            out.append([part.a.copy() for part in quantised(Buffer(x.size, values=x), n_tok, n)])
-        assert out[0][0].tobytes() == out[1][0].tobytes()
-        for a, b in zip(out[0][1:], out[1][1:]):
+            out.append([part.a.copy() for part in quantised(Buffer(x.size, values=x), n_tok, n, block) if part])
+        for a, b in zip(*out):
             assert (np.isnan(a) == np.isnan(b)).all() and a[~np.isnan(a)].tobytes() == b[~np.isnan(b)].tobytes()
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", NAMES)
 def test_matmul_does_not_depend_on_the_batch_or_the_rows(name):
-    type_, rng, rows, n, n_tok = TYPES[name], np.random.default_rng(2), 37, 1088, 11
-    raw, x = weights(rng, type_, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+    rng, rows, n, n_tok = np.random.default_rng(2), 37, 1280 if block_of(name) == 256 else 1088, 11
+    raw, x = weights(rng, name, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
     for isa in SETS:
         lib.isa_select(isa.encode())
-        whole = product(type_, raw, x, n_tok, rows, n).reshape(n_tok, rows)
+        whole = product(name, raw, x, n_tok, rows, n).reshape(n_tok, rows)
         for t in range(n_tok):
-            alone = product(type_, raw, Buffer(n, values=x.a[t * n:(t + 1) * n]), 1, rows, n)
+            alone = product(name, raw, Buffer(n, values=x.a[t * n:(t + 1) * n]), 1, rows, n)
             assert alone.tobytes() == whole[t].tobytes()
         pick = [36, 0, 0, 17, 5]
-        assert product(type_, raw, x, n_tok, rows, n, pick).tobytes() == whole[:, pick].tobytes()
+        assert product(name, raw, x, n_tok, rows, n, pick).tobytes() == whole[:, pick].tobytes()
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", NAMES)
 def test_matmul_is_close_to_numpy(name):
-    type_, rng, rows, n, n_tok = TYPES[name], np.random.default_rng(3), 16, 512, 3
-    raw, x = weights(rng, type_, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
-    w = np.empty((rows, n), np.float32)
-    size = lib.type_row_bytes(type_, n)
-    for r in range(rows):
-        lib.dequantize_row(ffi.cast("float *", w[r].ctypes.data), type_, ffi.from_buffer(raw[r * size:(r + 1) * size]), n)
-    exact = x.a.reshape(n_tok, n).astype(np.float64) @ w.T.astype(np.float64)
-    y = product(type_, raw, x, n_tok, rows, n).reshape(n_tok, rows)
+    rng, rows, n, n_tok = np.random.default_rng(3), 16, 512, 3
+    raw, x = weights(rng, name, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+    w = dequantize(np.frombuffer(raw, np.uint8).reshape(rows, -1), GGMLQuantizationType[name]).astype(np.float64)
+    exact = x.a.reshape(n_tok, n).astype(np.float64) @ w.T
+    y = product(name, raw, x, n_tok, rows, n).reshape(n_tok, rows)
     # int8 activations: half a step of max/127 an element, as a random walk over n of them
     scale = np.abs(w).max() * np.sqrt(n)
-    assert np.abs(y - exact).max() < scale * (4.0 / 254 if type_ in BLOCKED else 1e-5)
+    assert np.abs(y - exact).max() < scale * (4.0 / 254 if name in BLOCK_TYPES else 1e-5)
+
+
+@pytest.mark.parametrize("name", BLOCK_TYPES)
+def test_reference_is_the_product_of_what_is_stored(name):
+    """In f64, with the activations as they were rounded: only the f32 sum over blocks is left as a difference."""
+    rng, rows, n, n_tok, block = np.random.default_rng(15), 23, 2048, 5, block_of(name)
+    raw, x = weights(rng, name, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+    lib.isa_select(b"reference")
+    q, d, *_ = quantised(x, n_tok, n, block)
+    rounded = q.a.reshape(n_tok, -1, block).astype(np.float64) * d.a.reshape(n_tok, -1, 1)
+    assert (np.abs(rounded - x.a.reshape(rounded.shape)) <= d.a.reshape(n_tok, -1, 1) * 0.5001).all()
+    w = dequantize(np.frombuffer(raw, np.uint8).reshape(rows, -1), GGMLQuantizationType[name]).astype(np.float64)
+    exact = rounded.reshape(n_tok, n) @ w.T
+    y = product(name, raw, x, n_tok, rows, n).reshape(n_tok, rows)
+    # a rounding (6e-8) of weights and of each of 64 sums or less, all at most max|w| sum|x|
+    assert np.abs(y - exact).max() < 2e-7 * np.abs(w).max() * np.abs(rounded).sum() / n_tok
 
 
 def test_matmul_of_any_block_bits_stays_in_its_buffers():
     rng = np.random.default_rng(4)
-    for type_ in TYPES.values():
-        raw = rng.integers(0, 256, lib.type_row_bytes(type_, 96) * 9, dtype=np.uint8).tobytes()
-        x = Buffer(5 * 96, values=rng.normal(size=5 * 96))
+    for name in NAMES:
+        n = 96 * max(block_of(name), 32) // 32
+        raw = rng.integers(0, 256, lib.type_row_bytes(number_of(name), n) * 9, dtype=np.uint8).tobytes()
+        x = Buffer(5 * n, values=rng.normal(size=5 * n))
         for isa in SETS:
             lib.isa_select(isa.encode())
-            product(type_, raw, x, 5, 9, 96)
+            product(name, raw, x, 5, 9, n)
 
 
-def test_quantize_rule():
-    x = np.zeros((7, 32), np.float32)
-    x[0] = np.linspace(-1, 1, 32)
+@pytest.mark.parametrize("block", [32, 256])
+def test_quantize_rule(block):
+    x = np.zeros((7, block), np.float32)
+    x[0] = np.linspace(-1, 1, block)
     x[1, 3] = 1e-35                      # below 2^-100: a zero block
     x[2, 5], x[3, 6], x[4, 7] = np.inf, np.nan, 3e38
     x[5, 0], x[5, 1], x[5, 2] = 127, 0.5, 1.5  # ties to even
     x[6] = -np.float32(2.0) ** -100
     for isa in SETS:
         lib.isa_select(isa.encode())
-        q, d, s = quantised(Buffer(x.size, values=x), 7, 32)
-        q, d, s = q.a.reshape(7, 32), d.a, s.a
-        assert q[0, 0] == -127 and q[0, 31] == 127 and d[0] == np.float32(1) / np.float32(127)
-        assert not q[1].any() and d[1] == 0 and s[1] == 0
-        assert np.isnan(d[2:4]).all() and np.isnan(s[2:4]).all() and not q[2:4].any()
-        assert q[4, 7] == 127 and q[5, :3].tolist() == [127, 0, 2] and s[5] == 129
+        q, d, s, sums = quantised(Buffer(x.size, values=x), 7, block, block)
+        q, d = q.a.reshape(7, block), d.a
+        assert q[0, 0] == -127 and q[0, -1] == 127 and d[0] == np.float32(1) / np.float32(127)
+        assert not q[1].any() and d[1] == 0
+        assert np.isnan(d[2:4]).all() and not q[2:4].any()
+        assert q[4, 7] == 127 and q[5, :3].tolist() == [127, 0, 2]
         assert (q[6] == -127).all()
+        if block == 32:
+            assert s.a[1] == 0 and np.isnan(s.a[2:4]).all() and s.a[5] == 129
+        else:
+            assert (sums.a.reshape(7, 16) == q.reshape(7, 16, 16).sum(2)).all() and sums.a.min() == -127 * 16
 
 
 def both(call):

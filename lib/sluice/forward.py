@@ -21,7 +21,7 @@ class Forward:
 
     def __init__(self, hparams, cache):
         self.h, self.cache, self._buffers = hparams, cache, {}
-        self._packed, self._int8 = None, (ffi.NULL,) * 3  # whose int8 form the buffers q, d, s hold; these
+        self._packed, self._int8 = None, {}  # whose int8 forms are held; block -> (q, d, s, sums) of lib.matmul
 
     def start(self, ids, pos, ropes):
         """Begin a chunk: `ids` a list of ints; `ropes` {name: f64 frequencies [n_rot/2]}, their angles are made here."""
@@ -59,17 +59,28 @@ class Forward:
         lib.rmsnorm(x.p, x.p, w, self.n_tok * (x.n // self.h.head_dim), self.h.head_dim, self.h.eps)
 
     def linear(self, x, w, ids=None):
-        """x w^T, or only the outputs that `ids` (an int32_t[]) names; int8 activations are made once for all products of one `x`."""
+        """x w^T, or only the outputs that `ids` (an int32_t[]) names."""
         n_out = w.n_out if ids is None else len(ids)
         y = self._rows(w.name, n_out)
-        if w.blocked and self._packed is not x:
-            self._int8 = (self._buffer("int8_t[]", "q", self.n_tok * x.n),
-                          self._buffer("float[]", "d", self.n_tok * x.n // 32),
-                          self._buffer("float[]", "s", self.n_tok * x.n // 32))
-            lib.quantize_q8(*self._int8, x.p, self.n_tok, x.n)
-            self._packed = x
-        lib.matmul(y.p, w.type, w.p, ids or ffi.NULL, x.p, *self._int8, self.n_tok, n_out, x.n)
+        lib.matmul(y.p, w.type, w.p, ids or ffi.NULL, x.p, *self._packed_as(x, w.block), self.n_tok, n_out, x.n)
         return y
+
+    def _packed_as(self, x, block):
+        """`x` in int8 by blocks of 32 or 256 (1: none is needed): (q, d, s, sums) of lib.matmul, made once for all products of `x`."""
+        if self._packed is not x:
+            self._packed, self._int8 = x, {1: (ffi.NULL,) * 4}
+        if block not in self._int8:
+            n = self.n_tok * x.n
+            q, d = self._buffer("int8_t[]", f"q {block}", n), self._buffer("float[]", f"d {block}", n // block)
+            s = sums = ffi.NULL
+            if block == 32:
+                s = self._buffer("float[]", "s", n // block)
+                lib.quantize_q8(q, d, s, x.p, self.n_tok, x.n)
+            else:
+                sums = self._buffer("int16_t[]", "sums", n // 16)
+                lib.quantize_q8_k(q, d, sums, x.p, self.n_tok, x.n)
+            self._int8[block] = q, d, s, sums
+        return self._int8[block]
 
     def rope(self, x, name, half=False):
         """Rotate the heads of `x` in place by the angles called `name`."""

@@ -2,18 +2,19 @@
 from .faults import unsupported
 from .kernels import ffi, lib
 
-MATRIX_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+MATRIX_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
+                "IQ4_NL", "IQ4_XS")
 
 
 class Matrix:
     """Weights [n_out, n_in] as they lie in the file: `type` (GGML number), `p` (const void *), `name` of its role."""
 
-    __slots__ = ("name", "type", "p", "n_out", "n_in", "blocked")
+    __slots__ = ("name", "type", "p", "n_out", "n_in", "block")
 
     def __init__(self, name, tensor, p):
         self.name, self.type, self.p = name, tensor.type, p
         self.n_in, self.n_out = tensor.shape
-        self.blocked = lib.type_block(tensor.type) > 1  # its products take int8 activations
+        self.block = lib.type_block(tensor.type)  # weights to a scale: its products take int8 activations in such blocks; 1: f32
 
 
 class Layer:
