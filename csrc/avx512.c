@@ -17,30 +17,7 @@ enum { BLOCK_FLOATS = 16384, MAX_POSITIONS = 64, VALUES = 4, MAX_QUERIES = 512 /
 
 /* ---- activations in int8 ------------------------------------------------------------------- */
 
-/* The sum of (or the greatest of) the words of each quarter of 4 vectors: that of x[i]'s quarter k in word 4 i + k. */
-INLINE __m512i fold_quarters(const __m512i x[4], __m512i (*op)(__m512i, __m512i))
-{
-    __m512i y[2];
-    for (int i = 0; i < 2; i++)
-        y[i] = op(_mm512_unpacklo_epi64(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_epi64(x[2 * i], x[2 * i + 1]));
-    const __m512 a = _mm512_castsi512_ps(y[0]), b = _mm512_castsi512_ps(y[1]);
-    const __m512i z = op(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)), _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd)));
-    return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), z);
-}
-
-/* The same of 16 whole vectors: that of v[i] in word i. */
-INLINE __m512i fold_16(const __m512i v[16], __m512i (*op)(__m512i, __m512i))
-{
-    __m512i w[8], x[4];
-    for (int i = 0; i < 8; i++)
-        w[i] = op(_mm512_mask_blend_epi32(0xff00, v[2 * i], v[2 * i + 1]), _mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0x4e));
-    for (int i = 0; i < 4; i++)
-        x[i] = op(_mm512_shuffle_i32x4(w[2 * i], w[2 * i + 1], 0x88), _mm512_shuffle_i32x4(w[2 * i], w[2 * i + 1], 0xdd));
-    return fold_quarters(x, op);
-}
-
 INLINE __m512i greater(__m512i a, __m512i b) { return _mm512_max_epu32(a, b); }
-INLINE __m512i sum(__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }
 
 /* A block in int8; the sums of 8 of its elements in 4 words.  zero: all are. */
 INLINE __m128i quantize_block(int8_t *q, const float *x, __m512 inverse, int zero)
@@ -90,7 +67,7 @@ static void quantize_avx512(const void *arg, int64_t begin, int64_t end, int32_t
         }
         const __m512 d = _mm512_mask_blend_ps(finite, _mm512_set1_ps(NAN), _mm512_maskz_div_ps(usable, _mm512_castsi512_ps(most), top));
         _mm512_mask_storeu_ps(a->d + b, valid, d);
-        _mm512_mask_storeu_ps(a->s + b, valid, _mm512_mul_ps(d, _mm512_cvtepi32_ps(fold_quarters(x, sum))));
+        _mm512_mask_storeu_ps(a->s + b, valid, _mm512_mul_ps(d, _mm512_cvtepi32_ps(fold_quarters(x, plus))));
     }
 }
 

@@ -11,6 +11,8 @@ enum { TILE = 4 }; /* rows and tokens of a tile: 16 sums in registers */
 
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_matmul.c */
 
+void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end);      /* avx512_kquant.c: blocks of 256 */
+
 /* The first n (0 ... 16) of 16 lanes. */
 INLINE __mmask16 first_lanes(int64_t n) { return (__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0); }
 
@@ -87,4 +89,44 @@ INLINE __m512 tile(int32_t type, const uint8_t *const w[TILE], const float *cons
         tile_step(sum, type, w, x, k, first_lanes(n - k), T);
     return fold_tile(sum, T);
 }
+
+/* ---- integers ---------------------------------------------------------------------------- */
+
+/* iq4_value with 128 added. */
+INLINE __m128i iq4_unsigned(void) { return _mm_xor_si128(_mm_loadu_si128((const __m128i *)iq4_value), _mm_set1_epi8(-128)); }
+
+/* 4 x 4 words of 32 bits within each 128 bits. */
+INLINE void transpose_4(__m512i out[4], const __m512i in[4])
+{
+    const __m512i a = _mm512_unpacklo_epi32(in[0], in[1]), b = _mm512_unpackhi_epi32(in[0], in[1]);
+    const __m512i c = _mm512_unpacklo_epi32(in[2], in[3]), d = _mm512_unpackhi_epi32(in[2], in[3]);
+    out[0] = _mm512_unpacklo_epi64(a, c);
+    out[1] = _mm512_unpackhi_epi64(a, c);
+    out[2] = _mm512_unpacklo_epi64(b, d);
+    out[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* The sum of (or the greatest of) the words of each quarter of 4 vectors: that of x[i]'s quarter k in word 4 i + k. */
+INLINE __m512i fold_quarters(const __m512i x[4], __m512i (*op)(__m512i, __m512i))
+{
+    __m512i y[2];
+    for (int i = 0; i < 2; i++)
+        y[i] = op(_mm512_unpacklo_epi64(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_epi64(x[2 * i], x[2 * i + 1]));
+    const __m512 a = _mm512_castsi512_ps(y[0]), b = _mm512_castsi512_ps(y[1]);
+    const __m512i z = op(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)), _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd)));
+    return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), z);
+}
+
+/* The same of 16 whole vectors: that of v[i] in word i. */
+INLINE __m512i fold_16(const __m512i v[16], __m512i (*op)(__m512i, __m512i))
+{
+    __m512i w[8], x[4];
+    for (int i = 0; i < 8; i++)
+        w[i] = op(_mm512_mask_blend_epi32(0xff00, v[2 * i], v[2 * i + 1]), _mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0x4e));
+    for (int i = 0; i < 4; i++)
+        x[i] = op(_mm512_shuffle_i32x4(w[2 * i], w[2 * i + 1], 0x88), _mm512_shuffle_i32x4(w[2 * i], w[2 * i + 1], 0xdd));
+    return fold_quarters(x, op);
+}
+
+INLINE __m512i plus(__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }
 #endif

@@ -2,7 +2,7 @@
  *
  * Quantised products.  A panel of 32 rows of weights, at most 768 elements long, is unpacked once so that
  * lane = row: one 64-byte vector holds 4 neighbouring elements of each of 16 rows.  VPDPBUSD wants its first factor
- * unsigned: the weight, with `offset` added (Q8_0: 128, Q4_0: 8, Q4_1: none), so that
+ * unsigned: the weight, with `offset` added (Q8_0 and IQ4_NL 128, Q5_0 16, Q4_0 8, those with a minimum none), so that
  * sum(w x) = sum((w + offset) x) - offset sum(x): the block's sum begins at that last term.  Nothing can
  * overflow (32 * 255 * 127 < 2^20).  An activation's 4 elements are broadcast; 2 x 6 tiles, 32 rows by 6 tokens, use
  * 24 registers for sums, and what the units for arithmetic do per block, 32 rows and token is 16 VPDPBUSD, 2 converts,
@@ -22,17 +22,6 @@ typedef struct {
 } panel;
 typedef struct { int32_t of[TOKEN_BLOCK][(PANEL + 15) / 16 * 16]; } begin_sums; /* [token][block]: -offset sum(x) */
 
-/* 4 x 4 words of 32 bits within each 128 bits. */
-INLINE void transpose_4(__m512i out[4], const __m512i in[4])
-{
-    const __m512i a = _mm512_unpacklo_epi32(in[0], in[1]), b = _mm512_unpackhi_epi32(in[0], in[1]);
-    const __m512i c = _mm512_unpacklo_epi32(in[2], in[3]), d = _mm512_unpackhi_epi32(in[2], in[3]);
-    out[0] = _mm512_unpacklo_epi64(a, c);
-    out[1] = _mm512_unpackhi_epi64(a, c);
-    out[2] = _mm512_unpacklo_epi64(b, d);
-    out[3] = _mm512_unpackhi_epi64(b, d);
-}
-
 /* 16 bytes of nibbles: elements 0 to 15 are the low halves, 16 to 31 the high ones. */
 INLINE __m256i nibbles(const uint8_t *q)
 {
@@ -40,11 +29,30 @@ INLINE __m256i nibbles(const uint8_t *q)
     return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
 }
 
+/* n with bit 4 from h, a bit an element. */
+INLINE __m256i fifth_bits(__m256i n, const uint8_t *h)
+{
+    uint32_t bits;
+    memcpy(&bits, h, 4);
+    return _mm256_mask_add_epi8(n, bits, n, _mm256_set1_epi8(16));
+}
+
+/* The 32 weights of a block, plus offset_of(type); of Q8_0 without it. */
 INLINE __m256i block_bytes_of(int32_t type, const uint8_t *x)
 {
-    if (type == T_Q8_0)
-        return _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
-    return nibbles(x + (type == T_Q4_0 ? offsetof(block_q4_0, q) : offsetof(block_q4_1, q)));
+    switch (type) {
+    case T_Q4_0: return nibbles(x + offsetof(block_q4_0, q));
+    case T_Q4_1: return nibbles(x + offsetof(block_q4_1, q));
+    case T_Q5_0: return fifth_bits(nibbles(x + offsetof(block_q5_0, q)), x + offsetof(block_q5_0, h));
+    case T_Q5_1: return fifth_bits(nibbles(x + offsetof(block_q5_1, q)), x + offsetof(block_q5_1, h));
+    case T_IQ4_NL: return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(iq4_unsigned()), nibbles(x + offsetof(block_iq4_nl, q)));
+    default: return _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
+    }
+}
+
+INLINE int32_t offset_of(int32_t type)
+{
+    return type == T_Q8_0 || type == T_IQ4_NL ? 128 : type == T_Q5_0 ? 16 : type == T_Q4_0 ? 8 : 0;
 }
 
 /* One block, at byte `at` of 16 rows: out[g][h] = elements 4 g ... 4 g + 3 of each row, with the offset. */
@@ -76,15 +84,15 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
         unpack_block(p->w[b], 1, type, row + HALF, at);
         for (int r = 0; r < ROWS; r++) {
             _mm_prefetch((const char *)(next[r] + at), _MM_HINT_T0);
-            memcpy(&d[b][r], row[r] + at, 2); /* all three blocks begin with d */
-            if (type == T_Q4_1)
+            memcpy(&d[b][r], row[r] + at, 2); /* all blocks begin with d, then m */
+            if (has_min(type))
                 memcpy(&m[b][r], row[r] + at + offsetof(block_q4_1, m), 2);
         }
     }
     for (int32_t b = 0; b < n_block; b++)
         for (int h = 0; h < 2; h++) {
             p->d[b][h] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)&d[b][h * HALF]));
-            if (type == T_Q4_1)
+            if (has_min(type))
                 p->m[b][h] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)&m[b][h * HALF]));
         }
 }
@@ -127,7 +135,7 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums 
     for (int32_t b = 0; b < n_block; b++) {
         __m512i isum[TOKENS][2];
         for (int i = 0; i < T; i++)
-            isum[i][0] = isum[i][1] = type == T_Q4_1 ? _mm512_setzero_si512() : _mm512_set1_epi32(first->of[t % TOKEN_BLOCK + i][b]);
+            isum[i][0] = isum[i][1] = has_min(type) ? _mm512_setzero_si512() : _mm512_set1_epi32(first->of[t % TOKEN_BLOCK + i][b]);
         for (int g = 0; g < BLOCK / 4; g++)
             for (int i = 0; i < T; i++) {
                 int32_t four;
@@ -140,7 +148,7 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums 
             for (int h = 0; h < 2; h++) {
                 const __m512 scale = _mm512_mul_ps(p->d[b][h], _mm512_set1_ps(d[i * per_token + b]));
                 sum[i][h] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(isum[i][h]), sum[i][h]);
-                if (type == T_Q4_1)
+                if (has_min(type))
                     sum[i][h] = _mm512_fmadd_ps(p->m[b][h], _mm512_set1_ps(s[i * per_token + b]), sum[i][h]);
             }
     }
@@ -188,8 +196,8 @@ INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t en
         for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL) {
             const int64_t t1 = t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok;
             const int32_t n = a->n / BLOCK - b0 < PANEL ? a->n / BLOCK - b0 : PANEL;
-            if (type != T_Q4_1)
-                begin(&first, a, t, t1, b0, n, type == T_Q8_0 ? 128 : 8);
+            if (!has_min(type))
+                begin(&first, a, t, t1, b0, n, offset_of(type));
             panels(a, begin_row, end, b0, t, t1, &first, type);
         }
 }
@@ -231,6 +239,7 @@ INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
+    (void)thread;
     switch (a->type) {
     case T_F32: matmul_float(a, begin, end, T_F32); break;
     case T_F16: matmul_float(a, begin, end, T_F16); break;
@@ -238,7 +247,10 @@ void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
     case T_Q8_0: matmul_quantised(a, begin, end, T_Q8_0); break;
     case T_Q4_0: matmul_quantised(a, begin, end, T_Q4_0); break;
     case T_Q4_1: matmul_quantised(a, begin, end, T_Q4_1); break;
-    default: matmul_reference(arg, begin, end, thread);
+    case T_Q5_0: matmul_quantised(a, begin, end, T_Q5_0); break;
+    case T_Q5_1: matmul_quantised(a, begin, end, T_Q5_1); break;
+    case T_IQ4_NL: matmul_quantised(a, begin, end, T_IQ4_NL); break;
+    default: matmul_kquant_avx512(a, begin, end);
     }
 }
 #endif
