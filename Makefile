@@ -36,14 +36,15 @@ ifdef X86
 AVX2 = -mavx2 -mfma -mf16c
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 build/avx2.o build/asan/avx2.o: SET = $(AVX2)
-build/avx512.o build/avx512_matmul.o build/avx512_kquant.o build/asan/avx512.o build/asan/avx512_matmul.o build/asan/avx512_kquant.o: SET = $(AVX512)
+AVX512_O = avx512.o avx512_matmul.o avx512_kquant.o amx.o
+$(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%): SET = $(AVX512)
 endif
 
 $(EXT): $(OBJ)
 	$(CC) -shared -o $@ $^ -lm -pthread
 
 build/avx2.o build/avx512.o: csrc/reference.c
-build/avx512.o build/avx512_matmul.o build/avx512_kquant.o: csrc/avx512.h
+$(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
@@ -92,7 +93,7 @@ asan-library: build/asan/sluice/_kernels.abi3.so
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
 build/asan/avx2.o build/asan/avx512.o: csrc/reference.c
-build/asan/avx512.o build/asan/avx512_matmul.o build/asan/avx512_kquant.o: csrc/avx512.h
+$(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h
 build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) $(SANITIZE) -c -o $@ $<
 

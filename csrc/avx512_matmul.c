@@ -10,9 +10,9 @@
  *
  * F32, F16, BF16 products.  4 x 4 or 4 x 1 tiles of rows x tokens: avx512.h. */
 #ifdef __AVX512VNNI__
-#include "avx512.h"
+#include "avx512_unpack.h"
 
-enum { BLOCK = 32, HALF = 16, ROWS = 2 * HALF, PANEL = 24, TOKENS = 6, TOKEN_BLOCK = 128 };
+enum { PANEL = 24, TOKENS = 6, TOKEN_BLOCK = 128 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -21,56 +21,6 @@ typedef struct {
     __m512 d[PANEL][2], m[PANEL][2]; /* f32 [block][row] */
 } panel;
 typedef struct { int32_t of[TOKEN_BLOCK][(PANEL + 15) / 16 * 16]; } begin_sums; /* [token][block]: -offset sum(x) */
-
-/* 16 bytes of nibbles: elements 0 to 15 are the low halves, 16 to 31 the high ones. */
-INLINE __m256i nibbles(const uint8_t *q)
-{
-    const __m128i v = _mm_loadu_si128((const __m128i *)q);
-    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
-}
-
-/* n with bit 4 from h, a bit an element. */
-INLINE __m256i fifth_bits(__m256i n, const uint8_t *h)
-{
-    uint32_t bits;
-    memcpy(&bits, h, 4);
-    return _mm256_mask_add_epi8(n, bits, n, _mm256_set1_epi8(16));
-}
-
-/* The 32 weights of a block, plus offset_of(type); of Q8_0 without it. */
-INLINE __m256i block_bytes_of(int32_t type, const uint8_t *x)
-{
-    switch (type) {
-    case T_Q4_0: return nibbles(x + offsetof(block_q4_0, q));
-    case T_Q4_1: return nibbles(x + offsetof(block_q4_1, q));
-    case T_Q5_0: return fifth_bits(nibbles(x + offsetof(block_q5_0, q)), x + offsetof(block_q5_0, h));
-    case T_Q5_1: return fifth_bits(nibbles(x + offsetof(block_q5_1, q)), x + offsetof(block_q5_1, h));
-    case T_IQ4_NL: return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(iq4_unsigned()), nibbles(x + offsetof(block_iq4_nl, q)));
-    default: return _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
-    }
-}
-
-INLINE int32_t offset_of(int32_t type)
-{
-    return type == T_Q8_0 || type == T_IQ4_NL ? 128 : type == T_Q5_0 ? 16 : type == T_Q4_0 ? 8 : 0;
-}
-
-/* One block, at byte `at` of 16 rows: out[g][h] = elements 4 g ... 4 g + 3 of each row, with the offset. */
-INLINE void unpack_block(__m512i out[BLOCK / 4][2], int h, int32_t type, const uint8_t *const row[HALF], int64_t at)
-{
-    __m512i a[4], b[4], s[4], t[4];
-    for (int i = 0; i < 4; i++) { /* rows i and i + 4, i + 8 and i + 12 */
-        a[i] = _mm512_inserti64x4(_mm512_castsi256_si512(block_bytes_of(type, row[i] + at)), block_bytes_of(type, row[i + 4] + at), 1);
-        b[i] = _mm512_inserti64x4(_mm512_castsi256_si512(block_bytes_of(type, row[i + 8] + at)), block_bytes_of(type, row[i + 12] + at), 1);
-    }
-    transpose_4(s, a);
-    transpose_4(t, b);
-    const __m512i flip = _mm512_set1_epi8(type == T_Q8_0 ? -128 : 0); /* w + 128 */
-    for (int i = 0; i < 4; i++) {
-        out[i][h] = _mm512_xor_si512(_mm512_shuffle_i32x4(s[i], t[i], 0x88), flip);
-        out[i + 4][h] = _mm512_xor_si512(_mm512_shuffle_i32x4(s[i], t[i], 0xdd), flip);
-    }
-}
 
 /* Blocks b0 ... b0 + n_block - 1 of 32 rows.  next: the rows of the panel after this one; so many short streams are more
  * than the processor's own prefetcher follows. */
@@ -157,28 +107,19 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums 
             _mm512_mask_storeu_ps(y + (int64_t)i * a->n_row + h * HALF, valid[h], sum[i][h]);
 }
 
-/* The 32 rows from `row` on; past the end the last row again, whose results are not stored. */
-INLINE void rows_from(const uint8_t *w[ROWS], const matmul_args *a, int64_t row, int64_t end, int64_t row_bytes)
-{
-    for (int r = 0; r < ROWS; r++) {
-        const int64_t i = row + r < end ? row + r : end - 1;
-        w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
-    }
-}
-
 /* All rows, blocks b0 and on up to a panel of them, tokens t0 ... t1 - 1. */
 INLINE void panels(const matmul_args *a, int64_t begin_row, int64_t end, int32_t b0, int64_t t0, int64_t t1, const begin_sums *first,
                    int32_t type)
 {
-    const int64_t row_bytes = type_row_bytes(type, a->n), block_bytes = type_row_bytes(type, BLOCK);
+    const int64_t block_bytes = type_row_bytes(type, BLOCK);
     const int32_t n = a->n / BLOCK - b0 < PANEL ? a->n / BLOCK - b0 : PANEL;
     panel p;
     for (int64_t row = begin_row; row < end; row += ROWS) {
         const uint8_t *w[ROWS], *next[ROWS];
         const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
         int64_t t = t0;
-        rows_from(w, a, row, end, row_bytes);
-        rows_from(next, a, row + ROWS, end, row_bytes);
+        rows_from(w, ROWS, a, row, end);
+        rows_from(next, ROWS, a, row + ROWS, end);
         unpack(&p, type, w, next, b0, n, block_bytes);
         for (; t + TOKENS <= t1; t += TOKENS)
             panel_tokens(a, &p, first, row, valid, t, b0, n, type, TOKENS);

@@ -1,5 +1,6 @@
 /* dispatch.c - from kernels.h to the best instruction set, over the threads.
  *
+ *   amx        avx512 and AMX-INT8: Intel servers since Sapphire Rapids (2023)
  *   avx512     x86-64 with AVX-512 F, BW, DQ, VL and VNNI: Intel servers since Cascade Lake (2019), AMD since Zen 4 (2022)
  *   avx2       x86-64 with AVX2, FMA and F16C: Intel since Haswell (2013), AMD since Excavator (2015)
  *   reference  everything else
@@ -10,6 +11,8 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 #include "internal.h"
 
@@ -22,11 +25,26 @@ static int has_f16c(void)
     unsigned int a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && c >> 29 & 1;
 }
+
+/* AMX-TILE and AMX-INT8 (cpuid leaf 7, edx bits 24 and 25), and Linux's permission for the state of tiles, asked once
+ * (Documentation/arch/x86/xstate.rst): for all threads, refused where it does not know of tiles or the signal stack is too small. */
+static int has_amx(void)
+{
+#if defined(__linux__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    unsigned int a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 3) == 3 && !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+#else
+    return 0;
+#endif
+}
 #endif
 
 static int runs_here(const isa *set)
 {
 #if defined(__x86_64__)
+    if (set == &isa_amx)
+        return runs_here(&isa_avx512) && has_amx();
     if (set == &isa_avx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
             && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") && runs_here(&isa_avx2);
@@ -38,6 +56,7 @@ static int runs_here(const isa *set)
 
 static const isa *const sets[] = { /* the best first */
 #if defined(__x86_64__)
+    &isa_amx,
     &isa_avx512,
     &isa_avx2,
 #endif

@@ -10,7 +10,7 @@ from gguf_writer import BF16, BLOCK_TYPES, F16, F32, random_blocks, set_halves
 from sluice.kernels import ffi, lib
 
 NAMES = ["F32", "F16", "BF16", *BLOCK_TYPES]
-SETS = [name for name in ("reference", "avx2", "avx512") if lib.isa_select(name.encode()) == 0]
+SETS = [name for name in ("reference", "avx2", "avx512", "amx") if lib.isa_select(name.encode()) == 0]
 POISON = 64  # NaN floats before and behind every buffer
 
 

@@ -1,0 +1,225 @@
+/* avx512_unpack.h - blocks of weights to bytes, and those of 16 rows to vectors whose lanes are rows: for avx512_matmul.c,
+ * avx512_kquant.c and amx.c. */
+#ifndef SLUICE_AVX512_UNPACK_H
+#define SLUICE_AVX512_UNPACK_H
+#include "avx512.h"
+
+enum { BLOCK = 32, HALF = 16, ROWS = 2 * HALF, N_GROUP = BLOCK_K / GROUP_K, ELEMENTS = 64 };
+
+/* What is added to weights so that they have no sign. */
+INLINE int32_t offset_of(int32_t type)
+{
+    switch (type) {
+    case T_Q8_0: case T_IQ4_NL: case T_IQ4_XS: return 128;
+    case T_Q6_K: return 32;
+    case T_Q5_0: return 16;
+    case T_Q4_0: return 8;
+    case T_Q3_K: return 4;
+    default: return 0;
+    }
+}
+
+/* The n rows from `row` on; past the end the last row again, whose results are not stored. */
+INLINE void rows_from(const uint8_t *w[], int n, const matmul_args *a, int64_t row, int64_t end)
+{
+    const int64_t row_bytes = type_row_bytes(a->type, a->n);
+    for (int r = 0; r < n; r++) {
+        const int64_t i = row + r < end ? row + r : end - 1;
+        w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
+    }
+}
+
+/* ---- blocks of 32 -------------------------------------------------------------------------- */
+
+/* 16 bytes of nibbles: elements 0 to 15 are the low halves, 16 to 31 the high ones. */
+INLINE __m256i nibbles(const uint8_t *q)
+{
+    const __m128i v = _mm_loadu_si128((const __m128i *)q);
+    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
+}
+
+/* n with bit 4 from h, a bit an element. */
+INLINE __m256i fifth_bits(__m256i n, const uint8_t *h)
+{
+    uint32_t bits;
+    memcpy(&bits, h, 4);
+    return _mm256_mask_add_epi8(n, bits, n, _mm256_set1_epi8(16));
+}
+
+/* The 32 weights of a block, plus offset_of(type); of Q8_0 without it. */
+INLINE __m256i block_bytes_of(int32_t type, const uint8_t *x)
+{
+    switch (type) {
+    case T_Q4_0: return nibbles(x + offsetof(block_q4_0, q));
+    case T_Q4_1: return nibbles(x + offsetof(block_q4_1, q));
+    case T_Q5_0: return fifth_bits(nibbles(x + offsetof(block_q5_0, q)), x + offsetof(block_q5_0, h));
+    case T_Q5_1: return fifth_bits(nibbles(x + offsetof(block_q5_1, q)), x + offsetof(block_q5_1, h));
+    case T_IQ4_NL: return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(iq4_unsigned()), nibbles(x + offsetof(block_iq4_nl, q)));
+    default: return _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
+    }
+}
+
+/* One block, at byte `at` of 16 rows: out[g][h] = elements 4 g ... 4 g + 3 of each row, with the offset. */
+INLINE void unpack_block(__m512i out[BLOCK / 4][2], int h, int32_t type, const uint8_t *const row[HALF], int64_t at)
+{
+    __m512i a[4], b[4], s[4], t[4];
+    for (int i = 0; i < 4; i++) { /* rows i and i + 4, i + 8 and i + 12 */
+        a[i] = _mm512_inserti64x4(_mm512_castsi256_si512(block_bytes_of(type, row[i] + at)), block_bytes_of(type, row[i + 4] + at), 1);
+        b[i] = _mm512_inserti64x4(_mm512_castsi256_si512(block_bytes_of(type, row[i + 8] + at)), block_bytes_of(type, row[i + 12] + at), 1);
+    }
+    transpose_4(s, a);
+    transpose_4(t, b);
+    const __m512i flip = _mm512_set1_epi8(type == T_Q8_0 ? -128 : 0); /* + 128 */
+    for (int i = 0; i < 4; i++) {
+        out[i][h] = _mm512_xor_si512(_mm512_shuffle_i32x4(s[i], t[i], 0x88), flip);
+        out[i + 4][h] = _mm512_xor_si512(_mm512_shuffle_i32x4(s[i], t[i], 0xdd), flip);
+    }
+}
+
+/* ---- blocks of 256 ------------------------------------------------------------------------- */
+
+/* Elements that share a scale. */
+INLINE int32_t group_of(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_IQ4_XS ? 32 : 16; }
+
+INLINE __m512i twice(const uint8_t *x) { return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)x)); }
+
+/* Counts for shifts or rotations of words of 64 bits: a for the first 32 bytes, b for the others. */
+INLINE __m512i counts(int64_t a, int64_t b) { return _mm512_set_epi64(b, b, b, b, a, a, a, a); }
+
+/* x | (y & mask). */
+INLINE __m512i or_masked(__m512i x, __m512i y, int mask)
+{
+    return _mm512_ternarylogic_epi64(x, y, _mm512_set1_epi8((char)mask), 0xf8);
+}
+
+INLINE __m512i low_bits(__m512i x, int mask) { return _mm512_and_si512(x, _mm512_set1_epi8((char)mask)); }
+
+/* Weights 64 k ... 64 k + 63, plus offset_of(type).  A bit of h moves to its place by a rotation of 64 bits; those that cross
+ * into other bytes are masked away. */
+INLINE __m512i natural_64(int32_t type, const uint8_t *block, int k)
+{
+    if (type == T_Q4_K)
+        return low_bits(_mm512_srlv_epi64(twice(block + offsetof(block_q4_k, q) + 32 * k), counts(0, 4)), 15);
+    if (type == T_Q5_K) {
+        const __m512i q = low_bits(_mm512_srlv_epi64(twice(block + offsetof(block_q5_k, q) + 32 * k), counts(0, 4)), 15);
+        return or_masked(q, _mm512_rorv_epi64(twice(block + offsetof(block_q5_k, h)), counts((2 * k + 60) % 64, (2 * k + 61) % 64)), 16);
+    }
+    if (type == T_Q6_K) {
+        const __m512i pair = _mm512_loadu_si512(block + offsetof(block_q6_k, q) + k / 2 * 64);
+        const __m512i h = twice(block + offsetof(block_q6_k, h) + k / 2 * 32), q = k % 2 ? _mm512_srli_epi64(pair, 4) : pair;
+        return or_masked(low_bits(q, 15), _mm512_rorv_epi64(h, k % 2 ? counts(0, 2) : counts(60, 62)), 48);
+    }
+    if (type == T_Q3_K) {
+        const __m512i q = _mm512_srlv_epi64(twice(block + offsetof(block_q3_k, q) + k / 2 * 32), counts(k % 2 * 4, k % 2 * 4 + 2));
+        return or_masked(low_bits(q, 3), _mm512_rorv_epi64(twice(block + offsetof(block_q3_k, h)), counts((2 * k + 62) % 64, (2 * k + 63) % 64)), 4);
+    }
+    if (type == T_Q2_K)
+        return low_bits(_mm512_srlv_epi64(twice(block + offsetof(block_q2_k, q) + k / 2 * 32), counts(k % 2 * 4, k % 2 * 4 + 2)), 3);
+    /* IQ4_XS: two blocks of 16 bytes, the low halves of each first */
+    const __m512i pair = _mm512_permutexvar_epi64(_mm512_set_epi64(3, 2, 3, 2, 1, 0, 1, 0), twice(block + offsetof(block_iq4_xs, q) + 32 * k));
+    const __m512i index = low_bits(_mm512_srlv_epi64(pair, _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0)), 15);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_unsigned()), index);
+}
+
+INLINE uint32_t word(const uint8_t *x)
+{
+    uint32_t w;
+    memcpy(&w, x, 4);
+    return w;
+}
+
+/* 8 bytes, each twice. */
+INLINE __m128i doubled(uint32_t first, uint32_t last)
+{
+    const __m128i x = _mm_set_epi64x(0, (int64_t)((uint64_t)last << 32 | first));
+    return _mm_unpacklo_epi8(x, x);
+}
+
+/* Scales of the 16 groups, as bytes; *min: their minima, or the scales again where there are none. */
+INLINE __m128i group_scales(__m128i *min, int32_t type, const uint8_t *block)
+{
+    if (type == T_Q4_K || type == T_Q5_K) { /* both begin alike; scale_of and min_of of quant.c, four at a time */
+        const uint8_t *sc = block + offsetof(block_q4_k, sc);
+        const uint32_t a = word(sc), b = word(sc + 4), c = word(sc + 8);
+        *min = doubled(b & 0x3f3f3f3f, (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030));
+        return doubled(a & 0x3f3f3f3f, (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030));
+    }
+    if (type == T_Q6_K)
+        return *min = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q6_k, sc)));
+    if (type == T_Q2_K) {
+        const __m128i sc = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q2_k, sc)));
+        *min = _mm_and_si128(_mm_srli_epi16(sc, 4), _mm_set1_epi8(15));
+        return _mm_and_si128(sc, _mm_set1_epi8(15));
+    }
+    __m128i low, high;
+    if (type == T_Q3_K) {
+        const uint8_t *sc = block + offsetof(block_q3_k, sc);
+        const __m128i x = _mm_loadl_epi64((const __m128i *)sc);
+        low = _mm_unpacklo_epi64(x, _mm_srli_epi16(x, 4));
+        high = _mm_srlv_epi32(_mm_set1_epi32((int32_t)word(sc + 8)), _mm_set_epi32(6, 4, 2, 0));
+    } else {
+        const uint32_t sc = word(block + offsetof(block_iq4_xs, sc));
+        uint16_t bits;
+        memcpy(&bits, block + offsetof(block_iq4_xs, sch), 2);
+        const __m128i x = _mm_unpacklo_epi8(_mm_cvtsi32_si128((int32_t)sc), _mm_cvtsi32_si128((int32_t)(sc >> 4)));
+        low = _mm_unpacklo_epi8(x, x);
+        high = _mm_shuffle_epi8(_mm_srlv_epi32(_mm_set1_epi32(bits), _mm_set_epi32(6, 4, 2, 0)), /* byte 4 i + j: groups of 32 i + 4 j */
+                                _mm_set_epi8(13, 13, 9, 9, 5, 5, 1, 1, 12, 12, 8, 8, 4, 4, 0, 0));
+    }
+    low = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), _mm_slli_epi16(_mm_and_si128(high, _mm_set1_epi8(3)), 4));
+    return *min = _mm_sub_epi8(low, _mm_set1_epi8(32));
+}
+
+/* d of 16 rows; at: byte of the block. */
+INLINE __m512 halves_of(const uint8_t *const row[HALF], int64_t at)
+{
+    uint16_t d[HALF];
+    for (int r = 0; r < HALF; r++)
+        memcpy(&d[r], row[r] + at, 2);
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)d));
+}
+
+INLINE int64_t at_d(int32_t type)
+{
+    switch (type) {
+    case T_Q2_K: return offsetof(block_q2_k, d);
+    case T_Q3_K: return offsetof(block_q3_k, d);
+    case T_Q6_K: return offsetof(block_q6_k, d);
+    default: return 0;
+    }
+}
+
+/* out[k] = bytes 4 k ... 4 k + 3 of each of 16 rows of 16 bytes. */
+INLINE void transpose_16(__m512i out[4], const uint8_t *x, int64_t row_bytes)
+{
+    __m512i in[4];
+    for (int i = 0; i < 4; i++) {
+        in[i] = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(x + i * row_bytes)));
+        in[i] = _mm512_inserti32x4(in[i], _mm_loadu_si128((const __m128i *)(x + (i + 4) * row_bytes)), 1);
+        in[i] = _mm512_inserti32x4(in[i], _mm_loadu_si128((const __m128i *)(x + (i + 8) * row_bytes)), 2);
+        in[i] = _mm512_inserti32x4(in[i], _mm_loadu_si128((const __m128i *)(x + (i + 12) * row_bytes)), 3);
+    }
+    transpose_4(out, in);
+}
+
+/* i16 [row][2]: groups 2 g and 2 g + 1 of what transpose_16 made of bytes [row][group]: bytes 0 and 1, or 2 and 3, of a lane to
+ * the upper halves of two words, and down with their sign. */
+INLINE __m512i two_groups(const __m512i of[4], int g)
+{
+    const __m512i spread = _mm512_set1_epi32(g % 2 ? 0x03000200 : 0x01000000);
+    const __m512i lane = _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
+    return _mm512_srai_epi16(_mm512_shuffle_epi8(of[g / 2], _mm512_add_epi8(lane, spread)), 8);
+}
+
+/* i32 [row]: sum_g of_g sums_g; of: two groups each, `step` vectors apart. */
+INLINE __m512i with_sums(const __m512i *of, int step, const int16_t *sums)
+{
+    __m512i total = _mm512_setzero_si512();
+    for (int g = 0; g < N_GROUP / 2; g++) {
+        int32_t two;
+        memcpy(&two, sums + 2 * g, 4);
+        total = _mm512_dpwssd_epi32(total, of[g * step], _mm512_set1_epi32(two));
+    }
+    return total;
+}
+#endif
