@@ -14,7 +14,7 @@ SETS = [name for name in ("reference", "avx2", "avx512", "amx") if lib.isa_selec
 POISON = 64  # NaN floats before and behind every buffer
 
 
-for_each_set = pytest.mark.parametrize("isa", ["avx2", "avx512"])
+for_each_set = pytest.mark.parametrize("isa", ["avx2", "avx512", "amx"])
 
 
 def need(isa):
