@@ -88,7 +88,8 @@ typedef struct {
     void (*cache_store)(void *, int32_t, const float *, int64_t);
 } isa;
 extern const isa isa_reference, isa_avx2, isa_avx512;
-void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread); /* other sets use it for types they have no product for */
+/* reference.c; the other sets call it for types that they have no product of their own for. */
+void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread);
 /* reference_blocks.c: y [token * n_row] = one row w of a block type with every token. */
 void row_of_blocks(float *y, const matmul_args *a, const uint8_t *w);
 

@@ -101,6 +101,21 @@ def mixed(tmp_path_factory):
     return directory
 
 
+def test_each_form_of_a_row_is_made_once(mixed, tmp_path, monkeypatch):
+    """q, k, v share one; gate and up of the second block take both; ffn_down, of rows of 352, takes that of 32."""
+    made = []
+
+    class Counting:
+        def __getattr__(self, name):
+            if name.startswith("quantize"):
+                made.append(name)
+            return getattr(lib, name)
+
+    monkeypatch.setattr("sluice.forward.lib", Counting())
+    logits_after(mixed / "m.gguf", tmp_path, IDS)
+    assert made == (["quantize_q8_k"] * 3 + ["quantize_q8"] + ["quantize_q8_k"] * 3 + ["quantize_q8"] * 2 + ["quantize_q8_k"])
+
+
 def test_commands_give_the_same_bytes_on_every_set_and_thread_count(mixed):
     script = """prefill -j $J -o p.snap <ids && decode -j $J p.snap <ids && cat p.snap &&
         classify --no-cache --json -q ./q.yaml -j $J <text | sed 's/"ms": [^,]*,//'"""
