@@ -14,7 +14,7 @@ import pytest
 
 from bad_gguf import EVERY_KIND
 from conftest import BIN, ROOT, run
-from gguf_writer import BF16, F16, F32, Q4_0, Q4_1, Q8_0, QUANTIZE, write_gguf
+from gguf_writer import BF16, BLOCK_TYPES, F16, F32, Q4_0, Q4_1, Q8_0, QUANTIZE, random_blocks, write_gguf
 from sluice import dump, gguf, kvsnap, stream
 from sluice.dump_state import SnapshotFile
 from sluice.faults import Fault
@@ -26,7 +26,7 @@ MODEL_ID = bytes(range(32))
 WEIGHTS = (np.arange(192) - 77).reshape(3, 64) / 16.0
 TENSORS = [(f"blk.{i}.{name}.weight", number, (64, 3), QUANTIZE[number](WEIGHTS)) for i, (name, number) in enumerate(
     (("f32", F32), ("f16", F16), ("bf16", BF16), ("q8_0", Q8_0), ("q4_0", Q4_0), ("q4_1", Q4_1)))]
-UNKNOWN = ("blk.6.q6_k.weight", 14, (256, 2), bytes(420))
+UNKNOWN = ("blk.6.iq2_xs.weight", 17, (256, 2), bytes(148))
 TEMPLATE = "{% for m in messages %}\n\t{{ m['role'] + '\\n' }}\x1b[31m\n{% endfor %}" + "." * 100
 METADATA = {
     "general.architecture": ("string", "llama"), **EVERY_KIND, "tokenizer.chat_template": ("string", TEMPLATE),
@@ -144,6 +144,21 @@ def test_values_are_the_weights(files, i):
     assert (printed == np.array(theirs, "<f4")).all()
 
 
+def test_block_types_are_listed_valued_and_checked(tmp_path):
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+    rng, path = np.random.default_rng(1), tmp_path / "m.gguf"
+    data = {name: random_blocks(rng, name, 3 * 512 // BLOCK_TYPES[name][1]) for name in BLOCK_TYPES}
+    write_gguf(path, {}, [(name, BLOCK_TYPES[name][0], (512, 3), data[name].tobytes()) for name in data])
+    listed = json.loads(run("gguf-dump", "--json", path).stdout)["tensors"]
+    assert [(t["name"], t["type"], t["shape"], t["bytes"]) for t in listed] == [(n, n, [512, 3], d.size) for n, d in data.items()]
+    file = gguf.File(path)
+    for name, blocks in data.items():
+        theirs = dequantize(blocks, GGMLQuantizationType[name]).ravel()
+        assert dump.values(file, file.tensors[name], 700) == theirs[:700].tolist()
+    assert run("gguf-dump", "--check", path).returncode == 0
+
+
 def test_hexdump_is_the_bytes_at_the_offset_listed(files):
     listing = run("gguf-dump", files / "model.gguf").stdout.decode().splitlines()
     (row,) = [line.split() for line in listing if "blk.3.q8_0.weight" in line]
@@ -181,7 +196,7 @@ def test_check_is_silent_on_a_good_model_and_names_what_it_cannot_check(files):
     done = run("gguf-dump", "--check", files / "good.gguf")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     done = run("gguf-dump", "--check", files / "model.gguf")
-    assert (done.returncode, done.stdout) == (69, b"") and b"blk.6.q6_k.weight: type Q6_K" in done.stderr
+    assert (done.returncode, done.stdout) == (69, b"") and b"blk.6.iq2_xs.weight: type IQ2_XS" in done.stderr
 
 
 def test_check_finds_a_value_in_a_late_piece(tmp_path):
@@ -272,7 +287,7 @@ def test_stream_is_printed_as_it_arrives(files):
 
 @pytest.mark.parametrize("argv, code, names", [
     (["model.gguf", "no.such.key"], 1, "no.such.key"), (["--values", "nothing", "model.gguf"], 1, "nothing"),
-    (["--hexdump", "nothing", "model.gguf"], 1, "nothing"), (["--values", "blk.6.q6_k.weight", "model.gguf"], 69, "Q6_K"),
+    (["--hexdump", "nothing", "model.gguf"], 1, "nothing"), (["--values", "blk.6.iq2_xs.weight", "model.gguf"], 69, "IQ2_XS"),
     (["absent.gguf"], 66, "absent.gguf"), (["."], 65, "directory"), (["--nonsense"], 64, "nonsense"),
     (["model.gguf", "a", "b"], 64, "b"), (["--check", "model.gguf", "key"], 64, "exclude"),
     (["-n", "0", "--values", "x", "model.gguf"], 64, "count"), (["stream.ids", "key"], 64, "stream.ids"),

@@ -6,10 +6,11 @@ from gguf.constants import GGML_QUANT_SIZES
 from gguf.quants import dequantize
 
 from sluice.kernels import ffi, lib
+from sluice.weights import MATRIX_TYPES
 
 import gguf_writer
 
-TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "BF16": 30}
+TYPES = {"F32": 0, "F16": 1, "BF16": 30, **{name: number for name, (number, *_) in gguf_writer.BLOCK_TYPES.items()}}
 POISON = 0x7FC0DEAD  # a NaN no format gives
 
 
@@ -39,24 +40,40 @@ def to_f16(x):
 
 @pytest.mark.parametrize("name", TYPES)
 def test_dequantize_row_equals_gguf_package_on_random_bytes(name):
-    n = 32 * 4000
+    n = 256 * 1000
     data = np.random.default_rng(TYPES[name]).integers(0, 256, lib.type_row_bytes(TYPES[name], n), np.uint8)
     with np.errstate(all="ignore"):
         theirs = dequantize(data.reshape(1, -1), GGMLQuantizationType(TYPES[name]))
     assert_same_bits(dequantized(TYPES[name], data, n), theirs)
 
 
-@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("name", gguf_writer.BLOCK_TYPES)
 def test_dequantize_row_takes_every_scale(name):
-    scale = np.arange(1 << 16, dtype="<u2").view(np.uint8).reshape(-1, 2)
-    width = lib.type_row_bytes(TYPES[name], 32)
-    data = np.random.default_rng(1).integers(0, 256, (1 << 16, width), np.uint8)
-    data[:, :2] = scale
-    if name == "Q4_1":
-        data[:, 2:4] = scale[::-1]
+    """Infinite, NaN and subnormal ones too, d ascending and m descending."""
+    number, block, width, halves = gguf_writer.BLOCK_TYPES[name]
+    every = np.arange(1 << 16, dtype="<u2")
+    if block == 256:  # 16 of each exponent, with zeros and with ones as fraction among them
+        every = every[np.isin(every % 1024, [0, 1, 2, 3, 8, 77, 255, 256, 511, 512, 513, 700, 768, 1000, 1022, 1023])]
+    data = np.random.default_rng(1).integers(0, 256, (len(every), width), np.uint8)
+    for at, order in zip(halves, (1, -1)):
+        data[:, at:at + 2] = every[::order].copy().view(np.uint8).reshape(-1, 2)
     with np.errstate(all="ignore"):
-        theirs = dequantize(data, GGMLQuantizationType(TYPES[name]))
-    assert_same_bits(dequantized(TYPES[name], data, 32 << 16), theirs)
+        theirs = dequantize(data, GGMLQuantizationType(number))
+    assert_same_bits(dequantized(number, data, block * len(every)), theirs)
+
+
+@pytest.mark.parametrize("name", gguf_writer.BLOCK_TYPES)
+def test_dequantize_row_takes_every_bit(name):
+    """One bit of a block is other than the rest: it counts where it belongs, and nowhere else."""
+    number, block, width, halves = gguf_writer.BLOCK_TYPES[name]
+    rng = np.random.default_rng(6)
+    for rest in (0, 0xFF):
+        data = np.full((width * 8, width), rest, np.uint8)
+        data[np.arange(width * 8), np.arange(width * 8) // 8] ^= np.tile(1 << np.arange(8, dtype=np.uint8), width)
+        for at in halves:
+            gguf_writer.set_halves(data, at, rng.uniform(0.5, 1, len(data)))
+        theirs = dequantize(data, GGMLQuantizationType(number))
+        assert_same_bits(dequantized(number, data, block * len(data)), theirs)
 
 
 def test_f16_and_bf16_to_f32_on_every_bit_pattern():
@@ -120,23 +137,32 @@ def test_type_unknown_is_nothing(t):
 
 @pytest.mark.parametrize("name", TYPES)
 def test_count_nonfinite_finds_each_one(name):
-    t, n = TYPES[name], 32 * 50
-    good = bytearray(gguf_writer.QUANTIZE[t](np.random.default_rng(3).standard_normal(n)))
-    first = ffi.new("int64_t *")
-    assert lib.count_nonfinite(first, t, ffi.from_buffer(good), n) == 0 and first[0] == -1
+    t, n, rng, first = TYPES[name], 256 * 12, np.random.default_rng(3), ffi.new("int64_t *")
     block, width = lib.type_block(t), lib.type_row_bytes(t, lib.type_block(t))
+    if name in gguf_writer.BLOCK_TYPES:
+        good, places = gguf_writer.random_blocks(rng, name, n // block).tobytes(), gguf_writer.BLOCK_TYPES[name][3]
+    else:
+        good, places = gguf_writer.QUANTIZE[t](rng.standard_normal(n)), (0,)
+    assert lib.count_nonfinite(first, t, ffi.from_buffer(good), n) == 0 and first[0] == -1
     bad_pattern = {0: b"\0\0\x80\x7f", 30: b"\x80\xff"}.get(t, b"\0\xfc")
     for i in (0, 7, n // block - 1):
+        for place in places:
+            data = bytearray(good)
+            data[i * width + place:i * width + place + len(bad_pattern)] = bad_pattern
+            assert lib.count_nonfinite(first, t, ffi.from_buffer(data), n) == 1
+            assert first[0] == i * block
+    if len(places) == 2:
         data = bytearray(good)
-        data[i * width:i * width + len(bad_pattern)] = bad_pattern
-        assert lib.count_nonfinite(first, t, ffi.from_buffer(data), n) == 1
-        assert first[0] == i * block
-    if name == "Q4_1":
-        good[3 * 20:3 * 20 + 4] = b"\x01\x7e\0\x7c"
-        assert lib.count_nonfinite(first, t, ffi.from_buffer(good), n) == 2 and first[0] == 96
+        data[3 * width + places[0]:3 * width + places[0] + 4] = b"\x01\x7e\0\x7c"
+        assert lib.count_nonfinite(first, t, ffi.from_buffer(data), n) == 2 and first[0] == 3 * block
 
 
-@pytest.mark.parametrize("name", TYPES)
+def test_supported_types_are_those_with_kernels():
+    supported = {ffi.string(lib.type_name(t)).decode() for t in range(-5, 300) if lib.type_supported(t)}
+    assert supported == set(TYPES) == set(MATRIX_TYPES)
+
+
+@pytest.mark.parametrize("name", [name for name in TYPES if TYPES[name] in gguf_writer.QUANTIZE])
 def test_writer_rounds_as_the_gguf_package(name):
     from gguf.quants import quantize
     x = np.random.default_rng(4).standard_normal((40, 96)).astype("<f4") * 3
