@@ -7,6 +7,7 @@
  *
  * Each function packs its arguments, picks how many items a thread should take at
  * a time, and runs the operation of the chosen set. */
+#define _DEFAULT_SOURCE /* syscall */
 #include <math.h>
 #include <string.h>
 #if defined(__x86_64__)
