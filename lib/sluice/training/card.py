@@ -59,6 +59,8 @@ def table(scores, corpus, is_spam):
 def write_card(path, facts, scores, corpus, is_spam, yes, no):
     """The model card. facts: what only the caller knows, by the names used below."""
     p = scores["sluice"]
+    everything = (corpus != "written") | (corpus == "written").all()
+    rare = judge.threshold_at(p[everything], is_spam[everything], 0.001)
     rows = [f"| {NAMES[name]} | {wrong:.4f} | {unsure:.4f} |" for name, part in groups(corpus) for wrong, unsure in [judge.decided(p[part], is_spam[part], yes, no)]]
     curve = [f"| {mean:.3f} | {share:.3f} | {n} |" for mean, share, n in judge.reliability(p, is_spam)]
     used = "\n".join(f"- **{NAMES[name]}** ({int(facts['count'][name])} texts): {CORPORA[name]}" for name in CORPORA if facts["count"].get(name))
@@ -85,7 +87,7 @@ calibration and the thresholds. The figures below are of these validation texts,
 ## Figures
 
 `sluice`: this file, through the code of `classify`. `linear`: TF-IDF of words and pairs with logistic regression, on the same folded text, From and links
-included. `bogofilter`: {facts['bogofilter']}, taught the same mails as they came. The last column's threshold is the one for 0.1 % of all ham but the written.
+included. `bogofilter`: {facts['bogofilter']}, taught the same mails as they came. The last column's threshold is the one for 0.1 % of all ham but the written: {rare:.5f} of sluice.
 
 {chr(10).join(table(scores, corpus, is_spam))}
 
