@@ -28,7 +28,7 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
 @click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
-@click.option("--steps", default=10500, help="Steps in all.")
+@click.option("--steps", default=7600, help="Steps in all.")
 @click.option("--layers", default=3, help="Layers of the model.")
 @click.option("--seed", default=1)
 @click.option("--seconds", default=1e9, help="Stop after this time; the next call goes on.")
@@ -71,9 +71,9 @@ def finish(p, trainer, messages, work, out, path, question, date):
     corpus, is_spam = p.corpus[p.is_val], p.is_spam[p.is_val]
     card.write_question(question, 1.0, 0.0, 0.5, 0.5)
     margin = judge.answers(path, question, validation)
-    scale, bias = judge.calibrate(margin, is_spam)
-    score = judge.sigmoid(scale * margin + bias)
     of_corpora = (corpus != "written") | (corpus == "written").all()
+    scale, bias = judge.calibrate(margin[of_corpora], is_spam[of_corpora])
+    score = judge.sigmoid(scale * margin + bias)
     yes, no = judge.thresholds(score[of_corpora], is_spam[of_corpora])
     card.write_question(question, scale, bias, yes, no)
     scores = {"sluice": score, "linear": p.soft[p.is_val],
@@ -84,7 +84,7 @@ def finish(p, trainer, messages, work, out, path, question, date):
              "count": {name: int((p.corpus == name).sum()) for name in corpora.NAMES}, "n_train": int((~p.is_val).sum()), "n_validation": int(p.is_val.sum()),
              "bogofilter": judge.bogofilter_version()}
     card.write_card(f"{out}/spam.md", facts, scores, corpus, is_spam, yes, no)
-    card.plot(f"{out}/spam-calibration.svg", score, is_spam, margin)
+    card.plot(f"{out}/spam-calibration.svg", score[of_corpora], is_spam[of_corpora], margin[of_corpora])
     np.savez(f"{work}/validation.npz", margin=margin, score=score, is_spam=is_spam, corpus=corpus)
     for line in card.table(scores, corpus, is_spam):
         say(line)
