@@ -5,6 +5,7 @@
 # make golden   re-create tests/golden (the logits from transformers: installs torch) and show what changed
 # make golden-check  compare the logits with fresh ones instead
 # make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
+# make judge MAILS=FOLDER  its figures on mail of yours, under FOLDER/ham and FOLDER/spam
 # make training-check  the tests of the training that need torch
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make clean    remove what the compiler made; .venv stays
@@ -127,6 +128,10 @@ build/training-venv/done: lib/requirements.txt lib/sluice/training/requirements.
 model: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m sluice.training "$(CORPORA)" $(TRAIN)
 
+# Figures of the model in the box, or of JUDGE="-m MODEL -q QUESTION", on mail it has not seen: MAILS, archives or folders with ham/ and spam/.
+judge: all .venv/test
+	PYTHONPATH=lib $(VENV) -m sluice.training.unseen $(MAILS) $(JUDGE)
+
 # The tests that need torch: a small training in pieces, and the net against the engine.
 training-check: all build/training-venv/done
 	$(TRAINING) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
@@ -135,4 +140,4 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) lib/*.egg-info
 
-.PHONY: all kernels demo test asan asan-library golden golden-check model training-check clean
+.PHONY: all kernels demo test asan asan-library golden golden-check model judge training-check clean

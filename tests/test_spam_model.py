@@ -1,7 +1,9 @@
 """The model in the box: lib/sluice/data/spam.gguf and configs/spam.yaml, as `make model` left them."""
 import json
+import os
 import re
 import subprocess
+import sys
 
 import pytest
 from conftest import ROOT, run
@@ -68,3 +70,27 @@ def test_demo_judges_six_mails():
     assert (done.returncode, done.stderr) == (0, b"")
     assert len(re.findall(rb"^(ham|spam)-[a-z-]+\.eml +(yes|no|unsure) [01]\.\d{3}$", done.stdout, re.M)) == 6
     assert done.stdout.endswith(b"\nno\n")
+
+
+def test_unseen_judges_a_folder_of_mails(tmp_path):
+    pytest.importorskip("numpy")
+    for mail in MAILS:
+        folder = tmp_path / "mine" / mail.stem.split("-")[0]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / mail.name).write_bytes(mail.read_bytes())
+    judge = [sys.executable, "-m", "sluice.training.unseen", tmp_path / "mine", "--rare", "0.5"]
+    done = subprocess.run(judge, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    assert (done.returncode, done.stderr) == (0, b"")
+    head, _, row = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.decode().splitlines()]
+    figures = dict(zip(head, row))
+    answers = {mail.stem: json.loads(run("classify", "--json", "--no-cache", input=mail.read_bytes()).stdout)["scores"]["yes"] for mail in MAILS}
+    right = sum((p > 0.5) == name.startswith("spam") for name, p in answers.items())
+    assert (figures["mail"], figures["n"], figures["accuracy"]) == ("mine", "6", f"{right / 6:.4f}")
+    assert figures["recall above 0.5"] == figures["recall"]
+
+
+def test_unseen_names_a_folder_without_mails(tmp_path):
+    pytest.importorskip("numpy")
+    judge = [sys.executable, "-m", "sluice.training.unseen", tmp_path]
+    done = subprocess.run(judge, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    assert done.returncode == 1 and b"no messages under ham/ or spam/" in done.stderr

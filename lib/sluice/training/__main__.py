@@ -10,8 +10,10 @@ from pathlib import Path
 import click
 import numpy as np
 import torch
+from torch import multiprocessing
 
-from . import card, corpora, export, judge, loop, prepare
+from . import card, corpora, export, halves, judge, loop, prepare
+from .halves import say
 from .net import Shape
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -26,7 +28,7 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
 @click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
-@click.option("--steps", default=7000, help="Steps in all.")
+@click.option("--steps", default=7600, help="Steps in all.")
 @click.option("--layers", default=3, help="Layers of the model.")
 @click.option("--seed", default=1)
 @click.option("--seconds", default=1e9, help="Stop after this time; the next call goes on.")
@@ -35,13 +37,21 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--plain", is_flag=True, help="Without torch.compile, which needs a C++ compiler.")
 def main(folder, work, out, question, leave_out, written, steps, layers, seed, seconds, threads, date, plain):
     """Train on the corpora in FOLDER, judge, and write the model with its card."""
-    torch.set_num_threads(threads)
     os.makedirs(work, exist_ok=True)
     os.makedirs(out, exist_ok=True)
     p = prepare.load(work, folder, leave_out, seed=seed, n_written=written, say=say)
-    trainer = loop.Trainer(p, Shape(n_layer=layers), steps, seed, compiled=not plain)
-    trainer.resume(f"{work}/train.pt")
-    if not trainer.run(seconds, save=lambda t: save(t, f"{work}/train.pt"), report=report):
+    torch.set_num_threads(threads)
+    trainer = loop.Trainer(p, Shape(n_layer=layers), steps, seed, compiled=False)
+    try:
+        trainer.resume(f"{work}/train.pt")
+    except ValueError as e:
+        raise click.ClickException(str(e))
+    if trainer.step < steps:
+        shared = halves.Halves(trainer.shape)
+        multiprocessing.spawn(halves.half, (shared, work, (folder, leave_out), seed, written, steps, layers, seconds, max(1, threads // loop.N_HALF), not plain),
+                              nprocs=loop.N_HALF)
+        trainer.resume(f"{work}/train.pt")
+    if trainer.step < steps:
         say(f"step {trainer.step} of {steps}: call again to go on")
         sys.exit(75)
     path = f"{out}/spam.gguf"
@@ -61,9 +71,9 @@ def finish(p, trainer, messages, work, out, path, question, date):
     corpus, is_spam = p.corpus[p.is_val], p.is_spam[p.is_val]
     card.write_question(question, 1.0, 0.0, 0.5, 0.5)
     margin = judge.answers(path, question, validation)
-    scale, bias = judge.calibrate(margin, is_spam)
-    score = judge.sigmoid(scale * margin + bias)
     of_corpora = (corpus != "written") | (corpus == "written").all()
+    scale, bias = judge.calibrate(margin[of_corpora], is_spam[of_corpora])
+    score = judge.sigmoid(scale * margin + bias)
     yes, no = judge.thresholds(score[of_corpora], is_spam[of_corpora])
     card.write_question(question, scale, bias, yes, no)
     scores = {"sluice": score, "linear": p.soft[p.is_val],
@@ -74,23 +84,10 @@ def finish(p, trainer, messages, work, out, path, question, date):
              "count": {name: int((p.corpus == name).sum()) for name in corpora.NAMES}, "n_train": int((~p.is_val).sum()), "n_validation": int(p.is_val.sum()),
              "bogofilter": judge.bogofilter_version()}
     card.write_card(f"{out}/spam.md", facts, scores, corpus, is_spam, yes, no)
-    card.plot(f"{out}/spam-calibration.svg", score, is_spam, margin)
+    card.plot(f"{out}/spam-calibration.svg", score[of_corpora], is_spam[of_corpora], margin[of_corpora])
     np.savez(f"{work}/validation.npz", margin=margin, score=score, is_spam=is_spam, corpus=corpus)
     for line in card.table(scores, corpus, is_spam):
         say(line)
-
-
-def say(text):
-    click.echo(text, err=True)
-
-
-def save(trainer, path):
-    torch.save(trainer.state(), f"{path}.new")
-    os.replace(f"{path}.new", path)
-
-
-def report(trainer, epoch, losses, speed):
-    say(f"{time.strftime('%H:%M:%S')} step {trainer.step} pass {epoch + 1}: answer {losses[0]:.4f} probe {losses[1]:.4f} next {losses[2]:.3f} {speed:.0f} ids/s")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ Message = namedtuple("Message", "corpus name is_spam data")
 ARCHIVES = {"spamassassin": "spamassassin.tar.xz", "enron": "enron-spam.tar.xz", "ling": "ling-spam.tar.xz"}
 SMS = "sms-spam-collection.tsv"
 NAMES = (*ARCHIVES, "sms", "written")
-N_WRITTEN = 8000  # texts made of the templates
+N_WRITTEN = 5000  # texts made of the templates
 
 
 def messages(folder, leave_out=(), seed=1, n_written=N_WRITTEN):
@@ -34,6 +34,17 @@ def messages(folder, leave_out=(), seed=1, n_written=N_WRITTEN):
     if "written" not in leave_out:
         for label, kind, template, text in written.texts(seed, n_written):
             yield Message("written", f"{kind}/{template}", label == "spam", text.encode())
+
+
+def labelled(path):
+    """Messages of a tar archive or of a folder: files below a folder ham or spam, in the order of their names."""
+    if path.is_dir():
+        for file in sorted(path.rglob("*")):
+            label = [part for part in file.relative_to(path).parts[:-1] if part in ("ham", "spam")]
+            if label and file.is_file():
+                yield Message(path.name, str(file.relative_to(path)), label[-1] == "spam", file.read_bytes())
+    else:
+        yield from _archive(path.name, path)
 
 
 def _archive(corpus, path):

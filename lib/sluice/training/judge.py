@@ -96,7 +96,7 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-np.clip(x, -60, 60)))
 
 
-def thresholds(p, is_spam, wrong_yes=0.001, wrong_no=0.002):
+def thresholds(p, is_spam, wrong_yes=0.0015, wrong_no=0.0025):
     """(least probability of yes, of no) with which an answer counts: so that ham called yes and spam called no are at most these shares of all."""
     n = len(p)
     ham, spam = np.sort(p[~is_spam])[::-1], np.sort(1 - p[is_spam])[::-1]

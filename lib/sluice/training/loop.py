@@ -1,5 +1,8 @@
 """The training loop: resumable, in pieces of any length; the result depends on the seed and the number of steps only.
 
+Two processes share every step, each with half of its texts and the same weights: their gradients are added up (halves.py). A good part
+of a step are small operations that do not spread over threads: on two cores this took 0.55 s a step where two threads took 0.85.
+
 Loss: the answer at the last position (against a mix of the label and the teacher's probability), the same asked of a throw-away linear
 probe at every position of the mail, and the next token at a few positions. Matrices by Muon (Jordan et al. 2024,
 kellerjordan.github.io/posts/muon; update scaled as in arXiv 2502.16982), the rest by AdamW. What is shipped is a running average of the weights.
@@ -20,12 +23,13 @@ TEXTS_PER_STEP = 48  # about; losses are sums divided by it, so that a text weig
 LR_MUON, LR_ADAM, DECAY_MUON, DECAY_ADAM = 4e-3, 3e-3, 0.1, 0.01
 WARM_STEPS, DECAY_FROM = 150, 0.5      # then constant, then linear to zero from this part of the steps on
 AVERAGE = 0.998
-TEACHER, TEACHER_OF_PART = 0.3, 0.6    # share of the teacher's probability in the target; of a view that is much less than the text
+TEACHER, TEACHER_OF_PART = 0.6, 0.85   # share of the teacher's probability in the target; of a view that is much less than the text
 MIXED = 0.25                           # views made of several texts, for each text; their target is the teachers' alone
 EVIDENCE = 0.05                        # the first element of the embedding: the linear model's weights with this deviation
 MAX_MARGIN = 6.0                       # of a teacher
 PROBE, NEXT_TOKEN = 0.3, (0.4, 0.1)    # weights of the losses; of the second before and after half of the steps
-N_NEXT_TOKEN = 1024
+N_NEXT_TOKEN = 512                     # of a half
+N_HALF = 2
 
 
 class Muon(torch.optim.Optimizer):
@@ -54,8 +58,11 @@ def orthogonal(g, n_step=5):
 
 
 class Trainer:
-    def __init__(self, p, shape, n_step, seed=1, compiled=True, dropout=0.05):
+    """half: which of the N_HALF processes this is; halves: their Halves, None where there is only this one, which then learns from its half alone."""
+
+    def __init__(self, p, shape, n_step, seed=1, compiled=True, dropout=0.1, half=0, halves=None):
         torch.manual_seed(seed)
+        self.half, self.halves = half, halves
         self.p, self.shape, self.n_step, self.seed, self.step = p, shape, n_step, seed, 0
         self.model = Llama(shape, dropout)
         self.weight = [x for x in self.model.blk.parameters() if x.ndim == 2]
@@ -142,19 +149,24 @@ class Trainer:
         return min(1, (step + 1) / WARM_STEPS, (self.n_step - step) / (self.n_step * (1 - DECAY_FROM)))
 
     def run(self, seconds, save=None, report=None, every=200):
-        """Up to `seconds` of training; True when the last step is done. save(self): called now and then and at the end."""
-        end, said, counted, n_text, sums = time.monotonic() + seconds, time.monotonic(), 0, 0, np.zeros(3)
+        """Up to `seconds` of training; True when the last step is done. save(self): called now and then and at the end, by half 0, as is
+        report(self, pass, losses of a text, ids/s). Half 0 says when time is over."""
+        end, said, counted, n_text, sums, over = time.monotonic() + seconds, time.monotonic(), 0, 0, np.zeros(3), False
         epoch, batches, first = -1, [], 0
-        while self.step < self.n_step and time.monotonic() < end:
+        while self.step < self.n_step and not over:
             while self.step >= first + len(batches):
                 epoch, first = epoch + 1, first + len(batches)
                 batches = self.batches(epoch)
             batch = batches[self.step - first]
-            torch.manual_seed(self.seed << 20 | self.step)
+            torch.manual_seed((self.seed << 20 | self.step) * N_HALF + self.half)
             for group, lr in ((self.muon.param_groups[0], LR_MUON), (self.adam.param_groups[0], LR_ADAM)):
                 group["lr"] = lr * self.rate(self.step)
-            loss, share, token, weight = self.losses(batch, self.step)
-            (loss + PROBE * share + weight * token).backward()
+            mine = batch[self.half::N_HALF] or batch[:1]  # a step of one text: both learn from it
+            loss, share, token, weight = self.losses(mine, self.step)
+            (loss + PROBE * share + weight / N_HALF * token).backward()
+            over = time.monotonic() >= end
+            if self.halves:
+                over = self.halves.add_up(self.half, [x.grad for x in self.model.parameters()], over)
             self.muon.step()
             self.adam.step()
             self.model.zero_grad(set_to_none=True)
@@ -163,16 +175,16 @@ class Trainer:
                 self.average[name].lerp_(x, 1 - keep)
             self.step += 1
             counted += sum(len(shown) + self.n_frame for _, shown in batch)
-            n_text += len(batch)
-            sums += [loss.item() * TEXTS_PER_STEP, share.item() * TEXTS_PER_STEP, token.item() * len(batch)]
-            if self.step % every == 0 or self.step == self.n_step:
+            n_text += len(mine)
+            sums += [loss.item() * TEXTS_PER_STEP, share.item() * TEXTS_PER_STEP, token.item() * len(mine)]
+            if self.half == 0 and (self.step % every == 0 or self.step == self.n_step):
                 now = time.monotonic()
                 if report:
                     report(self, epoch, sums / n_text, counted / (now - said))
                 said, counted, n_text, sums = now, 0, 0, np.zeros(3)
                 if save:
                     save(self)
-        if save:
+        if save and self.half == 0:
             save(self)
         return self.step >= self.n_step
 

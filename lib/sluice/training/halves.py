@@ -1,0 +1,57 @@
+"""The processes that share the steps of a training, and what they say and keep."""
+import os
+import time
+
+import click
+import torch
+from torch import multiprocessing
+
+from . import prepare
+from .loop import N_HALF, Trainer
+from .net import Llama, Shape
+
+
+class Halves:
+    """What the processes share: a row each of the gradients, one after the other, and whether time is over."""
+
+    def __init__(self, shape):
+        n = sum(x.numel() for x in Llama(shape).parameters())
+        self.rows = torch.zeros(N_HALF, n + 1).share_memory_()
+        self.barrier = multiprocessing.get_context("spawn").Barrier(N_HALF)
+
+    def add_up(self, half, grads, over):
+        """grads, tensors, become the sum of those of all halves. Returns whether half 0 says `over`."""
+        at = 0
+        for g in grads:
+            self.rows[half, at:at + g.numel()] = g.reshape(-1)
+            at += g.numel()
+        self.rows[half, at] = float(over)
+        self.barrier.wait()
+        total, over, at = self.rows.sum(0), bool(self.rows[0, at]), 0
+        self.barrier.wait()
+        for g in grads:
+            g.copy_(total[at:at + g.numel()].view_as(g))
+            at += g.numel()
+        return over
+
+
+def half(number, halves, work, source, seed, written, steps, layers, seconds, threads, compiled):
+    """What each of the processes that share the steps does."""
+    torch.set_num_threads(threads)
+    p = prepare.load(work, *source, seed=seed, n_written=written, say=say)
+    trainer = Trainer(p, Shape(n_layer=layers), steps, seed, compiled, half=number, halves=halves)
+    trainer.resume(f"{work}/train.pt")
+    trainer.run(seconds, save=lambda t: save(t, f"{work}/train.pt"), report=report)
+
+
+def say(text):
+    click.echo(text, err=True)
+
+
+def save(trainer, path):
+    torch.save(trainer.state(), f"{path}.new")
+    os.replace(f"{path}.new", path)
+
+
+def report(trainer, epoch, losses, speed):
+    say(f"{time.strftime('%H:%M:%S')} step {trainer.step} pass {epoch + 1}: answer {losses[0]:.4f} probe {losses[1]:.4f} next {losses[2]:.3f} {speed:.0f} ids/s")
