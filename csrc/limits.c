@@ -173,7 +173,7 @@ static void fma_plain(int64_t n)
 static unit unit_of(int32_t which)
 {
 #if defined(__x86_64__)
-    const int is_512 = strcmp(isa_name(), "avx2") && strcmp(isa_name(), "reference");
+    const int is_512 = !strncmp(isa_name(), "avx512", 6) || !strncmp(isa_name(), "amx", 3); /* any other has AVX2 at least */
     if (which == LIMIT_TILE_INT8)
         return is_512 && has_tiles() ? (unit){tile_amx, 4 * 16 * 16 * 64 * 2} : (unit){NULL, 0};
     if (strcmp(isa_name(), "reference")) {

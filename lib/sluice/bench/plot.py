@@ -25,7 +25,7 @@ def write(path, rows):
     matplotlib.rcParams |= {"svg.hashsalt": "sluice", "font.size": 9}
     from matplotlib import pyplot
     panels = [draw for draw, has in ((_depths, any("n_depth" in r for r in rows)), (_types, any(_is_product(r) for r in rows))) if has]
-    figure, axes = pyplot.subplots(len(panels), 1, figsize=(7, 3.5 * len(panels)), squeeze=False, layout="constrained")
+    figure, axes = pyplot.subplots(len(panels), 1, figsize=(9, 3.5 * len(panels)), squeeze=False, layout="constrained")
     for draw, ax in zip(panels, axes[:, 0]):
         draw(ax, rows)
     out = io.BytesIO()
@@ -46,7 +46,7 @@ def _depths(ax, rows):
                     marker="o", capsize=2, label=label)
     ax.set(xlabel="ids before (depth)", ylabel="tokens a second", yscale="log")
     ax.grid(alpha=0.3)
-    ax.legend(fontsize="small")
+    _legend(ax)
 
 
 def _is_product(r):
@@ -66,4 +66,8 @@ def _types(ax, rows):
                [best.get((t, backend), 0) for t in types], width, label=backend)
     ax.set(ylabel="GFLOP/s", xticks=range(len(types)), xticklabels=types)
     ax.grid(alpha=0.3, axis="y")
-    ax.legend(fontsize="small")
+    _legend(ax)
+
+
+def _legend(ax):
+    ax.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))

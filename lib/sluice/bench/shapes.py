@@ -46,7 +46,7 @@ SHAPES = {
 
 def cut(shape, n_layer):
     """`shape` with its first `n_layer` blocks alone."""
-    return replace(shape, n_layer=n_layer, name=f"{shape.name} ({n_layer} layers)")
+    return replace(shape, n_layer=n_layer, name=f"{shape.name}, {n_layer} layers,")
 
 
 def tensors(shape):
@@ -88,7 +88,7 @@ def metadata(shape, file_type):
     texts, scores, types = vocabulary(shape.n_vocab)
     return {
         "general.architecture": ("string", shape.arch), "general.type": ("string", "model"),
-        "general.name": ("string", f"{shape.name}, random weights"), "general.file_type": ("u32", file_type),
+        "general.name": ("string", f"{shape.name} random"), "general.file_type": ("u32", file_type),
         "general.quantization_version": ("u32", 2),
         **{f"{shape.arch}.{key}": v for key, v in numbers.items()},
         "tokenizer.ggml.model": ("string", "llama"), "tokenizer.ggml.pre": ("string", "default"),

@@ -25,7 +25,7 @@ def _count(n):
 
 
 RUNS = {  # header: (width, text of a row); text that is negative in width stands left
-    "model": (-30, lambda r: f"{r['model']} {r['model_type']}"),
+    "model": (-36, lambda r: f"{r['model']} {r['model_type']}"),
     "size": (10, lambda r: _size(r["model_size"])),
     "params": (9, lambda r: _count(r["model_n_params"])),
     "backend": (-18, lambda r: r["backend"]),
