@@ -97,13 +97,14 @@ def _csv(row, first):
 
 def notes(rows, repetitions):
     """What the figures mean, and what the machine could do, below a table."""
-    lines = [f"± half the distance between the quartiles, beside the median of {repetitions}, after a run that is thrown away."]
+    lines = [f"± half the distance between the quartiles, beside the median of {repetitions}, after a warm-up that is not counted."]
     seen = {}
     for r in rows:
-        seen[(r["isa"], r["n_threads"])] = r["limits"]
+        best = seen.setdefault((r["isa"], r["n_threads"]), {})
+        best |= {name: max(v, best.get(name, 0)) for name, v in r["limits"].items() if v}
     for (isa, n_threads), could in seen.items():
-        parts = [f"{name.replace('_', ' ')} {v:,.1f} {'GB/s' if name == 'read' else 'GFLOP/s'}" for name, v in could.items() if v]
-        lines.append(f"Limits, {isa}, {n_threads} threads: {', '.join(parts)}.")
+        parts = [f"{name.replace('_', ' ')} {v:,.1f} {'GB/s' if name == 'read' else 'GFLOP/s'}" for name, v in could.items()]
+        lines.append(f"Limits, {isa}, {n_threads} thread{"s" * (n_threads > 1)}: {', '.join(parts)}.")
     for path in dict.fromkeys(r["model_filename"] for r in rows if "model_filename" in r):
         lines.append(f"Model: {path}")
     return "\n" + "\n".join(lines) + "\n"
