@@ -104,7 +104,7 @@ def notes(rows, repetitions):
         best |= {name: max(v, best.get(name, 0)) for name, v in r["limits"].items() if v}
     for (isa, n_threads), could in seen.items():
         parts = [f"{name.replace('_', ' ')} {v:,.1f} {'GB/s' if name == 'read' else 'GFLOP/s'}" for name, v in could.items()]
-        lines.append(f"Limits, {isa}, {n_threads} thread{"s" * (n_threads > 1)}: {', '.join(parts)}.")
+        lines.append(f"Limits, {isa}, {n_threads} thread{'s' * (n_threads > 1)}: {', '.join(parts)}.")
     for path in dict.fromkeys(r["model_filename"] for r in rows if "model_filename" in r):
         lines.append(f"Model: {path}")
     return "\n" + "\n".join(lines) + "\n"
