@@ -260,7 +260,7 @@ int64_t first_nonfinite(const float *x, int64_t n);
 
 /* ---- limits.c: what the machine could do, measured beside what the kernels do --------- */
 
-/* Reads the n_bytes at p once, by all threads.  Returns a sum of what it read, so that no compiler leaves it out. */
+/* Reads the n_bytes at p once, lines of 64, by all threads.  Returns a sum of what it read, so that no compiler leaves it out. */
 uint64_t limit_read(const void *p, int64_t n_bytes);
 /* Multiplies and adds in registers alone, on all threads, and returns how many operations that were, a multiplication and
  * an addition each counting as one; 0 where this machine or the chosen instruction set has no such unit. */
