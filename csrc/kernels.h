@@ -262,3 +262,12 @@ void gelu_mul(float *gate, const float *up, int64_t n);
 void add(float *x, const float *y, int64_t n);
 /* Index of the first infinity or NaN in x f32 [n], or -1. */
 int64_t first_nonfinite(const float *x, int64_t n);
+
+/* ---- limits.c: what the machine could do, measured beside what the kernels do --------- */
+
+/* Reads the n_bytes at p once, lines of 64, by all threads.  Returns a sum of what it read, so that no compiler leaves it out. */
+uint64_t limit_read(const void *p, int64_t n_bytes);
+/* Multiplies and adds in registers alone, on all threads, and returns how many operations that were, a multiplication and
+ * an addition each counting as one; 0 where this machine or the chosen instruction set has no such unit. */
+enum { LIMIT_FMA_F32, LIMIT_DOT_INT8, LIMIT_TILE_INT8 };
+int64_t limit_products(int32_t unit, int64_t n_round);

@@ -1,29 +1,9 @@
 """Trained weights as GGUF: Q8_0 matrices and F32 norms, metadata complete."""
-import os
-import struct
-
 import numpy as np
 
-KINDS = {"u32": (4, "<I"), "f32": (6, "<f"), "bool": (7, "<?"), "i32": (5, "<i")}
-F32, Q8_0, ALIGNMENT = 0, 8, 32
+from .. import gguf_write
 
-
-def _string(text):
-    data = text.encode()
-    return struct.pack("<Q", len(data)) + data
-
-
-def _value(kind, v):
-    """Type number and bytes of a metadata value; kind: a name of KINDS, "string", or "[...]" for an array."""
-    if kind == "string":
-        return struct.pack("<I", 8) + _string(v)
-    if kind == "[string]":
-        return struct.pack("<IIQ", 9, 8, len(v)) + b"".join(map(_string, v))
-    if kind.startswith("["):
-        number, form = KINDS[kind[1:-1]]
-        return struct.pack("<IIQ", 9, number, len(v)) + np.asarray(v, form[:1] + {"i": "i4", "f": "f4"}[form[1]]).tobytes()
-    number, form = KINDS[kind]
-    return struct.pack("<I", number) + struct.pack(form, v)
+F32, Q8_0 = 0, 8
 
 
 def q8_0(x):
@@ -82,14 +62,9 @@ def tokenizer(vocabulary):
 
 
 def write(path, meta, named):
-    """Write a GGUF file (version 3), whole or not at all. named: [(name, float32 array)]: vectors stay F32, matrices become Q8_0."""
-    head, data = [struct.pack("<4sIQQ", b"GGUF", 3, len(named), len(meta))], bytearray()
-    head += [_string(key) + _value(kind, v) for key, (kind, v) in meta.items()]
-    for name, x in named:
-        raw = q8_0(x) if x.ndim == 2 else np.ascontiguousarray(x, "<f4").tobytes()
-        head.append(_string(name) + struct.pack(f"<I{x.ndim}QIQ", x.ndim, *reversed(x.shape), Q8_0 if x.ndim == 2 else F32, len(data)))
-        data += raw + bytes(-len(raw) % ALIGNMENT)
-    head = b"".join(head)
-    with open(f"{path}.new", "wb") as f:
-        f.write(head + bytes(-len(head) % ALIGNMENT) + data)
-    os.replace(f"{path}.new", path)
+    """Write a GGUF file, whole or not at all. named: [(name, float32 array)]: vectors stay F32, matrices become Q8_0."""
+    gguf_write.write(path, meta, [(name, Q8_0 if x.ndim == 2 else F32, x.shape[::-1], lambda x=x: [_stored(x)]) for name, x in named])
+
+
+def _stored(x):
+    return q8_0(x) if x.ndim == 2 else np.ascontiguousarray(x, "<f4").tobytes()

@@ -1,0 +1,53 @@
+"""What this machine could do, measured in the same run: bytes read from memory, and products that stay in registers."""
+import time
+
+from ..kernels import ffi, lib
+
+UNITS = {"fma_f32": lib.LIMIT_FMA_F32, "dot_int8": lib.LIMIT_DOT_INT8, "tile_int8": lib.LIMIT_TILE_INT8}
+N_BEST = 5            # the best of so many: a limit is what was reached once
+LEAST_SECONDS = 0.02  # of a measurement
+
+
+def measure(data=None):
+    """Dict: "read" GB/s of the buffer `data` (void *, n_bytes), if there is one, and operations in 10^9 a second of each
+    unit, None where it is absent; with the threads and the instruction set that are chosen."""
+    out = {"read": read(*data)} if data else {}
+    return out | {name: products(unit) for name, unit in UNITS.items()}
+
+
+def read(p, n_bytes):
+    def work(n):
+        for _ in range(n):
+            lib.limit_read(p, n_bytes)
+        return n * n_bytes
+    return _best(work, 1)
+
+
+def products(unit):
+    return _best(lambda n: lib.limit_products(unit, n), 64) if lib.limit_products(unit, 1) else None
+
+
+def _best(work, n):
+    """work(n) returns how much it did: 10^9 of that a second, the best of N_BEST with an n that takes long enough."""
+    while _seconds(lambda: work(n)) < LEAST_SECONDS:
+        n *= 2
+    best = 0.0
+    for _ in range(N_BEST):
+        began = time.perf_counter()
+        done = work(n)
+        best = max(best, done / 1e9 / (time.perf_counter() - began))
+    return best
+
+
+def peak(limits, type):
+    """(name, 10^9 operations a second) of the fastest unit here that the exact products of this GGML type could use; or None."""
+    units = ("tile_int8", "dot_int8") if lib.type_block(type) > 1 else ("fma_f32",)
+    if "amx" not in ffi.string(lib.isa_name()).decode():
+        units = [u for u in units if u != "tile_int8"]
+    return next(((u, limits[u]) for u in units if limits[u]), None)
+
+
+def _seconds(work):
+    began = time.perf_counter()
+    work()
+    return max(time.perf_counter() - began, 1e-9)

@@ -1,0 +1,197 @@
+"""Models of random weights: a shape and a type, written once into a folder and found there by what they are.
+
+The bytes of a block are random but for its f16 scales, which are chosen so that a row of n weights has a deviation of
+1 / sqrt(n): activations stay near 1 through any number of blocks. What such a model answers means nothing; it reads and
+computes what a real one of its shape does. The same bytes on every machine, from the standard library alone.
+"""
+import hashlib
+import os
+import random
+import struct
+from array import array
+
+from .. import cache, gguf_write, newfile
+from ..faults import NO_OUTPUT, USAGE, Fault, unsupported
+from ..kernels import ffi, lib
+from . import shapes
+
+VERSION = b"sluice synthetic 1\n"
+POOL_BYTES = 8 << 20  # of random blocks, written again and again from another place: each tensor has its own pages all the same
+MAX_TYPE = 256
+
+# The scales of a block, each an f16: byte where it stands -> its size beside d. A minimum is chosen so that the mean is near 0.
+SCALES = {
+    "Q4_0": {0: 1}, "Q4_1": {0: 1, 2: -7.5}, "Q5_0": {0: 1}, "Q5_1": {0: 1, 2: -15.5}, "Q8_0": {0: 1},
+    "Q2_K": {80: 1, 82: 1.5}, "Q3_K": {108: 1}, "Q4_K": {0: 1, 2: 7.5}, "Q5_K": {0: 1, 2: 15.5}, "Q6_K": {208: 1},
+    "IQ4_NL": {0: 1}, "IQ4_XS": {0: 1},
+}
+FLOATS = ("F32", "F16", "BF16")
+# What quantisers of the field name by M: most matrices of the first type, some of the second.
+MIXES = {"Q4_K_M": ("Q4_K", "Q6_K"), "Q5_K_M": ("Q5_K", "Q6_K")}
+# Where a row is no multiple of 256: what they take instead; where it is none of 32, F16.
+SHORT = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K": 11, "Q4_K": 14,
+              "Q4_K_M": 15, "Q5_K": 16, "Q5_K_M": 17, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30, "BF16": 32}  # general.file_type
+
+
+def numbers():
+    """Dict: name of a GGML type -> its number."""
+    return {ffi.string(lib.type_name(i)).decode(): i for i in range(MAX_TYPE) if lib.type_block(i)}
+
+
+def types():
+    """The names of types that this build computes with and this module can make, mixes among them."""
+    known = numbers()
+    plain = [name for name in (*FLOATS, *SCALES) if lib.type_supported(known[name])]
+    return plain + [name for name, parts in MIXES.items() if set(parts) <= set(plain)]
+
+
+def check_type(name):
+    """Fault 64 or 69 where a model cannot be made of type `name`."""
+    if name not in FILE_TYPES:
+        raise Fault(USAGE, f"--type: {name!r} is none of {', '.join(types())}")
+    if name not in types():
+        raise unsupported("--type", f"{name} is not supported by this build, which has {', '.join(types())}")
+
+
+def type_of(kind, tensor, dims, shape):
+    """The name of the type that `tensor` of dimensions `dims` has in a model of `shape` and `kind`."""
+    if len(dims) == 1:
+        return "F32"
+    if kind in MIXES:
+        kind = MIXES[kind][_gets_more(tensor, shape)]
+    block = lib.type_block(numbers()[kind])
+    if dims[0] % block and kind in SHORT:
+        kind = SHORT[kind]
+    return kind if dims[0] % lib.type_block(numbers()[kind]) == 0 else "F16"
+
+
+def _gets_more(tensor, shape):
+    """Whether a mix gives `tensor` its second type: the head, and in the first and last eighth of the blocks and every
+    third between, the values and the way down."""
+    if not tensor.startswith("blk."):
+        return tensor == ("token_embd.weight" if shape.tied else "output.weight")
+    _, i, role, _ = tensor.split(".")
+    first, last = shape.n_layer // 8, 7 * shape.n_layer // 8
+    return role in ("attn_v", "ffn_down") and (not first <= int(i) < last or (int(i) - first) % 3 == 2)
+
+
+class Weights:
+    """Random rows of one type: `pieces` of a matrix as it stands in a file."""
+
+    def __init__(self, name):
+        self.name, self.type = name, numbers()[name]
+        self._base = Weights("Q8_0") if name in FLOATS else None  # floats are what int8 blocks mean
+        self.block = lib.type_block(self.type)
+        self.block_bytes = lib.type_row_bytes(self.type, self.block)
+        if self._base is None:
+            self._n = POOL_BYTES // self.block_bytes
+            draw = random.Random(self.type)
+            self._random = draw.randbytes(self._n * self.block_bytes)
+            self._factor = [0.75 + 0.5 * draw.random() for _ in range(1 << 10)]  # blocks differ in scale
+            self._unit = self._deviation()
+        self._pool = (None, b"")
+
+    def _scaled(self, d, n):
+        """The first `n` blocks with scales around `d`."""
+        blocks = bytearray(self._random[:n * self.block_bytes])
+        for at, size in SCALES[self.name].items():
+            halves = struct.pack(f"<{len(self._factor)}e", *[f * d * size for f in self._factor]) * -(-n // len(self._factor))
+            blocks[at::self.block_bytes], blocks[at + 1::self.block_bytes] = halves[:2 * n:2], halves[1:2 * n:2]
+        return blocks
+
+    def _deviation(self):
+        """Root of the mean square of the weights where d is around 1."""
+        n = 8192 // self.block
+        values = self._values(self._scaled(1.0, n), n * self.block)
+        return (sum(v * v for v in values) / len(values)) ** 0.5
+
+    def _values(self, blocks, n):
+        """array("f") of the `n` weights in `blocks`."""
+        out = array("f", bytes(4 * n))
+        lib.dequantize_row(ffi.from_buffer("float[]", out), self.type, ffi.from_buffer(blocks), n)
+        return out
+
+    def pool(self, deviation):
+        """Bytes of many blocks whose weights have this deviation."""
+        if self._pool[0] != deviation:
+            self._pool = deviation, self._floats(deviation) if self._base else bytes(self._scaled(deviation / self._unit, self._n))
+        return self._pool[1]
+
+    def _floats(self, deviation):
+        n = POOL_BYTES // 4
+        values = self._base._values(self._base.pool(deviation), n)
+        if self.name == "F32":
+            return values.tobytes()
+        if self.name == "F16":
+            out = array("H", bytes(2 * n))
+            lib.convert_f32_f16(ffi.from_buffer("uint16_t[]", out), ffi.from_buffer("float[]", values), n)
+            return out.tobytes()
+        raw, out = values.tobytes(), bytearray(2 * n)
+        out[0::2], out[1::2] = raw[2::4], raw[3::4]  # the upper halves
+        return bytes(out)
+
+    def pieces(self, n_in, n_row, start=0):
+        """The bytes of a matrix [n_row, n_in], piece by piece; another `start` gives another one."""
+        pool, left = memoryview(self.pool(n_in ** -0.5)), lib.type_row_bytes(self.type, n_in) * n_row
+        at = start * 7919 * self.block_bytes % len(pool)
+        while left:
+            piece = pool[at:at + left]
+            yield piece
+            at, left = 0, left - len(piece)
+
+
+def tensors(shape, kind):
+    """What gguf_write takes: the tensors of a model of `shape` and type `kind`, their data made when they are written."""
+    made, out = {}, []
+    for i, (name, dims) in enumerate(shapes.tensors(shape).items()):
+        type = type_of(kind, name, dims, shape)
+        if name == "rope_freqs.weight":
+            data = struct.pack(f"<{dims[0]}f", *shapes.rope_factors(shape))
+        elif len(dims) == 1:
+            data = struct.pack("<f", 1.0) * dims[0]
+        else:
+            data = lambda type=type, dims=dims, i=i: _weights(made, type).pieces(*dims, start=i)
+        out.append((name, numbers()[type], dims, data))
+    return out
+
+
+def _weights(made, type):
+    if type not in made:
+        made[type] = Weights(type)
+    return made[type]
+
+
+def cache_home():
+    """The directory where models are kept if no other is named: with the rest of the cache, else in the temporary directory."""
+    import tempfile
+    from ..classifier import cache_home as home
+    return os.path.join(home() or os.path.join(tempfile.gettempdir(), f"sluice-{os.geteuid()}"), "bench")
+
+
+def find(directory, key, kind, n_layer=None, say=lambda message: None):
+    """Path of the model of SHAPES[key] and type `kind` in `directory`, written if it is not there. Fault 64, 69, 73 to 75."""
+    check_type(kind)
+    shape = shapes.SHAPES[key]
+    if n_layer is not None and n_layer != shape.n_layer:
+        if n_layer > shape.n_layer:
+            raise Fault(USAGE, f"--layers: {key} has {shape.n_layer}")
+        shape, key = shapes.cut(shape, n_layer), f"{key}-{n_layer}"
+    meta, parts = shapes.metadata(shape, FILE_TYPES[kind]), tensors(shape, kind)
+    head = gguf_write.head(meta, parts)
+    path = os.path.join(directory, f"{key}-{kind.lower()}-{hashlib.sha256(VERSION + head).hexdigest()[:8]}.gguf")
+    n_bytes = gguf_write.file_bytes(head, parts)
+    _prepare(directory)
+    if not (os.path.isfile(path) and os.path.getsize(path) == n_bytes):
+        if n_bytes > 1 << 28:
+            say(f"writing {path}, {n_bytes / 1e9:.1f} GB, kept for the next time")
+        gguf_write.write(path, meta, parts)
+    return path
+
+
+def _prepare(directory):
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
+    except OSError as e:
+        raise newfile.write_fault(directory, e, NO_OUTPUT) from None
+    cache.prepare(directory)

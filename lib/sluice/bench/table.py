@@ -1,0 +1,110 @@
+"""Rows as a table: md as people paste it, csv and json with all there is."""
+import json
+
+from .. import stream
+
+
+def _pair(value, spread):
+    return "" if value is None else f"{value:.2f} ± {spread:.2f}"
+
+
+def _number(value, form=".1f"):
+    return "" if value is None else format(value, form)
+
+
+def _share(row):
+    return "" if row["of_limit"] is None else f"{100 * row['of_limit']:.0f} % {row['limit']}"
+
+
+def _size(n_bytes):
+    return f"{n_bytes / 2**30:.2f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.2f} MiB"
+
+
+def _count(n):
+    return f"{n / 1e9:.2f} B" if n >= 1e9 else f"{n / 1e6:.2f} M"
+
+
+RUNS = {  # header: (width, text of a row); text that is negative in width stands left
+    "model": (-36, lambda r: f"{r['model']} {r['model_type']}"),
+    "size": (10, lambda r: _size(r["model_size"])),
+    "params": (9, lambda r: _count(r["model_n_params"])),
+    "backend": (-18, lambda r: r["backend"]),
+    "threads": (7, lambda r: str(r["n_threads"])),
+    "test": (14, lambda r: r["test"]),
+    "t/s": (18, lambda r: _pair(r["median_ts"], r["spread_ts"])),
+    "GFLOP/s": (8, lambda r: _number(r["gflops"])),
+    "GB/s": (6, lambda r: _number(r["gbytes_per_s"])),
+    "of limit": (14, _share),
+}
+PRODUCTS = {
+    "type": (-6, lambda r: r["type"]),
+    "backend": (-18, lambda r: r["backend"]),
+    "threads": (7, lambda r: str(r["n_threads"])),
+    "m x n x k": (18, lambda r: f"{r['m']} x {r['n']} x {r['k']}"),
+    "GFLOP/s": (18, lambda r: _pair(r["gflops"], r["gflops_spread"])),
+    "of limit": (14, _share),
+    "numpy f32": (9, lambda r: _number(r["blas_gflops"])),
+    "times numpy": (12, lambda r: _pair(r["ratio"], r["ratio_spread"])),
+}
+RATIO = {"times llama.cpp": (15, lambda r: _pair(r["ratio"], r["ratio_spread"]))}
+
+
+def columns(products, against):
+    """Those of a table of products, or of runs of a model, with ratios where there is a rival."""
+    return PRODUCTS if products else RUNS | RATIO if against else RUNS
+
+
+def write(rows, form, columns, repetitions):
+    """Write `rows` (an iterable of dicts, one or more) to stdout as they come, as `form`: "md", "csv" or "json"; returns a list of them."""
+    out = []
+    for row in rows:
+        if form == "md":
+            _emit(_md(row, columns, first=not out))
+        elif form == "csv":
+            _emit(_csv(row, first=not out))
+        out.append(row)
+    if form == "json":
+        _emit(json.dumps(out, indent=2) + "\n")
+    if form == "md":
+        _emit(notes(out, repetitions))
+    return out
+
+
+def _emit(text):
+    stream.write_all(1, text.encode())
+
+
+def _md(row, columns, first):
+    def line(cells):
+        return "| " + " | ".join(f"{c:{'<>'[w > 0]}{abs(w)}}" for c, (w, _) in zip(cells, columns.values())) + " |\n"
+    head = line(columns) + "|" + "|".join(" " + "-" * abs(w) + (":" if w > 0 else " ") for w, _ in columns.values()) + "|\n"
+    return (head if first else "") + line([text(row) for _, text in columns.values()])
+
+
+def _csv(row, first):
+    """A row as a line: lists and what they were made of left out."""
+    flat = {k: v for k, v in row.items() if not k.startswith("samples")}
+    flat |= {f"limit_{k}": v for k, v in flat.pop("limits").items()}
+    import csv
+    import io
+    out = io.StringIO()
+    w = csv.DictWriter(out, flat, lineterminator="\n")
+    if first:
+        w.writeheader()
+    w.writerow(flat)
+    return out.getvalue()
+
+
+def notes(rows, repetitions):
+    """What the figures mean, and what the machine could do, below a table."""
+    lines = [f"± half the distance between the quartiles, beside the median of {repetitions}, after a warm-up that is not counted."]
+    seen = {}
+    for r in rows:
+        best = seen.setdefault((r["isa"], r["n_threads"]), {})
+        best |= {name: max(v, best.get(name, 0)) for name, v in r["limits"].items() if v}
+    for (isa, n_threads), could in seen.items():
+        parts = [f"{name.replace('_', ' ')} {v:,.1f} {'GB/s' if name == 'read' else 'GFLOP/s'}" for name, v in could.items()]
+        lines.append(f"Limits, {isa}, {n_threads} thread{'s' * (n_threads > 1)}: {', '.join(parts)}.")
+    for path in dict.fromkeys(r["model_filename"] for r in rows if "model_filename" in r):
+        lines.append(f"Model: {path}")
+    return "\n" + "\n".join(lines) + "\n"

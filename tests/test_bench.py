@@ -1,0 +1,325 @@
+"""sluice-bench: the files it makes are what they should be, its figures agree with each other. No test looks at a clock."""
+import csv
+import io
+import itertools
+import json
+import os
+import statistics
+import sys
+import types as python_types
+
+import gguf_writer
+import pytest
+from conftest import BIN, run
+
+from sluice import gguf, gguf_write, model
+from sluice.bench import apart, limits, matmul, measure, plot, rival, shapes, synthetic, table
+from sluice.faults import Fault
+from sluice.kernels import ffi, lib
+from sluice.scratch import Scratch
+
+META = {"general.architecture": ("string", "llama"), "a.string": ("string", "grüße"), "a.flag": ("bool", True), "a.float": ("f32", 0.5),
+        "a.u8": ("u8", 255), "a.i64": ("i64", -1 << 63), "some.words": ("[string]", ["", "x"]), "some.numbers": ("[i32]", [1, -2]),
+        "some.floats": ("[f32]", [0.25]), "none": ("[u32]", [])}
+F32 = 0
+TENSORS = [("matrix", 8, (64, 3), bytes(range(34)) * 6), ("vector", F32, (5,), bytes(20)), ("last", F32, (1,), b"abcd")]
+
+
+# The writer
+
+def test_writer_equals_the_writer_of_the_tests(tmp_path):
+    pieces = lambda data: lambda: (data[i:i + 7] for i in range(0, len(data), 7))
+    gguf_write.write(tmp_path / "m", META, [(name, type, shape, pieces(data)) for name, type, shape, data in TENSORS])
+    assert (tmp_path / "m").read_bytes() == gguf_writer.gguf_bytes(META, TENSORS)
+    assert gguf_write.file_bytes(gguf_write.head(META, TENSORS), TENSORS) == (tmp_path / "m").stat().st_size
+
+
+def test_writer_is_read_by_our_reader(tmp_path):
+    gguf_write.write(tmp_path / "m", META, TENSORS)
+    file = gguf.File(str(tmp_path / "m"))
+    for key, (kind, value) in META.items():
+        read = file.get(key, kind)
+        if kind.startswith("["):
+            read = [v.decode() if isinstance(v, bytes) else v for v in read.values()]
+        assert read == value, key
+    for name, type, shape, data in TENSORS:
+        t = file.tensors[name]
+        assert (t.type, t.shape, file.read(t, 0, t.n_bytes)) == (type, shape, data)
+
+
+def test_writer_is_read_by_the_gguf_package(tmp_path):
+    package = pytest.importorskip("gguf")
+    gguf_write.write(tmp_path / "m", META, TENSORS)
+    reader = package.GGUFReader(tmp_path / "m")
+    assert [(t.name, int(t.tensor_type), tuple(map(int, t.shape)), t.data.tobytes()) for t in reader.tensors] == TENSORS
+    assert reader.get_field("a.string").contents() == "grüße" and reader.get_field("some.numbers").contents() == [1, -2]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device"), ValueError])
+def test_writer_leaves_nothing_half_written(tmp_path, error):
+    def pieces():
+        yield bytes(100)
+        raise error
+    (tmp_path / "m").write_bytes(b"before")
+    with pytest.raises(Fault if isinstance(error, OSError) else error):
+        gguf_write.write(tmp_path / "m", META, [*TENSORS, ("big", F32, (1000,), pieces)])
+    assert os.listdir(tmp_path) == ["m"] and (tmp_path / "m").read_bytes() == b"before"
+
+
+def test_writer_refuses_what_has_no_room(tmp_path):
+    with pytest.raises(Fault, match="bytes, and .* are free") as e:
+        gguf_write.write(tmp_path / "m", META, [("big", F32, (1 << 39,), b"")])
+    assert e.value.code == 75 and not os.listdir(tmp_path)
+
+
+def test_writer_refuses_a_directory_that_is_not_there(tmp_path):
+    with pytest.raises(Fault) as e:
+        gguf_write.write(tmp_path / "no" / "m", META, TENSORS)
+    assert e.value.code == 73
+
+
+# Models of random weights
+
+def test_every_supported_type_can_be_made():
+    supported = {name for name, number in synthetic.numbers().items() if lib.type_supported(number)}
+    assert supported <= set(synthetic.types()) and set(synthetic.types()) <= set(synthetic.FILE_TYPES)
+
+
+@pytest.mark.parametrize("kind", [k for k in synthetic.types() if k not in synthetic.MIXES])
+def test_weights_have_the_deviation_of_their_row(kind):
+    w, n_in, n_row = synthetic.Weights(kind), 512, 64
+    data = b"".join(w.pieces(n_in, n_row, start=5))
+    assert len(data) == n_row * lib.type_row_bytes(w.type, n_in)
+    y = ffi.new("float[]", n_in * n_row)
+    lib.dequantize_row(y, w.type, ffi.from_buffer(data), n_in * n_row)
+    values = list(y)
+    assert statistics.fmean(v * v for v in values) ** 0.5 == pytest.approx(n_in ** -0.5, rel=0.1)
+    assert data != b"".join(w.pieces(n_in, n_row, start=6)) and data == b"".join(synthetic.Weights(kind).pieces(n_in, n_row, start=5))
+
+
+def small(name):
+    """A published shape with one block of every width halved away: seconds become none."""
+    return shapes.replace(shapes.SHAPES[name], n_vocab=512, n_layer=1, n_embd=256, n_ff=512, n_head=4, n_head_kv=1)
+
+
+@pytest.mark.parametrize("name, kind", [*itertools.product(["tiny"], synthetic.types()), *((n, "Q8_0") for n in shapes.SHAPES)])
+def test_model_stays_finite(tmp_path, name, kind):
+    gguf_write.write(tmp_path / "m", shapes.metadata(small(name), synthetic.FILE_TYPES[kind]), synthetic.tensors(small(name), kind))
+    m = model.Model(str(tmp_path / "m"), 1)
+    assert m.hparams.arch == shapes.SHAPES[name].arch
+    cache, logits = Scratch(m.geometry("f16"), 40), ffi.new("float[]", m.hparams.n_vocab)
+    f, x = m.extend(cache, measure.ids(m.hparams.n_vocab, 40))
+    m.head(f, x, logits)  # a Fault where one is not finite
+    assert 0.1 < statistics.pstdev(list(logits)) < 20
+
+
+def test_shapes_have_the_published_number_of_weights():
+    n = {name: sum(d[0] * (d[1] if len(d) > 1 else 1) for d in shapes.tensors(s).values()) for name, s in shapes.SHAPES.items()}
+    assert (n["tinyllama-1.1b"], n["gemma-3-1b"], n["llama-3.2-1b"] - 32, n["mistral-7b"]) == (1100048384, 999885952, 1235814400, 7241732096)
+
+
+def test_rows_that_do_not_fit_take_another_type():
+    gemma, tiny = shapes.SHAPES["gemma-3-1b"], shapes.SHAPES["tiny"]
+    of = lambda kind, name, dims, shape=gemma: synthetic.type_of(kind, name, dims, shape)
+    assert of("Q4_K", "blk.0.ffn_up.weight", (1152, 6912)) == "Q5_0" and of("Q4_K", "blk.0.ffn_down.weight", (6912, 1152)) == "Q4_K"
+    assert of("Q8_0", "x", (40, 2)) == "F16" and of("Q8_0", "x", (40,)) == "F32"
+    assert of("Q4_K_M", "token_embd.weight", (256, 512), tiny) == "Q6_K"  # tied: it is the head
+    assert [i for i in range(22) if synthetic.type_of("Q4_K_M", f"blk.{i}.attn_v.weight", (2048, 256), shapes.SHAPES["tinyllama-1.1b"]) == "Q6_K"] \
+        == [0, 1, 4, 7, 10, 13, 16, 19, 20, 21]
+
+
+def test_model_is_found_again_and_made_again_where_it_was_cut(tmp_path):
+    path = synthetic.find(str(tmp_path / "a" / "b"), "tiny", "Q8_0", 1)
+    assert os.path.basename(path).startswith("tiny-1-q8_0-")
+    data, stat = open(path, "rb").read(), os.stat(path)
+    assert synthetic.find(str(tmp_path / "a" / "b"), "tiny", "Q8_0", 1) == path and os.stat(path).st_ino == stat.st_ino
+    os.truncate(path, 1000)
+    assert synthetic.find(str(tmp_path / "a" / "b"), "tiny", "Q8_0", 1) == path and open(path, "rb").read() == data
+    assert synthetic.find(str(tmp_path / "a" / "b"), "tiny", "Q8_0") != path
+
+
+# Runs
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return synthetic.find(str(tmp_path_factory.mktemp("bench")), "tiny", "Q8_0")
+
+
+def bench(*argv, code=0):
+    done = run("sluice-bench", *argv)
+    assert done.returncode == code, done.stderr
+    assert (done.stderr == b"") == (code == 0) and done.stderr.count(b"\n") <= 1
+    return done.stdout.decode() if code == 0 else done.stderr.decode()
+
+
+def test_json_is_consistent(tiny):
+    rows = json.loads(bench("-m", tiny, "-p", "16,8", "-n", 3, "-d", "0,32", "-r", 3, "-o", "json"))
+    assert [r["test"] for r in rows] == ["pp16", "pp8", "tg3", "pp16 @ d32", "pp8 @ d32", "tg3 @ d32"]
+    for r in rows:
+        n = r["n_prompt"] or r["n_gen"]
+        assert r["samples_ts"] == pytest.approx([1e9 * n / ns for ns in r["samples_ns"]]) and len(r["samples_ns"]) == 3
+        assert r["median_ts"] == sorted(r["samples_ts"])[1] and min(r["samples_ts"]) <= r["avg_ts"] <= max(r["samples_ts"])
+        assert (r["model_type"], r["model_filename"], r["backend"]) == ("Q8_0", tiny, f"sluice {r['isa']}")
+        assert r["model_size"] < os.path.getsize(tiny) and 1.6e6 < r["model_n_params"] < 1.8e6 and r["limits"]["read"] > 0
+        used = r["gbytes_per_s"] if r["n_gen"] else r["gflops"]
+        assert (r["gbytes_per_s"] is None) == bool(r["n_prompt"])
+        if r["limit"]:
+            assert r["of_limit"] == pytest.approx(used / r["limits"][r["limit"]])
+
+
+def test_costs_are_counted_right(tiny):
+    m = model.Model(tiny, 1)
+    costs = measure.Costs(m, "f16")
+    blocks = 2 * (256 * 256 * 2 + 256 * 128 * 2 + 3 * 256 * 768)  # weights of the products of two blocks
+    head = 256 * 512
+    seen = 2 * (11 + 12 + 13)  # two layers
+    assert costs.operations(measure.Test(3, 0, 10)) == 2 * (3 * blocks + head) + 4 * 4 * 64 * seen
+    assert costs.operations(measure.Test(0, 3, 10)) == 2 * 3 * (blocks + head) + 4 * 4 * 64 * seen
+    assert costs.read_bytes(measure.Test(0, 3, 10)) == 3 * (blocks + head) // 32 * 34 + 2 * 2 * 2 * 64 * seen
+    assert costs.read_bytes(measure.Test(3, 0, 10)) is None
+
+
+def test_csv_and_md_say_what_json_says(tiny):
+    rows = list(csv.DictReader(io.StringIO(bench("-m", tiny, "-p", 4, "-n", 2, "-r", 1, "-o", "csv"))))
+    assert [r["test"] for r in rows] == ["pp4", "tg2"] and all(float(r["median_ts"]) > 0 and float(r["limit_read"]) > 0 for r in rows)
+    lines = bench("-m", tiny, "-p", 4, "-n", 2, "-r", 1).splitlines()
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert cells[0] == list(table.RUNS) and all(len(c) == len(cells[0]) for c in cells)
+    assert [c[5] for c in cells[2:]] == ["pp4", "tg2"] and f"Model: {tiny}" in lines
+
+
+def test_every_combination_is_run(tmp_path):
+    rows = json.loads(bench("--shape", "tiny", "--layers", 1, "--cache", tmp_path / "c", "--type", "Q8_0,F32", "--isa", "reference",
+                            "-j", "1,2", "-p", 2, "-n", 0, "-r", 1, "-o", "json"))
+    assert [(r["model_type"], r["isa"], r["n_threads"]) for r in rows] == [
+        (t, "reference", j) for t in ("Q8_0", "F32") for j in (1, 2)]
+    assert len(os.listdir(tmp_path / "c")) == 2
+
+
+def test_isa_of_the_environment_is_used_and_shown(tiny, monkeypatch):
+    monkeypatch.setenv("SLUICE_ISA", "reference")
+    assert "sluice reference" in bench("-m", tiny, "-p", 1, "-n", 0, "-r", 1)
+
+
+def test_matmul_is_consistent():
+    rows = json.loads(bench("--matmul", "8,64,64;1,64,32", "--type", "Q8_0,F32", "-r", 2, "-o", "json", "-j", 1))
+    assert [(r["type"], r["m"], r["n"], r["k"]) for r in rows] == [(t, *s) for t in ("Q8_0", "F32") for s in ((8, 64, 64), (1, 64, 32))]
+    for r in rows:
+        assert r["gflops"] == pytest.approx(statistics.median(2 * r["m"] * r["n"] * r["k"] / ns for ns in r["samples_ns"]))
+        assert r["blas_gflops"] > 0 and r["ratio"] > 0  # numpy is one of the tests' packages
+
+
+def test_limits_are_what_this_set_has():
+    model.start(1)
+    try:
+        assert lib.isa_select(b"reference") == 0
+        could = limits.measure()
+        assert could["fma_f32"] > 0 and could["dot_int8"] is None and could["tile_int8"] is None
+    finally:
+        model.start(1)
+    data = ffi.from_buffer(bytes(range(256)) * 1024)
+    assert lib.limit_read(data, len(data)) == sum(int.from_bytes(bytes(range(i, i + 8)), "little") for i in range(0, 256, 8)) * 1024 % 2**64
+    assert limits.read(data, len(data)) > 0
+
+
+class Slow:
+    """An engine for test_rival_alternates that notes who was asked for what."""
+
+    backend, calls = "slow", []
+
+    def __init__(self, path, threads, kv, capacity, ids):
+        assert len(ids) == capacity
+
+    def to_depth(self, n):
+        self.calls.append(n)
+
+    def prompt(self, part):
+        self.calls.append(len(part))
+
+    generate = prompt
+
+
+def test_rival_alternates_and_becomes_a_ratio(tiny):
+    ours, theirs = measure.run(tiny, [measure.Test(8, 0, 4)], 2, 1, "f16", Slow)
+    assert Slow.calls == [4, 8] * 3 and (theirs["backend"], ours["against"]) == ("slow", "slow")
+    assert ours["ratio"] == pytest.approx(statistics.median(b / a for a, b in zip(ours["samples_ns"], theirs["samples_ns"])))
+    assert "slow" in table._md(theirs, table.columns(None, "slow"), first=True)
+
+
+def test_rival_calls_llama_cpp_as_its_header_says(monkeypatch):
+    """The package is seldom here: what is called, in which order and with what, is checked against a stand-in."""
+    calls = []
+
+    class Package(python_types.ModuleType):
+        __version__ = "0"
+
+        def __getattr__(self, name):
+            def call(*args):
+                calls.append((name, *[list(a) if hasattr(a, "_length_") else a for a in args]))
+                return {"llama_decode": 0, "llama_batch_get_one": len(calls)}.get(name) if name in ("llama_decode", "llama_batch_get_one") \
+                    else python_types.SimpleNamespace(name=name)
+            return call
+
+    monkeypatch.setitem(sys.modules, "llama_cpp", Package("llama_cpp"))
+    engine = rival.LlamaCpp("m", 2, "f16", 1000, list(range(600)))
+    params = next(c[2] for c in calls if c[0] == "llama_init_from_model")
+    assert (params.n_ctx, params.n_threads, params.n_threads_batch, params.type_k) == (1000, 2, 2, 1)
+    calls.clear()
+    engine.to_depth(600)
+    engine.prompt([7, 8])
+    engine.to_depth(600)
+    batches = [c[1:] for c in calls if c[0] == "llama_batch_get_one"]
+    assert batches == [(list(range(512)), 512), (list(range(512, 600)), 88), ([7, 8], 2)]
+    assert [c[2:] for c in calls if c[0] == "llama_memory_seq_rm"] == [(0, 0, -1), (0, 600, -1)]
+
+
+def test_what_is_not_installed_is_one_line(monkeypatch, tmp_path, tiny):
+    import importlib.util
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for check in (lambda: rival.check("llama-cpp-python"), lambda: plot.check(str(tmp_path / "x.svg"))):
+        with pytest.raises(Fault, match="not installed") as e:
+            check()
+        assert e.value.code == 69
+
+
+def test_plot_is_a_picture(tiny, tmp_path):
+    pytest.importorskip("matplotlib")
+    rows = list(measure.run(tiny, [measure.Test(4, 0, 0), measure.Test(4, 0, 8), measure.Test(0, 2, 0)], 2, 1, "f16"))
+    rows_of_products = list(matmul.run(["Q8_0", "F32"], [(4, 64, 64)], 2, 1))
+    for i, some in enumerate((rows, rows_of_products)):
+        path = str(tmp_path / f"{i}.svg")
+        plot.check(path)
+        plot.write(path, some)
+        assert "</svg>" in open(path).read()
+
+
+def test_rows_come_from_a_child_and_so_do_faults():
+    assert list(apart.rows(lambda: iter([{"a": 1}, {"b": 2}]))) == [{"a": 1}, {"b": 2}]
+
+    def fails():
+        yield {"a": 1}
+        raise Fault(69, "no")
+    rows = apart.rows(fails)
+    assert next(rows) == {"a": 1}
+    with pytest.raises(Fault, match="no") as e:
+        next(rows)
+    assert e.value.code == 69
+    with pytest.raises(Fault) as e:
+        list(apart.rows(lambda: os._exit(3)))
+    assert e.value.code == 70
+
+
+@pytest.mark.parametrize("argv, code, says", [
+    ((), 64, "--shape"), (("--shape", "tiny", "-m", "x"), 64, "one of"), (("--shape", "tiny", "-p", "x"), 64, "'x'"),
+    (("--shape", "tiny", "-p", 0, "-n", 0), 64, "nothing to run"), (("--shape", "tiny", "--type", "Q9"), 64, "Q9"),
+    (("--shape", "tiny", "--layers", 3), 64, "tiny has 2"), (("--matmul", "8,8"), 64, "M,N,K"), (("--matmul", "8,8,31"), 64, "31"),
+    (("--matmul", "8,8,32", "--against", "llama-cpp-python"), 64, "--matmul"), (("--shape", "tiny", "--isa", "foo"), 64, "foo"),
+    (("--shape", "tiny", "--plot", "x.jpeg"), 64, "x.jpeg"), (("-m", "missing.gguf"), 66, "missing.gguf"),
+    (("--shape", "tiny", "--type", "IQ1_S"), 64, "IQ1_S"), (("--shape", "tiny", "--cache", "/proc/here"), 73, "/proc/here"),
+])
+def test_refusals_are_one_line(argv, code, says):
+    assert says in bench(*argv, code=code)
+
+
+def test_command_keeps_its_size():
+    assert len((BIN / "sluice-bench").read_text().splitlines()) <= 100
