@@ -35,7 +35,7 @@ X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
 ifdef X86
 AVX2 = -mavx2 -mfma -mf16c
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
-build/avx2.o build/avx2_matmul.o build/asan/avx2.o build/asan/avx2_matmul.o: SET = $(AVX2)
+build/avx2.o build/avx2_matmul.o build/avx2_kquant.o build/asan/avx2.o build/asan/avx2_matmul.o build/asan/avx2_kquant.o: SET = $(AVX2)
 build/avx512.o build/avx512_matmul.o build/avx512_kquant.o build/asan/avx512.o build/asan/avx512_matmul.o build/asan/avx512_kquant.o: SET = $(AVX512)
 endif
 
@@ -43,8 +43,9 @@ $(EXT): $(OBJ)
 	$(CC) -shared -o $@ $^ -lm -pthread
 
 build/avx2.o build/avx512.o: csrc/reference.c
-build/avx2.o build/avx2_matmul.o: csrc/avx2.h
+build/avx2.o build/avx2_matmul.o build/avx2_kquant.o: csrc/avx2.h
 build/avx512.o build/avx512_matmul.o build/avx512_kquant.o: csrc/avx512.h
+build/avx2_kquant.o build/avx512_kquant.o: csrc/kquant.h
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
@@ -93,8 +94,9 @@ asan-library: build/asan/sluice/_kernels.abi3.so
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
 build/asan/avx2.o build/asan/avx512.o: csrc/reference.c
-build/asan/avx2.o build/asan/avx2_matmul.o: csrc/avx2.h
+build/asan/avx2.o build/asan/avx2_matmul.o build/asan/avx2_kquant.o: csrc/avx2.h
 build/asan/avx512.o build/asan/avx512_matmul.o build/asan/avx512_kquant.o: csrc/avx512.h
+build/asan/avx2_kquant.o build/asan/avx512_kquant.o: csrc/kquant.h
 build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) $(SANITIZE) -c -o $@ $<
 
