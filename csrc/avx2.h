@@ -8,9 +8,10 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { ROWS = 8, STEP = 16 }; /* rows of a panel, lane = row; elements that a step of tile takes */
+enum { ROWS = 8, MAX_TOKENS = 4, STEP = 16 }; /* rows of a panel, lane = row, and tokens it meets at a time; elements that a step of tile takes */
 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
+void matmul_kquant_avx2(const matmul_args *a, int64_t begin, int64_t end);     /* avx2_kquant.c: blocks of 256 */
 
 /* ---- f32 ------------------------------------------------------------------------------------ */
 
@@ -87,6 +88,21 @@ INLINE void rows_from(const uint8_t *w[ROWS], const matmul_args *a, int64_t row,
     }
 }
 
+/* The first n of 8 lanes, as a mask for loads and stores. */
+INLINE __m256i first_lanes(int64_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n < ROWS ? (int32_t)n : ROWS), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+/* d of 8 rows; at: its byte in each of them. */
+INLINE __m256 halves_of(const uint8_t *const row[ROWS], int64_t at)
+{
+    uint16_t d[ROWS];
+    for (int r = 0; r < ROWS; r++)
+        memcpy(&d[r], row[r] + at, 2);
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)d));
+}
+
 /* 8 x 8 words of 32 bits: row r word g -> row g word r. */
 INLINE void transpose(__m256i out[8], const __m256i in[8])
 {
@@ -111,5 +127,53 @@ INLINE __m256i nibbles(const uint8_t *q)
 {
     const __m128i v = _mm_loadu_si128((const __m128i *)q);
     return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
+}
+
+/* What the nibbles of IQ4_NL and IQ4_XS stand for. */
+INLINE __m256i iq4_of(__m256i index)
+{
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)iq4_value)), index);
+}
+
+/* Are the bytes that stand for a type's weights here signed?  maddubs wants an unsigned factor: from these the sign moves to
+ * the activation. */
+INLINE int is_signed(int32_t type) { return !has_min(type) && type != T_Q3_K && type != T_Q6_K; }
+
+/* How many sums of two products stay in 16 bits together: 2 * |w| * 127 each, |w| at most 128 (Q8_0), 127 (IQ4), 63 (Q6_K), 31 (Q5_1,
+ * Q5_K), 16 (Q5_0), 15 (Q4_1, Q4_K) or less. */
+INLINE int pairs_in_16(int32_t type)
+{
+    switch (type) {
+    case T_Q8_0: case T_IQ4_NL: case T_IQ4_XS: return 1;
+    case T_Q6_K: return 2;
+    case T_Q5_1: case T_Q5_K: return 4;
+    default: return 8;
+    }
+}
+
+/* Sums of products of 4 elements of each of 8 rows, w, with those at x, two each. */
+INLINE __m256i pairs_of(int32_t type, __m256i w, const int8_t *x)
+{
+    int32_t four;
+    memcpy(&four, x, 4);
+    const __m256i xs = _mm256_set1_epi32(four);
+    return is_signed(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(xs, w)) : _mm256_maddubs_epi16(w, xs);
+}
+
+/* total[i] += scale * sum(w x) of 4 n elements of each of 8 rows and of token i of T, whose own are at x + i * stride.
+ * scale: i16, each row's twice. */
+INLINE void add_group(__m256i total[], const __m256i *w, const int8_t *x, int64_t stride, __m256i scale, int32_t type, int n, int T)
+{
+    const int step = pairs_in_16(type) < n ? pairs_in_16(type) : n;
+    for (int k = 0; k < n; k += step) {
+        __m256i sum[MAX_TOKENS];
+        for (int i = 0; i < T; i++)
+            sum[i] = pairs_of(type, w[k], x + i * stride + k * 4);
+        for (int j = k + 1; j < k + step; j++)
+            for (int i = 0; i < T; i++)
+                sum[i] = _mm256_add_epi16(sum[i], pairs_of(type, w[j], x + i * stride + j * 4));
+        for (int i = 0; i < T; i++)
+            total[i] = _mm256_add_epi32(total[i], _mm256_madd_epi16(sum[i], scale));
+    }
 }
 #endif

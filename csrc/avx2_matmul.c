@@ -13,7 +13,7 @@
 #ifdef __AVX2__
 #include "avx2.h"
 
-enum { BLOCK = 32, PANEL = 32, TOKENS = 4, TOKEN_BLOCK = 64 };
+enum { BLOCK = 32, PANEL = 32, TOKENS = MAX_TOKENS, TOKEN_BLOCK = 64 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -22,77 +22,84 @@ typedef struct {
     __m256 d[PANEL], m[PANEL];   /* f32 [block][row] */
 } panel;
 
+/* 32 bytes from the bits of h: `set` where the element's is, else `clear`. */
+INLINE __m256i spread(const uint8_t *h, int set, int clear)
+{
+    int32_t bits;
+    memcpy(&bits, h, 4);
+    /* byte i of the four to the 8 bytes of its elements, there one bit of it each */
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0));
+    const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
+    const __m256i is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
+    return _mm256_blendv_epi8(_mm256_set1_epi8((char)clear), _mm256_set1_epi8((char)set), is_set);
+}
+
+/* The 32 weights of a block. */
+INLINE __m256i weights_of(int32_t type, const uint8_t *x)
+{
+    switch (type) {
+    case T_Q4_0: return _mm256_sub_epi8(nibbles(x + offsetof(block_q4_0, q)), _mm256_set1_epi8(8));
+    case T_Q4_1: return nibbles(x + offsetof(block_q4_1, q));
+    case T_Q5_0: /* less 16 where bit 4 is not set: the four upper bits */
+        return _mm256_or_si256(nibbles(x + offsetof(block_q5_0, q)), spread(x + offsetof(block_q5_0, h), 0, -16));
+    case T_Q5_1: return _mm256_or_si256(nibbles(x + offsetof(block_q5_1, q)), spread(x + offsetof(block_q5_1, h), 16, 0));
+    case T_IQ4_NL: return iq4_of(nibbles(x + offsetof(block_iq4_nl, q)));
+    default: return _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
+    }
+}
+
 /* Blocks b0 ... b0 + n_block - 1 of 8 rows.  next: where the panel after this one begins in each of its rows; eight
  * short streams are more than the processor's own prefetcher follows. */
-static void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int32_t b0,
+INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int32_t b0,
                    int32_t n_block)
 {
     const int64_t block_bytes = type_row_bytes(type, BLOCK);
     for (int32_t b = 0; b < n_block; b++) {
+        const int64_t at = (b0 + b) * block_bytes;
         __m256i w[ROWS];
-        uint16_t d[ROWS], m[ROWS] = {0};
         for (int r = 0; r < ROWS; r++) {
             _mm_prefetch((const char *)(next[r] + b * block_bytes), _MM_HINT_T0);
-            const uint8_t *x = row[r] + (b0 + b) * block_bytes;
-            memcpy(&d[r], x, 2); /* all three blocks begin with d */
-            if (type == T_Q8_0) {
-                w[r] = _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
-            } else if (type == T_Q4_0) {
-                w[r] = _mm256_sub_epi8(nibbles(x + offsetof(block_q4_0, q)), _mm256_set1_epi8(8));
-            } else {
-                w[r] = nibbles(x + offsetof(block_q4_1, q));
-                memcpy(&m[r], x + offsetof(block_q4_1, m), 2);
-            }
+            w[r] = weights_of(type, row[r] + at);
         }
         transpose(p->w[b], w);
-        p->d[b] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)d));
-        p->m[b] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)m));
+        p->d[b] = halves_of(row, at); /* all blocks begin with d, then m */
+        p->m[b] = has_min(type) ? halves_of(row, at + offsetof(block_q4_1, m)) : _mm256_setzero_ps();
     }
 }
 
 /* T tokens from token t on; y has what earlier panels of these rows added, unless this is the first. */
 INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m256i valid, int64_t t, int32_t b0,
-                         int32_t n_block, int T, int with_min)
+                         int32_t n_block, int32_t type, int T)
 {
-    const int32_t per_token = a->n / BLOCK;
-    const __m256i ones = _mm256_set1_epi16(1);
+    const int64_t per_token = a->n / BLOCK;
     __m256 sum[TOKENS];
     for (int i = 0; i < T; i++)
         sum[i] = b0 ? _mm256_maskload_ps(a->y + (t + i) * a->n_row + row, valid) : _mm256_setzero_ps();
     for (int32_t b = 0; b < n_block; b++) {
+        const int64_t at = t * per_token + b0 + b;
         __m256i isum[TOKENS];
         for (int i = 0; i < T; i++)
             isum[i] = _mm256_setzero_si256();
-        for (int g = 0; g < BLOCK / 4; g++) {
-            const __m256i w = p->w[b][g], size = _mm256_abs_epi8(w);
-            for (int i = 0; i < T; i++) {
-                int32_t four;
-                memcpy(&four, a->q + (t + i) * a->n + (int64_t)(b0 + b) * BLOCK + g * 4, 4);
-                const __m256i x = _mm256_sign_epi8(_mm256_set1_epi32(four), w);
-                isum[i] = _mm256_add_epi32(isum[i], _mm256_madd_epi16(_mm256_maddubs_epi16(size, x), ones));
-            }
-        }
+        add_group(isum, p->w[b], a->q + at * BLOCK, a->n, _mm256_set1_epi16(1), type, BLOCK / 4, T);
         for (int i = 0; i < T; i++) {
-            const int64_t at = (t + i) * per_token + b0 + b;
-            const __m256 scale = _mm256_mul_ps(p->d[b], _mm256_set1_ps(a->d[at]));
+            const __m256 scale = _mm256_mul_ps(p->d[b], _mm256_set1_ps(a->d[at + i * per_token]));
             sum[i] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[i]), sum[i]);
-            if (with_min)
-                sum[i] = _mm256_fmadd_ps(p->m[b], _mm256_set1_ps(a->s[at]), sum[i]);
+            if (has_min(type))
+                sum[i] = _mm256_fmadd_ps(p->m[b], _mm256_set1_ps(a->s[at + i * per_token]), sum[i]);
         }
     }
     for (int i = 0; i < T; i++)
         _mm256_maskstore_ps(a->y + (t + i) * a->n_row + row, valid, sum[i]);
 }
 
-static void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end)
+INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    const int64_t row_bytes = type_row_bytes(a->type, a->n), block_bytes = type_row_bytes(a->type, BLOCK);
+    const int64_t row_bytes = type_row_bytes(type, a->n), block_bytes = type_row_bytes(type, BLOCK);
     const int32_t n_block = a->n / BLOCK;
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     panel p;
     for (int64_t row = begin; row < end; row += ROWS) {
         const uint8_t *w[ROWS], *next[ROWS];
-        const __m256i valid = _mm256_cmpgt_epi32(_mm256_set1_epi32(end - row < ROWS ? (int32_t)(end - row) : ROWS), lane);
+        const __m256i valid = first_lanes(end - row);
         rows_from(w, a, row, end, row_bytes);
         for (int32_t b0 = 0; b0 < n_block; b0 += PANEL) {
             const int32_t n = n_block - b0 < PANEL ? n_block - b0 : PANEL;
@@ -102,16 +109,11 @@ static void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end)
                     next[r] = w[r] + (b0 + PANEL) * block_bytes;
             else
                 rows_from(next, a, row + ROWS, end, row_bytes);
-            unpack(&p, a->type, w, next, b0, n);
-            for (int64_t T; t < a->n_tok; t += T) {
-                T = a->n_tok - t >= TOKENS ? TOKENS : 1;
-                if (T == TOKENS && a->type == T_Q4_1)
-                    panel_tokens(a, &p, row, valid, t, b0, n, TOKENS, 1);
-                else if (T == TOKENS)
-                    panel_tokens(a, &p, row, valid, t, b0, n, TOKENS, 0);
-                else
-                    panel_tokens(a, &p, row, valid, t, b0, n, 1, a->type == T_Q4_1);
-            }
+            unpack(&p, type, w, next, b0, n);
+            for (; t + TOKENS <= a->n_tok; t += TOKENS)
+                panel_tokens(a, &p, row, valid, t, b0, n, type, TOKENS);
+            for (; t < a->n_tok; t++)
+                panel_tokens(a, &p, row, valid, t, b0, n, type, 1);
         }
     }
 }
@@ -143,22 +145,27 @@ INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, 
     }
 }
 
+INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK) /* a block of activations and these rows stay in cache */
+        tiles(a, begin, end, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
+}
+
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
+    (void)thread;
     switch (a->type) {
-    case T_F32: case T_F16: case T_BF16: break;
-    case T_Q8_0: case T_Q4_0: case T_Q4_1: matmul_quantised(a, begin, end); return;
-    default: matmul_reference(arg, begin, end, thread); return;
-    }
-    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK) { /* a block of activations and these rows stay in cache */
-        const int64_t t1 = t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok;
-        if (a->type == T_F32)
-            tiles(a, begin, end, t, t1, T_F32);
-        else if (a->type == T_F16)
-            tiles(a, begin, end, t, t1, T_F16);
-        else
-            tiles(a, begin, end, t, t1, T_BF16);
+    case T_F32: matmul_float(a, begin, end, T_F32); break;
+    case T_F16: matmul_float(a, begin, end, T_F16); break;
+    case T_BF16: matmul_float(a, begin, end, T_BF16); break;
+    case T_Q8_0: matmul_quantised(a, begin, end, T_Q8_0); break;
+    case T_Q4_0: matmul_quantised(a, begin, end, T_Q4_0); break;
+    case T_Q4_1: matmul_quantised(a, begin, end, T_Q4_1); break;
+    case T_Q5_0: matmul_quantised(a, begin, end, T_Q5_0); break;
+    case T_Q5_1: matmul_quantised(a, begin, end, T_Q5_1); break;
+    case T_IQ4_NL: matmul_quantised(a, begin, end, T_IQ4_NL); break;
+    default: matmul_kquant_avx2(a, begin, end);
     }
 }
 #endif
