@@ -8,7 +8,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { ROWS = 8, MAX_TOKENS = 4, STEP = 16 }; /* rows of a panel, lane = row, and tokens it meets at a time; elements that a step of tile takes */
+enum { ROWS = 8, MAX_TOKENS = 6, STEP = 16 }; /* rows of a panel, lane = row, and tokens it meets at a time; elements that a step of tile takes */
 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
 void matmul_kquant_avx2(const matmul_args *a, int64_t begin, int64_t end);     /* avx2_kquant.c: blocks of 256 */
@@ -151,13 +151,21 @@ INLINE int pairs_in_16(int32_t type)
     }
 }
 
+/* Tokens that a panel meets at a time: their sums, and for small weights those in 16 bits, stay in registers. */
+INLINE int tokens_of(int32_t type) { return pairs_in_16(type) == 1 ? MAX_TOKENS : 4; }
+
+/* 32 weights times 32 activations, added in pairs to 16 bits. */
+INLINE __m256i times(int32_t type, __m256i w, __m256i x)
+{
+    return is_signed(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
+}
+
 /* Sums of products of 4 elements of each of 8 rows, w, with those at x, two each. */
 INLINE __m256i pairs_of(int32_t type, __m256i w, const int8_t *x)
 {
     int32_t four;
     memcpy(&four, x, 4);
-    const __m256i xs = _mm256_set1_epi32(four);
-    return is_signed(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(xs, w)) : _mm256_maddubs_epi16(w, xs);
+    return times(type, w, _mm256_set1_epi32(four));
 }
 
 /* total[i] += scale * sum(w x) of 4 n elements of each of 8 rows and of token i of T, whose own are at x + i * stride.
@@ -175,5 +183,13 @@ INLINE void add_group(__m256i total[], const __m256i *w, const int8_t *x, int64_
         for (int i = 0; i < T; i++)
             total[i] = _mm256_add_epi32(total[i], _mm256_madd_epi16(sum[i], scale));
     }
+}
+
+/* The sum of the 8 words of x[r] in word r. */
+INLINE __m256i fold(const __m256i x[ROWS])
+{
+    const __m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(x[0], x[1]), _mm256_hadd_epi32(x[2], x[3]));
+    const __m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(x[4], x[5]), _mm256_hadd_epi32(x[6], x[7]));
+    return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
 }
 #endif

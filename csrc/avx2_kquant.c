@@ -16,7 +16,7 @@
 #include "avx2.h"
 #include "kquant.h"
 
-enum { PANEL = 4, TOKENS = MAX_TOKENS, TOKEN_BLOCK = 128, ELEMENTS = 32 };
+enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32 };
 
 /* ---- a block of a row ---------------------------------------------------------------------- */
 
@@ -107,12 +107,12 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m2
 {
     const int64_t per_token = a->n / BLOCK_K;
     float *y = a->y + t * a->n_row + row;
-    __m256 sum[TOKENS];
+    __m256 sum[MAX_TOKENS];
     for (int i = 0; i < T; i++)
         sum[i] = b0 ? _mm256_maskload_ps(y + (int64_t)i * a->n_row, valid) : _mm256_setzero_ps();
     for (int32_t b = 0; b < n_block; b++) {
         const int64_t at = t * per_token + b0 + b;
-        __m256i total[TOKENS];
+        __m256i total[MAX_TOKENS];
         for (int i = 0; i < T; i++)
             total[i] = offset_of(type) ? with_sums(p, b, a->sums + (at + i * per_token) * N_GROUP) : _mm256_setzero_si256();
         for (int32_t g = 0; g < BLOCK_K; g += group_of(type))
@@ -142,8 +142,10 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0,
         rows_from(w, a, row, end, row_bytes);
         for (int32_t b = 0; b < n; b++)
             unpack_block(&p, b, type, w, (b0 + b) * bytes);
-        for (; t + TOKENS <= t1; t += TOKENS)
-            panel_tokens(a, &p, row, valid, t, b0, n, type, TOKENS);
+        for (; t + tokens_of(type) <= t1; t += tokens_of(type))
+            panel_tokens(a, &p, row, valid, t, b0, n, type, tokens_of(type));
+        for (; t + 2 <= t1; t += 2)
+            panel_tokens(a, &p, row, valid, t, b0, n, type, 2);
         for (; t < t1; t++)
             panel_tokens(a, &p, row, valid, t, b0, n, type, 1);
     }
@@ -161,20 +163,11 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     __m256i total = offset_of(type) ? other : _mm256_setzero_si256();
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         const __m256i w = natural_32(type, block, k), xs = _mm256_loadu_si256((const __m256i *)(x + k * ELEMENTS));
-        const __m256i pairs = is_signed(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(xs, w)) : _mm256_maddubs_epi16(w, xs);
         const __m256i sc = _mm256_shuffle_epi8(scale, _mm256_set1_epi16((int16_t)(0x0100 + 0x0202 * k)));
-        total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs, sc));
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(times(type, w, xs), sc));
     }
     *msum = other;
     return total;
-}
-
-/* The sum of the 8 words of x[r] in word r. */
-INLINE __m256i fold(const __m256i x[ROWS])
-{
-    const __m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(x[0], x[1]), _mm256_hadd_epi32(x[2], x[3]));
-    const __m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(x[4], x[5]), _mm256_hadd_epi32(x[6], x[7]));
-    return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
 }
 
 /* 8 rows from `row` on, token t.  next: rows to come, fetched ahead: more streams than the processor's own prefetcher follows. */

@@ -13,7 +13,7 @@
 #ifdef __AVX2__
 #include "avx2.h"
 
-enum { BLOCK = 32, PANEL = 32, TOKENS = MAX_TOKENS, TOKEN_BLOCK = 64 };
+enum { BLOCK = 32, PANEL = 32, TOKEN_BLOCK = 64 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -72,12 +72,12 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m2
                          int32_t n_block, int32_t type, int T)
 {
     const int64_t per_token = a->n / BLOCK;
-    __m256 sum[TOKENS];
+    __m256 sum[MAX_TOKENS];
     for (int i = 0; i < T; i++)
         sum[i] = b0 ? _mm256_maskload_ps(a->y + (t + i) * a->n_row + row, valid) : _mm256_setzero_ps();
     for (int32_t b = 0; b < n_block; b++) {
         const int64_t at = t * per_token + b0 + b;
-        __m256i isum[TOKENS];
+        __m256i isum[MAX_TOKENS];
         for (int i = 0; i < T; i++)
             isum[i] = _mm256_setzero_si256();
         add_group(isum, p->w[b], a->q + at * BLOCK, a->n, _mm256_set1_epi16(1), type, BLOCK / 4, T);
@@ -92,7 +92,31 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m2
         _mm256_maskstore_ps(a->y + (t + i) * a->n_row + row, valid, sum[i]);
 }
 
-INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+/* 8 rows from `row` on, token t: lane = element within a block, then lane = row.  next: as above. */
+INLINE void rows_token(const matmul_args *a, int64_t row, int64_t end, int64_t t, int32_t type)
+{
+    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK), n_block = a->n / BLOCK;
+    const uint8_t *w[ROWS], *next[ROWS];
+    __m256 sum = _mm256_setzero_ps();
+    rows_from(w, a, row, end, row_bytes);
+    rows_from(next, a, row + ROWS < end ? row + ROWS : row, end, row_bytes);
+    for (int64_t b = 0; b < n_block; b++) {
+        const int64_t at = t * n_block + b;
+        const __m256i x = _mm256_loadu_si256((const __m256i *)(a->q + at * BLOCK));
+        __m256i isum[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            _mm_prefetch((const char *)(next[r] + b * bytes), _MM_HINT_T0);
+            isum[r] = _mm256_madd_epi16(times(type, weights_of(type, w[r] + b * bytes), x), _mm256_set1_epi16(1));
+        }
+        const __m256 scale = _mm256_mul_ps(halves_of(w, b * bytes), _mm256_set1_ps(a->d[at]));
+        sum = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(fold(isum)), sum);
+        if (has_min(type))
+            sum = _mm256_fmadd_ps(halves_of(w, b * bytes + offsetof(block_q4_1, m)), _mm256_set1_ps(a->s[at]), sum);
+    }
+    _mm256_maskstore_ps(a->y + t * a->n_row + row, first_lanes(end - row), sum);
+}
+
+INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
     const int64_t row_bytes = type_row_bytes(type, a->n), block_bytes = type_row_bytes(type, BLOCK);
     const int32_t n_block = a->n / BLOCK;
@@ -110,12 +134,24 @@ INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, i
             else
                 rows_from(next, a, row + ROWS, end, row_bytes);
             unpack(&p, type, w, next, b0, n);
-            for (; t + TOKENS <= a->n_tok; t += TOKENS)
-                panel_tokens(a, &p, row, valid, t, b0, n, type, TOKENS);
+            for (; t + tokens_of(type) <= a->n_tok; t += tokens_of(type))
+                panel_tokens(a, &p, row, valid, t, b0, n, type, tokens_of(type));
+            for (; t + 2 <= a->n_tok; t += 2)
+                panel_tokens(a, &p, row, valid, t, b0, n, type, 2);
             for (; t < a->n_tok; t++)
                 panel_tokens(a, &p, row, valid, t, b0, n, type, 1);
         }
     }
+}
+
+INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    if (a->n_tok > 2)
+        panels(a, begin, end, type);
+    else
+        for (int64_t row = begin; row < end; row += ROWS)
+            for (int64_t t = 0; t < a->n_tok; t++)
+                rows_token(a, row, end, t, type);
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */

@@ -25,21 +25,17 @@ INLINE uint32_t word(const uint8_t *x)
     return w;
 }
 
-/* 8 bytes, each twice. */
-INLINE __m128i doubled(uint32_t first, uint32_t last)
-{
-    const __m128i x = _mm_set_epi64x(0, (int64_t)((uint64_t)last << 32 | first));
-    return _mm_unpacklo_epi8(x, x);
-}
-
 /* Scales of the 16 groups, as bytes; *min: their minima, or the scales again where there are none. */
 INLINE __m128i group_scales(__m128i *min, int32_t type, const uint8_t *block)
 {
-    if (type == T_Q4_K || type == T_Q5_K) { /* both begin alike; scale_of and min_of of quant.c, four at a time */
-        const uint8_t *sc = block + offsetof(block_q4_k, sc);
-        const uint32_t a = word(sc), b = word(sc + 4), c = word(sc + 8);
-        *min = doubled(b & 0x3f3f3f3f, (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030));
-        return doubled(a & 0x3f3f3f3f, (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030));
+    if (type == T_Q4_K || type == T_Q5_K) { /* both begin alike; scale_of and min_of of quant.c */
+        const __m128i sc = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q4_k, sc)));
+        const __m128i first = _mm_and_si128(sc, _mm_set1_epi8(63)); /* words: the first four scales, the first four minima */
+        const __m128i low = _mm_and_si128(_mm_srlv_epi32(_mm_shuffle_epi32(sc, 0xaa), _mm_set_epi32(0, 0, 4, 0)), _mm_set1_epi8(15));
+        const __m128i last = _mm_or_si128(low, _mm_and_si128(_mm_srli_epi16(sc, 2), _mm_set1_epi8(48)));
+        const __m128i both = _mm_unpacklo_epi32(first, last);
+        *min = _mm_unpackhi_epi8(both, both);
+        return _mm_unpacklo_epi8(both, both);
     }
     if (type == T_Q6_K)
         return *min = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q6_k, sc)));
