@@ -8,7 +8,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { ROWS = 8, MAX_TOKENS = 6, STEP = 16 }; /* rows of a panel, lane = row, and tokens it meets at a time; elements that a step of tile takes */
+enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 }; /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
 void matmul_kquant_avx2(const matmul_args *a, int64_t begin, int64_t end);     /* avx2_kquant.c: blocks of 256 */
@@ -135,8 +135,7 @@ INLINE __m256i iq4_of(__m256i index)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)iq4_value)), index);
 }
 
-/* Are the bytes that stand for a type's weights here signed?  maddubs wants an unsigned factor: from these the sign moves to
- * the activation. */
+/* Whether a type's weights are bytes with a sign here; the others come without (Q3_K and Q6_K plus an offset). */
 INLINE int is_signed(int32_t type) { return !has_min(type) && type != T_Q3_K && type != T_Q6_K; }
 
 /* How many sums of two products stay in 16 bits together: 2 * |w| * 127 each, |w| at most 128 (Q8_0), 127 (IQ4), 63 (Q6_K), 31 (Q5_1,
@@ -154,7 +153,7 @@ INLINE int pairs_in_16(int32_t type)
 /* Tokens that a panel meets at a time: their sums, and for small weights those in 16 bits, stay in registers. */
 INLINE int tokens_of(int32_t type) { return pairs_in_16(type) == 1 ? MAX_TOKENS : 4; }
 
-/* 32 weights times 32 activations, added in pairs to 16 bits. */
+/* 32 weights times 32 activations, added in pairs to 16 bits.  maddubs wants one factor unsigned: a sign moves over. */
 INLINE __m256i times(int32_t type, __m256i w, __m256i x)
 {
     return is_signed(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
@@ -178,8 +177,10 @@ INLINE void add_group(__m256i total[], const __m256i *w, const int8_t *x, int64_
         for (int i = 0; i < T; i++)
             sum[i] = pairs_of(type, w[k], x + i * stride + k * 4);
         for (int j = k + 1; j < k + step; j++)
-            for (int i = 0; i < T; i++)
+            for (int i = 0; i < T; i++) {
                 sum[i] = _mm256_add_epi16(sum[i], pairs_of(type, w[j], x + i * stride + j * 4));
+                __asm__("" : "+x"(sum[i])); /* one by one: a tree of sums, which gcc would make, needs more registers than there are */
+            }
         for (int i = 0; i < T; i++)
             total[i] = _mm256_add_epi32(total[i], _mm256_madd_epi16(sum[i], scale));
     }

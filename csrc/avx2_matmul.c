@@ -1,13 +1,13 @@
 /* avx2_matmul.c - matrix products with AVX2, FMA and F16C; the bits of reference.c.
  *
  * Quantised products.  A panel of 8 rows of weights, at most 1,024 elements long, is unpacked
- * once to int8 (any 32-block type gives the same panel) so that lane = row: one 32-byte
- * vector holds 4 neighbouring elements of each of the 8 rows.  An activation's 4 elements are
- * broadcast against it; maddubs wants an unsigned factor, so the sign moves from the weight to
- * the activation: |w| <= 128, |x| <= 127, two products at most 32,512: it cannot saturate.
- * The sums of a block come out as 8 lanes, ready for one convert, one multiply and one fma.
- * One panel serves all tokens of the call, a decode's single one too: unpacking is cheaper
- * than reading the weights from memory.
+ * once to bytes so that lane = row: one 32-byte vector holds 4 neighbouring elements of each of the
+ * 8 rows.  An activation's 4 elements are broadcast against it; maddubs wants an unsigned factor, so
+ * the sign, if the type has any, moves from the weight to the activation: |w| <= 128, |x| <= 127,
+ * two products at most 32,512: it cannot saturate.  Where weights are small, sums of more products stay in 16 bits
+ * before they go to 32.  The sums of a block come out as 8 lanes, ready for one convert, one multiply and one fma.
+ * One panel serves all tokens of the call; one or two tokens alone meet the rows as they are stored, lane = element,
+ * and the lanes of 8 rows are added up at the end of each block.
  *
  * F32, F16, BF16 products.  2 x 2 or 4 x 1 tiles of rows x tokens: avx2.h. */
 #ifdef __AVX2__
@@ -28,7 +28,8 @@ INLINE __m256i spread(const uint8_t *h, int set, int clear)
     int32_t bits;
     memcpy(&bits, h, 4);
     /* byte i of the four to the 8 bytes of its elements, there one bit of it each */
-    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0));
+    const __m256i which = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), which);
     const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
     const __m256i is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
     return _mm256_blendv_epi8(_mm256_set1_epi8((char)clear), _mm256_set1_epi8((char)set), is_set);
