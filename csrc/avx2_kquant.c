@@ -65,8 +65,15 @@ typedef struct {
     __m256 d[PANEL], m[PANEL];         /* f32 [block][row] */
 } panel;
 
-/* Block b of the panel, at byte `at` of 8 rows. */
-INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const row[ROWS], int64_t at)
+/* A block to come; 8 rows are more streams than the processor's own prefetcher follows. */
+INLINE void prefetch(const uint8_t *block, int64_t bytes)
+{
+    for (int64_t line = 0; line < bytes; line += 64)
+        _mm_prefetch((const char *)(block + line), _MM_HINT_T0);
+}
+
+/* Block b of the panel, at byte `at` of 8 rows; next: the rows of the panel after this one. */
+INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int64_t at)
 {
     __m256i w[ROWS], scale[ROWS], other[ROWS], two[N_GROUP / 2];
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
@@ -76,6 +83,7 @@ INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const
     }
     for (int r = 0; r < ROWS; r++) {
         __m128i min;
+        prefetch(next[r] + at, type_row_bytes(type, BLOCK_K));
         scale[r] = _mm256_cvtepi8_epi16(group_scales(&min, type, row[r] + at));
         other[r] = with_sums_of(type, min);
     }
@@ -136,12 +144,13 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0,
     const int32_t n = a->n / BLOCK_K - b0 < PANEL ? a->n / BLOCK_K - b0 : PANEL;
     panel p;
     for (int64_t row = begin; row < end; row += ROWS) {
-        const uint8_t *w[ROWS];
+        const uint8_t *w[ROWS], *next[ROWS];
         const __m256i valid = first_lanes(end - row);
         int64_t t = t0;
         rows_from(w, a, row, end, row_bytes);
+        rows_from(next, a, row + ROWS, end, row_bytes);
         for (int32_t b = 0; b < n; b++)
-            unpack_block(&p, b, type, w, (b0 + b) * bytes);
+            unpack_block(&p, b, type, w, next, (b0 + b) * bytes);
         for (; t + tokens_of(type) <= t1; t += tokens_of(type))
             panel_tokens(a, &p, row, valid, t, b0, n, type, tokens_of(type));
         for (; t + 2 <= t1; t += 2)
@@ -170,8 +179,8 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     return total;
 }
 
-/* 8 rows from `row` on, token t.  next: rows to come, fetched ahead: more streams than the processor's own prefetcher follows. */
-INLINE void rows_token(const matmul_args *a, int64_t row, int64_t end, int64_t t, int32_t type)
+/* 8 rows from `row` on times the only token. */
+INLINE void rows_token(const matmul_args *a, int64_t row, int64_t end, int32_t type)
 {
     const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK_K), n_block = a->n / BLOCK_K;
     const uint8_t *w[ROWS], *next[ROWS];
@@ -179,30 +188,27 @@ INLINE void rows_token(const matmul_args *a, int64_t row, int64_t end, int64_t t
     rows_from(w, a, row, end, row_bytes);
     rows_from(next, a, row + ROWS < end ? row + ROWS : row, end, row_bytes);
     for (int64_t b = 0; b < n_block; b++) {
-        const int64_t at = t * n_block + b;
-        const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + at * N_GROUP));
-        const __m256 d = _mm256_set1_ps(a->d[at]);
+        const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + b * N_GROUP));
+        const __m256 d = _mm256_set1_ps(a->d[b]);
         __m256i total[ROWS], msum[ROWS];
         for (int r = 0; r < ROWS; r++) {
-            for (int64_t line = 0; line < bytes; line += 64)
-                _mm_prefetch((const char *)(next[r] + b * bytes + line), _MM_HINT_T0);
-            total[r] = row_block(&msum[r], type, w[r] + b * bytes, a->q + at * BLOCK_K, sums);
+            prefetch(next[r] + b * bytes, bytes);
+            total[r] = row_block(&msum[r], type, w[r] + b * bytes, a->q + b * BLOCK_K, sums);
         }
         sum = _mm256_fmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type)), d), _mm256_cvtepi32_ps(fold(total)), sum);
         if (has_min(type))
             sum = _mm256_fnmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type) + 2), d), _mm256_cvtepi32_ps(fold(msum)), sum);
     }
-    _mm256_maskstore_ps(a->y + t * a->n_row + row, first_lanes(end - row), sum);
+    _mm256_maskstore_ps(a->y + row, first_lanes(end - row), sum);
 }
 
 /* ---- both ------------------------------------------------------------------------------------------ */
 
 INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    if (a->n_tok < 3) {
+    if (a->n_tok == 1) {
         for (int64_t row = begin; row < end; row += ROWS)
-            for (int64_t t = 0; t < a->n_tok; t++)
-                rows_token(a, row, end, t, type);
+            rows_token(a, row, end, type);
         return;
     }
     for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)
