@@ -75,6 +75,7 @@ INLINE void prefetch(const uint8_t *block, int64_t bytes)
 /* Block b of the panel, at byte `at` of 8 rows; next: the rows of the panel after this one. */
 INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int64_t at)
 {
+    const int64_t bytes = type_row_bytes(type, BLOCK_K);
     __m256i w[ROWS], scale[ROWS], other[ROWS], two[N_GROUP / 2];
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         for (int r = 0; r < ROWS; r++)
@@ -83,7 +84,7 @@ INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const
     }
     for (int r = 0; r < ROWS; r++) {
         __m128i min;
-        prefetch(next[r] + at, type_row_bytes(type, BLOCK_K));
+        prefetch(next[r] + at, bytes);
         scale[r] = _mm256_cvtepi8_epi16(group_scales(&min, type, row[r] + at));
         other[r] = with_sums_of(type, min);
     }
