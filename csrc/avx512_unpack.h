@@ -3,8 +3,9 @@
 #ifndef SLUICE_AVX512_UNPACK_H
 #define SLUICE_AVX512_UNPACK_H
 #include "avx512.h"
+#include "kquant.h"
 
-enum { BLOCK = 32, HALF = 16, ROWS = 2 * HALF, N_GROUP = BLOCK_K / GROUP_K, ELEMENTS = 64 };
+enum { BLOCK = 32, HALF = 16, ROWS = 2 * HALF, ELEMENTS = 64 };
 
 /* What is added to weights so that they have no sign. */
 INLINE int32_t offset_of(int32_t type)
@@ -78,9 +79,6 @@ INLINE void unpack_block(__m512i out[BLOCK / 4][2], int h, int32_t type, const u
 
 /* ---- blocks of 256 ------------------------------------------------------------------------- */
 
-/* Elements that share a scale. */
-INLINE int32_t group_of(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_IQ4_XS ? 32 : 16; }
-
 INLINE __m512i twice(const uint8_t *x) { return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)x)); }
 
 /* Counts for shifts or rotations of words of 64 bits: a for the first 32 bytes, b for the others. */
@@ -121,55 +119,6 @@ INLINE __m512i natural_64(int32_t type, const uint8_t *block, int k)
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_unsigned()), index);
 }
 
-INLINE uint32_t word(const uint8_t *x)
-{
-    uint32_t w;
-    memcpy(&w, x, 4);
-    return w;
-}
-
-/* 8 bytes, each twice. */
-INLINE __m128i doubled(uint32_t first, uint32_t last)
-{
-    const __m128i x = _mm_set_epi64x(0, (int64_t)((uint64_t)last << 32 | first));
-    return _mm_unpacklo_epi8(x, x);
-}
-
-/* Scales of the 16 groups, as bytes; *min: their minima, or the scales again where there are none. */
-INLINE __m128i group_scales(__m128i *min, int32_t type, const uint8_t *block)
-{
-    if (type == T_Q4_K || type == T_Q5_K) { /* both begin alike; scale_of and min_of of quant.c, four at a time */
-        const uint8_t *sc = block + offsetof(block_q4_k, sc);
-        const uint32_t a = word(sc), b = word(sc + 4), c = word(sc + 8);
-        *min = doubled(b & 0x3f3f3f3f, (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030));
-        return doubled(a & 0x3f3f3f3f, (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030));
-    }
-    if (type == T_Q6_K)
-        return *min = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q6_k, sc)));
-    if (type == T_Q2_K) {
-        const __m128i sc = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q2_k, sc)));
-        *min = _mm_and_si128(_mm_srli_epi16(sc, 4), _mm_set1_epi8(15));
-        return _mm_and_si128(sc, _mm_set1_epi8(15));
-    }
-    __m128i low, high;
-    if (type == T_Q3_K) {
-        const uint8_t *sc = block + offsetof(block_q3_k, sc);
-        const __m128i x = _mm_loadl_epi64((const __m128i *)sc);
-        low = _mm_unpacklo_epi64(x, _mm_srli_epi16(x, 4));
-        high = _mm_srlv_epi32(_mm_set1_epi32((int32_t)word(sc + 8)), _mm_set_epi32(6, 4, 2, 0));
-    } else {
-        const uint32_t sc = word(block + offsetof(block_iq4_xs, sc));
-        uint16_t bits;
-        memcpy(&bits, block + offsetof(block_iq4_xs, sch), 2);
-        const __m128i x = _mm_unpacklo_epi8(_mm_cvtsi32_si128((int32_t)sc), _mm_cvtsi32_si128((int32_t)(sc >> 4)));
-        low = _mm_unpacklo_epi8(x, x);
-        high = _mm_shuffle_epi8(_mm_srlv_epi32(_mm_set1_epi32(bits), _mm_set_epi32(6, 4, 2, 0)), /* byte 4 i + j: groups of 32 i + 4 j */
-                                _mm_set_epi8(13, 13, 9, 9, 5, 5, 1, 1, 12, 12, 8, 8, 4, 4, 0, 0));
-    }
-    low = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), _mm_slli_epi16(_mm_and_si128(high, _mm_set1_epi8(3)), 4));
-    return *min = _mm_sub_epi8(low, _mm_set1_epi8(32));
-}
-
 /* d of 16 rows; at: byte of the block. */
 INLINE __m512 halves_of(const uint8_t *const row[HALF], int64_t at)
 {
@@ -177,16 +126,6 @@ INLINE __m512 halves_of(const uint8_t *const row[HALF], int64_t at)
     for (int r = 0; r < HALF; r++)
         memcpy(&d[r], row[r] + at, 2);
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)d));
-}
-
-INLINE int64_t at_d(int32_t type)
-{
-    switch (type) {
-    case T_Q2_K: return offsetof(block_q2_k, d);
-    case T_Q3_K: return offsetof(block_q3_k, d);
-    case T_Q6_K: return offsetof(block_q6_k, d);
-    default: return 0;
-    }
 }
 
 /* out[k] = bytes 4 k ... 4 k + 3 of each of 16 rows of 16 bytes. */

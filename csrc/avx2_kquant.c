@@ -1,0 +1,231 @@
+/* avx2_kquant.c - products with weights in blocks of 256, with AVX2; the bits of reference.c.
+ *
+ * All types come through two functions: natural_32 gives 32 neighbouring weights of a block as bytes, with an offset where that
+ * makes them small numbers without sign (IQ4_XS, whose weights are large, keeps the sign), group_scales the small
+ * integers of its 16 groups.  Within a block everything is exact, so that sums may run in any order:
+ *
+ *     sum_g sc_g sum_i (u_i - offset) x_i  =  sum_g sc_g sum_i u_i x_i  -  offset sum_g sc_g (sum of group g of x)
+ *
+ * and the last factor comes with the activations.  maddubs leaves sums of two products in 16 bits, 2 * 63 * 127 at most
+ * (Q6_K; 2 * 127 * 127 for IQ4_XS), in which several can be added; pmaddwd then brings in the group's scale and goes to 32
+ * bits: two multiplications for 4 elements of 8 rows become little more than one, and scales cost nothing.
+ *
+ * Many tokens: a panel of 8 rows, at most 4 blocks long, is unpacked so that lane = row, as in avx2_matmul.c.  One token: 8
+ * rows at a time, lane = element, and the 8 lanes of each row are added up at the end of a block. */
+#ifdef __AVX2__
+#include "avx2.h"
+#include "kquant.h"
+
+enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32 };
+
+/* ---- a block of a row ---------------------------------------------------------------------- */
+
+INLINE int offset_of(int32_t type) { return type == T_Q6_K ? 32 : type == T_Q3_K ? 4 : 0; }
+
+/* 32 bytes at x, of each the bits of mask after a shift of `left` (to the right if negative); what crosses into other bytes is masked
+ * away. */
+INLINE __m256i bits_at(const uint8_t *x, int left, int mask)
+{
+    const __m256i v = _mm256_loadu_si256((const __m256i *)x);
+    return _mm256_and_si256(left < 0 ? _mm256_srli_epi16(v, -left) : _mm256_slli_epi16(v, left), _mm256_set1_epi8((char)mask));
+}
+
+/* Weights 32 k ... 32 k + 31, plus offset_of(type). */
+INLINE __m256i natural_32(int32_t type, const uint8_t *block, int k)
+{
+    switch (type) {
+    case T_Q2_K: return bits_at(block + offsetof(block_q2_k, q) + k / 4 * 32, -(k % 4 * 2), 3);
+    case T_Q3_K:
+        return _mm256_or_si256(bits_at(block + offsetof(block_q3_k, q) + k / 4 * 32, -(k % 4 * 2), 3),
+                               bits_at(block + offsetof(block_q3_k, h), 2 - k, 4));
+    case T_Q4_K: return bits_at(block + offsetof(block_q4_k, q) + k / 2 * 32, -(k % 2 * 4), 15);
+    case T_Q5_K:
+        return _mm256_or_si256(bits_at(block + offsetof(block_q5_k, q) + k / 2 * 32, -(k % 2 * 4), 15),
+                               bits_at(block + offsetof(block_q5_k, h), 4 - k, 16));
+    case T_Q6_K:
+        return _mm256_or_si256(bits_at(block + offsetof(block_q6_k, q) + k / 4 * 64 + k % 2 * 32, -(k % 4 / 2 * 4), 15),
+                               bits_at(block + offsetof(block_q6_k, h) + k / 4 * 32, 4 - k % 4 * 2, 48));
+    default: return iq4_of(nibbles(block + offsetof(block_iq4_xs, q) + k * 16));
+    }
+}
+
+/* What meets the sums of the activations' groups, i16: minima, or scales times -offset. */
+INLINE __m256i with_sums_of(int32_t type, __m128i min)
+{
+    const __m256i m = _mm256_cvtepi8_epi16(min);
+    return has_min(type) ? m : _mm256_mullo_epi16(m, _mm256_set1_epi16((int16_t)-offset_of(type)));
+}
+
+/* ---- many tokens ----------------------------------------------------------------------------- */
+
+typedef struct {
+    __m256i w[PANEL][BLOCK_K / 4];     /* u8 or i8 [block][4 elements][row][4] */
+    __m256i scale[PANEL][N_GROUP];     /* i16 [block][group][row][2]: the same twice */
+    __m256i other[PANEL][N_GROUP / 2]; /* i16 [block][two groups][row][2]: with_sums_of */
+    __m256 d[PANEL], m[PANEL];         /* f32 [block][row] */
+} panel;
+
+/* A block to come; 8 rows are more streams than the processor's own prefetcher follows. */
+INLINE void prefetch(const uint8_t *block, int64_t bytes)
+{
+    for (int64_t line = 0; line < bytes; line += 64)
+        _mm_prefetch((const char *)(block + line), _MM_HINT_T0);
+}
+
+/* Block b of the panel, at byte `at` of 8 rows; next: the rows of the panel after this one. */
+INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int64_t at)
+{
+    const int64_t bytes = type_row_bytes(type, BLOCK_K);
+    __m256i w[ROWS], scale[ROWS], other[ROWS], two[N_GROUP / 2];
+    for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
+        for (int r = 0; r < ROWS; r++)
+            w[r] = natural_32(type, row[r] + at, k);
+        transpose(p->w[b] + k * (ELEMENTS / 4), w);
+    }
+    for (int r = 0; r < ROWS; r++) {
+        __m128i min;
+        prefetch(next[r] + at, bytes);
+        scale[r] = _mm256_cvtepi8_epi16(group_scales(&min, type, row[r] + at));
+        other[r] = with_sums_of(type, min);
+    }
+    transpose(p->other[b], other);
+    transpose(two, scale);
+    for (int g = 0; g < N_GROUP; g++) {
+        const __m128i twice = _mm_add_epi8(_mm_set_epi64x(0x0d0c0d0c09080908, 0x0504050401000100), _mm_set1_epi8((char)(g % 2 * 2)));
+        p->scale[b][g] = _mm256_shuffle_epi8(two[g / 2], _mm256_broadcastsi128_si256(twice));
+    }
+    p->d[b] = halves_of(row, at + at_d(type));
+    p->m[b] = has_min(type) ? halves_of(row, at + at_d(type) + 2) : _mm256_setzero_ps();
+}
+
+/* sum_g other_g sums_g of 8 rows. */
+INLINE __m256i with_sums(const panel *p, int32_t b, const int16_t *sums)
+{
+    __m256i total = _mm256_setzero_si256();
+    for (int g = 0; g < N_GROUP / 2; g++) {
+        int32_t two;
+        memcpy(&two, sums + 2 * g, 4);
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(p->other[b][g], _mm256_set1_epi32(two)));
+    }
+    return total;
+}
+
+/* T tokens from token t on; y has what earlier panels of these rows added, unless this is the first. */
+INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m256i valid, int64_t t, int32_t b0, int32_t n_block,
+                         int32_t type, int T)
+{
+    const int64_t per_token = a->n / BLOCK_K;
+    float *y = a->y + t * a->n_row + row;
+    __m256 sum[MAX_TOKENS];
+    for (int i = 0; i < T; i++)
+        sum[i] = b0 ? _mm256_maskload_ps(y + (int64_t)i * a->n_row, valid) : _mm256_setzero_ps();
+    for (int32_t b = 0; b < n_block; b++) {
+        const int64_t at = t * per_token + b0 + b;
+        __m256i total[MAX_TOKENS];
+        for (int i = 0; i < T; i++)
+            total[i] = offset_of(type) ? with_sums(p, b, a->sums + (at + i * per_token) * N_GROUP) : _mm256_setzero_si256();
+        for (int32_t g = 0; g < BLOCK_K; g += group_of(type))
+            add_group(total, &p->w[b][g / 4], a->q + at * BLOCK_K + g, a->n, p->scale[b][g / GROUP_K], type, group_of(type) / 4, T);
+        for (int i = 0; i < T; i++) {
+            const __m256 d = _mm256_set1_ps(a->d[at + i * per_token]);
+            sum[i] = _mm256_fmadd_ps(_mm256_mul_ps(p->d[b], d), _mm256_cvtepi32_ps(total[i]), sum[i]);
+            if (has_min(type))
+                sum[i] = _mm256_fnmadd_ps(_mm256_mul_ps(p->m[b], d),
+                                          _mm256_cvtepi32_ps(with_sums(p, b, a->sums + (at + i * per_token) * N_GROUP)), sum[i]);
+        }
+    }
+    for (int i = 0; i < T; i++)
+        _mm256_maskstore_ps(y + (int64_t)i * a->n_row, valid, sum[i]);
+}
+
+/* All rows, blocks b0 and on up to a panel of them, tokens t0 ... t1 - 1. */
+INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t t0, int64_t t1, int32_t type)
+{
+    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK_K);
+    const int32_t n = a->n / BLOCK_K - b0 < PANEL ? a->n / BLOCK_K - b0 : PANEL;
+    panel p;
+    for (int64_t row = begin; row < end; row += ROWS) {
+        const uint8_t *w[ROWS], *next[ROWS];
+        const __m256i valid = first_lanes(end - row);
+        int64_t t = t0;
+        rows_from(w, a, row, end, row_bytes);
+        rows_from(next, a, row + ROWS, end, row_bytes);
+        for (int32_t b = 0; b < n; b++)
+            unpack_block(&p, b, type, w, next, (b0 + b) * bytes);
+        for (; t + tokens_of(type) <= t1; t += tokens_of(type))
+            panel_tokens(a, &p, row, valid, t, b0, n, type, tokens_of(type));
+        for (; t + 2 <= t1; t += 2)
+            panel_tokens(a, &p, row, valid, t, b0, n, type, 2);
+        for (; t < t1; t++)
+            panel_tokens(a, &p, row, valid, t, b0, n, type, 1);
+    }
+}
+
+/* ---- one token --------------------------------------------------------------------------------- */
+
+/* The exact sum of a block of one row in 8 lanes; *msum: that of the minima. */
+INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, const int8_t *x, __m256i sums)
+{
+    __m128i min;
+    /* the scales of even groups in the lower half, of odd ones in the upper: word k of both is for the two groups of 32 elements */
+    const __m128i even_odd = _mm_shuffle_epi8(group_scales(&min, type, block), _mm_set_epi64x(0x0f0d0b0907050301, 0x0e0c0a0806040200));
+    const __m256i scale = _mm256_cvtepi8_epi16(even_odd), other = _mm256_madd_epi16(with_sums_of(type, min), sums);
+    __m256i total = offset_of(type) ? other : _mm256_setzero_si256();
+    for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
+        const __m256i w = natural_32(type, block, k), xs = _mm256_loadu_si256((const __m256i *)(x + k * ELEMENTS));
+        const __m256i sc = _mm256_shuffle_epi8(scale, _mm256_set1_epi16((int16_t)(0x0100 + 0x0202 * k)));
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(times(type, w, xs), sc));
+    }
+    *msum = other;
+    return total;
+}
+
+/* 8 rows from `row` on times the only token. */
+INLINE void rows_token(const matmul_args *a, int64_t row, int64_t end, int32_t type)
+{
+    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK_K), n_block = a->n / BLOCK_K;
+    const uint8_t *w[ROWS], *next[ROWS];
+    __m256 sum = _mm256_setzero_ps();
+    rows_from(w, a, row, end, row_bytes);
+    rows_from(next, a, row + ROWS < end ? row + ROWS : row, end, row_bytes);
+    for (int64_t b = 0; b < n_block; b++) {
+        const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + b * N_GROUP));
+        const __m256 d = _mm256_set1_ps(a->d[b]);
+        __m256i total[ROWS], msum[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            prefetch(next[r] + b * bytes, bytes);
+            total[r] = row_block(&msum[r], type, w[r] + b * bytes, a->q + b * BLOCK_K, sums);
+        }
+        sum = _mm256_fmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type)), d), _mm256_cvtepi32_ps(fold(total)), sum);
+        if (has_min(type))
+            sum = _mm256_fnmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type) + 2), d), _mm256_cvtepi32_ps(fold(msum)), sum);
+    }
+    _mm256_maskstore_ps(a->y + row, first_lanes(end - row), sum);
+}
+
+/* ---- both ------------------------------------------------------------------------------------------ */
+
+INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    if (a->n_tok == 1) {
+        for (int64_t row = begin; row < end; row += ROWS)
+            rows_token(a, row, end, type);
+        return;
+    }
+    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)
+        for (int32_t b0 = 0; b0 < a->n / BLOCK_K; b0 += PANEL)
+            panels(a, begin, end, b0, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
+}
+
+void matmul_kquant_avx2(const matmul_args *a, int64_t begin, int64_t end)
+{
+    switch (a->type) {
+    case T_Q2_K: matmul_of(a, begin, end, T_Q2_K); break;
+    case T_Q3_K: matmul_of(a, begin, end, T_Q3_K); break;
+    case T_Q4_K: matmul_of(a, begin, end, T_Q4_K); break;
+    case T_Q5_K: matmul_of(a, begin, end, T_Q5_K); break;
+    case T_Q6_K: matmul_of(a, begin, end, T_Q6_K); break;
+    case T_IQ4_XS: matmul_of(a, begin, end, T_IQ4_XS); break;
+    }
+}
+#endif

@@ -1,0 +1,206 @@
+/* avx2_matmul.c - matrix products with AVX2, FMA and F16C; the bits of reference.c.
+ *
+ * Quantised products.  A panel of 8 rows of weights, at most 1,024 elements long, is unpacked
+ * once to bytes so that lane = row: one 32-byte vector holds 4 neighbouring elements of each of the
+ * 8 rows.  An activation's 4 elements are broadcast against it; maddubs wants an unsigned factor, so
+ * the sign, if the type has any, moves from the weight to the activation: |w| <= 128, |x| <= 127,
+ * two products at most 32,512: it cannot saturate.  Where weights are small, sums of more products stay in 16 bits
+ * before they go to 32.  The sums of a block come out as 8 lanes, ready for one convert, one multiply and one fma.
+ * One panel serves all tokens of the call; a single token meets the rows as they are stored, lane = element, and the
+ * lanes of 8 rows are added up at the end of each block.
+ *
+ * F32, F16, BF16 products.  2 x 2 or 4 x 1 tiles of rows x tokens: avx2.h. */
+#ifdef __AVX2__
+#include "avx2.h"
+
+enum { BLOCK = 32, PANEL = 32, TOKEN_BLOCK = 64 };
+
+/* ---- quantised weights ------------------------------------------------------------------ */
+
+typedef struct {
+    __m256i w[PANEL][BLOCK / 4]; /* i8 [block][group of 4][row][4] */
+    __m256 d[PANEL], m[PANEL];   /* f32 [block][row] */
+} panel;
+
+/* 32 bytes from the bits of h: `set` where the element's is, else `clear`. */
+INLINE __m256i spread(const uint8_t *h, int set, int clear)
+{
+    int32_t bits;
+    memcpy(&bits, h, 4);
+    /* byte i of the four to the 8 bytes of its elements, there one bit of it each */
+    const __m256i which = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), which);
+    const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
+    const __m256i is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
+    return _mm256_blendv_epi8(_mm256_set1_epi8((char)clear), _mm256_set1_epi8((char)set), is_set);
+}
+
+/* The 32 weights of a block. */
+INLINE __m256i weights_of(int32_t type, const uint8_t *x)
+{
+    switch (type) {
+    case T_Q4_0: return _mm256_sub_epi8(nibbles(x + offsetof(block_q4_0, q)), _mm256_set1_epi8(8));
+    case T_Q4_1: return nibbles(x + offsetof(block_q4_1, q));
+    case T_Q5_0: /* less 16 where bit 4 is not set: the four upper bits */
+        return _mm256_or_si256(nibbles(x + offsetof(block_q5_0, q)), spread(x + offsetof(block_q5_0, h), 0, -16));
+    case T_Q5_1: return _mm256_or_si256(nibbles(x + offsetof(block_q5_1, q)), spread(x + offsetof(block_q5_1, h), 16, 0));
+    case T_IQ4_NL: return iq4_of(nibbles(x + offsetof(block_iq4_nl, q)));
+    default: return _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
+    }
+}
+
+/* Blocks b0 ... b0 + n_block - 1 of 8 rows.  next: where the panel after this one begins in each of its rows; eight
+ * short streams are more than the processor's own prefetcher follows. */
+INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int32_t b0,
+                   int32_t n_block)
+{
+    const int64_t block_bytes = type_row_bytes(type, BLOCK);
+    for (int32_t b = 0; b < n_block; b++) {
+        const int64_t at = (b0 + b) * block_bytes;
+        __m256i w[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            _mm_prefetch((const char *)(next[r] + b * block_bytes), _MM_HINT_T0);
+            w[r] = weights_of(type, row[r] + at);
+        }
+        transpose(p->w[b], w);
+        p->d[b] = halves_of(row, at); /* all blocks begin with d, then m */
+        p->m[b] = has_min(type) ? halves_of(row, at + offsetof(block_q4_1, m)) : _mm256_setzero_ps();
+    }
+}
+
+/* T tokens from token t on; y has what earlier panels of these rows added, unless this is the first. */
+INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m256i valid, int64_t t, int32_t b0,
+                         int32_t n_block, int32_t type, int T)
+{
+    const int64_t per_token = a->n / BLOCK;
+    __m256 sum[MAX_TOKENS];
+    for (int i = 0; i < T; i++)
+        sum[i] = b0 ? _mm256_maskload_ps(a->y + (t + i) * a->n_row + row, valid) : _mm256_setzero_ps();
+    for (int32_t b = 0; b < n_block; b++) {
+        const int64_t at = t * per_token + b0 + b;
+        __m256i isum[MAX_TOKENS];
+        for (int i = 0; i < T; i++)
+            isum[i] = _mm256_setzero_si256();
+        add_group(isum, p->w[b], a->q + at * BLOCK, a->n, _mm256_set1_epi16(1), type, BLOCK / 4, T);
+        for (int i = 0; i < T; i++) {
+            const __m256 scale = _mm256_mul_ps(p->d[b], _mm256_set1_ps(a->d[at + i * per_token]));
+            sum[i] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[i]), sum[i]);
+            if (has_min(type))
+                sum[i] = _mm256_fmadd_ps(p->m[b], _mm256_set1_ps(a->s[at + i * per_token]), sum[i]);
+        }
+    }
+    for (int i = 0; i < T; i++)
+        _mm256_maskstore_ps(a->y + (t + i) * a->n_row + row, valid, sum[i]);
+}
+
+/* 8 rows from `row` on times the only token: lane = element within a block, then lane = row.  next: as above. */
+INLINE void rows_token(const matmul_args *a, int64_t row, int64_t end, int32_t type)
+{
+    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK), n_block = a->n / BLOCK;
+    const uint8_t *w[ROWS], *next[ROWS];
+    __m256 sum = _mm256_setzero_ps();
+    rows_from(w, a, row, end, row_bytes);
+    rows_from(next, a, row + ROWS < end ? row + ROWS : row, end, row_bytes);
+    for (int64_t b = 0; b < n_block; b++) {
+        const __m256i x = _mm256_loadu_si256((const __m256i *)(a->q + b * BLOCK));
+        __m256i isum[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            _mm_prefetch((const char *)(next[r] + b * bytes), _MM_HINT_T0);
+            isum[r] = _mm256_madd_epi16(times(type, weights_of(type, w[r] + b * bytes), x), _mm256_set1_epi16(1));
+        }
+        const __m256 scale = _mm256_mul_ps(halves_of(w, b * bytes), _mm256_set1_ps(a->d[b]));
+        sum = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(fold(isum)), sum);
+        if (has_min(type))
+            sum = _mm256_fmadd_ps(halves_of(w, b * bytes + offsetof(block_q4_1, m)), _mm256_set1_ps(a->s[b]), sum);
+    }
+    _mm256_maskstore_ps(a->y + row, first_lanes(end - row), sum);
+}
+
+INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    const int64_t row_bytes = type_row_bytes(type, a->n), block_bytes = type_row_bytes(type, BLOCK);
+    const int32_t n_block = a->n / BLOCK;
+    panel p;
+    for (int64_t row = begin; row < end; row += ROWS) {
+        const uint8_t *w[ROWS], *next[ROWS];
+        const __m256i valid = first_lanes(end - row);
+        rows_from(w, a, row, end, row_bytes);
+        for (int32_t b0 = 0; b0 < n_block; b0 += PANEL) {
+            const int32_t n = n_block - b0 < PANEL ? n_block - b0 : PANEL;
+            int64_t t = 0;
+            if (b0 + PANEL < n_block)
+                for (int r = 0; r < ROWS; r++)
+                    next[r] = w[r] + (b0 + PANEL) * block_bytes;
+            else
+                rows_from(next, a, row + ROWS, end, row_bytes);
+            unpack(&p, type, w, next, b0, n);
+            for (; t + tokens_of(type) <= a->n_tok; t += tokens_of(type))
+                panel_tokens(a, &p, row, valid, t, b0, n, type, tokens_of(type));
+            for (; t + 2 <= a->n_tok; t += 2)
+                panel_tokens(a, &p, row, valid, t, b0, n, type, 2);
+            for (; t < a->n_tok; t++)
+                panel_tokens(a, &p, row, valid, t, b0, n, type, 1);
+        }
+    }
+}
+
+INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    if (a->n_tok > 1)
+        panels(a, begin, end, type);
+    else
+        for (int64_t row = begin; row < end; row += ROWS)
+            rows_token(a, row, end, type);
+}
+
+/* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
+
+/* Rows begin ... end - 1, tokens t0 ... t1 - 1, in tiles; every tile is the same arithmetic. */
+INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, int64_t t1, int32_t type)
+{
+    const int64_t row_bytes = type_row_bytes(type, a->n);
+    for (int64_t row = begin, R; row < end; row += R) {
+        const uint8_t *w[4];
+        R = end - row >= 4 && t1 - t0 == 1 ? 4 : end - row >= 2 ? 2 : 1;
+        for (int r = 0; r < R; r++)
+            w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[row + r] : row + r) * row_bytes;
+        for (int64_t t = t0, T; t < t1; t += T) {
+            T = t1 - t >= 2 ? 2 : 1;
+            const float *const x[2] = {a->x + t * a->n, a->x + (t + T - 1) * a->n};
+            float *y = a->y + t * a->n_row + row;
+            if (R == 2 && T == 2)
+                tile(y, a->n_row, w, x, a->n, type, 2, 2);
+            else if (R == 4)
+                tile(y, a->n_row, w, x, a->n, type, 4, 1);
+            else
+                for (int r = 0; r < R; r++)
+                    for (int i = 0; i < T; i++)
+                        tile(y + i * a->n_row + r, a->n_row, w + r, x + i, a->n, type, 1, 1);
+        }
+    }
+}
+
+INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK) /* a block of activations and these rows stay in cache */
+        tiles(a, begin, end, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
+}
+
+void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const matmul_args *a = arg;
+    (void)thread;
+    switch (a->type) {
+    case T_F32: matmul_float(a, begin, end, T_F32); break;
+    case T_F16: matmul_float(a, begin, end, T_F16); break;
+    case T_BF16: matmul_float(a, begin, end, T_BF16); break;
+    case T_Q8_0: matmul_quantised(a, begin, end, T_Q8_0); break;
+    case T_Q4_0: matmul_quantised(a, begin, end, T_Q4_0); break;
+    case T_Q4_1: matmul_quantised(a, begin, end, T_Q4_1); break;
+    case T_Q5_0: matmul_quantised(a, begin, end, T_Q5_0); break;
+    case T_Q5_1: matmul_quantised(a, begin, end, T_Q5_1); break;
+    case T_IQ4_NL: matmul_quantised(a, begin, end, T_IQ4_NL); break;
+    default: matmul_kquant_avx2(a, begin, end);
+    }
+}
+#endif

@@ -1,0 +1,65 @@
+/* kquant.h - the scales of a block of 256, for AVX2 and what is above it; included after avx2.h or avx512.h. */
+#ifndef SLUICE_KQUANT_H
+#define SLUICE_KQUANT_H
+
+enum { N_GROUP = BLOCK_K / GROUP_K };
+
+/* Elements that share a scale. */
+INLINE int32_t group_of(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_IQ4_XS ? 32 : 16; }
+
+/* Byte of a block where d is; dmin, where there is one, comes after it. */
+INLINE int64_t at_d(int32_t type)
+{
+    switch (type) {
+    case T_Q2_K: return offsetof(block_q2_k, d);
+    case T_Q3_K: return offsetof(block_q3_k, d);
+    case T_Q6_K: return offsetof(block_q6_k, d);
+    default: return 0;
+    }
+}
+
+INLINE uint32_t word(const uint8_t *x)
+{
+    uint32_t w;
+    memcpy(&w, x, 4);
+    return w;
+}
+
+/* Scales of the 16 groups, as bytes; *min: their minima, or the scales again where there are none. */
+INLINE __m128i group_scales(__m128i *min, int32_t type, const uint8_t *block)
+{
+    if (type == T_Q4_K || type == T_Q5_K) { /* both begin alike; scale_of and min_of of quant.c */
+        const __m128i sc = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q4_k, sc)));
+        const __m128i first = _mm_and_si128(sc, _mm_set1_epi8(63)); /* words: the first four scales, the first four minima */
+        const __m128i low = _mm_and_si128(_mm_srlv_epi32(_mm_shuffle_epi32(sc, 0xaa), _mm_set_epi32(0, 0, 4, 0)), _mm_set1_epi8(15));
+        const __m128i last = _mm_or_si128(low, _mm_and_si128(_mm_srli_epi16(sc, 2), _mm_set1_epi8(48)));
+        const __m128i both = _mm_unpacklo_epi32(first, last);
+        *min = _mm_unpackhi_epi8(both, both);
+        return _mm_unpacklo_epi8(both, both);
+    }
+    if (type == T_Q6_K)
+        return *min = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q6_k, sc)));
+    if (type == T_Q2_K) {
+        const __m128i sc = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q2_k, sc)));
+        *min = _mm_and_si128(_mm_srli_epi16(sc, 4), _mm_set1_epi8(15));
+        return _mm_and_si128(sc, _mm_set1_epi8(15));
+    }
+    __m128i low, high;
+    if (type == T_Q3_K) {
+        const uint8_t *sc = block + offsetof(block_q3_k, sc);
+        const __m128i x = _mm_loadl_epi64((const __m128i *)sc);
+        low = _mm_unpacklo_epi64(x, _mm_srli_epi16(x, 4));
+        high = _mm_srlv_epi32(_mm_set1_epi32((int32_t)word(sc + 8)), _mm_set_epi32(6, 4, 2, 0));
+    } else {
+        const uint32_t sc = word(block + offsetof(block_iq4_xs, sc));
+        uint16_t bits;
+        memcpy(&bits, block + offsetof(block_iq4_xs, sch), 2);
+        const __m128i x = _mm_unpacklo_epi8(_mm_cvtsi32_si128((int32_t)sc), _mm_cvtsi32_si128((int32_t)(sc >> 4)));
+        low = _mm_unpacklo_epi8(x, x);
+        high = _mm_shuffle_epi8(_mm_srlv_epi32(_mm_set1_epi32(bits), _mm_set_epi32(6, 4, 2, 0)), /* byte 4 i + j: groups of 32 i + 4 j */
+                                _mm_set_epi8(13, 13, 9, 9, 5, 5, 1, 1, 12, 12, 8, 8, 4, 4, 0, 0));
+    }
+    low = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), _mm_slli_epi16(_mm_and_si128(high, _mm_set1_epi8(3)), 4));
+    return *min = _mm_sub_epi8(low, _mm_set1_epi8(32));
+}
+#endif
