@@ -135,10 +135,11 @@ model: all build/training-venv/done
 judge: all .venv/test
 	PYTHONPATH=lib $(VENV) -m sluice.training.unseen $(MAILS) $(JUDGE)
 
-# The tests that need torch: a small training in pieces, and the net against the engine.
+# The tests that need torch: a small training in pieces, and the net against the engine; and the one that needs matplotlib alone.
 training-check: all build/training-venv/done
 	$(TRAINING) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_training.py
+	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_bench.py -k plot
 
 clean:
 	rm -rf build dist $(EXT) lib/*.egg-info

@@ -180,7 +180,10 @@ INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    (void)thread;
+    if (a->n_tok < 3 && type_block(a->type) == BLOCK) { /* a panel does not pay: avx2's walk along the rows is faster */
+        matmul_avx2(arg, begin, end, thread);
+        return;
+    }
     switch (a->type) {
     case T_F32: matmul_float(a, begin, end, T_F32); break;
     case T_F16: matmul_float(a, begin, end, T_F16); break;
