@@ -271,11 +271,11 @@ static void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_
 }
 
 const isa isa_avx512 = {
-    "avx512", matmul_avx512, quantize_avx512, quantize_k_avx512, rmsnorm_avx512, rope_avx512, attention_avx512, silu_mul_avx512,
+    "avx512", 128, matmul_avx512, quantize_avx512, quantize_k_avx512, rmsnorm_avx512, rope_avx512, attention_avx512, silu_mul_avx512,
     gelu_mul_avx512, cache_store_avx512,
 };
 const isa isa_amx = { /* products of many tokens are its own */
-    "amx", matmul_amx, quantize_avx512, quantize_k_avx512, rmsnorm_avx512, rope_avx512, attention_avx512, silu_mul_avx512, gelu_mul_avx512,
+    "amx", 1024, matmul_amx, quantize_avx512, quantize_k_avx512, rmsnorm_avx512, rope_avx512, attention_avx512, silu_mul_avx512, gelu_mul_avx512,
     cache_store_avx512,
 };
 #endif

@@ -136,9 +136,9 @@ void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const fl
             const float *s, const int16_t *sums, int32_t n_tok, int32_t n_row, int32_t n)
 {
     const matmul_args a = {y, w, rows, x, q, d, s, sums, type, n_tok, n_row, n};
-    /* 32: a multiple of every kernel's panel; at most 128, so that a share of the rows stays in the second-level cache (1,024
-     * where tiles make that matter less than packing); two shares or more a thread, but large ones, since each prepares the activations */
-    const int64_t most = !strcmp(isa_name(), "amx") ? 1024 : 128;
+    /* 32: a multiple of every kernel's panel; at most 128 rows, so that a share stays in the second-level cache, or 1,024 for tiles, which
+     * pack the activations for each; two shares or more a thread, but large ones, since each prepares the activations */
+    const int64_t most = best()->most_rows;
     const int64_t share = n_row / (2 * threads_count()) / 32 * 32;
     int64_t grain = grain_of((int64_t)n * n_tok, SMALL_WORK * 4, 32);
     grain = grain > share ? grain : share;

@@ -77,6 +77,7 @@ typedef struct {
 /* One instruction set: each operation over a range of items. */
 typedef struct {
     const char *name;
+    int32_t most_rows; /* that a share of a product should have, a multiple of 32 */
     void (*matmul)(const void *, int64_t, int64_t, int32_t);    /* matmul_args; items: rows of w */
     void (*quantize)(const void *, int64_t, int64_t, int32_t);  /* quantize_args; items: tokens */
     void (*quantize_k)(const void *, int64_t, int64_t, int32_t); /* the same in blocks of 256 */
