@@ -19,7 +19,7 @@ class Numbers(click.ParamType):
         except ValueError:
             out = [-1]
         if not all(self.least <= n < MOST for n in out):
-            self.fail(f"{value!r} is not a list of numbers from {self.least} on, like 128,512", param, context)
+            self.fail(f"{value!r} is not a list of numbers from {self.least} to {MOST - 1}, like 128,512", param, context)
         return out
 
 
