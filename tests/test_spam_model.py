@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 
 import pytest
 from conftest import ROOT, run
@@ -94,3 +95,19 @@ def test_unseen_names_a_folder_without_mails(tmp_path):
     judge = [sys.executable, "-m", "sluice.training.unseen", tmp_path]
     done = subprocess.run(judge, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
     assert done.returncode == 1 and b"no messages under ham/ or spam/" in done.stderr
+
+
+@pytest.mark.parametrize("broken", ["not an archive", "an archive that is cut", "a model that is cut"])
+def test_unseen_names_a_broken_file_in_one_line(tmp_path, broken):
+    pytest.importorskip("numpy")
+    (tmp_path / "mine" / "ham").mkdir(parents=True)
+    (tmp_path / "mine" / "ham" / "1").write_bytes(MAILS[0].read_bytes())
+    archive, model = tmp_path / "mails.tar.xz", tmp_path / "model.gguf"
+    with tarfile.open(archive, "w:xz") as tar:
+        tar.add(tmp_path / "mine", "mine")
+    archive.write_bytes(b"no archive" * 100 if broken == "not an archive" else archive.read_bytes()[:-60])
+    model.write_bytes((DATA / "spam.gguf").read_bytes()[:100000])
+    options = [tmp_path / "mine", "-m", model] if broken == "a model that is cut" else [archive]
+    judge = [sys.executable, "-m", "sluice.training.unseen", *options]
+    done = subprocess.run(judge, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    assert done.returncode == 1 and done.stderr.count(b"\n") == 1 and str(options[-1]).encode() in done.stderr

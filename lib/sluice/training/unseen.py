@@ -1,10 +1,14 @@
 """Judge a model on mail that took no part in making it: python -m sluice.training.unseen MAILS..., what `make judge` calls."""
+import lzma
+import tarfile
+import zlib
 from pathlib import Path
 
 import click
 import numpy as np
 
 from .. import question
+from ..faults import IO_ERROR, Fault, bad
 from . import corpora, judge
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -18,14 +22,27 @@ PACKAGE = Path(__file__).resolve().parents[1]
 def main(mails, model, config, rare):
     """Print the figures of a model's verdicts on MAILS, one line of Markdown each: archives or folders with whole messages, one a
     file, under */ham/ and */spam/ (or ham/ and spam/).  Nothing of them is written anywhere."""
+    try:
+        judge_all(mails, model, config, rare)
+    except Fault as e:
+        raise click.ClickException(str(e))
+
+
+def judge_all(mails, model, config, rare):
+    """The table, a row for each of `mails`. Fault: a file that is not what it should be."""
     asked = question.read(config)
     columns = ["mail", "n", "accuracy", "precision", "recall", "F1", "ROC AUC", "wrong of yes and no", "unsure"]
     columns += [f"recall above {rare:g}", "false positives there"] if rare is not None else []
     click.echo(f"| {' | '.join(columns)} |\n|{' --- |' + ' ---: |' * (len(columns) - 1)}")
     for path in mails:
-        found = list(corpora.labelled(Path(path)))
+        try:
+            found = list(corpora.labelled(Path(path)))
+        except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as e:
+            raise bad(path, f"not a folder, nor an archive that can be read: {str(e).splitlines()[0] if str(e) else 'it is cut'}")
+        except OSError as e:
+            raise Fault(IO_ERROR, f"{path}: cannot read: {e.strerror or e}")
         if not found:
-            raise click.ClickException(f"{path}: no messages under ham/ or spam/")
+            raise bad(path, "no messages under ham/ or spam/")
         margin = judge.answers(model, config, found)
         p = judge.sigmoid(asked.scale * margin + asked.bias["yes"] - asked.bias.get("no", 0.0))
         click.echo(line(path, p, np.array([m.is_spam for m in found]), asked.thresholds, rare))
