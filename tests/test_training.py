@@ -190,6 +190,19 @@ def test_thresholds_keep_their_promise():
     assert wrong <= 0.0035 and unsure < 0.2
 
 
+def test_rate_warms_and_cools_in_each_cycle():
+    loop = pytest.importorskip("sluice.training.loop", reason="torch is not here: make training-check", exc_type=ImportError)
+    n_step = 19000
+    ends = [round(part * n_step) for part in loop.CYCLES]
+    assert ends[-1] == n_step and ends == sorted(ends)
+    rates, begin = [loop.rate(step, n_step) for step in range(n_step)], 0
+    for end in ends:
+        cycle, begin = rates[begin:end], end
+        assert cycle[:loop.WARM_STEPS] == sorted(cycle[:loop.WARM_STEPS]) and cycle[0] < 0.01 and cycle[-1] < 0.001
+        assert max(cycle) == 1 and cycle.count(1) >= len(cycle) * loop.DECAY_FROM - loop.WARM_STEPS
+    assert all(0 < loop.rate(step, n) <= 1 for n in (1, 2, 3, 40) for step in range(n))  # a short training, too
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder in which a model was trained for some steps, in two pieces, on the written texts alone; its options."""

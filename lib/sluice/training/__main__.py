@@ -3,7 +3,6 @@
 Interrupted, it goes on where it was; --seconds makes pieces of it.
 """
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +11,8 @@ import numpy as np
 import torch
 from torch import multiprocessing
 
+from .. import cli
+from ..faults import TRY_AGAIN
 from . import card, corpora, export, halves, judge, loop, prepare
 from .halves import say
 from .net import Shape
@@ -28,7 +29,7 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
 @click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
-@click.option("--steps", default=7600, help="Steps in all.")
+@click.option("--steps", default=19000, help="Steps in all.")
 @click.option("--layers", default=3, help="Layers of the model.")
 @click.option("--seed", default=1)
 @click.option("--seconds", default=1e9, help="Stop after this time; the next call goes on.")
@@ -42,10 +43,7 @@ def main(folder, work, out, question, leave_out, written, steps, layers, seed, s
     p = prepare.load(work, folder, leave_out, seed=seed, n_written=written, say=say)
     torch.set_num_threads(threads)
     trainer = loop.Trainer(p, Shape(n_layer=layers), steps, seed, compiled=False)
-    try:
-        trainer.resume(f"{work}/train.pt")
-    except ValueError as e:
-        raise click.ClickException(str(e))
+    trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:
         shared = halves.Halves(trainer.shape)
         multiprocessing.spawn(halves.half, (shared, work, (folder, leave_out), seed, written, steps, layers, seconds, max(1, threads // loop.N_HALF), not plain),
@@ -53,7 +51,7 @@ def main(folder, work, out, question, leave_out, written, steps, layers, seed, s
         trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:
         say(f"step {trainer.step} of {steps}: call again to go on")
-        sys.exit(75)
+        raise click.exceptions.Exit(TRY_AGAIN)
     path = f"{out}/spam.gguf"
     general = {"type": "model", "name": "Sluice spam", "version": date, "date": date, "license": "MIT", "author": "the Sluice project",
                "description": "Answers yes or no: is this mail spam? Reads the text of mail-text --fold. See spam.md.", "languages": ["en"],
@@ -91,4 +89,4 @@ def finish(p, trainer, messages, work, out, path, question, date):
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

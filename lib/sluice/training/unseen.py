@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from .. import question
+from .. import cli, question
 from ..faults import IO_ERROR, Fault, bad
 from . import corpora, judge
 
@@ -22,14 +22,6 @@ PACKAGE = Path(__file__).resolve().parents[1]
 def main(mails, model, config, rare):
     """Print the figures of a model's verdicts on MAILS, one line of Markdown each: archives or folders with whole messages, one a
     file, under */ham/ and */spam/ (or ham/ and spam/).  Nothing of them is written anywhere."""
-    try:
-        judge_all(mails, model, config, rare)
-    except Fault as e:
-        raise click.ClickException(str(e))
-
-
-def judge_all(mails, model, config, rare):
-    """The table, a row for each of `mails`. Fault: a file that is not what it should be."""
     asked = question.read(config)
     columns = ["mail", "n", "accuracy", "precision", "recall", "F1", "ROC AUC", "wrong of yes and no", "unsure"]
     columns += [f"recall above {rare:g}", "false positives there"] if rare is not None else []
@@ -59,4 +51,4 @@ def line(name, p, is_spam, thresholds, rare=None):
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)
