@@ -9,6 +9,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 }; /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
+enum { BYTES_AHEAD = 1024 }; /* bytes of a row asked for ahead, where one token meets it */
 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
 void matmul_kquant_avx2(const matmul_args *a, int64_t begin, int64_t end);     /* avx2_kquant.c: blocks of 256 */
@@ -79,13 +80,33 @@ INLINE void tile(float *y, int64_t stride, const uint8_t *const w[], const float
 
 /* ---- quantised rows ------------------------------------------------------------------------ */
 
-/* The 8 rows from `row` on; past the end the last row again, whose results are not stored. */
-INLINE void rows_from(const uint8_t *w[ROWS], const matmul_args *a, int64_t row, int64_t end, int64_t row_bytes)
+/* The n rows from `row` on; past the end the last row again, whose results are not stored. */
+INLINE void rows_from(const uint8_t *w[], int n, const matmul_args *a, int64_t row, int64_t end, int64_t row_bytes)
 {
-    for (int r = 0; r < ROWS; r++) {
+    for (int r = 0; r < n; r++) {
         const int64_t i = row + r < end ? row + r : end - 1;
         w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
     }
+}
+
+/* A single token meets one row of each of 8 streams at a time, so that each stream is read in the order of the file: how many rows are
+ * from one stream's to the next one's.  Several streams: one alone stands still wherever a page ends, as the processor does not look
+ * beyond it. */
+INLINE int64_t rows_of_stream(int64_t begin, int64_t end) { return (end - begin + ROWS - 1) / ROWS; }
+
+/* Row `row` of the first stream, and those `apart` from it; past the end as above. */
+INLINE void rows_apart(const uint8_t *w[ROWS], const matmul_args *a, int64_t row, int64_t apart, int64_t end, int64_t row_bytes)
+{
+    for (int r = 0; r < ROWS; r++)
+        rows_from(w + r, 1, a, row + r * apart, end, row_bytes);
+}
+
+INLINE void store_apart(const matmul_args *a, int64_t row, int64_t apart, int64_t end, __m256 sum)
+{
+    float y[ROWS];
+    _mm256_storeu_ps(y, sum);
+    for (int r = 0; r < ROWS && row + r * apart < end; r++)
+        a->y[row + r * apart] = y[r];
 }
 
 /* The first n of 8 lanes, as a mask for loads and stores. */

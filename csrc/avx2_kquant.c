@@ -10,8 +10,8 @@
  * (Q6_K; 2 * 127 * 127 for IQ4_XS), in which several can be added; pmaddwd then brings in the group's scale and goes to 32
  * bits: two multiplications for 4 elements of 8 rows become little more than one, and scales cost nothing.
  *
- * Many tokens: a panel of 8 rows, at most 4 blocks long, is unpacked so that lane = row, as in avx2_matmul.c.  One token: 8
- * rows at a time, lane = element, and the 8 lanes of each row are added up at the end of a block. */
+ * Many tokens: a panel of 8 rows, at most 4 blocks long, is unpacked so that lane = row, as in avx2_matmul.c.  One token: one row
+ * of each of 8 streams, lane = element, and the 8 lanes of each row are added up at the end of a block. */
 #ifdef __AVX2__
 #include "avx2.h"
 #include "kquant.h"
@@ -148,8 +148,8 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0,
         const uint8_t *w[ROWS], *next[ROWS];
         const __m256i valid = first_lanes(end - row);
         int64_t t = t0;
-        rows_from(w, a, row, end, row_bytes);
-        rows_from(next, a, row + ROWS, end, row_bytes);
+        rows_from(w, ROWS, a, row, end, row_bytes);
+        rows_from(next, ROWS, a, row + ROWS, end, row_bytes);
         for (int32_t b = 0; b < n; b++)
             unpack_block(&p, b, type, w, next, (b0 + b) * bytes);
         for (; t + tokens_of(type) <= t1; t += tokens_of(type))
@@ -180,36 +180,36 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     return total;
 }
 
-/* 8 rows from `row` on times the only token. */
-INLINE void rows_token(const matmul_args *a, int64_t row, int64_t end, int32_t type)
+/* Row `row` of each of 8 streams times the only token. */
+INLINE void rows_token(const matmul_args *a, int64_t row, int64_t apart, int64_t end, int32_t type)
 {
     const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK_K), n_block = a->n / BLOCK_K;
-    const uint8_t *w[ROWS], *next[ROWS];
+    const uint8_t *w[ROWS];
     __m256 sum = _mm256_setzero_ps();
-    rows_from(w, a, row, end, row_bytes);
-    rows_from(next, a, row + ROWS < end ? row + ROWS : row, end, row_bytes);
+    rows_apart(w, a, row, apart, end, row_bytes);
     for (int64_t b = 0; b < n_block; b++) {
         const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + b * N_GROUP));
         const __m256 d = _mm256_set1_ps(a->d[b]);
         __m256i total[ROWS], msum[ROWS];
         for (int r = 0; r < ROWS; r++) {
-            prefetch(next[r] + b * bytes, bytes);
+            prefetch(w[r] + b * bytes + BYTES_AHEAD, bytes);
             total[r] = row_block(&msum[r], type, w[r] + b * bytes, a->q + b * BLOCK_K, sums);
         }
         sum = _mm256_fmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type)), d), _mm256_cvtepi32_ps(fold(total)), sum);
         if (has_min(type))
             sum = _mm256_fnmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type) + 2), d), _mm256_cvtepi32_ps(fold(msum)), sum);
     }
-    _mm256_maskstore_ps(a->y + row, first_lanes(end - row), sum);
+    store_apart(a, row, apart, end, sum);
 }
 
 /* ---- both ------------------------------------------------------------------------------------------ */
 
 INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
+    const int64_t n_own = rows_of_stream(begin, end);
     if (a->n_tok == 1) {
-        for (int64_t row = begin; row < end; row += ROWS)
-            rows_token(a, row, end, type);
+        for (int64_t row = begin; row < begin + n_own; row++)
+            rows_token(a, row, n_own, end, type);
         return;
     }
     for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)

@@ -6,8 +6,8 @@
  * the sign, if the type has any, moves from the weight to the activation: |w| <= 128, |x| <= 127,
  * two products at most 32,512: it cannot saturate.  Where weights are small, sums of more products stay in 16 bits
  * before they go to 32.  The sums of a block come out as 8 lanes, ready for one convert, one multiply and one fma.
- * One panel serves all tokens of the call; a single token meets the rows as they are stored, lane = element, and the
- * lanes of 8 rows are added up at the end of each block.
+ * One panel serves all tokens of the call; a single token meets 8 rows as they are stored, lane = element, and the
+ * lanes of each are added up at the end of each block.
  *
  * F32, F16, BF16 products.  2 x 2 or 4 x 1 tiles of rows x tokens: avx2.h. */
 #ifdef __AVX2__
@@ -93,19 +93,18 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m2
         _mm256_maskstore_ps(a->y + (t + i) * a->n_row + row, valid, sum[i]);
 }
 
-/* 8 rows from `row` on times the only token: lane = element within a block, then lane = row.  next: as above. */
-INLINE void rows_token(const matmul_args *a, int64_t row, int64_t end, int32_t type)
+/* Row `row` of each of 8 streams times the only token: lane = element within a block, then lane = row. */
+INLINE void rows_token(const matmul_args *a, int64_t row, int64_t apart, int64_t end, int32_t type)
 {
     const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK), n_block = a->n / BLOCK;
-    const uint8_t *w[ROWS], *next[ROWS];
+    const uint8_t *w[ROWS];
     __m256 sum = _mm256_setzero_ps();
-    rows_from(w, a, row, end, row_bytes);
-    rows_from(next, a, row + ROWS < end ? row + ROWS : row, end, row_bytes);
+    rows_apart(w, a, row, apart, end, row_bytes);
     for (int64_t b = 0; b < n_block; b++) {
         const __m256i x = _mm256_loadu_si256((const __m256i *)(a->q + b * BLOCK));
         __m256i isum[ROWS];
         for (int r = 0; r < ROWS; r++) {
-            _mm_prefetch((const char *)(next[r] + b * bytes), _MM_HINT_T0);
+            _mm_prefetch((const char *)(w[r] + b * bytes + BYTES_AHEAD), _MM_HINT_T0);
             isum[r] = _mm256_madd_epi16(times(type, weights_of(type, w[r] + b * bytes), x), _mm256_set1_epi16(1));
         }
         const __m256 scale = _mm256_mul_ps(halves_of(w, b * bytes), _mm256_set1_ps(a->d[b]));
@@ -113,7 +112,7 @@ INLINE void rows_token(const matmul_args *a, int64_t row, int64_t end, int32_t t
         if (has_min(type))
             sum = _mm256_fmadd_ps(halves_of(w, b * bytes + offsetof(block_q4_1, m)), _mm256_set1_ps(a->s[b]), sum);
     }
-    _mm256_maskstore_ps(a->y + row, first_lanes(end - row), sum);
+    store_apart(a, row, apart, end, sum);
 }
 
 INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
@@ -124,7 +123,7 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t typ
     for (int64_t row = begin; row < end; row += ROWS) {
         const uint8_t *w[ROWS], *next[ROWS];
         const __m256i valid = first_lanes(end - row);
-        rows_from(w, a, row, end, row_bytes);
+        rows_from(w, ROWS, a, row, end, row_bytes);
         for (int32_t b0 = 0; b0 < n_block; b0 += PANEL) {
             const int32_t n = n_block - b0 < PANEL ? n_block - b0 : PANEL;
             int64_t t = 0;
@@ -132,7 +131,7 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t typ
                 for (int r = 0; r < ROWS; r++)
                     next[r] = w[r] + (b0 + PANEL) * block_bytes;
             else
-                rows_from(next, a, row + ROWS, end, row_bytes);
+                rows_from(next, ROWS, a, row + ROWS, end, row_bytes);
             unpack(&p, type, w, next, b0, n);
             for (; t + tokens_of(type) <= a->n_tok; t += tokens_of(type))
                 panel_tokens(a, &p, row, valid, t, b0, n, type, tokens_of(type));
@@ -146,11 +145,12 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t typ
 
 INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
+    const int64_t n_own = rows_of_stream(begin, end);
     if (a->n_tok > 1)
         panels(a, begin, end, type);
     else
-        for (int64_t row = begin; row < end; row += ROWS)
-            rows_token(a, row, end, type);
+        for (int64_t row = begin; row < begin + n_own; row++)
+            rows_token(a, row, n_own, end, type);
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */

@@ -7,11 +7,13 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { TILE = 4 }; /* rows and tokens of a tile: 16 sums in registers */
+enum { TILE = 4 };     /* rows and tokens of a tile: 16 sums in registers */
+enum { BYTES_AHEAD = 2048 }; /* bytes of a row asked for ahead, where one token meets it */
 
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_matmul.c */
 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread);   /* avx2_matmul.c */
+void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end); /* avx512_matvec.c: one token, blocks, n a multiple of 256 */
 void matmul_amx(const void *arg, int64_t begin, int64_t end, int32_t thread);    /* amx.c */
 void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end);      /* avx512_kquant.c: blocks of 256 */
 
@@ -68,8 +70,12 @@ INLINE void tile_step(__m512 sum[TILE][TILE], int32_t type, const uint8_t *const
                       __mmask16 lanes, int T)
 {
     __m512 row[TILE];
-    for (int r = 0; r < TILE; r++)
-        row[r] = load_lanes(type, w[r] + (int64_t)k * (type == T_F32 ? 4 : 2), lanes);
+    for (int r = 0; r < TILE; r++) {
+        const uint8_t *p = w[r] + (int64_t)k * (type == T_F32 ? 4 : 2);
+        if (T == 1)
+            _mm_prefetch((const char *)p + BYTES_AHEAD, _MM_HINT_T0);
+        row[r] = load_lanes(type, p, lanes);
+    }
     for (int t = 0; t < T; t++) {
         const __m512 token = _mm512_maskz_loadu_ps(lanes, x[t] + k);
         for (int r = 0; r < TILE; r++)
@@ -119,15 +125,22 @@ INLINE __m512i fold_quarters(const __m512i x[4], __m512i (*op)(__m512i, __m512i)
     return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), z);
 }
 
-/* The same of 16 whole vectors: that of v[i] in word i. */
-INLINE __m512i fold_16(const __m512i v[16], __m512i (*op)(__m512i, __m512i))
+/* The same of halves: that of w[i]'s half h in word 2 i + h. */
+INLINE __m512i fold_halves(const __m512i w[8], __m512i (*op)(__m512i, __m512i))
 {
-    __m512i w[8], x[4];
-    for (int i = 0; i < 8; i++)
-        w[i] = op(_mm512_mask_blend_epi32(0xff00, v[2 * i], v[2 * i + 1]), _mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0x4e));
+    __m512i x[4];
     for (int i = 0; i < 4; i++)
         x[i] = op(_mm512_shuffle_i32x4(w[2 * i], w[2 * i + 1], 0x88), _mm512_shuffle_i32x4(w[2 * i], w[2 * i + 1], 0xdd));
     return fold_quarters(x, op);
+}
+
+/* The same of 16 whole vectors: that of v[i] in word i. */
+INLINE __m512i fold_16(const __m512i v[16], __m512i (*op)(__m512i, __m512i))
+{
+    __m512i w[8];
+    for (int i = 0; i < 8; i++)
+        w[i] = op(_mm512_mask_blend_epi32(0xff00, v[2 * i], v[2 * i + 1]), _mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0x4e));
+    return fold_halves(w, op);
 }
 
 INLINE __m512i plus(__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }

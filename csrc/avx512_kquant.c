@@ -9,15 +9,12 @@
  * and the last factor comes with the activations.  Bounds, of int32: 128 * 241 * 127 * 256 < 2^30 for the first, for any
  * bits; 128 * 128 * 127 * 256 < 2^29.1 for the second.
  *
- * Many tokens: a panel of 32 rows, at most 3 blocks long, is unpacked so that lane = row, as in avx512_matmul.c; per group
- * one VPMULLD brings in its scale.  One token: 16 rows at a time, lane = element; the scales meet the sums of 4 elements,
- * and the 16 lanes of each row are added up at the end of a block. */
+ * A panel of 32 rows, at most 3 blocks long, is unpacked so that lane = row, as in avx512_matmul.c; per group one VPMULLD
+ * brings in its scale.  One token alone: avx512_matvec.c. */
 #ifdef __AVX512VNNI__
 #include "avx512_unpack.h"
 
 enum { PANEL = 3, TOKENS = 6, TOKEN_BLOCK = 128 };
-
-/* ---- many tokens ----------------------------------------------------------------------------- */
 
 typedef struct {
     __m512i w[PANEL][BLOCK_K / 4][2];    /* u8 [block][4 elements][row][4] */
@@ -130,66 +127,8 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0,
     }
 }
 
-/* ---- one token --------------------------------------------------------------------------------- */
-
-/* The exact sum of a block of one row in 16 lanes; *msum: that of the minima in 8. */
-INLINE __m512i row_block(__m256i *msum, int32_t type, const uint8_t *block, const __m512i x[4], __m256i sums)
-{
-    __m128i min;
-    const __m128i scale = group_scales(&min, type, block);
-    const __m256i other = _mm256_madd_epi16(_mm256_cvtepi8_epi16(min), sums);
-    __m512i total = offset_of(type) ? _mm512_zextsi256_si512(_mm256_mullo_epi32(other, _mm256_set1_epi32(-offset_of(type)))) : _mm512_setzero_si512();
-    for (int k = 0; k < 4; k++) {
-        const __m512i isum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), natural_64(type, block, k), x[k]);
-        const __m128i lane = _mm_add_epi8(_mm_set_epi32(0x03030303, 0x02020202, 0x01010101, 0), _mm_set1_epi8((char)(4 * k)));
-        total = _mm512_add_epi32(total, _mm512_mullo_epi32(isum, _mm512_cvtepi8_epi32(_mm_shuffle_epi8(scale, lane))));
-    }
-    *msum = other;
-    return total;
-}
-
-/* 16 rows from `row` on, token t.  next: rows to come, fetched ahead: more streams than the processor's own prefetcher follows. */
-INLINE void rows_token(const matmul_args *a, int64_t row, int64_t end, int64_t t, int32_t type)
-{
-    const int64_t bytes = type_row_bytes(type, BLOCK_K), n_block = a->n / BLOCK_K;
-    const uint8_t *w[HALF], *next[HALF];
-    __m512 sum = _mm512_setzero_ps();
-    rows_from(w, HALF, a, row, end);
-    rows_from(next, HALF, a, row + HALF < end ? row + HALF : row, end);
-    for (int64_t b = 0; b < n_block; b++) {
-        const int64_t at = t * n_block + b;
-        const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + at * N_GROUP));
-        __m512i x[4], total[HALF], mins[HALF / 2];
-        for (int k = 0; k < 4; k++)
-            x[k] = _mm512_loadu_si512(a->q + at * BLOCK_K + ELEMENTS * k);
-        for (int r = 0; r < HALF; r++) {
-            __m256i msum;
-            for (int64_t line = 0; line < bytes; line += 64)
-                _mm_prefetch((const char *)(next[r] + b * bytes + line), _MM_HINT_T0);
-            total[r] = row_block(&msum, type, w[r] + b * bytes, x, sums);
-            mins[r / 2] = r % 2 ? _mm512_inserti64x4(mins[r / 2], msum, 1) : _mm512_castsi256_si512(msum);
-        }
-        const __m512 d = _mm512_set1_ps(a->d[at]);
-        sum = _mm512_fmadd_ps(_mm512_mul_ps(halves_of(w, b * bytes + at_d(type)), d), _mm512_cvtepi32_ps(fold_16(total, plus)), sum);
-        if (has_min(type)) {
-            for (int r = 0; r < HALF; r++) /* 8 lanes of two rows to 16 of each, half of them zeros */
-                total[r] = r % 2 ? _mm512_maskz_mov_epi32(0xff00, mins[r / 2]) : _mm512_maskz_mov_epi32(0x00ff, mins[r / 2]);
-            sum = _mm512_fnmadd_ps(_mm512_mul_ps(halves_of(w, b * bytes + at_d(type) + 2), d), _mm512_cvtepi32_ps(fold_16(total, plus)), sum);
-        }
-    }
-    _mm512_mask_storeu_ps(a->y + t * a->n_row + row, first_lanes(end - row), sum);
-}
-
-/* ---- both ------------------------------------------------------------------------------------------ */
-
 INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    if (a->n_tok < 3) {
-        for (int64_t row = begin; row < end; row += HALF)
-            for (int64_t t = 0; t < a->n_tok; t++)
-                rows_token(a, row, end, t, type);
-        return;
-    }
     for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)
         for (int32_t b0 = 0; b0 < a->n / BLOCK_K; b0 += PANEL)
             panels(a, begin, end, b0, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);

@@ -148,14 +148,10 @@ INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t en
 /* Rows begin ... end - 1, tokens t0 ... t1 - 1, in tiles; every tile is the same arithmetic. */
 INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, int64_t t1, int32_t type)
 {
-    const int64_t row_bytes = type_row_bytes(type, a->n);
     for (int64_t row = begin; row < end; row += TILE) {
         const uint8_t *w[TILE];
         const __mmask16 valid = first_lanes(end - row < TILE ? end - row : TILE);
-        for (int r = 0; r < TILE; r++) {
-            const int64_t i = row + r < end ? row + r : end - 1;
-            w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
-        }
+        rows_from(w, TILE, a, row, end);
         int64_t t = t0;
         for (; t + TILE <= t1; t += TILE) {
             const float *const x[TILE] = {a->x + t * a->n, a->x + (t + 1) * a->n, a->x + (t + 2) * a->n, a->x + (t + 3) * a->n};
@@ -171,8 +167,27 @@ INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, 
     }
 }
 
+/* One token: a row of each of 4 streams at a time; why: avx512_matvec.c. */
+INLINE void streams(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    const int64_t n_own = (end - begin + TILE - 1) / TILE;
+    for (int64_t row = begin; row < begin + n_own; row++) {
+        const uint8_t *w[TILE];
+        float sum[HALF];
+        for (int r = 0; r < TILE; r++)
+            rows_from(w + r, 1, a, row + r * n_own, end);
+        _mm512_storeu_ps(sum, tile(type, w, &a->x, a->n, 1));
+        for (int r = 0; r < TILE && row + r * n_own < end; r++)
+            a->y[row + r * n_own] = sum[r];
+    }
+}
+
 INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
+    if (a->n_tok == 1) {
+        streams(a, begin, end, type);
+        return;
+    }
     for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK) /* a block of activations and these rows stay in cache */
         tiles(a, begin, end, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
 }
@@ -180,6 +195,10 @@ INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
+    if (a->n_tok == 1 && type_block(a->type) != 1 && a->n % 256 == 0) {
+        matvec_avx512(a, begin, end);
+        return;
+    }
     if (a->n_tok < 3 && type_block(a->type) == BLOCK) { /* a panel does not pay: avx2's walk along the rows is faster */
         matmul_avx2(arg, begin, end, thread);
         return;

@@ -128,6 +128,22 @@ def test_matmul_of_random_shapes_equals_reference(name, isa):
 
 
 @for_each_set
+@pytest.mark.parametrize("name", NAMES)
+def test_matmul_of_one_token_equals_reference(name, isa):
+    """Rows are read in several streams, and long ones in stretches, with loops of their own: fewer rows than streams, tails, picked rows."""
+    need(isa)
+    rng = np.random.default_rng(13)
+    for rows, n in ((1, 256), (3, 768), (5, 512), (15, 2048), (16, 256), (17, 1792), (31, 256), (66, 512), (130, 1024), (21, 8192), (9, 8704), (2, 17152)):
+        raw, x = weights(rng, name, rows, n), Buffer(n, values=rng.normal(size=n))
+        for pick in (None, rng.integers(0, rows, 11)):
+            lib.isa_select(b"reference")
+            expected = product(name, raw, x, 1, rows, n, pick)
+            assert np.isfinite(expected).all()
+            lib.isa_select(isa.encode())
+            assert product(name, raw, x, 1, rows, n, pick).tobytes() == expected.tobytes(), (rows, n, pick)
+
+
+@for_each_set
 @pytest.mark.parametrize("name", BLOCK_TYPES)
 def test_matmul_of_extreme_activations_equals_reference(name, isa):
     """Zero blocks, blocks just above zero, and such that the scale times the sum of a block overflows; weights of all bits."""

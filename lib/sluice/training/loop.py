@@ -22,14 +22,13 @@ from .prepare import REPEAT
 TOKENS_PER_STEP = 8192
 TEXTS_PER_STEP = 48  # about; losses are sums divided by it, so that a text weighs the same in a step of few long ones and of many short ones
 LR_MUON, LR_ADAM, DECAY_MUON, DECAY_ADAM = 4e-3, 3e-3, 0.1, 0.01
-CYCLES = (0.4, 1.0)                    # where a cycle of the learning rate ends, as a part of all steps; the next begins with the weights as they are
-WARM_STEPS, DECAY_FROM = 150, 0.5      # of a cycle: then constant, then linear to zero from this part of it on
+WARM_STEPS, DECAY_FROM = 150, 0.5      # then constant, then linear to zero from this part of the steps on
 AVERAGE = 0.998
 TEACHER, TEACHER_OF_PART = 0.6, 0.85   # share of the teacher's probability in the target; of a view that is much less than the text
 MIXED = 0.25                           # views made of several texts, for each text; their target is the teachers' alone
 EVIDENCE = 0.05                        # the first element of the embedding: the linear model's weights with this deviation
 MAX_MARGIN = 6.0                       # of a teacher
-PROBE, NEXT_TOKEN = 0.3, (0.4, 0.1)    # weights of the losses; of the second before and after half of the first cycle
+PROBE, NEXT_TOKEN = 0.3, (0.4, 0.1)    # weights of the losses; of the second before and after half of the steps
 N_NEXT_TOKEN = 512                     # of a half
 N_HALF = 2
 
@@ -144,7 +143,7 @@ class Trainer:
         each = F.binary_cross_entropy_with_logits(probe, target[:, None].expand_as(probe), reduction="none")
         share = ((each * inside).sum(1) / inside.sum(1).clamp(min=1)).sum() / TEXTS_PER_STEP
         token = F.cross_entropy(following, ids[pick[:, 0], pick[:, 1] + 1])
-        return loss, share, token, NEXT_TOKEN[step >= CYCLES[0] * self.n_step / 2]
+        return loss, share, token, NEXT_TOKEN[step >= self.n_step // 2]
 
     def run(self, seconds, save=None, report=None, every=200):
         """Up to `seconds` of training; True when the last step is done. save(self): called now and then and at the end, by half 0, as is
@@ -203,9 +202,7 @@ class Trainer:
 
 def rate(step, n_step):
     """The factor of the learning rates at a step of n_step."""
-    ends = [0, *(round(part * n_step) for part in CYCLES)]
-    begin, end = next(cycle for cycle in zip(ends, ends[1:]) if step < cycle[1])
-    return min(1, (step - begin + 1) / WARM_STEPS, (end - step) / ((end - begin) * (1 - DECAY_FROM)))
+    return min(1, (step + 1) / WARM_STEPS, (n_step - step) / (n_step * (1 - DECAY_FROM)))
 
 
 def padded(n):

@@ -12,7 +12,7 @@ from . import corpora, export, teacher, texts, twins, views, vocabulary
 QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
 BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
 VALIDATION = 28     # of 256 clusters
-REPEAT = {("spamassassin", False): 2, ("spamassassin", True): 3, ("ling", True): 2, ("sms", True): 5, ("sms", False): 2}  # how often an epoch shows a text
+REPEAT = {("spamassassin", False): 2, ("spamassassin", True): 3, ("ling", True): 2, ("sms", True): 3, ("sms", False): 2}  # how often an epoch shows a text
 
 
 class Prepared:
