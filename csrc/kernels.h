@@ -236,7 +236,7 @@ void quantize_q8_k(int8_t *q, float *d, int16_t *sums, const float *x, int32_t n
  * of quantize_q8_k.  What is not read may be NULL. */
 void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
             const float *s, const int16_t *sums, int32_t n_tok, int32_t n_row, int32_t n);
-/* The same for several products, of which none reads what another writes: the threads wait for each other once. */
+/* The same for one or more products, of which none reads what another writes: the threads wait for each other once. */
 typedef struct {
     float *y; const void *w; const int32_t *rows; const float *x; const int8_t *q; const float *d, *s;
     const int16_t *sums; int32_t type, n_tok, n_row, n;
