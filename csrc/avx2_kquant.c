@@ -177,21 +177,22 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     /* the scales of even groups in the lower half, of odd ones in the upper: word k of both is for the two groups of 32 elements */
     const __m128i even_odd = _mm_shuffle_epi8(group_scales(&min, type, block), _mm_set_epi64x(0x0f0d0b0907050301, 0x0e0c0a0806040200));
     const __m256i scale = _mm256_cvtepi8_epi16(even_odd), other = _mm256_madd_epi16(with_sums_of(type, min, offset_of(type)), sums);
-    __m256i total = offset_of(type) ? other : _mm256_setzero_si256();
+    /* two sums: VPDPWSSD comes out five cycles after its sum went in */
+    __m256i total[2] = {offset_of(type) ? other : _mm256_setzero_si256(), _mm256_setzero_si256()};
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         const __m256i w = natural_32(type, block, k), xs = _mm256_loadu_si256((const __m256i *)(x + k * ELEMENTS));
 #ifdef AVX_VNNI
         if (!is_signed(type)) { /* a sum of 4 products, 4 * 63 * 127 at most, fits in 16 bits: the word's other half meets 0 */
             const __m256i sc = _mm256_shuffle_epi8(scale, _mm256_set1_epi32((int32_t)0x80800100u + 0x0202 * k));
-            total = add_pairs(total, add_fours(_mm256_setzero_si256(), type, w, xs), sc);
+            total[k % 2] = add_pairs(total[k % 2], add_fours(_mm256_setzero_si256(), type, w, xs), sc);
             continue;
         }
 #endif
         const __m256i sc = _mm256_shuffle_epi8(scale, _mm256_set1_epi16((int16_t)(0x0100 + 0x0202 * k)));
-        total = add_pairs(total, times(type, w, xs), sc);
+        total[k % 2] = add_pairs(total[k % 2], times(type, w, xs), sc);
     }
     *msum = other;
-    return total;
+    return _mm256_add_epi32(total[0], total[1]);
 }
 
 /* 8 rows from `row` on times the only token. */
