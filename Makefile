@@ -94,7 +94,7 @@ asan: all .venv/test
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
 
 ASAN_TESTS = tests/test_kernels.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_grammar.py \
-	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py
+	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py tests/test_cores.py tests/test_threads.py
 asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
