@@ -35,10 +35,13 @@ kernels: $(EXT)
 X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
 ifdef X86
 AVX2 = -mavx2 -mfma -mf16c
+AVXVNNI = $(AVX2) -mavxvnni
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 AVX2_O = avx2.o avx2_matmul.o avx2_kquant.o
+AVXVNNI_O = avx-vnni_matmul.o avx-vnni_kquant.o
 AVX512_O = avx512.o avx512_matmul.o avx512_kquant.o avx512_matvec.o amx.o
 $(AVX2_O:%=build/%) $(AVX2_O:%=build/asan/%): SET = $(AVX2)
+$(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): SET = $(AVXVNNI)
 $(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%): SET = $(AVX512)
 endif
 
@@ -46,7 +49,8 @@ $(EXT): $(OBJ)
 	$(CC) -shared -o $@ $^ -lm -pthread
 
 build/avx2.o build/avx512.o: csrc/reference.c
-$(AVX2_O:%=build/%): csrc/avx2.h csrc/kquant.h
+$(AVX2_O:%=build/%) $(AVXVNNI_O:%=build/%): csrc/avx2.h csrc/kquant.h
+$(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2_kquant.c
 $(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/kquant.h
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
@@ -90,13 +94,13 @@ asan: all .venv/test
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
 
 ASAN_TESTS = tests/test_kernels.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_grammar.py \
-	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py
+	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py tests/test_cores.py tests/test_threads.py
 asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
 build/asan/avx2.o build/asan/avx512.o: csrc/reference.c
-$(AVX2_O:%=build/asan/%): csrc/avx2.h csrc/kquant.h
+$(AVX2_O:%=build/asan/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2.h csrc/kquant.h
 $(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/kquant.h
 build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) $(SANITIZE) -c -o $@ $<

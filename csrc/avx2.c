@@ -145,4 +145,8 @@ const isa isa_avx2 = {
     "avx2", 128, matmul_avx2, quantize_avx2, quantize_k_avx2, rmsnorm_avx2, rope_avx2, attention_avx2, silu_mul_avx2, gelu_mul_avx2,
     cache_store_avx2,
 };
+const isa isa_avx_vnni = { /* quantised products are its own */
+    "avx-vnni", 128, matmul_avx_vnni, quantize_avx2, quantize_k_avx2, rmsnorm_avx2, rope_avx2, attention_avx2, silu_mul_avx2, gelu_mul_avx2,
+    cache_store_avx2,
+};
 #endif

@@ -1,5 +1,9 @@
 /* avx2.h - what products and attention share: dots of f32 in the 16 lanes of reference.c, two registers, and blocks of
- * quantised rows. */
+ * quantised rows.
+ *
+ * The quantised products are compiled twice.  Where the processor has AVX-VNNI, which avx-vnni_*.c say by AVX_VNNI, products of
+ * bytes go to 32 bits at once, four of them added to a sum in one instruction: what depends on that is here, under
+ * "products of bytes". */
 #ifndef SLUICE_AVX2_H
 #define SLUICE_AVX2_H
 #include <immintrin.h>
@@ -11,8 +15,14 @@
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 }; /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
 enum { BYTES_AHEAD = 1024 }; /* bytes of a row asked for ahead, where one token meets it */
 
+#ifdef AVX_VNNI
+#define SET(f) f##_avx_vnni
+#else
+#define SET(f) f##_avx2
+#endif
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
-void matmul_kquant_avx2(const matmul_args *a, int64_t begin, int64_t end);     /* avx2_kquant.c: blocks of 256 */
+void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread);
+void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end);     /* avx2_kquant.c: blocks of 256 */
 
 /* ---- f32 ------------------------------------------------------------------------------------ */
 
@@ -156,9 +166,90 @@ INLINE __m256i iq4_of(__m256i index)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)iq4_value)), index);
 }
 
-/* Whether a type's weights are bytes with a sign here; the others come without (Q3_K and Q6_K plus an offset). */
-INLINE int is_signed(int32_t type) { return !has_min(type) && type != T_Q3_K && type != T_Q6_K; }
+/* ---- products of bytes ---------------------------------------------------------------------- */
 
+/* What a type's weights have added here, so that they need no sign: one factor of both instructions has none. */
+INLINE int offset_of(int32_t type)
+{
+    switch (type) {
+    case T_Q3_K: return 4;
+    case T_Q6_K: return 32;
+#ifdef AVX_VNNI /* any byte will do; maddubs wants small ones */
+    case T_Q4_0: return 8;
+    case T_Q5_0: return 16;
+    case T_Q8_0: case T_IQ4_NL: return 128;
+#endif
+    default: return 0;
+    }
+}
+
+/* Whether a type's weights are bytes with a sign here. */
+INLINE int is_signed(int32_t type) { return !has_min(type) && !offset_of(type); }
+
+/* 32 weights times 32 activations, added in pairs to 16 bits.  maddubs wants one factor unsigned: a sign moves over. */
+INLINE __m256i times(int32_t type, __m256i w, __m256i x)
+{
+    return is_signed(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
+}
+
+/* sum + products of 16 bits, added in pairs. */
+INLINE __m256i add_pairs(__m256i sum, __m256i a, __m256i b)
+{
+#ifdef AVX_VNNI
+    return _mm256_dpwssd_avx_epi32(sum, a, b);
+#else
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+#endif
+}
+
+/* sum + 32 weights times 32 activations, added in fours. */
+INLINE __m256i add_fours(__m256i sum, int32_t type, __m256i w, __m256i x)
+{
+#ifdef AVX_VNNI
+    (void)type;
+    return _mm256_dpbusd_avx_epi32(sum, w, x);
+#else
+    return add_pairs(sum, times(type, w, x), _mm256_set1_epi16(1));
+#endif
+}
+
+#ifdef AVX_VNNI
+/* Tokens that a panel meets at a time: two sums of each stay in registers. */
+INLINE int tokens_of(int32_t type) { return (void)type, MAX_TOKENS; }
+
+/* Whether a sum over a group of 16 fits in 16 bits: 16 * 7 * 127. */
+INLINE int is_small(int32_t type) { return type == T_Q2_K || type == T_Q3_K; }
+
+/* Scales (i16) of two neighbouring groups in a word each of 8 rows -> that of group g as add_group wants it: i32, or for small
+ * sums i16 and 0. */
+INLINE __m256i scale_of_rows(int32_t type, __m256i two, int g)
+{
+    const __m256i scale = _mm256_srai_epi32(g % 2 ? two : _mm256_slli_epi32(two, 16), 16);
+    return is_small(type) ? _mm256_and_si256(scale, _mm256_set1_epi32(0xffff)) : scale;
+}
+
+/* sum[i] += sum(w x) of 4 n elements of each of 8 rows and of token i of T, whose own are at x + i * stride. */
+INLINE void add_block(__m256i sum[], const __m256i *w, const int8_t *x, int64_t stride, int32_t type, int n, int T)
+{
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < T; i++) {
+            int32_t four;
+            memcpy(&four, x + i * stride + k * 4, 4);
+            sum[i] = add_fours(sum[i], type, w[k], _mm256_set1_epi32(four));
+        }
+}
+
+/* total[i] += scale * the same. */
+INLINE void add_group(__m256i total[], const __m256i *w, const int8_t *x, int64_t stride, __m256i scale, int32_t type, int n, int T)
+{
+    __m256i sum[MAX_TOKENS];
+    for (int i = 0; i < T; i++)
+        sum[i] = _mm256_setzero_si256();
+    add_block(sum, w, x, stride, type, n, T);
+    for (int i = 0; i < T; i++)
+        total[i] = is_small(type) ? add_pairs(total[i], sum[i], scale) : _mm256_add_epi32(total[i], _mm256_mullo_epi32(sum[i], scale));
+}
+#else
 /* How many sums of two products stay in 16 bits together: 2 * |w| * 127 each, |w| at most 128 (Q8_0), 127 (IQ4), 63 (Q6_K), 31 (Q5_1,
  * Q5_K), 16 (Q5_0), 15 (Q4_1, Q4_K) or less. */
 INLINE int pairs_in_16(int32_t type)
@@ -174,10 +265,12 @@ INLINE int pairs_in_16(int32_t type)
 /* Tokens that a panel meets at a time: their sums, and for small weights those in 16 bits, stay in registers. */
 INLINE int tokens_of(int32_t type) { return pairs_in_16(type) == 1 ? MAX_TOKENS : 4; }
 
-/* 32 weights times 32 activations, added in pairs to 16 bits.  maddubs wants one factor unsigned: a sign moves over. */
-INLINE __m256i times(int32_t type, __m256i w, __m256i x)
+/* Scales (i16) of two neighbouring groups in a word each of 8 rows -> that of group g as add_group wants it: twice. */
+INLINE __m256i scale_of_rows(int32_t type, __m256i two, int g)
 {
-    return is_signed(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
+    (void)type;
+    const __m128i twice = _mm_add_epi8(_mm_set_epi64x(0x0d0c0d0c09080908, 0x0504050401000100), _mm_set1_epi8((char)(g % 2 * 2)));
+    return _mm256_shuffle_epi8(two, _mm256_broadcastsi128_si256(twice));
 }
 
 /* Sums of products of 4 elements of each of 8 rows, w, with those at x, two each. */
@@ -203,9 +296,16 @@ INLINE void add_group(__m256i total[], const __m256i *w, const int8_t *x, int64_
                 __asm__("" : "+x"(sum[i])); /* one by one: a tree of sums, which gcc would make, needs more registers than there are */
             }
         for (int i = 0; i < T; i++)
-            total[i] = _mm256_add_epi32(total[i], _mm256_madd_epi16(sum[i], scale));
+            total[i] = add_pairs(total[i], sum[i], scale);
     }
 }
+
+/* The same, every scale 1. */
+INLINE void add_block(__m256i sum[], const __m256i *w, const int8_t *x, int64_t stride, int32_t type, int n, int T)
+{
+    add_group(sum, w, x, stride, _mm256_set1_epi16(1), type, n, T);
+}
+#endif
 
 /* The sum of the 8 words of x[r] in word r. */
 INLINE __m256i fold(const __m256i x[ROWS])

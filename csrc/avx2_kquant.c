@@ -1,4 +1,4 @@
-/* avx2_kquant.c - products with weights in blocks of 256, with AVX2; the bits of reference.c.
+/* avx2_kquant.c - products with weights in blocks of 256, with AVX2; the bits of reference.c.  avx-vnni_kquant.c compiles it again.
  *
  * All types come through two functions: natural_32 gives 32 neighbouring weights of a block as bytes, with an offset where that
  * makes them small numbers without sign (IQ4_XS, whose weights are large, keeps the sign), group_scales the small
@@ -8,7 +8,8 @@
  *
  * and the last factor comes with the activations.  maddubs leaves sums of two products in 16 bits, 2 * 63 * 127 at most
  * (Q6_K; 2 * 127 * 127 for IQ4_XS), in which several can be added; pmaddwd then brings in the group's scale and goes to 32
- * bits: two multiplications for 4 elements of 8 rows become little more than one, and scales cost nothing.
+ * bits: two multiplications for 4 elements of 8 rows become little more than one, and scales cost nothing.  VPDPBUSD goes to 32 bits
+ * for as much, without the additions; the scale comes in once a group.
  *
  * Many tokens: a panel of 8 rows, at most 4 blocks long, is unpacked so that lane = row, as in avx2_matmul.c.  One token: one row
  * of each of 8 streams, lane = element, and the 8 lanes of each row are added up at the end of a block. */
@@ -19,8 +20,6 @@
 enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32 };
 
 /* ---- a block of a row ---------------------------------------------------------------------- */
-
-INLINE int offset_of(int32_t type) { return type == T_Q6_K ? 32 : type == T_Q3_K ? 4 : 0; }
 
 /* 32 bytes at x, of each the bits of mask after a shift of `left` (to the right if negative); what crosses into other bytes is masked
  * away. */
@@ -50,20 +49,30 @@ INLINE __m256i natural_32(int32_t type, const uint8_t *block, int k)
 }
 
 /* What meets the sums of the activations' groups, i16: minima, or scales times -offset. */
-INLINE __m256i with_sums_of(int32_t type, __m128i min)
+INLINE __m256i with_sums_of(int32_t type, __m128i min, int offset)
 {
     const __m256i m = _mm256_cvtepi8_epi16(min);
-    return has_min(type) ? m : _mm256_mullo_epi16(m, _mm256_set1_epi16((int16_t)-offset_of(type)));
+    return has_min(type) ? m : _mm256_mullo_epi16(m, _mm256_set1_epi16((int16_t)-offset));
 }
 
 /* ---- many tokens ----------------------------------------------------------------------------- */
 
 typedef struct {
     __m256i w[PANEL][BLOCK_K / 4];     /* u8 or i8 [block][4 elements][row][4] */
-    __m256i scale[PANEL][N_GROUP];     /* i16 [block][group][row][2]: the same twice */
+    __m256i scale[PANEL][N_GROUP];     /* [block][group][row]: scale_of_rows */
     __m256i other[PANEL][N_GROUP / 2]; /* i16 [block][two groups][row][2]: with_sums_of */
     __m256 d[PANEL], m[PANEL];         /* f32 [block][row] */
 } panel;
+
+/* What weights of a panel have added: VPDPBUSD takes IQ4_XS so.  (One token alone does not pay for it.) */
+INLINE int panel_offset(int32_t type)
+{
+#ifdef AVX_VNNI
+    if (type == T_IQ4_XS)
+        return 128;
+#endif
+    return offset_of(type);
+}
 
 /* A block to come; 8 rows are more streams than the processor's own prefetcher follows. */
 INLINE void prefetch(const uint8_t *block, int64_t bytes)
@@ -79,21 +88,19 @@ INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const
     __m256i w[ROWS], scale[ROWS], other[ROWS], two[N_GROUP / 2];
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         for (int r = 0; r < ROWS; r++)
-            w[r] = natural_32(type, row[r] + at, k);
+            w[r] = _mm256_add_epi8(natural_32(type, row[r] + at, k), _mm256_set1_epi8((char)(panel_offset(type) - offset_of(type))));
         transpose(p->w[b] + k * (ELEMENTS / 4), w);
     }
     for (int r = 0; r < ROWS; r++) {
         __m128i min;
         prefetch(next[r] + at, bytes);
         scale[r] = _mm256_cvtepi8_epi16(group_scales(&min, type, row[r] + at));
-        other[r] = with_sums_of(type, min);
+        other[r] = with_sums_of(type, min, panel_offset(type));
     }
     transpose(p->other[b], other);
     transpose(two, scale);
-    for (int g = 0; g < N_GROUP; g++) {
-        const __m128i twice = _mm_add_epi8(_mm_set_epi64x(0x0d0c0d0c09080908, 0x0504050401000100), _mm_set1_epi8((char)(g % 2 * 2)));
-        p->scale[b][g] = _mm256_shuffle_epi8(two[g / 2], _mm256_broadcastsi128_si256(twice));
-    }
+    for (int g = 0; g < N_GROUP; g++)
+        p->scale[b][g] = scale_of_rows(type, two[g / 2], g);
     p->d[b] = halves_of(row, at + at_d(type));
     p->m[b] = has_min(type) ? halves_of(row, at + at_d(type) + 2) : _mm256_setzero_ps();
 }
@@ -105,7 +112,7 @@ INLINE __m256i with_sums(const panel *p, int32_t b, const int16_t *sums)
     for (int g = 0; g < N_GROUP / 2; g++) {
         int32_t two;
         memcpy(&two, sums + 2 * g, 4);
-        total = _mm256_add_epi32(total, _mm256_madd_epi16(p->other[b][g], _mm256_set1_epi32(two)));
+        total = add_pairs(total, p->other[b][g], _mm256_set1_epi32(two));
     }
     return total;
 }
@@ -123,7 +130,7 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m2
         const int64_t at = t * per_token + b0 + b;
         __m256i total[MAX_TOKENS];
         for (int i = 0; i < T; i++)
-            total[i] = offset_of(type) ? with_sums(p, b, a->sums + (at + i * per_token) * N_GROUP) : _mm256_setzero_si256();
+            total[i] = panel_offset(type) ? with_sums(p, b, a->sums + (at + i * per_token) * N_GROUP) : _mm256_setzero_si256();
         for (int32_t g = 0; g < BLOCK_K; g += group_of(type))
             add_group(total, &p->w[b][g / 4], a->q + at * BLOCK_K + g, a->n, p->scale[b][g / GROUP_K], type, group_of(type) / 4, T);
         for (int i = 0; i < T; i++) {
@@ -169,15 +176,23 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     __m128i min;
     /* the scales of even groups in the lower half, of odd ones in the upper: word k of both is for the two groups of 32 elements */
     const __m128i even_odd = _mm_shuffle_epi8(group_scales(&min, type, block), _mm_set_epi64x(0x0f0d0b0907050301, 0x0e0c0a0806040200));
-    const __m256i scale = _mm256_cvtepi8_epi16(even_odd), other = _mm256_madd_epi16(with_sums_of(type, min), sums);
-    __m256i total = offset_of(type) ? other : _mm256_setzero_si256();
+    const __m256i scale = _mm256_cvtepi8_epi16(even_odd), other = _mm256_madd_epi16(with_sums_of(type, min, offset_of(type)), sums);
+    /* two sums: VPDPWSSD comes out five cycles after its sum went in */
+    __m256i total[2] = {offset_of(type) ? other : _mm256_setzero_si256(), _mm256_setzero_si256()};
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         const __m256i w = natural_32(type, block, k), xs = _mm256_loadu_si256((const __m256i *)(x + k * ELEMENTS));
+#ifdef AVX_VNNI
+        if (!is_signed(type)) { /* a sum of 4 products, 4 * 63 * 127 at most, fits in 16 bits: the word's other half meets 0 */
+            const __m256i sc = _mm256_shuffle_epi8(scale, _mm256_set1_epi32((int32_t)0x80800100u + 0x0202 * k));
+            total[k % 2] = add_pairs(total[k % 2], add_fours(_mm256_setzero_si256(), type, w, xs), sc);
+            continue;
+        }
+#endif
         const __m256i sc = _mm256_shuffle_epi8(scale, _mm256_set1_epi16((int16_t)(0x0100 + 0x0202 * k)));
-        total = _mm256_add_epi32(total, _mm256_madd_epi16(times(type, w, xs), sc));
+        total[k % 2] = add_pairs(total[k % 2], times(type, w, xs), sc);
     }
     *msum = other;
-    return total;
+    return _mm256_add_epi32(total[0], total[1]);
 }
 
 /* Row `row` of each of 8 streams times the only token. */
@@ -217,7 +232,7 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t 
             panels(a, begin, end, b0, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
 }
 
-void matmul_kquant_avx2(const matmul_args *a, int64_t begin, int64_t end)
+void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end)
 {
     switch (a->type) {
     case T_Q2_K: matmul_of(a, begin, end, T_Q2_K); break;

@@ -1,19 +1,21 @@
-/* avx2_matmul.c - matrix products with AVX2, FMA and F16C; the bits of reference.c.
+/* avx2_matmul.c - matrix products with AVX2, FMA and F16C; the bits of reference.c.  avx-vnni_matmul.c compiles the quantised
+ * ones again.
  *
  * Quantised products.  A panel of 8 rows of weights, at most 1,024 elements long, is unpacked
  * once to bytes so that lane = row: one 32-byte vector holds 4 neighbouring elements of each of the
  * 8 rows.  An activation's 4 elements are broadcast against it; maddubs wants an unsigned factor, so
  * the sign, if the type has any, moves from the weight to the activation: |w| <= 128, |x| <= 127,
  * two products at most 32,512: it cannot saturate.  Where weights are small, sums of more products stay in 16 bits
- * before they go to 32.  The sums of a block come out as 8 lanes, ready for one convert, one multiply and one fma.
- * One panel serves all tokens of the call; a single token meets 8 rows as they are stored, lane = element, and the
+ * before they go to 32.  VPDPBUSD adds four products to 32 bits at once; there an offset takes the sign away, and the block's sum
+ * begins at -offset sum(x).  The sums of a block come out as 8 lanes, ready for one convert, one multiply and one fma.
+ * One panel serves 256 tokens; a single token meets 8 rows as they are stored, lane = element, and the
  * lanes of each are added up at the end of each block.
  *
  * F32, F16, BF16 products.  2 x 2 or 4 x 1 tiles of rows x tokens: avx2.h. */
 #ifdef __AVX2__
 #include "avx2.h"
 
-enum { BLOCK = 32, PANEL = 32, TOKEN_BLOCK = 64 };
+enum { BLOCK = 32, PANEL = 32, TOKEN_BLOCK = 256, FLOAT_BLOCK = 64 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -21,6 +23,7 @@ typedef struct {
     __m256i w[PANEL][BLOCK / 4]; /* i8 [block][group of 4][row][4] */
     __m256 d[PANEL], m[PANEL];   /* f32 [block][row] */
 } panel;
+typedef struct { int32_t of[TOKEN_BLOCK][PANEL]; } begin_sums; /* [token][block]: -offset sum(x) */
 
 /* 32 bytes from the bits of h: `set` where the element's is, else `clear`. */
 INLINE __m256i spread(const uint8_t *h, int set, int clear)
@@ -35,21 +38,42 @@ INLINE __m256i spread(const uint8_t *h, int set, int clear)
     return _mm256_blendv_epi8(_mm256_set1_epi8((char)clear), _mm256_set1_epi8((char)set), is_set);
 }
 
-/* The 32 weights of a block. */
+/* The 32 weights of a block, plus offset_of(type). */
 INLINE __m256i weights_of(int32_t type, const uint8_t *x)
 {
+    const int offset = offset_of(type);
     switch (type) {
-    case T_Q4_0: return _mm256_sub_epi8(nibbles(x + offsetof(block_q4_0, q)), _mm256_set1_epi8(8));
+    case T_Q4_0: return _mm256_sub_epi8(nibbles(x + offsetof(block_q4_0, q)), _mm256_set1_epi8((char)(8 - offset)));
     case T_Q4_1: return nibbles(x + offsetof(block_q4_1, q));
-    case T_Q5_0: /* less 16 where bit 4 is not set: the four upper bits */
-        return _mm256_or_si256(nibbles(x + offsetof(block_q5_0, q)), spread(x + offsetof(block_q5_0, h), 0, -16));
+    case T_Q5_0: /* without offset less 16 where bit 4 is not set: the four upper bits */
+        return _mm256_or_si256(nibbles(x + offsetof(block_q5_0, q)), spread(x + offsetof(block_q5_0, h), offset, offset - 16));
     case T_Q5_1: return _mm256_or_si256(nibbles(x + offsetof(block_q5_1, q)), spread(x + offsetof(block_q5_1, h), 16, 0));
-    case T_IQ4_NL: return iq4_of(nibbles(x + offsetof(block_iq4_nl, q)));
-    default: return _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
+    case T_IQ4_NL: return _mm256_add_epi8(iq4_of(nibbles(x + offsetof(block_iq4_nl, q))), _mm256_set1_epi8((char)offset));
+    default: return _mm256_add_epi8(_mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q))), _mm256_set1_epi8((char)offset));
     }
 }
 
-/* Blocks b0 ... b0 + n_block - 1 of 8 rows.  next: where the panel after this one begins in each of its rows; eight
+/* 8 lanes whose sum is -offset sum(x) of a block. */
+INLINE __m256i begin_lanes(int32_t type, __m256i x)
+{
+    const __m256i zero = _mm256_setzero_si256(), offset = _mm256_set1_epi8((char)offset_of(type));
+    return offset_of(type) ? _mm256_sub_epi32(zero, add_fours(zero, type, offset, x)) : zero;
+}
+
+/* Blocks b0 ... b0 + n - 1 of tokens t0 ... t1 - 1. */
+INLINE void begin(begin_sums *out, const matmul_args *a, int64_t t0, int64_t t1, int32_t b0, int32_t n, int32_t type)
+{
+    for (int64_t t = t0; t < t1; t++)
+        for (int32_t b = 0; b < n; b += ROWS) {
+            const int8_t *q = a->q + t * a->n + (int64_t)(b0 + b) * BLOCK;
+            __m256i lanes[ROWS];
+            for (int i = 0; i < ROWS; i++)
+                lanes[i] = begin_lanes(type, b + i < n ? _mm256_loadu_si256((const __m256i *)(q + i * BLOCK)) : _mm256_setzero_si256());
+            _mm256_storeu_si256((__m256i *)(out->of[t - t0] + b), fold(lanes));
+        }
+}
+
+/* Blocks b0 ... b0 + n_block - 1 of 8 rows.  next: the rows of the panel after this one; eight
  * short streams are more than the processor's own prefetcher follows. */
 INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int32_t b0,
                    int32_t n_block)
@@ -59,7 +83,7 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
         const int64_t at = (b0 + b) * block_bytes;
         __m256i w[ROWS];
         for (int r = 0; r < ROWS; r++) {
-            _mm_prefetch((const char *)(next[r] + b * block_bytes), _MM_HINT_T0);
+            _mm_prefetch((const char *)(next[r] + at), _MM_HINT_T0);
             w[r] = weights_of(type, row[r] + at);
         }
         transpose(p->w[b], w);
@@ -69,7 +93,7 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
 }
 
 /* T tokens from token t on; y has what earlier panels of these rows added, unless this is the first. */
-INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m256i valid, int64_t t, int32_t b0,
+INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums *first, int64_t row, __m256i valid, int64_t t, int32_t b0,
                          int32_t n_block, int32_t type, int T)
 {
     const int64_t per_token = a->n / BLOCK;
@@ -80,8 +104,8 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m2
         const int64_t at = t * per_token + b0 + b;
         __m256i isum[MAX_TOKENS];
         for (int i = 0; i < T; i++)
-            isum[i] = _mm256_setzero_si256();
-        add_group(isum, p->w[b], a->q + at * BLOCK, a->n, _mm256_set1_epi16(1), type, BLOCK / 4, T);
+            isum[i] = offset_of(type) ? _mm256_set1_epi32(first->of[t % TOKEN_BLOCK + i][b]) : _mm256_setzero_si256();
+        add_block(isum, p->w[b], a->q + at * BLOCK, a->n, type, BLOCK / 4, T);
         for (int i = 0; i < T; i++) {
             const __m256 scale = _mm256_mul_ps(p->d[b], _mm256_set1_ps(a->d[at + i * per_token]));
             sum[i] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[i]), sum[i]);
@@ -101,11 +125,11 @@ INLINE void rows_token(const matmul_args *a, int64_t row, int64_t apart, int64_t
     __m256 sum = _mm256_setzero_ps();
     rows_apart(w, a, row, apart, end, row_bytes);
     for (int64_t b = 0; b < n_block; b++) {
-        const __m256i x = _mm256_loadu_si256((const __m256i *)(a->q + b * BLOCK));
+        const __m256i x = _mm256_loadu_si256((const __m256i *)(a->q + b * BLOCK)), lanes = begin_lanes(type, x);
         __m256i isum[ROWS];
         for (int r = 0; r < ROWS; r++) {
             _mm_prefetch((const char *)(w[r] + b * bytes + BYTES_AHEAD), _MM_HINT_T0);
-            isum[r] = _mm256_madd_epi16(times(type, weights_of(type, w[r] + b * bytes), x), _mm256_set1_epi16(1));
+            isum[r] = add_fours(lanes, type, weights_of(type, w[r] + b * bytes), x);
         }
         const __m256 scale = _mm256_mul_ps(halves_of(w, b * bytes), _mm256_set1_ps(a->d[b]));
         sum = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(fold(isum)), sum);
@@ -115,46 +139,47 @@ INLINE void rows_token(const matmul_args *a, int64_t row, int64_t apart, int64_t
     store_apart(a, row, apart, end, sum);
 }
 
-INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+/* All rows, blocks b0 and on up to a panel of them, tokens t0 ... t1 - 1. */
+INLINE void panels(const matmul_args *a, int64_t begin_row, int64_t end, int32_t b0, int64_t t0, int64_t t1, int32_t type)
 {
-    const int64_t row_bytes = type_row_bytes(type, a->n), block_bytes = type_row_bytes(type, BLOCK);
-    const int32_t n_block = a->n / BLOCK;
+    const int64_t row_bytes = type_row_bytes(type, a->n);
+    const int32_t n = a->n / BLOCK - b0 < PANEL ? a->n / BLOCK - b0 : PANEL;
+    begin_sums first;
     panel p;
-    for (int64_t row = begin; row < end; row += ROWS) {
+    if (offset_of(type))
+        begin(&first, a, t0, t1, b0, n, type);
+    for (int64_t row = begin_row; row < end; row += ROWS) {
         const uint8_t *w[ROWS], *next[ROWS];
         const __m256i valid = first_lanes(end - row);
+        int64_t t = t0;
         rows_from(w, ROWS, a, row, end, row_bytes);
-        for (int32_t b0 = 0; b0 < n_block; b0 += PANEL) {
-            const int32_t n = n_block - b0 < PANEL ? n_block - b0 : PANEL;
-            int64_t t = 0;
-            if (b0 + PANEL < n_block)
-                for (int r = 0; r < ROWS; r++)
-                    next[r] = w[r] + (b0 + PANEL) * block_bytes;
-            else
-                rows_from(next, ROWS, a, row + ROWS, end, row_bytes);
-            unpack(&p, type, w, next, b0, n);
-            for (; t + tokens_of(type) <= a->n_tok; t += tokens_of(type))
-                panel_tokens(a, &p, row, valid, t, b0, n, type, tokens_of(type));
-            for (; t + 2 <= a->n_tok; t += 2)
-                panel_tokens(a, &p, row, valid, t, b0, n, type, 2);
-            for (; t < a->n_tok; t++)
-                panel_tokens(a, &p, row, valid, t, b0, n, type, 1);
-        }
+        rows_from(next, ROWS, a, row + ROWS, end, row_bytes);
+        unpack(&p, type, w, next, b0, n);
+        for (; t + tokens_of(type) <= t1; t += tokens_of(type))
+            panel_tokens(a, &p, &first, row, valid, t, b0, n, type, tokens_of(type));
+        for (; t + 2 <= t1; t += 2)
+            panel_tokens(a, &p, &first, row, valid, t, b0, n, type, 2);
+        for (; t < t1; t++)
+            panel_tokens(a, &p, &first, row, valid, t, b0, n, type, 1);
     }
 }
 
-INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t end, int32_t type)
 {
-    const int64_t n_own = rows_of_stream(begin, end);
-    if (a->n_tok > 1)
-        panels(a, begin, end, type);
-    else
-        for (int64_t row = begin; row < begin + n_own; row++)
+    const int64_t n_own = rows_of_stream(begin_row, end);
+    if (a->n_tok == 1) {
+        for (int64_t row = begin_row; row < begin_row + n_own; row++)
             rows_token(a, row, n_own, end, type);
+        return;
+    }
+    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)
+        for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL)
+            panels(a, begin_row, end, b0, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
 
+#ifndef AVX_VNNI
 /* Rows begin ... end - 1, tokens t0 ... t1 - 1, in tiles; every tile is the same arithmetic. */
 INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, int64_t t1, int32_t type)
 {
@@ -182,25 +207,30 @@ INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, 
 
 INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK) /* a block of activations and these rows stay in cache */
-        tiles(a, begin, end, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
+    for (int64_t t = 0; t < a->n_tok; t += FLOAT_BLOCK) /* a block of activations and these rows stay in cache */
+        tiles(a, begin, end, t, t + FLOAT_BLOCK < a->n_tok ? t + FLOAT_BLOCK : a->n_tok, type);
 }
+#endif
 
-void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread)
+void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
     (void)thread;
     switch (a->type) {
+#ifdef AVX_VNNI
+    case T_F32: case T_F16: case T_BF16: matmul_avx2(arg, begin, end, thread); break;
+#else
     case T_F32: matmul_float(a, begin, end, T_F32); break;
     case T_F16: matmul_float(a, begin, end, T_F16); break;
     case T_BF16: matmul_float(a, begin, end, T_BF16); break;
+#endif
     case T_Q8_0: matmul_quantised(a, begin, end, T_Q8_0); break;
     case T_Q4_0: matmul_quantised(a, begin, end, T_Q4_0); break;
     case T_Q4_1: matmul_quantised(a, begin, end, T_Q4_1); break;
     case T_Q5_0: matmul_quantised(a, begin, end, T_Q5_0); break;
     case T_Q5_1: matmul_quantised(a, begin, end, T_Q5_1); break;
     case T_IQ4_NL: matmul_quantised(a, begin, end, T_IQ4_NL); break;
-    default: matmul_kquant_avx2(a, begin, end);
+    default: SET(matmul_kquant)(a, begin, end);
     }
 }
 #endif

@@ -2,6 +2,7 @@
  *
  *   amx        avx512 and AMX-INT8: Intel servers since Sapphire Rapids (2023)
  *   avx512     x86-64 with AVX-512 F, BW, DQ, VL and VNNI: Intel servers since Cascade Lake (2019), AMD since Zen 4 (2022)
+ *   avx-vnni   avx2 and AVX-VNNI: Intel desktops since Alder Lake (2021), servers of efficient cores since Sierra Forest (2024)
  *   avx2       x86-64 with AVX2, FMA and F16C: Intel since Haswell (2013), AMD since Excavator (2015)
  *   reference  everything else
  *
@@ -27,6 +28,13 @@ static int has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && c >> 29 & 1;
 }
 
+/* cpuid leaf 7, subleaf 1, eax bit 4; zero where there is no such subleaf.  gcc 12's __builtin_cpu_supports does not know the name. */
+static int has_avx_vnni(void)
+{
+    unsigned int a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+}
+
 /* AMX-TILE and AMX-INT8 (cpuid leaf 7, edx bits 24 and 25), and Linux's permission for the state of tiles, asked once
  * (Documentation/arch/x86/xstate.rst): for all threads, refused where it does not know of tiles or the signal stack is too small. */
 static int has_amx(void)
@@ -49,6 +57,8 @@ static int runs_here(const isa *set)
     if (set == &isa_avx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
             && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") && runs_here(&isa_avx2);
+    if (set == &isa_avx_vnni)
+        return runs_here(&isa_avx2) && has_avx_vnni();
     if (set == &isa_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #endif
@@ -59,14 +69,19 @@ static const isa *const sets[] = { /* the best first */
 #if defined(__x86_64__)
     &isa_amx,
     &isa_avx512,
+    &isa_avx_vnni,
     &isa_avx2,
 #endif
     &isa_reference,
 };
 
+enum { N_SET = sizeof sets / sizeof *sets };
+
+const char *isa_known(int32_t i) { return i >= 0 && i < N_SET ? sets[i]->name : NULL; }
+
 int32_t isa_select(const char *name)
 {
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+    for (int32_t i = 0; i < N_SET; i++) {
         if (*name && strcmp(name, sets[i]->name))
             continue;
         if (runs_here(sets[i])) {
@@ -132,17 +147,43 @@ void quantize_q8_k(int8_t *q, float *d, int16_t *sums, const float *x, int32_t n
     parallel(best()->quantize_k, &a, n_tok, grain_of(n, SMALL_WORK / 2, 1));
 }
 
+/* Products side by side, in units of rows that are a multiple of every kernel's panel. */
+typedef struct { const matmul_args *p; int32_t n; } group_args;
+enum { UNIT = 32 };
+
+static int64_t units_of(const matmul_args *a) { return ((int64_t)a->n_row + UNIT - 1) / UNIT; }
+
+static void matmul_units(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const group_args *g = arg;
+    int64_t first = 0; /* unit of the group with which product i begins */
+    for (int32_t i = 0; i < g->n; first += units_of(g->p + i++)) {
+        const int64_t from = begin > first ? (begin - first) * UNIT : 0, to = (end - first) * UNIT;
+        const int64_t last = to < g->p[i].n_row ? to : g->p[i].n_row;
+        if (from < last)
+            best()->matmul(g->p + i, from, last, thread);
+    }
+}
+
+void matmuls(const product *p, int32_t n_product)
+{
+    const group_args g = {p, n_product};
+    int64_t n_unit = 0;
+    for (int32_t i = 0; i < n_product; i++)
+        n_unit += units_of(p + i);
+    /* at most 128 rows, so that a share stays in the second-level cache, or 1,024 for tiles, which
+     * pack the activations for each; two shares or more a thread, but large ones, since each prepares the activations */
+    const int64_t most = best()->most_rows / UNIT, share = n_unit / (2 * threads_count());
+    int64_t grain = grain_of((int64_t)p->n * p->n_tok * UNIT, SMALL_WORK * 4, 1);
+    grain = grain > share ? grain : share;
+    parallel(matmul_units, &g, n_unit, grain < most ? grain : most);
+}
+
 void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
             const float *s, const int16_t *sums, int32_t n_tok, int32_t n_row, int32_t n)
 {
-    const matmul_args a = {y, w, rows, x, q, d, s, sums, type, n_tok, n_row, n};
-    /* 32: a multiple of every kernel's panel; at most 128 rows, so that a share stays in the second-level cache, or 1,024 for tiles, which
-     * pack the activations for each; two shares or more a thread, but large ones, since each prepares the activations */
-    const int64_t most = best()->most_rows;
-    const int64_t share = n_row / (2 * threads_count()) / 32 * 32;
-    int64_t grain = grain_of((int64_t)n * n_tok, SMALL_WORK * 4, 32);
-    grain = grain > share ? grain : share;
-    parallel(best()->matmul, &a, n_row, grain < most ? grain : most);
+    const product p = {y, w, rows, x, q, d, s, sums, type, n_tok, n_row, n};
+    matmuls(&p, 1);
 }
 
 void rmsnorm(float *y, const float *x, const float *w, int32_t n_row, int32_t n, float eps)

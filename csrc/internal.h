@@ -60,10 +60,7 @@ void parallel(void (*work)(const void *arg, int64_t begin, int64_t end, int32_t 
               int64_t grain);
 
 /* The arguments of kernels.h's functions of the same names. */
-typedef struct {
-    float *y; const void *w; const int32_t *rows; const float *x; const int8_t *q; const float *d, *s;
-    const int16_t *sums; int32_t type, n_tok, n_row, n;
-} matmul_args;
+typedef product matmul_args;
 typedef struct { float *y; const float *x, *w; int32_t n; float eps; } rmsnorm_args;
 typedef struct { int8_t *q; float *d, *s; int16_t *sums; const float *x; int32_t n; } quantize_args;
 typedef struct { float *x; const float *cs; int32_t n_head, head_dim, n_pair, half; } rope_args;
@@ -88,7 +85,7 @@ typedef struct {
     void (*gelu_mul)(const void *, int64_t, int64_t, int32_t);
     void (*cache_store)(void *, int32_t, const float *, int64_t);
 } isa;
-extern const isa isa_reference, isa_avx2, isa_avx512, isa_amx;
+extern const isa isa_reference, isa_avx2, isa_avx_vnni, isa_avx512, isa_amx;
 void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread); /* other sets use it for types they have no product for */
 /* reference_blocks.c: y [token * n_row] = one row w of a block type with every token. */
 void row_of_blocks(float *y, const matmul_args *a, const uint8_t *w);

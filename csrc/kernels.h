@@ -207,12 +207,17 @@ void guard_forget(const void *p);
 int32_t threads_start(int32_t n);
 int32_t threads_count(void);
 
+/* cores.c: how many threads suit a process that may run on these CPUs (cpu [n_cpu], ids of Linux).  proc, sys: "/proc", "/sys". */
+int32_t threads_default(const char *proc, const char *sys, const int32_t *cpu, int32_t n_cpu);
+
 /* ---- dispatch.c: the operations, by the best instruction set this machine has ----- */
 /* The bits of every result are those of reference.c whatever the instruction set,     */
 /* the number of threads and the number of rows in a call.                             */
 
-/* "reference", "avx2", "avx512", "amx", or "" for the best.  0; -1: no such name; -2: not on this machine. */
+/* One of isa_known, or "" for the best.  0; -1: no such name; -2: not on this machine. */
 int32_t isa_select(const char *name);
+/* The instruction sets of this build, the best first: "amx", "avx512", "avx-vnni", "avx2", "reference"; NULL after the last. */
+const char *isa_known(int32_t i);
 const char *isa_name(void);
 
 /* y f32 [n_tok, n] = scale * the rows ids of w, type [*, n]. */
@@ -231,6 +236,12 @@ void quantize_q8_k(int8_t *q, float *d, int16_t *sums, const float *x, int32_t n
  * of quantize_q8_k.  What is not read may be NULL. */
 void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
             const float *s, const int16_t *sums, int32_t n_tok, int32_t n_row, int32_t n);
+/* The same for one or more products, of which none reads what another writes: the threads wait for each other once. */
+typedef struct {
+    float *y; const void *w; const int32_t *rows; const float *x; const int8_t *q; const float *d, *s;
+    const int16_t *sums; int32_t type, n_tok, n_row, n;
+} product;
+void matmuls(const product *p, int32_t n_product);
 
 /* y f32 [n_row, n] = w x / sqrt(mean(x^2) + eps), row by row; w f32 [n]; y may be x. */
 void rmsnorm(float *y, const float *x, const float *w, int32_t n_row, int32_t n, float eps);

@@ -95,6 +95,20 @@ __attribute__((target("avx2"))) static void dot_avx2(int64_t n)
 #undef KEEP
 }
 
+__attribute__((target("avx2,avxvnni"))) static void dot_avx_vnni(int64_t n)
+{
+    __m256i acc[N_ACC], x = {0};
+#define STEP(i) HIDE(x); acc[i] = _mm256_dpbusd_avx_epi32(acc[i], x, x);
+#define KEEP(i) HIDE(acc[i]);
+    EACH(ZERO)
+    for (int64_t r = 0; r < n; r++) {
+        EACH(STEP)
+    }
+    EACH(KEEP)
+#undef STEP
+#undef KEEP
+}
+
 #define HIDE512(x) __asm__ volatile("" : "+v"(x))
 __attribute__((target("avx512f"))) static void fma_avx512(int64_t n)
 {
@@ -190,6 +204,8 @@ static unit unit_of(int32_t which)
     if (strcmp(isa_name(), "reference")) {
         if (which == LIMIT_FMA_F32)
             return is_512 ? (unit){fma_avx512, N_ACC * 16 * 2} : (unit){fma_avx2, N_ACC * 8 * 2};
+        if (!strcmp(isa_name(), "avx-vnni"))
+            return (unit){dot_avx_vnni, N_ACC * 32 * 2};
         return is_512 ? (unit){dot_avx512, N_ACC * 64 * 2} : (unit){dot_avx2, N_ACC * 32 * 2};
     }
 #endif

@@ -3,18 +3,25 @@
  * n - 1 threads beside the caller's.  Work is a range of items, handed out in pieces: the ticket holds the number of
  * the call and of the next piece, and who raises it has that piece.  The caller waits for pieces that were
  * taken, never for a thread that took none: on a busy machine a worker off its processor costs nothing but its help.
- * A waiting thread spins for some microseconds (the next product of a forward pass
+ * A worker without work spins for some microseconds (the next product of a forward pass
  * comes at once) and then sleeps, so a tool that waits for its input uses no
- * processor.  With one thread there is no pool, no atomic and no barrier.
+ * processor.  The caller, whose last piece is as long as that, spins, then lets others run, and sleeps where a
+ * piece takes long: its thread lost its processor, and may be waiting for this one.  Threads that outnumber
+ * the processors hardly spin.  With one thread there is no pool, no atomic and no barrier.
+ * Workers leave signals to the threads of the program; those of a fault come to the thread that made it, as always.
  * Only one thread at a time may call what kernels.h offers.  A forked child has no workers
  * and begins with a pool of one.
  * The only state of the C core besides the chosen instruction set and guard.c's maps is here. */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <time.h>
 #include "internal.h"
 
-enum { MAX_THREADS = 1024, SPINS = 4000, CACHE_LINE = 64 };
+enum { MAX_THREADS = 1024, CACHE_LINE = 64 };
+enum { SPIN_NS = 50000, YIELD_NS = 2000000, SPINS_PER_LOOK = 32 }; /* how long; looks at the clock, which cost 20 ns, between spins */
 #define CLOSED 0xffffffffu /* the piece's number while there is no work */
 
 typedef void work_function(const void *, int64_t, int64_t, int32_t);
@@ -22,15 +29,18 @@ typedef struct { _Alignas(CACHE_LINE) atomic_uint_fast64_t v; } counter; /* padd
 
 static struct {
     int32_t n_threads;
+    int64_t spin_ns;
     _Atomic(work_function *) work; /* these four change only while the ticket is closed */
     _Atomic(const void *) arg;
     atomic_int_fast64_t n, grain;
     counter ticket;  /* call << 32 | piece; a new call starts the workers */
     counter done;    /* pieces of this call that are finished */
-    counter asleep;  /* workers in the condition variable */
+    counter asleep;  /* workers in `wake` */
+    counter waits;   /* the caller is in `end` */
     pthread_mutex_t lock;
-    pthread_cond_t wake;
-} pool = {.n_threads = 1, .ticket = {CLOSED}, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+    pthread_cond_t wake, end;
+} pool = {.n_threads = 1, .ticket = {CLOSED}, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER,
+          .end = PTHREAD_COND_INITIALIZER};
 
 static inline void relax(void)
 {
@@ -56,21 +66,52 @@ static void take_pieces(int32_t thread)
             continue;
         work(arg, begin, begin + grain < n ? begin + grain : n, thread);
         atomic_fetch_add(&pool.done.v, 1);
+        if (atomic_load(&pool.waits.v)) {
+            pthread_mutex_lock(&pool.lock);
+            pthread_cond_signal(&pool.end);
+            pthread_mutex_unlock(&pool.lock);
+        }
     }
 }
 
 static uint_fast64_t call_number(void) { return atomic_load(&pool.ticket.v) >> 32; }
 
+/* What threads wait for. */
+static int has_call(uint_fast64_t seen) { return call_number() != seen; }
+static int is_done(uint_fast64_t n_piece) { return atomic_load(&pool.done.v) == n_piece; }
+static void yield(void) { sched_yield(); }
+
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Whether it came within ns.  A clock, because the pause of processors differs by a factor of 50. */
+static inline int comes(int condition(uint_fast64_t), uint_fast64_t x, void rest(void), int64_t ns)
+{
+    if (condition(x))
+        return 1;
+    const int64_t end = now() + ns;
+    do
+        for (int i = 0; i < SPINS_PER_LOOK; i++) {
+            if (condition(x))
+                return 1;
+            rest();
+        }
+    while (now() < end);
+    return condition(x);
+}
+
 static void *worker(void *arg)
 {
     uint_fast64_t seen = 0;
     for (;;) {
-        for (int32_t spin = 0; spin < SPINS && call_number() == seen; spin++)
-            relax();
-        if (call_number() == seen) {
+        if (!comes(has_call, seen, relax, pool.spin_ns)) {
             pthread_mutex_lock(&pool.lock);
             atomic_fetch_add(&pool.asleep.v, 1);
-            while (call_number() == seen)
+            while (!has_call(seen))
                 pthread_cond_wait(&pool.wake, &pool.lock);
             atomic_fetch_sub(&pool.asleep.v, 1);
             pthread_mutex_unlock(&pool.lock);
@@ -86,8 +127,30 @@ static void forget(void) /* in a forked child: only the thread that forked lives
     pool.n_threads = 1;
     atomic_store(&pool.ticket.v, CLOSED);
     atomic_store(&pool.asleep.v, 0);
+    atomic_store(&pool.waits.v, 0);
     pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    pool.wake = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    pool.wake = pool.end = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+}
+
+static int32_t processors(void) /* that this process may use */
+{
+#if defined(__linux__)
+    cpu_set_t set;
+    if (!sched_getaffinity(0, sizeof set, &set)) /* fails where there are more than fit: enough of them */
+        return CPU_COUNT(&set);
+#endif
+    return MAX_THREADS;
+}
+
+/* In workers: all but those that a fault raises, which blocked would end the process whatever its handler (guard.c has one). */
+static void block_signals(sigset_t *before)
+{
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+    sigset_t set;
+    sigfillset(&set);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&set, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &set, before);
 }
 
 int32_t threads_start(int32_t n)
@@ -96,6 +159,7 @@ int32_t threads_start(int32_t n)
     if (n < 1 || n > MAX_THREADS || pool.n_threads != 1)
         return n == pool.n_threads ? 0 : -1;
     pthread_attr_t attr;
+    sigset_t before;
     if (n == 1)
         return 0;
     if (!registered && pthread_atfork(NULL, NULL, forget))
@@ -105,18 +169,45 @@ int32_t threads_start(int32_t n)
         return -1;
     pthread_attr_setstacksize(&attr, 1 << 20);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pool.spin_ns = n <= processors() ? SPIN_NS : 0;
+    block_signals(&before);
     int32_t started = 1;
     for (; started < n; started++) {
         pthread_t id;
         if (pthread_create(&id, &attr, worker, (void *)(intptr_t)started))
             break;
     }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     pool.n_threads = started; /* fewer than asked for only where the system refused */
     return started == n ? 0 : -1;
 }
 
 int32_t threads_count(void) { return pool.n_threads; }
+
+static void wake_workers(uint_fast64_t n) /* n or more of those that sleep, or all */
+{
+    const uint_fast64_t asleep = atomic_load(&pool.asleep.v);
+    if (!asleep)
+        return;
+    pthread_mutex_lock(&pool.lock);
+    if (n < asleep)
+        for (uint_fast64_t i = 0; i < n; i++)
+            pthread_cond_signal(&pool.wake);
+    else
+        pthread_cond_broadcast(&pool.wake);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+static void sleep_until_done(uint_fast64_t n_piece)
+{
+    pthread_mutex_lock(&pool.lock);
+    atomic_store(&pool.waits.v, 1);
+    while (!is_done(n_piece))
+        pthread_cond_wait(&pool.end, &pool.lock);
+    atomic_store(&pool.waits.v, 0);
+    pthread_mutex_unlock(&pool.lock);
+}
 
 void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
 {
@@ -133,16 +224,9 @@ void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
     atomic_store(&pool.grain, grain);
     atomic_store(&pool.done.v, 0);
     atomic_store(&pool.ticket.v, call << 32);
-    if (atomic_load(&pool.asleep.v)) {
-        pthread_mutex_lock(&pool.lock);
-        pthread_cond_broadcast(&pool.wake);
-        pthread_mutex_unlock(&pool.lock);
-    }
+    wake_workers(n_piece - 1);
     take_pieces(0);
-    for (int32_t spin = 0; atomic_load(&pool.done.v) != n_piece; spin++)
-        if (spin < SPINS)
-            relax();
-        else
-            sched_yield(); /* a worker is off its processor: give it ours */
+    if (!comes(is_done, n_piece, relax, pool.spin_ns) && !comes(is_done, n_piece, yield, YIELD_NS))
+        sleep_until_done(n_piece);
     atomic_store(&pool.ticket.v, call << 32 | CLOSED);
 }

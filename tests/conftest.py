@@ -46,6 +46,15 @@ def shell(script, directory, timeout=60, **env):
                           env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", **env})
 
 
+def sets_here():
+    """The instruction sets of this build that this machine has, the definition ("reference") first."""
+    from sluice.kernels import lib
+    from sluice.model import known_sets
+    names = [name for name in reversed(known_sets()) if lib.isa_select(name.encode()) == 0]
+    lib.isa_select(b"")
+    return names
+
+
 def ids_in(stream):
     """The ids of an id stream (bytes) that ends as it should."""
     lines = stream.decode().splitlines()

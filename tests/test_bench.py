@@ -10,7 +10,7 @@ import types as python_types
 
 import gguf_writer
 import pytest
-from conftest import BIN, run
+from conftest import BIN, run, sets_here
 
 from sluice import gguf, gguf_write, model
 from sluice.bench import apart, limits, matmul, measure, plot, rival, shapes, synthetic, table
@@ -215,6 +215,9 @@ def test_limits_are_what_this_set_has():
         assert lib.isa_select(b"reference") == 0
         could = limits.measure()
         assert could["fma_f32"] > 0 and could["dot_int8"] is None and could["tile_int8"] is None
+        for name in sets_here():
+            lib.isa_select(name.encode())
+            assert not name.startswith("avx") or all(lib.limit_products(unit, 1) > 0 for unit in (lib.LIMIT_FMA_F32, lib.LIMIT_DOT_INT8))
     finally:
         model.start(1)
     data = ffi.from_buffer(bytes(range(256)) * 1024)

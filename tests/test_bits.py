@@ -6,6 +6,7 @@ import pytest
 from conftest import ROOT
 
 SETS = {"avx2": "-mavx2 -mfma -mf16c".split()}
+SETS["avx-vnni"] = SETS["avx2"] + ["-mavxvnni"]
 SETS["avx512"] = SETS["avx2"] + "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni".split()
 SETS["amx"] = SETS["avx512"]
 FLAGS = "-std=c11 -O3 -Wall -Wextra -fno-math-errno -ffp-contract=off".split()

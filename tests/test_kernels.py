@@ -4,17 +4,19 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import sets_here
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 from gguf_writer import BF16, BLOCK_TYPES, F16, F32, random_blocks, set_halves
 from sluice.kernels import ffi, lib
+from sluice.model import known_sets
 
 NAMES = ["F32", "F16", "BF16", *BLOCK_TYPES]
-SETS = [name for name in ("reference", "avx2", "avx512", "amx") if lib.isa_select(name.encode()) == 0]
+SETS = sets_here()
 POISON = 64  # NaN floats before and behind every buffer
 
 
-for_each_set = pytest.mark.parametrize("isa", ["avx2", "avx512", "amx"])
+for_each_set = pytest.mark.parametrize("isa", [name for name in known_sets() if name != "reference"])
 
 
 def need(isa):

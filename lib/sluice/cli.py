@@ -34,7 +34,7 @@ model_option = click.option(
     "-m", "--model", metavar="FILE", envvar="MODEL", required=True, show_envvar=True, help="GGUF file.")
 threads_option = click.option(
     "-j", "--threads", type=click.IntRange(1, 1024), metavar="N", default=None,
-    help="Worker threads.  [default: every core this process may use]")
+    help="Worker threads.  [default: one a core that this process may use]")
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="One key=value line on stderr at the end.")
 
 

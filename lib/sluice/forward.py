@@ -65,6 +65,13 @@ class Forward:
         lib.matmul(y.p, w.type, w.p, ids or ffi.NULL, x.p, *self._packed_as(x, w.block), self.n_tok, n_out, x.n)
         return y
 
+    def linears(self, x, *ws):
+        """x w^T for each of `ws`: a group of products, for which the threads wait once."""
+        ys = [self._rows(w.name, w.n_out) for w in ws]
+        lib.matmuls(ffi.new("product[]", [(y.p, w.p, ffi.NULL, x.p, *self._packed_as(x, w.block), w.type, self.n_tok, w.n_out, x.n)
+                                          for y, w in zip(ys, ws)]), len(ws))
+        return ys
+
     def _packed_as(self, x, block):
         """`x` in int8 by blocks of 32 or 256 (1: none is needed): (q, d, s, sums) of lib.matmul, made once for all products of `x`."""
         if self._packed is not x:

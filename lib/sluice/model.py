@@ -24,14 +24,14 @@ def llama(m, f):
     x = f.embed(m.weights.token_embd)
     for i, w in enumerate(m.weights.layers):
         h = f.rmsnorm(x, w.attn_norm)
-        q, k, v = f.linear(h, w.attn_q), f.linear(h, w.attn_k), f.linear(h, w.attn_v)
+        q, k, v = f.linears(h, w.attn_q, w.attn_k, w.attn_v)
         f.rope(q, "global")
         f.rope(k, "global")
         f.store(i, k, v)
         o = f.attention(i, q)
         f.add(x, f.linear(o, w.attn_output))
         h = f.rmsnorm(x, w.ffn_norm)
-        gate, up = f.linear(h, w.ffn_gate), f.linear(h, w.ffn_up)
+        gate, up = f.linears(h, w.ffn_gate, w.ffn_up)
         f.add(x, f.linear(f.silu_mul(gate, up), w.ffn_down))
     return x
 
@@ -44,7 +44,7 @@ def gemma3(m, f):
         is_global = i % m.hparams.pattern == m.hparams.pattern - 1
         kind, window = ("global", 0) if is_global else ("local", m.hparams.window)
         h = f.rmsnorm(x, w.attn_norm)
-        q, k, v = f.linear(h, w.attn_q), f.linear(h, w.attn_k), f.linear(h, w.attn_v)
+        q, k, v = f.linears(h, w.attn_q, w.attn_k, w.attn_v)
         f.rmsnorm_heads(q, w.attn_q_norm)
         f.rmsnorm_heads(k, w.attn_k_norm)
         f.rope(q, kind, half=True)
@@ -53,7 +53,7 @@ def gemma3(m, f):
         o = f.linear(f.attention(i, q, window), w.attn_output)
         f.add(x, f.rmsnorm(o, w.post_attention_norm))
         h = f.rmsnorm(x, w.ffn_norm)
-        gate, up = f.linear(h, w.ffn_gate), f.linear(h, w.ffn_up)
+        gate, up = f.linears(h, w.ffn_gate, w.ffn_up)
         o = f.linear(f.gelu_mul(gate, up), w.ffn_down)
         f.add(x, f.rmsnorm(o, w.post_ffw_norm))
     return x
@@ -65,8 +65,8 @@ ARCHITECTURES = {"llama": llama, "gemma3": gemma3}
 class Model:
     """A gguf.File with its hyper-parameters and weights checked, and the threads and kernels it runs on chosen.
 
-    `threads`: how many (None: every core this process may use). The environment variable SLUICE_ISA names an
-    instruction set ("reference", "avx2", "avx512", "amx"); without it the best is taken. Neither changes a bit of any result.
+    `threads`: how many (None: as csrc/cores.c decides). The environment variable SLUICE_ISA names an
+    instruction set (one of lib.isa_known); without it the best is taken. Neither changes a bit of any result.
     """
 
     def __init__(self, path, threads=None):
@@ -149,9 +149,18 @@ def start(threads):
     wanted = os.environ.get("SLUICE_ISA", "")
     status = lib.isa_select(os.fsencode(wanted))
     if status == -1:
-        raise Fault(USAGE, f"SLUICE_ISA: {wanted!r} is not reference, avx2, avx512 or amx")
+        raise Fault(USAGE, f"SLUICE_ISA: {wanted!r} is not {' or '.join(known_sets())}")
     if status == -2:
         raise Fault(UNSUPPORTED, f"SLUICE_ISA: this processor does not have {wanted}")
     if threads is None:
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cpus = list(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+        threads = lib.threads_default(b"/proc", b"/sys", cpus, len(cpus))
     lib.threads_start(threads)  # fewer where the system refuses more: slower, the same bits
+
+
+def known_sets():
+    """Names of the instruction sets of this build, the best first, the definition ("reference") last."""
+    names = []
+    while name := lib.isa_known(len(names)):
+        names.append(ffi.string(name).decode())
+    return names
