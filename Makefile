@@ -37,7 +37,7 @@ ifdef X86
 AVX2 = -mavx2 -mfma -mf16c
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 AVX2_O = avx2.o avx2_matmul.o avx2_kquant.o
-AVX512_O = avx512.o avx512_matmul.o avx512_kquant.o amx.o
+AVX512_O = avx512.o avx512_attention.o avx512_matmul.o avx512_kquant.o amx.o
 $(AVX2_O:%=build/%) $(AVX2_O:%=build/asan/%): SET = $(AVX2)
 $(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%): SET = $(AVX512)
 endif

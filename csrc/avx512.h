@@ -10,6 +10,7 @@
 enum { TILE = 4 }; /* rows and tokens of a tile: 16 sums in registers */
 
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_matmul.c */
+void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_attention.c */
 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread);   /* avx2_matmul.c */
 void matmul_amx(const void *arg, int64_t begin, int64_t end, int32_t thread);    /* amx.c */

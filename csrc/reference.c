@@ -112,13 +112,13 @@ static inline float dot(const float *x, const float *y, int32_t n)
 static inline float exp_f32(float x)
 {
     const float c = x < -87.0f ? -87.0f : x > 88.72f ? 88.72f : x; /* NaN passes */
-    const float n = nearest(c * 0x1.715476p0f);
-    const float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, c));
-    float p = 0x1.6a23d0p-10f;
-    p = fmaf(p, r, 0x1.123a20p-7f);
-    p = fmaf(p, r, 0x1.5558f2p-5f);
-    p = fmaf(p, r, 0x1.555492p-3f);
-    p = fmaf(p, r, 0x1.fffffcp-2f);
+    const float n = nearest(c * exp_log2e);
+    const float r = fmaf(n, exp_ln2[1], fmaf(n, exp_ln2[0], c));
+    float p = exp_term[0];
+    p = fmaf(p, r, exp_term[1]); /* no loop: the compiler would not make vectors of the caller's */
+    p = fmaf(p, r, exp_term[2]);
+    p = fmaf(p, r, exp_term[3]);
+    p = fmaf(p, r, exp_term[4]);
     p = fmaf(p, r * r, r) + 1.0f;
     /* n as an integer is in the low bits of n + 1.5 * 2^23; moved into the exponent it multiplies by 2^n */
     const float y = bits_f32(f32_bits(p) + (f32_bits(n + 0x1.8p23f) << 23));
@@ -344,6 +344,6 @@ static void attention_reference(const void *arg, int64_t begin, int64_t end, int
 
 const isa isa_reference = {
     "reference", 128, matmul_reference, quantize_reference, quantize_k_reference, rmsnorm_reference, rope_reference,
-    attention_reference, silu_mul_reference, gelu_mul_reference, cache_store_reference,
+    attention_reference, silu_mul_reference, gelu_mul_reference, cache_store_reference, 0,
 };
 #endif
