@@ -228,8 +228,8 @@ typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim; } plane
 
 INLINE plane plane_of(const attention_args *a, const void *p, int32_t head, span elements)
 {
-    const int64_t width = a->type == T_F32 ? 4 : 2;
-    return (plane){(const uint8_t *)p + ((int64_t)head * a->head_dim + elements.begin) * width, a->n_head_kv * a->head_dim * width, a->type,
+    const int64_t bytes = type_row_bytes(a->type, a->head_dim);
+    return (plane){(const uint8_t *)p + head * bytes + type_row_bytes(a->type, elements.begin), a->n_head_kv * bytes, a->type,
                    elements.end - elements.begin};
 }
 

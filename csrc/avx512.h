@@ -109,6 +109,22 @@ INLINE void transpose_4(__m512i out[4], const __m512i in[4])
     out[3] = _mm512_unpackhi_epi64(b, d);
 }
 
+/* 16 x 16 words: row i word k -> row k word i. */
+INLINE void transpose_words(__m512i v[16])
+{
+    __m512i w[16];
+    for (int i = 0; i < 16; i += 4)
+        transpose_4(w + i, v + i);
+    for (int k = 0; k < 4; k++) { /* quarter c of w[i + k]: word 4 c + k of rows i ... i + 3 */
+        const __m512i a = _mm512_shuffle_i32x4(w[k], w[4 + k], 0x88), b = _mm512_shuffle_i32x4(w[8 + k], w[12 + k], 0x88);
+        const __m512i c = _mm512_shuffle_i32x4(w[k], w[4 + k], 0xdd), d = _mm512_shuffle_i32x4(w[8 + k], w[12 + k], 0xdd);
+        v[k] = _mm512_shuffle_i32x4(a, b, 0x88);
+        v[4 + k] = _mm512_shuffle_i32x4(c, d, 0x88);
+        v[8 + k] = _mm512_shuffle_i32x4(a, b, 0xdd);
+        v[12 + k] = _mm512_shuffle_i32x4(c, d, 0xdd);
+    }
+}
+
 /* The sum of (or the greatest of) the words of each quarter of 4 vectors: that of x[i]'s quarter k in word 4 i + k. */
 INLINE __m512i fold_quarters(const __m512i x[4], __m512i (*op)(__m512i, __m512i))
 {

@@ -236,8 +236,14 @@ INLINE void add_values(const query *x, const plane *v, int32_t j0, int32_t n, in
 
 /* ---- blocks -------------------------------------------------------------------------------------- */
 
-INLINE __m512 load_either(int32_t type, const uint8_t *x, int32_t e, __mmask16 lanes)
+/* Elements e ... e + 15 of row x in `lanes`; e is a multiple of 16. */
+INLINE __m512 load_part(int32_t type, const uint8_t *x, int32_t e, __mmask16 lanes)
 {
+    if (type == T_Q8_0) {
+        const block_q8_0 *b = (const block_q8_0 *)x + e / 32;
+        const __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(b->q + e % 32)));
+        return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(b->d)), _mm512_cvtepi32_ps(q));
+    }
     return type == T_F16 ? load_lanes(T_F16, x + e * 2, lanes) : load_lanes(T_F32, x + e * 4, lanes);
 }
 
@@ -248,25 +254,9 @@ static plane load_rows(float *block, const plane *x, int32_t n)
         const uint8_t *from = row_of(x, i);
         float *to = block + (int64_t)i * x->dim;
         for (int32_t e = 0; e < x->dim; e += 16)
-            _mm512_mask_storeu_ps(to + e, first_lanes(x->dim - e), load_either(x->type, from, e, first_lanes(x->dim - e)));
+            _mm512_mask_storeu_ps(to + e, first_lanes(x->dim - e), load_part(x->type, from, e, first_lanes(x->dim - e)));
     }
     return (plane){(const uint8_t *)block, (int64_t)x->dim * 4, T_F32, x->dim};
-}
-
-/* 16 x 16 words: row i word k -> row k word i. */
-INLINE void transpose_words(__m512i v[16])
-{
-    __m512i w[16];
-    for (int i = 0; i < 16; i += 4)
-        transpose_4(w + i, v + i);
-    for (int k = 0; k < 4; k++) { /* quarter c of w[i + k]: word 4 c + k of rows i ... i + 3 */
-        const __m512i a = _mm512_shuffle_i32x4(w[k], w[4 + k], 0x88), b = _mm512_shuffle_i32x4(w[8 + k], w[12 + k], 0x88);
-        const __m512i c = _mm512_shuffle_i32x4(w[k], w[4 + k], 0xdd), d = _mm512_shuffle_i32x4(w[8 + k], w[12 + k], 0xdd);
-        v[k] = _mm512_shuffle_i32x4(a, b, 0x88);
-        v[4 + k] = _mm512_shuffle_i32x4(c, d, 0x88);
-        v[8 + k] = _mm512_shuffle_i32x4(a, b, 0xdd);
-        v[12 + k] = _mm512_shuffle_i32x4(c, d, 0xdd);
-    }
 }
 
 /* block f32 [(n + 31)/32, dim, COLUMNS] = n rows as columns, the last one again up to a multiple of 16. */
@@ -277,7 +267,7 @@ static void load_columns(float *block, const plane *x, int32_t n)
             float *to = block + (int64_t)(i / COLUMNS * x->dim + e) * COLUMNS + i % COLUMNS;
             __m512i v[16];
             for (int32_t k = 0; k < 16; k++)
-                v[k] = _mm512_castps_si512(load_either(x->type, row_of(x, i + k < n ? i + k : n - 1), e, first_lanes(x->dim - e)));
+                v[k] = _mm512_castps_si512(load_part(x->type, row_of(x, i + k < n ? i + k : n - 1), e, first_lanes(x->dim - e)));
             transpose_words(v);
             for (int32_t k = 0; k < 16 && e + k < x->dim; k++)
                 _mm512_storeu_si512(to + k * COLUMNS, v[k]);
@@ -303,9 +293,10 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
         n = end - j < positions_of(k->dim) ? end - j : positions_of(k->dim);
         if (n_query <= FEW_QUERIES && k->type == T_F16)
             score_few(x, n_query, &at, j, n, scale, T_F16);
-        else if (n_query <= FEW_QUERIES)
-            score_few(x, n_query, &at, j, n, scale, T_F32);
-        else {
+        else if (n_query <= FEW_QUERIES) {
+            const plane rows = k->type == T_F32 ? at : load_rows(block, &at, n);
+            score_few(x, n_query, &rows, j, n, scale, T_F32);
+        } else {
             int32_t i = 0;
             load_columns(block, &at, n);
             for (; i + 2 <= n_query; i += 2)
@@ -354,7 +345,7 @@ static void value_part(const query *x, int32_t n_query, const plane *v, int32_t 
 
 INLINE plane plane_of(const attention_args *a, const void *p, int32_t head)
 {
-    const int64_t bytes = (int64_t)a->head_dim * (a->type == T_F32 ? 4 : 2);
+    const int64_t bytes = type_row_bytes(a->type, a->head_dim);
     return (plane){(const uint8_t *)p + head * bytes, a->n_head_kv * bytes, a->type, a->head_dim};
 }
 
@@ -376,7 +367,7 @@ static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n
     if (a->steps & ATTEND_VALUES) {
         const span s = span_of(a->head_dim, 32, a->n_part, part);
         plane v = plane_of(a, a->v, head);
-        v.p += s.begin * (a->type == T_F32 ? 4 : 2);
+        v.p += type_row_bytes(a->type, s.begin);
         v.dim = s.end - s.begin;
         for (int32_t i = 0; i < n_query; i++)
             x[i].o += s.begin;

@@ -192,7 +192,7 @@ static void store_range(const void *arg, int64_t begin, int64_t end, int32_t thr
 {
     const store_args *a = arg;
     (void)thread;
-    best()->cache_store(a->y + begin * (a->type == T_F32 ? 4 : 2), a->type, a->x + begin, end - begin);
+    best()->cache_store(a->y + type_row_bytes(a->type, begin), a->type, a->x + begin, end - begin);
 }
 
 void cache_store(void *y, int32_t type, const float *x, int64_t n)

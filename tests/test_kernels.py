@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
-from gguf_writer import BF16, BLOCK_TYPES, F16, F32, random_blocks, set_halves
+from gguf_writer import BF16, BLOCK_TYPES, F16, F32, Q8_0, random_blocks, set_halves
 from sluice.kernels import ffi, lib
 
 NAMES = ["F32", "F16", "BF16", *BLOCK_TYPES]
@@ -386,6 +386,47 @@ def test_attention_of_random_shapes_equals_reference(kv, isa):
             out.append(np.where(np.isnan(o.a), np.float32("nan"), o.a))
         assert out[0].tobytes() == out[1].tobytes(), (n_tok, pos, n_head_kv, group, dim, window)
         assert np.isfinite(out[0]).any()
+
+
+def stored(x, kv):
+    """f32 [n, n_head_kv, dim] as a cache of type kv holds it."""
+    cache = Buffer(lib.type_row_bytes(kv, x.size), np.uint8)
+    lib.cache_store(cache.p("void *"), kv, Buffer(x.size, values=x).p(), x.size)
+    assert cache.margins_untouched()
+    return cache
+
+
+@pytest.mark.parametrize("n_tok,pos,n_head,n_head_kv,dim,window", [
+    (1, 0, 1, 1, 32, 0), (1, 170, 8, 1, 64, 0), (17, 30, 6, 6, 96, 16), (20, 5, 16, 2, 128, 0), (1, 300, 5, 1, 256, 0)])
+def test_attention_over_q8_0_equals_that_over_its_values(n_tok, pos, n_head, n_head_kv, dim, window):
+    rng = np.random.default_rng(19)
+    q = rng.normal(size=n_tok * n_head * dim).astype(np.float32)
+    planes = [stored(rng.normal(size=(pos + n_tok, n_head_kv, dim)).astype(np.float32), Q8_0) for _ in "kv"]
+    values = [dequantize(p.a, GGMLQuantizationType.Q8_0).astype(np.float32) for p in planes]
+
+    def attend(kv, k, v):
+        o, scores = Buffer(q.size), Buffer(lib.attention_scores(n_tok, pos, n_head, n_head_kv))
+        lib.attention(o.p(), Buffer(q.size, values=q).p(), kv, k.p("void *"), v.p("void *"), scores.p(), n_tok, pos, n_head, n_head_kv,
+                      dim, window, dim ** -0.5)
+        assert o.margins_untouched() and scores.margins_untouched()
+        return o.a
+
+    want = both(lambda: attend(F32, *(Buffer(x.size, values=x) for x in values)))
+    assert both(lambda: attend(Q8_0, *planes)).tobytes() == want.tobytes()
+
+
+def test_cache_store_q8_0_rounds_by_blocks_and_marks_what_is_too_large():
+    x = np.random.default_rng(7).normal(size=(40, 32)).astype(np.float32)
+    x[3] = 0
+    x[4, 5], x[5, 6], x[6, 7], x[7] = np.nan, np.inf, 127 * 65520, 1e-31  # the last: below what a block tells from 0
+    found = both(lambda: stored(x, Q8_0).a).view(np.uint8).reshape(40, 34)
+    y = dequantize(found, GGMLQuantizationType.Q8_0)
+    assert np.isnan(y[4:7]).all() and (y[3] == 0).all() and (y[7] == 0).all()
+    good = np.r_[0:4, 8:40]
+    most = np.abs(x[good]).max(1, keepdims=True)
+    assert (np.abs(y[good] - x[good]) <= most / 127 * 0.5 + most * 2.0 ** -11).all()
+    d = found[good, :2].copy().view(np.float16)
+    assert (d == (most / np.float32(127)).astype(np.float16)).all()
 
 
 WINDOW = """
