@@ -2,7 +2,7 @@
  *
  * A few tokens and one head of keys and values at a time, K and V block by block for all queries of these tokens.  With many
  * queries a block is converted to f32 once, and K is transposed: a register holds 16 positions of one lane of the
- * dots, so that the tree over lanes is additions alone; 2 queries x 32 positions at a time.  With few queries rows are read as they
+ * dots, so that the tree over lanes is additions alone; 4 queries x 32 positions at a time.  With few queries rows are read as they
  * lie in the cache; dots stand along the registers, 4 x 4 of them, and are folded.  Values: 4 queries x 64 elements in registers,
  * or 8 x 32 from the cache.
  * At the edge of what is seen a tile may compute a score that no query wants; softmax and the values take only the wanted ones. */
@@ -37,22 +37,6 @@ static int32_t set_queries(query *x, const attention_args *a, float *scores, int
         }
     }
     return a->window && a->pos + t0 >= a->window ? a->pos + t0 - a->window + 1 : 0;
-}
-
-/* exp_f32 of 16 lanes, none of them above 0. */
-INLINE __m512 exp_16(__m512 x)
-{
-    const __m512 least = _mm512_set1_ps(-87.0f), shift = _mm512_set1_ps(0x1.8p23f);
-    const __m512 c = _mm512_max_ps(least, x); /* NaN passes */
-    const __m512 at = _mm512_add_ps(_mm512_mul_ps(c, _mm512_set1_ps(exp_log2e)), shift), n = _mm512_sub_ps(at, shift);
-    const __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(exp_ln2[1]), _mm512_fmadd_ps(n, _mm512_set1_ps(exp_ln2[0]), c));
-    __m512 p = _mm512_set1_ps(exp_term[0]);
-    for (int i = 1; i < 5; i++)
-        p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(exp_term[i]));
-    p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
-    const __m512i y = _mm512_maskz_add_epi32(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), _mm512_castps_si512(p),
-                                             _mm512_slli_epi32(_mm512_castps_si512(at), 23));
-    return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), _mm512_castsi512_ps(y));
 }
 
 /* Lanes, positions j ... j + 15, that query x sees. */
@@ -108,7 +92,7 @@ INLINE void score_rows(const query *x, const plane *k, int32_t j0, int32_t n, fl
 }
 
 /* One step of dots of T queries and 16 N positions: element k, whose products belong to the same lane of each dot. */
-INLINE void column_step(__m512 sum[2][2], const float *key, const float *const q[2], int32_t k, int T, int N)
+INLINE void column_step(__m512 sum[TILE][2], const float *key, const float *const q[TILE], int32_t k, int T, int N)
 {
     __m512 v[2];
     for (int i = 0; i < N; i++) {
@@ -120,46 +104,60 @@ INLINE void column_step(__m512 sum[2][2], const float *key, const float *const q
             sum[t][i] = _mm512_fmadd_ps(v[i], _mm512_set1_ps(q[t][k]), sum[t][i]);
 }
 
-/* Lanes l, l + 4, l + 8 and l + 12 of these dots, added as reference.c's add_lanes does: what is then in its lane l. */
-INLINE void column_lanes(__m512 out[2][2], const float *key, const float *const q[2], int32_t dim, int32_t l, int T, int N)
+/* a += b. */
+INLINE void add_to(__m512 a[TILE][2], __m512 b[TILE][2], int T, int N)
 {
-    __m512 sum[4][2][2];
-    int32_t k = l;
-    for (int i = 0; i < 4; i++)
-        for (int t = 0; t < T; t++)
-            for (int p = 0; p < N; p++)
-                sum[i][t][p] = _mm512_setzero_ps();
-    for (; k + 12 < dim; k += 16)
-        for (int i = 0; i < 4; i++)
-            column_step(sum[i], key, q, k + 4 * i, T, N);
-    for (int i = 0; i < 3; i++)
-        if (k + 4 * i < dim)
-            column_step(sum[i], key, q, k + 4 * i, T, N);
     for (int t = 0; t < T; t++)
-        for (int p = 0; p < N; p++)
-            out[t][p] = _mm512_add_ps(_mm512_add_ps(sum[0][t][p], sum[2][t][p]), _mm512_add_ps(sum[1][t][p], sum[3][t][p]));
+        for (int i = 0; i < N; i++)
+            a[t][i] = _mm512_add_ps(a[t][i], b[t][i]);
 }
 
-/* Scores of T (1 or 2) queries for the first 16 N (N 1 or 2) of n positions from j on; key f32 [dim, COLUMNS]. */
+/* Lanes l and l + 8 of these dots, added. */
+INLINE void column_pair(__m512 out[TILE][2], const float *key, const float *const q[TILE], int32_t dim, int32_t l, int T, int N)
+{
+    __m512 other[TILE][2];
+    int32_t k = l;
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            out[t][i] = other[t][i] = _mm512_setzero_ps();
+    for (; k + 8 < dim; k += 16) {
+        column_step(out, key, q, k, T, N);
+        column_step(other, key, q, k + 8, T, N);
+    }
+    if (k < dim)
+        column_step(out, key, q, k, T, N);
+    add_to(out, other, T, N);
+}
+
+/* Lanes l, l + 4, l + 8 and l + 12, added as reference.c's add_lanes does: what is then in its lane l. */
+INLINE void column_lanes(__m512 out[TILE][2], const float *key, const float *const q[TILE], int32_t dim, int32_t l, int T, int N)
+{
+    __m512 other[TILE][2];
+    column_pair(out, key, q, dim, l, T, N);
+    column_pair(other, key, q, dim, l + 4, T, N);
+    add_to(out, other, T, N);
+}
+
+/* Scores of T (1 or 4) queries for the first 16 N (N 1 or 2) of n positions from j on; key f32 [dim, COLUMNS]. */
 INLINE void score_tile(const query *x, const float *key, int32_t j, int32_t n, int32_t dim, float scale, int T, int N)
 {
-    const float *const q[2] = {x[0].q, x[T - 1].q};
-    __m512 even[2][2], odd[2][2], part[2][2];
+    const float *q[TILE];
+    __m512 even[TILE][2], odd[TILE][2], part[TILE][2];
+    for (int t = 0; t < T; t++)
+        q[t] = x[t].q;
     column_lanes(even, key, q, dim, 0, T, N);
     column_lanes(part, key, q, dim, 2, T, N);
-    for (int t = 0; t < T; t++)
-        for (int p = 0; p < N; p++)
-            even[t][p] = _mm512_add_ps(even[t][p], part[t][p]);
+    add_to(even, part, T, N);
     column_lanes(odd, key, q, dim, 1, T, N);
     column_lanes(part, key, q, dim, 3, T, N);
+    add_to(odd, part, T, N);
+    add_to(even, odd, T, N);
     for (int t = 0; t < T; t++)
-        for (int p = 0; p < N; p++) {
-            const __m512 s = _mm512_add_ps(even[t][p], _mm512_add_ps(odd[t][p], part[t][p]));
-            _mm512_mask_storeu_ps(x[t].score + j + 16 * p, first_lanes(n - 16 * p), _mm512_mul_ps(s, _mm512_set1_ps(scale)));
-        }
+        for (int i = 0; i < N; i++)
+            _mm512_mask_storeu_ps(x[t].score + j + 16 * i, first_lanes(n - 16 * i), _mm512_mul_ps(even[t][i], _mm512_set1_ps(scale)));
 }
 
-/* Scores of T (1 or 2) queries for n columns of keys: key f32 [.., dim, COLUMNS], positions j0 and on. */
+/* Scores of T (1 or 4) queries for n columns of keys: key f32 [.., dim, COLUMNS], positions j0 and on. */
 INLINE void score_columns(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, int T)
 {
     const int32_t end = x[T - 1].p + 1 - j0 < n ? x[T - 1].p + 1 - j0 : n;
@@ -299,8 +297,8 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
         } else {
             int32_t i = 0;
             load_columns(block, &at, n);
-            for (; i + 2 <= n_query; i += 2)
-                score_columns(x + i, block, j, n, k->dim, scale, 2);
+            for (; i + TILE <= n_query; i += TILE)
+                score_columns(x + i, block, j, n, k->dim, scale, TILE);
             for (; i < n_query; i++)
                 score_columns(x + i, block, j, n, k->dim, scale, 1);
         }
