@@ -39,7 +39,7 @@ AVXVNNI = $(AVX2) -mavxvnni
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 AVX2_O = avx2.o avx2_matmul.o avx2_kquant.o
 AVXVNNI_O = avx-vnni_matmul.o avx-vnni_kquant.o
-AVX512_O = avx512.o avx512_matmul.o avx512_kquant.o avx512_matvec.o amx.o
+AVX512_O = avx512.o avx512_attention.o avx512_matmul.o avx512_kquant.o avx512_matvec.o amx.o
 $(AVX2_O:%=build/%) $(AVX2_O:%=build/asan/%): SET = $(AVX2)
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): SET = $(AVXVNNI)
 $(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%): SET = $(AVX512)

@@ -8,47 +8,88 @@
 #define NAME(f) f##_avx2
 #include "reference.c"
 
-enum { POSITIONS = 16, MAX_HEAD_DIM = 1024 };
-
 /* ---- attention ---------------------------------------------------------------------------------- */
 
-/* Query i of an item: head i % group of token i / group. */
+/* A few tokens and one head of keys and values at a time, K and V converted to f32 block by block for all queries of
+ * these tokens.  With many queries K is also transposed: a register holds 8 positions of one lane of the dots, so that the tree over
+ * lanes is additions alone; 2 queries x 16 positions at a time.  Values: 4 queries x 16 elements in registers. */
+enum { MAX_HEAD_DIM = 1024, COLUMNS = 16, MANY_QUERIES = 8, MAX_QUERIES = 512 /* of an item: dispatch.c */, QUERIES = 4 };
+enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM };
+
+/* Positions of a block: 16 KB in f32 where that is COLUMNS or more. */
+INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 64 : dim <= 128 ? 32 : COLUMNS; }
+
+/* One head of one token: score[j] is that of position j, first to p. */
 typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
 
-INLINE query query_of(const attention_args *a, float *scores, int32_t t0, int32_t head_kv, int32_t i)
+/* x [n_tok * n_head] = the queries of tokens t0 ..., heads h0 ..., by token.  Returns the first position that any sees. */
+static int32_t set_queries(query *x, const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head)
 {
-    const int32_t group = a->n_head / a->n_head_kv, t = t0 + i / group, p = a->pos + t;
-    const int64_t at = ((int64_t)t * a->n_head + (int64_t)head_kv * group + i % group) * a->head_dim;
-    return (query){a->q + at, a->o + at, scores + (int64_t)i * (a->pos + a->n_tok + 1),
-                   a->window && p >= a->window ? p - a->window + 1 : 0, p};
+    for (int32_t t = t0; t < t0 + n_tok; t++) {
+        const int32_t p = a->pos + t, first = a->window && p >= a->window ? p - a->window + 1 : 0;
+        for (int32_t h = h0; h < h0 + n_head; h++, scores += a->pos + a->n_tok + 1) {
+            const int64_t at = ((int64_t)t * a->n_head + h) * a->head_dim;
+            *x++ = (query){a->q + at, a->o + at, scores, first, p};
+        }
+    }
+    return a->window && a->pos + t0 >= a->window ? a->pos + t0 - a->window + 1 : 0;
+}
+
+/* The greatest of x [n]; a NaN is passed over. */
+static float greatest(const float *x, int32_t n)
+{
+    __m256 most = _mm256_set1_ps(-INFINITY);
+    float lane[8], found = -INFINITY;
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        most = _mm256_max_ps(_mm256_loadu_ps(x + i), most);
+    _mm256_storeu_ps(lane, most);
+    for (int l = 0; l < 8; l++)
+        found = lane[l] > found ? lane[l] : found;
+    for (; i < n; i++)
+        found = x[i] > found ? x[i] : found;
+    return found;
+}
+
+/* The sum of x [begin] ... x [end - 1] in 16 lanes by index. */
+static float sum_by_lane(const float *x, int32_t begin, int32_t end)
+{
+    float lane[LANES] = {0};
+    int32_t j = begin;
+    for (; j < end && j % LANES; j++)
+        lane[j % LANES] += x[j];
+    __m256 lo = _mm256_loadu_ps(lane), hi = _mm256_loadu_ps(lane + 8);
+    for (; j + LANES <= end; j += LANES) {
+        lo = _mm256_add_ps(lo, _mm256_loadu_ps(x + j));
+        hi = _mm256_add_ps(hi, _mm256_loadu_ps(x + j + 8));
+    }
+    _mm256_storeu_ps(lane, lo);
+    _mm256_storeu_ps(lane + 8, hi);
+    for (; j < end; j++)
+        lane[j % LANES] += x[j];
+    return add_lanes(lane);
 }
 
 /* score[j] -> exp(score[j] - max); score[p + 1] = 1 / their sum. */
 static void softmax(const query *x)
 {
-    float most = -INFINITY, lane[LANES] = {0};
-    for (int32_t j = x->first; j <= x->p; j++)
-        most = x->score[j] > most ? x->score[j] : most;
+    const float most = greatest(x->score + x->first, x->p + 1 - x->first);
     for (int32_t j = x->first; j <= x->p; j++)
         x->score[j] = exp_f32(x->score[j] - most);
-    for (int32_t j = x->first; j <= x->p; j++)
-        lane[j % LANES] += x->score[j];
-    x->score[x->p + 1] = 1.0f / add_lanes(lane);
+    x->score[x->p + 1] = 1.0f / sum_by_lane(x->score, x->first, x->p + 1);
 }
 
 /* Positions j0 ... j0 + n - 1 that query x sees, as a range within these n. */
-typedef struct { int32_t begin, end; } range;
-
-INLINE range seen_by(const query *x, int32_t j0, int32_t n)
+INLINE span seen_by(const query *x, int32_t j0, int32_t n)
 {
     const int32_t begin = x->first > j0 ? x->first - j0 : 0, end = x->p + 1 < j0 + n ? x->p + 1 - j0 : n;
-    return (range){begin, end > begin ? end : begin};
+    return (span){begin, end > begin ? end : begin};
 }
 
 /* Scores of query x for n rows of keys: key f32 [n, dim], positions j0 and on. */
 static void score_rows(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale)
 {
-    const range r = seen_by(x, j0, n);
+    const span r = seen_by(x, j0, n);
     for (int32_t j = r.begin, step; j < r.end; j += step) {
         const uint8_t *w[4];
         float s[4];
@@ -64,89 +105,248 @@ static void score_rows(const query *x, const float *key, int32_t j0, int32_t n, 
     }
 }
 
-/* Adds n rows of values (f32 [n, dim], positions j0 and on), weighted, to the output of query x: ascending
- * positions, one fma each; 32 elements of the output stay in registers meanwhile. */
-static void add_values(const query *x, const float *value, int32_t j0, int32_t n, int32_t dim)
+/* Lanes l and l + 8 of dots of T queries and 16 positions, added; key f32 [dim, COLUMNS]. */
+INLINE void column_pair(__m256 out[2][2], const float *key, const float *const q[2], int32_t dim, int32_t l, int T)
 {
-    const range r = seen_by(x, j0, n);
+    __m256 sum[2][2][2];
+    for (int i = 0; i < 8; i++)
+        sum[i / 4][i / 2 % 2][i % 2] = _mm256_setzero_ps();
+    for (int32_t k = l; k < dim; k += LANES)
+        for (int i = 0; i < 2; i++) {
+            const int32_t e = k + 8 * i;
+            if (e >= dim)
+                break;
+            __m256 v[2] = {_mm256_loadu_ps(key + e * COLUMNS), _mm256_loadu_ps(key + e * COLUMNS + 8)};
+            __asm__("" : "+x"(v[0]), "+x"(v[1])); /* loaded once: as operands in memory they would keep the load ports busy */
+            for (int t = 0; t < T; t++)
+                for (int p = 0; p < 2; p++)
+                    sum[i][t][p] = _mm256_fmadd_ps(v[p], _mm256_set1_ps(q[t][e]), sum[i][t][p]);
+        }
+    for (int t = 0; t < T; t++)
+        for (int p = 0; p < 2; p++)
+            out[t][p] = _mm256_add_ps(sum[0][t][p], sum[1][t][p]);
+}
+
+/* a += b. */
+INLINE void add_to(__m256 a[2][2], __m256 b[2][2], int T)
+{
+    for (int t = 0; t < T; t++)
+        for (int p = 0; p < 2; p++)
+            a[t][p] = _mm256_add_ps(a[t][p], b[t][p]);
+}
+
+/* Lanes l, l + 4, l + 8 and l + 12, added as reference.c's add_lanes does. */
+INLINE void column_lanes(__m256 out[2][2], const float *key, const float *const q[2], int32_t dim, int32_t l, int T)
+{
+    __m256 other[2][2];
+    column_pair(out, key, q, dim, l, T);
+    column_pair(other, key, q, dim, l + 4, T);
+    add_to(out, other, T);
+}
+
+/* Scores of T (1 or 2) queries for n columns of keys: key f32 [.., dim, COLUMNS], positions j0 and on. */
+INLINE void score_columns(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, int T)
+{
+    const float *const q[2] = {x[0].q, x[T - 1].q};
+    const int32_t end = seen_by(x + T - 1, j0, n).end;
+    for (int32_t j = seen_by(x, j0, n).begin / COLUMNS * COLUMNS; j < end; j += COLUMNS) {
+        const float *at = key + (int64_t)j * dim;
+        __m256 even[2][2], odd[2][2], part[2][2];
+        column_lanes(even, at, q, dim, 0, T);
+        column_lanes(part, at, q, dim, 2, T);
+        add_to(even, part, T);
+        column_lanes(odd, at, q, dim, 1, T);
+        column_lanes(part, at, q, dim, 3, T);
+        add_to(odd, part, T);
+        add_to(even, odd, T);
+        for (int t = 0; t < T; t++)
+            for (int p = 0; p < 2; p++)
+                _mm256_maskstore_ps(x[t].score + j0 + j + 8 * p, first_lanes(n - j - 8 * p), _mm256_mul_ps(even[t][p], _mm256_set1_ps(scale)));
+    }
+}
+
+/* Adds rows r of value (f32 [n, dim], positions j0 and on), weighted, to elements e ... e + 8 N - 1 of the outputs of T queries, or
+ * to those of the first 8 that are in `lanes`: ascending positions, one fma each. */
+INLINE void add_rows(const query *x, const float *value, int32_t j0, span r, int32_t dim, int32_t e, __m256i lanes, int T, int N)
+{
+    __m256 o[QUERIES][2];
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            o[t][i] = N == 1 ? _mm256_maskload_ps(x[t].o + e, lanes) : _mm256_loadu_ps(x[t].o + e + 8 * i);
+    for (int32_t j = r.begin; j < r.end; j++) {
+        const float *row = value + (int64_t)j * dim + e;
+        __m256 v[2];
+        for (int i = 0; i < N; i++) {
+            v[i] = N == 1 ? _mm256_maskload_ps(row, lanes) : _mm256_loadu_ps(row + 8 * i);
+            __asm__("" : "+x"(v[i]));
+        }
+        for (int t = 0; t < T; t++) {
+            const __m256 weight = _mm256_set1_ps(x[t].score[j0 + j]);
+            for (int i = 0; i < N; i++)
+                o[t][i] = _mm256_fmadd_ps(weight, v[i], o[t][i]);
+        }
+    }
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            if (N == 1)
+                _mm256_maskstore_ps(x[t].o + e, lanes, o[t][i]);
+            else
+                _mm256_storeu_ps(x[t].o + e + 8 * i, o[t][i]);
+}
+
+/* All elements of these rows. */
+INLINE void add_elements(const query *x, const float *value, int32_t j0, span r, int32_t dim, int T)
+{
     int32_t e = 0;
-    for (; e + 32 <= dim; e += 32) {
-        __m256 o[4];
-        for (int i = 0; i < 4; i++)
-            o[i] = _mm256_loadu_ps(x->o + e + 8 * i);
-        for (int32_t j = r.begin; j < r.end; j++) {
-            const __m256 weight = _mm256_set1_ps(x->score[j0 + j]);
-            for (int i = 0; i < 4; i++)
-                o[i] = _mm256_fmadd_ps(weight, _mm256_loadu_ps(value + (int64_t)j * dim + e + 8 * i), o[i]);
-        }
-        for (int i = 0; i < 4; i++)
-            _mm256_storeu_ps(x->o + e + 8 * i, o[i]);
-    }
-    for (int32_t j = r.begin; j < r.end; j++)
-        for (int32_t i = e; i < dim; i++)
-            x->o[i] = fmaf(x->score[j0 + j], value[(int64_t)j * dim + i], x->o[i]);
+    if (r.begin >= r.end)
+        return;
+    for (; e + 16 <= dim; e += 16)
+        add_rows(x, value, j0, r, dim, e, _mm256_setzero_si256(), T, 2);
+    for (; e < dim; e += 8)
+        add_rows(x, value, j0, r, dim, e, first_lanes(dim - e), T, 1);
 }
 
-/* block f32 [n, dim] = rows j ... of one head of K or V, up to `last` and at most POSITIONS of them: n. */
-static int32_t load_rows(float *block, const attention_args *a, const uint8_t *x, int32_t j, int32_t last)
+/* Adds n rows of values to the outputs of T (1 or 4) queries: rows that only some see, that all see, that some see. */
+INLINE void add_values(const query *x, const float *value, int32_t j0, int32_t n, int32_t dim, int T)
 {
-    const int64_t row = (int64_t)a->n_head_kv * a->head_dim * (a->type == T_F32 ? 4 : 2);
-    const int32_t n = last + 1 - j < POSITIONS ? last + 1 - j : POSITIONS;
+    span seen[QUERIES], all = {0, n};
+    for (int t = 0; t < T; t++) {
+        seen[t] = seen_by(x + t, j0, n);
+        all.begin = seen[t].begin > all.begin ? seen[t].begin : all.begin;
+        all.end = seen[t].end < all.end ? seen[t].end : all.end;
+    }
+    all.end = all.end > all.begin ? all.end : all.begin;
+    for (int t = 0; t < T; t++)
+        add_elements(x + t, value, j0, (span){seen[t].begin, seen[t].end < all.begin ? seen[t].end : all.begin}, dim, 1);
+    add_elements(x, value, j0, all, dim, T);
+    for (int t = 0; t < T; t++)
+        add_elements(x + t, value, j0, (span){seen[t].begin > all.end ? seen[t].begin : all.end, seen[t].end}, dim, 1);
+}
+
+/* Rows of one head of K or V: row j at p + j * row_bytes. */
+typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim; } plane;
+
+INLINE plane plane_of(const attention_args *a, const void *p, int32_t head, span elements)
+{
+    const int64_t bytes = type_row_bytes(a->type, a->head_dim);
+    return (plane){(const uint8_t *)p + head * bytes + type_row_bytes(a->type, elements.begin), a->n_head_kv * bytes, a->type,
+                   elements.end - elements.begin};
+}
+
+/* block f32 [n, dim] = n rows from row j on. */
+static void load_rows(float *block, const plane *x, int32_t j, int32_t n)
+{
     for (int32_t i = 0; i < n; i++)
-        float_row(block + (int64_t)i * a->head_dim, a->type, x + (j + i) * row, a->head_dim);
-    return n;
+        float_row(block + (int64_t)i * x->dim, x->type, x->p + (j + i) * x->row_bytes, x->dim);
 }
 
-/* One head of keys and values, a few tokens: each block of K and V is converted once for all their queries. */
-static void attend_block(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t head_kv)
+/* block f32 [(n + 15)/16, dim, COLUMNS] = these rows as columns; what is beyond them is zero. */
+static void load_columns(float *block, const plane *x, int32_t j, int32_t n)
 {
-    const int32_t dim = a->head_dim, n_query = n_tok * (a->n_head / a->n_head_kv), last = a->pos + t0 + n_tok - 1;
-    const int64_t head = (int64_t)head_kv * dim * (a->type == T_F32 ? 4 : 2);
-    const uint8_t *k = (const uint8_t *)a->k + head, *v = (const uint8_t *)a->v + head;
-    const int32_t first = query_of(a, scores, t0, head_kv, 0).first;
-    float block[POSITIONS * MAX_HEAD_DIM];
-    for (int32_t j = first; j <= last; j += POSITIONS) {
-        const int32_t n = load_rows(block, a, k, j, last);
-        for (int32_t i = 0; i < n_query; i++) {
-            const query x = query_of(a, scores, t0, head_kv, i);
-            score_rows(&x, block, j, n, dim, a->scale);
+    float rows[8][MAX_HEAD_DIM + 8];
+    for (int32_t i = 0; i < (n + COLUMNS - 1) / COLUMNS * COLUMNS; i += 8) {
+        float *to = block + (int64_t)(i / COLUMNS) * x->dim * COLUMNS + i % COLUMNS;
+        for (int32_t r = 0; r < 8; r++)
+            if (i + r < n)
+                float_row(rows[r], x->type, x->p + (j + i + r) * x->row_bytes, x->dim);
+            else
+                memset(rows[r], 0, (size_t)x->dim * 4);
+        for (int32_t e = 0; e < x->dim; e += 8) {
+            __m256i v[8], w[8];
+            for (int r = 0; r < 8; r++)
+                v[r] = _mm256_loadu_si256((const __m256i *)(rows[r] + e));
+            transpose(w, v);
+            for (int k = 0; k < 8 && e + k < x->dim; k++)
+                _mm256_storeu_si256((__m256i *)(to + (int64_t)(e + k) * COLUMNS), w[k]);
         }
     }
-    for (int32_t i = 0; i < n_query; i++) {
-        const query x = query_of(a, scores, t0, head_kv, i);
-        softmax(&x);
-        memset(x.o, 0, (size_t)dim * 4);
-    }
-    for (int32_t j = first; j <= last; j += POSITIONS) {
-        const int32_t n = load_rows(block, a, v, j, last);
-        for (int32_t i = 0; i < n_query; i++) {
-            const query x = query_of(a, scores, t0, head_kv, i);
-            add_values(&x, block, j, n, dim);
+}
+
+/* Scores for positions begin ... end - 1. */
+static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end)
+{
+    _Alignas(32) float block[BLOCK_FLOATS];
+    for (int32_t j = begin, n; j < end; j += n) {
+        int32_t i = 0;
+        n = end - j < positions_of(k->dim) ? end - j : positions_of(k->dim);
+        if (n_query < MANY_QUERIES) {
+            load_rows(block, k, j, n);
+            for (; i < n_query; i++)
+                score_rows(x + i, block, j, n, k->dim, scale);
+        } else {
+            load_columns(block, k, j, n);
+            for (; i + 2 <= n_query; i += 2)
+                score_columns(x + i, block, j, n, k->dim, scale, 2);
+            for (; i < n_query; i++)
+                score_columns(x + i, block, j, n, k->dim, scale, 1);
         }
     }
-    for (int32_t i = 0; i < n_query; i++) {
-        const query x = query_of(a, scores, t0, head_kv, i);
-        for (int32_t e = 0; e < dim; e++)
-            x.o[e] = x.o[e] * x.score[x.p + 1];
+}
+
+/* Outputs from the weights of positions begin ... end - 1. */
+static void value_part(const query *x, int32_t n_query, const plane *v, int32_t begin, int32_t end)
+{
+    _Alignas(32) float block[BLOCK_FLOATS];
+    for (int32_t i = 0; i < n_query; i++)
+        memset(x[i].o, 0, (size_t)v->dim * 4);
+    for (int32_t j = begin, n; j < end; j += n) {
+        int32_t i = 0;
+        n = end - j < positions_of(v->dim) ? end - j : positions_of(v->dim);
+        load_rows(block, v, j, n);
+        for (; i + QUERIES <= n_query; i += QUERIES)
+            add_values(x + i, block, j, n, v->dim, QUERIES);
+        for (; i < n_query; i++)
+            add_values(x + i, block, j, n, v->dim, 1);
+    }
+    for (int32_t i = 0; i < n_query; i++)
+        for (int32_t e = 0; e < v->dim; e++)
+            x[i].o[e] = x[i].o[e] * x[i].score[x[i].p + 1];
+}
+
+static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head, int32_t part)
+{
+    query x[MAX_QUERIES];
+    const int32_t head = h0 / (a->n_head / a->n_head_kv), n_query = n_tok * n_head, end = a->pos + t0 + n_tok;
+    const int32_t first = set_queries(x, a, scores, t0, n_tok, h0, n_head);
+    if (a->steps & ATTEND_SCORES) {
+        const span s = span_of(end - first, COLUMNS, a->n_part, part);
+        const plane k = plane_of(a, a->k, head, (span){0, a->head_dim});
+        score_part(x, n_query, &k, a->scale, first + s.begin, first + s.end);
+    }
+    if (a->steps & ATTEND_SOFTMAX) {
+        const span s = span_of(n_query, 1, a->n_part, part);
+        for (int32_t i = s.begin; i < s.end; i++)
+            softmax(x + i);
+    }
+    if (a->steps & ATTEND_VALUES) {
+        const span s = span_of(a->head_dim, 32, a->n_part, part);
+        const plane v = plane_of(a, a->v, head, s);
+        for (int32_t i = 0; i < n_query; i++)
+            x[i].o += s.begin;
+        value_part(x, n_query, &v, first, end);
     }
 }
 
 static void attention_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const attention_args *a = arg;
-    for (int64_t item = begin; item < end; item++) {
-        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok;
+    const int32_t group = a->n_head / a->n_head_kv;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t item = i / a->n_part;
+        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok, h = (int32_t)(item % a->n_head_kv) * group;
         const int32_t n_tok = a->n_tok - t0 < a->item_tok ? a->n_tok - t0 : a->item_tok;
-        attend_block(a, a->scores + thread * a->n_scores, t0, n_tok, (int32_t)(item % a->n_head_kv));
+        float *scores = a->scores + (a->n_part > 1 ? item : thread) * a->n_scores;
+        for (int32_t g = 0; g < group; g += MAX_QUERIES) /* more than one round only where an item is one token in one part */
+            attend(a, scores, t0, n_tok, h + g, group - g < MAX_QUERIES ? group - g : MAX_QUERIES, (int32_t)(i % a->n_part));
     }
 }
 
 const isa isa_avx2 = {
     "avx2", 128, matmul_avx2, quantize_avx2, quantize_k_avx2, rmsnorm_avx2, rope_avx2, attention_avx2, silu_mul_avx2, gelu_mul_avx2,
-    cache_store_avx2,
+    cache_store_avx2, 1,
 };
 const isa isa_avx_vnni = { /* quantised products are its own */
     "avx-vnni", 128, matmul_avx_vnni, quantize_avx2, quantize_k_avx2, rmsnorm_avx2, rope_avx2, attention_avx2, silu_mul_avx2, gelu_mul_avx2,
-    cache_store_avx2,
+    cache_store_avx2, 1,
 };
 #endif

@@ -1,4 +1,4 @@
-/* avx512.h - dots of f32 in the 16 lanes of reference.c, a lane a float of one register: products and attention. */
+/* avx512.h - what products and attention share: dots of f32 in the 16 lanes of reference.c, a lane a float of one register. */
 #ifndef SLUICE_AVX512_H
 #define SLUICE_AVX512_H
 #include <immintrin.h>
@@ -11,6 +11,7 @@ enum { TILE = 4 };     /* rows and tokens of a tile: 16 sums in registers */
 enum { BYTES_AHEAD = 2048 }; /* bytes of a row asked for ahead, where one token meets it */
 
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_matmul.c */
+void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_attention.c */
 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread);   /* avx2_matmul.c */
 void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end); /* avx512_matvec.c: one token, blocks, n a multiple of 256 */
@@ -98,6 +99,22 @@ INLINE __m512 tile(int32_t type, const uint8_t *const w[TILE], const float *cons
     return fold_tile(sum, T);
 }
 
+/* exp_f32 of 16 lanes, none of them above 0. */
+INLINE __m512 exp_16(__m512 x)
+{
+    const __m512 least = _mm512_set1_ps(-87.0f), shift = _mm512_set1_ps(0x1.8p23f);
+    const __m512 c = _mm512_max_ps(least, x); /* NaN passes */
+    const __m512 at = _mm512_add_ps(_mm512_mul_ps(c, _mm512_set1_ps(exp_log2e)), shift), n = _mm512_sub_ps(at, shift);
+    const __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(exp_ln2[1]), _mm512_fmadd_ps(n, _mm512_set1_ps(exp_ln2[0]), c));
+    __m512 p = _mm512_set1_ps(exp_term[0]);
+    for (int i = 1; i < 5; i++)
+        p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(exp_term[i]));
+    p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
+    const __m512i y = _mm512_maskz_add_epi32(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), _mm512_castps_si512(p),
+                                             _mm512_slli_epi32(_mm512_castps_si512(at), 23));
+    return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), _mm512_castsi512_ps(y));
+}
+
 /* ---- integers ---------------------------------------------------------------------------- */
 
 /* iq4_value with 128 added. */
@@ -112,6 +129,22 @@ INLINE void transpose_4(__m512i out[4], const __m512i in[4])
     out[1] = _mm512_unpackhi_epi64(a, c);
     out[2] = _mm512_unpacklo_epi64(b, d);
     out[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* 16 x 16 words: row i word k -> row k word i. */
+INLINE void transpose_words(__m512i v[16])
+{
+    __m512i w[16];
+    for (int i = 0; i < 16; i += 4)
+        transpose_4(w + i, v + i);
+    for (int k = 0; k < 4; k++) { /* quarter c of w[i + k]: word 4 c + k of rows i ... i + 3 */
+        const __m512i a = _mm512_shuffle_i32x4(w[k], w[4 + k], 0x88), b = _mm512_shuffle_i32x4(w[8 + k], w[12 + k], 0x88);
+        const __m512i c = _mm512_shuffle_i32x4(w[k], w[4 + k], 0xdd), d = _mm512_shuffle_i32x4(w[8 + k], w[12 + k], 0xdd);
+        v[k] = _mm512_shuffle_i32x4(a, b, 0x88);
+        v[4 + k] = _mm512_shuffle_i32x4(c, d, 0x88);
+        v[8 + k] = _mm512_shuffle_i32x4(a, b, 0xdd);
+        v[12 + k] = _mm512_shuffle_i32x4(c, d, 0xdd);
+    }
 }
 
 /* The sum of (or the greatest of) the words of each quarter of 4 vectors: that of x[i]'s quarter k in word 4 i + k. */

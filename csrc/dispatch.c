@@ -233,7 +233,7 @@ static void store_range(const void *arg, int64_t begin, int64_t end, int32_t thr
 {
     const store_args *a = arg;
     (void)thread;
-    best()->cache_store(a->y + begin * (a->type == T_F32 ? 4 : 2), a->type, a->x + begin, end - begin);
+    best()->cache_store(a->y + type_row_bytes(a->type, begin), a->type, a->x + begin, end - begin);
 }
 
 void cache_store(void *y, int32_t type, const float *x, int64_t n)
@@ -242,25 +242,44 @@ void cache_store(void *y, int32_t type, const float *x, int64_t n)
     parallel(store_range, &a, n, SMALL_WORK / 4);
 }
 
-/* Tokens that an item of attention covers: 16 share each row of K and V; fewer where many heads share it already. */
-static int32_t item_tokens(int32_t n_tok, int32_t n_head, int32_t n_head_kv)
+/* Tokens that an item of attention covers: some 128 queries, at most 64 tokens, share each row of K and V; one token where a group
+ * is larger. */
+static int32_t item_tokens(int32_t n_tok, int32_t group)
 {
-    const int32_t group = n_head / n_head_kv, most = group <= 32 ? 16 : group <= 512 ? 512 / group : 1;
+    const int32_t most = group <= 2 ? 64 : group <= 128 ? 128 / group : 1;
     return n_tok < most ? n_tok : most;
+}
+
+/* How an item is cut: not at all where the items go round the threads, or where a call costs less than two more barriers. */
+enum { WORTH_CUTTING = 256 /* positions */, MAX_CUT_GROUP = 512 };
+typedef struct { int32_t item_tok, n_part; int64_t n_item; } cut;
+
+static cut cut_of(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv)
+{
+    const int32_t group = n_head / n_head_kv, item_tok = item_tokens(n_tok, group), n_thread = threads_count();
+    const int64_t n_item = (int64_t)(n_tok + item_tok - 1) / item_tok * n_head_kv;
+    const int whole = n_item % n_thread == 0 || n_item >= 4 * n_thread || pos + n_tok < WORTH_CUTTING || group > MAX_CUT_GROUP;
+    return (cut){item_tok, whole || !best()->cuts_attention ? 1 : (int32_t)((4 * n_thread + n_item - 1) / n_item), n_item};
 }
 
 int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv)
 {
-    return (int64_t)item_tokens(n_tok, n_head, n_head_kv) * (n_head / n_head_kv) * ((int64_t)pos + n_tok + 1);
+    const cut c = cut_of(n_tok, pos, n_head, n_head_kv);
+    const int64_t n_scores = (int64_t)c.item_tok * (n_head / n_head_kv) * ((int64_t)pos + n_tok + 1);
+    return n_scores * (c.n_part > 1 ? c.n_item : threads_count());
 }
 
 void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores, int32_t n_tok,
                int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale)
 {
-    const int32_t item_tok = item_tokens(n_tok, n_head, n_head_kv);
-    const attention_args a = {o, q, k, v, scores, attention_scores(n_tok, pos, n_head, n_head_kv),
-                              type, n_tok, pos, n_head, n_head_kv, head_dim, window, scale, item_tok};
-    parallel(best()->attention, &a, (int64_t)(n_tok + item_tok - 1) / item_tok * n_head_kv, 1);
+    const cut c = cut_of(n_tok, pos, n_head, n_head_kv);
+    attention_args a = {o, q, k, v, scores, (int64_t)c.item_tok * (n_head / n_head_kv) * ((int64_t)pos + n_tok + 1), type, n_tok, pos,
+                        n_head, n_head_kv, head_dim, window, scale, c.item_tok, ATTEND_ALL, c.n_part};
+    if (c.n_part == 1)
+        parallel(best()->attention, &a, c.n_item, 1);
+    else
+        for (a.steps = ATTEND_SCORES; a.steps <= ATTEND_VALUES; a.steps *= 2)
+            parallel(best()->attention, &a, c.n_item * c.n_part, 1);
 }
 
 void silu_mul(float *gate, const float *up, int64_t n)

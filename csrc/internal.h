@@ -69,7 +69,22 @@ typedef struct {
     float *o; const float *q; const void *k, *v; float *scores; int64_t n_scores;
     int32_t type, n_tok, pos, n_head, n_head_kv, head_dim, window; float scale;
     int32_t item_tok; /* tokens an item covers */
+    int32_t steps, n_part; /* ATTEND_...; parts each item is cut in for them: positions, then queries, then elements */
 } attention_args;
+enum { ATTEND_SCORES = 1, ATTEND_SOFTMAX = 2, ATTEND_VALUES = 4, ATTEND_ALL = 7 };
+
+/* Part `part` of n things cut in n_part parts, all but the last a multiple of `unit`. */
+typedef struct { int32_t begin, end; } span;
+static inline span span_of(int32_t n, int32_t unit, int32_t n_part, int32_t part)
+{
+    const int64_t n_unit = (n + unit - 1) / unit, begin = n_unit * part / n_part * unit, end = n_unit * (part + 1) / n_part * unit;
+    return (span){(int32_t)(begin < n ? begin : n), (int32_t)(end < n ? end : n)};
+}
+
+/* Of exp_f32 in reference.c: log2 e, - ln 2 in two parts, and the polynomial from its highest term on. */
+#define exp_log2e 0x1.715476p0f
+static const float exp_ln2[2] = {-0x1.62e4p-1f, -0x1.7f7d1cp-20f};
+static const float exp_term[5] = {0x1.6a23d0p-10f, 0x1.123a20p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f};
 
 /* One instruction set: each operation over a range of items. */
 typedef struct {
@@ -80,10 +95,11 @@ typedef struct {
     void (*quantize_k)(const void *, int64_t, int64_t, int32_t); /* the same in blocks of 256 */
     void (*rmsnorm)(const void *, int64_t, int64_t, int32_t);   /* rmsnorm_args; items: rows */
     void (*rope)(const void *, int64_t, int64_t, int32_t);      /* rope_args; items: tokens */
-    void (*attention)(const void *, int64_t, int64_t, int32_t); /* attention_args; items: blocks of item_tok tokens x n_head_kv */
+    void (*attention)(const void *, int64_t, int64_t, int32_t); /* attention_args; items: blocks of item_tok tokens x n_head_kv x n_part */
     void (*silu_mul)(const void *, int64_t, int64_t, int32_t);  /* pair_args; items: elements */
     void (*gelu_mul)(const void *, int64_t, int64_t, int32_t);
     void (*cache_store)(void *, int32_t, const float *, int64_t);
+    int32_t cuts_attention; /* its attention knows steps and parts: else they are ATTEND_ALL and 1 */
 } isa;
 extern const isa isa_reference, isa_avx2, isa_avx_vnni, isa_avx512, isa_amx;
 void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread); /* other sets use it for types they have no product for */

@@ -254,15 +254,15 @@ void rope_angles(float *cs, const double *freq, int32_t pos, int32_t n_tok, int3
  * or i and i + n_pair where half is not 0. */
 void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head_dim, int32_t n_pair, int32_t half);
 
-/* y, a cache of type F32 or F16 [n] = x f32 [n]. */
+/* y, a cache of type F32, F16 or, where n is a multiple of 32, Q8_0 [n] = x f32 [n]. */
 void cache_store(void *y, int32_t type, const float *x, int64_t n);
 
 /* o f32 [n_tok, n_head, head_dim]: causal attention of the queries q (same shape) at positions pos ... pos + n_tok - 1
- * over rows 0 ... of the caches k, v: type [*, n_head_kv, head_dim].  Position p sees the last window positions up to p
- * (0: all).  scores: scratch f32 [threads_count(), attention_scores(...)]. */
+ * over rows 0 ... of the caches k, v: type [*, n_head_kv, head_dim], F32, F16 or, where head_dim is a multiple of 32, Q8_0.  Position p sees the last window positions up to p
+ * (0: all).  scores: scratch f32 [attention_scores(...)]. */
 void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores, int32_t n_tok,
                int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale);
-/* Floats of scratch a thread needs for a call of attention. */
+/* Floats of scratch for a call of attention, with the pool and the instruction set as they are. */
 int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv);
 
 /* gate f32 [n] = silu(gate) up;  silu(x) = x / (1 + exp(-x)). */

@@ -54,9 +54,23 @@ static inline void bf16_row(float *y, const uint16_t *x, int32_t n)
         y[i] = bits_f32((uint32_t)x[i] << 16);
 }
 
-/* y f32 [n] = x, F32, F16 or BF16 [n]. */
+/* w = d q of Q8_0, which is exact. */
+static inline void q8_row(float *y, const block_q8_0 *x, int32_t n)
+{
+    for (int32_t b = 0; b < n / BLOCK; b++) {
+        const float d = f16_to_f32(x[b].d);
+        for (int i = 0; i < BLOCK; i++)
+            y[b * BLOCK + i] = d * (float)x[b].q[i];
+    }
+}
+
+/* y f32 [n] = x, F32, F16, BF16 or, in whole blocks, Q8_0 [n]. */
 static inline void float_row(float *y, int32_t type, const void *x, int32_t n)
 {
+    if (type == T_Q8_0) {
+        q8_row(y, x, n);
+        return;
+    }
     if (type == T_F16)
         f16_row(y, x, n);
     else if (type == T_BF16)
@@ -112,13 +126,13 @@ static inline float dot(const float *x, const float *y, int32_t n)
 static inline float exp_f32(float x)
 {
     const float c = x < -87.0f ? -87.0f : x > 88.72f ? 88.72f : x; /* NaN passes */
-    const float n = nearest(c * 0x1.715476p0f);
-    const float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, c));
-    float p = 0x1.6a23d0p-10f;
-    p = fmaf(p, r, 0x1.123a20p-7f);
-    p = fmaf(p, r, 0x1.5558f2p-5f);
-    p = fmaf(p, r, 0x1.555492p-3f);
-    p = fmaf(p, r, 0x1.fffffcp-2f);
+    const float n = nearest(c * exp_log2e);
+    const float r = fmaf(n, exp_ln2[1], fmaf(n, exp_ln2[0], c));
+    float p = exp_term[0];
+    p = fmaf(p, r, exp_term[1]); /* no loop: the compiler would not make vectors of the caller's */
+    p = fmaf(p, r, exp_term[2]);
+    p = fmaf(p, r, exp_term[3]);
+    p = fmaf(p, r, exp_term[4]);
     p = fmaf(p, r * r, r) + 1.0f;
     /* n as an integer is in the low bits of n + 1.5 * 2^23; moved into the exponent it multiplies by 2^n */
     const float y = bits_f32(f32_bits(p) + (f32_bits(n + 0x1.8p23f) << 23));
@@ -182,35 +196,7 @@ static void NAME(rope)(const void *arg, int64_t begin, int64_t end, int32_t thre
     }
 }
 
-/* ---- the cache ---------------------------------------------------------------------- */
-
-/* F16: to nearest, ties to even; what is beyond 65,504 becomes NaN rather than infinity, so that the logits show it: an
- * infinite score would silently weigh 0. */
-static inline uint16_t cached_f16(float x)
-{
-    const uint16_t h = f32_to_f16(x);
-    return (h & 0x7fff) == 0x7c00 ? h | 0x200 : h;
-}
-
-static void NAME(cache_store)(void *y, int32_t type, const float *x, int64_t n)
-{
-    if (type == T_F32) {
-        memcpy(y, x, (size_t)n * 4);
-        return;
-    }
-    int64_t i = 0;
-#ifdef __F16C__
-    for (; i + 8 <= n; i += 8) {
-        const __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        const __m128i infinite = _mm_cmpeq_epi16(_mm_and_si128(h, _mm_set1_epi16(0x7fff)), _mm_set1_epi16(0x7c00));
-        _mm_storeu_si128((__m128i *)((uint16_t *)y + i), _mm_or_si128(h, _mm_and_si128(infinite, _mm_set1_epi16(0x200))));
-    }
-#endif
-    for (; i < n; i++)
-        ((uint16_t *)y)[i] = cached_f16(x[i]);
-}
-
-/* ---- activations in int8 -------------------------------------------------------------- */
+/* ---- blocks in int8 --------------------------------------------------------------------- */
 
 /* A block of n: q = the nearest integer to x (127 / max|x|); returns d = max|x| / 127.
  * A block without a value of 2^-100 or more is zero (127 / max|x| must be finite); one with an
@@ -228,6 +214,41 @@ static inline float quantize_q8_block(int8_t *q, const float *x, int n)
         q[i] = (int8_t)(usable ? nearest(x[i] * inverse) : 0.0f);
     return usable ? bits_f32(most) / 127.0f : most < 0x7f800000 ? 0.0f : NAN;
 }
+
+/* ---- the cache ---------------------------------------------------------------------- */
+
+/* F16: to nearest, ties to even; Q8_0: q and d of above, d then in F16.  What is beyond 65,504 becomes NaN rather than infinity, so that the logits show it: an
+ * infinite score would silently weigh 0. */
+static inline uint16_t cached_f16(float x)
+{
+    const uint16_t h = f32_to_f16(x);
+    return (h & 0x7fff) == 0x7c00 ? h | 0x200 : h;
+}
+
+static void NAME(cache_store)(void *y, int32_t type, const float *x, int64_t n)
+{
+    if (type == T_F32) {
+        memcpy(y, x, (size_t)n * 4);
+        return;
+    }
+    int64_t i = 0;
+    if (type == T_Q8_0) {
+        for (block_q8_0 *b = y; i < n; i += BLOCK, b++)
+            b->d = cached_f16(quantize_q8_block(b->q, x + i, BLOCK));
+        return;
+    }
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8) {
+        const __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const __m128i infinite = _mm_cmpeq_epi16(_mm_and_si128(h, _mm_set1_epi16(0x7fff)), _mm_set1_epi16(0x7c00));
+        _mm_storeu_si128((__m128i *)((uint16_t *)y + i), _mm_or_si128(h, _mm_and_si128(infinite, _mm_set1_epi16(0x200))));
+    }
+#endif
+    for (; i < n; i++)
+        ((uint16_t *)y)[i] = cached_f16(x[i]);
+}
+
+/* ---- activations in int8: a row at a time ---------------------------------------------- */
 
 static inline int32_t sum_q8(const int8_t *q, int n)
 {
@@ -302,14 +323,14 @@ static void attend_reference(const attention_args *a, float *score, int32_t t, i
 {
     const int32_t dim = a->head_dim, p = a->pos + t, head_kv = head / (a->n_head / a->n_head_kv);
     const int32_t first = a->window && p >= a->window ? p - a->window + 1 : 0;
-    const int64_t width = a->type == T_F32 ? 4 : 2, row = (int64_t)a->n_head_kv * dim * width;
-    const uint8_t *k = (const uint8_t *)a->k + (int64_t)head_kv * dim * width;
-    const uint8_t *v = (const uint8_t *)a->v + (int64_t)head_kv * dim * width;
+    const int64_t head_bytes = type_row_bytes(a->type, dim), row = a->n_head_kv * head_bytes;
+    const uint8_t *k = (const uint8_t *)a->k + head_kv * head_bytes, *v = (const uint8_t *)a->v + head_kv * head_bytes;
     const float *q = a->q + ((int64_t)t * a->n_head + head) * dim;
     float *o = a->o + ((int64_t)t * a->n_head + head) * dim;
     float most = -INFINITY, lane[LANES] = {0}, value[1024];
     for (int32_t j = first; j <= p; j++) {
-        const float s = dot_float(a->type, k + j * row, q, dim) * a->scale;
+        float_row(value, a->type, k + j * row, dim);
+        const float s = dot(value, q, dim) * a->scale;
         score[j - first] = s;
         most = s > most ? s : most;
     }
@@ -344,6 +365,6 @@ static void attention_reference(const void *arg, int64_t begin, int64_t end, int
 
 const isa isa_reference = {
     "reference", 128, matmul_reference, quantize_reference, quantize_k_reference, rmsnorm_reference, rope_reference,
-    attention_reference, silu_mul_reference, gelu_mul_reference, cache_store_reference,
+    attention_reference, silu_mul_reference, gelu_mul_reference, cache_store_reference, 0,
 };
 #endif

@@ -79,8 +79,8 @@ static void attend(int32_t type, int32_t n_tok, int32_t pos, int32_t n_head, int
     void *k = malloc((size_t)n * 4), *v = malloc((size_t)n * 4);
     cache_store(k, type, floats(n, 2), n);
     cache_store(v, type, floats(n, 2), n);
-    show("cache_store", k, n * (type == T_F16 ? 2 : 4));
-    float *scores = malloc((size_t)(threads_count() * attention_scores(n_tok, pos, n_head, n_head_kv)) * 4);
+    show("cache_store", k, type_row_bytes(type, n));
+    float *scores = malloc((size_t)attention_scores(n_tok, pos, n_head, n_head_kv) * 4);
     attention(o, q, type, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125f);
     show("attention", o, (int64_t)n_tok * n_head * dim * 4);
 }
@@ -106,6 +106,13 @@ int main(int argc, char **argv)
     attend(T_F32, 3, 20, 4, 2, 24, 0);
     attend(T_F16, 17, 30, 8, 2, 64, 0);
     attend(T_F16, 20, 5, 6, 6, 80, 7);
+    attend(T_F16, 1, 300, 5, 1, 96, 0); /* fewer items than threads: cut by position and by element */
+    attend(T_F32, 2, 400, 24, 3, 64, 130);
+    attend(T_F16, 1, 299, 13, 1, 40, 0);
+    attend(T_Q8_0, 17, 30, 8, 2, 64, 0);
+    attend(T_Q8_0, 20, 5, 4, 4, 32, 7);
+    attend(T_Q8_0, 1, 300, 5, 1, 96, 0);
+    attend(T_Q8_0, 1, 40, 18, 2, 128, 0);
     float *x = floats(4096, 90), *up = floats(4096, 2), *w = floats(128, 2), cs[9 * 10 * 2];
     silu_mul(x, up, 4096);
     show("silu_mul", x, 4096 * 4);

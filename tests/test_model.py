@@ -94,7 +94,7 @@ def test_result_does_not_depend_on_chunks_or_instruction_set(models, tmp_path, n
 
 
 @pytest.mark.parametrize("name", ["llama-q8_0", "gemma3-f16"])
-@pytest.mark.parametrize("kv", ["f16", "f32"])
+@pytest.mark.parametrize("kv", ["f16", "f32", "q8_0"])
 def test_decode_equals_prefill(models, tmp_path, name, kv):
     m = Model(str(models[name]), 1)
     whole = new_cache(m, tmp_path, kv)
@@ -106,6 +106,34 @@ def test_decode_equals_prefill(models, tmp_path, name, kv):
         _, x = m.extend(parts, [id], f=f)
         m.head(f, x, parts.logits)
     assert fingerprint(m, parts, tmp_path / "a") == fingerprint(m, whole, tmp_path / "b")
+
+
+def test_a_q8_0_cache_gives_the_same_bits_however_it_is_filled_and_nearly_those_of_f32(models, tmp_path):
+    m, found = Model(str(models["llama-f32"]), 1), set()
+    try:
+        for isa in ("reference", ""):
+            assert lib.isa_select(isa.encode()) == 0
+            for chunk in (1, 7, 512):
+                cache = new_cache(m, tmp_path, "q8_0")
+                m.prefill(cache, IDS, chunk)
+                found.add(fingerprint(m, cache, tmp_path / "s"))
+    finally:
+        lib.isa_select(b"")
+    assert len(found) == 1
+    exact = new_cache(m, tmp_path, "f32")
+    m.prefill(exact, IDS)
+    a, b = (ffi.unpack(c.logits, m.hparams.n_vocab) for c in (cache, exact))
+    assert 0 < max(abs(x - y) for x, y in zip(a, b)) < 0.05 * max(map(abs, b))
+    with pytest.raises(Fault, match="kv_type 8, but .* has 1") as e:
+        m.open_snapshot(str(tmp_path / "s"), "f16")
+    assert e.value.code == 65
+
+
+def test_q8_0_needs_heads_of_whole_blocks(tmp_path):
+    write_model(str(tmp_path / "m.gguf"), head_dim=16)
+    with pytest.raises(Fault, match="heads of 16 .* q8_0") as e:
+        Model(str(tmp_path / "m.gguf")).geometry("q8_0")
+    assert e.value.code == 69
 
 
 def test_rows_of_the_head_equal_the_whole(models, tmp_path):

@@ -687,7 +687,9 @@ def test_misuse_is_refused(tmp_path):
         s.n_tok = 51
     with pytest.raises(ValueError, match="capacity"):
         s.reserve(51)
-    with pytest.raises(ValueError, match="KV type 8"):
+    with pytest.raises(ValueError, match="KV type 2"):
+        make(tmp_path, geometry=SMALL._replace(kv_type=2))
+    with pytest.raises(ValueError, match="not a multiple of 32"):
         make(tmp_path, geometry=SMALL._replace(kv_type=8))
     assert os.listdir(tmp_path) == []
 

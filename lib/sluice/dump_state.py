@@ -5,7 +5,7 @@ from heapq import nlargest
 from .dump import json_number, number, put, put_json
 from .faults import bad
 from .gguf import type_name
-from .kvsnap import ELEMENT_BYTES, FIELDS, MAX_CAPACITY, Geometry, Layout, check_extent, read_header
+from .kvsnap import FIELDS, KV_TYPES, MAX_CAPACITY, Geometry, Layout, check_extent, misfit, read_header
 from .metadata import F32
 from .stream import CANDIDATE, FULL, LAST, LENGTH, MAX_VOCAB, IdReader, LogitsReader
 
@@ -37,9 +37,11 @@ class SnapshotFile:
                                    ("capacity", 1, MAX_CAPACITY), ("n_tok", 1, h["capacity"])):
             if not least <= h[field] <= most:
                 raise bad(name, f"{field} is {h[field]}, not {least} to {most}")
-        if h["kv_type"] not in ELEMENT_BYTES:
-            raise bad(name, f"kv_type {h['kv_type']} is not one of {', '.join(map(str, ELEMENT_BYTES))}")
+        if h["kv_type"] not in KV_TYPES.values():
+            raise bad(name, f"kv_type {h['kv_type']} is not one of {', '.join(map(str, KV_TYPES.values()))}")
         self.geometry = Geometry(*(h[f] for f in Geometry._fields))
+        if what := misfit(self.geometry):
+            raise bad(name, what)
         self.layout = Layout(self.geometry, h["capacity"])
         check_extent(h, name, self.layout, os.fstat(fd).st_size)
 

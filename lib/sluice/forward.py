@@ -106,7 +106,7 @@ class Forward:
         h, c = self.h, self.cache
         o = self._rows("attention", q.n)
         n = lib.attention_scores(self.n_tok, self.pos, h.n_head, h.n_head_kv)
-        scores = self._buffer("float[]", "scores", lib.threads_count() * n)
+        scores = self._buffer("float[]", "scores", n)
         lib.attention(o.p, q.p, c.geometry.kv_type, c.k(layer), c.v(layer), scores, self.n_tok, self.pos, h.n_head, h.n_head_kv,
                       h.head_dim, window, h.scale)
         return o

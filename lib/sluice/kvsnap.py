@@ -11,7 +11,8 @@ Little-endian. One header page, then regions that begin on pages of 4096 bytes:
     52  u32     n_head_kv                128 u64  offset of the checksums, u32 [n_checksum]
     56  u32     head_dim                 136 u32  n_checksum
     60  u32     KV type, a GGML number:  140 u32  bytes a checksum is for = 2^20
-                0 = f32, 1 = f16         144 u8[16]  arithmetic: a name, NUL-padded
+                0 = f32, 1 = f16,
+                8 = q8_0                 144 u8[16]  arithmetic: a name, NUL-padded
     64  u32     n_vocab                  160 u8[32]  digest: SHA-256 of bytes 0 to 159
     68  u32     capacity, in ids                     and of the checksums
     72  u32     n_tok: ids it holds      192      zero
@@ -38,7 +39,7 @@ MAGIC, VERSION = b"KVSNAP", 1
 PAGE_BYTES = 4096
 PIECE_BYTES = 1 << 20
 MAX_CAPACITY = 1 << 22  # ids
-ELEMENT_BYTES = {0: 4, 1: 2}  # by KV type
+KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # GGML numbers
 HEADER = struct.Struct("<6sHII32s4I4I3Q3QQII16s32s")
 FIELDS = ("magic version header_bytes flags model_id n_layer n_head_kv head_dim kv_type n_vocab capacity n_tok zero "
           "ids_offset logits_offset kv_offset layer_stride v_distance file_bytes checksum_offset n_checksum "
@@ -49,6 +50,13 @@ CRC = struct.Struct("<I")
 Geometry = namedtuple("Geometry", "n_layer n_head_kv head_dim kv_type n_vocab")
 
 
+def misfit(geometry):
+    """What is wrong where heads are no whole blocks of the KV type, else None."""
+    if lib.type_row_bytes(geometry.kv_type, geometry.head_dim) < 0:
+        return f"head_dim is {geometry.head_dim}, not a multiple of 32 as kv_type {geometry.kv_type} needs"
+    return None
+
+
 def _pages(n_bytes):
     return -(-n_bytes // PAGE_BYTES) * PAGE_BYTES
 
@@ -57,11 +65,13 @@ class Layout:
     """Where everything lies in a snapshot of `geometry` and `capacity`: offsets in bytes, named as in the header."""
 
     def __init__(self, geometry, capacity):
-        if geometry.kv_type not in ELEMENT_BYTES:
+        if geometry.kv_type not in KV_TYPES.values():
             raise ValueError(f"KV type {geometry.kv_type}")
+        if what := misfit(geometry):
+            raise ValueError(what)
         if not 1 <= capacity <= MAX_CAPACITY:
             raise ValueError(f"capacity {capacity} is not 1 to {MAX_CAPACITY}")
-        self.row_bytes = geometry.n_head_kv * geometry.head_dim * ELEMENT_BYTES[geometry.kv_type]
+        self.row_bytes = geometry.n_head_kv * lib.type_row_bytes(geometry.kv_type, geometry.head_dim)
         self.n_plane = 2 * geometry.n_layer
         self.v_distance = _pages(capacity * self.row_bytes)
         self.layer_stride = 2 * self.v_distance
@@ -131,6 +141,8 @@ def check_identity(h, path, model_id, arithmetic, geometry, model):
     for field, value in geometry._asdict().items():
         if h[field] != value:
             raise bad(path, f"made with {field} {h[field]}, but {model} has {value}")
+    if what := misfit(geometry):
+        raise bad(path, what)
     if not 1 <= h["capacity"] <= MAX_CAPACITY:
         raise bad(path, f"capacity {h['capacity']} is not 1 to {MAX_CAPACITY}")
     if not 1 <= h["n_tok"] <= h["capacity"]:

@@ -4,15 +4,15 @@ import os
 from array import array
 
 from . import gguf
-from .faults import UNSUPPORTED, USAGE, Fault, bad
+from .faults import UNSUPPORTED, USAGE, Fault, bad, unsupported
 from .forward import Forward
 from .hparams import Hparams
 from .kernels import ffi, lib
+from .kvsnap import KV_TYPES, misfit
 from .snapshot import Geometry, Snapshot
 from .weights import Weights
 
 ARITHMETIC = "exact-1"  # the name snapshots carry for the bits that csrc/reference.c defines
-KV_TYPES = {"f32": 0, "f16": 1}  # of the cache: GGML numbers
 CHUNK = 512              # ids that prefill takes through the layers at once
 SMALL_CHUNK = 128        # the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and so
 SMALL_MODEL = 1 << 25    # do this many activations
@@ -103,7 +103,10 @@ class Model:
     def geometry(self, kv_type):
         """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES, or None: any)."""
         h = self.hparams
-        return Geometry(h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES.get(kv_type), h.n_vocab)
+        geometry = Geometry(h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES.get(kv_type), h.n_vocab)
+        if kv_type and misfit(geometry):
+            raise unsupported(self.file.path, f"heads of {h.head_dim} are no whole blocks of {kv_type}; f16 and f32 hold them")
+        return geometry
 
     def open_snapshot(self, path, kv_type=None):
         """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or either); else Fault 65."""

@@ -14,6 +14,7 @@ from collections import namedtuple
 
 from ..forward import Forward
 from ..kernels import ffi, lib
+from ..kvsnap import KV_TYPES
 from ..model import Model
 from ..scratch import Scratch
 from . import limits
@@ -72,7 +73,7 @@ class Costs:
         self._per_id = 2 * sum(x.n_in * x.n_out for x in matrices)
         self._head = 2 * w.output.n_in * w.output.n_out
         self._weight_bytes = sum(lib.type_row_bytes(x.type, x.n_in) * x.n_out for x in [*matrices, w.output])
-        self._kv_bytes = {"f32": 4, "f16": 2}[kv] * 2 * self.h.n_head_kv * self.h.head_dim
+        self._kv_bytes = 2 * self.h.n_head_kv * lib.type_row_bytes(KV_TYPES[kv], self.h.head_dim)
         self.type = max(matrices, key=lambda x: x.n_in * x.n_out).type  # the one that the machine's limit is looked up for
 
     def _seen(self, pos, n):

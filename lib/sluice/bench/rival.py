@@ -9,7 +9,7 @@ import os
 from ..faults import TRY_AGAIN, Fault, unsupported
 
 NAMES = ("llama-cpp-python",)
-TYPES = {"f32": 0, "f16": 1}
+TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 CHUNK = 512
 
 

@@ -1,0 +1,389 @@
+/* avx512_attention.c - attention for avx512.c; the bits of reference.c.
+ *
+ * A few tokens and one head of keys and values at a time, K and V block by block for all queries of these tokens.  With many
+ * queries a block is converted to f32 once, and K is transposed: a register holds 16 positions of one lane of the
+ * dots, so that the tree over lanes is additions alone; 4 queries x 32 positions at a time.  With few queries rows are read as they
+ * lie in the cache; dots stand along the registers, 4 x 4 of them, and are folded.  Values: 4 queries x 64 elements in registers,
+ * or 8 x 32 from the cache.
+ * At the edge of what is seen a tile may compute a score that no query wants; softmax and the values take only the wanted ones. */
+#ifdef __AVX512VNNI__
+#include <math.h>
+#include "avx512.h"
+
+enum { MAX_HEAD_DIM = 1024, MAX_QUERIES = 512 /* of an item: dispatch.c */, FEW_QUERIES = 8, VALUES = 4, COLUMNS = 32 };
+enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM, AHEAD = 24 /* rows: they lie apart, so that the processor does not fetch them by itself */ };
+
+/* Positions of a block: 32 KB in f32 where that is COLUMNS or more. */
+INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 128 : dim <= 128 ? 64 : COLUMNS; }
+
+/* Rows of one head of K or V: row i at p + i * row_bytes. */
+typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim; } plane;
+
+INLINE const uint8_t *row_of(const plane *x, int64_t i) { return x->p + i * x->row_bytes; }
+
+/* ---- queries and their softmax ------------------------------------------------------------------- */
+
+/* One head of one token: score[j] is that of position j, first to p. */
+typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
+
+/* x [n_tok * n_head] = the queries of tokens t0 ..., heads h0 ..., by token.  Returns the first position that any sees. */
+static int32_t set_queries(query *x, const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head)
+{
+    for (int32_t t = t0; t < t0 + n_tok; t++) {
+        const int32_t p = a->pos + t, first = a->window && p >= a->window ? p - a->window + 1 : 0;
+        for (int32_t h = h0; h < h0 + n_head; h++, scores += a->pos + a->n_tok + 1) {
+            const int64_t at = ((int64_t)t * a->n_head + h) * a->head_dim;
+            *x++ = (query){a->q + at, a->o + at, scores, first, p};
+        }
+    }
+    return a->window && a->pos + t0 >= a->window ? a->pos + t0 - a->window + 1 : 0;
+}
+
+/* Lanes, positions j ... j + 15, that query x sees. */
+INLINE __mmask16 seen_by(const query *x, int32_t j)
+{
+    return j >= x->first && j + 15 <= x->p ? 0xffff : first_lanes(x->p + 1 - j) & (__mmask16)~first_lanes(x->first - j);
+}
+
+/* score[j] -> exp(score[j] - max); score[p + 1] = 1 / their sum. */
+static void softmax(const query *x)
+{
+    const int32_t begin = x->first / 16 * 16;
+    __m512 most = _mm512_set1_ps(-INFINITY), lane = _mm512_setzero_ps();
+    for (int32_t j = begin; j <= x->p; j += 16) {
+        const __mmask16 seen = seen_by(x, j);
+        most = _mm512_mask_max_ps(most, seen, _mm512_maskz_loadu_ps(seen, x->score + j), most); /* a NaN is passed over */
+    }
+    most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+    for (int32_t j = begin; j <= x->p; j += 16) {
+        const __mmask16 seen = seen_by(x, j);
+        const __m512 e = exp_16(_mm512_sub_ps(_mm512_maskz_loadu_ps(seen, x->score + j), most));
+        _mm512_mask_storeu_ps(x->score + j, seen, e);
+        lane = _mm512_mask_add_ps(lane, seen, lane, e);
+    }
+    lane = fold_4(fold_8(lane, lane), lane);
+    lane = fold_2(lane, lane);
+    x->score[x->p + 1] = 1.0f / _mm512_cvtss_f32(fold_1(lane, lane));
+}
+
+/* ---- scores -------------------------------------------------------------------------------------- */
+
+/* Scores of T (1 or 4) queries for n rows of keys, F32 or F16, the first at position j0. */
+INLINE void score_rows(const query *x, const plane *k, int32_t j0, int32_t n, float scale, int32_t type, int T)
+{
+    const float *q[TILE];
+    const int32_t begin = x[0].first > j0 ? (x[0].first - j0) / TILE * TILE : 0;
+    const int32_t end = x[T - 1].p + 1 - j0 < n ? x[T - 1].p + 1 - j0 : n;
+    for (int t = 0; t < T; t++)
+        q[t] = x[t].q;
+    for (int32_t j = begin; j < end; j += TILE) {
+        const __mmask8 valid = (__mmask8)first_lanes(n - j < TILE ? n - j : TILE);
+        const uint8_t *w[TILE];
+        float s[TILE * TILE];
+        for (int32_t i = 0; i < TILE; i++)
+            w[i] = row_of(k, j + i < n ? j + i : n - 1);
+        for (int32_t i = 0; type != T_F32 && i < TILE; i++)
+            for (int32_t e = 0; e < k->dim; e += 32)
+                _mm_prefetch((const char *)(w[i] + AHEAD * k->row_bytes + 2 * e), _MM_HINT_T0);
+        _mm512_storeu_ps(s, _mm512_mul_ps(tile(type, w, q, k->dim, T), _mm512_set1_ps(scale)));
+        for (int t = 0; t < T; t++)
+            _mm_mask_storeu_ps(x[t].score + j0 + j, valid, _mm_loadu_ps(s + t * TILE));
+    }
+}
+
+/* One step of dots of T queries and 16 N positions: element k, whose products belong to the same lane of each dot. */
+INLINE void column_step(__m512 sum[TILE][2], const float *key, const float *const q[TILE], int32_t k, int T, int N)
+{
+    __m512 v[2];
+    for (int i = 0; i < N; i++) {
+        v[i] = _mm512_loadu_ps(key + (int64_t)k * COLUMNS + 16 * i);
+        __asm__("" : "+v"(v[i])); /* loaded once: as an operand in memory of each fma it would keep the load ports busy */
+    }
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            sum[t][i] = _mm512_fmadd_ps(v[i], _mm512_set1_ps(q[t][k]), sum[t][i]);
+}
+
+/* a += b. */
+INLINE void add_to(__m512 a[TILE][2], __m512 b[TILE][2], int T, int N)
+{
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            a[t][i] = _mm512_add_ps(a[t][i], b[t][i]);
+}
+
+/* Lanes l and l + 8 of these dots, added. */
+INLINE void column_pair(__m512 out[TILE][2], const float *key, const float *const q[TILE], int32_t dim, int32_t l, int T, int N)
+{
+    __m512 other[TILE][2];
+    int32_t k = l;
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            out[t][i] = other[t][i] = _mm512_setzero_ps();
+    for (; k + 8 < dim; k += 16) {
+        column_step(out, key, q, k, T, N);
+        column_step(other, key, q, k + 8, T, N);
+    }
+    if (k < dim)
+        column_step(out, key, q, k, T, N);
+    add_to(out, other, T, N);
+}
+
+/* Lanes l, l + 4, l + 8 and l + 12, added as reference.c's add_lanes does: what is then in its lane l. */
+INLINE void column_lanes(__m512 out[TILE][2], const float *key, const float *const q[TILE], int32_t dim, int32_t l, int T, int N)
+{
+    __m512 other[TILE][2];
+    column_pair(out, key, q, dim, l, T, N);
+    column_pair(other, key, q, dim, l + 4, T, N);
+    add_to(out, other, T, N);
+}
+
+/* Scores of T (1 or 4) queries for the first 16 N (N 1 or 2) of n positions from j on; key f32 [dim, COLUMNS]. */
+INLINE void score_tile(const query *x, const float *key, int32_t j, int32_t n, int32_t dim, float scale, int T, int N)
+{
+    const float *q[TILE];
+    __m512 even[TILE][2], odd[TILE][2], part[TILE][2];
+    for (int t = 0; t < T; t++)
+        q[t] = x[t].q;
+    column_lanes(even, key, q, dim, 0, T, N);
+    column_lanes(part, key, q, dim, 2, T, N);
+    add_to(even, part, T, N);
+    column_lanes(odd, key, q, dim, 1, T, N);
+    column_lanes(part, key, q, dim, 3, T, N);
+    add_to(odd, part, T, N);
+    add_to(even, odd, T, N);
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            _mm512_mask_storeu_ps(x[t].score + j + 16 * i, first_lanes(n - 16 * i), _mm512_mul_ps(even[t][i], _mm512_set1_ps(scale)));
+}
+
+/* Scores of T (1 or 4) queries for n columns of keys: key f32 [.., dim, COLUMNS], positions j0 and on. */
+INLINE void score_columns(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, int T)
+{
+    const int32_t end = x[T - 1].p + 1 - j0 < n ? x[T - 1].p + 1 - j0 : n;
+    for (int32_t j = x[0].first > j0 ? (x[0].first - j0) / COLUMNS * COLUMNS : 0; j < end; j += COLUMNS)
+        if (j + 16 < end)
+            score_tile(x, key + (int64_t)j * dim, j0 + j, n - j, dim, scale, T, 2);
+        else
+            score_tile(x, key + (int64_t)j * dim, j0 + j, n - j, dim, scale, T, 1);
+}
+
+/* ---- values -------------------------------------------------------------------------------------- */
+
+/* Adds rows begin ... end - 1 of values, F32 or F16, the first row at position j0, weighted, to elements e ... e + 16 N - 1 of the
+ * outputs of T queries, or to those of them in `lanes`: ascending positions, one fma each. */
+INLINE void add_rows(const query *x, const plane *v, int32_t j0, int32_t begin, int32_t end, int32_t e, __mmask16 lanes, int32_t type,
+                     int T, int N)
+{
+    const int width = type == T_F32 ? 4 : 2;
+    const uint8_t *from = row_of(v, begin) + e * width;
+    __m512 o[FEW_QUERIES][VALUES];
+    if (begin >= end)
+        return;
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            o[t][i] = _mm512_maskz_loadu_ps(lanes, x[t].o + e + 16 * i);
+    for (int32_t j = begin; j < end; j++, from += v->row_bytes) {
+        __m512 value[VALUES];
+        for (int i = 0; i < N; i++)
+            value[i] = load_lanes(type, from + 16 * width * i, lanes);
+        if (type != T_F32)
+            _mm_prefetch((const char *)from + AHEAD * v->row_bytes, _MM_HINT_T0);
+        for (int t = 0; t < T; t++) {
+            const __m512 weight = _mm512_set1_ps(x[t].score[j0 + j]);
+            for (int i = 0; i < N; i++)
+                o[t][i] = _mm512_fmadd_ps(weight, value[i], o[t][i]);
+        }
+    }
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            _mm512_mask_storeu_ps(x[t].o + e + 16 * i, lanes, o[t][i]);
+}
+
+/* The same for `step` elements from e on: 16 N, or else 16 or what is left. */
+INLINE void add_part(const query *x, const plane *v, int32_t j0, int32_t begin, int32_t end, int32_t e, int32_t step, int32_t type,
+                     int T, int N)
+{
+    if (step == 16 * N)
+        add_rows(x, v, j0, begin, end, e, 0xffff, type, T, N);
+    else
+        add_rows(x, v, j0, begin, end, e, first_lanes(v->dim - e), type, T, 1);
+}
+
+/* Adds n rows of values to the outputs of T queries, 16 N elements at a time: rows that only some see, that all see, that some see. */
+INLINE void add_values(const query *x, const plane *v, int32_t j0, int32_t n, int32_t type, int T, int N)
+{
+    int32_t begin[FEW_QUERIES], end[FEW_QUERIES], first = 0, last = n;
+    for (int t = 0; t < T; t++) {
+        begin[t] = x[t].first > j0 ? x[t].first - j0 : 0;
+        end[t] = x[t].p + 1 - j0 < n ? x[t].p + 1 - j0 : n;
+        first = begin[t] > first ? begin[t] : first;
+        last = end[t] < last ? end[t] : last;
+    }
+    const int n_edge = first == 0 && last == n ? 0 : T;
+    last = last > first ? last : first;
+    for (int32_t e = 0, step; e < v->dim; e += step) {
+        step = e + 16 * N <= v->dim ? 16 * N : 16;
+        for (int t = 0; t < n_edge; t++)
+            add_part(x + t, v, j0, begin[t], end[t] < first ? end[t] : first, e, step, type, 1, N);
+        add_part(x, v, j0, first, last, e, step, type, T, N);
+        for (int t = 0; t < n_edge; t++)
+            add_part(x + t, v, j0, begin[t] > last ? begin[t] : last, end[t], e, step, type, 1, N);
+    }
+}
+
+/* ---- blocks -------------------------------------------------------------------------------------- */
+
+/* Elements e ... e + 15 of row x in `lanes`; e is a multiple of 16. */
+INLINE __m512 load_part(int32_t type, const uint8_t *x, int32_t e, __mmask16 lanes)
+{
+    if (type == T_Q8_0) {
+        const block_q8_0 *b = (const block_q8_0 *)x + e / 32;
+        const __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(b->q + e % 32)));
+        return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(b->d)), _mm512_cvtepi32_ps(q));
+    }
+    return type == T_F16 ? load_lanes(T_F16, x + e * 2, lanes) : load_lanes(T_F32, x + e * 4, lanes);
+}
+
+/* block f32 [n, dim] = n rows: the plane that it is. */
+static plane load_rows(float *block, const plane *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const uint8_t *from = row_of(x, i);
+        float *to = block + (int64_t)i * x->dim;
+        for (int32_t e = 0; e < x->dim; e += 16)
+            _mm512_mask_storeu_ps(to + e, first_lanes(x->dim - e), load_part(x->type, from, e, first_lanes(x->dim - e)));
+    }
+    return (plane){(const uint8_t *)block, (int64_t)x->dim * 4, T_F32, x->dim};
+}
+
+/* block f32 [(n + 31)/32, dim, COLUMNS] = n rows as columns, the last one again up to a multiple of 16. */
+static void load_columns(float *block, const plane *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i += 16)
+        for (int32_t e = 0; e < x->dim; e += 16) {
+            float *to = block + (int64_t)(i / COLUMNS * x->dim + e) * COLUMNS + i % COLUMNS;
+            __m512i v[16];
+            for (int32_t k = 0; k < 16; k++)
+                v[k] = _mm512_castps_si512(load_part(x->type, row_of(x, i + k < n ? i + k : n - 1), e, first_lanes(x->dim - e)));
+            transpose_words(v);
+            for (int32_t k = 0; k < 16 && e + k < x->dim; k++)
+                _mm512_storeu_si512(to + k * COLUMNS, v[k]);
+        }
+}
+
+/* Scores for n positions from j on, of a few queries with rows of keys. */
+INLINE void score_few(const query *x, int32_t n_query, const plane *k, int32_t j, int32_t n, float scale, int32_t type)
+{
+    int32_t i = 0;
+    for (; i + TILE <= n_query; i += TILE)
+        score_rows(x + i, k, j, n, scale, type, TILE);
+    for (; i < n_query; i++)
+        score_rows(x + i, k, j, n, scale, type, 1);
+}
+
+/* Scores for positions begin ... end - 1. */
+static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end)
+{
+    _Alignas(64) float block[BLOCK_FLOATS];
+    for (int32_t j = begin, n; j < end; j += n) {
+        const plane at = {row_of(k, j), k->row_bytes, k->type, k->dim};
+        n = end - j < positions_of(k->dim) ? end - j : positions_of(k->dim);
+        if (n_query <= FEW_QUERIES && k->type == T_F16)
+            score_few(x, n_query, &at, j, n, scale, T_F16);
+        else if (n_query <= FEW_QUERIES) {
+            const plane rows = k->type == T_F32 ? at : load_rows(block, &at, n);
+            score_few(x, n_query, &rows, j, n, scale, T_F32);
+        } else {
+            int32_t i = 0;
+            load_columns(block, &at, n);
+            for (; i + TILE <= n_query; i += TILE)
+                score_columns(x + i, block, j, n, k->dim, scale, TILE);
+            for (; i < n_query; i++)
+                score_columns(x + i, block, j, n, k->dim, scale, 1);
+        }
+    }
+}
+
+/* Adds n rows of values from position j on. */
+INLINE void value_rows(const query *x, int32_t n_query, const plane *v, int32_t j, int32_t n, int32_t type)
+{
+    int32_t i = 0;
+    for (; type != T_F32 && i + FEW_QUERIES <= n_query; i += FEW_QUERIES) /* these share each conversion */
+        add_values(x + i, v, j, n, type, FEW_QUERIES, VALUES / 2);
+    for (; i + TILE <= n_query; i += TILE)
+        add_values(x + i, v, j, n, type, TILE, VALUES);
+    for (; i < n_query; i++)
+        add_values(x + i, v, j, n, type, 1, VALUES);
+}
+
+/* Outputs from the weights of positions begin ... end - 1. */
+static void value_part(const query *x, int32_t n_query, const plane *v, int32_t begin, int32_t end)
+{
+    _Alignas(64) float block[BLOCK_FLOATS];
+    for (int32_t i = 0; i < n_query; i++)
+        memset(x[i].o, 0, (size_t)v->dim * 4);
+    for (int32_t j = begin, n; j < end; j += n) {
+        plane at = {row_of(v, j), v->row_bytes, v->type, v->dim};
+        n = end - j < positions_of(v->dim) ? end - j : positions_of(v->dim);
+        if (n_query <= FEW_QUERIES && v->type == T_F16)
+            value_rows(x, n_query, &at, j, n, T_F16);
+        else {
+            if (v->type != T_F32)
+                at = load_rows(block, &at, n);
+            value_rows(x, n_query, &at, j, n, T_F32);
+        }
+    }
+    for (int32_t i = 0; i < n_query; i++)
+        for (int32_t e = 0; e < v->dim; e++)
+            x[i].o[e] = x[i].o[e] * x[i].score[x[i].p + 1];
+}
+
+/* ---- items --------------------------------------------------------------------------------------- */
+
+INLINE plane plane_of(const attention_args *a, const void *p, int32_t head)
+{
+    const int64_t bytes = type_row_bytes(a->type, a->head_dim);
+    return (plane){(const uint8_t *)p + head * bytes, a->n_head_kv * bytes, a->type, a->head_dim};
+}
+
+static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head, int32_t part)
+{
+    query x[MAX_QUERIES];
+    const int32_t head = h0 / (a->n_head / a->n_head_kv), n_query = n_tok * n_head, end = a->pos + t0 + n_tok;
+    const int32_t first = set_queries(x, a, scores, t0, n_tok, h0, n_head);
+    if (a->steps & ATTEND_SCORES) {
+        const span s = span_of(end - first, 16, a->n_part, part);
+        const plane k = plane_of(a, a->k, head);
+        score_part(x, n_query, &k, a->scale, first + s.begin, first + s.end);
+    }
+    if (a->steps & ATTEND_SOFTMAX) {
+        const span s = span_of(n_query, 1, a->n_part, part);
+        for (int32_t i = s.begin; i < s.end; i++)
+            softmax(x + i);
+    }
+    if (a->steps & ATTEND_VALUES) {
+        const span s = span_of(a->head_dim, 32, a->n_part, part);
+        plane v = plane_of(a, a->v, head);
+        v.p += type_row_bytes(a->type, s.begin);
+        v.dim = s.end - s.begin;
+        for (int32_t i = 0; i < n_query; i++)
+            x[i].o += s.begin;
+        value_part(x, n_query, &v, first, end);
+    }
+}
+
+void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const attention_args *a = arg;
+    const int32_t group = a->n_head / a->n_head_kv;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t item = i / a->n_part;
+        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok, h = (int32_t)(item % a->n_head_kv) * group;
+        const int32_t n_tok = a->n_tok - t0 < a->item_tok ? a->n_tok - t0 : a->item_tok;
+        float *scores = a->scores + (a->n_part > 1 ? item : thread) * a->n_scores;
+        for (int32_t g = 0; g < group; g += MAX_QUERIES) /* more than one round only where an item is one token in one part */
+            attend(a, scores, t0, n_tok, h + g, group - g < MAX_QUERIES ? group - g : MAX_QUERIES, (int32_t)(i % a->n_part));
+    }
+}
+#endif
