@@ -3,6 +3,8 @@
  *   amx        avx512 and AMX-INT8: Intel servers since Sapphire Rapids (2023)
  *   avx512     x86-64 with AVX-512 F, BW, DQ, VL and VNNI: Intel servers since Cascade Lake (2019), AMD since Zen 4 (2022)
  *   avx2       x86-64 with AVX2, FMA and F16C: Intel since Haswell (2013), AMD since Excavator (2015)
+ *   i8mm       neon and I8MM (SMMLA): Arm servers since Neoverse V1 (2020), most Armv8.6 and all Armv9
+ *   neon       AArch64 with dot products (SDOT, FEAT_DotProd): since Cortex-A55 and A75 (2017), Neoverse N1 (2019)
  *   reference  everything else
  *
  * Each function packs its arguments, picks how many items a thread should take at
@@ -14,6 +16,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 #include "internal.h"
 
@@ -41,6 +45,18 @@ static int has_amx(void)
 }
 #endif
 
+#if defined(__aarch64__)
+/* Linux's word for it (Documentation/arch/arm64/elf_hwcaps.rst): bits of AT_HWCAP and AT_HWCAP2.  Elsewhere nobody was asked yet. */
+static int has_hwcap(unsigned long hwcap, unsigned long hwcap2)
+{
+#if defined(__linux__)
+    return (getauxval(AT_HWCAP) & hwcap) == hwcap && (getauxval(AT_HWCAP2) & hwcap2) == hwcap2;
+#else
+    return !hwcap && !hwcap2;
+#endif
+}
+#endif
+
 static int runs_here(const isa *set)
 {
 #if defined(__x86_64__)
@@ -51,6 +67,12 @@ static int runs_here(const isa *set)
             && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") && runs_here(&isa_avx2);
     if (set == &isa_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+#elif defined(__aarch64__)
+    enum { HWCAP_DOT = 1 << 20, HWCAP2_SMMLA = 1 << 13 }; /* ASIMDDP, I8MM; older headers do not name the second */
+    if (set == &isa_i8mm)
+        return has_hwcap(HWCAP_DOT, HWCAP2_SMMLA);
+    if (set == &isa_neon)
+        return has_hwcap(HWCAP_DOT, 0);
 #endif
     return set == &isa_reference;
 }
@@ -60,9 +82,13 @@ static const isa *const sets[] = { /* the best first */
     &isa_amx,
     &isa_avx512,
     &isa_avx2,
+#elif defined(__aarch64__)
+    &isa_i8mm,
+    &isa_neon,
 #endif
     &isa_reference,
 };
+static const char *const known[] = {"amx", "avx512", "avx2", "i8mm", "neon"}; /* of any processor */
 
 int32_t isa_select(const char *name)
 {
@@ -76,6 +102,9 @@ int32_t isa_select(const char *name)
         if (*name)
             return -2;
     }
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name, known[i]))
+            return -2;
     return -1;
 }
 
