@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from conftest import BIN, ROOT
-from test_bits import SETS
+from test_bits import flags_of
 from tiny_model import write_model
 
 TOOLS = sorted(p.name for p in BIN.iterdir())
@@ -78,7 +78,7 @@ def test_kernels_compile_without_a_warning(compiler):
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not on this machine")
     for source in sorted((ROOT / "csrc").glob("*.c")):
-        wide = SETS.get(source.stem.split("_")[0], []) if "aarch64" not in compiler else []
+        wide = flags_of(source, compiler)
         done = subprocess.run([compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *wide, source], capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
 
