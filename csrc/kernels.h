@@ -211,7 +211,7 @@ int32_t threads_count(void);
 /* The bits of every result are those of reference.c whatever the instruction set,     */
 /* the number of threads and the number of rows in a call.                             */
 
-/* "reference", "avx2", "avx512", "amx", or "" for the best.  0; -1: no such name; -2: not on this machine. */
+/* "reference", "avx2", "avx512", "amx", "neon", "i8mm", or "" for the best.  0; -1: no such name; -2: not on this machine. */
 int32_t isa_select(const char *name);
 const char *isa_name(void);
 

@@ -12,7 +12,7 @@ from sluice.model import ARITHMETIC, Model
 from sluice.snapshot import Snapshot
 from tiny_model import complete, metadata, shapes, weights
 
-SETS = [name for name in ("reference", "avx2", "avx512", "amx") if lib.isa_select(name.encode()) == 0]
+SETS = [name for name in ("reference", "avx2", "avx512", "amx", "neon", "i8mm") if lib.isa_select(name.encode()) == 0]
 SHAPE = {"n_vocab": 420, "n_layer": 2, "n_embd": 256, "n_ff": 512, "n_head": 4, "n_head_kv": 2, "head_dim": 64}
 NEW = ["Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"]
 

@@ -1,4 +1,5 @@
 """Kernels: every instruction set gives the bits of reference.c, on any shape, and touches nothing beyond its rows."""
+import os
 import subprocess
 import sys
 
@@ -10,11 +11,11 @@ from gguf_writer import BF16, BLOCK_TYPES, F16, F32, random_blocks, set_halves
 from sluice.kernels import ffi, lib
 
 NAMES = ["F32", "F16", "BF16", *BLOCK_TYPES]
-SETS = [name for name in ("reference", "avx2", "avx512", "amx") if lib.isa_select(name.encode()) == 0]
+SETS = [name for name in ("reference", "avx2", "avx512", "amx", "neon", "i8mm") if lib.isa_select(name.encode()) == 0]
 POISON = 64  # NaN floats before and behind every buffer
 
 
-for_each_set = pytest.mark.parametrize("isa", ["avx2", "avx512", "amx"])
+for_each_set = pytest.mark.parametrize("isa", ["neon", "i8mm"] if os.uname().machine == "aarch64" else ["avx2", "avx512", "amx"])
 
 
 def need(isa):

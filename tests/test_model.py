@@ -83,7 +83,7 @@ def best_set():
 def test_result_does_not_depend_on_chunks_or_instruction_set(models, tmp_path, name):
     m = Model(str(models[name]), 1)
     found = set()
-    for isa in (b"reference", b"avx2", b"avx512", b"amx"):
+    for isa in (b"reference", b"avx2", b"avx512", b"amx", b"neon", b"i8mm"):
         if lib.isa_select(isa) == 0:
             for chunk in (1, 7, 64, 512):
                 cache = new_cache(m, tmp_path)

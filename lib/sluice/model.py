@@ -66,7 +66,7 @@ class Model:
     """A gguf.File with its hyper-parameters and weights checked, and the threads and kernels it runs on chosen.
 
     `threads`: how many (None: every core this process may use). The environment variable SLUICE_ISA names an
-    instruction set ("reference", "avx2", "avx512", "amx"); without it the best is taken. Neither changes a bit of any result.
+    instruction set ("reference", "avx2", "avx512", "amx", "neon", "i8mm"); without it the best is taken. Neither changes a bit of any result.
     """
 
     def __init__(self, path, threads=None):
@@ -149,7 +149,7 @@ def start(threads):
     wanted = os.environ.get("SLUICE_ISA", "")
     status = lib.isa_select(os.fsencode(wanted))
     if status == -1:
-        raise Fault(USAGE, f"SLUICE_ISA: {wanted!r} is not reference, avx2, avx512 or amx")
+        raise Fault(USAGE, f"SLUICE_ISA: {wanted!r} is not reference, avx2, avx512, amx, neon or i8mm")
     if status == -2:
         raise Fault(UNSUPPORTED, f"SLUICE_ISA: this processor does not have {wanted}")
     if threads is None:
