@@ -33,11 +33,16 @@ INLINE void lay_out(int8x16_t w[ROWS], const int8x16_t row[ROWS])
 /* sum[4 u + p] += 16 elements of rows 2 p, 2 p + 1 times tokens 2 u, 2 u + 1: in this order {row, row, next row, next row}. */
 INLINE void add_16(int32x4_t sum[], const int8x16_t w[ROWS], const int8_t *x, int64_t stride, int T)
 {
+    int8x16_t first[TOKENS / 2], last[TOKENS / 2];
     for (int u = 0; u < T / 2; u++, x += 2 * stride) {
         const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(x)), b = vreinterpretq_s64_s8(vld1q_s8(x + stride));
-        const int8x16_t first = vreinterpretq_s8_s64(vtrn1q_s64(a, b)), last = vreinterpretq_s8_s64(vtrn2q_s64(a, b));
-        for (int p = 0; p < ROWS / 2; p++)
-            sum[4 * u + p] = vmmlaq_s32(vmmlaq_s32(sum[4 * u + p], w[2 * p], first), w[2 * p + 1], last);
+        first[u] = vreinterpretq_s8_s64(vtrn1q_s64(a, b)), last[u] = vreinterpretq_s8_s64(vtrn2q_s64(a, b));
+    }
+    for (int p = 0; p < ROWS / 2; p++) { /* each register of weights meets all tokens, which stay */
+        for (int u = 0; u < T / 2; u++)
+            sum[4 * u + p] = vmmlaq_s32(sum[4 * u + p], w[2 * p], first[u]);
+        for (int u = 0; u < T / 2; u++)
+            sum[4 * u + p] = vmmlaq_s32(sum[4 * u + p], w[2 * p + 1], last[u]);
     }
 }
 
@@ -81,16 +86,16 @@ INLINE void lay_out(int8x16_t w[ROWS], const int8x16_t row[ROWS])
 /* sum[2 t + h] += 16 elements of rows 4 h ... 4 h + 3 times token t. */
 INLINE void add_16(int32x4_t sum[], const int8x16_t w[ROWS], const int8_t *x, int64_t stride, int T)
 {
-    for (int t = 0; t < T; t++, x += stride) {
-        const int8x16_t token = vld1q_s8(x);
-        for (int h = 0; h < HALVES; h++) {
-            int32x4_t s = sum[2 * t + h];
-            s = vdotq_laneq_s32(s, w[4 * h], token, 0);
-            s = vdotq_laneq_s32(s, w[4 * h + 1], token, 1);
-            s = vdotq_laneq_s32(s, w[4 * h + 2], token, 2);
-            sum[2 * t + h] = vdotq_laneq_s32(s, w[4 * h + 3], token, 3);
-        }
+    int8x16_t token[TOKENS];
+    for (int t = 0; t < T; t++)
+        token[t] = vld1q_s8(x + t * stride);
+#define DOT(g) \
+    for (int t = 0; t < T; t++) /* each register of weights meets all tokens, which stay */ \
+        sum[2 * t + h] = vdotq_laneq_s32(sum[2 * t + h], w[4 * h + g], token[t], g);
+    for (int h = 0; h < HALVES; h++) {
+        DOT(0) DOT(1) DOT(2) DOT(3)
     }
+#undef DOT
 }
 
 INLINE void lanes_are_rows(int32x4_t sum[], int T) { (void)sum, (void)T; }
