@@ -1,4 +1,6 @@
-/* neon_unpack.h - blocks of weights as bytes with a sign, 16 at a time, and the scales of blocks of 256; quant.c says where the bits are. */
+/* neon_unpack.h - blocks of weights as bytes with a sign, 16 at a time, and the scales of blocks of 256.
+ *
+ * Where the bits are: quant.c. */
 #ifndef SLUICE_NEON_UNPACK_H
 #define SLUICE_NEON_UNPACK_H
 #include "neon.h"

@@ -90,7 +90,8 @@ static void compare(float *found, float *expected, int64_t n)
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
-enum { ORDINARY, SMALL, ANY, LARGEST, N_KINDS }; /* halves of a block, or elements; LARGEST: every bit set or none, activations at the end */
+/* What halves of a block, or elements, are; LARGEST: every other bit set or none, and activations at the end of their range. */
+enum { ORDINARY, SMALL, ANY, LARGEST, N_KINDS };
 
 static const struct { const char *name; int32_t type, at, n_half; } types[] = {
     {"F32", T_F32, 0, 0}, {"F16", T_F16, 0, 0}, {"BF16", T_BF16, 0, 0}, {"Q8_0", T_Q8_0, 0, 1}, {"Q4_0", T_Q4_0, 0, 1},
@@ -206,7 +207,8 @@ static void attend(int32_t type)
     const int32_t n_head_kv = ONE_OF(1, 2, 3), n_head = n_head_kv * ONE_OF(1, 2, 5), dim = ONE_OF(1, 7, 16, 40, 64, 80, 130);
     const int32_t n_tok = ONE_OF(1, 2, 18, 35), pos = ONE_OF(0, 1, 50), window = ONE_OF(0, 1, 9, 33);
     const int64_t n = (int64_t)(pos + n_tok) * n_head_kv * dim, n_q = (int64_t)n_tok * n_head * dim;
-    snprintf(what, sizeof what, "attention %d, %d of %d heads, dim %d, n_tok %d, pos %d, window %d", type, n_head_kv, n_head, dim, n_tok, pos, window);
+    snprintf(what, sizeof what, "attention %d, %d of %d heads, dim %d, n_tok %d, pos %d, window %d", type, n_head_kv, n_head, dim,
+             n_tok, pos, window);
     const float *q = floats(n_q, 1, 0), *keys = floats(n, 2, 0), *values = floats(n, 2, 0);
     float *o[2];
     for (int ours = 0; ours < 2; ours++) {
