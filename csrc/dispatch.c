@@ -3,7 +3,7 @@
  *   amx        avx512 and AMX-INT8: Intel servers since Sapphire Rapids (2023)
  *   avx512     x86-64 with AVX-512 F, BW, DQ, VL and VNNI: Intel servers since Cascade Lake (2019), AMD since Zen 4 (2022)
  *   avx2       x86-64 with AVX2, FMA and F16C: Intel since Haswell (2013), AMD since Excavator (2015)
- *   i8mm       neon and I8MM (SMMLA): Arm servers since Neoverse V1 (2020), most Armv8.6 and all Armv9
+ *   i8mm       neon and I8MM (SMMLA): Arm servers since Neoverse V1 (2020) and N2, others since Cortex-X2, A710 and A510 (2021)
  *   neon       AArch64 with dot products (SDOT, FEAT_DotProd): since Cortex-A55 and A75 (2017), Neoverse N1 (2019)
  *   reference  everything else
  *
@@ -46,13 +46,15 @@ static int has_amx(void)
 #endif
 
 #if defined(__aarch64__)
-/* Linux's word for it (Documentation/arch/arm64/elf_hwcaps.rst): bits of AT_HWCAP and AT_HWCAP2.  Elsewhere nobody was asked yet. */
+/* Linux's word for it (Documentation/arch/arm64/elf_hwcaps.rst): bits of AT_HWCAP and AT_HWCAP2.  Other systems
+ * have other ways to ask, none of them tried: there the reference runs. */
 static int has_hwcap(unsigned long hwcap, unsigned long hwcap2)
 {
 #if defined(__linux__)
     return (getauxval(AT_HWCAP) & hwcap) == hwcap && (getauxval(AT_HWCAP2) & hwcap2) == hwcap2;
 #else
-    return !hwcap && !hwcap2;
+    (void)hwcap, (void)hwcap2;
+    return 0;
 #endif
 }
 #endif
