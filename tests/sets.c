@@ -166,6 +166,7 @@ static void products(void)
         const int32_t block = type_block(types[i].type) > 1 ? (int32_t)type_block(types[i].type) : 1;
         for (size_t j = 0; j < sizeof shape / sizeof *shape; j++)
             product(i, ORDINARY, shape[j][0], shape[j][1], shape[j][2] * block);
+        product(i, ORDINARY, 66, 70, block == 256 ? 1280 : 1120); /* rows enough for three shares */
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int round = 0; round < 6; round++) {
                 const int32_t n = block == 1 ? ONE_OF(1, 3, 15, 16, 17, 31, 77, 172) : ONE_OF(1, 2, 3, 5, 9) * block;
@@ -269,6 +270,7 @@ int main(int argc, char **argv)
     set = isa_name();
     if (argc > 2)
         return puts(set) < 0;
+    threads_start(2);
     products();
     for (int i = 0; i < 40; i++) {
         quantised(i % 2);

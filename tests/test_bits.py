@@ -37,7 +37,7 @@ def build(directory, compiler, *flags, names=("bits", "sets")):
 
 
 def lines(*argv):
-    done = subprocess.run([str(a) for a in argv], capture_output=True, timeout=120)
+    done = subprocess.run([str(a) for a in argv], capture_output=True, timeout=600)
     assert done.returncode == 0, (argv, done.stderr)
     return done.stdout.decode().splitlines()
 
