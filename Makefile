@@ -32,8 +32,8 @@ kernels: $(EXT)
 	@:
 
 # One object per instruction set, everything else for the baseline; dispatch.c picks at run time.
-X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
-ifdef X86
+MACHINE := $(shell $(CC) -dumpmachine)
+ifneq ($(findstring x86_64,$(MACHINE)),)
 AVX2 = -mavx2 -mfma -mf16c
 AVXVNNI = $(AVX2) -mavxvnni
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
@@ -44,14 +44,22 @@ $(AVX2_O:%=build/%) $(AVX2_O:%=build/asan/%): SET = $(AVX2)
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): SET = $(AVXVNNI)
 $(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%): SET = $(AVX512)
 endif
+ifneq ($(findstring aarch64,$(MACHINE)),)
+NEON = -march=armv8.2-a+dotprod
+NEON_O = neon.o neon_matmul.o neon_panel.o
+$(NEON_O:%=build/%) $(NEON_O:%=build/asan/%): SET = $(NEON)
+build/i8mm.o build/asan/i8mm.o: SET = $(NEON)+i8mm
+endif
 
 $(EXT): $(OBJ)
 	$(CC) -shared -o $@ $^ -lm -pthread
 
-build/avx2.o build/avx512.o: csrc/reference.c
+build/avx2.o build/avx512.o build/asan/neon.o: csrc/reference.c
 $(AVX2_O:%=build/%) $(AVXVNNI_O:%=build/%): csrc/avx2.h csrc/kquant.h
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2_kquant.c
 $(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/kquant.h
+$(NEON_O:%=build/%) build/i8mm.o: csrc/neon.h csrc/neon_unpack.h
+build/i8mm.o: csrc/neon_panel.c
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
@@ -99,9 +107,11 @@ asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
-build/asan/avx2.o build/asan/avx512.o: csrc/reference.c
+build/asan/avx2.o build/asan/avx512.o build/asan/neon.o: csrc/reference.c
 $(AVX2_O:%=build/asan/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2.h csrc/kquant.h
 $(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/kquant.h
+$(NEON_O:%=build/asan/%) build/asan/i8mm.o: csrc/neon.h csrc/neon_unpack.h
+build/asan/i8mm.o: csrc/neon_panel.c
 build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) $(SANITIZE) -c -o $@ $<
 

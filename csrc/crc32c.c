@@ -63,7 +63,8 @@ uint32_t crc32c_plain(uint32_t crc, const uint8_t *p, uint64_t n)
 #define STEP8(crc, x) ((uint32_t)_mm_crc32_u64(crc, x))
 #define STEP1(crc, x) _mm_crc32_u8(crc, x)
 static int have_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
-#elif defined(__aarch64__) && defined(__linux__)
+/* clang's header has the functions only where the whole file is compiled for the extension. */
+#elif defined(__aarch64__) && defined(__linux__) && (!defined(__clang__) || defined(__ARM_FEATURE_CRC32))
 #include <arm_acle.h>
 #include <sys/auxv.h>
 #define TARGET __attribute__((target("+crc")))

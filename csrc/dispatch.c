@@ -4,6 +4,8 @@
  *   avx512     x86-64 with AVX-512 F, BW, DQ, VL and VNNI: Intel servers since Cascade Lake (2019), AMD since Zen 4 (2022)
  *   avx-vnni   avx2 and AVX-VNNI: Intel desktops since Alder Lake (2021), servers of efficient cores since Sierra Forest (2024)
  *   avx2       x86-64 with AVX2, FMA and F16C: Intel since Haswell (2013), AMD since Excavator (2015)
+ *   i8mm       neon and I8MM (SMMLA): Arm servers since Neoverse V1 (2020) and N2, others since Cortex-X2, A710 and A510 (2021)
+ *   neon       AArch64 with dot products (SDOT, FEAT_DotProd): since Cortex-A55 and A75 (2017), Neoverse N1 (2019)
  *   reference  everything else
  *
  * Each function packs its arguments, picks how many items a thread should take at
@@ -15,6 +17,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 #include "internal.h"
 
@@ -49,6 +53,20 @@ static int has_amx(void)
 }
 #endif
 
+#if defined(__aarch64__)
+/* Linux's word for it (Documentation/arch/arm64/elf_hwcaps.rst): bits of AT_HWCAP and AT_HWCAP2.  Other systems
+ * have other ways to ask, none of them tried: there the reference runs. */
+static int has_hwcap(unsigned long hwcap, unsigned long hwcap2)
+{
+#if defined(__linux__)
+    return (getauxval(AT_HWCAP) & hwcap) == hwcap && (getauxval(AT_HWCAP2) & hwcap2) == hwcap2;
+#else
+    (void)hwcap, (void)hwcap2;
+    return 0;
+#endif
+}
+#endif
+
 static int runs_here(const isa *set)
 {
 #if defined(__x86_64__)
@@ -61,6 +79,12 @@ static int runs_here(const isa *set)
         return runs_here(&isa_avx2) && has_avx_vnni();
     if (set == &isa_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+#elif defined(__aarch64__)
+    enum { HWCAP_DOT = 1 << 20, HWCAP2_SMMLA = 1 << 13 }; /* ASIMDDP, I8MM; older headers do not name the second */
+    if (set == &isa_i8mm)
+        return has_hwcap(HWCAP_DOT, HWCAP2_SMMLA);
+    if (set == &isa_neon)
+        return has_hwcap(HWCAP_DOT, 0);
 #endif
     return set == &isa_reference;
 }
@@ -71,9 +95,13 @@ static const isa *const sets[] = { /* the best first */
     &isa_avx512,
     &isa_avx_vnni,
     &isa_avx2,
+#elif defined(__aarch64__)
+    &isa_i8mm,
+    &isa_neon,
 #endif
     &isa_reference,
 };
+static const char *const known[] = {"amx", "avx512", "avx-vnni", "avx2", "i8mm", "neon"}; /* of any processor */
 
 enum { N_SET = sizeof sets / sizeof *sets };
 
@@ -91,6 +119,9 @@ int32_t isa_select(const char *name)
         if (*name)
             return -2;
     }
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name, known[i]))
+            return -2;
     return -1;
 }
 

@@ -101,7 +101,7 @@ typedef struct {
     void (*cache_store)(void *, int32_t, const float *, int64_t);
     int32_t cuts_attention; /* its attention knows steps and parts: else they are ATTEND_ALL and 1 */
 } isa;
-extern const isa isa_reference, isa_avx2, isa_avx_vnni, isa_avx512, isa_amx;
+extern const isa isa_reference, isa_avx2, isa_avx_vnni, isa_avx512, isa_amx, isa_neon, isa_i8mm;
 void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread); /* other sets use it for types they have no product for */
 /* reference_blocks.c: y [token * n_row] = one row w of a block type with every token. */
 void row_of_blocks(float *y, const matmul_args *a, const uint8_t *w);

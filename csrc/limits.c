@@ -195,6 +195,25 @@ static void fma_plain(int64_t n)
 #undef KEEP
 }
 
+#if defined(__aarch64__)
+/* SDOT and SMMLA v0 ... v11 += v16 v16, by number: assemblers know the names only in a file compiled for these extensions. */
+#define CLOBBERED "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11"
+#define SDOT(i) ".inst 0x4e909600 + " #i "\n\t"
+#define SMMLA(i) ".inst 0x4e90a600 + " #i "\n\t"
+
+static void dot_neon(int64_t n)
+{
+    for (int64_t r = 0; r < n; r++)
+        __asm__ volatile(EACH(SDOT) : : : CLOBBERED);
+}
+
+static void dot_i8mm(int64_t n)
+{
+    for (int64_t r = 0; r < n; r++)
+        __asm__ volatile(EACH(SMMLA) : : : CLOBBERED);
+}
+#endif
+
 static unit unit_of(int32_t which)
 {
 #if defined(__x86_64__)
@@ -208,6 +227,9 @@ static unit unit_of(int32_t which)
             return (unit){dot_avx_vnni, N_ACC * 32 * 2};
         return is_512 ? (unit){dot_avx512, N_ACC * 64 * 2} : (unit){dot_avx2, N_ACC * 32 * 2};
     }
+#elif defined(__aarch64__)
+    if (which == LIMIT_DOT_INT8 && strcmp(isa_name(), "reference"))
+        return strcmp(isa_name(), "i8mm") ? (unit){dot_neon, N_ACC * 16 * 2} : (unit){dot_i8mm, N_ACC * 32 * 2};
 #endif
     return which == LIMIT_FMA_F32 ? (unit){fma_plain, N_ACC * 4 * 2} : (unit){NULL, 0};
 }

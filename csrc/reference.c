@@ -19,7 +19,7 @@
  *   position, one fma each: scores may be split over threads by position, values by
  *   element, and no bit depends on the split.
  *
- * avx2.c and avx512.c compile this file again with their instruction sets and replace what is
+ * avx2.c, avx512.c and neon.c compile this file again with their instruction sets and replace what is
  * faster by hand: NAME gives each copy its own names, OWN_QUANTIZE leaves that one out. */
 #include <math.h>
 #include <string.h>
@@ -31,6 +31,8 @@
 #endif
 #ifdef __F16C__
 #include <immintrin.h>
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
 #endif
 
 enum { LANES = 16, BLOCK = 32 };
@@ -43,6 +45,9 @@ static inline void f16_row(float *y, const uint16_t *x, int32_t n)
 #ifdef __F16C__
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+#elif defined(__ARM_FEATURE_DOTPROD)
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(y + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x + i))));
 #endif
     for (; i < n; i++)
         y[i] = f16_to_f32(x[i]);
@@ -242,6 +247,12 @@ static void NAME(cache_store)(void *y, int32_t type, const float *x, int64_t n)
         const __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         const __m128i infinite = _mm_cmpeq_epi16(_mm_and_si128(h, _mm_set1_epi16(0x7fff)), _mm_set1_epi16(0x7c00));
         _mm_storeu_si128((__m128i *)((uint16_t *)y + i), _mm_or_si128(h, _mm_and_si128(infinite, _mm_set1_epi16(0x200))));
+    }
+#elif defined(__ARM_FEATURE_DOTPROD)
+    for (; i + 4 <= n; i += 4) {
+        const uint16x4_t h = vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x + i)));
+        const uint16x4_t infinite = vceq_u16(vand_u16(h, vdup_n_u16(0x7fff)), vdup_n_u16(0x7c00));
+        vst1_u16((uint16_t *)y + i, vorr_u16(h, vand_u16(infinite, vdup_n_u16(0x200))));
     }
 #endif
     for (; i < n; i++)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from conftest import BIN, ROOT
-from test_bits import SETS
+from test_bits import CROSS, flags_of
 from tiny_model import write_model
 
 TOOLS = sorted(p.name for p in BIN.iterdir())
@@ -73,12 +73,12 @@ def test_installed_commands_run(wheel, tmp_path, version):
     assert done.stdout.endswith((b"yes\n", b"no\n")) and done.stdout.count(b"(sluice)") == len(TOOLS)
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "clang", "aarch64-linux-gnu-gcc"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang", CROSS])
 def test_kernels_compile_without_a_warning(compiler):
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not on this machine")
     for source in sorted((ROOT / "csrc").glob("*.c")):
-        wide = SETS.get(source.stem.split("_")[0], []) if "aarch64" not in compiler else []
+        wide = flags_of(source, compiler)
         done = subprocess.run([compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *wide, source], capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
 
@@ -90,9 +90,16 @@ def test_flags_of_the_user_cannot_change_bits():
     assert all("-ffp-contract=off" in line and "-O3" not in line for line in lines)
     if os.uname().machine == "x86_64":
         assert [line.split()[-1] for line in lines if "-mavx2" in line] == [
-            "csrc/amx.c", "csrc/avx-vnni_kquant.c", "csrc/avx-vnni_matmul.c", "csrc/avx2.c", "csrc/avx2_kquant.c", "csrc/avx2_matmul.c", "csrc/avx512.c", "csrc/avx512_kquant.c", "csrc/avx512_matmul.c"]
+            "csrc/amx.c", "csrc/avx-vnni_kquant.c", "csrc/avx-vnni_matmul.c", "csrc/avx2.c", "csrc/avx2_kquant.c", "csrc/avx2_matmul.c", "csrc/avx512.c",
+            "csrc/avx512_attention.c", "csrc/avx512_kquant.c", "csrc/avx512_matmul.c", "csrc/avx512_matvec.c"]
         assert [line.split()[-1] for line in lines if "-mavxvnni" in line] == ["csrc/avx-vnni_kquant.c", "csrc/avx-vnni_matmul.c"]
         assert not [line for line in lines if "-mavx512f" in line and "csrc/avx512" not in line and "csrc/amx" not in line]
+    if shutil.which(CROSS):
+        listed = subprocess.run(["make", "-nB", "-C", ROOT, "kernels", f"CC={CROSS}"], capture_output=True, text=True).stdout
+        lines = [line for line in listed.splitlines() if " -c " in line]
+        assert {line.split()[-1]: flag for line in lines for flag in line.split() if flag.startswith("-m")} == {
+            "csrc/i8mm.c": "-march=armv8.2-a+dotprod+i8mm", "csrc/neon.c": "-march=armv8.2-a+dotprod",
+            "csrc/neon_matmul.c": "-march=armv8.2-a+dotprod", "csrc/neon_panel.c": "-march=armv8.2-a+dotprod"}
     fast = subprocess.run(["gcc", "-Ofast", "-fsyntax-only", ROOT / "csrc/reference.c"], capture_output=True)
     assert fast.returncode != 0 and b"IEEE" in fast.stderr
 

@@ -1,4 +1,5 @@
 """Kernels: every instruction set gives the bits of reference.c, on any shape, and touches nothing beyond its rows."""
+import os
 import subprocess
 import sys
 

@@ -1,0 +1,150 @@
+/* neon.c - AArch64 with SDOT (FEAT_DotProd), and the table of the set that has SMMLA beside it; the bits of reference.c.
+ *
+ * What works element by element is reference.c compiled again for this set: the compiler
+ * may vectorise it as it likes, since no order of rounding is left open there. By
+ * hand: attention here, matrix products in neon_matmul.c, neon_panel.c and i8mm.c. */
+#ifdef __ARM_FEATURE_DOTPROD
+#include "neon.h"
+#define NAME(f) f##_neon
+#include "reference.c"
+
+enum { POSITIONS = 16, MAX_HEAD_DIM = 1024, VALUES = 8 /* registers of an output */ };
+
+/* ---- attention ---------------------------------------------------------------------------------- */
+
+/* Query i of an item: head i % group of token i / group. */
+typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
+
+INLINE query query_of(const attention_args *a, float *scores, int32_t t0, int32_t head_kv, int32_t i)
+{
+    const int32_t group = a->n_head / a->n_head_kv, t = t0 + i / group, p = a->pos + t;
+    const int64_t at = ((int64_t)t * a->n_head + (int64_t)head_kv * group + i % group) * a->head_dim;
+    return (query){a->q + at, a->o + at, scores + (int64_t)i * (a->pos + a->n_tok + 1),
+                   a->window && p >= a->window ? p - a->window + 1 : 0, p};
+}
+
+/* Rows j0 ... j0 + n - 1 of one head of K or V as f32 [n, dim]. */
+typedef struct { float x[POSITIONS * MAX_HEAD_DIM]; int32_t j0, n, dim; } rows;
+
+/* Up to row `last`, and at most POSITIONS. */
+static void load_block(rows *b, const attention_args *a, const void *x, int32_t head_kv, int32_t j0, int32_t last)
+{
+    const int64_t head = type_row_bytes(a->type, a->head_dim), row = a->n_head_kv * head;
+    const uint8_t *from = (const uint8_t *)x + j0 * row + head_kv * head;
+    b->j0 = j0, b->n = last + 1 - j0 < POSITIONS ? last + 1 - j0 : POSITIONS, b->dim = a->head_dim;
+    for (int32_t i = 0; i < b->n; i++)
+        float_row(b->x + (int64_t)i * b->dim, a->type, from + i * row, b->dim);
+}
+
+/* Of these, the rows that query x sees. */
+typedef struct { int32_t begin, end; } range;
+
+INLINE range seen_by(const query *x, const rows *b)
+{
+    const int32_t begin = x->first > b->j0 ? x->first - b->j0 : 0, end = x->p + 1 < b->j0 + b->n ? x->p + 1 - b->j0 : b->n;
+    return (range){begin, end > begin ? end : begin};
+}
+
+static void score_rows(const query *x, const rows *key, float scale)
+{
+    const range r = seen_by(x, key);
+    for (int32_t j = r.begin, step; j < r.end; j += step) {
+        const uint8_t *w[4];
+        float s[4];
+        step = r.end - j >= 4 ? 4 : 1;
+        for (int32_t i = 0; i < step; i++)
+            w[i] = (const uint8_t *)(key->x + (int64_t)(j + i) * key->dim);
+        if (step == 4)
+            tile(s, 4, w, &x->q, key->dim, T_F32, 4, 1);
+        else
+            tile(s, 1, w, &x->q, key->dim, T_F32, 1, 1);
+        for (int32_t i = 0; i < step; i++)
+            x->score[key->j0 + j + i] = s[i] * scale;
+    }
+}
+
+/* score[j] -> exp(score[j] - max); score[p + 1] = 1 / their sum. */
+static void softmax(const query *x)
+{
+    float most = -INFINITY, lane[LANES] = {0};
+    for (int32_t j = x->first; j <= x->p; j++)
+        most = x->score[j] > most ? x->score[j] : most;
+    for (int32_t j = x->first; j <= x->p; j++)
+        x->score[j] = exp_f32(x->score[j] - most);
+    for (int32_t j = x->first; j <= x->p; j++)
+        lane[j % LANES] += x->score[j];
+    x->score[x->p + 1] = 1.0f / add_lanes(lane);
+}
+
+/* Adds these rows of values, weighted, to the output of query x: ascending positions, one fma each; 32 elements of the output
+ * stay in registers meanwhile. */
+static void add_values(const query *x, const rows *value)
+{
+    const range r = seen_by(x, value);
+    int32_t e = 0;
+    for (; e + 4 * VALUES <= value->dim; e += 4 * VALUES) {
+        float32x4_t o[VALUES];
+        for (int i = 0; i < VALUES; i++)
+            o[i] = vld1q_f32(x->o + e + 4 * i);
+        for (int32_t j = r.begin; j < r.end; j++)
+            for (int i = 0; i < VALUES; i++)
+                o[i] = vfmaq_n_f32(o[i], vld1q_f32(value->x + (int64_t)j * value->dim + e + 4 * i), x->score[value->j0 + j]);
+        for (int i = 0; i < VALUES; i++)
+            vst1q_f32(x->o + e + 4 * i, o[i]);
+    }
+    for (int32_t j = r.begin; j < r.end; j++)
+        for (int32_t i = e; i < value->dim; i++)
+            x->o[i] = fmaf(x->score[value->j0 + j], value->x[(int64_t)j * value->dim + i], x->o[i]);
+}
+
+/* One head of keys and values, a few tokens: each block of K and V is converted once for all their queries. */
+static void attend_block(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t head_kv)
+{
+    const int32_t n_query = n_tok * (a->n_head / a->n_head_kv), last = a->pos + t0 + n_tok - 1;
+    const int32_t first = query_of(a, scores, t0, head_kv, 0).first;
+    rows block;
+    for (int32_t j = first; j <= last; j += POSITIONS) {
+        load_block(&block, a, a->k, head_kv, j, last);
+        for (int32_t i = 0; i < n_query; i++) {
+            const query x = query_of(a, scores, t0, head_kv, i);
+            score_rows(&x, &block, a->scale);
+        }
+    }
+    for (int32_t i = 0; i < n_query; i++) {
+        const query x = query_of(a, scores, t0, head_kv, i);
+        softmax(&x);
+        memset(x.o, 0, (size_t)a->head_dim * 4);
+    }
+    for (int32_t j = first; j <= last; j += POSITIONS) {
+        load_block(&block, a, a->v, head_kv, j, last);
+        for (int32_t i = 0; i < n_query; i++) {
+            const query x = query_of(a, scores, t0, head_kv, i);
+            add_values(&x, &block);
+        }
+    }
+    for (int32_t i = 0; i < n_query; i++) {
+        const query x = query_of(a, scores, t0, head_kv, i);
+        for (int32_t e = 0; e < a->head_dim; e++)
+            x.o[e] = x.o[e] * x.score[x.p + 1];
+    }
+}
+
+static void attention_neon(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const attention_args *a = arg;
+    for (int64_t item = begin; item < end; item++) {
+        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok;
+        const int32_t n_tok = a->n_tok - t0 < a->item_tok ? a->n_tok - t0 : a->item_tok;
+        attend_block(a, a->scores + thread * a->n_scores, t0, n_tok, (int32_t)(item % a->n_head_kv));
+    }
+}
+
+const isa isa_neon = {
+    "neon", 128, matmul_neon, quantize_neon, quantize_k_neon, rmsnorm_neon, rope_neon, attention_neon, silu_mul_neon, gelu_mul_neon,
+    cache_store_neon, 0,
+};
+const isa isa_i8mm = { /* products of several tokens are its own */
+    "i8mm", 128, matmul_i8mm, quantize_neon, quantize_k_neon, rmsnorm_neon, rope_neon, attention_neon, silu_mul_neon, gelu_mul_neon,
+    cache_store_neon, 0,
+};
+#endif

@@ -1,0 +1,283 @@
+/* sets.c - the kernels of one instruction set against the reference, memcmp, on odd shapes and any bits.
+ *
+ * What test_kernels.py does in the processor it runs on, for one that is only emulated: test_bits.py builds it for aarch64 and
+ * runs it by qemu.  Every buffer ends at a page that may not be touched and has poison before it.
+ * argv[1]: the set; prints its name and how many results were compared, with a second argument only its name.
+ * 64: no such set here, 1: a difference. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "internal.h"
+
+enum { MAX_BUFFERS = 64, MARGIN = 256, POISON = 0xff }; /* NaN in f32 and f16 */
+
+static const char *set;
+static char what[200];
+static int n_compared;
+static uint64_t state = 1;
+
+static uint32_t draw(void) /* SplitMix64 */
+{
+    uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (uint32_t)(z ^ z >> 31);
+}
+
+static int32_t one_of(const int32_t *list, int n) { return list[draw() % (uint32_t)n]; }
+#define ONE_OF(...) one_of((const int32_t[]){__VA_ARGS__}, sizeof (int32_t[]){__VA_ARGS__} / 4)
+
+/* ---- guarded buffers, all freed at once --------------------------------------------------------- */
+
+static struct { uint8_t *map, *p; size_t map_bytes; } buffer[MAX_BUFFERS];
+static int n_buffer;
+
+static void *guarded(int64_t n_bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), body = ((size_t)n_bytes + MARGIN + page - 1) / page * page;
+    uint8_t *map = mmap(NULL, body + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED || mprotect(map + body, page, PROT_NONE) || n_buffer == MAX_BUFFERS)
+        abort();
+    memset(map, POISON, body);
+    buffer[n_buffer].map = map, buffer[n_buffer].map_bytes = body + page;
+    return buffer[n_buffer++].p = map + body - n_bytes;
+}
+
+static void free_all(void)
+{
+    while (n_buffer--) {
+        for (uint8_t *p = buffer[n_buffer].map; p < buffer[n_buffer].p; p++)
+            if (*p != POISON) {
+                fprintf(stderr, "%s: %s wrote before a buffer\n", set, what);
+                exit(1);
+            }
+        munmap(buffer[n_buffer].map, buffer[n_buffer].map_bytes);
+    }
+    n_buffer = 0;
+}
+
+/* f32 [n] within +-reach; one in `odd` of them infinite, NaN, zero, huge or tiny. */
+static float *floats(int64_t n, float reach, uint32_t odd)
+{
+    static const float strange[] = {INFINITY, -INFINITY, NAN, 0.0f, -0.0f, 3e38f, -3e38f, 1e-40f, 65519.9f, 65520.0f, -88.0f, 1e-31f};
+    float *x = guarded(n * 4);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = ((float)(draw() >> 8) * 0x1p-23f - 1.0f) * reach;
+        if (odd && draw() % odd == 0)
+            x[i] = strange[draw() % (sizeof strange / sizeof *strange)];
+    }
+    return x;
+}
+
+/* Which NaN is nobody's choice; all else is memcmp. */
+static void compare(float *found, float *expected, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        found[i] = isnan(found[i]) ? NAN : found[i];
+        expected[i] = isnan(expected[i]) ? NAN : expected[i];
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(found + i, expected + i, 4)) {
+            fprintf(stderr, "%s: %s: element %lld of %lld is %a, not %a\n", set, what, (long long)i, (long long)n, found[i], expected[i]);
+            exit(1);
+        }
+    n_compared++;
+}
+
+/* ---- products ------------------------------------------------------------------------------------ */
+
+/* What halves of a block, or elements, are; LARGEST: every other bit set or none, and activations at the end of their range. */
+enum { ORDINARY, SMALL, ANY, LARGEST, N_KINDS };
+
+static const struct { const char *name; int32_t type, at, n_half; } types[] = {
+    {"F32", T_F32, 0, 0}, {"F16", T_F16, 0, 0}, {"BF16", T_BF16, 0, 0}, {"Q8_0", T_Q8_0, 0, 1}, {"Q4_0", T_Q4_0, 0, 1},
+    {"Q4_1", T_Q4_1, 0, 2}, {"Q5_0", T_Q5_0, 0, 1}, {"Q5_1", T_Q5_1, 0, 2}, {"IQ4_NL", T_IQ4_NL, 0, 1},
+    {"Q2_K", T_Q2_K, offsetof(block_q2_k, d), 2}, {"Q3_K", T_Q3_K, offsetof(block_q3_k, d), 1}, {"Q4_K", T_Q4_K, 0, 2},
+    {"Q5_K", T_Q5_K, 0, 2}, {"Q6_K", T_Q6_K, offsetof(block_q6_k, d), 1}, {"IQ4_XS", T_IQ4_XS, 0, 1},
+};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+static uint16_t half_of(int kind)
+{
+    const uint16_t bits = (uint16_t)draw();
+    return kind == ANY ? bits : kind == SMALL ? bits & 0x83ff : kind == LARGEST ? 0x3c00 : (bits & 0x83ff) | 0x2c00;
+}
+
+static uint8_t *weights(int i, int kind, int32_t n_row, int32_t n)
+{
+    const int32_t type = types[i].type;
+    const int64_t n_bytes = n_row * type_row_bytes(type, n), block = type_row_bytes(type, type_block(type));
+    uint8_t *w = guarded(n_bytes), same = (uint8_t)ONE_OF(0x00, 0x77, 0x80, 0xff);
+    for (int64_t b = 0; b < n_bytes; b++)
+        w[b] = kind == LARGEST && type_block(type) > 1 ? same : (uint8_t)draw();
+    for (int64_t b = 0; b < n_bytes; b += block) {
+        for (int h = 0; h < types[i].n_half; h++) {
+            const uint16_t half = half_of(kind);
+            memcpy(w + b + types[i].at + 2 * h, &half, 2);
+        }
+        if (type == T_F16 && kind != ANY)
+            w[b + 1] = (uint8_t)((w[b + 1] & 0x83) | (kind == SMALL ? 0 : 0x38));
+        if ((type == T_F32 || type == T_BF16) && kind != ANY)
+            w[b + block - 1] = (uint8_t)((w[b + block - 1] & 0x80) | (kind == SMALL ? 0 : 0x3e));
+    }
+    return w;
+}
+
+static void multiply(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
+{
+    const int32_t type = types[i].type, n_pick = draw() % 4 ? 0 : 1 + (int32_t)(draw() % 12);
+    const int64_t block = type_block(type);
+    snprintf(what, sizeof what, "matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d", types[i].name, kind, n_tok, n_row, n, n_pick);
+    const uint8_t *w = weights(i, kind, n_row, n);
+    float *x = floats((int64_t)n_tok * n, 3, kind == ANY ? 997 : 0);
+    int32_t *pick = n_pick ? guarded(n_pick * 4) : NULL;
+    for (int32_t r = 0; r < n_pick; r++)
+        pick[r] = (int32_t)(draw() % (uint32_t)n_row);
+    for (int64_t k = 0; kind == LARGEST && k < (int64_t)n_tok * n; k++)
+        x[k] = k / n % 2 && k % 3 ? -1.0f : 1.0f;
+    const int32_t n_y = n_pick ? n_pick : n_row;
+    float *y[2], *d = NULL, *s = NULL;
+    int8_t *q = NULL;
+    int16_t *sums = NULL;
+    if (block > 1)
+        q = guarded((int64_t)n_tok * n), d = guarded(n_tok * (n / block) * 4);
+    if (block == 32)
+        quantize_q8(q, d, s = guarded(n_tok * (n / block) * 4), x, n_tok, n);
+    if (block == 256)
+        quantize_q8_k(q, d, sums = guarded(n_tok * (n / GROUP_K) * 2), x, n_tok, n);
+    for (int ours = 0; ours < 2; ours++) {
+        isa_select(ours ? set : "reference");
+        y[ours] = guarded((int64_t)n_tok * n_y * 4);
+        matmul(y[ours], type, w, pick, block > 1 ? NULL : x, q, d, s, sums, n_tok, n_y, n);
+    }
+    compare(y[1], y[0], (int64_t)n_tok * n_y);
+    free_all();
+}
+
+static void products(void)
+{
+    static const int32_t shape[][3] = { /* tokens, rows, blocks (of a float type: elements) */
+        {1, 1, 1}, {1, 7, 2}, {2, 8, 3}, {3, 9, 1}, {4, 17, 5}, {5, 33, 2}, {7, 3, 35}, {6, 16, 32}, {8, 2, 8}, {67, 5, 2}, {1, 19, 33}};
+    for (int i = 0; i < N_TYPES; i++) {
+        const int32_t block = type_block(types[i].type) > 1 ? (int32_t)type_block(types[i].type) : 1;
+        for (size_t j = 0; j < sizeof shape / sizeof *shape; j++)
+            multiply(i, ORDINARY, shape[j][0], shape[j][1], shape[j][2] * block);
+        multiply(i, ORDINARY, 66, 70, block == 256 ? 1280 : 1120); /* rows enough for three shares */
+        for (int kind = 0; kind < N_KINDS; kind++)
+            for (int round = 0; round < 6; round++) {
+                const int32_t n = block == 1 ? ONE_OF(1, 3, 15, 16, 17, 31, 77, 172) : ONE_OF(1, 2, 3, 5, 9) * block;
+                multiply(i, kind, ONE_OF(1, 2, 3, 4, 5, 7, 10), ONE_OF(1, 2, 5, 8, 11, 24), n);
+            }
+    }
+}
+
+static void quantised(int k)
+{
+    const int32_t block = k ? 256 : 32, n_tok = ONE_OF(1, 2, 5), n = ONE_OF(1, 2, 7) * block;
+    snprintf(what, sizeof what, "quantize %d, n_tok %d, n %d", block, n_tok, n);
+    const float *x = floats((int64_t)n_tok * n, ldexpf(1, ONE_OF(-101, -99, -3, 0, 9, 120)), 400);
+    int8_t *q[2];
+    float *d[2], *s[2];
+    int16_t *sums[2];
+    for (int ours = 0; ours < 2; ours++) {
+        isa_select(ours ? set : "reference");
+        q[ours] = guarded((int64_t)n_tok * n), d[ours] = guarded(n_tok * (n / block) * 4);
+        s[ours] = guarded(n_tok * (n / block) * 4), sums[ours] = guarded(n_tok * (n / GROUP_K) * 2);
+        if (k)
+            quantize_q8_k(q[ours], d[ours], sums[ours], x, n_tok, n);
+        else
+            quantize_q8(q[ours], d[ours], s[ours], x, n_tok, n);
+    }
+    compare(d[1], d[0], n_tok * (n / block));
+    compare(s[1], s[0], n_tok * (n / block));
+    if (memcmp(q[0], q[1], (size_t)n_tok * n) || memcmp(sums[0], sums[1], (size_t)n_tok * (n / GROUP_K) * 2)) {
+        fprintf(stderr, "%s: %s\n", set, what);
+        exit(1);
+    }
+    free_all();
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------ */
+
+static void attend(int32_t type)
+{
+    const int32_t n_head_kv = ONE_OF(1, 2, 3), n_head = n_head_kv * ONE_OF(1, 2, 5), dim = type == T_Q8_0 ? ONE_OF(32, 64, 96) : ONE_OF(1, 7, 16, 40, 64, 80, 130);
+    const int32_t n_tok = ONE_OF(1, 2, 18, 35), pos = ONE_OF(0, 1, 50), window = ONE_OF(0, 1, 9, 33);
+    const int64_t n = (int64_t)(pos + n_tok) * n_head_kv * dim, n_q = (int64_t)n_tok * n_head * dim;
+    snprintf(what, sizeof what, "attention %d, %d of %d heads, dim %d, n_tok %d, pos %d, window %d", type, n_head_kv, n_head, dim,
+             n_tok, pos, window);
+    const float *q = floats(n_q, 1, 0), *keys = floats(n, 2, 0), *values = floats(n, 2, 0);
+    float *o[2];
+    for (int ours = 0; ours < 2; ours++) {
+        isa_select(ours ? set : "reference");
+        void *k = guarded(type_row_bytes(type, n)), *v = guarded(type_row_bytes(type, n));
+        float *scores = guarded(attention_scores(n_tok, pos, n_head, n_head_kv) * 4);
+        cache_store(k, type, keys, n);
+        cache_store(v, type, values, n);
+        o[ours] = guarded(n_q * 4);
+        attention(o[ours], q, type, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125f);
+    }
+    compare(o[1], o[0], n_q);
+    free_all();
+}
+
+static void stored(void)
+{
+    const int64_t n = ONE_OF(1, 3, 8, 1003);
+    snprintf(what, sizeof what, "cache_store of %d", (int)n);
+    const float *x = floats(n, ldexpf(1, ONE_OF(-24, -14, 0, 16)), 9);
+    uint16_t *y[2];
+    float *wide[2];
+    for (int ours = 0; ours < 2; ours++) {
+        isa_select(ours ? set : "reference");
+        cache_store(y[ours] = guarded(n * 2), T_F16, x, n);
+        dequantize_row(wide[ours] = guarded(n * 4), T_F16, y[ours], n);
+    }
+    compare(wide[1], wide[0], n);
+    free_all();
+}
+
+/* Element by element, or row by row. */
+static void function(int which)
+{
+    static const char *const names[] = {"silu_mul", "gelu_mul", "rmsnorm", "rope"};
+    const int32_t n_row = ONE_OF(1, 3, 6), n = ONE_OF(1, 5, 16, 31, 117, 256), n_pair = n / 2, half = (int32_t)(draw() % 2);
+    snprintf(what, sizeof what, "%s of %d x %d, half %d", names[which], n_row, n, half);
+    const float *x = floats(n_row * n, ONE_OF(1, 9, 100), which < 3 ? 20 : 0), *other = floats(n_row * n, 2, 0);
+    float *y[2];
+    for (int ours = 0; ours < 2; ours++) {
+        isa_select(ours ? set : "reference");
+        y[ours] = memcpy(guarded(n_row * n * 4), x, (size_t)(n_row * n) * 4);
+        switch (which) {
+        case 0: silu_mul(y[ours], other, n_row * n); break;
+        case 1: gelu_mul(y[ours], other, n_row * n); break;
+        case 2: rmsnorm(y[ours], x, other, n_row, n, 1e-5f); break;
+        default: rope(y[ours], other, n_row, 1, n, n_pair, half);
+        }
+    }
+    compare(y[1], y[0], n_row * n);
+    free_all();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || isa_select(argv[1]))
+        return 64;
+    set = isa_name();
+    if (argc > 2)
+        return puts(set) < 0;
+    threads_start(2);
+    products();
+    for (int i = 0; i < 40; i++) {
+        quantised(i % 2);
+        attend((const int32_t[]){T_F32, T_F16, T_Q8_0}[i % 3]);
+        stored();
+        function(i % 4);
+    }
+    printf("%s %d\n", set, n_compared);
+    return 0;
+}
