@@ -14,7 +14,7 @@ void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread);
 void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_attention.c */
 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread);   /* avx2_matmul.c */
-void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end); /* avx512_matvec.c: one token, blocks, n a multiple of 256 */
+void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end); /* avx512_matvec.c: one token, blocks but Q8_0, n a multiple of 256 */
 void matmul_amx(const void *arg, int64_t begin, int64_t end, int32_t thread);    /* amx.c */
 void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end);      /* avx512_kquant.c: blocks of 256 */
 

@@ -195,11 +195,11 @@ INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    if (a->n_tok == 1 && type_block(a->type) != 1 && a->n % 256 == 0) {
+    if (a->n_tok == 1 && type_block(a->type) != 1 && a->type != T_Q8_0 && a->n % 256 == 0) {
         matvec_avx512(a, begin, end);
         return;
     }
-    if (a->n_tok < 3 && type_block(a->type) == BLOCK) { /* a panel does not pay: avx2's walk along the rows is faster */
+    if (a->n_tok < 3 && type_block(a->type) == BLOCK) { /* a panel does not pay */
         matmul_avx2(arg, begin, end, thread);
         return;
     }

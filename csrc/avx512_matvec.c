@@ -1,8 +1,9 @@
-/* avx512_matvec.c - products of quantised weights with one token, AVX-512 VNNI; the bits of reference.c.
+/* avx512_matvec.c - products of weights in small integers with one token, AVX-512 VNNI; the bits of reference.c.  (Q8_0 has nothing
+ * to unpack: avx2_matmul.c is as fast as memory.)
  *
  * What counts here is memory: every weight is met once.  A thread reads its rows in N_STREAM places at a time, each in the order of
  * the file and a little ahead: one stream alone stands still wherever a page ends, as the processor does not look beyond it
- * (rows in cache 35 GB/s, one stream 10, four 13, of 14 that reading alone gives).  So a tile of 16 rows is 4 rows of each
+ * (Q8_0 in this way, one thread: one stream 10 GB/s, four 13, of 14 that reading alone gives).  So a tile of 16 rows is 4 rows of each
  * stream.
  *
  * Weights stay as they lie, lanes are elements, in units of 256 of them.  Each row's exact sums are put aside: 8 sums of blocks
@@ -32,7 +33,6 @@ INLINE int32_t bytes_of(int32_t type)
     case T_Q4_1: return sizeof(block_q4_1);
     case T_Q5_0: return sizeof(block_q5_0);
     case T_Q5_1: return sizeof(block_q5_1);
-    case T_Q8_0: return sizeof(block_q8_0);
     case T_IQ4_NL: return sizeof(block_iq4_nl);
     case T_Q2_K: return sizeof(block_q2_k);
     case T_Q3_K: return sizeof(block_q3_k);
@@ -43,11 +43,9 @@ INLINE int32_t bytes_of(int32_t type)
     }
 }
 
-INLINE int is_of_32(int32_t type) { return bytes_of(type) <= (int32_t)sizeof(block_q8_0); }
+INLINE int is_of_32(int32_t type) { return bytes_of(type) <= (int32_t)sizeof(block_q5_1); }
 
 /* ---- blocks of 32 ---------------------------------------------------------------------------- */
-
-INLINE int has_nibbles(int32_t type) { return type != T_Q8_0; }
 
 /* 16 bytes of each of 4 neighbouring blocks. */
 INLINE __m512i four_blocks(const uint8_t *x, int64_t bytes)
@@ -70,16 +68,10 @@ INLINE __mmask64 four_fifths(const uint8_t *x, int64_t bytes, int h)
     return bits;
 }
 
-/* 64 weights of a unit of 8 blocks plus offset_of(type).  Q8_0: blocks k and k + 4; others: the first (k even) or the last 16
- * elements of blocks 2 k ... 2 k + 3 (k even), 2 k - 2 ... 2 k + 1. */
+/* 64 weights of a unit of 8 blocks plus offset_of(type): the first (k even) or the last 16 elements of blocks 0 to 3 (k < 2) or 4 to 7. */
 INLINE __m512i weights_64(int32_t type, const uint8_t *unit, int k)
 {
     const int64_t bytes = bytes_of(type);
-    if (type == T_Q8_0) {
-        const uint8_t *q = unit + k * bytes + offsetof(block_q8_0, q);
-        const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)q));
-        return _mm512_xor_si512(_mm512_inserti64x4(low, _mm256_loadu_si256((const __m256i *)(q + 4 * bytes)), 1), _mm512_set1_epi8(-128));
-    }
     const uint8_t *block = unit + k / 2 * 4 * bytes;
     const int64_t at_q = bytes - HALF, at_h = type == T_Q5_1 ? offsetof(block_q5_1, h) : offsetof(block_q5_0, h);
     const __m512i q = four_blocks(block + at_q, bytes), n = low_bits(k % 2 ? _mm512_srli_epi16(q, 4) : q, 15);
@@ -91,24 +83,14 @@ INLINE __m512i weights_64(int32_t type, const uint8_t *unit, int k)
 }
 
 /* i32 [block]: the sums of products of the 8 blocks of a unit; w[4]: as weights_64 gives them. */
-INLINE __m256i block_sums(int32_t type, const __m512i w[4], const __m512i x[4])
+INLINE __m256i block_sums(const __m512i w[4], const __m512i x[4])
 {
-    const __m512i zero = _mm512_setzero_si512();
-    __m512i v[4];
-    if (has_nibbles(type)) { /* a quarter a block */
-        for (int i = 0; i < 2; i++)
-            v[i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, w[2 * i], x[2 * i]), w[2 * i + 1], x[2 * i + 1]);
-        const __m512i two = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-        const __m512i one = _mm512_add_epi32(two, _mm512_shuffle_epi32(two, 0x4e)); /* quarter i: blocks i, i + 4 */
-        return _mm512_castsi512_si256(_mm512_permutexvar_epi32(_mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 13, 9, 5, 1, 12, 8, 4, 0), one));
-    }
-    for (int i = 0; i < 4; i++) /* a half a block */
-        v[i] = _mm512_dpbusd_epi32(zero, w[i], x[i]);
-    const __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-    const __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
-    const __m512i quarters = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)); /* blocks 0-3 twice, 4-7 twice */
-    const __m512i s = _mm512_shuffle_i32x4(quarters, quarters, 0xd8);
-    return _mm256_add_epi32(_mm512_castsi512_si256(s), _mm512_extracti64x4_epi64(s, 1));
+    __m512i v[2]; /* a quarter a block */
+    for (int i = 0; i < 2; i++)
+        v[i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), w[2 * i], x[2 * i]), w[2 * i + 1], x[2 * i + 1]);
+    const __m512i two = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+    const __m512i one = _mm512_add_epi32(two, _mm512_shuffle_epi32(two, 0x4e)); /* quarter i: blocks i, i + 4 */
+    return _mm512_castsi512_si256(_mm512_permutexvar_epi32(_mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 13, 9, 5, 1, 12, 8, 4, 0), one));
 }
 
 /* Units u0 ... u0 + n - 1 of the token to r: the elements in the order of weights_64. */
@@ -118,12 +100,8 @@ INLINE void take_32(room *r, const matmul_args *a, int64_t u0, int64_t n, int32_
     for (int64_t u = 0; u < n; u++) {
         const int8_t *q = a->q + (u0 + u) * UNIT;
         for (int k = 0; k < 4; k++)
-            if (has_nibbles(type))
-                r->x[u][k] = four_blocks((const uint8_t *)q + k / 2 * 4 * BLOCK + k % 2 * HALF, BLOCK);
-            else
-                r->x[u][k] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(q + k * BLOCK))),
-                                                _mm256_loadu_si256((const __m256i *)(q + (k + 4) * BLOCK)), 1);
-        r->less[u] = block_sums(type, offsets, r->x[u]);
+            r->x[u][k] = four_blocks((const uint8_t *)q + k / 2 * 4 * BLOCK + k % 2 * HALF, BLOCK);
+        r->less[u] = block_sums(offsets, r->x[u]);
     }
 }
 
@@ -161,7 +139,7 @@ INLINE void row_of_32(room *r, int i, const matmul_args *a, const uint8_t *w, in
             _mm_prefetch((const char *)w + BYTES_AHEAD + line, _MM_HINT_T0);
         for (int k = 0; k < 4; k++)
             q[k] = weights_64(type, w, k);
-        const __m256i isum = _mm256_sub_epi32(block_sums(type, q, r->x[u]), r->less[u]);
+        const __m256i isum = _mm256_sub_epi32(block_sums(q, r->x[u]), r->less[u]);
         const __m256i dm = _mm256_i32gather_epi32((const int *)w, blocks, 1); /* all blocks begin with d, then m */
         const __m256 d = _mm256_cvtph_ps(_mm256_cvtepi32_epi16(dm));
         _mm256_store_ps(slot(r->of_32[u].isum, i), _mm256_cvtepi32_ps(isum));
@@ -285,7 +263,7 @@ void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end)
         const int64_t n = units - u0 < MOST ? units - u0 : MOST;
         switch (a->type) {
 #define OF(type) case type: stretch(&r, a, begin, end, u0, n, type); break;
-        OF(T_Q8_0) OF(T_Q4_0) OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_IQ4_NL)
+        OF(T_Q4_0) OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_IQ4_NL)
         OF(T_Q2_K) OF(T_Q3_K) OF(T_Q4_K) OF(T_Q5_K) OF(T_Q6_K) OF(T_IQ4_XS)
 #undef OF
         }
