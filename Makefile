@@ -44,7 +44,7 @@ $(AVX2_O:%=build/%) $(AVX2_O:%=build/asan/%): SET = $(AVX2)
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): SET = $(AVXVNNI)
 $(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%): SET = $(AVX512)
 endif
-ifneq ($(findstring aarch64,$(MACHINE)),)
+ifneq ($(findstring aarch64,$(MACHINE))$(findstring arm64,$(MACHINE)),)
 NEON = -march=armv8.2-a+dotprod
 NEON_O = neon.o neon_matmul.o neon_panel.o
 $(NEON_O:%=build/%) $(NEON_O:%=build/asan/%): SET = $(NEON)
@@ -54,7 +54,7 @@ endif
 $(EXT): $(OBJ)
 	$(CC) -shared -o $@ $^ -lm -pthread
 
-build/avx2.o build/avx512.o build/asan/neon.o: csrc/reference.c
+build/avx2.o build/avx512.o build/neon.o: csrc/reference.c
 $(AVX2_O:%=build/%) $(AVXVNNI_O:%=build/%): csrc/avx2.h csrc/kquant.h
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2_kquant.c
 $(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/kquant.h

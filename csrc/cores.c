@@ -34,7 +34,7 @@ __attribute__((format(printf, 2, 3))) static int read_file(char text[MAX_FILE], 
     va_start(args, name);
     const int n = vsnprintf(path, sizeof path, name, args);
     va_end(args);
-    const int fd = n > 0 && n < MAX_PATH ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    const int fd = n > 0 && n < MAX_PATH ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     ssize_t length = 0, got = fd < 0 ? 0 : 1;
     while (got > 0 && length < MAX_FILE - 1) {
         got = read(fd, text + length, (size_t)(MAX_FILE - 1 - length));
@@ -135,8 +135,8 @@ static int64_t limit_of_quotas(const char *proc, const char *sys)
 
 /* ---- CPUs ------------------------------------------------------------------------------------------ */
 
-/* Marks the CPUs of a list such as 0-3,8. */
-static void mark(uint8_t is_in[MAX_CPU], const char *list)
+/* Whether that is a list of CPUs such as 0-3,8; they are marked, where is_in is not NULL, up to where it ceases to be one. */
+static int mark(uint8_t is_in[MAX_CPU], const char *list)
 {
     do {
         const int64_t first = number(&list);
@@ -145,9 +145,12 @@ static void mark(uint8_t is_in[MAX_CPU], const char *list)
             list++;
             last = number(&list);
         }
-        for (int64_t cpu = first; cpu >= 0 && cpu <= last && cpu < MAX_CPU; cpu++)
+        if (first < 0 || last < first || last > INT32_MAX)
+            return 0;
+        for (int64_t cpu = first; is_in && cpu <= last && cpu < MAX_CPU; cpu++)
             is_in[cpu] = 1;
     } while (*list++ == ',');
+    return !list[-1] || list[-1] == '\n';
 }
 
 /* Those of n CPUs that are of the fast kind: how many. */
@@ -157,15 +160,16 @@ static int32_t fast_ones(int32_t fast[MAX_CPU], const char *sys, const int32_t *
     uint8_t is_core[MAX_CPU] = {0};
     int64_t capacity[MAX_MIXED] = {0}, largest = 0;
     int32_t n_fast = 0;
-    const int has_list = read_file(text, "%s/devices/cpu_core/cpus", sys);
-    if (has_list)
-        mark(is_core, text);
+    const int has_list = read_file(text, "%s/devices/cpu_core/cpus", sys) && mark(NULL, text) && mark(is_core, text);
     for (int32_t i = 0; !has_list && n <= MAX_MIXED && i < n; i++) {
         const char *p = text;
-        if (!read_file(text, "%s/devices/system/cpu/cpu%d/cpu_capacity", sys, (int)cpu[i]))
-            break; /* usually of the first: this kernel does not tell them apart */
-        capacity[i] = number(&p);
-        capacity[i] = capacity[i] < MAX_CAPACITY ? capacity[i] : 0;
+        if (read_file(text, "%s/devices/system/cpu/cpu%d/cpu_capacity", sys, (int)cpu[i]))
+            capacity[i] = number(&p);
+        if (capacity[i] < 1 || capacity[i] >= MAX_CAPACITY || (*p && *p != '\n')) { /* usually of the first: this kernel does not tell */
+            memset(capacity, 0, sizeof capacity);
+            largest = 0;
+            break;
+        }
         largest = capacity[i] > largest ? capacity[i] : largest;
     }
     for (int32_t i = 0; i < n; i++)
@@ -187,7 +191,7 @@ static int32_t count_cores(const char *sys, const int32_t *cpu, int32_t n, int64
     for (int32_t i = 0; i < n && n_core < most; i++)
         if (!is_counted[cpu[i]]) {
             n_core++;
-            if (read_file(text, "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list", sys, (int)cpu[i]))
+            if (read_file(text, "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list", sys, (int)cpu[i]) && mark(NULL, text))
                 mark(is_counted, text);
         }
     return n_core;

@@ -282,14 +282,15 @@ static int32_t item_tokens(int32_t n_tok, int32_t group)
 }
 
 /* How an item is cut: not at all where the items go round the threads, or where a call costs less than two more barriers. */
-enum { WORTH_CUTTING = 256 /* positions */, MAX_CUT_GROUP = 512 };
+enum { WORTH_CUTTING = 256 /* positions */, MAX_CUT_TOKENS = 64 /* all their scores are kept at once */, MAX_CUT_GROUP = 512 };
 typedef struct { int32_t item_tok, n_part; int64_t n_item; } cut;
 
 static cut cut_of(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv)
 {
     const int32_t group = n_head / n_head_kv, item_tok = item_tokens(n_tok, group), n_thread = threads_count();
     const int64_t n_item = (int64_t)(n_tok + item_tok - 1) / item_tok * n_head_kv;
-    const int whole = n_item % n_thread == 0 || n_item >= 4 * n_thread || pos + n_tok < WORTH_CUTTING || group > MAX_CUT_GROUP;
+    const int whole = n_item % n_thread == 0 || n_item >= 4 * n_thread || pos + n_tok < WORTH_CUTTING || n_tok > MAX_CUT_TOKENS
+        || group > MAX_CUT_GROUP;
     return (cut){item_tok, whole || !best()->cuts_attention ? 1 : (int32_t)((4 * n_thread + n_item - 1) / n_item), n_item};
 }
 

@@ -216,7 +216,7 @@ int32_t threads_default(const char *proc, const char *sys, const int32_t *cpu, i
 
 /* One of isa_known, or "" for the best.  0; -1: no such name; -2: not on this machine. */
 int32_t isa_select(const char *name);
-/* The instruction sets of this build, the best first: "amx", "avx512", "avx-vnni", "avx2", "reference"; NULL after the last. */
+/* The instruction sets of this build, the best first: "amx", "avx512", "avx-vnni", "avx2" or "i8mm", "neon", then "reference"; NULL after the last. */
 const char *isa_known(int32_t i);
 const char *isa_name(void);
 

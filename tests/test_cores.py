@@ -73,8 +73,22 @@ def test_fast_cores_of_arm(machine, values, cpus, n):
 @pytest.mark.parametrize("text", ["", "x", "-5", "9" * 40, "\0", b"\xff\xfe", "0-", "0-99999999999999999999", "3-1", "4294967296"])
 def test_malformed_files_of_cpus_say_nothing(machine, text):
     assert machine(range(4), capacities(*[text] * 4)) == 4
-    assert machine(range(4), {f"{CPU}cpu{i}/topology/thread_siblings_list": text for i in range(4)}) in (1, 4)
-    assert 1 <= machine(range(4), {"sys/devices/cpu_core/cpus": text}) <= 4
+    assert machine(range(4), {**capacities(512, 512, 1024, 1024), f"{CPU}cpu1/cpu_capacity": text}) == 4  # one bad among good ones
+    assert machine(range(4), {f"{CPU}cpu{i}/topology/thread_siblings_list": text for i in range(4)}) == 4
+    assert machine(range(4), {"sys/devices/cpu_core/cpus": text}) == 4
+
+
+@pytest.mark.parametrize("text", ["3x", "0-1,", "0-1 ", "2,x", "0,3-1"])
+def test_lists_that_begin_well_say_nothing_either(machine, text):
+    assert machine(range(4), {"sys/devices/cpu_core/cpus": text}) == 4
+    assert machine(range(4), {f"{CPU}cpu{i}/topology/thread_siblings_list": text for i in range(4)}) == 4
+    assert machine(range(4), {"sys/devices/cpu_core/cpus": text[0] + "\n"}) == 1
+
+
+def test_an_absent_capacity_among_others_says_nothing(machine):
+    files = capacities(*[512] * 4, *[1024] * 4)
+    del files[f"{CPU}cpu1/cpu_capacity"]
+    assert machine(range(8), files) == 8
 
 
 V2, GROUP = "sys/fs/cgroup/", {"proc/self/cgroup": "0::/user.slice/app.scope\n"}
@@ -144,9 +158,16 @@ COUNT = "from sluice import model; from sluice.kernels import lib; model.start({
 def count(*prefix, threads=None, **kwargs):
     """Threads of a process that starts as commands do."""
     done = subprocess.run([*prefix, sys.executable, "-c", COUNT.format(threads)], capture_output=True, timeout=120,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, **kwargs)
+                          env={"PYTHONPATH": str(ROOT / "lib"), **os.environ}, **kwargs)
     assert (done.returncode, done.stderr) == (0, b"")
     return int(done.stdout)
+
+
+def test_a_system_without_affinity_masks_counts_its_processors(monkeypatch):
+    from sluice import model
+    monkeypatch.delattr(os, "sched_getaffinity")
+    model.start(None)
+    assert model.lib.threads_count() >= 1
 
 
 def test_under_taskset():

@@ -356,7 +356,8 @@ def test_gates_equal_reference(op, exact):
 @pytest.mark.parametrize("kv", [F32, F16])
 @pytest.mark.parametrize("n_tok,pos,n_head,n_head_kv,dim,window", [
     (1, 0, 1, 1, 8, 0), (1, 40, 4, 2, 24, 0), (9, 0, 8, 2, 64, 0), (17, 30, 6, 6, 20, 16), (33, 5, 4, 1, 256, 7),
-    (2, 3, 600, 1, 8, 0), (1, 300, 8, 1, 64, 0), (3, 170, 9, 3, 96, 0), (1, 99, 14, 2, 128, 40)])
+    (2, 3, 600, 1, 8, 0), (1, 300, 8, 1, 64, 0), (3, 170, 9, 3, 96, 0), (1, 99, 14, 2, 128, 40),
+    (64, 0, 1, 1, 1024, 8), (70, 9, 2, 1, 320, 8)])
 def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, window):
     rng, n_kv = np.random.default_rng(6), pos + n_tok
     q = rng.normal(size=(n_tok, n_head, dim)).astype(np.float32)

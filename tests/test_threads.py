@@ -1,4 +1,5 @@
 """The pool: groups of products, idle workers, signals, more threads than processors."""
+import os
 import subprocess
 import sys
 
@@ -63,7 +64,7 @@ def workers(field):
             found += [line.split()[1] for line in open(f"/proc/self/task/{task}/status") if line.startswith(field)]
     return found
 """
-    subprocess.run([sys.executable, "-c", before + code], check=True, timeout=120, env={"PYTHONPATH": str(ROOT / "lib")})
+    subprocess.run([sys.executable, "-c", before + code], check=True, timeout=120, env={"PYTHONPATH": str(ROOT / "lib"), **os.environ})
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")

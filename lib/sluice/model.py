@@ -109,7 +109,7 @@ class Model:
         return geometry
 
     def open_snapshot(self, path, kv_type=None):
-        """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or either); else Fault 65."""
+        """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or any); else Fault 65."""
         cache = Snapshot.open(path, self.file.id, ARITHMETIC, self.geometry(kv_type), self.file.path)
         at = lib.first_nonfinite(cache.logits, self.hparams.n_vocab)
         if at >= 0:
@@ -156,7 +156,7 @@ def start(threads):
     if status == -2:
         raise Fault(UNSUPPORTED, f"SLUICE_ISA: this processor does not have {wanted}")
     if threads is None:
-        cpus = list(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+        cpus = list(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
         threads = lib.threads_default(b"/proc", b"/sys", cpus, len(cpus))
     lib.threads_start(threads)  # fewer where the system refuses more: slower, the same bits
 
