@@ -157,6 +157,15 @@ def test_prefill_refuses_a_cache_of_the_other_type(files, tmp_path):
     assert done.returncode == 65 and b"--kv" in done.stderr
 
 
+def test_prefill_goes_on_in_the_type_of_its_base(files, tmp_path):
+    ids, snaps = (files / "ids").read_bytes(), [tmp_path / name for name in ("f32", "more", "named")]
+    assert run("prefill", "-m", files / "m.gguf", "--kv", "f32", "-o", snaps[0], input=ids).returncode == 0
+    assert run("prefill", "-m", files / "m.gguf", "-s", snaps[0], "-o", snaps[1], input=ids).returncode == 0
+    assert run("prefill", "-m", files / "m.gguf", "--kv", "f32", "-s", snaps[0], "-o", snaps[2], input=ids).returncode == 0
+    assert run("gguf-dump", snaps[1], "kv_type").stdout == run("gguf-dump", snaps[0], "kv_type").stdout
+    assert snaps[1].read_bytes() == snaps[2].read_bytes()
+
+
 def test_instruction_set_is_named_and_checked(files):
     elsewhere = "avx2" if os.uname().machine == "aarch64" else "neon"
     for name, code in (("reference", 0), ("fast", 64), (b"\xff", 64), (elsewhere, 69)):

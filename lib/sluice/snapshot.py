@@ -210,7 +210,7 @@ class Snapshot:
         fd = newfile.open_trusted(path)
         try:
             h = kvsnap.read_header(fd, path)
-            if geometry.kv_type is None and h["kv_type"] in kvsnap.KV_TYPES.values():
+            if geometry.kv_type is None:
                 geometry = geometry._replace(kv_type=h["kv_type"])
             kvsnap.check_identity(h, path, model_id, arithmetic, geometry, model)
             layout = kvsnap.Layout(geometry, h["capacity"])
