@@ -162,7 +162,7 @@ def test_prefill_goes_on_in_the_type_of_its_base(files, tmp_path):
     assert run("prefill", "-m", files / "m.gguf", "--kv", "f32", "-o", snaps[0], input=ids).returncode == 0
     assert run("prefill", "-m", files / "m.gguf", "-s", snaps[0], "-o", snaps[1], input=ids).returncode == 0
     assert run("prefill", "-m", files / "m.gguf", "--kv", "f32", "-s", snaps[0], "-o", snaps[2], input=ids).returncode == 0
-    assert run("gguf-dump", snaps[1], "kv_type").stdout == run("gguf-dump", snaps[0], "kv_type").stdout
+    assert b"stored as            F32" in run("gguf-dump", snaps[1]).stdout
     assert snaps[1].read_bytes() == snaps[2].read_bytes()
 
 
