@@ -2,9 +2,10 @@
  *
  * What works element by element is reference.c compiled again for this set: the compiler
  * may vectorise it as it likes, since no order of rounding is left open there. By
- * hand: attention here, matrix products in avx2_matmul.c. */
+ * hand: attention here, matrix products in avx2_matmul.c and avx2_kquant.c. */
 #ifdef __AVX2__
 #include "avx2.h"
+#include "attention.h"
 #define NAME(f) f##_avx2
 #include "reference.c"
 
@@ -18,22 +19,6 @@ enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM };
 
 /* Positions of a block: 16 KB in f32 where that is COLUMNS or more. */
 INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 64 : dim <= 128 ? 32 : COLUMNS; }
-
-/* One head of one token: score[j] is that of position j, first to p. */
-typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
-
-/* x [n_tok * n_head] = the queries of tokens t0 ..., heads h0 ..., by token.  Returns the first position that any sees. */
-static int32_t set_queries(query *x, const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head)
-{
-    for (int32_t t = t0; t < t0 + n_tok; t++) {
-        const int32_t p = a->pos + t, first = a->window && p >= a->window ? p - a->window + 1 : 0;
-        for (int32_t h = h0; h < h0 + n_head; h++, scores += a->pos + a->n_tok + 1) {
-            const int64_t at = ((int64_t)t * a->n_head + h) * a->head_dim;
-            *x++ = (query){a->q + at, a->o + at, scores, first, p};
-        }
-    }
-    return a->window && a->pos + t0 >= a->window ? a->pos + t0 - a->window + 1 : 0;
-}
 
 /* The greatest of x [n]; a NaN is passed over. */
 static float greatest(const float *x, int32_t n)

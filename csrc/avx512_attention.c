@@ -9,6 +9,7 @@
 #ifdef __AVX512VNNI__
 #include <math.h>
 #include "avx512.h"
+#include "attention.h"
 
 enum { MAX_HEAD_DIM = 1024, MAX_QUERIES = 512 /* of an item: dispatch.c */, FEW_QUERIES = 8, VALUES = 4, COLUMNS = 32 };
 enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM, AHEAD = 24 /* rows: they lie apart, so that the processor does not fetch them by itself */ };
@@ -22,22 +23,6 @@ typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim; } plane
 INLINE const uint8_t *row_of(const plane *x, int64_t i) { return x->p + i * x->row_bytes; }
 
 /* ---- queries and their softmax ------------------------------------------------------------------- */
-
-/* One head of one token: score[j] is that of position j, first to p. */
-typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
-
-/* x [n_tok * n_head] = the queries of tokens t0 ..., heads h0 ..., by token.  Returns the first position that any sees. */
-static int32_t set_queries(query *x, const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head)
-{
-    for (int32_t t = t0; t < t0 + n_tok; t++) {
-        const int32_t p = a->pos + t, first = a->window && p >= a->window ? p - a->window + 1 : 0;
-        for (int32_t h = h0; h < h0 + n_head; h++, scores += a->pos + a->n_tok + 1) {
-            const int64_t at = ((int64_t)t * a->n_head + h) * a->head_dim;
-            *x++ = (query){a->q + at, a->o + at, scores, first, p};
-        }
-    }
-    return a->window && a->pos + t0 >= a->window ? a->pos + t0 - a->window + 1 : 0;
-}
 
 /* Lanes, positions j ... j + 15, that query x sees. */
 INLINE __mmask16 seen_by(const query *x, int32_t j)

@@ -43,6 +43,20 @@ _Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(bl
 _Static_assert(sizeof(block_q2_k) == 84 && sizeof(block_q3_k) == 110 && sizeof(block_q4_k) == 144 && sizeof(block_q5_k) == 176
                && sizeof(block_q6_k) == 210 && sizeof(block_iq4_xs) == 136, "GGUF block sizes");
 
+/* Elements that share a scale. */
+static inline int32_t group_of(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_IQ4_XS ? 32 : 16; }
+
+/* Byte of a block where d is; dmin, where there is one, comes after it. */
+static inline int64_t at_d(int32_t type)
+{
+    switch (type) {
+    case T_Q2_K: return offsetof(block_q2_k, d);
+    case T_Q3_K: return offsetof(block_q3_k, d);
+    case T_Q6_K: return offsetof(block_q6_k, d);
+    default: return 0;
+    }
+}
+
 /* quant.c: a block of any such type as integers.  w = d q + m, and w = d scale q - m min with scale and min of the
  * element's group of 16 (a group of 32 is two); m is 0 for types that have none. */
 typedef struct { float d, m; int8_t q[32]; } unpacked_32;

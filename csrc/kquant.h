@@ -4,20 +4,6 @@
 
 enum { N_GROUP = BLOCK_K / GROUP_K };
 
-/* Elements that share a scale. */
-INLINE int32_t group_of(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_IQ4_XS ? 32 : 16; }
-
-/* Byte of a block where d is; dmin, where there is one, comes after it. */
-INLINE int64_t at_d(int32_t type)
-{
-    switch (type) {
-    case T_Q2_K: return offsetof(block_q2_k, d);
-    case T_Q3_K: return offsetof(block_q3_k, d);
-    case T_Q6_K: return offsetof(block_q6_k, d);
-    default: return 0;
-    }
-}
-
 INLINE uint32_t word(const uint8_t *x)
 {
     uint32_t w;

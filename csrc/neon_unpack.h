@@ -54,20 +54,6 @@ INLINE int8x16_t weights_32(int32_t type, const uint8_t *block, int k)
 
 /* ---- blocks of 256 ---------------------------------------------------------------------------- */
 
-/* Elements that share a scale. */
-INLINE int32_t group_of(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_IQ4_XS ? 32 : 16; }
-
-/* Byte of a block where d is; dmin, where there is one, comes after it. */
-INLINE int64_t at_d(int32_t type)
-{
-    switch (type) {
-    case T_Q2_K: return offsetof(block_q2_k, d);
-    case T_Q3_K: return offsetof(block_q3_k, d);
-    case T_Q6_K: return offsetof(block_q6_k, d);
-    default: return 0;
-    }
-}
-
 /* Weights of group g: 16 g ... 16 g + 15. */
 INLINE int8x16_t weights_256(int32_t type, const uint8_t *block, int g)
 {
