@@ -6,6 +6,7 @@
 # make golden-check  compare the logits with fresh ones instead
 # make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
 # make judge MAILS=FOLDER  its figures on mail of yours, under FOLDER/ham and FOLDER/spam
+# make figures  the tables and pictures of the README's page on speed again: 6 minutes on an otherwise idle machine
 # make training-check  the tests of the training that need torch
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make clean    remove what the compiler made; .venv stays
@@ -31,7 +32,7 @@ all: .venv/runtime
 kernels: $(EXT)
 	@:
 
-# One object per instruction set, everything else for the baseline; dispatch.c picks at run time.
+# One object per instruction set, everything else for the baseline; isa.c picks at run time.
 MACHINE := $(shell $(CC) -dumpmachine)
 ifneq ($(findstring x86_64,$(MACHINE)),)
 AVX2 = -mavx2 -mfma -mf16c
@@ -39,7 +40,7 @@ AVXVNNI = $(AVX2) -mavxvnni
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 AVX2_O = avx2.o avx2_matmul.o avx2_kquant.o
 AVXVNNI_O = avx-vnni_matmul.o avx-vnni_kquant.o
-AVX512_O = avx512.o avx512_attention.o avx512_matmul.o avx512_kquant.o avx512_matvec.o amx.o
+AVX512_O = avx512.o avx512_attention.o avx512_matmul.o avx512_kquant.o avx512_matvec.o amx.o amx_bf16.o amx_blocks.o amx_kquant.o
 $(AVX2_O:%=build/%) $(AVX2_O:%=build/asan/%): SET = $(AVX2)
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): SET = $(AVXVNNI)
 $(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%): SET = $(AVX512)
@@ -57,7 +58,7 @@ $(EXT): $(OBJ)
 build/avx2.o build/avx512.o build/neon.o: csrc/reference.c
 $(AVX2_O:%=build/%) $(AVXVNNI_O:%=build/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/attention.h
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2_kquant.c
-$(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/kquant.h csrc/attention.h
+$(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/amx.h csrc/kquant.h csrc/attention.h
 $(NEON_O:%=build/%) build/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
 build/i8mm.o: csrc/neon_panel.c
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
@@ -86,6 +87,13 @@ build:
 	$(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	touch $@
 
+.venv/bench: .venv/runtime lib/sluice/bench/requirements.txt
+	$(VENV) -m pip install -q --disable-pip-version-check -r lib/sluice/bench/requirements.txt
+	touch $@
+
+figures: all .venv/bench
+	$(VENV) -m sluice.bench.figures
+
 test: all .venv/test
 	$(VENV) -m pytest
 
@@ -101,7 +109,7 @@ asan: all .venv/test
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
 
-ASAN_TESTS = tests/test_kernels.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_grammar.py \
+ASAN_TESTS = tests/test_kernels.py tests/test_fast.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_grammar.py \
 	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py tests/test_cores.py tests/test_threads.py
 asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
@@ -109,7 +117,7 @@ build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernel
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
 build/asan/avx2.o build/asan/avx512.o build/asan/neon.o: csrc/reference.c
 $(AVX2_O:%=build/asan/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/attention.h
-$(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/kquant.h csrc/attention.h
+$(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/amx.h csrc/kquant.h csrc/attention.h
 $(NEON_O:%=build/asan/%) build/asan/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
 build/asan/i8mm.o: csrc/neon_panel.c
 build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
@@ -158,4 +166,4 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) lib/*.egg-info
 
-.PHONY: all kernels demo test asan asan-library golden golden-check model judge training-check clean
+.PHONY: all kernels demo figures test asan asan-library golden golden-check model judge training-check clean

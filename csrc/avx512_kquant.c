@@ -19,9 +19,41 @@ enum { PANEL = 3, TOKENS = 6, TOKEN_BLOCK = 128 };
 typedef struct {
     __m512i w[PANEL][BLOCK_K / 4][2];    /* u8 [block][4 elements][row][4] */
     __m512i scale[PANEL][N_GROUP][2];    /* i32 [block][group][row] */
-    __m512i other[PANEL][N_GROUP / 2][2]; /* i16 [block][two groups][row][2]: what meets the sums of x: minima, or scales */
+    __m512i other[PANEL][N_GROUP / 2][2]; /* i16 [block][two groups][row][2]: what meets the sums of x: minima, or scales; groups of group_of(type) */
     __m512 d[PANEL][2], m[PANEL][2];     /* f32 [block][row] */
 } panel;
+
+/* Two groups meet the sums of x at a time. */
+INLINE int pairs_of(int32_t type) { return BLOCK_K / 2 / group_of(type); }
+
+/* i16 [row][2]: groups 2 g and 2 g + 1 of what transpose_16 made of bytes [row][group of 16]: two bytes of a lane to the
+ * upper halves of two words, and down with their sign.  Of groups of 32 every other byte is the same again. */
+INLINE __m512i two_groups(const __m512i of[4], int g, int32_t type)
+{
+    const int is_32 = group_of(type) == 32;
+    const __m512i spread = _mm512_set1_epi32(is_32 ? 0x02000000 : g % 2 ? 0x03000200 : 0x01000000);
+    const __m512i lane = _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
+    return _mm512_srai_epi16(_mm512_shuffle_epi8(of[is_32 ? g : g / 2], _mm512_add_epi8(lane, spread)), 8);
+}
+
+/* Sums of x over groups of group_of(type), of those over groups of 16: |sum| of 32 is at most 32 * 127. */
+INLINE void sums_of(int32_t two[N_GROUP / 2], const int16_t *sums, int32_t type)
+{
+    const __m256i of_16 = _mm256_loadu_si256((const __m256i *)sums);
+    if (group_of(type) == 32)
+        _mm_storeu_si128((__m128i *)two, _mm256_cvtepi32_epi16(_mm256_madd_epi16(of_16, _mm256_set1_epi16(1))));
+    else
+        _mm256_storeu_si256((__m256i *)two, of_16);
+}
+
+/* i32 [row]: sum_g of_g sums_g of half h. */
+INLINE __m512i with_sums(const panel *p, int32_t b, int h, const int32_t two[N_GROUP / 2], int32_t type)
+{
+    __m512i total = _mm512_setzero_si512();
+    for (int g = 0; g < pairs_of(type); g++)
+        total = _mm512_dpwssd_epi32(total, p->other[b][g][h], _mm512_set1_epi32(two[g]));
+    return total;
+}
 
 /* Block b of 16 rows: half h of the panel. */
 INLINE void unpack_half(panel *p, int32_t b, int h, int32_t type, const uint8_t *const row[HALF], int64_t at)
@@ -45,8 +77,8 @@ INLINE void unpack_half(panel *p, int32_t b, int h, int32_t type, const uint8_t 
     transpose_16(c, other[0], N_GROUP);
     for (int g = 0; g < N_GROUP; g++)
         p->scale[b][g][h] = _mm512_srai_epi32(_mm512_sllv_epi32(sc[g / 4], _mm512_set1_epi32(24 - g % 4 * 8)), 24);
-    for (int g = 0; g < N_GROUP / 2; g++)
-        p->other[b][g][h] = two_groups(c, g);
+    for (int g = 0; g < pairs_of(type); g++)
+        p->other[b][g][h] = two_groups(c, g, type);
     p->d[b][h] = halves_of(row, at + at_d(type));
     p->m[b][h] = has_min(type) ? halves_of(row, at + at_d(type) + 2) : _mm512_setzero_ps();
 }
@@ -82,12 +114,13 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, cons
     for (int32_t b = 0; b < n_block; b++) {
         const int64_t at = t * per_token + b0 + b;
         __m512i total[TOKENS][2];
-        for (int i = 0; i < T; i++)
-            for (int h = 0; h < 2; h++) {
-                const int16_t *sums = a->sums + (at + i * per_token) * N_GROUP;
-                total[i][h] = offset_of(type) ? _mm512_mullo_epi32(with_sums(&p->other[b][0][h], 2, sums), _mm512_set1_epi32(-offset_of(type)))
+        int32_t sums[TOKENS][N_GROUP / 2];
+        for (int i = 0; i < T; i++) {
+            sums_of(sums[i], a->sums + (at + i * per_token) * N_GROUP, type);
+            for (int h = 0; h < 2; h++)
+                total[i][h] = offset_of(type) ? _mm512_mullo_epi32(with_sums(p, b, h, sums[i], type), _mm512_set1_epi32(-offset_of(type)))
                                               : _mm512_setzero_si512();
-            }
+        }
         block_sums(total, p, b, a->q + at * BLOCK_K, a->n, type, T);
         for (int i = 0; i < T; i++)
             for (int h = 0; h < 2; h++) {
@@ -96,8 +129,7 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, cons
                 __m512 sum = b0 + b ? _mm512_maskz_loadu_ps(valid[h], to) : _mm512_setzero_ps();
                 sum = _mm512_fmadd_ps(_mm512_mul_ps(p->d[b][h], d), _mm512_cvtepi32_ps(total[i][h]), sum);
                 if (has_min(type))
-                    sum = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], d),
-                                           _mm512_cvtepi32_ps(with_sums(&p->other[b][0][h], 2, a->sums + (at + i * per_token) * N_GROUP)), sum);
+                    sum = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], d), _mm512_cvtepi32_ps(with_sums(p, b, h, sums[i], type)), sum);
                 _mm512_mask_storeu_ps(to, valid[h], sum);
             }
     }

@@ -12,7 +12,7 @@
 #ifdef __AVX512VNNI__
 #include "avx512_unpack.h"
 
-enum { PANEL = 24, TOKENS = 6, TOKEN_BLOCK = 128 };
+enum { PANEL = 24, TOKENS = 6, TOKEN_BLOCK = 128, LONG_ROW = 4096 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -195,7 +195,12 @@ INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    if (a->n_tok == 1 && type_block(a->type) != 1 && a->type != T_Q8_0 && a->n % 256 == 0) {
+    const int is_matvec = a->n_tok == 1 && type_block(a->type) != 1;
+    if (is_matvec && (type_block(a->type) == BLOCK || a->n > LONG_ROW) && has_avx_vnni()) { /* its eight streams read faster */
+        matmul_avx_vnni(arg, begin, end, thread);
+        return;
+    }
+    if (is_matvec && a->type != T_Q8_0 && a->n % 256 == 0) {
         matvec_avx512(a, begin, end);
         return;
     }

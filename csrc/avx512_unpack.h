@@ -140,25 +140,4 @@ INLINE void transpose_16(__m512i out[4], const uint8_t *x, int64_t row_bytes)
     }
     transpose_4(out, in);
 }
-
-/* i16 [row][2]: groups 2 g and 2 g + 1 of what transpose_16 made of bytes [row][group]: bytes 0 and 1, or 2 and 3, of a lane to
- * the upper halves of two words, and down with their sign. */
-INLINE __m512i two_groups(const __m512i of[4], int g)
-{
-    const __m512i spread = _mm512_set1_epi32(g % 2 ? 0x03000200 : 0x01000000);
-    const __m512i lane = _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
-    return _mm512_srai_epi16(_mm512_shuffle_epi8(of[g / 2], _mm512_add_epi8(lane, spread)), 8);
-}
-
-/* i32 [row]: sum_g of_g sums_g; of: two groups each, `step` vectors apart. */
-INLINE __m512i with_sums(const __m512i *of, int step, const int16_t *sums)
-{
-    __m512i total = _mm512_setzero_si512();
-    for (int g = 0; g < N_GROUP / 2; g++) {
-        int32_t two;
-        memcpy(&two, sums + 2 * g, 4);
-        total = _mm512_dpwssd_epi32(total, of[g * step], _mm512_set1_epi32(two));
-    }
-    return total;
-}
 #endif

@@ -75,8 +75,10 @@ void parallel(void (*work)(const void *arg, int64_t begin, int64_t end, int32_t 
 
 /* The arguments of kernels.h's functions of the same names. */
 typedef product matmul_args;
+typedef struct { const matmul_args *a; void *packed; int32_t block; } pack_args;
 typedef struct { float *y; const float *x, *w; int32_t n; float eps; } rmsnorm_args;
 typedef struct { int8_t *q; float *d, *s; int16_t *sums; const float *x; int32_t n; } quantize_args;
+typedef struct { uint16_t *terms; const float *x; int32_t n_tok, n; } split_args;
 typedef struct { float *x; const float *cs; int32_t n_head, head_dim, n_pair, half; } rope_args;
 typedef struct { float *y; const float *x; } pair_args;
 typedef struct {
@@ -113,12 +115,23 @@ typedef struct {
     void (*silu_mul)(const void *, int64_t, int64_t, int32_t);  /* pair_args; items: elements */
     void (*gelu_mul)(const void *, int64_t, int64_t, int32_t);
     void (*cache_store)(void *, int32_t, const float *, int64_t);
+    int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n); /* of int8 activations as matmul wants them; NULL: as they are */
+    void (*pack)(const void *, int64_t, int64_t, int32_t);      /* pack_args; items: sets of 16 tokens */
     int32_t cuts_attention; /* its attention knows steps and parts: else they are ATTEND_ALL and 1 */
 } isa;
+const isa *best_isa(void); /* isa.c: the chosen set, or the best that runs here */
+int has_tiles_of_bf16(void);
 extern const isa isa_reference, isa_avx2, isa_avx_vnni, isa_avx512, isa_amx, isa_neon, isa_i8mm;
 void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread); /* other sets use it for types they have no product for */
 /* reference_blocks.c: y [token * n_row] = one row w of a block type with every token. */
 void row_of_blocks(float *y, const matmul_args *a, const uint8_t *w);
+
+/* reference_fast.c and amx_bf16.c: products of split_bf16's terms, and these.  Elements of a step, and of a stretch. */
+enum { FAST_STEP = 32, FAST_STRETCH = 256, FAST_ROWS = 1024, FAST_TOKENS = 256 };
+void matmul_fast_reference(const void *arg, int64_t begin, int64_t end, int32_t thread); /* matmul_args; items: rows of w */
+void matmul_fast_amx(const void *arg, int64_t begin, int64_t end, int32_t thread);
+void split_reference(const void *arg, int64_t begin, int64_t end, int32_t thread); /* split_args; items: sets of 16 tokens */
+void split_amx(const void *arg, int64_t begin, int64_t end, int32_t thread);
 
 static inline float bits_f32(uint32_t u) { union { uint32_t u; float f; } v = { .u = u }; return v.f; }
 static inline uint32_t f32_bits(float f) { union { float f; uint32_t u; } v = { .f = f }; return v.u; }

@@ -211,8 +211,8 @@ int32_t threads_count(void);
 int32_t threads_default(const char *proc, const char *sys, const int32_t *cpu, int32_t n_cpu);
 
 /* ---- dispatch.c: the operations, by the best instruction set this machine has ----- */
-/* The bits of every result are those of reference.c whatever the instruction set,     */
-/* the number of threads and the number of rows in a call.                             */
+/* The bits of every result are those of reference.c (of products with terms, of       */
+/* reference_fast.c) whatever the instruction set, the number of threads and of rows.  */
 
 /* One of isa_known, or "" for the best.  0; -1: no such name; -2: not on this machine. */
 int32_t isa_select(const char *name);
@@ -240,8 +240,17 @@ void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const fl
 typedef struct {
     float *y; const void *w; const int32_t *rows; const float *x; const int8_t *q; const float *d, *s;
     const int16_t *sums; int32_t type, n_tok, n_row, n;
+    const uint16_t *terms; /* of split_bf16: F32, F16 and BF16 weights in the arithmetic of reference_fast.c; NULL: in that of reference.c */
+    const void *packed; /* for matmuls itself */
 } product;
-void matmuls(const product *p, int32_t n_product);
+void matmuls(product *p, int32_t n_product);
+
+/* Whether the chosen instruction set has products with `terms`: 1 or 0. */
+int32_t fast_supported(void);
+/* terms [terms_size(n_tok, n)] = x f32 [n_tok, n] as sums of bf16, in a form that is the instruction set's own, for all products with x.
+ * They read x, too: it must not have changed. */
+void split_bf16(uint16_t *terms, const float *x, int32_t n_tok, int32_t n);
+int64_t terms_size(int32_t n_tok, int32_t n);
 
 /* y f32 [n_row, n] = w x / sqrt(mean(x^2) + eps), row by row; w f32 [n]; y may be x. */
 void rmsnorm(float *y, const float *x, const float *w, int32_t n_row, int32_t n, float eps);

@@ -33,23 +33,43 @@ static void show(const char *name, const void *p, int64_t n_bytes)
     printf("%s %016llx\n", name, (unsigned long long)h);
 }
 
+static uint8_t *float_weights(int32_t type, int64_t n)
+{
+    const int64_t n_bytes = type_row_bytes(type, n);
+    uint8_t *w = malloc((size_t)n_bytes);
+    if (type == T_F32)
+        return memcpy(w, floats(n, 1), (size_t)n_bytes);
+    for (int64_t i = 0; i < n_bytes; i++) /* exponents that stay small */
+        w[i] = i % 2 ? (uint8_t)((draw() & 0x83) | (type == T_F16 ? 0x30 : 0x3c)) : (uint8_t)draw();
+    return w;
+}
+
+/* --arithmetic fast: of a set that does not have it the definition is shown. */
+static void fast_products(const char *name, int32_t type, int32_t n_tok, int32_t n_row, int32_t n)
+{
+    const char *set = isa_name();
+    if (!fast_supported())
+        isa_select("reference");
+    uint16_t *terms = malloc((size_t)terms_size(n_tok, n) * 2);
+    const product p = {malloc((size_t)n_tok * n_row * 4), float_weights(type, (int64_t)n_row * n), NULL, floats((int64_t)n_tok * n, 3), NULL, NULL,
+                       NULL, NULL, type, n_tok, n_row, n, terms};
+    split_bf16(terms, p.x, n_tok, n);
+    matmuls(&p, 1);
+    show(name, p.y, (int64_t)n_tok * n_row * 4);
+    isa_select(set);
+}
+
 /* at, n_half: the halves of a block, which are made small numbers. */
 static void products(const char *name, int32_t type, int at, int n_half, int32_t n_tok, int32_t n_row, int32_t n)
 {
     const int64_t row_bytes = type_row_bytes(type, n);
     const int block_bytes = (int)type_row_bytes(type, type_block(type));
-    uint8_t *w = malloc((size_t)(n_row * row_bytes));
-    for (int64_t i = 0; i < n_row * row_bytes; i++)
+    uint8_t *w = type_block(type) == 1 ? float_weights(type, (int64_t)n_row * n) : malloc((size_t)(n_row * row_bytes));
+    for (int64_t i = 0; type_block(type) > 1 && i < n_row * row_bytes; i++)
         w[i] = (uint8_t)draw();
-    if (type == T_F32)
-        memcpy(w, floats((int64_t)n_row * n, 1), (size_t)(n_row * row_bytes));
-    else if (type_block(type) == 1) /* 16 bits: exponents that stay small */
-        for (int64_t i = 1; i < n_row * row_bytes; i += 2)
-            w[i] = (uint8_t)((w[i] & 0x83) | (type == T_F16 ? 0x30 : 0x3c));
-    else
-        for (int64_t i = at; i < n_row * row_bytes; i += block_bytes)
-            for (int h = 0; h < n_half; h++)
-                w[i + 2 * h + 1] = (uint8_t)((w[i + 2 * h + 1] & 0x83) | 0x20);
+    for (int64_t i = at; type_block(type) > 1 && i < n_row * row_bytes; i += block_bytes)
+        for (int h = 0; h < n_half; h++)
+            w[i + 2 * h + 1] = (uint8_t)((w[i + 2 * h + 1] & 0x83) | 0x20);
     float *x = floats((int64_t)n_tok * n, 3), *y = malloc((size_t)n_tok * n_row * 4);
     int8_t *q = malloc((size_t)n_tok * n);
     float *d = malloc((size_t)n_tok * n), *s = malloc((size_t)n_tok * n);
@@ -103,6 +123,10 @@ int main(int argc, char **argv)
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 9, 37, k ? 256 : 96);
     }
     products("matmul F16 odd", T_F16, 0, 0, 3, 5, 77);
+    for (int i = 0; i < 3; i++) {
+        fast_products(types[i].name, types[i].type, 1, 19, 1120);
+        fast_products(types[i].name, types[i].type, 35, 97, 290);
+    }
     attend(T_F32, 3, 20, 4, 2, 24, 0);
     attend(T_F16, 17, 30, 8, 2, 64, 0);
     attend(T_F16, 20, 5, 6, 6, 80, 7);

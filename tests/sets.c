@@ -158,6 +158,37 @@ static void multiply(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
     free_all();
 }
 
+/* Products of --arithmetic fast, where the set has them. */
+static void multiply_fast(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
+{
+    const int32_t type = types[i].type, n_pick = draw() % 4 ? 0 : 1 + (int32_t)(draw() % 12), n_y = n_pick ? n_pick : n_row;
+    snprintf(what, sizeof what, "fast matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d", types[i].name, kind, n_tok, n_row, n, n_pick);
+    product p = {NULL, weights(i, kind, n_row, n), NULL, floats((int64_t)n_tok * n, 3, kind == ANY ? 997 : 0), NULL, NULL, NULL, NULL, type, n_tok, n_y, n, NULL};
+    int32_t *pick = n_pick ? guarded(n_pick * 4) : NULL;
+    float *y[2];
+    for (int32_t r = 0; r < n_pick; r++)
+        pick[r] = (int32_t)(draw() % (uint32_t)n_row);
+    p.rows = pick;
+    for (int ours = 0; ours < 2; ours++) {
+        isa_select(ours ? set : "reference");
+        uint16_t *terms = guarded(terms_size(n_tok, n) * 2);
+        p.terms = terms, p.y = y[ours] = guarded((int64_t)n_tok * n_y * 4);
+        split_bf16(terms, p.x, n_tok, n);
+        matmuls(&p, 1);
+    }
+    compare(y[1], y[0], (int64_t)n_tok * n_y);
+    free_all();
+}
+
+static void fast_products(void)
+{
+    isa_select(set);
+    for (int round = 0; fast_supported() && round < 40; round++) {
+        multiply_fast(round % 3, round / 3 % 3, ONE_OF(1, 2, 15, 16, 17, 33), ONE_OF(1, 9, 16, 31, 70), ONE_OF(1, 17, 31, 64, 255, 256, 300, 610));
+        isa_select(set);
+    }
+}
+
 static void products(void)
 {
     static const int32_t shape[][3] = { /* tokens, rows, blocks (of a float type: elements) */
@@ -272,6 +303,7 @@ int main(int argc, char **argv)
         return puts(set) < 0;
     threads_start(2);
     products();
+    fast_products();
     for (int i = 0; i < 40; i++) {
         quantised(i % 2);
         attend((const int32_t[]){T_F32, T_F16, T_Q8_0}[i % 3]);

@@ -131,6 +131,64 @@ def test_matmul_of_random_shapes_equals_reference(name, isa):
 
 
 @for_each_set
+@pytest.mark.parametrize("name", BLOCK_TYPES)
+def test_matmul_longer_than_what_a_cache_holds_equals_reference(name, isa):
+    """Rows of more than 2,048 elements and more than 512 tokens are read in parts."""
+    need(isa)
+    rng = np.random.default_rng(12)
+    for n_tok, rows, n in ((8, 33, 4352), (49, 20, 2304), (545, 17, 2304)):
+        raw, x = weights(rng, name, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+        lib.isa_select(b"reference")
+        expected = product(name, raw, x, n_tok, rows, n)
+        lib.isa_select(isa.encode())
+        assert product(name, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (n_tok, rows, n)
+
+
+@for_each_set
+@pytest.mark.parametrize("n_tok", [1, 7, 8, 40])
+def test_matmuls_give_what_each_product_gives(n_tok, isa):
+    """Products of the same activations, of others, and of other blocks, in one group; the group before had larger ones."""
+    need(isa)
+    rng, n = np.random.default_rng(13), 512
+    xs = [Buffer(n_tok * n, values=rng.normal(size=n_tok * n)) for _ in range(2)]
+    wanted = [("Q4_K", 0, 33), ("Q6_K", 0, 5), ("Q8_0", 0, 40), ("F32", 1, 3), ("Q8_0", 1, 64), ("Q4_K", 1, 1), ("Q4_0", 0, 31)]
+    raws = [weights(rng, name, rows, n) for name, _, rows in wanted]
+    lib.isa_select(b"reference")
+    expected = [product(name, raw, xs[i], n_tok, rows, n) for (name, i, rows), raw in zip(wanted, raws)]
+    lib.isa_select(isa.encode())
+    product("Q8_0", weights(rng, "Q8_0", 8, 2048), Buffer(70 * 2048, values=rng.normal(size=70 * 2048)), 70, 8, 2048)
+    held = {(i, block): quantised(xs[i], n_tok, n, block) for i in range(2) for block in (32, 256)}
+    kinds = ("int8_t *", "float *", "float *", "int16_t *")
+    ws = [Buffer(len(raw), np.uint8, np.frombuffer(raw, np.uint8)) for raw in raws]
+    ys = [Buffer(n_tok * rows) for _, _, rows in wanted]
+    group = []
+    for (name, i, rows), w, y in zip(wanted, ws, ys):
+        parts = [part.p(kind) if part else ffi.NULL for part, kind in zip(held[i, block_of(name)], kinds)] if name in BLOCK_TYPES else [ffi.NULL] * 4
+        group.append((y.p(), w.p("void *"), ffi.NULL, xs[i].p(), *parts, number_of(name), n_tok, rows, n))
+    lib.matmuls(ffi.new("product[]", group), len(group))
+    for y, other, what in zip(ys, expected, wanted):
+        assert y.margins_untouched() and y.a.tobytes() == other.tobytes(), what
+
+
+@for_each_set
+@pytest.mark.parametrize("name", ["Q8_0", "Q6_K"])
+def test_matmuls_of_one_buffer_in_two_shapes(name, isa):
+    """Activations [16, 1,024] and, the same memory, [32, 512] and [8, 1,024]."""
+    need(isa)
+    rng, shapes = np.random.default_rng(14), ((16, 1024), (32, 512), (8, 1024))
+    x = Buffer(16 * 1024, values=rng.normal(size=16 * 1024))
+    raw = weights(rng, name, 20, 1024)
+    lib.isa_select(b"reference")
+    expected = [product(name, raw, x, n_tok, 20, n) for n_tok, n in shapes]
+    lib.isa_select(isa.encode())
+    held, w, ys = quantised(x, 16, 1024, block_of(name)), Buffer(len(raw), np.uint8, np.frombuffer(raw, np.uint8)), [Buffer(n_tok * 20) for n_tok, _ in shapes]
+    parts = [part.p(kind) if part else ffi.NULL for part, kind in zip(held, ("int8_t *", "float *", "float *", "int16_t *"))]
+    lib.matmuls(ffi.new("product[]", [(y.p(), w.p("void *"), ffi.NULL, ffi.NULL, *parts, number_of(name), n_tok, 20, n) for y, (n_tok, n) in zip(ys, shapes)]), 3)
+    for y, other, what in zip(ys, expected, shapes):
+        assert y.margins_untouched() and y.a.tobytes() == other.tobytes(), what
+
+
+@for_each_set
 @pytest.mark.parametrize("name", NAMES)
 def test_matmul_of_one_token_equals_reference(name, isa):
     """Rows are read in several streams, and long ones in stretches, with loops of their own: fewer rows than streams, tails, picked rows."""
@@ -187,6 +245,8 @@ def test_matmul_of_the_largest_integers_equals_reference(name, isa, sign):
         for set_ in ("reference", isa):
             lib.isa_select(set_.encode())
             out.append(product(name, blocks.tobytes(), x, 3, 5, 512))
+            alone = [product(name, blocks.tobytes(), Buffer(512, values=part), 1, 5, 512) for part in x.a.reshape(3, 512)]
+            assert np.concatenate(alone).tobytes() == out[0].tobytes()
         assert out[0].tobytes() == out[1].tobytes() and np.isfinite(out[0]).all()
         w = dequantize(blocks, GGMLQuantizationType[name]).reshape(5, 512).astype(np.float64)
         exact = x.a.reshape(3, 512).astype(np.float64) @ w.T
