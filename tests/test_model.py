@@ -1,11 +1,12 @@
 """The engine: equal to transformers on small random models, and to itself bit for bit however the work is cut."""
 import hashlib
+import os
 
 import pytest
 from conftest import sets_here
 from golden_cases import golden_cases
 from sluice.faults import Fault
-from sluice.forward import Forward
+from sluice.forward import Forward, _new
 from sluice.kernels import ffi, lib
 from sluice.model import ARITHMETIC, Model
 from sluice.snapshot import Snapshot
@@ -187,6 +188,19 @@ def test_a_wide_model_gets_shorter_chunks_not_more_memory(tmp_path, monkeypatch)
         m.prefill(cache, list(range(5, 15)))
         found.add(fingerprint(m, cache, tmp_path / "p.snap"))
     assert taken == [10] + [3, 3, 3, 1] + [1] * 10 and len(found) == 1
+
+
+def test_large_buffers_are_private_and_their_lack_is_lack_of_memory():
+    large = _new("float[]", 1 << 21)
+    assert len(large) == 1 << 21
+    large[5] = 1
+    child = os.fork()
+    if not child:
+        large[5] = 2
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0 and large[5] == 1
+    with pytest.raises(MemoryError):
+        _new("float[]", 1 << 58)
 
 
 def test_snapshot_with_nonfinite_logits_is_refused(models, tmp_path):

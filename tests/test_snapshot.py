@@ -267,7 +267,7 @@ def test_another_model_arithmetic_or_geometry_is_named(tmp_path):
     other = b"\xab" * 32
     assert refused(path, model_id=other) == \
         "made with model 0001020304050607, but the model is abababababababab"
-    assert refused(path, arithmetic="fast-2") == "made with arithmetic exact-1, but this is fast-2"
+    assert refused(path, arithmetic="fast-2") == "made with arithmetic exact-1, but this is fast-2 (see --arithmetic)"
     for field in Geometry._fields:
         value = getattr(SMALL, field)
         wrong = SMALL._replace(**{field: 0 if field == "kv_type" else value + 1})

@@ -7,7 +7,7 @@ from .faults import Fault, bad
 from .forward import Forward
 from .kernels import ffi, lib
 from .kvsnap import MAX_CAPACITY
-from .model import ARITHMETIC, Model
+from .model import Model
 from .prompt import Prompt
 from .question import UNSURE
 from .scratch import Scratch
@@ -31,9 +31,9 @@ class Classifier:
     Fault 65, 69; whatever is wrong with the cache is no matter.
     """
 
-    def __init__(self, question, path, threads=None, cache_dir=None, as_mail=False, mass=False):
+    def __init__(self, question, path, threads=None, cache_dir=None, as_mail=False, mass=False, arithmetic="exact"):
         self.question, self.as_mail, self._with_mass = question, as_mail, mass
-        self.model = m = Model(path, threads)
+        self.model = m = Model(path, threads, arithmetic)
         self._vocab = Vocab(m.file)
         self.tree = Tree(question, self._vocab)
         self.prompt = p = Prompt(question, m.file, self._vocab, min(m.hparams.n_ctx, MAX_CAPACITY), self.tree.depth)
@@ -50,13 +50,13 @@ class Classifier:
         if not cache_dir or not ids or len(ids) * weights < WORTH_KEEPING:
             return None
         geometry = m.geometry(KV_TYPE)
-        known = cache.get(cache_dir, m.file.id, ARITHMETIC, geometry, ids)
+        known = cache.get(cache_dir, m.file.id, m.arithmetic, geometry, ids)
         if known and known.capacity >= self._n_rows:
             self.kept = "found"
             return known
         try:
             cache.prepare(cache_dir)
-            new = Snapshot.create(geometry, self._n_rows, m.file.id, ARITHMETIC, cache_dir)
+            new = Snapshot.create(geometry, self._n_rows, m.file.id, m.arithmetic, cache_dir)
             new.reserve(len(ids))
             if known:
                 new.copy_rows_from(known)

@@ -35,6 +35,9 @@ model_option = click.option(
 threads_option = click.option(
     "-j", "--threads", type=click.IntRange(1, 1024), metavar="N", default=None,
     help="Worker threads.  [default: one a core that this process may use]")
+arithmetic_option = click.option(
+    "--arithmetic", type=click.Choice(["exact", "fast"]), default="exact",
+    help="Of products with F32, F16 and BF16 weights: fast splits numbers into bf16 for AMX, as exact as f32, but other bits.")
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="One key=value line on stderr at the end.")
 
 

@@ -1,7 +1,28 @@
 """The operations of a forward pass, as model.py writes them: one kernel call a line, buffers kept between calls."""
+import mmap
+
 from .kernels import ffi, lib
 
-_new = ffi.new_allocator(should_clear_after_alloc=False)
+_LARGE = 4 << 20  # bytes
+_small = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+def _new(kind, n):
+    """An array of `n` elements, of a type such as "float[]"; large ones in huge pages where the kernel gives them: kernels walk
+    them in rows that are pages apart."""
+    size = n * ffi.sizeof(kind[:-2])
+    if size < _LARGE:
+        return _small(kind, n)
+    try:  # private: shared memory has no huge pages where Linux is as it comes, and a forked child would write into ours
+        memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError:
+        raise MemoryError from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:  # a kernel without them
+            pass
+    return ffi.from_buffer(kind, memory)
 
 
 class Rows:
@@ -20,12 +41,16 @@ class Forward:
     """
 
     def __init__(self, hparams, cache):
-        self.h, self.cache, self._buffers = hparams, cache, {}
-        self._packed, self._int8 = None, {}  # whose int8 forms are held; block -> (q, d, s, sums) of lib.matmul
+        self.h, self.cache, self._buffers, self.n_tok = hparams, cache, {}, 0
+        self._packed, self._int8, self._terms = None, {}, None  # whose forms are held; block -> (q, d, s, sums), and terms, of lib.matmuls
+        self._planes = []  # (k, v) of each layer, uint8_t *
+        self._held = {}  # what pointers into buffers for `n_tok` ids make: the same for one token after the other
 
     def start(self, ids, pos, ropes):
         """Begin a chunk: `ids` a list of ints; `ropes` {name: f64 frequencies [n_rot/2]}, their angles are made here."""
-        self.n_tok, self.pos = len(ids), pos
+        self._take(len(ids))
+        self.pos, c = pos, self.cache
+        self._planes = self._planes or [(ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i))) for i in range(self.h.n_layer)]
         self._ids = ffi.new("int32_t[]", ids)
         self._angles = {}
         for name, freq in ropes.items():
@@ -33,10 +58,16 @@ class Forward:
             lib.rope_angles(cs, freq, pos, self.n_tok, self.h.n_rot // 2)
             self._angles[name] = cs
 
+    def _take(self, n_tok):
+        if n_tok != self.n_tok:
+            self.n_tok = n_tok
+            self._held.clear()
+
     def _buffer(self, kind, name, n):
         held = self._buffers.get(name)
         if held is None or len(held) < n:
             held = self._buffers[name] = _new(kind, n)
+            self._held.clear()
         return held
 
     def _rows(self, name, n):
@@ -60,34 +91,59 @@ class Forward:
 
     def linear(self, x, w, ids=None):
         """x w^T, or only the outputs that `ids` (an int32_t[]) names."""
-        n_out = w.n_out if ids is None else len(ids)
-        y = self._rows(w.name, n_out)
-        lib.matmul(y.p, w.type, w.p, ids or ffi.NULL, x.p, *self._packed_as(x, w.block), self.n_tok, n_out, x.n)
+        if ids is None:
+            return self.linears(x, w)[0]
+        y = self._rows(w.name, len(ids))
+        lib.matmuls(ffi.new("product[]", [self._product(x, w, y, ids)]), 1)
         return y
 
     def linears(self, x, *ws):
         """x w^T for each of `ws`: a group of products, for which the threads wait once."""
-        ys = [self._rows(w.name, w.n_out) for w in ws]
-        lib.matmuls(ffi.new("product[]", [(y.p, w.p, ffi.NULL, x.p, *self._packed_as(x, w.block), w.type, self.n_tok, w.n_out, x.n)
-                                          for y, w in zip(ys, ws)]), len(ws))
-        return ys
+        for w in ws:
+            self._packed_for(x, w), self._terms_for(x, w)
+        group = self._held.get(ws)
+        if group is None or group[0] != x.p:
+            ys = [self._rows(w.name, w.n_out) for w in ws]
+            group = self._held[ws] = x.p, ys, ffi.new("product[]", [self._product(x, w, y) for y, w in zip(ys, ws)])
+        lib.matmuls(group[2], len(ws))
+        return [Rows(y.p, y.n) for y in group[1]]
 
-    def _packed_as(self, x, block):
-        """`x` in int8 by blocks of 32 or 256 (1: none is needed): (q, d, s, sums) of lib.matmul, made once for all products of `x`."""
+    def _product(self, x, w, y, ids=ffi.NULL):
+        return y.p, w.p, ids, x.p, *self._packed_for(x, w), w.type, self.n_tok, y.n, x.n, self._terms_for(x, w)
+
+    def _hold(self, x):
         if self._packed is not x:
-            self._packed, self._int8 = x, {1: (ffi.NULL,) * 4}
+            self._packed, self._int8, self._terms = x, {1: (ffi.NULL,) * 4}, None
+
+    def _terms_for(self, x, w):
+        """`x` as sums of bf16 where `w` takes them, made once for all products of `x`; else NULL."""
+        if not w.in_terms:
+            return ffi.NULL
+        self._hold(x)
+        if self._terms is None:
+            self._terms = self._held.get(("terms", x.n)) or self._buffer("uint16_t[]", "terms", lib.terms_size(self.n_tok, x.n))
+            self._held["terms", x.n] = self._terms
+            lib.split_bf16(self._terms, x.p, self.n_tok, x.n)
+        return self._terms
+
+    def _packed_for(self, x, w):
+        """`x` in int8 by blocks as `w` has them, 32 or 256 (1: none is needed): (q, d, s, sums) of lib.matmul, made once for all products of `x`."""
+        self._hold(x)
+        block = w.block
         if block not in self._int8:
-            n = self.n_tok * x.n
-            q, d = self._buffer("int8_t[]", f"q {block}", n), self._buffer("float[]", f"d {block}", n // block)
-            s = sums = ffi.NULL
+            self._int8[block] = q, d, s, sums = self._held.get((block, x.n)) or self._int8_buffers(block, x.n)
             if block == 32:
-                s = self._buffer("float[]", "s", n // block)
                 lib.quantize_q8(q, d, s, x.p, self.n_tok, x.n)
             else:
-                sums = self._buffer("int16_t[]", "sums", n // 16)
                 lib.quantize_q8_k(q, d, sums, x.p, self.n_tok, x.n)
-            self._int8[block] = q, d, s, sums
         return self._int8[block]
+
+    def _int8_buffers(self, block, n_in):
+        n = self.n_tok * n_in
+        q, d = self._buffer("int8_t[]", f"q {block}", n), self._buffer("float[]", f"d {block}", n // block)
+        s, sums = (self._buffer("float[]", "s", n // 32), ffi.NULL) if block == 32 else (ffi.NULL, self._buffer("int16_t[]", "sums", n // 16))
+        self._held[block, n_in] = q, d, s, sums
+        return q, d, s, sums
 
     def rope(self, x, name, half=False):
         """Rotate the heads of `x` in place by the angles called `name`."""
@@ -96,18 +152,17 @@ class Forward:
 
     def store(self, layer, k, v):
         """Append keys and values to the cache."""
-        c = self.cache
-        for plane, x in ((c.k(layer), k), (c.v(layer), v)):
-            rows = ffi.cast("uint8_t *", plane) + self.pos * c.layout.row_bytes
-            lib.cache_store(rows, c.geometry.kv_type, x.p, self.n_tok * x.n)
+        at, kind = self.pos * self.cache.layout.row_bytes, self.cache.geometry.kv_type
+        for plane, x in zip(self._planes[layer], (k, v)):
+            lib.cache_store(plane + at, kind, x.p, self.n_tok * x.n)
 
     def attention(self, layer, q, window=0):
         """Attention of the queries over the cache, positions 0 to each query's own (the last `window` of them if not 0)."""
-        h, c = self.h, self.cache
+        h, kind = self.h, self.cache.geometry.kv_type
         o = self._rows("attention", q.n)
         n = lib.attention_scores(self.n_tok, self.pos, h.n_head, h.n_head_kv)
         scores = self._buffer("float[]", "scores", n)
-        lib.attention(o.p, q.p, c.geometry.kv_type, c.k(layer), c.v(layer), scores, self.n_tok, self.pos, h.n_head, h.n_head_kv,
+        lib.attention(o.p, q.p, kind, *self._planes[layer], scores, self.n_tok, self.pos, h.n_head, h.n_head_kv,
                       h.head_dim, window, h.scale)
         return o
 
@@ -128,5 +183,5 @@ class Forward:
     def last(self, x):
         """The last row of `x` alone: what the head needs. Ends the chunk: `n_tok` is 1 from here on."""
         row = Rows(x.p + (self.n_tok - 1) * x.n, x.n)
-        self.n_tok = 1
+        self._take(1)
         return row

@@ -8,7 +8,6 @@ import json
 
 from . import stream
 from .faults import BAD_DATA, Fault
-from .model import ARITHMETIC
 
 MAX_LINE_BYTES = 64 << 20  # a mail of 16 MiB is this long if half of its bytes are written like \u00ff
 MAX_ID_CHARACTERS = 1000
@@ -127,5 +126,5 @@ def report(classifier, v, ms):
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
     return {
         **verdict(v), "scores": {name: round(p, 6) for name, p in v.scores.items()},
-        "ids": v.n_ids, "reused": v.n_reused, "cut": v.cut, "ms": round(ms, 1), "model": classifier.model.file.id[:8].hex(), "arithmetic": ARITHMETIC, "frame": classifier.prompt.frame,
+        "ids": v.n_ids, "reused": v.n_reused, "cut": v.cut, "ms": round(ms, 1), "model": classifier.model.file.id[:8].hex(), "arithmetic": classifier.model.arithmetic, "frame": classifier.prompt.frame,
         **reasons}

@@ -137,7 +137,7 @@ def check_identity(h, path, model_id, arithmetic, geometry, model):
     if h["model_id"] != model_id:
         raise bad(path, f"made with model {h['model_id'][:8].hex()}, but {model} is {model_id[:8].hex()}")
     if h["arithmetic"] != arithmetic:
-        raise bad(path, f"made with arithmetic {h['arithmetic']}, but this is {arithmetic}")
+        raise bad(path, f"made with arithmetic {h['arithmetic']}, but this is {arithmetic} (see --arithmetic)")
     if h["kv_type"] not in KV_TYPES.values():
         raise bad(path, f"kv_type {h['kv_type']} is not one of {', '.join(map(str, KV_TYPES.values()))}")
     for field, value in geometry._asdict().items():

@@ -13,6 +13,7 @@ from .snapshot import Geometry, Snapshot
 from .weights import Weights
 
 ARITHMETIC = "exact-1"  # the name snapshots carry for the bits that csrc/reference.c defines
+ARITHMETICS = {"exact": ARITHMETIC, "fast": "fast-1"}  # the latter: with products as csrc/reference_fast.c defines them
 CHUNK = 512              # ids that prefill takes through the layers at once
 SMALL_CHUNK = 128        # the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and so
 SMALL_MODEL = 1 << 25    # do this many activations
@@ -65,15 +66,17 @@ ARCHITECTURES = {"llama": llama, "gemma3": gemma3}
 class Model:
     """A gguf.File with its hyper-parameters and weights checked, and the threads and kernels it runs on chosen.
 
+    arithmetic: "exact" or "fast"; after that the name snapshots carry.
     `threads`: how many (None: as csrc/cores.c decides). The environment variable SLUICE_ISA names an
     instruction set (one of lib.isa_known); without it the best is taken. Neither changes a bit of any result.
     """
 
-    def __init__(self, path, threads=None):
-        start(threads)
+    def __init__(self, path, threads=None, arithmetic="exact"):
+        start(threads, arithmetic)
+        self.arithmetic = ARITHMETICS[arithmetic]
         self.file = gguf.File(path)
         self.hparams = h = Hparams(self.file)
-        self.weights = Weights(self.file, h)
+        self.weights = Weights(self.file, h, arithmetic == "fast")
         factor = self.weights.rope_freqs if h.rope.scaled else ffi.NULL
         self._ropes = {"global": frequencies(h, h.rope, factor)}
         if h.arch == "gemma3":
@@ -110,7 +113,7 @@ class Model:
 
     def open_snapshot(self, path, kv_type=None):
         """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or any); else Fault 65."""
-        cache = Snapshot.open(path, self.file.id, ARITHMETIC, self.geometry(kv_type), self.file.path)
+        cache = Snapshot.open(path, self.file.id, self.arithmetic, self.geometry(kv_type), self.file.path)
         at = lib.first_nonfinite(cache.logits, self.hparams.n_vocab)
         if at >= 0:
             raise bad(path, f"logits: that of id {at} is not finite")
@@ -147,14 +150,17 @@ def frequencies(h, rope, factor):
     return freq
 
 
-def start(threads):
-    """Choose the instruction set and start the threads of this process."""
+def start(threads, arithmetic="exact"):
+    """Choose the instruction set, which must have the arithmetic, and start the threads of this process."""
     wanted = os.environ.get("SLUICE_ISA", "")
     status = lib.isa_select(os.fsencode(wanted))
     if status == -1:
         raise Fault(USAGE, f"SLUICE_ISA: {wanted!r} is not {' or '.join(known_sets())}")
     if status == -2:
         raise Fault(UNSUPPORTED, f"SLUICE_ISA: this processor does not have {wanted}")
+    if arithmetic == "fast" and not lib.fast_supported():
+        raise Fault(UNSUPPORTED, f"--arithmetic fast: {ffi.string(lib.isa_name()).decode()} has no products in bf16, which amx (AMX-BF16) has; "
+                    "leave it out, or SLUICE_ISA=reference computes the same bits, slowly")
     if threads is None:
         cpus = list(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
         threads = lib.threads_default(b"/proc", b"/sys", cpus, len(cpus))

@@ -7,14 +7,17 @@ MATRIX_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q
 
 
 class Matrix:
-    """Weights [n_out, n_in] as they lie in the file: `type` (GGML number), `p` (const void *), `name` of its role."""
+    """Weights [n_out, n_in] as they lie in the file: `type` (GGML number), `p` (const void *), `name` of its role.
 
-    __slots__ = ("name", "type", "p", "n_out", "n_in", "block")
+    fast: the arithmetic of its products is that of --arithmetic fast, if it has one (floats have)."""
 
-    def __init__(self, name, tensor, p):
+    __slots__ = ("name", "type", "p", "n_out", "n_in", "block", "in_terms")
+
+    def __init__(self, name, tensor, p, fast=False):
         self.name, self.type, self.p = name, tensor.type, p
         self.n_in, self.n_out = tensor.shape
         self.block = lib.type_block(tensor.type)  # weights to a scale: its products take int8 activations in such blocks; 1: f32
+        self.in_terms = fast and self.block == 1  # as sums of bf16
 
 
 class Layer:
@@ -24,8 +27,8 @@ class Layer:
 class Weights:
     """token_embd, output (a Matrix; the same as token_embd where tied), output_norm, rope_freqs or None, layers: [Layer]."""
 
-    def __init__(self, file, h):
-        self._file, self._left = file, dict(file.tensors)
+    def __init__(self, file, h, fast=False):
+        self._file, self._left, self._fast = file, dict(file.tensors), fast
         self.token_embd = self._take("token_embd", (h.n_embd, h.n_vocab))
         self.output_norm = self._take("output_norm", (h.n_embd,))
         self.output = self._take("output", (h.n_embd, h.n_vocab)) if "output.weight" in self._left else self.token_embd
@@ -56,7 +59,7 @@ class Weights:
         if kind not in (MATRIX_TYPES if len(shape) == 2 else ("F32",)):
             raise unsupported(self._file.path, f"tensor {t.name}: type {kind} here")
         p = self._file.pointer(t)
-        return Matrix(name.rsplit(".", 1)[-1], t, p) if len(shape) == 2 else ffi.cast("const float *", p)
+        return Matrix(name.rsplit(".", 1)[-1], t, p, self._fast) if len(shape) == 2 else ffi.cast("const float *", p)
 
 
 def shapes(h):
