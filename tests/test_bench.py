@@ -1,19 +1,24 @@
 """sluice-bench: the files it makes are what they should be, its figures agree with each other. No test looks at a clock."""
 import csv
+import faulthandler
 import io
 import itertools
 import json
+import mmap
 import os
+import signal
 import statistics
+import subprocess
 import sys
 import types as python_types
+import xml.dom.minidom
 
 import gguf_writer
 import pytest
 from conftest import BIN, run, sets_here
 
-from sluice import gguf, gguf_write, model
-from sluice.bench import apart, limits, matmul, measure, plot, rival, shapes, synthetic, table
+from sluice import gguf, gguf_write, model, weights
+from sluice.bench import apart, figures, limits, matmul, measure, memory, plot, rival, shapes, start, synthetic, table
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
 from sluice.scratch import Scratch
@@ -196,6 +201,12 @@ def test_every_combination_is_run(tmp_path):
     assert len(os.listdir(tmp_path / "c")) == 2
 
 
+def test_mix_of_types_is_run_and_is_no_product(tmp_path):
+    (row,) = json.loads(bench("--shape", "tiny", "--cache", tmp_path, "--type", "Q4_K_M", "-p", 2, "-n", 0, "-r", 1, "-o", "json"))
+    assert row["model_type"] == "Q4_K_M"
+    assert "mix of types" in bench("--matmul", "8,8,256", "--type", "Q4_K_M", code=64)
+
+
 def test_isa_of_the_environment_is_used_and_shown(tiny, monkeypatch):
     monkeypatch.setenv("SLUICE_ISA", "reference")
     assert "sluice reference" in bench("-m", tiny, "-p", 1, "-n", 0, "-r", 1)
@@ -207,6 +218,14 @@ def test_matmul_is_consistent():
     for r in rows:
         assert r["gflops"] == pytest.approx(statistics.median(2 * r["m"] * r["n"] * r["k"] / ns for ns in r["samples_ns"]))
         assert r["blas_gflops"] > 0 and r["ratio"] > 0  # numpy is one of the tests' packages
+
+
+def test_matmul_has_every_type_on_every_set():
+    kinds = [k for k in synthetic.types() if k not in synthetic.MIXES]
+    isas = sets_here()
+    rows = json.loads(bench("--matmul", "3,16,256", "--type", ",".join(kinds), "--isa", ",".join(isas), "-r", 1, "-o", "json", "-j", 1))
+    assert [(r["isa"], r["type"]) for r in rows] == [*itertools.product(isas, kinds)] and all(r["gflops"] > 0 for r in rows)
+    assert {r["type"] for r in rows} == set(weights.MATRIX_TYPES)
 
 
 def test_limits_are_what_this_set_has():
@@ -228,9 +247,9 @@ def test_limits_are_what_this_set_has():
 class Slow:
     """An engine for test_rival_alternates that notes who was asked for what."""
 
-    backend, calls = "slow", []
+    backend, fault, calls = "slow", None, []
 
-    def __init__(self, path, threads, kv, capacity, ids):
+    def start(self, path, threads, kv, capacity, ids):
         assert len(ids) == capacity
 
     def to_depth(self, n):
@@ -238,15 +257,87 @@ class Slow:
 
     def prompt(self, part):
         self.calls.append(len(part))
+        return 10**9
 
     generate = prompt
 
 
 def test_rival_alternates_and_becomes_a_ratio(tiny):
-    ours, theirs = measure.run(tiny, [measure.Test(8, 0, 4)], 2, 1, "f16", Slow)
+    ours, theirs = measure.run(tiny, [measure.Test(8, 0, 4)], 2, 1, "f16", Slow())
     assert Slow.calls == [4, 8] * 3 and (theirs["backend"], ours["against"]) == ("slow", "slow")
+    assert theirs["samples_ns"] == [10**9] * 2 and theirs["median_ts"] == 8
     assert ours["ratio"] == pytest.approx(statistics.median(b / a for a, b in zip(ours["samples_ns"], theirs["samples_ns"])))
     assert "slow" in table._md(theirs, table.columns(None, "slow"), first=True)
+
+
+class Fragile:
+    """An engine that does not survive a generation, in the way its name says."""
+
+    def __init__(self, path, threads, kv, capacity, ids):
+        if kv == "f32":
+            raise Fault(69, "no such cache")
+        faulthandler.disable()  # pytest's
+        self.way = kv
+
+    def name(self):
+        return "fragile 1"
+
+    def to_depth(self, n):
+        pass
+
+    def timed(self, ids, at_once):
+        if not at_once and self.way == "f16":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if not at_once:
+            os.write(2, b"\n  file.c:7: it gave up\nmore of it\n")
+            os.abort()
+        return 1000 * len(ids)
+
+
+@pytest.mark.parametrize("kv, rivals, says", [
+    ("f16", 1, "fragile 1: its process ended: SIGSEGV, "), ("q8_0", 1, 'SIGABRT, Aborted, after it said "file.c:7: it gave up"'),
+    ("f32", 0, "a name: no such cache")])
+def test_rival_that_fails_takes_nothing_with_it(tiny, kv, rivals, says):
+    rows = list(measure.run(tiny, [measure.Test(8, 0, 0), measure.Test(0, 2, 0)], 2, 1, kv, rival.Rival(Fragile, "a name")))
+    ours = [r for r in rows if r["backend"].startswith("sluice")]
+    assert [r["test"] for r in ours] == ["pp8", "tg2"] and all(len(r["samples_ns"]) == 2 for r in ours)
+    assert [r["median_ts"] for r in rows if r not in ours] == [1e6] * rivals and (ours[0]["ratio"] is None) == (not rivals)
+    assert ours[1]["ratio"] is None and says in ours[1]["rival_fault"]
+    with pytest.raises(Fault) as e:
+        rival.check_rows(rows)
+    assert e.value.code == 69 and says in str(e.value)
+
+
+def test_traceback_in_a_child_is_one_line():
+    far = apart.Remote(lambda: {}["key"])
+    assert far.start() is None and far.call("anything") is None
+    assert far.fault == "its process ended: exit code 70, after it said \"KeyError: 'key'\""
+    far.close()
+
+
+PACKAGE = """
+import os, signal, types
+__version__ = "0"
+LLAMA = types.SimpleNamespace
+def __getattr__(name):
+    return lambda *a: LLAMA()
+def llama_decode(context, batch):
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "md"])
+def test_command_outlives_a_rival_that_crashes(tiny, tmp_path, form):
+    (tmp_path / "llama_cpp.py").write_text(PACKAGE)
+    argv = [sys.executable, BIN / "sluice-bench", "-m", tiny, "-p", "4", "-n", "2", "-r", "1", "-o", form, "--against", "llama-cpp-python"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{BIN.parent / 'lib'}"})
+    assert (done.returncode, done.stderr) == (
+        69, "sluice-bench: --against: llama.cpp (0): its process ended: SIGSEGV, Segmentation fault\n")
+    if form == "json":
+        assert [r["test"] for r in json.loads(done.stdout)] == ["pp4", "tg2"]
+    else:
+        assert done.stdout.count("sluice") >= 2 and "Limits" in done.stdout
 
 
 def test_rival_calls_llama_cpp_as_its_header_says(monkeypatch):
@@ -260,20 +351,74 @@ def test_rival_calls_llama_cpp_as_its_header_says(monkeypatch):
             def call(*args):
                 calls.append((name, *[list(a) if hasattr(a, "_length_") else a for a in args]))
                 return {"llama_decode": 0, "llama_batch_get_one": len(calls)}.get(name) if name in ("llama_decode", "llama_batch_get_one") \
-                    else python_types.SimpleNamespace(name=name)
+                    else python_types.SimpleNamespace(name=name, flash_attn_type=-1)
             return call
 
     monkeypatch.setitem(sys.modules, "llama_cpp", Package("llama_cpp"))
-    engine = rival.LlamaCpp("m", 2, "f16", 1000, list(range(600)))
-    params = next(c[2] for c in calls if c[0] == "llama_init_from_model")
-    assert (params.n_ctx, params.n_threads, params.n_threads_batch, params.type_k) == (1000, 2, 2, 1)
+    monkeypatch.setenv("GGML_NO_BACKTRACE", "")
+    for kv, number, flash in (("q8_0", 8, 1), ("f16", 1, -1)):  # a quantised cache needs flash attention there
+        engine = rival.LlamaCpp("m", 2, kv, 1000, list(range(600)))
+        params = [c[2] for c in calls if c[0] == "llama_init_from_model"][-1]
+        assert (params.n_ctx, params.n_threads, params.n_threads_batch, params.type_k, params.type_v) == (1000, 2, 2, number, number)
+        assert params.flash_attn_type == flash
     calls.clear()
     engine.to_depth(600)
-    engine.prompt([7, 8])
+    assert engine.timed([7, 8], True) > 0
     engine.to_depth(600)
+    engine.timed([7, 8], False)
     batches = [c[1:] for c in calls if c[0] == "llama_batch_get_one"]
-    assert batches == [(list(range(512)), 512), (list(range(512, 600)), 88), ([7, 8], 2)]
+    assert batches == [(list(range(512)), 512), (list(range(512, 600)), 88), ([7, 8], 2), ([7], 1), ([8], 1)]
     assert [c[2:] for c in calls if c[0] == "llama_memory_seq_rm"] == [(0, 0, -1), (0, 600, -1)]
+    assert engine.name() == "llama.cpp (0)"
+
+
+# Memory and whole processes
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="missing: /proc/self/clear_refs")
+def test_memory_is_what_was_held_at_once_beyond_files(tmp_path):
+    n = 32 << 20
+    (tmp_path / "f").write_bytes(bytes(n))
+    with open(tmp_path / "f", "rb") as f:
+        mapped = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+    memory.begin()
+    before = memory.peak()
+    assert sum(mapped[::4096]) == 0 and memory.peak() - before < n // 4  # a mapped file's pages are nobody's memory
+    held = b"\1" * n
+    assert n // 2 < memory.peak() - before < 2 * n
+    del held
+    assert memory.peak() - before > n // 2
+    memory.begin()
+    assert memory.peak() - before < n // 4
+
+
+def test_memory_has_the_cache_in_it(tiny):
+    rows = json.loads(bench("-m", tiny, "-p", 4, "-n", 2, "-r", 1, "-o", "json"))
+    assert all(4 << 20 < r["memory"] < 200 << 20 for r in rows)
+    assert "MiB |" in bench("-m", tiny, "-p", 4, "-n", 0, "-r", 1)
+
+
+def test_start_runs_whole_processes(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (row,) = json.loads(bench("-m", tiny, "-p", 0, "-n", 0, "--start", 20, "-r", 2, "-o", "json"))
+    assert (row["test"], row["n_prompt"], row["n_gen"], len(row["samples_ns"]), row["memory"]) == ("start20", 20, 0, 2, None)
+    assert row["samples_ts"] == pytest.approx([20e9 / ns for ns in row["samples_ns"]]) and min(row["samples_ns"]) > 1e6
+    assert "start20, Q8_0, reference: " in bench("-m", tiny, "-p", 0, "-n", 0, "--start", 20, "-r", 1, "--isa", "reference")
+    assert not os.listdir(tmp_path)
+
+
+def test_start_says_what_prefill_says(tiny):
+    assert "prefill: standard input: line 2050: more than 2048 ids" in bench("-m", tiny, "-p", 0, "-n", 0, "--start", 3000, code=65)
+    engine = measure.Engine(tiny, 1, "f16", 1)
+    with pytest.raises(Fault, match="ended with 3") as e:
+        start.times(engine, [1], 1, "f16", str(script(tiny + ".sh", "exit 3")))
+    assert e.value.code == 3
+
+
+def script(path, text):
+    with open(path, "w") as f:
+        f.write("#!/bin/sh\n" + text)
+    os.chmod(path, 0o755)
+    return path
 
 
 def test_what_is_not_installed_is_one_line(monkeypatch, tmp_path, tiny):
@@ -285,15 +430,98 @@ def test_what_is_not_installed_is_one_line(monkeypatch, tmp_path, tiny):
         assert e.value.code == 69
 
 
-def test_plot_is_a_picture(tiny, tmp_path):
+def run_row(kind="Q8_0", isa="amx", n_prompt=512, n_gen=0, n_depth=0, backend=None):
+    """A row as measure.py makes it, as far as pictures and tables of figures look at it."""
+    n = n_prompt or n_gen
+    return {"model_type": kind, "isa": isa, "backend": backend or f"sluice {isa}", "n_threads": 2, "n_prompt": n_prompt, "n_gen": n_gen,
+            "n_depth": n_depth, "test": (f"pp{n}" if n_prompt else f"tg{n}") + (f" @ d{n_depth}" if n_depth else ""),
+            "median_ts": 1000.0 - n_depth, "spread_ts": 5.0, "gflops": 2000.0, "samples_ns": [10**9], "samples_ts": [1.0],
+            "of_limit": 0.5, "limit": "read", "memory": 80 << 20, "ratio": 3.0, "ratio_spread": 0.1, "against": "llama.cpp (0)"}
+
+
+def product_row(kind, isa, m, blas=50.0):
+    return {"type": kind, "isa": isa, "backend": f"sluice {isa}", "n_threads": 2, "m": m, "n": 2048, "k": 2048, "gflops": 10.0 * m,
+            "blas_gflops": blas, "ratio": 1.0}
+
+
+def test_plot_shows_what_rows_have(tmp_path):
     pytest.importorskip("matplotlib")
-    rows = list(measure.run(tiny, [measure.Test(4, 0, 0), measure.Test(4, 0, 8), measure.Test(0, 2, 0)], 2, 1, "f16"))
-    rows_of_products = list(matmul.run(["Q8_0", "F32"], [(4, 64, 64)], 2, 1))
-    for i, some in enumerate((rows, rows_of_products)):
-        path = str(tmp_path / f"{i}.svg")
-        plot.check(path)
-        plot.write(path, some)
-        assert "</svg>" in open(path).read()
+    depths = [run_row(kind, n_prompt=p, n_gen=n, n_depth=d) for kind in ("Q8_0", "Q4_K") for p, n in ((512, 0), (0, 32)) for d in (0, 512)]
+    beside = depths + [r | {"backend": "other 1"} for r in depths]
+    products = [product_row(kind, isa, m) for kind in ("F32", "Q6_K") for isa in ("avx2", "amx", "unheard-of") for m in (512, 1)]
+    for i, (rows, shape, words) in enumerate((
+            (depths, [2], ["pp512, sluice amx, 2 threads", "tg32, sluice amx", "Q8_0", "Q4_K", "ids in the cache before"]),
+            (beside, [2, 1], ["Q8_0 sluice amx", "Q4_K other 1", "Prompt of 512 ids"]),
+            (products, [1, 1], ["512 x 2048 x 2048, 2 threads", "1 x 2048 x 2048", "F32", "Q6_K", "avx2", "amx", "unheard-of", "BLAS, f32"]),
+            ([run_row()], [1], ["Prompt of 512 ids", "Q8_0"]), ([run_row(n_prompt=0, n_gen=8)], [1], ["tg8"]),
+            ([run_row() | {"test": "start181"}], [], []))):
+        assert [len(line) for line in plot.panels(rows)] == shape
+        path = tmp_path / f"{i}.svg"
+        for _ in range(2):
+            before = path.read_bytes() if path.exists() else None
+            plot.check(str(path))
+            plot.write(str(path), rows)
+        assert path.read_bytes() == before and len(before) < 60_000  # the same picture of the same rows
+        text = xml.dom.minidom.parseString(before).toxml()
+        assert all(word in text for word in words), words
+
+
+def test_figures_are_put_where_their_marks_are():
+    rows = [run_row(k, n_prompt=p, n_gen=n, n_depth=d) | {"limits": {"read": 29.4, "fma_f32": None}, "limit": "read" if n else "fma_f32"}
+            for k in ("Q8_0", "Q4_K") for d in (0, 1536, 512) for p, n in ((512, 0), (0, 32))]
+    assert figures.place(rows, 0.1).endswith("same run: read 29 GB/s.") and "load average 2.0" in figures.place(rows, 2.0)
+    rows += [run_row("Q8_0", n_prompt=181) | {"test": "start181", "samples_ns": [3 * 10**8, 10**9, 2 * 10**8]}]
+    rows += [run_row("Q4_K", n_prompt=181) | {"test": "start181"}]
+    text = figures.depth(rows)
+    assert text.splitlines() == [
+        "| tokens a second | Q8_0 | Q4_K |", "| --- | ---: | ---: |", "| pp512 | 1,000 | 1,000 |", "| pp512 @ d512 | 488 | 488 |",
+        "| pp512 @ d1536 | -536.0 | -536.0 |", "| tg32 | 1,000 (50 %) | 1,000 (50 %) |", "| tg32 @ d512 | 488 (50 %) | 488 (50 %) |",
+        "| tg32 @ d1536 | -536.0 (50 %) | -536.0 (50 %) |", "| memory beyond the map, MiB, pp512 | 80 | 80 |",
+        "| start181, seconds | 0.30 | 1.00 |"]
+    sets = figures.sets([run_row(k, isa) for isa in ("amx", "avx2") for k in ("Q8_0", "F16") if (k, isa) != ("F16", "avx2")])
+    assert sets.splitlines()[2:] == ["| pp512, amx | 1,000 (50 %) | 1,000 (50 %) |", "| pp512, avx2 | 1,000 (50 %) |  |"]
+    products = figures.products([product_row(k, isa, m) for k in ("F32", "Q8_0") for isa in ("amx", "avx2") for m in (512, 1)])
+    assert "| GFLOP/s, 1 x 2048 x 2048 | amx | avx2 |" in products and "| Q8_0 | 5,120 | 5,120 |" in products and "f32: 50.0" in products and "| F32 | 10.0 | 10.0 |" in products
+    theirs = run_row(backend="llama.cpp (0)") | {"ratio": None, "against": None}
+    assert "| pp512 Q8_0 | 1,000 (50 %) | 1,000 (50 %) | 3.00 ± 0.10 |" in figures.against([run_row(), theirs])
+    page = "a\n<!-- figures: sets -->\nold\n<!-- end -->\n<!-- figures: depth -->\nold\n<!-- end -->\nb\n"
+    assert figures.replace(page, "depth", "new \\1\n") == page[:-len("old\n<!-- end -->\nb\n")] + "new \\1\n<!-- end -->\nb\n"
+    with pytest.raises(SystemExit, match="0 places for products"):
+        figures.replace(page, "products", "new")
+    assert set(figures.TEXTS) == set(figures.COMMANDS) >= {*figures.PICTURES, *figures.WITHOUT_ASKING}
+    with pytest.raises(SystemExit, match="none of depth, "):
+        figures.main(["speed"])
+
+
+def test_figures_run_their_commands(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(BIN.parent)
+    monkeypatch.setattr(figures, "README", str(tmp_path / "page.md"))
+    monkeypatch.setattr(figures, "HERE", str(tmp_path / "pictures"))
+    monkeypatch.setattr(figures, "COMMANDS", {
+        "depth": f"--shape tiny --cache {tmp_path} -p 512 -n 2 -d 0,8 --start 9 -r 1",
+        "products": "--matmul '2,64,64' --type F32,Q8_0 -r 1"})
+    (tmp_path / "page.md").write_text("".join(f"<!-- figures: {part} -->\n<!-- end -->\n" for part in figures.COMMANDS))
+    figures.main(["products", "depth"])
+    page = (tmp_path / "page.md").read_text()
+    assert "| pp512 @ d8 |" in page and "| start9, seconds |" in page and "sluice-bench --matmul '2,64,64' --type" in page
+    assert sorted(os.listdir(tmp_path / "pictures")) == ["depth.svg", "products.svg"]
+
+
+def test_readme_has_a_place_for_each_figure():
+    page = (BIN.parent / "README.md").read_text()
+    for part in figures.COMMANDS:
+        assert figures.replace(page, part, "x\n") != page
+    for part, says in figures.PICTURES.items():
+        assert f"![{says}]({figures.HERE}/{part}.svg)" in page
+        assert (BIN.parent / figures.HERE / f"{part}.svg").stat().st_size < 60_000
+
+
+def test_command_draws_its_rows(tiny, tmp_path):
+    pytest.importorskip("matplotlib")
+    bench("-m", tiny, "-p", 4, "-n", 2, "-d", "0,8", "-r", 1, "--plot", tmp_path / "runs.svg")
+    bench("--matmul", "4,64,64", "--type", "Q8_0,F32", "-r", 1, "--plot", tmp_path / "products.png")
+    assert "pp4, Q8_0, sluice" in (tmp_path / "runs.svg").read_text() and (tmp_path / "products.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_rows_come_from_a_child_and_so_do_faults():
@@ -307,16 +535,17 @@ def test_rows_come_from_a_child_and_so_do_faults():
     with pytest.raises(Fault, match="no") as e:
         next(rows)
     assert e.value.code == 69
-    with pytest.raises(Fault) as e:
-        list(apart.rows(lambda: os._exit(3)))
-    assert e.value.code == 70
+    for ending, code, says in ((lambda: os._exit(3), 70, "exit code 3"), (lambda: os.kill(os.getpid(), signal.SIGKILL), 75, "SIGKILL, Killed")):
+        with pytest.raises(Fault, match=says) as e:
+            list(apart.rows(ending))
+        assert e.value.code == code
 
 
 @pytest.mark.parametrize("argv, code, says", [
     ((), 64, "--shape"), (("--shape", "tiny", "-m", "x"), 64, "one of"), (("--shape", "tiny", "-p", "x"), 64, "'x'"),
     (("--shape", "tiny", "-p", 0, "-n", 0), 64, "nothing to run"), (("--shape", "tiny", "--type", "Q9"), 64, "Q9"),
     (("--shape", "tiny", "--layers", 3), 64, "tiny has 2"), (("--matmul", "8,8"), 64, "M,N,K"), (("--matmul", "8,8,31"), 64, "31"),
-    (("--matmul", "8,8,32", "--against", "llama-cpp-python"), 64, "--matmul"), (("--shape", "tiny", "--isa", "foo"), 64, "foo"),
+    (("--matmul", "8,8,32", "--against", "llama-cpp-python"), 64, "--matmul"), (("--matmul", "8,8,32", "--start", 8), 64, "--start"), (("--shape", "tiny", "--isa", "foo"), 64, "foo"),
     (("--shape", "tiny", "--plot", "x.jpeg"), 64, "x.jpeg"), (("-m", "missing.gguf"), 66, "missing.gguf"),
     (("--shape", "tiny", "--type", "IQ1_S"), 64, "IQ1_S"), (("--shape", "tiny", "--cache", "/proc/here"), 73, "/proc/here"),
 ])

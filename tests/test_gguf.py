@@ -361,6 +361,16 @@ def test_pointer_maps_the_data_and_not_the_metadata(tmp_path):
     assert rights == "r--p" and int(offset, 16) == file.data_offset // 4096 * 4096 > 290_000
 
 
+@pytest.mark.skipif(not os.path.exists("/sys/kernel/mm/transparent_hugepage"), reason="missing: large pages of this kernel")
+def test_map_asks_for_large_pages(tmp_path):
+    write_gguf(tmp_path / "m", {}, [("t", F32, (64, 64), bytes(64 * 64 * 4))])
+    file = gguf.File(str(tmp_path / "m"))
+    file.pointer(file.tensors["t"])
+    with open("/proc/self/smaps") as f:
+        maps = f.read().split(str(tmp_path / "m"))
+    assert len(maps) == 2 and " hg" in maps[1].split("VmFlags:")[1].split("\n")[0]
+
+
 def test_pointer_refuses_a_type_it_does_not_compute_with(tmp_path):
     write_gguf(tmp_path / "m.gguf", {}, [("t", 17, (256,), bytes(74))])
     file = gguf.File(tmp_path / "m.gguf")

@@ -250,11 +250,22 @@ class File:
             self._map = mmap.mmap(self._fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=self._map_start)
         except ValueError:  # it is already shorter than this
             raise self._changed() from None
+        self._ask_for_large_pages()
         pointer = ffi.cast("const uint8_t *", ffi.from_buffer(self._map))
         line = f"{os.path.basename(sys.argv[0])}: {printable(str(self.path), 400)[1:-1]}: cut while it was in use"
         if lib.guard_map(pointer, n_bytes, line.encode("utf-8", "backslashreplace")):
             raise RuntimeError("too many maps")
         self._pointer = pointer
+
+    def _ask_for_large_pages(self):
+        """What this map is the first to read goes into the page cache in pieces of 2 MiB where the kernel and the file system can:
+        then every later process needs one page fault where it needs 32 (of 16 pages each, 0.1 s of processor time in 1 GB)."""
+        import mmap
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            try:
+                self._map.madvise(mmap.MADV_HUGEPAGE)
+            except OSError:  # a kernel without
+                pass
 
     def _changed(self):
         return Fault(IO_ERROR, f"{self.path}: the file was changed while it was in use; replace models by rename")

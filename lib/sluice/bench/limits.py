@@ -39,8 +39,10 @@ def _best(work, n):
     return best
 
 
-def peak(limits, type):
-    """(name, 10^9 operations a second) of the fastest unit here that the exact products of this GGML type could use; or None."""
+def peak(limits, type, in_terms=False):
+    """(name, 10^9 operations a second) of the fastest unit here that the exact products of this GGML type could use; or None, as for products in_terms of bf16."""
+    if in_terms:
+        return None
     units = ("tile_int8", "dot_int8") if lib.type_block(type) > 1 else ("fma_f32",)
     if "amx" not in ffi.string(lib.isa_name()).decode():
         units = [u for u in units if u != "tile_int8"]

@@ -3,6 +3,7 @@
 What is timed is what a layer pays: the packing of the activations, and the product.
 """
 import importlib.util
+import itertools
 import mmap
 import os
 import random
@@ -25,24 +26,24 @@ LEAST_NS = 20_000_000  # of a sample: short products are repeated within it
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")  # read when numpy is loaded
 
 
-def run(kinds, sizes, repetitions, threads):
+def run(kinds, sizes, repetitions, threads, arithmetic="exact"):
     """Yield a row (a dict) for each type of `kinds` and (m, n, k) of `sizes`."""
-    model.start(threads)
+    model.start(threads, arithmetic)
     isa, n_threads = ffi.string(lib.isa_name()).decode(), lib.threads_count()
     blas = _blas(n_threads)
     could = limits.measure()
     for kind in kinds:
         weights = Weights(kind)
         for m, n, k in sizes:
-            ours = _product(weights, m, n, k)
+            ours = _product(weights, m, n, k, arithmetic == "fast")
             theirs = blas and blas(m, n, k)
             samples = _time([ours, theirs] if theirs else [ours], repetitions)
             rates = [[2 * m * n * k / ns for ns in s] for s in samples]
-            limit = limits.peak(could, weights.type)
+            limit = limits.peak(could, weights.type, arithmetic == "fast" and lib.type_block(weights.type) == 1)
             median = statistics.median(rates[0])
             ratios = [a / b for a, b in zip(*rates)] if theirs else []
             yield {
-                "type": kind, "backend": f"sluice {isa}", "isa": isa, "n_threads": n_threads, "m": m, "n": n, "k": k,
+                "type": kind, "backend": f"sluice {isa}" + (" fast" if arithmetic == "fast" else ""), "isa": isa, "n_threads": n_threads, "m": m, "n": n, "k": k,
                 "samples_ns": samples[0], "gflops": median, "gflops_spread": spread(rates[0]),
                 "limit": limit and limit[0], "of_limit": limit and median / limit[1], "limits": could,
                 "blas_gflops": statistics.median(rates[1]) if theirs else None,
@@ -52,20 +53,19 @@ def run(kinds, sizes, repetitions, threads):
 
 def check(kinds, sizes):
     """Fault 64 where there is no product of a type and a size."""
-    for kind in kinds:
+    for (_, _, k), kind in itertools.product(sizes, kinds):
         if kind in MIXES:
             raise Fault(USAGE, f"--matmul: {kind} is a mix of types: name one of {', '.join(MIXES[kind])}")
-        for _, _, k in sizes:
-            if lib.type_row_bytes(numbers()[kind], k) < 0:
-                raise Fault(USAGE, f"--matmul: K {k} is no multiple of {lib.type_block(numbers()[kind])}, the block of {kind}")
+        if lib.type_row_bytes(numbers()[kind], k) < 0:
+            raise Fault(USAGE, f"--matmul: K {k} is no multiple of {lib.type_block(numbers()[kind])}, the block of {kind}")
 
 
-def _product(weights, m, n, k):
+def _product(weights, m, n, k, fast):
     """A function that computes y [m, n] once, through forward.py like a layer of a model."""
     data = mmap.mmap(-1, lib.type_row_bytes(weights.type, k) * n)  # on a page, as weights nearly are in a file
     for piece in weights.pieces(k, n):
         data.write(piece)
-    w = Matrix("product", Tensor("product", weights.type, (k, n), 0, len(data)), ffi.cast("const void *", ffi.from_buffer(data)))
+    w = Matrix("product", Tensor("product", weights.type, (k, n), 0, len(data)), ffi.cast("const void *", ffi.from_buffer(data)), fast)
     draw = random.Random(1)
     x = array("f", [draw.uniform(-1, 1) for _ in range(N_RANDOM)]) * -(-m * k // N_RANDOM)
     f = Forward(None, None)

@@ -3,9 +3,10 @@
 An engine is anything with these members; Engine is ours, rival.py has another:
 
     backend          what the table calls it
+    fault            None, or one line: why it runs no more
     to_depth(d)      a cache of the first d ids of `ids`, whatever was run before
-    prompt(ids)      run them at once, to the logits after the last
-    generate(ids)    run them one by one, each to its logits
+    prompt(ids)      run them at once, to the logits after the last: nanoseconds
+    generate(ids)    run them one by one, each to its logits: nanoseconds
 """
 import os
 import statistics
@@ -17,7 +18,7 @@ from ..kernels import ffi, lib
 from ..kvsnap import KV_TYPES
 from ..model import Model
 from ..scratch import Scratch
-from . import limits
+from . import limits, memory, start
 from .synthetic import FILE_TYPES
 
 Test = namedtuple("Test", "n_prompt n_gen n_depth")  # one of the first two is 0
@@ -27,13 +28,20 @@ WARM_IDS = 4  # of a generation's warm-up; a prompt's is the whole prompt
 class Engine:
     """A model of ours with its threads and kernels, and a cache for `capacity` ids."""
 
-    def __init__(self, path, threads, kv, capacity):
-        self.m = m = Model(path, threads)
+    fault = None
+
+    def __init__(self, path, threads, kv, capacity, arithmetic="exact"):
+        self.m, self.arithmetic = Model(path, threads, arithmetic), arithmetic
+        m = self.m
         self.isa, self.threads, self.h, self.file = ffi.string(lib.isa_name()).decode(), lib.threads_count(), m.hparams, m.file
-        self.backend = f"sluice {self.isa}"
+        self.backend = f"sluice {self.isa}" + (" fast" if arithmetic == "fast" else "")
         self._cache = Scratch(m.geometry(kv), capacity)
-        self._f = Forward(self.h, self._cache)
         self._logits, self._depth = ffi.new("float[]", self.h.n_vocab), 0
+        self.forget()
+
+    def forget(self):
+        """Give back the activations' memory; the cache stays."""
+        self._f = Forward(self.h, self._cache)
 
     def to_depth(self, n):
         self._cache.n_tok = self._depth = min(n, self._depth)
@@ -42,12 +50,17 @@ class Engine:
             self._depth = n
 
     def prompt(self, part):
-        _, x = self.m.extend(self._cache, part, f=self._f)
-        self.m.head(self._f, x, self._logits)
+        return self._timed([part])
 
     def generate(self, part):
-        for id in part:
-            self.prompt([id])
+        return self._timed([[id] for id in part])
+
+    def _timed(self, parts):
+        began = time.perf_counter_ns()
+        for part in parts:
+            _, x = self.m.extend(self._cache, part, f=self._f)
+            self.m.head(self._f, x, self._logits)
+        return time.perf_counter_ns() - began
 
     def data(self):
         """(void *, n_bytes) of all tensors as they lie in the map."""
@@ -93,40 +106,45 @@ class Costs:
         return None if test.n_prompt else test.n_gen * self._weight_bytes + self._kv_bytes * self._seen(test.n_depth, test.n_gen)
 
 
-def run(path, tests, repetitions, threads, kv, make_rival=None):
-    """Yield a row (see `row`) for each Test and engine: ours, and after it the rival's."""
-    n_ids = max(t.n_depth + max(t.n_prompt, t.n_gen) for t in tests)
-    ours = Engine(path, threads, kv, n_ids)
-    costs, rival = Costs(ours.m, kv), None
-    if make_rival:
-        rival = make_rival(path, ours.threads, kv, n_ids, ids(ours.h.n_vocab, n_ids))
-    could = limits.measure(ours.data())
+def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic="exact"):
+    """Yield a row (see `row`) for each Test and engine: ours, and after it that of `rival` (a Rival that was not started);
+    then one for each of `starts`, prompts that processes of their own read (see start.py)."""
+    n_ids = max((t.n_depth + max(t.n_prompt, t.n_gen) for t in tests), default=1)
+    ours = Engine(path, threads, kv, n_ids, arithmetic)
+    costs, could = Costs(ours.m, kv), limits.measure(ours.data())
+    if rival:
+        rival.start(path, ours.threads, kv, n_ids, ids(ours.h.n_vocab, n_ids))
     for test in sorted(tests, key=lambda t: t.n_depth):
-        engines = [ours, rival] if rival else [ours]
-        samples = time_test(engines, test, repetitions, ours.h.n_vocab)
-        rows = [row(engine.backend, ours, test, ns, costs, could, kv) for engine, ns in zip(engines, samples)]
-        if rival:
+        ours.forget()
+        memory.begin()
+        samples = time_test([ours, rival] if rival else [ours], test, repetitions, ours.h.n_vocab)
+        first = row(ours.backend, ours, test, samples[0], costs, could, kv) | {"memory": memory.peak()}
+        if rival and rival.fault:
+            yield first | {"rival_fault": rival.fault}
+        elif rival:
             ratio = [b / a for a, b in zip(*samples)]  # of neighbours in time, so that what disturbs both cancels
-            rows[0] |= {"against": rival.backend, "ratio": statistics.median(ratio), "ratio_spread": spread(ratio)}
-        yield from rows
+            yield first | {"against": rival.backend, "ratio": statistics.median(ratio), "ratio_spread": spread(ratio)}
+            yield row(rival.backend, ours, test, samples[1], costs, could, kv)
+        else:
+            yield first
+    for n in starts:
+        ns = start.times(ours, ids(ours.h.n_vocab, n), repetitions, kv)
+        yield row(ours.backend, ours, Test(n, 0, 0), ns, costs, could, kv) | {"test": f"start{n}"}
     ours.file.check_unchanged()
 
 
 def time_test(engines, test, repetitions, n_vocab):
-    """[[nanoseconds of each repetition] for each engine], their repetitions alternating, each engine's first run thrown away."""
+    """[[nanoseconds of each repetition] for each engine], their repetitions alternating, each engine's first run thrown away.
+    Of one with a fault there are fewer."""
     n = test.n_prompt or test.n_gen
     part = ids(n_vocab, test.n_depth + n)[test.n_depth:]
     samples = [[] for _ in engines]
     for i in range(-1, repetitions):
-        for engine, ns in zip(engines, samples):
+        for engine, taken in zip(engines, samples):
             engine.to_depth(test.n_depth)
-            began = time.perf_counter_ns()
-            if test.n_prompt:
-                engine.prompt(part)
-            else:
-                engine.generate(part if i >= 0 else part[:WARM_IDS])
-            if i >= 0:
-                ns.append(time.perf_counter_ns() - began)
+            ns = engine.prompt(part) if test.n_prompt else engine.generate(part if i >= 0 else part[:WARM_IDS])
+            if i >= 0 and not engine.fault:
+                taken.append(ns)
     return samples
 
 
@@ -146,14 +164,14 @@ def row(backend, ours, test, ns, costs, could, kv):
     n_bytes = costs.read_bytes(test)
     gflops = costs.operations(test) / n * median / 1e9
     gbytes = n_bytes / n * median / 1e9 if n_bytes else None
-    limit = ("read", could["read"]) if n_bytes else limits.peak(could, costs.type)
+    limit = ("read", could["read"]) if n_bytes else limits.peak(could, costs.type, ours.m.weights.layers[0].ffn_down.in_terms)
     return {
         **describe(ours.file), "backend": backend, "isa": ours.isa, "n_threads": ours.threads, "type_k": kv, "type_v": kv,
         "test": (f"pp{n}" if test.n_prompt else f"tg{n}") + (f" @ d{test.n_depth}" if test.n_depth else ""), **test._asdict(),
         "samples_ns": ns, "samples_ts": ts, "avg_ts": statistics.mean(ts), "stddev_ts": statistics.stdev(ts) if len(ts) > 1 else 0.0,
         "median_ts": median, "spread_ts": spread(ts), "gflops": gflops, "gbytes_per_s": gbytes,
         "limit": limit and limit[0], "of_limit": limit and (gbytes or gflops) / limit[1], "limits": could,
-        "against": None, "ratio": None, "ratio_spread": None,
+        "against": None, "ratio": None, "ratio_spread": None, "rival_fault": None, "memory": None,
     }
 
 

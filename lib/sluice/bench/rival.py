@@ -1,15 +1,19 @@
 """llama.cpp through an installed llama-cpp-python: the same file, the same ids, the same number of threads.
 
-Its C interface is called, not its class Llama, which copies logits into arrays of its own.
+Its C interface is called, not its class Llama, which copies logits into arrays of its own. It runs in a process of its own: some
+builds of it crash, and then only the comparison ends.
 """
 import ctypes
 import importlib.util
 import os
+import time
 
 from ..faults import TRY_AGAIN, Fault, unsupported
+from . import apart
 
 NAMES = ("llama-cpp-python",)
 TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
+FLASH = 1  # LLAMA_FLASH_ATTN_TYPE_ENABLED: without it llama.cpp has no quantised values in its cache
 CHUNK = 512
 
 
@@ -19,13 +23,57 @@ def check(name):
         raise unsupported("--against", f"{name} is not installed beside sluice (pip install {name})")
 
 
+def make(name):
+    """The Rival `name` of NAMES, or None of None."""
+    return name and Rival(LlamaCpp, name)
+
+
+def check_rows(rows):
+    """Fault 69 where a rival failed while `rows` were made: they hold what was measured all the same."""
+    for row in rows:
+        if row.get("rival_fault"):
+            raise unsupported("--against", row["rival_fault"])
+
+
+class Rival:
+    """An engine as measure.py wants one: that of make(), called `name`, in a process that begins here, before ours has threads.
+
+    fault   None, or why it is no more; every call returns None then
+    """
+
+    def __init__(self, make, name):
+        self._remote, self.backend = apart.Remote(make), name
+
+    def start(self, *arguments):
+        """make(*arguments)."""
+        self._remote.start(*arguments)
+        self.backend = self._remote.call("name") or self.backend
+
+    @property
+    def fault(self):
+        what = self._remote.fault
+        return what and f"{self.backend}: {what}"
+
+    def to_depth(self, n):
+        self._remote.call("to_depth", n)
+
+    def prompt(self, ids):
+        return self._remote.call("timed", ids, True)
+
+    def generate(self, ids):
+        return self._remote.call("timed", ids, False)
+
+    def close(self):
+        self._remote.close()
+
+
 class LlamaCpp:
-    """An engine as measure.py wants one."""
+    """llama.cpp with the model at `path`, a cache for `capacity` ids of type `kv`, and the ids that depths are made of."""
 
     def __init__(self, path, threads, kv, capacity, ids):
+        os.environ["GGML_NO_BACKTRACE"] = "1"  # where it gives up, its line says why, and no debugger is started
         import llama_cpp
         self._c, self._ids, self._depth = llama_cpp, ids, 0
-        self.backend = f"llama.cpp ({llama_cpp.__version__})"
         self._quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)  # kept: C keeps only its address
         llama_cpp.llama_log_set(self._quiet, None)
         llama_cpp.llama_backend_init()
@@ -34,14 +82,25 @@ class LlamaCpp:
         self._model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
             raise unsupported(path, "llama.cpp does not load it")
-        params = llama_cpp.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = capacity, CHUNK, CHUNK
-        params.n_threads = params.n_threads_batch = threads
-        params.type_k = params.type_v = TYPES[kv]
-        self._context = llama_cpp.llama_init_from_model(self._model, params)
+        self._context = llama_cpp.llama_init_from_model(self._model, self._params(threads, kv, capacity))
         if not self._context:
             raise Fault(TRY_AGAIN, f"{path}: llama.cpp has no memory for {capacity} ids")
         self._memory = llama_cpp.llama_get_memory(self._context)
+
+    def _params(self, threads, kv, capacity):
+        params = self._c.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = capacity, CHUNK, CHUNK
+        params.n_threads = params.n_threads_batch = threads
+        params.type_k = params.type_v = TYPES[kv]
+        if kv == "q8_0":
+            if hasattr(params, "flash_attn_type"):
+                params.flash_attn_type = FLASH
+            else:  # its name until the summer of 2025
+                params.flash_attn = True
+        return params
+
+    def name(self):
+        return f"llama.cpp ({self._c.__version__})"
 
     def to_depth(self, n):
         self._depth = min(n, self._depth)
@@ -56,17 +115,12 @@ class LlamaCpp:
             array = (ctypes.c_int32 * len(part))(*part)
             status = self._c.llama_decode(self._context, self._c.llama_batch_get_one(array, len(part)))
             if status:
-                raise Fault(TRY_AGAIN, f"llama.cpp: llama_decode returned {status}")
+                raise Fault(TRY_AGAIN, f"llama_decode returned {status}")
         self._c.llama_synchronize(self._context)
 
-    prompt = _run
-
-    def generate(self, ids):
-        for id in ids:
-            self._run([id])
-
-    def __del__(self):
-        if getattr(self, "_context", None):
-            self._c.llama_free(self._context)
-        if getattr(self, "_model", None):
-            self._c.llama_model_free(self._model)
+    def timed(self, ids, at_once):
+        """Nanoseconds that `ids` take, at once or one by one."""
+        began = time.perf_counter_ns()
+        for part in [ids] if at_once else [[id] for id in ids]:
+            self._run(part)
+        return time.perf_counter_ns() - began

@@ -1,7 +1,9 @@
 """Rows as a table: md as people paste it, csv and json with all there is."""
 import json
+import statistics
 
 from .. import stream
+from .measure import spread
 
 
 def _pair(value, spread):
@@ -35,6 +37,7 @@ RUNS = {  # header: (width, text of a row); text that is negative in width stand
     "GFLOP/s": (8, lambda r: _number(r["gflops"])),
     "GB/s": (6, lambda r: _number(r["gbytes_per_s"])),
     "of limit": (14, _share),
+    "memory": (8, lambda r: "" if r["memory"] is None else f"{r['memory'] / 2**20:.0f} MiB"),
 }
 PRODUCTS = {
     "type": (-6, lambda r: r["type"]),
@@ -105,6 +108,13 @@ def notes(rows, repetitions):
     for (isa, n_threads), could in seen.items():
         parts = [f"{name.replace('_', ' ')} {v:,.1f} {'GB/s' if name == 'read' else 'GFLOP/s'}" for name, v in could.items()]
         lines.append(f"Limits, {isa}, {n_threads} thread{'s' * (n_threads > 1)}: {', '.join(parts)}.")
+    for r in rows:
+        if r.get("test", "").startswith("start"):
+            seconds = [ns / 1e9 for ns in r["samples_ns"]]
+            lines.append(f"{r['test']}, {r['model_type']}, {r['isa']}: {statistics.median(seconds):.3f} ± {spread(seconds):.3f} s from exec "
+                         "of prefill to its exit, the snapshot synced.")
+    if any(r.get("memory") for r in rows):
+        lines.append("Memory: the most held at once beyond mapped files, the cache of keys and values in it.")
     for path in dict.fromkeys(r["model_filename"] for r in rows if "model_filename" in r):
         lines.append(f"Model: {path}")
     return "\n" + "\n".join(lines) + "\n"

@@ -1,0 +1,156 @@
+"""The figures of README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or `make figures` for all but `against`.
+
+A part is a command line of sluice-bench, and what becomes of its rows: Markdown that replaces what stands in README.md between
+"<!-- figures: PART -->" and "<!-- end -->", and perhaps a picture beside this module. To be run from the top of a checkout, on a machine
+that does nothing else. All of it takes 6 minutes on two cores, and 3 GB of disk for models the first time.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+README, HERE = "README.md", "lib/sluice/bench/pictures"
+TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
+SETS = "amx,avx512,avx-vnni,avx2"
+SHAPE = "--shape tinyllama-1.1b"
+COMMANDS = {
+    "depth": f"{SHAPE} --type Q8_0,Q4_0,Q4_K_M -p 512 -n 32 -d 0,512,1024,1536 --start 181 -r 3",
+    "sets": f"{SHAPE} --layers 6 --type Q8_0,Q4_0,Q4_K,Q6_K,F16 --isa {SETS} -p 512 -n 32 -r 3",
+    "products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa {SETS} -r 3",
+    "against": f"{SHAPE} --type Q8_0,Q4_0,Q4_K,Q6_K -p 512 -n 32 -r 3 --against llama-cpp-python",
+}
+PICTURES = {"depth": "Tokens a second against the number of ids in the cache before",
+            "products": "GFLOP/s of products by weight type and instruction set"}
+IDLE = 0.5  # load average of a machine that does nothing else
+WITHOUT_ASKING = ("depth", "sets", "products")  # `against` needs llama-cpp-python, and minutes more
+
+
+def main(parts):
+    load = os.getloadavg()[0]
+    if load > IDLE:
+        print(f"the load average is {load:.1f}: the figures will say so", file=sys.stderr)
+    for part in parts or WITHOUT_ASKING:
+        if part not in COMMANDS:
+            sys.exit(f"{part}: none of {', '.join(COMMANDS)}")
+        replace(read(README), part, "")  # there is a place for it
+        began = time.monotonic()
+        rows = measure(part)
+        text = f"{place(rows, load)}\n\n```sh\nsluice-bench {COMMANDS[part]}\n```\n\n{TEXTS[part](rows)}\n"
+        if part in PICTURES:
+            text += f"\n![{PICTURES[part]}]({HERE}/{part}.svg)\n"
+        page = replace(read(README), part, text)
+        with open(README, "w", encoding="utf-8") as f:
+            f.write(page)
+        print(f"{part}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def measure(part):
+    """The rows of a part, its picture drawn."""
+    argv = [sys.executable, "bin/sluice-bench", *(word.strip("'") for word in COMMANDS[part].split()), "-o", "json"]
+    if part in PICTURES:
+        os.makedirs(HERE, exist_ok=True)
+        argv += ["--plot", f"{HERE}/{part}.svg"]
+    done = subprocess.run(argv, stdout=subprocess.PIPE)
+    if done.returncode:
+        sys.exit(done.returncode)  # it has said why
+    return json.loads(done.stdout)
+
+
+def replace(page, part, text):
+    """`page` with `text` between the marks of `part`, which it must have once."""
+    page, n = re.subn(rf"(<!-- figures: {part} -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{text}{m[2]}", page, flags=re.S)
+    if n != 1:
+        sys.exit(f"{README}: {n} places for {part}")
+    return page
+
+
+def place(rows, load):
+    """Where and when `rows` were measured, what the machine could do then, and what `load` it had before."""
+    name = next((line.split(":")[1].strip() for line in read("/proc/cpuinfo").split("\n") if line.startswith("model name")), "a processor")
+    best = {}
+    for r in rows:
+        for limit, value in r["limits"].items():
+            best[limit] = max(best.get(limit, 0), value or 0)
+    could = ", ".join(f"{limit.replace('_', ' ')} {v:,.0f} {'GB/s' if limit == 'read' else 'GFLOP/s'}" for limit, v in best.items() if v)
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    return f"{name}, {rows[0]['n_threads']} threads, {today}. Limits measured in the same run: {could}." + (
+        f" **The machine was busy with something else (load average {load:.1f}): this is not its speed.**" if load > IDLE else "")
+
+
+def table(head, lines):
+    """Markdown; the first column stands left, the others right."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] + ["---:"] * (len(head) - 1), *lines))
+
+
+def number(x):
+    """`x` with three digits or so."""
+    return f"{x:,.{0 if x >= 100 else 1}f}"
+
+
+def cell(r):
+    """Tokens a second, with the share of reading the same bytes once where that is the limit; empty without a row."""
+    if r is None:
+        return ""
+    return number(r["median_ts"]) + (f" ({100 * r['of_limit']:.0f} %)" if r["limit"] == "read" else "")
+
+
+def unique(rows, key):
+    return list(dict.fromkeys(r[key] for r in rows))
+
+
+def find(rows, **wanted):
+    return next((r for r in rows if all(r[k] == v for k, v in wanted.items())), None)
+
+
+def depth(rows):
+    """A line for each test, a column for each type; below them memory, and the time of a whole process."""
+    kinds, tests = unique(rows, "model_type"), [t for t in unique(rows, "test") if not t.startswith("start")]
+    lines = [[test] + [cell(find(rows, model_type=k, test=test)) for k in kinds]
+             for test in sorted(tests, key=lambda t: (t[:2], int((t.split("@ d") + ["0"])[1])))]
+    lines.append(["memory beyond the map, MiB, pp512"] + [f"{find(rows, model_type=k, test='pp512')['memory'] / 2**20:.0f}" for k in kinds])
+    for test in [t for t in unique(rows, "test") if t.startswith("start")]:
+        seconds = [sorted(find(rows, model_type=k, test=test)["samples_ns"]) for k in kinds]
+        lines.append([f"{test}, seconds"] + [f"{s[len(s) // 2] / 1e9:.2f}" for s in seconds])
+    return table(["tokens a second", *kinds], lines)
+
+
+def sets(rows):
+    """A line for each test and set, a column for each type."""
+    kinds = unique(rows, "model_type")
+    return table(["tokens a second", *kinds], [
+        [f"{test}, {isa}"] + [cell(find(rows, model_type=k, test=test, isa=isa)) for k in kinds]
+        for test in unique(rows, "test") for isa in unique(rows, "isa")])
+
+
+def products(rows):
+    """For each size a line for each type, a column for each set, numpy's BLAS last; folded away, the picture shows it."""
+    out = []
+    for m in unique(rows, "m"):
+        some = [r for r in rows if r["m"] == m]
+        isas = unique(some, "isa")
+        blas = [r["blas_gflops"] for r in some if r["blas_gflops"]]
+        lines = [[kind] + [number(find(some, type=kind, isa=isa)["gflops"]) for isa in isas] for kind in unique(some, "type")]
+        out.append(table([f"GFLOP/s, {m} x {some[0]['n']} x {some[0]['k']}", *isas], lines)
+                   + (f"\n\nnumpy's BLAS, f32: {number(sorted(blas)[len(blas) // 2])}" if blas else ""))
+    return "<details><summary>As tables</summary>\n\n" + "\n\n".join(out) + "\n\n</details>"
+
+
+def against(rows):
+    """A line for each test and type: ours, theirs, the ratio."""
+    ours = [r for r in rows if r["ratio"] is not None]
+    theirs = lambda r: find(rows, backend=r["against"], model_type=r["model_type"], test=r["test"])
+    return table(["tokens a second", "sluice", unique(ours, "against")[0], "times"], [
+        [f"{r['test']} {r['model_type']}", cell(r), cell(theirs(r)), f"{r['ratio']:.2f} ± {r['ratio_spread']:.2f}"] for r in ours])
+
+
+TEXTS = {"depth": depth, "sets": sets, "products": products, "against": against}
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
