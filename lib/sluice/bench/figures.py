@@ -18,7 +18,7 @@ SHAPE = "--shape tinyllama-1.1b"
 COMMANDS = {
     "depth": f"{SHAPE} --type Q8_0,Q4_0,Q4_K_M -p 512 -n 32 -d 0,512,1024,1536 --start 181 -r 3",
     "sets": f"{SHAPE} --layers 6 --type Q8_0,Q4_0,Q4_K,Q6_K,F16 --isa {SETS} -p 512 -n 32 -r 3",
-    "products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa {SETS} -r 3",
+    "products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa {SETS} -r 5",
     "against": f"{SHAPE} --type Q8_0,Q4_0,Q4_K,Q6_K -p 512 -n 32 -r 3 --against llama-cpp-python",
 }
 PICTURES = {"depth": "Tokens a second against the number of ids in the cache before",

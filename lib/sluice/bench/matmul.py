@@ -23,6 +23,7 @@ from .synthetic import MIXES, Weights, numbers
 
 N_RANDOM = 1 << 12   # activations, repeated
 LEAST_NS = 20_000_000  # of a sample: short products are repeated within it
+REST_S = 0.3         # after another engine's products: OpenBLAS's threads keep their processors for a while, and halve what is timed then
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")  # read when numpy is loaded
 
 
@@ -94,15 +95,13 @@ def _blas(threads):
 
 
 def _time(works, repetitions):
-    """[[nanoseconds of one call, for each repetition] for each of `works`], alternating, after two calls that warm up."""
-    calls = []
+    """[[nanoseconds of one call, for each repetition] for each of `works`], one after the other, each after two calls that warm up."""
+    samples = []
     for work in works:
+        time.sleep(REST_S if len(works) > 1 else 0)
         work()
-        calls.append(-(-LEAST_NS // max(1, _ns(work, 1))))
-    samples = [[] for _ in works]
-    for _ in range(repetitions):
-        for work, n, ns in zip(works, calls, samples):
-            ns.append(_ns(work, n) / n)
+        n = -(-LEAST_NS // max(1, _ns(work, 1)))
+        samples.append([_ns(work, n) / n for _ in range(repetitions)])
     return samples
 
 
