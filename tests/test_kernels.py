@@ -115,6 +115,14 @@ def test_matmul_equals_reference(name):
             assert product(name, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (isa, n_tok, rows, n)
 
 
+def assert_equals_reference(rng, name, isa, n_tok, rows, n):
+    raw, x = weights(rng, name, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
+    lib.isa_select(b"reference")
+    expected = product(name, raw, x, n_tok, rows, n)
+    lib.isa_select(isa.encode())
+    assert product(name, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (n_tok, rows, n)
+
+
 @for_each_set
 @pytest.mark.parametrize("name", NAMES)
 def test_matmul_of_random_shapes_equals_reference(name, isa):
@@ -123,11 +131,7 @@ def test_matmul_of_random_shapes_equals_reference(name, isa):
     for _ in range(40):
         n_tok, rows, n = int(rng.integers(1, 30)), int(rng.integers(1, 80)), int(rng.integers(1, 50))
         n = {1: n * 7, 32: n * 32, 256: (n + 7) // 8 * 256}[block_of(name)]
-        raw, x = weights(rng, name, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
-        lib.isa_select(b"reference")
-        expected = product(name, raw, x, n_tok, rows, n)
-        lib.isa_select(isa.encode())
-        assert product(name, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (n_tok, rows, n)
+        assert_equals_reference(rng, name, isa, n_tok, rows, n)
 
 
 @for_each_set
@@ -137,11 +141,7 @@ def test_matmul_longer_than_what_a_cache_holds_equals_reference(name, isa):
     need(isa)
     rng = np.random.default_rng(12)
     for n_tok, rows, n in ((8, 33, 4352), (49, 20, 2304), (545, 17, 2304)):
-        raw, x = weights(rng, name, rows, n), Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
-        lib.isa_select(b"reference")
-        expected = product(name, raw, x, n_tok, rows, n)
-        lib.isa_select(isa.encode())
-        assert product(name, raw, x, n_tok, rows, n).tobytes() == expected.tobytes(), (n_tok, rows, n)
+        assert_equals_reference(rng, name, isa, n_tok, rows, n)
 
 
 @for_each_set
