@@ -192,7 +192,8 @@ static void fast_products(void)
 static void products(void)
 {
     static const int32_t shape[][3] = { /* tokens, rows, blocks (of a float type: elements) */
-        {1, 1, 1}, {1, 7, 2}, {2, 8, 3}, {3, 9, 1}, {4, 17, 5}, {5, 33, 2}, {7, 3, 35}, {6, 16, 32}, {8, 2, 8}, {67, 5, 2}, {1, 19, 33}};
+        {1, 1, 1}, {1, 7, 2}, {2, 8, 3}, {3, 9, 1}, {4, 17, 5}, {5, 33, 2}, {7, 3, 35}, {6, 16, 32}, {8, 2, 8}, {67, 5, 2}, {1, 19, 33},
+        {19, 40, 9}, {17, 33, 70} /* rows longer than what is packed at a time */};
     for (int i = 0; i < N_TYPES; i++) {
         const int32_t block = type_block(types[i].type) > 1 ? (int32_t)type_block(types[i].type) : 1;
         for (size_t j = 0; j < sizeof shape / sizeof *shape; j++)
@@ -201,7 +202,7 @@ static void products(void)
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int round = 0; round < 6; round++) {
                 const int32_t n = block == 1 ? ONE_OF(1, 3, 15, 16, 17, 31, 77, 172) : ONE_OF(1, 2, 3, 5, 9) * block;
-                multiply(i, kind, ONE_OF(1, 2, 3, 4, 5, 7, 10), ONE_OF(1, 2, 5, 8, 11, 24), n);
+                multiply(i, kind, ONE_OF(1, 2, 3, 4, 5, 7, 10, 18), ONE_OF(1, 2, 5, 8, 11, 24), n);
             }
     }
 }
