@@ -136,12 +136,17 @@ const isa *best_isa(void)
 
 const char *isa_name(void) { return best_isa()->name; }
 
-/* AMX-BF16 (leaf 7, edx bit 22) and AVX512_BF16 (subleaf 1, eax bit 5): what has AMX-INT8 has them, so far. */
+/* AMX-BF16 (leaf 7, edx bit 22) and AVX512_BF16 (subleaf 1, eax bit 5): what has AMX-INT8 has them, so far.  Asked once, too: every share of
+ * a product wants to know. */
 int has_tiles_of_bf16(void)
 {
 #if defined(__x86_64__)
-    unsigned int a, b, c, d, a1;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 22 & 1 && __get_cpuid_count(7, 1, &a1, &b, &c, &d) && a1 >> 5 & 1;
+    static atomic_int known; /* 1: no, 2: yes */
+    if (!known) {
+        unsigned int a, b, c, d, a1;
+        known = 1 + (__get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 22 & 1 && __get_cpuid_count(7, 1, &a1, &b, &c, &d) && a1 >> 5 & 1);
+    }
+    return known == 2;
 #else
     return 0;
 #endif
