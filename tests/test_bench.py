@@ -10,6 +10,8 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 import types as python_types
 import xml.dom.minidom
 
@@ -539,6 +541,22 @@ def test_rows_come_from_a_child_and_so_do_faults():
         with pytest.raises(Fault, match=says) as e:
             list(apart.rows(ending))
         assert e.value.code == code
+
+
+@pytest.mark.parametrize("also", [(), (signal.SIGINT,)])
+def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
+    def make():
+        with tempfile.TemporaryDirectory(dir=tmp_path):
+            yield os.getpid()
+            time.sleep(60)
+    rows = apart.rows(make)
+    pid = next(rows)
+    for n in also:
+        os.kill(pid, n)
+    rows.close()
+    assert not os.listdir(tmp_path)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 @pytest.mark.parametrize("argv, code, says", [

@@ -21,6 +21,9 @@ def rows(make):
     pid = os.fork()
     if not pid:
         os.close(from_child)
+        for n in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(n) is not signal.SIG_IGN:
+                signal.signal(n, _interrupt)
         _child(to_parent, lambda: (("row", row) for row in make()))
     os.close(to_parent)
     try:
@@ -37,6 +40,13 @@ def rows(make):
         if pid:
             os.kill(pid, signal.SIGTERM)
             os.waitpid(pid, 0)
+
+
+def _interrupt(*_):
+    """The end, asked for by the parent or at the keyboard, or both: what was begun here, processes and files, is put away, once."""
+    for n in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(n, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 class Remote:
