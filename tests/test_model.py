@@ -1,5 +1,6 @@
 """The engine: equal to transformers on small random models, and to itself bit for bit however the work is cut."""
 import hashlib
+import mmap
 import os
 
 import pytest
@@ -212,3 +213,20 @@ def test_snapshot_with_nonfinite_logits_is_refused(models, tmp_path):
     with pytest.raises(Fault, match="logits: that of id 7") as e:
         m.open_snapshot(str(tmp_path / "s"))
     assert e.value.code == 65
+
+
+def test_forward_follows_its_cache_when_that_is_mapped_anew_or_not_at_all(models, tmp_path):
+    m = Model(str(models["llama-f32"]), 1)
+    cache, other = new_cache(m, tmp_path), new_cache(m, tmp_path)
+    f = Forward(m.hparams, cache)
+    m.extend(cache, IDS[:5], f=f)
+    m.extend(other, IDS[:5])
+    first = memoryview(cache._map)  # stays where it is, so that the next one comes elsewhere
+    cache._attach(mmap.MAP_SHARED, "a second map")
+    m.extend(cache, IDS[5:9], f=f)
+    m.extend(other, IDS[5:9])
+    assert f._planes[0][0] == cache.k(0) and fingerprint(m, cache, tmp_path / "a") == fingerprint(m, other, tmp_path / "b")
+    cache.close()
+    first.release()
+    with pytest.raises(TypeError):
+        m.forward(f, [1], 9)

@@ -50,7 +50,8 @@ class Forward:
         """Begin a chunk: `ids` a list of ints; `ropes` {name: f64 frequencies [n_rot/2]}, their angles are made here."""
         self._take(len(ids))
         self.pos, c = pos, self.cache
-        self._planes = self._planes or [(ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i))) for i in range(self.h.n_layer)]
+        if not self._planes or self._planes[0][0] != c.k(0):  # a snapshot that was sealed is mapped elsewhere
+            self._planes = [(ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i))) for i in range(self.h.n_layer)]
         self._ids = ffi.new("int32_t[]", ids)
         self._angles = {}
         for name, freq in ropes.items():
