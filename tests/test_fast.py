@@ -1,8 +1,12 @@
 """--arithmetic fast: products in sums of bf16 give the bits of reference_fast.c, are as exact as f32, and depend on nothing else."""
 import hashlib
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import sluice
 from sluice.forward import Forward
 from sluice.kernels import ffi, lib
 from sluice.model import Model
@@ -214,3 +218,27 @@ def test_logits_are_near_those_of_exact(models, tmp_path):
             logits.append(np.array(ffi.unpack(cache.logits, 400)))
         assert logits[0].tobytes() != logits[1].tobytes()
         assert np.abs(logits[0] - logits[1]).max() < 2e-6 * np.abs(logits[0]).max(), name  # as both are of transformers'
+
+
+MORE_THREADS = """
+import sys
+from sluice.forward import Forward
+from sluice.kernels import lib
+from sluice.model import Model
+from sluice.scratch import Scratch
+m = Model(sys.argv[1], 1, "fast")
+f = Forward(m.hparams, Scratch(m.geometry("f16"), 64))
+for pos in range(60):  # the scores of a late position are room for the early ones of more threads, so that no buffer grows for another reason
+    m.forward(f, [1], pos)
+Model(sys.argv[1], 4, "fast")
+m.forward(f, [1], 0)
+print(len(f._buffers["terms"]) >= lib.terms_size(1, m.hparams.n_ff))
+"""
+
+
+def test_more_threads_find_room_in_a_forward_that_was_there_before(models):
+    """In a process of its own: threads are started once."""
+    path, library = str(models["llama-bf16"]), os.path.dirname(os.path.dirname(sluice.__file__))
+    done = subprocess.run([sys.executable, "-c", MORE_THREADS, path], stdout=subprocess.PIPE,
+                          env={**os.environ, "SLUICE_ISA": SETS[-1], "PYTHONPATH": library})
+    assert (done.returncode, done.stdout) == (0, b"True\n")

@@ -122,8 +122,7 @@ class Forward:
             return ffi.NULL
         self._hold(x)
         if self._terms is None:
-            self._terms = self._held.get(("terms", x.n)) or self._buffer("uint16_t[]", "terms", lib.terms_size(self.n_tok, x.n))
-            self._held["terms", x.n] = self._terms
+            self._terms = self._buffer("uint16_t[]", "terms", lib.terms_size(self.n_tok, x.n))  # asked anew: more threads need more
             lib.split_bf16(self._terms, x.p, self.n_tok, x.n)
         return self._terms
 
