@@ -416,6 +416,15 @@ def test_start_says_what_prefill_says(tiny):
     assert e.value.code == 3
 
 
+def test_start_without_a_prefill_beside_it_is_refused_before_anything_runs(tiny, tmp_path):
+    link = tmp_path / "sluice-bench"
+    link.write_text((BIN / "sluice-bench").read_text())
+    done = subprocess.run([sys.executable, str(link), "-m", tiny, "-p", "4", "-n", "0", "-r", "1", "--start", "8"], capture_output=True,
+                          env={**os.environ, "PYTHONPATH": str(BIN.parent / "lib")})
+    assert (done.returncode, done.stdout) == (69, b"")
+    assert done.stderr == f"sluice-bench: --start: {tmp_path}/prefill: no such command\n".encode()
+
+
 def script(path, text):
     with open(path, "w") as f:
         f.write("#!/bin/sh\n" + text)
@@ -564,6 +573,7 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
     (("--shape", "tiny", "-p", 0, "-n", 0), 64, "nothing to run"), (("--shape", "tiny", "--type", "Q9"), 64, "Q9"),
     (("--shape", "tiny", "--layers", 3), 64, "tiny has 2"), (("--matmul", "8,8"), 64, "M,N,K"), (("--matmul", "8,8,31"), 64, "31"),
     (("--matmul", "8,8,32", "--against", "llama-cpp-python"), 64, "--matmul"), (("--matmul", "8,8,32", "--start", 8), 64, "--start"), (("--shape", "tiny", "--isa", "foo"), 64, "foo"),
+    (("--shape", "tiny", "-p", 0, "-n", 0, "--start", 8, "--plot", "x.svg"), 64, "nothing to draw"),
     (("--shape", "tiny", "--plot", "x.jpeg"), 64, "x.jpeg"), (("-m", "missing.gguf"), 66, "missing.gguf"),
     (("--shape", "tiny", "--type", "IQ1_S"), 64, "IQ1_S"), (("--shape", "tiny", "--cache", "/proc/here"), 73, "/proc/here"),
 ])

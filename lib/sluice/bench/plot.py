@@ -22,8 +22,10 @@ LINES = ("#1b6ca8", "#d1495b", "#3a7d44", "#e08e0b", "#6a4c93", "#00798c", "#8d5
 OTHERS = "#a65628"  # a set without a colour
 
 
-def check(path):
-    """Fault 64, 69, 73 or 75, before any work is done, where `path` could not be written by `write`."""
+def check(path, drawn=True):
+    """Fault 64, 69, 73 or 75, before any work is done, where `path` could not be written by `write`. drawn: whether there will be rows to draw."""
+    if not drawn:
+        raise Fault(USAGE, "--plot: nothing to draw: rows of --start are not, and there are no others")
     if os.path.splitext(path)[1] not in FORMATS:
         raise Fault(USAGE, f"--plot: {path}: its name ends in none of {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
