@@ -186,6 +186,16 @@ def test_costs_are_counted_right(tiny):
     assert costs.read_bytes(measure.Test(3, 0, 10)) is None
 
 
+def test_limit_is_that_of_the_largest_matrix_where_types_are_mixed(tmp_path, monkeypatch):
+    """The first of the largest, ffn_gate, is Q8_0: its products are exact ones in --arithmetic fast too."""
+    of = synthetic.type_of
+    monkeypatch.setattr(synthetic, "type_of", lambda kind, name, *more: "F16" if "ffn_down" in name else of(kind, name, *more))
+    monkeypatch.setenv("SLUICE_ISA", "reference")
+    costs = measure.Costs(model.Model(synthetic.find(str(tmp_path), "tiny", "Q8_0"), 1, "fast"), "f16")
+    assert (costs.type, costs.in_terms) == (synthetic.numbers()["Q8_0"], False)
+    lib.isa_select(b"")
+
+
 def test_csv_and_md_say_what_json_says(tiny):
     rows = list(csv.DictReader(io.StringIO(bench("-m", tiny, "-p", 4, "-n", 2, "-r", 1, "-o", "csv"))))
     assert [r["test"] for r in rows] == ["pp4", "tg2"] and all(float(r["median_ts"]) > 0 and float(r["limit_read"]) > 0 for r in rows)

@@ -87,7 +87,8 @@ class Costs:
         self._head = 2 * w.output.n_in * w.output.n_out
         self._weight_bytes = sum(lib.type_row_bytes(x.type, x.n_in) * x.n_out for x in [*matrices, w.output])
         self._kv_bytes = 2 * self.h.n_head_kv * lib.type_row_bytes(KV_TYPES[kv], self.h.head_dim)
-        self.type = max(matrices, key=lambda x: x.n_in * x.n_out).type  # the one that the machine's limit is looked up for
+        largest = max(matrices, key=lambda x: x.n_in * x.n_out)
+        self.type, self.in_terms = largest.type, largest.in_terms  # what the machine's limit is looked up for
 
     def _seen(self, pos, n):
         """Positions that the queries at pos ... pos + n - 1 see, all of them and all layers together."""
@@ -164,7 +165,7 @@ def row(backend, ours, test, ns, costs, could, kv):
     n_bytes = costs.read_bytes(test)
     gflops = costs.operations(test) / n * median / 1e9
     gbytes = n_bytes / n * median / 1e9 if n_bytes else None
-    limit = ("read", could["read"]) if n_bytes else limits.peak(could, costs.type, ours.m.weights.layers[0].ffn_down.in_terms)
+    limit = ("read", could["read"]) if n_bytes else limits.peak(could, costs.type, costs.in_terms)
     return {
         **describe(ours.file), "backend": backend, "isa": ours.isa, "n_threads": ours.threads, "type_k": kv, "type_v": kv,
         "test": (f"pp{n}" if test.n_prompt else f"tg{n}") + (f" @ d{test.n_depth}" if test.n_depth else ""), **test._asdict(),
