@@ -161,7 +161,7 @@ judge: all .venv/test
 training-check: all build/training-venv/done
 	$(TRAINING) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_training.py
-	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_bench.py -k plot
+	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_bench.py -k "plot or figures or draws"
 
 clean:
 	rm -rf build dist $(EXT) lib/*.egg-info
