@@ -1,6 +1,7 @@
 """The operations of a forward pass, as model.py writes them: one kernel call a line, buffers kept between calls."""
 import mmap
 
+from . import hugepages
 from .kernels import ffi, lib
 
 _LARGE = 4 << 20  # bytes
@@ -17,11 +18,7 @@ def _new(kind, n):
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError:
         raise MemoryError from None
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a kernel without them
-            pass
+    hugepages.ask(memory)
     return ffi.from_buffer(kind, memory)
 
 

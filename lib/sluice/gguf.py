@@ -17,6 +17,7 @@ import os
 import stat
 import struct
 
+from . import hugepages
 from .cursor import LENGTH, Cursor
 from .faults import IO_ERROR, Fault, bad, printable, unsupported
 from .kernels import ffi, lib
@@ -260,12 +261,7 @@ class File:
     def _ask_for_large_pages(self):
         """What this map is the first to read goes into the page cache in pieces of 2 MiB where the kernel and the file system can:
         then every later process needs one page fault where it needs 32 (of 16 pages each, 0.1 s of processor time in 1 GB)."""
-        import mmap
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            try:
-                self._map.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:  # a kernel without
-                pass
+        hugepages.ask(self._map)
 
     def _changed(self):
         return Fault(IO_ERROR, f"{self.path}: the file was changed while it was in use; replace models by rename")
