@@ -16,7 +16,7 @@ int64_t packed_bytes_amx(int32_t block, int64_t n_tok, int64_t n)
     return sets_of(n_tok) * (n / block) * (int64_t)(block == BLOCK ? sizeof(tokens_32) : sizeof(tokens_256));
 }
 
-/* `bytes` elements of 16 tokens from element `at` on, in fours. */
+/* The first `bytes` elements of up to 16 tokens, n apart, in fours. */
 INLINE void pack_elements(__m512i *out, const int8_t *q, int64_t n, int n_tok, int bytes)
 {
     for (int k = 0; k < bytes; k += ELEMENTS) {

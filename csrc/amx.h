@@ -40,8 +40,8 @@ typedef struct {
 } tokens_32; /* [set][block] */
 typedef struct {
     __m512i q[BLOCK_K / 4];
-    __m512i sums[N_GROUP / 2]; /* i16 [two groups][token][2]; groups of 16, or in the first four vectors groups of 32 */
-    __m512i sums_32[N_GROUP / 4];
+    __m512i sums[N_GROUP / 2]; /* i16 [two groups][token][2]; groups of 16 */
+    __m512i sums_32[N_GROUP / 4]; /* the same of groups of 32 */
     __m512 d;
 } tokens_256; /* [block][set] */
 
@@ -60,7 +60,7 @@ INLINE int stretch_next(stretch *s, const matmul_args *a, int32_t block)
     if (s->b0 >= all)
         *s = (stretch){s->t + TOKEN_BLOCK, 0, 0, 0};
     const int64_t left = a->n_tok - s->t, n_tok = left < TOKEN_BLOCK ? left : TOKEN_BLOCK;
-    s->n_set = (int32_t)((n_tok + TOKENS - 1) / TOKENS);
+    s->n_set = (int32_t)sets_of(n_tok);
     s->n_block = all - s->b0 < most ? all - s->b0 : most;
     return left > 0;
 }
