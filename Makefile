@@ -83,8 +83,8 @@ build:
 	echo ../../../../lib >$$($(VENV) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sluice.pth
 	touch $@
 
-.venv/test: .venv/runtime tests/requirements.txt
-	$(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+.venv/test: .venv/runtime tests/requirements.txt lib/sluice/bench/requirements.txt
+	$(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements.txt -r lib/sluice/bench/requirements.txt
 	touch $@
 
 .venv/bench: .venv/runtime lib/sluice/bench/requirements.txt
@@ -157,11 +157,10 @@ model: all build/training-venv/done
 judge: all .venv/test
 	PYTHONPATH=lib $(VENV) -m sluice.training.unseen $(MAILS) $(JUDGE)
 
-# The tests that need torch: a small training in pieces, and the net against the engine; and the one that needs matplotlib alone.
+# The tests that need torch: a small training in pieces, and the net against the engine.
 training-check: all build/training-venv/done
 	$(TRAINING) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_training.py
-	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_bench.py -k "plot or figures or draws"
 
 clean:
 	rm -rf build dist $(EXT) lib/*.egg-info

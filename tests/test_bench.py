@@ -466,7 +466,6 @@ def product_row(kind, isa, m, blas=50.0):
 
 
 def test_plot_shows_what_rows_have(tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib is not here: make training-check")
     depths = [run_row(kind, n_prompt=p, n_gen=n, n_depth=d) for kind in ("Q8_0", "Q4_K") for p, n in ((512, 0), (0, 32)) for d in (0, 512)]
     beside = depths + [r | {"backend": "other 1"} for r in depths]
     products = [product_row(kind, isa, m) for kind in ("F32", "Q6_K") for isa in ("avx2", "amx", "unheard-of") for m in (512, 1)]
@@ -515,7 +514,6 @@ def test_figures_are_put_where_their_marks_are():
 
 
 def test_figures_run_their_commands(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="matplotlib is not here: make training-check")
     monkeypatch.chdir(BIN.parent)
     monkeypatch.setattr(figures, "README", str(tmp_path / "page.md"))
     monkeypatch.setattr(figures, "HERE", str(tmp_path / "pictures"))
@@ -539,7 +537,6 @@ def test_readme_has_a_place_for_each_figure():
 
 
 def test_command_draws_its_rows(tiny, tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib is not here: make training-check")
     bench("-m", tiny, "-p", 4, "-n", 2, "-d", "0,8", "-r", 1, "--plot", tmp_path / "runs.svg")
     bench("--matmul", "4,64,64", "--type", "Q8_0,F32", "-r", 1, "--plot", tmp_path / "products.png")
     assert "pp4, Q8_0, sluice" in (tmp_path / "runs.svg").read_text() and (tmp_path / "products.png").read_bytes()[:4] == b"\x89PNG"
