@@ -1,8 +1,8 @@
 """A directory of snapshots that are found by content: which prefix of these ids is computed already?
 
-A snapshot is called `<8 hex of model id>-<16 hex of SHA-256 of its ids as i32, little-endian>.kv`.
-So the ids alone say what to look for; what is found is still checked like any
-snapshot, and its ids are compared. There is no index and no lock: files are only
+A snapshot is called `<8 hex of model id>-<16 hex>.kv`; the latter begin the SHA-256 of a line with
+its arithmetic and the number of its KV type, and then its ids as i32, little-endian. So these alone say what to look for; what is
+found is still checked like any snapshot, and its ids are compared. There is no index and no lock: files are only
 replaced, the last writer wins, and a reader keeps what it opened. The
 directory holds text that was private; it is 0700 and refused if others could
 write there. Its size is bounded: what was not used for longest goes first.
@@ -20,9 +20,11 @@ MAX_FILES = 4096  # each costs a look
 SUFFIX = ".kv"
 
 
-def file_name(model_id, ids):
-    """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes."""
-    return _name(model_id, _sha256(_bytes(ids)))
+def file_name(model_id, arithmetic, kv_type, ids):
+    """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes, the name of an arithmetic and a number of kvsnap.KV_TYPES."""
+    digest = _digest(arithmetic, kv_type)
+    digest.update(_bytes(ids))
+    return _name(model_id, digest)
 
 
 def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: None):
@@ -43,7 +45,7 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
             n_tok = _peek(path, model_id, arithmetic, geometry, report)
             if n_tok is not None and 1 <= n_tok <= len(ids):
                 wanted.setdefault(n_tok, []).append(path)
-    prefixes, digest, done = [], _sha256(), 0
+    prefixes, digest, done = [], _digest(arithmetic, geometry.kv_type), 0
     for n_tok in sorted(wanted):
         digest.update(_bytes(ids[done:n_tok]))
         done = n_tok
@@ -62,7 +64,7 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
 
 def get(directory, model_id, arithmetic, geometry, ids):
     """The Snapshot of exactly `ids`, opened; or None: where there is none, or it or the directory is not to be trusted."""
-    path = os.path.join(directory, file_name(model_id, ids))
+    path = os.path.join(directory, file_name(model_id, arithmetic, geometry.kv_type, ids))
     try:
         check(directory)
         s = Snapshot.open(path, model_id, arithmetic, geometry)
@@ -81,7 +83,8 @@ def store(directory, snapshot, max_bytes=MAX_BYTES):
     Returns its path. Fault 73, 74 or 75.
     """
     prepare(directory)
-    path = os.path.join(directory, file_name(snapshot.model_id, snapshot.ids[:snapshot.n_tok]))
+    s = snapshot
+    path = os.path.join(directory, file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[:s.n_tok]))
     snapshot.seal(path)
     trim(directory, max_bytes)
     return path
@@ -119,9 +122,9 @@ def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES, suffix=SUFFIX):
             newfile.unlink(path)
 
 
-def _sha256(data=b""):
+def _digest(arithmetic, kv_type):
     import hashlib  # not always needed, and slow to load
-    return hashlib.sha256(data)
+    return hashlib.sha256(f"{arithmetic} {kv_type}\n".encode())
 
 
 def _bytes(ids):
