@@ -245,10 +245,12 @@ def test_limits_are_what_this_set_has():
     try:
         assert lib.isa_select(b"reference") == 0
         could = limits.measure()
-        assert could["fma_f32"] > 0 and could["dot_int8"] is None and could["tile_int8"] is None
+        assert could["fma_f32"] > 0 and all(could[name] is None for name in limits.UNITS if name != "fma_f32")
         for name in sets_here():
             lib.isa_select(name.encode())
             assert not name.startswith("avx") or all(lib.limit_products(unit, 1) > 0 for unit in (lib.LIMIT_FMA_F32, lib.LIMIT_DOT_INT8))
+            assert (lib.limit_products(lib.LIMIT_TILE_INT8, 1) > 0) == (name == "amx")
+            assert (lib.limit_products(lib.LIMIT_TILE_BF16, 1) > 0) == (name == "amx" and lib.fast_supported() == 1)
     finally:
         model.start(1)
     data = ffi.from_buffer(bytes(range(256)) * 1024)

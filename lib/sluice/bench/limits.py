@@ -1,9 +1,10 @@
 """What this machine could do, measured in the same run: bytes read from memory, and products that stay in registers."""
 import time
 
-from ..kernels import ffi, lib
+from ..kernels import lib
 
-UNITS = {"fma_f32": lib.LIMIT_FMA_F32, "dot_int8": lib.LIMIT_DOT_INT8, "tile_int8": lib.LIMIT_TILE_INT8}
+UNITS = {"fma_f32": lib.LIMIT_FMA_F32, "dot_int8": lib.LIMIT_DOT_INT8, "tile_int8": lib.LIMIT_TILE_INT8,
+         "tile_bf16": lib.LIMIT_TILE_BF16}
 N_BEST = 5            # the best of so many: a limit is what was reached once
 LEAST_SECONDS = 0.02  # of a measurement
 
@@ -40,12 +41,8 @@ def _best(work, n):
 
 
 def peak(limits, type, in_terms=False):
-    """(name, 10^9 operations a second) of the fastest unit here that the exact products of this GGML type could use; or None, as for products in_terms of bf16."""
-    if in_terms:
-        return None
-    units = ("tile_int8", "dot_int8") if lib.type_block(type) > 1 else ("fma_f32",)
-    if "amx" not in ffi.string(lib.isa_name()).decode():
-        units = [u for u in units if u != "tile_int8"]
+    """(name, 10^9 operations a second) of the fastest unit here that products of this GGML type could use, exact or in_terms of bf16; or None."""
+    units = ("tile_bf16",) if in_terms else ("tile_int8", "dot_int8") if lib.type_block(type) > 1 else ("fma_f32",)
     return next(((u, limits[u]) for u in units if limits[u]), None)
 
 
