@@ -40,7 +40,7 @@ AVXVNNI = $(AVX2) -mavxvnni
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 AVX2_O = avx2.o avx2_matmul.o avx2_kquant.o
 AVXVNNI_O = avx-vnni_matmul.o avx-vnni_kquant.o
-AVX512_O = avx512.o avx512_attention.o avx512_matmul.o avx512_kquant.o avx512_matvec.o amx.o amx_bf16.o amx_blocks.o amx_kquant.o
+AVX512_O = avx512.o avx512_attention.o avx512_matmul.o avx512_kquant.o avx512_matvec.o avx512_pack.o amx.o amx_bf16.o amx_blocks.o amx_kquant.o
 $(AVX2_O:%=build/%) $(AVX2_O:%=build/asan/%): SET = $(AVX2)
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): SET = $(AVXVNNI)
 $(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%): SET = $(AVX512)
@@ -58,7 +58,7 @@ $(EXT): $(OBJ)
 build/avx2.o build/avx512.o build/neon.o: csrc/reference.c
 $(AVX2_O:%=build/%) $(AVXVNNI_O:%=build/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/attention.h
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2_kquant.c
-$(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/amx.h csrc/kquant.h csrc/attention.h
+$(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
 $(NEON_O:%=build/%) build/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
 build/i8mm.o: csrc/neon_panel.c
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
@@ -117,7 +117,7 @@ build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernel
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
 build/asan/avx2.o build/asan/avx512.o build/asan/neon.o: csrc/reference.c
 $(AVX2_O:%=build/asan/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/attention.h
-$(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/amx.h csrc/kquant.h csrc/attention.h
+$(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
 $(NEON_O:%=build/asan/%) build/asan/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
 build/asan/i8mm.o: csrc/neon_panel.c
 build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build

@@ -11,8 +11,12 @@
 #include <string.h>
 #include "amx.h"
 
+enum { FEWEST = 8 }; /* tokens that are worth a tile; fewer: VNNI */
+
 int64_t packed_bytes_amx(int32_t block, int64_t n_tok, int64_t n)
 {
+    if (n_tok < FEWEST)
+        return packed_bytes_avx512(block, n_tok, n);
     return sets_of(n_tok) * (n / block) * (int64_t)(block == BLOCK ? sizeof(tokens_32) : sizeof(tokens_256));
 }
 
@@ -58,7 +62,10 @@ void pack_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
     const pack_args *p = arg;
     const matmul_args *a = p->a;
     const int64_t n = a->n, n_block = n / p->block;
-    (void)thread;
+    if (a->n_tok < FEWEST) {
+        pack_avx512(arg, 0, (a->n_tok + 5) / 6, thread);
+        return;
+    }
     for (int64_t set = begin; set < end; set++) {
         const int64_t t = set * TOKENS;
         const int n_tok = a->n_tok - t < TOKENS ? (int)(a->n_tok - t) : TOKENS;
@@ -82,7 +89,7 @@ void pack_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
 void matmul_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    if (!a->packed)
+    if (!a->packed || a->n_tok < FEWEST)
         matmul_avx512(arg, begin, end, thread);
     else if (type_block(a->type) == BLOCK)
         matmul_blocks_amx(a, begin, end);

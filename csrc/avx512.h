@@ -17,6 +17,9 @@ void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread);  
 void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread); /* the same with 256 bits of VNNI, where has_avx_vnni() */
 int has_avx_vnni(void);
 void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end); /* avx512_matvec.c: one token, blocks but Q8_0, n a multiple of 256 */
+/* avx512_pack.c */
+int64_t packed_bytes_avx512(int32_t block, int64_t n_tok, int64_t n);
+void pack_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread);
 /* amx.c */
 int64_t packed_bytes_amx(int32_t block, int64_t n_tok, int64_t n);
 void pack_amx(const void *arg, int64_t begin, int64_t end, int32_t thread);

@@ -1,27 +1,45 @@
 /* avx512_kquant.c - products with weights in blocks of 256, with AVX-512 and VNNI; the bits of reference.c.
  *
- * All types come through two functions: natural_64 gives 64 neighbouring weights of a block as bytes without sign (with an
- * offset where the type has negative ones), group_scales the small integers of its 16 groups.  Within a block everything is
- * exact, so that sums may run in any order:
+ * Within a block everything is exact, so that sums may run in any order.  A panel of 32 rows, at most 2 blocks long, is unpacked so that
+ * lane = row, as in avx512_matmul.c.  How the scales of the groups come in depends on what the type's integers leave room for; the units for
+ * arithmetic do per 32 elements, 16 rows and token
  *
- *     sum_g sc_g sum_i (u_i - offset) x_i  =  sum_g sc_g sum_i u_i x_i  -  offset sum_g sc_g (sum of group g of x)
+ *   Q2_K, Q3_K    8 instructions: scale times weight fits the signed byte that VPDPBUSD wants (of Q3_K its negative, -128 ... 124)
+ *   Q4_K          9: the sum of a group of q - 8, at most 32 * 8 * 127, fits 16 bits, so VPDPWSSD multiplies it and adds it up;
+ *                 8 sum(scale sum(x)) comes back from the sums of x
+ *   Q6_K          12: the same, of 8 weights at a time: 8 * 32 * 127
+ *   Q5_K, IQ4_XS  11: VPMULLD, which is two, and an addition
  *
- * and the last factor comes with the activations.  Bounds, of int32: 128 * 241 * 127 * 256 < 2^30 for the first, for any
- * bits; 128 * 128 * 127 * 256 < 2^29.1 for the second.
- *
- * A panel of 32 rows, at most 3 blocks long, is unpacked so that lane = row, as in avx512_matmul.c; per group one VPMULLD
- * brings in its scale.  One token alone: avx512_matvec.c. */
+ * Bounds, of int32: 255 * 127 * 32 * 256 < 2^28.  One token alone: avx512_matvec.c. */
 #ifdef __AVX512VNNI__
-#include "avx512_unpack.h"
+#include "avx512_pack.h"
 
-enum { PANEL = 3, TOKENS = 6, TOKEN_BLOCK = 128 };
+enum { PANEL = 2, SETS = 96, MOST_STEPS = BLOCK_K / 8 };
 
 typedef struct {
-    __m512i w[PANEL][BLOCK_K / 4][2];    /* u8 [block][4 elements][row][4] */
-    __m512i scale[PANEL][N_GROUP][2];    /* i32 [block][group][row] */
-    __m512i other[PANEL][N_GROUP / 2][2]; /* i16 [block][two groups][row][2]: what meets the sums of x: minima, or scales; groups of group_of(type) */
-    __m512 d[PANEL][2], m[PANEL][2];     /* f32 [block][row] */
+    __m512i w[PANEL][BLOCK_K / 4][2];         /* i8 [block][4 elements][row][4] */
+    __m512i begin[PANEL][MOST_STEPS][2];      /* i32 [block][step][row]: -128 times the sum of its weights; of all steps together where they are no_words */
+    __m512i scale[PANEL][N_GROUP][2];         /* i32 [block][group of group_of(type)][row]; where is_word i16, then 0 */
+    __m512i other[PANEL][N_GROUP / 2][2];     /* i16 [block][two groups][row][2]: minima */
+    __m512i eight[PANEL][N_GROUP / 4][2];     /* the same of groups of 32: 8 times the scale */
+    __m512 d[PANEL][2], m[PANEL][2];          /* f32 [block][row] */
 } panel;
+
+/* Elements that are added up before a scale multiplies them. */
+INLINE int step_of(int32_t type)
+{
+    switch (type) {
+    case T_Q2_K: case T_Q3_K: return BLOCK_K;
+    case T_Q6_K: return 8;
+    default: return 32;
+    }
+}
+
+/* Whether sums of a step fit 16 bits. */
+INLINE int is_word(int32_t type) { return type == T_Q4_K || type == T_Q6_K; }
+
+/* What natural_64 gives, less this, has a sign. */
+INLINE int32_t centre_of(int32_t type) { return type == T_Q4_K ? 8 : type == T_Q5_K ? 0 : offset_of(type); }
 
 /* Two groups meet the sums of x at a time. */
 INLINE int pairs_of(int32_t type) { return BLOCK_K / 2 / group_of(type); }
@@ -36,134 +54,178 @@ INLINE __m512i two_groups(const __m512i of[4], int g, int32_t type)
     return _mm512_srai_epi16(_mm512_shuffle_epi8(of[is_32 ? g : g / 2], _mm512_add_epi8(lane, spread)), 8);
 }
 
-/* Sums of x over groups of group_of(type), of those over groups of 16: |sum| of 32 is at most 32 * 127. */
-INLINE void sums_of(int32_t two[N_GROUP / 2], const int16_t *sums, int32_t type)
+/* 64 weights of Q2_K with their scales, or of Q3_K with the negatives of them: scale [16] i16. */
+INLINE __m512i scaled_64(int32_t type, const uint8_t *block, int k, __m512i scale)
 {
-    const __m256i of_16 = _mm256_loadu_si256((const __m256i *)sums);
-    if (group_of(type) == 32)
-        _mm_storeu_si128((__m128i *)two, _mm256_cvtepi32_epi16(_mm256_madd_epi16(of_16, _mm256_set1_epi16(1))));
-    else
-        _mm256_storeu_si256((__m256i *)two, of_16);
+    const __m512i pair = _mm512_set_epi64(0x0003000300030003, 0x0003000300030003, 0x0002000200020002, 0x0002000200020002, 0x0001000100010001,
+                                          0x0001000100010001, 0, 0); /* the group of elements 2 i and 2 i + 1 */
+    const __m512i u = natural_64(type, block, k), sc = _mm512_permutexvar_epi16(_mm512_add_epi16(pair, _mm512_set1_epi16((int16_t)(4 * k))), scale);
+    const __m512i offset = _mm512_set1_epi16((int16_t)offset_of(type));
+    const __m512i a = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_and_si512(u, _mm512_set1_epi16(255)), offset), sc);
+    const __m512i b = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_srli_epi16(u, 8), offset), sc);
+    return _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, a, _mm512_slli_epi16(b, 8));
 }
 
-/* i32 [row]: sum_g of_g sums_g of half h. */
-INLINE __m512i with_sums(const panel *p, int32_t b, int h, const int32_t two[N_GROUP / 2], int32_t type)
+/* Scales of half h, transposed, to where the steps and the sums of x want them. */
+INLINE void unpack_scales(panel *p, int32_t b, int h, int32_t type, const uint8_t *scale, const uint8_t *other)
 {
-    __m512i total = _mm512_setzero_si512();
-    for (int g = 0; g < pairs_of(type); g++)
-        total = _mm512_dpwssd_epi32(total, p->other[b][g][h], _mm512_set1_epi32(two[g]));
-    return total;
+    __m512i sc[4], c[4];
+    transpose_16(sc, scale, N_GROUP);
+    transpose_16(c, other, N_GROUP);
+    for (int g = 0; g < BLOCK_K / group_of(type) && step_of(type) < BLOCK_K; g++) {
+        const int at = g * group_of(type) / GROUP_K;
+        const __m512i all = _mm512_srai_epi32(_mm512_sllv_epi32(sc[at / 4], _mm512_set1_epi32(24 - at % 4 * 8)), 24);
+        p->scale[b][g][h] = is_word(type) ? _mm512_and_si512(all, _mm512_set1_epi32(0xffff)) : all;
+    }
+    for (int g = 0; g < pairs_of(type) && has_min(type); g++)
+        p->other[b][g][h] = two_groups(c, g, type);
+    for (int g = 0; g < N_GROUP / 4 && type == T_Q4_K; g++)
+        p->eight[b][g][h] = _mm512_slli_epi16(two_groups(sc, g, type), 3);
+}
+
+/* -128 times the sums of the weights. */
+INLINE void unpack_begin(panel *p, int32_t b, int h, int32_t type)
+{
+    const int fours = step_of(type) / 4;
+    __m512i all = _mm512_setzero_si512();
+    for (int s = 0; s < BLOCK_K / step_of(type); s++) {
+        __m512i sum = _mm512_setzero_si512();
+        for (int k = 0; k < fours; k++)
+            sum = less_128(sum, p->w[b][s * fours + k][h]);
+        if (is_word(type))
+            p->begin[b][s][h] = sum;
+        else
+            all = _mm512_add_epi32(all, step_of(type) == BLOCK_K ? sum : _mm512_mullo_epi32(sum, p->scale[b][s][h]));
+    }
+    if (!is_word(type))
+        p->begin[b][0][h] = all;
 }
 
 /* Block b of 16 rows: half h of the panel. */
 INLINE void unpack_half(panel *p, int32_t b, int h, int32_t type, const uint8_t *const row[HALF], int64_t at)
 {
     uint8_t q[HALF][BLOCK_K], scale[HALF][N_GROUP], other[HALF][N_GROUP];
+    const __m512i centre = _mm512_set1_epi8((char)(step_of(type) == BLOCK_K ? 0 : centre_of(type)));
     for (int r = 0; r < HALF; r++) {
         __m128i min;
+        const __m128i sc = group_scales(&min, type, row[r] + at);
+        const __m256i wide = _mm256_cvtepi8_epi16(sc);
+        const __m512i factor = _mm512_castsi256_si512(type == T_Q3_K ? _mm256_sub_epi16(_mm256_setzero_si256(), wide) : wide);
         for (int k = 0; k < 4; k++)
-            _mm512_storeu_si512(q[r] + ELEMENTS * k, natural_64(type, row[r] + at, k));
-        _mm_storeu_si128((__m128i *)scale[r], group_scales(&min, type, row[r] + at));
+            _mm512_storeu_si512(q[r] + ELEMENTS * k, step_of(type) == BLOCK_K ? scaled_64(type, row[r] + at, k, factor) : natural_64(type, row[r] + at, k));
+        _mm_storeu_si128((__m128i *)scale[r], sc);
         _mm_storeu_si128((__m128i *)other[r], min);
     }
     for (int k = 0; k < BLOCK_K; k += 16) {
         __m512i out[4];
         transpose_16(out, q[0] + k, BLOCK_K);
         for (int i = 0; i < 4; i++)
-            p->w[b][k / 4 + i][h] = out[i];
+            p->w[b][k / 4 + i][h] = _mm512_sub_epi8(out[i], centre);
     }
-    __m512i sc[4], c[4];
-    transpose_16(sc, scale[0], N_GROUP);
-    transpose_16(c, other[0], N_GROUP);
-    for (int g = 0; g < N_GROUP; g++)
-        p->scale[b][g][h] = _mm512_srai_epi32(_mm512_sllv_epi32(sc[g / 4], _mm512_set1_epi32(24 - g % 4 * 8)), 24);
-    for (int g = 0; g < pairs_of(type); g++)
-        p->other[b][g][h] = two_groups(c, g, type);
+    unpack_scales(p, b, h, type, scale[0], other[0]);
+    unpack_begin(p, b, h, type);
     p->d[b][h] = halves_of(row, at + at_d(type));
     p->m[b][h] = has_min(type) ? halves_of(row, at + at_d(type) + 2) : _mm512_setzero_ps();
 }
 
-/* The exact sums of block b for T tokens. */
-INLINE void block_sums(__m512i total[TOKENS][2], const panel *p, int32_t b, const int8_t *q, int64_t n, int32_t type, int T)
+/* The exact sums of block b for T tokens: of Q3_K their negatives. */
+INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const set_256 *x, int32_t type, int T)
 {
-    const int32_t fours = group_of(type) / 4;
-    for (int32_t g = 0; g < BLOCK_K / 4; g += fours) {
-        __m512i isum[TOKENS][2];
-        for (int i = 0; i < T; i++)
-            isum[i][0] = isum[i][1] = _mm512_setzero_si512();
-        for (int32_t k = g; k < g + fours; k++)
-            for (int i = 0; i < T; i++) {
-                int32_t four;
-                memcpy(&four, q + i * n + k * 4, 4);
-                const __m512i x = _mm512_set1_epi32(four);
-                isum[i][0] = _mm512_dpbusd_epi32(isum[i][0], p->w[b][k][0], x);
-                isum[i][1] = _mm512_dpbusd_epi32(isum[i][1], p->w[b][k][1], x);
-            }
-        for (int i = 0; i < T; i++)
-            for (int h = 0; h < 2; h++)
-                total[i][h] = _mm512_add_epi32(total[i][h], _mm512_mullo_epi32(isum[i][h], p->scale[b][g * 4 / GROUP_K][h]));
-    }
-}
-
-/* T tokens from token t on; y has what earlier panels of these rows added, unless this is the first. */
-INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, const __mmask16 valid[2], int64_t t, int32_t b0,
-                         int32_t n_block, int32_t type, int T)
-{
-    const int64_t per_token = a->n / BLOCK_K;
-    float *y = a->y + t * a->n_row + row;
-    for (int32_t b = 0; b < n_block; b++) {
-        const int64_t at = t * per_token + b0 + b;
-        __m512i total[TOKENS][2];
-        int32_t sums[TOKENS][N_GROUP / 2];
-        for (int i = 0; i < T; i++) {
-            sums_of(sums[i], a->sums + (at + i * per_token) * N_GROUP, type);
-            for (int h = 0; h < 2; h++)
-                total[i][h] = offset_of(type) ? _mm512_mullo_epi32(with_sums(p, b, h, sums[i], type), _mm512_set1_epi32(-offset_of(type)))
-                                              : _mm512_setzero_si512();
+    const int fours = step_of(type) / 4;
+    for (int i = 0; i < T; i++)
+        for (int h = 0; h < 2; h++) {
+            total[i][h] = is_word(type) ? _mm512_setzero_si512() : p->begin[b][0][h];
+            for (int g = 0; g < N_GROUP / 4 && type == T_Q4_K; g++)
+                total[i][h] = _mm512_dpwssd_epi32(total[i][h], p->eight[b][g][h], _mm512_set1_epi32(x->sums_32[g][i]));
         }
-        block_sums(total, p, b, a->q + at * BLOCK_K, a->n, type, T);
+    for (int s = 0; s < BLOCK_K / step_of(type); s++) {
+        __m512i isum[SET][2];
+        for (int i = 0; i < T; i++)
+            for (int h = 0; h < 2; h++)
+                isum[i][h] = step_of(type) == BLOCK_K ? total[i][h] : is_word(type) ? p->begin[b][s][h] : _mm512_setzero_si512();
+#pragma GCC unroll 8
+        for (int k = s * fours; k < (s + 1) * fours; k++) {
+            const __m512i w[2] = {p->w[b][k][0], p->w[b][k][1]};
+#pragma GCC unroll 6
+            for (int i = 0; i < T; i++) {
+                const __m512i four = _mm512_set1_epi32(x->q[k][i]);
+                DOT(isum[i][0], four, w[0]);
+                DOT(isum[i][1], four, w[1]);
+            }
+        }
         for (int i = 0; i < T; i++)
             for (int h = 0; h < 2; h++) {
-                const __m512 d = _mm512_set1_ps(a->d[at + i * per_token]);
-                float *to = y + (int64_t)i * a->n_row + h * HALF;
-                __m512 sum = b0 + b ? _mm512_maskz_loadu_ps(valid[h], to) : _mm512_setzero_ps();
-                sum = _mm512_fmadd_ps(_mm512_mul_ps(p->d[b][h], d), _mm512_cvtepi32_ps(total[i][h]), sum);
-                if (has_min(type))
-                    sum = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], d), _mm512_cvtepi32_ps(with_sums(p, b, h, sums[i], type)), sum);
-                _mm512_mask_storeu_ps(to, valid[h], sum);
+                const __m512i scale = p->scale[b][s * step_of(type) / group_of(type)][h];
+                if (step_of(type) == BLOCK_K)
+                    total[i][h] = isum[i][h];
+                else if (is_word(type))
+                    total[i][h] = _mm512_dpwssd_epi32(total[i][h], isum[i][h], scale); /* the upper half of the sum is its sign, and meets 0 */
+                else
+                    total[i][h] = _mm512_add_epi32(total[i][h], _mm512_mullo_epi32(isum[i][h], scale));
             }
     }
 }
 
-/* All rows, blocks b0 and on up to a panel of them, tokens t0 ... t1 - 1. */
-INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t t0, int64_t t1, int32_t type)
+/* i32 [row]: the sum of minima times sums of x, token i of half h. */
+INLINE __m512i of_minima(const panel *p, int32_t b, int h, const set_256 *x, int i, int32_t type)
 {
-    const int64_t bytes = type_row_bytes(type, BLOCK_K);
-    const int32_t n = a->n / BLOCK_K - b0 < PANEL ? a->n / BLOCK_K - b0 : PANEL;
+    __m512i total = _mm512_setzero_si512();
+    for (int g = 0; g < pairs_of(type); g++)
+        total = _mm512_dpwssd_epi32(total, p->other[b][g][h], _mm512_set1_epi32(group_of(type) == 32 ? x->sums_32[g][i] : x->sums[g][i]));
+    return total;
+}
+
+/* A set of n_tok tokens, T of them at least; y has what earlier blocks of these rows added, unless this is the first. */
+INLINE void block_set(const panel *p, int32_t b, const set_256 *x, float *y, int64_t n_row, const __mmask16 valid[2], int is_first, int n_tok,
+                      int32_t type, int T)
+{
+    __m512i total[SET][2];
+    block_sums(total, p, b, x, type, T);
+    for (int i = 0; i < T && i < n_tok; i++)
+        for (int h = 0; h < 2; h++) {
+            const __m512 d = _mm512_set1_ps(x->d[i]), scale = _mm512_mul_ps(p->d[b][h], d), isum = _mm512_cvtepi32_ps(total[i][h]);
+            float *to = y + i * n_row + h * HALF;
+            __m512 sum = is_first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(valid[h], to);
+            sum = type == T_Q3_K ? _mm512_fnmadd_ps(scale, isum, sum) : _mm512_fmadd_ps(scale, isum, sum);
+            if (has_min(type))
+                sum = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], d), _mm512_cvtepi32_ps(of_minima(p, b, h, x, i, type)), sum);
+            _mm512_mask_storeu_ps(to, valid[h], sum);
+        }
+}
+
+/* All rows, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1. */
+INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t s0, int64_t s1, int32_t type)
+{
+    const int64_t bytes = type_row_bytes(type, BLOCK_K), n_block = a->n / BLOCK_K;
+    const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;
     panel p;
     for (int64_t row = begin; row < end; row += ROWS) {
         const uint8_t *w[ROWS];
         const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
-        int64_t t = t0;
         rows_from(w, ROWS, a, row, end);
         for (int32_t b = 0; b < n; b++) {
             unpack_half(&p, b, 0, type, w, (b0 + b) * bytes);
             unpack_half(&p, b, 1, type, w + HALF, (b0 + b) * bytes);
         }
-        for (; t + TOKENS <= t1; t += TOKENS)
-            panel_tokens(a, &p, row, valid, t, b0, n, type, TOKENS);
-        for (; t + 2 <= t1; t += 2)
-            panel_tokens(a, &p, row, valid, t, b0, n, type, 2);
-        for (; t < t1; t++)
-            panel_tokens(a, &p, row, valid, t, b0, n, type, 1);
+        for (int64_t s = s0; s < s1; s++) {
+            const set_256 *x = (const set_256 *)a->packed + s * n_block + b0;
+            float *y = a->y + s * SET * a->n_row + row;
+            const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
+            for (int32_t b = 0; b < n; b++)
+                if (n_tok > SET / 2)
+                    block_set(&p, b, x + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, SET);
+                else
+                    block_set(&p, b, x + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, SET / 2);
+        }
     }
 }
 
 INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)
+    const int64_t n_set = sets_of_6(a->n_tok);
+    for (int64_t s = 0; s < n_set; s += SETS)
         for (int32_t b0 = 0; b0 < a->n / BLOCK_K; b0 += PANEL)
-            panels(a, begin, end, b0, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
+            panels(a, begin, end, b0, s, s + SETS < n_set ? s + SETS : n_set, type);
 }
 
 void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end)

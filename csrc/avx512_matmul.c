@@ -10,17 +10,17 @@
  *
  * F32, F16, BF16 products.  4 x 4 or 4 x 1 tiles of rows x tokens: avx512.h. */
 #ifdef __AVX512VNNI__
-#include "avx512_unpack.h"
+#include "avx512_pack.h"
 
-enum { PANEL = 24, TOKENS = 6, TOKEN_BLOCK = 128, LONG_ROW = 4096 };
+enum { PANEL = 24, SETS = 96, TOKEN_BLOCK = 128, LONG_ROW = 4096 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
 typedef struct {
-    __m512i w[PANEL][BLOCK / 4][2];  /* u8 [block][group of 4][row][4] */
+    __m512i w[PANEL][BLOCK / 4][2];  /* i8 [block][group of 4][row][4] */
+    __m512i begin[PANEL][2];         /* i32 [block][row]: -128 times the sum of the block's weights */
     __m512 d[PANEL][2], m[PANEL][2]; /* f32 [block][row] */
 } panel;
-typedef struct { int32_t of[TOKEN_BLOCK][(PANEL + 15) / 16 * 16]; } begin_sums; /* [token][block]: -offset sum(x) */
 
 /* Blocks b0 ... b0 + n_block - 1 of 32 rows.  next: the rows of the panel after this one; so many short streams are more
  * than the processor's own prefetcher follows. */
@@ -32,6 +32,11 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
         const int64_t at = (b0 + b) * block_bytes;
         unpack_block(p->w[b], 0, type, row, at);
         unpack_block(p->w[b], 1, type, row + HALF, at);
+        for (int h = 0; h < 2; h++) {
+            p->begin[b][h] = _mm512_setzero_si512();
+            for (int g = 0; g < BLOCK / 4; g++)
+                p->begin[b][h] = less_128(p->begin[b][h], p->w[b][g][h]);
+        }
         for (int r = 0; r < ROWS; r++) {
             _mm_prefetch((const char *)(next[r] + at), _MM_HINT_T0);
             memcpy(&d[b][r], row[r] + at, 2); /* all blocks begin with d, then m */
@@ -47,100 +52,73 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
         }
 }
 
-/* Blocks b0 ... b0 + n - 1 of tokens t0 ... t1 - 1.  s / d is the sum of the block's q but for two roundings, so off by less
- * than 4064 / 2^23, and the estimate of 1 / d by 4064 / 2^14 = 0.25: the nearest integer is exact.  Where d is so large that
- * s may have overflowed the q are added.  Zero blocks (d = 0) would give NaN: 0. */
-static void begin(begin_sums *out, const matmul_args *a, int64_t t0, int64_t t1, int32_t b0, int32_t n, int32_t offset)
+/* A set of n_tok tokens, T of them at least; y has what earlier panels of these rows added, unless this is the first. */
+INLINE void panel_set(const panel *p, const set_32 *x, float *y, int64_t n_row, const __mmask16 valid[2], int is_first, int32_t n_block,
+                      int n_tok, int32_t type, int T)
 {
-    for (int64_t t = t0; t < t1; t++)
-        for (int32_t b = 0; b < n; b += 16) {
-            const __mmask16 valid = first_lanes(n - b);
-            const int64_t at = t * (a->n / BLOCK) + b0 + b;
-            const __m512 d = _mm512_maskz_loadu_ps(valid, a->d + at), s = _mm512_maskz_loadu_ps(valid, a->s + at);
-            const __mmask16 some = _mm512_cmp_ps_mask(d, _mm512_setzero_ps(), _CMP_GT_OQ);
-            const __m512i sum = _mm512_maskz_cvtps_epi32(some, _mm512_mul_ps(s, _mm512_rcp14_ps(d)));
-            _mm512_storeu_si512(&out->of[t - t0][b], _mm512_mullo_epi32(sum, _mm512_set1_epi32(-offset)));
-            for (uint32_t left = _mm512_cmp_ps_mask(d, _mm512_set1_ps(0x1p110f), _CMP_GE_OQ); left; left &= left - 1) {
-                const int i = __builtin_ctz(left);
-                int32_t exact = 0;
-                for (int k = 0; k < BLOCK; k++)
-                    exact += a->q[(at + i) * BLOCK + k];
-                out->of[t - t0][b + i] = -offset * exact;
-            }
-        }
-}
-
-/* T tokens from token t on; y has what earlier panels of these rows added, unless this is the first. */
-INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums *first, int64_t row, const __mmask16 valid[2],
-                         int64_t t, int32_t b0, int32_t n_block, int32_t type, int T)
-{
-    const int64_t per_token = a->n / BLOCK;
-    const int8_t *q = a->q + t * a->n + (int64_t)b0 * BLOCK;
-    const float *d = a->d + t * per_token + b0, *s = a->s + t * per_token + b0;
-    float *y = a->y + t * a->n_row + row;
-    __m512 sum[TOKENS][2];
+    __m512 sum[SET][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
-            sum[i][h] = b0 ? _mm512_maskz_loadu_ps(valid[h], y + (int64_t)i * a->n_row + h * HALF) : _mm512_setzero_ps();
+            sum[i][h] = is_first || i >= n_tok ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(valid[h], y + i * n_row + h * HALF);
     for (int32_t b = 0; b < n_block; b++) {
-        __m512i isum[TOKENS][2];
+        __m512i isum[SET][2];
         for (int i = 0; i < T; i++)
-            isum[i][0] = isum[i][1] = has_min(type) ? _mm512_setzero_si512() : _mm512_set1_epi32(first->of[t % TOKEN_BLOCK + i][b]);
-        for (int g = 0; g < BLOCK / 4; g++)
+            for (int h = 0; h < 2; h++)
+                isum[i][h] = p->begin[b][h];
+#pragma GCC unroll 8
+        for (int g = 0; g < BLOCK / 4; g++) {
+            const __m512i w[2] = {p->w[b][g][0], p->w[b][g][1]};
+#pragma GCC unroll 6
             for (int i = 0; i < T; i++) {
-                int32_t four;
-                memcpy(&four, q + i * a->n + b * BLOCK + g * 4, 4);
-                const __m512i x = _mm512_set1_epi32(four);
-                isum[i][0] = _mm512_dpbusd_epi32(isum[i][0], p->w[b][g][0], x);
-                isum[i][1] = _mm512_dpbusd_epi32(isum[i][1], p->w[b][g][1], x);
+                const __m512i four = _mm512_set1_epi32(x[b].q[g][i]);
+                DOT(isum[i][0], four, w[0]);
+                DOT(isum[i][1], four, w[1]);
             }
+        }
+#pragma GCC unroll 6
         for (int i = 0; i < T; i++)
             for (int h = 0; h < 2; h++) {
-                const __m512 scale = _mm512_mul_ps(p->d[b][h], _mm512_set1_ps(d[i * per_token + b]));
+                const __m512 scale = _mm512_mul_ps(p->d[b][h], _mm512_set1_ps(x[b].d[i]));
                 sum[i][h] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(isum[i][h]), sum[i][h]);
                 if (has_min(type))
-                    sum[i][h] = _mm512_fmadd_ps(p->m[b][h], _mm512_set1_ps(s[i * per_token + b]), sum[i][h]);
+                    sum[i][h] = _mm512_fmadd_ps(p->m[b][h], _mm512_set1_ps(x[b].s[i]), sum[i][h]);
             }
     }
     for (int i = 0; i < T; i++)
-        for (int h = 0; h < 2; h++)
-            _mm512_mask_storeu_ps(y + (int64_t)i * a->n_row + h * HALF, valid[h], sum[i][h]);
+        for (int h = 0; h < 2 && i < n_tok; h++)
+            _mm512_mask_storeu_ps(y + i * n_row + h * HALF, valid[h], sum[i][h]);
 }
 
-/* All rows, blocks b0 and on up to a panel of them, tokens t0 ... t1 - 1. */
-INLINE void panels(const matmul_args *a, int64_t begin_row, int64_t end, int32_t b0, int64_t t0, int64_t t1, const begin_sums *first,
-                   int32_t type)
+/* All rows, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1. */
+INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t s0, int64_t s1, int32_t type)
 {
-    const int64_t block_bytes = type_row_bytes(type, BLOCK);
-    const int32_t n = a->n / BLOCK - b0 < PANEL ? a->n / BLOCK - b0 : PANEL;
+    const int64_t block_bytes = type_row_bytes(type, BLOCK), n_block = a->n / BLOCK;
+    const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;
     panel p;
-    for (int64_t row = begin_row; row < end; row += ROWS) {
+    for (int64_t row = begin; row < end; row += ROWS) {
         const uint8_t *w[ROWS], *next[ROWS];
         const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
-        int64_t t = t0;
         rows_from(w, ROWS, a, row, end);
         rows_from(next, ROWS, a, row + ROWS, end);
         unpack(&p, type, w, next, b0, n, block_bytes);
-        for (; t + TOKENS <= t1; t += TOKENS)
-            panel_tokens(a, &p, first, row, valid, t, b0, n, type, TOKENS);
-        for (; t + TOKENS / 2 <= t1; t += TOKENS / 2)
-            panel_tokens(a, &p, first, row, valid, t, b0, n, type, TOKENS / 2);
-        for (; t < t1; t++)
-            panel_tokens(a, &p, first, row, valid, t, b0, n, type, 1);
+        for (int64_t s = s0; s < s1; s++) {
+            const set_32 *x = (const set_32 *)a->packed + s * n_block + b0;
+            float *y = a->y + s * SET * a->n_row + row;
+            const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
+            if (n_tok > SET / 2)
+                panel_set(&p, x, y, a->n_row, valid, b0 == 0, n, n_tok, type, SET);
+            else
+                panel_set(&p, x, y, a->n_row, valid, b0 == 0, n, n_tok, type, SET / 2);
+        }
     }
 }
 
-INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t end, int32_t type)
+INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    begin_sums first;
-    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)
-        for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL) {
-            const int64_t t1 = t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok;
-            const int32_t n = a->n / BLOCK - b0 < PANEL ? a->n / BLOCK - b0 : PANEL;
-            if (!has_min(type))
-                begin(&first, a, t, t1, b0, n, offset_of(type));
-            panels(a, begin_row, end, b0, t, t1, &first, type);
-        }
+    const int64_t n_set = sets_of_6(a->n_tok);
+    for (int64_t s = 0; s < n_set; s += SETS)
+        for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL)
+            panels(a, begin, end, b0, s, s + SETS < n_set ? s + SETS : n_set, type);
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
@@ -204,7 +182,7 @@ void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
         matvec_avx512(a, begin, end);
         return;
     }
-    if (a->n_tok < 3 && type_block(a->type) == BLOCK) { /* a panel does not pay */
+    if (type_block(a->type) != 1 && !a->packed) { /* too few tokens for a panel, or no memory to pack them */
         matmul_avx2(arg, begin, end, thread);
         return;
     }

@@ -60,7 +60,7 @@ INLINE __m256i block_bytes_of(int32_t type, const uint8_t *x)
     }
 }
 
-/* One block, at byte `at` of 16 rows: out[g][h] = elements 4 g ... 4 g + 3 of each row, with the offset. */
+/* One block, at byte `at` of 16 rows: out[g][h] = elements 4 g ... 4 g + 3 of each row, with their sign. */
 INLINE void unpack_block(__m512i out[BLOCK / 4][2], int h, int32_t type, const uint8_t *const row[HALF], int64_t at)
 {
     __m512i a[4], b[4], s[4], t[4];
@@ -70,10 +70,10 @@ INLINE void unpack_block(__m512i out[BLOCK / 4][2], int h, int32_t type, const u
     }
     transpose_4(s, a);
     transpose_4(t, b);
-    const __m512i flip = _mm512_set1_epi8(type == T_Q8_0 ? -128 : 0); /* + 128 */
+    const __m512i offset = _mm512_set1_epi8((char)(type == T_Q8_0 ? 0 : offset_of(type)));
     for (int i = 0; i < 4; i++) {
-        out[i][h] = _mm512_xor_si512(_mm512_shuffle_i32x4(s[i], t[i], 0x88), flip);
-        out[i + 4][h] = _mm512_xor_si512(_mm512_shuffle_i32x4(s[i], t[i], 0xdd), flip);
+        out[i][h] = _mm512_sub_epi8(_mm512_shuffle_i32x4(s[i], t[i], 0x88), offset);
+        out[i + 4][h] = _mm512_sub_epi8(_mm512_shuffle_i32x4(s[i], t[i], 0xdd), offset);
     }
 }
 

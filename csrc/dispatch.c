@@ -104,12 +104,12 @@ static void matmul_units(const void *arg, int64_t begin, int64_t end, int32_t th
 
 /* Room for packed activations, kept from call to call: as much as the largest prompt took. */
 static struct { void *p; int64_t size; } room;
-enum { FEWEST_PACKED = 8, SET = 16 /* tokens */, PAGE = 4096 };
+enum { PAGE = 4096 };
 
 static int64_t packed_bytes(const product *p)
 {
     const int64_t block = type_block(p->type);
-    return block > 1 && p->n_tok >= FEWEST_PACKED ? best_isa()->packed_bytes((int32_t)block, p->n_tok, p->n) : 0;
+    return block > 1 ? best_isa()->packed_bytes((int32_t)block, p->n_tok, p->n) : 0;
 }
 
 static int are_packed_alike(const product *a, const product *b)
@@ -120,6 +120,7 @@ static int are_packed_alike(const product *a, const product *b)
 /* Packs the activations of products as the set wants them, those of several once.  Without memory they stay as they are: the bits are the same. */
 static void pack(product *p, int32_t n_product)
 {
+    const int32_t n_packed = best_isa()->n_packed;
     int64_t size = 0;
     for (int32_t i = 0; i < n_product; i++)
         size += packed_bytes(p + i);
@@ -137,7 +138,7 @@ static void pack(product *p, int32_t n_product)
         if (same == i && size <= room.size && packed_bytes(p + i)) {
             const pack_args a = {p + i, next, (int32_t)type_block(p[i].type)};
             p[i].packed = next;
-            parallel(best_isa()->pack, &a, ((int64_t)p[i].n_tok + SET - 1) / SET, 1);
+            parallel(best_isa()->pack, &a, ((int64_t)p[i].n_tok + n_packed - 1) / n_packed, 1);
             next += packed_bytes(p + i);
         }
     }

@@ -1,0 +1,34 @@
+/* avx512_pack.h - activations as the tiles of avx512_matmul.c and avx512_kquant.c meet them: in sets of 6 tokens, block after block, so
+ * that a tile reads one stream.
+ *
+ * VPDPBUSD wants one factor without sign.  It is the activation, with 128 added once, here; a tile's sums then begin at -128 times the sum
+ * of their weights, which comes with the panel and costs nothing per token. */
+#ifndef SLUICE_AVX512_PACK_H
+#define SLUICE_AVX512_PACK_H
+#include "avx512_unpack.h"
+
+enum { SET = 6 };
+
+/* Where there is no token: 128 as q, zeros else. */
+typedef struct {
+    int32_t q[BLOCK / 4][SET]; /* u8 [four elements][token][4] */
+    float d[SET], s[SET];
+} set_32; /* [set][block] */
+typedef struct {
+    int32_t q[BLOCK_K / 4][SET];
+    int32_t sums[N_GROUP / 2][SET];    /* i16 [two groups][token][2]; groups of 16 */
+    int32_t sums_32[N_GROUP / 4][SET]; /* the same of groups of 32 */
+    float d[SET];
+} set_256; /* [set][block] */
+
+INLINE int64_t sets_of_6(int64_t n_tok) { return (n_tok + SET - 1) / SET; }
+
+/* acc += x w in fours, x without sign.  As assembly: gcc 12 copies the sums of the intrinsic from register to register. */
+#define DOT(acc, x, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w))
+
+/* -128 times the sums of fours of w, added to sum. */
+INLINE __m512i less_128(__m512i sum, __m512i w)
+{
+    return _mm512_sub_epi32(sum, _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(-128), w));
+}
+#endif
