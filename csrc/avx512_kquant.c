@@ -128,10 +128,10 @@ INLINE void unpack_half(panel *p, int32_t b, int h, int32_t type, const uint8_t 
     p->m[b][h] = has_min(type) ? halves_of(row, at + at_d(type) + 2) : _mm512_setzero_ps();
 }
 
-/* The exact sums of block b for T tokens: of Q3_K their negatives. */
-INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const set_256 *x, int32_t type, int T)
+/* The exact sums of block b for T tokens: of Q3_K their negatives.  next: the same block of the next set, asked for. */
+INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const set_256 *x, const set_256 *next, int32_t type, int T)
 {
-    const int fours = step_of(type) / 4;
+    const int fours = step_of(type) / 4, part = (int)sizeof *next * step_of(type) / BLOCK_K;
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++) {
             total[i][h] = is_word(type) ? _mm512_setzero_si512() : p->begin[b][0][h];
@@ -140,17 +140,21 @@ INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const s
         }
     for (int s = 0; s < BLOCK_K / step_of(type); s++) {
         __m512i isum[SET][2];
+        for (int k = 0; k < part; k += 64)
+            _mm_prefetch((const char *)next + part * s + k, _MM_HINT_T0);
         for (int i = 0; i < T; i++)
             for (int h = 0; h < 2; h++)
                 isum[i][h] = step_of(type) == BLOCK_K ? total[i][h] : is_word(type) ? p->begin[b][s][h] : _mm512_setzero_si512();
+        const __m512i (*w)[2] = p->w[b] + s * fours;
+        const int32_t (*q)[SET] = x->q + s * fours;
 #pragma GCC unroll 8
-        for (int k = s * fours; k < (s + 1) * fours; k++) {
-            const __m512i w[2] = {p->w[b][k][0], p->w[b][k][1]};
+        for (int k = 0; k < fours; k++) {
+            const __m512i w0 = w[k][0], w1 = w[k][1];
 #pragma GCC unroll 6
             for (int i = 0; i < T; i++) {
-                const __m512i four = _mm512_set1_epi32(x->q[k][i]);
-                DOT(isum[i][0], four, w[0]);
-                DOT(isum[i][1], four, w[1]);
+                const __m512i four = _mm512_set1_epi32(q[k][i]);
+                DOT(isum[i][0], four, w0);
+                DOT(isum[i][1], four, w1);
             }
         }
         for (int i = 0; i < T; i++)
@@ -159,38 +163,57 @@ INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const s
                 if (step_of(type) == BLOCK_K)
                     total[i][h] = isum[i][h];
                 else if (is_word(type))
-                    total[i][h] = _mm512_dpwssd_epi32(total[i][h], isum[i][h], scale); /* the upper half of the sum is its sign, and meets 0 */
+                    DOT_WORDS(total[i][h], isum[i][h], scale); /* the upper half of the sum is its sign, and meets 0 */
                 else
                     total[i][h] = _mm512_add_epi32(total[i][h], _mm512_mullo_epi32(isum[i][h], scale));
             }
     }
 }
 
-/* i32 [row]: the sum of minima times sums of x, token i of half h. */
-INLINE __m512i of_minima(const panel *p, int32_t b, int h, const set_256 *x, int i, int32_t type)
+/* Takes away d m times the sum of minima times sums of x. */
+INLINE void less_minima(__m512 sum[SET][2], const panel *p, int32_t b, const set_256 *x, int32_t type, int T)
 {
-    __m512i total = _mm512_setzero_si512();
-    for (int g = 0; g < pairs_of(type); g++)
-        total = _mm512_dpwssd_epi32(total, p->other[b][g][h], _mm512_set1_epi32(group_of(type) == 32 ? x->sums_32[g][i] : x->sums[g][i]));
-    return total;
+    const int32_t (*sums)[SET] = group_of(type) == 32 ? x->sums_32 : x->sums;
+    __m512i total[SET][2];
+    for (int i = 0; i < T; i++)
+        total[i][0] = total[i][1] = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int g = 0; g < pairs_of(type); g++) {
+        const __m512i min[2] = {p->other[b][g][0], p->other[b][g][1]};
+#pragma GCC unroll 6
+        for (int i = 0; i < T; i++) {
+            const __m512i two = _mm512_set1_epi32(sums[g][i]);
+            DOT_WORDS(total[i][0], min[0], two);
+            DOT_WORDS(total[i][1], min[1], two);
+        }
+    }
+    for (int i = 0; i < T; i++)
+        for (int h = 0; h < 2; h++)
+            sum[i][h] = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], _mm512_set1_ps(x->d[i])), _mm512_cvtepi32_ps(total[i][h]), sum[i][h]);
 }
 
-/* A set of n_tok tokens, T of them at least; y has what earlier blocks of these rows added, unless this is the first. */
-INLINE void block_set(const panel *p, int32_t b, const set_256 *x, float *y, int64_t n_row, const __mmask16 valid[2], int is_first, int n_tok,
-                      int32_t type, int T)
+/* A set of n_tok tokens, at most T of them; y has what earlier blocks of these rows added, unless this is the first. */
+INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256 *next, float *y, int64_t n_row, const __mmask16 valid[2],
+                      int is_first, int n_tok, int32_t type, int T)
 {
     __m512i total[SET][2];
-    block_sums(total, p, b, x, type, T);
-    for (int i = 0; i < T && i < n_tok; i++)
+    __m512 sum[SET][2];
+    block_sums(total, p, b, x, next, type, T);
+#pragma GCC unroll 6
+    for (int i = 0; i < T; i++) {
+        const float *from = y + (i < n_tok ? i : 0) * n_row;
         for (int h = 0; h < 2; h++) {
-            const __m512 d = _mm512_set1_ps(x->d[i]), scale = _mm512_mul_ps(p->d[b][h], d), isum = _mm512_cvtepi32_ps(total[i][h]);
-            float *to = y + i * n_row + h * HALF;
-            __m512 sum = is_first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(valid[h], to);
-            sum = type == T_Q3_K ? _mm512_fnmadd_ps(scale, isum, sum) : _mm512_fmadd_ps(scale, isum, sum);
-            if (has_min(type))
-                sum = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], d), _mm512_cvtepi32_ps(of_minima(p, b, h, x, i, type)), sum);
-            _mm512_mask_storeu_ps(to, valid[h], sum);
+            const __m512 scale = _mm512_mul_ps(p->d[b][h], _mm512_set1_ps(x->d[i])), isum = _mm512_cvtepi32_ps(total[i][h]);
+            const __m512 before = is_first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(valid[h], from + h * HALF);
+            sum[i][h] = type == T_Q3_K ? _mm512_fnmadd_ps(scale, isum, before) : _mm512_fmadd_ps(scale, isum, before);
         }
+    }
+    if (has_min(type))
+        less_minima(sum, p, b, x, type, T);
+#pragma GCC unroll 6
+    for (int i = 0; i < T; i++)
+        for (int h = 0; h < 2 && i < n_tok; h++)
+            _mm512_mask_storeu_ps(y + i * n_row + h * HALF, valid[h], sum[i][h]);
 }
 
 /* All rows, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1. */
@@ -211,11 +234,12 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0,
             const set_256 *x = (const set_256 *)a->packed + s * n_block + b0;
             float *y = a->y + s * SET * a->n_row + row;
             const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
+            prefetch_results(y + SET * a->n_row, a->n_row);
             for (int32_t b = 0; b < n; b++)
                 if (n_tok > SET / 2)
-                    block_set(&p, b, x + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, SET);
+                    block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, SET);
                 else
-                    block_set(&p, b, x + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, SET / 2);
+                    block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, SET / 2);
         }
     }
 }

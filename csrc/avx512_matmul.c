@@ -1,12 +1,10 @@
 /* avx512_matmul.c - matrix products with AVX-512 and VNNI; the bits of reference.c.
  *
  * Quantised products.  A panel of 32 rows of weights, at most 768 elements long, is unpacked once so that
- * lane = row: one 64-byte vector holds 4 neighbouring elements of each of 16 rows.  VPDPBUSD wants its first factor
- * unsigned: the weight, with `offset` added (Q8_0 and IQ4_NL 128, Q5_0 16, Q4_0 8, those with a minimum none), so that
- * sum(w x) = sum((w + offset) x) - offset sum(x): the block's sum begins at that last term.  Nothing can
- * overflow (32 * 255 * 127 < 2^20).  An activation's 4 elements are broadcast; 2 x 6 tiles, 32 rows by 6 tokens, use
- * 24 registers for sums, and what the units for arithmetic do per block, 32 rows and token is 16 VPDPBUSD, 2 converts,
- * 2 multiplies and 2 fma.  768 elements: panel and tokens stay in the first-level cache.
+ * lane = row: one 64-byte vector holds 4 neighbouring elements of each of 16 rows.  It meets the activations in sets of 6 tokens, as
+ * avx512_pack.h has them: 2 x 6 tiles take 24 registers for sums, and what the units for arithmetic do per block, 32 rows and token is
+ * 16 VPDPBUSD, 2 converts, 2 multiplies and 2 fma.  Nothing can overflow (32 * 255 * 128 < 2^21).  768 elements: panel and tokens stay in
+ * the first-level cache.
  *
  * F32, F16, BF16 products.  4 x 4 or 4 x 1 tiles of rows x tokens: avx512.h. */
 #ifdef __AVX512VNNI__
@@ -52,16 +50,20 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
         }
 }
 
-/* A set of n_tok tokens, T of them at least; y has what earlier panels of these rows added, unless this is the first. */
-INLINE void panel_set(const panel *p, const set_32 *x, float *y, int64_t n_row, const __mmask16 valid[2], int is_first, int32_t n_block,
-                      int n_tok, int32_t type, int T)
+/* A set of n_tok tokens, at most T of them; y has what earlier panels of these rows added, unless this is the first.  The next set, n_all
+ * blocks on, and its results are asked for. */
+INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, float *y, int64_t n_row, const __mmask16 valid[2], int is_first,
+                      int32_t n_block, int n_tok, int32_t type, int T)
 {
     __m512 sum[SET][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
             sum[i][h] = is_first || i >= n_tok ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(valid[h], y + i * n_row + h * HALF);
+    prefetch_results(y + SET * n_row, n_row);
     for (int32_t b = 0; b < n_block; b++) {
         __m512i isum[SET][2];
+        for (int i = 0; i < (int)sizeof *x; i += 64)
+            _mm_prefetch((const char *)(x + n_all + b) + i, _MM_HINT_T0);
         for (int i = 0; i < T; i++)
             for (int h = 0; h < 2; h++)
                 isum[i][h] = p->begin[b][h];
@@ -106,9 +108,9 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0,
             float *y = a->y + s * SET * a->n_row + row;
             const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
             if (n_tok > SET / 2)
-                panel_set(&p, x, y, a->n_row, valid, b0 == 0, n, n_tok, type, SET);
+                panel_set(&p, x, n_block, y, a->n_row, valid, b0 == 0, n, n_tok, type, SET);
             else
-                panel_set(&p, x, y, a->n_row, valid, b0 == 0, n, n_tok, type, SET / 2);
+                panel_set(&p, x, n_block, y, a->n_row, valid, b0 == 0, n, n_tok, type, SET / 2);
         }
     }
 }

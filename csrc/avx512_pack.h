@@ -26,6 +26,17 @@ INLINE int64_t sets_of_6(int64_t n_tok) { return (n_tok + SET - 1) / SET; }
 /* acc += x w in fours, x without sign.  As assembly: gcc 12 copies the sums of the intrinsic from register to register. */
 #define DOT(acc, x, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w))
 
+/* acc += x y in twos, both i16. */
+#define DOT_WORDS(acc, x, y) __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y))
+
+/* Asks for 32 rows' results of a set. */
+INLINE void prefetch_results(const float *y, int64_t n_row)
+{
+    for (int i = 0; i < SET; i++)
+        for (int h = 0; h < 2; h++)
+            _mm_prefetch((const char *)(y + i * n_row + h * HALF), _MM_HINT_T0);
+}
+
 /* -128 times the sums of fours of w, added to sum. */
 INLINE __m512i less_128(__m512i sum, __m512i w)
 {
