@@ -8,7 +8,8 @@ int64_t packed_bytes_avx512(int32_t block, int64_t n_tok, int64_t n)
 {
     if (n_tok < (block == BLOCK ? FEWEST_32 : FEWEST_256))
         return 0;
-    return sets_of_6(n_tok) * (n / block) * (int64_t)(block == BLOCK ? sizeof(set_32) : sizeof(set_256));
+    const int64_t size = sets_of_6(n_tok) * (n / block) * (int64_t)(block == BLOCK ? sizeof(set_32) : sizeof(set_256));
+    return (size + 63) / 64 * 64; /* what follows may want to begin at a line */
 }
 
 /* n elements of up to 6 tokens, `stride` apart. */
