@@ -128,16 +128,31 @@ INLINE void unpack_half(panel *p, int32_t b, int h, int32_t type, const uint8_t 
     p->m[b][h] = has_min(type) ? halves_of(row, at + at_d(type) + 2) : _mm512_setzero_ps();
 }
 
+/* total += the sum over n pairs of groups of `of` times sums of x. */
+INLINE void add_pairs(__m512i total[SET][2], const __m512i (*of)[2], const int32_t (*sums)[SET], int n, int T)
+{
+#pragma GCC unroll 8
+    for (int g = 0; g < n; g++) {
+        const __m512i a = of[g][0], b = of[g][1];
+#pragma GCC unroll 6
+        for (int i = 0; i < T; i++) {
+            const __m512i two = all_lanes(&sums[g][i]);
+            DOT_WORDS(total[i][0], a, two);
+            DOT_WORDS(total[i][1], b, two);
+        }
+    }
+    __asm__ volatile("" : : : "memory"); /* nothing of this is worth a register until the next time */
+}
+
 /* The exact sums of block b for T tokens: of Q3_K their negatives.  next: the same block of the next set, asked for. */
 INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const set_256 *x, const set_256 *next, int32_t type, int T)
 {
     const int fours = step_of(type) / 4, part = (int)sizeof *next * step_of(type) / BLOCK_K;
     for (int i = 0; i < T; i++)
-        for (int h = 0; h < 2; h++) {
+        for (int h = 0; h < 2; h++)
             total[i][h] = is_word(type) ? _mm512_setzero_si512() : p->begin[b][0][h];
-            for (int g = 0; g < N_GROUP / 4 && type == T_Q4_K; g++)
-                total[i][h] = _mm512_dpwssd_epi32(total[i][h], p->eight[b][g][h], _mm512_set1_epi32(x->sums_32[g][i]));
-        }
+    if (type == T_Q4_K)
+        add_pairs(total, p->eight[b], x->sums_32, N_GROUP / 4, T);
     for (int s = 0; s < BLOCK_K / step_of(type); s++) {
         __m512i isum[SET][2];
         for (int k = 0; k < part; k += 64)
@@ -173,20 +188,10 @@ INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const s
 /* Takes away d m times the sum of minima times sums of x. */
 INLINE void less_minima(__m512 sum[SET][2], const panel *p, int32_t b, const set_256 *x, int32_t type, int T)
 {
-    const int32_t (*sums)[SET] = group_of(type) == 32 ? x->sums_32 : x->sums;
     __m512i total[SET][2];
     for (int i = 0; i < T; i++)
         total[i][0] = total[i][1] = _mm512_setzero_si512();
-#pragma GCC unroll 8
-    for (int g = 0; g < pairs_of(type); g++) {
-        const __m512i min[2] = {p->other[b][g][0], p->other[b][g][1]};
-#pragma GCC unroll 6
-        for (int i = 0; i < T; i++) {
-            const __m512i two = _mm512_set1_epi32(sums[g][i]);
-            DOT_WORDS(total[i][0], min[0], two);
-            DOT_WORDS(total[i][1], min[1], two);
-        }
-    }
+    add_pairs(total, p->other[b], group_of(type) == 32 ? x->sums_32 : x->sums, pairs_of(type), T);
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
             sum[i][h] = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], _mm512_set1_ps(x->d[i])), _mm512_cvtepi32_ps(total[i][h]), sum[i][h]);

@@ -23,6 +23,15 @@ typedef struct {
 
 INLINE int64_t sets_of_6(int64_t n_tok) { return (n_tok + SET - 1) / SET; }
 
+/* One word in all lanes, from memory: what a load can do by itself.  The compiler, left to it, loads words that it wants twice to general
+ * registers, and spreading them from there takes the units of arithmetic. */
+INLINE __m512i all_lanes(const int32_t *x)
+{
+    __m512i v;
+    __asm__("vpbroadcastd %1, %0" : "=v"(v) : "m"(*x));
+    return v;
+}
+
 /* acc += x w in fours, x without sign.  As assembly: gcc 12 copies the sums of the intrinsic from register to register. */
 #define DOT(acc, x, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w))
 
