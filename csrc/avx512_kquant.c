@@ -18,8 +18,8 @@ enum { PANEL = 2, SETS = 96, MOST_STEPS = BLOCK_K / 8 };
 
 typedef struct {
     __m512i w[PANEL][BLOCK_K / 4][2];         /* i8 [block][4 elements][row][4] */
-    __m512i begin[PANEL][MOST_STEPS][2];      /* i32 [block][step][row]: -128 times the sum of its weights; of all steps together where they are no_words */
-    __m512i scale[PANEL][N_GROUP][2];         /* i32 [block][group of group_of(type)][row]; where is_word i16, then 0 */
+    __m512i begin[PANEL][MOST_STEPS][2];      /* i32 [block][step][row]: -128 times the sum of its weights; unless is_word, of all steps in [0] */
+    __m512i scale[PANEL][N_GROUP][2];         /* i32 [block][group][row]; where is_word i16, then 0 */
     __m512i other[PANEL][N_GROUP / 2][2];     /* i16 [block][two groups][row][2]: minima */
     __m512i eight[PANEL][N_GROUP / 4][2];     /* the same of groups of 32: 8 times the scale */
     __m512 d[PANEL][2], m[PANEL][2];          /* f32 [block][row] */
@@ -112,7 +112,8 @@ INLINE void unpack_half(panel *p, int32_t b, int h, int32_t type, const uint8_t 
         const __m256i wide = _mm256_cvtepi8_epi16(sc);
         const __m512i factor = _mm512_castsi256_si512(type == T_Q3_K ? _mm256_sub_epi16(_mm256_setzero_si256(), wide) : wide);
         for (int k = 0; k < 4; k++)
-            _mm512_storeu_si512(q[r] + ELEMENTS * k, step_of(type) == BLOCK_K ? scaled_64(type, row[r] + at, k, factor) : natural_64(type, row[r] + at, k));
+            _mm512_storeu_si512(q[r] + ELEMENTS * k, step_of(type) == BLOCK_K ? scaled_64(type, row[r] + at, k, factor)
+                                                                              : natural_64(type, row[r] + at, k));
         _mm_storeu_si128((__m128i *)scale[r], sc);
         _mm_storeu_si128((__m128i *)other[r], min);
     }

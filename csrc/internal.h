@@ -115,7 +115,7 @@ typedef struct {
     void (*silu_mul)(const void *, int64_t, int64_t, int32_t);  /* pair_args; items: elements */
     void (*gelu_mul)(const void *, int64_t, int64_t, int32_t);
     void (*cache_store)(void *, int32_t, const float *, int64_t);
-    int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n); /* of int8 activations as matmul wants them; 0: not for so few; NULL: as they are */
+    int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n); /* of int8 activations as matmul wants them; 0, or no function: as they are */
     void (*pack)(const void *, int64_t, int64_t, int32_t);      /* pack_args; items: sets of n_packed tokens */
     int32_t n_packed;
     int32_t cuts_attention; /* its attention knows steps and parts: else they are ATTEND_ALL and 1 */
