@@ -11,7 +11,7 @@ static int32_t set_queries(query *x, const attention_args *a, float *scores, int
 {
     for (int32_t t = t0; t < t0 + n_tok; t++) {
         const int32_t p = a->pos + t, first = a->window && p >= a->window ? p - a->window + 1 : 0;
-        for (int32_t h = h0; h < h0 + n_head; h++, scores += a->pos + a->n_tok + 1) {
+        for (int32_t h = h0; h < h0 + n_head; h++, scores += score_stride(a->pos + a->n_tok)) {
             const int64_t at = ((int64_t)t * a->n_head + h) * a->head_dim;
             *x++ = (query){a->q + at, a->o + at, scores, first, p};
         }

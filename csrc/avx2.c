@@ -318,12 +318,11 @@ static void attention_avx2(const void *arg, int64_t begin, int64_t end, int32_t 
     const attention_args *a = arg;
     const int32_t group = a->n_head / a->n_head_kv;
     for (int64_t i = begin; i < end; i++) {
-        const int64_t item = i / a->n_part;
-        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok, h = (int32_t)(item % a->n_head_kv) * group;
-        const int32_t n_tok = a->n_tok - t0 < a->item_tok ? a->n_tok - t0 : a->item_tok;
-        float *scores = a->scores + (a->n_part > 1 ? item : thread) * a->n_scores;
+        const attention_item item = item_of(a, i / a->n_part);
+        const int32_t h = item.head_kv * group;
+        float *scores = a->scores + (a->n_part > 1 ? i / a->n_part : thread) * a->n_scores;
         for (int32_t g = 0; g < group; g += MAX_QUERIES) /* more than one round only where an item is one token in one part */
-            attend(a, scores, t0, n_tok, h + g, group - g < MAX_QUERIES ? group - g : MAX_QUERIES, (int32_t)(i % a->n_part));
+            attend(a, scores, item.t0, item.n_tok, h + g, group - g < MAX_QUERIES ? group - g : MAX_QUERIES, (int32_t)(i % a->n_part));
     }
 }
 

@@ -1,18 +1,17 @@
 /* avx512_attention.c - attention for avx512.c; the bits of reference.c.
  *
- * A few tokens and one head of keys and values at a time, K and V block by block for all queries of these tokens.  With many
- * queries a block is converted to f32 once, and K is transposed: a register holds 16 positions of one lane of the
- * dots, so that the tree over lanes is additions alone; 4 queries x 32 positions at a time.  With few queries rows are read as they
- * lie in the cache; dots stand along the registers, 4 x 4 of them, and are folded.  Values: 4 queries x 64 elements in registers,
- * or 8 x 32 from the cache.
+ * A few tokens and one head of keys and values at a time, K and V block by block for all queries of these tokens.  A lane is a
+ * position while scores are made: K is converted to f32 and transposed, 32 positions at a time, and each element of a
+ * query meets them all.  Values, whose lanes are elements, are read as they lie in the cache where queries are few, and converted once
+ * where they are many.  8 queries x 32 positions or elements are 16 sums in registers, as many as both units of fma want.
  * At the edge of what is seen a tile may compute a score that no query wants; softmax and the values take only the wanted ones. */
 #ifdef __AVX512VNNI__
 #include <math.h>
 #include "avx512.h"
 #include "attention.h"
 
-enum { MAX_HEAD_DIM = 1024, MAX_QUERIES = 512 /* of an item: dispatch.c */, FEW_QUERIES = 8, VALUES = 4, COLUMNS = 32 };
-enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM, AHEAD = 24 /* rows: they lie apart, so that the processor does not fetch them by itself */ };
+enum { MAX_HEAD_DIM = 1024, MAX_QUERIES = 512 /* of an item: dispatch.c */, QUERIES = 8, VALUES = 4, COLUMNS = 32 };
+enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM, AHEAD = 32 /* rows: they lie apart, so that the processor does not fetch them by itself */ };
 
 /* Positions of a block: 32 KB in f32 where that is COLUMNS or more. */
 INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 128 : dim <= 128 ? 64 : COLUMNS; }
@@ -27,25 +26,36 @@ INLINE const uint8_t *row_of(const plane *x, int64_t i) { return x->p + i * x->r
 /* Lanes, positions j ... j + 15, that query x sees. */
 INLINE __mmask16 seen_by(const query *x, int32_t j)
 {
-    return j >= x->first && j + 15 <= x->p ? 0xffff : first_lanes(x->p + 1 - j) & (__mmask16)~first_lanes(x->first - j);
+    return first_lanes(x->p + 1 - j) & (__mmask16)~first_lanes(x->first - j);
+}
+
+/* One step of the two passes of softmax: 16 positions from j on, of which `seen` are wanted. */
+INLINE __m512 max_step(__m512 most, const float *score, __mmask16 seen)
+{
+    return _mm512_mask_max_ps(most, seen, _mm512_maskz_loadu_ps(seen, score), most); /* a NaN is passed over */
+}
+
+INLINE __m512 exp_step(__m512 lane, float *score, __m512 most, __mmask16 seen)
+{
+    const __m512 e = exp_16(_mm512_sub_ps(_mm512_maskz_loadu_ps(seen, score), most));
+    _mm512_mask_storeu_ps(score, seen, e);
+    return _mm512_mask_add_ps(lane, seen, lane, e);
 }
 
 /* score[j] -> exp(score[j] - max); score[p + 1] = 1 / their sum. */
 static void softmax(const query *x)
 {
-    const int32_t begin = x->first / 16 * 16;
-    __m512 most = _mm512_set1_ps(-INFINITY), lane = _mm512_setzero_ps();
-    for (int32_t j = begin; j <= x->p; j += 16) {
-        const __mmask16 seen = seen_by(x, j);
-        most = _mm512_mask_max_ps(most, seen, _mm512_maskz_loadu_ps(seen, x->score + j), most); /* a NaN is passed over */
-    }
-    most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
-    for (int32_t j = begin; j <= x->p; j += 16) {
-        const __mmask16 seen = seen_by(x, j);
-        const __m512 e = exp_16(_mm512_sub_ps(_mm512_maskz_loadu_ps(seen, x->score + j), most));
-        _mm512_mask_storeu_ps(x->score + j, seen, e);
-        lane = _mm512_mask_add_ps(lane, seen, lane, e);
-    }
+    const int32_t begin = x->first / 16 * 16, last = x->p / 16 * 16; /* only these two groups may have lanes that are not seen */
+    const __mmask16 seen = seen_by(x, begin), seen_last = seen_by(x, last);
+    __m512 most = max_step(_mm512_set1_ps(-INFINITY), x->score + begin, seen), lane = _mm512_setzero_ps();
+    for (int32_t j = begin + 16; j < last; j += 16)
+        most = max_step(most, x->score + j, 0xffff);
+    most = _mm512_set1_ps(_mm512_reduce_max_ps(max_step(most, x->score + last, seen_last)));
+    lane = exp_step(lane, x->score + begin, most, seen);
+    for (int32_t j = begin + 16; j < last; j += 16)
+        lane = exp_step(lane, x->score + j, most, 0xffff);
+    if (last > begin)
+        lane = exp_step(lane, x->score + last, most, seen_last);
     lane = fold_4(fold_8(lane, lane), lane);
     lane = fold_2(lane, lane);
     x->score[x->p + 1] = 1.0f / _mm512_cvtss_f32(fold_1(lane, lane));
@@ -53,96 +63,35 @@ static void softmax(const query *x)
 
 /* ---- scores -------------------------------------------------------------------------------------- */
 
-/* Scores of T (1 or 4) queries for n rows of keys, F32 or F16, the first at position j0. */
-INLINE void score_rows(const query *x, const plane *k, int32_t j0, int32_t n, float scale, int32_t type, int T)
-{
-    const float *q[TILE];
-    const int32_t begin = x[0].first > j0 ? (x[0].first - j0) / TILE * TILE : 0;
-    const int32_t end = x[T - 1].p + 1 - j0 < n ? x[T - 1].p + 1 - j0 : n;
-    for (int t = 0; t < T; t++)
-        q[t] = x[t].q;
-    for (int32_t j = begin; j < end; j += TILE) {
-        const __mmask8 valid = (__mmask8)first_lanes(n - j < TILE ? n - j : TILE);
-        const uint8_t *w[TILE];
-        float s[TILE * TILE];
-        for (int32_t i = 0; i < TILE; i++)
-            w[i] = row_of(k, j + i < n ? j + i : n - 1);
-        for (int32_t i = 0; type != T_F32 && i < TILE; i++)
-            for (int32_t e = 0; e < k->dim; e += 32)
-                _mm_prefetch((const char *)(w[i] + AHEAD * k->row_bytes + 2 * e), _MM_HINT_T0);
-        _mm512_storeu_ps(s, _mm512_mul_ps(tile(type, w, q, k->dim, T), _mm512_set1_ps(scale)));
-        for (int t = 0; t < T; t++)
-            _mm_mask_storeu_ps(x[t].score + j0 + j, valid, _mm_loadu_ps(s + t * TILE));
-    }
-}
-
-/* One step of dots of T queries and 16 N positions: element k, whose products belong to the same lane of each dot. */
-INLINE void column_step(__m512 sum[TILE][2], const float *key, const float *const q[TILE], int32_t k, int T, int N)
-{
-    __m512 v[2];
-    for (int i = 0; i < N; i++) {
-        v[i] = _mm512_loadu_ps(key + (int64_t)k * COLUMNS + 16 * i);
-        __asm__("" : "+v"(v[i])); /* loaded once: as an operand in memory of each fma it would keep the load ports busy */
-    }
-    for (int t = 0; t < T; t++)
-        for (int i = 0; i < N; i++)
-            sum[t][i] = _mm512_fmadd_ps(v[i], _mm512_set1_ps(q[t][k]), sum[t][i]);
-}
-
-/* a += b. */
-INLINE void add_to(__m512 a[TILE][2], __m512 b[TILE][2], int T, int N)
-{
-    for (int t = 0; t < T; t++)
-        for (int i = 0; i < N; i++)
-            a[t][i] = _mm512_add_ps(a[t][i], b[t][i]);
-}
-
-/* Lanes l and l + 8 of these dots, added. */
-INLINE void column_pair(__m512 out[TILE][2], const float *key, const float *const q[TILE], int32_t dim, int32_t l, int T, int N)
-{
-    __m512 other[TILE][2];
-    int32_t k = l;
-    for (int t = 0; t < T; t++)
-        for (int i = 0; i < N; i++)
-            out[t][i] = other[t][i] = _mm512_setzero_ps();
-    for (; k + 8 < dim; k += 16) {
-        column_step(out, key, q, k, T, N);
-        column_step(other, key, q, k + 8, T, N);
-    }
-    if (k < dim)
-        column_step(out, key, q, k, T, N);
-    add_to(out, other, T, N);
-}
-
-/* Lanes l, l + 4, l + 8 and l + 12, added as reference.c's add_lanes does: what is then in its lane l. */
-INLINE void column_lanes(__m512 out[TILE][2], const float *key, const float *const q[TILE], int32_t dim, int32_t l, int T, int N)
-{
-    __m512 other[TILE][2];
-    column_pair(out, key, q, dim, l, T, N);
-    column_pair(other, key, q, dim, l + 4, T, N);
-    add_to(out, other, T, N);
-}
-
-/* Scores of T (1 or 4) queries for the first 16 N (N 1 or 2) of n positions from j on; key f32 [dim, COLUMNS]. */
+/* Scores of T (8, 4, 2 or 1) queries for the first 16 N (N 1 or 2) of n positions from j on, key f32 [dim, COLUMNS]: ascending
+ * elements, one fma each. */
 INLINE void score_tile(const query *x, const float *key, int32_t j, int32_t n, int32_t dim, float scale, int T, int N)
 {
-    const float *q[TILE];
-    __m512 even[TILE][2], odd[TILE][2], part[TILE][2];
+    const float *q[QUERIES];
+    __m512 sum[QUERIES][2];
     for (int t = 0; t < T; t++)
         q[t] = x[t].q;
-    column_lanes(even, key, q, dim, 0, T, N);
-    column_lanes(part, key, q, dim, 2, T, N);
-    add_to(even, part, T, N);
-    column_lanes(odd, key, q, dim, 1, T, N);
-    column_lanes(part, key, q, dim, 3, T, N);
-    add_to(odd, part, T, N);
-    add_to(even, odd, T, N);
     for (int t = 0; t < T; t++)
         for (int i = 0; i < N; i++)
-            _mm512_mask_storeu_ps(x[t].score + j + 16 * i, first_lanes(n - 16 * i), _mm512_mul_ps(even[t][i], _mm512_set1_ps(scale)));
+            sum[t][i] = _mm512_setzero_ps();
+    for (int32_t k = 0; k < dim; k++) {
+        __m512 v[2];
+        for (int i = 0; i < N; i++) {
+            v[i] = _mm512_loadu_ps(key + (int64_t)k * COLUMNS + 16 * i);
+            __asm__("" : "+v"(v[i])); /* loaded once: as an operand in memory of each fma it would keep the load ports busy */
+        }
+        for (int t = 0; t < T; t++) {
+            const __m512 e = _mm512_set1_ps(q[t][k]);
+            for (int i = 0; i < N; i++)
+                sum[t][i] = _mm512_fmadd_ps(v[i], e, sum[t][i]);
+        }
+    }
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            _mm512_mask_storeu_ps(x[t].score + j + 16 * i, first_lanes(n - 16 * i), _mm512_mul_ps(sum[t][i], _mm512_set1_ps(scale)));
 }
 
-/* Scores of T (1 or 4) queries for n columns of keys: key f32 [.., dim, COLUMNS], positions j0 and on. */
+/* Scores of T queries for n columns of keys: key f32 [.., dim, COLUMNS], positions j0 and on. */
 INLINE void score_columns(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, int T)
 {
     const int32_t end = x[T - 1].p + 1 - j0 < n ? x[T - 1].p + 1 - j0 : n;
@@ -162,7 +111,7 @@ INLINE void add_rows(const query *x, const plane *v, int32_t j0, int32_t begin, 
 {
     const int width = type == T_F32 ? 4 : 2;
     const uint8_t *from = row_of(v, begin) + e * width;
-    __m512 o[FEW_QUERIES][VALUES];
+    __m512 o[QUERIES][VALUES];
     if (begin >= end)
         return;
     for (int t = 0; t < T; t++)
@@ -198,7 +147,7 @@ INLINE void add_part(const query *x, const plane *v, int32_t j0, int32_t begin, 
 /* Adds n rows of values to the outputs of T queries, 16 N elements at a time: rows that only some see, that all see, that some see. */
 INLINE void add_values(const query *x, const plane *v, int32_t j0, int32_t n, int32_t type, int T, int N)
 {
-    int32_t begin[FEW_QUERIES], end[FEW_QUERIES], first = 0, last = n;
+    int32_t begin[QUERIES], end[QUERIES], first = 0, last = n;
     for (int t = 0; t < T; t++) {
         begin[t] = x[t].first > j0 ? x[t].first - j0 : 0;
         end[t] = x[t].p + 1 - j0 < n ? x[t].p + 1 - j0 : n;
@@ -242,6 +191,32 @@ static plane load_rows(float *block, const plane *x, int32_t n)
     return (plane){(const uint8_t *)block, (int64_t)x->dim * 4, T_F32, x->dim};
 }
 
+/* block f32 [dim, COLUMNS] = n (1 ... 32) rows of F16 as columns, the last row again up to 32.  Pairs of elements are words of 32
+ * bits in which 16 even positions, and 16 odd ones, are transposed; a blend of both has one element of 32 positions. */
+static void load_half_columns(float *block, const plane *x, int32_t n)
+{
+    for (int32_t e = 0; e < x->dim; e += 32, block += 32 * COLUMNS) {
+        const __mmask32 lanes = x->dim - e >= 32 ? 0xffffffff : (1u << (x->dim - e)) - 1;
+        __m512i even[16], odd[16];
+        for (int32_t k = 0; k < 16; k++) {
+            const uint8_t *a = row_of(x, 2 * k < n ? 2 * k : n - 1) + 2 * e, *b = row_of(x, 2 * k + 1 < n ? 2 * k + 1 : n - 1) + 2 * e;
+            even[k] = _mm512_maskz_loadu_epi16(lanes, a);
+            odd[k] = _mm512_maskz_loadu_epi16(lanes, b);
+            _mm_prefetch((const char *)a + AHEAD * x->row_bytes, _MM_HINT_T0);
+            _mm_prefetch((const char *)b + AHEAD * x->row_bytes, _MM_HINT_T0);
+        }
+        transpose_words(even);
+        transpose_words(odd);
+        for (int32_t k = 0; k < 32 && e + k < x->dim; k++) {
+            const __m512i a = even[k / 2], b = odd[k / 2];
+            const __m512i h = k % 2 ? _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(a, 16), b)
+                                    : _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_slli_epi32(b, 16));
+            _mm512_storeu_ps(block + k * COLUMNS, _mm512_cvtph_ps(_mm512_castsi512_si256(h)));
+            _mm512_storeu_ps(block + k * COLUMNS + 16, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1)));
+        }
+    }
+}
+
 /* block f32 [(n + 31)/32, dim, COLUMNS] = n rows as columns, the last one again up to a multiple of 16. */
 static void load_columns(float *block, const plane *x, int32_t n)
 {
@@ -257,36 +232,30 @@ static void load_columns(float *block, const plane *x, int32_t n)
         }
 }
 
-/* Scores for n positions from j on, of a few queries with rows of keys. */
-INLINE void score_few(const query *x, int32_t n_query, const plane *k, int32_t j, int32_t n, float scale, int32_t type)
-{
-    int32_t i = 0;
-    for (; i + TILE <= n_query; i += TILE)
-        score_rows(x + i, k, j, n, scale, type, TILE);
-    for (; i < n_query; i++)
-        score_rows(x + i, k, j, n, scale, type, 1);
-}
-
 /* Scores for positions begin ... end - 1. */
 static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end)
 {
     _Alignas(64) float block[BLOCK_FLOATS];
+    const int32_t most = n_query <= QUERIES ? COLUMNS : positions_of(k->dim);
     for (int32_t j = begin, n; j < end; j += n) {
         const plane at = {row_of(k, j), k->row_bytes, k->type, k->dim};
-        n = end - j < positions_of(k->dim) ? end - j : positions_of(k->dim);
-        if (n_query <= FEW_QUERIES && k->type == T_F16)
-            score_few(x, n_query, &at, j, n, scale, T_F16);
-        else if (n_query <= FEW_QUERIES) {
-            const plane rows = k->type == T_F32 ? at : load_rows(block, &at, n);
-            score_few(x, n_query, &rows, j, n, scale, T_F32);
-        } else {
-            int32_t i = 0;
+        int32_t i = 0;
+        n = end - j < most ? end - j : most;
+        if (k->type == T_F16)
+            for (int32_t c = 0; c < n; c += COLUMNS) {
+                const plane part = {row_of(&at, c), k->row_bytes, T_F16, k->dim};
+                load_half_columns(block + (int64_t)c * k->dim, &part, n - c < COLUMNS ? n - c : COLUMNS);
+            }
+        else
             load_columns(block, &at, n);
-            for (; i + TILE <= n_query; i += TILE)
-                score_columns(x + i, block, j, n, k->dim, scale, TILE);
-            for (; i < n_query; i++)
-                score_columns(x + i, block, j, n, k->dim, scale, 1);
-        }
+        for (; i + 8 <= n_query; i += 8)
+            score_columns(x + i, block, j, n, k->dim, scale, 8);
+        if (i + 4 <= n_query)
+            score_columns(x + i, block, j, n, k->dim, scale, 4), i += 4;
+        if (i + 2 <= n_query)
+            score_columns(x + i, block, j, n, k->dim, scale, 2), i += 2;
+        if (i < n_query)
+            score_columns(x + i, block, j, n, k->dim, scale, 1);
     }
 }
 
@@ -294,8 +263,8 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
 INLINE void value_rows(const query *x, int32_t n_query, const plane *v, int32_t j, int32_t n, int32_t type)
 {
     int32_t i = 0;
-    for (; type != T_F32 && i + FEW_QUERIES <= n_query; i += FEW_QUERIES) /* these share each conversion */
-        add_values(x + i, v, j, n, type, FEW_QUERIES, VALUES / 2);
+    for (; type != T_F32 && i + QUERIES <= n_query; i += QUERIES) /* these share each conversion */
+        add_values(x + i, v, j, n, type, QUERIES, VALUES / 2);
     for (; i + TILE <= n_query; i += TILE)
         add_values(x + i, v, j, n, type, TILE, VALUES);
     for (; i < n_query; i++)
@@ -311,7 +280,7 @@ static void value_part(const query *x, int32_t n_query, const plane *v, int32_t 
     for (int32_t j = begin, n; j < end; j += n) {
         plane at = {row_of(v, j), v->row_bytes, v->type, v->dim};
         n = end - j < positions_of(v->dim) ? end - j : positions_of(v->dim);
-        if (n_query <= FEW_QUERIES && v->type == T_F16)
+        if (n_query <= QUERIES && v->type == T_F16)
             value_rows(x, n_query, &at, j, n, T_F16);
         else {
             if (v->type != T_F32)
@@ -363,12 +332,11 @@ void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t threa
     const attention_args *a = arg;
     const int32_t group = a->n_head / a->n_head_kv;
     for (int64_t i = begin; i < end; i++) {
-        const int64_t item = i / a->n_part;
-        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok, h = (int32_t)(item % a->n_head_kv) * group;
-        const int32_t n_tok = a->n_tok - t0 < a->item_tok ? a->n_tok - t0 : a->item_tok;
-        float *scores = a->scores + (a->n_part > 1 ? item : thread) * a->n_scores;
+        const attention_item item = item_of(a, i / a->n_part);
+        const int32_t h = item.head_kv * group;
+        float *scores = a->scores + (a->n_part > 1 ? i / a->n_part : thread) * a->n_scores;
         for (int32_t g = 0; g < group; g += MAX_QUERIES) /* more than one round only where an item is one token in one part */
-            attend(a, scores, t0, n_tok, h + g, group - g < MAX_QUERIES ? group - g : MAX_QUERIES, (int32_t)(i % a->n_part));
+            attend(a, scores, item.t0, item.n_tok, h + g, group - g < MAX_QUERIES ? group - g : MAX_QUERIES, (int32_t)(i % a->n_part));
     }
 }
 #endif

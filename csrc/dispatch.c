@@ -255,7 +255,7 @@ static cut cut_of(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv)
 int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv)
 {
     const cut c = cut_of(n_tok, pos, n_head, n_head_kv);
-    const int64_t n_scores = (int64_t)c.item_tok * (n_head / n_head_kv) * ((int64_t)pos + n_tok + 1);
+    const int64_t n_scores = (int64_t)c.item_tok * (n_head / n_head_kv) * score_stride((int64_t)pos + n_tok);
     return n_scores * (c.n_part > 1 ? c.n_item : threads_count());
 }
 
@@ -263,7 +263,7 @@ void attention(float *o, const float *q, int32_t type, const void *k, const void
                int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale)
 {
     const cut c = cut_of(n_tok, pos, n_head, n_head_kv);
-    attention_args a = {o, q, k, v, scores, (int64_t)c.item_tok * (n_head / n_head_kv) * ((int64_t)pos + n_tok + 1), type, n_tok, pos,
+    attention_args a = {o, q, k, v, scores, (int64_t)c.item_tok * (n_head / n_head_kv) * score_stride((int64_t)pos + n_tok), type, n_tok, pos,
                         n_head, n_head_kv, head_dim, window, scale, c.item_tok, ATTEND_ALL, c.n_part};
     if (c.n_part == 1)
         parallel(best_isa()->attention, &a, c.n_item, 1);

@@ -89,6 +89,18 @@ typedef struct {
 } attention_args;
 enum { ATTEND_SCORES = 1, ATTEND_SOFTMAX = 2, ATTEND_VALUES = 4, ATTEND_ALL = 7 };
 
+/* Floats from the scores of one query to those of the next, for n positions and the inverse of their sum: lines of the cache, and an odd
+ * number of them, 9 more than a multiple of 16, so that what several queries hold of the same positions does not meet in the same sets. */
+static inline int64_t score_stride(int64_t n) { return ((n + 1 + 15) / 16 + 6) / 16 * 256 + 144; }
+
+/* Item i of n_item: head by head, so that those of one head find its keys and values in the second-level cache. */
+typedef struct { int32_t t0, n_tok, head_kv; } attention_item;
+static inline attention_item item_of(const attention_args *a, int64_t i)
+{
+    const int32_t n_block = (a->n_tok + a->item_tok - 1) / a->item_tok, t0 = (int32_t)(i % n_block) * a->item_tok;
+    return (attention_item){t0, a->n_tok - t0 < a->item_tok ? a->n_tok - t0 : a->item_tok, (int32_t)(i / n_block)};
+}
+
 /* Part `part` of n things cut in n_part parts, all but the last a multiple of `unit`. */
 typedef struct { int32_t begin, end; } span;
 static inline span span_of(int32_t n, int32_t unit, int32_t n_part, int32_t part)

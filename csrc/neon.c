@@ -19,7 +19,7 @@ INLINE query query_of(const attention_args *a, float *scores, int32_t t0, int32_
 {
     const int32_t group = a->n_head / a->n_head_kv, t = t0 + i / group, p = a->pos + t;
     const int64_t at = ((int64_t)t * a->n_head + (int64_t)head_kv * group + i % group) * a->head_dim;
-    return (query){a->q + at, a->o + at, scores + (int64_t)i * (a->pos + a->n_tok + 1),
+    return (query){a->q + at, a->o + at, scores + (int64_t)i * score_stride(a->pos + a->n_tok),
                    a->window && p >= a->window ? p - a->window + 1 : 0, p};
 }
 
@@ -132,10 +132,9 @@ static void attend_block(const attention_args *a, float *scores, int32_t t0, int
 static void attention_neon(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const attention_args *a = arg;
-    for (int64_t item = begin; item < end; item++) {
-        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok;
-        const int32_t n_tok = a->n_tok - t0 < a->item_tok ? a->n_tok - t0 : a->item_tok;
-        attend_block(a, a->scores + thread * a->n_scores, t0, n_tok, (int32_t)(item % a->n_head_kv));
+    for (int64_t i = begin; i < end; i++) {
+        const attention_item item = item_of(a, i);
+        attend_block(a, a->scores + thread * a->n_scores, item.t0, item.n_tok, item.head_kv);
     }
 }
 

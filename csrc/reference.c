@@ -341,7 +341,10 @@ static void attend_reference(const attention_args *a, float *score, int32_t t, i
     float most = -INFINITY, lane[LANES] = {0}, value[1024];
     for (int32_t j = first; j <= p; j++) {
         float_row(value, a->type, k + j * row, dim);
-        const float s = dot(value, q, dim) * a->scale;
+        float s = 0;
+        for (int32_t i = 0; i < dim; i++)
+            s = fmaf(value[i], q[i], s);
+        s *= a->scale;
         score[j - first] = s;
         most = s > most ? s : most;
     }
@@ -365,11 +368,10 @@ static void attention_reference(const void *arg, int64_t begin, int64_t end, int
 {
     const attention_args *a = arg;
     const int32_t group = a->n_head / a->n_head_kv;
-    for (int64_t item = begin; item < end; item++) {
-        const int32_t head = (int32_t)(item % a->n_head_kv) * group;
-        const int32_t t0 = (int32_t)(item / a->n_head_kv) * a->item_tok;
-        for (int32_t t = t0; t < t0 + a->item_tok && t < a->n_tok; t++)
-            for (int32_t h = head; h < head + group; h++)
+    for (int64_t i = begin; i < end; i++) {
+        const attention_item item = item_of(a, i);
+        for (int32_t t = item.t0; t < item.t0 + item.n_tok; t++)
+            for (int32_t h = item.head_kv * group; h < (item.head_kv + 1) * group; h++)
                 attend_reference(a, a->scores + thread * a->n_scores, t, h);
     }
 }
