@@ -65,7 +65,8 @@ static void softmax(const query *x)
 
 /* Scores of T (8, 4, 2 or 1) queries for the first 16 N (N 1 or 2) of n positions from j on, key f32 [dim, COLUMNS]: ascending
  * elements, one fma each. */
-INLINE void score_tile(const query *x, const float *key, int32_t j, int32_t n, int32_t dim, float scale, int T, int N)
+INLINE void score_tile(const query *x, const float *key, int32_t j, int32_t n, int32_t dim, float scale, const plane *ahead,
+                       int T, int N)
 {
     const float *q[QUERIES];
     __m512 sum[QUERIES][2];
@@ -76,6 +77,8 @@ INLINE void score_tile(const query *x, const float *key, int32_t j, int32_t n, i
             sum[t][i] = _mm512_setzero_ps();
     for (int32_t k = 0; k < dim; k++) {
         __m512 v[2];
+        if (ahead) /* COLUMNS rows of dim elements of 2 bytes are dim lines */
+            _mm_prefetch((const char *)row_of(ahead, k % COLUMNS) + k / COLUMNS * 64, _MM_HINT_T1);
         for (int i = 0; i < N; i++) {
             v[i] = _mm512_loadu_ps(key + (int64_t)k * COLUMNS + 16 * i);
             __asm__("" : "+v"(v[i])); /* loaded once: as an operand in memory of each fma it would keep the load ports busy */
@@ -92,14 +95,15 @@ INLINE void score_tile(const query *x, const float *key, int32_t j, int32_t n, i
 }
 
 /* Scores of T queries for n columns of keys: key f32 [.., dim, COLUMNS], positions j0 and on. */
-INLINE void score_columns(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, int T)
+INLINE void score_columns(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, const plane *ahead,
+                          int T)
 {
     const int32_t end = x[T - 1].p + 1 - j0 < n ? x[T - 1].p + 1 - j0 : n;
     for (int32_t j = x[0].first > j0 ? (x[0].first - j0) / COLUMNS * COLUMNS : 0; j < end; j += COLUMNS)
         if (j + 16 < end)
-            score_tile(x, key + (int64_t)j * dim, j0 + j, n - j, dim, scale, T, 2);
+            score_tile(x, key + (int64_t)j * dim, j0 + j, n - j, dim, scale, ahead, T, 2);
         else
-            score_tile(x, key + (int64_t)j * dim, j0 + j, n - j, dim, scale, T, 1);
+            score_tile(x, key + (int64_t)j * dim, j0 + j, n - j, dim, scale, ahead, T, 1);
 }
 
 /* ---- values -------------------------------------------------------------------------------------- */
@@ -122,7 +126,7 @@ INLINE void add_rows(const query *x, const plane *v, int32_t j0, int32_t begin, 
         for (int i = 0; i < N; i++)
             value[i] = load_lanes(type, from + 16 * width * i, lanes);
         if (type != T_F32)
-            _mm_prefetch((const char *)from + AHEAD * v->row_bytes, _MM_HINT_T0);
+            _mm_prefetch((const char *)from + 64 * v->row_bytes, _MM_HINT_T1);
         for (int t = 0; t < T; t++) {
             const __m512 weight = _mm512_set1_ps(x[t].score[j0 + j]);
             for (int i = 0; i < N; i++)
@@ -191,28 +195,44 @@ static plane load_rows(float *block, const plane *x, int32_t n)
     return (plane){(const uint8_t *)block, (int64_t)x->dim * 4, T_F32, x->dim};
 }
 
-/* block f32 [dim, COLUMNS] = n (1 ... 32) rows of F16 as columns, the last row again up to 32.  Pairs of elements are words of 32
- * bits in which 16 even positions, and 16 odd ones, are transposed; a blend of both has one element of 32 positions. */
+/* 8 elements from e on of every other one of 32 rows: words of 32 bits, pairs of elements, transposed. */
+INLINE void load_pairs(__m512i word[4], uint16_t row[][COLUMNS], int32_t e)
+{
+    __m512i v[4];
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm512_castsi128_si512(_mm_load_si128((const __m128i *)(row[2 * i] + e)));
+        v[i] = _mm512_inserti32x4(v[i], _mm_load_si128((const __m128i *)(row[8 + 2 * i] + e)), 1);
+        v[i] = _mm512_inserti32x4(v[i], _mm_load_si128((const __m128i *)(row[16 + 2 * i] + e)), 2);
+        v[i] = _mm512_inserti32x4(v[i], _mm_load_si128((const __m128i *)(row[24 + 2 * i] + e)), 3);
+    }
+    transpose_4(word, v);
+}
+
+INLINE void store_halves(float *to, __m512i half)
+{
+    _mm512_storeu_ps(to, _mm512_cvtph_ps(_mm512_castsi512_si256(half)));
+    _mm512_storeu_ps(to + 16, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1)));
+}
+
+/* block f32 [dim rounded up to 8, COLUMNS] = n (1 ... 32) rows of F16 as columns, the last row again up to 32.  A line of each row is
+ * copied first: rows may lie so far apart that the first-level cache has no room for all at once.  A blend of even positions' pairs
+ * of elements and odd positions' has one element of 32 positions. */
 static void load_half_columns(float *block, const plane *x, int32_t n)
 {
-    for (int32_t e = 0; e < x->dim; e += 32, block += 32 * COLUMNS) {
-        const __mmask32 lanes = x->dim - e >= 32 ? 0xffffffff : (1u << (x->dim - e)) - 1;
-        __m512i even[16], odd[16];
-        for (int32_t k = 0; k < 16; k++) {
-            const uint8_t *a = row_of(x, 2 * k < n ? 2 * k : n - 1) + 2 * e, *b = row_of(x, 2 * k + 1 < n ? 2 * k + 1 : n - 1) + 2 * e;
-            even[k] = _mm512_maskz_loadu_epi16(lanes, a);
-            odd[k] = _mm512_maskz_loadu_epi16(lanes, b);
-            _mm_prefetch((const char *)a + AHEAD * x->row_bytes, _MM_HINT_T0);
-            _mm_prefetch((const char *)b + AHEAD * x->row_bytes, _MM_HINT_T0);
-        }
-        transpose_words(even);
-        transpose_words(odd);
-        for (int32_t k = 0; k < 32 && e + k < x->dim; k++) {
-            const __m512i a = even[k / 2], b = odd[k / 2];
-            const __m512i h = k % 2 ? _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(a, 16), b)
-                                    : _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_slli_epi32(b, 16));
-            _mm512_storeu_ps(block + k * COLUMNS, _mm512_cvtph_ps(_mm512_castsi512_si256(h)));
-            _mm512_storeu_ps(block + k * COLUMNS + 16, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1)));
+    _Alignas(64) uint16_t line[COLUMNS][32];
+    for (int32_t e0 = 0; e0 < x->dim; e0 += 32) {
+        const int32_t width = x->dim - e0 < 32 ? x->dim - e0 : 32;
+        const __mmask32 lanes = width == 32 ? 0xffffffff : (1u << width) - 1;
+        for (int32_t k = 0; k < COLUMNS; k++)
+            _mm512_store_si512(line[k], _mm512_maskz_loadu_epi16(lanes, row_of(x, k < n ? k : n - 1) + 2 * e0));
+        for (int32_t e = 0; e < width; e += 8, block += 8 * COLUMNS) {
+            __m512i a[4], b[4];
+            load_pairs(a, line, e);
+            load_pairs(b, line + 1, e);
+            for (int k = 0; k < 4; k++) {
+                store_halves(block + 2 * k * COLUMNS, _mm512_mask_blend_epi16(0xaaaaaaaa, a[k], _mm512_slli_epi32(b[k], 16)));
+                store_halves(block + (2 * k + 1) * COLUMNS, _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(a[k], 16), b[k]));
+            }
         }
     }
 }
@@ -232,6 +252,24 @@ static void load_columns(float *block, const plane *x, int32_t n)
         }
 }
 
+/* The same of any number of queries.  ahead: rows to ask for meanwhile, or NULL. */
+static void score_queries(const query *x, int32_t n_query, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, const plane *ahead)
+{
+    int32_t i = 0;
+    if (ahead && n_query == 8)
+        score_columns(x, key, j0, n, dim, scale, ahead, 8), i = 8;
+    else if (ahead && n_query >= 4)
+        score_columns(x, key, j0, n, dim, scale, ahead, 4), i = 4;
+    else if (ahead)
+        score_columns(x, key, j0, n, dim, scale, ahead, 1), i = 1;
+    for (; i + 8 <= n_query; i += 8)
+        score_columns(x + i, key, j0, n, dim, scale, NULL, 8);
+    for (; i + 4 <= n_query; i += 4)
+        score_columns(x + i, key, j0, n, dim, scale, NULL, 4);
+    for (; i < n_query; i++)
+        score_columns(x + i, key, j0, n, dim, scale, NULL, 1);
+}
+
 /* Scores for positions begin ... end - 1. */
 static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end)
 {
@@ -239,7 +277,7 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
     const int32_t most = n_query <= QUERIES ? COLUMNS : positions_of(k->dim);
     for (int32_t j = begin, n; j < end; j += n) {
         const plane at = {row_of(k, j), k->row_bytes, k->type, k->dim};
-        int32_t i = 0;
+        const plane next = {row_of(k, j + 4 * COLUMNS), k->row_bytes, k->type, k->dim};
         n = end - j < most ? end - j : most;
         if (k->type == T_F16)
             for (int32_t c = 0; c < n; c += COLUMNS) {
@@ -248,14 +286,7 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
             }
         else
             load_columns(block, &at, n);
-        for (; i + 8 <= n_query; i += 8)
-            score_columns(x + i, block, j, n, k->dim, scale, 8);
-        if (i + 4 <= n_query)
-            score_columns(x + i, block, j, n, k->dim, scale, 4), i += 4;
-        if (i + 2 <= n_query)
-            score_columns(x + i, block, j, n, k->dim, scale, 2), i += 2;
-        if (i < n_query)
-            score_columns(x + i, block, j, n, k->dim, scale, 1);
+        score_queries(x, n_query, block, j, n, k->dim, scale, n_query <= QUERIES && k->type == T_F16 ? &next : NULL);
     }
 }
 
