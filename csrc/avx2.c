@@ -12,13 +12,13 @@
 /* ---- attention ---------------------------------------------------------------------------------- */
 
 /* A few tokens and one head of keys and values at a time, K and V converted to f32 block by block for all queries of
- * these tokens.  With many queries K is also transposed: a register holds 8 positions of one lane of the dots, so that the tree over
- * lanes is additions alone; 2 queries x 16 positions at a time.  Values: 4 queries x 16 elements in registers. */
-enum { MAX_HEAD_DIM = 1024, COLUMNS = 16, MANY_QUERIES = 8, MAX_QUERIES = 512 /* of an item: dispatch.c */, QUERIES = 4 };
+ * these tokens, and K transposed: a lane is a position while scores are made, an element while values are added.  4 queries x 16
+ * positions or elements in registers. */
+enum { MAX_HEAD_DIM = 1024, COLUMNS = 32, MAX_QUERIES = 512 /* of an item: dispatch.c */, QUERIES = 4 };
 enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM };
 
 /* Positions of a block: 16 KB in f32 where that is COLUMNS or more. */
-INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 64 : dim <= 128 ? 32 : COLUMNS; }
+INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 64 : COLUMNS; }
 
 /* The greatest of x [n]; a NaN is passed over. */
 static float greatest(const float *x, int32_t n)
@@ -72,83 +72,39 @@ INLINE span seen_by(const query *x, int32_t j0, int32_t n)
     return (span){begin, end > begin ? end : begin};
 }
 
-/* Scores of query x for n rows of keys: key f32 [n, dim], positions j0 and on. */
-static void score_rows(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale)
+/* Scores of T queries for the first 8 N of n positions from j on, key f32 [dim, COLUMNS]: ascending elements, one fma each. */
+INLINE void score_tile(const query *x, const float *key, int32_t j, int32_t n, int32_t dim, float scale, int T, int N)
 {
-    const span r = seen_by(x, j0, n);
-    for (int32_t j = r.begin, step; j < r.end; j += step) {
-        const uint8_t *w[4];
-        float s[4];
-        step = r.end - j >= 4 ? 4 : 1;
-        for (int32_t i = 0; i < step; i++)
-            w[i] = (const uint8_t *)(key + (int64_t)(j + i) * dim);
-        if (step == 4)
-            tile(s, 4, w, &x->q, dim, T_F32, 4, 1);
-        else
-            tile(s, 1, w, &x->q, dim, T_F32, 1, 1);
-        for (int32_t i = 0; i < step; i++)
-            x->score[j0 + j + i] = s[i] * scale;
+    const float *q[QUERIES];
+    __m256 sum[QUERIES][4];
+    for (int t = 0; t < T; t++) {
+        q[t] = x[t].q;
+        for (int i = 0; i < N; i++)
+            sum[t][i] = _mm256_setzero_ps();
     }
-}
-
-/* Lanes l and l + 8 of dots of T queries and 16 positions, added; key f32 [dim, COLUMNS]. */
-INLINE void column_pair(__m256 out[2][2], const float *key, const float *const q[2], int32_t dim, int32_t l, int T)
-{
-    __m256 sum[2][2][2];
-    for (int i = 0; i < 8; i++)
-        sum[i / 4][i / 2 % 2][i % 2] = _mm256_setzero_ps();
-    for (int32_t k = l; k < dim; k += LANES)
-        for (int i = 0; i < 2; i++) {
-            const int32_t e = k + 8 * i;
-            if (e >= dim)
-                break;
-            __m256 v[2] = {_mm256_loadu_ps(key + e * COLUMNS), _mm256_loadu_ps(key + e * COLUMNS + 8)};
-            __asm__("" : "+x"(v[0]), "+x"(v[1])); /* loaded once: as operands in memory they would keep the load ports busy */
-            for (int t = 0; t < T; t++)
-                for (int p = 0; p < 2; p++)
-                    sum[i][t][p] = _mm256_fmadd_ps(v[p], _mm256_set1_ps(q[t][e]), sum[i][t][p]);
+    for (int32_t e = 0; e < dim; e++) {
+        __m256 v[4];
+        for (int i = 0; i < N; i++) {
+            v[i] = _mm256_loadu_ps(key + (int64_t)e * COLUMNS + 8 * i);
+            __asm__("" : "+x"(v[i])); /* loaded once: as operands in memory they would keep the load ports busy */
         }
-    for (int t = 0; t < T; t++)
-        for (int p = 0; p < 2; p++)
-            out[t][p] = _mm256_add_ps(sum[0][t][p], sum[1][t][p]);
-}
-
-/* a += b. */
-INLINE void add_to(__m256 a[2][2], __m256 b[2][2], int T)
-{
-    for (int t = 0; t < T; t++)
-        for (int p = 0; p < 2; p++)
-            a[t][p] = _mm256_add_ps(a[t][p], b[t][p]);
-}
-
-/* Lanes l, l + 4, l + 8 and l + 12, added as reference.c's add_lanes does. */
-INLINE void column_lanes(__m256 out[2][2], const float *key, const float *const q[2], int32_t dim, int32_t l, int T)
-{
-    __m256 other[2][2];
-    column_pair(out, key, q, dim, l, T);
-    column_pair(other, key, q, dim, l + 4, T);
-    add_to(out, other, T);
-}
-
-/* Scores of T (1 or 2) queries for n columns of keys: key f32 [.., dim, COLUMNS], positions j0 and on. */
-INLINE void score_columns(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, int T)
-{
-    const float *const q[2] = {x[0].q, x[T - 1].q};
-    const int32_t end = seen_by(x + T - 1, j0, n).end;
-    for (int32_t j = seen_by(x, j0, n).begin / COLUMNS * COLUMNS; j < end; j += COLUMNS) {
-        const float *at = key + (int64_t)j * dim;
-        __m256 even[2][2], odd[2][2], part[2][2];
-        column_lanes(even, at, q, dim, 0, T);
-        column_lanes(part, at, q, dim, 2, T);
-        add_to(even, part, T);
-        column_lanes(odd, at, q, dim, 1, T);
-        column_lanes(part, at, q, dim, 3, T);
-        add_to(odd, part, T);
-        add_to(even, odd, T);
-        for (int t = 0; t < T; t++)
-            for (int p = 0; p < 2; p++)
-                _mm256_maskstore_ps(x[t].score + j0 + j + 8 * p, first_lanes(n - j - 8 * p), _mm256_mul_ps(even[t][p], _mm256_set1_ps(scale)));
+        for (int t = 0; t < T; t++) {
+            const __m256 element = _mm256_broadcast_ss(q[t] + e);
+            for (int i = 0; i < N; i++)
+                sum[t][i] = _mm256_fmadd_ps(v[i], element, sum[t][i]);
+        }
     }
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < N; i++)
+            _mm256_maskstore_ps(x[t].score + j + 8 * i, first_lanes(n - 8 * i), _mm256_mul_ps(sum[t][i], _mm256_set1_ps(scale)));
+}
+
+/* Scores of T queries for n columns of keys, 8 N at a time: key f32 [.., dim, COLUMNS], positions j0 and on. */
+INLINE void score_columns(const query *x, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, int T, int N)
+{
+    const int32_t end = seen_by(x + T - 1, j0, n).end;
+    for (int32_t j = seen_by(x, j0, n).begin / COLUMNS * COLUMNS; j < end; j += 8 * N)
+        score_tile(x, key + (int64_t)(j / COLUMNS) * dim * COLUMNS + j % COLUMNS, j0 + j, n - j, dim, scale, T, N);
 }
 
 /* Adds rows r of value (f32 [n, dim], positions j0 and on), weighted, to elements e ... e + 8 N - 1 of the outputs of T queries, or
@@ -226,7 +182,7 @@ static void load_rows(float *block, const plane *x, int32_t j, int32_t n)
         float_row(block + (int64_t)i * x->dim, x->type, x->p + (j + i) * x->row_bytes, x->dim);
 }
 
-/* block f32 [(n + 15)/16, dim, COLUMNS] = these rows as columns; what is beyond them is zero. */
+/* block f32 [(n + 31)/32, dim, COLUMNS] = these rows as columns; what is beyond them is zero. */
 static void load_columns(float *block, const plane *x, int32_t j, int32_t n)
 {
     float rows[8][MAX_HEAD_DIM + 8];
@@ -255,17 +211,11 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
     for (int32_t j = begin, n; j < end; j += n) {
         int32_t i = 0;
         n = end - j < positions_of(k->dim) ? end - j : positions_of(k->dim);
-        if (n_query < MANY_QUERIES) {
-            load_rows(block, k, j, n);
-            for (; i < n_query; i++)
-                score_rows(x + i, block, j, n, k->dim, scale);
-        } else {
-            load_columns(block, k, j, n);
-            for (; i + 2 <= n_query; i += 2)
-                score_columns(x + i, block, j, n, k->dim, scale, 2);
-            for (; i < n_query; i++)
-                score_columns(x + i, block, j, n, k->dim, scale, 1);
-        }
+        load_columns(block, k, j, n);
+        for (; i + QUERIES <= n_query; i += QUERIES)
+            score_columns(x + i, block, j, n, k->dim, scale, QUERIES, 2);
+        for (; i < n_query; i++)
+            score_columns(x + i, block, j, n, k->dim, scale, 1, 4);
     }
 }
 

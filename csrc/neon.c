@@ -8,7 +8,7 @@
 #define NAME(f) f##_neon
 #include "reference.c"
 
-enum { POSITIONS = 16, MAX_HEAD_DIM = 1024, VALUES = 8 /* registers of an output */ };
+enum { POSITIONS = 16, MAX_HEAD_DIM = 1024, QUERIES = 4, VALUES = 8 /* registers of an output */ };
 
 /* ---- attention ---------------------------------------------------------------------------------- */
 
@@ -45,21 +45,65 @@ INLINE range seen_by(const query *x, const rows *b)
     return (range){begin, end > begin ? end : begin};
 }
 
-static void score_rows(const query *x, const rows *key, float scale)
+/* columns f32 [dim rounded up to 4, POSITIONS] = the rows, transposed; what is beyond them is never used. */
+static void transpose_rows(float *columns, const rows *b)
 {
-    const range r = seen_by(x, key);
-    for (int32_t j = r.begin, step; j < r.end; j += step) {
-        const uint8_t *w[4];
-        float s[4];
-        step = r.end - j >= 4 ? 4 : 1;
-        for (int32_t i = 0; i < step; i++)
-            w[i] = (const uint8_t *)(key->x + (int64_t)(j + i) * key->dim);
-        if (step == 4)
-            tile(s, 4, w, &x->q, key->dim, T_F32, 4, 1);
+    for (int32_t i = 0; i < POSITIONS; i += 4)
+        for (int32_t e = 0; e < b->dim; e += 4) {
+            float32x4_t v[4], w[4];
+            for (int r = 0; r < 4; r++) {
+                float some[4] = {0};
+                const float *from = b->x + (int64_t)(i + r < b->n ? i + r : b->n - 1) * b->dim + e;
+                v[r] = vld1q_f32(b->dim - e >= 4 ? from : memcpy(some, from, (size_t)(b->dim - e) * 4));
+            }
+            for (int r = 0; r < 2; r++) {
+                w[2 * r] = vtrn1q_f32(v[2 * r], v[2 * r + 1]);
+                w[2 * r + 1] = vtrn2q_f32(v[2 * r], v[2 * r + 1]);
+            }
+            for (int k = 0; k < 2; k++) {
+                const float64x2_t a = vreinterpretq_f64_f32(w[k]), c = vreinterpretq_f64_f32(w[2 + k]);
+                vst1q_f32(columns + (int64_t)(e + k) * POSITIONS + i, vreinterpretq_f32_f64(vtrn1q_f64(a, c)));
+                vst1q_f32(columns + (int64_t)(e + 2 + k) * POSITIONS + i, vreinterpretq_f32_f64(vtrn2q_f64(a, c)));
+            }
+        }
+}
+
+/* Scores of T queries for these keys: ascending elements, one fma each; a lane is a position. */
+INLINE void score_tile(const query *x, const float *columns, const rows *key, float scale, int T)
+{
+    float32x4_t sum[QUERIES][POSITIONS / 4];
+    float s[POSITIONS];
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < POSITIONS / 4; i++)
+            sum[t][i] = vdupq_n_f32(0);
+    for (int32_t e = 0; e < key->dim; e++)
+        for (int i = 0; i < POSITIONS / 4; i++) {
+            const float32x4_t v = vld1q_f32(columns + (int64_t)e * POSITIONS + 4 * i);
+            for (int t = 0; t < T; t++)
+                sum[t][i] = vfmaq_n_f32(sum[t][i], v, x[t].q[e]);
+        }
+    for (int t = 0; t < T; t++) {
+        const range r = seen_by(x + t, key);
+        for (int i = 0; i < POSITIONS / 4; i++)
+            vst1q_f32(s + 4 * i, vmulq_n_f32(sum[t][i], scale));
+        if (r.end > r.begin)
+            memcpy(x[t].score + key->j0 + r.begin, s + r.begin, (size_t)(r.end - r.begin) * 4);
+    }
+}
+
+static void score_block(const attention_args *a, float *scores, int32_t t0, int32_t head_kv, int32_t n_query, const rows *key)
+{
+    float columns[POSITIONS * MAX_HEAD_DIM];
+    transpose_rows(columns, key);
+    for (int32_t i = 0, step; i < n_query; i += step) {
+        query x[QUERIES];
+        step = n_query - i >= QUERIES ? QUERIES : 1;
+        for (int32_t t = 0; t < step; t++)
+            x[t] = query_of(a, scores, t0, head_kv, i + t);
+        if (step == QUERIES)
+            score_tile(x, columns, key, a->scale, QUERIES);
         else
-            tile(s, 1, w, &x->q, key->dim, T_F32, 1, 1);
-        for (int32_t i = 0; i < step; i++)
-            x->score[key->j0 + j + i] = s[i] * scale;
+            score_tile(x, columns, key, a->scale, 1);
     }
 }
 
@@ -105,10 +149,7 @@ static void attend_block(const attention_args *a, float *scores, int32_t t0, int
     rows block;
     for (int32_t j = first; j <= last; j += POSITIONS) {
         load_block(&block, a, a->k, head_kv, j, last);
-        for (int32_t i = 0; i < n_query; i++) {
-            const query x = query_of(a, scores, t0, head_kv, i);
-            score_rows(&x, &block, a->scale);
-        }
+        score_block(a, scores, t0, head_kv, n_query, &block);
     }
     for (int32_t i = 0; i < n_query; i++) {
         const query x = query_of(a, scores, t0, head_kv, i);
