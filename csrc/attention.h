@@ -1,10 +1,34 @@
-/* attention.h - the queries of an item of attention, for avx2.c and avx512_attention.c. */
+/* attention.h - which queries meet which rows of keys and values, and in what order; for avx2.c and avx512_attention.c, which say how.
+ *
+ * A prompt's items are a few tokens and one head of keys and values each.  A few tokens, as in decoding, meet rows in the
+ * order of memory instead, block by block of positions and in each block head by head, so that the processor fetches them ahead: scores
+ * are shared out by position, then values by element. */
 #ifndef SLUICE_ATTENTION_H
 #define SLUICE_ATTENTION_H
+#include <string.h>
 #include "internal.h"
 
-/* One head of one token: score[j] is that of position j, first to p. */
+enum { STRIPE = 32 /* positions */ };
+
+/* One head of one token.  score[j] is that of position j, first to p. */
 typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
+
+/* Rows of one head of K or V, or of a part of its elements: row i at p + i * row_bytes. */
+typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim; } plane;
+
+/* Scores of the queries for positions begin ... end - 1, of those that some query sees. */
+static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end);
+/* score[j] -> exp(score[j] - max); score[p + 1] = 1 / their sum. */
+static void softmax(const query *x);
+/* Adds the values of these positions, weighted, to v->dim elements of each output. */
+static void value_part(const query *x, int32_t n_query, const plane *v, int32_t begin, int32_t end);
+
+static plane plane_of(const attention_args *a, const void *p, int32_t head, span elements)
+{
+    const int64_t bytes = type_row_bytes(a->type, a->head_dim);
+    return (plane){(const uint8_t *)p + head * bytes + type_row_bytes(a->type, elements.begin), a->n_head_kv * bytes, a->type,
+                   elements.end - elements.begin};
+}
 
 /* x [n_tok * n_head] = the queries of tokens t0 ..., heads h0 ..., by token.  Returns the first position that any sees. */
 static int32_t set_queries(query *x, const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head)
@@ -17,5 +41,92 @@ static int32_t set_queries(query *x, const attention_args *a, float *scores, int
         }
     }
     return a->window && a->pos + t0 >= a->window ? a->pos + t0 - a->window + 1 : 0;
+}
+
+static void clear_outputs(const query *x, int32_t n_query, int32_t n)
+{
+    for (int32_t i = 0; i < n_query; i++)
+        memset(x[i].o, 0, (size_t)n * 4);
+}
+
+static void divide_outputs(const query *x, int32_t n_query, int32_t n)
+{
+    for (int32_t i = 0; i < n_query; i++)
+        for (int32_t e = 0; e < n; e++)
+            x[i].o[e] = x[i].o[e] * x[i].score[x[i].p + 1];
+}
+
+/* All of an item, or those of a group too large for one. */
+static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head)
+{
+    query x[ATTEND_QUERIES];
+    const int32_t head = h0 / (a->n_head / a->n_head_kv), n_query = n_tok * n_head, end = a->pos + t0 + n_tok;
+    const int32_t first = set_queries(x, a, scores, t0, n_tok, h0, n_head);
+    const plane k = plane_of(a, a->k, head, (span){0, a->head_dim}), v = plane_of(a, a->v, head, (span){0, a->head_dim});
+    score_part(x, n_query, &k, a->scale, first, end);
+    for (int32_t i = 0; i < n_query; i++)
+        softmax(x + i);
+    clear_outputs(x, n_query, v.dim);
+    value_part(x, n_query, &v, first, end);
+    divide_outputs(x, n_query, v.dim);
+}
+
+/* Elements s of all heads in a row, n_query queries for each head. */
+static void add_stripes(query *x, int32_t n_query, const attention_args *a, span s, int32_t first, int32_t end)
+{
+    const int32_t dim = a->head_dim, h0 = s.begin / dim, h1 = (s.end + dim - 1) / dim;
+    for (int32_t j = first; j < end; j += STRIPE)
+        for (int32_t h = h0; h < h1; h++) {
+            const span e = {s.begin > h * dim ? s.begin - h * dim : 0, s.end < (h + 1) * dim ? s.end - h * dim : dim};
+            const plane v = plane_of(a, a->v, h, e);
+            query *of_head = x + h * n_query;
+            for (int32_t i = 0; j == first && i < n_query; i++)
+                of_head[i].o += e.begin;
+            if (j == first)
+                clear_outputs(of_head, n_query, v.dim);
+            value_part(of_head, n_query, &v, j, j + STRIPE < end ? j + STRIPE : end);
+            if (j + STRIPE >= end)
+                divide_outputs(of_head, n_query, v.dim);
+        }
+}
+
+/* Part `part` of the steps, all tokens and heads. */
+static void attend_stripes(const attention_args *a, int32_t part)
+{
+    query x[ATTEND_QUERIES];
+    const int32_t group = a->n_head / a->n_head_kv, n_query = a->n_tok * group, end = a->pos + a->n_tok, dim = a->head_dim;
+    int32_t first = 0;
+    for (int32_t h = 0; h < a->n_head_kv; h++)
+        first = set_queries(x + h * n_query, a, a->scores + h * a->n_scores, 0, a->n_tok, h * group, group);
+    if (a->steps & ATTEND_SCORES) {
+        const span s = span_of(end - first, STRIPE, a->n_part, part);
+        for (int32_t j = first + s.begin; j < first + s.end; j += STRIPE)
+            for (int32_t h = 0; h < a->n_head_kv; h++) {
+                const plane k = plane_of(a, a->k, h, (span){0, dim});
+                score_part(x + h * n_query, n_query, &k, a->scale, j, j + STRIPE < first + s.end ? j + STRIPE : first + s.end);
+            }
+    }
+    if (a->steps & ATTEND_SOFTMAX) { /* whole heads where their values follow */
+        const span s = span_of(a->n_head_kv * n_query, a->steps & ATTEND_VALUES ? n_query : 1, a->n_part, part);
+        for (int32_t i = s.begin; i < s.end; i++)
+            softmax(x + i);
+    }
+    if (a->steps & ATTEND_VALUES) {
+        const int32_t unit = a->steps & ATTEND_SOFTMAX || dim % 32 ? dim : 32;
+        add_stripes(x, n_query, a, span_of(a->n_head_kv * dim, unit, a->n_part, part), first, end);
+    }
+}
+
+static void attend_items(const attention_args *a, int64_t begin, int64_t end, int32_t thread)
+{
+    const int32_t group = a->n_head / a->n_head_kv;
+    for (int64_t i = begin; i < end; i++) {
+        const attention_item item = item_of(a, i);
+        for (int32_t g = 0; g < group && !a->n_part; g += ATTEND_QUERIES) /* more than one round only where an item is one token */
+            attend(a, a->scores + thread * a->n_scores, item.t0, item.n_tok, item.head_kv * group + g,
+                   group - g < ATTEND_QUERIES ? group - g : ATTEND_QUERIES);
+        if (a->n_part)
+            attend_stripes(a, (int32_t)i);
+    }
 }
 #endif

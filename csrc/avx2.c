@@ -14,7 +14,7 @@
 /* A few tokens and one head of keys and values at a time, K and V converted to f32 block by block for all queries of
  * these tokens, and K transposed: a lane is a position while scores are made, an element while values are added.  4 queries x 16
  * positions or elements in registers. */
-enum { MAX_HEAD_DIM = 1024, COLUMNS = 32, MAX_QUERIES = 512 /* of an item: dispatch.c */, QUERIES = 4 };
+enum { MAX_HEAD_DIM = 1024, COLUMNS = 32, QUERIES = 4 };
 enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM };
 
 /* Positions of a block: 16 KB in f32 where that is COLUMNS or more. */
@@ -55,7 +55,6 @@ static float sum_by_lane(const float *x, int32_t begin, int32_t end)
     return add_lanes(lane);
 }
 
-/* score[j] -> exp(score[j] - max); score[p + 1] = 1 / their sum. */
 static void softmax(const query *x)
 {
     const float most = greatest(x->score + x->first, x->p + 1 - x->first);
@@ -165,16 +164,6 @@ INLINE void add_values(const query *x, const float *value, int32_t j0, int32_t n
         add_elements(x + t, value, j0, (span){seen[t].begin > all.end ? seen[t].begin : all.end, seen[t].end}, dim, 1);
 }
 
-/* Rows of one head of K or V: row j at p + j * row_bytes. */
-typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim; } plane;
-
-INLINE plane plane_of(const attention_args *a, const void *p, int32_t head, span elements)
-{
-    const int64_t bytes = type_row_bytes(a->type, a->head_dim);
-    return (plane){(const uint8_t *)p + head * bytes + type_row_bytes(a->type, elements.begin), a->n_head_kv * bytes, a->type,
-                   elements.end - elements.begin};
-}
-
 /* block f32 [n, dim] = n rows from row j on. */
 static void load_rows(float *block, const plane *x, int32_t j, int32_t n)
 {
@@ -204,7 +193,6 @@ static void load_columns(float *block, const plane *x, int32_t j, int32_t n)
     }
 }
 
-/* Scores for positions begin ... end - 1. */
 static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end)
 {
     _Alignas(32) float block[BLOCK_FLOATS];
@@ -219,12 +207,9 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
     }
 }
 
-/* Outputs from the weights of positions begin ... end - 1. */
 static void value_part(const query *x, int32_t n_query, const plane *v, int32_t begin, int32_t end)
 {
     _Alignas(32) float block[BLOCK_FLOATS];
-    for (int32_t i = 0; i < n_query; i++)
-        memset(x[i].o, 0, (size_t)v->dim * 4);
     for (int32_t j = begin, n; j < end; j += n) {
         int32_t i = 0;
         n = end - j < positions_of(v->dim) ? end - j : positions_of(v->dim);
@@ -234,47 +219,9 @@ static void value_part(const query *x, int32_t n_query, const plane *v, int32_t 
         for (; i < n_query; i++)
             add_values(x + i, block, j, n, v->dim, 1);
     }
-    for (int32_t i = 0; i < n_query; i++)
-        for (int32_t e = 0; e < v->dim; e++)
-            x[i].o[e] = x[i].o[e] * x[i].score[x[i].p + 1];
 }
 
-static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head, int32_t part)
-{
-    query x[MAX_QUERIES];
-    const int32_t head = h0 / (a->n_head / a->n_head_kv), n_query = n_tok * n_head, end = a->pos + t0 + n_tok;
-    const int32_t first = set_queries(x, a, scores, t0, n_tok, h0, n_head);
-    if (a->steps & ATTEND_SCORES) {
-        const span s = span_of(end - first, COLUMNS, a->n_part, part);
-        const plane k = plane_of(a, a->k, head, (span){0, a->head_dim});
-        score_part(x, n_query, &k, a->scale, first + s.begin, first + s.end);
-    }
-    if (a->steps & ATTEND_SOFTMAX) {
-        const span s = span_of(n_query, 1, a->n_part, part);
-        for (int32_t i = s.begin; i < s.end; i++)
-            softmax(x + i);
-    }
-    if (a->steps & ATTEND_VALUES) {
-        const span s = span_of(a->head_dim, 32, a->n_part, part);
-        const plane v = plane_of(a, a->v, head, s);
-        for (int32_t i = 0; i < n_query; i++)
-            x[i].o += s.begin;
-        value_part(x, n_query, &v, first, end);
-    }
-}
-
-static void attention_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread)
-{
-    const attention_args *a = arg;
-    const int32_t group = a->n_head / a->n_head_kv;
-    for (int64_t i = begin; i < end; i++) {
-        const attention_item item = item_of(a, i / a->n_part);
-        const int32_t h = item.head_kv * group;
-        float *scores = a->scores + (a->n_part > 1 ? i / a->n_part : thread) * a->n_scores;
-        for (int32_t g = 0; g < group; g += MAX_QUERIES) /* more than one round only where an item is one token in one part */
-            attend(a, scores, item.t0, item.n_tok, h + g, group - g < MAX_QUERIES ? group - g : MAX_QUERIES, (int32_t)(i % a->n_part));
-    }
-}
+static void attention_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread) { attend_items(arg, begin, end, thread); }
 
 const isa isa_avx2 = {
     "avx2", 128, matmul_avx2, quantize_avx2, quantize_k_avx2, rmsnorm_avx2, rope_avx2, attention_avx2, silu_mul_avx2, gelu_mul_avx2,

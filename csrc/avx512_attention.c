@@ -10,14 +10,11 @@
 #include "avx512.h"
 #include "attention.h"
 
-enum { MAX_HEAD_DIM = 1024, MAX_QUERIES = 512 /* of an item: dispatch.c */, QUERIES = 8, VALUES = 4, COLUMNS = 32 };
+enum { MAX_HEAD_DIM = 1024, QUERIES = 8, VALUES = 4, COLUMNS = 32 };
 enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM, AHEAD = 32 /* rows: they lie apart, so that the processor does not fetch them by itself */ };
 
 /* Positions of a block: 32 KB in f32 where that is COLUMNS or more. */
 INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 128 : dim <= 128 ? 64 : COLUMNS; }
-
-/* Rows of one head of K or V: row i at p + i * row_bytes. */
-typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim; } plane;
 
 INLINE const uint8_t *row_of(const plane *x, int64_t i) { return x->p + i * x->row_bytes; }
 
@@ -42,7 +39,6 @@ INLINE __m512 exp_step(__m512 lane, float *score, __m512 most, __mmask16 seen)
     return _mm512_mask_add_ps(lane, seen, lane, e);
 }
 
-/* score[j] -> exp(score[j] - max); score[p + 1] = 1 / their sum. */
 static void softmax(const query *x)
 {
     const int32_t begin = x->first / 16 * 16, last = x->p / 16 * 16; /* only these two groups may have lanes that are not seen */
@@ -270,7 +266,6 @@ static void score_queries(const query *x, int32_t n_query, const float *key, int
         score_columns(x + i, key, j0, n, dim, scale, NULL, 1);
 }
 
-/* Scores for positions begin ... end - 1. */
 static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end)
 {
     _Alignas(64) float block[BLOCK_FLOATS];
@@ -302,12 +297,9 @@ INLINE void value_rows(const query *x, int32_t n_query, const plane *v, int32_t 
         add_values(x + i, v, j, n, type, 1, VALUES);
 }
 
-/* Outputs from the weights of positions begin ... end - 1. */
 static void value_part(const query *x, int32_t n_query, const plane *v, int32_t begin, int32_t end)
 {
     _Alignas(64) float block[BLOCK_FLOATS];
-    for (int32_t i = 0; i < n_query; i++)
-        memset(x[i].o, 0, (size_t)v->dim * 4);
     for (int32_t j = begin, n; j < end; j += n) {
         plane at = {row_of(v, j), v->row_bytes, v->type, v->dim};
         n = end - j < positions_of(v->dim) ? end - j : positions_of(v->dim);
@@ -319,55 +311,7 @@ static void value_part(const query *x, int32_t n_query, const plane *v, int32_t 
             value_rows(x, n_query, &at, j, n, T_F32);
         }
     }
-    for (int32_t i = 0; i < n_query; i++)
-        for (int32_t e = 0; e < v->dim; e++)
-            x[i].o[e] = x[i].o[e] * x[i].score[x[i].p + 1];
 }
 
-/* ---- items --------------------------------------------------------------------------------------- */
-
-INLINE plane plane_of(const attention_args *a, const void *p, int32_t head)
-{
-    const int64_t bytes = type_row_bytes(a->type, a->head_dim);
-    return (plane){(const uint8_t *)p + head * bytes, a->n_head_kv * bytes, a->type, a->head_dim};
-}
-
-static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head, int32_t part)
-{
-    query x[MAX_QUERIES];
-    const int32_t head = h0 / (a->n_head / a->n_head_kv), n_query = n_tok * n_head, end = a->pos + t0 + n_tok;
-    const int32_t first = set_queries(x, a, scores, t0, n_tok, h0, n_head);
-    if (a->steps & ATTEND_SCORES) {
-        const span s = span_of(end - first, 16, a->n_part, part);
-        const plane k = plane_of(a, a->k, head);
-        score_part(x, n_query, &k, a->scale, first + s.begin, first + s.end);
-    }
-    if (a->steps & ATTEND_SOFTMAX) {
-        const span s = span_of(n_query, 1, a->n_part, part);
-        for (int32_t i = s.begin; i < s.end; i++)
-            softmax(x + i);
-    }
-    if (a->steps & ATTEND_VALUES) {
-        const span s = span_of(a->head_dim, 32, a->n_part, part);
-        plane v = plane_of(a, a->v, head);
-        v.p += type_row_bytes(a->type, s.begin);
-        v.dim = s.end - s.begin;
-        for (int32_t i = 0; i < n_query; i++)
-            x[i].o += s.begin;
-        value_part(x, n_query, &v, first, end);
-    }
-}
-
-void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
-{
-    const attention_args *a = arg;
-    const int32_t group = a->n_head / a->n_head_kv;
-    for (int64_t i = begin; i < end; i++) {
-        const attention_item item = item_of(a, i / a->n_part);
-        const int32_t h = item.head_kv * group;
-        float *scores = a->scores + (a->n_part > 1 ? i / a->n_part : thread) * a->n_scores;
-        for (int32_t g = 0; g < group; g += MAX_QUERIES) /* more than one round only where an item is one token in one part */
-            attend(a, scores, item.t0, item.n_tok, h + g, group - g < MAX_QUERIES ? group - g : MAX_QUERIES, (int32_t)(i % a->n_part));
-    }
-}
+void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread) { attend_items(arg, begin, end, thread); }
 #endif

@@ -239,24 +239,28 @@ static int32_t item_tokens(int32_t n_tok, int32_t group)
     return n_tok < most ? n_tok : most;
 }
 
-/* How an item is cut: not at all where the items go round the threads, or where a call costs less than two more barriers. */
-enum { WORTH_CUTTING = 256 /* positions */, MAX_CUT_TOKENS = 64 /* all their scores are kept at once */, MAX_CUT_GROUP = 512 };
+/* How a call is cut.  Items where there are many queries and the items go round the threads, or where the call is small; else by step, each
+ * in n_part parts, which costs a barrier or two more. */
+enum { WORTH_CUTTING = 256 /* positions */, MAX_CUT_TOKENS = 64 /* all their scores are kept at once */, FEW_QUERIES = 8 };
 typedef struct { int32_t item_tok, n_part; int64_t n_item; } cut;
 
 static cut cut_of(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv)
 {
     const int32_t group = n_head / n_head_kv, item_tok = item_tokens(n_tok, group), n_thread = threads_count();
     const int64_t n_item = (int64_t)(n_tok + item_tok - 1) / item_tok * n_head_kv;
-    const int whole = n_item % n_thread == 0 || n_item >= 4 * n_thread || pos + n_tok < WORTH_CUTTING || n_tok > MAX_CUT_TOKENS
-        || group > MAX_CUT_GROUP;
-    return (cut){item_tok, whole || !best_isa()->cuts_attention ? 1 : (int32_t)((4 * n_thread + n_item - 1) / n_item), n_item};
+    const int few = (int64_t)n_tok * group <= FEW_QUERIES || (n_item % n_thread != 0 && n_item < 4 * n_thread);
+    const int by_step = best_isa()->cuts_attention && few && pos + n_tok >= WORTH_CUTTING && n_tok <= MAX_CUT_TOKENS
+        && (int64_t)n_tok * n_head <= ATTEND_QUERIES;
+    if (by_step)
+        return (cut){n_tok, n_thread > 1 ? 4 * n_thread : 1, n_head_kv};
+    return (cut){item_tok, 0, n_item};
 }
 
 int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv)
 {
     const cut c = cut_of(n_tok, pos, n_head, n_head_kv);
     const int64_t n_scores = (int64_t)c.item_tok * (n_head / n_head_kv) * score_stride((int64_t)pos + n_tok);
-    return n_scores * (c.n_part > 1 ? c.n_item : threads_count());
+    return n_scores * (c.n_part ? n_head_kv : threads_count());
 }
 
 void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores, int32_t n_tok,
@@ -265,11 +269,21 @@ void attention(float *o, const float *q, int32_t type, const void *k, const void
     const cut c = cut_of(n_tok, pos, n_head, n_head_kv);
     attention_args a = {o, q, k, v, scores, (int64_t)c.item_tok * (n_head / n_head_kv) * score_stride((int64_t)pos + n_tok), type, n_tok, pos,
                         n_head, n_head_kv, head_dim, window, scale, c.item_tok, ATTEND_ALL, c.n_part};
-    if (c.n_part == 1)
-        parallel(best_isa()->attention, &a, c.n_item, 1);
-    else
-        for (a.steps = ATTEND_SCORES; a.steps <= ATTEND_VALUES; a.steps *= 2)
-            parallel(best_isa()->attention, &a, c.n_item * c.n_part, 1);
+    if (c.n_part <= 1) {
+        parallel(best_isa()->attention, &a, c.n_part ? 1 : c.n_item, 1);
+        return;
+    }
+    const int heads_go_round = n_head_kv % threads_count() == 0;
+    a.steps = ATTEND_SCORES;
+    parallel(best_isa()->attention, &a, a.n_part, 1);
+    a.steps = ATTEND_SOFTMAX | (heads_go_round ? ATTEND_VALUES : 0);
+    if (heads_go_round) /* a thread makes the weights of its own heads */
+        a.n_part = threads_count();
+    parallel(best_isa()->attention, &a, a.n_part, 1);
+    if (!heads_go_round) {
+        a.steps = ATTEND_VALUES;
+        parallel(best_isa()->attention, &a, a.n_part, 1);
+    }
 }
 
 void silu_mul(float *gate, const float *up, int64_t n)

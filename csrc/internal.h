@@ -85,9 +85,9 @@ typedef struct {
     float *o; const float *q; const void *k, *v; float *scores; int64_t n_scores;
     int32_t type, n_tok, pos, n_head, n_head_kv, head_dim, window; float scale;
     int32_t item_tok; /* tokens an item covers */
-    int32_t steps, n_part; /* ATTEND_...; parts each item is cut in for them: positions, then queries, then elements */
+    int32_t steps, n_part; /* 0: items as they are; else ATTEND_... steps of all at once, cut by positions, then queries, then elements */
 } attention_args;
-enum { ATTEND_SCORES = 1, ATTEND_SOFTMAX = 2, ATTEND_VALUES = 4, ATTEND_ALL = 7 };
+enum { ATTEND_SCORES = 1, ATTEND_SOFTMAX = 2, ATTEND_VALUES = 4, ATTEND_ALL = 7, ATTEND_QUERIES = 1024 /* at once */ };
 
 /* Floats from the scores of one query to those of the next, for n positions and the inverse of their sum: lines of the cache, and an odd
  * number of them, 9 more than a multiple of 16, so that what several queries hold of the same positions does not meet in the same sets. */
@@ -123,14 +123,14 @@ typedef struct {
     void (*quantize_k)(const void *, int64_t, int64_t, int32_t); /* the same in blocks of 256 */
     void (*rmsnorm)(const void *, int64_t, int64_t, int32_t);   /* rmsnorm_args; items: rows */
     void (*rope)(const void *, int64_t, int64_t, int32_t);      /* rope_args; items: tokens */
-    void (*attention)(const void *, int64_t, int64_t, int32_t); /* attention_args; items: blocks of item_tok tokens x n_head_kv x n_part */
+    void (*attention)(const void *, int64_t, int64_t, int32_t); /* attention_args; items: n_head_kv x blocks of item_tok tokens, or n_part */
     void (*silu_mul)(const void *, int64_t, int64_t, int32_t);  /* pair_args; items: elements */
     void (*gelu_mul)(const void *, int64_t, int64_t, int32_t);
     void (*cache_store)(void *, int32_t, const float *, int64_t);
     int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n); /* of int8 activations as matmul wants them; 0, or no function: as they are */
     void (*pack)(const void *, int64_t, int64_t, int32_t);      /* pack_args; items: sets of n_packed tokens */
     int32_t n_packed;
-    int32_t cuts_attention; /* its attention knows steps and parts: else they are ATTEND_ALL and 1 */
+    int32_t cuts_attention; /* its attention knows steps and parts: else n_part is 0 */
 } isa;
 const isa *best_isa(void); /* isa.c: the chosen set, or the best that runs here */
 int has_tiles_of_bf16(void);

@@ -32,7 +32,7 @@ def more(made):
 
 
 def test_a_snapshot_says_its_arithmetic_and_exact_is_the_default(made, tmp_path):
-    assert b"fast-1" in run("gguf-dump", made / "fast.snap").stdout and b"exact-1" in run("gguf-dump", made / "exact.snap").stdout
+    assert b"fast-2" in run("gguf-dump", made / "fast.snap").stdout and b"exact-2" in run("gguf-dump", made / "exact.snap").stdout
     assert run("prefill", "-m", made / "m.gguf", "-o", tmp_path / "s", input=(made / "ids").read_bytes()).returncode == 0
     assert (tmp_path / "s").read_bytes() == (made / "exact.snap").read_bytes() != (made / "fast.snap").read_bytes()
 
@@ -83,7 +83,7 @@ def test_a_processor_without_it_says_so(made, tmp_path):
 
 def test_classify_and_bench_know_it(made):
     done = run("classify", "-m", made / "m.gguf", "-q", "urgent", "--json", "--no-cache", "--arithmetic", "fast", input=b"at once", env=ENV)
-    assert json.loads(done.stdout)["arithmetic"] == "fast-1"
+    assert json.loads(done.stdout)["arithmetic"] == "fast-2"
     done = run("sluice-bench", "-m", made / "m.gguf", "--arithmetic", "fast", "-p", 4, "-n", 1, "-r", 1, "-o", "json", env=ENV)
     assert [(r["backend"], r["limit"]) for r in json.loads(done.stdout)] == [(f"sluice {FAST} fast", None), (f"sluice {FAST} fast", "read")]
     done = run("sluice-bench", "--matmul", "3,40,70", "--type", "F16", "--arithmetic", "fast", "-r", 1, "-o", "json", env=ENV)

@@ -21,7 +21,7 @@ def store(directory, n_tok, seed=1, **kwargs):
         return cache.store(str(directory), s)
 
 
-def find(directory, ids, model_id=MODEL, arithmetic="exact-1", geometry=SMALL, report=lambda m: None):
+def find(directory, ids, model_id=MODEL, arithmetic="exact-2", geometry=SMALL, report=lambda m: None):
     return cache.find(str(directory), model_id, arithmetic, geometry, ids, report)
 
 
@@ -48,14 +48,14 @@ def test_find_gives_the_longest_prefix(tmp_path):
 
 def test_get_gives_exactly_these_ids(tmp_path):
     path = store(tmp_path / "c", 5)
-    get = lambda ids, model=MODEL: cache.get(str(tmp_path / "c"), model, "exact-1", SMALL, ids)
+    get = lambda ids, model=MODEL: cache.get(str(tmp_path / "c"), model, "exact-2", SMALL, ids)
     assert get(ids_of(5)).ids[:5].tolist() == ids_of(5)
     assert get(ids_of(4)) is None and get(ids_of(6)) is None and get(ids_of(5), MODEL[:8] + bytes(24)) is None
     os.rename(path, tmp_path / "c" / cache.file_name(MODEL, "exact-1", 1, ids_of(5, seed=2)))  # under a name that is not its own
     assert get(ids_of(5, seed=2)) is None
     store(tmp_path / "c", 5)
     os.chmod(tmp_path / "c", 0o777)
-    assert get(ids_of(5)) is None and cache.get(str(tmp_path / "absent"), MODEL, "exact-1", SMALL, ids_of(5)) is None
+    assert get(ids_of(5)) is None and cache.get(str(tmp_path / "absent"), MODEL, "exact-2", SMALL, ids_of(5)) is None
 
 
 def test_an_absent_or_empty_cache_knows_nothing(tmp_path):

@@ -97,7 +97,7 @@ def test_json_says_everything(models, tmp_path):
     done = classify(models, "-q", q, "--json", "--mass", input=TEXT)
     found = json.loads(done.stdout)
     assert list(found) == ["answer", "score", "mass", "scores", "ids", "reused", "cut", "ms", "model", "arithmetic", "frame"]
-    assert sum(found["scores"].values()) == pytest.approx(1, abs=2e-6) and found["frame"] == "sluice" and found["arithmetic"] == "exact-1"
+    assert sum(found["scores"].values()) == pytest.approx(1, abs=2e-6) and found["frame"] == "sluice" and found["arithmetic"] == "exact-2"
     assert found["model"] == gguf.File(str(models / "llama.gguf")).id[:8].hex()
     assert done.returncode == {"yes": 0, "no": 1}[found["answer"]] and 0 < found["mass"] < 1 and found["cut"] is False
     assert "mass" not in json.loads(classify(models, "-q", q, "--json", input=TEXT).stdout)

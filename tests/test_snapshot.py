@@ -38,7 +38,7 @@ def fill(s, first, last, seed=1):
     s.n_tok = last
 
 
-def make(directory, n_tok=10, capacity=50, geometry=SMALL, seed=1, model_id=MODEL, arithmetic="exact-1"):
+def make(directory, n_tok=10, capacity=50, geometry=SMALL, seed=1, model_id=MODEL, arithmetic="exact-2"):
     s = Snapshot.create(geometry, capacity, model_id, arithmetic, str(directory))
     s.reserve(n_tok)
     fill(s, 0, n_tok, seed)
@@ -50,7 +50,7 @@ def seal(path, **kwargs):
     return path
 
 
-def load(path, geometry=SMALL, model_id=MODEL, arithmetic="exact-1"):
+def load(path, geometry=SMALL, model_id=MODEL, arithmetic="exact-2"):
     return Snapshot.open(path, model_id, arithmetic, geometry)
 
 
@@ -91,7 +91,7 @@ def test_the_bytes_are_those_of_the_table(tmp_path):
     assert (ids, logits, kv, stride, v, size) == (4096, 8192, 16384, 8192, 4096, len(data)) and size == 16384 + 4 * 4096
     checksums, n, piece = struct.unpack_from("<QII", data, 128)
     assert (checksums, n, piece) == (12288, 6, 1 << 20)
-    assert data[144:160] == b"exact-1".ljust(16, b"\0")
+    assert data[144:160] == b"exact-2".ljust(16, b"\0")
     assert data[160:192] == hashlib.sha256(data[:160] + data[checksums:checksums + 24]).digest()
     assert struct.unpack_from("<10i", data, ids) == tuple((i * 7 + 1) % 40 for i in range(10))
     assert struct.unpack_from("<40f", data, logits) == tuple(10 + i / 8 for i in range(40))
@@ -132,14 +132,14 @@ def test_crc32c_equals_the_plain_one_at_every_cut():
 def test_equal_content_gives_equal_bytes_however_it_was_made(tmp_path):
     whole = seal(tmp_path / "whole.kv", n_tok=10).read_bytes()
     base = load(seal(tmp_path / "base.kv", n_tok=6, capacity=20))
-    grown = Snapshot.create(SMALL, 50, MODEL, "exact-1", str(tmp_path))
+    grown = Snapshot.create(SMALL, 50, MODEL, "exact-2", str(tmp_path))
     grown.copy_rows_from(base)
     for n in (7, 10):
         grown.reserve(n)
         fill(grown, grown.n_tok, n)
     grown.seal(tmp_path / "grown.kv")
     assert (tmp_path / "grown.kv").read_bytes() == whole
-    ahead = Snapshot.create(SMALL, 50, MODEL, "exact-1", str(tmp_path))
+    ahead = Snapshot.create(SMALL, 50, MODEL, "exact-2", str(tmp_path))
     ahead.reserve(33)
     fill(ahead, 0, 33, seed=2)  # rows that do not count in the end
     fill(ahead, 0, 10)
@@ -181,14 +181,14 @@ def test_rewound_rows_are_copied_as_they_are_now(tmp_path):
     s = load(seal(tmp_path / "a.kv", n_tok=10))
     s.n_tok = 4
     fill(s, 4, 8, seed=9)
-    copy = Snapshot.create(SMALL, 60, MODEL, "exact-1", str(tmp_path))
+    copy = Snapshot.create(SMALL, 60, MODEL, "exact-2", str(tmp_path))
     copy.copy_rows_from(s)
     assert content(copy) == content(s)
 
 
 def test_a_part_of_a_base_has_no_logits(tmp_path):
     base = load(seal(tmp_path / "a.kv", n_tok=10))
-    part = Snapshot.create(SMALL, 60, MODEL, "exact-1", str(tmp_path))
+    part = Snapshot.create(SMALL, 60, MODEL, "exact-2", str(tmp_path))
     part.copy_rows_from(base, 4)
     n_tok, ids, logits, planes = content(part)
     assert (n_tok, ids) == (4, base.ids[:4].tolist()) and not any(logits)
@@ -267,7 +267,7 @@ def test_another_model_arithmetic_or_geometry_is_named(tmp_path):
     other = b"\xab" * 32
     assert refused(path, model_id=other) == \
         "made with model 0001020304050607, but the model is abababababababab"
-    assert refused(path, arithmetic="fast-2") == "made with arithmetic exact-1, but this is fast-2 (see --arithmetic)"
+    assert refused(path, arithmetic="fast-2") == "made with arithmetic exact-2, but this is fast-2 (see --arithmetic)"
     for field in Geometry._fields:
         value = getattr(SMALL, field)
         wrong = SMALL._replace(**{field: 0 if field == "kv_type" else value + 1})
@@ -393,7 +393,7 @@ def test_a_place_that_takes_no_files_is_73(tmp_path, directory):
 
 def test_a_file_beyond_63_bits_is_73(tmp_path):
     with pytest.raises(Fault, match="more than a file can have") as e:
-        Snapshot.create(Geometry(512, 1 << 20, 1024, 1, 768), 1 << 22, MODEL, "exact-1", str(tmp_path))
+        Snapshot.create(Geometry(512, 1 << 20, 1024, 1, 768), 1 << 22, MODEL, "exact-2", str(tmp_path))
     assert e.value.code == 73 and os.listdir(tmp_path) == []
 
 

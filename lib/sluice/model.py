@@ -12,8 +12,8 @@ from .kvsnap import KV_TYPES, misfit
 from .snapshot import Geometry, Snapshot
 from .weights import Weights
 
-ARITHMETIC = "exact-1"  # the name snapshots carry for the bits that csrc/reference.c defines
-ARITHMETICS = {"exact": ARITHMETIC, "fast": "fast-1"}  # the latter: with products as csrc/reference_fast.c defines them
+ARITHMETIC = "exact-2"  # the name snapshots carry for the bits that csrc/reference.c defines
+ARITHMETICS = {"exact": ARITHMETIC, "fast": "fast-2"}  # the latter: with products as csrc/reference_fast.c defines them
 CHUNK = 512              # ids that prefill takes through the layers at once
 SMALL_CHUNK = 128        # the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and so
 SMALL_MODEL = 1 << 25    # do this many activations
