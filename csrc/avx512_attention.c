@@ -11,7 +11,7 @@
 #include "attention.h"
 
 enum { MAX_HEAD_DIM = 1024, QUERIES = 8, VALUES = 4, COLUMNS = 32 };
-enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM, AHEAD = 32 /* rows: they lie apart, so that the processor does not fetch them by itself */ };
+enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM, AHEAD = 32 /* rows: met head by head they are not fetched by the processor itself */ };
 
 /* Positions of a block: 32 KB in f32 where that is COLUMNS or more. */
 INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 128 : dim <= 128 ? 64 : COLUMNS; }
@@ -122,7 +122,7 @@ INLINE void add_rows(const query *x, const plane *v, int32_t j0, int32_t begin, 
         for (int i = 0; i < N; i++)
             value[i] = load_lanes(type, from + 16 * width * i, lanes);
         if (type != T_F32)
-            _mm_prefetch((const char *)from + 64 * v->row_bytes, _MM_HINT_T1);
+            _mm_prefetch((const char *)from + AHEAD * v->row_bytes, _MM_HINT_T1);
         for (int t = 0; t < T; t++) {
             const __m512 weight = _mm512_set1_ps(x[t].score[j0 + j]);
             for (int i = 0; i < N; i++)
@@ -272,7 +272,7 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
     const int32_t most = n_query <= QUERIES ? COLUMNS : positions_of(k->dim);
     for (int32_t j = begin, n; j < end; j += n) {
         const plane at = {row_of(k, j), k->row_bytes, k->type, k->dim};
-        const plane next = {row_of(k, j + 4 * COLUMNS), k->row_bytes, k->type, k->dim};
+        const plane next = {row_of(k, j + AHEAD), k->row_bytes, k->type, k->dim};
         n = end - j < most ? end - j : most;
         if (k->type == T_F16)
             for (int32_t c = 0; c < n; c += COLUMNS) {
