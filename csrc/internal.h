@@ -87,7 +87,7 @@ typedef struct {
     int32_t item_tok; /* tokens an item covers */
     int32_t steps, n_part; /* 0: items as they are; else ATTEND_... steps of all at once, cut by positions, then queries, then elements */
 } attention_args;
-enum { ATTEND_SCORES = 1, ATTEND_SOFTMAX = 2, ATTEND_VALUES = 4, ATTEND_ALL = 7, ATTEND_QUERIES = 1024 /* at once */ };
+enum { ATTEND_SCORES = 1, ATTEND_SOFTMAX = 2, ATTEND_VALUES = 4, ATTEND_ALL = 7, ATTEND_QUERIES = 512 /* at once */ };
 
 /* Floats from the scores of one query to those of the next, for n positions and the inverse of their sum: lines of the cache, and an odd
  * number of them, 9 more than a multiple of 16, so that what several queries hold of the same positions does not meet in the same sets. */

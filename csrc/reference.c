@@ -14,7 +14,8 @@
  *   filled up with zeros, which is what masked loads give.
  * - Products with weights in blocks, of activations in int8, are integers within a block and
  *   one f32 sum over blocks: reference_blocks.c.
- * - Attention takes the maximum of all scores first (exact in any order), then the
+ * - A score of attention is one sum, by fma in ascending elements: there are many positions, and a lane is one of
+ *   them.  Attention takes the maximum of all scores first (exact in any order), then the
  *   exponentials, their sum in 16 lanes by position mod 16, and the values in ascending
  *   position, one fma each: scores may be split over threads by position, values by
  *   element, and no bit depends on the split.
@@ -341,10 +342,10 @@ static void attend_reference(const attention_args *a, float *score, int32_t t, i
     float most = -INFINITY, lane[LANES] = {0}, value[1024];
     for (int32_t j = first; j <= p; j++) {
         float_row(value, a->type, k + j * row, dim);
-        float s = 0;
+        float sum = 0;
         for (int32_t i = 0; i < dim; i++)
-            s = fmaf(value[i], q[i], s);
-        s *= a->scale;
+            sum = fmaf(value[i], q[i], sum);
+        const float s = sum * a->scale;
         score[j - first] = s;
         most = s > most ? s : most;
     }

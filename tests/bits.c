@@ -131,6 +131,7 @@ int main(int argc, char **argv)
     attend(T_F16, 17, 30, 8, 2, 64, 0);
     attend(T_F16, 20, 5, 6, 6, 80, 7);
     attend(T_F16, 1, 300, 5, 1, 96, 0); /* fewer items than threads: cut by position and by element */
+    attend(T_F16, 1, 310, 8, 4, 64, 0); /* heads that go round the threads */
     attend(T_F32, 2, 400, 24, 3, 64, 130);
     attend(T_F16, 1, 299, 13, 1, 40, 0);
     attend(T_Q8_0, 17, 30, 8, 2, 64, 0);

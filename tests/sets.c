@@ -238,7 +238,7 @@ static void quantised(int k)
 static void attend(int32_t type)
 {
     const int32_t n_head_kv = ONE_OF(1, 2, 3), n_head = n_head_kv * ONE_OF(1, 2, 5), dim = type == T_Q8_0 ? ONE_OF(32, 96, 320, 1024) : ONE_OF(1, 7, 16, 40, 64, 80, 130, 288, 1024);
-    const int32_t n_tok = ONE_OF(1, 2, 18, 35, 70), pos = ONE_OF(0, 1, 50), window = ONE_OF(0, 1, 9, 33);
+    const int32_t n_tok = ONE_OF(1, 2, 18, 35, 70), pos = n_tok > 2 ? ONE_OF(0, 1, 50) : ONE_OF(0, 50, 260, 321), window = ONE_OF(0, 1, 9, 33);
     const int64_t n = (int64_t)(pos + n_tok) * n_head_kv * dim, n_q = (int64_t)n_tok * n_head * dim;
     snprintf(what, sizeof what, "attention %d, %d of %d heads, dim %d, n_tok %d, pos %d, window %d", type, n_head_kv, n_head, dim,
              n_tok, pos, window);

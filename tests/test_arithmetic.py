@@ -43,7 +43,7 @@ def test_another_arithmetic_is_refused_and_nothing_written(made, tmp_path, their
     for argv in (("prefill", "-s", base, "-o", tmp_path / "s"), ("decode", base, "-o", tmp_path / "s")):
         done = run(argv[0], "-m", made / "m.gguf", "--arithmetic", ours, *argv[1:], input=more(made), env=ENV)
         assert (done.returncode, done.stdout) == (65, b"")
-        assert done.stderr == f"{argv[0]}: {base}: made with arithmetic {theirs}-1, but this is {ours}-1 (see --arithmetic)\n".encode()
+        assert done.stderr == f"{argv[0]}: {base}: made with arithmetic {theirs}-2, but this is {ours}-2 (see --arithmetic)\n".encode()
     assert not list(tmp_path.iterdir())
 
 

@@ -68,7 +68,7 @@ def test_other_models_arithmetics_and_geometries_are_passed_over_and_kept(tmp_pa
     messages = []
     assert find(tmp_path, ids_of(5), model_id=MODEL[::-1], report=messages.append) is None
     assert find(tmp_path, ids_of(5), model_id=MODEL[:8] + bytes(24), report=messages.append) is None
-    assert find(tmp_path, ids_of(5), arithmetic="exact-2", report=messages.append) is None
+    assert find(tmp_path, ids_of(5), arithmetic="fast-2", report=messages.append) is None
     assert find(tmp_path, ids_of(5), geometry=SMALL._replace(kv_type=0), report=messages.append) is None
     assert os.path.exists(path) and messages == []
 

@@ -417,7 +417,7 @@ def test_gates_equal_reference(op, exact):
 @pytest.mark.parametrize("n_tok,pos,n_head,n_head_kv,dim,window", [
     (1, 0, 1, 1, 8, 0), (1, 40, 4, 2, 24, 0), (9, 0, 8, 2, 64, 0), (17, 30, 6, 6, 20, 16), (33, 5, 4, 1, 256, 7),
     (2, 3, 600, 1, 8, 0), (1, 300, 8, 1, 64, 0), (3, 170, 9, 3, 96, 0), (1, 99, 14, 2, 128, 40),
-    (64, 0, 1, 1, 1024, 8), (70, 9, 2, 1, 320, 8)])
+    (64, 0, 1, 1, 1024, 8), (70, 9, 2, 1, 320, 8), (1, 500, 32, 4, 64, 0), (5, 400, 8, 8, 34, 100)])
 def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, window):
     rng, n_kv = np.random.default_rng(6), pos + n_tok
     q = rng.normal(size=(n_tok, n_head, dim)).astype(np.float32)
@@ -449,7 +449,7 @@ def test_attention_of_random_shapes_equals_reference(kv, isa):
     rng = np.random.default_rng(14)
     for _ in range(40):
         n_head_kv, group, dim = int(rng.integers(1, 4)), int(rng.choice([1, 2, 3, 5, 8, 13])), int(rng.choice([1, 7, 16, 40, 64, 80, 130]))
-        n_tok, pos, window = int(rng.integers(1, 70)), int(rng.choice([0, 1, 50, 200])), int(rng.choice([0, 1, 9, 33]))
+        n_tok, pos, window = int(rng.integers(1, 70)), int(rng.choice([0, 1, 50, 300])), int(rng.choice([0, 1, 9, 33]))
         q, n_kv = rng.normal(size=(n_tok, n_head_kv * group, dim)), pos + n_tok
         k, v = (rng.normal(size=(n_kv, n_head_kv, dim)).astype("<f2" if kv == F16 else "<f4") for _ in "kv")
         if pos == 50:  # what the window hides must not matter, nor what is beyond each token
