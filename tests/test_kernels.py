@@ -439,7 +439,8 @@ def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, wind
             g = h // (n_head // n_head_kv)
             s = k[first:pos + t + 1, g].astype(np.float64) @ q[t, h] * dim ** -0.5
             p = np.exp(s - s.max())
-            assert np.abs(y[t, h] - p @ v[first:pos + t + 1, g] / p.sum()).max() < 2e-6
+            error = np.abs(y[t, h] - p @ v[first:pos + t + 1, g] / p.sum()).max()
+            assert error < 2e-6 * max(1, dim / 256)  # a score is one sum over dim: its error grows with it, to 5.7e-6 at 1,024
 
 
 @for_each_set
