@@ -59,8 +59,8 @@ static void softmax(const query *x)
 
 /* ---- scores -------------------------------------------------------------------------------------- */
 
-/* Scores of T (8, 4, 2 or 1) queries for the first 16 N (N 1 or 2) of n positions from j on, key f32 [dim, COLUMNS]: ascending
- * elements, one fma each. */
+/* Scores of T (8, 4 or 1) queries for the first 16 N (N 1 or 2) of n positions from j on, key f32 [dim, COLUMNS]: ascending
+ * elements, one fma each.  ahead: rows of F16 to ask for meanwhile, a line with each element, or NULL. */
 INLINE void score_tile(const query *x, const float *key, int32_t j, int32_t n, int32_t dim, float scale, const plane *ahead,
                        int T, int N)
 {
@@ -248,7 +248,7 @@ static void load_columns(float *block, const plane *x, int32_t n)
         }
 }
 
-/* The same of any number of queries.  ahead: rows to ask for meanwhile, or NULL. */
+/* The same of any number of queries; only the first ones ask for the rows ahead. */
 static void score_queries(const query *x, int32_t n_query, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, const plane *ahead)
 {
     int32_t i = 0;
