@@ -56,6 +56,7 @@ $(EXT): $(OBJ)
 	$(CC) -shared -o $@ $^ -lm -pthread
 
 build/avx2.o build/avx512.o build/neon.o: csrc/reference.c
+build/reference.o build/avx2.o build/avx512.o build/avx512_attention.o build/neon.o: csrc/functions.h
 $(AVX2_O:%=build/%) $(AVXVNNI_O:%=build/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/attention.h
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2_kquant.c
 $(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
@@ -116,6 +117,7 @@ asan-library: build/asan/sluice/_kernels.abi3.so
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
 build/asan/avx2.o build/asan/avx512.o build/asan/neon.o: csrc/reference.c
+build/asan/reference.o build/asan/avx2.o build/asan/avx512.o build/asan/avx512_attention.o build/asan/neon.o: csrc/functions.h
 $(AVX2_O:%=build/asan/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/attention.h
 $(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
 $(NEON_O:%=build/asan/%) build/asan/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h

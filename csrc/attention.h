@@ -6,7 +6,7 @@
 #ifndef SLUICE_ATTENTION_H
 #define SLUICE_ATTENTION_H
 #include <string.h>
-#include "internal.h"
+#include "functions.h"
 
 enum { STRIPE = 32 /* positions */ };
 
@@ -56,6 +56,14 @@ static void divide_outputs(const query *x, int32_t n_query, int32_t n)
             x[i].o[e] = x[i].o[e] * x[i].score[x[i].p + 1];
 }
 
+/* From scores to weights: only those of positions that are seen. */
+static void weigh(const query *x, const attention_args *a)
+{
+    if (a->cap != 0.0f)
+        cap_all(x->score + x->first, x->p + 1 - x->first, a->cap);
+    softmax(x);
+}
+
 /* All of an item, or those of a group too large for one. */
 static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head)
 {
@@ -65,7 +73,7 @@ static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n
     const plane k = plane_of(a, a->k, head, (span){0, a->head_dim}), v = plane_of(a, a->v, head, (span){0, a->head_dim});
     score_part(x, n_query, &k, a->scale, first, end);
     for (int32_t i = 0; i < n_query; i++)
-        softmax(x + i);
+        weigh(x + i, a);
     clear_outputs(x, n_query, v.dim);
     value_part(x, n_query, &v, first, end);
     divide_outputs(x, n_query, v.dim);
@@ -109,7 +117,7 @@ static void attend_stripes(const attention_args *a, int32_t part)
     if (a->steps & ATTEND_SOFTMAX) { /* whole heads where their values follow */
         const span s = span_of(a->n_head_kv * n_query, a->steps & ATTEND_VALUES ? n_query : 1, a->n_part, part);
         for (int32_t i = s.begin; i < s.end; i++)
-            softmax(x + i);
+            weigh(x + i, a);
     }
     if (a->steps & ATTEND_VALUES) {
         const int32_t unit = a->steps & ATTEND_SOFTMAX || dim % 32 ? dim : 32;

@@ -181,35 +181,6 @@ void rmsnorm(float *y, const float *x, const float *w, int32_t n_row, int32_t n,
     parallel(best_isa()->rmsnorm, &a, n_row, grain_of(n, SMALL_WORK / 2, 1));
 }
 
-void rope_freq(double *freq, const float *factor, int32_t n_pair, double base, double linear)
-{
-    const double log_base = sluice_log(base);
-    for (int32_t i = 0; i < n_pair; i++)
-        freq[i] = sluice_exp(-((double)i / n_pair) * log_base) / (factor ? linear * (double)factor[i] : linear);
-}
-
-typedef struct { float *cs; const double *freq; int32_t pos, n_pair; } angles_args;
-
-static void angles_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
-{
-    const angles_args *a = arg;
-    float *cs = a->cs + begin * a->n_pair * 2;
-    (void)thread;
-    for (int64_t t = begin; t < end; t++)
-        for (int32_t i = 0; i < a->n_pair; i++, cs += 2) {
-            double sine, cosine;
-            sluice_sincos(&sine, &cosine, (double)(a->pos + t) * a->freq[i]);
-            cs[0] = (float)cosine;
-            cs[1] = (float)sine;
-        }
-}
-
-void rope_angles(float *cs, const double *freq, int32_t pos, int32_t n_tok, int32_t n_pair)
-{
-    const angles_args a = {cs, freq, pos, n_pair};
-    parallel(angles_rows, &a, n_tok, grain_of(n_pair, SMALL_WORK / 64, 1));
-}
-
 void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head_dim, int32_t n_pair, int32_t half)
 {
     const rope_args a = {x, cs, n_head, head_dim, n_pair, half};
@@ -264,11 +235,11 @@ int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_h
 }
 
 void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores, int32_t n_tok,
-               int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale)
+               int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale, float cap)
 {
     const cut c = cut_of(n_tok, pos, n_head, n_head_kv);
     attention_args a = {o, q, k, v, scores, (int64_t)c.item_tok * (n_head / n_head_kv) * score_stride((int64_t)pos + n_tok), type, n_tok, pos,
-                        n_head, n_head_kv, head_dim, window, scale, c.item_tok, ATTEND_ALL, c.n_part};
+                        n_head, n_head_kv, head_dim, window, scale, cap, c.item_tok, ATTEND_ALL, c.n_part};
     if (c.n_part <= 1) {
         parallel(best_isa()->attention, &a, c.n_part ? 1 : c.n_item, 1);
         return;
@@ -298,6 +269,12 @@ void gelu_mul(float *gate, const float *up, int64_t n)
     parallel(best_isa()->gelu_mul, &a, n, SMALL_WORK / 8);
 }
 
+void soft_cap(float *x, int64_t n, float cap)
+{
+    const cap_args a = {x, cap};
+    parallel(best_isa()->soft_cap, &a, n, SMALL_WORK / 8);
+}
+
 static void add_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const pair_args *a = arg;
@@ -310,6 +287,23 @@ void add(float *x, const float *y, int64_t n)
 {
     const pair_args a = {x, y};
     parallel(add_range, &a, n, SMALL_WORK / 2);
+}
+
+typedef struct { float *x; const float *b; int32_t n; } bias_args;
+
+static void bias_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const bias_args *a = arg;
+    (void)thread;
+    for (int64_t t = begin; t < end; t++)
+        for (int32_t i = 0; i < a->n; i++)
+            a->x[t * a->n + i] += a->b[i];
+}
+
+void add_bias(float *x, const float *b, int32_t n_tok, int32_t n)
+{
+    const bias_args a = {x, b, n};
+    parallel(bias_rows, &a, n_tok, grain_of(n, SMALL_WORK / 2, 1));
 }
 
 int64_t first_nonfinite(const float *x, int64_t n)

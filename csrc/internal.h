@@ -81,9 +81,10 @@ typedef struct { int8_t *q; float *d, *s; int16_t *sums; const float *x; int32_t
 typedef struct { uint16_t *terms; const float *x; int32_t n_tok, n; } split_args;
 typedef struct { float *x; const float *cs; int32_t n_head, head_dim, n_pair, half; } rope_args;
 typedef struct { float *y; const float *x; } pair_args;
+typedef struct { float *x; float cap; } cap_args;
 typedef struct {
     float *o; const float *q; const void *k, *v; float *scores; int64_t n_scores;
-    int32_t type, n_tok, pos, n_head, n_head_kv, head_dim, window; float scale;
+    int32_t type, n_tok, pos, n_head, n_head_kv, head_dim, window; float scale, cap; /* cap 0: none */
     int32_t item_tok; /* tokens an item covers */
     int32_t steps, n_part; /* 0: items as they are; else ATTEND_... steps of all at once, cut by positions, then queries, then elements */
 } attention_args;
@@ -126,6 +127,7 @@ typedef struct {
     void (*attention)(const void *, int64_t, int64_t, int32_t); /* attention_args; items: n_head_kv x blocks of item_tok tokens, or n_part */
     void (*silu_mul)(const void *, int64_t, int64_t, int32_t);  /* pair_args; items: elements */
     void (*gelu_mul)(const void *, int64_t, int64_t, int32_t);
+    void (*soft_cap)(const void *, int64_t, int64_t, int32_t);  /* cap_args; items: elements */
     void (*cache_store)(void *, int32_t, const float *, int64_t);
     int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n); /* of int8 activations as matmul wants them; 0, or no function: as they are */
     void (*pack)(const void *, int64_t, int64_t, int32_t);      /* pack_args; items: sets of n_packed tokens */

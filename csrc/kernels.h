@@ -257,8 +257,11 @@ void rmsnorm(float *y, const float *x, const float *w, int32_t n_row, int32_t n,
 
 /* freq f64 [n_pair]: base^(-i / n_pair) / (linear * factor[i]), factor f32 [n_pair] or NULL for ones. */
 void rope_freq(double *freq, const float *factor, int32_t n_pair, double base, double linear);
-/* cs f32 [n_tok, n_pair, 2]: cosine and sine of (pos + t) freq[i]. */
-void rope_angles(float *cs, const double *freq, int32_t pos, int32_t n_tok, int32_t n_pair);
+/* freq f64 [n_pair]: base^(-i / n_pair) as it is for pairs that turn `fast` times or more within n_ctx positions, divided by `factor`
+ * for those that turn `slow` times or less, a blend, linear in i, between.  base > 1; n_ctx, factor, fast >= slow > 0. */
+void rope_freq_yarn(double *freq, int32_t n_pair, double base, double factor, double n_ctx, double fast, double slow);
+/* cs f32 [n_tok, n_pair, 2]: cosine and sine of (pos + t) freq[i], times `scale`. */
+void rope_angles(float *cs, const double *freq, int32_t pos, int32_t n_tok, int32_t n_pair, double scale);
 /* Rotates x f32 [n_tok, n_head, head_dim] in place, the first 2 n_pair elements of each head: elements 2i and 2i + 1,
  * or i and i + n_pair where half is not 0. */
 void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head_dim, int32_t n_pair, int32_t half);
@@ -268,9 +271,9 @@ void cache_store(void *y, int32_t type, const float *x, int64_t n);
 
 /* o f32 [n_tok, n_head, head_dim]: causal attention of the queries q (same shape) at positions pos ... pos + n_tok - 1
  * over rows 0 ... of the caches k, v: type [*, n_head_kv, head_dim], F32, F16 or, where head_dim is a multiple of 32, Q8_0.  Position p sees the last window positions up to p
- * (0: all).  scores: scratch f32 [attention_scores(...)]. */
+ * (0: all).  A score is scale q k, then soft_cap of it where cap is not 0.  scores: scratch f32 [attention_scores(...)]. */
 void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores, int32_t n_tok,
-               int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale);
+               int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale, float cap);
 /* Floats of scratch for a call of attention, with the pool and the instruction set as they are. */
 int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv);
 
@@ -278,8 +281,12 @@ int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_h
 void silu_mul(float *gate, const float *up, int64_t n);
 /* gate f32 [n] = gelu(gate) up;  gelu(x) = x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3))), the tanh form. */
 void gelu_mul(float *gate, const float *up, int64_t n);
+/* x f32 [n] = cap tanh(x / cap), cap > 0. */
+void soft_cap(float *x, int64_t n, float cap);
 /* x f32 [n] += y. */
 void add(float *x, const float *y, int64_t n);
+/* x f32 [n_tok, n] += b f32 [n], row by row. */
+void add_bias(float *x, const float *b, int32_t n_tok, int32_t n);
 /* Index of the first infinity or NaN in x f32 [n], or -1. */
 int64_t first_nonfinite(const float *x, int64_t n);
 

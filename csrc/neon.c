@@ -153,6 +153,8 @@ static void attend_block(const attention_args *a, float *scores, int32_t t0, int
     }
     for (int32_t i = 0; i < n_query; i++) {
         const query x = query_of(a, scores, t0, head_kv, i);
+        if (a->cap != 0.0f)
+            cap_all(x.score + x.first, x.p + 1 - x.first, a->cap);
         softmax(&x);
         memset(x.o, 0, (size_t)a->head_dim * 4);
     }
@@ -181,10 +183,10 @@ static void attention_neon(const void *arg, int64_t begin, int64_t end, int32_t 
 
 const isa isa_neon = {
     "neon", 128, matmul_neon, quantize_neon, quantize_k_neon, rmsnorm_neon, rope_neon, attention_neon, silu_mul_neon, gelu_mul_neon,
-    cache_store_neon, NULL, NULL, 0, 0,
+    soft_cap_neon, cache_store_neon, NULL, NULL, 0, 0,
 };
 const isa isa_i8mm = { /* products of several tokens are its own */
     "i8mm", 128, matmul_i8mm, quantize_neon, quantize_k_neon, rmsnorm_neon, rope_neon, attention_neon, silu_mul_neon, gelu_mul_neon,
-    cache_store_neon, NULL, NULL, 0, 0,
+    soft_cap_neon, cache_store_neon, NULL, NULL, 0, 0,
 };
 #endif

@@ -4,7 +4,8 @@
  * rounded, and in which order.  All other kernels (avx2.c ...) give these bits and
  * are tested against this file with memcmp.  Only +, -, *, /, sqrt and fma of
  * IEEE 754 are used, each rounded to nearest even, so every processor agrees; an
- * fma is where fmaf is written and nowhere else (-ffp-contract=off).
+ * fma is where fmaf is written and nowhere else (-ffp-contract=off).  exp, tanh and what is made of them
+ * element by element are in functions.h, the frequencies of RoPE, in f64, in rope_freq.c.
  *
  * The order of sums, and why:
  *
@@ -24,7 +25,7 @@
  * faster by hand: NAME gives each copy its own names, OWN_QUANTIZE leaves that one out. */
 #include <math.h>
 #include <string.h>
-#include "internal.h"
+#include "functions.h"
 
 #ifndef NAME
 #define NAME(f) f##_reference
@@ -85,9 +86,6 @@ static inline void float_row(float *y, int32_t type, const void *x, int32_t n)
         memcpy(y, x, (size_t)n * 4);
 }
 
-/* The nearest integer, ties to even, for |x| < 2^22: the f32 adder rounds at bit 1. */
-static inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
-
 /* ---- sums ------------------------------------------------------------------------ */
 
 static inline float add_lanes(float lane[LANES])
@@ -124,31 +122,7 @@ static inline float dot(const float *x, const float *y, int32_t n)
     return add_lanes(lane);
 }
 
-/* ---- functions ------------------------------------------------------------------- */
-
-/* exp: x = n ln 2 + r, |r| <= ln 2 / 2;  e^r = 1 + r + r^2 P(r), P of degree 4 fitted for
- * the least relative error (3e-9, below the rounding of f32).  ln 2 is taken off in two parts.
- * 0 below -87, infinity above 88.72; within them the result is normal. */
-static inline float exp_f32(float x)
-{
-    const float c = x < -87.0f ? -87.0f : x > 88.72f ? 88.72f : x; /* NaN passes */
-    const float n = nearest(c * exp_log2e);
-    const float r = fmaf(n, exp_ln2[1], fmaf(n, exp_ln2[0], c));
-    float p = exp_term[0];
-    p = fmaf(p, r, exp_term[1]); /* no loop: the compiler would not make vectors of the caller's */
-    p = fmaf(p, r, exp_term[2]);
-    p = fmaf(p, r, exp_term[3]);
-    p = fmaf(p, r, exp_term[4]);
-    p = fmaf(p, r * r, r) + 1.0f;
-    /* n as an integer is in the low bits of n + 1.5 * 2^23; moved into the exponent it multiplies by 2^n */
-    const float y = bits_f32(f32_bits(p) + (f32_bits(n + 0x1.8p23f) << 23));
-    const float z = x < -87.0f ? 0.0f : y, e = x > 88.72f ? INFINITY : z;
-    return x == x ? e : x;
-}
-
-/* x / (1 + exp(-z)): the sigmoid gate of SiLU (Shazeer 2020, arXiv:2002.05202) with z = x, and of the
- * tanh form of GELU (Hendrycks & Gimpel 2016, arXiv:1606.08415), as (1 + tanh(z/2)) / 2 = 1 / (1 + exp(-z)). */
-static inline float gate_f32(float x, float z) { return x / (1.0f + exp_f32(-z)); }
+/* ---- functions of functions.h ------------------------------------------------------- */
 
 static void NAME(silu_mul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
@@ -167,6 +141,13 @@ static void NAME(gelu_mul)(const void *arg, int64_t begin, int64_t end, int32_t 
         const float z = (0x1.988454p0f * x) * fmaf(0x1.6e4e26p-5f * x, x, 1.0f); /* 2 sqrt(2/pi), 0.044715 */
         a->y[i] = gate_f32(x, z) * a->x[i];
     }
+}
+
+static void NAME(soft_cap)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const cap_args *a = arg;
+    (void)thread;
+    cap_all(a->x + begin, end - begin, a->cap);
 }
 
 /* ---- RMS norm: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4 ---------------------- */
@@ -345,10 +326,12 @@ static void attend_reference(const attention_args *a, float *score, int32_t t, i
         float sum = 0;
         for (int32_t i = 0; i < dim; i++)
             sum = fmaf(value[i], q[i], sum);
-        const float s = sum * a->scale;
-        score[j - first] = s;
-        most = s > most ? s : most;
+        score[j - first] = sum * a->scale;
     }
+    if (a->cap != 0.0f)
+        cap_all(score, p + 1 - first, a->cap);
+    for (int32_t j = first; j <= p; j++)
+        most = score[j - first] > most ? score[j - first] : most;
     for (int32_t j = first; j <= p; j++) {
         const float e = exp_f32(score[j - first] - most);
         score[j - first] = e;
@@ -379,6 +362,6 @@ static void attention_reference(const void *arg, int64_t begin, int64_t end, int
 
 const isa isa_reference = {
     "reference", 128, matmul_reference, quantize_reference, quantize_k_reference, rmsnorm_reference, rope_reference,
-    attention_reference, silu_mul_reference, gelu_mul_reference, cache_store_reference, NULL, NULL, 0, 0,
+    attention_reference, silu_mul_reference, gelu_mul_reference, soft_cap_reference, cache_store_reference, NULL, NULL, 0, 0,
 };
 #endif

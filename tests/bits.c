@@ -92,7 +92,7 @@ static void products(const char *name, int32_t type, int at, int n_half, int32_t
     show("dequantize_row", row, (int64_t)n * 4);
 }
 
-static void attend(int32_t type, int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t dim, int32_t window)
+static void attend(int32_t type, int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t dim, int32_t window, float cap)
 {
     const int64_t n = (int64_t)(pos + n_tok) * n_head_kv * dim;
     float *q = floats((int64_t)n_tok * n_head * dim, 1), *o = malloc((size_t)n_tok * n_head * dim * 4);
@@ -101,7 +101,7 @@ static void attend(int32_t type, int32_t n_tok, int32_t pos, int32_t n_head, int
     cache_store(v, type, floats(n, 2), n);
     show("cache_store", k, type_row_bytes(type, n));
     float *scores = malloc((size_t)attention_scores(n_tok, pos, n_head, n_head_kv) * 4);
-    attention(o, q, type, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125f);
+    attention(o, q, type, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125f, cap);
     show("attention", o, (int64_t)n_tok * n_head * dim * 4);
 }
 
@@ -127,17 +127,20 @@ int main(int argc, char **argv)
         fast_products(types[i].name, types[i].type, 1, 19, 1120);
         fast_products(types[i].name, types[i].type, 35, 97, 290);
     }
-    attend(T_F32, 3, 20, 4, 2, 24, 0);
-    attend(T_F16, 17, 30, 8, 2, 64, 0);
-    attend(T_F16, 20, 5, 6, 6, 80, 7);
-    attend(T_F16, 1, 300, 5, 1, 96, 0); /* fewer items than threads: cut by position and by element */
-    attend(T_F16, 1, 310, 8, 4, 64, 0); /* heads that go round the threads */
-    attend(T_F32, 2, 400, 24, 3, 64, 130);
-    attend(T_F16, 1, 299, 13, 1, 40, 0);
-    attend(T_Q8_0, 17, 30, 8, 2, 64, 0);
-    attend(T_Q8_0, 20, 5, 4, 4, 32, 7);
-    attend(T_Q8_0, 1, 300, 5, 1, 96, 0);
-    attend(T_Q8_0, 1, 40, 18, 2, 128, 0);
+    attend(T_F32, 3, 20, 4, 2, 24, 0, 0);
+    attend(T_F16, 17, 30, 8, 2, 64, 0, 0);
+    attend(T_F16, 20, 5, 6, 6, 80, 7, 0);
+    attend(T_F16, 1, 300, 5, 1, 96, 0, 0); /* fewer items than threads: cut by position and by element */
+    attend(T_F16, 1, 310, 8, 4, 64, 0, 0); /* heads that go round the threads */
+    attend(T_F32, 2, 400, 24, 3, 64, 130, 0);
+    attend(T_F16, 1, 299, 13, 1, 40, 0, 0);
+    attend(T_Q8_0, 17, 30, 8, 2, 64, 0, 0);
+    attend(T_Q8_0, 20, 5, 4, 4, 32, 7, 0);
+    attend(T_Q8_0, 1, 300, 5, 1, 96, 0, 0);
+    attend(T_Q8_0, 1, 40, 18, 2, 128, 0, 0);
+    attend(T_F16, 17, 30, 8, 2, 64, 9, 5);
+    attend(T_F32, 1, 300, 5, 1, 96, 0, 50);
+    attend(T_F16, 1, 310, 8, 4, 64, 0, 30);
     float *x = floats(4096, 90), *up = floats(4096, 2), *w = floats(128, 2), cs[9 * 10 * 2];
     silu_mul(x, up, 4096);
     show("silu_mul", x, 4096 * 4);
@@ -149,11 +152,20 @@ int main(int argc, char **argv)
     double freq[10];
     rope_freq(freq, NULL, 10, 10000.0, 1.5);
     show("rope_freq", freq, sizeof freq);
-    rope_angles(cs, freq, 1000, 9, 10);
+    rope_angles(cs, freq, 1000, 9, 10, 1);
     show("rope_angles", cs, sizeof cs);
     rope(x, cs, 9, 3, 24, 10, 0);
     rope(x, cs, 9, 3, 24, 10, 1);
     show("rope", x, 4096 * 4);
+    rope_freq_yarn(freq, 10, 10000.0, 4.0, 4096, 32, 1);
+    show("rope_freq_yarn", freq, sizeof freq);
+    rope_angles(cs, freq, 1000, 9, 10, 1.25);
+    show("rope_angles, scaled", cs, sizeof cs);
+    x = floats(4096, 90);
+    soft_cap(x, 4096, 30);
+    show("soft_cap", x, 4096 * 4);
+    add_bias(x, w, 32, 128);
+    show("add_bias", x, 4096 * 4);
     printf("crc32c %08x %08x\n", crc32c(0, (const uint8_t *)up, 4096 * 4), crc32c_plain(0, (const uint8_t *)up, 4096 * 4));
     return 0;
 }

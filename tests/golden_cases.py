@@ -32,7 +32,7 @@ def prompt(case):
     """The ids of the case: BOS, then pseudo-random ones of the whole vocabulary."""
     config = tiny_model.complete(case["config"])
     draw = random.Random(config["seed"]).random
-    return [BOS[config["arch"]]] + [int(draw() * config["n_vocab"]) for _ in range(case["n_ids"] - 1)]
+    return [BOS[tiny_model.FAMILY.get(config["arch"], "llama")]] + [int(draw() * config["n_vocab"]) for _ in range(case["n_ids"] - 1)]
 
 
 def expected(name, case):

@@ -21,7 +21,9 @@ import tempfile
 import gguf
 import gguf.quants
 import torch
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, LlamaConfig, LlamaForCausalLM,
+    MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 import golden_cases
 import tiny_model
@@ -29,11 +31,14 @@ import tiny_model
 TOLERANCE = 1e-5  # of the largest absolute logit of the case
 TELLING = 1e-3    # what a mistake in any one setting must change
 
+PRE_NORM = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+SANDWICH = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
+            "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 BLOCK_NAMES = {
-    "llama": {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"},
-    "gemma3": {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
-               "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
-               "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"},
+    "llama": PRE_NORM, "gemma": PRE_NORM, "qwen2": PRE_NORM, "qwen3": PRE_NORM | HEAD_NORMS,
+    "phi3": PRE_NORM | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    "gemma2": SANDWICH, "gemma3": SANDWICH | HEAD_NORMS,
 }
 MATRIX_NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
                 "attn_output": "self_attn.o_proj",
@@ -61,55 +66,83 @@ def checkpoint(metadata, tensors):
     n_head = metadata[f"{arch}.attention.head_count"]
     heads = {"attn_q": n_head, "attn_k": metadata.get(f"{arch}.attention.head_count_kv", n_head)}
     for name, t in tensors.items():
-        *block, kind, _ = name.split(".")
-        if kind == "rope_freqs":
+        *block, kind, suffix = name.split(".")
+        if kind.startswith("rope_"):
             continue
         if arch == "llama" and kind in heads:
             t = halves(t, heads[kind])
-        if arch == "gemma3" and kind.endswith("norm"):
+        if arch.startswith("gemma") and kind.endswith("norm"):
             t = t - 1  # exact for weights of 0.5 to 2
         if block:
-            out[f"model.layers.{block[1]}.{(BLOCK_NAMES[arch] | MATRIX_NAMES)[kind]}.weight"] = t
+            out[f"model.layers.{block[1]}.{(MATRIX_NAMES | BLOCK_NAMES[arch])[kind]}.{suffix}"] = t
         else:
             out[f"{outside[kind]}.weight"] = t
     return out
 
 
-def settings(metadata, scaling):
-    """A transformers configuration. `scaling`: rope_scaling as tiny_model has it, since a file holds only llama3's results."""
+def rope_settings(get, tensors, scaling):
+    """transformers' rope_parameters. `scaling`: rope_scaling as tiny_model has it, since a file holds only llama3's results."""
+    kind = get("rope.scaling.type", "longrope" if "rope_factors_long.weight" in tensors else "default")
+    rope = {"rope_type": kind, "rope_theta": get("rope.freq_base", 10000.0)}
+    if kind in ("linear", "yarn"):
+        rope["factor"] = get("rope.scaling.factor")
+    if kind in ("yarn", "longrope"):
+        rope["original_max_position_embeddings"] = get("rope.scaling.original_context_length")
+    names = {"yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow", "yarn_attn_factor": "attention_factor",
+             "attn_factor": "attention_factor"}
+    rope.update((name, get("rope.scaling." + key)) for key, name in names.items() if get("rope.scaling." + key) is not None)
+    if kind == "longrope":
+        rope.update((f"{name}_factor", tensors[f"rope_factors_{name}.weight"].tolist()) for name in ("long", "short"))
+    if scaling and scaling["type"] == "llama3":
+        rope.update(scaling, rope_type="llama3", original_max_position_embeddings=scaling["original_context_length"])
+        del rope["type"], rope["original_context_length"]
+    return rope
+
+
+def settings(metadata, tensors, scaling):
+    """A transformers class and its configuration."""
     arch = metadata["general.architecture"]
 
     def get(key, default=None):
         return metadata.get(f"{arch}.{key}", default)
 
-    n_head = get("attention.head_count")
+    n_head, window = get("attention.head_count"), get("attention.sliding_window") or None
     head_dim = get("attention.key_length", get("embedding_length") // n_head)
-    rope = {"rope_type": get("rope.scaling.type", "default"), "rope_theta": get("rope.freq_base", 10000.0)}
-    if rope["rope_type"] == "linear":
-        rope["factor"] = get("rope.scaling.factor")
-    if scaling and scaling["type"] == "llama3":
-        rope.update(scaling, rope_type="llama3", original_max_position_embeddings=scaling["original_context_length"])
-        del rope["type"], rope["original_context_length"]
+    rope = rope_settings(get, tensors, scaling)
     common = dict(
         vocab_size=len(metadata["tokenizer.ggml.tokens"]), hidden_size=get("embedding_length"),
         num_hidden_layers=get("block_count"), intermediate_size=get("feed_forward_length"), num_attention_heads=n_head,
-        num_key_value_heads=get("attention.head_count_kv", n_head), head_dim=head_dim, pad_token_id=None,
+        num_key_value_heads=get("attention.head_count_kv", n_head), head_dim=head_dim, pad_token_id=None, eos_token_id=None,
         max_position_embeddings=get("context_length"), rms_norm_eps=get("attention.layer_norm_rms_epsilon"),
-        attn_implementation="eager")
+        attn_implementation="eager", rope_parameters=rope)
     if arch == "llama":
-        return LlamaForCausalLM, LlamaConfig(**common, rope_parameters=rope)
+        if window:
+            return MistralForCausalLM, MistralConfig(**common, sliding_window=window)
+        return LlamaForCausalLM, LlamaConfig(**common)
+    if arch == "phi3":
+        rope["partial_rotary_factor"] = get("rope.dimension_count", head_dim) / head_dim
+        return Phi3ForCausalLM, Phi3Config(**common, sliding_window=window,
+                                           original_max_position_embeddings=get("rope.scaling.original_context_length", get("context_length")))
+    if arch in ("qwen2", "qwen3", "gemma"):
+        kind, config = {"qwen2": (Qwen2ForCausalLM, Qwen2Config), "qwen3": (Qwen3ForCausalLM, Qwen3Config),
+                        "gemma": (GemmaForCausalLM, GemmaConfig)}[arch]
+        return kind, config(**common)
+    caps = {"final_logit_softcapping": get("final_logit_softcapping", 30.0 if arch == "gemma2" else None)}
+    if arch == "gemma2":
+        return Gemma2ForCausalLM, Gemma2Config(**common, query_pre_attn_scalar=head_dim, sliding_window=window or 4096,
+                                               attn_logit_softcapping=get("attn_logit_softcapping", 50.0), **caps)
     n = get("attention.sliding_window_pattern", 6)
     local = {"rope_type": "default", "rope_theta": get("rope.freq_base_swa", 10000.0)}
     return Gemma3ForCausalLM, Gemma3TextConfig(
-        **common, rope_parameters={"full_attention": rope, "sliding_attention": local}, query_pre_attn_scalar=head_dim,
+        **common | {"rope_parameters": {"full_attention": rope, "sliding_attention": local}}, query_pre_attn_scalar=head_dim,
         layer_types=["full_attention" if i % n == n - 1 else "sliding_attention" for i in range(get("block_count"))],
-        sliding_window=get("attention.sliding_window"))
+        sliding_window=window, **caps)
 
 
 def model(metadata, tensors, scaling=None):
     """A transformers model in f32 with every parameter taken from the file."""
     parameters = checkpoint(metadata, tensors)
-    kind, config = settings(metadata, scaling)
+    kind, config = settings(metadata, tensors, scaling)
     config.tie_word_embeddings = "lm_head.weight" not in parameters
     net = kind(config).to(torch.float32).eval()
     own = dict(net.named_parameters())
@@ -133,18 +166,26 @@ def difference(a, b):
 def variants(metadata, scaling):
     """What an engine might get wrong: (what, metadata, scaling), each with one setting changed."""
     arch = metadata["general.architecture"]
-    changes = {"rope.freq_base": 1.5, "rope.scaling.factor": 0.5, "attention.layer_norm_rms_epsilon": 1000.0}
+    changes = {"rope.freq_base": 1.5, "rope.scaling.factor": 0.5, "attention.layer_norm_rms_epsilon": 1000.0, "attn_logit_softcapping": 1.5,
+               "final_logit_softcapping": 1.5, "rope.scaling.yarn_beta_fast": 0.3, "rope.scaling.yarn_attn_factor": 1.3,
+               "rope.scaling.attn_factor": 1.3}
     for key, factor in changes.items():
         if f"{arch}.{key}" in metadata:
             yield key, {**metadata, f"{arch}.{key}": metadata[f"{arch}.{key}"] * factor}, scaling
+    if metadata.get(f"{arch}.attention.sliding_window"):
+        key = f"{arch}.attention.sliding_window"
+        yield "attention.sliding_window", {**metadata, key: metadata[key] + 1}, scaling
+    key = f"{arch}.rope.scaling.original_context_length"
+    if key in metadata and scaling:
+        # of longrope the other set of factors: what fits becomes too long, what is too long fits
+        longer = scaling["type"] == "longrope" and metadata[key] < metadata[f"{arch}.context_length"]
+        yield "original context", {**metadata, key: metadata[f"{arch}.context_length"] if longer else metadata[key] // 8}, scaling
     if scaling and scaling["type"] == "llama3":
         yield "no rope factors", metadata, None
         yield "another rope factor", metadata, {**scaling, "factor": scaling["factor"] / 2}
         yield "another blend", metadata, {**scaling, "low_freq_factor": scaling["low_freq_factor"] * 2}
     if arch == "gemma3":
-        window = metadata["gemma3.attention.sliding_window"]
-        for key, value in {"attention.sliding_window": window + 1, "attention.sliding_window_pattern": 5,
-                           "rope.freq_base_swa": 15000.0}.items():
+        for key, value in {"attention.sliding_window_pattern": 5, "rope.freq_base_swa": 15000.0}.items():
             yield key, {**metadata, f"gemma3.{key}": value}, scaling
 
 

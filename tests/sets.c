@@ -239,9 +239,10 @@ static void attend(int32_t type)
 {
     const int32_t n_head_kv = ONE_OF(1, 2, 3), n_head = n_head_kv * ONE_OF(1, 2, 5), dim = type == T_Q8_0 ? ONE_OF(32, 96, 320, 1024) : ONE_OF(1, 7, 16, 40, 64, 80, 130, 288, 1024);
     const int32_t n_tok = ONE_OF(1, 2, 18, 35, 70), pos = n_tok > 2 ? ONE_OF(0, 1, 50) : ONE_OF(0, 50, 260, 321), window = ONE_OF(0, 1, 9, 33);
+    const float cap = (float)ONE_OF(0, 0, 2, 50);
     const int64_t n = (int64_t)(pos + n_tok) * n_head_kv * dim, n_q = (int64_t)n_tok * n_head * dim;
-    snprintf(what, sizeof what, "attention %d, %d of %d heads, dim %d, n_tok %d, pos %d, window %d", type, n_head_kv, n_head, dim,
-             n_tok, pos, window);
+    snprintf(what, sizeof what, "attention %d, %d of %d heads, dim %d, n_tok %d, pos %d, window %d, cap %g", type, n_head_kv, n_head, dim,
+             n_tok, pos, window, cap);
     const float *q = floats(n_q, 1, 0), *keys = floats(n, 2, 0), *values = floats(n, 2, 0);
     float *o[2];
     for (int ours = 0; ours < 2; ours++) {
@@ -251,7 +252,7 @@ static void attend(int32_t type)
         cache_store(k, type, keys, n);
         cache_store(v, type, values, n);
         o[ours] = guarded(n_q * 4);
-        attention(o[ours], q, type, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125f);
+        attention(o[ours], q, type, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125f, cap);
     }
     compare(o[1], o[0], n_q);
     free_all();
@@ -276,10 +277,10 @@ static void stored(void)
 /* Element by element, or row by row. */
 static void function(int which)
 {
-    static const char *const names[] = {"silu_mul", "gelu_mul", "rmsnorm", "rope"};
+    static const char *const names[] = {"silu_mul", "gelu_mul", "soft_cap", "rmsnorm", "rope"};
     const int32_t n_row = ONE_OF(1, 3, 6), n = ONE_OF(1, 5, 16, 31, 117, 256), n_pair = n / 2, half = (int32_t)(draw() % 2);
     snprintf(what, sizeof what, "%s of %d x %d, half %d", names[which], n_row, n, half);
-    const float *x = floats(n_row * n, ONE_OF(1, 9, 100), which < 3 ? 20 : 0), *other = floats(n_row * n, 2, 0);
+    const float *x = floats(n_row * n, ONE_OF(1, 9, 100), which < 4 ? 20 : 0), *other = floats(n_row * n, 2, 0);
     float *y[2];
     for (int ours = 0; ours < 2; ours++) {
         isa_select(ours ? set : "reference");
@@ -287,7 +288,8 @@ static void function(int which)
         switch (which) {
         case 0: silu_mul(y[ours], other, n_row * n); break;
         case 1: gelu_mul(y[ours], other, n_row * n); break;
-        case 2: rmsnorm(y[ours], x, other, n_row, n, 1e-5f); break;
+        case 2: soft_cap(y[ours], n_row * n, 30); break;
+        case 3: rmsnorm(y[ours], x, other, n_row, n, 1e-5f); break;
         default: rope(y[ours], other, n_row, 1, n, n_pair, half);
         }
     }
@@ -309,7 +311,7 @@ int main(int argc, char **argv)
         quantised(i % 2);
         attend((const int32_t[]){T_F32, T_F16, T_Q8_0}[i % 3]);
         stored();
-        function(i % 4);
+        function(i % 5);
     }
     printf("%s %d\n", set, n_compared);
     return 0;

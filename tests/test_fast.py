@@ -170,7 +170,7 @@ def test_a_result_does_not_depend_on_the_batch_or_the_rows(name, isa):
 def models(tmp_path_factory):
     directory = tmp_path_factory.mktemp("models")
     out = {}
-    for arch, kind in (("llama", "f32"), ("llama", "bf16"), ("gemma3", "f16")):
+    for arch, kind in (("llama", "f32"), ("llama", "bf16"), ("gemma3", "f16"), ("phi3", "bf16")):  # phi3: rows of one stored matrix
         out[f"{arch}-{kind}"] = path = directory / f"{arch}-{kind}.gguf"
         write_model(str(path), arch=arch, type=kind, n_layer=2, n_vocab=400, n_embd=64, n_ff=160, head_dim=32, n_head=2, n_head_kv=1,
                     **({"window": 16} if arch == "gemma3" else {}))
@@ -192,7 +192,7 @@ def fingerprint(m, ids, directory, chunk, n_first=None):
     return hashlib.sha256((directory / "s").read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("name", ["llama-f32", "llama-bf16", "gemma3-f16"])
+@pytest.mark.parametrize("name", ["llama-f32", "llama-bf16", "gemma3-f16", "phi3-bf16"])
 def test_a_model_gives_the_same_bits_in_any_chunks_and_by_decode(models, tmp_path, name):
     found = set()
     for isa in SETS:

@@ -5,8 +5,16 @@ import struct
 import pytest
 import tiny_model
 from gguf_writer import write_gguf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sluice import architectures, gguf
 from sluice.faults import Fault
-from sluice.model import Model
+from sluice.hparams import ARCHITECTURES, Keys
+from sluice.kernels import ffi
+from sluice.metadata import KIND_NAMES
+from sluice.model import ARITHMETIC, Model
+from sluice.rope import read_rope
+from sluice.snapshot import Snapshot
 
 BASE = dict(arch="llama", type="f32", n_layer=2, n_embd=64, n_ff=96, n_head=4, n_head_kv=2, head_dim=16, n_vocab=400)
 
@@ -75,13 +83,15 @@ BAD = [
     (put("llama.rope.freq_base", "f32", 0.0), 65, "llama.rope.freq_base"),
     (put("llama.rope.freq_base", "f32", NAN), 65, "llama.rope.freq_base"),
     (put("llama.rope.freq_base", "f32", INF), 65, "llama.rope.freq_base"),
-    (put("llama.rope.scaling.type", "string", "yarn"), 69, "llama.rope.scaling.type"),
+    (put("llama.rope.scaling.type", "string", "dynamic"), 69, "llama.rope.scaling.type"),
     (put("llama.rope.scaling.type", "string", "y\x1b" * 99999), 69, 'y...";'),
     (put("llama.attention.layer_norm_rms_epsilon", "f32", 0.0), 65, "epsilon"),
     (put("llama.attention.layer_norm_rms_epsilon", "f32", 1.0), 65, "epsilon"),
     (put("llama.attention.layer_norm_rms_epsilon", "f32", NAN), 65, "epsilon"),
     (drop("llama.attention.layer_norm_rms_epsilon"), 65, "epsilon"),
-    (put("llama.attention.sliding_window", "u32", 128), 69, "sliding_window"),
+    (put("llama.attention.sliding_window", "i32", -1), 65, "sliding_window"),
+    (put("llama.attention.sliding_window", "u32", (1 << 24) + 1), 65, "sliding_window"),
+    (put("llama.rope.dimension_sections", "[i32]", [1, 2, 3, 4]), 69, "llama.rope.dimension_sections"),
     (put("llama.expert_count", "u32", 8), 69, "llama.expert_count"),
     (put("llama.vocab_size", "u32", 399), 65, "llama.vocab_size"),
     (put("tokenizer.ggml.tokens", "[string]", [b"a"] * 399), 65, "tokenizer.ggml.tokens"),
@@ -101,12 +111,231 @@ BAD = [
 ]
 
 
+
+
+def every(*changes):
+    return lambda m, t: [change(m, t) for change in changes] and None
+
+
+def yarn(**keys):
+    """Metadata of YaRN in a llama file, with these values."""
+    keys = {"type": "yarn", "factor": 4.0, "original_context_length": 64, **keys}
+    kind = lambda v: "string" if isinstance(v, str) else "u32" if isinstance(v, int) else "f32"
+    return every(*(put(f"llama.rope.scaling.{key}", kind(v), v) for key, v in keys.items() if v is not None))
+
+
+LONG = {"arch": "phi3", "rope_scaling": {"type": "longrope", "original_context_length": 64}}
+BAD_OF = [
+    # (configuration, what is changed, exit code, the line that is printed, after the file's name)
+    ({}, yarn(factor=None), 65, "llama.rope.scaling.factor is missing"),
+    ({}, yarn(factor=0.0), 65, "llama.rope.scaling.factor: 0.0 is not within 0 to 1e+06"),
+    ({}, yarn(factor=NAN), 65, "llama.rope.scaling.factor: nan is not within 0 to 1e+06"),
+    ({}, yarn(factor="4"), 65, 'llama.rope.scaling.factor: expected f32, found string "4"'),
+    ({}, yarn(original_context_length=0), 65, "llama.rope.scaling.original_context_length: 0 is not within 1 to 16777216"),
+    ({}, yarn(yarn_beta_fast=0.5), 65, "llama.rope.scaling.yarn_beta_fast: 0.5 is less than yarn_beta_slow 1.0"),
+    ({}, yarn(yarn_beta_slow=-1.0), 65, "llama.rope.scaling.yarn_beta_slow: -1.0 is not within 0 to 1e+06"),
+    ({}, yarn(yarn_attn_factor=INF), 65, "llama.rope.scaling.yarn_attn_factor: inf is not within 0 to 1000"),
+    ({}, yarn(yarn_ext_factor=0.5), 69, "llama.rope.scaling.yarn_ext_factor other than 1"),
+    ({}, yarn(yarn_log_multiplier=0.1), 69, "llama.rope.scaling.yarn_log_multiplier is set: not supported by this build"),
+    ({}, every(yarn(), put("llama.rope.freq_base", "f32", 1.0)), 65, "llama.rope.freq_base: 1.0 is not above 1, as yarn needs"),
+    ({}, every(yarn(), reshape("rope_freqs.weight", 8)), 69, "tensor rope_freqs.weight: not part of a llama model that this build runs"),
+    (LONG, put("phi3.rope.scaling.original_context_length", "u32", 1), 65,
+     "phi3.rope.scaling.original_context_length: 1 is not within 2 to 16777216"),
+    (LONG, put("phi3.rope.scaling.factor", "f32", 2.0), 69, "phi3.rope.scaling.factor beside longrope"),
+    (LONG, put("phi3.rope.scaling.attn_factor", "f32", 0.0), 65, "phi3.rope.scaling.attn_factor: 0.0 is not within 0 to 1000"),
+    (LONG, put("phi3.rope.scaling.type", "string", "su"), 69,
+     'phi3.rope.scaling.type "su"; this build has none, linear, yarn, longrope, and llama3 (tensor rope_freqs.weight)'),
+    (LONG, drop("rope_factors_short.weight"), 65, "tensor rope_factors_short.weight is missing"),
+    (LONG, every(drop("rope_factors_long.weight"), put("phi3.rope.scaling.type", "string", "longrope")), 65,
+     "tensor rope_factors_long.weight is missing"),
+    (LONG, drop("rope_factors_long.weight"), 69, "tensor rope_factors_short.weight: not part of a phi3 model that this build runs"),
+    (LONG, reshape("rope_factors_long.weight", 9), 65, "tensor rope_factors_long.weight: shape [9], expected [8]"),
+    (LONG, reshape("rope_factors_short.weight", 8), 65, "tensor rope_factors_short.weight: a factor is not within 0 to 1e9"),
+    ({"arch": "phi3"}, drop("blk.0.attn_qkv.weight"), 65, "tensor blk.0.attn_q.weight is missing"),
+    ({"arch": "phi3"}, reshape("blk.1.attn_qkv.weight", 64, 64), 65,
+     "tensor blk.1.attn_qkv.weight: shape [64, 64], expected [64, 128]"),
+    ({"arch": "phi3"}, reshape("blk.1.ffn_up.weight", 64, 96), 65, "tensor blk.1.ffn_up.weight: shape [64, 96], expected [64, 192]"),
+    ({"arch": "phi3"}, reshape("blk.0.attn_qkv.bias", 128), 69,
+     "tensor blk.0.attn_qkv.bias: not part of a phi3 model that this build runs"),
+    ({}, drop("blk.0.ffn_gate.weight"), 65, "tensor blk.0.ffn_gate.weight is missing"),
+    ({"arch": "qwen2"}, drop("blk.1.attn_k.bias"), 65, "tensor blk.1.attn_k.bias is missing"),
+    ({"arch": "qwen2"}, reshape("blk.0.attn_v.bias", 64), 65, "tensor blk.0.attn_v.bias: shape [64], expected [32]"),
+    ({"arch": "qwen2"}, retype("blk.0.attn_q.bias", 1), 69, "tensor blk.0.attn_q.bias: type F16 here"),
+    ({"arch": "qwen2"}, reshape("blk.0.attn_output.bias", 64), 69,
+     "tensor blk.0.attn_output.bias: not part of a qwen2 model that this build runs"),
+    ({"arch": "qwen2"}, put("qwen2.attention.sliding_window", "u32", 64), 69,
+     "qwen2.attention.sliding_window is set: not supported by this build"),
+    ({"arch": "qwen3"}, put("qwen3.attention.sliding_window", "u32", 64), 69,
+     "qwen3.attention.sliding_window is set: not supported by this build"),
+    ({"arch": "qwen3"}, drop("blk.0.attn_k_norm.weight"), 65, "tensor blk.0.attn_k_norm.weight is missing"),
+    ({"arch": "qwen3"}, reshape("blk.0.attn_q_norm.weight", 32), 65, "tensor blk.0.attn_q_norm.weight: shape [32], expected [16]"),
+    ({"arch": "qwen3"}, reshape("cls.output.weight", 64, 2), 69,
+     "tensor cls.output.weight: not part of a qwen3 model that this build runs"),
+    ({"arch": "gemma"}, put("gemma.final_logit_softcapping", "f32", 30.0), 69,
+     "gemma.final_logit_softcapping is set: not supported by this build"),
+    ({"arch": "gemma"}, put("gemma.attention.sliding_window", "u32", 64), 69,
+     "gemma.attention.sliding_window is set: not supported by this build"),
+    ({"arch": "gemma"}, reshape("blk.0.post_ffw_norm.weight", 64), 69,
+     "tensor blk.0.post_ffw_norm.weight: not part of a gemma model that this build runs"),
+    ({"arch": "gemma2"}, put("gemma2.attn_logit_softcapping", "f32", -50.0), 65,
+     "gemma2.attn_logit_softcapping: -50.0 is not within 0.001 to 1e+06"),
+    ({"arch": "gemma2"}, put("gemma2.attn_logit_softcapping", "f32", NAN), 65,
+     "gemma2.attn_logit_softcapping: nan is not within 0.001 to 1e+06"),
+    ({"arch": "gemma2"}, put("gemma2.final_logit_softcapping", "f64", 1e-30), 65,
+     "gemma2.final_logit_softcapping: 1e-30 is not within 0.001 to 1e+06"),
+    ({"arch": "gemma2"}, put("gemma2.final_logit_softcapping", "u32", 30), 65,
+     "gemma2.final_logit_softcapping: expected f32, found u32 30"),
+    ({"arch": "gemma2"}, put("gemma2.rope.freq_base_swa", "f32", 5000.0), 69,
+     "gemma2.rope.freq_base_swa is set: not supported by this build"),
+    ({"arch": "gemma2"}, put("gemma2.attention.sliding_window_pattern", "u32", 3), 69,
+     "gemma2.attention.sliding_window_pattern is set: not supported by this build"),
+    ({"arch": "gemma2"}, drop("blk.1.post_attention_norm.weight"), 65, "tensor blk.1.post_attention_norm.weight is missing"),
+    ({"arch": "gemma3"}, put("gemma3.attn_logit_softcapping", "f32", 50.0), 69,
+     "gemma3.attn_logit_softcapping is set: not supported by this build"),
+]
+
+
+@pytest.mark.parametrize("row", range(len(BAD_OF)))
+def test_bad_model_of_each_architecture_prints_one_line(tmp_path, row):
+    config, change, code, line = BAD_OF[row]
+    path = build(tmp_path / "m.gguf", change, **config)
+    with pytest.raises(Fault) as e:
+        Model(path, 1)
+    assert (e.value.code, str(e.value)) == (code, f"{path}: {line}")
+
+
 @pytest.mark.parametrize("row", range(len(BAD)))
 def test_bad_model_is_refused_by_name(tmp_path, row):
     change, code, named = BAD[row]
     with pytest.raises(Fault) as e:
         Model(build(tmp_path / "m.gguf", change), 1)
     assert e.value.code == code and named in str(e.value) and str(tmp_path / "m.gguf") in str(e.value)
+
+
+def hparams(tmp_path, change=lambda m, t: None, **config):
+    return Model(build(tmp_path / "m.gguf", change, **config), 1).hparams
+
+
+@pytest.mark.parametrize("arch", tiny_model.DEFAULTS)
+def test_every_architecture_is_accepted(tmp_path, arch):
+    assert set(tiny_model.DEFAULTS) == set(ARCHITECTURES) == set(architectures.ARCHITECTURES)
+    h = hparams(tmp_path, arch=arch)
+    assert (h.arch, h.n_head, h.n_head_kv, h.head_dim, h.n_vocab) == (arch, 4, 2, 16, 400)
+
+
+def test_a_window_that_hides_nothing_is_none(tmp_path):
+    for arch in ("qwen2", "qwen3", "gemma"):
+        assert hparams(tmp_path, put(f"{arch}.attention.sliding_window", "u32", 512), arch=arch).window == 0
+
+
+def test_windows_are_in_the_blocks_that_have_them(tmp_path):
+    windows = lambda **config: [h.window_of(i) for h in [hparams(tmp_path, **config)] for i in range(h.n_layer)]
+    assert windows(window=24) == [24, 24] and windows() == [0, 0]
+    assert windows(arch="phi3", window=21) == [21, 21] and windows(arch="phi3") == [0, 0]
+    assert windows(arch="gemma2", window=16, n_layer=5) == [16, 0, 16, 0, 16]
+    assert windows(arch="gemma2", window=0) == [4096, 0]  # a file without the key
+    assert windows(arch="gemma3", window=16, n_layer=7) == [16] * 5 + [0, 16]
+    assert windows(arch="gemma3", window=0, n_layer=7) == [0] * 7
+
+
+def test_gemma2_without_keys_has_the_published_caps(tmp_path):
+    h = hparams(tmp_path, arch="gemma2", attn_cap=0, final_cap=0)
+    assert (h.attn_cap, h.final_cap) == (50.0, 30.0)
+    h = hparams(tmp_path, put("gemma2.final_logit_softcapping", "f32", 0.0), arch="gemma2")
+    assert (h.attn_cap, h.final_cap) == (4.0, 0.0)
+
+
+@pytest.mark.parametrize("arch,n_layer", [("gemma2", 46), ("gemma3", 62)])
+def test_the_27b_scales_by_the_share_of_a_head(tmp_path, arch, n_layer):
+    config = dict(arch=arch, n_embd=32, n_ff=32, n_head_kv=1, window=16)
+    assert hparams(tmp_path, n_layer=n_layer, **config).scale == 1 / math.sqrt(8)
+    assert hparams(tmp_path, n_layer=n_layer - 1, **config).scale == 0.25
+
+
+def test_rope_scaling_is_read_as_written(tmp_path):
+    factor = put("llama.rope.scaling.factor", "f32", 4.0)
+    kind = lambda name: put("llama.rope.scaling.type", "string", name)
+    rope = hparams(tmp_path, factor).rope  # without a type: linear
+    assert (rope.kind, rope.factor, rope.scale) == ("linear", 4.0, 1.0)
+    assert hparams(tmp_path, every(factor, kind("none"))).rope.factor == 1.0
+    rope = hparams(tmp_path, yarn()).rope
+    assert (rope.kind, rope.factor, rope.n_ctx, rope.fast, rope.slow) == ("yarn", 4.0, 64, 32.0, 1.0)
+    assert abs(rope.scale - (0.1 * math.log(4) + 1)) < 1e-15
+    assert hparams(tmp_path, yarn(yarn_attn_factor=1.25, attn_factor=2.0, yarn_ext_factor=-1.0)).rope.scale == 2.5
+    assert hparams(tmp_path, yarn(factor=0.5, original_context_length=None)).rope.n_ctx == 512
+
+
+ROPE_KEYS = ("freq_base", "scale_linear", *(f"scaling.{key}" for key in (
+    "factor", "original_context_length", "attn_factor", "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow", "yarn_ext_factor")))
+NUMBERS = st.one_of(st.sampled_from([0.0, 1.0, 1 + 2 ** -52, 5e-324, 1e308, 1e6, -1.0, NAN, INF]), st.floats(), st.integers(0, (1 << 32) - 1))
+
+
+@given(st.sampled_from(["none", "linear", "yarn", "longrope"]), st.dictionaries(st.sampled_from(ROPE_KEYS), NUMBERS))
+@settings(max_examples=150, deadline=None)
+def test_any_rope_is_refused_by_name_or_has_frequencies(kind, numbers):
+    """Whatever a file says: the borders of yarn become integers in C. Too fast a turn has an angle of NaN, and the logits show it."""
+    class File:
+        path, tensors = "m.gguf", {}
+        metadata = {"llama.rope.scaling.type": kind, **{f"llama.rope.{key}": v for key, v in numbers.items()}}
+        kinds = {key: KIND_NAMES.index({str: "string", int: "u32", float: "f64"}[type(v)]) for key, v in metadata.items()}
+        get, fault, _bad = gguf.File.get, gguf.File.fault, gguf.File._bad
+
+    try:
+        rope = read_rope(Keys(File(), "llama"), File.tensors, 4096)
+    except Fault as e:
+        assert e.code in (65, 69) and "llama.rope." in str(e)
+        return
+    freq = list(rope.frequencies(16, ffi.new("float[]", [1.5] * 16)))
+    assert all(f >= 0 for f in freq) and 0 < rope.scale < 1e6 + 1
+
+
+def test_longrope_is_chosen_by_the_model_alone(tmp_path):
+    for n_ctx, which, scale in ((512, "long", math.sqrt(1 + math.log(8) / math.log(64))), (64, "short", 1.0), (32, "short", 1.0)):
+        rope = hparams(tmp_path, **LONG, n_ctx=n_ctx).rope
+        assert rope.divisors == f"rope_factors_{which}" and abs(rope.scale - scale) < 1e-15
+    assert hparams(tmp_path, put("phi3.rope.scaling.attn_factor", "f32", 1.5), **LONG).rope.scale == 1.5
+
+
+def fuse(prefix, whole, names, suffix):
+    """Tensors of one block put into one, their rows in this order."""
+    def change(m, t):
+        parts = [t.pop(f"{prefix}.{name}.{suffix}") for name in names]
+        kind, shape, _ = parts[0]
+        rows = sum(p[1][-1] for p in parts)
+        t[f"{prefix}.{whole}.{suffix}"] = [kind, (*shape[:-1], rows), b"".join(p[2] for p in parts)]
+    return change
+
+
+def split(prefix, whole, parts):
+    """The reverse: `parts` name -> rows."""
+    def change(m, t):
+        kind, (n_in, _), data = t.pop(f"{prefix}.{whole}.weight")
+        at = 0
+        for name, rows in parts.items():
+            n_bytes = 4 * n_in * rows
+            t[f"{prefix}.{name}.weight"] = [kind, (n_in, rows), data[at:at + n_bytes]]
+            at += n_bytes
+    return change
+
+
+def logits(path, tmp_path):
+    m = Model(path, 1)
+    with Snapshot.create(m.geometry("f32"), 64, m.file.id, ARITHMETIC, str(tmp_path)) as cache:
+        m.prefill(cache, list(range(3, 40)))
+        return bytes(ffi.buffer(cache.logits, 4 * m.hparams.n_vocab))
+
+
+QKV = ("attn_q", "attn_k", "attn_v")
+
+
+@pytest.mark.parametrize("arch,changes", [
+    ("qwen2", [fuse(f"blk.{i}", "attn_qkv", QKV, s) for i in (0, 1) for s in ("weight", "bias")]),
+    ("qwen2", [fuse("blk.1", "attn_qkv", QKV, "weight")]),
+    ("llama", [fuse("blk.0", "attn_qkv", QKV, "weight")]),
+    ("phi3", [split("blk.0", "attn_qkv", {"attn_q": 64, "attn_k": 32, "attn_v": 32}), split("blk.1", "ffn_up", {"ffn_gate": 96, "ffn_up": 96})])])
+def test_fused_matrices_give_the_bits_of_separate_ones(tmp_path, arch, changes):
+    found = {logits(build(tmp_path / "m.gguf", every(*some), arch=arch), tmp_path) for some in ([], changes)}
+    assert len(found) == 1
 
 
 def test_the_unchanged_model_is_accepted(tmp_path):
@@ -134,5 +363,5 @@ def test_trailing_dimensions_of_one_are_none(tmp_path):
 
 def test_legacy_linear_scale_is_read(tmp_path):
     m = Model(build(tmp_path / "m.gguf", put("llama.rope.scale_linear", "f32", 4.0)), 1)
-    assert m.hparams.rope.linear == 4.0
-    assert struct.unpack("f", struct.pack("f", m._ropes["global"][0]))[0] == 0.25
+    assert m.hparams.rope.factor == 4.0
+    assert struct.unpack("f", struct.pack("f", m._ropes["global"][0][0]))[0] == 0.25

@@ -377,7 +377,7 @@ def test_rope_equals_reference_and_rotates(half):
     x = rng.normal(size=(n_tok, n_head, dim)).astype(np.float32)
     freq, cs = ffi.new("double[]", n_pair), Buffer(n_tok * n_pair * 2)
     lib.rope_freq(freq, ffi.NULL, n_pair, 10000.0, 1.0)
-    lib.rope_angles(cs.p(), freq, pos, n_tok, n_pair)
+    lib.rope_angles(cs.p(), freq, pos, n_tok, n_pair, 1.0)
 
     def call():
         y = Buffer(x.size, values=x)
@@ -413,12 +413,54 @@ def test_gates_equal_reference(op, exact):
         assert np.allclose(both(call), np.nan_to_num(want, posinf=np.inf, neginf=-np.inf), rtol=1e-6, atol=2e-7)
 
 
+def test_soft_cap_equals_reference_and_shows_what_is_not_finite():
+    x = np.concatenate([np.linspace(-400, 400, 4001), [0, -0.0, 1e-30, -1e-30, 1e-3, 3e38, -3e38, np.inf, -np.inf, np.nan]]).astype(np.float32)
+    for cap in (1e-3, 0.3, 30.0, 50.0, 1e6):
+        def call():
+            y = Buffer(x.size, values=x)
+            lib.soft_cap(y.p(), x.size, cap)
+            assert y.margins_untouched()
+            return y.a
+
+        found, cap = both(call), float(np.float32(cap))
+        want = cap * np.tanh(x.astype(np.float64) / cap)
+        assert np.isnan(found[-3:]).all() and np.signbit(found[-9])
+        good = np.abs(x.astype(np.float64)) < 1e38 * cap  # beyond, x / cap leaves f32, and the answer is NaN too
+        assert np.abs(found[good] / np.where(want[good] == 0, 1, want[good]) - (want[good] != 0)).max() < 4e-7
+
+
+def test_add_bias_adds_to_every_row():
+    rng = np.random.default_rng(2)
+    x, b = rng.normal(size=(7, 33)).astype(np.float32), rng.normal(size=33).astype(np.float32)
+
+    def call():
+        y = Buffer(x.size, values=x)
+        lib.add_bias(y.p(), Buffer(b.size, values=b).p(), 7, 33)
+        assert y.margins_untouched()
+        return y.a
+
+    assert both(call).tobytes() == (x + b).tobytes()
+
+
+def test_yarn_frequencies_equal_the_paper():
+    for base, factor, n_ctx, fast, slow in ((10000.0, 4.0, 4096, 32.0, 1.0), (1e6, 4.0, 32768, 32.0, 1.0), (500.0, 2.5, 64, 8.0, 2.0),
+                                            (10000.0, 8.0, 1 << 24, 1.0, 1.0), (1.001, 3.0, 1, 32.0, 1.0)):
+        n_pair = 32
+        freq = ffi.new("double[]", n_pair)
+        lib.rope_freq_yarn(freq, n_pair, base, factor, n_ctx, fast, slow)
+        border = [np.clip(n_pair * np.log(n_ctx / (turns * 2 * np.pi)) / np.log(base), 0, 2 * n_pair - 1) for turns in (fast, slow)]
+        low, high = np.floor(border[0]), np.ceil(border[1])
+        share = np.clip((np.arange(n_pair) - low) / (high - low if high > low else 0.001), 0, 1)
+        plain = base ** (-np.arange(n_pair) / n_pair)
+        assert np.allclose(list(freq), plain / factor * share + plain * (1 - share), rtol=1e-14)
+
+
 @pytest.mark.parametrize("kv", [F32, F16])
-@pytest.mark.parametrize("n_tok,pos,n_head,n_head_kv,dim,window", [
-    (1, 0, 1, 1, 8, 0), (1, 40, 4, 2, 24, 0), (9, 0, 8, 2, 64, 0), (17, 30, 6, 6, 20, 16), (33, 5, 4, 1, 256, 7),
-    (2, 3, 600, 1, 8, 0), (1, 300, 8, 1, 64, 0), (3, 170, 9, 3, 96, 0), (1, 99, 14, 2, 128, 40),
-    (64, 0, 1, 1, 1024, 8), (70, 9, 2, 1, 320, 8), (1, 500, 32, 4, 64, 0), (5, 400, 8, 8, 34, 100)])
-def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, window):
+@pytest.mark.parametrize("n_tok,pos,n_head,n_head_kv,dim,window,cap", [
+    (1, 0, 1, 1, 8, 0, 0), (1, 40, 4, 2, 24, 0, 2), (9, 0, 8, 2, 64, 0, 0), (17, 30, 6, 6, 20, 16, 50), (33, 5, 4, 1, 256, 7, 0),
+    (2, 3, 600, 1, 8, 0, 1), (1, 300, 8, 1, 64, 0, 0), (3, 170, 9, 3, 96, 0, 0.5), (1, 99, 14, 2, 128, 40, 0),
+    (64, 0, 1, 1, 1024, 8, 0), (70, 9, 2, 1, 320, 8, 3), (1, 500, 32, 4, 64, 0, 30), (5, 400, 8, 8, 34, 100, 0)])
+def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, window, cap):
     rng, n_kv = np.random.default_rng(6), pos + n_tok
     q = rng.normal(size=(n_tok, n_head, dim)).astype(np.float32)
     k, v = (rng.normal(size=(n_kv, n_head_kv, dim)).astype("<f2" if kv == F16 else "<f4") for _ in "kv")
@@ -428,7 +470,7 @@ def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, wind
         scores = Buffer(lib.attention_scores(n_tok, pos, n_head, n_head_kv))
         kb, vb = Buffer(k.size, k.dtype, k), Buffer(v.size, v.dtype, v)
         lib.attention(o.p(), Buffer(q.size, values=q).p(), kv, kb.p("void *"), vb.p("void *"), scores.p(), n_tok, pos,
-                      n_head, n_head_kv, dim, window, dim ** -0.5)
+                      n_head, n_head_kv, dim, window, dim ** -0.5, cap)
         assert o.margins_untouched() and scores.margins_untouched()
         return o.a
 
@@ -438,6 +480,7 @@ def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, wind
         for h in range(n_head):
             g = h // (n_head // n_head_kv)
             s = k[first:pos + t + 1, g].astype(np.float64) @ q[t, h] * dim ** -0.5
+            s = cap * np.tanh(s / cap) if cap else s
             p = np.exp(s - s.max())
             error = np.abs(y[t, h] - p @ v[first:pos + t + 1, g] / p.sum()).max()
             assert error < 2e-6 * max(1, dim / 256)  # a score is one sum over dim: its error grows with it, to 5.7e-6 at 1,024
@@ -448,7 +491,7 @@ def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, wind
 def test_attention_of_random_shapes_equals_reference(kv, isa):
     need(isa)
     rng = np.random.default_rng(14)
-    for _ in range(40):
+    for cap in 20 * (0.0, 2.0):
         n_head_kv, group, dim = int(rng.integers(1, 4)), int(rng.choice([1, 2, 3, 5, 8, 13])), int(rng.choice([1, 7, 16, 40, 64, 80, 130]))
         n_tok, pos, window = int(rng.integers(1, 70)), int(rng.choice([0, 1, 50, 300])), int(rng.choice([0, 1, 9, 33]))
         q, n_kv = rng.normal(size=(n_tok, n_head_kv * group, dim)), pos + n_tok
@@ -462,10 +505,10 @@ def test_attention_of_random_shapes_equals_reference(kv, isa):
             scores = Buffer(lib.attention_scores(n_tok, pos, n_head_kv * group, n_head_kv))
             lib.attention(o.p(), Buffer(q.size, values=q).p(), kv, Buffer(k.size, k.dtype, k).p("void *"),
                           Buffer(v.size, v.dtype, v).p("void *"), scores.p(), n_tok, pos, n_head_kv * group, n_head_kv, dim,
-                          window, dim ** -0.5)
+                          window, dim ** -0.5, cap)
             assert o.margins_untouched() and scores.margins_untouched()
             out.append(np.where(np.isnan(o.a), np.float32("nan"), o.a))
-        assert out[0].tobytes() == out[1].tobytes(), (n_tok, pos, n_head_kv, group, dim, window)
+        assert out[0].tobytes() == out[1].tobytes(), (n_tok, pos, n_head_kv, group, dim, window, cap)
         assert np.isfinite(out[0]).any()
 
 
@@ -488,7 +531,7 @@ def test_attention_over_q8_0_equals_that_over_its_values(n_tok, pos, n_head, n_h
     def attend(kv, k, v):
         o, scores = Buffer(q.size), Buffer(lib.attention_scores(n_tok, pos, n_head, n_head_kv))
         lib.attention(o.p(), Buffer(q.size, values=q).p(), kv, k.p("void *"), v.p("void *"), scores.p(), n_tok, pos, n_head, n_head_kv,
-                      dim, window, dim ** -0.5)
+                      dim, window, dim ** -0.5, 0)
         assert o.margins_untouched() and scores.margins_untouched()
         return o.a
 
@@ -523,7 +566,7 @@ lib.threads_start(int(sys.argv[2]))
 assert lib.isa_select(sys.argv[1].encode()) == 0
 for n_tok in 1, 9:
     scores = ffi.new("float[]", lib.attention_scores(n_tok, 3000, 4, 2))
-    lib.attention(o, q, 1, kv, kv, scores, n_tok, 3000, 4, 2, dim, window, 0.125)
+    lib.attention(o, q, 1, kv, kv, scores, n_tok, 3000, 4, 2, dim, window, 0.125, 0)
 """
 
 

@@ -1,23 +1,36 @@
 """Small GGUF models of pseudo-random weights, the same bytes on every machine.
 
-    python3 tests/tiny_model.py OUT.gguf [--arch llama|gemma3] [--type f32|f16|bf16|q8_0|q4_0|q4_1] [--seed N] [--vocab N]
+    python3 tests/tiny_model.py OUT.gguf [--arch llama|gemma|gemma2|gemma3|phi3|qwen2|qwen3]
+                                         [--type f32|f16|bf16|q8_0|q4_0|q4_1] [--seed N] [--vocab N]
 
 Only the standard library; no number depends on anything but random.Random(integer).random(), whose bits Python guarantees
 for every version, and on IEEE 754 arithmetic rounded once to f32 (llama3's rope factors also take a power, in f64, where
 libraries may differ in a last bit that the rounding drops). What is written follows the files that llama.cpp's
 converter makes of Hugging Face checkpoints, and this is what such a file means:
 
-Both architectures.  Matrices are stored [n_in, n_out] in GGUF order: n_out rows of n_in, y = W x. Norms and rope factors are F32
+All architectures.  Matrices are stored [n_in, n_out] in GGUF order: n_out rows of n_in, y = W x. Norms and rope factors are F32
 in every file. No `output.weight`: the head is `token_embd.weight`. Missing keys: head_count_kv = head_count, key_length
 = value_length = embedding_length / head_count, rope.dimension_count = key_length, rope.freq_base = 10000. Query head h
 uses key-value head h / (head_count / head_count_kv). RMS norm: x / sqrt(mean(x^2) + epsilon) * weight.
     Rope: pair i of a head turns by pos * base^(-2 i / dimension_count) * scale / factor[i].
     `rope.scaling.type` "linear" with `rope.scaling.factor` f: scale = 1 / f, else 1. `rope_freqs.weight`, f32
-    [dimension_count / 2], holds factor[i], else 1: this is how Llama 3.1's scaling is stored, with no key for it.
+    [dimension_count / 2], holds factor[i], else 1: this is how Llama 3.1's scaling is stored, with no key for it. "yarn": lib/sluice/rope.py
+    names its keys. Long rope: `rope_factors_long.weight` and `rope_factors_short.weight`, f32 [dimension_count / 2], one of them
+    is factor[i], and cosines and sines are multiplied by `rope.scaling.attn_factor`.
 
 llama.  Pairs are neighbours (2 i, 2 i + 1): the converter has permuted the rows of attn_q and attn_k for it, so row 2 i + j
     of a head is row j * head_dim / 2 + i of the checkpoint. Scores are scaled by 1 / sqrt(key_length). A block:
     x += attn_output(attention(norm(x, attn_norm)));  x += ffn_down(silu(ffn_gate(h)) * ffn_up(h)), h = norm(x, ffn_norm).
+    `attention.sliding_window` w, if there is one: position p sees p - w + 1 to p, in every block (Mistral 7B v0.1).
+
+qwen2, qwen3, phi3.  Llama's block, but pairs are (i, i + dimension_count / 2), rows as in the checkpoint. qwen2 has attn_q.bias, attn_k.bias
+    and attn_v.bias, F32; qwen3 attn_q_norm and attn_k_norm, [key_length], on each head before rope. phi3 stores the rows of attn_q,
+    attn_k and attn_v as one matrix attn_qkv, those of ffn_gate and ffn_up as one, ffn_up; its window is in every block.
+
+gemma.  As gemma3, without norms after, norms on heads, and local blocks. gemma2: as gemma3, without norms on heads; one rope;
+    block i is local where i is even; a score s is c * tanh(s / c) with c `attn_logit_softcapping`, else 50, a logit the
+    same with `final_logit_softcapping`, else 30; of the published sizes only the 27B (46 blocks) scales by
+    1 / sqrt(embedding_length / head_count).
 
 gemma3.  Pairs are (i, i + head_dim / 2), rows as in the checkpoint. Every stored norm already has the 1 added that
     Gemma's own weights leave out: plain RMS norm. x begins as sqrt(embedding_length) * the row of token_embd, the root
@@ -48,11 +61,16 @@ FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "bf16": 32}  
 BLOCK = 32
 
 LLAMA = {"arch": "llama", "n_vocab": 768, "n_ctx": 512, "n_embd": 128, "n_layer": 4, "n_ff": 384, "n_head": 4, "n_head_kv": 2,
-         "head_dim": 32, "tied": True, "eps": 1e-5, "rope_base": 10000.0, "rope_scaling": None}
+         "head_dim": 32, "tied": True, "eps": 1e-5, "rope_base": 10000.0, "rope_scaling": None, "window": 0}
 GEMMA3 = {"arch": "gemma3", "n_vocab": 768, "n_ctx": 512, "n_embd": 96, "n_layer": 7, "n_ff": 256, "n_head": 4, "n_head_kv": 2,
           "head_dim": 32, "tied": True, "eps": 1e-6, "rope_base": 1e6, "rope_base_local": 10000.0, "rope_scaling": None,
-          "window": 64, "pattern": None}
-DEFAULTS = {"llama": LLAMA, "gemma3": GEMMA3}
+          "window": 64, "pattern": None, "final_cap": 0.0}
+GEMMA = {**LLAMA, "arch": "gemma", "eps": 1e-6, "head_dim": 48}
+GEMMA2 = {**GEMMA, "arch": "gemma2", "window": 64, "attn_cap": 4.0, "final_cap": 10.0}
+DEFAULTS = {"llama": LLAMA, "gemma": GEMMA, "gemma2": GEMMA2, "gemma3": GEMMA3, "phi3": {**LLAMA, "arch": "phi3", "n_rot": None},
+            "qwen2": {**LLAMA, "arch": "qwen2", "rope_base": 1e6, "eps": 1e-6},
+            "qwen3": {**LLAMA, "arch": "qwen3", "rope_base": 1e6, "eps": 1e-6, "head_dim": 48}}
+FAMILY = {"gemma": "gemma3", "gemma2": "gemma3", "gemma3": "gemma3"}  # whose vocabulary; else llama's
 
 
 def complete(config):
@@ -73,11 +91,20 @@ def shapes(c):
         out["output.weight"] = (n, c["n_vocab"])
     if (c["rope_scaling"] or {}).get("type") == "llama3":
         out["rope_freqs.weight"] = (c["head_dim"] // 2,)
+    if (c["rope_scaling"] or {}).get("type") == "longrope":
+        out["rope_factors_long.weight"] = out["rope_factors_short.weight"] = (n_rot(c) // 2,)
     for i in range(c["n_layer"]):
         block = {"attn_norm": (n,), "attn_q": (n, q), "attn_k": (n, kv), "attn_v": (n, kv), "attn_output": (q, n),
                  "ffn_norm": (n,), "ffn_gate": (n, c["n_ff"]), "ffn_up": (n, c["n_ff"]), "ffn_down": (c["n_ff"], n)}
-        if c["arch"] == "gemma3":
-            block.update(attn_q_norm=(c["head_dim"],), attn_k_norm=(c["head_dim"],), post_attention_norm=(n,), post_ffw_norm=(n,))
+        if c["arch"] == "phi3":
+            block = {"attn_norm": (n,), "attn_qkv": (n, q + 2 * kv), "attn_output": (q, n), "ffn_norm": (n,), "ffn_up": (n, 2 * c["n_ff"]),
+                     "ffn_down": (c["n_ff"], n)}
+        if c["arch"] in ("gemma3", "qwen3"):
+            block.update(attn_q_norm=(c["head_dim"],), attn_k_norm=(c["head_dim"],))
+        if c["arch"] in ("gemma2", "gemma3"):
+            block.update(post_attention_norm=(n,), post_ffw_norm=(n,))
+        if c["arch"] == "qwen2":
+            out.update((f"blk.{i}.attn_{x}.bias", (size,)) for x, size in (("q", q), ("k", kv), ("v", kv)))
         out.update((f"blk.{i}.{name}.weight", shape) for name, shape in block.items())
     return out
 
@@ -90,12 +117,17 @@ def weights(c, name, shape):
     """
     if name == "rope_freqs.weight":
         return array.array("f", llama3_factors(c))
+    if name.startswith("rope_factors_"):
+        last = shape[0] - 1 or 1
+        return array.array("f", [1 + (5 if "long" in name else 0.5) * (i / last) ** 2 for i in range(shape[0])])
     draw = random.Random(c["seed"] << 32 | zlib.crc32(name.encode())).random
     n = math.prod(shape)
+    if name.endswith(".bias"):
+        return array.array("f", [draw() - 0.5 for _ in range(n)])
     if len(shape) == 1:  # norms: around 1, and exact after 1 is subtracted
         return array.array("f", [0.75 + 0.5 * draw() for _ in range(n)])
     kind = name.split(".")[-2]
-    gain = {"token_embd": 3.0 if c["tied"] else math.sqrt(shape[0]), "output": 3.0, "attn_q": 1.25, "attn_k": 1.25,
+    gain = {"token_embd": 3.0 if c["tied"] else math.sqrt(shape[0]), "output": 3.0, "attn_q": 1.25, "attn_k": 1.25, "attn_qkv": 1.25,
             "ffn_gate": 1.5, "ffn_up": 1.5, "ffn_down": 1.5}.get(kind, 1.0)
     reach = gain * math.sqrt(3 / shape[0])
     return array.array("f", [(2 * draw() - 1) * reach for _ in range(n)])
@@ -175,8 +207,9 @@ def _q4_1(block):
 def metadata(c):
     """Dict: key -> (kind, value), of the complete config `c`."""
     arch = c["arch"]
-    pieces, scores, types = vocabulary(arch, c["n_vocab"])
-    special = {"llama": dict(bos=1, eos=2, unknown=0), "gemma3": dict(bos=2, eos=1, unknown=3, padding=0, eot=5)}[arch]
+    family = FAMILY.get(arch, "llama")
+    pieces, scores, types = vocabulary(family, c["n_vocab"])
+    special = {"llama": dict(bos=1, eos=2, unknown=0), "gemma3": dict(bos=2, eos=1, unknown=3, padding=0, eot=5)}[family]
     numbers = {
         "vocab_size": ("u32", c["n_vocab"]), "context_length": ("u32", c["n_ctx"]), "embedding_length": ("u32", c["n_embd"]),
         "block_count": ("u32", c["n_layer"]), "feed_forward_length": ("u32", c["n_ff"]),
@@ -184,17 +217,20 @@ def metadata(c):
         "attention.key_length": ("u32", c["head_dim"]), "attention.value_length": ("u32", c["head_dim"]),
         "attention.layer_norm_rms_epsilon": ("f32", c["eps"]), "rope.freq_base": ("f32", c["rope_base"]),
     }
-    if arch == "llama":
-        numbers["rope.dimension_count"] = ("u32", c["head_dim"])
-    else:
+    if arch in ("qwen2", "phi3"):  # their converters write no width of heads
+        del numbers["attention.key_length"], numbers["attention.value_length"]
+    if arch in ("llama", "phi3"):
+        numbers["rope.dimension_count"] = ("u32", n_rot(c))
+    if c["window"] or arch == "phi3":
         numbers["attention.sliding_window"] = ("u32", c["window"])
-        if c["pattern"]:
-            numbers["attention.sliding_window_pattern"] = ("u32", c["pattern"])
-        if c["rope_base_local"] != 10000.0:
-            numbers["rope.freq_base_swa"] = ("f32", c["rope_base_local"])
-    if (c["rope_scaling"] or {}).get("type") == "linear":
-        numbers["rope.scaling.type"] = ("string", "linear")
-        numbers["rope.scaling.factor"] = ("f32", c["rope_scaling"]["factor"])
+    if c.get("pattern"):
+        numbers["attention.sliding_window_pattern"] = ("u32", c["pattern"])
+    if c.get("rope_base_local", 10000.0) != 10000.0:
+        numbers["rope.freq_base_swa"] = ("f32", c["rope_base_local"])
+    for name, key in (("attn_cap", "attn_logit_softcapping"), ("final_cap", "final_logit_softcapping")):
+        if c.get(name):
+            numbers[key] = ("f32", c[name])
+    numbers.update(scaling_keys(c))
     return {
         "general.architecture": ("string", arch), "general.type": ("string", "model"), "general.name": ("string", "tiny random"),
         "general.file_type": ("u32", FILE_TYPES[c["type"]]), "general.quantization_version": ("u32", 2),
@@ -204,12 +240,28 @@ def metadata(c):
         "tokenizer.ggml.token_type": ("[i32]", types),
         **{f"tokenizer.ggml.{name}_token_id": ("u32", id) for name, id in special.items()},
         "tokenizer.ggml.add_bos_token": ("bool", True), "tokenizer.ggml.add_eos_token": ("bool", False),
-        "tokenizer.ggml.add_space_prefix": ("bool", arch == "llama"),
+        "tokenizer.ggml.add_space_prefix": ("bool", family == "llama"),
     }
 
 
+def n_rot(c):
+    """Elements of a head that turn."""
+    return c.get("n_rot") or c["head_dim"]
+
+
+def scaling_keys(c):
+    """The metadata of c["rope_scaling"]; llama3 has none, and the type of longrope is written by few."""
+    s = c["rope_scaling"] or {"type": "none"}
+    names = {"original_context_length": "u32", "factor": "f32", "attn_factor": "f32", "yarn_attn_factor": "f32", "yarn_beta_fast": "f32",
+             "yarn_beta_slow": "f32"}
+    out = {f"rope.scaling.{key}": (kind, s[key]) for key, kind in names.items() if key in s and s["type"] != "llama3"}
+    if s["type"] in ("linear", "yarn"):
+        out["rope.scaling.type"] = ("string", s["type"])
+    return out
+
+
 def write_model(path, **config):
-    """Write a model to `path`. `config`: arch, type, seed and any key of LLAMA or GEMMA3; the rest is as there."""
+    """Write a model to `path`. `config`: arch, type, seed and any key of its DEFAULTS; the rest is as there."""
     c = complete(config)
     tensors = []
     for name, shape in shapes(c).items():

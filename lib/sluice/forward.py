@@ -44,16 +44,16 @@ class Forward:
         self._held = {}  # what pointers into buffers for `n_tok` ids make: the same for one token after the other
 
     def start(self, ids, pos, ropes):
-        """Begin a chunk: `ids` a list of ints; `ropes` {name: f64 frequencies [n_rot/2]}, their angles are made here."""
+        """Begin a chunk: `ids` a list of ints; `ropes` {name: (f64 frequencies [n_rot/2], scale)}, their angles are made here."""
         self._take(len(ids))
         self.pos, c = pos, self.cache
         if not self._planes or self._planes[0][0] != c.k(0):  # a snapshot that was sealed is mapped elsewhere
             self._planes = [(ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i))) for i in range(self.h.n_layer)]
         self._ids = ffi.new("int32_t[]", ids)
         self._angles = {}
-        for name, freq in ropes.items():
+        for name, (freq, scale) in ropes.items():
             cs = self._buffer("float[]", "angles " + name, self.n_tok * self.h.n_rot)
-            lib.rope_angles(cs, freq, pos, self.n_tok, self.h.n_rot // 2)
+            lib.rope_angles(cs, freq, pos, self.n_tok, self.h.n_rot // 2, scale)
             self._angles[name] = cs
 
     def _take(self, n_tok):
@@ -160,7 +160,7 @@ class Forward:
         n = lib.attention_scores(self.n_tok, self.pos, h.n_head, h.n_head_kv)
         scores = self._buffer("float[]", "scores", n)
         lib.attention(o.p, q.p, kind, *self._planes[layer], scores, self.n_tok, self.pos, h.n_head, h.n_head_kv,
-                      h.head_dim, window, h.scale)
+                      h.head_dim, window, h.scale, h.attn_cap)
         return o
 
     def silu_mul(self, gate, up):
@@ -172,6 +172,14 @@ class Forward:
         """gate = gelu(gate) * up, the tanh form; what was gate is returned."""
         lib.gelu_mul(gate.p, up.p, self.n_tok * up.n)
         return gate
+
+    def soft_cap(self, x, cap):
+        """x = cap tanh(x / cap)."""
+        lib.soft_cap(x.p, self.n_tok * x.n, cap)
+
+    def add_bias(self, x, b):
+        """x += b, a vector, in every row."""
+        lib.add_bias(x.p, b, self.n_tok, x.n)
 
     def add(self, x, y):
         """x += y."""

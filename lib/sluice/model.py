@@ -1,9 +1,9 @@
-"""A model, ready to run: one function per architecture that reads like its paper, and what calls it chunk by chunk."""
-import math
+"""A model, ready to run: what calls its architecture (architectures.py) chunk by chunk."""
 import os
 from array import array
 
 from . import gguf
+from .architectures import ARCHITECTURES
 from .faults import UNSUPPORTED, USAGE, Fault, bad, unsupported
 from .forward import Forward
 from .hparams import Hparams
@@ -20,49 +20,6 @@ SMALL_MODEL = 1 << 25    # do this many activations
 MAX_ACTIVATIONS = 1 << 26  # floats of a chunk's widest activation: a wide model gets shorter chunks, not more memory
 
 
-def llama(m, f):
-    """Touvron et al. 2023, arXiv:2302.13971 (and 2307.09288 for grouped queries): pre-norm, RoPE, SwiGLU."""
-    x = f.embed(m.weights.token_embd)
-    for i, w in enumerate(m.weights.layers):
-        h = f.rmsnorm(x, w.attn_norm)
-        q, k, v = f.linears(h, w.attn_q, w.attn_k, w.attn_v)
-        f.rope(q, "global")
-        f.rope(k, "global")
-        f.store(i, k, v)
-        o = f.attention(i, q)
-        f.add(x, f.linear(o, w.attn_output))
-        h = f.rmsnorm(x, w.ffn_norm)
-        gate, up = f.linears(h, w.ffn_gate, w.ffn_up)
-        f.add(x, f.linear(f.silu_mul(gate, up), w.ffn_down))
-    return x
-
-
-def gemma3(m, f):
-    """Gemma Team 2025, arXiv:2503.19786: norms before and after, norms on queries and keys, five local layers to one
-    global, GeGLU. Stored norm gains have their 1 added."""
-    x = f.embed(m.weights.token_embd, math.sqrt(m.hparams.n_embd))
-    for i, w in enumerate(m.weights.layers):
-        is_global = i % m.hparams.pattern == m.hparams.pattern - 1
-        kind, window = ("global", 0) if is_global else ("local", m.hparams.window)
-        h = f.rmsnorm(x, w.attn_norm)
-        q, k, v = f.linears(h, w.attn_q, w.attn_k, w.attn_v)
-        f.rmsnorm_heads(q, w.attn_q_norm)
-        f.rmsnorm_heads(k, w.attn_k_norm)
-        f.rope(q, kind, half=True)
-        f.rope(k, kind, half=True)
-        f.store(i, k, v)
-        o = f.linear(f.attention(i, q, window), w.attn_output)
-        f.add(x, f.rmsnorm(o, w.post_attention_norm))
-        h = f.rmsnorm(x, w.ffn_norm)
-        gate, up = f.linears(h, w.ffn_gate, w.ffn_up)
-        o = f.linear(f.gelu_mul(gate, up), w.ffn_down)
-        f.add(x, f.rmsnorm(o, w.post_ffw_norm))
-    return x
-
-
-ARCHITECTURES = {"llama": llama, "gemma3": gemma3}
-
-
 class Model:
     """A gguf.File with its hyper-parameters and weights checked, and the threads and kernels it runs on chosen.
 
@@ -77,10 +34,9 @@ class Model:
         self.file = gguf.File(path)
         self.hparams = h = Hparams(self.file)
         self.weights = Weights(self.file, h, arithmetic == "fast")
-        factor = self.weights.rope_freqs if h.rope.scaled else ffi.NULL
-        self._ropes = {"global": frequencies(h, h.rope, factor)}
-        if h.arch == "gemma3":
-            self._ropes["local"] = frequencies(h, h.rope_local, ffi.NULL)
+        self._ropes = {"global": (h.rope.frequencies(h.n_rot // 2, self.weights.rope_divisors), h.rope.scale)}
+        if h.rope_local:
+            self._ropes["local"] = h.rope_local.frequencies(h.n_rot // 2, ffi.NULL), h.rope_local.scale
 
     def forward(self, f, ids, pos):
         """The hidden state after the last of `ids` (a list) at positions pos ..., as Rows [1, n_embd]; K and V of all go
@@ -95,6 +51,8 @@ class Model:
         Fault 65 where one is not finite: a damaged file must not become an answer.
         """
         y = f.linear(x, self.weights.output, ids)
+        if self.hparams.final_cap:
+            f.soft_cap(y, self.hparams.final_cap)
         ffi.memmove(logits, y.p, 4 * y.n)
         self.check_finite(logits, y.n)
 
@@ -141,13 +99,6 @@ class Model:
         """`extend`, and the logits after the last id into the cache."""
         f, x = self.extend(cache, ids, chunk)
         self.head(f, x, cache.logits)
-
-
-def frequencies(h, rope, factor):
-    """f64 [n_rot / 2]: by how much each pair turns per position."""
-    freq = ffi.new("double[]", h.n_rot // 2)
-    lib.rope_freq(freq, factor, h.n_rot // 2, rope.base, rope.linear)
-    return freq
 
 
 def start(threads, arithmetic="exact"):

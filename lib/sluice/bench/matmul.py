@@ -14,7 +14,6 @@ from array import array
 from .. import model
 from ..faults import USAGE, Fault
 from ..forward import Forward, Rows
-from ..gguf import Tensor
 from ..kernels import ffi, lib
 from ..weights import Matrix
 from . import limits
@@ -66,7 +65,7 @@ def _product(weights, m, n, k, fast):
     data = mmap.mmap(-1, lib.type_row_bytes(weights.type, k) * n)  # on a page, as weights nearly are in a file
     for piece in weights.pieces(k, n):
         data.write(piece)
-    w = Matrix("product", Tensor("product", weights.type, (k, n), 0, len(data)), ffi.cast("const void *", ffi.from_buffer(data)), fast)
+    w = Matrix("product", weights.type, ffi.cast("const void *", ffi.from_buffer(data)), k, n, fast)
     draw = random.Random(1)
     x = array("f", [draw.uniform(-1, 1) for _ in range(N_RANDOM)]) * -(-m * k // N_RANDOM)
     f = Forward(None, None)

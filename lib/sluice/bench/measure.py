@@ -94,8 +94,8 @@ class Costs:
         """Positions that the queries at pos ... pos + n - 1 see, all of them and all layers together."""
         h, total = self.h, 0
         for i in range(h.n_layer):
-            is_local = h.window and i % h.pattern != h.pattern - 1
-            total += sum(min(p + 1, h.window) if is_local else p + 1 for p in range(pos, pos + n))
+            window = h.window_of(i)
+            total += sum(min(p + 1, window) if window else p + 1 for p in range(pos, pos + n))
         return total
 
     def operations(self, test):
