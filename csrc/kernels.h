@@ -34,6 +34,15 @@ void convert_f32_f16(uint16_t *y, const float *x, int64_t n);
  * element that one of them spoils, -1 if none does. */
 int64_t count_nonfinite(int64_t *first, int32_t type, const void *x, int64_t n);
 
+/* ---- encode.c, encode_k.c: weights to another format ---------------------------- */
+
+/* Whether encode_weights makes this type: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K. */
+int32_t encodable(int32_t type);
+/* y = n elements of an encodable type, made by all threads of the n at x, of a supported type `from`; n is a multiple of both blocks.
+ * Where both are one type y is a copy.  Returns -1, or the first element that stops it, and then y is good for nothing: an infinity or
+ * NaN in x (*beyond = 0), or, by block, what is greater than the type can say (*beyond = 1). */
+int64_t encode_weights(int32_t *beyond, void *y, int32_t type, const void *x, int32_t from, int64_t n);
+
 /* ---- spm_index.c, spm.c: SentencePiece BPE ------------------------------------ */
 
 typedef struct {
@@ -175,6 +184,24 @@ typedef struct {
  * temperature > 0. work: u64 [4 n]. n is 1 to 2^21. Returns 0, or -1 where *id is the first with a logit that is not finite. */
 int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payload, const int32_t *seen,
                     int64_t n, int32_t dense, int32_t n_seen, const sample_options *options, uint64_t random);
+
+/* ---- score.c: rows of logits against a text and against another model's ----------- */
+
+typedef struct {
+    double log_p;      /* ln of the id's probability */
+    double base_log_p; /* the same in the kept row; 0 without one */
+    double kl;         /* divergence of these logits from the kept row, KL(kept || these), in nats; 0 without one */
+    int32_t top;       /* the id with the greatest logit, the first of equals */
+    int32_t base_top;  /* of the kept row; -1 without one */
+} logit_score;
+
+/* out [n_row] = of logits f32 [n_row, n], all finite, and ids [n_row] below n. kept: rows of keep_logits, or NULL; any bits do. */
+void score_logits(logit_score *out, const float *logits, const int32_t *ids, const uint8_t *kept, int32_t n_row, int32_t n);
+/* kept u8 [n_row, kept_row_bytes(n)] = logits f32 [n_row, n], all finite, in 16 bits each. */
+void keep_logits(uint8_t *kept, const float *logits, int32_t n_row, int32_t n);
+int64_t kept_row_bytes(int32_t n);
+/* The first of n_row rows of n that keep_logits cannot have written: its checksum, greatest id or step; or -1. */
+int32_t first_bad_kept(const uint8_t *kept, int32_t n_row, int32_t n);
 
 /* ---- crc32c.c: checksums ------------------------------------------------------ */
 

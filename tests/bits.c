@@ -105,6 +105,43 @@ static void attend(int32_t type, int32_t n_tok, int32_t pos, int32_t n_head, int
     show("attention", o, (int64_t)n_tok * n_head * dim * 4);
 }
 
+/* Blocks of weights whose groups differ in size, some of them zero, one or all below 0. */
+static void encode_all(void)
+{
+    static const int32_t types[] = {T_F16, T_BF16, T_Q8_0, T_Q4_0, T_Q4_1, T_Q5_0, T_Q5_1, T_Q4_K, T_Q5_K, T_Q6_K};
+    enum { N = 21 * BLOCK_K };
+    float *x = floats(N, 1);
+    uint8_t *y = malloc(4 * N);
+    int32_t beyond;
+    for (int i = 0; i < N; i++)
+        x[i] = i / 32 % 11 == 3 ? 0 : i / 32 % 13 == 5 ? -0.3f : (x[i] - (float)(i / 64 % 5)) * bits_f32((uint32_t)(127 - i / 32 % 17) << 23);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (encode_weights(&beyond, y, types[i], x, T_F32, N) >= 0)
+            exit(70);
+        show(type_name(types[i]), y, type_row_bytes(types[i], N));
+    }
+}
+
+/* Rows of logits: of sharp and flat ones, with and without a kept row of others. */
+static void score_all(void)
+{
+    enum { N = 517, N_ROW = 6 };
+    float *x = floats(N_ROW * N, 1), *other = floats(N_ROW * N, 12);
+    int32_t ids[N_ROW];
+    logit_score *out = malloc(2 * N_ROW * sizeof *out);
+    uint8_t *kept = malloc((size_t)kept_row_bytes(N) * N_ROW);
+    for (int i = 0; i < N_ROW; i++) {
+        ids[i] = (int32_t)(draw() % N);
+        for (int j = 0; j < N; j++)
+            x[i * N + j] *= bits_f32((uint32_t)(127 + i * 2) << 23);
+    }
+    keep_logits(kept, other, N_ROW, N);
+    show("keep_logits", kept, kept_row_bytes(N) * N_ROW);
+    score_logits(out, x, ids, NULL, N_ROW, N);
+    score_logits(out + N_ROW, x, ids, kept, N_ROW, N);
+    show("score_logits", out, 2 * N_ROW * (int64_t)sizeof *out);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3 || isa_select(argv[1]) || threads_start(atoi(argv[2])))
@@ -122,6 +159,8 @@ int main(int argc, char **argv)
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 19, k ? 1280 : 1120);
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 9, 37, k ? 256 : 96);
     }
+    encode_all();
+    score_all();
     products("matmul F16 odd", T_F16, 0, 0, 3, 5, 77);
     for (int i = 0; i < 3; i++) {
         fast_products(types[i].name, types[i].type, 1, 19, 1120);

@@ -239,7 +239,7 @@ def test_a_wide_model_gets_shorter_chunks_not_more_memory(tmp_path, monkeypatch)
     write_model(str(tmp_path / "m.gguf"), n_layer=1, n_ff=1024)
     m, taken = Model(str(tmp_path / "m.gguf")), []
     forward = m.forward
-    monkeypatch.setattr(m, "forward", lambda f, ids, pos: (taken.append(len(ids)), forward(f, ids, pos))[1])
+    monkeypatch.setattr(m, "forward", lambda f, ids, pos, n: (taken.append(len(ids)), forward(f, ids, pos, n))[1])
     found = set()
     for limit in (1 << 26, 3 * 1024 + 5, 1):
         monkeypatch.setattr("sluice.model.MAX_ACTIVATIONS", limit)

@@ -84,7 +84,7 @@ def test_bad_input_ends_as_the_table_says(files, row):
         words = message.strip("`").replace("\\|", "|")
         assert words in err
         assert err.count("\n") == 1 and err.endswith("\n") and "Traceback" not in err
-        assert re.match(r"(gguf-dump|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|sluice-bench): ", err)
+        assert re.match(r"(gguf-dump|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|sluice-bench): ", err)
     assert tree(files) == before, "something was left behind"
 
 

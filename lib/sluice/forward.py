@@ -185,8 +185,11 @@ class Forward:
         """x += y."""
         lib.add(x.p, y.p, self.n_tok * x.n)
 
-    def last(self, x):
-        """The last row of `x` alone: what the head needs. Ends the chunk: `n_tok` is 1 from here on."""
-        row = Rows(x.p + (self.n_tok - 1) * x.n, x.n)
-        self._take(1)
-        return row
+    def last(self, x, n=1):
+        """The last `n` rows of `x` alone: those the head needs. Ends the chunk: `n_tok` is n from here on."""
+        return self.part(x, self.n_tok - n, n)
+
+    def part(self, x, begin, n):
+        """Rows begin ... begin + n - 1 of `x`; `n_tok` is n from here on."""
+        self._take(n)
+        return Rows(x.p + begin * x.n, x.n)

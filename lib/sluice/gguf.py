@@ -118,7 +118,7 @@ class File:
                 raise self._bad(f"{field}: {n} is more than {most}")
             if n > left // least:
                 raise self._bad(f"{field}: {n} do not fit into {left} bytes")
-        self.metadata, self.kinds = parse_metadata(cursor, n_kv)
+        self.metadata, self.kinds, self._spans = parse_metadata(cursor, n_kv)
         self.alignment = a = self._alignment()
         self.tensors = {}
         for i in range(n_tensors):
@@ -205,6 +205,11 @@ class File:
         if not fits:
             raise self._bad(f"{key}: expected {kind}, found {describe(value, stored)}")
         return value
+
+    def raw(self, key):
+        """The bytes of the value of `key` as the file has them, its type number first (a memoryview)."""
+        begin, end = self._spans[key]
+        return self._head[begin:end]
 
     @property
     def id(self):

@@ -2,7 +2,8 @@
 
     write("m.gguf", {"general.architecture": ("string", "llama")}, [("a.weight", 0, (64, 2), pieces)])
 
-metadata  dict: key -> (kind, value); kind is a name of metadata.KIND_NAMES but "array", or "[kind]" for an iterable of such
+metadata  dict: key -> (kind, value); kind is a name of metadata.KIND_NAMES but "array", or "[kind]" for an iterable of such;
+          or "raw", and then value is bytes, the type number first (gguf.File.raw)
 tensors   list of (name, GGML type number, shape in GGUF order: row length first, data); data is bytes, or a function
           without arguments that returns an iterable of pieces of bytes, called when its turn has come
 """
@@ -39,6 +40,8 @@ def value(kind, v):
 
 
 def key_value(key, kind, v):
+    if kind == "raw":
+        return string(key) + bytes(v)
     return string(key) + KIND.pack(ARRAY if kind.startswith("[") else KIND_NAMES.index(kind)) + value(kind, v)
 
 
@@ -53,38 +56,44 @@ def tensor_bytes(type, shape):
     return row_bytes * n_row
 
 
-def padding(n_bytes):
-    return -n_bytes % ALIGNMENT
+def padding(n_bytes, alignment):
+    return -n_bytes % alignment
 
 
-def head(metadata, tensors):
-    """All that stands before the data, its padding with it."""
+def head(metadata, tensors, alignment=ALIGNMENT):
+    """All that stands before the data, its padding with it. An alignment other than 32 must be in `metadata`, too."""
     out, offset = [HEADER.pack(b"GGUF", 3, len(tensors), len(metadata))], 0
     out += [key_value(key, kind, v) for key, (kind, v) in metadata.items()]
     for name, type, shape, _ in tensors:
         out.append(string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, type, offset))
         n_bytes = tensor_bytes(type, shape)
-        offset += n_bytes + padding(n_bytes)
+        offset += n_bytes + padding(n_bytes, alignment)
     data = b"".join(out)
-    return data + bytes(padding(len(data)))
+    return data + bytes(padding(len(data), alignment))
 
 
-def file_bytes(head, tensors):
+def file_bytes(head, tensors, alignment=ALIGNMENT):
     """Size of the file of these tensors."""
     sizes = [tensor_bytes(type, shape) for _, type, shape, _ in tensors]
-    return len(head) + sum(n + padding(n) for n in sizes)
+    return len(head) + sum(n + padding(n, alignment) for n in sizes)
 
 
-def write(path, metadata, tensors):
-    """Write the file. Fault 73, 74 or 75 with `path` as it was; 75 before a byte is written where the disk has no room."""
-    path, data = os.fspath(path), head(metadata, tensors)
+def write(path, metadata, tensors, alignment=ALIGNMENT, check=lambda: None):
+    """Write the file. Fault 73, 74 or 75 with `path` as it was; 75 before a byte is written where the disk has no room.
+
+    `check` is called when all is written and nothing is named: what it raises leaves `path` as it was.
+    """
+    path, data = os.fspath(path), head(metadata, tensors, alignment)
 
     def fill(f):
         f.write(data)
         for name, type, shape, pieces in tensors:
-            _write_tensor(f, name, tensor_bytes(type, shape), pieces)
+            n_bytes = tensor_bytes(type, shape)
+            _write_tensor(f, name, n_bytes, pieces)
+            f.write(bytes(padding(n_bytes, alignment)))
+        check()
 
-    check_room(path, file_bytes(data, tensors))
+    check_room(path, file_bytes(data, tensors, alignment))
     newfile.write(path, fill)
 
 
@@ -95,7 +104,6 @@ def _write_tensor(f, name, n_bytes, pieces):
         left -= len(piece)
     if left:
         raise ValueError(f"tensor {name}: {n_bytes - left} bytes of data, its shape takes {n_bytes}")
-    f.write(bytes(padding(n_bytes)))
 
 
 def check_room(path, n_bytes):

@@ -49,11 +49,12 @@ def describe(value, kind):
 
 
 def parse_metadata(cursor, n_kv):
-    """`n_kv` keys at the cursor: dict key -> bool, int, float, str or Array, and dict key -> type number, in file order.
+    """`n_kv` keys at the cursor: dict key -> bool, int, float, str or Array, dict key -> type number, and dict key -> (begin,
+    end) of its bytes from the type number on; in file order.
 
     Bytes of a string that are not UTF-8 stand in the str as \\xNN.
     """
-    metadata, kinds = {}, {}
+    metadata, kinds, spans = {}, {}, {}
     for i in range(n_kv):
         key = cursor.string(f"key {i}", 1, MAX_KEY_BYTES)
         if not all(32 < c < 127 for c in key):
@@ -62,9 +63,11 @@ def parse_metadata(cursor, n_kv):
         field = key if len(key) <= 80 else f"{key[:77]}..."
         if key in metadata:
             raise cursor.bad(f"{field}: the key appears twice")
+        begin = cursor.at
         (kind,) = cursor.unpack(KIND, field)
         metadata[key], kinds[key] = _value(cursor, field, kind), kind
-    return metadata, kinds
+        spans[key] = begin, cursor.at
+    return metadata, kinds, spans
 
 
 def _value(cursor, field, kind):

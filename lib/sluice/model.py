@@ -38,11 +38,11 @@ class Model:
         if h.rope_local:
             self._ropes["local"] = h.rope_local.frequencies(h.n_rot // 2, ffi.NULL), h.rope_local.scale
 
-    def forward(self, f, ids, pos):
-        """The hidden state after the last of `ids` (a list) at positions pos ..., as Rows [1, n_embd]; K and V of all go
-        into the cache of `f` (a Forward)."""
+    def forward(self, f, ids, pos, n_last=1):
+        """The hidden states after the last `n_last` of `ids` (a list) at positions pos ..., as Rows [n_last, n_embd]; K and V
+        of all go into the cache of `f` (a Forward)."""
         f.start(ids, pos, self._ropes)
-        x = f.last(ARCHITECTURES[self.hparams.arch](self, f))
+        x = f.last(ARCHITECTURES[self.hparams.arch](self, f), n_last)
         return f.rmsnorm(x, self.weights.output_norm, "output_norm")
 
     def head(self, f, x, logits, ids=None):
@@ -55,6 +55,17 @@ class Model:
             f.soft_cap(y, self.hparams.final_cap)
         ffi.memmove(logits, y.p, 4 * y.n)
         self.check_finite(logits, y.n)
+
+    def head_rows(self, f, x, begin, n):
+        """logits, Rows [n, n_vocab], of the hidden states `x` from row `begin` on; they are the Forward's, until its next product.
+
+        Each row has the bits that `head` gives. Fault 65 where one is not finite.
+        """
+        y = f.linear(f.part(x, begin, n), self.weights.output)
+        if self.hparams.final_cap:
+            f.soft_cap(y, self.hparams.final_cap)
+        self.check_finite(y.p, n * y.n)
+        return y
 
     def check_finite(self, logits, n):
         at = lib.first_nonfinite(logits, n)
@@ -77,10 +88,11 @@ class Model:
             raise bad(path, f"logits: that of id {at} is not finite")
         return cache
 
-    def extend(self, cache, ids, chunk=CHUNK, f=None):
-        """Run `ids` (a non-empty list) after those `cache` (a Snapshot with room for them) holds.
+    def run(self, cache, ids, n_last, chunk=CHUNK, f=None):
+        """Run `ids` (a non-empty list) after those `cache` (a Snapshot or Scratch with room for them) holds, chunk by chunk.
 
-        It then holds their rows and ids; returns the Forward and the hidden state after the last of them.
+        Yields (Forward, x, n) after each chunk: the hidden states x, Rows [n, n_embd], after those of its ids that are among the last
+        `n_last` of all; of a chunk without such (n is 0) x has a row all the same. The cache then holds its ids and rows.
         """
         f, h = f or Forward(self.hparams, cache), self.hparams
         if self.file.size <= SMALL_MODEL:
@@ -89,10 +101,17 @@ class Model:
         chunk = -(-len(ids) // -(-len(ids) // chunk))  # as many chunks, but alike
         for at in range(0, len(ids), chunk):
             part, n_tok = ids[at:at + chunk], cache.n_tok
+            n = max(0, min(len(part), n_last - (len(ids) - at - len(part))))
             cache.reserve(n_tok + len(part))
-            x = self.forward(f, part, n_tok)
+            x = self.forward(f, part, n_tok, max(1, n))
             cache.ids[n_tok:n_tok + len(part)] = array("i", part)
             cache.n_tok = n_tok + len(part)
+            yield f, x, n
+
+    def extend(self, cache, ids, chunk=CHUNK, f=None):
+        """`run` to its end: the Forward and the hidden state after the last of `ids`."""
+        for f, x, _ in self.run(cache, ids, 1, chunk, f):
+            pass
         return f, x
 
     def prefill(self, cache, ids, chunk=CHUNK):

@@ -66,10 +66,10 @@ def check_target(target):
         unlink(path)
 
 
-def write(target, fill):
+def write(target, fill, mode=None):
     """Make the file `target` of what `fill`, given an open binary file, writes to it. Fault 73, 74 or 75 with `target` as it was.
 
-    For what is nobody's secret: it gets the mode that files get here.
+    mode: None, for what is nobody's secret, is the mode that files get here.
     """
     try:
         fd, path = nameless(os.path.dirname(target) or ".")
@@ -79,7 +79,7 @@ def write(target, fill):
         try:
             with open(fd, "wb", closefd=False) as f:
                 fill(f)
-            os.fchmod(fd, 0o666 & ~_umask())
+            os.fchmod(fd, 0o666 & ~_umask() if mode is None else mode)
             os.fsync(fd)
         except OSError as e:
             raise write_fault(target, e) from None

@@ -10,14 +10,14 @@ import random
 import struct
 from array import array
 
-from .. import cache, gguf_write, newfile
+from .. import cache, gguf_write, mixes, newfile
 from ..faults import NO_OUTPUT, USAGE, Fault, unsupported
 from ..kernels import ffi, lib
+from ..mixes import FILE_TYPES, FLOATS, MIXES, numbers
 from . import shapes
 
 VERSION = b"sluice synthetic 1\n"
 POOL_BYTES = 8 << 20  # of random blocks, written again and again from another place: each tensor has its own pages all the same
-MAX_TYPE = 256
 
 # The scales of a block, each an f16: byte where it stands -> its size beside d. A minimum is chosen so that the mean is near 0.
 SCALES = {
@@ -25,18 +25,6 @@ SCALES = {
     "Q2_K": {80: 1, 82: 1.5}, "Q3_K": {108: 1}, "Q4_K": {0: 1, 2: 7.5}, "Q5_K": {0: 1, 2: 15.5}, "Q6_K": {208: 1},
     "IQ4_NL": {0: 1}, "IQ4_XS": {0: 1},
 }
-FLOATS = ("F32", "F16", "BF16")
-# What quantisers of the field name by M: most matrices of the first type, some of the second.
-MIXES = {"Q4_K_M": ("Q4_K", "Q6_K"), "Q5_K_M": ("Q5_K", "Q6_K")}
-# Where a row is no multiple of 256: what they take instead; where it is none of 32, F16.
-SHORT = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
-FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K": 11, "Q4_K": 14,
-              "Q4_K_M": 15, "Q5_K": 16, "Q5_K_M": 17, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30, "BF16": 32}  # general.file_type
-
-
-def numbers():
-    """Dict: name of a GGML type -> its number."""
-    return {ffi.string(lib.type_name(i)).decode(): i for i in range(MAX_TYPE) if lib.type_block(i)}
 
 
 def types():
@@ -56,24 +44,7 @@ def check_type(name):
 
 def type_of(kind, tensor, dims, shape):
     """The name of the type that `tensor` of dimensions `dims` has in a model of `shape` and `kind`."""
-    if len(dims) == 1:
-        return "F32"
-    if kind in MIXES:
-        kind = MIXES[kind][_gets_more(tensor, shape)]
-    block = lib.type_block(numbers()[kind])
-    if dims[0] % block and kind in SHORT:
-        kind = SHORT[kind]
-    return kind if dims[0] % lib.type_block(numbers()[kind]) == 0 else "F16"
-
-
-def _gets_more(tensor, shape):
-    """Whether a mix gives `tensor` its second type: the head, and in the first and last eighth of the blocks and every
-    third between, the values and the way down."""
-    if not tensor.startswith("blk."):
-        return tensor == ("token_embd.weight" if shape.tied else "output.weight")
-    _, i, role, _ = tensor.split(".")
-    first, last = shape.n_layer // 8, 7 * shape.n_layer // 8
-    return role in ("attn_v", "ffn_down") and (not first <= int(i) < last or (int(i) - first) % 3 == 2)
+    return mixes.type_of(kind, tensor, dims, shape.n_layer, shape.tied)
 
 
 class Weights:
