@@ -1,6 +1,7 @@
 # make          .venv with the dependencies, and the kernels: bin/* run as they are
 # make demo     build, then the model in the box judges six mails (MODEL=FILE.gguf: another model answers a prompt)
 # make test     everything in tests/
+# make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
 # make golden   re-create tests/golden (the logits from transformers: installs torch) and show what changed
 # make golden-check  compare the logits with fresh ones instead
@@ -64,6 +65,7 @@ $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2
 $(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
 $(NEON_O:%=build/%) build/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
 build/i8mm.o: csrc/neon_panel.c
+build/pretokenize.o build/asan/pretokenize.o: csrc/unicode.h
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
@@ -100,6 +102,11 @@ figures: all .venv/bench
 test: all .venv/test
 	$(VENV) -m pytest
 
+# Hugging Face's splitting takes most of the time.  STRINGS=1000000: more of them.
+STRINGS = 100000
+vocab-check: all .venv/test
+	SLUICE_STRINGS=$(STRINGS) $(VENV) -m pytest tests/test_bpe.py tests/test_bpe_large.py tests/test_vocab.py -k "hugging_face or sentencepiece"
+
 demo: all
 	@sh tests/demo.sh "$(MODEL)"
 
@@ -112,7 +119,7 @@ asan: all .venv/test
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
 
-ASAN_TESTS = tests/test_kernels.py tests/test_fast.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_grammar.py \
+ASAN_TESTS = tests/test_kernels.py tests/test_fast.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_bpe.py tests/test_grammar.py \
 	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py tests/test_cores.py tests/test_threads.py \
 	tests/test_encode.py tests/test_score.py
 asan-library: build/asan/sluice/_kernels.abi3.so
@@ -171,4 +178,4 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) lib/*.egg-info
 
-.PHONY: all kernels demo figures test asan asan-library golden golden-check model judge training-check clean
+.PHONY: all kernels demo figures test vocab-check asan asan-library golden golden-check model judge training-check clean

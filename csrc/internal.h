@@ -151,6 +151,53 @@ void split_amx(const void *arg, int64_t begin, int64_t end, int32_t thread);
 static inline float bits_f32(uint32_t u) { union { uint32_t u; float f; } v = { .u = u }; return v.f; }
 static inline uint32_t f32_bits(float f) { union { float f; uint32_t u; } v = { .f = f }; return v.u; }
 
+/* spm.c, bpe.c: bytes of the UTF-8 character at p, 0: it is not one (overlong, surrogate, beyond U+10FFFF, cut). */
+static inline uint32_t utf8_bytes(const uint8_t *p, uint64_t n)
+{
+    const uint8_t c = p[0];
+    if (c < 0x80)
+        return 1;
+    if (c < 0xc2 || c > 0xf4 || n < 2 || p[1] >> 6 != 2)
+        return 0;
+    if (c < 0xe0)
+        return 2;
+    if (n < 3 || p[2] >> 6 != 2)
+        return 0;
+    if (c < 0xf0)
+        return (c == 0xe0 && p[1] < 0xa0) || (c == 0xed && p[1] > 0x9f) ? 0 : 3;
+    if (n < 4 || p[3] >> 6 != 2)
+        return 0;
+    return (c == 0xf0 && p[1] < 0x90) || (c == 0xf4 && p[1] > 0x8f) ? 0 : 4;
+}
+
+/* The merge, counted from 1, that makes `id` with a left half of n_left bytes; 0: none. */
+static inline uint32_t find_merge(const vocab *v, int32_t id, uint64_t n_left)
+{
+    uint32_t i = v->last_merge[id];
+    while (i && v->n_left[i - 1] != n_left)
+        i = v->merge_before[i - 1];
+    return i;
+}
+
+/* merge.c: a part of a text, symbol by symbol, then its ids. */
+typedef struct {
+    const vocab *v;
+    const uint8_t *text;
+    merge_symbol *symbol;
+    merge_pair *pair;
+    uint32_t *split; /* [n_vocab] of an unused piece: bytes of its left half, when last seen */
+    uint64_t n_pair;
+    int32_t n_symbol;
+    int32_t *id;     /* where the next id goes */
+    int after_unknown;
+} merger;
+void merge_add(merger *m, uint64_t at, uint64_t n_bytes, int frozen);                /* the next symbol; frozen: it merges with nothing */
+void merge_emit(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id);       /* its id; -1: what stands for a text without one */
+void merge_finish(merger *m);                                                        /* merges what was added, writes its ids, begins anew */
+
+/* bpe.c: the byte that a character of the byte-level alphabet stands for, -1: it is none of them.  p [n], n >= 1; *n_bytes: of the character. */
+int32_t alphabet_byte(uint32_t *n_bytes, const uint8_t *p, uint64_t n);
+
 /* pushdown.c, used by grammar.c. */
 enum { MAX_LIVE = 4096 };
 struct grammar_frame {  /* parent < own number; frame 0 is the bottom */

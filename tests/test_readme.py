@@ -8,8 +8,10 @@ import subprocess
 import time
 
 import pytest
+from bpe_model import bpe_metadata
 from chat_model import write_chat_model
 from conftest import BIN, ROOT, run, shell
+from gguf_writer import write_gguf
 from tiny_model import write_model
 
 README = (ROOT / "README.md").read_text()
@@ -24,6 +26,8 @@ def files(tmp_path_factory):
     write_model(str(d / "m.gguf"), type="q8_0", n_layer=2, n_vocab=400)
     write_model(str(d / "other.gguf"), type="q8_0", n_layer=2, n_vocab=400, seed=2)
     write_model(str(d / "long.gguf"), type="q8_0", n_layer=2, n_vocab=400, n_ctx=60000)
+    write_gguf(d / "words.gguf", bpe_metadata([(b"y", b"e")], rule="unheard-of"), [])
+    write_gguf(d / "merges.gguf", bpe_metadata([(b"y", b"e")], merges=("[string]", ["y e", "e z"])), [])
     model = (d / "m.gguf").read_bytes()
     (d / "cut.gguf").write_bytes(model[:len(model) // 2])
     (d / "empty").write_bytes(b"")

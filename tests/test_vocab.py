@@ -111,11 +111,13 @@ def random_text(rng):
 @pytest.mark.parametrize("name", ["llama2.tokenizer.model", "mistral.tokenizer.model.v1", "mistral.tokenizer.model.v3",
                                   "gemma3.vocab.derived.tsv.xz"])
 def test_encode_equals_sentencepiece(shared, tables, name):
-    _, vocab, reference = tables(shared("data/tokenizers/" + name))
+    model, vocab, reference = tables(shared("data/tokenizers/" + name))
     rng = random.Random(name)
-    for _ in range(10_000):
+    markers = [t for i, (t, _, kind) in enumerate(model.pieces) if kind == USER_DEFINED and vocab.is_control(i) and len(t) < 5]  # "<s>" comes by chance
+    for _ in range(int(os.environ.get("SLUICE_STRINGS", 10_000))):
         data = random_text(rng)
-        assert vocab.encode(data, bos=False) == reference.encode(data), data
+        if not any(marker in data for marker in markers):
+            assert vocab.encode(data, bos=False) == reference.encode(data), data
 
 
 @st.composite
@@ -170,14 +172,16 @@ def fill(context, data):
     return context.replace(b"%s", data)
 
 
-@pytest.mark.parametrize("name", ["vocab/ggml-vocab-llama-spm.gguf", "vocab/ggml-vocab-phi-3.gguf", "models/stories260K.gguf",
+@pytest.mark.parametrize("name", ["vocab/ggml-vocab-llama-spm.gguf", "vocab/ggml-vocab-phi-3.gguf", "vocab/ggml-vocab-qwen2.gguf",
+                                  "vocab/ggml-vocab-llama-bpe.gguf", "vocab/ggml-vocab-starcoder.gguf", "vocab/ggml-vocab-gemma-4.gguf",
+                                  "models/stories260K.gguf",
                                   "models/spam-proto-q8_0.gguf", "tokenizers/mistral.tokenizer.model.v1",
                                   "tokenizers/mistral.tokenizer.model.v3", "tokenizers/gemma3.vocab.derived.tsv.xz"])
 def test_text_never_becomes_a_control_token(shared, tables, name):
     path = shared("data/" + name)
     vocab = Vocab(gguf.File(str(path))) if path.suffix == ".gguf" else tables(path)[1]
     control = control_ids(vocab)
-    assert control >= vocab.eog | {vocab.bos}
+    assert control >= vocab.eog | {vocab.bos}  # of Qwen2 and StarCoder that is the end id
     for i in sorted(control):
         data = vocab.bytes_of(i, special=True)
         contexts = CONTEXTS if len(control) < 2000 or i < 300 else CONTEXTS[:2]
@@ -346,8 +350,9 @@ def with_item(values, i, v):
 
 
 BAD = [  # keys, exit code, what the message must hold
-    ({"model": ("string", "gpt2")}, UNSUPPORTED, 'model "gpt2"'),
-    ({"model": ("string", "gemma4")}, UNSUPPORTED, 'model "gemma4"'),
+    ({"model": ("string", "bert")}, UNSUPPORTED, 'model "bert"'),
+    ({"model": ("string", "gpt2")}, UNSUPPORTED, "tokenizer.ggml.pre is missing"),
+    ({"model": ("string", "gemma4")}, BAD_DATA, "tokenizer.ggml.merges is missing"),
     ({"model": ("u32", 1)}, BAD_DATA, "model: expected string"),
     ({"model": None}, BAD_DATA, "tokenizer.ggml.model is missing"),
     ({"tokens": None}, BAD_DATA, "tokenizer.ggml.tokens is missing"),

@@ -46,7 +46,8 @@ class Tree:
 
     def _canonical_ids(self, spelling):
         ids = tuple(self._vocab.encode(spelling.encode(), bos=False, eos=False, prefix=False))
-        if self._vocab.unknown in ids:
+        written = b"".join(map(self._vocab.bytes_of, ids))
+        if self._vocab.unknown in ids or written != spelling.encode() and not self._vocab.remove_extra:
             raise bad(self._path, f"answers: the vocabulary cannot write {printable(spelling)}")
         return ids
 

@@ -1,28 +1,32 @@
-"""A vocabulary: text to ids and ids to text, as SentencePiece BPE does it (the work is in csrc/spm.c).
+"""A vocabulary: text to ids and ids to text (the work is in csrc/vocab.c, spm.c, bpe.c, merge.c).
 
-GGUF keys, all under `tokenizer.ggml.`:
+GGUF keys, all under `tokenizer.ggml.`; those of byte-pair lists, `pre` and `merges`, are in bpe.py:
 
-    model                     "llama"; any other is refused by name
-    tokens                    [string], n_vocab of them, a blank written U+2581
-    scores                    [f32], as many, finite
+    model                     "llama": SentencePiece BPE; "gpt2": byte-level BPE; "gemma4": SentencePiece's texts, with
+                              a list of merges; any other is refused by name
+    tokens                    [string], n_vocab of them; llama, gemma4: a blank written U+2581; gpt2: in the byte-level alphabet
+    scores                    [f32], as many, finite; of llama only
     token_type                [i32], as many: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
     {bos,eos,eot,eom,unknown}_token_id   u32 below n_vocab, 4294967295 for none
-    add_bos_token             true where absent;  add_eos_token, remove_extra_whitespaces: false
-    add_space_prefix          true where absent: text begins with a blank that is not written by the user
+    add_bos_token             where absent: whether there is a begin id; gpt2: as `pre` says.   add_eos_token: false
+    add_space_prefix          llama: true where absent: text begins with a blank that is not written by the user
+    remove_extra_whitespaces  llama: false where absent. gpt2 and gemma4 have neither, whatever the file says, as in llama.cpp
 
-Rules where SentencePiece or files leave a choice:
+Rules where references or files leave a choice:
 
 - Text is never a control token, except on request (`special`). User defined pieces
-  that are markers by their form (`<start_of_turn>`, `[INST]`, see csrc/spm_index.c)
+  that are markers by their form (`<start_of_turn>`, `[INST]`, see csrc/vocab.c)
   count as control tokens, and so do the ids of bos, eos, eot and eom whatever their type.
 - Two tokens of the same text are an error, as in SentencePiece, unless one of them
-  is control, unknown or byte and the other is not: then text gets the other.
-- Each byte that is not UTF-8 becomes U+FFFD. U+2581 in a text is a blank afterwards.
+  is control, unknown or byte (gpt2, gemma4: or user defined) and the other is not: then text gets the other.
+- Each byte that is not UTF-8 becomes U+FFFD. U+2581 in a text is a blank afterwards, but for gpt2.
+- Text is not normalised (NFC, NFKC), as in llama.cpp.
 - A token without text is never produced, and writes nothing.
 """
 import os
 
-from .faults import bad, printable, unsupported
+from . import bpe
+from .faults import UNSUPPORTED, Fault, bad, printable, unsupported
 from .kernels import ffi, lib
 
 NONE = 0xFFFFFFFF
@@ -32,10 +36,13 @@ MAX_TRIE_BYTES = 1 << 22    # of all control and user defined texts
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 BLANK = "\u2581".encode()
 KEY = "tokenizer.ggml."
-WRONG_TOKEN = {             # by what spm_scan returns: key, reason
+MODELS = {"llama": lib.VOCAB_SPM, "gpt2": lib.VOCAB_BYTES, "gemma4": lib.VOCAB_MERGES}
+WRONG_TOKEN = {             # by what vocab_scan returns: key, reason
     1: ("scores", "its score is not finite"),
     2: ("token_type", "its type is not one of 1 to 6"),
     3: ("tokens", "is of type byte but not of the form <0x41>"),
+    6: ("token_type", "its type is byte, but every token of model gpt2 is bytes"),
+    7: ("tokens", "is of type user defined and not UTF-8"),
 }
 END_MARKS = (               # control tokens that end a turn, whatever the metadata says of them
     b"</s>", b"<eos>", b"<|eot_id|>", b"<|eom_id|>", b"<|im_end|>", b"<|end|>", b"<|end_of_text|>", b"<|endoftext|>",
@@ -58,16 +65,23 @@ class Vocab:
     def __init__(self, file):
         self._file = file
         model = file.get(KEY + "model", "string")
-        if model != "llama":
-            raise unsupported(file.path, f"{KEY}model {printable(model)}; this build reads \"llama\" (SentencePiece BPE)")
+        if model not in MODELS:
+            raise unsupported(file.path, f"{KEY}model {printable(model)}; this build reads \"llama\" (SentencePiece BPE), \"gpt2\" "
+                                         "(byte-level BPE) and \"gemma4\"")
         self._refuse_other_rules()
+        self._index = ffi.new("vocab *")
+        self._index.model = self._model = MODELS[model]
+        begins = self._model != lib.VOCAB_BYTES or bpe.choose_words(file, self._index)
         tokens = file.get(KEY + "tokens", "[string]")
         self.n_vocab = tokens.n
         self._check_sizes()
         special = [self._special(name) for name in ("bos", "eos", "eot", "eom")]
         self._scan(tokens, special)
-        self._index()
+        self._enter()
+        if self._model != lib.VOCAB_SPM:
+            self._alive += bpe.read_merges(file, self._index)
         self._choose_ids(special)
+        self._choose_rules(begins)
         self._table = None
 
     def _bad(self, key, what):
@@ -105,14 +119,15 @@ class Vocab:
         return ffi.from_buffer("uint8_t[]", array.raw)
 
     def _scan(self, tokens, special):
-        self._spm = spm = ffi.new("spm *")
-        scores, types = self._same_length("scores", "[f32]"), self._same_length("token_type", "[i32]")
-        raw, pieces = ffi.from_buffer("uint8_t[]", tokens.raw), new_raw("spm_piece[]", self.n_vocab)
+        index = self._index
+        scores = self._same_length("scores", "[f32]") if self._model == lib.VOCAB_SPM else ffi.NULL
+        types = self._same_length("token_type", "[i32]")
+        raw, pieces = ffi.from_buffer("uint8_t[]", tokens.raw), new_raw("vocab_piece[]", self.n_vocab)
         self._alive = [raw, scores, types, pieces]
-        spm.tokens, spm.scores, spm.types, spm.piece, spm.n_vocab = raw, scores, types, pieces, self.n_vocab
-        spm.seed = int.from_bytes(os.urandom(8), "little")
-        clash = ffi.new("spm_clash *")
-        status = lib.spm_scan(clash, spm, [-1 if i is None else i for i in special], len(special))
+        index.tokens, index.scores, index.types, index.piece, index.n_vocab = raw, scores, types, pieces, self.n_vocab
+        index.tokens_bytes, index.seed = len(raw), int.from_bytes(os.urandom(8), "little")
+        clash = ffi.new("vocab_clash *")
+        status = lib.vocab_scan(clash, index, [-1 if i is None else i for i in special], len(special))
         if status == 4:
             raise unsupported(self._file.path, f"{KEY}tokens: token {clash.id} has more than 1024 bytes")
         if status == 5:
@@ -120,45 +135,51 @@ class Vocab:
         if status:
             key, what = WRONG_TOKEN[status]
             raise self._bad(key, f"token {clash.id}: {what}")
-        if spm.trie_bytes > MAX_TRIE_BYTES:
-            raise unsupported(self._file.path, f"{KEY}tokens: {spm.trie_bytes} bytes of control and user defined tokens, "
+        if index.trie_bytes > MAX_TRIE_BYTES:
+            raise unsupported(self._file.path, f"{KEY}tokens: {index.trie_bytes} bytes of control and user defined tokens, "
                                                f"more than {MAX_TRIE_BYTES}")
 
-    def _index(self):
-        spm, clash = self._spm, ffi.new("spm_clash *")
-        n_slot, n_edge = power_of_two(2 * self.n_vocab), power_of_two(2 * spm.trie_bytes + 2)
-        slots, edges = ffi.new("uint64_t[]", n_slot), ffi.new("uint64_t[]", n_edge)
+    def _enter(self):
+        index, clash = self._index, ffi.new("vocab_clash *")
+        n_slot, n_edge = power_of_two(2 * self.n_vocab), power_of_two(2 * index.trie_bytes + 2)
+        slots, edges = ffi.new("uint32_t[]", n_slot), ffi.new("uint64_t[]", n_edge)
         self._alive += [slots, edges]
-        spm.slot, spm.slot_mask, spm.edge, spm.edge_mask = slots, n_slot - 1, edges, n_edge - 1
-        if lib.spm_index(clash, spm):
+        index.slot, index.slot_mask, index.edge, index.edge_mask = slots, n_slot - 1, edges, n_edge - 1
+        if lib.vocab_index(clash, index):
             raise self._bad("tokens", f"token {clash.id} has the same text as token {clash.other}, "
                                       f"{printable(self._text(clash.id))}")
 
     def _choose_ids(self, special):
-        """bos, eos, eog, the unknown id (None if bytes write what has none), and the flags. Where a key is absent, 1, 2 and 0 are tried, as is custom."""
-        is_control = lambda i: i < self.n_vocab and self._spm.piece[i].kind == CONTROL
+        """bos, eos, eog, and the unknown id (None if bytes write what has none). Where a key is absent, 1, 2 and 0 are tried, as is
+        custom with SentencePiece."""
+        is_control = lambda i: self._model == lib.VOCAB_SPM and i < self.n_vocab and self._index.piece[i].kind == CONTROL
         defaults = [1 if is_control(1) else -1, 2 if is_control(2) else -1, -1, -1]
         ids = [default if i is None else i for i, default in zip(special, defaults)]
         self.bos, self.eos = (i if i >= 0 else None for i in ids[:2])
-        marks = (lib.spm_find(self._spm, m, len(m), 1 << CONTROL) for m in END_MARKS)
+        marks = (lib.vocab_find(self._index, m, len(m), 1 << CONTROL) for m in END_MARKS)
         self.eog = frozenset(i for i in (*ids[1:], *marks) if i >= 0)
         unknown = self._special("unknown")
-        self._spm.unknown = unknown = 0 if unknown is None else unknown
-        if not self._spm.has_bytes and (unknown < 0 or self._spm.piece[unknown].kind != UNKNOWN):
+        self._index.unknown = unknown = 0 if unknown is None else unknown
+        has_bytes = self._index.has_bytes or self._model == lib.VOCAB_BYTES
+        if not has_bytes and (unknown < 0 or self._index.piece[unknown].kind != UNKNOWN):
             raise self._bad("unknown_token_id", "not a token of type unknown, and there are no byte tokens either: "
                                                 "not every text has ids")
-        self.unknown = None if self._spm.has_bytes else unknown
+        self.unknown = None if has_bytes else unknown
+
+    def _choose_rules(self, begins):
         flag = lambda name, default: self._file.get(KEY + name, "bool", default)
-        self.add_bos, self.add_eos = flag("add_bos_token", self.bos is not None), flag("add_eos_token", False)
+        self.add_bos, self.add_eos = flag("add_bos_token", begins and self.bos is not None), flag("add_eos_token", False)
         self.add_prefix, self.remove_extra = flag("add_space_prefix", True), flag("remove_extra_whitespaces", False)
+        if self._model != lib.VOCAB_SPM:
+            self.add_prefix = self.remove_extra = False
         for name, add, i in (("bos", self.add_bos, self.bos), ("eos", self.add_eos, self.eos)):
             if add and i is None:
                 raise self._bad(f"{name}_token_id", f"there is none, but add_{name}_token is true")
 
     def _text(self, i):
         """The text of token `i` as the file has it (bytes)."""
-        piece = self._spm.piece[i]
-        return bytes(ffi.buffer(self._spm.tokens + piece.at, piece.n_bytes))
+        piece = self._index.piece[i]
+        return bytes(ffi.buffer(self._index.tokens + piece.at, piece.n_bytes))
 
     def encode(self, data, bos=None, eos=None, special=False, prefix=True):
         """The ids of a text (bytes, at most MAX_TEXT_BYTES): a list of int.
@@ -175,12 +196,12 @@ class Vocab:
             ids.append(self._need(self.bos, "bos"))
         source, at, n = ffi.from_buffer("uint8_t[]", data), 0, len(data)
         while at < n:
-            end = lib.spm_next_control(self._spm, source, n, at) if special else n
+            end = lib.vocab_next_control(self._index, source, n, at) if special else n
             if at < end:
                 ids += self._encode_text(source + at, end - at, prefix)
             if end < n:
-                n_bytes = lib.spm_match(self._spm, source + end, n - end, 2)
-                ids.append(lib.spm_find(self._spm, source + end, n_bytes, 1 << CONTROL))
+                n_bytes = lib.vocab_match(self._index, source + end, n - end, 2)
+                ids.append(lib.vocab_find(self._index, source + end, n_bytes, 1 << CONTROL))
                 end += n_bytes
             at = end
         if self.add_eos if eos is None else eos:
@@ -193,12 +214,14 @@ class Vocab:
         return i
 
     def _encode_text(self, source, n_bytes, prefix):
+        if self._model == lib.VOCAB_BYTES:
+            return bpe.encode(self._index, source, n_bytes)
         text = new_raw("uint8_t[]", 3 * n_bytes + 3)
-        n_bytes = lib.spm_normalize(text, self._spm, source, n_bytes, prefix and self.add_prefix, self.remove_extra)
-        n = lib.spm_longest(self._spm, text, n_bytes)
+        n_bytes = lib.spm_normalize(text, self._index, source, n_bytes, prefix and self.add_prefix, self.remove_extra)
+        n = lib.spm_longest(self._index, text, n_bytes)
         ids = new_raw("int32_t[]", n_bytes + 1)
-        split = new_raw("uint32_t[]", self.n_vocab) if self._spm.has_unused else ffi.NULL
-        n_ids = lib.spm_encode(ids, text, n_bytes, self._spm, new_raw("spm_symbol[]", n), new_raw("spm_pair[]", 2 * n), split)
+        split = new_raw("uint32_t[]", self.n_vocab) if self._index.has_unused else ffi.NULL
+        n_ids = lib.spm_encode(ids, text, n_bytes, self._index, new_raw("merge_symbol[]", n), new_raw("merge_pair[]", 2 * n), split)
         return ffi.unpack(ids, n_ids)
 
     def table(self):
@@ -207,8 +230,8 @@ class Vocab:
         That is nothing for control tokens, markers, unknown and unused. Both live as long as this Vocab.
         """
         if self._table is None:
-            text, offset = new_raw("uint8_t[]", self._spm.text_bytes + 1), new_raw("uint32_t[]", self.n_vocab + 1)
-            lib.spm_table(text, offset, self._spm)
+            text, offset = new_raw("uint8_t[]", self._index.text_bytes + 1), new_raw("uint32_t[]", self.n_vocab + 1)
+            lib.vocab_table(text, offset, self._index)
             self._table, self._written = (text, offset), ffi.buffer(text, offset[self.n_vocab])
         return self._table
 
@@ -222,27 +245,30 @@ class Vocab:
     def control_id(self, text):
         """The id of the control token or marker with this text (str), or None."""
         data = text.encode()
-        i = lib.spm_find(self._spm, data, len(data), 1 << CONTROL)
+        i = lib.vocab_find(self._index, data, len(data), 1 << CONTROL)
         return i if i >= 0 else None
 
     def ids_writing(self, data):
-        """The ids that write exactly `data` (non-empty bytes): the piece of this text, with blanks as the file may write
-        them, and the byte token; ascending."""
-        forms = {data, data.replace(b" ", BLANK)}
-        found = {lib.spm_find(self._spm, form, len(form), 1 << NORMAL | 1 << USER_DEFINED) for form in forms}
-        if len(data) == 1 and self._spm.has_bytes:
-            found.add(self._spm.byte_id[data[0]])
-        return sorted(i for i in found if i >= 0)
+        """The ids that write exactly `data` (non-empty bytes): the tokens of this text, in the forms that the file may have,
+        and the byte token; ascending."""
+        forms = {data, bpe.letters(data) if self._model == lib.VOCAB_BYTES else data.replace(b" ", BLANK)}
+        found = {lib.vocab_find(self._index, form, len(form), 1 << kind) for form in forms for kind in (NORMAL, USER_DEFINED)}
+        if len(data) == 1 and self._index.has_bytes:
+            found.add(self._index.byte_id[data[0]])
+        return sorted(i for i in found if i >= 0 and self.bytes_of(i) == data)
 
     def is_control(self, i):
         """Whether id `i` is a control token or a marker."""
-        return self._spm.piece[i].kind == CONTROL
+        return self._index.piece[i].kind == CONTROL
 
 
 def end_ids(file):
     """The ids that end a generation (a frozenset), also where this build cannot tokenize with the vocabulary of `file`."""
-    if file.get(KEY + "model", "string", None) == "llama":
+    try:
         return Vocab(file).eog
+    except Fault as e:
+        if e.code != UNSUPPORTED:
+            raise
     ids = (file.get(f"{KEY}{name}_token_id", "u32", NONE) for name in ("eos", "eot", "eom"))
     return frozenset(i for i in ids if i != NONE)
 

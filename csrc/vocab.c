@@ -1,8 +1,9 @@
-/* spm_index.c - a SentencePiece vocabulary, from the arrays of GGUF metadata.
+/* vocab.c - a vocabulary, from the arrays of GGUF metadata.
  *
- * Two passes over the tokens: spm_scan checks and classifies them, spm_index
- * enters them in a hash table (open addressing, at most half full, 64-bit slots
- * {upper half of the hash, id + 1}) and the texts that are matched whole in a
+ * Two passes over the tokens: vocab_scan checks and classifies them, vocab_index
+ * enters them in a hash table (open addressing, at most half full, 32-bit slots
+ * {10 bits of the hash, id + 1}; small, because what misses the cache is what
+ * takes the time) and the texts that are matched whole in a
  * trie (edges in a hash table of {node, byte} -> node). Texts stay where the
  * file's metadata has them.
  *
@@ -22,8 +23,9 @@
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
 enum { SET_USER = 1, SET_CONTROL = 2 }; /* sets of the trie */
 enum { MAX_TEXT_BYTES = 1024 };
+enum { ID_BITS = 22, BLOCK = 32 };      /* a slot: {10 bits of the hash, id + 1}; tokens whose slots are fetched at a time */
+#define SLOT_ID ((1u << ID_BITS) - 1)
 #define EDGE_NODE 0x3fffffffu           /* an edge: {node << 8 | byte, sets << 30 | child} */
-#define TEXT_KINDS (1u << NORMAL | 1u << USER_DEFINED | 1u << UNUSED)
 
 __extension__ typedef unsigned __int128 uint128;
 
@@ -53,18 +55,21 @@ static inline uint64_t text_hash(const uint8_t *p, uint64_t n, uint64_t seed)
     return fold(h ^ seed >> 7, 0xa0761d6478bd642fu);
 }
 
-static inline int text_equals(const spm *v, int32_t id, const uint8_t *text, uint64_t n_bytes)
+static inline int text_equals(const vocab *v, int32_t id, const uint8_t *text, uint64_t n_bytes)
 {
     return v->piece[id].n_bytes == n_bytes && !memcmp(v->tokens + v->piece[id].at, text, n_bytes);
 }
 
-int32_t spm_find(const spm *v, const uint8_t *text, uint64_t n_bytes, uint32_t kinds)
+static inline uint32_t slot_of(uint64_t h, int32_t id) { return (uint32_t)(h >> (32 + ID_BITS)) << ID_BITS | ((uint32_t)id + 1); }
+
+int32_t vocab_find(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint32_t kinds)
 {
     const uint64_t h = text_hash(text, n_bytes, v->seed);
+    const uint32_t wanted = slot_of(h, -1);
     for (uint32_t i = (uint32_t)h & v->slot_mask; v->slot[i]; i = (i + 1) & v->slot_mask) {
-        if ((v->slot[i] ^ h) >> 32)
+        if ((v->slot[i] ^ wanted) > SLOT_ID)
             continue;
-        const int32_t id = (int32_t)((uint32_t)v->slot[i] - 1);
+        const int32_t id = (int32_t)((v->slot[i] & SLOT_ID) - 1);
         if (kinds >> v->piece[id].kind & 1 && text_equals(v, id, text, n_bytes))
             return id;
     }
@@ -72,7 +77,7 @@ int32_t spm_find(const spm *v, const uint8_t *text, uint64_t n_bytes, uint32_t k
 }
 
 /* Slot of the edge from a node by a byte: the one it has, or the free one where it belongs. */
-static inline uint64_t *find_edge(const spm *v, uint32_t node, uint8_t byte)
+static inline uint64_t *find_edge(const vocab *v, uint32_t node, uint8_t byte)
 {
     const uint32_t key = node << 8 | byte;
     uint32_t i = (uint32_t)((key * (v->seed | 1)) >> 32) & v->edge_mask;
@@ -81,7 +86,7 @@ static inline uint64_t *find_edge(const spm *v, uint32_t node, uint8_t byte)
     return v->edge + i;
 }
 
-uint64_t spm_match(const spm *v, const uint8_t *text, uint64_t n_bytes, uint32_t set)
+uint64_t vocab_match(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint32_t set)
 {
     if (!n_bytes || !(v->first[text[0]] & set))
         return 0;
@@ -98,14 +103,14 @@ uint64_t spm_match(const spm *v, const uint8_t *text, uint64_t n_bytes, uint32_t
     return longest;
 }
 
-uint64_t spm_next_control(const spm *v, const uint8_t *text, uint64_t n_bytes, uint64_t at)
+uint64_t vocab_next_control(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint64_t at)
 {
-    while (at < n_bytes && !spm_match(v, text + at, n_bytes - at, SET_CONTROL))
+    while (at < n_bytes && !vocab_match(v, text + at, n_bytes - at, SET_CONTROL))
         at++;
     return at;
 }
 
-static void add_to_trie(spm *v, const uint8_t *text, uint32_t n_bytes, uint32_t set)
+static void add_to_trie(vocab *v, const uint8_t *text, uint32_t n_bytes, uint32_t set)
 {
     uint32_t node = 0;
     uint64_t *edge = v->edge;
@@ -194,10 +199,18 @@ static int32_t byte_value(const uint8_t *text, uint32_t n_bytes)
     return high && low ? (int32_t)((high - digits) * 16 + (low - digits)) : -1;
 }
 
-/* Takes one token into v; 0 or an error of spm_scan. */
-static int32_t scan_token(spm *v, int32_t id, int32_t type)
+static int is_utf8(const uint8_t *text, uint32_t n)
 {
-    spm_piece *piece = v->piece + id;
+    for (uint32_t i = 0, step; i < n; i += step)
+        if (!(step = utf8_bytes(text + i, n - i)))
+            return 0;
+    return 1;
+}
+
+/* Takes one token into v; 0 or an error of vocab_scan. */
+static int32_t scan_token(vocab *v, int32_t id, int32_t type)
+{
+    vocab_piece *piece = v->piece + id;
     const uint8_t *text = v->tokens + piece->at;
     if (!isfinite(piece->score))
         return 1;
@@ -206,7 +219,11 @@ static int32_t scan_token(spm *v, int32_t id, int32_t type)
     if (type == USER_DEFINED && is_marker(text, piece->n_bytes))
         type = CONTROL;
     piece->kind = (uint8_t)type;
-    v->has_unused |= type == UNUSED;
+    v->has_unused |= type == UNUSED && v->model == VOCAB_SPM;
+    if (type == BYTE && v->model == VOCAB_BYTES)
+        return 6;
+    if (type == USER_DEFINED && v->model == VOCAB_BYTES && !is_utf8(text, piece->n_bytes))
+        return 7; /* it could be found within a character, and pretokenize goes by whole ones */
     if (type == BYTE) {
         const int32_t byte = byte_value(text, piece->n_bytes);
         if (byte < 0)
@@ -214,7 +231,7 @@ static int32_t scan_token(spm *v, int32_t id, int32_t type)
         v->has_bytes = 1;
         v->byte_id[byte] = id;
     }
-    if (TEXT_KINDS >> type & 1) {
+    if (v->text_kinds >> type & 1) {
         v->max_bytes = piece->n_bytes > v->max_bytes ? piece->n_bytes : v->max_bytes;
         if (v->words_apart && spans_words(text, piece->n_bytes))
             v->words_apart = 0;
@@ -222,15 +239,16 @@ static int32_t scan_token(spm *v, int32_t id, int32_t type)
     return 0;
 }
 
-int32_t spm_scan(spm_clash *out, spm *v, const int32_t *special, int32_t n_special)
+int32_t vocab_scan(vocab_clash *out, vocab *v, const int32_t *special, int32_t n_special)
 {
     uint64_t at = 0;
     memset(v->byte_id, -1, sizeof v->byte_id);
     v->max_bytes = v->trie_bytes = v->text_bytes = 0;
     v->has_bytes = v->has_unused = 0;
     v->words_apart = 1;
+    v->text_kinds = v->model == VOCAB_SPM ? 1u << NORMAL | 1u << USER_DEFINED | 1u << UNUSED : 1u << NORMAL;
     for (int32_t id = 0; id < v->n_vocab; id++) {
-        spm_piece *piece = v->piece + id;
+        vocab_piece *piece = v->piece + id;
         int32_t type;
         const uint64_t n_bytes = load(v->tokens + at, 8);
         out->id = id;
@@ -240,10 +258,12 @@ int32_t spm_scan(spm_clash *out, spm *v, const int32_t *special, int32_t n_speci
         piece->n_bytes = (uint16_t)n_bytes;
         piece->zero = 0;
         at += 8 + n_bytes;
-        memcpy(&piece->score, v->scores + 4 * (size_t)id, 4);
+        piece->score = 0;
+        if (v->scores)
+            memcpy(&piece->score, v->scores + 4 * (size_t)id, 4);
         memcpy(&type, v->types + 4 * (size_t)id, 4);
         for (int32_t i = 0; i < n_special; i++)
-            if (special[i] == id && type >= NORMAL && type < BYTE && TEXT_KINDS >> type & 1)
+            if (special[i] == id && (type == NORMAL || type == USER_DEFINED || type == UNUSED))
                 type = CONTROL;
         const int32_t status = scan_token(v, id, type);
         if (status)
@@ -260,45 +280,87 @@ int32_t spm_scan(spm_clash *out, spm *v, const int32_t *special, int32_t n_speci
     return 0;
 }
 
-int32_t spm_index(spm_clash *out, spm *v)
+/* Enters one token, whose text hashes to h; the id of one that has the same text already, or -1. */
+static int32_t enter(vocab *v, int32_t id, uint64_t h)
 {
+    const vocab_piece *piece = v->piece + id;
+    const uint8_t *text = v->tokens + piece->at;
+    const uint32_t wanted = slot_of(h, id), is_text = v->text_kinds >> piece->kind & 1;
+    uint32_t i = (uint32_t)h & v->slot_mask;
+    for (; v->slot[i]; i = (i + 1) & v->slot_mask) {
+        if ((v->slot[i] ^ wanted) > SLOT_ID)
+            continue;
+        const int32_t other = (int32_t)((v->slot[i] & SLOT_ID) - 1);
+        if ((v->text_kinds >> v->piece[other].kind & 1) == is_text && text_equals(v, other, text, piece->n_bytes))
+            return other;
+    }
+    v->slot[i] = wanted;
+    if (piece->kind == CONTROL || piece->kind == USER_DEFINED)
+        add_to_trie(v, text, piece->n_bytes, piece->kind == CONTROL ? SET_CONTROL : SET_USER);
+    return -1;
+}
+
+int32_t vocab_index(vocab_clash *out, vocab *v)
+{
+    uint64_t h[BLOCK];
     v->n_node = 0;
     memset(v->first, 0, sizeof v->first);
-    for (int32_t id = 0; id < v->n_vocab; id++) {
-        const spm_piece *piece = v->piece + id;
-        const uint8_t *text = v->tokens + piece->at;
-        if (!piece->n_bytes)
-            continue; /* an id without text: nothing spells it, and it writes nothing */
-        const int is_text = TEXT_KINDS >> piece->kind & 1;
-        const uint64_t h = text_hash(text, piece->n_bytes, v->seed);
-        uint32_t i = (uint32_t)h & v->slot_mask;
-        for (; v->slot[i]; i = (i + 1) & v->slot_mask) {
-            if ((v->slot[i] ^ h) >> 32)
-                continue;
-            const int32_t other = (int32_t)((uint32_t)v->slot[i] - 1);
-            if ((int)(TEXT_KINDS >> v->piece[other].kind & 1) == is_text && text_equals(v, other, text, piece->n_bytes)) {
-                out->id = id;
-                out->other = other;
+    for (int32_t first = 0; first < v->n_vocab; first += BLOCK) {
+        const int32_t n = v->n_vocab - first < BLOCK ? v->n_vocab - first : BLOCK;
+        for (int32_t i = 0; i < n; i++) {
+            const vocab_piece *piece = v->piece + first + i;
+            h[i] = text_hash(v->tokens + piece->at, piece->n_bytes, v->seed);
+            __builtin_prefetch(v->slot + ((uint32_t)h[i] & v->slot_mask), 1);
+        }
+        for (int32_t i = 0; i < n; i++) {
+            const vocab_piece *piece = v->piece + first + i;
+            if (!piece->n_bytes || (piece->kind == UNUSED && v->model != VOCAB_SPM))
+                continue; /* nothing spells it, and it writes nothing */
+            const int32_t other = enter(v, first + i, h[i]);
+            if (other >= 0) {
+                *out = (vocab_clash){ .id = first + i, .other = other };
                 return 1;
             }
         }
-        v->slot[i] = (h >> 32) << 32 | ((uint32_t)id + 1);
-        if (piece->kind == CONTROL || piece->kind == USER_DEFINED)
-            add_to_trie(v, text, piece->n_bytes, piece->kind == CONTROL ? SET_CONTROL : SET_USER);
+    }
+    for (int32_t byte = 0; byte < 256 && v->model == VOCAB_BYTES; byte++) {
+        const uint8_t one = (uint8_t)byte;
+        uint8_t letter[2];
+        v->byte_id[byte] = vocab_find(v, letter, alphabet_encode(letter, &one, 1), 1u << NORMAL);
     }
     return 0;
 }
 
-void spm_table(uint8_t *text, uint32_t *offset, const spm *v)
+/* out = what the text of a token in the byte-level alphabet stands for, or, where it is not in it, the text as it is. Returns its bytes. */
+static uint32_t alphabet_decode(uint8_t *out, const uint8_t *text, uint32_t n)
+{
+    uint32_t n_out = 0, step;
+    for (uint32_t i = 0; i < n; i += step) {
+        const int32_t byte = alphabet_byte(&step, text + i, n - i);
+        if (byte < 0) {
+            memcpy(out, text, n);
+            return n;
+        }
+        out[n_out++] = (uint8_t)byte;
+    }
+    return n_out;
+}
+
+void vocab_table(uint8_t *text, uint32_t *offset, const vocab *v)
 {
     uint32_t n = 0;
     for (int32_t id = 0; id < v->n_vocab; id++) {
-        const spm_piece *piece = v->piece + id;
+        const vocab_piece *piece = v->piece + id;
         const uint8_t *p = v->tokens + piece->at, *end = p + piece->n_bytes;
         offset[id] = n;
         if (piece->kind == BYTE)
             text[n++] = (uint8_t)byte_value(p, piece->n_bytes);
-        else if (piece->kind == NORMAL || piece->kind == USER_DEFINED)
+        else if (v->model == VOCAB_BYTES && piece->kind == NORMAL)
+            n += alphabet_decode(text + n, p, piece->n_bytes);
+        else if (v->model == VOCAB_BYTES && piece->kind == USER_DEFINED) {
+            memcpy(text + n, p, piece->n_bytes);
+            n += piece->n_bytes;
+        } else if (piece->kind == NORMAL || piece->kind == USER_DEFINED)
             while (p < end) {
                 const int is_space = blank(p, (uint32_t)(end - p)) == 3;
                 text[n++] = is_space ? ' ' : *p;
