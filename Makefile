@@ -115,13 +115,14 @@ SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fram
 asan: all .venv/test
 	mkdir -p build/asan/sluice
 	ln -sf "$(CURDIR)"/lib/sluice/*.py build/asan/sluice/
+	ln -sfn "$(CURDIR)"/lib/sluice/convert build/asan/sluice/convert
 	$(MAKE) --no-print-directory -j2 asan-library PYTHON=$(VENV)
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
 
 ASAN_TESTS = tests/test_kernels.py tests/test_fast.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_bpe.py tests/test_grammar.py \
 	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py tests/test_cores.py tests/test_threads.py \
-	tests/test_encode.py tests/test_score.py
+	tests/test_encode.py tests/test_score.py tests/test_llama2c.py
 asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
@@ -147,12 +148,16 @@ build/golden-venv/done: tests/golden-requirements.txt | build
 
 golden: all .venv/test build/golden-venv/done
 	$(GOLDEN) tests/golden_logits.py
+	$(GOLDEN) tests/golden_folders.py
+	$(GOLDEN) tests/golden_pb.py
 	PYTHONPATH=tests $(VENV) tests/golden_sample.py
 	PYTHONPATH=tests $(VENV) tests/test_gguf_dump.py
 	git --no-pager diff --stat -- tests/golden
 
 golden-check: build/golden-venv/done
 	$(GOLDEN) tests/golden_logits.py --check
+	$(GOLDEN) tests/golden_folders.py --check
+	$(GOLDEN) tests/golden_pb.py --check
 
 # The spam model. TRAIN="--leave-out enron --seconds 600": options of `python -m sluice.training`.
 CORPORA = ../shared/data/spam

@@ -55,6 +55,7 @@ def files(tmp_path_factory):
     (d / "damaged.snap").write_bytes(damaged)
     for name in ("cut.snap", "damaged.snap"):
         os.chmod(d / name, 0o600)
+    (d / "model.pth").write_bytes(b"PK\3\4" + bytes(300))
     mkdirs = d / "directory"
     mkdirs.mkdir()
     return d
@@ -70,7 +71,7 @@ def tree(directory):
 
 def test_table_has_rows_for_every_tool():
     assert len(ROWS) >= 40
-    for tool in ("gguf-dump", "tokenize", "prefill", "decode", "grammar-filter", "sample", "mail-text", "classify", "sluice-bench"):
+    for tool in ("gguf-dump", "tokenize", "prefill", "decode", "grammar-filter", "sample", "mail-text", "classify", "sluice-bench", "gguf-convert"):
         assert sum(tool in command for command, _, _ in ROWS) >= 5, tool
 
 
@@ -88,7 +89,7 @@ def test_bad_input_ends_as_the_table_says(files, row):
         words = message.strip("`").replace("\\|", "|")
         assert words in err
         assert err.count("\n") == 1 and err.endswith("\n") and "Traceback" not in err
-        assert re.match(r"(gguf-dump|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|sluice-bench): ", err)
+        assert re.match(r"(gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|sluice-bench): ", err)
     assert tree(files) == before, "something was left behind"
 
 

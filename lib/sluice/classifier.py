@@ -27,13 +27,13 @@ class Verdict:
 class Classifier:
     """A question.Question put to the model file at `path`. cache_dir: where the ids before the input are kept, or None.
 
-    as_mail: the inputs are whole mails, whatever the question says. mass: compute it, for each text.
+    vocab: see Model. as_mail: the inputs are whole mails, whatever the question says. mass: compute it, for each text.
     Fault 65, 69; whatever is wrong with the cache is no matter.
     """
 
-    def __init__(self, question, path, threads=None, cache_dir=None, as_mail=False, mass=False, arithmetic="exact"):
+    def __init__(self, question, path, threads=None, cache_dir=None, as_mail=False, mass=False, arithmetic="exact", vocab=None):
         self.question, self.as_mail, self._with_mass = question, as_mail, mass
-        self.model = m = Model(path, threads, arithmetic)
+        self.model = m = Model(path, threads, arithmetic, vocab)
         self._vocab = Vocab(m.file)
         self.tree = Tree(question, self._vocab)
         self.prompt = p = Prompt(question, m.file, self._vocab, min(m.hparams.n_ctx, MAX_CAPACITY), self.tree.depth)

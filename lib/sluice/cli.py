@@ -32,6 +32,7 @@ def command(**kwargs):
 
 model_option = click.option(
     "-m", "--model", metavar="FILE", envvar="MODEL", required=True, show_envvar=True, help="GGUF file.")
+vocab_option = click.option("--vocab", "vocab_file", metavar="FILE", help="tokenizer.bin, where the model is a checkpoint of llama2.c.")
 threads_option = click.option(
     "-j", "--threads", type=click.IntRange(1, 1024), metavar="N", default=None,
     help="Worker threads.  [default: one a core that this process may use]")

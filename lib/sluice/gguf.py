@@ -75,6 +75,8 @@ class File:
     id          bytes [32], what this model is (SHA-256, see `_identify`)
     """
 
+    kind = "a GGUF"  # in messages
+
     def __init__(self, path):
         self.path = path
         self._fd = self._id = self._map = self._pointer = None
@@ -84,7 +86,7 @@ class File:
             raise bad(path, "not a regular file")
         self.size = self._stat.st_size
         if self.size < MIN_FILE_BYTES:
-            raise self._bad("is empty" if not self.size else f"{self.size} bytes: too short for a GGUF header")
+            raise self._bad("is empty" if not self.size else f"{self.size} bytes: too short for {self.kind} header")
         self._parse(Cursor(self._fd, path, self.size, MAX_METADATA_BYTES))
 
     def __del__(self):

@@ -2,13 +2,13 @@
 import os
 from array import array
 
-from . import gguf
 from .architectures import ARCHITECTURES
 from .faults import UNSUPPORTED, USAGE, Fault, bad, unsupported
 from .forward import Forward
 from .hparams import Hparams
 from .kernels import ffi, lib
 from .kvsnap import KV_TYPES, misfit
+from .modelfile import open_model
 from .snapshot import Geometry, Snapshot
 from .weights import Weights
 
@@ -23,15 +23,15 @@ MAX_ACTIVATIONS = 1 << 26  # floats of a chunk's widest activation: a wide model
 class Model:
     """A gguf.File with its hyper-parameters and weights checked, and the threads and kernels it runs on chosen.
 
-    arithmetic: "exact" or "fast"; after that the name snapshots carry.
+    arithmetic: "exact" or "fast"; after that the name snapshots carry. vocab: the tokenizer.bin of a llama2.c checkpoint.
     `threads`: how many (None: as csrc/cores.c decides). The environment variable SLUICE_ISA names an
     instruction set (one of lib.isa_known); without it the best is taken. Neither changes a bit of any result.
     """
 
-    def __init__(self, path, threads=None, arithmetic="exact"):
+    def __init__(self, path, threads=None, arithmetic="exact", vocab=None):
         start(threads, arithmetic)
         self.arithmetic = ARITHMETICS[arithmetic]
-        self.file = gguf.File(path)
+        self.file = open_model(path, vocab)
         self.hparams = h = Hparams(self.file)
         self.weights = Weights(self.file, h, arithmetic == "fast")
         self._ropes = {"global": (h.rope.frequencies(h.n_rot // 2, self.weights.rope_divisors), h.rope.scale)}

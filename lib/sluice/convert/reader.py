@@ -1,0 +1,84 @@
+"""A file of weights that is read in pieces, and text that must be JSON: both checked, both bounded."""
+import json
+import os
+import re
+import stat
+
+from ..faults import IO_ERROR, Fault, bad
+
+
+class Reader:
+    """An open regular file. Fault 65 for another kind of file, 74 where it becomes shorter than it was; OSError if it cannot be read."""
+
+    def __init__(self, path):
+        self.path = os.fspath(path)
+        self._fd = None
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        self._stat = s = os.fstat(self._fd)
+        if not stat.S_ISREG(s.st_mode):
+            raise bad(self.path, "is a directory" if stat.S_ISDIR(s.st_mode) else "not a regular file")
+        self.size = s.st_size
+
+    def __del__(self):
+        if self._fd is not None:
+            os.close(self._fd)
+
+    def bytes(self, at, n):
+        """`n` bytes from `at` on."""
+        out = []
+        while n:
+            data = os.pread(self._fd, min(n, 1 << 30), at)
+            if not data:
+                raise Fault(IO_ERROR, f"{self.path}: the file became shorter while it was read")
+            out.append(data)
+            at, n = at + len(data), n - len(data)
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def check_unchanged(self):
+        """Fault 74 if the file was overwritten, cut or touched since it was opened."""
+        then, now = self._stat, os.fstat(self._fd)
+        if (then.st_size, then.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
+            raise Fault(IO_ERROR, f"{self.path}: the file was changed while it was in use")
+
+    def rows(self, dtype, at, n_in):
+        """The function read of a Tensor whose rows lie at byte `at`, one after the other."""
+        import numpy as np
+        return lambda first, n: np.frombuffer(self.bytes(at + first * n_in * dtype.itemsize, n * n_in * dtype.itemsize),
+                                              dtype).reshape(n, n_in)
+
+
+def read_small(path, most):
+    """The bytes of a file of at most `most` of them."""
+    r = Reader(path)
+    if r.size > most:
+        raise bad(path, f"{r.size} bytes, more than {most >> 20} MiB")
+    return r.bytes(0, r.size)
+
+
+def parse_json(path, data):
+    """The object in `data` (bytes). Fault 65: no JSON, a name twice in one object, no object at the top, or absurd in depth."""
+    def once(pairs):
+        out = dict(pairs)
+        if len(out) < len(pairs):
+            seen = set()
+            name = next(k for k, _ in pairs if k in seen or seen.add(k))
+            raise ValueError(f"the name {json.dumps(name)[:80]} stands twice in an object")
+        return out
+    try:
+        found = json.loads(data, object_pairs_hook=once)
+    except RecursionError:
+        raise bad(path, "nested too deep") from None
+    except ValueError as e:  # UnicodeDecodeError too
+        raise bad(path, f"not JSON: {str(e)[:120]}") from None
+    if not isinstance(found, dict):
+        raise bad(path, "holds no object")
+    if re.search(rb"\\u[dD][89a-fA-F]", data):  # half a surrogate pair is no character, and no UTF-8 can say it
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise bad(path, "not JSON: half of a surrogate pair in a string") from None
+    return found
+
+
+def read_json(path, most):
+    return parse_json(path, read_small(path, most))

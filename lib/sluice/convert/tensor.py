@@ -1,0 +1,95 @@
+"""A tensor on its way: where its rows come from, and how it is taken through memory a piece at a time."""
+import numpy as np
+
+from .. import gguf_write
+from . import types
+
+PIECE_BYTES = 4 << 20  # of f32: what a piece of a tensor may take in memory; work space is some times that
+
+
+class Tensor:
+    """name as in a GGUF, shape in GGUF order (row length first), `type` its rows are stored in: F32, F16 or BF16.
+
+    read(first, n)   rows `first` to `first + n` as an array of types.STORED[type], [n, n_in]
+    unit             rows are read in multiples of it, but for the last; n_rows where the order needs them all at once
+    blocks           function like read for the bytes of Q8_0 where the source has such in exact form; else None
+    piece            bytes of f32 a piece that is read at once may take
+    source           the reader.Reader or gguf.File it comes from, which must not change meanwhile; or None
+    """
+
+    __slots__ = ("name", "shape", "type", "read", "unit", "blocks", "piece", "source")
+
+    def __init__(self, name, shape, type, read, unit=1, blocks=None, piece=PIECE_BYTES, source=None):
+        self.name, self.shape, self.type, self.read = name, tuple(shape), type, read
+        self.unit, self.blocks, self.piece, self.source = unit, blocks, piece, source
+
+    @property
+    def n_rows(self):
+        return self.shape[1] if len(self.shape) > 1 else 1
+
+    def target(self, wanted):
+        """The type it gets: vectors stay F32, as every engine wants them; `wanted` or the source's own for matrices; F16 where a
+        row is no multiple of the block."""
+        if len(self.shape) == 1:
+            return "F32"
+        wanted = wanted or ("Q8_0" if self.blocks else self.type)
+        return "F16" if self.shape[0] % types.BLOCK[wanted] else wanted
+
+    def pieces(self, type, tell=lambda n: None):
+        """Its bytes in `type`, in pieces. tell(n): n elements are done."""
+        n_in = self.shape[0]
+        step, small = (max(1, n // (4 * n_in) // self.unit) * self.unit for n in (self.piece, PIECE_BYTES))
+        for first in range(0, self.n_rows, step):
+            n = min(step, self.n_rows - first)
+            if type == "Q8_0" and self.blocks:
+                yield self.blocks(first, n)
+                tell(n * n_in)
+                continue
+            x = self.read(first, n)
+            for i in range(0, n, small):
+                yield self._encoded(x[i:i + small], type)
+                tell(min(small, n - i) * n_in)
+        if self.source is not None:
+            self.source.check_unchanged()
+
+    def _encoded(self, x, type):
+        what = f"tensor {self.name}"
+        types.check_finite(x, self.type, what)
+        return x.tobytes() if type == self.type else types.encode(type, types.to_f32(x, self.type), what)
+
+
+def transposed(read, n_rows, n_columns, first, n):
+    """Columns `first` to `first + n` of a matrix whose rows read(i, m) gives, as rows: [n, n_rows]. Reads all rows, a few at a time."""
+    out, step = None, max(1, PIECE_BYTES // (4 * n_columns))
+    for i in range(0, n_rows, step):
+        part = read(i, min(step, n_rows - i))[:, first:first + n]
+        if out is None:
+            out = np.empty((n, n_rows), part.dtype)
+        out[:, i:i + len(part)] = part.T
+    return out
+
+
+def constant(name, values):
+    """A vector of f32 that is computed, not read."""
+    x = np.asarray(values, "<f4").reshape(1, -1)
+    return Tensor(name, (x.shape[1],), "F32", lambda first, n: x)
+
+
+def write_gguf(path, metadata, tensors, wanted, progress):
+    """Write the file, whole or not at all. wanted: a type of weights or None; progress: function that is told of elements done."""
+    out = []
+    for t in tensors:
+        type = t.target(wanted)
+        out.append((t.name, types.NUMBERS[type], t.shape, lambda t=t, type=type: t.pieces(type, progress)))
+    metadata = {**metadata, "general.quantization_version": ("u32", 2), "general.file_type": ("u32", file_type(tensors, wanted))}
+    gguf_write.write(path, metadata, out)
+
+
+def file_type(tensors, wanted):
+    """general.file_type: of the type most elements of matrices have."""
+    n = {}
+    for t in tensors:
+        if len(t.shape) > 1:
+            type = t.target(wanted)
+            n[type] = n.get(type, 0) + t.shape[0] * t.n_rows
+    return types.FILE_TYPES[max(n, key=n.get)] if n else 0
