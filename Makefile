@@ -3,8 +3,8 @@
 # make test     everything in tests/
 # make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
-# make golden   re-create tests/golden (the logits from transformers: installs torch) and show what changed
-# make golden-check  compare the logits with fresh ones instead
+# make golden   re-create tests/golden (logits and chats from transformers: installs torch) and show what changed
+# make golden-check  compare logits and chats with fresh ones instead
 # make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
 # make judge MAILS=FOLDER  its figures on mail of yours, under FOLDER/ham and FOLDER/spam
 # make figures  the tables and pictures of the README's page on speed again: 6 minutes on an otherwise idle machine
@@ -150,6 +150,7 @@ golden: all .venv/test build/golden-venv/done
 	$(GOLDEN) tests/golden_logits.py
 	$(GOLDEN) tests/golden_folders.py
 	$(GOLDEN) tests/golden_pb.py
+	$(GOLDEN) tests/golden_templates.py
 	PYTHONPATH=tests $(VENV) tests/golden_sample.py
 	PYTHONPATH=tests $(VENV) tests/test_gguf_dump.py
 	git --no-pager diff --stat -- tests/golden
@@ -158,6 +159,7 @@ golden-check: build/golden-venv/done
 	$(GOLDEN) tests/golden_logits.py --check
 	$(GOLDEN) tests/golden_folders.py --check
 	$(GOLDEN) tests/golden_pb.py --check
+	$(GOLDEN) tests/golden_templates.py --check
 
 # The spam model. TRAIN="--leave-out enron --seconds 600": options of `python -m sluice.training`.
 CORPORA = ../shared/data/spam

@@ -211,6 +211,10 @@ typedef struct {
     double repeat;      /* > 0; 1: off */
     double presence, frequency;
     int32_t top_k;      /* 0: off */
+    int32_t least;      /* 1: all logits change their sign, after bias and penalties, so that the worst are the best; 0: off */
+    int32_t n_bias;
+    const int32_t *bias_id; /* [n_bias], each once */
+    const double *bias;     /* [n_bias], added to their logits */
 } sample_options;
 
 /* Choose *id of the n candidates of a record: dense, payload is f32 [n], else {i32 id, f32 logit} [n] by ascending id.

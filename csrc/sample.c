@@ -1,9 +1,11 @@
 /* sample.c - one record of logits to one id.
  *
  * The chain, in this order; each step works on what the one before left:
+ *   bias         l + b for ids that are named; rounded to f32
  *   penalties    Keskar et al. 2019, arXiv:1909.05858, section 4.1, and the
  *                customary refinement: l / r where l > 0, l r elsewhere; then
  *                l - presence - count frequency; rounded to f32
+ *   least        -l, where the least likely are asked for
  *   top-k        the k best; Fan et al. 2018, arXiv:1805.04833, section 5.4
  *   top-p        the fewest best that hold p of the mass; Holtzman et al. 2019,
  *                arXiv:1904.09751, section 3.1
@@ -147,9 +149,24 @@ static int64_t find(const uint64_t *key, int64_t n, int32_t id)
     return low < n && key_id(key[low]) == id ? low : -1;
 }
 
-static void penalise(uint64_t *key, int64_t n, const int32_t *seen, int32_t n_seen, const sample_options *o)
+/* `l` as a key of the id of `key`, within what f32 holds. */
+static inline uint64_t with_logit(uint64_t key, double l)
 {
     const double limit = 0x1.fffffep127; /* the largest f32 */
+    return key_of((float)(l > limit ? limit : l < -limit ? -limit : l), (uint32_t)key_id(key));
+}
+
+static void favour(uint64_t *key, int64_t n, const sample_options *o)
+{
+    for (int32_t i = 0; i < o->n_bias; i++) {
+        const int64_t at = find(key, n, o->bias_id[i]);
+        if (at >= 0)
+            key[at] = with_logit(key[at], key_logit(key[at]) + o->bias[i]);
+    }
+}
+
+static void penalise(uint64_t *key, int64_t n, const int32_t *seen, int32_t n_seen, const sample_options *o)
+{
     for (int32_t i = 0; i < n_seen; i++) {
         const int64_t at = find(key, n, seen[2 * i]);
         if (at < 0)
@@ -157,8 +174,7 @@ static void penalise(uint64_t *key, int64_t n, const int32_t *seen, int32_t n_se
         double l = key_logit(key[at]);
         l = l > 0 ? l / o->repeat : l * o->repeat;
         l -= o->presence + seen[2 * i + 1] * o->frequency;
-        l = l > limit ? limit : l < -limit ? -limit : l;
-        key[at] = key_of((float)l, (uint32_t)seen[2 * i]);
+        key[at] = with_logit(key[at], l);
     }
 }
 
@@ -209,7 +225,11 @@ int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payl
         const float raw_best = key_logit(best_of(key, n));
         log_total = raw_best + sluice_log((double)masses(rest, key, n, raw_best, 1) * 0x1p-42);
     }
+    favour(key, n, options);
     penalise(key, n, seen, n_seen, options);
+    if (options->least)
+        for (int64_t i = 0; i < n; i++)
+            key[i] = with_logit(key[i], -key_logit(key[i]));
     const uint64_t best = best_of(key, n);
     const double heat = 1 / options->temperature;
     int32_t chosen = key_id(best);

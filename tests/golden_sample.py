@@ -24,6 +24,8 @@ CASES = {  # name: (input, options of sample, the same for the reference and las
     "candidates": ("candidates", "-S 18446744073709551615", dict(seed=2**64 - 1)),
     "penalties": ("dense", "-S 6 --repeat-penalty 1.3 --presence-penalty 0.5 --frequency-penalty 0.25 --last-n 8",
                   dict(seed=6, repeat=1.3, presence=0.5, frequency=0.25, last_n=8)),
+    "least": ("candidates", "-t 0 --least --presence-penalty 2", dict(temperature=0, least=True, presence=2)),
+    "bias": ("dense", "-S 7 --least -k 3 --bias 5=-9.5 --bias 17=4 --bias 5=-0.25", dict(seed=7, least=True, top_k=3, bias={5: -9.75, 17: 4})),
 }
 
 

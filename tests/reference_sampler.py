@@ -3,7 +3,8 @@ import struct
 from decimal import Decimal, getcontext
 
 getcontext().prec = 40
-DEFAULTS = dict(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, repeat=1.0, presence=0.0, frequency=0.0)
+DEFAULTS = dict(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, repeat=1.0, presence=0.0, frequency=0.0,
+                bias={}, least=False)
 
 
 def f32(x):
@@ -33,10 +34,11 @@ def choose(candidates, random, recent=(), **options):
     o = {**DEFAULTS, **options}
     kept = []
     for id, l in candidates:
+        l = f32(l + o["bias"].get(id, 0.0))
         if id in recent:
             l = l / o["repeat"] if l > 0 else l * o["repeat"]
             l = f32(l - (o["presence"] + recent.count(id) * o["frequency"]))
-        kept.append((id, l))
+        kept.append((id, -l if o["least"] else l))
     kept.sort(key=lambda c: (-c[1], c[0]))
     best = kept[0][1]
     if o["temperature"] == 0:

@@ -45,8 +45,9 @@ def test_wheel_is_tagged_for_every_python_from_3_10(wheel):
     listing = subprocess.run([sys.executable, "-m", "zipfile", "-l", str(wheel)], capture_output=True).stdout.decode()
     assert listing.count(".so ") == 1 and all(f"scripts/{tool} " in listing for tool in TOOLS)
     data = [f"sluice/configs/{p.name} " for p in (ROOT / "configs").glob("*.yaml")]
+    data += [f"sluice/configs/{p.name} " for p in (ROOT / "configs").glob("*.jinja")]
     data += [f"sluice/data/{p.name} " for p in (ROOT / "lib" / "sluice" / "data").glob("*.gguf")]
-    assert len(data) >= 4 and all(name in listing for name in data), listing
+    assert len(data) >= 6 and all(name in listing for name in data), listing
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -66,7 +67,9 @@ def test_installed_commands_run(wheel, tmp_path, version):
         mkfifo ring
         decode p.snap <ring | grammar-filter -e 'root ::= "yes" | "no"' | sample -t 0 | tee ring | tokenize -d
         gguf-dump p.snap >/dev/null
-        echo; echo hello | classify -q language-is-english >answer || [ $? -le 2 ]
+        echo; echo hello | chat --template plain -n 3 >talk; [ -s talk ]
+        generate -n 3 hello >/dev/null
+        echo hello | classify -q language-is-english >answer || [ $? -le 2 ]
         grep -Eq '^(yes|no|unsure) [01]\\.[0-9]{3}$' answer""" % " ".join(TOOLS)
     done = subprocess.run(["sh", "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -36,6 +36,7 @@ def files(tmp_path_factory):
     (d / "bad.gbnf").write_text('root ::= "yes" |\n  missing')
     (d / "left.gbnf").write_text('root ::= root "a" | "a"')
     (d / "nested.gbnf").write_text("root ::= " + "(" * 60000)
+    (d / "bad.jinja").write_text("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}")
     (d / "bad.yaml").write_text((ROOT / "configs" / "urgent.yaml").read_text() + "treshold: 1")
     (d / "prompt.txt").write_text("Is this mail spam?")
     done = shell("""set -e
@@ -71,7 +72,8 @@ def tree(directory):
 
 def test_table_has_rows_for_every_tool():
     assert len(ROWS) >= 40
-    for tool in ("gguf-dump", "tokenize", "prefill", "decode", "grammar-filter", "sample", "mail-text", "classify", "sluice-bench", "gguf-convert"):
+    for tool in ("gguf-dump", "tokenize", "prefill", "decode", "grammar-filter", "sample", "mail-text", "classify", "generate", "chat", "sluice-bench", "gguf-convert",
+                 "gguf-quantize", "perplexity"):
         assert sum(tool in command for command, _, _ in ROWS) >= 5, tool
 
 
@@ -89,7 +91,7 @@ def test_bad_input_ends_as_the_table_says(files, row):
         words = message.strip("`").replace("\\|", "|")
         assert words in err
         assert err.count("\n") == 1 and err.endswith("\n") and "Traceback" not in err
-        assert re.match(r"(gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|sluice-bench): ", err)
+        assert re.match(r"(gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|generate|chat|sluice-bench): ", err)
     assert tree(files) == before, "something was left behind"
 
 
@@ -207,6 +209,15 @@ def example(tool):
     text = run(tool, "--help").stdout.decode()
     found = re.search(r"Examples?:(.*?)(?:See also|$)", text.split("Options:")[0], re.S).group(1)
     return "\n".join(line.strip() for line in found.strip().splitlines())
+
+
+def test_text_blocks_and_recipes_run(files, tmp_path):
+    (tmp_path / "prompt.txt").write_bytes((files / "prompt.txt").read_bytes())
+    (tmp_path / "words.gbnf").write_text(re.search(r"```\n(root ::= .*?)```", README, re.S).group(1))
+    (tmp_path / "before.yaml").write_text(re.search(r"```yaml\n(- \{role.*?)```", README, re.S).group(1))
+    for name in ("generate", "recipes"):
+        done = shell("set -e\n" + block(name), tmp_path, M=str(files / "m.gguf"))
+        assert (done.returncode, done.stderr) == (0, b"") and done.stdout
 
 
 @pytest.mark.parametrize("tool", sorted(p.name for p in BIN.iterdir()))

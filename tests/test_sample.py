@@ -46,7 +46,7 @@ def test_seeded_runs_equal_the_golden_files(name):
 def test_golden_files_are_what_the_script_writes():
     for kind in ("dense", "candidates"):
         assert golden_sample.as_stream(kind) == (golden_sample.GOLDEN / f"sample-{kind}.in").read_bytes()
-    for name in ("default", "top-p", "penalties"):
+    for name in ("default", "top-p", "penalties", "least", "bias"):
         kind, _, options = golden_sample.CASES[name]
         assert golden_sample.expected(kind, **options) == (golden_sample.GOLDEN / f"sample-{name}.out").read_bytes()
 
@@ -99,7 +99,8 @@ def test_bad_input_exits_65_without_an_end(given, error):
 
 @pytest.mark.parametrize("options", [
     ["-t", "nan"], ["-t", "-1"], ["-t", "inf"], ["-p", "1.5"], ["--min-p", "nan"], ["-k", "-1"], ["-n", "0"], ["-S", "-1"],
-    ["-S", str(2**64)], ["--repeat-penalty", "0"], ["--last-n", "-1"], ["--nonsense"], ["file"]])
+    ["-S", str(2**64)], ["--repeat-penalty", "0"], ["--last-n", "-1"], ["--nonsense"], ["file"],
+    ["--bias", "x=1"], ["--bias", "1"], ["--bias", "1=inf"], ["--bias", "-1=1"], ["--bias", "5=1"], ["--bias", "1=1e7"]])
 def test_bad_usage_exits_64(options):
     check(run("sample", *options, input=logits(END)), 64, out=b"", error=b"--help")
 

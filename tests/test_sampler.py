@@ -37,7 +37,8 @@ def some_logits(rng, n):
 def some_options(rng):
     return dict(temperature=rng.choice([0, 0.3, 0.8, 1, 2.5]), top_k=rng.choice([0, 1, 2, 5, 40, 1000]),
                 top_p=rng.choice([0, 0.1, 0.5, 0.95, 1]), min_p=rng.choice([0, 0.01, 0.05, 0.5, 1]),
-                repeat=rng.choice([1, 1.1, 0.5, 2]), presence=rng.choice([0, 0.5, -1]), frequency=rng.choice([0, 0.2]))
+                repeat=rng.choice([1, 1.1, 0.5, 2]), presence=rng.choice([0, 0.5, -1]), frequency=rng.choice([0, 0.2]),
+                bias=rng.choice([{}, {}, {0: 3.5}, {0: -1e6, 2: 0.1, 999: 7.0}]), least=rng.random() < 0.3)
 
 
 def test_splitmix64_gives_the_published_numbers():
@@ -135,6 +136,13 @@ def test_frequency_counts_and_presence_does_not():
             sampler.choose(dense([0, 0, 0, 0], pos, 0))
         return sampler.choose(dense([2.5, 0, 0, 0], 3, 0))[0]
     assert chosen(presence=1) == 0 and chosen(frequency=1) == 1
+
+
+def test_bias_stays_finite_and_the_least_likely_is_the_worst():
+    assert Sampler(3, temperature=0, bias={1: 1e6}).choose(dense([3.4e38, 3.4028234e38, 0]))[0] == 1
+    assert Sampler(3, temperature=0, least=True).choose(dense([1, -7, -7]))[0] == 1
+    assert Sampler(3, temperature=0, least=True).choose(dense([1, -7, -7]), logprob=True)[1] < -8
+    assert Sampler(3, temperature=0, least=True, bias={1: 20.0}).choose(candidates([(0, 1.0), (1, -7.0)]))[0] == 0
 
 
 def test_penalties_stay_finite():

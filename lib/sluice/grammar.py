@@ -132,8 +132,16 @@ def read(path):
         raise bad(path, "is a directory") from None
 
 
+def given(path, text):
+    """The Grammar of the file `path`, or else of the option --grammar-text, a str; or None."""
+    if path is not None:
+        return read(path)
+    return None if text is None else Grammar(text.encode("utf-8", "surrogateescape"), "--grammar-text")
+
+
 def filter_records(records, matcher, name="standard input"):
-    """What is left of `records` (a stream.LogitsReader) under a grammar: yields records as bytes, the last of type E.
+    """What is left of `records` (a stream.LogitsReader, or an iterator of stream.Record) under a grammar: yields Records, the
+    last of type E.
 
     The first record's `prev` precedes the answer; that of each later one is the
     id that was chosen from the record before. An E that comes before the text is
@@ -145,19 +153,19 @@ def filter_records(records, matcher, name="standard input"):
         if r.kind == b"E":
             if not (matcher.complete or r.reason() != "stop"):
                 raise bad(place, "the input ends before the text is complete in the grammar")
-            yield stream.record(b"E", r.flags, r.pos, r.prev)
+            yield stream.Record(b"E", r.flags, r.pos, r.prev, b"")
             return
         if n > 1 and r.prev in eog and not matcher.complete:
             raise bad(place, f"id {r.prev} ends the text before it is complete in the grammar")
         if n > 1 and r.prev not in eog and (r.prev < 0 or not matcher.accept(r.prev)):
             raise bad(place, f"id {r.prev} was chosen, but the grammar does not allow it")
         if n > 1 and r.prev in eog or not matcher.open:
-            yield stream.record(b"E", 0, r.pos, r.prev)
+            yield stream.Record(b"E", 0, r.pos, r.prev, b"")
             return
         payload, last = matcher.filter(r.kind, r.payload)
         if not payload:
             raise bad(place, "none of the candidates is allowed by the grammar")
-        yield stream.record(b"C", stream.LAST if last else 0, r.pos, r.prev, payload)
+        yield stream.Record(b"C", stream.LAST if last else 0, r.pos, r.prev, payload)
         if last:
-            yield stream.record(b"E", 0, r.pos + 1, -1)
+            yield stream.Record(b"E", 0, r.pos + 1, -1, b"")
             return

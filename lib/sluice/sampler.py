@@ -25,15 +25,19 @@ class Sampler:
     """Chooses ids, record by record; remembers the last `last_n` ids that the records say were consumed.
 
     The arguments are the options of `sample`: temperature 0 takes the best; top_k 0,
-    top_p 1, min_p 0, repeat 1, presence 0, frequency 0 are off.
+    top_p 1, min_p 0, repeat 1, presence 0, frequency 0 are off. bias: {id: what is added to its logit}, ids below
+    n_vocab. least: the least likely are the best.
     """
 
     def __init__(self, n_vocab, temperature=0.8, top_k=40, top_p=0.95, min_p=0.05,
-                 repeat=1.0, presence=0.0, frequency=0.0, last_n=64, seed=0):
+                 repeat=1.0, presence=0.0, frequency=0.0, last_n=64, seed=0, bias=None, least=False):
         self.seed, self.last_n = seed, last_n
+        ids = sorted(bias or ())
+        self._bias = ffi.new("int32_t[]", ids), ffi.new("double[]", [bias[i] for i in ids])  # alive as long as what points there
         self._options = ffi.new("sample_options *", dict(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            repeat=repeat, presence=presence, frequency=frequency))
+            repeat=repeat, presence=presence, frequency=frequency,
+            least=least, n_bias=len(ids), bias_id=self._bias[0], bias=self._bias[1]))
         self._penalise = last_n > 0 and (repeat, presence, frequency) != (1, 0, 0)
         self._work = ffi.new("uint64_t[]", 4 * n_vocab)
         self._id, self._log_p = ffi.new("int32_t *"), ffi.new("double *")

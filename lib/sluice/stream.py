@@ -192,6 +192,10 @@ class Record:
     def __init__(self, kind, flags, pos, prev, payload):
         self.kind, self.flags, self.pos, self.prev, self.payload = kind, flags, pos, prev, payload
 
+    def pack(self):
+        """The record as bytes."""
+        return record(self.kind, self.flags, self.pos, self.prev, self.payload)
+
     def reason(self):
         """Of an E record: why the ids end, as `#end` says it."""
         return next((reason for reason, flag in END_FLAGS.items() if self.flags & flag), "stop")

@@ -1,0 +1,320 @@
+"""The command chat: at a (pseudo-)terminal and through pipes, the context when it is full, and what messages cannot do."""
+import json
+import os
+import pty
+import re
+import select
+import signal
+import time
+
+import pytest
+from chat_model import write_chat_model
+from conftest import BIN, ROOT, run
+from hypothesis import given, strategies as st
+
+from sluice import gguf, template, terminal
+from sluice.conversation import Conversation
+from sluice.model import Model
+from sluice.sampler import Sampler
+from sluice.scratch import Scratch
+from sluice.vocab import Vocab
+
+CHATML = (ROOT / "configs" / "chatml.jinja").read_text()
+YES = ["-e", 'root ::= "yes" | "no"']
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_chat_model(tmp_path_factory.mktemp("chat") / "chat.gguf", ["<|im_start|>", "<|im_end|>"], CHATML, n_ctx=400)
+
+
+class Terminal:
+    """chat at a pseudo-terminal of its own, 200 columns wide. seen: all that it wrote."""
+
+    def __init__(self, model, *options, term="xterm", env=()):
+        self.pid, self.fd = pty.fork()
+        if not self.pid:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job has it ignored
+            os.environ.update(TERM=term, INPUTRC="/dev/null", LC_ALL="C.UTF-8", COLUMNS="200", **dict(env))
+            os.execv(BIN / "chat", ["chat", "-m", str(model), *map(str, options)])
+        self.seen, self._at = b"", 0
+
+    def expect(self, text, timeout=30):
+        """What came up to `text`, from where the last call ended."""
+        text, end = text.encode(), time.monotonic() + timeout
+        while text not in self.seen[self._at:]:
+            assert self._read(end - time.monotonic()), (text, self.seen)
+        at = self.seen.index(text, self._at)
+        self._at, before = at + len(text), self.seen[self._at:at]
+        return before.replace(b"\r\n", b"\n").decode()
+
+    def _read(self, timeout=30):
+        """What is there; b"" at the end. A chat that says nothing for `timeout` seconds is killed."""
+        if not select.select([self.fd], [], [], max(0, timeout))[0]:
+            os.kill(self.pid, signal.SIGKILL)
+            raise AssertionError(f"nothing came in {timeout:.0f} s after {self.seen!r}")
+        try:
+            part = os.read(self.fd, 1 << 16)
+        except OSError:
+            return b""
+        self.seen += part
+        return part
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def end(self):
+        """Ctrl-D at the next prompt: the exit status."""
+        self.expect("> ")
+        self.type("\x04")
+        while self._read():
+            pass
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.fd)
+        return status
+
+
+def said(path):
+    return [(m["role"], m["content"]) for m in map(json.loads, path.read_text().splitlines())]
+
+
+def test_talk_at_a_terminal(model, tmp_path):
+    """Lines, UTF-8 that is edited, a line brought back, a paste of several lines; speeds after each answer."""
+    t = Terminal(model, "-o", tmp_path / "talk", *YES)
+    t.expect("> ")
+    t.type("Grü\x7f\x7foß\r")  # the last two characters rubbed out, whatever their bytes
+    assert re.search(r"[\r\n](yes|no)\n$", t.expect("chat: read "))
+    line = t.expect(" in use")
+    assert re.fullmatch(r"(\d+) at [\d.]+/s of \1, wrote [12] at [\d.]+/s \(stop\), \d+ of 400", line), line
+    t.expect("> ")
+    t.type("\x1b[A!\r")
+    assert "Goß!" in t.expect("chat: read ")
+    t.expect("> ")
+    t.type("\x1b[200~one\n\ttwo\n\x1b[201~three\r")
+    t.expect("chat: read ")
+    assert t.end() == 0
+    assert [content for role, content in said(tmp_path / "talk") if role == "user"] == ["Goß", "Goß!", "one\n\ttwo\nthree"]
+    assert os.stat(tmp_path / "talk").st_mode & 0o777 == 0o600
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(model, tmp_path):
+    t = Terminal(model, "-o", tmp_path / "talk", "-c", 200000, "-e", "root ::= [a-z ]*", "--bias", "2=-1000000", "--bias", "419=-1000000")
+    t.expect("> ")
+    t.type("half a line")
+    t.expect("half a line")
+    time.sleep(0.3)  # not while the echo is being written: between that and its wait for keys, Python's readline would sleep on
+    t.type("\x03")
+    t.expect("> ")
+    t.type("Go on\r")
+    t.expect("Go on")
+    while len(t.seen) < t._at + 30:
+        t._read()
+    t.type("\x03")
+    t.expect("(interrupted)")
+    t.expect("> ")
+    t.type("\r")  # an empty line is no message
+    assert t.end() == 0
+    (_, first), (role, answer) = said(tmp_path / "talk")
+    assert first == "Go on" and role == "assistant" and len(answer) >= 10
+
+
+def test_a_dumb_terminal_gets_no_escapes(model):
+    t = Terminal(model, "-n", 5, *YES, term="dumb")
+    t.expect("> ")
+    t.type("Hello\r")
+    t.expect(" in use")
+    assert t.end() == 0 and b"\x1b" not in t.seen
+
+
+def test_an_answer_cannot_send_escapes(model):
+    escape = Vocab(gguf.File(str(model))).ids_writing(b"\x1b")[0]
+    t = Terminal(model, "-n", 3, "-t", 0, "--bias", f"{escape}=1000000", term="dumb")
+    t.expect("> ")
+    t.type("Hello\r")
+    assert "^[^[^[" in t.expect(" in use")
+    assert t.end() == 0 and b"\x1b" not in t.seen
+    piped = run("chat", "-m", model, "-n", 3, "-t", 0, "--bias", f"{escape}=1000000", input=b"Hello\n")
+    assert piped.stdout == b"\x1b\x1b\x1b\n"  # a pipe gets what was written
+
+
+def test_a_history_is_kept_only_where_it_is_asked_for_and_private(model, tmp_path):
+    for text in ("first words\r", "\x1b[A\r"):
+        t = Terminal(model, "--history", tmp_path / "history", *YES, env=[("HOME", str(tmp_path))])
+        t.expect("> ")
+        t.type(text)
+        assert "first words" in t.expect(" in use")
+        assert t.end() == 0
+    assert (tmp_path / "history").read_text() == "first words\n" * 2 and os.listdir(tmp_path) == ["history"]
+    assert os.stat(tmp_path / "history").st_mode & 0o777 == 0o600
+    os.chmod(tmp_path / "history", 0o644)
+    t = Terminal(model, "--history", tmp_path / "history", *YES)
+    t.expect("nobody else can read")
+    while t._read():
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(t.pid, 0)[1]) == 73
+
+
+def test_a_message_that_does_not_fit_ends_nothing_at_a_terminal(model):
+    t = Terminal(model, "-c", 60, *YES)
+    t.expect("> ")
+    t.type("word " * 100 + "\r")
+    t.expect("more than the context of 60 holds")
+    t.expect("> ")
+    t.type("Hello\r")
+    t.expect(" in use")
+    assert t.end() == 0
+
+
+def test_stdout_can_be_a_file_while_lines_are_typed(model, tmp_path):
+    pid, fd = pty.fork()
+    if not pid:
+        os.dup2(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), 1)
+        os.execv(BIN / "chat", ["chat", "-m", str(model), *YES])
+    t = Terminal.__new__(Terminal)
+    t.pid, t.fd, t.seen, t._at = pid, fd, b"", 0
+    t.expect("> ")
+    t.type("Hello\r")
+    t.expect(" in use")
+    assert t.end() == 0 and (tmp_path / "out").read_bytes() in (b"yes\n", b"no\n")
+
+
+def test_piped_lines_are_messages_and_never_commands(model, tmp_path):
+    lines = ["/quit", "exit", "!touch x", "", "/help", "<|im_end|>\\n", "\x04", "\x1b[A", "last\r"]
+    done = run("chat", "-m", model, *YES, "-o", tmp_path / "talk", input="\n".join(lines).encode(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert re.fullmatch(rb"((yes|no)\n){8}", done.stdout) and os.listdir(tmp_path) == ["talk"]
+    assert [c for r, c in said(tmp_path / "talk") if r == "user"] == [x.rstrip("\r") for x in lines if x]
+
+
+def test_the_first_answer_is_that_of_generate(model, tmp_path):
+    for options in (["-S", 3, "-n", 9, "--stop", "e"], ["-S", 8, *YES]):
+        chat = run("chat", "-m", model, *options, "--system", "Be brief.", input=b"Is it?")
+        alone = run("generate", "-m", model, *options, "--system", "Be brief.", "Is it?")
+        assert chat.returncode == alone.returncode == 0 and chat.stdout == alone.stdout + b"\n" and alone.stdout
+
+
+def test_nothing_is_computed_twice_and_nothing_changes_by_it(model):
+    """Three turns with one cache, and each with an empty one: the same answers."""
+    m = Model(model, 1)
+    words, ours = Vocab(m.file), []
+    t = template.of(m.file, words)
+    talk = lambda cache, said: Conversation(m, words, t, cache, said, n_answer=12)
+    together = talk(Scratch(m.geometry("f16"), 400, logits=True), ours)
+    for n, question in enumerate(["Is it?", "Is it not?", "Then what is it?"]):
+        ours.append(template.Message("user", question))
+        alone = talk(Scratch(m.geometry("f16"), 400, logits=True), list(ours))
+        answers = [b"".join(each.answer(Sampler(420, seed=5))) for each in (together, alone)]
+        assert answers[0] == answers[1] and len(answers[0]) > 3
+        assert ours[-1].ids == alone.messages[-1].ids and len(ours) == 2 * n + 2
+        assert together.figures["prompt"] == alone.figures["prompt"] == alone.figures["new"]
+        assert together.figures["new"] <= alone.figures["new"] - 30 * n  # at least the turns before
+
+
+def test_a_message_is_taken_back_where_ctrl_c_comes_before_the_answer(model):
+    m = Model(model, 1)
+    words, told = Vocab(m.file), []
+    said = [template.Message("user", "Is it?")]
+    talk = Conversation(m, words, template.of(m.file, words), Scratch(m.geometry("f16"), 400, logits=True), said, report=told.append,
+                        interrupted=lambda: True)
+    assert list(talk.answer(Sampler(420))) == [] and said == [] and "taken back" in told[0] and not talk.figures
+
+
+def test_a_long_conversation_is_cut_in_few_steps(model):
+    """Where thousands of messages do not fit, not each of them is tried."""
+    m = Model(model, 1)
+    words = Vocab(m.file)
+    said = [template.Message("system", "Be brief.")]
+    for n in range(400):
+        said += [template.Message("user", f"Is {n} odd?"), template.Message("assistant", "no")]
+    said.append(template.Message("user", "Why?"))
+    t, n_ids = template.of(m.file, words), []
+    ids = t.ids
+    t.ids = lambda kept: n_ids.append(len(kept)) or ids(kept)
+    talk = Conversation(m, words, t, Scratch(m.geometry("f16"), 200, logits=True), said, n_answer=3)
+    assert b"".join(talk.answer(Sampler(420, seed=1))) and len(n_ids) < 14 and len(said) == 803
+    left = talk.figures["prompt"]
+    assert 120 <= left <= 197  # as many as there is room for
+
+
+def test_answers_arrive_as_they_are_written(model):
+    """The first answer is there before the second question is."""
+    import subprocess
+    with subprocess.Popen([BIN / "chat", "-m", model, *YES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as p:
+        for _ in range(2):
+            p.stdin.write(b"Hello\n")
+            assert p.stdout.readline() in (b"yes\n", b"no\n")
+        p.stdin.close()
+        assert p.wait(30) == 0
+
+
+def test_the_oldest_messages_leave_a_full_context(model, tmp_path):
+    done = run("chat", "-m", model, "-c", 120, "-v", *YES, "--system", "Be brief.", "-o", tmp_path / "talk", input=b"Tell me more.\n" * 8)
+    assert done.returncode == 0 and done.stdout.count(b"\n") == 8
+    notes = re.findall(r"context is full: the oldest (\d+) messages", done.stderr.decode())
+    assert notes and all(int(n) % 2 == 0 for n in notes) and sorted(notes, key=int) == notes
+    used = [int(n) for n in re.findall(r"(\d+) of 120 in use", done.stderr.decode())]
+    assert len(used) == 8 and max(used) <= 120
+    assert len(said(tmp_path / "talk")) == 17  # what was said is all there
+
+
+def test_a_message_that_does_not_fit_exits_65_from_a_pipe(model):
+    done = run("chat", "-m", model, "-c", 60, *YES, input=b"Hello\n" + b"word " * 100)
+    assert done.returncode == 65 and b"more than the context of 60 holds" in done.stderr and done.stdout.count(b"\n") == 1
+
+
+def test_roles_can_be_switched(model, tmp_path):
+    """The model asks, in the user's turn, and begins."""
+    done = run("chat", "-m", model, "--switch", *YES, "-o", tmp_path / "talk", input=b"Because.\n")
+    assert done.returncode == 0 and re.fullmatch(rb"((yes|no)\n){2}", done.stdout)
+    assert [role for role, _ in said(tmp_path / "talk")] == ["user", "assistant", "user"]
+
+
+def test_a_conversation_goes_on_from_a_file(model, tmp_path):
+    (tmp_path / "talk.yaml").write_text("- role: user\n  content: Is it?\n")
+    done = run("chat", "-m", model, "--messages", tmp_path / "talk.yaml", *YES, input=b"")
+    assert re.fullmatch(rb"(yes|no)\n", done.stdout)
+    run("chat", "-m", model, "--messages", tmp_path / "talk.yaml", *YES, "-o", tmp_path / "talk.jsonl", input=b"")
+    again = run("chat", "-m", model, "--messages", tmp_path / "talk.jsonl", *YES, input=b"And now?")
+    assert again.stdout.count(b"\n") == 1
+
+
+def test_a_template_that_has_no_system_role_says_so(tmp_path):
+    quiet = "{% for m in messages if m.role != 'system' %}{{ '<|im_start|>' + m.content }}{% endfor %}"
+    path = write_chat_model(tmp_path / "m.gguf", ["<|im_start|>"], quiet, n_layer=1)
+    done = run("chat", "-m", path, *YES, "--system", "Be brief.", input=b"a\nb\n")
+    assert done.returncode == 0 and done.stderr.count(b"leaves out what is said in the role system") == 1
+
+
+@pytest.mark.parametrize("template, code, error", [
+    (None, 69, b"has no chat template"), ("{{ raise_exception('Roles must alternate') }}", 65, b"Roles must alternate"),
+    ("{% for i in range(10**9) %}{% endfor %}", 65, b"Range too big"), ("", 69, b"has no chat template"), ("x{% if %}", 65, b"line 1"),
+    ("{% if 0 %}x{% endif %}", 65, b"no ids")])
+def test_bad_templates_end_in_one_line(tmp_path, template, code, error):
+    path = write_chat_model(tmp_path / "m.gguf", [], template, n_layer=1)
+    done = run("chat", "-m", path, input=b"Hello\n")
+    assert done.returncode == code and error in done.stderr and done.stderr.count(b"\n") == 1 and not done.stdout
+
+
+def test_an_interrupt_ends_a_chat_that_is_piped(model):
+    import subprocess
+    p = subprocess.Popen([BIN / "chat", "-m", model, "-c", "200000", "-e", "root ::= [a-z ]*"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, bufsize=0, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    p.stdin.write(b"Hello\n")
+    p.stdout.read(1)
+    p.send_signal(signal.SIGINT)
+    p.stdin.close()
+    p.stdout.read()
+    assert p.wait(30) == -signal.SIGINT and p.stderr.read() == b""
+
+
+@given(st.lists(st.binary(max_size=20), max_size=4))
+def test_lines_from_a_pipe_are_what_was_written(lines):
+    lines = [line.replace(b"\n", b"") for line in lines]
+    r, w = os.pipe()
+    os.write(w, b"\n".join(lines))
+    os.close(w)
+    with pytest.MonkeyPatch.context() as patch:
+        read = terminal.jsonl.lines
+        patch.setattr(terminal.jsonl, "lines", lambda fd: read(r))
+        assert list(terminal.piped()) == [line.rstrip(b"\r") for line in lines if line.strip()]
+    os.close(r)
