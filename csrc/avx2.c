@@ -171,26 +171,31 @@ static void load_rows(float *block, const plane *x, int32_t j, int32_t n)
         float_row(block + (int64_t)i * x->dim, x->type, x->p + (j + i) * x->row_bytes, x->dim);
 }
 
-/* block f32 [(n + 31)/32, dim, COLUMNS] = these rows as columns; what is beyond them is zero. */
+/* block f32 [(n + 31)/32, dim, COLUMNS] = these rows as columns; what is beyond them is zero.  PIECE elements of 8 rows at a time: a
+ * thread's stack is small, and block takes most of what there is. */
 static void load_columns(float *block, const plane *x, int32_t j, int32_t n)
 {
-    float rows[8][MAX_HEAD_DIM + 8];
-    for (int32_t i = 0; i < (n + COLUMNS - 1) / COLUMNS * COLUMNS; i += 8) {
-        float *to = block + (int64_t)(i / COLUMNS) * x->dim * COLUMNS + i % COLUMNS;
-        for (int32_t r = 0; r < 8; r++)
-            if (i + r < n)
-                float_row(rows[r], x->type, x->p + (j + i + r) * x->row_bytes, x->dim);
-            else
-                memset(rows[r], 0, (size_t)x->dim * 4);
-        for (int32_t e = 0; e < x->dim; e += 8) {
-            __m256i v[8], w[8];
-            for (int r = 0; r < 8; r++)
-                v[r] = _mm256_loadu_si256((const __m256i *)(rows[r] + e));
-            transpose(w, v);
-            for (int k = 0; k < 8 && e + k < x->dim; k++)
-                _mm256_storeu_si256((__m256i *)(to + (int64_t)(e + k) * COLUMNS), w[k]);
+    enum { PIECE = 128 /* whole blocks of Q8_0 */ };
+    float rows[8][PIECE];
+    for (int32_t i = 0; i < (n + COLUMNS - 1) / COLUMNS * COLUMNS; i += 8)
+        for (int32_t e0 = 0; e0 < x->dim; e0 += PIECE) {
+            const int32_t width = x->dim - e0 < PIECE ? x->dim - e0 : PIECE;
+            const int64_t at = type_row_bytes(x->type, e0);
+            float *to = block + ((int64_t)(i / COLUMNS) * x->dim + e0) * COLUMNS + i % COLUMNS;
+            for (int32_t r = 0; r < 8; r++)
+                if (i + r < n)
+                    float_row(rows[r], x->type, x->p + (j + i + r) * x->row_bytes + at, width);
+                else
+                    memset(rows[r], 0, (size_t)width * 4);
+            for (int32_t e = 0; e < width; e += 8) {
+                __m256i v[8], w[8];
+                for (int r = 0; r < 8; r++)
+                    v[r] = _mm256_loadu_si256((const __m256i *)(rows[r] + e));
+                transpose(w, v);
+                for (int k = 0; k < 8 && e + k < width; k++)
+                    _mm256_storeu_si256((__m256i *)(to + (int64_t)(e + k) * COLUMNS), w[k]);
+            }
         }
-    }
 }
 
 static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end)

@@ -1,5 +1,6 @@
 """The same bits on another processor and from another compiler: tests/bits.c, built here and for aarch64, prints the same."""
 import os
+import resource
 import shutil
 import subprocess
 
@@ -61,6 +62,18 @@ def test_bits_do_not_depend_on_set_or_threads(here):
     for name in ["reference"] + sets_of(program):
         for threads in (1, 2, 4):
             assert lines(program, name, threads) == expected, (name, threads)
+
+
+def test_a_small_stack_is_enough(here):
+    """Kernels run in the caller's thread too, whose stack may be `ulimit -s 256`, with Python's frames and the environment on it."""
+    program, expected = here
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_STACK, (176 << 10, 176 << 10))
+
+    for name in ["reference"] + sets_of(program):
+        done = subprocess.run([program, name, "1"], capture_output=True, env={}, preexec_fn=limit)
+        assert done.returncode == 0 and done.stdout.decode().splitlines() == expected, name
 
 
 @pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-fno-tree-vectorize")])
