@@ -1,5 +1,5 @@
-/* avx2.h - what products and attention share: dots of f32 in the 16 lanes of reference.c, two registers, and blocks of
- * quantised rows.
+/* avx2.h - what products and attention share, and of products alone: dots of f32 in the 16 lanes of reference.c, two registers, and
+ * blocks of quantised rows.
  *
  * The quantised products are compiled twice.  Where the processor has AVX-VNNI, which avx-vnni_*.c say by AVX_VNNI, products of
  * bytes go to 32 bits at once, four of them added to a sum in one instruction: what depends on that is here, under

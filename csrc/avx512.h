@@ -1,4 +1,5 @@
-/* avx512.h - what products and attention share: dots of f32 in the 16 lanes of reference.c, a lane a float of one register. */
+/* avx512.h - what products and attention share, and of products alone: dots of f32 in the 16 lanes of reference.c, a lane a float
+ * of one register. */
 #ifndef SLUICE_AVX512_H
 #define SLUICE_AVX512_H
 #include <immintrin.h>

@@ -1,4 +1,5 @@
-/* neon.h - what products and attention share: dots of f32 in the 16 lanes of reference.c, four registers, and 8 rows of blocks. */
+/* neon.h - what products and attention share, and of products alone: dots of f32 in the 16 lanes of reference.c, four registers, and
+ * 8 rows of blocks. */
 #ifndef SLUICE_NEON_H
 #define SLUICE_NEON_H
 #include <arm_neon.h>
