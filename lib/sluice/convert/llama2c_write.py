@@ -20,8 +20,9 @@ def source(path):
     eps = np.float32(llama2c.EPS)
     for what, found, wanted in (
             ("llama.attention.layer_norm_rms_epsilon", np.float32(h.eps), eps), ("llama.rope.freq_base", h.rope.base, llama2c.ROPE_BASE),
-            ("llama.rope.scaling.factor", h.rope.linear, 1.0), ("llama.rope.dimension_count", h.n_rot, h.head_dim),
-            ("llama.attention.key_length", h.head_dim * h.n_head, h.n_embd), ("rope_freqs.weight", h.rope.scaled, False),
+            ("llama.rope.scaling.factor", h.rope.factor, 1.0), ("llama.rope.scaling.attn_factor", h.rope.scale, 1.0),
+            ("llama.rope.scaling.type yarn", h.rope.kind == "yarn", False), ("llama.rope.dimension_count", h.n_rot, h.head_dim),
+            ("llama.attention.key_length", h.head_dim * h.n_head, h.n_embd), ("rope factors", bool(h.rope.tensors), False),
             ("llama.attention.sliding_window", h.window, 0)):
         if found != wanted:
             raise unsupported(path, f"{what}: llama2.c has no place for it (here {found:g}, there always {wanted:g})")
