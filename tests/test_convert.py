@@ -21,7 +21,7 @@ from gguf.quants import dequantize, quantize
 from gguf import GGMLQuantizationType as T
 from hypothesis import given, settings, strategies as st
 
-from sluice import gguf
+from sluice import gguf, quantized
 from sluice.convert import llama_pb, sentencepiece as spm, tokenizer_json, types, vocabulary, wire
 from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
 from sluice.vocab import Vocab
@@ -157,19 +157,41 @@ def test_types_round_as_the_gguf_package_does(name):
     draw = np.random.default_rng(3)
     x = (draw.standard_normal((64, 96)) * 10 ** draw.uniform(-6, 3, (64, 1))).astype("<f4")
     x[3], x[4, :32], x[5, 0] = 0, 1e-42, 2.0 ** -130
-    assert types.encode(name, x, "x") == quantize(x, getattr(T, name)).tobytes()
+    assert types.encode(name, x, "F32", "x") == quantize(x, getattr(T, name)).tobytes()
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.floats(-2.0 ** 127, 2.0 ** 127, width=32))
 def test_bf16_is_the_nearest(number):
     x = np.array([[number]], "<f4")
-    assert types.encode("BF16", x, "x") == (writer.bf16(x).view(np.uint32) >> 16).astype("<u2").tobytes()
+    assert types.encode("BF16", x, "F32", "x") == (writer.bf16(x).view(np.uint32) >> 16).astype("<u2").tobytes()
 
 
 def test_what_rounds_beyond_bf16_is_refused():
-    with pytest.raises(Fault, match="not finite"):
-        types.encode("BF16", np.array([[3.4e38]], "<f4"), "x")
+    with pytest.raises(Fault, match="x: row 0: a weight is too large for BF16"):
+        types.encode("BF16", np.array([[3.4e38]], "<f4"), "F32", "x")
+
+
+@pytest.mark.parametrize("kind", quantized.KINDS)
+def test_type_gives_what_gguf_quantize_makes_of_the_plain_file(files, tmp_path, kind):
+    """Rows of 256 and of 96, of which blocks of 256 fall back; a head of its own; mixes, too."""
+    path, _ = files.put(0, dim=256, hidden=96, layers=3, tied=False)
+    plain = gguf.File(str(convert(path, tmp_path / "plain", "--vocab", files.tok)))
+    quantized.write(tmp_path / "want", plain, kind, quantized.plan(plain, kind))
+    want, found = (gguf.File(str(p)) for p in (tmp_path / "want", convert(path, tmp_path / "m", "--vocab", files.tok, "--type", kind.lower(), "-j", 2)))
+    assert [(t.name, t.type, t.shape) for t in found.tensors.values()] == [(t.name, t.type, t.shape) for t in want.tensors.values()]
+    for t in found.tensors.values():
+        assert found.read(t, 0, t.n_bytes) == want.read(want.tensors[t.name], 0, t.n_bytes), t.name
+    assert found.metadata["general.file_type"] == want.metadata["general.file_type"]
+
+
+def test_row_that_is_refused_is_counted_from_the_begin_of_its_tensor(files, tmp_path):
+    path, m = files.put(0, vocab=20_000)  # more than a piece
+    (tmp_path / "words").write_bytes(writer.tokenizer(20_000))
+    m["token_embd"][19_000, 3] = np.nan
+    path.write_bytes(writer.checkpoint(m, 0))
+    said = convert_call.refused(65, path, tmp_path / "m.gguf", "--vocab", tmp_path / "words")
+    assert said == f"{path}: tensor token_embd.weight: row 19000: a weight is infinite or NaN"
 
 
 def test_matrix_whose_rows_are_no_blocks_gets_f16(files, tmp_path):
@@ -194,7 +216,7 @@ def test_number_too_large_for_f16_is_refused(files, tmp_path):
     path, m = files.put(0)
     m["token_embd"][5, 3] = 70000
     path.write_bytes(writer.checkpoint(m, 0))
-    assert "70000" in convert_call.refused(65, path, tmp_path / "m.gguf", "--vocab", files.tok, "--type", "F16")
+    assert f"{path}: tensor token_embd.weight: row 5: a weight is too large for F16" in convert_call.refused(65, path, tmp_path / "m.gguf", "--vocab", files.tok, "--type", "F16")
 
 
 # Vocabularies ---------------------------------------------------------------------
@@ -314,7 +336,8 @@ def test_any_bytes_are_a_message_or_a_fault(data, at):
 
 @pytest.mark.parametrize("key,value,what", [
     ("llama.rope.freq_base", ("f32", 5e5), "rope.freq_base"), ("llama.attention.layer_norm_rms_epsilon", ("f32", 1e-6), "rms_epsilon"),
-    ("llama.rope.scaling.type", ("string", "linear"), "rope.scaling"), ("tokenizer.ggml.bos_token_id", ("u32", 5), "bos_token_id"),
+    ("llama.rope.scaling.type", ("string", "linear"), "rope.scaling.factor"), ("llama.rope.scaling.attn_factor", ("f32", 2.0), "attn_factor"),
+    ("llama.rope.scaling.type", ("string", "yarn"), "yarn"), ("tokenizer.ggml.bos_token_id", ("u32", 5), "bos_token_id"),
     ("tokenizer.ggml.model", ("string", "gpt2"), "tokenizer.ggml.model")])
 def test_what_llama2c_has_no_place_for_is_refused_by_name(files, tmp_path, key, value, what):
     from sluice import gguf_write
@@ -323,8 +346,8 @@ def test_what_llama2c_has_no_place_for_is_refused_by_name(files, tmp_path, key, 
     from sluice.metadata import Array
     metadata = {k: (f"[{gguf.KIND_NAMES[v.kind]}]", v.values()) if isinstance(v, Array) else (gguf.KIND_NAMES[f.kinds[k]], v) for k, v in f.metadata.items()}
     metadata[key] = value
-    if "scaling" in key:
-        metadata["llama.rope.scaling.factor"] = ("f32", 4.0)
+    if key == "llama.rope.scaling.type":
+        metadata["llama.rope.scaling.factor"] = ("f32", 4.0 if value[1] == "linear" else 1.0)
     gguf_write.write(tmp_path / "n.gguf", metadata, [(t.name, t.type, t.shape, f.read(t, 0, t.n_bytes)) for t in f.tensors.values()])
     assert what in convert_call.refused(69, tmp_path / "n.gguf", tmp_path / "m.bin", "--to", 0, "--vocab-out", tmp_path / "tok.bin")
 

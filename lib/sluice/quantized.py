@@ -88,12 +88,16 @@ def _pieces(file, t, type, room, advance):
         if is_read:
             bad = lib.encode_weights(beyond, room, type, p + start, t.type, n)
             if bad >= 0:
-                what = f"is too large for {type_name(type)}" if beyond[0] else "is infinite or NaN"
-                raise file.fault(f"tensor {t.name}: row {(at + bad) // t.shape[0]}: a weight {what}")
+                raise file.fault(f"tensor {t.name}: row {(at + bad) // t.shape[0]}: {reason(type, beyond[0])}")
             yield memoryview(ffi.buffer(room, lib.type_row_bytes(type, n)))
         else:
             yield file.read(t, start, n_in)  # as it is, whatever it means
         advance(n_in)
+
+
+def reason(type, beyond):
+    """Why encode_weights stopped, in words. type: the number of what it was to make."""
+    return f"a weight is too large for {type_name(type)}" if beyond else "a weight is infinite or NaN"
 
 
 def lines(plan):

@@ -14,13 +14,13 @@ def is_gguf(path):
     return modelfile.begins_as_gguf(path)
 
 
-def folder(path, out, type, verbose):
+def folder(path, out, kind, verbose):
     from . import folder as hf
     metadata, tensors = hf.read(path)
-    _write(out, metadata, tensors, type, verbose)
+    _write(out, metadata, tensors, kind, verbose)
 
 
-def checkpoint(path, out, type, vocab, version, verbose):
+def checkpoint(path, out, kind, vocab, version, verbose):
     """A checkpoint of llama2.c, or a llama.proto message with weights."""
     r = Reader(path)
     head = r.bytes(0, min(r.size, 512))
@@ -37,7 +37,7 @@ def checkpoint(path, out, type, vocab, version, verbose):
         words = vocabulary.metadata(vocab, c)
     name = os.fsencode(os.path.splitext(os.path.basename(path))[0]).decode("utf-8", "replace")
     arch, *rest = {**c.metadata(), **words}.items()
-    _write(out, dict([arch, ("general.name", ("string", name)), *rest]), tensors, type, verbose)
+    _write(out, dict([arch, ("general.name", ("string", name)), *rest]), tensors, kind, verbose)
 
 
 def _message(path, vocab):
@@ -50,9 +50,9 @@ def _message(path, vocab):
     return c, tensors, vocabulary.metadata(path, c)
 
 
-def _write(out, metadata, tensors, type, verbose):
+def _write(out, metadata, tensors, kind, verbose):
     clock = progress.Clock()
     with progress.shown(os.path.basename(out), sum(t.shape[0] * t.n_rows for t in tensors)) as tell:
-        write_gguf(out, metadata, tensors, type and type.upper(), tell)
+        write_gguf(out, metadata, tensors, kind, tell)
     if verbose:
         clock.report(out, len(tensors))

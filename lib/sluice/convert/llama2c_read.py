@@ -57,7 +57,7 @@ def _groups(r, c, name, shape, at):
 
     def blocks(first, n):
         q, s, skip = parts(first, n)
-        return types.blocks_q8_0(np.repeat(s, group)[skip:skip + len(q):32], q, f"tensor {name}")
+        return types.blocks_q8_0(np.repeat(s, group)[skip:skip + len(q):32], q, f"{r.path}: tensor {name}")
 
     exact = group % 32 == 0 and n_in % 32 == 0 and n_in % group == 0
     return Tensor(name, shape, "F32", read, blocks=blocks if exact else None, source=r)

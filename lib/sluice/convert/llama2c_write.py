@@ -67,14 +67,14 @@ def _tensor(file, t):
         data = file.read(t, first * row_bytes, n * row_bytes)
         if type in types.STORED:
             return np.frombuffer(data, types.STORED[type]).reshape(n, n_in)
-        x, p = np.empty((n, n_in), np.float32), ffi.from_buffer("uint8_t[]", data)
-        for i in range(n):
-            lib.dequantize_row(ffi.cast("float *", x.ctypes.data) + i * n_in, t.type, p + i * row_bytes, n_in)
+        x = np.empty((n, n_in), np.float32)
+        lib.dequantize_row(ffi.from_buffer("float[]", x), t.type, ffi.from_buffer(data), x.size)
         return x
 
     def blocks(first, n):
         return file.read(t, first * row_bytes, n * row_bytes)
-    return Tensor(t.name, t.shape, type if type in types.STORED else "F32", read, blocks=blocks if type == "Q8_0" else None)
+    return Tensor(t.name, t.shape, type if type in types.STORED else "F32", read, blocks=blocks if type == "Q8_0" else None,
+                  source=file)
 
 
 def write(path, file, c, version, progress):
@@ -119,8 +119,7 @@ def _by_columns(t, progress):
     for first in range(0, n_in, step):
         n = min(step, n_in - first)
         x = transposed(lambda i, m: t.read(i, m), n_out, n_in, first, n)
-        types.check_finite(x, t.type, f"tensor {t.name}")
-        yield x.tobytes() if t.type == "BF16" else types.bf16(types.to_f32(x, t.type), f"tensor {t.name}")
+        yield types.encode("BF16", x, t.type, f"{t.what}, by columns", first)
         progress(n * n_out)
 
 
@@ -133,11 +132,11 @@ def _grouped(t, group, progress):
         if t.blocks:
             b = np.frombuffer(t.blocks(first, n), np.uint8).reshape(-1, 34)
             s = np.repeat(b[:, :2].copy().view("<f2").astype(np.float32), 32 // group, axis=0)
-            types.check_finite(s, "F32", f"tensor {t.name}")
+            types.check_finite(s, "F32", t.what)
             q = b[:, 2:].tobytes()
         else:
             x = t.read(first, n)
-            types.check_finite(x, t.type, f"tensor {t.name}")
+            types.check_finite(x, t.type, t.what, first)
             x = types.to_f32(x, t.type).reshape(-1, group)
             s = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
             q = np.rint(np.divide(x, s, out=np.zeros_like(x), where=s > 0)).clip(-127, 127).astype(np.int8).tobytes()

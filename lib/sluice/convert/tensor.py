@@ -1,7 +1,8 @@
 """A tensor on its way: where its rows come from, and how it is taken through memory a piece at a time."""
 import numpy as np
 
-from .. import gguf_write
+from .. import gguf_write, mixes
+from ..quantized import QUANTIZATION_VERSION
 from . import types
 
 PIECE_BYTES = 4 << 20  # of f32: what a piece of a tensor may take in memory; work space is some times that
@@ -27,13 +28,14 @@ class Tensor:
     def n_rows(self):
         return self.shape[1] if len(self.shape) > 1 else 1
 
-    def target(self, wanted):
-        """The type it gets: vectors stay F32, as every engine wants them; `wanted` or the source's own for matrices; F16 where a
-        row is no multiple of the block."""
-        if len(self.shape) == 1:
-            return "F32"
-        wanted = wanted or ("Q8_0" if self.blocks else self.type)
-        return "F16" if self.shape[0] % types.BLOCK[wanted] else wanted
+    @property
+    def what(self):
+        """Its name in a message."""
+        return f"{self.source.path}: tensor {self.name}" if self.source is not None else f"tensor {self.name}"
+
+    def target(self, kind, n_layer, tied):
+        """The type it gets in a file of `kind`, by the rules of mixes.py; None: what the source has."""
+        return mixes.type_of(kind or ("Q8_0" if self.blocks else self.type), self.name, self.shape, n_layer, tied)
 
     def pieces(self, type, tell=lambda n: None):
         """Its bytes in `type`, in pieces. tell(n): n elements are done."""
@@ -47,15 +49,10 @@ class Tensor:
                 continue
             x = self.read(first, n)
             for i in range(0, n, small):
-                yield self._encoded(x[i:i + small], type)
+                yield types.encode(type, x[i:i + small], self.type, self.what, first + i)
                 tell(min(small, n - i) * n_in)
         if self.source is not None:
             self.source.check_unchanged()
-
-    def _encoded(self, x, type):
-        what = f"tensor {self.name}"
-        types.check_finite(x, self.type, what)
-        return x.tobytes() if type == self.type else types.encode(type, types.to_f32(x, self.type), what)
 
 
 def transposed(read, n_rows, n_columns, first, n):
@@ -75,21 +72,21 @@ def constant(name, values):
     return Tensor(name, (x.shape[1],), "F32", lambda first, n: x)
 
 
-def write_gguf(path, metadata, tensors, wanted, progress):
-    """Write the file, whole or not at all. wanted: a type of weights or None; progress: function that is told of elements done."""
-    out = []
-    for t in tensors:
-        type = t.target(wanted)
-        out.append((t.name, types.NUMBERS[type], t.shape, lambda t=t, type=type: t.pieces(type, progress)))
-    metadata = {**metadata, "general.quantization_version": ("u32", 2), "general.file_type": ("u32", file_type(tensors, wanted))}
+def write_gguf(path, metadata, tensors, kind, progress):
+    """Write the file, whole or not at all. kind: one of quantized.KINDS or None; progress: function that is told of elements done."""
+    n_layer = next((v for key, (_, v) in metadata.items() if key.endswith(".block_count")), 0)
+    tied = all(t.name != "output.weight" for t in tensors)
+    plan = [(t, t.target(kind, n_layer, tied)) for t in tensors]
+    out = [(t.name, types.NUMBERS[type], t.shape, lambda t=t, type=type: t.pieces(type, progress)) for t, type in plan]
+    metadata = {**metadata, "general.quantization_version": ("u32", QUANTIZATION_VERSION),
+                "general.file_type": ("u32", mixes.FILE_TYPES[kind or _most(plan)])}
     gguf_write.write(path, metadata, out)
 
 
-def file_type(tensors, wanted):
-    """general.file_type: of the type most elements of matrices have."""
-    n = {}
-    for t in tensors:
-        if len(t.shape) > 1:
-            type = t.target(wanted)
+def _most(plan):
+    """The type that most elements of matrices get."""
+    n = {"F32": 0}
+    for t, type in plan:
+        if not mixes.is_vector(t.shape):
             n[type] = n.get(type, 0) + t.shape[0] * t.n_rows
-    return types.FILE_TYPES[max(n, key=n.get)] if n else 0
+    return max(n, key=n.get)
