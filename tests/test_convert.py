@@ -8,6 +8,8 @@ import struct
 import subprocess
 import sys
 import time
+import tracemalloc
+from types import SimpleNamespace
 
 import llama2c_writer as writer
 import numpy as np
@@ -22,7 +24,7 @@ from gguf import GGMLQuantizationType as T
 from hypothesis import given, settings, strategies as st
 
 from sluice import gguf, quantized
-from sluice.convert import llama_pb, sentencepiece as spm, tokenizer_json, types, vocabulary, wire
+from sluice.convert import llama2c_write, llama_pb, sentencepiece as spm, tokenizer_json, types, vocabulary, wire
 from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
 from sluice.vocab import Vocab
 
@@ -427,6 +429,15 @@ def test_progress_is_for_terminals(files, tmp_path):
         pass
     assert p.wait() == 0 and b"100%" in said
     os.close(main)
+
+
+def test_memory_does_not_grow_with_the_context():
+    """Tables of rope for a million positions, 64 MB: a header can ask for sixteen times that, of heads 64 times as wide."""
+    tracemalloc.start()
+    n = sum(map(len, llama2c_write.rope_tables(SimpleNamespace(head_dim=16, seq_len=1 << 20))))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert n == 2 * 4 * 8 << 20 and most < 30 << 20
 
 
 def test_memory_is_bounded_by_a_piece_not_by_the_model(tmp_path):

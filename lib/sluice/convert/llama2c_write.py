@@ -7,7 +7,7 @@ from ..gguf_write import check_room
 from ..hparams import Hparams
 from ..kernels import ffi, lib
 from . import llama_pb, types
-from .tensor import Tensor, transposed
+from .tensor import PIECE_BYTES, Tensor, transposed
 from .vocabulary import bin_bytes, tokens_as_bin
 
 
@@ -94,7 +94,7 @@ def write(path, file, c, version, progress):
             f.write(head.ljust(llama2c.HEADER_BYTES[version], b"\0"))
         for name, role, at, _ in parts:
             if role == "rope":
-                f.write(rope_tables(c))
+                f.writelines(rope_tables(c))
                 continue
             for piece in _pieces(found[name], role, c, progress):
                 f.write(piece)
@@ -155,10 +155,14 @@ def group_size(file, c):
 
 
 def rope_tables(c):
-    """The two tables of versions 0 to -2 that nothing reads: cos and sin of position times frequency, f32 [seq_len, head / 2] each."""
+    """The two tables of versions 0 to -2 that nothing reads, piece by piece: cos, then sin, of position times frequency, f32
+    [seq_len, head / 2] each."""
     freq = np.float32(1) / np.power(np.float32(llama2c.ROPE_BASE), np.arange(0, c.head_dim, 2, dtype=np.float32) / np.float32(c.head_dim))
-    angle = np.outer(np.arange(c.seq_len, dtype=np.float32), freq.astype(np.float32)).astype(np.float32).astype(np.float64)
-    return np.cos(angle).astype("<f4").tobytes() + np.sin(angle).astype("<f4").tobytes()
+    step = PIECE_BYTES // (4 * len(freq))
+    for turn in (np.cos, np.sin):
+        for first in range(0, c.seq_len, step):
+            positions = np.arange(first, min(first + step, c.seq_len), dtype=np.float32)
+            yield turn(np.outer(positions, freq.astype(np.float32)).astype(np.float64)).astype("<f4").tobytes()
 
 
 def vocab(file):
