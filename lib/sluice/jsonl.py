@@ -41,20 +41,25 @@ def lines(fd):
         yield b"".join(parts) if n_bytes <= MAX_LINE_BYTES else None
 
 
-def parse(line, charset):
-    """(id, text as bytes in `charset`) of a line; BadLine."""
+def load(line, pairs=None):
+    """The value of a line of JSON (bytes, or None for one too long); BadLine. pairs: makes an object of its (name, value) pairs."""
     if line is None:
         raise BadLine(f"line is longer than {MAX_LINE_BYTES >> 20} MiB")
     if len(line) > LARGE and _count_values(line) > MAX_VALUES:
         raise BadLine(f"line is longer than {LARGE >> 20} MiB and has more than {MAX_VALUES} values")
     try:
-        found = json.loads(line.decode("utf-8"), parse_constant=_refuse, parse_int=_whole)
+        return json.loads(line.decode("utf-8"), parse_constant=_refuse, parse_int=_whole, object_pairs_hook=pairs)
     except UnicodeDecodeError as e:
         raise BadLine(f"line is not UTF-8 at byte {e.start}") from None
     except RecursionError:
         raise BadLine("line is nested too deeply") from None
     except ValueError as e:
         raise BadLine(f"line is not JSON: {e}"[:200]) from None
+
+
+def parse(line, charset):
+    """(id, text as bytes in `charset`) of a line; BadLine."""
+    found = load(line)
     if not isinstance(found, dict):
         raise BadLine("line is not an object")
     id = found.get("id")

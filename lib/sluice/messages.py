@@ -7,44 +7,59 @@ JSON lines, one object a line:              or, where the name ends in .yaml or 
 
 Every line and key is checked; 65 names the line or message that is wrong.
 """
+import io
 import json
 
-from . import yamlfile
+from . import jsonl, yamlfile
 from .faults import NO_OUTPUT, bad, printable
 from .template import ROLES, Message
 
 MAX_BYTES = 16 << 20
+MAX_YAML_BYTES = 1 << 20  # what somebody writes by hand: its parser takes a minute for the other limit
 MAX_MESSAGES = 10000
 
 
 def read(path):
     """The Messages in the file `path`, at least one. Fault 65; OSError."""
+    as_yaml = path.endswith((".yaml", ".yml"))
+    most = MAX_YAML_BYTES if as_yaml else MAX_BYTES
     try:
         with open(path, "rb") as f:
-            data = f.read(MAX_BYTES + 1)
+            data = f.read(most + 1)
     except IsADirectoryError:
         raise bad(path, "is a directory") from None
-    if len(data) > MAX_BYTES:
-        raise bad(path, f"more than {MAX_BYTES >> 20} MiB")
-    if path.endswith((".yaml", ".yml")):
+    if len(data) > most:
+        raise bad(path, f"more than {most >> 20} MiB")
+    if as_yaml:
         found = yamlfile.parse(data, path)
         if not isinstance(found, list):
             raise bad(path, "is not a list of messages")
         entries = [(f"message {n}", entry) for n, entry in enumerate(found, 1)]
     else:
-        entries = [(f"line {n}", _json(line, path, n)) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
-    if not 1 <= len(entries) <= MAX_MESSAGES:
-        raise bad(path, f"{len(entries)} messages, not 1 to {MAX_MESSAGES}")
-    return [_message(entry, path, place) for place, entry in entries]
+        entries = ((f"line {n}", _json(line, path, n)) for n, line in enumerate(io.BytesIO(data), 1) if line.strip())
+    found = []
+    for place, entry in entries:
+        if len(found) == MAX_MESSAGES:
+            raise bad(path, f"{place}: more than {MAX_MESSAGES} messages")
+        found.append(_message(entry, path, place))
+    if not found:
+        raise bad(path, "has no messages")
+    return found
 
 
 def _json(line, path, n):
     try:
-        return json.loads(line.decode())
-    except UnicodeDecodeError as e:
-        raise bad(path, f"line {n} is not UTF-8 at byte {e.start}") from None
-    except (ValueError, RecursionError) as e:
-        raise bad(path, f"line {n} is not JSON: {e}"[:200]) from None
+        return jsonl.load(line, pairs=_keys)
+    except jsonl.BadLine as e:
+        raise bad(path, str(e).replace("line", f"line {n}", 1)) from None
+
+
+def _keys(pairs):
+    """The dict of the pairs of an object; ValueError where a key comes twice: readers differ in which one counts."""
+    out = dict(pairs)
+    if len(out) < len(pairs):
+        raise ValueError("a key appears twice")
+    return out
 
 
 def _message(entry, path, place):
@@ -55,6 +70,10 @@ def _message(entry, path, place):
         raise bad(path, f"{place}: role {printable(str(role))} is not one of " + ", ".join(ROLES))
     if not isinstance(content, str):
         raise bad(path, f"{place}: content is not a text")
+    try:
+        content.encode()
+    except UnicodeEncodeError as e:
+        raise bad(path, f"{place}: character {e.start} of content is half of a surrogate pair") from None
     return Message(role, content)
 
 
