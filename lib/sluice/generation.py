@@ -106,10 +106,9 @@ class Answer:
         if found:
             self.stopped, self._held = True, b""
             return data[:min(found)[1]]  # before the one that was complete first
-        n = max((len(stop) - 1 for stop in self._stops), default=0)
+        n = min(len(data), max((len(stop) - 1 for stop in self._stops), default=0))
         while n and not any(stop.startswith(data[-n:]) for stop in self._stops if n < len(stop)):
             n -= 1
-        n = min(n, len(data))
         self._held = data[len(data) - n:]
         return data[:len(data) - n]
 

@@ -11,11 +11,11 @@ import sys
 from . import jsonl, stream
 from .faults import NO_OUTPUT, Fault, bad
 
-# Controls of direction: text that they turn around can look like something else.
-TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+# Controls of direction, with which text looks like something else, and tags and notes, with which it is there and not seen.
+HIDING = [0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x2070), *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)]
 SHOWN = {c: f"^{chr(c ^ 64)}" for c in [*range(32), 127] if c not in b"\t\n"}
 SHOWN.update({c: f"\\x{c:02x}" for c in range(128, 160)})
-SHOWN.update({ord(c): f"\\u{ord(c):04x}" for c in TURNING})
+SHOWN.update({c: chr(c).encode("unicode_escape").decode() for c in HIDING})
 
 
 def harmless(data):
