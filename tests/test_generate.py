@@ -185,7 +185,8 @@ def test_a_terminal_gets_no_control_characters(tiny):
 
 @pytest.mark.parametrize("data, shown", [
     (b"plain \xc3\xa9\t\n", b"plain \xc3\xa9\t\n"), (b"\x1b[2J\x07\x7f\r", b"^[[2J^G^?^M"), ("\u009b31m".encode(), b"\\x9b31m"), (b"\x9b\xff", b"\\x9b\\xff"),
-    ("a\u202eb\u2066".encode(), b"a\\u202eb\\u2066"), (b"\x00", b"^@")])
+    ("a\u202eb\u2066".encode(), b"a\\u202eb\\u2066"), (b"\x00", b"^@"),
+    ("a\U000e0041\u206e\ufffb".encode(), b"a\\U000e0041\\u206e\\ufffb"), ("\u2764\ufe0f \u200d".encode(), "\u2764\ufe0f \u200d".encode())])
 def test_harmless_text(data, shown):
     assert terminal.harmless(data) == shown
 
@@ -250,11 +251,14 @@ def test_bad_use_ends_in_one_line(tiny, options, code, error):
 
 
 @pytest.mark.parametrize("name, text, error", [
-    ("a.jsonl", "", "0 messages"), ("a.jsonl", "[]", "line 1 is not an object"), ("a.jsonl", '{"role": "user"}', "role and content"),
+    ("a.jsonl", "", "has no messages"), ("a.jsonl", "[]", "line 1 is not an object"), ("a.jsonl", '{"role": "user"}', "role and content"),
     ("a.jsonl", '{"role": "user", "content": "x", "name": "y"}', "these alone"), ("a.jsonl", '{"role": "tool", "content": "x"}', '"tool"'),
-    ("a.jsonl", '{"role": "user", "content": 5}', "content is not a text"), ("a.jsonl", "{", "line 1 is not JSON"), ("a.jsonl", "[" * 100000, "not JSON"),
+    ("a.jsonl", '{"role": "user", "content": 5}', "content is not a text"), ("a.jsonl", "{", "line 1 is not JSON"), ("a.jsonl", "[" * 100000, "nested too deeply"),
     ("a.yaml", "role: user", "not a list"), ("a.yaml", "- &a [*a]", "anchors"), ("a.yaml", "- {role: user, content: [x]}", "content is not a text"),
-    ("a.jsonl", '{"role": ["user"], "content": "x"}', "is not one of")])
+    ("a.jsonl", '{"role": ["user"], "content": "x"}', "is not one of"), ("a.jsonl", '{"role": "user", "content": "\\ud800"}', "half of a surrogate pair"),
+    ("a.jsonl", '{"role": "system", "role": "user", "content": "x"}', "line 1 is not JSON: a key appears twice"),
+    ("a.jsonl", '{"role": "user", "content": [' + "[]," * 400000 + "[]]}", "has more than 10000 values"),
+    ("a.jsonl", '{"role": "user", "content": ""}\n' * 10001, "line 10001: more than 10000 messages"), ("a.yaml", " " * 1048577, "more than 1 MiB")])
 def test_bad_messages_are_refused_by_place(tmp_path, name, text, error):
     (tmp_path / name).write_text(text)
     with pytest.raises(Fault, match=re.escape(error)) as e:

@@ -172,7 +172,7 @@ HOSTILE = {  # what it does: template, what is said
     "format method": ("{{ '{:1000000000}'.format(1) }}", "512 MiB of memory"),
     "center": ("{{ 'x' | center(10**9) }}", "512 MiB of memory"),
     "doubling": ("{% set n = namespace(s='ab') %}{% for i in range(99) %}{% set n.s = n.s + n.s %}{% endfor %}", "512 MiB of memory"),
-    "long": ("{% set x = 'a' * 1000000 %}{% for i in range(20) %}{{ x }}{% endfor %}", "makes more than 8 Mi characters"),
+    "long": ("{% set x = 'a' * 1000000 %}{% for i in range(20) %}{{ x }}{% endfor %}", "makes more than 2 Mi characters"),
     "power": ("{{ 9 ** 999999999 }}", "1 s of processor time"),
     "recursion": ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply"),
     "brackets": ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "nested too deeply"),
@@ -192,6 +192,10 @@ HOSTILE = {  # what it does: template, what is said
     "letter": ("{{ messages[0].content[0] }}", "cannot be followed"),
     "backwards": ("{{ messages[0].content | reverse }}", "cannot be followed"),
     "part": ("{{ messages[0].content[:9] }}", "cannot be followed"),
+    "made up": ("{{ messages[0].content | replace('0x0', '9x9') }}", "cannot be followed"),
+    "json": ("{{ messages[0].content | tojson }}", "cannot be followed"),
+    "entities": ("{{ messages[0].content | e }}", "cannot be followed"),
+    "written out": ("{{ messages }}", "cannot be followed"),
 }
 
 
@@ -206,6 +210,29 @@ def test_hostile_templates_end_in_one_line(name):
     assert time.monotonic() - began < 30  # 1 s of processor time, 20 s of waiting at most
 
 
+def test_a_template_cannot_make_much_of_a_long_message(here):
+    """10 bytes of a template that are a megabyte each time: refused before there is the whole."""
+    again = made("{% for i in range(17) %}{{ messages[0].content }}{% endfor %}")
+    assert len(text_of(again.segments(messages(("user", "x" * 900000))))) == 17 * 900000
+    with pytest.raises(Fault, match="more than 16 Mi characters") as e:
+        again.segments(messages(("user", "x" * 1000000)))
+    assert e.value.code == 65
+
+
+def test_a_variable_nested_too_deeply_is_refused():
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(Fault, match="nested too deeply") as e:
+        made(CHATML, {"a": deep}).segments(messages(("user", "x")))
+    assert e.value.code == 65
+
+
+def test_filters_find_their_modules_where_no_file_can_be_opened():
+    source = "{{ 'a b' | wordwrap(1) }}{{ '<b>c</b>' | striptags }}{{ ['d'] | pprint }}{{ 'e/f' | urlencode }}{{ messages[0].content }}"
+    assert text_of(made(source).segments(messages(("user", "x")))) == "a\nbc['d']e/fx"
+
+
 def test_a_template_cannot_open_files_or_start_processes(tmp_path, monkeypatch):
     """Also if it came out of the sandbox: here it gets the keys to Python."""
     program = ("from sluice import renderer; made = renderer._environment; e = lambda *a: (lambda m: (m.globals.update(o=open, s=__import__("
@@ -216,6 +243,12 @@ def test_a_template_cannot_open_files_or_start_processes(tmp_path, monkeypatch):
             made("{{ " + call + " }}").segments(messages(("user", "x")))
         assert e.value.code == 65
     assert not os.listdir(tmp_path) and renderer.CPU_SECONDS < 5
+
+
+def test_a_renderer_is_not_interrupted(monkeypatch):
+    """Ctrl-C that arrives before it has a session of its own is its caller's all the same."""
+    monkeypatch.setattr(template, "PROGRAM", "import os, signal; os.kill(os.getpid(), signal.SIGINT); " + template.PROGRAM)
+    assert text_of(made("{{ messages[0].content }}").segments(messages(("user", "x")))) == "x"
 
 
 def test_without_jinja_the_end_is_named(monkeypatch):

@@ -47,7 +47,7 @@ def options(function):
 
 def opening(system, path):
     """The Messages that --system and --messages begin a conversation with. Fault 65; OSError."""
-    return ([] if system is None else [Message("system", system)]) + (files.read(path) if path else [])
+    return ([] if system is None else [Message("system", system.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))]) + (files.read(path) if path else [])
 
 
 class Conversation:

@@ -12,18 +12,21 @@ looks for. Three things stay visible to it:
 - In an assistant's message the marks of thinking (THINKING) stay, so that a template can leave earlier thoughts out. Where they
   come through, they are control tokens, as they were when the model wrote them.
 
-The template is rendered twice, with different placeholders, the second time without the blanks around messages. What is
-left besides placeholders must be the same both times; if not, the template makes something of the text itself (its length, its
-first letter, capitals), and is refused: 65, as is everything else that goes wrong in it.
+The template is rendered twice, with different placeholders, the second time without the blanks around messages and with
+characters in the words that quoting and escaping change (SPECIMEN). What is left besides placeholders must be the same both times; if
+not, the template makes something of the text itself (its length, its first letter, capitals, a string of JSON), and is refused: 65,
+as is everything else that goes wrong in it.
 """
 import json
 import os
 import re
 
 from .faults import TRY_AGAIN, UNSUPPORTED, Fault, bad, printable
+from .vocab import MAX_TEXT_BYTES
 
 KEY = "tokenizer.chat_template"
 MAX_BYTES = 1 << 20
+SPECIMEN = "\"<&'"
 WALL_SECONDS = 20  # beside the renderer's own limits: a machine that is busy
 ROLES = ("system", "user", "assistant")
 THINKING = re.compile("(<think>|</think>|<\\|channel>|<channel\\|>)")
@@ -71,8 +74,8 @@ class Template:
         """[(kind, text, index)]: kind "template" (index None) or "message", then of messages[index]; what is joined gives
         the text of the conversation."""
         found, made = [], []
-        for letter, size in (("q", 12), ("z", 17)):
-            nonce = letter + os.urandom(size).hex()
+        for letter, size, specimen in (("q", 12, ""), ("z", 17, SPECIMEN)):
+            nonce = letter + os.urandom(size).hex() + specimen
             slots = [_split(m, i, nonce, letter) for i, m in enumerate(messages)]
             made.append([{"role": m.role, "content": "".join(text if kind != "blank" or letter == "q" else "" for kind, text, _ in parts)}
                          for m, parts in zip(messages, slots)])
@@ -83,9 +86,12 @@ class Template:
 
     def _matched(self, a, b, slots, other_slots):
         """Segments of the parts of both renderings: template and placeholder in turn."""
-        same = len(a) == len(b) and all(slots[x][0] == other_slots[y][0] for x, y in zip(a[1::2], b[1::2]))
+        known = all(x in slots for x in a[1::2]) and all(y in other_slots for y in b[1::2])  # a template can change the numbers in one
+        same = known and len(a) == len(b) and all(slots[x][0] == other_slots[y][0] for x, y in zip(a[1::2], b[1::2]))
         if not (same and all("".join(x.split()) == "".join(y.split()) for x, y in zip(a[::2], b[::2]))):
             raise bad(self.name, "makes something of the text of a message that cannot be followed")
+        if sum(len(slots[part][2]) if n % 2 else len(part) for n, part in enumerate(a)) > MAX_TEXT_BYTES:
+            raise bad(self.name, f"makes more than {MAX_TEXT_BYTES >> 20} Mi characters of the conversation")
         out, lead = [], ""
         for n, part in enumerate(a):
             if n % 2:
@@ -135,18 +141,28 @@ class Template:
         if "missing" in answer:
             raise Fault(UNSUPPORTED, f"chat templates need {answer['missing']}, which is not installed")
         if "error" in answer:
-            raise bad(self.name, re.sub("[qz][0-9a-f]{24,34}[0-9]+x[0-9]+[qz]", "...", answer["error"]))
+            raise bad(self.name, re.sub(f"[qz][0-9a-f]{{24,34}}({SPECIMEN})?[0-9]+x[0-9]+[qz]", "...", answer["error"]))
         return answer["texts"]
 
     def _ask(self, request):
         """The renderer's answer to a request."""
+        import signal
         import subprocess
         import sys
+        try:
+            data = json.dumps(request).encode()
+        except RecursionError:
+            raise bad(self.name, "a variable is nested too deeply") from None
         environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-        with subprocess.Popen([sys.executable, "-I", "-c", PROGRAM, *sys.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, env=environment, start_new_session=True) as child:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for us, also before the new session
+        try:
+            child = subprocess.Popen([sys.executable, "-I", "-c", PROGRAM, *sys.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     stderr=subprocess.DEVNULL, env=environment, start_new_session=True)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        with child:
             try:
-                out, _ = child.communicate(json.dumps(request).encode(), WALL_SECONDS)
+                out, _ = child.communicate(data, WALL_SECONDS)
             except subprocess.TimeoutExpired:
                 raise bad(self.name, f"took more than {WALL_SECONDS} s") from None
             finally:
