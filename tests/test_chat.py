@@ -9,7 +9,8 @@ import time
 
 import pytest
 from chat_model import write_chat_model
-from conftest import BIN, ROOT, run
+from conftest import BIN, ROOT
+from forked import render_here, run
 from hypothesis import given, strategies as st
 
 from sluice import gguf, template, terminal
@@ -26,6 +27,11 @@ YES = ["-e", 'root ::= "yes" | "no"']
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return write_chat_model(tmp_path_factory.mktemp("chat") / "chat.gguf", ["<|im_start|>", "<|im_end|>"], CHATML, n_ctx=400)
+
+
+@pytest.fixture
+def here(monkeypatch):
+    render_here(monkeypatch)
 
 
 class Terminal:
@@ -193,7 +199,7 @@ def test_the_first_answer_is_that_of_generate(model, tmp_path):
         assert chat.returncode == alone.returncode == 0 and chat.stdout == alone.stdout + b"\n" and alone.stdout
 
 
-def test_nothing_is_computed_twice_and_nothing_changes_by_it(model):
+def test_nothing_is_computed_twice_and_nothing_changes_by_it(here, model):
     """Three turns with one cache, and each with an empty one: the same answers."""
     m = Model(model, 1)
     words, ours = Vocab(m.file), []
@@ -219,7 +225,7 @@ def test_a_message_is_taken_back_where_ctrl_c_comes_before_the_answer(model):
     assert list(talk.answer(Sampler(420))) == [] and said == [] and "taken back" in told[0] and not talk.figures
 
 
-def test_a_long_conversation_is_cut_in_few_steps(model):
+def test_a_long_conversation_is_cut_in_few_steps(here, model):
     """Where thousands of messages do not fit, not each of them is tried."""
     m = Model(model, 1)
     words = Vocab(m.file)

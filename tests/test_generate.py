@@ -8,7 +8,9 @@ import time
 
 import pytest
 from chat_model import write_chat_model
-from conftest import BIN, ROOT, run, shell
+from conftest import BIN, ROOT, shell
+from conftest import run as start
+from forked import run
 from hypothesis import given, settings, strategies as st
 from tiny_model import write_model
 
@@ -106,7 +108,7 @@ def test_prompt_is_arguments_and_stdin(tiny):
     assert go(input=b"a\n").startswith(b"a\n")
     assert go("--", "-x").startswith(b"-x")
     r, w = os.pipe()  # arguments are enough: an open stdin that never ends is no matter
-    done = run("generate", "-m", model, "-n", 1, "a", stdin=r)
+    done = start("generate", "-m", model, "-n", 1, "a", stdin=r)
     os.close(r), os.close(w)
     assert done.returncode == 0
 

@@ -1,5 +1,4 @@
 """Chat templates: equal to transformers' on harmless text, and what messages cannot do, and what templates cannot."""
-import functools
 import json
 import os
 import re
@@ -8,6 +7,7 @@ import time
 import golden_templates
 import pytest
 from chat_model import write_chat_model
+from forked import render_here
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from sluice import gguf, renderer, template
@@ -50,19 +50,9 @@ def vocab(tmp_path_factory):
 
 @pytest.fixture
 def here():
-    """Templates are rendered in this process: by the same function, without the limits. 300 processes would take half a minute."""
+    """Templates are rendered in this process: 300 others would take half a minute."""
     with pytest.MonkeyPatch.context() as patch:
-        made, build = [], renderer._environment
-
-        def once(strftime_now):  # and templates are compiled once
-            if not made:
-                made.append(build(strftime_now))
-                made[0].from_string = functools.lru_cache(made[0].from_string)
-            return made[0]
-
-        patch.setattr(renderer, "_environment", once)
-        patch.setattr(renderer, "limit", lambda: None)
-        patch.setattr(Template, "_ask", lambda self, request: renderer.answer(request))
+        render_here(patch)
         yield
 
 
@@ -134,7 +124,7 @@ def test_an_answer_can_show_its_thoughts_to_the_template_and_nothing_else(vocab)
     assert text_of(made(last).segments(said)) == "a</think>b|z|"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(max_size=30), min_size=1, max_size=4))
 def test_any_text_comes_through_as_it_is(here, texts):
     texts = [text.encode("utf-8", "replace").decode() for text in texts]
@@ -164,7 +154,7 @@ def test_ids_before_a_role_are_its_turn_opened(vocab):
     assert b"".join(vocab.bytes_of(i, special=True) for i in ids).endswith(b"<|im_end|> \n<|im_start|> user\n")
 
 
-HOSTILE = {  # what it does: template, what is said
+HOSTILE = {  # what it does to a process: template, what is said
     "range": ("{% for i in range(10**9) %}{% endfor %}", "Range too big"),
     "product": ("{{ 'a' * 10**10 }}", "512 MiB of memory"),
     "list": ("{{ ['a'] * 10**9 }}", "512 MiB of memory"),
@@ -178,6 +168,8 @@ HOSTILE = {  # what it does: template, what is said
     "brackets": ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "nested too deeply"),
     "signs": ("{{ " + "-" * 20000 + "1 }}", "nested too deeply"),
     "blocks": ("{% if 1 %}" * 300 + "{% endif %}" * 300, ""),
+}
+REFUSED = {  # what does nothing to a process, and is an error in any
     "class": ("{{ ''.__class__.__mro__ }}", "unsafe"),
     "globals": ("{{ raise_exception.__globals__['json'] }}", "unsafe"),
     "append": ("{{ messages.append(1) }}", "unsafe"),
@@ -199,6 +191,15 @@ HOSTILE = {  # what it does: template, what is said
 }
 
 
+@pytest.mark.parametrize("name", REFUSED)
+def test_templates_are_refused_in_one_line(here, name):
+    source, said = REFUSED[name]
+    with pytest.raises(Fault) as e:
+        made(source).segments(messages(("user", "Hello")))
+    assert e.value.code == 65 and said in str(e.value) and str(e.value).startswith("m.gguf: template: ")
+    assert not re.search("[0-9a-f]{20}", str(e.value)), "a placeholder is nobody's business"
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_end_in_one_line(name):
     source, said = HOSTILE[name]
@@ -206,7 +207,6 @@ def test_hostile_templates_end_in_one_line(name):
     with pytest.raises(Fault) as e:
         made(source).segments(messages(("user", "Hello")))
     assert e.value.code == 65 and said in str(e.value) and str(e.value).startswith("m.gguf: template: ")
-    assert not re.search("[0-9a-f]{20}", str(e.value)), "a placeholder is nobody's business"
     assert time.monotonic() - began < 30  # 1 s of processor time, 20 s of waiting at most
 
 
