@@ -12,6 +12,7 @@ from sluice.faults import Fault
 from sluice.forward import Forward, _new
 from sluice.kernels import ffi, lib
 from sluice.model import ARITHMETIC, Model
+from sluice.scratch import Scratch
 from sluice.snapshot import Snapshot
 from tiny_model import write_model
 
@@ -205,6 +206,28 @@ def test_rows_of_the_head_equal_the_whole(models, tmp_path):
         some = ffi.new("float[]", 3)
         m.head(f, x, some, ffi.new("int32_t[]", [399, 0, 57]))
         assert list(some) == [cache.logits[i] for i in (399, 0, 57)]
+
+
+@pytest.mark.parametrize("name", [*OTHERS, "llama-q8_0", "gemma3-f16"])
+def test_rows_of_logits_equal_those_after_each_id(models, name):
+    """head_rows, of any part of a chunk, against head; of every architecture, with and without a cap."""
+    m, n = Model(str(models[name]), 1), 40
+    expected, found, cache = [], [], Scratch(m.geometry("f16"), n, True)
+    f = Forward(m.hparams, cache)
+    for id in IDS[:n]:
+        _, x = m.extend(cache, [id], f=f)
+        m.head(f, x, cache.logits)
+        expected.append(logits_of(m, cache))
+    cache = Scratch(m.geometry("f16"), n)
+    for f, x, n_row in m.run(cache, IDS[:n], n - 3, 20):
+        for begin, end in ((0, 1), (1, 8), (8, n_row)):
+            y = m.head_rows(f, x, begin, end - begin)
+            found.append(bytes(ffi.buffer(y.p, 4 * y.n * (end - begin))))
+    assert b"".join(found) == b"".join(expected[3:])
+
+
+def test_every_architecture_is_among_them():
+    assert {dict(OTHERS[name])["arch"] for name in OTHERS} | {"gemma3"} == set(ARCHITECTURES)
 
 
 def test_stories260k_continues_greedily_as_published(shared, tmp_path):

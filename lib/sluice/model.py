@@ -50,27 +50,24 @@ class Model:
 
         Fault 65 where one is not finite: a damaged file must not become an answer.
         """
-        y = f.linear(x, self.weights.output, ids)
-        if self.hparams.final_cap:
-            f.soft_cap(y, self.hparams.final_cap)
+        y = self._logits(f, x, ids)
         ffi.memmove(logits, y.p, 4 * y.n)
-        self.check_finite(logits, y.n)
 
     def head_rows(self, f, x, begin, n):
         """logits, Rows [n, n_vocab], of the hidden states `x` from row `begin` on; they are the Forward's, until its next product.
 
         Each row has the bits that `head` gives. Fault 65 where one is not finite.
         """
-        y = f.linear(f.part(x, begin, n), self.weights.output)
+        return self._logits(f, f.part(x, begin, n))
+
+    def _logits(self, f, x, ids=None):
+        y = f.linear(x, self.weights.output, ids)
         if self.hparams.final_cap:
             f.soft_cap(y, self.hparams.final_cap)
-        self.check_finite(y.p, n * y.n)
-        return y
-
-    def check_finite(self, logits, n):
-        at = lib.first_nonfinite(logits, n)
+        at = lib.first_nonfinite(y.p, f.n_tok * y.n)
         if at >= 0:
-            raise self.file.fault(f"logit {at} is not finite: damaged weights or cache, or activations beyond what it holds")
+            raise self.file.fault(f"logit {at % y.n} is not finite: damaged weights or cache, or activations beyond what it holds")
+        return y
 
     def geometry(self, kv_type):
         """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES, or None: any)."""
