@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from conftest import BIN, run
 from sluice import gguf, mixes, perplexity, quantized
+from sluice.architectures import ARCHITECTURES
 from sluice.faults import Fault
 from sluice.model import Model
 
@@ -128,10 +129,44 @@ def test_tensors_can_be_chosen_and_dry_run_says_it(tiny, tmp_path):
     assert table["all"][-1] == f"{sum(len(t[2]) for t in tensors.values()):,}"
 
 
+def test_a_pattern_is_for_matrices_alone(tmp_path):
+    """Every norm and bias fits this one, and no model runs with vectors in blocks."""
+    write_model(str(tmp_path / "m.gguf"), arch="qwen2", type="f32", n_layer=1, n_vocab=400)
+    assert run("gguf-quantize", tmp_path / "m.gguf", tmp_path / "o", "Q4_0", "--tensor", "blk.0.*=Q8_0").returncode == 0
+    of = {name: t[0] for name, t in parts(tmp_path / "o")[1].items()}
+    assert {type for name, type in of.items() if name.startswith("blk.0.") and "norm" not in name and "bias" not in name} == {"Q8_0"}
+    assert of["blk.0.attn_norm.weight"] == of["blk.0.attn_q.bias"] == "F32" and Model(str(tmp_path / "o"), 1)
+
+
+@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+def test_every_architecture_runs_after(tmp_path, arch):
+    scaling = {"phi3": {"type": "longrope", "original_context_length": 64},
+               "llama": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_context_length": 64}}
+    write_model(str(tmp_path / "m.gguf"), arch=arch, type="f32", n_layer=1, n_embd=256, n_ff=256, head_dim=64, n_vocab=400, rope_scaling=scaling.get(arch))
+    file = gguf.File(str(tmp_path / "m.gguf"))
+    quantized.write(str(tmp_path / "o"), file, "Q4_K_M", quantized.plan(file, "Q4_K_M"))
+    before, after = parts(tmp_path / "m.gguf")[1], parts(tmp_path / "o")[1]
+    for name, (type, shape, data) in after.items():
+        assert type in ("Q4_K", "Q5_K", "Q6_K", "Q5_0") if len(shape) == 2 else (type, data) == ("F32", before[name][2]), name
+    ids = run("tokenize", "-m", tmp_path / "o", input=b"The quick brown fox jumps over the lazy dog. " * 9).stdout
+    done = run("prefill", "-m", tmp_path / "o", "-o", tmp_path / "p.snap", input=ids)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_names_that_look_like_those_of_blocks_are_no_blocks(tmp_path):
+    x = np.ones((4, 256), "<f4").tobytes()
+    names = ["blk.weight", "blk.0.weight", "blk..ffn_down.weight", "blk.attn_v.weight", "blk.x.attn_v.weight", "blk.99999999999999999999.attn_v.weight"]
+    odd_file(tmp_path / "m.gguf", [(name, 0, (256, 4), x) for name in names])
+    for kind in mixes.MIXES:
+        done = run("gguf-quantize", "m.gguf", "o", kind, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert parts(tmp_path / "o")[1]["blk.weight"][0] == kind[:4]
+
+
 BAD_LINES = [
     (["m.gguf", "Q8_0"], 64, "expected IN OUT TYPE"), (["m.gguf", "a", "b", "Q8_0"], 64, "expected IN OUT TYPE"), ([], 64, "IN"),
     (["m.gguf", "o", "Q3_K"], 64, "'Q3_K' is none of Q4_0"), (["m.gguf", "o", "Q8_0", "--tensor", "x"], 64, "is not NAME=TYPE"),
-    (["m.gguf", "o", "Q8_0", "--tensor", "output=Q4_K_M"], 64, "is not NAME=TYPE"), (["m.gguf", "o", "Q8_0", "--tensor", "nowhere=F16"], 64, "nowhere"),
+    (["m.gguf", "o", "Q8_0", "--tensor", "output=Q4_K_M"], 64, "is not NAME=TYPE"), (["m.gguf", "o", "Q8_0", "--tensor", "nowhere=F16"], 64, "nowhere"), (["m.gguf", "o", "Q8_0", "--tensor", "output_norm=F16"], 64, "no matrix"),
     (["m.gguf", "o", "Q8_0", "--tensor", "blk.0.attn_v=Q4_K"], 64, "rows of 40"), (["m.gguf", "m.gguf", "Q8_0"], 64, "is IN"),
     (["m.gguf", "link.gguf", "Q8_0"], 64, "is IN"), (["none.gguf", "o", "Q8_0"], 66, "none.gguf"), (["m.gguf", "no/where", "Q8_0"], 73, "no/where"),
     (["m.gguf", ".", "Q8_0"], 73, "directory"), (["--dry-run", "m.gguf"], 64, "IN TYPE"), (["text", "o", "Q8_0"], 65, "GGUF"),

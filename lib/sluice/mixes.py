@@ -60,10 +60,10 @@ def _wanted(kind, tensor, n_layer, tied):
     if kind not in MIXES:
         return kind
     first, more = MIXES[kind]
-    if not tensor.startswith("blk."):
+    block, i, role = (tensor.split(".") + ["", ""])[:3]
+    if block != "blk" or not i.isdigit():
         return more if tensor == ("token_embd.weight" if tied else "output.weight") else first
-    _, i, role = tensor.split(".")[:3]
-    i = int(i) if i.isdigit() else 0
+    i = int(i)
     if role == "attn_qkv" and kind.endswith("_M"):
         return "Q5_K" if first == "Q4_K" else "Q6_K"
     if not (role == "attn_v" or role.startswith("ffn_down")):

@@ -20,7 +20,7 @@ def plan(file, kind, overrides=()):
     """List of (Tensor, type number in the copy) of a gguf.File, in its order.
 
     kind: one of KINDS; overrides: list of (pattern, type name), of which the last that fits a tensor's name (with or without
-    ".weight"; * and ? as in a shell) counts. Fault 64 for an override that fits no tensor or no row, 69 for a tensor of a
+    ".weight"; * and ? as in a shell) counts. They are for matrices: models run with vectors of F32 alone. Fault 64 for an override that fits no matrix or no row, 69 for a tensor of a
     type that cannot be read and a file that is a part of a model.
     """
     if file.get("split.count", "u32", 1) > 1:
@@ -28,7 +28,7 @@ def plan(file, kind, overrides=()):
     known, used, out = mixes.numbers(), set(), []
     n_layer, tied = _n_layer(file), "output.weight" not in file.tensors
     for t in file.tensors.values():
-        asked = [i for i, (pattern, _) in enumerate(overrides) if _fits(t.name, pattern)]
+        asked = [i for i, (pattern, _) in enumerate(overrides) if _fits(t.name, pattern) and not mixes.is_vector(t.shape)]
         used.update(asked)
         if asked:
             pattern, name = overrides[asked[-1]]
@@ -42,7 +42,7 @@ def plan(file, kind, overrides=()):
         out.append((t, type))
     for i, (pattern, name) in enumerate(overrides):
         if i not in used:
-            raise Fault(USAGE, f"--tensor {pattern}={name}: no tensor of {file.path} has such a name")
+            raise Fault(USAGE, f"--tensor {pattern}={name}: no matrix of {file.path} has such a name")
     return out
 
 
