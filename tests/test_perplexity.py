@@ -18,8 +18,12 @@ from sluice.kernels import lib
 from sluice.model import Model
 
 import golden_perplexity
+import llama2c_writer
+from bpe_model import CONTROL, bpe_metadata
+from convert_call import convert
+from gguf_writer import write_gguf
 from test_score import score
-from tiny_model import write_model
+from tiny_model import complete, metadata, shapes, weights, write_model
 
 TEXT = b"The quick brown fox jumps over the lazy dog, and then it rests. " * 9
 
@@ -208,6 +212,64 @@ def test_base_of_another_vocabulary_is_refused(files, tmp_path):
         assert done.returncode == 65 and done.stderr.count(b"\n") == 1, done.stderr
     done = run("perplexity", "-m", files / "other.gguf", "--kl", files / "m.base")
     assert done.returncode == 65 and b"another vocabulary" in done.stderr
+
+
+def test_windows_of_a_base_are_no_longer_than_any_that_can_be_made(files, tmp_path):
+    """A file of 64 MB that asks for attention over 16 million positions."""
+    path, n = tmp_path / "b", (1 << 22) + 1
+    ids = bytes(4 * n)
+    data = bytearray((files / "m.base").read_bytes()[:132])
+    with_header(data, n_ctx=n, n_ids=n, stride=1, n_count=1, n_window=1)
+    path.write_bytes(data[:128] + ids + struct.pack("<I", lib.crc32c(0, ids, len(ids))) + bytes(lib.kept_row_bytes(768)))
+    with pytest.raises(Fault, match="header: its windows") as e:
+        basefile.Base(str(path))
+    assert e.value.code == 65
+
+
+# Other models and vocabularies ------------------------------------------------------------------
+
+def test_checkpoints_of_llama2c_give_the_lines_of_their_gguf(tmp_path):
+    (tmp_path / "m.bin").write_bytes(llama2c_writer.checkpoint(llama2c_writer.model(), 0))
+    (tmp_path / "tok").write_bytes(llama2c_writer.tokenizer(300))
+    convert(tmp_path / "m.bin", tmp_path / "m.gguf", "--vocab", tmp_path / "tok")
+    made = {}
+    for name, words in (("m.gguf", ()), ("m.bin", ("--vocab", "tok"))):
+        done = run("perplexity", "-m", name, *words, "-c", 8, "--save-logits", f"{name}.base", input=TEXT, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, b"")
+        made[name] = done.stdout, (tmp_path / f"{name}.base").read_bytes()[72:104]
+    assert made["m.gguf"] == made["m.bin"]
+    done = run("perplexity", "-m", "m.bin", "--vocab", "tok", "--kl", "m.gguf.base", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith(made["m.bin"][0])
+    done = run("perplexity", "-m", "m.bin", "--kl", "m.gguf.base", cwd=tmp_path)
+    assert done.returncode == 64 and b"--vocab" in done.stderr
+
+
+def test_byte_pair_vocabularies_with_and_without_begin_id(tmp_path):
+    small = complete(dict(n_layer=1, n_embd=64, n_ff=64, n_head=2, n_head_kv=1))
+    for bos in (False, True):
+        words = bpe_metadata([(b"t", b"h"), (b"th", b"e"), (b"i", b"n")], added=[("<|end|>", CONTROL)], bos_token_id=("u32", 0), add_bos_token=("bool", bos))
+        n_vocab = len(words["tokenizer.ggml.tokens"][1])
+        keys = {k: v for k, v in metadata(small).items() if not k.startswith("tokenizer.")} | {"llama.vocab_size": ("u32", n_vocab)}
+        c = {**small, "n_vocab": n_vocab}
+        write_gguf(tmp_path / "m.gguf", {**keys, **words}, [(name, 0, shape, weights(c, name, shape).tobytes()) for name, shape in shapes(c).items()])
+        file = gguf.File(str(tmp_path / "m.gguf"))
+        ids = array("i", vocab.Vocab(file).encode(TEXT, eos=False))
+        assert (ids[0] == 0) == bos
+        cut = perplexity.Windows(ids, 16, None, 0 if bos else None)
+        total = perplexity.Sums()
+        for s in scores(tmp_path / "m.gguf", cut):
+            total.add(s.log_p)
+        found = json.loads(run("perplexity", "-m", tmp_path / "m.gguf", "-c", 16, "--json", input=TEXT).stdout)
+        assert (found["perplexity"], found["ids"]) == (total.perplexity, len(ids) // 16 * 7)
+        assert run("perplexity", "-m", tmp_path / "m.gguf", "-c", 16).returncode == 65
+
+
+def test_numbers_beyond_f64_are_no_json_numbers():
+    total = perplexity.Sums()
+    total.add(-1e30)
+    line = perplexity.as_json([("perplexity", total.perplexity, total.error)], 1, perplexity.Windows(array("i", range(8)), 8))
+    found = json.loads(line, parse_constant=pytest.fail)
+    assert found["perplexity"] is None and perplexity.lines([("perplexity", total.perplexity, 0.0)]) == "perplexity inf +- 0.00000\n"
 
 
 # The command ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Little-endian; one header, the ids of the text, then a row for each id that coun
     8   u32     n_vocab              32  u32     n_ids
     12  i32     begin id, -1: none   36  u32     zero
     16  u32     n_ctx                40  u8[32]  model id
-    20  u32     stride               72  u8[32]  vocabulary: SHA-256 of the tokens as the file has them
+    20  u32     stride               72  u8[32]  vocabulary: SHA-256 of the tokens, each u64 n_bytes and the bytes
     104 u8[20]  zero                 124 u32     CRC32C of the 124 bytes before
     128 i32 [n_ids], u32 CRC32C of them
     then n_window n_count rows as csrc/score.c keeps them, each with its checksum
@@ -23,6 +23,7 @@ from collections import namedtuple
 from . import gguf_write, newfile
 from .faults import bad, unsupported
 from .kernels import ffi, lib
+from .kvsnap import MAX_CAPACITY
 
 MAGIC, VERSION = b"KLBASE", 1
 HEADER = struct.Struct("<6sHIi5II32s32s20s")
@@ -35,7 +36,7 @@ Header = namedtuple("Header", FIELDS)
 def vocab_id(file):
     """SHA-256 of the tokens of a gguf.File."""
     import hashlib
-    return hashlib.sha256(file.raw("tokenizer.ggml.tokens")).digest()
+    return hashlib.sha256(file.get("tokenizer.ggml.tokens", "[string]").raw).digest()
 
 
 def file_bytes(n_vocab, n_ids, n_window, n_count):
@@ -105,7 +106,7 @@ class Base:
         h = self.h
         if not (0 < h.n_vocab <= MAX_VOCAB and -1 <= h.bos < h.n_vocab):
             raise bad(self.path, f"header: n_vocab {h.n_vocab} or begin id {h.bos} is out of range")
-        if not (0 < h.n_count < h.n_ctx <= h.n_ids <= MAX_IDS and h.n_window > 0
+        if not (0 < h.n_count < h.n_ctx <= min(h.n_ids, MAX_CAPACITY) and h.n_ids <= MAX_IDS and h.n_window > 0
                 and (h.n_count == h.stride or (h.stride, h.n_count) == (h.n_ctx, h.n_ctx - h.n_ctx // 2 - 1))
                 and (h.n_window - 1) * h.stride + h.n_ctx <= h.n_ids) or h.zero or any(h.pad):
             raise bad(self.path, "header: its windows do not fit its ids")

@@ -11,9 +11,11 @@ Ids that fill no window are left out. An id counts with ln p, its probability af
 with n_ctx 512, is that of llama.cpp's tool, and the numbers can be compared.
 """
 import math
+import os
 from array import array
 from collections import namedtuple
 
+from . import stream, vocab
 from .faults import bad
 from .forward import Forward
 from .kernels import ffi, lib
@@ -21,6 +23,15 @@ from .scratch import Scratch
 
 Score = namedtuple("Score", "log_p base_log_p kl top base_top")  # logit_score of csrc/kernels.h
 MAX_LOGITS = 1 << 23  # floats that are held at a time: of a large vocabulary only some positions
+
+
+def read_ids(path, words):
+    """The ids (array of i32) of the text in the file `path`, or on stdin, by a Vocab. Fault 65 beyond vocab.MAX_TEXT_BYTES."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path else 0
+    data = stream.read_exactly(fd, vocab.MAX_TEXT_BYTES + 1)
+    if len(data) > vocab.MAX_TEXT_BYTES:
+        raise bad(path or "standard input", f"more than {vocab.MAX_TEXT_BYTES >> 20} MiB of text")
+    return array("i", words.encode(data, eos=False))
 
 
 class Windows:
@@ -118,11 +129,25 @@ def scores(m, windows, kv_type="f16", base=None, keep=None):
         yield [Score(s.log_p, s.base_log_p, s.kl, s.top, s.base_top) for s in out]
 
 
-def windows_of(base, m, bos, vocab, most=None):
+def measure(m, windows, kv_type, base, keep, watch):
+    """(Sums, Divergence or None) of all `scores`; `watch` is called with each window's number, from 1 on, and the Sums so far.
+    Fault 74 where the model's file was changed meanwhile."""
+    sums, divergence = Sums(), Divergence() if base else None
+    for i, window in enumerate(scores(m, windows, kv_type, base, keep), 1):
+        for score in window:
+            sums.add(score.log_p)
+            if divergence:
+                divergence.add(score)
+        watch(i, sums)
+    m.file.check_unchanged()
+    return sums, divergence
+
+
+def windows_of(base, m, bos, vocab_id, most=None):
     """The Windows of a basefile.Base, the first `most` of them. Fault 65 where it is of another vocabulary than that of `m` (a
-    Model), whose begin id is `bos` and whose tokens are `vocab` (basefile.vocab_id)."""
+    Model), whose begin id is `bos` and whose tokens have this basefile.vocab_id."""
     h, ours = base.h, -1 if bos is None else bos
-    if h.n_vocab != m.hparams.n_vocab or h.vocab != vocab:
+    if h.n_vocab != m.hparams.n_vocab or h.vocab != vocab_id:
         raise bad(base.path, f"made with another vocabulary ({h.n_vocab} ids) than that of {m.file.path} ({m.hparams.n_vocab})")
     if h.bos != ours:
         raise bad(base.path, f"its windows begin with id {h.bos}, those of {m.file.path} with {ours}")
@@ -136,11 +161,11 @@ def lines(results):
 
 
 def as_json(results, n, windows):
-    """The same, with what was counted, as one line of JSON."""
+    """The same, with what was counted, as one line of JSON; null for a number that is too large for f64."""
     import json
     found = {"ids": n, "windows": windows.n_window, "context": windows.n_ctx, "stride": windows.stride}
     for name, value, error in results:
-        found[name] = value
+        found[name] = value if math.isfinite(value) else None
         if error is not None:
-            found[name + "-error"] = error
+            found[name + "-error"] = error if math.isfinite(error) else None
     return json.dumps(found) + "\n"
