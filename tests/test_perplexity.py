@@ -301,6 +301,22 @@ def test_logits_that_are_not_finite_are_refused_and_nothing_is_written(files, tm
     assert done.returncode == 65 and b"not finite" in done.stderr and done.stdout == b"" and os.listdir(tmp_path) == ["m.gguf"]
 
 
+def test_logits_do_not_replace_what_is_read(files, tmp_path):
+    (tmp_path / "m.bin").write_bytes(llama2c_writer.checkpoint(llama2c_writer.model(), 0))
+    (tmp_path / "tok").write_bytes(llama2c_writer.tokenizer(300))
+    (tmp_path / "text").write_bytes(TEXT)
+    os.link(tmp_path / "m.bin", tmp_path / "link")
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    for name in before:
+        for stdin, argv in ((None, ["text"]), (open(tmp_path / "text", "rb"), [])):
+            done = run("perplexity", "-m", "m.bin", "--vocab", "tok", "-c", 8, "--save-logits", f"./{name}", *argv, cwd=tmp_path,
+                       **{"stdin": stdin} if stdin else {})
+            assert done.returncode == 64 and b"which is read" in done.stderr and done.stdout == b""
+            if stdin:
+                stdin.close()
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
 def test_full_disk_and_closed_output(files, tmp_path):
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
     done = run("perplexity", "-m", files / "m.gguf", "-c", 32, "--save-logits", tmp_path / "b", files / "text", preexec_fn=limit)

@@ -53,6 +53,13 @@ def nameless(directory):
     return fd, path
 
 
+def same_file(target, *sources):
+    """The first of `sources` (paths or None) that is the existing file `target`, by whatever path; else None."""
+    for source in sources:
+        if source and os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
+            return source
+
+
 def check_target(target):
     """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it."""
     directory = os.path.dirname(target) or "."
