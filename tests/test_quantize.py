@@ -138,6 +138,14 @@ def test_a_pattern_is_for_matrices_alone(tmp_path):
     assert of["blk.0.attn_norm.weight"] == of["blk.0.attn_q.bias"] == "F32" and Model(str(tmp_path / "o"), 1)
 
 
+def test_a_name_with_the_letters_of_patterns_can_be_given_as_it_is(tmp_path):
+    odd_file(tmp_path / "m.gguf", [(name, 0, (256, 4), ONES.tobytes()) for name in ("a[0]*.weight", "a0x.weight", "=\\n.weight")])
+    file = gguf.File(str(tmp_path / "m.gguf"))
+    of = lambda *overrides: [gguf.type_name(type) for _, type in quantized.plan(file, "Q4_0", overrides)]
+    assert of(("a[0]*", "F16")) == ["F16", "F16", "Q4_0"] and of(("a[[]0]*", "F16")) == ["F16", "Q4_0", "Q4_0"]
+    assert of(("=\\n.weight", "F16")) == ["Q4_0", "Q4_0", "F16"] == of(("=*", "F16"))
+
+
 @pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
 def test_every_architecture_runs_after(tmp_path, arch):
     scaling = {"phi3": {"type": "longrope", "original_context_length": 64},

@@ -52,7 +52,7 @@ def _n_layer(file):
 
 
 def _fits(name, pattern):
-    return fnmatchcase(name, pattern) or fnmatchcase(name.removesuffix(".weight"), pattern)
+    return any(n == pattern or fnmatchcase(n, pattern) for n in (name, name.removesuffix(".weight")))
 
 
 def _type_of(t, kind, n_layer, tied, known):
