@@ -26,6 +26,7 @@ from hypothesis import given, settings, strategies as st
 from sluice import gguf, quantized
 from sluice.convert import llama2c_write, llama_pb, sentencepiece as spm, tokenizer_json, types, vocabulary, wire
 from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
+from sluice.modelfile import open_model
 from sluice.vocab import Vocab
 
 VERSIONS = (0, 1, 2, -1, -2)
@@ -352,6 +353,16 @@ def test_what_llama2c_has_no_place_for_is_refused_by_name(files, tmp_path, key, 
         metadata["llama.rope.scaling.factor"] = ("f32", 4.0 if value[1] == "linear" else 1.0)
     gguf_write.write(tmp_path / "n.gguf", metadata, [(t.name, t.type, t.shape, f.read(t, 0, t.n_bytes)) for t in f.tensors.values()])
     assert what in convert_call.refused(69, tmp_path / "n.gguf", tmp_path / "m.bin", "--to", 0, "--vocab-out", tmp_path / "tok.bin")
+
+
+def test_input_that_is_no_file_or_cannot_be_read_is_refused_at_once(files, tmp_path):
+    path, _ = files.put(0)
+    os.mkfifo(tmp_path / "fifo")
+    for argv in ((tmp_path / "fifo", "--vocab", files.tok), (path, "--vocab", tmp_path / "fifo")):
+        assert convert_call.refused(65, *argv[:1], tmp_path / "m", *argv[1:]) == f"{tmp_path / 'fifo'}: not a regular file"
+    with pytest.raises(Fault, match="fifo: not a regular file"):
+        open_model(str(path), str(tmp_path / "fifo"))
+    assert "/proc/self/mem: Input/output error" in convert_call.refused(74, "/proc/self/mem", tmp_path / "m", "--vocab", files.tok)
 
 
 # Usage, disks and signals -----------------------------------------------------------

@@ -392,6 +392,13 @@ def test_tokenizer_model_is_preferred_and_rows_without_pieces_get_names(folder, 
         assert words.encode(text.encode(), bos=False) == theirs.encode(text)
 
 
+@pytest.mark.parametrize("processors", [0.5, "x", {"type": "Sequence"}, None])
+def test_post_processors_that_are_no_list_say_nothing(folder, tmp_path, processors):
+    path = folder("llama-3")
+    change(path / "tokenizer.json", post_processor={"type": "Sequence", "processors": processors})
+    assert convert(path, tmp_path / "m.gguf").exists()
+
+
 def test_text_part_of_a_model_with_eyes_is_taken(folder, tmp_path):
     """Gemma 3 of 4B and more: config.json has a text_config, names begin with language_model, and others are not of the text."""
     path = folder("gemma3")

@@ -21,6 +21,7 @@ import os
 import struct
 
 from . import gguf, gguf_write
+from .cursor import read_begin
 from .faults import bad, unsupported
 from .metadata import ARRAY, ARRAY_HEAD, KIND_NAMES, Array
 
@@ -135,9 +136,7 @@ def read_config(path, head, size, version=None):
 def looks_like(path):
     """Whether the file begins as a checkpoint of llama2.c does."""
     try:
-        with open(path, "rb") as f:
-            head = f.read(VERSIONED.size)
-        read_config(path, head, os.path.getsize(path))
+        read_config(path, read_begin(path, VERSIONED.size), os.path.getsize(path))
     except Exception:
         return False
     return True
@@ -145,8 +144,7 @@ def looks_like(path):
 
 def read_vocab(path, n_vocab):
     """(tokens, scores) of a tokenizer.bin of `n_vocab` ids: lists of bytes, as SentencePiece has them, and float. Fault 65."""
-    with open(path, "rb") as f:
-        data = f.read(MAX_VOCAB_BYTES + 1)
+    data = read_begin(path, MAX_VOCAB_BYTES + 1)
     if len(data) > MAX_VOCAB_BYTES:
         raise bad(path, f"more than {MAX_VOCAB_BYTES >> 20} MiB: not a tokenizer.bin")
     at, tokens, scores = 4, [], []

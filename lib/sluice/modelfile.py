@@ -1,5 +1,6 @@
 """A model file of any sort the tools run: a GGUF, or a checkpoint of llama2.c with its vocabulary beside it."""
 from . import gguf
+from .cursor import read_begin
 from .faults import BAD_DATA, USAGE, Fault
 
 
@@ -23,5 +24,4 @@ def open_model(path, vocab=None):
 
 
 def begins_as_gguf(path):
-    with open(path, "rb") as f:
-        return f.read(4) == b"GGUF"
+    return read_begin(path, 4) == b"GGUF"

@@ -27,7 +27,10 @@ class Reader:
         """`n` bytes from `at` on."""
         out = []
         while n:
-            data = os.pread(self._fd, min(n, 1 << 30), at)
+            try:
+                data = os.pread(self._fd, min(n, 1 << 30), at)
+            except OSError as e:
+                raise Fault(IO_ERROR, f"{self.path}: {e.strerror}") from None
             if not data:
                 raise Fault(IO_ERROR, f"{self.path}: the file became shorter while it was read")
             out.append(data)

@@ -144,7 +144,8 @@ def _first(post):
     if not isinstance(post, dict):
         return ...
     if post.get("type") == "Sequence":
-        found = [_first(p) for p in post.get("processors") or []]
+        parts = post.get("processors")
+        found = [_first(p) for p in parts] if isinstance(parts, list) else []
         return next((f for f in found if f is not ...), ...)
     single = post.get("single")
     if post.get("type") != "TemplateProcessing" or not isinstance(single, list) or not single or not isinstance(single[0], dict):
