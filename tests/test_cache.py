@@ -27,8 +27,8 @@ def find(directory, ids, model_id=MODEL, arithmetic="exact-2", geometry=SMALL, r
 
 def test_the_name_is_by_content(tmp_path):
     path = store(tmp_path / "c", 3)
-    want = hashlib.sha256(b"exact-1 1\n" + struct.pack("<3i", 1, 8, 15)).hexdigest()[:16]
-    assert os.path.basename(path) == f"00010203-{want}.kv" == cache.file_name(MODEL, "exact-1", 1, [1, 8, 15])
+    want = hashlib.sha256(b"exact-2 1\n" + struct.pack("<3i", 1, 8, 15)).hexdigest()[:16]
+    assert os.path.basename(path) == f"00010203-{want}.kv" == cache.file_name(MODEL, "exact-2", 1, [1, 8, 15])
     assert stat.S_IMODE(os.stat(tmp_path / "c").st_mode) == 0o700
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
@@ -51,7 +51,7 @@ def test_get_gives_exactly_these_ids(tmp_path):
     get = lambda ids, model=MODEL: cache.get(str(tmp_path / "c"), model, "exact-2", SMALL, ids)
     assert get(ids_of(5)).ids[:5].tolist() == ids_of(5)
     assert get(ids_of(4)) is None and get(ids_of(6)) is None and get(ids_of(5), MODEL[:8] + bytes(24)) is None
-    os.rename(path, tmp_path / "c" / cache.file_name(MODEL, "exact-1", 1, ids_of(5, seed=2)))  # under a name that is not its own
+    os.rename(path, tmp_path / "c" / cache.file_name(MODEL, "exact-2", 1, ids_of(5, seed=2)))  # under a name that is not its own
     assert get(ids_of(5, seed=2)) is None
     store(tmp_path / "c", 5)
     os.chmod(tmp_path / "c", 0o777)
@@ -98,7 +98,7 @@ def test_a_damaged_one_is_passed_over_reported_and_removed(tmp_path, at):
 
 def test_one_under_a_wrong_name_is_not_used(tmp_path):
     path = store(tmp_path, 9)
-    os.rename(path, tmp_path / cache.file_name(MODEL, "exact-1", 1, ids_of(9, seed=2)))
+    os.rename(path, tmp_path / cache.file_name(MODEL, "exact-2", 1, ids_of(9, seed=2)))
     assert find(tmp_path, ids_of(9)) is None
     assert find(tmp_path, ids_of(9, seed=2)) is None  # the name fits, the ids do not
 
