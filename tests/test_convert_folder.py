@@ -399,6 +399,18 @@ def test_post_processors_that_are_no_list_say_nothing(folder, tmp_path, processo
     assert convert(path, tmp_path / "m.gguf").exists()
 
 
+def test_what_tokenizer_json_has_for_a_name_may_be_anything_and_long(folder, tmp_path):
+    path = folder("llama")
+    whole = json.loads((path / "tokenizer.json").read_text())
+    change(path / "tokenizer.json", model={**whole["model"], "unk_token": {"a": 1}})
+    assert convert(path, tmp_path / "m.gguf").exists()
+    shutil.rmtree(path)
+    (tmp_path / "m.gguf").unlink()
+    path = folder("llama-3")
+    change(path / "tokenizer.json", normalizer={"type": "x" * 100_000})
+    assert len(refused(69, path)) < 400
+
+
 def test_text_part_of_a_model_with_eyes_is_taken(folder, tmp_path):
     """Gemma 3 of 4B and more: config.json has a text_config, names begin with language_model, and others are not of the text."""
     path = folder("gemma3")

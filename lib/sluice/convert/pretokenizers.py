@@ -75,7 +75,7 @@ def recognise(path, pre_tokenizer, normalizer, ignore_merges):
     for name, known, normalizers, whole_words in KNOWN:
         if found == known:
             if kind not in normalizers:
-                raise unsupported(path, f"normalizer {kind} before the pre-tokenizer of {name}")
+                raise unsupported(path, f"normalizer {printable(str(kind))} before the pre-tokenizer of {name}")
             if ignore_merges and not whole_words:
                 raise unsupported(path, f"model.ignore_merges with the pre-tokenizer of {name}")
             return name

@@ -107,7 +107,7 @@ class File:
             out[key + "merges"] = ("[string]", list(map(" ".join, self.merges)))
         else:
             out[key + "add_space_prefix"] = ("bool", self.add_prefix)
-            if self.unknown in self.ids:
+            if isinstance(self.unknown, str) and self.unknown in self.ids:
                 out[key + "unknown_token_id"] = ("u32", self.ids[self.unknown])
         return out
 
