@@ -175,8 +175,8 @@ BAD_LINES = [
     (["m.gguf", "Q8_0"], 64, "expected IN OUT TYPE"), (["m.gguf", "a", "b", "Q8_0"], 64, "expected IN OUT TYPE"), ([], 64, "IN"),
     (["m.gguf", "o", "Q3_K"], 64, "'Q3_K' is none of Q4_0"), (["m.gguf", "o", "Q8_0", "--tensor", "x"], 64, "is not NAME=TYPE"),
     (["m.gguf", "o", "Q8_0", "--tensor", "output=Q4_K_M"], 64, "is not NAME=TYPE"), (["m.gguf", "o", "Q8_0", "--tensor", "nowhere=F16"], 64, "nowhere"), (["m.gguf", "o", "Q8_0", "--tensor", "output_norm=F16"], 64, "no matrix"),
-    (["m.gguf", "o", "Q8_0", "--tensor", "blk.0.attn_v=Q4_K"], 64, "rows of 40"), (["m.gguf", "m.gguf", "Q8_0"], 64, "is IN"),
-    (["m.gguf", "link.gguf", "Q8_0"], 64, "is IN"), (["none.gguf", "o", "Q8_0"], 66, "none.gguf"), (["m.gguf", "no/where", "Q8_0"], 73, "no/where"),
+    (["m.gguf", "o", "Q8_0", "--tensor", "blk.0.attn_v=Q4_K"], 64, "rows of 40"), (["m.gguf", "m.gguf", "Q8_0"], 64, "which is read"),
+    (["m.gguf", "link.gguf", "Q8_0"], 64, "which is read"), (["none.gguf", "o", "Q8_0"], 66, "none.gguf"), (["m.gguf", "no/where", "Q8_0"], 73, "no/where"),
     (["m.gguf", ".", "Q8_0"], 73, "directory"), (["--dry-run", "m.gguf"], 64, "IN TYPE"), (["text", "o", "Q8_0"], 65, "GGUF"),
 ]
 

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 
-from .faults import BAD_DATA, IO_ERROR, NO_OUTPUT, TRY_AGAIN, Fault, bad
+from .faults import BAD_DATA, IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, Fault, bad
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)  # what kernels and file systems without it say
@@ -53,15 +53,12 @@ def nameless(directory):
     return fd, path
 
 
-def same_file(target, *sources):
-    """The first of `sources` (paths or None) that is the existing file `target`, by whatever path; else None."""
+def check_target(target, *sources):
+    """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it; 64 for one that is, by
+    whatever path, one of `sources` (paths or None), which would be lost."""
     for source in sources:
         if source and os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
-            return source
-
-
-def check_target(target):
-    """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it."""
+            raise Fault(USAGE, f"{target} is {source}, which is read: write another file")
     directory = os.path.dirname(target) or "."
     try:
         _refuse_special(target)
