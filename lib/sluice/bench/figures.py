@@ -1,4 +1,4 @@
-"""The figures of README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or `make figures` for all but `against`.
+"""The figures of README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or `make figures` for those that need nobody else's program.
 
 A part is a command line of sluice-bench, and what becomes of its rows: Markdown that replaces what stands in README.md between
 "<!-- figures: PART -->" and "<!-- end -->", and perhaps a picture beside this module. To be run from the top of a checkout, on a machine
@@ -15,16 +15,22 @@ README, HERE = "README.md", "lib/sluice/bench/pictures"
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
 SETS = "amx,avx512,avx-vnni,avx2"
 SHAPE = "--shape tinyllama-1.1b"
+BESIDE = "--against llama-cpp-python"
 COMMANDS = {
     "depth": f"{SHAPE} --type Q8_0,Q4_0,Q4_K_M -p 512 -n 32 -d 0,512,1024,1536 --start 181 -r 3",
     "sets": f"{SHAPE} --layers 6 --type Q8_0,Q4_0,Q4_K,Q6_K,F16 --isa {SETS} -p 512 -n 32 -r 3",
     "products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa {SETS} -r 5",
-    "against": f"{SHAPE} --type Q8_0,Q4_0,Q4_K,Q6_K -p 512 -n 32 -r 3 --against llama-cpp-python",
+    "against": f"{SHAPE} --type Q8_0,Q4_0,Q4_K,Q6_K -p 512 -n 32 -r 3 {BESIDE}",
+    "against-depth": f"{SHAPE} --type Q8_0 -p 512 -n 32 -d 1536 -r 2 {BESIDE}",
+    "against-halves": f"{SHAPE} --layers 6 --type F16,BF16 -p 512 -n 32 -r 3 {BESIDE}",
+    "against-fast": f"{SHAPE} --layers 6 --type F16,BF16 --arithmetic fast -p 512 -n 0 -r 3 {BESIDE}",
+    "against-avx512": f"{SHAPE} --type Q8_0,Q4_0,Q4_K,Q6_K --isa avx512 -p 512 -n 0 -r 3 {BESIDE}",
+    "against-avx2": f"{SHAPE} --type Q8_0,Q4_0,Q4_K,Q6_K --isa avx2 -p 256 -n 0 -r 3 {BESIDE}",
 }
 PICTURES = {"depth": "Tokens a second against the number of ids in the cache before",
             "products": "GFLOP/s of products by weight type and instruction set"}
 IDLE = 0.5  # load average of a machine that does nothing else
-WITHOUT_ASKING = ("depth", "sets", "products")  # `against` needs llama-cpp-python, and minutes more
+WITHOUT_ASKING = ("depth", "sets", "products")  # the others need llama-cpp-python, built for the instruction set in question, and minutes more
 
 
 def main(parts):
@@ -150,7 +156,7 @@ def against(rows):
         [f"{r['test']} {r['model_type']}", cell(r), cell(theirs(r)), f"{r['ratio']:.2f} ± {r['ratio_spread']:.2f}"] for r in ours])
 
 
-TEXTS = {"depth": depth, "sets": sets, "products": products, "against": against}
+TEXTS = {part: against for part in COMMANDS} | {"depth": depth, "sets": sets, "products": products}
 
 if __name__ == "__main__":
     main(sys.argv[1:])
