@@ -82,9 +82,9 @@ build:
 
 # bin/* start .venv/bin/python3 -I; a .pth with a relative path makes it see lib/,
 # so the whole checkout can be moved.
-.venv/runtime: lib/requirements.txt
+.venv/runtime: lib/requirements.txt lib/sluice/convert/requirements.txt
 	test -x $(VENV) || "$(PYTHON)" -m venv .venv
-	$(VENV) -m pip install -q --disable-pip-version-check -r lib/requirements.txt
+	$(VENV) -m pip install -q --disable-pip-version-check -r lib/requirements.txt -r lib/sluice/convert/requirements.txt
 	echo ../../../../lib >$$($(VENV) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sluice.pth
 	touch $@
 
