@@ -66,6 +66,7 @@ $(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csr
 $(NEON_O:%=build/%) build/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
 build/i8mm.o: csrc/neon_panel.c
 build/pretokenize.o build/asan/pretokenize.o: csrc/unicode.h
+build/math64.o build/score.o build/asan/math64.o build/asan/score.o: csrc/exp64.h
 build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 

@@ -16,16 +16,8 @@
  *
  * Error, measured against 200 bits in tests/test_math64.py: below 1 ulp
  * (sin and cos: for |x| <= 2^23 = 8,388,608; beyond, both are NaN). */
-#include <string.h>
+#include "exp64.h"
 #include "internal.h"
-
-static inline uint64_t f64_bits(double x) { uint64_t u; memcpy(&u, &x, 8); return u; }
-static inline double bits_f64(uint64_t u) { double x; memcpy(&x, &u, 8); return x; }
-
-/* Adding it to |x| < 2^51 rounds x to an integer, which then lies in the low bits. */
-#define ROUNDER 0x1.8p52
-
-static const double LN2_HIGH = 0x1.62e42fefa38p-1, LN2_LOW = 0x1.ef35793c7673p-45;
 
 double sluice_exp(double x)
 {
@@ -35,22 +27,8 @@ double sluice_exp(double x)
         return bits_f64(0x7ff0000000000000);
     if (x < -745.14)
         return 0;
-    const double shifted = x * 0x1.71547652b82fep0 + ROUNDER, k = shifted - ROUNDER;
-    const double high = x - k * LN2_HIGH, low = k * LN2_LOW;
-    const double r = high - low, rest = (high - r) - low;
-    double q = 1.0 / 6227020800;
-    q = q * r + 1.0 / 479001600;
-    q = q * r + 1.0 / 39916800;
-    q = q * r + 1.0 / 3628800;
-    q = q * r + 1.0 / 362880;
-    q = q * r + 1.0 / 40320;
-    q = q * r + 1.0 / 5040;
-    q = q * r + 1.0 / 720;
-    q = q * r + 1.0 / 120;
-    q = q * r + 1.0 / 24;
-    q = q * r + 1.0 / 6;
-    q = q * r + 0.5;
-    const double y = 1 + (r + (r * r * q + rest));
+    double shifted;
+    const double y = exp_of_rest(x, &shifted), k = shifted - ROUNDER;
     /* Two steps of 2^(k/2), so that neither factor is out of range. */
     const int64_t n = (int64_t)k, half = n / 2;
     return y * bits_f64((uint64_t)(1023 + half) << 52) * bits_f64((uint64_t)(1023 + n - half) << 52);

@@ -11,34 +11,18 @@
  * 1e-304.  Sums are kept in 8 lanes, i mod 8, and the lanes added as a tree.  With b[i] = - step u[i] and B = sum exp(b[i]),
  * KL is (sum exp(b[i]) (b[i] - (x[i] - max x))) / B - ln B + ln Z; below 0 only by rounding, and then 0. */
 #include <string.h>
+#include "exp64.h"
 #include "internal.h"
 
 enum { LANES = 8, HEAD_BYTES = 8, CRC_BYTES = 4 };
 typedef struct { logit_score *out; const float *logits; const int32_t *ids; const uint8_t *kept; int64_t kept_bytes; int32_t n; } score_args;
 typedef struct { uint8_t *kept; const float *logits; int64_t kept_bytes; int32_t n; } keep_args;
 
-static inline uint64_t f64_bits(double x) { uint64_t u; memcpy(&u, &x, 8); return u; }
-static inline double bits_f64(uint64_t u) { double x; memcpy(&x, &u, 8); return x; }
-
 /* e^x for x from -700 to 0, the bits of sluice_exp: its k stands in the low bits of `shifted`, and the result is normal. */
 static inline double exp_below_0(double x)
 {
-    const double shifted = x * 0x1.71547652b82fep0 + 0x1.8p52, k = shifted - 0x1.8p52;
-    const double high = x - k * 0x1.62e42fefa38p-1, low = k * 0x1.ef35793c7673p-45;
-    const double r = high - low, rest = (high - r) - low;
-    double q = 1.0 / 6227020800;
-    q = q * r + 1.0 / 479001600;
-    q = q * r + 1.0 / 39916800;
-    q = q * r + 1.0 / 3628800;
-    q = q * r + 1.0 / 362880;
-    q = q * r + 1.0 / 40320;
-    q = q * r + 1.0 / 5040;
-    q = q * r + 1.0 / 720;
-    q = q * r + 1.0 / 120;
-    q = q * r + 1.0 / 24;
-    q = q * r + 1.0 / 6;
-    q = q * r + 0.5;
-    const double y = 1 + (r + (r * r * q + rest));
+    double shifted;
+    const double y = exp_of_rest(x, &shifted);
     return bits_f64(f64_bits(y) + (f64_bits(shifted) << 52));
 }
 
