@@ -10,6 +10,7 @@
 # make figures  the tables and pictures of the README's page on speed again: 6 minutes on an otherwise idle machine
 # make training-check  the tests of the training that need torch
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
+# make hook     only bin/mail-filter, what Postfix starts: plain C, no Python; `pip install .` calls it, too
 # make clean    remove what the compiler made; .venv stays
 
 PYTHON = python3
@@ -28,10 +29,21 @@ SRC   := $(wildcard csrc/*.c)
 OBJ   := $(SRC:csrc/%.c=build/%.o) build/_kernels.o
 
 all: .venv/runtime
-	@$(MAKE) --no-print-directory -j2 kernels PYTHON=$(VENV)
+	@$(MAKE) --no-print-directory -j2 kernels hook PYTHON=$(VENV)
 
 kernels: $(EXT)
 	@:
+
+# The program that Postfix starts.  Static, so that nothing but the kernel is needed to start it; where there is no static libc, not.
+HOOK_SRC := $(wildcard csrc/hook/*.c) csrc/marking.c
+HOOK_FLAGS = -std=c11 -Wall -Wextra -Wvla
+hook: bin/mail-filter
+	@:
+bin/mail-filter: $(HOOK_SRC:csrc/%.c=build/hook/%.o)
+	$(CC) -static -o $@ $^ 2>/dev/null || $(CC) -o $@ $^
+build/hook/%.o: csrc/%.c csrc/hook/hook.h csrc/hook/client.h csrc/kernels.h Makefile
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
 
 # One object per instruction set, everything else for the baseline; isa.c picks at run time.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -117,13 +129,14 @@ asan: all .venv/test
 	mkdir -p build/asan/sluice
 	ln -sf "$(CURDIR)"/lib/sluice/*.py build/asan/sluice/
 	ln -sfn "$(CURDIR)"/lib/sluice/convert build/asan/sluice/convert
-	$(MAKE) --no-print-directory -j2 asan-library PYTHON=$(VENV)
+	$(MAKE) --no-print-directory -j2 asan-library build/asan/mail-filter PYTHON=$(VENV)
+	SLUICE_MAIL_FILTER=build/asan/mail-filter $(VENV) -m pytest tests/test_mail_filter.py
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
 
 ASAN_TESTS = tests/test_kernels.py tests/test_fast.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_bpe.py tests/test_grammar.py \
 	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py tests/test_cores.py tests/test_threads.py \
-	tests/test_encode.py tests/test_score.py tests/test_llama2c.py
+	tests/test_encode.py tests/test_score.py tests/test_llama2c.py tests/test_marking.py
 asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
@@ -135,6 +148,8 @@ $(AVX2_O:%=build/asan/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2.h csrc/kquant.h 
 $(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
 $(NEON_O:%=build/asan/%) build/asan/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
 build/asan/i8mm.o: csrc/neon_panel.c
+build/asan/mail-filter: $(HOOK_SRC) csrc/hook/hook.h csrc/hook/client.h csrc/kernels.h Makefile | build
+	$(CC) $(CFLAGS) $(HOOK_FLAGS) $(SANITIZE) -o $@ $(HOOK_SRC)
 build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
 	$(CC) $(CFLAGS) $(EXACT) $(SET) $(SANITIZE) -c -o $@ $<
 
@@ -184,6 +199,6 @@ training-check: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_training.py
 
 clean:
-	rm -rf build dist $(EXT) lib/*.egg-info
+	rm -rf build dist $(EXT) bin/mail-filter lib/*.egg-info
 
-.PHONY: all kernels demo figures test vocab-check asan asan-library golden golden-check model judge training-check clean
+.PHONY: all kernels hook demo figures test vocab-check asan asan-library golden golden-check model judge training-check clean

@@ -393,6 +393,7 @@ typedef struct {
     uint64_t n_out;     /* bytes of the new beginning: n_read + 2 head_bytes + 4 at most */
     uint64_t n_read;    /* bytes of the mail that it replaces; all behind them stays as it is */
     uint64_t n_removed; /* headers that were taken out */
+    uint64_t n_status;  /* how many of them were an X-Spam-Status */
 } mail_marking;
 
 /* The beginning of mail [n_bytes] without its own headers, and `head` [head_bytes], lines that end in \n, on its top:

@@ -16,7 +16,8 @@
 
 #define FAMILY "x-spam-"
 #define CHECKER "X-Spam-Checker-Version: Sluice 0.1.0\n"
-enum { FAMILY_BYTES = sizeof FAMILY - 1, FROM_BYTES = 998 };
+#define STATUS "x-spam-status"
+enum { FROM_BYTES = 998 };
 
 static const char *const word[] = { "timeout", "size", "memory", "crashed", "model", "empty", "attempts", "input", "worker", "busy", "skipped" };
 
@@ -106,14 +107,18 @@ static uint64_t name_bytes(const uint8_t *line, uint64_t n_bytes)
     return at < n_bytes && line[at] == ':' ? n : 0;
 }
 
+/* Whether line [n_bytes] begins with what `lower` spells, in any case. */
+static int begins(const uint8_t *line, uint64_t n_bytes, const char *lower)
+{
+    uint64_t i = 0;
+    while (i < n_bytes && lower[i] && (line[i] >= 'A' && line[i] <= 'Z' ? line[i] | 32 : line[i]) == (uint8_t)lower[i])
+        i++;
+    return !lower[i];
+}
+
 int32_t mark_is_own(const uint8_t *line, uint64_t n_bytes)
 {
-    if (n_bytes < FAMILY_BYTES)
-        return 0;
-    for (int i = 0; i < FAMILY_BYTES; i++)
-        if ((line[i] >= 'A' && line[i] <= 'Z' ? line[i] | 32 : line[i]) != FAMILY[i])
-            return 0;
-    return name_bytes(line, n_bytes) != 0;
+    return begins(line, n_bytes, FAMILY) && name_bytes(line, n_bytes);
 }
 
 /* Byte after the line of mail [n_bytes] that begins at `at`. */
@@ -187,6 +192,7 @@ void mark_mail(mail_marking *out, uint8_t *to, const uint8_t *mail, uint64_t n_b
         if (name_bytes(line, end - at)) {
             removing = mark_is_own(line, end - at);
             out->n_removed += (uint64_t)removing;
+            out->n_status += (uint64_t)(removing && begins(line, end - at, STATUS) && name_bytes(line, end - at) == sizeof STATUS - 1);
         } else if (!any || (*line != ' ' && *line != '\t'))
             break;
         any = 1;
