@@ -3,13 +3,13 @@ import os
 
 from . import cache, inputs
 from .answers import Tree, calibrated
-from .faults import Fault, bad
+from .faults import USAGE, Fault, bad
 from .forward import Forward
 from .kernels import ffi, lib
 from .kvsnap import MAX_CAPACITY
 from .model import Model
 from .prompt import Prompt
-from .question import UNSURE
+from .question import UNSURE, model_path
 from .scratch import Scratch
 from .snapshot import Snapshot
 from .vocab import Vocab
@@ -33,6 +33,7 @@ class Classifier:
 
     def __init__(self, question, path, threads=None, cache_dir=None, as_mail=False, mass=False, arithmetic="exact", vocab=None):
         self.question, self.as_mail, self._with_mass = question, as_mail, mass
+        self.is_mail = as_mail or question.kind == "mail"
         self.model = m = Model(path, threads, arithmetic, vocab)
         self._vocab = Vocab(m.file)
         self.tree = Tree(question, self._vocab)
@@ -79,7 +80,7 @@ class Classifier:
         """The Verdict on an input (bytes). Fault 65 where there is nothing in it."""
         if not data:
             raise bad("input", "no text: it is empty")
-        text, reasons, is_cut = inputs.text(data, self.as_mail or self.question.kind == "mail", self.question.fold)
+        text, reasons, is_cut = inputs.text(data, self.is_mail, self.question.fold)
         ids, cut = self.prompt.input_ids(text)
         ids = self.prompt.before + ids + self.prompt.after
         if not ids:
@@ -103,6 +104,13 @@ class Classifier:
         v.answer, v.score = (names[best], p[best]) if p[best] >= q.thresholds[names[best]] else (UNSURE, p[0])
         return v
 
+    def line(self, v, name=None):
+        """The line of --long for a Verdict, as bytes: `name` (yes, no or unsure by the answer's place), the probability of the first
+        answer, the one it needs, 16 hex digits of the model's id."""
+        first = next(iter(self.question.answers))
+        name = name or (UNSURE if v.answer == UNSURE else "yes" if v.answer == first else "no")
+        return f"{name} {v.scores[first]:.4f} {self.question.thresholds[first]:.4f} {self.model.file.id[:8].hex()}\n".encode()
+
     def _extend(self, ids):
         return self.model.extend(self._kv, ids, f=self._forward)[1]
 
@@ -121,6 +129,14 @@ class Classifier:
         out = ffi.new("float[]", self.model.hparams.n_vocab)
         self.model.head(self._forward, self._hidden, out)
         return out
+
+
+def model_of(q, path=None):
+    """The path of the model for a Question: `path`, else that it names, else the variable MODEL. Fault 64 where there is none."""
+    path = path or (model_path(q) if q.model else os.environ.get("MODEL"))
+    if not path:
+        raise Fault(USAGE, "the question names no model: give -m FILE or the variable MODEL (see classify --help)")
+    return path
 
 
 def cache_home():

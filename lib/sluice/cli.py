@@ -42,6 +42,19 @@ arithmetic_option = click.option(
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="One key=value line on stderr at the end.")
 
 
+class Mode(click.ParamType):
+    """The mode of a file, in octal: "0660"."""
+
+    name = "mode"
+
+    def convert(self, value, param, context):
+        if isinstance(value, int):
+            return value
+        if not (value.isdigit() and value.isascii() and len(value) <= 4 and "8" not in value and "9" not in value and int(value, 8) <= 0o777):
+            self.fail(f"{value!r} is not a mode from 0000 to 0777", param, context)
+        return int(value, 8)
+
+
 def say(message):
     """One line on stderr, `command: message`, without control codes; a closed stderr is nobody's business."""
     line = f"{program()}: {message}".replace("\n", " ")

@@ -3,17 +3,23 @@
 Of a mail the first MAIL_BYTES; mail.py makes the text. Of a text the first END_BYTES and the last END_BYTES, if it has more than both
 together: what is between them would not be read by the model anyway. So memory and time are bounded whatever comes.
 """
+import os
+
 from . import stream
+from .faults import bad
 
 MAIL_BYTES = (16 << 20) + 1  # one more than mail.py reads, so that it says so
 END_BYTES = 128 << 10
 
 
-def read(fd, is_mail):
-    """The bytes to look at of what is on `fd`, which is read to its end: a writer is not killed for having more to say."""
+def read(fd, is_mail, read_some=stream.read_some):
+    """The bytes to look at of what is on `fd`, which is read to its end: a writer is not killed for having more to say.
+
+    read_some(fd): the next bytes, b"" at the end.
+    """
     n_head, n_tail = (MAIL_BYTES, 0) if is_mail else (END_BYTES, END_BYTES + 1)  # one more, so that text() knows of it
     head, tail, n = [], b"", 0
-    while chunk := stream.read_some(fd):
+    while chunk := read_some(fd):
         first = chunk[:max(0, n_head - n)]
         n += len(first)
         if first:
@@ -21,6 +27,18 @@ def read(fd, is_mail):
         if n_tail and len(first) < len(chunk):
             tail = (tail + chunk[len(first):])[-n_tail:]
     return b"".join(head) + tail
+
+
+def read_file(path, is_mail):
+    """`read` of the file at `path`, or of stdin (None, "-"). Fault 65 where it is empty or a directory, OSError."""
+    fd = 0 if path in (None, "-") else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = read(fd, is_mail)
+    except IsADirectoryError:
+        raise bad(path or "standard input", "is a directory") from None
+    if not data:
+        raise bad(path or "standard input", "no text: it is empty")
+    return data
 
 
 def text(data, is_mail, fold):
