@@ -20,6 +20,7 @@ WORTH_KEEPING = 1 << 28  # ids before the input times bytes of weights: below, c
 
 class Verdict:
     """answer: name, or "unsure".   score: probability of the answer; of the first one if unsure.   scores: {name: probability}.
+    log_p: log probabilities in the order of the answers, before calibration.   fit: the calibration.Fit in use, None: as shipped.
     n_ids: read in all.   n_reused: of them, not computed for this text.   cut: whether some of the text was left out.
     mass: probability of all answers' ids among all ids, or None.   reasons: of a mail, see mail.py."""
 
@@ -28,11 +29,12 @@ class Classifier:
     """A question.Question put to the model file at `path`. cache_dir: where the ids before the input are kept, or None.
 
     vocab: see Model. as_mail: the inputs are whole mails, whatever the question says. mass: compute it, for each text.
+    learnt: a calibration.Learnt, or None.
     Fault 65, 69; whatever is wrong with the cache is no matter.
     """
 
-    def __init__(self, question, path, threads=None, cache_dir=None, as_mail=False, mass=False, arithmetic="exact", vocab=None):
-        self.question, self.as_mail, self._with_mass = question, as_mail, mass
+    def __init__(self, question, path, threads=None, cache_dir=None, as_mail=False, mass=False, arithmetic="exact", vocab=None, learnt=None):
+        self.learnt, self.question, self.as_mail, self._with_mass = learnt, question, as_mail, mass
         self.is_mail = as_mail or question.kind == "mail"
         self.model = m = Model(path, threads, arithmetic, vocab)
         self._vocab = Vocab(m.file)
@@ -90,19 +92,22 @@ class Classifier:
         self._n_prompt, self._hidden = len(ids), self._extend(ids[n_known:])
         log_p, log_mass = self.tree.log_probabilities(self._look, self._dense if self._with_mass else None)
         self.model.file.check_unchanged()
-        v = self._verdict(log_p)
+        v = Verdict()
+        v.log_p = log_p
+        self.judge(v)
         v.n_ids, v.n_reused, v.cut, v.reasons = len(ids), n_known, cut or is_cut, reasons
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 
-    def _verdict(self, log_p):
-        q, v = self.question, Verdict()
-        names = list(q.answers)
-        p = calibrated(log_p, q.scale, [q.bias[name] for name in names])
+    def judge(self, v):
+        """Answer and scores of the Verdict `v` from its log_p and the calibration as it is now."""
+        q, names = self.question, list(self.question.answers)
+        v.fit = self.learnt and self.learnt.fit(self.model.file)
+        scale, *bias = v.fit.fitted if v.fit else (q.scale, *(q.bias[name] for name in names))
+        p = calibrated(v.log_p, scale, bias)
         best = max(range(len(p)), key=lambda a: p[a])
         v.scores = dict(zip(names, p))
         v.answer, v.score = (names[best], p[best]) if p[best] >= q.thresholds[names[best]] else (UNSURE, p[0])
-        return v
 
     def line(self, v, name=None):
         """The line of --long for a Verdict, as bytes: `name` (yes, no or unsure by the answer's place), the probability of the first

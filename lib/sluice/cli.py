@@ -39,6 +39,18 @@ threads_option = click.option(
 arithmetic_option = click.option(
     "--arithmetic", type=click.Choice(["exact", "fast"]), default="exact",
     help="Of products with F32, F16 and BF16 weights: fast splits numbers into bf16 for AMX, as exact as f32, but other bits.")
+def calibration_options(function):
+    """--learn, --forget, --calibration and --no-calibration, as the arguments of calibration.which()."""
+    for option in (
+            click.option("--no-calibration", is_flag=True, help="Answer as shipped, whatever was learnt."),
+            click.option("--calibration", "learnt_file", metavar="FILE", help="What was learnt.  [default: QUESTION.calibration in "
+                         "$XDG_DATA_HOME/sluice or ~/.local/share/sluice]"),
+            click.option("--forget", is_flag=True, help="Forget what was learnt of this text."),
+            click.option("--learn", metavar="ANSWER", help="Learn that this is the right answer; print what is answered from now on.")):
+        function = option(function)
+    return function
+
+
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="One key=value line on stderr at the end.")
 
 

@@ -129,7 +129,10 @@ def verdict(v):
 def report(classifier, v, ms):
     """A Verdict as a dict with all there is to say: --json. `ms`: milliseconds it took."""
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
+    names = list(classifier.question.answers)
+    learnt = v.fit and {"learnt": v.fit.n_mails, "scale": v.fit.fitted[0], "bias": dict(zip(names, v.fit.fitted[1:]))}
     return {
         **verdict(v), "scores": {name: round(p, 6) for name, p in v.scores.items()},
         "ids": v.n_ids, "reused": v.n_reused, "cut": v.cut, "ms": round(ms, 1), "model": classifier.model.file.id[:8].hex(), "arithmetic": classifier.model.arithmetic, "frame": classifier.prompt.frame,
+        "calibration": learnt,
         **reasons}
