@@ -33,8 +33,9 @@ def shared():
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_home(tmp_path_factory):
-    """What commands keep in the user's cache goes elsewhere."""
+    """What commands keep in the user's cache and for the user goes elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 

@@ -96,7 +96,7 @@ def test_json_says_everything(models, tmp_path):
     q = write_question(tmp_path / "q.yaml", frame="auto", prompt=["input"], thresholds={"yes": 0.5})
     done = classify(models, "-q", q, "--json", "--mass", input=TEXT)
     found = json.loads(done.stdout)
-    assert list(found) == ["answer", "score", "mass", "scores", "ids", "reused", "cut", "ms", "model", "arithmetic", "frame"]
+    assert list(found) == ["answer", "score", "mass", "scores", "ids", "reused", "cut", "ms", "model", "arithmetic", "frame", "calibration"]
     assert sum(found["scores"].values()) == pytest.approx(1, abs=2e-6) and found["frame"] == "sluice" and found["arithmetic"] == "exact-2"
     assert found["model"] == gguf.File(str(models / "llama.gguf")).id[:8].hex()
     assert done.returncode == {"yes": 0, "no": 1}[found["answer"]] and 0 < found["mass"] < 1 and found["cut"] is False
@@ -371,7 +371,8 @@ def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch
     monkeypatch.setattr(c.prompt, "input_ids", lambda data: ([] if data == b"nothing" else [5], False))
     monkeypatch.setattr(jsonl_lines, "lines", lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'])
     monkeypatch.setattr(stream, "write_all", lambda fd, data: out.append(json.loads(data)))
-    assert jsonl_lines.answer(c) == (2, 1)
+    with pytest.raises(Fault, match="1 of 2 lines are bad"):
+        jsonl_lines.answer(c)
     assert out[0] == {"id": 1, "error": "input: no text, and nothing around it"} and out[1]["id"] == 2 and "answer" in out[1]
 
 

@@ -51,7 +51,7 @@ class Learnt:
             self._seen, self._fit = seen, None
             try:
                 self._fit = self._read(file)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 pass
             except OSError as e:
                 self._tell(f"{self.path}: {e.strerror}")

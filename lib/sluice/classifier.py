@@ -156,7 +156,9 @@ def cache_home():
 
 
 def make_cache(directory):
-    """`directory`, made if absent, if it can be used as a cache; else None."""
+    """`directory`, made if absent, if it can be used as a cache; else None, also where it is None."""
+    if not directory:
+        return None
     try:
         os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
         cache.prepare(directory)

@@ -54,6 +54,13 @@ def calibration_options(function):
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="One key=value line on stderr at the end.")
 
 
+def only_one(**given):
+    """Usage error where more than one of these arguments is given; `as_json` is called --json, `file` FILE."""
+    names = ["FILE" if name == "file" else "--" + name.removeprefix("as_").replace("_", "-") for name, value in given.items() if value]
+    if len(names) > 1:
+        raise click.UsageError(f"{names[0]} and {names[1]} exclude each other")
+
+
 class Mode(click.ParamType):
     """The mode of a file, in octal: "0660"."""
 

@@ -7,7 +7,7 @@ a string, a whole number or null, and null where there is none.
 import json
 
 from . import stream
-from .faults import BAD_DATA, Fault
+from .faults import BAD_DATA, Fault, bad
 
 MAX_LINE_BYTES = 64 << 20  # a mail of 16 MiB is this long if half of its bytes are written like \u00ff
 MAX_ID_CHARACTERS = 1000
@@ -99,7 +99,7 @@ def dump(fields):
 
 
 def answer(classifier):
-    """Answer every line on stdin by one on stdout, at once and in order. (lines, bad ones)"""
+    """Answer every line on stdin by one on stdout, at once and in order. Fault 65, at the end, where some of them were bad."""
     charset = "latin-1" if classifier.as_mail else "utf-8"
     n = n_bad = 0
     classifier.prepare()
@@ -117,7 +117,8 @@ def answer(classifier):
                 raise
             n_bad, out = n_bad + 1, {"id": id, "error": str(e)}
         stream.write_all(1, dump(out))
-    return n, n_bad
+    if n_bad:
+        raise bad("standard input", f"{n_bad} of {n} lines are bad and were answered by errors")
 
 
 def verdict(v):

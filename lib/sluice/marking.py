@@ -11,10 +11,17 @@ def headers(line):
     return ffi.buffer(out, lib.mark_headers(out, verdict))[:]
 
 
-def mark(mail, head):
-    """The mail (bytes) without its own X-Spam-* headers at top level, and with `head` (bytes, of `headers`) on top."""
-    m = ffi.new("mail_marking *")
-    lib.mark_mail(m, ffi.NULL, mail, len(mail), head, len(head))
+def beginning(mail, head):
+    """(bytes, n): what to write instead of the first n bytes of the mail (bytes, or anything with a buffer), so that it has no X-Spam-*
+    headers of others at top level, and `head` (bytes, of `headers`) on top."""
+    m, data = ffi.new("mail_marking *"), ffi.from_buffer("uint8_t[]", mail)
+    lib.mark_mail(m, ffi.NULL, data, len(mail), head, len(head))
     out = ffi.new("uint8_t[]", max(1, m.n_out))
-    lib.mark_mail(m, out, mail, len(mail), head, len(head))
-    return ffi.buffer(out, m.n_out)[:] + mail[m.n_read:]
+    lib.mark_mail(m, out, data, len(mail), head, len(head))
+    return ffi.buffer(out, m.n_out)[:], m.n_read
+
+
+def mark(mail, head):
+    """The mail (bytes) with another `beginning`."""
+    new, n_read = beginning(mail, head)
+    return new + mail[n_read:]

@@ -101,7 +101,7 @@ def _answer(connection, classifier, slots, verbose):
         error = "input"
     except Exception as e:
         error = "crashed"
-        bug = f"internal error: {type(e).__name__} at {_where(e)}"  # the text of an exception may be that of a mail
+        bug = f"internal error: {type(e).__name__} at {where(e)}"  # the text of an exception may be that of a mail
     signal.setitimer(signal.ITIMER_REAL, 0)
     try:
         connection.settimeout(0)
@@ -131,7 +131,8 @@ def receive(connection, is_mail):
     return inputs.read(connection, is_mail, read_some)
 
 
-def _where(e):
+def where(e):
+    """Where an exception was raised, "file.py:line": what can be logged of one whose text may be that of a mail."""
     at = e.__traceback__
     while at.tb_next:
         at = at.tb_next
