@@ -34,13 +34,14 @@ all: .venv/runtime
 kernels: $(EXT)
 	@:
 
-# The program that Postfix starts.  Static, so that nothing but the kernel is needed to start it; where there is no static libc, not.
+# The program that Postfix starts.  Static, because a library that cannot be loaded, and without -z relro, because an mprotect that
+# fails, end it with 127 before its first instruction, and then the mail bounces.  Where there is no static libc it is dynamic.
 HOOK_SRC := $(wildcard csrc/hook/*.c) csrc/marking.c
 HOOK_FLAGS = -std=c11 -Wall -Wextra -Wvla
 hook: bin/mail-filter
 	@:
 bin/mail-filter: $(HOOK_SRC:csrc/%.c=build/hook/%.o)
-	$(CC) -static -o $@ $^ 2>/dev/null || $(CC) -o $@ $^
+	$(CC) -static -Wl,-z,norelro -o $@ $^ 2>/dev/null || $(CC) -o $@ $^
 build/hook/%.o: csrc/%.c csrc/hook/hook.h csrc/hook/client.h csrc/kernels.h Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<

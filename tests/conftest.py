@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "bin"
+SCRIPTS = sorted(p.name for p in BIN.iterdir() if p.read_bytes()[:2] == b"#!")  # mail-filter is none
 _shared = Path(os.environ.get("SLUICE_SHARED") or ROOT.parent / "shared")
 SHARED = _shared if _shared.is_dir() else None
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import BIN, ids_in, run, shell
+from conftest import BIN, SCRIPTS, ids_in, run, shell
 from sluice.gguf import File
 from sluice.stream import FULL, HEADER, RECORD
 from tiny_model import write_model
@@ -247,7 +247,7 @@ def test_models_with_another_vocabulary_decode_up_to_their_end_of_text(files, tm
     assert done.returncode == 0 and [r[0] for r in records(done.stdout)] == ["L", "L", "E"]
 
 
-@pytest.mark.parametrize("tool", sorted(p.name for p in BIN.iterdir()))
+@pytest.mark.parametrize("tool", SCRIPTS)
 def test_a_directory_on_stdin_is_one_line(tool):
     directory = os.open("/", os.O_RDONLY)
     p = subprocess.run([BIN / tool], stdin=directory, capture_output=True)
@@ -265,7 +265,7 @@ def test_interrupts_while_a_command_starts(ignored):
     assert p.stderr == b"" and (p.returncode, p.stdout) == ((0, b"SIG_IGN\nalive\n") if ignored else (-signal.SIGINT, b"SIG_DFL\n"))
 
 
-@pytest.mark.parametrize("tool", sorted(p.name for p in BIN.iterdir()))
+@pytest.mark.parametrize("tool", SCRIPTS)
 def test_what_makes_interrupts_silent_is_imported_first(tool):
     lines = [line for line in (BIN / tool).read_text().splitlines() if line.startswith(("from sluice", "import click"))]
     assert lines[0].startswith("from sluice import cli")

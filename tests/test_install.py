@@ -31,7 +31,7 @@ def pythons():
 def wheel(tmp_path_factory):
     d = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT, d / "source", ignore=shutil.ignore_patterns(  # nothing that was built here may leak in
-        ".git", ".venv", "build", "__pycache__", "*.so", ".hypothesis", ".pytest_cache"))
+        ".git", ".venv", "build", "__pycache__", "*.so", ".hypothesis", ".pytest_cache", "mail-filter"))
     (d / "a venv").symlink_to(sys.prefix)  # a path with a blank is a path
     python = d / "a venv" / "bin" / "python3"
     done = subprocess.run([python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(d), str(d / "source")], capture_output=True)
@@ -70,7 +70,8 @@ def test_installed_commands_run(wheel, tmp_path, version):
         echo; echo hello | chat --template plain -n 3 >talk; [ -s talk ]
         generate -n 3 hello >/dev/null
         echo hello | classify -q language-is-english >answer || [ $? -le 2 ]
-        grep -Eq '^(yes|no|unsure) [01]\\.[0-9]{3}$' answer""" % " ".join(TOOLS)
+        grep -Eq '^(yes|no|unsure) [01]\\.[0-9]{3}$' answer
+        printf 'Subject: hi\n\nhello\n' | mail-filter --deliver stdout >marked; grep -q '^X-Spam-Score: ' marked""" % " ".join(TOOLS)
     done = subprocess.run(["sh", "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.endswith((b"yes\n", b"no\n")) and done.stdout.count(b"(sluice)") == len(TOOLS)

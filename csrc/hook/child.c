@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include "hook.h"
 
-enum { REAP_MS = 5000 };
+enum { REAP_MS = 5000, LOOK_MS = 1000 }; /* LOOK_MS: a wake-up that was lost must not cost the whole deadline */
 
 /* A limit of our own, or the one that is there if that is lower. */
 static void limit(int resource, uint64_t soft, uint64_t hard)
@@ -97,7 +97,7 @@ static int attend(child_end *end, const child *c, pid_t pid, int out)
             end->late = 1;
             return 0;
         }
-        wait_some(open ? out : -1, left);
+        wait_some(open ? out : -1, left < LOOK_MS ? left : LOOK_MS);
         if (open)
             open = drain(end, c, out) != AT_END;
     }
@@ -126,7 +126,7 @@ void child_run(child_end *end, const child *c)
     kill(pid, SIGKILL);
     pid_t done;
     while ((done = waitpid(pid, &status, WNOHANG)) != pid && (done == 0 || errno == EINTR) && now_ms() < until)
-        wait_some(-1, REAP_MS);
+        wait_some(-1, LOOK_MS);
     const int ended = done == pid;
     if (read(failed[0], &end->failed, sizeof end->failed) != sizeof end->failed)
         end->failed = 0;

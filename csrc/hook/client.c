@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include "client.h"
 
-enum { TRY_AGAIN_MS = 10 };
+enum { TRY_AGAIN_MS = 10, TELL_MS = 10000, POLL_MS = 60000 };
 
 int64_t now_ms(void)
 {
@@ -21,8 +21,26 @@ int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+/* Whoever wants to hear that the answer is still waited for. */
+typedef struct { void (*tell)(void *); void *arg; int64_t next; } listener;
+
+/* Milliseconds until `deadline`, 0 after it, at most until the listener is to be told next; it is told now if it is time. */
+static int time_left(listener *l, int64_t deadline)
+{
+    const int64_t now = now_ms(), left = deadline - now;
+    if (left <= 0)
+        return 0;
+    if (!l->tell)
+        return left > POLL_MS ? POLL_MS : (int)left;
+    if (now >= l->next) {
+        l->tell(l->arg);
+        l->next = now + TELL_MS;
+    }
+    return (int)(left < l->next - now ? left : l->next - now);
+}
+
 /* A socket connected to path, or -1 and why in *failed. */
-static int connected(const char *path, int64_t wait_ms, int64_t deadline, int *failed)
+static int connected(const char *path, int64_t wait_ms, int64_t deadline, listener *l, int *failed)
 {
     struct sockaddr_un to = { .sun_family = AF_UNIX };
     const int64_t until = now_ms() + wait_ms;
@@ -45,22 +63,23 @@ static int connected(const char *path, int64_t wait_ms, int64_t deadline, int *f
             close(fd);
             return -1;
         }
+        time_left(l, deadline);
         poll(NULL, 0, TRY_AGAIN_MS);
     }
     return fd;
 }
 
 /* The exchange itself, on a connected socket. */
-static int exchange(char line[WORKER_LINE], int fd, const uint8_t *mail, size_t n_bytes, int64_t deadline)
+static int exchange(char line[WORKER_LINE], int fd, const uint8_t *mail, size_t n_bytes, int64_t deadline, listener *l)
 {
     size_t n_line = 0;
     int writing = 1;
     for (;;) {
         struct pollfd p = { fd, (short)(writing ? POLLIN | POLLOUT : POLLIN), 0 };
-        const int64_t left = deadline - now_ms();
-        if (left <= 0)
+        const int left = time_left(l, deadline);
+        if (!left)
             return WORKER_LATE;
-        if (poll(&p, 1, left > 60000 ? 60000 : (int)left) < 0 && errno != EINTR)
+        if (poll(&p, 1, left) < 0 && errno != EINTR)
             return WORKER_BROKEN;
         if (writing && p.revents & (POLLOUT | POLLERR | POLLHUP)) {
             const ssize_t n = n_bytes ? send(fd, mail, n_bytes, MSG_NOSIGNAL) : 0;
@@ -89,16 +108,23 @@ static int exchange(char line[WORKER_LINE], int fd, const uint8_t *mail, size_t 
     }
 }
 
-int worker_ask(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes, int64_t wait_ms, int64_t deadline)
+int worker_ask_telling(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes, int64_t wait_ms, int64_t deadline,
+                       void (*tell)(void *), void *arg)
 {
     int result;
-    const int fd = connected(path, wait_ms, deadline, &result);
+    listener l = { tell, arg, now_ms() + TELL_MS };
+    const int fd = connected(path, wait_ms, deadline, &l, &result);
     *line = 0;
     if (fd < 0)
         return result;
-    result = exchange(line, fd, mail, n_bytes, deadline);
+    result = exchange(line, fd, mail, n_bytes, deadline, &l);
     const int error = errno;
     close(fd);
     errno = error;
     return result;
+}
+
+int worker_ask(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes, int64_t wait_ms, int64_t deadline)
+{
+    return worker_ask_telling(line, path, mail, n_bytes, wait_ms, deadline, NULL, NULL);
 }

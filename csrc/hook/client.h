@@ -20,4 +20,7 @@ int64_t now_ms(void);
  * wait_ms: how long to try where the queue of connections is full; WORKER_WAIT_MS does.  deadline: in now_ms's time.  Returns
  * WORKER_..., leaves no descriptor, raises no SIGPIPE, sets no signal and no timer. */
 int worker_ask(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes, int64_t wait_ms, int64_t deadline);
+/* The same; tell(arg) is called about every ten seconds while it waits. */
+int worker_ask_telling(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes, int64_t wait_ms, int64_t deadline,
+                       void (*tell)(void *), void *arg);
 #endif
