@@ -189,6 +189,7 @@ build/training-venv/done: lib/requirements.txt lib/sluice/training/requirements.
 
 model: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m sluice.training "$(CORPORA)" $(TRAIN)
+	$(VENV) -c "from sluice import question; question.ship()"
 
 # Figures of the model in the box, or of JUDGE="-m MODEL -q QUESTION", on mail it has not seen: MAILS, archives or folders with ham/ and spam/.
 judge: all .venv/test

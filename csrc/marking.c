@@ -6,7 +6,7 @@
  * without a colon, blanks, a colon; the first line that is neither that nor a continuation ends them.  Readers differ on
  * two things, and what was forged must survive for none of them:
  *   - Where a line that is not empty ends the headers, an empty one is put before it, as Postfix does.
- *   - For some a bare CR ends a line.  An own header after one is taken out up to the line's end, and the CR with it.
+ *   - For some a bare CR ends a line.  An own header after some is taken out up to the line's end, and these CRs with it.
  * Lines at the very top like "From user Thu Jan 1 ..." (mbox; any number of > before) stay first: sendmail drops them.
  *
  * One pass over the headers; nothing behind them is looked at. */
@@ -128,13 +128,13 @@ static uint64_t line_end(const uint8_t *mail, uint64_t n_bytes, uint64_t at)
     return lf ? (uint64_t)(lf - mail) + 1 : n_bytes;
 }
 
-/* Whether the line is an mbox's separator and no header "From : ...". */
+/* Whether the line, a whole one, is an mbox's separator and no header "From : ...". */
 static int is_from(const uint8_t *line, uint64_t n_bytes)
 {
     uint64_t n = 0;
     while (n < n_bytes && line[n] == '>')
         n++;
-    return n_bytes <= FROM_BYTES && n_bytes - n >= 5 && !memcmp(line + n, "From ", 5) && !name_bytes(line, n_bytes);
+    return n_bytes <= FROM_BYTES && n_bytes - n > 5 && !memcmp(line + n, "From ", 5) && line[n_bytes - 1] == '\n' && !name_bytes(line, n_bytes);
 }
 
 /* The new beginning as it grows; `to` NULL: it is only measured. */
@@ -165,7 +165,10 @@ static void add_kept(growing *g, mail_marking *out, const uint8_t *line, uint64_
         at = (uint64_t)(cr - line) + 1;
         if (!mark_is_own(line + at, n_bytes - at))
             continue;
-        add_bytes(g, line + kept, at - 1 - kept);
+        uint64_t stop = at - 1;
+        while (stop > kept && line[stop - 1] == '\r')
+            stop--;
+        add_bytes(g, line + kept, stop - kept);
         while (at < n_bytes && line[at] != '\r' && line[at] != '\n')
             at++;
         kept = at;
@@ -183,8 +186,6 @@ void mark_mail(mail_marking *out, uint8_t *to, const uint8_t *mail, uint64_t n_b
     memset(out, 0, sizeof *out);
     for (; at < n_bytes && is_from(mail + at, (end = line_end(mail, n_bytes, at)) - at); at = end)
         add_kept(&g, out, mail + at, end - at);
-    if (at && mail[at - 1] != '\n' && head_bytes)
-        add_lines(&g, (const uint8_t *)"\n", 1, crlf);
     add_lines(&g, head, head_bytes, crlf);
     for (; at < n_bytes; at = end) {
         const uint8_t *line = mail + at;

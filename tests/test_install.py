@@ -81,7 +81,7 @@ def test_installed_commands_run(wheel, tmp_path, version):
 def test_kernels_compile_without_a_warning(compiler):
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not on this machine")
-    for source in sorted((ROOT / "csrc").glob("*.c")):
+    for source in sorted([*(ROOT / "csrc").glob("*.c"), *(ROOT / "csrc/hook").glob("*.c")]):
         wide = flags_of(source, compiler)
         done = subprocess.run([compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *wide, source], capture_output=True)
         assert done.returncode == 0, done.stderr.decode()

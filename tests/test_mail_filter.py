@@ -102,7 +102,7 @@ def refused(done):
 def test_verdicts_are_those_of_classify(box):
     for path in sorted((ROOT / "tests/mails").glob("*.eml")):
         mail = path.read_bytes()
-        line = subprocess.run([CLASSIFY, "--long"], input=mail, capture_output=True).stdout.rstrip(b"\n")
+        line = subprocess.run([CLASSIFY, "--long", "--no-calibration"], input=mail, capture_output=True).stdout.rstrip(b"\n")
         done = box.run("--classify", CLASSIFY, "--queue-id", "4Fx1", mail=mail)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
         assert box.sent() == [(["-G", "-i", "-f", "a@b.c", "--", "d@e.f"], marking.mark(mail, marking.headers(line)))]
@@ -118,6 +118,18 @@ def test_limits_hold_the_real_classify(box):
         assert box.run("--classify", CLASSIFY, *options).returncode == 0
         (mail,) = box.mails()
         assert mail in [FORTUNE[f"error {w}"] for w in word.split("|")], mail[:200]
+
+
+def test_a_calibration_is_used_where_it_is_named(box):
+    mail = (ROOT / "tests/mails/spam-investment.eml").read_bytes()
+    learnt = box.path / "learnt"
+    done = subprocess.run([CLASSIFY, "--learn", "no", "--calibration", learnt], input=mail, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    line = subprocess.run([CLASSIFY, "--long", "--calibration", learnt], input=mail, capture_output=True).stdout.rstrip(b"\n")
+    assert box.run("--classify", CLASSIFY, "--calibration", learnt, mail=mail).returncode == 0
+    assert box.run("--classify", CLASSIFY, mail=mail).returncode == 0
+    (_, one), (_, other) = sorted(box.sent(), key=lambda sent: sent[1] != marking.mark(mail, marking.headers(line)))
+    assert one == marking.mark(mail, marking.headers(line)) != other
 
 
 def worker(path):
@@ -145,7 +157,7 @@ def test_a_worker_answers_as_a_process_does(box):
             one, other = box.mails()
             assert one == other and b"X-Spam-Score" in one
         os.killpg(p.pid, signal.SIGSTOP)  # it hangs: half of the deadline is its, then there is a process
-        assert box.run("--socket", path, "--deadline", 2).returncode == 0
+        assert box.run("--socket", path, "--deadline", 6).returncode == 0
         assert box.mails() == [MARKED] and "by=process worker=late" in box.lines()[0]
         assert box.run("--socket", path, "--deadline", 1, "--worker-only").returncode == 0
         assert box.mails() == [FORTUNE["error timeout"]]
@@ -646,6 +658,16 @@ def strace():
 
 ERRORS = {"write": ("ENOSPC", "EIO"), "openat": ("EMFILE", "ENOSPC"), "open": ("EMFILE",), "fork": ("EAGAIN",), "clone": ("EAGAIN",), "clone3": ("EAGAIN",),
           "mmap": ("ENOMEM",), "brk": ("ENOMEM",), "read": ("EIO",), "pipe2": ("EMFILE",), "close": ("EIO",)}
+
+
+def test_the_last_backstop_is_set_before_anything_else(box, strace):
+    trace = box.path / "trace"
+    assert box.run("--deadline", 5, "--read-limit", 6, "--send-limit", 7, prefix=[*strace, "-o", trace]).returncode == 0
+    lines = trace.read_text().splitlines()
+    alarms = [n for n, line in enumerate(lines) if line.startswith("alarm(")]
+    opened = [n for n, line in enumerate(lines) if line.startswith("openat(")]
+    assert [lines[n].split(")")[0] for n in alarms] == ["alarm(60", "alarm(55"] and alarms[1] < opened[0]
+    assert [line for line in lines if "SIGALRM" in line][0].startswith("rt_sigaction(SIGALRM, {sa_handler=SIG_DFL")
 
 
 def test_a_fault_in_any_system_call_loses_nothing(box, strace):

@@ -14,7 +14,7 @@ LINE = b"yes 0.9931 0.9386 3f9a0c1b2d4e5f60"
 HEAD = marking.headers(LINE)
 HEADER = re.compile(rb"[!-9;-~]+[ \t]*:")
 OWN = re.compile(rb"x-spam-[!-9;-~]*[ \t]*:", re.I)
-AFTER_CR = re.compile(rb"\r(?=x-spam-[!-9;-~]*[ \t]*:)[^\r\n]*", re.I)
+AFTER_CR = re.compile(rb"\r+(?=x-spam-[!-9;-~]*[ \t]*:)[^\r\n]*", re.I)
 REASONS = "timeout size memory crashed model empty attempts input worker busy skipped".split()
 
 
@@ -23,11 +23,9 @@ def reference(mail, head=HEAD):
     lines = re.findall(rb"[^\n]*\n|[^\n]+", mail)
     eol = b"\r\n" if lines and lines[0].endswith(b"\r\n") else b"\n"
     top, kept, own, n = b"", [], None, 0
-    while n < len(lines) and re.match(rb">*From ", lines[n]) and not HEADER.match(lines[n]) and len(lines[n]) <= 998:
+    while n < len(lines) and re.match(rb">*From [^\n]*\n", lines[n]) and not HEADER.match(lines[n]) and len(lines[n]) <= 998:
         top += AFTER_CR.sub(b"", lines[n])
         n += 1
-    if n and n == len(lines) and not mail.endswith(b"\n") and head:
-        top += eol
     while n < len(lines) and (HEADER.match(lines[n]) or own is not None and lines[n][:1] in b" \t"):
         if HEADER.match(lines[n]):
             own = bool(OWN.match(lines[n]))
@@ -115,7 +113,7 @@ def test_forged_headers_after_a_bare_cr_do_not_survive():
         if b"\n" in forged or b"\r" in forged:
             continue
         for mail, left in ((b"Subject: a\r%s\nTo: x\n\nb", b"Subject: a\nTo: x\n\nb"), (b"Subject: a\r%s\r\nTo: x\r\n\r\nb", b"Subject: a\r\nTo: x\r\n\r\nb"),
-                           (b"Subject: a\n b\r%s\rTo: x\n\n", b"Subject: a\n b\rTo: x\n\n"), (b"Subject: a\r\r%s\r%s\n folded\n\n", b"Subject: a\r\n folded\n\n"),
+                           (b"Subject: a\n b\r%s\rTo: x\n\n", b"Subject: a\n b\rTo: x\n\n"), (b"Subject: a\r\r%s\r%s\n folded\n\n", b"Subject: a\n folded\n\n"),
                            (b"From a b\r%s\nTo: x\n\n", b"From a b\nTo: x\n\n"), (b"Subject: a\r%s", b"Subject: a")):
             mail = mail.replace(b"%s", forged)
             assert marking.mark(mail, b"") == left, mail
@@ -145,7 +143,7 @@ def test_parts_are_untouched():
 
 ODD = [(b"", HEAD + b"\n"), (b"\n", HEAD + b"\n"), (b"\ntext", HEAD + b"\ntext"), (b"\r\n\r\ntext", HEAD.replace(b"\n", b"\r\n") + b"\r\n\r\ntext"),
        (b"text", HEAD + b"\ntext"), (b"\0\0", HEAD + b"\n\0\0"), (b"a: b", HEAD + b"a: b"), (b"a: b\r\r\n\r\r\ntext", HEAD.replace(b"\n", b"\r\n") + b"a: b\r\r\n\r\r\ntext"),
-       (b"From x", b"From x\n" + HEAD), (b"From : x\n y\n", HEAD + b"From : x\n y\n"), (b"X-Spam-Flag: YES", HEAD), (b"\r", HEAD + b"\n\r"),
+       (b"From x\n", b"From x\n" + HEAD), (b"From x", HEAD + b"\nFrom x"), (b"From x\r", HEAD + b"\nFrom x\r"), (b"From : x\n y\n", HEAD + b"From : x\n y\n"), (b"X-Spam-Flag: YES", HEAD), (b"\r", HEAD + b"\n\r"),
        (b"X-Spam: a\nX-Spamm-Flag: b\nY-X-Spam-Flag: c\n\n", HEAD + b"X-Spam: a\nX-Spamm-Flag: b\nY-X-Spam-Flag: c\n\n")]
 
 
@@ -167,7 +165,7 @@ def test_marking_is_what_its_description_says(mail):
     assert marking.mark(marked, HEAD) == marked  # again, and nothing changes
     other = marking.headers(b"error busy")
     assert marking.mark(marking.mark(mail, other), HEAD) == marked
-    if not mail.startswith(b">"):  # Python knows no such separator
+    if not re.match(rb">*From ", mail):  # Python knows one separator, and takes what follows a CR in it for the next line
         assert family(marked) == OURS
 
 

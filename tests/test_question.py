@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from chat_model import write_chat_model
@@ -325,3 +326,11 @@ def test_every_frame_can_be_named_and_the_last_fits_all():
     assert list(frames.FRAMES)[-1] == "plain"
     assert not any(kind == "special" for kind, _ in frames.FRAMES["plain"].before + frames.FRAMES["plain"].after)
     assert set(FRAMES) | {"gemma"} == set(frames.FRAMES)
+
+
+def test_what_is_parsed_of_shipped_questions_is_shipped(tmp_path):
+    def kept(directory):
+        return {p.name: p.read_bytes() for p in Path(directory).glob("*" + question.SUFFIX)}
+    question.ship(str(tmp_path))
+    assert kept(question.DATA) == kept(tmp_path) and len(kept(tmp_path)) == 4, \
+        'configs/ changed: .venv/bin/python3 -c "from sluice import question; question.ship()"'

@@ -72,7 +72,7 @@ def tree(directory):
 
 def test_table_has_rows_for_every_tool():
     assert len(ROWS) >= 40
-    for tool in ("gguf-dump", "tokenize", "prefill", "decode", "grammar-filter", "sample", "mail-text", "classify", "generate", "chat", "sluice-bench", "gguf-convert",
+    for tool in ("gguf-dump", "tokenize", "prefill", "decode", "grammar-filter", "sample", "mail-text", "classify", "mail-filter", "generate", "chat", "sluice-bench", "gguf-convert",
                  "gguf-quantize", "perplexity"):
         assert sum(tool in command for command, _, _ in ROWS) >= 5, tool
 
@@ -91,7 +91,7 @@ def test_bad_input_ends_as_the_table_says(files, row):
         words = message.strip("`").replace("\\|", "|")
         assert words in err
         assert err.count("\n") == 1 and err.endswith("\n") and "Traceback" not in err
-        assert re.match(r"(gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|generate|chat|sluice-bench): ", err)
+        assert re.match(r"(4.3.0 mail-filter|gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|generate|chat|sluice-bench): ", err)
     assert tree(files) == before, "something was left behind"
 
 

@@ -91,12 +91,16 @@ def sieve(place, mail, plain=False, change=lambda text: text, **kwargs):
                                              f"postmaster_address = p@example.org\nhostname = example.org\nssl = no\nprotocols =\n{conf}")
     command = ["/usr/lib/dovecot/dovecot-lda", "-c", str(place.path / "dovecot.conf"), "-f", "a@example.org"]
     if os.getuid() == 0:
-        nobody = pwd.getpwnam("nobody")
-        subprocess.run(["chown", "-R", f"{nobody.pw_uid}:{nobody.pw_gid}", place.home], check=True)
-        command = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", "--inh-caps=+dac_override",
-                   "--ambient-caps=+dac_override", *command]
+        subprocess.run(["chown", "-R", "nobody", place.home], check=True)
+        command = [*as_nobody(), *command]
     user = "nobody" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
     return subprocess.run(command, input=mail, capture_output=True, timeout=60, env={**place.env, "USER": user}, **kwargs)
+
+
+def as_nobody():
+    """The begin of a command line: another user, who may read what is root's all the same."""
+    nobody = pwd.getpwnam("nobody")
+    return ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
 
 
 DELIVER = {"procmail": procmail, "maildrop": maildrop, "sieve": sieve}
@@ -116,6 +120,8 @@ def deliver(request):
     needs = NEEDS[request.param]
     if not (Path(needs).exists() or shutil.which(needs)):
         pytest.skip(f"{needs} is not on this machine")
+    if request.param == "sieve" and os.getuid() == 0 and (not shutil.which("setpriv") or subprocess.run([*as_nobody(), "true"]).returncode):
+        pytest.skip("setpriv cannot lend CAP_DAC_OVERRIDE to another user here")
     return DELIVER[request.param]
 
 

@@ -25,7 +25,7 @@ from sluice.listener import BACKLOG, MAX_PATH
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 DATA = [path.read_bytes() for path in MAILS]
 SHIPPED = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
-ENV = {k: v for k, v in os.environ.items() if k != "MODEL"}
+ENV = {k: v for k, v in os.environ.items() if k != "MODEL"} | {"XDG_DATA_HOME": "/nonexistent"}  # nothing was learnt
 ARCHIVE = "data/spam/spamassassin.tar.xz"
 UNITS = ROOT / "configs" / "systemd"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -45,7 +45,7 @@ class Worker:
                                         env={**ENV, **dict(env)}, preexec_fn=preexec, close_fds=False)
         self.pid = self.process.pid
         if ready:
-            self.wait_for(lambda: self.workers(), "its workers")
+            self.wait_for(lambda: "python" in os.readlink(f"/proc/{self.pid}/exe") and len(self.workers()) == n, "its workers")
 
     def wait_for(self, condition, what, seconds=20):
         end = time.monotonic() + seconds
@@ -184,6 +184,29 @@ def test_a_worker_says_what_classify_says_of_mail_that_was_sent(worker):
         assert line == here.line(v, v.answer)
         if i % 20 == 0:
             assert line == forked_run("classify", "--long", "--no-cache", input=data).stdout
+
+
+@pytest.mark.parametrize("argv", [(), ("-q", "./q.yaml"), ("-m", "spam.gguf"), ("--mail", "-j", "1"), ("--question", "spam", "--threads", "2"),
+                                  ("--cache", "cache"), ("--no-calibration",), ("--calibration", "none")])
+def test_the_short_way_to_the_long_line_is_the_same(my_model, argv):
+    for data in (DATA[0], DATA[3]):
+        ways = [run("classify", *words, env=ENV, cwd=my_model.parent, input=data) for words in (("--long", *argv), (*argv, "--no-cache", "--long"))]
+        assert len({(done.returncode, done.stdout, done.stderr) for done in ways}) == 1 and ways[0].stdout.count(b" ") == 3
+
+
+def test_the_short_way_fails_as_the_other_does(my_model):
+    for argv in (("-q", "none"), ("-q", "none.yaml"), ("-m", "none"), ("-m", "q.yaml"), ("-j", "0"), ("-j", "x"), ("-j",), ("-x",), ("none",), ("-m",),
+                 ("-m", ""), ("-q", "urgent"), ("--cache", "q.yaml"), ("--long",), ("-h",), ("--lon",), ("-vj1",), ("--threads=3",), ("-q", "-q")):
+        ways = [run("classify", *words, env=ENV, cwd=my_model.parent, input=DATA[0]) for words in (("--long", *argv), ("--no-cache", "--long", *argv))]
+        if "-vj1" in argv:
+            assert ways[0].returncode == ways[1].returncode == 1
+        else:
+            assert len({(done.returncode, done.stdout, done.stderr) for done in ways}) == 1, (argv, ways)
+    for data, closed in ((b"", None), (DATA[0], ">&-"), (DATA[0], ">/dev/full"), (b"", "<&-"), (b"", "<.")):
+        ways = []
+        for line in ("--long --no-cache", "--no-cache --long"):
+            ways.append(subprocess.run(["sh", "-c", f"{BIN}/classify {line} {closed or ''}"], input=data, capture_output=True, cwd=my_model.parent, env=ENV))
+        assert len({(done.returncode, done.stdout, done.stderr) for done in ways}) == 1 and ways[0].returncode >= 64, ways
 
 
 # Clients.

@@ -14,7 +14,7 @@ enum { DELIVERED = 0, DEFERRED = 75 };
 enum deliver { DELIVER_HEADERS, DELIVER_UNCHANGED, DELIVER_NOTHING, DELIVER_STDOUT };
 typedef struct {
     const char *sender, *queue_id;                            /* NULL: not given */
-    const char *classify, *model, *question, *threads, *cache; /* NULL: not given, but classify: could not be found */
+    const char *classify, *model, *question, *threads, *cache, *calibration; /* NULL: not given, but classify: could not be found */
     const char *socket, *sendmail, *spool, *state, *log;
     char **recipients;                                         /* NULL at the end */
     int n_recipients;

@@ -59,6 +59,8 @@ static void ask_process(mail_verdict *v, judged *how, const options *o, const sp
         argv[n++] = "--cache", argv[n++] = o->cache;
     else
         argv[n++] = "--no-cache";
+    if (o->calibration)
+        argv[n++] = "--calibration", argv[n++] = o->calibration;
     if (o->question)
         argv[n++] = "-q", argv[n++] = o->question;
     if (o->model)

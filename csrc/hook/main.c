@@ -26,17 +26,14 @@ static void ignore(int number) { (void)number; }
 static int prepare(void)
 {
     sigset_t chld;
-    sigset_t all;
     for (int number = 1; number < NSIG; number++)
         if (number != SIGKILL && number != SIGSTOP)
             signal(number, SIG_DFL); /* fails for those that glibc keeps for itself */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGCHLD, ignore); /* so that one wakes ppoll in child.c, and nothing else */
-    sigemptyset(&all);
     sigemptyset(&chld);
     sigaddset(&chld, SIGCHLD);
-    sigprocmask(SIG_SETMASK, &all, NULL);
     sigprocmask(SIG_SETMASK, &chld, NULL);
     alarm(START_SECONDS);
     setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
@@ -45,9 +42,12 @@ static int prepare(void)
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
             return -1;
-    if (syscall(SYS_close_range, 3u, ~0u, 0u))
-        for (int fd = 3; fd < LAST_INHERITED; fd++)
-            close(fd);
+#ifdef SYS_close_range /* Linux 5.9 */
+    if (syscall(SYS_close_range, 3u, ~0u, 0u) == 0)
+        return 0;
+#endif
+    for (int fd = 3; fd < LAST_INHERITED; fd++)
+        close(fd);
     return 0;
 }
 

@@ -46,9 +46,10 @@ static const char HELP[] =
 "                         it is absent, busy or dies, or has not answered in half of the deadline\n"
 "  --worker-only          no process of our own\n"
 "  --classify PATH        that process  [default: classify in this program's directory]\n"
-"  -m, --model FILE  -q, --question FILE|NAME    for it, as the next two; a worker has its own\n"
+"  -m, --model FILE  -q, --question FILE|NAME    for it, as the next three; a worker has its own\n"
 "  -j, --threads N        [default: 1]\n"
 "  --cache DIR            [default: none]\n"
+"  --calibration FILE     what classify --learn made of mails that were taught  [default: as shipped]\n"
 "  --deadline SECONDS     for the verdict  [default: 60]\n"
 "  --memory MIB           address space of the process, the model's file included  [default: 1024]\n"
 "  --max-size BYTES       a larger mail is not judged: reason=size  [default: 16777216, what classify looks at]\n"
@@ -68,7 +69,7 @@ static const char HELP[] =
 "  -V, --version  -h, --help\n";
 
 enum { DELIVER = 256, SENDMAIL, SEND_LIMIT, SOCKET, WORKER_ONLY, CLASSIFY, CACHE, DEADLINE, MEMORY, MAX_SIZE, ON_FAILURE,
-       TRUST_EARLIER, SPOOL, SPOOL_LIMIT, READ_LIMIT, QUEUE_ID, STATE, LOG };
+       TRUST_EARLIER, SPOOL, SPOOL_LIMIT, READ_LIMIT, QUEUE_ID, STATE, LOG, CALIBRATION };
 
 static const struct option LONG[] = {
     { "deliver", 1, 0, DELIVER }, { "sendmail", 1, 0, SENDMAIL }, { "send-limit", 1, 0, SEND_LIMIT }, { "socket", 1, 0, SOCKET },
@@ -76,7 +77,7 @@ static const struct option LONG[] = {
     { "threads", 1, 0, 'j' }, { "cache", 1, 0, CACHE }, { "deadline", 1, 0, DEADLINE }, { "memory", 1, 0, MEMORY },
     { "max-size", 1, 0, MAX_SIZE }, { "on-failure", 1, 0, ON_FAILURE }, { "trust-earlier", 0, 0, TRUST_EARLIER },
     { "spool", 1, 0, SPOOL }, { "spool-limit", 1, 0, SPOOL_LIMIT }, { "read-limit", 1, 0, READ_LIMIT },
-    { "queue-id", 1, 0, QUEUE_ID }, { "state", 1, 0, STATE }, { "log", 1, 0, LOG }, { "version", 0, 0, 'V' }, { "help", 0, 0, 'h' },
+    { "queue-id", 1, 0, QUEUE_ID }, { "state", 1, 0, STATE }, { "log", 1, 0, LOG }, { "calibration", 1, 0, CALIBRATION }, { "version", 0, 0, 'V' }, { "help", 0, 0, 'h' },
     { 0, 0, 0, 0 }
 };
 
@@ -137,6 +138,7 @@ static int take(options *o, int c, char *value)
     case SENDMAIL: o->sendmail = value; return *value != 0;
     case SOCKET: o->socket = value; return *value != 0;
     case CLASSIFY: o->classify = value; return *value != 0;
+    case CALIBRATION: o->calibration = value; return *value != 0;
     case CACHE: o->cache = value; return *value != 0;
     case SPOOL: o->spool = value; return *value != 0;
     case STATE: o->state = value; return *value != 0;

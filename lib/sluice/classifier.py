@@ -15,6 +15,7 @@ from .snapshot import Snapshot
 from .vocab import Vocab
 
 KV_TYPE = "f16"
+EXIT_OTHER, EXIT_UNSURE = 1, 2
 WORTH_KEEPING = 1 << 28  # ids before the input times bytes of weights: below, computing them is faster than opening a snapshot
 
 
@@ -116,6 +117,10 @@ class Classifier:
         name = name or (UNSURE if v.answer == UNSURE else "yes" if v.answer == first else "no")
         return f"{name} {v.scores[first]:.4f} {self.question.thresholds[first]:.4f} {self.model.file.id[:8].hex()}\n".encode()
 
+    def status(self, v):
+        """The exit status that a Verdict is: 0 the first answer, 1 another, 2 unsure."""
+        return EXIT_UNSURE if v.answer == UNSURE else EXIT_OTHER * (v.answer != next(iter(self.question.answers)))
+
     def _extend(self, ids):
         return self.model.extend(self._kv, ids, f=self._forward)[1]
 
@@ -155,8 +160,9 @@ def cache_home():
     return os.path.join(base, "sluice")
 
 
-def make_cache(directory):
-    """`directory`, made if absent, if it can be used as a cache; else None, also where it is None."""
+def cache_in(directory=None, none=False):
+    """The cache to use: `directory`, or the user's, made if absent; None with `none`, or where it cannot be used."""
+    directory = None if none else directory or cache_home()
     if not directory:
         return None
     try:

@@ -17,7 +17,7 @@ if not IGNORED:  # an interrupt while a command is still starting ends it withou
 
 import click  # noqa: E402
 
-from . import VERSION, faults  # noqa: E402
+from . import VERSION, faults, standard  # noqa: E402
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 
@@ -39,6 +39,19 @@ threads_option = click.option(
 arithmetic_option = click.option(
     "--arithmetic", type=click.Choice(["exact", "fast"]), default="exact",
     help="Of products with F32, F16 and BF16 weights: fast splits numbers into bf16 for AMX, as exact as f32, but other bits.")
+class Mode(click.ParamType):
+    """The mode of a file, in octal: "0660"."""
+
+    name = "mode"
+
+    def convert(self, value, param, context):
+        if isinstance(value, int):
+            return value
+        if not (value.isdigit() and value.isascii() and len(value) <= 4 and "8" not in value and "9" not in value and int(value, 8) <= 0o777):
+            self.fail(f"{value!r} is not a mode from 0000 to 0777", param, context)
+        return int(value, 8)
+
+
 def calibration_options(function):
     """--learn, --forget, --calibration and --no-calibration, as the arguments of calibration.which()."""
     for option in (
@@ -51,6 +64,17 @@ def calibration_options(function):
     return function
 
 
+def listen_options(function):
+    """--listen, --workers and --mode, those of worker.run()."""
+    for option in (
+            click.option("--mode", type=Mode(), metavar="MODE", help="Of --listen: who may connect, as for chmod.  [default: 0600]"),
+            click.option("--workers", type=click.IntRange(1, 1024), metavar="N", help="Of --listen: how many mails at a time.  "
+                         "[default: one a core that this process may use]"),
+            click.option("--listen", metavar="SOCKET", help="Stay, and answer mails that come on this Unix socket.")):
+        function = option(function)
+    return function
+
+
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="One key=value line on stderr at the end.")
 
 
@@ -59,19 +83,6 @@ def only_one(**given):
     names = ["FILE" if name == "file" else "--" + name.removeprefix("as_").replace("_", "-") for name, value in given.items() if value]
     if len(names) > 1:
         raise click.UsageError(f"{names[0]} and {names[1]} exclude each other")
-
-
-class Mode(click.ParamType):
-    """The mode of a file, in octal: "0660"."""
-
-    name = "mode"
-
-    def convert(self, value, param, context):
-        if isinstance(value, int):
-            return value
-        if not (value.isdigit() and value.isascii() and len(value) <= 4 and "8" not in value and "9" not in value and int(value, 8) <= 0o777):
-            self.fail(f"{value!r} is not a mode from 0000 to 0777", param, context)
-        return int(value, 8)
 
 
 def say(message):
@@ -100,6 +111,12 @@ def refuse_terminal(what):
         raise click.UsageError(f"stdout is a terminal, and {what} is binary: pipe it into a command or a file")
 
 
+def refuse(is_wrong, why):
+    """Usage error `why` if the options do not go together."""
+    if is_wrong:
+        raise click.UsageError(why)
+
+
 def run(main):
     """Run `main` (a click command) as this process and exit: the only place that turns errors into codes and lines.
 
@@ -109,7 +126,7 @@ def run(main):
     is there but cannot be loaded, in 75. Anything else is our bug: its
     traceback, and 70.
     """
-    hold_standard_files()
+    standard.hold()
     if not IGNORED:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 0
@@ -119,37 +136,39 @@ def run(main):
             main.invoke(context)
         if sys.stdout:  # None when the command was started with it closed
             sys.stdout.flush()
-    except click.exceptions.Exit as e:
-        code = e.exit_code
-    except click.UsageError as e:
-        code = faults.USAGE
+    except BaseException as e:
+        code = code_of(e)
+    os._exit(code)  # stdout was flushed or is broken, and nothing else is left to do
+
+
+def code_of(e):
+    """The exit code for what ended a command, an exception that is being handled; its line is said. After an interrupt: ends by it."""
+    if isinstance(e, click.exceptions.Exit):
+        return e.exit_code
+    if isinstance(e, click.UsageError):
         say(f"{e.format_message()} (see {program()} --help)")
-    except faults.Fault as e:
-        code = e.code
-        say(e)
-    except (KeyboardInterrupt, click.Abort):
+        return faults.USAGE
+    if isinstance(e, (KeyboardInterrupt, click.Abort)):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    except MemoryError:
-        code = faults.TRY_AGAIN
+        return 0
+    if isinstance(e, faults.Fault):
+        say(e)
+        return e.code
+    if isinstance(e, MemoryError):
         say("out of memory")
-    except ImportError as e:
-        if isinstance(e, ModuleNotFoundError):
-            code = _our_bug()
-        else:  # a library that is there could not be mapped
-            code = faults.TRY_AGAIN
-            say(e)
-    except OSError as e:
-        code = faults.NO_INPUT if isinstance(e, (FileNotFoundError, PermissionError)) else faults.IO_ERROR
-        if e.errno == errno.ENOMEM:
-            code = faults.TRY_AGAIN
+        return faults.TRY_AGAIN
+    if isinstance(e, ImportError) and not isinstance(e, ModuleNotFoundError):  # a library that is there could not be mapped
+        say(e)
+        return faults.TRY_AGAIN
+    if isinstance(e, OSError):
         if e.errno != errno.EPIPE:
             say(f"{e.filename}: {e.strerror}" if e.filename else e.strerror or e)
-    except SystemExit:  # click's answer to EPIPE, before it comes to us
-        code = faults.IO_ERROR
-    except Exception:
-        code = _our_bug()
-    os._exit(code)  # stdout was flushed or is broken, and nothing else is left to do
+        missing = isinstance(e, (FileNotFoundError, PermissionError))
+        return faults.TRY_AGAIN if e.errno == errno.ENOMEM else faults.NO_INPUT if missing else faults.IO_ERROR
+    if isinstance(e, SystemExit):  # click's answer to EPIPE, before it comes to us
+        return faults.IO_ERROR
+    return _our_bug()
 
 
 def _our_bug():
@@ -157,18 +176,3 @@ def _our_bug():
     traceback.print_exc()
     say("internal error: please report the lines above")
     return faults.OUR_BUG
-
-
-def hold_standard_files():
-    """Fill closed descriptors 0, 1, 2, so that no file opened later takes their place.
-
-    Each is held the wrong way round: reading a closed stdin and writing a
-    closed stdout then fail as they should (EBADF).
-    """
-    for fd, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
-        try:
-            os.fstat(fd)
-        except OSError:
-            held = os.open(os.devnull, flags)
-            if held != fd:  # lower ones are open by now, so this cannot be
-                os.dup2(held, fd)

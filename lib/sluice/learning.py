@@ -37,12 +37,13 @@ def change(c, data, path, answer=None):
         raise Fault(USAGE, f"--learn {printable(answer)}: the answers are {', '.join(names)}")
     v = c.ask(data)
     model, question, text = c.model.file.id[:8].hex(), calibration.digest(c.question), _digest(c, data)
+    others = lambda lines: [l for l in lines if (l.text, l.model, l.question) != (text, model, question)]
+    lines = read_lines(path)  # before anything is made
+    if answer is None and len(others(lines)) == len(lines):
+        raise bad(path, "nothing to forget: this text was not learnt with this model and question")
     _make_directory(path)
     with _lock(path):
-        lines = read_lines(path)
-        kept = [l for l in lines if (l.text, l.model, l.question) != (text, model, question)]
-        if answer is None and len(kept) == len(lines):
-            raise bad(path, "has nothing to forget: this text was not learnt with this model and question")
+        kept = others(read_lines(path))
         if answer is not None:
             kept.append(Line(text, model, question, names.index(answer), [max(p, -calibration.MAX_SIZE) for p in v.log_p]))
         _write(path, kept[-calibration.MAX_LINES:], c.question, model, question)
@@ -55,7 +56,7 @@ def read_lines(path):
     try:
         with open(newfile.open_trusted(path), "rb") as f:
             data = f.read(MAX_BYTES)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     n_head, crc_head, n_lines, crc = calibration.parse_first(path, data)
     at = calibration.FIRST_BYTES

@@ -178,6 +178,7 @@ def read(path, cache_dir=None):
 
     With cache_dir the parsed file is kept there beside its text, under its CRC: reading YAML takes longer than a small
     model's answer. It is taken for the same text only, and checked like a file; whatever hinders keeping it is no matter.
+    What is parsed of shipped questions is shipped (`ship`).
     """
     try:
         with open(path, "rb") as f:
@@ -187,9 +188,10 @@ def read(path, cache_dir=None):
     if len(data) > MAX_BYTES:
         raise bad(path, f"more than {MAX_BYTES} bytes")
     kept = cache_dir and _kept_name(cache_dir, data)
-    if kept:
+    for name, is_ours in ((_kept_name(DATA, data), True), (kept, False)):
         try:
-            return Question(_recall(kept, data), path)
+            if name:
+                return Question(_recall(name, data, is_ours), path)
         except (OSError, ValueError, TypeError, AttributeError, RecursionError, Fault):  # absent, damaged, not to be trusted
             pass
     from . import yamlfile
@@ -212,13 +214,11 @@ def _checksum(data):
     return b"%08x\n" % lib.crc32c(0, data, len(data))
 
 
-def _recall(path, data):
-    import json
-
-    from . import cache, newfile
-    cache.check(os.path.dirname(path))
-    with open(newfile.open_trusted(path), "rb") as f:
+def _recall(path, data, is_ours):
+    """The parsed file `data` as it was kept at `path`, in a cache or (is_ours) in the package."""
+    with open(path if is_ours else _trusted(path), "rb") as f:
         checksum, data_kept = f.read(9), f.read(16 * MAX_BYTES)
+    import json
     if checksum != _checksum(data_kept):
         raise ValueError("damaged")
     text, tree = json.loads(data_kept)
@@ -227,15 +227,39 @@ def _recall(path, data):
     return tree
 
 
-def _keep(path, data, tree):
-    import json
+def _trusted(path):
+    from . import cache, newfile
+    cache.check(os.path.dirname(path))
+    return newfile.open_trusted(path)
 
+
+def _packed(data, tree):
+    """A parsed file as it is kept, as bytes."""
+    import json
+    kept = json.dumps([data.decode(), tree]).encode()
+    return _checksum(kept) + kept
+
+
+def _keep(path, data, tree):
     from . import cache, newfile
     cache.prepare(os.path.dirname(path))
     cache.trim(os.path.dirname(path), max_files=MAX_KEPT, suffix=SUFFIX)
     fd, temporary = newfile.nameless(os.path.dirname(path))
     with open(fd, "wb") as f:
-        kept = json.dumps([data.decode(), tree]).encode()
-        f.write(_checksum(kept) + kept)
+        f.write(_packed(data, tree))
         f.flush()
         newfile.publish(fd, temporary, path)
+
+
+def ship(directory=DATA):
+    """Write what is parsed of each shipped question into `directory`, and nothing else of the kind."""
+    from . import newfile, yamlfile
+    for name in os.listdir(directory):
+        if name.endswith(SUFFIX):
+            os.unlink(os.path.join(directory, name))
+    for name in sorted(os.listdir(SHIPPED)):
+        if name.endswith(".yaml"):
+            with open(os.path.join(SHIPPED, name), "rb") as f:
+                data = f.read()
+            packed = _packed(data, yamlfile.parse(data, name))
+            newfile.write(_kept_name(directory, data), lambda f: f.write(packed))
