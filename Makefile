@@ -2,6 +2,7 @@
 # make demo     build, then the model in the box judges six mails (MODEL=FILE.gguf: another model answers a prompt)
 # make test     everything in tests/
 # make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
+# make soak     mail through a private Postfix while everything is killed, and its speed (MAILS=5000 KILLS=600): half an hour, root
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
 # make golden   re-create tests/golden (logits and chats from transformers: installs torch) and show what changed
 # make golden-check  compare logits and chats with fresh ones instead
@@ -121,6 +122,11 @@ STRINGS = 100000
 vocab-check: all .venv/test
 	SLUICE_STRINGS=$(STRINGS) $(VENV) -m pytest tests/test_bpe.py tests/test_bpe_large.py tests/test_vocab.py -k "hugging_face or sentencepiece"
 
+soak: MAILS = 5000
+soak: KILLS = 600
+soak: all .venv/test
+	$(VENV) tests/soak.py --mails $(MAILS) --kills $(KILLS)
+
 demo: all
 	@sh tests/demo.sh "$(MODEL)"
 
@@ -203,4 +209,4 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter lib/*.egg-info
 
-.PHONY: all kernels hook demo figures test vocab-check asan asan-library golden golden-check model judge training-check clean
+.PHONY: all soak kernels hook demo figures test vocab-check asan asan-library golden golden-check model judge training-check clean
