@@ -10,6 +10,7 @@
 # make judge MAILS=FOLDER  its figures on mail of yours, under FOLDER/ham and FOLDER/spam
 # make figures  the tables and pictures of the README's page on speed again: 6 minutes on an otherwise idle machine
 # make training-check  the tests of the training that need torch
+# make milter   bin/mail-milter, which judges mail while Postfix receives it (needs Debian's libmilter-dev)
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make hook     only bin/mail-filter, what Postfix starts: plain C, no Python; `pip install .` calls it, too
 # make clean    remove what the compiler made; .venv stays
@@ -184,6 +185,24 @@ golden-check: build/golden-venv/done
 	$(GOLDEN) tests/golden_pb.py --check
 	$(GOLDEN) tests/golden_templates.py --check
 
+# The milter, apart: it is the only thing here that needs Sendmail's libmilter. MILTER_SET="$(SANITIZE)" with another
+# MILTER and MILTER_BUILD: the same under the sanitizers, for its tests.
+MILTER = bin/mail-milter
+MILTER_BUILD = build/milter
+MILTER_SET =
+MILTER_SRC := $(wildcard csrc/milter/*.c) csrc/hook/client.c csrc/marking.c
+VERSION := $(shell sed -n 's/^VERSION = //p' lib/sluice/__init__.py)
+
+milter: $(MILTER)
+	@:
+
+$(MILTER): $(MILTER_SRC:csrc/%.c=$(MILTER_BUILD)/%.o)
+	$(CC) $(MILTER_SET) -o $@ $^ -lmilter -pthread
+
+$(MILTER_BUILD)/%.o: csrc/%.c csrc/kernels.h csrc/hook/client.h csrc/milter/events.h csrc/milter/mail.h lib/sluice/__init__.py Makefile
+	mkdir -p $(@D)
+	$(CC) $(CFLAGS) -std=c11 $(MILTER_SET) -DSLUICE_VERSION='$(VERSION)' -c -o $@ $<
+
 # The spam model. TRAIN="--leave-out enron --seconds 600": options of `python -m sluice.training`.
 CORPORA = ../shared/data/spam
 TRAINING = build/training-venv/bin/python3
@@ -207,6 +226,6 @@ training-check: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_training.py
 
 clean:
-	rm -rf build dist $(EXT) bin/mail-filter lib/*.egg-info
+	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all soak kernels hook demo figures test vocab-check asan asan-library golden golden-check model judge training-check clean
+.PHONY: all soak kernels hook milter demo figures test vocab-check asan asan-library golden golden-check model judge training-check clean
