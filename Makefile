@@ -4,6 +4,7 @@
 # make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
 # make soak     mail through a private Postfix while everything is killed, and its speed (MAILS=5000 KILLS=600): half an hour, root
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
+# make tiles    the kernels with AMX's tiles emulated, in build/tiles: tests/test_tiles.py runs them
 # make golden   re-create tests/golden (logits and chats from transformers: installs torch) and show what changed
 # make golden-check  compare logits and chats with fresh ones instead
 # make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
@@ -59,7 +60,8 @@ AVXVNNI_O = avx-vnni_matmul.o avx-vnni_kquant.o
 AVX512_O = avx512.o avx512_attention.o avx512_matmul.o avx512_kquant.o avx512_matvec.o avx512_pack.o avx512_encode.o amx.o amx_bf16.o amx_blocks.o amx_kquant.o
 $(AVX2_O:%=build/%) $(AVX2_O:%=build/asan/%): SET = $(AVX2)
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): SET = $(AVXVNNI)
-$(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%): SET = $(AVX512)
+TILES_O = amx.o amx_bf16.o amx_blocks.o amx_kquant.o isa.o limits.o
+$(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%) $(AVX512_O:%=build/tiles/%) build/tiles/emulated_tiles.o build/asan/emulated_tiles.o: SET = $(AVX512)
 endif
 ifneq ($(findstring aarch64,$(MACHINE))$(findstring arm64,$(MACHINE)),)
 NEON = -march=armv8.2-a+dotprod
@@ -77,7 +79,8 @@ build/avx2_encode.o build/avx512_encode.o: csrc/encode_k.c
 build/encode.o build/encode_k.o build/encode_pack.o build/avx2_encode.o build/avx512_encode.o: csrc/encode.h
 $(AVX2_O:%=build/%) $(AVXVNNI_O:%=build/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/attention.h
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2_kquant.c
-$(AVX512_O:%=build/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
+$(AVX512_O:%=build/%) $(AVX512_O:%=build/tiles/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
+$(TILES_O:%=build/%) $(TILES_O:%=build/asan/%) $(TILES_O:%=build/tiles/%): csrc/amx_tile.h
 $(NEON_O:%=build/%) build/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
 build/i8mm.o: csrc/neon_panel.c
 build/pretokenize.o build/asan/pretokenize.o: csrc/unicode.h
@@ -131,7 +134,22 @@ soak: all .venv/test
 demo: all
 	@sh tests/demo.sh "$(MODEL)"
 
-# The same Python over a library built with the sanitizers; build/asan comes first on the path.
+# AMX's tiles in C (tests/emulated_tiles.c) in place of the instructions: a library for tests alone, in which SLUICE_ISA=amx runs wherever
+# avx512 does.  build/tiles comes first on the path, with the same Python.
+EMULATED = -DEMULATED_TILES -Icsrc -Itests
+tiles: build/tiles/sluice/_kernels.abi3.so
+	cd lib/sluice && for f in *; do case "$$f" in *.so|__pycache__) ;; *) ln -sfn "$(CURDIR)/lib/sluice/$$f" "$(CURDIR)/build/tiles/sluice/$$f" ;; esac done
+build/tiles/sluice/_kernels.abi3.so: $(filter-out $(TILES_O:%=build/%),$(OBJ)) $(TILES_O:%=build/tiles/%) build/tiles/emulated_tiles.o
+	mkdir -p build/tiles/sluice
+	$(CC) -shared -o $@ $^ -lm -pthread
+build/tiles/%.o: csrc/%.c csrc/kernels.h csrc/internal.h tests/emulated_tiles.h Makefile
+	mkdir -p build/tiles
+	$(CC) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
+build/tiles/emulated_tiles.o: tests/emulated_tiles.c tests/emulated_tiles.h csrc/amx_tile.h Makefile
+	mkdir -p build/tiles
+	$(CC) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
+
+# The same Python over a library built with the sanitizers, tiles emulated; build/asan comes first on the path.
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 asan: all .venv/test
 	mkdir -p build/asan/sluice
@@ -147,7 +165,7 @@ ASAN_TESTS = tests/test_kernels.py tests/test_fast.py tests/test_quant.py tests/
 	tests/test_encode.py tests/test_score.py tests/test_llama2c.py tests/test_marking.py
 asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
-build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/_kernels.o
+build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/asan/emulated_tiles.o build/_kernels.o
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
 build/asan/avx2.o build/asan/avx512.o build/asan/neon.o: csrc/reference.c
 build/asan/reference.o build/asan/avx2.o build/asan/avx512.o build/asan/avx512_attention.o build/asan/neon.o: csrc/functions.h
@@ -158,8 +176,10 @@ $(NEON_O:%=build/asan/%) build/asan/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/
 build/asan/i8mm.o: csrc/neon_panel.c
 build/asan/mail-filter: $(HOOK_SRC) csrc/hook/hook.h csrc/hook/client.h csrc/kernels.h Makefile | build
 	$(CC) $(CFLAGS) $(HOOK_FLAGS) $(SANITIZE) -o $@ $(HOOK_SRC)
-build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
-	$(CC) $(CFLAGS) $(EXACT) $(SET) $(SANITIZE) -c -o $@ $<
+build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h tests/emulated_tiles.h Makefile | build
+	$(CC) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
+build/asan/emulated_tiles.o: tests/emulated_tiles.c tests/emulated_tiles.h csrc/amx_tile.h Makefile | build
+	$(CC) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
 
 # torch and transformers, apart from .venv.  torch's default wheel for Linux brings 3 GB of CUDA;
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make golden  takes the one without.
@@ -228,4 +248,4 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all soak kernels hook milter demo figures test vocab-check asan asan-library golden golden-check model judge training-check clean
+.PHONY: all soak kernels hook milter demo figures test vocab-check tiles asan asan-library golden golden-check model judge training-check clean

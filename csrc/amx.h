@@ -1,32 +1,22 @@
 /* amx.h - tiles, and the activations as tiles want them: for amx.c, amx_blocks.c and amx_kquant.c. */
 #ifndef SLUICE_AMX_H
 #define SLUICE_AMX_H
+#include "amx_tile.h"
 #include "avx512_unpack.h"
 
 enum { TOKENS = 16 }; /* of a set: the columns of a tile of sums */
 enum { STRETCH = 2048, TOKEN_BLOCK = 512 }; /* elements and tokens that stay in the second-level cache while all rows meet them */
 
-/* ---- instructions ---------------------------------------------------------------------------- */
-
-/* As assembly: gcc 12's intrinsics do not say that they read and write memory. */
-#define TILE_LOAD(tile, p, stride) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(p), "r"((int64_t)(stride)) : "memory")
-#define TILE_STORE(tile, p) __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(p), "r"((int64_t)64) : "memory")
-#define TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : : "memory")
-#define TILE_DOT(sum, weights, tokens) \
-    __asm__ volatile("tdpbssd %%tmm" #tokens ", %%tmm" #weights ", %%tmm" #sum : : : "memory")
-
 /* Tiles 0 to 3: sums, 4 and 5: 16 rows of weights, `bytes` elements each, 6 and 7: as many elements of 16 tokens, in fours. */
 static inline void begin_tiles(int bytes)
 {
-    struct { uint8_t palette, start_row, zero[14]; uint16_t row_bytes[16]; uint8_t n_row[16]; } shapes = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        shapes.row_bytes[i] = (uint16_t)(i / 2 == 2 ? bytes : 64);
+    tile_shapes shapes = {.palette = 1};
+    for (int i = 0; i < N_TILE; i++) {
+        shapes.row_bytes[i] = (uint16_t)(i / 2 == 2 ? bytes : TILE_ROW_BYTES);
         shapes.n_row[i] = (uint8_t)(i / 2 == 3 ? bytes / 4 : HALF);
     }
-    __asm__ volatile("ldtilecfg %0" : : "m"(shapes) : "memory");
+    TILE_CONFIG(&shapes);
 }
-
-static inline void end_tiles(void) { __asm__ volatile("tilerelease" : : : "memory"); }
 
 typedef struct { int32_t of[HALF][TOKENS]; } sums __attribute__((aligned(64)));
 

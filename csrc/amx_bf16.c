@@ -13,6 +13,7 @@
  *
  * Fewer than 16 tokens are tiles of so many columns; the instruction takes its time all the same. */
 #ifdef __AVX512VNNI__
+#include "amx_tile.h"
 #include "avx512_unpack.h"
 
 enum { STEP = FAST_STEP, STEPS = FAST_STRETCH / STEP, SET = 16, TERMS = 3, TOKEN_BLOCK = FAST_TOKENS, LINE = 64 };
@@ -20,37 +21,26 @@ enum { TILE_BYTES = 1024, PAIR_BYTES = 2 * TILE_BYTES, CACHED = 1 << 20 };
 
 /* ---- tiles: 0 to 3 sums, 4 and 5 tokens, 6 and 7 weights --------------------------------------------- */
 
-typedef struct { uint8_t palette, start_row, zero[14]; uint16_t row_bytes[16]; uint8_t n_row[16]; } tile_shapes;
-
-/* As assembly: gcc 12's intrinsics do not say that they read and write memory. */
-#define TILE_LOAD(tile, p, stride) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(p), "r"((int64_t)(stride)) : "memory")
-#define TILE_STORE(tile, p) __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(p), "r"((int64_t)64) : "memory")
-#define TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : : "memory")
-#define TILE_DOT(sum, weights, tokens) \
-    __asm__ volatile("tdpbf16ps %%tmm" #tokens ", %%tmm" #weights ", %%tmm" #sum : : : "memory")
-
 /* For `width` tokens. */
 static void begin_tiles(int width)
 {
     tile_shapes shapes = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        shapes.row_bytes[i] = (uint16_t)(i < 6 ? 4 * width : 64);
-        shapes.n_row[i] = 16;
+    for (int i = 0; i < N_TILE; i++) {
+        shapes.row_bytes[i] = (uint16_t)(i < 6 ? 4 * width : TILE_ROW_BYTES);
+        shapes.n_row[i] = TILE_ROWS;
     }
-    __asm__ volatile("ldtilecfg %0" : : "m"(shapes) : "memory");
+    TILE_CONFIG(&shapes);
 }
-
-static void end_tiles(void) { __asm__ volatile("tilerelease" : : : "memory"); }
 
 /* ---- terms ------------------------------------------------------------------------------------------- */
 
 INLINE __m512 widened(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
 
-/* The n terms of 32 elements; the instruction is nearest_bf16 of reference_fast.c.  As assembly: it is of a set of its own (AVX512_BF16). */
+/* The n terms of 32 elements; the instruction is nearest_bf16 of reference_fast.c. */
 INLINE void split_32(__m512i term[], int n, __m512 a, __m512 b)
 {
     for (int i = 0; i < n; i++) {
-        __asm__("vcvtne2ps2bf16 %2, %1, %0" : "=v"(term[i]) : "v"(b), "v"(a));
+        NEAREST_BF16(term[i], a, b);
         a = _mm512_sub_ps(a, widened(_mm512_castsi512_si256(term[i])));
         b = _mm512_sub_ps(b, widened(_mm512_extracti64x4_epi64(term[i], 1)));
     }
@@ -230,16 +220,16 @@ INLINE void multiply(const uint8_t *w, int new_w, const uint8_t *x, int new_x, i
         TILE_LOAD(4, x, stride);
     if (new_w)
         TILE_LOAD(6, w, 64);
-    TILE_DOT(0, 6, 4);
+    TILE_DOT_BF16(0, 6, 4);
     if (new_w)
         TILE_LOAD(7, w + TILE_BYTES, 64);
-    TILE_DOT(1, 7, 4);
+    TILE_DOT_BF16(1, 7, 4);
     if (!two)
         return;
     if (new_x)
         TILE_LOAD(5, x + next_set, stride);
-    TILE_DOT(2, 6, 5);
-    TILE_DOT(3, 7, 5);
+    TILE_DOT_BF16(2, 6, 5);
+    TILE_DOT_BF16(3, 7, 5);
 }
 
 /* A step of `used` terms of weights: the products in the order of reference_fast.c, in which one factor stays. */
@@ -273,16 +263,16 @@ INLINE void stretch(room *at, const uint8_t *w, const uint8_t *x, int64_t next_s
     for (int k = 0; k < n_step; k++) {
         step(w + k * terms_of(type) * PAIR_BYTES, x + k * TERMS * LINE * width, next_set, width, used, two);
         if (used > 1 && k == STEPS / 2 - 1)
-            TILE_STORE(0, out->of[0]); /* of no use, but with more than about 100 products between two stores the last takes 250 ns */
+            TILE_STORE(0, out->of[0], 64); /* of no use, but with more than about 100 products between two stores the last takes 250 ns */
         for (int i = 0; i < 16 / STEPS && at->before.part < at->before.n_part; i++)
             add_part(&at->before);
         take_rows(&at->next, type, first + each * (k + 1) / STEPS);
     }
-    TILE_STORE(0, out->of[0]);
-    TILE_STORE(1, out->of[1]);
+    TILE_STORE(0, out->of[0], 64);
+    TILE_STORE(1, out->of[1], 64);
     if (two) {
-        TILE_STORE(2, out->of[2]);
-        TILE_STORE(3, out->of[3]);
+        TILE_STORE(2, out->of[2], 64);
+        TILE_STORE(3, out->of[3], 64);
     }
 }
 
@@ -371,6 +361,6 @@ void matmul_fast_amx(const void *arg, int64_t begin, int64_t end, int32_t thread
             default: multiply_block(a, &x, &at, &b, T_BF16);
             }
         }
-    end_tiles();
+    TILE_RELEASE();
 }
 #endif

@@ -32,8 +32,8 @@ INLINE void block_sums(sums *isum, const half_panel *p, int32_t b, const tokens_
     TILE_ZERO(0);
     TILE_LOAD(4, p->w[b], BLOCK);
     TILE_LOAD(6, x->q, 64);
-    TILE_DOT(0, 4, 6);
-    TILE_STORE(0, isum);
+    TILE_DOT_INT8(0, 4, 6);
+    TILE_STORE(0, isum, 64);
 }
 
 /* A half of the panel with a set: x is its first block; results come from `from` and go to `y`. */
@@ -93,7 +93,7 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at
     for (stretch s = {0}; stretch_next(&s, a, BLOCK);)
         for (int64_t row = begin; row < end; row += ROWS)
             rows_of(a, at, row, end, &s, type);
-    end_tiles();
+    TILE_RELEASE();
 }
 
 void matmul_blocks_amx(const matmul_args *a, int64_t begin, int64_t end)

@@ -101,27 +101,27 @@ INLINE void block_sums(sums isum[4], const half_panel *p, const tokens_256 *cons
     for (int k = 0; k < 4; k++) {
         TILE_LOAD(6, x[0]->q + 16 * k, 64);
         TILE_LOAD(4, p->digit[k][0], 64);
-        TILE_DOT(0, 4, 6);
+        TILE_DOT_INT8(0, 4, 6);
         if (n_set == 2) {
             TILE_LOAD(7, x[1]->q + 16 * k, 64);
-            TILE_DOT(2, 4, 7);
+            TILE_DOT_INT8(2, 4, 7);
         }
         if (n_digit(type) == 2) {
             TILE_LOAD(5, p->digit[k][1], 64);
-            TILE_DOT(1, 5, 6);
+            TILE_DOT_INT8(1, 5, 6);
             if (n_set == 2)
-                TILE_DOT(3, 5, 7);
+                TILE_DOT_INT8(3, 5, 7);
         }
         if (before)
             scale_rows(before, 4 * k, 4 * k + 4, type, 2);
     }
-    TILE_STORE(0, &isum[0]);
+    TILE_STORE(0, &isum[0], 64);
     if (n_digit(type) == 2)
-        TILE_STORE(1, &isum[1]);
+        TILE_STORE(1, &isum[1], 64);
     if (n_set == 2) {
-        TILE_STORE(2, &isum[2]);
+        TILE_STORE(2, &isum[2], 64);
         if (n_digit(type) == 2)
-            TILE_STORE(3, &isum[3]);
+            TILE_STORE(3, &isum[3], 64);
     }
 }
 
@@ -201,7 +201,7 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at
     for (stretch s = {0}; stretch_next(&s, a, BLOCK_K);)
         for (int64_t row = begin; row < end; row += ROWS)
             rows_of(a, at, row, end, &s, type);
-    end_tiles();
+    TILE_RELEASE();
 }
 
 void matmul_kquant_amx(const matmul_args *a, int64_t begin, int64_t end)

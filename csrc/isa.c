@@ -45,7 +45,9 @@ int has_avx_vnni(void)
  * (Documentation/arch/x86/xstate.rst): for all threads, refused where it does not know of tiles or the signal stack is too small. */
 static int has_amx(void)
 {
-#if defined(__linux__)
+#if defined(EMULATED_TILES)
+    return 1; /* see amx_tile.h */
+#elif defined(__linux__)
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     unsigned int a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 3) == 3 && !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
@@ -93,10 +95,15 @@ static int runs_here(const isa *set)
 
 static const isa *const sets[] = { /* the best first */
 #if defined(__x86_64__)
+#if !defined(EMULATED_TILES)
     &isa_amx,
+#endif
     &isa_avx512,
     &isa_avx_vnni,
     &isa_avx2,
+#if defined(EMULATED_TILES)
+    &isa_amx, /* never the best */
+#endif
 #elif defined(__aarch64__)
     &isa_i8mm,
     &isa_neon,
@@ -140,7 +147,9 @@ const char *isa_name(void) { return best_isa()->name; }
  * a product wants to know. */
 int has_tiles_of_bf16(void)
 {
-#if defined(__x86_64__)
+#if defined(EMULATED_TILES)
+    return 1;
+#elif defined(__x86_64__)
     static atomic_int known; /* 1: no, 2: yes */
     if (!known) {
         unsigned int a, b, c, d, a1;

@@ -7,6 +7,7 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include "amx_tile.h"
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
@@ -84,21 +85,20 @@ __attribute__((target("avx2,avxvnni"))) ROUNDS(dot_avx_vnni, __m256i, "x", DOT_A
 __attribute__((target("avx512f"))) ROUNDS(fma_avx512, __m512, "v", FMA_AVX512)
 __attribute__((target("avx512f,avx512vnni"))) ROUNDS(dot_avx512, __m512i, "v", DOT_AVX512)
 
-/* Tiles of 16 x 64 bytes (Intel SDM 1, "Intel AMX"), where the chosen set has asked for them.  Written as asm: compilers of 2022 have no
- * clobber on LDTILECFG. */
-#define TILES(NAME, PRODUCT) static void NAME(int64_t n) \
+/* Tiles of 16 x 64 bytes, where the chosen set has asked for them. */
+#define TILES(NAME, DOT) static void NAME(int64_t n) \
 { \
-    static const struct { uint8_t palette, start, zero[14]; uint16_t bytes[16]; uint8_t rows[16]; } config = { \
+    static const tile_shapes full = { \
         1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}}; \
-    __asm__ volatile("ldtilecfg %0\n\ttilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\ttilezero %%tmm3\n\t" \
-                     "tilezero %%tmm4\n\ttilezero %%tmm5\n\ttilezero %%tmm6\n\ttilezero %%tmm7" : : "m"(config) : "memory"); \
-    for (int64_t r = 0; r < n; r++) \
-        __asm__ volatile(PRODUCT " %%tmm6, %%tmm4, %%tmm0\n\t" PRODUCT " %%tmm7, %%tmm4, %%tmm1\n\t" \
-                         PRODUCT " %%tmm6, %%tmm5, %%tmm2\n\t" PRODUCT " %%tmm7, %%tmm5, %%tmm3" : : : "memory"); \
-    __asm__ volatile("tilerelease" : : : "memory"); \
+    TILE_CONFIG(&full); \
+    TILE_ZERO(0); TILE_ZERO(1); TILE_ZERO(2); TILE_ZERO(3); TILE_ZERO(4); TILE_ZERO(5); TILE_ZERO(6); TILE_ZERO(7); \
+    for (int64_t r = 0; r < n; r++) { \
+        DOT(0, 4, 6); DOT(1, 4, 7); DOT(2, 5, 6); DOT(3, 5, 7); \
+    } \
+    TILE_RELEASE(); \
 }
-TILES(tiles_int8, "tdpbssd")
-TILES(tiles_bf16, "tdpbf16ps")
+TILES(tiles_int8, TILE_DOT_INT8)
+TILES(tiles_bf16, TILE_DOT_BF16)
 #endif
 
 /* Every processor: vectors of 16 bytes, fused where that is one instruction. */

@@ -5,13 +5,14 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, sets_here
 
 SETS = {"avx2": "-mavx2 -mfma -mf16c".split()}
 SETS["avx-vnni"] = SETS["avx2"] + ["-mavxvnni"]
 SETS["avx512"] = SETS["avx2"] + "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni".split()
-SETS["amx"] = SETS["avx512"]
+SETS["amx"] = SETS["emulated"] = SETS["avx512"]
 ARM_SETS = {"neon": ["-march=armv8.2-a+dotprod"], "i8mm": ["-march=armv8.2-a+dotprod+i8mm"]}
+EMULATED = ["-DEMULATED_TILES", "-I", ROOT / "tests"]  # see csrc/amx_tile.h
 FLAGS = "-std=c11 -O3 -Wall -Wextra -fno-math-errno -ffp-contract=off".split()
 
 
@@ -21,16 +22,24 @@ def flags_of(source, compiler):
     return (ARM_SETS if arm else SETS).get(source.stem.split("_")[0], [])
 
 
+def tiles_of(compiler):
+    """What makes the set amx run on a processor with AVX-512 alone."""
+    here = sets_here()
+    return EMULATED if "aarch64" not in compiler and "avx512" in here and "amx" not in here else []
+
+
 def build(directory, compiler, *flags, names=("bits", "sets")):
     """tests/bits.c and tests/sets.c, each with all of csrc, by `compiler`: the path of the first program; the other is beside it."""
+    emulated = tiles_of(compiler)
+
     def compiled(source):
         out = directory / f"{source.stem}.o"
-        done = subprocess.run([compiler, *FLAGS, *flags, *flags_of(source, compiler), "-I", ROOT / "csrc", "-c", "-o", out, source],
+        done = subprocess.run([compiler, *FLAGS, *flags, *flags_of(source, compiler), *emulated, "-I", ROOT / "csrc", "-c", "-o", out, source],
                               capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
         return out
 
-    objects = [compiled(source) for source in sorted((ROOT / "csrc").glob("*.c"))]
+    objects = [compiled(source) for source in [*sorted((ROOT / "csrc").glob("*.c")), *([ROOT / "tests" / "emulated_tiles.c"] if emulated else [])]]
     for name in names:
         done = subprocess.run([compiler, *flags, "-o", directory / name, compiled(ROOT / "tests" / f"{name}.c"), *objects, "-lm", "-pthread"],
                               capture_output=True)
@@ -45,7 +54,7 @@ def lines(*argv):
 
 
 def sets_of(program):
-    """The instruction sets this machine has beside the reference."""
+    """The instruction sets this machine has beside the reference, or can emulate."""
     return [name for name in (*SETS, *ARM_SETS) if subprocess.run([program, name, "1"], capture_output=True).returncode == 0]
 
 

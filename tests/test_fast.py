@@ -1,5 +1,6 @@
 """--arithmetic fast: products in sums of bf16 give the bits of reference_fast.c, are as exact as f32, and depend on nothing else."""
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
@@ -28,7 +29,7 @@ def best_set():
 
 def need_tiles():
     if "amx" not in SETS:
-        pytest.skip("this processor has no AMX-BF16")
+        pytest.skip("this processor has no AMX-BF16, nor AVX-512 VNNI to emulate it on")
 
 
 def product(isa, name, raw, x, n_tok, rows, n, pick=None, fast=True):
@@ -73,6 +74,7 @@ SHAPES = [(1, 1, 1), (1, 5, 31), (2, 33, 32), (3, 40, 77), (15, 31, 33), (16, 32
           (257, 3, 64), (300, 34, 40), (1, 66, 2100), (65, 9, 2080)]
 
 
+@pytest.mark.tiles
 @pytest.mark.parametrize("name", NAMES)
 def test_tiles_equal_the_definition(name):
     need_tiles()
@@ -83,6 +85,7 @@ def test_tiles_equal_the_definition(name):
             assert same(*(product(isa, name, raw, x, n_tok, rows, n, pick) for isa in SETS)), (n_tok, rows, n)
 
 
+@pytest.mark.tiles
 @pytest.mark.parametrize("name", NAMES)
 def test_tiles_equal_the_definition_at_any_magnitude(name):
     """Sums that vanish, overflow or are below the least normal number; terms that are; infinities and NaN; any bits for weights."""
@@ -97,6 +100,23 @@ def test_tiles_equal_the_definition_at_any_magnitude(name):
     raw = rng.integers(0, 256, len(raw), dtype=np.uint8).tobytes()
     x[rng.random(len(x)) < 0.001] = np.float32("inf")
     assert same(*(product(isa, name, raw, x, n_tok, rows, n) for isa in SETS))
+
+
+@pytest.mark.tiles
+@pytest.mark.parametrize("name", NAMES)
+def test_tiles_equal_the_definition_about_the_least_normal_number(name):
+    """All products are, and so the sums they pass through, and weights, too: what is below it counts as 0 at each step."""
+    need_tiles()
+    rng, n_tok, rows, n, low, seen = np.random.default_rng(8), 18, 33, 70, {"F16": (-12,)}.get(name, (-60, -129)), set()
+    for low, above in itertools.product(low, range(-3, 12)):
+        w = (rng.normal(size=(rows, n)) * 2.0 ** low).astype("<f2" if name == "F16" else "<f4")
+        raw = (w.view("<u4") >> 16).astype("<u2").tobytes() if name == "BF16" else w.tobytes()
+        x = (rng.normal(size=n_tok * n) * 2.0 ** (-126 - low + above)).astype(np.float32)
+        y = [product(isa, name, raw, x, n_tok, rows, n) for isa in SETS]
+        assert same(*y), (low, above)
+        exact = (x.reshape(n_tok, n).astype(np.float64) @ values(name, raw, rows, n).T).astype(np.float32)
+        seen |= {(bool(a), bool(b)) for a, b in zip(y[0].ravel(), exact.ravel())}
+    assert {(False, True), (True, True)} <= seen
 
 
 # What the arithmetic is.

@@ -17,7 +17,8 @@ SETS = sets_here()
 POISON = 64  # NaN floats before and behind every buffer
 
 
-for_each_set = pytest.mark.parametrize("isa", [name for name in known_sets() if name != "reference"])
+for_each_set = pytest.mark.parametrize("isa", [pytest.param(name, marks=pytest.mark.tiles) if name == "amx" else name
+                                               for name in known_sets() if name != "reference"])
 
 
 def need(isa):
