@@ -89,7 +89,7 @@ void pack_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
 void matmul_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    if (!a->packed || a->n_tok < FEWEST)
+    if (!a->packed || type_block(a->type) == 1 || a->n_tok < FEWEST)
         matmul_avx512(arg, begin, end, thread);
     else if (type_block(a->type) == BLOCK)
         matmul_blocks_amx(a, begin, end);

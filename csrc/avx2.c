@@ -230,10 +230,10 @@ static void attention_avx2(const void *arg, int64_t begin, int64_t end, int32_t 
 
 const isa isa_avx2 = {
     "avx2", 128, matmul_avx2, quantize_avx2, quantize_k_avx2, rmsnorm_avx2, rope_avx2, attention_avx2, silu_mul_avx2, gelu_mul_avx2,
-    soft_cap_avx2, cache_store_avx2, NULL, NULL, 0, 1,
+    soft_cap_avx2, cache_store_avx2, NULL, NULL, 0, AVX2_PIECE, AVX2_FEWEST, 1,
 };
 const isa isa_avx_vnni = { /* quantised products are its own */
     "avx-vnni", 128, matmul_avx_vnni, quantize_avx2, quantize_k_avx2, rmsnorm_avx2, rope_avx2, attention_avx2, silu_mul_avx2, gelu_mul_avx2,
-    soft_cap_avx2, cache_store_avx2, NULL, NULL, 0, 1,
+    soft_cap_avx2, cache_store_avx2, NULL, NULL, 0, AVX2_PIECE, AVX2_FEWEST, 1,
 };
 #endif

@@ -13,6 +13,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 }; /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
+enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 }; /* float_panel.h: first-level caches may have but 32 KB; a piece of a set takes 12, of 4 rows 8 */
 enum { BYTES_AHEAD = 1024 }; /* bytes of a row asked for ahead, where one token meets it */
 
 #ifdef AVX_VNNI
@@ -22,6 +23,7 @@ enum { BYTES_AHEAD = 1024 }; /* bytes of a row asked for ahead, where one token 
 #endif
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
 void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread);
+void matmul_floats_avx2(const matmul_args *a, int64_t begin, int64_t end, int32_t thread); /* avx2_float.c: packed */
 void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end);     /* avx2_kquant.c: blocks of 256 */
 
 /* ---- f32 ------------------------------------------------------------------------------------ */

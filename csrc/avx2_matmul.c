@@ -11,7 +11,8 @@
  * One panel serves 256 tokens; a single token meets 8 rows as they are stored, lane = element, and the
  * lanes of each are added up at the end of each block.
  *
- * F32, F16, BF16 products.  2 x 2 or 4 x 1 tiles of rows x tokens: avx2.h. */
+ * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 2 x 2 or 4 x 1 tiles of rows x tokens, avx2.h; the
+ * others in avx2_float.c. */
 #ifdef __AVX2__
 #include "avx2.h"
 
@@ -186,7 +187,10 @@ INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t en
 void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    (void)thread;
+    if (type_block(a->type) == 1 && a->packed) {
+        matmul_floats_avx2(a, begin, end, thread);
+        return;
+    }
     switch (a->type) {
 #ifdef AVX_VNNI
     case T_F32: case T_F16: case T_BF16: matmul_avx2(arg, begin, end, thread); break;

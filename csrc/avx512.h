@@ -8,12 +8,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+enum { AVX512_PIECE = 64, AVX512_FEWEST = 64 }; /* float_panel.h: a panel takes 128 KB, a piece of a set 24 KB */
 enum { TILE = 4 };     /* rows and tokens of a tile: 16 sums in registers */
 enum { BYTES_AHEAD = 2048 }; /* bytes of a row asked for ahead, where one token meets it */
 
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_matmul.c */
 void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_attention.c */
 
+void matmul_floats_avx512(const matmul_args *a, int64_t begin, int64_t end, int32_t thread); /* avx512_float.c: packed */
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread);   /* avx2_matmul.c */
 void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread); /* the same with 256 bits of VNNI, where has_avx_vnni() */
 int has_avx_vnni(void);

@@ -6,7 +6,8 @@
  * 16 VPDPBUSD, 2 converts, 2 multiplies and 2 fma.  Nothing can overflow (32 * 255 * 128 < 2^21).  768 elements: panel and tokens stay in
  * the first-level cache.
  *
- * F32, F16, BF16 products.  4 x 4 or 4 x 1 tiles of rows x tokens: avx512.h. */
+ * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 4 x 4 or 4 x 1 tiles of rows x tokens, avx512.h; the others
+ * in avx512_float.c. */
 #ifdef __AVX512VNNI__
 #include "avx512_pack.h"
 
@@ -186,6 +187,10 @@ void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
     }
     if (type_block(a->type) != 1 && !a->packed) { /* too few tokens for a panel, or no memory to pack them */
         matmul_avx2(arg, begin, end, thread);
+        return;
+    }
+    if (type_block(a->type) == 1 && a->packed) {
+        matmul_floats_avx512(a, begin, end, thread);
         return;
     }
     switch (a->type) {

@@ -4,7 +4,7 @@
  * a time, and runs the operation of that set. */
 #include <math.h>
 #include <stdlib.h>
-#include "internal.h"
+#include "float_pack.h"
 
 /* A grain of about `least` operations: small enough to share, large enough to be worth handing out. */
 static int64_t grain_of(int64_t operations_per_item, int64_t least, int64_t multiple)
@@ -109,18 +109,29 @@ enum { PAGE = 4096 };
 static int64_t packed_bytes(const product *p)
 {
     const int64_t block = type_block(p->type);
-    return block > 1 ? best_isa()->packed_bytes((int32_t)block, p->n_tok, p->n) : 0;
+    if (block == 1)
+        return best_isa()->float_piece && !p->terms ? packed_bytes_floats(p->n_tok, p->n) : 0;
+    return best_isa()->pack ? best_isa()->packed_bytes((int32_t)block, p->n_tok, p->n) : 0;
 }
 
 static int are_packed_alike(const product *a, const product *b)
 {
-    return a->q == b->q && a->n_tok == b->n_tok && a->n == b->n && type_block(a->type) == type_block(b->type);
+    const int64_t block = type_block(a->type);
+    return (block == 1 ? a->x == b->x : a->q == b->q) && a->n_tok == b->n_tok && a->n == b->n && block == type_block(b->type);
+}
+
+static void pack_product(product *p, void *to)
+{
+    const int is_float = type_block(p->type) == 1;
+    const int64_t n_packed = is_float ? FLOAT_TOKENS : best_isa()->n_packed;
+    const pack_args a = {p, to, is_float ? best_isa()->float_piece : (int32_t)type_block(p->type)};
+    p->packed = to;
+    parallel(is_float ? pack_floats : best_isa()->pack, &a, (p->n_tok + n_packed - 1) / n_packed, 1);
 }
 
 /* Packs the activations of products as the set wants them, those of several once.  Without memory they stay as they are: the bits are the same. */
 static void pack(product *p, int32_t n_product)
 {
-    const int32_t n_packed = best_isa()->n_packed;
     int64_t size = 0;
     for (int32_t i = 0; i < n_product; i++)
         size += packed_bytes(p + i);
@@ -136,9 +147,7 @@ static void pack(product *p, int32_t n_product)
             same++;
         p[i].packed = same < i ? p[same].packed : NULL;
         if (same == i && size <= room.size && packed_bytes(p + i)) {
-            const pack_args a = {p + i, next, (int32_t)type_block(p[i].type)};
-            p[i].packed = next;
-            parallel(best_isa()->pack, &a, ((int64_t)p[i].n_tok + n_packed - 1) / n_packed, 1);
+            pack_product(p + i, next);
             next += packed_bytes(p + i);
         }
     }
@@ -163,8 +172,7 @@ void matmuls(product *p, int32_t n_product)
     int64_t n_unit = 0;
     for (int32_t i = 0; i < n_product; i++)
         n_unit += units_of(p + i);
-    if (best_isa()->pack)
-        pack(p, n_product);
+    pack(p, n_product);
     parallel(matmul_units, &g, n_unit, share_of(p, n_unit));
 }
 

@@ -75,7 +75,7 @@ void parallel(void (*work)(const void *arg, int64_t begin, int64_t end, int32_t 
 
 /* The arguments of kernels.h's functions of the same names. */
 typedef product matmul_args;
-typedef struct { const matmul_args *a; void *packed; int32_t block; } pack_args;
+typedef struct { const matmul_args *a; void *packed; int32_t block; } pack_args; /* elements of a block, or of f32 steps of a piece */
 typedef struct { float *y; const float *x, *w; int32_t n; float eps; } rmsnorm_args;
 typedef struct { int8_t *q; float *d, *s; int16_t *sums; const float *x; int32_t n; } quantize_args;
 typedef struct { uint16_t *terms; const float *x; int32_t n_tok, n; } split_args;
@@ -132,6 +132,8 @@ typedef struct {
     int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n); /* of int8 activations as matmul wants them; 0, or no function: as they are */
     void (*pack)(const void *, int64_t, int64_t, int32_t);      /* pack_args; items: sets of n_packed tokens */
     int32_t n_packed;
+    int32_t float_piece; /* steps of a piece of f32 activations, packed as float_pack.h has it; 0: as they are */
+    int32_t float_fewest; /* tokens for which that pays */
     int32_t cuts_attention; /* its attention knows steps and parts: else n_part is 0 */
 } isa;
 const isa *best_isa(void); /* isa.c: the chosen set, or the best that runs here */

@@ -183,10 +183,10 @@ static void attention_neon(const void *arg, int64_t begin, int64_t end, int32_t 
 
 const isa isa_neon = {
     "neon", 128, matmul_neon, quantize_neon, quantize_k_neon, rmsnorm_neon, rope_neon, attention_neon, silu_mul_neon, gelu_mul_neon,
-    soft_cap_neon, cache_store_neon, NULL, NULL, 0, 0,
+    soft_cap_neon, cache_store_neon, NULL, NULL, 0, 0, 0, 0,
 };
 const isa isa_i8mm = { /* products of several tokens are its own */
     "i8mm", 128, matmul_i8mm, quantize_neon, quantize_k_neon, rmsnorm_neon, rope_neon, attention_neon, silu_mul_neon, gelu_mul_neon,
-    soft_cap_neon, cache_store_neon, NULL, NULL, 0, 0,
+    soft_cap_neon, cache_store_neon, NULL, NULL, 0, 0, 0, 0,
 };
 #endif

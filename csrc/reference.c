@@ -362,6 +362,6 @@ static void attention_reference(const void *arg, int64_t begin, int64_t end, int
 
 const isa isa_reference = {
     "reference", 128, matmul_reference, quantize_reference, quantize_k_reference, rmsnorm_reference, rope_reference,
-    attention_reference, silu_mul_reference, gelu_mul_reference, soft_cap_reference, cache_store_reference, NULL, NULL, 0, 0,
+    attention_reference, silu_mul_reference, gelu_mul_reference, soft_cap_reference, cache_store_reference, NULL, NULL, 0, 0, 0, 0,
 };
 #endif
