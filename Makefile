@@ -9,6 +9,7 @@
 # make golden-check  compare logits and chats with fresh ones instead
 # make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
 # make judge MAILS=FOLDER  its figures on mail of yours, under FOLDER/ham and FOLDER/spam
+# make elsewhere  how well one corpus is judged by what all others teach (the linear yardstick): minutes
 # make figures  the tables and pictures of the README's page on speed again: 6 minutes on an otherwise idle machine
 # make training-check  the tests of the training that need torch
 # make milter   bin/mail-milter, which judges mail while Postfix receives it (needs Debian's libmilter-dev)
@@ -241,6 +242,10 @@ model: all build/training-venv/done
 judge: all .venv/test
 	PYTHONPATH=lib $(VENV) -m sluice.training.unseen $(MAILS) $(JUDGE)
 
+# Each corpus judged by the linear yardstick that all others taught: what the data says about mail of other sources.
+elsewhere: all build/training-venv/done
+	PYTHONPATH=lib $(TRAINING) -m sluice.training.elsewhere "$(CORPORA)"
+
 # The tests that need torch: a small training in pieces, and the net against the engine.
 training-check: all build/training-venv/done
 	$(TRAINING) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
@@ -249,4 +254,4 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all soak kernels hook milter demo figures test vocab-check tiles asan asan-library golden golden-check model judge training-check clean
+.PHONY: all soak kernels hook milter demo figures test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean

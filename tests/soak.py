@@ -34,12 +34,25 @@ class Trouble:
     """Kills and breaks things inside, by a seed, until told to stop. counts: {what: how often}."""
 
     def __init__(self, p, n_kills, seed, n_each):
-        self.p, self.rng, self.counts, self.stopped = p, random.Random(seed), dict.fromkeys(VICTIMS, 0), threading.Event()
+        self.p, self.rng, self.counts = p, random.Random(seed), dict.fromkeys(VICTIMS, 0)
         plan = ["kill"] * n_kills + [self.restart, self.no_model, self.full_disk] * n_each
         self.rng.shuffle(plan)
         self.plan = plan
-        self.thread = threading.Thread(target=self._run)
+        self.error = None
+        self.thread = threading.Thread(target=self._guarded)
         self.thread.start()
+
+    def end(self):
+        """Wait until all of it has happened."""
+        self.thread.join()
+        if self.error:
+            raise self.error
+
+    def _guarded(self):
+        try:
+            self._run()
+        except BaseException as e:
+            self.error = e
 
     def _run(self):
         for what in self.plan:
@@ -49,7 +62,6 @@ class Trouble:
             else:
                 what()
                 self.counts[what.__name__] = self.counts.get(what.__name__, 0) + 1
-        self.stopped.set()
 
     def kill(self):
         """kill -9 of one of a kind that is drawn; where none comes in 0.4 seconds, of any other."""
@@ -80,7 +92,7 @@ class Trouble:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         time.sleep(self.rng.uniform(0.5, 2))
-        self.p.run("umount", path)
+        self.p.run("umount", "-l", path)
 
     def full_disk(self):
         """The queue and the hook's spool are full, to the last page."""
@@ -130,7 +142,7 @@ def soak(n_mails, n_kills, seed=1, n_each=1, worker=True):
         with kept_running(p) if worker else contextlib.nullcontext():
             trouble = Trouble(p, n_kills, seed, n_each)
             errors = letters.send(p, mails, senders=4, gap=pace(n_mails, n_kills, n_each), sent=sent)
-            trouble.thread.join()
+            trouble.end()
             p.drain(600)
         seconds = time.time() - began
         left = int(p.run("sh", "-c", "ls -A /var/tmp /var/lib/filter/attempts 2>/dev/null | grep -c '^[A-Za-z0-9]'", check=False).stdout)

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 from sluice import gguf, plain
-from sluice.training import corpora, export, judge, teacher, texts, twins, views, written
+from sluice.training import corpora, elsewhere, export, judge, teacher, texts, twins, views, written
 
 CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
 
@@ -119,6 +119,27 @@ def test_teachers_of_folds_have_not_seen_their_texts():
     right = np.mean([(teachers[k].margin(ids) > 0) == spam for k, ids, spam in zip(fold, rows, labels)])
     seen = np.mean([(teachers[(k + 1) % teacher.N_FOLD].margin(ids) > 0) == spam for k, ids, spam in zip(fold, rows, labels)])
     assert right < 0.65 and seen > 0.9
+
+
+def test_elsewhere_judges_a_corpus_by_the_others_alone():
+    """Ids 60 and 61 tell spam and ham everywhere but in the corpus left out, where it is the other way round."""
+    pytest.importorskip("sklearn", reason="sklearn is not here: make training-check")
+    rng = np.random.default_rng(3)
+    is_spam, corpus = rng.random(600) < 0.5, np.repeat(["enron", "ling", "written"], 200)
+    rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam != (name == "ling") else 61])) for spam, name in zip(is_spam, corpus)]
+    cells = [[cell.strip() for cell in elsewhere.line(rows, is_spam, corpus, name, (), 64).split("|")[1:-1]] for name in ("enron", "ling")]
+    assert [row[:3] for row in cells] == [["enron", "all others", "200"], ["ling", "all others", "200"]]
+    assert float(cells[1][3]) < 0.1 and float(cells[1][6]) < 0.1
+    without = elsewhere.line(rows, is_spam, corpus, "enron", ("ling",), 64).split("|")
+    assert float(without[4]) > 0.85 and "but ling" in without[2]
+
+
+def test_elsewhere_calibrated_finds_where_to_cut():
+    rng = np.random.default_rng(4)
+    is_spam = rng.random(2000) < 0.3
+    margin = np.where(is_spam, 6.0, 3.0) + rng.normal(0, 0.5, 2000)
+    assert (margin > 0).mean() == 1 and elsewhere.calibrated(margin, is_spam) > 0.98
+    assert elsewhere.calibrated(rng.normal(0, 1, 2000), is_spam) == pytest.approx(0.7, abs=0.03)  # what says nothing ends in the commoner label
 
 
 def test_export_q8_0_equals_the_gguf_package():
