@@ -152,11 +152,12 @@ build/tiles/emulated_tiles.o: tests/emulated_tiles.c tests/emulated_tiles.h csrc
 	$(CC) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
 
 # The same Python over a library built with the sanitizers, tiles emulated; build/asan comes first on the path.
+ROOMS = chat convert gguf grammar hook mail model question snapshot
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 asan: all .venv/test
 	mkdir -p build/asan/sluice
 	ln -sf "$(CURDIR)"/lib/sluice/*.py build/asan/sluice/
-	ln -sfn "$(CURDIR)"/lib/sluice/convert build/asan/sluice/convert
+	for d in $(ROOMS); do ln -sfn "$(CURDIR)/lib/sluice/$$d" "build/asan/sluice/$$d"; done
 	$(MAKE) --no-print-directory -j2 asan-library build/asan/mail-filter PYTHON=$(VENV)
 	SLUICE_MAIL_FILTER=build/asan/mail-filter $(VENV) -m pytest tests/test_mail_filter.py
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \

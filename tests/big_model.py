@@ -8,7 +8,7 @@ import sys
 
 from tiny_vocab import vocabulary
 
-from sluice import gguf_write
+from sluice.gguf import write as gguf_write
 from sluice.bench import shapes, synthetic
 
 N_WORDS = 768  # tokens of the small vocabulary; the others are there to be computed

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice import renderer
-from sluice.template import Template
+from sluice.chat import renderer
+from sluice.chat.template import Template
 
 BIN = Path(__file__).resolve().parent.parent / "bin"
 

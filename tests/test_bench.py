@@ -19,11 +19,13 @@ import gguf_writer
 import pytest
 from conftest import BIN, run, sets_here
 
-from sluice import gguf, gguf_write, model, weights
+from sluice import gguf, model
+from sluice.gguf import write as gguf_write
+from sluice.model import weights
 from sluice.bench import apart, figures, limits, matmul, measure, memory, plot, rival, shapes, start, synthetic, table
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
-from sluice.scratch import Scratch
+from sluice.snapshot.scratch import Scratch
 
 META = {"general.architecture": ("string", "llama"), "a.string": ("string", "grüße"), "a.flag": ("bool", True), "a.float": ("f32", 0.5),
         "a.u8": ("u8", 255), "a.i64": ("i64", -1 << 63), "some.words": ("[string]", ["", "x"]), "some.numbers": ("[i32]", [1, -2]),

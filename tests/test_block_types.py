@@ -111,7 +111,7 @@ def test_each_form_of_a_row_is_made_once(mixed, tmp_path, monkeypatch):
                 made.append(name)
             return getattr(lib, name)
 
-    monkeypatch.setattr("sluice.forward.lib", Counting())
+    monkeypatch.setattr("sluice.model.forward.lib", Counting())
     logits_after(mixed / "m.gguf", tmp_path, IDS)
     assert made == (["quantize_q8_k"] * 3 + ["quantize_q8"] + ["quantize_q8_k"] * 3 + ["quantize_q8"] * 2 + ["quantize_q8_k"])
 

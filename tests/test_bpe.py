@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_vocab import cases, decode
 
-from sluice import answers, bpe, gguf, grammar
+from sluice import bpe, gguf, grammar
+from sluice.question import answers
 from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
 from sluice.kernels import ffi, lib
 from sluice.vocab import Vocab

@@ -7,7 +7,7 @@ import struct
 import pytest
 from test_snapshot import LARGE, MODEL, SMALL, content, make, python
 
-from sluice import cache
+from sluice.snapshot import cache
 from sluice.faults import Fault
 
 
@@ -184,7 +184,7 @@ for i in range(40):
     t.store({str(tmp_path)!r}, n)
     cache.trim({str(tmp_path)!r}, max_files=3)
 """
-    workers = [python("from sluice import cache\n" + code) for _ in range(4)]
+    workers = [python("from sluice.snapshot import cache\n" + code) for _ in range(4)]
     for p in workers:
         out, err = p.communicate(timeout=60)
         assert p.returncode == 0, err

@@ -13,11 +13,12 @@ from conftest import BIN, ROOT
 from forked import render_here, run
 from hypothesis import given, strategies as st
 
-from sluice import gguf, template, terminal
-from sluice.conversation import Conversation
+from sluice import gguf
+from sluice.chat import template, terminal
+from sluice.chat.conversation import Conversation
 from sluice.model import Model
 from sluice.sampler import Sampler
-from sluice.scratch import Scratch
+from sluice.snapshot.scratch import Scratch
 from sluice.vocab import Vocab
 
 CHATML = (ROOT / "configs" / "chatml.jinja").read_text()

@@ -12,14 +12,15 @@ import pytest
 from chat_model import write_chat_model
 from conftest import BIN, run, shell
 
-from sluice import gguf, grammar, inputs, stream
+from sluice import gguf, grammar, stream
+from sluice.question import inputs
 from sluice import jsonl as jsonl_lines
-from sluice.answers import MAX_NODES, Tree, calibrated, log_sum
-from sluice.classifier import Classifier
+from sluice.question.answers import MAX_NODES, Tree, calibrated, log_sum
+from sluice.question.classifier import Classifier
 from sluice.faults import Fault
 from sluice.kernels import ffi
 from sluice.question import Question
-from sluice.scratch import Scratch
+from sluice.snapshot.scratch import Scratch
 
 TEXT = b"Dear friends, the meeting has been moved. Please bring the numbers."
 ALIKE = {"no": ["no"], "none": ["none"], "not": ["not"], "yes": ["yes", " yes"]}

@@ -343,10 +343,10 @@ def test_any_bytes_are_a_message_or_a_fault(data, at):
     ("llama.rope.scaling.type", ("string", "yarn"), "yarn"), ("tokenizer.ggml.bos_token_id", ("u32", 5), "bos_token_id"),
     ("tokenizer.ggml.model", ("string", "gpt2"), "tokenizer.ggml.model")])
 def test_what_llama2c_has_no_place_for_is_refused_by_name(files, tmp_path, key, value, what):
-    from sluice import gguf_write
+    from sluice.gguf import write as gguf_write
     path, m = files.put(0)
     f = gguf.File(str(convert(path, tmp_path / "m.gguf", "--vocab", files.tok)))
-    from sluice.metadata import Array
+    from sluice.gguf.metadata import Array
     metadata = {k: (f"[{gguf.KIND_NAMES[v.kind]}]", v.values()) if isinstance(v, Array) else (gguf.KIND_NAMES[f.kinds[k]], v) for k, v in f.metadata.items()}
     metadata[key] = value
     if key == "llama.rope.scaling.type":

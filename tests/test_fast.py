@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import sluice
-from sluice.forward import Forward
+from sluice.model.forward import Forward
 from sluice.kernels import ffi, lib
 from sluice.model import Model
 from sluice.snapshot import Snapshot
@@ -242,10 +242,10 @@ def test_logits_are_near_those_of_exact(models, tmp_path):
 
 MORE_THREADS = """
 import sys
-from sluice.forward import Forward
+from sluice.model.forward import Forward
 from sluice.kernels import lib
 from sluice.model import Model
-from sluice.scratch import Scratch
+from sluice.snapshot.scratch import Scratch
 m = Model(sys.argv[1], 1, "fast")
 f = Forward(m.hparams, Scratch(m.geometry("f16"), 64))
 for pos in range(60):  # the scores of a late position are room for the early ones of more threads, so that no buffer grows for another reason

@@ -14,7 +14,8 @@ from forked import run
 from hypothesis import given, settings, strategies as st
 from tiny_model import write_model
 
-from sluice import generation, gguf, messages, terminal
+from sluice import gguf
+from sluice.chat import generation, messages, terminal
 from sluice.faults import Fault
 from sluice.vocab import Vocab
 

@@ -15,8 +15,10 @@ import pytest
 from bad_gguf import EVERY_KIND
 from conftest import BIN, ROOT, run
 from gguf_writer import BF16, BLOCK_TYPES, F16, F32, Q4_0, Q4_1, Q8_0, QUANTIZE, random_blocks, write_gguf
-from sluice import dump, gguf, kvsnap, stream
-from sluice.dump_state import SnapshotFile
+from sluice import gguf, stream
+from sluice.gguf import dump
+from sluice.snapshot import kvsnap
+from sluice.gguf.dump_state import SnapshotFile
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
 from sluice.snapshot import Geometry, Snapshot
@@ -313,7 +315,7 @@ def test_start_imports_nothing_it_does_not_use(files):
                           capture_output=True, timeout=20)
     modules = {line.split(b"|")[-1].strip().decode() for line in done.stderr.splitlines()}
     assert {"click", "sluice.gguf"} <= modules
-    assert not modules & {"json", "numpy", "cffi", "sluice.dump_state", "sluice.snapshot", "ctypes"}
+    assert not modules & {"json", "numpy", "cffi", "sluice.gguf.dump_state", "sluice.snapshot", "ctypes"}
 
 
 def test_command_is_ours(files):

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import grammar_reference as slow
 from conftest import SHARED
-from sluice import charset, faults, grammar
+from sluice import faults, grammar
+from sluice.grammar import charset
 from sluice.kernels import ffi, lib
 
 JSON = "data/grammars/json.gbnf"

@@ -7,13 +7,14 @@ import tiny_model
 from gguf_writer import write_gguf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sluice import architectures, gguf
+from sluice import gguf
+from sluice.model import architectures
 from sluice.faults import Fault
-from sluice.hparams import ARCHITECTURES, Keys
+from sluice.model.hparams import ARCHITECTURES, Keys
 from sluice.kernels import ffi
-from sluice.metadata import KIND_NAMES
+from sluice.gguf.metadata import KIND_NAMES
 from sluice.model import ARITHMETIC, Model
-from sluice.rope import read_rope
+from sluice.model.rope import read_rope
 from sluice.snapshot import Snapshot
 
 BASE = dict(arch="llama", type="f32", n_layer=2, n_embd=64, n_ff=96, n_head=4, n_head_kv=2, head_dim=16, n_vocab=400)

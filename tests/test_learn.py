@@ -12,7 +12,8 @@ import time
 import pytest
 from conftest import BIN, ROOT, run
 
-from sluice import calibration, fitting, learning, question
+from sluice import question
+from sluice.question import calibration, fitting, learning
 from sluice.faults import Fault
 
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))

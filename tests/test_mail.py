@@ -14,7 +14,8 @@ from conftest import SHARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice import charsets, mail, markup, mime, plain
+from sluice import mail
+from sluice.mail import charsets, markup, mime, plain
 
 REASONS = {"header", "parts", "depth", "boundary", "ambiguous", "encoding", "charset", "bytes", "lines", "text", "html", "empty"}  # all but "internal"
 # sha256 of the texts of the archive's mails in its order, as they are and folded; they are libxml2 2.14's, which lxml 6 brings

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from conftest import BIN, ROOT
 
-from sluice import marking
+from sluice.hook import marking
 
 FILTER = str(Path(os.environ.get("SLUICE_MAIL_FILTER") or BIN / "mail-filter").resolve())
 SANITIZED = "SLUICE_MAIL_FILTER" in os.environ

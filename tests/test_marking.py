@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice import VERSION, marking
+from sluice import VERSION
+from sluice.hook import marking
 from sluice.kernels import ffi, lib
 
 LINE = b"yes 0.9931 0.9386 3f9a0c1b2d4e5f60"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sluice import css, markup
+from sluice.mail import css, markup
 
 
 def page(html):

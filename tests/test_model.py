@@ -7,12 +7,12 @@ import struct
 import pytest
 from conftest import sets_here
 from golden_cases import golden_cases
-from sluice.architectures import ARCHITECTURES
+from sluice.model.architectures import ARCHITECTURES
 from sluice.faults import Fault
-from sluice.forward import Forward, _new
+from sluice.model.forward import Forward, _new
 from sluice.kernels import ffi, lib
 from sluice.model import ARITHMETIC, Model
-from sluice.scratch import Scratch
+from sluice.snapshot.scratch import Scratch
 from sluice.snapshot import Snapshot
 from tiny_model import write_model
 

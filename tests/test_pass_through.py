@@ -12,7 +12,7 @@ import time
 import pytest
 from conftest import BIN, ROOT, run, shell
 
-from sluice import marking, passing
+from sluice.hook import marking, passing
 from sluice.faults import Fault
 
 MAILS = {p.stem: p.read_bytes() for p in sorted((ROOT / "tests" / "mails").glob("*.eml"))}

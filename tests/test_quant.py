@@ -6,7 +6,7 @@ from gguf.constants import GGML_QUANT_SIZES
 from gguf.quants import dequantize
 
 from sluice.kernels import ffi, lib
-from sluice.weights import MATRIX_TYPES
+from sluice.model.weights import MATRIX_TYPES
 
 import gguf_writer
 

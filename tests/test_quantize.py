@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import BIN, run
 from sluice import gguf, mixes, perplexity, quantized
-from sluice.architectures import ARCHITECTURES
+from sluice.model.architectures import ARCHITECTURES
 from sluice.faults import Fault
 from sluice.model import Model
 

@@ -12,7 +12,8 @@ from conftest import ROOT, ids_in, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice import frames, gguf, prompt, question, vocab, yamlfile
+from sluice import gguf, question, vocab, yamlfile
+from sluice.question import frames, prompt
 from sluice.faults import Fault
 from sluice.kernels import lib
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from conftest import BIN, ROOT
 
-from sluice import marking
+from sluice.hook import marking
 
 RECIPES = ROOT / "configs" / "recipes"
 MAILS = {p.stem: p.read_bytes() for p in sorted((ROOT / "tests" / "mails").glob("*.eml"))}
@@ -320,7 +320,7 @@ def texts(place, folder):
 
 def learnt(place):
     """Labels of what was learnt: 0 is yes, spam."""
-    from sluice import learning
+    from sluice.question import learning
     return [line.label for line in learning.read_lines(str(place.home / ".local" / "share" / "sluice" / "spam.calibration"))]
 
 

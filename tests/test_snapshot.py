@@ -14,7 +14,8 @@ import time
 
 import pytest
 
-from sluice import kvsnap, newfile
+from sluice import newfile
+from sluice.snapshot import kvsnap
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
 from sluice.snapshot import Geometry, Snapshot

@@ -10,9 +10,10 @@ from chat_model import write_chat_model
 from forked import render_here
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from sluice import gguf, renderer, template
+from sluice import gguf
+from sluice.chat import renderer, template
 from sluice.faults import Fault
-from sluice.template import Message, Template
+from sluice.chat.template import Message, Template
 from sluice.vocab import Vocab
 
 LINES = [json.loads(line) for line in golden_templates.GOLDEN.read_text().splitlines()]
@@ -235,7 +236,7 @@ def test_filters_find_their_modules_where_no_file_can_be_opened():
 
 def test_a_template_cannot_open_files_or_start_processes(tmp_path, monkeypatch):
     """Also if it came out of the sandbox: here it gets the keys to Python."""
-    program = ("from sluice import renderer; made = renderer._environment; e = lambda *a: (lambda m: (m.globals.update(o=open, s=__import__("
+    program = ("from sluice.chat import renderer; made = renderer._environment; e = lambda *a: (lambda m: (m.globals.update(o=open, s=__import__("
                "'subprocess').run), m)[1])(made(*a)); renderer._environment = e; renderer.main()")
     for call in (f"o('{tmp_path}/x', 'w')", "o('/etc/passwd')", "s(['/bin/true'])"):
         monkeypatch.setattr(template, "PROGRAM", f"import sys; sys.path[:] = sys.argv[1:]; {program}")
@@ -253,7 +254,7 @@ def test_a_renderer_is_not_interrupted(monkeypatch):
 
 def test_without_jinja_the_end_is_named(monkeypatch):
     monkeypatch.setattr(template, "PROGRAM", "import sys; sys.path[:] = sys.argv[1:]; sys.modules['jinja2'] = None; "
-                                             "from sluice.renderer import main; main()")
+                                             "from sluice.chat.renderer import main; main()")
     with pytest.raises(Fault, match="jinja2, which is not installed") as e:
         made(CHATML).segments(messages(("user", "x")))
     assert e.value.code == 69

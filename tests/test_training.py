@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from sluice import gguf, plain
+from sluice import gguf
+from sluice.mail import plain
 from sluice.training import corpora, elsewhere, export, judge, teacher, texts, twins, views, written
 
 CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
@@ -245,7 +246,8 @@ def test_training_in_pieces_writes_model_card_and_question(trained):
     file = gguf.File(str(folder / "out" / "spam.gguf"))
     assert file.get("general.date", "string") == "2026-01-01" and file.get("general.license", "string") == "MIT"
     assert "templates written for this project" in (folder / "out" / "spam.md").read_text()
-    from sluice import classifier, question
+    from sluice import question
+    from sluice.question import classifier
     c = classifier.Classifier(question.read(str(folder / "spam.yaml")), str(folder / "out" / "spam.gguf"))
     assert c.ask(b"Subject: hello\n\nHow are you?\n").answer in ("yes", "no", "unsure")
 

@@ -19,8 +19,8 @@ from forked import run as forked_run
 from worker_client import ask, connect, loop, receive
 
 from sluice import gguf, question
-from sluice.classifier import Classifier
-from sluice.listener import BACKLOG, MAX_PATH
+from sluice.question.classifier import Classifier
+from sluice.hook.listener import BACKLOG, MAX_PATH
 
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 DATA = [path.read_bytes() for path in MAILS]
@@ -38,7 +38,7 @@ class Worker:
         self.path, self._log = path, open(f"{path}.log", "w+b")
         command = [BIN / "classify", "--listen", path, "--workers", n, "--no-cache", *argv]
         if constants:
-            program = f"import sys; from sluice import serving; vars(serving).update({constants!r}); sys.argv[0] = 'classify'; " \
+            program = f"import sys; from sluice.hook import serving; vars(serving).update({constants!r}); sys.argv[0] = 'classify'; " \
                       f"exec(compile(open({str(BIN / 'classify')!r}).read(), 'classify', 'exec'))"
             command[:1] = [sys.executable, "-I", "-c", program]
         self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log,

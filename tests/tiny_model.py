@@ -14,7 +14,7 @@ in every file. No `output.weight`: the head is `token_embd.weight`. Missing keys
 uses key-value head h / (head_count / head_count_kv). RMS norm: x / sqrt(mean(x^2) + epsilon) * weight.
     Rope: pair i of a head turns by pos * base^(-2 i / dimension_count) * scale / factor[i].
     `rope.scaling.type` "linear" with `rope.scaling.factor` f: scale = 1 / f, else 1. `rope_freqs.weight`, f32
-    [dimension_count / 2], holds factor[i], else 1: this is how Llama 3.1's scaling is stored, with no key for it. "yarn": lib/sluice/rope.py
+    [dimension_count / 2], holds factor[i], else 1: this is how Llama 3.1's scaling is stored, with no key for it. "yarn": lib/sluice/model/rope.py
     names its keys. Long rope: `rope_factors_long.weight` and `rope_factors_short.weight`, f32 [dimension_count / 2], one of them
     is factor[i], and cosines and sines are multiplied by `rope.scaling.attn_factor`.
 

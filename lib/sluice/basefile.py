@@ -20,10 +20,11 @@ import struct
 from array import array
 from collections import namedtuple
 
-from . import gguf_write, newfile
+from . import newfile
 from .faults import bad, unsupported
+from .gguf import write as gguf_write
 from .kernels import ffi, lib
-from .kvsnap import MAX_CAPACITY
+from .snapshot.kvsnap import MAX_CAPACITY
 
 MAGIC, VERSION = b"KLBASE", 1
 HEADER = struct.Struct("<6sHIi5II32s32s20s")

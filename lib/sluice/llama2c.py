@@ -20,10 +20,11 @@ as in a GGUF of llama, so nothing has to be permuted. What no header says is fix
 import os
 import struct
 
-from . import gguf, gguf_write
-from .cursor import read_begin
+from . import gguf
 from .faults import bad, unsupported
-from .metadata import ARRAY, ARRAY_HEAD, KIND_NAMES, Array
+from .gguf import write as gguf_write
+from .gguf.cursor import read_begin
+from .gguf.metadata import ARRAY, ARRAY_HEAD, KIND_NAMES, Array
 
 MAGIC = b"24ka"
 NUMBERS = struct.Struct("<7i")

@@ -1,7 +1,7 @@
 """A model file of any sort the tools run: a GGUF, or a checkpoint of llama2.c with its vocabulary beside it."""
 from . import gguf
-from .cursor import read_begin
 from .faults import BAD_DATA, USAGE, Fault
+from .gguf.cursor import read_begin
 
 
 def open_model(path, vocab=None):

@@ -17,9 +17,9 @@ from collections import namedtuple
 
 from . import stream, vocab
 from .faults import bad
-from .forward import Forward
 from .kernels import ffi, lib
-from .scratch import Scratch
+from .model.forward import Forward
+from .snapshot.scratch import Scratch
 
 Score = namedtuple("Score", "log_p base_log_p kl top base_top")  # logit_score of csrc/kernels.h
 MAX_LOGITS = 1 << 23  # floats that are held at a time: of a large vocabulary only some positions

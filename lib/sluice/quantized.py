@@ -6,8 +6,9 @@ PIECE elements: memory does not grow with the file, nor with a row.
 """
 from fnmatch import fnmatchcase
 
-from . import gguf_write, mixes
+from . import mixes
 from .faults import USAGE, Fault, unsupported
+from .gguf import write as gguf_write
 from .gguf import type_name
 from .kernels import ffi, lib
 

@@ -13,9 +13,9 @@ from array import array
 
 from .. import model
 from ..faults import USAGE, Fault
-from ..forward import Forward, Rows
 from ..kernels import ffi, lib
-from ..weights import Matrix
+from ..model.forward import Forward, Rows
+from ..model.weights import Matrix
 from . import limits
 from .measure import spread
 from .synthetic import MIXES, Weights, numbers

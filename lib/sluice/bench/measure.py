@@ -13,11 +13,11 @@ import statistics
 import time
 from collections import namedtuple
 
-from ..forward import Forward
 from ..kernels import ffi, lib
-from ..kvsnap import KV_TYPES
 from ..model import Model
-from ..scratch import Scratch
+from ..model.forward import Forward
+from ..snapshot.kvsnap import KV_TYPES
+from ..snapshot.scratch import Scratch
 from . import limits, memory, start
 from .synthetic import FILE_TYPES
 

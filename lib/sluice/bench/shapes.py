@@ -1,7 +1,7 @@
 """The shapes of models that people compare engines by, and the metadata that makes a file of random weights one of them."""
 from dataclasses import dataclass, replace
 
-from ..weights import shapes as block_shapes
+from ..model.weights import shapes as block_shapes
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
 N_PLAIN = 3 + 256  # <unk> <s> </s> and the bytes come before the pieces

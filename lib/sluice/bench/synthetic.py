@@ -10,10 +10,12 @@ import random
 import struct
 from array import array
 
-from .. import cache, gguf_write, mixes, newfile
+from .. import mixes, newfile
 from ..faults import NO_OUTPUT, USAGE, Fault, unsupported
+from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
 from ..mixes import FILE_TYPES, FLOATS, MIXES, numbers
+from ..snapshot import cache
 from . import shapes
 
 VERSION = b"sluice synthetic 1\n"
@@ -136,7 +138,7 @@ def _weights(made, type):
 def cache_home():
     """The directory where models are kept if no other is named: with the rest of the cache, else in the temporary directory."""
     import tempfile
-    from ..classifier import cache_home as home
+    from ..question.classifier import cache_home as home
     return os.path.join(home() or os.path.join(tempfile.gettempdir(), f"sluice-{os.geteuid()}"), "bench")
 
 

@@ -3,9 +3,9 @@ import numpy as np
 
 from .. import gguf, llama2c, newfile
 from ..faults import BAD_DATA, Fault, unsupported
-from ..gguf_write import check_room
-from ..hparams import Hparams
+from ..gguf.write import check_room
 from ..kernels import ffi, lib
+from ..model.hparams import Hparams
 from . import llama_pb, types
 from .tensor import PIECE_BYTES, Tensor, transposed
 from .vocabulary import bin_bytes, tokens_as_bin

@@ -1,7 +1,8 @@
 """A tensor on its way: where its rows come from, and how it is taken through memory a piece at a time."""
 import numpy as np
 
-from .. import gguf_write, mixes
+from .. import mixes
+from ..gguf import write as gguf_write
 from ..quantized import QUANTIZATION_VERSION
 from . import types
 

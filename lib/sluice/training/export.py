@@ -1,7 +1,7 @@
 """Trained weights as GGUF: Q8_0 matrices and F32 norms, metadata complete."""
 import numpy as np
 
-from .. import gguf_write
+from ..gguf import write as gguf_write
 
 F32, Q8_0 = 0, 8
 

@@ -5,7 +5,8 @@ import subprocess
 
 import numpy as np
 
-from .. import classifier, question
+from .. import question
+from ..question import classifier
 
 
 def answers(model, config, messages, threads=None):

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 import numpy as np
 
-from .. import calibration, cli, fitting, mail, question
+from .. import cli, mail, question
 from ..faults import bad
+from ..question import calibration, fitting
 from . import corpora, judge
 from .unseen import PACKAGE
 

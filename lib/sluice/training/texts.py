@@ -2,7 +2,8 @@
 from collections import namedtuple
 from multiprocessing import Pool
 
-from .. import mail, plain
+from .. import mail
+from ..mail import plain
 
 Text = namedtuple("Text", "corpus name is_spam head body")  # head: {"From": its folded line, ...}; body: str, folded
 

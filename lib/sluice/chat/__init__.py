@@ -1,0 +1,1 @@
+"""Talk: templates, turns, messages and the terminal that chat and generate use."""

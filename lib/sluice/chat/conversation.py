@@ -1,0 +1,162 @@
+"""A conversation with a model: messages, the cache that holds them as ids, and what is said next.
+
+Ids are rendered anew by the template for every turn, and what the cache holds already is not computed again: it is
+compared id by id. An answer stays in the ids it was written in.
+
+When the conversation and room for an answer (a quarter of the context, or the maximum of an answer if that is less) are more than
+the cache holds, the oldest messages leave it, up to the next of the same author; a system message in front stays. What is
+left out is told, and stays in `messages`.
+"""
+import time
+
+import click
+
+from ..faults import bad
+from ..grammar import Matcher
+from ..model import CHUNK
+from ..model.forward import Forward
+from . import messages as files, template
+from .generation import Answer, Generation
+from .template import Message
+
+
+def _variables(context, parameter, values):
+    try:
+        return dict(template.parse_variable(value) for value in values)
+    except ValueError as e:
+        raise click.BadParameter(str(e))
+
+
+OPTIONS = (
+    click.option("--system", metavar="TEXT", help="What the model is told first, in the system's role."),
+    click.option("--messages", "path", metavar="FILE",
+                 help="A conversation that was: JSON lines with role and content, or a list in YAML (.yaml, .yml)."),
+    click.option("--template", "template_path", metavar="FILE|NAME",
+                 help="Chat template in place of the model's: a file, or chatml or plain, which come with sluice."),
+    click.option("--set", "variables", metavar="NAME=VALUE", multiple=True, callback=_variables,
+                 help="A variable for the template: JSON, or else a string, as in enable_thinking=false; can be given again."),
+)
+
+
+def options(function):
+    """Decorator: all of OPTIONS, in their order in the help."""
+    for option in reversed(OPTIONS):
+        function = option(function)
+    return function
+
+
+def opening(system, path):
+    """The Messages that --system and --messages begin a conversation with. Fault 65; OSError."""
+    return ([] if system is None else [Message("system", system.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))]) + (files.read(path) if path else [])
+
+
+class Conversation:
+    """messages: list of Message, all there were.   figures: of the last answer, a dict.
+
+    cache: with logits (scratch.Scratch).   speaker: the role the model speaks in.   n_answer: most ids of an answer, or None.
+    report: is told a line when something is left out.   interrupted: asked between ids and pieces of the prompt whether to stop.
+    """
+
+    def __init__(self, model, vocab, its_template, cache, messages, speaker="assistant", n_answer=None,
+                 report=lambda line: None, interrupted=lambda: False):
+        self.model, self.vocab, self.template, self.cache = model, vocab, its_template, cache
+        self.messages, self.speaker, self.n_answer = messages, speaker, n_answer
+        self._report, self._interrupted, self._n_left_out, self._told = report, interrupted, 0, set()
+        self.author = "user" if speaker == "assistant" else "assistant"
+        self.figures = {}
+
+    def answer(self, sampler, rules=None, stops=()):
+        """Yields the answer to `messages` as bytes, as it is written; it is then the last message, as far as it went.
+
+        Fault 65 where the messages do not fit, or as the template and generation have them. Interrupted before the first id, it
+        takes back the message that was to be answered.
+        """
+        self.figures = {}
+        ids, began = self._fitting(), time.monotonic()  # what the template takes is not the model's
+        n_known = self._fill(ids)
+        if n_known is None:  # nothing was answered: the message was not sent
+            asked = self.messages and self.messages[-1].role == self.author
+            self._report("stopped before an answer began" + (": the message is taken back" if asked else ""))
+            del self.messages[len(self.messages) - bool(asked):]
+            return
+        read = time.monotonic()
+        matcher = Matcher(rules, self.vocab) if rules else None
+        generation = Generation(self.model, self.cache, sampler, self.vocab.eog, matcher)
+        answer, chosen, parts, reason = Answer(self.vocab, stops), [], [], "stop"
+        try:
+            for id in generation.ids(self.n_answer):
+                chosen.append(id)
+                parts.append(answer.add(id))
+                yield parts[-1]
+                if answer.stopped:
+                    break
+                if self._interrupted():
+                    reason = "interrupted"
+                    break
+            else:
+                reason = generation.reason
+            parts.append(answer.rest())
+            yield parts[-1]
+        finally:
+            self._keep(chosen, b"".join(parts), answer.stopped)
+            self.figures = {"prompt": len(ids), "new": len(ids) - n_known, "prompt_s": read - began, "ids": len(chosen),
+                            "s": time.monotonic() - read, "used": self.cache.n_tok, "context": self.cache.capacity, "end": reason}
+
+    def _keep(self, chosen, data, stopped):
+        """Make the answer a message: in its own ids, but for the mark that ended it, which the template writes."""
+        while chosen and self.vocab.is_control(chosen[-1]):
+            chosen = chosen[:-1]
+        self.messages.append(Message(self.speaker, data.decode("utf-8", "replace"), None if stopped else chosen))
+
+    def _fitting(self):
+        """The ids of the conversation, of as many of the last messages as leave room."""
+        capacity = self.cache.capacity
+        room = min(capacity // 4, self.n_answer or capacity)
+        start = next((i for i, m in enumerate(self.messages) if m.role != "system"), 0)
+        said, n_before = self.messages[start:], self._n_left_out
+        cuts = [i for i in range(n_before, len(said)) if i == n_before or said[i].role == said[0].role] or [0]
+        made = {}
+
+        def fits(cut):
+            made[cut] = self._ids(self.messages[:start] + said[cut:])
+            return len(made[cut]) + room <= capacity
+
+        first, last = (0, 0) if fits(cuts[0]) else (1, len(cuts) - 1)
+        while first < last:  # the first cut that fits; what remains in the end is taken also if it leaves less room
+            middle = (first + last) // 2
+            first, last = (first, middle) if fits(cuts[middle]) else (middle + 1, last)
+        cut = cuts[min(first, last)]
+        if cut not in made:
+            fits(cut)
+        if len(made[cut]) >= capacity:
+            raise bad("message", f"{len(made[cut])} ids with what is around it, more than the context of {capacity} holds")
+        if cut > n_before:
+            self._n_left_out = cut
+            self._report(f"the context is full: the oldest {cut} messages are left out")
+        return made[cut]
+
+    def _ids(self, kept):
+        if self.speaker != "assistant":
+            ids, left_out = self.template.ids_before(kept, self.speaker), ()
+        else:
+            ids, left_out = self.template.ids(kept)
+        if not ids:
+            raise bad(self.template.name, "makes nothing of the conversation: no ids")
+        for role in {kept[i].role for i in left_out} - self._told:
+            self._told.add(role)
+            self._report(f"the template leaves out what is said in the role {role}")
+        return ids
+
+    def _fill(self, ids):
+        """Make the cache hold exactly `ids`, and the logits after them; how many it held before. None if interrupted."""
+        cache, known = self.cache, self.cache.ids[:self.cache.n_tok].tolist()
+        n_known = 0
+        while n_known < min(len(known), len(ids) - 1) and known[n_known] == ids[n_known]:
+            n_known += 1
+        cache.n_tok, f, x = n_known, Forward(self.model.hparams, cache), None
+        for at in range(n_known, len(ids), CHUNK):
+            f, x = self.model.extend(cache, ids[at:at + CHUNK], f=f)
+            if self._interrupted():
+                return None
+        self.model.head(f, x, cache.logits)
+        return n_known

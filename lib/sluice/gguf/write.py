@@ -1,0 +1,117 @@
+"""Write a GGUF file (version 3; __init__.py has the layout), whole or not at all, with no more in memory than a piece of it.
+
+    write("m.gguf", {"general.architecture": ("string", "llama")}, [("a.weight", 0, (64, 2), pieces)])
+
+metadata  dict: key -> (kind, value); kind is a name of metadata.KIND_NAMES but "array", or "[kind]" for an iterable of such;
+          or "raw", and then value is bytes, the type number first (gguf.File.raw)
+tensors   list of (name, GGML type number, shape in GGUF order: row length first, data); data is bytes, or a function
+          without arguments that returns an iterable of pieces of bytes, called when its turn has come
+"""
+import os
+import struct
+
+from .. import newfile
+from ..faults import NO_OUTPUT, TRY_AGAIN, Fault
+from ..kernels import lib
+from .metadata import ARRAY, ARRAY_HEAD, KIND, KIND_NAMES, SCALARS
+
+ALIGNMENT = 32
+LENGTH = struct.Struct("<Q")
+HEADER = struct.Struct("<4sIQQ")  # magic, version, n_tensors, n_kv
+
+
+def string(text):
+    """u64 n_bytes and the bytes of `text` (str or bytes)."""
+    data = text.encode() if isinstance(text, str) else text
+    return LENGTH.pack(len(data)) + data
+
+
+def value(kind, v):
+    """The bytes of a metadata value of `kind`, without its type number."""
+    if kind == "string":
+        return string(v)
+    if not kind.startswith("["):
+        return SCALARS[KIND_NAMES.index(kind)].pack(v)
+    number, v = KIND_NAMES.index(kind[1:-1]), list(v)
+    head = ARRAY_HEAD.pack(number, len(v))
+    if number in SCALARS:
+        return head + struct.pack(f"<{len(v)}{SCALARS[number].format[1:]}", *v)
+    return head + b"".join(map(string, v))
+
+
+def key_value(key, kind, v):
+    if kind == "raw":
+        return string(key) + bytes(v)
+    return string(key) + KIND.pack(ARRAY if kind.startswith("[") else KIND_NAMES.index(kind)) + value(kind, v)
+
+
+def tensor_bytes(type, shape):
+    """Bytes of the data of a tensor, without padding."""
+    n_row = 1
+    for n in shape[1:]:
+        n_row *= n
+    row_bytes = lib.type_row_bytes(type, shape[0])
+    if row_bytes <= 0:
+        raise ValueError(f"no row of {shape[0]} elements of type number {type}")
+    return row_bytes * n_row
+
+
+def padding(n_bytes, alignment):
+    return -n_bytes % alignment
+
+
+def head(metadata, tensors, alignment=ALIGNMENT):
+    """All that stands before the data, its padding with it. An alignment other than 32 must be in `metadata`, too."""
+    out, offset = [HEADER.pack(b"GGUF", 3, len(tensors), len(metadata))], 0
+    out += [key_value(key, kind, v) for key, (kind, v) in metadata.items()]
+    for name, type, shape, _ in tensors:
+        out.append(string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, type, offset))
+        n_bytes = tensor_bytes(type, shape)
+        offset += n_bytes + padding(n_bytes, alignment)
+    data = b"".join(out)
+    return data + bytes(padding(len(data), alignment))
+
+
+def file_bytes(head, tensors, alignment=ALIGNMENT):
+    """Size of the file of these tensors."""
+    sizes = [tensor_bytes(type, shape) for _, type, shape, _ in tensors]
+    return len(head) + sum(n + padding(n, alignment) for n in sizes)
+
+
+def write(path, metadata, tensors, alignment=ALIGNMENT, check=lambda: None):
+    """Write the file. Fault 73, 74 or 75 with `path` as it was; 75 before a byte is written where the disk has no room.
+
+    `check` is called when all is written and nothing is named: what it raises leaves `path` as it was.
+    """
+    path, data = os.fspath(path), head(metadata, tensors, alignment)
+
+    def fill(f):
+        f.write(data)
+        for name, type, shape, pieces in tensors:
+            n_bytes = tensor_bytes(type, shape)
+            _write_tensor(f, name, n_bytes, pieces)
+            f.write(bytes(padding(n_bytes, alignment)))
+        check()
+
+    check_room(path, file_bytes(data, tensors, alignment))
+    newfile.write(path, fill)
+
+
+def _write_tensor(f, name, n_bytes, pieces):
+    left = n_bytes
+    for piece in pieces() if callable(pieces) else (pieces,):
+        f.write(piece)
+        left -= len(piece)
+    if left:
+        raise ValueError(f"tensor {name}: {n_bytes - left} bytes of data, its shape takes {n_bytes}")
+
+
+def check_room(path, n_bytes):
+    """Fault 75 where the disk has less than `n_bytes` for a new file `path`."""
+    try:
+        s = os.statvfs(os.path.dirname(path) or ".")
+    except OSError as e:
+        raise newfile.write_fault(path, e, NO_OUTPUT) from None
+    free = s.f_bavail * s.f_frsize
+    if s.f_blocks and n_bytes > free:
+        raise Fault(TRY_AGAIN, f"{path}: cannot write: it takes {n_bytes:,} bytes, and {free:,} are free")

@@ -1,0 +1,218 @@
+"""A parsed grammar as an automaton over bytes: the nodes, arcs, targets and loops of csrc/kernels.h.
+
+Classes of code points become trees of UTF-8 byte ranges, so a character may be
+split over ids in any way, and what is not UTF-8 never matches. Counted
+repetitions stay counters: {0,1000000} is as small as {0,2}.
+"""
+from ..faults import bad
+from ..kernels import lib
+from . import gbnf
+
+LAST_POINTS = (0x7F, 0x7FF, 0xFFFF, 0x10FFFF)  # the last code point of 1, 2, 3, 4 bytes
+LEAD_BYTES = (0x00, 0xC0, 0xE0, 0xF0)
+JUMP = -1
+MAX_LABELS = 200_000  # beside those of the syntax; a negated class alone takes ten
+
+
+class Program:
+    """Nodes of the automaton, made from a Syntax.
+
+    Node i of the syntax begins at label i; further labels are nodes in between.
+    code[label] is (op, a, b) with labels for places, or (JUMP, label, 0).
+    Afterwards `start`, and `node`, `arc`, `target`, `loop` as grammar_new takes them.
+    """
+
+    def __init__(self, syntax):
+        self.syntax = syntax
+        n = len(syntax.kind)
+        self.code = [None] * n
+        self.after = [None] * n  # the label that follows each node
+        self.known = {}          # (arcs) -> label
+        self.classes = {}        # (ranges, label after) -> label
+        self.loops, self.loop = [], []
+        self.node, self.arc, self.target = [], [], []
+        self.end = self._label((lib.GRAMMAR_RETURN, 0, 0))
+        for node in syntax.rules.values():
+            self.after[node] = self.end
+        make = (self._text, self._class, self._name, self._sequence, self._choice, self._repeat)
+        for i in range(n - 1, -1, -1):  # parents first: they say what follows
+            if self.after[i] is not None:
+                self.code[i] = make[syntax.kind[i]](i, syntax.value[i], self.after[i])
+        self._shorten()
+        self.start = self._finish()
+
+    def _label(self, code):
+        if len(self.code) >= len(self.after) + MAX_LABELS:
+            raise bad(self.syntax.name, f"its characters and classes need more than {MAX_LABELS} nodes")
+        self.code.append(code)
+        return len(self.code) - 1
+
+    def _bytes(self, arcs):
+        """A label that takes a byte by `arcs`, a tuple of (lo, hi, label); equal ones are one."""
+        if arcs not in self.known:
+            self.known[arcs] = self._label((lib.GRAMMAR_BYTES, arcs, 0))
+        return self.known[arcs]
+
+    def _text(self, i, value, after):
+        for byte in reversed(value):
+            after = self._bytes(((byte, byte, after),))
+        return JUMP, after, 0
+
+    def _class(self, i, ranges, after):
+        if (ranges, after) not in self.classes:
+            self.classes[ranges, after] = self._bytes(tuple(class_arcs(ranges, after, self._bytes)))
+        return JUMP, self.classes[ranges, after], 0
+
+    def _name(self, i, name, after):
+        return lib.GRAMMAR_CALL, self.syntax.rules[name], after
+
+    def _sequence(self, i, parts, after):
+        for k, part in enumerate(parts):
+            self.after[part] = parts[k + 1] if k + 1 < len(parts) else after
+        return JUMP, parts[0] if parts else after, 0
+
+    def _choice(self, i, parts, after):
+        """Texts are joined into one tree by their first bytes, so that a thousand words are one live stack."""
+        kind, value = self.syntax.kind, self.syntax.value
+        words = sorted({value[p] for p in parts if kind[p] == gbnf.TEXT})
+        others = [p for p in parts if kind[p] != gbnf.TEXT]
+        for part in others:
+            self.after[part] = after
+        targets = self._words(words, after) + others
+        return (JUMP, targets[0], 0) if len(targets) == 1 else (lib.GRAMMAR_SPLIT, targets, 0)
+
+    def _words(self, words, after):
+        """Labels from which exactly `words` (sorted, distinct) lead to `after`."""
+        path, last = [{}], b""  # the open nodes from the root down: byte -> label
+        for word in words + [b""]:
+            shared = 0
+            while shared < min(len(word), len(last)) and word[shared] == last[shared]:
+                shared += 1
+            while len(path) - 1 > shared:  # close what the next word does not go through
+                arcs = path.pop()
+                down = self._node_of(arcs, after)
+                path[-1][last[len(path) - 1]] = down
+            path += [{} for _ in word[shared:]]
+            if word:
+                path[-1][None] = True  # a word ends here
+            last = word
+        labels = [self._node_of(path[0], after)] if path[0] else []
+        return labels + ([after] if b"" in words else [])
+
+    def _node_of(self, arcs, after):
+        ends = arcs.pop(None, False)
+        taken = self._bytes(tuple((b, b, arcs[b]) for b in sorted(arcs))) if arcs else None
+        if ends and taken is not None:
+            return self._label((lib.GRAMMAR_SPLIT, [taken, after], 0))
+        return after if ends else taken
+
+    def _repeat(self, i, value, after):
+        part, least, most = value
+        if most == 0:
+            return JUMP, after, 0
+        if self.syntax.nullable[part]:
+            least = 0
+        if (least, most) in ((0, 1), (1, 1)):
+            self.after[part] = after
+            return (JUMP, part, 0) if least else (lib.GRAMMAR_SPLIT, [part, after], 0)
+        if most is None and least <= 1:
+            self.after[part] = i if least == 0 else self._label((lib.GRAMMAR_SPLIT, [part, after], 0))
+            return (JUMP, part, 0) if least else (lib.GRAMMAR_SPLIT, [part, after], 0)
+        self.loops.append((part, after, least, -1 if most is None else most))
+        number = len(self.loops) - 1
+        self.after[part] = self._label((lib.GRAMMAR_AGAIN, number, 0))
+        return lib.GRAMMAR_REPEAT, number, 0
+
+    def _finish(self):
+        """Number what can be reached from root, without the jumps; returns the number of root's node."""
+        code, numbers, order = self.code, {}, []
+
+        def number(label):
+            label = self._through(label)
+            if label not in numbers:
+                numbers[label] = len(order)
+                order.append(label)
+            return numbers[label]
+
+        start = number(self.syntax.rules["root"])
+        loop_of = {}
+        for label in order:  # grows as it goes
+            op, a, b = code[label]
+            if op == lib.GRAMMAR_BYTES:
+                first = len(self.arc)
+                self.arc += [(number(to), lo, hi) for lo, hi, to in a]
+                a, b = first, len(a)
+            elif op == lib.GRAMMAR_SPLIT:
+                first = len(self.target)
+                self.target += [number(to) for to in a]
+                a, b = first, len(a)
+            elif op == lib.GRAMMAR_CALL:
+                a, b = number(a), number(b)
+            elif op in (lib.GRAMMAR_REPEAT, lib.GRAMMAR_AGAIN):
+                if a not in loop_of:
+                    part, after, least, most = self.loops[a]
+                    loop_of[a] = len(self.loop)
+                    self.loop.append((number(part), number(after), least, most))
+                a = loop_of[a]
+            self.node.append((op, a, b))
+        return start
+
+    def _shorten(self):
+        """A rule named at the end of a rule needs no return: right recursion keeps its stack flat."""
+        for label, (op, a, b) in ((i, c) for i, c in enumerate(self.code) if c):
+            if op == lib.GRAMMAR_CALL and self._through(b) == self.end:
+                self.code[label] = (JUMP, a, 0)
+
+    def _through(self, label):
+        """Where the jumps from `label` end."""
+        passed = []
+        while self.code[label][0] == JUMP:
+            passed.append(label)
+            label = self.code[label][1]
+        for p in passed:
+            self.code[p] = (JUMP, label, 0)
+        return label
+
+
+def class_arcs(ranges, after, label_of):
+    """Arcs (lo, hi, label) of the first byte of the UTF-8 of `ranges`, ((lo, hi), ...) of code points, in order.
+
+    label_of(arcs) gives the label for the bytes after it; `after` follows the last.
+    """
+    arcs, first = [], 0
+    for n_more, last in enumerate(LAST_POINTS):
+        inside = [(max(lo, first), min(hi, last)) for lo, hi in ranges if lo <= last and hi >= first]
+        arcs += [(LEAD_BYTES[n_more] + lo, LEAD_BYTES[n_more] + hi, to) for lo, hi, to in _tail(inside, n_more, after, label_of)]
+        first = last + 1
+    return arcs
+
+
+def _tail(ranges, n_more, after, label_of):
+    """The first of 1 + n_more six-bit digits of `ranges` as [(lo, hi, label)]; four levels at most."""
+    if n_more == 0:
+        return [(lo, hi, after) for lo, hi in ranges]
+    bits, full = 6 * n_more, (1 << 6 * n_more) - 1
+    parts = {}   # digit -> what may follow it
+    whole = []   # (lo, hi) of digits that anything may follow
+    for lo, hi in ranges:
+        a, b = lo >> bits, hi >> bits
+        if a == b and hi - lo < full:
+            parts.setdefault(a, []).append((lo & full, hi & full))
+            continue
+        if lo & full:
+            parts.setdefault(a, []).append((lo & full, full))
+            a += 1
+        if hi & full != full:
+            parts.setdefault(b, []).append((0, hi & full))
+            b -= 1
+        if a <= b:
+            whole.append((a, b))
+
+    def follow(inside):
+        return label_of(tuple((0x80 + lo, 0x80 + hi, to) for lo, hi, to in _tail(inside, n_more - 1, after, label_of)))
+
+    out = [(digit, digit, follow(inside)) for digit, inside in parts.items()]
+    if whole:
+        anything = follow([(0, full)])
+        out += [(a, b, anything) for a, b in whole]
+    return sorted(out)

@@ -1,0 +1,286 @@
+"""The text of a grammar: GBNF, the notation of llama.cpp, parsed and checked.
+
+    grammar  ::= (rule newline)*            `#` begins a comment, to the end of the line
+    rule     ::= name "::=" choice          name: letters, digits, `-`, `_`; the start rule is `root`
+    choice   ::= sequence ("|" sequence)*   a sequence may be empty; after `|` and `::=` lines may end
+    sequence ::= (item suffix*)*
+    item     ::= "text" | [class] | [^class] | . | name | ( choice )     lines may end within ( )
+    suffix   ::= * | + | ? | {m} | {m,} | {m,n}
+    escapes  ::= \\xHH \\uHHHH \\UHHHHHHHH \\n \\t \\r \\\\ \\" \\[ \\]   code points, in texts and classes
+
+A grammar may come from anywhere, so: nothing here recurses, everything is
+bounded, and every refusal says the line and column (in characters, from 1).
+"""
+from ..faults import bad, printable, unsupported
+from .charset import MAX_CODE_POINT, SURROGATES, complement, merge, without_surrogates
+
+MAX_SOURCE_BYTES = 1 << 20
+MAX_RULES, MAX_ELEMENTS, MAX_DEPTH = 10_000, 100_000, 256
+MAX_COUNT = 1_000_000_000
+TEXT, CLASS, NAME, SEQUENCE, CHOICE, REPEAT = range(6)
+ESCAPES = {"n": 10, "t": 9, "r": 13, "\\": 92, '"': 34, "[": 91, "]": 93}
+HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
+NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+DIGITS = frozenset("0123456789")
+SUFFIXES = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+
+
+class Syntax:
+    """A parsed grammar.
+
+    kind[i], value[i], at[i] describe node i; children have lower numbers than
+    their parent. value: TEXT bytes; CLASS ((lo, hi), ...) of code points; NAME
+    the rule's name; SEQUENCE and CHOICE lists of nodes; REPEAT (node, min, max).
+    rules: name -> node. nullable[i]: node i may be empty.
+    """
+
+    def __init__(self, source, name):
+        self.source, self.name = source, name
+        self.kind, self.value, self.at, self.rules, self.rule_at = [], [], [], {}, {}
+        self.nullable = []
+
+    def bad(self, at, what):
+        """The Fault for what is wrong at character `at`."""
+        return bad(f"{self.name}: {self.place(at)}", what)
+
+    def place(self, at):
+        """`line L, column C` of character `at`."""
+        line = self.source.count("\n", 0, at) + 1
+        return f"line {line}, column {at - self.source.rfind(chr(10), 0, at)}"
+
+    def add(self, kind, value, at):
+        """A new node; its number."""
+        if len(self.kind) >= 4 * MAX_ELEMENTS:
+            raise self.bad(at, f"more than {MAX_ELEMENTS} elements")
+        self.kind.append(kind)
+        self.value.append(value)
+        self.at.append(at)
+        return len(self.kind) - 1
+
+
+def parse(source, name):
+    """The Syntax of `source` (bytes), with every check made; `name` is for messages. Fault 65, or 69 for token terminals."""
+    if len(source) > MAX_SOURCE_BYTES:
+        raise bad(name, f"grammar of more than {MAX_SOURCE_BYTES >> 20} MiB")
+    try:
+        text = source.decode("utf-8")
+    except UnicodeDecodeError as e:
+        before = source[:e.start].decode("utf-8")
+        raise bad(f"{name}: {Syntax(before, name).place(len(before))}", "not valid UTF-8") from None
+    syntax = Syntax(text, name)
+    _Parser(syntax).grammar()
+    from . import gbnf_check
+    gbnf_check.check(syntax)
+    return syntax
+
+
+class _Parser:
+    def __init__(self, syntax):
+        self.syntax, self.text, self.at = syntax, syntax.source + "\0", 0  # a NUL of the text itself fits nowhere either
+        self.n_elements = 0
+
+    def _bad(self, what, at=None):
+        return self.syntax.bad(self.at if at is None else at, what)
+
+    def _unexpected(self, wanted):
+        if self.at >= len(self.text) - 1:
+            return self._bad(f"the grammar ends where {wanted} is expected")
+        return self._bad(f"{printable(self.text[self.at])} where {wanted} is expected")
+
+    def _count(self, n, at):
+        self.n_elements += n
+        if self.n_elements > MAX_ELEMENTS:
+            raise self._bad(f"more than {MAX_ELEMENTS} elements", at)
+
+    def _skip(self, newlines):
+        """Pass blanks and comments, and line ends if `newlines`."""
+        text, at = self.text, self.at
+        blanks = " \t\r\n" if newlines else " \t"
+        while True:
+            c = text[at]
+            if c == "#":
+                end = text.find("\n", at)
+                at = end if end >= 0 else len(text) - 1
+            elif c in blanks:
+                at += 1
+            else:
+                break
+        self.at = at
+
+    def _name(self, wanted):
+        start = self.at
+        while self.text[self.at] in NAME_CHARACTERS:
+            self.at += 1
+        if self.at == start:
+            raise self._unexpected(wanted)
+        return self.text[start:self.at]
+
+    def grammar(self):
+        self._skip(True)
+        syntax, end = self.syntax, len(self.text) - 1
+        while self.at < end:
+            start = self.at
+            name = self._name("a rule's name")
+            if name in syntax.rules:
+                raise self._bad(f"rule {printable(name)} is defined again; first at {syntax.place(syntax.rule_at[name])}", start)
+            if len(syntax.rules) >= MAX_RULES:
+                raise self._bad(f"more than {MAX_RULES} rules", start)
+            self._skip(False)
+            if not self.text.startswith("::=", self.at):
+                raise self._unexpected('"::="')
+            self.at += 3
+            self._skip(True)
+            syntax.rule_at[name] = start
+            syntax.rules[name] = self._choice()
+            if self.at < end and self.text[self.at] not in "\r\n":
+                raise self._unexpected("the end of the rule")
+            self._skip(True)
+        if "root" not in syntax.rules:
+            raise self._bad('no rule is called "root"')
+
+    def _choice(self):
+        """Everything after `::=`; open groups are on a list, not on Python's stack."""
+        syntax = self.syntax
+        groups = []  # (where it began, its sequences so far, the sequence around it)
+        began, sequences, sequence = self.at, [], []
+        while True:
+            start, c = self.at, self.text[self.at]
+            if c == '"':
+                sequence.append(self._text())
+            elif c == "[":
+                sequence.append(self._class())
+            elif c == ".":
+                self.at += 1
+                self._count(1, start)
+                sequence.append(syntax.add(CLASS, without_surrogates([(0, MAX_CODE_POINT)]), start))
+            elif c in NAME_CHARACTERS:
+                name = self._name("a rule's name")
+                self._count(1, start)
+                sequence.append(syntax.add(NAME, name, start))
+            elif c == "(":
+                if len(groups) == MAX_DEPTH:
+                    raise self._bad(f"more than {MAX_DEPTH} groups within each other")
+                self.at += 1
+                self._count(1, start)
+                groups.append((start, began, sequences, sequence))
+                began, sequences, sequence = start, [], []
+                self._skip(True)
+                continue
+            elif c == "|":
+                self.at += 1
+                self._count(1, start)
+                sequences.append(self._close(SEQUENCE, sequence, began))
+                sequence = []
+                self._skip(True)
+                continue
+            elif c in "*+?{":
+                if not sequence:
+                    raise self._bad(f'nothing before "{c}" to repeat')
+                sequence[-1] = self._repeat(sequence[-1], bool(groups))
+            elif c == ")" and groups:
+                self.at += 1
+                sequences.append(self._close(SEQUENCE, sequence, began))
+                node = self._close(CHOICE, sequences, began)
+                _, began, sequences, sequence = groups.pop()
+                sequence.append(node)
+            elif c in "<!":
+                raise unsupported(f"{syntax.name}: {syntax.place(start)}", "token terminals (<[1000]>, <think>) are not supported")
+            elif groups:
+                self.at = groups[-1][0] if self.at >= len(self.text) - 1 else self.at
+                raise self._bad('"(" is never closed') if self.at == groups[-1][0] else self._unexpected('an element or ")"')
+            else:
+                sequences.append(self._close(SEQUENCE, sequence, began))
+                return self._close(CHOICE, sequences, began)
+            self._skip(bool(groups))
+
+    def _close(self, kind, nodes, at):
+        return nodes[0] if len(nodes) == 1 else self.syntax.add(kind, nodes, at)
+
+    def _character(self, opened, what):
+        """One code point of a text or class that began at `opened`; surrogates are refused."""
+        start, c = self.at, self.text[self.at]
+        if self.at >= len(self.text) - 1:
+            raise self._bad(f"{what} is never closed", opened)
+        self.at += 1
+        if c != "\\":
+            return ord(c)
+        c = self.text[self.at]
+        if c in ESCAPES:
+            self.at += 1
+            return ESCAPES[c]
+        if c not in HEX_DIGITS:
+            raise self._bad(f"unknown escape {printable(self.text[start:start + 2])}", start)
+        n = HEX_DIGITS[c]
+        digits = self.text[self.at + 1:self.at + 1 + n]
+        if len(digits) != n or not all(d in "0123456789abcdefABCDEF" for d in digits):
+            raise self._bad(f"\\{c} needs {n} hexadecimal digits", start)
+        value = int(digits, 16)
+        if value > MAX_CODE_POINT or SURROGATES[0] <= value <= SURROGATES[1]:
+            raise self._bad(f"{value:#x} is not a Unicode character", start)
+        self.at += 1 + n
+        return value
+
+    def _text(self):
+        start = self.at
+        self.at += 1
+        out = []
+        while self.text[self.at] != '"':
+            out.append(chr(self._character(start, "text")))
+            self._count(1, start)
+        self.at += 1
+        return self.syntax.add(TEXT, "".join(out).encode("utf-8"), start)
+
+    def _class(self):
+        start = self.at
+        negated = self.text[start + 1] == "^"
+        self.at += 2 if negated else 1
+        ranges = []
+        while self.text[self.at] != "]":
+            began = self.at
+            lo = hi = self._character(start, "class")
+            if self.text[self.at] == "-" and self.text[self.at + 1] != "]":
+                self.at += 1
+                hi = self._character(start, "class")
+                if hi < lo:
+                    raise self._bad(f"range from {lo:#x} down to {hi:#x}", began)
+            ranges.append((lo, hi))
+            self._count(1, began)
+        self.at += 1
+        if not ranges:
+            raise self._bad("empty class", start)
+        ranges = without_surrogates(complement(merge(ranges)) if negated else merge(ranges))
+        if not ranges:
+            raise self._bad("class of no character", start)
+        return self.syntax.add(CLASS, ranges, start)
+
+    def _repeat(self, node, nested):
+        start = self.at
+        self._count(1, start)
+        self.at += 1
+        if self.text[start] != "{":
+            return self.syntax.add(REPEAT, (node, *SUFFIXES[self.text[start]]), start)
+        self._skip(nested)
+        least = most = self._number()
+        self._skip(nested)
+        if self.text[self.at] == ",":
+            self.at += 1
+            self._skip(nested)
+            most = self._number() if self.text[self.at] in DIGITS else None
+            self._skip(nested)
+        if self.text[self.at] != "}":
+            raise self._unexpected('"}"')
+        self.at += 1
+        if most is not None and most < least:
+            raise self._bad(f"{{{least},{most}}}: the upper bound is below the lower", start)
+        return self.syntax.add(REPEAT, (node, least, most), start)
+
+    def _number(self):
+        start = self.at
+        while self.text[self.at] in DIGITS:
+            self.at += 1
+        digits = self.text[start:self.at].lstrip("0")
+        if self.at == start:
+            raise self._unexpected("a number")
+        if len(digits) > 10 or int(digits or "0") > MAX_COUNT:
+            raise self._bad(f"more than {MAX_COUNT} repetitions", start)
+        return int(digits or "0")

@@ -1,0 +1,195 @@
+"""The operations of a forward pass, as architectures.py writes them: one kernel call a line, buffers kept between calls."""
+import mmap
+
+from .. import hugepages
+from ..kernels import ffi, lib
+
+_LARGE = 4 << 20  # bytes
+_small = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+def _new(kind, n):
+    """An array of `n` elements, of a type such as "float[]"; large ones in huge pages where the kernel gives them: kernels walk
+    them in rows that are pages apart."""
+    size = n * ffi.sizeof(kind[:-2])
+    if size < _LARGE:
+        return _small(kind, n)
+    try:  # private: shared memory has no huge pages where Linux is as it comes, and a forked child would write into ours
+        memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError:
+        raise MemoryError from None
+    hugepages.ask(memory)
+    return ffi.from_buffer(kind, memory)
+
+
+class Rows:
+    """Activations: `p` f32 [n_tok, n]."""
+
+    __slots__ = ("p", "n")
+
+    def __init__(self, p, n):
+        self.p, self.n = p, n
+
+
+class Forward:
+    """One chunk of `n_tok` ids at positions pos, pos + 1, ... over a cache (a snapshot.Snapshot).
+
+    Buffers belong to the Forward that runs many chunks: `start` begins the next one.
+    """
+
+    def __init__(self, hparams, cache):
+        self.h, self.cache, self._buffers, self.n_tok = hparams, cache, {}, 0
+        self._packed, self._int8, self._terms = None, {}, None  # whose forms are held; block -> (q, d, s, sums), and terms, of lib.matmuls
+        self._planes = []  # (k, v) of each layer, uint8_t *
+        self._held = {}  # what pointers into buffers for `n_tok` ids make: the same for one token after the other
+
+    def start(self, ids, pos, ropes):
+        """Begin a chunk: `ids` a list of ints; `ropes` {name: (f64 frequencies [n_rot/2], scale)}, their angles are made here."""
+        self._take(len(ids))
+        self.pos, c = pos, self.cache
+        if not self._planes or self._planes[0][0] != c.k(0):  # a snapshot that was sealed is mapped elsewhere
+            self._planes = [(ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i))) for i in range(self.h.n_layer)]
+        self._ids = ffi.new("int32_t[]", ids)
+        self._angles = {}
+        for name, (freq, scale) in ropes.items():
+            cs = self._buffer("float[]", "angles " + name, self.n_tok * self.h.n_rot)
+            lib.rope_angles(cs, freq, pos, self.n_tok, self.h.n_rot // 2, scale)
+            self._angles[name] = cs
+
+    def _take(self, n_tok):
+        if n_tok != self.n_tok:
+            self.n_tok = n_tok
+            self._held.clear()
+
+    def _buffer(self, kind, name, n):
+        held = self._buffers.get(name)
+        if held is None or len(held) < n:
+            held = self._buffers[name] = _new(kind, n)
+            self._held.clear()
+        return held
+
+    def _rows(self, name, n):
+        return Rows(self._buffer("float[]", name, self.n_tok * n), n)
+
+    def embed(self, w, scale=1.0):
+        """x = scale * the rows of `w` that the ids name."""
+        x = self._rows("x", w.n_in)
+        lib.embed(x.p, w.type, w.p, self._ids, self.n_tok, w.n_in, scale)
+        return x
+
+    def rmsnorm(self, x, w, name="norm"):
+        """RMS norm of each row into another buffer."""
+        y = self._rows(name, x.n)
+        lib.rmsnorm(y.p, x.p, w, self.n_tok, x.n, self.h.eps)
+        return y
+
+    def rmsnorm_heads(self, x, w):
+        """RMS norm of each head of `x`, in place."""
+        lib.rmsnorm(x.p, x.p, w, self.n_tok * (x.n // self.h.head_dim), self.h.head_dim, self.h.eps)
+
+    def linear(self, x, w, ids=None):
+        """x w^T, or only the outputs that `ids` (an int32_t[]) names."""
+        if ids is None:
+            return self.linears(x, w)[0]
+        y = self._rows(w.name, len(ids))
+        lib.matmuls(ffi.new("product[]", [self._product(x, w, y, ids)]), 1)
+        return y
+
+    def linears(self, x, *ws):
+        """x w^T for each of `ws`: a group of products, for which the threads wait once."""
+        for w in ws:
+            self._packed_for(x, w), self._terms_for(x, w)
+        group = self._held.get(ws)
+        if group is None or group[0] != x.p:
+            ys = [self._rows(w.name, w.n_out) for w in ws]
+            group = self._held[ws] = x.p, ys, ffi.new("product[]", [self._product(x, w, y) for y, w in zip(ys, ws)])
+        lib.matmuls(group[2], len(ws))
+        return [Rows(y.p, y.n) for y in group[1]]
+
+    def _product(self, x, w, y, ids=ffi.NULL):
+        return y.p, w.p, ids, x.p, *self._packed_for(x, w), w.type, self.n_tok, y.n, x.n, self._terms_for(x, w)
+
+    def _hold(self, x):
+        if self._packed is not x:
+            self._packed, self._int8, self._terms = x, {1: (ffi.NULL,) * 4}, None
+
+    def _terms_for(self, x, w):
+        """`x` as sums of bf16 where `w` takes them, made once for all products of `x`; else NULL."""
+        if not w.in_terms:
+            return ffi.NULL
+        self._hold(x)
+        if self._terms is None:
+            self._terms = self._buffer("uint16_t[]", "terms", lib.terms_size(self.n_tok, x.n))  # asked anew: more threads need more
+            lib.split_bf16(self._terms, x.p, self.n_tok, x.n)
+        return self._terms
+
+    def _packed_for(self, x, w):
+        """`x` in int8 by blocks as `w` has them, 32 or 256 (1: none is needed): (q, d, s, sums) of lib.matmul, made once for all products of `x`."""
+        self._hold(x)
+        block = w.block
+        if block not in self._int8:
+            self._int8[block] = q, d, s, sums = self._held.get((block, x.n)) or self._int8_buffers(block, x.n)
+            if block == 32:
+                lib.quantize_q8(q, d, s, x.p, self.n_tok, x.n)
+            else:
+                lib.quantize_q8_k(q, d, sums, x.p, self.n_tok, x.n)
+        return self._int8[block]
+
+    def _int8_buffers(self, block, n_in):
+        n = self.n_tok * n_in
+        q, d = self._buffer("int8_t[]", f"q {block}", n), self._buffer("float[]", f"d {block}", n // block)
+        s, sums = (self._buffer("float[]", "s", n // 32), ffi.NULL) if block == 32 else (ffi.NULL, self._buffer("int16_t[]", "sums", n // 16))
+        self._held[block, n_in] = q, d, s, sums
+        return q, d, s, sums
+
+    def rope(self, x, name, half=False):
+        """Rotate the heads of `x` in place by the angles called `name`."""
+        h = self.h
+        lib.rope(x.p, self._angles[name], self.n_tok, x.n // h.head_dim, h.head_dim, h.n_rot // 2, half)
+
+    def store(self, layer, k, v):
+        """Append keys and values to the cache."""
+        at, kind = self.pos * self.cache.layout.row_bytes, self.cache.geometry.kv_type
+        for plane, x in zip(self._planes[layer], (k, v)):
+            lib.cache_store(plane + at, kind, x.p, self.n_tok * x.n)
+
+    def attention(self, layer, q, window=0):
+        """Attention of the queries over the cache, positions 0 to each query's own (the last `window` of them if not 0)."""
+        h, kind = self.h, self.cache.geometry.kv_type
+        o = self._rows("attention", q.n)
+        n = lib.attention_scores(self.n_tok, self.pos, h.n_head, h.n_head_kv)
+        scores = self._buffer("float[]", "scores", n)
+        lib.attention(o.p, q.p, kind, *self._planes[layer], scores, self.n_tok, self.pos, h.n_head, h.n_head_kv,
+                      h.head_dim, window, h.scale, h.attn_cap)
+        return o
+
+    def silu_mul(self, gate, up):
+        """gate = silu(gate) * up; what was gate is returned."""
+        lib.silu_mul(gate.p, up.p, self.n_tok * up.n)
+        return gate
+
+    def gelu_mul(self, gate, up):
+        """gate = gelu(gate) * up, the tanh form; what was gate is returned."""
+        lib.gelu_mul(gate.p, up.p, self.n_tok * up.n)
+        return gate
+
+    def soft_cap(self, x, cap):
+        """x = cap tanh(x / cap)."""
+        lib.soft_cap(x.p, self.n_tok * x.n, cap)
+
+    def add_bias(self, x, b):
+        """x += b, a vector, in every row."""
+        lib.add_bias(x.p, b, self.n_tok, x.n)
+
+    def add(self, x, y):
+        """x += y."""
+        lib.add(x.p, y.p, self.n_tok * x.n)
+
+    def last(self, x, n=1):
+        """The last `n` rows of `x` alone: those the head needs. Ends the chunk: `n_tok` is n from here on."""
+        return self.part(x, self.n_tok - n, n)
+
+    def part(self, x, begin, n):
+        """Rows begin ... begin + n - 1 of `x`; `n_tok` is n from here on."""
+        self._take(n)
+        return Rows(x.p + begin * x.n, x.n)

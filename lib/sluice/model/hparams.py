@@ -1,0 +1,197 @@
+"""The hyper-parameters of a model, read from its metadata and checked one by one.
+
+Names are those of the literature and of GGUF: n_embd, n_ff, n_layer, n_head,
+n_head_kv, head_dim, n_rot, n_ctx, n_vocab.
+"""
+import math
+
+from ..faults import printable, unsupported
+from .rope import Rope, read_rope
+
+MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 4096, 1024, 1 << 24
+MIN_CAP, MAX_CAP = 1e-3, 1e6  # of soft caps: beyond, 1 / cap or what is capped could leave f32
+
+# What would change the result: refused where it is set and the architecture did not ask for it. Silence would be a wrong answer.
+CHANGES = (
+    "expert_count", "logit_scale", "residual_scale", "embedding_scale", "final_logit_softcapping", "attn_logit_softcapping",
+    "attention.clamp_kqv", "attention.max_alibi_bias", "attention.scale", "attention.value_scale", "attention.output_scale",
+    "attention.temperature_scale", "attention.shared_kv_layers", "attention.sliding_window", "attention.sliding_window_pattern",
+    "attention.key_length_swa", "attention.value_length_swa", "rope.freq_base_swa", "rope.dimension_count_swa",
+    "rope.dimension_sections", "rope.scaling.alpha", "rope.scaling.yarn_log_multiplier", "hidden_activation")
+
+
+class Keys:
+    """The metadata of one architecture: values of {arch}.`key`, each checked. What was asked for is kept in `asked`."""
+
+    MAX_CONTEXT = MAX_CONTEXT
+
+    def __init__(self, file, arch):
+        self.file, self.arch, self.asked = file, arch, set()
+
+    def has(self, key):
+        return f"{self.arch}.{key}" in self.file.metadata
+
+    def bad(self, key, what):
+        return self.file.fault(f"{self.arch}.{key}: {what}")
+
+    def unsupported(self, what):
+        return unsupported(self.file.path, f"{self.arch}.{what}")
+
+    def _get(self, key, kind, default):
+        self.asked.add(key)
+        return self.file.get(f"{self.arch}.{key}", kind, default)
+
+    def int(self, key, least, most, default=...):
+        value = self._get(key, "u32", default)
+        if self.has(key) and not least <= value <= most:
+            raise self.bad(key, f"{value} is not within {least} to {most}")
+        return value
+
+    def float(self, key, above, below, default=...):
+        value = self._get(key, "f32", default)
+        if not above < value < below:  # false for NaN
+            raise self.bad(key, f"{value} is not within {above:g} to {below:g}")
+        return value
+
+    def text(self, key, default):
+        return self._get(key, "string", default)
+
+    def bools(self, key):
+        return self._get(key, "[bool]", ...).values()
+
+    def cap(self, key, default=0.0):
+        """A soft cap; 0: none."""
+        value = self._get(key, "f32", default)
+        if value and not MIN_CAP <= value <= MAX_CAP:
+            raise self.bad(key, f"{value} is not within {MIN_CAP:g} to {MAX_CAP:g}")
+        return value
+
+    def refuse_rest(self):
+        for key in CHANGES:
+            if key not in self.asked and self.file.metadata.get(f"{self.arch}.{key}"):
+                raise self.unsupported(f"{key} is set: not supported by this build")
+        if self.file.metadata.get(f"{self.arch}.attention.causal", True) is not True:
+            raise self.unsupported("attention.causal is false: not supported by this build")
+
+
+class Hparams:
+    """What `arch` needs to know; every number is within the limits above.
+
+    n_ctx                    trained context, positions
+    n_vocab                  rows of token_embd.weight
+    n_layer, n_embd, n_ff    blocks, model width, feed-forward width
+    n_head, n_head_kv        query heads, key-value heads
+    head_dim, n_rot          elements of a head, and how many of them rotate
+    eps                      of the RMS norms
+    rope                     Rope of global blocks;  rope_local: of local ones, None: the same
+    window, pattern          positions a local block sees (0: all); block i is global where i % pattern == pattern - 1 (0: none is)
+    scale                    of attention scores
+    attn_cap, final_cap      soft caps of scores and of logits (0: none)
+    """
+
+    def __init__(self, file):
+        self.arch = arch = file.get("general.architecture", "string")
+        if arch not in ARCHITECTURES:
+            raise unsupported(file.path, f"architecture {printable(arch)}; this build runs " + ", ".join(ARCHITECTURES))
+        keys = Keys(file, arch)
+        embd = file.tensors.get("token_embd.weight")
+        if embd is None or len(embd.shape) != 2:
+            raise file.fault("tensor token_embd.weight is missing or not a matrix: not a file of weights")
+        self.n_vocab = embd.shape[1]
+        self.n_layer = keys.int("block_count", 1, MAX_LAYERS)
+        self.n_embd = keys.int("embedding_length", 1, MAX_WIDTH)
+        self.n_ff = keys.int("feed_forward_length", 1, MAX_WIDTH)
+        self.n_ctx = keys.int("context_length", 1, MAX_CONTEXT)
+        self._read_heads(keys)
+        self._check_vocab(keys)
+        self.eps = keys.float("attention.layer_norm_rms_epsilon", 0.0, 1.0)
+        self.scale = 1.0 / math.sqrt(self.head_dim)
+        self.window = self.pattern = 0
+        self.attn_cap = self.final_cap = 0.0
+        self.rope, self.rope_local = read_rope(keys, file.tensors, self.n_ctx), None
+        ARCHITECTURES[arch](self, keys)
+        keys.refuse_rest()
+
+    def _read_heads(self, keys):
+        self.n_head = keys.int("attention.head_count", 1, MAX_HEADS)
+        self.n_head_kv = keys.int("attention.head_count_kv", 1, self.n_head, self.n_head)
+        if self.n_head % self.n_head_kv:
+            raise keys.bad("attention.head_count_kv", f"{self.n_head_kv} does not divide head_count {self.n_head}")
+        if not keys.has("attention.key_length") and self.n_embd % self.n_head:
+            raise keys.bad("attention.head_count", f"{self.n_head} does not divide embedding_length {self.n_embd}")
+        self.head_dim = keys.int("attention.key_length", 2, MAX_HEAD_DIM, self.n_embd // self.n_head)
+        if self.head_dim % 2 or not 2 <= self.head_dim <= MAX_HEAD_DIM:
+            raise keys.bad("attention.key_length", f"{self.head_dim} is not an even number up to {MAX_HEAD_DIM}")
+        if keys.int("attention.value_length", 2, MAX_HEAD_DIM, self.head_dim) != self.head_dim:
+            raise keys.unsupported("attention.value_length other than key_length")
+        self.n_rot = keys.int("rope.dimension_count", 2, self.head_dim, self.head_dim)
+        if self.n_rot % 2:
+            raise keys.bad("rope.dimension_count", f"{self.n_rot} is odd")
+
+    def _check_vocab(self, keys):
+        file = keys.file
+        if keys.int("vocab_size", 1, 1 << 21, self.n_vocab) != self.n_vocab:
+            raise keys.bad("vocab_size", f"token_embd.weight has {self.n_vocab} rows")
+        if self.n_vocab > 1 << 21:
+            raise file.fault(f"tensor token_embd.weight: {self.n_vocab} rows, more than 2^21")
+        tokens = file.metadata.get("tokenizer.ggml.tokens")
+        if tokens is not None and file.get("tokenizer.ggml.tokens", "[string]").n != self.n_vocab:
+            raise file.fault(f"tokenizer.ggml.tokens: {tokens.n} tokens, but token_embd.weight has {self.n_vocab} rows")
+
+    def window_of(self, layer):
+        """Positions that block `layer` sees; 0: all."""
+        return 0 if self.pattern and layer % self.pattern == self.pattern - 1 else self.window
+
+
+def _llama(h, keys):
+    """Llama 1 to 3, TinyLlama, SmolLM, Mistral. llama.cpp's converter writes no window, and ignores one: such files of Mistral 7B v0.1
+    see all positions, as 0.2 and later do; a file that has the key gets what it says, in every block, as in transformers."""
+    h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
+
+
+def _no_window(h, keys):
+    """Qwen: published configurations have a window and do not use it, converters leave it out, and no key says for which blocks it is.
+    One that hides nothing is none."""
+    if 0 < keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0) < h.n_ctx:
+        raise keys.unsupported("attention.sliding_window is set: not supported by this build")
+
+
+def _phi3(h, keys):
+    """Phi 3, 3.5 and 4: a window in every block, as in transformers (2,047 in the 4k models, wider than the context in others, 0 in Phi
+    4; files of early 2024 lack the key). llama.cpp ignores it, and there the 4k models go astray after 2,048 ids."""
+    h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
+
+
+def _gemma2(h, keys):
+    """Gemma 2: blocks 0, 2, ... are local. Files of before the keys for window and caps mean the published values."""
+    h.window, h.pattern = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 4096), 2
+    h.attn_cap, h.final_cap = keys.cap("attn_logit_softcapping", 50.0), keys.cap("final_logit_softcapping", 30.0)
+    if h.n_layer == 46:
+        _scale_by_share(h)
+
+
+def _gemma3(h, keys):
+    """Gemma 3, text: five local blocks to one global; local blocks rotate by another base and are never scaled."""
+    h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
+    h.final_cap = keys.cap("final_logit_softcapping")
+    key = "attention.sliding_window_pattern"
+    keys.asked.update((key, "rope.freq_base_swa"))
+    if h.n_layer == 62:
+        _scale_by_share(h)
+    if not h.window:
+        return
+    h.pattern = 6
+    if isinstance(keys.file.metadata.get(f"gemma3.{key}"), int):
+        h.pattern = keys.int(key, 1, MAX_LAYERS)
+    elif keys.has(key) and keys.bools(key) != [i % 6 != 5 for i in range(h.n_layer)]:  # true where a block is local
+        raise keys.unsupported(f"{key} other than five local layers to one global")
+    h.rope_local = Rope(keys.float("rope.freq_base_swa", 0.0, 1e12, 10000.0))
+
+
+def _scale_by_share(h):
+    """The 27B of Gemma 2 and 3 alone scale by the width of a head as if heads filled the model; no key says so."""
+    h.scale = 1.0 / math.sqrt(h.n_embd / h.n_head)
+
+
+ARCHITECTURES = {"llama": _llama, "qwen2": _no_window, "qwen3": _no_window, "phi3": _phi3, "gemma": _no_window, "gemma2": _gemma2,
+                 "gemma3": _gemma3}

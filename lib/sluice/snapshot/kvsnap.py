@@ -1,0 +1,166 @@
+"""The bytes of a snapshot file: header page, checksums, where everything lies.
+
+Little-endian. One header page, then regions that begin on pages of 4096 bytes:
+
+    0   u8[6]   "KVSNAP"                 80  u64  offset of the ids, i32 [capacity]
+    6   u16     version = 1              88  u64  offset of the logits, f32 [n_vocab]
+    8   u32     header bytes = 4096      96  u64  offset of the KV planes
+    12  u32     flags = 0                104 u64  layer stride: bytes from a layer's K to the next's
+    16  u8[32]  model id                 112 u64  bytes from a layer's K to its V
+    48  u32     n_layer                  120 u64  file bytes
+    52  u32     n_head_kv                128 u64  offset of the checksums, u32 [n_checksum]
+    56  u32     head_dim                 136 u32  n_checksum
+    60  u32     KV type, a GGML number:  140 u32  bytes a checksum is for = 2^20
+                0 = f32, 1 = f16,
+                8 = q8_0                 144 u8[16]  arithmetic: a name, NUL-padded
+    64  u32     n_vocab                  160 u8[32]  digest: SHA-256 of bytes 0 to 159
+    68  u32     capacity, in ids                     and of the checksums
+    72  u32     n_tok: ids it holds      192      zero
+    76  u32     zero                     4092 u32 CRC32C of the 4092 bytes before
+
+The planes are [layer][K or V][capacity][n_head_kv][head_dim]. K is stored after
+rotation, so a row belongs to its position: a snapshot is a prefix, never a fragment.
+The logits are those after the last id. The ids are the truth: all else follows
+from them, the model and the arithmetic, and so does every byte of the file,
+however it was computed.
+
+A checksum is the CRC32C of 1 MiB, or of what is left, of the valid part of a
+section: the n_tok ids, the logits, then n_tok rows of K and of V of each layer.
+What lies behind the valid rows is a hole: it costs no disk, and is not read.
+"""
+import os
+import struct
+from collections import namedtuple
+
+from ..faults import bad
+from ..kernels import lib
+
+MAGIC, VERSION = b"KVSNAP", 1
+PAGE_BYTES = 4096
+PIECE_BYTES = 1 << 20
+MAX_CAPACITY = 1 << 22  # ids
+KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # GGML numbers
+HEADER = struct.Struct("<6sHII32s4I4I3Q3QQII16s32s")
+FIELDS = ("magic version header_bytes flags model_id n_layer n_head_kv head_dim kv_type n_vocab capacity n_tok zero "
+          "ids_offset logits_offset kv_offset layer_stride v_distance file_bytes checksum_offset n_checksum "
+          "piece_bytes arithmetic digest").split()
+DIGESTED_BYTES = 160
+CRC = struct.Struct("<I")
+
+Geometry = namedtuple("Geometry", "n_layer n_head_kv head_dim kv_type n_vocab")
+
+
+def misfit(geometry):
+    """What is wrong where heads are no whole blocks of the KV type, else None."""
+    if lib.type_row_bytes(geometry.kv_type, geometry.head_dim) < 0:
+        return f"head_dim is {geometry.head_dim}, not a multiple of 32 as kv_type {geometry.kv_type} needs"
+    return None
+
+
+def _pages(n_bytes):
+    return -(-n_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+class Layout:
+    """Where everything lies in a snapshot of `geometry` and `capacity`: offsets in bytes, named as in the header."""
+
+    def __init__(self, geometry, capacity):
+        if geometry.kv_type not in KV_TYPES.values():
+            raise ValueError(f"KV type {geometry.kv_type}")
+        if what := misfit(geometry):
+            raise ValueError(what)
+        if not 1 <= capacity <= MAX_CAPACITY:
+            raise ValueError(f"capacity {capacity} is not 1 to {MAX_CAPACITY}")
+        self.row_bytes = geometry.n_head_kv * lib.type_row_bytes(geometry.kv_type, geometry.head_dim)
+        self.n_plane = 2 * geometry.n_layer
+        self.v_distance = _pages(capacity * self.row_bytes)
+        self.layer_stride = 2 * self.v_distance
+        self.ids_offset = PAGE_BYTES
+        self.logits_offset = self.ids_offset + _pages(4 * capacity)
+        self.logits_bytes = 4 * geometry.n_vocab
+        self.checksum_offset = self.logits_offset + _pages(self.logits_bytes)
+        self.kv_offset = self.checksum_offset + _pages(4 * self.n_checksum(capacity))
+        self.file_bytes = self.kv_offset + self.n_plane * self.v_distance
+
+    def sections(self, n_tok):
+        """(name, offset, bytes) of what is valid when `n_tok` ids are held."""
+        yield "ids", self.ids_offset, 4 * n_tok
+        yield "logits", self.logits_offset, self.logits_bytes
+        for i in range(self.n_plane):
+            yield f"{'KV'[i % 2]} of layer {i // 2}", self.kv_offset + i * self.v_distance, n_tok * self.row_bytes
+
+    def n_checksum(self, n_tok):
+        return sum(-(-n // PIECE_BYTES) for n in (4 * n_tok, self.logits_bytes)) \
+            + self.n_plane * -(-n_tok * self.row_bytes // PIECE_BYTES)
+
+
+def pack_header(geometry, capacity, n_tok, model_id, arithmetic, checksums):
+    """The header page, for the checksums as bytes; the inverse of `read_header`."""
+    lay, g = Layout(geometry, capacity), geometry
+    digested = HEADER.pack(
+        MAGIC, VERSION, PAGE_BYTES, 0, model_id, g.n_layer, g.n_head_kv, g.head_dim, g.kv_type, g.n_vocab, capacity,
+        n_tok, 0, lay.ids_offset, lay.logits_offset, lay.kv_offset, lay.layer_stride, lay.v_distance, lay.file_bytes,
+        lay.checksum_offset, len(checksums) // CRC.size, PIECE_BYTES, arithmetic.encode("ascii"), b"")[:DIGESTED_BYTES]
+    page = (digested + sha256(digested + checksums)).ljust(PAGE_BYTES - CRC.size, b"\0")
+    return page + CRC.pack(lib.crc32c(0, page, len(page)))
+
+
+def read_header(fd, name):
+    """The header of the snapshot on `fd` as a dict by FIELDS; Fault 65 naming `name` and field unless it is sound in itself.
+
+    Nothing is compared with a model or with the file's size. `arithmetic` is a str.
+    """
+    page = os.pread(fd, PAGE_BYTES, 0)
+    if len(page) < 8 or page[:6] != MAGIC:
+        raise bad(name, "does not begin with KVSNAP: not a snapshot")
+    if (version := int.from_bytes(page[6:8], "little")) != VERSION:
+        raise bad(name, f"snapshot version {version}; this build reads {VERSION}")
+    if len(page) < PAGE_BYTES:
+        raise bad(name, f"header cut at byte {len(page)} of {PAGE_BYTES}")
+    crc, said = lib.crc32c(0, page, PAGE_BYTES - 4), CRC.unpack_from(page, PAGE_BYTES - 4)[0]
+    if crc != said:
+        raise bad(name, f"header checksum is {crc:08x}, but the header says {said:08x}: damaged")
+    h = dict(zip(FIELDS, HEADER.unpack_from(page)))
+    for field, value in (("header_bytes", PAGE_BYTES), ("flags", 0), ("zero", 0), ("piece_bytes", PIECE_BYTES)):
+        if h[field] != value:
+            raise bad(name, f"{field} is {h[field]}, not {value}")
+    if any(page[HEADER.size:PAGE_BYTES - 4]):
+        raise bad(name, "reserved bytes of the header are not zero")
+    arithmetic = h["arithmetic"].rstrip(b"\0")
+    if not arithmetic.isascii() or not arithmetic.decode().isprintable() or not arithmetic:
+        raise bad(name, "arithmetic is not a name")
+    h["arithmetic"] = arithmetic.decode()
+    return h
+
+
+def check_identity(h, path, model_id, arithmetic, geometry, model):
+    if h["model_id"] != model_id:
+        raise bad(path, f"made with model {h['model_id'][:8].hex()}, but {model} is {model_id[:8].hex()}")
+    if h["arithmetic"] != arithmetic:
+        raise bad(path, f"made with arithmetic {h['arithmetic']}, but this is {arithmetic} (see --arithmetic)")
+    if h["kv_type"] not in KV_TYPES.values():
+        raise bad(path, f"kv_type {h['kv_type']} is not one of {', '.join(map(str, KV_TYPES.values()))}")
+    for field, value in geometry._asdict().items():
+        if h[field] != value:
+            raise bad(path, f"made with {field} {h[field]}, but {model} has {value}")
+    if what := misfit(geometry):
+        raise bad(path, what)
+    if not 1 <= h["capacity"] <= MAX_CAPACITY:
+        raise bad(path, f"capacity {h['capacity']} is not 1 to {MAX_CAPACITY}")
+    if not 1 <= h["n_tok"] <= h["capacity"]:
+        raise bad(path, f"n_tok {h['n_tok']} is not 1 to the capacity {h['capacity']}")
+
+
+def check_extent(h, path, layout, size):
+    for field in FIELDS[FIELDS.index("ids_offset"):FIELDS.index("n_checksum")]:
+        if h[field] != getattr(layout, field):
+            raise bad(path, f"{field} is {h[field]}, but must be {getattr(layout, field)}")
+    if h["n_checksum"] != layout.n_checksum(h["n_tok"]):
+        raise bad(path, f"n_checksum is {h['n_checksum']}, but must be {layout.n_checksum(h['n_tok'])}")
+    if size != layout.file_bytes:
+        raise bad(path, f"file_bytes is {layout.file_bytes}, but the file has {size}")
+
+
+def sha256(data):
+    import hashlib
+    return hashlib.sha256(data).digest()
