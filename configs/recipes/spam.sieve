@@ -12,7 +12,9 @@ if not filter "classify" ["--pass-through"] {
   # Here is what shall be done with a mail that was not looked at; for instance:  addflag "$Unchecked";
 }
 
-# The quick form, a resident worker (configs/systemd) instead of a process that maps the model for each mail:
+# The quick form, a resident worker (configs/systemd) instead of a process that maps the model for each mail. Its socket must
+# be open to the users (SocketMode=0666 in sluice-classify.socket), else each mail takes a process as before. It judges by
+# what the worker was taught, not by what the user taught.
 # if not filter "mail-filter" ["--deliver", "stdout", "--log", "-", "--socket", "/run/sluice/classify.sock"] {}
 
 if header :is "X-Spam-Flag" "YES" {

@@ -58,7 +58,7 @@ static const char help[] =
 "Exit status: 0 ended by SIGTERM; 64 usage; 73 cannot listen there; 74 the listening socket\n"
 "  broke; 75 somebody listens there already, or out of memory.\n"
 "\n"
-"Example:  mail-milter -p inet:8895@127.0.0.1 --socket /run/sluice/worker --user sluice\n"
+"Example:  mail-milter -p inet:8895@127.0.0.1 --socket /run/sluice/classify.sock --user filter\n"
 "  and in main.cf:  smtpd_milters = inet:127.0.0.1:8895, milter_default_action = accept\n"
 "See also: classify, mail-filter.\n";
 
