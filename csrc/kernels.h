@@ -277,8 +277,7 @@ int32_t threads_count(void);
 int32_t threads_default(const char *proc, const char *sys, const int32_t *cpu, int32_t n_cpu);
 
 /* ---- dispatch.c: the operations, by the best instruction set this machine has ----- */
-/* The bits of every result are those of reference.c (of products with terms, of       */
-/* reference_fast.c) whatever the instruction set, the number of threads and of rows.  */
+/* The bits of every result are those of reference.c (of products with terms, of reference_fast.c) whatever the set, threads and rows. */
 
 /* One of isa_known, or "" for the best.  0; -1: no such name; -2: not on this machine. */
 int32_t isa_select(const char *name);
@@ -397,6 +396,5 @@ typedef struct {
 } mail_marking;
 
 /* The beginning of mail [n_bytes] without its own headers, and `head` [head_bytes], lines that end in \n, on its top:
- * to [n_out], or NULL: it is only measured.  Line ends of what is added are those of the mail's first line.
- * Without a head own headers are taken out and nothing is added. */
+ * to [n_out], or NULL: it is only measured.  Line ends of what is added are those of the mail's first line; without a head nothing is. */
 void mark_mail(mail_marking *out, uint8_t *to, const uint8_t *mail, uint64_t n_bytes, const uint8_t *head, uint64_t head_bytes);

@@ -2,7 +2,7 @@
 
 The program is the real one ($SLUICE_MAIL_FILTER: another build of it). Where a verdict matters classify and the model in the
 box give it; where only what the front does matters, shell scripts stand for classify and sendmail. The real Postfix is in
-test_postfix.py.
+test_postfix.py and test_postfix_broken.py.
 """
 import os
 import re
@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from conftest import BIN, ROOT
 
+from sluice import VERSION
 from sluice.hook import marking
 
 FILTER = str(Path(os.environ.get("SLUICE_MAIL_FILTER") or BIN / "mail-filter").resolve())
@@ -541,6 +542,7 @@ def test_help_and_version_end_with_0():
     for option in ("--help", "-h", "-V", "--version"):
         done = subprocess.run([FILTER, option], capture_output=True, stdin=subprocess.DEVNULL)
         assert done.returncode == 0 and done.stdout and not done.stderr
+    assert done.stdout.decode() == f"mail-filter (sluice) {VERSION}\n"
     text = subprocess.run([FILTER, "-h"], capture_output=True).stdout.decode()
     assert max(map(len, text.splitlines())) <= 118 and len(text.splitlines()) < 90
     source = (ROOT / "csrc/hook/options.c").read_text()

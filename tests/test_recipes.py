@@ -272,6 +272,17 @@ def test_mail_comes_where_the_folder_for_spam_is_absent(deliver, place):
     assert b"X-Spam-Flag: YES" in data
 
 
+def test_script_beside_the_page_for_administrators_is_sieve_and_the_one_of_the_page(tmp_path):
+    page, script = ((ROOT / "configs/postfix" / name).read_text() for name in ("README.md", "spam.sieve"))
+    assert re.sub("(?m)^", "    ", script.partition("\n")[2].strip()) in page
+    if not shutil.which("sievec"):
+        pytest.skip("sievec is not on this machine")
+    (tmp_path / "spam.sieve").write_text(script)
+    assert subprocess.run(["sievec", "spam.sieve"], cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
+    (tmp_path / "spam.sieve").write_text(script.replace("fileinto", "filein", 1))
+    assert subprocess.run(["sievec", "spam.sieve"], cwd=tmp_path, capture_output=True, timeout=60).returncode != 0
+
+
 # mutt.
 
 def mutt(place, keys, folder="", until=lambda: True, seconds=30, then=b"", env=()):

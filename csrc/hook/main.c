@@ -69,7 +69,8 @@ static int is_failure(const mail_verdict *v)
     return v->answer == MARK_UNCHECKED && v->reason != MARK_SIZE && v->reason != MARK_EMPTY && v->reason != MARK_SKIPPED && v->reason != MARK_ATTEMPTS;
 }
 
-/* The mail with `head` on top, or only without what was forged, goes to where --deliver says: 1, or 0 and why in errno (0: sendmail's log line has it). */
+/* The mail goes to where --deliver says, with `head` on top ("": only without what was forged; NULL: as it came).  1, or 0 and why in
+ * errno (0: sendmail's log line has it). */
 static int hand_over(const options *o, const spool *mail, const char *head, const char *id, int *refused)
 {
     mail_marking m;

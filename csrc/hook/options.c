@@ -77,7 +77,8 @@ static const struct option LONG[] = {
     { "threads", 1, 0, 'j' }, { "cache", 1, 0, CACHE }, { "deadline", 1, 0, DEADLINE }, { "memory", 1, 0, MEMORY },
     { "max-size", 1, 0, MAX_SIZE }, { "on-failure", 1, 0, ON_FAILURE }, { "trust-earlier", 0, 0, TRUST_EARLIER },
     { "spool", 1, 0, SPOOL }, { "spool-limit", 1, 0, SPOOL_LIMIT }, { "read-limit", 1, 0, READ_LIMIT },
-    { "queue-id", 1, 0, QUEUE_ID }, { "state", 1, 0, STATE }, { "log", 1, 0, LOG }, { "calibration", 1, 0, CALIBRATION }, { "version", 0, 0, 'V' }, { "help", 0, 0, 'h' },
+    { "queue-id", 1, 0, QUEUE_ID }, { "state", 1, 0, STATE }, { "log", 1, 0, LOG },
+    { "calibration", 1, 0, CALIBRATION }, { "version", 0, 0, 'V' }, { "help", 0, 0, 'h' },
     { 0, 0, 0, 0 }
 };
 

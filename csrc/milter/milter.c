@@ -59,7 +59,8 @@ static const char help[] =
 "  broke; 75 somebody listens there already, or out of memory.\n"
 "\n"
 "Example:  mail-milter -p inet:8895@127.0.0.1 --socket /run/sluice/classify.sock --user filter\n"
-"  and in main.cf:  smtpd_milters = inet:127.0.0.1:8895, milter_default_action = accept\n"
+"  and in main.cf:  smtpd_milters = inet:127.0.0.1:8895\n"
+"                   milter_default_action = accept\n"
 "See also: classify, mail-filter.\n";
 
 _Noreturn static void die(int code, const char *format, ...)

@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 
 from . import mixes
 from .faults import USAGE, Fault, unsupported
-from .gguf import write as gguf_write
-from .gguf import type_name
+from .gguf import type_name, write as gguf_write
 from .kernels import ffi, lib
 
 PIECE = 1 << 21  # elements: whole blocks of any type

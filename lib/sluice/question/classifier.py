@@ -5,13 +5,11 @@ from ..faults import USAGE, Fault, bad
 from ..kernels import ffi, lib
 from ..model import Model
 from ..model.forward import Forward
-from ..snapshot import cache
-from ..snapshot import Snapshot
+from ..snapshot import Snapshot, cache
 from ..snapshot.kvsnap import MAX_CAPACITY
 from ..snapshot.scratch import Scratch
 from ..vocab import Vocab
-from . import inputs
-from . import UNSURE, model_path
+from . import UNSURE, inputs, model_path
 from .answers import Tree, calibrated
 from .prompt import Prompt
 

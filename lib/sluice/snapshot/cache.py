@@ -13,8 +13,7 @@ import struct
 
 from .. import newfile
 from ..faults import NO_OUTPUT, Fault
-from . import kvsnap
-from . import Snapshot
+from . import Snapshot, kvsnap
 
 MAX_BYTES = 1 << 30
 MAX_FILES = 4096  # each costs a look
