@@ -4,8 +4,9 @@
  * repeated; each is taken out with its continuation lines.  What a header line is, and where the headers end, is said by
  * RFC 5322, section 2.2, with the obsolete blanks of 4.5, and read as Postfix's mime_state.c reads it: printable ASCII
  * without a colon, blanks, a colon; the first line that is neither that nor a continuation ends them.  Readers differ on
- * two things, and what was forged must survive for none of them:
+ * three things, and what was forged must survive for none of them:
  *   - Where a line that is not empty ends the headers, an empty one is put before it, as Postfix does.
+ *   - For some (procmail) CRs alone are no empty line: where the first line ends with LF, LF alone is one.
  *   - For some a bare CR ends a line.  An own header after some is taken out up to the line's end, and these CRs with it.
  * Lines at the very top like "From user Thu Jan 1 ..." (mbox; any number of > before) stay first: sendmail drops them.
  *
@@ -203,7 +204,8 @@ void mark_mail(mail_marking *out, uint8_t *to, const uint8_t *mail, uint64_t n_b
     out->n_read = at;
     while (at < n_bytes && mail[at] == '\r')
         at++;
-    if (head_bytes && (n_bytes == 0 || (out->n_read < n_bytes && (at == n_bytes || mail[at] != '\n'))))
+    const int is_empty = at < n_bytes && mail[at] == '\n' && (crlf || at == out->n_read);
+    if (head_bytes && (n_bytes == 0 || (out->n_read < n_bytes && !is_empty)))
         add_lines(&g, (const uint8_t *)"\n", 1, crlf);
     out->n_out = g.n;
 }

@@ -384,6 +384,34 @@ def test_odd_mails_keep_their_bytes(box):
     assert box.run(mail=b"").returncode == 0 and box.mails() == [marking.headers(b"error empty") + b"\n"]
 
 
+@pytest.mark.parametrize("make", [os.pipe, lambda: [s.detach() for s in socket.socketpair()]], ids=["pipe", "socket"])
+def test_a_mail_is_not_sent_where_nobody_waits_for_the_result(box, make):
+    """pipe(8) was stopped while the mail was judged: it is in the queue, and comes again."""
+    for deliver in ("headers", "unchanged", "nothing"):
+        ours, its = make()
+        box.script("classify", f"cat >/dev/null; touch {box.path}/began; while [ ! -e {box.path}/go ]; do sleep 0.02; done; echo {LINE.decode()}")
+        p = subprocess.Popen(box.argv("--deliver", deliver, "--queue-id", "4Fx1", "--state", box.path / "state"), stdin=subprocess.PIPE, stdout=its, stderr=its)
+        os.close(its)
+        p.stdin.write(MAIL)
+        p.stdin.close()
+        while not (box.path / "began").exists():
+            time.sleep(0.02)
+        os.close(ours)
+        (box.path / "go").touch()
+        assert p.wait(60) == (0 if deliver == "nothing" else 75)
+        assert box.mails() == [] and ("nobody waits" in "".join(box.lines())) == (deliver != "nothing")
+        assert [name for name in os.listdir(box.path / "state") if name[0] != "."] == []  # it came back from judging: no attempt is used
+        (box.path / "began").unlink()
+        (box.path / "go").unlink()
+    box.script("classify", f"cat >/dev/null; echo {LINE.decode()}")
+    ours, its = make()
+    with open(os.devnull, "w") as nowhere:  # to what is read, and to what is no pipe
+        for out in (its, nowhere):
+            assert subprocess.run(box.argv(), input=MAIL, stdout=out).returncode == 0
+    assert box.mails() == [MARKED] * 2
+    os.close(ours), os.close(its)
+
+
 def test_modes_of_delivery(box):
     assert box.run("--deliver", "unchanged").returncode == 0 and box.mails() == [MAIL]
     done = box.run("--deliver", "nothing", sender=None, recipients=())
@@ -504,6 +532,22 @@ def test_state_that_cannot_be_kept_stops_no_mail(box):
         if mark.is_dir() and not mark.is_symlink():
             mark.rmdir()
         mark.unlink(missing_ok=True)
+
+
+def test_marks_that_others_could_have_written_count_for_nothing(box):
+    state = box.path / "state"
+    killed_while_judging(box, "--queue-id", "A1", "--state", state)
+    box.script("classify", f"echo {LINE.decode()}")
+    (mark,) = state.glob("A1-*")
+    changes = [(lambda: state.chmod(0o777), False), (lambda: state.chmod(0o1777), False), (lambda: state.chmod(0o700), True)]
+    if os.geteuid() == 0:
+        changes.insert(0, (lambda: os.chown(state, 12345, 12345), False))
+        changes.insert(1, (lambda: os.chown(state, 0, 0), True))
+    for change, counts in changes:
+        mark.write_text("99")
+        change()
+        assert box.run("--queue-id", "A1", "--state", state).returncode == 0
+        assert box.mails() == [FORTUNE["error attempts"] if counts else MARKED] and ("no attempts are counted" in "".join(box.lines())) != counts
 
 
 def test_old_marks_are_swept(box):

@@ -32,7 +32,7 @@ def reference(mail, head=HEAD):
             own = bool(OWN.match(lines[n]))
         kept += [] if own else [AFTER_CR.sub(b"", lines[n])]
         n += 1
-    missing = n < len(lines) and not re.fullmatch(rb"\r*\n", lines[n]) or not mail
+    missing = n < len(lines) and not re.fullmatch(rb"\n" if eol == b"\n" else rb"\r*\n", lines[n]) or not mail
     return b"".join([top, head.replace(b"\n", eol), *kept, eol * bool(missing and head), *lines[n:]])
 
 
@@ -145,6 +145,7 @@ def test_parts_are_untouched():
 ODD = [(b"", HEAD + b"\n"), (b"\n", HEAD + b"\n"), (b"\ntext", HEAD + b"\ntext"), (b"\r\n\r\ntext", HEAD.replace(b"\n", b"\r\n") + b"\r\n\r\ntext"),
        (b"text", HEAD + b"\ntext"), (b"\0\0", HEAD + b"\n\0\0"), (b"a: b", HEAD + b"a: b"), (b"a: b\r\r\n\r\r\ntext", HEAD.replace(b"\n", b"\r\n") + b"a: b\r\r\n\r\r\ntext"),
        (b"From x\n", b"From x\n" + HEAD), (b"From x", HEAD + b"\nFrom x"), (b"From x\r", HEAD + b"\nFrom x\r"), (b"From : x\n y\n", HEAD + b"From : x\n y\n"), (b"X-Spam-Flag: YES", HEAD), (b"\r", HEAD + b"\n\r"),
+       (b"a: b\n\r\nX-Spam-Flag: NO\n\n", HEAD + b"a: b\n\n\r\nX-Spam-Flag: NO\n\n"), (b"a: b\r\n\nX-Spam-Flag: NO\n", HEAD.replace(b"\n", b"\r\n") + b"a: b\r\n\nX-Spam-Flag: NO\n"),
        (b"X-Spam: a\nX-Spamm-Flag: b\nY-X-Spam-Flag: c\n\n", HEAD + b"X-Spam: a\nX-Spamm-Flag: b\nY-X-Spam-Flag: c\n\n")]
 
 

@@ -169,6 +169,18 @@ def test_text_of_a_bug_is_not_that_of_the_mail(capfd):
     assert "private" not in capfd.readouterr().err
 
 
+def test_many_inherited_descriptors_are_no_matter():
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 1200:
+        pytest.skip("ulimit -Hn is below 1200")
+
+    def inherit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1200, 1200))
+        for fd in range(3, 1100):
+            os.dup2(2, fd)  # which is inherited, as what dup() makes is not
+    done = through(MAIL, preexec_fn=inherit, close_fds=False)
+    assert done.returncode == 0 and b"\nX-Spam-Score: " in done.stdout
+
+
 def test_no_process_is_memory(monkeypatch):
     def no_fork():
         raise BlockingIOError(11, "Resource temporarily unavailable")

@@ -3,7 +3,8 @@
  * DIR/QUEUEID-HASH holds two digits, counts up to 9: how many classifications began and did not come back to us, and how
  * many deliveries sendmail refused for good.  The hash is of sender and recipients, because Postfix starts one filter for each
  * 50 recipients of a mail, at the same time.  A mark is removed when the mail is delivered; those of mails that are not in the queue
- * any more (a queue keeps a mail for 5 days) are removed once an hour at most, by whoever comes first. */
+ * any more (a queue keeps a mail for 5 days) are removed once an hour at most, by whoever comes first.  A directory that
+ * others could write in counts for nothing: whoever put marks there could let any mail pass unchecked. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -54,6 +55,21 @@ static void sweep(int dir)
     closedir(entries);
 }
 
+/* The directory, if it is ours or root's, and not open to all for writing; or -1. */
+static int open_state(const char *path)
+{
+    struct stat st;
+    mkdir(path, 0700); /* or it is there */
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (!fstat(fd, &st) && (st.st_uid == geteuid() || st.st_uid == 0) && !(st.st_mode & S_IWOTH))
+        return fd;
+    close(fd);
+    log_line("%s: is another's, or all may write there: no attempts are counted", path);
+    return -1;
+}
+
 void attempts_open(attempts *a, const options *o)
 {
     char digits[2];
@@ -61,8 +77,7 @@ void attempts_open(attempts *a, const options *o)
     *a = (attempts){ .fd = -1 };
     if (!o->state || !o->queue_id || strlen(o->queue_id) > ID_BYTES)
         return;
-    mkdir(o->state, 0700); /* or it is there */
-    if ((a->fd = open(o->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+    if ((a->fd = open_state(o->state)) < 0)
         return;
     for (int i = 0; i < o->n_recipients; i++)
         h = hash(h, o->recipients[i]);

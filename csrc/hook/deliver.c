@@ -4,9 +4,11 @@
  * envelope.  postdrop has synced the mail when sendmail ends with 0, and only then is it taken.  What sendmail prints may quote
  * addresses, so of it the log gets one line. */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "hook.h"
 
 enum { SAID_BYTES = 2048, LOGGED_BYTES = 400, N_FIXED = 8, ENV_BYTES = 4200, N_ENV = 6 };
@@ -28,6 +30,15 @@ char *const *child_environment(int for_sendmail)
     return env;
 }
 
+/* Whether who started us has gone: pipe(8) holds the other end of our stdout until we end.  Where it was stopped meanwhile
+ * (`postfix stop`) the mail is still in the queue and will come again, so sending it now would be sending it twice. */
+static int nobody_waits(void)
+{
+    struct stat st;
+    struct pollfd p = { 1, 0, 0 };
+    return !fstat(1, &st) && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && poll(&p, 1, 0) == 1 && p.revents & (POLLERR | POLLHUP);
+}
+
 int deliver(const options *o, const spool *mail, const char *id, int *refused)
 {
     static char said[SAID_BYTES];
@@ -36,6 +47,11 @@ int deliver(const options *o, const spool *mail, const char *id, int *refused)
     const char **argv = malloc(sizeof *argv * (size_t)(N_FIXED + o->n_recipients));
     int n = 0;
     *refused = 0;
+    if (nobody_waits()) {
+        log_line("%s: nobody waits for the result: not sent", id);
+        free(argv);
+        return 0;
+    }
     if (!argv)
         return 0;
     argv[n++] = o->sendmail, argv[n++] = "-G", argv[n++] = "-i", argv[n++] = "-f", argv[n++] = o->sender, argv[n++] = "--";

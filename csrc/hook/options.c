@@ -26,6 +26,7 @@ static const char HELP[] =
 "\n"
 "  Reasons: timeout, size, memory, crashed, model, empty, attempts, input, worker, busy, skipped.\n"
 "  Whatever else goes wrong (no space, sendmail fails) the mail stays in Postfix's queue, which tries again.\n"
+"  So it does where stdout is a pipe that nobody reads any more: Postfix was stopped, and will start us again.\n"
 "  In the worst case, a kill between sendmail's end and its own, a mail comes twice; it is never lost or bounced.\n"
 "\n"
 "Exit status: 0 the mail was handed over whole, or only this text was asked for; 75 it was not: try again.\n"

@@ -77,7 +77,9 @@ def judge(data, load):
         _answer(data, load, writer)
     os.close(writer)
     line, end = b"", time.monotonic() + SECONDS
-    while len(line) < LINE_BYTES and select.select([reader], [], [], max(0, end - time.monotonic()))[0]:
+    ready = select.poll()  # select(2) takes no descriptor from 1024 on, and many may have been inherited
+    ready.register(reader, select.POLLIN)
+    while len(line) < LINE_BYTES and ready.poll(max(0, 1e3 * (end - time.monotonic()))):
         part = os.read(reader, LINE_BYTES)
         if not part:
             break
