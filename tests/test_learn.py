@@ -155,6 +155,12 @@ def test_file_holds_numbers_only_and_is_private(file):
     assert first.startswith("#calibration 1 ") and all(re.fullmatch(r"[0-9a-f]{16} [0-9a-f]{16} [-0-9a-f.e ,]+", line) for line in lines), lines
 
 
+def test_readers_that_its_owner_let_in_stay(file):
+    classify(file, "--learn", "no")
+    file.chmod(0o644)
+    assert classify(file, "--learn", "yes", mail=SPAM).returncode == 0 and file.stat().st_mode & 0o777 == 0o644
+
+
 def test_default_place_is_the_data_home(tmp_path):
     for env, at in (({"XDG_DATA_HOME": str(tmp_path / "data")}, tmp_path / "data"), ({"XDG_DATA_HOME": "", "HOME": str(tmp_path)}, tmp_path / ".local" / "share")):
         assert run("classify", "--learn", "no", input=HAM, env={**os.environ, **env}).returncode == 0

@@ -95,7 +95,15 @@ def _write(path, lines, asked, model, question):
     head = b"".join(_head_line(*key, fit) for key, fit in fits.items())
     body = b"".join(line.dump() for line in lines)
     first = calibration.MAGIC + b"%06d %08x %08d %08x\n" % (len(head), checksum(head), len(body), checksum(body))
-    newfile.write(path, lambda f: f.write(first + head + body), mode=0o600)
+    newfile.write(path, lambda f: f.write(first + head + body), mode=_mode(path))
+
+
+def _mode(path):
+    """0600, and who else the owner of the file that is there let read it."""
+    try:
+        return 0o600 | os.stat(path).st_mode & 0o044
+    except OSError:
+        return 0o600
 
 
 def _head_line(model, question, fit):
