@@ -8,8 +8,8 @@ import sys
 
 from tiny_vocab import vocabulary
 
-from sluice.gguf import write as gguf_write
 from sluice.bench import shapes, synthetic
+from sluice.gguf import write as gguf_write
 
 N_WORDS = 768  # tokens of the small vocabulary; the others are there to be computed
 

@@ -12,6 +12,11 @@ _shared = Path(os.environ.get("SLUICE_SHARED") or ROOT.parent / "shared")
 SHARED = _shared if _shared.is_dir() else None
 
 
+# python -S -c MEASURE COMMAND...: runs it, then prints its peak in KiB. A child counts what its parent held when it forked, so a small parent is put between.
+MEASURE = ("import os, resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode; "
+           "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); os._exit(code & 255)")
+
+
 def run(*argv, input=b"", timeout=60, **kwargs):
     """Run a command of bin/ (`run("sample", "-t", 0)`) with bytes on stdin; a CompletedProcess with bytes."""
     argv = [str(BIN / argv[0]), *map(str, argv[1:])]

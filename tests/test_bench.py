@@ -20,11 +20,11 @@ import pytest
 from conftest import BIN, run, sets_here
 
 from sluice import gguf, model
-from sluice.gguf import write as gguf_write
-from sluice.model import weights
 from sluice.bench import apart, figures, limits, matmul, measure, memory, plot, rival, shapes, start, synthetic, table
 from sluice.faults import Fault
+from sluice.gguf import write as gguf_write
 from sluice.kernels import ffi, lib
+from sluice.model import weights
 from sluice.snapshot.scratch import Scratch
 
 META = {"general.architecture": ("string", "llama"), "a.string": ("string", "grüße"), "a.flag": ("bool", True), "a.float": ("f32", 0.5),

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from test_vocab import cases, decode
 
 from sluice import bpe, gguf, grammar
-from sluice.question import answers
 from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
 from sluice.kernels import ffi, lib
+from sluice.question import answers
 from sluice.vocab import Vocab
 
 N_STRINGS = int(os.environ.get("SLUICE_STRINGS", 1000))  # a vocabulary; `make vocab-check` has 100,000

@@ -7,8 +7,8 @@ import struct
 import pytest
 from test_snapshot import LARGE, MODEL, SMALL, content, make, python
 
-from sluice.snapshot import cache
 from sluice.faults import Fault
+from sluice.snapshot import cache
 
 
 def ids_of(n, seed=1):

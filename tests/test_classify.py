@@ -10,16 +10,16 @@ import threading
 
 import pytest
 from chat_model import write_chat_model
-from conftest import BIN, run, shell
+from conftest import BIN, MEASURE, run, shell
 
 from sluice import gguf, grammar, stream
 from sluice.question import inputs
 from sluice import jsonl as jsonl_lines
-from sluice.question.answers import MAX_NODES, Tree, calibrated, log_sum
-from sluice.question.classifier import Classifier
 from sluice.faults import Fault
 from sluice.kernels import ffi
 from sluice.question import Question
+from sluice.question.answers import MAX_NODES, Tree, calibrated, log_sum
+from sluice.question.classifier import Classifier
 from sluice.snapshot.scratch import Scratch
 
 TEXT = b"Dear friends, the meeting has been moved. Please bring the numbers."
@@ -497,12 +497,8 @@ def test_a_cache_that_fails_changes_nothing(models, tmp_path, home, trouble):
 
 # Bad input.
 
-MEASURE = ("import os, resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode; "
-           "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); os._exit(code & 255)")
-
-
 def run_measured(models, argv, stdin):
-    """(stdout, peak KiB) of classify. A child counts what its parent held when it forked, so a small parent is put between."""
+    """(stdout, peak KiB) of classify."""
     done = subprocess.run([sys.executable, "-S", "-c", MEASURE, BIN / "classify", "-m", models / "llama.gguf", *argv],
                           stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert done.returncode < 128

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 import sluice
-from sluice.model.forward import Forward
 from sluice.kernels import ffi, lib
 from sluice.model import Model
+from sluice.model.forward import Forward
 from sluice.snapshot import Snapshot
 from test_kernels import Buffer, number_of, weights
 from tiny_model import write_model
@@ -242,9 +242,9 @@ def test_logits_are_near_those_of_exact(models, tmp_path):
 
 MORE_THREADS = """
 import sys
-from sluice.model.forward import Forward
 from sluice.kernels import lib
 from sluice.model import Model
+from sluice.model.forward import Forward
 from sluice.snapshot.scratch import Scratch
 m = Model(sys.argv[1], 1, "fast")
 f = Forward(m.hparams, Scratch(m.geometry("f16"), 64))

@@ -16,11 +16,11 @@ from bad_gguf import EVERY_KIND
 from conftest import BIN, ROOT, run
 from gguf_writer import BF16, BLOCK_TYPES, F16, F32, Q4_0, Q4_1, Q8_0, QUANTIZE, random_blocks, write_gguf
 from sluice import gguf, stream
-from sluice.gguf import dump
-from sluice.snapshot import kvsnap
-from sluice.gguf.dump_state import SnapshotFile
 from sluice.faults import Fault
+from sluice.gguf import dump
+from sluice.gguf.dump_state import SnapshotFile
 from sluice.kernels import ffi, lib
+from sluice.snapshot import kvsnap
 from sluice.snapshot import Geometry, Snapshot
 
 GOLDEN = ROOT / "tests" / "golden"

@@ -8,12 +8,12 @@ from gguf_writer import write_gguf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sluice import gguf
-from sluice.model import architectures
 from sluice.faults import Fault
-from sluice.model.hparams import ARCHITECTURES, Keys
-from sluice.kernels import ffi
 from sluice.gguf.metadata import KIND_NAMES
+from sluice.kernels import ffi
+from sluice.model import architectures
 from sluice.model import ARITHMETIC, Model
+from sluice.model.hparams import ARCHITECTURES, Keys
 from sluice.model.rope import read_rope
 from sluice.snapshot import Snapshot
 

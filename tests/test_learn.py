@@ -13,8 +13,8 @@ import pytest
 from conftest import BIN, ROOT, run
 
 from sluice import question
-from sluice.question import calibration, fitting, learning
 from sluice.faults import Fault
+from sluice.question import calibration, fitting, learning
 
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 HAM, SPAM = (next(p for p in MAILS if p.stem.startswith(kind)).read_bytes() for kind in ("ham", "spam"))

@@ -52,9 +52,9 @@ def test_every_instruction_set_gives_the_bits_of_the_gguf(files, tmp_path):
     for name in names:
         convert(files / name, tmp_path / name, "--vocab", files / "tok")
     code = """import sys, tempfile
+from sluice.kernels import ffi
 from sluice.model import Model
 from sluice.snapshot import Snapshot
-from sluice.kernels import ffi
 for path in sys.argv[2:]:
     m = Model(path, 1, vocab=None if path.startswith(sys.argv[1]) else path.rpartition("/")[0] + "/tok")
     cache = Snapshot.create(m.geometry("f16"), 24, m.file.id, m.arithmetic, tempfile.gettempdir())

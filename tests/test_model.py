@@ -7,13 +7,13 @@ import struct
 import pytest
 from conftest import sets_here
 from golden_cases import golden_cases
-from sluice.model.architectures import ARCHITECTURES
 from sluice.faults import Fault
-from sluice.model.forward import Forward, _new
 from sluice.kernels import ffi, lib
 from sluice.model import ARITHMETIC, Model
-from sluice.snapshot.scratch import Scratch
+from sluice.model.architectures import ARCHITECTURES
+from sluice.model.forward import Forward, _new
 from sluice.snapshot import Snapshot
+from sluice.snapshot.scratch import Scratch
 from tiny_model import write_model
 
 EXACT_TYPES = ("f32", "f16", "bf16")

@@ -6,14 +6,15 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
 import pytest
-from conftest import BIN, ROOT, run, shell
+from conftest import BIN, MEASURE, ROOT, run, shell
 
-from sluice.hook import marking, passing
 from sluice.faults import Fault
+from sluice.hook import marking, passing
 
 MAILS = {p.stem: p.read_bytes() for p in sorted((ROOT / "tests" / "mails").glob("*.eml"))}
 MAIL = MAILS["ham-mutt"]
@@ -80,12 +81,12 @@ def test_any_size_comes_out_whole_and_in_bounded_memory(n_bytes, tmp_path):
     mail = (b"Subject: Minutes\r\nX-Spam-Flag: YES\r\n\r\n" + line * (n_bytes // len(line) + 1))[:n_bytes]
     (tmp_path / "mail").write_bytes(mail)
     with open(tmp_path / "mail", "rb") as stdin, open(tmp_path / "out", "wb") as stdout:
-        p = subprocess.Popen([BIN / "classify", "--pass-through", "--no-cache"], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE)
-        _, status, usage = os.wait4(p.pid, 0)
-    assert status == 0 and p.stderr.read() == b""
+        done = subprocess.run([sys.executable, "-S", "-c", MEASURE, BIN / "classify", "--pass-through", "--no-cache"],
+                              stdin=stdin, stdout=stdout, stderr=subprocess.PIPE)
+    assert done.returncode == 0
     want = run("classify", "--long", "--no-cache", tmp_path / "mail").stdout[:-1]
     assert (tmp_path / "out").read_bytes() == marking.mark(mail, marking.headers(want))
-    assert usage.ru_maxrss < 400 << 10
+    assert int(done.stderr) < 400 << 10
 
 
 def test_nothing_is_written_until_all_is_read():

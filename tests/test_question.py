@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice import gguf, question, vocab, yamlfile
-from sluice.question import frames, prompt
 from sluice.faults import Fault
 from sluice.kernels import lib
+from sluice.question import frames, prompt
 
 GOOD = """\
 input: {kind: text, head_ids: 20, tail_ids: 10}

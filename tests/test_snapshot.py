@@ -15,9 +15,9 @@ import time
 import pytest
 
 from sluice import newfile
-from sluice.snapshot import kvsnap
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
+from sluice.snapshot import kvsnap
 from sluice.snapshot import Geometry, Snapshot
 
 MODEL = bytes(range(32))

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from sluice import gguf
 from sluice.chat import renderer, template
-from sluice.faults import Fault
 from sluice.chat.template import Message, Template
+from sluice.faults import Fault
 from sluice.vocab import Vocab
 
 LINES = [json.loads(line) for line in golden_templates.GOLDEN.read_text().splitlines()]

@@ -20,8 +20,8 @@ from forked import run as forked_run
 from worker_client import ask, connect, loop, receive
 
 from sluice import gguf, question
-from sluice.question.classifier import Classifier
 from sluice.hook.listener import BACKLOG, MAX_PATH
+from sluice.question.classifier import Classifier
 
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 DATA = [path.read_bytes() for path in MAILS]
