@@ -234,7 +234,8 @@ def test_interrupt_leaves_nothing(tmp_path):
     head = gguf_writer.padded(head + gguf_writer.tensor_info("a.weight", 0, (256, n_row), 0), 64)
     (tmp_path / "m.gguf").write_bytes(head)
     os.truncate(tmp_path / "m.gguf", len(head) + 1024 * n_row)  # zeros, on disk a hole
-    p = subprocess.Popen([BIN / "gguf-quantize", "-j", "1", "m.gguf", "o", "Q6_K"], cwd=tmp_path, stderr=subprocess.PIPE)
+    p = subprocess.Popen([BIN / "gguf-quantize", "-j", "1", "m.gguf", "o", "Q6_K"], cwd=tmp_path, stderr=subprocess.PIPE,
+                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # what a background job inherits is ignored
     time.sleep(0.3)
     p.send_signal(signal.SIGINT)
     assert p.wait(30) == -signal.SIGINT and p.stderr.read() == b"" and os.listdir(tmp_path) == ["m.gguf"]
