@@ -1,4 +1,5 @@
 """mail-milter in front of Debian's Postfix: the mails that come out, and what becomes of them while milter and worker are killed."""
+import contextlib
 import os
 import random
 import re
@@ -85,6 +86,12 @@ def parts(data):
     received = RECEIVED.match(data)
     assert received, data[:500]
     return ours, data[received.end():]
+
+
+def listens(path):
+    """Whether anybody takes connections there: what a killed worker leaves does so for a moment."""
+    with socket.socket(socket.AF_UNIX) as s:
+        return s.connect_ex(str(path)) == 0
 
 
 def answers(path):
@@ -175,7 +182,7 @@ def test_while_the_milter_is_dead_mail_is_accepted_and_header_checks_remove_what
 
 def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed():
     """300 mails from eight clients, some in one connection; amid every ten of them a kill -9 of the milter, the worker or one of its
-    children."""
+    children. What a mail of those gets is a matter of chance; what those get that come while one of them is away, and after, is none."""
     n_mails, n_clients, every = 300, 8, 10
     rng = random.Random(4)
     mails = [whole(b"X-Spam-Status: No, forged\nFrom: a@example.com\nSubject: %d\nX-Fill: %s\n\n" % (n, rng.randbytes(8).hex().encode())
@@ -220,9 +227,10 @@ def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed()
                 victim.kill()
                 victim.start()
             else:
-                while not site.worker.descendants():
+                while not (pids := site.worker.descendants()):
                     time.sleep(0.01)
-                os.kill(rng.choice(site.worker.descendants()), 9)
+                with contextlib.suppress(ProcessLookupError):  # one that grew large ends by itself
+                    os.kill(rng.choice(pids), 9)
             while not answers(site.worker.address):
                 if site.worker.process.poll() is not None:  # it met what the killed one left; systemd tries again, too
                     site.worker.start()
@@ -236,6 +244,18 @@ def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed()
             arrived.setdefault(int(m.recipients[0].split("@")[0]), []).append(m.data)
         site.milter.log_text = site.milter.log()
         not_sent = [d for d in site.postfix.deliveries() if d[3] != "sent"]
+        mail = whole(MAILS[0])
+        site.worker.kill()
+        while listens(site.worker.address):
+            time.sleep(0.01)
+        ours, rest = parts(site.send(mail)[0])
+        assert dict(ours)[b"X-Spam-Status"] == b"unchecked; reason=worker" and rest == mail
+        site.milter.kill()
+        assert parts(site.send(mail)[0]) == ([], mail)
+        site.worker.start()
+        site.milter.start()
+        ours, rest = parts(site.send(mail)[0])
+        assert dict(ours)[b"X-Spam-Status"] == verdict(mail) and rest == mail
     counts = dict.fromkeys(("Yes", "No", "Unsure", "unchecked", "partly", "not marked"), 0)
     for n, mail in enumerate(mails):
         assert len(arrived[n]) == 1, n
@@ -249,7 +269,6 @@ def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed()
         counts[status] += 1
     print(f"{n_kills} kills: {counts}", log_of(site))
     assert not refused and not not_sent and len(arrived) == n_mails and n_kills == n_mails // every
-    assert counts["Yes"] and counts["No"] and counts["unchecked"]  # it was the whole way that was killed, and that came back
 
 
 def test_the_steps_of_the_administrators_page_set_and_unset_postfix(site):
