@@ -427,6 +427,29 @@ def test_no_request_is_lost_in_restarts(start):
     assert w.log() == ""
 
 
+def test_a_mail_that_woke_a_worker_which_ends_is_answered(start):
+    """The old worker is woken by a mail, and told of the end before it has a processor: nobody else was woken."""
+    w = start(n=1)
+    (worker,), core = w.workers(), max(os.sched_getaffinity(0))
+    os.sched_setscheduler(worker, os.SCHED_IDLE, os.sched_param(0))
+    os.sched_setaffinity(worker, {core})
+    w.process.send_signal(signal.SIGHUP)
+    w.wait_for(lambda: len(w.groups()) == 2, "new group")
+    os.kill(w.pid, signal.SIGSTOP)
+    w.wait_for(lambda: len(w.workers()) == 2 or not is_alive(worker), "new worker")
+    time.sleep(0.3)  # so that it waits, too
+    with subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]) as busy:
+        time.sleep(0.3)
+        s = connect(w.path)
+        s.sendall(DATA[0])
+        s.shutdown(socket.SHUT_WR)
+        os.kill(w.pid, signal.SIGCONT)
+        time.sleep(0.1)
+        busy.kill()
+    assert receive(s) == long_lines()[0]
+    s.close()
+
+
 def test_a_restart_reads_question_and_model_again(start, my_model):
     w = start("-q", my_model)
     assert w.ask(DATA[0]) == long_lines()[0]

@@ -44,15 +44,17 @@ def serve(listener, life, classifier, slots, slot, threads, verbose):
     poll = select.epoll()
     poll.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
     poll.register(life, select.EPOLLIN)
-    is_over, most = False, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + MAX_GROWTH
-    while True:
+    is_over = is_shut = False
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + MAX_GROWTH
+    while not is_over or is_shut:
         if not is_over:
             events = dict(poll.poll())
-            is_over = life in events
-            if is_over and not events.get(listener.fileno(), 0) & select.EPOLLHUP:
-                return
+            is_over, ready = life in events, events.get(listener.fileno(), 0)
+            is_shut = is_over and ready & select.EPOLLHUP
+            if not ready:
+                continue
         try:
-            connection, _ = listener.accept()
+            connection, _ = listener.accept()  # at the end too: who came may have woken this worker and no other (EPOLLEXCLUSIVE)
         except BlockingIOError:
             if is_over:
                 return
