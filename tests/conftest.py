@@ -1,6 +1,7 @@
 """What every test file uses: where the commands are, how to run one, where the shared data lies."""
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,20 @@ def shell(script, directory, timeout=60, **env):
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(["sh", "-c", script], cwd=directory, capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL,
                           env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", **env})
+
+
+def opened(process, path, timeout=60):
+    """Wait until a process (a Popen) has the file open or mapped: it has started, and is at work."""
+    path, end = os.path.realpath(path), time.monotonic() + timeout
+    proc = Path(f"/proc/{process.pid}")
+    while True:
+        try:
+            if path in proc.joinpath("maps").read_text() or path in map(os.readlink, proc.joinpath("fd").iterdir()):
+                return
+        except FileNotFoundError:  # a descriptor that was closed meanwhile
+            pass
+        assert process.poll() is None and time.monotonic() < end, f"{path} was not opened"
+        time.sleep(0.001)
 
 
 def sets_here():

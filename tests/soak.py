@@ -70,13 +70,13 @@ class Trouble:
             running = [(kind_of(argv), pid) for pid, argv in self.p.processes().items()]
             hits = [(k, pid) for k, pid in running if k == kind or (k and time.monotonic() > end)]
             if hits:
-                break
-            if time.monotonic() > end + 20:
+                hit, pid = self.rng.choice(hits)
+                with contextlib.suppress(ProcessLookupError):  # it had just ended
+                    os.kill(pid, signal.SIGKILL)
+                    self.counts[hit] += 1
+                    return
+            if time.monotonic() > end + 60:
                 raise RuntimeError("nothing is left to kill")
-        kind, pid = self.rng.choice(hits)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-            self.counts[kind] += 1
 
     def restart(self):
         self.p.stop()

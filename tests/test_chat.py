@@ -6,6 +6,7 @@ import re
 import select
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from chat_model import write_chat_model
@@ -67,6 +68,13 @@ class Terminal:
         self.seen += part
         return part
 
+    def wait_for_keys(self, timeout=30):
+        """Until it sleeps: between its echo and its wait for keys Python's readline would not see an interrupt, and sleep on."""
+        end = time.monotonic() + timeout
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < end, "it does not wait"
+            time.sleep(0.01)
+
     def type(self, text):
         os.write(self.fd, text.encode())
 
@@ -109,7 +117,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(model, tmp_path):
     t.expect("> ")
     t.type("half a line")
     t.expect("half a line")
-    time.sleep(0.3)  # not while the echo is being written: between that and its wait for keys, Python's readline would sleep on
+    t.wait_for_keys()
     t.type("\x03")
     t.expect("> ")
     t.type("Go on\r")

