@@ -5,7 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "bin"
 SCRIPTS = sorted(p.name for p in BIN.iterdir() if p.read_bytes()[:2] == b"#!")  # mail-filter is none

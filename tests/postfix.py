@@ -118,7 +118,7 @@ class Postfix:
     def close(self):
         """Kill everything inside and remove the directory."""
         self.init.stdin.close()
-        self.init.wait(30)
+        self.init.wait(60)
         self.init.stdout.close()
         shutil.rmtree(self.directory)
 

@@ -47,7 +47,7 @@ class Terminal:
             os.execv(BIN / "chat", ["chat", "-m", str(model), *map(str, options)])
         self.seen, self._at = b"", 0
 
-    def expect(self, text, timeout=30):
+    def expect(self, text, timeout=60):
         """What came up to `text`, from where the last call ended."""
         text, end = text.encode(), time.monotonic() + timeout
         while text not in self.seen[self._at:]:
@@ -56,7 +56,7 @@ class Terminal:
         self._at, before = at + len(text), self.seen[self._at:at]
         return before.replace(b"\r\n", b"\n").decode()
 
-    def _read(self, timeout=30):
+    def _read(self, timeout=60):
         """What is there; b"" at the end. A chat that says nothing for `timeout` seconds is killed."""
         if not select.select([self.fd], [], [], max(0, timeout))[0]:
             os.kill(self.pid, signal.SIGKILL)
@@ -68,7 +68,7 @@ class Terminal:
         self.seen += part
         return part
 
-    def wait_for_keys(self, timeout=30):
+    def wait_for_keys(self, timeout=60):
         """Until it sleeps: between its echo and its wait for keys Python's readline would not see an interrupt, and sleep on."""
         end = time.monotonic() + timeout
         while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
@@ -259,7 +259,7 @@ def test_answers_arrive_as_they_are_written(model):
             p.stdin.write(b"Hello\n")
             assert p.stdout.readline() in (b"yes\n", b"no\n")
         p.stdin.close()
-        assert p.wait(30) == 0
+        assert p.wait(60) == 0
 
 
 def test_the_oldest_messages_leave_a_full_context(model, tmp_path):
@@ -319,7 +319,7 @@ def test_an_interrupt_ends_a_chat_that_is_piped(model):
     p.send_signal(signal.SIGINT)
     p.stdin.close()
     p.stdout.read()
-    assert p.wait(30) == -signal.SIGINT and p.stderr.read() == b""
+    assert p.wait(60) == -signal.SIGINT and p.stderr.read() == b""
 
 
 @given(st.lists(st.binary(max_size=20), max_size=4))

@@ -237,7 +237,7 @@ def test_a_reader_that_left_and_an_interrupt(tiny, tmp_path):
     p.stdout.read(1)
     time.sleep(0.1)
     p.send_signal(signal.SIGINT)
-    _, err = p.communicate(timeout=30)
+    _, err = p.communicate(timeout=60)
     assert p.returncode == -signal.SIGINT and err == b"" and not os.listdir(tmp_path)
 
 

@@ -426,11 +426,11 @@ def test_modes_of_delivery(box):
     p.stdout.close()
     p.stdin.write(MAIL * 10_000)
     p.stdin.close()
-    assert p.wait(30) == 75 and p.stderr.read().startswith(b"4.3.0 ")
+    assert p.wait(60) == 75 and p.stderr.read().startswith(b"4.3.0 ")
     p = subprocess.Popen(box.argv("--deliver", "stdout", "--send-limit", 1), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     p.stdin.write(MAIL * 10_000)  # and nobody reads
     p.stdin.close()
-    assert p.wait(30) == 75
+    assert p.wait(60) == 75
     p.stdout.close()
 
 
@@ -527,7 +527,7 @@ def test_state_that_cannot_be_kept_stops_no_mail(box):
     victim.write_text("99")
     for make in (lambda: mark.symlink_to(victim), lambda: mark.mkdir(), lambda: os.mkfifo(mark)):
         make()
-        assert box.run("--queue-id", "A1", "--state", state, timeout=20).returncode == 0 and box.mails() == [MARKED]
+        assert box.run("--queue-id", "A1", "--state", state, timeout=60).returncode == 0 and box.mails() == [MARKED]
         assert victim.read_text() == "99"
         if mark.is_dir() and not mark.is_symlink():
             mark.rmdir()

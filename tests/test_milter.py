@@ -244,7 +244,7 @@ def test_whatever_the_worker_does_the_mail_is_accepted(other, tmp_path, name):
         os.chmod(directory, 0o755)
         path = Path(directory) / "worker"
         stub = Stub(path, behave)
-        with Milter(other("--deadline", 1, worker=path).address) as m:
+        with Milter(other("--deadline", 1 if reason == "timeout" else 60, worker=path).address) as m:
             for mail in (MAIL, MAIL + b"0123456789\n" * 100000):
                 headers = m.judge(b"X-Spam-Flag: NO\n" + mail)
                 assert unchecked(headers, mail) == reason
@@ -267,7 +267,7 @@ def test_progress_is_reported_while_a_verdict_takes_long(other):
     with tempfile.TemporaryDirectory(prefix="sluice-stub-") as directory:
         os.chmod(directory, 0o755)
         Stub(Path(directory) / "worker", lambda c: time.sleep(30))
-        with Milter(other("--deadline", 11, worker=Path(directory) / "worker").address) as m:
+        with Milter(other("--deadline", 15, worker=Path(directory) / "worker").address) as m:
             assert unchecked(m.judge(MAIL), MAIL) == "timeout" and m.n_progress == 1
 
 

@@ -237,7 +237,7 @@ def test_interrupt_leaves_nothing(tmp_path):
                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # what a background job inherits is ignored
     opened(p, tmp_path / "m.gguf")
     p.send_signal(signal.SIGINT)
-    assert p.wait(30) == -signal.SIGINT and p.stderr.read() == b"" and os.listdir(tmp_path) == ["m.gguf"]
+    assert p.wait(60) == -signal.SIGINT and p.stderr.read() == b"" and os.listdir(tmp_path) == ["m.gguf"]
     p.stderr.close()
 
 

@@ -74,7 +74,7 @@ def test_ids_are_written_before_the_next_record_is_read():
             p.stdin.write(dense(pos))
             assert p.stdout.readline() == b"2\n"
         p.stdin.write(dense(3, stream.LAST))
-        assert p.stdout.read() == b"2\n#end stop\n" and p.wait(30) == 0  # stdin is still open
+        assert p.stdout.read() == b"2\n#end stop\n" and p.wait(60) == 0  # stdin is still open
 
 
 @pytest.mark.parametrize("given, error", [

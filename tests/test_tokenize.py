@@ -92,7 +92,7 @@ def test_decode_writes_whole_characters_as_ids_arrive(model):
     assert os.read(child.stdout.fileno(), 100) == b"\xf0\x9fa"  # can no longer become a character
     send(byte(0xC3))
     os.write(child.stdin.fileno(), b"#end stop\n")
-    assert child.communicate(timeout=30)[0] == b"\xc3" and child.returncode == 0
+    assert child.communicate(timeout=60)[0] == b"\xc3" and child.returncode == 0
 
 
 def test_decode_of_a_cut_stream_writes_what_came_and_exits_65(model):

@@ -1,5 +1,7 @@
 """classify --listen: the real worker, asked, hurried, starved, killed, restarted. And the line of --long."""
+import contextlib
 import functools
+import math
 import os
 import re
 import resource
@@ -11,6 +13,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from pathlib import Path
 
@@ -48,7 +51,7 @@ class Worker:
         if ready:
             self.wait_for(lambda: "python" in os.readlink(f"/proc/{self.pid}/exe") and len(self.workers()) == n, "its workers")
 
-    def wait_for(self, condition, what, seconds=20):
+    def wait_for(self, condition, what, seconds=60):
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end and self.process.poll() is None, f"no {what}: {self.log()}"
@@ -77,7 +80,7 @@ class Worker:
     def end(self, number=signal.SIGTERM, code=0):
         if self.process.poll() is None:
             self.process.send_signal(number)
-        assert self.process.wait(40) == code, self.log()
+        assert self.process.wait(60) == code, self.log()
 
 
 @functools.cache
@@ -98,6 +101,12 @@ def children(pid):
             if int(fields[1]) == pid and fields[0] != "Z":
                 out.append(int(entry))
     return out
+
+
+def kill(pid):
+    """It may have ended meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def is_alive(pid):
@@ -267,8 +276,8 @@ def test_large_mails_are_answered_and_leave_no_memory_behind(start):
     page = b"Content-Type: text/html\n\n" + b"<p>word <a href='http://example.org/a'>x</a>\n" * (16 << 20 >> 6)
     for data in (plain, page, plain + plain):  # of the last one the first 16 MiB are read, and the rest is taken
         assert w.ask(data) == forked_run("classify", "--long", "--no-cache", input=data).stdout
-    w.wait_for(lambda: len(w.workers()) == 1, "worker")
-    assert rss(w.workers()[0]) < 100 << 20 and w.log() == ""
+    w.wait_for(lambda: [rss(pid) < 100 << 20 for pid in w.workers()] == [True], "small worker")
+    assert w.log() == ""
 
 
 def test_clients_that_stop_are_no_matter(worker):
@@ -284,20 +293,16 @@ def test_clients_that_stop_are_no_matter(worker):
 
 
 def test_a_client_that_does_not_end_is_told_so(start):
-    w = start(constants={"SEND_SECONDS": 0.5})
+    w = start(constants={"SEND_SECONDS": 2})
     silent, begun, drops = connect(w.path), connect(w.path), connect(w.path)
     begun.sendall(DATA[0])
     assert w.ask(DATA[0]) == long_lines()[0]  # it waits until one of the two gives up
     assert receive(silent) == receive(begun) == b"error timeout\n"
-    reply = b""
-    for i in range(200):
-        try:
+    with pytest.raises(BrokenPipeError):
+        while True:
             drops.sendall(b"a")
-        except BrokenPipeError:
-            reply = receive(drops)
-            break
-        time.sleep(0.02)
-    assert reply == b"error timeout\n"
+            time.sleep(0.02)
+    assert receive(drops) == b"error timeout\n"
     for s in (silent, begun, drops):
         s.close()
 
@@ -336,7 +341,11 @@ def test_workers_are_limited(worker):
 
 
 def rss(pid):
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    """Bytes; of a process that has ended, infinitely many."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() or math.inf
+    except (FileNotFoundError, ProcessLookupError):
+        return math.inf
 
 
 def test_descriptors_and_memory_do_not_grow(start):
@@ -360,9 +369,10 @@ def test_killed_workers_are_replaced_under_load(start):
 
     def kill_some(i):
         if i % 10 == 9 and i < 300:
-            for pid in w.workers()[:1]:
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
+            while not (pids := w.workers()):
+                time.sleep(0.005)
+            kill(pids[0])
+            killed.append(pids[0])
         return i >= 400
     found = loop(w.path, DATA, 4, kill_some)
     wrong = [reply for i, reply, _ in found if reply != lines[i]]
@@ -373,14 +383,13 @@ def test_killed_workers_are_replaced_under_load(start):
 
 
 def test_workers_that_die_at_once_do_not_make_a_storm(start):
-    w, seen = start(n=1), set()
-    end = time.monotonic() + 2
-    while time.monotonic() < end:
+    w, seen, began = start(n=1), set(), time.monotonic()
+    while len(seen) < 5:
         for pid in w.workers():
             seen.add(pid)
-            os.kill(pid, signal.SIGKILL)
+            kill(pid)
         time.sleep(0.002)
-    assert 3 <= len(seen) <= 8  # pauses of 0.1, 0.2, 0.4, 0.8 s
+    assert time.monotonic() - began > 1.5  # pauses of 0.1, 0.2, 0.4, 0.8 s
     assert w.ask(DATA[0]) == long_lines()[0]
 
 
@@ -400,7 +409,7 @@ def test_nothing_outlives_the_master(start):
     assert len(pids) == 3
     w.process.kill()
     w.process.wait()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while any(map(is_alive, pids)):
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -551,26 +560,27 @@ def test_another_takes_the_socket_over(start):
     inode = first.path.stat().st_ino
     assert first.ask(DATA[0]) == long_lines()[0]
     second = start(path=first.path)
-    first.process.wait(20)
+    first.process.wait(60)
     assert first.process.returncode == 0 and first.path.stat().st_ino != inode
     assert second.ask(DATA[0]) == long_lines()[0]
     first.path.unlink()
-    second.process.wait(20)
+    second.process.wait(60)
     assert second.process.returncode == 74
 
 
 def test_a_socket_is_always_there_while_workers_follow_each_other(start):
     lines, w = long_lines(), start()
-    followers = []
+    followers, lock = [], threading.Lock()
 
     def follow(i):
         if i in (20, 60, 100):
-            followers.append(start(path=w.path))
+            with lock:  # one after the other
+                followers.append(start(path=w.path))
         return i >= 140
     found = loop(w.path, DATA, 3, follow)
     assert all(reply == lines[i] for i, reply, _ in found)
     for one in (w, *followers[:-1]):
-        assert one.process.wait(20) == 0
+        assert one.process.wait(60) == 0
     assert followers[-1].ask(DATA[0]) == lines[0]
 
 
@@ -590,7 +600,7 @@ def test_a_socket_of_systemd_is_used_and_left(tmp_path):
         s.bind(str(path))
         s.listen(50)
         told.bind(str(note))
-        told.settimeout(20)
+        told.settimeout(60)
         for _ in range(2):
             waiting = connect(path)  # before anybody serves
             waiting.sendall(DATA[0])
@@ -606,7 +616,7 @@ def test_a_socket_of_systemd_is_used_and_left(tmp_path):
             assert ask(path, DATA[0]) == long_lines()[0]
             p.terminate()
             assert told.recv(999) == b"STOPPING=1"
-            assert p.communicate(timeout=40) == (None, b"") and p.returncode == 0
+            assert p.communicate(timeout=60) == (None, b"") and p.returncode == 0
             assert path.exists()
 
 
@@ -622,10 +632,10 @@ def test_what_systemd_passes_is_checked(tmp_path):
         internet.listen()
         rows = ((other, 64, "1"), (deaf, 65, "1"), (datagram, 65, "1"), (internet, 65, "1"), (file, 65, "1"), (ok, 64, "2"), (ok, 64, "x"))
         for s, code, n_fds in rows:
-            done = subprocess.run(activated(tmp_path / "s", s, n_fds=n_fds), env=ENV, close_fds=False, capture_output=True, timeout=30)
+            done = subprocess.run(activated(tmp_path / "s", s, n_fds=n_fds), env=ENV, close_fds=False, capture_output=True, timeout=60)
             assert done.returncode == code and done.stderr.count(b"\n") == 1, done.stderr
     script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&-'
-    done = subprocess.run(["sh", "-c", script, "sh", str(BIN / "classify"), "--listen", str(tmp_path / "s")], env=ENV, capture_output=True, timeout=30)
+    done = subprocess.run(["sh", "-c", script, "sh", str(BIN / "classify"), "--listen", str(tmp_path / "s")], env=ENV, capture_output=True, timeout=60)
     assert done.returncode == 65
 
 
