@@ -367,7 +367,7 @@ int64_t limit_products(int32_t unit, int64_t n_round);
 /* ---- marking.c: the headers that say what was found about a mail -------------------- */
 
 enum { MARK_YES, MARK_NO, MARK_UNSURE, MARK_UNCHECKED };
-enum { MARK_TIMEOUT, MARK_SIZE, MARK_MEMORY, MARK_CRASHED, MARK_MODEL, MARK_EMPTY, MARK_ATTEMPTS, MARK_INPUT, MARK_WORKER, MARK_BUSY, MARK_SKIPPED };
+enum { MARK_TIMEOUT, MARK_SIZE, MARK_MEMORY, MARK_CRASHED, MARK_MODEL, MARK_EMPTY, MARK_ATTEMPTS, MARK_INPUT, MARK_WORKER, MARK_SKIPPED };
 enum { MARK_BYTES = 512 }; /* enough for mark_headers */
 
 typedef struct {

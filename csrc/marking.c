@@ -20,7 +20,7 @@
 #define STATUS "x-spam-status"
 enum { FROM_BYTES = 998 };
 
-static const char *const word[] = { "timeout", "size", "memory", "crashed", "model", "empty", "attempts", "input", "worker", "busy", "skipped" };
+static const char *const word[] = { "timeout", "size", "memory", "crashed", "model", "empty", "attempts", "input", "worker", "skipped" };
 
 const char *mark_word(int32_t reason)
 {

@@ -32,7 +32,7 @@ MAIL = b"Received: x\nX-Spam-Status: No\nSubject: hi\n there\n\nbody\n.\nX-Spam-
 BARE = MAIL.replace(b"X-Spam-Status: No\n", b"")
 MARKED = marking.mark(MAIL, marking.headers(LINE))
 FORTUNE = {f"error {word}": marking.mark(MAIL, marking.headers(f"error {word}".encode())) for word in (
-    "timeout", "size", "memory", "crashed", "model", "empty", "attempts", "input", "worker", "busy")}
+    "timeout", "size", "memory", "crashed", "model", "empty", "attempts", "input", "worker")}
 
 
 class Box:
@@ -115,7 +115,10 @@ def test_verdicts_are_those_of_classify(box):
 
 
 def test_limits_hold_the_real_classify(box):
-    for options, word in ((("--memory", 16), "memory|crashed"), (("-m", "/nonexistent"), "model"), (("-q", "no-such"), "model")):
+    (box.path / "cut.gguf").write_bytes((ROOT / "lib/sluice/data/spam.gguf").read_bytes()[:100_000])
+    (box.path / "bad.yaml").write_text("answers: 1\n")
+    for options, word in ((("--memory", 16), "memory|crashed"), (("-m", "/nonexistent"), "model"), (("-q", "no-such"), "model"),
+                          (("-m", box.path / "cut.gguf"), "model"), (("-q", box.path / "bad.yaml"), "model")):
         assert box.run("--classify", CLASSIFY, *options).returncode == 0
         (mail,) = box.mails()
         assert mail in [FORTUNE[f"error {w}"] for w in word.split("|")], mail[:200]
@@ -198,7 +201,7 @@ def serve(path, answer, read=True):
 
 
 GOOD = LINE.replace(b"yes", b"no").replace(b"0.9931", b"0.0001") + b"\n"
-WORKERS = [(GOOD, "answered", None), (b"error timeout\n", "answered", "timeout"), (b"error size\n", "answered", "size"), (b"error busy\n", "answered", "own"),
+WORKERS = [(GOOD, "answered", None), (b"error timeout\n", "answered", "timeout"), (b"error size\n", "answered", "size"),
            (b"error worker\n", "answered", "own"), (b"", "died", "own"), (GOOD[:-1], "died", "own"), (GOOD[:5], "died", "own"), (b"hello\n", "babbled", "own"),
            (b"\n", "babbled", "own"), (GOOD + b"x", "babbled", "own"), (GOOD + GOOD, "babbled", "own"), (b"x" * 100000, "babbled", "own"),
            (b"\0" * 30 + b"\n", "babbled", "own"), (b"\xff\n", "babbled", "own"), (GOOD.replace(b"0.0001", b"0.00\r1"), "babbled", "own")]
@@ -246,9 +249,9 @@ def test_a_full_queue_of_connections_is_no_worker(box):
 # ---- what classify may do ---------------------------------------------------------------------
 
 BAD_CLASSIFY = [  # a script, the reason
-    ("exit 0", "crashed"), ("exit 1", "crashed"), ("exit 2", "crashed"), ("exit 64", "model"), ("exit 65", "input"), ("exit 66", "model"), ("exit 69", "model"),
-    ("exit 70", "crashed"), ("exit 74", "crashed"), ("exit 75", "memory"), ("exit 255", "crashed"), ("kill -9 $$", "crashed"), ("kill -SEGV $$", "crashed"),
-    ("kill -XCPU $$", "timeout"), ("echo error input; exit 65", "input"), ("echo error size; exit 1", "size"), ("echo error nonsense; exit 65", "input"),
+    ("exit 0", "crashed"), ("exit 1", "crashed"), ("exit 2", "crashed"), ("exit 64", "model"), ("exit 65", "model"), ("exit 66", "model"), ("exit 69", "model"),
+    ("exit 70", "crashed"), ("exit 74", "model"), ("exit 75", "memory"), ("exit 255", "crashed"), ("kill -9 $$", "crashed"), ("kill -SEGV $$", "crashed"),
+    ("kill -XCPU $$", "timeout"), ("echo error input; exit 65", "input"), ("echo error size; exit 1", "size"), ("echo error nonsense; exit 65", "model"),
     (f"echo {LINE.decode()}; exit 1", "crashed"), (f"echo {LINE.decode()}; exit 70", "crashed"), (f"echo {LINE.decode()}; kill -9 $$", "crashed"),
     (f"printf '{LINE.decode()}'", "crashed"), (f"echo {LINE.decode()}; echo", "crashed"), (f"echo; echo {LINE.decode()}", "crashed"),
     (f"echo ' {LINE.decode()}'", "crashed"), ("echo yes", "crashed"), ("echo 'yes 0.9'", "crashed"), (f"printf '{LINE.decode()}\\r\\n'", "crashed"),

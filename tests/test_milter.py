@@ -233,7 +233,7 @@ BAD_WORKERS = {
     "two lines": (says(b"no 0.9931 0.9386 3f9a0c1b2d4e5f60\nyes\n"), "worker"),
     "other words": (says(b"perhaps 0.9931 0.9386 3f9a0c1b2d4e5f60\n"), "worker"),
     "unknown reason": (says(b"error sunspots\n"), "worker"),
-    "busy": (says(b"error busy\n"), "busy"), "model": (says(b"error model\n"), "model"), "input": (says(b"error input\n"), "input"),
+    "memory": (says(b"error memory\n"), "memory"), "model": (says(b"error model\n"), "model"), "input": (says(b"error input\n"), "input"),
 }
 
 

@@ -1,7 +1,7 @@
 /* judge.c - the verdict on a mail: the worker's, or that of a process of our own.
  *
- * A worker that answers is believed, also where it says that it cannot judge, but for busy and worker, which speak of itself.  In
- * any other case there is a process, while there is time: to a worker half of it is given.  Nothing but a line that mark_read
+ * A worker that answers is believed, also where it says that it cannot judge, but for worker, which speaks of itself.  In any
+ * other case there is a process, while there is time: to a worker half of it is given.  Nothing but a line that mark_read
  * takes, and the exit status that goes with it, is a verdict. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,7 +34,7 @@ static int ask_worker(mail_verdict *v, judged *how, const options *o, const spoo
         return 0;
     }
     how->by = "worker";
-    return v->answer != MARK_UNCHECKED || (v->reason != MARK_BUSY && v->reason != MARK_WORKER);
+    return v->answer != MARK_UNCHECKED || v->reason != MARK_WORKER;
 }
 
 /* What the end of the process says, where it printed no verdict. */
@@ -42,9 +42,8 @@ static int32_t reason_of(const child_end *end)
 {
     if (end->late || end->signal == SIGXCPU)
         return MARK_TIMEOUT;
-    switch (end->code) { /* as classify --help has them; the input was looked at here and is not empty */
-    case 65: return MARK_INPUT;
-    case 64: case 66: case 69: return MARK_MODEL;
+    switch (end->code) { /* as classify --help has them; it can be the fault of question or model alone: the mail is here, and not empty */
+    case 64: case 65: case 66: case 69: case 74: return MARK_MODEL;
     case 75: return MARK_MEMORY;
     default: return MARK_CRASHED;
     }

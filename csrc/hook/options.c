@@ -24,7 +24,7 @@ static const char HELP[] =
 "    X-Spam-Status: unchecked; reason=timeout           (then no score and no flag)\n"
 "    X-Spam-Checker-Version: Sluice 0.1.0\n"
 "\n"
-"  Reasons: timeout, size, memory, crashed, model, empty, attempts, input, worker, busy, skipped.\n"
+"  Reasons: timeout, size, memory, crashed, model, empty, attempts, input, worker, skipped.\n"
 "  Whatever else goes wrong (no space, sendmail fails) the mail stays in Postfix's queue, which tries again.\n"
 "  So it does where stdout is a pipe that nobody reads any more: Postfix was stopped, and will start us again.\n"
 "  In the worst case, a kill between sendmail's end and its own, a mail comes twice; it is never lost or bounced.\n"

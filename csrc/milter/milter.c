@@ -34,7 +34,7 @@ static const char help[] =
 "\n"
 "  No mail is rejected, deferred or discarded. Whatever fails, the mail is accepted with\n"
 "  \"X-Spam-Status: unchecked; reason=WORD\": worker (none answers), timeout, crashed, size,\n"
-"  memory, model, empty, input, busy, skipped. While mail-milter itself is not there,\n"
+"  memory, model, empty, input, skipped. While mail-milter itself is not there,\n"
 "  Postfix does what milter_default_action says: set it to accept.\n"
 "\n"
 "  It stays in the foreground, and logs one line a message to syslog, facility mail. SIGTERM\n"

@@ -81,6 +81,18 @@ def read_exactly(fd, n_bytes):
     return b"".join(parts)
 
 
+def read_file(path, most):
+    """The bytes of the file at `path`, at most `most` of them, whatever it is. Fault 65: more, or a directory; OSError."""
+    try:
+        with open(path, "rb") as f:
+            data = f.read(most + 1)
+    except IsADirectoryError:
+        raise bad(path, "is a directory") from None
+    if len(data) > most:
+        raise bad(path, f"more than {most >> 20} MiB" if most >> 20 else f"more than {most} bytes")
+    return data
+
+
 # Ids -----------------------------------------------------------------------
 
 def ids_header(model_id, n_vocab):

@@ -10,7 +10,7 @@ Every line and key is checked; 65 names the line or message that is wrong.
 import io
 import json
 
-from .. import jsonl, yamlfile
+from .. import jsonl, stream, yamlfile
 from ..faults import NO_OUTPUT, bad, printable
 from .template import ROLES, Message
 
@@ -22,14 +22,7 @@ MAX_MESSAGES = 10000
 def read(path):
     """The Messages in the file `path`, at least one. Fault 65; OSError."""
     as_yaml = path.endswith((".yaml", ".yml"))
-    most = MAX_YAML_BYTES if as_yaml else MAX_BYTES
-    try:
-        with open(path, "rb") as f:
-            data = f.read(most + 1)
-    except IsADirectoryError:
-        raise bad(path, "is a directory") from None
-    if len(data) > most:
-        raise bad(path, f"more than {most >> 20} MiB")
+    data = stream.read_file(path, MAX_YAML_BYTES if as_yaml else MAX_BYTES)
     if as_yaml:
         found = yamlfile.parse(data, path)
         if not isinstance(found, list):

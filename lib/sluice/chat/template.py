@@ -21,6 +21,7 @@ import json
 import os
 import re
 
+from .. import stream
 from ..faults import TRY_AGAIN, UNSUPPORTED, Fault, bad, printable
 from ..vocab import MAX_TEXT_BYTES
 
@@ -210,14 +211,7 @@ def of(file, vocab, path=None, variables=None):
     if os.sep not in path and not os.path.exists(path) and os.path.exists(shipped):
         path = shipped
     try:
-        with open(path, "rb") as f:
-            source = f.read(MAX_BYTES + 1)
-    except IsADirectoryError:
-        raise bad(path, "is a directory") from None
-    if len(source) > MAX_BYTES:
-        raise bad(path, f"more than {MAX_BYTES >> 20} MiB: not a chat template")
-    try:
-        return Template(source.decode(), path, vocab, variables)
+        return Template(stream.read_file(path, MAX_BYTES).decode(), path, vocab, variables)
     except UnicodeDecodeError as e:
         raise bad(path, f"byte {e.start} is not UTF-8") from None
 

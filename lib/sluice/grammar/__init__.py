@@ -126,11 +126,7 @@ class Matcher:
 
 def read(path):
     """The Grammar in the file `path`. OSError, or a Fault with line and column."""
-    try:
-        with open(path, "rb") as f:
-            return Grammar(f.read(gbnf.MAX_SOURCE_BYTES + 1), path)
-    except IsADirectoryError:
-        raise bad(path, "is a directory") from None
+    return Grammar(stream.read_file(path, gbnf.MAX_SOURCE_BYTES), path)
 
 
 def given(path, text):

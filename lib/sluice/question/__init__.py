@@ -24,6 +24,7 @@ Every key is checked; one that is not known is refused, so that a misspelt thres
 """
 import os
 
+from .. import stream
 from ..faults import NO_INPUT, Fault, bad, printable
 from ..kernels import lib
 from . import frames
@@ -180,13 +181,7 @@ def read(path, cache_dir=None):
     model's answer. It is taken for the same text only, and checked like a file; whatever hinders keeping it is no matter.
     What is parsed of shipped questions is shipped (`ship`).
     """
-    try:
-        with open(path, "rb") as f:
-            data = f.read(MAX_BYTES + 1)
-    except IsADirectoryError:
-        raise bad(path, "is a directory") from None
-    if len(data) > MAX_BYTES:
-        raise bad(path, f"more than {MAX_BYTES} bytes")
+    data = stream.read_file(path, MAX_BYTES)
     kept = cache_dir and _kept_name(cache_dir, data)
     for name, is_ours in ((_kept_name(DATA, data), True), (kept, False)):
         try:

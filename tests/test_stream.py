@@ -1,0 +1,34 @@
+"""Small files that are read whole."""
+import os
+import threading
+
+import pytest
+
+from sluice import faults, stream
+
+
+@pytest.mark.parametrize("most, words", [(10, "more than 10 bytes"), (65536, "more than 65536 bytes"), (1 << 20, "more than 1 MiB")])
+def test_a_file_is_read_up_to_its_limit(tmp_path, most, words):
+    path = str(tmp_path / "f")
+    for n in (0, 1, most):
+        (tmp_path / "f").write_bytes(b"a" * n)
+        assert stream.read_file(path, most) == b"a" * n
+    for longer in (path, "/dev/zero"):  # which has no end
+        (tmp_path / "f").write_bytes(b"a" * (most + 1))
+        with pytest.raises(faults.Fault) as e:
+            stream.read_file(longer, most)
+        assert (e.value.code, str(e.value)) == (65, f"{longer}: {words}")
+
+
+def test_a_pipe_is_read_to_its_end_and_a_directory_is_refused(tmp_path):
+    path = str(tmp_path / "fifo")
+    os.mkfifo(path)
+    writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(b"one\ntwo\n"))
+    writer.start()
+    assert stream.read_file(path, 100) == b"one\ntwo\n"
+    writer.join()
+    with pytest.raises(faults.Fault) as e:
+        stream.read_file(str(tmp_path), 100)
+    assert (e.value.code, str(e.value)) == (65, f"{tmp_path}: is a directory")
+    with pytest.raises(FileNotFoundError):
+        stream.read_file(str(tmp_path / "none"), 100)
