@@ -607,18 +607,21 @@ def test_a_socket_of_systemd_is_used_and_left(tmp_path):
             waiting = connect(path)  # before anybody serves
             waiting.sendall(DATA[0])
             waiting.shutdown(socket.SHUT_WR)
-            p = subprocess.Popen(activated(path, s), env={**ENV, "NOTIFY_SOCKET": str(note)}, close_fds=False, stderr=subprocess.PIPE)
-            assert told.recv(999).split(b"\n")[0] == b"READY=1"
-            assert receive(waiting) == long_lines()[0] == ask(path, DATA[0])
-            waiting.close()
-            p.send_signal(signal.SIGHUP)
-            reloading = told.recv(999).split(b"\n")
-            assert reloading[0] == b"RELOADING=1" and reloading[1].startswith(b"MONOTONIC_USEC=")
-            assert told.recv(999).split(b"\n")[0] == b"READY=1"
-            assert ask(path, DATA[0]) == long_lines()[0]
-            p.terminate()
-            assert told.recv(999) == b"STOPPING=1"
-            assert p.communicate(timeout=60) == (None, b"") and p.returncode == 0
+            with subprocess.Popen(activated(path, s), env={**ENV, "NOTIFY_SOCKET": str(note)}, close_fds=False, stderr=subprocess.PIPE) as p:
+                try:
+                    assert told.recv(999).split(b"\n")[0] == b"READY=1"
+                    assert receive(waiting) == long_lines()[0] == ask(path, DATA[0])
+                    waiting.close()
+                    p.send_signal(signal.SIGHUP)
+                    reloading = told.recv(999).split(b"\n")
+                    assert reloading[0] == b"RELOADING=1" and reloading[1].startswith(b"MONOTONIC_USEC=")
+                    assert told.recv(999).split(b"\n")[0] == b"READY=1"
+                    assert ask(path, DATA[0]) == long_lines()[0]
+                    p.terminate()
+                    assert told.recv(999) == b"STOPPING=1"
+                    assert p.communicate(timeout=60) == (None, b"") and p.returncode == 0
+                finally:
+                    p.kill()
             assert path.exists()
 
 
