@@ -1,6 +1,7 @@
 /* attention.h - which queries meet which rows of keys and values, and in what order; for avx2.c and avx512_attention.c, which say how.
  *
- * A prompt's items are a few tokens and one head of keys and values each.  A few tokens, as in decoding, meet rows in the
+ * A prompt's items are a few tokens and one head of keys and values each.  Of a long prompt, each thread converts a head's keys and values once
+ * and holds them for the items that follow; else every item converts what it meets, block by block.  A few tokens, as in decoding, meet rows in the
  * order of memory instead, block by block of positions and in each block head by head, so that the processor fetches them ahead: scores
  * are shared out by position, then values by element. */
 #ifndef SLUICE_ATTENTION_H
@@ -13,8 +14,14 @@ enum { STRIPE = 32 /* positions */ };
 /* One head of one token.  score[j] is that of position j, first to p. */
 typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
 
-/* Rows of one head of K or V, or of a part of its elements: row i at p + i * row_bytes. */
-typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim; } plane;
+/* Rows of one head of K or V, or of a part of its elements: that of position j at p + (j - first) * row_bytes; or what load_keys made of them. */
+typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim, first; } plane;
+enum { AS_COLUMNS = -1 /* the type of that: f32 [.., dim, 32 positions] */ };
+
+/* to f32 [(n + 31)/32, dim, 32] = rows j ... j + n - 1 as columns; up to 8 times 32 floats behind them are written, too. */
+static void load_keys(float *to, const plane *k, int32_t j, int32_t n);
+/* to f32 [n, dim] = these rows. */
+static void load_values(float *to, const plane *v, int32_t j, int32_t n);
 
 /* Scores of the queries for positions begin ... end - 1, of those that some query sees. */
 static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end);
@@ -27,7 +34,7 @@ static plane plane_of(const attention_args *a, const void *p, int32_t head, span
 {
     const int64_t bytes = type_row_bytes(a->type, a->head_dim);
     return (plane){(const uint8_t *)p + head * bytes + type_row_bytes(a->type, elements.begin), a->n_head_kv * bytes, a->type,
-                   elements.end - elements.begin};
+                   elements.end - elements.begin, 0};
 }
 
 /* x [n_tok * n_head] = the queries of tokens t0 ..., heads h0 ..., by token.  Returns the first position that any sees. */
@@ -64,13 +71,32 @@ static void weigh(const query *x, const attention_args *a)
     softmax(x);
 }
 
+/* Keys and values as a thread holds them: its share of a->held says which head's they are, and is filled anew where that is another's. */
+static void take_held(plane *k, plane *v, const attention_args *a, int32_t head, int32_t thread)
+{
+    uint8_t *const held = a->held + thread * a->n_held;
+    const int32_t dim = a->head_dim, n = a->held_rows, first = a->pos + a->n_tok - n;
+    float *const keys = (float *)(held + HELD_HEADER), *const values = keys + held_keys(n, dim);
+    int32_t now;
+    memcpy(&now, held, sizeof now);
+    if (now != head) {
+        load_keys(keys, k, first, n);
+        load_values(values, v, first, n);
+        memcpy(held, &head, sizeof head);
+    }
+    *k = (plane){(const uint8_t *)keys, 0, AS_COLUMNS, dim, first};
+    *v = (plane){(const uint8_t *)values, (int64_t)dim * 4, T_F32, dim, first};
+}
+
 /* All of an item, or those of a group too large for one. */
-static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head)
+static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t h0, int32_t n_head, int32_t thread)
 {
     query x[ATTEND_QUERIES];
     const int32_t head = h0 / (a->n_head / a->n_head_kv), n_query = n_tok * n_head, end = a->pos + t0 + n_tok;
     const int32_t first = set_queries(x, a, scores, t0, n_tok, h0, n_head);
-    const plane k = plane_of(a, a->k, head, (span){0, a->head_dim}), v = plane_of(a, a->v, head, (span){0, a->head_dim});
+    plane k = plane_of(a, a->k, head, (span){0, a->head_dim}), v = plane_of(a, a->v, head, (span){0, a->head_dim});
+    if (a->held)
+        take_held(&k, &v, a, head, thread);
     score_part(x, n_query, &k, a->scale, first, end);
     for (int32_t i = 0; i < n_query; i++)
         weigh(x + i, a);
@@ -132,7 +158,7 @@ static void attend_items(const attention_args *a, int64_t begin, int64_t end, in
         const attention_item item = item_of(a, i);
         for (int32_t g = 0; g < group && !a->n_part; g += ATTEND_QUERIES) /* more than one round only where an item is one token */
             attend(a, a->scores + thread * a->n_scores, item.t0, item.n_tok, item.head_kv * group + g,
-                   group - g < ATTEND_QUERIES ? group - g : ATTEND_QUERIES);
+                   group - g < ATTEND_QUERIES ? group - g : ATTEND_QUERIES, thread);
         if (a->n_part)
             attend_stripes(a, (int32_t)i);
     }

@@ -164,16 +164,16 @@ INLINE void add_values(const query *x, const float *value, int32_t j0, int32_t n
         add_elements(x + t, value, j0, (span){seen[t].begin > all.end ? seen[t].begin : all.end, seen[t].end}, dim, 1);
 }
 
-/* block f32 [n, dim] = n rows from row j on. */
-static void load_rows(float *block, const plane *x, int32_t j, int32_t n)
+static const uint8_t *row_of(const plane *x, int64_t j) { return x->p + (j - x->first) * x->row_bytes; }
+
+static void load_values(float *to, const plane *v, int32_t j, int32_t n)
 {
     for (int32_t i = 0; i < n; i++)
-        float_row(block + (int64_t)i * x->dim, x->type, x->p + (j + i) * x->row_bytes, x->dim);
+        float_row(to + (int64_t)i * v->dim, v->type, row_of(v, j + i), v->dim);
 }
 
-/* block f32 [(n + 31)/32, dim, COLUMNS] = these rows as columns; what is beyond them is zero.  PIECE elements of 8 rows at a time: a
- * thread's stack is small, and block takes most of what there is. */
-static void load_columns(float *block, const plane *x, int32_t j, int32_t n)
+/* What is beyond the rows is zero.  PIECE elements of 8 rows at a time: a thread's stack is small, and a block takes most of what there is. */
+static void load_keys(float *block, const plane *x, int32_t j, int32_t n)
 {
     enum { PIECE = 128 /* whole blocks of Q8_0 */ };
     float rows[8][PIECE];
@@ -184,7 +184,7 @@ static void load_columns(float *block, const plane *x, int32_t j, int32_t n)
             float *to = block + ((int64_t)(i / COLUMNS) * x->dim + e0) * COLUMNS + i % COLUMNS;
             for (int32_t r = 0; r < 8; r++)
                 if (i + r < n)
-                    float_row(rows[r], x->type, x->p + (j + i + r) * x->row_bytes + at, width);
+                    float_row(rows[r], x->type, row_of(x, j + i + r) + at, width);
                 else
                     memset(rows[r], 0, (size_t)width * 4);
             for (int32_t e = 0; e < width; e += 8) {
@@ -201,14 +201,18 @@ static void load_columns(float *block, const plane *x, int32_t j, int32_t n)
 static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end)
 {
     _Alignas(32) float block[BLOCK_FLOATS];
+    if (k->type == AS_COLUMNS)
+        begin -= (begin - k->first) % COLUMNS;
     for (int32_t j = begin, n; j < end; j += n) {
+        const float *key = k->type == AS_COLUMNS ? (const float *)k->p + (int64_t)(j - k->first) * k->dim : block;
         int32_t i = 0;
         n = end - j < positions_of(k->dim) ? end - j : positions_of(k->dim);
-        load_columns(block, k, j, n);
+        if (k->type != AS_COLUMNS)
+            load_keys(block, k, j, n);
         for (; i + QUERIES <= n_query; i += QUERIES)
-            score_columns(x + i, block, j, n, k->dim, scale, QUERIES, 2);
+            score_columns(x + i, key, j, n, k->dim, scale, QUERIES, 2);
         for (; i < n_query; i++)
-            score_columns(x + i, block, j, n, k->dim, scale, 1, 4);
+            score_columns(x + i, key, j, n, k->dim, scale, 1, 4);
     }
 }
 
@@ -218,11 +222,13 @@ static void value_part(const query *x, int32_t n_query, const plane *v, int32_t 
     for (int32_t j = begin, n; j < end; j += n) {
         int32_t i = 0;
         n = end - j < positions_of(v->dim) ? end - j : positions_of(v->dim);
-        load_rows(block, v, j, n);
+        const float *value = v->type == T_F32 && v->row_bytes == (int64_t)v->dim * 4 ? (const float *)row_of(v, j) : block;
+        if (value == block)
+            load_values(block, v, j, n);
         for (; i + QUERIES <= n_query; i += QUERIES)
-            add_values(x + i, block, j, n, v->dim, QUERIES);
+            add_values(x + i, value, j, n, v->dim, QUERIES);
         for (; i < n_query; i++)
-            add_values(x + i, block, j, n, v->dim, 1);
+            add_values(x + i, value, j, n, v->dim, 1);
     }
 }
 

@@ -16,7 +16,7 @@ enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM, AHEAD = 32 /* rows: met head by he
 /* Positions of a block: 32 KB in f32 where that is COLUMNS or more. */
 INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 128 : dim <= 128 ? 64 : COLUMNS; }
 
-INLINE const uint8_t *row_of(const plane *x, int64_t i) { return x->p + i * x->row_bytes; }
+INLINE const uint8_t *row_of(const plane *x, int64_t j) { return x->p + (j - x->first) * x->row_bytes; }
 
 /* ---- queries and their softmax ------------------------------------------------------------------- */
 
@@ -43,10 +43,15 @@ static void softmax(const query *x)
 {
     const int32_t begin = x->first / 16 * 16, last = x->p / 16 * 16; /* only these two groups may have lanes that are not seen */
     const __mmask16 seen = seen_by(x, begin), seen_last = seen_by(x, last);
-    __m512 most = max_step(_mm512_set1_ps(-INFINITY), x->score + begin, seen), lane = _mm512_setzero_ps();
-    for (int32_t j = begin + 16; j < last; j += 16)
-        most = max_step(most, x->score + j, 0xffff);
-    most = _mm512_set1_ps(_mm512_reduce_max_ps(max_step(most, x->score + last, seen_last)));
+    __m512 most = max_step(_mm512_set1_ps(-INFINITY), x->score + begin, seen), other = most, lane = _mm512_setzero_ps();
+    int32_t i = begin + 16;
+    for (; i + 16 < last; i += 32) { /* two, for one would wait for itself */
+        most = max_step(most, x->score + i, 0xffff);
+        other = max_step(other, x->score + i + 16, 0xffff);
+    }
+    if (i < last)
+        most = max_step(most, x->score + i, 0xffff);
+    most = _mm512_set1_ps(_mm512_reduce_max_ps(max_step(_mm512_max_ps(other, most), x->score + last, seen_last)));
     lane = exp_step(lane, x->score + begin, most, seen);
     for (int32_t j = begin + 16; j < last; j += 16)
         lane = exp_step(lane, x->score + j, most, 0xffff);
@@ -179,16 +184,11 @@ INLINE __m512 load_part(int32_t type, const uint8_t *x, int32_t e, __mmask16 lan
     return type == T_F16 ? load_lanes(T_F16, x + e * 2, lanes) : load_lanes(T_F32, x + e * 4, lanes);
 }
 
-/* block f32 [n, dim] = n rows: the plane that it is. */
-static plane load_rows(float *block, const plane *x, int32_t n)
+static void load_values(float *to, const plane *v, int32_t j, int32_t n)
 {
-    for (int32_t i = 0; i < n; i++) {
-        const uint8_t *from = row_of(x, i);
-        float *to = block + (int64_t)i * x->dim;
-        for (int32_t e = 0; e < x->dim; e += 16)
-            _mm512_mask_storeu_ps(to + e, first_lanes(x->dim - e), load_part(x->type, from, e, first_lanes(x->dim - e)));
-    }
-    return (plane){(const uint8_t *)block, (int64_t)x->dim * 4, T_F32, x->dim};
+    for (const int32_t end = j + n; j < end; j++, to += v->dim)
+        for (int32_t e = 0; e < v->dim; e += 16)
+            _mm512_mask_storeu_ps(to + e, first_lanes(v->dim - e), load_part(v->type, row_of(v, j), e, first_lanes(v->dim - e)));
 }
 
 /* 8 elements from e on of every other one of 32 rows: words of 32 bits, pairs of elements, transposed. */
@@ -248,7 +248,18 @@ static void load_columns(float *block, const plane *x, int32_t n)
         }
 }
 
-/* The same of any number of queries; only the first ones ask for the rows ahead. */
+static void load_keys(float *to, const plane *k, int32_t j, int32_t n)
+{
+    const plane at = {row_of(k, j), k->row_bytes, k->type, k->dim, 0};
+    if (k->type != T_F16)
+        load_columns(to, &at, n);
+    for (int32_t c = 0; k->type == T_F16 && c < n; c += COLUMNS) {
+        const plane part = {row_of(&at, c), k->row_bytes, T_F16, k->dim, 0};
+        load_half_columns(to + (int64_t)c * k->dim, &part, n - c < COLUMNS ? n - c : COLUMNS);
+    }
+}
+
+/* Scores of any number of queries; only the first ones ask for the rows ahead. */
 static void score_queries(const query *x, int32_t n_query, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, const plane *ahead)
 {
     int32_t i = 0;
@@ -270,18 +281,15 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
 {
     _Alignas(64) float block[BLOCK_FLOATS];
     const int32_t most = n_query <= QUERIES ? COLUMNS : positions_of(k->dim);
+    if (k->type == AS_COLUMNS)
+        begin -= (begin - k->first) % COLUMNS;
     for (int32_t j = begin, n; j < end; j += n) {
-        const plane at = {row_of(k, j), k->row_bytes, k->type, k->dim};
-        const plane next = {row_of(k, j + AHEAD), k->row_bytes, k->type, k->dim};
+        const plane next = {row_of(k, j + AHEAD), k->row_bytes, k->type, k->dim, 0};
+        const float *key = k->type == AS_COLUMNS ? (const float *)k->p + (int64_t)(j - k->first) * k->dim : block;
         n = end - j < most ? end - j : most;
-        if (k->type == T_F16)
-            for (int32_t c = 0; c < n; c += COLUMNS) {
-                const plane part = {row_of(&at, c), k->row_bytes, T_F16, k->dim};
-                load_half_columns(block + (int64_t)c * k->dim, &part, n - c < COLUMNS ? n - c : COLUMNS);
-            }
-        else
-            load_columns(block, &at, n);
-        score_queries(x, n_query, block, j, n, k->dim, scale, n_query <= QUERIES && k->type == T_F16 ? &next : NULL);
+        if (k->type != AS_COLUMNS)
+            load_keys(block, k, j, n);
+        score_queries(x, n_query, key, j, n, k->dim, scale, n_query <= QUERIES && k->type == T_F16 ? &next : NULL);
     }
 }
 
@@ -301,13 +309,15 @@ static void value_part(const query *x, int32_t n_query, const plane *v, int32_t 
 {
     _Alignas(64) float block[BLOCK_FLOATS];
     for (int32_t j = begin, n; j < end; j += n) {
-        plane at = {row_of(v, j), v->row_bytes, v->type, v->dim};
+        plane at = {row_of(v, j), v->row_bytes, v->type, v->dim, 0};
         n = end - j < positions_of(v->dim) ? end - j : positions_of(v->dim);
         if (n_query <= QUERIES && v->type == T_F16)
             value_rows(x, n_query, &at, j, n, T_F16);
         else {
-            if (v->type != T_F32)
-                at = load_rows(block, &at, n);
+            if (v->type != T_F32) {
+                load_values(block, v, j, n);
+                at = (plane){(const uint8_t *)block, (int64_t)v->dim * 4, T_F32, v->dim, 0};
+            }
             value_rows(x, n_query, &at, j, n, T_F32);
         }
     }

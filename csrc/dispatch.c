@@ -4,6 +4,7 @@
  * a time, and runs the operation of that set. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "float_pack.h"
 
 /* A grain of about `least` operations: small enough to share, large enough to be worth handing out. */
@@ -102,9 +103,20 @@ static void matmul_units(const void *arg, int64_t begin, int64_t end, int32_t th
     }
 }
 
-/* Room for packed activations, kept from call to call: as much as the largest prompt took. */
+/* Room for packed activations, or for what attention holds, kept from call to call: as much as the largest prompt took. */
 static struct { void *p; int64_t size; } room;
 enum { PAGE = 4096 };
+
+/* Room for `size` bytes, as aligned as a page; NULL: there is no memory. */
+static void *room_of(int64_t size)
+{
+    if (size > room.size) {
+        free(room.p);
+        room.p = aligned_alloc(PAGE, (size_t)(size + PAGE - 1) / PAGE * PAGE);
+        room.size = room.p ? size : 0;
+    }
+    return size <= room.size ? room.p : NULL;
+}
 
 static int64_t packed_bytes(const product *p)
 {
@@ -135,18 +147,13 @@ static void pack(product *p, int32_t n_product)
     int64_t size = 0;
     for (int32_t i = 0; i < n_product; i++)
         size += packed_bytes(p + i);
-    if (size > room.size) {
-        free(room.p);
-        room.p = aligned_alloc(PAGE, (size_t)(size + PAGE - 1) / PAGE * PAGE);
-        room.size = room.p ? size : 0;
-    }
-    uint8_t *next = room.p;
+    uint8_t *next = room_of(size);
     for (int32_t i = 0; i < n_product; i++) {
         int32_t same = 0;
         while (same < i && !(p[same].packed && are_packed_alike(p + same, p + i)))
             same++;
         p[i].packed = same < i ? p[same].packed : NULL;
-        if (same == i && size <= room.size && packed_bytes(p + i)) {
+        if (same == i && next && packed_bytes(p + i)) {
             pack_product(p + i, next);
             next += packed_bytes(p + i);
         }
@@ -218,6 +225,16 @@ static int32_t item_tokens(int32_t n_tok, int32_t group)
     return n_tok < most ? n_tok : most;
 }
 
+/* The same where rows are held: nothing is gained by sharing them further, and scores of 64 queries or some more, in whole eights, stay in
+ * the second-level cache. */
+static int32_t item_tokens_of_held(int32_t group)
+{
+    int32_t n = group <= 64 ? 64 / group : 1;
+    while (n * group % 8)
+        n++;
+    return n;
+}
+
 /* How a call is cut.  Items where there are many queries and the items go round the threads, or where the call is small; else by step, each
  * in n_part parts, which costs a barrier or two more. */
 enum { WORTH_CUTTING = 256 /* positions */, MAX_CUT_TOKENS = 64 /* all their scores are kept at once */, FEW_QUERIES = 8 };
@@ -242,12 +259,37 @@ int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_h
     return n_scores * (c.n_part ? n_head_kv : threads_count());
 }
 
+/* Where items go round the threads often enough, each thread converts a head once and keeps it: if that does not take too much.  Without
+ * memory every item converts what it meets: the bits are the same. */
+enum { MOST_HELD = 4 << 20 /* bytes of a thread */ };
+
+static void hold(attention_args *a, cut *c)
+{
+    const int32_t group = a->n_head / a->n_head_kv, n_thread = threads_count(), item_tok = item_tokens_of_held(group);
+    const int64_t n_block = ((int64_t)a->n_tok + item_tok - 1) / item_tok;
+    const int64_t first = a->window && a->pos >= a->window ? a->pos - a->window + 1 : 0, rows = (int64_t)a->pos + a->n_tok - first;
+    const int64_t n_bytes = HELD_HEADER + 4 * (held_keys(rows, a->head_dim) + rows * a->head_dim), n_held = (n_bytes + PAGE - 1) / PAGE * PAGE;
+    if (!best_isa()->cuts_attention || c->n_part || item_tok > c->item_tok || n_block < 2 * n_thread || n_held > MOST_HELD)
+        return;
+    a->held = room_of(n_held * n_thread);
+    if (!a->held)
+        return;
+    const int32_t none = -1;
+    for (int32_t i = 0; i < n_thread; i++)
+        memcpy(a->held + i * n_held, &none, sizeof none);
+    a->n_held = n_held;
+    a->held_rows = (int32_t)rows;
+    a->item_tok = c->item_tok = item_tok;
+    c->n_item = n_block * a->n_head_kv;
+}
+
 void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores, int32_t n_tok,
                int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale, float cap)
 {
-    const cut c = cut_of(n_tok, pos, n_head, n_head_kv);
+    cut c = cut_of(n_tok, pos, n_head, n_head_kv);
     attention_args a = {o, q, k, v, scores, (int64_t)c.item_tok * (n_head / n_head_kv) * score_stride((int64_t)pos + n_tok), type, n_tok, pos,
-                        n_head, n_head_kv, head_dim, window, scale, cap, c.item_tok, ATTEND_ALL, c.n_part};
+                        n_head, n_head_kv, head_dim, window, scale, cap, c.item_tok, NULL, 0, 0, ATTEND_ALL, c.n_part};
+    hold(&a, &c);
     if (c.n_part <= 1) {
         parallel(best_isa()->attention, &a, c.n_part ? 1 : c.n_item, 1);
         return;

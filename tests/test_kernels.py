@@ -461,7 +461,8 @@ def test_yarn_frequencies_equal_the_paper():
 @pytest.mark.parametrize("n_tok,pos,n_head,n_head_kv,dim,window,cap", [
     (1, 0, 1, 1, 8, 0, 0), (1, 40, 4, 2, 24, 0, 2), (9, 0, 8, 2, 64, 0, 0), (17, 30, 6, 6, 20, 16, 50), (33, 5, 4, 1, 256, 7, 0),
     (2, 3, 600, 1, 8, 0, 1), (1, 300, 8, 1, 64, 0, 0), (3, 170, 9, 3, 96, 0, 0.5), (1, 99, 14, 2, 128, 40, 0),
-    (64, 0, 1, 1, 1024, 8, 0), (70, 9, 2, 1, 320, 8, 3), (1, 500, 32, 4, 64, 0, 30), (5, 400, 8, 8, 34, 100, 0)])
+    (64, 0, 1, 1, 1024, 8, 0), (70, 9, 2, 1, 320, 8, 3), (1, 500, 32, 4, 64, 0, 30), (5, 400, 8, 8, 34, 100, 0),
+    (150, 37, 6, 3, 72, 40, 0), (49, 70, 16, 2, 64, 0, 0), (140, 5, 2, 2, 20, 0, 2)])  # these three: converted once for many items
 def test_attention_equals_reference(kv, n_tok, pos, n_head, n_head_kv, dim, window, cap):
     rng, n_kv = np.random.default_rng(6), pos + n_tok
     q = rng.normal(size=(n_tok, n_head, dim)).astype(np.float32)
@@ -523,7 +524,7 @@ def stored(x, kv):
 
 
 @pytest.mark.parametrize("n_tok,pos,n_head,n_head_kv,dim,window", [
-    (1, 0, 1, 1, 32, 0), (1, 170, 8, 1, 64, 0), (17, 30, 6, 6, 96, 16), (20, 5, 16, 2, 128, 0), (1, 300, 5, 1, 256, 0)])
+    (1, 0, 1, 1, 32, 0), (1, 170, 8, 1, 64, 0), (17, 30, 6, 6, 96, 16), (20, 5, 16, 2, 128, 0), (1, 300, 5, 1, 256, 0), (41, 60, 16, 2, 96, 50)])
 def test_attention_over_q8_0_equals_that_over_its_values(n_tok, pos, n_head, n_head_kv, dim, window):
     rng = np.random.default_rng(19)
     q = rng.normal(size=n_tok * n_head * dim).astype(np.float32)
@@ -555,6 +556,40 @@ def test_cache_store_q8_0_rounds_by_blocks_and_marks_what_is_too_large():
     assert (d == (most / np.float32(127)).astype(np.float16)).all()
 
 
+LAYERS = """
+import random, sys
+from array import array
+from sluice.kernels import ffi, lib
+n_tok, pos, n_head, n_head_kv, dim, window = 210, 45, 6, 2, 40, int(sys.argv[3])
+draw = random.Random(5)
+def floats(n):
+    return ffi.from_buffer("float[]", array("f", [draw.gauss(0, 1) for _ in range(n)]))
+q, n = floats(n_tok * n_head * dim), (pos + n_tok) * n_head_kv * dim
+layers = [(floats(n), floats(n)) for _ in "ab"]  # one after the other: what was converted of one is nothing for the next
+def attend():
+    out = []
+    for k, v in layers:
+        o, scores = ffi.new("float[]", len(q)), ffi.new("float[]", lib.attention_scores(n_tok, pos, n_head, n_head_kv))
+        lib.attention(o, q, 0, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125, 0)
+        out.append(bytes(ffi.buffer(o)))
+    return out
+assert lib.isa_select(b"reference") == 0
+want = attend()
+lib.threads_start(int(sys.argv[2]))
+assert lib.isa_select(sys.argv[1].encode()) == 0
+assert all(attend() == want for _ in range(3))
+"""
+
+
+@for_each_set
+@pytest.mark.parametrize("threads", ["1", "2", "3"])
+@pytest.mark.parametrize("window", ["0", "60"])
+def test_attention_of_two_layers_on_threads_equals_reference(isa, threads, window):
+    need(isa)
+    done = subprocess.run([sys.executable, "-c", LAYERS, isa, threads, window], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+
+
 WINDOW = """
 import ctypes, mmap, sys
 from sluice.kernels import ffi, lib
@@ -563,10 +598,10 @@ map_ = mmap.mmap(-1, n * row)
 libc, at = ctypes.CDLL(None, use_errno=True), ctypes.addressof(ctypes.c_char.from_buffer(map_))
 hidden = (3000 - window + 1) * row // mmap.PAGESIZE * mmap.PAGESIZE
 assert libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(hidden), 0) == 0
-kv, q, o = ffi.cast("void *", at), ffi.new("float[]", 9 * 4 * dim), ffi.new("float[]", 9 * 4 * dim)
+kv, q, o = ffi.cast("void *", at), ffi.new("float[]", 300 * 4 * dim), ffi.new("float[]", 300 * 4 * dim)
 lib.threads_start(int(sys.argv[2]))
 assert lib.isa_select(sys.argv[1].encode()) == 0
-for n_tok in 1, 9:
+for n_tok in 1, 9, 300:
     scores = ffi.new("float[]", lib.attention_scores(n_tok, 3000, 4, 2))
     lib.attention(o, q, 1, kv, kv, scores, n_tok, 3000, 4, 2, dim, window, 0.125, 0)
 """
