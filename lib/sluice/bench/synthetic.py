@@ -159,7 +159,16 @@ def find(directory, key, kind, n_layer=None, say=lambda message: None):
         if n_bytes > 1 << 28:
             say(f"writing {path}, {n_bytes / 1e9:.1f} GB, kept for the next time")
         gguf_write.write(path, meta, parts)
+        _forget(path)
     return path
+
+
+def _forget(path):
+    """Out of the page cache with the new file: there it lies as it was written, and would until the machine starts anew; what is to be
+    measured is one that was read."""
+    if hasattr(os, "posix_fadvise"):
+        with open(path, "rb") as f:
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _prepare(directory):

@@ -17,7 +17,7 @@ import os
 import stat
 import struct
 
-from .. import hugepages
+from .. import hugepages, sampling
 from ..faults import IO_ERROR, Fault, bad, printable, unsupported
 from ..kernels import ffi, lib
 from .cursor import LENGTH, Cursor
@@ -226,14 +226,17 @@ class File:
         h = sha256(len(self._head) + SAMPLE_BYTES * len(self.tensors))
         h.update(b"sluice model 1\n" + LENGTH.pack(self.size))
         h.update(self._head)
-        for t in self.tensors.values():
-            h.update(self.read(t, 0, min(SAMPLE_BYTES, t.n_bytes)))
+        with sampling.of(self._fd) as read:
+            for t in self.tensors.values():
+                h.update(self._whole(t, read(min(SAMPLE_BYTES, t.n_bytes), t.offset), min(SAMPLE_BYTES, t.n_bytes)))
         return h.digest()
 
     def read(self, tensor, start, n_bytes):
         """A copy of `n_bytes` bytes of `tensor` from its byte `start` on, read and not mapped."""
         assert 0 <= start and start + n_bytes <= tensor.n_bytes
-        data = os.pread(self._fd, n_bytes, tensor.offset + start)
+        return self._whole(tensor, os.pread(self._fd, n_bytes, tensor.offset + start), n_bytes)
+
+    def _whole(self, tensor, data, n_bytes):
         if len(data) < n_bytes:
             raise Fault(IO_ERROR, f"{self.path}: tensor {tensor.name}: the file became shorter while it was in use")
         return data
