@@ -11,7 +11,7 @@
 #ifdef __AVX512VNNI__
 #include "avx512_pack.h"
 
-enum { PANEL = 24, SETS = 96, TOKEN_BLOCK = 128, LONG_ROW = 4096 };
+enum { PANEL = 24, SETS = 96, TOKEN_BLOCK = 128 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -148,7 +148,7 @@ INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, 
     }
 }
 
-/* One token: a row of each of 4 streams at a time; why: avx512_matvec.c. */
+/* One token: a row of each of 4 streams at a time; why: rows_of_stream in avx2.h. */
 INLINE void streams(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
     const int64_t n_own = (end - begin + TILE - 1) / TILE;
@@ -176,17 +176,12 @@ INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    const int is_matvec = a->n_tok == 1 && type_block(a->type) != 1;
-    if (is_matvec && (type_block(a->type) == BLOCK || a->n > LONG_ROW) && has_avx_vnni()) { /* its eight streams read faster */
-        matmul_avx_vnni(arg, begin, end, thread);
-        return;
-    }
-    if (is_matvec && a->type != T_Q8_0 && a->n % 256 == 0) {
+    if (a->n_tok == 1 && type_block(a->type) != 1 && a->type != T_Q8_0 && a->n % 256 == 0) {
         matvec_avx512(a, begin, end);
         return;
     }
-    if (type_block(a->type) != 1 && !a->packed) { /* too few tokens for a panel, or no memory to pack them */
-        matmul_avx2(arg, begin, end, thread);
+    if (type_block(a->type) != 1 && !a->packed) { /* one token, too few for a panel, or no memory to pack them */
+        (has_avx_vnni() ? matmul_avx_vnni : matmul_avx2)(arg, begin, end, thread);
         return;
     }
     if (type_block(a->type) == 1 && a->packed) {

@@ -1,27 +1,25 @@
 /* avx512_matvec.c - products of weights in small integers with one token, AVX-512 VNNI; the bits of reference.c.  (Q8_0 has nothing
  * to unpack: avx2_matmul.c is as fast as memory.)
  *
- * What counts here is memory: every weight is met once.  A thread reads its rows in N_STREAM places at a time, each in the order of
- * the file and a little ahead: one stream alone stands still wherever a page ends, as the processor does not look beyond it
- * (Q8_0 in this way, one thread: one stream 10 GB/s, four 13, of 14 that reading alone gives).  So a tile of 16 rows is 4 rows of each
- * stream, taken in turns: what is asked for 2 KB ahead is needed 8 KB later.  (4 rows of a stream on end were 20 % slower; 16 streams
- * a block at a time 5 to 10 %, though they take fewer instructions.)
+ * What counts here is memory: every weight is met once.  A thread reads its rows in the order of the file and asks for what comes 8 KB later,
+ * which is two pages: the processor's own prefetcher begins anew in each, and what it then leaves undone is known by that time.  (On Zen 5, one
+ * thread, against 4 streams a quarter of the rows apart that ask for 2 KB ahead: Q4_K 1.15 times, Q6_K 1.25 times as fast.)
  *
- * Weights stay as they lie, lanes are elements, in units of 256 of them.  Each row's exact sums are put aside: 8 sums of blocks
- * of 32 with the products of their scales, or the lanes of the sum of a K-quant's block.  Then the units of the 16 rows are
- * transposed (or folded), so that lane = row, and the steps in f32 follow in the order of the reference. */
+ * Weights stay as they lie, lanes are elements, in units of 256 of them.  Each row's exact sums are put aside: two lanes for each of 8 blocks
+ * of 32, or the lanes of the sum of a K-quant's block; and its scales, as halves.  Then the units of 16 rows are folded so that lane = row, and
+ * the steps in f32 follow in the order of the reference. */
 #ifdef __AVX512VNNI__
 #include "avx512_unpack.h"
 
 enum { UNIT = 256, MOST = 32, BLOCKS = UNIT / BLOCK }; /* MOST: units of a stretch */
-enum { N_STREAM = 4, ROWS_OF_STREAM = HALF / N_STREAM };
+enum { AHEAD = 8192 };
 
 /* A stretch of the token, and what its products with 16 rows leave.  One for all types: a thread's stack is small. */
 typedef struct {
     __m512i x[MOST][4];       /* i8, as weights_64, natural_64 or packed_64 has the weights */
-    __m256i less[MOST];       /* i32 [block]: offset times the sum of x */
+    __m512i begin[MOST][2];   /* i32, lanes of 4 blocks each: -offset times the sum of x */
     union {
-        struct { __m512 isum[BLOCKS], scale[BLOCKS], min[BLOCKS]; } of_32[MOST]; /* slots of two rows: transpose_rows */
+        struct { __m512i isum[HALF]; uint32_t dm[BLOCKS][HALF]; } of_32[MOST]; /* lanes of a row each, of all blocks; [block][row] d, and m above it */
         struct { __m512i isum[HALF], msum[HALF / 2]; uint16_t d[HALF], m[HALF]; } of_256[MOST]; /* lanes of a row each; of rows 2 i, 2 i + 1 */
     };
 } room;
@@ -54,13 +52,13 @@ INLINE int is_of_32(int32_t type) { return bytes_of(type) <= (int32_t)sizeof(blo
 
 /* ---- blocks of 32 ---------------------------------------------------------------------------- */
 
-/* 16 bytes of each of 4 neighbouring blocks. */
+/* 16 bytes of each of 4 neighbouring blocks.  A masked broadcast is a load and a blend, which has more ports than a shuffle. */
 INLINE __m512i four_blocks(const uint8_t *x, int64_t bytes)
 {
     __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)x));
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(x + bytes)), 1);
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(x + 2 * bytes)), 2);
-    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(x + 3 * bytes)), 3);
+    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, _mm_loadu_si128((const __m128i *)(x + bytes)));
+    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, _mm_loadu_si128((const __m128i *)(x + 2 * bytes)));
+    return _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128((const __m128i *)(x + 3 * bytes)));
 }
 
 /* The fifth bits of elements 16 h ... 16 h + 15 of 4 neighbouring blocks. */
@@ -89,86 +87,80 @@ INLINE __m512i weights_64(int32_t type, const uint8_t *unit, int k)
     return n;
 }
 
-/* i32 [block]: the sums of products of the 8 blocks of a unit; w[4]: as weights_64 gives them. */
-INLINE __m256i block_sums(const __m512i w[4], const __m512i x[4])
+/* Lanes of 4 blocks each, a quarter a block: v += the products of w, as weights_64 gives them, with x. */
+INLINE void add_products(__m512i v[2], const __m512i w[4], const __m512i x[4])
 {
-    __m512i v[2]; /* a quarter a block */
     for (int i = 0; i < 2; i++)
-        v[i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), w[2 * i], x[2 * i]), w[2 * i + 1], x[2 * i + 1]);
-    const __m512i two = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-    const __m512i one = _mm512_add_epi32(two, _mm512_shuffle_epi32(two, 0x4e)); /* quarter i: blocks i, i + 4 */
-    return _mm512_castsi512_si256(_mm512_permutexvar_epi32(_mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 13, 9, 5, 1, 12, 8, 4, 0), one));
+        v[i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(v[i], w[2 * i], x[2 * i]), w[2 * i + 1], x[2 * i + 1]);
 }
 
 /* Units u0 ... u0 + n - 1 of the token to r: the elements in the order of weights_64. */
 INLINE void take_32(room *r, const matmul_args *a, int64_t u0, int64_t n, int32_t type)
 {
-    const __m512i offset = _mm512_set1_epi8((char)offset_of(type)), offsets[4] = {offset, offset, offset, offset};
+    const __m512i zero = _mm512_setzero_si512(), offset = _mm512_set1_epi8((char)offset_of(type)), offsets[4] = {offset, offset, offset, offset};
     for (int64_t u = 0; u < n; u++) {
         const int8_t *q = a->q + (u0 + u) * UNIT;
+        __m512i sum[2] = {zero, zero};
         for (int k = 0; k < 4; k++)
             r->x[u][k] = four_blocks((const uint8_t *)q + k / 2 * 4 * BLOCK + k % 2 * HALF, BLOCK);
-        r->less[u] = block_sums(offsets, r->x[u]);
+        add_products(sum, offsets, r->x[u]);
+        for (int i = 0; i < 2; i++)
+            r->begin[u][i] = _mm512_sub_epi32(zero, sum[i]);
     }
 }
 
-/* Where row i's 8 values are in the vectors that transpose_rows takes: a half of one. */
-INLINE float *slot(__m512 v[BLOCKS], int i) { return (float *)&v[i % 4 + i / 8 * 4] + i / 4 % 2 * 8; }
-
-/* 16 rows of 8 values in their slots -> out[b], lane = row. */
-INLINE void transpose_rows(__m512 out[BLOCKS], const __m512 in[BLOCKS])
-{
-    __m512 pair[BLOCKS], four[BLOCKS];
-    for (int i = 0; i < BLOCKS; i += 2) {
-        pair[i] = _mm512_unpacklo_ps(in[i], in[i + 1]);
-        pair[i + 1] = _mm512_unpackhi_ps(in[i], in[i + 1]);
-    }
-    for (int i = 0; i < BLOCKS; i += 4)
-        for (int k = 0; k < 2; k++) {
-            const __m512d x = _mm512_castps_pd(pair[i + k]), y = _mm512_castps_pd(pair[i + k + 2]);
-            four[i + 2 * k] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
-            four[i + 2 * k + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
-        }
-    for (int b = 0; b < 4; b++) {
-        out[b] = _mm512_shuffle_f32x4(four[b], four[b + 4], 0x88);
-        out[b + 4] = _mm512_shuffle_f32x4(four[b], four[b + 4], 0xdd);
-    }
-}
-
-/* n units of row i, whose first is at w, times the token's; at: the number of its first block. */
-INLINE void row_of_32(room *r, int i, const matmul_args *a, const uint8_t *w, int64_t at, int64_t n, int32_t type)
+/* n units of row i, whose first is at w, times the token's. */
+INLINE void row_of_32(room *r, int i, const uint8_t *w, int64_t n, int32_t type)
 {
     const int32_t bytes = bytes_of(type);
-    const __m256i blocks = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(bytes));
     for (int64_t u = 0; u < n; u++, w += BLOCKS * bytes) {
-        __m512i q[4];
+        __m512i q[4], v[2] = {r->begin[u][0], r->begin[u][1]};
         for (int line = 0; line < BLOCKS * bytes; line += 64)
-            _mm_prefetch((const char *)w + BYTES_AHEAD + line, _MM_HINT_T0);
+            _mm_prefetch((const char *)w + AHEAD + line, _MM_HINT_T0);
         for (int k = 0; k < 4; k++)
             q[k] = weights_64(type, w, k);
-        const __m256i isum = _mm256_sub_epi32(block_sums(q, r->x[u]), r->less[u]);
-        const __m256i dm = _mm256_i32gather_epi32((const int *)w, blocks, 1); /* all blocks begin with d, then m */
-        const __m256 d = _mm256_cvtph_ps(_mm256_cvtepi32_epi16(dm));
-        _mm256_store_ps(slot(r->of_32[u].isum, i), _mm256_cvtepi32_ps(isum));
-        _mm256_store_ps(slot(r->of_32[u].scale, i), _mm256_mul_ps(d, _mm256_loadu_ps(a->d + at + u * BLOCKS)));
-        if (has_min(type))
-            _mm256_store_ps(slot(r->of_32[u].min, i), _mm256_cvtph_ps(_mm256_cvtepi32_epi16(_mm256_srli_epi32(dm, 16))));
+        add_products(v, q, r->x[u]);
+        /* in quarter b two lanes of block b and, after each, one of block b + 4 */
+        r->of_32[u].isum[i] = plus(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+        for (int b = 0; b < BLOCKS; b++)
+            r->of_32[u].dm[b][i] = word(w + b * bytes); /* all blocks begin with d, then m */
     }
 }
 
-/* sum [row] plus n units of 16 rows. */
+/* What row_of_32 left of 16 rows -> out[b], lane = row. */
+INLINE void fold_blocks(__m512i out[BLOCKS], const __m512i isum[HALF])
+{
+    __m512 pair[BLOCKS], four[2][4]; /* of rows 2 i, 2 i + 1, of four rows: blocks 0 to 3, 4 to 7 */
+    for (int i = 0; i < BLOCKS; i++)
+        pair[i] = _mm512_castsi512_ps(plus(_mm512_unpacklo_epi64(isum[2 * i], isum[2 * i + 1]), _mm512_unpackhi_epi64(isum[2 * i], isum[2 * i + 1])));
+    for (int i = 0; i < 4; i++) {
+        four[0][i] = _mm512_shuffle_ps(pair[2 * i], pair[2 * i + 1], 0x88);
+        four[1][i] = _mm512_shuffle_ps(pair[2 * i], pair[2 * i + 1], 0xdd);
+    }
+    for (int h = 0; h < 2; h++) { /* quarters: 4 x 4 */
+        const __m512 a = _mm512_shuffle_f32x4(four[h][0], four[h][1], 0x44), b = _mm512_shuffle_f32x4(four[h][0], four[h][1], 0xee);
+        const __m512 c = _mm512_shuffle_f32x4(four[h][2], four[h][3], 0x44), d = _mm512_shuffle_f32x4(four[h][2], four[h][3], 0xee);
+        out[4 * h] = _mm512_castps_si512(_mm512_shuffle_f32x4(a, c, 0x88));
+        out[4 * h + 1] = _mm512_castps_si512(_mm512_shuffle_f32x4(a, c, 0xdd));
+        out[4 * h + 2] = _mm512_castps_si512(_mm512_shuffle_f32x4(b, d, 0x88));
+        out[4 * h + 3] = _mm512_castps_si512(_mm512_shuffle_f32x4(b, d, 0xdd));
+    }
+}
+
+/* sum [row] plus n units of 16 rows; at: the number of their first block. */
 INLINE __m512 add_32(__m512 sum, const room *r, const matmul_args *a, int64_t at, int64_t n, int32_t type)
 {
     for (int64_t u = 0; u < n; u++) {
-        __m512 isum[BLOCKS], scale[BLOCKS], min[BLOCKS];
-        transpose_rows(isum, r->of_32[u].isum);
-        transpose_rows(scale, r->of_32[u].scale);
-        if (has_min(type))
-            transpose_rows(min, r->of_32[u].min);
+        __m512i isum[BLOCKS];
+        fold_blocks(isum, r->of_32[u].isum);
         for (int b = 0; b < BLOCKS; b++) {
-            sum = _mm512_fmadd_ps(scale[b], isum[b], sum);
-            if (has_min(type))
-                sum = _mm512_fmadd_ps(min[b], _mm512_set1_ps(a->s[at + u * BLOCKS + b]), sum);
+            const __m512i dm = _mm512_loadu_si512(r->of_32[u].dm[b]);
+            const __m512 d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(dm));
+            sum = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(a->d[at + u * BLOCKS + b])), _mm512_cvtepi32_ps(isum[b]), sum);
+            if (has_min(type)) {
+                const __m512 m = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(dm, 16)));
+                sum = _mm512_fmadd_ps(m, _mm512_set1_ps(a->s[at + u * BLOCKS + b]), sum);
+            }
         }
     }
     return sum;
@@ -270,7 +262,7 @@ INLINE void row_of_256(room *r, int i, const matmul_args *a, const uint8_t *w, i
     for (int64_t u = 0; u < n; u++, w += bytes) {
         __m256i msum;
         for (int64_t line = 0; line < bytes; line += 64)
-            _mm_prefetch((const char *)w + BYTES_AHEAD + line, _MM_HINT_T0);
+            _mm_prefetch((const char *)w + AHEAD + line, _MM_HINT_T0);
         const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + (at + u) * N_GROUP));
         r->of_256[u].isum[i] = is_packed(type) ? packed_block(&msum, type, w, r->x[u], sums) : block_256(&msum, type, w, r->x[u], sums);
         memcpy(&r->of_256[u].d[i], w + at_d(type), 2);
@@ -297,14 +289,10 @@ INLINE __m512 add_256(__m512 sum, const room *r, const matmul_args *a, int64_t a
 
 /* ---- both ------------------------------------------------------------------------------------------ */
 
-/* Lane i of the tile whose first stream is at `row`, with n_own rows a stream. */
-INLINE int64_t row_of(int64_t row, int i, int64_t n_own) { return row + i / ROWS_OF_STREAM * n_own + i % ROWS_OF_STREAM; }
-
 /* Rows begin ... end - 1, units u0 ... u0 + n - 1; y has what earlier units added. */
 INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, int64_t u0, int64_t n, int32_t type)
 {
-    const int64_t at = u0 * (is_of_32(type) ? BLOCKS : 1), first = at * bytes_of(type);
-    const int64_t n_own = (end - begin + HALF - 1) / HALF * ROWS_OF_STREAM; /* rows of a stream */
+    const int64_t at = u0 * (is_of_32(type) ? BLOCKS : 1), first = at * bytes_of(type); /* block, byte */
     if (is_of_32(type))
         take_32(r, a, u0, n, type);
     else if (!is_packed(type))
@@ -312,25 +300,17 @@ INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, i
     else
         for (int64_t u = 0; u < n; u++)
             take_packed(r->x[u], a->q + (u0 + u) * UNIT, type);
-    for (int64_t row = begin; row < begin + n_own; row += ROWS_OF_STREAM) {
-        const uint8_t *w[N_STREAM][ROWS_OF_STREAM];
-        for (int s = 0; s < N_STREAM; s++)
-            rows_from(w[s], ROWS_OF_STREAM, a, row + s * n_own, end);
-        for (int i = 0; i < ROWS_OF_STREAM; i++)
-            for (int s = 0; s < N_STREAM; s++)
-                if (is_of_32(type))
-                    row_of_32(r, s * ROWS_OF_STREAM + i, a, w[s][i] + first, at, n, type);
-                else
-                    row_of_256(r, s * ROWS_OF_STREAM + i, a, w[s][i] + first, at, n, type);
-        float y[HALF] = {0};
-        for (int i = 0; i < HALF && u0; i++)
-            if (row_of(row, i, n_own) < end)
-                y[i] = a->y[row_of(row, i, n_own)];
-        const __m512 sum = _mm512_loadu_ps(y);
-        _mm512_storeu_ps(y, is_of_32(type) ? add_32(sum, r, a, at, n, type) : add_256(sum, r, a, at, n, type));
+    for (int64_t row = begin; row < end; row += HALF) {
+        const uint8_t *w[HALF];
+        const __mmask16 valid = first_lanes(end - row);
+        rows_from(w, HALF, a, row, end);
         for (int i = 0; i < HALF; i++)
-            if (row_of(row, i, n_own) < end)
-                a->y[row_of(row, i, n_own)] = y[i];
+            if (is_of_32(type))
+                row_of_32(r, i, w[i] + first, n, type);
+            else
+                row_of_256(r, i, a, w[i] + first, at, n, type);
+        const __m512 sum = u0 ? _mm512_maskz_loadu_ps(valid, a->y + row) : _mm512_setzero_ps();
+        _mm512_mask_storeu_ps(a->y + row, valid, is_of_32(type) ? add_32(sum, r, a, at, n, type) : add_256(sum, r, a, at, n, type));
     }
 }
 
