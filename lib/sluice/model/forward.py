@@ -4,7 +4,7 @@ import mmap
 from .. import hugepages
 from ..kernels import ffi, lib
 
-_LARGE = 4 << 20  # bytes
+_LARGE = 1 << 20  # bytes
 _small = ffi.new_allocator(should_clear_after_alloc=False)
 
 
