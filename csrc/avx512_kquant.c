@@ -4,42 +4,44 @@
  * lane = row, as in avx512_matmul.c.  How the scales of the groups come in depends on what the type's integers leave room for; the units for
  * arithmetic do per 32 elements, 16 rows and token
  *
- *   Q2_K, Q3_K    8 instructions: scale times weight fits the signed byte that VPDPBUSD wants (of Q3_K its negative, -128 ... 124)
- *   Q4_K          9: the sum of a group of q - 8, at most 32 * 8 * 127, fits 16 bits, so VPDPWSSD multiplies it and adds it up;
- *                 8 sum(scale sum(x)) comes back from the sums of x
- *   Q6_K          12: the same, of 8 weights at a time: 8 * 32 * 127
- *   Q5_K, IQ4_XS  11: VPMULLD, which is two, and an addition
+ *   Q2_K, Q3_K        8 instructions: scale times weight fits the signed byte that VPDPBUSD wants (of Q3_K its negative, -128 ... 124)
+ *   Q4_K, Q5_K        9: where the sum of a group fits 16 bits, VPDPWSSD multiplies it by its scale and adds it up
+ *   Q6_K             10: the same; its groups have 16 elements
+ *   IQ4_XS           11: VPMULLD, which is two, and an addition; so do the others where such a sum might not fit
+ *
+ * Whether it fits is said by the activations: weights are at most 15, 31 or 32, so their sums are bounded by those of |x| in a group, and pack_avx512
+ * notes the greatest of a set.  127 is only the largest of 256 activations; the others would have to be half as large on average.
  *
  * Bounds, of int32: 255 * 127 * 32 * 256 < 2^28.  One token alone: avx512_matvec.c. */
 #ifdef __AVX512VNNI__
 #include "avx512_pack.h"
 
-enum { PANEL = 2, SETS = 96, MOST_STEPS = BLOCK_K / 8 };
+enum { PANEL = 2, SETS = 96 };
 
 typedef struct {
     __m512i w[PANEL][BLOCK_K / 4][2];         /* i8 [block][4 elements][row][4] */
-    __m512i begin[PANEL][MOST_STEPS][2];      /* i32 [block][step][row]: -128 times the sum of its weights; unless is_word, of all steps in [0] */
+    __m512i begin[PANEL][N_GROUP][2];         /* i32 [block][step][row]: -128 times the sum of its weights */
     __m512i scale[PANEL][N_GROUP][2];         /* i32 [block][group][row]; where is_word i16, then 0 */
     __m512i other[PANEL][N_GROUP / 2][2];     /* i16 [block][two groups][row][2]: minima */
-    __m512i eight[PANEL][N_GROUP / 4][2];     /* the same of groups of 32: 8 times the scale */
     __m512 d[PANEL][2], m[PANEL][2];          /* f32 [block][row] */
 } panel;
 
 /* Elements that are added up before a scale multiplies them. */
-INLINE int step_of(int32_t type)
+INLINE int step_of(int32_t type) { return type == T_Q2_K || type == T_Q3_K ? BLOCK_K : group_of(type); }
+
+/* Whether sums of a step may fit 16 bits. */
+INLINE int is_word(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_Q6_K; }
+
+/* Whether they do for these tokens. */
+INLINE int fits_word(int32_t type, const set_256 *x)
 {
     switch (type) {
-    case T_Q2_K: case T_Q3_K: return BLOCK_K;
-    case T_Q6_K: return 8;
-    default: return 32;
+    case T_Q4_K: return x->most_32 * 15 <= INT16_MAX;
+    case T_Q5_K: return x->most_32 * 31 <= INT16_MAX;
+    case T_Q6_K: return x->most_16 * 32 <= INT16_MAX;
+    default: return 0;
     }
 }
-
-/* Whether sums of a step fit 16 bits. */
-INLINE int is_word(int32_t type) { return type == T_Q4_K || type == T_Q6_K; }
-
-/* What natural_64 gives, less this, has a sign. */
-INLINE int32_t centre_of(int32_t type) { return type == T_Q4_K ? 8 : type == T_Q5_K ? 0 : offset_of(type); }
 
 /* Two groups meet the sums of x at a time. */
 INLINE int pairs_of(int32_t type) { return BLOCK_K / 2 / group_of(type); }
@@ -79,33 +81,24 @@ INLINE void unpack_scales(panel *p, int32_t b, int h, int32_t type, const uint8_
     }
     for (int g = 0; g < pairs_of(type) && has_min(type); g++)
         p->other[b][g][h] = two_groups(c, g, type);
-    for (int g = 0; g < N_GROUP / 4 && type == T_Q4_K; g++)
-        p->eight[b][g][h] = _mm512_slli_epi16(two_groups(sc, g, type), 3);
 }
 
 /* -128 times the sums of the weights. */
 INLINE void unpack_begin(panel *p, int32_t b, int h, int32_t type)
 {
     const int fours = step_of(type) / 4;
-    __m512i all = _mm512_setzero_si512();
     for (int s = 0; s < BLOCK_K / step_of(type); s++) {
-        __m512i sum = _mm512_setzero_si512();
+        p->begin[b][s][h] = _mm512_setzero_si512();
         for (int k = 0; k < fours; k++)
-            sum = less_128(sum, p->w[b][s * fours + k][h]);
-        if (is_word(type))
-            p->begin[b][s][h] = sum;
-        else
-            all = _mm512_add_epi32(all, step_of(type) == BLOCK_K ? sum : _mm512_mullo_epi32(sum, p->scale[b][s][h]));
+            p->begin[b][s][h] = less_128(p->begin[b][s][h], p->w[b][s * fours + k][h]);
     }
-    if (!is_word(type))
-        p->begin[b][0][h] = all;
 }
 
 /* Block b of 16 rows: half h of the panel. */
 INLINE void unpack_half(panel *p, int32_t b, int h, int32_t type, const uint8_t *const row[HALF], int64_t at)
 {
     uint8_t q[HALF][BLOCK_K], scale[HALF][N_GROUP], other[HALF][N_GROUP];
-    const __m512i centre = _mm512_set1_epi8((char)(step_of(type) == BLOCK_K ? 0 : centre_of(type)));
+    const __m512i centre = _mm512_set1_epi8((char)(step_of(type) == BLOCK_K ? 0 : offset_of(type)));
     for (int r = 0; r < HALF; r++) {
         __m128i min;
         const __m128i sc = group_scales(&min, type, row[r] + at);
@@ -145,26 +138,38 @@ INLINE void add_pairs(__m512i total[SET][2], const __m512i (*of)[2], const int32
     __asm__ volatile("" : : : "memory"); /* nothing of this is worth a register until the next time */
 }
 
-/* The exact sums of block b for T tokens: of Q3_K their negatives.  next: the same block of the next set, asked for. */
-INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const set_256 *x, const set_256 *next, int32_t type, int T)
+/* total[i] += scale * isum[i] of half h, whether these fit 16 bits or not. */
+INLINE void add_scaled(__m512i total[SET][2], const __m512i isum[SET][2], int h, __m512i scale, int32_t type, int narrow, int T)
 {
-    const int fours = step_of(type) / 4, part = (int)sizeof *next * step_of(type) / BLOCK_K;
+    const __m512i wide = is_word(type) && !narrow ? _mm512_srai_epi32(_mm512_slli_epi32(scale, 16), 16) : scale;
+#pragma GCC unroll 6
+    for (int i = 0; i < T; i++)
+        if (narrow)
+            DOT_WORDS(total[i][h], isum[i][h], scale); /* the upper half of the sum is its sign, and meets 0 */
+        else
+            total[i][h] = _mm512_add_epi32(total[i][h], _mm512_mullo_epi32(isum[i][h], wide));
+}
+
+/* The exact sums of block b for T tokens: of Q3_K their negatives.  next: the same block of the next set, asked for. */
+INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const set_256 *x, const set_256 *next, int32_t type, int narrow, int T)
+{
+    const int whole = step_of(type) == BLOCK_K, fours = step_of(type) / 4;
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
-            total[i][h] = is_word(type) ? _mm512_setzero_si512() : p->begin[b][0][h];
-    if (type == T_Q4_K)
-        add_pairs(total, p->eight[b], x->sums_32, N_GROUP / 4, T);
-    for (int s = 0; s < BLOCK_K / step_of(type); s++) {
+            total[i][h] = whole ? p->begin[b][0][h] : _mm512_setzero_si512();
+    for (int s = 0; s < BLOCK_K / 4; s += fours < 8 ? fours : 8) {
         __m512i isum[SET][2];
-        for (int k = 0; k < part; k += 64)
-            _mm_prefetch((const char *)next + part * s + k, _MM_HINT_T0);
+        const int n = fours < 8 ? fours : 8;
+        for (int k = 0; k < n; k += 4) /* 256 elements of 6 tokens and what belongs to them: 16 times two lines */
+            for (int line = 0; line < 2; line++)
+                _mm_prefetch((const char *)next + (s + k) * 32 + line * 64, _MM_HINT_T0);
         for (int i = 0; i < T; i++)
             for (int h = 0; h < 2; h++)
-                isum[i][h] = step_of(type) == BLOCK_K ? total[i][h] : is_word(type) ? p->begin[b][s][h] : _mm512_setzero_si512();
-        const __m512i (*w)[2] = p->w[b] + s * fours;
-        const int32_t (*q)[SET] = x->q + s * fours;
+                isum[i][h] = whole ? total[i][h] : p->begin[b][s / fours][h];
+        const __m512i (*w)[2] = p->w[b] + s;
+        const int32_t (*q)[SET] = x->q + s;
 #pragma GCC unroll 8
-        for (int k = 0; k < fours; k++) {
+        for (int k = 0; k < n; k++) {
             const __m512i w0 = w[k][0], w1 = w[k][1];
 #pragma GCC unroll 6
             for (int i = 0; i < T; i++) {
@@ -173,16 +178,12 @@ INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const s
                 DOT(isum[i][1], four, w1);
             }
         }
-        for (int i = 0; i < T; i++)
-            for (int h = 0; h < 2; h++) {
-                const __m512i scale = p->scale[b][s * step_of(type) / group_of(type)][h];
-                if (step_of(type) == BLOCK_K)
+        for (int h = 0; h < 2; h++)
+            if (whole)
+                for (int i = 0; i < T; i++)
                     total[i][h] = isum[i][h];
-                else if (is_word(type))
-                    DOT_WORDS(total[i][h], isum[i][h], scale); /* the upper half of the sum is its sign, and meets 0 */
-                else
-                    total[i][h] = _mm512_add_epi32(total[i][h], _mm512_mullo_epi32(isum[i][h], scale));
-            }
+            else
+                add_scaled(total, isum, h, p->scale[b][s / fours][h], type, narrow, T);
     }
 }
 
@@ -200,11 +201,11 @@ INLINE void less_minima(__m512 sum[SET][2], const panel *p, int32_t b, const set
 
 /* A set of n_tok tokens, at most T of them; y has what earlier blocks of these rows added, unless this is the first. */
 INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256 *next, float *y, int64_t n_row, const __mmask16 valid[2],
-                      int is_first, int n_tok, int32_t type, int T)
+                      int is_first, int n_tok, int32_t type, int narrow, int T)
 {
     __m512i total[SET][2];
     __m512 sum[SET][2];
-    block_sums(total, p, b, x, next, type, T);
+    block_sums(total, p, b, x, next, type, narrow, T);
 #pragma GCC unroll 6
     for (int i = 0; i < T; i++) {
         const float *from = y + (i < n_tok ? i : 0) * n_row;
@@ -242,10 +243,12 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0,
             const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
             prefetch_results(y + SET * a->n_row, a->n_row);
             for (int32_t b = 0; b < n; b++)
-                if (n_tok > SET / 2)
-                    block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, SET);
+                if (is_word(type) && !fits_word(type, x + b))
+                    block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, 0, SET);
+                else if (n_tok > SET / 2)
+                    block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, is_word(type), SET);
                 else
-                    block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, SET / 2);
+                    block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, is_word(type), SET / 2);
         }
     }
 }

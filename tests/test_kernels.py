@@ -256,6 +256,32 @@ def test_matmul_of_the_largest_integers_equals_reference(name, isa, sign):
 
 
 @for_each_set
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("name, group, most, scales", [("Q4_K", 32, 32767 // 15, slice(4, 16)), ("Q5_K", 32, 32767 // 31, slice(4, 16)),
+                                                       ("Q6_K", 16, 32767 // 32, slice(192, 208))])
+def test_matmul_where_sums_of_a_group_reach_16_bits_equals_reference(name, group, most, scales, sign, isa):
+    """Activations up to which, and from which on, the sum of a group with the largest weights needs more than 16 bits; scales of all bits."""
+    need(isa)
+    rng, n_tok, rows = np.random.default_rng(15), 6, 33
+    for total in (most - 1, most, most + 1, most + group, 127 * group):
+        x = np.zeros((n_tok, 512), np.float32)
+        x[:, ::256] = 127  # the unit of what is below is 1
+        for t, at in enumerate(rng.permutation(256 // group - 1)[:n_tok]):
+            first = (at + 1) * group
+            x[t, first:first + group] = sign * (total // group + (np.arange(group) < total % group))
+        for byte in (0x00, 0xFF):
+            blocks = np.full((rows * 2, BLOCK_TYPES[name][2]), byte, np.uint8)
+            blocks[:, scales] = rng.integers(0, 256, blocks[:, scales].shape)
+            for at in BLOCK_TYPES[name][3]:
+                set_halves(blocks, at, 1)
+            out = []
+            for set_ in ("reference", isa):
+                lib.isa_select(set_.encode())
+                out.append(product(name, blocks.tobytes(), Buffer(x.size, values=x), n_tok, rows, 512).tobytes())
+            assert out[0] == out[1], (total, byte)
+
+
+@for_each_set
 @pytest.mark.parametrize("block", [32, 256])
 def test_quantize_of_random_shapes_equals_reference(isa, block):
     need(isa)
