@@ -20,47 +20,75 @@ enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM };
 /* Positions of a block: 16 KB in f32 where that is COLUMNS or more. */
 INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 64 : COLUMNS; }
 
-/* The greatest of x [n]; a NaN is passed over. */
-static float greatest(const float *x, int32_t n)
+/* exp_f32 of 8 lanes, none of them above 0; a NaN stays one. */
+INLINE __m256 exp_8(__m256 x)
 {
-    __m256 most = _mm256_set1_ps(-INFINITY);
-    float lane[8], found = -INFINITY;
-    int32_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        most = _mm256_max_ps(_mm256_loadu_ps(x + i), most);
-    _mm256_storeu_ps(lane, most);
-    for (int l = 0; l < 8; l++)
-        found = lane[l] > found ? lane[l] : found;
-    for (; i < n; i++)
-        found = x[i] > found ? x[i] : found;
-    return found;
+    const __m256 least = _mm256_set1_ps(-87.0f), shift = _mm256_set1_ps(0x1.8p23f);
+    const __m256 c = _mm256_max_ps(least, x); /* NaN passes */
+    const __m256 t = _mm256_add_ps(_mm256_mul_ps(c, _mm256_set1_ps(exp_log2e)), shift), n = _mm256_sub_ps(t, shift);
+    const __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(exp_ln2[1]), _mm256_fmadd_ps(n, _mm256_set1_ps(exp_ln2[0]), c));
+    __m256 p = _mm256_set1_ps(exp_term[0]);
+    for (int i = 1; i < 5; i++)
+        p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(exp_term[i]));
+    p = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
+    const __m256i y = _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23));
+    const __m256 rest = _mm256_max_ps(_mm256_setzero_ps(), x); /* 0, or NaN */
+    return _mm256_blendv_ps(rest, _mm256_castsi256_ps(y), _mm256_cmp_ps(x, least, _CMP_GE_OQ));
 }
 
-/* The sum of x [begin] ... x [end - 1] in 16 lanes by index. */
-static float sum_by_lane(const float *x, int32_t begin, int32_t end)
+/* Lanes, positions j ... j + 7, that query x sees. */
+INLINE __m256i lanes_seen(const query *x, int32_t j)
 {
-    float lane[LANES] = {0};
-    int32_t j = begin;
-    for (; j < end && j % LANES; j++)
-        lane[j % LANES] += x[j];
-    __m256 lo = _mm256_loadu_ps(lane), hi = _mm256_loadu_ps(lane + 8);
-    for (; j + LANES <= end; j += LANES) {
-        lo = _mm256_add_ps(lo, _mm256_loadu_ps(x + j));
-        hi = _mm256_add_ps(hi, _mm256_loadu_ps(x + j + 8));
+    const __m256i at = _mm256_add_epi32(_mm256_set1_epi32(j), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return _mm256_and_si256(_mm256_cmpgt_epi32(at, _mm256_set1_epi32(x->first - 1)), _mm256_cmpgt_epi32(_mm256_set1_epi32(x->p + 1), at));
+}
+
+/* 16 positions from j on, of which x does not see all: the greatest, by lane; and exp, with the sums. */
+INLINE void max_edge(__m256 most[2], const query *x, int32_t j)
+{
+    for (int h = 0; h < 2; h++) {
+        const __m256i seen = lanes_seen(x, j + 8 * h);
+        const __m256 s = _mm256_maskload_ps(x->score + j + 8 * h, seen);
+        most[h] = _mm256_max_ps(_mm256_blendv_ps(_mm256_set1_ps(-INFINITY), s, _mm256_castsi256_ps(seen)), most[h]); /* a NaN is passed over */
     }
-    _mm256_storeu_ps(lane, lo);
-    _mm256_storeu_ps(lane + 8, hi);
-    for (; j < end; j++)
-        lane[j % LANES] += x[j];
-    return add_lanes(lane);
+}
+
+INLINE void exp_edge(__m256 lane[2], const query *x, int32_t j, __m256 most)
+{
+    for (int h = 0; h < 2; h++) {
+        const __m256i seen = lanes_seen(x, j + 8 * h);
+        const __m256 e = exp_8(_mm256_sub_ps(_mm256_maskload_ps(x->score + j + 8 * h, seen), most));
+        _mm256_maskstore_ps(x->score + j + 8 * h, seen, e);
+        lane[h] = _mm256_add_ps(lane[h], _mm256_and_ps(e, _mm256_castsi256_ps(seen)));
+    }
 }
 
 static void softmax(const query *x)
 {
-    const float most = greatest(x->score + x->first, x->p + 1 - x->first);
-    for (int32_t j = x->first; j <= x->p; j++)
-        x->score[j] = exp_f32(x->score[j] - most);
-    x->score[x->p + 1] = 1.0f / sum_by_lane(x->score, x->first, x->p + 1);
+    const int32_t begin = x->first / LANES * LANES, last = x->p / LANES * LANES; /* only these two groups may have lanes that are not seen */
+    __m256 most[2] = {_mm256_set1_ps(-INFINITY), _mm256_set1_ps(-INFINITY)}, lane[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    float found = -INFINITY, of[LANES];
+    max_edge(most, x, begin);
+    max_edge(most, x, last);
+    for (int32_t j = begin + LANES; j < last; j += LANES)
+        for (int h = 0; h < 2; h++)
+            most[h] = _mm256_max_ps(_mm256_loadu_ps(x->score + j + 8 * h), most[h]);
+    _mm256_storeu_ps(of, _mm256_max_ps(most[0], most[1]));
+    for (int l = 0; l < 8; l++)
+        found = of[l] > found ? of[l] : found;
+    const __m256 top = _mm256_set1_ps(found);
+    exp_edge(lane, x, begin, top);
+    for (int32_t j = begin + LANES; j < last; j += LANES)
+        for (int h = 0; h < 2; h++) {
+            const __m256 e = exp_8(_mm256_sub_ps(_mm256_loadu_ps(x->score + j + 8 * h), top));
+            _mm256_storeu_ps(x->score + j + 8 * h, e);
+            lane[h] = _mm256_add_ps(lane[h], e);
+        }
+    if (last > begin)
+        exp_edge(lane, x, last, top);
+    _mm256_storeu_ps(of, lane[0]);
+    _mm256_storeu_ps(of + 8, lane[1]);
+    x->score[x->p + 1] = 1.0f / add_lanes(of);
 }
 
 /* Positions j0 ... j0 + n - 1 that query x sees, as a range within these n. */
