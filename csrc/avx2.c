@@ -23,13 +23,12 @@ INLINE int32_t tile_of(int32_t left) { return left >= QUERIES && left != 8 && le
 /* Positions of a block: 16 KB in f32 where that is COLUMNS or more. */
 INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 64 : COLUMNS; }
 
-/* exp_f32 of 8 lanes, none of them above 0; a NaN stays one. */
+/* exp_f32 of 8 lanes, none of them above 0; a NaN stays one.  What comes of lanes below `least` is thrown away. */
 INLINE __m256 exp_8(__m256 x)
 {
     const __m256 least = _mm256_set1_ps(-87.0f), shift = _mm256_set1_ps(0x1.8p23f);
-    const __m256 c = _mm256_max_ps(least, x); /* NaN passes */
-    const __m256 t = _mm256_add_ps(_mm256_mul_ps(c, _mm256_set1_ps(exp_log2e)), shift), n = _mm256_sub_ps(t, shift);
-    const __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(exp_ln2[1]), _mm256_fmadd_ps(n, _mm256_set1_ps(exp_ln2[0]), c));
+    const __m256 t = _mm256_add_ps(_mm256_mul_ps(x, _mm256_set1_ps(exp_log2e)), shift), n = _mm256_sub_ps(t, shift);
+    const __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(exp_ln2[1]), _mm256_fmadd_ps(n, _mm256_set1_ps(exp_ln2[0]), x));
     __m256 p = _mm256_set1_ps(exp_term[0]);
     for (int i = 1; i < 5; i++)
         p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(exp_term[i]));

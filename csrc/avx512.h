@@ -110,13 +110,12 @@ INLINE __m512 tile(int32_t type, const uint8_t *const w[TILE], const float *cons
     return fold_tile(sum, T);
 }
 
-/* exp_f32 of 16 lanes, none of them above 0; a NaN stays one. */
+/* exp_f32 of 16 lanes, none of them above 0; a NaN stays one.  What comes of lanes below `least` is thrown away. */
 INLINE __m512 exp_16(__m512 x)
 {
     const __m512 least = _mm512_set1_ps(-87.0f), shift = _mm512_set1_ps(0x1.8p23f);
-    const __m512 c = _mm512_max_ps(least, x); /* NaN passes */
-    const __m512 n = _mm512_sub_ps(_mm512_add_ps(_mm512_mul_ps(c, _mm512_set1_ps(exp_log2e)), shift), shift);
-    const __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(exp_ln2[1]), _mm512_fmadd_ps(n, _mm512_set1_ps(exp_ln2[0]), c));
+    const __m512 n = _mm512_sub_ps(_mm512_add_ps(_mm512_mul_ps(x, _mm512_set1_ps(exp_log2e)), shift), shift);
+    const __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(exp_ln2[1]), _mm512_fmadd_ps(n, _mm512_set1_ps(exp_ln2[0]), x));
     __m512 p = _mm512_set1_ps(exp_term[0]);
     for (int i = 1; i < 5; i++)
         p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(exp_term[i]));

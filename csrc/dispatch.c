@@ -225,16 +225,6 @@ static int32_t item_tokens(int32_t n_tok, int32_t group)
     return n_tok < most ? n_tok : most;
 }
 
-/* The same where rows are held: nothing is gained by sharing them further, and scores of 64 queries or some more, in whole eights, stay in
- * the second-level cache. */
-static int32_t item_tokens_of_held(int32_t group)
-{
-    int32_t n = group <= 64 ? 64 / group : 1;
-    while (n * group % 8)
-        n++;
-    return n;
-}
-
 /* How a call is cut.  Items where there are many queries and the items go round the threads, or where the call is small; else by step, each
  * in n_part parts, which costs a barrier or two more. */
 enum { WORTH_CUTTING = 256 /* positions */, MAX_CUT_TOKENS = 64 /* all their scores are kept at once */, FEW_QUERIES = 8 };
@@ -259,17 +249,16 @@ int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_h
     return n_scores * (c.n_part ? n_head_kv : threads_count());
 }
 
-/* Where items go round the threads often enough, each thread converts a head once and keeps it: if that does not take too much.  Without
+/* Where each thread has two items of a head or more, it converts that head's rows once and keeps them, if they are not too many.  Without
  * memory every item converts what it meets: the bits are the same. */
 enum { MOST_HELD = 4 << 20 /* bytes of a thread */ };
 
-static void hold(attention_args *a, cut *c)
+static void hold(attention_args *a, const cut *c)
 {
-    const int32_t group = a->n_head / a->n_head_kv, n_thread = threads_count(), item_tok = item_tokens_of_held(group);
-    const int64_t n_block = ((int64_t)a->n_tok + item_tok - 1) / item_tok;
+    const int32_t n_thread = threads_count();
     const int64_t first = a->window && a->pos >= a->window ? a->pos - a->window + 1 : 0, rows = (int64_t)a->pos + a->n_tok - first;
     const int64_t n_bytes = HELD_HEADER + 4 * (held_keys(rows, a->head_dim) + rows * a->head_dim), n_held = (n_bytes + PAGE - 1) / PAGE * PAGE;
-    if (!best_isa()->cuts_attention || c->n_part || item_tok > c->item_tok || n_block < 2 * n_thread || n_held > MOST_HELD)
+    if (!best_isa()->cuts_attention || c->n_part || c->n_item < 2 * (int64_t)n_thread * a->n_head_kv || n_held > MOST_HELD)
         return;
     a->held = room_of(n_held * n_thread);
     if (!a->held)
@@ -279,14 +268,12 @@ static void hold(attention_args *a, cut *c)
         memcpy(a->held + i * n_held, &none, sizeof none);
     a->n_held = n_held;
     a->held_rows = (int32_t)rows;
-    a->item_tok = c->item_tok = item_tok;
-    c->n_item = n_block * a->n_head_kv;
 }
 
 void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores, int32_t n_tok,
                int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale, float cap)
 {
-    cut c = cut_of(n_tok, pos, n_head, n_head_kv);
+    const cut c = cut_of(n_tok, pos, n_head, n_head_kv);
     attention_args a = {o, q, k, v, scores, (int64_t)c.item_tok * (n_head / n_head_kv) * score_stride((int64_t)pos + n_tok), type, n_tok, pos,
                         n_head, n_head_kv, head_dim, window, scale, cap, c.item_tok, NULL, 0, 0, ATTEND_ALL, c.n_part};
     hold(&a, &c);
