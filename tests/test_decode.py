@@ -215,6 +215,18 @@ def test_binary_is_not_written_to_a_terminal(files):
     os.close(follower)
 
 
+def test_tool_is_found_by_any_path(tmp_path):
+    """It looks for Python beside the checkout it is in: not beside a link to it or to its directory, nor where $CDPATH leads."""
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a b" / "-decode").symlink_to(BIN / "decode")
+    (tmp_path / "a b" / "tools").symlink_to(BIN)
+    env = {**os.environ, "CDPATH": "/:/usr"}
+    for argv, cwd in (([tmp_path / "a b" / "-decode"], "/"), ([tmp_path / "a b" / "tools" / "decode"], "/"), (["./tools/decode"], tmp_path / "a b"),
+                      (["bin/decode"], BIN.parent), (["sh", "decode"], BIN), (["env", f"PATH=:{env['PATH']}", "decode"], BIN)):
+        p = subprocess.run([*argv, "--version"], capture_output=True, env=env, cwd=cwd)
+        assert p.returncode == 0 and b"(sluice)" in p.stdout, (argv, p.stderr)
+
+
 def test_a_checkout_without_make_says_so(tmp_path):
     (tmp_path / "bin").mkdir()
     tool = tmp_path / "bin" / "decode"
