@@ -175,10 +175,10 @@ INLINE int offset_of(int32_t type)
 {
     switch (type) {
     case T_Q3_K: return 4;
-    case T_Q6_K: return 32;
-#ifdef AVX_VNNI /* any byte will do; maddubs wants small ones */
     case T_Q4_0: return 8;
     case T_Q5_0: return 16;
+    case T_Q6_K: return 32;
+#ifdef AVX_VNNI /* any byte will do; maddubs wants small ones */
     case T_Q8_0: case T_IQ4_NL: return 128;
 #endif
     default: return 0;
@@ -252,14 +252,14 @@ INLINE void add_group(__m256i total[], const __m256i *w, const int8_t *x, int64_
         total[i] = is_small(type) ? add_pairs(total[i], sum[i], scale) : _mm256_add_epi32(total[i], _mm256_mullo_epi32(sum[i], scale));
 }
 #else
-/* How many sums of two products stay in 16 bits together: 2 * |w| * 127 each, |w| at most 128 (Q8_0), 127 (IQ4), 63 (Q6_K), 31 (Q5_1,
- * Q5_K), 16 (Q5_0), 15 (Q4_1, Q4_K) or less. */
+/* How many sums of two products stay in 16 bits together: 2 * |w| * 127 each, |w| at most 128 (Q8_0), 127 (IQ4), 63 (Q6_K), 31 (Q5_0,
+ * Q5_1, Q5_K), 15 (Q4_0, Q4_1, Q4_K) or less. */
 INLINE int pairs_in_16(int32_t type)
 {
     switch (type) {
     case T_Q8_0: case T_IQ4_NL: case T_IQ4_XS: return 1;
     case T_Q6_K: return 2;
-    case T_Q5_1: case T_Q5_K: return 4;
+    case T_Q5_0: case T_Q5_1: case T_Q5_K: return 4;
     default: return 8;
     }
 }

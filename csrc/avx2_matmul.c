@@ -3,11 +3,12 @@
  *
  * Quantised products.  A panel of 8 rows of weights, at most 1,024 elements long, is unpacked
  * once to bytes so that lane = row: one 32-byte vector holds 4 neighbouring elements of each of the
- * 8 rows.  An activation's 4 elements are broadcast against it; maddubs wants an unsigned factor, so
- * the sign, if the type has any, moves from the weight to the activation: |w| <= 128, |x| <= 127,
- * two products at most 32,512: it cannot saturate.  Where weights are small, sums of more products stay in 16 bits
- * before they go to 32.  VPDPBUSD adds four products to 32 bits at once; there an offset takes the sign away, and the block's sum
- * begins at -offset sum(x).  The sums of a block come out as 8 lanes, ready for one convert, one multiply and one fma.
+ * 8 rows.  An activation's 4 elements are broadcast against it; maddubs wants an unsigned factor, so small
+ * weights have an offset added, and the block's sum begins at -offset sum(x).  Of large ones the sign moves
+ * to the activation: |w| <= 128, |x| <= 127, two products at most 32,512: it cannot saturate.  Where weights
+ * are small, sums of more products stay in 16 bits before they go to 32.  VPDPBUSD adds four products to 32
+ * bits at once; there all types have an offset.  The sums of a block come out as 8 lanes, ready for one
+ * convert, one multiply and one fma.
  * One panel serves 256 tokens; a single token meets 8 rows as they are stored, lane = element, and the
  * lanes of each are added up at the end of each block.
  *
@@ -26,8 +27,8 @@ typedef struct {
 } panel;
 typedef struct { int32_t of[TOKEN_BLOCK][PANEL]; } begin_sums; /* [token][block]: -offset sum(x) */
 
-/* 32 bytes from the bits of h: `set` where the element's is, else `clear`. */
-INLINE __m256i spread(const uint8_t *h, int set, int clear)
+/* 16 in each of 32 bytes whose bit of h is set. */
+INLINE __m256i fifth_bits(const uint8_t *h)
 {
     int32_t bits;
     memcpy(&bits, h, 4);
@@ -35,8 +36,7 @@ INLINE __m256i spread(const uint8_t *h, int set, int clear)
     const __m256i which = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
     const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), which);
     const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
-    const __m256i is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
-    return _mm256_blendv_epi8(_mm256_set1_epi8((char)clear), _mm256_set1_epi8((char)set), is_set);
+    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit), _mm256_set1_epi8(16));
 }
 
 /* The 32 weights of a block, plus offset_of(type). */
@@ -44,11 +44,10 @@ INLINE __m256i weights_of(int32_t type, const uint8_t *x)
 {
     const int offset = offset_of(type);
     switch (type) {
-    case T_Q4_0: return _mm256_sub_epi8(nibbles(x + offsetof(block_q4_0, q)), _mm256_set1_epi8((char)(8 - offset)));
+    case T_Q4_0: return nibbles(x + offsetof(block_q4_0, q));
     case T_Q4_1: return nibbles(x + offsetof(block_q4_1, q));
-    case T_Q5_0: /* without offset less 16 where bit 4 is not set: the four upper bits */
-        return _mm256_or_si256(nibbles(x + offsetof(block_q5_0, q)), spread(x + offsetof(block_q5_0, h), offset, offset - 16));
-    case T_Q5_1: return _mm256_or_si256(nibbles(x + offsetof(block_q5_1, q)), spread(x + offsetof(block_q5_1, h), 16, 0));
+    case T_Q5_0: return _mm256_or_si256(nibbles(x + offsetof(block_q5_0, q)), fifth_bits(x + offsetof(block_q5_0, h)));
+    case T_Q5_1: return _mm256_or_si256(nibbles(x + offsetof(block_q5_1, q)), fifth_bits(x + offsetof(block_q5_1, h)));
     case T_IQ4_NL: return _mm256_add_epi8(iq4_of(nibbles(x + offsetof(block_iq4_nl, q))), _mm256_set1_epi8((char)offset));
     default: return _mm256_add_epi8(_mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q))), _mm256_set1_epi8((char)offset));
     }
