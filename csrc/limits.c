@@ -25,7 +25,7 @@ static inline void add_line(uint64_t *lane, const uint8_t *p)
         lane[i] += v[i];
 }
 
-/* Several streams at once, and asked for ahead: one alone, in the registers of the baseline, does not fill the bus. */
+/* Several streams at once, and asked for ahead: one alone does not fill the bus. */
 static void read_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const read_args *a = arg;
@@ -45,10 +45,38 @@ static void read_range(const void *arg, int64_t begin, int64_t end, int32_t thre
     __atomic_fetch_add(a->sum, sum, __ATOMIC_RELAXED);
 }
 
+#if defined(__x86_64__)
+/* The same: in registers of 16 bytes a thread adds more slowly than some memories bring. */
+__attribute__((target("avx2"))) static void read_range_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const read_args *a = arg;
+    const uint8_t *p = a->p + begin * LINE;
+    const int64_t stream = (end - begin) / N_STREAM * LINE;
+    __m256i low = _mm256_setzero_si256(), high = low;
+    uint64_t lane[4];
+    for (int64_t at = 0; at < stream; at += LINE)
+        for (int i = 0; i < N_STREAM; i++) {
+            const uint8_t *line = p + i * stream + at;
+            __builtin_prefetch(line + AHEAD);
+            low = _mm256_add_epi64(low, _mm256_loadu_si256((const __m256i *)line));
+            high = _mm256_add_epi64(high, _mm256_loadu_si256((const __m256i *)(line + LINE / 2)));
+        }
+    _mm256_storeu_si256((__m256i *)lane, _mm256_add_epi64(low, high));
+    __atomic_fetch_add(a->sum, lane[0] + lane[1] + lane[2] + lane[3], __ATOMIC_RELAXED);
+    read_range(arg, begin + stream / LINE * N_STREAM, end, thread);
+}
+#endif
+
 uint64_t limit_read(const void *p, int64_t n_bytes)
 {
     uint64_t sum = 0;
     const read_args a = {p, &sum};
+#if defined(__x86_64__)
+    if (strcmp(isa_name(), "reference")) { /* any other has AVX2 at least */
+        parallel(read_range_avx2, &a, n_bytes / LINE, PIECE / LINE);
+        return sum;
+    }
+#endif
     parallel(read_range, &a, n_bytes / LINE, PIECE / LINE);
     return sum;
 }
