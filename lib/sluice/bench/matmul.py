@@ -20,7 +20,7 @@ from . import limits
 from .measure import spread
 from .synthetic import MIXES, Weights, numbers
 
-N_RANDOM = 1 << 12   # activations, repeated
+N_RANDOM = 1 << 12   # activations, repeated; of the normal distribution, as few of a model's are large: kernels look (csrc/avx512_kquant.c)
 LEAST_NS = 20_000_000  # of a sample: short products are repeated within it
 REST_S = 0.3         # after another engine's products: OpenBLAS's threads keep their processors for a while, and halve what is timed then
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")  # read when numpy is loaded
@@ -67,7 +67,7 @@ def _product(weights, m, n, k, fast):
         data.write(piece)
     w = Matrix("product", weights.type, ffi.cast("const void *", ffi.from_buffer(data)), k, n, fast)
     draw = random.Random(1)
-    x = array("f", [draw.uniform(-1, 1) for _ in range(N_RANDOM)]) * -(-m * k // N_RANDOM)
+    x = array("f", [draw.gauss(0, 1) for _ in range(N_RANDOM)]) * -(-m * k // N_RANDOM)
     f = Forward(None, None)
     f.n_tok = m
     p = ffi.from_buffer("float[]", x)
