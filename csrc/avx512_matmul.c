@@ -11,7 +11,7 @@
 #ifdef __AVX512VNNI__
 #include "avx512_pack.h"
 
-enum { PANEL = 24, SETS = 96, TOKEN_BLOCK = 128 };
+enum { PANEL = 24, SETS = 96, KEPT_ROWS = 128, TOKEN_BLOCK = 128, LONG_ROW = 4096 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -51,16 +51,20 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
         }
 }
 
-/* A set of n_tok tokens, at most T of them; y has what earlier panels of these rows added, unless this is the first.  The next set, n_all
- * blocks on, and its results are asked for. */
-INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, float *y, int64_t n_row, const __mmask16 valid[2], int is_first,
-                      int32_t n_block, int n_tok, int32_t type, int T)
+/* Sums of 32 rows between one panel of them and the next, [set][token][row].  Not in y, whose rows lie a power of two apart as often as not:
+ * then some hundred tokens meet in a few sets of the caches, and push each other out. */
+typedef float kept_sums[SETS][SET][ROWS];
+
+/* A set of n_tok tokens, at most T of them.  from [token][row]: what earlier panels of these rows added, or NULL; to: where the sums go, those
+ * of a token `stride` from the one before.  The next set, n_all blocks on, and where its sums go are asked for. */
+INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const float (*from)[ROWS], float *to, int64_t stride,
+                      const __mmask16 valid[2], int32_t n_block, int n_tok, int32_t type, int T)
 {
     __m512 sum[SET][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
-            sum[i][h] = is_first || i >= n_tok ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(valid[h], y + i * n_row + h * HALF);
-    prefetch_results(y + SET * n_row, n_row);
+            sum[i][h] = from && i < n_tok ? _mm512_loadu_ps(from[i] + h * HALF) : _mm512_setzero_ps();
+    prefetch_results(to + SET * stride, stride);
     for (int32_t b = 0; b < n_block; b++) {
         __m512i isum[SET][2];
         for (int i = 0; i < (int)sizeof *x; i += 64)
@@ -89,39 +93,44 @@ INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, float *y, 
     }
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2 && i < n_tok; h++)
-            _mm512_mask_storeu_ps(y + i * n_row + h * HALF, valid[h], sum[i][h]);
+            _mm512_mask_storeu_ps(to + i * stride + h * HALF, valid[h], sum[i][h]);
 }
 
-/* All rows, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1. */
-INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t s0, int64_t s1, int32_t type)
+/* All rows, at most KEPT_ROWS, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1. */
+INLINE void panels(kept_sums *kept, const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t s0, int64_t s1, int32_t type)
 {
     const int64_t block_bytes = type_row_bytes(type, BLOCK), n_block = a->n / BLOCK;
     const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;
+    const int is_last = b0 + n == n_block;
     panel p;
-    for (int64_t row = begin; row < end; row += ROWS) {
+    for (int64_t row = begin; row < end; row += ROWS, kept++) {
         const uint8_t *w[ROWS], *next[ROWS];
-        const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
+        const int64_t stride = is_last ? a->n_row : ROWS, n_valid = is_last ? end - row : ROWS;
+        const __mmask16 valid[2] = {first_lanes(n_valid), first_lanes(n_valid - HALF)};
         rows_from(w, ROWS, a, row, end);
         rows_from(next, ROWS, a, row + ROWS, end);
         unpack(&p, type, w, next, b0, n, block_bytes);
         for (int64_t s = s0; s < s1; s++) {
             const set_32 *x = (const set_32 *)a->packed + s * n_block + b0;
-            float *y = a->y + s * SET * a->n_row + row;
+            const float (*from)[ROWS] = b0 ? (const float (*)[ROWS])(*kept)[s - s0] : NULL;
+            float *to = is_last ? a->y + s * SET * a->n_row + row : (*kept)[s - s0][0];
             const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
             if (n_tok > SET / 2)
-                panel_set(&p, x, n_block, y, a->n_row, valid, b0 == 0, n, n_tok, type, SET);
+                panel_set(&p, x, n_block, from, to, stride, valid, n, n_tok, type, SET);
             else
-                panel_set(&p, x, n_block, y, a->n_row, valid, b0 == 0, n, n_tok, type, SET / 2);
+                panel_set(&p, x, n_block, from, to, stride, valid, n, n_tok, type, SET / 2);
         }
     }
 }
 
 INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
+    _Alignas(64) kept_sums kept[KEPT_ROWS / ROWS];
     const int64_t n_set = sets_of_6(a->n_tok);
-    for (int64_t s = 0; s < n_set; s += SETS)
-        for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL)
-            panels(a, begin, end, b0, s, s + SETS < n_set ? s + SETS : n_set, type);
+    for (int64_t row = begin; row < end; row += KEPT_ROWS)
+        for (int64_t s = 0; s < n_set; s += SETS)
+            for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL)
+                panels(kept, a, row, row + KEPT_ROWS < end ? row + KEPT_ROWS : end, b0, s, s + SETS < n_set ? s + SETS : n_set, type);
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
