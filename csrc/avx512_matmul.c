@@ -123,14 +123,26 @@ INLINE void panels(kept_sums *kept, const matmul_args *a, int64_t begin, int64_t
     }
 }
 
-INLINE void matmul_quantised(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+INLINE void matmul_quantised(kept_sums *kept, const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    _Alignas(64) kept_sums kept[KEPT_ROWS / ROWS];
     const int64_t n_set = sets_of_6(a->n_tok);
     for (int64_t row = begin; row < end; row += KEPT_ROWS)
         for (int64_t s = 0; s < n_set; s += SETS)
             for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL)
                 panels(kept, a, row, row + KEPT_ROWS < end ? row + KEPT_ROWS : end, b0, s, s + SETS < n_set ? s + SETS : n_set, type);
+}
+
+static void matmul_32(const matmul_args *a, int64_t begin, int64_t end)
+{
+    _Alignas(64) kept_sums kept[KEPT_ROWS / ROWS]; /* once: a thread's stack would not hold one of each type */
+    switch (a->type) {
+    case T_Q8_0: matmul_quantised(kept, a, begin, end, T_Q8_0); break;
+    case T_Q4_0: matmul_quantised(kept, a, begin, end, T_Q4_0); break;
+    case T_Q4_1: matmul_quantised(kept, a, begin, end, T_Q4_1); break;
+    case T_Q5_0: matmul_quantised(kept, a, begin, end, T_Q5_0); break;
+    case T_Q5_1: matmul_quantised(kept, a, begin, end, T_Q5_1); break;
+    case T_IQ4_NL: matmul_quantised(kept, a, begin, end, T_IQ4_NL); break;
+    }
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
@@ -201,13 +213,11 @@ void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
     case T_F32: matmul_float(a, begin, end, T_F32); break;
     case T_F16: matmul_float(a, begin, end, T_F16); break;
     case T_BF16: matmul_float(a, begin, end, T_BF16); break;
-    case T_Q8_0: matmul_quantised(a, begin, end, T_Q8_0); break;
-    case T_Q4_0: matmul_quantised(a, begin, end, T_Q4_0); break;
-    case T_Q4_1: matmul_quantised(a, begin, end, T_Q4_1); break;
-    case T_Q5_0: matmul_quantised(a, begin, end, T_Q5_0); break;
-    case T_Q5_1: matmul_quantised(a, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: matmul_quantised(a, begin, end, T_IQ4_NL); break;
-    default: matmul_kquant_avx512(a, begin, end);
+    default:
+        if (type_block(a->type) == BLOCK)
+            matmul_32(a, begin, end);
+        else
+            matmul_kquant_avx512(a, begin, end);
     }
 }
 #endif
