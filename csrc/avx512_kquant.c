@@ -230,9 +230,10 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0,
     const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;
     panel p;
     for (int64_t row = begin; row < end; row += ROWS) {
-        const uint8_t *w[ROWS];
+        const uint8_t *w[ROWS], *next[ROWS];
         const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
         rows_from(w, ROWS, a, row, end);
+        rows_from(next, ROWS, a, row + ROWS, end);
         for (int32_t b = 0; b < n; b++) {
             unpack_half(&p, b, 0, type, w, (b0 + b) * bytes);
             unpack_half(&p, b, 1, type, w + HALF, (b0 + b) * bytes);
@@ -242,6 +243,9 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0,
             float *y = a->y + s * SET * a->n_row + row;
             const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
             prefetch_results(y + SET * a->n_row, a->n_row);
+            for (int64_t r = (s - s0) * ROWS / (s1 - s0); r < (s - s0 + 1) * ROWS / (s1 - s0); r++) /* the panel after this one */
+                for (int64_t line = 0; line < n * bytes; line += 64)
+                    _mm_prefetch((const char *)next[r] + b0 * bytes + line, _MM_HINT_T1);
             for (int32_t b = 0; b < n; b++)
                 if (is_word(type) && !fits_word(type, x + b))
                     block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, 0, SET);
