@@ -1,7 +1,7 @@
 /* attention.h - which queries meet which rows of keys and values, and in what order; for avx2.c and avx512_attention.c, which say how.
  *
- * A prompt's items are a few tokens and one head of keys and values each.  Of a long prompt, each thread converts a head's keys and values once
- * and holds them for the items that follow; else every item converts what it meets, block by block.  A few tokens, as in decoding, meet rows in the
+ * A prompt's items are a few tokens and one head of keys and values each.  Of a long prompt, each thread converts a head's keys and values
+ * once and holds them for the items that follow; else every item converts what it meets, block by block.  A few tokens, as in decoding, meet rows in the
  * order of memory instead, block by block of positions and in each block head by head, so that the processor fetches them ahead: scores
  * are shared out by position, then values by element. */
 #ifndef SLUICE_ATTENTION_H
@@ -14,7 +14,8 @@ enum { STRIPE = 32 /* positions */ };
 /* One head of one token.  score[j] is that of position j, first to p. */
 typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
 
-/* Rows of one head of K or V, or of a part of its elements: that of position j at p + (j - first) * row_bytes; or what load_keys made of them. */
+/* Rows of one head of K or V, or of a part of its elements: that of position j at p + (j - first) * row_bytes; or what load_keys made of
+ * them, and then row_bytes is 0. */
 typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim, first; } plane;
 enum { AS_COLUMNS = -1 /* the type of that: f32 [.., dim, 32 positions] */ };
 

@@ -16,7 +16,7 @@
 #ifdef __AVX512VNNI__
 #include "avx512_pack.h"
 
-enum { PANEL = 2, SETS = 96 };
+enum { PANEL = 2, SETS = 48, KEPT_ROWS = 64 };
 
 typedef struct {
     __m512i w[PANEL][BLOCK_K / 4][2];         /* i8 [block][4 elements][row][4] */
@@ -199,37 +199,52 @@ INLINE void less_minima(__m512 sum[SET][2], const panel *p, int32_t b, const set
             sum[i][h] = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], _mm512_set1_ps(x->d[i])), _mm512_cvtepi32_ps(total[i][h]), sum[i][h]);
 }
 
-/* A set of n_tok tokens, at most T of them; y has what earlier blocks of these rows added, unless this is the first. */
-INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256 *next, float *y, int64_t n_row, const __mmask16 valid[2],
-                      int is_first, int n_tok, int32_t type, int narrow, int T)
+/* Sums of 32 rows between one block of them and the next, [set][token][row]; why not in y: avx512_matmul.c. */
+typedef float kept_sums[SETS][SET][ROWS];
+
+/* A set of n_tok tokens, at most T of them.  from [token][row]: what earlier blocks of these rows added, or NULL; to: where the sums go, those
+ * of a token `stride` from the one before. */
+INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256 *next, const float (*from)[ROWS], float *to, int64_t stride,
+                      const __mmask16 valid[2], int n_tok, int32_t type, int narrow, int T)
 {
     __m512i total[SET][2];
     __m512 sum[SET][2];
     block_sums(total, p, b, x, next, type, narrow, T);
 #pragma GCC unroll 6
-    for (int i = 0; i < T; i++) {
-        const float *from = y + (i < n_tok ? i : 0) * n_row;
+    for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++) {
             const __m512 scale = _mm512_mul_ps(p->d[b][h], _mm512_set1_ps(x->d[i])), isum = _mm512_cvtepi32_ps(total[i][h]);
-            const __m512 before = is_first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(valid[h], from + h * HALF);
+            const __m512 before = from ? _mm512_loadu_ps(from[i < n_tok ? i : 0] + h * HALF) : _mm512_setzero_ps();
             sum[i][h] = type == T_Q3_K ? _mm512_fnmadd_ps(scale, isum, before) : _mm512_fmadd_ps(scale, isum, before);
         }
-    }
     if (has_min(type))
         less_minima(sum, p, b, x, type, T);
 #pragma GCC unroll 6
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2 && i < n_tok; h++)
-            _mm512_mask_storeu_ps(y + i * n_row + h * HALF, valid[h], sum[i][h]);
+            _mm512_mask_storeu_ps(to + i * stride + h * HALF, valid[h], sum[i][h]);
 }
 
-/* All rows, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1. */
-INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t s0, int64_t s1, int32_t type)
+/* A set and block: the last block's sums go to y. */
+INLINE void block_of(kept_sums *kept, int64_t set, const panel *p, int32_t b, int32_t b0, int32_t n_block, const set_256 *x, float *y, int64_t n_row,
+                     const __mmask16 valid[2], int n_tok, int32_t type, int narrow, int T)
+{
+    static const __mmask16 all[2] = {0xffff, 0xffff};
+    float (*const own)[ROWS] = (*kept)[set];
+    const float (*from)[ROWS] = b0 + b ? (const float (*)[ROWS])own : NULL;
+    if (b0 + b + 1 == n_block)
+        block_set(p, b, x + b, x + n_block + b, from, y, n_row, valid, n_tok, type, narrow, T);
+    else
+        block_set(p, b, x + b, x + n_block + b, from, own[0], ROWS, all, n_tok, type, narrow, T);
+}
+
+/* All rows, at most KEPT_ROWS, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1. */
+INLINE void panels(kept_sums *kept, const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t s0, int64_t s1, int32_t type)
 {
     const int64_t bytes = type_row_bytes(type, BLOCK_K), n_block = a->n / BLOCK_K;
     const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;
     panel p;
-    for (int64_t row = begin; row < end; row += ROWS) {
+    for (int64_t row = begin; row < end; row += ROWS, kept++) {
         const uint8_t *w[ROWS], *next[ROWS];
         const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
         rows_from(w, ROWS, a, row, end);
@@ -242,38 +257,41 @@ INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0,
             const set_256 *x = (const set_256 *)a->packed + s * n_block + b0;
             float *y = a->y + s * SET * a->n_row + row;
             const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
-            prefetch_results(y + SET * a->n_row, a->n_row);
+            if (b0 + n == n_block)
+                prefetch_results(y + SET * a->n_row, a->n_row);
             for (int64_t r = (s - s0) * ROWS / (s1 - s0); r < (s - s0 + 1) * ROWS / (s1 - s0); r++) /* the panel after this one */
                 for (int64_t line = 0; line < n * bytes; line += 64)
                     _mm_prefetch((const char *)next[r] + b0 * bytes + line, _MM_HINT_T1);
             for (int32_t b = 0; b < n; b++)
                 if (is_word(type) && !fits_word(type, x + b))
-                    block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, 0, SET);
+                    block_of(kept, s - s0, &p, b, b0, (int32_t)n_block, x, y, a->n_row, valid, n_tok, type, 0, SET);
                 else if (n_tok > SET / 2)
-                    block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, is_word(type), SET);
+                    block_of(kept, s - s0, &p, b, b0, (int32_t)n_block, x, y, a->n_row, valid, n_tok, type, is_word(type), SET);
                 else
-                    block_set(&p, b, x + b, x + n_block + b, y, a->n_row, valid, b0 + b == 0, n_tok, type, is_word(type), SET / 2);
+                    block_of(kept, s - s0, &p, b, b0, (int32_t)n_block, x, y, a->n_row, valid, n_tok, type, is_word(type), SET / 2);
         }
     }
 }
 
-INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+INLINE void matmul_of(kept_sums *kept, const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
     const int64_t n_set = sets_of_6(a->n_tok);
-    for (int64_t s = 0; s < n_set; s += SETS)
-        for (int32_t b0 = 0; b0 < a->n / BLOCK_K; b0 += PANEL)
-            panels(a, begin, end, b0, s, s + SETS < n_set ? s + SETS : n_set, type);
+    for (int64_t row = begin; row < end; row += KEPT_ROWS)
+        for (int64_t s = 0; s < n_set; s += SETS)
+            for (int32_t b0 = 0; b0 < a->n / BLOCK_K; b0 += PANEL)
+                panels(kept, a, row, row + KEPT_ROWS < end ? row + KEPT_ROWS : end, b0, s, s + SETS < n_set ? s + SETS : n_set, type);
 }
 
 void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end)
 {
+    _Alignas(64) kept_sums kept[KEPT_ROWS / ROWS]; /* 72 KB: a caller may have 256 KB of stack */
     switch (a->type) {
-    case T_Q2_K: matmul_of(a, begin, end, T_Q2_K); break;
-    case T_Q3_K: matmul_of(a, begin, end, T_Q3_K); break;
-    case T_Q4_K: matmul_of(a, begin, end, T_Q4_K); break;
-    case T_Q5_K: matmul_of(a, begin, end, T_Q5_K); break;
-    case T_Q6_K: matmul_of(a, begin, end, T_Q6_K); break;
-    case T_IQ4_XS: matmul_of(a, begin, end, T_IQ4_XS); break;
+    case T_Q2_K: matmul_of(kept, a, begin, end, T_Q2_K); break;
+    case T_Q3_K: matmul_of(kept, a, begin, end, T_Q3_K); break;
+    case T_Q4_K: matmul_of(kept, a, begin, end, T_Q4_K); break;
+    case T_Q5_K: matmul_of(kept, a, begin, end, T_Q5_K); break;
+    case T_Q6_K: matmul_of(kept, a, begin, end, T_Q6_K); break;
+    case T_IQ4_XS: matmul_of(kept, a, begin, end, T_IQ4_XS); break;
     }
 }
 #endif

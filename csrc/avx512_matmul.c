@@ -11,7 +11,7 @@
 #ifdef __AVX512VNNI__
 #include "avx512_pack.h"
 
-enum { PANEL = 24, SETS = 96, KEPT_ROWS = 128, TOKEN_BLOCK = 128, LONG_ROW = 4096 };
+enum { PANEL = 24, SETS = 48, KEPT_ROWS = 64, TOKEN_BLOCK = 128 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -134,7 +134,7 @@ INLINE void matmul_quantised(kept_sums *kept, const matmul_args *a, int64_t begi
 
 static void matmul_32(const matmul_args *a, int64_t begin, int64_t end)
 {
-    _Alignas(64) kept_sums kept[KEPT_ROWS / ROWS]; /* once: a thread's stack would not hold one of each type */
+    _Alignas(64) kept_sums kept[KEPT_ROWS / ROWS]; /* 72 KB, once and not for each type: a caller may have 256 KB of stack */
     switch (a->type) {
     case T_Q8_0: matmul_quantised(kept, a, begin, end, T_Q8_0); break;
     case T_Q4_0: matmul_quantised(kept, a, begin, end, T_Q4_0); break;

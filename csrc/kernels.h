@@ -289,11 +289,11 @@ const char *isa_name(void);
 void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n, float scale);
 
 /* Activations for weights in blocks of 32: x f32 [n_tok, n] ~ d q.  n % 32 == 0.
- * q i8 [n_tok, n]; d f32 [n_tok, n/32] scales; s f32 [n_tok, n/32]: d times the sum of the block's q. */
+ * q i8 [n_tok, n], -127 ... 127; d f32 [n_tok, n/32] scales; s f32 [n_tok, n/32]: d times the sum of the block's q. */
 void quantize_q8(int8_t *q, float *d, float *s, const float *x, int32_t n_tok, int32_t n);
 
 /* The same for weights in blocks of 256.  n % 256 == 0.
- * q i8 [n_tok, n]; d f32 [n_tok, n/256] scales; sums i16 [n_tok, n/16]: of 16 q each. */
+ * q i8 [n_tok, n], -127 ... 127; d f32 [n_tok, n/256] scales; sums i16 [n_tok, n/16]: of 16 q each. */
 void quantize_q8_k(int8_t *q, float *d, int16_t *sums, const float *x, int32_t n_tok, int32_t n);
 
 /* y f32 [n_tok, n_row] = x w^T, w type [*, n]: its first n_row rows, or the rows named in rows [n_row] if not NULL.

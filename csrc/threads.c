@@ -11,7 +11,8 @@
  * Workers leave signals to the threads of the program; those of a fault come to the thread that made it, as always.
  * Only one thread at a time may call what kernels.h offers.  A forked child has no workers
  * and begins with a pool of one.
- * The only state of the C core besides the chosen instruction set, dispatch.c's room for activations and guard.c's maps is here. */
+ * The only state of the C core besides the chosen instruction set, dispatch.c's room for activations, keys and values, and guard.c's maps
+ * is here. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include <pthread.h>
 #include <sched.h>
