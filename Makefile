@@ -45,7 +45,8 @@ HOOK_FLAGS = -std=c11 -Wall -Wextra -Wvla
 hook: bin/mail-filter
 	@:
 bin/mail-filter: $(HOOK_SRC:csrc/%.c=build/hook/%.o)
-	$(CC) -static -Wl,-z,norelro -o $@ $^ 2>/dev/null || $(CC) -o $@ $^
+	$(CC) -static -Wl,-z,norelro -o $@.new $^ 2>/dev/null || $(CC) -o $@.new $^
+	mv -f $@.new $@
 build/hook/%.o: csrc/%.c csrc/hook/hook.h csrc/hook/client.h csrc/kernels.h Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
@@ -72,7 +73,8 @@ build/i8mm.o build/asan/i8mm.o: SET = $(NEON)+i8mm
 endif
 
 $(EXT): $(OBJ)
-	$(CC) -shared -o $@ $^ -lm -pthread
+	$(CC) -shared -o $@.new $^ -lm -pthread
+	mv -f $@.new $@
 
 build/avx2.o build/avx512.o build/neon.o: csrc/reference.c
 build/reference.o build/avx2.o build/avx512.o build/avx512_attention.o build/neon.o: csrc/functions.h

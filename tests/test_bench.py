@@ -155,7 +155,7 @@ def tiny(tmp_path_factory):
 
 
 def bench(*argv, code=0):
-    done = run("sluice-bench", *argv)
+    done = run("sluice-bench", *argv, timeout=600)
     assert done.returncode == code, done.stderr
     assert (done.stderr == b"") == (code == 0) and done.stderr.count(b"\n") <= 1
     return done.stdout.decode() if code == 0 else done.stderr.decode()

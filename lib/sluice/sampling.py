@@ -14,25 +14,30 @@ NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.EINVAL)
 @contextlib.contextmanager
 def of(fd):
     """Yields read(n_bytes, offset) of the descriptor `fd`: os.pread, without reading ahead and, where that can be, without caching."""
-    if not hasattr(os, "posix_fadvise") or not hasattr(os, "preadv"):
-        yield lambda n_bytes, offset: os.pread(fd, n_bytes, offset)
-        return
     flags = RWF_DONTCACHE
 
     def read(n_bytes, offset):
         nonlocal flags
-        buffer = bytearray(n_bytes)
-        try:
-            n = os.preadv(fd, [buffer], offset, flags)
-        except OSError as e:
-            if not flags or e.errno not in NO_SUCH_FLAG:
-                raise
-            flags = 0
-            n = os.preadv(fd, [buffer], offset)
-        return buffer[:n]
+        if flags:
+            buffer = bytearray(n_bytes)
+            try:
+                return buffer[:os.preadv(fd, [buffer], offset, flags)]
+            except (NotImplementedError, AttributeError):  # a Python without preadv2
+                flags = 0
+            except OSError as e:
+                if e.errno not in NO_SUCH_FLAG:
+                    raise
+                flags = 0
+        return os.pread(fd, n_bytes, offset)
 
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    _advise(fd, "POSIX_FADV_RANDOM")
     try:
         yield read
     finally:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)
+        _advise(fd, "POSIX_FADV_NORMAL")
+
+
+def _advise(fd, how):
+    """posix_fadvise(2) for all of the file; where it cannot be had, reading goes on without."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.posix_fadvise(fd, 0, 0, getattr(os, how))
