@@ -42,7 +42,7 @@ def main(folder, work, out, question, leave_out, written, steps, layers, seed, s
     os.makedirs(out, exist_ok=True)
     p = prepare.load(work, folder, leave_out, seed=seed, n_written=written, say=say)
     torch.set_num_threads(threads)
-    trainer = loop.Trainer(p, Shape(n_layer=layers), steps, seed, compiled=False)
+    trainer = loop.Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled=False)
     trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:
         shared = halves.Halves(trainer.shape)

@@ -39,7 +39,7 @@ def half(number, halves, work, source, seed, written, steps, layers, seconds, th
     """What each of the processes that share the steps does."""
     torch.set_num_threads(threads)
     p = prepare.load(work, *source, seed=seed, n_written=written, say=say)
-    trainer = Trainer(p, Shape(n_layer=layers), steps, seed, compiled, half=number, halves=halves)
+    trainer = Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled, half=number, halves=halves)
     trainer.resume(f"{work}/train.pt")
     trainer.run(seconds, save=lambda t: save(t, f"{work}/train.pt"), report=report)
 

@@ -76,8 +76,7 @@ class Trainer:
         train = np.flatnonzero(~p.is_val)
         self.rows = np.repeat(train, [REPEAT.get((p.corpus[i], bool(p.is_spam[i])), 1) for i in train])
         with torch.no_grad():  # where the evidence of single ids begins to be known
-            weight = p.linear.product[:shape.n_vocab]
-            self.model.token_embd.weight[:, 0] = torch.from_numpy(EVIDENCE * weight / weight.std()).float()
+            self.model.token_embd.weight[:, 0] = torch.from_numpy(EVIDENCE * p.evidence / p.evidence.std()).float()
         self.average = {name: x.detach().clone() for name, x in self.model.state_dict().items()}
 
     def batches(self, epoch):

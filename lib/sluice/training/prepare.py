@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import gguf, vocab
-from . import corpora, export, teacher, texts, twins, views, vocabulary
+from . import corpora, export, phrases, teacher, texts, twins, views, vocabulary
 
 QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
 BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
@@ -17,7 +17,7 @@ REPEAT = {("spamassassin", False): 2, ("spamassassin", True): 3, ("ling", True):
 
 class Prepared:
     """texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines, bodies: ids by text; fold: int [n]; teachers: a
-    Linear a fold, linear: of all; soft: float [n], the probability of spam by the one that has not seen the text; vocabulary: (tokens, scores, types); before, after: ids around a text; yes, no: ids."""
+    Linear a fold, linear: of all; evidence: float [n_vocab], weights of a linear model of single ids; soft: float [n], the probability of spam by the one that has not seen the text; vocabulary: (tokens, scores, types); before, after: ids around a text; yes, no: ids."""
 
     def whole(self, i):
         """The ids of text i as `classify` reads it, without the question."""
@@ -25,7 +25,7 @@ class Prepared:
 
 
 def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
-    """The Prepared of the corpora, from work/prepared.pickle where that was made of the same."""
+    """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. n_vocab: pieces before phrases are added."""
     path, key = Path(work) / "prepared.pickle", (tuple(sorted(leave_out)), n_vocab, seed, n_written)
     if path.exists():
         with open(path, "rb") as f:
@@ -43,7 +43,10 @@ def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_W
     say(f"{len(set(p.cluster.tolist()))} clusters, {int(p.is_val.sum())} texts for validation")
     p.vocabulary = vocabulary.train((_plain(t) for t, val in zip(p.texts, p.is_val) if not val), n_vocab, seed)
     _encode(p, Path(work) / "vocabulary.gguf")
-    say(f"{sum(map(len, p.bodies))} ids of bodies")
+    train = np.flatnonzero(~p.is_val)
+    p.vocabulary = phrases.extend(p.vocabulary, [p.whole(i) for i in train], p.is_spam[train], p.corpus[train])
+    _encode(p, Path(work) / "vocabulary.gguf")
+    say(f"{len(p.vocabulary[0])} pieces, {sum(map(len, p.bodies))} ids of bodies")
     judge_all(p, say)
     with open(f"{path}.new", "wb") as f:
         pickle.dump(p, f)
@@ -58,6 +61,8 @@ def judge_all(p, say):
     p.fold = teacher.folds(p.cluster)
     p.teachers = teacher.of_folds([rows[i] for i in train], p.is_spam[train], p.fold[train], n_vocab)
     p.linear = teacher.fit([rows[i] for i in train], p.is_spam[train], n_vocab)
+    idf, weight, _ = teacher.logistic([np.unique(rows[i], return_counts=True) for i in train], p.is_spam[train], n_vocab)
+    p.evidence = idf * weight
     p.soft = np.zeros(len(p.texts))
     p.soft[train] = [p.teachers[p.fold[i]].margin(rows[i]) for i in train]
     p.soft[val] = [p.linear.margin(rows[i]) for i in val]

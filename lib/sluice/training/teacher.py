@@ -32,19 +32,23 @@ class Linear:
 
 def fit(rows, labels, n_vocab):
     """The Linear of sequences of ids and bool labels [n]."""
+    return Linear(*logistic([features(ids, n_vocab) for ids in rows], labels, n_vocab + N_PAIR), n_vocab)
+
+
+def logistic(found, labels, n_column):
+    """(idf float64 [n_column], weight float64 [n_column], bias float) of texts given as (columns, counts), and bool labels [n]."""
     from scipy.sparse import csr_matrix
     from sklearn.linear_model import LogisticRegression
-    found = [features(ids, n_vocab) for ids in rows]
     start = np.concatenate(([0], np.cumsum([len(columns) for columns, _ in found])))
     columns = np.concatenate([columns for columns, _ in found])
     tf = 1 + np.log(np.concatenate([counts for _, counts in found]))
-    df = np.bincount(columns, minlength=n_vocab + N_PAIR)
-    idf = np.where(df >= 2, np.log((1 + len(rows)) / (1 + df)) + 1, 0.0)
+    df = np.bincount(columns, minlength=n_column)
+    idf = np.where(df >= 2, np.log((1 + len(found)) / (1 + df)) + 1, 0.0)
     x = tf * idf[columns]
     norm = np.sqrt(np.add.reduceat(np.square(x), start[:-1]))
     x = (x / np.repeat(np.maximum(norm, 1e-12), np.diff(start))).astype(np.float32)
-    model = LogisticRegression(C=C, solver="liblinear").fit(csr_matrix((x, columns, start), (len(rows), n_vocab + N_PAIR)), labels)
-    return Linear(idf, model.coef_[0].astype(np.float64), float(model.intercept_[0]), n_vocab)
+    model = LogisticRegression(C=C, solver="liblinear").fit(csr_matrix((x, columns, start), (len(found), n_column)), labels)
+    return idf, model.coef_[0].astype(np.float64), float(model.intercept_[0])
 
 
 def folds(cluster):
