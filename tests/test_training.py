@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from sluice import gguf
 from sluice.mail import plain
-from sluice.training import corpora, elsewhere, export, judge, teacher, texts, twins, views, written
+from sluice.training import corpora, elsewhere, export, judge, phrases, teacher, texts, twins, views, written
 
 CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
 
@@ -97,6 +97,60 @@ def test_features_count_ids_and_pairs():
     single = dict(zip(columns[columns < 10].tolist(), counts[columns < 10].tolist()))
     assert single == {5: 2, 6: 2, 7: 1}
     assert sorted(counts[columns >= 10].tolist()) == [1, 1, 2] and columns.max() < 10 + teacher.N_PAIR and (np.diff(columns) > 0).all()
+
+
+def test_phrases_merged_first_pair_first():
+    pairs = [2 * 10 + 3, 1 * 10 + 2, 3 * 10 + 3]  # 2 3 -> 10, 1 2 -> 11, 3 3 -> 12
+    rows = [np.array(row) for row in ([1, 2, 3], [1, 2, 1, 2], [3, 3, 3, 3, 3], [5], [], [2, 3, 3, 1, 2, 2, 3])]
+    assert [row.tolist() for row in phrases.merged(rows, pairs, 10)] == [[1, 10], [11, 11], [12, 12, 3], [5], [], [10, 3, 11, 10]]
+    assert phrases.merged(rows, [], 10) is rows
+
+
+def test_phrases_best_are_pairs_that_tell_in_two_corpora():
+    """Single ids tell nothing here; 7 8 is spam and 8 7 ham everywhere, 1 2 is spam in one corpus, and id 9 may be no part of a piece."""
+    pytest.importorskip("sklearn", reason="sklearn is not here: make training-check")
+    rng = np.random.default_rng(1)
+    is_spam, corpus = rng.random(300) < 0.5, np.repeat(["enron", "ling"], 150)
+    rows = []
+    for spam, name in zip(is_spam, corpus):
+        pair = [7, 8] if spam else [8, 7]
+        habit = ([1, 2] if spam else [2, 1]) if name == "ling" else []
+        rows.append(np.array([*rng.integers(20, 50, 20), *pair, 9, *habit, *rng.integers(20, 50, 20)]))
+    is_text = np.arange(50) != 9
+    assert set(phrases.best(rows, is_spam, corpus, is_text, 2).tolist()) == {7 * 50 + 8, 8 * 50 + 7}
+    pairs = phrases.best(rows, is_spam, corpus, is_text, 10000)
+    assert 1 * 50 + 2 not in pairs and 8 * 50 + 9 not in pairs
+    assert 1 * 50 + 2 in phrases.best(rows, is_spam, np.repeat("ling", 300), is_text, 10000)
+    assert len(phrases.best(rows[:4], is_spam[:4], corpus[:4], is_text, 10)) == 0  # too few texts for any
+
+
+def test_phrases_are_ids_of_our_tokeniser(tmp_path):
+    """What phrases.merged foresees is what the vocabulary with the new pieces makes of the text."""
+    pytest.importorskip("sklearn", reason="sklearn is not here: make training-check")
+    from sluice import vocab
+    letters = [f"\u2581{c}" for c in "abcdefgh"]
+    types = [2, 3, 3, 3, 3] + [6] * 256 + [1] * 17
+    tokens = ["<unk>", "<s>", "</s>", "<|user|>", "<|assistant|>", *(f"<0x{i:02X}>" for i in range(256)), *"abcdefgh", *letters, "\u2581"]
+    base = tokens, [-float(i) for i in range(len(tokens))], types
+    rng = np.random.default_rng(2)
+    spam = rng.random(200) < 0.5
+    said = ["".join(rng.choice([" a b c", " d e"] if s else [" b a c", " e d"]) + " " + rng.choice(list("fgh")) for _ in range(6)) for s in spam]
+    encode = lambda vocabulary: [np.array(list(table.encode(text.encode(), bos=False))) for table in [_vocab(tmp_path, vocabulary, vocab)] for text in said]
+    rows = encode(base)
+    extended = phrases.extend(base, rows, spam, np.repeat("enron", 200), (3, 2))
+    new = extended[0][len(tokens):]
+    assert len(new) == 5 and all(piece.count("\u2581") >= 2 for piece in new) and len(set(extended[0])) == len(extended[0])
+    assert max(extended[1][len(tokens):]) < min(base[1]) and set(extended[2][len(tokens):]) == {1}
+    shorter = encode(extended)
+    assert all(len(a) < len(b) for a, b in zip(shorter, rows))
+    assert {int(i) for row in shorter for i in row if i >= len(tokens)} <= set(range(len(tokens), len(tokens) + 5))
+    assert all("".join(extended[0][i] for i in row) == "".join(extended[0][i] for i in old) for row, old in zip(shorter, rows))
+
+
+def _vocab(folder, vocabulary, vocab):
+    path = folder / "vocabulary.gguf"
+    export.write(str(path), {"general.architecture": ("string", "llama"), **export.tokenizer(vocabulary)}, [])
+    return vocab.Vocab(gguf.File(str(path)))
 
 
 def test_teacher_separates_what_ids_tell():
