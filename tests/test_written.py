@@ -17,15 +17,10 @@ def slots_of(text):
 
 
 def test_templates_are_many_and_balanced():
+    """A file may be of one label; ham has more kinds than spam, and the corpora have more ham as well."""
     n = Counter(label for label, _, _ in TEMPLATES)
     assert set(n) == set(written.LABELS)
-    assert min(n.values()) >= 200 and max(n.values()) <= 1.1 * min(n.values()), n
-
-
-@pytest.mark.parametrize("path", [p for p in sorted(written.FOLDER.glob("*.txt")) if p.name != "footers.txt"], ids=lambda p: p.stem)
-def test_file_has_both_labels(path):
-    n = Counter(label for label, _, _ in written.read(path))
-    assert 0.4 <= n["ham"] / n.total() <= 0.6, n
+    assert min(n.values()) >= 600 and max(n.values()) <= 1.3 * min(n.values()), n
 
 
 def test_every_slot_is_known():

@@ -29,7 +29,7 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
 @click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
-@click.option("--steps", default=7600, help="Steps in all.")
+@click.option("--steps", default=6500, help="Steps in all.")
 @click.option("--layers", default=3, help="Layers of the model.")
 @click.option("--seed", default=1)
 @click.option("--seconds", default=1e9, help="Stop after this time; the next call goes on.")

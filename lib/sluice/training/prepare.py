@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import gguf, vocab
-from . import corpora, export, phrases, teacher, texts, twins, views, vocabulary
+from . import corpora, export, phrases, teacher, texts, twins, views, vocabulary, written
 
 QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
 BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
@@ -26,7 +26,7 @@ class Prepared:
 
 def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
     """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. n_vocab: pieces before phrases are added."""
-    path, key = Path(work) / "prepared.pickle", (tuple(sorted(leave_out)), n_vocab, seed, n_written)
+    path, key = Path(work) / "prepared.pickle", (tuple(sorted(leave_out)), n_vocab, phrases.ROUNDS, seed, n_written, _digest(written.FOLDER))
     if path.exists():
         with open(path, "rb") as f:
             kept = pickle.load(f)
@@ -69,6 +69,10 @@ def judge_all(p, say):
     p.soft = 1 / (1 + np.exp(-p.soft))
     for part, name in ((~p.is_val, "out of fold"), (p.is_val, "validation")):
         say(f"teacher, {name}: accuracy {((p.soft > 0.5) == p.is_spam)[part].mean():.4f}")
+
+
+def _digest(folder):
+    return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file())).hexdigest()
 
 
 def _draw(text):
