@@ -19,6 +19,7 @@ from sluice.question import calibration, fitting, learning
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 HAM, SPAM = (next(p for p in MAILS if p.stem.startswith(kind)).read_bytes() for kind in ("ham", "spam"))
 SHIPPED = (1.5, [0.5, 0.0])
+ABOUT_SPAM = question.read(str(ROOT / "configs" / "spam.yaml"))
 
 
 def classify(file, *argv, mail=HAM, **kwargs):
@@ -109,11 +110,12 @@ def test_what_is_learnt_is_used_from_then_on(file):
     done = classify(file, "--learn", "yes")
     assert (done.returncode, done.stderr) == (0, b"") and re.fullmatch(rb"(yes|no|unsure) [01]\.\d{3}\n", done.stdout)
     after, found = spam_probability(file), report(file)["calibration"]
-    assert after > before and found["learnt"] == 1 and found["scale"] < 1.5009 and found["bias"]["yes"] > 0.5266 and set(found["bias"]) == {"yes", "no"}
+    assert after > before and found["learnt"] == 1 and set(found["bias"]) == {"yes", "no"}
+    assert found["scale"] < ABOUT_SPAM.scale and found["bias"]["yes"] - found["bias"]["no"] > ABOUT_SPAM.bias["yes"] - ABOUT_SPAM.bias.get("no", 0)
     assert spam_probability(file, HAM, "--no-calibration") == before
     assert classify(file).stdout == done.stdout
     line = classify(file, "--long").stdout.split()
-    assert float(line[1]) == pytest.approx(after, abs=6e-5) and line[2] == b"0.9386"  # thresholds stay
+    assert float(line[1]) == pytest.approx(after, abs=6e-5) and line[2] == b"%.4f" % ABOUT_SPAM.thresholds["yes"]  # thresholds stay
 
 
 def test_same_mail_again_replaces_its_answer_and_is_forgotten(file):
@@ -174,7 +176,7 @@ def test_another_model_or_question_is_left_out_and_kept(file, tmp_path):
     """Two questions in one file: each has its own fit, and learning for one leaves the other's as it is."""
     text = (ROOT / "configs" / "spam.yaml").read_text().replace("model: spam.gguf", f"model: {ROOT}/lib/sluice/data/spam.gguf")
     (tmp_path / "other.yaml").write_text(text.replace("head_ids: 288", "head_ids: 200"))
-    (tmp_path / "colder.yaml").write_text(text.replace("scale: 1.5009", "scale: 1.2"))
+    (tmp_path / "colder.yaml").write_text(re.sub(r"scale: [0-9.]+", "scale: 1.2", text))
     classify(file, "--learn", "yes")
     done = classify(file, "-q", tmp_path / "other.yaml", "--json")
     assert done.returncode in (0, 1, 2) and json.loads(done.stdout)["calibration"] is None
@@ -321,7 +323,7 @@ def test_lines_with_the_right_checksum_are_still_checked(file):
         put(head, bad)
         with pytest.raises(Fault, match="line 3: "):
             learning.read_lines(str(file))
-    for bad in (head.replace(b"1.5009", b"inf"), head.replace(b",", b" ", 1), head.replace(b" 1.", b" -1."), b"\n"):
+    for bad in (re.sub(rb" [0-9.]+", b" inf", head, count=1), head.replace(b",", b" ", 1), re.sub(rb" ([0-9.]+)", rb" -\1", head, count=1), b"\n"):
         put(bad, body)
         with pytest.raises(Fault, match="line 2: "):
             calibration.read_head(str(file))
