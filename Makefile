@@ -57,8 +57,8 @@ ifneq ($(findstring x86_64,$(MACHINE)),)
 AVX2 = -mavx2 -mfma -mf16c
 AVXVNNI = $(AVX2) -mavxvnni
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
-AVX2_O = avx2.o avx2_matmul.o avx2_kquant.o avx2_float.o avx2_encode.o
-AVXVNNI_O = avx-vnni_matmul.o avx-vnni_kquant.o
+AVX2_O = avx2.o avx2_matmul.o avx2_matvec.o avx2_kquant.o avx2_float.o avx2_encode.o
+AVXVNNI_O = avx-vnni_matmul.o avx-vnni_matvec.o avx-vnni_kquant.o
 AVX512_O = avx512.o avx512_attention.o avx512_matmul.o avx512_kquant.o avx512_matvec.o avx512_pack.o avx512_float.o avx512_encode.o amx.o amx_bf16.o amx_blocks.o amx_kquant.o
 $(AVX2_O:%=build/%) $(AVX2_O:%=build/asan/%): SET = $(AVX2)
 $(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): SET = $(AVXVNNI)
@@ -81,8 +81,8 @@ build/reference.o build/avx2.o build/avx512.o build/avx512_attention.o build/neo
 build/avx2_encode.o build/avx512_encode.o: csrc/encode_k.c
 build/encode.o build/encode_k.o build/encode_pack.o build/avx2_encode.o build/avx512_encode.o: csrc/encode.h
 $(AVX2_O:%=build/%) $(AVXVNNI_O:%=build/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/float_panel.h csrc/float_pack.h csrc/attention.h
-$(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2_kquant.c
-$(AVX512_O:%=build/%) $(AVX512_O:%=build/tiles/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csrc/float_panel.h csrc/float_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
+$(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2_matvec.c csrc/avx2_kquant.c
+$(AVX512_O:%=build/%) $(AVX512_O:%=build/tiles/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_matvec.h csrc/avx512_rows_32.h csrc/avx512_rows_256.h csrc/avx512_pack.h csrc/float_panel.h csrc/float_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
 $(TILES_O:%=build/%) $(TILES_O:%=build/asan/%) $(TILES_O:%=build/tiles/%): csrc/amx_tile.h
 $(NEON_O:%=build/%) build/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
 build/i8mm.o: csrc/neon_panel.c
@@ -176,7 +176,7 @@ build/asan/avx2.o build/asan/avx512.o build/asan/neon.o: csrc/reference.c
 build/asan/reference.o build/asan/avx2.o build/asan/avx512.o build/asan/avx512_attention.o build/asan/neon.o: csrc/functions.h
 build/asan/avx2_encode.o build/asan/avx512_encode.o: csrc/encode_k.c
 $(AVX2_O:%=build/asan/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/float_panel.h csrc/float_pack.h csrc/attention.h
-$(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_pack.h csrc/float_panel.h csrc/float_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
+$(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_matvec.h csrc/avx512_rows_32.h csrc/avx512_rows_256.h csrc/avx512_pack.h csrc/float_panel.h csrc/float_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
 $(NEON_O:%=build/asan/%) build/asan/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
 build/asan/i8mm.o: csrc/neon_panel.c
 build/asan/mail-filter: $(HOOK_SRC) csrc/hook/hook.h csrc/hook/client.h csrc/kernels.h Makefile | build
@@ -222,7 +222,8 @@ milter: $(MILTER)
 	@:
 
 $(MILTER): $(MILTER_SRC:csrc/%.c=$(MILTER_BUILD)/%.o)
-	$(CC) $(MILTER_SET) -o $@ $^ -lmilter -pthread
+	$(CC) $(MILTER_SET) -o $@.new $^ -lmilter -pthread
+	mv -f $@.new $@
 
 $(MILTER_BUILD)/%.o: csrc/%.c csrc/kernels.h csrc/hook/client.h csrc/milter/events.h csrc/milter/mail.h lib/sluice/__init__.py Makefile
 	mkdir -p $(@D)

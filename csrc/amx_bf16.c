@@ -6,8 +6,8 @@
  *
  * - Tokens are split and turned into pairs once for all products that read them, and lie so that a stretch of a block of them (256) is
  *   neighbouring memory and stays in the second-level cache while a block of rows (1,024) goes by.
- * - A panel, a stretch of 32 rows, is copied (BF16) or split beside the products of the panel before it: rows as they lie in the file are some KB
- *   apart, whose lines fall into the same few sets of a cache.
+ * - A panel, a stretch of 32 rows, is copied (BF16) or split beside the products of the panel before it: rows as they lie in the file are
+ *   some KB apart, whose lines fall into the same few sets of a cache.
  * - A store of a tile waits for its sum, so sums stay in tiles for a stretch.  They are added up as they come, [row][token], in room of the
  *   thread's own, beside the products of the next pair of sets, and turned round into y at the end.
  *
@@ -55,7 +55,10 @@ static tokens tokens_of(const uint16_t *terms, int32_t n_tok, int32_t n)
     return (tokens){(const uint8_t *)at, (n_tok + SET - 1) / SET, (n + STEP - 1) / STEP, n_tok < SET ? n_tok : SET};
 }
 
-INLINE int steps_of(const tokens *x, int64_t stretch) { return (int)(x->n_step - stretch * STEPS < STEPS ? x->n_step - stretch * STEPS : STEPS); }
+INLINE int steps_of(const tokens *x, int64_t stretch)
+{
+    return (int)(x->n_step - stretch * STEPS < STEPS ? x->n_step - stretch * STEPS : STEPS);
+}
 INLINE int64_t set_bytes(const tokens *x, int64_t stretch) { return (int64_t)steps_of(x, stretch) * TERMS * LINE * x->width; }
 
 INLINE const uint8_t *tiles_of(const tokens *x, int64_t stretch, int64_t set)
@@ -100,8 +103,8 @@ INLINE int bytes_of(int32_t type) { return type == T_F32 ? 4 : 2; }
 
 typedef struct { _Alignas(64) uint8_t w[STEPS * TERMS * PAIR_BYTES]; } panel; /* [step][term of the type][half][row][32] */
 
-/* A panel being made, row by row: a stretch of each from byte `at` on, where n elements are left.  later: what comes after it, which is asked
- * for.  any: the bits of each term but the first.  each: how many rows go with a pair of sets. */
+/* A panel being made, row by row: a stretch of each from byte `at` on, where n elements are left.  later: what comes after it, which is
+ * asked for.  any: the bits of each term but the first.  each: how many rows go with a pair of sets. */
 typedef struct {
     __m512i any[TERMS];
     panel *to;
@@ -111,7 +114,8 @@ typedef struct {
 } taking;
 
 /* A step of a row: elements that are in low and high. */
-INLINE void take_step(uint8_t *to, __m512i any[TERMS], int32_t type, const uint8_t *from, const uint8_t *later, __mmask16 low, __mmask16 high)
+INLINE void take_step(uint8_t *to, __m512i any[TERMS], int32_t type, const uint8_t *from, const uint8_t *later, __mmask16 low,
+                      __mmask16 high)
 {
     __m512i term[TERMS];
     _mm_prefetch((const char *)later, _MM_HINT_T1);
@@ -277,7 +281,8 @@ INLINE void stretch(room *at, const uint8_t *w, const uint8_t *x, int64_t next_s
 }
 
 /* 32 rows and sets set0 ... set1 - 1, stretch s. */
-INLINE void panel_tokens(room *at, const tokens *x, const uint8_t *w, sums *so_far, int64_t s, int64_t set0, int64_t set1, int32_t type, int used)
+INLINE void panel_tokens(room *at, const tokens *x, const uint8_t *w, sums *so_far, int64_t s, int64_t set0, int64_t set1, int32_t type,
+                         int used)
 {
     const int n_step = steps_of(x, s);
     const int64_t next_set = set_bytes(x, s);
@@ -293,8 +298,8 @@ INLINE void panel_tokens(room *at, const tokens *x, const uint8_t *w, sums *so_f
     }
 }
 
-/* Rows begin ... end - 1, sets set0 ... set1 - 1.  Item i is a panel p and a stretch s: all panels of a stretch before the next one, or, where
- * the tokens fit a cache, all stretches of a panel, as they lie in the file. */
+/* Rows begin ... end - 1, sets set0 ... set1 - 1.  Item i is a panel p and a stretch s: all panels of a stretch before the next one, or,
+ * where the tokens fit a cache, all stretches of a panel, as they lie in the file. */
 typedef struct { int64_t begin, end, set0, set1, n_panel, n_stretch; int rows_first; } block;
 
 INLINE int64_t panel_of(const block *b, int64_t i) { return b->rows_first ? i / b->n_stretch : i % b->n_panel; }

@@ -1,7 +1,7 @@
 /* amx_blocks.c - products with weights in blocks of 32 on AMX-INT8; the bits of reference.c.
  *
- * Each block needs tiles of its own, half full, and its own step in f32: that step is most of the work.  So the results of 16 rows and 16 tokens
- * stay in registers over the blocks of a panel, and the tiles run some blocks ahead. */
+ * Each block needs tiles of its own, half full, and its own step in f32: that step is most of the work.  So the results of 16 rows and 16
+ * tokens stay in registers over the blocks of a panel, and the tiles run some blocks ahead. */
 #ifdef __AVX512VNNI__
 #include "amx.h"
 
@@ -37,7 +37,8 @@ INLINE void block_sums(sums *isum, const half_panel *p, int32_t b, const tokens_
 }
 
 /* A half of the panel with a set: x is its first block; results come from `from` and go to `y`. */
-INLINE void half_set(results *y, const results *from, sums isum[RING], const half_panel *p, const tokens_32 *x, int32_t n_block, int32_t type)
+INLINE void half_set(results *y, const results *from, sums isum[RING], const half_panel *p, const tokens_32 *x, int32_t n_block,
+                     int32_t type)
 {
     __m512 sum[HALF];
     for (int r = 0; r < HALF; r++)

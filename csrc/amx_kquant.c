@@ -8,7 +8,8 @@
  * step in f32 sees 128 sum(high x) + sum(low x), below 2^27.  2 bits with scales of 4 fit one digit.
  *
  * A panel is one block of 32 rows.  Two sets of tokens share each tile of weights, both digits each tile of tokens: four sums,
- * one load for each product.  While the unit is busy with that, the sums of the tiles before are scaled: rows of that between the products. */
+ * one load for each product.  While the unit is busy with that, the sums of the tiles before are scaled: rows of that between the
+ * products. */
 #ifdef __AVX512VNNI__
 #include "amx.h"
 
@@ -29,8 +30,8 @@ INLINE void unpack_row(half_panel *p, int r, int32_t type, const uint8_t *x)
     /* 64, which makes the low digit one without sign, less what the offset takes away */
     const __m512i rest = _mm512_castsi256_si512(_mm256_sub_epi16(_mm256_set1_epi16(n_digit(type) == 2 ? 64 : 0),
                                                                  _mm256_mullo_epi16(small, _mm256_set1_epi16((int16_t)offset_of(type)))));
-    const __m512i group = _mm512_set_epi64(0x0003000300030003, 0x0003000300030003, 0x0002000200020002, 0x0002000200020002, 0x0001000100010001,
-                                           0x0001000100010001, 0, 0); /* of elements 2 i and 2 i + 1 */
+    const __m512i group = _mm512_set_epi64(0x0003000300030003, 0x0003000300030003, 0x0002000200020002, 0x0002000200020002,
+                                           0x0001000100010001, 0x0001000100010001, 0, 0); /* of elements 2 i and 2 i + 1 */
     const __mmask64 odd = 0xaaaaaaaaaaaaaaaa;
     for (int k = 0; k < 4; k++) {
         const __m512i u = natural_64(type, x, k), of = _mm512_add_epi16(group, _mm512_set1_epi16((int16_t)(4 * k)));
@@ -66,7 +67,15 @@ INLINE void unpack_half(half_panel *p, int32_t type, const uint8_t *const row[HA
 
 /* What is to be scaled: the sums of one or two sets, low and high digits of each, with half h of the panel at `row`; the results
  * come from `from` and go to `y`. */
-typedef struct { const sums *isum; const half_panel *p; const tokens_256 *x[2]; const results *from; results *y; int set; int64_t row; } step;
+typedef struct {
+    const sums *isum;
+    const half_panel *p;
+    const tokens_256 *x[2];
+    const results *from;
+    results *y;
+    int set;
+    int64_t row;
+} step;
 
 /* Rows begin ... end - 1 of it. */
 INLINE void scale_rows(const step *s, int begin, int end, int32_t type, int n_set)
@@ -82,7 +91,8 @@ INLINE void scale_rows(const step *s, int begin, int end, int32_t type, int n_se
                 const int n = group_of(type) == 32 ? N_GROUP / 4 : N_GROUP / 2;
                 __m512i of_min = _mm512_setzero_si512();
                 for (int g = 0; g < n; g++)
-                    of_min = _mm512_dpwssd_epi32(of_min, n == N_GROUP / 4 ? s->x[i]->sums_32[g] : s->x[i]->sums[g], _mm512_set1_epi32(s->p->min[r][g]));
+                    of_min = _mm512_dpwssd_epi32(of_min, n == N_GROUP / 4 ? s->x[i]->sums_32[g] : s->x[i]->sums[g],
+                                                  _mm512_set1_epi32(s->p->min[r][g]));
                 sum = _mm512_fnmadd_ps(_mm512_mul_ps(_mm512_set1_ps(s->p->m[r]), d), _mm512_cvtepi32_ps(of_min), sum);
             }
             s->y[i].of[r] = sum;

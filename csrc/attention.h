@@ -1,9 +1,9 @@
 /* attention.h - which queries meet which rows of keys and values, and in what order; for avx2.c and avx512_attention.c, which say how.
  *
  * A prompt's items are a few tokens and one head of keys and values each.  Of a long prompt, each thread converts a head's keys and values
- * once and holds them for the items that follow; else every item converts what it meets, block by block.  A few tokens, as in decoding, meet rows in the
- * order of memory instead, block by block of positions and in each block head by head, so that the processor fetches them ahead: scores
- * are shared out by position, then values by element. */
+ * once and holds them for the items that follow; else every item converts what it meets, block by block.  A few tokens, as in decoding,
+ * meet rows in the order of memory instead, block by block of positions and in each block head by head, so that the processor fetches them
+ * ahead: scores are shared out by position, then values by element. */
 #ifndef SLUICE_ATTENTION_H
 #define SLUICE_ATTENTION_H
 #include <string.h>

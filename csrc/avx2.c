@@ -51,7 +51,8 @@ INLINE void max_edge(__m256 most[2], const query *x, int32_t j)
     for (int h = 0; h < 2; h++) {
         const __m256i seen = lanes_seen(x, j + 8 * h);
         const __m256 s = _mm256_maskload_ps(x->score + j + 8 * h, seen);
-        most[h] = _mm256_max_ps(_mm256_blendv_ps(_mm256_set1_ps(-INFINITY), s, _mm256_castsi256_ps(seen)), most[h]); /* a NaN is passed over */
+        most[h] = _mm256_max_ps(_mm256_blendv_ps(_mm256_set1_ps(-INFINITY), s, _mm256_castsi256_ps(seen)),
+                                most[h]); /* a NaN is passed over */
     }
 }
 
@@ -67,7 +68,8 @@ INLINE void exp_edge(__m256 lane[2], const query *x, int32_t j, __m256 most)
 
 static void softmax(const query *x)
 {
-    const int32_t begin = x->first / LANES * LANES, last = x->p / LANES * LANES; /* only these two groups may have lanes that are not seen */
+    /* only these two groups may have lanes that are not seen */
+    const int32_t begin = x->first / LANES * LANES, last = x->p / LANES * LANES;
     __m256 most[2] = {_mm256_set1_ps(-INFINITY), _mm256_set1_ps(-INFINITY)}, lane[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
     float found = -INFINITY, of[LANES];
     max_edge(most, x, begin);
@@ -202,7 +204,8 @@ static void load_values(float *to, const plane *v, int32_t j, int32_t n)
         float_row(to + (int64_t)i * v->dim, v->type, row_of(v, j + i), v->dim);
 }
 
-/* What is beyond the rows is zero.  PIECE elements of 8 rows at a time: a thread's stack is small, and a block takes most of what there is. */
+/* What is beyond the rows is zero.  PIECE elements of 8 rows at a time: a thread's stack is small, and a block takes most of what there
+ * is. */
 static void load_keys(float *block, const plane *x, int32_t j, int32_t n)
 {
     enum { PIECE = 128 /* whole blocks of Q8_0 */ };

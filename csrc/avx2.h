@@ -14,7 +14,7 @@
 
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 }; /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
 enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 }; /* float_panel.h: first-level caches may have but 32 KB; a piece of a set takes 12, of 4 rows 8 */
-enum { BYTES_AHEAD = 1024 }; /* bytes of a row asked for ahead, where one token meets it */
+enum { ROWS_AHEAD = 8192 }; /* bytes of the file asked for ahead, where one token meets row after row; why: avx512_matvec.c */
 
 #ifdef AVX_VNNI
 #define SET(f) f##_avx_vnni
@@ -24,6 +24,7 @@ enum { BYTES_AHEAD = 1024 }; /* bytes of a row asked for ahead, where one token 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
 void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread);
 void matmul_floats_avx2(const matmul_args *a, int64_t begin, int64_t end, int32_t thread); /* avx2_float.c: packed */
+void SET(matvec)(const matmul_args *a, int64_t begin, int64_t end);            /* avx2_matvec.c: blocks of 32, one token */
 void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end);     /* avx2_kquant.c: blocks of 256 */
 
 /* ---- f32 ------------------------------------------------------------------------------------ */
@@ -99,26 +100,6 @@ INLINE void rows_from(const uint8_t *w[], int n, const matmul_args *a, int64_t r
         const int64_t i = row + r < end ? row + r : end - 1;
         w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
     }
-}
-
-/* A single token meets one row of each of 8 streams at a time, so that each stream is read in the order of the file: how many rows are
- * from one stream's to the next one's.  Several streams: one alone stands still wherever a page ends, as the processor does not look
- * beyond it. */
-INLINE int64_t rows_of_stream(int64_t begin, int64_t end) { return (end - begin + ROWS - 1) / ROWS; }
-
-/* Row `row` of the first stream, and those `apart` from it; past the end as above. */
-INLINE void rows_apart(const uint8_t *w[ROWS], const matmul_args *a, int64_t row, int64_t apart, int64_t end, int64_t row_bytes)
-{
-    for (int r = 0; r < ROWS; r++)
-        rows_from(w + r, 1, a, row + r * apart, end, row_bytes);
-}
-
-INLINE void store_apart(const matmul_args *a, int64_t row, int64_t apart, int64_t end, __m256 sum)
-{
-    float y[ROWS];
-    _mm256_storeu_ps(y, sum);
-    for (int r = 0; r < ROWS && row + r * apart < end; r++)
-        a->y[row + r * apart] = y[r];
 }
 
 /* The first n of 8 lanes, as a mask for loads and stores. */
@@ -216,41 +197,22 @@ INLINE __m256i add_fours(__m256i sum, int32_t type, __m256i w, __m256i x)
 }
 
 #ifdef AVX_VNNI
-/* Tokens that a panel meets at a time: two sums of each stay in registers. */
-INLINE int tokens_of(int32_t type) { return (void)type, MAX_TOKENS; }
+/* Panels of 8 rows that tokens meet at a time, and these: two sums of each stay in registers.  Loads would be the limit otherwise: 6 tokens and
+ * 8 rows take 7 for 6 of VPDPBUSD, 3 and 16 only 5. */
+enum { OCTETS = 2 };
+INLINE int tokens_of(int32_t type) { return (void)type, MAX_TOKENS / OCTETS; }
 
 /* Whether a sum over a group of 16 fits in 16 bits: 16 * 7 * 127. */
 INLINE int is_small(int32_t type) { return type == T_Q2_K || type == T_Q3_K; }
 
-/* Scales (i16) of two neighbouring groups in a word each of 8 rows -> that of group g as add_group wants it: i32, or for small
- * sums i16 and 0. */
+/* Scales (i16) of two neighbouring groups in a word each of 8 rows -> that of group g as a sum wants it: i32, or for small sums
+ * i16 and 0. */
 INLINE __m256i scale_of_rows(int32_t type, __m256i two, int g)
 {
     const __m256i scale = _mm256_srai_epi32(g % 2 ? two : _mm256_slli_epi32(two, 16), 16);
     return is_small(type) ? _mm256_and_si256(scale, _mm256_set1_epi32(0xffff)) : scale;
 }
 
-/* sum[i] += sum(w x) of 4 n elements of each of 8 rows and of token i of T, whose own are at x + i * stride. */
-INLINE void add_block(__m256i sum[], const __m256i *w, const int8_t *x, int64_t stride, int32_t type, int n, int T)
-{
-    for (int k = 0; k < n; k++)
-        for (int i = 0; i < T; i++) {
-            int32_t four;
-            memcpy(&four, x + i * stride + k * 4, 4);
-            sum[i] = add_fours(sum[i], type, w[k], _mm256_set1_epi32(four));
-        }
-}
-
-/* total[i] += scale * the same. */
-INLINE void add_group(__m256i total[], const __m256i *w, const int8_t *x, int64_t stride, __m256i scale, int32_t type, int n, int T)
-{
-    __m256i sum[MAX_TOKENS];
-    for (int i = 0; i < T; i++)
-        sum[i] = _mm256_setzero_si256();
-    add_block(sum, w, x, stride, type, n, T);
-    for (int i = 0; i < T; i++)
-        total[i] = is_small(type) ? add_pairs(total[i], sum[i], scale) : _mm256_add_epi32(total[i], _mm256_mullo_epi32(sum[i], scale));
-}
 #else
 /* How many sums of two products stay in 16 bits together: 2 * |w| * 127 each, |w| at most 128 (Q8_0), 127 (IQ4), 63 (Q6_K), 31 (Q5_0,
  * Q5_1, Q5_K), 15 (Q4_0, Q4_1, Q4_K) or less. */
@@ -264,7 +226,8 @@ INLINE int pairs_in_16(int32_t type)
     }
 }
 
-/* Tokens that a panel meets at a time: their sums, and for small weights those in 16 bits, stay in registers. */
+/* Panels that tokens meet at a time, and these: their sums, and for small weights those in 16 bits, stay in registers. */
+enum { OCTETS = 1 };
 INLINE int tokens_of(int32_t type) { return pairs_in_16(type) == 1 ? MAX_TOKENS : 4; }
 
 /* Scales (i16) of two neighbouring groups in a word each of 8 rows -> that of group g as add_group wants it: twice. */

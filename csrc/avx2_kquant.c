@@ -11,13 +11,13 @@
  * bits: two multiplications for 4 elements of 8 rows become little more than one, and scales cost nothing.  VPDPBUSD goes to 32 bits
  * for as much, without the additions; the scale comes in once a group.
  *
- * Many tokens: a panel of 8 rows, at most 4 blocks long, is unpacked so that lane = row, as in avx2_matmul.c.  One token: one row
- * of each of 8 streams, lane = element, and the 8 lanes of each row are added up at the end of a block. */
+ * Many tokens: a panel of 8 rows, at most 4 blocks long, is unpacked so that lane = row, as in avx2_matmul.c; with VPDPBUSD two of
+ * them.  One token: row after row, lane = element, and the 8 lanes of each of 8 rows are added up when all have been read. */
 #ifdef __AVX2__
 #include "avx2.h"
 #include "kquant.h"
 
-enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32 };
+enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32, STRETCH = 32 }; /* STRETCH: blocks of a row that one token meets before the next row */
 
 /* ---- a block of a row ---------------------------------------------------------------------- */
 
@@ -84,7 +84,7 @@ INLINE void prefetch(const uint8_t *block, int64_t bytes)
 /* Block b of the panel, at byte `at` of 8 rows; next: the rows of the panel after this one. */
 INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int64_t at)
 {
-    const int64_t bytes = type_row_bytes(type, BLOCK_K);
+    const int64_t bytes = bytes_of_type(type);
     __m256i w[ROWS], scale[ROWS], other[ROWS], two[N_GROUP / 2];
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         for (int r = 0; r < ROWS; r++)
@@ -117,54 +117,91 @@ INLINE __m256i with_sums(const panel *p, int32_t b, const int16_t *sums)
     return total;
 }
 
-/* T tokens from token t on; y has what earlier panels of these rows added, unless this is the first. */
-INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, __m256i valid, int64_t t, int32_t b0, int32_t n_block,
+/* total += scale * the sum of products of the group of block b that begins at element g, for OCTETS panels and T tokens; x: the block
+ * of the first of these. */
+INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_t b, int32_t g, const int8_t *x, int64_t stride, int32_t type, int T)
+{
+#ifdef AVX_VNNI
+    __m256i sum[OCTETS][MAX_TOKENS];
+    for (int o = 0; o < OCTETS; o++)
+        for (int i = 0; i < T; i++)
+            sum[o][i] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int k = 0; k < group_of(type) / 4; k++)
+#pragma GCC unroll 3
+        for (int i = 0; i < T; i++) {
+            int32_t four;
+            memcpy(&four, x + i * stride + g + k * 4, 4);
+            for (int o = 0; o < OCTETS; o++)
+                sum[o][i] = add_fours(sum[o][i], type, p[o].w[b][g / 4 + k], _mm256_set1_epi32(four));
+            for (int o = 0; o < OCTETS && k == group_of(type) / 4 - 1; o++) { /* at once: avx512_matmul.c */
+                const __m256i scale = p[o].scale[b][g / GROUP_K];
+                total[o][i] = is_small(type) ? add_pairs(total[o][i], sum[o][i], scale)
+                                             : _mm256_add_epi32(total[o][i], _mm256_mullo_epi32(sum[o][i], scale));
+            }
+        }
+#else
+    add_group(total[0], &p->w[b][g / 4], x + g, stride, p->scale[b][g / GROUP_K], type, group_of(type) / 4, T);
+#endif
+}
+
+/* T tokens from token t on meet OCTETS panels; y has what earlier panels of these rows added, unless this is the first. */
+INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, const __m256i valid[OCTETS], int64_t t, int32_t b0, int32_t n_block,
                          int32_t type, int T)
 {
     const int64_t per_token = a->n / BLOCK_K;
     float *y = a->y + t * a->n_row + row;
-    __m256 sum[MAX_TOKENS];
-    for (int i = 0; i < T; i++)
-        sum[i] = b0 ? _mm256_maskload_ps(y + (int64_t)i * a->n_row, valid) : _mm256_setzero_ps();
+    __m256 sum[OCTETS][MAX_TOKENS];
+    for (int i = 0; i < T; i++) {
+        _mm_prefetch((const char *)(y + (T + i) * (int64_t)a->n_row), _MM_HINT_T0); /* of the tokens after these */
+        for (int o = 0; o < OCTETS; o++)
+            sum[o][i] = b0 ? _mm256_maskload_ps(y + i * (int64_t)a->n_row + o * ROWS, valid[o]) : _mm256_setzero_ps();
+    }
     for (int32_t b = 0; b < n_block; b++) {
         const int64_t at = t * per_token + b0 + b;
-        __m256i total[MAX_TOKENS];
-        for (int i = 0; i < T; i++)
-            total[i] = panel_offset(type) ? with_sums(p, b, a->sums + (at + i * per_token) * N_GROUP) : _mm256_setzero_si256();
+        __m256i total[OCTETS][MAX_TOKENS];
+        for (int o = 0; o < OCTETS; o++)
+            for (int i = 0; i < T; i++)
+                total[o][i] = panel_offset(type) ? with_sums(p + o, b, a->sums + (at + i * per_token) * N_GROUP) : _mm256_setzero_si256();
         for (int32_t g = 0; g < BLOCK_K; g += group_of(type))
-            add_group(total, &p->w[b][g / 4], a->q + at * BLOCK_K + g, a->n, p->scale[b][g / GROUP_K], type, group_of(type) / 4, T);
-        for (int i = 0; i < T; i++) {
-            const __m256 d = _mm256_set1_ps(a->d[at + i * per_token]);
-            sum[i] = _mm256_fmadd_ps(_mm256_mul_ps(p->d[b], d), _mm256_cvtepi32_ps(total[i]), sum[i]);
-            if (has_min(type))
-                sum[i] = _mm256_fnmadd_ps(_mm256_mul_ps(p->m[b], d),
-                                          _mm256_cvtepi32_ps(with_sums(p, b, a->sums + (at + i * per_token) * N_GROUP)), sum[i]);
-        }
+            add_groups(total, p, b, g, a->q + at * BLOCK_K, a->n, type, T);
+        for (int i = 0; i < T; i++)
+            for (int o = 0; o < OCTETS; o++) {
+                const __m256 d = _mm256_set1_ps(a->d[at + i * per_token]);
+                sum[o][i] = _mm256_fmadd_ps(_mm256_mul_ps(p[o].d[b], d), _mm256_cvtepi32_ps(total[o][i]), sum[o][i]);
+                if (has_min(type))
+                    sum[o][i] = _mm256_fnmadd_ps(_mm256_mul_ps(p[o].m[b], d),
+                                                 _mm256_cvtepi32_ps(with_sums(p + o, b, a->sums + (at + i * per_token) * N_GROUP)), sum[o][i]);
+            }
     }
     for (int i = 0; i < T; i++)
-        _mm256_maskstore_ps(y + (int64_t)i * a->n_row, valid, sum[i]);
+        for (int o = 0; o < OCTETS; o++)
+            _mm256_maskstore_ps(y + i * (int64_t)a->n_row + o * ROWS, valid[o], sum[o][i]);
 }
 
 /* All rows, blocks b0 and on up to a panel of them, tokens t0 ... t1 - 1. */
 INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t t0, int64_t t1, int32_t type)
 {
-    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK_K);
+    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = bytes_of_type(type);
     const int32_t n = a->n / BLOCK_K - b0 < PANEL ? a->n / BLOCK_K - b0 : PANEL;
-    panel p;
-    for (int64_t row = begin; row < end; row += ROWS) {
-        const uint8_t *w[ROWS], *next[ROWS];
-        const __m256i valid = first_lanes(end - row);
+    panel p[OCTETS];
+    for (int64_t row = begin; row < end; row += OCTETS * ROWS) {
+        const uint8_t *w[OCTETS * ROWS], *next[OCTETS * ROWS];
+        __m256i valid[OCTETS];
         int64_t t = t0;
-        rows_from(w, ROWS, a, row, end, row_bytes);
-        rows_from(next, ROWS, a, row + ROWS, end, row_bytes);
-        for (int32_t b = 0; b < n; b++)
-            unpack_block(&p, b, type, w, next, (b0 + b) * bytes);
+        rows_from(w, OCTETS * ROWS, a, row, end, row_bytes);
+        rows_from(next, OCTETS * ROWS, a, row + OCTETS * ROWS, end, row_bytes);
+        for (int o = 0; o < OCTETS; o++) {
+            valid[o] = first_lanes(end - row - o * ROWS);
+            for (int32_t b = 0; b < n; b++)
+                unpack_block(p + o, b, type, w + o * ROWS, next + o * ROWS, (b0 + b) * bytes);
+        }
         for (; t + tokens_of(type) <= t1; t += tokens_of(type))
-            panel_tokens(a, &p, row, valid, t, b0, n, type, tokens_of(type));
+            panel_tokens(a, p, row, valid, t, b0, n, type, tokens_of(type));
         for (; t + 2 <= t1; t += 2)
-            panel_tokens(a, &p, row, valid, t, b0, n, type, 2);
+            panel_tokens(a, p, row, valid, t, b0, n, type, 2);
         for (; t < t1; t++)
-            panel_tokens(a, &p, row, valid, t, b0, n, type, 1);
+            panel_tokens(a, p, row, valid, t, b0, n, type, 1);
     }
 }
 
@@ -195,36 +232,43 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     return _mm256_add_epi32(total[0], total[1]);
 }
 
-/* Row `row` of each of 8 streams times the only token. */
-INLINE void rows_token(const matmul_args *a, int64_t row, int64_t apart, int64_t end, int32_t type)
+/* Rows begin ... end - 1 times the only token: in the order of the file, 8 before the steps in f32. */
+INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK_K), n_block = a->n / BLOCK_K;
-    const uint8_t *w[ROWS];
-    __m256 sum = _mm256_setzero_ps();
-    rows_apart(w, a, row, apart, end, row_bytes);
-    for (int64_t b = 0; b < n_block; b++) {
-        const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + b * N_GROUP));
-        const __m256 d = _mm256_set1_ps(a->d[b]);
-        __m256i total[ROWS], msum[ROWS];
-        for (int r = 0; r < ROWS; r++) {
-            prefetch(w[r] + b * bytes + BYTES_AHEAD, bytes);
-            total[r] = row_block(&msum[r], type, w[r] + b * bytes, a->q + b * BLOCK_K, sums);
+    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = bytes_of_type(type), n_block = a->n / BLOCK_K;
+    for (int64_t b0 = 0; b0 < n_block; b0 += STRETCH) {
+        const int64_t n = n_block - b0 < STRETCH ? n_block - b0 : STRETCH;
+        for (int64_t row = begin; row < end; row += ROWS) {
+            const uint8_t *w[ROWS];
+            const __m256i valid = first_lanes(end - row);
+            __m256 sum = b0 ? _mm256_maskload_ps(a->y + row, valid) : _mm256_setzero_ps();
+            __m256i total[STRETCH][ROWS], msum[STRETCH][ROWS];
+            rows_from(w, ROWS, a, row, end, row_bytes);
+            for (int r = 0; r < ROWS; r++) {
+                w[r] += b0 * bytes;
+                for (int64_t b = 0; b < n; b++) {
+                    const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + (b0 + b) * N_GROUP));
+                    prefetch(w[r] + b * bytes + ROWS_AHEAD, bytes);
+                    total[b][r] = row_block(&msum[b][r], type, w[r] + b * bytes, a->q + (b0 + b) * BLOCK_K, sums);
+                }
+            }
+            for (int64_t b = 0; b < n; b++) {
+                const __m256 d = _mm256_set1_ps(a->d[b0 + b]);
+                sum = _mm256_fmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type)), d), _mm256_cvtepi32_ps(fold(total[b])), sum);
+                if (has_min(type))
+                    sum = _mm256_fnmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type) + 2), d), _mm256_cvtepi32_ps(fold(msum[b])), sum);
+            }
+            _mm256_maskstore_ps(a->y + row, valid, sum);
         }
-        sum = _mm256_fmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type)), d), _mm256_cvtepi32_ps(fold(total)), sum);
-        if (has_min(type))
-            sum = _mm256_fnmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type) + 2), d), _mm256_cvtepi32_ps(fold(msum)), sum);
     }
-    store_apart(a, row, apart, end, sum);
 }
 
 /* ---- both ------------------------------------------------------------------------------------------ */
 
 INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    const int64_t n_own = rows_of_stream(begin, end);
     if (a->n_tok == 1) {
-        for (int64_t row = begin; row < begin + n_own; row++)
-            rows_token(a, row, n_own, end, type);
+        rows_token(a, begin, end, type);
         return;
     }
     for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)

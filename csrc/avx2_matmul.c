@@ -9,8 +9,7 @@
  * are small, sums of more products stay in 16 bits before they go to 32.  VPDPBUSD adds four products to 32
  * bits at once; there all types have an offset.  The sums of a block come out as 8 lanes, ready for one
  * convert, one multiply and one fma.
- * One panel serves 256 tokens; a single token meets 8 rows as they are stored, lane = element, and the
- * lanes of each are added up at the end of each block.
+ * One panel serves 256 tokens, with VPDPBUSD two side by side: OCTETS of avx2.h tells why.  One token alone: avx2_matvec.c.
  *
  * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 2 x 2 or 4 x 1 tiles of rows x tokens, avx2.h; the
  * others in avx2_float.c. */
@@ -92,51 +91,53 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
     }
 }
 
-/* T tokens from token t on; y has what earlier panels of these rows added, unless this is the first. */
-INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums *first, int64_t row, __m256i valid, int64_t t, int32_t b0,
-                         int32_t n_block, int32_t type, int T)
+/* What a block adds to the sum of 8 rows and the token whose block is number `at`. */
+INLINE __m256 add_scaled(__m256 sum, const matmul_args *a, const panel *p, int32_t b, int64_t at, __m256i isum, int32_t type)
 {
-    const int64_t per_token = a->n / BLOCK;
-    __m256 sum[MAX_TOKENS];
-    for (int i = 0; i < T; i++)
-        sum[i] = b0 ? _mm256_maskload_ps(a->y + (t + i) * a->n_row + row, valid) : _mm256_setzero_ps();
-    for (int32_t b = 0; b < n_block; b++) {
-        const int64_t at = t * per_token + b0 + b;
-        __m256i isum[MAX_TOKENS];
-        for (int i = 0; i < T; i++)
-            isum[i] = offset_of(type) ? _mm256_set1_epi32(first->of[t % TOKEN_BLOCK + i][b]) : _mm256_setzero_si256();
-        add_block(isum, p->w[b], a->q + at * BLOCK, a->n, type, BLOCK / 4, T);
-        for (int i = 0; i < T; i++) {
-            const __m256 scale = _mm256_mul_ps(p->d[b], _mm256_set1_ps(a->d[at + i * per_token]));
-            sum[i] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[i]), sum[i]);
-            if (has_min(type))
-                sum[i] = _mm256_fmadd_ps(p->m[b], _mm256_set1_ps(a->s[at + i * per_token]), sum[i]);
-        }
-    }
-    for (int i = 0; i < T; i++)
-        _mm256_maskstore_ps(a->y + (t + i) * a->n_row + row, valid, sum[i]);
+    sum = _mm256_fmadd_ps(_mm256_mul_ps(p->d[b], _mm256_set1_ps(a->d[at])), _mm256_cvtepi32_ps(isum), sum);
+    return has_min(type) ? _mm256_fmadd_ps(p->m[b], _mm256_set1_ps(a->s[at]), sum) : sum;
 }
 
-/* Row `row` of each of 8 streams times the only token: lane = element within a block, then lane = row. */
-INLINE void rows_token(const matmul_args *a, int64_t row, int64_t apart, int64_t end, int32_t type)
+/* T tokens from token t on meet OCTETS panels; y has what earlier panels of these rows added, unless this is the first. */
+INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums *first, int64_t row, const __m256i valid[OCTETS], int64_t t,
+                         int32_t b0, int32_t n_block, int32_t type, int T)
 {
-    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK), n_block = a->n / BLOCK;
-    const uint8_t *w[ROWS];
-    __m256 sum = _mm256_setzero_ps();
-    rows_apart(w, a, row, apart, end, row_bytes);
-    for (int64_t b = 0; b < n_block; b++) {
-        const __m256i x = _mm256_loadu_si256((const __m256i *)(a->q + b * BLOCK)), lanes = begin_lanes(type, x);
-        __m256i isum[ROWS];
-        for (int r = 0; r < ROWS; r++) {
-            _mm_prefetch((const char *)(w[r] + b * bytes + BYTES_AHEAD), _MM_HINT_T0);
-            isum[r] = add_fours(lanes, type, weights_of(type, w[r] + b * bytes), x);
-        }
-        const __m256 scale = _mm256_mul_ps(halves_of(w, b * bytes), _mm256_set1_ps(a->d[b]));
-        sum = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(fold(isum)), sum);
-        if (has_min(type))
-            sum = _mm256_fmadd_ps(halves_of(w, b * bytes + offsetof(block_q4_1, m)), _mm256_set1_ps(a->s[b]), sum);
+    const int64_t per_token = a->n / BLOCK;
+    float *const y = a->y + t * a->n_row + row;
+    __m256 sum[OCTETS][MAX_TOKENS];
+    for (int i = 0; i < T; i++) {
+        _mm_prefetch((const char *)(y + (T + i) * (int64_t)a->n_row), _MM_HINT_T0); /* of the tokens after these */
+        for (int o = 0; o < OCTETS; o++)
+            sum[o][i] = b0 ? _mm256_maskload_ps(y + i * (int64_t)a->n_row + o * ROWS, valid[o]) : _mm256_setzero_ps();
     }
-    store_apart(a, row, apart, end, sum);
+    for (int32_t b = 0; b < n_block; b++) {
+        const int64_t at = t * per_token + b0 + b;
+        __m256i isum[OCTETS][MAX_TOKENS];
+        for (int i = 0; i < T; i++)
+            for (int o = 0; o < OCTETS; o++)
+                isum[o][i] = offset_of(type) ? _mm256_set1_epi32(first->of[t % TOKEN_BLOCK + i][b]) : _mm256_setzero_si256();
+#ifdef AVX_VNNI
+#pragma GCC unroll 8
+        for (int k = 0; k < BLOCK / 4; k++)
+#pragma GCC unroll 3
+            for (int i = 0; i < T; i++) {
+                int32_t four;
+                memcpy(&four, a->q + at * BLOCK + i * (int64_t)a->n + k * 4, 4);
+                const __m256i x = _mm256_set1_epi32(four);
+                for (int o = 0; o < OCTETS; o++)
+                    isum[o][i] = add_fours(isum[o][i], type, p[o].w[b][k], x);
+                for (int o = 0; o < OCTETS && k == BLOCK / 4 - 1; o++) /* at once: avx512_matmul.c */
+                    sum[o][i] = add_scaled(sum[o][i], a, p + o, b, at + i * per_token, isum[o][i], type);
+            }
+#else
+        add_block(isum[0], p->w[b], a->q + at * BLOCK, a->n, type, BLOCK / 4, T);
+        for (int i = 0; i < T; i++)
+            sum[0][i] = add_scaled(sum[0][i], a, p, b, at + i * per_token, isum[0][i], type);
+#endif
+    }
+    for (int i = 0; i < T; i++)
+        for (int o = 0; o < OCTETS; o++)
+            _mm256_maskstore_ps(y + i * (int64_t)a->n_row + o * ROWS, valid[o], sum[o][i]);
 }
 
 /* All rows, blocks b0 and on up to a panel of them, tokens t0 ... t1 - 1. */
@@ -145,33 +146,30 @@ INLINE void panels(const matmul_args *a, int64_t begin_row, int64_t end, int32_t
     const int64_t row_bytes = type_row_bytes(type, a->n);
     const int32_t n = a->n / BLOCK - b0 < PANEL ? a->n / BLOCK - b0 : PANEL;
     begin_sums first;
-    panel p;
+    panel p[OCTETS];
     if (offset_of(type))
         begin(&first, a, t0, t1, b0, n, type);
-    for (int64_t row = begin_row; row < end; row += ROWS) {
-        const uint8_t *w[ROWS], *next[ROWS];
-        const __m256i valid = first_lanes(end - row);
+    for (int64_t row = begin_row; row < end; row += OCTETS * ROWS) {
+        const uint8_t *w[OCTETS * ROWS], *next[OCTETS * ROWS];
+        __m256i valid[OCTETS];
         int64_t t = t0;
-        rows_from(w, ROWS, a, row, end, row_bytes);
-        rows_from(next, ROWS, a, row + ROWS, end, row_bytes);
-        unpack(&p, type, w, next, b0, n);
+        rows_from(w, OCTETS * ROWS, a, row, end, row_bytes);
+        rows_from(next, OCTETS * ROWS, a, row + OCTETS * ROWS, end, row_bytes);
+        for (int o = 0; o < OCTETS; o++) {
+            valid[o] = first_lanes(end - row - o * ROWS);
+            unpack(p + o, type, w + o * ROWS, next + o * ROWS, b0, n);
+        }
         for (; t + tokens_of(type) <= t1; t += tokens_of(type))
-            panel_tokens(a, &p, &first, row, valid, t, b0, n, type, tokens_of(type));
+            panel_tokens(a, p, &first, row, valid, t, b0, n, type, tokens_of(type));
         for (; t + 2 <= t1; t += 2)
-            panel_tokens(a, &p, &first, row, valid, t, b0, n, type, 2);
+            panel_tokens(a, p, &first, row, valid, t, b0, n, type, 2);
         for (; t < t1; t++)
-            panel_tokens(a, &p, &first, row, valid, t, b0, n, type, 1);
+            panel_tokens(a, p, &first, row, valid, t, b0, n, type, 1);
     }
 }
 
 INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t end, int32_t type)
 {
-    const int64_t n_own = rows_of_stream(begin_row, end);
-    if (a->n_tok == 1) {
-        for (int64_t row = begin_row; row < begin_row + n_own; row++)
-            rows_token(a, row, n_own, end, type);
-        return;
-    }
     for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)
         for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL)
             panels(a, begin_row, end, b0, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
@@ -188,6 +186,10 @@ void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
     const matmul_args *a = arg;
     if (type_block(a->type) == 1 && a->packed) {
         matmul_floats_avx2(a, begin, end, thread);
+        return;
+    }
+    if (a->n_tok == 1 && type_block(a->type) == BLOCK) {
+        SET(matvec)(a, begin, end);
         return;
     }
     switch (a->type) {

@@ -69,7 +69,7 @@ const isa isa_avx512 = {
     gelu_mul_avx512, soft_cap_avx512, cache_store_avx512, packed_bytes_avx512, pack_avx512, 6, AVX512_PIECE, AVX512_FEWEST, 1,
 };
 const isa isa_amx = { /* products of many tokens are its own */
-    "amx", 256, matmul_amx, quantize_avx512, quantize_k_avx512, rmsnorm_avx512, rope_avx512, attention_avx512, silu_mul_avx512, gelu_mul_avx512,
-    soft_cap_avx512, cache_store_avx512, packed_bytes_amx, pack_amx, 16, AVX512_PIECE, AVX512_FEWEST, 1,
+    "amx", 256, matmul_amx, quantize_avx512, quantize_k_avx512, rmsnorm_avx512, rope_avx512, attention_avx512, silu_mul_avx512,
+    gelu_mul_avx512, soft_cap_avx512, cache_store_avx512, packed_bytes_amx, pack_amx, 16, AVX512_PIECE, AVX512_FEWEST, 1,
 };
 #endif

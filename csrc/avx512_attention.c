@@ -260,7 +260,8 @@ static void load_keys(float *to, const plane *k, int32_t j, int32_t n)
 }
 
 /* Scores of any number of queries; only the first ones ask for the rows ahead. */
-static void score_queries(const query *x, int32_t n_query, const float *key, int32_t j0, int32_t n, int32_t dim, float scale, const plane *ahead)
+static void score_queries(const query *x, int32_t n_query, const float *key, int32_t j0, int32_t n, int32_t dim, float scale,
+                          const plane *ahead)
 {
     int32_t i = 0;
     if (ahead && n_query == 8)

@@ -2,16 +2,20 @@
  *
  * Quantised products.  A panel of 32 rows of weights, at most 768 elements long, is unpacked once so that
  * lane = row: one 64-byte vector holds 4 neighbouring elements of each of 16 rows.  It meets the activations in sets of 6 tokens, as
- * avx512_pack.h has them: 2 x 6 tiles take 24 registers for sums, and what the units for arithmetic do per block, 32 rows and token is
- * 16 VPDPBUSD, 2 converts, 2 multiplies and 2 fma.  Nothing can overflow (32 * 255 * 128 < 2^21).  768 elements: panel and tokens stay in
- * the first-level cache.
+ * avx512_pack.h has them: 2 x 6 tiles take 24 registers for sums.  Nothing can overflow (32 * 255 * 128 < 2^21).  768 elements: panel and
+ * tokens stay in the first-level cache.
  *
- * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 4 x 4 or 4 x 1 tiles of rows x tokens, avx512.h; the others
- * in avx512_float.c. */
+ * Limit: a block of 16 rows and a token is 8 VPDPBUSD, and for its scale a multiply and an fma, two with a minimum.  All of these take the
+ * same two units, so that the best is 8 of 10 of VPDPBUSD's own speed, or of 11; the conversion has units of its own (Zen 5; where there are
+ * only two for everything, it makes them 11 and 12).  The tile alone comes to within 1 % of that on Zen 5 where the scale step of a token
+ * follows its last products, and to 7 % where it follows those of all 6.
+ *
+ * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 4 x 4 or 4 x 1 tiles of rows x tokens, avx512.h; the
+ * others in avx512_float.c. */
 #ifdef __AVX512VNNI__
 #include "avx512_pack.h"
 
-enum { PANEL = 24, SETS = 48, KEPT_ROWS = 64, TOKEN_BLOCK = 128 };
+enum { PANEL = 24, SETS = 96, TOKEN_BLOCK = 128 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -21,10 +25,8 @@ typedef struct {
     __m512 d[PANEL][2], m[PANEL][2]; /* f32 [block][row] */
 } panel;
 
-/* Blocks b0 ... b0 + n_block - 1 of 32 rows.  next: the rows of the panel after this one; so many short streams are more
- * than the processor's own prefetcher follows. */
-INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int32_t b0,
-                   int32_t n_block, int64_t block_bytes)
+/* Blocks b0 ... b0 + n_block - 1 of 32 rows. */
+INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32_t b0, int32_t n_block, int64_t block_bytes)
 {
     uint16_t d[PANEL][ROWS], m[PANEL][ROWS]; /* all of them first: a load of 16 that follows their stores at once would wait */
     for (int32_t b = 0; b < n_block; b++) {
@@ -37,7 +39,6 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
                 p->begin[b][h] = less_128(p->begin[b][h], p->w[b][g][h]);
         }
         for (int r = 0; r < ROWS; r++) {
-            _mm_prefetch((const char *)(next[r] + at), _MM_HINT_T0);
             memcpy(&d[b][r], row[r] + at, 2); /* all blocks begin with d, then m */
             if (has_min(type))
                 memcpy(&m[b][r], row[r] + at + offsetof(block_q4_1, m), 2);
@@ -51,20 +52,18 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const
         }
 }
 
-/* Sums of 32 rows between one panel of them and the next, [set][token][row].  Not in y, whose rows lie a power of two apart as often as not:
- * then some hundred tokens meet in a few sets of the caches, and push each other out. */
+/* Sums of 32 rows between one panel of them and the next, [set][token][row].  Not in y, whose rows lie a power of two apart as often as
+ * not: then some hundred tokens meet in a few sets of the caches, and push each other out. */
 typedef float kept_sums[SETS][SET][ROWS];
+static const float zero[SET][ROWS];
 
-/* A set of n_tok tokens, at most T of them.  from [token][row]: what earlier panels of these rows added, or NULL; to: where the sums go, those
- * of a token `stride` from the one before.  The next set, n_all blocks on, and where its sums go are asked for. */
-INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const float (*from)[ROWS], float *to, int64_t stride,
-                      const __mmask16 valid[2], int32_t n_block, int n_tok, int32_t type, int T)
+/* A set of T tokens: from, to [token][row]: what earlier panels of these rows added, and where the sums go.  The next set, n_all blocks on, is asked for. */
+INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const float (*from)[ROWS], float (*to)[ROWS], int32_t n_block, int32_t type, int T)
 {
     __m512 sum[SET][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
-            sum[i][h] = from && i < n_tok ? _mm512_loadu_ps(from[i] + h * HALF) : _mm512_setzero_ps();
-    prefetch_results(to + SET * stride, stride);
+            sum[i][h] = _mm512_loadu_ps(from[i] + h * HALF);
     for (int32_t b = 0; b < n_block; b++) {
         __m512i isum[SET][2];
         for (int i = 0; i < (int)sizeof *x; i += 64)
@@ -72,6 +71,7 @@ INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const floa
         for (int i = 0; i < T; i++)
             for (int h = 0; h < 2; h++)
                 isum[i][h] = p->begin[b][h];
+        const __m512 d[2] = {p->d[b][0], p->d[b][1]};
 #pragma GCC unroll 8
         for (int g = 0; g < BLOCK / 4; g++) {
             const __m512i w[2] = {p->w[b][g][0], p->w[b][g][1]};
@@ -80,61 +80,72 @@ INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const floa
                 const __m512i four = _mm512_set1_epi32(x[b].q[g][i]);
                 DOT(isum[i][0], four, w[0]);
                 DOT(isum[i][1], four, w[1]);
+                for (int h = 0; h < 2 && g == BLOCK / 4 - 1; h++) {
+                    const __m512 scale = _mm512_mul_ps(d[h], _mm512_set1_ps(x[b].d[i]));
+                    sum[i][h] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(isum[i][h]), sum[i][h]);
+                    if (has_min(type))
+                        sum[i][h] = _mm512_fmadd_ps(p->m[b][h], _mm512_set1_ps(x[b].s[i]), sum[i][h]);
+                }
             }
         }
-#pragma GCC unroll 6
-        for (int i = 0; i < T; i++)
-            for (int h = 0; h < 2; h++) {
-                const __m512 scale = _mm512_mul_ps(p->d[b][h], _mm512_set1_ps(x[b].d[i]));
-                sum[i][h] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(isum[i][h]), sum[i][h]);
-                if (has_min(type))
-                    sum[i][h] = _mm512_fmadd_ps(p->m[b][h], _mm512_set1_ps(x[b].s[i]), sum[i][h]);
-            }
     }
     for (int i = 0; i < T; i++)
-        for (int h = 0; h < 2 && i < n_tok; h++)
-            _mm512_mask_storeu_ps(to + i * stride + h * HALF, valid[h], sum[i][h]);
+        for (int h = 0; h < 2; h++)
+            _mm512_storeu_ps(to[i] + h * HALF, sum[i][h]);
 }
 
-/* All rows, at most KEPT_ROWS, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1. */
-INLINE void panels(kept_sums *kept, const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t s0, int64_t s1, int32_t type)
+/* 32 rows from `row` on, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1.  The panel after this one begins at row `after`, block b_after. */
+INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t end, int32_t b0, int64_t s0, int64_t s1, int64_t after, int32_t b_after,
+                     int32_t type)
 {
     const int64_t block_bytes = type_row_bytes(type, BLOCK), n_block = a->n / BLOCK;
     const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;
+    const int64_t after_bytes = (n_block - b_after < PANEL ? n_block - b_after : PANEL) * block_bytes;
+    const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
     const int is_last = b0 + n == n_block;
+    const uint8_t *w[ROWS], *next[ROWS];
     panel p;
-    for (int64_t row = begin; row < end; row += ROWS, kept++) {
-        const uint8_t *w[ROWS], *next[ROWS];
-        const int64_t stride = is_last ? a->n_row : ROWS, n_valid = is_last ? end - row : ROWS;
-        const __mmask16 valid[2] = {first_lanes(n_valid), first_lanes(n_valid - HALF)};
-        rows_from(w, ROWS, a, row, end);
-        rows_from(next, ROWS, a, row + ROWS, end);
-        unpack(&p, type, w, next, b0, n, block_bytes);
-        for (int64_t s = s0; s < s1; s++) {
-            const set_32 *x = (const set_32 *)a->packed + s * n_block + b0;
-            const float (*from)[ROWS] = b0 ? (const float (*)[ROWS])(*kept)[s - s0] : NULL;
-            float *to = is_last ? a->y + s * SET * a->n_row + row : (*kept)[s - s0][0];
-            const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
-            if (n_tok > SET / 2)
-                panel_set(&p, x, n_block, from, to, stride, valid, n, n_tok, type, SET);
-            else
-                panel_set(&p, x, n_block, from, to, stride, valid, n, n_tok, type, SET / 2);
-        }
+    rows_from(w, ROWS, a, row, end);
+    rows_from(next, ROWS, a, after, end);
+    unpack(&p, type, w, b0, n, block_bytes);
+    __asm__ volatile("" : : : "memory"); /* nothing of it is worth a register */
+    for (int64_t s = s0; s < s1; s++) {
+        const set_32 *x = (const set_32 *)a->packed + s * n_block + b0;
+        float (*const sums)[ROWS] = kept[s - s0], *y = a->y + s * SET * a->n_row + row;
+        const float (*from)[ROWS] = b0 ? (const float (*)[ROWS])sums : zero;
+        const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
+        for (int64_t r = (s - s0) * ROWS / (s1 - s0); r < (s - s0 + 1) * ROWS / (s1 - s0); r++)
+            for (int64_t line = 0; line < after_bytes; line += 64)
+                _mm_prefetch((const char *)next[r] + b_after * block_bytes + line, _MM_HINT_T1);
+        if (is_last)
+            prefetch_results(y, a->n_row);
+        if (n_tok > SET / 2)
+            panel_set(&p, x, n_block, from, sums, n, type, SET);
+        else
+            panel_set(&p, x, n_block, from, sums, n, type, SET / 2);
+        for (int i = 0; i < n_tok && is_last; i++)
+            for (int h = 0; h < 2; h++)
+                _mm512_mask_storeu_ps(y + i * a->n_row + h * HALF, valid[h], _mm512_loadu_ps(sums[i] + h * HALF));
     }
 }
 
-INLINE void matmul_quantised(kept_sums *kept, const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+INLINE void matmul_quantised(kept_sums kept, const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
     const int64_t n_set = sets_of_6(a->n_tok);
-    for (int64_t row = begin; row < end; row += KEPT_ROWS)
-        for (int64_t s = 0; s < n_set; s += SETS)
-            for (int32_t b0 = 0; b0 < a->n / BLOCK; b0 += PANEL)
-                panels(kept, a, row, row + KEPT_ROWS < end ? row + KEPT_ROWS : end, b0, s, s + SETS < n_set ? s + SETS : n_set, type);
+    const int32_t n_block = a->n / BLOCK;
+    for (int64_t row = begin; row < end; row += ROWS)
+        for (int64_t s0 = 0, s1; s0 < n_set; s0 = s1) {
+            s1 = s0 + SETS < n_set ? s0 + SETS : n_set;
+            for (int32_t b0 = 0; b0 < n_block; b0 += PANEL) {
+                const int is_last = b0 + PANEL >= n_block;
+                panel_of(kept, a, row, end, b0, s0, s1, is_last && s1 == n_set ? row + ROWS : row, is_last ? 0 : b0 + PANEL, type);
+            }
+        }
 }
 
 static void matmul_32(const matmul_args *a, int64_t begin, int64_t end)
 {
-    _Alignas(64) kept_sums kept[KEPT_ROWS / ROWS]; /* 72 KB, once and not for each type: a caller may have 256 KB of stack */
+    _Alignas(64) kept_sums kept; /* 72 KB, once and not for each type: a caller may have 256 KB of stack */
     switch (a->type) {
     case T_Q8_0: matmul_quantised(kept, a, begin, end, T_Q8_0); break;
     case T_Q4_0: matmul_quantised(kept, a, begin, end, T_Q4_0); break;
@@ -169,7 +180,8 @@ INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, 
     }
 }
 
-/* One token: a row of each of 4 streams at a time; why: rows_of_stream in avx2.h. */
+/* One token: a row of each of 4 streams at a time; one alone stands still wherever
+ * a page ends, as the processor does not look beyond it. */
 INLINE void streams(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
     const int64_t n_own = (end - begin + TILE - 1) / TILE;
@@ -197,7 +209,7 @@ INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    if (a->n_tok == 1 && type_block(a->type) != 1 && a->type != T_Q8_0 && a->n % 256 == 0) {
+    if (a->n_tok == 1 && type_block(a->type) != 1 && a->n % 256 == 0) {
         matvec_avx512(a, begin, end);
         return;
     }

@@ -18,7 +18,8 @@ INLINE void pack_elements(int32_t (*out)[SET], const int8_t *q, int64_t stride, 
     for (int k = 0; k < n; k += 16) {
         __m128i x[SET], y[4];
         for (int i = 0; i < SET; i++)
-            x[i] = i < n_tok ? _mm_xor_si128(_mm_loadu_si128((const __m128i *)(q + i * stride + k)), _mm_set1_epi8(-128)) : _mm_set1_epi8(-128);
+            x[i] = i < n_tok ? _mm_xor_si128(_mm_loadu_si128((const __m128i *)(q + i * stride + k)), _mm_set1_epi8(-128))
+                             : _mm_set1_epi8(-128);
         const __m128i a = _mm_unpacklo_epi32(x[0], x[1]), b = _mm_unpackhi_epi32(x[0], x[1]);
         const __m128i c = _mm_unpacklo_epi32(x[2], x[3]), d = _mm_unpackhi_epi32(x[2], x[3]);
         const __m128i e = _mm_unpacklo_epi32(x[4], x[5]), f = _mm_unpackhi_epi32(x[4], x[5]);
@@ -66,7 +67,8 @@ INLINE void pack_most(set_256 *out, const int8_t *q, int64_t stride, int n_tok)
             const __m512i x = _mm512_loadu_si512(q + i * stride + k);
             const __m512i above = _mm512_sad_epu8(_mm512_max_epi8(x, zero), zero), all = _mm512_sad_epu8(_mm512_abs_epi8(x), zero);
             const __m512i of_8 = _mm512_or_si512(_mm512_slli_epi64(above, 32), _mm512_sub_epi64(all, above)); /* i32: sums below, above 0 */
-            const __m512i of_16 = plus(of_8, _mm512_shuffle_epi32(of_8, 0x4e)), of_32 = plus(of_16, _mm512_shuffle_i32x4(of_16, of_16, 0xb1));
+            const __m512i of_16 = plus(of_8, _mm512_shuffle_epi32(of_8, 0x4e));
+            const __m512i of_32 = plus(of_16, _mm512_shuffle_i32x4(of_16, of_16, 0xb1));
             most_16 = _mm512_max_epi32(most_16, plus(of_16, _mm512_shuffle_epi32(of_16, 0xb1)));
             most_32 = _mm512_max_epi32(most_32, of_32);
         }

@@ -109,12 +109,14 @@ INLINE __m512i natural_64(int32_t type, const uint8_t *block, int k)
     }
     if (type == T_Q3_K) {
         const __m512i q = _mm512_srlv_epi64(twice(block + offsetof(block_q3_k, q) + k / 2 * 32), counts(k % 2 * 4, k % 2 * 4 + 2));
-        return or_masked(low_bits(q, 3), _mm512_rorv_epi64(twice(block + offsetof(block_q3_k, h)), counts((2 * k + 62) % 64, (2 * k + 63) % 64)), 4);
+        return or_masked(low_bits(q, 3), _mm512_rorv_epi64(twice(block + offsetof(block_q3_k, h)),
+                                                              counts((2 * k + 62) % 64, (2 * k + 63) % 64)), 4);
     }
     if (type == T_Q2_K)
         return low_bits(_mm512_srlv_epi64(twice(block + offsetof(block_q2_k, q) + k / 2 * 32), counts(k % 2 * 4, k % 2 * 4 + 2)), 3);
     /* IQ4_XS: two blocks of 16 bytes, the low halves of each first */
-    const __m512i pair = _mm512_permutexvar_epi64(_mm512_set_epi64(3, 2, 3, 2, 1, 0, 1, 0), twice(block + offsetof(block_iq4_xs, q) + 32 * k));
+    const __m512i pair = _mm512_permutexvar_epi64(_mm512_set_epi64(3, 2, 3, 2, 1, 0, 1, 0),
+                                                   twice(block + offsetof(block_iq4_xs, q) + 32 * k));
     const __m512i index = low_bits(_mm512_srlv_epi64(pair, _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0)), 15);
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_unsigned()), index);
 }

@@ -71,7 +71,8 @@ static const fast_products *fast(void) /* NULL: the chosen set has none */
 
 int32_t fast_supported(void) { return fast() != NULL; }
 
-/* 3 terms, whole sets of 16 tokens (or fewer than one), whole steps; sums of each thread, pairs of sets; room to begin at a line of the cache. */
+/* 3 terms, whole sets of 16 tokens (or fewer than one), whole steps; sums of each thread, pairs of sets; room to begin at a line of the
+ * cache. */
 int64_t terms_size(int32_t n_tok, int32_t n)
 {
     const int64_t tokens = n_tok < 16 ? n_tok : ((int64_t)n_tok + 15) / 16 * 16, n_step = ((int64_t)n + FAST_STEP - 1) / FAST_STEP;
@@ -141,7 +142,8 @@ static void pack_product(product *p, void *to)
     parallel(is_float ? pack_floats : best_isa()->pack, &a, (p->n_tok + n_packed - 1) / n_packed, 1);
 }
 
-/* Packs the activations of products as the set wants them, those of several once.  Without memory they stay as they are: the bits are the same. */
+/* Packs the activations of products as the set wants them, those of several once.  Without memory they stay as they are: the bits are the
+ * same. */
 static void pack(product *p, int32_t n_product)
 {
     int64_t size = 0;
@@ -257,7 +259,8 @@ static void hold(attention_args *a, const cut *c)
 {
     const int32_t n_thread = threads_count();
     const int64_t first = a->window && a->pos >= a->window ? a->pos - a->window + 1 : 0, rows = (int64_t)a->pos + a->n_tok - first;
-    const int64_t n_bytes = HELD_HEADER + 4 * (held_keys(rows, a->head_dim) + rows * a->head_dim), n_held = (n_bytes + PAGE - 1) / PAGE * PAGE;
+    const int64_t n_bytes = HELD_HEADER + 4 * (held_keys(rows, a->head_dim) + rows * a->head_dim);
+    const int64_t n_held = (n_bytes + PAGE - 1) / PAGE * PAGE;
     if (!best_isa()->cuts_attention || c->n_part || c->n_item < 2 * (int64_t)n_thread * a->n_head_kv || n_held > MOST_HELD)
         return;
     a->held = room_of(n_held * n_thread);
@@ -274,8 +277,8 @@ void attention(float *o, const float *q, int32_t type, const void *k, const void
                int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale, float cap)
 {
     const cut c = cut_of(n_tok, pos, n_head, n_head_kv);
-    attention_args a = {o, q, k, v, scores, (int64_t)c.item_tok * (n_head / n_head_kv) * score_stride((int64_t)pos + n_tok), type, n_tok, pos,
-                        n_head, n_head_kv, head_dim, window, scale, cap, c.item_tok, NULL, 0, 0, ATTEND_ALL, c.n_part};
+    attention_args a = {o, q, k, v, scores, (int64_t)c.item_tok * (n_head / n_head_kv) * score_stride((int64_t)pos + n_tok), type, n_tok,
+                        pos, n_head, n_head_kv, head_dim, window, scale, cap, c.item_tok, NULL, 0, 0, ATTEND_ALL, c.n_part};
     hold(&a, &c);
     if (c.n_part <= 1) {
         parallel(best_isa()->attention, &a, c.n_part ? 1 : c.n_item, 1);

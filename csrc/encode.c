@@ -146,7 +146,8 @@ static int64_t encode(uint8_t *y, int32_t type, const float *x, int64_t n)
     else {
 #if defined(__x86_64__)
         const isa *set = best_isa();
-        bad = (set == &isa_avx512 || set == &isa_amx ? encode_k_avx512 : set == &isa_avx2 || set == &isa_avx_vnni ? encode_k_avx2 : encode_k)
+        bad = (set == &isa_avx512 || set == &isa_amx ? encode_k_avx512
+               : set == &isa_avx2 || set == &isa_avx_vnni ? encode_k_avx2 : encode_k)
             (y, type, x, (int)n);
 #else
         bad = encode_k(y, type, x, (int)n);

@@ -11,6 +11,7 @@ int encode_k(uint8_t *y, int32_t type, const float *x, int n);
 int encode_k_avx2(uint8_t *y, int32_t type, const float *x, int n);
 int encode_k_avx512(uint8_t *y, int32_t type, const float *x, int n);
 
-/* encode_pack.c: y = a block of such a type; q as unsigned bytes (Q6_K: q + 32), scale of each of its groups (Q6_K: int8, the bits), min where it has them. */
+/* encode_pack.c: y = a block of such a type; q as unsigned bytes (Q6_K: q + 32), scale of each of its groups (Q6_K: int8, the bits), min
+ * where it has them. */
 void pack_k(uint8_t *y, int32_t type, const uint8_t q[BLOCK_K], const uint8_t *scale, const uint8_t *min, uint16_t d, uint16_t dmin);
 #endif

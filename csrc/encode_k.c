@@ -323,7 +323,8 @@ static void put(uint8_t *y, int32_t type, const groups *g, const choice *c)
     for (int l = 0; l < GROUPS; l++)
         scale[l] = (uint8_t)(int8_t)c->scale[l], min[l] = (uint8_t)c->min[l];
     for (int b = 0, n_group = GROUPS / g->n_block; b < g->n_block; b++)
-        pack_k(y + b * type_row_bytes(type, BLOCK_K), type, q + b * BLOCK_K, scale + b * n_group, min + b * n_group, c->half_d[b], c->half_m[b]);
+        pack_k(y + b * type_row_bytes(type, BLOCK_K), type, q + b * BLOCK_K, scale + b * n_group, min + b * n_group,
+               c->half_d[b], c->half_m[b]);
 }
 
 /* The blocks of x, scaled. */

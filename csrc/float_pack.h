@@ -1,5 +1,5 @@
-/* float_pack.h - activations in f32 as the tiles of float_panel.h meet them: in sets of 6 tokens, piece by piece of their elements, all sets
- * of a piece before the next one, so that tile after tile reads on in one stream:
+/* float_pack.h - activations in f32 as the tiles of float_panel.h meet them: in sets of 6 tokens, piece by piece of their elements, all
+ * sets of a piece before the next one, so that tile after tile reads on in one stream:
  *
  *     [piece of n_piece steps][set][step of the piece][token of the set][16 elements]
  *
@@ -19,7 +19,10 @@ static inline int64_t float_steps(int64_t n) { return (n + FLOAT_LANES - 1) / FL
 static inline int64_t float_bytes(int64_t n_tok, int64_t n) { return float_sets(n_tok) * float_steps(n) * FLOAT_SET_STEP * 4; }
 
 /* Floats before a set's piece, which begins with step k and has n_step. */
-static inline int64_t float_at(int64_t n_set, int64_t set, int64_t k, int64_t n_step) { return (k * n_set + set * n_step) * FLOAT_SET_STEP; }
+static inline int64_t float_at(int64_t n_set, int64_t set, int64_t k, int64_t n_step)
+{
+    return (k * n_set + set * n_step) * FLOAT_SET_STEP;
+}
 
 int64_t packed_bytes_floats(int64_t n_tok, int64_t n); /* with the room behind; 0: too few tokens, they stay as they are */
 void pack_floats(const void *arg, int64_t begin, int64_t end, int32_t thread); /* pack_args, `block` the steps of a piece; items: sets */

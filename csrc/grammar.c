@@ -44,7 +44,8 @@ static int32_t intern(grammar *g)
         g->step[(int64_t)g->n_state * g->n_class + i] = STATE_UNKNOWN;
     g->n_config += c->n_live;
     g->state_hash[at] = ++g->n_state;
-    if (2 * g->n_state > g->n_state_hash && (status = grammar_rehash(&g->state_hash, &g->n_state_hash, g->n_state, &g->state->hash, sizeof *g->state)))
+    if (2 * g->n_state > g->n_state_hash
+        && (status = grammar_rehash(&g->state_hash, &g->n_state_hash, g->n_state, &g->state->hash, sizeof *g->state)))
         return status;
     return g->n_state - 1;
 }

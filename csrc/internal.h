@@ -21,7 +21,7 @@ static inline int has_min(int32_t type)
 }
 
 /* Blocks of 32 weights as GGUF stores them.  d, m: IEEE half, the bits. */
-typedef struct { uint16_t d; uint8_t q[16]; } block_q4_0;             /* w = d (q - 8); element i in the low half of q[i], i + 16 in the high */
+typedef struct { uint16_t d; uint8_t q[16]; } block_q4_0;             /* w = d (q - 8); element i: the low half of q[i], i + 16: the high */
 typedef struct { uint16_t d, m; uint8_t q[16]; } block_q4_1;          /* w = d q + m; as above */
 typedef struct { uint16_t d; uint8_t h[4], q[16]; } block_q5_0;       /* w = d (q - 16); as above, bit 4 of element i is bit i of h */
 typedef struct { uint16_t d, m; uint8_t h[4], q[16]; } block_q5_1;    /* w = d q + m; as above */
@@ -129,12 +129,12 @@ typedef struct {
     void (*quantize_k)(const void *, int64_t, int64_t, int32_t); /* the same in blocks of 256 */
     void (*rmsnorm)(const void *, int64_t, int64_t, int32_t);   /* rmsnorm_args; items: rows */
     void (*rope)(const void *, int64_t, int64_t, int32_t);      /* rope_args; items: tokens */
-    void (*attention)(const void *, int64_t, int64_t, int32_t); /* attention_args; items: n_head_kv x blocks of item_tok tokens, or n_part */
+    void (*attention)(const void *, int64_t, int64_t, int32_t); /* attention_args; items: n_head_kv x blocks of item_tok, or n_part */
     void (*silu_mul)(const void *, int64_t, int64_t, int32_t);  /* pair_args; items: elements */
     void (*gelu_mul)(const void *, int64_t, int64_t, int32_t);
     void (*soft_cap)(const void *, int64_t, int64_t, int32_t);  /* cap_args; items: elements */
     void (*cache_store)(void *, int32_t, const float *, int64_t);
-    int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n); /* of int8 activations as matmul wants them; 0, or no function: as they are */
+    int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n); /* of int8 activations as matmul wants them; 0, none: as they are */
     void (*pack)(const void *, int64_t, int64_t, int32_t);      /* pack_args; items: sets of n_packed tokens */
     int32_t n_packed;
     int32_t float_piece; /* steps of a piece of f32 activations, packed as float_pack.h has it; 0: as they are */
@@ -144,7 +144,7 @@ typedef struct {
 const isa *best_isa(void); /* isa.c: the chosen set, or the best that runs here */
 int has_tiles_of_bf16(void);
 extern const isa isa_reference, isa_avx2, isa_avx_vnni, isa_avx512, isa_amx, isa_neon, isa_i8mm;
-void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread); /* other sets use it for types they have no product for */
+void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread); /* other sets use it for types that they lack */
 /* reference_blocks.c: y [token * n_row] = one row w of a block type with every token. */
 void row_of_blocks(float *y, const matmul_args *a, const uint8_t *w);
 
@@ -200,9 +200,10 @@ typedef struct {
 } merger;
 void merge_add(merger *m, uint64_t at, uint64_t n_bytes, int frozen);                /* the next symbol; frozen: it merges with nothing */
 void merge_emit(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id);       /* its id; -1: what stands for a text without one */
-void merge_finish(merger *m);                                                        /* merges what was added, writes its ids, begins anew */
+void merge_finish(merger *m);                                                        /* merges what was added, writes ids, begins anew */
 
-/* bpe.c: the byte that a character of the byte-level alphabet stands for, -1: it is none of them.  p [n], n >= 1; *n_bytes: of the character. */
+/* bpe.c: the byte that a character of the byte-level alphabet stands for, -1: it is none of them.  p [n], n >= 1; *n_bytes: of the
+ * character. */
 int32_t alphabet_byte(uint32_t *n_bytes, const uint8_t *p, uint64_t n);
 
 /* pushdown.c, used by grammar.c. */

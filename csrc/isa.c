@@ -50,7 +50,8 @@ static int has_amx(void)
 #elif defined(__linux__)
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     unsigned int a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 3) == 3 && !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 3) == 3
+        && !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
 #else
     return 0;
 #endif
@@ -143,8 +144,8 @@ const isa *best_isa(void)
 
 const char *isa_name(void) { return best_isa()->name; }
 
-/* AMX-BF16 (leaf 7, edx bit 22) and AVX512_BF16 (subleaf 1, eax bit 5): what has AMX-INT8 has them, so far.  Asked once, too: every share of
- * a product wants to know. */
+/* AMX-BF16 (leaf 7, edx bit 22) and AVX512_BF16 (subleaf 1, eax bit 5): what has AMX-INT8 has them, so far.  Asked once, too: every share
+ * of a product wants to know. */
 int has_tiles_of_bf16(void)
 {
 #if defined(EMULATED_TILES)

@@ -281,7 +281,8 @@ int32_t threads_default(const char *proc, const char *sys, const int32_t *cpu, i
 
 /* One of isa_known, or "" for the best.  0; -1: no such name; -2: not on this machine. */
 int32_t isa_select(const char *name);
-/* The instruction sets of this build, the best first: "amx", "avx512", "avx-vnni", "avx2" or "i8mm", "neon", then "reference"; NULL after the last. */
+/* The instruction sets of this build, the best first: "amx", "avx512", "avx-vnni", "avx2" or "i8mm", "neon", then "reference"; NULL after
+ * the last. */
 const char *isa_known(int32_t i);
 const char *isa_name(void);
 
@@ -305,7 +306,7 @@ void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const fl
 typedef struct {
     float *y; const void *w; const int32_t *rows; const float *x; const int8_t *q; const float *d, *s;
     const int16_t *sums; int32_t type, n_tok, n_row, n;
-    const uint16_t *terms; /* of split_bf16: F32, F16 and BF16 weights in the arithmetic of reference_fast.c; NULL: in that of reference.c */
+    const uint16_t *terms; /* of split_bf16: F32, F16, BF16 weights in the arithmetic of reference_fast.c; NULL: in that of reference.c */
     const void *packed; /* for matmuls itself */
 } product;
 void matmuls(product *p, int32_t n_product);
@@ -335,8 +336,9 @@ void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head
 void cache_store(void *y, int32_t type, const float *x, int64_t n);
 
 /* o f32 [n_tok, n_head, head_dim]: causal attention of the queries q (same shape) at positions pos ... pos + n_tok - 1
- * over rows 0 ... of the caches k, v: type [*, n_head_kv, head_dim], F32, F16 or, where head_dim is a multiple of 32, Q8_0.  Position p sees the last window positions up to p
- * (0: all).  A score is scale q k, then soft_cap of it where cap is not 0.  scores: scratch f32 [attention_scores(...)]. */
+ * over rows 0 ... of the caches k, v: type [*, n_head_kv, head_dim], F32, F16 or, where head_dim is a multiple of 32, Q8_0.  Position p
+ * sees the last window positions up to p (0: all).  A score is scale q k, then soft_cap of it where cap is not 0.  scores: scratch f32
+ * [attention_scores(...)]. */
 void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores, int32_t n_tok,
                int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t window, float scale, float cap);
 /* Floats of scratch for a call of attention, with the pool and the instruction set as they are. */

@@ -1,8 +1,27 @@
-/* kquant.h - the scales of a block of 256, for AVX2 and what is above it; included after avx2.h or avx512.h. */
+/* kquant.h - bytes of a block, and the scales of one of 256, for AVX2 and what is above it; included after avx2.h or avx512.h. */
 #ifndef SLUICE_KQUANT_H
 #define SLUICE_KQUANT_H
 
 enum { N_GROUP = BLOCK_K / GROUP_K };
+
+/* Bytes of a block: a constant where the type is one, unlike type_row_bytes. */
+INLINE int32_t bytes_of_type(int32_t type)
+{
+    switch (type) {
+    case T_Q4_0: return sizeof(block_q4_0);
+    case T_Q4_1: return sizeof(block_q4_1);
+    case T_Q5_0: return sizeof(block_q5_0);
+    case T_Q5_1: return sizeof(block_q5_1);
+    case T_IQ4_NL: return sizeof(block_iq4_nl);
+    case T_Q8_0: return sizeof(block_q8_0);
+    case T_Q2_K: return sizeof(block_q2_k);
+    case T_Q3_K: return sizeof(block_q3_k);
+    case T_Q4_K: return sizeof(block_q4_k);
+    case T_Q5_K: return sizeof(block_q5_k);
+    case T_Q6_K: return sizeof(block_q6_k);
+    default: return sizeof(block_iq4_xs);
+    }
+}
 
 INLINE uint32_t word(const uint8_t *x)
 {

@@ -46,7 +46,9 @@ static int is_probability(const uint8_t *s)
 
 int32_t mark_read(mail_verdict *out, const uint8_t *line, uint64_t n_bytes)
 {
-    static const struct { const char *name; int32_t answer; } answers[] = { { "yes", MARK_YES }, { "no", MARK_NO }, { "unsure", MARK_UNSURE } };
+    static const struct { const char *name; int32_t answer; } answers[] = {
+        { "yes", MARK_YES }, { "no", MARK_NO }, { "unsure", MARK_UNSURE }
+    };
     enum { REST = 1 + 6 + 1 + 6 + 1 + 16 }; /* " 0.9931 0.9386 3f9a0c1b2d4e5f60" */
     memset(out, 0, sizeof *out);
     if (n_bytes > 6 && !memcmp(line, "error ", 6)) {
@@ -135,7 +137,8 @@ static int is_from(const uint8_t *line, uint64_t n_bytes)
     uint64_t n = 0;
     while (n < n_bytes && line[n] == '>')
         n++;
-    return n_bytes <= FROM_BYTES && n_bytes - n > 5 && !memcmp(line + n, "From ", 5) && line[n_bytes - 1] == '\n' && !name_bytes(line, n_bytes);
+    return n_bytes <= FROM_BYTES && n_bytes - n > 5 && !memcmp(line + n, "From ", 5) && line[n_bytes - 1] == '\n'
+        && !name_bytes(line, n_bytes);
 }
 
 /* The new beginning as it grows; `to` NULL: it is only measured. */

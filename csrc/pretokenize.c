@@ -291,7 +291,10 @@ static uint64_t listed(const uint8_t *text, uint64_t at, uint64_t end, const poi
 
 #define LIST(name) name, sizeof name / sizeof *name
 static uint64_t deepseek_words(const uint8_t *text, uint64_t at, uint64_t end) { return listed(text, at, end, LIST(deepseek_letters), 1); }
-static uint64_t deepseek_punctuation(const uint8_t *text, uint64_t at, uint64_t end) { return listed(text, at, end, LIST(deepseek_marks), 1); }
+static uint64_t deepseek_punctuation(const uint8_t *text, uint64_t at, uint64_t end)
+{
+    return listed(text, at, end, LIST(deepseek_marks), 1);
+}
 static uint64_t deepseek_characters(const uint8_t *text, uint64_t at, uint64_t end) { return listed(text, at, end, LIST(deepseek_cjk), 0); }
 
 /* \s+$ */

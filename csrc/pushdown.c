@@ -76,7 +76,8 @@ int32_t pushdown_push(grammar *g, int32_t parent, int32_t where, int32_t count)
     const uint32_t above = parent < 0 ? 0 : g->frame[parent].shape;
     g->frame[g->n_frame] = (struct grammar_frame){parent, where, count, hash, grammar_mix(grammar_mix(above, (uint32_t)where), count >= 0)};
     g->frame_hash[at] = ++g->n_frame;
-    if (2 * g->n_frame > g->n_frame_hash && (status = grammar_rehash(&g->frame_hash, &g->n_frame_hash, g->n_frame, &g->frame->hash, sizeof *g->frame)))
+    if (2 * g->n_frame > g->n_frame_hash
+        && (status = grammar_rehash(&g->frame_hash, &g->n_frame_hash, g->n_frame, &g->frame->hash, sizeof *g->frame)))
         return status;
     return g->n_frame - 1;
 }

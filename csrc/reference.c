@@ -204,8 +204,8 @@ static inline float quantize_q8_block(int8_t *q, const float *x, int n)
 
 /* ---- the cache ---------------------------------------------------------------------- */
 
-/* F16: to nearest, ties to even; Q8_0: q and d of above, d then in F16.  What is beyond 65,504 becomes NaN rather than infinity, so that the logits show it: an
- * infinite score would silently weigh 0. */
+/* F16: to nearest, ties to even; Q8_0: q and d of above, d then in F16.  What is beyond 65,504 becomes NaN rather than infinity, so that
+ * the logits show it: an infinite score would silently weigh 0. */
 static inline uint16_t cached_f16(float x)
 {
     const uint16_t h = f32_to_f16(x);

@@ -11,8 +11,8 @@
  * nearest even, and what is below 2^-126 counts as 0, before and after.  Steps ascend, within one the products go by the
  * list below; after each stretch of 256 elements the sum is added to y, in f32 as everywhere, and begins anew at 0.
  *
- * The error: with u = 2^-24 and S = sum |w x|, the six products of a stretch are 16 + 1 + 48 roundings of partial sums, the stretches one each,
- * and what was left out one more:
+ * The error: with u = 2^-24 and S = sum |w x|, the six products of a stretch are 16 + 1 + 48 roundings of partial sums, the stretches one
+ * each, and what was left out one more:
  *
  *     |y - exact| <= 1.02 u (66 + n / 256) S + 2^-126 (7 n + 3 sum |w| + 3 sum |x|)
  *
@@ -37,7 +37,8 @@ static float nearest_bf16(float v)
     return bits_f32((u + 0x7fff + (u >> 16 & 1)) & 0xffff0000);
 }
 
-/* a b + c, 0 where that is below 2^-126 after rounding to 24 bits: where it may be, with factors and sum so much larger that it is normal. */
+/* a b + c, 0 where that is below 2^-126 after rounding to 24 bits: where it may be, with factors and sum so much larger that it is
+ * normal. */
 static float fma_or_zero(float a, float b, float c)
 {
     const float r = fmaf(a, b, c);
@@ -109,5 +110,6 @@ void matmul_fast_reference(const void *arg, int64_t begin, int64_t end, int32_t 
     (void)thread;
     for (int64_t row = begin; row < end; row++)
         for (int64_t t = 0; t < a->n_tok; t++)
-            a->y[t * a->n_row + row] = dot_fast(a->type, (const uint8_t *)a->w + (a->rows ? a->rows[row] : row) * row_bytes, a->x + t * a->n, a->n);
+            a->y[t * a->n_row + row] = dot_fast(a->type, (const uint8_t *)a->w + (a->rows ? a->rows[row] : row) * row_bytes,
+                                                a->x + t * a->n, a->n);
 }

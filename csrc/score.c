@@ -3,8 +3,8 @@
  *   log p(id)  = x[id] - max x - ln Z,           Z = sum exp(x[i] - max x)
  *   KL(P || Q) = sum p[i] (ln p[i] - ln q[i])    (Kullback & Leibler 1951), P the kept row, Q the logits
  *
- * A kept row is i32 top, f32 step, u16 u[n], two bytes of padding where n is odd, u32 CRC32C of all before: id i's logit is step u[i] below that of
- * `top`, the greatest, of which no more is kept, because softmax does not see it.  step is the range / 65535, so that a row
+ * A kept row is i32 top, f32 step, u16 u[n], two bytes of padding where n is odd, u32 CRC32C of all before: id i's logit is step u[i] below
+ * that of `top`, the greatest, of which no more is kept, because softmax does not see it.  step is the range / 65535, so that a row
  * whose logits are 30 apart is right to 0.00023; u is rounded to nearest.
  *
  * All in f64.  exp is that of math64.c, without its ends: of what is more than 700 below the greatest it is e^-700, which adds
@@ -15,7 +15,14 @@
 #include "internal.h"
 
 enum { LANES = 8, HEAD_BYTES = 8, CRC_BYTES = 4 };
-typedef struct { logit_score *out; const float *logits; const int32_t *ids; const uint8_t *kept; int64_t kept_bytes; int32_t n; } score_args;
+typedef struct {
+    logit_score *out;
+    const float *logits;
+    const int32_t *ids;
+    const uint8_t *kept;
+    int64_t kept_bytes;
+    int32_t n;
+} score_args;
 typedef struct { uint8_t *kept; const float *logits; int64_t kept_bytes; int32_t n; } keep_args;
 
 /* e^x for x from -700 to 0, the bits of sluice_exp: its k stands in the low bits of `shifted`, and the result is normal. */

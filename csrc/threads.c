@@ -1,7 +1,8 @@
 /* threads.c - the pool.
  *
- * n - 1 threads beside the caller's.  Work is a range of items, handed out in pieces: the ticket holds the number of
- * the call and of the next piece, and who raises it has that piece.  The caller waits for pieces that were
+ * n - 1 threads beside the caller's.  Work is a range of items, cut into pieces.  Each thread has its own share of them, in order, so that
+ * it reads memory in order too; who is done takes the last pieces of the others' shares.  A ticket holds the number of the call and what is
+ * left of a share; who changes it has that piece.  The caller waits for pieces that were
  * taken, never for a thread that took none: on a busy machine a worker off its processor costs nothing but its help.
  * A worker without work spins for some microseconds (the next product of a forward pass
  * comes at once) and then sleeps, so a tool that waits for its input uses no
@@ -23,7 +24,7 @@
 
 enum { MAX_THREADS = 1024, CACHE_LINE = 64 };
 enum { SPIN_NS = 50000, YIELD_NS = 2000000, SPINS_PER_LOOK = 32 }; /* how long; looks at the clock, which cost 20 ns, between spins */
-#define CLOSED 0xffffffffu /* the piece's number while there is no work */
+enum { MOST_PIECES = 0xffff };
 
 typedef void work_function(const void *, int64_t, int64_t, int32_t);
 typedef struct { _Alignas(CACHE_LINE) atomic_uint_fast64_t v; } counter; /* padded: no two on one cache line */
@@ -31,16 +32,17 @@ typedef struct { _Alignas(CACHE_LINE) atomic_uint_fast64_t v; } counter; /* padd
 static struct {
     int32_t n_threads;
     int64_t spin_ns;
-    _Atomic(work_function *) work; /* these four change only while the ticket is closed */
+    _Atomic(work_function *) work; /* these four change only while all shares are empty */
     _Atomic(const void *) arg;
     atomic_int_fast64_t n, grain;
-    counter ticket;  /* call << 32 | piece; a new call starts the workers */
+    counter call;    /* its number; a new one starts the workers */
+    counter ticket[MAX_THREADS]; /* of each thread's share: call << 32 | end << 16 | begin, pieces */
     counter done;    /* pieces of this call that are finished */
     counter asleep;  /* workers in `wake` */
     counter waits;   /* the caller is in `end` */
     pthread_mutex_t lock;
     pthread_cond_t wake, end;
-} pool = {.n_threads = 1, .ticket = {CLOSED}, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER,
+} pool = {.n_threads = 1, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER,
           .end = PTHREAD_COND_INITIALIZER};
 
 static inline void relax(void)
@@ -52,30 +54,44 @@ static inline void relax(void)
 #endif
 }
 
-/* What is read between the load of the ticket and its exchange belongs to one call: had another begun, the ticket would be
- * another and the exchange would fail. */
-static void take_pieces(int32_t thread)
+/* Takes a piece of the share of thread `from` and does it; 0: it is empty.  What is read between the load of the ticket and its exchange
+ * belongs to one call: had another begun, the ticket would be another and the exchange would fail. */
+static int take_piece(int32_t from, int32_t thread)
 {
-    for (;;) {
-        uint_fast64_t ticket = atomic_load(&pool.ticket.v);
-        work_function *const work = atomic_load(&pool.work);
-        const void *const arg = atomic_load(&pool.arg);
-        const int64_t n = atomic_load(&pool.n), grain = atomic_load(&pool.grain), begin = (int64_t)(ticket & CLOSED) * grain;
-        if ((ticket & CLOSED) == CLOSED || begin >= n)
-            return;
-        if (!atomic_compare_exchange_strong(&pool.ticket.v, &ticket, ticket + 1))
-            continue;
-        work(arg, begin, begin + grain < n ? begin + grain : n, thread);
-        atomic_fetch_add(&pool.done.v, 1);
-        if (atomic_load(&pool.waits.v)) {
-            pthread_mutex_lock(&pool.lock);
-            pthread_cond_signal(&pool.end);
-            pthread_mutex_unlock(&pool.lock);
-        }
+    uint_fast64_t ticket = atomic_load(&pool.ticket[from].v), begin, end, next;
+    work_function *work;
+    const void *arg;
+    int64_t n, grain;
+    do {
+        begin = ticket & MOST_PIECES;
+        end = ticket >> 16 & MOST_PIECES;
+        if (begin == end)
+            return 0;
+        work = atomic_load(&pool.work);
+        arg = atomic_load(&pool.arg);
+        n = atomic_load(&pool.n);
+        grain = atomic_load(&pool.grain);
+        next = from == thread ? ticket + 1 : ticket - (1 << 16);
+    } while (!atomic_compare_exchange_weak(&pool.ticket[from].v, &ticket, next));
+    const int64_t first = (int64_t)(from == thread ? begin : end - 1) * grain;
+    work(arg, first, first + grain < n ? first + grain : n, thread);
+    atomic_fetch_add(&pool.done.v, 1);
+    if (atomic_load(&pool.waits.v)) {
+        pthread_mutex_lock(&pool.lock);
+        pthread_cond_signal(&pool.end);
+        pthread_mutex_unlock(&pool.lock);
     }
+    return 1;
 }
 
-static uint_fast64_t call_number(void) { return atomic_load(&pool.ticket.v) >> 32; }
+static void take_pieces(int32_t thread)
+{
+    for (int32_t i = 0; i < pool.n_threads; i++)
+        while (take_piece((thread + i) % pool.n_threads, thread))
+            ;
+}
+
+static uint_fast64_t call_number(void) { return atomic_load(&pool.call.v); }
 
 /* What threads wait for. */
 static int has_call(uint_fast64_t seen) { return call_number() != seen; }
@@ -125,8 +141,10 @@ static void *worker(void *arg)
 
 static void forget(void) /* in a forked child: only the thread that forked lives on */
 {
+    atomic_store(&pool.call.v, 0);
+    for (int32_t t = 0; t < pool.n_threads; t++) /* the thread that forked may not be the one that made a call */
+        atomic_store(&pool.ticket[t].v, 0);
     pool.n_threads = 1;
-    atomic_store(&pool.ticket.v, CLOSED);
     atomic_store(&pool.asleep.v, 0);
     atomic_store(&pool.waits.v, 0);
     pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -217,17 +235,18 @@ void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
             work(arg, 0, n, 0);
         return;
     }
-    grain = grain > n >> 31 ? grain : n >> 31; /* pieces are numbered in 32 bits */
-    const uint_fast64_t n_piece = (uint_fast64_t)((n + grain - 1) / grain), call = call_number() + 1;
+    grain = grain > n / MOST_PIECES ? grain : n / MOST_PIECES + 1; /* so many pieces a ticket can tell */
+    const uint_fast64_t n_piece = (uint_fast64_t)((n + grain - 1) / grain), call = (call_number() + 1) & UINT32_MAX;
     atomic_store(&pool.work, work);
     atomic_store(&pool.arg, arg);
     atomic_store(&pool.n, n);
     atomic_store(&pool.grain, grain);
     atomic_store(&pool.done.v, 0);
-    atomic_store(&pool.ticket.v, call << 32);
+    for (uint_fast64_t t = 0, n_thread = (uint_fast64_t)pool.n_threads; t < n_thread; t++)
+        atomic_store_explicit(&pool.ticket[t].v, call << 32 | (t + 1) * n_piece / n_thread << 16 | t * n_piece / n_thread, memory_order_release);
+    atomic_store(&pool.call.v, call);
     wake_workers(n_piece - 1);
     take_pieces(0);
     if (!comes(is_done, n_piece, relax, pool.spin_ns) && !comes(is_done, n_piece, yield, YIELD_NS))
         sleep_until_done(n_piece);
-    atomic_store(&pool.ticket.v, call << 32 | CLOSED);
 }

@@ -6,16 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "internal.h"
-
-static uint64_t state = 1;
-
-static uint32_t draw(void) /* SplitMix64 */
-{
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)(z ^ z >> 31);
-}
+#include "draw.h"
 
 static float *floats(int64_t n, float reach)
 {

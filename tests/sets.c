@@ -12,21 +12,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "internal.h"
+#include "draw.h"
 
 enum { MAX_BUFFERS = 64, MARGIN = 256, POISON = 0xff }; /* NaN in f32 and f16 */
 
 static const char *set;
 static char what[200];
 static int n_compared;
-static uint64_t state = 1;
-
-static uint32_t draw(void) /* SplitMix64 */
-{
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)(z ^ z >> 31);
-}
 
 static int32_t one_of(const int32_t *list, int n) { return list[draw() % (uint32_t)n]; }
 #define ONE_OF(...) one_of((const int32_t[]){__VA_ARGS__}, sizeof (int32_t[]){__VA_ARGS__} / 4)

@@ -94,9 +94,9 @@ def test_flags_of_the_user_cannot_change_bits():
     assert all("-ffp-contract=off" in line and "-O3" not in line for line in lines)
     if os.uname().machine == "x86_64":
         assert [line.split()[-1] for line in lines if "-mavx2" in line] == [
-            "csrc/amx.c", "csrc/amx_bf16.c", "csrc/amx_blocks.c", "csrc/amx_kquant.c", "csrc/avx-vnni_kquant.c", "csrc/avx-vnni_matmul.c", "csrc/avx2.c", "csrc/avx2_encode.c", "csrc/avx2_float.c", "csrc/avx2_kquant.c", "csrc/avx2_matmul.c", "csrc/avx512.c",
+            "csrc/amx.c", "csrc/amx_bf16.c", "csrc/amx_blocks.c", "csrc/amx_kquant.c", "csrc/avx-vnni_kquant.c", "csrc/avx-vnni_matmul.c", "csrc/avx-vnni_matvec.c", "csrc/avx2.c", "csrc/avx2_encode.c", "csrc/avx2_float.c", "csrc/avx2_kquant.c", "csrc/avx2_matmul.c", "csrc/avx2_matvec.c", "csrc/avx512.c",
             "csrc/avx512_attention.c", "csrc/avx512_encode.c", "csrc/avx512_float.c", "csrc/avx512_kquant.c", "csrc/avx512_matmul.c", "csrc/avx512_matvec.c", "csrc/avx512_pack.c"]
-        assert [line.split()[-1] for line in lines if "-mavxvnni" in line] == ["csrc/avx-vnni_kquant.c", "csrc/avx-vnni_matmul.c"]
+        assert [line.split()[-1] for line in lines if "-mavxvnni" in line] == ["csrc/avx-vnni_kquant.c", "csrc/avx-vnni_matmul.c", "csrc/avx-vnni_matvec.c"]
         assert not [line for line in lines if "-mavx512f" in line and "csrc/avx512" not in line and "csrc/amx" not in line]
     if shutil.which(CROSS):
         listed = subprocess.run(["make", "-nB", "-C", ROOT, "kernels", f"CC={CROSS}"], capture_output=True, text=True).stdout

@@ -1,5 +1,6 @@
-"""The pool: groups of products, idle workers, signals, more threads than processors."""
+"""The pool: groups of products, each item once, idle workers, signals, more threads than processors."""
 import os
+import shutil
 import subprocess
 import sys
 
@@ -43,6 +44,17 @@ def test_a_group_of_products_is_what_each_gives_alone(names):
             for name, w, r, (y, *_) in zip(names, raw, rows, held):
                 assert y.margins_untouched()
                 assert y.a.tobytes() == product(name, w, x, n_tok, r, n, pick).tobytes(), (isa, name, n_tok, r)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, cc")
+@pytest.mark.parametrize("threads", [1, 2, 5, 40])
+def test_every_item_is_done_once(threads, tmp_path):
+    """Whoever takes it: tests/pieces.c, with few items and with many, on more threads than there are processors."""
+    program = tmp_path / "pieces"
+    subprocess.run(["cc", "-O2", "-std=c11", "-I", ROOT / "csrc", "-o", program, ROOT / "tests" / "pieces.c", ROOT / "csrc" / "threads.c", "-pthread"],
+                   check=True)
+    done = subprocess.run([program, str(threads), "3000"], capture_output=True, timeout=600, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def python(code):

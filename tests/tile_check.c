@@ -13,18 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "amx_tile.h"
+#include "draw.h"
 
 enum { N_ROUND = 400, LARGEST_STRIDE = 96, ROOM = TILE_ROWS * LARGEST_STRIDE + TILE_ROW_BYTES };
-
-static uint64_t state = 1;
-
-static uint32_t draw(void) /* SplitMix64 */
-{
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)(z ^ z >> 31);
-}
 
 static int below(int n) { return (int)(draw() % (uint32_t)n); }
 

@@ -99,7 +99,8 @@ void attempts_write(attempts *a, int begun, int refused)
         attempts_done(a);
         return;
     }
-    const char digits[2] = { (char)('0' + (begun > ATTEMPTS_MAX ? ATTEMPTS_MAX : begun)), (char)('0' + (refused > ATTEMPTS_MAX ? ATTEMPTS_MAX : refused)) };
+    const char digits[2] = { (char)('0' + (begun > ATTEMPTS_MAX ? ATTEMPTS_MAX : begun)),
+                             (char)('0' + (refused > ATTEMPTS_MAX ? ATTEMPTS_MAX : refused)) };
     const int fd = openat(a->fd, a->name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
     if (fd < 0)
         return;

@@ -66,7 +66,8 @@ __attribute__((format(printf, 1, 2))) static int deferred(const char *format, ..
 
 static int is_failure(const mail_verdict *v)
 {
-    return v->answer == MARK_UNCHECKED && v->reason != MARK_SIZE && v->reason != MARK_EMPTY && v->reason != MARK_SKIPPED && v->reason != MARK_ATTEMPTS;
+    return v->answer == MARK_UNCHECKED && v->reason != MARK_SIZE && v->reason != MARK_EMPTY
+        && v->reason != MARK_SKIPPED && v->reason != MARK_ATTEMPTS;
 }
 
 /* The mail goes to where --deliver says, with `head` on top ("": only without what was forged; NULL: as it came).  1, or 0 and why in
@@ -103,7 +104,8 @@ static int hand_over(const options *o, const spool *mail, const char *head, cons
     return taken;
 }
 
-static void log_mail(const options *o, const char *id, const spool *mail, const mail_verdict *v, const judged *how, const attempts *a, int64_t began,
+static void log_mail(const options *o, const char *id, const spool *mail, const mail_verdict *v, const judged *how, const attempts *a,
+                     int64_t began,
                      const char *delivery)
 {
     static const char *const answers[] = { "yes", "no", "unsure", "unchecked" };
@@ -113,7 +115,8 @@ static void log_mail(const options *o, const char *id, const spool *mail, const 
         snprintf(process, sizeof process, "errno%d", how->end.failed);
     else if (how->ran)
         snprintf(process, sizeof process, how->end.code >= 0 ? "%d" : "signal%d", how->end.code >= 0 ? how->end.code : how->end.signal);
-    log_line("%s: answer=%s score=%s required=%s model=%s reason=%s by=%s worker=%s process=%s ms=%lld bytes=%llu begun=%d refused=%d deliver=%s %s", id,
+    log_line("%s: answer=%s score=%s required=%s model=%s reason=%s by=%s worker=%s process=%s ms=%lld bytes=%llu "
+             "begun=%d refused=%d deliver=%s %s", id,
              answers[v->answer], *v->score ? v->score : "-", *v->required ? v->required : "-", *v->model ? v->model : "-",
              v->answer == MARK_UNCHECKED ? mark_word(v->reason) : "-", how->by, how->worker, process, (long long)(now_ms() - began),
              (unsigned long long)mail->n_bytes, a->begun, a->refused, hows[o->deliver], delivery);

@@ -174,7 +174,8 @@ int options_read(options *o, int argc, char **argv, char *why, size_t why_bytes)
         if (!take(o, c, optarg)) {
             char shown[40];
             log_clean(shown, sizeof shown, argv[at], strlen(argv[at]));
-            snprintf(why, why_bytes, "%s: %s (see --help)", shown, c == '?' ? "no such option, or its value is missing" : "not a value it takes");
+            snprintf(why, why_bytes, "%s: %s (see --help)", shown,
+                     c == '?' ? "no such option, or its value is missing" : "not a value it takes");
             return OPTIONS_WRONG;
         }
     }
