@@ -2,6 +2,7 @@
 import os
 import pty
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -234,6 +235,12 @@ def test_a_checkout_without_make_says_so(tmp_path):
     tool.chmod(0o755)
     p = subprocess.run([tool], capture_output=True)
     assert (p.returncode, p.stderr) == (69, b"decode: run make first\n")
+    with open(tool) as gone:  # and one whose directory is no more looks for Python nowhere else
+        shutil.rmtree(tool.parent)
+        n = gone.fileno()
+        p = subprocess.run(["sh", "-x", f"/dev/fd/{n}"], capture_output=True, stdin=subprocess.DEVNULL, pass_fds=[n])
+    said = p.stderr.decode().splitlines()
+    assert p.returncode == 69 and [line for line in said if line[0] != "+"] == [f"{n}: run make first"] and ".venv" not in "".join(said)
 
 
 def test_prefill_refuses_a_second_stream(files, tmp_path):
