@@ -107,6 +107,15 @@ def answers(path):
         return False
 
 
+def wait_for(condition, what, seconds=120):
+    """What condition() gives as soon as it is true."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"no {what} in {seconds} s"
+        time.sleep(0.01)
+    return found
+
+
 def log_of(site):
     """How often the milter gave which reason."""
     reasons = re.findall(r"reason=(\w+)", site.milter.log_text)
@@ -187,17 +196,24 @@ def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed()
     rng = random.Random(4)
     mails = [whole(b"X-Spam-Status: No, forged\nFrom: a@example.com\nSubject: %d\nX-Fill: %s\n\n" % (n, rng.randbytes(8).hex().encode())
                    + rng.choice(MAILS).partition(b"\n\n")[2] * rng.choice([1, 1, 20])) for n in range(n_mails)]
-    refused, todo, lock, n_kills = [], list(range(n_mails)), threading.Lock(), 0
+    refused, todo, lock, n_kills, end = [], list(range(n_mails)), threading.Lock(), 0, time.monotonic() + 1800
 
     def take():
         """The number of the next mail, or None; not before the kills that are due."""
-        while True:
+        while time.monotonic() < end:
             with lock:
                 if not todo:
                     return None
                 if n_mails - len(todo) < every * (n_kills + 1):
                     return todo.pop(0)
             time.sleep(0.01)
+        return None
+
+    def at_work(site):
+        """Whether the worker answers; it is started again if it met what the killed one left, as systemd does."""
+        if site.worker.process.poll() is not None:
+            site.worker.start()
+        return answers(site.worker.address)
 
     def client(site):
         n = take()
@@ -217,6 +233,7 @@ def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed()
         for c in clients:
             c.start()
         while any(c.is_alive() for c in clients):
+            assert time.monotonic() < end, f"{len(todo)} of {n_mails} mails still to be sent after {n_kills} kills"
             with lock:
                 due = n_mails - len(todo) >= every * n_kills + every // 2
             time.sleep(0.02)
@@ -227,14 +244,10 @@ def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed()
                 victim.kill()
                 victim.start()
             else:
-                while not (pids := site.worker.descendants()):
-                    time.sleep(0.01)
+                pids = wait_for(site.worker.descendants, "children of the worker")
                 with contextlib.suppress(ProcessLookupError):  # one that grew large ends by itself
                     os.kill(rng.choice(pids), 9)
-            while not answers(site.worker.address):
-                if site.worker.process.poll() is not None:  # it met what the killed one left; systemd tries again, too
-                    site.worker.start()
-                time.sleep(0.01)
+            wait_for(lambda: at_work(site), "answer of the worker")
             with lock:
                 n_kills += 1
         site.sink.wait(n_mails)
@@ -246,8 +259,7 @@ def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed()
         not_sent = [d for d in site.postfix.deliveries() if d[3] != "sent"]
         mail = whole(MAILS[0])
         site.worker.kill()
-        while listens(site.worker.address):
-            time.sleep(0.01)
+        wait_for(lambda: not listens(site.worker.address), "end of the killed worker")
         ours, rest = parts(site.send(mail)[0])
         assert dict(ours)[b"X-Spam-Status"] == b"unchecked; reason=worker" and rest == mail
         site.milter.kill()

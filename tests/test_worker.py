@@ -23,6 +23,7 @@ from forked import run as forked_run
 from worker_client import ask, connect, loop, receive
 
 from sluice import gguf, question
+from sluice.hook import serving
 from sluice.hook.listener import BACKLOG, MAX_PATH
 from sluice.question.classifier import Classifier
 
@@ -52,10 +53,12 @@ class Worker:
             self.wait_for(lambda: "python" in os.readlink(f"/proc/{self.pid}/exe") and len(self.workers()) == n, "its workers")
 
     def wait_for(self, condition, what, seconds=60):
+        """What condition() gives as soon as it is true."""
         end = time.monotonic() + seconds
-        while not condition():
+        while not (found := condition()):
             assert time.monotonic() < end and self.process.poll() is None, f"no {what}: {self.log()}"
             time.sleep(0.005)
+        return found
 
     def groups(self):
         return children(self.pid)
@@ -109,11 +112,24 @@ def kill(pid):
         os.kill(pid, signal.SIGKILL)
 
 
-def is_alive(pid):
+def state(pid):
+    """The letter of proc(5): R runs or could, S waits; Z has ended, also where there is no such process."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return "Z"
+
+
+def is_alive(pid):
+    return state(pid) != "Z"
+
+
+def n_open(pid):
+    """Descriptors of a process; 0 where it has ended."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
 
 
 @pytest.fixture
@@ -340,6 +356,14 @@ def test_workers_are_limited(worker):
         assert resource.prlimit(pid, resource.RLIMIT_CORE) == (0, 0)
 
 
+def test_what_threads_need_is_not_of_what_mails_may(start):
+    w = start("-j", 3, n=1)
+    (pid,) = w.workers()
+    w.wait_for(lambda: len(os.listdir(f"/proc/{pid}/task")) == 3, "threads")
+    size = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    assert size + serving.MEMORY < resource.prlimit(pid, resource.RLIMIT_AS)[0]  # though their stacks are of it, and attention is to come
+
+
 def rss(pid):
     """Bytes; of a process that has ended, infinitely many."""
     try:
@@ -369,10 +393,9 @@ def test_killed_workers_are_replaced_under_load(start):
 
     def kill_some(i):
         if i % 10 == 9 and i < 300:
-            while not (pids := w.workers()):
-                time.sleep(0.005)
-            kill(pids[0])
-            killed.append(pids[0])
+            pid = w.wait_for(lambda: w.workers()[:1], "worker")[0]
+            kill(pid)
+            killed.append(pid)
         return i >= 400
     found = loop(w.path, DATA, 4, kill_some)
     wrong = [reply for i, reply, _ in found if reply != lines[i]]
@@ -384,11 +407,13 @@ def test_killed_workers_are_replaced_under_load(start):
 
 def test_workers_that_die_at_once_do_not_make_a_storm(start):
     w, seen, began = start(n=1), set(), time.monotonic()
-    while len(seen) < 5:
+
+    def five_are_killed():
         for pid in w.workers():
             seen.add(pid)
             kill(pid)
-        time.sleep(0.002)
+        return len(seen) >= 5
+    w.wait_for(five_are_killed, "five workers that begin")
     assert time.monotonic() - began > 1.5  # pauses of 0.1, 0.2, 0.4, 0.8 s
     assert w.ask(DATA[0]) == long_lines()[0]
 
@@ -439,22 +464,23 @@ def test_no_request_is_lost_in_restarts(start):
 def test_a_mail_that_woke_a_worker_which_ends_is_answered(start):
     """The old worker is woken by a mail, and told of the end before it has a processor: nobody else was woken."""
     w = start(n=1)
-    (worker,), core = w.workers(), max(os.sched_getaffinity(0))
+    (group,), (worker,), core = w.groups(), w.workers(), max(os.sched_getaffinity(0))
+    n = n_open(group)
     os.sched_setscheduler(worker, os.SCHED_IDLE, os.sched_param(0))
     os.sched_setaffinity(worker, {core})
     w.process.send_signal(signal.SIGHUP)
     w.wait_for(lambda: len(w.groups()) == 2, "new group")
     os.kill(w.pid, signal.SIGSTOP)
     w.wait_for(lambda: len(w.workers()) == 2 or not is_alive(worker), "new worker")
-    time.sleep(0.3)  # so that it waits, too
+    w.wait_for(lambda: all(state(pid) == "S" for pid in w.workers()), "new worker that waits, too")
     with subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]) as busy:
         try:
-            time.sleep(0.3)
+            w.wait_for(lambda: os.sched_getaffinity(busy.pid) == {core} and state(busy.pid) == "R", "process that keeps the processor")
             s = connect(w.path)
             s.sendall(DATA[0])
             s.shutdown(socket.SHUT_WR)
             os.kill(w.pid, signal.SIGCONT)
-            time.sleep(0.1)
+            w.wait_for(lambda: n_open(group) < n, "end of the old group, of which it tells its worker by closing a pipe")
         finally:
             busy.kill()
     with contextlib.suppress(OSError):  # it has ended, or only root may; then it takes longer

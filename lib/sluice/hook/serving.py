@@ -27,7 +27,8 @@ from ..question import inputs
 
 SEND_SECONDS = 10
 ANSWER_SECONDS = 10
-MEMORY = 1 << 30          # bytes that a worker may map beyond what it has when it begins
+MEMORY = 1 << 30          # bytes that a worker may map beyond what it has when it begins, and its threads need
+THREAD = 5 << 20          # bytes of a thread: its stack (csrc/threads.c), and keys and values that attention holds (MOST_HELD of csrc/dispatch.c)
 MAX_GROWTH = 64 << 10     # KiB: a worker that has needed more is replaced by one that has not, so that none stays large
 CHUNK_BYTES = 1 << 18
 
@@ -38,14 +39,14 @@ def serve(listener, life, classifier, slots, slot, threads, verbose):
     Those that wait for a listener that was shut down are answered before. slots: shared bytes; slots[slot] is set
     with the first mail, the last one by the first worker that finds the model changed.
     """
-    limit()
+    limit(threads)
     if threads > 1:
         lib.threads_start(threads)
     poll = select.epoll()
     poll.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
     poll.register(life, select.EPOLLIN)
     is_over = is_shut = False
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + MAX_GROWTH
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + MAX_GROWTH + threads * THREAD // 1024
     while not is_over or is_shut:
         if not is_over:
             events = dict(poll.poll())
@@ -66,17 +67,18 @@ def serve(listener, life, classifier, slots, slot, threads, verbose):
             return
 
 
-def limit():
-    """No core file, and MEMORY beyond what is mapped now."""
+def limit(threads):
+    """No core file, and MEMORY beyond what is mapped now and what so many threads need."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with open("/proc/self/statm") as f:
             mapped = int(f.read().split()[0]) * resource.getpagesize()
     except OSError:
         return
+    most = mapped + MEMORY + threads * THREAD
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if soft == resource.RLIM_INFINITY or soft > mapped + MEMORY:
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, hard))
+    if soft == resource.RLIM_INFINITY or soft > most:
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 def _answer(connection, classifier, slots, verbose):
