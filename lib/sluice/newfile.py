@@ -217,15 +217,18 @@ def open_trusted(path):
         if e.errno == errno.ELOOP:
             raise bad(path, "is a symbolic link; name the file itself") from None
         raise
-    s = os.fstat(fd)
-    what = None
-    if not stat.S_ISREG(s.st_mode):
-        what = "is not a regular file"
-    elif s.st_uid not in (os.geteuid(), 0):
-        what = f"is owned by user {s.st_uid}, not by us"
-    elif s.st_mode & 0o022:
-        what = f"could have been written by others: its mode is {stat.S_IMODE(s.st_mode):04o}"
-    if what:
+    if what := distrust(os.fstat(fd), stat.S_ISREG, "regular file"):
         os.close(fd)
         raise Fault(BAD_DATA, f"{path}: {what}")
     return fd
+
+
+def distrust(s, is_kind, kind):
+    """Why what os.stat says `s` of is not to be trusted: it is no `kind`, or others than its owner, us or root, could have written it; else None."""
+    if not is_kind(s.st_mode):
+        return f"is not a {kind}"
+    if s.st_uid not in (os.geteuid(), 0):
+        return f"is owned by user {s.st_uid}, not by us"
+    if s.st_mode & 0o022:
+        return f"could have been written by others: its mode is {stat.S_IMODE(s.st_mode):04o}"
+    return None

@@ -137,16 +137,8 @@ def _name(model_id, digest):
 
 def check(directory):
     """Fault 73 if `directory` is none, or others than its owner, us or root, can write there; OSError."""
-    s = os.stat(directory)
-    what = None
-    if not stat.S_ISDIR(s.st_mode):
-        what = "is not a directory"
-    elif s.st_uid not in (os.geteuid(), 0):
-        what = f"is owned by user {s.st_uid}, not by us: not used as a cache"
-    elif s.st_mode & 0o022:
-        what = f"others may write there (mode {stat.S_IMODE(s.st_mode):04o}): not used as a cache"
-    if what:
-        raise Fault(NO_OUTPUT, f"{directory}: {what}")
+    if what := newfile.distrust(os.stat(directory), stat.S_ISDIR, "directory"):
+        raise Fault(NO_OUTPUT, f"{directory}: {what}: not used as a cache")
 
 
 def _peek(path, model_id, arithmetic, geometry, report):
