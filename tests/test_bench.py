@@ -490,10 +490,10 @@ def test_plot_shows_what_rows_have(tmp_path):
         assert all(word in text for word in words), words
 
 
-def test_figures_are_put_where_their_marks_are():
+def test_figures_are_put_where_their_marks_are(monkeypatch):
     rows = [run_row(k, n_prompt=p, n_gen=n, n_depth=d) | {"limits": {"read": 29.4, "fma_f32": None}, "limit": "read" if n else "fma_f32"}
             for k in ("Q8_0", "Q4_K") for d in (0, 1536, 512) for p, n in ((512, 0), (0, 32))]
-    assert figures.place(rows, 0.1).endswith("same run: read 29 GB/s.") and "load average 2.0" in figures.place(rows, 2.0)
+    assert figures.place(rows, 0.1).endswith("same run: read 29 GB/s.") and "2.0 processors at work" in figures.place(rows, 2.0)
     rows += [run_row("Q8_0", n_prompt=181) | {"test": "start181", "samples_ns": [3 * 10**8, 10**9, 2 * 10**8]}]
     rows += [run_row("Q4_K", n_prompt=181) | {"test": "start181"}]
     text = figures.depth(rows)
@@ -512,7 +512,12 @@ def test_figures_are_put_where_their_marks_are():
     assert figures.replace(page, "depth", "new \\1\n") == page[:-len("old\n<!-- end -->\nb\n")] + "new \\1\n<!-- end -->\nb\n"
     with pytest.raises(SystemExit, match="0 places for products"):
         figures.replace(page, "products", "new")
-    assert set(figures.TEXTS) == set(figures.COMMANDS) >= {*figures.PICTURES, *figures.WITHOUT_ASKING}
+    assert set(figures.TEXTS) == set(figures.COMMANDS) >= {*figures.PICTURES, *figures.OWN, *(f"amx-{part}" for part in figures.OWN)}
+    readme = (BIN.parent / "README.md").read_text()
+    assert all(figures.replace(readme, part, "") for part in figures.COMMANDS)
+    assert all(f"sluice-bench {command}" in readme for command in figures.COMMANDS.values())
+    monkeypatch.setattr(figures, "LOOKED", 0.05)
+    assert 0 <= figures.busy() <= os.cpu_count() + 0.5
     with pytest.raises(SystemExit, match="none of depth, "):
         figures.main(["speed"])
 
@@ -520,6 +525,7 @@ def test_figures_are_put_where_their_marks_are():
 def test_figures_run_their_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(BIN.parent)
     monkeypatch.setattr(figures, "README", str(tmp_path / "page.md"))
+    monkeypatch.setattr(figures, "LOOKED", 0.05)
     monkeypatch.setattr(figures, "HERE", str(tmp_path / "pictures"))
     monkeypatch.setattr(figures, "COMMANDS", {
         "depth": f"--shape tiny --cache {tmp_path} -p 512 -n 2 -d 0,8 --start 9 -r 1",

@@ -1,8 +1,8 @@
 """The figures of README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or `make figures` for those that need nobody else's program.
 
 A part is a command line of sluice-bench, and what becomes of its rows: Markdown that replaces what stands in README.md between
-"<!-- figures: PART -->" and "<!-- end -->", and perhaps a picture beside this module. To be run from the top of a checkout, on a machine
-that does nothing else. All of it takes 6 minutes on two cores, and 3 GB of disk for models the first time.
+"<!-- figures: PART -->" and "<!-- end -->", and perhaps a picture beside this module. Parts named amx-... are of a processor that has AMX, the
+others of one that has not. To be run from the top of a checkout, on a machine that does nothing else. All of it takes 6 minutes on two cores, and 3 GB of disk for models the first time.
 """
 import json
 import os
@@ -13,31 +13,38 @@ import time
 
 README, HERE = "README.md", "lib/sluice/bench/pictures"
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
-SETS = "amx,avx512,avx-vnni,avx2"
+SETS = "avx512,avx-vnni,avx2"
 SHAPE = "--shape tinyllama-1.1b"
 BESIDE = "--against llama-cpp-python"
+FOUR = "--type Q8_0,Q4_0,Q4_K,Q6_K"
+DEPTH = f"{SHAPE} --type Q8_0,Q4_0,Q4_K_M -p 512 -n 32 -d 0,512,1024,1536 --start 181 -r 3"
+BOTH = {"against": f"{SHAPE} {FOUR} -p 512 -n 32 -r 3 {BESIDE}",
+        "against-depth": f"{SHAPE} --type Q8_0 -p 512 -n 32 -d 1536 -r 2 {BESIDE}"}
 COMMANDS = {
-    "depth": f"{SHAPE} --type Q8_0,Q4_0,Q4_K_M -p 512 -n 32 -d 0,512,1024,1536 --start 181 -r 3",
+    "depth": DEPTH,
     "sets": f"{SHAPE} --layers 6 --type Q8_0,Q4_0,Q4_K,Q6_K,F16 --isa {SETS} -p 512 -n 32 -r 3",
     "products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa {SETS} -r 5",
-    "against": f"{SHAPE} --type Q8_0,Q4_0,Q4_K,Q6_K -p 512 -n 32 -r 3 {BESIDE}",
-    "against-depth": f"{SHAPE} --type Q8_0 -p 512 -n 32 -d 1536 -r 2 {BESIDE}",
+    **BOTH,
     "against-halves": f"{SHAPE} --layers 6 --type F16,BF16 -p 512 -n 32 -r 3 {BESIDE}",
-    "against-fast": f"{SHAPE} --layers 6 --type F16,BF16 --arithmetic fast -p 512 -n 0 -r 3 {BESIDE}",
-    "against-avx512": f"{SHAPE} --type Q8_0,Q4_0,Q4_K,Q6_K --isa avx512 -p 512 -n 0 -r 3 {BESIDE}",
-    "against-avx2": f"{SHAPE} --type Q8_0,Q4_0,Q4_K,Q6_K --isa avx2 -p 256 -n 0 -r 3 {BESIDE}",
+    "against-avx2": f"{SHAPE} {FOUR} --isa avx2 -p 256 -n 0 -r 3 {BESIDE}",  # beside one that was built for AVX2
+    "amx-depth": DEPTH,
+    "amx-sets": f"{SHAPE} --layers 6 --type Q8_0,Q4_0,Q4_K,Q6_K,F16 --isa amx -p 512 -n 32 -r 3",
+    "amx-products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa amx -r 5",
+    **{f"amx-{part}": command for part, command in BOTH.items()},
+    "amx-against-fast": f"{SHAPE} --layers 6 --type F16,BF16 --arithmetic fast -p 512 -n 0 -r 3 {BESIDE}",
 }
 PICTURES = {"depth": "Tokens a second against the number of ids in the cache before",
             "products": "GFLOP/s of products by weight type and instruction set"}
-IDLE = 0.5  # load average of a machine that does nothing else
-WITHOUT_ASKING = ("depth", "sets", "products")  # the others need llama-cpp-python, built for the instruction set in question, and minutes more
+IDLE, LOOKED = 0.2, 2.0  # processors at work on a machine that does nothing else; seconds that it is watched for, before anything is measured
+OWN = ("depth", "sets", "products")  # the others need llama-cpp-python, built for the instruction set in question, and minutes more
 
 
 def main(parts):
-    load = os.getloadavg()[0]
+    load = busy()
     if load > IDLE:
-        print(f"the load average is {load:.1f}: the figures will say so", file=sys.stderr)
-    for part in parts or WITHOUT_ASKING:
+        print(f"{load:.1f} processors are at work for others: the figures will say so", file=sys.stderr)
+    amx = "amx_int8" in read("/proc/cpuinfo")
+    for part in parts or [("amx-" if amx else "") + part for part in OWN]:
         if part not in COMMANDS:
             sys.exit(f"{part}: none of {', '.join(COMMANDS)}")
         replace(read(README), part, "")  # there is a place for it
@@ -50,6 +57,17 @@ def main(parts):
         with open(README, "w", encoding="utf-8") as f:
             f.write(page)
         print(f"{part}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+
+def busy():
+    """How many processors' worth of time others took in the last LOOKED seconds (the load average remembers minutes, and ourselves)."""
+    def times():
+        user, nice, system, idle, wait, *rest = map(int, read("/proc/stat").split("\n", 1)[0].split()[1:9])
+        return user + nice + system + sum(rest), idle + wait
+    before = times()
+    time.sleep(LOOKED)
+    worked, idle = (b - a for a, b in zip(before, times()))
+    return os.cpu_count() * worked / max(1, worked + idle)
 
 
 def read(path):
@@ -78,7 +96,7 @@ def replace(page, part, text):
 
 
 def place(rows, load):
-    """Where and when `rows` were measured, what the machine could do then, and what `load` it had before."""
+    """Where and when `rows` were measured, what the machine could do then, and how busy it was before: `load`, processors."""
     name = next((line.split(":")[1].strip() for line in read("/proc/cpuinfo").split("\n") if line.startswith("model name")), "a processor")
     best = {}
     for r in rows:
@@ -87,7 +105,7 @@ def place(rows, load):
     could = ", ".join(f"{limit.replace('_', ' ')} {v:,.0f} {'GB/s' if limit == 'read' else 'GFLOP/s'}" for limit, v in best.items() if v)
     today = time.strftime("%Y-%m-%d", time.gmtime())
     return f"{name}, {rows[0]['n_threads']} threads, {today}. Limits measured in the same run: {could}." + (
-        f" **The machine was busy with something else (load average {load:.1f}): this is not its speed.**" if load > IDLE else "")
+        f" **The machine was busy with something else ({load:.1f} processors at work): this is not its speed.**" if load > IDLE else "")
 
 
 def table(head, lines):
@@ -156,7 +174,7 @@ def against(rows):
         [f"{r['test']} {r['model_type']}", cell(r), cell(theirs(r)), f"{r['ratio']:.2f} ± {r['ratio_spread']:.2f}"] for r in ours])
 
 
-TEXTS = {part: against for part in COMMANDS} | {"depth": depth, "sets": sets, "products": products}
+TEXTS = {part: {"depth": depth, "sets": sets, "products": products}.get(part.removeprefix("amx-"), against) for part in COMMANDS}
 
 if __name__ == "__main__":
     main(sys.argv[1:])
