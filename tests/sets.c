@@ -185,7 +185,9 @@ static void products(void)
 {
     static const int32_t shape[][3] = { /* tokens, rows, blocks (of a float type: elements) */
         {1, 1, 1}, {1, 7, 2}, {2, 8, 3}, {3, 9, 1}, {4, 17, 5}, {5, 33, 2}, {7, 3, 35}, {6, 16, 32}, {8, 2, 8}, {67, 5, 2}, {1, 19, 33},
-        {19, 40, 9}, {17, 33, 70} /* rows longer than what is packed at a time */};
+        {1, 19, 8}, {1, 17, 264}, /* one token and rows of whole units */
+        {19, 40, 9}, {17, 33, 70}, /* rows longer than what is packed at a time */
+        {579, 17, 3} /* more tokens than sums are kept of */};
     for (int i = 0; i < N_TYPES; i++) {
         const int32_t block = type_block(types[i].type) > 1 ? (int32_t)type_block(types[i].type) : 1;
         for (size_t j = 0; j < sizeof shape / sizeof *shape; j++)
