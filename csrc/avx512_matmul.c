@@ -123,9 +123,8 @@ INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t 
             panel_set(&p, x, n_block, from, sums, n, type, SET);
         else
             panel_set(&p, x, n_block, from, sums, n, type, SET / 2);
-        for (int i = 0; i < n_tok && is_last; i++)
-            for (int h = 0; h < 2; h++)
-                _mm512_mask_storeu_ps(y + i * a->n_row + h * HALF, valid[h], _mm512_loadu_ps(sums[i] + h * HALF));
+        if (is_last)
+            store_results(y, a->n_row, (const float (*)[ROWS])sums, n_tok, valid);
     }
 }
 

@@ -47,6 +47,14 @@ INLINE void prefetch_results(const float *y, int64_t n_row)
             _mm_prefetch((const char *)(y + i * n_row + h * HALF), _MM_HINT_T0);
 }
 
+/* The sums of n_tok tokens with 32 rows become results; valid: of either half of the rows. */
+INLINE void store_results(float *y, int64_t n_row, const float (*sums)[ROWS], int64_t n_tok, const __mmask16 valid[2])
+{
+    for (int64_t i = 0; i < n_tok; i++)
+        for (int h = 0; h < 2; h++)
+            _mm512_mask_storeu_ps(y + i * n_row + h * HALF, valid[h], _mm512_loadu_ps(sums[i] + h * HALF));
+}
+
 /* -128 times the sums of fours of w, added to sum. */
 INLINE __m512i less_128(__m512i sum, __m512i w)
 {
