@@ -27,6 +27,9 @@ SET    =
 # on floats (exp_f32) can be vectorised though they might raise flags that nobody reads.
 # `make CFLAGS=...` replaces what is anybody's choice; EXACT and SET come after it.
 
+# Which headers an object was made of, the compiler writes beside it; the last line of this file reads that.
+DEPEND = -MMD -MP
+
 VENV   = .venv/bin/python3
 EXT    = lib/sluice/_kernels.abi3.so
 SRC   := $(wildcard csrc/*.c)
@@ -47,9 +50,9 @@ hook: bin/mail-filter
 bin/mail-filter: $(HOOK_SRC:csrc/%.c=build/hook/%.o)
 	$(CC) -static -Wl,-z,norelro -o $@.new $^ 2>/dev/null || $(CC) -o $@.new $^
 	mv -f $@.new $@
-build/hook/%.o: csrc/%.c csrc/hook/hook.h csrc/hook/client.h csrc/kernels.h Makefile
+build/hook/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
+	$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
 
 # One object per instruction set, everything else for the baseline; isa.c picks at run time.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -76,21 +79,8 @@ $(EXT): $(OBJ)
 	$(CC) -shared -o $@.new $^ -lm -pthread
 	mv -f $@.new $@
 
-build/avx2.o build/avx512.o build/neon.o: csrc/reference.c
-build/reference.o build/avx2.o build/avx512.o build/avx512_attention.o build/neon.o: csrc/functions.h
-build/avx2_encode.o build/avx512_encode.o: csrc/encode_k.c
-build/encode.o build/encode_k.o build/encode_pack.o build/avx2_encode.o build/avx512_encode.o: csrc/encode.h
-$(AVX2_O:%=build/%) $(AVXVNNI_O:%=build/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/float_panel.h csrc/float_pack.h csrc/attention.h
-$(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2_matmul.c csrc/avx2_matvec.c csrc/avx2_kquant.c
-$(AVX512_O:%=build/%) $(AVX512_O:%=build/tiles/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_matvec.h csrc/avx512_rows_32.h csrc/avx512_rows_256.h csrc/avx512_pack.h csrc/float_panel.h csrc/float_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
-$(TILES_O:%=build/%) $(TILES_O:%=build/asan/%) $(TILES_O:%=build/tiles/%): csrc/amx_tile.h
-$(NEON_O:%=build/%) build/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
-build/i8mm.o: csrc/neon_panel.c
-build/pretokenize.o build/asan/pretokenize.o: csrc/unicode.h
-build/dispatch.o build/float_pack.o build/asan/dispatch.o build/asan/float_pack.o: csrc/float_pack.h
-build/math64.o build/score.o build/asan/math64.o build/asan/score.o: csrc/exp64.h
-build/%.o: csrc/%.c csrc/kernels.h csrc/internal.h Makefile | build
-	$(CC) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
+build/%.o: csrc/%.c Makefile | build
+	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
 # cffi, API mode: the glue is generated from the header, which is the cdef.
 build/_kernels.c: csrc/kernels.h csrc/kernels.src | build
@@ -146,12 +136,12 @@ tiles: build/tiles/sluice/_kernels.abi3.so
 build/tiles/sluice/_kernels.abi3.so: $(filter-out $(TILES_O:%=build/%),$(OBJ)) $(TILES_O:%=build/tiles/%) build/tiles/emulated_tiles.o
 	mkdir -p build/tiles/sluice
 	$(CC) -shared -o $@ $^ -lm -pthread
-build/tiles/%.o: csrc/%.c csrc/kernels.h csrc/internal.h tests/emulated_tiles.h Makefile
+build/tiles/%.o: csrc/%.c Makefile
 	mkdir -p build/tiles
-	$(CC) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
-build/tiles/emulated_tiles.o: tests/emulated_tiles.c tests/emulated_tiles.h csrc/amx_tile.h Makefile
+	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
+build/tiles/emulated_tiles.o: tests/emulated_tiles.c Makefile
 	mkdir -p build/tiles
-	$(CC) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
+	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
 
 # The same Python over a library built with the sanitizers, tiles emulated; build/asan comes first on the path.
 ROOMS = chat convert gguf grammar hook mail model question snapshot
@@ -172,19 +162,12 @@ asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/asan/emulated_tiles.o build/_kernels.o
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
-build/asan/avx2.o build/asan/avx512.o build/asan/neon.o: csrc/reference.c
-build/asan/reference.o build/asan/avx2.o build/asan/avx512.o build/asan/avx512_attention.o build/asan/neon.o: csrc/functions.h
-build/asan/avx2_encode.o build/asan/avx512_encode.o: csrc/encode_k.c
-$(AVX2_O:%=build/asan/%) $(AVXVNNI_O:%=build/asan/%): csrc/avx2.h csrc/kquant.h csrc/tiles.h csrc/float_panel.h csrc/float_pack.h csrc/attention.h
-$(AVX512_O:%=build/asan/%): csrc/avx512.h csrc/avx512_unpack.h csrc/avx512_matvec.h csrc/avx512_rows_32.h csrc/avx512_rows_256.h csrc/avx512_pack.h csrc/float_panel.h csrc/float_pack.h csrc/amx.h csrc/kquant.h csrc/attention.h
-$(NEON_O:%=build/asan/%) build/asan/i8mm.o: csrc/neon.h csrc/neon_unpack.h csrc/tiles.h
-build/asan/i8mm.o: csrc/neon_panel.c
 build/asan/mail-filter: $(HOOK_SRC) csrc/hook/hook.h csrc/hook/client.h csrc/kernels.h Makefile | build
 	$(CC) $(CFLAGS) $(HOOK_FLAGS) $(SANITIZE) -o $@ $(HOOK_SRC)
-build/asan/%.o: csrc/%.c csrc/kernels.h csrc/internal.h tests/emulated_tiles.h Makefile | build
-	$(CC) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
-build/asan/emulated_tiles.o: tests/emulated_tiles.c tests/emulated_tiles.h csrc/amx_tile.h Makefile | build
-	$(CC) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
+build/asan/%.o: csrc/%.c Makefile | build
+	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
+build/asan/emulated_tiles.o: tests/emulated_tiles.c Makefile | build
+	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
 
 # torch and transformers, apart from .venv.  torch's default wheel for Linux brings 3 GB of CUDA;
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make golden  takes the one without.
@@ -225,9 +208,9 @@ $(MILTER): $(MILTER_SRC:csrc/%.c=$(MILTER_BUILD)/%.o)
 	$(CC) $(MILTER_SET) -o $@.new $^ -lmilter -pthread
 	mv -f $@.new $@
 
-$(MILTER_BUILD)/%.o: csrc/%.c csrc/kernels.h csrc/hook/client.h csrc/milter/events.h csrc/milter/mail.h lib/sluice/__init__.py Makefile
+$(MILTER_BUILD)/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	mkdir -p $(@D)
-	$(CC) $(CFLAGS) -std=c11 $(MILTER_SET) -DSLUICE_VERSION='$(VERSION)' -c -o $@ $<
+	$(CC) $(DEPEND) $(CFLAGS) -std=c11 $(MILTER_SET) -DSLUICE_VERSION='$(VERSION)' -c -o $@ $<
 
 # The spam model. TRAIN="--leave-out enron --seconds 600": options of `python -m sluice.training`.
 CORPORA = ../shared/data/spam
@@ -259,3 +242,5 @@ clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
 .PHONY: all soak kernels hook milter demo figures test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
+
+-include $(wildcard build/*.d build/*/*.d build/*/*/*.d)
