@@ -14,8 +14,8 @@ from sluice.gguf import write as gguf_write
 N_WORDS = 768  # tokens of the small vocabulary; the others are there to be computed
 
 
-def main(path):
-    shape = shapes.SHAPES["tinyllama-1.1b"]
+def write(path, shape):
+    """A model of `shape`, in which the answers yes and no are tokens of their own."""
     meta, extra = shapes.metadata(shape, synthetic.FILE_TYPES["Q8_0"]), range(N_WORDS, shape.n_vocab)
     for key, values, of_extra in zip(("tokens", "scores", "token_type"), vocabulary(shape.arch, N_WORDS),
                                      (lambda i: f"~{i}~", lambda i: -1e6 - i, lambda i: 1)):
@@ -25,4 +25,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    write(sys.argv[1], shapes.SHAPES["tinyllama-1.1b"])

@@ -13,12 +13,13 @@ import statistics
 import time
 from collections import namedtuple
 
+from .. import memory
 from ..kernels import ffi, lib
 from ..model import Model
 from ..model.forward import Forward
 from ..snapshot.kvsnap import KV_TYPES
 from ..snapshot.scratch import Scratch
-from . import limits, memory, start
+from . import limits, start
 from .synthetic import FILE_TYPES
 
 Test = namedtuple("Test", "n_prompt n_gen n_depth")  # one of the first two is 0

@@ -20,7 +20,7 @@ import time
 
 import click
 
-from .. import cli
+from .. import cli, memory
 from ..faults import OUR_BUG, Fault
 from ..kernels import lib
 from ..question import inputs
@@ -29,7 +29,7 @@ SEND_SECONDS = 10
 ANSWER_SECONDS = 10
 MEMORY = 1 << 30          # bytes that a worker may map beyond what it has when it begins, and its threads need
 THREAD = 5 << 20          # bytes of a thread: its stack (csrc/threads.c), and keys and values that attention holds (MOST_HELD of csrc/dispatch.c)
-MAX_GROWTH = 64 << 10     # KiB: a worker that has needed more is replaced by one that has not, so that none stays large
+MAX_GROWTH = 64 << 20     # bytes: a worker that holds more than when it began is replaced by one that does not, so that none stays large
 CHUNK_BYTES = 1 << 18
 
 
@@ -46,7 +46,9 @@ def serve(listener, life, classifier, slots, slot, threads, verbose):
     poll.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
     poll.register(life, select.EPOLLIN)
     is_over = is_shut = False
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + MAX_GROWTH + threads * THREAD // 1024
+    most = _held() + MAX_GROWTH + threads * THREAD
+    if memory.now() is None:
+        most += classifier.model.file.size
     while not is_over or is_shut:
         if not is_over:
             events = dict(poll.poll())
@@ -63,8 +65,14 @@ def serve(listener, life, classifier, slots, slot, threads, verbose):
         slots[slot] = 1
         with connection:
             _answer(connection, classifier, slots, verbose)
-        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > most:
+        if _held() > most + classifier.held_bytes():
             return
+
+
+def _held():
+    """Bytes beyond mapped files; where the kernel does not say, the most that there ever were, the model's file among them."""
+    own = memory.now()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 if own is None else own
 
 
 def limit(threads):

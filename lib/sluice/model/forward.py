@@ -68,6 +68,10 @@ class Forward:
             self._held.clear()
         return held
 
+    def held_bytes(self):
+        """Bytes of the buffers: those of the longest chunk so far."""
+        return sum(map(ffi.sizeof, self._buffers.values()))
+
     def _rows(self, name, n):
         return Rows(self._buffer("float[]", name, self.n_tok * n), n)
 

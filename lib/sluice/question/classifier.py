@@ -72,6 +72,10 @@ class Classifier:
         self.kept = "stored"
         return new
 
+    def held_bytes(self):
+        """Bytes that are held from one text to the next on purpose: activations, and room for keys and values."""
+        return self._kv.layout.file_bytes + self._forward.held_bytes()
+
     def prepare(self):
         """Compute the ids before the input now, once for all texts."""
         if not self.n_known and self.prompt.before:
