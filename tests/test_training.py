@@ -108,7 +108,7 @@ def test_phrases_merged_first_pair_first():
 
 def test_phrases_best_are_pairs_that_tell_in_two_corpora():
     """Single ids tell nothing here; 7 8 is spam and 8 7 ham everywhere, 1 2 is spam in one corpus, and id 9 may be no part of a piece."""
-    pytest.importorskip("sklearn", reason="sklearn is not here: make training-check")
+    pytest.importorskip("sklearn", reason="sklearn is not here, so which phrases are chosen is not tested: make training-check")
     rng = np.random.default_rng(1)
     is_spam, corpus = rng.random(300) < 0.5, np.repeat(["enron", "ling"], 150)
     rows = []
@@ -126,7 +126,7 @@ def test_phrases_best_are_pairs_that_tell_in_two_corpora():
 
 def test_phrases_are_ids_of_our_tokeniser(tmp_path):
     """What phrases.merged foresees is what the vocabulary with the new pieces makes of the text."""
-    pytest.importorskip("sklearn", reason="sklearn is not here: make training-check")
+    pytest.importorskip("sklearn", reason="sklearn is not here, so that phrases are ids of our tokeniser is not tested: make training-check")
     from sluice import vocab
     letters = [f"\u2581{c}" for c in "abcdefgh"]
     types = [2, 3, 3, 3, 3] + [6] * 256 + [1] * 17
@@ -154,7 +154,7 @@ def _vocab(folder, vocabulary, vocab):
 
 
 def test_teacher_separates_what_ids_tell():
-    pytest.importorskip("sklearn", reason="sklearn is not here: make training-check")
+    pytest.importorskip("sklearn", reason="sklearn is not here, so what the teacher learns is not tested: make training-check")
     rng = np.random.default_rng(1)
     labels = rng.random(400) < 0.5
     rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam else 61])) for spam in labels]
@@ -165,7 +165,7 @@ def test_teacher_separates_what_ids_tell():
 
 def test_teachers_of_folds_have_not_seen_their_texts():
     """Labels that are pure chance are known to who has seen them; out of fold they are guesses."""
-    pytest.importorskip("sklearn", reason="sklearn is not here: make training-check")
+    pytest.importorskip("sklearn", reason="sklearn is not here, so that teachers of folds have not seen their texts is not tested: make training-check")
     rng = np.random.default_rng(2)
     rows, labels = [rng.integers(0, 500, 40) for _ in range(500)], rng.random(500) < 0.5
     fold = teacher.folds(np.arange(500))
@@ -178,7 +178,7 @@ def test_teachers_of_folds_have_not_seen_their_texts():
 
 def test_elsewhere_judges_a_corpus_by_the_others_alone():
     """Ids 60 and 61 tell spam and ham everywhere but in the corpus left out, where it is the other way round."""
-    pytest.importorskip("sklearn", reason="sklearn is not here: make training-check")
+    pytest.importorskip("sklearn", reason="sklearn is not here, so that a corpus is judged by the others alone is not tested: make training-check")
     rng = np.random.default_rng(3)
     is_spam, corpus = rng.random(600) < 0.5, np.repeat(["enron", "ling", "written"], 200)
     rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam != (name == "ling") else 61])) for spam, name in zip(is_spam, corpus)]
@@ -198,7 +198,7 @@ def test_elsewhere_calibrated_finds_where_to_cut():
 
 
 def test_export_q8_0_equals_the_gguf_package():
-    gguf_package = pytest.importorskip("gguf")
+    gguf_package = pytest.importorskip("gguf", reason="gguf is not here, so our Q8_0 is not compared with that package's: make test")
     x = (np.random.default_rng(2).standard_normal((64, 256)) * np.logspace(-6, 2, 64)[:, None]).astype(np.float32)
     x[3] = 0
     assert export.q8_0(x) == gguf_package.quantize(x, gguf_package.GGMLQuantizationType.Q8_0).tobytes()
@@ -267,7 +267,7 @@ def test_thresholds_keep_their_promise():
 
 
 def test_rate_warms_stays_and_cools():
-    loop = pytest.importorskip("sluice.training.loop", reason="torch is not here: make training-check", exc_type=ImportError)
+    loop = pytest.importorskip("sluice.training.loop", reason="torch is not here, so the rate of learning is not tested: make training-check", exc_type=ImportError)
     rates = [loop.rate(step, 7600) for step in range(7600)]
     assert rates[:loop.WARM_STEPS] == sorted(rates[:loop.WARM_STEPS]) and rates[0] < 0.01 and rates[-1] < 0.001
     assert set(rates[loop.WARM_STEPS:3800]) == {1} and rates[3800:] == sorted(rates[3800:], reverse=True)
@@ -278,7 +278,7 @@ def test_rate_warms_stays_and_cools():
 def trained(tmp_path_factory):
     """A folder in which a model was trained for some steps, in two pieces, on the written texts alone; its options."""
     for module in ("torch", "sklearn", "sentencepiece", "matplotlib"):
-        pytest.importorskip(module, reason=f"{module} is not here: make training-check")
+        pytest.importorskip(module, reason=f"{module} is not here, so no model is trained and exported: make training-check")
     folder = tmp_path_factory.mktemp("training")
     options = [str(folder), "--work", str(folder / "work"), "--out", str(folder / "out"), "--question", str(folder / "spam.yaml"), "--written", "700",
                "--steps", "40", "--layers", "1", "--plain", "--date", "2026-01-01", *(x for name in CORPORA_BUT_WRITTEN for x in ("--leave-out", name))]
