@@ -13,7 +13,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 }; /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
-enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 }; /* float_panel.h: first-level caches may have but 32 KB; a piece of a set takes 12, of 4 rows 8 */
+enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 }; /* float_panel.h: a piece of a set takes 12 KB, of 4 rows 8; first-level caches may have 32 */
 enum { ROWS_AHEAD = 8192 }; /* bytes of the file asked for ahead, where one token meets row after row; why: avx512_matvec.c */
 
 #ifdef AVX_VNNI
@@ -197,8 +197,8 @@ INLINE __m256i add_fours(__m256i sum, int32_t type, __m256i w, __m256i x)
 }
 
 #ifdef AVX_VNNI
-/* Panels of 8 rows that tokens meet at a time, and these: two sums of each stay in registers.  Loads would be the limit otherwise: 6 tokens and
- * 8 rows take 7 for 6 of VPDPBUSD, 3 and 16 only 5. */
+/* Panels of 8 rows that tokens meet at a time, and these: two sums of each stay in registers.  Loads would be the limit otherwise: 6 tokens
+ * and 8 rows take 7 for 6 of VPDPBUSD, 3 and 16 only 5. */
 enum { OCTETS = 2 };
 INLINE int tokens_of(int32_t type) { return (void)type, MAX_TOKENS / OCTETS; }
 

@@ -119,7 +119,8 @@ INLINE __m256i with_sums(const panel *p, int32_t b, const int16_t *sums)
 
 /* total += scale * the sum of products of the group of block b that begins at element g, for OCTETS panels and T tokens; x: the block
  * of the first of these. */
-INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_t b, int32_t g, const int8_t *x, int64_t stride, int32_t type, int T)
+INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_t b, int32_t g, const int8_t *x, int64_t stride,
+                       int32_t type, int T)
 {
 #ifdef AVX_VNNI
     __m256i sum[OCTETS][MAX_TOKENS];
@@ -146,8 +147,8 @@ INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_
 }
 
 /* T tokens from token t on meet OCTETS panels; y has what earlier panels of these rows added, unless this is the first. */
-INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, const __m256i valid[OCTETS], int64_t t, int32_t b0, int32_t n_block,
-                         int32_t type, int T)
+INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, const __m256i valid[OCTETS], int64_t t, int32_t b0,
+                         int32_t n_block, int32_t type, int T)
 {
     const int64_t per_token = a->n / BLOCK_K;
     float *y = a->y + t * a->n_row + row;
@@ -169,9 +170,10 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, cons
             for (int o = 0; o < OCTETS; o++) {
                 const __m256 d = _mm256_set1_ps(a->d[at + i * per_token]);
                 sum[o][i] = _mm256_fmadd_ps(_mm256_mul_ps(p[o].d[b], d), _mm256_cvtepi32_ps(total[o][i]), sum[o][i]);
-                if (has_min(type))
-                    sum[o][i] = _mm256_fnmadd_ps(_mm256_mul_ps(p[o].m[b], d),
-                                                 _mm256_cvtepi32_ps(with_sums(p + o, b, a->sums + (at + i * per_token) * N_GROUP)), sum[o][i]);
+                if (has_min(type)) {
+                    const __m256i msum = with_sums(p + o, b, a->sums + (at + i * per_token) * N_GROUP);
+                    sum[o][i] = _mm256_fnmadd_ps(_mm256_mul_ps(p[o].m[b], d), _mm256_cvtepi32_ps(msum), sum[o][i]);
+                }
             }
     }
     for (int i = 0; i < T; i++)
@@ -254,9 +256,10 @@ INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int32_t
             }
             for (int64_t b = 0; b < n; b++) {
                 const __m256 d = _mm256_set1_ps(a->d[b0 + b]);
-                sum = _mm256_fmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type)), d), _mm256_cvtepi32_ps(fold(total[b])), sum);
+                const int64_t at = b * bytes + at_d(type);
+                sum = _mm256_fmadd_ps(_mm256_mul_ps(halves_of(w, at), d), _mm256_cvtepi32_ps(fold(total[b])), sum);
                 if (has_min(type))
-                    sum = _mm256_fnmadd_ps(_mm256_mul_ps(halves_of(w, b * bytes + at_d(type) + 2), d), _mm256_cvtepi32_ps(fold(msum[b])), sum);
+                    sum = _mm256_fnmadd_ps(_mm256_mul_ps(halves_of(w, at + 2), d), _mm256_cvtepi32_ps(fold(msum[b])), sum);
             }
             _mm256_maskstore_ps(a->y + row, valid, sum);
         }

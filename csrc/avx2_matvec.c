@@ -31,7 +31,8 @@ INLINE int fits_16(int32_t type)
 /* 16 bytes of a block, and of the fourth block after it. */
 INLINE __m256i two_blocks(const uint8_t *x, int32_t bytes)
 {
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)x)), _mm_loadu_si128((const __m128i *)(x + 4 * bytes)), 1);
+    const __m128i one = _mm_loadu_si128((const __m128i *)x), other = _mm_loadu_si128((const __m128i *)(x + 4 * bytes));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(one), other, 1);
 }
 
 /* 16 in each byte whose element, 16 h and on, has its fifth bit set. */

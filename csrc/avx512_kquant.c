@@ -1,13 +1,14 @@
 /* avx512_kquant.c - products with weights in blocks of 256, with AVX-512 and VNNI; the bits of reference.c.
  *
  * Within a block everything is exact, so that sums may run in any order.  A panel of 32 rows, at most 2 blocks long, is unpacked so that
- * lane = row, as in avx512_matmul.c.  How the scales of the groups come in depends on what the type's integers leave room for.  Per block, 16 rows
- * and token the units that multiply (avx512_matmul.c tells what that limits) do 64 VPDPBUSD, 2 multiplications in f32, twice as many with minima, and
+ * lane = row, as in avx512_matmul.c.  How the scales of the groups come in depends on what the type's integers leave room for.  Per block,
+ * 16 rows and token the units that multiply (avx512_matmul.c tells what that limits) do 64 VPDPBUSD, 2 multiplications in f32, twice as
+ * many with minima, and
  *
  *   Q3_K             none: scale times weight fits the signed byte that VPDPBUSD wants (its negative, -128 ... 124)
  *   Q2_K             8 VPDPWSSD for the minima of its 16 groups; scales as above
- *   Q4_K, Q5_K       4 for scales and 4 for minima: where the sums of two groups fit 16 bits each, they stand in one word, and VPDPWSSD multiplies
- *                    them by their scales and adds them up
+ *   Q4_K, Q5_K       4 for scales and 4 for minima: where the sums of two groups fit 16 bits each, they stand in one word, and VPDPWSSD
+ *                    multiplies them by their scales and adds them up
  *   Q6_K             8: the same; its groups have 16 elements
  *   IQ4_XS           8 VPMULLD (one unit's work on Zen 5, two elsewhere), and additions; so do the others where such a sum might not fit
  *
@@ -23,7 +24,7 @@ enum { PANEL = 2, SETS = 96, BIAS = 0x8000 };
 
 typedef struct {
     __m512i w[PANEL][BLOCK_K / 4][2];         /* i8 [block][4 elements][row][4] */
-    __m512i begin[PANEL][N_GROUP][2];         /* i32 [block][step][row]: -128 times the sum of its weights; where is_word, even steps: and BIAS */
+    __m512i begin[PANEL][N_GROUP][2];         /* i32 [block][step][row]: -128 times its weights' sum; even steps where is_word: and BIAS */
     __m512i scale[PANEL][N_GROUP][2];         /* i32 [block][group][row]; where is_word i16 [block][two groups][row][2] */
     __m512i other[PANEL][N_GROUP / 2][2];     /* i16 [block][two groups][row][2]: minima */
     __m512 d[PANEL][2], m[PANEL][2];          /* f32 [block][row] */
@@ -142,8 +143,9 @@ INLINE void add_products(__m512i isum[SET][2], const __m512i (*w)[2], const int3
     }
 }
 
-/* total += the sums of groups 2 g and 2 g + 1 times their scales, where such sums fit 16 bits.  The odd group's moves to the upper half of its word, the
- * other is added to it, and BIAS keeps that from borrowing.  What the even group's sum begins with comes last: the next product waits for the shift alone. */
+/* total += the sums of groups 2 g and 2 g + 1 times their scales, where such sums fit 16 bits.  The odd group's moves to the upper half of
+ * its word, the other is added to it, and BIAS keeps that from borrowing.  What the even group's sum begins with comes last: the next
+ * product waits for the shift alone. */
 INLINE void add_two_groups(__m512i total[SET][2], const panel *p, int32_t b, int g, const set_256 *x, int32_t type, int T)
 {
     const int steps = group_of(type) / 4, odd = (2 * g + 1) * steps, even = 2 * g * steps;
@@ -222,8 +224,8 @@ typedef float kept_sums[SETS][SET][ROWS];
 static const float zero[SET][ROWS];
 
 /* A block and T tokens.  from, to [token][row]: what earlier blocks of these rows added, and where the sums go. */
-INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256 *next, const float (*from)[ROWS], float (*to)[ROWS], int32_t type,
-                      int narrow, int T)
+INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256 *next, const float (*from)[ROWS], float (*to)[ROWS],
+                      int32_t type, int narrow, int T)
 {
     const int32_t (*const sums)[SET] = group_of(type) == 32 ? x->sums_32 : x->sums;
     __m512i total[SET][2];
@@ -238,7 +240,8 @@ INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256
             DOT_WORDS(least[1], p->other[b][g][1], two);
         }
         for (int h = 0; h < 2; h++) {
-            const __m512 scale = _mm512_mul_ps(p->d[b][h], d), isum = _mm512_cvtepi32_ps(total[i][h]), before = _mm512_loadu_ps(from[i] + h * HALF);
+            const __m512 scale = _mm512_mul_ps(p->d[b][h], d), isum = _mm512_cvtepi32_ps(total[i][h]);
+            const __m512 before = _mm512_loadu_ps(from[i] + h * HALF);
             __m512 sum = type == T_Q3_K ? _mm512_fnmadd_ps(scale, isum, before) : _mm512_fmadd_ps(scale, isum, before);
             if (has_min(type))
                 sum = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], d), _mm512_cvtepi32_ps(least[h]), sum);
@@ -247,9 +250,10 @@ INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256
     }
 }
 
-/* 32 rows from `row` on, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1.  The panel after this one begins at row `after`, block b_after. */
-INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t end, int32_t b0, int64_t s0, int64_t s1, int64_t after, int32_t b_after,
-                     int32_t type)
+/* 32 rows from `row` on, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1.  The panel after this one begins at row `after`,
+ * block b_after. */
+INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t end, int32_t b0, int64_t s0, int64_t s1, int64_t after,
+                     int32_t b_after, int32_t type)
 {
     const int64_t bytes = type_row_bytes(type, BLOCK_K), n_block = a->n / BLOCK_K;
     const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;

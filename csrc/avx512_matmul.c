@@ -6,9 +6,9 @@
  * tokens stay in the first-level cache.
  *
  * Limit: a block of 16 rows and a token is 8 VPDPBUSD, and for its scale a multiply and an fma, two with a minimum.  All of these take the
- * same two units, so that the best is 8 of 10 of VPDPBUSD's own speed, or of 11; the conversion has units of its own (Zen 5; where there are
- * only two for everything, it makes them 11 and 12).  The tile alone comes to within 1 % of that on Zen 5 where the scale step of a token
- * follows its last products, and to 7 % where it follows those of all 6.
+ * same two units, so that the best is 8 of 10 of VPDPBUSD's own speed, or of 11; the conversion has units of its own (Zen 5; where there
+ * are only two for everything, it makes them 11 and 12).  The tile alone comes to within 1 % of that on Zen 5 where the scale step of a
+ * token follows its last products, and to 7 % where it follows those of all 6.
  *
  * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 4 x 4 or 4 x 1 tiles of rows x tokens, avx512.h; the
  * others in avx512_float.c. */
@@ -57,8 +57,10 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32
 typedef float kept_sums[SETS][SET][ROWS];
 static const float zero[SET][ROWS];
 
-/* A set of T tokens: from, to [token][row]: what earlier panels of these rows added, and where the sums go.  The next set, n_all blocks on, is asked for. */
-INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const float (*from)[ROWS], float (*to)[ROWS], int32_t n_block, int32_t type, int T)
+/* A set of T tokens: from, to [token][row]: what earlier panels of these rows added, and where the sums go.  The next set, n_all blocks on,
+ * is asked for. */
+INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const float (*from)[ROWS], float (*to)[ROWS], int32_t n_block,
+                      int32_t type, int T)
 {
     __m512 sum[SET][2];
     for (int i = 0; i < T; i++)
@@ -94,9 +96,10 @@ INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const floa
             _mm512_storeu_ps(to[i] + h * HALF, sum[i][h]);
 }
 
-/* 32 rows from `row` on, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1.  The panel after this one begins at row `after`, block b_after. */
-INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t end, int32_t b0, int64_t s0, int64_t s1, int64_t after, int32_t b_after,
-                     int32_t type)
+/* 32 rows from `row` on, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1.  The panel after this one begins at row `after`,
+ * block b_after. */
+INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t end, int32_t b0, int64_t s0, int64_t s1, int64_t after,
+                     int32_t b_after, int32_t type)
 {
     const int64_t block_bytes = type_row_bytes(type, BLOCK), n_block = a->n / BLOCK;
     const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;

@@ -11,9 +11,18 @@ typedef struct {
     __m512i x[MOST][4];       /* i8, as weights_64, bytes_64, natural_64 or packed_64 has the weights */
     __m512i begin[MOST][2];   /* i32, lanes of 4 blocks each: -offset times the sum of x */
     union {
-        struct { __m512i isum[HALF]; uint16_t d[HALF][2 * BLOCKS]; } of_32[MOST]; /* lanes of a row each, of all blocks; [slot_of][block] d, or d and m */
-        struct { __m512i isum[HALF], msum[HALF / 2]; uint16_t d[HALF], m[HALF]; } of_256[MOST]; /* lanes of a row each; of rows 2 i, 2 i + 1 */
-        struct { struct { __m512i isum[HALF]; uint32_t dm[HALF]; } unit[MOST]; __m512i msum[MOST / 4][HALF], sums[MOST / 4]; } of_k; /* Q4_K, Q5_K */
+        struct {
+            __m512i isum[HALF];              /* lanes of a row each, of all blocks */
+            uint16_t d[HALF][2 * BLOCKS];    /* [slot_of][block] d, or d and m */
+        } of_32[MOST];
+        struct {
+            __m512i isum[HALF], msum[HALF / 2]; /* lanes of a row each; of rows 2 i, 2 i + 1 */
+            uint16_t d[HALF], m[HALF];
+        } of_256[MOST];
+        struct { /* Q4_K, Q5_K */
+            struct { __m512i isum[HALF]; uint32_t dm[HALF]; } unit[MOST];
+            __m512i msum[MOST / 4][HALF], sums[MOST / 4];
+        } of_k;
     };
 } room;
 

@@ -16,8 +16,8 @@ INLINE void take_packed(__m512i x[4], const int8_t *q, int32_t type)
             x[k] = k % 2 ? _mm512_shuffle_i32x4(in[k / 2], in[k / 2 + 2], 0xee) : _mm512_shuffle_i32x4(in[k / 2], in[k / 2 + 2], 0x44);
 }
 
-/* Vector k of a block's weights, with offsets.  IQ4_XS: quarters are groups, k % 2 halves of them.  Q2_K, Q3_K: elements 32 k ... 32 k + 31 and
- * 128 more; where k is odd, four times. */
+/* Vector k of a block's weights, with offsets.  IQ4_XS: quarters are groups, k % 2 halves of them.  Q2_K, Q3_K: elements 32 k ... 32 k + 31
+ * and 128 more; where k is odd, four times. */
 INLINE __m512i packed_64(int32_t type, const uint8_t *block, int k)
 {
     if (type == T_IQ4_XS) {
@@ -37,8 +37,8 @@ INLINE __m512i packed_64(int32_t type, const uint8_t *block, int k)
     }
 }
 
-/* Shuffles the scales of groups to words of 16 bits, as their upper byte (`high`) or lower: in quarter i four times that of group a, four times b,
- * for i = 0; of 1, 8 and 9 more for the others. */
+/* Shuffles the scales of groups to words of 16 bits, as their upper byte (`high`) or lower: in quarter i four times that of group a, four
+ * times b, for i = 0; of 1, 8 and 9 more for the others. */
 INLINE __m512i pick(int a, int b, int high)
 {
     uint8_t at[64];
@@ -180,7 +180,8 @@ INLINE __m512 add_k(__m512 sum, const room *r, const matmul_args *a, int64_t at,
         for (int64_t j = 0; j < (n - u < 4 ? n - u : 4); j++) {
             const __m512 x = _mm512_set1_ps(a->d[at + u + j]);
             const __m512i dm = _mm512_loadu_si512(r->of_k.unit[u + j].dm);
-            const __m512 d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(dm)), m = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(dm, 16)));
+            const __m512 d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(dm));
+            const __m512 m = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(dm, 16)));
             sum = _mm512_fmadd_ps(_mm512_mul_ps(d, x), _mm512_cvtepi32_ps(fold_16(r->of_k.unit[u + j].isum, plus)), sum);
             sum = _mm512_fnmadd_ps(_mm512_mul_ps(m, x), _mm512_cvtepi32_ps(msum[j]), sum);
         }
@@ -196,7 +197,9 @@ INLINE __m512i block_256(__m256i *msum, int32_t type, const uint8_t *block, cons
     /* the sum of 4 products is at most 4 * 63 * 127 < 2^15: as lower half of a lane it can meet the scale's */
     const __m512i low = _mm512_and_si512(scale, _mm512_set1_epi32(0xffff));
     *msum = _mm256_madd_epi16(_mm256_cvtepi8_epi16(min), sums);
-    __m512i total = offset_of(type) ? _mm512_zextsi256_si512(_mm256_mullo_epi32(*msum, _mm256_set1_epi32(-offset_of(type)))) : _mm512_setzero_si512();
+    __m512i total = _mm512_setzero_si512();
+    if (offset_of(type))
+        total = _mm512_zextsi256_si512(_mm256_mullo_epi32(*msum, _mm256_set1_epi32(-offset_of(type))));
     for (int k = 0; k < 4; k++) {
         const __m512i isum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), natural_64(type, block, k), x[k]);
         const __m512i group = _mm512_add_epi32(_mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0), _mm512_set1_epi32(4 * k));

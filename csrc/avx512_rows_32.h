@@ -48,7 +48,8 @@ INLINE void add_products(__m512i v[2], int32_t type, const __m512i w[4], const _
 /* Units u0 ... u0 + n - 1 of the token to r: the elements in the order of weights_64, or of bytes_64. */
 INLINE void take_32(room *r, const matmul_args *a, int64_t u0, int64_t n, int32_t type)
 {
-    const __m512i zero = _mm512_setzero_si512(), offset = _mm512_set1_epi8((char)offset_of(type)), offsets[4] = {offset, offset, offset, offset};
+    const __m512i zero = _mm512_setzero_si512(), offset = _mm512_set1_epi8((char)offset_of(type));
+    const __m512i offsets[4] = {offset, offset, offset, offset};
     for (int64_t u = 0; u < n; u++) {
         const int8_t *q = a->q + (u0 + u) * UNIT;
         __m512i sum[2] = {zero, zero};
@@ -73,8 +74,8 @@ INLINE int32_t byte_of_word(int32_t type, int i)
     return (k / 2 * 4 + i % 4) * bytes + 2 * each + k % 2 * 2; /* then come fifth bits */
 }
 
-/* Words of a unit that are not nibbles or bytes: d of block b in word b, or d and m in words 2 b and 2 b + 1; from word 16 on the fifth bits, those
- * of weights_64(k) in word 16 + 4 k and three more. */
+/* Words of a unit that are not nibbles or bytes: d of block b in word b, or d and m in words 2 b and 2 b + 1; from word 16 on the fifth
+ * bits, those of weights_64(k) in word 16 + 4 k and three more. */
 INLINE __m512i unit_words(int32_t type, const uint8_t *unit)
 {
     const int32_t size = BLOCKS * bytes_of_type(type);
@@ -154,8 +155,10 @@ INLINE void fold_blocks(__m512i out[BLOCKS], const __m512i isum[HALF])
 {
     __m512 pair[BLOCKS]; /* of rows 2 i, 2 i + 1 */
     __m512i four[4];     /* of four rows: blocks 0 to 3 or 4 to 7 */
-    for (int i = 0; i < BLOCKS; i++)
-        pair[i] = _mm512_castsi512_ps(plus(_mm512_unpacklo_epi64(isum[2 * i], isum[2 * i + 1]), _mm512_unpackhi_epi64(isum[2 * i], isum[2 * i + 1])));
+    for (int i = 0; i < BLOCKS; i++) {
+        const __m512i one = isum[2 * i], other = isum[2 * i + 1];
+        pair[i] = _mm512_castsi512_ps(plus(_mm512_unpacklo_epi64(one, other), _mm512_unpackhi_epi64(one, other)));
+    }
     for (int i = 0; i < 4; i++)
         four[i] = _mm512_castps_si512(_mm512_shuffle_ps(pair[2 * i], pair[2 * i + 1], 0x88));
     transpose_quarters(out, four);

@@ -38,7 +38,7 @@ typedef struct {
     float scale_low, scale_top;    /* range of sc */
     int has_min;
     float x[LONGEST][GROUPS];
-    per_group sum, square;         /* of x, of x^2 */
+    per_group sum;                 /* of x */
     float power[2];                /* of two, by which the blocks were scaled */
 } groups;
 
@@ -338,17 +338,14 @@ static void take(groups *g, const float *x)
         frexpf(greatest, &exponent);
         g->power[b] = greatest < LEAST ? 0 : ldexpf(1, -exponent < 127 ? -exponent : 127);
     }
-    for (int l = 0; l < GROUPS; l++)
-        for (int i = 0; i < g->n; i++)
-            g->x[i][l] = x[l * g->n + i] * g->power[block_of(g, l)];
-    for (int b = 0; b < g->n_block; b++)
-        g->power[b] = g->power[b] > 0 ? g->power[b] : 1;
     for (int l = 0; l < GROUPS; l++) {
         float sum = 0;
         for (int i = 0; i < g->n; i++)
-            sum += g->x[i][l];
+            sum += g->x[i][l] = x[l * g->n + i] * g->power[block_of(g, l)];
         g->sum[l] = sum;
     }
+    for (int b = 0; b < g->n_block; b++)
+        g->power[b] = g->power[b] > 0 ? g->power[b] : 1;
 }
 
 static int encode_groups(uint8_t *y, int32_t type, groups *g, const float *x)

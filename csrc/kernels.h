@@ -136,7 +136,7 @@ uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vo
 
 /* ---- pretokenize.c, bpe.c: byte-level BPE ----------------------------------------- */
 
-enum { PRE_GPT2, PRE_LLAMA3, PRE_QWEN2, PRE_QWEN35, PRE_TEKKEN, PRE_STARCODER, PRE_DEEPSEEK_LLM, N_PRE };
+enum { PRE_GPT2, PRE_LLAMA3, PRE_QWEN2, PRE_QWEN35, PRE_TEKKEN, PRE_STARCODER, PRE_DEEPSEEK_LLM };
 typedef struct { uint64_t end[6]; } word_ends; /* of the pieces of each rule; zero before the first word of a text */
 /* Where the word ends that begins at byte `at` of UTF-8 text [n_bytes], at < n_bytes; words are asked for in order. */
 uint64_t pretokenize(word_ends *w, const uint8_t *text, uint64_t at, uint64_t n_bytes, int32_t pre);
@@ -387,8 +387,6 @@ const char *mark_word(int32_t reason);
 int32_t mark_read(mail_verdict *out, const uint8_t *line, uint64_t n_bytes);
 /* out [MARK_BYTES] = the headers of a verdict, each "Name: value\n", zero-terminated.  Returns their bytes. */
 int64_t mark_headers(char *out, const mail_verdict *v);
-/* Whether the line [n_bytes] is a header of the family X-Spam-*: 1 or 0. */
-int32_t mark_is_own(const uint8_t *line, uint64_t n_bytes);
 
 typedef struct {
     uint64_t n_out;     /* bytes of the new beginning: n_read + 2 head_bytes + 4 at most */

@@ -119,7 +119,8 @@ static int begins(const uint8_t *line, uint64_t n_bytes, const char *lower)
     return !lower[i];
 }
 
-int32_t mark_is_own(const uint8_t *line, uint64_t n_bytes)
+/* Whether the line [n_bytes] is a header of the family X-Spam-*. */
+static int is_own(const uint8_t *line, uint64_t n_bytes)
 {
     return begins(line, n_bytes, FAMILY) && name_bytes(line, n_bytes);
 }
@@ -167,7 +168,7 @@ static void add_kept(growing *g, mail_marking *out, const uint8_t *line, uint64_
     uint64_t kept = 0, at = 0;
     while (at < n_bytes && (cr = memchr(line + at, '\r', n_bytes - at))) {
         at = (uint64_t)(cr - line) + 1;
-        if (!mark_is_own(line + at, n_bytes - at))
+        if (!is_own(line + at, n_bytes - at))
             continue;
         uint64_t stop = at - 1;
         while (stop > kept && line[stop - 1] == '\r')
@@ -195,7 +196,7 @@ void mark_mail(mail_marking *out, uint8_t *to, const uint8_t *mail, uint64_t n_b
         const uint8_t *line = mail + at;
         end = line_end(mail, n_bytes, at);
         if (name_bytes(line, end - at)) {
-            removing = mark_is_own(line, end - at);
+            removing = is_own(line, end - at);
             out->n_removed += (uint64_t)removing;
             out->n_status += (uint64_t)(removing && begins(line, end - at, STATUS) && name_bytes(line, end - at) == sizeof STATUS - 1);
         } else if (!any || (*line != ' ' && *line != '\t'))

@@ -242,8 +242,10 @@ void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
     atomic_store(&pool.n, n);
     atomic_store(&pool.grain, grain);
     atomic_store(&pool.done.v, 0);
-    for (uint_fast64_t t = 0, n_thread = (uint_fast64_t)pool.n_threads; t < n_thread; t++)
-        atomic_store_explicit(&pool.ticket[t].v, call << 32 | (t + 1) * n_piece / n_thread << 16 | t * n_piece / n_thread, memory_order_release);
+    for (uint_fast64_t t = 0, n_thread = (uint_fast64_t)pool.n_threads; t < n_thread; t++) {
+        const uint_fast64_t begin = t * n_piece / n_thread, end = (t + 1) * n_piece / n_thread;
+        atomic_store_explicit(&pool.ticket[t].v, call << 32 | end << 16 | begin, memory_order_release);
+    }
     atomic_store(&pool.call.v, call);
     wake_workers(n_piece - 1);
     take_pieces(0);
