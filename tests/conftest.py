@@ -66,6 +66,15 @@ def shell(script, directory, timeout=60, **env):
                           env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", **env})
 
 
+def wait_for(condition, what, seconds=120):
+    """What condition() gives as soon as it is true."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"no {what} in {seconds} s"
+        time.sleep(0.01)
+    return found
+
+
 def opened(process, path, timeout=60):
     """Wait until a process (a Popen) has the file open or mapped: it has started, and is at work."""
     path, end = os.path.realpath(path), time.monotonic() + timeout

@@ -12,6 +12,7 @@ NR_HEADER, NR_MAIL, NR_EOH, LEADING_BLANKS = 0x80, 0x4000, 0x40000, 0x100000
 POSTFIX_STEPS = 0x1fffff  # all of version 6
 POSTFIX_ACTIONS = 0x1ff
 CHUNK = 65535
+MOST_PROGRESS = 60  # reports in a verdict; mail-milter sends one in 10 s, for 240 s at most
 HEADER = re.compile(rb"([!-9;-~]+)[ \t]*:((?:[^\n]|\n(?=[ \t]))*)\n")
 
 
@@ -109,6 +110,7 @@ class Milter:
             assert letter in (b"h", b"i", b"m", b"p"), (letter, data)
             if letter == b"p":
                 self.n_progress += 1
+                assert self.n_progress < MOST_PROGRESS, "reports of progress, and no verdict"
             else:
                 edits.append((letter, data))
 

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BIN, ROOT
+from conftest import BIN, ROOT, wait_for
 
 from sluice import VERSION
 from sluice.hook import marking
@@ -31,8 +31,9 @@ LINE = b"yes 0.9931 0.9386 3f9a0c1b2d4e5f60"
 MAIL = b"Received: x\nX-Spam-Status: No\nSubject: hi\n there\n\nbody\n.\nX-Spam-Flag: NO\nlast"
 BARE = MAIL.replace(b"X-Spam-Status: No\n", b"")
 MARKED = marking.mark(MAIL, marking.headers(LINE))
-FORTUNE = {f"error {word}": marking.mark(MAIL, marking.headers(f"error {word}".encode())) for word in (
-    "timeout", "size", "memory", "crashed", "model", "empty", "attempts", "input", "worker")}
+UNCHECKED = [f"error {word}" for word in ("timeout", "size", "memory", "crashed", "model", "empty", "attempts", "input", "worker")]
+FORTUNE = {line: marking.mark(MAIL, marking.headers(line.encode())) for line in UNCHECKED}
+LINES = [LINE, *(line.encode() for line in UNCHECKED)]
 
 
 class Box:
@@ -139,14 +140,17 @@ def test_a_calibration_is_used_where_it_is_named(box):
 def worker(path):
     """`classify --listen`, when it listens."""
     p = subprocess.Popen([CLASSIFY, "--listen", path, "--workers", "1"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    for _ in range(600):
-        try:
-            with socket.socket(socket.AF_UNIX) as s:
-                s.connect(str(path))
-            return p
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError("no worker")
+    try:
+        wait_for(lambda: p.poll() is not None or listens(path), "worker")
+    except BaseException:
+        os.killpg(p.pid, signal.SIGKILL)
+        raise
+    return p
+
+
+def listens(path):
+    with socket.socket(socket.AF_UNIX) as s:
+        return s.connect_ex(str(path)) == 0
 
 
 def test_a_worker_answers_as_a_process_does(box):
@@ -285,11 +289,7 @@ def alive(path):
 
 
 def gone(*paths):
-    for _ in range(1000):
-        if not any(map(alive, paths)):
-            return True
-        time.sleep(0.02)
-    return False
+    return wait_for(lambda: not any(map(alive, paths)), "end of a child")
 
 
 HANG = "echo $$ >{0}/one; sleep 1000 & echo $! >{0}/two; {1}"
@@ -397,8 +397,7 @@ def test_a_mail_is_not_sent_where_nobody_waits_for_the_result(box, make):
         os.close(its)
         p.stdin.write(MAIL)
         p.stdin.close()
-        while not (box.path / "began").exists():
-            time.sleep(0.02)
+        wait_for(lambda: (box.path / "began").exists() or p.poll() is not None, "classify that is at work")
         os.close(ours)
         (box.path / "go").touch()
         assert p.wait(60) == (0 if deliver == "nothing" else 75)
@@ -459,11 +458,9 @@ def killed_while_judging(box, *options, **envelope):
     p = subprocess.Popen(box.argv(*options, **envelope), stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     p.stdin.write(MAIL)
     p.stdin.close()
-    while not (box.path / "one").exists() or not (box.path / "one").read_text():
-        assert p.poll() is None
-        time.sleep(0.005)
+    wait_for(lambda: alive(box.path / "one") or p.poll() is not None, "classify that is at work")
     p.kill()
-    p.wait()
+    assert p.wait() == -signal.SIGKILL, p.stderr.read()
     p.stderr.close()
     assert gone(box.path / "one") and os.listdir(box.path / "spool") == []
     (box.path / "one").unlink()
@@ -719,24 +716,31 @@ def test_the_last_backstop_is_set_before_anything_else(box, strace):
     assert [line for line in lines if "SIGALRM" in line][0].startswith("rt_sigaction(SIGALRM, {sa_handler=SIG_DFL")
 
 
+def mail_of(run):
+    """A mail that no other run has: which one was lost, or comes late, is told by it."""
+    return MAIL.replace(b"Subject: hi", b"Subject: " + run.encode())
+
+
 def test_a_fault_in_any_system_call_loses_nothing(box, strace):
     """The n-th call of each kind fails: 0 with exactly one whole mail, or 75, or a signal; nothing stays in the spool."""
-    possible = {MARKED, *FORTUNE.values()}
     options = ("--queue-id", "A1", "--state", box.path / "state")
     box.run(*options)
-    statuses = {}
+    box.sent()
+    statuses, runs = {}, {}  # what may become of the mail of each run: its name
     for name, n in calls_of(box, options, strace):
         for error in ERRORS.get(name, ("EINVAL",)):
             for nth in range(1, min(n, 12) + 1):
                 shutil.rmtree(box.path / "state", ignore_errors=True)
-                done = box.run(*options, prefix=[*strace, "-o", "/dev/null", "-e", f"inject={name}:error={error}:when={nth}"])
-                sent = box.mails()
-                statuses.setdefault(done.returncode, []).append((name, nth))
-                assert done.returncode in (0, 75) or done.returncode < 0, (name, error, nth, done)
-                assert set(sent) <= possible and len(sent) <= 1, (name, error, nth)
-                assert sent or done.returncode, (name, error, nth)
+                run = f"{name} {error} {nth}"
+                mail = mail_of(run)
+                runs.update((marking.mark(mail, marking.headers(line)), run) for line in LINES)
+                done = box.run(*options, mail=mail, prefix=[*strace, "-o", "/dev/null", "-e", f"inject={name}:error={error}:when={nth}"])
+                sent = [runs.get(data, data) for data in box.mails()]
+                statuses.setdefault(done.returncode, []).append(run)
+                assert done.returncode in (0, 75) or done.returncode < 0, (run, done)
+                assert set(sent) <= set(runs.values()) and sent.count(run) <= 1 and (run in sent or done.returncode), (run, done, sent)
                 if done.returncode == 75:
-                    assert not done.stderr or done.stderr.startswith(b"4.3.0 "), (name, nth, done)
+                    assert not done.stderr or done.stderr.startswith(b"4.3.0 "), (run, done)
     assert len(statuses[0]) > 10 and len(statuses[75]) > 10, {k: len(v) for k, v in statuses.items()}
 
 
@@ -751,7 +755,7 @@ def test_kill_at_any_system_call_loses_nothing(box, strace):
         for nth in range(1, min(n, 12) + 1):
             shutil.rmtree(box.path / "state", ignore_errors=True)
             run = f"{name} {nth}"
-            mail = MAIL.replace(b"Subject: hi", b"Subject: " + run.encode())
+            mail = mail_of(run)
             runs[marking.mark(mail, marking.headers(LINE))] = run
             done = box.run(*options, mail=mail, prefix=[*strace, "-o", "/dev/null", "-e", f"inject={name}:signal=KILL:when={nth}"])
             assert done.returncode in (-signal.SIGKILL, 0), (run, done)  # 0: that call was not made this time

@@ -2,13 +2,13 @@
 import os
 import random
 import re
+import select
 import signal
 import socket
 import struct
 import subprocess
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import milter_process
@@ -222,9 +222,16 @@ def says(line):
     return behave
 
 
+def hang(connection):
+    """Until the other side has gone."""
+    poll = select.poll()
+    poll.register(connection, 0)  # POLLHUP alone
+    poll.poll()
+
+
 BAD_WORKERS = {
-    "silent": (lambda c: time.sleep(30), "timeout"),
-    "reads and is silent": (lambda c: (read_all(c), time.sleep(30)), "timeout"),
+    "silent": (hang, "timeout"),
+    "reads and is silent": (lambda c: (read_all(c), hang(c)), "timeout"),
     "closes": (lambda c: None, "crashed"),
     "closes in a line": (says(b"yes 0.99"), "crashed"),
     "garbage": (says(b"\xff\0\r\n"), "worker"),
@@ -266,7 +273,7 @@ def test_without_a_worker_and_when_it_comes_back(other, place, worker):
 def test_progress_is_reported_while_a_verdict_takes_long(other):
     with tempfile.TemporaryDirectory(prefix="sluice-stub-") as directory:
         os.chmod(directory, 0o755)
-        Stub(Path(directory) / "worker", lambda c: time.sleep(30))
+        Stub(Path(directory) / "worker", hang)
         with Milter(other("--deadline", 15, worker=Path(directory) / "worker").address) as m:
             assert unchecked(m.judge(MAIL), MAIL) == "timeout" and m.n_progress == 1
 

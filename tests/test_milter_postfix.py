@@ -14,7 +14,7 @@ from pathlib import Path
 import milter_process
 import postfix
 import pytest
-from conftest import ROOT, run
+from conftest import ROOT, run, wait_for
 from sink import Sink
 from test_milter import MAILS as MAILS_WITH_RETURN_PATH
 from test_milter import OURS, spellings
@@ -105,15 +105,6 @@ def answers(path):
             return s.recv(100)[:2] in (b"ye", b"no", b"un")
     except OSError:
         return False
-
-
-def wait_for(condition, what, seconds=120):
-    """What condition() gives as soon as it is true."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"no {what} in {seconds} s"
-        time.sleep(0.01)
-    return found
 
 
 def log_of(site):

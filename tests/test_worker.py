@@ -20,7 +20,7 @@ from pathlib import Path
 
 import big_model
 import pytest
-from conftest import BIN, ROOT, SHARED, run
+from conftest import BIN, ROOT, SHARED, run, wait_for
 from forked import run as forked_run
 from worker_client import ask, connect, loop, receive
 
@@ -317,13 +317,18 @@ def test_a_client_that_does_not_end_is_told_so(start):
     begun.sendall(DATA[0])
     assert w.ask(DATA[0]) == long_lines()[0]  # it waits until one of the two gives up
     assert receive(silent) == receive(begun) == b"error timeout\n"
-    with pytest.raises(BrokenPipeError):
-        while True:
-            drops.sendall(b"a")
-            time.sleep(0.02)
+    w.wait_for(lambda: not takes(drops, b"a"), "end of a connection that drops bytes")
     assert receive(drops) == b"error timeout\n"
     for s in (silent, begun, drops):
         s.close()
+
+
+def takes(s, data):
+    try:
+        s.sendall(data)
+    except BrokenPipeError:
+        return False
+    return True
 
 
 ENDLESS = """
@@ -480,10 +485,7 @@ def test_nothing_outlives_the_master(start):
     assert len(pids) == 3
     w.process.kill()
     w.process.wait()
-    end = time.monotonic() + 60
-    while any(map(is_alive, pids)):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(lambda: not any(map(is_alive, pids)), "end of group and workers")
     with pytest.raises(ConnectionRefusedError):
         w.ask(b"")
     again = start()  # over the stale socket
@@ -501,7 +503,7 @@ def test_no_request_is_lost_in_restarts(start):
     assert len(found) == 550 and all(reply == lines[i] for i, reply, _ in found)
     for _ in range(20):  # faster than they can be followed
         w.restart(wait=False)
-    time.sleep(0.3)
+    w.restart()
     assert w.ask(DATA[0]) == lines[0]
     w.end()
     assert w.log() == ""
