@@ -151,7 +151,7 @@ asan: all .venv/test
 	ln -sf "$(CURDIR)"/lib/sluice/*.py build/asan/sluice/
 	for d in $(ROOMS); do ln -sfn "$(CURDIR)/lib/sluice/$$d" "build/asan/sluice/$$d"; done
 	$(MAKE) --no-print-directory -j2 asan-library build/asan/mail-filter PYTHON=$(VENV)
-	SLUICE_MAIL_FILTER=build/asan/mail-filter $(VENV) -m pytest tests/test_mail_filter.py
+	SLUICE_MAIL_FILTER=build/asan/mail-filter $(VENV) -m pytest tests/test_mail_filter*.py
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
 

@@ -1,5 +1,6 @@
 """What every test file uses: where the commands are, how to run one, where the shared data lies."""
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -39,6 +40,35 @@ def shared():
             pytest.skip(f"missing: shared/{name}")
         return SHARED / name
     return find
+
+
+@pytest.fixture
+def box(tmp_path):
+    """mail-filter among stand-ins: a mail_filter_box.Box."""
+    from mail_filter_box import Box
+    return Box(tmp_path)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(*argv, path=None, ...): a worker_process.Worker; all are killed at the end."""
+    from worker_process import Worker
+    started = []
+
+    def start(*argv, path=None, **kwargs):
+        started.append(Worker(path or tmp_path / "s", *argv, **kwargs))
+        return started[-1]
+    yield start
+    for w in started:
+        w.kill()
+
+
+@pytest.fixture
+def my_model(tmp_path):
+    """A question with a model of its own, which a test may spoil."""
+    shutil.copy(ROOT / "configs" / "spam.yaml", tmp_path / "q.yaml")
+    shutil.copy(ROOT / "lib" / "sluice" / "data" / "spam.gguf", tmp_path)
+    return tmp_path / "q.yaml"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,7 +20,7 @@ import pytest
 from conftest import BIN, run, sets_here
 
 from sluice import gguf, memory, model
-from sluice.bench import apart, figures, limits, matmul, measure, plot, rival, shapes, start, synthetic, table
+from sluice.bench import apart, figures, limits, measure, plot, rival, shapes, start, synthetic, table
 from sluice.faults import Fault
 from sluice.gguf import write as gguf_write
 from sluice.kernels import ffi, lib

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import milter_process
 import pytest
-from conftest import BIN, ROOT, run
+from conftest import ROOT, run
 from milter_client import LEADING_BLANKS, NR_MAIL, Milter, edited, packet, split
 
 pytestmark = pytest.mark.skipif(milter_process.missing() is not None, reason=str(milter_process.missing()))

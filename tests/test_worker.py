@@ -1,7 +1,6 @@
-"""classify --listen: the real worker, asked, hurried, starved, killed, restarted. And the line of --long."""
+"""classify --listen: the real worker, asked, hurried, starved, killed, restarted."""
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 import re
@@ -9,145 +8,27 @@ import resource
 import shutil
 import signal
 import socket
-import stat
-import struct
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 from pathlib import Path
 
 import big_model
 import pytest
-from conftest import BIN, ROOT, SHARED, run, wait_for
+from conftest import ROOT, SHARED, run, wait_for
 from forked import run as forked_run
-from worker_client import ask, connect, loop, receive
+from worker_client import connect, loop, receive
+from worker_process import DATA, ENV, MAILS, SHIPPED, Worker, is_alive, kill, long_lines, n_open, state
 
-from sluice import gguf, question
+from sluice import question
 from sluice.bench import shapes
 from sluice.hook import serving
-from sluice.hook.listener import BACKLOG, MAX_PATH
+from sluice.hook.listener import BACKLOG
 from sluice.question.classifier import Classifier
 
-MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
-DATA = [path.read_bytes() for path in MAILS]
-SHIPPED = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
-ENV = {k: v for k, v in os.environ.items() if k != "MODEL"} | {"XDG_DATA_HOME": "/nonexistent"}  # nothing was learnt
 ARCHIVE = "data/spam/spamassassin.tar.xz"
-UNITS = ROOT / "configs" / "systemd"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-
-
-class Worker:
-    """`classify --listen` as a process. constants: of serving.py, changed in it. before: Python lines that it begins with."""
-
-    def __init__(self, path, *argv, constants=None, before="", env=(), ready=True, preexec=None, n=2):
-        self.path, self._log = path, open(f"{path}.log", "w+b")
-        command = [BIN / "classify", "--listen", path, "--workers", n, "--no-cache", *argv]
-        if constants or before:
-            program = f"import sys\nfrom sluice.hook import serving\nvars(serving).update({constants or {}!r})\n{before}\nsys.argv[0] = 'classify'\n" \
-                      f"exec(compile(open({str(BIN / 'classify')!r}).read(), 'classify', 'exec'))"
-            command[:1] = [sys.executable, "-I", "-c", program]
-        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log,
-                                        env={**ENV, **dict(env)}, preexec_fn=preexec, close_fds=False)
-        self.pid = self.process.pid
-        if ready:
-            self.wait_for(lambda: "python" in os.readlink(f"/proc/{self.pid}/exe") and len(self.workers()) == n, "its workers")
-
-    def wait_for(self, condition, what, seconds=60):
-        """What condition() gives as soon as it is true."""
-        end = time.monotonic() + seconds
-        while not (found := condition()):
-            assert time.monotonic() < end and self.process.poll() is None, f"no {what}: {self.log()}"
-            time.sleep(0.005)
-        return found
-
-    def groups(self):
-        return children(self.pid)
-
-    def workers(self):
-        return [pid for group in self.groups() for pid in children(group)]
-
-    def log(self):
-        self._log.seek(0)
-        return self._log.read().decode()
-
-    def ask(self, data, **kwargs):
-        return ask(self.path, data, **kwargs)
-
-    def restart(self, wait=True):
-        """SIGHUP, until another group serves alone."""
-        before = self.groups()
-        self.process.send_signal(signal.SIGHUP)
-        if wait:
-            self.wait_for(lambda: len(now := self.groups()) == 1 and now != before and self.workers(), "new group")
-
-    def end(self, number=signal.SIGTERM, code=0):
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        assert self.process.wait(60) == code, self.log()
-
-
-@functools.cache
-def long_lines():
-    """What `classify --long` prints of each of DATA."""
-    return [run("classify", "--long", "--no-cache", path, env=ENV).stdout for path in MAILS]
-
-
-def children(pid):
-    """The living children of a process, from /proc: zombies are not alive."""
-    out = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == pid and fields[0] != "Z":
-                out.append(int(entry))
-    return out
-
-
-def kill(pid):
-    """It may have ended meanwhile."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def state(pid):
-    """The letter of proc(5): R runs or could, S waits; Z has ended, also where there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "Z"
-
-
-def is_alive(pid):
-    return state(pid) != "Z"
-
-
-def n_open(pid):
-    """Descriptors of a process; 0 where it has ended."""
-    try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
-        return 0
-
-
-@pytest.fixture
-def start(tmp_path):
-    started = []
-
-    def start(*argv, path=None, **kwargs):
-        started.append(Worker(path or tmp_path / "s", *argv, **kwargs))
-        return started[-1]
-    yield start
-    for w in started:
-        if w.process.poll() is None:
-            w.process.kill()
-            w.process.wait()
-        w._log.close()
 
 
 @pytest.fixture(scope="module")
@@ -157,33 +38,6 @@ def worker(tmp_path_factory):
     yield w
     w.end()
     assert w.log() == ""
-
-
-@pytest.fixture
-def my_model(tmp_path):
-    """A question with a model of its own, which a test may spoil."""
-    shutil.copy(ROOT / "configs" / "spam.yaml", tmp_path / "q.yaml")
-    shutil.copy(SHIPPED, tmp_path / "spam.gguf")
-    return tmp_path / "q.yaml"
-
-
-# The line.
-
-def test_the_long_line_has_the_score_of_the_first_answer(tmp_path):
-    q = question.read(question.find("spam"))
-    model = gguf.File(question.model_path(q)).id[:8].hex()
-    for path in MAILS:
-        done = run("classify", "--long", path, env=ENV)
-        answer, score, required, found = done.stdout.decode().split(" ")
-        short = run("classify", path, env=ENV)
-        assert short.stdout.decode().split()[0] == answer and short.returncode == done.returncode == ["yes", "no", "unsure"].index(answer)
-        assert required == f"{q.thresholds['yes']:.4f}" and found == model + "\n"
-        assert (answer == "yes") == (path.name.startswith("spam")) == (float(score) >= float(required))
-    for argv in (("--long", "--json"), ("--long", "--jsonl"), ("--listen", "s", "--long"), ("--listen", "s", "x"), ("--workers", "2"),
-                 ("--listen", "s", "--mode", "0999"), ("--listen", "s", "--mode", "01000"), ("--listen", "s", "--workers", "0")):
-        done = run("classify", *argv, env=ENV, cwd=tmp_path)
-        assert done.returncode == 64 and done.stderr.count(b"\n") == 1, (argv, done.stderr)
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_worker_says_what_classify_says(worker):
@@ -213,29 +67,6 @@ def test_a_worker_says_what_classify_says_of_mail_that_was_sent(worker):
         assert line == here.line(v, v.answer)
         if i % 20 == 0:
             assert line == forked_run("classify", "--long", "--no-cache", input=data).stdout
-
-
-@pytest.mark.parametrize("argv", [(), ("-q", "./q.yaml"), ("-m", "spam.gguf"), ("--mail", "-j", "1"), ("--question", "spam", "--threads", "2"),
-                                  ("--cache", "cache"), ("--no-calibration",), ("--calibration", "none")])
-def test_the_short_way_to_the_long_line_is_the_same(my_model, argv):
-    for data in (DATA[0], DATA[3]):
-        ways = [run("classify", *words, env=ENV, cwd=my_model.parent, input=data) for words in (("--long", *argv), (*argv, "--no-cache", "--long"))]
-        assert len({(done.returncode, done.stdout, done.stderr) for done in ways}) == 1 and ways[0].stdout.count(b" ") == 3
-
-
-def test_the_short_way_fails_as_the_other_does(my_model):
-    for argv in (("-q", "none"), ("-q", "none.yaml"), ("-m", "none"), ("-m", "q.yaml"), ("-j", "0"), ("-j", "x"), ("-j",), ("-x",), ("none",), ("-m",),
-                 ("-m", ""), ("-q", "urgent"), ("--cache", "q.yaml"), ("--long",), ("-h",), ("--lon",), ("-vj1",), ("--threads=3",), ("-q", "-q")):
-        ways = [run("classify", *words, env=ENV, cwd=my_model.parent, input=DATA[0]) for words in (("--long", *argv), ("--no-cache", "--long", *argv))]
-        if "-vj1" in argv:
-            assert ways[0].returncode == ways[1].returncode == 1
-        else:
-            assert len({(done.returncode, done.stdout, done.stderr) for done in ways}) == 1, (argv, ways)
-    for data, closed in ((b"", None), (DATA[0], ">&-"), (DATA[0], ">/dev/full"), (b"", "<&-"), (b"", "<.")):
-        ways = []
-        for line in ("--long --no-cache", "--no-cache --long"):
-            ways.append(subprocess.run(["sh", "-c", f"{BIN}/classify {line} {closed or ''}"], input=data, capture_output=True, cwd=my_model.parent, env=ENV))
-        assert len({(done.returncode, done.stdout, done.stderr) for done in ways}) == 1 and ways[0].returncode >= 64, ways
 
 
 # Clients.
@@ -598,142 +429,3 @@ def test_the_log_says_nothing_of_a_mail(start):
     for line in lines:
         name, pid, answer, n_bytes, ids, ms = line.split(" ")
         assert answer in ("answer=yes", "answer=no", "answer=unsure", "error=empty") and pid.startswith("pid=") and ms.startswith("ms=")
-
-
-# The socket.
-
-def test_the_socket_has_its_mode(start, tmp_path):
-    for argv, mode in (((), 0o600), (("--mode", "0660"), 0o660), (("--mode", "666"), 0o666)):
-        w = start(*argv)
-        assert stat.S_IMODE(w.path.stat().st_mode) == mode
-        w.end()
-        assert not w.path.exists()
-    assert all(name.endswith(".log") for name in os.listdir(tmp_path))
-
-
-def test_what_is_no_socket_is_refused(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    (tmp_path / "dir").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "s")
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    here = sorted(os.listdir(tmp_path))
-    for name in ("file", "dir", "link", "fifo", "none/s", "file/s", "open/s", "x" * (MAX_PATH + 1)):
-        done = run("classify", "--listen", tmp_path / name, "--no-cache", env=ENV)
-        assert done.returncode == 73 and done.stderr.count(b"\n") == 1 and name.encode() in done.stderr, (name, done.stderr)
-    assert sorted(os.listdir(tmp_path)) == here and (tmp_path / "file").read_text() == "mine" and os.listdir(tmp_path / "open") == []
-
-
-def test_what_cannot_start_says_so_and_ends(tmp_path):
-    (tmp_path / "q.yaml").write_text("answers: 1\n")
-    for argv, code in ((("-q", "q.yaml"), 65), (("-q", "none.yaml"), 66), (("-m", "none"), 66), (("-m", "q.yaml"), 65), (("-q", "urgent"), 64)):
-        done = run("classify", "--listen", "s", "--no-cache", *argv, env=ENV, cwd=tmp_path)
-        assert done.returncode == code and done.stderr.count(b"\n") == 1, (argv, done.stderr)
-        assert os.listdir(tmp_path) == ["q.yaml"]
-
-
-def test_another_takes_the_socket_over(start):
-    first = start()
-    inode = first.path.stat().st_ino
-    assert first.ask(DATA[0]) == long_lines()[0]
-    second = start(path=first.path)
-    first.process.wait(60)
-    assert first.process.returncode == 0 and first.path.stat().st_ino != inode
-    assert second.ask(DATA[0]) == long_lines()[0]
-    first.path.unlink()
-    second.process.wait(60)
-    assert second.process.returncode == 74
-
-
-def test_a_socket_is_always_there_while_workers_follow_each_other(start):
-    lines, w = long_lines(), start()
-    followers, lock = [], threading.Lock()
-
-    def follow(i):
-        if i in (20, 60, 100):
-            with lock:  # one after the other
-                followers.append(start(path=w.path))
-        return i >= 140
-    found = loop(w.path, DATA, 3, follow)
-    assert all(reply == lines[i] for i, reply, _ in found)
-    for one in (w, *followers[:-1]):
-        assert one.process.wait(60) == 0
-    assert followers[-1].ask(DATA[0]) == lines[0]
-
-
-def activated(path, s, *argv, n_fds="1"):
-    """As systemd starts it, with `s` as descriptor 3."""
-    program = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=sys.argv[2]); " \
-              "os.execv(sys.argv[3], sys.argv[3:])"
-    os.set_inheritable(s.fileno(), True)
-    return [sys.executable, "-I", "-c", program, str(s.fileno()), n_fds, str(BIN / "classify"), "--listen", str(path), "--workers", "2", "--no-cache",
-            *argv]
-
-
-def test_a_socket_of_systemd_is_used_and_left(tmp_path):
-    path, note = tmp_path / "s", tmp_path / "note"
-    s, told = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with s, told:
-        s.bind(str(path))
-        s.listen(50)
-        told.bind(str(note))
-        told.settimeout(60)
-        for _ in range(2):
-            waiting = connect(path)  # before anybody serves
-            waiting.sendall(DATA[0])
-            waiting.shutdown(socket.SHUT_WR)
-            with subprocess.Popen(activated(path, s), env={**ENV, "NOTIFY_SOCKET": str(note)}, close_fds=False, stderr=subprocess.PIPE) as p:
-                try:
-                    assert told.recv(999).split(b"\n")[0] == b"READY=1"
-                    assert receive(waiting) == long_lines()[0] == ask(path, DATA[0])
-                    waiting.close()
-                    p.send_signal(signal.SIGHUP)
-                    reloading = told.recv(999).split(b"\n")
-                    assert reloading[0] == b"RELOADING=1" and reloading[1].startswith(b"MONOTONIC_USEC=")
-                    assert told.recv(999).split(b"\n")[0] == b"READY=1"
-                    assert ask(path, DATA[0]) == long_lines()[0]
-                    p.terminate()
-                    assert told.recv(999) == b"STOPPING=1"
-                    assert p.communicate(timeout=60) == (None, b"") and p.returncode == 0
-                finally:
-                    p.kill()
-            assert path.exists()
-
-
-def test_what_systemd_passes_is_checked(tmp_path):
-    rows = []
-    with socket.socket(socket.AF_UNIX) as other, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagram, \
-            socket.socket(socket.AF_UNIX) as deaf, socket.socket() as internet, open(os.devnull) as file, socket.socket(socket.AF_UNIX) as ok:
-        for s, name in ((other, "other"), (deaf, "s1"), (datagram, "s2"), (ok, "s3")):
-            s.bind(str(tmp_path / name))
-        other.listen()
-        ok.listen()
-        internet.bind(("127.0.0.1", 0))
-        internet.listen()
-        rows = ((other, 64, "1"), (deaf, 65, "1"), (datagram, 65, "1"), (internet, 65, "1"), (file, 65, "1"), (ok, 64, "2"), (ok, 64, "x"))
-        for s, code, n_fds in rows:
-            done = subprocess.run(activated(tmp_path / "s", s, n_fds=n_fds), env=ENV, close_fds=False, capture_output=True, timeout=60)
-            assert done.returncode == code and done.stderr.count(b"\n") == 1, done.stderr
-    script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&-'
-    done = subprocess.run(["sh", "-c", script, "sh", str(BIN / "classify"), "--listen", str(tmp_path / "s")], env=ENV, capture_output=True, timeout=60)
-    assert done.returncode == 65
-
-
-# The units.
-
-def test_the_units_are_right(tmp_path):
-    if not shutil.which("systemd-analyze"):
-        pytest.skip("systemd-analyze is not here: apt install systemd")
-    here = (("/opt/sluice/bin/classify", str(BIN / "classify")), ("/opt/sluice/bin/mail-milter", "/bin/true"))  # the milter need not be built
-    for path in UNITS.iterdir():
-        text = path.read_text()
-        for installed, there in here:
-            text = text.replace(installed, there)
-        assert "/opt/sluice" not in text and all((ROOT / page).is_file() for page in re.findall("file:/usr/local/src/sluice/(.*)", text))
-        (tmp_path / path.name).write_text(text)
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))], capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    for path in tmp_path.glob("*.service"):
-        done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=15", str(path)], capture_output=True, timeout=60)
-        assert done.returncode == 0, done.stdout.decode()[-3000:]

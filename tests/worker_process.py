@@ -1,0 +1,120 @@
+"""`classify --listen` as a process, and what /proc says of it."""
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from conftest import BIN, ROOT, run
+from worker_client import ask
+
+MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
+DATA = [path.read_bytes() for path in MAILS]
+SHIPPED = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
+ENV = {k: v for k, v in os.environ.items() if k != "MODEL"} | {"XDG_DATA_HOME": "/nonexistent"}  # nothing was learnt
+
+
+class Worker:
+    """`classify --listen` as a process. constants: of serving.py, changed in it. before: Python lines that it begins with."""
+
+    def __init__(self, path, *argv, constants=None, before="", env=(), ready=True, preexec=None, n=2):
+        self.path, self._log = path, open(f"{path}.log", "w+b")
+        command = [BIN / "classify", "--listen", path, "--workers", n, "--no-cache", *argv]
+        if constants or before:
+            program = f"import sys\nfrom sluice.hook import serving\nvars(serving).update({constants or {}!r})\n{before}\nsys.argv[0] = 'classify'\n" \
+                      f"exec(compile(open({str(BIN / 'classify')!r}).read(), 'classify', 'exec'))"
+            command[:1] = [sys.executable, "-I", "-c", program]
+        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log,
+                                        env={**ENV, **dict(env)}, preexec_fn=preexec, close_fds=False)
+        self.pid = self.process.pid
+        if ready:
+            self.wait_for(lambda: "python" in os.readlink(f"/proc/{self.pid}/exe") and len(self.workers()) == n, "its workers")
+
+    def wait_for(self, condition, what, seconds=60):
+        """What condition() gives as soon as it is true."""
+        end = time.monotonic() + seconds
+        while not (found := condition()):
+            assert time.monotonic() < end and self.process.poll() is None, f"no {what}: {self.log()}"
+            time.sleep(0.005)
+        return found
+
+    def groups(self):
+        return children(self.pid)
+
+    def workers(self):
+        return [pid for group in self.groups() for pid in children(group)]
+
+    def log(self):
+        self._log.seek(0)
+        return self._log.read().decode()
+
+    def ask(self, data, **kwargs):
+        return ask(self.path, data, **kwargs)
+
+    def restart(self, wait=True):
+        """SIGHUP, until another group serves alone."""
+        before = self.groups()
+        self.process.send_signal(signal.SIGHUP)
+        if wait:
+            self.wait_for(lambda: len(now := self.groups()) == 1 and now != before and self.workers(), "new group")
+
+    def end(self, number=signal.SIGTERM, code=0):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        assert self.process.wait(60) == code, self.log()
+
+    def kill(self):
+        """Whatever it does; its log is closed."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._log.close()
+
+
+@functools.cache
+def long_lines():
+    """What `classify --long` prints of each of DATA."""
+    return [run("classify", "--long", "--no-cache", path, env=ENV).stdout for path in MAILS]
+
+
+def children(pid):
+    """The living children of a process, from /proc: zombies are not alive."""
+    out = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid and fields[0] != "Z":
+                out.append(int(entry))
+    return out
+
+
+def kill(pid):
+    """It may have ended meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def state(pid):
+    """The letter of proc(5): R runs or could, S waits; Z has ended, also where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+def is_alive(pid):
+    return state(pid) != "Z"
+
+
+def n_open(pid):
+    """Descriptors of a process; 0 where it has ended."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
