@@ -265,7 +265,7 @@ def test_mail_stays_in_the_queue_where_that_is_wanted(place):
         done = maildrop(place, MAILS["ham-mutt"], change=bare)
         assert done.returncode == 75 and not place.take()
     if not shutil.which("procmail") and not shutil.which("maildrop"):
-        pytest.skip("neither procmail nor maildrop is on this machine")
+        pytest.skip("neither procmail nor maildrop is on this machine: delivery through them is not tested")
 
 
 def test_mail_comes_where_the_folder_for_spam_is_absent(deliver, place):
@@ -278,7 +278,7 @@ def test_script_beside_the_page_for_administrators_is_sieve_and_the_one_of_the_p
     page, script = ((ROOT / "configs/postfix" / name).read_text() for name in ("README.md", "spam.sieve"))
     assert re.sub("(?m)^", "    ", script.partition("\n")[2].strip()) in page
     if not shutil.which("sievec"):
-        pytest.skip("sievec is not on this machine")
+        pytest.skip("sievec is not on this machine: the Sieve recipe is not tested: apt install dovecot-sieve")
     (tmp_path / "spam.sieve").write_text(script)
     assert subprocess.run(["sievec", "spam.sieve"], cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
     (tmp_path / "spam.sieve").write_text(script.replace("fileinto", "filein", 1))
@@ -292,7 +292,7 @@ def mutt(place, keys, folder="", until=b"", seconds=60, then=b"", env=()):
     import pty
     import select
     if not shutil.which("mutt"):
-        pytest.skip("mutt is not on this machine")
+        pytest.skip("mutt is not on this machine: the mutt recipe is not tested: apt install mutt")
     (place.path / "muttrc").write_text(f"set folder={place.box}\nset mbox_type=Maildir\nset move=no\nset delete=yes\nset mark_old=no\nset header_cache=''\nset sort=subject\n"
                                        + place.recipe("muttrc") + f'push "{keys}"\n')
     pid, fd = pty.fork()
