@@ -179,12 +179,12 @@ def test_json_is_consistent(tiny):
 def test_costs_are_counted_right(tiny):
     m = model.Model(tiny, 1)
     costs = measure.Costs(m, "f16")
-    blocks = 2 * (256 * 256 * 2 + 256 * 128 * 2 + 3 * 256 * 768)  # weights of the products of two blocks
-    head = 256 * 512
-    seen = 2 * (11 + 12 + 13)  # two layers
-    assert costs.operations(measure.Test(3, 0, 10)) == 2 * (3 * blocks + head) + 4 * 4 * 64 * seen
-    assert costs.operations(measure.Test(0, 3, 10)) == 2 * 3 * (blocks + head) + 4 * 4 * 64 * seen
-    assert costs.read_bytes(measure.Test(0, 3, 10)) == 3 * (blocks + head) // 32 * 34 + 2 * 2 * 2 * 64 * seen
+    kv = 256 * 128 * 2
+    block, head = 256 * 256 * 2 + kv + 3 * 256 * 768, 256 * 512  # weights of the products of one of two blocks
+    seen = 11 + 12 + 13  # in a layer
+    assert costs.operations(measure.Test(3, 0, 10)) == 2 * (3 * (block + kv) + block - kv + head) + 4 * 4 * 64 * (seen + 13)
+    assert costs.operations(measure.Test(0, 3, 10)) == 2 * 3 * (2 * block + head) + 4 * 4 * 64 * 2 * seen
+    assert costs.read_bytes(measure.Test(0, 3, 10)) == 3 * (2 * block + head) // 32 * 34 + 2 * 2 * 2 * 64 * 2 * seen
     assert costs.read_bytes(measure.Test(3, 0, 10)) is None
 
 

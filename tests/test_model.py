@@ -226,6 +226,18 @@ def test_rows_of_logits_equal_those_after_each_id(models, name):
     assert b"".join(found) == b"".join(expected[3:])
 
 
+@pytest.mark.parametrize("name", [*OTHERS, "llama-q8_0", "gemma3-f16"])
+def test_last_block_is_computed_for_what_is_asked_alone(models, name, monkeypatch):
+    """Its keys and values are for all ids; what follows them there is for the last n_last."""
+    m, seen = Model(str(models[name]), 1), []
+    linears = Forward.linears
+    monkeypatch.setattr(Forward, "linears", lambda f, x, *ws: seen.append((ws[0].name, f.n_tok)) or linears(f, x, *ws))
+    for _ in m.run(Scratch(m.geometry("f16"), 40), IDS[:40], 3):
+        pass
+    blocks, names = m.hparams.n_layer, ("attn_q", "attn_output", "ffn_gate", "ffn_down")
+    assert seen == [(name, 40) for name in names] * (blocks - 1) + [("attn_q", 40), *((name, 3) for name in names[1:])]
+
+
 def test_every_architecture_is_among_them():
     assert {dict(OTHERS[name])["arch"] for name in OTHERS} | {"gemma3"} == set(ARCHITECTURES)
 

@@ -77,7 +77,8 @@ def ids(n_vocab, n):
 class Costs:
     """What a test of this model takes: operations (a multiplication and an addition each count) and bytes that must be read.
 
-    Operations are those of products with weights and of attention. A prompt's head is computed for its last id alone.
+    Operations are those of products with weights and of attention, as far as the answer needs them: of a prompt the head, and in the last
+    block all but keys and values, is for its last id alone.
     Bytes are counted for a generation: all weights but the rows of token_embd that nobody asks for, keys and values.
     """
 
@@ -85,27 +86,30 @@ class Costs:
         w, self.h = m.weights, m.hparams
         matrices = [x for layer in w.layers for x in vars(layer).values() if hasattr(x, "n_out")]
         self._per_id = 2 * sum(x.n_in * x.n_out for x in matrices)
+        last = vars(w.layers[-1])
+        self._once = 2 * sum(x.n_in * x.n_out for name, x in last.items() if hasattr(x, "n_out") and name not in ("attn_k", "attn_v"))
         self._head = 2 * w.output.n_in * w.output.n_out
         self._weight_bytes = sum(lib.type_row_bytes(x.type, x.n_in) * x.n_out for x in [*matrices, w.output])
         self._kv_bytes = 2 * self.h.n_head_kv * lib.type_row_bytes(KV_TYPES[kv], self.h.head_dim)
         largest = max(matrices, key=lambda x: x.n_in * x.n_out)
         self.type, self.in_terms = largest.type, largest.in_terms  # what the machine's limit is looked up for
 
-    def _seen(self, pos, n):
-        """Positions that the queries at pos ... pos + n - 1 see, all of them and all layers together."""
+    def _seen(self, pos, n, n_last):
+        """Positions that the queries at pos ... pos + n - 1 see, all of them and all layers together; in the last layer the last n_last queries."""
         h, total = self.h, 0
         for i in range(h.n_layer):
-            window = h.window_of(i)
-            total += sum(min(p + 1, window) if window else p + 1 for p in range(pos, pos + n))
+            window, begin = h.window_of(i), pos + n - n_last if i == h.n_layer - 1 else pos
+            total += sum(min(p + 1, window) if window else p + 1 for p in range(begin, pos + n))
         return total
 
     def operations(self, test):
-        n, heads = test.n_prompt or test.n_gen, 1 if test.n_prompt else test.n_gen
-        return n * self._per_id + heads * self._head + 4 * self.h.n_head * self.h.head_dim * self._seen(test.n_depth, n)
+        n, n_last = test.n_prompt or test.n_gen, 1 if test.n_prompt else test.n_gen
+        products = n * (self._per_id - self._once) + n_last * (self._once + self._head)
+        return products + 4 * self.h.n_head * self.h.head_dim * self._seen(test.n_depth, n, n_last)
 
     def read_bytes(self, test):
         """Of a generation; None for a prompt, whose reading depends on how it is cut into chunks."""
-        return None if test.n_prompt else test.n_gen * self._weight_bytes + self._kv_bytes * self._seen(test.n_depth, test.n_gen)
+        return None if test.n_prompt else test.n_gen * self._weight_bytes + self._kv_bytes * self._seen(test.n_depth, test.n_gen, test.n_gen)
 
 
 def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic="exact"):

@@ -41,8 +41,8 @@ class Model:
     def forward(self, f, ids, pos, n_last=1):
         """The hidden states after the last `n_last` of `ids` (a list) at positions pos ..., as Rows [n_last, n_embd]; K and V
         of all go into the cache of `f` (a Forward)."""
-        f.start(ids, pos, self._ropes)
-        x = f.last(ARCHITECTURES[self.hparams.arch](self, f), n_last)
+        f.start(ids, pos, self._ropes, n_last)
+        x = ARCHITECTURES[self.hparams.arch](self, f)
         return f.rmsnorm(x, self.weights.output_norm, "output_norm")
 
     def head(self, f, x, logits, ids=None):

@@ -1,7 +1,7 @@
 """The architectures: one function each, that reads like its paper.
 
-`m` is a model.Model, `f` a forward.Forward that has begun a chunk; each returns the hidden state after the last block, Rows
-[n_tok, n_embd]. What is stored how, in a GGUF file, is said in tests/tiny_model.py, and followed by the checks of hparams.py and
+`m` is a model.Model, `f` a forward.Forward that has begun a chunk; each returns the hidden states after the last block that were
+asked for, Rows [n_last, n_embd]. Of the others that block makes keys and values alone. What is stored how, in a GGUF file, is said in tests/tiny_model.py, and followed by the checks of hparams.py and
 weights.py: queries and keys of llama are permuted so that the pairs RoPE turns are neighbours; elsewhere a pair is two elements
 half a head apart (`half`). Norm gains of the Gemmas have their 1 added.
 """
@@ -18,6 +18,7 @@ def llama(m, f):
         f.rope(q, "global")
         f.rope(k, "global")
         f.store(i, k, v)
+        x, q = f.needed(i, x, q)
         o = f.attention(i, q, m.hparams.window_of(i))
         f.add(x, f.linear(o, w.attn_output))
         h = f.rmsnorm(x, w.ffn_norm)
@@ -38,6 +39,7 @@ def qwen2(m, f):
         f.rope(q, "global", half=True)
         f.rope(k, "global", half=True)
         f.store(i, k, v)
+        x, q = f.needed(i, x, q)
         f.add(x, f.linear(f.attention(i, q), w.attn_output))
         h = f.rmsnorm(x, w.ffn_norm)
         gate, up = f.linears(h, w.ffn_gate, w.ffn_up)
@@ -56,6 +58,7 @@ def qwen3(m, f):
         f.rope(q, "global", half=True)
         f.rope(k, "global", half=True)
         f.store(i, k, v)
+        x, q = f.needed(i, x, q)
         f.add(x, f.linear(f.attention(i, q), w.attn_output))
         h = f.rmsnorm(x, w.ffn_norm)
         gate, up = f.linears(h, w.ffn_gate, w.ffn_up)
@@ -74,6 +77,7 @@ def phi3(m, f):
         f.rope(q, "global", half=True)
         f.rope(k, "global", half=True)
         f.store(i, k, v)
+        x, q = f.needed(i, x, q)
         o = f.attention(i, q, m.hparams.window_of(i))
         f.add(x, f.linear(o, w.attn_output))
         h = f.rmsnorm(x, w.ffn_norm)
@@ -91,6 +95,7 @@ def gemma(m, f):
         f.rope(q, "global", half=True)
         f.rope(k, "global", half=True)
         f.store(i, k, v)
+        x, q = f.needed(i, x, q)
         f.add(x, f.linear(f.attention(i, q), w.attn_output))
         h = f.rmsnorm(x, w.ffn_norm)
         gate, up = f.linears(h, w.ffn_gate, w.ffn_up)
@@ -108,6 +113,7 @@ def gemma2(m, f):
         f.rope(q, "global", half=True)
         f.rope(k, "global", half=True)
         f.store(i, k, v)
+        x, q = f.needed(i, x, q)
         o = f.linear(f.attention(i, q, m.hparams.window_of(i)), w.attn_output)
         f.add(x, f.rmsnorm(o, w.post_attention_norm))
         h = f.rmsnorm(x, w.ffn_norm)
@@ -131,6 +137,7 @@ def gemma3(m, f):
         f.rope(q, kind, half=True)
         f.rope(k, kind, half=True)
         f.store(i, k, v)
+        x, q = f.needed(i, x, q)
         o = f.linear(f.attention(i, q, window), w.attn_output)
         f.add(x, f.rmsnorm(o, w.post_attention_norm))
         h = f.rmsnorm(x, w.ffn_norm)

@@ -43,10 +43,11 @@ class Forward:
         self._planes = []  # (k, v) of each layer, uint8_t *
         self._held = {}  # what pointers into buffers for `n_tok` ids make: the same for one token after the other
 
-    def start(self, ids, pos, ropes):
-        """Begin a chunk: `ids` a list of ints; `ropes` {name: (f64 frequencies [n_rot/2], scale)}, their angles are made here."""
+    def start(self, ids, pos, ropes, n_last):
+        """Begin a chunk: `ids` a list of ints; `ropes` {name: (f64 frequencies [n_rot/2], scale)}, their angles are made here; the
+        hidden states after the last `n_last` ids are asked for."""
         self._take(len(ids))
-        self.pos, c = pos, self.cache
+        self.pos, self.n_last, c = pos, n_last, self.cache
         if not self._planes or self._planes[0][0] != c.k(0):  # a snapshot that was sealed is mapped elsewhere
             self._planes = [(ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i))) for i in range(self.h.n_layer)]
         self._ids = ffi.new("int32_t[]", ids)
@@ -189,9 +190,14 @@ class Forward:
         """x += y."""
         lib.add(x.p, y.p, self.n_tok * x.n)
 
-    def last(self, x, n=1):
-        """The last `n` rows of `x` alone: those the head needs. Ends the chunk: `n_tok` is n from here on."""
-        return self.part(x, self.n_tok - n, n)
+    def needed(self, layer, *rows):
+        """`rows`, of queries and what else the chunk has for each id; after the last block's keys and values are stored, those of the last
+        `n_last` ids alone, and that many is `n_tok` from here on: nothing reads the others any more."""
+        begin = self.n_tok - self.n_last
+        if layer < self.h.n_layer - 1 or not begin:
+            return rows
+        self.pos += begin
+        return [self.part(x, begin, self.n_last) for x in rows]
 
     def part(self, x, begin, n):
         """Rows begin ... begin + n - 1 of `x`; `n_tok` is n from here on."""
