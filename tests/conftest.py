@@ -64,6 +64,16 @@ def start(tmp_path):
 
 
 @pytest.fixture
+def strace():
+    """The command, to which options are added; a skip where it is absent or may not trace."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not there: faults of system calls are not injected")
+    if subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True).returncode:
+        pytest.skip("ptrace is not permitted: faults of system calls are not injected")
+    return ["strace"]
+
+
+@pytest.fixture
 def my_model(tmp_path):
     """A question with a model of its own, which a test may spoil."""
     shutil.copy(ROOT / "configs" / "spam.yaml", tmp_path / "q.yaml")

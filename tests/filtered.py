@@ -3,10 +3,9 @@ import contextlib
 import re
 import subprocess
 import sys
-import time
 
 import postfix
-from conftest import ROOT
+from conftest import ROOT, wait_for
 from sink import Sink
 
 CONFIGS = ROOT / "configs/postfix"
@@ -41,13 +40,6 @@ def start_worker(p, *options):
     """As configs/systemd has it; the process outside, whose end is that of the worker."""
     argv = p.argv("/opt/sluice/bin/classify", "--listen", "/run/sluice/classify.sock", "--no-cache", *options, user="filter")
     process = subprocess.Popen(argv, cwd="/", stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    wait(lambda: process.poll() is not None or p.run("test", "-S", "/run/sluice/classify.sock", check=False).returncode == 0)
+    there = lambda: p.run("test", "-S", "/run/sluice/classify.sock", check=False).returncode == 0
+    wait_for(lambda: process.poll() is not None or there(), "worker's socket", 60)
     return process
-
-
-def wait(true, timeout=60):
-    """Until true() is."""
-    end = time.monotonic() + timeout
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)

@@ -2,7 +2,6 @@
 import re
 import shutil
 import signal
-import subprocess
 
 import pytest
 from mail_filter_box import LINE, LINES, MAIL, SANITIZED, gone
@@ -20,23 +19,19 @@ def calls_of(box, options, prefix):
 
 
 @pytest.fixture
-def strace():
-    if not shutil.which("strace"):
-        pytest.skip("strace is not there: faults of system calls are not injected")
+def tracer(strace):
     if SANITIZED:
         pytest.skip("a sanitized program makes system calls of its own")
-    if subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True).returncode:
-        pytest.skip("ptrace is not permitted: faults of system calls are not injected")
-    return ["strace", "-e", "signal=none"]
+    return [*strace, "-e", "signal=none"]
 
 
 ERRORS = {"write": ("ENOSPC", "EIO"), "openat": ("EMFILE", "ENOSPC"), "open": ("EMFILE",), "fork": ("EAGAIN",), "clone": ("EAGAIN",), "clone3": ("EAGAIN",),
           "mmap": ("ENOMEM",), "brk": ("ENOMEM",), "read": ("EIO",), "pipe2": ("EMFILE",), "close": ("EIO",)}
 
 
-def test_the_last_backstop_is_set_before_anything_else(box, strace):
+def test_the_last_backstop_is_set_before_anything_else(box, tracer):
     trace = box.path / "trace"
-    assert box.run("--deadline", 5, "--read-limit", 6, "--send-limit", 7, prefix=[*strace, "-o", trace]).returncode == 0
+    assert box.run("--deadline", 5, "--read-limit", 6, "--send-limit", 7, prefix=[*tracer, "-o", trace]).returncode == 0
     lines = trace.read_text().splitlines()
     alarms = [n for n, line in enumerate(lines) if line.startswith("alarm(")]
     opened = [n for n, line in enumerate(lines) if line.startswith("openat(")]
@@ -49,20 +44,20 @@ def mail_of(run):
     return MAIL.replace(b"Subject: hi", b"Subject: " + run.encode())
 
 
-def test_a_fault_in_any_system_call_loses_nothing(box, strace):
+def test_a_fault_in_any_system_call_loses_nothing(box, tracer):
     """The n-th call of each kind fails: 0 with exactly one whole mail, or 75, or a signal; nothing stays in the spool."""
     options = ("--queue-id", "A1", "--state", box.path / "state")
     box.run(*options)
     box.sent()
     statuses, runs = {}, {}  # what may become of the mail of each run: its name
-    for name, n in calls_of(box, options, strace):
+    for name, n in calls_of(box, options, tracer):
         for error in ERRORS.get(name, ("EINVAL",)):
             for nth in range(1, min(n, 12) + 1):
                 shutil.rmtree(box.path / "state", ignore_errors=True)
                 run = f"{name} {error} {nth}"
                 mail = mail_of(run)
                 runs.update((marking.mark(mail, marking.headers(line)), run) for line in LINES)
-                done = box.run(*options, mail=mail, prefix=[*strace, "-o", "/dev/null", "-e", f"inject={name}:error={error}:when={nth}"])
+                done = box.run(*options, mail=mail, prefix=[*tracer, "-o", "/dev/null", "-e", f"inject={name}:error={error}:when={nth}"])
                 sent = [runs.get(data, data) for data in box.mails()]
                 statuses.setdefault(done.returncode, []).append(run)
                 assert done.returncode in (0, 75) or done.returncode < 0, (run, done)
@@ -72,20 +67,20 @@ def test_a_fault_in_any_system_call_loses_nothing(box, strace):
     assert len(statuses[0]) > 10 and len(statuses[75]) > 10, {k: len(v) for k, v in statuses.items()}
 
 
-def test_kill_at_any_system_call_loses_nothing(box, strace):
+def test_kill_at_any_system_call_loses_nothing(box, tracer):
     """SIGKILL at each system call: a signal's death, by which Postfix defers; nothing stays but a mark, no child runs on."""
     options = ("--queue-id", "A1", "--state", box.path / "state")
     box.script("sendmail", f"echo $$ >{box.path}/two\n" + box.record())
     box.run(*options)
     box.sent()
     n_sent, runs = 0, {}  # the mail of each run, marked: its name
-    for name, n in calls_of(box, options, strace):
+    for name, n in calls_of(box, options, tracer):
         for nth in range(1, min(n, 12) + 1):
             shutil.rmtree(box.path / "state", ignore_errors=True)
             run = f"{name} {nth}"
             mail = mail_of(run)
             runs[marking.mark(mail, marking.headers(LINE))] = run
-            done = box.run(*options, mail=mail, prefix=[*strace, "-o", "/dev/null", "-e", f"inject={name}:signal=KILL:when={nth}"])
+            done = box.run(*options, mail=mail, prefix=[*tracer, "-o", "/dev/null", "-e", f"inject={name}:signal=KILL:when={nth}"])
             assert done.returncode in (-signal.SIGKILL, 0), (run, done)  # 0: that call was not made this time
             sent = [runs.get(data, data) for data in box.mails()]  # one of a run that was killed may come later
             assert set(sent) <= set(runs.values()) and sent.count(run) <= 1 and (run in sent or done.returncode), (run, done.returncode, sent)

@@ -3,7 +3,8 @@ import letters
 import pytest
 import postfix
 import soak
-from filtered import filtered, wait
+from conftest import wait_for
+from filtered import filtered
 from test_postfix import SIGNALS
 
 pytestmark = pytest.mark.skipif(postfix.missing() is not None, reason=str(postfix.missing()))
@@ -35,7 +36,7 @@ def test_whatever_becomes_of_sendmail_the_mail_stays_and_arrives_later():
         stub.chmod(0o755)
         p.run("mount", "--bind", "/etc/sendmail-stub", "/usr/sbin/sendmail")
         assert not letters.send(p, mails)
-        wait(lambda: len([d for d in p.deliveries() if d[0] == "pipe"]) >= len(mails), 120)
+        wait_for(lambda: len([d for d in p.deliveries() if d[0] == "pipe"]) >= len(mails), "attempt at each mail")
         seen = {(to.split("@")[0], status, dsn) for service, to, dsn, status, _ in p.deliveries() if service == "pipe"}
         assert seen == {(end, "deferred", "4.3.0") for end in ends} and not sink.mails
         p.run("umount", "-l", "/usr/sbin/sendmail")
@@ -61,7 +62,7 @@ def test_refused_submission_missing_sendmail_and_no_right_to_the_maildrop_are_de
         def broken(break_it, mend, to):
             p.run("sh", "-c", break_it)
             assert not letters.send(p, [(to, mails[0][1])])
-            wait(lambda: any(d[:2] == ("pipe", to) and d[3] == "deferred" for d in p.deliveries()))
+            wait_for(lambda: any(d[:2] == ("pipe", to) and d[3] == "deferred" for d in p.deliveries()), f"deferred mail to {to}")
             p.run("sh", "-c", mend)
         reload = "; postfix reload"
         p.run("postconf", "-M", "filter/unix=filter unix - n n - 4 pipe flags=Rq user=filter null_sender= "

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 import postfix
-from conftest import ROOT
-from filtered import start_worker, wait
+from conftest import ROOT, wait_for
+from filtered import start_worker
 from letters import marked_once, own_fields
 from sink import Sink
 
@@ -31,7 +31,7 @@ def test_page_for_administrators():
                 p.run("chown", "filter", "/run/sluice")
                 start_worker(p)
             if "smtp-source" in block:
-                wait(lambda: not p.queue())
+                wait_for(lambda: not p.queue(), "empty queue")
             if "spam_checks" in block and "cp " in block:
                 held(p, sink)
         after = p.run("sh", "-c", "postconf -n; postconf -Mf; postconf -Pf").stdout
@@ -49,6 +49,6 @@ def held(p, sink):
     p.run("smtp-source", "-f", "you@example.net", "-t", "you@example.org", "-F", ROOT / "tests/mails/spam-cards.eml", "127.0.0.1:25")
     p.run("smtp-source", "-f", "you@example.net", "-t", "you@example.org", "-F", ROOT / "tests/mails/ham-mutt.eml", "127.0.0.1:25")
     sink.wait(n + 1)
-    wait(lambda: [mail["queue_name"] for mail in p.queue()] == ["hold"])
+    wait_for(lambda: [mail["queue_name"] for mail in p.queue()] == ["hold"], "mail on hold alone")
     p.run("postsuper", "-d", "ALL")
     assert own_fields(sink.mails[n].data)["x-spam-flag"] == ["NO"]
