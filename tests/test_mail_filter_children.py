@@ -85,10 +85,12 @@ def test_every_exit_status_and_signal_of_sendmail(box):
 
 def test_a_sendmail_that_cannot_do_it(box):
     for path in ("/nonexistent", "/", "/etc/passwd", box.path / "spool"):
-        assert refused(box.run("--sendmail", path))
+        done = box.run("--sendmail", path)
+        assert refused(done) and b"the mail cannot be delivered: sendmail cannot be started: " in done.stderr
         assert re.search(r"sendmail status=-?\d+ signal=0 late=0 errno=[1-9]", box.lines()[0])
     box.script("sendmail", HANG.format(box.path, "wait"))
-    assert refused(box.run("--send-limit", 1)) and gone(box.path / "one", box.path / "two")
+    done = box.run("--send-limit", 1)
+    assert refused(done) and b"sendmail took too long" in done.stderr and gone(box.path / "one", box.path / "two")
     assert "late=1" in box.lines()[0]
     box.script("sendmail", "exit 75")  # without reading
     assert refused(box.run(mail=MAIL * 100_000))

@@ -4,6 +4,7 @@
  * envelope.  postdrop has synced the mail when sendmail ends with 0, and only then is it taken.  What sendmail prints may quote
  * addresses, so of it the log gets one line. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include "hook.h"
 
-enum { SAID_BYTES = 2048, LOGGED_BYTES = 400, N_FIXED = 8, ENV_BYTES = 4200, N_ENV = 6 };
+enum { SAID_BYTES = 2048, LOGGED_BYTES = 400, WHY_BYTES = 100, N_FIXED = 8, ENV_BYTES = 4200, N_ENV = 6 };
 
 char *const *child_environment(int for_sendmail)
 {
@@ -39,9 +40,9 @@ static int nobody_waits(void)
     return !fstat(1, &st) && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && poll(&p, 1, 0) == 1 && p.revents & (POLLERR | POLLHUP);
 }
 
-int deliver(const options *o, const spool *mail, const char *id, int *refused)
+const char *deliver(const options *o, const spool *mail, const char *id, int *refused)
 {
-    static char said[SAID_BYTES];
+    static char said[SAID_BYTES], why[WHY_BYTES];
     char line[LOGGED_BYTES];
     child_end end;
     const char **argv = malloc(sizeof *argv * (size_t)(N_FIXED + o->n_recipients));
@@ -50,10 +51,10 @@ int deliver(const options *o, const spool *mail, const char *id, int *refused)
     if (nobody_waits()) {
         log_line("%s: nobody waits for the result: not sent", id);
         free(argv);
-        return 0;
+        return "nobody waits for the result";
     }
     if (!argv)
-        return 0;
+        return strerror(ENOMEM);
     argv[n++] = o->sendmail, argv[n++] = "-G", argv[n++] = "-i", argv[n++] = "-f", argv[n++] = o->sender, argv[n++] = "--";
     for (int i = 0; i < o->n_recipients; i++)
         argv[n++] = o->recipients[i];
@@ -67,5 +68,7 @@ int deliver(const options *o, const spool *mail, const char *id, int *refused)
         log_line("%s: sendmail status=%d signal=%d late=%d errno=%d said=%s", id, end.code, end.signal, end.late, end.failed, line);
     }
     *refused = !end.failed && !end.late && end.code > 0 && end.code != DEFERRED;
-    return taken;
+    if (end.failed)
+        snprintf(why, sizeof why, "sendmail cannot be started: %s", strerror(end.failed));
+    return taken ? NULL : end.failed ? why : end.late ? "sendmail took too long" : "sendmail failed";
 }

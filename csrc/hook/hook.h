@@ -101,8 +101,8 @@ void attempts_done(attempts *a);
 
 /* ---- deliver.c -------------------------------------------------------------------- */
 
-/* Hands the file to sendmail.  1 taken, 0 not; *refused: by an exit status that promises nothing of trying again. */
-int deliver(const options *o, const spool *mail, const char *id, int *refused);
+/* Hands the file to sendmail.  NULL: taken, else why not; *refused: by an exit status that promises nothing of trying again. */
+const char *deliver(const options *o, const spool *mail, const char *id, int *refused);
 /* What children get of our environment, and a path. */
 char *const *child_environment(int for_sendmail);
 #endif

@@ -70,38 +70,36 @@ static int is_failure(const mail_verdict *v)
         && v->reason != MARK_SKIPPED && v->reason != MARK_ATTEMPTS;
 }
 
-/* The mail goes to where --deliver says, with `head` on top ("": only without what was forged; NULL: as it came).  1, or 0 and why in
- * errno (0: sendmail's log line has it). */
-static int hand_over(const options *o, const spool *mail, const char *head, const char *id, int *refused)
+/* The mail goes to where --deliver says, with `head` on top ("": only without what was forged; NULL: as it came).  NULL: it is there, else why
+ * not. */
+static const char *hand_over(const options *o, const spool *mail, const char *head, const char *id, int *refused)
 {
-    mail_marking m;
+    mail_marking m = { 0 };
     spool marked = *mail;
     uint8_t *top = NULL;
-    int taken = 0;
+    const char *why = NULL;
     *refused = 0;
     if (head) {
         mark_mail(&m, NULL, mail->data, mail->n_bytes, (const uint8_t *)head, strlen(head));
         if (!(top = malloc(m.n_out + 1)))
-            return 0;
+            return strerror(ENOMEM);
         mark_mail(&m, top, mail->data, mail->n_bytes, (const uint8_t *)head, strlen(head));
-    } else {
-        m = (mail_marking){ 0 };
     }
     const uint8_t *rest = mail->data + m.n_read;
     const uint64_t rest_bytes = mail->n_bytes - m.n_read;
     if (o->deliver == DELIVER_STDOUT) {
         const int64_t until = now_ms() + o->send_ms;
-        taken = !write_whole(1, top, m.n_out, until) && !write_whole(1, rest, rest_bytes, until) && !close(1);
-    } else if (!head || !spool_parts(&marked, o->spool, top, m.n_out, rest, rest_bytes)) {
-        taken = deliver(o, &marked, id, refused);
+        if (write_whole(1, top, m.n_out, until) || write_whole(1, rest, rest_bytes, until) || close(1))
+            why = strerror(errno);
+    } else if (head && spool_parts(&marked, o->spool, top, m.n_out, rest, rest_bytes)) {
+        why = strerror(errno);
+    } else {
+        why = deliver(o, &marked, id, refused);
         if (head)
             close(marked.fd);
-        errno = 0;
     }
-    const int error = errno;
     free(top);
-    errno = error;
-    return taken;
+    return why;
 }
 
 static void log_mail(const options *o, const char *id, const spool *mail, const mail_verdict *v, const judged *how, const attempts *a,
@@ -172,19 +170,17 @@ static int filter(const options *o)
     mark_headers(head, &v);
     const int as_it_is = o->deliver == DELIVER_UNCHANGED || (v.answer == MARK_UNCHECKED && v.reason == MARK_SKIPPED);
     const char *delivery = "sent";
-    int taken = hand_over(o, &mail, as_it_is ? NULL : head, id, &refused);
-    int error = errno;
+    const char *why = hand_over(o, &mail, as_it_is ? NULL : head, id, &refused);
     if (refused && !as_it_is && (a.begun >= ATTEMPTS_BEFORE_PASSING || a.refused >= ATTEMPTS_BEFORE_PASSING)) {
         delivery = "sent-bare"; /* with our headers it may just be too large */
-        taken = hand_over(o, &mail, "", id, &refused);
-        error = errno;
+        why = hand_over(o, &mail, "", id, &refused);
     }
-    if (taken)
+    if (!why)
         attempts_done(&a);
     else if (refused)
         attempts_write(&a, a.begun, a.refused + 1);
-    log_mail(o, id, &mail, &v, &how, &a, began, taken ? delivery : "deferred");
-    return taken ? DELIVERED : deferred("the mail cannot be delivered: %s", error ? strerror(error) : "sendmail failed");
+    log_mail(o, id, &mail, &v, &how, &a, began, why ? "deferred" : delivery);
+    return why ? deferred("the mail cannot be delivered: %s", why) : DELIVERED;
 }
 
 int main(int argc, char **argv)
