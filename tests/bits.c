@@ -42,8 +42,8 @@ static void fast_products(const char *name, int32_t type, int32_t n_tok, int32_t
     if (!fast_supported())
         isa_select("reference");
     uint16_t *terms = malloc((size_t)terms_size(n_tok, n) * 2);
-    const product p = {malloc((size_t)n_tok * n_row * 4), float_weights(type, (int64_t)n_row * n), NULL, floats((int64_t)n_tok * n, 3), NULL, NULL,
-                       NULL, NULL, type, n_tok, n_row, n, terms};
+    const product p = {malloc((size_t)n_tok * n_row * 4), float_weights(type, (int64_t)n_row * n), NULL, floats((int64_t)n_tok * n, 3),
+                       NULL, NULL, NULL, NULL, type, n_tok, n_row, n, terms};
     split_bf16(terms, p.x, n_tok, n);
     matmuls(&p, 1);
     show(name, p.y, (int64_t)n_tok * n_row * 4);
@@ -105,7 +105,9 @@ static void encode_all(void)
     uint8_t *y = malloc(4 * N);
     int32_t beyond;
     for (int i = 0; i < N; i++)
-        x[i] = i / 32 % 11 == 3 ? 0 : i / 32 % 13 == 5 ? -0.3f : (x[i] - (float)(i / 64 % 5)) * bits_f32((uint32_t)(127 - i / 32 % 17) << 23);
+        x[i] = i / 32 % 11 == 3 ? 0
+            : i / 32 % 13 == 5  ? -0.3f
+                                : (x[i] - (float)(i / 64 % 5)) * bits_f32((uint32_t)(127 - i / 32 % 17) << 23);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (encode_weights(&beyond, y, types[i], x, T_F32, N) >= 0)
             exit(70);

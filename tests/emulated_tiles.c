@@ -84,7 +84,8 @@ static void need_product(int sum, int a, int b)
 {
     need_tile(sum), need_tile(a), need_tile(b);
     NEED(sum != a && sum != b && a != b, "a product into tile %d names a tile twice", sum);
-    NEED(shape.row_bytes[sum] % 4 == 0 && shape.row_bytes[a] % 4 == 0 && shape.row_bytes[b] % 4 == 0, "tiles of the product into %d: rows are not of 4 bytes each", sum);
+    NEED(shape.row_bytes[sum] % 4 == 0 && shape.row_bytes[a] % 4 == 0 && shape.row_bytes[b] % 4 == 0,
+         "tiles of the product into %d: rows are not of 4 bytes each", sum);
     NEED(shape.n_row[sum] == shape.n_row[a], "tile %d has another number of rows than what it is the product of", sum);
     NEED(shape.row_bytes[a] / 4 == shape.n_row[b], "the factors of tile %d do not fit each other", sum);
     NEED(shape.row_bytes[sum] == shape.row_bytes[b], "tile %d has another number of columns than what it is the product of", sum);

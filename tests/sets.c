@@ -154,8 +154,10 @@ static void multiply(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
 static void multiply_fast(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
 {
     const int32_t type = types[i].type, n_pick = draw() % 4 ? 0 : 1 + (int32_t)(draw() % 12), n_y = n_pick ? n_pick : n_row;
-    snprintf(what, sizeof what, "fast matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d", types[i].name, kind, n_tok, n_row, n, n_pick);
-    product p = {NULL, weights(i, kind, n_row, n), NULL, floats((int64_t)n_tok * n, 3, kind == ANY ? 997 : 0), NULL, NULL, NULL, NULL, type, n_tok, n_y, n, NULL};
+    snprintf(what, sizeof what, "fast matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d",
+             types[i].name, kind, n_tok, n_row, n, n_pick);
+    product p = {NULL, weights(i, kind, n_row, n), NULL, floats((int64_t)n_tok * n, 3, kind == ANY ? 997 : 0), NULL, NULL, NULL, NULL,
+                 type, n_tok, n_y, n, NULL};
     int32_t *pick = n_pick ? guarded(n_pick * 4) : NULL;
     float *y[2];
     for (int32_t r = 0; r < n_pick; r++)
@@ -176,7 +178,8 @@ static void fast_products(void)
 {
     isa_select(set);
     for (int round = 0; fast_supported() && round < 40; round++) {
-        multiply_fast(round % 3, round / 3 % 3, ONE_OF(1, 2, 15, 16, 17, 33), ONE_OF(1, 9, 16, 31, 70), ONE_OF(1, 17, 31, 64, 255, 256, 300, 610));
+        multiply_fast(round % 3, round / 3 % 3, ONE_OF(1, 2, 15, 16, 17, 33),
+                      ONE_OF(1, 9, 16, 31, 70), ONE_OF(1, 17, 31, 64, 255, 256, 300, 610));
         isa_select(set);
     }
 }
@@ -233,8 +236,10 @@ static void quantised(int k)
 
 static void attend(int32_t type)
 {
-    const int32_t n_head_kv = ONE_OF(1, 2, 3), n_head = n_head_kv * ONE_OF(1, 2, 5), dim = type == T_Q8_0 ? ONE_OF(32, 96, 320, 1024) : ONE_OF(1, 7, 16, 40, 64, 80, 130, 288, 1024);
-    const int32_t n_tok = ONE_OF(1, 2, 18, 35, 70), pos = n_tok > 2 ? ONE_OF(0, 1, 50) : ONE_OF(0, 50, 260, 321), window = ONE_OF(0, 1, 9, 33);
+    const int32_t n_head_kv = ONE_OF(1, 2, 3), n_head = n_head_kv * ONE_OF(1, 2, 5);
+    const int32_t dim = type == T_Q8_0 ? ONE_OF(32, 96, 320, 1024) : ONE_OF(1, 7, 16, 40, 64, 80, 130, 288, 1024);
+    const int32_t n_tok = ONE_OF(1, 2, 18, 35, 70);
+    const int32_t pos = n_tok > 2 ? ONE_OF(0, 1, 50) : ONE_OF(0, 50, 260, 321), window = ONE_OF(0, 1, 9, 33);
     const float cap = (float)ONE_OF(0, 0, 2, 50);
     const int64_t n = (int64_t)(pos + n_tok) * n_head_kv * dim, n_q = (int64_t)n_tok * n_head * dim;
     snprintf(what, sizeof what, "attention %d, %d of %d heads, dim %d, n_tok %d, pos %d, window %d, cap %g", type, n_head_kv, n_head, dim,

@@ -1,4 +1,5 @@
-/* tile_check.c - the tile instructions alone: built for the processor, and for their emulation with -DEMULATED_TILES; the lines are the same.
+/* tile_check.c - the tile instructions alone: built for the processor, and for their emulation with
+ * -DEMULATED_TILES; the lines are the same.
  *
  * tile_check              products of random tiles of all shapes: a line for each, its shape and the hash of what was stored
  * tile_check bf16         the same of roundings to bf16, which more processors have

@@ -70,8 +70,8 @@ static int is_failure(const mail_verdict *v)
         && v->reason != MARK_SKIPPED && v->reason != MARK_ATTEMPTS;
 }
 
-/* The mail goes to where --deliver says, with `head` on top ("": only without what was forged; NULL: as it came).  NULL: it is there, else why
- * not. */
+/* The mail goes to where --deliver says, with `head` on top ("": only without what was forged; NULL: as it came).
+ * NULL: it is there, else why not. */
 static const char *hand_over(const options *o, const spool *mail, const char *head, const char *id, int *refused)
 {
     mail_marking m = { 0 };
