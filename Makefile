@@ -155,9 +155,10 @@ asan: all .venv/test
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
 
-ASAN_TESTS = tests/test_kernels.py tests/test_fast.py tests/test_quant.py tests/test_gguf.py tests/test_vocab.py tests/test_bpe.py tests/test_grammar.py \
-	tests/test_sampler.py tests/test_math64.py tests/test_model.py tests/test_hparams.py tests/test_cores.py tests/test_threads.py \
-	tests/test_encode.py tests/test_score.py tests/test_llama2c.py tests/test_marking.py
+ASAN_TESTS = tests/test_kernels.py tests/test_norms.py tests/test_attention.py tests/test_fast.py tests/test_quant.py tests/test_gguf.py \
+	tests/test_vocab.py tests/test_bpe.py tests/test_grammar.py tests/test_sampler.py tests/test_math64.py tests/test_model.py \
+	tests/test_hparams.py tests/test_cores.py tests/test_threads.py tests/test_encode.py tests/test_score.py \
+	tests/test_llama2c.py tests/test_marking.py
 asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/asan/emulated_tiles.o build/_kernels.o

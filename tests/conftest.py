@@ -81,6 +81,30 @@ def my_model(tmp_path):
     return tmp_path / "q.yaml"
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """The directory of the models that classify_call.py asks."""
+    from classify_call import write_models
+    return write_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A cache of its own for each test."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("MODEL", raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def best_set():
+    """The test may select instruction sets: the best one is selected again behind it."""
+    from sluice.kernels import lib
+    yield
+    lib.isa_select(b"")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_home(tmp_path_factory):
     """What commands keep in the user's cache and for the user goes elsewhere."""

@@ -1,7 +1,7 @@
 /* sets.c - the kernels of one instruction set against the reference, memcmp, on odd shapes and any bits.
  *
- * What test_kernels.py does in the processor it runs on, for one that is only emulated: test_bits.py builds it for aarch64 and
- * runs it by qemu.  Every buffer ends at a page that may not be touched and has poison before it.
+ * What test_kernels.py, test_norms.py and test_attention.py do in the processor they run on, for one that is only emulated:
+ * test_bits.py builds it for aarch64 and runs it by qemu.  Every buffer ends at a page that may not be touched and has poison before it.
  * argv[1]: the set; prints its name and how many results were compared, with a second argument only its name.
  * 64: no such set here, 1: a difference. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */

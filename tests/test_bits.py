@@ -138,7 +138,7 @@ def test_sets_of_aarch64_have_no_undefined_behaviour(tmp_path, qemu):
 
 
 def test_every_set_equals_the_reference_on_guarded_buffers(here):
-    """What test_kernels.py does, but a read past the end of a buffer is a fault too."""
+    """What test_kernels.py, test_norms.py and test_attention.py do, but a read past the end of a buffer is a fault too."""
     program, _ = here
     for name in sets_of(program):
         assert lines(program.with_name("sets"), name)[0].split()[0] == name

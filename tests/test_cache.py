@@ -5,7 +5,7 @@ import stat
 import struct
 
 import pytest
-from test_snapshot import LARGE, MODEL, SMALL, content, make, python
+from snapshot_files import LARGE, MODEL, SMALL, content, make, python
 
 from sluice.faults import Fault
 from sluice.snapshot import cache

@@ -8,23 +8,18 @@ import sys
 import numpy as np
 import pytest
 import sluice
+from kernel_call import Buffer, number_of, weights
 from sluice.kernels import ffi, lib
 from sluice.model import Model
 from sluice.model.forward import Forward
 from sluice.snapshot import Snapshot
-from test_kernels import Buffer, number_of, weights
 from tiny_model import write_model
 
 NAMES = ["F32", "F16", "BF16"]
 SETS = [name for name in ("reference", "amx") if lib.isa_select(name.encode()) == 0 and lib.fast_supported()]
 lib.isa_select(b"")
 U = 2.0 ** -24
-
-
-@pytest.fixture(autouse=True)
-def best_set():
-    yield
-    lib.isa_select(b"")
+pytestmark = pytest.mark.usefixtures("best_set")
 
 
 def need_tiles():

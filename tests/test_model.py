@@ -92,12 +92,7 @@ def models(tmp_path_factory):
 
 IDS = [1] + [(7919 * i + 13) % 400 for i in range(129)]
 NAMES = [*(f"{a}-{t}" for a in ("llama", "gemma3") for t in EXACT_TYPES + QUANTISED_TYPES), *OTHERS]
-
-
-@pytest.fixture(autouse=True)
-def best_set():
-    yield
-    lib.isa_select(b"")
+pytestmark = pytest.mark.usefixtures("best_set")
 
 
 @pytest.mark.parametrize("name", NAMES)

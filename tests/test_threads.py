@@ -1,4 +1,4 @@
-"""The pool: groups of products, each item once, idle workers, signals, more threads than processors."""
+"""The pool: groups of products, each item once, idle workers, signals, more threads than processors, a child."""
 import os
 import shutil
 import subprocess
@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 from conftest import ROOT, sets_here
 from gguf_writer import BLOCK_TYPES
+from kernel_call import Buffer, block_of, number_of, product, quantised, weights
 from sluice.kernels import ffi, lib
-from test_kernels import Buffer, block_of, number_of, product, quantised, weights
 
 GROUPS = [["Q4_K", "Q4_K", "Q6_K"], ["Q8_0", "Q8_0"], ["Q5_0", "Q4_K", "F16"], ["F32", "BF16", "IQ4_XS"]]
-
-
-@pytest.fixture(autouse=True)
-def best_set():
-    yield
-    lib.isa_select(b"")
+pytestmark = pytest.mark.usefixtures("best_set")
 
 
 @pytest.mark.parametrize("names", GROUPS, ids=",".join)
@@ -118,3 +113,26 @@ for i in range(60):
     assert work() == right
     time.sleep(0.001 * (i % 3))
 """)
+
+
+FORK = """
+import os
+from sluice.kernels import ffi, lib
+n = 1 << 20
+gate, up = ffi.new("float[]", n), ffi.new("float[]", n)
+lib.threads_start(3)
+lib.silu_mul(gate, up, n)
+if child := os.fork():
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+assert lib.threads_count() == 1
+lib.silu_mul(gate, up, n)
+assert lib.threads_start(2) == 0
+for _ in range(100):
+    lib.silu_mul(gate, up, n)
+os._exit(0)
+"""
+
+
+def test_a_forked_child_computes():
+    """Its parent's workers are not there: it must not wait for them."""
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=60)

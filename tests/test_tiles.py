@@ -22,6 +22,7 @@ def library():
 
 @pytest.mark.parametrize("argv", [
     ("tests/test_kernels.py", "-k", "amx or test_matmul_equals_reference or depend_on_the_batch"),
+    ("tests/test_attention.py", "-k", "amx"),
     ("tests/test_fast.py",),
     ("tests/test_threads.py", "-k", "group_of_products"),
     ("tests/test_model.py", "-k", "instruction_set and not gemma3"),
