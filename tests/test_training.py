@@ -1,6 +1,7 @@
 """How the shipped model is made. What needs torch runs in build/training-venv (`make training-check`) and is skipped by name elsewhere."""
 import math
 import random
+import shutil
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ from conftest import ROOT
 
 from sluice import gguf
 from sluice.mail import plain
-from sluice.training import corpora, elsewhere, export, judge, phrases, teacher, texts, twins, views, written
+from sluice.training import corpora, elsewhere, epochs, export, judge, phrases, teacher, texts, twins, views, written
 
 CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
 
@@ -85,18 +86,49 @@ def test_views_are_parts_of_the_text():
 
 def test_views_mixed_are_stretches_of_their_texts():
     rng = np.random.default_rng(1)
-    texts_ = [({"From": np.arange(100, 110)}, np.arange(1000, 1500)), ({}, np.arange(2000, 2005)), ({"Subject": np.arange(50, 60)}, np.arange(0))]
-    allowed = {int(i) for lines, body in texts_ for part in (*lines.values(), body) for i in part} | {views.NEWLINE}
-    for _ in range(200):
-        ids = views.mixed(texts_, rng).tolist()
-        assert set(ids) <= allowed and any(1000 <= i < 1500 for i in ids) and len(ids) <= views.HEAD_IDS + views.TAIL_IDS
+    lines, stretches = {"From": np.arange(100, 110)}, [(np.arange(1000, 1500), 300), (np.arange(2000, 2005), None), (np.arange(0), None), (np.arange(3000, 3400), None)]
+    allowed = {int(i) for part in (*lines.values(), *(body for body, _ in stretches)) for i in part} | {views.NEWLINE}
+    seen = [views.mixed(lines, stretches, rng).tolist() for _ in range(300)]
+    assert all(set(ids) <= allowed and len(ids) <= views.HEAD_IDS + views.TAIL_IDS for ids in seen)
+    bodies = [[i for i in ids if i > views.NEWLINE and not 100 <= i < 110] for ids in seen]
+    assert all(a < b for ids in bodies for a, b in zip(ids, ids[1:]))  # one stretch of each, as it stands there, but for holes
+    assert np.mean([1300 in ids for ids in seen]) > 0.8 and np.mean([3200 in ids for ids in seen]) < 0.5
+    assert 50 < len({len(ids) for ids in bodies})
 
 
-def test_features_count_ids_and_pairs():
-    columns, counts = teacher.features([5, 6, 5, 6, 7], 10)
-    single = dict(zip(columns[columns < 10].tolist(), counts[columns < 10].tolist()))
-    assert single == {5: 2, 6: 2, 7: 1}
-    assert sorted(counts[columns >= 10].tolist()) == [1, 1, 2] and columns.max() < 10 + teacher.N_PAIR and (np.diff(columns) > 0).all()
+def test_views_mixed_have_the_place_asked_for(monkeypatch):
+    monkeypatch.setattr(views, "P_HOLES", 0)
+    rng = np.random.default_rng(1)
+    for near in (0, 300, 499):
+        assert all(1000 + near in views.mixed({}, [(np.arange(1000, 1500), near), (np.arange(10), None)], rng) for _ in range(100))
+
+
+def test_views_places_are_where_an_id_stands_rare_or_not():
+    bodies = [np.array([5, 5, 5, 9]), np.array([], int), np.array([5, 7] * 50)]
+    places, rng = views.Places(np.array([11, 12, 13]), bodies), np.random.default_rng(1)
+    of = dict(zip((11, 12, 13), bodies))
+    drawn = [of[text][at] for text, at in (places.draw(rng) for _ in range(600))]
+    assert set(drawn) == {5, 7, 9} and all(150 < drawn.count(i) < 250 for i in (5, 7, 9))
+
+
+def test_features_count_items_and_pairs():
+    columns, counts = teacher.features([5, 6, 5, 6, 7])
+    assert sorted(counts.tolist()) == [1, 1, 1, 2, 2, 2]  # 7, 6 5, 6 7; 5, 6, 5 6
+    assert (np.diff(columns) > 0).all() and 0 <= columns.min() and columns.max() < teacher.N_COLUMN
+    alone, _ = teacher.features([7])
+    assert len(alone) == 1 and alone[0] in columns and len(teacher.features([])[0]) == 0
+    assert set(teacher.features([5, 6])[0]) < set(columns) and not set(teacher.features([7, 5])[0]) <= set(columns)  # pairs have an order
+
+
+def test_words_are_what_ids_spell():
+    tokens = ["<unk>", "<s>", "<0x0A>", "\u2581ha", "ppy", "\u2581", "ha", "\u2581ha\u2581ha", "<0xC3>"]
+    words = teacher.Words(tokens, [2, 3, 6, 1, 1, 1, 1, 1, 6])
+    number = lambda ids: words.of(ids)[0].tolist()
+    assert number([3, 4, 2, 6, 4]) == number([5, 6, 4, 5, 5, 3, 4]) and len(number([3, 4, 2, 6, 4])) == 2
+    assert number([7]) == number([6, 2, 6]) == number([6]) * 2 and number([]) == number([1, 2, 5]) == [] and len(number([8])) == 1
+    accented = teacher.Words(["<0xC3>", "<0xA0>"], [6, 6])
+    assert len(accented.of([0, 1, 0])[0]) == 1  # 0xA0 alone would be a blank
+    assert words.of([3, 4, 2, 6, 4, 7])[1].tolist() == [0, 0, 1, 1, 1, 2, 4]  # what goes on is no word yet
 
 
 def test_phrases_merged_first_pair_first():
@@ -141,10 +173,16 @@ def test_phrases_are_ids_of_our_tokeniser(tmp_path):
     new = extended[0][len(tokens):]
     assert len(new) == 5 and all(piece.count("\u2581") >= 2 for piece in new) and len(set(extended[0])) == len(extended[0])
     assert max(extended[1][len(tokens):]) < min(base[1]) and set(extended[2][len(tokens):]) == {1}
-    shorter = encode(extended)
-    assert all(len(a) < len(b) for a, b in zip(shorter, rows))
-    assert {int(i) for row in shorter for i in row if i >= len(tokens)} <= set(range(len(tokens), len(tokens) + 5))
-    assert all("".join(extended[0][i] for i in row) == "".join(extended[0][i] for i in old) for row, old in zip(shorter, rows))
+    foreseen, n = rows, len(tokens)
+    for n_piece in (3, 2):
+        spelt = {}
+        for a, b in {pair for row in foreseen for pair in zip(row.tolist(), row[1:].tolist())}:
+            assert spelt.setdefault(extended[0][a] + extended[0][b], (a, b)) == (a, b)  # one pair alone
+        assert not set(spelt) & set(extended[0][:n])
+        foreseen = phrases.merged(foreseen, [a * n + b for a, b in (spelt[text] for text in extended[0][n:n + n_piece])], n)
+        n += n_piece
+        assert [row.tolist() for row in foreseen] == [row.tolist() for row in encode([part[:n] for part in extended])]
+    assert all(len(a) < len(b) for a, b in zip(foreseen, rows))
 
 
 def _vocab(folder, vocabulary, vocab):
@@ -153,27 +191,86 @@ def _vocab(folder, vocabulary, vocab):
     return vocab.Vocab(gguf.File(str(path)))
 
 
+WORDS = teacher.Words([f"\u2581w{i}" for i in range(512)], [1] * 512)
+
+
 def test_teacher_separates_what_ids_tell():
     pytest.importorskip("sklearn", reason="sklearn is not here, so what the teacher learns is not tested: make training-check")
     rng = np.random.default_rng(1)
     labels = rng.random(400) < 0.5
     rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam else 61])) for spam in labels]
-    linear = teacher.fit(rows, labels, 64)
-    assert all((linear.margin(ids) > 0) == spam for ids, spam in zip(rows, labels))
-    assert linear.product[60] > 0 > linear.product[61]
+    for one in (teacher.fit(rows, labels, WORDS), teacher.yardstick(rows, labels)):
+        assert all((one.margin(ids) > 0) == spam for ids, spam in zip(rows, labels))
+        assert one.margin([60]) > 0 > one.margin([61])
+    mean = teacher.fit(rows, labels, WORDS)
+    parts = [linear.margins(*teacher.occurrences(items)) for linears, items in ((mean.of_ids, rows[0]), (mean.of_words, WORDS.of(rows[0])[0])) for linear in linears]
+    assert len(parts) == 4 and mean.margins(rows[0]) == pytest.approx(np.mean(parts, 0)) and mean.margins([]).shape == (1,)
 
 
-def test_teachers_of_folds_have_not_seen_their_texts():
+def test_teacher_margins_are_those_of_the_beginnings():
+    """What is said after each id is what would be said of a text that ends there, and that is logistic regression of tf and idf."""
+    rng = np.random.default_rng(1)
+    linear = lambda: teacher.Linear(rng.random(teacher.N_COLUMN), rng.normal(size=teacher.N_COLUMN), 0.25)
+    one, ids = teacher.Teacher(WORDS, [linear(), linear()], [linear()]), rng.integers(0, 12, 60)
+    one.sharpness = 1.5
+    margins = one.margins(ids)
+    assert margins.shape == (61,) and margins[0] == pytest.approx(1.5 * 0.25) and one.margin(ids) == margins[-1]
+    for n in range(1, 61):
+        assert margins[n] == pytest.approx(one.margin(ids[:n]))
+        logits = []
+        for of, items in [(x, ids[:n]) for x in one.of_ids] + [(x, WORDS.of(ids[:n])[0]) for x in one.of_words]:
+            columns, counts = teacher.features(items)
+            tf = (1 + np.log(counts)) * of.scale[columns]
+            logits.append((tf / np.linalg.norm(tf)) @ (of.product[columns] / of.scale[columns]) + of.bias)
+        assert margins[n] == pytest.approx(1.5 * np.mean(logits), rel=1e-5)
+    cut = teacher.Teacher(teacher.Words(["\u2581free", "ly"], [1, 1]), [], [linear()])  # a word that goes on is no word yet
+    assert cut.margins([0, 1])[1] == cut.margins([])[0] and cut.margins([0, 0])[1] == pytest.approx(cut.margin([0]))
+
+
+def test_logistic_by_ratio_prefers_columns_of_one_label():
+    """Both columns are in half of the texts; the second is in as many of either label."""
+    pytest.importorskip("sklearn", reason="sklearn is not here, so what logistic regression prefers is not tested: make training-check")
+    labels = np.arange(400) % 2 == 0
+    found = [(np.array([0] * bool(spam) + [1] * (i % 4 < 2) + [2]), np.ones(bool(spam) + (i % 4 < 2) + 1, int)) for i, spam in enumerate(labels)]
+    plain, _, _ = teacher.logistic(found, labels, 4)
+    scale, _, _ = teacher.logistic(found, labels, 4, by_ratio=True)
+    assert plain[0] == pytest.approx(plain[1]) and scale[0] > 2 * scale[1] > 0 and scale[3] == 0
+
+
+def test_logistic_of_texts_without_features():
+    pytest.importorskip("sklearn", reason="sklearn is not here, so texts without features are not tested: make training-check")
+    found = [(np.array([i % 2]), np.array([1])) for i in range(20)]
+    nothing = np.array([], int), np.array([], int)
+    scale, weight, _ = teacher.logistic([*found, nothing], np.arange(21) % 2 == 0, 2, by_ratio=True)
+    assert weight[0] > 0 > weight[1] and np.isfinite(scale).all()
+
+
+def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
     """Labels that are pure chance are known to who has seen them; out of fold they are guesses."""
     pytest.importorskip("sklearn", reason="sklearn is not here, so that teachers of folds have not seen their texts is not tested: make training-check")
+    monkeypatch.setattr(teacher, "N_COLUMN", 1 << 15)
     rng = np.random.default_rng(2)
     rows, labels = [rng.integers(0, 500, 40) for _ in range(500)], rng.random(500) < 0.5
     fold = teacher.folds(np.arange(500))
     assert set(fold.tolist()) == set(range(teacher.N_FOLD))
-    teachers = teacher.of_folds(rows, labels, fold, 512)
-    right = np.mean([(teachers[k].margin(ids) > 0) == spam for k, ids, spam in zip(fold, rows, labels)])
-    seen = np.mean([(teachers[(k + 1) % teacher.N_FOLD].margin(ids) > 0) == spam for k, ids, spam in zip(fold, rows, labels)])
-    assert right < 0.65 and seen > 0.9
+    written = rng.random(500) < 0.3
+    teachers = teacher.of_folds(rows, labels, fold, written, WORDS)
+    of = lambda k, kind: np.mean([(teachers[(number + k) % teacher.N_FOLD, kind].margin(ids) > 0) == spam for number, ids, spam in zip(fold, rows, labels)])
+    assert max(of(0, kind) for kind in (False, True)) < 0.65 and min(of(1, kind) for kind in (False, True)) > 0.9
+    assert set(teachers) == {(k, kind) for k in range(teacher.N_FOLD) for kind in (False, True)}
+    both = zip(teachers[0, False].of_ids, teachers[0, True].of_ids)  # plain and by ratio: of all texts, then of the own kind
+    assert [one is other for one, other in both] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("n_written", (0, 2))
+def test_teachers_of_a_kind_with_one_label_or_none_know_all_texts_alone(monkeypatch, n_written):
+    pytest.importorskip("sklearn", reason="sklearn is not here, so teachers of few texts are not tested: make training-check")
+    monkeypatch.setattr(teacher, "N_COLUMN", 1 << 15)
+    rng, labels = np.random.default_rng(2), np.arange(60) % 4 < 2
+    rows = [rng.integers(0, 500, 40) for _ in labels]
+    teachers = teacher.of_folds(rows, labels, np.arange(60) % teacher.N_FOLD, np.arange(60) < n_written, WORDS)
+    assert len(teachers) == 2 * teacher.N_FOLD and all(len(teachers[k, True].of_ids) == 2 for k in range(teacher.N_FOLD))
+    assert all(teachers[k, False].of_ids[:2] == teachers[k, True].of_ids and len(teachers[k, False].of_ids) == 4 for k in range(teacher.N_FOLD))
 
 
 def test_elsewhere_judges_a_corpus_by_the_others_alone():
@@ -182,10 +279,10 @@ def test_elsewhere_judges_a_corpus_by_the_others_alone():
     rng = np.random.default_rng(3)
     is_spam, corpus = rng.random(600) < 0.5, np.repeat(["enron", "ling", "written"], 200)
     rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam != (name == "ling") else 61])) for spam, name in zip(is_spam, corpus)]
-    cells = [[cell.strip() for cell in elsewhere.line(rows, is_spam, corpus, name, (), 64).split("|")[1:-1]] for name in ("enron", "ling")]
+    cells = [[cell.strip() for cell in elsewhere.line(rows, is_spam, corpus, name, ()).split("|")[1:-1]] for name in ("enron", "ling")]
     assert [row[:3] for row in cells] == [["enron", "all others", "200"], ["ling", "all others", "200"]]
     assert float(cells[1][3]) < 0.1 and float(cells[1][6]) < 0.1
-    without = elsewhere.line(rows, is_spam, corpus, "enron", ("ling",), 64).split("|")
+    without = elsewhere.line(rows, is_spam, corpus, "enron", ("ling",)).split("|")
     assert float(without[4]) > 0.85 and "but ling" in without[2]
 
 
@@ -266,12 +363,127 @@ def test_thresholds_keep_their_promise():
     assert wrong <= 0.0035 and unsure < 0.2
 
 
+def test_net_begins_as_the_linear_model_of_single_ids():
+    """Before the first step texts are in the order of the mean evidence of their ids, and what is around them is the same for all."""
+    torch = pytest.importorskip("torch", reason="torch is not here, so what a net begins with is not tested: make training-check")
+    from sluice.training import loop, net
+    torch.manual_seed(1)
+    rng = np.random.default_rng(1)
+    model, evidence = net.Llama(net.Shape(n_vocab=600, n_layer=3)), rng.standard_t(3, 600)
+    loop.begin_with(model, evidence, 7, 8)
+    ids = rng.integers(10, 600, (60, 150))
+    ids[:, -5:] = [1, 2, 3, 4, 5]
+    with torch.no_grad():
+        logits = model.head(model(torch.from_numpy(ids))[:, -1])
+    margin = (logits[:, 7] - logits[:, 8]).numpy()
+    assert np.corrcoef(margin, evidence[ids].mean(1))[0, 1] > 0.95
+    assert np.array_equal(model.token_embd.weight[:, 0].detach().numpy(), (loop.EVIDENCE * evidence / evidence.std()).astype(np.float32))
+
+
+class Says:
+    """A teacher who says one thing."""
+
+    def __init__(self, *margins):
+        self.margins = lambda ids: np.array(margins)
+
+
+def test_targets_mix_label_and_teacher():
+    """At the end of a whole text both, elsewhere and of several texts the teacher alone, which is that of written texts where one of them is; none is
+    surer than MAX_MARGIN."""
+    class P:
+        is_val, bodies = np.zeros(3, bool), [np.arange(4)] * 3
+        fold, corpus, is_spam = np.array([0, 1, 1]), np.array(["enron", "enron", "written"]), np.array([True, False, True])
+        teachers = {(0, False): Says(0.5, 1.0, 2.0), (1, False): Says(-1.0, 8.0, -4.0), (1, True): Says(50.0)}
+    targets = epochs.Epochs(P, 1).targets
+    of = lambda margin: 1 / (1 + np.exp(-margin))
+    last, running = targets([0], 0.75, None)
+    assert last == pytest.approx(0.75 * of(2) + 0.25) and running.tolist() == [1.0, 2.0]
+    last, running = targets([1], 0.75, None)
+    assert last == pytest.approx(0.75 * of(-4)) and running.tolist() == [epochs.MAX_MARGIN, -4.0]
+    last, running = targets([2], 1.0, None)
+    assert last == pytest.approx(of(epochs.MAX_MARGIN)) and len(running) == 0  # of no ids
+    assert targets([1, 0], 1.0, None)[0] == pytest.approx(of(-4)) and targets([1, 0, 2], 1.0, None)[0] == pytest.approx(of(epochs.MAX_MARGIN))
+
+
+def test_batches_show_each_text_as_often_as_said():
+    """Whole numbers in every epoch, a share of the texts where it is less than one; views of several texts beside them; the same for the same epoch."""
+    class P:
+        lines, bodies = [{}] * 400, [np.arange(1000, 1010 + i) for i in range(400)]
+        before, after, is_val = np.arange(4), np.arange(3), np.arange(400) < 50
+        corpus, fold = np.array(["sms"] * 200 + ["written"] * 200), np.arange(400) % 5
+        is_spam = (np.arange(400) % 20 < 15) | (fold == 4)  # a fold that has no ham
+    shows = epochs.Epochs(P, 1)
+    batches = shows.batches(2)
+    shown = [tuple(item[0]) for batch in batches for item in batch]
+    times = np.bincount([texts_[0] for texts_ in shown if len(texts_) == 1], minlength=400)
+    of_sms = np.where(P.is_spam[50:200], epochs.SHOWN["sms", True], epochs.SHOWN["sms", False])
+    assert not times[:50].any() and (times[50:200] == of_sms).all() and set(times[200:]) == {0, 1} and 95 < times[200:].sum() < 145
+    n_mixed = sum(len(texts_) > 1 for texts_ in shown)
+    assert n_mixed == int(epochs.MIXED * times.sum()) and all(item[1] == 1 for batch in batches for item in batch if len(item[0]) > 1)
+    assert all(len(set(P.fold[list(texts_)].tolist())) == 1 and min(texts_) >= 50 for texts_ in shown)  # a teacher has seen all or none of them
+    is_one_kind = [len(set(P.corpus[list(texts_)])) == 1 for texts_ in shown if len(texts_) > 4]
+    assert 0.65 < np.mean(is_one_kind) < 0.9  # others are of both kinds
+    longest = [max(len(ids) for _, _, ids in batch) + len(P.before) + len(P.after) for batch in batches]
+    assert all(epochs.padded(n) * len(batch) <= epochs.TOKENS_PER_STEP for n, batch in zip(longest, batches))
+    as_lists = lambda found: [[(list(texts_), share, ids.tolist()) for texts_, share, ids in batch] for batch in found]
+    assert as_lists(batches) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(shows.batches(3))
+    last = [item for batch in shows.batches(2, is_last=True) for item in batch]
+    assert all(len(texts_) == 1 for texts_, *_ in last) and {share for _, share, _ in last} == set(epochs.TEACHER_LAST)
+    assert {share for batch in batches for texts_, share, _ in batch if len(texts_) == 1} == set(epochs.TEACHER)
+
+
+def test_losses_compare_each_position_with_the_beginning_that_ends_there():
+    """Of a net that says what the teacher says the running loss is the entropy of that alone."""
+    torch = pytest.importorskip("torch", reason="torch is not here, so what is lost is not tested: make training-check")
+    from sluice.training import loop
+
+    class Net:
+        """Says the sum of the ids up to each position."""
+        token_embd = torch.nn.Embedding.from_pretrained(torch.tensor([[0.5], [-0.5]]))
+        __call__ = lambda self, ids: ids.cumsum(1).float()[..., None]
+        head = lambda self, x: x @ self.token_embd.weight.T
+    class P:
+        before, after, yes, no, is_val, bodies = np.zeros(4, int), np.zeros(3, int), 0, 1, np.array([False]), [np.arange(3)]
+        fold, corpus, is_spam, teachers = np.array([0]), np.array(["enron"]), np.array([True]), {(0, False): Says()}
+    P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.cumsum(ids)))
+    trainer = loop.Trainer.__new__(loop.Trainer)
+    trainer.p, trainer.model, trainer.epochs = P, Net(), epochs.Epochs(P, 1)
+    shown = [np.array([1, -3, 2, 2]), np.array([2]), np.array([], int)]
+    answer, running = trainer.losses([([0], 1.0, ids) for ids in shown])
+    entropy = lambda m: np.logaddexp(0, m) - m / (1 + np.exp(-m))
+    least = sum(np.mean(entropy(np.cumsum(ids))) for ids in shown if len(ids))
+    assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(least, rel=1e-5)
+    assert answer.item() * loop.TEXTS_PER_STEP == pytest.approx(sum(entropy(ids.sum()) for ids in shown), rel=0.02)  # bfloat16
+
+
 def test_rate_warms_stays_and_cools():
     loop = pytest.importorskip("sluice.training.loop", reason="torch is not here, so the rate of learning is not tested: make training-check", exc_type=ImportError)
-    rates = [loop.rate(step, 7600) for step in range(7600)]
-    assert rates[:loop.WARM_STEPS] == sorted(rates[:loop.WARM_STEPS]) and rates[0] < 0.01 and rates[-1] < 0.001
-    assert set(rates[loop.WARM_STEPS:3800]) == {1} and rates[3800:] == sorted(rates[3800:], reverse=True)
-    assert all(0 < loop.rate(step, n) <= 1 for n in (1, 2, 3, 40) for step in range(n))  # a short training, too
+    rates = [loop.rate(step, 7600, 8000) for step in range(8000)]
+    assert rates[:loop.WARM_STEPS] == sorted(rates[:loop.WARM_STEPS]) and rates[0] < 0.01 and rates[7599] < 0.001
+    assert set(rates[loop.WARM_STEPS:3800]) == {1} and rates[3800:7600] == sorted(rates[3800:7600], reverse=True)
+    last = rates[7600:]  # the same again, lower
+    assert last[:loop.WARM_LAST] == sorted(last[:loop.WARM_LAST]) and set(last[loop.WARM_LAST:200]) == {loop.LR_LAST} and last[-1] < 0.002
+    assert last[200:] == sorted(last[200:], reverse=True)
+    assert all(0 < loop.rate(step, first, n) <= 1 for n in (1, 2, 3, 40) for first in (n, n - 1) for step in range(n))  # a short training, too
+
+
+def test_steps_go_on_where_they_stopped():
+    """From any step the rest of the same batches, of the last ones as well; an epoch that was shown whole is not shown again."""
+    loop = pytest.importorskip("sluice.training.loop", reason="torch is not here, so what a resumed training is shown is not tested: make training-check", exc_type=ImportError)
+
+    class Shows:
+        batches = staticmethod(lambda epoch, is_last: [(epoch, is_last, i) for i in range(3)])
+
+    def shown(step):
+        trainer = loop.Trainer.__new__(loop.Trainer)
+        trainer.epochs, trainer.n_first, trainer.n_step, trainer.step = Shows, 7, 12, step
+        for epoch, batch in trainer.shown():
+            assert batch[0] == epoch
+            yield batch
+            trainer.step += 1
+    whole = list(shown(0))
+    assert whole == [(i // 3, False, i % 3) for i in range(7)] + [(i // 3, True, i % 3) for i in range(5)]
+    assert all(list(shown(step)) == whole[step:] for step in range(13))
 
 
 @pytest.fixture(scope="module")
@@ -314,6 +526,15 @@ def test_training_resumed_equals_training_in_one_piece(trained):
     assert (out / "spam.gguf").read_bytes() == (folder / "out" / "spam.gguf").read_bytes()
 
 
+def test_training_of_other_texts_is_not_resumed(trained):
+    folder, options = trained
+    work = folder / "other"
+    work.mkdir()
+    shutil.copy(folder / "work" / "train.pt", work)
+    done = train([str(work) if x == str(folder / "work") else "600" if x == "700" else x for x in options])
+    assert done.returncode == 65 and "train.pt: of a training with other texts or another recipe" in done.stderr.splitlines()[-1]
+
+
 def test_trained_net_equals_the_engine(trained):
     """Of the same weights (as Q8_0 gives them back) torch in float32 and our engine differ by what rounding activations to int8 makes."""
     import torch
@@ -324,7 +545,7 @@ def test_trained_net_equals_the_engine(trained):
     kept = torch.load(folder / "work" / "train.pt", weights_only=True)
     shape = net.Shape(**kept["shape"])
     trainer = loop.Trainer(p, shape, 40, compiled=False)
-    state = {name: torch.from_numpy(export.dequantised(x.numpy())) if x.ndim == 2 and x.shape[1] % 32 == 0 and name != "probe.weight" else x
+    state = {name: torch.from_numpy(export.dequantised(x.numpy())) if x.ndim == 2 and x.shape[1] % 32 == 0 else x
              for name, x in kept["average"].items()}
     rows = np.arange(50)
     ours = judge.answers(str(folder / "out" / "spam.gguf"), str(folder / "spam.yaml"), [corpora.Message("", "", False, _text(p, i)) for i in rows])

@@ -8,7 +8,7 @@ import pytest
 from sluice.training import written
 
 TEMPLATES = written.templates()
-MAILS = written.texts(7, 3 * len(TEMPLATES))
+MAILS = written.texts(7, 4 * len(TEMPLATES))
 
 
 def slots_of(text):
@@ -16,17 +16,32 @@ def slots_of(text):
     return {match[1].lower() for match in written._TOKEN.finditer(text) if match[1]}
 
 
-def test_templates_are_many_and_balanced():
-    """A file may be of one label; ham has more kinds than spam, and the corpora have more ham as well."""
+def is_slot(key):
+    return key in written.slots() or key in written._DERIVED or key == "host" or key.endswith("host") and key[:-4] in written.slots()
+
+
+def test_templates_are_many():
+    """A file may be of one label; ham has more kinds than spam."""
     n = Counter(label for label, _, _ in TEMPLATES)
     assert set(n) == set(written.LABELS)
-    assert min(n.values()) >= 600 and max(n.values()) <= 1.3 * min(n.values()), n
+    assert min(n.values()) >= 1000 and max(n.values()) <= 2 * min(n.values()), n
+
+
+def test_texts_are_of_either_label_in_equal_parts():
+    assert Counter(label for label, _, _, _ in MAILS) == dict.fromkeys(written.LABELS, len(MAILS) // 2)
+    assert [label for label, _, _, _ in written.texts(1, 5)] == ["ham", "spam", "ham", "spam", "ham"]
+
+
+@pytest.mark.parametrize("key", ("From", "Subject", "Links", "Files"))
+def test_head_lines_are_as_frequent_in_either_label(key):
+    share = {label: sum(f"\n{key}: " in "\n" + text.partition("\n\n")[0] for its, _, _, text in MAILS if its == label) / (len(MAILS) / 2) for label in written.LABELS}
+    assert abs(share["ham"] - share["spam"]) < 0.05, share
 
 
 def test_every_slot_is_known():
     used = {key for _, _, text in TEMPLATES for key in slots_of(text)}
     used |= {key for values in written.slots().values() for value in values for key in slots_of(value)}
-    assert sorted(key for key in used if not written.is_slot(key)) == []
+    assert sorted(key for key in used if not is_slot(key)) == []
 
 
 def test_every_template_has_a_body_and_no_head_line_twice():
@@ -43,7 +58,7 @@ def test_templates_differ():
 
 def test_expansions_leave_no_syntax():
     for _, kind, index, text in MAILS:
-        assert not re.search(r"[{}\0]|\$[A-Za-z]", text), (kind, index, text)
+        assert not re.search(r"[{}\0]|\$[A-Za-z]|\^\^|~~", text), (kind, index, text)
         assert not {unicodedata.category(c) for c in text} & {"Cc", "Cs", "Co", "Cn"} - {"Cc"}, (kind, index)
         assert not [c for c in text if unicodedata.category(c) == "Cc" and c not in "\n\t"], (kind, index)
 
@@ -59,7 +74,10 @@ def test_expansions_are_laid_out_like_mail():
 def test_expansions_of_a_template_differ():
     few = []
     for label, kind, text in TEMPLATES:
-        found = {written.expand(text, random.Random(i)) for i in range(24)}
+        found = set()
+        for i in range(24):
+            if len(found) < 12:
+                found.add(written.expand(text, random.Random(i)))
         if len(found) < 12:
             few.append((label, kind, len(found)))
     assert few == []
@@ -71,10 +89,21 @@ def test_texts_depend_on_the_seed_alone():
     assert written.texts(3, 80)[:50] == written.texts(3, 50)
 
 
-def test_texts_use_every_template_before_any_again():
-    n = len(TEMPLATES)
-    for start in (0, n, 2 * n):
-        assert sorted(index for _, _, index, _ in MAILS[start:start + n]) == list(range(n))
+def test_texts_use_every_template_as_often_as_it_has_choices_before_any_again():
+    for label in written.LABELS:
+        indices = [index for its, _, index, _ in MAILS if its == label]
+        round_of = sorted(index for index, template in enumerate(TEMPLATES) if template[0] == label for _ in range(written.times(template[2])))
+        assert sorted(indices[:len(round_of)]) == round_of
+
+
+def test_bits_are_the_logarithm_of_the_choices():
+    bits = lambda text: written.bits(written.parse(text))
+    assert bits("a $name b") == 0 and bits("{a|b}") == 1 and bits("{a|b} {a|b|c|d}") == 3
+    assert bits("{a|{b|c}}") == 1.5 and bits("{a|}") == 1
+    assert written.times("{a|b}") == 1 and written.times("{a|b}" * 24) == 3 and written.times("{a|b}" * 1000) == written.MOST_TIMES
+
+
+def test_texts_are_of_the_label_and_the_kind_of_their_template():
     assert all((label, kind) == TEMPLATES[index][:2] for label, kind, index, _ in MAILS)
 
 
@@ -101,7 +130,20 @@ def test_dollar_signs_and_digits_as_written():
     assert re.match(r"\n\$5 \$5 \$\d+ a\|b \d1\d #x #\d+\n", text), text
 
 
-def test_footers_and_common_links_favour_no_label():
+def test_codes_are_filled_in():
+    """A caret or tilde alone is itself; in a run with others, or with digits to be, it stands for a sign."""
+    text = written.expand("=== ham x\n\n^^## ~~~~ x^#-##~ ~/x a^b y ~ x", random.Random(2))
+    assert re.match(r"\n[A-Z]{2}\d\d [0-9a-f]{4} x[A-Z]\d-\d\d[0-9a-f] ~/x a\^b y ~ x\n", text), text
+
+
+def test_what_mailers_put_around_a_body_favours_no_label():
+    of = lambda label: [written.expand(f"=== {label} x\n\nbody", random.Random(i)) for i in range(200)]
+    texts = of("ham")
+    assert texts == of("spam")
+    assert 20 < sum(text.endswith("\nbody\n") for text in texts) < 120 and sum("\n\nbody\n" in text.lstrip("\n") for text in texts) > 40
+
+
+def test_common_links_favour_no_label():
     n, with_link = Counter(), Counter()
     elsewhere = " ".join(written.slots()["badhost"]) + " ".join(text for _, _, text in TEMPLATES)
     common = {host for host in written.slots()["commonlink"] if host not in elsewhere}  # that only come from the sharing out

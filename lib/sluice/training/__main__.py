@@ -29,7 +29,7 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
 @click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
-@click.option("--steps", default=6500, help="Steps in all.")
+@click.option("--steps", default=12500, help="Steps in all.")
 @click.option("--layers", default=3, help="Layers of the model.")
 @click.option("--seed", default=1)
 @click.option("--seconds", default=1e9, help="Stop after this time; the next call goes on.")
@@ -74,7 +74,7 @@ def finish(p, trainer, messages, work, out, path, question, date):
     score = judge.sigmoid(scale * margin + bias)
     yes, no = judge.thresholds(score[of_corpora], is_spam[of_corpora])
     card.write_question(question, scale, bias, yes, no)
-    scores = {"sluice": score, "linear": p.soft[p.is_val],
+    scores = {"sluice": score, "linear": judge.sigmoid(p.margin[p.is_val]),
               "bogofilter": judge.bogofilter(work, [m for m, val in zip(messages, p.is_val) if not val], validation)}
     facts = {"n_parameter": sum(x.size for _, x in export.tensors({k: v.numpy() for k, v in trainer.average.items()}, trainer.shape)),
              "n_layer": trainer.shape.n_layer, "n_vocab": trainer.shape.n_vocab, "n_bytes": os.path.getsize(path), "date": date, "n_step": trainer.n_step,

@@ -17,7 +17,12 @@ Message = namedtuple("Message", "corpus name is_spam data")
 ARCHIVES = {"spamassassin": "spamassassin.tar.xz", "enron": "enron-spam.tar.xz", "ling": "ling-spam.tar.xz"}
 SMS = "sms-spam-collection.tsv"
 NAMES = (*ARCHIVES, "sms", "written")
-N_WRITTEN = 11000  # texts made of the templates
+N_WRITTEN = 24000  # texts made of the templates
+
+
+def files(folder, leave_out=()):
+    """[Path] of what is expected in the folder."""
+    return [Path(folder) / file for corpus, file in (*ARCHIVES.items(), ("sms", SMS)) if corpus not in leave_out]
 
 
 def messages(folder, leave_out=(), seed=1, n_written=N_WRITTEN):

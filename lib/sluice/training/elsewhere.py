@@ -30,13 +30,13 @@ def main(folder, work, written, seed):
     click.echo(f"| {' | '.join(columns)} |\n| --- | --- |{' ---: |' * (len(columns) - 2)}")
     for name in (name for name in corpora.NAMES if name != "written"):
         for without in ((), ("written",)):
-            click.echo(line(rows, p.is_spam, p.corpus, name, without, len(p.vocabulary[0])))
+            click.echo(line(rows, p.is_spam, p.corpus, name, without))
 
 
-def line(rows, is_spam, corpus, left_out, without, n_vocab):
+def line(rows, is_spam, corpus, left_out, without):
     """A row of the table. rows: ids of every text; is_spam, corpus: its label and corpus [n]; without: corpora not learnt from either."""
     out, learnt = corpus == left_out, np.flatnonzero(~np.isin(corpus, (left_out, *without)))
-    linear = teacher.fit([rows[i] for i in learnt], is_spam[learnt], n_vocab)
+    linear = teacher.yardstick([rows[i] for i in learnt], is_spam[learnt])
     margin = np.array([linear.margin(rows[i]) for i in np.flatnonzero(out)])
     f = judge.figures(judge.sigmoid(margin), is_spam[out])
     figures = " | ".join(f"{f[key]:.3f}" for key in ("accuracy", "precision", "recall", "auc"))

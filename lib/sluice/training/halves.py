@@ -54,4 +54,4 @@ def save(trainer, path):
 
 
 def report(trainer, epoch, losses, speed):
-    say(f"{time.strftime('%H:%M:%S')} step {trainer.step} pass {epoch + 1}: answer {losses[0]:.4f} probe {losses[1]:.4f} next {losses[2]:.3f} {speed:.0f} ids/s")
+    say(f"{time.strftime('%H:%M:%S')} step {trainer.step} pass {epoch + 1}: answer {losses[0]:.4f} running {losses[1]:.4f} {speed:.0f} ids/s")

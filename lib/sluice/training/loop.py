@@ -3,9 +3,13 @@
 Two processes share every step, each with half of its texts and the same weights: their gradients are added up (halves.py). A good part
 of a step are small operations that do not spread over threads: on two cores this took 0.55 s a step where two threads took 0.85.
 
-Loss: the answer at the last position (against a mix of the label and the teacher's probability), the same asked of a throw-away linear
-probe at every position of the mail, and the next token at a few positions. Matrices by Muon (Jordan et al. 2024,
-kellerjordan.github.io/posts/muon; update scaled as in arXiv 2502.16982), the rest by AdamW. What is shipped is a running average of the weights.
+Loss: the answer at the last position (against a mix of the label and the teacher's probability), and at every position of the mail, where
+the net shall answer what the teacher says of the mail up to there: so it learns what each word adds, and not what a text is called.
+Most of what it is shown are stretches of texts put together (epochs.py): of those nothing can be learnt by heart. The last steps show
+whole texts alone, as they are asked for later, and believe their labels more.
+
+Matrices by Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon; update scaled as in arXiv 2502.16982), the rest by AdamW. What is
+shipped is a running average of the weights.
 """
 import time
 from pathlib import Path
@@ -15,21 +19,19 @@ import torch
 from torch.nn import functional as F
 
 from ..faults import bad
-from . import views
+from . import epochs, net, views
+from .epochs import Epochs, padded
 from .net import Llama
-from .prepare import REPEAT
+from .prepare import digest
 
-TOKENS_PER_STEP = 8192
 TEXTS_PER_STEP = 48  # about; losses are sums divided by it, so that a text weighs the same in a step of few long ones and of many short ones
-LR_MUON, LR_ADAM, DECAY_MUON, DECAY_ADAM = 4e-3, 3e-3, 0.1, 0.01
+LR_MUON, LR_ADAM, DECAY_MUON, DECAY_ADAM = 2e-3, 1.5e-3, 0.1, 0.01
 WARM_STEPS, DECAY_FROM = 150, 0.5      # then constant, then linear to zero from this part of the steps on
 AVERAGE = 0.998
-TEACHER, TEACHER_OF_PART = 0.6, 0.85   # share of the teacher's probability in the target; of a view that is much less than the text
-MIXED = 0.25                           # views made of several texts, for each text; their target is the teachers' alone
-EVIDENCE = 0.05                        # the first element of the embedding: the linear model's weights with this deviation
-MAX_MARGIN = 6.0                       # of a teacher
-PROBE, NEXT_TOKEN = 0.3, (0.4, 0.1)    # weights of the losses; of the second before and after half of the steps
-N_NEXT_TOKEN = 512                     # of a half
+LAST, WARM_LAST, LR_LAST, AVERAGE_LAST = 0.04, 50, 0.25, 0.99  # the steps at the end that show texts as they are, and their rates
+EVIDENCE, MEAN_GAIN, ANSWER = 0.05, 6.0, 0.5  # of begin_with()
+RUNNING = 1.0                          # weight of the loss at all positions
+HUBER = 0.1                            # in it, of the distance of logits (Huber 1964), which counts where all is clear as well
 N_HALF = 2
 
 
@@ -64,7 +66,8 @@ class Trainer:
     def __init__(self, p, shape, n_step, seed=1, compiled=True, dropout=0.1, half=0, halves=None):
         torch.manual_seed(seed)
         self.half, self.halves = half, halves
-        self.p, self.shape, self.n_step, self.seed, self.step = p, shape, n_step, seed, 0
+        self.p, self.shape, self.n_step, self.n_first, self.seed, self.step = p, shape, n_step, n_step - int(LAST * n_step), seed, 0
+        self.key = p.key, digest([Path(module) for module in (__file__, epochs.__file__, net.__file__, views.__file__)])
         self.model = Llama(shape, dropout)
         self.weight = [x for x in self.model.blk.parameters() if x.ndim == 2]
         rest = [x for x in self.model.parameters() if not any(x is w for w in self.weight)]
@@ -73,139 +76,124 @@ class Trainer:
         if compiled:
             for block in self.model.blk:
                 block.compile(dynamic=True)
-        train = np.flatnonzero(~p.is_val)
-        self.rows = np.repeat(train, [REPEAT.get((p.corpus[i], bool(p.is_spam[i])), 1) for i in train])
-        with torch.no_grad():  # where the evidence of single ids begins to be known
-            self.model.token_embd.weight[:, 0] = torch.from_numpy(EVIDENCE * p.evidence / p.evidence.std()).float()
+        begin_with(self.model, p.evidence, p.yes, p.no)
         self.average = {name: x.detach().clone() for name, x in self.model.state_dict().items()}
 
-    def batches(self, epoch):
-        """[(probability of spam, view)] of an epoch, those of a length together, in random order."""
-        rng = np.random.default_rng((self.seed, epoch))
-        shown = [self.view(i, rng) for i in rng.permutation(self.rows)]
-        shown += [self.mixed(rng.choice(self.rows, rng.integers(2, 4)), rng) for _ in range(int(MIXED * len(self.rows)))]
-        shown = [shown[i] for i in rng.permutation(len(shown))]
-        out = []
-        for start in range(0, len(shown), 4096):
-            batch, longest = [], 0
-            for item in sorted(shown[start:start + 4096], key=lambda item: len(item[1])):
-                longest = padded(len(item[1]) + self.n_frame)
-                if batch and longest * (len(batch) + 1) > TOKENS_PER_STEP:
-                    out.append(batch)
-                    batch = []
-                batch.append(item)
-            out.append(batch)
-        return [out[i] for i in rng.permutation(len(out))]
-
-    def view(self, i, rng):
-        """(target, ids) of a view of text i."""
-        p = self.p
-        ids, is_part = views.view(p.lines[i], p.bodies[i], rng)
-        share = TEACHER_OF_PART if is_part else TEACHER
-        return share * self.judged(ids, [i]) + (1 - share) * float(p.is_spam[i]), ids
-
-    def mixed(self, texts, rng):
-        ids = views.mixed([(self.p.lines[i], self.p.bodies[i]) for i in texts], rng)
-        return self.judged(ids, texts), ids
-
-    def judged(self, ids, texts):
-        """The probability of spam of ids taken from texts, by teachers that have not seen these."""
-        known = {int(self.p.fold[i]) for i in texts}
-        margin = np.mean([self.p.teachers[k].margin(ids) for k in known])
-        return float(1 / (1 + np.exp(-np.clip(margin, -MAX_MARGIN, MAX_MARGIN))))
-
-    @property
-    def n_frame(self):
-        return len(self.p.before) + len(self.p.after)
-
-    def stack(self, shown):
+    def stack(self, texts):
         """ids int64 [batch, token], padded behind; position of the last id of each: int64 [batch]."""
-        rows = [np.concatenate((self.p.before, ids, self.p.after)) for ids in shown]
+        rows = [np.concatenate((self.p.before, ids, self.p.after)) for ids in texts]
         ids = np.zeros((len(rows), padded(max(map(len, rows)))), np.int64)
         for out, row in zip(ids, rows):
             out[:len(row)] = row
         return torch.from_numpy(ids), torch.tensor([len(row) - 1 for row in rows])
 
-    def losses(self, batch, step):
-        ids, last = self.stack([shown for _, shown in batch])
-        target = torch.tensor([known for known, _ in batch], dtype=torch.float32)
+    def losses(self, batch):
+        """(loss of the answers, loss at the positions of the mails) of a list of views, in nats: sums over them by TEXTS_PER_STEP; of the
+        positions of one the mean."""
+        ids, last = self.stack([ids for *_, ids in batch])
+        target, logits, weight = torch.zeros(len(batch)), torch.zeros(ids.shape), torch.zeros(ids.shape)
+        for i, view in enumerate(batch):
+            target[i], known = self.epochs.targets(*view)
+            inside = slice(len(self.p.before), len(self.p.before) + len(known))
+            logits[i, inside], weight[i, inside] = torch.from_numpy(known).float(), 1 / max(1, len(known))
         with torch.autocast("cpu", torch.bfloat16):
             x = self.model(ids)
             answer = F.log_softmax(self.model.head(x[torch.arange(len(ids)), last]).float(), -1)
-            probe = self.model.probe(x).float().squeeze(-1)
-            position = torch.arange(ids.shape[1])
-            inside = (position >= len(self.p.before)) & (position < last[:, None] - 2)
-            pick = torch.nonzero(inside)
-            pick = pick[torch.randint(len(pick), (N_NEXT_TOKEN,))]
-            following = self.model.head(x[pick[:, 0], pick[:, 1]]).float()
-        loss = -(target * answer[:, self.p.yes] + (1 - target) * answer[:, self.p.no]).sum() / TEXTS_PER_STEP
-        each = F.binary_cross_entropy_with_logits(probe, target[:, None].expand_as(probe), reduction="none")
-        share = ((each * inside).sum(1) / inside.sum(1).clamp(min=1)).sum() / TEXTS_PER_STEP
-        token = F.cross_entropy(following, ids[pick[:, 0], pick[:, 1] + 1])
-        return loss, share, token, NEXT_TOKEN[step >= self.n_step // 2]
+        loss = -(target * answer[:, self.p.yes] + (1 - target) * answer[:, self.p.no]).sum()
+        embd = self.model.token_embd.weight
+        said = x @ (embd[self.p.yes] - embd[self.p.no])
+        each = F.binary_cross_entropy_with_logits(said, torch.sigmoid(logits), reduction="none")
+        each = each + HUBER * F.huber_loss(said, logits, reduction="none")
+        return loss / TEXTS_PER_STEP, (each * weight).sum() / TEXTS_PER_STEP
+
+    def shown(self):
+        """(number of an epoch, batch) for each step from self.step on."""
+        for first, end in ((0, self.n_first), (self.n_first, self.n_step)):
+            epoch = -1
+            while max(first, self.step) < end:
+                epoch, batches = epoch + 1, None  # gone before others are made: an epoch is large
+                batches = self.epochs.batches(epoch, end == self.n_step)
+                for at in range(self.step - first, min(len(batches), end - first)):
+                    yield epoch, batches[at]
+                first += len(batches)
 
     def run(self, seconds, save=None, report=None, every=200):
         """Up to `seconds` of training; True when the last step is done. save(self): called now and then and at the end, by half 0, as is
         report(self, pass, losses of a text, ids/s). Half 0 says when time is over."""
-        end, said, counted, n_text, sums, over = time.monotonic() + seconds, time.monotonic(), 0, 0, np.zeros(3), False
-        epoch, batches, first = -1, [], 0
-        while self.step < self.n_step and not over:
-            while self.step >= first + len(batches):
-                epoch, first = epoch + 1, first + len(batches)
-                batches = self.batches(epoch)
-            batch = batches[self.step - first]
+        end, reported, counted, n_text, sums, over = time.monotonic() + seconds, time.monotonic(), 0, 0, np.zeros(2), False
+        n_frame, self.epochs = len(self.p.before) + len(self.p.after), Epochs(self.p, self.seed)
+        for epoch, batch in self.shown():
             torch.manual_seed((self.seed << 20 | self.step) * N_HALF + self.half)
             for group, lr in ((self.muon.param_groups[0], LR_MUON), (self.adam.param_groups[0], LR_ADAM)):
-                group["lr"] = lr * rate(self.step, self.n_step)
+                group["lr"] = lr * rate(self.step, self.n_first, self.n_step)
             mine = batch[self.half::N_HALF] or batch[:1]  # a step of one text: both learn from it
-            loss, share, token, weight = self.losses(mine, self.step)
-            (loss + PROBE * share + weight / N_HALF * token).backward()
+            answer, running = self.losses(mine)
+            (answer + RUNNING * running).backward()
             over = time.monotonic() >= end
             if self.halves:
                 over = self.halves.add_up(self.half, [x.grad for x in self.model.parameters()], over)
             self.muon.step()
             self.adam.step()
             self.model.zero_grad(set_to_none=True)
-            keep = min(AVERAGE, self.step / (self.step + 10))
+            keep = min(AVERAGE, self.step / (self.step + 10)) if self.step < self.n_first else AVERAGE_LAST
             for name, x in self.model.state_dict().items():
                 self.average[name].lerp_(x, 1 - keep)
             self.step += 1
-            counted += sum(len(shown) + self.n_frame for _, shown in batch)
+            counted += sum(len(ids) + n_frame for *_, ids in batch)
             n_text += len(mine)
-            sums += [loss.item() * TEXTS_PER_STEP, share.item() * TEXTS_PER_STEP, token.item() * len(mine)]
+            sums += [answer.item() * TEXTS_PER_STEP, running.item() * TEXTS_PER_STEP]
             if self.half == 0 and (self.step % every == 0 or self.step == self.n_step):
                 now = time.monotonic()
                 if report:
-                    report(self, epoch, sums / n_text, counted / (now - said))
-                said, counted, n_text, sums = now, 0, 0, np.zeros(3)
+                    report(self, epoch, sums / n_text, counted / (now - reported))
+                reported, counted, n_text, sums = now, 0, 0, np.zeros(2)
                 if save:
                     save(self)
+            if over:
+                break
         if save and self.half == 0:
             save(self)
         return self.step >= self.n_step
 
     def state(self):
         return {"step": self.step, "model": self.model.state_dict(), "average": self.average, "muon": self.muon.state_dict(),
-                "adam": self.adam.state_dict(), "n_step": self.n_step, "seed": self.seed, "shape": self.shape.as_dict()}
+                "adam": self.adam.state_dict(), "n_step": self.n_step, "seed": self.seed, "shape": self.shape.as_dict(), "key": self.key}
 
     def resume(self, path):
         """Go on from a file of save(); nothing where there is none. Fault: it is of another training."""
         if Path(path).exists():
             kept = torch.load(path, weights_only=True)
-            if (kept["n_step"], kept["seed"], kept["shape"]) != (self.n_step, self.seed, self.shape.as_dict()):
-                raise bad(path, "of a training with another shape, seed or number of steps: remove it, or use another work folder")
+            if (kept["n_step"], kept["seed"], kept["shape"], kept["key"]) != (self.n_step, self.seed, self.shape.as_dict(), self.key):
+                raise bad(path, "of a training with other texts or another recipe, shape, seed or number of steps: remove it, or use another work folder")
             self.step, self.average = kept["step"], kept["average"]
             for part, name in ((self.model, "model"), (self.muon, "muon"), (self.adam, "adam")):
                 part.load_state_dict(kept[name])
 
 
-def rate(step, n_step):
-    """The factor of the learning rates at a step of n_step."""
-    return min(1, (step + 1) / WARM_STEPS, (n_step - step) / (n_step * (1 - DECAY_FROM)))
+@torch.no_grad()
+def begin_with(model, evidence, yes, no):
+    """Let a new net answer by the mean evidence of the ids it read, float [n_vocab], so that it learns what that lacks. The first element of the
+    embedding is the evidence; a head of the first block looks at all positions alike and hands its mean on as the second element, to which
+    nothing else adds, and by which the answers differ."""
+    embd, first, n_rot = model.token_embd.weight, model.blk[0], model.shape.n_rot
+    embd[:, 0] = torch.from_numpy(EVIDENCE * evidence / evidence.std()).float()
+    embd[:, 1] = 0
+    embd[yes, 1], embd[no, 1] = ANSWER, -ANSWER
+    first.attn_q.weight[:n_rot] = 0
+    first.attn_v.weight[0] = 0
+    first.attn_v.weight[0, 0] = 1
+    for block in model.blk:
+        block.attn_output.weight[1] = 0
+        block.ffn_down.weight[1] = 0
+    first.attn_output.weight[:, 0] = 0
+    first.attn_output.weight[1, 0] = MEAN_GAIN
 
 
-def padded(n):
-    return -(-n // 32) * 32
+def rate(step, n_first, n_step):
+    """The factor of the learning rates at a step of n_step, n_first of which come before those that show texts as they are."""
+    if step < n_first:
+        return min(1, (step + 1) / WARM_STEPS, (n_first - step) / (n_first * (1 - DECAY_FROM)))
+    return LR_LAST * min(1, (step - n_first + 1) / WARM_LAST, (n_step - step) / ((n_step - n_first) * (1 - DECAY_FROM)))
 
 
 @torch.no_grad()
@@ -215,11 +203,12 @@ def margins(trainer, rows, state=None, tokens=1 << 14):
     model.load_state_dict(state or trainer.average)
     model.eval()
     p, out = trainer.p, np.zeros(len(rows))
+    n_frame = len(p.before) + len(p.after)
     ids = [p.whole(i) for i in rows]
     order, start = np.argsort([len(x) for x in ids], kind="stable"), 0
     while start < len(order):
         end = start + 1
-        while end < len(order) and padded(len(ids[order[end]]) + trainer.n_frame) * (end + 1 - start) <= tokens:
+        while end < len(order) and padded(len(ids[order[end]]) + n_frame) * (end + 1 - start) <= tokens:
             end += 1
         batch, last = trainer.stack([ids[k] for k in order[start:end]])
         x = model(batch)

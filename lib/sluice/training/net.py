@@ -85,7 +85,6 @@ class Llama(nn.Module):
         self.token_embd = nn.Embedding(shape.n_vocab, shape.n_embd)
         self.blk = nn.ModuleList(Block(shape) for _ in range(shape.n_layer))
         self.output_norm = RMSNorm(shape.n_embd, shape.rms_eps)
-        self.probe = nn.Linear(shape.n_embd, 1)  # spam or not, at every position; only while training
         angle = torch.outer(torch.arange(shape.n_ctx).float(), shape.rope_base ** (-torch.arange(0, shape.n_rot, 2).float() / shape.n_rot))
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
@@ -96,8 +95,6 @@ class Llama(nn.Module):
                 if weight.ndim == 2:
                     last = name.startswith(("attn_output", "ffn_down"))
                     nn.init.normal_(weight, std=0.06 / (2 * shape.n_layer) ** 0.5 if last else 0.06)
-        nn.init.zeros_(self.probe.weight)
-        nn.init.zeros_(self.probe.bias)
 
     def forward(self, ids):
         x = F.dropout(self.token_embd(ids), self.dropout, self.training)

@@ -1,7 +1,7 @@
 """Pieces of several words: pairs of ids that stand side by side and tell spam from ham become one id.
 
 Logistic regression of single ids stays behind one that sees pairs of words as well; a net of few layers, which begins with the weights of single
-ids (loop.EVIDENCE), does so too. Pieces for the pairs that tell most bring single ids nearer to it, and more of a mail into what is read.
+ids (loop.begin_with), does so too. Pieces for the pairs that tell most bring single ids nearer to it, and more of a mail into what is read.
 The vocabulary stays one of SentencePiece's kind: what a piece is made of are pieces, and the new ones have the least scores, so that
 merging comes to them when words are whole.
 """
@@ -18,20 +18,16 @@ LEAST_OF = 2
 def extend(vocabulary, rows, labels, corpus, rounds=ROUNDS):
     """The vocabulary (tokens, scores, types) with sum(rounds) pieces more, or fewer where texts are few.
 
-    rows: int sequences, ids of the training texts; labels: bool [n]; corpus: str [n].
+    rows: int sequences, ids of the training texts by this vocabulary; labels: bool [n]; corpus: str [n]. So no two pairs spell the same, nor
+    what is a piece: what merges within a text does not depend on what is around it.
     """
     tokens, scores, types = (list(part) for part in vocabulary)
     rows = [np.asarray(row, np.int64) for row in rows]
     for n_piece in rounds:
-        n, known = len(tokens), set(tokens)
-        pairs = []
-        for pair in best(rows, labels, corpus, np.array(types) == 1, n_piece):
-            text = tokens[pair // n] + tokens[pair % n]
-            if text not in known:  # another pair may spell it: then both are merged, as text is all that counts
-                known.add(text)
-                pairs.append(int(pair))
-        rows = merged(rows, pairs, n)
+        n = len(tokens)
+        pairs = best(rows, labels, corpus, np.array(types) == 1, n_piece).tolist()
         tokens += [tokens[pair // n] + tokens[pair % n] for pair in pairs]
+        rows = merged(rows, pairs, n)
         scores += [min(scores) - 1 - i for i in range(len(pairs))]
         types += [1] * len(pairs)
     return tokens, scores, types

@@ -6,18 +6,21 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import gguf, vocab
-from . import corpora, export, phrases, teacher, texts, twins, views, vocabulary, written
+from .. import gguf, mail, vocab
+from ..mail import plain
+from . import corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written
 
 QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
 BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
 VALIDATION = 28     # of 256 clusters
-REPEAT = {("spamassassin", False): 2, ("spamassassin", True): 3, ("ling", True): 2, ("sms", True): 3, ("sms", False): 2}  # how often an epoch shows a text
+MADE_BY = [Path(module.__file__) for module in (corpora, phrases, teacher, texts, twins, views, vocabulary, written, mail, plain)]
 
 
 class Prepared:
-    """texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines, bodies: ids by text; fold: int [n]; teachers: a
-    Linear a fold, linear: of all; evidence: float [n_vocab], weights of a linear model of single ids; soft: float [n], the probability of spam by the one that has not seen the text; vocabulary: (tokens, scores, types); before, after: ids around a text; yes, no: ids."""
+    """key: what all of it was made of; texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines, bodies: ids by text; fold:
+    int [n]; teachers: those of teacher.of_folds; margin: float [n], the logit of spam by the one that has not seen the text, before its
+    sharpness (of validation texts by the yardstick); evidence: float [n_vocab], weights of a linear model of single ids; vocabulary: (tokens,
+    scores, types); before, after: ids around a text; yes, no: ids."""
 
     def whole(self, i):
         """The ids of text i as `classify` reads it, without the question."""
@@ -26,7 +29,9 @@ class Prepared:
 
 def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
     """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. n_vocab: pieces before phrases are added."""
-    path, key = Path(work) / "prepared.pickle", (tuple(sorted(leave_out)), n_vocab, phrases.ROUNDS, seed, n_written, _digest(written.FOLDER))
+    path = Path(work) / "prepared.pickle"
+    sizes = tuple((file.name, file.stat().st_size) for file in corpora.files(folder, leave_out))
+    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *sorted(written.FOLDER.iterdir())])
     if path.exists():
         with open(path, "rb") as f:
             kept = pickle.load(f)
@@ -55,24 +60,29 @@ def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_W
 
 
 def judge_all(p, say):
-    """The teachers of the folds, and the one of all training texts: the yardstick."""
+    """The teachers of the folds, the yardstick, and what they say."""
     rows, train, val = [p.whole(i) for i in range(len(p.texts))], np.flatnonzero(~p.is_val), np.flatnonzero(p.is_val)
-    n_vocab = len(p.vocabulary[0])
-    p.fold = teacher.folds(p.cluster)
-    p.teachers = teacher.of_folds([rows[i] for i in train], p.is_spam[train], p.fold[train], n_vocab)
-    p.linear = teacher.fit([rows[i] for i in train], p.is_spam[train], n_vocab)
-    idf, weight, _ = teacher.logistic([np.unique(rows[i], return_counts=True) for i in train], p.is_spam[train], n_vocab)
+    p.fold, is_written = teacher.folds(p.cluster), p.corpus == "written"
+    p.teachers = teacher.of_folds([rows[i] for i in train], p.is_spam[train], p.fold[train], is_written[train], teacher.Words(*p.vocabulary[::2]))
+    linear = teacher.yardstick([rows[i] for i in train], p.is_spam[train])
+    idf, weight, _ = teacher.logistic([np.unique(rows[i], return_counts=True) for i in train], p.is_spam[train], len(p.vocabulary[0]))
     p.evidence = idf * weight
-    p.soft = np.zeros(len(p.texts))
-    p.soft[train] = [p.teachers[p.fold[i]].margin(rows[i]) for i in train]
-    p.soft[val] = [p.linear.margin(rows[i]) for i in val]
-    p.soft = 1 / (1 + np.exp(-p.soft))
-    for part, name in ((~p.is_val, "out of fold"), (p.is_val, "validation")):
-        say(f"teacher, {name}: accuracy {((p.soft > 0.5) == p.is_spam)[part].mean():.4f}")
+    p.margin = np.zeros(len(p.texts))
+    p.margin[train] = [p.teachers[p.fold[i], is_written[i]].margin(rows[i]) for i in train]
+    p.margin[val] = [linear.margin(rows[i]) for i in val]
+    for kind in set(is_written[train].tolist()):  # the mean of several is right more often than its logit says
+        of = train[is_written[train] == kind]
+        sharpness, _ = judge.calibrate(p.margin[of], p.is_spam[of])
+        for k in range(teacher.N_FOLD):
+            p.teachers[k, kind].sharpness = sharpness
+        right = ((p.margin > 0) == p.is_spam)[of].mean()
+        say(f"teachers of {'written texts' if kind else 'corpora'}, out of fold: accuracy {right:.4f}, sharpness {sharpness:.2f}")
+    say(f"yardstick, validation: accuracy {((p.margin > 0) == p.is_spam)[val].mean():.4f}")
 
 
-def _digest(folder):
-    return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file())).hexdigest()
+def digest(paths):
+    """Of names and contents of files: what is made by them is not made by others."""
+    return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in paths)).hexdigest()
 
 
 def _draw(text):

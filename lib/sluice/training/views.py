@@ -4,7 +4,7 @@ import numpy as np
 HEAD_IDS, TAIL_IDS = 288, 96     # as configs/spam.yaml cuts
 NEWLINE = 15                     # the byte piece <0x0A>
 DROP_LINE = {"From": 0.5, "Links": 0.35, "Files": 0.35, "Subject": 0.12}
-P_LATER, P_SHORTER, P_HOLES, MAX_HOLES = 0.2, 0.3, 0.4, 0.15
+P_LATER, P_SHORTER, P_HOLES, MAX_HOLES = 0.2, 0.3, 0.5, 0.2
 
 
 def cut(ids, n_head=HEAD_IDS, n_tail=TAIL_IDS):
@@ -33,16 +33,35 @@ def view(lines, body, rng):
     return _with_holes(whole(kept, body), rng), is_part
 
 
-def mixed(texts, rng):
-    """int32 [n]: stretches of several texts [(lines, body)] one after the other, under the head lines of one: only a teacher knows what it is."""
-    lines = texts[rng.integers(len(texts))][0]
-    stretches = []
-    for _, body in texts:
-        n = int(rng.integers(8, 120))
-        at = int(rng.integers(0, max(1, len(body) - n + 1)))
-        stretches.append(body[at:at + n])
+def mixed(lines, stretches, rng):
+    """int32 [n]: stretches [(body, a position in it or None: anywhere)] of several texts one after the other, under head lines of one: only a
+    teacher knows what it is. How long they are by and large is drawn as well, less where they are many."""
+    mean, found = rng.uniform(6, 10 + 160 / len(stretches)), []
+    for body, near in stretches:
+        n = 3 + int(rng.exponential(mean))
+        at = int(rng.integers(0, max(1, len(body) - n + 1))) if near is None else max(0, near - int(rng.integers(0, n)))
+        found.append(body[at:at + n])
     kept = {name: ids for name, ids in lines.items() if rng.random() >= DROP_LINE.get(name, 0)}
-    return _with_holes(whole(kept, np.concatenate(stretches)), rng)
+    return _with_holes(whole(kept, np.concatenate(found)), rng)
+
+
+class Places:
+    """Where each id stands in the bodies of some texts, so that a rare one can be met as often as a common one. texts: int [n], their numbers;
+    bodies: their ids, not all of them empty."""
+
+    def __init__(self, texts, bodies):
+        ids = np.concatenate([np.zeros(0, np.int32), *(np.asarray(body, np.int32) for body in bodies)])
+        self.texts, self.start = texts, np.cumsum([0, *map(len, bodies)])
+        self.places = np.argsort(ids, kind="stable").astype(np.int32)
+        _, first = np.unique(ids[self.places], return_index=True)
+        self.first = np.append(first, len(ids))
+
+    def draw(self, rng):
+        """(number of a text, position in its body) of some occurrence of some id."""
+        which = rng.integers(len(self.first) - 1)
+        place = int(self.places[rng.integers(self.first[which], self.first[which + 1])])
+        text = int(np.searchsorted(self.start, place, "right")) - 1
+        return int(self.texts[text]), place - int(self.start[text])
 
 
 def _with_holes(ids, rng):

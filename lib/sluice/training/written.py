@@ -6,6 +6,7 @@ A template begins with a line `=== ham KIND [LANG]` or `=== spam KIND [LANG]`. A
     {a|b|c}     one of the alternatives, as likely as the others; they nest and may be empty
     $slot       a value of that slot, the same wherever the text says $slot; $slot2 to $slot9 are others, $SLOT is fresh
     #           a digit, unless it begins a line or $, a letter or ! follows
+    ^ ~         a capital, a hexadecimal digit, where two or more of ^, ~ and # stand together
     $$          a dollar sign; so is a $ that no letter follows
 
 The slots are in written/slots.conf: lines `key: value | value` (`key.de:` for a language), where values may hold
@@ -13,9 +14,11 @@ alternatives and slots, and `#` is any digit, `^` any capital, `~` any hexadecim
 gives $key and, for the part after the `=`, $keyhost; of a value without it $keyhost is made from its words. Of $name
 come $first, $last and $user; $email is the user at the host of $company, which is also called $host.
 
-Endings that either kind of mail may have (footers.txt) and hosts that either may link to are added to a share of the
-texts, with the same chance for both labels, so that they decide nothing.
+What mailers put above and below either kind of mail (footers.txt) and hosts that either may link to are added to a share
+of the texts, with the same chance for both labels, so that they decide nothing. Lines of the head that templates of spam
+have more often are taken from a share of its texts, for the same reason.
 """
+import math
 import random
 import re
 import unicodedata
@@ -25,16 +28,21 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "written"
 LABELS = ("ham", "spam")
 HEAD = ("From", "Subject", "Links", "Files")
-P_FOOTER, P_COMMON_LINKS = 0.12, 0.2
+P_FRAME, P_PART, P_FOOTER, P_COMMON_LINKS = 0.6, 0.3, 0.12, 0.2
+BITS, MOST_TIMES = 8, 6  # of times()
+P_DROPPED = {"From": 0.3, "Links": 0.5, "Files": 0.45}  # of spam, whose templates have these lines more often: so that having one tells nothing
 
 _OPENING = re.compile(r"=== (ham|spam|both) ([a-z0-9-]+)(?: (de|fr|es|it|pt|nl))?$")
 _TOKEN = re.compile(r"\$([A-Za-z]+)([2-9]?)|\$\$|[{|}]")
 _FORMS = re.compile(r"\b(?:ltd|inc|llc|gmbh|plc|bv|sa|spa|srl|ag|co|and|the|of)\b")
 _DIGIT = re.compile(r"(?<!^)#(?![$A-Za-z!])|^#(?=[#\d])", re.M)
+_CODE = re.compile(r"[\^~#]{2,}")
 _DERIVED = ("first", "last", "user", "email")
 _DIGITS, _CAPITALS, _HEX = "0123456789", "ABCDEFGHJKLMNPQRSTUVWXYZ", "0123456789abcdef"
+_MARKS = {"\0": _DIGITS, "\1": _CAPITALS, "\2": _HEX}
 
 
+@lru_cache(maxsize=None)
 def parse(text):
     """The tree of a template's text: a list of str, ("slot", key, number) and ("one of", trees). ValueError: unbalanced."""
     tree, at = [], 0
@@ -65,9 +73,6 @@ def parse(text):
     return tree + [text[at:]]
 
 
-_parse = lru_cache(maxsize=None)(parse)
-
-
 @lru_cache(maxsize=None)
 def slots():
     """{key: [value, ...]} of written/slots.conf; keys of a language end in `.de` and the like."""
@@ -77,11 +82,6 @@ def slots():
             key, _, values = line.partition(": ")
             found.setdefault(key, []).extend(value.strip() for value in values.split(" | "))
     return found
-
-
-def is_slot(key):
-    """Whether `key`, in small letters, names a slot or what is derived from one."""
-    return key in slots() or key in _DERIVED or key == "host" or key.endswith("host") and key[:-4] in slots()
 
 
 @lru_cache(maxsize=None)
@@ -110,10 +110,11 @@ class _Filler:
         self.rng, self.language, self.kept = rng, language, {}
 
     def template(self, source):
-        return re.sub("\0", lambda _: self.rng.choice(_DIGITS), self.text(_DIGIT.sub("\0", source)))
+        marked = _CODE.sub(lambda code: code[0].replace("^", "\1").replace("~", "\2"), source)
+        return re.sub("[\0-\2]", lambda mark: self.rng.choice(_MARKS[mark[0]]), self.text(_DIGIT.sub("\0", marked)))
 
     def text(self, source):
-        return "".join(self._parts(_parse(source)))
+        return "".join(self._parts(parse(source)))
 
     def _parts(self, tree):
         for node in tree:
@@ -180,12 +181,15 @@ def expand(template, rng):
     """
     source = template if isinstance(template, str) else template[2]
     opening, _, rest = source.partition("\n")
-    filler = _Filler(rng, _OPENING.match(opening)[3])
+    label, language = _OPENING.match(opening).group(1, 3)
+    filler = _Filler(rng, language)
     head, body = {}, rest
     while (match := re.match(r"(From|Subject|Links|Files):(.*)(?:\n|$)", body)):
         head[match[1]] = " ".join(filler.template(match[2]).split())
         body = body[match.end():]
-    body = filler.template(body.strip("\n")) + _footer(rng)
+    body = _framed(filler.template(body.strip("\n")), rng)
+    if label == "spam":
+        head = {key: line for key, line in head.items() if rng.random() >= P_DROPPED.get(key, 0)}
     links = head.get("Links", "").split(",") + _common_links(rng)
     head["Links"] = ", ".join(dict.fromkeys(link.strip() for link in links if link.strip()))
     lines = [f"{key}: {head[key]}" for key in HEAD if head.get(key)]
@@ -194,27 +198,47 @@ def expand(template, rng):
 
 
 @lru_cache(maxsize=None)
-def _footers():
-    return [text.partition("\n")[2].strip("\n") for _, _, text in read(FOLDER / "footers.txt")]
+def _frame_parts():
+    """(kind, text) of footers.txt, in its order; kind `top`: before the body."""
+    return [(kind, text.partition("\n")[2].strip("\n")) for _, kind, text in read(FOLDER / "footers.txt")]
 
 
-def _footer(rng):
-    if rng.random() >= P_FOOTER:
-        return ""
-    return "\n\n" + _Filler(rng, None).template(rng.choice(_footers()))
+def _framed(body, rng):
+    """A body with what mailers put around any mail, or with one line of it, or as it is."""
+    parts = _frame_parts()
+    if rng.random() < P_FRAME:
+        parts = [part for part in parts if rng.random() < P_PART]
+    else:
+        parts = [rng.choice(parts)] if rng.random() < P_FOOTER else []
+    filler, joint = _Filler(rng, None), rng.choice(("\n", "\n\n"))
+    text = {is_top: joint.join(filler.template(t) for kind, t in parts if (kind == "top") == is_top) for is_top in (True, False)}
+    return "\n\n".join(part for part in (text[True], body, text[False]) if part)
 
 
 def _common_links(rng):
     return rng.sample(slots()["commonlink"], rng.randint(1, 3)) if rng.random() < P_COMMON_LINKS else []
 
 
+def bits(tree):
+    """How many bits of choice the tree of a template has: alternatives are alike, slots count nothing."""
+    return sum(math.log2(len(node[1])) + sum(map(bits, node[1])) / len(node[1]) for node in tree if node and node[0] == "one of")
+
+
+def times(text):
+    """How often the template of that text comes in a round: once for every BITS of choice, rounded, but once at least and MOST_TIMES at most."""
+    return min(max(round(bits(parse(text)) / BITS), 1), MOST_TIMES)
+
+
 def texts(seed, n):
-    """n mails: a list of (label, kind, index of the template, text). Every template once before any comes again."""
-    rng, all_templates, found, order = random.Random(f"written {seed}"), templates(), [], []
+    """n mails, ham and spam by turns: a list of (label, kind, index of the template, text). Of each label every template as often as
+    `times` says before any comes again; there are more templates of ham, as it has more kinds."""
+    rng, all_templates, found = random.Random(f"written {seed}"), templates(), []
+    order = {label: [] for label in LABELS}
     while len(found) < n:
-        if not order:
-            order = rng.sample(range(len(all_templates)), len(all_templates))
-        index = order.pop()
-        label, kind, source = all_templates[index]
-        found.append((label, kind, index, expand(source, rng)))
+        label = LABELS[len(found) % 2]
+        if not order[label]:
+            order[label] = [i for i, template in enumerate(all_templates) if template[0] == label for _ in range(times(template[2]))]
+            rng.shuffle(order[label])
+        index = order[label].pop()
+        found.append((label, all_templates[index][1], index, expand(all_templates[index], rng)))
     return found
