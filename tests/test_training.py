@@ -357,10 +357,15 @@ def test_thresholds_keep_their_promise():
     rng = np.random.default_rng(5)
     spam = rng.random(20000) < 0.4
     p = judge.sigmoid(rng.normal(np.where(spam, 4, -4), 2))
-    yes, no = judge.thresholds(p, spam, 0.001, 0.002)
+    yes, no = judge.thresholds(p, spam, 0.001, 0.002, unsure=1)
     assert ((p >= yes) & ~spam).mean() <= 0.001 and ((1 - p >= no) & spam).mean() <= 0.002
     wrong, unsure = judge.decided(p, spam, yes, no)
     assert wrong <= 0.0035 and unsure < 0.2
+    fewer = unsure - 0.01
+    lower, same = judge.thresholds(p, spam, 0.001, 0.002, unsure=fewer, more=0.01)
+    assert lower < yes and same == no and fewer - 0.001 < judge.decided(p, spam, lower, no)[1] <= fewer
+    most, _ = judge.thresholds(p, spam, 0.001, 0.002, unsure=0, more=0.001)
+    assert lower > most == judge.thresholds(p, spam, 0.002, 0.002, unsure=1)[0]  # no lower than what `more` allows
 
 
 def test_net_begins_as_the_linear_model_of_single_ids():
