@@ -139,7 +139,8 @@ def test_spam_script_answers_alike_in_all_three_forms(spam_model, tmp_path):
     verdict = shell(block("classify").replace("classify", command), tmp_path)
     answer, score = verdict.stdout.decode().split()
     assert verdict.stderr == b"" and verdict.returncode == {"yes": 0, "no": 1, "unsure": 2}[answer]
-    assert answer in (ring.stdout.decode(), "unsure") and 0.5 <= float(score) <= 1  # the ring knows no calibration: near the middle it may lean otherwise
+    assert answer in (ring.stdout.decode(), "unsure")  # the ring knows no calibration: near the middle it may lean otherwise
+    assert (0 if answer == "unsure" else 0.5) <= float(score) <= 1  # of unsure it is the first answer's
     ids = int(shell("gguf-dump --json p.snap", tmp_path).stdout.decode().split('"n_tok": ')[1].split(",")[0])
     assert json.loads(shell(command + " --json <mail", tmp_path).stdout)["ids"] == ids  # the same prompt
     said = shell(block("if").replace("classify", command), tmp_path)

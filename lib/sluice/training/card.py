@@ -87,7 +87,9 @@ calibration (of the corpora alone, not the written) and the thresholds. The figu
 
 ## Figures
 
-`sluice`: this file, through the code of `classify`. `linear`: TF-IDF with logistic regression of the ids of the same text and of pairs of neighbours among them. `bogofilter`: {facts['bogofilter']}, taught the same mails as they came. The last column's threshold is the one for 0.1 % of all ham but the written: {rare:.5f} of sluice.
+`sluice`: this file, through the code of `classify`. `linear`: TF-IDF with logistic regression of the ids of the same text and of pairs of
+neighbours among them. `bogofilter`: {facts['bogofilter']}, taught the same mails as they came.
+The last column's threshold is the one for 0.1 % of all ham but the written: {rare:.5f} of sluice.
 
 {chr(10).join(table(scores, corpus, is_spam))}
 
