@@ -20,7 +20,7 @@
 #ifdef __AVX512VNNI__
 #include "avx512_pack.h"
 
-enum { PANEL = 2, SETS = 96, BIAS = 0x8000 };
+enum { PANEL = 2, PANEL_BLOCK = BLOCK_K, BIAS = 0x8000 };
 
 typedef struct {
     __m512i w[PANEL][BLOCK_K / 4][2];         /* i8 [block][4 elements][row][4] */
@@ -29,6 +29,7 @@ typedef struct {
     __m512i other[PANEL][N_GROUP / 2][2];     /* i16 [block][two groups][row][2]: minima */
     __m512 d[PANEL][2], m[PANEL][2];          /* f32 [block][row] */
 } panel;
+typedef set_256 packed_set;
 
 /* Elements that are added up before a scale multiplies them. */
 INLINE int step_of(int32_t type) { return type == T_Q2_K || type == T_Q3_K ? BLOCK_K : group_of(type); }
@@ -128,6 +129,15 @@ INLINE void unpack_half(panel *p, int32_t b, int h, int32_t type, const uint8_t 
     p->m[b][h] = has_min(type) ? halves_of(row, at + at_d(type) + 2) : _mm512_setzero_ps();
 }
 
+INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32_t b0, int32_t n_block)
+{
+    const int64_t block_bytes = type_row_bytes(type, BLOCK_K);
+    for (int32_t b = 0; b < n_block; b++) {
+        unpack_half(p, b, 0, type, row, (b0 + b) * block_bytes);
+        unpack_half(p, b, 1, type, row + HALF, (b0 + b) * block_bytes);
+    }
+}
+
 /* isum[i] += the products of so many steps of 4 elements, for T tokens. */
 INLINE void add_products(__m512i isum[SET][2], const __m512i (*w)[2], const int32_t (*q)[SET], int steps, int T)
 {
@@ -219,10 +229,6 @@ INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const s
     }
 }
 
-/* Sums of 32 rows between one block of them and the next, [set][token][row]; why not in y: avx512_matmul.c. */
-typedef float kept_sums[SETS][SET][ROWS];
-static const float zero[SET][ROWS];
-
 /* A block and T tokens.  from, to [token][row]: what earlier blocks of these rows added, and where the sums go. */
 INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256 *next, const float (*from)[ROWS], float (*to)[ROWS],
                       int32_t type, int narrow, int T)
@@ -250,72 +256,31 @@ INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256
     }
 }
 
-/* 32 rows from `row` on, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1.  The panel after this one begins at row `after`,
- * block b_after. */
-INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t end, int32_t b0, int64_t s0, int64_t s1, int64_t after,
-                     int32_t b_after, int32_t type)
+INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const float (*from)[ROWS], float (*to)[ROWS], int32_t n_block,
+                    int32_t type, int n_tok)
 {
-    const int64_t bytes = type_row_bytes(type, BLOCK_K), n_block = a->n / BLOCK_K;
-    const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;
-    const int64_t after_bytes = (n_block - b_after < PANEL ? n_block - b_after : PANEL) * bytes;
-    const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
-    const int is_last = b0 + n == n_block;
-    const uint8_t *w[ROWS], *next[ROWS];
-    panel p;
-    rows_from(w, ROWS, a, row, end);
-    rows_from(next, ROWS, a, after, end);
-    for (int32_t b = 0; b < n; b++) {
-        unpack_half(&p, b, 0, type, w, (b0 + b) * bytes);
-        unpack_half(&p, b, 1, type, w + HALF, (b0 + b) * bytes);
-    }
-    __asm__ volatile("" : : : "memory"); /* nothing of it is worth a register */
-    for (int64_t s = s0; s < s1; s++) {
-        const set_256 *x = (const set_256 *)a->packed + s * n_block + b0;
-        float (*const sums)[ROWS] = kept[s - s0], *y = a->y + s * SET * a->n_row + row;
-        const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
-        for (int64_t r = (s - s0) * ROWS / (s1 - s0); r < (s - s0 + 1) * ROWS / (s1 - s0); r++)
-            for (int64_t line = 0; line < after_bytes; line += 64)
-                _mm_prefetch((const char *)next[r] + b_after * bytes + line, _MM_HINT_T1);
-        if (is_last)
-            prefetch_results(y, a->n_row);
-        for (int32_t b = 0; b < n; b++) {
-            const float (*from)[ROWS] = b0 + b ? (const float (*)[ROWS])sums : zero;
-            if (is_word(type) && !fits_word(type, x + b))
-                block_set(&p, b, x + b, x + n_block + b, from, sums, type, 0, SET);
-            else if (n_tok > SET / 2)
-                block_set(&p, b, x + b, x + n_block + b, from, sums, type, is_word(type), SET);
-            else
-                block_set(&p, b, x + b, x + n_block + b, from, sums, type, is_word(type), SET / 2);
-        }
-        if (is_last)
-            store_results(y, a->n_row, (const float (*)[ROWS])sums, n_tok, valid);
+    for (int32_t b = 0; b < n_block; b++, from = (const float (*)[ROWS])to) {
+        if (is_word(type) && !fits_word(type, x + b))
+            block_set(p, b, x + b, x + n_all + b, from, to, type, 0, SET);
+        else if (n_tok > SET / 2)
+            block_set(p, b, x + b, x + n_all + b, from, to, type, is_word(type), SET);
+        else
+            block_set(p, b, x + b, x + n_all + b, from, to, type, is_word(type), SET / 2);
     }
 }
 
-INLINE void matmul_of(kept_sums kept, const matmul_args *a, int64_t begin, int64_t end, int32_t type)
-{
-    const int64_t n_set = sets_of_6(a->n_tok);
-    const int32_t n_block = a->n / BLOCK_K;
-    for (int64_t row = begin; row < end; row += ROWS)
-        for (int64_t s0 = 0, s1; s0 < n_set; s0 = s1) {
-            s1 = s0 + SETS < n_set ? s0 + SETS : n_set;
-            for (int32_t b0 = 0; b0 < n_block; b0 += PANEL) {
-                const int is_last = b0 + PANEL >= n_block;
-                panel_of(kept, a, row, end, b0, s0, s1, is_last && s1 == n_set ? row + ROWS : row, is_last ? 0 : b0 + PANEL, type);
-            }
-        }
-}
+#include "avx512_panels.h"
 
 void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end)
 {
     _Alignas(64) kept_sums kept; /* 72 KB: a caller may have 256 KB of stack */
     switch (a->type) {
-    case T_Q2_K: matmul_of(kept, a, begin, end, T_Q2_K); break;
-    case T_Q3_K: matmul_of(kept, a, begin, end, T_Q3_K); break;
-    case T_Q4_K: matmul_of(kept, a, begin, end, T_Q4_K); break;
-    case T_Q5_K: matmul_of(kept, a, begin, end, T_Q5_K); break;
-    case T_Q6_K: matmul_of(kept, a, begin, end, T_Q6_K); break;
-    case T_IQ4_XS: matmul_of(kept, a, begin, end, T_IQ4_XS); break;
+    case T_Q2_K: matmul_panels(kept, a, begin, end, T_Q2_K); break;
+    case T_Q3_K: matmul_panels(kept, a, begin, end, T_Q3_K); break;
+    case T_Q4_K: matmul_panels(kept, a, begin, end, T_Q4_K); break;
+    case T_Q5_K: matmul_panels(kept, a, begin, end, T_Q5_K); break;
+    case T_Q6_K: matmul_panels(kept, a, begin, end, T_Q6_K); break;
+    case T_IQ4_XS: matmul_panels(kept, a, begin, end, T_IQ4_XS); break;
     }
 }
 #endif

@@ -15,7 +15,7 @@
 #ifdef __AVX512VNNI__
 #include "avx512_pack.h"
 
-enum { PANEL = 24, SETS = 96, TOKEN_BLOCK = 128 };
+enum { PANEL = 24, PANEL_BLOCK = BLOCK, TOKEN_BLOCK = 128 };
 
 /* ---- quantised weights ------------------------------------------------------------------ */
 
@@ -24,10 +24,12 @@ typedef struct {
     __m512i begin[PANEL][2];         /* i32 [block][row]: -128 times the sum of the block's weights */
     __m512 d[PANEL][2], m[PANEL][2]; /* f32 [block][row] */
 } panel;
+typedef set_32 packed_set;
 
 /* Blocks b0 ... b0 + n_block - 1 of 32 rows. */
-INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32_t b0, int32_t n_block, int64_t block_bytes)
+INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32_t b0, int32_t n_block)
 {
+    const int64_t block_bytes = type_row_bytes(type, BLOCK);
     uint16_t d[PANEL][ROWS], m[PANEL][ROWS]; /* all of them first: a load of 16 that follows their stores at once would wait */
     for (int32_t b = 0; b < n_block; b++) {
         const int64_t at = (b0 + b) * block_bytes;
@@ -51,11 +53,6 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32
                 p->m[b][h] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)&m[b][h * HALF]));
         }
 }
-
-/* Sums of 32 rows between one panel of them and the next, [set][token][row].  Not in y, whose rows lie a power of two apart as often as
- * not: then some hundred tokens meet in a few sets of the caches, and push each other out. */
-typedef float kept_sums[SETS][SET][ROWS];
-static const float zero[SET][ROWS];
 
 /* A set of T tokens: from, to [token][row]: what earlier panels of these rows added, and where the sums go.  The next set, n_all blocks on,
  * is asked for. */
@@ -96,65 +93,27 @@ INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const floa
             _mm512_storeu_ps(to[i] + h * HALF, sum[i][h]);
 }
 
-/* 32 rows from `row` on, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1.  The panel after this one begins at row `after`,
- * block b_after. */
-INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t end, int32_t b0, int64_t s0, int64_t s1, int64_t after,
-                     int32_t b_after, int32_t type)
+INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const float (*from)[ROWS], float (*to)[ROWS], int32_t n_block,
+                    int32_t type, int n_tok)
 {
-    const int64_t block_bytes = type_row_bytes(type, BLOCK), n_block = a->n / BLOCK;
-    const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;
-    const int64_t after_bytes = (n_block - b_after < PANEL ? n_block - b_after : PANEL) * block_bytes;
-    const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
-    const int is_last = b0 + n == n_block;
-    const uint8_t *w[ROWS], *next[ROWS];
-    panel p;
-    rows_from(w, ROWS, a, row, end);
-    rows_from(next, ROWS, a, after, end);
-    unpack(&p, type, w, b0, n, block_bytes);
-    __asm__ volatile("" : : : "memory"); /* nothing of it is worth a register */
-    for (int64_t s = s0; s < s1; s++) {
-        const set_32 *x = (const set_32 *)a->packed + s * n_block + b0;
-        float (*const sums)[ROWS] = kept[s - s0], *y = a->y + s * SET * a->n_row + row;
-        const float (*from)[ROWS] = b0 ? (const float (*)[ROWS])sums : zero;
-        const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
-        for (int64_t r = (s - s0) * ROWS / (s1 - s0); r < (s - s0 + 1) * ROWS / (s1 - s0); r++)
-            for (int64_t line = 0; line < after_bytes; line += 64)
-                _mm_prefetch((const char *)next[r] + b_after * block_bytes + line, _MM_HINT_T1);
-        if (is_last)
-            prefetch_results(y, a->n_row);
-        if (n_tok > SET / 2)
-            panel_set(&p, x, n_block, from, sums, n, type, SET);
-        else
-            panel_set(&p, x, n_block, from, sums, n, type, SET / 2);
-        if (is_last)
-            store_results(y, a->n_row, (const float (*)[ROWS])sums, n_tok, valid);
-    }
+    if (n_tok > SET / 2)
+        panel_set(p, x, n_all, from, to, n_block, type, SET);
+    else
+        panel_set(p, x, n_all, from, to, n_block, type, SET / 2);
 }
 
-INLINE void matmul_quantised(kept_sums kept, const matmul_args *a, int64_t begin, int64_t end, int32_t type)
-{
-    const int64_t n_set = sets_of_6(a->n_tok);
-    const int32_t n_block = a->n / BLOCK;
-    for (int64_t row = begin; row < end; row += ROWS)
-        for (int64_t s0 = 0, s1; s0 < n_set; s0 = s1) {
-            s1 = s0 + SETS < n_set ? s0 + SETS : n_set;
-            for (int32_t b0 = 0; b0 < n_block; b0 += PANEL) {
-                const int is_last = b0 + PANEL >= n_block;
-                panel_of(kept, a, row, end, b0, s0, s1, is_last && s1 == n_set ? row + ROWS : row, is_last ? 0 : b0 + PANEL, type);
-            }
-        }
-}
+#include "avx512_panels.h"
 
 static void matmul_32(const matmul_args *a, int64_t begin, int64_t end)
 {
     _Alignas(64) kept_sums kept; /* 72 KB, once and not for each type: a caller may have 256 KB of stack */
     switch (a->type) {
-    case T_Q8_0: matmul_quantised(kept, a, begin, end, T_Q8_0); break;
-    case T_Q4_0: matmul_quantised(kept, a, begin, end, T_Q4_0); break;
-    case T_Q4_1: matmul_quantised(kept, a, begin, end, T_Q4_1); break;
-    case T_Q5_0: matmul_quantised(kept, a, begin, end, T_Q5_0); break;
-    case T_Q5_1: matmul_quantised(kept, a, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: matmul_quantised(kept, a, begin, end, T_IQ4_NL); break;
+    case T_Q8_0: matmul_panels(kept, a, begin, end, T_Q8_0); break;
+    case T_Q4_0: matmul_panels(kept, a, begin, end, T_Q4_0); break;
+    case T_Q4_1: matmul_panels(kept, a, begin, end, T_Q4_1); break;
+    case T_Q5_0: matmul_panels(kept, a, begin, end, T_Q5_0); break;
+    case T_Q5_1: matmul_panels(kept, a, begin, end, T_Q5_1); break;
+    case T_IQ4_NL: matmul_panels(kept, a, begin, end, T_IQ4_NL); break;
     }
 }
 
