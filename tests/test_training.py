@@ -363,9 +363,18 @@ def test_thresholds_keep_their_promise():
     assert wrong <= 0.0035 and unsure < 0.2
     fewer = unsure - 0.01
     lower, same = judge.thresholds(p, spam, 0.001, 0.002, unsure=fewer, more=0.01)
-    assert lower < yes and same == no and fewer - 0.001 < judge.decided(p, spam, lower, no)[1] <= fewer
+    assert lower < yes and same == no and abs(judge.decided(p, spam, lower, no)[1] - fewer) < 0.001
     most, _ = judge.thresholds(p, spam, 0.001, 0.002, unsure=0, more=0.001)
     assert lower > most == judge.thresholds(p, spam, 0.002, 0.002, unsure=1)[0]  # no lower than what `more` allows
+
+
+def test_thresholds_are_what_a_question_says():
+    """Of four places, rounded so that no mail comes in that should be unsure; numbers from 0.5 to 1 of any mails."""
+    p, spam = np.array([0.93273, 0.2, 0.9, 0.4]), np.array([False, False, True, True])
+    assert judge.thresholds(p, spam, 0, 0, unsure=1) == (0.9328, 0.6001)
+    for p, spam in (([], []), ([0.3], [False]), ([0.3], [True]), ([1.0], [False]), ([0.0], [True]), ([1.0, 0.0], [False, True])):
+        found = judge.thresholds(np.array(p), np.array(spam, bool))
+        assert all(0.5 <= x <= 1 and round(x, 4) == x for x in found), (p, spam, found)
 
 
 def test_net_begins_as_the_linear_model_of_single_ids():
@@ -432,6 +441,9 @@ def test_batches_show_each_text_as_often_as_said():
     assert all(epochs.padded(n) * len(batch) <= epochs.TOKENS_PER_STEP for n, batch in zip(longest, batches))
     as_lists = lambda found: [[(list(texts_), share, ids.tolist()) for texts_, share, ids in batch] for batch in found]
     assert as_lists(batches) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(shows.batches(3))
+    P.bodies = [np.arange(0)] * 400  # subjects alone: there is no id to choose a text for
+    assert sum(len(batch) for batch in epochs.Epochs(P, 1).batches(2)) == len(shown)
+    P.bodies = [np.arange(1000, 1010 + i) for i in range(400)]
     last = [item for batch in shows.batches(2, is_last=True) for item in batch]
     assert all(len(texts_) == 1 for texts_, *_ in last) and {share for _, share, _ in last} == set(epochs.TEACHER_LAST)
     assert {share for batch in batches for texts_, share, _ in batch if len(texts_) == 1} == set(epochs.TEACHER)
@@ -459,6 +471,10 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there():
     least = sum(np.mean(entropy(np.cumsum(ids))) for ids in shown if len(ids))
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(least, rel=1e-5)
     assert answer.item() * loop.TEXTS_PER_STEP == pytest.approx(sum(entropy(ids.sum()) for ids in shown), rel=0.02)  # bfloat16
+    P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.full(len(ids), 0.5)))
+    _, running = trainer.losses([([0], 1.0, np.array([1, -2]))])  # says 1 and -1 where 0.5 is right
+    expected = [np.logaddexp(0, said) - said / (1 + np.exp(-0.5)) + loop.HUBER * huber for said, huber in ((1, 0.5 ** 2 / 2), (-1, 1.5 - 0.5))]
+    assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(np.mean(expected), rel=1e-5)
 
 
 def test_rate_warms_stays_and_cools():
@@ -537,6 +553,12 @@ def test_training_of_other_texts_is_not_resumed(trained):
     work.mkdir()
     shutil.copy(folder / "work" / "train.pt", work)
     done = train([str(work) if x == str(folder / "work") else "600" if x == "700" else x for x in options])
+    assert done.returncode == 65 and "train.pt: of a training with other texts or another recipe" in done.stderr.splitlines()[-1]
+    import torch
+    kept = torch.load(work / "train.pt", weights_only=True)
+    del kept["key"]  # of a time that kept none
+    torch.save(kept, work / "train.pt")
+    done = train([str(work) if x == str(folder / "work") else x for x in options])
     assert done.returncode == 65 and "train.pt: of a training with other texts or another recipe" in done.stderr.splitlines()[-1]
 
 

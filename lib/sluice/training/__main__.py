@@ -70,7 +70,7 @@ def finish(p, trainer, messages, work, out, path, question, date):
     card.write_question(question, 1.0, 0.0, 0.5, 0.5)
     margin = judge.answers(path, question, validation)
     of_corpora = (corpus != "written") | (corpus == "written").all()
-    scale, bias = judge.calibrate(margin[of_corpora], is_spam[of_corpora])
+    scale, bias = (round(float(x), 4) for x in judge.calibrate(margin[of_corpora], is_spam[of_corpora]))  # as the question has them
     score = judge.sigmoid(scale * margin + bias)
     yes, no = judge.thresholds(score[of_corpora], is_spam[of_corpora])
     card.write_question(question, scale, bias, yes, no)

@@ -83,7 +83,7 @@ today's mail are templates written for this project. It reads text only: no send
 {used}
 
 Near twins (MinHash, Jaccard of 0.5) stay on one side: {facts['n_train']} texts for training, {facts['n_validation']} for validation, which chose the
-calibration (of the corpora alone, not the written) and the thresholds. The figures below are of these validation texts, so they flatter.
+calibration and the thresholds (those of the corpora alone, not the written). The figures below are of these validation texts, so they flatter.
 
 ## Figures
 

@@ -60,7 +60,9 @@ class Epochs:
         pool, share, found = self.pools[int(self.p.fold[i]), kind], rng.random(), [(i, None)]
         for _ in range(rng.integers(*N_MIXED)):
             of_label = pool.of_label[bool(rng.random() < share)]
-            for_an_id = rng.random() < FOR_AN_ID or not len(of_label)
+            for_an_id = len(pool.places.first) > 1 and (rng.random() < FOR_AN_ID or not len(of_label))
+            if not for_an_id and not len(of_label):
+                continue
             found.append(pool.places.draw(rng) if for_an_id else (int(rng.choice(of_label)), None))
         return [k for k, _ in found], 1.0, views.mixed(self.p.lines[i], [(self.p.bodies[k], near) for k, near in found], rng)
 

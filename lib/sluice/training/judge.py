@@ -98,16 +98,18 @@ def sigmoid(x):
 
 
 def thresholds(p, is_spam, wrong_yes=0.0015, wrong_no=0.0025, unsure=0.035, more=0.0005):
-    """(least probability of yes, of no) with which an answer counts: so that ham called yes and spam called no are at most these shares of all.
-    Where more than `unsure` lies between, yes begins lower, as far as `more` ham, by share, is called yes: how low it may begin is
-    decided by the few mails that look most like spam, and these may have the wrong label."""
+    """(least probability of yes, of no) with which an answer counts, to four places: so that ham called yes and spam called no are at most
+    these shares of all; 0.5 where there is no mail of the other label. Where more than `unsure` lies between, yes begins lower, until ham
+    called yes is `more` above its share: how low it may begin is decided by the few mails that look most like spam, and these may have
+    the wrong label."""
     n = len(p)
     ham, spam = np.sort(p[~is_spam])[::-1], np.sort(1 - p[is_spam])[::-1]
     least = lambda other, share: float(other[min(len(other) - 1, int(share * n))]) + 1e-6 if len(other) else 0.5
     no = max(0.5, least(spam, wrong_no))
     n_yes = int(np.ceil((1 - unsure) * n)) - int((1 - p >= no).sum())
     enough = float(np.sort(p)[::-1][min(n, n_yes) - 1]) if n_yes > 0 else 1.0
-    return max(0.5, min(least(ham, wrong_yes), max(least(ham, wrong_yes + more), enough))), no
+    yes = max(0.5, min(least(ham, wrong_yes), max(least(ham, wrong_yes + more), enough)))
+    return tuple(min(1.0, float(np.ceil(x * 1e4) / 1e4)) for x in (yes, no))
 
 
 def decided(p, is_spam, yes, no):

@@ -13,7 +13,8 @@ from . import corpora, export, judge, phrases, teacher, texts, twins, views, voc
 QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
 BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
 VALIDATION = 28     # of 256 clusters
-MADE_BY = [Path(module.__file__) for module in (corpora, phrases, teacher, texts, twins, views, vocabulary, written, mail, plain)]
+MADE_BY = [*(Path(module.__file__) for module in (corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written)),
+           *sorted(Path(mail.__file__).parent.glob("*.py"))]
 
 
 class Prepared:
@@ -31,7 +32,8 @@ def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_W
     """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. n_vocab: pieces before phrases are added."""
     path = Path(work) / "prepared.pickle"
     sizes = tuple((file.name, file.stat().st_size) for file in corpora.files(folder, leave_out))
-    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *sorted(written.FOLDER.iterdir())])
+    templates = sorted(path for path in written.FOLDER.iterdir() if path.is_file())
+    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *templates])
     if path.exists():
         with open(path, "rb") as f:
             kept = pickle.load(f)

@@ -47,7 +47,7 @@ def mixed(lines, stretches, rng):
 
 class Places:
     """Where each id stands in the bodies of some texts, so that a rare one can be met as often as a common one. texts: int [n], their numbers;
-    bodies: their ids, not all of them empty."""
+    bodies: their ids; where all of them are empty nothing can be drawn."""
 
     def __init__(self, texts, bodies):
         ids = np.concatenate([np.zeros(0, np.int32), *(np.asarray(body, np.int32) for body in bodies)])
