@@ -120,12 +120,24 @@ def test_features_count_items_and_pairs():
     assert set(teacher.features([5, 6])[0]) < set(columns) and not set(teacher.features([7, 5])[0]) <= set(columns)  # pairs have an order
 
 
+def test_features_count_items_of_the_head_by_line_as_well():
+    """A mark changes neither the item nor the pairs: it adds a feature, another one in each line."""
+    of = lambda items: dict(zip(*(part.tolist() for part in teacher.features(items))))
+    plain_, sender, subject = of([5, 6, 5, 7]), of([*views.marked("From", [5, 6, 5]), 7]), of([*views.marked("Subject", [5, 6, 5]), 7])
+    assert plain_.items() < sender.items() and plain_.items() < subject.items()
+    assert sorted(sender[column] for column in sender.keys() - plain_.keys()) == [1, 2] and sender.keys() & subject.keys() == plain_.keys()
+    assert views.bare(views.marked("Files", [5, 12287])).tolist() == [5, 12287]
+
+
 def test_words_are_what_ids_spell():
     tokens = ["<unk>", "<s>", "<0x0A>", "\u2581ha", "ppy", "\u2581", "ha", "\u2581ha\u2581ha", "<0xC3>"]
     words = teacher.Words(tokens, [2, 3, 6, 1, 1, 1, 1, 1, 6])
     number = lambda ids: words.of(ids)[0].tolist()
     assert number([3, 4, 2, 6, 4]) == number([5, 6, 4, 5, 5, 3, 4]) and len(number([3, 4, 2, 6, 4])) == 2
     assert number([7]) == number([6, 2, 6]) == number([6]) * 2 and number([]) == number([1, 2, 5]) == [] and len(number([8])) == 1
+    found, ended = words.of([*views.marked("Subject", [3, 4]), 6, 2, 3])  # "happyha" begins in the subject
+    assert views.bare(found).tolist() == number([3, 4, 6, 2, 3]) and (found > views.bare(found)).tolist() == [True, False]
+    assert ended.tolist() == [0, 0, 0, 1, 1, 2]
     accented = teacher.Words(["<0xC3>", "<0xA0>"], [6, 6])
     assert len(accented.of([0, 1, 0])[0]) == 1  # 0xA0 alone would be a blank
     assert words.of([3, 4, 2, 6, 4, 7])[1].tolist() == [0, 0, 1, 1, 1, 2, 4]  # what goes on is no word yet
@@ -211,7 +223,8 @@ def test_teacher_margins_are_those_of_the_beginnings():
     """What is said after each id is what would be said of a text that ends there, and that is logistic regression of tf and idf."""
     rng = np.random.default_rng(1)
     linear = lambda: teacher.Linear(rng.random(teacher.N_COLUMN), rng.normal(size=teacher.N_COLUMN), 0.25)
-    one, ids = teacher.Teacher(WORDS, [linear(), linear()], [linear()]), rng.integers(0, 12, 60)
+    ids = np.concatenate((views.marked("From", rng.integers(0, 12, 9)), views.marked("Subject", rng.integers(0, 12, 6)), rng.integers(0, 12, 45)))
+    one = teacher.Teacher(WORDS, [linear(), linear()], [linear()])
     one.sharpness = 1.5
     margins = one.margins(ids)
     assert margins.shape == (61,) and margins[0] == pytest.approx(1.5 * 0.25) and one.margin(ids) == margins[-1]
@@ -311,6 +324,32 @@ def test_export_file_reads_back(tmp_path):
     file = gguf.File(str(path))
     assert file.get("x.y", "f32") == 0.5 and file.get("x.z", "[i32]").values() == [1, -2]
     assert {name: (t.type, tuple(t.shape)) for name, t in file.tensors.items()} == {"matrix": (export.Q8_0, (256, 2)), "vector": (export.F32, (5,))}
+
+
+def test_export_read_gives_back_what_was_written(tmp_path):
+    from sluice.faults import Fault
+
+    class Shape:
+        n_vocab, n_ctx, n_embd, n_layer, n_ff, n_head, n_head_kv, n_rot, rms_eps, rope_base = 12, 64, 64, 1, 32, 4, 2, 16, 1e-5, 1e4
+    rng = np.random.default_rng(5)
+    sizes = {"attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64), "attn_output": (64, 64), "ffn_gate": (32, 64), "ffn_up": (32, 64), "ffn_down": (64, 32)}
+    state = {f"blk.0.{name}.weight": rng.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
+    state.update({f"blk.0.{name}.weight": rng.random(64).astype(np.float32) for name in ("attn_norm", "ffn_norm")})
+    state.update({"token_embd.weight": rng.standard_normal((12, 64)).astype(np.float32), "output_norm.weight": np.ones(64, np.float32)})
+    vocabulary = [f"\u2581w{i}" for i in range(12)], [float(-i) for i in range(12)], [1] * 12
+    path = str(tmp_path / "x.gguf")
+    export.write(path, export.metadata(Shape, vocabulary, {}), export.tensors(state, Shape))
+    tokens, found = export.read(path)
+    assert tuple(tokens) == vocabulary and found.keys() == state.keys()
+    for name, x in state.items():
+        stored = export.dequantised(x) if x.ndim == 2 else x
+        if name.endswith(("attn_q.weight", "attn_k.weight")):  # its rows change places, not what is in them
+            stored = np.stack([export.dequantised(row) for row in x])
+        assert np.array_equal(found[name], stored), name
+    from sluice.gguf import write as gguf_write
+    gguf_write.write(path, export.metadata(Shape, vocabulary, {}), [("blk.0.attn_v.weight", 1, (64, 1), lambda: [bytes(128)])])
+    with pytest.raises(Fault, match="attn_v.weight: a training begins with F32 and Q8_0"):
+        export.read(path)
 
 
 def test_export_pairs_are_side_by_side():
@@ -560,6 +599,31 @@ def test_training_of_other_texts_is_not_resumed(trained):
     torch.save(kept, work / "train.pt")
     done = train([str(work) if x == str(folder / "work") else x for x in options])
     assert done.returncode == 65 and "train.pt: of a training with other texts or another recipe" in done.stderr.splitlines()[-1]
+
+
+def test_training_begins_with_a_model(trained):
+    """Of the same vocabulary; a step from its weights has left most of what it answers as it was. One of another shape is refused by name."""
+    from sluice.question import classifier
+    from sluice import question
+    folder, options = trained
+    begin, out = folder / "out" / "spam.gguf", folder / "begun"
+    changed = [str(out / "work") if x == str(folder / "work") else str(out) if x == str(folder / "out") else x for x in options]
+    changed[changed.index("--steps") + 1] = "1"
+    changed[changed.index("--question") + 1] = str(folder / "begun.yaml")
+    done = train([*changed, "--begin", str(begin)])
+    assert done.returncode == 0, done.stderr
+    first, second = export.read(begin), export.read(out / "spam.gguf")
+    assert first[0] == second[0] and first[1].keys() == second[1].keys()
+    change = {name: np.abs(second[1][name] - x).max() / np.abs(x).max() for name, x in first[1].items()}
+    assert 0 < max(change.values()) < 0.1
+    asked = question.read(str(folder / "begun.yaml"))
+    scores = [classifier.Classifier(asked, str(path)).ask(b"Subject: hello\n\nHow are you?\n").scores["yes"] for path in (begin, out / "spam.gguf")]
+    assert scores[0] == pytest.approx(scores[1], abs=0.1)
+    changed[changed.index("--layers") + 1] = "2"
+    changed[changed.index(str(out / "work"))] = str(folder / "deeper")
+    done = train([*changed, "--begin", str(begin)])
+    assert done.returncode == 65 and done.stderr.splitlines()[-1].endswith("blk.1.attn_k.weight: is missing in the model to begin with, (128, 256) in what is "
+                                                                           "trained: see --layers")
 
 
 def test_trained_net_equals_the_engine(trained):

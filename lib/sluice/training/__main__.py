@@ -28,6 +28,7 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--out", default=str(PACKAGE / "data"), type=click.Path(file_okay=False), help="Folder for spam.gguf, its card and its curve.")
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
+@click.option("--begin", type=click.Path(exists=True, dir_okay=False), help="A model of this command: go on from its weights, with its vocabulary.")
 @click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
 @click.option("--steps", default=12500, help="Steps in all.")
 @click.option("--layers", default=3, help="Layers of the model.")
@@ -36,17 +37,17 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--threads", default=os.cpu_count())
 @click.option("--date", default=time.strftime("%Y-%m-%d"), help="Date in the file.")
 @click.option("--plain", is_flag=True, help="Without torch.compile, which needs a C++ compiler.")
-def main(folder, work, out, question, leave_out, written, steps, layers, seed, seconds, threads, date, plain):
+def main(folder, work, out, question, leave_out, begin, written, steps, layers, seed, seconds, threads, date, plain):
     """Train on the corpora in FOLDER, judge, and write the model with its card."""
     os.makedirs(work, exist_ok=True)
     os.makedirs(out, exist_ok=True)
-    p = prepare.load(work, folder, leave_out, seed=seed, n_written=written, say=say)
+    p = prepare.load(work, folder, leave_out, begin, seed=seed, n_written=written, say=say)
     torch.set_num_threads(threads)
     trainer = loop.Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled=False)
     trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:
         shared = halves.Halves(trainer.shape)
-        multiprocessing.spawn(halves.half, (shared, work, (folder, leave_out), seed, written, steps, layers, seconds, max(1, threads // loop.N_HALF), not plain),
+        multiprocessing.spawn(halves.half, (shared, work, (folder, leave_out, begin), seed, written, steps, layers, seconds, max(1, threads // loop.N_HALF), not plain),
                               nprocs=loop.N_HALF)
         trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:
@@ -78,6 +79,7 @@ def finish(p, trainer, messages, work, out, path, question, date):
               "bogofilter": judge.bogofilter(work, [m for m, val in zip(messages, p.is_val) if not val], validation)}
     facts = {"n_parameter": sum(x.size for _, x in export.tensors({k: v.numpy() for k, v in trainer.average.items()}, trainer.shape)),
              "n_layer": trainer.shape.n_layer, "n_vocab": trainer.shape.n_vocab, "n_bytes": os.path.getsize(path), "date": date, "n_step": trainer.n_step,
+             "begun": f" from the weights of model {p.begun_from}" if p.begun_from else "",
              "seed": trainer.seed, "torch": torch.__version__, "prompt": "".join((*prepare.BEFORE, "MAIL", *prepare.AFTER)).replace("\n", "\\n"),
              "count": {name: int((p.corpus == name).sum()) for name in corpora.NAMES}, "n_train": int((~p.is_val).sum()), "n_validation": int(p.is_val.sum()),
              "bogofilter": judge.bogofilter_version()}

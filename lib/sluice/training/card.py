@@ -70,7 +70,7 @@ def write_card(path, facts, scores, corpus, is_spam, yes, no):
 
 A Llama of {facts['n_parameter'] / 1e6:.2f} million parameters ({facts['n_layer']} layers of width 256, vocabulary {facts['n_vocab']}, Q8_0, {facts['n_bytes']:,} bytes) that answers `yes` or `no` after
 `{facts['prompt']}`. MAIL is what `mail-text --fold` prints, the first {views.HEAD_IDS} and the last {views.TAIL_IDS} ids of it. Made by `make model` on {facts['date']}
-({facts['n_step']} steps, seed {facts['seed']}, torch {facts['torch']}). Weights: MIT, as the project.
+({facts['n_step']} steps{facts['begun']}, seed {facts['seed']}, torch {facts['torch']}). Weights: MIT, as the project.
 
 ## Not for
 
@@ -87,8 +87,8 @@ calibration and the thresholds (those of the corpora alone, not the written). Th
 
 ## Figures
 
-`sluice`: this file, through the code of `classify`. `linear`: TF-IDF with logistic regression of the ids of the same text and of pairs of
-neighbours among them. `bogofilter`: {facts['bogofilter']}, taught the same mails as they came.
+`sluice`: this file, through the code of `classify`. `linear`: TF-IDF with logistic regression of the ids of the same text, of pairs of
+neighbours among them, and of ids by the line of the head they stand in. `bogofilter`: {facts['bogofilter']}, taught the same mails as they came.
 The last column's threshold is the one for 0.1 % of all ham but the written: {rare:.5f} of sluice.
 
 {chr(10).join(table(scores, corpus, is_spam))}

@@ -6,7 +6,7 @@ from . import views
 TOKENS_PER_STEP = 8192
 SHOWN = {("spamassassin", False): 2, ("spamassassin", True): 3, ("ling", True): 2, ("sms", True): 4, ("sms", False): 3,
          ("written", False): 0.6, ("written", True): 0.6}  # how often an epoch shows a text, or which share of them
-TEACHER, TEACHER_LAST = (0.9, 0.97), (0.6, 0.85)  # share of the teacher in the target: of a text, of a view that is much less; in last steps
+TEACHER, TEACHER_LAST = (0.9, 0.97), (0.5, 0.8)  # share of the teacher in the target: of a text, of a view that is much less; in last steps
 MIXED, N_MIXED = 2, (1, 12)            # views made of several texts, for each text; how many others are in one: from, to less than
 OWN_KIND = 0.75                        # share of such views that are of one kind of texts: of the corpora or written
 FOR_AN_ID = 0.5                        # share of these others that are there for an id that stands in them

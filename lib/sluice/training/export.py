@@ -1,6 +1,8 @@
-"""Trained weights as GGUF: Q8_0 matrices and F32 norms, metadata complete."""
+"""Trained weights as GGUF, and back: Q8_0 matrices and F32 norms, metadata complete."""
 import numpy as np
 
+from .. import gguf
+from ..faults import unsupported
 from ..gguf import write as gguf_write
 
 F32, Q8_0 = 0, 8
@@ -19,8 +21,12 @@ def q8_0(x):
 
 def dequantised(x):
     """float32 as it comes back from q8_0()."""
-    raw = np.frombuffer(q8_0(x), np.uint8).reshape(-1, 34)
-    return (raw[:, :2].copy().view("<f2").astype(np.float32) * raw[:, 2:].view(np.int8)).reshape(np.shape(x))
+    return _of_q8_0(q8_0(x)).reshape(np.shape(x))
+
+
+def _of_q8_0(data):
+    raw = np.frombuffer(data, np.uint8).reshape(-1, 34)
+    return (raw[:, :2].copy().view("<f2").astype(np.float32) * raw[:, 2:].view(np.int8)).ravel()
 
 
 def tensors(state, shape):
@@ -36,6 +42,23 @@ def tensors(state, shape):
                 x = x.reshape(-1, 2, shape.n_rot // 2, shape.n_embd).transpose(0, 2, 1, 3).reshape(-1, shape.n_embd)
             out.append((f"blk.{i}.{name}.weight", x))
     return out + [("output_norm.weight", state["output_norm.weight"])]
+
+
+def read(path):
+    """What a file of write() was made of, as Q8_0 keeps it: (vocabulary, {name in a state_dict of net.Llama: float32 array}). Fault: of another kind."""
+    file = gguf.File(path)
+    tokens, scores, types = (file.get(f"tokenizer.ggml.{key}", kind).values() for key, kind in
+                             (("tokens", "[string]"), ("scores", "[f32]"), ("token_type", "[i32]")))
+    n_rot, state = file.get("llama.rope.dimension_count", "u32"), {}
+    for name, t in file.tensors.items():
+        if t.type not in (F32, Q8_0):
+            raise unsupported(path, f"tensor {name}: a training begins with F32 and Q8_0")
+        data = file.read(t, 0, t.n_bytes)
+        x = (_of_q8_0(data) if t.type == Q8_0 else np.frombuffer(data, "<f4")).reshape(t.shape[::-1])
+        if name.endswith(("attn_q.weight", "attn_k.weight")):
+            x = x.reshape(-1, n_rot // 2, 2, t.shape[0]).transpose(0, 2, 1, 3).reshape(-1, t.shape[0])
+        state[name] = np.ascontiguousarray(x)
+    return ([token.decode() for token in tokens], scores, types), state
 
 
 def metadata(shape, vocabulary, general):

@@ -18,22 +18,26 @@ MADE_BY = [*(Path(module.__file__) for module in (corpora, export, judge, phrase
 
 
 class Prepared:
-    """key: what all of it was made of; texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines, bodies: ids by text; fold:
+    """key: what all of it was made of; texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines: marked ids by text; bodies: ids; fold:
     int [n]; teachers: those of teacher.of_folds; margin: float [n], the logit of spam by the one that has not seen the text, before its
     sharpness (of validation texts by the yardstick); evidence: float [n_vocab], weights of a linear model of single ids; vocabulary: (tokens,
-    scores, types); before, after: ids around a text; yes, no: ids."""
+    scores, types); begun: the weights to begin with, by name, or None; begun_from: the id of
+    the model that had them; before, after: ids around a text; yes, no: ids."""
+
+    begun = begun_from = None
 
     def whole(self, i):
-        """The ids of text i as `classify` reads it, without the question."""
+        """The marked ids of text i as `classify` reads it, without the question."""
         return views.whole(self.lines[i], self.bodies[i])
 
 
-def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
-    """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. n_vocab: pieces before phrases are added."""
+def load(work, folder, leave_out=(), begin=None, n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
+    """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. begin: a file of export.write() whose vocabulary and
+    weights are taken, None: new ones; n_vocab: of a new vocabulary, pieces before phrases are added."""
     path = Path(work) / "prepared.pickle"
     sizes = tuple((file.name, file.stat().st_size) for file in corpora.files(folder, leave_out))
     templates = sorted(path for path in written.FOLDER.iterdir() if path.is_file())
-    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *templates])
+    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *templates, *([Path(begin)] if begin else [])])
     if path.exists():
         with open(path, "rb") as f:
             kept = pickle.load(f)
@@ -48,11 +52,12 @@ def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_W
     p.cluster = twins.clusters(p.texts)
     p.is_val = np.array([_draw(p.texts[c]) < VALIDATION for c in p.cluster])
     say(f"{len(set(p.cluster.tolist()))} clusters, {int(p.is_val.sum())} texts for validation")
-    p.vocabulary = vocabulary.train((_plain(t) for t, val in zip(p.texts, p.is_val) if not val), n_vocab, seed)
-    _encode(p, Path(work) / "vocabulary.gguf")
-    train = np.flatnonzero(~p.is_val)
-    p.vocabulary = phrases.extend(p.vocabulary, [p.whole(i) for i in train], p.is_spam[train], p.corpus[train])
-    _encode(p, Path(work) / "vocabulary.gguf")
+    if begin:
+        p.vocabulary, p.begun = export.read(begin)
+        p.begun_from = gguf.File(begin).id.hex()[:16]
+        _encode(p, Path(work) / "vocabulary.gguf")
+    else:
+        new_vocabulary(p, Path(work) / "vocabulary.gguf", n_vocab, seed)
     say(f"{len(p.vocabulary[0])} pieces, {sum(map(len, p.bodies))} ids of bodies")
     judge_all(p, say)
     with open(f"{path}.new", "wb") as f:
@@ -61,13 +66,22 @@ def load(work, folder, leave_out=(), n_vocab=8192, seed=1, n_written=corpora.N_W
     return p
 
 
+def new_vocabulary(p, path, n_vocab, seed):
+    """Pieces, then phrases, of the texts that are learnt from; and the ids of all texts."""
+    p.vocabulary = vocabulary.train((_plain(t) for t, val in zip(p.texts, p.is_val) if not val), n_vocab, seed)
+    _encode(p, path)
+    train = np.flatnonzero(~p.is_val)
+    p.vocabulary = phrases.extend(p.vocabulary, [views.bare(p.whole(i)) for i in train], p.is_spam[train], p.corpus[train])
+    _encode(p, path)
+
+
 def judge_all(p, say):
     """The teachers of the folds, the yardstick, and what they say."""
     rows, train, val = [p.whole(i) for i in range(len(p.texts))], np.flatnonzero(~p.is_val), np.flatnonzero(p.is_val)
     p.fold, is_written = teacher.folds(p.cluster), p.corpus == "written"
     p.teachers = teacher.of_folds([rows[i] for i in train], p.is_spam[train], p.fold[train], is_written[train], teacher.Words(*p.vocabulary[::2]))
     linear = teacher.yardstick([rows[i] for i in train], p.is_spam[train])
-    idf, weight, _ = teacher.logistic([np.unique(rows[i], return_counts=True) for i in train], p.is_spam[train], len(p.vocabulary[0]))
+    idf, weight, _ = teacher.logistic([np.unique(views.bare(rows[i]), return_counts=True) for i in train], p.is_spam[train], len(p.vocabulary[0]))
     p.evidence = idf * weight
     p.margin = np.zeros(len(p.texts))
     p.margin[train] = [p.teachers[p.fold[i], is_written[i]].margin(rows[i]) for i in train]
@@ -102,7 +116,7 @@ def _encode(p, path):
     tokens = p.vocabulary[0]
     ids = lambda text: np.array(list(table.encode(text.encode(), bos=False)), np.int32)
     control = lambda parts: np.concatenate([[vocabulary.CONTROL[part]] if part in vocabulary.CONTROL else ids(part) for part in parts]).astype(np.int32)
-    p.lines = [{name: ids(line) for name, line in text.head.items()} for text in p.texts]
+    p.lines = [{name: views.marked(name, ids(line)) for name, line in text.head.items()} for text in p.texts]
     p.bodies = [ids(text.body) for text in p.texts]
     p.before, p.after = control(BEFORE), control(AFTER)
     p.yes, p.no = (tokens.index(word) for word in vocabulary.ANSWERS)

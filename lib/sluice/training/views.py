@@ -3,8 +3,20 @@ import numpy as np
 
 HEAD_IDS, TAIL_IDS = 288, 96     # as configs/spam.yaml cuts
 NEWLINE = 15                     # the byte piece <0x0A>
+FIELDS = ("From", "Subject", "Links", "Files")
+FIELD_BIT = 32                   # an id of a line of the head has the number of the line, from 1, above this bit: for the teachers, not for the net
 DROP_LINE = {"From": 0.5, "Links": 0.35, "Files": 0.35, "Subject": 0.12}
 P_LATER, P_SHORTER, P_HOLES, MAX_HOLES = 0.2, 0.3, 0.5, 0.2
+
+
+def marked(name, ids):
+    """int64 [n]: ids of a line of the head, with the number of the line."""
+    return np.asarray(ids, np.int64) | 1 + FIELDS.index(name) << FIELD_BIT
+
+
+def bare(ids):
+    """int64 [n]: marked ids or others without marks."""
+    return np.asarray(ids, np.int64) & (1 << FIELD_BIT) - 1
 
 
 def cut(ids, n_head=HEAD_IDS, n_tail=TAIL_IDS):
@@ -13,15 +25,15 @@ def cut(ids, n_head=HEAD_IDS, n_tail=TAIL_IDS):
 
 
 def whole(lines, body):
-    """int32 [n]: a text as `classify` gives it to the model. lines: {name: ids of a head line}; body: ids."""
+    """int64 [n]: a text as `classify` gives it to the model, but for marks. lines: {name: marked ids of a head line}; body: ids."""
     parts = [part for line in lines.values() for part in (line, [NEWLINE])]
     if parts and len(body):
         parts.append([NEWLINE])
-    return cut(np.concatenate([*parts, body]).astype(np.int32))
+    return cut(np.concatenate([*parts, body]).astype(np.int64))
 
 
 def view(lines, body, rng):
-    """(int32 [n]: a text as the model is to learn it, whether it is much less than the whole). rng: numpy Generator."""
+    """(int64 [n]: a text as the model is to learn it, whether it is much less than the whole). rng: numpy Generator."""
     kept = {name: ids for name, ids in lines.items() if rng.random() >= DROP_LINE.get(name, 0)}
     is_part = False
     if len(body) > 40 and rng.random() < P_LATER:
@@ -34,7 +46,7 @@ def view(lines, body, rng):
 
 
 def mixed(lines, stretches, rng):
-    """int32 [n]: stretches [(body, a position in it or None: anywhere)] of several texts one after the other, under head lines of one: only a
+    """int64 [n]: stretches [(body, a position in it or None: anywhere)] of several texts one after the other, under head lines of one: only a
     teacher knows what it is. How long they are by and large is drawn as well, less where they are many."""
     mean, found = rng.uniform(6, 10 + 160 / len(stretches)), []
     for body, near in stretches:
