@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from sluice import gguf
 from sluice.mail import plain
-from sluice.training import corpora, elsewhere, epochs, export, judge, phrases, teacher, texts, twins, views, written
+from sluice.training import begun, corpora, elsewhere, epochs, export, judge, phrases, teacher, texts, twins, views, written
 
 CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
 
@@ -71,6 +71,25 @@ def test_views_whole_keeps_head_and_tail():
     short = views.whole(lines, np.array([7]))
     assert short.tolist() == [*range(100, 110), 15, *range(200, 220), 15, 15, 7]
     assert views.whole({}, np.array([7])).tolist() == [7]
+
+
+def test_views_keep_the_marks_of_the_head():
+    """Of whole texts, of views and of stretches put together; what joins the lines, and the body, has none."""
+    rng = np.random.default_rng(1)
+    lines, body = {name: views.marked(name, [100 + i, 110 + i]) for i, name in enumerate(views.FIELDS)}, np.arange(1000, 1100, dtype=np.int32)
+    for make in (lambda: views.whole(lines, body), lambda: views.view(lines, body, rng)[0], lambda: views.mixed(lines, [(body, None)] * 3, rng)):
+        made = np.concatenate([make() for _ in range(50)])
+        field, ids = made >> views.FIELD_BIT, views.bare(made)
+        of_head = (ids >= 100) & (ids < 1000)
+        assert made.dtype == np.int64 and set(field.tolist()) == {0, 1, 2, 3, 4}
+        assert (field[~of_head] == 0).all() and (field[of_head] == 1 + ids[of_head] % 10).all()
+
+
+def test_fields_are_the_lines_that_a_head_can_have():
+    from sluice import mail
+    full = mail.Mail()
+    full.sender, full.subject, full.links, full.files = "a", "b", ["c"], ["d"]
+    assert tuple(line.split(":")[0] for line in full.head().splitlines()) == views.FIELDS == written.HEAD
 
 
 def test_views_are_parts_of_the_text():
@@ -326,36 +345,87 @@ def test_export_file_reads_back(tmp_path):
     assert {name: (t.type, tuple(t.shape)) for name, t in file.tensors.items()} == {"matrix": (export.Q8_0, (256, 2)), "vector": (export.F32, (5,))}
 
 
-def test_export_read_gives_back_what_was_written(tmp_path):
-    from sluice.faults import Fault
+class SmallShape:
+    """The fields of net.Shape, which needs torch."""
+    n_vocab, n_ctx, n_embd, n_layer, n_ff, n_head, n_head_kv, n_rot, rms_eps, rope_base = 24, 64, 64, 1, 32, 4, 2, 16, 1e-5, 1e4
 
-    class Shape:
-        n_vocab, n_ctx, n_embd, n_layer, n_ff, n_head, n_head_kv, n_rot, rms_eps, rope_base = 12, 64, 64, 1, 32, 4, 2, 16, 1e-5, 1e4
+
+def small_model(path, shape=SmallShape, meta=None, tokens=None):
+    """A file with random weights and a vocabulary as ours are; its weights by their names in a state_dict."""
     rng = np.random.default_rng(5)
-    sizes = {"attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64), "attn_output": (64, 64), "ffn_gate": (32, 64), "ffn_up": (32, 64), "ffn_down": (64, 32)}
-    state = {f"blk.0.{name}.weight": rng.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
-    state.update({f"blk.0.{name}.weight": rng.random(64).astype(np.float32) for name in ("attn_norm", "ffn_norm")})
-    state.update({"token_embd.weight": rng.standard_normal((12, 64)).astype(np.float32), "output_norm.weight": np.ones(64, np.float32)})
-    vocabulary = [f"\u2581w{i}" for i in range(12)], [float(-i) for i in range(12)], [1] * 12
+    state = {name: rng.standard_normal(size).astype(np.float32) for name, size in export.sizes(shape).items()}
+    tokens = tokens or ["<unk>", *CONTROL_TOKENS, *(f"<0x{i:02X}>" for i in range(12)), "yes", "no", *(f"w{i}" for i in range(5))]
+    known = tokens, [float(-i) for i in range(len(tokens))], [1] * len(tokens)
+    export.write(path, {**export.metadata(shape, known, {"datasets": ["ling", "written"]}), **(meta or {})}, export.tensors(state, shape))
+    return state
+
+
+CONTROL_TOKENS = ("<s>", "</s>", "<|user|>", "<|assistant|>")
+
+
+def test_begun_gives_back_what_was_written(tmp_path):
     path = str(tmp_path / "x.gguf")
-    export.write(path, export.metadata(Shape, vocabulary, {}), export.tensors(state, Shape))
-    tokens, found = export.read(path)
-    assert tuple(tokens) == vocabulary and found.keys() == state.keys()
+    state = small_model(path)
+    found = begun.read(path, lambda n_vocab: SmallShape)
+    assert found.vocabulary[0][:5] == ["<unk>", *CONTROL_TOKENS] and found.datasets == ["ling", "written"] and found.id == gguf.File(path).id[:8].hex()
+    assert found.weights.keys() == state.keys()
     for name, x in state.items():
-        stored = export.dequantised(x) if x.ndim == 2 else x
-        if name.endswith(("attn_q.weight", "attn_k.weight")):  # its rows change places, not what is in them
-            stored = np.stack([export.dequantised(row) for row in x])
-        assert np.array_equal(found[name], stored), name
+        assert np.array_equal(found.weights[name], export.dequantised(x) if x.ndim == 2 else x), name
+    assert np.array_equal(found.weights["blk.0.attn_q.weight"][5], export.dequantised(state["blk.0.attn_q.weight"][5]))
+
+
+def test_begun_refuses_what_is_not_ours(tmp_path):
+    """In one line that names the file and what is wrong in it, before a text is read."""
+    from sluice.faults import Fault
+    path = str(tmp_path / "x.gguf")
+    tokens = ["<unk>", *CONTROL_TOKENS, *(f"<0x{i:02X}>" for i in range(12)), "yes", "no", *(f"w{i}" for i in range(5))]
+
+    class Deeper(SmallShape):
+        n_layer = 2
+
+    def refused(**how):
+        small_model(path, **how)
+        with pytest.raises(Fault) as fault:
+            begun.read(path, lambda n_vocab: SmallShape)
+        assert str(fault.value).startswith(f"{path}: ") and "\n" not in str(fault.value)
+        return str(fault.value)[len(path) + 2:]
+
+    assert refused(shape=Deeper) == "llama.block_count: 2, where what is trained has 1"
+    assert refused(meta={"general.architecture": ("string", "gemma")}) == "general.architecture: gemma, where what is trained has llama"
+    for key, kind, value in (("rope.dimension_count", "u32", 0), ("attention.head_count", "u32", 8), ("rope.freq_base", "f32", 5e5)):
+        assert refused(meta={f"llama.{key}": (kind, value)}).startswith(f"llama.{key}: ")
+    assert refused(meta={"tokenizer.ggml.add_bos_token": ("bool", False)}).startswith("tokenizer.ggml.add_bos_token: False")
+    assert refused(meta={"tokenizer.ggml.scores": ("[f32]", [0.5])}) == "tokenizer.ggml.scores: 1 and token_type: 24, but there are 24 tokens"
+    assert refused(tokens=[*tokens[:3], "<|system|>", *tokens[4:]]) == "tokenizer.ggml.tokens: id 3 is not <|user|>"
+    assert refused(tokens=["no" if token == "yes" else token for token in tokens]) == "tokenizer.ggml.tokens: there is no piece 'yes' to answer with"
+    assert refused(tokens=[*tokens[:-1], b"\xff"]) == "tokenizer.ggml.tokens: not UTF-8"
+    small_model(path)
+    with open(path, "r+b") as f:
+        f.truncate(9000)
+    with pytest.raises(Fault, match="x.gguf: tensor .*: ends at byte"):
+        begun.read(path, lambda n_vocab: SmallShape)
+
+
+def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
+    from sluice.faults import Fault
     from sluice.gguf import write as gguf_write
-    gguf_write.write(path, export.metadata(Shape, vocabulary, {}), [("blk.0.attn_v.weight", 1, (64, 1), lambda: [bytes(128)])])
-    with pytest.raises(Fault, match="attn_v.weight: a training begins with F32 and Q8_0"):
-        export.read(path)
+    path = str(tmp_path / "x.gguf")
+    small_model(path)
+    file = gguf.File(path)
+    known = [file.get(f"tokenizer.ggml.{key}", kind).values() for key, kind in (("tokens", "[string]"), ("scores", "[f32]"), ("token_type", "[i32]"))]
+    meta = export.metadata(SmallShape, ([token.decode() for token in known[0]], *known[1:]), {})
+    gguf_write.write(path, meta, [])
+    with pytest.raises(Fault, match="tensor blk.0.attn_k.weight: missing, where what is trained has"):
+        begun.read(path, lambda n_vocab: SmallShape)
+    gguf_write.write(path, meta, [(name, 1, size[::-1], lambda size=size: [bytes(2 * math.prod(size))]) for name, size in export.sizes(SmallShape).items()])
+    with pytest.raises(Fault, match="a training begins with F32 and Q8_0"):
+        begun.read(path, lambda n_vocab: SmallShape)
 
 
 def test_export_pairs_are_side_by_side():
     """A head's scores are the same with halves turned (as trained) and neighbours turned (as `llama` files have it)."""
     class Shape:
-        n_layer, n_rot, n_embd = 1, 8, 16
+        n_vocab, n_layer, n_rot, n_embd, n_head_kv, n_ff = 4, 1, 8, 16, 2, 16
     rng = np.random.default_rng(3)
     state = {f"blk.0.{name}.weight": rng.standard_normal((16, 16)) for name in ("attn_q", "attn_k", "attn_v", "attn_output")}
     state.update({f"blk.0.{name}.weight": np.ones(16) for name in ("attn_norm", "ffn_norm")})
@@ -601,29 +671,48 @@ def test_training_of_other_texts_is_not_resumed(trained):
     assert done.returncode == 65 and "train.pt: of a training with other texts or another recipe" in done.stderr.splitlines()[-1]
 
 
-def test_training_begins_with_a_model(trained):
-    """Of the same vocabulary; a step from its weights has left most of what it answers as it was. One of another shape is refused by name."""
-    from sluice.question import classifier
-    from sluice import question
+def test_training_goes_on_from_a_model(trained):
+    """With its vocabulary and, before the first step, its weights, whatever the seed; in pieces, too; its card says so. Not onto itself."""
     folder, options = trained
-    begin, out = folder / "out" / "spam.gguf", folder / "begun"
-    changed = [str(out / "work") if x == str(folder / "work") else str(out) if x == str(folder / "out") else x for x in options]
-    changed[changed.index("--steps") + 1] = "1"
-    changed[changed.index("--question") + 1] = str(folder / "begun.yaml")
+    begin, work, out = folder / "out" / "spam.gguf", folder / "on", folder / "further"
+    changed = {str(folder / "work"): str(work), str(folder / "out"): str(out), str(folder / "spam.yaml"): str(folder / "further.yaml"), "40": "3"}
+    changed = [changed.get(x, x) for x in options] + ["--seed", "2"]
+    first = train([*changed, "--begin", str(begin), "--seconds", "0"])
+    assert first.returncode == 75, first.stderr
+    without = train(changed[:-2])
+    assert without.returncode == 65 and "train.pt: of a training with other texts or another recipe, beginning" in without.stderr.splitlines()[-1]
     done = train([*changed, "--begin", str(begin)])
     assert done.returncode == 0, done.stderr
-    first, second = export.read(begin), export.read(out / "spam.gguf")
-    assert first[0] == second[0] and first[1].keys() == second[1].keys()
-    change = {name: np.abs(second[1][name] - x).max() / np.abs(x).max() for name, x in first[1].items()}
-    assert 0 < max(change.values()) < 0.1
-    asked = question.read(str(folder / "begun.yaml"))
-    scores = [classifier.Classifier(asked, str(path)).ask(b"Subject: hello\n\nHow are you?\n").scores["yes"] for path in (begin, out / "spam.gguf")]
-    assert scores[0] == pytest.approx(scores[1], abs=0.1)
-    changed[changed.index("--layers") + 1] = "2"
-    changed[changed.index(str(out / "work"))] = str(folder / "deeper")
-    done = train([*changed, "--begin", str(begin)])
-    assert done.returncode == 65 and done.stderr.splitlines()[-1].endswith("blk.1.attn_k.weight: is missing in the model to begin with, (128, 256) in what is "
-                                                                           "trained: see --layers")
+    from sluice.training import loop, net, prepare
+    shape = lambda n_vocab: net.Shape(n_vocab, n_layer=1)
+    was, now = (begun.read(path, shape) for path in (begin, out / "spam.gguf"))
+    assert was.vocabulary == now.vocabulary and now.datasets == ["written"]
+    assert f"3 steps more of model {was.id}" in (out / "spam.md").read_text()
+    p = prepare.load(work, folder, CORPORA_BUT_WRITTEN, was, seed=2, n_written=700)
+    state = loop.Trainer(p, shape(len(p.vocabulary[0])), 3, seed=3, compiled=False).model.state_dict()
+    assert state.keys() == was.weights.keys() and all(np.array_equal(state[name].numpy(), x) for name, x in was.weights.items())
+    assert not any(np.array_equal(now.weights[name], x) for name, x in was.weights.items())
+    onto = train([*options, "--begin", str(begin)])
+    assert onto.returncode == 64 and "which is read: write another file" in onto.stderr and begin.stat().st_size == (out / "spam.gguf").stat().st_size
+    deeper = train(["2" if x == "1" else x for x in changed] + ["--begin", str(begin)])
+    assert deeper.returncode == 65 and deeper.stderr == f"sluice.training: {begin}: llama.block_count: 1, where what is trained has 2\n"
+
+
+def test_texts_are_marked_by_line_and_bare_for_the_net(trained):
+    from sluice import gguf as files
+    from sluice import vocab
+    from sluice.training import prepare
+    folder, _ = trained
+    p = prepare.load(folder / "work", folder, CORPORA_BUT_WRITTEN, n_written=700)
+    table = vocab.Vocab(files.File(str(folder / "work" / "vocabulary.gguf")))
+    for i, text in enumerate(p.texts[:40]):
+        ids = p.whole(i)
+        whole = "".join(f"{line}\n" for line in text.head.values()) + ("\n" if text.head and text.body else "") + text.body
+        if len(ids) < views.HEAD_IDS:
+            n_head = sum(map(len, p.lines[i].values()))
+            assert b"".join(table.bytes_of(i) for i in views.bare(ids).tolist()).decode() == whole
+            assert (ids > views.bare(ids)).sum() == n_head
+            assert set((ids >> views.FIELD_BIT).tolist()) <= {0, *(1 + views.FIELDS.index(name) for name in text.head)}
 
 
 def test_trained_net_equals_the_engine(trained):

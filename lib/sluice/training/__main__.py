@@ -13,7 +13,8 @@ from torch import multiprocessing
 
 from .. import cli
 from ..faults import TRY_AGAIN
-from . import card, corpora, export, halves, judge, loop, prepare
+from ..newfile import check_target
+from . import begun, card, corpora, export, halves, judge, loop, prepare
 from .halves import say
 from .net import Shape
 
@@ -28,7 +29,7 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--out", default=str(PACKAGE / "data"), type=click.Path(file_okay=False), help="Folder for spam.gguf, its card and its curve.")
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
-@click.option("--begin", type=click.Path(exists=True, dir_okay=False), help="A model of this command: go on from its weights, with its vocabulary.")
+@click.option("--begin", type=click.Path(exists=True, dir_okay=False), help="A model of this command: go on from it, with its vocabulary.")
 @click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
 @click.option("--steps", default=12500, help="Steps in all.")
 @click.option("--layers", default=3, help="Layers of the model.")
@@ -41,22 +42,24 @@ def main(folder, work, out, question, leave_out, begin, written, steps, layers, 
     """Train on the corpora in FOLDER, judge, and write the model with its card."""
     os.makedirs(work, exist_ok=True)
     os.makedirs(out, exist_ok=True)
-    p = prepare.load(work, folder, leave_out, begin, seed=seed, n_written=written, say=say)
+    path = f"{out}/spam.gguf"
+    check_target(path, begin)
+    begins = begun.read(begin, lambda n_vocab: Shape(n_vocab, n_layer=layers)) if begin else None
+    p = prepare.load(work, folder, leave_out, begins, seed=seed, n_written=written, say=say)
     torch.set_num_threads(threads)
     trainer = loop.Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled=False)
     trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:
         shared = halves.Halves(trainer.shape)
-        multiprocessing.spawn(halves.half, (shared, work, (folder, leave_out, begin), seed, written, steps, layers, seconds, max(1, threads // loop.N_HALF), not plain),
+        multiprocessing.spawn(halves.half, (shared, work, (folder, leave_out, begins), seed, written, steps, layers, seconds, max(1, threads // loop.N_HALF), not plain),
                               nprocs=loop.N_HALF)
         trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:
         say(f"step {trainer.step} of {steps}: call again to go on")
         raise click.exceptions.Exit(TRY_AGAIN)
-    path = f"{out}/spam.gguf"
     general = {"type": "model", "name": "Sluice spam", "version": date, "date": date, "license": "MIT", "author": "the Sluice project",
                "description": "Answers yes or no: is this mail spam? Reads the text of mail-text --fold. See spam.md.", "languages": ["en"],
-               "tags": ["spam", "classification"], "datasets": sorted(set(p.corpus.tolist()))}
+               "tags": ["spam", "classification"], "datasets": sorted({*p.corpus.tolist(), *(p.begun.datasets if p.begun else ())})}
     meta = export.metadata(trainer.shape, p.vocabulary, general)
     meta["tokenizer.chat_template"] = ("string", TEMPLATE)
     export.write(path, meta, export.tensors({name: x.numpy() for name, x in trainer.average.items()}, trainer.shape))
@@ -79,7 +82,7 @@ def finish(p, trainer, messages, work, out, path, question, date):
               "bogofilter": judge.bogofilter(work, [m for m, val in zip(messages, p.is_val) if not val], validation)}
     facts = {"n_parameter": sum(x.size for _, x in export.tensors({k: v.numpy() for k, v in trainer.average.items()}, trainer.shape)),
              "n_layer": trainer.shape.n_layer, "n_vocab": trainer.shape.n_vocab, "n_bytes": os.path.getsize(path), "date": date, "n_step": trainer.n_step,
-             "begun": f" from the weights of model {p.begun_from}" if p.begun_from else "",
+             "begun": p.begun and p.begun.id, "begun_with": ", ".join(card.NAMES.get(name, name) for name in p.begun.datasets) if p.begun else "",
              "seed": trainer.seed, "torch": torch.__version__, "prompt": "".join((*prepare.BEFORE, "MAIL", *prepare.AFTER)).replace("\n", "\\n"),
              "count": {name: int((p.corpus == name).sum()) for name in corpora.NAMES}, "n_train": int((~p.is_val).sum()), "n_validation": int(p.is_val.sum()),
              "bogofilter": judge.bogofilter_version()}

@@ -65,16 +65,21 @@ def write_card(path, facts, scores, corpus, is_spam, yes, no):
     real = p[everything], is_spam[everything]
     curve = [f"| {mean:.3f} | {share:.3f} | {n} |" for mean, share, n in judge.reliability(*real)]
     used = "\n".join(f"- **{NAMES[name]}** ({int(facts['count'][name])} texts): {CORPORA[name]}" for name in CORPORA if facts["count"].get(name))
+    begun = f"""
+It goes on from model {facts['begun']}, which learnt from {facts['begun_with']}, with the same texts kept for validation where corpora, templates, seed and
+numbers of texts were the same.
+""" if facts["begun"] else ""
     with open(path, "w", encoding="utf-8") as f:
         f.write(f"""# spam.gguf: is this mail spam?
 
 A Llama of {facts['n_parameter'] / 1e6:.2f} million parameters ({facts['n_layer']} layers of width 256, vocabulary {facts['n_vocab']}, Q8_0, {facts['n_bytes']:,} bytes) that answers `yes` or `no` after
 `{facts['prompt']}`. MAIL is what `mail-text --fold` prints, the first {views.HEAD_IDS} and the last {views.TAIL_IDS} ids of it. Made by `make model` on {facts['date']}
-({facts['n_step']} steps{facts['begun']}, seed {facts['seed']}, torch {facts['torch']}). Weights: MIT, as the project.
+({facts['n_step']} steps{f" more of model {facts['begun']}" if facts['begun'] else ''}, seed {facts['seed']}, torch {facts['torch']}). Weights: MIT, as the project.
 
 ## Not for
 
-Rejecting mail without a person to look: it is wrong now and then, and mail of other times and places than its training mail is harder than the figures say. The ham
+Rejecting mail without a person to look: it is wrong now and then, and mail of other times and places than its training mail is harder than the figures say: the
+README, under "The spam model", shows how much. Calibrate on mail of your own before you trust a verdict. The ham
 of the corpora is from 1997 to 2006, mostly English, much of it of two mailing-list communities and one company; what there is of
 today's mail are templates written for this project. It reads text only: no sender reputation, no attachment, no picture. A sender who knows it can get around it.
 
@@ -84,7 +89,7 @@ today's mail are templates written for this project. It reads text only: no send
 
 Near twins (MinHash, Jaccard of 0.5) stay on one side: {facts['n_train']} texts for training, {facts['n_validation']} for validation, which chose the
 calibration and the thresholds (those of the corpora alone, not the written). The figures below are of these validation texts, so they flatter.
-
+{begun}
 ## Figures
 
 `sluice`: this file, through the code of `classify`. `linear`: TF-IDF with logistic regression of the ids of the same text, of pairs of

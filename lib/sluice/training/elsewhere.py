@@ -34,7 +34,7 @@ def main(folder, work, written, seed):
 
 
 def line(rows, is_spam, corpus, left_out, without):
-    """A row of the table. rows: ids of every text; is_spam, corpus: its label and corpus [n]; without: corpora not learnt from either."""
+    """A row of the table. rows: marked ids of every text; is_spam, corpus: its label and corpus [n]; without: corpora not learnt from either."""
     out, learnt = corpus == left_out, np.flatnonzero(~np.isin(corpus, (left_out, *without)))
     linear = teacher.yardstick([rows[i] for i in learnt], is_spam[learnt])
     margin = np.array([linear.margin(rows[i]) for i in np.flatnonzero(out)])

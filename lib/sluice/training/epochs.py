@@ -14,7 +14,7 @@ MAX_MARGIN = 6.0                       # of a teacher
 
 
 class Epochs:
-    """p: Prepared. A view is (texts [number], share of the teacher's word in the last target, ids int32 [n])."""
+    """p: Prepared. A view is (texts [number], share of the teacher's word in the last target, marked ids int64 [n])."""
 
     def __init__(self, p, seed):
         self.p, self.seed = p, seed

@@ -1,11 +1,10 @@
-"""Trained weights as GGUF, and back: Q8_0 matrices and F32 norms, metadata complete."""
+"""Trained weights as GGUF: Q8_0 matrices and F32 norms, metadata complete."""
 import numpy as np
 
-from .. import gguf
-from ..faults import unsupported
 from ..gguf import write as gguf_write
 
 F32, Q8_0 = 0, 8
+TURNED = ("attn_q.weight", "attn_k.weight")
 
 
 def q8_0(x):
@@ -21,12 +20,22 @@ def q8_0(x):
 
 def dequantised(x):
     """float32 as it comes back from q8_0()."""
-    return _of_q8_0(q8_0(x)).reshape(np.shape(x))
+    return of_q8_0(q8_0(x)).reshape(np.shape(x))
 
 
-def _of_q8_0(data):
+def of_q8_0(data):
+    """float32 [n] of the bytes of n / 32 blocks."""
     raw = np.frombuffer(data, np.uint8).reshape(-1, 34)
     return (raw[:, :2].copy().view("<f2").astype(np.float32) * raw[:, 2:].view(np.int8)).ravel()
+
+
+def sizes(shape):
+    """{name of a tensor: its size, rows first} of a net, in the order of the file."""
+    n, n_kv = shape.n_embd, shape.n_head_kv * shape.n_rot
+    block = {"attn_norm": (n,), "attn_q": (n, n), "attn_k": (n_kv, n), "attn_v": (n_kv, n), "attn_output": (n, n),
+             "ffn_norm": (n,), "ffn_gate": (shape.n_ff, n), "ffn_up": (shape.n_ff, n), "ffn_down": (n, shape.n_ff)}
+    blocks = {f"blk.{i}.{name}.weight": size for i in range(shape.n_layer) for name, size in block.items()}
+    return {"token_embd.weight": (shape.n_vocab, n), **blocks, "output_norm.weight": (n,)}
 
 
 def tensors(state, shape):
@@ -34,31 +43,17 @@ def tensors(state, shape):
 
     net.rotate turns element i of a head with element i + n_rot / 2, `llama` files 2 i with 2 i + 1: rows of q and k change places.
     """
-    out = [("token_embd.weight", state["token_embd.weight"])]
-    for i in range(shape.n_layer):
-        for name in ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"):
-            x = state[f"blk.{i}.{name}.weight"]
-            if name in ("attn_q", "attn_k"):
-                x = x.reshape(-1, 2, shape.n_rot // 2, shape.n_embd).transpose(0, 2, 1, 3).reshape(-1, shape.n_embd)
-            out.append((f"blk.{i}.{name}.weight", x))
-    return out + [("output_norm.weight", state["output_norm.weight"])]
+    return [(name, _turned(state[name], shape, 2, shape.n_rot // 2) if name.endswith(TURNED) else state[name]) for name in sizes(shape)]
 
 
-def read(path):
-    """What a file of write() was made of, as Q8_0 keeps it: (vocabulary, {name in a state_dict of net.Llama: float32 array}). Fault: of another kind."""
-    file = gguf.File(path)
-    tokens, scores, types = (file.get(f"tokenizer.ggml.{key}", kind).values() for key, kind in
-                             (("tokens", "[string]"), ("scores", "[f32]"), ("token_type", "[i32]")))
-    n_rot, state = file.get("llama.rope.dimension_count", "u32"), {}
-    for name, t in file.tensors.items():
-        if t.type not in (F32, Q8_0):
-            raise unsupported(path, f"tensor {name}: a training begins with F32 and Q8_0")
-        data = file.read(t, 0, t.n_bytes)
-        x = (_of_q8_0(data) if t.type == Q8_0 else np.frombuffer(data, "<f4")).reshape(t.shape[::-1])
-        if name.endswith(("attn_q.weight", "attn_k.weight")):
-            x = x.reshape(-1, n_rot // 2, 2, t.shape[0]).transpose(0, 2, 1, 3).reshape(-1, t.shape[0])
-        state[name] = np.ascontiguousarray(x)
-    return ([token.decode() for token in tokens], scores, types), state
+def from_pairs(named, shape):
+    """The state_dict that tensors() had. named: {name in GGUF: array}."""
+    return {name: _turned(x, shape, shape.n_rot // 2, 2) if name.endswith(TURNED) else x for name, x in named.items()}
+
+
+def _turned(x, shape, n_outer, n_inner):
+    """Rows of each head, which lie as [n_outer, n_inner], as [n_inner, n_outer]."""
+    return x.reshape(-1, n_outer, n_inner, shape.n_embd).transpose(0, 2, 1, 3).reshape(-1, shape.n_embd)
 
 
 def metadata(shape, vocabulary, general):

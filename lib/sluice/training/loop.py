@@ -28,7 +28,7 @@ TEXTS_PER_STEP = 48  # about; losses are sums divided by it, so that a text weig
 LR_MUON, LR_ADAM, DECAY_MUON, DECAY_ADAM = 2e-3, 1.5e-3, 0.1, 0.01
 WARM_STEPS, DECAY_FROM = 150, 0.5      # then constant, then linear to zero from this part of the steps on
 AVERAGE = 0.998
-LR_BEGUN = 0.6                         # the rates of a training that begins with the weights of another
+BEGUN = 0.6                            # factor of the rates where a model is gone on from: full rates undo more of it than they add
 LAST, WARM_LAST, LR_LAST, AVERAGE_LAST = 0.04, 50, 0.25, 0.99  # the steps at the end that show texts as they are, and their rates
 EVIDENCE, MEAN_GAIN, ANSWER = 0.05, 6.0, 0.5  # of begin_with()
 RUNNING = 1.0                          # weight of the loss at all positions
@@ -79,11 +79,11 @@ class Trainer:
                 block.compile(dynamic=True)
         begin_with(self.model, p.evidence, p.yes, p.no)
         if p.begun:
-            go_on_from(self.model, p.begun)
+            self.model.load_state_dict({name: torch.from_numpy(x) for name, x in p.begun.weights.items()})
         self.average = {name: x.detach().clone() for name, x in self.model.state_dict().items()}
 
     def stack(self, texts):
-        """ids int64 [batch, token], padded behind; position of the last id of each: int64 [batch]."""
+        """texts: ids, marked or not. Bare ids int64 [batch, token], padded behind; position of the last id of each: int64 [batch]."""
         rows = [np.concatenate((self.p.before, views.bare(ids), self.p.after)) for ids in texts]
         ids = np.zeros((len(rows), padded(max(map(len, rows)))), np.int64)
         for out, row in zip(ids, rows):
@@ -128,7 +128,7 @@ class Trainer:
         for epoch, batch in self.shown():
             torch.manual_seed((self.seed << 20 | self.step) * N_HALF + self.half)
             for group, lr in ((self.muon.param_groups[0], LR_MUON), (self.adam.param_groups[0], LR_ADAM)):
-                group["lr"] = lr * rate(self.step, self.n_first, self.n_step) * (LR_BEGUN if self.p.begun else 1)
+                group["lr"] = lr * rate(self.step, self.n_first, self.n_step) * (BEGUN if self.p.begun else 1)
             mine = batch[self.half::N_HALF] or batch[:1]  # a step of one text: both learn from it
             answer, running = self.losses(mine)
             (answer + RUNNING * running).backward()
@@ -167,7 +167,8 @@ class Trainer:
         if Path(path).exists():
             kept = torch.load(path, weights_only=True)
             if (kept["n_step"], kept["seed"], kept["shape"], kept.get("key")) != (self.n_step, self.seed, self.shape.as_dict(), self.key):
-                raise bad(path, "of a training with other texts or another recipe, shape, seed or number of steps: remove it, or use another work folder")
+                raise bad(path, "of a training with other texts or another recipe, beginning, shape, seed or number of steps: remove it, or use another "
+                                "work folder")
             self.step, self.average = kept["step"], kept["average"]
             for part, name in ((self.model, "model"), (self.muon, "muon"), (self.adam, "adam")):
                 part.load_state_dict(kept[name])
@@ -190,17 +191,6 @@ def begin_with(model, evidence, yes, no):
         block.ffn_down.weight[1] = 0
     first.attn_output.weight[:, 0] = 0
     first.attn_output.weight[1, 0] = MEAN_GAIN
-
-
-def go_on_from(model, begun):
-    """Take the weights of export.read(). Fault: they are of another shape."""
-    state = {name: torch.from_numpy(x.copy()) for name, x in begun.items()}
-    wanted = {name: tuple(x.shape) for name, x in model.state_dict().items()}
-    found = {name: tuple(x.shape) for name, x in state.items()}
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
-            raise bad(name, f"{found.get(name, 'is missing')} in the model to begin with, {wanted.get(name, 'nothing')} in what is trained: see --layers")
-    model.load_state_dict(state)
 
 
 def rate(step, n_first, n_step):

@@ -18,26 +18,24 @@ MADE_BY = [*(Path(module.__file__) for module in (corpora, export, judge, phrase
 
 
 class Prepared:
-    """key: what all of it was made of; texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines: marked ids by text; bodies: ids; fold:
-    int [n]; teachers: those of teacher.of_folds; margin: float [n], the logit of spam by the one that has not seen the text, before its
-    sharpness (of validation texts by the yardstick); evidence: float [n_vocab], weights of a linear model of single ids; vocabulary: (tokens,
-    scores, types); begun: the weights to begin with, by name, or None; begun_from: the id of
-    the model that had them; before, after: ids around a text; yes, no: ids."""
-
-    begun = begun_from = None
+    """key: what all of it was made of; texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines: marked ids by text and
+    name of the line; bodies: ids by text; fold: int [n]; teachers: those of teacher.of_folds; margin: float [n], the logit of spam by the one
+    that has not seen the text, before its sharpness (of validation texts by the yardstick); evidence: float [n_vocab], weights of a linear
+    model of single ids; vocabulary: (tokens, scores, types); begun: the Begun that is gone on from, or None; before, after: ids around a
+    text; yes, no: ids."""
 
     def whole(self, i):
         """The marked ids of text i as `classify` reads it, without the question."""
         return views.whole(self.lines[i], self.bodies[i])
 
 
-def load(work, folder, leave_out=(), begin=None, n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
-    """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. begin: a file of export.write() whose vocabulary and
-    weights are taken, None: new ones; n_vocab: of a new vocabulary, pieces before phrases are added."""
+def load(work, folder, leave_out=(), begun=None, n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
+    """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. begun: a Begun, whose vocabulary and weights are
+    taken, None: new ones; n_vocab: of a new vocabulary, pieces before phrases are added."""
     path = Path(work) / "prepared.pickle"
     sizes = tuple((file.name, file.stat().st_size) for file in corpora.files(folder, leave_out))
     templates = sorted(path for path in written.FOLDER.iterdir() if path.is_file())
-    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *templates, *([Path(begin)] if begin else [])])
+    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *templates]), begun and begun.digest
     if path.exists():
         with open(path, "rb") as f:
             kept = pickle.load(f)
@@ -52,9 +50,9 @@ def load(work, folder, leave_out=(), begin=None, n_vocab=8192, seed=1, n_written
     p.cluster = twins.clusters(p.texts)
     p.is_val = np.array([_draw(p.texts[c]) < VALIDATION for c in p.cluster])
     say(f"{len(set(p.cluster.tolist()))} clusters, {int(p.is_val.sum())} texts for validation")
-    if begin:
-        p.vocabulary, p.begun = export.read(begin)
-        p.begun_from = gguf.File(begin).id.hex()[:16]
+    p.begun = begun
+    if begun:
+        p.vocabulary = begun.vocabulary
         _encode(p, Path(work) / "vocabulary.gguf")
     else:
         new_vocabulary(p, Path(work) / "vocabulary.gguf", n_vocab, seed)

@@ -116,12 +116,12 @@ class Teacher:
 
 
 def yardstick(rows, labels):
-    """A Teacher of one Linear, ids and pairs of ids: what the model is measured against."""
+    """A Teacher of one Linear of marked ids: what the model is measured against."""
     return Teacher(None, [Linear(*logistic([features(ids) for ids in rows], labels, N_COLUMN))], [])
 
 
 def fit(rows, labels, words):
-    """The Teacher of sequences of ids and bool labels [n]."""
+    """The Teacher of sequences of marked ids and bool labels [n]."""
     linears = []
     for found in ([features(ids) for ids in rows], [features(words.of(ids)[0]) for ids in rows]):
         linears.append([Linear(*logistic(found, labels, N_COLUMN, by_ratio)) for by_ratio in (False, True)])
