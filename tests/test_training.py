@@ -564,24 +564,25 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there():
     from sluice.training import loop
 
     class Net:
-        """Says the sum of the ids up to each position."""
+        """Says the sum of what the ids up to each position are worth: themselves, or less than nothing."""
         token_embd = torch.nn.Embedding.from_pretrained(torch.tensor([[0.5], [-0.5]]))
-        __call__ = lambda self, ids: ids.cumsum(1).float()[..., None]
+        __call__ = lambda self, ids: torch.where(ids > 8, 8 - ids, ids).cumsum(1).float()[..., None]
         head = lambda self, x: x @ self.token_embd.weight.T
     class P:
         before, after, yes, no, is_val, bodies = np.zeros(4, int), np.zeros(3, int), 0, 1, np.array([False]), [np.arange(3)]
         fold, corpus, is_spam, teachers = np.array([0]), np.array(["enron"]), np.array([True]), {(0, False): Says()}
-    P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.cumsum(ids)))
+    worth = lambda ids: np.where(ids > 8, 8 - ids, ids)
+    P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.cumsum(worth(ids))))
     trainer = loop.Trainer.__new__(loop.Trainer)
     trainer.p, trainer.model, trainer.epochs = P, Net(), epochs.Epochs(P, 1)
-    shown = [np.array([1, -3, 2, 2]), np.array([2]), np.array([], int)]
+    shown = [np.array([1, 11, 2, 2]), np.array([2]), np.array([], int)]
     answer, running = trainer.losses([([0], 1.0, ids) for ids in shown])
     entropy = lambda m: np.logaddexp(0, m) - m / (1 + np.exp(-m))
-    least = sum(np.mean(entropy(np.cumsum(ids))) for ids in shown if len(ids))
+    least = sum(np.mean(entropy(np.cumsum(worth(ids)))) for ids in shown if len(ids))
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(least, rel=1e-5)
-    assert answer.item() * loop.TEXTS_PER_STEP == pytest.approx(sum(entropy(ids.sum()) for ids in shown), rel=0.02)  # bfloat16
+    assert answer.item() * loop.TEXTS_PER_STEP == pytest.approx(sum(entropy(worth(ids).sum()) for ids in shown), rel=0.02)  # bfloat16
     P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.full(len(ids), 0.5)))
-    _, running = trainer.losses([([0], 1.0, np.array([1, -2]))])  # says 1 and -1 where 0.5 is right
+    _, running = trainer.losses([([0], 1.0, np.array([1, 10]))])  # says 1 and -1 where 0.5 is right
     expected = [np.logaddexp(0, said) - said / (1 + np.exp(-0.5)) + loop.HUBER * huber for said, huber in ((1, 0.5 ** 2 / 2), (-1, 1.5 - 0.5))]
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(np.mean(expected), rel=1e-5)
 
@@ -691,11 +692,12 @@ def test_training_goes_on_from_a_model(trained):
     p = prepare.load(work, folder, CORPORA_BUT_WRITTEN, was, seed=2, n_written=700)
     state = loop.Trainer(p, shape(len(p.vocabulary[0])), 3, seed=3, compiled=False).model.state_dict()
     assert state.keys() == was.weights.keys() and all(np.array_equal(state[name].numpy(), x) for name, x in was.weights.items())
-    assert not any(np.array_equal(now.weights[name], x) for name, x in was.weights.items())
+    changed_most = max(np.abs(now.weights[name] - x).max() for name, x in was.weights.items())
+    assert 0 < changed_most < 0.05  # after three steps of a rate that warms up
     onto = train([*options, "--begin", str(begin)])
     assert onto.returncode == 64 and "which is read: write another file" in onto.stderr and begin.stat().st_size == (out / "spam.gguf").stat().st_size
     deeper = train(["2" if x == "1" else x for x in changed] + ["--begin", str(begin)])
-    assert deeper.returncode == 65 and deeper.stderr == f"sluice.training: {begin}: llama.block_count: 1, where what is trained has 2\n"
+    assert deeper.returncode == 65 and deeper.stderr.endswith(f": {begin}: llama.block_count: 1, where what is trained has 2\n")
 
 
 def test_texts_are_marked_by_line_and_bare_for_the_net(trained):

@@ -20,7 +20,7 @@ static const char HELP[] =
 "\n"
 "    X-Spam-Flag: YES                                   (NO also where unsure)\n"
 "    X-Spam-Score: 0.9931                               (probability of spam)\n"
-"    X-Spam-Status: Yes, score=0.9931 required=0.9328 model=3f9a0c1b2d4e5f60     (or No, Unsure)\n"
+"    X-Spam-Status: Yes, score=0.9931 required=0.9393 model=3f9a0c1b2d4e5f60     (or No, Unsure)\n"
 "    X-Spam-Status: unchecked; reason=timeout           (then no score and no flag)\n"
 "    X-Spam-Checker-Version: Sluice 0.1.0\n"
 "\n"
