@@ -8,12 +8,12 @@ import numpy as np
 
 from .. import gguf, mail, vocab
 from ..mail import plain
-from . import corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written
+from . import begun, corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written
 
 QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
 BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
 VALIDATION = 28     # of 256 clusters
-MADE_BY = [*(Path(module.__file__) for module in (corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written)),
+MADE_BY = [*(Path(module.__file__) for module in (begun, corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written)),
            *sorted(Path(mail.__file__).parent.glob("*.py"))]
 
 
@@ -29,13 +29,13 @@ class Prepared:
         return views.whole(self.lines[i], self.bodies[i])
 
 
-def load(work, folder, leave_out=(), begun=None, n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
-    """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. begun: a Begun, whose vocabulary and weights are
+def load(work, folder, leave_out=(), begins=None, n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
+    """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. begins: a Begun, whose vocabulary and weights are
     taken, None: new ones; n_vocab: of a new vocabulary, pieces before phrases are added."""
     path = Path(work) / "prepared.pickle"
     sizes = tuple((file.name, file.stat().st_size) for file in corpora.files(folder, leave_out))
     templates = sorted(path for path in written.FOLDER.iterdir() if path.is_file())
-    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *templates]), begun and begun.digest
+    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *templates]), begins and begins.digest
     if path.exists():
         with open(path, "rb") as f:
             kept = pickle.load(f)
@@ -50,9 +50,9 @@ def load(work, folder, leave_out=(), begun=None, n_vocab=8192, seed=1, n_written
     p.cluster = twins.clusters(p.texts)
     p.is_val = np.array([_draw(p.texts[c]) < VALIDATION for c in p.cluster])
     say(f"{len(set(p.cluster.tolist()))} clusters, {int(p.is_val.sum())} texts for validation")
-    p.begun = begun
-    if begun:
-        p.vocabulary = begun.vocabulary
+    p.begun = begins
+    if begins:
+        p.vocabulary = begins.vocabulary
         _encode(p, Path(work) / "vocabulary.gguf")
     else:
         new_vocabulary(p, Path(work) / "vocabulary.gguf", n_vocab, seed)

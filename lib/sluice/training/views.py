@@ -1,9 +1,10 @@
 """What the model is shown of a text while it learns: never twice the same, so that it cannot lean on one sender, one subject or one length."""
 import numpy as np
 
+from .written import HEAD as FIELDS
+
 HEAD_IDS, TAIL_IDS = 288, 96     # as configs/spam.yaml cuts
 NEWLINE = 15                     # the byte piece <0x0A>
-FIELDS = ("From", "Subject", "Links", "Files")
 FIELD_BIT = 32                   # an id of a line of the head has the number of the line, from 1, above this bit: for the teachers, not for the net
 DROP_LINE = {"From": 0.5, "Links": 0.35, "Files": 0.35, "Subject": 0.12}
 P_LATER, P_SHORTER, P_HOLES, MAX_HOLES = 0.2, 0.3, 0.5, 0.2
