@@ -3,7 +3,7 @@
  * A prompt's items are a few tokens and one head of keys and values each.  Of a long prompt, each thread converts a head's keys and values
  * once and holds them for the items that follow; else every item converts what it meets, block by block.  A few tokens, as in decoding,
  * meet rows in the order of memory instead, block by block of positions and in each block head by head, so that the processor fetches them
- * ahead: scores are shared out by position, then values by element. */
+ * ahead: each thread its heads where these go round the threads; else scores are shared out by position, then values by element. */
 #ifndef SLUICE_ATTENTION_H
 #define SLUICE_ATTENTION_H
 #include <string.h>
@@ -26,6 +26,8 @@ static void load_values(float *to, const plane *v, int32_t j, int32_t n);
 
 /* Scores of the queries for positions begin ... end - 1, of those that some query sees. */
 static void score_part(const query *x, int32_t n_query, const plane *k, float scale, int32_t begin, int32_t end);
+/* The same for n_query queries of each of n_head heads, of which k is the first, in the order of memory, as score_stripes has it. */
+static void score_heads(const query *x, int32_t n_query, const plane *k, int32_t n_head, float scale, int32_t begin, int32_t end);
 /* score[j] -> exp(score[j] - max); score[p + 1] = 1 / their sum. */
 static void softmax(const query *x);
 /* Adds the values of these positions, weighted, to v->dim elements of each output. */
@@ -49,6 +51,18 @@ static int32_t set_queries(query *x, const attention_args *a, float *scores, int
         }
     }
     return a->window && a->pos + t0 >= a->window ? a->pos + t0 - a->window + 1 : 0;
+}
+
+static void score_stripes(const query *x, int32_t n_query, const plane *k, int32_t n_head, float scale, int32_t begin, int32_t end)
+{
+    plane of_head = *k;
+    if (n_head == 1)
+        score_part(x, n_query, k, scale, begin, end);
+    for (int32_t j = begin; n_head > 1 && j < end; j += STRIPE)
+        for (int32_t h = 0; h < n_head; h++) {
+            of_head.p = k->p + h * type_row_bytes(k->type, k->dim);
+            score_part(x + h * n_query, n_query, &of_head, scale, j, j + STRIPE < end ? j + STRIPE : end);
+        }
 }
 
 static void clear_outputs(const query *x, int32_t n_query, int32_t n)
@@ -98,7 +112,7 @@ static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n
     plane k = plane_of(a, a->k, head, (span){0, a->head_dim}), v = plane_of(a, a->v, head, (span){0, a->head_dim});
     if (a->held)
         take_held(&k, &v, a, head, thread);
-    score_part(x, n_query, &k, a->scale, first, end);
+    score_heads(x, n_query, &k, 1, a->scale, first, end);
     for (int32_t i = 0; i < n_query; i++)
         weigh(x + i, a);
     clear_outputs(x, n_query, v.dim);
@@ -125,31 +139,28 @@ static void add_stripes(query *x, int32_t n_query, const attention_args *a, span
         }
 }
 
-/* Part `part` of the steps, all tokens and heads. */
+/* Part `part` of all tokens and heads: all of its heads, or one step, of its positions, queries or elements. */
 static void attend_stripes(const attention_args *a, int32_t part)
 {
     query x[ATTEND_QUERIES];
     const int32_t group = a->n_head / a->n_head_kv, n_query = a->n_tok * group, end = a->pos + a->n_tok, dim = a->head_dim;
+    const int whole = a->steps == ATTEND_ALL;
     int32_t first = 0;
     for (int32_t h = 0; h < a->n_head_kv; h++)
         first = set_queries(x + h * n_query, a, a->scores + h * a->n_scores, 0, a->n_tok, h * group, group);
+    const span all_heads = {0, a->n_head_kv}, all = {0, end - first}, heads = whole ? span_of(a->n_head_kv, 1, a->n_part, part) : all_heads;
     if (a->steps & ATTEND_SCORES) {
-        const span s = span_of(end - first, STRIPE, a->n_part, part);
-        for (int32_t j = first + s.begin; j < first + s.end; j += STRIPE)
-            for (int32_t h = 0; h < a->n_head_kv; h++) {
-                const plane k = plane_of(a, a->k, h, (span){0, dim});
-                score_part(x + h * n_query, n_query, &k, a->scale, j, j + STRIPE < first + s.end ? j + STRIPE : first + s.end);
-            }
+        const span s = whole ? all : span_of(end - first, STRIPE, a->n_part, part);
+        const plane k = plane_of(a, a->k, heads.begin, (span){0, dim});
+        score_heads(x + heads.begin * n_query, n_query, &k, heads.end - heads.begin, a->scale, first + s.begin, first + s.end);
     }
-    if (a->steps & ATTEND_SOFTMAX) { /* whole heads where their values follow */
-        const span s = span_of(a->n_head_kv * n_query, a->steps & ATTEND_VALUES ? n_query : 1, a->n_part, part);
+    if (a->steps & ATTEND_SOFTMAX) {
+        const span s = span_of(a->n_head_kv * n_query, whole ? n_query : 1, a->n_part, part);
         for (int32_t i = s.begin; i < s.end; i++)
             weigh(x + i, a);
     }
-    if (a->steps & ATTEND_VALUES) {
-        const int32_t unit = a->steps & ATTEND_SOFTMAX || dim % 32 ? dim : 32;
-        add_stripes(x, n_query, a, span_of(a->n_head_kv * dim, unit, a->n_part, part), first, end);
-    }
+    if (a->steps & ATTEND_VALUES)
+        add_stripes(x, n_query, a, span_of(a->n_head_kv * dim, whole || dim % 32 ? dim : 32, a->n_part, part), first, end);
 }
 
 static void attend_items(const attention_args *a, int64_t begin, int64_t end, int32_t thread)

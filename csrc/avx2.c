@@ -253,6 +253,11 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
     }
 }
 
+static void score_heads(const query *x, int32_t n_query, const plane *k, int32_t n_head, float scale, int32_t begin, int32_t end)
+{
+    score_stripes(x, n_query, k, n_head, scale, begin, end);
+}
+
 static void value_part(const query *x, int32_t n_query, const plane *v, int32_t begin, int32_t end)
 {
     _Alignas(32) float block[BLOCK_FLOATS];

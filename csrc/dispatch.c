@@ -227,8 +227,8 @@ static int32_t item_tokens(int32_t n_tok, int32_t group)
     return n_tok < most ? n_tok : most;
 }
 
-/* How a call is cut.  Items where there are many queries and the items go round the threads, or where the call is small; else by step, each
- * in n_part parts, which costs a barrier or two more. */
+/* How a call is cut.  Items where there are many queries and the items go round the threads, or where the call is small; else in n_part parts:
+ * one of some heads for each thread, or, where heads do not go round the threads, more parts of each step, which costs two barriers more. */
 enum { WORTH_CUTTING = 256 /* positions */, MAX_CUT_TOKENS = 64 /* all their scores are kept at once */, FEW_QUERIES = 8 };
 typedef struct { int32_t item_tok, n_part; int64_t n_item; } cut;
 
@@ -237,10 +237,10 @@ static cut cut_of(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv)
     const int32_t group = n_head / n_head_kv, item_tok = item_tokens(n_tok, group), n_thread = threads_count();
     const int64_t n_item = (int64_t)(n_tok + item_tok - 1) / item_tok * n_head_kv;
     const int few = (int64_t)n_tok * group <= FEW_QUERIES || (n_item % n_thread != 0 && n_item < 4 * n_thread);
-    const int by_step = best_isa()->cuts_attention && few && pos + n_tok >= WORTH_CUTTING && n_tok <= MAX_CUT_TOKENS
+    const int in_parts = best_isa()->cuts_attention && few && pos + n_tok >= WORTH_CUTTING && n_tok <= MAX_CUT_TOKENS
         && (int64_t)n_tok * n_head <= ATTEND_QUERIES;
-    if (by_step)
-        return (cut){n_tok, n_thread > 1 ? 4 * n_thread : 1, n_head_kv};
+    if (in_parts)
+        return (cut){n_tok, n_head_kv % n_thread == 0 ? n_thread : 4 * n_thread, n_head_kv};
     return (cut){item_tok, 0, n_item};
 }
 
@@ -280,21 +280,12 @@ void attention(float *o, const float *q, int32_t type, const void *k, const void
     attention_args a = {o, q, k, v, scores, (int64_t)c.item_tok * (n_head / n_head_kv) * score_stride((int64_t)pos + n_tok), type, n_tok,
                         pos, n_head, n_head_kv, head_dim, window, scale, cap, c.item_tok, NULL, 0, 0, ATTEND_ALL, c.n_part};
     hold(&a, &c);
-    if (c.n_part <= 1) {
-        parallel(best_isa()->attention, &a, c.n_part ? 1 : c.n_item, 1);
+    if (c.n_part <= threads_count()) {
+        parallel(best_isa()->attention, &a, c.n_part ? c.n_part : c.n_item, 1);
         return;
     }
-    const int heads_go_round = n_head_kv % threads_count() == 0;
-    a.steps = ATTEND_SCORES;
-    parallel(best_isa()->attention, &a, a.n_part, 1);
-    a.steps = ATTEND_SOFTMAX | (heads_go_round ? ATTEND_VALUES : 0);
-    if (heads_go_round) /* a thread makes the weights of its own heads */
-        a.n_part = threads_count();
-    parallel(best_isa()->attention, &a, a.n_part, 1);
-    if (!heads_go_round) {
-        a.steps = ATTEND_VALUES;
+    for (a.steps = ATTEND_SCORES; a.steps <= ATTEND_VALUES; a.steps *= 2)
         parallel(best_isa()->attention, &a, a.n_part, 1);
-    }
 }
 
 void silu_mul(float *gate, const float *up, int64_t n)
