@@ -175,20 +175,44 @@ static int64_t share_of(const product *p, int64_t n_unit)
     return least < even ? even : least < most ? least : most;
 }
 
-void matmuls(product *p, int32_t n_product)
+static int64_t units_of_group(const product *p, int32_t n_product)
 {
-    const group_args g = {p, n_product};
     int64_t n_unit = 0;
     for (int32_t i = 0; i < n_product; i++)
         n_unit += units_of(p + i);
+    return n_unit;
+}
+
+/* Lets each thread that waits ask for the first weights of its share of a group with one token. */
+static void look_ahead(const product *p, int32_t n_product)
+{
+    const int64_t n_unit = units_of_group(p, n_product), share = share_of(p, n_unit);
+    for (int32_t t = 0; t < threads_count(); t++) {
+        int64_t unit = first_item(n_unit, share, t);
+        int32_t i = 0;
+        while (i < n_product && unit >= units_of(p + i))
+            unit -= units_of(p + i++);
+        if (i < n_product) {
+            const int64_t row_bytes = type_row_bytes(p[i].type, p[i].n), row = unit * UNIT;
+            look_ahead_at(t, (const uint8_t *)p[i].w + row * row_bytes, (p[i].n_row - row) * row_bytes);
+        }
+    }
+}
+
+void matmuls(product *p, int32_t n_product)
+{
+    const group_args g = {p, n_product};
+    const int64_t n_unit = units_of_group(p, n_product);
     pack(p, n_product);
+    if (p->then && threads_count() > 1)
+        look_ahead(p->then, p->n_then);
     parallel(matmul_units, &g, n_unit, share_of(p, n_unit));
 }
 
 void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
             const float *s, const int16_t *sums, int32_t n_tok, int32_t n_row, int32_t n)
 {
-    product p = {y, w, rows, x, q, d, s, sums, type, n_tok, n_row, n, NULL, NULL};
+    product p = {y, w, rows, x, q, d, s, sums, type, n_tok, n_row, n, NULL, NULL, NULL, 0};
     matmuls(&p, 1);
 }
 

@@ -303,11 +303,12 @@ void quantize_q8_k(int8_t *q, float *d, int16_t *sums, const float *x, int32_t n
 void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
             const float *s, const int16_t *sums, int32_t n_tok, int32_t n_row, int32_t n);
 /* The same for one or more products, of which none reads what another writes: the threads wait for each other once. */
-typedef struct {
+typedef struct product {
     float *y; const void *w; const int32_t *rows; const float *x; const int8_t *q; const float *d, *s;
     const int16_t *sums; int32_t type, n_tok, n_row, n;
     const uint16_t *terms; /* of split_bf16: F32, F16, BF16 weights in the arithmetic of reference_fast.c; NULL: in that of reference.c */
     const void *packed; /* for matmuls itself */
+    const struct product *then; int32_t n_then; /* in the first of a group: the group that comes next, whose weights threads that wait ask for */
 } product;
 void matmuls(product *p, int32_t n_product);
 

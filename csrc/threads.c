@@ -4,11 +4,10 @@
  * it reads memory in order too; who is done takes the last pieces of the others' shares.  A ticket holds the number of the call and what is
  * left of a share; who changes it has that piece.  The caller waits for pieces that were
  * taken, never for a thread that took none: on a busy machine a worker off its processor costs nothing but its help.
- * A worker without work spins for some microseconds (the next product of a forward pass
- * comes at once) and then sleeps, so a tool that waits for its input uses no
- * processor.  The caller, whose last piece is as long as that, spins, then lets others run, and sleeps where a
- * piece takes long: its thread lost its processor, and may be waiting for this one.  Threads that outnumber
- * the processors hardly spin.  With one thread there is no pool, no atomic and no barrier.
+ * A worker without work asks the memory for what it will read next, if it was told (look_ahead_at), spins for some microseconds (the next
+ * product of a forward pass comes at once) and then sleeps, so a tool that waits for its input uses no processor.  The caller, whose last
+ * piece is as long as that, spins, then lets others run, and sleeps where a piece takes long: its thread lost its processor, and may be
+ * waiting for this one.  Threads that outnumber the processors hardly spin.  With one thread there is no pool, no atomic and no barrier.
  * Workers leave signals to the threads of the program; those of a fault come to the thread that made it, as always.
  * Only one thread at a time may call what kernels.h offers.  A forked child has no workers
  * and begins with a pool of one.
@@ -25,9 +24,11 @@
 enum { MAX_THREADS = 1024, CACHE_LINE = 64 };
 enum { SPIN_NS = 50000, YIELD_NS = 2000000, SPINS_PER_LOOK = 32 }; /* how long; looks at the clock, which cost 20 ns, between spins */
 enum { MOST_PIECES = 0xffff };
+enum { MOST_AHEAD = 1 << 19 /* bytes: half of a second-level cache, or a quarter */, AT_ONCE = 8 * CACHE_LINE };
 
 typedef void work_function(const void *, int64_t, int64_t, int32_t);
 typedef struct { _Alignas(CACHE_LINE) atomic_uint_fast64_t v; } counter; /* padded: no two on one cache line */
+typedef struct { _Alignas(CACHE_LINE) atomic_uintptr_t p, n_bytes; uintptr_t last, at; } memory; /* the last two are the thread's own */
 
 static struct {
     int32_t n_threads;
@@ -37,6 +38,7 @@ static struct {
     atomic_int_fast64_t n, grain;
     counter call;    /* its number; a new one starts the workers */
     counter ticket[MAX_THREADS]; /* of each thread's share: call << 32 | end << 16 | begin, pieces */
+    memory ahead[MAX_THREADS]; /* what each thread may ask for */
     counter done;    /* pieces of this call that are finished */
     counter asleep;  /* workers in `wake` */
     counter waits;   /* the caller is in `end` */
@@ -98,6 +100,25 @@ static int has_call(uint_fast64_t seen) { return call_number() != seen; }
 static int is_done(uint_fast64_t n_piece) { return atomic_load(&pool.done.v) == n_piece; }
 static void yield(void) { sched_yield(); }
 
+/* Asks for what look_ahead_at named, from where the thread was interrupted, until the condition comes.  Asking never faults, so that it does
+ * not matter if p and n_bytes are of two calls. */
+static void look_ahead(int32_t thread, int condition(uint_fast64_t), uint_fast64_t x)
+{
+    memory *m = &pool.ahead[thread];
+    const uintptr_t p = atomic_load(&m->p), n_bytes = atomic_load(&m->n_bytes);
+    if (m->last != p)
+        m->last = p, m->at = 0;
+    for (; pool.spin_ns && m->at < n_bytes && !condition(x); m->at += AT_ONCE)
+        for (int i = 0; i < AT_ONCE; i += CACHE_LINE)
+            __builtin_prefetch((const char *)p + m->at + i, 0, 2);
+}
+
+void look_ahead_at(int32_t t, const void *p, int64_t n_bytes)
+{
+    atomic_store(&pool.ahead[t].p, (uintptr_t)p);
+    atomic_store(&pool.ahead[t].n_bytes, (uintptr_t)(n_bytes < MOST_AHEAD ? n_bytes : MOST_AHEAD));
+}
+
 static int64_t now(void)
 {
     struct timespec t;
@@ -125,6 +146,7 @@ static void *worker(void *arg)
 {
     uint_fast64_t seen = 0;
     for (;;) {
+        look_ahead((int32_t)(intptr_t)arg, has_call, seen);
         if (!comes(has_call, seen, relax, pool.spin_ns)) {
             pthread_mutex_lock(&pool.lock);
             atomic_fetch_add(&pool.asleep.v, 1);
@@ -228,6 +250,17 @@ static void sleep_until_done(uint_fast64_t n_piece)
     pthread_mutex_unlock(&pool.lock);
 }
 
+/* Of pieces a ticket can tell so many. */
+static int64_t grain_at_least(int64_t n, int64_t grain) { return grain > n / MOST_PIECES ? grain : n / MOST_PIECES + 1; }
+
+static uint_fast64_t first_piece(uint_fast64_t n_piece, uint_fast64_t t) { return t * n_piece / (uint_fast64_t)pool.n_threads; }
+
+int64_t first_item(int64_t n, int64_t grain, int32_t t)
+{
+    grain = grain_at_least(n, grain);
+    return (int64_t)first_piece((uint_fast64_t)((n + grain - 1) / grain), (uint_fast64_t)t) * grain;
+}
+
 void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
 {
     if (pool.n_threads == 1 || n <= grain) {
@@ -235,20 +268,21 @@ void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
             work(arg, 0, n, 0);
         return;
     }
-    grain = grain > n / MOST_PIECES ? grain : n / MOST_PIECES + 1; /* so many pieces a ticket can tell */
+    grain = grain_at_least(n, grain);
     const uint_fast64_t n_piece = (uint_fast64_t)((n + grain - 1) / grain), call = (call_number() + 1) & UINT32_MAX;
     atomic_store(&pool.work, work);
     atomic_store(&pool.arg, arg);
     atomic_store(&pool.n, n);
     atomic_store(&pool.grain, grain);
     atomic_store(&pool.done.v, 0);
-    for (uint_fast64_t t = 0, n_thread = (uint_fast64_t)pool.n_threads; t < n_thread; t++) {
-        const uint_fast64_t begin = t * n_piece / n_thread, end = (t + 1) * n_piece / n_thread;
+    for (uint_fast64_t t = 0; t < (uint_fast64_t)pool.n_threads; t++) {
+        const uint_fast64_t begin = first_piece(n_piece, t), end = first_piece(n_piece, t + 1);
         atomic_store_explicit(&pool.ticket[t].v, call << 32 | end << 16 | begin, memory_order_release);
     }
     atomic_store(&pool.call.v, call);
     wake_workers(n_piece - 1);
     take_pieces(0);
+    look_ahead(0, is_done, n_piece);
     if (!comes(is_done, n_piece, relax, pool.spin_ns) && !comes(is_done, n_piece, yield, YIELD_NS))
         sleep_until_done(n_piece);
 }

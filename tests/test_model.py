@@ -303,6 +303,25 @@ def test_snapshot_with_nonfinite_logits_is_refused(models, tmp_path):
     assert e.value.code == 65
 
 
+@pytest.mark.parametrize("name", ["llama-q8_0", "gemma3-f16"])
+def test_a_pass_of_one_id_is_written_down_once_and_done_again(models, tmp_path, name, monkeypatch):
+    """Until a prompt comes between or a buffer grows; each group of products but the last names the next one. That the bits are those of a whole
+    prompt is what test_decode_equals_prefill says."""
+    m, n_call = Model(str(models[name]), 1), []
+    layers = ARCHITECTURES[m.hparams.arch]
+    monkeypatch.setitem(ARCHITECTURES, m.hparams.arch, lambda *args: n_call.append(1) or layers(*args))
+    cache, other = new_cache(m, tmp_path), new_cache(m, tmp_path)
+    f = Forward(m.hparams, cache)
+    for part, n in ((IDS[:1], 1), (IDS[1:2], 2), (IDS[2:3], 2), (IDS[3:4], 2), (IDS[4:9], 3), (IDS[9:10], 4), (IDS[10:11], 4)):
+        f, x = m.extend(cache, part, f=f)
+        assert len(n_call) == n, part  # the first id finds that a buffer was too small, and so does not count
+    groups = [args[0] for function, args in f._held["pass", lib.threads_count()][0] if function is lib.matmuls]
+    assert len(groups) == 4 * m.hparams.n_layer and [group[0].then for group in groups] == [*groups[1:], ffi.NULL]
+    m.head(f, x, cache.logits)
+    m.prefill(other, IDS[:11])
+    assert fingerprint(m, cache, tmp_path / "a") == fingerprint(m, other, tmp_path / "b")
+
+
 def test_forward_follows_its_cache_when_that_is_mapped_anew_or_not_at_all(models, tmp_path):
     m = Model(str(models["llama-f32"]), 1)
     cache, other = new_cache(m, tmp_path), new_cache(m, tmp_path)
