@@ -15,9 +15,10 @@ IGNORED = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 if not IGNORED:  # an interrupt while a command is still starting ends it without a traceback; `run` takes over from here
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-import click  # noqa: E402
+from . import VERSION, faults, lean, standard  # noqa: E402
 
-from . import VERSION, faults, standard  # noqa: E402
+with lean.imports():
+    import click  # noqa: E402
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 

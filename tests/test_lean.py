@@ -1,0 +1,37 @@
+"""Starting without what click imports for its help pages alone."""
+import inspect
+import subprocess
+import sys
+
+import pytest
+from conftest import BIN, ROOT, SCRIPTS
+
+from sluice import lean
+
+HEAVY = {"ast", "dis", "inspect", "tokenize"}
+
+
+@pytest.mark.parametrize("tool", [name for name in SCRIPTS if name != "sluice-bench"])
+def test_a_command_starts_without(tool):
+    """All but the benchmark, which needs dataclasses."""
+    done = subprocess.run([sys.executable, "-I", "-X", "importtime", BIN / tool, "--version"], capture_output=True, text=True)
+    imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines()}
+    assert done.returncode == 0 and "click" in imported and not imported & HEAVY
+
+
+def test_stand_in_is_gone_afterwards_and_hands_on_all_else():
+    code = ("from sluice import cli, lean; import sys; assert 'inspect' not in sys.modules; import click.core, inspect as real; "
+            "known = click.core.inspect; assert known is not real and known.isfunction is real.isfunction; "
+            "assert known.cleandoc('  a\\n    b') == 'a\\nb' and sys.modules['inspect'] is real")
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT / "lib")})
+
+
+@pytest.mark.parametrize("doc", ["", "Help.", "  Help.  ", "\tA tab\there.", "Two\n   lines.", "\n\n  A.\n\n    B.\n  ", "a\n\tb\n\tc\n"])
+def test_cleandoc_is_that_of_inspect(doc):
+    assert lean._Inspect("inspect").cleandoc(doc) == inspect.cleandoc(doc)
+
+
+def test_a_module_that_is_there_stays():
+    with lean.imports():
+        assert sys.modules["inspect"] is inspect
+    assert sys.modules["inspect"] is inspect
