@@ -58,7 +58,7 @@ INLINE void copy_lines(uint16_t line[][COLUMNS], const plane *x, int32_t n, int3
         _mm512_store_si512(line[k], _mm512_maskz_loadu_epi16(lanes, row));
 }
 
-/* Asks for a line of 8 of the 32 rows behind these 32: for all of them when e has gone from 0 to dim. */
+/* Asks for a line of 8 of the 32 rows behind these 32: for all of them when e has gone from 0 to dim, if that is a multiple of 32. */
 INLINE void ask_for_lines(const plane *x, int32_t e)
 {
     const uint8_t *row = row_of(x, COLUMNS + e % 32) + e / 32 * 64;
@@ -199,8 +199,8 @@ INLINE void load_next(uint16_t *next, uint16_t line[][COLUMNS], const plane *row
         _mm512_store_si512(next + (e + i) * COLUMNS, column[i]);
 }
 
-/* Scores of T queries for n positions from j on, key f16 [dim, COLUMNS]: ascending elements, one fma each.  Meanwhile, where n_next is not 0,
- * next is made of so many rows: that waits for loads and shuffles, scores for the units of fma. */
+/* Scores of T queries for n positions from j on, key f16 [rows->dim, COLUMNS]: ascending elements, one fma each.  Meanwhile, where n_next is
+ * not 0, next is made of so many rows: that waits for loads and shuffles, scores for the units of fma. */
 INLINE void score_halves(const query *x, const uint16_t *key, int32_t j, int32_t n, float scale, uint16_t *next, const plane *rows,
                          int32_t n_next, int T)
 {
@@ -236,8 +236,7 @@ INLINE void score_few(const query *x, int32_t n_query, const plane *k, int32_t n
     _Alignas(64) uint16_t block[2 * BLOCK_FLOATS], line[COLUMNS][COLUMNS];
     uint16_t *key = block, *next = block + (k->dim + 7) / 8 * 8 * COLUMNS, *done;
     const int64_t n_block = (int64_t)(end - begin + COLUMNS - 1) / COLUMNS * n_head, head_bytes = type_row_bytes(T_F16, k->dim);
-    plane rows = *k;
-    rows.p = row_of(k, begin);
+    plane rows = {row_of(k, begin), k->row_bytes, T_F16, k->dim, 0};
     for (int32_t e = 0; begin < end && e < k->dim; e += 8)
         load_next(key, line, &rows, end - begin < COLUMNS ? end - begin : COLUMNS, e);
     for (int64_t i = 0; i < n_block; i++, done = key, key = next, next = done) {

@@ -183,19 +183,22 @@ static int64_t units_of_group(const product *p, int32_t n_product)
     return n_unit;
 }
 
-/* Lets each thread that waits ask for the first weights of its share of a group with one token. */
-static void look_ahead(const product *p, int32_t n_product)
+/* Names to each thread the first weights of its share of a group with one token, as far as they lie in one matrix; of none, nothing. */
+static void name_shares(const product *p, int32_t n_product)
 {
-    const int64_t n_unit = units_of_group(p, n_product), share = share_of(p, n_unit);
+    const int64_t n_unit = units_of_group(p, n_product), share = n_unit ? share_of(p, n_unit) : 1;
     for (int32_t t = 0; t < threads_count(); t++) {
-        int64_t unit = first_item(n_unit, share, t);
+        const int64_t begin = first_item(n_unit, share, t), end = first_item(n_unit, share, t + 1);
+        int64_t first = 0; /* unit of the group with which product i begins */
         int32_t i = 0;
-        while (i < n_product && unit >= units_of(p + i))
-            unit -= units_of(p + i++);
-        if (i < n_product) {
-            const int64_t row_bytes = type_row_bytes(p[i].type, p[i].n), row = unit * UNIT;
-            look_ahead_at(t, (const uint8_t *)p[i].w + row * row_bytes, (p[i].n_row - row) * row_bytes);
+        while (i < n_product && begin >= first + units_of(p + i))
+            first += units_of(p + i++);
+        if (i == n_product || begin == end) {
+            look_ahead_at(t, NULL, 0);
+            continue;
         }
+        const int64_t row_bytes = type_row_bytes(p[i].type, p[i].n), row = (begin - first) * UNIT, last = (end - first) * UNIT;
+        look_ahead_at(t, (const uint8_t *)p[i].w + row * row_bytes, ((last < p[i].n_row ? last : p[i].n_row) - row) * row_bytes);
     }
 }
 
@@ -204,8 +207,8 @@ void matmuls(product *p, int32_t n_product)
     const group_args g = {p, n_product};
     const int64_t n_unit = units_of_group(p, n_product);
     pack(p, n_product);
-    if (p->then && threads_count() > 1)
-        look_ahead(p->then, p->n_then);
+    if (threads_count() > 1)
+        name_shares(p->then, p->then ? p->n_then : 0);
     parallel(matmul_units, &g, n_unit, share_of(p, n_unit));
 }
 

@@ -308,7 +308,7 @@ typedef struct product {
     const int16_t *sums; int32_t type, n_tok, n_row, n;
     const uint16_t *terms; /* of split_bf16: F32, F16, BF16 weights in the arithmetic of reference_fast.c; NULL: in that of reference.c */
     const void *packed; /* for matmuls itself */
-    const struct product *then; int32_t n_then; /* in the first of a group: the group that comes next, whose weights threads that wait ask for */
+    const struct product *then; int32_t n_then; /* in the first of a group: NULL, or the next group, whose weights threads that wait ask for */
 } product;
 void matmuls(product *p, int32_t n_product);
 

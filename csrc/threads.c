@@ -28,7 +28,7 @@ enum { MOST_AHEAD = 1 << 19 /* bytes: half of a second-level cache, or a quarter
 
 typedef void work_function(const void *, int64_t, int64_t, int32_t);
 typedef struct { _Alignas(CACHE_LINE) atomic_uint_fast64_t v; } counter; /* padded: no two on one cache line */
-typedef struct { _Alignas(CACHE_LINE) atomic_uintptr_t p, n_bytes; uintptr_t last, at; } memory; /* the last two are the thread's own */
+typedef struct { _Alignas(CACHE_LINE) atomic_uintptr_t p, n_bytes; uintptr_t of, at; } memory; /* the thread's own: bytes of `of` asked for */
 
 static struct {
     int32_t n_threads;
@@ -106,8 +106,8 @@ static void look_ahead(int32_t thread, int condition(uint_fast64_t), uint_fast64
 {
     memory *m = &pool.ahead[thread];
     const uintptr_t p = atomic_load(&m->p), n_bytes = atomic_load(&m->n_bytes);
-    if (m->last != p)
-        m->last = p, m->at = 0;
+    if (m->of != p)
+        m->of = p, m->at = 0;
     for (; pool.spin_ns && m->at < n_bytes && !condition(x); m->at += AT_ONCE)
         for (int i = 0; i < AT_ONCE; i += CACHE_LINE)
             __builtin_prefetch((const char *)p + m->at + i, 0, 2);

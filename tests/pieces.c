@@ -1,4 +1,5 @@
-/* pieces.c - calls of threads.c's parallel, of few items and of more pieces than a ticket can tell: each item is done once.
+/* pieces.c - calls of threads.c's parallel, of few items and of more pieces than a ticket can tell: each item is done once, and shares begin
+ * where first_item says; what threads that wait may ask for is an address that nobody can read, and nothing comes of it.
  *
  * pieces THREADS CALLS: exit status 0, or 1 and what is wrong. */
 #include <stdatomic.h>
@@ -17,6 +18,20 @@ static void count(const void *arg, int64_t begin, int64_t end, int32_t thread)
         atomic_fetch_add(&done[i], thread >= 0 && thread < n_thread ? 1 : 1000);
 }
 
+/* Whether shares follow each other from 0 to n, whole pieces each. */
+static int are_shares(int64_t n, int64_t grain, int32_t n_thread)
+{
+    int64_t before = 0;
+    for (int32_t t = 0; t <= n_thread; t++) {
+        const int64_t first = first_item(n, grain, t);
+        if (first < before || (first < n && first % grain) || (t == 0 && first) || (t == n_thread && first < n)
+            || (t < n_thread && first - before > (n / grain / n_thread + 2) * grain))
+            return 0;
+        before = first;
+    }
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     const int32_t n_thread = argc == 3 ? atoi(argv[1]) : 0, n_call = argc == 3 ? atoi(argv[2]) : 0;
@@ -27,6 +42,12 @@ int main(int argc, char **argv)
         const int64_t most = call % LARGE_EVERY == 0 ? MOST_ITEMS : 64;
         random = random * 1664525 + 1013904223;
         const int64_t n = random / 7 % (most + 1), grain = 1 + random / 5 % 3;
+        for (int32_t t = 0; t < n_thread; t++)
+            look_ahead_at(t, (const char *)16 + call % 3 * (intptr_t)t, call % 2 << 20);
+        if (most < MOST_ITEMS && !are_shares(n, grain, n_thread)) {
+            printf("shares of %d items, %d at least a piece\n", (int)n, (int)grain);
+            return 1;
+        }
         parallel(count, &n_thread, n, grain);
         for (int64_t i = 0; i < most; i++)
             if (atomic_exchange(&done[i], 0) != (i < n)) {

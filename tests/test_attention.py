@@ -116,17 +116,21 @@ LAYERS = """
 import random, sys
 from array import array
 from sluice.kernels import ffi, lib
-n_tok, pos, n_head, n_head_kv, dim, window = 210, 45, 6, 2, 40, int(sys.argv[3])
+window, n_tok, pos, n_head, n_head_kv, dim, kind = map(int, sys.argv[3:])
 draw = random.Random(5)
 def floats(n):
     return ffi.from_buffer("float[]", array("f", [draw.gauss(0, 1) for _ in range(n)]))
+def stored(n):
+    x, y = floats(n), ffi.new("uint8_t[]", 4 * n)
+    lib.cache_store(y, kind, x, n)
+    return y
 q, n = floats(n_tok * n_head * dim), (pos + n_tok) * n_head_kv * dim
-layers = [(floats(n), floats(n)) for _ in "ab"]  # one after the other: what was converted of one is nothing for the next
+layers = [(stored(n), stored(n)) for _ in "ab"]  # one after the other: what was converted of one is nothing for the next
 def attend():
     out = []
     for k, v in layers:
         o, scores = ffi.new("float[]", len(q)), ffi.new("float[]", lib.attention_scores(n_tok, pos, n_head, n_head_kv))
-        lib.attention(o, q, 0, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125, 0)
+        lib.attention(o, q, kind, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125, 0)
         out.append(bytes(ffi.buffer(o)))
     return out
 assert lib.isa_select(b"reference") == 0
@@ -140,9 +144,11 @@ assert all(attend() == want for _ in range(3))
 @for_each_set
 @pytest.mark.parametrize("threads", ["1", "2", "3"])
 @pytest.mark.parametrize("window", ["0", "60"])
-def test_attention_of_two_layers_on_threads_equals_reference(isa, threads, window):
+@pytest.mark.parametrize("shape", [(210, 45, 6, 2, 40, F32), (1, 300, 32, 4, 64, F16), (1, 333, 12, 6, 40, F16), (2, 270, 12, 6, 72, F16)], ids=str)
+def test_attention_of_two_layers_on_threads_equals_reference(isa, threads, window, shape):
+    """A prompt's items, and few queries: whole heads for each thread where they go round, else parts of each step."""
     need(isa)
-    done = subprocess.run([sys.executable, "-c", LAYERS, isa, threads, window], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", LAYERS, isa, threads, window, *map(str, shape)], capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
 
 

@@ -31,6 +31,16 @@ def test_cleandoc_is_that_of_inspect(doc):
     assert lean._Inspect("inspect").cleandoc(doc) == inspect.cleandoc(doc)
 
 
+def test_stand_in_hands_on_while_it_is_there():
+    """To a click of another version, that asks for more while it is imported."""
+    code = ("import sys; from sluice import lean\n"
+            "with lean.imports():\n"
+            "    from inspect import signature\n"
+            "    import dataclasses, inspect as real\n"
+            "assert sys.modules['inspect'] is real and real.signature is signature")
+    subprocess.run([sys.executable, "-S", "-c", code], check=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT / "lib")})
+
+
 def test_a_module_that_is_there_stays():
     with lean.imports():
         assert sys.modules["inspect"] is inspect

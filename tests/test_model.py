@@ -1,8 +1,10 @@
 """The engine: equal to transformers on small random models, and to itself bit for bit however the work is cut."""
+import gc
 import hashlib
 import mmap
 import os
 import struct
+import weakref
 
 import pytest
 from conftest import sets_here
@@ -315,10 +317,45 @@ def test_a_pass_of_one_id_is_written_down_once_and_done_again(models, tmp_path, 
     for part, n in ((IDS[:1], 1), (IDS[1:2], 2), (IDS[2:3], 2), (IDS[3:4], 2), (IDS[4:9], 3), (IDS[9:10], 4), (IDS[10:11], 4)):
         f, x = m.extend(cache, part, f=f)
         assert len(n_call) == n, part  # the first id finds that a buffer was too small, and so does not count
-    groups = [args[0] for function, args in f._held["pass", lib.threads_count()][0] if function is lib.matmuls]
+    groups = [args[0] for function, args in f._held[m, lib.threads_count()][0] if function is lib.matmuls]
     assert len(groups) == 4 * m.hparams.n_layer and [group[0].then for group in groups] == [*groups[1:], ffi.NULL]
     m.head(f, x, cache.logits)
     m.prefill(other, IDS[:11])
+    assert fingerprint(m, cache, tmp_path / "a") == fingerprint(m, other, tmp_path / "b")
+
+
+def test_a_forward_with_a_pass_written_down_is_gone_when_nobody_has_it(models, tmp_path):
+    """At once: its buffers are large, and its cache may be a file that has no name yet."""
+    m = Model(str(models["llama-q8_0"]), 1)
+    cache = new_cache(m, tmp_path)
+    f = Forward(m.hparams, cache)
+    for id in IDS[:4]:
+        m.extend(cache, [id], f=f)
+    assert any(kept is m for kept, _ in [key for key in f._held if isinstance(key[0], Model)])
+    gone, cache_gone = weakref.ref(f), weakref.ref(cache)
+    gc.disable()
+    try:
+        del f, cache
+        assert gone() is None and cache_gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_pass_that_fails_is_not_kept(models, tmp_path, monkeypatch):
+    m = Model(str(models["llama-q8_0"]), 1)
+    cache, other = new_cache(m, tmp_path), new_cache(m, tmp_path)
+    f = Forward(m.hparams, cache)
+    for id in IDS[:2]:
+        m.extend(cache, [id], f=f)
+    f._forget()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Forward, "add", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        m.extend(cache, IDS[2:3], f=f)
+    assert f._calls is None and (m, lib.threads_count()) not in f._held
+    for id in IDS[2:5]:
+        _, x = m.extend(cache, [id], f=f)
+    m.head(f, x, cache.logits)
+    m.prefill(other, IDS[:5])
     assert fingerprint(m, cache, tmp_path / "a") == fingerprint(m, other, tmp_path / "b")
 
 

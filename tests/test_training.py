@@ -4,6 +4,7 @@ import random
 import shutil
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -514,7 +515,7 @@ def test_targets_mix_label_and_teacher():
     """At the end of a whole text both, elsewhere and of several texts the teacher alone, which is that of written texts where one of them is; none is
     surer than MAX_MARGIN."""
     class P:
-        is_val, bodies = np.zeros(3, bool), [np.arange(4)] * 3
+        begun, is_val, bodies = None, np.zeros(3, bool), [np.arange(4)] * 3
         fold, corpus, is_spam = np.array([0, 1, 1]), np.array(["enron", "enron", "written"]), np.array([True, False, True])
         teachers = {(0, False): Says(0.5, 1.0, 2.0), (1, False): Says(-1.0, 8.0, -4.0), (1, True): Says(50.0)}
     targets = epochs.Epochs(P, 1).targets
@@ -532,7 +533,7 @@ def test_batches_show_each_text_as_often_as_said():
     """Whole numbers in every epoch, a share of the texts where it is less than one; views of several texts beside them; the same for the same epoch."""
     class P:
         lines, bodies = [{}] * 400, [np.arange(1000, 1010 + i) for i in range(400)]
-        before, after, is_val = np.arange(4), np.arange(3), np.arange(400) < 50
+        begun, before, after, is_val = None, np.arange(4), np.arange(3), np.arange(400) < 50
         corpus, fold = np.array(["sms"] * 200 + ["written"] * 200), np.arange(400) % 5
         is_spam = (np.arange(400) % 20 < 15) | (fold == 4)  # a fold that has no ham
     shows = epochs.Epochs(P, 1)
@@ -550,6 +551,9 @@ def test_batches_show_each_text_as_often_as_said():
     assert all(epochs.padded(n) * len(batch) <= epochs.TOKENS_PER_STEP for n, batch in zip(longest, batches))
     as_lists = lambda found: [[(list(texts_), share, ids.tolist()) for texts_, share, ids in batch] for batch in found]
     assert as_lists(batches) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(shows.batches(3))
+    P.begun = types.SimpleNamespace(digest="0123456789abcdef")  # other draws than that model learnt from
+    assert as_lists(epochs.Epochs(P, 1).batches(2)) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(batches)
+    P.begun = None
     P.bodies = [np.arange(0)] * 400  # subjects alone: there is no id to choose a text for
     assert sum(len(batch) for batch in epochs.Epochs(P, 1).batches(2)) == len(shown)
     P.bodies = [np.arange(1000, 1010 + i) for i in range(400)]
@@ -569,7 +573,7 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there():
         __call__ = lambda self, ids: torch.where(ids > 8, 8 - ids, ids).cumsum(1).float()[..., None]
         head = lambda self, x: x @ self.token_embd.weight.T
     class P:
-        before, after, yes, no, is_val, bodies = np.zeros(4, int), np.zeros(3, int), 0, 1, np.array([False]), [np.arange(3)]
+        begun, before, after, yes, no, is_val, bodies = None, np.zeros(4, int), np.zeros(3, int), 0, 1, np.array([False]), [np.arange(3)]
         fold, corpus, is_spam, teachers = np.array([0]), np.array(["enron"]), np.array([True]), {(0, False): Says()}
     worth = lambda ids: np.where(ids > 8, 8 - ids, ids)
     P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.cumsum(worth(ids))))

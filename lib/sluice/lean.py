@@ -14,8 +14,14 @@ class _Inspect(ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
+        _remove(self)
         import inspect
         return getattr(inspect, name)
+
+
+def _remove(stand_in):
+    if sys.modules.get("inspect") is stand_in:
+        del sys.modules["inspect"]
 
 
 @contextmanager
@@ -24,8 +30,8 @@ def imports():
     if "inspect" in sys.modules:
         yield
         return
-    sys.modules["inspect"] = _Inspect("inspect")
+    sys.modules["inspect"] = stand_in = _Inspect("inspect")
     try:
         yield
     finally:
-        del sys.modules["inspect"]
+        _remove(stand_in)

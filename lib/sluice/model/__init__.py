@@ -42,7 +42,7 @@ class Model:
         """The hidden states after the last `n_last` of `ids` (a list) at positions pos ..., as Rows [n_last, n_embd]; K and V
         of all go into the cache of `f` (a Forward)."""
         f.start(ids, pos, self._ropes, n_last)
-        return f.through(lambda: f.rmsnorm(ARCHITECTURES[self.hparams.arch](self, f), self.weights.output_norm, "output_norm"))
+        return f.through(self, lambda: f.rmsnorm(ARCHITECTURES[self.hparams.arch](self, f), self.weights.output_norm, "output_norm"))
 
     def head(self, f, x, logits, ids=None):
         """logits (float *) [n_vocab] of the hidden state `x`; or only those of `ids` (an int32_t[]), in its order.

@@ -60,32 +60,36 @@ class Forward:
             lib.rope_angles(cs, freq, pos, self.n_tok, self.h.n_rot // 2, scale)
             self._angles[name] = cs
 
-    def through(self, layers):
-        """What `layers` returns, a function of no arguments that calls the operations below.
+    def through(self, m, layers):
+        """What `layers` returns, a function of no arguments that calls the operations below with the weights of `m`, a Model.
 
         Of one id after the other it is called for the first alone: the same kernels then meet the same buffers again, and finding that out
         anew took 0.2 ms of the 14 that TinyLlama-1.1B took in Q4_0. Each group of products then knows which comes after it, too.
         """
         if self.n_tok > 1:
             return layers()
-        key = "pass", lib.threads_count()  # more threads need more room
+        key = m, lib.threads_count()  # more threads need more room
         if key in self._held:
             calls, x = self._held[key]
             for function, args in calls:
-                function(*args)
+                (getattr(self, function) if function.__class__ is str else function)(*args)
             return x
         self._calls = calls = []
-        x = layers()
-        if self._calls is calls:  # no buffer was replaced meanwhile
-            self._held[key] = calls, x
+        try:
+            x = layers()
+            is_whole = self._calls is calls  # no buffer was replaced meanwhile
+        finally:
+            self._calls = None
+        if is_whole:
             groups = [args for function, args in calls if function is lib.matmuls]
             for (group, _), (then, n_then) in zip(groups, groups[1:]):
                 group[0].then, group[0].n_then = then, n_then
-        self._calls = None
+            self._held[key] = calls, x
         return x
 
     def _do(self, function, *args):
-        function(*args)
+        """function: of lib, or the name of a method, since what is kept of this Forward must not keep it."""
+        (getattr(self, function) if function.__class__ is str else function)(*args)
         if self._calls is not None:
             self._calls.append((function, args))
 
@@ -133,7 +137,7 @@ class Forward:
         if ids is None:
             return self.linears(x, w)[0]
         y = self._rows(w.name, len(ids))
-        lib.matmuls(ffi.new("product[]", [self._product(x, w, y, ids)]), 1)
+        self._do(lib.matmuls, ffi.new("product[]", [self._product(x, w, y, ids)]), 1)
         return y
 
     def linears(self, x, *ws):
@@ -190,7 +194,7 @@ class Forward:
 
     def store(self, layer, k, v):
         """Append keys and values to the cache."""
-        self._do(self._store, layer, k.p, v.p, k.n)
+        self._do("_store", layer, k.p, v.p, k.n)
 
     def _store(self, layer, k, v, n):
         at, kind = self.pos * self.cache.layout.row_bytes, self.cache.geometry.kv_type
@@ -200,7 +204,7 @@ class Forward:
     def attention(self, layer, q, window=0):
         """Attention of the queries over the cache, positions 0 to each query's own (the last `window` of them if not 0)."""
         o = self._rows("attention", q.n)
-        self._do(self._attend, layer, o.p, q.p, window)
+        self._do("_attend", layer, o.p, q.p, window)
         return o
 
     def _attend(self, layer, o, q, window):

@@ -1,4 +1,5 @@
-"""What a net is shown in an epoch, in which batches, and what it shall say of it; a function of texts, seed and number of the epoch."""
+"""What a net is shown in an epoch, in which batches, and what it shall say of it; a function of texts, seed, the model gone on from and number of
+the epoch."""
 import numpy as np
 
 from . import views
@@ -17,7 +18,7 @@ class Epochs:
     """p: Prepared. A view is (texts [number], share of the teacher's word in the last target, marked ids int64 [n])."""
 
     def __init__(self, p, seed):
-        self.p, self.seed = p, seed
+        self.p, self.seed = p, (seed, int(p.begun.digest[:8], 16)) if p.begun else (seed,)  # other draws of the same texts than that model learnt from
         self.rows = np.flatnonzero(~p.is_val)
         self.times = np.array([SHOWN.get((p.corpus[i], bool(p.is_spam[i])), 1) for i in self.rows])
         self.pools = {(k, kind): Pool(p, of) for k in set(p.fold[self.rows].tolist()) for kind, of in self.kinds(self.rows[p.fold[self.rows] == k])}
@@ -30,7 +31,7 @@ class Epochs:
     def batches(self, epoch, is_last=False):
         """The batches of an epoch in random order: lists of views, those of a length together. is_last: of the last epochs, which show no mixed
         views and believe the labels more."""
-        rng = np.random.default_rng((self.seed, epoch, 1) if is_last else (self.seed, epoch))
+        rng = np.random.default_rng((*self.seed, epoch, 1) if is_last else (*self.seed, epoch))
         times = np.floor(self.times + rng.random(len(self.rows))).astype(int)
         rows = rng.permutation(np.repeat(self.rows, times))
         shown = [self.view(i, rng, TEACHER_LAST if is_last else TEACHER) for i in rows]
