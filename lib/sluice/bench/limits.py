@@ -7,6 +7,7 @@ UNITS = {"fma_f32": lib.LIMIT_FMA_F32, "dot_int8": lib.LIMIT_DOT_INT8, "tile_int
          "tile_bf16": lib.LIMIT_TILE_BF16}
 N_BEST = 5            # the best of so many: a limit is what was reached once
 LEAST_SECONDS = 0.02  # of a measurement
+LEAST_READ = 1 << 26  # bytes, some milliseconds
 
 
 def measure(data=None):
@@ -22,6 +23,15 @@ def read(p, n_bytes):
             lib.limit_read(p, n_bytes)
         return n * n_bytes
     return _best(work, 1)
+
+
+def read_once(p, n_bytes):
+    """The same once, over LEAST_READ bytes or all: what memory gives at this moment."""
+    n_pass = -(-LEAST_READ // n_bytes)
+    began = time.perf_counter()
+    for _ in range(n_pass):
+        lib.limit_read(p, n_bytes)
+    return n_pass * n_bytes / 1e9 / (time.perf_counter() - began)
 
 
 def products(unit):

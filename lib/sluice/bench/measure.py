@@ -123,14 +123,15 @@ def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic
     for test in sorted(tests, key=lambda t: t.n_depth):
         ours.forget()
         memory.begin()
-        samples = time_test([ours, rival] if rival else [ours], test, repetitions, ours.h.n_vocab)
-        first = row(ours.backend, ours, test, samples[0], costs, could, kv) | {"memory": memory.peak()}
+        read = (lambda: limits.read_once(*ours.data())) if test.n_gen else None
+        samples, reads = time_test([ours, rival] if rival else [ours], test, repetitions, ours.h.n_vocab, read)
+        first = row(ours.backend, ours, test, samples[0], costs, could, kv, reads) | {"memory": memory.peak()}
         if rival and rival.fault:
             yield first | {"rival_fault": rival.fault}
         elif rival:
             ratio = [b / a for a, b in zip(*samples)]  # of neighbours in time, so that what disturbs both cancels
             yield first | {"against": rival.backend, "ratio": statistics.median(ratio), "ratio_spread": spread(ratio)}
-            yield row(rival.backend, ours, test, samples[1], costs, could, kv)
+            yield row(rival.backend, ours, test, samples[1], costs, could, kv, reads)
         else:
             yield first
     for n in starts:
@@ -139,19 +140,22 @@ def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic
     ours.file.check_unchanged()
 
 
-def time_test(engines, test, repetitions, n_vocab):
-    """[[nanoseconds of each repetition] for each engine], their repetitions alternating, each engine's first run thrown away.
-    Of one with a fault there are fewer."""
+def time_test(engines, test, repetitions, n_vocab, limit=None):
+    """([[nanoseconds of each repetition] for each engine], [limit of each repetition]); repetitions alternate, each engine's first run is
+    thrown away. Of one with a fault there are fewer. limit(): what the machine can do at that moment; of a repetition the mean of before and
+    after, since memory's speed changes from one second to the next where machines are shared. Without it the second list is empty."""
     n = test.n_prompt or test.n_gen
     part = ids(n_vocab, test.n_depth + n)[test.n_depth:]
-    samples = [[] for _ in engines]
+    samples, could = [[] for _ in engines], []
     for i in range(-1, repetitions):
         for engine, taken in zip(engines, samples):
             engine.to_depth(test.n_depth)
             ns = engine.prompt(part) if test.n_prompt else engine.generate(part if i >= 0 else part[:WARM_IDS])
             if i >= 0 and not engine.fault:
                 taken.append(ns)
-    return samples
+        if limit:
+            could.append(limit())
+    return samples, [(before + after) / 2 for before, after in zip(could, could[1:])]
 
 
 def spread(values):
@@ -162,8 +166,9 @@ def spread(values):
     return (high - low) / 2
 
 
-def row(backend, ours, test, ns, costs, could, kv):
-    """One line of the table as a dict; keys are those of llama-bench's JSON where they mean the same."""
+def row(backend, ours, test, ns, costs, could, kv, reads=()):
+    """One line of the table as a dict; keys are those of llama-bench's JSON where they mean the same. reads: GB/s that memory gave at each
+    repetition, of which a generation's share is the median."""
     n = test.n_prompt or test.n_gen
     ts = [1e9 * n / t for t in ns]
     median = statistics.median(ts)
@@ -171,12 +176,15 @@ def row(backend, ours, test, ns, costs, could, kv):
     gflops = costs.operations(test) / n * median / 1e9
     gbytes = n_bytes / n * median / 1e9 if n_bytes else None
     limit = ("read", could["read"]) if n_bytes else limits.peak(could, costs.type, costs.in_terms)
+    share = limit and (gbytes or gflops) / limit[1]
+    if n_bytes and reads:
+        share = statistics.median(n_bytes / t / read for t, read in zip(ns, reads))
     return {
         **describe(ours.file), "backend": backend, "isa": ours.isa, "n_threads": ours.threads, "type_k": kv, "type_v": kv,
         "test": (f"pp{n}" if test.n_prompt else f"tg{n}") + (f" @ d{test.n_depth}" if test.n_depth else ""), **test._asdict(),
         "samples_ns": ns, "samples_ts": ts, "avg_ts": statistics.mean(ts), "stddev_ts": statistics.stdev(ts) if len(ts) > 1 else 0.0,
         "median_ts": median, "spread_ts": spread(ts), "gflops": gflops, "gbytes_per_s": gbytes,
-        "limit": limit and limit[0], "of_limit": limit and (gbytes or gflops) / limit[1], "limits": could,
+        "limit": limit and limit[0], "of_limit": share, "limits": could, "samples_read": list(reads),
         "against": None, "ratio": None, "ratio_spread": None, "rival_fault": None, "memory": None,
     }
 
