@@ -4,7 +4,6 @@
 #include "avx512_unpack.h"
 
 enum { UNIT = 256, MOST = 32, BLOCKS = UNIT / BLOCK }; /* MOST: units of a stretch */
-enum { AHEAD = 8192 };
 
 /* A stretch of the token, and what its products with 16 rows leave.  One for all types: a thread's stack is small. */
 typedef struct {

@@ -140,23 +140,12 @@ INLINE void four_of_k(room *r, int i, const uint8_t *w, int64_t u, int64_t n, in
         block[j] = w + (j < n ? j : n - 1) * bytes;
     const __m512i scales = four_scales(block);
     r->of_k.msum[u / 4][i] = _mm512_madd_epi16(_mm512_unpackhi_epi8(scales, _mm512_setzero_si512()), r->of_k.sums[u / 4]);
-    for (int64_t line = 0; line < n * bytes; line += 64)
-        _mm_prefetch((const char *)w + AHEAD + line, _MM_HINT_T0);
 #define OF(j) if (j < n) { \
         r->of_k.unit[u + j].isum[i] = block_k(type, block[j], r->x[u + j], _mm512_shuffle_i32x4(scales, scales, j * 0x55)); \
         r->of_k.unit[u + j].dm[i] = word(block[j]); \
     }
     OF(0) OF(1) OF(2) OF(3)
 #undef OF
-}
-
-INLINE void row_of_k(room *r, int i, const uint8_t *w, int64_t n, int32_t type)
-{
-    int64_t u = 0;
-    for (; u + 4 <= n; u += 4)
-        four_of_k(r, i, w + u * bytes_of_type(type), u, 4, type);
-    if (u < n)
-        four_of_k(r, i, w + u * bytes_of_type(type), u, n - u, type);
 }
 
 /* The sums of the minima of 4 units of 16 rows -> out[unit], lane = row. */
@@ -208,21 +197,16 @@ INLINE __m512i block_256(__m256i *msum, int32_t type, const uint8_t *block, cons
     return total;
 }
 
-/* n blocks of row i, as above. */
-INLINE void row_of_256(room *r, int i, const matmul_args *a, const uint8_t *w, int64_t at, int64_t n, int32_t type)
+/* Block u of row i, which is at w and has number `at`. */
+INLINE void unit_of_256(room *r, int i, const matmul_args *a, const uint8_t *w, int64_t at, int64_t u, int32_t type)
 {
-    const int64_t bytes = bytes_of_type(type);
-    for (int64_t u = 0; u < n; u++, w += bytes) {
-        __m256i msum;
-        for (int64_t line = 0; line < bytes; line += 64)
-            _mm_prefetch((const char *)w + AHEAD + line, _MM_HINT_T0);
-        const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + (at + u) * N_GROUP));
-        r->of_256[u].isum[i] = is_packed(type) ? packed_block(&msum, type, w, r->x[u], sums) : block_256(&msum, type, w, r->x[u], sums);
-        memcpy(&r->of_256[u].d[i], w + at_d(type), 2);
-        if (has_min(type)) {
-            _mm256_store_si256((__m256i *)&r->of_256[u].msum[i / 2] + i % 2, msum);
-            memcpy(&r->of_256[u].m[i], w + at_d(type) + 2, 2);
-        }
+    __m256i msum;
+    const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + at * N_GROUP));
+    r->of_256[u].isum[i] = is_packed(type) ? packed_block(&msum, type, w, r->x[u], sums) : block_256(&msum, type, w, r->x[u], sums);
+    memcpy(&r->of_256[u].d[i], w + at_d(type), 2);
+    if (has_min(type)) {
+        _mm256_store_si256((__m256i *)&r->of_256[u].msum[i / 2] + i % 2, msum);
+        memcpy(&r->of_256[u].m[i], w + at_d(type) + 2, 2);
     }
 }
 

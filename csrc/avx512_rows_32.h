@@ -98,31 +98,26 @@ INLINE __m512i unit_words(int32_t type, const uint8_t *unit)
 /* Where the scales of row i stay, so that fold_scales need not move rows. */
 INLINE int slot_of(int32_t type, int i) { return has_min(type) ? i / 8 * 8 + i % 4 * 2 + i / 4 % 2 : i % 4 * 4 + i / 4; }
 
-/* n units of row i, whose first is at w, times the token's. */
-INLINE void row_of_32(room *r, int i, const uint8_t *w, int64_t n, int32_t type)
+/* Unit u of row i, which is at w, times the token's. */
+INLINE void unit_of_32(room *r, int i, const uint8_t *w, int64_t u, int32_t type)
 {
-    const int32_t bytes = bytes_of_type(type);
-    for (int64_t u = 0; u < n; u++, w += BLOCKS * bytes) {
-        __m512i q[4], v[2] = {r->begin[u][0], r->begin[u][1]};
-        for (int line = 0; line < BLOCKS * bytes; line += 64)
-            _mm_prefetch((const char *)w + AHEAD + line, _MM_HINT_T0);
-        const __m512i words = unit_words(type, w);
-        uint64_t fifths[4];
-        _mm256_storeu_si256((__m256i *)fifths, _mm512_extracti64x4_epi64(words, 1));
-        for (int k = 0; k < 4; k++)
-            q[k] = type == T_Q8_0 ? bytes_64(w, k) : weights_64(type, w, k, fifths[k]);
-        add_products(v, type, q, r->x[u]);
-        /* in quarter b two lanes of block b and, after each, one of block b + 4 */
-        r->of_32[u].isum[i] = plus(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-        uint16_t *const to = r->of_32[u].d[0] + (has_min(type) ? 2 * BLOCKS : BLOCKS) * slot_of(type, i);
-        if (has_min(type))
-            _mm256_storeu_si256((__m256i *)to, _mm512_castsi512_si256(words));
-        else
-            _mm_storeu_si128((__m128i *)to, _mm512_castsi512_si128(words));
-    }
+    __m512i q[4], v[2] = {r->begin[u][0], r->begin[u][1]};
+    const __m512i words = unit_words(type, w);
+    uint64_t fifths[4];
+    _mm256_storeu_si256((__m256i *)fifths, _mm512_extracti64x4_epi64(words, 1));
+    for (int k = 0; k < 4; k++)
+        q[k] = type == T_Q8_0 ? bytes_64(w, k) : weights_64(type, w, k, fifths[k]);
+    add_products(v, type, q, r->x[u]);
+    /* in quarter b two lanes of block b and, after each, one of block b + 4 */
+    r->of_32[u].isum[i] = plus(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+    uint16_t *const to = r->of_32[u].d[0] + (has_min(type) ? 2 * BLOCKS : BLOCKS) * slot_of(type, i);
+    if (has_min(type))
+        _mm256_storeu_si256((__m256i *)to, _mm512_castsi512_si256(words));
+    else
+        _mm_storeu_si128((__m128i *)to, _mm512_castsi512_si128(words));
 }
 
-/* The scales that row_of_32 left of 16 rows -> d[b], m[b], halves, lane = row. */
+/* The scales that unit_of_32 left of 16 rows -> d[b], m[b], halves, lane = row. */
 INLINE void fold_scales(__m256i d[BLOCKS], __m256i m[BLOCKS], const uint16_t *from, int32_t type)
 {
     __m512i v[8], t[8];
@@ -150,7 +145,7 @@ INLINE void fold_scales(__m256i d[BLOCKS], __m256i m[BLOCKS], const uint16_t *fr
     }
 }
 
-/* What row_of_32 left of 16 rows -> out[b], lane = row. */
+/* What unit_of_32 left of 16 rows -> out[b], lane = row. */
 INLINE void fold_blocks(__m512i out[BLOCKS], const __m512i isum[HALF])
 {
     __m512 pair[BLOCKS]; /* of rows 2 i, 2 i + 1 */

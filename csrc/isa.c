@@ -72,6 +72,21 @@ static int has_hwcap(unsigned long hwcap, unsigned long hwcap2)
 }
 #endif
 
+static atomic_int streams; /* 0: not asked yet, or as suits the processor */
+
+void matvec_streams_set(int32_t n) { streams = n == 1 || n == 4 ? n : 0; }
+
+int32_t matvec_streams(void)
+{
+    if (!streams)
+#if defined(__x86_64__)
+        streams = __builtin_cpu_is("intel") ? 4 : 1; /* avx512_matvec.c */
+#else
+        streams = 1;
+#endif
+    return streams;
+}
+
 static int runs_here(const isa *set)
 {
 #if defined(__x86_64__)

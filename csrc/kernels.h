@@ -286,6 +286,11 @@ int32_t isa_select(const char *name);
 const char *isa_known(int32_t i);
 const char *isa_name(void);
 
+/* Rows that a product of quantised weights with one token reads side by side (avx512_matvec.c): 1 or 4, as suits the processor, or as a
+ * test has set it; 0: as suits. */
+int32_t matvec_streams(void);
+void matvec_streams_set(int32_t n);
+
 /* y f32 [n_tok, n] = scale * the rows ids of w, type [*, n]. */
 void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n, float scale);
 

@@ -108,13 +108,24 @@ def test_matmuls_of_one_buffer_in_two_shapes(name, isa):
         assert y.margins_untouched() and y.a.tobytes() == other.tobytes(), what
 
 
+@pytest.fixture(params=[1, 4])
+def streams(request):
+    """Both ways of avx512_matvec.c to read rows, whatever the processor."""
+    lib.matvec_streams_set(request.param)
+    assert lib.matvec_streams() == request.param
+    yield
+    lib.matvec_streams_set(0)
+    assert lib.matvec_streams() in (1, 4)
+
+
 @for_each_set
 @pytest.mark.parametrize("name", NAMES)
-def test_matmul_of_one_token_equals_reference(name, isa):
-    """Rows are read one after the other, 8 or 16 before their sums are made, long ones in stretches: fewer rows, tails, picked rows."""
+def test_matmul_of_one_token_equals_reference(name, isa, streams):
+    """Rows are read one after the other or four side by side, 8 or 16 before their sums are made, long ones in stretches: fewer rows, tails,
+    picked rows."""
     need(isa)
     rng = np.random.default_rng(13)
-    for rows, n in ((1, 256), (3, 768), (5, 512), (15, 2048), (16, 256), (17, 1792), (31, 256), (66, 512), (130, 1024), (21, 8192), (9, 8704), (2, 17152),
+    for rows, n in ((1, 256), (3, 768), (5, 512), (4, 256), (15, 2048), (16, 256), (17, 1792), (61, 1280), (31, 256), (66, 512), (130, 1024), (21, 8192), (9, 8704), (2, 17152),
                     (1, 32), (9, 352), (18, 2080), (3, 8416)):
         if n % block_of(name):
             continue
