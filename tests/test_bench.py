@@ -361,36 +361,65 @@ def test_command_outlives_a_rival_that_crashes(tiny, tmp_path, form):
         assert done.stdout.count("sluice") >= 2 and "Limits" in done.stdout
 
 
-def test_rival_calls_llama_cpp_as_its_header_says(monkeypatch):
-    """The package is seldom here: what is called, in which order and with what, is checked against a stand-in."""
-    calls = []
+class Package(python_types.ModuleType):
+    """A rival's package, which is seldom here: what is called, in which order and with what, is noted in `calls`."""
 
-    class Package(python_types.ModuleType):
-        __version__ = "0"
+    __version__ = "0"
 
-        def __getattr__(self, name):
-            def call(*args):
-                calls.append((name, *[list(a) if hasattr(a, "_length_") else a for a in args]))
-                return {"llama_decode": 0, "llama_batch_get_one": len(calls)}.get(name) if name in ("llama_decode", "llama_batch_get_one") \
-                    else python_types.SimpleNamespace(name=name, flash_attn_type=-1)
-            return call
+    def __init__(self, name, calls):
+        super().__init__(name)
+        self.calls = calls
 
-    monkeypatch.setitem(sys.modules, "llama_cpp", Package("llama_cpp"))
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def call(*args, **named):
+            self.calls.append((name, *[list(a) if hasattr(a, "_length_") else getattr(a, "value", a) for a in (*args, *named.values())]))
+            known = {"llama_decode": 0, "llama_batch_get_one": object(), "llama_batch": object(), "llama_init_from_model": 5}
+            return known[name] if name in known else python_types.SimpleNamespace(flash_attn_type=-1)
+        return call
+
+
+def asked_of_rivals(monkeypatch, make, calls, flash):
+    """What is called for a depth of 600, two ids at once, the same depth again and two ids one by one."""
     monkeypatch.setenv("GGML_NO_BACKTRACE", "")
-    for kv, number, flash in (("q8_0", 8, 1), ("f16", 1, -1)):  # a quantised cache needs flash attention there
-        engine = rival.LlamaCpp("m", 2, kv, 1000, list(range(600)))
+    for kv, number in (("q8_0", 8), ("f16", 1)):
+        engine = make("m", 2, kv, 1000, list(range(600)))
         params = [c[2] for c in calls if c[0] == "llama_init_from_model"][-1]
         assert (params.n_ctx, params.n_threads, params.n_threads_batch, params.type_k, params.type_v) == (1000, 2, 2, number, number)
-        assert params.flash_attn_type == flash
+        assert params.flash_attn_type == flash[kv]
     calls.clear()
     engine.to_depth(600)
     assert engine.timed([7, 8], True) > 0
     engine.to_depth(600)
     engine.timed([7, 8], False)
+    return engine
+
+
+def test_rival_calls_llama_cpp_as_its_header_says(monkeypatch):
+    calls = []
+    monkeypatch.setitem(sys.modules, "llama_cpp", Package("llama_cpp", calls))
+    engine = asked_of_rivals(monkeypatch, rival.LlamaCpp, calls, {"q8_0": 1, "f16": -1})  # a quantised cache needs flash attention there
     batches = [c[1:] for c in calls if c[0] == "llama_batch_get_one"]
     assert batches == [(list(range(512)), 512), (list(range(512, 600)), 88), ([7, 8], 2), ([7], 1), ([8], 1)]
     assert [c[2:] for c in calls if c[0] == "llama_memory_seq_rm"] == [(0, 0, -1), (0, 600, -1)]
     assert engine.name() == "llama.cpp (0)"
+
+
+def test_rival_calls_ik_llama_cpp_as_its_header_says(monkeypatch):
+    """Its batches say where they stand, its cache is the context's, and what its package does not declare is called by address."""
+    calls = []
+    package, interface = Package("ik_llama_cpp", calls), Package("ik_llama_cpp._ctypes_api", calls)
+    package._ctypes_api, interface._lib = interface, Package("ik_lib", calls)
+    for module in (package, interface):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    engine = asked_of_rivals(monkeypatch, rival.IkLlamaCpp, calls, {"q8_0": 1, "f16": -1})
+    batches = [c[1:] for c in calls if c[0] == "llama_batch"]
+    assert batches == [(512, list(range(512)), 0, 1, 0), (88, list(range(512, 600)), 512, 1, 0), (2, [7, 8], 600, 1, 0), (1, [7], 600, 1, 0), (1, [8], 601, 1, 0)]
+    assert [c[1:] for c in calls if c[0] == "llama_kv_cache_seq_rm"] == [(5, 0, 0, -1), (5, 0, 600, -1)]
+    assert [c[1:] for c in calls if c[0] == "llama_synchronize"] == [(5,)] * 4
+    assert engine.name() == "ik_llama.cpp (0)"
 
 
 # Memory and whole processes

@@ -15,7 +15,7 @@ README, HERE = "README.md", "lib/sluice/bench/pictures"
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
 SETS = "avx512,avx-vnni,avx2"
 SHAPE = "--shape tinyllama-1.1b"
-BESIDE = "--against llama-cpp-python"
+BESIDE, BESIDE_FORK = "--against llama-cpp-python", "--against ik-llama-cpp-python"
 FOUR = "--type Q8_0,Q4_0,Q4_K,Q6_K"
 DEPTH = f"{SHAPE} --type Q8_0,Q4_0,Q4_K_M -p 512 -n 32 -d 0,512,1024,1536 --start 181 -r 3"
 BOTH = {"against": f"{SHAPE} {FOUR} -p 512 -n 32 -r 3 {BESIDE}",
@@ -27,6 +27,8 @@ COMMANDS = {
     **BOTH,
     "against-halves": f"{SHAPE} --layers 6 --type F16,BF16 -p 512 -n 32 -r 3 {BESIDE}",
     "against-avx2": f"{SHAPE} {FOUR} --isa avx2 -p 256 -n 0 -r 3 {BESIDE}",  # beside one that was built for AVX2
+    "against-ik": f"{SHAPE} {FOUR} -p 512 -n 32 -r 3 {BESIDE_FORK}",
+    "against-ik-halves": f"{SHAPE} --layers 6 --type F16,BF16 -p 512 -n 32 -r 3 {BESIDE_FORK}",
     "amx-depth": DEPTH,
     "amx-sets": f"{SHAPE} --layers 6 --type Q8_0,Q4_0,Q4_K,Q6_K,F16 --isa amx -p 512 -n 32 -r 3",
     "amx-products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa amx -r 5",
@@ -36,7 +38,7 @@ COMMANDS = {
 PICTURES = {"depth": "Tokens a second against the number of ids in the cache before",
             "products": "GFLOP/s of products by weight type and instruction set"}
 IDLE, LOOKED = 0.2, 2.0  # processors at work on a machine that does nothing else; seconds that it is watched for, before anything is measured
-OWN = ("depth", "sets", "products")  # the others need llama-cpp-python, built for the instruction set in question, and minutes more
+OWN = ("depth", "sets", "products")  # the others need llama-cpp-python or ik-llama-cpp-python, built for the instruction set in question, and minutes more
 
 
 def main(parts):

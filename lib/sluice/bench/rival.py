@@ -1,6 +1,6 @@
-"""llama.cpp through an installed llama-cpp-python: the same file, the same ids, the same number of threads.
+"""llama.cpp and ik_llama.cpp, through an installed llama-cpp-python or ik-llama-cpp-python: the same file, the same ids, the same number of threads.
 
-Its C interface is called, not its class Llama, which copies logits into arrays of its own. It runs in a process of its own: some
+Their C interface is called, not their classes, which copy logits into arrays of their own. It runs in a process of its own: some
 builds of it crash, and then only the comparison ends.
 """
 import ctypes
@@ -11,7 +11,8 @@ import time
 from ..faults import TRY_AGAIN, Fault, unsupported
 from . import apart
 
-NAMES = ("llama-cpp-python",)
+MODULES = {"llama-cpp-python": "llama_cpp", "ik-llama-cpp-python": "ik_llama_cpp"}
+NAMES = tuple(MODULES)
 TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 FLASH = 1  # LLAMA_FLASH_ATTN_TYPE_ENABLED: without it llama.cpp has no quantised values in its cache
 CHUNK = 512
@@ -19,13 +20,13 @@ CHUNK = 512
 
 def check(name):
     """Fault 69 where the package `name` is not installed."""
-    if importlib.util.find_spec("llama_cpp") is None:
+    if importlib.util.find_spec(MODULES[name]) is None:
         raise unsupported("--against", f"{name} is not installed beside sluice (pip install {name})")
 
 
 def make(name):
     """The Rival `name` of NAMES, or None of None."""
-    return name and Rival(LlamaCpp, name)
+    return name and Rival(LlamaCpp if MODULES[name] == "llama_cpp" else IkLlamaCpp, name)
 
 
 def check_rows(rows):
@@ -70,22 +71,27 @@ class Rival:
 class LlamaCpp:
     """llama.cpp with the model at `path`, a cache for `capacity` ids of type `kv`, and the ids that depths are made of."""
 
+    title = "llama.cpp"
+
     def __init__(self, path, threads, kv, capacity, ids):
         os.environ["GGML_NO_BACKTRACE"] = "1"  # where it gives up, its line says why, and no debugger is started
-        import llama_cpp
-        self._c, self._ids, self._depth = llama_cpp, ids, 0
-        self._quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)  # kept: C keeps only its address
-        llama_cpp.llama_log_set(self._quiet, None)
-        llama_cpp.llama_backend_init()
-        params = llama_cpp.llama_model_default_params()
+        self._c, self._ids, self._depth = self._open(), ids, 0
+        self._c.llama_backend_init()
+        params = self._c.llama_model_default_params()
         params.n_gpu_layers = 0
-        self._model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+        self._model = self._c.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
-            raise unsupported(path, "llama.cpp does not load it")
-        self._context = llama_cpp.llama_init_from_model(self._model, self._params(threads, kv, capacity))
+            raise unsupported(path, f"{self.title} does not load it")
+        self._context = self._c.llama_init_from_model(self._model, self._params(threads, kv, capacity))
         if not self._context:
-            raise Fault(TRY_AGAIN, f"{path}: llama.cpp has no memory for {capacity} ids")
-        self._memory = llama_cpp.llama_get_memory(self._context)
+            raise Fault(TRY_AGAIN, f"{path}: {self.title} has no memory for {capacity} ids")
+
+    def _open(self):
+        """The module of its C interface, which says nothing from here on."""
+        import llama_cpp
+        self._quiet, self.version = llama_cpp.llama_log_callback(_say_nothing), llama_cpp.__version__  # kept: C keeps only its address
+        llama_cpp.llama_log_set(self._quiet, None)
+        return llama_cpp
 
     def _params(self, threads, kv, capacity):
         params = self._c.llama_context_default_params()
@@ -100,27 +106,64 @@ class LlamaCpp:
         return params
 
     def name(self):
-        return f"llama.cpp ({self._c.__version__})"
+        return f"{self.title} ({self.version})"
 
     def to_depth(self, n):
         self._depth = min(n, self._depth)
-        self._c.llama_memory_seq_rm(self._memory, 0, self._depth, -1)
+        self._forget(self._depth)
         if n > self._depth:
-            self._run(self._ids[self._depth:n])
+            self._run(self._ids[self._depth:n], self._depth)
             self._depth = n
 
-    def _run(self, ids):
+    def _forget(self, n):
+        """The cache holds its first n ids alone."""
+        self._c.llama_memory_seq_rm(self._c.llama_get_memory(self._context), 0, n, -1)
+
+    def _batch(self, array, position):
+        return self._c.llama_batch_get_one(array, len(array))
+
+    def _run(self, ids, position):
         for at in range(0, len(ids), CHUNK):
             part = ids[at:at + CHUNK]
-            array = (ctypes.c_int32 * len(part))(*part)
-            status = self._c.llama_decode(self._context, self._c.llama_batch_get_one(array, len(part)))
+            array = (ctypes.c_int32 * len(part))(*part)  # lives here: a batch has its address alone
+            status = self._c.llama_decode(self._context, self._batch(array, position + at))
             if status:
                 raise Fault(TRY_AGAIN, f"llama_decode returned {status}")
-        self._c.llama_synchronize(self._context)
+        self._synchronize(self._context)
+
+    def _synchronize(self, context):
+        self._c.llama_synchronize(context)
 
     def timed(self, ids, at_once):
         """Nanoseconds that `ids` take, at once or one by one."""
         began = time.perf_counter_ns()
-        for part in [ids] if at_once else [[id] for id in ids]:
-            self._run(part)
+        for i, part in enumerate([ids] if at_once else [[id] for id in ids]):
+            self._run(part, self._depth + i)
         return time.perf_counter_ns() - began
+
+
+class IkLlamaCpp(LlamaCpp):
+    """ik_llama.cpp, a fork with kernels of its own. Its interface is that of llama.cpp of 2024, and the package declares a part of it."""
+
+    title = "ik_llama.cpp"
+
+    def _open(self):
+        import ik_llama_cpp
+        from ik_llama_cpp import _ctypes_api
+        self._lib, self.version = _ctypes_api._lib, ik_llama_cpp.__version__
+        self._quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_say_nothing)
+        self._lib.llama_log_set(self._quiet, None)
+        return _ctypes_api
+
+    def _forget(self, n):
+        self._lib.llama_kv_cache_seq_rm(ctypes.c_void_p(self._context), 0, n, -1)
+
+    def _batch(self, array, position):
+        return self._c.llama_batch(n_tokens=len(array), token=array, all_pos_0=position, all_pos_1=1, all_seq_id=0)
+
+    def _synchronize(self, context):
+        self._lib.llama_synchronize(ctypes.c_void_p(context))
+
+
+def _say_nothing(level, text, data):
+    pass

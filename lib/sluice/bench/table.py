@@ -49,7 +49,7 @@ PRODUCTS = {
     "numpy f32": (9, lambda r: _number(r["blas_gflops"])),
     "times numpy": (12, lambda r: _pair(r["ratio"], r["ratio_spread"])),
 }
-RATIO = {"times llama.cpp": (15, lambda r: _pair(r["ratio"], r["ratio_spread"]))}
+RATIO = {"times theirs": (15, lambda r: _pair(r["ratio"], r["ratio_spread"]))}
 
 
 def columns(products, against):
