@@ -20,11 +20,14 @@
 #ifdef __AVX512VNNI__
 #include "avx512_pack.h"
 
-enum { PANEL = 2, PANEL_BLOCK = BLOCK_K, BIAS = 0x8000 };
+enum { PANEL = 2, PANEL_BLOCK = BLOCK_K };
+enum { SMALL = 0x4000, LARGE = 0x8000 }; /* biases of sums of 16 bits: see bias_for */
 
 typedef struct {
     __m512i w[PANEL][BLOCK_K / 4][2];         /* i8 [block][4 elements][row][4] */
-    __m512i begin[PANEL][N_GROUP][2];         /* i32 [block][step][row]: -128 times its weights' sum; even steps where is_word: and BIAS */
+    __m512i begin[PANEL][N_GROUP][2];         /* i32 [block][step][row]: -128 times its weights' sum */
+    __m512i pair[PANEL][2][N_GROUP / 2][2];   /* where is_word i32 [block][is SMALL][two groups][row]: what add_two_groups begins with */
+    __m512i less[PANEL][2];                   /* i32 [block][row]: what SMALL biases add to a total, negative */
     __m512i scale[PANEL][N_GROUP][2];         /* i32 [block][group][row]; where is_word i16 [block][two groups][row][2] */
     __m512i other[PANEL][N_GROUP / 2][2];     /* i16 [block][two groups][row][2]: minima */
     __m512 d[PANEL][2], m[PANEL][2];          /* f32 [block][row] */
@@ -37,15 +40,15 @@ INLINE int step_of(int32_t type) { return type == T_Q2_K || type == T_Q3_K ? BLO
 /* Whether sums of a step may fit 16 bits. */
 INLINE int is_word(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_Q6_K; }
 
-/* Whether they do for these tokens. */
-INLINE int fits_word(int32_t type, const set_256 *x)
+/* What is added to such sums of these tokens, so that they have no sign: they are at most 2 less, so that one may be added or taken off,
+ * too.  SMALL leaves a number that is positive with a sign as well, and what it adds to the total is taken off in advance; LARGE is taken
+ * off each word.  0: they may not fit. */
+INLINE int32_t bias_for(int32_t type, const set_256 *x)
 {
-    switch (type) {
-    case T_Q4_K: return x->most_32 * 15 <= INT16_MAX;
-    case T_Q5_K: return x->most_32 * 31 <= INT16_MAX;
-    case T_Q6_K: return x->most_16 * 32 <= INT16_MAX;
-    default: return 0;
-    }
+    const int32_t most = type == T_Q6_K ? x->most_16 * 32 : x->most_32 * (type == T_Q4_K ? 15 : 31);
+    if (type == T_Q4_K && most <= SMALL - 2)
+        return SMALL; /* the others hardly ever */
+    return is_word(type) && most <= LARGE - 2 ? LARGE : 0;
 }
 
 /* Two groups meet the sums of x at a time. */
@@ -95,9 +98,21 @@ INLINE void unpack_begin(panel *p, int32_t b, int h, int32_t type)
 {
     const int fours = step_of(type) / 4;
     for (int s = 0; s < BLOCK_K / step_of(type); s++) {
-        p->begin[b][s][h] = _mm512_set1_epi32(is_word(type) && s % 2 == 0 ? BIAS : 0);
+        p->begin[b][s][h] = _mm512_setzero_si512();
         for (int k = 0; k < fours; k++)
             p->begin[b][s][h] = less_128(p->begin[b][s][h], p->w[b][s * fours + k][h]);
+    }
+}
+
+/* What add_two_groups wants with biases. */
+INLINE void unpack_pairs(panel *p, int32_t b, int h, int32_t type, int32_t bias)
+{
+    const __m512i all = _mm512_set1_epi32(bias);
+    p->less[b][h] = _mm512_setzero_si512();
+    for (int g = 0; g < pairs_of(type); g++) {
+        const __m512i even = _mm512_add_epi32(p->begin[b][2 * g][h], all), odd = _mm512_add_epi32(p->begin[b][2 * g + 1][h], all);
+        p->pair[b][bias == SMALL][g][h] = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(even, 16), _mm512_srai_epi32(even, 16)), odd);
+        DOT_WORDS(p->less[b][h], _mm512_set1_epi16(-SMALL), p->scale[b][g][h]);
     }
 }
 
@@ -125,6 +140,10 @@ INLINE void unpack_half(panel *p, int32_t b, int h, int32_t type, const uint8_t 
     }
     unpack_scales(p, b, h, type, scale[0], other[0]);
     unpack_begin(p, b, h, type);
+    if (is_word(type))
+        unpack_pairs(p, b, h, type, LARGE);
+    if (type == T_Q4_K)
+        unpack_pairs(p, b, h, type, SMALL);
     p->d[b][h] = halves_of(row, at + at_d(type));
     p->m[b][h] = has_min(type) ? halves_of(row, at + at_d(type) + 2) : _mm512_setzero_ps();
 }
@@ -153,17 +172,18 @@ INLINE void add_products(__m512i isum[SET][2], const __m512i (*w)[2], const int3
     }
 }
 
-/* total += the sums of groups 2 g and 2 g + 1 times their scales, where such sums fit 16 bits.  The odd group's moves to the upper half of
- * its word, the other is added to it, and BIAS keeps that from borrowing.  What the even group's sum begins with comes last: the next
- * product waits for the shift alone. */
-INLINE void add_two_groups(__m512i total[SET][2], const panel *p, int32_t b, int g, const set_256 *x, int32_t type, int T)
+/* total += the sums of groups 2 g and 2 g + 1 times their scales, where such sums fit 16 bits.  Both come together in a word: the odd group's
+ * in its lower half, with what the even one's begins with in the upper; they change places; the even one's is added below.  The bias of each
+ * keeps it from borrowing of the other.  Where the even one begins below 0 or above 16 bits, its carry, which will come, is in the odd
+ * one's begin. */
+INLINE void add_two_groups(__m512i total[SET][2], const panel *p, int32_t b, int g, const set_256 *x, int32_t type, int32_t bias, int T)
 {
     const int steps = group_of(type) / 4, odd = (2 * g + 1) * steps, even = 2 * g * steps;
-    const __m512i bias = _mm512_set1_epi32(BIAS);
+    const __m512i biases = _mm512_set1_epi16((int16_t)bias);
     __m512i isum[SET][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
-            isum[i][h] = p->begin[b][2 * g + 1][h];
+            isum[i][h] = p->pair[b][bias == SMALL][g][h];
 #pragma GCC unroll 16
     for (int k = 0; k < 2 * steps; k++) {
         const int at = k < steps ? odd + k : even + k - steps;
@@ -174,9 +194,12 @@ INLINE void add_two_groups(__m512i total[SET][2], const panel *p, int32_t b, int
             for (int h = 0; h < 2; h++)
                 DOT(isum[i][h], four, w[h]);
             for (int h = 0; h < 2 && k == steps - 1; h++)
-                isum[i][h] = _mm512_slli_epi32(isum[i][h], 16);
-            for (int h = 0; h < 2 && k == 2 * steps - 1; h++)
-                DOT_WORDS(total[i][h], _mm512_xor_si512(_mm512_add_epi32(isum[i][h], p->begin[b][2 * g][h]), bias), p->scale[b][g][h]);
+                isum[i][h] = _mm512_rol_epi32(isum[i][h], 16);
+            for (int h = 0; h < 2 && k == 2 * steps - 1; h++) {
+                if (bias == LARGE)
+                    isum[i][h] = _mm512_xor_si512(isum[i][h], biases);
+                DOT_WORDS(total[i][h], isum[i][h], p->scale[b][g][h]);
+            }
         }
     }
 }
@@ -188,7 +211,7 @@ INLINE void add_step(__m512i total[SET][2], const panel *p, int32_t b, int s, co
     __m512i isum[SET][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
-            isum[i][h] = _mm512_sub_epi32(p->begin[b][s][h], _mm512_set1_epi32(is_word(type) && s % 2 == 0 ? BIAS : 0));
+            isum[i][h] = p->begin[b][s][h];
     add_products(isum, p->w[b] + s * steps, x->q + s * steps, steps, T);
     for (int h = 0; h < 2; h++) {
         const __m512i two = p->scale[b][s / 2][h];
@@ -207,13 +230,13 @@ INLINE void prefetch_part(const set_256 *next, int part)
 
 /* The exact sums of block b for T tokens: of Q3_K their negatives.  next: the same block of the next set, asked for. */
 INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const set_256 *x, const set_256 *next, int32_t type,
-                       int narrow, int T)
+                       int32_t bias, int T)
 {
     const int whole = step_of(type) == BLOCK_K;
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
-            total[i][h] = whole ? p->begin[b][0][h] : _mm512_setzero_si512();
-    if (!whole && !narrow) {
+            total[i][h] = whole ? p->begin[b][0][h] : bias == SMALL ? p->less[b][h] : _mm512_setzero_si512();
+    if (!whole && !bias) {
         for (int s = 0; s < 2 * pairs_of(type); s++) {
             prefetch_part(next, s * 4 / pairs_of(type));
             add_step(total, p, b, s, x, type, T);
@@ -225,17 +248,17 @@ INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const s
         if (whole)
             add_products(total, p->w[b] + part * 8, x->q + part * 8, 8, T);
         else if (pairs_of(type) == 8 || part % 2 == 0)
-            add_two_groups(total, p, b, part * pairs_of(type) / 8, x, type, T);
+            add_two_groups(total, p, b, part * pairs_of(type) / 8, x, type, bias, T);
     }
 }
 
 /* A block and T tokens.  from, to [token][row]: what earlier blocks of these rows added, and where the sums go. */
 INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256 *next, const float (*from)[ROWS], float (*to)[ROWS],
-                      int32_t type, int narrow, int T)
+                      int32_t type, int32_t bias, int T)
 {
     const int32_t (*const sums)[SET] = group_of(type) == 32 ? x->sums_32 : x->sums;
     __m512i total[SET][2];
-    block_sums(total, p, b, x, next, type, narrow, T);
+    block_sums(total, p, b, x, next, type, bias, T);
 #pragma GCC unroll 6
     for (int i = 0; i < T; i++) {
         const __m512 d = _mm512_set1_ps(x->d[i]);
@@ -260,12 +283,15 @@ INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const fl
                     int32_t type, int n_tok)
 {
     for (int32_t b = 0; b < n_block; b++, from = (const float (*)[ROWS])to) {
-        if (is_word(type) && !fits_word(type, x + b))
+        const int32_t bias = bias_for(type, x + b), usual = type == T_Q4_K ? SMALL : is_word(type) ? LARGE : 0;
+        if (type == T_Q4_K && bias == LARGE)
+            block_set(p, b, x + b, x + n_all + b, from, to, type, LARGE, SET);
+        else if (bias != usual)
             block_set(p, b, x + b, x + n_all + b, from, to, type, 0, SET);
         else if (n_tok > SET / 2)
-            block_set(p, b, x + b, x + n_all + b, from, to, type, is_word(type), SET);
+            block_set(p, b, x + b, x + n_all + b, from, to, type, usual, SET);
         else
-            block_set(p, b, x + b, x + n_all + b, from, to, type, is_word(type), SET / 2);
+            block_set(p, b, x + b, x + n_all + b, from, to, type, usual, SET / 2);
     }
 }
 

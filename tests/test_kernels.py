@@ -189,10 +189,12 @@ def test_matmul_of_the_largest_integers_equals_reference(name, isa, sign):
 
 @for_each_set
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("name, group, most, scales", [("Q4_K", 32, 32767 // 15, slice(4, 16)), ("Q5_K", 32, 32767 // 31, slice(4, 16)),
-                                                       ("Q6_K", 16, 32767 // 32, slice(192, 208))])
+@pytest.mark.parametrize("name, group, most, scales", [
+    ("Q4_K", 32, 32767 // 15, slice(4, 16)), ("Q4_K", 32, 16382 // 15, slice(4, 16)), ("Q5_K", 32, 32766 // 31, slice(4, 16)),
+    ("Q6_K", 16, 32766 // 32, slice(192, 208))])
 def test_matmul_where_sums_of_a_group_reach_16_bits_equals_reference(name, group, most, scales, sign, isa):
-    """Activations up to which, and from which on, the sum of a group with the largest weights needs more than 16 bits; scales of all bits."""
+    """Activations up to which, and from which on, the sum of a group with the largest weights needs more than 15 or 16 bits, with a bias for one
+    of them; scales of all bits."""
     need(isa)
     rng, n_tok, rows = np.random.default_rng(15), 6, 33
     for total in (most - 1, most, most + 1, most + group, 127 * group):
