@@ -14,7 +14,6 @@
 
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 }; /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
 enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 }; /* float_panel.h: a piece of a set takes 12 KB, of 4 rows 8; first-level caches may have 32 */
-enum { ROWS_AHEAD = 8192 }; /* bytes of the file asked for ahead, where one token meets row after row; why: avx512_matvec.c */
 
 #ifdef AVX_VNNI
 #define SET(f) f##_avx_vnni
@@ -63,6 +62,8 @@ INLINE void tile(float *y, int64_t stride, const uint8_t *const w[], const float
     for (int32_t k = 0; k < n; k += STEP) {
         lanes a[4], b[4];
         if (k + STEP <= n) {
+            for (int r = 0; r < R && R == 4 && T == 1; r++) /* rows far from each other: one token */
+                _mm_prefetch((const char *)w[r] + (int64_t)k * width + 2048, _MM_HINT_T0);
             for (int r = 0; r < R; r++)
                 a[r] = load_lanes(type, w[r] + (int64_t)k * width);
             for (int t = 0; t < T; t++)
@@ -100,6 +101,50 @@ INLINE void rows_from(const uint8_t *w[], int n, const matmul_args *a, int64_t r
         const int64_t i = row + r < end ? row + r : end - 1;
         w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
     }
+}
+
+/* 8 rows that meet one token together, neighbours of each of n_stream streams (1 or 4: avx512_matvec.c); row: their numbers, or -1: none, in
+ * place of which another one is read. */
+typedef struct { const uint8_t *w[ROWS]; int64_t row[ROWS]; } rows_8;
+
+/* Rows of a stream, if begin ... end - 1 are shared out. */
+INLINE int64_t rows_of_stream(int64_t begin, int64_t end, int n_stream) { return (end - begin + n_stream - 1) / n_stream; }
+
+/* From row `at` of each stream on. */
+INLINE void rows_of_streams(rows_8 *g, const matmul_args *a, int64_t begin, int64_t end, int64_t at, int n_stream)
+{
+    const int64_t row_bytes = type_row_bytes(a->type, a->n), own = rows_of_stream(begin, end, n_stream);
+    for (int r = 0; r < ROWS; r++) {
+        const int64_t in_stream = at + r % (ROWS / n_stream), row = begin + r / (ROWS / n_stream) * own + in_stream;
+        const int is_there = in_stream < own && row < end;
+        rows_from(&g->w[r], 1, a, is_there ? row : end - 1, end, row_bytes);
+        g->row[r] = is_there ? row : -1;
+    }
+}
+
+/* y of 8 rows, 0 of none; and back. */
+INLINE __m256 results_of(const rows_8 *g, const float *y)
+{
+    float out[ROWS];
+    for (int r = 0; r < ROWS; r++)
+        out[r] = g->row[r] < 0 ? 0 : y[g->row[r]];
+    return _mm256_loadu_ps(out);
+}
+
+INLINE void results_to(float *y, const rows_8 *g, __m256 sum)
+{
+    float in[ROWS];
+    _mm256_storeu_ps(in, sum);
+    for (int r = 0; r < ROWS; r++)
+        if (g->row[r] >= 0)
+            y[g->row[r]] = in[r];
+}
+
+/* Asks for so many bytes of a stream, some way behind w. */
+INLINE void ask_ahead(const uint8_t *w, int64_t bytes, int n_stream)
+{
+    for (int64_t line = 0; line < bytes; line += 64)
+        _mm_prefetch((const char *)w + (n_stream == 1 ? 8192 : 2048) + line, _MM_HINT_T0);
 }
 
 /* The first n of 8 lanes, as a mask for loads and stores. */

@@ -234,34 +234,36 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     return _mm256_add_epi32(total[0], total[1]);
 }
 
-/* Rows begin ... end - 1 times the only token: in the order of the file, 8 before the steps in f32. */
-INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+/* Whether a row's weights take longer to unpack than to come: then more than one stream gains nothing, and costs registers. */
+INLINE int is_slow(int32_t type) { return type == T_Q2_K || type == T_Q3_K || type == T_IQ4_XS; }
+
+/* Rows begin ... end - 1 times the only token, 8 before the steps in f32. */
+INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int n_stream, int32_t type)
 {
-    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = bytes_of_type(type), n_block = a->n / BLOCK_K;
+    const int64_t bytes = bytes_of_type(type), n_block = a->n / BLOCK_K;
     for (int64_t b0 = 0; b0 < n_block; b0 += STRETCH) {
         const int64_t n = n_block - b0 < STRETCH ? n_block - b0 : STRETCH;
-        for (int64_t row = begin; row < end; row += ROWS) {
-            const uint8_t *w[ROWS];
-            const __m256i valid = first_lanes(end - row);
-            __m256 sum = b0 ? _mm256_maskload_ps(a->y + row, valid) : _mm256_setzero_ps();
+        for (int64_t from = 0; from < rows_of_stream(begin, end, n_stream); from += ROWS / n_stream) {
+            rows_8 g;
+            rows_of_streams(&g, a, begin, end, from, n_stream);
+            __m256 sum = b0 ? results_of(&g, a->y) : _mm256_setzero_ps();
             __m256i total[STRETCH][ROWS], msum[STRETCH][ROWS];
-            rows_from(w, ROWS, a, row, end, row_bytes);
-            for (int r = 0; r < ROWS; r++) {
-                w[r] += b0 * bytes;
-                for (int64_t b = 0; b < n; b++) {
-                    const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + (b0 + b) * N_GROUP));
-                    prefetch(w[r] + b * bytes + ROWS_AHEAD, bytes);
-                    total[b][r] = row_block(&msum[b][r], type, w[r] + b * bytes, a->q + (b0 + b) * BLOCK_K, sums);
-                }
-            }
+            for (int i = 0; i < ROWS / n_stream; i++)
+                for (int64_t b = 0; b < n; b++)
+                    for (int r = i; r < ROWS; r += ROWS / n_stream) {
+                        const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + (b0 + b) * N_GROUP));
+                        const uint8_t *w = g.w[r] + (b0 + b) * bytes;
+                        ask_ahead(w, bytes, n_stream);
+                        total[b][r] = row_block(&msum[b][r], type, w, a->q + (b0 + b) * BLOCK_K, sums);
+                    }
             for (int64_t b = 0; b < n; b++) {
                 const __m256 d = _mm256_set1_ps(a->d[b0 + b]);
-                const int64_t at = b * bytes + at_d(type);
-                sum = _mm256_fmadd_ps(_mm256_mul_ps(halves_of(w, at), d), _mm256_cvtepi32_ps(fold(total[b])), sum);
+                const int64_t at = (b0 + b) * bytes + at_d(type);
+                sum = _mm256_fmadd_ps(_mm256_mul_ps(halves_of(g.w, at), d), _mm256_cvtepi32_ps(fold(total[b])), sum);
                 if (has_min(type))
-                    sum = _mm256_fnmadd_ps(_mm256_mul_ps(halves_of(w, at + 2), d), _mm256_cvtepi32_ps(fold(msum[b])), sum);
+                    sum = _mm256_fnmadd_ps(_mm256_mul_ps(halves_of(g.w, at + 2), d), _mm256_cvtepi32_ps(fold(msum[b])), sum);
             }
-            _mm256_maskstore_ps(a->y + row, valid, sum);
+            results_to(a->y, &g, sum);
         }
     }
 }
@@ -271,7 +273,10 @@ INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int32_t
 INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
     if (a->n_tok == 1) {
-        rows_token(a, begin, end, type);
+        if (matvec_streams() == 1 || is_slow(type))
+            rows_token(a, begin, end, 1, type);
+        else
+            rows_token(a, begin, end, 4, type);
         return;
     }
     for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK)

@@ -179,6 +179,29 @@ INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t en
 
 #ifndef AVX_VNNI
 #include "tiles.h"
+
+/* One token: a row of each of 4 streams side by side; the last row again where one has ended. */
+INLINE void streams(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    const int64_t own = rows_of_stream(begin, end, 4), row_bytes = type_row_bytes(type, a->n);
+    for (int64_t at = 0; at < own; at++) {
+        const uint8_t *w[4];
+        float y[4];
+        for (int s = 0; s < 4; s++)
+            rows_from(w + s, 1, a, begin + s * own + at, end, row_bytes);
+        tile(y, 4, w, &a->x, a->n, type, 4, 1);
+        for (int s = 0; s < 4 && begin + s * own + at < end; s++)
+            a->y[begin + s * own + at] = y[s];
+    }
+}
+
+INLINE void matmul_of_floats(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    if (a->n_tok == 1)
+        streams(a, begin, end, type);
+    else
+        matmul_float(a, begin, end, type);
+}
 #endif
 
 void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
@@ -196,9 +219,9 @@ void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 #ifdef AVX_VNNI
     case T_F32: case T_F16: case T_BF16: matmul_avx2(arg, begin, end, thread); break;
 #else
-    case T_F32: matmul_float(a, begin, end, T_F32); break;
-    case T_F16: matmul_float(a, begin, end, T_F16); break;
-    case T_BF16: matmul_float(a, begin, end, T_BF16); break;
+    case T_F32: matmul_of_floats(a, begin, end, T_F32); break;
+    case T_F16: matmul_of_floats(a, begin, end, T_F16); break;
+    case T_BF16: matmul_of_floats(a, begin, end, T_BF16); break;
 #endif
     case T_Q8_0: matmul_quantised(a, begin, end, T_Q8_0); break;
     case T_Q4_0: matmul_quantised(a, begin, end, T_Q4_0); break;

@@ -1,6 +1,6 @@
 /* avx2_matvec.c - products of weights in blocks of 32 with one token, AVX2; the bits of reference.c.  avx-vnni_matvec.c compiles it again.
  *
- * Every weight is met once, in the order of the file: 8 rows one after the other, each in units of 8 blocks, whose exact sums come out
+ * Every weight is met once, 8 rows one after the other or four side by side (avx512_matvec.c), in units of 8 blocks, whose exact sums come out
  * as 8 lanes of a register and are put aside, with the scales.  Then 8 x 8 of them are turned so that lane = row, and the steps in f32
  * follow in the order of the reference.  What is left at the end of a row, less than a unit, is copied and filled with zeros. */
 #ifdef __AVX2__
@@ -116,17 +116,14 @@ INLINE void row_unit(room *r, int i, int64_t u, const uint8_t *w, int32_t type)
     }
 }
 
-/* n blocks of row i, the first at w, times the token's. */
-INLINE void row_blocks(room *r, int i, const uint8_t *w, int64_t n, int32_t type)
+/* Blocks b ... of row i, up to 8 before block n; the first is at w. */
+INLINE void row_blocks(room *r, int i, const uint8_t *w, int64_t b, int64_t n, int n_stream, int32_t type)
 {
     const int32_t bytes = bytes_of_type(type);
-    int64_t b = 0;
-    for (; b + BLOCKS <= n; b += BLOCKS, w += BLOCKS * bytes) {
-        for (int32_t line = 0; line < BLOCKS * bytes; line += 64)
-            _mm_prefetch((const char *)w + ROWS_AHEAD + line, _MM_HINT_T0);
+    if (b + BLOCKS <= n) {
+        ask_ahead(w, BLOCKS * bytes, n_stream);
         row_unit(r, i, b / BLOCKS, w, type);
-    }
-    if (b < n) {
+    } else {
         uint8_t rest[MOST_BYTES] = {0};
         memcpy(rest, w, (size_t)(n - b) * bytes);
         row_unit(r, i, b / BLOCKS, rest, type);
@@ -164,34 +161,32 @@ INLINE __m256 add_blocks(__m256 sum, const room *r, const matmul_args *a, int64_
     return sum;
 }
 
-INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int n_stream, int32_t type)
 {
-    const int64_t row_bytes = type_row_bytes(type, a->n), n_block = a->n / BLOCK;
+    const int64_t n_block = a->n / BLOCK, bytes = bytes_of_type(type);
     room r;
     for (int64_t b0 = 0; b0 < n_block; b0 += MOST * BLOCKS) {
         const int64_t n = n_block - b0 < MOST * BLOCKS ? n_block - b0 : MOST * BLOCKS;
         take(&r, a, b0, n, type);
-        for (int64_t row = begin; row < end; row += ROWS) {
-            const uint8_t *w[ROWS];
-            const __m256i valid = first_lanes(end - row);
-            rows_from(w, ROWS, a, row, end, row_bytes);
-            for (int i = 0; i < ROWS; i++)
-                row_blocks(&r, i, w[i] + b0 * bytes_of_type(type), n, type);
-            const __m256 sum = b0 ? _mm256_maskload_ps(a->y + row, valid) : _mm256_setzero_ps();
-            _mm256_maskstore_ps(a->y + row, valid, add_blocks(sum, &r, a, b0, n, type));
+        for (int64_t at = 0; at < rows_of_stream(begin, end, n_stream); at += ROWS / n_stream) {
+            rows_8 g;
+            rows_of_streams(&g, a, begin, end, at, n_stream);
+            for (int i = 0; i < ROWS / n_stream; i++)
+                for (int64_t b = 0; b < n; b += BLOCKS)
+                    for (int row = i; row < ROWS; row += ROWS / n_stream)
+                        row_blocks(&r, row, g.w[row] + (b0 + b) * bytes, b, n, n_stream, type);
+            results_to(a->y, &g, add_blocks(b0 ? results_of(&g, a->y) : _mm256_setzero_ps(), &r, a, b0, n, type));
         }
     }
 }
 
 void SET(matvec)(const matmul_args *a, int64_t begin, int64_t end)
 {
+    const int is_one = matvec_streams() == 1;
     switch (a->type) {
-    case T_Q8_0: matvec_of(a, begin, end, T_Q8_0); break;
-    case T_Q4_0: matvec_of(a, begin, end, T_Q4_0); break;
-    case T_Q4_1: matvec_of(a, begin, end, T_Q4_1); break;
-    case T_Q5_0: matvec_of(a, begin, end, T_Q5_0); break;
-    case T_Q5_1: matvec_of(a, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: matvec_of(a, begin, end, T_IQ4_NL); break;
+#define OF(type) case type: is_one ? matvec_of(a, begin, end, 1, type) : matvec_of(a, begin, end, 4, type); break;
+    OF(T_Q8_0) OF(T_Q4_0) OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_IQ4_NL)
+#undef OF
     }
 }
 #endif
