@@ -1,11 +1,12 @@
 /* amx_blocks.c - products with weights in blocks of 32 on AMX-INT8; the bits of reference.c.
  *
  * Each block needs tiles of its own, half full, and its own step in f32: that step is most of the work.  So the results of 16 rows and 16
- * tokens stay in registers over the blocks of a panel, and the tiles run some blocks ahead. */
+ * tokens stay in registers over the blocks of a panel, and the tiles run ahead: while block b is scaled, the sums of b + 2 are stored and
+ * those of b + 3 begin, each in a tile of its own, so that none waits until another has been stored. */
 #ifdef __AVX512VNNI__
 #include "amx.h"
 
-enum { PANEL = 32, AHEAD = 2, RING = 4 };
+enum { PANEL = 32, RING = 4 };
 
 typedef struct {
     int8_t w[PANEL][HALF][BLOCK];        /* [block][row][element] */
@@ -26,14 +27,24 @@ INLINE void unpack_half(half_panel *p, int32_t type, const uint8_t *const row[HA
     }
 }
 
-/* The sums of a block with a set of tokens. */
-INLINE void block_sums(sums *isum, const half_panel *p, int32_t b, const tokens_32 *x)
+/* The sums of a block with a set of tokens, x, into tile `sum`, by way of tiles w and q. */
+#define BLOCK_SUMS(sum, w_tile, q_tile, p, b, x)       \
+    do {                                               \
+        TILE_ZERO(sum);                                \
+        TILE_LOAD(w_tile, (p)->w[b], BLOCK);           \
+        TILE_LOAD(q_tile, (x)->q, 64);                 \
+        TILE_DOT_INT8(sum, w_tile, q_tile);            \
+    } while (0)
+
+/* Block b of a panel with a set: its step in f32. */
+INLINE void scale_block(__m512 sum[HALF], const sums *isum, const half_panel *p, int32_t b, const tokens_32 *x, int32_t type)
 {
-    TILE_ZERO(0);
-    TILE_LOAD(4, p->w[b], BLOCK);
-    TILE_LOAD(6, x->q, 64);
-    TILE_DOT_INT8(0, 4, 6);
-    TILE_STORE(0, isum, 64);
+    for (int r = 0; r < HALF; r++) {
+        const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(p->d[b][r]), x->d);
+        sum[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(_mm512_load_si512(isum->of[r])), sum[r]);
+        if (has_min(type))
+            sum[r] = _mm512_fmadd_ps(_mm512_set1_ps(p->m[b][r]), x->s, sum[r]);
+    }
 }
 
 /* A half of the panel with a set: x is its first block; results come from `from` and go to `y`. */
@@ -43,19 +54,30 @@ INLINE void half_set(results *y, const results *from, sums isum[RING], const hal
     __m512 sum[HALF];
     for (int r = 0; r < HALF; r++)
         sum[r] = from->of[r];
-    for (int32_t b = 0; b < AHEAD && b < n_block; b++)
-        block_sums(&isum[b % RING], p, b, x + b);
-    for (int32_t b = 0; b < n_block; b++) {
-        if (b + AHEAD < n_block)
-            block_sums(&isum[(b + AHEAD) % RING], p, b + AHEAD, x + b + AHEAD);
-        const __m512 d = x[b].d, s = x[b].s;
-        for (int r = 0; r < HALF; r++) {
-            const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(p->d[b][r]), d);
-            sum[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(_mm512_load_si512(isum[b % RING].of[r])), sum[r]);
-            if (has_min(type))
-                sum[r] = _mm512_fmadd_ps(_mm512_set1_ps(p->m[b][r]), s, sum[r]);
-        }
+    BLOCK_SUMS(0, 4, 6, p, 0, x);
+    if (n_block > 1)
+        BLOCK_SUMS(1, 5, 7, p, 1, x + 1);
+    TILE_STORE(0, &isum[0], 64);
+    if (n_block > 2)
+        BLOCK_SUMS(2, 4, 6, p, 2, x + 2);
+    if (n_block > 1)
+        TILE_STORE(1, &isum[1], 64);
+/* Block b, b % RING being i; tiles are numbers as written: stored = (i + 2) % RING, begun = (i + 3) % RING. */
+#define STEP(b, i, stored, begun, w_tile, q_tile)                                       \
+    if ((b) < n_block) {                                                                \
+        if ((b) + 3 < n_block)                                                          \
+            BLOCK_SUMS(begun, w_tile, q_tile, p, (b) + 3, x + (b) + 3);                 \
+        if ((b) + 2 < n_block)                                                          \
+            TILE_STORE(stored, &isum[stored], 64);                                      \
+        scale_block(sum, &isum[i], p, b, x + (b), type);                                \
     }
+    for (int32_t b = 0; b < n_block; b += RING) {
+        STEP(b, 0, 2, 3, 5, 7)
+        STEP(b + 1, 1, 3, 0, 4, 6)
+        STEP(b + 2, 2, 0, 1, 5, 7)
+        STEP(b + 3, 3, 1, 2, 4, 6)
+    }
+#undef STEP
     for (int r = 0; r < HALF; r++)
         y->of[r] = sum[r];
 }
