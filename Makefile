@@ -19,7 +19,7 @@
 
 PYTHON = python3
 CFLAGS = -O3 -g -Wall -Wextra -Wvla
-EXACT  = -std=c11 -fno-math-errno -fno-trapping-math -ffp-contract=off -fPIC -fvisibility=hidden
+EXACT  = -Icsrc -std=c11 -fno-math-errno -fno-trapping-math -ffp-contract=off -fPIC -fvisibility=hidden
 SET    =
 # -ffast-math is absent on purpose: it lets the compiler reorder sums, and then the
 # instruction set changes the answer.  -ffp-contract=off: an fma is where one is written.
@@ -32,7 +32,7 @@ DEPEND = -MMD -MP
 
 VENV   = .venv/bin/python3
 EXT    = lib/sluice/_kernels.abi3.so
-SRC   := $(wildcard csrc/*.c)
+SRC   := $(wildcard csrc/*.c csrc/x86/*.c csrc/arm/*.c csrc/text/*.c csrc/grammar/*.c)
 OBJ   := $(SRC:csrc/%.c=build/%.o) build/_kernels.o
 
 all: .venv/runtime
@@ -60,26 +60,23 @@ ifneq ($(findstring x86_64,$(MACHINE)),)
 AVX2 = -mavx2 -mfma -mf16c
 AVXVNNI = $(AVX2) -mavxvnni
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
-AVX2_O = avx2.o avx2_matmul.o avx2_matvec.o avx2_kquant.o avx2_float.o avx2_encode.o
-AVXVNNI_O = avx-vnni_matmul.o avx-vnni_matvec.o avx-vnni_kquant.o
-AVX512_O = avx512.o avx512_attention.o avx512_matmul.o avx512_kquant.o avx512_matvec.o avx512_pack.o avx512_float.o avx512_encode.o amx.o amx_bf16.o amx_blocks.o amx_kquant.o
-$(AVX2_O:%=build/%) $(AVX2_O:%=build/asan/%): SET = $(AVX2)
-$(AVXVNNI_O:%=build/%) $(AVXVNNI_O:%=build/asan/%): SET = $(AVXVNNI)
-TILES_O = amx.o amx_bf16.o amx_blocks.o amx_kquant.o isa.o limits.o
-$(AVX512_O:%=build/%) $(AVX512_O:%=build/asan/%) $(AVX512_O:%=build/tiles/%) build/tiles/emulated_tiles.o build/asan/emulated_tiles.o: SET = $(AVX512)
+build/x86/avx2% build/asan/x86/avx2%: SET = $(AVX2)
+build/x86/avx-vnni% build/asan/x86/avx-vnni%: SET = $(AVXVNNI)
+build/x86/avx512% build/asan/x86/avx512%: SET = $(AVX512)
+build/x86/amx% build/asan/x86/amx% build/tiles/x86/amx% build/tiles/emulated_tiles.o build/asan/emulated_tiles.o: SET = $(AVX512)
 endif
 ifneq ($(findstring aarch64,$(MACHINE))$(findstring arm64,$(MACHINE)),)
 NEON = -march=armv8.2-a+dotprod
-NEON_O = neon.o neon_matmul.o neon_panel.o
-$(NEON_O:%=build/%) $(NEON_O:%=build/asan/%): SET = $(NEON)
-build/i8mm.o build/asan/i8mm.o: SET = $(NEON)+i8mm
+build/arm/neon% build/asan/arm/neon%: SET = $(NEON)
+build/arm/i8mm% build/asan/arm/i8mm%: SET = $(NEON)+i8mm
 endif
 
 $(EXT): $(OBJ)
 	$(CC) -shared -o $@.new $^ -lm -pthread
 	mv -f $@.new $@
 
-build/%.o: csrc/%.c Makefile | build
+build/%.o: csrc/%.c Makefile
+	@mkdir -p $(@D)
 	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
 # cffi, API mode: the glue is generated from the header, which is the cdef.
@@ -130,14 +127,15 @@ demo: all
 
 # AMX's tiles in C (tests/emulated_tiles.c) in place of the instructions: a library for tests alone, in which SLUICE_ISA=amx runs wherever
 # avx512 does.  build/tiles comes first on the path, with the same Python.
-EMULATED = -DEMULATED_TILES -Icsrc -Itests
+EMULATED = -DEMULATED_TILES -Itests
+TILES_O = $(patsubst csrc/%.c,%.o,$(wildcard csrc/x86/amx*.c)) isa.o limits.o
 tiles: build/tiles/sluice/_kernels.abi3.so
 	cd lib/sluice && for f in *; do case "$$f" in *.so|__pycache__) ;; *) ln -sfn "$(CURDIR)/lib/sluice/$$f" "$(CURDIR)/build/tiles/sluice/$$f" ;; esac done
 build/tiles/sluice/_kernels.abi3.so: $(filter-out $(TILES_O:%=build/%),$(OBJ)) $(TILES_O:%=build/tiles/%) build/tiles/emulated_tiles.o
 	mkdir -p build/tiles/sluice
 	$(CC) -shared -o $@ $^ -lm -pthread
 build/tiles/%.o: csrc/%.c Makefile
-	mkdir -p build/tiles
+	@mkdir -p $(@D)
 	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
 build/tiles/emulated_tiles.o: tests/emulated_tiles.c Makefile
 	mkdir -p build/tiles
@@ -165,7 +163,8 @@ build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/asan/em
 	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
 build/asan/mail-filter: $(HOOK_SRC) csrc/hook/hook.h csrc/hook/client.h csrc/kernels.h Makefile | build
 	$(CC) $(CFLAGS) $(HOOK_FLAGS) $(SANITIZE) -o $@ $(HOOK_SRC)
-build/asan/%.o: csrc/%.c Makefile | build
+build/asan/%.o: csrc/%.c Makefile
+	@mkdir -p $(@D)
 	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
 build/asan/emulated_tiles.o: tests/emulated_tiles.c Makefile | build
 	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<

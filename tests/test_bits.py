@@ -12,7 +12,8 @@ SETS["avx-vnni"] = SETS["avx2"] + ["-mavxvnni"]
 SETS["avx512"] = SETS["avx2"] + "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni".split()
 SETS["amx"] = SETS["emulated"] = SETS["avx512"]
 ARM_SETS = {"neon": ["-march=armv8.2-a+dotprod"], "i8mm": ["-march=armv8.2-a+dotprod+i8mm"]}
-EMULATED = ["-DEMULATED_TILES", "-I", ROOT / "tests"]  # see csrc/amx_tile.h
+SOURCES = [path for room in ("", "x86", "arm", "text", "grammar") for path in sorted((ROOT / "csrc" / room).glob("*.c"))]
+EMULATED = ["-DEMULATED_TILES", "-I", ROOT / "tests"]  # see csrc/x86/amx_tile.h
 FLAGS = "-std=c11 -O3 -Wall -Wextra -fno-math-errno -ffp-contract=off".split()
 
 
@@ -39,7 +40,7 @@ def build(directory, compiler, *flags, names=("bits", "sets")):
         assert done.returncode == 0, done.stderr.decode()
         return out
 
-    objects = [compiled(source) for source in [*sorted((ROOT / "csrc").glob("*.c")), *([ROOT / "tests" / "emulated_tiles.c"] if emulated else [])]]
+    objects = [compiled(source) for source in [*SOURCES, *([ROOT / "tests" / "emulated_tiles.c"] if emulated else [])]]
     for name in names:
         done = subprocess.run([compiler, *flags, "-o", directory / name, compiled(ROOT / "tests" / f"{name}.c"), *objects, "-lm", "-pthread"],
                               capture_output=True)

@@ -2,7 +2,7 @@
 
 GGUF keys, under `tokenizer.ggml.`:
 
-    pre      how text is cut (csrc/pretokenize.c); a name that is not in PRE is refused. Not read for model "gemma4"
+    pre      how text is cut (csrc/text/pretokenize.c); a name that is not in PRE is refused. Not read for model "gemma4"
     merges   [string] "left right", the first is made first; each makes a token of type normal, none stands there twice
 
 The names are those of llama.cpp, and so is what some of them say beside the words: that a word which is a token is never

@@ -1,4 +1,4 @@
-"""A vocabulary: text to ids and ids to text (the work is in csrc/vocab.c, spm.c, bpe.c, merge.c).
+"""A vocabulary: text to ids and ids to text (the work is in csrc/text/vocab.c, spm.c, bpe.c, merge.c).
 
 GGUF keys, all under `tokenizer.ggml.`; those of byte-pair lists, `pre` and `merges`, are in bpe.py:
 
@@ -15,7 +15,7 @@ GGUF keys, all under `tokenizer.ggml.`; those of byte-pair lists, `pre` and `mer
 Rules where references or files leave a choice:
 
 - Text is never a control token, except on request (`special`). User defined pieces
-  that are markers by their form (`<start_of_turn>`, `[INST]`, see csrc/vocab.c)
+  that are markers by their form (`<start_of_turn>`, `[INST]`, see csrc/text/vocab.c)
   count as control tokens, and so do the ids of bos, eos, eot and eom whatever their type.
 - Two tokens of the same text are an error, as in SentencePiece, unless one of them
   is control, unknown or byte (gpt2, gemma4: or user defined) and the other is not: then text gets the other.

@@ -1,14 +1,14 @@
 """A grammar at work: which bytes, and which ids of a vocabulary, may come next.
 
 The text of a grammar (gbnf.py) becomes an automaton over bytes (automaton.py);
-csrc/grammar.c runs it, and csrc/mask.c walks the vocabulary with it.
+csrc/grammar/grammar.c runs it, and csrc/grammar/mask.c walks the vocabulary with it.
 """
 from .. import stream
 from ..faults import bad
 from ..kernels import ffi, lib
 from . import automaton, gbnf
 
-MAX_TEXT_BYTES = 32 << 20  # of a vocabulary, as in csrc/trie.c
+MAX_TEXT_BYTES = 32 << 20  # of a vocabulary, as in csrc/text/trie.c
 TROUBLE = {
     lib.GRAMMAR_WIDE: "too ambiguous: more than 4096 live stacks",
     lib.GRAMMAR_SLOW: "too ambiguous: more than 4 million steps for one token",
