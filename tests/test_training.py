@@ -1,9 +1,11 @@
 """How the shipped model is made. What needs torch runs in build/training-venv (`make training-check`) and is skipped by name elsewhere."""
+import dataclasses
 import math
 import random
 import shutil
 import subprocess
 import sys
+import threading
 import types
 
 import numpy as np
@@ -346,12 +348,12 @@ def test_export_file_reads_back(tmp_path):
     assert {name: (t.type, tuple(t.shape)) for name, t in file.tensors.items()} == {"matrix": (export.Q8_0, (256, 2)), "vector": (export.F32, (5,))}
 
 
-class SmallShape:
-    """The fields of net.Shape, which needs torch."""
-    n_vocab, n_ctx, n_embd, n_layer, n_ff, n_head, n_head_kv, n_rot, rms_eps, rope_base = 24, 64, 64, 1, 32, 4, 2, 16, 1e-5, 1e4
+# The fields of net.Shape, which needs torch.
+SMALL = dataclasses.make_dataclass("Shape", "n_vocab n_ctx n_embd n_layer n_ff n_head n_head_kv n_rot rms_eps rope_base".split())(
+    24, 64, 64, 1, 32, 4, 2, 16, 1e-5, 1e4)
 
 
-def small_model(path, shape=SmallShape, meta=None, tokens=None):
+def small_model(path, shape=SMALL, meta=None, tokens=None):
     """A file with random weights and a vocabulary as ours are; its weights by their names in a state_dict."""
     rng = np.random.default_rng(5)
     state = {name: rng.standard_normal(size).astype(np.float32) for name, size in export.sizes(shape).items()}
@@ -367,7 +369,7 @@ CONTROL_TOKENS = ("<s>", "</s>", "<|user|>", "<|assistant|>")
 def test_begun_gives_back_what_was_written(tmp_path):
     path = str(tmp_path / "x.gguf")
     state = small_model(path)
-    found = begun.read(path, lambda n_vocab: SmallShape)
+    found = begun.read(path, lambda n_vocab: SMALL)
     assert found.vocabulary[0][:5] == ["<unk>", *CONTROL_TOKENS] and found.datasets == ["ling", "written"] and found.id == gguf.File(path).id[:8].hex()
     assert found.weights.keys() == state.keys()
     for name, x in state.items():
@@ -381,17 +383,14 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
     path = str(tmp_path / "x.gguf")
     tokens = ["<unk>", *CONTROL_TOKENS, *(f"<0x{i:02X}>" for i in range(12)), "yes", "no", *(f"w{i}" for i in range(5))]
 
-    class Deeper(SmallShape):
-        n_layer = 2
-
     def refused(**how):
         small_model(path, **how)
         with pytest.raises(Fault) as fault:
-            begun.read(path, lambda n_vocab: SmallShape)
+            begun.read(path, lambda n_vocab: SMALL)
         assert str(fault.value).startswith(f"{path}: ") and "\n" not in str(fault.value)
         return str(fault.value)[len(path) + 2:]
 
-    assert refused(shape=Deeper) == "llama.block_count: 2, where what is trained has 1"
+    assert refused(shape=dataclasses.replace(SMALL, n_layer=2)) == "llama.block_count: 2, where what is trained has 1"
     assert refused(meta={"general.architecture": ("string", "gemma")}) == "general.architecture: gemma, where what is trained has llama"
     for key, kind, value in (("rope.dimension_count", "u32", 0), ("attention.head_count", "u32", 8), ("rope.freq_base", "f32", 5e5)):
         assert refused(meta={f"llama.{key}": (kind, value)}).startswith(f"llama.{key}: ")
@@ -404,7 +403,7 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
     with open(path, "r+b") as f:
         f.truncate(9000)
     with pytest.raises(Fault, match="x.gguf: tensor .*: ends at byte"):
-        begun.read(path, lambda n_vocab: SmallShape)
+        begun.read(path, lambda n_vocab: SMALL)
 
 
 def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
@@ -414,13 +413,13 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
     small_model(path)
     file = gguf.File(path)
     known = [file.get(f"tokenizer.ggml.{key}", kind).values() for key, kind in (("tokens", "[string]"), ("scores", "[f32]"), ("token_type", "[i32]"))]
-    meta = export.metadata(SmallShape, ([token.decode() for token in known[0]], *known[1:]), {})
+    meta = export.metadata(SMALL, ([token.decode() for token in known[0]], *known[1:]), {})
     gguf_write.write(path, meta, [])
     with pytest.raises(Fault, match="tensor blk.0.attn_k.weight: missing, where what is trained has"):
-        begun.read(path, lambda n_vocab: SmallShape)
-    gguf_write.write(path, meta, [(name, 1, size[::-1], lambda size=size: [bytes(2 * math.prod(size))]) for name, size in export.sizes(SmallShape).items()])
+        begun.read(path, lambda n_vocab: SMALL)
+    gguf_write.write(path, meta, [(name, 1, size[::-1], lambda size=size: [bytes(2 * math.prod(size))]) for name, size in export.sizes(SMALL).items()])
     with pytest.raises(Fault, match="a training begins with F32 and Q8_0"):
-        begun.read(path, lambda n_vocab: SmallShape)
+        begun.read(path, lambda n_vocab: SMALL)
 
 
 def test_export_pairs_are_side_by_side():
@@ -562,7 +561,8 @@ def test_batches_show_each_text_as_often_as_said():
     assert {share for batch in batches for texts_, share, _ in batch if len(texts_) == 1} == set(epochs.TEACHER)
 
 
-def test_losses_compare_each_position_with_the_beginning_that_ends_there():
+@pytest.mark.parametrize("float32", [False, True])
+def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32):
     """Of a net that says what the teacher says the running loss is the entropy of that alone."""
     torch = pytest.importorskip("torch", reason="torch is not here, so what is lost is not tested: make training-check")
     from sluice.training import loop
@@ -578,17 +578,43 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there():
     worth = lambda ids: np.where(ids > 8, 8 - ids, ids)
     P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.cumsum(worth(ids))))
     trainer = loop.Trainer.__new__(loop.Trainer)
-    trainer.p, trainer.model, trainer.epochs = P, Net(), epochs.Epochs(P, 1)
+    trainer.p, trainer.model, trainer.epochs, trainer.float32 = P, Net(), epochs.Epochs(P, 1), float32
     shown = [np.array([1, 11, 2, 2]), np.array([2]), np.array([], int)]
     answer, running = trainer.losses([([0], 1.0, ids) for ids in shown])
     entropy = lambda m: np.logaddexp(0, m) - m / (1 + np.exp(-m))
     least = sum(np.mean(entropy(np.cumsum(worth(ids)))) for ids in shown if len(ids))
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(least, rel=1e-5)
-    assert answer.item() * loop.TEXTS_PER_STEP == pytest.approx(sum(entropy(worth(ids).sum()) for ids in shown), rel=0.02)  # bfloat16
+    assert answer.item() * loop.TEXTS_PER_STEP == pytest.approx(sum(entropy(worth(ids).sum()) for ids in shown), rel=1e-5 if float32 else 0.02)  # bfloat16
     P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.full(len(ids), 0.5)))
     _, running = trainer.losses([([0], 1.0, np.array([1, 10]))])  # says 1 and -1 where 0.5 is right
     expected = [np.logaddexp(0, said) - said / (1 + np.exp(-0.5)) + loop.HUBER * huber for said, huber in ((1, 0.5 ** 2 / 2), (-1, 1.5 - 0.5))]
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind, error", [("float32", 1e-4), ("bfloat16", 0.05)])
+def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
+    """The same of a matrix and the other way round: U s V' with each s between 0.6 and 1.3, as the iteration leaves them."""
+    torch = pytest.importorskip("torch", reason="torch is not here, so what is learnt of a gradient is not tested: make training-check")
+    from sluice.training import loop
+    g = torch.randn(48, 20, generator=torch.Generator().manual_seed(1))
+    u, _, v = torch.linalg.svd(g, full_matrices=False)
+    for x, turned in ((loop.orthogonal(g, getattr(torch, kind)), lambda x: x), (loop.orthogonal(g.T, getattr(torch, kind)), torch.t)):
+        s = u.T @ turned(x) @ v.T
+        assert x.dtype == torch.float32 and (s - s.diag().diag()).abs().max() < error and 0.6 < s.diag().min() and s.diag().max() < 1.3
+
+
+def test_halves_exchange_what_each_has_made():
+    halves = pytest.importorskip("sluice.training.halves", reason="torch is not here, so what processes share is not tested: make training-check", exc_type=ImportError)
+    import torch
+    from sluice.training.net import Shape
+    both = halves.Halves(Shape(n_vocab=300, n_layer=1))
+    made = [[torch.full((2, i + 1), float(i if i % 2 == half else -1)) for i in range(5)] for half in range(2)]
+    threads = [threading.Thread(target=both.exchange, args=(half, made[half])) for half in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert all((x == i).all() for mine in made for i, x in enumerate(mine))
 
 
 def test_rate_warms_stays_and_cools():
@@ -668,6 +694,8 @@ def test_training_of_other_texts_is_not_resumed(trained):
     shutil.copy(folder / "work" / "train.pt", work)
     done = train([str(work) if x == str(folder / "work") else "600" if x == "700" else x for x in options])
     assert done.returncode == 65 and "train.pt: of a training with other texts or another recipe" in done.stderr.splitlines()[-1]
+    done = train([*(str(work) if x == str(folder / "work") else x for x in options), "--float32"])
+    assert done.returncode == 65 and "another recipe, beginning, shape, type, seed" in done.stderr.splitlines()[-1]
     import torch
     kept = torch.load(work / "train.pt", weights_only=True)
     del kept["key"]  # of a time that kept none
@@ -700,8 +728,30 @@ def test_training_goes_on_from_a_model(trained):
     assert 0 < changed_most < 0.05  # after three steps of a rate that warms up
     onto = train([*options, "--begin", str(begin)])
     assert onto.returncode == 64 and "which is read: write another file" in onto.stderr and begin.stat().st_size == (out / "spam.gguf").stat().st_size
-    deeper = train(["2" if x == "1" else x for x in changed] + ["--begin", str(begin)])
-    assert deeper.returncode == 65 and deeper.stderr.endswith(f": {begin}: llama.block_count: 1, where what is trained has 2\n")
+
+
+def test_training_goes_on_from_a_model_of_fewer_layers(trained):
+    """The blocks it has not add nothing at first and learn; one of more layers is refused."""
+    folder, options = trained
+    begin, work, out = folder / "out" / "spam.gguf", folder / "deep", folder / "deeper"
+    changed = {str(folder / "work"): str(work), str(folder / "out"): str(out), str(folder / "spam.yaml"): str(folder / "deeper.yaml"), "40": "3", "1": "2"}
+    changed = [changed.get(x, x) for x in options]
+    done = train([*changed, "--begin", str(begin)])
+    assert done.returncode == 0, done.stderr
+    import torch
+    from sluice.training import loop, net, prepare
+    shape = lambda n_vocab: net.Shape(n_vocab, n_layer=2)
+    was, now = (begun.read(path, shape) for path in (begin, out / "spam.gguf"))
+    assert (was.n_layer, now.n_layer) == (1, 2) and "blk.1.attn_q.weight" not in was.weights and now.weights["blk.1.ffn_down.weight"].any()
+    assert "(2 layers" in (out / "spam.md").read_text()
+    p = prepare.load(work, folder, CORPORA_BUT_WRITTEN, was, seed=1, n_written=700)
+    grown = loop.Trainer(p, shape(len(p.vocabulary[0])), 3, compiled=False).model.eval()
+    small = net.Llama(net.Shape(len(p.vocabulary[0]), n_layer=1))
+    small.load_state_dict({name: torch.from_numpy(x) for name, x in was.weights.items()})
+    ids = torch.arange(5, 45)[None]
+    assert torch.equal(grown(ids), small.eval()(ids))
+    back = train([*(str(folder / "out2") if x == str(folder / "out") else x for x in options), "--begin", str(out / "spam.gguf")])
+    assert back.returncode == 65 and back.stderr.endswith(f": {out / 'spam.gguf'}: llama.block_count: 2, where what is trained has 1\n")
 
 
 def test_texts_are_marked_by_line_and_bare_for_the_net(trained):

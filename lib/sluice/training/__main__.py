@@ -29,7 +29,7 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--out", default=str(PACKAGE / "data"), type=click.Path(file_okay=False), help="Folder for spam.gguf, its card and its curve.")
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
-@click.option("--begin", type=click.Path(exists=True, dir_okay=False), help="A model of this command: go on from it, with its vocabulary.")
+@click.option("--begin", type=click.Path(exists=True, dir_okay=False), help="A model of this command, of as many layers or fewer: go on from it, with its vocabulary.")
 @click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
 @click.option("--steps", default=12500, help="Steps in all.")
 @click.option("--layers", default=3, help="Layers of the model.")
@@ -38,7 +38,8 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--threads", default=os.cpu_count())
 @click.option("--date", default=time.strftime("%Y-%m-%d"), help="Date in the file.")
 @click.option("--plain", is_flag=True, help="Without torch.compile, which needs a C++ compiler.")
-def main(folder, work, out, question, leave_out, begin, written, steps, layers, seed, seconds, threads, date, plain):
+@click.option("--float32", is_flag=True, help="Products of f32 in place of bf16: faster on an Intel without AMX.")
+def main(folder, work, out, question, leave_out, begin, written, steps, layers, seed, seconds, threads, date, plain, float32):
     """Train on the corpora in FOLDER, judge, and write the model with its card."""
     os.makedirs(work, exist_ok=True)
     os.makedirs(out, exist_ok=True)
@@ -47,11 +48,12 @@ def main(folder, work, out, question, leave_out, begin, written, steps, layers, 
     begins = begun.read(begin, lambda n_vocab: Shape(n_vocab, n_layer=layers)) if begin else None
     p = prepare.load(work, folder, leave_out, begins, seed=seed, n_written=written, say=say)
     torch.set_num_threads(threads)
-    trainer = loop.Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled=False)
+    trainer = loop.Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled=False, float32=float32)
     trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:
         shared = halves.Halves(trainer.shape)
-        multiprocessing.spawn(halves.half, (shared, work, (folder, leave_out, begins), seed, written, steps, layers, seconds, max(1, threads // loop.N_HALF), not plain),
+        multiprocessing.spawn(halves.half, (shared, work, (folder, leave_out, begins), seed, written, steps, layers, seconds, max(1, threads // loop.N_HALF), not plain,
+                                             float32),
                               nprocs=loop.N_HALF)
         trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:

@@ -1,6 +1,7 @@
 """A model that a training goes on from: one of export.write(), its vocabulary and weights."""
 import hashlib
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +10,19 @@ from .. import gguf
 from ..faults import bad, unsupported
 from . import export, views, vocabulary
 
-# vocabulary: (tokens, scores, types); weights: {name in a state_dict of net.Llama: float32 array}, as Q8_0 keeps them; id: the model's, 16
-# hexadecimal digits; datasets: names of what it learnt from; digest: of the whole file
-Begun = namedtuple("Begun", "vocabulary weights id datasets digest")
+# vocabulary: (tokens, scores, types); weights: {name in a state_dict of net.Llama: float32 array}, as Q8_0 keeps them; n_layer: how many
+# it has; id: the model's, 16 hexadecimal digits; datasets: names of what it learnt from; digest: of the whole file
+Begun = namedtuple("Begun", "vocabulary weights n_layer id datasets digest")
 
 
 def read(path, shape_of):
-    """The Begun in a file. shape_of(n_vocab): the net.Shape that is to be trained. Fault 65 or 69 names the key or tensor that does not fit."""
+    """The Begun in a file. shape_of(n_vocab): the net.Shape that is to be trained; the file's may have fewer layers. Fault 65 or 69 names the key
+    or tensor that does not fit."""
     file = gguf.File(path)  # refuses what is not a regular file, before it is read whole
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     words = _vocabulary(file)
     shape = shape_of(len(words[0]))
+    shape = replace(shape, n_layer=max(1, min(shape.n_layer, file.get("llama.block_count", "u32"))))
     for key, (kind, value) in export.metadata(shape, words, {}).items():
         if not kind.startswith("["):
             found = file.get(key, kind)
@@ -32,7 +35,7 @@ def read(path, shape_of):
             raise bad(path, f"tensor {name}: {found}, where what is trained has {sizes.get(name, 'none')}")
     weights = {name: _weights(file, tensor) for name, tensor in file.tensors.items()}
     datasets = [name.decode() for name in file.get("general.datasets", "[string]").values()] if "general.datasets" in file.metadata else []
-    return Begun(words, export.from_pairs(weights, shape), file.id[:8].hex(), datasets, digest)
+    return Begun(words, export.from_pairs(weights, shape), shape.n_layer, file.id[:8].hex(), datasets, digest)
 
 
 def _vocabulary(file):

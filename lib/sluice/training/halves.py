@@ -12,11 +12,12 @@ from .net import Llama, Shape
 
 
 class Halves:
-    """What the processes share: a row each of the gradients, one after the other, and whether time is over."""
+    """What the processes share: a row each of the gradients, one after the other, and whether time is over; and the updates of matrices."""
 
     def __init__(self, shape):
-        n = sum(x.numel() for x in Llama(shape).parameters())
-        self.rows = torch.zeros(N_HALF, n + 1).share_memory_()
+        sizes = [x.numel() for x in Llama(shape).parameters()]
+        self.rows = torch.zeros(N_HALF, sum(sizes) + 1).share_memory_()
+        self.updates = torch.zeros(sum(sizes)).share_memory_()
         self.barrier = multiprocessing.get_context("spawn").Barrier(N_HALF)
 
     def add_up(self, half, grads, over):
@@ -34,12 +35,24 @@ class Halves:
             at += g.numel()
         return over
 
+    def exchange(self, half, updates):
+        """updates, tensors: the i-th is made by half i % N_HALF, and becomes that of all. Nobody writes the next ones before add_up() was called by all."""
+        shared = self.updates[:sum(x.numel() for x in updates)].split([x.numel() for x in updates])
+        for i, (x, made) in enumerate(zip(updates, shared)):
+            if i % N_HALF == half:
+                made.copy_(x.reshape(-1))
+        self.barrier.wait()
+        for i, (x, made) in enumerate(zip(updates, shared)):
+            if i % N_HALF != half:
+                x.copy_(made.view_as(x))
 
-def half(number, halves, work, source, seed, written, steps, layers, seconds, threads, compiled):
+
+def half(number, halves, work, source, seed, written, steps, layers, seconds, threads, compiled, float32):
     """What each of the processes that share the steps does."""
     torch.set_num_threads(threads)
     p = prepare.load(work, *source, seed=seed, n_written=written, say=say)
-    trainer = Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled, half=number, halves=halves)
+    trainer = Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled, half=number, halves=halves,
+                      float32=float32)
     trainer.resume(f"{work}/train.pt")
     trainer.run(seconds, save=lambda t: save(t, f"{work}/train.pt"), report=report)
 

@@ -37,24 +37,33 @@ N_HALF = 2
 
 
 class Muon(torch.optim.Optimizer):
-    def __init__(self, params, lr, decay, momentum=0.95):
+    """kind: the type of orthogonal()'s products."""
+
+    def __init__(self, params, lr, decay, kind, momentum=0.95):
         super().__init__(params, dict(lr=lr, decay=decay, momentum=momentum))
+        self.kind = kind
 
     @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for w in group["params"]:
-                m = self.state[w].setdefault("momentum", torch.zeros_like(w))
-                m.lerp_(w.grad, 1 - group["momentum"])
-                update = orthogonal(w.grad.lerp(m, group["momentum"]))
-                w.mul_(1 - group["lr"] * group["decay"]).add_(update, alpha=-group["lr"] * 0.2 * max(w.shape) ** 0.5)
+    def step(self, half=0, halves=None):
+        """half, halves: as Trainer has them; each half makes the updates of its matrices, for both."""
+        group, = self.param_groups
+        updates = []
+        for i, w in enumerate(group["params"]):
+            m = self.state[w].setdefault("momentum", torch.zeros_like(w))
+            m.lerp_(w.grad, 1 - group["momentum"])
+            is_mine = not halves or i % N_HALF == half
+            updates.append(orthogonal(w.grad.lerp(m, group["momentum"]), self.kind) if is_mine else torch.empty_like(w))
+        if halves:
+            halves.exchange(half, updates)
+        for w, update in zip(group["params"], updates):
+            w.mul_(1 - group["lr"] * group["decay"]).add_(update, alpha=-group["lr"] * 0.2 * max(w.shape) ** 0.5)
 
 
-def orthogonal(g, n_step=5):
-    """About U V' of g = U S V': five steps of the quintic Newton-Schulz iteration with Jordan's coefficients."""
+def orthogonal(g, kind=torch.bfloat16, n_step=5):
+    """About U V' of g = U S V': five steps of the quintic Newton-Schulz iteration with Jordan's coefficients, in products of `kind`."""
     a, b, c = 3.4445, -4.7750, 2.0315
     x = g.T if g.shape[0] > g.shape[1] else g
-    x = (x / (x.norm() + 1e-7)).bfloat16()
+    x = (x / (x.norm() + 1e-7)).to(kind)
     for _ in range(n_step):
         s = x @ x.T
         x = a * x + (b * s + c * s @ s) @ x
@@ -62,24 +71,25 @@ def orthogonal(g, n_step=5):
 
 
 class Trainer:
-    """half: which of the N_HALF processes this is; halves: their Halves, None where there is only this one, which then learns from its half alone."""
+    """half: which of the N_HALF processes this is; halves: their Halves, None where there is only this one, which then learns from its half alone;
+    float32: products are of f32, where else they are of bf16."""
 
-    def __init__(self, p, shape, n_step, seed=1, compiled=True, dropout=0.1, half=0, halves=None):
+    def __init__(self, p, shape, n_step, seed=1, compiled=True, dropout=0.1, half=0, halves=None, float32=False):
         torch.manual_seed(seed)
-        self.half, self.halves = half, halves
+        self.half, self.halves, self.float32 = half, halves, float32
         self.p, self.shape, self.n_step, self.n_first, self.seed, self.step = p, shape, n_step, n_step - int(LAST * n_step), seed, 0
         self.key = p.key, digest([Path(module) for module in (__file__, epochs.__file__, net.__file__, views.__file__)])
         self.model = Llama(shape, dropout)
         self.weight = [x for x in self.model.blk.parameters() if x.ndim == 2]
         rest = [x for x in self.model.parameters() if not any(x is w for w in self.weight)]
-        self.muon = Muon(self.weight, LR_MUON, DECAY_MUON)
+        self.muon = Muon(self.weight, LR_MUON, DECAY_MUON, torch.float32 if float32 else torch.bfloat16)
         self.adam = torch.optim.AdamW(rest, LR_ADAM, betas=(0.9, 0.98), weight_decay=DECAY_ADAM)
         if compiled:
             for block in self.model.blk:
                 block.compile(dynamic=True)
         begin_with(self.model, p.evidence, p.yes, p.no)
         if p.begun:
-            self.model.load_state_dict({name: torch.from_numpy(x) for name, x in p.begun.weights.items()})
+            go_on(self.model, p.begun)
         self.average = {name: x.detach().clone() for name, x in self.model.state_dict().items()}
 
     def stack(self, texts):
@@ -99,7 +109,7 @@ class Trainer:
             target[i], known = self.epochs.targets(*view)
             inside = slice(len(self.p.before), len(self.p.before) + len(known))
             logits[i, inside], weight[i, inside] = torch.from_numpy(known).float(), 1 / max(1, len(known))
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=not self.float32):
             x = self.model(ids)
             answer = F.log_softmax(self.model.head(x[torch.arange(len(ids)), last]).float(), -1)
         loss = -(target * answer[:, self.p.yes] + (1 - target) * answer[:, self.p.no]).sum()
@@ -135,7 +145,7 @@ class Trainer:
             over = time.monotonic() >= end
             if self.halves:
                 over = self.halves.add_up(self.half, [x.grad for x in self.model.parameters()], over)
-            self.muon.step()
+            self.muon.step(self.half, self.halves)
             self.adam.step()
             self.model.zero_grad(set_to_none=True)
             keep = min(AVERAGE, self.step / (self.step + 10)) if self.step < self.n_first else AVERAGE_LAST
@@ -160,15 +170,17 @@ class Trainer:
 
     def state(self):
         return {"step": self.step, "model": self.model.state_dict(), "average": self.average, "muon": self.muon.state_dict(),
-                "adam": self.adam.state_dict(), "n_step": self.n_step, "seed": self.seed, "shape": self.shape.as_dict(), "key": self.key}
+                "adam": self.adam.state_dict(), "n_step": self.n_step, "seed": self.seed, "shape": self.shape.as_dict(), "float32": self.float32,
+                "key": self.key}
 
     def resume(self, path):
         """Go on from a file of save(); nothing where there is none. Fault: it is of another training."""
         if Path(path).exists():
             kept = torch.load(path, weights_only=True)
-            if (kept["n_step"], kept["seed"], kept["shape"], kept.get("key")) != (self.n_step, self.seed, self.shape.as_dict(), self.key):
-                raise bad(path, "of a training with other texts or another recipe, beginning, shape, seed or number of steps: remove it, or use another "
-                                "work folder")
+            mine = self.n_step, self.seed, self.shape.as_dict(), self.float32, self.key
+            if tuple(kept.get(name) for name in ("n_step", "seed", "shape", "float32", "key")) != mine:
+                raise bad(path, "of a training with other texts or another recipe, beginning, shape, type, seed or number of steps: remove it, or use "
+                                "another work folder")
             self.step, self.average = kept["step"], kept["average"]
             for part, name in ((self.model, "model"), (self.muon, "muon"), (self.adam, "adam")):
                 part.load_state_dict(kept[name])
@@ -191,6 +203,16 @@ def begin_with(model, evidence, yes, no):
         block.ffn_down.weight[1] = 0
     first.attn_output.weight[:, 0] = 0
     first.attn_output.weight[1, 0] = MEAN_GAIN
+
+
+@torch.no_grad()
+def go_on(model, begun):
+    """Let a net be the same function as a model that was begun: blocks behind those it has add nothing yet (Chen et al. 2016, "Net2Net",
+    arXiv 1511.05641), and learn what to add."""
+    for block in model.blk[begun.n_layer:]:
+        block.attn_output.weight.zero_()
+        block.ffn_down.weight.zero_()
+    model.load_state_dict({**model.state_dict(), **{name: torch.from_numpy(x) for name, x in begun.weights.items()}})
 
 
 def rate(step, n_first, n_step):
