@@ -103,6 +103,13 @@ def test_bits_are_the_logarithm_of_the_choices():
     assert written.times("{a|b}") == 1 and written.times("{a|b}" * 24) == 3 and written.times("{a|b}" * 1000) == written.MOST_TIMES
 
 
+def test_templates_in_close_come_more_often():
+    texts = [text for path in sorted((written.FOLDER / "close").iterdir()) for _, _, text in written.read(path)]
+    assert len(texts) > 500 and set(texts) == written.close() < {text for _, _, text in TEMPLATES}
+    assert all(written.times(text) >= written.CLOSE and written.times(text) % written.CLOSE == 0 for text in texts)
+    assert max(written.times(text) for _, _, text in TEMPLATES if text not in written.close()) <= written.MOST_TIMES
+
+
 def test_texts_are_of_the_label_and_the_kind_of_their_template():
     assert all((label, kind) == TEMPLATES[index][:2] for label, kind, index, _ in MAILS)
 

@@ -34,8 +34,7 @@ def load(work, folder, leave_out=(), begins=None, n_vocab=8192, seed=1, n_writte
     taken, None: new ones; n_vocab: of a new vocabulary, pieces before phrases are added."""
     path = Path(work) / "prepared.pickle"
     sizes = tuple((file.name, file.stat().st_size) for file in corpora.files(folder, leave_out))
-    templates = sorted(path for path in written.FOLDER.iterdir() if path.is_file())
-    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *templates]), begins and begins.digest
+    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *written.files()]), begins and begins.digest
     if path.exists():
         with open(path, "rb") as f:
             kept = pickle.load(f)

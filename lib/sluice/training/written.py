@@ -1,4 +1,5 @@
-"""Mail of our own writing for training: templates in written/*.txt, expanded with a seeded generator.
+"""Mail of our own writing for training: templates in written/*.txt and written/close/*.txt, expanded with a seeded generator. Those in close
+are worded and laid out as such mail mostly is, and come CLOSE times as often.
 
 A template begins with a line `=== ham KIND [LANG]` or `=== spam KIND [LANG]`. After it come, each optional, the lines
 `From:`, `Subject:`, `Links:` (hosts, separated by commas) and `Files:`, then an empty line and the body. Inside:
@@ -29,8 +30,8 @@ FOLDER = Path(__file__).parent / "written"
 LABELS = ("ham", "spam")
 HEAD = ("From", "Subject", "Links", "Files")
 P_FRAME, P_PART, P_FOOTER, P_COMMON_LINKS = 0.6, 0.3, 0.12, 0.2
-BITS, MOST_TIMES = 8, 6  # of times()
-P_DROPPED = {"From": 0.3, "Links": 0.5, "Files": 0.45}  # of spam, whose templates have these lines more often: so that having one tells nothing
+BITS, MOST_TIMES, CLOSE = 8, 6, 3  # of times()
+P_DROPPED = {"From": 0.26, "Links": 0.42, "Files": 0.3}  # of spam, whose templates have these lines more often: so that having one tells nothing
 
 _OPENING = re.compile(r"=== (ham|spam|both) ([a-z0-9-]+)(?: (de|fr|es|it|pt|nl))?$")
 _TOKEN = re.compile(r"\$([A-Za-z]+)([2-9]?)|\$\$|[{|}]")
@@ -87,7 +88,18 @@ def slots():
 @lru_cache(maxsize=None)
 def templates():
     """Every template: a tuple of (label, kind, text); text begins with the line `=== ...`. In the order of the files."""
-    return tuple(t for path in sorted(FOLDER.glob("*.txt")) if path.name != "footers.txt" for t in read(path))
+    return tuple(t for path in files() if path.suffix == ".txt" and path.name != "footers.txt" for t in read(path))
+
+
+def files():
+    """[Path] of all that texts are made of: those in close last."""
+    return [path for folder in (FOLDER, FOLDER / "close") for path in sorted(folder.iterdir()) if path.is_file()]
+
+
+@lru_cache(maxsize=None)
+def close():
+    """The texts of the templates in close."""
+    return frozenset(text for path in files() if path.parent != FOLDER for _, _, text in read(path))
 
 
 def read(path):
@@ -225,8 +237,9 @@ def bits(tree):
 
 
 def times(text):
-    """How often the template of that text comes in a round: once for every BITS of choice, rounded, but once at least and MOST_TIMES at most."""
-    return min(max(round(bits(parse(text)) / BITS), 1), MOST_TIMES)
+    """How often the template of that text comes in a round: once for every BITS of choice, rounded, but once at least and MOST_TIMES at most;
+    and CLOSE times that if it is one of those in close."""
+    return min(max(round(bits(parse(text)) / BITS), 1), MOST_TIMES) * (CLOSE if text in close() else 1)
 
 
 def texts(seed, n):
