@@ -7,14 +7,12 @@ errs less than any of them. Out-of-fold: a text's views are judged by a Teacher 
 """
 import re
 import zlib
-from multiprocessing import get_context
 
 import numpy as np
 
 from . import views
 
 N_FOLD, N_COLUMN = 5, 1 << 21
-N_PROCESS = 2
 C = 60.0
 RATIO = 0.1  # added to the ratio of the labels, so that a column both have alike still counts a little
 PAIR, ITEM, IN_FIELD = range(3)
@@ -165,24 +163,14 @@ def of_folds(rows, labels, fold, is_written, words):
     right by the first, 0.9913 by the second, 0.9908 by the mean; of mail of other sources 0.84 by what all texts teach, 0.90 by its mean with
     what the written teach alone).
     """
-    learnt = {(k, kind): np.flatnonzero(of & (fold != k)) for k in range(N_FOLD) for kind, of in (("all", fold >= 0), (False, ~is_written), (True, is_written))}
-    learnt = {key: texts for key, texts in learnt.items() if key[1] == "all" or len(set(labels[texts].tolist())) == 2}
-    with get_context("fork").Pool(N_PROCESS, _share, (rows, labels, words)) as pool:
-        fitted = dict(zip(learnt, pool.map(_fit_shared, learnt.values(), chunksize=1)))
     teachers = {}
     for k in range(N_FOLD):
+        fitted = {}
+        for kind, of in (("all", fold >= 0), (False, ~is_written), (True, is_written)):
+            learnt = np.flatnonzero(of & (fold != k))
+            if kind == "all" or len(set(labels[learnt].tolist())) == 2:
+                fitted[kind] = fit([rows[i] for i in learnt], labels[learnt], words)
         for kind in (False, True):
-            known = [fitted[k, key] for key in ("all", kind) if (k, key) in fitted]
+            known = [fitted[key] for key in ("all", kind) if key in fitted]
             teachers[k, kind] = Teacher(words, [x for t in known for x in t.of_ids], [x for t in known for x in t.of_words])
     return teachers
-
-
-def _share(*given):
-    """In a process that fits: what of_folds was given; forked, so that nothing of it is copied."""
-    global _shared
-    _shared = given
-
-
-def _fit_shared(texts):
-    rows, labels, words = _shared
-    return fit([rows[i] for i in texts], labels[texts], words)
