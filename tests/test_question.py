@@ -119,6 +119,8 @@ BAD = {  # what is wrong: (line or text to replace, by what, words of the messag
     "duplicate key": ("thresholds:", "prompt: [input]\nthresholds:", 'line 7: the key "prompt" appears twice'),
     "second document": ("calibration:", "---\ncalibration:", "a second document"),
     "deep": ("thresholds:", "frame: " + "[" * 5000 + "]" * 5000 + "\nthresholds:", "nested more than 8 deep"),
+    "deep block": ("thresholds:", "frame:\n" + "".join(" " * i + "a:\n" for i in range(1, 200)) + "thresholds:", "nested more than 8 deep"),
+    "deep list": ("thresholds:", "frame:\n  " + "- " * 5000 + "x\nthresholds:", "nested more than 8 deep"),
     "unclosed": ("thresholds:", "frame: [\nthresholds:", "line "),
     "tab": ("thresholds:", "\tthresholds:", "line 7"),
     "control character": ("thresholds:", "frame: \x01\nthresholds:", "not"),

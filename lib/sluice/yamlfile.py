@@ -25,8 +25,10 @@ def parse(data, name):
     try:
         return _document(yaml, yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name)
     except yaml.MarkedYAMLError as e:
-        mark = e.problem_mark or e.context_mark
-        raise bad(name, f"line {mark.line + 1}: {e.problem or e.context}" if mark else e.problem) from None
+        mark, problem = e.problem_mark or e.context_mark, e.problem or e.context
+        if "nesting depth" in problem:  # libyaml reads ahead of its events, and has a greater limit of its own
+            problem = f"nested more than {MAX_DEPTH} deep"
+        raise bad(name, f"line {mark.line + 1}: {problem}" if mark else problem) from None
     except yaml.YAMLError as e:  # of the reader: a character that YAML does not have
         raise bad(name, str(e).splitlines()[0]) from None
 
