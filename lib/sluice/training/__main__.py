@@ -30,6 +30,8 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
 @click.option("--begin", type=click.Path(exists=True, dir_okay=False), help="A model of this command, of as many layers or fewer: go on from it, with its vocabulary.")
+@click.option("--keep", default=0.0, type=click.FloatRange(0, 1), help="Share of the weights of --begin in those that are written.")
+@click.option("--encoder", is_flag=True, help="Let a pre-trained encoder teach as well, where a text is not among those it is tuned on (20 minutes more).")
 @click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
 @click.option("--steps", default=12500, help="Steps in all.")
 @click.option("--layers", default=3, help="Layers of the model.")
@@ -39,20 +41,21 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--date", default=time.strftime("%Y-%m-%d"), help="Date in the file.")
 @click.option("--plain", is_flag=True, help="Without torch.compile, which needs a C++ compiler.")
 @click.option("--float32", is_flag=True, help="Products of f32 in place of bf16: faster on an Intel without AMX.")
-def main(folder, work, out, question, leave_out, begin, written, steps, layers, seed, seconds, threads, date, plain, float32):
+def main(folder, work, out, question, leave_out, begin, keep, encoder, written, steps, layers, seed, seconds, threads, date, plain, float32):
     """Train on the corpora in FOLDER, judge, and write the model with its card."""
     os.makedirs(work, exist_ok=True)
     os.makedirs(out, exist_ok=True)
     path = f"{out}/spam.gguf"
     check_target(path, begin)
     begins = begun.read(begin, lambda n_vocab: Shape(n_vocab, n_layer=layers)) if begin else None
-    p = prepare.load(work, folder, leave_out, begins, seed=seed, n_written=written, say=say)
+    source = folder, leave_out, begins, encoder
+    p = prepare.load(work, *source, seed=seed, n_written=written, say=say)
     torch.set_num_threads(threads)
     trainer = loop.Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled=False, float32=float32)
     trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:
         shared = halves.Halves(trainer.shape)
-        multiprocessing.spawn(halves.half, (shared, work, (folder, leave_out, begins), seed, written, steps, layers, seconds, max(1, threads // loop.N_HALF), not plain,
+        multiprocessing.spawn(halves.half, (shared, work, source, seed, written, steps, layers, seconds, max(1, threads // loop.N_HALF), not plain,
                                              float32),
                               nprocs=loop.N_HALF)
         trainer.resume(f"{work}/train.pt")
@@ -62,14 +65,17 @@ def main(folder, work, out, question, leave_out, begin, written, steps, layers, 
     general = {"type": "model", "name": "Sluice spam", "version": date, "date": date, "license": "MIT", "author": "the Sluice project",
                "description": "Answers yes or no: is this mail spam? Reads the text of mail-text --fold. See spam.md.", "languages": ["en"],
                "tags": ["spam", "classification"], "datasets": sorted({*p.corpus.tolist(), *(p.begun.datasets if p.begun else ())})}
+    weights = {name: x.numpy() for name, x in trainer.average.items()}
+    if begins:
+        weights = begun.kept(weights, begins, keep)
     meta = export.metadata(trainer.shape, p.vocabulary, general)
     meta["tokenizer.chat_template"] = ("string", TEMPLATE)
-    export.write(path, meta, export.tensors({name: x.numpy() for name, x in trainer.average.items()}, trainer.shape))
+    export.write(path, meta, export.tensors(weights, trainer.shape))
     messages = list(corpora.messages(folder, leave_out, seed, written))
-    finish(p, trainer, messages, work, out, path, question, date)
+    finish(p, trainer, messages, work, out, path, question, date, keep)
 
 
-def finish(p, trainer, messages, work, out, path, question, date):
+def finish(p, trainer, messages, work, out, path, question, date, keep):
     """Judge the file, calibrate, and write what belongs to it."""
     validation = [m for m, val in zip(messages, p.is_val) if val]
     corpus, is_spam = p.corpus[p.is_val], p.is_spam[p.is_val]
@@ -85,7 +91,7 @@ def finish(p, trainer, messages, work, out, path, question, date):
     facts = {"n_parameter": sum(x.size for _, x in export.tensors({k: v.numpy() for k, v in trainer.average.items()}, trainer.shape)),
              "n_layer": trainer.shape.n_layer, "n_vocab": trainer.shape.n_vocab, "n_bytes": os.path.getsize(path), "date": date, "n_step": trainer.n_step,
              "begun": p.begun and p.begun.id, "begun_with": ", ".join(card.NAMES.get(name, name) for name in p.begun.datasets) if p.begun else "",
-             "seed": trainer.seed, "torch": torch.__version__, "prompt": "".join((*prepare.BEFORE, "MAIL", *prepare.AFTER)).replace("\n", "\\n"),
+             "keep": keep, "encoder": bool(p.joint), "seed": trainer.seed, "torch": torch.__version__, "prompt": "".join((*prepare.BEFORE, "MAIL", *prepare.AFTER)).replace("\n", "\\n"),
              "count": {name: int((p.corpus == name).sum()) for name in corpora.NAMES}, "n_train": int((~p.is_val).sum()), "n_validation": int(p.is_val.sum()),
              "bogofilter": judge.bogofilter_version()}
     card.write_card(f"{out}/spam.md", facts, scores, corpus, is_spam, yes, no)

@@ -38,6 +38,15 @@ def read(path, shape_of):
     return Begun(words, export.from_pairs(weights, shape), shape.n_layer, file.id[:8].hex(), datasets, digest)
 
 
+def kept(weights, begun, share):
+    """{name: float32 array}: the mean of `weights`, {name: float32 array} of a net that went on from `begun`, and of the weights it began with, which
+    count `share`. Such a mean is often more right on what neither has met than both ("Robust fine-tuning", Wortsman et al. 2022, arXiv
+    2109.01903). A block that was not there counts as one that adds nothing."""
+    added = ("attn_output.weight", "ffn_down.weight")
+    return {name: ((1 - share) * x + share * begun.weights.get(name, np.zeros_like(x) if name.endswith(added) else x)).astype(np.float32)
+            for name, x in weights.items()}
+
+
 def _vocabulary(file):
     """(tokens, scores, types), with what views and prepare rely on where it must be."""
     tokens, scores, types = (file.get(f"tokenizer.ggml.{key}", kind).values()

@@ -67,8 +67,13 @@ def write_card(path, facts, scores, corpus, is_spam, yes, no):
     used = "\n".join(f"- **{NAMES[name]}** ({int(facts['count'][name])} texts): {CORPORA[name]}" for name in CORPORA if facts["count"].get(name))
     begun = f"""
 It goes on from model {facts['begun']}, which learnt from {facts['begun_with']}, with the same texts kept for validation where corpora, templates, seed and
-numbers of texts were the same.
+numbers of texts were the same.{f" The weights are the mean of that model's ({100 * facts['keep']:.0f} %) and of those learnt." if facts["keep"] else ""}
 """ if facts["begun"] else ""
+    if facts["encoder"]:
+        begun += """
+Beside linear models the encoder all-MiniLM-L6-v2 (Apache-2.0; Wang et al. 2020, Reimers & Gurevych 2019) was its teacher, tuned on a third of the same texts; no weight of
+it is in the file.
+"""
     with open(path, "w", encoding="utf-8") as f:
         f.write(f"""# spam.gguf: is this mail spam?
 

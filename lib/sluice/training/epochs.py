@@ -8,14 +8,16 @@ TOKENS_PER_STEP = 8192
 SHOWN = {("spamassassin", False): 2, ("spamassassin", True): 3, ("ling", True): 2, ("sms", True): 4, ("sms", False): 3,
          ("written", False): 0.6, ("written", True): 0.6}  # how often an epoch shows a text, or which share of them
 TEACHER, TEACHER_LAST = (0.9, 0.97), (0.5, 0.8)  # share of the teacher in the target: of a text, of a view that is much less; in last steps
-MIXED, N_MIXED = 2, (1, 12)            # views made of several texts, for each text; how many others are in one: from, to less than
+MIXED, MIXED_BEGUN = 2, 1              # views made of several texts, for each text; where a model is gone on from, which has learnt from many
+N_MIXED = 1, 12                        # how many others are in one: from, to less than
 OWN_KIND = 0.75                        # share of such views that are of one kind of texts: of the corpora or written
 FOR_AN_ID = 0.5                        # share of these others that are there for an id that stands in them
 MAX_MARGIN = 6.0                       # of a teacher
 
 
 class Epochs:
-    """p: Prepared. A view is (texts [number], share of the teacher's word in the last target, marked ids int64 [n])."""
+    """p: Prepared. A view is (texts [number], share of the teacher's word in the last target, whether it is much less than a
+    text or of several, marked ids int64 [n])."""
 
     def __init__(self, p, seed):
         self.p, self.seed = p, (seed, int(p.begun.digest[:8], 16)) if p.begun else (seed,)  # other draws of the same texts than that model learnt from
@@ -36,13 +38,13 @@ class Epochs:
         rows = rng.permutation(np.repeat(self.rows, times))
         shown = [self.view(i, rng, TEACHER_LAST if is_last else TEACHER) for i in rows]
         if not is_last:
-            shown += [self.mixed(i, rng) for i in rng.choice(rows, int(MIXED * len(rows)))]
+            shown += [self.mixed(i, rng) for i in rng.choice(rows, int((MIXED_BEGUN if self.p.begun else MIXED) * len(rows)))]
         shown = [shown[i] for i in rng.permutation(len(shown))]
         n_frame, out = len(self.p.before) + len(self.p.after), []
         for start in range(0, len(shown), 4096):
             batch = []
-            for item in sorted(shown[start:start + 4096], key=lambda item: len(item[2])):
-                if batch and padded(len(item[2]) + n_frame) * (len(batch) + 1) > TOKENS_PER_STEP:
+            for item in sorted(shown[start:start + 4096], key=lambda item: len(item[-1])):
+                if batch and padded(len(item[-1]) + n_frame) * (len(batch) + 1) > TOKENS_PER_STEP:
                     out.append(batch)
                     batch = []
                 batch.append(item)
@@ -52,7 +54,7 @@ class Epochs:
     def view(self, i, rng, share):
         """A view of text i. share: of the teacher, where the view is the text and where it is a part of it."""
         ids, is_part = views.view(self.p.lines[i], self.p.bodies[i], rng)
-        return [i], share[is_part], ids
+        return [i], share[is_part], is_part, ids
 
     def mixed(self, i, rng):
         """A view of text i and of others of its fold, which its teacher has not seen either: of its own kind or of both, and of both labels in
@@ -65,14 +67,19 @@ class Epochs:
             if not for_an_id and not len(of_label):
                 continue
             found.append(pool.places.draw(rng) if for_an_id else (int(rng.choice(of_label)), None))
-        return [k for k, _ in found], 1.0, views.mixed(self.p.lines[i], [(self.p.bodies[k], near) for k, near in found], rng)
+        return [k for k, _ in found], 1.0, True, views.mixed(self.p.lines[i], [(self.p.bodies[k], near) for k, near in found], rng)
 
-    def targets(self, texts, share, ids):
+    def targets(self, texts, share, is_part, ids):
         """What the net shall say of a view: (float, the probability of spam of all of it; float64 [n], logits of spam of its first 1, 2 ... n
         ids). Logits are what the teacher says that has seen none of the texts, cut at MAX_MARGIN: that of written texts if one of them is
-        such. Of the probability this is `share`, and the rest is the label of texts[0]."""
+        such. The encoder knows whole texts alone: of one that it has judged its word comes in by and by, by how much is read. Of the probability this is `share`, and the rest is the label of texts[0]."""
         i, is_written = texts[0], bool((self.p.corpus[texts] == "written").any())
-        logits = np.clip(self.p.teachers[int(self.p.fold[i]), is_written].margins(ids), -MAX_MARGIN, MAX_MARGIN)
+        logits = self.p.teachers[int(self.p.fold[i]), is_written].margins(ids)
+        if not is_part and not np.isnan(self.p.encoded[i]):
+            teachers, encoder = self.p.joint[is_written]
+            read = np.arange(len(logits)) / max(1, len(ids))
+            logits = (1 - read + teachers * read) * logits + encoder * read * self.p.encoded[i]
+        logits = np.clip(logits, -MAX_MARGIN, MAX_MARGIN)
         return share / (1 + np.exp(-logits[-1])) + (1 - share) * float(self.p.is_spam[i]), logits[1:]
 
 

@@ -13,14 +13,16 @@ from . import begun, corpora, export, judge, phrases, teacher, texts, twins, vie
 QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
 BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
 VALIDATION = 28     # of 256 clusters
-MADE_BY = [*(Path(module.__file__) for module in (begun, corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written)),
+MADE_BY = [Path(__file__).with_name("encoder.py"), *(Path(module.__file__) for module in (begun, corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written)),
            *sorted(Path(mail.__file__).parent.glob("*.py"))]
 
 
 class Prepared:
     """key: what all of it was made of; texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines: marked ids by text and
     name of the line; bodies: ids by text; fold: int [n]; teachers: those of teacher.of_folds; margin: float [n], the logit of spam by the one
-    that has not seen the text, before its sharpness (of validation texts by the yardstick); evidence: float [n_vocab], weights of a linear
+    that has not seen the text, before its sharpness (of validation texts by the yardstick); encoded: float [n], that by the encoder, nan where it
+    has seen the text or was not asked; joint: by whether for written texts, (what the teacher's word counts where the encoder speaks as
+    well, what the encoder's); evidence: float [n_vocab], weights of a linear
     model of single ids; vocabulary: (tokens, scores, types); begun: the Begun that is gone on from, or None; before, after: ids around a
     text; yes, no: ids."""
 
@@ -29,12 +31,12 @@ class Prepared:
         return views.whole(self.lines[i], self.bodies[i])
 
 
-def load(work, folder, leave_out=(), begins=None, n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
+def load(work, folder, leave_out=(), begins=None, with_encoder=False, n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
     """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. begins: a Begun, whose vocabulary and weights are
-    taken, None: new ones; n_vocab: of a new vocabulary, pieces before phrases are added."""
+    taken, None: new ones; with_encoder: whether encoder.py judges as well; n_vocab: of a new vocabulary, pieces before phrases are added."""
     path = Path(work) / "prepared.pickle"
     sizes = tuple((file.name, file.stat().st_size) for file in corpora.files(folder, leave_out))
-    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *written.files()]), begins and begins.digest
+    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *written.files()]), begins and begins.digest, with_encoder
     if path.exists():
         with open(path, "rb") as f:
             kept = pickle.load(f)
@@ -57,6 +59,8 @@ def load(work, folder, leave_out=(), begins=None, n_vocab=8192, seed=1, n_writte
         new_vocabulary(p, Path(work) / "vocabulary.gguf", n_vocab, seed)
     say(f"{len(p.vocabulary[0])} pieces, {sum(map(len, p.bodies))} ids of bodies")
     judge_all(p, say)
+    if with_encoder:
+        ask_encoder(p, seed, say)
     with open(f"{path}.new", "wb") as f:
         pickle.dump(p, f)
     Path(f"{path}.new").replace(path)
@@ -91,6 +95,25 @@ def judge_all(p, say):
         right = ((p.margin > 0) == p.is_spam)[of].mean()
         say(f"teachers of {'written texts' if kind else 'corpora'}, out of fold: accuracy {right:.4f}, sharpness {sharpness:.2f}")
     say(f"yardstick, validation: accuracy {((p.margin > 0) == p.is_spam)[val].mean():.4f}")
+    p.encoded, p.joint = np.full(len(p.texts), np.nan), {}
+
+
+def ask_encoder(p, seed, say, folder=None):
+    """What the encoder says of texts that it has not learnt, and how far it is to be believed beside the teachers. folder: as in encoder.margins."""
+    from sklearn.linear_model import LogisticRegression
+    from . import encoder
+    learns = encoder.learnt(p.cluster)
+    p.encoded = encoder.margins(p.texts, p.is_spam, learns & ~p.is_val, ~learns & ~p.is_val, seed, say, folder)
+    is_written = p.corpus == "written"
+    for kind in (False, True):
+        of = (is_written == kind) & ~np.isnan(p.encoded)
+        if len(set(p.is_spam[of].tolist())) == 2:
+            said = np.stack((p.teachers[0, kind].sharpness * p.margin[of], p.encoded[of]), 1)
+            p.joint[kind] = tuple(LogisticRegression(C=1e4, fit_intercept=False).fit(said, p.is_spam[of]).coef_[0].tolist())
+            right = [((x > 0) == p.is_spam[of]).mean() for x in (said[:, 0], said[:, 1], said @ p.joint[kind])]
+            say("{}, teachers, encoder, both: accuracy {:.4f} {:.4f} {:.4f}, weights {:.2f} {:.2f}".format("written texts" if kind else "corpora", *right, *p.joint[kind]))
+        else:
+            p.encoded[of] = np.nan
 
 
 def digest(paths):

@@ -30,6 +30,7 @@ FOLDER = Path(__file__).parent / "written"
 LABELS = ("ham", "spam")
 HEAD = ("From", "Subject", "Links", "Files")
 P_FRAME, P_PART, P_FOOTER, P_COMMON_LINKS = 0.6, 0.3, 0.12, 0.2
+P_FRAME_CLOSE = 0.25  # of templates in close, which have such lines of their own
 BITS, MOST_TIMES, CLOSE = 8, 6, 3  # of times()
 P_DROPPED = {"From": 0.18, "Links": 0.34, "Files": 0.28}  # of spam, whose templates have these lines more often: so that having one tells nothing
 
@@ -199,7 +200,7 @@ def expand(template, rng):
     while (match := re.match(r"(From|Subject|Links|Files):(.*)(?:\n|$)", body)):
         head[match[1]] = " ".join(filler.template(match[2]).split())
         body = body[match.end():]
-    body = _framed(filler.template(body.strip("\n")), rng)
+    body = _framed(filler.template(body.strip("\n")), rng, P_FRAME_CLOSE if source in close() else P_FRAME)
     if label == "spam":
         head = {key: line for key, line in head.items() if rng.random() >= P_DROPPED.get(key, 0)}
     links = head.get("Links", "").split(",") + _common_links(rng)
@@ -215,10 +216,10 @@ def _frame_parts():
     return [(kind, text.partition("\n")[2].strip("\n")) for _, kind, text in read(FOLDER / "footers.txt")]
 
 
-def _framed(body, rng):
-    """A body with what mailers put around any mail, or with one line of it, or as it is."""
+def _framed(body, rng, p_frame):
+    """A body with what mailers put around any mail (of probability p_frame), or with one line of it, or as it is."""
     parts = _frame_parts()
-    if rng.random() < P_FRAME:
+    if rng.random() < p_frame:
         parts = [part for part in parts if rng.random() < P_PART]
     else:
         parts = [rng.choice(parts)] if rng.random() < P_FOOTER else []
