@@ -261,7 +261,6 @@ static void NAME(quantize)(const void *arg, int64_t begin, int64_t end, int32_t 
         a->s[b] = a->d[b] * (float)sum_q8(a->q + b * BLOCK, BLOCK);
     }
 }
-#endif
 
 static void NAME(quantize_k)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
@@ -272,6 +271,7 @@ static void NAME(quantize_k)(const void *arg, int64_t begin, int64_t end, int32_
     for (int64_t n_group = a->n / GROUP_K, g = begin * n_group; g < end * n_group; g++)
         a->sums[g] = (int16_t)sum_q8(a->q + g * GROUP_K, GROUP_K);
 }
+#endif
 
 #ifdef REFERENCE /* matrix products and attention: other sets write these by hand */
 

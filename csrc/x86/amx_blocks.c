@@ -1,9 +1,14 @@
 /* amx_blocks.c - products with weights in blocks of 32 on AMX-INT8; the bits of reference.c.
  *
- * Each block needs tiles of its own, half full, and its own step in f32: that step is most of the work.  So the results of 16 rows and 16
- * tokens stay in registers over the blocks of a panel, and the tiles run ahead: while block b is scaled, the sums of b + 2 are stored and
- * those of b + 3 begin, each in a tile of its own, so that none waits until another has been stored. */
+ * Each block needs tiles of its own, half full, and its own step in f32: that step is most of the work, all the more as products and sums
+ * of 512 bits run at half their speed from any tile instruction on until 60 ns later.  (So do conversions; integers do not.)  So the
+ * results of 16 rows and 16 tokens stay in registers over the blocks of a panel, and the tiles run ahead: while block b is scaled, the
+ * sums of b + 2 are stored and those of b + 3 begin, each in a tile of its own, so that none waits until another has been stored; what
+ * the tiles do comes between rows of scaling, and goes on from a pair of rows and tokens to the next.
+ *
+ * Tiles of bf16 would give the same sums, exact and converted, but their loads take as long as that saves. */
 #ifdef __AVX512VNNI__
+#include <string.h>
 #include "amx.h"
 
 enum { PANEL = 32, RING = 4 };
@@ -17,13 +22,20 @@ INLINE void unpack_half(half_panel *p, int32_t type, const uint8_t *const row[HA
 {
     const int64_t bytes = type_row_bytes(type, BLOCK);
     const __m256i offset = _mm256_set1_epi8((char)(type == T_Q8_0 ? 0 : offset_of(type)));
+    uint16_t d[PANEL][HALF], m[PANEL][HALF]; /* all of them first: a load of 16 that follows their stores at once would wait */
     for (int32_t b = 0; b < n_block; b++) {
         const int64_t at = (b0 + b) * bytes;
-        for (int r = 0; r < HALF; r++)
+        for (int r = 0; r < HALF; r++) {
             _mm256_store_si256((__m256i *)p->w[b][r], _mm256_sub_epi8(block_bytes_of(type, row[r] + at), offset));
-        _mm512_storeu_ps(p->d[b], halves_of(row, at));
+            memcpy(&d[b][r], row[r] + at, 2); /* all blocks begin with d, then m */
+            if (has_min(type))
+                memcpy(&m[b][r], row[r] + at + 2, 2);
+        }
+    }
+    for (int32_t b = 0; b < n_block; b++) {
+        _mm512_storeu_ps(p->d[b], _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)d[b])));
         if (has_min(type))
-            _mm512_storeu_ps(p->m[b], halves_of(row, at + 2));
+            _mm512_storeu_ps(p->m[b], _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)m[b])));
     }
 }
 
@@ -36,10 +48,12 @@ INLINE void unpack_half(half_panel *p, int32_t type, const uint8_t *const row[HA
         TILE_DOT_INT8(sum, w_tile, q_tile);            \
     } while (0)
 
-/* Block b of a panel with a set: its step in f32. */
-INLINE void scale_block(__m512 sum[HALF], const sums *isum, const half_panel *p, int32_t b, const tokens_32 *x, int32_t type)
+/* Block b of a panel with a set: the step in f32 of rows begin ... end - 1. */
+INLINE void scale_rows(__m512 sum[HALF], const sums *isum, const half_panel *p, int32_t b, const tokens_32 *x, int begin, int end,
+                       int32_t type)
 {
-    for (int r = 0; r < HALF; r++) {
+#pragma GCC unroll 16
+    for (int r = begin; r < end; r++) {
         const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(p->d[b][r]), x->d);
         sum[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(_mm512_load_si512(isum->of[r])), sum[r]);
         if (has_min(type))
@@ -47,29 +61,48 @@ INLINE void scale_block(__m512 sum[HALF], const sums *isum, const half_panel *p,
     }
 }
 
-/* A half of the panel with a set: x is its first block; results come from `from` and go to `y`. */
-INLINE void half_set(results *y, const results *from, sums isum[RING], const half_panel *p, const tokens_32 *x, int32_t n_block,
-                     int32_t type)
+/* A half of a panel, and a set of tokens from the same block on. */
+typedef struct { const half_panel *p; const tokens_32 *x; } pair;
+
+/* A pair, n_block blocks: results come from `from` and go to `y`.  `begun`: the pair before has begun this one's first three blocks, as
+ * this one does for `next`, if there is one. */
+INLINE void pair_sums(results *y, const results *from, sums isum[RING], const pair *now, const pair *next, int begun, int32_t n_block,
+                      int32_t type)
 {
+    const half_panel *const p = now->p;
+    const tokens_32 *const x = now->x;
     __m512 sum[HALF];
     for (int r = 0; r < HALF; r++)
         sum[r] = from->of[r];
-    BLOCK_SUMS(0, 4, 6, p, 0, x);
-    if (n_block > 1)
-        BLOCK_SUMS(1, 5, 7, p, 1, x + 1);
-    TILE_STORE(0, &isum[0], 64);
-    if (n_block > 2)
-        BLOCK_SUMS(2, 4, 6, p, 2, x + 2);
-    if (n_block > 1)
-        TILE_STORE(1, &isum[1], 64);
+    if (!begun) {
+        BLOCK_SUMS(0, 4, 6, p, 0, x);
+        if (n_block > 1)
+            BLOCK_SUMS(1, 5, 7, p, 1, x + 1);
+        TILE_STORE(0, &isum[0], 64);
+        if (n_block > 2)
+            BLOCK_SUMS(2, 4, 6, p, 2, x + 2);
+        if (n_block > 1)
+            TILE_STORE(1, &isum[1], 64);
+    }
 /* Block b, b % RING being i; tiles are numbers as written: stored = (i + 2) % RING, begun = (i + 3) % RING. */
-#define STEP(b, i, stored, begun, w_tile, q_tile)                                       \
-    if ((b) < n_block) {                                                                \
-        if ((b) + 3 < n_block)                                                          \
-            BLOCK_SUMS(begun, w_tile, q_tile, p, (b) + 3, x + (b) + 3);                 \
-        if ((b) + 2 < n_block)                                                          \
-            TILE_STORE(stored, &isum[stored], 64);                                      \
-        scale_block(sum, &isum[i], p, b, x + (b), type);                                \
+#define STEP(b, i, stored, begun, w_tile, q_tile)                                    \
+    if ((b) < n_block) {                                                             \
+        const int32_t ahead = (b) + 3 < n_block ? (b) + 3 : (b) + 3 - n_block;       \
+        const pair *const of = (b) + 3 < n_block ? now : next;                       \
+        if (of) {                                                                    \
+            TILE_ZERO(begun);                                                        \
+            TILE_LOAD(w_tile, of->p->w[ahead], BLOCK);                               \
+        }                                                                            \
+        scale_rows(sum, &isum[i], p, b, x + (b), 0, 4, type);                        \
+        if (of)                                                                      \
+            TILE_LOAD(q_tile, of->x[ahead].q, 64);                                   \
+        scale_rows(sum, &isum[i], p, b, x + (b), 4, 8, type);                        \
+        if (of)                                                                      \
+            TILE_DOT_INT8(begun, w_tile, q_tile);                                    \
+        scale_rows(sum, &isum[i], p, b, x + (b), 8, 12, type);                       \
+        if ((b) + 2 < n_block || next)                                               \
+            TILE_STORE(stored, &isum[stored], 64);                                   \
+        scale_rows(sum, &isum[i], p, b, x + (b), 12, HALF, type);                    \
     }
     for (int32_t b = 0; b < n_block; b += RING) {
         STEP(b, 0, 2, 3, 5, 7)
@@ -98,15 +131,17 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
         const int32_t n = last - b < PANEL ? last - b : PANEL;
         for (int h = 0; h < 2; h++)
             unpack_half(&at->p[h], type, w + h * HALF, b, n);
-        for (int h = 0; h < 2; h++)
-            for (int set = 0; set < s->n_set; set++) {
-                const place y = place_of(a, s, set, row + h * HALF, end);
-                if (b && b == s->b0)
-                    results_from(&at->y[h][set], y.y, y.n_row, y.valid, y.n_tok);
-                half_set(&at->y[h][set], b ? &at->y[h][set] : &zero, at->isum, &at->p[h], x + set * n_block + b, n, type);
-                if (b + n == last)
-                    results_to(y.y, y.n_row, y.valid, y.n_tok, &at->y[h][set]);
-            }
+        for (int i = 0; i < 2 * s->n_set; i++) { /* both halves with a set, then with the next */
+            const int set = i / 2, h = i % 2;
+            const pair now = {&at->p[h], x + set * n_block + b}, next = {&at->p[1 - h], x + (set + h) * n_block + b};
+            const int ahead = n % RING == 0 && i + 1 < 2 * s->n_set;
+            const place y = place_of(a, s, set, row + h * HALF, end);
+            if (b && b == s->b0)
+                results_from(&at->y[h][set], y.y, y.n_row, y.valid, y.n_tok);
+            pair_sums(&at->y[h][set], b ? &at->y[h][set] : &zero, at->isum, &now, ahead ? &next : NULL, n % RING == 0 && i, n, type);
+            if (b + n == last)
+                results_to(y.y, y.n_row, y.valid, y.n_tok, &at->y[h][set]);
+        }
     }
 }
 

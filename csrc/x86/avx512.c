@@ -64,6 +64,42 @@ static void quantize_avx512(const void *arg, int64_t begin, int64_t end, int32_t
     }
 }
 
+/* 64 elements in int8, in order. */
+INLINE __m512i nearest_64(const float *x, __m512 inverse, __mmask16 lanes)
+{
+    const __m512 round = _mm512_set1_ps(0x1.8p23f); /* as in quantize_block */
+    __m512i v[4];
+    for (int i = 0; i < 4; i++) {
+        const __m512 sum = _mm512_add_ps(_mm512_maskz_mul_ps(lanes, _mm512_loadu_ps(x + 16 * i), inverse), round);
+        v[i] = _mm512_and_si512(_mm512_castps_si512(sum), _mm512_set1_epi32(255));
+    }
+    const __m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3])); /* by quarters */
+    return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), bytes);
+}
+
+static void quantize_k_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const quantize_args *a = arg;
+    const __m512i size = _mm512_set1_epi32(0x7fffffff), ones = _mm512_set1_epi8(1);
+    (void)thread;
+    for (int64_t n_block = a->n / BLOCK_K, b = begin * n_block; b < end * n_block; b++) {
+        const float *x = a->x + b * BLOCK_K;
+        __m512i v = _mm512_setzero_si512(), sums[4];
+        for (int i = 0; i < BLOCK_K; i += 16)
+            v = greater(v, _mm512_and_si512(_mm512_loadu_si512(x + i), size));
+        const uint32_t most = _mm512_reduce_max_epu32(v);
+        const int usable = most < 0x7f800000 && most >= f32_bits(0x1p-100f);
+        const __m512 inverse = _mm512_set1_ps(usable ? 127.0f / bits_f32(most) : 0.0f);
+        for (int i = 0; i < 4; i++) {
+            const __m512i q = nearest_64(x + 64 * i, inverse, usable ? 0xffff : 0);
+            _mm512_storeu_si512(a->q + b * BLOCK_K + 64 * i, q);
+            sums[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, q);
+        }
+        _mm256_storeu_si256((__m256i *)(a->sums + b * (BLOCK_K / GROUP_K)), _mm512_cvtepi32_epi16(fold_quarters(sums, plus)));
+        a->d[b] = usable ? bits_f32(most) / 127.0f : most < 0x7f800000 ? 0.0f : NAN;
+    }
+}
+
 const isa isa_avx512 = {
     "avx512", 128, matmul_avx512, quantize_avx512, quantize_k_avx512, rmsnorm_avx512, rope_avx512, attention_avx512, silu_mul_avx512,
     gelu_mul_avx512, soft_cap_avx512, cache_store_avx512, packed_bytes_avx512, pack_avx512, 6, AVX512_PIECE, AVX512_FEWEST, 1,
