@@ -274,6 +274,21 @@ def test_reason(data, reason):
     assert reason in found.reasons and found.body.startswith("seen")
 
 
+@pytest.mark.parametrize("before", [b"X: y\n" * (mime.MAX_HEADER_LINES + 1), b"X: " + b"y" * mime.MAX_HEADER_BYTES + b"\n", b"X:\n y\n" * 90_000])
+def test_fields_that_decide_what_is_shown_are_found_behind_any_others(before):
+    found = read(before + b"From: a@b\nSubject: hi\nX: z\nContent-Type: text/html\nContent-Transfer-Encoding: quoted-printable\n\n<p hidden>un</p>se=65n")
+    assert (found.sender, found.subject, found.body, found.reasons) == ("a@b", "hi", "seen", ["header"])
+    found = read(before + b"Content-Type: text/plain\nContent-Type: text/html\n\nseen")
+    assert (found.body, found.reasons) == ("seen", ["ambiguous", "header"])
+    found = read(b"Content-Type: multipart/mixed; boundary=b\n\n--b\n" + before + b"Content-Disposition: attachment; filename=a\n\nx\n--b--")
+    assert (found.files, found.body, found.reasons) == (["a"], "", ["empty", "header"])
+
+
+def test_a_text_whose_header_is_no_mails_keeps_the_reasons():
+    found = read(b"X: y\n" * 1001 + b"\nseen")
+    assert found.body.endswith("seen") and found.reasons == ["header"]
+
+
 # Made to break --------------------------------------------------------------------------------------------------
 
 def nested(n, tail=b""):
@@ -323,7 +338,7 @@ def test_boundary_that_is_too_long():
 MB10 = 10_000_000
 HUGE = {
     "newlines": b"Subject: x\n\n" + b"\n" * MB10, "nul": b"Subject: x\n\n" + b"\0" * MB10, "ff": b"Subject: x\n\n" + b"\xff" * MB10,
-    "header": b"Subject: x\n" + b"X: y\n" * (MB10 // 5), "folded": b"Subject: x\n" + b" y\n" * (MB10 // 3), "line": b"To: " + b"y" * MB10,
+    "header": b"Subject: x\n" + b"X: y\n" * (MB10 // 5), "kept fields": b"To: a\n" + b"".join(b"%s: %s\n" % (name.encode(), b"y" * 60) for name in sorted(mime.MAIL_FIELDS)) * 7000, "folded": b"Subject: x\n" + b" y\n" * (MB10 // 3), "line": b"To: " + b"y" * MB10,
     "cr": b"Subject: x\r\r" + b"a\r" * (MB10 // 2), "nested": nested(19, b"\n" * MB10), "delimiters": nested(19, b"\n--b5x" * (MB10 // 6)),
     "base64": b"Subject: x\nContent-Transfer-Encoding: base64\nContent-Type: text/html\n\n" + b"PHA+" * (MB10 // 4),
     "html": b"Content-Type: multipart/mixed; boundary=b\n\n" + (b"--b\nContent-Type: text/html\n\n" + b"<b id=1><p>x" * 8000 + b"\n") * 99,

@@ -7,7 +7,7 @@ characters by charsets.decode alone. It reads the bytes as latin-1, so that each
 What goes beyond a limit, or is malformed, is left as it is, and a word is put into `reasons`:
 
     lines       more than MAX_LINES lines: the rest is not read
-    header      more than MAX_HEADER_LINES lines or MAX_HEADER_BYTES bytes of header fields: the rest of them is passed over
+    header      more than MAX_HEADER_LINES lines or MAX_HEADER_BYTES bytes of header fields: of the rest only those of KEPT_FIELDS count
     parts       more than MAX_PARTS parts: the rest is passed over
     depth       multiparts and messages within each other beyond MAX_DEPTH: those inside are shown as they are
     boundary    a multipart without the boundary it names: cut at what looks like one, or shown as it is
@@ -36,6 +36,7 @@ CHUNK = 1 << 20           # bytes given to the parser at once: it holds four tim
 
 MAIL_FIELDS = frozenset("from to cc subject date received return-path message-id mime-version content-type reply-to sender "
                         "delivered-to content-transfer-encoding dkim-signature in-reply-to references x-mailer".split())
+KEPT_FIELDS = MAIL_FIELDS | {"content-disposition"}  # wherever they stand: they say what a reader sees
 
 
 class _Full(Exception):
@@ -57,10 +58,11 @@ class Part(Message):
     def set_raw(self, name, value):
         self.left_lines -= 1 + value.count("\n")
         self.left_bytes -= len(name) + len(value)
+        name = name.lower()
         if self.left_lines < 0 or self.left_bytes < 0:
             self.tree.reasons.add("header")
-            return
-        name = name.lower()
+            if name not in KEPT_FIELDS:
+                return
         if name not in self.fields:
             self.fields[name] = value = value.replace("\r", "").replace("\n", "")[:MAX_VALUE].strip(" \t")
             super().set_raw(name, value)
@@ -209,7 +211,6 @@ def parse(data):
     root = tree.feed(_without_blanks_before_colons(data), 0)
     has_header = is_mbox or not MAIL_FIELDS.isdisjoint(root.fields)
     if not has_header:
-        tree = _Tree()
         root = Part(tree)
         root.set_payload(data.decode("latin-1"))
     tree.left_lines = MAX_LINES_AGAIN
