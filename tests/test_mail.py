@@ -308,6 +308,19 @@ def test_1000_nested_parts():
     assert read(nested(mime.MAX_DEPTH)).body == "hello" and read(nested(mime.MAX_DEPTH)).reasons == []
 
 
+def test_messages_nested_beyond_the_limit_are_shown_as_they_are():
+    def read_in(n, inner):
+        return read(b"Subject: x\n" + b"Content-Type: message/rfc822\n\n" * n + inner)
+    inner = b"Subject: inner\n\nhello http://a.example"
+    for n, reasons in ((mime.MAX_DEPTH, []), (mime.MAX_DEPTH + 1, ["depth"]), (1000, ["depth"])):
+        found = read_in(n, inner)
+        assert found.body.endswith(inner.decode()) and (found.links, found.files, found.reasons) == (["a.example"], [], reasons), n
+    encoded = b"Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n" + base64.b64encode(inner)
+    assert read_in(mime.MAX_DEPTH, encoded).body.endswith(inner.decode())
+    attached = read_in(mime.MAX_DEPTH, b"Content-Type: message/rfc822; name=x.eml\nContent-Disposition: attachment\n\n" + inner)
+    assert (attached.body, attached.files) == ("", ["x.eml"])
+
+
 def test_50000_parts():
     found = read(b"Content-Type: multipart/mixed; boundary=b\n\n" + b"--b\n\nx\n" * 50000)
     assert (found.n_parts, found.reasons, found.body.split()) == (mime.MAX_PARTS, ["parts"], ["x"] * (mime.MAX_PARTS - 1))

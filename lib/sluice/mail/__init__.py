@@ -129,6 +129,7 @@ class _View:
             fields = [(name, transfer.header_text(part.children[0].fields.get(name.lower(), ""), self.reasons)) for name in ("From", "Subject")]
             return ["".join(f"{name}: {value}\n" for name, value in fields if value), *self.blocks(part.children[0])]
         is_text = part.kind.startswith(("text/", "multipart/")) and part.kind not in NOT_SHOWN
+        is_text = is_text or part.is_message() and part.body  # one that lies too deep to be parsed
         if is_text and (part.depth == 0 or part.disposition != "attachment"):
             return [self._shown(part)]
         if part.body or part.children or part.name:
