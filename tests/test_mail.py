@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice import mail
-from sluice.mail import charsets, markup, mime, plain
+from sluice.mail import charsets, markup, mime, plain, transfer
 
 REASONS = {"header", "parts", "depth", "boundary", "ambiguous", "encoding", "charset", "bytes", "lines", "text", "html", "empty"}  # all but "internal"
 # sha256 of the texts of the archive's mails in its order, as they are and folded; they are libxml2 2.14's, which lxml 6 brings
@@ -209,6 +209,28 @@ def test_transfer_encoding(encoding, text):
     assert body(text, content_transfer_encoding=encoding).strip("=") == ("hello=" if text.endswith("9") else "hello")[:5]
 
 
+JOINED = base64.b64encode(b"hello, ").decode() + "\n%s\n" + base64.b64encode("wörld!".encode()).decode() + "\n%s"
+
+
+@pytest.mark.parametrize("text, want, reasons", [
+    (JOINED % ("", ""), "hello, wörld!", []), ("=" + JOINED % ("", ""), "hello, wörld!", []),
+    ("YSA=" * 1000, "a " * 1000, []), ("YQ==Yg==Yw", "abc", []), ("4oI=rA==", "€", []),
+    ("YQ=Yg==", "ab", ["encoding"]), ("YQ===Yg==", "ab", ["encoding"]), (JOINED % ("*!*", ""), "hello, wörld!", []),
+    (JOINED % ("", "To unsubscribe: http://list.example/?a=b"), "hello, wörld!", ["encoding"]),
+    (JOINED % ("\nSent by = a gateway.\n", ""), "hello, ", ["encoding"]),
+    ("YSA=" * transfer.MAX_RUNS * 2, "a " * transfer.MAX_RUNS, ["encoding"]),
+])
+def test_base64_goes_on_behind_padding(text, want, reasons):
+    """Mailers join runs of it; a list puts a footer behind it in plain text."""
+    found = read(b"Subject: x\nContent-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: base64\n\n" + text.encode())
+    assert (found.body, found.reasons) == (want.strip(), reasons)
+
+
+def test_base64_of_other_character_sets_goes_on_behind_padding():
+    text = "\n".join(base64.b64encode(line.encode("koi8-r")).decode() for line in ("да, ", "привет"))
+    assert body(text, content_type="text/plain; charset=koi8-r", content_transfer_encoding="base64") == "да, привет"
+
+
 @pytest.mark.parametrize("charset, data", [
     ("utf-8", "é€".encode()), ("iso-8859-15", b"\xe9\xa4"), ("ISO-8859-1", b"\xe9\x80"), ("windows-1252", b"\xe9\x80"), ("latin1", b"\xe9\x80"),
     ("us-ascii", "é€".encode()), ("us-ascii", b"\xe9\x80"), ("x-nonsense", b"\xe9\x80"), ("utf_8", "é€".encode()), ('"utf-8"', "é€".encode()),
@@ -354,6 +376,7 @@ HUGE = {
     "header": b"Subject: x\n" + b"X: y\n" * (MB10 // 5), "kept fields": b"To: a\n" + b"".join(b"%s: %s\n" % (name.encode(), b"y" * 60) for name in sorted(mime.MAIL_FIELDS)) * 7000, "folded": b"Subject: x\n" + b" y\n" * (MB10 // 3), "line": b"To: " + b"y" * MB10,
     "cr": b"Subject: x\r\r" + b"a\r" * (MB10 // 2), "nested": nested(19, b"\n" * MB10), "delimiters": nested(19, b"\n--b5x" * (MB10 // 6)),
     "base64": b"Subject: x\nContent-Transfer-Encoding: base64\nContent-Type: text/html\n\n" + b"PHA+" * (MB10 // 4),
+    "runs": b"Content-Type: multipart/mixed; boundary=b\n\n" + (b"--b\nContent-Transfer-Encoding: base64\n\n" + b"A=!" * (MB10 // 300) + b"\n") * 99,
     "html": b"Content-Type: multipart/mixed; boundary=b\n\n" + (b"--b\nContent-Type: text/html\n\n" + b"<b id=1><p>x" * 8000 + b"\n") * 99,
     "references": b"Subject: x\nContent-Type: text/html\n\n" + b"&#00065;&nLtaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" * (MB10 // 40),
     "parameters": b"Content-Type: multipart/mixed; boundary=b\n\n" + (b"--b\nContent-Type: " + b";a*0*=%" * 580 + b"\n\nx\n") * 99,

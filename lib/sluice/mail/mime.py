@@ -13,7 +13,8 @@ What goes beyond a limit, or is malformed, is left as it is, and a word is put i
     boundary    a multipart without the boundary it names: cut at what looks like one, or shown as it is
     ambiguous   two Content-Type fields or two boundaries, which readers understand differently; the first is used. Or
                 parameters that contradict each other, so that none of the field's is used
-    encoding    a transfer encoding that is not known: taken as none. Or an encoded word in base64 that is cut
+    encoding    a transfer encoding that is not known: taken as none. Or base64 that goes on behind its padding as
+                readers understand it differently. Or an encoded word in base64 that is cut
     charset     a character set that is not known: see charsets.decode
 """
 import re
@@ -240,7 +241,7 @@ def _look_again(tree, part):
             again = _wrapped(tree, part, b'Content-Type: %s; boundary="%s"' % (part.kind.encode("latin-1"), _quoted(like.group(1).rstrip())))
             part.set_payload(again.children or part.body)
     elif part.is_message() and part.children and not part.children[0].fields and part.encoding == "base64":
-        data, _ = transfer.decode(part.children[0].body, "base64", MAX_MESSAGE_BYTES)  # the standard forbids it, senders do it
+        data, _ = transfer.decode(part.children[0].body, "base64", MAX_MESSAGE_BYTES, tree.reasons)  # the standard forbids it, senders do it
         part.set_payload([tree.feed(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), part.depth + 1)])
 
 
@@ -256,4 +257,4 @@ def content(part, limit, reasons):
     """(bytes of the part's body with its transfer encoding taken off, at most `limit`; whether there is more)."""
     if part.encoding not in transfer.DECODER and part.encoding not in transfer.NONE:
         reasons.add("encoding")
-    return transfer.decode(part.body, part.encoding, limit)
+    return transfer.decode(part.body, part.encoding, limit, reasons)

@@ -3,29 +3,76 @@
 RFC 2045, section 6, and RFC 2047. A str is one of latin-1 characters, each of them a byte, as mime.py reads them.
 """
 import binascii
+import re
 
 from . import charsets
 
 MAX_ENCODED_WORDS = 60    # of one field; the standard library's search is square in their number
+MAX_RUNS = 4000           # of base64 in a body, each with its padding
 NOT_BASE64 = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="))
+NOT_BASE64_NOR_BLANK = NOT_BASE64.translate(None, b" \t\n\r")
+NOT_IN_TEXT = bytes(set(range(32)) - set(b"\t\n\f\r\x1b"))
+RUN = re.compile(rb"([^=]+)(=*)")
 NONE = ("", "7bit", "8bit", "binary", "7-bit", "8-bit")
 
 
-def decode(body, encoding, limit):
+def decode(body, encoding, limit, reasons):
     """(bytes of a str with its transfer encoding taken off, at most `limit`; whether there is more)."""
-    decoder, factor = DECODER.get(encoding, (bytes, 1))
+    decoder, factor = DECODER.get(encoding, (_as_it_is, 1))
     n_in = factor * limit + 1
-    out = decoder(body[:n_in].encode("latin-1", "replace"))
+    out = decoder(body[:n_in].encode("latin-1", "replace"), reasons)
     return out[:limit], len(out) > limit or len(body) > n_in
 
 
-def _base64(raw):
-    raw = raw.translate(None, NOT_BASE64).partition(b"=")[0]
-    raw = raw[:len(raw) - (len(raw) % 4 == 1)]
-    return binascii.a2b_base64(raw + b"=" * (-len(raw) % 4))
+def _as_it_is(raw, reasons):
+    return raw
 
 
-def _uudecode(raw):
+def _base64(raw, reasons):
+    """What is encoded, also in several runs, each with its padding: mailers join them, and clients show all. Behind padding there
+    may be other text, the footer of a list: it is passed over."""
+    out, is_whole = [], True
+    for n, m in enumerate(RUN.finditer(raw)):
+        if n >= MAX_RUNS:
+            reasons.add("encoding")
+            break
+        run = m.group(1).translate(None, NOT_BASE64)
+        if not run:
+            continue
+        data = _groups(run)
+        was_whole, is_whole = is_whole, (len(run) + len(m.group(2))) % 4 == 0
+        is_more = not out or is_whole and _is_clean(m.group(1)) or _reads(data)
+        if not (is_more and was_whole):
+            reasons.add("encoding")
+        if is_more:
+            out.append(data)
+    return b"".join(out)
+
+
+def _groups(run):
+    """The bytes of base64 without padding; a last character alone is less than a byte."""
+    run = run[:len(run) - (len(run) % 4 == 1)]
+    return binascii.a2b_base64(run + b"=" * (-len(run) % 4))
+
+
+def _is_clean(run):
+    return len(run) == len(run.translate(None, NOT_BASE64_NOR_BLANK))
+
+
+def _reads(data):
+    """Whether bytes are UTF-8 without control characters, as what never was base64 seldom is."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return len(data) == len(data.translate(None, NOT_IN_TEXT))
+
+
+def _quoted_printable(raw, reasons):
+    return binascii.a2b_qp(raw)
+
+
+def _uudecode(raw, reasons):
     out = []
     for line in raw.partition(b"begin ")[2].split(b"\n")[1:]:
         if line.startswith((b"end", b"`")):
@@ -39,7 +86,7 @@ def _uudecode(raw):
 
 # Transfer encoding: its decoder, and bytes read for a byte that is wanted. Not Message.get_payload(decode=True), which decodes all,
 # and leaves base64 with a stray character as it is.
-DECODER = {"base64": (_base64, 2), "quoted-printable": (binascii.a2b_qp, 3), "x-uuencode": (_uudecode, 2),
+DECODER = {"base64": (_base64, 2), "quoted-printable": (_quoted_printable, 3), "x-uuencode": (_uudecode, 2),
            "uuencode": (_uudecode, 2), "x-uue": (_uudecode, 2)}
 
 
