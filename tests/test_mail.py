@@ -209,6 +209,27 @@ def test_transfer_encoding(encoding, text):
     assert body(text, content_transfer_encoding=encoding).strip("=") == ("hello=" if text.endswith("9") else "hello")[:5]
 
 
+@pytest.mark.parametrize("comment", ["(x)", "(a; b)", "(a (nested) one)", "(a \\) b)", "(a/b)\n (c)\t"])
+def test_comments_may_stand_before_what_a_field_says(comment):
+    found = read(f"Subject: x\nContent-Type: {comment} text/html\nContent-Transfer-Encoding: {comment} base64\n\n".encode() + base64.b64encode(b"<p hidden>un</p>seen"))
+    assert (found.body, found.reasons) == ("seen", [])
+    found = read(f"Content-Type: multipart/mixed; boundary=b\n\n--b\nContent-Disposition: {comment} attachment; filename=a(1).txt\n\nx\n--b--".encode())
+    assert (found.body, found.files) == ("", ["a(1).txt"])
+
+
+@pytest.mark.parametrize("value", ["base64 base64", "x base64", "(x) base(y)64", "base64 \\(x)"])
+def test_an_encoding_that_is_more_than_a_word_is_a_reason(value):
+    found = read(f"Subject: x\nContent-Transfer-Encoding: {value}\n\naGVsbG8=".encode())
+    assert (found.body, found.reasons) == ("aGVsbG8=", ["encoding"])
+
+
+def test_comments_that_never_end_take_no_time():
+    """Nested as deep as a field allows, in each part of many: 10 MB."""
+    fields = b"".join(b"%s: %s base64\n" % (name, b"(" * 30_000) for name in (b"Content-Type", b"Content-Disposition", b"Content-Transfer-Encoding"))
+    found = read(b"Content-Type: multipart/mixed; boundary=b\n\n" + (b"--b\n" + fields + b"\nx\n") * 99)
+    assert found.reasons == ["header"] and found.body.split() == ["x"] * 99
+
+
 JOINED = base64.b64encode(b"hello, ").decode() + "\n%s\n" + base64.b64encode("wörld!".encode()).decode() + "\n%s"
 
 

@@ -97,8 +97,9 @@ class Part(Message):
     @property
     def kind(self):
         if self.fixed_kind is None:
-            kind = super().get_content_type().partition("(")[0].replace(" /", "/").replace("/ ", "/").split()
-            self.fixed_kind = kind[0] if kind else "text/plain"
+            value = _word(self.fields["content-type"]) if "content-type" in self.fields else self.get_default_type()
+            kind = "/".join(word.strip() for word in value.split("/")).split()
+            self.fixed_kind = kind[0] if kind and value.count("/") == 1 else "text/plain"
         return self.fixed_kind
 
     @property
@@ -126,7 +127,7 @@ class Part(Message):
 
     @property
     def encoding(self):
-        return self.fields.get("content-transfer-encoding", "").partition(";")[0].partition("(")[0].strip(" \t\"'").lower()
+        return _word(self.fields.get("content-transfer-encoding", "")).strip(" \t\"'")
 
     def is_message(self):
         return self.kind in ("message/rfc822", "message/global") and self.disposition != "attachment"
@@ -152,9 +153,27 @@ class Part(Message):
                 self.tree.reasons.add("ambiguous")
             params.setdefault(name.lower(), _plain(value))
         if "charset" in params:
-            params["charset"] = params["charset"].partition("(")[0].rstrip()  # a comment
-        value = self.fields[field].partition(";")[0].partition("(")[0].strip().lower()
-        return value, params
+            params["charset"] = _without_comments(params["charset"]).strip()
+        return _word(self.fields[field]), params
+
+
+def _word(value):
+    """What a field says before its parameters, in lower case."""
+    return _without_comments(value).partition(";")[0].strip().lower()
+
+
+def _without_comments(value):
+    """A field's value without comments, which nest, and end with it if not before (RFC 5322, 3.2.2)."""
+    out, depth = [], 0
+    for piece in re.split(r"(\\.|[()])", value):
+        if piece == "(":
+            depth += 1
+        elif piece == ")" and depth:
+            depth -= 1
+            piece = " "
+        if not depth:
+            out.append(piece)
+    return "".join(out)
 
 
 def _plain(value):
