@@ -32,13 +32,13 @@ def test_of_a_long_text_both_ends_are_looked_at(tmp_path):
     n = inputs.END_BYTES
     for size in (0, 1, n, 2 * n, 2 * n + 1, 5 * n + 12345):
         data = os.urandom(size)
-        want = data if size <= 2 * n else data[:n] + data[-n:]
+        want = (data, None, None) if size <= 2 * n else (data[:n], data[-n:], None)
         with subprocess.Popen(["sh", "-c", "dd bs=7001 2>/dev/null"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:  # in odd pieces
             writer = threading.Thread(target=lambda: (p.stdin.write(data), p.stdin.close()))
             writer.start()
             read = inputs.read(p.stdout.fileno(), False)
             assert len(read) <= 2 * n + 1
-            assert inputs.text(read, False, False) == inputs.text(data, False, False) == (want, None, size > 2 * n), size
+            assert inputs.text(read, False, False) == inputs.text(data, False, False) == want, size
             writer.join()
 
 
@@ -48,6 +48,20 @@ def test_a_text_whose_middle_was_not_read_is_cut(models, monkeypatch):
     assert not c.ask(TEXT).cut
     monkeypatch.setattr(inputs, "END_BYTES", 20)
     assert c.ask(TEXT).cut and not c.ask(TEXT[:40]).cut
+
+
+def test_an_end_with_few_ids_is_not_filled_from_the_other_end(models):
+    """Folded, a hundred kilobytes of blanks are nothing: the ids of a head that has few are not the tail's first ones."""
+    c = opened(models, input={"kind": "text", "fold": True, "head_ids": 200, "tail_ids": 50})
+    blanks, words = b" " * inputs.END_BYTES, b"The meeting has been moved. " * 10_000
+    n = {text: len(c.prompt.input_ids(text)[0]) for text in (b"begin", b"end")}
+    around = len(c.prompt.before) + len(c.prompt.after)
+    for data, n_ids in ((b"begin" + blanks + words, n[b"begin"] + 50), (words + blanks + b"end", 200 + n[b"end"]),
+                        (b"begin" + 3 * blanks + b"end", n[b"begin"] + n[b"end"]), (blanks + words, 50), (words, 250)):
+        v = c.ask(data)
+        assert (v.n_ids, v.cut) == (around + n_ids, True), data[:10]
+    behind_the_seam = lambda mark: b"begin" + blanks + mark * 50 + words[:inputs.END_BYTES - 50]
+    assert c.ask(behind_the_seam(b"a")).log_p == c.ask(behind_the_seam(b"b")).log_p
 
 
 def test_too_little_memory_gives_no_other_verdict(models, tmp_path):

@@ -55,7 +55,7 @@ def test_bad_lines_are_answered_by_errors_and_passed_over(models, tmp_path):
 
 def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch):
     c, out = Classifier(question(prompt=["input"], input={"kind": "text", "head_ids": 9, "tail_ids": 0}), str(models / "llama.gguf")), []
-    monkeypatch.setattr(c.prompt, "input_ids", lambda data: ([] if data == b"nothing" else [5], False))
+    monkeypatch.setattr(c.prompt, "input_ids", lambda data, rest: ([] if data == b"nothing" else [5], False))
     monkeypatch.setattr(jsonl_lines, "lines", lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'])
     monkeypatch.setattr(stream, "write_all", lambda fd, data: out.append(json.loads(data)))
     with pytest.raises(Fault, match="1 of 2 lines are bad"):

@@ -274,6 +274,15 @@ def test_long_inputs_keep_head_and_tail(tmp_path):
     assert cut and ids[:20] == whole[:20] and ids[-10:] == whole[-10:]
 
 
+def test_ends_without_the_middle_are_encoded_apart(tmp_path):
+    p, words = compiled(tmp_path, write_chat_model(tmp_path / "m.gguf"))
+    encode = lambda text: words.encode(text, bos=False, prefix=False)
+    assert encode(b"y") + encode(b"es") != encode(b"yes")
+    many = b"word " * 100
+    for head, tail in ((b"y", b"es"), (b"", b"es"), (b"y", b""), (b"y", many), (many, b"es"), (many, many), (many * 4000, many * 4000)):
+        assert p.input_ids(head, tail) == (encode(head[:5000])[:20] + encode(tail[-5000:])[-10:], True)
+
+
 def test_inputs_are_cut_to_the_context(tmp_path):
     model = write_chat_model(tmp_path / "m.gguf")
     n = len(compiled(tmp_path, model)[0].before)

@@ -86,8 +86,8 @@ class Classifier:
         """The Verdict on an input (bytes). Fault 65 where there is nothing in it."""
         if not data:
             raise bad("input", "no text: it is empty")
-        text, reasons, is_cut = inputs.text(data, self.is_mail, self.question.fold)
-        ids, cut = self.prompt.input_ids(text)
+        text, rest, reasons = inputs.text(data, self.is_mail, self.question.fold)
+        ids, cut = self.prompt.input_ids(text, rest)
         ids = self.prompt.before + ids + self.prompt.after
         if not ids:
             raise bad("input", "no text, and nothing around it")
@@ -99,7 +99,7 @@ class Classifier:
         v = Verdict()
         v.log_p = log_p
         self.judge(v)
-        v.n_ids, v.n_reused, v.cut, v.reasons = len(ids), n_known, cut or is_cut, reasons
+        v.n_ids, v.n_reused, v.cut, v.reasons = len(ids), n_known, cut, reasons
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 

@@ -42,15 +42,19 @@ def read_file(path, is_mail):
 
 
 def text(data, is_mail, fold):
-    """(text as bytes, reasons, is_cut): the text of an input; what sluice.mail says of a mail, or None; whether its middle is left out."""
+    """(text, rest, reasons) of an input. text: as bytes, of the head alone where the middle is left out; rest: then that of the tail, else
+    None; reasons: what sluice.mail says of a mail, or None."""
     if is_mail:
         from .. import mail
         found = mail.read(data[:MAIL_BYTES])
-        return found.text(fold=fold), found.reasons, False
-    is_cut = len(data) > 2 * END_BYTES
-    if is_cut:
-        data = data[:END_BYTES] + data[-END_BYTES:]
-    if fold:
-        from ..mail import plain
-        data = plain.fold(data.decode("utf-8", "replace")).encode()
-    return data, None, is_cut
+        return found.text(fold=fold), None, found.reasons
+    if len(data) <= 2 * END_BYTES:
+        return _form(data, fold), None, None
+    return _form(data[:END_BYTES], fold), _form(data[-END_BYTES:], fold), None
+
+
+def _form(data, fold):
+    if not fold:
+        return data
+    from ..mail import plain
+    return plain.fold(data.decode("utf-8", "replace")).encode()

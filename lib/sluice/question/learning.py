@@ -114,8 +114,8 @@ def _head_line(model, question, fit):
 def _digest(c, data):
     """16 hex digits of the text that is judged: so a mail is the same one after a filter or a mailbox added headers to it."""
     import hashlib
-    text, _, _ = inputs.text(data, c.is_mail, c.question.fold)
-    return hashlib.sha256(text).hexdigest()[:16]
+    text, rest, _ = inputs.text(data, c.is_mail, c.question.fold)
+    return hashlib.sha256(text + (rest or b"")).hexdigest()[:16]
 
 
 def _make_directory(path):

@@ -39,12 +39,16 @@ class Prompt:
             raise bad(question.path, f"the prompt and the answers take {n_ctx - room} ids, and {file.path} has a context of {n_ctx}")
         self.head, self.tail = fit(question.head_ids, question.tail_ids, room)
 
-    def input_ids(self, data):
-        """(ids, cut): the ids of a text (bytes), at most head + tail: the first and the last ones; whether some are left out."""
+    def input_ids(self, data, rest=None):
+        """(ids, cut): the ids of a text (bytes), at most head + tail: the first and the last ones; whether some are left out.
+
+        rest: where the text's middle is not there, `data` is what stands before it and this what stands behind it. They are encoded
+        apart, so that neither takes the other's place nor merges with it, however few ids one of them has.
+        """
         encode = lambda part, prefix: self._vocab.encode(part, bos=False, eos=False, prefix=prefix)
         keep = CUT_BYTES + CUT_BYTES_PER_ID * max(self.head, self.tail)
-        if len(data) > 2 * keep:
-            first, last = encode(data[:keep], self._prefix), encode(data[-keep:], False)
+        if rest is not None or len(data) > 2 * keep:
+            first, last = encode(data[:keep], self._prefix), encode((data if rest is None else rest)[-keep:], False)
         else:
             first = last = encode(data, self._prefix)
             if len(first) <= self.head + self.tail:
