@@ -68,14 +68,16 @@ def test_too_little_memory_gives_no_other_verdict(models, tmp_path):
     """At whatever step it ends, libraries that are loaded late among them."""
     mail = b"From: a@b.example\nContent-Type: text/html\n\n<p style='display:none'>hidden</p><p>The numbers.</p>"
     q = write_question(tmp_path / "q.yaml", input={"kind": "mail", "fold": True, "head_ids": 200, "tail_ids": 50})
-    want, seen, mib = classify(models, "-q", q, "-j", "1", input=mail), set(), 14
+    want, seen, mib = classify(models, "-q", q, "-j", "1", input=mail), set(), 6
     while want.returncode not in seen and mib < 1024:
-        mib += 2
+        mib += 2 if 75 in seen else 1
         limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
+        if subprocess.run([sys.executable, "-I", "-c", "import os"], preexec_fn=limit, capture_output=True).returncode:
+            continue  # Python itself has too little: its status is 1, and there is no line on stdout
         done = classify(models, "-q", q, "-j", "1", input=mail, preexec_fn=limit)
-        assert done.returncode in (70, 75) and not done.stdout or (done.returncode, done.stdout) == (want.returncode, want.stdout), mib
+        assert done.returncode == 75 and not done.stdout or (done.returncode, done.stdout) == (want.returncode, want.stdout), (mib, done)
         seen.add(done.returncode)
-    assert seen == {70, 75, want.returncode} or seen == {75, want.returncode}
+    assert seen == {75, want.returncode}
 
 
 def test_a_model_that_changes_meanwhile_gives_no_verdict(tmp_path):

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from conftest import BIN, SCRIPTS, ids_in, run, shell
-from sluice.gguf import File
+from sluice.gguf import SAMPLE_BYTES, File
 from sluice.stream import FULL, HEADER, RECORD
 from tiny_model import write_model
 
@@ -223,7 +223,7 @@ def test_tool_is_found_by_any_path(tmp_path):
     (tmp_path / "a b" / "tools").symlink_to(BIN)
     env = {**os.environ, "CDPATH": "/:/usr"}
     for argv, cwd in (([tmp_path / "a b" / "-decode"], "/"), ([tmp_path / "a b" / "tools" / "decode"], "/"), (["./tools/decode"], tmp_path / "a b"),
-                      (["bin/decode"], BIN.parent), (["sh", "decode"], BIN), (["env", f"PATH=:{env['PATH']}", "decode"], BIN)):
+                      (["bin/decode"], BIN.parent), (["sh", "decode"], BIN), (["a b//tools/./decode"], tmp_path), (["a b/tools/../bin/decode"], tmp_path), (["env", f"PATH=:{env['PATH']}", "decode"], BIN)):
         p = subprocess.run([*argv, "--version"], capture_output=True, env=env, cwd=cwd)
         assert p.returncode == 0 and b"(sluice)" in p.stdout, (argv, p.stderr)
 
@@ -240,7 +240,37 @@ def test_a_checkout_without_make_says_so(tmp_path):
         n = gone.fileno()
         p = subprocess.run(["sh", "-x", f"/dev/fd/{n}"], capture_output=True, stdin=subprocess.DEVNULL, pass_fds=[n])
     said = p.stderr.decode().splitlines()
-    assert p.returncode == 69 and [line for line in said if line[0] != "+"] == [f"{n}: run make first"] and ".venv" not in "".join(said)
+    assert p.returncode == 69 and [line for line in said if line[0] != "+"] == [f"{n}: run make first"]
+    assert not any(line.startswith(("+ exec", "+ [ -x")) for line in said)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root: to become a user who may start no process")
+def test_a_tool_that_may_start_no_process_says_nothing_that_is_a_verdict(tmp_path):
+    """2 is what a shell ends with that cannot fork, and what classify says of a mail that it is not sure of."""
+    shutil.copytree(BIN, tmp_path / "bin")  # as another user does not get into every home
+    os.chmod(tmp_path, 0o755)
+    limit = ("import os, resource, sys; resource.setrlimit(resource.RLIMIT_NPROC, (1, 1)); os.chdir(sys.argv[1]); "
+             "os.setgid(65534); os.setuid(65534); os.execv(sys.argv[2], sys.argv[2:])")
+    for name, code in ("bin/classify", 69), ("./bin/classify", 75):
+        p = subprocess.run(["python3", "-c", limit, tmp_path, name], capture_output=True)
+        assert p.returncode == code, (name, p.stderr)
+
+
+def test_a_model_that_is_changed_where_its_id_takes_no_sample_finds_nothing_in_the_cache(tmp_path):
+    model = tmp_path / "m.gguf"
+    write_model(str(model), type="q8_0", n_layer=1, n_vocab=N_VOCAB, n_ctx=64)
+    ids = run("tokenize", "-m", model, input=b"Some words").stdout
+    prefill = lambda: run("prefill", "-m", model, "--cache", tmp_path / "c", "-v", input=ids)
+    assert b" reused=0 " in prefill().stderr and b" reused=0 " not in prefill().stderr
+    file = File(str(model))
+    tensor = max(file.tensors.values(), key=lambda t: t.n_bytes)
+    with open(model, "r+b") as f:
+        f.seek(tensor.offset + tensor.n_bytes - 1)
+        last = f.read(1)
+        f.seek(-1, os.SEEK_CUR)
+        f.write(bytes([last[0] ^ 1]))
+    assert tensor.n_bytes > SAMPLE_BYTES and File(str(model)).id == file.id  # so the id alone cannot tell
+    assert b" reused=0 " in prefill().stderr
 
 
 def test_prefill_refuses_a_second_stream(files, tmp_path):

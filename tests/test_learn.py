@@ -172,6 +172,21 @@ def test_default_place_is_the_data_home(tmp_path):
     assert done.returncode == 64 and b"--calibration FILE" in done.stderr
 
 
+def test_questions_of_one_name_share_the_default_file_in_silence(tmp_path):
+    """What was learnt of one is nothing that is wrong with the other; each is taught apart."""
+    asked = tmp_path / "mine" / "spam.yaml"
+    asked.parent.mkdir()
+    asked.write_text((BIN.parent / "configs" / "spam.yaml").read_text().replace("head_ids: 288", "head_ids: 200"))
+    env = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
+    assert run("classify", "--learn", "no", input=HAM, env=env).returncode == 0
+    done = run("classify", "-q", asked, input=HAM, env=env)
+    assert done.returncode in (0, 1, 2) and done.stderr == b""
+    assert run("classify", "-q", asked, "--learn", "no", input=HAM, env=env).stderr == b""
+    assert len((tmp_path / "data" / "sluice" / "spam.calibration").read_text().splitlines()) > 2
+    said = run("classify", "-q", asked, "--calibration", tmp_path / "data" / "sluice" / "spam.calibration", input=HAM, env=env)
+    assert said.returncode in (0, 1, 2) and said.stderr == b""
+
+
 def test_another_model_or_question_is_left_out_and_kept(file, tmp_path):
     """Two questions in one file: each has its own fit, and learning for one leaves the other's as it is."""
     text = (ROOT / "configs" / "spam.yaml").read_text().replace("model: spam.gguf", f"model: {ROOT}/lib/sluice/data/spam.gguf")

@@ -66,6 +66,10 @@ def test_a_model_lies_beside_the_question_or_in_the_package(tmp_path):
     assert question.model_path(q) == str(tmp_path / "m.gguf")  # nowhere: the message names the place beside the question
     q.model = "../x/m.gguf"
     assert question.model_path(q) == str(tmp_path / "../x/m.gguf")
+    q.model = "gone/spam.gguf"  # a path means that file, and no other of its name
+    assert question.model_path(q) == str(tmp_path / "gone/spam.gguf")
+    q.model = "spam.gguf"
+    assert question.model_path(q) == str(ROOT / "lib" / "sluice" / "data" / "spam.gguf")
 
 
 BAD = {  # what is wrong: (line or text to replace, by what, words of the message)

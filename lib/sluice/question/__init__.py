@@ -1,6 +1,6 @@
 """A question: what a model is asked about a text, and what it may answer. A YAML file (configs/*.yaml):
 
-    model: spam.gguf              # optional: a file beside this one, or in the package's data folder
+    model: spam.gguf              # optional: a file beside this one; without a / also in the package's data folder
     input:
       kind: mail                  # mail: a message (sluice.mail makes the text); text: the bytes are the text
       fold: true                  # optional: the text in the form of plain.fold()
@@ -168,10 +168,10 @@ def find(name):
 
 
 def model_path(question):
-    """Where the model is that a question names: beside the question, else in the package's data folder."""
+    """Where the model is that a question names: beside the question, else, if it is a name alone, in the package's data folder."""
     beside = os.path.join(os.path.dirname(question.path), question.model)
-    shipped = os.path.join(DATA, os.path.basename(question.model))
-    return shipped if os.path.exists(shipped) and not os.path.exists(beside) else beside
+    shipped = os.path.join(DATA, question.model)
+    return shipped if os.sep not in question.model and os.path.exists(shipped) and not os.path.exists(beside) else beside
 
 
 def read(path, cache_dir=None):

@@ -53,7 +53,7 @@ class Classifier:
         if not cache_dir or not ids or len(ids) * weights < WORTH_KEEPING:
             return None
         geometry = m.geometry(KV_TYPE)
-        known = cache.get(cache_dir, m.file.id, m.arithmetic, geometry, ids)
+        known = cache.get(cache_dir, m.file.id, m.arithmetic, geometry, ids, m.file.times)
         if known and known.capacity >= self._n_rows:
             self.kept = "found"
             return known
@@ -66,7 +66,7 @@ class Classifier:
             else:
                 m.prefill(new, ids)
             m.file.check_unchanged()
-            cache.store(cache_dir, new)
+            cache.store(cache_dir, new, times=m.file.times)
         except (Fault, OSError):
             return None
         self.kept = "stored"

@@ -1,8 +1,9 @@
 """A directory of snapshots that are found by content: which prefix of these ids is computed already?
 
 A snapshot is called `<8 hex of model id>-<16 hex>.kv`; the latter begin the SHA-256 of a line with
-its arithmetic and the number of its KV type, and then its ids as i32, little-endian. So these alone say what to look for; what is
-found is still checked like any snapshot, and its ids are compared. There is no index and no lock: files are only
+its arithmetic, the number of its KV type and the times of the model's file, and then its ids as i32, little-endian. So these alone say
+what to look for; what is found is still checked like any snapshot, and its ids are compared. The times are there because a model's id
+is taken from samples: a file that was written anew, or changed where nothing is sampled, finds nothing of what it was before. There is no index and no lock: files are only
 replaced, the last writer wins, and a reader keeps what it opened. The
 directory holds text that was private; it is 0700 and refused if others could
 write there. Its size is bounded: what was not used for longest goes first.
@@ -20,14 +21,15 @@ MAX_FILES = 4096  # each costs a look
 SUFFIX = ".kv"
 
 
-def file_name(model_id, arithmetic, kv_type, ids):
-    """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes, the name of an arithmetic and a number of kvsnap.KV_TYPES."""
-    digest = _digest(arithmetic, kv_type)
+def file_name(model_id, arithmetic, kv_type, ids, times=""):
+    """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes, the name of an arithmetic, a number of kvsnap.KV_TYPES
+    and gguf.File.times of the model."""
+    digest = _digest(arithmetic, kv_type, times)
     digest.update(_bytes(ids))
     return _name(model_id, digest)
 
 
-def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: None):
+def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: None, times=""):
     """The Snapshot of the longest prefix of `ids` that is stored in `directory`, opened; or None.
 
     One whose bytes are damaged is passed over, removed and told to `report`; one of
@@ -45,7 +47,7 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
             n_tok = _peek(path, model_id, arithmetic, geometry, report)
             if n_tok is not None and 1 <= n_tok <= len(ids):
                 wanted.setdefault(n_tok, []).append(path)
-    prefixes, digest, done = [], _digest(arithmetic, geometry.kv_type), 0
+    prefixes, digest, done = [], _digest(arithmetic, geometry.kv_type, times), 0
     for n_tok in sorted(wanted):
         digest.update(_bytes(ids[done:n_tok]))
         done = n_tok
@@ -62,9 +64,9 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
     return None
 
 
-def get(directory, model_id, arithmetic, geometry, ids):
+def get(directory, model_id, arithmetic, geometry, ids, times=""):
     """The Snapshot of exactly `ids`, opened; or None: where there is none, or it or the directory is not to be trusted."""
-    path = os.path.join(directory, file_name(model_id, arithmetic, geometry.kv_type, ids))
+    path = os.path.join(directory, file_name(model_id, arithmetic, geometry.kv_type, ids, times))
     try:
         check(directory)
         s = Snapshot.open(path, model_id, arithmetic, geometry)
@@ -77,14 +79,14 @@ def get(directory, model_id, arithmetic, geometry, ids):
     return s
 
 
-def store(directory, snapshot, max_bytes=MAX_BYTES):
+def store(directory, snapshot, max_bytes=MAX_BYTES, times=""):
     """Seal `snapshot` under its name in `directory`, made if absent; then remove what is over `max_bytes` of disk.
 
     Returns its path. Fault 73, 74 or 75.
     """
     prepare(directory)
     s = snapshot
-    path = os.path.join(directory, file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[:s.n_tok]))
+    path = os.path.join(directory, file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[:s.n_tok], times))
     snapshot.seal(path)
     trim(directory, max_bytes)
     return path
@@ -122,9 +124,9 @@ def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES, suffix=SUFFIX):
             newfile.unlink(path)
 
 
-def _digest(arithmetic, kv_type):
+def _digest(arithmetic, kv_type, times):
     import hashlib  # not always needed, and slow to load
-    return hashlib.sha256(f"{arithmetic} {kv_type}\n".encode())
+    return hashlib.sha256(" ".join(filter(None, (arithmetic, str(kv_type), times))).encode() + b"\n")
 
 
 def _bytes(ids):
