@@ -5,7 +5,8 @@
  *     w = scale (u - offset) = 128 high + low,   -64 <= low < 64,   |high| <= 64
  *
  * (|w| is at most 128 * 32, of Q6_K, or 32 * 128, of IQ4_XS), so that a block is two chains of four full tiles, and the
- * step in f32 sees 128 sum(high x) + sum(low x), below 2^27.  2 bits with scales of 4 fit one digit.
+ * step in f32 sees 128 sum(high x) + sum(low x), below 2^27.  2 bits with scales of 4 fit one digit.  So do 3 bits with scales of
+ * 6, which are -124 to 128, if their sign is turned.
  *
  * A panel is one block of 32 rows.  Two sets of tokens share each tile of weights, both digits each tile of tokens: four sums,
  * one load for each product.  While the unit is busy with that, the sums of the tiles before are scaled: rows of that between the
@@ -19,13 +20,15 @@ typedef struct {
     float d[HALF], m[HALF];
 } half_panel __attribute__((aligned(64)));
 
-INLINE int n_digit(int32_t type) { return type == T_Q2_K ? 1 : 2; }
+INLINE int n_digit(int32_t type) { return type == T_Q2_K || type == T_Q3_K ? 1 : 2; }
+INLINE int is_turned(int32_t type) { return type == T_Q3_K; }
 
 /* Row r of a half: the block at x. */
 INLINE void unpack_row(half_panel *p, int r, int32_t type, const uint8_t *x)
 {
     __m128i min;
-    const __m256i small = _mm256_cvtepi8_epi16(group_scales(&min, type, x));
+    const __m256i of_group = _mm256_cvtepi8_epi16(group_scales(&min, type, x));
+    const __m256i small = is_turned(type) ? _mm256_sub_epi16(_mm256_setzero_si256(), of_group) : of_group;
     const __m512i scale = _mm512_castsi256_si512(small);
     /* 64, which makes the low digit one without sign, less what the offset takes away */
     const __m512i rest = _mm512_castsi256_si512(_mm256_sub_epi16(_mm256_set1_epi16(n_digit(type) == 2 ? 64 : 0),
@@ -86,6 +89,8 @@ INLINE void scale_rows(const step *s, int begin, int end, int32_t type, int n_se
             __m512i total = _mm512_load_si512(s->isum[2 * i].of[r]);
             if (n_digit(type) == 2)
                 total = _mm512_add_epi32(total, _mm512_slli_epi32(_mm512_load_si512(s->isum[2 * i + 1].of[r]), 7));
+            if (is_turned(type))
+                total = _mm512_sub_epi32(_mm512_setzero_si512(), total);
             __m512 sum = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(s->p->d[r]), d), _mm512_cvtepi32_ps(total), s->from[i].of[r]);
             if (has_min(type)) {
                 const int n = group_of(type) == 32 ? N_GROUP / 4 : N_GROUP / 2;
