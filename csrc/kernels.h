@@ -369,7 +369,7 @@ int64_t first_nonfinite(const float *x, int64_t n);
 uint64_t limit_read(const void *p, int64_t n_bytes);
 /* Multiplies and adds in registers alone, on all threads, and returns how many operations that were, a multiplication and
  * an addition each counting as one; 0 where this machine or the chosen instruction set has no such unit. */
-enum { LIMIT_FMA_F32, LIMIT_DOT_INT8, LIMIT_TILE_INT8, LIMIT_TILE_BF16 };
+enum { LIMIT_FMA_F32, LIMIT_DOT_INT8, LIMIT_TILE_INT8, LIMIT_TILE_BF16, LIMIT_FMA_TILES };
 int64_t limit_products(int32_t unit, int64_t n_round);
 
 /* ---- marking.c: the headers that say what was found about a mail -------------------- */

@@ -90,14 +90,18 @@ typedef struct { void (*rounds)(int64_t n); int64_t operations; } unit;
 #define ZERO(i, FILE, NEXT) acc[i] = x;
 #define STEP(i, FILE, NEXT) __asm__ volatile("" : "+" FILE(x)); acc[i] = NEXT(acc[i], x);
 #define KEEP(i, FILE, NEXT) __asm__ volatile("" : "+" FILE(acc[i]));
-#define ROUNDS(NAME, VEC, FILE, NEXT) static void NAME(int64_t n) \
+#define ROUNDS(NAME, VEC, FILE, NEXT) ROUNDS_BESIDE(NAME, VEC, FILE, NEXT, , , )
+#define ROUNDS_BESIDE(NAME, VEC, FILE, NEXT, BEFORE, BESIDE, AFTER) static void NAME(int64_t n) \
 { \
     VEC acc[N_ACC], x = {0}; \
+    BEFORE \
     EACH(ZERO, FILE, NEXT) \
     for (int64_t r = 0; r < n; r++) { \
+        BESIDE \
         EACH(STEP, FILE, NEXT) \
     } \
     EACH(KEEP, FILE, NEXT) \
+    AFTER \
 }
 
 #if defined(__x86_64__)
@@ -114,10 +118,9 @@ __attribute__((target("avx512f"))) ROUNDS(fma_avx512, __m512, "v", FMA_AVX512)
 __attribute__((target("avx512f,avx512vnni"))) ROUNDS(dot_avx512, __m512i, "v", DOT_AVX512)
 
 /* Tiles of 16 x 64 bytes, where the chosen set has asked for them. */
+static const tile_shapes full = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 #define TILES(NAME, DOT) static void NAME(int64_t n) \
 { \
-    static const tile_shapes full = { \
-        1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}}; \
     TILE_CONFIG(&full); \
     TILE_ZERO(0); TILE_ZERO(1); TILE_ZERO(2); TILE_ZERO(3); TILE_ZERO(4); TILE_ZERO(5); TILE_ZERO(6); TILE_ZERO(7); \
     for (int64_t r = 0; r < n; r++) { \
@@ -127,6 +130,9 @@ __attribute__((target("avx512f,avx512vnni"))) ROUNDS(dot_avx512, __m512i, "v", D
 }
 TILES(tiles_int8, TILE_DOT_INT8)
 TILES(tiles_bf16, TILE_DOT_BF16)
+
+/* The fma units while tiles are at work: some processors slow them down then. */
+__attribute__((target("avx512f"))) ROUNDS_BESIDE(fma_tiles, __m512, "v", FMA_AVX512, TILE_CONFIG(&full);, TILE_ZERO(0);, TILE_RELEASE();)
 #endif
 
 /* Every processor: vectors of 16 bytes, fused where that is one instruction. */
@@ -171,6 +177,8 @@ static unit unit_of(int32_t which)
         return has_tiles ? (unit){tiles_int8, 4 * 16 * 16 * 64 * 2} : (unit){NULL, 0};
     if (which == LIMIT_TILE_BF16)
         return has_tiles && has_tiles_of_bf16() ? (unit){tiles_bf16, 4 * 16 * 16 * 32 * 2} : (unit){NULL, 0};
+    if (which == LIMIT_FMA_TILES)
+        return has_tiles ? (unit){fma_tiles, N_ACC * 16 * 2} : (unit){NULL, 0};
     if (strcmp(name, "reference")) { /* any other has AVX2 at least */
         if (which == LIMIT_FMA_F32)
             return is_512 ? (unit){fma_avx512, N_ACC * 16 * 2} : (unit){fma_avx2, N_ACC * 8 * 2};

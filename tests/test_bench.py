@@ -256,7 +256,7 @@ def test_limits_are_what_this_set_has():
         for name in sets_here():
             lib.isa_select(name.encode())
             assert not name.startswith("avx") or all(lib.limit_products(unit, 1) > 0 for unit in (lib.LIMIT_FMA_F32, lib.LIMIT_DOT_INT8))
-            assert (lib.limit_products(lib.LIMIT_TILE_INT8, 1) > 0) == (name == "amx")
+            assert all((lib.limit_products(unit, 1) > 0) == (name == "amx") for unit in (lib.LIMIT_TILE_INT8, lib.LIMIT_FMA_TILES))
             assert (lib.limit_products(lib.LIMIT_TILE_BF16, 1) > 0) == (name == "amx" and lib.fast_supported() == 1)
     finally:
         model.start(1)

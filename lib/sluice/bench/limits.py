@@ -4,7 +4,7 @@ import time
 from ..kernels import lib
 
 UNITS = {"fma_f32": lib.LIMIT_FMA_F32, "dot_int8": lib.LIMIT_DOT_INT8, "tile_int8": lib.LIMIT_TILE_INT8,
-         "tile_bf16": lib.LIMIT_TILE_BF16}
+         "tile_bf16": lib.LIMIT_TILE_BF16, "fma_f32_beside_tiles": lib.LIMIT_FMA_TILES}
 N_BEST = 5            # the best of so many: a limit is what was reached once
 LEAST_SECONDS = 0.02  # of a measurement
 LEAST_READ = 1 << 26  # bytes, some milliseconds
