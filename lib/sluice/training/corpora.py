@@ -7,10 +7,13 @@ Expected in one folder, each under the name it was packed with (the model card s
 
 and one that is our own: written/, expanded from templates. Any of them can be left out.
 """
+import lzma
 import tarfile
+import zlib
 from collections import namedtuple
 from pathlib import Path
 
+from ..faults import bad
 from . import written
 
 Message = namedtuple("Message", "corpus name is_spam data")
@@ -26,16 +29,13 @@ def files(folder, leave_out=()):
 
 
 def messages(folder, leave_out=(), seed=1, n_written=N_WRITTEN):
-    """All Messages, in a fixed order. FileNotFoundError names a corpus that is neither there nor left out."""
+    """All Messages, in a fixed order. FileNotFoundError names a corpus that is neither there nor left out, a Fault one that cannot be read."""
     folder = Path(folder)
     for corpus, file in ARCHIVES.items():
         if corpus not in leave_out:
             yield from _archive(corpus, folder / file)
     if "sms" not in leave_out:
-        with open(folder / SMS, encoding="utf-8", newline="\n") as lines:
-            for i, line in enumerate(lines):
-                label, text = line.rstrip("\n").split("\t", 1)
-                yield Message("sms", str(i), label == "spam", text.encode())
+        yield from _sms(folder / SMS)
     if "written" not in leave_out:
         for label, kind, template, text in written.texts(seed, n_written):
             yield Message("written", f"{kind}/{template}", label == "spam", text.encode())
@@ -53,8 +53,23 @@ def labelled(path):
 
 
 def _archive(corpus, path):
-    with tarfile.open(path) as tar:
-        for member in tar:
-            parts = member.name.split("/", 2)
-            if member.isfile() and len(parts) == 3 and parts[1] in ("ham", "spam"):
-                yield Message(corpus, parts[2], parts[1] == "spam", tar.extractfile(member).read())
+    try:
+        with tarfile.open(path) as tar:
+            for member in tar:
+                parts = member.name.split("/", 2)
+                if member.isfile() and len(parts) == 3 and parts[1] in ("ham", "spam"):
+                    yield Message(corpus, parts[2], parts[1] == "spam", tar.extractfile(member).read())
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as e:
+        raise bad(path, f"not an archive that can be read: {str(e).splitlines()[0] if str(e) else 'it is cut'}") from None
+
+
+def _sms(path):
+    with open(path, "rb") as lines:
+        for i, line in enumerate(lines):
+            try:
+                label, text = line.decode().rstrip("\n").split("\t", 1)
+            except ValueError:  # no tab, or not UTF-8
+                label = None
+            if label not in ("ham", "spam"):
+                raise bad(path, f"line {i + 1}: is not ham or spam, a tab and a text in UTF-8")
+            yield Message("sms", str(i), label == "spam", text.encode())
