@@ -7,8 +7,8 @@
  *              begins anew in each, and what it then leaves undone is known by that time.  It comes into the second-level cache, and from
  *              there, 2 KB before it is met, into the first.  Asked for from memory into the first, as many lines as that has places to
  *              wait in keep all other loads from them: so Zen 4 reads Q8_0, Q4_0, Q4_K and Q6_K at 60, 57, 50 and 62 % of what memory gives
- *              a thread, in two steps at 87, 82, 85 and 95 %.  On Zen 5, where either way serves, one thread, Q4_K is 1.15
- *              times and Q6_K 1.25 times as fast so as in 4 streams.
+ *              a thread, in two steps at 87, 82, 85 and 95 %.  On Zen 5 either way serves; one thread
+ *              is 1.15 times as fast with Q4_K, and 1.25 times with Q6_K, in one stream as in 4.
  *   4 streams  A thread reads a row of each quarter of its rows side by side, unit by unit, and asks for what comes 2 KB later.  On Emerald
  *              Rapids, which follows several streams at once but each by few lines, Q8_0 and Q4_0 are 1.15 times as fast so as in
  *              one (91 and 84 % of reading the same bytes; 88 and 82 in two, 89 and 80 in eight).

@@ -72,7 +72,8 @@ class Epochs:
     def targets(self, texts, share, is_part, ids):
         """What the net shall say of a view: (float, the probability of spam of all of it; float64 [n], logits of spam of its first 1, 2 ... n
         ids). Logits are what the teacher says that has seen none of the texts, cut at MAX_MARGIN: that of written texts if one of them is
-        such. The encoder knows whole texts alone: of one that it has judged its word comes in by and by, by how much is read. Of the probability this is `share`, and the rest is the label of texts[0]."""
+        such. The encoder knows whole texts alone: of one that it has judged its word comes in by and by, by how much is read. Of the probability this
+        is `share`, and the rest is the label of texts[0]."""
         i, is_written = texts[0], bool((self.p.corpus[texts] == "written").any())
         logits = self.p.teachers[int(self.p.fold[i]), is_written].margins(ids)
         if not is_part and not np.isnan(self.p.encoded[i]):
