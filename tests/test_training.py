@@ -673,6 +673,96 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
     assert not set(cluster[learns].tolist()) & set(cluster[reads | is_val].tolist())
 
 
+def test_encoder_multiplies_in_f32_where_asked(small_encoder):
+    import torch
+
+    from sluice.training import encoder
+    ids, mask = encoder.stacked([[2, 7, 9, 3], [2, 8, 3]])
+    said = []
+    for float32 in (True, False):
+        torch.manual_seed(1)
+        one = encoder.Encoder(small_encoder, float32=float32).eval()
+        said.append(one(ids, mask).tolist())
+    rows = one.bert(input_ids=ids, attention_mask=mask).last_hidden_state
+    exact = one.head((rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))[:, 0].tolist()
+    assert said[0] == exact != said[1] and said[1] == pytest.approx(exact, abs=0.05)
+
+
+def empty_corpora(folder):
+    """Files of the corpora, as far as what is kept of them goes by their names and sizes."""
+    for path in corpora.files(folder):
+        path.write_bytes(b"")
+    return folder
+
+
+@pytest.fixture
+def little(tmp_path, monkeypatch):
+    """prepare with a stand-in for what takes long; `little.done` says what was done. A folder, in which there are corpora of no mails."""
+    pytest.importorskip("torch", reason="torch is not here, so what is kept before an encoder is asked is not tested: make training-check")
+    from sluice.training import encoder, prepare
+    done = []
+
+    def made(*args):
+        done.append("texts and teachers")
+        p = prepare.Prepared()
+        p.texts = ["a", "b"]
+        return p
+
+    def ask_encoder(p, seed, say, folder=None, float32=False):
+        done.append(f"encoder {float32}")
+        p.encoded, p.joint = np.array([np.nan, 2.0]), {True: (1.0, 1.0)}
+    monkeypatch.setattr(prepare, "made", made)
+    monkeypatch.setattr(prepare, "ask_encoder", ask_encoder)
+    monkeypatch.setattr(encoder, "check", lambda: done.append("check"))
+    return types.SimpleNamespace(folder=empty_corpora(tmp_path), path=tmp_path / "prepared.pickle", done=done)
+
+
+def test_prepared_teachers_outlive_an_encoder_that_is_interrupted(little, monkeypatch):
+    from sluice.training import prepare
+    load = lambda **how: little.done.clear() or prepare.load(little.folder, little.folder, **how)
+    asks = prepare.ask_encoder
+
+    def interrupted(*args, **how):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(prepare, "ask_encoder", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load(with_encoder=True)
+    assert little.done == ["check", "texts and teachers"]
+    monkeypatch.setattr(prepare, "ask_encoder", asks)
+    p = load(with_encoder=True)
+    assert little.done == ["check", "encoder False"] and p.joint and p.key == prepare.key_of(little.folder, with_encoder=True)
+    again = load(with_encoder=True)
+    assert little.done == [] and again.key == p.key and again.encoded[1] == 2
+    assert load(with_encoder=True, float32=True).key != p.key and little.done == ["check", "encoder True"]
+    without = load()
+    assert little.done == [] and without.joint == {} and np.isnan(without.encoded).all() and without.key == prepare.key_of(little.folder)
+    assert load(seed=2).key != without.key and little.done == ["texts and teachers"]
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "of other bytes"])
+def test_prepared_that_is_damaged_is_made_again_and_that_is_said(little, how):
+    from sluice.training import prepare
+    said = []
+    prepare.load(little.folder, little.folder, say=said.append)
+    data = little.path.read_bytes()
+    assert said == [] and little.done.pop() == "texts and teachers"
+    little.path.write_bytes({"cut": data[:len(data) // 2], "empty": b""}.get(how, random.Random(1).randbytes(3000)))
+    p = prepare.load(little.folder, little.folder, say=said.append)
+    assert little.done == ["texts and teachers"] and p.texts == ["a", "b"] and little.path.read_bytes() == data
+    line, = said
+    assert line.startswith(f"{little.path}: damaged or cut (") and line.endswith("made again")
+
+
+def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monkeypatch):
+    from sluice.training import prepare
+    pytest.importorskip("torch", reason="torch is not here, so that a missing encoder is named first is not tested: make training-check")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.setattr(prepare.texts, "read_all", lambda *_: pytest.fail("texts were read"))
+    with pytest.raises(Fault, match="^transformers: not installed: pip install") as fault:
+        prepare.load(tmp_path, empty_corpora(tmp_path), with_encoder=True)
+    assert fault.value.code == 65 and not (tmp_path / "prepared.pickle").exists()
+
+
 def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
     pytest.importorskip("torch", reason="torch is not here, so which encoder is taken is not tested: make training-check")
     from sluice.training import encoder
@@ -771,6 +861,35 @@ def test_steps_go_on_where_they_stopped():
     whole = list(shown(0))
     assert whole == [(i // 3, False, i % 3) for i in range(7)] + [(i // 3, True, i % 3) for i in range(5)]
     assert all(list(shown(step)) == whole[step:] for step in range(13))
+
+
+class Reached(Exception):
+    """What takes long would begin now."""
+
+
+def begin_training(monkeypatch, *options):
+    """Call the command up to where it prepares texts, which raises Reached(arguments, threads of torch)."""
+    torch = pytest.importorskip("torch", reason="torch is not here, so options of the training are not tested: make training-check")
+    from sluice.training import __main__ as command
+    from sluice.training import prepare
+
+    def load(*args, **how):
+        raise Reached(how, torch.get_num_threads())
+    monkeypatch.setattr(prepare, "load", load)
+    n = torch.get_num_threads()
+    try:
+        command.main.main(list(map(str, options)), standalone_mode=False)
+    finally:
+        torch.set_num_threads(n)
+
+
+def test_threads_and_type_are_those_of_the_encoder_as_well(tmp_path, monkeypatch):
+    where = tmp_path, "--work", tmp_path, "--out", tmp_path, "--question", tmp_path / "q.yaml", "--encoder", "--threads"
+    for n, more, float32 in ((1, (), False), (3, ("--float32",), True)):
+        with pytest.raises(Reached) as reached:
+            begin_training(monkeypatch, *where, n, *more)
+        how, threads = reached.value.args
+        assert threads == n and how["float32"] is float32
 
 
 @pytest.fixture(scope="module")

@@ -49,8 +49,8 @@ def main(folder, work, out, question, leave_out, begin, keep, encoder, written, 
     check_target(path, begin)
     begins = begun.read(begin, lambda n_vocab: Shape(n_vocab, n_layer=layers)) if begin else None
     source = folder, leave_out, begins, encoder
-    p = prepare.load(work, *source, seed=seed, n_written=written, say=say)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(threads)  # the encoder's as well
+    p = prepare.load(work, *source, seed=seed, n_written=written, say=say, float32=float32)
     trainer = loop.Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled=False, float32=float32)
     trainer.resume(f"{work}/train.pt")
     if trainer.step < steps:

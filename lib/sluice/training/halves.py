@@ -50,7 +50,7 @@ class Halves:
 def half(number, halves, work, source, seed, written, steps, layers, seconds, threads, compiled, float32):
     """What each of the processes that share the steps does. source: arguments of prepare.load behind the work folder."""
     torch.set_num_threads(threads)
-    p = prepare.load(work, *source, seed=seed, n_written=written, say=say)
+    p = prepare.load(work, *source, seed=seed, n_written=written, say=say, float32=float32)
     trainer = Trainer(p, Shape(len(p.vocabulary[0]), n_layer=layers), steps, seed, compiled, half=number, halves=halves,
                       float32=float32)
     trainer.resume(f"{work}/train.pt")

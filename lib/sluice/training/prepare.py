@@ -13,8 +13,8 @@ from . import begun, corpora, export, judge, phrases, teacher, texts, twins, vie
 QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
 BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
 VALIDATION = 28     # of 256 clusters
-MADE_BY = [Path(__file__).with_name("encoder.py"), *(Path(module.__file__) for module in (begun, corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written)),
-           *sorted(Path(mail.__file__).parent.glob("*.py"))]
+MODULES = begun, corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written
+MADE_BY = [Path(__file__).with_name("encoder.py"), *(Path(module.__file__) for module in MODULES), *sorted(Path(mail.__file__).parent.glob("*.py"))]
 
 
 class Prepared:
@@ -31,19 +31,62 @@ class Prepared:
         return views.whole(self.lines[i], self.bodies[i])
 
 
-def load(work, folder, leave_out=(), begins=None, with_encoder=False, n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print):
+def load(work, folder, leave_out=(), begins=None, with_encoder=False, n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, say=print, float32=False):
     """The Prepared of the corpora, from work/prepared.pickle where that was made of the same. begins: a Begun, whose vocabulary and weights are
-    taken, None: new ones; with_encoder: whether encoder.py judges as well; n_vocab: of a new vocabulary, pieces before phrases are added."""
-    path = Path(work) / "prepared.pickle"
+    taken, None: new ones; with_encoder: whether encoder.py judges as well, float32: in products of f32; n_vocab: of a new vocabulary, pieces
+    before phrases are added."""
+    key = key_of(folder, leave_out, begins, with_encoder, n_vocab, seed, n_written, float32)
+    p = kept(work, key, say)
+    if p and p.key == key:
+        return p
+    if with_encoder:
+        from . import encoder
+        encoder.check()  # what is missing is said before hours are spent
+    if not p or p.key[-1]:  # that of another encoder or of none: its teachers are the same
+        p = p or made(work, folder, leave_out, begins, n_vocab, seed, n_written, say)
+        p.key, p.encoded, p.joint = (*key[:-1], False), np.full(len(p.texts), np.nan), {}
+        _keep(p, work)  # so that teachers are not lost where the encoder is interrupted
+    if with_encoder:
+        ask_encoder(p, seed, say, float32=float32)
+        p.key = key
+        _keep(p, work)
+    return p
+
+
+def key_of(folder, leave_out=(), begins=None, with_encoder=False, n_vocab=8192, seed=1, n_written=corpora.N_WRITTEN, float32=False):
+    """What a Prepared is made of, for arguments of load(); its last element is what of the encoder is in it."""
     sizes = tuple((file.name, file.stat().st_size) for file in corpora.files(folder, leave_out))
-    key = tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, digest([Path(__file__), *MADE_BY, *written.files()]), begins and begins.digest, with_encoder
-    if path.exists():
+    made_by = digest([Path(__file__), *MADE_BY, *written.files()])
+    encoder = with_encoder and ("float32" if float32 else True)
+    return tuple(sorted(leave_out)), n_vocab, seed, n_written, sizes, made_by, begins and begins.digest, encoder
+
+
+def kept(work, key, say):
+    """The Prepared that load() left in `work`, where it was made of what `key` says, but for the encoder; else None."""
+    path = Path(work) / "prepared.pickle"
+    if not path.exists():
+        return None
+    try:
         with open(path, "rb") as f:
-            kept = pickle.load(f)
-        if kept.key == key:
-            return kept
+            p = pickle.load(f)
+    except (MemoryError, OSError):
+        raise
+    except Exception as e:  # of bytes that are no pickle, or a part of one, any kind may come
+        say(f"{path}: damaged or cut ({type(e).__name__}): what was in it is made again")
+        return None
+    return p if (getattr(p, "key", None) or ())[:-1] == key[:-1] else None
+
+
+def _keep(p, work):
+    path = Path(work) / "prepared.pickle"
+    with open(f"{path}.new", "wb") as f:
+        pickle.dump(p, f)
+    Path(f"{path}.new").replace(path)
+
+
+def made(work, folder, leave_out, begins, n_vocab, seed, n_written, say):
+    """The Prepared of load() but for its key and the encoder's word."""
     p = Prepared()
-    p.key = key
     p.texts = texts.read_all(corpora.messages(folder, leave_out, seed, n_written))
     p.is_spam = np.array([t.is_spam for t in p.texts])
     p.corpus = np.array([t.corpus for t in p.texts])
@@ -59,11 +102,6 @@ def load(work, folder, leave_out=(), begins=None, with_encoder=False, n_vocab=81
         new_vocabulary(p, Path(work) / "vocabulary.gguf", n_vocab, seed)
     say(f"{len(p.vocabulary[0])} pieces, {sum(map(len, p.bodies))} ids of bodies")
     judge_all(p, say)
-    if with_encoder:
-        ask_encoder(p, seed, say)
-    with open(f"{path}.new", "wb") as f:
-        pickle.dump(p, f)
-    Path(f"{path}.new").replace(path)
     return p
 
 
@@ -95,15 +133,15 @@ def judge_all(p, say):
         right = ((p.margin > 0) == p.is_spam)[of].mean()
         say(f"teachers of {'written texts' if kind else 'corpora'}, out of fold: accuracy {right:.4f}, sharpness {sharpness:.2f}")
     say(f"yardstick, validation: accuracy {((p.margin > 0) == p.is_spam)[val].mean():.4f}")
-    p.encoded, p.joint = np.full(len(p.texts), np.nan), {}
 
 
-def ask_encoder(p, seed, say, folder=None):
-    """What the encoder says of texts that it has not learnt, and how far it is to be believed beside the teachers. folder: as in encoder.margins."""
+def ask_encoder(p, seed, say, folder=None, float32=False):
+    """What the encoder says of texts that it has not learnt, and how far it is to be believed beside the teachers. folder, float32: as in
+    encoder.margins."""
     from sklearn.linear_model import LogisticRegression
     from . import encoder
     learns = encoder.learnt(p.cluster)
-    p.encoded = encoder.margins(p.texts, p.is_spam, learns & ~p.is_val, ~learns & ~p.is_val, seed, say, folder)
+    p.encoded = encoder.margins(p.texts, p.is_spam, learns & ~p.is_val, ~learns & ~p.is_val, seed, say, folder, float32)
     is_written = p.corpus == "written"
     for kind in (False, True):
         of = (is_written == kind) & ~np.isnan(p.encoded)
@@ -111,7 +149,8 @@ def ask_encoder(p, seed, say, folder=None):
             said = np.stack((p.teachers[0, kind].sharpness * p.margin[of], p.encoded[of]), 1)
             p.joint[kind] = tuple(LogisticRegression(C=1e4, fit_intercept=False).fit(said, p.is_spam[of]).coef_[0].tolist())
             right = [((x > 0) == p.is_spam[of]).mean() for x in (said[:, 0], said[:, 1], said @ p.joint[kind])]
-            say("{}, teachers, encoder, both: accuracy {:.4f} {:.4f} {:.4f}, weights {:.2f} {:.2f}".format("written texts" if kind else "corpora", *right, *p.joint[kind]))
+            say("{}, teachers, encoder, both: accuracy {:.4f} {:.4f} {:.4f}, weights {:.2f} {:.2f}".format(
+                "written texts" if kind else "corpora", *right, *p.joint[kind]))
         else:
             p.encoded[of] = np.nan
 
@@ -135,7 +174,8 @@ def _encode(p, path):
     table = vocab.Vocab(gguf.File(str(path)))
     tokens = p.vocabulary[0]
     ids = lambda text: np.array(list(table.encode(text.encode(), bos=False)), np.int32)
-    control = lambda parts: np.concatenate([[vocabulary.CONTROL[part]] if part in vocabulary.CONTROL else ids(part) for part in parts]).astype(np.int32)
+    of_part = lambda part: [vocabulary.CONTROL[part]] if part in vocabulary.CONTROL else ids(part)
+    control = lambda parts: np.concatenate([of_part(part) for part in parts]).astype(np.int32)
     p.lines = [{name: views.marked(name, ids(line)) for name, line in text.head.items()} for text in p.texts]
     p.bodies = [ids(text.body) for text in p.texts]
     p.before, p.after = control(BEFORE), control(AFTER)
