@@ -763,6 +763,20 @@ def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monke
     assert fault.value.code == 65 and not (tmp_path / "prepared.pickle").exists()
 
 
+def test_elsewhere_takes_what_is_kept_of_its_texts_and_leaves_what_is_kept_of_others(little):
+    """Whether an encoder was asked or not; a training that goes on from a model has other pieces, and takes hours to prepare."""
+    from sluice.training import prepare
+    begins = begun.Begun(None, None, 1, "", [], "digest")
+    for how, taken in ({}, True), ({"with_encoder": True}, True), ({"begins": begins}, False), ({"begins": begins, "with_encoder": True}, False):
+        kept = prepare.load(little.folder, little.folder, **how).key
+        data = little.path.read_bytes()
+        little.done.clear()
+        p = elsewhere.prepared(little.folder, little.folder, 1, corpora.N_WRITTEN, print)
+        assert (p.key == kept, little.path.read_bytes() == data) == (taken, True), how
+        assert p.key[-2] is None and "check" not in little.done
+    assert little.done == [] and (little.folder / "elsewhere" / "prepared.pickle").exists()  # it was made once
+
+
 def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
     pytest.importorskip("torch", reason="torch is not here, so which encoder is taken is not tested: make training-check")
     from sluice.training import encoder

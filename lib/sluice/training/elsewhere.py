@@ -19,18 +19,27 @@ N_OWN = 100  # mails of the corpus left out, in the last column
 @click.command(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @click.option("--work", default="build/model", type=click.Path(file_okay=False), help="Folder of `make model`: its ids are taken where it has them.")
-@click.option("--written", default=corpora.N_WRITTEN, help="Texts made of the templates.")
-@click.option("--seed", default=1)
+@click.option("--written", default=corpora.N_WRITTEN, type=click.IntRange(1), help="Texts made of the templates.")
+@click.option("--seed", default=1, type=click.IntRange(0))
 def main(folder, work, written, seed):
     """Print a line of Markdown for each corpus in FOLDER: the linear model of all others, judged on it."""
-    Path(work).mkdir(parents=True, exist_ok=True)
-    p = prepare.load(work, folder, seed=seed, n_written=written, say=lambda text: click.echo(text, err=True))
+    p = prepared(work, folder, seed, written, lambda text: click.echo(text, err=True))
     rows = [p.whole(i) for i in range(len(p.texts))]
     columns = ["left out", "learnt from", "n", "accuracy", "precision", "recall", "ROC AUC", f"accuracy, calibrated on {N_OWN} of it"]
     click.echo(f"| {' | '.join(columns)} |\n| --- | --- |{' ---: |' * (len(columns) - 2)}")
     for name in (name for name in corpora.NAMES if name != "written"):
         for without in ((), ("written",)):
             click.echo(line(rows, p.is_spam, p.corpus, name, without))
+
+
+def prepared(work, folder, seed, n_written, say):
+    """The Prepared of `make model` where that is of the same texts with a vocabulary of their own, whoever judged them besides; else one in a folder
+    of its own below, for what a training goes on with is not to be lost."""
+    p = prepare.kept(work, prepare.key_of(folder, seed=seed, n_written=n_written), say)
+    if not p:
+        work = Path(work) / "elsewhere"
+        work.mkdir(parents=True, exist_ok=True)
+    return p or prepare.load(work, folder, seed=seed, n_written=n_written, say=say)
 
 
 def line(rows, is_spam, corpus, left_out, without):
