@@ -897,6 +897,27 @@ def begin_training(monkeypatch, *options):
         torch.set_num_threads(n)
 
 
+@pytest.mark.parametrize("options, message", [
+    (("--layers", "0"), "'--layers': 0 is not in the range x>=1"), (("--threads", "0"), "'--threads': 0 is not in the range x>=1"),
+    (("--written", "0"), "'--written': 0 is not in the range x>=1"), (("--steps", "-1"), "'--steps': -1 is not in the range"),
+    (("--seed", "-1"), "'--seed': -1 is not in the range"), (("--keep", "nan"), "nan is not a number"), (("--keep", "0.5"), "there is no --begin")])
+def test_options_that_are_wrong_are_refused_before_anything_is_done(tmp_path, monkeypatch, options, message):
+    import click
+    with pytest.raises(click.UsageError) as error:
+        begin_training(monkeypatch, tmp_path, "--work", tmp_path / "work", "--out", tmp_path / "out", "--question", tmp_path / "q.yaml", *options)
+    assert message in error.value.format_message() and list(tmp_path.iterdir()) == []
+
+
+def test_question_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path, monkeypatch):
+    where = tmp_path, "--work", tmp_path / "work", "--out", tmp_path / "out"
+    with pytest.raises(Fault, match="no/q.yaml: cannot write: No such file or directory") as fault:
+        begin_training(monkeypatch, *where, "--question", tmp_path / "no" / "q.yaml")
+    assert fault.value.code == 73
+    with pytest.raises(Reached):
+        begin_training(monkeypatch, *where, "--question", tmp_path / "q.yaml")
+    assert not (tmp_path / "q.yaml").exists()
+
+
 def test_threads_and_type_are_those_of_the_encoder_as_well(tmp_path, monkeypatch):
     where = tmp_path, "--work", tmp_path, "--out", tmp_path, "--question", tmp_path / "q.yaml", "--encoder", "--threads"
     for n, more, float32 in ((1, (), False), (3, ("--float32",), True)):

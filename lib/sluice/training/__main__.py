@@ -12,6 +12,7 @@ import torch
 from torch import multiprocessing
 
 from .. import cli
+from ..chat.chain import Number
 from ..faults import TRY_AGAIN
 from ..newfile import check_target
 from . import begun, card, corpora, export, halves, judge, loop, prepare
@@ -30,23 +31,26 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
 @click.option("--begin", type=click.Path(exists=True, dir_okay=False), help="A model of this command, of as many layers or fewer: go on from it, with its vocabulary.")
-@click.option("--keep", default=0.0, type=click.FloatRange(0, 1), help="Share of the weights of --begin in those that are written.")
+@click.option("--keep", default=0.0, type=Number(0, 1), help="Share of the weights of --begin in those that are written.")
 @click.option("--encoder", is_flag=True, help="Let a pre-trained encoder teach as well, where a text is not among those it is tuned on (20 minutes more).")
-@click.option("--written", default=corpora.N_WRITTEN, help="Texts to make of the templates.")
-@click.option("--steps", default=12500, help="Steps in all.")
-@click.option("--layers", default=3, help="Layers of the model.")
-@click.option("--seed", default=1)
+@click.option("--written", default=corpora.N_WRITTEN, type=click.IntRange(1), help="Texts to make of the templates.")
+@click.option("--steps", default=12500, type=click.IntRange(0), help="Steps in all.")
+@click.option("--layers", default=3, type=click.IntRange(1), help="Layers of the model.")
+@click.option("--seed", default=1, type=click.IntRange(0))
 @click.option("--seconds", default=1e9, help="Stop after this time; the next call goes on.")
-@click.option("--threads", default=os.cpu_count())
+@click.option("--threads", default=os.cpu_count(), type=click.IntRange(1))
 @click.option("--date", default=time.strftime("%Y-%m-%d"), help="Date in the file.")
 @click.option("--plain", is_flag=True, help="Without torch.compile, which needs a C++ compiler.")
 @click.option("--float32", is_flag=True, help="Products of f32 in place of bf16: faster on an Intel without AMX.")
 def main(folder, work, out, question, leave_out, begin, keep, encoder, written, steps, layers, seed, seconds, threads, date, plain, float32):
     """Train on the corpora in FOLDER, judge, and write the model with its card."""
+    if keep and not begin:
+        raise click.UsageError("--keep: there is no --begin whose weights could be kept")
     os.makedirs(work, exist_ok=True)
     os.makedirs(out, exist_ok=True)
     path = f"{out}/spam.gguf"
-    check_target(path, begin)
+    for target in (path, question):
+        check_target(target, begin)
     begins = begun.read(begin, lambda n_vocab: Shape(n_vocab, n_layer=layers)) if begin else None
     source = folder, leave_out, begins, encoder
     torch.set_num_threads(threads)  # the encoder's as well

@@ -1,6 +1,7 @@
 """What is written about a trained model: its question with the calibration, its card, its calibration curve."""
 import numpy as np
 
+from .. import newfile
 from . import judge, prepare, views
 
 CORPORA = {  # as the card names them: what, where from, on what terms
@@ -21,8 +22,7 @@ def write_question(path, scale, bias, yes, no):
     """The shipped question about spam: prompt as trained, calibration, thresholds."""
     prompt = "".join(f"  - special: \"{part}\"\n" if part.startswith("<") else f"  - text: {_quoted(part)}\n" for part in prepare.BEFORE) + "  - input\n" + \
         "".join(f"  - special: \"{part}\"\n" if part.startswith("<") else f"  - text: {_quoted(part)}\n" for part in prepare.AFTER)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(f"""# Is this mail spam?  For the model that comes with sluice; made by `make model`, with its calibration and thresholds.
+    text = f"""# Is this mail spam?  For the model that comes with sluice; made by `make model`, with its calibration and thresholds.
 model: spam.gguf
 input: {{kind: mail, fold: true, head_ids: {views.HEAD_IDS}, tail_ids: {views.TAIL_IDS}}}
 prompt:
@@ -30,7 +30,8 @@ prompt:
 tokenisations: canonical
 thresholds: {{"yes": {yes:.4f}, "no": {no:.4f}}}
 calibration: {{scale: {scale:.4f}, bias: {{"yes": {bias:.4f}}}}}
-""")
+"""
+    newfile.write(path, lambda f: f.write(text.encode()))
 
 
 def _quoted(text):
