@@ -877,6 +877,20 @@ def test_steps_go_on_where_they_stopped():
     assert all(list(shown(step)) == whole[step:] for step in range(13))
 
 
+@pytest.mark.parametrize("how", ["cut", "empty", "of other bytes", "of other things"])
+def test_training_that_is_damaged_is_refused_with_what_to_do(tmp_path, how):
+    torch = pytest.importorskip("torch", reason="torch is not here, so what is said of a damaged training is not tested: make training-check")
+    from sluice.training import loop
+    path = tmp_path / "train.pt"
+    torch.save([torch.zeros(1000)] if how == "of other things" else {"step": torch.zeros(1000)}, path)
+    data = path.read_bytes()
+    path.write_bytes({"cut": data[:-200], "empty": b"", "of other things": data}.get(how, random.Random(1).randbytes(3000)))
+    with pytest.raises(Fault) as fault:
+        loop.Trainer.__new__(loop.Trainer).resume(str(path))
+    message = str(fault.value)
+    assert fault.value.code == 65 and message.startswith(f"{path}: damaged or cut (") and message.endswith("remove it, and the training begins anew")
+
+
 class Reached(Exception):
     """What takes long would begin now."""
 

@@ -176,7 +176,7 @@ class Trainer:
     def resume(self, path):
         """Go on from a file of save(); nothing where there is none. Fault: it is of another training."""
         if Path(path).exists():
-            kept = torch.load(path, weights_only=True)
+            kept = _read(path)
             mine = self.n_step, self.seed, self.shape.as_dict(), self.float32, self.key
             if tuple(kept.get(name) for name in ("n_step", "seed", "shape", "float32", "key")) != mine:
                 raise bad(path, "of a training with other texts or another recipe, beginning, shape, type, seed or number of steps: remove it, or use "
@@ -184,6 +184,20 @@ class Trainer:
             self.step, self.average = kept["step"], kept["average"]
             for part, name in ((self.model, "model"), (self.muon, "muon"), (self.adam, "adam")):
                 part.load_state_dict(kept[name])
+
+
+def _read(path):
+    """What save() kept, a dict. Fault: it is none."""
+    with open(path, "rb") as f:
+        try:
+            kept = torch.load(f, weights_only=True)
+        except MemoryError:
+            raise
+        except Exception as e:  # of bytes that are no such file, or a part of one, any kind may come
+            kept = e
+    if not isinstance(kept, dict):
+        raise bad(path, f"damaged or cut ({type(kept).__name__}): remove it, and the training begins anew")
+    return kept
 
 
 @torch.no_grad()
