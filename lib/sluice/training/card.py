@@ -66,9 +66,10 @@ def write_card(path, facts, scores, corpus, is_spam, yes, no):
     real = p[everything], is_spam[everything]
     curve = [f"| {mean:.3f} | {share:.3f} | {n} |" for mean, share, n in judge.reliability(*real)]
     used = "\n".join(f"- **{NAMES[name]}** ({int(facts['count'][name])} texts): {CORPORA[name]}" for name in CORPORA if facts["count"].get(name))
+    mean = f" The weights are the mean of that model's ({100 * facts['keep']:g} %) and of those learnt." if facts["keep"] else ""
     begun = f"""
 It goes on from model {facts['begun']}, which learnt from {facts['begun_with']}, with the same texts kept for validation where corpora, templates, seed and
-numbers of texts were the same.{f" The weights are the mean of that model's ({100 * facts['keep']:.0f} %) and of those learnt." if facts["keep"] else ""}
+numbers of texts were the same.{mean}
 """ if facts["begun"] else ""
     if facts["encoder"]:
         begun += """
