@@ -6,6 +6,7 @@
 
 enum { TOKENS = 16 }; /* of a set: the columns of a tile of sums */
 enum { STRETCH = 2048, TOKEN_BLOCK = 512 }; /* elements and tokens that stay in the second-level cache while all rows meet them */
+enum { WHOLE = 1024 }; /* elements: stretches are of so many, but for the last: a whole panel of amx_blocks.c */
 
 /* Tiles 0 to 3: sums, 4 and 5: 16 rows of weights, `bytes` elements each, 6 and 7: as many elements of 16 tokens, in fours. */
 static inline void begin_tiles(int bytes)
@@ -45,7 +46,8 @@ typedef struct { int64_t t; int32_t n_set, b0, n_block; } stretch;
 /* The next one, or 0; begins with all zeros.  All blocks of some tokens, then those of the next. */
 INLINE int stretch_next(stretch *s, const matmul_args *a, int32_t block)
 {
-    const int32_t all = a->n / block, n = (a->n + STRETCH - 1) / STRETCH, most = (all + n - 1) / n;
+    const int32_t n = (a->n + STRETCH - 1) / STRETCH, each = (a->n + n - 1) / n;
+    const int32_t all = a->n / block, most = (each + WHOLE - 1) / WHOLE * (WHOLE / block);
     s->b0 += s->n_block;
     if (s->b0 >= all)
         *s = (stretch){s->t + TOKEN_BLOCK, 0, 0, 0};

@@ -311,8 +311,8 @@ INLINE void begin_taking(taking *t, panel *to, const matmul_args *a, const block
     const int64_t s = stretch_of(b, i), j = i + 1 < b->n_panel * b->n_stretch ? i + 1 : i, n_pair = (b->set1 - b->set0 + 1) / 2;
     for (int term = 0; term < TERMS; term++)
         t->any[term] = _mm512_setzero_si512();
-    rows_from(t->row, ROWS, a, b->begin + panel_of(b, i) * ROWS, b->end);
-    rows_from(t->later, ROWS, a, b->begin + panel_of(b, j) * ROWS, b->end);
+    rows_from(t->row, ROWS, a, b->begin + panel_of(b, i) * ROWS, b->end, a->n * bytes_of(type));
+    rows_from(t->later, ROWS, a, b->begin + panel_of(b, j) * ROWS, b->end, a->n * bytes_of(type));
     t->to = to, t->r = 0, t->n = a->n - s * FAST_STRETCH;
     t->at = s * FAST_STRETCH * bytes_of(type), t->later_at = stretch_of(b, j) * FAST_STRETCH * bytes_of(type);
     t->each = (int)((ROWS + n_pair - 1) / n_pair);

@@ -126,7 +126,7 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
     const int64_t n_block = a->n / BLOCK;
     const tokens_32 *x = (const tokens_32 *)a->packed + s->t / TOKENS * n_block;
     const uint8_t *w[ROWS];
-    rows_from(w, ROWS, a, row, end);
+    rows_from(w, ROWS, a, row, end, type_row_bytes(type, a->n));
     for (int32_t b = s->b0, last = s->b0 + s->n_block; b < last; b += PANEL) {
         const int32_t n = last - b < PANEL ? last - b : PANEL;
         for (int h = 0; h < 2; h++)

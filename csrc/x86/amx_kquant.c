@@ -197,7 +197,7 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
 {
     const int64_t bytes = type_row_bytes(type, BLOCK_K), last = s->b0 + s->n_block - 1;
     const uint8_t *w[ROWS];
-    rows_from(w, ROWS, a, row, end);
+    rows_from(w, ROWS, a, row, end, type_row_bytes(type, a->n));
     for (int i = 0; s->b0 && i < 2 * s->n_set; i++) { /* what the stretches before left */
         const place from = place_of(a, s, i / 2, row + i % 2 * HALF, end);
         results_from(&at->y[i / 4][i % 2][i / 2 % 2], from.y, from.n_row, from.valid, from.n_tok);

@@ -122,10 +122,11 @@ static void matmul_32(const matmul_args *a, int64_t begin, int64_t end)
 /* Rows begin ... end - 1, tokens t0 ... t1 - 1, in tiles; every tile is the same arithmetic. */
 INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, int64_t t1, int32_t type)
 {
+    const int64_t row_bytes = type_row_bytes(type, a->n);
     for (int64_t row = begin; row < end; row += TILE) {
         const uint8_t *w[TILE];
         const __mmask16 valid = first_lanes(end - row < TILE ? end - row : TILE);
-        rows_from(w, TILE, a, row, end);
+        rows_from(w, TILE, a, row, end, row_bytes);
         int64_t t = t0;
         for (; t + TILE <= t1; t += TILE) {
             const float *const x[TILE] = {a->x + t * a->n, a->x + (t + 1) * a->n, a->x + (t + 2) * a->n, a->x + (t + 3) * a->n};
@@ -145,12 +146,12 @@ INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, 
  * a page ends, as the processor does not look beyond it. */
 INLINE void streams(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    const int64_t n_own = (end - begin + TILE - 1) / TILE;
+    const int64_t n_own = (end - begin + TILE - 1) / TILE, row_bytes = type_row_bytes(type, a->n);
     for (int64_t row = begin; row < begin + n_own; row++) {
         const uint8_t *w[TILE];
         float sum[HALF];
         for (int r = 0; r < TILE; r++)
-            rows_from(w + r, 1, a, row + r * n_own, end);
+            rows_from(w + r, 1, a, row + r * n_own, end, row_bytes);
         _mm512_storeu_ps(sum, tile(type, w, &a->x, a->n, 1));
         for (int r = 0; r < TILE && row + r * n_own < end; r++)
             a->y[row + r * n_own] = sum[r];

@@ -66,16 +66,16 @@ INLINE void take(room *r, const matmul_args *a, int64_t u0, int64_t n, int32_t t
 INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, int64_t u0, int64_t n, int n_stream, int32_t type)
 {
     const int64_t first = u0 * (is_of_32(type) ? BLOCKS : 1), bytes = (is_of_32(type) ? BLOCKS : 1) * bytes_of_type(type); /* block; of a unit */
-    const int64_t own = (end - begin + n_stream - 1) / n_stream; /* rows of a stream */
+    const int64_t own = (end - begin + n_stream - 1) / n_stream, row_bytes = a->n / UNIT * bytes; /* own: rows of a stream */
     const int part = HALF / n_stream;
     take(r, a, u0, n, type);
     for (int64_t at = 0; at < own; at += part) {
         const uint8_t *w[HALF];
         float y[2 * HALF] = {0}; /* beyond 16: a part is moved as if it were 16 */
-        __mmask16 valid[HALF];
+        __mmask16 valid[HALF] = {0};
         for (int s = 0; s < n_stream; s++) {
             const int64_t row = begin + s * own + at, after = begin + (s + 1) * own < end ? begin + (s + 1) * own : end;
-            rows_from(w + s * part, part, a, row, after);
+            rows_from(w + s * part, part, a, row, after, row_bytes);
             valid[s] = first_lanes(after - row < part ? after - row : part);
             if (u0)
                 _mm512_storeu_ps(y + s * part, _mm512_maskz_loadu_ps(valid[s], a->y + row));

@@ -21,15 +21,15 @@ static const float zero[SET][ROWS];
 INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t end, int32_t b0, int64_t s0, int64_t s1, int64_t after,
                      int32_t b_after, int32_t type)
 {
-    const int64_t block_bytes = type_row_bytes(type, PANEL_BLOCK), n_block = a->n / PANEL_BLOCK;
+    const int64_t block_bytes = type_row_bytes(type, PANEL_BLOCK), n_block = a->n / PANEL_BLOCK, row_bytes = n_block * block_bytes;
     const int32_t n = n_block - b0 < PANEL ? (int32_t)(n_block - b0) : PANEL;
     const int64_t after_bytes = (n_block - b_after < PANEL ? n_block - b_after : PANEL) * block_bytes;
     const __mmask16 valid[2] = {first_lanes(end - row), first_lanes(end - row - HALF)};
     const int is_last = b0 + n == n_block;
     const uint8_t *w[ROWS], *next[ROWS];
     panel p;
-    rows_from(w, ROWS, a, row, end);
-    rows_from(next, ROWS, a, after, end);
+    rows_from(w, ROWS, a, row, end, row_bytes);
+    rows_from(next, ROWS, a, after, end, row_bytes);
     unpack(&p, type, w, b0, n);
     __asm__ volatile("" : : : "memory"); /* nothing of it is worth a register */
     for (int64_t s = s0; s < s1; s++) {
