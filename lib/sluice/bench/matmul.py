@@ -17,12 +17,11 @@ from ..kernels import ffi, lib
 from ..model.forward import Forward, Rows
 from ..model.weights import Matrix
 from . import limits
-from .measure import spread
+from .measure import REST_S, spread
 from .synthetic import MIXES, Weights, numbers
 
 N_RANDOM = 1 << 12   # activations, repeated; of the normal distribution, as few of a model's are large: kernels look (csrc/x86/avx512_kquant.c)
 LEAST_NS = 20_000_000  # of a sample: short products are repeated within it
-REST_S = 0.3         # after another engine's products: OpenBLAS's threads keep their processors for a while, and halve what is timed then
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")  # read when numpy is loaded
 
 

@@ -24,6 +24,7 @@ from .synthetic import FILE_TYPES
 
 Test = namedtuple("Test", "n_prompt n_gen n_depth")  # one of the first two is 0
 WARM_IDS = 4  # of a generation's warm-up; a prompt's is the whole prompt
+REST_S = 0.3  # where engines take turns: threads of OpenMP and OpenBLAS keep their processors for up to 0.2 s after their work, and slow down whose turn it is
 
 
 class Engine:
@@ -141,15 +142,17 @@ def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic
 
 
 def time_test(engines, test, repetitions, n_vocab, limit=None):
-    """([[nanoseconds of each repetition] for each engine], [limit of each repetition]); repetitions alternate, each engine's first run is
-    thrown away. Of one with a fault there are fewer. limit(): what the machine can do at that moment; of a repetition the mean of before and
-    after, since memory's speed changes from one second to the next where machines are shared. Without it the second list is empty."""
+    """([[nanoseconds of each repetition] for each engine], [limit of each repetition]); repetitions alternate, with a rest before each where
+    there are several engines, and each engine's first run is thrown away. Of one with a fault there are fewer. limit(): what the machine can
+    do at that moment; of a repetition the mean of before and after, since memory's speed changes from one second to the next where machines
+    are shared. Without it the second list is empty."""
     n = test.n_prompt or test.n_gen
     part = ids(n_vocab, test.n_depth + n)[test.n_depth:]
     samples, could = [[] for _ in engines], []
     for i in range(-1, repetitions):
         for engine, taken in zip(engines, samples):
             engine.to_depth(test.n_depth)
+            time.sleep(REST_S if len(engines) > 1 else 0)
             ns = engine.prompt(part) if test.n_prompt else engine.generate(part if i >= 0 else part[:WARM_IDS])
             if i >= 0 and not engine.fault:
                 taken.append(ns)
