@@ -6,7 +6,8 @@
  * sums of b + 2 are stored and those of b + 3 begin, each in a tile of its own, so that none waits until another has been stored; what
  * the tiles do comes between rows of scaling, and goes on from a pair of rows and tokens to the next.
  *
- * Tiles of bf16 would give the same sums, exact and converted, but their loads take as long as that saves. */
+ * Tiles of bf16 would give the same sums, exact and converted: 36 cycles a block where all lies in the first-level cache, for 47 here.  But
+ * twice the bytes come from the second, and that takes longer than it saves. */
 #ifdef __AVX512VNNI__
 #include <string.h>
 #include "amx.h"
