@@ -1,8 +1,8 @@
 /* amx_blocks.c - products with weights in blocks of 32 on AMX-INT8; the bits of reference.c.
  *
- * Each block needs tiles of its own, half full, and its own step in f32: that step is most of the work, all the more as products and sums
- * of 512 bits run at half their speed from any tile instruction on until 60 ns later.  (So do conversions; integers do not.)  So the
- * results of 16 rows and 16 tokens stay in registers over the blocks of a panel, and the tiles run ahead: while block b is scaled, the
+ * Each block needs tiles of its own, half full, and its own step in f32: that step is most of the work, all the more as a tile instruction
+ * halves, for a while, the speed of multiplications, fma and conversions of 512 bits, and of products of integers (additions and shifts keep
+ * theirs).  So the results of 16 rows and 16 tokens stay in registers over the blocks of a panel, and the tiles run ahead: while block b is scaled, the
  * sums of b + 2 are stored and those of b + 3 begin, each in a tile of its own, so that none waits until another has been stored; what
  * the tiles do comes between rows of scaling, and goes on from a pair of rows and tokens to the next.
  *

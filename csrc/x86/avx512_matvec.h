@@ -33,7 +33,7 @@ INLINE int is_packed(int32_t type) { return is_small(type) || type == T_IQ4_XS; 
 
 INLINE int has_fifths(int32_t type) { return type == T_Q5_0 || type == T_Q5_1; }
 
-/* Whether row_of_k takes them: scales of 6 bits. */
+/* Whether four_of_k takes them: scales of 6 bits. */
 INLINE int is_of_k(int32_t type) { return type == T_Q4_K || type == T_Q5_K; }
 
 INLINE int is_of_32(int32_t type) { return bytes_of_type(type) <= (int32_t)sizeof(block_q8_0); }
