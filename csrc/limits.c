@@ -179,7 +179,7 @@ static unit unit_of(int32_t which)
         return has_tiles && has_tiles_of_bf16() ? (unit){tiles_bf16, 4 * 16 * 16 * 32 * 2} : (unit){NULL, 0};
     if (which == LIMIT_FMA_TILES)
         return has_tiles ? (unit){fma_tiles, N_ACC * 16 * 2} : (unit){NULL, 0};
-    if (strcmp(name, "reference")) { /* any other has AVX2 at least */
+    if ((which == LIMIT_FMA_F32 || which == LIMIT_DOT_INT8) && strcmp(name, "reference")) { /* any other has AVX2 at least */
         if (which == LIMIT_FMA_F32)
             return is_512 ? (unit){fma_avx512, N_ACC * 16 * 2} : (unit){fma_avx2, N_ACC * 8 * 2};
         if (!strcmp(name, "avx-vnni"))

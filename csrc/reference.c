@@ -4,7 +4,8 @@
  * rounded, and in which order.  All other kernels (avx2.c ...) give these bits and
  * are tested against this file with memcmp.  Only +, -, *, /, sqrt and fma of
  * IEEE 754 are used, each rounded to nearest even, so every processor agrees; an
- * fma is where fmaf is written and nowhere else (-ffp-contract=off).  exp, tanh and what is made of them
+ * fma is where fmaf is written and nowhere else (-ffp-contract=off).  Which NaN a NaN is, its sign and payload, they leave open, and so
+ * does this file.  exp, tanh and what is made of them
  * element by element are in functions.h, the frequencies of RoPE, in f64, in rope_freq.c.
  *
  * The order of sums, and why:

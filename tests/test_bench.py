@@ -257,6 +257,7 @@ def test_limits_are_what_this_set_has():
             lib.isa_select(name.encode())
             assert not name.startswith("avx") or all(lib.limit_products(unit, 1) > 0 for unit in (lib.LIMIT_FMA_F32, lib.LIMIT_DOT_INT8))
             assert all((lib.limit_products(unit, 1) > 0) == (name == "amx") for unit in (lib.LIMIT_TILE_INT8, lib.LIMIT_FMA_TILES))
+            assert lib.limit_products(lib.LIMIT_FMA_TILES + 1, 1) == 0  # no such unit
             assert (lib.limit_products(lib.LIMIT_TILE_BF16, 1) > 0) == (name == "amx" and lib.fast_supported() == 1)
     finally:
         model.start(1)

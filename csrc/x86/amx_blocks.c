@@ -2,9 +2,9 @@
  *
  * Each block needs tiles of its own, half full, and its own step in f32: that step is most of the work, all the more as a tile instruction
  * halves, for a while, the speed of multiplications, fma and conversions of 512 bits, and of products of integers (additions and shifts keep
- * theirs).  So the results of 16 rows and 16 tokens stay in registers over the blocks of a panel, and the tiles run ahead: while block b is scaled, the
- * sums of b + 2 are stored and those of b + 3 begin, each in a tile of its own, so that none waits until another has been stored; what
- * the tiles do comes between rows of scaling, and goes on from a pair of rows and tokens to the next.
+ * theirs).  So the results of 16 rows and 16 tokens stay in registers over the blocks of a panel, and the tiles run ahead: while block b is
+ * scaled, the sums of b + 2 are stored and those of b + 3 begin, each in a tile of its own, so that none waits until another has been
+ * stored; what the tiles do comes between rows of scaling, and goes on from a pair of rows and tokens to the next.
  *
  * Tiles of bf16 would give the same sums, exact and converted: 36 cycles a block where all lies in the first-level cache, for 47 here.  But
  * twice the bytes come from the second, and that takes longer than it saves. */
@@ -134,8 +134,8 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
             unpack_half(&at->p[h], type, w + h * HALF, b, n);
         for (int i = 0; i < 2 * s->n_set; i++) { /* both halves with a set, then with the next */
             const int set = i / 2, h = i % 2;
-            const pair now = {&at->p[h], x + set * n_block + b}, next = {&at->p[1 - h], x + (set + h) * n_block + b};
             const int ahead = n % RING == 0 && i + 1 < 2 * s->n_set;
+            const pair now = {&at->p[h], x + set * n_block + b}, next = {&at->p[1 - h], ahead ? x + (set + h) * n_block + b : now.x};
             const place y = place_of(a, s, set, row + h * HALF, end);
             if (b && b == s->b0)
                 results_from(&at->y[h][set], y.y, y.n_row, y.valid, y.n_tok);

@@ -1,5 +1,5 @@
 /* avx512_unpack.h - blocks of weights to bytes, and those of 16 rows to vectors whose lanes are rows: for avx512_matmul.c,
- * avx512_kquant.c, avx512_matvec.c and amx.c. */
+ * avx512_kquant.c, avx512_matvec.c and, by way of amx.h, those of AMX. */
 #ifndef SLUICE_AVX512_UNPACK_H
 #define SLUICE_AVX512_UNPACK_H
 #include "avx512.h"

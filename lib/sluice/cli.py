@@ -40,6 +40,18 @@ threads_option = click.option(
 arithmetic_option = click.option(
     "--arithmetic", type=click.Choice(["exact", "fast"]), default="exact",
     help="Of products with F32, F16 and BF16 weights: fast splits numbers into bf16 for AMX, as exact as f32, but other bits.")
+
+
+class Number(click.FloatRange):
+    """A finite number from `min` to `max`."""
+
+    def convert(self, value, param, ctx):
+        number = super().convert(value, param, ctx)
+        if number != number or number in (float("inf"), float("-inf")):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
+
+
 class Mode(click.ParamType):
     """The mode of a file, in octal: "0660"."""
 

@@ -2,18 +2,9 @@
 import click
 
 from .. import stream
+from ..cli import Number
 
 MAX_BIAS = 1e6
-
-
-class Number(click.FloatRange):
-    """A finite number from `min` to `max`."""
-
-    def convert(self, value, param, ctx):
-        number = super().convert(value, param, ctx)
-        if number != number or number in (float("inf"), float("-inf")):
-            self.fail(f"{value} is not a number.", param, ctx)
-        return number
 
 
 class Bias(click.ParamType):

@@ -12,7 +12,6 @@ import torch
 from torch import multiprocessing
 
 from .. import cli
-from ..chat.chain import Number
 from ..faults import TRY_AGAIN
 from ..newfile import check_target
 from . import begun, card, corpora, export, halves, judge, loop, prepare
@@ -31,7 +30,7 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] =
 @click.option("--question", default=str(PACKAGE.parents[1] / "configs" / "spam.yaml"), type=click.Path(dir_okay=False), help="The question to write.")
 @click.option("--leave-out", multiple=True, type=click.Choice(corpora.NAMES), help="A corpus not to learn from; may be repeated.")
 @click.option("--begin", type=click.Path(exists=True, dir_okay=False), help="A model of this command, of as many layers or fewer: go on from it, with its vocabulary.")
-@click.option("--keep", default=0.0, type=Number(0, 1), help="Share of the weights of --begin in those that are written.")
+@click.option("--keep", default=0.0, type=cli.Number(0, 1), help="Share of the weights of --begin in those that are written.")
 @click.option("--encoder", is_flag=True, help="Let a pre-trained encoder teach as well, where a text is not among those it is tuned on (20 minutes more).")
 @click.option("--written", default=corpora.N_WRITTEN, type=click.IntRange(1), help="Texts to make of the templates.")
 @click.option("--steps", default=12500, type=click.IntRange(0), help="Steps in all.")
