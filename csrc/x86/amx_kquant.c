@@ -10,7 +10,8 @@
  *
  * A panel is one block of 32 rows.  Two sets of tokens share each tile of weights, both digits each tile of tokens: four sums,
  * one load for each product.  While the unit is busy with that, the sums of the tiles before are scaled: rows of that between the
- * products. */
+ * products.  A tile of sums is stored just before it begins anew: stores and first products by turns take a tenth less than
+ * four stores at once. */
 #ifdef __AVX512VNNI__
 #include "amx.h"
 
@@ -105,38 +106,54 @@ INLINE void scale_rows(const step *s, int begin, int end, int32_t type, int n_se
     }
 }
 
-/* The sums of a half of the panel with n_set (1 or 2) sets, and between the products the scaling of two sets before, if there are. */
+/* Stores the sums of a set: tiles 0 and 1, or 2 and 3. */
+#define STORE_SUMS(low, high, isum, type)              \
+    do {                                               \
+        TILE_STORE(low, &(isum)[low], 64);             \
+        if (n_digit(type) == 2)                        \
+            TILE_STORE(high, &(isum)[high], 64);       \
+    } while (0)
+
+/* Sum `tile` begins anew; those of `before`, if there are, go to isum. */
+#define BEGIN_SUM(tile)                                \
+    do {                                               \
+        if (before)                                    \
+            TILE_STORE(tile, &isum[tile], 64);         \
+        TILE_ZERO(tile);                               \
+    } while (0)
+
+/* The sums of a half of the panel with n_set (1 or 2) sets, in the tiles until the next call, or STORE_SUMS.  `before`: those two sets whose
+ * sums are in the tiles, which are stored and scaled between the products. */
 INLINE void block_sums(sums isum[4], const half_panel *p, const tokens_256 *const x[2], int32_t type, int n_set, const step *before)
 {
-    TILE_ZERO(0);
-    TILE_ZERO(1);
-    TILE_ZERO(2);
-    TILE_ZERO(3);
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++) {
         TILE_LOAD(6, x[0]->q + 16 * k, 64);
         TILE_LOAD(4, p->digit[k][0], 64);
+        if (k == 0)
+            BEGIN_SUM(0);
         TILE_DOT_INT8(0, 4, 6);
         if (n_set == 2) {
             TILE_LOAD(7, x[1]->q + 16 * k, 64);
+            if (k == 0)
+                BEGIN_SUM(2);
             TILE_DOT_INT8(2, 4, 7);
         }
         if (n_digit(type) == 2) {
             TILE_LOAD(5, p->digit[k][1], 64);
+            if (k == 0)
+                BEGIN_SUM(1);
             TILE_DOT_INT8(1, 5, 6);
-            if (n_set == 2)
+            if (n_set == 2) {
+                if (k == 0)
+                    BEGIN_SUM(3);
                 TILE_DOT_INT8(3, 5, 7);
+            }
         }
-        if (before)
+        if (before && n_digit(type) == 2) /* 2 rows, then 5, 5 and 4: their sums have only just been stored */
+            scale_rows(before, k ? 5 * k - 3 : 0, k < 3 ? 5 * k + 2 : HALF, type, 2);
+        else if (before)
             scale_rows(before, 4 * k, 4 * k + 4, type, 2);
-    }
-    TILE_STORE(0, &isum[0], 64);
-    if (n_digit(type) == 2)
-        TILE_STORE(1, &isum[1], 64);
-    if (n_set == 2) {
-        TILE_STORE(2, &isum[2], 64);
-        if (n_digit(type) == 2)
-            TILE_STORE(3, &isum[3], 64);
     }
 }
 
@@ -150,7 +167,7 @@ INLINE void step_out(const step *s, int n_set, const matmul_args *a, int64_t end
 }
 
 /* Of a call; y: [pair of sets][half][set of the pair]. */
-typedef struct { half_panel p[2]; sums isum[2][4]; results y[TOKEN_BLOCK / TOKENS / 2][2][2]; } room;
+typedef struct { half_panel p[2]; sums isum[4]; results y[TOKEN_BLOCK / TOKENS / 2][2][2]; } room;
 
 static const results zero[2];
 
@@ -159,7 +176,7 @@ INLINE step step_of(room *at, const matmul_args *a, int64_t row, const stretch *
 {
     const tokens_256 *x = (const tokens_256 *)a->packed + b * sets_of(a->n_tok) + s->t / TOKENS + set;
     results *y = at->y[set / 2][h];
-    return (step){at->isum[h], &at->p[h], {x, x + 1}, b ? y : zero, y, set, row + h * HALF};
+    return (step){at->isum, &at->p[h], {x, x + 1}, b ? y : zero, y, set, row + h * HALF};
 }
 
 /* Block b of rows `row` ... end - 1, at most 32, with all sets; after the last block of the stretch the results go out. */
@@ -170,22 +187,25 @@ INLINE void panel_sets(room *at, const matmul_args *a, int64_t row, int64_t end,
     for (int i = 0; i < 2 * n_pair; i++) { /* pairs of sets, both halves with one pair after the other */
         const step now = step_of(at, a, row, s, b, i / 2 * 2, i % 2);
         if (i == 0)
-            block_sums(at->isum[0], now.p, now.x, type, 2, NULL);
+            block_sums(at->isum, now.p, now.x, type, 2, NULL);
         else {
-            block_sums(at->isum[i % 2], now.p, now.x, type, 2, &before);
+            block_sums(at->isum, now.p, now.x, type, 2, &before);
             if (last)
                 step_out(&before, 2, a, end, s);
         }
         before = now;
     }
     if (n_pair) {
+        STORE_SUMS(0, 1, at->isum, type);
+        STORE_SUMS(2, 3, at->isum, type);
         scale_rows(&before, 0, HALF, type, 2);
         if (last)
             step_out(&before, 2, a, end, s);
     }
     for (int h = 0; h < 2 * (s->n_set % 2); h++) {
         const step alone = step_of(at, a, row, s, b, s->n_set - 1, h);
-        block_sums(at->isum[h], alone.p, alone.x, type, 1, NULL);
+        block_sums(at->isum, alone.p, alone.x, type, 1, NULL);
+        STORE_SUMS(0, 1, at->isum, type);
         scale_rows(&alone, 0, HALF, type, 1);
         if (last)
             step_out(&alone, 1, a, end, s);
