@@ -1,8 +1,8 @@
 /* amx.c - products of many tokens on AMX-INT8 (Intel since Sapphire Rapids, 2023); the bits of reference.c.
  *
  * TDPBSSD multiplies a tile of 16 rows of weights, up to 64 elements of each, with a tile of 16 tokens into 16 x 16 exact sums: 16 cycles.
- * A tile of sums that is stored takes as long again, and the two do not overlap; what overlaps is the step in f32 that
- * follows a block, for each of the 256 sums: load, convert, product of scales, fma.  So the next block's tiles are on
+ * A tile of sums that is stored takes as long again, beside other products only where the two go by turns.  What overlaps, too, is the
+ * step in f32 that follows a block, for each of the 256 sums: load, convert, product of scales, fma.  So the next block's tiles are on
  * their way while this one's sums are scaled.
  *
  * Weights are the operand whose rows are memory as it is, so that unpacking them ends with a store; the tokens are the one

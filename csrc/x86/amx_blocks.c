@@ -1,10 +1,10 @@
 /* amx_blocks.c - products with weights in blocks of 32 on AMX-INT8; the bits of reference.c.
  *
  * Each block needs tiles of its own, half full, and its own step in f32: that step is most of the work, all the more as a tile instruction
- * halves, for a while, the speed of multiplications, fma and conversions of 512 bits, and of products of integers (additions and shifts keep
- * theirs).  So the results of 16 rows and 16 tokens stay in registers over the blocks of a panel, and the tiles run ahead: while block b is
- * scaled, the sums of b + 2 are stored and those of b + 3 begin, each in a tile of its own, so that none waits until another has been
- * stored; what the tiles do comes between rows of scaling, and goes on from a pair of rows and tokens to the next.
+ * halves, for a while, the speed of multiplications, fma and conversions of 512 bits, and of products of integers.  Additions keep theirs,
+ * so a sum becomes f32 by two of them.  The results of 16 rows and 16 tokens stay in registers over the blocks of a panel, and the tiles
+ * run ahead: while block b is scaled, the sums of b + 1 are stored and those of b + 3 begin in the same tile; what the tiles do comes
+ * between rows of scaling, and goes on from a pair of rows and tokens to the next.
  *
  * Tiles of bf16 would give the same sums, exact and converted: 36 cycles a block where all lies in the first-level cache, for 47 here.  But
  * twice the bytes come from the second, and that takes longer than it saves. */
@@ -12,7 +12,7 @@
 #include <string.h>
 #include "amx.h"
 
-enum { PANEL = 32, RING = 4 };
+enum { PANEL = 32, RING = 2 };
 
 typedef struct {
     int8_t w[PANEL][HALF][BLOCK];        /* [block][row][element] */
@@ -49,6 +49,13 @@ INLINE void unpack_half(half_panel *p, int32_t type, const uint8_t *const row[HA
         TILE_DOT_INT8(sum, w_tile, q_tile);            \
     } while (0)
 
+/* Sums of a block, below 2^20, as f32: the bits of a float from 2^23 to 2^24 count its integer, so those of 3 * 2^22 plus v are those of
+ * 3 * 2^22 and v. */
+INLINE __m512 as_floats(__m512i v)
+{
+    return _mm512_sub_ps(_mm512_castsi512_ps(_mm512_add_epi32(_mm512_set1_epi32(0x4b400000), v)), _mm512_set1_ps(0x1.8p23f));
+}
+
 /* Block b of a panel with a set: the step in f32 of rows begin ... end - 1. */
 INLINE void scale_rows(__m512 sum[HALF], const sums *isum, const half_panel *p, int32_t b, const tokens_32 *x, int begin, int end,
                        int32_t type)
@@ -56,7 +63,7 @@ INLINE void scale_rows(__m512 sum[HALF], const sums *isum, const half_panel *p, 
 #pragma GCC unroll 16
     for (int r = begin; r < end; r++) {
         const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(p->d[b][r]), x->d);
-        sum[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(_mm512_load_si512(isum->of[r])), sum[r]);
+        sum[r] = _mm512_fmadd_ps(scale, as_floats(_mm512_load_si512(isum->of[r])), sum[r]);
         if (has_min(type))
             sum[r] = _mm512_fmadd_ps(_mm512_set1_ps(p->m[b][r]), x->s, sum[r]);
     }
@@ -81,35 +88,31 @@ INLINE void pair_sums(results *y, const results *from, sums isum[RING], const pa
             BLOCK_SUMS(1, 5, 7, p, 1, x + 1);
         TILE_STORE(0, &isum[0], 64);
         if (n_block > 2)
-            BLOCK_SUMS(2, 4, 6, p, 2, x + 2);
-        if (n_block > 1)
-            TILE_STORE(1, &isum[1], 64);
+            BLOCK_SUMS(0, 4, 6, p, 2, x + 2);
     }
-/* Block b, b % RING being i; tiles are numbers as written: stored = (i + 2) % RING, begun = (i + 3) % RING. */
-#define STEP(b, i, stored, begun, w_tile, q_tile)                                    \
+/* Block b, b % RING being i and `other` the other; tiles are numbers as written. */
+#define STEP(b, i, other, w_tile, q_tile)                                            \
     if ((b) < n_block) {                                                             \
         const int32_t ahead = (b) + 3 < n_block ? (b) + 3 : (b) + 3 - n_block;       \
         const pair *const of = (b) + 3 < n_block ? now : next;                       \
-        if (of) {                                                                    \
-            TILE_ZERO(begun);                                                        \
+        if (of)                                                                      \
             TILE_LOAD(w_tile, of->p->w[ahead], BLOCK);                               \
-        }                                                                            \
         scale_rows(sum, &isum[i], p, b, x + (b), 0, 4, type);                        \
         if (of)                                                                      \
             TILE_LOAD(q_tile, of->x[ahead].q, 64);                                   \
         scale_rows(sum, &isum[i], p, b, x + (b), 4, 8, type);                        \
+        if ((b) + 1 < n_block || next)                                               \
+            TILE_STORE(other, &isum[other], 64);                                     \
         if (of)                                                                      \
-            TILE_DOT_INT8(begun, w_tile, q_tile);                                    \
+            TILE_ZERO(other);                                                        \
         scale_rows(sum, &isum[i], p, b, x + (b), 8, 12, type);                       \
-        if ((b) + 2 < n_block || next)                                               \
-            TILE_STORE(stored, &isum[stored], 64);                                   \
+        if (of)                                                                      \
+            TILE_DOT_INT8(other, w_tile, q_tile);                                    \
         scale_rows(sum, &isum[i], p, b, x + (b), 12, HALF, type);                    \
     }
     for (int32_t b = 0; b < n_block; b += RING) {
-        STEP(b, 0, 2, 3, 5, 7)
-        STEP(b + 1, 1, 3, 0, 4, 6)
-        STEP(b + 2, 2, 0, 1, 5, 7)
-        STEP(b + 3, 3, 1, 2, 4, 6)
+        STEP(b, 0, 1, 5, 7)
+        STEP(b + 1, 1, 0, 4, 6)
     }
 #undef STEP
     for (int r = 0; r < HALF; r++)
@@ -132,14 +135,15 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
         const int32_t n = last - b < PANEL ? last - b : PANEL;
         for (int h = 0; h < 2; h++)
             unpack_half(&at->p[h], type, w + h * HALF, b, n);
+        const int goes_on = n % RING == 0 && n > 3; /* so that a pair begins the next one's first three */
         for (int i = 0; i < 2 * s->n_set; i++) { /* both halves with a set, then with the next */
             const int set = i / 2, h = i % 2;
-            const int ahead = n % RING == 0 && i + 1 < 2 * s->n_set;
+            const int ahead = goes_on && i + 1 < 2 * s->n_set;
             const pair now = {&at->p[h], x + set * n_block + b}, next = {&at->p[1 - h], ahead ? x + (set + h) * n_block + b : now.x};
             const place y = place_of(a, s, set, row + h * HALF, end);
             if (b && b == s->b0)
                 results_from(&at->y[h][set], y.y, y.n_row, y.valid, y.n_tok);
-            pair_sums(&at->y[h][set], b ? &at->y[h][set] : &zero, at->isum, &now, ahead ? &next : NULL, n % RING == 0 && i, n, type);
+            pair_sums(&at->y[h][set], b ? &at->y[h][set] : &zero, at->isum, &now, ahead ? &next : NULL, goes_on && i, n, type);
             if (b + n == last)
                 results_to(y.y, y.n_row, y.valid, y.n_tok, &at->y[h][set]);
         }
