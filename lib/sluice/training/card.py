@@ -69,7 +69,7 @@ def write_card(path, facts, scores, corpus, is_spam, yes, no):
     mean = f" The weights are the mean of that model's ({100 * facts['keep']:g} %) and of those learnt." if facts["keep"] else ""
     begun = f"""
 It goes on from model {facts['begun']}, which learnt from {facts['begun_with']}, with the same texts kept for validation where corpora, templates, seed and
-numbers of texts were the same.{mean}
+numbers of texts were the same; what taught that model besides, its own card says.{mean}
 """ if facts["begun"] else ""
     if facts["encoder"]:
         begun += """
