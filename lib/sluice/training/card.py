@@ -73,8 +73,8 @@ numbers of texts were the same; what taught that model besides, its own card say
 """ if facts["begun"] else ""
     if facts["encoder"]:
         begun += """
-Beside linear models the encoder all-MiniLM-L6-v2 (Apache-2.0; Wang et al. 2020, Reimers & Gurevych 2019) was its teacher, tuned on a third of the same texts; no weight of
-it is in the file.
+Beside linear models the encoder all-MiniLM-L6-v2 (Apache-2.0; Wang et al. 2020, Reimers & Gurevych 2019) was its teacher, tuned on a third of the same texts, and said
+which words are near in meaning, some of which took others' place in what was shown; no weight of it is in the file.
 """
     with open(path, "w", encoding="utf-8") as f:
         f.write(f"""# spam.gguf: is this mail spam?

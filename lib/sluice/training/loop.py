@@ -100,13 +100,15 @@ class Trainer:
             out[:len(row)] = row
         return torch.from_numpy(ids), torch.tensor([len(row) - 1 for row in rows])
 
-    def losses(self, batch):
+    def losses(self, batch, rng=None):
         """(loss of the answers, loss at the positions of the mails) of a list of views, in nats: sums over them by TEXTS_PER_STEP; of the
-        positions of one the mean."""
-        ids, last = self.stack([ids for *_, ids in batch])
+        positions of one the mean. rng: numpy Generator, where some of their words are to become others that are near."""
+        shown = [self.p.near.reworded(ids, rng) if rng and self.p.near else (ids, None) for *_, ids in batch]
+        ids, last = self.stack([ids for ids, _ in shown])
         target, logits, weight = torch.zeros(len(batch)), torch.zeros(ids.shape), torch.zeros(ids.shape)
-        for i, view in enumerate(batch):
+        for i, (view, (_, places)) in enumerate(zip(batch, shown)):
             target[i], known = self.epochs.targets(*view)
+            known = known if places is None else known[places]
             inside = slice(len(self.p.before), len(self.p.before) + len(known))
             logits[i, inside], weight[i, inside] = torch.from_numpy(known).float(), 1 / max(1, len(known))
         with torch.autocast("cpu", torch.bfloat16, enabled=not self.float32):
@@ -140,7 +142,8 @@ class Trainer:
             for group, lr in ((self.muon.param_groups[0], LR_MUON), (self.adam.param_groups[0], LR_ADAM)):
                 group["lr"] = lr * rate(self.step, self.n_first, self.n_step) * (BEGUN if self.p.begun else 1)
             mine = batch[self.half::N_HALF] or batch[:1]  # a step of one text: both learn from it
-            answer, running = self.losses(mine)
+            rng = np.random.default_rng((self.seed, self.step, self.half)) if self.step < self.n_first else None
+            answer, running = self.losses(mine, rng)
             (answer + RUNNING * running).backward()
             over = time.monotonic() >= end
             if self.halves:

@@ -14,7 +14,7 @@ QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
 BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
 VALIDATION = 28     # of 256 clusters
 MODULES = begun, corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written
-MADE_BY = [Path(__file__).with_name("encoder.py"), *(Path(module.__file__) for module in MODULES), *sorted(Path(mail.__file__).parent.glob("*.py"))]
+MADE_BY = [*map(Path(__file__).with_name, ("encoder.py", "near.py")), *(Path(module.__file__) for module in MODULES), *sorted(Path(mail.__file__).parent.glob("*.py"))]
 
 
 class Prepared:
@@ -22,7 +22,7 @@ class Prepared:
     name of the line; bodies: ids by text; fold: int [n]; teachers: those of teacher.of_folds; margin: float [n], the logit of spam by the one
     that has not seen the text, before its sharpness (of validation texts by the yardstick); encoded: float [n], that by the encoder, nan where it
     has seen the text or was not asked; joint: by whether for written texts, (what the teacher's word counts where the encoder speaks as
-    well, what the encoder's); evidence: float [n_vocab], weights of a linear
+    well, what the encoder's); near: the near.Near of that encoder, or None; evidence: float [n_vocab], weights of a linear
     model of single ids; vocabulary: (tokens, scores, types); begun: the Begun that is gone on from, or None; before, after: ids around a
     text; yes, no: ids."""
 
@@ -44,7 +44,7 @@ def load(work, folder, leave_out=(), begins=None, with_encoder=False, n_vocab=81
         encoder.check()  # what is missing is said before hours are spent
     if not p or p.key[-1]:  # that of another encoder or of none: its teachers are the same
         p = p or made(work, folder, leave_out, begins, n_vocab, seed, n_written, say)
-        p.key, p.encoded, p.joint = (*key[:-1], False), np.full(len(p.texts), np.nan), {}
+        p.key, p.encoded, p.joint, p.near = (*key[:-1], False), np.full(len(p.texts), np.nan), {}, None
         _keep(p, work)  # so that teachers are not lost where the encoder is interrupted
     if with_encoder:
         ask_encoder(p, seed, say, float32=float32)
@@ -136,10 +136,10 @@ def judge_all(p, say):
 
 
 def ask_encoder(p, seed, say, folder=None, float32=False):
-    """What the encoder says of texts that it has not learnt, and how far it is to be believed beside the teachers. folder, float32: as in
-    encoder.margins."""
+    """What the encoder says of texts that it has not learnt, how far it is to be believed beside the teachers, and which words are near to which.
+    folder, float32: as in encoder.margins."""
     from sklearn.linear_model import LogisticRegression
-    from . import encoder
+    from . import encoder, near
     learns = encoder.learnt(p.cluster)
     p.encoded = encoder.margins(p.texts, p.is_spam, learns & ~p.is_val, ~learns & ~p.is_val, seed, say, folder, float32)
     is_written = p.corpus == "written"
@@ -153,6 +153,7 @@ def ask_encoder(p, seed, say, folder=None, float32=False):
                 "written texts" if kind else "corpora", *right, *p.joint[kind]))
         else:
             p.encoded[of] = np.nan
+    p.near = near.read(p.vocabulary, folder)
 
 
 def digest(paths):
