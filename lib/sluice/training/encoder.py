@@ -40,7 +40,12 @@ class Encoder(nn.Module):
     def forward(self, ids, mask):
         with torch.autocast("cpu", torch.bfloat16, enabled=not self.float32):
             rows = self.bert(input_ids=ids, attention_mask=mask).last_hidden_state.float()
-        return self.head((rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))[:, 0]
+        return self.head(mean(rows, mask))[:, 0]
+
+
+def mean(rows, mask):
+    """float32 [batch, width]: the mean of rows float32 [batch, token, width] that are no padding; mask as Encoder has it."""
+    return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
 
 def learnt(cluster):

@@ -1,6 +1,7 @@
 """Trained weights as GGUF: Q8_0 matrices and F32 norms, metadata complete."""
 import numpy as np
 
+from .. import gguf, vocab
 from ..gguf import write as gguf_write
 
 F32, Q8_0 = 0, 8
@@ -77,6 +78,12 @@ def tokenizer(vocabulary):
         "bos_token_id": ("u32", 1), "eos_token_id": ("u32", 2), "unknown_token_id": ("u32", 0),
         "add_bos_token": ("bool", True), "add_eos_token": ("bool", False), "add_space_prefix": ("bool", False),
         "remove_extra_whitespaces": ("bool", False)}.items()}
+
+
+def table(path, vocabulary):
+    """The vocab.Vocab of a vocabulary (tokens, scores, types), which is written to `path`: ids as `tokenize` gives them."""
+    write(path, {"general.architecture": ("string", "llama"), **tokenizer(vocabulary)}, [])
+    return vocab.Vocab(gguf.File(str(path)))
 
 
 def write(path, meta, named):

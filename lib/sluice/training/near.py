@@ -1,6 +1,6 @@
 """Words near in meaning: what a net has learnt of one shall hold for those it has never met.
 
-The encoder of encoder.py has: a word's vector is the mean of its last block's rows, and words are near whose vectors are (cosine). A view in which some
+The encoder of encoder.py knows: a word's vector is the mean of its last block's rows, and words are near whose vectors are (cosine). A view in which some
 words are replaced by such ones is to be answered like the view itself. Zhang, Zhao & LeCun 2015 (arXiv 1509.01626, section 2.4) replace
 words by those of a thesaurus; the nearest words of another model are Wang & Yang's 2015 (EMNLP, "That's So Annoying!!!").
 """
@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .. import gguf, vocab
 from . import encoder, export, views
 
 N_NEAR, LEAST, N_LETTER = 12, 0.5, 3    # words that a word may become, at most; cosine, letters, at least
@@ -71,15 +70,12 @@ def _vectors(model, tokenizer, words):
     out = []
     for start in range(0, len(words), BATCH):
         batch = tokenizer(words[start:start + BATCH], padding=True, return_tensors="pt")
-        rows, mask = model(**batch).last_hidden_state, batch["attention_mask"][..., None]
-        out.append(torch.nn.functional.normalize((rows * mask).sum(1) / mask.sum(1)))
+        out.append(torch.nn.functional.normalize(encoder.mean(model(**batch).last_hidden_state, batch["attention_mask"])))
     return torch.cat(out).numpy()
 
 
 def _ids_of(vocabulary, words):
     """The ids, int64, of each word as it stands behind a blank."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "vocabulary.gguf"
-        export.write(str(path), {"general.architecture": ("string", "llama"), **export.tokenizer(vocabulary)}, [])
-        table = vocab.Vocab(gguf.File(str(path)))
+        table = export.table(Path(folder) / "vocabulary.gguf", vocabulary)
         return [np.array(list(table.encode(b" " + word.encode(), bos=False)), np.int64) for word in words]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import gguf, mail, vocab
+from .. import mail
 from ..mail import plain
 from . import begun, corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written
 
@@ -171,8 +171,7 @@ def _plain(text):
 
 def _encode(p, path):
     """ids of all texts by our own tokeniser: the one that `classify` uses."""
-    export.write(path, {"general.architecture": ("string", "llama"), **export.tokenizer(p.vocabulary)}, [])
-    table = vocab.Vocab(gguf.File(str(path)))
+    table = export.table(path, p.vocabulary)
     tokens = p.vocabulary[0]
     ids = lambda text: np.array(list(table.encode(text.encode(), bos=False)), np.int32)
     of_part = lambda part: [vocabulary.CONTROL[part]] if part in vocabulary.CONTROL else ids(part)
