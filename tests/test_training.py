@@ -2,6 +2,7 @@
 import dataclasses
 import math
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from conftest import ROOT
 from sluice import gguf
 from sluice.faults import Fault
 from sluice.mail import plain
-from sluice.training import begun, corpora, elsewhere, epochs, export, judge, phrases, teacher, texts, twins, views, written
+from sluice.training import begun, corpora, elsewhere, epochs, export, judge, lists, phrases, teacher, texts, twins, views, written
 
 CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
 
@@ -266,7 +267,7 @@ def test_teacher_separates_what_ids_tell():
         assert all((one.margin(ids) > 0) == spam for ids, spam in zip(rows, labels))
         assert one.margin([60]) > 0 > one.margin([61])
     mean = teacher.fit(rows, labels, WORDS)
-    parts = [linear.margins(*teacher.occurrences(items)) for linears, items in ((mean.of_ids, rows[0]), (mean.of_words, WORDS.of(rows[0])[0])) for linear in linears]
+    parts = [linear.margins(*teacher.occurrences(items)) for linears, items in ((mean.of_ids, rows[0]), (mean.of_words, WORDS.of(rows[0])[0])) for _, linear in linears]
     assert len(parts) == 4 and mean.margins(rows[0]) == pytest.approx(np.mean(parts, 0)) and mean.margins([]).shape == (1,)
 
 
@@ -275,19 +276,19 @@ def test_teacher_margins_are_those_of_the_beginnings():
     rng = np.random.default_rng(1)
     linear = lambda: teacher.Linear(rng.random(teacher.N_COLUMN), rng.normal(size=teacher.N_COLUMN), 0.25)
     ids = np.concatenate((views.marked("From", rng.integers(0, 12, 9)), views.marked("Subject", rng.integers(0, 12, 6)), rng.integers(0, 12, 45)))
-    one = teacher.Teacher(WORDS, [linear(), linear()], [linear()])
+    one = teacher.Teacher(WORDS, [(0.5, linear()), (0.2, linear())], [(0.3, linear())])
     one.sharpness = 1.5
     margins = one.margins(ids)
     assert margins.shape == (61,) and margins[0] == pytest.approx(1.5 * 0.25) and one.margin(ids) == margins[-1]
     for n in range(1, 61):
         assert margins[n] == pytest.approx(one.margin(ids[:n]))
         logits = []
-        for of, items in [(x, ids[:n]) for x in one.of_ids] + [(x, WORDS.of(ids[:n])[0]) for x in one.of_words]:
+        for (weight, of), items in [(x, ids[:n]) for x in one.of_ids] + [(x, WORDS.of(ids[:n])[0]) for x in one.of_words]:
             columns, counts = teacher.features(items)
             tf = (1 + np.log(counts)) * of.scale[columns]
-            logits.append((tf / np.linalg.norm(tf)) @ (of.product[columns] / of.scale[columns]) + of.bias)
-        assert margins[n] == pytest.approx(1.5 * np.mean(logits), rel=1e-5)
-    cut = teacher.Teacher(teacher.Words(["\u2581free", "ly"], [1, 1]), [], [linear()])  # a word that goes on is no word yet
+            logits.append(weight * ((tf / np.linalg.norm(tf)) @ (of.product[columns] / of.scale[columns]) + of.bias))
+        assert margins[n] == pytest.approx(1.5 * sum(logits), rel=1e-5)
+    cut = teacher.Teacher(teacher.Words(["\u2581free", "ly"], [1, 1]), [], [(1.0, linear())])  # a word that goes on is no word yet
     assert cut.margins([0, 1])[1] == cut.margins([])[0] and cut.margins([0, 0])[1] == pytest.approx(cut.margin([0]))
 
 
@@ -323,7 +324,11 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
     assert max(of(0, kind) for kind in (False, True)) < 0.65 and min(of(1, kind) for kind in (False, True)) > 0.9
     assert set(teachers) == {(k, kind) for k in range(teacher.N_FOLD) for kind in (False, True)}
     both = zip(teachers[0, False].of_ids, teachers[0, True].of_ids)  # plain and by ratio: of all texts, then of the own kind
-    assert [one is other for one, other in both] == [True, True, False, False]
+    both = [(one, other) for one, other in both]
+    assert [one is other for (_, one), (_, other) in both] == [True, True, False, False]
+    for which, kind in enumerate((False, True)):
+        own = teacher.OWN[kind]
+        assert [pair[which][0] for pair in both] == pytest.approx([(1 - own) / 4] * 2 + [own / 4] * 2)
 
 
 @pytest.mark.parametrize("n_written", (0, 2))
@@ -334,7 +339,41 @@ def test_teachers_of_a_kind_with_one_label_or_none_know_all_texts_alone(monkeypa
     rows = [rng.integers(0, 500, 40) for _ in labels]
     teachers = teacher.of_folds(rows, labels, np.arange(60) % teacher.N_FOLD, np.arange(60) < n_written, WORDS)
     assert len(teachers) == 2 * teacher.N_FOLD and all(len(teachers[k, True].of_ids) == 2 for k in range(teacher.N_FOLD))
-    assert all(teachers[k, False].of_ids[:2] == teachers[k, True].of_ids and len(teachers[k, False].of_ids) == 4 for k in range(teacher.N_FOLD))
+    for k in range(teacher.N_FOLD):
+        linears = [[linear for _, linear in teachers[k, kind].of_ids] for kind in (False, True)]
+        assert linears[0][:2] == linears[1] and len(linears[0]) == 4
+        assert all(sum(w for w, _ in (*one.of_ids, *one.of_words)) == pytest.approx(1) for one in (teachers[k, False], teachers[k, True]))
+
+
+MAIL = texts.Text("enron", "a.txt", True, {"From": "From: ann bell < ann @ a . example >", "Subject": "Subject: re : bread", "Links": "Links: a . example"}, "hello there")
+
+
+def test_lists_add_and_take_nothing_away():
+    """What a list sends on begins and ends as it does, for either label, and no line of the head that says who wrote, and what of, is made up."""
+    seen = set()
+    for k in range(300):
+        sent = lists.sent_on(MAIL, random.Random(k))
+        assert sent == lists.sent_on(MAIL, random.Random(k)) and (sent.corpus, sent.name, sent.is_spam) == MAIL[:3]
+        assert sent.body.startswith("hello there") and re.fullmatch(r"Subject: re : (\[ .+ \] )?bread", sent.head["Subject"])
+        assert sent.head["From"] == MAIL.head["From"] or re.fullmatch("From: ann bell via .+ < .+ @ .+ >", sent.head["From"])
+        assert sent.head["Links"].startswith(MAIL.head["Links"]) and list(sent.head) == [name for name in written.HEAD if name in sent.head]
+        assert sent.body == plain.fold(sent.body) and all(line == f"{name}: {plain.fold(line[len(name) + 2:])}" for name, line in sent.head.items())
+        seen.add((sent.head["Subject"] != MAIL.head["Subject"], sent.head["From"] != MAIL.head["From"], sent.body != MAIL.body))
+    assert len(seen) == 8
+    bare = lists.sent_on(MAIL._replace(head={}), random.Random(0))
+    assert not {"From", "Subject"} & set(bare.head)
+
+
+def test_lists_send_a_share_of_both_labels_alike():
+    share = [np.mean([lists.listed(MAIL._replace(name=f"{k}", is_spam=spam)) != MAIL._replace(name=f"{k}", is_spam=spam) for k in range(1500)]) for spam in (False, True)]
+    assert share[0] == share[1] and abs(share[0] - lists.P_LISTED) < 0.03
+
+
+@pytest.mark.parametrize("n", range(len(written.around("listed.txt"))))
+def test_lists_footers_are_whole(n):
+    for k in range(40):
+        footer = written.Filler(random.Random(k), None).template(written.around("listed.txt")[n][1])
+        assert footer.strip() and not re.search(r"[{}^$\0-\2]", footer)
 
 
 def test_elsewhere_judges_a_corpus_by_the_others_alone():

@@ -8,17 +8,17 @@ import numpy as np
 
 from .. import mail
 from ..mail import plain
-from . import begun, corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written
+from . import begun, corpora, export, judge, lists, phrases, teacher, texts, twins, views, vocabulary, written
 
 QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows
 BEFORE, AFTER = ("<s>", "<|user|>", QUESTION), ("</s>", "<|assistant|>", "\n")
 VALIDATION = 28     # of 256 clusters
-MODULES = begun, corpora, export, judge, phrases, teacher, texts, twins, views, vocabulary, written
+MODULES = begun, corpora, export, judge, lists, phrases, teacher, texts, twins, views, vocabulary, written
 MADE_BY = [*map(Path(__file__).with_name, ("encoder.py", "near.py")), *(Path(module.__file__) for module in MODULES), *sorted(Path(mail.__file__).parent.glob("*.py"))]
 
 
 class Prepared:
-    """key: what all of it was made of; texts; is_spam, is_val: bool [n]; corpus: str [n]; cluster: int [n]; lines: marked ids by text and
+    """key: what all of it was made of; texts; is_spam, is_val, is_listed: bool [n], the last: whether lists.py put the text as it is; corpus: str [n]; cluster: int [n]; lines: marked ids by text and
     name of the line; bodies: ids by text; fold: int [n]; teachers: those of teacher.of_folds; margin: float [n], the logit of spam by the one
     that has not seen the text, before its sharpness (of validation texts by the yardstick); encoded: float [n], that by the encoder, nan where it
     has seen the text or was not asked; joint: by whether for written texts, (what the teacher's word counts where the encoder speaks as
@@ -94,6 +94,8 @@ def made(work, folder, leave_out, begins, n_vocab, seed, n_written, say):
     p.cluster = twins.clusters(p.texts)
     p.is_val = np.array([_draw(p.texts[c]) < VALIDATION for c in p.cluster])
     say(f"{len(set(p.cluster.tolist()))} clusters, {int(p.is_val.sum())} texts for validation")
+    sent = [t if is_val else lists.listed(t) for t, is_val in zip(p.texts, p.is_val)]
+    p.is_listed, p.texts = np.array([a is not b for a, b in zip(sent, p.texts)]), sent
     p.begun = begins
     if begins:
         p.vocabulary = begins.vocabulary

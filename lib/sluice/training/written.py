@@ -29,6 +29,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "written"
 LABELS = ("ham", "spam")
 HEAD = ("From", "Subject", "Links", "Files")
+AROUND = ("footers.txt", "listed.txt")  # of what stands around a mail: no templates of mails
 P_FRAME, P_PART, P_FOOTER, P_COMMON_LINKS = 0.6, 0.3, 0.12, 0.2
 P_FRAME_CLOSE = 0.25  # of templates in close, which have such lines of their own
 BITS, MOST_TIMES, CLOSE = 8, 6, 3  # of times()
@@ -89,7 +90,7 @@ def slots():
 @lru_cache(maxsize=None)
 def templates():
     """Every template: a tuple of (label, kind, text); text begins with the line `=== ...`. In the order of the files."""
-    return tuple(t for path in files() if path.suffix == ".txt" and path.name != "footers.txt" for t in read(path))
+    return tuple(t for path in files() if path.suffix == ".txt" and path.name not in AROUND for t in read(path))
 
 
 def files():
@@ -116,7 +117,7 @@ def read(path):
     return found
 
 
-class _Filler:
+class Filler:
     """The slots of one text: chosen when first asked for, then kept."""
 
     def __init__(self, rng, language):
@@ -140,7 +141,7 @@ class _Filler:
 
     def slot(self, key, number):
         if key.isupper() and len(key) > 1 or key == "W":
-            return _Filler(self.rng, self.language).slot(key.lower(), "")
+            return Filler(self.rng, self.language).slot(key.lower(), "")
         if key == "host":
             key = "companyhost"
         if key in _DERIVED:
@@ -195,7 +196,7 @@ def expand(template, rng):
     source = template if isinstance(template, str) else template[2]
     opening, _, rest = source.partition("\n")
     label, language = _OPENING.match(opening).group(1, 3)
-    filler = _Filler(rng, language)
+    filler = Filler(rng, language)
     head, body = {}, rest
     while (match := re.match(r"(From|Subject|Links|Files):(.*)(?:\n|$)", body)):
         head[match[1]] = " ".join(filler.template(match[2]).split())
@@ -211,19 +212,19 @@ def expand(template, rng):
 
 
 @lru_cache(maxsize=None)
-def _frame_parts():
-    """(kind, text) of footers.txt, in its order; kind `top`: before the body."""
-    return [(kind, text.partition("\n")[2].strip("\n")) for _, kind, text in read(FOLDER / "footers.txt")]
+def around(name):
+    """(kind, text) of a file of AROUND, in its order; kind `top`: before the body."""
+    return [(kind, text.partition("\n")[2].strip("\n")) for _, kind, text in read(FOLDER / name)]
 
 
 def _framed(body, rng, p_frame):
     """A body with what mailers put around any mail (of probability p_frame), or with one line of it, or as it is."""
-    parts = _frame_parts()
+    parts = around("footers.txt")
     if rng.random() < p_frame:
         parts = [part for part in parts if rng.random() < P_PART]
     else:
         parts = [rng.choice(parts)] if rng.random() < P_FOOTER else []
-    filler, joint = _Filler(rng, None), rng.choice(("\n", "\n\n"))
+    filler, joint = Filler(rng, None), rng.choice(("\n", "\n\n"))
     text = {is_top: joint.join(filler.template(t) for kind, t in parts if (kind == "top") == is_top) for is_top in (True, False)}
     return "\n\n".join(part for part in (text[True], body, text[False]) if part)
 
