@@ -17,8 +17,8 @@ LINK = re.compile(r"https?://([\w.-]+\w)")
 
 
 def listed(text):
-    """A texts.Text as it is, or as a list sends it on; a function of its corpus and name."""
-    rng = random.Random(f"lists {text.corpus} {text.name}")
+    """A texts.Text as it is, or as a list sends it on; a function of its corpus, name and body (texts of one template have one name)."""
+    rng = random.Random(f"lists {text.corpus} {text.name} {text.body}")
     return sent_on(text, rng) if rng.random() < P_LISTED else text
 
 
