@@ -323,8 +323,7 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
     of = lambda k, kind: np.mean([(teachers[(number + k) % teacher.N_FOLD, kind].margin(ids) > 0) == spam for number, ids, spam in zip(fold, rows, labels)])
     assert max(of(0, kind) for kind in (False, True)) < 0.65 and min(of(1, kind) for kind in (False, True)) > 0.9
     assert set(teachers) == {(k, kind) for k in range(teacher.N_FOLD) for kind in (False, True)}
-    both = zip(teachers[0, False].of_ids, teachers[0, True].of_ids)  # plain and by ratio: of all texts, then of the own kind
-    both = [(one, other) for one, other in both]
+    both = list(zip(teachers[0, False].of_ids, teachers[0, True].of_ids))  # plain and by ratio: of all texts, then of the own kind
     assert [one is other for (_, one), (_, other) in both] == [True, True, False, False]
     for which, kind in enumerate((False, True)):
         own = teacher.OWN[kind]
@@ -348,20 +347,49 @@ def test_teachers_of_a_kind_with_one_label_or_none_know_all_texts_alone(monkeypa
 MAIL = texts.Text("enron", "a.txt", True, {"From": "From: ann bell < ann @ a . example >", "Subject": "Subject: re : bread", "Links": "Links: a . example"}, "hello there")
 
 
-def test_lists_add_and_take_nothing_away():
-    """What a list sends on begins and ends as it does, for either label, and no line of the head that says who wrote, and what of, is made up."""
-    seen = set()
+@pytest.mark.parametrize("body", ("hello there", "", "see you . - -", "as said _ _"))
+def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
+    """What a list sends on is folded as `classify` would fold it, begins as the mail did, and has the lines that it had."""
+    mail, seen = MAIL._replace(body=body), set()
     for k in range(300):
-        sent = lists.sent_on(MAIL, random.Random(k))
-        assert sent == lists.sent_on(MAIL, random.Random(k)) and (sent.corpus, sent.name, sent.is_spam) == MAIL[:3]
-        assert sent.body.startswith("hello there") and re.fullmatch(r"Subject: re : (\[ .+ \] )?bread", sent.head["Subject"])
-        assert sent.head["From"] == MAIL.head["From"] or re.fullmatch("From: ann bell via .+ < .+ @ .+ >", sent.head["From"])
-        assert sent.head["Links"].startswith(MAIL.head["Links"]) and list(sent.head) == [name for name in written.HEAD if name in sent.head]
+        sent = lists.sent_on(mail, random.Random(k))
+        assert sent == lists.sent_on(mail, random.Random(k)) and (sent.corpus, sent.name, sent.is_spam) == mail[:3]
+        assert sent.body.startswith(body.rstrip("-_ ")) and re.fullmatch(r"Subject: re : (\[ .+ \] )?bread", sent.head["Subject"])
+        assert sent.head["From"] == mail.head["From"] or re.fullmatch("From: ann bell via .+ < .+ @ .+ >", sent.head["From"])
+        assert sent.head["Links"].startswith(mail.head["Links"]) and list(sent.head) == [name for name in written.HEAD if name in sent.head]
         assert sent.body == plain.fold(sent.body) and all(line == f"{name}: {plain.fold(line[len(name) + 2:])}" for name, line in sent.head.items())
-        seen.add((sent.head["Subject"] != MAIL.head["Subject"], sent.head["From"] != MAIL.head["From"], sent.body != MAIL.body))
+        seen.add((sent.head["Subject"] != mail.head["Subject"], sent.head["From"] != mail.head["From"], sent.body != mail.body))
+        assert not {"From", "Subject"} & set(lists.sent_on(mail._replace(head={}), random.Random(k)).head)
     assert len(seen) == 8
-    bare = lists.sent_on(MAIL._replace(head={}), random.Random(0))
-    assert not {"From", "Subject"} & set(bare.head)
+
+
+@pytest.mark.parametrize("line", ("ann bell < ann @ a . example >", "< ann @ a . example >", "ann @ a . example"))
+def test_lists_name_who_wrote(line):
+    sent = [lists.sent_on(MAIL._replace(head={"From": f"From: {line}"}), random.Random(k)).head["From"] for k in range(60)]
+    assert {text.split(" via ")[0] for text in sent if " via " in text} == {"From: ann bell" if "bell" in line else "From: ann"}
+    assert lists.sent_on(MAIL._replace(head={"From": "From: ann"}), random.Random(1)).head["From"] == "From: ann"
+
+
+def test_lists_change_no_mail_that_a_list_has_sent():
+    came = MAIL._replace(head={"From": "From: ann via bread < bread @ lists . a . example >", "Subject": "Subject: re : [ bread ] rye"},
+                         body="yes _ _ bread mailing list bread @ lists . a . example")
+    assert all(lists.sent_on(came, random.Random(k)) == came for k in range(60))
+
+
+def test_lists_links_are_those_of_a_mail():
+    many = MAIL._replace(head={"Links": "Links: " + " , ".join(f"a{chr(97 + k)} . example" for k in range(20))})
+    full = [lists.sent_on(many, random.Random(k)).head["Links"] for k in range(60)]
+    assert set(full) == {many.head["Links"]}
+    for k in range(60):
+        links = lists.sent_on(MAIL._replace(head={"Links": "Links: groups . io , googlegroups . com"}), random.Random(k)).head["Links"][7:].split(" , ")
+        assert len(links) == len(set(links))
+
+
+def test_lists_leave_texts_for_validation_as_they_came():
+    some = [MAIL._replace(name=f"{k}") for k in range(400)]
+    stays = np.arange(400) % 2 == 0
+    sent, is_listed = lists.shown(some, stays)
+    assert [a != b for a, b in zip(some, sent)] == is_listed.tolist() and not is_listed[stays].any() and 20 < is_listed.sum() < 80
 
 
 @pytest.mark.parametrize("what", ("name", "body"))
@@ -373,10 +401,11 @@ def test_lists_send_a_share_of_both_labels_alike(what):
 
 
 @pytest.mark.parametrize("n", range(len(written.around("listed.txt"))))
-def test_lists_footers_are_whole(n):
+def test_lists_footers_name_the_list_and_are_whole(n):
     for k in range(40):
-        footer = written.Filler(random.Random(k), None).template(written.around("listed.txt")[n][1])
-        assert footer.strip() and not re.search(r"[{}^$\0-\2]", footer)
+        filler = written.Filler(random.Random(k), None)
+        name, footer = filler.slot("list", ""), filler.template(written.around("listed.txt")[n][1])
+        assert name in footer and not re.search(r"[{}|$^\0-\2]", footer) and all(re.fullmatch(r"[\w.-]+\.\w+", host) for host in lists.LINK.findall(footer))
 
 
 def test_elsewhere_judges_a_corpus_by_the_others_alone():

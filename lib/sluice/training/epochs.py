@@ -72,7 +72,7 @@ class Epochs:
     def targets(self, texts, share, is_part, ids):
         """What the net shall say of a view: (float, the probability of spam of all of it; float64 [n], logits of spam of its first 1, 2 ... n
         ids). Logits are what the teacher says that has seen none of the texts, cut at MAX_MARGIN: of a text of the corpora their own, of any
-        other view that of written texts, which knows mail of other sources better (of 120 it is right of 0.917, the corpora's of 0.875): else the
+        other view that of written texts, which knows mail of other sources better (of 215 an AUC of 0.983, the corpora's 0.969): else the
         net takes what is neither for mail of the corpora. The encoder knows whole texts alone: of one that it has judged its word comes in by and
         by, by how much is read. Of the probability this is `share`, and the rest is the label of texts[0]."""
         i, is_elsewhere = texts[0], len(texts) > 1 or bool(self.p.corpus[texts[0]] == "written")

@@ -7,13 +7,24 @@ shown as a list would have sent them on.
 import random
 import re
 
-from ..mail import plain
+import numpy as np
+
+from ..mail import MAX_LINKS, plain
 from . import written
 
 P_LISTED = 0.2                           # of texts
 P_TAG, P_VIA, P_FOOTER = 0.6, 0.4, 0.9   # of these: which have what
-REPLY = re.compile("Subject: ((?:re|fwd?|aw) : )?")
+HOSTS = {"groups": "googlegroups.com", "groups-io": "groups.io", "yahoo": "yahoogroups.com"}  # by kind of footer; of others any
+REPLY = re.compile(r"Subject: (?:(?:re|fwd?|aw|wg|sv|antw|rif|tr)(?: \[ 0+ \])? : )*")
+SENDER = re.compile(r"From: (?:(?P<name>[^<]+) )?(?:< )?(?P<user>\S+) @ ")
+BY_A_LIST = re.compile(r"mailing list|listinfo|majordomo|(?:yahoo|google)groups|groups \. (?:io|yahoo)|unsubscribe from (?:this|the) (?:list|group)")
 LINK = re.compile(r"https?://([\w.-]+\w)")
+
+
+def shown(texts, stays):
+    """([texts.Text] as they are learnt from; bool [n], which of them are not as they came). stays: bool [n], which are to be."""
+    sent = [text if stay else listed(text) for text, stay in zip(texts, stays)]
+    return sent, np.array([a != b for a, b in zip(texts, sent)], bool)
 
 
 def listed(text):
@@ -23,17 +34,24 @@ def listed(text):
 
 
 def sent_on(text, rng):
-    """A texts.Text as a list sends it on, by random.Random `rng`. Its lines From and Subject are there or not as before."""
+    """A texts.Text as a list sends it on, by random.Random `rng`. No line From or Subject is made up, and what a list has put there stays alone."""
     filler, head, body = written.Filler(rng, None), dict(text.head), text.body
+    kind, footer = rng.choice(written.around("listed.txt"))
+    if kind in HOSTS:
+        filler.kept["listhost", ""] = HOSTS[kind], None
     name, host = filler.slot("list", ""), filler.slot("listhost", "")
-    if "Subject" in head and rng.random() < P_TAG:
-        head["Subject"] = REPLY.sub(lambda found: found[0] + plain.fold(f"[{name}]") + " ", head["Subject"], count=1)
-    if "From" in head and rng.random() < P_VIA:
-        head["From"] = head["From"].split(" < ")[0] + " " + plain.fold(f"via {name} <{name}@{host}>")
-    if rng.random() < P_FOOTER:
-        footer = filler.template(rng.choice(written.around("listed.txt"))[1])
-        body = f"{body} {plain.fold(footer)}".strip()
-        linked = ", ".join(dict.fromkeys(LINK.findall(footer)))
-        if linked:
-            head["Links"] = f"{head['Links']} , {plain.fold(linked)}" if "Links" in head else f"Links: {plain.fold(linked)}"
+    subject = head.get("Subject", "")
+    reply = REPLY.match(subject)
+    if reply and not subject.startswith("[ ", reply.end()) and rng.random() < P_TAG:
+        head["Subject"] = f"{reply[0]}{plain.fold(f'[{name}]')} {subject[reply.end():]}"
+    sender = SENDER.match(head.get("From", ""))
+    if sender and " via " not in head["From"] and rng.random() < P_VIA:
+        head["From"] = f"From: {sender['name'] or sender['user']} {plain.fold(f'via {name} <{name}@{host}>')}"
+    if not BY_A_LIST.search(body) and rng.random() < P_FOOTER:
+        footer = filler.template(footer)
+        body = plain.fold(f"{body} {footer}")
+        known = head["Links"][len("Links: "):].split(" , ") if "Links" in head else []
+        links = list(dict.fromkeys(known + [plain.fold(link) for link in LINK.findall(footer)]))[:MAX_LINKS]
+        if links:
+            head["Links"] = "Links: " + " , ".join(links)
     return text._replace(head={key: head[key] for key in written.HEAD if key in head}, body=body)

@@ -18,7 +18,7 @@ MADE_BY = [*map(Path(__file__).with_name, ("encoder.py", "near.py")), *(Path(mod
 
 
 class Prepared:
-    """key: what all of it was made of; texts; is_spam, is_val, is_listed: bool [n], the last: whether lists.py put the text as it is; corpus: str [n]; cluster: int [n]; lines: marked ids by text and
+    """key: what all of it was made of; texts; is_spam, is_val, is_listed: bool [n], the last: whether the text is one that lists.py changed; corpus: str [n]; cluster: int [n]; lines: marked ids by text and
     name of the line; bodies: ids by text; fold: int [n]; teachers: those of teacher.of_folds; margin: float [n], the logit of spam by the one
     that has not seen the text, before its sharpness (of validation texts by the yardstick); encoded: float [n], that by the encoder, nan where it
     has seen the text or was not asked; joint: by whether for written texts, (what the teacher's word counts where the encoder speaks as
@@ -94,8 +94,7 @@ def made(work, folder, leave_out, begins, n_vocab, seed, n_written, say):
     p.cluster = twins.clusters(p.texts)
     p.is_val = np.array([_draw(p.texts[c]) < VALIDATION for c in p.cluster])
     say(f"{len(set(p.cluster.tolist()))} clusters, {int(p.is_val.sum())} texts for validation")
-    sent = [t if is_val else lists.listed(t) for t, is_val in zip(p.texts, p.is_val)]
-    p.is_listed, p.texts = np.array([a is not b for a, b in zip(sent, p.texts)]), sent
+    p.texts, p.is_listed = lists.shown(p.texts, p.is_val)
     p.begun = begins
     if begins:
         p.vocabulary = begins.vocabulary
@@ -127,7 +126,7 @@ def judge_all(p, say):
     p.margin = np.zeros(len(p.texts))
     p.margin[train] = [p.teachers[p.fold[i], is_written[i]].margin(rows[i]) for i in train]
     p.margin[val] = [linear.margin(rows[i]) for i in val]
-    for kind in set(is_written[train].tolist()):  # the mean of several is right more often than its logit says
+    for kind in set(is_written[train].tolist()):  # several together are right more often than their logit says
         of = train[is_written[train] == kind]
         sharpness, _ = judge.calibrate(p.margin[of], p.is_spam[of])
         for k in range(teacher.N_FOLD):

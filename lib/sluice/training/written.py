@@ -29,7 +29,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "written"
 LABELS = ("ham", "spam")
 HEAD = ("From", "Subject", "Links", "Files")
-AROUND = ("footers.txt", "listed.txt")  # of what stands around a mail: no templates of mails
+AROUND = ("footers.txt", "listed.txt")  # what stands around a mail, and no mail: of mailers, of lists (lists.py)
 P_FRAME, P_PART, P_FOOTER, P_COMMON_LINKS = 0.6, 0.3, 0.12, 0.2
 P_FRAME_CLOSE = 0.25  # of templates in close, which have such lines of their own
 BITS, MOST_TIMES, CLOSE = 8, 6, 3  # of times()
