@@ -400,11 +400,11 @@ def test_lists_send_a_share_of_both_labels_alike(what):
     assert sent[:1500] == sent[1500:] and abs(np.mean(sent) - lists.P_LISTED) < 0.03
 
 
-@pytest.mark.parametrize("n", range(len(written.around("listed.txt"))))
+@pytest.mark.parametrize("n", range(len(written.around("list_footers.txt"))))
 def test_lists_footers_name_the_list_and_are_whole(n):
     for k in range(40):
         filler = written.Filler(random.Random(k), None)
-        name, footer = filler.slot("list", ""), filler.template(written.around("listed.txt")[n][1])
+        name, footer = filler.slot("list", ""), filler.template(written.around("list_footers.txt")[n][1])
         assert name in footer and not re.search(r"[{}|$^\0-\2]", footer) and all(re.fullmatch(r"[\w.-]+\.\w+", host) for host in lists.LINK.findall(footer))
 
 

@@ -2,8 +2,8 @@
 
 Mail of a source that took no part in training is harder than mail kept out of corpora that did. This leaves out one corpus after the
 other, fits the linear yardstick (teacher.py) to all the rest and judges the one left out: those of its mails that are as they came, for
-lists.py changes a fifth; with the written templates and without. It takes minutes where a model (`make model TRAIN="--leave-out enron"`) takes an hour and a half, and says what a change of the data is worth before one is
-trained. Only the vocabulary has seen the one left out.
+lists.py changes a fifth; with the written templates and without. It takes minutes where a model (`make model TRAIN="--leave-out enron"`)
+takes an hour and a half, and says what a change of the data is worth before one is trained. Only the vocabulary has seen the one left out.
 """
 from pathlib import Path
 

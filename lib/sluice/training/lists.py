@@ -36,7 +36,7 @@ def listed(text):
 def sent_on(text, rng):
     """A texts.Text as a list sends it on, by random.Random `rng`. No line From or Subject is made up, and what a list has put there stays alone."""
     filler, head, body = written.Filler(rng, None), dict(text.head), text.body
-    kind, footer = rng.choice(written.around("listed.txt"))
+    kind, footer = rng.choice(written.around("list_footers.txt"))
     if kind in HOSTS:
         filler.kept["listhost", ""] = HOSTS[kind], None
     name, host = filler.slot("list", ""), filler.slot("listhost", "")

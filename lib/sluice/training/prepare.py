@@ -18,8 +18,8 @@ MADE_BY = [*map(Path(__file__).with_name, ("encoder.py", "near.py")), *(Path(mod
 
 
 class Prepared:
-    """key: what all of it was made of; texts; is_spam, is_val, is_listed: bool [n], the last: whether the text is one that lists.py changed; corpus: str [n]; cluster: int [n]; lines: marked ids by text and
-    name of the line; bodies: ids by text; fold: int [n]; teachers: those of teacher.of_folds; margin: float [n], the logit of spam by the one
+    """key: what all of it was made of; texts; is_spam, is_val, is_listed (whether lists.py changed the text): bool [n]; corpus: str [n];
+    cluster: int [n]; lines: marked ids by text and name of the line; bodies: ids by text; fold: int [n]; teachers: those of teacher.of_folds; margin: float [n], the logit of spam by the one
     that has not seen the text, before its sharpness (of validation texts by the yardstick); encoded: float [n], that by the encoder, nan where it
     has seen the text or was not asked; joint: by whether for written texts, (what the teacher's word counts where the encoder speaks as
     well, what the encoder's); near: the near.Near of that encoder, or None; evidence: float [n_vocab], weights of a linear

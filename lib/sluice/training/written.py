@@ -16,7 +16,8 @@ gives $key and, for the part after the `=`, $keyhost; of a value without it $key
 come $first, $last and $user; $email is the user at the host of $company, which is also called $host.
 
 What mailers put above and below either kind of mail (footers.txt) and hosts that either may link to are added to a share
-of the texts, with the same chance for both labels, so that they decide nothing. Lines of the head that templates of spam
+of the texts, with the same chance for both labels, so that they decide nothing; what mailing lists add (list_footers.txt) lists.py puts
+around texts of any corpus. Lines of the head that templates of spam
 have more often are taken from a share of its texts, for the same reason.
 """
 import math
@@ -29,7 +30,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "written"
 LABELS = ("ham", "spam")
 HEAD = ("From", "Subject", "Links", "Files")
-AROUND = ("footers.txt", "listed.txt")  # what stands around a mail, and no mail: of mailers, of lists (lists.py)
+AROUND = ("footers.txt", "list_footers.txt")  # what stands around a mail, and no mail: of mailers, of lists (lists.py)
 P_FRAME, P_PART, P_FOOTER, P_COMMON_LINKS = 0.6, 0.3, 0.12, 0.2
 P_FRAME_CLOSE = 0.25  # of templates in close, which have such lines of their own
 BITS, MOST_TIMES, CLOSE = 8, 6, 3  # of times()
