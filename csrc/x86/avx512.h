@@ -19,7 +19,7 @@ void matmul_floats_avx512(const matmul_args *a, int64_t begin, int64_t end, int3
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread);   /* avx2_matmul.c */
 void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread); /* the same with VNNI of 256 bits: has_avx_vnni() */
 int has_avx_vnni(void);
-void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end); /* avx512_matvec.c: one token, n a multiple of 256 */
+void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end); /* avx512_matvec.c: one token */
 /* avx512_pack.c */
 int64_t packed_bytes_avx512(int32_t block, int64_t n_tok, int64_t n);
 void pack_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread);

@@ -171,7 +171,7 @@ INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    if (a->n_tok == 1 && type_block(a->type) != 1 && a->n % 256 == 0) {
+    if (a->n_tok == 1 && type_block(a->type) != 1) {
         matvec_avx512(a, begin, end);
         return;
     }

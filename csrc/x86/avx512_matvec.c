@@ -34,41 +34,64 @@ INLINE void ask_ahead(const uint8_t *w, int64_t bytes, int n_stream)
     }
 }
 
-/* Units u ... of row i, up to a step of them before unit n; the first is at w, and is number u0 + u of the row. */
-INLINE void units_of(room *r, int i, const matmul_args *a, const uint8_t *w, int64_t u0, int64_t u, int64_t n, int n_stream, int32_t type)
+/* A part of a row that ends within a unit: its blocks beside those of the next row, which meet zeros, or beside zeros in `copy`, where none
+ * may be read. */
+typedef struct {
+    int64_t n_block;      /* of the last unit of 32s, 1 to 8 */
+    const uint8_t *after; /* what may be read ends here */
+    uint8_t copy[BLOCKS * sizeof(block_q8_0)];
+} row_end;
+
+INLINE void unit_in_part(room *r, int i, row_end *e, const uint8_t *w, int64_t u, int32_t type)
 {
-    const int64_t bytes = (is_of_32(type) ? BLOCKS : 1) * bytes_of_type(type), n_here = n - u < step_of(type) ? n - u : step_of(type);
-    ask_ahead(w, n_here * bytes, n_stream);
-    if (is_of_32(type))
-        unit_of_32(r, i, w, u, type);
+    const int32_t bytes = bytes_of_type(type);
+    if (w + BLOCKS * bytes > e->after)
+        w = memcpy(e->copy, w, (size_t)(e->n_block * bytes));
+    if (e->n_block <= BLOCKS / 2)
+        unit_of_32(r, i, w, u, 1, type);
+    else
+        unit_of_32(r, i, w, u, 2, type);
+}
+
+/* Units u ... of row i, up to a step of them before unit n; the first is at w, and is number u0 + u of the row. */
+INLINE void units_of(room *r, int i, row_end *e, const matmul_args *a, const uint8_t *w, int64_t u0, int64_t u, int64_t n, int n_stream,
+                     int32_t type)
+{
+    const int64_t n_here = n - u < step_of(type) ? n - u : step_of(type), is_whole = u + n_here < n || e->n_block == BLOCKS;
+    ask_ahead(w, is_of_32(type) ? (is_whole ? BLOCKS : e->n_block) * bytes_of_type(type) : n_here * bytes_of_type(type), n_stream);
+    if (is_of_32(type) && !is_whole)
+        unit_in_part(r, i, e, w, u, type);
+    else if (is_of_32(type))
+        unit_of_32(r, i, w, u, 2, type);
     else if (is_of_k(type))
         four_of_k(r, i, w, u, n_here, type);
     else
         unit_of_256(r, i, a, w, u0 + u, u, type);
 }
 
-/* The token's units u0 ... u0 + n - 1 to r. */
-INLINE void take(room *r, const matmul_args *a, int64_t u0, int64_t n, int32_t type)
+/* The token's n blocks from b0 on to r. */
+INLINE void take(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
 {
     if (is_of_32(type))
-        take_32(r, a, u0, n, type);
+        take_32(r, a, b0, n, type);
     else if (is_of_k(type))
-        take_k(r, a, u0, n);
+        take_k(r, a, b0, n);
     else if (!is_packed(type))
-        memcpy(r->x, a->q + u0 * UNIT, n * UNIT);
+        memcpy(r->x, a->q + b0 * UNIT, n * UNIT);
     else
         for (int64_t u = 0; u < n; u++)
-            take_packed(r->x[u], a->q + (u0 + u) * UNIT, type);
+            take_packed(r->x[u], a->q + (b0 + u) * UNIT, type);
 }
 
-/* Rows begin ... end - 1, units u0 ... u0 + n - 1; y has what earlier units added.  Of 16 rows that are folded together each stream has a
+/* Rows begin ... end - 1, n blocks from b0 on; y has what earlier blocks added.  Of 16 rows that are folded together each stream has a
  * part, neighbours. */
-INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, int64_t u0, int64_t n, int n_stream, int32_t type)
+INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, int64_t b0, int64_t n, int n_stream, int32_t type)
 {
-    const int64_t first = u0 * (is_of_32(type) ? BLOCKS : 1), bytes = (is_of_32(type) ? BLOCKS : 1) * bytes_of_type(type); /* block; of a unit */
-    const int64_t own = (end - begin + n_stream - 1) / n_stream, row_bytes = a->n / UNIT * bytes; /* own: rows of a stream */
+    const int64_t each = is_of_32(type) ? BLOCKS : 1, bytes = bytes_of_type(type), u0 = b0 / each, n_unit = (n + each - 1) / each;
+    const int64_t own = (end - begin + n_stream - 1) / n_stream, row_bytes = type_row_bytes(type, a->n); /* own: rows of a stream */
     const int part = HALF / n_stream;
-    take(r, a, u0, n, type);
+    row_end e = {n - (n_unit - 1) * each, a->rows ? NULL : (const uint8_t *)a->w + a->n_row * row_bytes, {0}};
+    take(r, a, b0, n, type);
     for (int64_t at = 0; at < own; at += part) {
         const uint8_t *w[HALF];
         float y[2 * HALF] = {0}; /* beyond 16: a part is moved as if it were 16 */
@@ -77,15 +100,15 @@ INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, i
             const int64_t row = begin + s * own + at, after = begin + (s + 1) * own < end ? begin + (s + 1) * own : end;
             rows_from(w + s * part, part, a, row, after, row_bytes);
             valid[s] = first_lanes(after - row < part ? after - row : part);
-            if (u0)
+            if (b0)
                 _mm512_storeu_ps(y + s * part, _mm512_maskz_loadu_ps(valid[s], a->y + row));
         }
         for (int i = 0; i < part; i++)
-            for (int64_t u = 0; u < n; u += step_of(type))
+            for (int64_t u = 0; u < n_unit; u += step_of(type))
                 for (int s = 0; s < n_stream; s++)
-                    units_of(r, s * part + i, a, w[s * part + i] + (u0 + u) * bytes, u0, u, n, n_stream, type);
+                    units_of(r, s * part + i, &e, a, w[s * part + i] + (u0 + u) * each * bytes, u0, u, n_unit, n_stream, type);
         __m512 sum = _mm512_loadu_ps(y);
-        sum = is_of_32(type) ? add_32(sum, r, a, first, n, type) : is_of_k(type) ? add_k(sum, r, a, first, n) : add_256(sum, r, a, first, n, type);
+        sum = is_of_32(type) ? add_32(sum, r, a, b0, n, type) : is_of_k(type) ? add_k(sum, r, a, b0, n) : add_256(sum, r, a, b0, n, type);
         _mm512_storeu_ps(y, sum);
         for (int s = 0; s < n_stream; s++)
             _mm512_mask_storeu_ps(a->y + begin + s * own + at, valid[s], _mm512_loadu_ps(y + s * part));
@@ -94,13 +117,13 @@ INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, i
 
 void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end)
 {
-    const int64_t units = a->n / UNIT;
+    const int64_t block = type_block(a->type), n_block = a->n / block, most = MOST * UNIT / block;
     const int is_one = matvec_streams() == 1;
     room r;
-    for (int64_t u0 = 0; u0 < units; u0 += MOST) {
-        const int64_t n = units - u0 < MOST ? units - u0 : MOST;
+    for (int64_t b0 = 0; b0 < n_block; b0 += most) {
+        const int64_t n = n_block - b0 < most ? n_block - b0 : most;
         switch (a->type) {
-#define OF(type) case type: is_one ? stretch(&r, a, begin, end, u0, n, 1, type) : stretch(&r, a, begin, end, u0, n, 4, type); break;
+#define OF(type) case type: is_one ? stretch(&r, a, begin, end, b0, n, 1, type) : stretch(&r, a, begin, end, b0, n, 4, type); break;
         OF(T_Q4_0) OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_Q8_0) OF(T_IQ4_NL)
         OF(T_Q2_K) OF(T_Q3_K) OF(T_Q4_K) OF(T_Q5_K) OF(T_Q6_K) OF(T_IQ4_XS)
 #undef OF

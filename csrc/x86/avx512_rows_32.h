@@ -33,9 +33,9 @@ INLINE __m512i bytes_64(const uint8_t *unit, int k)
 }
 
 /* Lanes of 4 blocks each, a quarter a block: v += the products of w, as weights_64 or bytes_64 gives them, with x. */
-INLINE void add_products(__m512i v[2], int32_t type, const __m512i w[4], const __m512i x[4])
+INLINE void add_products(__m512i v[2], int32_t type, const __m512i w[4], const __m512i x[4], int halves)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < halves; i++)
         if (type == T_Q8_0) {
             const __m512i a = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[2 * i], x[2 * i]);
             const __m512i b = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[2 * i + 1], x[2 * i + 1]);
@@ -45,18 +45,21 @@ INLINE void add_products(__m512i v[2], int32_t type, const __m512i w[4], const _
         }
 }
 
-/* Units u0 ... u0 + n - 1 of the token to r: the elements in the order of weights_64, or of bytes_64. */
-INLINE void take_32(room *r, const matmul_args *a, int64_t u0, int64_t n, int32_t type)
+/* Blocks b0 ... b0 + n - 1 of the token to r: the elements in the order of weights_64, or of bytes_64; what the last unit lacks is 0. */
+INLINE void take_32(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
 {
     const __m512i zero = _mm512_setzero_si512(), offset = _mm512_set1_epi8((char)offset_of(type));
     const __m512i offsets[4] = {offset, offset, offset, offset};
-    for (int64_t u = 0; u < n; u++) {
-        const int8_t *q = a->q + (u0 + u) * UNIT;
+    for (int64_t u = 0; u * BLOCKS < n; u++) {
+        const int8_t *q = a->q + (b0 + u * BLOCKS) * BLOCK;
+        int8_t part[UNIT] = {0};
         __m512i sum[2] = {zero, zero};
+        if (n - u * BLOCKS < BLOCKS)
+            q = memcpy(part, q, (size_t)(n - u * BLOCKS) * BLOCK);
         for (int k = 0; k < 4; k++)
             r->x[u][k] = type == T_Q8_0 ? _mm512_loadu_si512(q + k * ELEMENTS)
                                         : four_blocks((const uint8_t *)q + k / 2 * 4 * BLOCK + k % 2 * HALF, BLOCK);
-        add_products(sum, type, offsets, r->x[u]);
+        add_products(sum, type, offsets, r->x[u], 2);
         for (int i = 0; i < 2; i++)
             r->begin[u][i] = _mm512_sub_epi32(zero, sum[i]);
     }
@@ -98,16 +101,16 @@ INLINE __m512i unit_words(int32_t type, const uint8_t *unit)
 /* Where the scales of row i stay, so that fold_scales need not move rows. */
 INLINE int slot_of(int32_t type, int i) { return has_min(type) ? i / 8 * 8 + i % 4 * 2 + i / 4 % 2 : i % 4 * 4 + i / 4; }
 
-/* Unit u of row i, which is at w, times the token's. */
-INLINE void unit_of_32(room *r, int i, const uint8_t *w, int64_t u, int32_t type)
+/* Unit u of row i, which is at w, times the token's; of the 2 halves of its blocks the second may be none of the row's. */
+INLINE void unit_of_32(room *r, int i, const uint8_t *w, int64_t u, int halves, int32_t type)
 {
     __m512i q[4], v[2] = {r->begin[u][0], r->begin[u][1]};
     const __m512i words = unit_words(type, w);
     uint64_t fifths[4];
     _mm256_storeu_si256((__m256i *)fifths, _mm512_extracti64x4_epi64(words, 1));
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 2 * halves; k++)
         q[k] = type == T_Q8_0 ? bytes_64(w, k) : weights_64(type, w, k, fifths[k]);
-    add_products(v, type, q, r->x[u]);
+    add_products(v, type, q, r->x[u], halves);
     /* in quarter b two lanes of block b and, after each, one of block b + 4 */
     r->of_32[u].isum[i] = plus(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
     uint16_t *const to = r->of_32[u].d[0] + (has_min(type) ? 2 * BLOCKS : BLOCKS) * slot_of(type, i);
@@ -162,15 +165,15 @@ INLINE void fold_blocks(__m512i out[BLOCKS], const __m512i isum[HALF])
     transpose_quarters(out + 4, four);
 }
 
-/* sum [row] plus n units of 16 rows; at: the number of their first block. */
+/* sum [row] plus n blocks of 16 rows; at: the number of the first. */
 INLINE __m512 add_32(__m512 sum, const room *r, const matmul_args *a, int64_t at, int64_t n, int32_t type)
 {
-    for (int64_t u = 0; u < n; u++) {
+    for (int64_t u = 0; u * BLOCKS < n; u++) {
         __m512i isum[BLOCKS];
         __m256i d[BLOCKS], m[BLOCKS];
         fold_blocks(isum, r->of_32[u].isum);
         fold_scales(d, m, r->of_32[u].d[0], type);
-        for (int b = 0; b < BLOCKS; b++) {
+        for (int b = 0; b < BLOCKS && u * BLOCKS + b < n; b++) {
             const __m512 scale = _mm512_mul_ps(_mm512_cvtph_ps(d[b]), _mm512_set1_ps(a->d[at + u * BLOCKS + b]));
             sum = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(isum[b]), sum);
             if (has_min(type))
