@@ -19,6 +19,7 @@
 #ifdef __AVX512VNNI__
 #include "avx512_rows_32.h"
 #include "avx512_rows_256.h"
+#include "avx512_side_by_side.h"
 
 /* Units that are met at a time. */
 INLINE int64_t step_of(int32_t type) { return is_of_k(type) ? 4 : 1; }
@@ -26,7 +27,6 @@ INLINE int64_t step_of(int32_t type) { return is_of_k(type) ? 4 : 1; }
 /* Asks for so many bytes some way behind w, in one of n_stream streams. */
 INLINE void ask_ahead(const uint8_t *w, int64_t bytes, int n_stream)
 {
-    enum { FAR = 16384, NEAR = 2048 };
     for (int64_t line = 0; line < bytes; line += 64) {
         if (n_stream == 1)
             _mm_prefetch((const char *)w + FAR + line, _MM_HINT_T1);
@@ -115,11 +115,35 @@ INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, i
     }
 }
 
+INLINE void side_by_side(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
+{
+    const int64_t row_bytes = type_row_bytes(type, a->n), n_block = a->n / BLOCK;
+    int32_t offsets[MOST * BLOCKS];
+    for (int64_t b0 = 0; b0 < n_block; b0 += MOST * BLOCKS) {
+        const int64_t n = n_block - b0 < MOST * BLOCKS ? n_block - b0 : MOST * BLOCKS;
+        if (offset_of(type))
+            take_offsets(offsets, a, b0, n, type);
+        for (int64_t row = begin; row < end; row += HALF) {
+            const int64_t from = row + HALF <= end ? row : end - HALF; /* the last 16 rows may be others' too */
+            const __mmask16 own = (__mmask16)(0xffff << (row - from));
+            const rows_16 w = rows_at((const uint8_t *)a->w + from * row_bytes + b0 * bytes_of_type(type), row_bytes);
+            const __m512 before = b0 ? _mm512_maskz_loadu_ps(own, a->y + from) : _mm512_setzero_ps();
+            _mm512_mask_storeu_ps(a->y + from, own, add_side_by_side(before, offsets, a, w, b0, n, type));
+        }
+    }
+}
+
 void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end)
 {
     const int64_t block = type_block(a->type), n_block = a->n / block, most = MOST * UNIT / block;
     const int is_one = matvec_streams() == 1;
     room r;
+    if (is_one && !a->rows && end - begin >= HALF)
+        switch (a->type) {
+#define OF(type) case type: side_by_side(a, begin, end, type); return;
+        OF(T_Q4_0) OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_Q8_0) OF(T_IQ4_NL)
+#undef OF
+        }
     for (int64_t b0 = 0; b0 < n_block; b0 += most) {
         const int64_t n = n_block - b0 < most ? n_block - b0 : most;
         switch (a->type) {

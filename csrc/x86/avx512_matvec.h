@@ -5,6 +5,8 @@
 
 enum { UNIT = 256, MOST = 32, BLOCKS = UNIT / BLOCK }; /* MOST: units of a stretch */
 
+enum { FAR = 16384, NEAR = 2048 }; /* bytes from what is met to what is asked for: avx512_matvec.c */
+
 /* A stretch of the token, and what its products with 16 rows leave.  One for all types: a thread's stack is small. */
 typedef struct {
     __m512i x[MOST][4];       /* i8, as weights_64, bytes_64, natural_64 or packed_64 has the weights */
