@@ -164,15 +164,17 @@ static void pack(product *p, int32_t n_product)
 
 /* Units of a share: at most 128 rows, so that it stays in the second-level cache, or 256 for tiles; of one token, which meets weights
  * in memory's order, 256, long enough to begin and short enough to end together.  As large as that allows, since a share prepares
- * weights or activations, but as many for each thread, two or more. */
+ * weights or activations, but as many for each thread, two or more; one, where two would be too small to be worth handing out. */
 enum { ROWS_OF_ONE = 256 };
 
 static int64_t share_of(const product *p, int64_t n_unit)
 {
-    const int64_t most = (p->n_tok == 1 ? ROWS_OF_ONE : best_isa()->most_rows) / UNIT, round = most * threads_count();
-    const int64_t rounds = n_unit > round ? (n_unit + round - 1) / round : 2, n_share = rounds * threads_count();
-    const int64_t even = (n_unit + n_share - 1) / n_share, least = grain_of((int64_t)p->n * p->n_tok * UNIT, SMALL_WORK * 4, 1);
-    return least < even ? even : least < most ? least : most;
+    const int64_t most = (p->n_tok == 1 ? ROWS_OF_ONE : best_isa()->most_rows) / UNIT, n_thread = threads_count(), round = most * n_thread;
+    const int64_t least = grain_of((int64_t)p->n * p->n_tok * UNIT, SMALL_WORK * 4, 1);
+    int64_t n_share = (n_unit > round ? (n_unit + round - 1) / round : 2) * n_thread;
+    if (n_unit < least * n_share)
+        n_share = n_unit >= least * n_thread || least >= most ? n_thread : (n_unit + least - 1) / least;
+    return (n_unit + n_share - 1) / n_share;
 }
 
 static int64_t units_of_group(const product *p, int32_t n_product)

@@ -363,6 +363,33 @@ void add_bias(float *x, const float *b, int32_t n_tok, int32_t n);
 /* Index of the first infinity or NaN in x f32 [n], or -1. */
 int64_t first_nonfinite(const float *x, int64_t n);
 
+/* ---- replay.c: calls of the operations above, from a list ---------------------------- */
+
+enum { CALL_EMBED, CALL_QUANTIZE_Q8, CALL_QUANTIZE_Q8_K, CALL_SPLIT_BF16, CALL_MATMULS, CALL_RMSNORM, CALL_ROPE, CALL_CACHE_STORE,
+       CALL_ATTENTION, CALL_SILU_MUL, CALL_GELU_MUL, CALL_ADD, CALL_ADD_BIAS };
+
+/* kind: one of CALL_...; then the parameters of the function of that name, in its order.  Those of cache_store are the cache, whose rows
+ * of row_bytes bytes are positions, and attention's own pos does not count. */
+typedef struct {
+    int32_t kind;
+    union {
+        struct { float *y; int32_t type; const void *w; const int32_t *ids; int32_t n_tok, n; float scale; } embed;
+        struct { int8_t *q; float *d, *s; const float *x; int32_t n_tok, n; } quantize_q8;
+        struct { int8_t *q; float *d; int16_t *sums; const float *x; int32_t n_tok, n; } quantize_q8_k;
+        struct { uint16_t *terms; const float *x; int32_t n_tok, n; } split_bf16;
+        struct { product *p; int32_t n_product; } matmuls;
+        struct { float *y; const float *x, *w; int32_t n_row, n; float eps; } rmsnorm;
+        struct { float *x; const float *cs; int32_t n_tok, n_head, head_dim, n_pair, half; } rope;
+        struct { void *y; int32_t type; const float *x; int64_t n, row_bytes; } cache_store;
+        struct { float *o; const float *q; int32_t type; const void *k, *v; float *scores; int32_t n_tok, pos, n_head, n_head_kv, head_dim,
+                 window; float scale, cap; } attention;
+        struct { float *y; const float *x; int64_t n; } pair; /* silu_mul, gelu_mul, add */
+        struct { float *x; const float *b; int32_t n_tok, n; } add_bias;
+    };
+} operation;
+/* Makes n calls, each behind the one before; the token is at position pos. */
+void replay(const operation *p, int64_t n, int32_t pos);
+
 /* ---- limits.c: what the machine could do, measured beside what the kernels do --------- */
 
 /* Reads the n_bytes at p once, lines of 64, by all threads.  Returns a sum of what it read, so that no compiler leaves it out. */

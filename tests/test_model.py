@@ -317,7 +317,7 @@ def test_a_pass_of_one_id_is_written_down_once_and_done_again(models, tmp_path, 
     for part, n in ((IDS[:1], 1), (IDS[1:2], 2), (IDS[2:3], 2), (IDS[3:4], 2), (IDS[4:9], 3), (IDS[9:10], 4), (IDS[10:11], 4)):
         f, x = m.extend(cache, part, f=f)
         assert len(n_call) == n, part  # the first id finds that a buffer was too small, and so does not count
-    groups = [args[0] for function, args in f._held[m, lib.threads_count()][0] if function is lib.matmuls]
+    groups = [args[0] for function, args in f._held[m, lib.threads_count()][1] if function == "matmuls"]
     assert len(groups) == 4 * m.hparams.n_layer and [group[0].then for group in groups] == [*groups[1:], ffi.NULL]
     m.head(f, x, cache.logits)
     m.prefill(other, IDS[:11])

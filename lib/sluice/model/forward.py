@@ -22,6 +22,21 @@ def _new(kind, n):
     return ffi.from_buffer(kind, memory)
 
 
+_KINDS = {name: getattr(lib, "CALL_" + name.upper()) for name in (
+    "embed", "quantize_q8", "quantize_q8_k", "split_bf16", "matmuls", "rmsnorm", "rope", "cache_store", "attention", "silu_mul", "gelu_mul",
+    "add", "add_bias")}
+_PAIRS = "silu_mul", "gelu_mul", "add"
+
+
+def _operations(calls):
+    """An operation[] for lib.replay of `calls`, (name, arguments) each; it lives no longer than what they point to."""
+    operations = ffi.new("operation[]", len(calls))
+    for operation, (name, args) in zip(operations, calls):
+        operation.kind = _KINDS[name]
+        setattr(operation, "pair" if name in _PAIRS else name, args)
+    return operations
+
+
 class Rows:
     """Activations: `p` f32 [n_tok, n]."""
 
@@ -51,6 +66,7 @@ class Forward:
         self.pos, self.n_last, c = pos, n_last, self.cache
         if not self._planes or self._planes[0][0] != c.k(0):  # a snapshot that was sealed is mapped elsewhere
             self._planes = [(ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i))) for i in range(self.h.n_layer)]
+            self._forget()
         self._ids = self._buffer("int32_t[]", "ids", len(ids))
         self._ids[0:len(ids)] = ids
         self._packed = None
@@ -63,16 +79,16 @@ class Forward:
     def through(self, m, layers):
         """What `layers` returns, a function of no arguments that calls the operations below with the weights of `m`, a Model.
 
-        Of one id after the other it is called for the first alone: the same kernels then meet the same buffers again, and finding that out
-        anew took 0.2 ms of the 14 that TinyLlama-1.1B took in Q4_0. Each group of products then knows which comes after it, too.
+        Of one id after the other it is called for the first alone: the same kernels then meet the same buffers again, so that their calls
+        are written down and made again by lib.replay. Each group of products then knows which comes after it, too.
         """
         if self.n_tok > 1:
             return layers()
+        self._scores()  # may be larger than for the id before
         key = m, lib.threads_count()  # more threads need more room
         if key in self._held:
-            calls, x = self._held[key]
-            for function, args in calls:
-                (getattr(self, function) if function.__class__ is str else function)(*args)
+            operations, _, x = self._held[key]
+            lib.replay(operations, len(operations), self.pos)
             return x
         self._calls = calls = []
         try:
@@ -81,17 +97,20 @@ class Forward:
         finally:
             self._calls = None
         if is_whole:
-            groups = [args for function, args in calls if function is lib.matmuls]
+            groups = [args for name, args in calls if name == "matmuls"]
             for (group, _), (then, n_then) in zip(groups, groups[1:]):
                 group[0].then, group[0].n_then = then, n_then
-            self._held[key] = calls, x
+            self._held[key] = _operations(calls), calls, x
         return x
 
-    def _do(self, function, *args):
-        """function: of lib, or the name of a method, since what is kept of this Forward must not keep it."""
-        (getattr(self, function) if function.__class__ is str else function)(*args)
+    def _do(self, name, *args):
+        """lib.name(*args), written down where `through` asks for it."""
+        getattr(lib, name)(*args)
+        self._note(name, *args)
+
+    def _note(self, name, *args):
         if self._calls is not None:
-            self._calls.append((function, args))
+            self._calls.append((name, args))
 
     def _take(self, n_tok):
         if n_tok != self.n_tok:
@@ -119,25 +138,25 @@ class Forward:
     def embed(self, w, scale=1.0):
         """x = scale * the rows of `w` that the ids name."""
         x = self._rows("x", w.n_in)
-        self._do(lib.embed, x.p, w.type, w.p, self._ids, self.n_tok, w.n_in, scale)
+        self._do("embed", x.p, w.type, w.p, self._ids, self.n_tok, w.n_in, scale)
         return x
 
     def rmsnorm(self, x, w, name="norm"):
         """RMS norm of each row into another buffer."""
         y = self._rows(name, x.n)
-        self._do(lib.rmsnorm, y.p, x.p, w, self.n_tok, x.n, self.h.eps)
+        self._do("rmsnorm", y.p, x.p, w, self.n_tok, x.n, self.h.eps)
         return y
 
     def rmsnorm_heads(self, x, w):
         """RMS norm of each head of `x`, in place."""
-        self._do(lib.rmsnorm, x.p, x.p, w, self.n_tok * (x.n // self.h.head_dim), self.h.head_dim, self.h.eps)
+        self._do("rmsnorm", x.p, x.p, w, self.n_tok * (x.n // self.h.head_dim), self.h.head_dim, self.h.eps)
 
     def linear(self, x, w, ids=None):
         """x w^T, or only the outputs that `ids` (an int32_t[]) names."""
         if ids is None:
             return self.linears(x, w)[0]
         y = self._rows(w.name, len(ids))
-        self._do(lib.matmuls, ffi.new("product[]", [self._product(x, w, y, ids)]), 1)
+        self._do("matmuls", ffi.new("product[]", [self._product(x, w, y, ids)]), 1)
         return y
 
     def linears(self, x, *ws):
@@ -148,7 +167,7 @@ class Forward:
         if group is None or group[0] != x.p:
             ys = [self._rows(w.name, w.n_out) for w in ws]
             group = self._held[ws] = x.p, ys, ffi.new("product[]", [self._product(x, w, y) for y, w in zip(ys, ws)])
-        self._do(lib.matmuls, group[2], len(ws))
+        self._do("matmuls", group[2], len(ws))
         return [Rows(y.p, y.n) for y in group[1]]
 
     def _product(self, x, w, y, ids=ffi.NULL):
@@ -165,7 +184,7 @@ class Forward:
         self._hold(x)
         if self._terms is None:
             self._terms = self._buffer("uint16_t[]", "terms", lib.terms_size(self.n_tok, x.n))  # asked anew: more threads need more
-            self._do(lib.split_bf16, self._terms, x.p, self.n_tok, x.n)
+            self._do("split_bf16", self._terms, x.p, self.n_tok, x.n)
         return self._terms
 
     def _packed_for(self, x, w):
@@ -175,9 +194,9 @@ class Forward:
         if block not in self._int8:
             self._int8[block] = q, d, s, sums = self._held.get((block, x.n)) or self._int8_buffers(block, x.n)
             if block == 32:
-                self._do(lib.quantize_q8, q, d, s, x.p, self.n_tok, x.n)
+                self._do("quantize_q8", q, d, s, x.p, self.n_tok, x.n)
             else:
-                self._do(lib.quantize_q8_k, q, d, sums, x.p, self.n_tok, x.n)
+                self._do("quantize_q8_k", q, d, sums, x.p, self.n_tok, x.n)
         return self._int8[block]
 
     def _int8_buffers(self, block, n_in):
@@ -190,51 +209,48 @@ class Forward:
     def rope(self, x, name, half=False):
         """Rotate the heads of `x` in place by the angles called `name`."""
         h = self.h
-        self._do(lib.rope, x.p, self._angles[name], self.n_tok, x.n // h.head_dim, h.head_dim, h.n_rot // 2, half)
+        self._do("rope", x.p, self._angles[name], self.n_tok, x.n // h.head_dim, h.head_dim, h.n_rot // 2, half)
 
     def store(self, layer, k, v):
         """Append keys and values to the cache."""
-        self._do("_store", layer, k.p, v.p, k.n)
-
-    def _store(self, layer, k, v, n):
-        at, kind = self.pos * self.cache.layout.row_bytes, self.cache.geometry.kv_type
+        row_bytes, kind, n = self.cache.layout.row_bytes, self.cache.geometry.kv_type, self.n_tok * k.n
         for plane, x in zip(self._planes[layer], (k, v)):
-            lib.cache_store(plane + at, kind, x, self.n_tok * n)
+            lib.cache_store(plane + self.pos * row_bytes, kind, x.p, n)
+            self._note("cache_store", plane, kind, x.p, n, row_bytes)
 
     def attention(self, layer, q, window=0):
         """Attention of the queries over the cache, positions 0 to each query's own (the last `window` of them if not 0)."""
-        o = self._rows("attention", q.n)
-        self._do("_attend", layer, o.p, q.p, window)
+        o, h = self._rows("attention", q.n), self.h
+        self._do("attention", o.p, q.p, self.cache.geometry.kv_type, *self._planes[layer], self._scores(), self.n_tok, self.pos, h.n_head,
+                 h.n_head_kv, h.head_dim, window, h.scale, h.attn_cap)
         return o
 
-    def _attend(self, layer, o, q, window):
-        h, kind = self.h, self.cache.geometry.kv_type
-        n = lib.attention_scores(self.n_tok, self.pos, h.n_head, h.n_head_kv)
-        scores = self._buffer("float[]", "scores", n)
-        lib.attention(o, q, kind, *self._planes[layer], scores, self.n_tok, self.pos, h.n_head, h.n_head_kv, h.head_dim, window,
-                      h.scale, h.attn_cap)
+    def _scores(self):
+        """Scratch of attention. Twice as much as before where it grows, as each new buffer ends what is written down."""
+        n = lib.attention_scores(self.n_tok, self.pos, self.h.n_head, self.h.n_head_kv)
+        return self._buffer("float[]", "scores", n if self.n_tok > 1 else 1 << (n - 1).bit_length())
 
     def silu_mul(self, gate, up):
         """gate = silu(gate) * up; what was gate is returned."""
-        self._do(lib.silu_mul, gate.p, up.p, self.n_tok * up.n)
+        self._do("silu_mul", gate.p, up.p, self.n_tok * up.n)
         return gate
 
     def gelu_mul(self, gate, up):
         """gate = gelu(gate) * up, the tanh form; what was gate is returned."""
-        self._do(lib.gelu_mul, gate.p, up.p, self.n_tok * up.n)
+        self._do("gelu_mul", gate.p, up.p, self.n_tok * up.n)
         return gate
 
     def soft_cap(self, x, cap):
         """x = cap tanh(x / cap)."""
-        self._do(lib.soft_cap, x.p, self.n_tok * x.n, cap)
+        self._do("soft_cap", x.p, self.n_tok * x.n, cap)
 
     def add_bias(self, x, b):
         """x += b, a vector, in every row."""
-        self._do(lib.add_bias, x.p, b, self.n_tok, x.n)
+        self._do("add_bias", x.p, b, self.n_tok, x.n)
 
     def add(self, x, y):
         """x += y."""
-        self._do(lib.add, x.p, y.p, self.n_tok * x.n)
+        self._do("add", x.p, y.p, self.n_tok * x.n)
 
     def needed(self, layer, *rows):
         """`rows`, of queries and what else the chunk has for each id; after the last block's keys and values are stored, those of the last
