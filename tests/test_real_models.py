@@ -178,7 +178,8 @@ def run_golden(case, directory, how="", **env):
     env = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "HOW": how, **env}
     done = subprocess.run(
         ["sh", "-c", (DIRECTORY / f"{case}.cmd").read_text()], cwd=directory, env=env,
-        timeout=PATIENCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        timeout=PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT)
     return done.stdout + b"\nstatus %d\n" % done.returncode
 
 
