@@ -8,7 +8,10 @@ real-models fetches it). Written with the versions in golden-requirements.txt.
 """
 import argparse
 import functools
+import os
 import sys
+
+os.environ["TQDM_DISABLE"] = "1"  # read where it is imported
 
 import gguf
 import torch
@@ -54,7 +57,6 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     a = parser.parse_args()
     torch.set_num_threads(1)
-    transformers.logging.disable_progress_bar()
     # transformers opens a file three times; Gemma's 262,144 tokens take gguf 15 s each time
     gguf.GGUFReader = functools.cache(gguf.GGUFReader)
     good = True
