@@ -72,7 +72,7 @@ def test_text_becomes_the_tokens_that_llama_cpp_finds(model, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_with_f32_weights_equal_transformers(model, tmp_path, name):
     """Both have the file's weights, activations, keys and values in f32: only the order of sums
-    differs (measured: 3e-6 of the largest logit)."""
+    differs (measured: 3e-6 of the largest logit; a window of one token more makes 8e-3)."""
     path, f32 = model(name), tmp_path / "f32.gguf"
     done = run("gguf-quantize", path, f32, "F32")
     assert done.returncode == 0, done.stderr
