@@ -184,15 +184,18 @@ build/golden-venv/done: tests/golden-requirements.txt | build
 
 golden: all .venv/test build/golden-venv/done
 	$(GOLDEN) tests/golden_logits.py
+	$(GOLDEN) tests/golden_real.py
 	$(GOLDEN) tests/golden_folders.py
 	$(GOLDEN) tests/golden_pb.py
 	$(GOLDEN) tests/golden_templates.py
 	PYTHONPATH=tests $(VENV) tests/golden_sample.py
 	PYTHONPATH=tests $(VENV) tests/test_gguf_dump.py
+	PYTHONPATH=tests $(VENV) tests/test_real_models.py
 	git --no-pager diff --stat -- tests/golden
 
 golden-check: build/golden-venv/done
 	$(GOLDEN) tests/golden_logits.py --check
+	$(GOLDEN) tests/golden_real.py --check
 	$(GOLDEN) tests/golden_folders.py --check
 	$(GOLDEN) tests/golden_pb.py --check
 	$(GOLDEN) tests/golden_templates.py --check

@@ -3,7 +3,7 @@
     python3 tests/golden_perplexity.py ../shared/data/models      with a Python that has llama-cpp-python and numpy
 
 Logits from llama-cpp-python, with keys and values in f32; windows and sums as llama.cpp's perplexity tool has them: windows of n_ctx ids, the first of
-each replaced by the begin id, of each those behind the middle count.
+each replaced by the begin id where the vocabulary puts one before a text, of each those behind the middle count.
 """
 import json
 import math
@@ -20,10 +20,11 @@ def perplexity(model, text, n_ctx):
     from llama_cpp import Llama
     llm = Llama(str(model), n_ctx=n_ctx, n_batch=n_ctx, logits_all=True, verbose=False, type_k=0, type_v=0)
     ids, nll = llm.tokenize(text.read_bytes(), add_bos=True, special=False), []
+    begin = llm.tokenize(b"", add_bos=True)  # [] where the vocabulary has no begin id before a text
     for i in range(len(ids) // n_ctx):
         window = ids[i * n_ctx:(i + 1) * n_ctx]
         llm.reset()
-        llm.eval([llm.token_bos(), *window[1:]])
+        llm.eval(begin + window[len(begin):])
         for j in range(n_ctx // 2, n_ctx - 1):
             x = llm.scores[j].astype("f8")
             nll.append(math.log(np.exp(x - x.max()).sum()) + x.max() - x[window[j + 1]])

@@ -1,0 +1,1 @@
+printf 'Hello\n' | chat -m gemma3.gguf $HOW

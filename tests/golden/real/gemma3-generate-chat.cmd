@@ -1,0 +1,1 @@
+generate -m gemma3.gguf $HOW --chat Hello

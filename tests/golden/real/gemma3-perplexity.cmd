@@ -1,0 +1,1 @@
+perplexity -m gemma3.gguf $HOW -c 256 prose.txt

@@ -1,0 +1,1 @@
+classify -m gemma3.gguf $HOW --no-cache -q ./water.yaml --long prose.txt >answer; status=$?; cut -d' ' -f-3 answer; exit $status
