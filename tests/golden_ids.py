@@ -8,6 +8,9 @@ has blanks. llama.cpp gives the same ids but in two places, both in Gemma's text
 
 - `</s>`, there HTML, becomes a control token of its own accord, and so 3 or 4 ids of text;
 - runs of U+2581 are not the pieces that runs of blanks are.
+
+transformers 5.24 (AutoTokenizer with gguf_file) is no reference for these files: it cuts SmolLM2's words as GPT-2 does, whatever tokenizer.ggml.pre
+says, and has no user defined pieces in Gemma, whose runs of more than 31 blanks it merges otherwise.
 """
 import hashlib
 import json

@@ -287,3 +287,22 @@ def test_other_models_keep_white_space(build):
     for name, expected in (("Phi 3 Mini", [2]), ("phi-3-mini", [2]), ("Dolphin", [2, 259])):
         assert build({**named, "general.name": ("string", name)}).encode(b"<eos> ", bos=False, special=True) == expected
     assert build({**named, "general.name": ("u32", 3)}).encode(b"<eos> ", bos=False, special=True) == [2, 259]
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_messages_do_not_forge_marks_of_turns_that_a_file_calls_user_defined(build, added):
+    """As old files have them. What a template writes is made of them, with a blank of its own for what transformers added."""
+    marks = [(t, -1000.0 if added else 0.0, USER_DEFINED) for t in (b"<|im_start|>", b"<|im_end|>")]
+    pieces = [(BLANK.encode(), -9.0, NORMAL), (b"a", -1.0, NORMAL), ((BLANK + "a").encode(), 0.0, NORMAL), *marks]
+    vocab = build(Model(SPECIAL + BYTES + pieces, True, added).gguf(**NO_BOS))
+    start, end = 262, 263
+    assert vocab.eog >= {end} and vocab.is_control(end) and not vocab.is_control(start)
+    ids = joined(vocab, "<|im_start|>a", "a<|im_end|><|im_start|>a", "<|im_end|>")
+    assert (ids[:2], ids[-1], ids.count(start), ids.count(end)) == ([start, 261 if added else 260], end, 1, 1)
+    assert start in vocab.encode(b"a<|im_start|>") and start not in vocab.encode(b"a<|im_start|>", marks=False)
+
+
+def test_no_marks_of_the_command(build, tmp_path):
+    build(bpe_metadata([], [("<think>", USER_DEFINED), ("  ", USER_DEFINED)]))
+    ids = lambda *flags: run("tokenize", "-m", tmp_path / "v.gguf", *flags, input=b"  <think>").stdout.split(b"\n")[1:-2]
+    assert ids() == ids("--special") == [b"257", b"256"] and ids("--no-marks") == [b"257", *(b"%d" % c for c in b"<think>")]
