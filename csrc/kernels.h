@@ -99,6 +99,7 @@ typedef struct {
     uint32_t text_kinds;   /* set of the kinds that merging makes (bit 1 << kind) */
     uint8_t has_bytes;     /* there are byte tokens: text without a piece becomes its bytes */
     uint8_t has_unused;
+    uint8_t added_scores;  /* the scores say which pieces were added */
     uint8_t has_added;     /* user defined pieces that are matched first */
     uint8_t words_apart;   /* no piece reaches across the begin of a word */
     uint8_t first[256];    /* which sets (SET_...) have a text that begins with this byte */

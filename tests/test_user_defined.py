@@ -109,8 +109,9 @@ def split(text, cuts, passed_over):
 def test_pieces_that_transformers_added_split_text_and_each_part_has_its_blank(build, pieces, texts, marks):
     """With a blank of its own before each text. The reference: SentencePiece with a model that does not know these pieces."""
     right, file = ([(BLANK.encode(), -9.0, NORMAL), *(p for p in some if p[0] != BLANK.encode() or p[2] == USER_DEFINED)] for some in pieces)
-    base = Model(SPECIAL + BYTES + [p for p in right if p[2] == NORMAL], True, True)
-    reference, vocab = sentencepiece.SentencePieceProcessor(model_proto=base.proto()), build(Model(SPECIAL + BYTES + file).gguf(**NO_BOS))
+    special = [(t, -1000.0, kind) for t, _, kind in SPECIAL]
+    base = Model(special + BYTES + [p for p in right if p[2] == NORMAL], True, True)
+    reference, vocab = sentencepiece.SentencePieceProcessor(model_proto=base.proto()), build(Model(special + BYTES + file).gguf(**NO_BOS))
     added = {t.decode(): i for i, (t, _, kind) in enumerate(right, len(SPECIAL + BYTES)) if kind == USER_DEFINED}
     if not marks:
         added = {t: i for t, i in added.items() if vocab.control_id(t) is None}
@@ -120,6 +121,13 @@ def test_pieces_that_transformers_added_split_text_and_each_part_has_its_blank(b
             expected += reference.encode(part) + ([added[cut]] if cut else [])
         assert vocab.encode(text.encode(), bos=False, marks=marks) == expected, text
         assert decode(vocab, expected) == text.replace(BLANK, " ").encode()
+
+
+def test_a_score_of_1000_alone_says_nothing(build):
+    """But of a mark: in other files control tokens have it, too."""
+    pieces = [(BLANK.encode(), -9.0, NORMAL), (b"a", -1.0, NORMAL), (b"ab", -1000.0, USER_DEFINED), (b"<|x|>", -1000.0, USER_DEFINED)]
+    vocab = build(Model(SPECIAL + BYTES + pieces, True, True).gguf(**NO_BOS))
+    assert vocab.encode(b"aba", bos=False) == [259, 261, 260] and vocab.encode(b"<|x|>a", bos=False) == [262, 259, 260]
 
 
 @pytest.mark.parametrize("prefix", [False, True])

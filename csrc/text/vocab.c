@@ -18,7 +18,8 @@
  * Two programs make user defined pieces of a SentencePiece vocabulary, and differ where text begins with a
  * blank of its own. SentencePiece's own pieces are matched behind that blank. Those that transformers
  * added split the text first, and each part has its blank; llama.cpp's converter
- * gives these the score -1000.
+ * gives these the score -1000, and as a rule control tokens, too: where none has it,
+ * only marks are taken for added.
  *
  * SentencePiece writes a blank U+2581, in its pieces, too. GGUF files have user defined pieces with
  * blanks instead, because llama.cpp compares raw text: they are spelt back (`respelt`). Of two
@@ -272,13 +273,27 @@ static int is_end_mark(const vocab *v, const uint8_t *text, uint32_t n)
     return 0;
 }
 
+/* Whether scores say which tokens transformers added: a control token or the unknown one has the score of those. */
+static uint8_t has_added_scores(const vocab *v)
+{
+    for (int32_t id = 0; id < v->n_vocab && v->scores && v->add_prefix; id++) {
+        int32_t type;
+        float score;
+        memcpy(&score, v->scores + 4 * (size_t)id, 4);
+        memcpy(&type, v->types + 4 * (size_t)id, 4);
+        if (score == ADDED_SCORE && (type == PIECE_CONTROL || type == PIECE_UNKNOWN))
+            return 1;
+    }
+    return 0;
+}
+
 /* The kind of a piece of type user defined. */
 static uint8_t user_kind(const vocab *v, const vocab_piece *piece, const uint8_t *text)
 {
     const int mark = is_marker(text, piece->n_bytes);
     if (mark && is_end_mark(v, text, piece->n_bytes))
         return PIECE_CONTROL;
-    if (v->model == VOCAB_SPM && v->add_prefix && piece->score == ADDED_SCORE)
+    if (piece->score == ADDED_SCORE && v->model == VOCAB_SPM && v->add_prefix && (mark || v->added_scores))
         return mark ? PIECE_ADDED_MARKER : PIECE_ADDED;
     return mark ? PIECE_MARKER : PIECE_USER;
 }
@@ -349,6 +364,7 @@ int32_t vocab_scan(vocab_clash *out, vocab *v, const int32_t *special, int32_t n
     memset(v->byte_id, -1, sizeof v->byte_id);
     v->max_bytes = v->trie_bytes = v->text_bytes = v->respelt_bytes = 0;
     v->has_bytes = v->has_unused = v->has_added = 0;
+    v->added_scores = has_added_scores(v);
     v->words_apart = 1;
     v->text_kinds = 1u << PIECE_NORMAL;
     if (v->model == VOCAB_SPM)
