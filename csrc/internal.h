@@ -190,9 +190,22 @@ static inline uint32_t find_merge(const vocab *v, int32_t id, uint64_t n_left)
     return i;
 }
 
+/* Where the text of a piece is. */
+static inline const uint8_t *piece_text(const vocab *v, const vocab_piece *piece)
+{
+    return (piece->flags & PIECE_RESPELT ? v->respelt : v->tokens) + piece->at;
+}
+
+/* The kinds of the user defined pieces in a text's `user` sets. */
+static inline uint32_t user_kinds(uint32_t user)
+{
+    return (user & SET_USER ? 1u << PIECE_USER : 0) | (user & SET_MARKER ? 1u << PIECE_MARKER : 0);
+}
+
 /* merge.c: a part of a text, symbol by symbol, then its ids. */
 typedef struct {
     const vocab *v;
+    uint32_t kinds;  /* that merging makes: v->text_kinds, or fewer of them */
     const uint8_t *text;
     merge_symbol *symbol;
     merge_pair *pair;

@@ -1,7 +1,7 @@
 """Hugging Face tokenizers from the vocabularies of GGUF files, for comparison.
 
 The pre-tokenisers are those of the models' published tokenizer.json files; text is not normalised (Qwen2's are, to
-NFC; llama.cpp and this project do not). Tokens of type user defined that are not markers become added tokens.
+NFC; llama.cpp and this project do not). Tokens of type user defined that are not control tokens become added tokens.
 """
 import tokenizers
 from tokenizers import Regex, models, normalizers, pre_tokenizers
@@ -56,9 +56,10 @@ class Reference:
     """The tokenizer of the vocabulary of a sluice.gguf.File with model gpt2 or gemma4.
 
     is_control(id): what text never becomes; other tokens of type user defined are added tokens.
+    special: control tokens are added tokens, too; takes: they take along the white space beside them.
     """
 
-    def __init__(self, file, is_control):
+    def __init__(self, file, is_control, special=False, takes=False):
         get = lambda key: file.metadata["tokenizer.ggml." + key].values()
         texts, types = [t.decode() for t in get("tokens")], get("token_type")
         merges = [tuple(line.decode().split(" ")) for line in get("merges")]
@@ -71,7 +72,13 @@ class Reference:
             self._tokenizer = tokenizers.Tokenizer(models.BPE(vocab, merges, ignore_merges=pre in ("llama-bpe", "tekken")))
             self._tokenizer.pre_tokenizer = pre_tokenizer(pre)
         added = [i for i, kind in enumerate(types) if kind == USER_DEFINED and not is_control(i)]
-        self._tokenizer.add_tokens([tokenizers.AddedToken(texts[i], normalized=False) for i in added])
+        blanks = self._tokenizer.normalizer is not None  # written U+2581: these tokens are found in what becomes of the text
+        self._tokenizer.add_tokens([tokenizers.AddedToken(texts[i], normalized=blanks) for i in added])
+        if special:
+            control = [i for i in range(len(types)) if is_control(i)]
+            make = lambda i: tokenizers.AddedToken(texts[i], normalized=False, special=True, lstrip=takes, rstrip=takes)
+            self._tokenizer.add_special_tokens([make(i) for i in control])
+            added += control
         self._ids = {self._tokenizer.token_to_id(texts[i]): i for i in added}  # its own numbers for them
 
     def encode(self, text):

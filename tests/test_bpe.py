@@ -222,9 +222,9 @@ def test_tokens_outside_the_alphabet_write_their_text(build):
     """As in Hugging Face's decoder; text never becomes one of them."""
     vocab = build([AB], [("x y", NORMAL), ("漢", NORMAL), ("\u00ad", NORMAL), ("<odd>", USER_DEFINED), ("odd one", USER_DEFINED),
                          ("gone", UNUSED)])
-    assert [vocab.bytes_of(i) for i in range(257, 263)] == [b"x y", "漢".encode(), "\u00ad".encode(), b"", b"odd one", b""]
+    assert [vocab.bytes_of(i) for i in range(257, 263)] == [b"x y", "漢".encode(), "\u00ad".encode(), b"<odd>", b"odd one", b""]
     assert vocab.encode("x y漢".encode()) == [ord("x"), 32, ord("y"), *"漢".encode()]
-    assert vocab.encode(b"ab<odd>odd one gone") == [256, *b"<odd>", 261, *b" gone"]
+    assert vocab.encode(b"ab<odd>odd one gone") == [256, 260, 261, *b" gone"]
     assert vocab.ids_writing(b"odd one") == [261] and vocab.ids_writing("漢".encode()) == [258] and vocab.ids_writing(b"gone") == []
 
 
@@ -237,7 +237,8 @@ def test_user_defined_and_normal_of_the_same_letters_are_two_tokens(build):
 def test_special_takes_control_tokens_only_on_request(build):
     vocab = build([AB], [("<|end|>", CONTROL), ("<think>", USER_DEFINED)], eos_token_id=("u32", 257))
     data = b"ab<|end|><think>ab"
-    assert vocab.encode(data) == [256, *b"<|end|><think>", 256]
+    assert vocab.encode(data) == [256, *b"<|end|>", 258, 256]
+    assert vocab.encode(data, marks=False) == [256, *b"<|end|><think>", 256]
     assert vocab.encode(data, special=True) == [256, 257, 258, 256]
     assert vocab.eog == {257} and vocab.bos is None and vocab.control_id("<think>") == 258
 

@@ -113,11 +113,9 @@ def random_text(rng):
 def test_encode_equals_sentencepiece(shared, tables, name):
     model, vocab, reference = tables(shared("data/tokenizers/" + name))
     rng = random.Random(name)
-    markers = [t for i, (t, _, kind) in enumerate(model.pieces) if kind == USER_DEFINED and vocab.is_control(i) and len(t) < 5]  # "<s>" comes by chance
     for _ in range(int(os.environ.get("SLUICE_STRINGS", 10_000))):
         data = random_text(rng)
-        if not any(marker in data for marker in markers):
-            assert vocab.encode(data, bos=False) == reference.encode(data), data
+        assert vocab.encode(data, bos=False) == reference.encode(data), data
 
 
 @st.composite
@@ -201,18 +199,32 @@ def test_special_equals_llama_cpp_on_prompts(shared):
         assert vocab.encode(mail["prompt"].encode(), bos=False, special=True) == mail["ids"]
 
 
-def test_markers_are_those_of_the_rule(build):
-    markers = ["<start_of_turn>", "<end_of_turn>", "<unused7>", "[INST]", "[/INST]", "<|im_start|>", "<|\"|>",
-               "\u2581<PRE>", "<s>", "</s>", "[multimodal]", "<mask>", "<start_of_image>", "<<SYS>>", "<｜User｜>", "\n<|end|>\n"]
-    words = ["<table>", "</td>", "<h1>", "<b>", "<>", "[]", "<-->", "\n\n", "\t", "\u2581\u2581", "->", "a", "[", "word>",
-             "<word", "</>"]
-    pieces = [(t.encode(), 0.0, USER_DEFINED) for t in [*markers, *words]]
-    model = Model([(b"<unk>", 0.0, UNKNOWN)] + BYTES + pieces, add_dummy_prefix=False)
+def test_marks_can_be_left_as_text(build):
+    """User defined pieces all become tokens in a text, but where a text must not forge marks of turns."""
+    marks = ["<start_of_turn>", "<unused7>", "[INST]", "[/INST]", "<|im_start|>", "<|\"|>", "\u2581<PRE>", "[multimodal]", "<mask>",
+             "<start_of_image>", "<<SYS>>", "<｜User｜>", "\n<|end|>\n"]
+    words = ["<table>", "</td>", "<h1>", "<b>", "<s>", "</s>", "<>", "[]", "<-->", "\n\n", "\t", "\u2581\u2581", "->", "a", "[",
+             "word>", "<word", "</>"]
+    pieces = [(t.encode(), 0.0, USER_DEFINED) for t in [*marks, *words]]
+    model = Model([(b"<unk>", 0.0, UNKNOWN)] + BYTES + pieces + normal("\u2581"), add_dummy_prefix=False)
     vocab = build(model, bos_token_id=None, eos_token_id=None, add_bos_token=None)
-    found = [model.pieces[i][0].decode() for i in range(vocab.n_vocab) if vocab.is_control(i)]
-    assert found == markers
-    for i, t in enumerate(words, 1 + 256 + len(markers)):
-        assert vocab.encode(t.encode(), bos=False) == [i]
+    assert not control_ids(vocab)
+    for i, t in enumerate([*marks, *words], 1 + 256):
+        text = t.replace("\u2581", " ").encode()
+        for special in (False, True):
+            assert vocab.encode(text, bos=False, special=special) == [i]
+        assert (vocab.encode(text, bos=False, marks=False) == [i]) == (t in words), t
+        assert decode(vocab, [i]) == decode(vocab, vocab.encode(text, marks=False)) == text
+        assert (vocab.control_id(t) == i) == (t in marks)
+
+
+def test_user_defined_pieces_that_end_turns_are_control_tokens(build):
+    """As llama.cpp has it, but for </s>, which in Gemma is HTML."""
+    pieces = [(t, 0.0, USER_DEFINED) for t in (b"<end_of_turn>", b"<|im_end|>", b"</s>", b"<s>")]
+    vocab = build(Model([(b"<unk>", 0.0, UNKNOWN)] + BYTES + pieces, add_dummy_prefix=False), bos_token_id=None, eos_token_id=None,
+                  add_bos_token=None)
+    assert control_ids(vocab) == vocab.eog == {257, 258}
+    assert vocab.encode(b"<s></s><|im_end|>", bos=False) == [260, 259, *(1 + b for b in b"<|im_end|>")]
 
 
 def test_special_takes_the_longest_and_gives_each_text_a_prefix(build):

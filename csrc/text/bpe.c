@@ -14,8 +14,7 @@
 #include <string.h>
 #include "internal.h"
 
-enum { NORMAL = 1, USER_DEFINED = 4 };
-enum { SET_USER = 1, MAX_TEXT_BYTES = 1024 };
+enum { MAX_TEXT_BYTES = 1024 };
 
 /* ---- the alphabet ---- */
 
@@ -90,44 +89,44 @@ uint64_t utf8_repair(uint8_t *out, const uint8_t *text, uint64_t n_bytes)
 
 /* The next word, or user defined token, from `at`: its end. *cut: where the text between user defined tokens ends.
  * *id: that token, or -1. */
-static uint64_t next_word(int32_t *id, uint64_t *cut, word_ends *w, const vocab *v, const uint8_t *text, uint64_t at,
-                          uint64_t n_bytes)
+static uint64_t next_word(int32_t *id, uint64_t *cut, word_ends *w, const vocab *v, uint32_t user, const uint8_t *text,
+                          uint64_t at, uint64_t n_bytes)
 {
     *id = -1;
     if (at >= *cut) {
-        const uint64_t n = vocab_match(v, text + at, n_bytes - at, SET_USER);
+        const uint64_t n = vocab_match(v, text + at, n_bytes - at, user);
         if (n) {
-            *id = vocab_find(v, text + at, n, 1u << USER_DEFINED);
+            *id = vocab_find(v, text + at, n, user_kinds(user));
             return at + n;
         }
-        for (*cut = at; *cut < n_bytes && !vocab_match(v, text + *cut, n_bytes - *cut, SET_USER); ++*cut)
+        for (*cut = at; *cut < n_bytes && !vocab_match(v, text + *cut, n_bytes - *cut, user); ++*cut)
             ;
     }
     return pretokenize(w, text, at, *cut, v->pre);
 }
 
-uint64_t bpe_longest(const vocab *v, const uint8_t *text, uint64_t n_bytes)
+uint64_t bpe_longest(const vocab *v, uint32_t user, const uint8_t *text, uint64_t n_bytes)
 {
     word_ends w = { .end = {0} };
     uint64_t longest = 0, cut = 0;
     int32_t id;
     for (uint64_t at = 0, end; at < n_bytes; at = end) {
-        end = next_word(&id, &cut, &w, v, text, at, n_bytes);
+        end = next_word(&id, &cut, &w, v, user, text, at, n_bytes);
         if (id < 0 && end - at > longest)
             longest = end - at;
     }
     return longest;
 }
 
-uint64_t bpe_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vocab *v, uint8_t *letters, merge_symbol *symbol,
-                    merge_pair *pair)
+uint64_t bpe_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vocab *v, uint32_t user, uint8_t *letters,
+                    merge_symbol *symbol, merge_pair *pair)
 {
-    merger m = { .v = v, .text = letters, .symbol = symbol, .pair = pair, .id = id };
+    merger m = { .v = v, .kinds = v->text_kinds, .text = letters, .symbol = symbol, .pair = pair, .id = id };
     word_ends w = { .end = {0} };
     uint64_t cut = 0;
     int32_t whole;
     for (uint64_t at = 0, end; at < n_bytes; at = end) {
-        end = next_word(&whole, &cut, &w, v, text, at, n_bytes);
+        end = next_word(&whole, &cut, &w, v, user, text, at, n_bytes);
         if (whole < 0) {
             uint64_t n_known;
             const uint64_t n = letters_of(letters, &n_known, v, text + at, end - at);
@@ -182,7 +181,7 @@ static inline uint64_t find_blank_16(uint128 line, uint64_t n)
 /* Whether token `id` is of kind normal and has the text of a line [n] without its blank at `left`. */
 static inline int makes(const vocab *v, int32_t id, const uint8_t *line, uint64_t n, uint64_t left)
 {
-    if (id < 0 || id >= v->n_vocab || v->piece[id].kind != NORMAL || v->piece[id].n_bytes != n - 1)
+    if (id < 0 || id >= v->n_vocab || v->piece[id].kind != PIECE_NORMAL || v->piece[id].n_bytes != n - 1)
         return 0;
     const uint8_t *text = v->tokens + v->piece[id].at;
     return !memcmp(text, line, left) && !memcmp(text + left, line + left + 1, n - 1 - left);
@@ -191,7 +190,7 @@ static inline int makes(const vocab *v, int32_t id, const uint8_t *line, uint64_
 /* The same for a line of at most 16 bytes, `joined` without its blank, where 16 of the token's can be read. */
 static inline int makes_16(const vocab *v, int32_t id, uint128 joined, uint64_t n)
 {
-    if (id < 0 || id >= v->n_vocab || v->piece[id].kind != NORMAL || v->piece[id].n_bytes != n - 1)
+    if (id < 0 || id >= v->n_vocab || v->piece[id].kind != PIECE_NORMAL || v->piece[id].n_bytes != n - 1)
         return 0;
     return !((load16(v->tokens + v->piece[id].at) ^ joined) & first_bytes(n - 1));
 }
@@ -214,7 +213,7 @@ static inline int32_t made_by(const vocab *v, int32_t before, const uint8_t *lin
     uint8_t text[MAX_TEXT_BYTES];
     memcpy(text, line, left);
     memcpy(text + left, line + left + 1, n - 1 - left);
-    return vocab_find(v, text, n - 1, 1u << NORMAL);
+    return vocab_find(v, text, n - 1, 1u << PIECE_NORMAL);
 }
 
 int32_t vocab_index_merges(vocab_clash *out, vocab *v)

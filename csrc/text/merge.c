@@ -11,7 +11,7 @@
  * whole run of them. (In a byte-level vocabulary every symbol is a token.) */
 #include "internal.h"
 
-enum { MAX_TEXT_BYTES = 1024, UNUSED = 5 };
+enum { MAX_TEXT_BYTES = 1024 };
 
 /* Ascends with the score. */
 static inline uint32_t score_order(float score)
@@ -62,11 +62,11 @@ static inline void consider(merger *m, int32_t left)
     const uint32_t n_bytes = a->n_bytes + m->symbol[a->next].n_bytes;
     if (n_bytes > m->v->max_bytes || a->id == -2 || m->symbol[a->next].id == -2)
         return;
-    const int32_t id = vocab_find(m->v, m->text + a->at, n_bytes, m->v->text_kinds);
+    const int32_t id = vocab_find(m->v, m->text + a->at, n_bytes, m->kinds);
     const int64_t order = id < 0 ? -1 : pair_order(m->v, id, a->n_bytes);
     if (order < 0)
         return;
-    if (m->v->piece[id].kind == UNUSED)
+    if (m->v->piece[id].kind == PIECE_UNUSED)
         m->split[id] = a->n_bytes;
     push(m, (merge_pair){ .key = (uint64_t)order << 32 | (uint32_t)~left, .n_bytes = n_bytes, .id = id });
 }
@@ -112,7 +112,7 @@ static void emit_parts(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t
     int n = 0;
     uint32_t at = 0;
     for (;;) {
-        const int unused = id >= 0 && m->v->piece[id].kind == UNUSED;
+        const int unused = id >= 0 && m->v->piece[id].kind == PIECE_UNUSED;
         const uint32_t left = unused ? m->split[id] : 0;
         if (left) {
             todo[n].at = at + left;
@@ -125,7 +125,7 @@ static void emit_parts(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t
             at = todo[--n].at;
             n_bytes = todo[n].n_bytes;
         }
-        id = vocab_find(m->v, text + at, n_bytes, m->v->text_kinds);
+        id = vocab_find(m->v, text + at, n_bytes, m->kinds);
     }
 }
 
@@ -144,7 +144,7 @@ void merge_finish(merger *m)
     merge(m);
     for (int32_t i = 0; i >= 0; i = m->symbol[i].next) {
         const merge_symbol *s = m->symbol + i;
-        const int32_t id = s->id < 0 ? vocab_find(m->v, m->text + s->at, s->n_bytes, m->v->text_kinds) : s->id;
+        const int32_t id = s->id < 0 ? vocab_find(m->v, m->text + s->at, s->n_bytes, m->kinds) : s->id;
         (m->v->has_unused ? emit_parts : merge_emit)(m, m->text + s->at, s->n_bytes, id);
     }
     m->n_symbol = 0;

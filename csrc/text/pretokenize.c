@@ -311,6 +311,27 @@ static uint64_t last_blanks(const uint8_t *text, uint64_t at, uint64_t end)
     return begin > at ? begin : end;
 }
 
+uint64_t white_space_end(const uint8_t *text, uint64_t at, uint64_t end)
+{
+    uint32_t n_bytes;
+    while (at < end && utf8_bytes(text + at, end - at) && look(&n_bytes, text, at, end) & S)
+        at += n_bytes;
+    return at;
+}
+
+uint64_t white_space_begin(const uint8_t *text, uint64_t at, uint64_t end)
+{
+    while (end > at) {
+        uint64_t before = end - 1;
+        while (before > at && end - before < 4 && text[before] >> 6 == 2)
+            before--;
+        if (utf8_bytes(text + before, end - before) != end - before || !(set_at(text, before, end) & S))
+            break;
+        end = before;
+    }
+    return end;
+}
+
 typedef uint64_t rule(const uint8_t *text, uint64_t at, uint64_t end);
 static rule *const rules[][7] = {
     [PRE_GPT2] = { gpt2 },

@@ -16,8 +16,6 @@
 #include <string.h>
 #include "internal.h"
 
-enum { USER_DEFINED = 4 };
-enum { SET_USER = 1 };
 static const uint8_t SPACE[3] = {0xe2, 0x96, 0x81}; /* U+2581, written for a blank */
 
 static inline int is_space(const uint8_t *p, uint64_t n_bytes)
@@ -26,9 +24,9 @@ static inline int is_space(const uint8_t *p, uint64_t n_bytes)
 }
 
 /* The next unit of raw text: a user defined piece, a character, or a bad byte.  *out, *n_out: what stands for it. */
-static uint64_t next_unit(const uint8_t **out, uint64_t *n_out, const vocab *v, const uint8_t *p, uint64_t n)
+static uint64_t next_unit(const uint8_t **out, uint64_t *n_out, const vocab *v, uint32_t user, const uint8_t *p, uint64_t n)
 {
-    uint64_t n_bytes = vocab_match(v, p, n, SET_USER);
+    uint64_t n_bytes = vocab_match(v, p, n, user);
     *out = p;
     if (!n_bytes)
         n_bytes = utf8_bytes(p, n);
@@ -40,13 +38,13 @@ static uint64_t next_unit(const uint8_t **out, uint64_t *n_out, const vocab *v, 
     return 1;
 }
 
-uint64_t spm_normalize(uint8_t *out, const vocab *v, const uint8_t *text, uint64_t n_bytes, int32_t add_prefix,
+uint64_t spm_normalize(uint8_t *out, const vocab *v, uint32_t user, const uint8_t *text, uint64_t n_bytes, int32_t add_prefix,
                        int32_t remove_extra)
 {
     const uint8_t *end = text + n_bytes, *unit;
     uint64_t n = 0, n_unit, n_used;
     while (remove_extra && text < end) {
-        n_used = next_unit(&unit, &n_unit, v, text, (uint64_t)(end - text));
+        n_used = next_unit(&unit, &n_unit, v, user, text, (uint64_t)(end - text));
         if (n_unit != 1 || *unit != ' ')
             break;
         text += n_used;
@@ -59,7 +57,7 @@ uint64_t spm_normalize(uint8_t *out, const vocab *v, const uint8_t *text, uint64
     }
     int after_space = remove_extra;
     while (text < end) {
-        text += next_unit(&unit, &n_unit, v, text, (uint64_t)(end - text));
+        text += next_unit(&unit, &n_unit, v, user, text, (uint64_t)(end - text));
         while (after_space && n_unit && *unit == ' ')
             unit++, n_unit--;
         for (uint64_t i = 0; i < n_unit; i++) {
@@ -78,9 +76,9 @@ uint64_t spm_normalize(uint8_t *out, const vocab *v, const uint8_t *text, uint64
 }
 
 /* The next symbol of a normalized text: its bytes.  *frozen: it is a user defined piece, and merges with nothing. */
-static inline uint64_t next_symbol(int *frozen, const vocab *v, const uint8_t *p, uint64_t n)
+static inline uint64_t next_symbol(int *frozen, const vocab *v, uint32_t user, const uint8_t *p, uint64_t n)
 {
-    uint64_t n_bytes = vocab_match(v, p, n, SET_USER);
+    uint64_t n_bytes = vocab_match(v, p, n, user);
     *frozen = n_bytes != 0;
     if (!n_bytes) {
         n_bytes = utf8_bytes(p, n);
@@ -95,12 +93,12 @@ static inline int begins_word(const vocab *v, const uint8_t *text, uint64_t n_by
     return v->words_apart && !v->has_unused && is_space(text + at, n_bytes - at) && !(at >= 3 && is_space(text + at - 3, 3));
 }
 
-uint64_t spm_longest(const vocab *v, const uint8_t *text, uint64_t n_bytes)
+uint64_t spm_longest(const vocab *v, uint32_t user, const uint8_t *text, uint64_t n_bytes)
 {
     uint64_t longest = 1, n = 0;
     int frozen;
     for (uint64_t at = 0, step; at < n_bytes; at += step) {
-        step = next_symbol(&frozen, v, text + at, n_bytes - at);
+        step = next_symbol(&frozen, v, user, text + at, n_bytes - at);
         if (frozen && !v->has_unused)
             n = 0;
         else
@@ -110,20 +108,21 @@ uint64_t spm_longest(const vocab *v, const uint8_t *text, uint64_t n_bytes)
     return longest;
 }
 
-uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vocab *v, merge_symbol *symbol, merge_pair *pair,
-                    uint32_t *split)
+uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vocab *v, uint32_t user, merge_symbol *symbol,
+                    merge_pair *pair, uint32_t *split)
 {
-    merger m = { .v = v, .text = text, .symbol = symbol, .pair = pair, .split = split, .id = id };
+    const uint32_t kinds = v->text_kinds & (user_kinds(user) | ~user_kinds(SET_USER | SET_MARKER));
+    merger m = { .v = v, .kinds = kinds, .text = text, .symbol = symbol, .pair = pair, .split = split, .id = id };
     int frozen;
     if (v->has_unused)
         memset(split, 0, (size_t)v->n_vocab * sizeof *split);
     for (uint64_t at = 0, step; at < n_bytes; at += step) {
-        step = next_symbol(&frozen, v, text + at, n_bytes - at);
+        step = next_symbol(&frozen, v, user, text + at, n_bytes - at);
         const int cut = frozen && !v->has_unused;
         if (cut || begins_word(v, text, n_bytes, at))
             merge_finish(&m);
         if (cut)
-            merge_emit(&m, text + at, (uint32_t)step, vocab_find(v, text + at, step, 1u << USER_DEFINED));
+            merge_emit(&m, text + at, (uint32_t)step, vocab_find(v, text + at, step, user_kinds(user)));
         else
             merge_add(&m, at, step, frozen);
     }

@@ -7,12 +7,23 @@
  * trie (edges in a hash table of {node, byte} -> node). Texts stay where the
  * file's metadata has them.
  *
- * Which texts may come out of untrusted text: pieces of kind control never. GGUF
- * files also carry markers of turns and images as user defined pieces, which
- * SentencePiece matches in every text. Here such a piece counts as control if,
- * blanks at both ends aside, it begins with < or [, ends with > or ], and has a
- * letter, a digit or a | between, unless it is an HTML tag of the list below.
- * `<s>` is left out of the list: in other vocabularies it begins a text.
+ * Control tokens never come out of text. User defined pieces do, in every text: they
+ * are matched before anything else, the leftmost first, of these the longest. GGUF files
+ * hold marks of turns and images as such pieces, too. A caller may leave those out (for
+ * a message, which must not forge a turn): a piece is a mark if, blanks at both ends
+ * aside, it begins with < or [, ends with > or ], and has a letter, a digit or a |
+ * between, unless it is an HTML tag of the list below. A mark that ends a turn
+ * (v->end_marks) is a control token whatever its type, as in llama.cpp.
+ *
+ * Two programs make user defined pieces of a SentencePiece vocabulary, and differ where text begins with a
+ * blank of its own. SentencePiece's own pieces are matched behind that blank. Those that transformers
+ * added split the text first, and each part has its blank; llama.cpp's converter
+ * gives these the score -1000, and as a rule control tokens, too: where none has it,
+ * only marks are taken for added.
+ *
+ * SentencePiece writes a blank U+2581, in its pieces, too. GGUF files have user defined pieces with
+ * blanks instead, because llama.cpp compares raw text: they are spelt back (`respelt`). Of two
+ * pieces that differ in that alone text becomes the one that the file writes with blanks.
  *
  * The hash is seeded: a file whose writer does not know the seed cannot be made
  * of texts that collide. Results do not depend on the seed. */
@@ -20,12 +31,13 @@
 #include <string.h>
 #include "internal.h"
 
-enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
-enum { SET_USER = 1, SET_CONTROL = 2 }; /* sets of the trie */
 enum { MAX_TEXT_BYTES = 1024 };
+static const float ADDED_SCORE = -1000;
+static const uint8_t SPACE[3] = {0xe2, 0x96, 0x81}; /* U+2581 */
 enum { ID_BITS = 22, BLOCK = 32 };      /* a slot: {10 bits of the hash, id + 1}; tokens whose slots are fetched at a time */
 #define SLOT_ID ((1u << ID_BITS) - 1)
-#define EDGE_NODE 0x3fffffffu           /* an edge: {node << 8 | byte, sets << 30 | child} */
+enum { NODE_BITS = 27 };                /* an edge: {node << 8 | byte, sets << 27 | child} */
+#define EDGE_NODE ((1u << NODE_BITS) - 1)
 
 __extension__ typedef unsigned __int128 uint128;
 
@@ -57,7 +69,7 @@ static inline uint64_t text_hash(const uint8_t *p, uint64_t n, uint64_t seed)
 
 static inline int text_equals(const vocab *v, int32_t id, const uint8_t *text, uint64_t n_bytes)
 {
-    return v->piece[id].n_bytes == n_bytes && !memcmp(v->tokens + v->piece[id].at, text, n_bytes);
+    return v->piece[id].n_bytes == n_bytes && !memcmp(piece_text(v, v->piece + id), text, n_bytes);
 }
 
 static inline uint32_t slot_of(uint64_t h, int32_t id) { return (uint32_t)(h >> (32 + ID_BITS)) << ID_BITS | ((uint32_t)id + 1); }
@@ -86,9 +98,9 @@ static inline uint64_t *find_edge(const vocab *v, uint32_t node, uint8_t byte)
     return v->edge + i;
 }
 
-uint64_t vocab_match(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint32_t set)
+uint64_t vocab_match(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint32_t sets)
 {
-    if (!n_bytes || !(v->first[text[0]] & set))
+    if (!n_bytes || !(v->first[text[0]] & sets))
         return 0;
     uint64_t longest = 0;
     uint32_t node = 0;
@@ -96,18 +108,57 @@ uint64_t vocab_match(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint
         const uint64_t edge = *find_edge(v, node, text[i]);
         if (!edge)
             break;
-        if ((uint32_t)edge >> 30 & set)
+        if ((uint32_t)edge >> NODE_BITS & sets)
             longest = i + 1;
         node = (uint32_t)edge & EDGE_NODE;
     }
     return longest;
 }
 
-uint64_t vocab_next_control(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint64_t at)
+/* As vocab_match in raw text, where a blank is U+2581, too, but in a byte-level vocabulary. *id: that piece, if it is not NULL. */
+static uint64_t match_raw(int32_t *id, const vocab *v, const uint8_t *text, uint64_t n_bytes, uint32_t sets, uint32_t kinds)
 {
-    while (at < n_bytes && !vocab_match(v, text + at, n_bytes - at, SET_CONTROL))
-        at++;
-    return at;
+    const int fold = v->model != VOCAB_BYTES;
+    uint8_t spelt[3 * MAX_TEXT_BYTES];
+    uint64_t longest = 0, n_spelt = 0, n_longest = 0, edge = 1;
+    uint32_t node = 0;
+    if (!n_bytes || !(v->first[fold && text[0] == ' ' ? SPACE[0] : text[0]] & sets))
+        return 0;
+    for (uint64_t i = 0; i < n_bytes && edge; i++) {
+        const uint8_t *bytes = fold && text[i] == ' ' ? SPACE : text + i;
+        for (int k = 0; k < (bytes == SPACE ? 3 : 1) && (edge = *find_edge(v, node, bytes[k])); k++) {
+            spelt[n_spelt++] = bytes[k];
+            node = (uint32_t)edge & EDGE_NODE;
+        }
+        if ((uint32_t)edge >> NODE_BITS & sets)
+            longest = i + 1, n_longest = n_spelt;
+    }
+    if (longest && id)
+        *id = vocab_find(v, spelt, n_longest, kinds);
+    return longest;
+}
+
+void vocab_next_cut(vocab_cut *out, const vocab *v, const uint8_t *text, uint64_t n_bytes, uint64_t at, uint32_t sets,
+                    uint32_t user)
+{
+    const uint32_t added = sets & (SET_ADDED | SET_ADDED_MARKER);
+    const uint32_t kinds = (added & SET_ADDED ? 1u << PIECE_ADDED : 0) |
+                           (added & SET_ADDED_MARKER ? 1u << PIECE_ADDED_MARKER : 0);
+    while (at < n_bytes) {
+        const uint8_t *p = text + at;
+        const uint64_t n = n_bytes - at, n_control = vocab_match(v, p, n, sets & SET_CONTROL);
+        const uint64_t n_added = added ? match_raw(&out->id, v, p, n, added, kinds) : 0;
+        const uint64_t n_cut = n_control > n_added ? n_control : n_added, n_user = match_raw(NULL, v, p, n, user, 0);
+        if (n_cut && n_cut >= n_user) {
+            if (n_control >= n_added)
+                out->id = vocab_find(v, p, n_control, 1u << PIECE_CONTROL);
+            out->at = at;
+            out->end = at + n_cut;
+            return;
+        }
+        at += n_user ? n_user : 1;
+    }
+    out->at = out->end = n_bytes;
 }
 
 static void add_to_trie(vocab *v, const uint8_t *text, uint32_t n_bytes, uint32_t set)
@@ -120,7 +171,7 @@ static void add_to_trie(vocab *v, const uint8_t *text, uint32_t n_bytes, uint32_
             *edge = (uint64_t)(node << 8 | text[i]) << 32 | ++v->n_node;
         node = (uint32_t)*edge & EDGE_NODE;
     }
-    *edge |= (uint64_t)set << 30;
+    *edge |= (uint64_t)set << NODE_BITS;
     v->first[text[0]] |= (uint8_t)set;
 }
 
@@ -130,7 +181,7 @@ static int is_html_tag(const uint8_t *text, uint32_t n_bytes)
     static const char names[] =
         " a abbr address article aside b bbox blockquote body br button caption cite code col colgroup dd del details "
         "div dl dt em figcaption figure font footer form h1 h2 h3 h4 h5 h6 head header hr html i iframe img input ins "
-        "kbd label li link main mark meta nav ol option p pre q section select small span strong style sub summary sup "
+        "kbd label li link main mark meta nav ol option p pre q s section select small span strong style sub summary sup "
         "svg table tbody td textarea tfoot th thead title tr u ul var video ";
     char name[16] = " ";
     uint32_t n = 1;
@@ -199,6 +250,73 @@ static int32_t byte_value(const uint8_t *text, uint32_t n_bytes)
     return high && low ? (int32_t)((high - digits) * 16 + (low - digits)) : -1;
 }
 
+/* The set of the trie that a kind is in, 0: none. */
+static inline uint32_t set_of(uint8_t kind)
+{
+    switch (kind) {
+    case PIECE_CONTROL: return SET_CONTROL;
+    case PIECE_USER: return SET_USER;
+    case PIECE_MARKER: return SET_MARKER;
+    case PIECE_ADDED: return SET_ADDED;
+    case PIECE_ADDED_MARKER: return SET_ADDED_MARKER;
+    default: return 0;
+    }
+}
+
+static inline int is_user(uint8_t kind) { return set_of(kind) & ~(uint32_t)SET_CONTROL; }
+
+static int is_end_mark(const vocab *v, const uint8_t *text, uint32_t n)
+{
+    for (const uint8_t *p = v->end_marks, *end = p + v->end_marks_bytes; (p = memchr(p, 0, (size_t)(end - p))) != NULL && ++p < end;)
+        if ((uint64_t)(end - p) > n && !p[n] && !memcmp(p, text, n))
+            return 1;
+    return 0;
+}
+
+/* Whether scores say which tokens transformers added: a control token or the unknown one has the score of those. */
+static uint8_t has_added_scores(const vocab *v)
+{
+    for (int32_t id = 0; id < v->n_vocab && v->scores && v->add_prefix; id++) {
+        int32_t type;
+        float score;
+        memcpy(&score, v->scores + 4 * (size_t)id, 4);
+        memcpy(&type, v->types + 4 * (size_t)id, 4);
+        if (score == ADDED_SCORE && (type == PIECE_CONTROL || type == PIECE_UNKNOWN))
+            return 1;
+    }
+    return 0;
+}
+
+/* The kind of a piece of type user defined. */
+static uint8_t user_kind(const vocab *v, const vocab_piece *piece, const uint8_t *text)
+{
+    const int mark = is_marker(text, piece->n_bytes);
+    if (mark && is_end_mark(v, text, piece->n_bytes))
+        return PIECE_CONTROL;
+    if (piece->score == ADDED_SCORE && v->model == VOCAB_SPM && v->add_prefix && (mark || v->added_scores))
+        return mark ? PIECE_ADDED_MARKER : PIECE_ADDED;
+    return mark ? PIECE_MARKER : PIECE_USER;
+}
+
+/* Writes U+2581 for the blanks of a user defined piece, where there is room (what does not fit is refused, MAX_TRIE_BYTES). */
+static void respell(vocab *v, vocab_piece *piece)
+{
+    const uint8_t *text = v->tokens + piece->at, *end = text + piece->n_bytes;
+    uint8_t *out = v->respelt + v->respelt_bytes;
+    if (!memchr(text, ' ', piece->n_bytes) || v->respelt_bytes + 3u * piece->n_bytes > v->respelt_room)
+        return;
+    for (; text < end; text++)
+        if (*text == ' ') {
+            memcpy(out, SPACE, 3);
+            out += 3;
+        } else
+            *out++ = *text;
+    piece->at = v->respelt_bytes;
+    piece->n_bytes = (uint16_t)(out - v->respelt - v->respelt_bytes);
+    piece->flags |= PIECE_RESPELT;
+    v->respelt_bytes += piece->n_bytes;
+}
+
 static int is_utf8(const uint8_t *text, uint32_t n)
 {
     for (uint32_t i = 0, step; i < n; i += step)
@@ -214,26 +332,27 @@ static int32_t scan_token(vocab *v, int32_t id, int32_t type)
     const uint8_t *text = v->tokens + piece->at;
     if (!isfinite(piece->score))
         return 1;
-    if (type < NORMAL || type > BYTE)
+    if (type < PIECE_NORMAL || type > PIECE_BYTE)
         return 2;
-    if (type == USER_DEFINED && is_marker(text, piece->n_bytes))
-        type = CONTROL;
-    piece->kind = (uint8_t)type;
-    v->has_unused |= type == UNUSED && v->model == VOCAB_SPM;
-    if (type == BYTE && v->model == VOCAB_BYTES)
+    piece->kind = type == PIECE_USER ? user_kind(v, piece, text) : (uint8_t)type;
+    v->has_unused |= type == PIECE_UNUSED && v->model == VOCAB_SPM;
+    v->has_added |= piece->kind == PIECE_ADDED || piece->kind == PIECE_ADDED_MARKER;
+    if (type == PIECE_BYTE && v->model == VOCAB_BYTES)
         return 6;
-    if (type == USER_DEFINED && v->model == VOCAB_BYTES && !is_utf8(text, piece->n_bytes))
+    if (is_user(piece->kind) && v->model == VOCAB_BYTES && !is_utf8(text, piece->n_bytes))
         return 7; /* it could be found within a character, and pretokenize goes by whole ones */
-    if (type == BYTE) {
+    if (is_user(piece->kind) && v->model != VOCAB_BYTES)
+        respell(v, piece);
+    if (type == PIECE_BYTE) {
         const int32_t byte = byte_value(text, piece->n_bytes);
         if (byte < 0)
             return 3;
         v->has_bytes = 1;
         v->byte_id[byte] = id;
     }
-    if (v->text_kinds >> type & 1) {
+    if (v->text_kinds >> piece->kind & 1) {
         v->max_bytes = piece->n_bytes > v->max_bytes ? piece->n_bytes : v->max_bytes;
-        if (v->words_apart && spans_words(text, piece->n_bytes))
+        if (v->words_apart && spans_words(piece_text(v, piece), piece->n_bytes))
             v->words_apart = 0;
     }
     return 0;
@@ -243,10 +362,13 @@ int32_t vocab_scan(vocab_clash *out, vocab *v, const int32_t *special, int32_t n
 {
     uint64_t at = 0;
     memset(v->byte_id, -1, sizeof v->byte_id);
-    v->max_bytes = v->trie_bytes = v->text_bytes = 0;
-    v->has_bytes = v->has_unused = 0;
+    v->max_bytes = v->trie_bytes = v->text_bytes = v->respelt_bytes = 0;
+    v->has_bytes = v->has_unused = v->has_added = 0;
+    v->added_scores = has_added_scores(v);
     v->words_apart = 1;
-    v->text_kinds = v->model == VOCAB_SPM ? 1u << NORMAL | 1u << USER_DEFINED | 1u << UNUSED : 1u << NORMAL;
+    v->text_kinds = 1u << PIECE_NORMAL;
+    if (v->model == VOCAB_SPM)
+        v->text_kinds |= 1u << PIECE_USER | 1u << PIECE_MARKER | 1u << PIECE_UNUSED;
     for (int32_t id = 0; id < v->n_vocab; id++) {
         vocab_piece *piece = v->piece + id;
         int32_t type;
@@ -256,21 +378,21 @@ int32_t vocab_scan(vocab_clash *out, vocab *v, const int32_t *special, int32_t n
             return 4;
         piece->at = (uint32_t)(at + 8);
         piece->n_bytes = (uint16_t)n_bytes;
-        piece->zero = 0;
+        piece->flags = 0;
         at += 8 + n_bytes;
         piece->score = 0;
         if (v->scores)
             memcpy(&piece->score, v->scores + 4 * (size_t)id, 4);
         memcpy(&type, v->types + 4 * (size_t)id, 4);
         for (int32_t i = 0; i < n_special; i++)
-            if (special[i] == id && (type == NORMAL || type == USER_DEFINED || type == UNUSED))
-                type = CONTROL;
+            if (special[i] == id && (type == PIECE_NORMAL || type == PIECE_USER || type == PIECE_UNUSED))
+                type = PIECE_CONTROL;
         const int32_t status = scan_token(v, id, type);
         if (status)
             return status;
         v->text_bytes += (uint32_t)n_bytes;
-        if (piece->kind == CONTROL || piece->kind == USER_DEFINED)
-            v->trie_bytes += (uint32_t)n_bytes;
+        if (set_of(piece->kind))
+            v->trie_bytes += piece->n_bytes;
     }
     for (int32_t i = 0; i < 256 && v->has_bytes; i++)
         if (v->byte_id[i] < 0) {
@@ -280,23 +402,39 @@ int32_t vocab_scan(vocab_clash *out, vocab *v, const int32_t *special, int32_t n
     return 0;
 }
 
+/* Two tokens may have one text if they differ in this: 1 what merging makes, 2 what is matched first, 0 all else. */
+static inline int class_of_kind(const vocab *v, uint8_t kind)
+{
+    return v->text_kinds >> kind & 1 ? 1 : kind == PIECE_ADDED || kind == PIECE_ADDED_MARKER ? 2 : 0;
+}
+
+/* Of two tokens with one text the one with the greater number is what text becomes; of equals there may not be two. */
+static inline int rank(const vocab_piece *piece) { return is_user(piece->kind) ? 1 + (piece->flags & PIECE_RESPELT) : 0; }
+
 /* Enters one token, whose text hashes to h; the id of one that has the same text already, or -1. */
 static int32_t enter(vocab *v, int32_t id, uint64_t h)
 {
     const vocab_piece *piece = v->piece + id;
-    const uint8_t *text = v->tokens + piece->at;
-    const uint32_t wanted = slot_of(h, id), is_text = v->text_kinds >> piece->kind & 1;
+    const uint8_t *text = piece_text(v, piece);
+    const uint32_t wanted = slot_of(h, id);
+    const int class = class_of_kind(v, piece->kind);
     uint32_t i = (uint32_t)h & v->slot_mask;
     for (; v->slot[i]; i = (i + 1) & v->slot_mask) {
         if ((v->slot[i] ^ wanted) > SLOT_ID)
             continue;
         const int32_t other = (int32_t)((v->slot[i] & SLOT_ID) - 1);
-        if ((v->text_kinds >> v->piece[other].kind & 1) == is_text && text_equals(v, other, text, piece->n_bytes))
+        if (class_of_kind(v, v->piece[other].kind) != class || !text_equals(v, other, text, piece->n_bytes))
+            continue;
+        const int a = rank(piece), b = rank(v->piece + other);
+        if (a == b || (!class && (!a || !b)))
             return other;
+        if (a < b)
+            return -1;
+        break; /* it takes the other's place */
     }
     v->slot[i] = wanted;
-    if (piece->kind == CONTROL || piece->kind == USER_DEFINED)
-        add_to_trie(v, text, piece->n_bytes, piece->kind == CONTROL ? SET_CONTROL : SET_USER);
+    if (set_of(piece->kind))
+        add_to_trie(v, text, piece->n_bytes, set_of(piece->kind));
     return -1;
 }
 
@@ -309,12 +447,12 @@ int32_t vocab_index(vocab_clash *out, vocab *v)
         const int32_t n = v->n_vocab - first < BLOCK ? v->n_vocab - first : BLOCK;
         for (int32_t i = 0; i < n; i++) {
             const vocab_piece *piece = v->piece + first + i;
-            h[i] = text_hash(v->tokens + piece->at, piece->n_bytes, v->seed);
+            h[i] = text_hash(piece_text(v, piece), piece->n_bytes, v->seed);
             __builtin_prefetch(v->slot + ((uint32_t)h[i] & v->slot_mask), 1);
         }
         for (int32_t i = 0; i < n; i++) {
             const vocab_piece *piece = v->piece + first + i;
-            if (!piece->n_bytes || (piece->kind == UNUSED && v->model != VOCAB_SPM))
+            if (!piece->n_bytes || (piece->kind == PIECE_UNUSED && v->model != VOCAB_SPM))
                 continue; /* nothing spells it, and it writes nothing */
             const int32_t other = enter(v, first + i, h[i]);
             if (other >= 0) {
@@ -326,9 +464,16 @@ int32_t vocab_index(vocab_clash *out, vocab *v)
     for (int32_t byte = 0; byte < 256 && v->model == VOCAB_BYTES; byte++) {
         const uint8_t one = (uint8_t)byte;
         uint8_t letter[2];
-        v->byte_id[byte] = vocab_find(v, letter, alphabet_encode(letter, &one, 1), 1u << NORMAL);
+        v->byte_id[byte] = vocab_find(v, letter, alphabet_encode(letter, &one, 1), 1u << PIECE_NORMAL);
     }
     return 0;
+}
+
+void vocab_flag(vocab *v, uint32_t kinds, uint8_t flags)
+{
+    for (int32_t id = 0; id < v->n_vocab; id++)
+        if (kinds >> v->piece[id].kind & 1)
+            v->piece[id].flags |= flags;
 }
 
 /* out = what the text of a token in the byte-level alphabet stands for, or, where it is not in it, the text as it is. Returns its bytes. */
@@ -351,16 +496,16 @@ void vocab_table(uint8_t *text, uint32_t *offset, const vocab *v)
     uint32_t n = 0;
     for (int32_t id = 0; id < v->n_vocab; id++) {
         const vocab_piece *piece = v->piece + id;
-        const uint8_t *p = v->tokens + piece->at, *end = p + piece->n_bytes;
+        const uint8_t *p = piece_text(v, piece), *end = p + piece->n_bytes;
         offset[id] = n;
-        if (piece->kind == BYTE)
+        if (piece->kind == PIECE_BYTE)
             text[n++] = (uint8_t)byte_value(p, piece->n_bytes);
-        else if (v->model == VOCAB_BYTES && piece->kind == NORMAL)
+        else if (v->model == VOCAB_BYTES && piece->kind == PIECE_NORMAL)
             n += alphabet_decode(text + n, p, piece->n_bytes);
-        else if (v->model == VOCAB_BYTES && piece->kind == USER_DEFINED) {
+        else if (v->model == VOCAB_BYTES && is_user(piece->kind)) {
             memcpy(text + n, p, piece->n_bytes);
             n += piece->n_bytes;
-        } else if (piece->kind == NORMAL || piece->kind == USER_DEFINED)
+        } else if (piece->kind == PIECE_NORMAL || is_user(piece->kind))
             while (p < end) {
                 const int is_space = blank(p, (uint32_t)(end - p)) == 3;
                 text[n++] = is_space ? ' ' : *p;

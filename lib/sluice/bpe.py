@@ -69,13 +69,17 @@ def nth(raw, i):
     return bytes(ffi.buffer(raw + at, int.from_bytes(ffi.buffer(raw + scan.at, 8)[:], "little")))
 
 
-def encode(index, source, n_bytes):
-    """The ids (list) of a text of bytes, `source` (uint8_t *) [n_bytes], in a byte-level vocabulary."""
+def encode(index, source, n_bytes, user):
+    """The ids (list) of a text of bytes, `source` (uint8_t *) [n_bytes], in a byte-level vocabulary.
+
+    user: the sets of user defined pieces that text may become.
+    """
     text = new_raw("uint8_t[]", 3 * n_bytes)
     n_bytes = lib.utf8_repair(text, source, n_bytes)
-    n = lib.bpe_longest(index, text, n_bytes)
+    n = lib.bpe_longest(index, user, text, n_bytes)
     ids, letters = new_raw("int32_t[]", n_bytes), new_raw("uint8_t[]", 2 * n + 1)
-    n_ids = lib.bpe_encode(ids, text, n_bytes, index, letters, new_raw("merge_symbol[]", n + 1), new_raw("merge_pair[]", 2 * n + 1))
+    symbols, pairs = new_raw("merge_symbol[]", n + 1), new_raw("merge_pair[]", 2 * n + 1)
+    n_ids = lib.bpe_encode(ids, text, n_bytes, index, user, letters, symbols, pairs)
     return ffi.unpack(ids, n_ids)
 
 

@@ -22,8 +22,8 @@ class Joiner:
     """Takes ids with `add`; `take` returns the bytes that can be written now.
 
     special: control tokens write their text, else nothing. prefix: the blank that
-    the vocabulary puts before a text (with `special`, before each of the texts
-    between control tokens) is taken away.
+    the vocabulary puts before a text (also before one that follows an added token and,
+    with `special`, one that follows a control token) is taken away.
     """
 
     def __init__(self, vocab, special=False, prefix=True):
@@ -33,12 +33,12 @@ class Joiner:
 
     def add(self, i):
         data = self._vocab.bytes_of(i, self._special)
-        if self._at_start and data:
-            data = data.removeprefix(b" ")
-            self._at_start = False
-        if self._special and self._vocab.is_control(i):
-            self._at_start = self._strip
-        self._parts.append(data)
+        if self._strip and data:
+            splits = self._vocab.splits(i)
+            self._parts.append(data.removeprefix(b" ") if self._at_start and not splits else data)
+            self._at_start = splits
+        else:
+            self._parts.append(data)
 
     def take(self, everything=False):
         """What has been added and not taken; the begin of a character stays back, unless `everything` is wanted."""

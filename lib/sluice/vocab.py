@@ -14,18 +14,25 @@ GGUF keys, all under `tokenizer.ggml.`; those of byte-pair lists, `pre` and `mer
 
 Rules where references or files leave a choice:
 
-- Text is never a control token, except on request (`special`). User defined pieces
-  that are markers by their form (`<start_of_turn>`, `[INST]`, see csrc/text/vocab.c)
-  count as control tokens, and so do the ids of bos, eos, eot and eom whatever their type.
+- Text is never a control token, except on request (`special`). The ids of bos, eos, eot and eom are control tokens
+  whatever their type, and so are user defined pieces that end a turn (END_MARKS but `</s>`, which is HTML, too).
+- User defined pieces are matched in every text before anything else: the leftmost first, of these the longest. In llama
+  and gemma4 a blank in one is the same as U+2581. Those of the form of a mark (`<think>`, `[INST]`, see
+  csrc/text/vocab.c) can be left out (`marks`).
+- Where text begins with a blank of its own, SentencePiece's pieces are matched behind it, as SentencePiece does, and
+  those that transformers added split text, each part with its blank, as there. llama.cpp splits at both,
+  and not at the leftmost piece first, but at all places of the longest, then at those of the next.
+- Some control tokens take the white space beside them along: takes.py.
 - Two tokens of the same text are an error, as in SentencePiece, unless one of them
-  is control, unknown or byte (gpt2, gemma4: or user defined) and the other is not: then text gets the other.
+  is control, unknown or byte (gpt2, gemma4: or user defined) and the other is not: then text gets the other. In
+  llama text gets a user defined piece, not a normal one.
 - Each byte that is not UTF-8 becomes U+FFFD. U+2581 in a text is a blank afterwards, but for gpt2.
 - Text is not normalised (NFC, NFKC), as in llama.cpp.
 - A token without text is never produced, and writes nothing.
 """
 import os
 
-from . import bpe
+from . import bpe, takes
 from .faults import UNSUPPORTED, Fault, bad, printable, unsupported
 from .kernels import ffi, lib
 
@@ -33,7 +40,10 @@ NONE = 0xFFFFFFFF
 MAX_VOCAB = 1 << 21
 MAX_TEXT_BYTES = 16 << 20   # of one text; work space is up to 150 times that, for a text without blanks
 MAX_TRIE_BYTES = 1 << 22    # of all control and user defined texts
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
+MAX_SPELT = 3 * 1024        # bytes of one user defined text
+UNKNOWN, CONTROL, MARKER = lib.PIECE_UNKNOWN, lib.PIECE_CONTROL, lib.PIECE_MARKER
+ADDED, ADDED_MARKER = lib.PIECE_ADDED, lib.PIECE_ADDED_MARKER
+TEXT_KINDS = (lib.PIECE_NORMAL, lib.PIECE_USER, MARKER, ADDED, ADDED_MARKER)
 BLANK = "\u2581".encode()
 KEY = "tokenizer.ggml."
 MODELS = {"llama": lib.VOCAB_SPM, "gpt2": lib.VOCAB_BYTES, "gemma4": lib.VOCAB_MERGES}
@@ -44,7 +54,7 @@ WRONG_TOKEN = {             # by what vocab_scan returns: key, reason
     6: ("token_type", "its type is byte, but every token of model gpt2 is bytes"),
     7: ("tokens", "is of type user defined and not UTF-8"),
 }
-END_MARKS = (               # control tokens that end a turn, whatever the metadata says of them
+END_MARKS = (               # tokens that end a turn, whatever the metadata says of them
     b"</s>", b"<eos>", b"<|eot_id|>", b"<|eom_id|>", b"<|im_end|>", b"<|end|>", b"<|end_of_text|>", b"<|endoftext|>",
     b"<end_of_turn>", b"<turn|>", b"<|return|>", b"<|call|>", b"<end_of_utterance>", b"<EOT>", b"_<EOT>", b"[EOT]",
 )
@@ -58,6 +68,7 @@ class Vocab:
     bos, eos    ids, or None
     eog         frozenset of the ids that end a generation
     add_bos, add_eos, add_prefix, remove_extra   the model's own rules, bool
+    takes_before   whether it has tokens that take along the white space before them (takes.py)
 
     Faults: 65 naming the key and the token, 69 for a vocabulary of another sort.
     """
@@ -71,6 +82,7 @@ class Vocab:
         self._refuse_other_rules()
         self._index = ffi.new("vocab *")
         self._index.model = self._model = MODELS[model]
+        self._choose_blanks()
         begins = self._model != lib.VOCAB_BYTES or bpe.choose_words(file, self._index)
         tokens = file.get(KEY + "tokens", "[string]")
         self.n_vocab = tokens.n
@@ -78,6 +90,7 @@ class Vocab:
         special = [self._special(name) for name in ("bos", "eos", "eot", "eom")]
         self._scan(tokens, special)
         self._enter()
+        self.takes_before = bool(takes.apply(file, self._index) & lib.PIECE_TAKES_BEFORE)
         if self._model != lib.VOCAB_SPM:
             self._alive += bpe.read_merges(file, self._index)
         self._choose_ids(special)
@@ -93,6 +106,11 @@ class Vocab:
         charsmap = self._file.metadata.get(KEY + "precompiled_charsmap")
         if charsmap is not None and getattr(charsmap, "n", 1):
             raise unsupported(self._file.path, f"{KEY}precompiled_charsmap: text normalisation other than identity")
+
+    def _choose_blanks(self):
+        flag = lambda name, default: self._model == lib.VOCAB_SPM and self._file.get(KEY + name, "bool", default)
+        self.add_prefix, self.remove_extra = flag("add_space_prefix", True), flag("remove_extra_whitespaces", False)
+        self._index.add_prefix = self.add_prefix
 
     def _check_sizes(self):
         if not 1 <= self.n_vocab <= MAX_VOCAB:
@@ -123,8 +141,11 @@ class Vocab:
         scores = self._same_length("scores", "[f32]") if self._model == lib.VOCAB_SPM else ffi.NULL
         types = self._same_length("token_type", "[i32]")
         raw, pieces = ffi.from_buffer("uint8_t[]", tokens.raw), new_raw("vocab_piece[]", self.n_vocab)
-        self._alive = [raw, scores, types, pieces]
+        marks = ffi.from_buffer("uint8_t[]", b"\0" + b"\0".join(END_MARKS) + b"\0")
+        respelt = new_raw("uint8_t[]", min(3 * len(raw), MAX_TRIE_BYTES + MAX_SPELT))
+        self._alive = [raw, scores, types, pieces, marks, respelt]
         index.tokens, index.scores, index.types, index.piece, index.n_vocab = raw, scores, types, pieces, self.n_vocab
+        index.end_marks, index.end_marks_bytes, index.respelt, index.respelt_room = marks, len(marks), respelt, len(respelt)
         index.tokens_bytes, index.seed = len(raw), int.from_bytes(os.urandom(8), "little")
         clash = ffi.new("vocab_clash *")
         status = lib.vocab_scan(clash, index, [-1 if i is None else i for i in special], len(special))
@@ -169,65 +190,94 @@ class Vocab:
     def _choose_rules(self, begins):
         flag = lambda name, default: self._file.get(KEY + name, "bool", default)
         self.add_bos, self.add_eos = flag("add_bos_token", begins and self.bos is not None), flag("add_eos_token", False)
-        self.add_prefix, self.remove_extra = flag("add_space_prefix", True), flag("remove_extra_whitespaces", False)
-        if self._model != lib.VOCAB_SPM:
-            self.add_prefix = self.remove_extra = False
         for name, add, i in (("bos", self.add_bos, self.bos), ("eos", self.add_eos, self.eos)):
             if add and i is None:
                 raise self._bad(f"{name}_token_id", f"there is none, but add_{name}_token is true")
 
     def _text(self, i):
-        """The text of token `i` as the file has it (bytes)."""
+        """The text of token `i` as the file has it (bytes), but U+2581 for the blanks of a user defined piece."""
         piece = self._index.piece[i]
-        return bytes(ffi.buffer(self._index.tokens + piece.at, piece.n_bytes))
+        texts = self._index.respelt if piece.flags & lib.PIECE_RESPELT else self._index.tokens
+        return bytes(ffi.buffer(texts + piece.at, piece.n_bytes))
 
-    def encode(self, data, bos=None, eos=None, special=False, prefix=True):
+    def encode(self, data, bos=None, eos=None, special=False, prefix=True, marks=True, after=None):
         """The ids of a text (bytes, at most MAX_TEXT_BYTES): a list of int.
 
         bos, eos: put that id at the begin, the end; None: as the model's metadata says.
         special: texts of control tokens in `data` become these tokens, the longest at each place;
         the text between them is encoded as if each stood alone, with its own prefix.
         prefix: False leaves the model's space prefix out.
+        marks: False leaves user defined pieces of the form of a mark as text: for a text that must not forge one.
+        after: the id that the text follows, or None: what that token takes along of the white space behind it is left out.
         """
         if len(data) > MAX_TEXT_BYTES:
             raise bad("text", f"{len(data)} bytes, more than {MAX_TEXT_BYTES >> 20} MiB")
         ids = []
         if self.add_bos if bos is None else bos:
             ids.append(self._need(self.bos, "bos"))
-        source, at, n = ffi.from_buffer("uint8_t[]", data), 0, len(data)
-        while at < n:
-            end = lib.vocab_next_control(self._index, source, n, at) if special else n
-            if at < end:
-                ids += self._encode_text(source + at, end - at, prefix)
-            if end < n:
-                n_bytes = lib.vocab_match(self._index, source + end, n - end, 2)
-                ids.append(lib.vocab_find(self._index, source + end, n_bytes, 1 << CONTROL))
-                end += n_bytes
-            at = end
+        source, n = ffi.from_buffer("uint8_t[]", data), len(data)
+        user = lib.SET_USER | (lib.SET_MARKER if marks else 0)
+        at = self._behind(after, source, 0, n)
+        for begin, end, i in self._cuts(source, at, n, special, user):
+            until = lib.white_space_begin(source, at, begin) if self._takes(i, lib.PIECE_TAKES_BEFORE) else begin
+            if at < until:
+                ids += self._encode_text(source + at, until - at, prefix, user)
+            ids.append(i)
+            at = max(at, self._behind(i, source, end, n))
+        if at < n:
+            ids += self._encode_text(source + at, n - at, prefix, user)
         if self.add_eos if eos is None else eos:
             ids.append(self._need(self.eos, "eos"))
         return ids
+
+    def _cuts(self, source, at, n, special, user):
+        """(begin, end, id) of the tokens that split a text source[at:n] before it is encoded: control, and added ones."""
+        sets = lib.SET_CONTROL if special else 0
+        if self._index.has_added:
+            sets |= lib.SET_ADDED | (lib.SET_ADDED_MARKER if user & lib.SET_MARKER else 0)
+        cut = ffi.new("vocab_cut *")
+        while sets and at < n:
+            lib.vocab_next_cut(cut, self._index, source, n, at, sets, user)
+            if cut.at == n:
+                return
+            yield cut.at, cut.end, cut.id
+            at = cut.end
+
+    def _takes(self, i, flag):
+        return i is not None and self._index.piece[i].flags & flag
+
+    def _behind(self, i, source, at, n):
+        """Where text goes on that follows the id `i` (or None) at source[at:n]."""
+        return lib.white_space_end(source, at, n) if self._takes(i, lib.PIECE_TAKES_BEHIND) else at
+
+    def begins_taking(self, data):
+        """Whether the white space that a text ends with goes to a token that `data` (bytes), tokenised with `special`, begins with."""
+        source, n = ffi.from_buffer("uint8_t[]", data), len(data)
+        at = lib.white_space_end(source, 0, n)
+        begin, _, i = next(self._cuts(source, at, n, True, 0), (n, n, None))
+        return begin == at and bool(self._takes(i, lib.PIECE_TAKES_BEFORE))
 
     def _need(self, i, name):
         if i is None:
             raise self._bad(f"{name}_token_id", "this vocabulary has none")
         return i
 
-    def _encode_text(self, source, n_bytes, prefix):
+    def _encode_text(self, source, n_bytes, prefix, user):
         if self._model == lib.VOCAB_BYTES:
-            return bpe.encode(self._index, source, n_bytes)
+            return bpe.encode(self._index, source, n_bytes, user)
         text = new_raw("uint8_t[]", 3 * n_bytes + 3)
-        n_bytes = lib.spm_normalize(text, self._index, source, n_bytes, prefix and self.add_prefix, self.remove_extra)
-        n = lib.spm_longest(self._index, text, n_bytes)
+        n_bytes = lib.spm_normalize(text, self._index, user, source, n_bytes, prefix and self.add_prefix, self.remove_extra)
+        n = lib.spm_longest(self._index, user, text, n_bytes)
         ids = new_raw("int32_t[]", n_bytes + 1)
         split = new_raw("uint32_t[]", self.n_vocab) if self._index.has_unused else ffi.NULL
-        n_ids = lib.spm_encode(ids, text, n_bytes, self._index, new_raw("merge_symbol[]", n), new_raw("merge_pair[]", 2 * n), split)
+        symbols, pairs = new_raw("merge_symbol[]", n), new_raw("merge_pair[]", 2 * n)
+        n_ids = lib.spm_encode(ids, text, n_bytes, self._index, user, symbols, pairs, split)
         return ffi.unpack(ids, n_ids)
 
     def table(self):
         """(text, offset): const uint8_t *, const uint32_t * [n_vocab + 1]: id i writes text[offset[i]:offset[i + 1]].
 
-        That is nothing for control tokens, markers, unknown and unused. Both live as long as this Vocab.
+        That is nothing for control tokens, unknown and unused. Both live as long as this Vocab.
         """
         if self._table is None:
             text, offset = new_raw("uint8_t[]", self._index.text_bytes + 1), new_raw("uint32_t[]", self.n_vocab + 1)
@@ -236,30 +286,34 @@ class Vocab:
         return self._table
 
     def bytes_of(self, i, special=False):
-        """The bytes that id `i` writes: b"" for control, marker, unknown and unused, unless `special`: then their text."""
+        """The bytes that id `i` writes: b"" for control, unknown and unused, unless `special`: then their text."""
         if special and self.is_control(i):
             return self._text(i)
         _, offset = self._table or self.table()
         return self._written[offset[i]:offset[i + 1]]
 
     def control_id(self, text):
-        """The id of the control token or marker with this text (str), or None."""
+        """The id of the control token, or user defined mark, with this text (str), or None."""
         data = text.encode()
-        i = lib.vocab_find(self._index, data, len(data), 1 << CONTROL)
+        i = lib.vocab_find(self._index, data, len(data), 1 << CONTROL | 1 << MARKER | 1 << ADDED_MARKER)
         return i if i >= 0 else None
 
     def ids_writing(self, data):
         """The ids that write exactly `data` (non-empty bytes): the tokens of this text, in the forms that the file may have,
         and the byte token; ascending."""
         forms = {data, bpe.letters(data) if self._model == lib.VOCAB_BYTES else data.replace(b" ", BLANK)}
-        found = {lib.vocab_find(self._index, form, len(form), 1 << kind) for form in forms for kind in (NORMAL, USER_DEFINED)}
+        found = {lib.vocab_find(self._index, form, len(form), 1 << kind) for form in forms for kind in TEXT_KINDS}
         if len(data) == 1 and self._index.has_bytes:
             found.add(self._index.byte_id[data[0]])
         return sorted(i for i in found if i >= 0 and self.bytes_of(i) == data)
 
     def is_control(self, i):
-        """Whether id `i` is a control token or a marker."""
+        """Whether id `i` is a control token."""
         return self._index.piece[i].kind == CONTROL
+
+    def splits(self, i):
+        """Whether id `i` splits the text that it is in, so that what follows begins with a prefix of its own."""
+        return self._index.piece[i].kind in (CONTROL, ADDED, ADDED_MARKER)
 
 
 def end_ids(file):

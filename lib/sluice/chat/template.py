@@ -31,6 +31,7 @@ SPECIMEN = "\"<&'"
 WALL_SECONDS = 20  # beside the renderer's own limits: a machine that is busy
 ROLES = ("system", "user", "assistant")
 THINKING = re.compile("(<think>|</think>|<\\|channel>|<channel\\|>)")
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 RESERVED = ("messages", "add_generation_prompt", "bos_token", "eos_token")
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from sluice.chat.renderer import main; main()"
 
@@ -110,24 +111,37 @@ class Template:
 
     def _join(self, segments, messages):
         """The ids of segments. Of a message whose ids are known these, where the template passes it on as it was."""
-        ids, is_control = [], self._vocab.is_control
-        for kind, text, i in segments:
-            first = not ids or is_control(ids[-1])
+        ids = []
+        for n, (kind, text, i) in enumerate(segments):
+            after = ids[-1] if ids else None
+            first = after is None or self._vocab.splits(after)
+            taken = self._vocab.takes_before and self._white_space_is_taken(segments[n + 1:])
+            data = (text.rstrip(WHITE_SPACE) if taken else text).encode("utf-8", "replace")
             if kind == "template":
-                ids += self._encode_template(text.encode("utf-8", "replace"), first)
+                ids += self._encode_template(data, first, after)
             elif messages[i].ids is not None and messages[i].content == text:
                 ids += messages[i].ids
             else:
-                ids += self._vocab.encode(text.encode("utf-8", "replace"), bos=False, eos=False, prefix=first)
+                ids += self._vocab.encode(data, bos=False, eos=False, prefix=first, marks=False, after=after)
         return ids
 
-    def _encode_template(self, text, first):
-        """The ids of a part of the template, with special matching; a blank before it only where it is `first` of a text."""
+    def _white_space_is_taken(self, segments):
+        """Whether the first of a template's segments that is not white space begins with a token that takes along what is before it."""
+        for kind, text, _ in segments:
+            if text.strip(WHITE_SPACE):
+                return kind == "template" and self._vocab.begins_taking(text.encode("utf-8", "replace"))
+        return False
+
+    def _encode_template(self, text, first, after):
+        """The ids of a part of the template, with special matching; a blank before it only where it is `first` of a text.
+
+        after: the id that it follows, or None.
+        """
         v = self._vocab
         if first or not v.add_prefix:
-            return v.encode(text, bos=False, eos=False, special=True)
+            return v.encode(text, bos=False, eos=False, special=True, after=after)
         ids = v.encode(text, bos=False, eos=False, special=True, prefix=False)
-        control = next((i for i in ids if v.is_control(i)), None)
+        control = next((i for i in ids if v.splits(i)), None)
         if control is None:
             return ids
         at = text.find(v.bytes_of(control, special=True))  # the first one: what follows it begins anew

@@ -28,12 +28,14 @@ class Prompt:
             ids = [vocab.bos] if vocab.add_bos else []
         self.after = ids  # until the input comes
         for kind, text, first in joined(segments):
+            last = self.after[-1] if self.after else None
+            first = first or (last is not None and vocab.splits(last))  # also where that took along all white space between
             if kind == "special":
                 self.after.append(frames.need(file, vocab, text))
             elif kind == "text":
-                self.after += vocab.encode(text.encode(), bos=False, eos=False, prefix=first)
+                self.after += vocab.encode(text.encode(), bos=False, eos=False, prefix=first, marks=False, after=last)
             else:
-                self.before, self.after, self._prefix = self.after, [], first
+                self.before, self.after, self._prefix, self._last = self.after, [], first, last
         room = n_ctx - len(self.before) - len(self.after) - n_more
         if room < 1:
             raise bad(question.path, f"the prompt and the answers take {n_ctx - room} ids, and {file.path} has a context of {n_ctx}")
@@ -45,7 +47,8 @@ class Prompt:
         rest: where the text's middle is not there, `data` is what stands before it and this what stands behind it. They are encoded
         apart, so that neither takes the other's place nor merges with it, however few ids one of them has.
         """
-        encode = lambda part, prefix: self._vocab.encode(part, bos=False, eos=False, prefix=prefix)
+        encode = lambda part, prefix: self._vocab.encode(part, bos=False, eos=False, prefix=prefix, marks=False,
+                                                         after=self._last if prefix else None)
         keep = CUT_BYTES + CUT_BYTES_PER_ID * max(self.head, self.tail)
         if rest is not None or len(data) > 2 * keep:
             first, last = encode(data[:keep], self._prefix), encode((data if rest is None else rest)[-keep:], False)
