@@ -87,7 +87,10 @@ def test_ends_at_an_end_of_text_id_and_where_there_is_no_room(tiny, tmp_path):
     assert end("--bias", "2=1000", "-o", tmp_path / "s")[0] == "stop"
     kind, n, text = end("-c", 30, "--bias", "2=-1000")
     assert kind == "full" and text and n < 30
-    assert end("-n", 5, "--stop", "\ufffd")[0] == "length"
+    assert end("-n", 5, "--stop", "\u2603")[0] == "length"
+    escape = Vocab(gguf.File(str(tiny / "llama.gguf"))).ids_writing(b"\xff")[0]
+    for stop in ("\ufffd", b"\xff", b"\x80", "\ufffd\ufffd"):  # what is no text is this character, here and there
+        assert end("-n", 5, "--bias", f"{escape}=1000", "--stop", os.fsdecode(stop))[0] == "stop"
 
 
 def test_two_steps_give_what_one_gives(tiny, tmp_path):

@@ -160,7 +160,7 @@ def filter_records(records, matcher, name="standard input"):
         if r.kind == b"E":
             if not (matcher.complete or r.end_before() != "stop"):
                 raise bad(place, "the input ends before the text is complete in the grammar")
-            yield stream.Record(b"E", r.flags | marks, r.pos, r.prev, b"")
+            yield stream.Record(b"E", r.flags & ~stream.MAY_END | marks, r.pos, r.prev, b"")
             return
         payload, last = b"", False
         if matcher.open and not (is_chosen and r.prev in eog):
