@@ -11,12 +11,17 @@ from chat_model import write_chat_model
 from conftest import BIN, ROOT, shell
 from conftest import run as start
 from forked import run
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from test_grammar import grammars
 from tiny_model import write_model
 
-from sluice import gguf
+import grammar_reference as slow
+from sluice import gguf, grammar
 from sluice.chat import generation, messages, terminal
 from sluice.faults import Fault
+from sluice.grammar import Matcher
+from sluice.model import Model
+from sluice.sampler import Sampler
 from sluice.vocab import Vocab
 
 CHATML = (ROOT / "configs" / "chatml.jinja").read_text()
@@ -159,6 +164,37 @@ def test_answers_are_whole_characters_up_to_the_first_stop(text, stops, data):
     found = [(text.find(s) + len(s), text.find(s)) for s in stops if s in text]
     want = text[:min(found)[1]] if found else text
     assert b"".join(out).decode() == want and answer.stopped == bool(found)
+
+
+@pytest.fixture(scope="module")
+def in_process(tiny):
+    """(model, vocabulary, cache of a prompt, how many ids that is)."""
+    m = Model(str(tiny / "llama.gguf"), 1)
+    words = Vocab(m.file)
+    cache = generation.begin(m, words.encode(b"Once upon"), capacity=60)
+    return m, words, cache, cache.n_tok, list(cache.logits[0:m.hparams.n_vocab])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(grammars(), st.one_of(st.none(), st.integers(1, 20)), st.integers(0, 1 << 30), st.booleans(), st.booleans())
+def test_a_text_is_cut_exactly_if_it_is_no_sentence_of_its_grammar(in_process, g, n, seed, keep, ends):
+    """Random grammars, maxima and seeds; the slow matcher says what a sentence is."""
+    assume(len(slow.can_end(g)) == 3 and not slow.left_recursive(g))
+    m, words, cache, n_prompt, logits = in_process
+    cache.n_tok, cache.logits[0:len(logits)] = n_prompt, logits
+    sampler = Sampler(m.hparams.n_vocab, top_k=0, top_p=1, seed=seed, bias={2: 5 if ends else -1000})
+    go = generation.Generation(m, cache, sampler, words.eog, Matcher(grammar.given(None, slow.gbnf(g)), words), keep)
+    try:
+        raw = b"".join(words.bytes_of(i) for i in go.ids(n))
+    except Fault as e:
+        assert "too ambiguous" in str(e)
+        return
+    try:
+        is_whole = slow.Matcher(g, raw.decode()).complete if len(raw) < 40 else None
+    except UnicodeDecodeError:
+        is_whole = False
+    assert is_whole is None or (go.reason == "cut") == (not is_whole)
+    assert go.reason in ("cut", "stop", "full" if n is None or n > 40 else "length")
 
 
 def at_terminal(*argv, size=1 << 16):
