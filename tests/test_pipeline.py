@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from sluice.gguf import File
 from sluice.stream import CANDIDATE, HEADER, RECORD
 from sluice.vocab import Vocab
-from test_grammar import grammars
+from test_grammar import grammars, longer
 from tiny_model import write_model
 
 RING = """mkfifo ring
@@ -182,11 +182,12 @@ def test_status_of_ring_and_generate_at_every_place_of_a_text(cuts):
         assert n > 8 and sorted(found, reverse=True) == found and reason == "stop"
 
 
-@settings(max_examples=20, deadline=None,
+@settings(max_examples=25, deadline=None,
           suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture])
 @given(grammars(), st.sampled_from([3, 9, 300]), st.integers(1, 12), st.integers(0, 99), st.sampled_from([[], ["--bias", "2=9"]]))
 def test_status_is_1_exactly_if_the_text_is_no_sentence_of_its_grammar(cuts, g, room, n, seed, options):
     """Random grammars, cut by -n and by the context, against the slow matcher."""
+    g = longer(g)
     assume(len(slow.can_end(g)) == 3 and not slow.left_recursive(g))
     found = both(cuts, room, slow.gbnf(g), n if room != 3 else None, ["-S", seed, "-k", 0, "-p", 1, *options])
     if found is None:
@@ -209,6 +210,17 @@ def test_status_is_1_exactly_if_the_text_is_no_sentence_of_its_grammar(cuts, g, 
 def test_ends_of_ring_and_generate(cuts, source, n, options, status, reason):
     found = both(cuts, 9, source, n, ["-S", 3, *options])
     assert (found[0], found[2]) == (status, reason)
+
+
+@pytest.mark.parametrize("n", [None, 4, 5])
+@pytest.mark.parametrize("source, status", [
+    ('root ::= "~~~" "~"*', 0), ('root ::= "~~~~" "~"*', 0), ('root ::= "~~~~~" "~"*', 1),
+    ('root ::= ("~~")*', 0), ('root ::= ("~~~")*', 1), ('root ::= "~~~~" "\U0001f980"*', 0), ('root ::= ("~~~" "~~"?)', 1)])
+def test_the_id_that_finds_no_room_counts(cuts, source, status, n):
+    """Four ids of one character each: room for three, and one that is the last."""
+    found = both(cuts, 3, source, n, ["-t", 0, "--bias", "2=-1000"])
+    assert found[3] == b"~~~~" and found[0] == status
+    assert found[2] == ("cut" if status else "full")
 
 
 def test_status_stays_0_without_a_grammar(cuts):
