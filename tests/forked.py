@@ -70,3 +70,53 @@ def _become(argv, files, cwd, timeout):
         exec(_program(os.path.basename(argv[0])), {"__name__": "__main__", "__file__": argv[0]})
     finally:
         os._exit(99)
+
+
+def ring(*stages, timeout=60):
+    """Commands as the ring of README: the first reads what the one before the last writes, as the last does.
+
+    stages: lists of arguments, such as ["decode", "-m", path, snapshot]. Returns the statuses of all,
+    stdout of the last, stderr of all, and what went through tee.
+    """
+    n = len(stages)
+    forth = [os.pipe() for _ in range(n - 1)]  # from stage i to stage i + 1; the last but one goes through tee
+    back, copy = os.pipe(), os.pipe()
+    ends = {fd for pair in [*forth, back, copy] for fd in pair}
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr, tempfile.TemporaryFile() as passed:
+        pids = []
+        for i, argv in enumerate(stages):
+            fds = [back[0] if i == 0 else copy[0] if i == n - 1 else forth[i - 1][0],
+                   stdout.fileno() if i == n - 1 else forth[i][1], stderr.fileno()]
+            pids.append(os.fork())
+            if not pids[-1]:
+                for fd in ends - set(fds):
+                    os.close(fd)
+                _become([str(BIN / argv[0]), *map(str, argv[1:])], fds, None, timeout)
+        tee = os.fork()
+        if not tee:
+            mine = {forth[-1][0], back[1], copy[1]}
+            for fd in ends - mine:
+                os.close(fd)
+            _tee(forth[-1][0], [back[1], copy[1], passed.fileno()], timeout)
+        for fd in ends:
+            os.close(fd)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        os.waitpid(tee, 0)
+        for file in (stdout, stderr, passed):
+            file.seek(0)
+        return codes, stdout.read(), stderr.read(), passed.read()
+
+
+def _tee(fd, files, timeout):
+    """tee(1), that goes on where a reader has left."""
+    try:
+        signal.alarm(timeout)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        while data := os.read(fd, 1 << 16):
+            for file in list(files):
+                try:
+                    os.write(file, data)
+                except BrokenPipeError:
+                    files.remove(file)
+    finally:
+        os._exit(0)

@@ -14,7 +14,7 @@ from conftest import BIN, ROOT
 from forked import render_here, run
 from hypothesis import given, strategies as st
 
-from sluice import gguf
+from sluice import gguf, grammar
 from sluice.chat import template, terminal
 from sluice.chat.conversation import Conversation
 from sluice.model import Model
@@ -249,6 +249,49 @@ def test_a_long_conversation_is_cut_in_few_steps(here, model):
     assert b"".join(talk.answer(Sampler(420, seed=1))) and len(n_ids) < 14 and len(said) == 803
     left = talk.figures["prompt"]
     assert 120 <= left <= 197  # as many as there is room for
+
+
+LONG = ["-e", 'root ::= "\U0001f980"{9}']
+
+
+def test_an_answer_that_is_cut_before_its_grammar_is_complete_ends_a_piped_chat_with_1(model, tmp_path):
+    """After all answers. Of the character that -n cut nothing is written, and its ids stay in the conversation."""
+    for n, whole in ((4, "\U0001f980"), (6, "\U0001f980"), (9, "\U0001f980\U0001f980")):
+        done = run("chat", "-m", model, "-v", "-n", n, *LONG, "-o", tmp_path / "talk", input=b"One\nTwo\n")
+        assert (done.returncode, done.stdout.decode()) == (1, f"{whole}\n" * 2)
+        assert done.stderr.count(b"(cut" + b", in a character" * (n > len(whole.encode()))) == 2 and b" cut=2 " in done.stderr
+        assert [text for role, text in said(tmp_path / "talk") if role == "assistant"] == [whole] * 2
+        (tmp_path / "talk").unlink()
+    done = run("chat", "-m", model, *YES, "-v", input=b"One\n")
+    assert done.returncode == 0 and b" cut=0 " in done.stderr
+    assert run("chat", "-m", model, "-n", 3, input=b"One\n").returncode == 0  # without a grammar nothing is cut
+    done = run("chat", "-m", model, "-e", "root ::= [a-z]*", "--bias", "419=-1000", "-n", 3, input=b"One\n")
+    assert done.returncode == 0  # it may end anywhere
+    done = run("chat", "-m", model, "-e", 'root ::= "abcd" [a-z]{200}', "--stop", "c", input=b"One\n")
+    assert (done.returncode, done.stdout) == (0, b"ab\n")  # an end that was asked for
+
+
+def test_ids_of_a_character_that_was_cut_stay_in_the_conversation(here, model):
+    m = Model(model, 1)
+    words, messages = Vocab(m.file), [template.Message("user", "One")]
+    talk = Conversation(m, words, template.of(m.file, words), Scratch(m.geometry("f16"), 400, logits=True), messages, n_answer=6)
+    rules = grammar.given(None, LONG[1])
+    assert b"".join(talk.answer(Sampler(420, seed=1), rules)).decode() == "\U0001f980"
+    assert talk.figures["end"] == "cut" and talk.figures["open"] > 0 and talk.n_cut == 1
+    assert messages[-1].content == "\U0001f980"
+    assert b"".join(map(words.bytes_of, messages[-1].ids)) == "\U0001f980\U0001f980".encode()[:4 + talk.figures["open"]]
+    messages.append(template.Message("user", "Two"))
+    known = talk.cache.n_tok
+    b"".join(talk.answer(Sampler(420, seed=1), rules))
+    assert talk.figures["new"] <= talk.figures["prompt"] - known  # nothing of the first answer is computed again
+
+
+def test_an_answer_that_is_cut_at_a_terminal_is_said_there(model):
+    t = Terminal(model, "-n", 6, *LONG)
+    t.expect("> ")
+    t.type("One\r")
+    assert "(cut, in a character: its begin is not written)" in t.expect(" in use")
+    assert t.end() == 0
 
 
 def test_answers_arrive_as_they_are_written(model):

@@ -87,7 +87,8 @@ def test_decode_says_when_the_cache_is_full(files):
     n = len(ids_in((files / "ids").read_bytes()))
     done = run("decode", "-m", files / "m.gguf", files / "p.snap", input=head_of(files) + b"7\n" * 100 + b"#end length\n")
     found = records(done.stdout)
-    assert done.returncode == 0 and len(found) == 64 - n + 2 and found[-1][:2] == ("E", FULL)
+    assert done.returncode == 0 and len(found) == 64 - n + 2
+    assert found[-1] == ("E", FULL, 65, 7)  # it tells the id for which there was no room
     chosen = run("sample", "-t", 0, input=done.stdout).stdout
     assert chosen.endswith(b"#end full\n")
 
@@ -198,13 +199,13 @@ def test_model_cut_while_running_ends_in_74(files, tmp_path):
 
 
 def test_ids_that_sample_limits_end_the_ring_quietly(files, tmp_path):
-    """sample -n cuts an answer short: that is no error of any stage, and the stream says so."""
+    """sample -n cuts an answer short: that is no fault of any stage, and the stream says so."""
     (tmp_path / "long.gbnf").write_text("root ::= [a-z ]{40}")
     done = shell(f"""mkfifo ring
         {{ decode {files}/p.snap <ring; echo decode $? >&2; }} | {{ grammar-filter -g long.gbnf; echo filter $? >&2; }} |
           sample -S 1 -n 3 | tee ring >answer""", tmp_path, MODEL=str(files / "m.gguf"))
     assert sorted(done.stderr.split(b"\n")) == [b"", b"decode 0", b"filter 0"]
-    assert (tmp_path / "answer").read_bytes().endswith(b"#end length\n") and len(ids_in((tmp_path / "answer").read_bytes())) == 3
+    assert (tmp_path / "answer").read_bytes().endswith(b"#end cut\n") and len(ids_in((tmp_path / "answer").read_bytes())) == 3
 
 
 def test_binary_is_not_written_to_a_terminal(files):

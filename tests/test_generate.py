@@ -11,12 +11,17 @@ from chat_model import write_chat_model
 from conftest import BIN, ROOT, shell
 from conftest import run as start
 from forked import run
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from test_grammar import grammars, longer
 from tiny_model import write_model
 
-from sluice import gguf
+import grammar_reference as slow
+from sluice import gguf, grammar
 from sluice.chat import generation, messages, terminal
 from sluice.faults import Fault
+from sluice.grammar import Matcher
+from sluice.model import Model
+from sluice.sampler import Sampler
 from sluice.vocab import Vocab
 
 CHATML = (ROOT / "configs" / "chatml.jinja").read_text()
@@ -87,7 +92,10 @@ def test_ends_at_an_end_of_text_id_and_where_there_is_no_room(tiny, tmp_path):
     assert end("--bias", "2=1000", "-o", tmp_path / "s")[0] == "stop"
     kind, n, text = end("-c", 30, "--bias", "2=-1000")
     assert kind == "full" and text and n < 30
-    assert end("-n", 5, "--stop", "\ufffd")[0] == "length"
+    assert end("-n", 5, "--stop", "\u2603")[0] == "length"
+    escape = Vocab(gguf.File(str(tiny / "llama.gguf"))).ids_writing(b"\xff")[0]
+    for stop in ("\ufffd", b"\xff", b"\x80", "\ufffd\ufffd"):  # what is no text is this character, here and there
+        assert end("-n", 5, "--bias", f"{escape}=1000", "--stop", os.fsdecode(stop))[0] == "stop"
 
 
 def test_two_steps_give_what_one_gives(tiny, tmp_path):
@@ -156,6 +164,40 @@ def test_answers_are_whole_characters_up_to_the_first_stop(text, stops, data):
     found = [(text.find(s) + len(s), text.find(s)) for s in stops if s in text]
     want = text[:min(found)[1]] if found else text
     assert b"".join(out).decode() == want and answer.stopped == bool(found)
+
+
+@pytest.fixture(scope="module")
+def in_process(tiny):
+    """(model, vocabulary, caches of a prompt by the room behind it, how many ids that is, the logits after them)."""
+    m = Model(str(tiny / "llama.gguf"), 1)
+    words = Vocab(m.file)
+    ids = words.encode(b"Once upon")
+    caches = {room: generation.begin(m, ids, capacity=len(ids) + room) for room in (1, 4, 50)}
+    return m, words, caches, len(ids), list(caches[1].logits[0:m.hparams.n_vocab])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(grammars(), st.one_of(st.none(), st.integers(1, 20)), st.sampled_from([1, 4, 50]), st.integers(0, 1 << 30), st.booleans(), st.booleans())
+def test_a_text_is_cut_exactly_if_it_is_no_sentence_of_its_grammar(in_process, g, n, room, seed, keep, ends):
+    """Random grammars, maxima, contexts and seeds; the slow matcher says what a sentence is."""
+    g = longer(g)
+    assume(len(slow.can_end(g)) == 3 and not slow.left_recursive(g))
+    m, words, caches, n_prompt, logits = in_process
+    cache = caches[room]
+    cache.n_tok, cache.logits[0:len(logits)] = n_prompt, logits
+    sampler = Sampler(m.hparams.n_vocab, top_k=0, top_p=1, seed=seed, bias={2: 5 if ends else -1000})
+    go = generation.Generation(m, cache, sampler, words.eog, Matcher(grammar.given(None, slow.gbnf(g)), words), keep)
+    try:
+        raw = b"".join(words.bytes_of(i) for i in go.ids(n))
+    except Fault as e:
+        assert "too ambiguous" in str(e)
+        return
+    try:
+        is_whole = slow.Matcher(g, raw.decode()).complete if len(raw) < 40 else None
+    except UnicodeDecodeError:
+        is_whole = False
+    assert is_whole is None or (go.reason == "cut") == (not is_whole)
+    assert go.reason in ("cut", "stop", "full" if n is None or n > room else "length")
 
 
 def at_terminal(*argv, size=1 << 16):

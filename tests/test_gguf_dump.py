@@ -86,6 +86,22 @@ def test_golden_cases_are_there():
     assert len(list(GOLDEN.glob("gguf-dump-*.cmd"))) >= 15
 
 
+def test_marks_of_a_grammar_are_printed(tmp_path):
+    one = struct.pack("<if", 3, 0.5)
+    flags = [stream.CONSTRAINED, stream.CONSTRAINED | stream.MAY_END, stream.CONSTRAINED | stream.MAY_END | stream.LAST]
+    (tmp_path / "s").write_bytes(
+        stream.logits_header(MODEL_ID, 8) + b"".join(stream.record(b"C", f, 4 + i, -1, one) for i, f in enumerate(flags))
+        + stream.record(b"E", stream.CONSTRAINED | stream.FULL, 7, 3))
+    lines = run("gguf-dump", tmp_path / "s").stdout.decode().splitlines()[3:]
+    assert [line.partition("3 0.5")[2].split() for line in lines[:3]] == [["constrained"], ["constrained", "may-end"], ["last", "constrained", "may-end"]]
+    assert lines[3].split()[-2:] == ["full", "constrained"]
+    found = [json.loads(line) for line in run("gguf-dump", "--json", tmp_path / "s").stdout.splitlines()]
+    assert [r["flags"] for r in found[1:]] == [["constrained"], ["constrained", "may-end"], ["last", "constrained", "may-end"], ["full", "constrained"]]
+    (tmp_path / "ids").write_bytes(stream.ids_header(MODEL_ID, 8) + b"3\n" + stream.ids_end("cut"))
+    assert run("gguf-dump", tmp_path / "ids").stdout.endswith(b"\n1 ids, end: cut\n")
+    assert json.loads(run("gguf-dump", "--json", tmp_path / "ids").stdout.splitlines()[-1]) == {"count": 1, "end": "cut"}
+
+
 # Models ------------------------------------------------------------------------
 
 def every_output(files):

@@ -276,6 +276,12 @@ def grammars():
     return st.fixed_dictionaries({"root": rule, "x": rule, "y": rule})
 
 
+def longer(g):
+    """The grammar with sentences that are worth cutting."""
+    return {**g, "root": ("sequence", (("class", False, ((97, 97), (233, 233), (0x1F980, 0x1F980))), ("repeat", g["root"], 1, 3),
+                                       ("repeat", ("name", "x"), 0, None), ("name", "y"), ("repeat", ("text", "é"), 2, 4)))}
+
+
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(grammars(), st.lists(st.text(LETTERS + "c", max_size=6), min_size=1, max_size=6))
 def test_automaton_agrees_with_slow_matcher(g, texts):

@@ -16,6 +16,8 @@ ID = {text: i for i, (text, _) in enumerate(PIECES)}
 END = ID["</s>"]
 YESNO = 'root ::= "yes" | "no"'
 N = len(PIECES)
+OPEN = stream.CONSTRAINED                     # the answer up to here is not complete
+WHOLE = stream.CONSTRAINED | stream.MAY_END   # it is
 
 
 @pytest.fixture(scope="module")
@@ -88,19 +90,21 @@ def ids(*texts):
 def test_answer_of_one_id(model):
     done, records = filtered(model, YESNO, dense(5), dense(ID["yes"], 1, 8), dense(9))  # the third is never read
     assert (done.returncode, done.stderr) == (0, b"")
-    assert records == [("C", 0, 7, 5, ids("yes", "no", "y", "n")), ("E", 0, 8, ID["yes"], [])]
+    assert records == [("C", OPEN, 7, 5, ids("yes", "no", "y", "n")), ("E", WHOLE, 8, ID["yes"], [])]
 
 
 def test_answer_of_several_ids_and_every_spelling(model):
     done, records = filtered(model, YESNO, dense(-1), dense(ID["y"], 1, 8), dense(ID["es"], 2, 9))
     assert done.returncode == 0, done.stderr
-    assert records == [("C", 0, 7, -1, ids("yes", "no", "y", "n")), ("C", 0, 8, ID["y"], ids("es", "e")), ("E", 0, 9, ID["es"], [])]
+    assert records == [("C", OPEN, 7, -1, ids("yes", "no", "y", "n")), ("C", OPEN, 8, ID["y"], ids("es", "e")),
+                       ("E", WHOLE, 9, ID["es"], [])]
 
 
 def test_last_record_ends_the_stream_at_once(model):
     done, records = filtered(model, YESNO, dense(3), dense(ID["n"], 1, 8))  # nothing after it: no E was needed
     assert done.returncode == 0, done.stderr
-    assert records == [("C", 0, 7, 3, ids("yes", "no", "y", "n")), ("C", stream.LAST, 8, ID["n"], ids("o")), ("E", 0, 9, -1, [])]
+    assert records == [("C", OPEN, 7, 3, ids("yes", "no", "y", "n")),
+                       ("C", OPEN | stream.LAST, 8, ID["n"], ids("o")), ("E", WHOLE, 9, -1, [])]
 
 
 def test_logits_and_header_are_unchanged(model):
@@ -117,7 +121,7 @@ def test_logits_and_header_are_unchanged(model):
 def test_prev_of_the_first_record_is_no_part_of_the_answer(model):
     for prev in (-1, ID["maybe"], END, ID["yes"]):
         _, records = filtered(model, YESNO, dense(prev), end(stream.FULL))
-        assert records[0] == ("C", 0, 7, prev, ids("yes", "no", "y", "n"))
+        assert records[0] == ("C", OPEN, 7, prev, ids("yes", "no", "y", "n"))
 
 
 def test_candidates_are_filtered_too(model):
@@ -130,7 +134,8 @@ def test_end_ids_are_allowed_exactly_when_complete(model):
     done, records = filtered(model, 'root ::= "yes" "!"*', dense(-1), dense(ID["yes"], 1, 8), dense(ID["!"], 2, 9), end(prev=END))
     assert done.returncode == 0
     assert [r[4] for r in records] == [ids("yes", "y", "yes!"), ids("!", "</s>"), ids("!", "</s>"), []]
-    assert records[-1] == ("E", 0, 9, END, [])
+    assert [r[1] for r in records] == [OPEN, WHOLE, WHOLE, WHOLE]
+    assert records[-1] == ("E", WHOLE, 9, END, [])
 
 
 def test_chosen_end_id_ends_the_stream(model):
@@ -140,12 +145,60 @@ def test_chosen_end_id_ends_the_stream(model):
 
 def test_grammar_of_nothing_ends_at_once(model):
     done, records = filtered(model, "root ::= ", dense(4))
-    assert done.returncode == 0 and records == [("E", 0, 7, 4, [])]
+    assert done.returncode == 0 and records == [("E", WHOLE, 7, 4, [])]
 
 
 def test_full_cache_is_passed_on(model):
-    done, records = filtered(model, YESNO, dense(-1), end(stream.FULL, ID["y"], 9))
-    assert done.returncode == 0 and records[-1] == ("E", stream.FULL, 9, ID["y"], [])
+    for id, marks in ((ID["y"], OPEN), (ID["yes"], WHOLE)):
+        done, records = filtered(model, YESNO, dense(-1), end(stream.FULL, id, 9))
+        assert done.returncode == 0 and records[-1] == ("E", stream.FULL | marks, 9, id, [])
+
+
+def test_end_record_tells_of_an_id_that_was_chosen_or_of_none(model):
+    """By its position: behind the record before it, or that of the record itself."""
+    for flags in (stream.FULL, stream.LENGTH, stream.END_FLAGS["cut"]):
+        for pos, id, marks in ((7, -1, OPEN), (8, ID["y"], OPEN), (8, -1, OPEN), (8, ID["no"], WHOLE)):
+            marks &= OPEN if flags & stream.CONSTRAINED else WHOLE  # sample said that it was cut
+            done, records = filtered(model, YESNO, dense(-1), end(flags, id, pos))
+            assert (done.returncode, done.stderr) == (0, b"")
+            assert records[-1] == ("E", flags | marks, pos, id, [])
+    done, records = filtered(model, YESNO, dense(-1), end(0, ID["yes"], 8))  # a text of one id
+    assert done.returncode == 0 and records[-1] == ("E", WHOLE, 8, ID["yes"], [])
+    for wrong, says in ((ID["maybe"], "was chosen"), (ID["yes!"], "was chosen"), (END, "ends the text before")):
+        for flags in (0, stream.FULL, stream.LENGTH):
+            done, _ = filtered(model, YESNO, dense(-1), end(flags, wrong, 8))
+            refused(done, 65, f"record 2: id {wrong} {says}")
+
+
+def test_a_text_may_end_where_all_filters_say_so(model):
+    """Two grammars, one behind the other."""
+    def both(first, second, *records):
+        done, _ = filtered(model, first, *records)
+        assert done.returncode == 0, done.stderr
+        done = run("grammar-filter", "-m", model, "-e", second, input=done.stdout)
+        return done, [r[1:2] + r[4:] for r in parsed(done.stdout)]
+
+    more, once = 'root ::= "yes" "!"*', 'root ::= "yes" "!"?'
+    given = dense(-1), dense(ID["yes"], 1, 8), dense(ID["!"], 2, 9), end(0, END, 10)
+    for first, second in ((more, more), (more, once), (once, more)):
+        done, records = both(first, second, *given)
+        assert done.returncode == 0, done.stderr
+        assert records[:2] == [(OPEN, ids("yes", "y", "yes!")), (WHOLE, ids("!", "</s>"))]
+        assert records[-1] == (WHOLE, [])
+    done, records = both('root ::= "yes" "!" "!"?', more, *given[:2], end(stream.LENGTH, ID["yes"], 8))
+    assert done.returncode == 0
+    assert records == [(OPEN, ids("yes", "y", "yes!")), (OPEN, ids("!")), (OPEN | stream.LENGTH, [])]
+    done, records = both('root ::= [a-z] [a-z!]*', more, *given[:1], end(stream.FULL, ID["y"], 8))
+    assert done.returncode == 0 and records[-1] == (OPEN | stream.FULL, [])
+    done, records = both('root ::= "yes" "!"+', 'root ::= "yes"', *given[:3], end(0, END, 10))
+    refused(done, 65, "record 2: none of the candidates")
+
+
+def test_a_whole_text_that_no_id_continues_has_ended(model):
+    """The vocabulary has no id for what may follow, or none of the candidates is one: what is there is complete."""
+    done, records = filtered(model, 'root ::= "yes" "?"*', dense(-1), sparse(ID["yes"], [ID["no"]], 8))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert records[1:] == [("E", WHOLE, 8, ID["yes"], [])]
 
 
 def test_upstream_that_stops_early_is_refused(model):

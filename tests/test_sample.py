@@ -66,6 +66,47 @@ def test_the_end_has_its_reason(records, options, out):
     check(run("sample", "-t", 0, *options, input=logits(*records)), 0, out=IDS + out)
 
 
+OPEN, WHOLE = stream.CONSTRAINED, stream.CONSTRAINED | stream.MAY_END
+
+
+def ends(flags):
+    return stream.record(b"E", flags, 9, 2)
+
+
+@pytest.mark.parametrize("records, options, out", [
+    # the record after the last id that is asked for says whether the text may end there
+    ([dense(0, OPEN), dense(1, OPEN), dense(2, OPEN)], ["-n", 2], b"2\n2\n#end cut\n"),
+    ([dense(0, OPEN), dense(1, OPEN), dense(2, WHOLE)], ["-n", 2], b"2\n2\n#end length\n"),
+    ([dense(0, WHOLE), dense(1, WHOLE), dense(2, OPEN)], ["-n", 2], b"2\n2\n#end cut\n"),
+    ([dense(0, OPEN), dense(1, OPEN | stream.LAST)], ["-n", 2], b"2\n2\n#end stop\n"),
+    ([dense(0, OPEN), ends(WHOLE)], ["-n", 1], b"2\n#end stop\n"),
+    ([dense(0, OPEN), ends(WHOLE | stream.FULL)], ["-n", 1], b"2\n#end full\n"),
+    ([dense(0, OPEN), ends(OPEN | stream.FULL)], ["-n", 1], b"2\n#end cut\n"),
+    ([dense(0, OPEN), ends(OPEN | stream.LENGTH)], ["-n", 1], b"2\n#end cut\n"),
+    # and so does the end of the logits
+    ([dense(0, OPEN), ends(WHOLE)], [], b"2\n#end stop\n"),
+    ([dense(0, OPEN), ends(OPEN | stream.FULL)], [], b"2\n#end cut\n"),
+    ([dense(0, OPEN), ends(WHOLE | stream.FULL)], [], b"2\n#end full\n"),
+    ([dense(0, OPEN), ends(OPEN | stream.LENGTH)], [], b"2\n#end cut\n"),
+    ([dense(0, OPEN), ends(WHOLE | stream.LENGTH)], [], b"2\n#end length\n"),
+    ([ends(OPEN | stream.FULL)], [], b"#end cut\n"),
+    # of decode, where the ids ended with "#end cut"; logits of a filter that marks nothing are read as far as ids are wanted
+    ([dense(0), ends(stream.END_FLAGS["cut"])], [], b"2\n#end cut\n"),
+    ([dense(0), dense(1)], ["-n", 2], b"2\n2\n#end length\n"),
+])
+def test_a_text_that_is_cut_before_its_grammar_is_complete(records, options, out):
+    check(run("sample", "-t", 0, *options, input=logits(*records)), 0, out=IDS + out)
+
+
+def test_the_last_id_is_written_before_the_record_of_its_marks_is_read():
+    """In the ring that record comes only after it."""
+    with subprocess.Popen([BIN / "sample", "-t", "0", "-n", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as p:
+        p.stdin.write(HEADER + dense(0, OPEN))
+        assert p.stdout.readline() == IDS and p.stdout.readline() == b"2\n"
+        p.stdin.write(dense(1, WHOLE))
+        assert p.stdout.read() == b"#end length\n" and p.wait(60) == 0  # stdin is still open
+
+
 def test_ids_are_written_before_the_next_record_is_read():
     with subprocess.Popen([BIN / "sample", "-t", "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as p:
         p.stdin.write(HEADER)
@@ -90,11 +131,27 @@ def test_ids_are_written_before_the_next_record_is_read():
     (logits(stream.record(b"C", 0, 0, 0)), b"payload of 0 bytes"),
     (logits(stream.record(b"L", 0, 7, 0, array.array("f", [0, 1, float("nan"), 0, 0]).tobytes())),
      b"id 2 at position 7 is not finite"),
+    (logits(dense(0, stream.MAY_END)), b"record 1: may-end without constrained"),
+    (logits(dense(0, 32)), b"record 1: reserved bits"), (logits(dense(0, 128 | OPEN)), b"record 1: reserved bits"),
+    (logits(dense(0, OPEN), dense(1)), b"record 2: constrained unlike"), (logits(dense(0), dense(1, WHOLE)), b"record 2: constrained unlike"),
+    (logits(dense(0, OPEN), ends(OPEN)), b"record 2: ends the text as complete"),
+    (logits(dense(0, OPEN), ends(OPEN | stream.LAST)), b"record 2: ends the text as complete"),
+    (logits(dense(0, OPEN), ends(stream.MAY_END)), b"record 2: may-end without constrained"),
+    (logits(dense(0, WHOLE), stream.record(b"E", WHOLE, 1 << 31, 0)), b"record 2: pos 2147483648"),
+    (logits(dense(0, WHOLE), stream.record(b"E", WHOLE, 1, 5)), b"record 2: prev 5"),
+    (logits(dense(0, WHOLE), dense(1, WHOLE)[:-1]), b"record 2: payload cut"),
 ])
 def test_bad_input_exits_65_without_an_end(given, error):
     result = run("sample", "-t", 0, input=given)
     check(result, 65, error=error)
     assert b"#end" not in result.stdout
+
+
+@pytest.mark.parametrize("rest", [b"", dense(1, OPEN)[:7], dense(1, OPEN)[:-1], dense(1), ends(OPEN), ends(OPEN | stream.FULL)[:-1]])
+def test_bad_input_in_place_of_the_last_marks_exits_65_without_an_end(rest):
+    """All ids that were asked for are there; a filter that was killed must not look like a text that ended."""
+    result = run("sample", "-t", 0, "-n", 1, input=logits(dense(0, OPEN)) + rest)
+    check(result, 65, out=IDS + b"2\n", error=b"record 2")
 
 
 @pytest.mark.parametrize("options", [

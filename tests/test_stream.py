@@ -1,4 +1,4 @@
-"""Small files that are read whole."""
+"""Small files that are read whole; what the flags of a record and `#end` say to each other."""
 import os
 import threading
 
@@ -32,3 +32,17 @@ def test_a_pipe_is_read_to_its_end_and_a_directory_is_refused(tmp_path):
     assert (e.value.code, str(e.value)) == (65, f"{tmp_path}: is a directory")
     with pytest.raises(FileNotFoundError):
         stream.read_file(str(tmp_path / "none"), 100)
+
+
+def test_every_reason_that_decode_hands_on_comes_back():
+    """`#end cut` becomes an E record, and that becomes `#end cut`; text and stop are a text's own end."""
+    for reason in stream.REASONS:
+        end = stream.Record(b"E", stream.END_FLAGS.get(reason, 0), 9, 2, b"")
+        assert end.end_before() == {"text": "stop"}.get(reason, reason)
+        assert stream.ids_end(reason) == f"#end {reason}\n".encode()
+
+
+def test_older_readers_refuse_the_marks():
+    """They checked reserved bits: no mark is one that they knew."""
+    assert not (stream.CONSTRAINED | stream.MAY_END) & (stream.LAST | stream.FULL | stream.LENGTH)
+    assert stream.VERSION == 1

@@ -1,5 +1,6 @@
 """The command `tokenize`: streams, flags, exit codes, the ring's live text, and texts made to be slow."""
 import os
+import pty
 import re
 import resource
 import subprocess
@@ -89,23 +90,69 @@ def test_decode_writes_whole_characters_as_ids_arrive(model):
     assert os.read(child.stdout.fileno(), 100) == "€".encode()  # one read: nothing came before the last byte
     send(byte(0xF0), byte(0x9F))
     send(A)
-    assert os.read(child.stdout.fileno(), 100) == b"\xf0\x9fa"  # can no longer become a character
+    assert os.read(child.stdout.fileno(), 100) == "\ufffda".encode()  # can no longer become a character
     send(byte(0xC3))
     os.write(child.stdin.fileno(), b"#end stop\n")
-    assert child.communicate(timeout=60)[0] == b"\xc3" and child.returncode == 0
+    assert child.communicate(timeout=60)[0] == b"" and child.returncode == 0
 
 
 def test_decode_of_a_cut_stream_writes_what_came_and_exits_65(model):
     result = run("tokenize", "-m", model, "-d", input=stream(model, [AB, byte(0xE2)], b""))
-    assert (result.returncode, result.stdout) == (65, b"ab\xe2")
+    assert (result.returncode, result.stdout) == (65, b"ab")
     assert result.stderr.count(b"\n") == 1 and b"line 4" in result.stderr
+
+
+@pytest.mark.parametrize("parts, shown", [
+    ([0x80], "\ufffd"), ([0xC0, 0xAF], "\ufffd\ufffd"), ([0xE0, 0x80, 0xAF], "\ufffd" * 3), ([0xED, 0xA0, 0x80], "\ufffd" * 3),
+    ([0xF4, 0x90, 0x80, 0x80], "\ufffd" * 4), ([0xF5], "\ufffd"), ([0xFF, 0xFE], "\ufffd\ufffd"), ([0xE2, 0x82, 0x28], "\ufffd("),
+    ([0xF0, 0x9F, 0xC3, 0xA9], "\ufffdé"), ([0xF0, 0x9F, 0xA6, 0x80], "\U0001f980"), ([0xC3], ""), ([0xF0, 0x9F, 0xA6], ""), ([0xED, 0xA0], "\ufffd\ufffd")])
+def test_decode_writes_valid_utf8_to_the_last_byte(model, parts, shown):
+    """Between two letters all at once, and at the end; iconv has nothing to say about it."""
+    for numbers, text in ((parts, shown), ([A, *parts], "a" + shown), ([*parts, A], bytes([*parts, 97]).decode("utf-8", "replace"))):
+        numbers = [n if n == A else byte(n) for n in numbers]
+        result = run("tokenize", "-m", model, "-d", input=stream(model, numbers))
+        assert (result.returncode, result.stdout.decode(), result.stderr) == (0, text, b"")
+        assert subprocess.run(["iconv", "-f", "utf-8"], input=result.stdout, capture_output=True).returncode == 0
+
+
+def test_decode_ends_with_1_where_the_text_was_cut(model):
+    for end, code in ((b"cut", 1), (b"length", 0), (b"full", 0), (b"stop", 0), (b"text", 0)):
+        result = run("tokenize", "-m", model, "-d", input=stream(model, [AB, byte(0xE2)], b"#end %s\n" % end))
+        assert (result.returncode, result.stdout, result.stderr) == (code, b"ab", b"")
+
+
+def at_terminal(*argv, input):
+    """What a command writes to a terminal, with its status."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen([BIN / argv[0], *argv[1:]], stdin=subprocess.PIPE, stdout=follower) as p:
+        os.close(follower)
+        p.stdin.write(input)
+        p.stdin.close()
+        out = b""
+        while True:
+            try:
+                out += os.read(leader, 1 << 16)
+            except OSError:
+                break
+        os.close(leader)
+    return p.returncode, out.replace(b"\r\n", b"\n")
+
+
+def test_decode_shows_controls_to_a_terminal_and_writes_them_to_a_pipe(model):
+    numbers = stream(model, [A, byte(0x1B), byte(0x5B), byte(0x07), byte(0xC2), byte(0x9B), byte(0x0A), byte(0xE2), byte(0x80), byte(0xAE),
+                             byte(0xFF), A, byte(0xF0)])
+    assert run("tokenize", "-m", model, "-d", input=numbers).stdout == "a\x1b[\x07\x9b\n\u202e\ufffda".encode()
+    assert at_terminal("tokenize", "-m", model, "-d", input=numbers) == (0, "a^[[^G\\x9b\n\\u202e\ufffda".encode())
+    assert at_terminal("tokenize", "-m", model, "-d", input=stream(model, [A], b"#end cut\n")) == (1, b"a")
 
 
 def test_verbose_reports_one_line(model):
     result = run("tokenize", "-v", "-m", model, input=b"a b")
     assert re.fullmatch(rb"tokenize: ids=4 bytes=3 ms=\d+\.\d\n", result.stderr)
     result = run("tokenize", "-v", "-d", "-m", model, input=result.stdout)
-    assert re.fullmatch(rb"tokenize: ids=4 bytes=3 ms=\d+\.\d\n", result.stderr)
+    assert re.fullmatch(rb"tokenize: ids=4 bytes=3 open=0 ms=\d+\.\d\n", result.stderr)
+    result = run("tokenize", "-v", "-d", "-m", model, input=stream(model, [A, byte(0xE2), byte(0x82)]))
+    assert re.fullmatch(rb"tokenize: ids=3 bytes=1 open=2 ms=\d+\.\d\n", result.stderr)
 
 
 def bad_input(model):

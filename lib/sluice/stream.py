@@ -9,19 +9,26 @@ id's probability; lines that begin with `#` are control lines:
     #end stop
 
 `#end` says why: stop (the grammar is complete, or end of text), length (the
-maximum was reached), full (no room left in the cache), text (the ids of a text).
+maximum was reached), full (no room left in the cache), cut (one of these two,
+and the text is not complete in its grammar), text (the ids of a text).
 
 Logits, little-endian: a 32-byte header, then records with a 16-byte head.
 
     0  u8[6]   "LOGITS"              0  u8     type: L dense, C candidates, E end
     6  u16     version = 1           1  u8     flags: 1 last (whatever is chosen completes the
-    8  u32     n_vocab                         answer); of E: 2 no room in the cache, 4 enough ids
-    12 u32     zero                  2  u16    zero
-    16 u8[16]  model id, first half  4  u32    payload bytes
+    8  u32     n_vocab                         answer); of E: 2 no room in the cache, 4 enough ids;
+    12 u32     zero                            8 constrained (a grammar binds the text), 16 may-end
+    16 u8[16]  model id, first half            (constrained, and up to prev it is complete)
+                                     2  u16    zero
+                                     4  u32    payload bytes
                                      8  u32    pos: position of the id to be chosen
-                                     12 i32    prev: the id just consumed, -1 before the first
+                                     12 i32    prev: the id before it, -1 before the first
                                      16        L: f32 [n_vocab]; C: {i32 id, f32 logit} by
                                                ascending id; E: empty
+
+The pos of an E is larger than that of the record before it where an id was chosen from
+that record: its prev, or -1 if the writer cannot know. Streams without flags 8 and 16,
+as older writers make them, are of the same version; older readers refuse these flags.
 
 A stream without its end mark is cut, and that is an error (65): a killed stage
 can never look like a short answer.
@@ -32,9 +39,12 @@ import struct
 
 from .faults import bad
 
-REASONS = ("stop", "length", "full", "text")
-LAST, FULL, LENGTH = 1, 2, 4
-END_FLAGS = {"full": FULL, "length": LENGTH}  # how an E record says why; without a flag the text came to its own end
+REASONS = ("stop", "length", "full", "cut", "text")
+LAST, FULL, LENGTH, CONSTRAINED, MAY_END = 1, 2, 4, 8, 16
+FLAG_WORDS = {LAST: "last", FULL: "full", LENGTH: "length", CONSTRAINED: "constrained",
+              MAY_END: "may-end"}
+# of the E that decode writes after `#end` with this reason
+END_FLAGS = {"full": FULL, "length": LENGTH, "cut": LENGTH | CONSTRAINED}
 HEADER = struct.Struct("<6sHII16s")
 RECORD = struct.Struct("<BBHIIi")
 CANDIDATE = struct.Struct("<if")
@@ -208,9 +218,25 @@ class Record:
         """The record as bytes."""
         return record(self.kind, self.flags, self.pos, self.prev, self.payload)
 
-    def reason(self):
-        """Of an E record: why the ids end, as `#end` says it."""
-        return next((reason for reason, flag in END_FLAGS.items() if self.flags & flag), "stop")
+    @property
+    def is_whole(self):
+        """Whether the text up to `prev` is complete in its grammar, or has none."""
+        return not self.flags & CONSTRAINED or bool(self.flags & MAY_END)
+
+    def end_after(self, enough):
+        """Why the ids end with the one chosen from this record, as `#end` says it.
+
+        None: they do not; or it is the last one asked for (`enough`), and `end_before` of the next
+        record tells."""
+        if self.flags & LAST:
+            return "stop"
+        return "length" if enough and not self.flags & CONSTRAINED else None
+
+    def end_before(self):
+        """Why the ids end before this record, as `#end` says it: it is an E, or enough came."""
+        if self.kind == b"E" and not self.flags & (FULL | LENGTH):
+            return "stop"
+        return "cut" if not self.is_whole else "full" if self.flags & FULL else "length"
 
 
 def logits_header(model_id, n_vocab):
@@ -234,6 +260,7 @@ class LogitsReader:
 
     def __init__(self, fd, allowed=b"LCE", model=None, name="standard input", start=b""):
         self.fd, self.allowed, self.name, self.n_record = fd, allowed, name, 0
+        self._constrained = None  # whether the L and C records are, as soon as one was read
         head = start + read_exactly(fd, HEADER.size - len(start))
         if len(head) < HEADER.size:
             raise bad(name, "is empty" if not head else f"header cut at byte {len(head)} of {HEADER.size}")
@@ -263,8 +290,7 @@ class LogitsReader:
         kind = bytes([kind])
         if kind not in (b"L", b"C", b"E") or kind not in self.allowed:
             raise self._bad(f"type {kind!r} is not one of {self.allowed.decode()}")
-        if zero or flags & ~(LAST | FULL | LENGTH):
-            raise self._bad("reserved bits are not zero")
+        self._check_flags(kind, flags, zero)
         if pos >= MAX_POS:
             raise self._bad(f"pos {pos} is not below {MAX_POS}")
         if not -1 <= prev < self.n_vocab:
@@ -282,6 +308,20 @@ class LogitsReader:
                 raise self._bad("candidate ids do not ascend below n_vocab")
         self.n_record += 1
         return Record(kind, flags, pos, prev, payload)
+
+    def _check_flags(self, kind, flags, zero):
+        if zero or flags & ~(LAST | FULL | LENGTH | CONSTRAINED | MAY_END):
+            raise self._bad("reserved bits are not zero")
+        constrained = flags & CONSTRAINED
+        if flags & MAY_END and not constrained:
+            raise self._bad("may-end without constrained")
+        if kind == b"E":
+            if constrained and not flags & (MAY_END | FULL | LENGTH):
+                raise self._bad("ends the text as complete, but without may-end it is not")
+        elif self._constrained not in (None, constrained):
+            raise self._bad("constrained unlike the records before it")
+        else:
+            self._constrained = constrained
 
     def _bad(self, what):
         return bad(self.name, f"record {self.n_record + 1}: {what}")

@@ -1,7 +1,9 @@
 """The text of ids that arrive one by one, as whole UTF-8 characters.
 
-An id may write a part of a character. What is handed on ends with the end of a
-character, or with bytes that can no longer become one; nothing is changed or lost.
+An id may write a part of a character. What is handed on is valid UTF-8: the begin
+of a character waits for the rest, and bytes that cannot become one are U+FFFD, each
+longest begin of a character and each other byte once (Unicode 15.0, section 3.9,
+"U+FFFD Substitution of Maximal Subparts"; so do Python and the WHATWG's decoders).
 """
 SECOND = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}  # by lead byte; RFC 3629, section 4
 
@@ -19,7 +21,9 @@ def n_open_bytes(data):
 
 
 class Joiner:
-    """Takes ids with `add`; `take` returns the bytes that can be written now.
+    """Takes ids with `add`; `take` returns the text that can be written now.
+
+    n_open: how many bytes wait for the rest of a character.
 
     special: control tokens write their text, else nothing. prefix: the blank that
     the vocabulary puts before a text (also before one that follows an added token and,
@@ -40,9 +44,13 @@ class Joiner:
         else:
             self._parts.append(data)
 
-    def take(self, everything=False):
-        """What has been added and not taken; the begin of a character stays back, unless `everything` is wanted."""
+    def take(self):
+        """What was added and not taken, as UTF-8 (bytes); the begin of a character stays back."""
         data = b"".join(self._parts)
-        n = len(data) - (0 if everything else n_open_bytes(data))
+        n = len(data) - n_open_bytes(data)
         self._parts = [data[n:]]
-        return data[:n]
+        return data[:n].decode("utf-8", "replace").encode()
+
+    @property
+    def n_open(self):
+        return n_open_bytes(b"".join(self._parts))

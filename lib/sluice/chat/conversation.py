@@ -52,6 +52,7 @@ def opening(system, path):
 
 class Conversation:
     """messages: list of Message, all there were.   figures: of the last answer, a dict.
+    n_cut: answers that `n_answer` or the context cut before their grammar was complete.
 
     cache: with logits (scratch.Scratch).   speaker: the role the model speaks in.   n_answer: most ids of an answer, or None.
     report: is told a line when something is left out.   interrupted: asked between ids and pieces of the prompt whether to stop.
@@ -63,7 +64,7 @@ class Conversation:
         self.messages, self.speaker, self.n_answer = messages, speaker, n_answer
         self._report, self._interrupted, self._n_left_out, self._told = report, interrupted, 0, set()
         self.author = "user" if speaker == "assistant" else "assistant"
-        self.figures = {}
+        self.figures, self.n_cut = {}, 0
 
     def answer(self, sampler, rules=None, stops=()):
         """Yields the answer to `messages` as bytes, as it is written; it is then the last message, as far as it went.
@@ -100,7 +101,9 @@ class Conversation:
         finally:
             self._keep(chosen, b"".join(parts), answer.stopped)
             self.figures = {"prompt": len(ids), "new": len(ids) - n_known, "prompt_s": read - began, "ids": len(chosen),
-                            "s": time.monotonic() - read, "used": self.cache.n_tok, "context": self.cache.capacity, "end": reason}
+                            "s": time.monotonic() - read, "used": self.cache.n_tok,
+                            "context": self.cache.capacity, "end": reason, "open": answer.n_open}
+            self.n_cut += reason == "cut"
 
     def _keep(self, chosen, data, stopped):
         """Make the answer a message: in its own ids, but for the mark that ended it, which the template writes."""

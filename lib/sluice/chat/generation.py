@@ -28,20 +28,24 @@ class Generation:
 
     def __init__(self, model, cache, sampler, eog, matcher=None, keep=False):
         self.model, self.cache, self.sampler, self.eog, self.matcher, self.keep = model, cache, sampler, eog, matcher, keep
-        self.reason, self._chosen, self._forward = None, None, Forward(model.hparams, cache)
+        self.reason, self._chosen, self._enough = None, None, False
+        self._forward = Forward(model.hparams, cache)
 
     def ids(self, max_ids=None):
         """Yields the ids as they are chosen, at most `max_ids`. Fault 65 as grammar-filter and sample have it."""
-        records, n = self._records(), 0
+        records = self._records()
         if self.matcher:
             records = grammar.filter_records(records, self.matcher, "the model's answer")
-        for record in records:
+        for n, record in enumerate(records, 1):
             if record.kind == b"E":
-                self.reason = record.reason()
+                self.reason = record.end_before()
                 return
-            self._chosen, n = self.sampler.choose(record, name="the model's answer")[0], n + 1
-            self.reason = "stop" if record.flags & stream.LAST else "length" if n == max_ids else None
+            self._chosen = self.sampler.choose(record, name="the model's answer")[0]
+            self.reason = record.end_after(n == max_ids)
             yield self._chosen
+            if n == max_ids and not self.reason:
+                self._enough = True
+                self.reason = next(records).end_before()
             if self.reason:
                 return self.finish(self.reason)
 
@@ -58,11 +62,13 @@ class Generation:
         while True:
             yield stream.Record(b"L", 0, pos, prev, ffi.buffer(cache.logits, 4 * h.n_vocab))
             ends = self._chosen in self.eog
-            if cache.n_tok == cache.capacity and (self.keep or not ends):  # the end of a text needs no room
+            # the end of a text needs no room
+            is_full = cache.n_tok == cache.capacity and (self.keep or not ends)
+            prev, pos = self._chosen, pos + 1
+            if is_full:
                 flags = stream.FULL
                 break
-            prev, pos = self._chosen, pos + 1
-            if self.keep or not ends:
+            if self.keep or not (ends or self._enough):  # after enough, only marks are looked at
                 self._take()
             if ends:
                 break
@@ -80,10 +86,12 @@ class Answer:
     is written.
 
     echo: ids that stand before them and are written, too.   stopped: whether one of `stops` was found.
+    n_open: bytes at the end that begin a character and are not written.
     """
 
     def __init__(self, vocab, stops=(), echo=()):
-        self._joiner, self._stops, self._held, self.stopped = Joiner(vocab), stops, b"", False
+        self._joiner, self._held, self.stopped = Joiner(vocab), b"", False
+        self._stops = [stop.decode("utf-8", "replace").encode() for stop in stops]
         for id in echo:
             self._joiner.add(id)
         self.echo = self._joiner.take()  # no stop string is looked for in it
@@ -94,9 +102,12 @@ class Answer:
         return self._pass(self._joiner.take())
 
     def rest(self):
-        """What is left at the end."""
-        out = self._pass(self._joiner.take(everything=True))
-        return out if self.stopped else out + self._held
+        """What is left at the end: the begin of one of `stops`, whose rest did not come."""
+        return self._held
+
+    @property
+    def n_open(self):
+        return 0 if self.stopped else self._joiner.n_open
 
     def _pass(self, data):
         if self.stopped:

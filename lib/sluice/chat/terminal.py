@@ -123,8 +123,9 @@ def summary(figures):
     """The line about an answer, of conversation.Conversation's figures."""
     f = figures
     speed = lambda n, s: f"{n} at {n / max(s, 1e-6):.1f}/s"
-    return (f"read {speed(f['new'], f['prompt_s'])} of {f['prompt']}, wrote {speed(f['ids'], f['s'])} ({f['end']}), "
-            f"{f['used']} of {f['context']} in use")
+    end = f["end"] + ", in a character: its begin is not written" * (f["open"] > 0)
+    return (f"read {speed(f['new'], f['prompt_s'])} of {f['prompt']}, "
+            f"wrote {speed(f['ids'], f['s'])} ({end}), {f['used']} of {f['context']} in use")
 
 
 def piped():

@@ -4,7 +4,7 @@ from heapq import nlargest
 
 from ..faults import bad
 from ..snapshot.kvsnap import FIELDS, KV_TYPES, MAX_CAPACITY, Geometry, Layout, check_extent, misfit, read_header
-from ..stream import CANDIDATE, FULL, LAST, LENGTH, MAX_VOCAB, IdReader, LogitsReader
+from ..stream import CANDIDATE, FLAG_WORDS, MAX_VOCAB, IdReader, LogitsReader
 from . import type_name
 from .dump import json_number, number, put, put_json
 from .metadata import F32
@@ -121,7 +121,7 @@ def dump_logits(fd, name, start, full, as_json):
         n = 0 if r.kind == b"E" else reader.n_vocab if r.kind == b"L" else len(r.payload) // CANDIDATE.size
         best = best_of(record_pairs(r), n if full else N_BEST) if n else []
         n_odd = sum(x - x != 0 for _, x in record_pairs(r)) if n else 0
-        flags = [word for bit, word in ((LAST, "last"), (FULL, "full"), (LENGTH, "length")) if r.flags & bit]
+        flags = [word for bit, word in FLAG_WORDS.items() if r.flags & bit]
         if as_json:
             put_json({"type": r.kind.decode(), "flags": flags, "pos": r.pos, "prev": r.prev, "count": n, "not_finite": n_odd,
                       "best": [[i, json_number(x, F32)] for x, i in best]})

@@ -141,28 +141,37 @@ def filter_records(records, matcher, name="standard input"):
     last of type E.
 
     The first record's `prev` precedes the answer; that of each later one is the
-    id that was chosen from the record before. An E that comes before the text is
-    complete is refused, unless it says that the cache is full or enough ids were asked for.
+    id that was chosen from the record before. All are marked as constrained, and as may-end where
+    the text so far is complete, also in the grammar of a filter before this one, if there is one.
+    An E that comes before the text is complete is refused, unless it says that the cache is full
+    or enough ids were asked for.
     """
-    eog = matcher.vocab.eog
+    eog, pos = matcher.vocab.eog, None
     for n, r in enumerate(records, 1):
         place = f"{name}: record {n}"
-        if r.kind == b"E":
-            if not (matcher.complete or r.reason() != "stop"):
-                raise bad(place, "the input ends before the text is complete in the grammar")
-            yield stream.Record(b"E", r.flags, r.pos, r.prev, b"")
-            return
-        if n > 1 and r.prev in eog and not matcher.complete:
+        is_chosen = n > 1 and (r.kind != b"E" or r.pos > pos and r.prev >= 0)
+        if is_chosen and r.prev in eog and not matcher.complete:
             raise bad(place, f"id {r.prev} ends the text before it is complete in the grammar")
-        if n > 1 and r.prev not in eog and (r.prev < 0 or not matcher.accept(r.prev)):
+        if is_chosen and r.prev not in eog and (r.prev < 0 or not matcher.accept(r.prev)):
             raise bad(place, f"id {r.prev} was chosen, but the grammar does not allow it")
-        if n > 1 and r.prev in eog or not matcher.open:
-            yield stream.Record(b"E", 0, r.pos, r.prev, b"")
+        marks, pos = stream.CONSTRAINED, r.pos
+        if matcher.complete and r.is_whole:
+            marks |= stream.MAY_END
+        if r.kind == b"E":
+            if not (matcher.complete or r.end_before() != "stop"):
+                raise bad(place, "the input ends before the text is complete in the grammar")
+            yield stream.Record(b"E", r.flags & ~stream.MAY_END | marks, r.pos, r.prev, b"")
             return
-        payload, last = matcher.filter(r.kind, r.payload)
+        payload, last = b"", False
+        if matcher.open and not (is_chosen and r.prev in eog):
+            payload, last = matcher.filter(r.kind, r.payload)
         if not payload:
-            raise bad(place, "none of the candidates is allowed by the grammar")
-        yield stream.Record(b"C", stream.LAST if last else 0, r.pos, r.prev, payload)
+            if not marks & stream.MAY_END:
+                raise bad(place, "none of the candidates is allowed by the grammar")
+            yield stream.Record(b"E", marks, r.pos, r.prev, b"")
+            return
+        last = last and (r.flags & stream.LAST or not r.flags & stream.CONSTRAINED)
+        yield stream.Record(b"C", marks | (stream.LAST if last else 0), r.pos, r.prev, payload)
         if last:
-            yield stream.Record(b"E", 0, r.pos + 1, -1, b"")
+            yield stream.Record(b"E", stream.CONSTRAINED | stream.MAY_END, r.pos + 1, -1, b"")
             return
