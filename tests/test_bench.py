@@ -124,7 +124,33 @@ def test_model_stays_finite(tmp_path, name, kind):
 
 def test_shapes_have_the_published_number_of_weights():
     n = {name: sum(d[0] * (d[1] if len(d) > 1 else 1) for d in shapes.tensors(s).values()) for name, s in shapes.SHAPES.items()}
-    assert (n["tinyllama-1.1b"], n["gemma-3-1b"], n["llama-3.2-1b"] - 32, n["mistral-7b"]) == (1100048384, 999885952, 1235814400, 7241732096)
+    assert n.pop("tiny") and n == {
+        "smollm2-135m": 134515008, "smollm2-360m": 361821120, "gemma-3-270m": 268098176, "qwen2.5-0.5b": 494032768,
+        "gemma-3-1b": 999885952, "tinyllama-1.1b": 1100048384, "llama-3.2-1b": 1235814400 + 32, "mistral-7b": 7241732096}
+
+
+@pytest.mark.parametrize("name, kind, head, real", [
+    ("smollm2-135m", "Q4_1", "Q8_0", "smollm2"), ("gemma-3-270m", "Q4_K_M", None, "gemma3")])
+def test_shape_is_that_of_the_real_file_tensor_by_tensor(name, kind, head, real, request):
+    """Names, dimensions and types of all tensors, and every number of the metadata that both have."""
+    file, shape = gguf.File(request.getfixturevalue(real)), shapes.SHAPES[name]
+    name_of = {number: kind for kind, number in synthetic.numbers().items()}
+    theirs = {t.name: (t.shape, name_of[t.type]) for t in file.tensors.values()}
+    assert theirs == {tensor: (dims, synthetic.type_of(kind, tensor, dims, shape, head)) for tensor, dims in shapes.tensors(shape).items()}
+    ours = {key: value for key, (_, value) in shapes.metadata(shape, synthetic.FILE_TYPES[kind]).items() if key.startswith(shape.arch)}
+    both = ours.keys() & file.metadata.keys()
+    assert len(both) >= 9 and {key: file.metadata[key] for key in both} == pytest.approx({key: ours[key] for key in both}, rel=1e-6)
+
+
+@pytest.mark.parametrize("spelling, key", [
+    ("gemma3-1b", "gemma-3-1b"), ("Gemma-3-270M", "gemma-3-270m"), ("qwen2.5:0.5b", "qwen2.5-0.5b"), ("SmolLM2-135M", "smollm2-135m"), ("smollm3", None),
+    ("", None)])
+def test_shapes_are_found_as_people_spell_them(spelling, key):
+    assert shapes.find(spelling) == key
+
+
+def test_every_shape_has_a_name_of_its_own_in_every_spelling():
+    assert [shapes.find(key.replace("-", "").upper()) for key in shapes.SHAPES] == list(shapes.SHAPES)
 
 
 def test_rows_that_do_not_fit_take_another_type():
@@ -132,6 +158,10 @@ def test_rows_that_do_not_fit_take_another_type():
     of = lambda kind, name, dims, shape=gemma: synthetic.type_of(kind, name, dims, shape)
     assert of("Q4_K", "blk.0.ffn_up.weight", (1152, 6912)) == "Q5_0" and of("Q4_K", "blk.0.ffn_down.weight", (6912, 1152)) == "Q4_K"
     assert of("Q8_0", "x", (40, 2)) == "F16" and of("Q8_0", "x", (40,)) == "F32"
+    assert synthetic.type_of("Q4_1", "token_embd.weight", (1152, 512), gemma, "Q6_K") == "Q8_0"  # another type for the head alone
+    assert synthetic.type_of("Q4_1", "blk.0.ffn_up.weight", (1152, 512), gemma, "Q6_K") == "Q4_1"
+    assert [synthetic.type_of("Q4_0", name, (2048, 32000), shapes.SHAPES["tinyllama-1.1b"], "Q6_K")
+            for name in ("output.weight", "token_embd.weight")] == ["Q6_K", "Q4_0"]
     assert of("Q4_K_M", "token_embd.weight", (256, 512), tiny) == "Q6_K"  # tied: it is the head
     assert [i for i in range(22) if synthetic.type_of("Q4_K_M", f"blk.{i}.attn_v.weight", (2048, 256), shapes.SHAPES["tinyllama-1.1b"]) == "Q6_K"] \
         == [0, 1, 4, 7, 10, 13, 16, 19, 20, 21]
@@ -193,6 +223,22 @@ def test_costs_are_counted_right(tiny):
     assert costs.read_bytes(measure.Test(3, 0, 10)) is None
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_reading_is_measured_over_the_bytes_that_a_generation_is_counted_to_read(tmp_path, tied):
+    """All matrices, a head that is token_embd once; else token_embd, of which one row is looked up, not at all. Beside them vectors."""
+    shape = shapes.replace(shapes.SHAPES["tiny"], tied=tied)
+    parts = synthetic.tensors(shape, "Q4_0")
+    gguf_write.write(tmp_path / "m", shapes.metadata(shape, 2), parts)
+    engine = measure.Engine(str(tmp_path / "m"), 1, "f16", 1)
+    read = sum(n for _, n in engine.spans())
+    n_bytes = {t.name: t.n_bytes for t in engine.file.tensors.values()}
+    vectors = sum(n_bytes[t.name] for t in engine.file.tensors.values() if len(t.shape) == 1)
+    matrices = sum(n_bytes.values()) - vectors - (0 if tied else n_bytes["token_embd.weight"])
+    weights = measure.Costs(engine.m, "f16").read_bytes(measure.Test(0, 1, 0)) - 2 * 2 * 2 * 64 * 2  # keys and values of one position
+    assert weights == matrices and 0 <= read - matrices - vectors < 32 * len(n_bytes)
+    assert {p for p, _ in engine.spans()} <= {engine.file.pointer(t) for t in engine.file.tensors.values()}
+
+
 def test_limit_is_that_of_the_largest_matrix_where_types_are_mixed(tmp_path, monkeypatch):
     """The first of the largest, ffn_gate, is Q8_0: its products are exact ones in --arithmetic fast too."""
     of = synthetic.type_of
@@ -218,6 +264,21 @@ def test_every_combination_is_run(tmp_path):
     assert [(r["model_type"], r["isa"], r["n_threads"]) for r in rows] == [
         (t, "reference", j) for t in ("Q8_0", "F32") for j in (1, 2)]
     assert len(os.listdir(tmp_path / "c")) == 2
+
+
+def test_without_a_model_a_small_and_a_large_one_are_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("MODEL", raising=False)
+    done = run("sluice-bench", "--layers", 1, "--cache", tmp_path, "-p", 1, "-n", 1, "-r", 1, "-o", "json", timeout=600)
+    rows = json.loads(done.stdout)
+    assert (done.returncode, [(r["model"], r["test"]) for r in rows]) == (0, [
+        (f"{name}, 1 layers, random", test) for name in ("SmolLM2 135M", "TinyLlama 1.1B") for test in ("pp1", "tg1")])
+
+
+def test_head_of_another_type_is_another_model(tmp_path):
+    rows = [json.loads(bench("--shape", "tiny", "--cache", tmp_path, "--type", "Q4_0", *head, "-p", 0, "-n", 1, "-r", 1, "-o", "json"))[0]
+            for head in ((), ("--head", "Q8_0"))]
+    assert [r["model_size"] for r in rows][1] - rows[0]["model_size"] == 256 * 512 // 32 * (34 - 18)
+    assert rows[0]["model_filename"] != rows[1]["model_filename"]
 
 
 def test_mix_of_types_is_run_and_is_no_product(tmp_path):
@@ -263,7 +324,7 @@ def test_limits_are_what_this_set_has():
         model.start(1)
     data = ffi.from_buffer(bytes(range(256)) * 1024)
     assert lib.limit_read(data, len(data)) == sum(int.from_bytes(bytes(range(i, i + 8)), "little") for i in range(0, 256, 8)) * 1024 % 2**64
-    assert limits.read(data, len(data)) > 0
+    assert limits.read([(data, len(data))]) > 0 and limits.read_once([(data, len(data)), (data, 64)]) > 0
 
 
 class Slow:
@@ -621,7 +682,8 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
 
 
 @pytest.mark.parametrize("argv, code, says", [
-    ((), 64, "--shape"), (("--shape", "tiny", "-m", "x"), 64, "one of"), (("--shape", "tiny", "-p", "x"), 64, "'x'"),
+    (("--shape", "tiny", "-m", "x"), 64, "exclude"), (("--shape", "tiny,nobody", "-p", 1), 64, "smollm2-135m"), (("--shape", "tiny", "-p", "x"), 64, "'x'"),
+    (("--shape", "tiny", "--head", "Q4_K_M"), 64, "--head"), (("--shape", "tiny", "--head", "IQ1_S"), 64, "IQ1_S"), (("-m", "x", "--head", "Q8_0"), 64, "--head"),
     (("--shape", "tiny", "-p", 0, "-n", 0), 64, "nothing to run"), (("--shape", "tiny", "--type", "Q9"), 64, "Q9"),
     (("--shape", "tiny", "--layers", 3), 64, "tiny has 2"), (("--matmul", "8,8"), 64, "M,N,K"), (("--matmul", "8,8,31"), 64, "31"),
     (("--matmul", "8,8,32", "--against", "llama-cpp-python"), 64, "--matmul"), (("--matmul", "8,8,32", "--start", 8), 64, "--start"), (("--shape", "tiny", "--isa", "foo"), 64, "foo"),

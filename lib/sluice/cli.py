@@ -42,6 +42,20 @@ arithmetic_option = click.option(
     help="Of products with F32, F16 and BF16 weights: fast splits numbers into bf16 for AMX, as exact as f32, but other bits.")
 
 
+def _want_huge_pages(context, param, value):
+    if value:
+        from . import hugepages
+        hugepages.wanted = True
+
+
+huge_pages_option = click.option(
+    "--huge-pages", is_flag=True, expose_value=False, callback=_want_huge_pages,
+    help="Copy the model into memory in pages of 2 MiB first, for processes that stay: 0.6 to 2.5 s and 1 GB of memory for each GB. "
+    "Generation is then 1.1 to 1.6 times as fast as from a page cache in scattered pages of 4 KiB, and no faster than from one in "
+    "large pages. The same bits.")
+
+
+
 class Number(click.FloatRange):
     """A finite number from `min` to `max`."""
 

@@ -1,6 +1,8 @@
 """Values of options that are lists."""
 import click
 
+from . import shapes
+
 MOST = 1 << 22
 LIST = {"metavar": "LIST"}
 
@@ -32,4 +34,12 @@ def sizes(context, param, value):
     out = [Numbers(1).convert(part, param, context) for part in value.split(";")] if value else []
     if not all(len(size) == 3 for size in out):
         raise click.BadParameter(f"{value!r} is not M,N,K or M,N,K;M,N,K", context, param)
+    return out
+
+
+def models(context, param, value):
+    """Keys of shapes.SHAPES of "smollm2-135m,gemma3-1b"."""
+    out = [shapes.find(name) for name in words(context, param, value)]
+    if None in out:
+        raise click.BadParameter(f"{value!r} is not of {', '.join(shapes.SHAPES)}", context, param)
     return out

@@ -64,10 +64,20 @@ class Engine:
             self.m.head(self._f, x, self._logits)
         return time.perf_counter_ns() - began
 
-    def data(self):
-        """(void *, n_bytes) of all tensors as they lie in the map."""
-        tensors = list(self.file.tensors.values())
-        return self.file.pointer(tensors[0]), tensors[-1].offset + tensors[-1].n_bytes - tensors[0].offset
+    def spans(self):
+        """[(const uint8_t *, n_bytes)] of the tensors that a generated id reads, in file order, neighbours as one: all but
+        token_embd where that is not the head."""
+        out, unread = [], "token_embd.weight" if "output.weight" in self.file.tensors else None
+        for t in self.file.tensors.values():
+            if t.name == unread:
+                continue
+            p = self.file.pointer(t)
+            gap = p - (out[-1][0] + out[-1][1]) if out else -1
+            if 0 <= gap < self.file.alignment:
+                out[-1] = out[-1][0], out[-1][1] + gap + t.n_bytes
+            else:
+                out.append((p, t.n_bytes))
+        return out
 
 
 def ids(n_vocab, n):
@@ -118,13 +128,13 @@ def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic
     then one for each of `starts`, prompts that processes of their own read (see start.py)."""
     n_ids = max((t.n_depth + max(t.n_prompt, t.n_gen) for t in tests), default=1)
     ours = Engine(path, threads, kv, n_ids, arithmetic)
-    costs, could = Costs(ours.m, kv), limits.measure(ours.data())
+    costs, could = Costs(ours.m, kv), limits.measure(ours.spans())
     if rival:
         rival.start(path, ours.threads, kv, n_ids, ids(ours.h.n_vocab, n_ids))
     for test in sorted(tests, key=lambda t: t.n_depth):
         ours.forget()
         memory.begin()
-        read = (lambda: limits.read_once(*ours.data())) if test.n_gen else None
+        read = (lambda: limits.read_once(ours.spans())) if test.n_gen else None
         samples, reads = time_test([ours, rival] if rival else [ours], test, repetitions, ours.h.n_vocab, read)
         first = row(ours.backend, ours, test, samples[0], costs, could, kv, reads) | {"memory": memory.peak()}
         if rival and rival.fault:

@@ -1,7 +1,7 @@
 """The shapes of models that people compare engines by, and the metadata that makes a file of random weights one of them."""
 from dataclasses import dataclass, replace
 
-from ..model.weights import shapes as block_shapes
+from ..model.weights import biases, shapes as block_shapes
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
 N_PLAIN = 3 + 256  # <unk> <s> </s> and the bytes come before the pieces
@@ -32,16 +32,33 @@ class Shape:
         return self.head_dim
 
 
-# From the configuration files that the models are published with (huggingface.co: TinyLlama/TinyLlama-1.1B-Chat-v1.0,
-# google/gemma-3-1b-it, meta-llama/Llama-3.2-1B, mistralai/Mistral-7B-Instruct-v0.2). tiny is nobody's: for trying things out.
+# From the configuration files that the models are published with (huggingface.co: HuggingFaceTB/SmolLM2-135M-Instruct and
+# -360M-Instruct, google/gemma-3-270m and -1b-it, Qwen/Qwen2.5-0.5B-Instruct, TinyLlama/TinyLlama-1.1B-Chat-v1.0,
+# meta-llama/Llama-3.2-1B, mistralai/Mistral-7B-Instruct-v0.2). tiny is nobody's: for trying things out.
 SHAPES = {
-    "tinyllama-1.1b": Shape("TinyLlama 1.1B", "llama", 32000, 2048, 2048, 22, 5632, 32, 4, 64, 1e4),
+    "smollm2-135m": Shape("SmolLM2 135M", "llama", 49152, 8192, 576, 30, 1536, 9, 3, 64, 1e5, tied=True),
+    "smollm2-360m": Shape("SmolLM2 360M", "llama", 49152, 8192, 960, 32, 2560, 15, 5, 64, 1e5, tied=True),
+    "gemma-3-270m": Shape("Gemma 3 270M", "gemma3", 262144, 32768, 640, 18, 2048, 4, 1, 256, 1e6, eps=1e-6, tied=True,
+                          window=512),
+    "qwen2.5-0.5b": Shape("Qwen2.5 0.5B", "qwen2", 151936, 32768, 896, 24, 4864, 14, 2, 64, 1e6, eps=1e-6, tied=True),
     "gemma-3-1b": Shape("Gemma 3 1B", "gemma3", 262144, 32768, 1152, 26, 6912, 4, 1, 256, 1e6, eps=1e-6, tied=True, window=512),
+    "tinyllama-1.1b": Shape("TinyLlama 1.1B", "llama", 32000, 2048, 2048, 22, 5632, 32, 4, 64, 1e4),
     "llama-3.2-1b": Shape("Llama 3.2 1B", "llama", 128256, 131072, 2048, 16, 8192, 32, 8, 64, 5e5, tied=True,
                           rope_scaling=(32.0, 1.0, 4.0, 8192)),
     "mistral-7b": Shape("Mistral 7B", "llama", 32000, 32768, 4096, 32, 14336, 32, 8, 128, 1e6),
     "tiny": Shape("tiny", "llama", 512, 2048, 256, 2, 768, 4, 2, 64, 1e4, tied=True),
 }
+BOTH_ENDS = ("smollm2-135m", "tinyllama-1.1b")  # what runs where nothing is asked for: a small model and a large one
+HELP = f"Models of random weights instead: {', '.join(SHAPES)}.  [default: {','.join(BOTH_ENDS)}]"
+
+
+def find(name):
+    """The key of SHAPES that `name` means, whatever its letters' case and its marks ("gemma3-1b", "Gemma-3-1B"), or None."""
+    return next((key for key in SHAPES if _plain(key) == _plain(name)), None)
+
+
+def _plain(name):
+    return "".join(c for c in name.lower() if c.isalnum())
 
 
 def cut(shape, n_layer):
@@ -58,6 +75,7 @@ def tensors(shape):
         out["rope_freqs.weight"] = (shape.n_rot // 2,)
     for i in range(shape.n_layer):
         out.update((f"blk.{i}.{name}.weight", dims) for name, dims in block_shapes(shape).items())
+        out.update((f"blk.{i}.{name}.bias", (n,)) for name, n in biases(shape).items())
     return out
 
 

@@ -36,16 +36,28 @@ def types():
     return plain + [name for name, parts in MIXES.items() if set(parts) <= set(plain)]
 
 
-def check_type(name):
-    """Fault 64 or 69 where a model cannot be made of type `name`."""
-    if name not in FILE_TYPES:
-        raise Fault(USAGE, f"--type: {name!r} is none of {', '.join(types())}")
-    if name not in types():
-        raise unsupported("--type", f"{name} is not supported by this build, which has {', '.join(types())}")
+def check_type(name, option="--type"):
+    """Fault 64 or 69 where a model cannot be made of type `name`, or a head, which is one matrix, not of a mix."""
+    known = types() if option == "--type" else [kind for kind in types() if kind not in MIXES]
+    if name not in FILE_TYPES or option != "--type" and name in MIXES:
+        raise Fault(USAGE, f"{option}: {name!r} is none of {', '.join(known)}")
+    if name not in known:
+        raise unsupported(option, f"{name} is not supported by this build, which has {', '.join(known)}")
 
 
-def type_of(kind, tensor, dims, shape):
-    """The name of the type that `tensor` of dimensions `dims` has in a model of `shape` and `kind`."""
+def check_types(names, head=None):
+    """The same for --type and --head, if there is one."""
+    for name in names:
+        check_type(name)
+    if head:
+        check_type(head, "--head")
+
+
+def type_of(kind, tensor, dims, shape, head=None):
+    """The name of the type that `tensor` of dimensions `dims` has in a model of `shape` and `kind`. head: another type for the
+    head, or None."""
+    if head and tensor == ("token_embd.weight" if shape.tied else "output.weight"):
+        return mixes.fitting(head, dims[0])
     return mixes.type_of(kind, tensor, dims, shape.n_layer, shape.tied)
 
 
@@ -114,15 +126,16 @@ class Weights:
             at, left = 0, left - len(piece)
 
 
-def tensors(shape, kind):
-    """What gguf_write takes: the tensors of a model of `shape` and type `kind`, their data made when they are written."""
+def tensors(shape, kind, head=None):
+    """What gguf_write takes: the tensors of a model of `shape`, type `kind` and `head` (see type_of), their data made when they are
+    written."""
     made, out = {}, []
     for i, (name, dims) in enumerate(shapes.tensors(shape).items()):
-        type = type_of(kind, name, dims, shape)
+        type = type_of(kind, name, dims, shape, head)
         if name == "rope_freqs.weight":
             data = struct.pack(f"<{dims[0]}f", *shapes.rope_factors(shape))
         elif len(dims) == 1:
-            data = struct.pack("<f", 1.0) * dims[0]
+            data = struct.pack("<f", 0.0 if name.endswith(".bias") else 1.0) * dims[0]
         else:
             data = lambda type=type, dims=dims, i=i: _weights(made, type).pieces(*dims, start=i)
         out.append((name, numbers()[type], dims, data))
@@ -142,18 +155,24 @@ def cache_home():
     return os.path.join(home() or os.path.join(tempfile.gettempdir(), f"sluice-{os.geteuid()}"), "bench")
 
 
-def find(directory, key, kind, n_layer=None, say=lambda message: None):
-    """Path of the model of SHAPES[key] and type `kind` in `directory`, written if it is not there. Fault 64, 69, 73 to 75."""
+def find_all(directory, keys, kinds, n_layer, head, say):
+    """The paths of `find` for each of `keys` and `kinds`; without a directory in that of the cache."""
+    return [find(directory or cache_home(), key, kind, n_layer, say, head) for key in keys for kind in kinds]
+
+
+def find(directory, key, kind, n_layer=None, say=lambda message: None, head=None):
+    """Path of the model of SHAPES[key], type `kind` and `head` (see type_of) in `directory`, written if it is not there. Fault 64,
+    69, 73 to 75."""
     check_type(kind)
     shape = shapes.SHAPES[key]
     if n_layer is not None and n_layer != shape.n_layer:
         if n_layer > shape.n_layer:
             raise Fault(USAGE, f"--layers: {key} has {shape.n_layer}")
         shape, key = shapes.cut(shape, n_layer), f"{key}-{n_layer}"
-    meta, parts = shapes.metadata(shape, FILE_TYPES[kind]), tensors(shape, kind)
-    head = gguf_write.head(meta, parts)
-    path = os.path.join(directory, f"{key}-{kind.lower()}-{hashlib.sha256(VERSION + head).hexdigest()[:8]}.gguf")
-    n_bytes = gguf_write.file_bytes(head, parts)
+    meta, parts = shapes.metadata(shape, FILE_TYPES[kind]), tensors(shape, kind, head)
+    start = gguf_write.head(meta, parts)
+    path = os.path.join(directory, f"{key}-{kind.lower()}-{hashlib.sha256(VERSION + start).hexdigest()[:8]}.gguf")
+    n_bytes = gguf_write.file_bytes(start, parts)
     _prepare(directory)
     if not (os.path.isfile(path) and os.path.getsize(path) == n_bytes):
         if n_bytes > 1 << 28:
