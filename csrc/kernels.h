@@ -261,7 +261,7 @@ void sluice_sincos(double *s, double *c, double x);
 /* ---- guard.c: a map whose file was cut ---------------------------------------- */
 
 /* From now on a SIGBUS within [p, p + n_bytes), in any thread, writes `line` (UTF-8, no
- * newline, cut to 511 bytes) to stderr and exits with 74.  0; -1: 64 maps are registered. */
+ * newline, cut to 511 bytes) to stderr and exits with 74.  0; -1: 1,024 maps are registered. */
 int32_t guard_map(const void *p, uint64_t n_bytes, const char *line);
 /* Before the map is removed: forget it. */
 void guard_forget(const void *p);

@@ -52,6 +52,21 @@ class Number(click.FloatRange):
         return number
 
 
+class Bytes(click.ParamType):
+    """A number of bytes: 4096, or 500K, 50M, 2G (thousands, millions and so on)."""
+
+    name = "bytes"
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, int):
+            return value
+        digits = value.rstrip("KMGkmg")
+        power = " KMG".find(value[len(digits):].upper() or " ")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 15 and power >= 0 and int(digits)):
+            self.fail(f"{value!r} is not a number of bytes such as 4096, 50M or 2G.", param, ctx)
+        return int(digits) * 1000 ** power
+
+
 class Mode(click.ParamType):
     """The mode of a file, in octal: "0660"."""
 
@@ -99,11 +114,10 @@ def only_one(**given):
 
 
 def say(message):
-    """One line on stderr, `command: message`, without control codes; a closed stderr is nobody's business."""
-    line = f"{program()}: {message}".replace("\n", " ")
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    """One line on stderr, `command: message`, without control codes, file names as they are; a closed stderr is nobody's business."""
+    line = faults.one_line(f"{program()}: {message}".replace("\n", " "))
     try:
-        os.write(2, line.encode() + b"\n")
+        os.write(2, line.encode("utf-8", "surrogateescape") + b"\n")
     except OSError:
         pass
 
