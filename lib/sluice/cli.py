@@ -32,7 +32,7 @@ def command(**kwargs):
 
 
 model_option = click.option(
-    "-m", "--model", metavar="FILE", envvar="MODEL", required=True, show_envvar=True, help="GGUF file.")
+    "-m", "--model", metavar="FILE", envvar="MODEL", required=True, show_envvar=True, help="GGUF file; of a model in several files any one.")
 vocab_option = click.option("--vocab", "vocab_file", metavar="FILE", help="tokenizer.bin, where the model is a checkpoint of llama2.c.")
 threads_option = click.option(
     "-j", "--threads", type=click.IntRange(1, 1024), metavar="N", default=None,
@@ -50,6 +50,13 @@ class Number(click.FloatRange):
         if number != number or number in (float("inf"), float("-inf")):
             self.fail(f"{value} is not a number.", param, ctx)
         return number
+
+
+class OrNone(click.IntRange):
+    """A whole number within a range, or -1, as llama.cpp's commands have it, which is None: no limit, a random seed."""
+
+    def convert(self, value, param, ctx):
+        return None if str(value).strip() == "-1" else super().convert(value, param, ctx)
 
 
 class Bytes(click.ParamType):
