@@ -73,13 +73,18 @@ class Keys:
     def text(self, key, default):
         return self._get(key, "string", default)
 
-    def bools(self, key):
-        """A list of bool, one for each block."""
-        self.asked.add(key)
-        value = self.file.get(f"{self.arch}.{key}", "[bool]")
-        if value.n != self.int("block_count", 1, MAX_LAYERS):
-            raise self.bad(key, f"{describe(value, ARRAY)}, not one for each block")
-        return value.values()
+    def period(self, key, usual):
+        """Every how many blocks one is global, from a number, or bools that are true where a block is local, which must be of `usual`."""
+        if self.has(key) and self.file.kinds[f"{self.arch}.{key}"] == ARRAY:
+            self.asked.add(key)
+            value = self.file.get(f"{self.arch}.{key}", "[bool]")
+            n_layer = self.int("block_count", 1, MAX_LAYERS)
+            if value.n != n_layer:
+                raise self.bad(key, f"{describe(value, ARRAY)}, not one for each block")
+            if value.values() != [i % usual != usual - 1 for i in range(n_layer)]:
+                raise self.unsupported(f"{key} other than {usual - 1} local to one global block")
+            return usual
+        return self.int(key, 1, MAX_LAYERS, usual)
 
     def cap(self, key, default=0.0):
         """A soft cap; 0: none."""
@@ -186,7 +191,10 @@ def _phi3(h, keys):
 
 def _gemma2(h, keys):
     """Gemma 2: blocks 0, 2, ... are local. Files of before the keys for window and caps mean the published values."""
-    h.window, h.pattern = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 4096), 2
+    h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 4096)
+    h.pattern = keys.period("attention.sliding_window_pattern", 2)
+    if h.pattern != 2:
+        raise keys.unsupported("attention.sliding_window_pattern is set: not supported by this build")
     h.attn_cap, h.final_cap = keys.cap("attn_logit_softcapping", 50.0), keys.cap("final_logit_softcapping", 30.0)
     if h.n_layer == 46:
         _scale_by_share(h)
@@ -196,17 +204,12 @@ def _gemma3(h, keys):
     """Gemma 3, text: five local blocks to one global; local blocks rotate by another base and are never scaled."""
     h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
     h.final_cap = keys.cap("final_logit_softcapping")
-    key = "attention.sliding_window_pattern"
-    keys.asked.update((key, "rope.freq_base_swa"))
+    keys.asked.update(("attention.sliding_window_pattern", "rope.freq_base_swa"))
     if h.n_layer == 62:
         _scale_by_share(h)
     if not h.window:
         return
-    h.pattern = 6
-    if isinstance(keys.file.metadata.get(f"gemma3.{key}"), int):
-        h.pattern = keys.int(key, 1, MAX_LAYERS)
-    elif keys.has(key) and keys.bools(key) != [i % 6 != 5 for i in range(h.n_layer)]:  # true where a block is local
-        raise keys.unsupported(f"{key} other than five local layers to one global")
+    h.pattern = keys.period("attention.sliding_window_pattern", 6)
     h.rope_local = Rope(keys.float("rope.freq_base_swa", 0.0, 1e12, 10000.0))
 
 
