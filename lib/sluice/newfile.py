@@ -55,9 +55,9 @@ def nameless(directory):
 
 def check_target(target, *sources):
     """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it; 64 for one that is, by
-    whatever path, one of `sources` (paths or None), which would be lost."""
-    for source in sources:
-        if source and os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
+    whatever path, one of `sources` (paths or None), which would be lost, with all shards of a model that one of them is of."""
+    for source in (path for source in sources if source for path in (source, *_shards(source))):
+        if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
             raise Fault(USAGE, f"{target} is {source}, which is read: write another file")
     directory = os.path.dirname(target) or "."
     try:
@@ -68,6 +68,14 @@ def check_target(target, *sources):
     os.close(fd)
     if path:
         unlink(path)
+
+
+def _shards(path):
+    """The paths of the shards that stand beside `path`, if that is the name of one (gguf/shards.py)."""
+    if "-of-" not in os.fspath(path):
+        return ()
+    from .gguf import shards
+    return shards.beside(path)
 
 
 def write(target, fill, mode=None):

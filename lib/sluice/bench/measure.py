@@ -121,7 +121,7 @@ def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic
     ours = Engine(path, threads, kv, n_ids, arithmetic, vocab)
     costs, could = Costs(ours.m, kv), limits.measure(ours.data())
     if rival:
-        rival.start(path, ours.threads, kv, n_ids, ids(ours.h.n_vocab, n_ids))
+        rival.start(ours.file.parts[0].path, ours.threads, kv, n_ids, ids(ours.h.n_vocab, n_ids))
     for test in sorted(tests, key=lambda t: t.n_depth):
         ours.forget()
         memory.begin()

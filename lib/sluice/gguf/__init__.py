@@ -36,6 +36,7 @@ MAX_NAME_BYTES = 64
 MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
 MAX_ALIGNMENT = 1 << 20
 SAMPLE_BYTES = 4096
+LFS_POINTER = b"version https://git-lfs"
 
 
 class Tensor:
@@ -121,6 +122,8 @@ class File:
 
     def _parse(self, cursor):
         magic, self.version = cursor.unpack(HEADER, "header")
+        if magic == LFS_POINTER[:4] and cursor.memory[:len(LFS_POINTER)] == LFS_POINTER:
+            raise self._bad("is a pointer of Git LFS, not the file itself: git lfs pull fetches it")
         if magic != b"GGUF":
             raise self._bad(f"magic: begins not with GGUF but with {printable(magic)}")
         if self.version not in (2, 3):

@@ -18,6 +18,12 @@ def name(prefix, i, count):
     return f"{prefix}-{i + 1:05}-of-{count:05}.gguf"
 
 
+def beside(path):
+    """The names of all shards, if `path` is the name of one."""
+    found = _NAME.fullmatch(os.fspath(path))
+    return [name(found[1], i, int(found[3])) for i in range(min(int(found[3]), MAX_SHARDS))] if found else []
+
+
 def join(file):
     """Make `file`, a gguf.File of a shard, the whole model. Fault 65, 66 or 69 names the shard that is missing or does not belong."""
     no, count = file.get(NO, "u32", 0), file.get(COUNT, "u32")
