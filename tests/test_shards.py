@@ -324,7 +324,10 @@ def test_refused_shards_leave_no_descriptor_open(here):
     here[2].unlink()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        fault_of(here[0])
+        try:
+            gguf.File(str(here[0]))
+        except Fault:
+            pass
     assert len(os.listdir("/proc/self/fd")) == before
 
 

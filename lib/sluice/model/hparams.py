@@ -6,7 +6,7 @@ n_head_kv, head_dim, n_rot, n_ctx, n_vocab.
 import math
 
 from ..faults import printable, unsupported
-from ..gguf.metadata import ARRAY, STRING, Unread, describe
+from ..gguf.metadata import ARRAY, STRING, Array, Unread, describe
 from .rope import Rope, read_rope
 
 MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 4096, 1024, 1 << 24
@@ -95,9 +95,10 @@ class Keys:
 
     def refuse_rest(self):
         for key in CHANGES:
-            if key not in self.asked and self.has(key) and self.scalar(key)[0]:
+            value = self.file.metadata.get(f"{self.arch}.{key}")
+            if key not in self.asked and (any(value.values(MAX_LAYERS)) if isinstance(value, Array) else value):
                 raise self.unsupported(f"{key} is set: not supported by this build")
-        if self.has("attention.causal") and self.scalar("attention.causal")[0] is not True:
+        if self.file.metadata.get(f"{self.arch}.attention.causal", True) is not True:
             raise self.unsupported("attention.causal is false: not supported by this build")
 
 
