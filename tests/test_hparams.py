@@ -362,7 +362,7 @@ def test_the_unchanged_model_is_accepted(tmp_path):
     assert (m.hparams.n_head, m.hparams.n_head_kv, m.hparams.head_dim, m.hparams.n_vocab) == (4, 2, 16, 400)
 
 
-def logits(path):
+def last_logits(path):
     m = Model(path, 1)
     cache = Scratch(m.geometry("f32"), 8, logits=True)
     m.prefill(cache, [1, 300, 17, 350])
@@ -391,7 +391,7 @@ def test_arrays_of_equal_entries_are_the_number(tmp_path_factory, arch, keys, da
                 if isinstance(v, float) or v < 1 << {"[u8]": 8, "[i16]": 15, "[u16]": 16}.get(kind, 31):
                     m[f"{arch}.{key}"] = kind, [v] * n_layer
     plain = build(d / "a.gguf", lambda m, t: None, **config)
-    assert logits(build(d / "b.gguf", change, **config)) == logits(plain)
+    assert last_logits(build(d / "b.gguf", change, **config)) == last_logits(plain)
 
 
 # What the specification calls optional, or says what its absence means, where the model has that value.
@@ -412,7 +412,7 @@ def test_optional_keys_may_be_absent_in_any_combination(tmp_path_factory, gone):
         for key in gone:
             m.pop(key if key.startswith(("general.", "tokenizer.")) else f"llama.{key}", None)
     plain, less = build(d / "a.gguf", lambda m, t: None, **config), build(d / "b.gguf", change, **config)
-    assert logits(less) == logits(plain)
+    assert last_logits(less) == last_logits(plain)
     a, b = Vocab(gguf.File(plain)), Vocab(gguf.File(less))
     assert (b.bos, b.eos, b.add_bos, b.add_eos, b.add_prefix) == (a.bos, a.eos, a.add_bos, a.add_eos, a.add_prefix) and a.eog <= b.eog
     if "tokenizer.ggml.scores" not in gone:
@@ -431,7 +431,7 @@ def test_trailing_dimensions_of_one_anywhere_change_nothing(tmp_path_factory, on
         for n, entry in zip(ones, t.values()):
             entry[1] = (*entry[1], *[1] * n)
     plain, more = build(d / "a.gguf", lambda m, t: None), build(d / "b.gguf", change)
-    assert logits(more) == logits(plain)
+    assert last_logits(more) == last_logits(plain)
     assert all(t.shape == gguf.File(plain).tensors[name].shape for name, t in gguf.File(more).tensors.items())
 
 

@@ -47,7 +47,7 @@ def test_messages_hold_the_bytes(here, tmp_path, command, name, code):
 @pytest.mark.parametrize("argv", [
     ["generate", "x", "-m", MODEL, "--messages"], ["generate", "x", "-m", MODEL, "-g"], ["generate", "x", "-m", MODEL, "-s"],
     ["generate", "x", "-m", MODEL, "--template"], ["generate", "-m", MODEL, "--messages", b"x\xfe.yaml", "--template"], ["perplexity", "-m", MODEL, "--kl"],
-    ["perplexity", "-m", MODEL], ["classify", "-q"], ["classify", "--long", "-q"], ["tokenize", "-m", MODEL, "--vocab"], ["chat", "-m", MODEL, "--messages"]])
+    ["perplexity", "-m", MODEL], ["classify", "-q"], ["classify", "--long", "-q"], ["chat", "-m", MODEL, "--messages"]])
 def test_other_files_are_named_by_their_bytes_too(here, argv):
     done = run(*argv, path(here, b"gone\xfe.x"), cwd=here)
     assert done.returncode == 66 and path(here, b"gone\xfe.x") in done.stderr or b"x\xfe.yaml" in done.stderr, done.stderr

@@ -61,8 +61,8 @@ def test_golden_files_are_what_the_script_writes():
     ([dense(0), dense(1, stream.LAST)], ["-n", 2], b"2\n2\n#end stop\n"),
     ([dense(0), END], ["-n", 2], b"2\n#end stop\n"),
     ([dense(0), dense(1), END], ["-n", -1], b"2\n2\n#end stop\n"),
-    ([dense(0), END], ["-n", 1, "--bias", "2=-inf"], b"1\n#end length\n"),
-    ([dense(0), END], ["-n", 1, "--bias", "2=-Infinity"], b"1\n#end length\n"),
+    ([dense(0), END], ["-n", 1, "--bias", "2=-inf"], b"4\n#end length\n"),
+    ([dense(0), END], ["-n", 1, "--bias", "2=-Infinity"], b"4\n#end length\n"),
     ([stream.record(b"C", stream.LAST, 0, 1, struct.pack("<ifif", 1, -2.0, 4, -1.0))], [], b"4\n#end stop\n"),
 ])
 def test_the_end_has_its_reason(records, options, out):

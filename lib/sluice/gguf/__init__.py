@@ -12,6 +12,8 @@ the elements. Metadata is read once into private memory and parsed there; only
 tensor data is used from a (read-only) map. A file is checked whole, whatever is
 asked of it: one key is only as good as the file it stands in, and the largest
 vocabulary known (gemma 4: 262,144 tokens, 514,906 merges, 15.7 MB) costs 10 ms.
+Values of more than 64 KiB that no command needs stay in the file (metadata.Unread).
+A model may be in several files (shards.py), which are one File.
 """
 import struct
 
