@@ -173,7 +173,8 @@ static int64_t ban(uint64_t *key, int64_t n, const sample_options *o)
         while (b < o->n_bias && o->bias_id[b] < key_id(key[i]))
             b++;
         key[n_kept] = key[i];
-        n_kept += !(b < o->n_bias && o->bias_id[b] == key_id(key[i]) && o->bias[b] < -0x1.fffffffffffffp1023);
+        const int here = b < o->n_bias && o->bias_id[b] == key_id(key[i]);
+        n_kept += !(here && o->bias[b] < -0x1.fffffffffffffp1023);
     }
     return n_kept;
 }

@@ -1,4 +1,5 @@
-"""Metadata that no command needs: of any length, anywhere, passed over where a file is opened, and carried over by every copy."""
+"""Metadata that no command needs: of any length, anywhere, passed over where a file is opened, and
+carried over by every copy."""
 import json
 import os
 import random
@@ -18,7 +19,8 @@ from sluice.gguf import resplit
 from sluice.gguf.metadata import KEPT, KIND_NAMES, LARGE, PIECE, Unread
 from test_shards import IDS, logits
 
-SMALL = dict(type="f32", n_layer=1, n_embd=32, n_ff=32, n_head=2, n_head_kv=1, head_dim=16, n_vocab=400)
+SMALL = dict(type="f32", n_layer=1, n_embd=32, n_ff=32, n_head=2, n_head_kv=1, head_dim=16,
+             n_vocab=400)
 SIZES = (0, 1, LARGE - 1, LARGE, LARGE + 1, 100_000, PIECE - 1, PIECE + 1, 2 * PIECE + 17)
 KINDS = {"u8": 1, "i16": 2, "u32": 4, "f32": 4, "f64": 8, "i64": 8, "bool": 1}
 
@@ -46,12 +48,14 @@ def value_of(kind, size, rng):
 def model():
     """(metadata, tensors) of a small model, for write_gguf."""
     c = tiny_model.complete(SMALL)
-    tensors = [(name, *[(kind, shape, data) for kind, data in [tiny_model.encode(tiny_model.weights(c, name, shape), "f32", shape[0])]][0])
+    tensors = [(name,
+                *[(kind, shape, data) for kind, data in [tiny_model.encode(tiny_model.weights(c, name, shape), "f32", shape[0])]][0])
                for name, shape in tiny_model.shapes(c).items()]
     return tiny_model.metadata(c), tensors
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["string", "[string]", *(f"[{k}]" for k in KINDS)]), st.sampled_from(SIZES)),
+@given(st.lists(st.tuples(st.integers(0, 40),
+                          st.sampled_from(["string", "[string]", *(f"[{k}]" for k in KINDS)]), st.sampled_from(SIZES)),
                 min_size=1, max_size=4), st.integers(0, 1 << 32))
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_large_values_anywhere_change_nothing_and_are_copied(model, tmp_path_factory, extra, seed):
@@ -96,18 +100,26 @@ def test_large_values_anywhere_change_nothing_and_are_copied(model, tmp_path_fac
 def test_gguf_dump_shows_them_short_and_whole(tmp_path):
     text = ('{"vocab": "é\u202e\n\t' + "x" * 70_000) * 40
     numbers, words = list(range(50_000)), [b"word %d\xff" % i for i in range(30_000)]
-    write_gguf(tmp_path / "m.gguf", {"tokenizer.huggingface.json": ("string", text), "a.numbers": ("[u32]", numbers),
+    write_gguf(tmp_path / "m.gguf",
+               {"tokenizer.huggingface.json": ("string", text), "a.numbers": ("[u32]", numbers),
                                      "a.words": ("[string]", words), "b": ("u8", 7)}, [])
     listed = run("gguf-dump", tmp_path / "m.gguf").stdout.decode()
-    assert f"({len(text.encode())} bytes)" in listed and "u32[50000]" in listed and '"word 0' in listed and len(listed) < 2000
+    assert f"({len(text.encode())} bytes)" in listed
+    assert "u32[50000]" in listed
+    assert '"word 0' in listed
+    assert len(listed) < 2000
     whole = run("gguf-dump", tmp_path / "m.gguf", "tokenizer.huggingface.json").stdout.decode()
     assert whole == text.replace("\u202e", "\\u202e") + "\n"
-    assert json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf", "tokenizer.huggingface.json").stdout) == text
-    assert json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf", "a.numbers").stdout) == numbers
-    assert json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf", "a.words").stdout)[777] == "word 777\\xff"
+    assert json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf",
+                          "tokenizer.huggingface.json").stdout) == text
+    assert json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf",
+                          "a.numbers").stdout) == numbers
+    assert json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf",
+                          "a.words").stdout)[777] == "word 777\\xff"
     assert run("gguf-dump", tmp_path / "m.gguf", "a.numbers").stdout.split()[-1] == b"49999"
     assert run("gguf-dump", tmp_path / "m.gguf", "b").stdout == b"7\n"
-    entry = json.loads(run("gguf-dump", "--json", "--full", tmp_path / "m.gguf").stdout)["metadata"]["tokenizer.huggingface.json"]
+    entry = json.loads(run("gguf-dump", "--json", "--full",
+                           tmp_path / "m.gguf").stdout)["metadata"]["tokenizer.huggingface.json"]
     assert entry == {"type": "string", "bytes": len(text.encode())}
     assert run("gguf-dump", "--full", tmp_path / "m.gguf").returncode == 0
 
@@ -117,13 +129,15 @@ import resource, sys, time
 from sluice import gguf
 before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
 file = gguf.File(sys.argv[1])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, time.perf_counter() - began, len(file.metadata))
+seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(after - before, seconds, len(file.metadata))
 """
 
 
 def opened(path):
     """(KiB that opening took, seconds, keys), the fastest of five."""
-    runs = [subprocess.run([sys.executable, "-c", PEAK, path], capture_output=True, text=True, check=True).stdout.split() for _ in range(5)]
+    runs = [subprocess.run([sys.executable, "-c", PEAK, path], capture_output=True, text=True,
+                           check=True).stdout.split() for _ in range(5)]
     return min(int(r[0]) for r in runs), min(float(r[1]) for r in runs), int(runs[0][2])
 
 
@@ -140,21 +154,25 @@ def test_a_whole_tokenizer_in_a_key_opens_as_fast_as_before(model, tmp_path, siz
         head = gguf.File(str(tmp_path / "m.gguf")).parts[0]
         f.write(data[24:len(head.head)])
         f.write(bytes(-f.tell() % 32) + data[head.data_offset:])
-    (kib, seconds, n), (more_kib, more_seconds, more_n) = opened(tmp_path / "m.gguf"), opened(tmp_path / "large.gguf")
+    (kib, seconds, n), (more_kib, more_seconds,
+                        more_n) = opened(tmp_path / "m.gguf"), opened(tmp_path / "large.gguf")
     assert more_n == n + 1 and more_kib < kib + 2048 and more_seconds < 2 * seconds + 0.01
     assert logits(tmp_path / "large.gguf") == logits(tmp_path / "m.gguf") and len(IDS) > 1
 
 
 def test_the_hub_names_of_needed_keys_are_kept():
-    for key in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.chat_template", "tokenizer.chat_template.tool_use"):
+    for key in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.chat_template",
+                "tokenizer.chat_template.tool_use"):
         assert KEPT.fullmatch(key)
-    for key in ("tokenizer.huggingface.json", "general.description", "tokenizer.ggml.tokens.x", "x.tokenizer.ggml.tokens"):
+    for key in ("tokenizer.huggingface.json", "general.description", "tokenizer.ggml.tokens.x",
+                "x.tokenizer.ggml.tokens"):
         assert not KEPT.fullmatch(key)
     assert KIND_NAMES[8] == "string"
 
 
 def test_a_file_that_is_cut_while_a_value_is_printed_is_74(tmp_path):
-    write_gguf(tmp_path / "m.gguf", {"a.text": ("string", b"x" * (4 * PIECE)), "a.list": ("[u32]", list(range(PIECE)))}, [])
+    write_gguf(tmp_path / "m.gguf",
+               {"a.text": ("string", b"x" * (4 * PIECE)), "a.list": ("[u32]", list(range(PIECE)))}, [])
     file = gguf.File(str(tmp_path / "m.gguf"))
     os.truncate(tmp_path / "m.gguf", 1000)
     for key in file.metadata:

@@ -3,8 +3,8 @@
 GGUF keys, under `tokenizer.ggml.`:
 
     pre      how text is cut (csrc/text/pretokenize.c); a name that is not in PRE is refused. Not read for model "gemma4"
-    merges   [string] "left right", the first is made first; each makes a token of type normal, none stands there twice; may be absent
-             where all normal tokens are single characters
+    merges   [string] "left right", the first is made first; each makes a token of type normal, none
+             stands there twice; may be absent where all normal tokens are single characters
 
 The names are those of llama.cpp, and so is what some of them say beside the words: that a word which is a token is never
 merged (`ignore_merges`; no key says it), and that the begin id is put first where `add_bos_token` is absent.
@@ -48,9 +48,11 @@ def choose_words(file, index):
 
 
 def read_merges(file, index):
-    """Check the merges of a gguf.File and enter them into `index`, whose tokens are there. Returns what must live as long as it.
+    """Check the merges of a gguf.File and enter them into `index`, whose tokens are there. Returns
+    what must live as long as it.
 
-    A file without merges has none, and its texts are written in tokens of one character: where there are longer ones, it is refused.
+    A file without merges has none, and its texts are written in tokens of one character: where
+    there are longer ones, it is refused.
     """
     merges = file.get(KEY + "merges", "[string]", None)
     if merges is None:
@@ -76,7 +78,8 @@ def _refuse_longer(file, index):
         piece = index.piece[i]
         text = bytes(ffi.buffer(index.tokens + piece.at, piece.n_bytes))
         if piece.kind == NORMAL and len(text.decode("utf-8", "replace")) > 1:
-            raise bad(file.path, f"{KEY}merges is missing, and token {i}, {printable(text)}, is made by merges alone")
+            raise bad(file.path, f"{KEY}merges is missing, and token {i}, {printable(text)}, "
+                                 "is made by merges alone")
 
 
 def nth(raw, i):

@@ -32,7 +32,8 @@ def command(**kwargs):
 
 
 model_option = click.option(
-    "-m", "--model", metavar="FILE", envvar="MODEL", required=True, show_envvar=True, help="GGUF file; of a model in several files any one.")
+    "-m", "--model", metavar="FILE", envvar="MODEL", required=True, show_envvar=True,
+                            help="GGUF file; of a model in several files any one.")
 vocab_option = click.option("--vocab", "vocab_file", metavar="FILE", help="tokenizer.bin, where the model is a checkpoint of llama2.c.")
 threads_option = click.option(
     "-j", "--threads", type=click.IntRange(1, 1024), metavar="N", default=None,
@@ -53,7 +54,8 @@ class Number(click.FloatRange):
 
 
 class OrNone(click.IntRange):
-    """A whole number within a range, or -1, as llama.cpp's commands have it, which is None: no limit, a random seed."""
+    """A whole number within a range, or -1, as llama.cpp's commands have it, which is None: no
+    limit, a random seed."""
 
     def convert(self, value, param, ctx):
         return None if str(value).strip() == "-1" else super().convert(value, param, ctx)
@@ -69,7 +71,8 @@ class Bytes(click.ParamType):
             return value
         digits = value.rstrip("KMGkmg")
         power = " KMG".find(value[len(digits):].upper() or " ")
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= 15 and power >= 0 and int(digits)):
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 15 and power >= 0
+                and int(digits)):
             self.fail(f"{value!r} is not a number of bytes such as 4096, 50M or 2G.", param, ctx)
         return int(digits) * 1000 ** power
 
@@ -121,7 +124,8 @@ def only_one(**given):
 
 
 def say(message):
-    """One line on stderr, `command: message`, without control codes, file names as they are; a closed stderr is nobody's business."""
+    """One line on stderr, `command: message`, without control codes, file names as they are; a
+    closed stderr is nobody's business."""
     line = faults.one_line(f"{program()}: {message}".replace("\n", " "))
     try:
         os.write(2, line.encode("utf-8", "surrogateescape") + b"\n")

@@ -42,8 +42,9 @@ def lines(fd):
 
 
 def load(line, pairs=None, most=MAX_VALUES):
-    """The value of a line of JSON (bytes, or None for one too long); BadLine. pairs: makes an object of its (name, value) pairs; most: how
-    many values and names a line longer than LARGE may have."""
+    """The value of a line of JSON (bytes, or None for one too long); BadLine. pairs: makes an
+    object of its (name, value) pairs; most: how many values and names a line longer than LARGE may
+    have."""
     if line is None:
         raise BadLine(f"line is longer than {MAX_LINE_BYTES >> 20} MiB")
     if len(line) > LARGE and _count_values(line, most) > most:

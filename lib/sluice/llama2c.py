@@ -207,8 +207,10 @@ class Checkpoint(gguf.File):
         self.metadata, self.kinds = {}, {}
         for key, (kind, value) in {**c.metadata(), **vocab}.items():
             self.metadata[key], self.kinds[key] = _as_read(kind, value)
-        self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n, part) for name, role, at, n in c.parts()[0] if name != "rope"}
-        part.head = b"llama2.c\0" + head + b"".join(self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))
+        self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n, part) for name, role, at,
+                        n in c.parts()[0] if name != "rope"}
+        part.head = b"llama2.c\0" + head + b"".join(self.metadata[f"tokenizer.ggml.{k}"].raw
+                                                    for k in ("tokens", "scores"))
 
 
 def _as_read(kind, value):

@@ -55,7 +55,8 @@ def nameless(directory):
 
 def check_target(target, *sources):
     """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it; 64 for one that is, by
-    whatever path, one of `sources` (paths or None), which would be lost, with all shards of a model that one of them is of."""
+    whatever path, one of `sources` (paths or None), which would be lost, with all shards of a model
+    that one of them is of."""
     for source in (path for source in sources if source for path in (source, *_shards(source))):
         if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
             raise Fault(USAGE, f"{target} is {source}, which is read: write another file")
@@ -71,7 +72,8 @@ def check_target(target, *sources):
 
 
 def _shards(path):
-    """The paths of the shards that stand beside `path`, if that is the name of one (gguf/shards.py)."""
+    """The paths of the shards that stand beside `path`, if that is the name of one
+    (gguf/shards.py)."""
     if "-of-" not in os.fspath(path):
         return ()
     from .gguf import shards
@@ -94,7 +96,8 @@ def write(target, fill, mode=None):
 
 
 def _filled(target, fill, mode):
-    """(descriptor, temporary path or None) of a synced file without its name, as `write` makes it."""
+    """(descriptor, temporary path or None) of a synced file without its name, as `write` makes
+    it."""
     try:
         fd, path = nameless(os.path.dirname(target) or ".")
     except OSError as e:
@@ -115,11 +118,11 @@ def _filled(target, fill, mode):
 
 
 def write_all(files):
-    """Make several new files, all or none: `files` is a list of (target, fill) as of `write`. Fault 73, 74 or 75; 73 where one of them is
-    there already.
+    """Make several new files, all or none: `files` is a list of (target, fill) as of `write`. Fault
+    73, 74 or 75; 73 where one of them is there already.
 
-    All are written and synced before the first gets its name, and names are given from the last to the first: of a command that is
-    killed meanwhile the first file is missing.
+    All are written and synced before the first gets its name, and names are given from the last to
+    the first: of a command that is killed meanwhile the first file is missing.
     """
     for target, _ in files:
         if os.path.lexists(target):

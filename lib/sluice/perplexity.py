@@ -152,7 +152,9 @@ def windows_of(base, m, bos, vocab_id, most=None):
     if h.bos != ours:
         raise bad(base.path, f"its windows begin with id {h.bos}, those of {m.file.path} with {ours}")
     if h.n_ctx > m.hparams.n_ctx:
-        raise bad(base.path, f"its windows are of {h.n_ctx} ids, and the context of {m.file.path} is {m.hparams.n_ctx}")
+        raise bad(base.path,
+                  f"its windows are of {h.n_ctx} ids, and the context of {m.file.path} is "
+                  f"{m.hparams.n_ctx}")
     return Windows(base.ids, h.n_ctx, h.stride if h.stride == h.n_count else None, bos, min(h.n_window, most or h.n_window))
 
 

@@ -1,7 +1,7 @@
 """A copy of a GGUF file with its weights in other types: what becomes what, and the bytes of it, piece by piece.
 
-Metadata goes over byte by byte, but for general.file_type and general.quantization_version, which say what the copy is, and keys
-split.* of a model in several files, whose copy is one;
+Metadata goes over byte by byte, but for general.file_type and general.quantization_version, which
+say what the copy is, and keys split.* of a model in several files, whose copy is one;
 tensors keep their names, shapes and order, and the file its alignment. Weights are read from the map and made in pieces of
 PIECE elements: memory does not grow with the file, nor with a row.
 """
@@ -37,7 +37,8 @@ def plan(file, kind, overrides=()):
         else:
             type = _type_of(t, kind, n_layer, tied, known)
         if type != t.type and not lib.type_supported(t.type):
-            raise unsupported(t.part.path, f"tensor {t.name}: type {type_name(t.type)} is not supported by this build")
+            what = f"type {type_name(t.type)} is not supported by this build"
+            raise unsupported(t.part.path, f"tensor {t.name}: {what}")
         out.append((t, type))
     for i, (pattern, name) in enumerate(overrides):
         if i not in used:
@@ -73,7 +74,8 @@ def write(path, file, kind, plan, advance=lambda n_bytes: None):
     """Write the copy: Fault 65 names a tensor and row that are not finite or too large for their type; 73, 74, 75 as
     gguf_write.write. `advance` is called with how many bytes of `file` have been read since the last time."""
     room = ffi.new("uint8_t[]", 4 * min(PIECE, max((t.n_elements for t, _ in plan), default=1)))
-    tensors = [(t.name, type, t.dims, lambda t=t, type=type: _pieces(file, t, type, room, advance)) for t, type in plan]
+    tensors = [(t.name, type, t.dims, lambda t=t, type=type: _pieces(file, t, type, room, advance))
+               for t, type in plan]
     gguf_write.write(path, metadata(file, kind, plan), tensors, file.alignment, file.check_unchanged)
 
 

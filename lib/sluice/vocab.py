@@ -6,7 +6,8 @@ GGUF keys, all under `tokenizer.ggml.`; those of byte-pair lists, `pre` and `mer
                               a list of merges; any other is refused by name
     tokens                    [string], n_vocab of them; llama, gemma4: a blank written U+2581; gpt2: in the byte-level alphabet
     scores                    [f32], as many, finite; of llama only; where absent 0 each
-    token_type                [i32], as many; where absent see usual_types(): 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+    token_type                [i32], as many; where absent see usual_types(): 1 normal, 2 unknown, 3
+                              control, 4 user defined, 5 unused, 6 byte
     {bos,eos,eot,eom,unknown}_token_id   u32 below n_vocab, 4294967295 for none
     add_bos_token             where absent: whether there is a begin id; gpt2: as `pre` says.   add_eos_token: false
     add_space_prefix          llama: true where absent: text begins with a blank that is not written by the user
@@ -100,8 +101,11 @@ class Vocab:
             raise self._bad("tokens", f"{self.n_vocab} tokens, not 1 to {MAX_VOCAB}")
         for name in ("token_embd.weight", "output.weight"):
             tensor = self._file.tensors.get(name)
-            if tensor and (len(tensor.shape) > 2 or len(tensor.dims) < 2 or tensor.dims[1] != self.n_vocab):
-                raise self._bad("tokens", f"{self.n_vocab} tokens, but {name} has the shape {list(tensor.dims)}")
+            if tensor and (len(tensor.shape) > 2 or len(tensor.dims) < 2
+                           or tensor.dims[1] != self.n_vocab):
+                raise self._bad("tokens",
+                                f"{self.n_vocab} tokens, but {name} has the shape "
+                                f"{list(tensor.dims)}")
 
     def _special(self, name):
         """The id that a key names; None where the key is absent, -1 where it says that there is none."""
@@ -114,7 +118,8 @@ class Vocab:
         return value
 
     def _same_length(self, key, kind, default):
-        """The elements of an array that goes with the tokens, for C; where the file has none, `default`() of its bytes."""
+        """The elements of an array that goes with the tokens, for C; where the file has none,
+        `default`() of its bytes."""
         found = self._file.get(KEY + key, kind, None)
         if found is None:
             return ffi.from_buffer("uint8_t[]", default())
@@ -127,7 +132,8 @@ class Vocab:
         scores = ffi.NULL
         if self._model == lib.VOCAB_SPM:
             scores = self._same_length("scores", "[f32]", lambda: bytes(4 * self.n_vocab))
-        types = self._same_length("token_type", "[i32]", lambda: usual_types(self._file, tokens.values()))
+        types = self._same_length("token_type", "[i32]",
+                                  lambda: usual_types(self._file, tokens.values()))
         raw, pieces = ffi.from_buffer("uint8_t[]", tokens.raw), new_raw("vocab_piece[]", self.n_vocab)
         self._alive = [raw, scores, types, pieces]
         index.tokens, index.scores, index.types, index.piece, index.n_vocab = raw, scores, types, pieces, self.n_vocab
@@ -269,8 +275,9 @@ class Vocab:
 
 
 def usual_types(file, tokens):
-    """The bytes of an array of token types for a gguf.File that has none, of its `tokens` (list of bytes): the unknown token and those that
-    end a turn are what they are, <0x00> to <0xFF> bytes if all are there, and all others normal."""
+    """The bytes of an array of token types for a gguf.File that has none, of its `tokens` (list of
+    bytes): the unknown token and those that end a turn are what they are, <0x00> to <0xFF> bytes if
+    all are there, and all others normal."""
     types = array("i", [NORMAL]) * len(tokens)
     of_byte = {b"<0x%02X>" % b for b in range(256)}
     is_llama = file.get(KEY + "model", "string") == "llama"

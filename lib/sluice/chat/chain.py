@@ -10,7 +10,8 @@ MAX_BIAS = 1e6
 
 
 class Bias(click.ParamType):
-    """KEY=X: (KEY, a number from -MAX_BIAS to MAX_BIAS, or -inf), the last `=` counts. KEY is an id, or with `words` any text."""
+    """KEY=X: (KEY, a number from -MAX_BIAS to MAX_BIAS, or -inf), the last `=` counts. KEY is an
+    id, or with `words` any text."""
 
     def __init__(self, words=False):
         self.name, self._words = ("word=x" if words else "id=x"), words
@@ -49,7 +50,8 @@ OPTIONS = (
     click.option("--least", is_flag=True,
                  help="Turn the order round: the least likely are the best. With -t 0 the very least."),
     click.option("-S", "--seed", type=OrNone(0, (1 << 64) - 1), metavar="N",
-                 help="Start of the random numbers; -1: a random one.  [default: random; -v tells]"),
+                 help="Start of the random numbers; -1: a random one.  "
+                      "[default: random; -v tells]"),
 )
 bias_word_option = click.option(
     "--bias-word", type=Bias(words=True), multiple=True, metavar="WORD=X",

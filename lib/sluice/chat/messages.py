@@ -5,9 +5,9 @@ JSON lines, one object a line, or an array:     or, where the name ends in .yaml
     {"role": "user", "content": "Hello"}            - role: user
     {"role": "assistant", "content": "Hi"}            content: Hello
 
-Content may be null, which is no text, or a list of parts {"type": "text", "text": ...}, which are joined by line ends, as llama.cpp and
-vLLM do. Other keys may be there if they hold nothing. Every line and key is checked; 65 names the line or message that is wrong, 69 a
-part of another type.
+Content may be null, which is no text, or a list of parts {"type": "text", "text": ...}, which are
+joined by line ends, as llama.cpp and vLLM do. Other keys may be there if they hold nothing. Every
+line and key is checked; 65 names the line or message that is wrong, 69 a part of another type.
 """
 import io
 import json
@@ -32,7 +32,9 @@ def read(path):
     elif data.removeprefix(BOM).lstrip()[:1] == b"[":
         entries = _numbered(_json(data.removeprefix(BOM), path, most=VALUES * MAX_MESSAGES), path)
     else:
-        entries = ((f"line {n}", _json(line, path, f"line {n}")) for n, line in enumerate(io.BytesIO(data.removeprefix(BOM)), 1) if line.strip())
+        lines = enumerate(io.BytesIO(data.removeprefix(BOM)), 1)
+        entries = ((f"line {n}", _json(line, path, f"line {n}"))
+                   for n, line in lines if line.strip())
     found = []
     for place, entry in entries:
         if len(found) == MAX_MESSAGES:
@@ -53,7 +55,8 @@ def _json(data, path, place=None, most=jsonl.MAX_VALUES):
     try:
         return jsonl.load(data, _keys, most)
     except jsonl.BadLine as e:
-        raise bad(path, str(e).replace("line", place, 1) if place else str(e).removeprefix("line ")) from None
+        what = str(e).replace("line", place, 1) if place else str(e).removeprefix("line ")
+        raise bad(path, what) from None
 
 
 def _keys(pairs):
@@ -65,7 +68,9 @@ def _keys(pairs):
 
 
 def _message(entry, path, place):
-    if not isinstance(entry, dict) or not {"role", "content"} <= set(entry) or any(entry[key] for key in set(entry) - {"role", "content"}):
+    needed = {"role", "content"}
+    if not isinstance(entry, dict) or needed - set(entry) or any(
+            value for key, value in entry.items() if key not in needed):
         raise bad(path, f"{place} is not an object with role and content, and these alone")
     role, content = entry["role"], _content(entry["content"], path, place)
     if role not in ROLES:
@@ -89,7 +94,8 @@ def _content(content, path, place):
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
             raise bad(path, f"{place}: part {n} of content is not an object with a type")
         if part["type"] != "text":
-            raise unsupported(path, f"{place}: part {n} of content is of type {printable(part['type'])}: this build reads text")
+            raise unsupported(path, f"{place}: part {n} of content is of type "
+                                    f"{printable(part['type'])}: this build reads text")
         if not isinstance(part.get("text"), str):
             raise bad(path, f"{place}: part {n} of content: text is missing or not a text")
     return "\n".join(part["text"] for part in content)

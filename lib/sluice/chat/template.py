@@ -200,10 +200,12 @@ def _split(message, i, nonce, letter):
 
 
 def _now():
-    """The seconds of SOURCE_DATE_EPOCH, which the dates of a template are those of, or None. Fault 64."""
+    """The seconds of SOURCE_DATE_EPOCH, which the dates of a template are those of, or None. Fault
+    64."""
     now = os.environ.get("SOURCE_DATE_EPOCH", "")
     if now and not (now.isascii() and now.isdigit() and len(now) < 12):
-        raise Fault(USAGE, f"SOURCE_DATE_EPOCH: {printable(now)} is not a number of seconds from 0 to 99999999999")
+        raise Fault(USAGE, f"SOURCE_DATE_EPOCH: {printable(now)} is not a number of seconds "
+                           "from 0 to 99999999999")
     return int(now) if now else None
 
 

@@ -63,7 +63,8 @@ def tensors(file, c):
 def _tensor(file, t, shape):
     type, n_in = gguf.type_name(t.type), t.shape[0]
     if not lib.type_supported(t.type):
-        raise unsupported(t.part.path, f"tensor {t.name}: type {type} is not supported by this build")
+        raise unsupported(t.part.path,
+                          f"tensor {t.name}: type {type} is not supported by this build")
     row_bytes = lib.type_row_bytes(t.type, n_in)
 
     def read(first, n):
@@ -76,7 +77,8 @@ def _tensor(file, t, shape):
 
     def blocks(first, n):
         return file.read(t, first * row_bytes, n * row_bytes)
-    return Tensor(t.name, shape, type if type in types.STORED else "F32", read, blocks=blocks if type == "Q8_0" else None,
+    return Tensor(t.name, shape, type if type in types.STORED else "F32", read,
+                  blocks=blocks if type == "Q8_0" else None,
                   source=file)
 
 
@@ -173,7 +175,8 @@ def vocab(file):
     key = "tokenizer.ggml."
     if file.get(key + "model", "string") != "llama":
         raise unsupported(file.path, f"{key}model: llama2.c has SentencePiece vocabularies alone")
-    tokens, scores = file.get(key + "tokens", "[string]").values(), file.get(key + "scores", "[f32]", None)
+    tokens = file.get(key + "tokens", "[string]").values()
+    scores = file.get(key + "scores", "[f32]", None)
     types_ = file.get(key + "token_type", "[i32]", None)
     scores = scores.values() if scores else [0.0] * len(tokens)
     types_ = types_.values() if types_ else array("i", usual_types(file, tokens))

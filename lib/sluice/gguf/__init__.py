@@ -21,7 +21,8 @@ from .. import sampling
 from ..faults import bad, printable, unsupported
 from ..kernels import ffi, lib
 from .cursor import LENGTH, Cursor
-from .metadata import ARRAY, F32, F64, INTEGERS, KIND_NAMES, LARGE, U32, Unread, describe, parse_metadata
+from .metadata import (
+    ARRAY, F32, F64, INTEGERS, KIND_NAMES, LARGE, U32, Unread, describe, parse_metadata)
 from .part import Part
 
 HEADER = struct.Struct("<4sI")
@@ -45,7 +46,8 @@ class Tensor:
     """One entry of the tensor directory.
 
     type     GGML type number; a format of the GGML table, not always one this build computes with
-    shape    tuple, in GGUF order: the row length first; without trailing dimensions of 1, which are none
+    shape    tuple, in GGUF order: the row length first; without trailing dimensions of 1, which are
+             none
     dims     the same as the file has it
     offset   bytes from the start of the file
     n_bytes  of data, without padding
@@ -79,15 +81,16 @@ def without_ones(dims):
 
 
 class File:
-    """A checked GGUF file, open, or all shards of a model that is split. Fault 65 or 69 names the field that is wrong; OSError if it
-    cannot be read.
+    """A checked GGUF file, open, or all shards of a model that is split. Fault 65 or 69 names the
+    field that is wrong; OSError if it cannot be read.
 
     path        as given: of a split model that of any shard
     parts       list of Part: the file, or all shards in their order
     size        bytes, of all parts
     version     2 or 3
     alignment   bytes, of tensor data
-    metadata    dict: key -> bool, int, float, str, Array or Unread, in file order; of a split model that of the first shard
+    metadata    dict: key -> bool, int, float, str, Array or Unread, in file order; of a split model
+                that of the first shard
     kinds       dict: key -> type number of its value
     tensors     dict: name -> Tensor, in file order
     data_offset first byte of tensor data, in the first part
@@ -199,7 +202,8 @@ class File:
                 raise self._bad(f"tensor {t.name}: offset {t.offset}, but the tensors before it end at {expected}")
             t.offset += part.data_offset
             if t.offset + t.n_bytes > part.size:
-                raise self._bad(f"tensor {t.name}: ends at byte {t.offset + t.n_bytes}, but the file has {part.size}")
+                end = t.offset + t.n_bytes
+                raise t.fault(f"ends at byte {end}, but the file has {part.size}")
             expected += -(-t.n_bytes // self.alignment) * self.alignment
 
     # Using it.
@@ -209,8 +213,8 @@ class File:
 
         A scalar integer may be stored as any integer type if its value fits `kind`,
         and a float as f32 or f64, as writers differ; arrays are of exactly `kind`.
-        `default` is returned where the key is absent; without one that is an error too. scalar: (value, type number) that stand for
-        those of the file.
+        `default` is returned where the key is absent; without one that is an error too. scalar:
+        (value, type number) that stand for those of the file.
         """
         if key not in self.metadata:
             if default is ...:
@@ -233,7 +237,8 @@ class File:
         return value
 
     def raw(self, key):
-        """The bytes of the value of `key` as the file has them, its type number first: a memoryview, or the Unread."""
+        """The bytes of the value of `key` as the file has them, its type number first: a
+        memoryview, or the Unread."""
         if self._spans[key] is None:
             return self.metadata[key]
         begin, end = self._spans[key]
@@ -247,13 +252,15 @@ class File:
 
     @property
     def times(self):
-        """Of the last change and of the last change of status, the later of all parts, as a word: with `id`, what a cache knows the
-        model by."""
-        return f"{max(p.stat.st_mtime_ns for p in self.parts)}.{max(p.stat.st_ctime_ns for p in self.parts)}"
+        """Of the last change and of the last change of status, the later of all parts, as a word:
+        with `id`, what a cache knows the model by."""
+        stats = [part.stat for part in self.parts]
+        return f"{max(s.st_mtime_ns for s in stats)}.{max(s.st_ctime_ns for s in stats)}"
 
     def _identify(self):
-        """SHA-256 of: a version line, the size of all parts, their metadata and tensor directories, and the
-        first 4 KiB of every tensor. Tells two fine-tunes apart and reads about 1 MB of a large file."""
+        """SHA-256 of: a version line, the size of all parts, their metadata and tensor directories,
+        and the first 4 KiB of every tensor. Tells two fine-tunes apart and reads about 1 MB of a
+        large file."""
         from ..digests import sha256
         h = sha256(sum(len(part.head) for part in self.parts) + SAMPLE_BYTES * len(self.tensors))
         h.update(b"sluice model 1\n" + LENGTH.pack(self.size))
@@ -272,16 +279,19 @@ class File:
         return tensor.part.read(n_bytes, tensor.offset + start, f"tensor {tensor.name}")
 
     def pointer(self, tensor):
-        """Address of the first byte of `tensor` (const uint8_t *) in the read-only map of its part, which lives as long as this File.
+        """Address of the first byte of `tensor` (const uint8_t *) in the read-only map of its part,
+        which lives as long as this File.
 
         Fault 69 if the tensor's type is none this build computes with.
         """
         if not lib.type_supported(tensor.type):
-            raise unsupported(tensor.part.path, f"tensor {tensor.name}: type {type_name(tensor.type)} is not supported by this build")
+            what = f"type {type_name(tensor.type)} is not supported by this build"
+            raise unsupported(tensor.part.path, f"tensor {tensor.name}: {what}")
         return tensor.part.pointer(tensor.offset)
 
     def check_unchanged(self):
-        """Fault 74 if a file was overwritten, cut or touched since it was opened: results are void."""
+        """Fault 74 if a file was overwritten, cut or touched since it was opened: results are
+        void."""
         for part in self.parts:
             part.check_unchanged()
 

@@ -33,7 +33,8 @@ def read_begin(path, n):
 
 
 class Cursor:
-    """A position in a file (a part.Part), of whose bytes at most `limit` are kept. Faults name its path and the field.
+    """A position in a file (a part.Part), of whose bytes at most `limit` are kept. Faults name its
+    path and the field.
 
     memory   memoryview of the bytes that are kept; those before `n_read` are valid
     address  the same for C, const uint8_t *
@@ -41,7 +42,8 @@ class Cursor:
     skipped  bytes of the file before it that are not kept
     """
 
-    __slots__ = ("part", "path", "size", "limit", "memory", "address", "n_read", "at", "skipped", "_fresh")
+    __slots__ = ("part", "path", "size", "limit", "memory", "address", "n_read", "at", "skipped",
+                 "_fresh")
 
     def __init__(self, part, limit):
         self.part, self.path, self.size, self.limit = part, part.path, part.size, limit
@@ -74,9 +76,11 @@ class Cursor:
             self.n_read += n
 
     def drop(self, start, n_bytes, field):
-        """Forget what was kept from `start` on, and pass over `n_bytes` more from `at` on without keeping them."""
+        """Forget what was kept from `start` on, and pass over `n_bytes` more from `at` on without
+        keeping them."""
         if self.offset + n_bytes > self.size:
-            raise self.bad(f"{field}: file ends at byte {self.size}, {self.offset + n_bytes - self.size} bytes too early")
+            n_more = self.offset + n_bytes - self.size
+            raise self.bad(f"{field}: file ends at byte {self.size}, {n_more} bytes too early")
         behind = min(self.at + n_bytes, self.n_read)  # what was read ahead from here on stays
         n_left = self.n_read - behind
         self.memory[start:start + n_left] = self.memory[behind:self.n_read]

@@ -144,7 +144,8 @@ def metadata_lines(file, full):
 
 
 def put_value(file, key):
-    """Write the bare value of a key: a string with its own newlines and tabs, an array one element a line, escaped."""
+    """Write the bare value of a key: a string with its own newlines and tabs, an array one element
+    a line, escaped."""
     value, kind = file.metadata[key], file.kinds[key]
     if kind == STRING:
         for text in text_pieces(value) if isinstance(value, Unread) else (value,):
@@ -211,17 +212,19 @@ def model_lines(file, full):
     yield (f"tensors: {len(tensors)}" + (f" ({types}), {sum(t.n_elements for t in tensors)} elements, "
                                          f"{sum(t.n_bytes for t in tensors)} bytes" if tensors else ""))
     shard = {part: str(i) for i, part in enumerate(file.parts, 1)}
-    rows = [(t.name, type_name(t.type), shape_text(t), str(t.offset), str(t.n_bytes), shard[t.part]) for t in tensors]
+    rows = [(t.name, type_name(t.type), shape_text(t), str(t.offset), str(t.n_bytes),
+             shard[t.part]) for t in tensors]
     if rows:
         rows.insert(0, ("name", "type", "shape", "offset", "bytes", "shard"))
     a, b, c, d, e, f = (max(map(len, column)) for column in zip(*rows)) if rows else (0,) * 6
     for name, kind, shape, offset, n_bytes, number in rows:
-        yield f"  {name:{a}}  {kind:{b}}  {shape:{c}}  {offset:>{d}}  {n_bytes:>{e}}" + f"  {number:>{f}}" * is_split
+        line = f"  {name:{a}}  {kind:{b}}  {shape:{c}}  {offset:>{d}}  {n_bytes:>{e}}"
+        yield line + f"  {number:>{f}}" * is_split
 
 
 def model_json(file, full):
-    """The same for machines. Of an array only kind and count, unless `full`: half a value looks like a whole one; of a value that is
-    not read its bytes alone."""
+    """The same for machines. Of an array only kind and count, unless `full`: half a value looks
+    like a whole one; of a value that is not read its bytes alone."""
     metadata = {}
     for key, value in file.metadata.items():
         entry = metadata[key] = {"type": KIND_NAMES[file.kinds[key]]}
@@ -231,12 +234,17 @@ def model_json(file, full):
             entry["bytes"] = value.n_bytes
         elif file.kinds[key] != ARRAY or full:
             entry["value"] = json_value(value, file.kinds[key])
-    shard = {part: {"shard": i} for i, part in enumerate(file.parts, 1)} if len(file.parts) > 1 else {}
-    shards = {"shards": [{"bytes": part.size, "data_offset": part.data_offset} for part in file.parts]} if shard else {}
+    shard, shards = {}, {}
+    if len(file.parts) > 1:
+        shard = {part: {"shard": i} for i, part in enumerate(file.parts, 1)}
+        shards["shards"] = [{"bytes": p.size, "data_offset": p.data_offset} for p in file.parts]
     return {"format": "GGUF", "version": file.version, "bytes": file.size, "model_id": file.id.hex(),
-            "alignment": file.alignment, "data_offset": file.data_offset, **shards, "metadata": metadata,
-            "tensors": [{"name": t.name, "type": type_name(t.type), "shape": t.dims, "offset": t.offset,
-                         "bytes": t.n_bytes, **shard.get(t.part, {})} for t in file.tensors.values()]}
+            "alignment": file.alignment, "data_offset": file.data_offset, **shards,
+            "metadata": metadata,
+            "tensors": [{"name": t.name, "type": type_name(t.type), "shape": t.dims,
+                         "offset": t.offset,
+                         "bytes": t.n_bytes, **shard.get(t.part, {})}
+                        for t in file.tensors.values()]}
 
 
 # Tensor data -------------------------------------------------------------------
@@ -270,7 +278,8 @@ def values_lines(file, tensor, n):
 
 def refuse_unsupported(file, tensor):
     if not lib.type_supported(tensor.type):
-        raise unsupported(tensor.part.path, f"tensor {tensor.name}: type {type_name(tensor.type)} is not supported by this build")
+        what = f"type {type_name(tensor.type)} is not supported by this build"
+        raise unsupported(tensor.part.path, f"tensor {tensor.name}: {what}")
 
 
 def check(file):

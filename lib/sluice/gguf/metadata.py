@@ -18,7 +18,8 @@ KIND = struct.Struct("<I")
 ARRAY_HEAD = struct.Struct("<IQ")
 MAX_KEY_BYTES, MAX_STRING_BYTES = 65_535, 1 << 20
 LARGE = 1 << 16      # bytes: a longer value stays in the file, unless it is of KEPT
-KEPT = re.compile(r"tokenizer\.ggml\.(tokens|scores|token_type|merges|precompiled_charsmap)|tokenizer\.chat_template.*")
+KEPT = re.compile(r"tokenizer\.ggml\.(tokens|scores|token_type|merges|precompiled_charsmap)"
+                  r"|tokenizer\.chat_template.*")
 PIECE = 1 << 20      # bytes of an Unread that are in memory at a time
 MAX_SCAN_BYTES = 1 << 30  # of an array of strings, which only reading shows the end of
 
@@ -48,7 +49,8 @@ class Array:
 
 
 class Unread:
-    """A value that no command needs and that is longer than LARGE: it stays in the file, and is read from there where it is asked for.
+    """A value that no command needs and that is longer than LARGE: it stays in the file, and is
+    read from there where it is asked for.
 
     kind    of the elements of an array; None: it is a string
     n       elements of the array, bytes of the string
@@ -81,21 +83,24 @@ class Unread:
 
     def pieces(self, most=None):
         """Yields its bytes, or the first `most` of them, in pieces. Fault 74."""
-        at, end = self.offset, self.offset + (self.n_bytes if most is None else min(most, self.n_bytes))
+        n_bytes = self.n_bytes if most is None else min(most, self.n_bytes)
+        at, end = self.offset, self.offset + n_bytes
         while at < end:
             data = self._read(min(PIECE, end - at), at, 1)
             yield data
             at += len(data)
 
     def values(self, most=None):
-        """An iterator of the elements of the array, or of the first `most`; strings as bytes, of one longer than PIECE the beginning."""
+        """An iterator of the elements of the array, or of the first `most`; strings as bytes, of
+        one longer than PIECE the beginning."""
         n = self.n if most is None else min(self.n, most)
         return self._strings(n) if self.kind == STRING else self._scalars(n)
 
     def _read(self, n_bytes, at, least):
         data = os.pread(self._part.fd, n_bytes, at)
         if len(data) < least:
-            raise Fault(IO_ERROR, f"{self._part.path}: {self._key}: the file became shorter while it was in use")
+            raise Fault(IO_ERROR, f"{self._part.path}: {self._key}: the file became shorter "
+                                  "while it was in use")
         return data
 
     def _scalars(self, n_left):
@@ -108,7 +113,7 @@ class Unread:
             data = data[whole:]
 
     def _strings(self, n_left):
-        at, data, begin = self.offset, b"", 0  # data: what the file has from `at` on; begin: the next string in it
+        at, data, begin = self.offset, b"", 0  # data: bytes from `at` on; begin: of the next string
         for _ in range(n_left):
             end = begin + LENGTH.size
             if end <= len(data):
@@ -132,8 +137,9 @@ def describe(value, kind):
 
 
 def parse_metadata(cursor, n_kv):
-    """`n_kv` keys at the cursor: dict key -> bool, int, float, str, Array or Unread, dict key -> type number, and dict key ->
-    (begin, end) of its bytes in the cursor's memory from the type number on, None of an Unread; in file order.
+    """`n_kv` keys at the cursor: dict key -> bool, int, float, str, Array or Unread, dict key ->
+    type number, and dict key -> (begin, end) of its bytes in the cursor's memory from the type
+    number on, None of an Unread; in file order.
 
     Bytes of a string that are not UTF-8 stand in the str as \\xNN.
     """
@@ -208,11 +214,13 @@ def _array(cursor, field, is_kept):
 
 
 def _strings(cursor, field, n, is_kept):
-    """The array of `n` strings at the cursor. The C scanner checks each length against what was read."""
+    """The array of `n` strings at the cursor. The C scanner checks each length against what was
+    read."""
     start, offset, n_done, scan = cursor.at, cursor.offset, 0, ffi.new("gguf_scan *")
     most = MAX_STRING_BYTES if is_kept else cursor.size
     while True:
-        status = lib.gguf_skip_strings(scan, cursor.address, cursor.n_read, cursor.at, n - n_done, most)
+        status = lib.gguf_skip_strings(scan, cursor.address, cursor.n_read, cursor.at, n - n_done,
+                                       most)
         n_done += scan.n_done
         cursor.at = scan.at
         what = f"{field}: string {n_done}"
@@ -228,7 +236,8 @@ def _strings(cursor, field, n, is_kept):
             if cursor.at - start > LARGE and not is_kept:
                 cursor.drop(start, 0, what)
         if cursor.offset - offset > MAX_SCAN_BYTES and not is_kept:
-            raise unsupported(cursor.path, f"{field}: strings of more than {MAX_SCAN_BYTES >> 30} GiB together")
+            raise unsupported(cursor.path,
+                              f"{field}: strings of more than {MAX_SCAN_BYTES >> 30} GiB together")
     n_bytes = cursor.offset - offset
     if is_kept or n_bytes <= LARGE:
         return Array(STRING, n, cursor.window(start, cursor.at))

@@ -1,7 +1,9 @@
-"""A copy of a model in several files, or in one again: shards.py has the names and keys, and reads them.
+"""A copy of a model in several files, or in one again: shards.py has the names and keys, and reads
+them.
 
-Metadata go into the first shard, tensors in their order, bytes as they are. Merged again, the shards are the file they were made of,
-byte for byte, where that was written as GGUF asks: without keys split.*, with zeros for padding, and nothing behind the last tensor.
+Metadata go into the first shard, tensors in their order, bytes as they are. Merged again, the
+shards are the file they were made of, byte for byte, where that was written as GGUF asks: without
+keys split.*, with zeros for padding, and nothing behind the last tensor.
 """
 import os
 
@@ -13,10 +15,12 @@ PIECE = 4 << 20  # bytes of a tensor in memory
 
 
 def split(file, out, most, tensors_first=True, tell=lambda n_bytes: None):
-    """Write a gguf.File as shards of at most `most` bytes each, NAME-00001-of-000NN.gguf, where `out` is NAME or NAME.gguf; their paths.
+    """Write a gguf.File as shards of at most `most` bytes each, NAME-00001-of-000NN.gguf, where
+    `out` is NAME or NAME.gguf; their paths.
 
-    tensors_first: the first shard may have tensors, not metadata alone. All shards appear, or none; none is there already. tell: is
-    told of bytes done. Fault 64 where `most` is too few, naming what takes more; 73 to 75.
+    tensors_first: the first shard may have tensors, not metadata alone. All shards appear, or none;
+    none is there already. tell: is told of bytes done. Fault 64 where `most` is too few, naming
+    what takes more; 73 to 75.
     """
     plan = _plan(file, most, tensors_first)
     prefix = os.fspath(out).removesuffix(".gguf")
@@ -35,7 +39,8 @@ def split(file, out, most, tensors_first=True, tell=lambda n_bytes: None):
 def merge(file, out, tell=lambda n_bytes: None):
     """Write all shards of a gguf.File as one file. Fault 73 to 75."""
     metadata = {key: ("raw", file.raw(key)) for key in file.metadata if key not in shards.KEYS}
-    write.write(out, metadata, _entries(file, file.tensors.values(), tell), file.alignment, file.check_unchanged, file.version)
+    write.write(out, metadata, _entries(file, file.tensors.values(), tell), file.alignment,
+                file.check_unchanged, file.version)
 
 
 def _fill(f, file, head, entries):
@@ -45,13 +50,15 @@ def _fill(f, file, head, entries):
 
 def lost(file):
     """What a copy of a gguf.File will not have, a line for each: what it is, and where."""
-    out = [f"{file.path}: {key} is left out" for key in shards.KEYS if key in file.metadata and len(file.parts) == 1]
+    out = [f"{file.path}: {key} is left out" for key in shards.KEYS if key in file.metadata
+           and len(file.parts) == 1]
     for part in file.parts[1:]:
         for key in File(part.path, alone=True).metadata:
             if key not in (*shards.KEYS, "general.alignment"):
                 out.append(f"{part.path}: {key} is left out: metadata are those of the first shard")
     for part in file.parts:
-        end = max([t.offset + t.n_bytes for t in file.tensors.values() if t.part is part], default=part.data_offset)
+        end = max([t.offset + t.n_bytes for t in file.tensors.values() if t.part is part],
+                  default=part.data_offset)
         n_more = part.size - end - write.padding(end - part.data_offset, file.alignment)
         if n_more > 0:
             out.append(f"{part.path}: {n_more} bytes behind the last tensor are left out")
@@ -71,8 +78,10 @@ def _pieces(file, t, tell):
 
 def _metadata(file, i, count):
     """What write.Head takes, of shard `i` (from 0)."""
-    of_shard = {shards.NO: ("u16", i), shards.COUNT: ("u16", count), shards.TENSORS: ("i32", len(file.tensors))}
-    kept = file.metadata if i == 0 else [key for key in ("general.alignment",) if key in file.metadata]
+    of_shard = {shards.NO: ("u16", i), shards.COUNT: ("u16", count),
+                shards.TENSORS: ("i32", len(file.tensors))}
+    kept = file.metadata if i == 0 else [key for key in ("general.alignment",)
+                                         if key in file.metadata]
     return {**{key: ("raw", file.raw(key)) for key in kept if key not in shards.KEYS}, **of_shard}
 
 
@@ -81,7 +90,8 @@ def _plan(file, most, tensors_first):
     first = write.Head(_metadata(file, 0, 1), [], file.alignment, file.version)
     other = write.Head(_metadata(file, 1, 1), [], file.alignment, file.version)
     if first.n_bytes > most:
-        raise Fault(USAGE, f"--split-bytes: the metadata of {file.path} take {first.n_bytes:,} bytes")
+        raise Fault(USAGE,
+                    f"--split-bytes: the metadata of {file.path} take {first.n_bytes:,} bytes")
     padded = lambda n: n + write.padding(n, file.alignment)
     out = [[]] if tensors_first else [[], []]
     n_head, n_data = (first if tensors_first else other).n_bare, 0
@@ -92,8 +102,11 @@ def _plan(file, most, tensors_first):
             n_head, n_data = other.n_bare, 0
         n_head, n_data = n_head + n_entry, n_data + n_tensor
         if padded(n_head) + n_data > most:
-            raise Fault(USAGE, f"--split-bytes: tensor {t.name} takes {padded(n_head) + n_data:,} bytes in a shard of its own")
+            raise Fault(USAGE,
+                        f"--split-bytes: tensor {t.name} takes {padded(n_head) + n_data:,} bytes "
+                        "in a shard of its own")
         out[-1].append(t)
     if len(out) > shards.MAX_SHARDS:
-        raise Fault(USAGE, f"--split-bytes: these are {len(out)} shards, more than {shards.MAX_SHARDS}")
+        raise Fault(USAGE,
+                    f"--split-bytes: these are {len(out)} shards, more than {shards.MAX_SHARDS}")
     return out

@@ -3,7 +3,8 @@
     write("m.gguf", {"general.architecture": ("string", "llama")}, [("a.weight", 0, (64, 2), pieces)])
 
 metadata  dict: key -> (kind, value); kind is a name of metadata.KIND_NAMES but "array", or "[kind]" for an iterable of such;
-          or "raw", and then value is bytes, the type number first, or a metadata.Unread (both of gguf.File.raw)
+          or "raw", and then value is bytes, the type number first, or a metadata.Unread (both of
+          gguf.File.raw)
 tensors   list of (name, GGML type number, shape in GGUF order: row length first, data); data is bytes, or a function
           without arguments that returns an iterable of pieces of bytes, called when its turn has come
 """
@@ -67,7 +68,8 @@ def head(metadata, tensors, alignment=ALIGNMENT):
 
 
 class Head:
-    """All that stands before the data, its padding with it. An alignment other than 32 must be in `metadata`, too.
+    """All that stands before the data, its padding with it. An alignment other than 32 must be in
+    `metadata`, too.
 
     pieces   list of bytes and Unread;   n_bytes: of all of them;   n_bare: without the padding
     """

@@ -33,8 +33,9 @@ class Keys:
         return f"{self.arch}.{key}" in self.file.metadata
 
     def scalar(self, key):
-        """(value, type number) of a key that the file has, as it would be without layers: of an array with an entry for each block
-        these, if they are all the same. Fault 65 where they are not as many as blocks, 69 where they differ."""
+        """(value, type number) of a key that the file has, as it would be without layers: of an
+        array with an entry for each block these, if they are all the same. Fault 65 where they are
+        not as many as blocks, 69 where they differ."""
         name = f"{self.arch}.{key}"
         value, kind = self.file.metadata[name], self.file.kinds[name]
         if kind != ARRAY or isinstance(value, Unread) or value.kind in (STRING, ARRAY):
@@ -44,7 +45,8 @@ class Keys:
         if not entries or value.n != n_layer or key == "block_count" and entries[0] != n_layer:
             raise self.bad(key, f"{describe(value, kind)}, not one for each block")
         if any(entry != entries[0] for entry in entries):
-            raise self.unsupported(f"{key} differs from block to block: not supported by this build")
+            raise self.unsupported(f"{key} differs from block to block: not supported "
+                                   "by this build")
         return entries[0], value.kind
 
     def bad(self, key, what):
@@ -74,7 +76,8 @@ class Keys:
         return self._get(key, "string", default)
 
     def period(self, key, usual):
-        """Every how many blocks one is global, from a number, or bools that are true where a block is local, which must be of `usual`."""
+        """Every how many blocks one is global, from a number, or bools that are true where a block
+        is local, which must be of `usual`."""
         if self.has(key) and self.file.kinds[f"{self.arch}.{key}"] == ARRAY:
             self.asked.add(key)
             value = self.file.get(f"{self.arch}.{key}", "[bool]")
@@ -96,7 +99,8 @@ class Keys:
     def refuse_rest(self):
         for key in CHANGES:
             value = self.file.metadata.get(f"{self.arch}.{key}")
-            if key not in self.asked and (any(value.values(MAX_LAYERS)) if isinstance(value, Array) else value):
+            if key not in self.asked and (any(value.values(MAX_LAYERS)) if isinstance(value, Array)
+                                          else value):
                 raise self.unsupported(f"{key} is set: not supported by this build")
         if self.file.metadata.get(f"{self.arch}.attention.causal", True) is not True:
             raise self.unsupported("attention.causal is false: not supported by this build")
@@ -195,7 +199,8 @@ def _gemma2(h, keys):
     h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 4096)
     h.pattern = keys.period("attention.sliding_window_pattern", 2)
     if h.pattern != 2:
-        raise keys.unsupported("attention.sliding_window_pattern is set: not supported by this build")
+        raise keys.unsupported("attention.sliding_window_pattern is set: not supported "
+                               "by this build")
     h.attn_cap, h.final_cap = keys.cap("attn_logit_softcapping", 50.0), keys.cap("final_logit_softcapping", 30.0)
     if h.n_layer == 46:
         _scale_by_share(h)

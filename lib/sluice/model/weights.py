@@ -42,7 +42,8 @@ class Weights:
         self.rope_divisors = divisors.get(h.rope.divisors, ffi.NULL)
         self.layers = [self._layer(f"blk.{i}", h) for i in range(h.n_layer)]
         for name, t in self._left.items():
-            raise unsupported(t.part.path, f"tensor {name}: not part of a {h.arch} model that this build runs")
+            raise unsupported(t.part.path,
+                              f"tensor {name}: not part of a {h.arch} model that this build runs")
 
     def _layer(self, prefix, h):
         layer, table, bias = Layer(), shapes(h), biases(h)

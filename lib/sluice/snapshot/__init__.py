@@ -45,7 +45,8 @@ class Snapshot:
         self._private = bool(flags & mmap.MAP_PRIVATE)
         self._buffer = ffi.from_buffer("uint8_t[]", self._map)
         self._base = ffi.cast("uint8_t *", self._buffer)
-        line = f"{os.path.basename(sys.argv[0])}: {one_line(name[:400])}: cut, or its disk failed, while it was in use"
+        line = (f"{os.path.basename(sys.argv[0])}: {one_line(name[:400])}: "
+                "cut, or its disk failed, while it was in use")
         lib.guard_map(self._base, self.layout.file_bytes, line.encode("utf-8", "surrogateescape"))
         self.logits = ffi.cast("float *", self._base + self.layout.logits_offset)
         at = self.layout.ids_offset
