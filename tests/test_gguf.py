@@ -185,24 +185,17 @@ def peak_bytes(code, *argv):
     return int(peak), said
 
 
-@pytest.mark.parametrize("what",
-                         ["array", "strings", "keys", "tensors", "array nobody needs", "strings nobody needs", "large values"])
+@pytest.mark.parametrize("what", ["array", "strings", "keys", "tensors", "array nobody needs", "strings nobody needs", "large values"])
 def test_hostile_size_costs_bounded_memory_and_time(tmp_path, what):
-    """Sparse files of 1 GiB that promise as much as the header can: refused or passed over, within
-    the memory limit and a few seconds."""
+    """Sparse files of 1 GiB that promise as much as the header can: refused or passed over, within the memory limit and a few seconds."""
     path = tmp_path / "m.gguf"
     size = 1 << 30
     begin = {
-        "array": header(0, 1) + string("tokenizer.ggml.scores") + struct.pack("<IIQ", 9, 0,
-                                                                              size - 100),
-        "strings": header(0, 1) + string("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8,
-                                                                                size // 8 - 100),
-        "array nobody needs": header(0, 1) + string("a.list") + struct.pack("<IIQ", 9, 0,
-                                                                            size - 100),
-        "strings nobody needs": header(0, 1) + string("a.list") + struct.pack("<IIQ", 9, 8,
-                                                                              size // 8 - 100),
-        "large values": header(0,
-                               12_000) + b"".join(key_value(f"k{i:05}", "string", bytes(65_537)) for i in range(12_000)),
+        "array": header(0, 1) + string("tokenizer.ggml.scores") + struct.pack("<IIQ", 9, 0, size - 100),
+        "strings": header(0, 1) + string("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, size // 8 - 100),
+        "array nobody needs": header(0, 1) + string("a.list") + struct.pack("<IIQ", 9, 0, size - 100),
+        "strings nobody needs": header(0, 1) + string("a.list") + struct.pack("<IIQ", 9, 8, size // 8 - 100),
+        "large values": header(0, 12_000) + b"".join(key_value(f"k{i:05}", "string", bytes(65_537)) for i in range(12_000)),
         "keys": header(0, 65_536) + b"".join(key_value(f"k{i:05}", "u32", 1) for i in range(65_535)) + string("k00000"),
         "tensors": header(65_536, 0) + b"".join(tensor_info(f"t{i:05}", F32, (8,), 32 * i) for i in range(65_535))
         + string("t00000"),

@@ -43,25 +43,24 @@ ARGV = {
 @pytest.mark.parametrize("command", [*ARGV, "gguf-quantize"])
 @pytest.mark.parametrize("name, code", [(b"bad\xfe", 69), (b"absent\xff", 66)])
 def test_messages_hold_the_bytes(here, tmp_path, command, name, code):
-    argv = [path(here, name), "x", "Q8_0"] if command == "gguf-quantize" else [*ARGV[command],
-                                                                               path(here, name)]
+    argv = [path(here, name), "x", "Q8_0"]
+    if command != "gguf-quantize":
+        argv = [*ARGV[command], path(here, name)]
     done = run(command, *argv, cwd=tmp_path)
     assert done.returncode == code, done.stderr
-    assert done.stderr.startswith(command.encode() + b": " + path(here,
-                                                                  name) + b": ") and done.stderr.count(b"\n") == 1
+    assert done.stderr.startswith(command.encode() + b": " + path(here, name) + b": ")
+    assert done.stderr.count(b"\n") == 1
 
 
 @pytest.mark.parametrize("argv", [
     ["generate", "x", "-m", MODEL, "--messages"], ["generate", "x", "-m", MODEL, "-g"],
                                   ["generate", "x", "-m", MODEL, "-s"],
-    ["generate", "x", "-m", MODEL, "--template"],
-                                  ["generate", "-m", MODEL, "--messages", b"x\xfe.yaml", "--template"], ["perplexity", "-m", MODEL, "--kl"],
+    ["generate", "x", "-m", MODEL, "--template"], ["perplexity", "-m", MODEL, "--kl"],
     ["perplexity", "-m", MODEL], ["classify", "-q"], ["classify", "--long", "-q"],
-                                  ["chat", "-m", MODEL, "--messages"]])
+    ["chat", "-m", MODEL, "--messages"]])
 def test_other_files_are_named_by_their_bytes_too(here, argv):
     done = run(*argv, path(here, b"gone\xfe.x"), cwd=here)
-    assert done.returncode == 66 and path(here,
-                                          b"gone\xfe.x") in done.stderr or b"x\xfe.yaml" in done.stderr, done.stderr
+    assert done.returncode == 66 and path(here, b"gone\xfe.x") in done.stderr, done.stderr
 
 
 def test_what_is_written_goes_to_such_names_and_reports_name_them(here, tmp_path):

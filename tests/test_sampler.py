@@ -155,8 +155,7 @@ def test_a_bias_of_minus_infinity_is_never_chosen():
     assert e.value.code == 65
     id, log_p = Sampler(3, temperature=0, bias={0: NEVER}).choose(dense([9.0, 1.0, 0.0]),
                                                                   logprob=True)
-    assert id == 1
-    assert abs(log_p - (1 - math.log(math.exp(9) + math.e + 1))) < 1e-9  # of the record as it came
+    assert id == 1 and abs(log_p - (1 - math.log(math.exp(9) + math.e + 1))) < 1e-9  # of the record as it came
 
 
 def test_bias_stays_finite_and_the_least_likely_is_the_worst():

@@ -66,8 +66,7 @@ def test_a_day_that_is_no_number_is_refused_by_the_name_of_the_variable(monkeypa
     assert e.value.code == 64
 
 
-@pytest.mark.parametrize("now, year",
-                         [("0", "1970"), ("86399", "1970"), ("1764115200", "2025"), ("99999999999", "5138"), ("", time.strftime("%Y"))])
+@pytest.mark.parametrize("now, year", [("0", "1970"), ("86399", "1970"), ("1764115200", "2025"), ("99999999999", "5138"), ("", time.strftime("%Y"))])
 def test_a_day_that_is_a_number_is_the_day(monkeypatch, here, now, year):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", now)
     assert text_of(made("{{ strftime_now('%Y') }}").segments([Message("user", "Hi")], True)) == year
@@ -75,12 +74,9 @@ def test_a_day_that_is_a_number_is_the_day(monkeypatch, here, now, year):
 
 def test_the_case_of_a_template_with_a_date(shared, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "abc")
-    done = run("generate", "-m", shared("data/models/stories260K.gguf"), "--template",
-               shared("data/cases/models/strftime.jinja"),
+    done = run("generate", "-m", shared("data/models/stories260K.gguf"), "--template", shared("data/cases/models/strftime.jinja"),
                "-t", 0, "-n", 1, "--echo", "Hi")
-    assert done.returncode == 64
-    assert done.stdout == b""
-    assert done.stderr.startswith(b"generate: SOURCE_DATE_EPOCH: ")
+    assert done.returncode == 64 and done.stdout == b"" and done.stderr.startswith(b"generate: SOURCE_DATE_EPOCH: ")
 
 
 @pytest.mark.parametrize("name", sorted({line["template"] for line in LINES}))
