@@ -34,6 +34,8 @@ def choose(candidates, random, recent=(), **options):
     o = {**DEFAULTS, **options}
     kept = []
     for id, l in candidates:
+        if o["bias"].get(id) == float("-inf"):
+            continue
         l = f32(l + o["bias"].get(id, 0.0))
         if id in recent:
             l = l / o["repeat"] if l > 0 else l * o["repeat"]

@@ -346,7 +346,6 @@ BAD = [  # keys, exit code, what the message must hold
     ({"tokens": None}, BAD_DATA, "tokenizer.ggml.tokens is missing"),
     ({"tokens": array("string", [])}, BAD_DATA, "tokens: 0 tokens"),
     ({"tokens": array("string", TOKENS[:-1])}, BAD_DATA, "token_type: 259 elements for 258"),
-    ({"token_type": None}, BAD_DATA, "tokenizer.ggml.token_type is missing"),
     ({"token_type": array("i32", with_item(TYPES, 3, 0))}, BAD_DATA, "token_type: token 3"),
     ({"token_type": array("i32", with_item(TYPES, 3, 7))}, BAD_DATA, "token_type: token 3"),
     ({"token_type": array("i32", with_item(TYPES, 3, -1))}, BAD_DATA, "token_type: token 3"),
@@ -374,6 +373,17 @@ def test_merges_whose_halves_are_no_tokens_are_never_made(build):
     """As in llama.cpp: "xa" is nothing that merging makes."""
     vocab = build([AB], [("xab", NORMAL)], merges=array("string", ["a b", "xa b"]))
     assert vocab.encode(b"xab") == [ord("x"), 256]
+
+
+def test_without_merges_and_types_texts_are_written_in_single_bytes(build):
+    """The specification: where the keys are absent, tokens are atomic. Marks of an end stay marks."""
+    vocab = build([], [("<|im_end|>", NORMAL)], merges=None, token_type=None)
+    for text in (b"Once upon", "h\u00e9llo \u65e5\n".encode(), b"<|im_end|>"):
+        assert vocab.encode(text, bos=False) == list(text) and decode(vocab, list(text)) == text
+    assert vocab.encode(b"a<|im_end|>", bos=False, special=True) == [97, 256] and 256 in vocab.eog
+    with pytest.raises(Fault, match="merges is missing, and token 256") as e:
+        build([], [("ab", NORMAL)], merges=None)
+    assert e.value.code == BAD_DATA
 
 
 def test_long_merges_in_any_order_are_found(build):

@@ -1,4 +1,6 @@
 """The command generate: byte for byte what the ring of plumbing gives, its ends, its prompts, its errors."""
+import json
+import math
 import os
 import pty
 import re
@@ -17,7 +19,7 @@ from tiny_model import write_model
 
 import grammar_reference as slow
 from sluice import gguf, grammar
-from sluice.chat import generation, messages, terminal
+from sluice.chat import chain, generation, messages, terminal
 from sluice.faults import Fault
 from sluice.grammar import Matcher
 from sluice.model import Model
@@ -286,7 +288,7 @@ def test_a_reader_that_left_and_an_interrupt(tiny, tmp_path):
 @pytest.mark.parametrize("options, code, error", [
     (["-g", "x", "-e", "y", "a"], 64, b"not both"), (["--chat", "-s", "x", "a"], 64, b"without -s"), (["--chat", "--special", "a"], 64, b"--special"),
     (["--stop", "", "a"], 64, b"--stop"), (["--bias", "x=1", "a"], 64, b"not an id"), (["--bias", "5", "a"], 64, b"ID=X"),
-    (["--bias", "5=nan", "a"], 64, b"--bias"), (["--bias", "420=1", "a"], 64, b"not below the vocabulary size"), (["--bias-word", "=1", "a"], 64, b"WORD=X"),
+    (["--bias", "5=nan", "a"], 64, b"--bias"), (["--bias", "5=inf", "a"], 64, b"--bias"), (["-n", "-2", "a"], 64, b"-n"), (["-S", "-2", "a"], 64, b"-S"), (["--bias", "420=1", "a"], 64, b"not below the vocabulary size"), (["--bias-word", "=1", "a"], 64, b"WORD=X"),
     (["--set", "x", "a"], 64, b"NAME=VALUE"), (["--template", "nowhere", "a"], 66, b"nowhere"), (["--messages", "nowhere"], 66, b"nowhere"), (["-s", "nowhere"], 66, b"nowhere"),
     (["-o", "/dev/null", "a"], 73, b"/dev/null"), (["--kv", "q9", "a"], 64, b"--kv")])
 def test_bad_use_ends_in_one_line(tiny, options, code, error):
@@ -295,11 +297,73 @@ def test_bad_use_ends_in_one_line(tiny, options, code, error):
     assert done.stdout == b""
 
 
+def test_minus_one_is_no_limit_and_a_random_seed(tiny):
+    greedy = [start("generate", "-m", tiny / "llama.gguf", "-t", 0, "-c", 60, *n, "a") for n in ((), ("-n", -1), ("-n", 100))]
+    assert len({done.stdout for done in greedy}) == 1 and all(done.returncode == 0 for done in greedy)
+    seeds = {start("generate", "-m", tiny / "llama.gguf", "-S", -1, "-n", 1, "-v", "a").stderr.split(b"seed=")[1].split()[0] for _ in range(3)}
+    assert len(seeds) == 3
+
+
+def test_what_has_a_bias_of_minus_infinity_is_never_written(tiny):
+    m, seen = Model(str(tiny / "llama.gguf"), 1), set()
+    for _ in range(4):  # each time without all that was written before
+        sampler = Sampler(m.hparams.n_vocab, temperature=0, bias=chain.biases([(i, -math.inf) for i in seen], (), m.hparams.n_vocab))
+        ids = set(generation.Generation(m, generation.begin(m, [1, 300, 301]), sampler, ()).ids(12))
+        assert ids and not ids & seen
+        seen |= ids
+    plain, without = (start("generate", "-m", tiny / "llama.gguf", "-t", 0, "-n", 1, *bias, "a")
+                      for bias in ((), [w for i in range(210) for w in ("--bias", f"{i}=-inf")]))
+    assert plain.returncode == without.returncode == 0
+    allowed = start("generate", "-m", tiny / "llama.gguf", "-e", 'root ::= "zq"', *[w for i in range(420) for w in ("--bias", f"{i}=-inf")], "a")
+    assert allowed.returncode == 65 and b"none is left" in allowed.stderr
+
+
+def read(tmp_path, text, name="a.json"):
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return [(m.role, m.content) for m in messages.read(str(tmp_path / name))]
+
+
+def test_the_case_of_an_array_is_read(shared):
+    assert [(m.role, m.content) for m in messages.read(str(shared("data/cases/models/messages_array.json")))] == [("user", "Hi")]
+
+
+SAID = st.lists(st.tuples(st.sampled_from(["system", "user", "assistant"]), st.one_of(
+    st.none(), st.text(st.characters(exclude_categories=["Cs"])), st.lists(st.text(st.characters(exclude_categories=["Cs"]))))), min_size=1, max_size=8)
+
+
+@given(said=SAID, indent=st.sampled_from([None, 0, 1, 4]), ascii=st.booleans(), bom=st.booleans(), empty=st.booleans())
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+def test_an_array_and_lines_are_the_same_messages(tmp_path_factory, said, indent, ascii, bom, empty):
+    """However the array is laid out; no content is an empty text, parts are joined by line ends, keys that hold nothing are passed over."""
+    d = tmp_path_factory.mktemp("said")
+    entries = [{"role": role, "content": [{"type": "text", "text": t} for t in content] if isinstance(content, list) else content,
+                **({"refusal": None, "tool_calls": [], "annotations": {}} if empty else {})} for role, content in said]
+    want = [(role, "\n".join(content) if isinstance(content, list) else content or "") for role, content in said]
+    start = "\ufeff" * bom
+    assert read(d, start + json.dumps(entries, indent=indent, ensure_ascii=ascii)) == want
+    assert read(d, start + "".join(json.dumps(e, ensure_ascii=ascii) + "\n" for e in entries), "a.jsonl") == want
+
+
+@pytest.mark.parametrize("part", [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "input_audio"}, {"type": "file", "text": "x"}])
+def test_a_part_that_is_no_text_is_unsupported_by_name(tmp_path, part):
+    text = json.dumps([{"role": "user", "content": [{"type": "text", "text": "What is this?"}, part]}])
+    with pytest.raises(Fault, match=f'message 1: part 2 of content is of type "{part["type"]}"') as e:
+        read(tmp_path, text)
+    assert e.value.code == 69
+
+
 @pytest.mark.parametrize("name, text, error", [
-    ("a.jsonl", "", "has no messages"), ("a.jsonl", "[]", "line 1 is not an object"), ("a.jsonl", '{"role": "user"}', "role and content"),
+    ("a.jsonl", "", "has no messages"), ("a.jsonl", "[]", "has no messages"), ("a.jsonl", "5", "line 1 is not an object"), ("a.jsonl", '{"role": "user"}', "role and content"),
     ("a.jsonl", '{"role": "user", "content": "x", "name": "y"}', "these alone"), ("a.jsonl", '{"role": "tool", "content": "x"}', '"tool"'),
     ("a.jsonl", '{"role": "user", "content": 5}', "content is not a text"), ("a.jsonl", "{", "line 1 is not JSON"), ("a.jsonl", "[" * 100000, "nested too deeply"),
-    ("a.yaml", "role: user", "not a list"), ("a.yaml", "- &a [*a]", "anchors"), ("a.yaml", "- {role: user, content: [x]}", "content is not a text"),
+    ("a.yaml", "role: user", "not a list"), ("a.yaml", "- &a [*a]", "anchors"), ("a.yaml", "- {role: user, content: [x]}", "part 1 of content is not an object"),
+    ("a.json", '[{"role": "user", "content": "x"}, 5]', "message 2 is not an object"), ("a.json", '[{"role": "user", "content": "x"}', "is not JSON"),
+    ("a.json", '[{"role": "user", "content": [{"type": "text", "text": 5}]}]', "message 1: part 1 of content: text is missing or not a text"),
+    ("a.json", '[{"role": "user", "content": [{"text": "x"}]}]', "message 1: part 1 of content is not an object with a type"),
+    ("a.json", '[{"role": "user", "content": "x", "name": "y"}]', "message 1 is not an object with role and content, and these alone"),
+    ("a.json", '[{"role": "user", "content": {}}]', "message 1: content is not a text"),
+    ("a.json", '[{"role": "user", "content": ""}' + ', {"role": "user", "content": ""}' * 10000 + "]", "message 10001: more than 10000 messages"),
+    ("a.json", "[" + "[]," * 400000 + "[]]", "has more than 160000 values"), ("a.json", "[1] [2]", "is not JSON"),
     ("a.jsonl", '{"role": ["user"], "content": "x"}', "is not one of"), ("a.jsonl", '{"role": "user", "content": "\\ud800"}', "half of a surrogate pair"),
     ("a.jsonl", '{"role": "system", "role": "user", "content": "x"}', "line 1 is not JSON: a key appears twice"),
     ("a.jsonl", '{"role": "user", "content": [' + "[]," * 400000 + "[]]}", "has more than 10000 values"),

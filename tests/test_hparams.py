@@ -4,8 +4,9 @@ import struct
 
 import pytest
 import tiny_model
+from conftest import run
 from gguf_writer import write_gguf
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sluice import gguf
 from sluice.faults import Fault
@@ -16,6 +17,8 @@ from sluice.model import ARITHMETIC, Model
 from sluice.model.hparams import ARCHITECTURES, Keys
 from sluice.model.rope import read_rope
 from sluice.snapshot import Snapshot
+from sluice.snapshot.scratch import Scratch
+from sluice.vocab import Vocab
 
 BASE = dict(arch="llama", type="f32", n_layer=2, n_embd=64, n_ff=96, n_head=4, n_head_kv=2, head_dim=16, n_vocab=400)
 
@@ -54,7 +57,8 @@ BAD = [
     (drop("general.architecture"), 65, "general.architecture"),
     (put("general.architecture", "u32", 1), 65, "general.architecture"),
     (put("general.architecture", "string", "mamba"), 69, '"mamba"'),
-    (put("general.architecture", "string", "m\n" * 99999), 69, '\\nm...";'),
+    (put("general.architecture", "string", "m\n" * 9999), 69, '\\nm...";'),
+    (put("general.architecture", "string", "m" * 99999), 65, "general.architecture: 99999 bytes, more than"),
     (drop("llama.block_count"), 65, "llama.block_count"),
     (put("llama.block_count", "u32", 0), 65, "llama.block_count"),
     (put("llama.block_count", "u32", 513), 65, "llama.block_count"),
@@ -66,7 +70,21 @@ BAD = [
     (put("llama.embedding_length", "u32", 1 << 31), 65, "llama.embedding_length"),
     (put("llama.embedding_length", "u32", 128), 65, "token_embd.weight"),
     (put("llama.feed_forward_length", "u32", 0), 65, "llama.feed_forward_length"),
-    (put("llama.feed_forward_length", "[i32]", [96, 96]), 65, "llama.feed_forward_length"),
+    (put("llama.feed_forward_length", "[i32]", [96, 97]), 69, "llama.feed_forward_length differs from block to block"),
+    (put("llama.feed_forward_length", "[i32]", [96]), 65, "llama.feed_forward_length: an array of 1 i32, not one for each block"),
+    (put("llama.feed_forward_length", "[i32]", [96, 96, 96]), 65, "llama.feed_forward_length: an array of 3 i32"),
+    (put("llama.feed_forward_length", "[i32]", []), 65, "llama.feed_forward_length: an array of 0 i32"),
+    (put("llama.feed_forward_length", "[i32]", [-1, -1]), 65, "llama.feed_forward_length: expected u32, found i32 -1"),
+    (put("llama.feed_forward_length", "[f32]", [96.0, 96.0]), 65, "llama.feed_forward_length: expected u32"),
+    (put("llama.feed_forward_length", "[string]", ["96", "96"]), 65, "llama.feed_forward_length: expected u32, found an array of 2 string"),
+    (put("llama.feed_forward_length", "[u32]", [96] * 20_000), 65, "llama.feed_forward_length: 80000 bytes, more than 65536"),
+    (put("llama.block_count", "[u32]", [2]), 65, "llama.block_count: an array of 1 u32"),
+    (put("llama.block_count", "[u32]", []), 65, "llama.block_count: an array of 0 u32"),
+    (put("llama.block_count", "[u32]", [2, 3]), 69, "llama.block_count differs"),
+    (put("llama.attention.head_count_kv", "[i32]", [2, 0]), 69, "llama.attention.head_count_kv differs"),
+    (put("llama.attention.layer_norm_rms_epsilon", "[f32]", [1e-5, 1e-6]), 69, "epsilon differs"),
+    (put("llama.attention.sliding_window_pattern", "[bool]", [True, False]), 69, "sliding_window_pattern is set"),
+    (put("llama.expert_count", "[u32]", [0, 8]), 69, "llama.expert_count is set"),
     (put("llama.feed_forward_length", "u32", 97), 65, "ffn_"),
     (drop("llama.context_length"), 65, "llama.context_length"),
     (put("llama.context_length", "u32", 0), 65, "llama.context_length"),
@@ -85,7 +103,7 @@ BAD = [
     (put("llama.rope.freq_base", "f32", NAN), 65, "llama.rope.freq_base"),
     (put("llama.rope.freq_base", "f32", INF), 65, "llama.rope.freq_base"),
     (put("llama.rope.scaling.type", "string", "dynamic"), 69, "llama.rope.scaling.type"),
-    (put("llama.rope.scaling.type", "string", "y\x1b" * 99999), 69, 'y...";'),
+    (put("llama.rope.scaling.type", "string", "y\x1b" * 9999), 69, 'y...";'),
     (put("llama.attention.layer_norm_rms_epsilon", "f32", 0.0), 65, "epsilon"),
     (put("llama.attention.layer_norm_rms_epsilon", "f32", 1.0), 65, "epsilon"),
     (put("llama.attention.layer_norm_rms_epsilon", "f32", NAN), 65, "epsilon"),
@@ -342,6 +360,87 @@ def test_fused_matrices_give_the_bits_of_separate_ones(tmp_path, arch, changes):
 def test_the_unchanged_model_is_accepted(tmp_path):
     m = Model(build(tmp_path / "m.gguf", lambda m, t: None), 1)
     assert (m.hparams.n_head, m.hparams.n_head_kv, m.hparams.head_dim, m.hparams.n_vocab) == (4, 2, 16, 400)
+
+
+def last_logits(path):
+    m = Model(path, 1)
+    cache = Scratch(m.geometry("f32"), 8, logits=True)
+    m.prefill(cache, [1, 300, 17, 350])
+    return bytes(ffi.buffer(cache.logits, 4 * m.hparams.n_vocab))
+
+
+PER_LAYER = ("block_count", "embedding_length", "feed_forward_length", "attention.head_count", "attention.head_count_kv", "attention.key_length",
+             "attention.value_length", "rope.dimension_count", "context_length", "attention.sliding_window", "attention.layer_norm_rms_epsilon",
+             "rope.freq_base", "attn_logit_softcapping")
+INTEGERS = st.sampled_from(["[u8]", "[i16]", "[u16]", "[i32]", "[u32]", "[i64]", "[u64]"])
+
+
+@given(st.sampled_from(["llama", "qwen3", "gemma2", "gemma3"]), st.sets(st.sampled_from(PER_LAYER), min_size=1), st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_arrays_of_equal_entries_are_the_number(tmp_path_factory, arch, keys, data):
+    """Of any integer type that holds it, as converters of other projects write them."""
+    d = tmp_path_factory.mktemp("layers")
+    config = {"arch": arch, "window": 16} if arch.startswith("gemma") else {"arch": arch}
+
+    def change(m, t):
+        n_layer = m[f"{arch}.block_count"][1]
+        for key in sorted(keys):
+            if f"{arch}.{key}" in m:
+                kind, v = m[f"{arch}.{key}"]
+                kind = data.draw(INTEGERS) if isinstance(v, int) else data.draw(st.sampled_from(["[f32]", "[f64]"]))
+                if isinstance(v, float) or v < 1 << {"[u8]": 8, "[i16]": 15, "[u16]": 16}.get(kind, 31):
+                    m[f"{arch}.{key}"] = kind, [v] * n_layer
+    plain = build(d / "a.gguf", lambda m, t: None, **config)
+    assert last_logits(build(d / "b.gguf", change, **config)) == last_logits(plain)
+
+
+# What the specification calls optional, or says what its absence means, where the model has that value.
+OPTIONAL = ("attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count", "rope.freq_base", "vocab_size",
+            "rope.scaling.type", "rope.scaling.factor", "general.name", "general.type", "general.file_type", "general.quantization_version",
+            "tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.pre", "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+            "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id", "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token",
+            "tokenizer.ggml.add_space_prefix")
+
+
+@given(st.sets(st.sampled_from(OPTIONAL), min_size=1))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_optional_keys_may_be_absent_in_any_combination(tmp_path_factory, gone):
+    d = tmp_path_factory.mktemp("optional")
+    config = dict(n_head_kv=4)
+
+    def change(m, t):
+        for key in gone:
+            m.pop(key if key.startswith(("general.", "tokenizer.")) else f"llama.{key}", None)
+    plain, less = build(d / "a.gguf", lambda m, t: None, **config), build(d / "b.gguf", change, **config)
+    assert last_logits(less) == last_logits(plain)
+    a, b = Vocab(gguf.File(plain)), Vocab(gguf.File(less))
+    assert (b.bos, b.eos, b.add_bos, b.add_eos, b.add_prefix) == (a.bos, a.eos, a.add_bos, a.add_eos, a.add_prefix) and a.eog <= b.eog
+    if "tokenizer.ggml.scores" not in gone:
+        for text in (b"Once upon a time", b"\x00\xff\n  ", "h\u00e9llo \u65e5".encode()):
+            assert b.encode(text) == a.encode(text)
+    text = b"any text, \x01 \xc3\xa9"
+    assert b"".join(b.bytes_of(i) for i in b.encode(text))[1:] == text
+
+
+@given(st.lists(st.integers(0, 2), min_size=30, max_size=30))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+def test_trailing_dimensions_of_one_anywhere_change_nothing(tmp_path_factory, ones):
+    d = tmp_path_factory.mktemp("dims")
+
+    def change(m, t):
+        for n, entry in zip(ones, t.values()):
+            entry[1] = (*entry[1], *[1] * n)
+    plain, more = build(d / "a.gguf", lambda m, t: None), build(d / "b.gguf", change)
+    assert last_logits(more) == last_logits(plain)
+    assert all(t.shape == gguf.File(plain).tensors[name].shape for name, t in gguf.File(more).tensors.items())
+
+
+def test_the_cases_of_dimensions_and_scores_run(shared):
+    whole = run("generate", "-m", shared("data/models/stories260K.gguf"), "-t", 0, "-n", 8, "Once upon")
+    dims = run("generate", "-m", shared("data/cases/models/dims4.gguf"), "-t", 0, "-n", 8, "Once upon")
+    assert (dims.returncode, dims.stdout, dims.stderr) == (0, whole.stdout, b"")
+    bare = run("generate", "-m", shared("data/cases/models/no_scores.gguf"), "-t", 0, "-n", 8, "Once upon")
+    assert bare.returncode == 0 and bare.stderr == b"" and bare.stdout.decode()
 
 
 @pytest.mark.parametrize("pattern,ok", [([True] * 5 + [False], True), ([True] * 6, False), ([False] * 6, False)])

@@ -86,6 +86,22 @@ def test_published_checkpoints_write_their_greedy_text(shared, tmp_path, name, v
         assert ids_in((tmp_path / "ids").read_bytes()) == ids and done.stdout == text
 
 
+def test_generate_chat_and_bench_take_a_vocabulary(shared, tmp_path):
+    """The text of the checkpoint is that of the GGUF made of it, in each command; a plain --vocab mistake is 64."""
+    model, words = shared("data/models/stories260K.bin"), shared("data/models/tok512.bin")
+    convert(model, tmp_path / "m.gguf", "--vocab", words)
+    for argv, said in ((("generate", "-t", 0, "-n", 20, "Once upon"), b""), (("chat", "--template", "plain", "-t", 0, "-n", 12), b"Once\nmore\n")):
+        ours, theirs = (run(argv[0], *files_, *argv[1:], input=said) for files_ in (("-m", model, "--vocab", words), ("-m", tmp_path / "m.gguf")))
+        assert (ours.returncode, ours.stdout) == (0, theirs.stdout) and len(ours.stdout) > 20
+    text = shared("data/models/stories260K.greedy.txt").read_bytes()
+    assert text.startswith(run("generate", "-m", model, "--vocab", words, "-t", 0, "-n", 30, "--echo", "", input=b"").stdout[:60])
+    done = run("sluice-bench", "-m", model, "--vocab", words, "-p", 4, "-n", 2, "-r", 1, "--start", 3, "-o", "json")
+    assert done.returncode == 0 and [row["test"] for row in json.loads(done.stdout)] == ["pp4", "tg2", "start3"]
+    assert run("sluice-bench", "--vocab", words, "--shape", "tiny").returncode == 64
+    assert run("generate", "-m", model, "x").returncode == 64 and run("generate", "-m", tmp_path / "m.gguf", "--vocab", words, "x").returncode == 64
+    assert run("generate", "-m", model, "--vocab", words, "-o", words, "x").returncode == 64
+
+
 def test_classify_and_grammar_filter_take_a_vocabulary(files, tmp_path):
     question = tmp_path / "q.yaml"
     question.write_text("input: {kind: text, head_ids: 8, tail_ids: 4}\nframe: plain\nprompt:\n  - input\nanswers:\n  a: [\" t1\"]\n  b: [\" t2\"]\n"

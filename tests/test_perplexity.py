@@ -264,6 +264,26 @@ def test_byte_pair_vocabularies_with_and_without_begin_id(tmp_path):
         assert run("perplexity", "-m", tmp_path / "m.gguf", "-c", 16).returncode == 65
 
 
+def test_windows_stay_within_the_models_context(files, tmp_path):
+    """Beyond it the model was never trained, and its numbers are no perplexity: 64 with the limit; a base with longer windows is 65."""
+    limit = gguf.File(str(files / "m.gguf")).get("llama.context_length", "u32")
+    text = TEXT * (8 * limit // len(TEXT) + 1)
+    assert run("perplexity", "-m", files / "m.gguf", "-c", limit, "-n", 1, input=text).returncode == 0
+    done = run("perplexity", "-m", files / "m.gguf", "-c", limit + 1, input=text)
+    assert done.returncode == 64 and f"-c: {limit + 1} is more than {limit}, the model's context".encode() in done.stderr and done.stdout == b""
+    data = (files / "m.gguf").read_bytes()
+    key = b"llama.context_length" + struct.pack("<I", 4)
+    assert key + struct.pack("<I", limit) in data
+    (tmp_path / "short.gguf").write_bytes(data.replace(key + struct.pack("<I", limit), key + struct.pack("<I", 31)))
+    done = run("perplexity", "-m", tmp_path / "short.gguf", "--kl", files / "m.base")
+    assert done.returncode == 65 and b"its windows are of 32 ids" in done.stderr
+
+
+def test_minus_one_window_is_no_limit(files):
+    found = {run("perplexity", "-m", files / "m.gguf", "-c", 16, *n, input=TEXT).stdout for n in ((), ("-n", -1))}
+    assert len(found) == 1 and found.pop().startswith(b"perplexity ")
+
+
 def test_numbers_beyond_f64_are_no_json_numbers():
     total = perplexity.Sums()
     total.add(-1e30)
@@ -276,7 +296,7 @@ def test_numbers_beyond_f64_are_no_json_numbers():
 
 @pytest.mark.parametrize("argv, code, what", [
     (["-c", 32, "--kl", "m.base"], 64, "--kl BASE has"), (["text", "--kl", "m.base"], 64, "--kl BASE has"), (["--kl", "none"], 66, "none"),
-    (["--kl", "text"], 65, "KLBASE"), (["--kl", "."], 65, "regular"), (["-c", 3, "text"], 64, "context"), (["-c", 32, "--stride", 32, "text"], 64, "--stride"),
+    (["--kl", "text"], 65, "KLBASE"), (["--kl", "."], 65, "regular"), (["-c", 3, "text"], 64, "context"), (["-n", -2, "text"], 64, "-n"), (["-c", 32, "--stride", 32, "text"], 64, "--stride"),
     (["none"], 66, "none"), (["empty"], 65, "1 ids, less than a window of 512"), (["-c", 500, "text"], 65, "less than a window of 500"),
     (["-c", 32, "text", "--save-logits", "no/where"], 73, "no/where"), (["-c", 32, "text", "--save-logits", "."], 73, "directory"),
     (["-c", 32, "long"], 65, "more than 16 MiB"), (["."], 74, "directory")])

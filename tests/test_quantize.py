@@ -206,7 +206,7 @@ BAD_FILES = [
     ([("blk.0.attn_q.weight", 0, (256, 4), with_one(1e30))], {}, 65, "tensor blk.0.attn_q.weight: row 2: a weight is too large for Q8_0"),
     ([("blk.0.attn_q.weight", 8, (256, 4), gguf_writer.q8_0(ONES)[:-34] + b"\0\x7c" + bytes(32))], {}, 65, "row 3: a weight is infinite"),
     ([("blk.0.attn_q.weight", 16, (256, 4), bytes(264))], {}, 69, "tensor blk.0.attn_q.weight: type IQ2_XXS"),
-    ([("blk.0.attn_q.weight", 0, (256, 4), ONES.tobytes())], {"split.count": ("u16", 2)}, 69, "split.count"),
+    ([("blk.0.attn_q.weight", 0, (256, 4), ONES.tobytes())], {"split.count": ("u16", 2)}, 65, "split.count"),
 ]
 
 

@@ -60,6 +60,9 @@ def test_golden_files_are_what_the_script_writes():
     ([dense(0), dense(1)], ["-n", 2], b"2\n2\n#end length\n"),
     ([dense(0), dense(1, stream.LAST)], ["-n", 2], b"2\n2\n#end stop\n"),
     ([dense(0), END], ["-n", 2], b"2\n#end stop\n"),
+    ([dense(0), dense(1), END], ["-n", -1], b"2\n2\n#end stop\n"),
+    ([dense(0), END], ["-n", 1, "--bias", "2=-inf"], b"4\n#end length\n"),
+    ([dense(0), END], ["-n", 1, "--bias", "2=-Infinity"], b"4\n#end length\n"),
     ([stream.record(b"C", stream.LAST, 0, 1, struct.pack("<ifif", 1, -2.0, 4, -1.0))], [], b"4\n#end stop\n"),
 ])
 def test_the_end_has_its_reason(records, options, out):
@@ -155,7 +158,7 @@ def test_bad_input_in_place_of_the_last_marks_exits_65_without_an_end(rest):
 
 
 @pytest.mark.parametrize("options", [
-    ["-t", "nan"], ["-t", "-1"], ["-t", "inf"], ["-p", "1.5"], ["--min-p", "nan"], ["-k", "-1"], ["-n", "0"], ["-S", "-1"],
+    ["-t", "nan"], ["-t", "-1"], ["-t", "inf"], ["-p", "1.5"], ["--min-p", "nan"], ["-k", "-1"], ["-n", "0"], ["-n", "-2"], ["-S", "-2"], ["--bias", "1=inf"], ["--bias", "1=-infin"],
     ["-S", str(2**64)], ["--repeat-penalty", "0"], ["--last-n", "-1"], ["--nonsense"], ["file"],
     ["--bias", "x=1"], ["--bias", "1"], ["--bias", "1=inf"], ["--bias", "-1=1"], ["--bias", "5=1"], ["--bias", "1=1e7"]])
 def test_bad_usage_exits_64(options):
@@ -194,7 +197,7 @@ def test_logprob_is_a_second_column_that_readers_take(tmp_path):
 def test_without_a_seed_the_one_reported_gives_the_run_again():
     flat = stream.record(b"L", 0, 0, -1, bytes(20))
     given = logits(*[flat[:8] + struct.pack("<I", pos) + flat[12:] for pos in range(40)], END)
-    a, b = (run("sample", "-v", input=given) for _ in range(2))
+    a, b = run("sample", "-v", input=given), run("sample", "-v", "-S", -1, input=given)
     assert a.returncode == 0 and a.stdout != b.stdout
     fields = dict(f.split("=") for f in a.stderr.decode().split()[1:])
     assert fields["ids"] == "40" and fields["end"] == "stop"

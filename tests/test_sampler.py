@@ -34,11 +34,15 @@ def some_logits(rng, n):
     return [reference.f32(rng.choice([-1, 1]) * 10 ** rng.uniform(-6, 3)) for _ in range(n)]
 
 
+NEVER = float("-inf")
+
+
 def some_options(rng):
     return dict(temperature=rng.choice([0, 0.3, 0.8, 1, 2.5]), top_k=rng.choice([0, 1, 2, 5, 40, 1000]),
                 top_p=rng.choice([0, 0.1, 0.5, 0.95, 1]), min_p=rng.choice([0, 0.01, 0.05, 0.5, 1]),
                 repeat=rng.choice([1, 1.1, 0.5, 2]), presence=rng.choice([0, 0.5, -1]), frequency=rng.choice([0, 0.2]),
-                bias=rng.choice([{}, {}, {0: 3.5}, {0: -1e6, 2: 0.1, 999: 7.0}]), least=rng.random() < 0.3)
+                bias=rng.choice([{}, {}, {0: 3.5}, {0: -1e6, 2: 0.1, 999: 7.0},
+                                 {1: NEVER, 2: 5.0, 16: NEVER}]), least=rng.random() < 0.3)
 
 
 def test_splitmix64_gives_the_published_numbers():
@@ -136,6 +140,22 @@ def test_frequency_counts_and_presence_does_not():
             sampler.choose(dense([0, 0, 0, 0], pos, 0))
         return sampler.choose(dense([2.5, 0, 0, 0], 3, 0))[0]
     assert chosen(presence=1) == 0 and chosen(frequency=1) == 1
+
+
+def test_a_bias_of_minus_infinity_is_never_chosen():
+    """Not by --least either, nor where its logit is the largest; where nothing else is left, that
+    is an error."""
+    for least in (False, True):
+        for seed in range(50):
+            sampler = Sampler(5, temperature=2.0, top_k=0, top_p=1, min_p=0, seed=seed,
+                              bias={0: NEVER, 3: NEVER}, least=least)
+            assert sampler.choose(dense([3.4e38, 0.0, 0.0, -3.4e38, 0.0]))[0] in (1, 2, 4)
+    with pytest.raises(Fault, match="position 0 has a bias of -inf: none is left") as e:
+        Sampler(2, bias={0: NEVER, 1: NEVER}).choose(dense([1.0, 2.0]))
+    assert e.value.code == 65
+    id, log_p = Sampler(3, temperature=0, bias={0: NEVER}).choose(dense([9.0, 1.0, 0.0]),
+                                                                  logprob=True)
+    assert id == 1 and abs(log_p - (1 - math.log(math.exp(9) + math.e + 1))) < 1e-9  # of the record as it came
 
 
 def test_bias_stays_finite_and_the_least_likely_is_the_worst():

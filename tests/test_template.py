@@ -2,10 +2,12 @@
 import json
 import os
 import re
+import time
 
 import golden_templates
 import pytest
 from chat_model import write_chat_model
+from conftest import run
 from forked import render_here
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -54,6 +56,27 @@ def here():
     with pytest.MonkeyPatch.context() as patch:
         render_here(patch)
         yield
+
+
+@pytest.mark.parametrize("now", ["abc", "-1", "1.5", "1e9", " 1", "\u0661", "999999999999", "0x10"])
+def test_a_day_that_is_no_number_is_refused_by_the_name_of_the_variable(monkeypatch, here, now):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", now)
+    with pytest.raises(Fault, match="^SOURCE_DATE_EPOCH: .* is not a number of seconds") as e:
+        made("{{ strftime_now('%Y') }}").segments([Message("user", "Hi")], True)
+    assert e.value.code == 64
+
+
+@pytest.mark.parametrize("now, year", [("0", "1970"), ("86399", "1970"), ("1764115200", "2025"), ("99999999999", "5138"), ("", time.strftime("%Y"))])
+def test_a_day_that_is_a_number_is_the_day(monkeypatch, here, now, year):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", now)
+    assert text_of(made("{{ strftime_now('%Y') }}").segments([Message("user", "Hi")], True)) == year
+
+
+def test_the_case_of_a_template_with_a_date(shared, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "abc")
+    done = run("generate", "-m", shared("data/models/stories260K.gguf"), "--template", shared("data/cases/models/strftime.jinja"),
+               "-t", 0, "-n", 1, "--echo", "Hi")
+    assert done.returncode == 64 and done.stdout == b"" and done.stderr.startswith(b"generate: SOURCE_DATE_EPOCH: ")
 
 
 @pytest.mark.parametrize("name", sorted({line["template"] for line in LINES}))

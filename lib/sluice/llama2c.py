@@ -201,13 +201,16 @@ class Checkpoint(gguf.File):
         if c.version not in (0, 1):
             raise unsupported(self.path, f"version: llama2.c checkpoint {c.version}, whose int8 groups lie apart from their scales; "
                                          "gguf-convert makes a GGUF of it")
-        self.version, self.alignment, self.data_offset = c.version, 4, HEADER_BYTES[c.version]
+        self.version, self.alignment, part = c.version, 4, self.parts[0]
+        part.data_offset = HEADER_BYTES[c.version]
         vocab = vocab_metadata(*read_vocab(self._vocab_path, c.vocab_size))
         self.metadata, self.kinds = {}, {}
         for key, (kind, value) in {**c.metadata(), **vocab}.items():
             self.metadata[key], self.kinds[key] = _as_read(kind, value)
-        self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n) for name, role, at, n in c.parts()[0] if name != "rope"}
-        self._head = b"llama2.c\0" + head + b"".join(self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))
+        self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n, part) for name, role, at,
+                        n in c.parts()[0] if name != "rope"}
+        part.head = b"llama2.c\0" + head + b"".join(self.metadata[f"tokenizer.ggml.{k}"].raw
+                                                    for k in ("tokens", "scores"))
 
 
 def _as_read(kind, value):

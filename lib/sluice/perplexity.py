@@ -151,6 +151,10 @@ def windows_of(base, m, bos, vocab_id, most=None):
         raise bad(base.path, f"made with another vocabulary ({h.n_vocab} ids) than that of {m.file.path} ({m.hparams.n_vocab})")
     if h.bos != ours:
         raise bad(base.path, f"its windows begin with id {h.bos}, those of {m.file.path} with {ours}")
+    if h.n_ctx > m.hparams.n_ctx:
+        raise bad(base.path,
+                  f"its windows are of {h.n_ctx} ids, and the context of {m.file.path} is "
+                  f"{m.hparams.n_ctx}")
     return Windows(base.ids, h.n_ctx, h.stride if h.stride == h.n_count else None, bos, min(h.n_window, most or h.n_window))
 
 

@@ -5,9 +5,9 @@ import os
 from . import apart as processes, measure, rival
 
 
-def of_model(path, tests, repetitions, kv, against, starts, arithmetic):
+def of_model(path, vocab, tests, repetitions, kv, against, starts, arithmetic):
     """A function of a number of threads (None: the default) that yields the rows of the model at `path`; see measure.run."""
-    return lambda n_threads: measure.run(path, tests, repetitions, n_threads, kv, rival.make(against), starts, arithmetic)
+    return lambda n_threads: measure.run(path, tests, repetitions, n_threads, kv, rival.make(against), starts, arithmetic, vocab)
 
 
 def rows(makes, isas, threads, apart=False):
