@@ -70,10 +70,11 @@ def check_target(target, *sources):
         unlink(path)
 
 
-def write(target, fill, mode=None):
+def write(target, fill, mode=None, sync=True):
     """Make the file `target` of what `fill`, given an open binary file, writes to it. Fault 73, 74 or 75 with `target` as it was.
 
-    mode: None, for what is nobody's secret, is the mode that files get here.
+    mode: None, for what is nobody's secret, is the mode that files get here. sync: wait until it is on the disk; without, a crash of the
+    system can leave a file that is cut.
     """
     try:
         fd, path = nameless(os.path.dirname(target) or ".")
@@ -84,10 +85,11 @@ def write(target, fill, mode=None):
             with open(fd, "wb", closefd=False) as f:
                 fill(f)
             os.fchmod(fd, 0o666 & ~_umask() if mode is None else mode)
-            os.fsync(fd)
+            if sync:
+                os.fsync(fd)
         except OSError as e:
             raise write_fault(target, e) from None
-        publish(fd, path, target)
+        publish(fd, path, target, sync)
         path = None
     finally:
         os.close(fd)
@@ -101,8 +103,8 @@ def _umask():
     return mask
 
 
-def publish(fd, path, target):
-    """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync the directory.
+def publish(fd, path, target, sync=True):
+    """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync the directory, unless told otherwise.
 
     `target` may be absent or a regular file, which is replaced. Fault 73 or 75 with
     `target` as it was and no temporary name left; 74 where only the last sync failed.
@@ -115,7 +117,8 @@ def publish(fd, path, target):
     try:
         _refuse_special(target)
         _name(fd, path, target, directory_fd)
-        _sync_directory(directory_fd, target)
+        if sync:
+            _sync_directory(directory_fd, target)
     finally:
         os.close(directory_fd)
 

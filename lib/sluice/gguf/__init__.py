@@ -17,10 +17,10 @@ import os
 import stat
 import struct
 
-from .. import hugepages, sampling
+from .. import cachedir, hugepages
 from ..faults import IO_ERROR, Fault, bad, printable, unsupported
 from ..kernels import ffi, lib
-from .cursor import LENGTH, Cursor
+from .cursor import Cursor
 from .metadata import ARRAY, F32, F64, INTEGERS, KIND_NAMES, U32, describe, parse_metadata
 
 HEADER = struct.Struct("<4sI")
@@ -36,7 +36,7 @@ MAX_METADATA_BYTES = 64 << 20  # four times the largest known; also what a hosti
 MAX_NAME_BYTES = 64
 MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
 MAX_ALIGNMENT = 1 << 20
-SAMPLE_BYTES = 4096
+SAMPLE_BYTES = 4096  # of each tensor, in `earlier_id`
 
 
 class Tensor:
@@ -72,14 +72,16 @@ class File:
     kinds       dict: key -> type number of its value
     tensors     dict: name -> Tensor, in file order
     data_offset first byte of tensor data
-    id          bytes [32], what this model is (SHA-256, see `_identify`)
+    id          bytes [32], what this model is, computed when it is asked for (see identity.py)
+    id_cache    directory where the id is kept: the user's cache; set it to None to keep none
     """
 
     kind = "a GGUF"  # in messages
 
     def __init__(self, path):
         self.path = path
-        self._fd = self._id = self._map = self._pointer = None
+        self._fd = self._id = self._earlier_id = self._map = self._pointer = None
+        self.id_cache = cachedir.home()
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)  # a FIFO must not hang us
         self._stat = os.fstat(self._fd)
         if not stat.S_ISREG(self._stat.st_mode):
@@ -219,22 +221,18 @@ class File:
             self._id = self._identify()
         return self._id
 
-    @property
-    def times(self):
-        """Of the file's last change and of its last change of status, as a word: with `id`, what a cache knows the file by."""
-        return f"{self._stat.st_mtime_ns}.{self._stat.st_ctime_ns}"
-
     def _identify(self):
-        """SHA-256 of: a version line, the file size, all metadata and the tensor directory, and the
-        first 4 KiB of every tensor. Tells two fine-tunes apart and reads about 1 MB of a large file."""
-        from ..digests import sha256
-        h = sha256(len(self._head) + SAMPLE_BYTES * len(self.tensors))
-        h.update(b"sluice model 1\n" + LENGTH.pack(self.size))
-        h.update(self._head)
-        with sampling.of(self._fd) as read:
-            for t in self.tensors.values():
-                h.update(self._whole(t, read(min(SAMPLE_BYTES, t.n_bytes), t.offset), min(SAMPLE_BYTES, t.n_bytes)))
-        return h.digest()
+        from .. import identity
+        return identity.of([identity.Part(self.path, self._fd, self.size, self._stat)], self.id_cache)
+
+    @property
+    def earlier_id(self):
+        """bytes [32], what this model was called before its id covered the whole file: calibrations may still say so."""
+        if self._earlier_id is None:
+            from .. import identity
+            samples = (self.read(t, 0, min(SAMPLE_BYTES, t.n_bytes)) for t in self.tensors.values())
+            self._earlier_id = identity.earlier(self.size, self._head, samples)
+        return self._earlier_id
 
     def read(self, tensor, start, n_bytes):
         """A copy of `n_bytes` bytes of `tensor` from its byte `start` on, read and not mapped."""
@@ -266,7 +264,7 @@ class File:
         try:
             self._map = mmap.mmap(self._fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=self._map_start)
         except ValueError:  # it is already shorter than this
-            raise self._changed() from None
+            raise changed(self.path) from None
         self._ask_for_large_pages()
         pointer = ffi.cast("const uint8_t *", ffi.from_buffer(self._map))
         line = f"{os.path.basename(sys.argv[0])}: {printable(str(self.path), 400)[1:-1]}: cut while it was in use"
@@ -279,20 +277,26 @@ class File:
         then every later process needs one page fault where it needs 32 (of 16 pages each, 0.1 s of processor time in 1 GB)."""
         hugepages.ask(self._map)
 
-    def _changed(self):
-        return Fault(IO_ERROR, f"{self.path}: the file was changed while it was in use; replace models by rename")
-
     def check_unchanged(self):
-        """Fault 74 if the file was overwritten, cut or touched since it was opened: results are void.
+        """Fault 74 if the file was overwritten, cut or touched since it was opened: results are void."""
+        if not unchanged(self._stat, os.fstat(self._fd)):
+            raise changed(self.path)
 
-        The time of the last status change counts only while the number of links
-        is the same: replacing a model by rename takes a link from the file we
-        hold open, and changes nothing in it.
-        """
-        then, now = self._stat, os.fstat(self._fd)
-        same = (then.st_size, then.st_mtime_ns) == (now.st_size, now.st_mtime_ns)
-        if not same or then.st_nlink == now.st_nlink and then.st_ctime_ns != now.st_ctime_ns:
-            raise self._changed()
+
+def unchanged(then, now):
+    """Whether a file of which os.fstat said `then` and says `now` was neither overwritten, cut nor touched meanwhile.
+
+    The time of the last status change counts only while the number of links
+    is the same: replacing a model by rename takes a link from the file we
+    hold open, and changes nothing in it.
+    """
+    same = (then.st_size, then.st_mtime_ns) == (now.st_size, now.st_mtime_ns)
+    return same and (then.st_nlink != now.st_nlink or then.st_ctime_ns == now.st_ctime_ns)
+
+
+def changed(path):
+    """The Fault (74) that the file was changed meanwhile."""
+    return Fault(IO_ERROR, f"{path}: the file was changed while it was in use; replace models by rename")
 
 
 def type_name(kind):
