@@ -97,7 +97,7 @@ def _line(path, n, line):
         raise bad(path, f"line {n}: is not a mail that was learnt") from None
 
 
-def _write(path, lines, asked, model, question, earlier):
+def _write(path, lines, asked, model, question, earlier=None):
     """Replace the file; the fit for (model, question) is made again, those of other pairs stay, of a model called `earlier` as `model`."""
     present, shipped = {(l.model, l.question) for l in lines} - {(model, question)}, calibration.shipped(asked)
     try:
