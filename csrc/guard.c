@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include "internal.h"
 
-enum { N_SLOTS = 64, LINE_BYTES = 512, STACK_BYTES = 1 << 16, EXIT_IO_ERROR = 74 };
+enum { N_SLOTS = 1024, LINE_BYTES = 512, STACK_BYTES = 1 << 16, EXIT_IO_ERROR = 74 };
 
 static struct slot {
     _Atomic uintptr_t start;

@@ -213,14 +213,15 @@ typedef struct {
     int32_t top_k;      /* 0: off */
     int32_t least;      /* 1: all logits change their sign, after bias and penalties, so that the worst are the best; 0: off */
     int32_t n_bias;
-    const int32_t *bias_id; /* [n_bias], each once */
-    const double *bias;     /* [n_bias], added to their logits */
+    const int32_t *bias_id; /* [n_bias], ascending, each once */
+    const double *bias;     /* [n_bias], added to their logits; -infinity: never chosen */
 } sample_options;
 
 /* Choose *id of the n candidates of a record: dense, payload is f32 [n], else {i32 id, f32 logit} [n] by ascending id.
  * log_p (may be null): ln of its probability in the softmax of the payload as it is.
  * seen i32 [2 n_seen]: ids of the recent past, each once, with their counts. random: 64 even bits, used where
- * temperature > 0. work: u64 [4 n]. n is 1 to 2^21. Returns 0, or -1 where *id is the first with a logit that is not finite. */
+ * temperature > 0. work: u64 [4 n]. n is 1 to 2^21. Returns 0; -1 where *id is the first with a logit that is not
+ * finite; -2 where every candidate has a bias of -infinity. */
 int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payload, const int32_t *seen,
                     int64_t n, int32_t dense, int32_t n_seen, const sample_options *options, uint64_t random);
 
@@ -261,7 +262,7 @@ void sluice_sincos(double *s, double *c, double x);
 /* ---- guard.c: a map whose file was cut ---------------------------------------- */
 
 /* From now on a SIGBUS within [p, p + n_bytes), in any thread, writes `line` (UTF-8, no
- * newline, cut to 511 bytes) to stderr and exits with 74.  0; -1: 64 maps are registered. */
+ * newline, cut to 511 bytes) to stderr and exits with 74.  0; -1: 1,024 maps are registered. */
 int32_t guard_map(const void *p, uint64_t n_bytes, const char *line);
 /* Before the map is removed: forget it. */
 void guard_forget(const void *p);

@@ -1,7 +1,7 @@
 /* sample.c - one record of logits to one id.
  *
  * The chain, in this order; each step works on what the one before left:
- *   bias         l + b for ids that are named; rounded to f32
+ *   bias         l + b for ids that are named; rounded to f32; without those of b = -infinity
  *   penalties    Keskar et al. 2019, arXiv:1909.05858, section 4.1, and the
  *                customary refinement: l / r where l > 0, l r elsewhere; then
  *                l - presence - count frequency; rounded to f32
@@ -165,6 +165,19 @@ static void favour(uint64_t *key, int64_t n, const sample_options *o)
     }
 }
 
+/* Without those whose bias is -infinity, in their order; how many. */
+static int64_t ban(uint64_t *key, int64_t n, const sample_options *o)
+{
+    int64_t n_kept = 0;
+    for (int64_t i = 0, b = 0; i < n; i++) {
+        while (b < o->n_bias && o->bias_id[b] < key_id(key[i]))
+            b++;
+        key[n_kept] = key[i];
+        n_kept += !(b < o->n_bias && o->bias_id[b] == key_id(key[i]) && o->bias[b] < -0x1.fffffffffffffp1023);
+    }
+    return n_kept;
+}
+
 static void penalise(uint64_t *key, int64_t n, const int32_t *seen, int32_t n_seen, const sample_options *o)
 {
     for (int32_t i = 0; i < n_seen; i++) {
@@ -225,6 +238,9 @@ int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payl
         const float raw_best = key_logit(best_of(key, n));
         log_total = raw_best + sluice_log((double)masses(rest, key, n, raw_best, 1) * 0x1p-42);
     }
+    n = ban(key, n, options);
+    if (n == 0)
+        return -2;
     favour(key, n, options);
     penalise(key, n, seen, n_seen, options);
     if (options->least)

@@ -3,14 +3,17 @@
 GGUF keys, under `tokenizer.ggml.`:
 
     pre      how text is cut (csrc/text/pretokenize.c); a name that is not in PRE is refused. Not read for model "gemma4"
-    merges   [string] "left right", the first is made first; each makes a token of type normal, none stands there twice
+    merges   [string] "left right", the first is made first; each makes a token of type normal, none stands there twice; may be absent
+             where all normal tokens are single characters
 
 The names are those of llama.cpp, and so is what some of them say beside the words: that a word which is a token is never
 merged (`ignore_merges`; no key says it), and that the begin id is put first where `add_bos_token` is absent.
 """
 from .faults import bad, printable, unsupported
+from .gguf.metadata import STRING, Array
 from .kernels import ffi, lib
 
+NORMAL = 1  # of tokenizer.ggml.token_type
 KEY = "tokenizer.ggml."
 MAX_MERGES = 1 << 22  # eight times the largest known
 PRE = {  # name: rule, whether words that are tokens are not merged, whether a text begins with the begin id
@@ -45,8 +48,14 @@ def choose_words(file, index):
 
 
 def read_merges(file, index):
-    """Check the merges of a gguf.File and enter them into `index`, whose tokens are there. Returns what must live as long as it."""
-    merges = file.get(KEY + "merges", "[string]")
+    """Check the merges of a gguf.File and enter them into `index`, whose tokens are there. Returns what must live as long as it.
+
+    A file without merges has none, and its texts are written in tokens of one character: where there are longer ones, it is refused.
+    """
+    merges = file.get(KEY + "merges", "[string]", None)
+    if merges is None:
+        _refuse_longer(file, index)
+        merges = Array(STRING, 0, bytes(1))
     n = merges.n
     if n > MAX_MERGES:
         raise unsupported(file.path, f"{KEY}merges: {n}, more than {MAX_MERGES}")
@@ -59,6 +68,15 @@ def read_merges(file, index):
     if status:
         raise bad(file.path, f"{KEY}merges: merge {clash.id}, {printable(nth(raw, clash.id))}, {WRONG_MERGE[status](clash)}")
     return raw, last, n_left, before
+
+
+def _refuse_longer(file, index):
+    """Fault 65 where a normal token has more than one character, which only merges make."""
+    for i in range(index.n_vocab):
+        piece = index.piece[i]
+        text = bytes(ffi.buffer(index.tokens + piece.at, piece.n_bytes))
+        if piece.kind == NORMAL and len(text.decode("utf-8", "replace")) > 1:
+            raise bad(file.path, f"{KEY}merges is missing, and token {i}, {printable(text)}, is made by merges alone")
 
 
 def nth(raw, i):

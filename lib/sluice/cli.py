@@ -32,7 +32,7 @@ def command(**kwargs):
 
 
 model_option = click.option(
-    "-m", "--model", metavar="FILE", envvar="MODEL", required=True, show_envvar=True, help="GGUF file.")
+    "-m", "--model", metavar="FILE", envvar="MODEL", required=True, show_envvar=True, help="GGUF file; of a model in several files any one.")
 vocab_option = click.option("--vocab", "vocab_file", metavar="FILE", help="tokenizer.bin, where the model is a checkpoint of llama2.c.")
 threads_option = click.option(
     "-j", "--threads", type=click.IntRange(1, 1024), metavar="N", default=None,
@@ -50,6 +50,28 @@ class Number(click.FloatRange):
         if number != number or number in (float("inf"), float("-inf")):
             self.fail(f"{value} is not a number.", param, ctx)
         return number
+
+
+class OrNone(click.IntRange):
+    """A whole number within a range, or -1, as llama.cpp's commands have it, which is None: no limit, a random seed."""
+
+    def convert(self, value, param, ctx):
+        return None if str(value).strip() == "-1" else super().convert(value, param, ctx)
+
+
+class Bytes(click.ParamType):
+    """A number of bytes: 4096, or 500K, 50M, 2G (thousands, millions and so on)."""
+
+    name = "bytes"
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, int):
+            return value
+        digits = value.rstrip("KMGkmg")
+        power = " KMG".find(value[len(digits):].upper() or " ")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 15 and power >= 0 and int(digits)):
+            self.fail(f"{value!r} is not a number of bytes such as 4096, 50M or 2G.", param, ctx)
+        return int(digits) * 1000 ** power
 
 
 class Mode(click.ParamType):
@@ -99,11 +121,10 @@ def only_one(**given):
 
 
 def say(message):
-    """One line on stderr, `command: message`, without control codes; a closed stderr is nobody's business."""
-    line = f"{program()}: {message}".replace("\n", " ")
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    """One line on stderr, `command: message`, without control codes, file names as they are; a closed stderr is nobody's business."""
+    line = faults.one_line(f"{program()}: {message}".replace("\n", " "))
     try:
-        os.write(2, line.encode() + b"\n")
+        os.write(2, line.encode("utf-8", "surrogateescape") + b"\n")
     except OSError:
         pass
 

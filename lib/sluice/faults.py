@@ -44,3 +44,10 @@ def _escaped(c):
     if c == '"':
         return '\\"'
     return c if c.isprintable() else c.encode("unicode_escape").decode()
+
+
+def one_line(text):
+    """`text` fit for one line of a message, escaped but not quoted. Bytes of a file's name that are not UTF-8, in the form of
+    os.fsdecode, stay: what is written is one_line(text).encode("utf-8", "surrogateescape")."""
+    return text if text.isprintable() else "".join(c if "\udc80" <= c <= "\udcff" or c.isprintable() else c.encode("unicode_escape").decode()
+                                                   for c in text)

@@ -22,11 +22,9 @@ import errno
 import os
 import struct
 import time
-from collections import namedtuple
 
 from . import cachedir, hugepages, newfile
-from .faults import Fault, printable
-from .gguf import changed, unchanged
+from .faults import Fault, one_line
 from .kernels import ffi, lib
 
 MAGIC, SUFFIX = b"#model-id 1", ".id"
@@ -37,11 +35,9 @@ THREADS_FROM = 16 << 20      # bytes: below, making threads takes longer than th
 NOTHING_TO_SYNC = (errno.EINVAL, errno.EROFS)  # a file system that is only read
 SEVERAL = "sluice 2026-11-26 model of several files"  # BLAKE3's derive_key context
 
-Part = namedtuple("Part", "path fd size stat")  # of a model: an open file, its bytes and os.fstat when it was opened
-
 
 def of(parts, directory, more=()):
-    """bytes [32], the id of the model in the files `parts` (each as Part) and in `more`, contents (bytes) of files that were read whole.
+    """bytes [32], the id of the model in the files `parts` (each a gguf.part.Part) and in `more`, contents (bytes) of files that were read whole.
 
     directory: where digests are kept, or None. Fault 74 where a file is no longer what it was when it was opened; a file
     that is cut while it is hashed ends the process with a line, and 74.
@@ -131,11 +127,11 @@ def _add(h, part, at, n_bytes):
     try:
         window = mmap.mmap(part.fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=at)
     except ValueError:  # it is already shorter than this
-        raise changed(part.path) from None
+        raise part.changed() from None
     hugepages.ask(window)
-    line = f"{os.path.basename(sys.argv[0])}: {printable(str(part.path), 400)[1:-1]}: cut, or its disk failed, while it was in use"
+    line = f"{os.path.basename(sys.argv[0])}: {one_line(str(part.path)[:400])}: cut, or its disk failed, while it was in use"
     with window, ffi.from_buffer(window) as start:
-        if lib.guard_map(start, n_bytes, line.encode("utf-8", "backslashreplace")):
+        if lib.guard_map(start, n_bytes, line.encode("utf-8", "surrogateescape")):
             raise RuntimeError("too many maps")
         try:
             h.update(window)
@@ -147,10 +143,8 @@ def _add(h, part, at, n_bytes):
 
 def _stat(part):
     """os.fstat of the file now. Fault 74 where it is not what it was when it was opened."""
-    now = os.fstat(part.fd)
-    if not unchanged(part.stat, now):
-        raise changed(part.path)
-    return now
+    part.check_unchanged()
+    return os.fstat(part.fd)
 
 
 def _key(s):

@@ -41,12 +41,13 @@ def lines(fd):
         yield b"".join(parts) if n_bytes <= MAX_LINE_BYTES else None
 
 
-def load(line, pairs=None):
-    """The value of a line of JSON (bytes, or None for one too long); BadLine. pairs: makes an object of its (name, value) pairs."""
+def load(line, pairs=None, most=MAX_VALUES):
+    """The value of a line of JSON (bytes, or None for one too long); BadLine. pairs: makes an object of its (name, value) pairs; most: how
+    many values and names a line longer than LARGE may have."""
     if line is None:
         raise BadLine(f"line is longer than {MAX_LINE_BYTES >> 20} MiB")
-    if len(line) > LARGE and _count_values(line) > MAX_VALUES:
-        raise BadLine(f"line is longer than {LARGE >> 20} MiB and has more than {MAX_VALUES} values")
+    if len(line) > LARGE and _count_values(line, most) > most:
+        raise BadLine(f"line is longer than {LARGE >> 20} MiB and has more than {most} values")
     try:
         return json.loads(line.decode("utf-8"), parse_constant=_refuse, parse_int=_whole, object_pairs_hook=pairs)
     except UnicodeDecodeError as e:
@@ -74,11 +75,11 @@ def parse(line, charset):
         raise BadLine(f"text: character {e.start} {what}", id) from None
 
 
-def _count_values(line):
+def _count_values(line, most):
     """How many values and names there are in a line of JSON, about: its strings, and what ends or opens others outside of them."""
     bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
     n_strings = bare.count(b'"') // 2
-    if n_strings > MAX_VALUES:  # to split them would take as much memory as to read them
+    if n_strings > most:  # to split them would take as much memory as to read them
         return n_strings
     return n_strings + sum(part.count(c) for part in bare.split(b'"')[::2] for c in b",[{")
 

@@ -211,18 +211,19 @@ class Checkpoint(gguf.File):
         if c.version not in (0, 1):
             raise unsupported(self.path, f"version: llama2.c checkpoint {c.version}, whose int8 groups lie apart from their scales; "
                                          "gguf-convert makes a GGUF of it")
-        self.version, self.alignment, self.data_offset = c.version, 4, HEADER_BYTES[c.version]
+        self.version, self.alignment, part = c.version, 4, self.parts[0]
+        part.data_offset = HEADER_BYTES[c.version]
         self._vocab_bytes = vocab_bytes(self._vocab_path)
         vocab = vocab_metadata(*parse_vocab(self._vocab_path, self._vocab_bytes, c.vocab_size))
         self.metadata, self.kinds = {}, {}
         for key, (kind, value) in {**c.metadata(), **vocab}.items():
             self.metadata[key], self.kinds[key] = _as_read(kind, value)
-        self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n) for name, role, at, n in c.parts()[0] if name != "rope"}
-        self._head = b"llama2.c\0" + head + b"".join(self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))  # for earlier_id
+        self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n, part) for name, role, at, n in c.parts()[0] if name != "rope"}
+        part.head = b"llama2.c\0" + head + b"".join(self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))  # for earlier_id
 
     def _identify(self):
         from . import identity
-        return identity.of([identity.Part(self.path, self._fd, self.size, self._stat)], self.id_cache, [self._vocab_bytes])
+        return identity.of(self.parts, self.id_cache, [self._vocab_bytes])
 
 
 def _as_read(kind, value):

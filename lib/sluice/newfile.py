@@ -55,9 +55,9 @@ def nameless(directory):
 
 def check_target(target, *sources):
     """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it; 64 for one that is, by
-    whatever path, one of `sources` (paths or None), which would be lost."""
-    for source in sources:
-        if source and os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
+    whatever path, one of `sources` (paths or None), which would be lost, with all shards of a model that one of them is of."""
+    for source in (path for source in sources if source for path in (source, *_shards(source))):
+        if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
             raise Fault(USAGE, f"{target} is {source}, which is read: write another file")
     directory = os.path.dirname(target) or "."
     try:
@@ -70,31 +70,79 @@ def check_target(target, *sources):
         unlink(path)
 
 
+def _shards(path):
+    """The paths of the shards that stand beside `path`, if that is the name of one (gguf/shards.py)."""
+    if "-of-" not in os.fspath(path):
+        return ()
+    from .gguf import shards
+    return shards.beside(path)
+
+
 def write(target, fill, mode=None, sync=True):
     """Make the file `target` of what `fill`, given an open binary file, writes to it. Fault 73, 74 or 75 with `target` as it was.
 
     mode: None, for what is nobody's secret, is the mode that files get here. sync: wait until it is on the disk; without, a crash of the
     system can leave a file that is cut.
     """
+    fd, path = _filled(target, fill, mode, sync)
     try:
-        fd, path = nameless(os.path.dirname(target) or ".")
-    except OSError as e:
-        raise write_fault(target, e, NO_OUTPUT) from None
-    try:
-        try:
-            with open(fd, "wb", closefd=False) as f:
-                fill(f)
-            os.fchmod(fd, 0o666 & ~_umask() if mode is None else mode)
-            if sync:
-                os.fsync(fd)
-        except OSError as e:
-            raise write_fault(target, e) from None
         publish(fd, path, target, sync)
         path = None
     finally:
         os.close(fd)
         if path:
             unlink(path)
+
+
+def _filled(target, fill, mode=None, sync=True):
+    """(descriptor, temporary path or None) of a file without its name, synced unless told otherwise, as `write` makes it."""
+    try:
+        fd, path = nameless(os.path.dirname(target) or ".")
+    except OSError as e:
+        raise write_fault(target, e, NO_OUTPUT) from None
+    try:
+        with open(fd, "wb", closefd=False) as f:
+            fill(f)
+        os.fchmod(fd, 0o666 & ~_umask() if mode is None else mode)
+        if sync:
+            os.fsync(fd)
+        return fd, path
+    except BaseException as e:
+        os.close(fd)
+        if path:
+            unlink(path)
+        if isinstance(e, OSError):
+            raise write_fault(target, e) from None
+        raise
+
+
+def write_all(files):
+    """Make several new files, all or none: `files` is a list of (target, fill) as of `write`. Fault 73, 74 or 75; 73 where one of them is
+    there already.
+
+    All are written and synced before the first gets its name, and names are given from the last to the first: of a command that is
+    killed meanwhile the first file is missing.
+    """
+    for target, _ in files:
+        if os.path.lexists(target):
+            raise Fault(NO_OUTPUT, f"{target}: exists: files of a set are not replaced")
+    made = []
+    try:
+        for target, fill in files:
+            made.append((*_filled(target, fill), target))
+        for i in range(len(made) - 1, -1, -1):
+            publish(*made[i])
+            made[i] = made[i][0], None, made[i][2]
+    except BaseException:
+        for fd, _, target in made:
+            if os.path.lexists(target) and os.path.samestat(os.lstat(target), os.fstat(fd)):
+                unlink(target)
+        raise
+    finally:
+        for fd, path, _ in made:
+            os.close(fd)
+            if path:
+                unlink(path)
 
 
 def _umask():

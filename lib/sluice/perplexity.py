@@ -147,6 +147,8 @@ def windows_of(base, m, bos, vocab_id, most=None):
     """The Windows of a basefile.Base, the first `most` of them. Fault 65 where it is of another vocabulary than that of `m` (a
     Model), whose begin id is `bos` and whose tokens have this basefile.vocab_id."""
     h, ours = base.h, -1 if bos is None else bos
+    if h.n_ctx > m.hparams.n_ctx:
+        raise bad(base.path, f"its windows are of {h.n_ctx} ids, and the context of {m.file.path} is {m.hparams.n_ctx}")
     if h.n_vocab != m.hparams.n_vocab or h.vocab != vocab_id:
         raise bad(base.path, f"made with another vocabulary ({h.n_vocab} ids) than that of {m.file.path} ({m.hparams.n_vocab})")
     if h.bos != ours:

@@ -1,6 +1,7 @@
 """A copy of a GGUF file with its weights in other types: what becomes what, and the bytes of it, piece by piece.
 
-Metadata goes over byte by byte, but for general.file_type and general.quantization_version, which say what the copy is;
+Metadata goes over byte by byte, but for general.file_type and general.quantization_version, which say what the copy is, and keys
+split.* of a model in several files, whose copy is one;
 tensors keep their names, shapes and order, and the file its alignment. Weights are read from the map and made in pieces of
 PIECE elements: memory does not grow with the file, nor with a row.
 """
@@ -8,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from . import mixes
 from .faults import USAGE, Fault, unsupported
-from .gguf import type_name, write as gguf_write
+from .gguf import shards, type_name, write as gguf_write
 from .kernels import ffi, lib
 
 PIECE = 1 << 21  # elements: whole blocks of any type
@@ -21,10 +22,8 @@ def plan(file, kind, overrides=()):
 
     kind: one of KINDS; overrides: list of (pattern, type name), of which the last that fits a tensor's name (with or without
     ".weight"; * and ? as in a shell) counts. They are for matrices: models run with vectors of F32 alone. Fault 64 for an override that fits no matrix or no row, 69 for a tensor of a
-    type that cannot be read and a file that is a part of a model.
+    type that cannot be read.
     """
-    if file.get("split.count", "u32", 1) > 1:
-        raise unsupported(file.path, "split.count: one of several files of a model; join them first")
     known, used, out = mixes.numbers(), set(), []
     n_layer, tied = _n_layer(file), "output.weight" not in file.tensors
     for t in file.tensors.values():
@@ -38,7 +37,7 @@ def plan(file, kind, overrides=()):
         else:
             type = _type_of(t, kind, n_layer, tied, known)
         if type != t.type and not lib.type_supported(t.type):
-            raise unsupported(file.path, f"tensor {t.name}: type {type_name(t.type)} is not supported by this build")
+            raise unsupported(t.part.path, f"tensor {t.name}: type {type_name(t.type)} is not supported by this build")
         out.append((t, type))
     for i, (pattern, name) in enumerate(overrides):
         if i not in used:
@@ -63,7 +62,7 @@ def _type_of(t, kind, n_layer, tied, known):
 
 def metadata(file, kind, plan):
     """What gguf_write takes, of the copy."""
-    out = {key: ("raw", file.raw(key)) for key in file.metadata}
+    out = {key: ("raw", file.raw(key)) for key in file.metadata if key not in shards.KEYS}
     out["general.file_type"] = ("u32", mixes.FILE_TYPES[kind])
     if any(lib.type_block(type) > 1 for _, type in plan):
         out["general.quantization_version"] = ("u32", QUANTIZATION_VERSION)
@@ -74,7 +73,7 @@ def write(path, file, kind, plan, advance=lambda n_bytes: None):
     """Write the copy: Fault 65 names a tensor and row that are not finite or too large for their type; 73, 74, 75 as
     gguf_write.write. `advance` is called with how many bytes of `file` have been read since the last time."""
     room = ffi.new("uint8_t[]", 4 * min(PIECE, max((t.n_elements for t, _ in plan), default=1)))
-    tensors = [(t.name, type, t.shape, lambda t=t, type=type: _pieces(file, t, type, room, advance)) for t, type in plan]
+    tensors = [(t.name, type, t.dims, lambda t=t, type=type: _pieces(file, t, type, room, advance)) for t, type in plan]
     gguf_write.write(path, metadata(file, kind, plan), tensors, file.alignment, file.check_unchanged)
 
 
@@ -88,7 +87,7 @@ def _pieces(file, t, type, room, advance):
         if is_read:
             bad = lib.encode_weights(beyond, room, type, p + start, t.type, n)
             if bad >= 0:
-                raise file.fault(f"tensor {t.name}: row {(at + bad) // t.shape[0]}: {reason(type, beyond[0])}")
+                raise t.fault(f"row {(at + bad) // t.shape[0]}: {reason(type, beyond[0])}")
             yield memoryview(ffi.buffer(room, lib.type_row_bytes(type, n)))
         else:
             yield file.read(t, start, n_in)  # as it is, whatever it means

@@ -25,8 +25,8 @@ class Sampler:
     """Chooses ids, record by record; remembers the last `last_n` ids that the records say were consumed.
 
     The arguments are the options of `sample`: temperature 0 takes the best; top_k 0,
-    top_p 1, min_p 0, repeat 1, presence 0, frequency 0 are off. bias: {id: what is added to its logit}, ids below
-    n_vocab. least: the least likely are the best.
+    top_p 1, min_p 0, repeat 1, presence 0, frequency 0 are off. bias: {id: what is added to its logit; -inf: it is never chosen},
+    ids below n_vocab. least: the least likely are the best.
     """
 
     def __init__(self, n_vocab, temperature=0.8, top_k=40, top_p=0.95, min_p=0.05,
@@ -54,6 +54,8 @@ class Sampler:
         status = lib.sample_pick(
             self._id, self._log_p if logprob else ffi.NULL, self._work, ffi.from_buffer(record.payload), seen,
             n, dense, len(self._count), self._options, splitmix64(self.seed, record.pos))
+        if status == -2:
+            raise bad(name, f"every candidate at position {record.pos} has a bias of -inf: none is left")
         if status:
             raise bad(name, f"logit of id {self._id[0]} at position {record.pos} is not finite")
         return self._id[0], self._log_p[0] if logprob else None

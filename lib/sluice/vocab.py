@@ -5,8 +5,8 @@ GGUF keys, all under `tokenizer.ggml.`; those of byte-pair lists, `pre` and `mer
     model                     "llama": SentencePiece BPE; "gpt2": byte-level BPE; "gemma4": SentencePiece's texts, with
                               a list of merges; any other is refused by name
     tokens                    [string], n_vocab of them; llama, gemma4: a blank written U+2581; gpt2: in the byte-level alphabet
-    scores                    [f32], as many, finite; of llama only
-    token_type                [i32], as many: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+    scores                    [f32], as many, finite; of llama only; where absent 0 each
+    token_type                [i32], as many; where absent see usual_types(): 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
     {bos,eos,eot,eom,unknown}_token_id   u32 below n_vocab, 4294967295 for none
     add_bos_token             where absent: whether there is a begin id; gpt2: as `pre` says.   add_eos_token: false
     add_space_prefix          llama: true where absent: text begins with a blank that is not written by the user
@@ -24,6 +24,7 @@ Rules where references or files leave a choice:
 - A token without text is never produced, and writes nothing.
 """
 import os
+from array import array
 
 from . import bpe
 from .faults import UNSUPPORTED, Fault, bad, printable, unsupported
@@ -33,7 +34,7 @@ NONE = 0xFFFFFFFF
 MAX_VOCAB = 1 << 21
 MAX_TEXT_BYTES = 16 << 20   # of one text; work space is up to 150 times that, for a text without blanks
 MAX_TRIE_BYTES = 1 << 22    # of all control and user defined texts
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 BLANK = "\u2581".encode()
 KEY = "tokenizer.ggml."
 MODELS = {"llama": lib.VOCAB_SPM, "gpt2": lib.VOCAB_BYTES, "gemma4": lib.VOCAB_MERGES}
@@ -99,8 +100,8 @@ class Vocab:
             raise self._bad("tokens", f"{self.n_vocab} tokens, not 1 to {MAX_VOCAB}")
         for name in ("token_embd.weight", "output.weight"):
             tensor = self._file.tensors.get(name)
-            if tensor and (len(tensor.shape) != 2 or tensor.shape[1] != self.n_vocab):
-                raise self._bad("tokens", f"{self.n_vocab} tokens, but {name} has the shape {list(tensor.shape)}")
+            if tensor and (len(tensor.shape) > 2 or len(tensor.dims) < 2 or tensor.dims[1] != self.n_vocab):
+                raise self._bad("tokens", f"{self.n_vocab} tokens, but {name} has the shape {list(tensor.dims)}")
 
     def _special(self, name):
         """The id that a key names; None where the key is absent, -1 where it says that there is none."""
@@ -112,16 +113,21 @@ class Vocab:
             raise self._bad(key, f"{value} is not below the vocabulary size {self.n_vocab}")
         return value
 
-    def _same_length(self, key, kind):
-        array = self._file.get(KEY + key, kind)
-        if array.n != self.n_vocab:
-            raise self._bad(key, f"{array.n} elements for {self.n_vocab} tokens")
-        return ffi.from_buffer("uint8_t[]", array.raw)
+    def _same_length(self, key, kind, default):
+        """The elements of an array that goes with the tokens, for C; where the file has none, `default`() of its bytes."""
+        found = self._file.get(KEY + key, kind, None)
+        if found is None:
+            return ffi.from_buffer("uint8_t[]", default())
+        if found.n != self.n_vocab:
+            raise self._bad(key, f"{found.n} elements for {self.n_vocab} tokens")
+        return ffi.from_buffer("uint8_t[]", found.raw)
 
     def _scan(self, tokens, special):
         index = self._index
-        scores = self._same_length("scores", "[f32]") if self._model == lib.VOCAB_SPM else ffi.NULL
-        types = self._same_length("token_type", "[i32]")
+        scores = ffi.NULL
+        if self._model == lib.VOCAB_SPM:
+            scores = self._same_length("scores", "[f32]", lambda: bytes(4 * self.n_vocab))
+        types = self._same_length("token_type", "[i32]", lambda: usual_types(self._file, tokens.values()))
         raw, pieces = ffi.from_buffer("uint8_t[]", tokens.raw), new_raw("vocab_piece[]", self.n_vocab)
         self._alive = [raw, scores, types, pieces]
         index.tokens, index.scores, index.types, index.piece, index.n_vocab = raw, scores, types, pieces, self.n_vocab
@@ -260,6 +266,24 @@ class Vocab:
     def is_control(self, i):
         """Whether id `i` is a control token or a marker."""
         return self._index.piece[i].kind == CONTROL
+
+
+def usual_types(file, tokens):
+    """The bytes of an array of token types for a gguf.File that has none, of its `tokens` (list of bytes): the unknown token and those that
+    end a turn are what they are, <0x00> to <0xFF> bytes if all are there, and all others normal."""
+    types = array("i", [NORMAL]) * len(tokens)
+    of_byte = {b"<0x%02X>" % b for b in range(256)}
+    is_llama = file.get(KEY + "model", "string") == "llama"
+    has_bytes = is_llama and of_byte <= set(tokens)
+    for i, token in enumerate(tokens):
+        if has_bytes and token in of_byte:
+            types[i] = BYTE
+        elif token in END_MARKS or is_llama and token == b"<s>":
+            types[i] = CONTROL
+    unknown = file.get(KEY + "unknown_token_id", "u32", 0)
+    if is_llama and unknown < len(tokens):
+        types[unknown] = UNKNOWN
+    return types.tobytes()
 
 
 def end_ids(file):

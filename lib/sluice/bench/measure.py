@@ -32,8 +32,8 @@ class Engine:
 
     fault = None
 
-    def __init__(self, path, threads, kv, capacity, arithmetic="exact"):
-        self.m, self.arithmetic = Model(path, threads, arithmetic), arithmetic
+    def __init__(self, path, threads, kv, capacity, arithmetic="exact", vocab=None):
+        self.m, self.arithmetic, self.vocab = Model(path, threads, arithmetic, vocab), arithmetic, vocab
         m = self.m
         self.isa, self.threads, self.h, self.file = ffi.string(lib.isa_name()).decode(), lib.threads_count(), m.hparams, m.file
         self.backend = f"sluice {self.isa}" + (" fast" if arithmetic == "fast" else "")
@@ -65,8 +65,9 @@ class Engine:
         return time.perf_counter_ns() - began
 
     def data(self):
-        """(void *, n_bytes) of all tensors as they lie in the map."""
-        tensors = list(self.file.tensors.values())
+        """(void *, n_bytes) of all tensors as they lie in the map, or of those in the largest file of a model that is split."""
+        largest = max(self.file.parts, key=lambda part: part.size)
+        tensors = [t for t in self.file.tensors.values() if t.part is largest]
         return self.file.pointer(tensors[0]), tensors[-1].offset + tensors[-1].n_bytes - tensors[0].offset
 
 
@@ -113,14 +114,14 @@ class Costs:
         return None if test.n_prompt else test.n_gen * self._weight_bytes + self._kv_bytes * self._seen(test.n_depth, test.n_gen, test.n_gen)
 
 
-def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic="exact"):
+def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic="exact", vocab=None):
     """Yield a row (see `row`) for each Test and engine: ours, and after it that of `rival` (a Rival that was not started);
     then one for each of `starts`, prompts that processes of their own read (see start.py)."""
     n_ids = max((t.n_depth + max(t.n_prompt, t.n_gen) for t in tests), default=1)
-    ours = Engine(path, threads, kv, n_ids, arithmetic)
+    ours = Engine(path, threads, kv, n_ids, arithmetic, vocab)
     costs, could = Costs(ours.m, kv), limits.measure(ours.data())
     if rival:
-        rival.start(path, ours.threads, kv, n_ids, ids(ours.h.n_vocab, n_ids))
+        rival.start(ours.file.parts[0].path, ours.threads, kv, n_ids, ids(ours.h.n_vocab, n_ids))
     for test in sorted(tests, key=lambda t: t.n_depth):
         ours.forget()
         memory.begin()

@@ -15,7 +15,8 @@ def times(engine, ids, repetitions, kv, command=None):
     """Nanoseconds of each run of prefill with the model, threads and instruction set of `engine` (measure.Engine), the first thrown
     away. Snapshots go to the temporary directory ($TMPDIR). `command`: prefill, by default the one beside this command."""
     command = command or beside()
-    argv = [command, "-m", engine.file.path, "-j", str(engine.threads), "--kv", kv, "--arithmetic", engine.arithmetic, "-o"]
+    argv = [command, "-m", engine.file.path, "-j", str(engine.threads), "--kv", kv, "--arithmetic", engine.arithmetic,
+            *(("--vocab", engine.vocab) if engine.vocab else ()), "-o"]
     lines = "".join(f"{id}\n" for id in ids).encode()
     out = []
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as prompt:

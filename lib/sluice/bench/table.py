@@ -74,7 +74,7 @@ def write(rows, form, columns, repetitions):
 
 
 def _emit(text):
-    stream.write_all(1, text.encode())
+    stream.write_all(1, text.encode("utf-8", "surrogateescape"))
 
 
 def _md(row, columns, first):

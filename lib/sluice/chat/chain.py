@@ -1,14 +1,16 @@
 """The chain from logits to an id as options of a command: of `sample`, `generate` and `chat` alike, for Sampler."""
+import math
+
 import click
 
 from .. import stream
-from ..cli import Number
+from ..cli import Number, OrNone
 
 MAX_BIAS = 1e6
 
 
 class Bias(click.ParamType):
-    """KEY=X: (KEY, a number from -MAX_BIAS to MAX_BIAS), the last `=` counts. KEY is an id, or with `words` any text."""
+    """KEY=X: (KEY, a number from -MAX_BIAS to MAX_BIAS, or -inf), the last `=` counts. KEY is an id, or with `words` any text."""
 
     def __init__(self, words=False):
         self.name, self._words = ("word=x" if words else "id=x"), words
@@ -17,7 +19,8 @@ class Bias(click.ParamType):
         key, equals, number = value.rpartition("=")
         if not (equals and key):
             self.fail(f"{value!r} is not of the form {self.name.upper()}.", param, ctx)
-        number = Number(-MAX_BIAS, MAX_BIAS).convert(number, param, ctx)
+        is_never = number.strip().lower() in ("-inf", "-infinity")
+        number = -math.inf if is_never else Number(-MAX_BIAS, MAX_BIAS).convert(number, param, ctx)
         if self._words:
             return key, number
         if not (key.isascii() and key.isdigit() and len(key) <= 7):
@@ -42,11 +45,11 @@ OPTIONS = (
                  help="Subtract A for each time a recent id occurred; 0 is off."),
     click.option("--last-n", type=click.IntRange(0, 1 << 20), default=64, metavar="N", help="How many ids are recent."),
     click.option("--bias", type=Bias(), multiple=True, metavar="ID=X",
-                 help="Add X to the logit of this id; can be given again."),
+                 help="Add X to the logit of this id; -inf: never choose it; can be given again."),
     click.option("--least", is_flag=True,
                  help="Turn the order round: the least likely are the best. With -t 0 the very least."),
-    click.option("-S", "--seed", type=click.IntRange(0, (1 << 64) - 1), metavar="N",
-                 help="Start of the random numbers.  [default: random; -v tells]"),
+    click.option("-S", "--seed", type=OrNone(0, (1 << 64) - 1), metavar="N",
+                 help="Start of the random numbers; -1: a random one.  [default: random; -v tells]"),
 )
 bias_word_option = click.option(
     "--bias-word", type=Bias(words=True), multiple=True, metavar="WORD=X",

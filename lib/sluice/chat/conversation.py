@@ -30,7 +30,7 @@ def _variables(context, parameter, values):
 OPTIONS = (
     click.option("--system", metavar="TEXT", help="What the model is told first, in the system's role."),
     click.option("--messages", "path", metavar="FILE",
-                 help="A conversation that was: JSON lines with role and content, or a list in YAML (.yaml, .yml)."),
+                 help="A conversation that was: JSON lines or a JSON array with role and content, or a list in YAML (.yaml, .yml)."),
     click.option("--template", "template_path", metavar="FILE|NAME",
                  help="Chat template in place of the model's: a file, or chatml or plain, which come with sluice."),
     click.option("--set", "variables", metavar="NAME=VALUE", multiple=True, callback=_variables,

@@ -1,22 +1,26 @@
 """A conversation as a file: messages, each with role (system, user or assistant) and content, in their order.
 
-JSON lines, one object a line:              or, where the name ends in .yaml or .yml, a list:
+JSON lines, one object a line, or an array:     or, where the name ends in .yaml or .yml, a list:
 
-    {"role": "user", "content": "Hello"}        - role: user
-    {"role": "assistant", "content": "Hi"}        content: Hello
+    {"role": "user", "content": "Hello"}            - role: user
+    {"role": "assistant", "content": "Hi"}            content: Hello
 
-Every line and key is checked; 65 names the line or message that is wrong.
+Content may be null, which is no text, or a list of parts {"type": "text", "text": ...}, which are joined by line ends, as llama.cpp and
+vLLM do. Other keys may be there if they hold nothing. Every line and key is checked; 65 names the line or message that is wrong, 69 a
+part of another type.
 """
 import io
 import json
 
 from .. import jsonl, stream, yamlfile
-from ..faults import NO_OUTPUT, bad, printable
+from ..faults import NO_OUTPUT, bad, printable, unsupported
 from .template import ROLES, Message
 
 MAX_BYTES = 16 << 20
 MAX_YAML_BYTES = 1 << 20  # what somebody writes by hand: its parser takes a minute for the other limit
 MAX_MESSAGES = 10000
+VALUES = 16  # and names, of a message in an array
+BOM = "\ufeff".encode()
 
 
 def read(path):
@@ -24,12 +28,11 @@ def read(path):
     as_yaml = path.endswith((".yaml", ".yml"))
     data = stream.read_file(path, MAX_YAML_BYTES if as_yaml else MAX_BYTES)
     if as_yaml:
-        found = yamlfile.parse(data, path)
-        if not isinstance(found, list):
-            raise bad(path, "is not a list of messages")
-        entries = [(f"message {n}", entry) for n, entry in enumerate(found, 1)]
+        entries = _numbered(yamlfile.parse(data, path), path)
+    elif data.removeprefix(BOM).lstrip()[:1] == b"[":
+        entries = _numbered(_json(data.removeprefix(BOM), path, most=VALUES * MAX_MESSAGES), path)
     else:
-        entries = ((f"line {n}", _json(line, path, n)) for n, line in enumerate(io.BytesIO(data), 1) if line.strip())
+        entries = ((f"line {n}", _json(line, path, f"line {n}")) for n, line in enumerate(io.BytesIO(data.removeprefix(BOM)), 1) if line.strip())
     found = []
     for place, entry in entries:
         if len(found) == MAX_MESSAGES:
@@ -40,11 +43,17 @@ def read(path):
     return found
 
 
-def _json(line, path, n):
+def _numbered(found, path):
+    if not isinstance(found, list):
+        raise bad(path, "is not a list of messages")
+    return ((f"message {n}", entry) for n, entry in enumerate(found, 1))
+
+
+def _json(data, path, place=None, most=jsonl.MAX_VALUES):
     try:
-        return jsonl.load(line, pairs=_keys)
+        return jsonl.load(data, _keys, most)
     except jsonl.BadLine as e:
-        raise bad(path, str(e).replace("line", f"line {n}", 1)) from None
+        raise bad(path, str(e).replace("line", place, 1) if place else str(e).removeprefix("line ")) from None
 
 
 def _keys(pairs):
@@ -56,18 +65,34 @@ def _keys(pairs):
 
 
 def _message(entry, path, place):
-    if not isinstance(entry, dict) or set(entry) != {"role", "content"}:
+    if not isinstance(entry, dict) or not {"role", "content"} <= set(entry) or any(entry[key] for key in set(entry) - {"role", "content"}):
         raise bad(path, f"{place} is not an object with role and content, and these alone")
-    role, content = entry["role"], entry["content"]
+    role, content = entry["role"], _content(entry["content"], path, place)
     if role not in ROLES:
         raise bad(path, f"{place}: role {printable(str(role))} is not one of " + ", ".join(ROLES))
-    if not isinstance(content, str):
-        raise bad(path, f"{place}: content is not a text")
     try:
         content.encode()
     except UnicodeEncodeError as e:
         raise bad(path, f"{place}: character {e.start} of content is half of a surrogate pair") from None
     return Message(role, content)
+
+
+def _content(content, path, place):
+    """The text (str) of what the key content holds."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise bad(path, f"{place}: content is not a text")
+    for n, part in enumerate(content, 1):
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise bad(path, f"{place}: part {n} of content is not an object with a type")
+        if part["type"] != "text":
+            raise unsupported(path, f"{place}: part {n} of content is of type {printable(part['type'])}: this build reads text")
+        if not isinstance(part.get("text"), str):
+            raise bad(path, f"{place}: part {n} of content: text is missing or not a text")
+    return "\n".join(part["text"] for part in content)
 
 
 def write(path, messages):

@@ -22,7 +22,7 @@ import os
 import re
 
 from .. import stream
-from ..faults import TRY_AGAIN, UNSUPPORTED, Fault, bad, printable
+from ..faults import TRY_AGAIN, UNSUPPORTED, USAGE, Fault, bad, printable
 from ..vocab import MAX_TEXT_BYTES
 
 KEY = "tokenizer.chat_template"
@@ -135,9 +135,8 @@ class Template:
 
     def _render(self, conversations, prompt):
         """The texts of conversations (lists of {role, content})."""
-        now = os.environ.get("SOURCE_DATE_EPOCH", "")
         answer = self._ask({
-            "template": self.source, "now": int(now) if now.isascii() and now.isdigit() and len(now) < 12 else None,
+            "template": self.source, "now": _now(),
             "variables": [{**self._variables, "messages": c, "add_generation_prompt": prompt} for c in conversations]})
         if "missing" in answer:
             raise Fault(UNSUPPORTED, f"chat templates need {answer['missing']}, which is not installed")
@@ -198,6 +197,14 @@ def _split(message, i, nonce, letter):
             out += [("slot", f"{nonce}{i}x{j}{letter}", ((i, j), before, text, after)), ("blank", after, None)]
             j += 1
     return out
+
+
+def _now():
+    """The seconds of SOURCE_DATE_EPOCH, which the dates of a template are those of, or None. Fault 64."""
+    now = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if now and not (now.isascii() and now.isdigit() and len(now) < 12):
+        raise Fault(USAGE, f"SOURCE_DATE_EPOCH: {printable(now)} is not a number of seconds from 0 to 99999999999")
+    return int(now) if now else None
 
 
 def of(file, vocab, path=None, variables=None):

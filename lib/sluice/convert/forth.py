@@ -1,17 +1,12 @@
 """To GGUF: which source a path is, and the way from there to the file."""
 import os
 
-from .. import modelfile
 from ..faults import USAGE, Fault, unsupported
 from . import llama2c_read, llama_pb, progress, vocabulary
 from .reader import Reader
 from .tensor import write_gguf
 
 PICKLES = (b"PK\3\4", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # torch.save: zip, or a bare pickle
-
-
-def is_gguf(path):
-    return modelfile.begins_as_gguf(path)
 
 
 def folder(path, out, kind, verbose):

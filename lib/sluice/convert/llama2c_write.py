@@ -1,4 +1,6 @@
 """From a GGUF back to a checkpoint of llama2.c, of any version (llama2c.py has the layouts), and its vocabulary."""
+from array import array
+
 import numpy as np
 
 from .. import gguf, llama2c, newfile
@@ -6,6 +8,7 @@ from ..faults import BAD_DATA, Fault, unsupported
 from ..gguf.write import check_room
 from ..kernels import ffi, lib
 from ..model.hparams import Hparams
+from ..vocab import usual_types
 from . import llama_pb, types
 from .tensor import PIECE_BYTES, Tensor, transposed
 from .vocabulary import bin_bytes, tokens_as_bin
@@ -48,19 +51,19 @@ def tensors(file, c):
         t = left.pop(name, None)
         if t is None:
             raise file.fault(f"tensor {name} is missing")
-        if t.shape != c.shape(role):
-            raise file.fault(f"tensor {name}: shape {list(t.shape)}, expected {list(c.shape(role))}")
-        out[name] = _tensor(file, t)
+        if t.shape != gguf.without_ones(c.shape(role)):
+            raise t.fault(f"shape {list(t.dims)}, expected {list(c.shape(role))}")
+        out[name] = _tensor(file, t, c.shape(role))
     left.pop("output.weight", None)
     for name in left:
-        raise unsupported(file.path, f"tensor {name}: llama2.c has no place for it")
+        raise unsupported(left[name].part.path, f"tensor {name}: llama2.c has no place for it")
     return out
 
 
-def _tensor(file, t):
+def _tensor(file, t, shape):
     type, n_in = gguf.type_name(t.type), t.shape[0]
     if not lib.type_supported(t.type):
-        raise unsupported(file.path, f"tensor {t.name}: type {type} is not supported by this build")
+        raise unsupported(t.part.path, f"tensor {t.name}: type {type} is not supported by this build")
     row_bytes = lib.type_row_bytes(t.type, n_in)
 
     def read(first, n):
@@ -73,7 +76,7 @@ def _tensor(file, t):
 
     def blocks(first, n):
         return file.read(t, first * row_bytes, n * row_bytes)
-    return Tensor(t.name, t.shape, type if type in types.STORED else "F32", read, blocks=blocks if type == "Q8_0" else None,
+    return Tensor(t.name, shape, type if type in types.STORED else "F32", read, blocks=blocks if type == "Q8_0" else None,
                   source=file)
 
 
@@ -170,8 +173,10 @@ def vocab(file):
     key = "tokenizer.ggml."
     if file.get(key + "model", "string") != "llama":
         raise unsupported(file.path, f"{key}model: llama2.c has SentencePiece vocabularies alone")
-    tokens, scores = file.get(key + "tokens", "[string]").values(), file.get(key + "scores", "[f32]").values()
-    types_ = file.get(key + "token_type", "[i32]").values()
+    tokens, scores = file.get(key + "tokens", "[string]").values(), file.get(key + "scores", "[f32]", None)
+    types_ = file.get(key + "token_type", "[i32]", None)
+    scores = scores.values() if scores else [0.0] * len(tokens)
+    types_ = types_.values() if types_ else array("i", usual_types(file, tokens))
     if not len(tokens) == len(scores) == len(types_):
         raise Fault(BAD_DATA, f"{file.path}: {key}tokens: {len(tokens)}, with {len(scores)} scores and {len(types_)} types")
     for name, wanted in (("bos", llama2c.BOS), ("eos", llama2c.EOS)):

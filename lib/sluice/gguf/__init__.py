@@ -13,15 +13,14 @@ tensor data is used from a (read-only) map. A file is checked whole, whatever is
 asked of it: one key is only as good as the file it stands in, and the largest
 vocabulary known (gemma 4: 262,144 tokens, 514,906 merges, 15.7 MB) costs 10 ms.
 """
-import os
-import stat
 import struct
 
-from .. import cachedir, hugepages
-from ..faults import IO_ERROR, Fault, bad, printable, unsupported
+from .. import cachedir
+from ..faults import bad, printable, unsupported
 from ..kernels import ffi, lib
 from .cursor import Cursor
-from .metadata import ARRAY, F32, F64, INTEGERS, KIND_NAMES, U32, describe, parse_metadata
+from .metadata import ARRAY, F32, F64, INTEGERS, KIND_NAMES, LARGE, U32, Unread, describe, parse_metadata
+from .part import Part
 
 HEADER = struct.Struct("<4sI")
 COUNTS = struct.Struct("<QQ")
@@ -37,21 +36,25 @@ MAX_NAME_BYTES = 64
 MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
 MAX_ALIGNMENT = 1 << 20
 SAMPLE_BYTES = 4096  # of each tensor, in `earlier_id`
+LFS_POINTER = b"version https://git-lfs"
 
 
 class Tensor:
     """One entry of the tensor directory.
 
     type     GGML type number; a format of the GGML table, not always one this build computes with
-    shape    tuple, in GGUF order: the row length first
+    shape    tuple, in GGUF order: the row length first; without trailing dimensions of 1, which are none
+    dims     the same as the file has it
     offset   bytes from the start of the file
     n_bytes  of data, without padding
+    part     the Part that holds it
     """
 
-    __slots__ = ("name", "type", "shape", "offset", "n_bytes")
+    __slots__ = ("name", "type", "dims", "shape", "offset", "n_bytes", "part")
 
-    def __init__(self, name, type, shape, offset, n_bytes):
-        self.name, self.type, self.shape, self.offset, self.n_bytes = name, type, shape, offset, n_bytes
+    def __init__(self, name, type, dims, offset, n_bytes, part):
+        self.name, self.type, self.dims, self.shape = name, type, dims, without_ones(dims)
+        self.offset, self.n_bytes, self.part = offset, n_bytes, part
 
     @property
     def n_elements(self):
@@ -60,42 +63,56 @@ class Tensor:
             n *= d
         return n
 
+    def fault(self, what):
+        """The Fault (65) that this tensor has `what` wrong with it."""
+        return self.part.fault(f"tensor {self.name}: {what}")
+
+
+def without_ones(dims):
+    """`dims` without trailing dimensions of 1: a tuple of at least one."""
+    n = len(dims)
+    while n > 1 and dims[n - 1] == 1:
+        n -= 1
+    return tuple(dims[:n])
+
 
 class File:
-    """A checked GGUF file, open. Fault 65 or 69 names the field that is wrong; OSError if it cannot be read.
+    """A checked GGUF file, open, or all shards of a model that is split. Fault 65 or 69 names the field that is wrong; OSError if it
+    cannot be read.
 
-    path        as given
-    size        bytes
+    path        as given: of a split model that of any shard
+    parts       list of Part: the file, or all shards in their order
+    size        bytes, of all parts
     version     2 or 3
     alignment   bytes, of tensor data
-    metadata    dict: key -> bool, int, float, str or Array, in file order
+    metadata    dict: key -> bool, int, float, str, Array or Unread, in file order; of a split model that of the first shard
     kinds       dict: key -> type number of its value
     tensors     dict: name -> Tensor, in file order
-    data_offset first byte of tensor data
+    data_offset first byte of tensor data, in the first part
     id          bytes [32], what this model is, computed when it is asked for (see identity.py)
     id_cache    directory where the id is kept: the user's cache; set it to None to keep none
     """
 
     kind = "a GGUF"  # in messages
+    MAX_METADATA_BYTES, MAX_TENSORS = MAX_METADATA_BYTES, MAX_TENSORS
 
-    def __init__(self, path):
-        self.path = path
-        self._fd = self._id = self._earlier_id = self._map = self._pointer = None
+    def __init__(self, path, alone=False):
+        """alone: of a split model this shard and no other."""
+        self.path, self._id, self._earlier_id = path, None, None
         self.id_cache = cachedir.home()
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)  # a FIFO must not hang us
-        self._stat = os.fstat(self._fd)
-        if not stat.S_ISREG(self._stat.st_mode):
-            raise bad(path, "not a regular file")
-        self.size = self._stat.st_size
-        if self.size < MIN_FILE_BYTES:
-            raise self._bad("is empty" if not self.size else f"{self.size} bytes: too short for {self.kind} header")
-        self._parse(Cursor(self._fd, path, self.size, MAX_METADATA_BYTES))
+        self.parts = [Part(path, MIN_FILE_BYTES, self.kind)]
+        self._parse(Cursor(self.parts[0], MAX_METADATA_BYTES))
+        if "split.count" in self.metadata and not alone:
+            from . import shards
+            shards.join(self)
 
-    def __del__(self):
-        if self._pointer is not None:
-            lib.guard_forget(self._pointer)
-        if self._fd is not None:
-            os.close(self._fd)
+    @property
+    def size(self):
+        return sum(part.size for part in self.parts)
+
+    @property
+    def data_offset(self):
+        return self.parts[0].data_offset
 
     def fault(self, what):
         """The Fault (65) that this file has `what` wrong with it."""
@@ -107,6 +124,8 @@ class File:
 
     def _parse(self, cursor):
         magic, self.version = cursor.unpack(HEADER, "header")
+        if magic == LFS_POINTER[:4] and cursor.memory[:len(LFS_POINTER)] == LFS_POINTER:
+            raise self._bad("is a pointer of Git LFS, not the file itself: git lfs pull fetches it")
         if magic != b"GGUF":
             raise self._bad(f"magic: begins not with GGUF but with {printable(magic)}")
         if self.version not in (2, 3):
@@ -115,7 +134,7 @@ class File:
                 raise unsupported(self.path, f"version: GGUF {swapped} in the other byte order")
             raise unsupported(self.path, f"version: GGUF {self.version}; this build reads 2 and 3")
         n_tensors, n_kv = cursor.unpack(COUNTS, "header")
-        left = self.size - cursor.at
+        left = cursor.size - cursor.at
         for field, n, least, most in (("n_tensors", n_tensors, MIN_TENSOR_BYTES, MAX_TENSORS),
                                       ("n_kv", n_kv, MIN_KV_BYTES, MAX_KV)):
             if n > most:
@@ -127,9 +146,9 @@ class File:
         self.tensors = {}
         for i in range(n_tensors):
             self._parse_tensor(cursor, i)
-        self._head = cursor.memory[:cursor.at]  # all before the data, without its padding
-        self.data_offset = -(-cursor.at // a) * a
-        self._place_tensors()
+        part = self.parts[0]
+        part.head, part.data_offset = cursor.memory[:cursor.at], -(-cursor.offset // a) * a
+        self._place_tensors(part)
 
     def _alignment(self):
         key = "general.alignment"
@@ -164,13 +183,13 @@ class File:
         if row_bytes < 0:
             raise self._bad(f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
                             f"{lib.type_block(kind)}")
-        tensor = Tensor(name, kind, shape, offset, 0)
+        tensor = Tensor(name, kind, shape, offset, 0, self.parts[0])
         tensor.n_bytes = row_bytes * (tensor.n_elements // shape[0])  # Python integers do not wrap
         if tensor.n_elements >= MAX_BYTES or tensor.n_bytes >= MAX_BYTES:
             raise self._bad(f"{what}: dimensions {shape} are more than 2^63 bytes")
         self.tensors[name] = tensor
 
-    def _place_tensors(self):
+    def _place_tensors(self, part):
         """Turn offsets into absolute ones; the data must be consecutive, padded to the alignment, inside the file."""
         expected = 0
         for t in self.tensors.values():
@@ -178,25 +197,28 @@ class File:
                 raise self._bad(f"tensor {t.name}: offset {t.offset} is not a multiple of the alignment, {self.alignment}")
             if t.offset != expected:
                 raise self._bad(f"tensor {t.name}: offset {t.offset}, but the tensors before it end at {expected}")
-            t.offset += self.data_offset
-            if t.offset + t.n_bytes > self.size:
-                raise self._bad(f"tensor {t.name}: ends at byte {t.offset + t.n_bytes}, but the file has {self.size}")
+            t.offset += part.data_offset
+            if t.offset + t.n_bytes > part.size:
+                raise self._bad(f"tensor {t.name}: ends at byte {t.offset + t.n_bytes}, but the file has {part.size}")
             expected += -(-t.n_bytes // self.alignment) * self.alignment
 
     # Using it.
 
-    def get(self, key, kind, default=...):
+    def get(self, key, kind, default=..., scalar=None):
         """The value of `key`, which must be of `kind`: a name of KIND_NAMES, or "[u32]" for an array; else 65 naming both.
 
         A scalar integer may be stored as any integer type if its value fits `kind`,
         and a float as f32 or f64, as writers differ; arrays are of exactly `kind`.
-        `default` is returned where the key is absent; without one that is an error too.
+        `default` is returned where the key is absent; without one that is an error too. scalar: (value, type number) that stand for
+        those of the file.
         """
         if key not in self.metadata:
             if default is ...:
                 raise self._bad(f"{key} is missing")
             return default
-        value, stored = self.metadata[key], self.kinds[key]
+        value, stored = scalar or (self.metadata[key], self.kinds[key])
+        if isinstance(value, Unread):
+            raise self._bad(f"{key}: {value.n_bytes} bytes, more than {LARGE}")
         if kind.startswith("["):
             fits = stored == ARRAY and KIND_NAMES[value.kind] == kind[1:-1]
         elif KIND_NAMES.index(kind) in INTEGERS:
@@ -211,9 +233,11 @@ class File:
         return value
 
     def raw(self, key):
-        """The bytes of the value of `key` as the file has them, its type number first (a memoryview)."""
+        """The bytes of the value of `key` as the file has them, its type number first: a memoryview, or the Unread."""
+        if self._spans[key] is None:
+            return self.metadata[key]
         begin, end = self._spans[key]
-        return self._head[begin:end]
+        return self.parts[0].head[begin:end]
 
     @property
     def id(self):
@@ -223,7 +247,7 @@ class File:
 
     def _identify(self):
         from .. import identity
-        return identity.of([identity.Part(self.path, self._fd, self.size, self._stat)], self.id_cache)
+        return identity.of(self.parts, self.id_cache)
 
     @property
     def earlier_id(self):
@@ -231,72 +255,27 @@ class File:
         if self._earlier_id is None:
             from .. import identity
             samples = (self.read(t, 0, min(SAMPLE_BYTES, t.n_bytes)) for t in self.tensors.values())
-            self._earlier_id = identity.earlier(self.size, self._head, samples)
+            self._earlier_id = identity.earlier(self.size, self.parts[0].head, samples)
         return self._earlier_id
 
     def read(self, tensor, start, n_bytes):
         """A copy of `n_bytes` bytes of `tensor` from its byte `start` on, read and not mapped."""
         assert 0 <= start and start + n_bytes <= tensor.n_bytes
-        return self._whole(tensor, os.pread(self._fd, n_bytes, tensor.offset + start), n_bytes)
-
-    def _whole(self, tensor, data, n_bytes):
-        if len(data) < n_bytes:
-            raise Fault(IO_ERROR, f"{self.path}: tensor {tensor.name}: the file became shorter while it was in use")
-        return data
+        return tensor.part.read(n_bytes, tensor.offset + start, f"tensor {tensor.name}")
 
     def pointer(self, tensor):
-        """Address of the first byte of `tensor` (const uint8_t *) in the read-only map, which lives as long as this File.
+        """Address of the first byte of `tensor` (const uint8_t *) in the read-only map of its part, which lives as long as this File.
 
-        Fault 69 if the tensor's type is none this build computes with. If the
-        file is cut while it is mapped, touching what is gone ends the process: 74.
+        Fault 69 if the tensor's type is none this build computes with.
         """
         if not lib.type_supported(tensor.type):
-            raise unsupported(self.path, f"tensor {tensor.name}: type {type_name(tensor.type)} is not supported by this build")
-        if self._pointer is None:
-            self._map_data()
-        return self._pointer + (tensor.offset - self._map_start)
-
-    def _map_data(self):
-        import mmap
-        import sys
-        self._map_start = self.data_offset - self.data_offset % mmap.ALLOCATIONGRANULARITY
-        n_bytes = self.size - self._map_start
-        try:
-            self._map = mmap.mmap(self._fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=self._map_start)
-        except ValueError:  # it is already shorter than this
-            raise changed(self.path) from None
-        self._ask_for_large_pages()
-        pointer = ffi.cast("const uint8_t *", ffi.from_buffer(self._map))
-        line = f"{os.path.basename(sys.argv[0])}: {printable(str(self.path), 400)[1:-1]}: cut while it was in use"
-        if lib.guard_map(pointer, n_bytes, line.encode("utf-8", "backslashreplace")):
-            raise RuntimeError("too many maps")
-        self._pointer = pointer
-
-    def _ask_for_large_pages(self):
-        """What this map is the first to read goes into the page cache in pieces of 2 MiB where the kernel and the file system can:
-        then every later process needs one page fault where it needs 32 (of 16 pages each, 0.1 s of processor time in 1 GB)."""
-        hugepages.ask(self._map)
+            raise unsupported(tensor.part.path, f"tensor {tensor.name}: type {type_name(tensor.type)} is not supported by this build")
+        return tensor.part.pointer(tensor.offset)
 
     def check_unchanged(self):
-        """Fault 74 if the file was overwritten, cut or touched since it was opened: results are void."""
-        if not unchanged(self._stat, os.fstat(self._fd)):
-            raise changed(self.path)
-
-
-def unchanged(then, now):
-    """Whether a file of which os.fstat said `then` and says `now` was neither overwritten, cut nor touched meanwhile.
-
-    The time of the last status change counts only while the number of links
-    is the same: replacing a model by rename takes a link from the file we
-    hold open, and changes nothing in it.
-    """
-    same = (then.st_size, then.st_mtime_ns) == (now.st_size, now.st_mtime_ns)
-    return same and (then.st_nlink != now.st_nlink or then.st_ctime_ns == now.st_ctime_ns)
-
-
-def changed(path):
-    """The Fault (74) that the file was changed meanwhile."""
-    return Fault(IO_ERROR, f"{path}: the file was changed while it was in use; replace models by rename")
+        """Fault 74 if a file was overwritten, cut or touched since it was opened: results are void."""
+        for part in self.parts:
+            part.check_unchanged()
 
 
 def type_name(kind):

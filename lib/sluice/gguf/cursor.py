@@ -33,38 +33,56 @@ def read_begin(path, n):
 
 
 class Cursor:
-    """A position in the first `limit` bytes of an open file of `size` bytes. Faults name `path` and the field.
+    """A position in a file (a part.Part), of whose bytes at most `limit` are kept. Faults name its path and the field.
 
-    memory   memoryview of the bytes; those before `n_read` are valid
+    memory   memoryview of the bytes that are kept; those before `n_read` are valid
     address  the same for C, const uint8_t *
-    at       the byte that is parsed next
+    at       the byte of `memory` that is parsed next;  offset: where it lies in the file
+    skipped  bytes of the file before it that are not kept
     """
 
-    __slots__ = ("fd", "path", "size", "limit", "memory", "address", "n_read", "at")
+    __slots__ = ("part", "path", "size", "limit", "memory", "address", "n_read", "at", "skipped", "_fresh")
 
-    def __init__(self, fd, path, size, limit):
-        self.fd, self.path, self.size, self.limit = fd, path, size, limit
-        reserved = mmap.mmap(-1, min(size, limit), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    def __init__(self, part, limit):
+        self.part, self.path, self.size, self.limit = part, part.path, part.size, limit
+        reserved = mmap.mmap(-1, min(part.size, limit), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.memory, self.address = memoryview(reserved), ffi.from_buffer("uint8_t[]", reserved)
-        self.n_read = self.at = 0
+        self.n_read = self.at = self.skipped = self._fresh = 0
+
+    @property
+    def offset(self):
+        return self.at + self.skipped
 
     def need(self, n_bytes, field):
         """Make `n_bytes` bytes from `at` on valid, or raise the Fault that the file ends within `field`."""
         end = self.at + n_bytes
         if end <= self.n_read:
             return
-        if end > self.size:
-            raise self.bad(f"{field}: file ends at byte {self.size}, {end - self.size} bytes too early")
+        left = self.size - self.skipped
+        if end > left:
+            raise self.bad(f"{field}: file ends at byte {self.size}, {end - left} bytes too early")
         if end > self.limit:
             raise self.bad(f"{field}: metadata of more than {self.limit >> 20} MiB")
-        ahead = min(max(self.n_read, FIRST_READ_BYTES), MAX_READ_BYTES)
-        goal = min(max(end, self.n_read + ahead), self.size, self.limit)
+        ahead = min(max(self.n_read - self._fresh, FIRST_READ_BYTES), MAX_READ_BYTES)
+        goal = min(max(end, self.n_read + ahead), left, self.limit)
         while self.n_read < goal:
             # In pieces, so that a file that became shorter costs no more than it has.
-            n = os.preadv(self.fd, [self.memory[self.n_read:min(goal, self.n_read + MAX_READ_BYTES)]], self.n_read)
+            piece = self.memory[self.n_read:min(goal, self.n_read + MAX_READ_BYTES)]
+            n = os.preadv(self.part.fd, [piece], self.n_read + self.skipped)
             if not n:
                 raise self.bad(f"{field}: file became shorter while it was read")
             self.n_read += n
+
+    def drop(self, start, n_bytes, field):
+        """Forget what was kept from `start` on, and pass over `n_bytes` more from `at` on without keeping them."""
+        if self.offset + n_bytes > self.size:
+            raise self.bad(f"{field}: file ends at byte {self.size}, {self.offset + n_bytes - self.size} bytes too early")
+        behind = min(self.at + n_bytes, self.n_read)  # what was read ahead from here on stays
+        n_left = self.n_read - behind
+        self.memory[start:start + n_left] = self.memory[behind:self.n_read]
+        self.skipped += self.at + n_bytes - start
+        self.at, self.n_read = start, start + n_left
+        self._fresh = self.n_read  # reading ahead begins anew: more may be passed over soon
 
     def bad(self, what):
         return bad(self.path, what)

@@ -10,7 +10,7 @@ from ..faults import BAD_DATA, Fault, unsupported
 from ..kernels import ffi, lib
 from ..stream import write_all
 from . import type_name
-from .metadata import ARRAY, BOOL, F32, F64, KIND_NAMES, STRING
+from .metadata import ARRAY, BOOL, F32, F64, KIND_NAMES, STRING, Unread
 
 ABBREVIATED = 60  # characters of a value
 CHECK_ELEMENTS = 1 << 15  # of a tensor at a time: a multiple of every block
@@ -94,6 +94,15 @@ def json_number(value, kind):
 
 # Metadata --------------------------------------------------------------------
 
+def text_pieces(value):
+    """The string of an Unread as str, in pieces; bytes that are not UTF-8 as \\xNN."""
+    import codecs
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    for piece in value.pieces():
+        yield decoder.decode(piece)
+    yield decoder.decode(b"", True)
+
+
 def kind_of(file, key):
     value = file.metadata[key]
     return f"{KIND_NAMES[value.kind]}[{value.n}]" if file.kinds[key] == ARRAY else KIND_NAMES[file.kinds[key]]
@@ -101,6 +110,9 @@ def kind_of(file, key):
 
 def abbreviated(value, kind):
     """A value in about ABBREVIATED characters."""
+    if isinstance(value, Unread) and kind == STRING:
+        begin = b"".join(value.pieces(ABBREVIATED - 10)).decode("utf-8", "ignore")
+        return scalar(begin, STRING) + f"... ({value.n} bytes)"
     if kind == ARRAY:
         text = ""
         for i, v in enumerate(value.values(ABBREVIATED)):
@@ -125,31 +137,54 @@ def metadata_lines(file, full):
         elif kind == ARRAY:
             yield head.rstrip()
             yield from (f"  {i:8}  {scalar(v, value.kind)}" for i, v in enumerate(value.values()))
+        elif isinstance(value, Unread):
+            yield f"{head}  {abbreviated(value, kind)}"
         else:
             yield f"{head}  {scalar(value, kind)}"
 
 
-def value_lines(file, key):
-    """The bare value of a key: a string with its own newlines and tabs, an array one element a line, escaped."""
+def put_value(file, key):
+    """Write the bare value of a key: a string with its own newlines and tabs, an array one element a line, escaped."""
     value, kind = file.metadata[key], file.kinds[key]
     if kind == STRING:
-        yield visible(value, keep="\n\t\\")
+        for text in text_pieces(value) if isinstance(value, Unread) else (value,):
+            write_all(1, visible(text, keep="\n\t\\").encode())
+        put([""])
     elif kind == ARRAY:
         bare = visible if value.kind == STRING else lambda v: scalar(v, value.kind)
-        yield from map(bare, value.values())
+        put(map(bare, value.values()))
     else:
-        yield scalar(value, kind)
+        put([scalar(value, kind)])
 
 
-def json_value(file, key):
+def put_json_value(file, key):
+    """Write the value of a key as one line of JSON."""
     value, kind = file.metadata[key], file.kinds[key]
+    if not isinstance(value, Unread):
+        return put_json(json_value(value, kind))
+    import json
+    if kind == STRING:
+        write_all(1, b'"')
+        for text in text_pieces(value):
+            write_all(1, json.dumps(text)[1:-1].encode())
+        return write_all(1, b'"\n')
+    begin, batch = b"[", []
+    for v in value.values():
+        batch.append(json_number(v, value.kind))
+        if len(batch) == LINES:
+            write_all(1, begin + json.dumps(batch)[1:-1].encode())
+            begin, batch = b", ", []
+    write_all(1, (begin + json.dumps(batch)[1:-1].encode() if batch else b"") + b"]\n")
+
+
+def json_value(value, kind):
     return [json_number(v, value.kind) for v in value.values()] if kind == ARRAY else json_number(value, kind)
 
 
 # The whole file ----------------------------------------------------------------
 
 def shape_text(tensor):
-    return " x ".join(map(str, tensor.shape))
+    return " x ".join(map(str, tensor.dims))
 
 
 def model_lines(file, full):
@@ -157,6 +192,14 @@ def model_lines(file, full):
     tensors = list(file.tensors.values())
     yield (f"GGUF version {file.version}, {file.size} bytes, model id {file.id[:8].hex()}, "
            f"alignment {file.alignment}, data at byte {file.data_offset}")
+    is_split, tensors_of = len(file.parts) > 1, {part: 0 for part in file.parts}
+    for t in tensors:
+        tensors_of[t.part] += 1
+    if is_split:
+        yield ""
+        yield f"shards: {len(file.parts)}"
+        yield from (f"  {i:5}  {part.size} bytes, {n} tensors, data at byte {part.data_offset}"
+                    for i, (part, n) in enumerate(tensors_of.items(), 1))
     yield ""
     yield f"metadata: {len(file.metadata)} keys"
     yield from metadata_lines(file, full)
@@ -167,27 +210,33 @@ def model_lines(file, full):
     types = ", ".join(f"{n} {type_name(kind)}" for kind, n in by_type.items())
     yield (f"tensors: {len(tensors)}" + (f" ({types}), {sum(t.n_elements for t in tensors)} elements, "
                                          f"{sum(t.n_bytes for t in tensors)} bytes" if tensors else ""))
-    rows = [(t.name, type_name(t.type), shape_text(t), str(t.offset), str(t.n_bytes)) for t in tensors]
+    shard = {part: str(i) for i, part in enumerate(file.parts, 1)}
+    rows = [(t.name, type_name(t.type), shape_text(t), str(t.offset), str(t.n_bytes), shard[t.part]) for t in tensors]
     if rows:
-        rows.insert(0, ("name", "type", "shape", "offset", "bytes"))
-    a, b, c, d, e = (max(map(len, column)) for column in zip(*rows)) if rows else (0,) * 5
-    for name, kind, shape, offset, n_bytes in rows:
-        yield f"  {name:{a}}  {kind:{b}}  {shape:{c}}  {offset:>{d}}  {n_bytes:>{e}}"
+        rows.insert(0, ("name", "type", "shape", "offset", "bytes", "shard"))
+    a, b, c, d, e, f = (max(map(len, column)) for column in zip(*rows)) if rows else (0,) * 6
+    for name, kind, shape, offset, n_bytes, number in rows:
+        yield f"  {name:{a}}  {kind:{b}}  {shape:{c}}  {offset:>{d}}  {n_bytes:>{e}}" + f"  {number:>{f}}" * is_split
 
 
 def model_json(file, full):
-    """The same for machines. Of an array only kind and count, unless `full`: half a value looks like a whole one."""
+    """The same for machines. Of an array only kind and count, unless `full`: half a value looks like a whole one; of a value that is
+    not read its bytes alone."""
     metadata = {}
     for key, value in file.metadata.items():
         entry = metadata[key] = {"type": KIND_NAMES[file.kinds[key]]}
         if file.kinds[key] == ARRAY:
             entry.update(elements=KIND_NAMES[value.kind], count=value.n)
-        if file.kinds[key] != ARRAY or full:
-            entry["value"] = json_value(file, key)
+        if isinstance(value, Unread):
+            entry["bytes"] = value.n_bytes
+        elif file.kinds[key] != ARRAY or full:
+            entry["value"] = json_value(value, file.kinds[key])
+    shard = {part: {"shard": i} for i, part in enumerate(file.parts, 1)} if len(file.parts) > 1 else {}
+    shards = {"shards": [{"bytes": part.size, "data_offset": part.data_offset} for part in file.parts]} if shard else {}
     return {"format": "GGUF", "version": file.version, "bytes": file.size, "model_id": file.id.hex(),
-            "alignment": file.alignment, "data_offset": file.data_offset, "metadata": metadata,
-            "tensors": [{"name": t.name, "type": type_name(t.type), "shape": t.shape, "offset": t.offset,
-                         "bytes": t.n_bytes} for t in file.tensors.values()]}
+            "alignment": file.alignment, "data_offset": file.data_offset, **shards, "metadata": metadata,
+            "tensors": [{"name": t.name, "type": type_name(t.type), "shape": t.dims, "offset": t.offset,
+                         "bytes": t.n_bytes, **shard.get(t.part, {})} for t in file.tensors.values()]}
 
 
 # Tensor data -------------------------------------------------------------------
@@ -221,7 +270,7 @@ def values_lines(file, tensor, n):
 
 def refuse_unsupported(file, tensor):
     if not lib.type_supported(tensor.type):
-        raise unsupported(file.path, f"tensor {tensor.name}: type {type_name(tensor.type)} is not supported by this build")
+        raise unsupported(tensor.part.path, f"tensor {tensor.name}: type {type_name(tensor.type)} is not supported by this build")
 
 
 def check(file):

@@ -1,7 +1,9 @@
 """The metadata of a GGUF file: keys with typed values, parsed and checked."""
+import os
+import re
 import struct
 
-from ..faults import printable, unsupported
+from ..faults import IO_ERROR, Fault, printable, unsupported
 from ..kernels import ffi, lib
 from .cursor import LENGTH
 
@@ -15,6 +17,10 @@ INTEGERS = {U8: (0, 8), I8: (1, 7), U16: (0, 16), I16: (1, 15), U32: (0, 32), I3
 KIND = struct.Struct("<I")
 ARRAY_HEAD = struct.Struct("<IQ")
 MAX_KEY_BYTES, MAX_STRING_BYTES = 65_535, 1 << 20
+LARGE = 1 << 16      # bytes: a longer value stays in the file, unless it is of KEPT
+KEPT = re.compile(r"tokenizer\.ggml\.(tokens|scores|token_type|merges|precompiled_charsmap)|tokenizer\.chat_template.*")
+PIECE = 1 << 20      # bytes of an Unread that are in memory at a time
+MAX_SCAN_BYTES = 1 << 30  # of an array of strings, which only reading shows the end of
 
 
 class Array:
@@ -41,16 +47,93 @@ class Array:
         return [bool(v) for v in values] if self.kind == BOOL else values
 
 
+class Unread:
+    """A value that no command needs and that is longer than LARGE: it stays in the file, and is read from there where it is asked for.
+
+    kind    of the elements of an array; None: it is a string
+    n       elements of the array, bytes of the string
+    offset  in the file, of its first element or byte;   n_bytes: of all of them
+    """
+
+    __slots__ = ("kind", "n", "offset", "n_bytes", "_part", "_key")
+
+    def __init__(self, part, key, kind, n, offset, n_bytes):
+        self._part, self._key = part, key
+        self.kind, self.n, self.offset, self.n_bytes = kind, n, offset, n_bytes
+
+    def __str__(self):
+        return f"({self.n_bytes} bytes)"
+
+    @property
+    def raw_bytes(self):
+        """Bytes of the value as the file has it, its type number first."""
+        return len(self._head()) + self.n_bytes
+
+    def _head(self):
+        if self.kind is None:
+            return KIND.pack(STRING) + LENGTH.pack(self.n)
+        return KIND.pack(ARRAY) + ARRAY_HEAD.pack(self.kind, self.n)
+
+    def raw(self):
+        """Yields the bytes of the value, its type number first, in pieces."""
+        yield self._head()
+        yield from self.pieces()
+
+    def pieces(self, most=None):
+        """Yields its bytes, or the first `most` of them, in pieces. Fault 74."""
+        at, end = self.offset, self.offset + (self.n_bytes if most is None else min(most, self.n_bytes))
+        while at < end:
+            data = self._read(min(PIECE, end - at), at, 1)
+            yield data
+            at += len(data)
+
+    def values(self, most=None):
+        """An iterator of the elements of the array, or of the first `most`; strings as bytes, of one longer than PIECE the beginning."""
+        n = self.n if most is None else min(self.n, most)
+        return self._strings(n) if self.kind == STRING else self._scalars(n)
+
+    def _read(self, n_bytes, at, least):
+        data = os.pread(self._part.fd, n_bytes, at)
+        if len(data) < least:
+            raise Fault(IO_ERROR, f"{self._part.path}: {self._key}: the file became shorter while it was in use")
+        return data
+
+    def _scalars(self, n_left):
+        one, data = SCALARS[self.kind], b""
+        for piece in self.pieces(n_left * SCALARS[self.kind].size):
+            data += piece
+            whole = len(data) // one.size * one.size
+            for (value,) in one.iter_unpack(data[:whole]):
+                yield bool(value) if self.kind == BOOL else value
+            data = data[whole:]
+
+    def _strings(self, n_left):
+        at, data, begin = self.offset, b"", 0  # data: what the file has from `at` on; begin: the next string in it
+        for _ in range(n_left):
+            end = begin + LENGTH.size
+            if end <= len(data):
+                end += LENGTH.unpack_from(data, begin)[0]
+            if end > len(data):
+                at, begin, data = at + begin, 0, self._read(PIECE, at + begin, LENGTH.size)
+            (n_bytes,) = LENGTH.unpack_from(data, begin)
+            yield data[begin + LENGTH.size:begin + LENGTH.size + n_bytes]
+            begin += LENGTH.size + n_bytes
+            if begin > len(data):
+                at, begin, data = at + begin, 0, b""
+
+
 def describe(value, kind):
     """A value for a message: its kind and, of a scalar, what it is."""
     if kind == ARRAY:
         return f"an array of {value.n} {KIND_NAMES[value.kind]}"
+    if isinstance(value, Unread):
+        return f"a string of {value.n} bytes"
     return f"{KIND_NAMES[kind]} {printable(value, 40) if kind == STRING else value}"
 
 
 def parse_metadata(cursor, n_kv):
-    """`n_kv` keys at the cursor: dict key -> bool, int, float, str or Array, dict key -> type number, and dict key -> (begin,
-    end) of its bytes from the type number on; in file order.
+    """`n_kv` keys at the cursor: dict key -> bool, int, float, str, Array or Unread, dict key -> type number, and dict key ->
+    (begin, end) of its bytes in the cursor's memory from the type number on, None of an Unread; in file order.
 
     Bytes of a string that are not UTF-8 stand in the str as \\xNN.
     """
@@ -65,18 +148,18 @@ def parse_metadata(cursor, n_kv):
             raise cursor.bad(f"{field}: the key appears twice")
         begin = cursor.at
         (kind,) = cursor.unpack(KIND, field)
-        metadata[key], kinds[key] = _value(cursor, field, kind), kind
-        spans[key] = begin, cursor.at
+        metadata[key] = value = _value(cursor, field, kind, KEPT.fullmatch(key) is not None)
+        kinds[key], spans[key] = kind, None if isinstance(value, Unread) else (begin, cursor.at)
     return metadata, kinds, spans
 
 
-def _value(cursor, field, kind):
+def _value(cursor, field, kind, is_kept):
     if kind > F64:
         raise cursor.bad(f"{field}: value type {kind} is not one of 0 to 12")
     if kind == STRING:
-        return cursor.string(field, 0, MAX_STRING_BYTES).decode("utf-8", "backslashreplace")
+        return _string(cursor, field, is_kept)
     if kind == ARRAY:
-        return _array(cursor, field)
+        return _array(cursor, field, is_kept)
     (value,) = cursor.unpack(SCALARS[kind], field)
     if kind == BOOL:
         if value > 1:
@@ -85,17 +168,36 @@ def _value(cursor, field, kind):
     return value
 
 
-def _array(cursor, field):
+def _string(cursor, field, is_kept):
+    (n_bytes,) = cursor.unpack(LENGTH, field)
+    if n_bytes > LARGE and not is_kept:
+        return _pass(cursor, field, None, n_bytes, n_bytes)
+    if n_bytes > MAX_STRING_BYTES:
+        raise cursor.bad(f"{field}: length {n_bytes} is not within 0 to {MAX_STRING_BYTES}")
+    return bytes(cursor.take(n_bytes, field)).decode("utf-8", "backslashreplace")
+
+
+def _pass(cursor, field, kind, n, n_bytes):
+    """The Unread of the `n_bytes` bytes at the cursor, which is behind them afterwards."""
+    value = Unread(cursor.part, field, kind, n, cursor.offset, n_bytes)
+    cursor.drop(cursor.at, n_bytes, field)
+    return value
+
+
+def _array(cursor, field, is_kept):
     kind, n = cursor.unpack(ARRAY_HEAD, field)
     if kind > F64:
         raise cursor.bad(f"{field}: element type {kind} is not one of 0 to 12")
     if kind == ARRAY:
         raise unsupported(cursor.path, f"{field}: an array of arrays")
     width = LENGTH.size if kind == STRING else SCALARS[kind].size
-    if n > (cursor.size - cursor.at) // width:
-        raise cursor.bad(f"{field}: {n} elements do not fit into {cursor.size - cursor.at} bytes")
+    left = cursor.size - cursor.offset
+    if n > left // width:
+        raise cursor.bad(f"{field}: {n} elements do not fit into {left} bytes")
     if kind == STRING:
-        return Array(kind, n, _skip_strings(cursor, field, n))
+        return _strings(cursor, field, n, is_kept)
+    if n * width > LARGE and not is_kept:
+        return _pass(cursor, field, kind, n, n * width)
     start = cursor.at
     part = cursor.take(n * width, field)
     if kind == BOOL:
@@ -105,15 +207,30 @@ def _array(cursor, field):
     return Array(kind, n, cursor.window(start, cursor.at))
 
 
-def _skip_strings(cursor, field, n):
-    """Move the cursor over `n` strings; their bytes. The C scanner checks each length against what was read."""
-    start, n_done, scan = cursor.at, 0, ffi.new("gguf_scan *")
-    while n_done < n:
-        status = lib.gguf_skip_strings(scan, cursor.address, cursor.n_read, cursor.at, n - n_done, MAX_STRING_BYTES)
+def _strings(cursor, field, n, is_kept):
+    """The array of `n` strings at the cursor. The C scanner checks each length against what was read."""
+    start, offset, n_done, scan = cursor.at, cursor.offset, 0, ffi.new("gguf_scan *")
+    most = MAX_STRING_BYTES if is_kept else cursor.size
+    while True:
+        status = lib.gguf_skip_strings(scan, cursor.address, cursor.n_read, cursor.at, n - n_done, most)
         n_done += scan.n_done
         cursor.at = scan.at
+        what = f"{field}: string {n_done}"
         if status < 0:
-            raise cursor.bad(f"{field}: string {n_done} has {scan.n_bytes} bytes, more than {MAX_STRING_BYTES}")
-        if n_done < n:
-            cursor.need(LENGTH.size + scan.n_bytes, f"{field}: string {n_done}")
-    return cursor.window(start, cursor.at)
+            raise cursor.bad(f"{what} has {scan.n_bytes} bytes, more than {most}")
+        if n_done == n:
+            break
+        if scan.n_bytes > LARGE and not is_kept:
+            cursor.drop(start, LENGTH.size + scan.n_bytes, what)
+            n_done += 1
+        else:
+            cursor.need(LENGTH.size + scan.n_bytes, what)
+            if cursor.at - start > LARGE and not is_kept:
+                cursor.drop(start, 0, what)
+        if cursor.offset - offset > MAX_SCAN_BYTES and not is_kept:
+            raise unsupported(cursor.path, f"{field}: strings of more than {MAX_SCAN_BYTES >> 30} GiB together")
+    n_bytes = cursor.offset - offset
+    if is_kept or n_bytes <= LARGE:
+        return Array(STRING, n, cursor.window(start, cursor.at))
+    cursor.drop(start, 0, field)
+    return Unread(cursor.part, field, STRING, n, offset, n_bytes)

@@ -3,7 +3,7 @@
     write("m.gguf", {"general.architecture": ("string", "llama")}, [("a.weight", 0, (64, 2), pieces)])
 
 metadata  dict: key -> (kind, value); kind is a name of metadata.KIND_NAMES but "array", or "[kind]" for an iterable of such;
-          or "raw", and then value is bytes, the type number first (gguf.File.raw)
+          or "raw", and then value is bytes, the type number first, or a metadata.Unread (both of gguf.File.raw)
 tensors   list of (name, GGML type number, shape in GGUF order: row length first, data); data is bytes, or a function
           without arguments that returns an iterable of pieces of bytes, called when its turn has come
 """
@@ -13,7 +13,7 @@ import struct
 from .. import newfile
 from ..faults import NO_OUTPUT, TRY_AGAIN, Fault
 from ..kernels import lib
-from .metadata import ARRAY, ARRAY_HEAD, KIND, KIND_NAMES, SCALARS
+from .metadata import ARRAY, ARRAY_HEAD, KIND, KIND_NAMES, SCALARS, Unread
 
 ALIGNMENT = 32
 LENGTH = struct.Struct("<Q")
@@ -40,8 +40,9 @@ def value(kind, v):
 
 
 def key_value(key, kind, v):
+    """The bytes of an entry; of an Unread those before its value."""
     if kind == "raw":
-        return string(key) + bytes(v)
+        return string(key) + (b"" if isinstance(v, Unread) else bytes(v))
     return string(key) + KIND.pack(ARRAY if kind.startswith("[") else KIND_NAMES.index(kind)) + value(kind, v)
 
 
@@ -61,40 +62,71 @@ def padding(n_bytes, alignment):
 
 
 def head(metadata, tensors, alignment=ALIGNMENT):
-    """All that stands before the data, its padding with it. An alignment other than 32 must be in `metadata`, too."""
-    out, offset = [HEADER.pack(b"GGUF", 3, len(tensors), len(metadata))], 0
-    out += [key_value(key, kind, v) for key, (kind, v) in metadata.items()]
-    for name, type, shape, _ in tensors:
-        out.append(string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, type, offset))
-        n_bytes = tensor_bytes(type, shape)
-        offset += n_bytes + padding(n_bytes, alignment)
-    data = b"".join(out)
-    return data + bytes(padding(len(data), alignment))
+    """All that stands before the data, its padding with it, where no value is an Unread."""
+    return b"".join(Head(metadata, tensors, alignment).pieces)
+
+
+class Head:
+    """All that stands before the data, its padding with it. An alignment other than 32 must be in `metadata`, too.
+
+    pieces   list of bytes and Unread;   n_bytes: of all of them;   n_bare: without the padding
+    """
+
+    def __init__(self, metadata, tensors, alignment=ALIGNMENT, version=3):
+        self.pieces, offset = [HEADER.pack(b"GGUF", version, len(tensors), len(metadata))], 0
+        for key, (kind, v) in metadata.items():
+            self.pieces += [key_value(key, kind, v), *([v] if isinstance(v, Unread) else ())]
+        for name, type, shape, _ in tensors:
+            self.pieces.append(tensor_entry(name, type, shape, offset))
+            n_bytes = tensor_bytes(type, shape)
+            offset += n_bytes + padding(n_bytes, alignment)
+        self.n_bare = sum(p.raw_bytes if isinstance(p, Unread) else len(p) for p in self.pieces)
+        self.pieces.append(bytes(padding(self.n_bare, alignment)))
+        self.n_bytes = self.n_bare + len(self.pieces[-1])
+
+    def write(self, f):
+        for piece in self.pieces:
+            f.writelines(piece.raw() if isinstance(piece, Unread) else (piece,))
+
+
+def tensor_entry(name, type, shape, offset):
+    """The bytes of an entry of the tensor directory."""
+    return string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, type, offset)
+
+
+def data_bytes(tensors, alignment=ALIGNMENT):
+    """Bytes of the data of these tensors, padding with it."""
+    sizes = [tensor_bytes(type, shape) for _, type, shape, _ in tensors]
+    return sum(n + padding(n, alignment) for n in sizes)
 
 
 def file_bytes(head, tensors, alignment=ALIGNMENT):
     """Size of the file of these tensors."""
-    sizes = [tensor_bytes(type, shape) for _, type, shape, _ in tensors]
-    return len(head) + sum(n + padding(n, alignment) for n in sizes)
+    return len(head) + data_bytes(tensors, alignment)
 
 
-def write(path, metadata, tensors, alignment=ALIGNMENT, check=lambda: None):
+def write(path, metadata, tensors, alignment=ALIGNMENT, check=lambda: None, version=3):
     """Write the file. Fault 73, 74 or 75 with `path` as it was; 75 before a byte is written where the disk has no room.
 
     `check` is called when all is written and nothing is named: what it raises leaves `path` as it was.
     """
-    path, data = os.fspath(path), head(metadata, tensors, alignment)
+    path, data = os.fspath(path), Head(metadata, tensors, alignment, version)
 
     def fill(f):
-        f.write(data)
-        for name, type, shape, pieces in tensors:
-            n_bytes = tensor_bytes(type, shape)
-            _write_tensor(f, name, n_bytes, pieces)
-            f.write(bytes(padding(n_bytes, alignment)))
+        fill_file(f, data, tensors, alignment)
         check()
 
-    check_room(path, file_bytes(data, tensors, alignment))
+    check_room(path, data.n_bytes + data_bytes(tensors, alignment))
     newfile.write(path, fill)
+
+
+def fill_file(f, head, tensors, alignment=ALIGNMENT):
+    """Write a Head and the data of its tensors to an open file."""
+    head.write(f)
+    for name, type, shape, pieces in tensors:
+        n_bytes = tensor_bytes(type, shape)
+        _write_tensor(f, name, n_bytes, pieces)
+        f.write(bytes(padding(n_bytes, alignment)))
 
 
 def _write_tensor(f, name, n_bytes, pieces):

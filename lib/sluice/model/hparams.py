@@ -6,6 +6,7 @@ n_head_kv, head_dim, n_rot, n_ctx, n_vocab.
 import math
 
 from ..faults import printable, unsupported
+from ..gguf.metadata import ARRAY, STRING, Unread, describe
 from .rope import Rope, read_rope
 
 MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 4096, 1024, 1 << 24
@@ -31,6 +32,21 @@ class Keys:
     def has(self, key):
         return f"{self.arch}.{key}" in self.file.metadata
 
+    def scalar(self, key):
+        """(value, type number) of a key that the file has, as it would be without layers: of an array with an entry for each block
+        these, if they are all the same. Fault 65 where they are not as many as blocks, 69 where they differ."""
+        name = f"{self.arch}.{key}"
+        value, kind = self.file.metadata[name], self.file.kinds[name]
+        if kind != ARRAY or isinstance(value, Unread) or value.kind in (STRING, ARRAY):
+            return value, kind
+        entries = value.values(MAX_LAYERS + 1)
+        n_layer = value.n if key == "block_count" else self.int("block_count", 1, MAX_LAYERS)
+        if not entries or value.n != n_layer or key == "block_count" and entries[0] != n_layer:
+            raise self.bad(key, f"{describe(value, kind)}, not one for each block")
+        if any(entry != entries[0] for entry in entries):
+            raise self.unsupported(f"{key} differs from block to block: not supported by this build")
+        return entries[0], value.kind
+
     def bad(self, key, what):
         return self.file.fault(f"{self.arch}.{key}: {what}")
 
@@ -39,7 +55,8 @@ class Keys:
 
     def _get(self, key, kind, default):
         self.asked.add(key)
-        return self.file.get(f"{self.arch}.{key}", kind, default)
+        scalar = self.scalar(key) if self.has(key) else None
+        return self.file.get(f"{self.arch}.{key}", kind, default, scalar)
 
     def int(self, key, least, most, default=...):
         value = self._get(key, "u32", default)
@@ -56,8 +73,18 @@ class Keys:
     def text(self, key, default):
         return self._get(key, "string", default)
 
-    def bools(self, key):
-        return self._get(key, "[bool]", ...).values()
+    def period(self, key, usual):
+        """Every how many blocks one is global, from a number, or bools that are true where a block is local, which must be of `usual`."""
+        if self.has(key) and self.file.kinds[f"{self.arch}.{key}"] == ARRAY:
+            self.asked.add(key)
+            value = self.file.get(f"{self.arch}.{key}", "[bool]")
+            n_layer = self.int("block_count", 1, MAX_LAYERS)
+            if value.n != n_layer:
+                raise self.bad(key, f"{describe(value, ARRAY)}, not one for each block")
+            if value.values() != [i % usual != usual - 1 for i in range(n_layer)]:
+                raise self.unsupported(f"{key} other than {usual - 1} local to one global block")
+            return usual
+        return self.int(key, 1, MAX_LAYERS, usual)
 
     def cap(self, key, default=0.0):
         """A soft cap; 0: none."""
@@ -68,9 +95,9 @@ class Keys:
 
     def refuse_rest(self):
         for key in CHANGES:
-            if key not in self.asked and self.file.metadata.get(f"{self.arch}.{key}"):
+            if key not in self.asked and self.has(key) and self.scalar(key)[0]:
                 raise self.unsupported(f"{key} is set: not supported by this build")
-        if self.file.metadata.get(f"{self.arch}.attention.causal", True) is not True:
+        if self.has("attention.causal") and self.scalar("attention.causal")[0] is not True:
             raise self.unsupported("attention.causal is false: not supported by this build")
 
 
@@ -95,9 +122,9 @@ class Hparams:
             raise unsupported(file.path, f"architecture {printable(arch)}; this build runs " + ", ".join(ARCHITECTURES))
         keys = Keys(file, arch)
         embd = file.tensors.get("token_embd.weight")
-        if embd is None or len(embd.shape) != 2:
+        if embd is None or len(embd.dims) < 2 or len(embd.shape) > 2:
             raise file.fault("tensor token_embd.weight is missing or not a matrix: not a file of weights")
-        self.n_vocab = embd.shape[1]
+        self.n_vocab = embd.dims[1]
         self.n_layer = keys.int("block_count", 1, MAX_LAYERS)
         self.n_embd = keys.int("embedding_length", 1, MAX_WIDTH)
         self.n_ff = keys.int("feed_forward_length", 1, MAX_WIDTH)
@@ -164,7 +191,10 @@ def _phi3(h, keys):
 
 def _gemma2(h, keys):
     """Gemma 2: blocks 0, 2, ... are local. Files of before the keys for window and caps mean the published values."""
-    h.window, h.pattern = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 4096), 2
+    h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 4096)
+    h.pattern = keys.period("attention.sliding_window_pattern", 2)
+    if h.pattern != 2:
+        raise keys.unsupported("attention.sliding_window_pattern is set: not supported by this build")
     h.attn_cap, h.final_cap = keys.cap("attn_logit_softcapping", 50.0), keys.cap("final_logit_softcapping", 30.0)
     if h.n_layer == 46:
         _scale_by_share(h)
@@ -174,17 +204,12 @@ def _gemma3(h, keys):
     """Gemma 3, text: five local blocks to one global; local blocks rotate by another base and are never scaled."""
     h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
     h.final_cap = keys.cap("final_logit_softcapping")
-    key = "attention.sliding_window_pattern"
-    keys.asked.update((key, "rope.freq_base_swa"))
+    keys.asked.update(("attention.sliding_window_pattern", "rope.freq_base_swa"))
     if h.n_layer == 62:
         _scale_by_share(h)
     if not h.window:
         return
-    h.pattern = 6
-    if isinstance(keys.file.metadata.get(f"gemma3.{key}"), int):
-        h.pattern = keys.int(key, 1, MAX_LAYERS)
-    elif keys.has(key) and keys.bools(key) != [i % 6 != 5 for i in range(h.n_layer)]:  # true where a block is local
-        raise keys.unsupported(f"{key} other than five local layers to one global")
+    h.pattern = keys.period("attention.sliding_window_pattern", 6)
     h.rope_local = Rope(keys.float("rope.freq_base_swa", 0.0, 1e12, 10000.0))
 
 

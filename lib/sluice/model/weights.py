@@ -1,5 +1,6 @@
 """The tensors of a model: exactly those its architecture needs, each of the shape its hyper-parameters give."""
 from ..faults import unsupported
+from ..gguf import without_ones
 from ..kernels import ffi, lib
 
 MATRIX_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
@@ -40,8 +41,8 @@ class Weights:
         divisors = {name: self._take_divisors(name, h.n_rot // 2) for name in h.rope.tensors}
         self.rope_divisors = divisors.get(h.rope.divisors, ffi.NULL)
         self.layers = [self._layer(f"blk.{i}", h) for i in range(h.n_layer)]
-        for name in self._left:
-            raise unsupported(file.path, f"tensor {name}: not part of a {h.arch} model that this build runs")
+        for name, t in self._left.items():
+            raise unsupported(t.part.path, f"tensor {name}: not part of a {h.arch} model that this build runs")
 
     def _layer(self, prefix, h):
         layer, table, bias = Layer(), shapes(h), biases(h)
@@ -79,13 +80,11 @@ class Weights:
         t = self._left.pop(f"{name}.{kind}", None)
         if t is None:
             raise self._file.fault(f"tensor {name}.{kind} is missing")
-        while len(t.shape) > len(shape) and t.shape[-1] == 1:  # trailing dimensions of 1 are none
-            t.shape = t.shape[:-1]
-        if t.shape != shape:
-            raise self._file.fault(f"tensor {t.name}: shape {list(t.shape)}, expected {list(shape)}")
+        if t.shape != without_ones(shape):
+            raise t.fault(f"shape {list(t.dims)}, expected {list(shape)}")
         type = ffi.string(lib.type_name(t.type)).decode()
         if type not in (MATRIX_TYPES if len(shape) == 2 else ("F32",)):
-            raise unsupported(self._file.path, f"tensor {t.name}: type {type} here")
+            raise unsupported(t.part.path, f"tensor {t.name}: type {type} here")
         p = self._file.pointer(t)
         return Matrix(name.rsplit(".", 1)[-1], t.type, p, *shape, self._fast) if len(shape) == 2 else ffi.cast("const float *", p)
 

@@ -1,0 +1,96 @@
+"""A model in several files, NAME-00001-of-000NN.gguf, as llama.cpp's gguf-split makes them: opened as one.
+
+Every shard says `split.no` (from 0), `split.count` and `split.tensors.count` (of all shards together); the first has the metadata of
+the model, and perhaps no tensors. A count of 0 or 1 is that of a whole file (0 in what gguf-split --merge wrote).
+"""
+import os
+import re
+
+from ..faults import NO_INPUT, Fault, unsupported
+
+NO, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
+MAX_SHARDS = 512  # descriptors and maps of one process; the largest models known have 50
+_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
+
+
+def name(prefix, i, count):
+    """The path of shard `i` (from 0) of `count`."""
+    return f"{prefix}-{i + 1:05}-of-{count:05}.gguf"
+
+
+def beside(path):
+    """The names of all shards, if `path` is the name of one."""
+    found = _NAME.fullmatch(os.fspath(path))
+    return [name(found[1], i, int(found[3])) for i in range(min(int(found[3]), MAX_SHARDS))] if found else []
+
+
+def join(file):
+    """Make `file`, a gguf.File of a shard, the whole model. Fault 65, 66 or 69 names the shard that is missing or does not belong."""
+    no, count = file.get(NO, "u32", 0), file.get(COUNT, "u32")
+    if count <= 1:
+        if no:
+            raise file.fault(f"{NO}: {no}, but {COUNT} is {count}")
+        return
+    if count > MAX_SHARDS:
+        raise unsupported(file.path, f"{COUNT}: {count} shards, more than {MAX_SHARDS}")
+    prefix = _prefix(file, no, count)
+    first = file if no == 0 else _open(file, prefix, 0, count)
+    parts, tensors, n_head = [], {}, 0
+    for i in range(count):
+        shard = first if i == 0 else file if i == no else _open(file, prefix, i, count)
+        _check(shard, i, first)
+        _take_tensors(shard, tensors, first)
+        parts.append(shard.parts[0])
+        n_head += len(parts[-1].head)
+        if n_head > file.MAX_METADATA_BYTES:
+            raise shard.fault(f"metadata of more than {file.MAX_METADATA_BYTES >> 20} MiB in all shards")
+        if i:
+            parts[-1].head = bytes(parts[-1].head)  # and what was reserved for it is free
+    if len(tensors) != first.get(TENSORS, "u32"):
+        raise first.fault(f"{TENSORS}: {first.get(TENSORS, 'u32')}, but the {count} shards have {len(tensors)}")
+    file.version, file.alignment, file.metadata, file.kinds, file._spans = (
+        first.version, first.alignment, first.metadata, first.kinds, first._spans)
+    file.parts, file.tensors = parts, tensors
+
+
+def _prefix(file, no, count):
+    """What the names of all shards begin with; that of a link to one, or of standard input, is the name of what it leads to."""
+    for path in (os.fspath(file.path), os.path.realpath(file.path)):
+        if found := _NAME.fullmatch(path):
+            break
+    else:
+        raise file.fault(f"{COUNT}: this is one of {count} shards, but its name does not end in {name('', no, count)} "
+                         "(shards are joined by gguf-convert --merge, not by cat)")
+    if int(found[3]) != count:
+        raise file.fault(f"{COUNT}: {count}, but the name says {int(found[3])}")
+    if int(found[2]) != no + 1:
+        raise file.fault(f"{NO}: {no}, which is shard {no + 1} of {count}, but the name says {int(found[2])}")
+    return found[1]
+
+
+def _open(file, prefix, i, count):
+    path = name(prefix, i, count)
+    try:
+        return type(file)(path, alone=True)
+    except FileNotFoundError:
+        raise Fault(NO_INPUT, f"{path}: missing: shard {i + 1} of {count} of the model") from None
+
+
+def _check(shard, i, first):
+    """Fault 65 where `shard` is not number `i` (from 0) of the model of `first`."""
+    for key, wanted in ((NO, i), (COUNT, first.get(COUNT, "u32")), (TENSORS, first.get(TENSORS, "u32"))):
+        found = shard.get(key, "u32", 0 if key == NO else ...)
+        if found != wanted:
+            raise shard.fault(f"{key}: {found}, expected {wanted} in shard {i + 1} of {first.path}")
+    for key, value in shard.metadata.items():
+        if key not in (NO, "general.alignment") and type(value) in (bool, int, float, str) and first.metadata.get(key, value) != value:
+            raise shard.fault(f"{key}: differs from that of {first.path}: a shard of another model")
+
+
+def _take_tensors(shard, tensors, first):
+    for name, tensor in shard.tensors.items():
+        if name in tensors:
+            raise shard.fault(f"tensor {name}: is in {tensors[name].part.path}, too")
+        tensors[name] = tensor
+    if len(tensors) > shard.MAX_TENSORS:
+        raise shard.fault(f"{len(tensors)} tensors in all shards so far, more than {shard.MAX_TENSORS}")
