@@ -60,6 +60,18 @@ def settle(path):
         time.sleep(0.01)
 
 
+OPEN = []  # files of part_of, the last few
+
+
+def part_of(path):
+    """The file at `path`, any file, as a part of a model."""
+    OPEN.append(open(path, "rb"))
+    fd = OPEN[-1].fileno()
+    if len(OPEN) > 8:
+        OPEN.pop(0).close()
+    return identity.Part(str(path), fd, os.fstat(fd).st_size, os.fstat(fd))
+
+
 def id_of(path, cache):
     file = gguf.File(str(path))
     file.id_cache = cache and str(cache)
@@ -104,10 +116,9 @@ def test_id_is_the_blake3_of_the_file_and_not_of_its_name(model, tmp_path):
 def test_id_does_not_depend_on_how_a_file_is_cut_into_windows(tmp_path, n_bytes):
     data = np.random.default_rng(n_bytes).bytes(n_bytes)
     (tmp_path / "f").write_bytes(data)
-    with open(tmp_path / "f", "rb") as f:
-        part = identity.Part("f", f.fileno(), n_bytes, os.fstat(f.fileno()))
-        assert identity.of([part], None) == blake3(data).digest()
-        assert identity.of([part, part], None) != identity.of([part], None)
+    part = part_of(tmp_path / "f")
+    assert identity.of([part], None) == blake3(data).digest()
+    assert identity.of([part, part], None) != identity.of([part], None)
 
 
 def test_each_of_1000_bytes_of_a_made_model_changes_its_id(model, cache):
@@ -135,21 +146,19 @@ def test_each_of_1000_bytes_of_a_real_model_changes_its_id(name, request, tmp_pa
     size, known = whole.stat().st_size, {id_of(whole, None)}
     places = {0, 5, size - 1, identity.WINDOW - 1, identity.WINDOW, *(draw.randrange(size) for _ in range(19))}
     with open(whole, "r+b") as f, mmap.mmap(f.fileno(), size) as m:
-        part = identity.Part("whole", f.fileno(), size, os.fstat(f.fileno()))
         for n, at in enumerate(sorted(places)):
             m[at] ^= 0x10
-            known.add(identity.of([part._replace(stat=os.fstat(f.fileno()))], None))
+            known.add(identity.of([part_of(whole)], None))
             assert len(known) == n + 2, at
             m[at] ^= 0x10
     ends = tmp_path / "ends"
     with open(path, "rb") as f:
         ends.write_bytes(f.read(4 << 20) + os.pread(f.fileno(), 4 << 20, size - (4 << 20)))
     with open(ends, "r+b") as f, mmap.mmap(f.fileno(), 8 << 20) as m:
-        part = identity.Part("ends", f.fileno(), 8 << 20, os.fstat(f.fileno()))
         for n in range(1000):
             at = draw.randrange(8 << 20)
             m[at] ^= 1 << draw.randrange(8)
-            known.add(identity.of([part._replace(stat=os.fstat(f.fileno()))], None))
+            known.add(identity.of([part_of(ends)], None))
             assert len(known) == len(places) + n + 2, at
             # left as it is: the next id differs from those of all states before
 
@@ -189,12 +198,9 @@ def test_llama2c_checkpoint_and_tokenizer_are_both_covered(tmp_path, hashed, cac
 
 
 def test_files_of_a_model_count_in_their_order(tmp_path):
-    files = []
     for i in range(3):
         (tmp_path / str(i)).write_bytes(bytes([i]) * 100)
-        f = open(tmp_path / str(i), "rb")
-        files.append((f, identity.Part(str(i), f.fileno(), 100, os.fstat(f.fileno()))))
-    a, b, c = (part for _, part in files)
+    a, b, c = (part_of(tmp_path / str(i)) for i in range(3))
     several = [[a], [b], [a, b], [b, a], [a, b, c], [a, c, b], [a, a]]
     assert len({identity.of(parts, None) for parts in several}) == len(several)
     assert identity.of([a], None, [bytes([1]) * 100]) == identity.of([a, b], None)
@@ -325,17 +331,6 @@ def test_changes_in_quick_succession_are_all_seen(model, cache):
     assert identity.of([part_of(model)], str(cache)) == truth(model)
 
 
-OPEN = []
-
-
-def part_of(path):
-    OPEN.append(open(path, "rb"))
-    fd = OPEN[-1].fileno()
-    if len(OPEN) > 8:
-        OPEN.pop(0).close()
-    return identity.Part(str(path), fd, os.fstat(fd).st_size, os.fstat(fd))
-
-
 def test_without_the_wait_a_change_within_the_tick_would_be_missed(model, cache, monkeypatch):
     """What the wait is for, on a clock that stands still: the same five numbers, other bytes."""
     monkeypatch.setattr(identity, "_key", lambda s: (s.st_dev, s.st_ino, s.st_size, 1, 1))
@@ -413,7 +408,8 @@ path, directory = sys.argv[1:3]
 identity.SETTLED_NS = {TICK_NS}
 def main():
     fd = os.open(path, os.O_RDONLY)
-    part = identity.Part(path, fd, os.fstat(fd).st_size, os.fstat(fd))
+    s = os.fstat(fd)
+    part = identity.Part(path, fd, s.st_size, s)
     os.access("/begin", 0)
     digest = identity.of([part], directory)
     os.access("/end", 0)
