@@ -22,6 +22,7 @@ import llama2c_writer
 from gguf_writer import F32, Q8_0, f32, q8_0, write_gguf
 from sluice import cachedir, gguf, identity, modelfile
 from sluice.faults import Fault
+from sluice.gguf.part import Part
 from tiny_model import write_model
 
 SPAM = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
@@ -60,16 +61,9 @@ def settle(path):
         time.sleep(0.01)
 
 
-OPEN = []  # files of part_of, the last few
-
-
 def part_of(path):
     """The file at `path`, any file, as a part of a model."""
-    OPEN.append(open(path, "rb"))
-    fd = OPEN[-1].fileno()
-    if len(OPEN) > 8:
-        OPEN.pop(0).close()
-    return identity.Part(str(path), fd, os.fstat(fd).st_size, os.fstat(fd))
+    return Part(str(path), 1, "a")
 
 
 def id_of(path, cache):
@@ -403,13 +397,12 @@ HASH_IT = f"""
 import os, sys
 sys.path[:0] = [{str(ROOT / "lib")!r}]
 from sluice import cli, identity
+from sluice.gguf.part import Part
 import blake3, fcntl, mmap, threading, sluice.cores
 path, directory = sys.argv[1:3]
 identity.SETTLED_NS = {TICK_NS}
 def main():
-    fd = os.open(path, os.O_RDONLY)
-    s = os.fstat(fd)
-    part = identity.Part(path, fd, s.st_size, s)
+    part = Part(path, 1, "a")
     os.access("/begin", 0)
     digest = identity.of([part], directory)
     os.access("/end", 0)
