@@ -28,7 +28,7 @@ from .faults import Fault, one_line
 from .kernels import ffi, lib
 
 MAGIC, SUFFIX = b"#model-id 1", ".id"
-MAX_ENTRIES = 256
+MAX_ENTRIES = 1024  # a model may have 512 files
 SETTLED_NS = 2_500_000_000   # FAT's clock ticks every 2 s, the coarsest of those in use
 WINDOW = 64 << 20            # bytes mapped at a time: what an interrupt waits for, and address space
 THREADS_FROM = 16 << 20      # bytes: below, making threads takes longer than they save
