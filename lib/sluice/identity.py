@@ -163,7 +163,7 @@ def _is_settled(s):
 
 def _is_synced(fd):
     try:
-        os.fdatasync(fd)
+        getattr(os, "fdatasync", os.fsync)(fd)
     except OSError as e:
         return e.errno in NOTHING_TO_SYNC
     return True
