@@ -223,11 +223,13 @@ class File:
 
     def _identify(self):
         from .. import identity
-        return identity.of([identity.Part(self.path, self._fd, self.size, self._stat)], self.id_cache)
+        parts = [identity.Part(self.path, self._fd, self.size, self._stat)]
+        return identity.of(parts, self.id_cache)
 
     @property
     def earlier_id(self):
-        """bytes [32], what this model was called before its id covered the whole file: calibrations may still say so."""
+        """bytes [32], the id of this model in earlier versions (see identity.earlier), which
+        calibrations may have."""
         if self._earlier_id is None:
             from .. import identity
             samples = (self.read(t, 0, min(SAMPLE_BYTES, t.n_bytes)) for t in self.tensors.values())
@@ -278,13 +280,15 @@ class File:
         hugepages.ask(self._map)
 
     def check_unchanged(self):
-        """Fault 74 if the file was overwritten, cut or touched since it was opened: results are void."""
+        """Fault 74 if the file was overwritten, cut or touched since it was opened: results are
+        void."""
         if not unchanged(self._stat, os.fstat(self._fd)):
             raise changed(self.path)
 
 
 def unchanged(then, now):
-    """Whether a file of which os.fstat said `then` and says `now` was neither overwritten, cut nor touched meanwhile.
+    """Whether a file of which os.fstat said `then` and says `now` was neither overwritten, cut nor
+    touched meanwhile.
 
     The time of the last status change counts only while the number of links
     is the same: replacing a model by rename takes a link from the file we
@@ -296,7 +300,8 @@ def unchanged(then, now):
 
 def changed(path):
     """The Fault (74) that the file was changed meanwhile."""
-    return Fault(IO_ERROR, f"{path}: the file was changed while it was in use; replace models by rename")
+    return Fault(IO_ERROR, f"{path}: the file was changed while it was in use; "
+                           "replace models by rename")
 
 
 def type_name(kind):
