@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -229,7 +230,7 @@ def test_another_process_takes_what_was_kept(tmp_path):
     shutil.copy(SPAM, tmp_path / "m.gguf")
     time.sleep(identity.SETTLED_NS / 1e9 + 0.1)
     env = {"XDG_CACHE_HOME": str(tmp_path / "c")}
-    ids = {importing("tokenize", "-m", tmp_path / "m.gguf", env=env) for _ in range(2)}
+    ids = {importing("blake3", "tokenize", "-m", tmp_path / "m.gguf", env=env) for _ in range(2)}
     assert {has for has, _ in ids} == {True, False} and len({out for _, out in ids}) == 1
 
 
@@ -718,24 +719,24 @@ def test_what_was_not_cached_is_asked_for_in_large_pages(model, monkeypatch):
 
 # Which commands compute it.
 
-def importing(tool, *argv, input=b"Some words", env=(), cwd=None):
-    """(whether the command loaded the hash, its stdout)."""
+def importing(module, tool, *argv, input=b"Some words", env=(), cwd=None):
+    """(whether the command loaded `module`, its stdout)."""
     command = [sys.executable, "-I", "-X", "importtime", BIN / tool, *argv]
     done = subprocess.run(command, input=input, capture_output=True, timeout=60, cwd=cwd,
                           env={**os.environ, **dict(env)})
     assert done.returncode in (0, 1, 2), done.stderr[-500:]
-    return b" blake3\n" in done.stderr, done.stdout
+    return f" {module}\n".encode() in done.stderr, done.stdout
 
 
 def test_only_commands_that_need_it_compute_it(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=400, n_ctx=128)
-    at, env = {"cwd": tmp_path}, {"XDG_CACHE_HOME": str(tmp_path / "c")}
-    needs = lambda tool, *argv, **how: importing(tool, *argv, env=env, **at, **how)[0]
+    look = partial(importing, "sluice.identity", cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "c")})
+    needs = lambda *argv, **how: look(*argv, **how)[0]
     assert not needs("generate", "-m", model, "-n", "2", "-S", "1")
     assert needs("generate", "-m", model, "-n", "2", "-S", "1", "-o", "g.snap")
     assert needs("generate", "-m", model, "-n", "2", "-S", "1", "-s", "g.snap", input=b"")
-    has, ids = importing("tokenize", "-m", model, env=env, **at)
+    has, ids = look("tokenize", "-m", model)
     assert has and needs("tokenize", "-m", model, "-d", input=ids)
     assert needs("prefill", "-m", model, "-o", "p.snap", input=ids)
     text = b"Some words " * 20
