@@ -152,7 +152,7 @@ def test_the_least_recently_used_go_first(tmp_path):
     cachedir.trim(str(tmp_path), cache.SUFFIX, 1)
     assert [os.path.exists(p) for p in paths] == [True, False, False, False, False]
     (tmp_path / "notes.txt").write_bytes(b"not ours")
-    cachedir.trim(str(tmp_path), cache.SUFFIX, cache.MAX_FILES, 0)  # the one used last stays: it is what somebody asked for
+    cachedir.trim(str(tmp_path), cache.SUFFIX, cache.MAX_FILES, 0)  # the one used last stays
     assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(paths[0]), "notes.txt"])
 
 

@@ -255,12 +255,14 @@ def test_a_tool_that_may_start_no_process_says_nothing_that_is_a_verdict(tmp_pat
         assert p.returncode == code, (name, p.stderr)
 
 
-def test_a_model_of_which_a_byte_was_changed_finds_nothing_in_the_cache_and_opens_no_snapshot(tmp_path):
+def test_a_model_of_which_a_byte_was_changed_finds_no_snapshot_and_opens_none(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=N_VOCAB, n_ctx=64)
     ids = run("tokenize", "-m", model, input=b"Some words").stdout
-    prefill = lambda ids, *argv: run("prefill", "-m", model, "--cache", tmp_path / "c", "-v", *argv, input=ids)
-    assert b" reused=0 " in prefill(ids, "-o", tmp_path / "s").stderr and b" reused=0 " not in prefill(ids).stderr
+    common = "prefill", "-m", model, "--cache", tmp_path / "c", "-v"
+    prefill = lambda ids, *argv: run(*common, *argv, input=ids)
+    assert b" reused=0 " in prefill(ids, "-o", tmp_path / "s").stderr
+    assert b" reused=0 " not in prefill(ids).stderr
     before, tensor = os.stat(model), max(File(str(model)).tensors.values(), key=lambda t: t.n_bytes)
     with open(model, "r+b") as f:
         f.seek(tensor.offset + tensor.n_bytes - 1)

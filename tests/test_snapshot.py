@@ -169,12 +169,13 @@ def test_every_header_bit_is_checked(tmp_path):
 
 
 def test_a_snapshot_of_the_earlier_version_is_refused_by_name(tmp_path):
-    """Its model id is of samples of the model's file. Whatever else is in it: it says how to make it again."""
+    """Its model id is of samples of the model's file. The message says how to make it again."""
     path = seal(tmp_path / "a.kv")
     data = path.read_bytes()
     path.write_bytes(data[:6] + b"\x01\0" + data[8:])
-    assert refused(path) == ("snapshot version 1, of an earlier sluice, which knew a model by samples of its file: make it again, with the "
-                             "command that made it (prefill, generate -o, decode -o)")
+    assert refused(path) == (
+        "snapshot version 1, of an earlier sluice, which knew a model by samples of its file: make it "
+        "again, with the command that made it (prefill, generate -o, decode -o)")
 
 
 @pytest.mark.parametrize("geometry, n_tok", [(SMALL, 10), (LARGE, 300)])

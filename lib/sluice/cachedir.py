@@ -18,7 +18,8 @@ def home():
 
 
 def usable(directory):
-    """`directory`, made with its parents if absent; None where it is None, cannot be made, or cannot be trusted."""
+    """`directory`, made with its parents if absent; None where it is None, cannot be made, or
+    cannot be trusted."""
     if not directory:
         return None
     try:
@@ -30,7 +31,7 @@ def usable(directory):
 
 
 def prepare(directory):
-    """Make `directory`, mode 0700, if it is not there. Fault 73 if that fails or it cannot be trusted."""
+    """Make `directory`, mode 0700, if absent. Fault 73 if that fails or it cannot be trusted."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:
@@ -41,13 +42,14 @@ def prepare(directory):
 
 
 def check(directory):
-    """Fault 73 if `directory` is none, or others than its owner, us or root, can write there; OSError."""
+    """Fault 73 if `directory` is none, or others than its owner, us or root, can write there."""
     if what := newfile.distrust(os.stat(directory), stat.S_ISDIR, "directory"):
         raise Fault(NO_OUTPUT, f"{directory}: {what}: not used as a cache")
 
 
 def trim(directory, suffix, max_files, max_bytes=None):
-    """Remove the files in `directory` that end in `suffix`, oldest mtime first, until the rest keeps to both bounds.
+    """Remove the files in `directory` that end in `suffix`, oldest mtime first, until the rest
+    keeps to both bounds.
 
     The newest stays whatever its size: it was asked for. max_bytes: of disk; None: no bound.
     """

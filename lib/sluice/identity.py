@@ -1,22 +1,27 @@
 """What a model is: the BLAKE3 of its file, all of it. `b3sum FILE` prints the same digest.
 
-A model of several files, such as shards or a checkpoint with its tokenizer, has the BLAKE3 of their digests, in order.
+A model of several files, such as shards or a checkpoint with its tokenizer, has the BLAKE3 of their
+digests, in order.
 
-The digest of a file is computed once and kept in the user's cache, a line in a file of its own, DEVICE-INODE.id:
+The digest of a file is computed once and kept in the user's cache, a line in a file of its own,
+DEVICE-INODE.id; times are in ns, the digest is in hex, CRC is the CRC-32C of what is before it:
 
-    #model-id 1 DEVICE INODE SIZE MTIME CTIME DIGEST CRC        times in ns, the digest in hex, CRC-32C of what is before it
+    #model-id 1 DEVICE INODE SIZE MTIME CTIME DIGEST CRC
 
-It is taken for a file whose five numbers are these. Every change of a file, by write, truncate or utime, sets its ctime to the time
-of that change, which no program can choose. So a digest is kept if
-  - ctime lies SETTLED_NS before the hash began: the clock of a file system ticks, and a change within the tick of the last one does not show;
-  - fdatasync succeeded before: after it a store through a shared map sets ctime again, without it a page that is dirty
-    already takes stores that do not show;
+It is taken for a file whose five numbers are these. Every change of a file, by write, truncate or
+utime, sets its ctime to the time of that change, which no program can choose. So a digest is kept
+if
+  - ctime lies SETTLED_NS before the hash began: the clock of a file system ticks, and a change
+    within the tick of the last one does not show;
+  - fdatasync succeeded before: after it a store through a shared map sets ctime again, without it a
+    page that is dirty already takes stores that do not show;
   - the five numbers are the same after the hash.
-What does not show to the kernel does not show here: stores through a shared map on tmpfs, which has no such pages; a file system
-without ctime (FAT); blocks of a disk that are written past its file system.
+What does not show to the kernel does not show here: stores through a shared map on tmpfs, which has
+no such pages; a file system without ctime (FAT); blocks of a disk that are written past its file
+system.
 
-A directory or an entry that others could have written is not used, a damaged entry is not there, and whatever hinders
-keeping is no matter: the file is hashed again.
+A directory or an entry that others could have written is not used, a damaged entry is not there,
+and whatever hinders keeping is no matter: the file is hashed again.
 """
 import errno
 import os
@@ -30,17 +35,18 @@ from .kernels import ffi, lib
 MAGIC, SUFFIX = b"#model-id 1", ".id"
 MAX_ENTRIES = 1024  # a model may have 512 files
 SETTLED_NS = 2_500_000_000   # FAT's clock ticks every 2 s, the coarsest of those in use
-WINDOW = 64 << 20            # bytes mapped at a time: what an interrupt waits for, and address space
+WINDOW = 64 << 20            # bytes mapped at a time: an interrupt waits for so many
 THREADS_FROM = 16 << 20      # bytes: below, making threads takes longer than they save
 NOTHING_TO_SYNC = (errno.EINVAL, errno.EROFS)  # a file system that is only read
 SEVERAL = "sluice 2026-11-26 model of several files"  # BLAKE3's derive_key context
 
 
 def of(parts, directory, more=()):
-    """bytes [32], the id of the model in the files `parts` (each a gguf.part.Part) and in `more`, contents (bytes) of files that were read whole.
+    """bytes [32], the id of the model in the files `parts` (gguf.part.Part) and in `more`, contents
+    (bytes) of files that were read whole.
 
-    directory: where digests are kept, or None. Fault 74 where a file is no longer what it was when it was opened; a file
-    that is cut while it is hashed ends the process with a line, and 74.
+    directory: where digests are kept, or None. Fault 74 where a file is no longer what it was when
+    it was opened; a file that is cut while it is hashed ends the process with a line, and 74.
     """
     digests = [digest(part, directory) for part in parts]
     if more:
@@ -51,7 +57,7 @@ def of(parts, directory, more=()):
 
 
 def digest(part, directory):
-    """The BLAKE3 of the file `part`, as kept in `directory`, or computed and then kept. Fault 74."""
+    """The BLAKE3 of the file `part`: kept in `directory`, or computed and then kept. Fault 74."""
     before = _stat(part)
     if known := directory and _recall(directory, before):
         return known
@@ -63,8 +69,8 @@ def digest(part, directory):
 
 
 def earlier(size, head, samples):
-    """The id that sluice 0.1.0 gave to a GGUF until November 2026: SHA-256 of its size in bytes, all that is before its tensor
-    data, and the first 4 KiB of each tensor."""
+    """The id by which earlier versions knew a GGUF: SHA-256 of its size in bytes, all that is
+    before its tensor data, and the first 4 KiB of each tensor."""
     import hashlib
     h = hashlib.sha256(b"sluice model 1\n" + struct.pack("<Q", size))
     h.update(head)
@@ -88,7 +94,7 @@ def _hash(part):
 
 
 def _hasher(n_bytes):
-    """A hash, for many bytes one that uses all cores, unless the system grants this process no threads."""
+    """A hash, for many bytes one that uses all cores, unless the system grants no threads."""
     n = 1
     if n_bytes >= THREADS_FROM:
         from . import cores
@@ -103,7 +109,8 @@ def _hasher(n_bytes):
 
 
 def _can_start(n):
-    """Whether the system grants `n` more threads: the library panics, with many lines on stderr, where it does not."""
+    """Whether the system grants `n` more threads: where it does not the library panics, with many
+    lines on stderr."""
     import threading
     done, threads = threading.Event(), []
     try:
@@ -121,7 +128,8 @@ def _can_start(n):
 
 
 def _add(h, part, at, n_bytes):
-    """Hash through a map: nothing is copied, and what is not in the page cache comes there in large pieces (hugepages.py)."""
+    """Hash through a map: nothing is copied, and what is not in the page cache comes there in large
+    pieces (hugepages.py)."""
     import mmap
     import sys
     try:
@@ -129,7 +137,8 @@ def _add(h, part, at, n_bytes):
     except ValueError:  # it is already shorter than this
         raise part.changed() from None
     hugepages.ask(window)
-    line = f"{os.path.basename(sys.argv[0])}: {one_line(str(part.path)[:400])}: cut, or its disk failed, while it was in use"
+    line = (f"{os.path.basename(sys.argv[0])}: {one_line(str(part.path)[:400])}: "
+            "cut, or its disk failed, while it was in use")
     with window, ffi.from_buffer(window) as start:
         if lib.guard_map(start, n_bytes, line.encode("utf-8", "surrogateescape")):
             raise RuntimeError("too many maps")
@@ -157,7 +166,7 @@ def _is_settled(s):
 
 def _is_synced(fd):
     try:
-        os.fdatasync(fd)
+        getattr(os, "fdatasync", os.fsync)(fd)
     except OSError as e:
         return e.errno in NOTHING_TO_SYNC
     return True

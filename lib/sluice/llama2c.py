@@ -195,7 +195,8 @@ class Checkpoint(gguf.File):
     """The checkpoint at `path` with the vocabulary in `vocab`, a tokenizer.bin, as a gguf.File: versions 0 and 1, whose f32 the kernels take
     as it lies. Fault 65; 69 for other versions, naming the command that converts them.
 
-    The id is that of both files together, every byte of both, so that a stream of ids made with another vocabulary is refused.
+    The id is that of both files together, every byte of both, so that a stream of ids made with
+    another vocabulary is refused.
     """
 
     kind = "a llama2.c"
@@ -219,7 +220,8 @@ class Checkpoint(gguf.File):
         for key, (kind, value) in {**c.metadata(), **vocab}.items():
             self.metadata[key], self.kinds[key] = _as_read(kind, value)
         self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n, part) for name, role, at, n in c.parts()[0] if name != "rope"}
-        part.head = b"llama2.c\0" + head + b"".join(self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))  # for earlier_id
+        # For earlier_id:
+        part.head = b"llama2.c\0" + head + b"".join(self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))
 
     def _identify(self):
         from . import identity

@@ -81,8 +81,8 @@ def _shards(path):
 def write(target, fill, mode=None, sync=True):
     """Make the file `target` of what `fill`, given an open binary file, writes to it. Fault 73, 74 or 75 with `target` as it was.
 
-    mode: None, for what is nobody's secret, is the mode that files get here. sync: wait until it is on the disk; without, a crash of the
-    system can leave a file that is cut.
+    mode: None, for what is nobody's secret, is the mode that files get here. sync: wait until it is
+    on the disk; without, a crash of the system can leave a file that is cut.
     """
     fd, path = _filled(target, fill, mode, sync)
     try:
@@ -152,7 +152,8 @@ def _umask():
 
 
 def publish(fd, path, target, sync=True):
-    """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync the directory, unless told otherwise.
+    """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync
+    the directory, unless told otherwise.
 
     `target` may be absent or a regular file, which is replaced. Fault 73 or 75 with
     `target` as it was and no temporary name left; 74 where only the last sync failed.

@@ -137,7 +137,8 @@ def _weights(made, type):
 def cache_home():
     """The directory where models are kept if no other is named: with the rest of the cache, else in the temporary directory."""
     import tempfile
-    return os.path.join(cachedir.home() or os.path.join(tempfile.gettempdir(), f"sluice-{os.geteuid()}"), "bench")
+    temporary = os.path.join(tempfile.gettempdir(), f"sluice-{os.geteuid()}")
+    return os.path.join(cachedir.home() or temporary, "bench")
 
 
 def find(directory, key, kind, n_layer=None, say=lambda message: None):

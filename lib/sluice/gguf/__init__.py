@@ -251,7 +251,8 @@ class File:
 
     @property
     def earlier_id(self):
-        """bytes [32], what this model was called before its id covered the whole file: calibrations may still say so."""
+        """bytes [32], the id of this model in earlier versions (see identity.earlier), which
+        calibrations may have."""
         if self._earlier_id is None:
             from .. import identity
             samples = (self.read(t, 0, min(SAMPLE_BYTES, t.n_bytes)) for t in self.tensors.values())

@@ -5,8 +5,9 @@
     9f86d081884c7d65 3f9a0c1b2d4e5f60 90ab12cd34ef5678 0 -0.01 -4.6        mails: a line each, that learnt last at the end
 
 In the head: model, question, mails, the scale and biases that were shipped, those fitted. Of a mail: a digest of its text, model,
-question, the number of the right answer, log probabilities before calibration in the order of the answers. A model is the first 16 hex
-digits of its id; or of gguf.File.earlier_id, as files have it that an earlier sluice wrote, until the next learner. Never a word of it; but who
+question, the number of the right answer, log probabilities before calibration in the order of the
+answers. A model is the first 16 hex digits of its id; in files that an earlier sluice wrote, until
+the next learner, of its gguf.File.earlier_id. Never a word of a mail; but who
 holds a text can find out whether it was learnt, so the file is its owner's alone (0600).
 
 Nothing that is wrong with the file keeps `classify` from answering: it says so once and answers as shipped. A learner refuses it (65).
@@ -66,7 +67,7 @@ class Learnt:
             return None
         models = {model: fit for (model, of), fit in fits.items() if of == question}
         if not models and self.path == home(self._question.path):
-            return None  # questions of one name share a file unless told otherwise: this one was never taught
+            return None  # questions of one name share a file: this one was never taught
         fit = models and (models.get(name_of(file)) or models.get(earlier_name_of(file)))
         if not fit:
             raise bad(self.path, "what was learnt is of another model or question")

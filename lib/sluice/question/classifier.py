@@ -27,8 +27,8 @@ class Verdict:
 
 
 class Classifier:
-    """A question.Question put to the model file at `path`. cache_dir: where the ids before the input and the model's
-    id are kept, or None.
+    """A question.Question put to the model file at `path`. cache_dir: where the ids before the
+    input and the model's id are kept, or None.
 
     vocab: see Model. as_mail: the inputs are whole mails, whatever the question says. mass: compute it, for each text.
     learnt: a calibration.Learnt, or None.

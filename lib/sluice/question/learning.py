@@ -1,8 +1,8 @@
 """`classify --learn` and `--forget`: the file of calibration.py with a mail more, or less, and fitted again.
 
 A learner holds a lock (FILE.lock, which stays, empty) from reading the file to replacing it, so that of learners at the same time none
-is lost; it waits for another one for WAIT_S seconds. The file is replaced whole, or not at all; what it holds of this model under its
-earlier id then has the present one.
+is lost; it waits for another one for WAIT_S seconds. The file is replaced whole, or not at all;
+what it holds of this model under its earlier id then has the present one.
 """
 import contextlib
 import os
@@ -42,8 +42,8 @@ def change(c, data, path, answer=None):
     if answer is not None and answer not in names:
         raise Fault(USAGE, f"--learn {printable(answer)}: the answers are {', '.join(names)}")
     v = c.ask(data)
-    model, question, text = calibration.name_of(c.model.file), calibration.digest(c.question), _digest(c, data)
-    earlier = calibration.earlier_name_of(c.model.file)
+    file, question, text = c.model.file, calibration.digest(c.question), _digest(c, data)
+    model, earlier = calibration.name_of(file), calibration.earlier_name_of(file)
     read = lambda: _renamed(read_lines(path), earlier, model)
     others = lambda lines: [l for l in lines if l.key() != (text, model, question)]
     lines = read()  # before anything is made
@@ -76,7 +76,8 @@ def read_lines(path):
 
 
 def _renamed(lines, earlier, model):
-    """`lines` with the model called `model` where they have it as `earlier`; of two that are then of one text, the later one."""
+    """`lines` with the model called `model` where they have it as `earlier`; of two that are then
+    of one text, the later one."""
     kept = {}
     for l in lines:
         if l.model == earlier:
@@ -98,7 +99,8 @@ def _line(path, n, line):
 
 
 def _write(path, lines, asked, model, question, earlier=None):
-    """Replace the file; the fit for (model, question) is made again, those of other pairs stay, of a model called `earlier` as `model`."""
+    """Replace the file; the fit for (model, question) is made again, those of other pairs stay, of
+    a model called `earlier` as `model`."""
     present, shipped = {(l.model, l.question) for l in lines} - {(model, question)}, calibration.shipped(asked)
     try:
         found = calibration.read_head(path)

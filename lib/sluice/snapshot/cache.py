@@ -1,10 +1,10 @@
 """A directory of snapshots that are found by content: which prefix of these ids is computed already?
 
 A snapshot is called `<8 hex of model id>-<16 hex>.kv`; the latter begin the SHA-256 of a line with
-its arithmetic and the number of its KV type, and then its ids as i32, little-endian. So these alone say what to look for; what is
-found is still checked like any snapshot, and its ids are compared. There is no index and no lock: files are only
-replaced, the last writer wins, and a reader keeps what it opened. The
-directory holds text that was private; it is 0700 and refused if others could
+its arithmetic and the number of its KV type, and then its ids as i32, little-endian. So these alone
+say what to look for; what is found is still checked like any snapshot, and its ids are compared.
+There is no index and no lock: files are only replaced, the last writer wins, and a reader keeps
+what it opened. The directory holds text that was private; it is 0700 and refused if others could
 write there. Its size is bounded: what was not used for longest goes first.
 """
 import os
@@ -21,8 +21,8 @@ SUFFIX = ".kv"
 
 
 def file_name(model_id, arithmetic, kv_type, ids):
-    """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes, the name of an arithmetic and a number of
-    kvsnap.KV_TYPES."""
+    """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes, the name of
+    an arithmetic and a number of kvsnap.KV_TYPES."""
     digest = _digest(arithmetic, kv_type)
     digest.update(_bytes(ids))
     return _name(model_id, digest)
@@ -85,7 +85,8 @@ def store(directory, snapshot, max_bytes=MAX_BYTES):
     """
     prepare(directory)
     s = snapshot
-    path = os.path.join(directory, file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[:s.n_tok]))
+    name = file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[:s.n_tok])
+    path = os.path.join(directory, name)
     snapshot.seal(path)
     trim(directory, SUFFIX, MAX_FILES, max_bytes)
     return path

@@ -24,7 +24,8 @@ The logits are those after the last id. The ids are the truth: all else follows
 from them, the model and the arithmetic, and so does every byte of the file,
 however it was computed.
 
-Version 1 has the same bytes, but a model id of samples of the model's file, by which it may be another model's.
+Version 1 has the same bytes, but a model id of samples of the model's file, by which it may be
+another model's.
 
 A checksum is the CRC32C of 1 MiB, or of what is left, of the valid part of a
 section: the n_tok ids, the logits, then n_tok rows of K and of V of each layer.
@@ -117,8 +118,9 @@ def read_header(fd, name):
         raise bad(name, "does not begin with KVSNAP: not a snapshot")
     version = int.from_bytes(page[6:8], "little")
     if version == OF_SAMPLES:
-        raise bad(name, "snapshot version 1, of an earlier sluice, which knew a model by samples of its file: make it again, with the command "
-                        "that made it (prefill, generate -o, decode -o)")
+        raise bad(name, "snapshot version 1, of an earlier sluice, which knew a model by samples of "
+                        "its file: make it again, with the command that made it (prefill, "
+                        "generate -o, decode -o)")
     if version != VERSION:
         raise bad(name, f"snapshot version {version}; this build reads {VERSION}")
     if len(page) < PAGE_BYTES:
