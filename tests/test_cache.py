@@ -7,6 +7,7 @@ import struct
 import pytest
 from snapshot_files import LARGE, MODEL, SMALL, content, make, python
 
+from sluice import cachedir
 from sluice.faults import Fault
 from sluice.snapshot import cache
 
@@ -146,12 +147,12 @@ def test_the_least_recently_used_go_first(tmp_path):
         os.utime(path, (1000 + i, 1000 + i))
     n_bytes = os.stat(paths[0]).st_blocks * 512
     assert find(tmp_path, ids_of(200, seed=0), geometry=LARGE._replace(n_vocab=40)).n_tok == 200  # used now
-    cache.trim(str(tmp_path), 3 * n_bytes + n_bytes // 2)
+    cachedir.trim(str(tmp_path), cache.SUFFIX, cache.MAX_FILES, 3 * n_bytes + n_bytes // 2)
     assert [os.path.exists(p) for p in paths] == [True, False, False, True, True]
-    cache.trim(str(tmp_path), max_files=1)
+    cachedir.trim(str(tmp_path), cache.SUFFIX, 1)
     assert [os.path.exists(p) for p in paths] == [True, False, False, False, False]
     (tmp_path / "notes.txt").write_bytes(b"not ours")
-    cache.trim(str(tmp_path), 0)  # the one used last stays: it is what somebody asked for
+    cachedir.trim(str(tmp_path), cache.SUFFIX, cache.MAX_FILES, 0)  # the one used last stays
     assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(paths[0]), "notes.txt"])
 
 
@@ -182,7 +183,7 @@ for i in range(40):
         assert s.ids[:s.n_tok].tolist() == t.ids_of(s.n_tok)
         s.close()
     t.store({str(tmp_path)!r}, n)
-    cache.trim({str(tmp_path)!r}, max_files=3)
+    cache.trim({str(tmp_path)!r}, cache.SUFFIX, 3)
 """
     workers = [python("from sluice.snapshot import cache\n" + code) for _ in range(4)]
     for p in workers:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from conftest import BIN, SCRIPTS, ids_in, run, shell
-from sluice.gguf import SAMPLE_BYTES, File
+from sluice.gguf import File
 from sluice.stream import FULL, HEADER, RECORD
 from tiny_model import write_model
 
@@ -256,21 +256,26 @@ def test_a_tool_that_may_start_no_process_says_nothing_that_is_a_verdict(tmp_pat
         assert p.returncode == code, (name, p.stderr)
 
 
-def test_a_model_that_is_changed_where_its_id_takes_no_sample_finds_nothing_in_the_cache(tmp_path):
+def test_a_model_of_which_a_byte_was_changed_finds_no_snapshot_and_opens_none(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=N_VOCAB, n_ctx=64)
     ids = run("tokenize", "-m", model, input=b"Some words").stdout
-    prefill = lambda: run("prefill", "-m", model, "--cache", tmp_path / "c", "-v", input=ids)
-    assert b" reused=0 " in prefill().stderr and b" reused=0 " not in prefill().stderr
-    file = File(str(model))
-    tensor = max(file.tensors.values(), key=lambda t: t.n_bytes)
+    common = "prefill", "-m", model, "--cache", tmp_path / "c", "-v"
+    prefill = lambda ids, *argv: run(*common, *argv, input=ids)
+    assert b" reused=0 " in prefill(ids, "-o", tmp_path / "s").stderr
+    assert b" reused=0 " not in prefill(ids).stderr
+    before, tensor = os.stat(model), max(File(str(model)).tensors.values(), key=lambda t: t.n_bytes)
     with open(model, "r+b") as f:
         f.seek(tensor.offset + tensor.n_bytes - 1)
         last = f.read(1)
         f.seek(-1, os.SEEK_CUR)
         f.write(bytes([last[0] ^ 1]))
-    assert tensor.n_bytes > SAMPLE_BYTES and File(str(model)).id == file.id  # so the id alone cannot tell
-    assert b" reused=0 " in prefill().stderr
+    os.utime(model, ns=(before.st_atime_ns, before.st_mtime_ns))
+    done = prefill(ids)
+    assert done.returncode == 65 and b"ids made with model" in done.stderr
+    assert b" reused=0 " in prefill(run("tokenize", "-m", model, input=b"Some words").stdout).stderr
+    done = run("decode", "-m", model, tmp_path / "s", input=b"")
+    assert done.returncode == 65 and b"s: made with model" in done.stderr
 
 
 def test_prefill_refuses_a_second_stream(files, tmp_path):

@@ -1,5 +1,4 @@
 """The reader of model files: what it takes, what it refuses and how, what it costs."""
-import errno
 import gc
 import os
 import struct
@@ -16,7 +15,7 @@ import bad_gguf
 from bad_gguf import CASES, EVERY_KIND, GOOD_KV, TWO
 from conftest import ROOT, run
 from gguf_writer import F32, Q8_0, f32, gguf_bytes, header, key_value, padded, q8_0, string, tensor_info, write_gguf
-from sluice import gguf, sampling
+from sluice import gguf
 from sluice.faults import BAD_DATA, IO_ERROR, UNSUPPORTED, Fault
 from sluice.kernels import ffi, lib
 
@@ -110,26 +109,6 @@ def test_largest_vocabulary_is_taken(shared):
     assert file.get("tokenizer.ggml.tokens", "[string]").values(3) == [b"<pad>", b"<eos>", b"<bos>"]
     merges = file.get("tokenizer.ggml.merges", "[string]")
     assert merges.n == 514_906 and all(b" " in m for m in merges.values())
-
-
-def test_id_changes_with_every_part_and_not_with_the_name(tmp_path):
-    weights = np.random.default_rng(1).standard_normal((4, 32))
-    tensors = [("a", F32, (32, 4), f32(weights)), ("b", Q8_0, (32, 4), q8_0(weights))]
-    write_gguf(tmp_path / "a.gguf", GOOD_KV, tensors)
-    os.link(tmp_path / "a.gguf", tmp_path / "b.gguf")
-    ids = {gguf.File(tmp_path / "a.gguf").id, gguf.File(tmp_path / "b.gguf").id}
-    assert len(ids) == 1 and len(ids.copy().pop()) == 32
-    data = (tmp_path / "a.gguf").read_bytes()
-    file = gguf.File(tmp_path / "a.gguf")
-    for t in file.tensors.values():
-        other = bytearray(data)
-        other[t.offset] ^= 1
-        (tmp_path / "c.gguf").write_bytes(other)
-        ids.add(gguf.File(tmp_path / "c.gguf").id)
-    for changed in (data + b"\0", data.replace(b"llama", b"lIama")):
-        (tmp_path / "c.gguf").write_bytes(changed)
-        ids.add(gguf.File(tmp_path / "c.gguf").id)
-    assert len(ids) == 5
 
 
 # Bad files -----------------------------------------------------------------------
@@ -377,65 +356,6 @@ def test_map_asks_for_large_pages(tmp_path):
     with open("/proc/self/smaps") as f:
         maps = f.read().split(str(tmp_path / "m"))
     assert len(maps) == 2 and " hg" in maps[1].split("VmFlags:")[1].split("\n")[0]
-
-
-CACHED = """
-import ctypes, mmap, os, sys
-from sluice import gguf
-fd = os.open(sys.argv[1], os.O_RDONLY)
-n, map_ = os.fstat(fd).st_size, None
-def cached():
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    at = libc.mmap(None, ctypes.c_size_t(n), mmap.PROT_READ, mmap.MAP_SHARED, fd, ctypes.c_long(0))
-    pages = (ctypes.c_ubyte * (-(-n // mmap.PAGESIZE)))()
-    assert libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(n), pages) == 0
-    return sum(page & 1 for page in pages)
-os.fsync(fd)
-os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-file = gguf.File(sys.argv[1])
-before = cached()
-file.id
-print(n // mmap.PAGESIZE, before, cached())
-"""
-
-
-def test_id_leaves_no_crumbs_in_the_page_cache(tmp_path):
-    path = tmp_path / "m.gguf"
-    write_gguf(path, GOOD_KV, [(f"blk.{i}.w", F32, (256, 1024), bytes(1 << 20)) for i in range(8)])
-    done = subprocess.run([sys.executable, "-c", CACHED, path], capture_output=True, text=True, timeout=60)
-    assert not done.stderr
-    n, before, after = map(int, done.stdout.split())
-    if before > n // 2:
-        pytest.skip("missing: a file system whose pages leave the cache when asked to")
-    with open(path, "rb") as f:
-        try:
-            os.preadv(f.fileno(), [bytearray(1)], 0, sampling.RWF_DONTCACHE)
-        except OSError:
-            pytest.skip("missing: reads past the cache of this kernel and file system (Linux 6.14)")
-    assert after == before
-
-
-def test_id_is_the_same_where_reads_take_no_flags(tmp_path, monkeypatch):
-    write_gguf(tmp_path / "m.gguf", GOOD_KV, TWO)
-    known, asked, preadv = gguf.File(tmp_path / "m.gguf").id, [], os.preadv
-
-    def refuse(fd, buffers, offset, flags=0):
-        if not flags:
-            return preadv(fd, buffers, offset)
-        asked.append(flags)
-        raise OSError(errno.EOPNOTSUPP, "not here")
-    monkeypatch.setattr(os, "preadv", refuse)
-    assert gguf.File(tmp_path / "m.gguf").id == known and len(asked) == 1
-
-    def absent(fd, buffers, offset, flags=0):
-        if flags:
-            raise NotImplementedError
-        return preadv(fd, buffers, offset)
-    monkeypatch.setattr(os, "preadv", absent)  # as a Python built without preadv2 does
-    assert gguf.File(tmp_path / "m.gguf").id == known
-    monkeypatch.delattr(os, "posix_fadvise")
-    assert gguf.File(tmp_path / "m.gguf").id == known
 
 
 def test_pointer_refuses_a_type_it_does_not_compute_with(tmp_path):

@@ -12,7 +12,7 @@ import time
 import pytest
 from conftest import BIN, ROOT, run
 
-from sluice import question
+from sluice import gguf, question
 from sluice.faults import Fault
 from sluice.question import calibration, fitting, learning
 
@@ -393,3 +393,82 @@ def test_the_command_that_shows_it_runs(tmp_path):
                           capture_output=True, timeout=60)
     lines = done.stdout.decode().splitlines()
     assert done.returncode == 0 and len(lines) == 6 and lines[2].startswith("| mine | whole | 6 | 0 | "), done.stderr
+
+
+# Of a model under its earlier id.
+
+def with_model(data, old, new):
+    """The bytes of a calibration, with the model called `new` where they have `old`."""
+    begin = calibration.FIRST_BYTES
+    end = begin + calibration.parse_first("file", data)[0]
+    head, lines = (part.replace(old.encode(), new.encode()) for part in (data[begin:end], data[end:]))
+    sizes = len(head), calibration.checksum(head), len(lines), calibration.checksum(lines)
+    return calibration.MAGIC + b"%06d %08x %08d %08x\n" % sizes + head + lines
+
+
+@pytest.fixture
+def named(file):
+    """The calibration `file` with two mails learnt; (its bytes as an earlier version wrote them,
+    the present id, the earlier one)."""
+    for answer, mail in (("yes", HAM), ("no", SPAM)):
+        assert classify(file, "--learn", answer, mail=mail).returncode == 0
+    model = gguf.File(question.model_path(ABOUT_SPAM))
+    now, earlier = calibration.name_of(model), calibration.earlier_name_of(model)
+    assert earlier == "8af9fe374fbc5cc7" != now
+    return with_model(file.read_bytes(), now, earlier), now, earlier
+
+
+def test_what_was_taught_under_the_earlier_id_counts_and_the_next_learner_renames_it(file, named):
+    old, now, earlier = named
+    present, taught = file.read_bytes(), spam_probability(file)
+    file.write_bytes(old)
+    done = classify(file, "--long")
+    _, p, _, model = done.stdout.split()
+    assert done.stderr == b"" and model == now.encode()
+    assert float(p) == pytest.approx(taught, abs=6e-5)
+    assert report(file)["calibration"]["learnt"] == 2 and file.read_bytes() == old
+    assert classify(file, "--learn", "no", mail=SPAM).returncode == 0
+    assert file.read_bytes() == present and earlier.encode() not in present
+
+
+def test_a_mail_taught_under_the_earlier_id_can_be_forgotten(file, named):
+    old, now, earlier = named
+    file.write_bytes(old)
+    assert classify(file, "--forget").returncode == 0
+    assert report(file)["calibration"]["learnt"] == 1 and earlier.encode() not in file.read_bytes()
+
+
+def test_of_a_mail_taught_under_both_ids_the_later_one_counts(file, named):
+    old, now, earlier = named
+    lines = [line for line in learning.read_lines(str(file)) for _ in range(2)]
+    for n, line in enumerate(lines):
+        lines[n] = learning.Line(line.text, (earlier, now)[n % 2], line.question, n % 2, line.log_p)
+    kept = learning._renamed(lines, earlier, now)
+    assert [(l.model, l.label) for l in kept] == 2 * [(now, 1)] and len({l.text for l in kept}) == 2
+
+
+def test_the_earlier_id_of_another_model_is_refused_as_before(file, named, my_model):
+    """Of a model where a byte of a sample differs."""
+    old, now, earlier = named
+    path = my_model.parent / "spam.gguf"
+    model, data = gguf.File(str(path)), bytearray(path.read_bytes())
+    tensor = max(model.tensors.values(), key=lambda t: t.n_bytes)
+    data[tensor.offset] ^= 1
+    path.write_bytes(data)
+    assert calibration.earlier_name_of(gguf.File(str(path))) != earlier
+    for contents in (old, with_model(old, earlier, now)):
+        file.write_bytes(contents)
+        done = classify(file, "-q", my_model)
+        assert done.returncode in (0, 1, 2) and b"of another model or question; the cal" in done.stderr
+        assert classify(file, "-q", my_model, "--learn", "yes").returncode == 0
+        theirs = contents[calibration.FIRST_BYTES:][:16].decode()
+        ours = calibration.name_of(gguf.File(str(path)))
+        assert {line.model for line in learning.read_lines(str(file))} == {ours, theirs}
+
+
+def test_fits_of_other_models_stay_under_their_names(file, named):
+    old, now, earlier = named
+    other = "00112233445566ff"
+    file.write_bytes(with_model(old, earlier, other))
+    assert classify(file, "--learn", "yes").returncode == 0
+    assert {model for model, _ in calibration.read_head(str(file))} == {now, other}

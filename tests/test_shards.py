@@ -527,3 +527,19 @@ def test_start_does_not_load_what_only_shards_need():
     code = ("import sys; from sluice import gguf; "
             "sys.exit(any('sluice.gguf.' + n in sys.modules for n in ('shards', 'resplit')))")
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_id_covers_every_byte_of_every_shard_and_is_that_of_any(here, model):
+    """A split model is not the file it was cut from: its bytes are others."""
+    ids = {gguf.File(str(path)).id for path in here}
+    assert len(ids) == 1 and gguf.File(str(model)).id not in ids
+    for n, path in enumerate(here):
+        for at in (path.stat().st_size - 1, path.stat().st_size // 2 if n else path.stat().st_size - 2):
+            data = path.read_bytes()
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+            try:
+                known = len(ids)
+                ids.add(gguf.File(str(here[0])).id)
+                assert len(ids) == known + 1, (path, at)
+            finally:
+                path.write_bytes(data)

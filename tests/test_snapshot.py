@@ -32,7 +32,7 @@ def test_opened_equals_sealed(tmp_path, geometry, n_tok, capacity):
 
 def test_the_bytes_are_those_of_the_table(tmp_path):
     data = seal(tmp_path / "a.kv").read_bytes()
-    assert data[:16] == b"KVSNAP\x01\x00" + struct.pack("<II", 4096, 0) and data[16:48] == MODEL
+    assert data[:16] == b"KVSNAP\x02\x00" + struct.pack("<II", 4096, 0) and data[16:48] == MODEL
     assert struct.unpack_from("<8I", data, 48) == (2, 2, 8, 1, 40, 50, 10, 0)
     ids, logits, kv, stride, v, size = struct.unpack_from("<6Q", data, 80)
     assert (ids, logits, kv, stride, v, size) == (4096, 8192, 16384, 8192, 4096, len(data)) and size == 16384 + 4 * 4096
@@ -166,6 +166,16 @@ def test_every_header_bit_is_checked(tmp_path):
         data[bit // 8] ^= 1 << bit % 8
     path.write_bytes(data)
     load(path)
+
+
+def test_a_snapshot_of_the_earlier_version_is_refused_by_name(tmp_path):
+    """Its model id is of samples of the model's file. The message says how to make it again."""
+    path = seal(tmp_path / "a.kv")
+    data = path.read_bytes()
+    path.write_bytes(data[:6] + b"\x01\0" + data[8:])
+    assert refused(path) == (
+        "snapshot version 1, of an earlier sluice, which knew a model by samples of its file: make it "
+        "again, with the command that made it (prefill, generate -o, decode -o)")
 
 
 @pytest.mark.parametrize("geometry, n_tok", [(SMALL, 10), (LARGE, 300)])

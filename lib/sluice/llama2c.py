@@ -145,9 +145,19 @@ def looks_like(path):
 
 def read_vocab(path, n_vocab):
     """(tokens, scores) of a tokenizer.bin of `n_vocab` ids: lists of bytes, as SentencePiece has them, and float. Fault 65."""
+    return parse_vocab(path, vocab_bytes(path), n_vocab)
+
+
+def vocab_bytes(path):
+    """The tokenizer.bin at `path`, whole. Fault 65."""
     data = read_begin(path, MAX_VOCAB_BYTES + 1)
     if len(data) > MAX_VOCAB_BYTES:
         raise bad(path, f"more than {MAX_VOCAB_BYTES >> 20} MiB: not a tokenizer.bin")
+    return data
+
+
+def parse_vocab(path, data, n_vocab):
+    """As `read_vocab`, of the bytes `data`."""
     at, tokens, scores = 4, [], []
     for i in range(n_vocab):
         if at + TOKEN.size > len(data):
@@ -185,7 +195,8 @@ class Checkpoint(gguf.File):
     """The checkpoint at `path` with the vocabulary in `vocab`, a tokenizer.bin, as a gguf.File: versions 0 and 1, whose f32 the kernels take
     as it lies. Fault 65; 69 for other versions, naming the command that converts them.
 
-    The id is that of both files together, so that a stream of ids made with another vocabulary is refused.
+    The id is that of both files together, every byte of both, so that a stream of ids made with
+    another vocabulary is refused.
     """
 
     kind = "a llama2.c"
@@ -203,14 +214,20 @@ class Checkpoint(gguf.File):
                                          "gguf-convert makes a GGUF of it")
         self.version, self.alignment, part = c.version, 4, self.parts[0]
         part.data_offset = HEADER_BYTES[c.version]
-        vocab = vocab_metadata(*read_vocab(self._vocab_path, c.vocab_size))
+        self._vocab_bytes = vocab_bytes(self._vocab_path)
+        vocab = vocab_metadata(*parse_vocab(self._vocab_path, self._vocab_bytes, c.vocab_size))
         self.metadata, self.kinds = {}, {}
         for key, (kind, value) in {**c.metadata(), **vocab}.items():
             self.metadata[key], self.kinds[key] = _as_read(kind, value)
-        self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n, part) for name, role, at,
-                        n in c.parts()[0] if name != "rope"}
-        part.head = b"llama2.c\0" + head + b"".join(self.metadata[f"tokenizer.ggml.{k}"].raw
-                                                    for k in ("tokens", "scores"))
+        self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n, part)
+                        for name, role, at, n in c.parts()[0] if name != "rope"}
+        # For earlier_id:
+        part.head = b"llama2.c\0" + head + b"".join(
+            self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))
+
+    def _identify(self):
+        from . import identity
+        return identity.of(self.parts, self.id_cache, [self._vocab_bytes])
 
 
 def _as_read(kind, value):

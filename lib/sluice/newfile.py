@@ -80,14 +80,15 @@ def _shards(path):
     return shards.beside(path)
 
 
-def write(target, fill, mode=None):
+def write(target, fill, mode=None, sync=True):
     """Make the file `target` of what `fill`, given an open binary file, writes to it. Fault 73, 74 or 75 with `target` as it was.
 
-    mode: None, for what is nobody's secret, is the mode that files get here.
+    mode: None, for what is nobody's secret, is the mode that files get here. sync: wait until it is
+    on the disk; without, a crash of the system can leave a file that is cut.
     """
-    fd, path = _filled(target, fill, mode)
+    fd, path = _filled(target, fill, mode, sync)
     try:
-        publish(fd, path, target)
+        publish(fd, path, target, sync)
         path = None
     finally:
         os.close(fd)
@@ -95,9 +96,9 @@ def write(target, fill, mode=None):
             unlink(path)
 
 
-def _filled(target, fill, mode):
-    """(descriptor, temporary path or None) of a synced file without its name, as `write` makes
-    it."""
+def _filled(target, fill, mode=None, sync=True):
+    """(descriptor, temporary path or None) of a file without its name, synced unless told
+    otherwise, as `write` makes it."""
     try:
         fd, path = nameless(os.path.dirname(target) or ".")
     except OSError as e:
@@ -106,7 +107,8 @@ def _filled(target, fill, mode):
         with open(fd, "wb", closefd=False) as f:
             fill(f)
         os.fchmod(fd, 0o666 & ~_umask() if mode is None else mode)
-        os.fsync(fd)
+        if sync:
+            os.fsync(fd)
         return fd, path
     except BaseException as e:
         os.close(fd)
@@ -130,7 +132,7 @@ def write_all(files):
     made = []
     try:
         for target, fill in files:
-            made.append((*_filled(target, fill, None), target))
+            made.append((*_filled(target, fill), target))
         for i in range(len(made) - 1, -1, -1):
             publish(*made[i])
             made[i] = made[i][0], None, made[i][2]
@@ -152,8 +154,9 @@ def _umask():
     return mask
 
 
-def publish(fd, path, target):
-    """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync the directory.
+def publish(fd, path, target, sync=True):
+    """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync
+    the directory, unless told otherwise.
 
     `target` may be absent or a regular file, which is replaced. Fault 73 or 75 with
     `target` as it was and no temporary name left; 74 where only the last sync failed.
@@ -166,7 +169,8 @@ def publish(fd, path, target):
     try:
         _refuse_special(target)
         _name(fd, path, target, directory_fd)
-        _sync_directory(directory_fd, target)
+        if sync:
+            _sync_directory(directory_fd, target)
     finally:
         os.close(directory_fd)
 

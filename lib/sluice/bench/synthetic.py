@@ -10,12 +10,11 @@ import random
 import struct
 from array import array
 
-from .. import mixes, newfile
+from .. import cachedir, mixes, newfile
 from ..faults import NO_OUTPUT, USAGE, Fault, unsupported
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
 from ..mixes import FILE_TYPES, FLOATS, MIXES, numbers
-from ..snapshot import cache
 from . import shapes
 
 VERSION = b"sluice synthetic 1\n"
@@ -151,8 +150,8 @@ def _weights(made, type):
 def cache_home():
     """The directory where models are kept if no other is named: with the rest of the cache, else in the temporary directory."""
     import tempfile
-    from ..question.classifier import cache_home as home
-    return os.path.join(home() or os.path.join(tempfile.gettempdir(), f"sluice-{os.geteuid()}"), "bench")
+    temporary = os.path.join(tempfile.gettempdir(), f"sluice-{os.geteuid()}")
+    return os.path.join(cachedir.home() or temporary, "bench")
 
 
 def find_all(directory, keys, kinds, n_layer, head, say):
@@ -195,4 +194,4 @@ def _prepare(directory):
         os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
     except OSError as e:
         raise newfile.write_fault(directory, e, NO_OUTPUT) from None
-    cache.prepare(directory)
+    cachedir.prepare(directory)

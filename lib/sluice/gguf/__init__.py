@@ -17,10 +17,10 @@ A model may be in several files (shards.py), which are one File.
 """
 import struct
 
-from .. import sampling
+from .. import cachedir
 from ..faults import bad, printable, unsupported
 from ..kernels import ffi, lib
-from .cursor import LENGTH, Cursor
+from .cursor import Cursor
 from .metadata import (
     ARRAY, F32, F64, INTEGERS, KIND_NAMES, LARGE, U32, Unread, describe, parse_metadata)
 from .part import Part
@@ -38,7 +38,7 @@ MAX_METADATA_BYTES = 64 << 20  # four times the largest known; also what a hosti
 MAX_NAME_BYTES = 64
 MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
 MAX_ALIGNMENT = 1 << 20
-SAMPLE_BYTES = 4096
+SAMPLE_BYTES = 4096  # of each tensor, in `earlier_id`
 LFS_POINTER = b"version https://git-lfs"
 
 
@@ -94,7 +94,8 @@ class File:
     kinds       dict: key -> type number of its value
     tensors     dict: name -> Tensor, in file order
     data_offset first byte of tensor data, in the first part
-    id          bytes [32], what this model is (SHA-256, see `_identify`)
+    id          bytes [32], what this model is, computed when it is asked for (see identity.py)
+    id_cache    directory where the id is kept: the user's cache; set it to None to keep none
     """
 
     kind = "a GGUF"  # in messages
@@ -102,7 +103,8 @@ class File:
 
     def __init__(self, path, alone=False):
         """alone: of a split model this shard and no other."""
-        self.path, self._id = path, None
+        self.path, self._id, self._earlier_id = path, None, None
+        self.id_cache = cachedir.home()
         self.parts = [Part(path, MIN_FILE_BYTES, self.kind)]
         self._parse(Cursor(self.parts[0], MAX_METADATA_BYTES))
         if "split.count" in self.metadata and not alone:
@@ -250,28 +252,19 @@ class File:
             self._id = self._identify()
         return self._id
 
-    @property
-    def times(self):
-        """Of the last change and of the last change of status, the later of all parts, as a word:
-        with `id`, what a cache knows the model by."""
-        stats = [part.stat for part in self.parts]
-        return f"{max(s.st_mtime_ns for s in stats)}.{max(s.st_ctime_ns for s in stats)}"
-
     def _identify(self):
-        """SHA-256 of: a version line, the size of all parts, their metadata and tensor directories,
-        and the first 4 KiB of every tensor. Tells two fine-tunes apart and reads about 1 MB of a
-        large file."""
-        from ..digests import sha256
-        h = sha256(sum(len(part.head) for part in self.parts) + SAMPLE_BYTES * len(self.tensors))
-        h.update(b"sluice model 1\n" + LENGTH.pack(self.size))
-        for part in self.parts:
-            h.update(part.head)
-            with sampling.of(part.fd) as read:
-                for t in self.tensors.values():
-                    if t.part is part:
-                        n_bytes = min(SAMPLE_BYTES, t.n_bytes)
-                        h.update(part.whole(read(n_bytes, t.offset), n_bytes, f"tensor {t.name}"))
-        return h.digest()
+        from .. import identity
+        return identity.of(self.parts, self.id_cache)
+
+    @property
+    def earlier_id(self):
+        """bytes [32], the id of this model in earlier versions (see identity.earlier), which
+        calibrations may have."""
+        if self._earlier_id is None:
+            from .. import identity
+            samples = (self.read(t, 0, min(SAMPLE_BYTES, t.n_bytes)) for t in self.tensors.values())
+            self._earlier_id = identity.earlier(self.size, self.parts[0].head, samples)
+        return self._earlier_id
 
     def read(self, tensor, start, n_bytes):
         """A copy of `n_bytes` bytes of `tensor` from its byte `start` on, read and not mapped."""

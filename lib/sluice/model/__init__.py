@@ -2,6 +2,7 @@
 import os
 from array import array
 
+from .. import cores
 from ..faults import UNSUPPORTED, USAGE, Fault, bad, unsupported
 from ..kernels import ffi, lib
 from ..modelfile import open_model
@@ -128,8 +129,7 @@ def start(threads, arithmetic="exact"):
         raise Fault(UNSUPPORTED, f"--arithmetic fast: {ffi.string(lib.isa_name()).decode()} has no products in bf16, which amx (AMX-BF16) has; "
                     "leave it out, or SLUICE_ISA=reference computes the same bits, slowly")
     if threads is None:
-        cpus = list(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-        threads = lib.threads_default(b"/proc", b"/sys", cpus, len(cpus))
+        threads = cores.n_threads()
     lib.threads_start(threads)  # fewer where the system refuses more: slower, the same bits
 
 

@@ -223,9 +223,8 @@ def _recall(path, data, is_ours):
 
 
 def _trusted(path):
-    from .. import newfile
-    from ..snapshot import cache
-    cache.check(os.path.dirname(path))
+    from .. import cachedir, newfile
+    cachedir.check(os.path.dirname(path))
     return newfile.open_trusted(path)
 
 
@@ -237,10 +236,9 @@ def _packed(data, tree):
 
 
 def _keep(path, data, tree):
-    from .. import newfile
-    from ..snapshot import cache
-    cache.prepare(os.path.dirname(path))
-    cache.trim(os.path.dirname(path), max_files=MAX_KEPT, suffix=SUFFIX)
+    from .. import cachedir, newfile
+    cachedir.prepare(os.path.dirname(path))
+    cachedir.trim(os.path.dirname(path), SUFFIX, MAX_KEPT)
     fd, temporary = newfile.nameless(os.path.dirname(path))
     with open(fd, "wb") as f:
         f.write(_packed(data, tree))

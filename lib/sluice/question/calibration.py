@@ -5,7 +5,9 @@
     9f86d081884c7d65 3f9a0c1b2d4e5f60 90ab12cd34ef5678 0 -0.01 -4.6        mails: a line each, that learnt last at the end
 
 In the head: model, question, mails, the scale and biases that were shipped, those fitted. Of a mail: a digest of its text, model,
-question, the number of the right answer, log probabilities before calibration in the order of the answers. Never a word of it; but who
+question, the number of the right answer, log probabilities before calibration in the order of the
+answers. A model is the first 16 hex digits of its id; in files that an earlier sluice wrote, until
+the next learner, of its gguf.File.earlier_id. Never a word of a mail; but who
 holds a text can find out whether it was learnt, so the file is its owner's alone (0600).
 
 Nothing that is wrong with the file keeps `classify` from answering: it says so once and answers as shipped. A learner refuses it (65).
@@ -60,14 +62,15 @@ class Learnt:
         return self._fit
 
     def _read(self, file):
-        fits, key = read_head(self.path), (file.id[:8].hex(), digest(self._question))
+        fits, question = read_head(self.path), digest(self._question)
         if not fits:  # all was forgotten
             return None
-        if key not in fits:
-            if self.path == home(self._question.path) and all(of != key[1] for _, of in fits):
-                return None  # questions of one name share a file unless told otherwise: this one was never taught
+        models = {model: fit for (model, of), fit in fits.items() if of == question}
+        if not models and self.path == home(self._question.path):
+            return None  # questions of one name share a file: this one was never taught
+        fit = models and (models.get(name_of(file)) or models.get(earlier_name_of(file)))
+        if not fit:
             raise bad(self.path, "what was learnt is of another model or question")
-        fit = fits[key]
         if fit.shipped != shipped(self._question):
             raise bad(self.path, "was fitted to another calibration of the question: the next --learn fits it again")
         return fit
@@ -103,6 +106,16 @@ def home(asked):
         base = os.path.join(home, ".local", "share")
     name = os.path.basename(asked)
     return os.path.join(base, "sluice", (name.rsplit(".", 1)[0] if name.endswith((".yaml", ".yml")) else name) + SUFFIX)
+
+
+def name_of(file):
+    """16 hex digits: the model `file` (a gguf.File), as a calibration has it."""
+    return file.id[:8].hex()
+
+
+def earlier_name_of(file):
+    """The same, as calibrations had it before a model's id covered its whole file."""
+    return file.earlier_id[:8].hex()
 
 
 def shipped(question):

@@ -1,6 +1,7 @@
 """A model and a question, ready for one text after another: what `classify` does between its options and its output."""
 import os
 
+from .. import cachedir
 from ..faults import USAGE, Fault, bad
 from ..kernels import ffi, lib
 from ..model import Model
@@ -26,7 +27,8 @@ class Verdict:
 
 
 class Classifier:
-    """A question.Question put to the model file at `path`. cache_dir: where the ids before the input are kept, or None.
+    """A question.Question put to the model file at `path`. cache_dir: where the ids before the
+    input and the model's id are kept, or None.
 
     vocab: see Model. as_mail: the inputs are whole mails, whatever the question says. mass: compute it, for each text.
     learnt: a calibration.Learnt, or None.
@@ -37,6 +39,7 @@ class Classifier:
         self.learnt, self.question, self.as_mail, self._with_mass = learnt, question, as_mail, mass
         self.is_mail = as_mail or question.kind == "mail"
         self.model = m = Model(path, threads, arithmetic, vocab)
+        m.file.id_cache = cache_dir
         self._vocab = Vocab(m.file)
         self.tree = Tree(question, self._vocab)
         self.prompt = p = Prompt(question, m.file, self._vocab, min(m.hparams.n_ctx, MAX_CAPACITY), self.tree.depth)
@@ -53,7 +56,7 @@ class Classifier:
         if not cache_dir or not ids or len(ids) * weights < WORTH_KEEPING:
             return None
         geometry = m.geometry(KV_TYPE)
-        known = cache.get(cache_dir, m.file.id, m.arithmetic, geometry, ids, m.file.times)
+        known = cache.get(cache_dir, m.file.id, m.arithmetic, geometry, ids)
         if known and known.capacity >= self._n_rows:
             self.kept = "found"
             return known
@@ -66,7 +69,7 @@ class Classifier:
             else:
                 m.prefill(new, ids)
             m.file.check_unchanged()
-            cache.store(cache_dir, new, times=m.file.times)
+            cache.store(cache_dir, new)
         except (Fault, OSError):
             return None
         self.kept = "stored"
@@ -152,25 +155,6 @@ def model_of(q, path=None):
     return path
 
 
-def cache_home():
-    """The directory where snapshots and questions are kept: sluice in $XDG_CACHE_HOME or ~/.cache; None without a home."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        home = os.environ.get("HOME", "")
-        if not os.path.isabs(home):
-            return None
-        base = os.path.join(home, ".cache")
-    return os.path.join(base, "sluice")
-
-
 def cache_in(directory=None, none=False):
     """The cache to use: `directory`, or the user's, made if absent; None with `none`, or where it cannot be used."""
-    directory = None if none else directory or cache_home()
-    if not directory:
-        return None
-    try:
-        os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
-        cache.prepare(directory)
-    except (Fault, OSError):
-        return None
-    return directory
+    return None if none else cachedir.usable(directory or cachedir.home())

@@ -1,7 +1,8 @@
 """`classify --learn` and `--forget`: the file of calibration.py with a mail more, or less, and fitted again.
 
 A learner holds a lock (FILE.lock, which stays, empty) from reading the file to replacing it, so that of learners at the same time none
-is lost; it waits for another one for WAIT_S seconds. The file is replaced whole, or not at all.
+is lost; it waits for another one for WAIT_S seconds. The file is replaced whole, or not at all;
+what it holds of this model under its earlier id then has the present one.
 """
 import contextlib
 import os
@@ -22,6 +23,10 @@ class Line:
     def __init__(self, text, model, question, label, log_p):
         self.text, self.model, self.question, self.label, self.log_p = text, model, question, label, log_p
 
+    def key(self):
+        """What the file has one line of: (text, model, question)."""
+        return self.text, self.model, self.question
+
     def dump(self):
         """As bytes with the newline."""
         return " ".join((self.text, self.model, self.question, str(self.label), *map(repr, self.log_p))).encode() + b"\n"
@@ -37,17 +42,19 @@ def change(c, data, path, answer=None):
     if answer is not None and answer not in names:
         raise Fault(USAGE, f"--learn {printable(answer)}: the answers are {', '.join(names)}")
     v = c.ask(data)
-    model, question, text = c.model.file.id[:8].hex(), calibration.digest(c.question), _digest(c, data)
-    others = lambda lines: [l for l in lines if (l.text, l.model, l.question) != (text, model, question)]
-    lines = read_lines(path)  # before anything is made
+    file, question, text = c.model.file, calibration.digest(c.question), _digest(c, data)
+    model, earlier = calibration.name_of(file), calibration.earlier_name_of(file)
+    read = lambda: _renamed(read_lines(path), earlier, model)
+    others = lambda lines: [l for l in lines if l.key() != (text, model, question)]
+    lines = read()  # before anything is made
     if answer is None and len(others(lines)) == len(lines):
         raise bad(path, "nothing to forget: this text was not learnt with this model and question")
     _make_directory(path)
     with _lock(path):
-        kept = others(read_lines(path))
+        kept = others(read())
         if answer is not None:
             kept.append(Line(text, model, question, names.index(answer), [max(p, -calibration.MAX_SIZE) for p in v.log_p]))
-        _write(path, kept[-calibration.MAX_LINES:], c.question, model, question)
+        _write(path, kept[-calibration.MAX_LINES:], c.question, model, question, earlier)
     c.judge(v)
     return v
 
@@ -68,6 +75,18 @@ def read_lines(path):
     return [_line(path, n, line) for n, line in enumerate(data.decode("ascii", "replace").splitlines(), 2 + n_fits)]
 
 
+def _renamed(lines, earlier, model):
+    """`lines` with the model called `model` where they have it as `earlier`; of two that are then
+    of one text, the later one."""
+    kept = {}
+    for l in lines:
+        if l.model == earlier:
+            l.model = model
+        kept.pop(l.key(), None)
+        kept[l.key()] = l
+    return list(kept.values())
+
+
 def _line(path, n, line):
     try:
         text, model, question, label, *log_p = line.split(" ")
@@ -79,11 +98,14 @@ def _line(path, n, line):
         raise bad(path, f"line {n}: is not a mail that was learnt") from None
 
 
-def _write(path, lines, asked, model, question):
-    """Replace the file; the fit for (model, question) is made again, those of other pairs stay."""
+def _write(path, lines, asked, model, question, earlier=None):
+    """Replace the file; the fit for (model, question) is made again, those of other pairs stay, of
+    a model called `earlier` as `model`."""
     present, shipped = {(l.model, l.question) for l in lines} - {(model, question)}, calibration.shipped(asked)
     try:
-        fits = {key: fit for key, fit in calibration.read_head(path).items() if key in present}
+        found = calibration.read_head(path)
+        renamed = {(model if by == earlier else by, of): fit for (by, of), fit in found.items()}
+        fits = {key: found.get(key, fit) for key, fit in renamed.items() if key in present}
     except FileNotFoundError:
         fits = {}
     ours = [l for l in lines if (l.model, l.question) == (model, question) and len(l.log_p) == len(shipped) - 1]

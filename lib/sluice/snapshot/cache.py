@@ -1,19 +1,18 @@
 """A directory of snapshots that are found by content: which prefix of these ids is computed already?
 
 A snapshot is called `<8 hex of model id>-<16 hex>.kv`; the latter begin the SHA-256 of a line with
-its arithmetic, the number of its KV type and the times of the model's file, and then its ids as i32, little-endian. So these alone say
-what to look for; what is found is still checked like any snapshot, and its ids are compared. The times are there because a model's id
-is taken from samples: a file that was written anew, or changed where nothing is sampled, finds nothing of what it was before. There is no index and no lock: files are only
-replaced, the last writer wins, and a reader keeps what it opened. The
-directory holds text that was private; it is 0700 and refused if others could
+its arithmetic and the number of its KV type, and then its ids as i32, little-endian. So these alone
+say what to look for; what is found is still checked like any snapshot, and its ids are compared.
+There is no index and no lock: files are only replaced, the last writer wins, and a reader keeps
+what it opened. The directory holds text that was private; it is 0700 and refused if others could
 write there. Its size is bounded: what was not used for longest goes first.
 """
 import os
-import stat
 import struct
 
 from .. import newfile
-from ..faults import NO_OUTPUT, Fault
+from ..cachedir import check, prepare, trim
+from ..faults import Fault
 from . import Snapshot, kvsnap
 
 MAX_BYTES = 1 << 30
@@ -21,15 +20,15 @@ MAX_FILES = 4096  # each costs a look
 SUFFIX = ".kv"
 
 
-def file_name(model_id, arithmetic, kv_type, ids, times=""):
-    """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes, the name of an arithmetic, a number of kvsnap.KV_TYPES
-    and gguf.File.times of the model."""
-    digest = _digest(arithmetic, kv_type, times)
+def file_name(model_id, arithmetic, kv_type, ids):
+    """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes, the name of
+    an arithmetic and a number of kvsnap.KV_TYPES."""
+    digest = _digest(arithmetic, kv_type)
     digest.update(_bytes(ids))
     return _name(model_id, digest)
 
 
-def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: None, times=""):
+def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: None):
     """The Snapshot of the longest prefix of `ids` that is stored in `directory`, opened; or None.
 
     One whose bytes are damaged is passed over, removed and told to `report`; one of
@@ -47,7 +46,7 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
             n_tok = _peek(path, model_id, arithmetic, geometry, report)
             if n_tok is not None and 1 <= n_tok <= len(ids):
                 wanted.setdefault(n_tok, []).append(path)
-    prefixes, digest, done = [], _digest(arithmetic, geometry.kv_type, times), 0
+    prefixes, digest, done = [], _digest(arithmetic, geometry.kv_type), 0
     for n_tok in sorted(wanted):
         digest.update(_bytes(ids[done:n_tok]))
         done = n_tok
@@ -64,9 +63,9 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
     return None
 
 
-def get(directory, model_id, arithmetic, geometry, ids, times=""):
+def get(directory, model_id, arithmetic, geometry, ids):
     """The Snapshot of exactly `ids`, opened; or None: where there is none, or it or the directory is not to be trusted."""
-    path = os.path.join(directory, file_name(model_id, arithmetic, geometry.kv_type, ids, times))
+    path = os.path.join(directory, file_name(model_id, arithmetic, geometry.kv_type, ids))
     try:
         check(directory)
         s = Snapshot.open(path, model_id, arithmetic, geometry)
@@ -79,54 +78,23 @@ def get(directory, model_id, arithmetic, geometry, ids, times=""):
     return s
 
 
-def store(directory, snapshot, max_bytes=MAX_BYTES, times=""):
+def store(directory, snapshot, max_bytes=MAX_BYTES):
     """Seal `snapshot` under its name in `directory`, made if absent; then remove what is over `max_bytes` of disk.
 
     Returns its path. Fault 73, 74 or 75.
     """
     prepare(directory)
     s = snapshot
-    path = os.path.join(directory, file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[:s.n_tok], times))
+    name = file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[:s.n_tok])
+    path = os.path.join(directory, name)
     snapshot.seal(path)
-    trim(directory, max_bytes)
+    trim(directory, SUFFIX, MAX_FILES, max_bytes)
     return path
 
 
-def prepare(directory):
-    """Make `directory`, mode 0700, if it is not there. Fault 73 if that fails or it cannot be trusted."""
-    try:
-        os.mkdir(directory, 0o700)
-    except FileExistsError:
-        pass
-    except OSError as e:
-        raise newfile.write_fault(directory, e, NO_OUTPUT) from None
-    check(directory)
-
-
-def trim(directory, max_bytes=MAX_BYTES, max_files=MAX_FILES, suffix=SUFFIX):
-    """Remove the snapshots (files that end in `suffix`) in `directory` that were not used for longest until the rest keeps to both bounds.
-
-    The one used last stays whatever its size: it was asked for.
-    """
-    files = []
-    for entry in os.scandir(directory):
-        if entry.name.endswith(suffix):
-            try:
-                s = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # another process was faster
-                continue
-            if stat.S_ISREG(s.st_mode):
-                files.append((s.st_mtime_ns, entry.path, s.st_blocks * 512))
-    total = 0
-    for n, (_, path, n_bytes) in enumerate(sorted(files, reverse=True)):
-        total += n_bytes
-        if n and (total > max_bytes or n >= max_files):
-            newfile.unlink(path)
-
-
-def _digest(arithmetic, kv_type, times):
+def _digest(arithmetic, kv_type):
     import hashlib  # not always needed, and slow to load
-    return hashlib.sha256(" ".join(filter(None, (arithmetic, str(kv_type), times))).encode() + b"\n")
+    return hashlib.sha256(f"{arithmetic} {kv_type}\n".encode())
 
 
 def _bytes(ids):
@@ -135,12 +103,6 @@ def _bytes(ids):
 
 def _name(model_id, digest):
     return f"{model_id[:4].hex()}-{digest.hexdigest()[:16]}{SUFFIX}"
-
-
-def check(directory):
-    """Fault 73 if `directory` is none, or others than its owner, us or root, can write there; OSError."""
-    if what := newfile.distrust(os.stat(directory), stat.S_ISDIR, "directory"):
-        raise Fault(NO_OUTPUT, f"{directory}: {what}: not used as a cache")
 
 
 def _peek(path, model_id, arithmetic, geometry, report):

@@ -3,7 +3,7 @@
 Little-endian. One header page, then regions that begin on pages of 4096 bytes:
 
     0   u8[6]   "KVSNAP"                 80  u64  offset of the ids, i32 [capacity]
-    6   u16     version = 1              88  u64  offset of the logits, f32 [n_vocab]
+    6   u16     version = 2              88  u64  offset of the logits, f32 [n_vocab]
     8   u32     header bytes = 4096      96  u64  offset of the KV planes
     12  u32     flags = 0                104 u64  layer stride: bytes from a layer's K to the next's
     16  u8[32]  model id                 112 u64  bytes from a layer's K to its V
@@ -24,6 +24,9 @@ The logits are those after the last id. The ids are the truth: all else follows
 from them, the model and the arithmetic, and so does every byte of the file,
 however it was computed.
 
+Version 1 has the same bytes, but a model id of samples of the model's file, by which it may be
+another model's.
+
 A checksum is the CRC32C of 1 MiB, or of what is left, of the valid part of a
 section: the n_tok ids, the logits, then n_tok rows of K and of V of each layer.
 What lies behind the valid rows is a hole: it costs no disk, and is not read.
@@ -35,7 +38,7 @@ from collections import namedtuple
 from ..faults import bad
 from ..kernels import lib
 
-MAGIC, VERSION = b"KVSNAP", 1
+MAGIC, VERSION, OF_SAMPLES = b"KVSNAP", 2, 1
 PAGE_BYTES = 4096
 PIECE_BYTES = 1 << 20
 MAX_CAPACITY = 1 << 22  # ids
@@ -113,7 +116,12 @@ def read_header(fd, name):
     page = os.pread(fd, PAGE_BYTES, 0)
     if len(page) < 8 or page[:6] != MAGIC:
         raise bad(name, "does not begin with KVSNAP: not a snapshot")
-    if (version := int.from_bytes(page[6:8], "little")) != VERSION:
+    version = int.from_bytes(page[6:8], "little")
+    if version == OF_SAMPLES:
+        raise bad(name, "snapshot version 1, of an earlier sluice, which knew a model by samples of "
+                        "its file: make it again, with the command that made it (prefill, "
+                        "generate -o, decode -o)")
+    if version != VERSION:
         raise bad(name, f"snapshot version {version}; this build reads {VERSION}")
     if len(page) < PAGE_BYTES:
         raise bad(name, f"header cut at byte {len(page)} of {PAGE_BYTES}")
