@@ -151,6 +151,10 @@ int main(int argc, char **argv)
         const int k = type_block(types[i].type) == 256;
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 19, k ? 1280 : 1120);
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 9, 37, k ? 256 : 96);
+        for (int32_t n = k ? 256 : 32; n <= 1152; n += k ? 256 : 32) { /* small models have rows of 576, 640, 896, 960, 1152 */
+            products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 33, n);
+            products(types[i].name, types[i].type, types[i].at, types[i].n_half, 8, 17, n);
+        }
     }
     encode_all();
     score_all();

@@ -206,6 +206,24 @@ static void products(void)
     }
 }
 
+/* Rows of every multiple of a block up to 1,152, as small models have them; one token is read in both ways of avx512_matvec.c. */
+static void small_models(void)
+{
+    static const int32_t streams[] = {1, 4};
+    for (int i = 0; i < N_TYPES; i++) {
+        const int32_t step = type_block(types[i].type) == 256 ? 256 : 32;
+        for (int32_t n = step; n <= 1152; n += step) {
+            for (int k = 0; k < 2; k++) {
+                matvec_streams_set(streams[k]);
+                multiply(i, n % 96 ? ORDINARY : ANY, 1, ONE_OF(1, 15, 16, 17, 31, 32, 33, 50), n);
+                multiply(i, LARGEST, 1, ONE_OF(16, 19, 48), n);
+            }
+            multiply(i, n % 96 ? ORDINARY : LARGEST, ONE_OF(2, 6, 8, 13), ONE_OF(17, 32, 35), n);
+        }
+    }
+    matvec_streams_set(0);
+}
+
 static void quantised(int k)
 {
     const int32_t block = k ? 256 : 32, n_tok = ONE_OF(1, 2, 5), n = ONE_OF(1, 2, 7) * block;
@@ -307,6 +325,7 @@ int main(int argc, char **argv)
         return puts(set) < 0;
     threads_start(2);
     products();
+    small_models();
     fast_products();
     for (int i = 0; i < 40; i++) {
         quantised(i % 2);
