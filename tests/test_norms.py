@@ -106,6 +106,15 @@ def test_yarn_frequencies_equal_the_paper():
         assert np.allclose(list(freq), plain / factor * share + plain * (1 - share), rtol=1e-14)
 
 
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 1000])
+def test_first_nonfinite_finds_each_place(n):
+    x = Buffer(n, values=np.full(n, 3e38))
+    assert lib.first_nonfinite(x.p(), n) == -1
+    for at in range(n - 1, -1, -1):
+        x.a[at] = (np.nan, np.inf, -np.inf)[at % 3]
+        assert lib.first_nonfinite(x.p(), n) == at
+
+
 def test_first_nonfinite_finds_the_first():
     x = Buffer(100, values=np.zeros(100))
     assert lib.first_nonfinite(x.p(), 100) == -1

@@ -13,9 +13,13 @@
  *              Rapids, which follows several streams at once but each by few lines, Q8_0 and Q4_0 are 1.15 times as fast so as in
  *              one (91 and 84 % of reading the same bytes; 88 and 82 in two, 89 and 80 in eight).
  *
- * Weights stay as they lie, lanes are elements, in units of 256 of them.  Each row's exact sums are put aside: two lanes for each of 8
- * blocks of 32, or the lanes of the sum of a K-quant's block; and its scales, as halves.  Then the units of 16 rows are folded so that lane
- * = row, and the steps in f32 follow in the order of the reference. */
+ *   side by side   The same prefetch serves one stream of blocks of 32 that takes 16 neighbouring rows block by block: avx512_side_by_side.h,
+ *              for all rows but those that are picked one by one. It needs only the prefetch into the second-level cache.
+ *
+ * Otherwise weights stay as they lie, lanes are elements, in units of 256 of them.  Each row's exact sums are put aside: two lanes for each
+ * of 8 blocks of 32, or the lanes of the sum of a K-quant's block; and its scales, as halves.  Then the units of 16 rows are folded so that
+ * lane = row, and the steps in f32 follow in the order of the reference.  A row that is no whole number of units ends in one that reads on
+ * into the next row. */
 #ifdef __AVX512VNNI__
 #include "avx512_rows_32.h"
 #include "avx512_rows_256.h"
@@ -115,6 +119,7 @@ INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, i
     }
 }
 
+/* Neighbouring rows begin ... end - 1, 16 or more, in blocks of 32. */
 INLINE void side_by_side(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
     const int64_t row_bytes = type_row_bytes(type, a->n), n_block = a->n / BLOCK;
