@@ -121,6 +121,14 @@ def test_decode_ends_with_1_where_the_text_was_cut(model):
         assert (result.returncode, result.stdout, result.stderr) == (code, b"ab", b"")
 
 
+def test_decode_does_not_drop_a_second_stream_in_silence(model):
+    one = stream(model, [A])
+    for more in (one, b"#end cut\n", b"x"):
+        done = run("tokenize", "-m", model, "-d", input=one + more)
+        assert (done.returncode, done.stdout) == (65, b"a")
+        assert b'line 4: there is more after "#end"' in done.stderr
+
+
 def at_terminal(*argv, input):
     """What a command writes to a terminal, with its status."""
     leader, follower = pty.openpty()
