@@ -4,6 +4,7 @@ import pty
 import re
 import resource
 import subprocess
+import threading
 
 import pytest
 from conftest import BIN, run
@@ -208,6 +209,20 @@ def test_full_disk_and_closed_stdout_exit_74(model, flags):
 
 def test_model_from_the_environment(model):
     assert ids(run("tokenize", input=b"a", env={**os.environ, "MODEL": str(model)})) == [BOS, BLANK_A]
+
+
+def test_ids_of_a_long_text_take_little_memory(model):
+    """A byte of what is not UTF-8 may become three ids; writing them takes no more than they do."""
+    def peak(n):
+        with subprocess.Popen([BIN / "tokenize", "-m", model], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
+            threading.Thread(target=lambda: (p.stdin.write(b"\xff" * n), p.stdin.close())).start()
+            lines = sum(1 for _ in p.stdout)
+            _, status, usage = os.wait4(p.pid, 0)
+            p.returncode = status
+        assert status == 0 and lines >= n
+        return usage.ru_maxrss << 10, lines
+    (small, few), (large, many) = peak(1 << 16), peak(1 << 21)
+    assert (large - small) / (many - few) < 45, (large, many)
 
 
 SLOW = {"a": b"a", "blank": b" ", "newline": b"\n", "nul": b"\0", "ab": b"ab", "line": b"_", "marker": b"<start_of_turn",
