@@ -387,7 +387,8 @@ def test_what_somebody_may_be_writing_is_not_kept(model, cache, begin, hashed):
 def test_whoever_opens_a_file_to_write_while_it_is_asked_for_writers_ends_nobody(model):
     """A lease that somebody breaks is told by a signal, which must not be SIGIO."""
     end = time.monotonic() + 0.5
-    part, script = part_of(model), "import sys\nfor _ in range(20000): open(sys.argv[1], 'r+b').close()"
+    part = part_of(model)
+    script = "import sys\nfor _ in range(20000): open(sys.argv[1], 'r+b').close()"
     writer = subprocess.Popen([sys.executable, "-c", script, model])
     found = set()
     while writer.poll() is None or time.monotonic() < end:

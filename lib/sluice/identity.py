@@ -185,7 +185,7 @@ def _has_writer(fd):
     if not hasattr(fcntl, "F_SETLEASE"):
         return False
     try:
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # who opens it now: ignored; SIGIO would end us
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # of a breach: ignored; SIGIO kills
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as e:
