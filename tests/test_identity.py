@@ -2,6 +2,7 @@
 trouble with keeping it shows."""
 import ctypes
 import errno
+import fcntl
 import hashlib
 import mmap
 import os
@@ -348,9 +349,10 @@ def test_without_the_wait_a_change_within_the_tick_would_be_missed(model, cache,
     assert id_of(model, cache) == known != truth(model)  # this test can tell
 
 
-def test_a_store_into_a_page_that_was_dirty_is_seen(model, cache):
+def test_a_store_into_a_page_that_was_dirty_is_seen_without_leases(model, cache, monkeypatch):
     """The kernel sets ctime when a clean page of a shared map is written, not for what is stored
     there until it is written back."""
+    monkeypatch.setattr(identity, "_has_writer", lambda fd: False)
     if subprocess.check_output(["stat", "-f", "-c", "%T", model], text=True).strip() == "tmpfs":
         pytest.skip("tmpfs: stores through a map set no ctime there, as the module says")
     with open(model, "r+b") as f, mmap.mmap(f.fileno(), 0) as m:
@@ -360,6 +362,38 @@ def test_a_store_into_a_page_that_was_dirty_is_seen(model, cache):
         assert known == truth(model) and len(entries(cache)) == 1
         m[-7] ^= 2
         assert id_of(model, cache) == truth(model) != known
+
+
+def open_to_write(path):
+    return open(path, "r+b")
+
+
+def open_a_shared_map(path):
+    with open(path, "r+b") as f:
+        return mmap.mmap(f.fileno(), 0)
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="leases are Linux's")
+@pytest.mark.parametrize("begin", [open_to_write, open_a_shared_map])
+def test_what_somebody_may_be_writing_is_not_kept(model, cache, begin, hashed):
+    """One write of many pages sets ctime first and stores the last page long after."""
+    with begin(model):
+        settle(model)
+        assert id_of(model, cache) == id_of(model, cache) == truth(model)
+        assert len(hashed) == 2 and entries(cache) == []
+    assert id_of(model, cache) == truth(model) and len(entries(cache)) == 1
+
+
+def test_whoever_opens_a_file_to_write_while_it_is_asked_for_writers_ends_nobody(model):
+    """A lease that somebody breaks is told by a signal, which must not be SIGIO."""
+    end = time.monotonic() + 0.5
+    part = part_of(model)
+    script = "import sys\nfor _ in range(20000): open(sys.argv[1], 'r+b').close()"
+    writer = subprocess.Popen([sys.executable, "-c", script, model])
+    found = set()
+    while writer.poll() is None or time.monotonic() < end:
+        found.add(identity._has_writer(part.fd))
+    assert writer.returncode == 0 and found == {False, True}
 
 
 def test_what_cannot_be_synced_is_not_kept(model, cache, monkeypatch, hashed):

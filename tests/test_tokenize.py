@@ -4,6 +4,7 @@ import pty
 import re
 import resource
 import subprocess
+import threading
 
 import pytest
 from conftest import BIN, run
@@ -121,6 +122,14 @@ def test_decode_ends_with_1_where_the_text_was_cut(model):
         assert (result.returncode, result.stdout, result.stderr) == (code, b"ab", b"")
 
 
+def test_decode_does_not_drop_a_second_stream_in_silence(model):
+    one = stream(model, [A])
+    for more in (one, b"#end cut\n", b"x"):
+        done = run("tokenize", "-m", model, "-d", input=one + more)
+        assert (done.returncode, done.stdout) == (65, b"a")
+        assert b'line 4: there is more after "#end"' in done.stderr
+
+
 def at_terminal(*argv, input):
     """What a command writes to a terminal, with its status."""
     leader, follower = pty.openpty()
@@ -200,6 +209,20 @@ def test_full_disk_and_closed_stdout_exit_74(model, flags):
 
 def test_model_from_the_environment(model):
     assert ids(run("tokenize", input=b"a", env={**os.environ, "MODEL": str(model)})) == [BOS, BLANK_A]
+
+
+def test_ids_of_a_long_text_take_little_memory(model):
+    """A byte of what is not UTF-8 may become three ids; writing them takes no more than they do."""
+    def peak(n):
+        with subprocess.Popen([BIN / "tokenize", "-m", model], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
+            threading.Thread(target=lambda: (p.stdin.write(b"\xff" * n), p.stdin.close())).start()
+            lines = sum(1 for _ in p.stdout)
+            _, status, usage = os.wait4(p.pid, 0)
+            p.returncode = status
+        assert status == 0 and lines >= n
+        return usage.ru_maxrss << 10, lines
+    (small, few), (large, many) = peak(1 << 16), peak(1 << 21)
+    assert (large - small) / (many - few) < 45, (large, many)
 
 
 SLOW = {"a": b"a", "blank": b" ", "newline": b"\n", "nul": b"\0", "ab": b"ab", "line": b"_", "marker": b"<start_of_turn",

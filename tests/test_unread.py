@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sluice import gguf
 from sluice.faults import Fault
-from sluice.gguf import resplit
-from sluice.gguf.metadata import KEPT, KIND_NAMES, LARGE, PIECE, Unread
+from sluice.gguf import resplit, shards
+from sluice.gguf.metadata import KEPT, KIND_NAMES, LARGE, MAX_SCAN_BYTES as MOST, PIECE, Unread
 from test_shards import IDS, logits
 
 SMALL = dict(type="f32", n_layer=1, n_embd=32, n_ff=32, n_head=2, n_head_kv=1, head_dim=16,
@@ -160,6 +160,35 @@ def test_a_whole_tokenizer_in_a_key_opens_as_fast_as_before(model, tmp_path, siz
                         more_n) = opened(tmp_path / "m.gguf"), opened(tmp_path / "large.gguf")
     assert more_n == n + 1 and more_kib < kib + 2048 and more_seconds < 2 * seconds + 0.01
     assert logits(tmp_path / "large.gguf") == logits(tmp_path / "m.gguf") and len(IDS) > 1
+
+
+def hole_of_strings(path, keys, metadata=()):
+    """A file with as many `keys` of empty strings, each MOST / 2 bytes, that takes no disk."""
+    with open(path, "wb") as f:
+        f.write(header(0, len(keys) + len(metadata)) + b"".join(metadata))
+        for key in keys:
+            f.write(string(key) + struct.pack("<IIQ", 9, 8, MOST // 16))
+            f.seek(MOST // 2, os.SEEK_CUR)
+        f.truncate(f.tell() + 64)
+
+
+def test_strings_that_are_read_to_be_passed_over_are_bounded(tmp_path, monkeypatch):
+    hole_of_strings(tmp_path / "m.gguf", ["a.x", "a.y"])
+    assert len(gguf.File(str(tmp_path / "m.gguf")).metadata) == 2
+    hole_of_strings(tmp_path / "m.gguf", ["a.x", "a.y", "a.z"])
+    with pytest.raises(Fault, match=r"m.gguf: a.z: arrays of strings of more than 1 GiB") as e:
+        gguf.File(str(tmp_path / "m.gguf"))
+    assert e.value.code == 69
+
+
+def test_and_so_are_those_of_all_shards(tmp_path):
+    for i in range(4):
+        split = [key_value(key, "u16", n)
+                 for key, n in zip(shards.KEYS, (i, 4, 0))]
+        hole_of_strings(shards.name(tmp_path / "m", i, 4), ["a.x"], split)
+    with pytest.raises(Fault, match=r"m-00003-of-00004.gguf: arrays of strings of more") as e:
+        gguf.File(shards.name(tmp_path / "m", 0, 4))
+    assert e.value.code == 69
 
 
 def test_the_hub_names_of_needed_keys_are_kept():

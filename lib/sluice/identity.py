@@ -9,12 +9,15 @@ DEVICE-INODE.id; times are in ns, the digest is in hex, CRC is the CRC-32C of wh
     #model-id 1 DEVICE INODE SIZE MTIME CTIME DIGEST CRC
 
 It is taken for a file whose five numbers are these. Every change of a file, by write, truncate or
-utime, sets its ctime to the time of that change, which no program can choose. So a digest is kept
-if
+utime, sets its ctime to the time when that change began, which no program can choose. So a digest
+is kept if
   - ctime lies SETTLED_NS before the hash began: the clock of a file system ticks, and a change
     within the tick of the last one does not show;
   - fdatasync succeeded before: after it a store through a shared map sets ctime again, without it a
     page that is dirty already takes stores that do not show;
+  - nobody has the file open for writing after that: a write of many pages sets ctime before the
+    first of them and then may last for minutes (as far as the system tells: it does for files of
+    the user's own on a disk of the machine's own);
   - the five numbers are the same after the hash.
 What does not show to the kernel does not show here: stores through a shared map on tmpfs, which has
 no such pages; a file system without ctime (FAT); blocks of a disk that are written past its file
@@ -61,7 +64,8 @@ def digest(part, directory):
     before = _stat(part)
     if known := directory and _recall(directory, before):
         return known
-    keeps = _is_settled(before) and cachedir.usable(directory) and _is_synced(part.fd)
+    keeps = (_is_settled(before) and cachedir.usable(directory) and _is_synced(part.fd)
+             and not _has_writer(part.fd))
     found = _hash(part)
     if _key(_stat(part)) == _key(before) and keeps:
         _keep(directory, before, found)
@@ -170,6 +174,23 @@ def _is_synced(fd):
     except OSError as e:
         return e.errno in NOTHING_TO_SYNC
     return True
+
+
+def _has_writer(fd):
+    """Whether anybody has the file of `fd` open for writing, or a shared map of it that can be
+    written: only without does Linux grant a lease to read it, which is given back at once. False
+    where leases are unknown, or not for this user and this file system."""
+    import fcntl
+    import signal
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return False
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # of a breach: ignored; SIGIO kills
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as e:
+        return e.errno == errno.EAGAIN
+    return False
 
 
 # Keeping.

@@ -94,6 +94,7 @@ class File:
     kinds       dict: key -> type number of its value
     tensors     dict: name -> Tensor, in file order
     data_offset first byte of tensor data, in the first part
+    n_scanned   bytes that were read only to find where they end, in the file at `path`
     id          bytes [32], what this model is, computed when it is asked for (see identity.py)
     id_cache    directory where the id is kept: the user's cache; set it to None to keep none
     """
@@ -106,7 +107,9 @@ class File:
         self.path, self._id, self._earlier_id = path, None, None
         self.id_cache = cachedir.home()
         self.parts = [Part(path, MIN_FILE_BYTES, self.kind)]
-        self._parse(Cursor(self.parts[0], MAX_METADATA_BYTES))
+        cursor = Cursor(self.parts[0], MAX_METADATA_BYTES)
+        self._parse(cursor)
+        self.n_scanned = cursor.scanned
         if "split.count" in self.metadata and not alone:
             from . import shards
             shards.join(self)

@@ -40,16 +40,17 @@ class Cursor:
     address  the same for C, const uint8_t *
     at       the byte of `memory` that is parsed next;  offset: where it lies in the file
     skipped  bytes of the file before it that are not kept
+    scanned  bytes of them that had to be read, by whoever counts them
     """
 
     __slots__ = ("part", "path", "size", "limit", "memory", "address", "n_read", "at", "skipped",
-                 "_fresh")
+                 "scanned", "_fresh")
 
     def __init__(self, part, limit):
         self.part, self.path, self.size, self.limit = part, part.path, part.size, limit
         reserved = mmap.mmap(-1, min(part.size, limit), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.memory, self.address = memoryview(reserved), ffi.from_buffer("uint8_t[]", reserved)
-        self.n_read = self.at = self.skipped = self._fresh = 0
+        self.n_read = self.at = self.skipped = self.scanned = self._fresh = 0
 
     @property
     def offset(self):

@@ -21,7 +21,7 @@ LARGE = 1 << 16      # bytes: a longer value stays in the file, unless it is of 
 KEPT = re.compile(r"tokenizer\.ggml\.(tokens|scores|token_type|merges|precompiled_charsmap)"
                   r"|tokenizer\.chat_template.*")
 PIECE = 1 << 20      # bytes of an Unread that are in memory at a time
-MAX_SCAN_BYTES = 1 << 30  # of an array of strings, which only reading shows the end of
+MAX_SCAN_BYTES = 1 << 30  # of arrays of strings in a file, which only reading shows the ends of
 
 
 class Array:
@@ -235,11 +235,18 @@ def _strings(cursor, field, n, is_kept):
             cursor.need(LENGTH.size + scan.n_bytes, what)
             if cursor.at - start > LARGE and not is_kept:
                 cursor.drop(start, 0, what)
-        if cursor.offset - offset > MAX_SCAN_BYTES and not is_kept:
-            raise unsupported(cursor.path,
-                              f"{field}: strings of more than {MAX_SCAN_BYTES >> 30} GiB together")
+        _check_scanned(cursor, field, cursor.offset - offset, is_kept)
     n_bytes = cursor.offset - offset
     if is_kept or n_bytes <= LARGE:
         return Array(STRING, n, cursor.window(start, cursor.at))
+    _check_scanned(cursor, field, n_bytes, is_kept)
+    cursor.scanned += n_bytes
     cursor.drop(start, 0, field)
     return Unread(cursor.part, field, STRING, n, offset, n_bytes)
+
+
+def _check_scanned(cursor, field, n_bytes, is_kept):
+    """Fault 69 where `n_bytes` more are too many: a sparse file costs its author nothing."""
+    if cursor.scanned + n_bytes > MAX_SCAN_BYTES and not is_kept:
+        raise unsupported(cursor.path, f"{field}: arrays of strings of more than "
+                                       f"{MAX_SCAN_BYTES >> 30} GiB together")

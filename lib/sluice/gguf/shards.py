@@ -9,6 +9,7 @@ import os
 import re
 
 from ..faults import NO_INPUT, Fault, unsupported
+from .metadata import MAX_SCAN_BYTES
 
 NO, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
 MAX_SHARDS = 512  # descriptors and maps of one process; the largest models known have 50
@@ -39,16 +40,19 @@ def join(file):
         raise unsupported(file.path, f"{COUNT}: {count} shards, more than {MAX_SHARDS}")
     prefix = _prefix(file, no, count)
     first = file if no == 0 else _open(file, prefix, 0, count)
-    parts, tensors, n_head = [], {}, 0
+    parts, tensors, n_head, n_scanned = [], {}, 0, 0
     for i in range(count):
         shard = first if i == 0 else file if i == no else _open(file, prefix, i, count)
         _check(shard, i, first)
         _take_tensors(shard, tensors, first)
         parts.append(shard.parts[0])
-        n_head += len(parts[-1].head)
+        n_head, n_scanned = n_head + len(parts[-1].head), n_scanned + shard.n_scanned
         if n_head > file.MAX_METADATA_BYTES:
             most = file.MAX_METADATA_BYTES >> 20
             raise shard.fault(f"metadata of more than {most} MiB in all shards")
+        if n_scanned > MAX_SCAN_BYTES:
+            raise unsupported(shard.path, "arrays of strings of more than "
+                                          f"{MAX_SCAN_BYTES >> 30} GiB in all shards")
         if i:
             parts[-1].head = bytes(parts[-1].head)  # and what was reserved for it is free
     if len(tensors) != first.get(TENSORS, "u32"):
