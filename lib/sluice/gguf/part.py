@@ -41,13 +41,11 @@ class Part:
         """The Fault (65) that this file has `what` wrong with it."""
         return bad(self.path, what)
 
-    def read(self, n_bytes, offset, what):
-        """A copy of `n_bytes` bytes from `offset` on. Fault 74 names `what` where the file has them
-        no more."""
-        return self.whole(os.pread(self.fd, n_bytes, offset), n_bytes, what)
-
-    def whole(self, data, n_bytes, what):
-        if len(data) < n_bytes:
+    def read(self, n_bytes, offset, what, least=None):
+        """A copy of `n_bytes` bytes from `offset` on, or, where the file ends there, of `least` at
+        least. Fault 74 names `what` where the file has them no more."""
+        data = os.pread(self.fd, n_bytes, offset)
+        if len(data) < (n_bytes if least is None else least):
             raise Fault(IO_ERROR,
                         f"{self.path}: {what}: the file became shorter while it was in use")
         return data
