@@ -205,8 +205,11 @@ static void products(void)
             }
         /* Rows of every multiple of 32 up to those of Gemma 3 1B, and of all small models that people run. */
         for (int32_t n = 32; block == 32 && n <= 1152; n += 32)
-            for (int n_tok = 1; n_tok < 40; n_tok += 17)
-                multiply(i, ONE_OF(ORDINARY, LARGEST), n_tok, ONE_OF(15, 16, 17, 35, 48, 70), n);
+            for (int round = 0; round < 4; round++) { /* one token in one stream and in 4 */
+                matvec_streams_set(round == 1 ? 4 : 1);
+                multiply(i, ONE_OF(ORDINARY, LARGEST), (const int[]){1, 1, 18, 35}[round], ONE_OF(15, 16, 17, 35, 48, 70), n);
+            }
+        matvec_streams_set(0);
     }
 }
 
