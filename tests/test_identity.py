@@ -440,7 +440,10 @@ def hash_it(path, directory, *before, script=HASH_IT, **kwargs):
 
 
 def piped(command):
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    """The process of `command`, which an interrupt ends: in a background job, as those of CI are,
+    it would be ignored."""
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def test_a_file_that_is_cut_while_it_is_hashed_ends_in_one_line(tmp_path):
