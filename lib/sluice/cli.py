@@ -73,6 +73,9 @@ class OrNone(click.IntRange):
     def convert(self, value, param, ctx):
         return None if str(value).strip() == "-1" else super().convert(value, param, ctx)
 
+    def _describe_range(self):  # of click, for --help
+        return f"-1 or {super()._describe_range()}"
+
 
 class Bytes(click.ParamType):
     """A number of bytes: 4096, or 500K, 50M, 2G (thousands, millions and so on)."""
