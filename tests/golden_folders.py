@@ -43,7 +43,7 @@ CASES = {  # name: (class, settings, dtype, tokenizer, more)
                "bfloat16", "gemma", {}),
     "qwen2": ("Qwen2", SMALL, "float16", "qwen2", {}),
     "qwen3": ("Qwen3", dict(SMALL, head_dim=16, tie_word_embeddings=True), "bfloat16", "qwen2", {"shard": "30KB"}),
-    "phi3": ("Phi3", dict(SMALL, pad_token_id=0, rope_parameters=LONG, original_max_position_embeddings=24), "bfloat16", "spm", {}),
+    "phi3": ("Phi3", dict(SMALL, pad_token_id=0, rope_parameters=LONG, original_max_position_embeddings=24), "bfloat16", "phi3", {}),
     "deepseek": ("Llama", SMALL, "bfloat16", "deepseek", {}),
 }
 
@@ -84,7 +84,8 @@ def spm_merges(pieces, scores, types):
     return [(p[:at], p[at:]) for p in (pieces[i] for i in made) for at in range(1, len(p)) if p[:at] in ids and p[at:] in ids]
 
 
-def spm(gemma):
+def spm(kind):
+    gemma = kind == "gemma"
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     pieces, scores, types = tiny_vocab.vocabulary("gemma3" if gemma else "llama", N_VOCAB)
     t = Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, spm_merges(pieces, scores, types), unk_token="<unk>",
@@ -94,7 +95,8 @@ def spm(gemma):
     if gemma:
         t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     t.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
-    t.add_special_tokens([AddedToken(p, normalized=False) for p, type in zip(pieces, types) if type in (2, 3)])
+    t.add_special_tokens([AddedToken(p, normalized=False, rstrip=kind == "phi3" and p == "</s>")
+                          for p, type in zip(pieces, types) if type in (2, 3)])
     bos = "<bos>" if gemma else "<s>"
     t.post_processor = processors.TemplateProcessing(single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, t.token_to_id(bos))])
     return t, {"bos_token": bos, "eos_token": "<eos>" if gemma else "</s>", "unk_token": "<unk>"}
@@ -127,7 +129,8 @@ def byte_level(kind):
 
 
 def tokenizer(kind):
-    return spm(kind == "gemma") if kind in ("spm", "gemma") else byte_level(kind)
+    """phi3: as in Phi-3, `</s>` takes the white space behind it along."""
+    return spm(kind) if kind in ("spm", "phi3", "gemma") else byte_level(kind)
 
 
 def write(name, seed):

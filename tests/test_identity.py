@@ -22,9 +22,10 @@ from blake3 import blake3
 from conftest import BIN, ROOT, run, wait_for
 
 import llama2c_writer
-from gguf_writer import F32, Q8_0, f32, q8_0, write_gguf
+from gguf_writer import F32, Q8_0, f32, gguf_bytes, q8_0, write_gguf
 from sluice import cachedir, gguf, identity, modelfile
 from sluice.faults import Fault
+from sluice.gguf.metadata import Unread
 from sluice.gguf.part import Part
 from tiny_model import write_model
 
@@ -442,6 +443,7 @@ HASH_IT = f"""
 import os, sys
 sys.path[:0] = [{str(ROOT / "lib")!r}]
 from sluice import cli, identity
+from sluice.gguf.metadata import Unread
 from sluice.gguf.part import Part
 import blake3, fcntl, mmap, threading, sluice.cores
 path, directory = sys.argv[1:3]
@@ -472,7 +474,10 @@ def hash_it(path, directory, *before, script=HASH_IT, **kwargs):
 
 
 def piped(command):
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    """The process of `command`, which an interrupt ends: in a background job, as those of CI are,
+    it would be ignored."""
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def test_a_file_that_is_cut_while_it_is_hashed_ends_in_one_line(tmp_path):
@@ -804,4 +809,18 @@ def test_earlier_id_is_of_size_head_and_samples(model):
     expected = hashlib.sha256(b"sluice model 1\n" + struct.pack("<Q", len(data)) + data[:end])
     for t in file.tensors.values():
         expected.update(data[t.offset:t.offset + min(4096, t.n_bytes)])
+    assert file.earlier_id == expected.digest()
+
+
+def test_earlier_id_covers_long_values_that_stay_in_the_file(tmp_path):
+    """They were read with the rest of the head."""
+    path = tmp_path / "m.gguf"
+    data = gguf_bytes({"a.long": ("string", "x" * 100_000), "b.numbers": ("[u32]", range(50_000)),
+                       "c.short": ("u32", 7)}, [("t", F32, (8,), bytes(range(32)))])
+    path.write_bytes(data)
+    file = gguf.File(str(path))
+    assert isinstance(file.metadata["a.long"], Unread)
+    end = data.index(struct.pack("<Q", 1) + b"t") + 8 + 1 + 4 + 8 + 4 + 8
+    expected = hashlib.sha256(b"sluice model 1\n" + struct.pack("<Q", len(data)) + data[:end])
+    expected.update(bytes(range(32)))
     assert file.earlier_id == expected.digest()

@@ -332,11 +332,21 @@ def test_shards_joined_by_cat_are_told_how_to_merge(here, tmp_path):
 
 def test_a_name_that_says_otherwise_is_refused(here, tmp_path):
     for name, names in (("x-00001-of-00004.gguf", "split.count: 3, but the name says 4"),
-                        ("x-00002-of-00003.gguf", "the name says 2"), ("x-1-of-3.gguf", "not end"),
+                        ("x-00002-of-00003.gguf", "the name says 2"),
+                        ("x-1-of-3.gguf", "not end"),
                         ("x-00001-of-00003.gguf.bin", "does not end")):
         shutil.copy(here[0], tmp_path / name)
         code, line = fault_of(tmp_path / name)
         assert code == 65 and line.startswith(f"{tmp_path / name}: ") and names in line
+
+
+def test_a_number_beyond_the_count_is_refused_whatever_the_name_says(here):
+    data = here[2].read_bytes()
+    at = data.index(b"split.no") + len("split.no") + 4
+    for no in (3, 4):
+        path = here[2].with_name(f"{here[2].name[:-len('00003-of-00003.gguf')]}{no + 1:05}-of-00003.gguf")
+        path.write_bytes(data[:at] + struct.pack("<H", no) + data[at + 2:])
+        assert fault_of(path) == (65, f"{path}: split.no: {no}, but split.count is 3")
 
 
 def test_the_most_shards_that_a_file_can_claim_cost_nothing(tmp_path):
@@ -397,7 +407,8 @@ def test_the_command_splits_and_merges(model, tmp_path):
 
 @pytest.mark.parametrize("argv, code, names", [
     (["--split-bytes", "100K", "--merge"], 64, "without each other"),
-    *[(["--split-bytes", n], 64, "not a number of bytes") for n in ("0", "1X", "-5", "", "1 K")],
+    *[(["--split-bytes", n], 64, "not a number of bytes") 
+      for n in ("0", "1X", "-5", "", "1 K", "5KM", "9MM", "K")],
     (["--merge"], 64, "is one file already"),
     (["--no-tensor-first-split"], 64, "goes with --split-bytes"),
     (["--split-bytes", "1M", "--type", "F16"], 64, "as it is"),
@@ -416,7 +427,17 @@ def test_what_is_read_is_not_overwritten(here):
     for path in here:
         assert run("gguf-convert", here[0], "--merge", "-o", path).returncode == 64
         assert run("gguf-quantize", here[0], path, "F16").returncode == 64
+        assert run("generate", "-m", here[1], "-o", path, "x").returncode == 64
     assert run("gguf-convert", *here, "--merge", "-o", "x").returncode == 64
+    assert [path.read_bytes() for path in here] == before
+
+
+def test_no_shard_is_overwritten_where_the_model_is_named_by_a_link(here, tmp_path):
+    os.symlink(here[0], tmp_path / "link.gguf")
+    before = [path.read_bytes() for path in here]
+    for path in here:
+        done = run("generate", "-m", tmp_path / "link.gguf", "-n", "1", "-o", path, "x")
+        assert done.returncode == 64 and b"which is read" in done.stderr
     assert [path.read_bytes() for path in here] == before
 
 

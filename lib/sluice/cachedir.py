@@ -23,11 +23,19 @@ def usable(directory):
     if not directory:
         return None
     try:
-        os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
-        prepare(directory)
+        prepare_path(directory)
     except (Fault, OSError):
         return None
     return directory
+
+
+def prepare_path(directory):
+    """As `prepare`, with all directories that `directory` is in."""
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
+    except OSError as e:
+        raise newfile.write_fault(directory, e, NO_OUTPUT) from None
+    prepare(directory)
 
 
 def prepare(directory):

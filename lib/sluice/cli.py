@@ -33,7 +33,7 @@ def command(**kwargs):
 
 model_option = click.option(
     "-m", "--model", metavar="FILE", envvar="MODEL", required=True, show_envvar=True,
-                            help="GGUF file; of a model in several files any one.")
+    help="GGUF file; of a model in several files any one.")
 vocab_option = click.option("--vocab", "vocab_file", metavar="FILE", help="tokenizer.bin, where the model is a checkpoint of llama2.c.")
 threads_option = click.option(
     "-j", "--threads", type=click.IntRange(1, 1024), metavar="N", default=None,
@@ -51,10 +51,9 @@ def _want_huge_pages(context, param, value):
 
 huge_pages_option = click.option(
     "--huge-pages", is_flag=True, expose_value=False, callback=_want_huge_pages,
-    help="Copy the model into memory in pages of 2 MiB first, for processes that stay: 0.6 to 2.5 s and 1 GB of memory for each GB. "
-    "Generation is then 1.1 to 1.6 times as fast as from a page cache in scattered pages of 4 KiB, and no faster than from one in "
-    "large pages. The same bits.")
-
+    help="Copy the model into memory in pages of 2 MiB first, for processes that stay: 0.6 to 2.5 s "
+    "and 1 GB of memory for each GB. Generation is then 1.1 to 1.6 times as fast as from a page "
+    "cache in scattered pages of 4 KiB, and no faster than from one in large pages. The same bits.")
 
 
 class Number(click.FloatRange):
@@ -74,6 +73,9 @@ class OrNone(click.IntRange):
     def convert(self, value, param, ctx):
         return None if str(value).strip() == "-1" else super().convert(value, param, ctx)
 
+    def _describe_range(self):  # of click, for --help
+        return f"-1 or {super()._describe_range()}"
+
 
 class Bytes(click.ParamType):
     """A number of bytes: 4096, or 500K, 50M, 2G (thousands, millions and so on)."""
@@ -83,12 +85,11 @@ class Bytes(click.ParamType):
     def convert(self, value, param, ctx):
         if isinstance(value, int):
             return value
-        digits = value.rstrip("KMGkmg")
-        power = " KMG".find(value[len(digits):].upper() or " ")
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= 15 and power >= 0
-                and int(digits)):
+        unit = {"K": 1000, "M": 1000 ** 2, "G": 1000 ** 3}.get(value[-1:].upper(), 1)
+        digits = value if unit == 1 else value[:-1]
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 15 and int(digits)):
             self.fail(f"{value!r} is not a number of bytes such as 4096, 50M or 2G.", param, ctx)
-        return int(digits) * 1000 ** power
+        return int(digits) * unit
 
 
 class Mode(click.ParamType):

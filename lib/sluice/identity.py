@@ -31,8 +31,8 @@ import os
 import struct
 import time
 
-from . import cachedir, hugepages, newfile
-from .faults import Fault, one_line
+from . import cachedir, guarded, hugepages, newfile
+from .faults import Fault
 from .kernels import ffi, lib
 
 MAGIC, SUFFIX = b"#model-id 1", ".id"
@@ -135,17 +135,13 @@ def _add(h, part, at, n_bytes):
     """Hash through a map: nothing is copied, and what is not in the page cache comes there in large
     pieces (hugepages.py)."""
     import mmap
-    import sys
     try:
         window = mmap.mmap(part.fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=at)
     except ValueError:  # it is already shorter than this
         raise part.changed() from None
     hugepages.ask(window)
-    line = (f"{os.path.basename(sys.argv[0])}: {one_line(str(part.path)[:400])}: "
-            "cut, or its disk failed, while it was in use")
     with window, ffi.from_buffer(window) as start:
-        if lib.guard_map(start, n_bytes, line.encode("utf-8", "surrogateescape")):
-            raise RuntimeError("too many maps")
+        guarded.begin(start, n_bytes, part.path)
         try:
             h.update(window)
         finally:

@@ -212,7 +212,8 @@ class Checkpoint(gguf.File):
         if c.version not in (0, 1):
             raise unsupported(self.path, f"version: llama2.c checkpoint {c.version}, whose int8 groups lie apart from their scales; "
                                          "gguf-convert makes a GGUF of it")
-        self.version, self.alignment, part = c.version, 4, self.parts[0]
+        self.version, self.alignment, self._config = c.version, 4, head
+        part = self.parts[0]
         part.data_offset = HEADER_BYTES[c.version]
         self._vocab_bytes = vocab_bytes(self._vocab_path)
         vocab = vocab_metadata(*parse_vocab(self._vocab_path, self._vocab_bytes, c.vocab_size))
@@ -221,9 +222,10 @@ class Checkpoint(gguf.File):
             self.metadata[key], self.kinds[key] = _as_read(kind, value)
         self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n, part)
                         for name, role, at, n in c.parts()[0] if name != "rope"}
-        # For earlier_id:
-        part.head = b"llama2.c\0" + head + b"".join(
-            self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))
+
+    def _earlier_head(self):
+        texts = (self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))
+        return b"llama2.c\0" + self._config + b"".join(texts)
 
     def _identify(self):
         from . import identity

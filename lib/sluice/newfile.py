@@ -72,9 +72,8 @@ def check_target(target, *sources):
 
 
 def _shards(path):
-    """The paths of the shards that stand beside `path`, if that is the name of one
-    (gguf/shards.py)."""
-    if "-of-" not in os.fspath(path):
+    """The paths of the shards that stand beside `path`, if that is one (gguf/shards.py)."""
+    if not any("-of-" in name for name in (os.fspath(path), os.path.realpath(path))):
         return ()
     from .gguf import shards
     return shards.beside(path)

@@ -41,5 +41,5 @@ def models(context, param, value):
     """Keys of shapes.SHAPES of "smollm2-135m,gemma3-1b"."""
     out = [shapes.find(name) for name in words(context, param, value)]
     if None in out:
-        raise click.BadParameter(f"{value!r} is not of {', '.join(shapes.SHAPES)}", context, param)
+        raise click.BadParameter(f"{value!r} is none of {', '.join(shapes.SHAPES)}", context, param)
     return out

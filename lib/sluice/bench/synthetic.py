@@ -10,8 +10,8 @@ import random
 import struct
 from array import array
 
-from .. import cachedir, mixes, newfile
-from ..faults import NO_OUTPUT, USAGE, Fault, unsupported
+from .. import cachedir, mixes
+from ..faults import USAGE, Fault, unsupported
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
 from ..mixes import FILE_TYPES, FLOATS, MIXES, numbers
@@ -172,7 +172,7 @@ def find(directory, key, kind, n_layer=None, say=lambda message: None, head=None
     start = gguf_write.head(meta, parts)
     path = os.path.join(directory, f"{key}-{kind.lower()}-{hashlib.sha256(VERSION + start).hexdigest()[:8]}.gguf")
     n_bytes = gguf_write.file_bytes(start, parts)
-    _prepare(directory)
+    cachedir.prepare_path(directory)
     if not (os.path.isfile(path) and os.path.getsize(path) == n_bytes):
         if n_bytes > 1 << 28:
             say(f"writing {path}, {n_bytes / 1e9:.1f} GB, kept for the next time")
@@ -187,11 +187,3 @@ def _forget(path):
     if hasattr(os, "posix_fadvise"):
         with open(path, "rb") as f:
             os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _prepare(directory):
-    try:
-        os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
-    except OSError as e:
-        raise newfile.write_fault(directory, e, NO_OUTPUT) from None
-    cachedir.prepare(directory)

@@ -1,7 +1,8 @@
 """From GGUF to a checkpoint of llama2.c and its vocabulary."""
 import os
 
-from . import llama2c_write as to, progress
+from .. import progress
+from . import llama2c_write as to
 
 
 def run(source, out, version, vocab_out, verbose):

@@ -1,8 +1,9 @@
 """To GGUF: which source a path is, and the way from there to the file."""
 import os
 
+from .. import progress
 from ..faults import USAGE, Fault, unsupported
-from . import llama2c_read, llama_pb, progress, vocabulary
+from . import llama2c_read, llama_pb, vocabulary
 from .reader import Reader
 from .tensor import write_gguf
 

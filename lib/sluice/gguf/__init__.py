@@ -155,7 +155,8 @@ class File:
         for i in range(n_tensors):
             self._parse_tensor(cursor, i)
         part = self.parts[0]
-        part.head, part.data_offset = cursor.memory[:cursor.at], -(-cursor.offset // a) * a
+        part.head, self._n_head = cursor.memory[:cursor.at], cursor.offset
+        part.data_offset = -(-self._n_head // a) * a
         self._place_tensors(part)
 
     def _alignment(self):
@@ -266,8 +267,13 @@ class File:
         if self._earlier_id is None:
             from .. import identity
             samples = (self.read(t, 0, min(SAMPLE_BYTES, t.n_bytes)) for t in self.tensors.values())
-            self._earlier_id = identity.earlier(self.size, self.parts[0].head, samples)
+            self._earlier_id = identity.earlier(self.size, self._earlier_head(), samples)
         return self._earlier_id
+
+    def _earlier_head(self):
+        """What `earlier_id` covers of what is before the tensor data; of more than
+        MAX_METADATA_BYTES there was none."""
+        return self.parts[0].read(min(self._n_head, MAX_METADATA_BYTES), 0, "header")
 
     def read(self, tensor, start, n_bytes):
         """A copy of `n_bytes` bytes of `tensor` from its byte `start` on, read and not mapped."""

@@ -1,9 +1,8 @@
 """The metadata of a GGUF file: keys with typed values, parsed and checked."""
-import os
 import re
 import struct
 
-from ..faults import IO_ERROR, Fault, printable, unsupported
+from ..faults import printable, unsupported
 from ..kernels import ffi, lib
 from .cursor import LENGTH
 
@@ -86,7 +85,7 @@ class Unread:
         n_bytes = self.n_bytes if most is None else min(most, self.n_bytes)
         at, end = self.offset, self.offset + n_bytes
         while at < end:
-            data = self._read(min(PIECE, end - at), at, 1)
+            data = self._part.read(min(PIECE, end - at), at, self._key, 1)
             yield data
             at += len(data)
 
@@ -95,13 +94,6 @@ class Unread:
         one longer than PIECE the beginning."""
         n = self.n if most is None else min(self.n, most)
         return self._strings(n) if self.kind == STRING else self._scalars(n)
-
-    def _read(self, n_bytes, at, least):
-        data = os.pread(self._part.fd, n_bytes, at)
-        if len(data) < least:
-            raise Fault(IO_ERROR, f"{self._part.path}: {self._key}: the file became shorter "
-                                  "while it was in use")
-        return data
 
     def _scalars(self, n_left):
         one, data = SCALARS[self.kind], b""
@@ -119,7 +111,8 @@ class Unread:
             if end <= len(data):
                 end += LENGTH.unpack_from(data, begin)[0]
             if end > len(data):
-                at, begin, data = at + begin, 0, self._read(PIECE, at + begin, LENGTH.size)
+                at, begin = at + begin, 0
+                data = self._part.read(PIECE, at, self._key, LENGTH.size)
             (n_bytes,) = LENGTH.unpack_from(data, begin)
             yield data[begin + LENGTH.size:begin + LENGTH.size + n_bytes]
             begin += LENGTH.size + n_bytes

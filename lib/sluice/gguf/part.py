@@ -3,8 +3,8 @@ are asked for."""
 import os
 import stat
 
-from .. import hugepages
-from ..faults import IO_ERROR, Fault, bad, one_line
+from .. import guarded, hugepages
+from ..faults import IO_ERROR, Fault, bad
 from ..kernels import ffi, lib
 
 
@@ -41,13 +41,11 @@ class Part:
         """The Fault (65) that this file has `what` wrong with it."""
         return bad(self.path, what)
 
-    def read(self, n_bytes, offset, what):
-        """A copy of `n_bytes` bytes from `offset` on. Fault 74 names `what` where the file has them
-        no more."""
-        return self.whole(os.pread(self.fd, n_bytes, offset), n_bytes, what)
-
-    def whole(self, data, n_bytes, what):
-        if len(data) < n_bytes:
+    def read(self, n_bytes, offset, what, least=None):
+        """A copy of `n_bytes` bytes from `offset` on, or, where the file ends there, of `least` at
+        least. Fault 74 names `what` where the file has them no more."""
+        data = os.pread(self.fd, n_bytes, offset)
+        if len(data) < (n_bytes if least is None else least):
             raise Fault(IO_ERROR,
                         f"{self.path}: {what}: the file became shorter while it was in use")
         return data
@@ -64,7 +62,6 @@ class Part:
 
     def _map_data(self):
         import mmap
-        import sys
         self._map_start = self.data_offset - self.data_offset % mmap.ALLOCATIONGRANULARITY
         n_bytes = self.size - self._map_start
         try:
@@ -72,10 +69,7 @@ class Part:
         except ValueError:  # it is already shorter than this
             raise self.changed() from None
         pointer = ffi.cast("const uint8_t *", ffi.from_buffer(self._map))
-        name = one_line(str(self.path)[:400])
-        line = f"{os.path.basename(sys.argv[0])}: {name}: cut while it was in use"
-        if lib.guard_map(pointer, n_bytes, line.encode("utf-8", "surrogateescape")):
-            raise RuntimeError("too many maps")
+        guarded.begin(pointer, n_bytes, self.path, "cut while it was in use")
         self._pointer = pointer
 
     def changed(self):

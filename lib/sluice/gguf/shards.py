@@ -22,19 +22,25 @@ def name(prefix, i, count):
 
 
 def beside(path):
-    """The names of all shards, if `path` is the name of one."""
-    found = _NAME.fullmatch(os.fspath(path))
+    """The names of all shards, if `path` is the name of one, or leads to one."""
+    found = _parse(path)
     return [name(found[1], i, int(found[3]))
             for i in range(min(int(found[3]), MAX_SHARDS))] if found else []
+
+
+def _parse(path):
+    """The match of _NAME with `path`, or with the name of what it leads to: a link to a shard, or
+    standard input. None: with neither."""
+    return _NAME.fullmatch(os.fspath(path)) or _NAME.fullmatch(os.path.realpath(path))
 
 
 def join(file):
     """Make `file`, a gguf.File of a shard, the whole model. Fault 65, 66 or 69 names the shard that
     is missing or does not belong."""
     no, count = file.get(NO, "u32", 0), file.get(COUNT, "u32")
+    if no >= max(count, 1):
+        raise file.fault(f"{NO}: {no}, but {COUNT} is {count}")
     if count <= 1:
-        if no:
-            raise file.fault(f"{NO}: {no}, but {COUNT} is {count}")
         return
     if count > MAX_SHARDS:
         raise unsupported(file.path, f"{COUNT}: {count} shards, more than {MAX_SHARDS}")
@@ -64,12 +70,9 @@ def join(file):
 
 
 def _prefix(file, no, count):
-    """What the names of all shards begin with; that of a link to one, or of standard input, is the
-    name of what it leads to."""
-    for path in (os.fspath(file.path), os.path.realpath(file.path)):
-        if found := _NAME.fullmatch(path):
-            break
-    else:
+    """What the names of all shards begin with."""
+    found = _parse(file.path)
+    if not found:
         raise file.fault(f"{COUNT}: this is one of {count} shards, but its name does not end in "
                          f"{name('', no, count)} (shards are joined by gguf-convert --merge, "
                          "not by cat)")

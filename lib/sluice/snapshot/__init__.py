@@ -8,10 +8,9 @@ refused: owned by neither us nor root, writable by group or others, or a symboli
 """
 import mmap
 import os
-import sys
 
-from .. import newfile
-from ..faults import IO_ERROR, NO_OUTPUT, TRY_AGAIN, Fault, bad, one_line
+from .. import guarded, newfile
+from ..faults import IO_ERROR, NO_OUTPUT, TRY_AGAIN, Fault, bad
 from ..kernels import ffi, lib
 from . import kvsnap
 from .kvsnap import Geometry
@@ -45,9 +44,7 @@ class Snapshot:
         self._private = bool(flags & mmap.MAP_PRIVATE)
         self._buffer = ffi.from_buffer("uint8_t[]", self._map)
         self._base = ffi.cast("uint8_t *", self._buffer)
-        line = (f"{os.path.basename(sys.argv[0])}: {one_line(name[:400])}: "
-                "cut, or its disk failed, while it was in use")
-        lib.guard_map(self._base, self.layout.file_bytes, line.encode("utf-8", "surrogateescape"))
+        guarded.begin(self._base, self.layout.file_bytes, name)
         self.logits = ffi.cast("float *", self._base + self.layout.logits_offset)
         at = self.layout.ids_offset
         self.ids = memoryview(self._map)[at:at + 4 * self.capacity].cast("i")

@@ -1,21 +1,21 @@
-"""How far a conversion is: a bar on stderr where that is a terminal, nothing elsewhere; and the line of -v."""
+"""How far a command is: a bar on stderr where that is a terminal, nothing elsewhere; and the line of -v."""
 import contextlib
 import os
 import time
 
-from .. import cli
+from . import cli
 
 
 @contextlib.contextmanager
-def shown(what, n_elements):
-    """Context of a function that is told how many elements more are done, of `n_elements`."""
+def shown(what, n):
+    """Context of a function that is told how many more are done, of `n` elements or bytes."""
     if not os.isatty(2):
         yield lambda n: None
         return
     import sys
 
     import click
-    with click.progressbar(length=n_elements, label=what, file=sys.stderr, width=30) as bar:
+    with click.progressbar(length=n, label=what, file=sys.stderr, width=30) as bar:
         yield bar.update
 
 
