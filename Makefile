@@ -113,8 +113,8 @@ figures: all .venv/bench
 test: all .venv/test
 	$(VENV) -m pytest
 
-real-models:
-	"$(PYTHON)" tests/real_models.py
+real-models: .venv/runtime
+	$(VENV) tests/real_models.py
 
 # Hugging Face's splitting takes most of the time.  STRINGS=1000000: more of them.
 STRINGS = 100000
@@ -191,6 +191,7 @@ golden: all .venv/test build/golden-venv/done
 	PYTHONPATH=tests $(VENV) tests/golden_sample.py
 	PYTHONPATH=tests $(VENV) tests/test_gguf_dump.py
 	PYTHONPATH=tests $(VENV) tests/test_real_models.py
+	PYTHONPATH=tests $(VENV) tests/golden_ids.py
 	git --no-pager diff --stat -- tests/golden
 
 golden-check: build/golden-venv/done

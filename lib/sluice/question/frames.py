@@ -52,5 +52,5 @@ def need(file, vocab, mark):
     """The id of the control token `mark` (str); Fault 65 naming it where the vocabulary has none."""
     i = vocab.control_id(mark)
     if i is None:
-        raise bad(file.path, f"the vocabulary has no control token {printable(mark)}, which the question needs")
+        raise bad(file.path, f"the vocabulary has no control token {printable(mark)}, which the question needs; -q gives another question")
     return i
