@@ -2,7 +2,8 @@
  *
  * Every weight is met once, 8 rows one after the other or four side by side (avx512_matvec.c), in units of 8 blocks, whose exact sums come out
  * as 8 lanes of a register and are put aside, with the scales.  Then 8 x 8 of them are turned so that lane = row, and the steps in f32
- * follow in the order of the reference.  What is left at the end of a row, less than a unit, is copied and filled with zeros. */
+ * follow in the order of the reference.  What is left at the end of a row, less than a unit, is read together with the beginning of the
+ * next, whose elements meet zeros. */
 #ifdef __AVX2__
 #include "avx2.h"
 #include "kquant.h"
@@ -116,12 +117,13 @@ INLINE void row_unit(room *r, int i, int64_t u, const uint8_t *w, int32_t type)
     }
 }
 
-/* Blocks b ... of row i, up to 8 before block n; the first is at w. */
-INLINE void row_blocks(room *r, int i, const uint8_t *w, int64_t b, int64_t n, int n_stream, int32_t type)
+/* Blocks b ... of row i, up to 8 before block n; the first is at w, and nothing may be read from `after` on.  Where fewer are left, those of
+ * the next row stand beside them and meet zeros. */
+INLINE void row_blocks(room *r, int i, const uint8_t *w, const uint8_t *after, int64_t b, int64_t n, int n_stream, int32_t type)
 {
     const int32_t bytes = bytes_of_type(type);
-    if (b + BLOCKS <= n) {
-        ask_ahead(w, BLOCKS * bytes, n_stream);
+    ask_ahead(w, (int32_t)(n - b < BLOCKS ? n - b : BLOCKS) * bytes, n_stream);
+    if (b + BLOCKS <= n || w + BLOCKS * bytes <= after) {
         row_unit(r, i, b / BLOCKS, w, type);
     } else {
         uint8_t rest[MOST_BYTES] = {0};
@@ -164,6 +166,7 @@ INLINE __m256 add_blocks(__m256 sum, const room *r, const matmul_args *a, int64_
 INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int n_stream, int32_t type)
 {
     const int64_t n_block = a->n / BLOCK, bytes = bytes_of_type(type);
+    const uint8_t *after = a->rows ? NULL : (const uint8_t *)a->w + a->n_row * n_block * bytes; /* rows that are picked: copied */
     room r;
     for (int64_t b0 = 0; b0 < n_block; b0 += MOST * BLOCKS) {
         const int64_t n = n_block - b0 < MOST * BLOCKS ? n_block - b0 : MOST * BLOCKS;
@@ -174,7 +177,7 @@ INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int n_st
             for (int i = 0; i < ROWS / n_stream; i++)
                 for (int64_t b = 0; b < n; b += BLOCKS)
                     for (int row = i; row < ROWS; row += ROWS / n_stream)
-                        row_blocks(&r, row, g.w[row] + (b0 + b) * bytes, b, n, n_stream, type);
+                        row_blocks(&r, row, g.w[row] + (b0 + b) * bytes, after, b, n, n_stream, type);
             results_to(a->y, &g, add_blocks(b0 ? results_of(&g, a->y) : _mm256_setzero_ps(), &r, a, b0, n, type));
         }
     }
