@@ -1,6 +1,5 @@
 """What a model is: every byte counts, a digest that was kept is another file's never, and no
 trouble with keeping it shows."""
-import ctypes
 import errno
 import fcntl
 import hashlib

@@ -10,7 +10,7 @@ from bpe_model import CONTROL, USER_DEFINED, bpe_metadata, letters
 from gguf_writer import write_gguf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from spm_model import BYTE, NORMAL, UNKNOWN, Model
+from spm_model import NORMAL, UNKNOWN, Model
 from test_bpe import merge_lists
 from test_vocab import BYTES, EXAMPLES, decode
 

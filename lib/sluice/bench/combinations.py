@@ -12,7 +12,7 @@ def of_model(path, vocab, tests, repetitions, kv, against, starts, arithmetic):
 
 def rows(makes, isas, threads, apart=False):
     """Yield the rows of each of `makes` (functions of a number of threads) with each set of `isas` (None: $SLUICE_ISA, else the best)
-    and number of `threads`; where these are several, or `apart`, each combination in a process of its own."""
+    and number of `threads`; where the numbers are several, or `apart`, each combination in a process of its own."""
     for make, isa, n_threads in itertools.product(makes, isas, threads):
         if isa:
             os.environ["SLUICE_ISA"] = isa

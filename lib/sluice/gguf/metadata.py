@@ -62,9 +62,6 @@ class Unread:
         self._part, self._key = part, key
         self.kind, self.n, self.offset, self.n_bytes = kind, n, offset, n_bytes
 
-    def __str__(self):
-        return f"({self.n_bytes} bytes)"
-
     @property
     def raw_bytes(self):
         """Bytes of the value as the file has it, its type number first."""
