@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import pytest
+from bytes_vocab import Bytes
 from chat_model import write_chat_model
 from conftest import BIN, ROOT, shell
 from conftest import run as start
@@ -133,20 +134,6 @@ def test_stop_strings_are_never_written_in_part(tiny):
         done = run(*letters, "--stop", stop, "--stop", "\u2604never", "A fox")
         cut = text.find(stop)
         assert done.stdout.decode() == (text[:cut] if cut >= 0 else text), stop
-
-
-class Bytes:
-    """A vocabulary whose ids write what they are told."""
-    add_prefix = False
-
-    def __init__(self, parts):
-        self._parts = parts
-
-    def bytes_of(self, i, special=False):
-        return self._parts[i]
-
-    def is_control(self, i):
-        return False
 
 
 @settings(max_examples=150, deadline=None)

@@ -100,6 +100,13 @@ def test_answer_of_several_ids_and_every_spelling(model):
                        ("E", WHOLE, 9, ID["es"], [])]
 
 
+def test_what_follows_the_end_of_a_stream_is_an_error(model):
+    two = end(flags=stream.FULL, prev=-1, pos=7) + header(model) + dense(-1)
+    done, records = filtered(model, 'root ::= "yes"', dense(-1), two)
+    assert done.returncode == 65 and done.stderr == b"grammar-filter: standard input: there is more after the E record\n"
+    assert [r[0] for r in records] == ["C", "E"]
+
+
 def test_last_record_ends_the_stream_at_once(model):
     done, records = filtered(model, YESNO, dense(3), dense(ID["n"], 1, 8))  # nothing after it: no E was needed
     assert done.returncode == 0, done.stderr

@@ -171,6 +171,15 @@ def test_a_full_disk_exits_74():
     assert r.returncode == 74 and r.stderr.count(b"\n") == 1
 
 
+def test_what_follows_the_end_of_a_stream_is_an_error():
+    """As of two streams that were joined: the second is not dropped in silence."""
+    one = logits(dense(0), dense(1), END)
+    check(run("sample", "-t", 0, input=one + one), 65, error=b"standard input: there is more after the E record")
+    done = run("sample", "-t", 0, input=one)
+    check(done, 0)
+    assert done.stdout.endswith(b"\n2\n2\n#end stop\n")
+
+
 def test_a_closed_stdout_exits_74():
     r = subprocess.run(["sh", "-c", f"exec '{BIN}/sample' >&-"], input=logits(dense(0), END), capture_output=True)
     assert r.returncode == 74 and r.stderr.count(b"\n") == 1

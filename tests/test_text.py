@@ -3,6 +3,7 @@ import codecs
 import itertools
 
 import pytest
+from bytes_vocab import Bytes
 from hypothesis import given, strategies as st
 
 from sluice import text
@@ -14,17 +15,6 @@ WELL_FORMED = [
     [(0xEE, 0xEF), TAIL, TAIL], [(0xF0, 0xF0), (0x90, 0xBF), TAIL, TAIL], [(0xF1, 0xF3), TAIL, TAIL, TAIL], [(0xF4, 0xF4), (0x80, 0x8F), TAIL, TAIL]]
 # A byte of each class of that table, and those that are in none.
 CLASSES = bytes([0x61, 0x80, 0x90, 0xA0, 0xBF, 0xC1, 0xC3, 0xE0, 0xE2, 0xED, 0xF0, 0xF1, 0xF4, 0xF5])
-
-
-class Bytes:
-    """A vocabulary whose ids write what they are told."""
-    add_prefix = False
-
-    def __init__(self, parts):
-        self._parts = parts
-
-    def bytes_of(self, i, special=False):
-        return self._parts[i]
 
 
 def expected(data):

@@ -260,6 +260,7 @@ class LogitsReader:
 
     def __init__(self, fd, allowed=b"LCE", model=None, name="standard input", start=b""):
         self.fd, self.allowed, self.name, self.n_record = fd, allowed, name, 0
+        self._is_over = False
         self._constrained = None  # whether the L and C records are, as soon as one was read
         head = start + read_exactly(fd, HEADER.size - len(start))
         if len(head) < HEADER.size:
@@ -278,9 +279,15 @@ class LogitsReader:
     def __iter__(self):
         while True:
             r = self._record()
+            self._is_over = r.kind == b"E"
             yield r
-            if r.kind == b"E":
+            if self._is_over:
                 return
+
+    def finish(self):
+        """Where E was read: Fault 65 if the stream goes on behind it."""
+        if self._is_over and read_exactly(self.fd, 1):
+            raise bad(self.name, "there is more after the E record")
 
     def _record(self):
         head = read_exactly(self.fd, RECORD.size)
