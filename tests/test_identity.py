@@ -585,11 +585,12 @@ def test_without_a_place_a_file_is_hashed_each_time(model, hashed, where, cache)
     assert [id_of(model, where) for _ in range(3)] == 3 * [truth(model)] and len(hashed) == 3
 
 
-def test_no_home_is_no_place(model, monkeypatch):
+def test_no_home_is_no_place(model, monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
-    for home in ("", ".", "relative/home"):
+    for home in ("", ".", "relative/home", str(tmp_path / "absent")):
         monkeypatch.setenv("HOME", home)
         assert cachedir.home() is gguf.File(str(model)).id_cache is None
+    assert not (tmp_path / "absent").exists()
 
 
 def test_entries_are_bounded(model, cache, monkeypatch, tmp_path):
@@ -724,7 +725,7 @@ def test_where_no_thread_can_be_had_one_hashes(tmp_path):
         f.truncate(identity.THREADS_FROM)
     poor = "import resource; resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)); os.setuid(65534)"
     script = HASH_IT.replace("    digest =", f"    {poor}\n    digest =")
-    done = hash_it(path, "/nowhere", script=script)
+    done = hash_it(path, "/dev/null/absent", script=script)
     assert (done.stdout, done.stderr) == (truth(path).hex() + "\n", "")
 
 

@@ -39,7 +39,7 @@ def test_verdicts_are_those_of_classify(box):
 def test_limits_hold_the_real_classify(box):
     (box.path / "cut.gguf").write_bytes((ROOT / "lib/sluice/data/spam.gguf").read_bytes()[:100_000])
     (box.path / "bad.yaml").write_text("answers: 1\n")
-    for options, word in ((("--memory", 16), "memory|crashed"), (("-m", "/nonexistent"), "model"), (("-q", "no-such"), "model"),
+    for options, word in ((("--memory", 16), "memory|crashed"), (("-m", box.path / "absent"), "model"), (("-q", "no-such"), "model"),
                           (("-m", box.path / "cut.gguf"), "model"), (("-q", box.path / "bad.yaml"), "model")):
         assert box.run("--classify", CLASSIFY, *options).returncode == 0
         (mail,) = box.mails()
@@ -139,7 +139,7 @@ def test_size_earlier_status_and_policy(box):
 
 BAD_OPTIONS = [["--nonsense"], ["-z"], ["--deliver", "x"], ["--deliver"], ["--deadline", "0"], ["--deadline", "x"], ["--deadline", "-1"], ["--deadline", "1e3"],
                ["--deadline", "99999999999999999999999"], ["--max-size", ""], ["--max-size", "1k"], ["--memory", "1"], ["-j", "0"], ["-j", "x"], ["--on-failure", "bounce"],
-               ["--worker-only"], ["--spool", ""], ["--spool", "/nonexistent"], ["--spool", "/etc/passwd"], ["--spool", "x" * 5000], ["--spool", "/proc"],
+               ["--worker-only"], ["--spool", ""], ["--spool", "/dev/null/absent"], ["--spool", "/etc/passwd"], ["--spool", "x" * 5000], ["--spool", "/proc"],
                ["--sendmail", ""], ["--send-limit", "3601"], ["--read-limit", ""], ["--sen", "x"], ["--\n\x1b[31m"], ["-\xff"]]
 
 
@@ -243,6 +243,6 @@ def test_the_log_has_nothing_of_the_mail(box):
     box.log = "-"
     done = box.run()
     assert re.fullmatch(rb"4\.3\.0 mail-filter: .*\n(\w{3} [ \d]\d .*\n){2}", done.stderr) and done.returncode == 75
-    for log in ("/nonexistent/x", "/", "/dev/full"):
+    for log in ("/dev/null/x", "/", "/dev/full"):
         box.log, box.sendmail = log, box.script("sendmail", box.record())
         assert box.run().returncode == 0 and len(box.mails()) == 1

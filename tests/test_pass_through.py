@@ -153,7 +153,7 @@ def recurse():
 @pytest.mark.parametrize("hurt,word", [
     (lambda: die(signal.SIGKILL), b"crashed"), (lambda: die(signal.SIGSEGV), b"crashed"), (lambda: os._exit(0), b"crashed"), (lambda: os._exit(1), b"crashed"),
     (lambda: os._exit(74), b"model"), (recurse, b"crashed"), (lambda: None, b""), (lambda: bytearray(1 << 60), b"memory"), (lambda: 1 / 0, b"crashed"),
-    (lambda: [][1], b"crashed"), (lambda: open("/nonexistent"), b"model"), (lambda: time.sleep(1000), b"timeout")])
+    (lambda: [][1], b"crashed"), (lambda: open("/dev/null/absent"), b"model"), (lambda: time.sleep(1000), b"timeout")])
 def test_whatever_ends_the_verdict_the_mail_passes(hurt, word, monkeypatch, capfd):
     monkeypatch.setattr(passing, "SECONDS", 1 if word == b"timeout" else 60)
     assert passing.judge(memoryview(MAIL), lambda: Stub(hurt)) == (b"error " + word if word else Stub(None).line(None)[:-1])

@@ -241,7 +241,7 @@ def large_model(tmp_path_factory):
     return directory / "q.yaml"
 
 
-@pytest.mark.parametrize("before", ["", "from sluice import memory; memory.STATUS = '/nonexistent'"], ids=["proc", "no proc"])
+@pytest.mark.parametrize("before", ["", "from sluice import memory; memory.STATUS = '/dev/null/absent'"], ids=["proc", "no proc"])
 def test_a_worker_of_a_large_model_stays(start, large_model, before):
     """Neither the pages of the model's file nor what each mail needs again are growth: a tenth of what a worker may grow by is enough."""
     size = large_model.with_name("large.gguf").stat().st_size

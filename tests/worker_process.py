@@ -14,7 +14,7 @@ from worker_client import ask
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 DATA = [path.read_bytes() for path in MAILS]
 SHIPPED = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
-ENV = {k: v for k, v in os.environ.items() if k != "MODEL"} | {"XDG_DATA_HOME": "/nonexistent"}  # nothing was learnt
+ENV = {k: v for k, v in os.environ.items() if k != "MODEL"} | {"XDG_DATA_HOME": "/dev/null"}  # nothing was learnt
 
 
 class Worker:

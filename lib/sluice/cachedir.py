@@ -7,11 +7,14 @@ from .faults import NO_OUTPUT, Fault
 
 
 def home():
-    """Path of the directory: sluice in $XDG_CACHE_HOME or ~/.cache; None without a home."""
+    """Path of the directory: sluice in $XDG_CACHE_HOME or ~/.cache; None without a home.
+
+    A home that does not exist is none: daemons have such (`/nonexistent`), and it is not made.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         home = os.environ.get("HOME", "")
-        if not os.path.isabs(home):
+        if not os.path.isabs(home) or not os.path.isdir(home):
             return None
         base = os.path.join(home, ".cache")
     return os.path.join(base, "sluice")
