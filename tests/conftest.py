@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import quick
 import real_models
+import report
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
@@ -16,7 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "bin"
 SCRIPTS = sorted(p.name for p in BIN.iterdir() if p.read_bytes()[:2] == b"#!")  # mail-filter is none
 _shared = Path(os.environ.get("SLUICE_SHARED") or ROOT.parent / "shared")
-SHARED = _shared if _shared.is_dir() else None
+SHARED = _shared if _shared.is_dir() else None  # data that tests read where it is, see data/README.md
+DATA = Path(__file__).parent / "data"
 
 
 # python -S -c MEASURE COMMAND...: runs it, then prints its peak in KiB. A child counts what its parent held when it forked, so a small parent is put between.
@@ -34,19 +37,28 @@ def run(*argv, input=b"", timeout=60, **kwargs):
     return subprocess.run(argv, timeout=timeout, **kwargs)
 
 
-@pytest.fixture
-def shared():
-    """shared("data/vocab/x.gguf"): the path of a file of the shared directory, or a skip that names it."""
+def find_data(name):
+    """The path of test data, committed, fetched or shared; None if it is nowhere."""
+    folders = (DATA, real_models.DIRECTORY, *([SHARED / "data"] if SHARED else []))
+    return next((folder / name for folder in folders if (folder / name).exists()), None)
+
+
+@pytest.fixture(scope="session")
+def datafile():
+    """datafile("vocab/x.gguf"): the path of test data, or a skip that says how to get it."""
     def find(name):
-        if SHARED is None or not (SHARED / name).exists():
-            pytest.skip(f"missing: shared/{name}")
-        return SHARED / name
+        path = find_data(name)
+        if path is None and name in real_models.llama_cpp_files():
+            pytest.skip("a vocabulary or template of llama.cpp is not here: make real-models")
+        if path is None:
+            pytest.skip("test data without a free licence is not here: tests/data/README.md")
+        return path
     return find
 
 
 def _real_model(model):
     if not model.is_here():
-        pytest.skip(f"{model.file} is not in {real_models.DIRECTORY}: make real-models fetches it")
+        pytest.skip(f"{model.file} is not here: make real-models")
     return model.path
 
 
@@ -87,9 +99,9 @@ def start(tmp_path):
 def strace():
     """The command, to which options are added; a skip where it is absent or may not trace."""
     if not shutil.which("strace"):
-        pytest.skip("strace is not there: faults of system calls are not injected")
+        pytest.skip("strace is not installed: apt install strace")
     if subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True).returncode:
-        pytest.skip("ptrace is not permitted: faults of system calls are not injected")
+        pytest.skip("ptrace is not permitted: allow it, for strace")
     return ["strace"]
 
 
@@ -125,22 +137,56 @@ def best_set():
     lib.isa_select(b"")
 
 
+# Variables that the commands, make and pip heed, and that a test sets where it wants them.
+NOT_INHERITED = (
+    "MODEL", "SOURCE_DATE_EPOCH", "NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "MAKEFLAGS", "MFLAGS",
+    "CFLAGS", "COLUMNS", "LINES", "POSIXLY_CORRECT", "PYTHONWARNINGS", "PYTHONOPTIMIZE")
+
+
 @pytest.fixture(scope="session", autouse=True)
-def cache_home(tmp_path_factory):
-    """What commands keep in the user's cache and for the user goes elsewhere."""
+def surroundings(tmp_path_factory):
+    """The same locale, umask and variables wherever the tests run; caches and settings of their own."""
+    old = os.umask(0o022)
     with pytest.MonkeyPatch.context() as patch:
+        for name in NOT_INHERITED:
+            patch.delenv(name, raising=False)
+        patch.setenv("LC_ALL", "C.UTF-8")
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+    os.umask(old)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="the part of the tests that `make test` runs")
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # not in a process of xdist, whose parent prints
+        config.pluginmanager.register(report.FileLines(config))
 
 
 def pytest_collection_modifyitems(config, items):
-    """Tests that are marked `tiles` need AMX; where only that is lacking, test_tiles.py runs them with tiles that are emulated."""
+    """Leave out what --quick does not run, and what test_tiles.py runs by itself.
+
+    Tests that are marked `tiles` need AMX; where only that is lacking, test_tiles.py runs them
+    with tiles that are emulated.
+    """
+    left_out = []
+    if config.getoption("--quick"):
+        items[:], left_out = quick.choose(items)
     marked = [item for item in items if item.get_closest_marker("tiles")]
     here = sets_here() if marked else []
     if marked and "amx" not in here and "avx512" in here:
         items[:] = [item for item in items if item not in marked]
-        config.hook.pytest_deselected(items=marked)
+        left_out += marked
+    config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_terminal_summary(terminalreporter):
+    from sluice.model import known_sets
+    absent = sorted(set(known_sets()) - set(sets_here()))
+    report.write_skips(terminalreporter, absent, terminalreporter.config.getoption("--quick"))
 
 
 def shell(script, directory, timeout=60, **env):

@@ -5,7 +5,7 @@ import smtplib
 import threading
 import time
 
-from conftest import ROOT, SHARED
+from conftest import DATA, ROOT, find_data
 
 OWN = re.compile(rb"x-spam-[!-9;-~]*[ \t]*:", re.I)
 RECEIVED = re.compile(rb"received:.*\bby mx\.example\.com\b", re.I | re.S)
@@ -21,8 +21,8 @@ def crlf(data):
 def ordinary():
     """Mails as people get them, those that no Postfix changes: those beside the tests, and the samples where they are."""
     paths = sorted((ROOT / "tests/mails").glob("*.eml"))
-    if SHARED:
-        paths += sorted((SHARED / "data/spam/samples").glob("*.eml"))
+    if samples := find_data("spam/samples"):
+        paths += sorted(samples.glob("*.eml"))
     mails = [re.sub(rb"\A(From .*\n)?", b"", re.sub(rb"(?m)^Return-Path:.*\n", b"", p.read_bytes())) for p in paths]
     return [m for m in mails if len(m) < 60_000 and b"\r" not in m and max(map(len, m.split(b"\n"))) <= 990]
 
@@ -41,8 +41,8 @@ def hostile():
         b"To: " + b"a@b.example, " * 7000 + b"\n\nbody\n", b"X-Spam-Flag: NO\nX-Spam-Status: No, score=0\n\tx-spam: y\nSubject: forged\n\nX-Spam-Flag: body\n",
         b"Subject: \xff\xfe\nTo: \xe2\x80\xae\n\n\xf3\xa0\x81\x81 tags\n", b"\xef\xbb\xbfSubject: bom\n\nbody\n",
     ]
-    if SHARED:
-        mails += [p.read_bytes() for p in sorted((SHARED / "data/mime").rglob("*")) if p.is_file() and 0 < p.stat().st_size < 200_000]
+    files = sorted((DATA / "mime").rglob("*"))
+    mails += [p.read_bytes() for p in files if p.is_file() and 0 < p.stat().st_size < 200_000]
     return [m for m in mails if not re.match(rb"From ", m)]
 
 

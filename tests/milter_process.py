@@ -18,8 +18,8 @@ SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-f
 def missing():
     """What keeps mail-milter from being built here, in words for a skip; None where it can be."""
     if not os.path.exists(HEADER):
-        return f"missing: {HEADER} (apt-get install libmilter-dev)"
-    return None if shutil.which(os.environ.get("CC", "cc")) else "missing: cc"
+        return "libmilter is not installed: apt install libmilter-dev"
+    return None if shutil.which(os.environ.get("CC", "cc")) else "cc is not installed: apt install gcc"
 
 
 def build(sanitized=False):

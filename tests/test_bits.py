@@ -97,7 +97,7 @@ def test_bits_do_not_depend_on_the_optimiser(here, tmp_path, flags):
 
 def test_bits_do_not_depend_on_the_compiler(here, tmp_path):
     if not shutil.which("clang"):
-        pytest.skip("clang is not on this machine: the bits of a second compiler are not tested: apt install clang")
+        pytest.skip("clang is not installed: apt install clang")
     program = build(tmp_path, "clang")
     for name in sets_of(program):
         assert lines(program, name, 2) == here[1]
@@ -112,7 +112,7 @@ PROCESSORS = {"cortex-a57": ["reference"], "cortex-a76": ["neon", "reference"], 
 def qemu():
     path = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if not (shutil.which(CROSS) and path):
-        pytest.skip("no aarch64 compiler and qemu here: the bits of NEON are not tested: apt install gcc-aarch64-linux-gnu qemu-user")
+        pytest.skip("no aarch64 compiler and qemu: apt install gcc-aarch64-linux-gnu qemu-user")
     return path
 
 

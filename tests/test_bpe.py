@@ -67,8 +67,8 @@ def words(pre, text):
 # The same as others --------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_encode_equals_llama_cpp(shared, vocabularies, name):
-    path = shared(f"data/vocab/ggml-vocab-{name}.gguf")
+def test_encode_equals_llama_cpp(datafile, vocabularies, name):
+    path = datafile(f"vocab/ggml-vocab-{name}.gguf")
     _, vocab = vocabularies(path)
     for data, ids in cases(path.with_suffix(".gguf.inp"), path.with_suffix(".gguf.out")):
         assert vocab.encode(data, bos=False) == ids, data
@@ -97,9 +97,10 @@ def test_words_equal_hugging_face(pre):
         assert words(pre, text) == [text[a:b] for _, (a, b) in reference.pre_tokenize_str(text)], text
 
 
-def test_encode_of_gemma_3_is_as_published(shared, tmp_path):
+@pytest.mark.full
+def test_encode_of_gemma_3_is_as_published(datafile, tmp_path):
     """Of the article's eight cases; with the derived vocabulary all of them hold."""
-    write_gguf(tmp_path / "g.gguf", spm_model.read_table(shared("data/tokenizers/gemma3.vocab.derived.tsv.xz")).gguf(), [])
+    write_gguf(tmp_path / "g.gguf", spm_model.read_table(datafile("tokenizers/gemma3.vocab.derived.tsv.xz")).gguf(), [])
     vocab = Vocab(gguf.File(str(tmp_path / "g.gguf")))
     for text, ids in GEMMA_3.items():
         assert vocab.encode(text.encode(), bos=False) == ids, text
@@ -113,11 +114,11 @@ GEMMA_3 = {
 
 
 @pytest.mark.parametrize("version, model", [("1", "v1"), ("2", "v3"), ("3", "v3")])
-def test_encode_equals_mistral_conversations(shared, tmp_path, version, model):
+def test_encode_equals_mistral_conversations(datafile, tmp_path, version, model):
     """Their texts are pieces side by side: U+2581 for a blank, also for the prefix, and <0x0A> for a byte."""
-    write_gguf(tmp_path / "m.gguf", spm_model.read(shared(f"data/tokenizers/mistral.tokenizer.model.{model}")).gguf(), [])
+    write_gguf(tmp_path / "m.gguf", spm_model.read(datafile(f"tokenizers/mistral.tokenizer.model.{model}")).gguf(), [])
     vocab = Vocab(gguf.File(str(tmp_path / "m.gguf")))
-    paths = sorted(shared("data/tokenizers/mistral-common").glob(f"*/text_v{version}.txt"))
+    paths = sorted(datafile("tokenizers/mistral-common").glob(f"*/text_v{version}.txt"))
     assert len(paths) == (1 if version == "1" else 5)
     for path in paths:
         expected = json.loads(path.with_name(f"tokens_v{version}.json").read_text())["tokens"]
@@ -172,9 +173,9 @@ def test_unicode_classes_are_those_of_this_python():
 @EXAMPLES
 @given(st.text(), st.booleans())
 @example("'\u017f \u0085\u3000", False)
-def test_round_trip(shared, vocabularies, text, special):
+def test_round_trip(datafile, vocabularies, text, special):
     for name in ("gpt-2", "qwen2"):
-        _, vocab = vocabularies(shared(f"data/vocab/ggml-vocab-{name}.gguf"))
+        _, vocab = vocabularies(datafile(f"vocab/ggml-vocab-{name}.gguf"))
         assert decode(vocab, vocab.encode(text.encode(), special=special), special=special) == text.encode()
 
 
@@ -196,8 +197,8 @@ def test_bytes_that_are_not_utf8_become_replacement_characters(build, data):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_table_is_what_each_id_writes(shared, vocabularies, name):
-    file, vocab = vocabularies(shared(f"data/vocab/ggml-vocab-{name}.gguf"))
+def test_table_is_what_each_id_writes(datafile, vocabularies, name):
+    file, vocab = vocabularies(datafile(f"vocab/ggml-vocab-{name}.gguf"))
     texts, types = (file.metadata["tokenizer.ggml." + key].values() for key in ("tokens", "token_type"))
     bytes_of = {c: bytes([b]) for b, c in enumerate(LETTERS)}
     for i in range(0, vocab.n_vocab, 7):
@@ -283,9 +284,9 @@ def test_answers_need_tokens_that_write_them(build):
     assert answers.Tree(Question, vocab).root.ids == [97, 99, 256, 257]
 
 
-def test_a_grammar_sees_the_bytes_of_tokens(shared, vocabularies):
+def test_a_grammar_sees_the_bytes_of_tokens(datafile, vocabularies):
     """What is allowed is what the bytes of each id say, a character in pieces too."""
-    _, vocab = vocabularies(shared("data/vocab/ggml-vocab-gpt-2.gguf"))
+    _, vocab = vocabularies(datafile("vocab/ggml-vocab-gpt-2.gguf"))
     matcher = grammar.Matcher(grammar.Grammar('root ::= " " ("yes" | "漢字" | [0-9]{2})'.encode(), "g"), vocab)
     sentences = [s.encode() for s in (" yes", " 漢字", *(f" {n:02}" for n in range(100)))]
     begins = {s[:n] for s in sentences for n in range(1, len(s) + 1)}
@@ -299,9 +300,10 @@ def test_a_grammar_sees_the_bytes_of_tokens(shared, vocabularies):
 
 
 @pytest.mark.parametrize("name, pre", [("llama-bpe", None), ("llama-bpe", "tekken"), ("deepseek-llm", None), ("gemma-4", None)])
-def test_words_that_are_long(shared, vocabularies, name, pre):
+@pytest.mark.full
+def test_words_that_are_long(datafile, vocabularies, name, pre):
     """As tests/test_bpe_large.py has them, but small enough for the sanitizers."""
-    _, vocab = vocabularies(shared(f"data/vocab/ggml-vocab-{name}.gguf"), pre)
+    _, vocab = vocabularies(datafile(f"vocab/ggml-vocab-{name}.gguf"), pre)
     for text in ("a", " ", "漢", "Aa日", "\u0301", "<"):
         assert decode(vocab, vocab.encode(text.encode() * 3000)) == text.encode() * 3000
 

@@ -16,12 +16,14 @@ from test_vocab import random_text
 from sluice import gguf, stream
 from sluice.vocab import Vocab
 
+pytestmark = pytest.mark.full
+
 __all__ = ["vocabularies"]  # a fixture
 
 
 @pytest.mark.parametrize("name, pre", [(name, None) for name in FAMILIES] + [("gpt-2", "smollm"), ("llama-bpe", "tekken")])
-def test_encode_equals_hugging_face(shared, vocabularies, name, pre):
-    file, vocab = vocabularies(shared(f"data/vocab/ggml-vocab-{name}.gguf"), pre)
+def test_encode_equals_hugging_face(datafile, vocabularies, name, pre):
+    file, vocab = vocabularies(datafile(f"vocab/ggml-vocab-{name}.gguf"), pre)
     reference = hf_tokenizer.Reference(file, vocab.is_control)
     rng = random.Random(f"{name} {pre}")
     for i in range(N_STRINGS):
@@ -47,17 +49,17 @@ def test_grammar_filter_with_a_byte_level_vocabulary(tmp_path):
     assert kept == [[121, 256, chosen], [32, 258, 259]]
 
 
-def test_tokenize_and_back(shared):
+def test_tokenize_and_back(datafile):
     for name in ("gpt-2", "llama-bpe", "gemma-4"):
-        path, text = shared(f"data/vocab/ggml-vocab-{name}.gguf"), "  Größe 漢字😀\n\t'll 12345<|end_of_text|>\0".encode()
+        path, text = datafile(f"vocab/ggml-vocab-{name}.gguf"), "  Größe 漢字😀\n\t'll 12345<|end_of_text|>\0".encode()
         there = run("tokenize", "-m", path, input=text)
         assert there.returncode == 0 and len(ids_in(there.stdout)) > 9
         back = run("tokenize", "-m", path, "-d", input=there.stdout)
         assert (back.returncode, back.stdout, back.stderr) == (0, text, b"")
 
 
-def test_tokenize_special(shared):
-    path = shared("data/vocab/ggml-vocab-llama-bpe.gguf")
+def test_tokenize_special(datafile):
+    path = datafile("vocab/ggml-vocab-llama-bpe.gguf")
     text = b"<|begin_of_text|>Hello<|eot_id|>"
     assert ids_in(run("tokenize", "-m", path, "--special", "--no-bos", input=text).stdout) == [128000, 9906, 128009]
     assert 128009 not in ids_in(run("tokenize", "-m", path, input=text).stdout)
@@ -96,9 +98,9 @@ LONG = {"a": "a", "blank": " ", "cjk": "漢", "newline": "\n", "dot": ".", "digi
 
 
 @pytest.mark.parametrize("name, pre", [("llama-bpe", None), ("llama-bpe", "tekken"), ("deepseek-llm", None), ("gpt-2", None), ("gemma-4", None)])
-def test_a_megabyte_of_anything(shared, vocabularies, name, pre):
+def test_a_megabyte_of_anything(datafile, vocabularies, name, pre):
     """Quadratic time would be hours (a megabyte) or a minute (the quarter of one that most get); all comes back."""
-    _, vocab = vocabularies(shared(f"data/vocab/ggml-vocab-{name}.gguf"), pre)
+    _, vocab = vocabularies(datafile(f"vocab/ggml-vocab-{name}.gguf"), pre)
     for text in LONG if pre is None else ("A", "case", "combining", "dot"):
         unit = LONG.get(text, text).encode()
         data = unit * (((1 << 20) if name == "llama-bpe" and text in ("a", "blank", "cjk") else 1 << 18) // len(unit))
@@ -106,7 +108,7 @@ def test_a_megabyte_of_anything(shared, vocabularies, name, pre):
         assert b"".join(map(vocab.bytes_of, ids)) == data
 
 
-def test_a_megabyte_of_one_word_needs_bounded_memory(shared):
+def test_a_megabyte_of_one_word_needs_bounded_memory(datafile):
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
-    there = run("tokenize", "-m", shared("data/vocab/ggml-vocab-gpt-2.gguf"), input=b"a" * (1 << 20), preexec_fn=limit)
+    there = run("tokenize", "-m", datafile("vocab/ggml-vocab-gpt-2.gguf"), input=b"a" * (1 << 20), preexec_fn=limit)
     assert there.returncode == 0 and len(ids_in(there.stdout)) > 1 << 15

@@ -350,10 +350,10 @@ PROTO = {"input": {"kind": "text", "head_ids": 384, "tail_ids": 0}, "answers": {
     {"special": "</s>"}, {"text": "\n"}, {"special": "<|assistant|>"}, {"text": "\n"}]}
 
 
-def test_spam_prototype_answers_as_recorded(shared):
-    c = Classifier(Question(PROTO, "proto"), str(shared("data/models/spam-proto-q8_0.gguf")), mass=True)
+def test_spam_prototype_answers_as_recorded(datafile):
+    c = Classifier(Question(PROTO, "proto"), str(datafile("models/spam-proto-q8_0.gguf")), mass=True)
     head, tail = "<s><|user|>" + PROTO["prompt"][2]["text"], "</s>\n<|assistant|>\n"
-    records = [json.loads(line) for line in shared("data/models/spam-proto.expected.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in datafile("models/spam-proto.expected.jsonl").read_text().splitlines()]
     assert len(records) == 20
     for r in records:
         text = r["prompt"].removeprefix(head).removesuffix(tail).encode()
@@ -365,8 +365,8 @@ def test_spam_prototype_answers_as_recorded(shared):
 
 
 @pytest.mark.parametrize("name", ["language-is-english", "urgent", "sentiment"])
-def test_shipped_questions_can_be_put_to_any_model(shared, models, name):
-    paths = [models / "llama.gguf", models / "gemma3.gguf", shared("data/models/stories260K.gguf"), shared("data/models/spam-proto-q8_0.gguf")]
+def test_shipped_questions_can_be_put_to_any_model(datafile, models, name):
+    paths = [models / "llama.gguf", models / "gemma3.gguf", datafile("models/stories260K.gguf"), datafile("models/spam-proto-q8_0.gguf")]
     frames = []
     for path in paths:
         done = run("classify", "-m", path, "-q", name, "--json", input=b"I want my money back today!")

@@ -221,9 +221,9 @@ def test_a_mail_of_a_hundred_megabytes_is_read_to_its_limit(models, tmp_path):
     assert json.loads(out)["reasons"] == ["bytes", "text"] and peak < 400 << 10
 
 
-def test_odd_mails_have_verdicts(models, tmp_path, shared):
+def test_odd_mails_have_verdicts(models, tmp_path, datafile):
     q = write_question(tmp_path / "q.yaml", **ABOUT_MAIL)
-    samples = sorted(shared("data/spam/samples").glob("*.*"))
+    samples = sorted(datafile("spam/samples").glob("*.*"))
     assert len(samples) >= 40
     lines = b"".join(json.dumps({"id": p.name, "text": p.read_bytes().decode("latin-1")}).encode() + b"\n" for p in samples if p.stat().st_size)
     done, found = jsonl(models, q, lines, "--mail")

@@ -83,23 +83,23 @@ def test_every_version_gives_the_weights_it_has(files, tmp_path, version, tied):
             assert type == "F32" and got.tobytes() == x.tobytes(), name
 
 
-def test_published_checkpoint_has_the_tensors_of_the_published_gguf(shared, tmp_path):
-    bin, words = shared("data/models/stories260K.bin"), shared("data/models/tok512.bin")
+def test_published_checkpoint_has_the_tensors_of_the_published_gguf(datafile, tmp_path):
+    bin, words = datafile("models/stories260K.bin"), datafile("models/tok512.bin")
     found = values(convert(bin, tmp_path / "m.gguf", "--vocab", words))
-    known = values(shared("data/models/stories260K.gguf"))
+    known = values(datafile("models/stories260K.gguf"))
     head = known.pop("output.weight")  # a copy of the embedding, which ours does not repeat
     assert head[1].tobytes() == known["token_embd.weight"][1].tobytes()
     assert found.keys() == known.keys()
     assert all(found[n][0] == known[n][0] and found[n][1].tobytes() == known[n][1].tobytes() for n in known)
-    ours, theirs = (Vocab(gguf.File(str(p))) for p in (tmp_path / "m.gguf", shared("data/models/stories260K.gguf")))
+    ours, theirs = (Vocab(gguf.File(str(p))) for p in (tmp_path / "m.gguf", datafile("models/stories260K.gguf")))
     for text in ("Once upon a time", "Lily's  <s> dog\n", "naïve 漢"):
         assert ours.encode(text.encode()) == theirs.encode(text.encode())
 
 
 @pytest.mark.parametrize("name,vocab", [("stories260K", "tok512"), ("aidreams260K", "aidreams260K.tok512")])
-def test_published_checkpoints_come_back_bit_for_bit(shared, tmp_path, name, vocab):
+def test_published_checkpoints_come_back_bit_for_bit(datafile, tmp_path, name, vocab):
     """But for the tables that nothing reads: their last bit is that of the cosine of torch."""
-    bin, words = shared(f"data/models/{name}.bin"), shared(f"data/models/{vocab}.bin")
+    bin, words = datafile(f"models/{name}.bin"), datafile(f"models/{vocab}.bin")
     convert(bin, tmp_path / "m.gguf", "--vocab", words)
     convert(tmp_path / "m.gguf", tmp_path / "m.bin", "--to", 0, "--vocab-out", tmp_path / "tok.bin")
     assert (tmp_path / "tok.bin").read_bytes() == words.read_bytes()
@@ -176,6 +176,7 @@ def test_what_rounds_beyond_bf16_is_refused():
 
 
 @pytest.mark.parametrize("kind", quantized.KINDS)
+@pytest.mark.quick_cases(5)
 def test_type_gives_what_gguf_quantize_makes_of_the_plain_file(files, tmp_path, kind):
     """Rows of 256 and of 96, of which blocks of 256 fall back; a head of its own; mixes, too."""
     path, _ = files.put(0, dim=256, hidden=96, layers=3, tied=False)
@@ -224,11 +225,11 @@ def test_number_too_large_for_f16_is_refused(files, tmp_path):
 
 # Vocabularies ---------------------------------------------------------------------
 
-def test_tokenizer_bin_of_llama_2_is_its_sentencepiece_model(shared, tmp_path):
-    model = spm.Model(str(shared("data/tokenizers/llama2.tokenizer.model")))
-    bin = shared("data/tokenizers/llama2.tokenizer.bin")
+def test_tokenizer_bin_of_llama_2_is_its_sentencepiece_model(datafile, tmp_path):
+    model = spm.Model(str(datafile("tokenizers/llama2.tokenizer.model")))
+    bin = datafile("tokenizers/llama2.tokenizer.bin")
     assert vocabulary.bin_bytes(model.tokens, model.scores) == bin.read_bytes()
-    known = gguf.File(str(shared("data/vocab/ggml-vocab-llama-spm.gguf"))).metadata
+    known = gguf.File(str(datafile("vocab/ggml-vocab-llama-spm.gguf"))).metadata
     for key, (kind, value) in model.metadata().items():
         if kind.startswith("["):
             found = known[key].values()
@@ -238,8 +239,8 @@ def test_tokenizer_bin_of_llama_2_is_its_sentencepiece_model(shared, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["llama2.tokenizer.model", "mistral.tokenizer.model.v1", "mistral.tokenizer.model.v3"])
-def test_sentencepiece_models_are_read_as_sentencepiece_reads_them(shared, name):
-    path = str(shared(f"data/tokenizers/{name}"))
+def test_sentencepiece_models_are_read_as_sentencepiece_reads_them(datafile, name):
+    path = str(datafile(f"tokenizers/{name}"))
     ours, theirs = spm.Model(path), sentencepiece.SentencePieceProcessor(model_file=path)
     assert len(ours.tokens) == theirs.get_piece_size()
     for i in range(len(ours.tokens)):
@@ -451,6 +452,7 @@ def test_memory_does_not_grow_with_the_context():
     assert n == 2 * 4 * 8 << 20 and most < 30 << 20
 
 
+@pytest.mark.full
 def test_memory_is_bounded_by_a_piece_not_by_the_model(tmp_path):
     """A matrix of 64 MB, sparse on the disk, through a process that never has as much beyond its libraries."""
     dim, vocab = 4096, 4096

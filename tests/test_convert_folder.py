@@ -365,7 +365,7 @@ def test_absurd_and_missing_files_are_refused(folder):
     assert "No such file" in refused(66, path / "absent")
 
 
-def test_tokenizer_model_is_preferred_and_rows_without_pieces_get_names(folder, shared, tmp_path):
+def test_tokenizer_model_is_preferred_and_rows_without_pieces_get_names(folder, datafile, tmp_path):
     """A SentencePiece model of sentencepiece's own trainer, smaller than the model's rows, with a token added."""
     import sentencepiece
     import tiny_vocab
@@ -494,9 +494,9 @@ def test_any_value_anywhere_is_a_fault_or_a_model(tmp_path_factory, data):
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_bytes_for_a_sentencepiece_model_are_a_fault_or_one(tmp_path_factory, shared, data):
+def test_any_bytes_for_a_sentencepiece_model_are_a_fault_or_one(tmp_path_factory, datafile, data):
     from sluice.convert import sentencepiece
-    whole = bytearray(shared("data/tokenizers/llama2.tokenizer.model").read_bytes()[-3000:] if data.draw(st.booleans()) else SMALL_SPM)
+    whole = bytearray(datafile("tokenizers/llama2.tokenizer.model").read_bytes()[-3000:] if data.draw(st.booleans()) else SMALL_SPM)
     for _ in range(data.draw(st.integers(0, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.getbasetemp() / "hostile.model"

@@ -146,6 +146,7 @@ def test_prefill_refuses_more_ids_than_the_context(files, tmp_path):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.full
 def test_prefill_refuses_more_ids_than_a_snapshot_holds(tmp_path):
     write_model(str(tmp_path / "m.gguf"), n_layer=1, n_vocab=N_VOCAB, n_ctx=1 << 24)
     head = run("tokenize", "-m", tmp_path / "m.gguf").stdout.splitlines(True)[0]
@@ -244,7 +245,7 @@ def test_a_checkout_without_make_says_so(tmp_path):
     assert p.returncode == 69 and [line for line in said if line[0] != "+"] == [f"{n}: run make first"] and ".venv" not in "".join(said)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root: to become a user who may start no process")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 def test_a_tool_that_may_start_no_process_says_nothing_that_is_a_verdict(tmp_path):
     """2 is what a shell ends with that cannot fork, and what classify says of a mail that it is not sure of."""
     shutil.copytree(BIN, tmp_path / "bin")  # as another user does not get into every home

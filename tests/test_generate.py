@@ -77,10 +77,10 @@ def test_the_model_in_the_box_writes_what_it_was_not_made_for(tmp_path):
         tmp_path, path, b"<|user|>\nis this mail spam ?\nhello</s><|assistant|>\n", "-S 1", n=8, how="--special")[0]
 
 
-def test_equals_the_ring_on_trained_weights(shared, tmp_path):
-    model = shared("data/models/stories260K.gguf")
+def test_equals_the_ring_on_trained_weights(datafile, tmp_path):
+    model = datafile("models/stories260K.gguf")
     done = run("generate", "-m", model, "-t", 0, "-n", 256, "")
-    assert done.stdout == shared("data/models/stories260K.greedy.txt").read_bytes().rstrip(b"\n")
+    assert done.stdout == datafile("models/stories260K.greedy.txt").read_bytes().rstrip(b"\n")
     assert run("generate", "-m", model, "-S", 4, "-n", 60, "Lily").stdout == ring(tmp_path, model, b"Lily", "-S 4", n=60)[0]
 
 
@@ -310,8 +310,8 @@ def read(tmp_path, text, name="a.json"):
     return [(m.role, m.content) for m in messages.read(str(tmp_path / name))]
 
 
-def test_the_case_of_an_array_is_read(shared):
-    assert [(m.role, m.content) for m in messages.read(str(shared("data/cases/models/messages_array.json")))] == [("user", "Hi")]
+def test_the_case_of_an_array_is_read(datafile):
+    assert [(m.role, m.content) for m in messages.read(str(datafile("cases/models/messages_array.json")))] == [("user", "Hi")]
 
 
 SAID = st.lists(st.tuples(st.sampled_from(["system", "user", "assistant"]), st.one_of(

@@ -91,9 +91,10 @@ def test_get_states_what_was_expected_and_found(tmp_path):
 
 
 @pytest.mark.parametrize("name, n_tokens", [("ggml-vocab-llama-spm.gguf", 32000)])
-def test_real_vocabulary_equals_gguf_package(shared, name, n_tokens):
+@pytest.mark.full
+def test_real_vocabulary_equals_gguf_package(datafile, name, n_tokens):
     from gguf import GGUFReader
-    path = shared(f"data/vocab/{name}")
+    path = datafile(f"vocab/{name}")
     file, theirs = gguf.File(path), GGUFReader(path)
     assert list(file.metadata) == [k for k in theirs.fields if not k.startswith("GGUF.")]
     tokens = file.get("tokenizer.ggml.tokens", "[string]")
@@ -104,8 +105,9 @@ def test_real_vocabulary_equals_gguf_package(shared, name, n_tokens):
         assert ours[i] == bytes(field.parts[field.data[i]])
 
 
-def test_largest_vocabulary_is_taken(shared):
-    file = gguf.File(shared("data/vocab/ggml-vocab-gemma-4.gguf"))
+@pytest.mark.full
+def test_largest_vocabulary_is_taken(datafile):
+    file = gguf.File(datafile("vocab/ggml-vocab-gemma-4.gguf"))
     assert file.get("tokenizer.ggml.tokens", "[string]").values(3) == [b"<pad>", b"<eos>", b"<bos>"]
     merges = file.get("tokenizer.ggml.merges", "[string]")
     assert merges.n == 514_906 and all(b" " in m for m in merges.values())
@@ -165,6 +167,7 @@ def peak_bytes(code, *argv):
 
 
 @pytest.mark.parametrize("what", ["array", "strings", "keys", "tensors", "array nobody needs", "strings nobody needs", "large values"])
+@pytest.mark.quick_cases(2)
 def test_hostile_size_costs_bounded_memory_and_time(tmp_path, what):
     """Sparse files of 1 GiB that promise as much as the header can: refused or passed over, within the memory limit and a few seconds."""
     path = tmp_path / "m.gguf"
@@ -242,6 +245,7 @@ def test_truncation_at_every_byte_is_refused(memory_file):
         assert fault is None or fault.code == BAD_DATA
 
 
+@pytest.mark.full
 def test_every_bit_flip_is_refused_or_harmless(memory_file):
     data = small_model()
     path = memory_file(data)

@@ -111,6 +111,7 @@ def every_output(files):
     yield from ((["--json", model, key]) for key in ("k.string", "k.[string]", "k.bytes", "tokenizer.ggml.tokens"))
 
 
+@pytest.mark.full
 def test_no_control_code_reaches_the_output(files):
     """Nothing but printable characters, newlines, and the tabs of a string printed alone."""
     for argv in every_output(files):

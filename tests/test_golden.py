@@ -19,7 +19,7 @@ def torch_python(*argv):
     elif all(importlib.util.find_spec(name) for name in ("torch", "transformers", "gguf")):
         python = sys.executable
     else:
-        pytest.skip("missing: torch and transformers (make golden-check installs them)")
+        pytest.skip("torch and transformers are not installed: make golden-check")
     return subprocess.run([str(python), *map(str, argv)], cwd=ROOT / "tests", capture_output=True, text=True)
 
 
@@ -33,11 +33,13 @@ def test_golden_files_fit_their_cases():
     assert {p.stem for p in (ROOT / "tests/golden/logits").iterdir()} == set(cases)
 
 
+@pytest.mark.full
 def test_golden_logits_equal_transformers():
     done = torch_python("golden_logits.py", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_golden_check_finds_one_changed_logit(tmp_path):
     for suffix in (".json", ".f32"):
         shutil.copy(ROOT / f"tests/golden/logits/llama-odd{suffix}", tmp_path)
@@ -51,8 +53,11 @@ def test_golden_check_finds_one_changed_logit(tmp_path):
     assert done.returncode == 3, done.stdout + done.stderr
 
 
-def test_trained_models_answer_as_on_record(shared):
-    shared("data/models/stories260K.greedy.ids")
-    done = torch_python("golden_logits.py", "--real", shared("data/models"))
+@pytest.mark.parametrize("record, said", [
+    ("stories260K.greedy.ids", "stories260K: 256 of 256"),
+    ("spam-proto.expected.jsonl", "spam-proto: 20 mails")])
+@pytest.mark.full
+def test_trained_models_answer_as_on_record(datafile, record, said):
+    done = torch_python("golden_logits.py", "--real", datafile(f"models/{record}").parent)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "stories260K: 256 of 256" in done.stdout
+    assert said in done.stdout

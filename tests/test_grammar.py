@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import grammar_reference as slow
-from conftest import SHARED
+from conftest import DATA
 from sluice import faults, grammar
 from sluice.grammar import charset
 from sluice.kernels import ffi, lib
 
-JSON = "data/grammars/json.gbnf"
+JSON = DATA / "grammars" / "json.gbnf"
 
 
 class Words:
@@ -523,8 +523,8 @@ GRAMMARS = {
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
-def test_grammars_of_llama_cpp(name, shared):
-    rules = grammar.read(str(shared(f"data/grammars/{name}.gbnf")))
+def test_grammars_of_llama_cpp(name, datafile):
+    rules = grammar.read(str(datafile(f"grammars/{name}.gbnf")))
     for wanted, texts in zip(("yes", "open", "no"), GRAMMARS[name]):
         for text in texts:
             assert outcome(rules, text) == wanted, text
@@ -535,12 +535,11 @@ def json_values():
                         lambda v: st.one_of(st.lists(v, max_size=4), st.dictionaries(st.text(max_size=4), v, max_size=4)), max_leaves=12)
 
 
-@pytest.mark.skipif(SHARED is None or not (SHARED / JSON).exists(), reason=f"missing: shared/{JSON}")
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.text(max_size=4), json_values(), max_size=4), st.data())
 def test_json_texts_match_and_damaged_ones_do_not(value, data):
     import json
-    rules = grammar.read(str(SHARED / JSON))
+    rules = grammar.read(str(JSON))
     text = json.dumps(value, ensure_ascii=data.draw(st.booleans()), separators=(",", ":"))
     text = text.replace("\x7f", "")  # json.gbnf wants it escaped
     encoded = text.encode("utf-8", "replace")

@@ -326,6 +326,7 @@ def test_check_reads_more_than_one_chunk():
     assert run("grammar-filter", "-e", 'root ::= "[" root? "]"', "--check", input=text + b"]").returncode == 1
 
 
+@pytest.mark.full
 def test_too_ambiguous_text_is_refused():
     refused(run("grammar-filter", "-e", 'root ::= "a" root | "a" root "b" | "a"', "--check", input=b"a" * 9000), 65, "--grammar-text: too ambiguous")
 
@@ -338,11 +339,12 @@ def test_help_example_runs():
 
 
 @pytest.mark.parametrize("name", ["stories260K.gguf", "spam-proto-q8_0.gguf"])
-def test_masks_of_real_vocabularies(name, shared):
-    words = vocab.Vocab(gguf.File(str(shared(f"data/models/{name}"))))
+@pytest.mark.full
+def test_masks_of_real_vocabularies(name, datafile):
+    words = vocab.Vocab(gguf.File(str(datafile(f"models/{name}"))))
     texts = [words.bytes_of(i) for i in range(words.n_vocab)]
     for path, prefixes in (("json", [b"", b"{", b'{"a', b'{"a": [1, {"b": "', b'{"a":1']), ("list", [b"", b"- ", b"- a"])):
-        rules = grammar.read(str(shared(f"data/grammars/{path}.gbnf")))
+        rules = grammar.read(str(datafile(f"grammars/{path}.gbnf")))
         for prefix in prefixes:
             m = grammar.Matcher(rules, words)
             assert m.feed(prefix)

@@ -377,6 +377,7 @@ INTEGERS = st.sampled_from(["[u8]", "[i16]", "[u16]", "[i32]", "[u32]", "[i64]",
 
 @given(st.sampled_from(["llama", "qwen3", "gemma2", "gemma3"]), st.sets(st.sampled_from(PER_LAYER), min_size=1), st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.full
 def test_arrays_of_equal_entries_are_the_number(tmp_path_factory, arch, keys, data):
     """Of any integer type that holds it, as converters of other projects write them."""
     d = tmp_path_factory.mktemp("layers")
@@ -435,11 +436,12 @@ def test_trailing_dimensions_of_one_anywhere_change_nothing(tmp_path_factory, on
     assert all(t.shape == gguf.File(plain).tensors[name].shape for name, t in gguf.File(more).tensors.items())
 
 
-def test_the_cases_of_dimensions_and_scores_run(shared):
-    whole = run("generate", "-m", shared("data/models/stories260K.gguf"), "-t", 0, "-n", 8, "Once upon")
-    dims = run("generate", "-m", shared("data/cases/models/dims4.gguf"), "-t", 0, "-n", 8, "Once upon")
+@pytest.mark.full
+def test_the_cases_of_dimensions_and_scores_run(datafile):
+    whole = run("generate", "-m", datafile("models/stories260K.gguf"), "-t", 0, "-n", 8, "Once upon")
+    dims = run("generate", "-m", datafile("cases/models/dims4.gguf"), "-t", 0, "-n", 8, "Once upon")
     assert (dims.returncode, dims.stdout, dims.stderr) == (0, whole.stdout, b"")
-    bare = run("generate", "-m", shared("data/cases/models/no_scores.gguf"), "-t", 0, "-n", 8, "Once upon")
+    bare = run("generate", "-m", datafile("cases/models/no_scores.gguf"), "-t", 0, "-n", 8, "Once upon")
     assert bare.returncode == 0 and bare.stderr == b"" and bare.stdout.decode()
 
 

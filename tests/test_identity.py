@@ -137,6 +137,7 @@ def test_each_of_1000_bytes_of_a_made_model_changes_its_id(model, cache):
 
 
 @pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+@pytest.mark.full
 def test_each_of_1000_bytes_of_a_real_model_changes_its_id(name, request, tmp_path):
     """24 bytes of the whole file, the ends of windows among them; 1,000 of a file of its first and
     last 4 MiB, as hashing all of a real file 1,000 times takes minutes."""
@@ -704,6 +705,7 @@ for _ in range(150):
 """
 
 
+@pytest.mark.full
 def test_many_processes_hash_at_once(model, tmp_path):
     for i in range(6):
         shutil.copy(model, tmp_path / f"{i}.gguf")
@@ -719,7 +721,7 @@ def test_many_processes_hash_at_once(model, tmp_path):
 
 def test_where_no_thread_can_be_had_one_hashes(tmp_path):
     if os.geteuid():
-        pytest.skip("only root can become a user without threads")
+        pytest.skip("needs root")
     path = tmp_path / "hole"
     with open(path, "wb") as f:
         f.truncate(identity.THREADS_FROM)
@@ -729,6 +731,7 @@ def test_where_no_thread_can_be_had_one_hashes(tmp_path):
     assert (done.stdout, done.stderr) == (truth(path).hex() + "\n", "")
 
 
+@pytest.mark.full
 def test_a_large_file_needs_little_address_space(tmp_path):
     path = tmp_path / "hole"
     with open(path, "wb") as f:

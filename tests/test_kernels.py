@@ -120,6 +120,7 @@ def streams(request):
 
 @for_each_set
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick_cases(5)
 def test_matmul_of_one_token_equals_reference(name, isa, streams):
     """Rows are read one after the other or four side by side, 8 or 16 before their sums are made, long ones in stretches: fewer rows, tails,
     picked rows."""

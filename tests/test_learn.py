@@ -373,7 +373,7 @@ def test_usage(file):
 
 def test_mails_of_another_kind_are_judged_better_after_a_hundred():
     """The corpora's mails in a form that the model was not calibrated for."""
-    np = pytest.importorskip("numpy", reason="numpy is not here, so what a hundred taught mails change is not tested: make test")
+    np = pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
     from sluice.training import taught
     draw = np.random.default_rng(1)
     is_spam = draw.random(400) < 0.3
@@ -383,7 +383,7 @@ def test_mails_of_another_kind_are_judged_better_after_a_hundred():
 
 
 def test_the_command_that_shows_it_runs(tmp_path):
-    pytest.importorskip("numpy", reason="numpy is not here, so the command that shows what teaching changes is not tested: make test")
+    pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
     import sys
     for mail in MAILS:
         kind = tmp_path / "mine" / mail.stem.split("-")[0]

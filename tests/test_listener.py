@@ -142,7 +142,7 @@ def test_what_systemd_passes_is_checked(tmp_path):
 
 def test_the_units_are_right(tmp_path):
     if not shutil.which("systemd-analyze"):
-        pytest.skip("systemd-analyze is not here: the units are not checked: apt install systemd")
+        pytest.skip("systemd-analyze is not installed: apt install systemd")
     here = (("/opt/sluice/bin/classify", str(BIN / "classify")), ("/opt/sluice/bin/mail-milter", "/bin/true"))  # the milter need not be built
     for path in UNITS.iterdir():
         text = path.read_text()

@@ -74,26 +74,26 @@ decode -m $M $V p.snap <ring | sample -t 0 -n $N | tee ring ids | tokenize -m $M
 
 
 @pytest.mark.parametrize("name,vocab", [("stories260K", "tok512"), ("aidreams260K", "aidreams260K.tok512")])
-def test_published_checkpoints_write_their_greedy_text(shared, tmp_path, name, vocab):
+def test_published_checkpoints_write_their_greedy_text(datafile, tmp_path, name, vocab):
     """The ring over the checkpoint as it is, and over the GGUF made of it: the ids and the text on record."""
-    d = f"data/models/{name}"
-    ids = list(map(int, shared(f"{d}.greedy.ids").read_text().split()))
-    text = shared(f"{d}.greedy.txt").read_bytes().rstrip(b"\n")
-    convert(shared(f"{d}.bin"), tmp_path / "m.gguf", "--vocab", shared(f"data/models/{vocab}.bin"))
-    for model, words in ((shared(f"{d}.bin"), f"--vocab {shared(f'data/models/{vocab}.bin')}"), ("m.gguf", "")):
+    d = f"models/{name}"
+    ids = list(map(int, datafile(f"{d}.greedy.ids").read_text().split()))
+    text = datafile(f"{d}.greedy.txt").read_bytes().rstrip(b"\n")
+    convert(datafile(f"{d}.bin"), tmp_path / "m.gguf", "--vocab", datafile(f"models/{vocab}.bin"))
+    for model, words in ((datafile(f"{d}.bin"), f"--vocab {datafile(f'models/{vocab}.bin')}"), ("m.gguf", "")):
         done = shell(RING, tmp_path, M=str(model), V=words, N=str(len(ids)))
         assert (done.returncode, done.stderr) == (0, b"")
         assert ids_in((tmp_path / "ids").read_bytes()) == ids and done.stdout == text
 
 
-def test_generate_chat_and_bench_take_a_vocabulary(shared, tmp_path):
+def test_generate_chat_and_bench_take_a_vocabulary(datafile, tmp_path):
     """The text of the checkpoint is that of the GGUF made of it, in each command; a plain --vocab mistake is 64."""
-    model, words = shared("data/models/stories260K.bin"), shared("data/models/tok512.bin")
+    model, words = datafile("models/stories260K.bin"), datafile("models/tok512.bin")
     convert(model, tmp_path / "m.gguf", "--vocab", words)
     for argv, said in ((("generate", "-t", 0, "-n", 20, "Once upon"), b""), (("chat", "--template", "plain", "-t", 0, "-n", 12), b"Once\nmore\n")):
         ours, theirs = (run(argv[0], *files_, *argv[1:], input=said) for files_ in (("-m", model, "--vocab", words), ("-m", tmp_path / "m.gguf")))
         assert (ours.returncode, ours.stdout) == (0, theirs.stdout) and len(ours.stdout) > 20
-    text = shared("data/models/stories260K.greedy.txt").read_bytes()
+    text = datafile("models/stories260K.greedy.txt").read_bytes()
     assert text.startswith(run("generate", "-m", model, "--vocab", words, "-t", 0, "-n", 30, "--echo", "", input=b"").stdout[:60])
     done = run("sluice-bench", "-m", model, "--vocab", words, "-p", 4, "-n", 2, "-r", 1, "--start", 3, "-o", "json")
     assert done.returncode == 0 and [row["test"] for row in json.loads(done.stdout)] == ["pp4", "tg2", "start3"]
@@ -142,9 +142,9 @@ def test_versions_that_do_not_lie_as_kernels_want_them_name_the_command(files):
     assert e.code == BAD_DATA and "gguf-convert --from -1" in str(e)
 
 
-def test_a_word_of_the_user_is_missing_or_too_much(files, tmp_path, shared):
+def test_a_word_of_the_user_is_missing_or_too_much(files, tmp_path, datafile):
     assert fault_of(files / "v0").code == USAGE
-    e = fault_of(shared("data/models/stories260K.gguf"), files / "tok")
+    e = fault_of(datafile("models/stories260K.gguf"), files / "tok")
     assert e.code == USAGE and "without --vocab" in str(e)
 
 

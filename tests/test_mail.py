@@ -10,7 +10,6 @@ import tarfile
 import unicodedata
 
 import pytest
-from conftest import SHARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,6 +130,7 @@ def test_fold_is_stable_and_one_line(text):
     assert not any(c.isdecimal() and c != "0" for c in once)
 
 
+@pytest.mark.full
 def test_fold_is_stable_for_every_character():
     for code in range(0x110000):
         text = f"a{chr(code)}b {chr(code)}"
@@ -152,6 +152,7 @@ def test_fold_of_a_text_and_of_its_tokenized_twin(words, blank):
 @pytest.mark.parametrize("unit", ["0", "!", "x", " ", "\n", "! ", "\u0301", "\ufdfa", "0!", "\u0130",
                                   "\u0301\u0316", "\uff9e\u0301", "\u0f73\u0334", "\uff9e\u0f81", "\u0315\u0300", "\u0f73\u0315", "\uff9e\u0300",
                                   "x" + "\u0315\u0300" * 14 + "\u0315"])
+@pytest.mark.quick_cases(3)
 def test_fold_of_a_megabyte(unit):
     """Marks out of order take NFKC alone minutes."""
     assert len(plain.fold(unit * ((1 << 20) // len(unit)))) <= 24 << 20
@@ -410,6 +411,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", HUGE)
+@pytest.mark.quick_cases(4)
 def test_10_mb(name):
     found = read(HUGE[name])
     assert bool(found.reasons) == (name != "parameters") and len(found.text()) < 4 * mail.MAX_ALL_BYTES
@@ -448,8 +450,8 @@ def expected(structure):
     return plain.line((subject or {}).get("Text") or "" if isinstance(subject, dict) else "", 300)[0], plain.normal("\n\n".join(filter(None, texts)))[0]
 
 
-def test_mime_cases_equal_another_parser(shared):
-    directory, differ, n = shared("data/mime/mail-parser"), [], 0
+def test_mime_cases_equal_another_parser(datafile):
+    directory, differ, n = datafile("mime/mail-parser"), [], 0
     for path in sorted(directory.glob("*/*.eml")):
         found = read(path.read_bytes())
         if not path.with_suffix(".json").exists():
@@ -462,8 +464,8 @@ def test_mime_cases_equal_another_parser(shared):
     assert n >= 30 and differ == sorted(DEVIATIONS, key=lambda name: (["malformed", "rfc", "thirdparty"].index(name.split("/")[0]), name))
 
 
-def test_mime_headers_equal_another_parser(shared):
-    directory = shared("data/mime/mail-parser/headers")
+def test_mime_headers_equal_another_parser(datafile):
+    directory = datafile("mime/mail-parser/headers")
     differ = []
     for case in json.loads((directory / "content_type.json").read_text()):
         want, part = case["expected"], mime.parse(b"MIME-Version: 1.0\nContent-Type: " + case["header"].strip().encode() + b"\n\n")[0]
@@ -479,9 +481,10 @@ def test_mime_headers_equal_another_parser(shared):
         assert found.subject.replace(" ", "") == want.replace(" ", "")
 
 
-def test_samples(shared):
+@pytest.mark.full
+def test_samples(datafile):
     """One of every charset, encoding, type and oddity of the raw corpus: a text, no reason but those that INDEX.tsv explains."""
-    directory = shared("data/spam/samples")
+    directory = datafile("spam/samples")
     rows = [line.split("\t") for line in (directory / "INDEX.tsv").read_text().splitlines()][1:]
     assert len(rows) == len(list(directory.glob("*.eml")))
     for name, _, n_bytes, digest, kinds, names, _, features in (row[:8] for row in rows):
@@ -499,13 +502,12 @@ def test_samples(shared):
 
 
 @pytest.fixture(scope="module")
-def spamassassin():
-    if SHARED is None or not (SHARED / "data/spam/spamassassin.tar.xz").exists():
-        pytest.skip("missing: shared/data/spam/spamassassin.tar.xz")
-    with tarfile.open(SHARED / "data/spam/spamassassin.tar.xz") as archive:
+def spamassassin(datafile):
+    with tarfile.open(datafile("spam/spamassassin.tar.xz")) as archive:
         return [(member.name, archive.extractfile(member).read()) for member in archive if member.isfile() and member.name.endswith(".eml")]
 
 
+@pytest.mark.full
 def test_spamassassin_golden(spamassassin):
     """Every mail of the corpus, and the digest of all texts: training and classification see these bytes."""
     digest, folded, n_empty = hashlib.sha256(), hashlib.sha256(), 0
@@ -519,6 +521,7 @@ def test_spamassassin_golden(spamassassin):
     assert (digest.hexdigest(), folded.hexdigest()) == SPAMASSASSIN
 
 
+@pytest.mark.full
 def test_spamassassin_parts_equal_the_standard_library(spamassassin):
     """The types of the parts of well-formed multiparts, against email's parser."""
     n = 0
@@ -539,6 +542,7 @@ def test_spamassassin_parts_equal_the_standard_library(spamassassin):
     assert n > 50
 
 
+@pytest.mark.full
 def test_mutated_mails(spamassassin):
     """Real mails, cut, joined, and with bytes and lines changed, from a fixed seed."""
     dice = random.Random(7)

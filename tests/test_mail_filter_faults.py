@@ -8,6 +8,8 @@ from mail_filter_box import LINE, LINES, MAIL, SANITIZED, gone
 
 from sluice.hook import marking
 
+pytestmark = pytest.mark.full
+
 
 def calls_of(box, options, prefix):
     """[(name, how many)] of the system calls that the front itself makes; arch_prctl, by which libc starts, fails on no machine."""
@@ -21,7 +23,7 @@ def calls_of(box, options, prefix):
 @pytest.fixture
 def tracer(strace):
     if SANITIZED:
-        pytest.skip("a sanitized program makes system calls of its own")
+        pytest.skip("a sanitized program makes system calls of its own: make test-all traces the plain one")
     return [*strace, "-e", "signal=none"]
 
 

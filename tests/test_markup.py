@@ -107,6 +107,7 @@ HOSTILE = [b"<a ", b"<div>", b"<b id=1>", b"<", b"</", b"<!--", b"<!", b"<script
 
 
 @pytest.mark.parametrize("unit", HOSTILE, ids=lambda u: u.decode("latin-1").strip())
+@pytest.mark.quick_cases(4)
 def test_markup_of_10_mb_ends(unit):
     """60 KB of `<a ` kept Python's parser busy for 26 s; 1 MB of <div> one that builds a tree for more than 20 s."""
     html = (unit * (10_000_000 // len(unit))).decode("latin-1")
@@ -121,6 +122,7 @@ def test_markup_of_10_mb_ends(unit):
                                   ("<p style='background:" + "a(" * 4000 + "'>x") * 128,
                                   "".join(f"<p style='x{i}:y;background:{'a(' * 4000}'>x" for i in range(3000))],
                          ids=range(10))
+@pytest.mark.quick_cases(3)
 def test_markup_of_unlike_tags_ends(html):
     """An end tag that fits no open element is looked for in all of them: 15,000 times 15,000 is a tenth of a second."""
     text, found = markup.read(html)

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, run
 from milter_client import LEADING_BLANKS, NR_MAIL, Milter, edited, packet, split
 
-pytestmark = pytest.mark.skipif(milter_process.missing() is not None, reason=str(milter_process.missing()))
+pytestmark = [pytest.mark.full, pytest.mark.skipif(milter_process.missing() is not None, reason=str(milter_process.missing()))]
 PATHS = sorted((ROOT / "tests/mails").glob("*.eml"))
 MAILS = [re.sub(rb"\AFrom .*\n", b"", path.read_bytes()) for path in PATHS]  # a mailbox's line is no part of the mail
 OURS = [b"X-Spam-Flag", b"X-Spam-Score", b"X-Spam-Status", b"X-Spam-Checker-Version"]
@@ -51,10 +51,10 @@ def milter(program, place, worker):
 
 @pytest.fixture
 def other(program, tmp_path_factory):
-    """other(*options, worker=path): another milter, in a directory of its own."""
+    """other(*options, worker=path): another milter, in a directory of its own, where no worker is."""
     running = []
 
-    def start(*options, worker="/dev/null/worker", **kwargs):
+    def start(*options, worker=None, **kwargs):
         directory = Path(tempfile.mkdtemp(prefix="sluice-milter-"))
         directory.chmod(0o755)
         running.append(milter_process.milter(directory, *options, worker_path=worker, **kwargs))

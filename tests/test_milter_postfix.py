@@ -20,7 +20,7 @@ from test_milter import MAILS as MAILS_WITH_RETURN_PATH
 from test_milter import OURS, spellings
 
 WHY = postfix.missing() or milter_process.missing()
-pytestmark = pytest.mark.skipif(WHY is not None, reason=str(WHY))
+pytestmark = [pytest.mark.full, pytest.mark.skipif(WHY is not None, reason=str(WHY))]
 CONFIGS = ROOT / "configs" / "postfix"
 SHIPPED = dict(line.lstrip("#").split(" =", 1) for line in (CONFIGS / "milter.cf").read_text().splitlines() if re.match(r"#?\w+ =", line))
 CHECKS = [key for key in SHIPPED if key.endswith("header_checks")]  # of all tests but one, so that the milter does the work

@@ -98,6 +98,7 @@ pytestmark = pytest.mark.usefixtures("best_set")
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick_cases(7)
 def test_result_does_not_depend_on_chunks_or_instruction_set(models, tmp_path, name):
     m = Model(str(models[name]), 1)
     found = set()
@@ -239,9 +240,9 @@ def test_every_architecture_is_among_them():
     assert {dict(OTHERS[name])["arch"] for name in OTHERS} | {"gemma3"} == set(ARCHITECTURES)
 
 
-def test_stories260k_continues_greedily_as_published(shared, tmp_path):
-    m = Model(str(shared("data/models/stories260K.gguf")), 1)
-    expected = [int(i) for i in shared("data/models/stories260K.greedy.ids").read_text().split()]
+def test_stories260k_continues_greedily_as_published(datafile, tmp_path):
+    m = Model(str(datafile("models/stories260K.gguf")), 1)
+    expected = [int(i) for i in datafile("models/stories260K.greedy.ids").read_text().split()]
     cache = new_cache(m, tmp_path, capacity=512)
     m.prefill(cache, [1])
     f, found = Forward(m.hparams, cache), []

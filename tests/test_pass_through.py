@@ -60,6 +60,7 @@ def hostile():
 
 
 @pytest.mark.parametrize("name", dict(hostile()))
+@pytest.mark.quick_cases(4)
 def test_hostile_mail_comes_out_whole(name):
     mail = dict(hostile())[name]
     done = through(mail)
@@ -75,6 +76,7 @@ def test_empty_mail():
 
 
 @pytest.mark.parametrize("n_bytes", [(16 << 20) - 1, 16 << 20, (16 << 20) + 1, (16 << 20) + 2, 70 << 20])
+@pytest.mark.quick_cases(2)
 def test_any_size_comes_out_whole_and_in_bounded_memory(n_bytes, tmp_path):
     """More than 16 MiB lie in a file without a name, and are read as --long reads them: the first 16 MiB."""
     line = b"The numbers of May, as they are.\r\n"
@@ -113,6 +115,7 @@ def test_without_model_or_question_it_is_unchecked(tmp_path):
             assert reason(through(mail, *argv, env=env), mail) == "model", argv
 
 
+@pytest.mark.full
 def test_out_of_memory_is_unchecked_or_nothing_was_written():
     """Whatever the limit: exit 0 with the whole mail, or another status with no byte of it."""
     said = set()

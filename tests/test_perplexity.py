@@ -80,9 +80,9 @@ def test_every_probability_has_the_bits_of_decode(files, tmp_path):
 
 
 @pytest.mark.parametrize("case", range(len(golden_perplexity.CASES)))
-def test_numbers_are_those_of_llama_cpp(shared, case):
+def test_numbers_are_those_of_llama_cpp(datafile, case):
     golden = json.loads(golden_perplexity.OUT.read_text())[case]
-    model = shared("data/models/" + golden["model"])
+    model = datafile("models/" + golden["model"])
     done = run("perplexity", "-m", model, "-c", golden["n_ctx"], "--kv", "f32", "--json", golden_perplexity.find(model.parent, golden["text"]))
     found = json.loads(done.stdout)
     assert found["ids"] == golden["ids"]

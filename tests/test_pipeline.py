@@ -26,20 +26,22 @@ def ring(directory, model, filter="", n=256):
     return ids_in((directory / "answer").read_bytes())
 
 
-def test_stories260k_tells_its_story(shared, tmp_path):
-    model = shared("data/models/stories260K.gguf")
+@pytest.mark.full
+def test_stories260k_tells_its_story(datafile, tmp_path):
+    model = datafile("models/stories260K.gguf")
     done = shell('tokenize -m "$M" </dev/null | prefill -m "$M" -o p.snap', tmp_path, M=str(model))
     assert (done.returncode, done.stderr) == (0, b"")
-    expected = [int(i) for i in shared("data/models/stories260K.greedy.ids").read_text().split()]
+    expected = [int(i) for i in datafile("models/stories260K.greedy.ids").read_text().split()]
     assert ring(tmp_path, model) == expected
     text = run("tokenize", "-m", model, "-d", input=(tmp_path / "answer").read_bytes()).stdout
-    assert text == shared("data/models/stories260K.greedy.txt").read_bytes().rstrip(b"\n")
+    assert text == datafile("models/stories260K.greedy.txt").read_bytes().rstrip(b"\n")
 
 
-def test_spam_prototype_answers_as_recorded(shared, tmp_path):
-    model = shared("data/models/spam-proto-q8_0.gguf")
+@pytest.mark.full
+def test_spam_prototype_answers_as_recorded(datafile, tmp_path):
+    model = datafile("models/spam-proto-q8_0.gguf")
     (tmp_path / "yesno.gbnf").write_text('root ::= "yes" | "no"')
-    records = shared("data/models/spam-proto.expected.jsonl").read_text().splitlines()
+    records = datafile("models/spam-proto.expected.jsonl").read_text().splitlines()
     assert len(records) == 20
     for line in records:
         r = json.loads(line)
@@ -73,6 +75,7 @@ def digest(*parts):
 
 
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
+@pytest.mark.quick_cases(1)
 def test_bits_do_not_depend_on_how_the_work_is_done(files, tmp_path, arch):
     """Threads, chunks, instruction sets, a base snapshot, a cache: one hash of snapshot and of decoded logits."""
     ids = (files / f"{arch}.ids").read_bytes().splitlines(True)

@@ -11,7 +11,7 @@ import pytest
 import postfix
 from filtered import PLAIN, filtered
 
-pytestmark = pytest.mark.skipif(postfix.missing() is not None, reason=str(postfix.missing()))
+pytestmark = [pytest.mark.full, pytest.mark.skipif(postfix.missing() is not None, reason=str(postfix.missing()))]
 
 
 def transaction(client, sender, recipients, data, *options, bdat=False):

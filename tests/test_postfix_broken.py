@@ -7,7 +7,7 @@ from conftest import wait_for
 from filtered import filtered
 from test_postfix import SIGNALS
 
-pytestmark = pytest.mark.skipif(postfix.missing() is not None, reason=str(postfix.missing()))
+pytestmark = [pytest.mark.full, pytest.mark.skipif(postfix.missing() is not None, reason=str(postfix.missing()))]
 
 # --- the way back is broken ---
 

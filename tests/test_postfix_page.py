@@ -9,7 +9,7 @@ from filtered import start_worker
 from letters import marked_once, own_fields
 from sink import Sink
 
-pytestmark = pytest.mark.skipif(postfix.missing() is not None, reason=str(postfix.missing()))
+pytestmark = [pytest.mark.full, pytest.mark.skipif(postfix.missing() is not None, reason=str(postfix.missing()))]
 PAGE = ROOT / "configs/postfix/README.md"
 
 

@@ -73,14 +73,16 @@ def test_metadata_alignment_and_what_is_no_matrix_stay(tmp_path, version):
     assert new["blk.0.attn_v.weight"][2] == x[0, :120].astype("<f2").tobytes()
 
 
-def test_q8_0_of_a_real_model_equals_llama_quantize(shared, tmp_path):
-    done = run("gguf-quantize", shared("data/models/spam-proto-f32.gguf"), tmp_path / "q.gguf", "q8_0")
+@pytest.mark.full
+def test_q8_0_of_a_real_model_equals_llama_quantize(datafile, tmp_path):
+    done = run("gguf-quantize", datafile("models/spam-proto-f32.gguf"), tmp_path / "q.gguf", "q8_0")
     assert (done.returncode, done.stderr) == (0, b"")
-    theirs = parts(shared("data/models/spam-proto-q8_0.gguf"))[1]
+    theirs = parts(datafile("models/spam-proto-q8_0.gguf"))[1]
     assert parts(tmp_path / "q.gguf")[1] == theirs and len(theirs) == 38
 
 
 @pytest.mark.parametrize("kind", quantized.KINDS)
+@pytest.mark.quick_cases(5)
 def test_models_of_each_kind_run(tiny, tmp_path, kind):
     out, twice = tmp_path / "q.gguf", str(tmp_path / "twice.gguf")
     assert run("gguf-quantize", "-j", 3, tiny, out, kind).returncode == 0
@@ -241,6 +243,7 @@ def test_interrupt_leaves_nothing(tmp_path):
     p.stderr.close()
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_rows(tmp_path):
     head = gguf_writer.padded(gguf_writer.header(1, 0) + gguf_writer.tensor_info("a.weight", 1, (1 << 25, 2), 0))  # rows of 64 MiB
     (tmp_path / "m.gguf").write_bytes(head)

@@ -33,7 +33,7 @@ PATIENCE = 600  # seconds, on a machine that has other work
 DIGESTS = DIRECTORY / "digests.json"
 NAMES = sorted(cases.MODELS)
 COMMANDS = sorted(p.stem for p in DIRECTORY.glob("*.cmd"))
-pytestmark = pytest.mark.usefixtures("best_set")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("best_set")]
 
 
 @pytest.fixture

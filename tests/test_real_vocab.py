@@ -12,6 +12,8 @@ from test_vocab import decode
 from sluice import gguf
 from sluice.vocab import Vocab
 
+pytestmark = pytest.mark.full
+
 GOLDEN = json.loads(golden_ids.PATH.read_text())
 
 

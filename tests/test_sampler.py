@@ -82,6 +82,7 @@ def test_candidates_equal_the_reference_and_dense():
 
 @pytest.mark.parametrize("options", [OFF, dict(top_k=40), dict(top_k=5000, top_p=1.0), dict(top_k=0, top_p=0.9, min_p=0.0),
                                      dict(temperature=0)])
+@pytest.mark.quick_cases(2)
 def test_choose_in_a_large_vocabulary_equals_the_reference(options):
     rng = random.Random(3)
     logits = [reference.f32(rng.gauss(0, 3)) for _ in range(20000)]

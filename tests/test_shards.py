@@ -99,11 +99,12 @@ def fault_of(path):
 
 # One model -----------------------------------------------------------------------
 
-def test_a_model_of_two_files_runs_given_any_of_them(shared):
-    whole = run("generate", "-m", shared("data/models/stories260K.gguf"), "-t", 0, "-n", 40,
+@pytest.mark.full
+def test_a_model_of_two_files_runs_given_any_of_them(datafile):
+    whole = run("generate", "-m", datafile("models/stories260K.gguf"), "-t", 0, "-n", 40,
                 "Once upon")
     for i in (1, 2):
-        done = run("generate", "-m", shared(f"data/cases/models/shard-0000{i}-of-00002.gguf"), "-t",
+        done = run("generate", "-m", datafile(f"cases/models/shard-0000{i}-of-00002.gguf"), "-t",
                    0, "-n", 40, "Once upon")
         assert (done.returncode, done.stdout, done.stderr) == (0, whole.stdout, b"")
 

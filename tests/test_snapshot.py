@@ -153,6 +153,7 @@ def test_a_sealed_file_is_not_changed_by_its_maker(tmp_path):
 
 # What is damaged or does not belong is refused, and named (S1, S7).
 
+@pytest.mark.full
 def test_every_header_bit_is_checked(tmp_path):
     path = seal(tmp_path / "a.kv")
     data = bytearray(path.read_bytes())

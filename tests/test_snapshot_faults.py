@@ -142,6 +142,7 @@ def test_all_is_synced_before_it_is_named_and_the_name_after(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("nameless", [True, False])
+@pytest.mark.full
 def test_kill_at_any_moment_leaves_old_or_new(tmp_path, nameless):
     path = seal(tmp_path / "a.kv")
     before, rng = path.read_bytes(), random.Random(4)
@@ -219,7 +220,7 @@ def small_disk(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", disk], capture_output=True).returncode:
-        pytest.skip("mount is not permitted: the full disk is not tested")
+        pytest.skip("mount is not permitted: run as root")
     yield disk
     subprocess.run(["umount", "-l", disk], check=True)
 
@@ -289,6 +290,7 @@ except Fault as e:
     assert {call for call, out in outcomes if out != b"sealed"} == set(calls)  # each was made, and failed once
 
 
+@pytest.mark.full
 def test_readers_see_whole_files_while_a_writer_replaces_them(tmp_path):
     path = seal(tmp_path / "a.kv", n_tok=20)
     reader = f"""

@@ -34,7 +34,7 @@ def test_card_and_curve_lie_beside_it():
 
 
 def test_question_asks_as_training_did():
-    pytest.importorskip("numpy", reason="numpy is not here, so that the question is put as in training is not tested: make test")
+    pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
     from sluice.training import prepare, views
     q = question.read(str(ROOT / "configs" / "spam.yaml"))
     asked = [("special" if part.startswith("<") else "text", part) for part in prepare.BEFORE] + [("input", "")]
@@ -72,7 +72,7 @@ def test_demo_judges_six_mails():
 
 
 def test_unseen_judges_a_folder_of_mails(tmp_path):
-    pytest.importorskip("numpy", reason="numpy is not here, so what `make judge` prints is not tested: make test")
+    pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
     for mail in MAILS:
         folder = tmp_path / "mine" / mail.stem.split("-")[0]
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def test_unseen_judges_a_folder_of_mails(tmp_path):
 
 
 def test_unseen_names_a_folder_without_mails(tmp_path):
-    pytest.importorskip("numpy", reason="numpy is not here, so what `make judge` says of an empty folder is not tested: make test")
+    pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
     judge = [sys.executable, "-m", "sluice.training.unseen", tmp_path]
     done = subprocess.run(judge, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
     assert done.returncode == 65 and b"no messages under ham/ or spam/" in done.stderr
@@ -97,7 +97,7 @@ def test_unseen_names_a_folder_without_mails(tmp_path):
 
 @pytest.mark.parametrize("broken", ["not an archive", "an archive that is cut", "a model that is cut"])
 def test_unseen_names_a_broken_file_in_one_line(tmp_path, broken):
-    pytest.importorskip("numpy", reason="numpy is not here, so what `make judge` says of broken files is not tested: make test")
+    pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
     (tmp_path / "mine" / "ham").mkdir(parents=True)
     (tmp_path / "mine" / "ham" / "1").write_bytes(MAILS[0].read_bytes())
     archive, model = tmp_path / "mails.tar.xz", tmp_path / "model.gguf"

@@ -72,17 +72,17 @@ def test_a_day_that_is_a_number_is_the_day(monkeypatch, here, now, year):
     assert text_of(made("{{ strftime_now('%Y') }}").segments([Message("user", "Hi")], True)) == year
 
 
-def test_the_case_of_a_template_with_a_date(shared, monkeypatch):
+def test_the_case_of_a_template_with_a_date(datafile, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "abc")
-    done = run("generate", "-m", shared("data/models/stories260K.gguf"), "--template", shared("data/cases/models/strftime.jinja"),
+    done = run("generate", "-m", datafile("models/stories260K.gguf"), "--template", datafile("cases/models/strftime.jinja"),
                "-t", 0, "-n", 1, "--echo", "Hi")
     assert done.returncode == 64 and done.stdout == b"" and done.stderr.startswith(b"generate: SOURCE_DATE_EPOCH: ")
 
 
 @pytest.mark.parametrize("name", sorted({line["template"] for line in LINES}))
-def test_texts_equal_those_of_transformers(shared, monkeypatch, here, name):
+def test_texts_equal_those_of_transformers(datafile, monkeypatch, here, name):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", str(golden_templates.NOW))
-    source, n = shared(f"data/templates/{name}").read_text(), 0
+    source, n = datafile(f"templates/{name}").read_text(), 0
     for line in LINES:
         if line["template"] != name:
             continue

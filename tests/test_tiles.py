@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT, sets_here
 from test_bits import EMULATED, SETS, lines
 
-pytestmark = pytest.mark.skipif("avx512" not in sets_here(), reason="this processor has no AVX-512 VNNI, which the kernels of AMX are of beside their tiles")
+pytestmark = [pytest.mark.full, pytest.mark.skipif("avx512" not in sets_here(), reason="this processor has no AVX-512 VNNI, which the kernels of AMX are of beside their tiles")]
 
 
 @pytest.fixture(scope="module")

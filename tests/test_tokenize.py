@@ -211,6 +211,7 @@ def test_model_from_the_environment(model):
     assert ids(run("tokenize", input=b"a", env={**os.environ, "MODEL": str(model)})) == [BOS, BLANK_A]
 
 
+@pytest.mark.full
 def test_ids_of_a_long_text_take_little_memory(model):
     """A byte of what is not UTF-8 may become three ids; writing them takes no more than they do."""
     def peak(n):
@@ -230,13 +231,14 @@ SLOW = {"a": b"a", "blank": b" ", "newline": b"\n", "nul": b"\0", "ab": b"ab", "
 
 
 @pytest.mark.parametrize("text", SLOW)
-def test_a_megabyte_of_anything(shared, text):
+@pytest.mark.full
+def test_a_megabyte_of_anything(datafile, text):
     """Quadratic time would be hours, recursion would not fit the stack, memory has a limit: then back again."""
     def limits():
         resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))
         resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
 
-    path = shared("data/vocab/ggml-vocab-llama-spm.gguf")
+    path = datafile("vocab/ggml-vocab-llama-spm.gguf")
     data = SLOW[text] * ((1 << 20) // len(SLOW[text]))
     there = run("tokenize", "-m", path, input=data, preexec_fn=limits)
     assert len(ids(there)) > 1 << 13

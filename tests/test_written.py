@@ -1,4 +1,5 @@
 """The mail written for training: every template parses, both labels are there in equal parts, and texts come out clean."""
+import functools
 import random
 import re
 import unicodedata
@@ -7,8 +8,15 @@ from collections import Counter
 import pytest
 from sluice.training import written
 
+pytestmark = pytest.mark.full
+
 TEMPLATES = written.templates()
-MAILS = written.texts(7, 4 * len(TEMPLATES))
+
+
+@functools.cache
+def mails():
+    """Four texts a template: made once, when a test asks for them."""
+    return written.texts(7, 4 * len(TEMPLATES))
 
 
 def slots_of(text):
@@ -28,13 +36,13 @@ def test_templates_are_many():
 
 
 def test_texts_are_of_either_label_in_equal_parts():
-    assert Counter(label for label, _, _, _ in MAILS) == dict.fromkeys(written.LABELS, len(MAILS) // 2)
+    assert Counter(label for label, _, _, _ in mails()) == dict.fromkeys(written.LABELS, len(mails()) // 2)
     assert [label for label, _, _, _ in written.texts(1, 5)] == ["ham", "spam", "ham", "spam", "ham"]
 
 
 @pytest.mark.parametrize("key", ("From", "Subject", "Links", "Files"))
 def test_head_lines_are_as_frequent_in_either_label(key):
-    share = {label: sum(f"\n{key}: " in "\n" + text.partition("\n\n")[0] for its, _, _, text in MAILS if its == label) / (len(MAILS) / 2) for label in written.LABELS}
+    share = {label: sum(f"\n{key}: " in "\n" + text.partition("\n\n")[0] for its, _, _, text in mails() if its == label) / (len(mails()) / 2) for label in written.LABELS}
     assert abs(share["ham"] - share["spam"]) < 0.05, share
 
 
@@ -57,14 +65,14 @@ def test_templates_differ():
 
 
 def test_expansions_leave_no_syntax():
-    for _, kind, index, text in MAILS:
+    for _, kind, index, text in mails():
         assert not re.search(r"[{}\0]|\$[A-Za-z]|[\^~][\^~#]|#[\^~]", text), (kind, index, text)
         assert not {unicodedata.category(c) for c in text} & {"Cs", "Co", "Cn"}, (kind, index)
         assert not [c for c in text if unicodedata.category(c) == "Cc" and c not in "\n\t"], (kind, index)
 
 
 def test_expansions_are_laid_out_like_mail():
-    for _, kind, index, text in MAILS:
+    for _, kind, index, text in mails():
         head, blank, body = text.partition("\n\n") if not text.startswith("\n") else ("", "\n", text[1:])
         keys = [line.partition(": ")[0] for line in head.splitlines()]
         assert keys == [key for key in written.HEAD if key in keys], (kind, index, text)
@@ -91,7 +99,7 @@ def test_texts_depend_on_the_seed_alone():
 
 def test_texts_use_every_template_as_often_as_it_has_choices_before_any_again():
     for label in written.LABELS:
-        indices = [index for its, _, index, _ in MAILS if its == label]
+        indices = [index for its, _, index, _ in mails() if its == label]
         round_of = sorted(index for index, template in enumerate(TEMPLATES) if template[0] == label for _ in range(written.times(template[2])))
         assert sorted(indices[:len(round_of)]) == round_of
 
@@ -111,7 +119,7 @@ def test_templates_in_close_come_more_often():
 
 
 def test_texts_are_of_the_label_and_the_kind_of_their_template():
-    assert all((label, kind) == TEMPLATES[index][:2] for label, kind, index, _ in MAILS)
+    assert all((label, kind) == TEMPLATES[index][:2] for label, kind, index, _ in mails())
 
 
 def test_slot_keeps_its_value_within_a_text():
