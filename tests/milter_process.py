@@ -1,5 +1,6 @@
 """mail-milter and a resident worker as processes, for the tests of the milter."""
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -25,7 +26,10 @@ def missing():
 def build(sanitized=False):
     """The program, made now: `make milter`, or the same under AddressSanitizer and UBSan."""
     options = [f"MILTER={SANITIZED}", f"MILTER_BUILD={SANITIZED.parent}", f"MILTER_SET={SANITIZERS}"] if sanitized else []
-    done = subprocess.run(["make", "-C", ROOT, "milter", *options], capture_output=True)
+    (ROOT / "build").mkdir(exist_ok=True)
+    with open(ROOT / "build" / "milter.lock", "w") as lock:  # test files run beside each other
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(["make", "-C", ROOT, "milter", *options], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     return SANITIZED if sanitized else BIN / "mail-milter"
 

@@ -7,7 +7,7 @@ import resource
 import pytest
 from chat_model import write_chat_model
 from classify_call import ALIKE, TEXT, classify, opened, question, tree_of, write_question
-from conftest import run, shell
+from conftest import SPAM_MODEL, find_data, run, shell
 
 from sluice import gguf, grammar, stream
 from sluice.faults import Fault
@@ -366,7 +366,8 @@ def test_spam_prototype_answers_as_recorded(datafile):
 
 @pytest.mark.parametrize("name", ["language-is-english", "urgent", "sentiment"])
 def test_shipped_questions_can_be_put_to_any_model(datafile, models, name):
-    paths = [models / "llama.gguf", models / "gemma3.gguf", datafile("models/stories260K.gguf"), datafile("models/spam-proto-q8_0.gguf")]
+    paths = [models / "llama.gguf", models / "gemma3.gguf", datafile("models/stories260K.gguf"), SPAM_MODEL]
+    paths += filter(None, [find_data("models/spam-proto-q8_0.gguf")])
     frames = []
     for path in paths:
         done = run("classify", "-m", path, "-q", name, "--json", input=b"I want my money back today!")
@@ -374,4 +375,4 @@ def test_shipped_questions_can_be_put_to_any_model(datafile, models, name):
         frames.append(json.loads(done.stdout)["frame"])
         steps = int(run("classify", "-m", path, "-q", name, "-v", input=b"x").stderr.decode().split("steps=")[1].split()[0])
         assert steps <= (1 if "spam-proto" in path.name and name != "sentiment" else 12)  # its yes and no are one id
-    assert frames == ["sluice", "gemma", "plain", "sluice"]
+    assert frames == ["sluice", "gemma", "plain", "sluice", "sluice"][:len(paths)]

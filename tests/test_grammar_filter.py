@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import gguf_writer
-from conftest import BIN, ROOT, run
+from conftest import BIN, DATA, ROOT, SPAM_MODEL, run
 from sluice import gguf, grammar, stream, vocab
 
 PIECES = [("<unk>", 2), ("<s>", 3), ("</s>", 3)] + [(t, 1) for t in (
@@ -338,13 +338,13 @@ def test_help_example_runs():
     assert done.stdout == b"matches\n" and done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["stories260K.gguf", "spam-proto-q8_0.gguf"])
+@pytest.mark.parametrize("path", [DATA / "models" / "stories260K.gguf", SPAM_MODEL], ids=lambda path: path.stem)
 @pytest.mark.full
-def test_masks_of_real_vocabularies(name, datafile):
-    words = vocab.Vocab(gguf.File(str(datafile(f"models/{name}"))))
+def test_masks_of_real_vocabularies(path):
+    words = vocab.Vocab(gguf.File(str(path)))
     texts = [words.bytes_of(i) for i in range(words.n_vocab)]
-    for path, prefixes in (("json", [b"", b"{", b'{"a', b'{"a": [1, {"b": "', b'{"a":1']), ("list", [b"", b"- ", b"- a"])):
-        rules = grammar.read(str(datafile(f"grammars/{path}.gbnf")))
+    for name, prefixes in (("json", [b"", b"{", b'{"a', b'{"a": [1, {"b": "', b'{"a":1']), ("list", [b"", b"- ", b"- a"])):
+        rules = grammar.read(str(DATA / "grammars" / f"{name}.gbnf"))
         for prefix in prefixes:
             m = grammar.Matcher(rules, words)
             assert m.feed(prefix)

@@ -24,7 +24,7 @@ def has_huge_pages():
         return False
 
 
-here = pytest.mark.skipif(not has_huge_pages(), reason=f"missing: huge pages, see {hugepages.ENABLED}")
+here = pytest.mark.skipif(not has_huge_pages(), reason="no huge pages: echo madvise >" + hugepages.ENABLED)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_a_copy_lies_in_huge_pages(tmp_path, wanted):
         before = huge_bytes()
         area = hugepages.of_file(f.fileno(), 0, n_bytes, "f")
         if not huge_bytes() - before:
-            pytest.skip("no huge page was to be had: memory is fragmented")
+            pytest.skip("no huge page is free: run again after a reboot")
         assert huge_bytes() - before <= n_bytes == len(area)
 
 

@@ -34,7 +34,7 @@ def pythons():
 def wheel(tmp_path_factory):
     d = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT, d / "source", ignore=shutil.ignore_patterns(  # nothing that was built here may leak in
-        ".git", ".venv", "build", "__pycache__", "*.so", ".hypothesis", ".pytest_cache", "mail-filter", "mail-milter"))
+        ".git", ".venv", "build", "__pycache__", "*.so", ".hypothesis", ".pytest_cache", "mail-filter", "mail-milter", "*.new"))
     (d / "a venv").symlink_to(sys.prefix)  # a path with a blank is a path
     python = d / "a venv" / "bin" / "python3"
     done = subprocess.run([python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(d), str(d / "source")], capture_output=True)

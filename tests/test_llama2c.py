@@ -88,12 +88,12 @@ def test_published_checkpoints_write_their_greedy_text(datafile, tmp_path, name,
 
 def test_generate_chat_and_bench_take_a_vocabulary(datafile, tmp_path):
     """The text of the checkpoint is that of the GGUF made of it, in each command; a plain --vocab mistake is 64."""
-    model, words = datafile("models/stories260K.bin"), datafile("models/tok512.bin")
+    model, words = datafile("models/aidreams260K.bin"), datafile("models/aidreams260K.tok512.bin")
     convert(model, tmp_path / "m.gguf", "--vocab", words)
     for argv, said in ((("generate", "-t", 0, "-n", 20, "Once upon"), b""), (("chat", "--template", "plain", "-t", 0, "-n", 12), b"Once\nmore\n")):
         ours, theirs = (run(argv[0], *files_, *argv[1:], input=said) for files_ in (("-m", model, "--vocab", words), ("-m", tmp_path / "m.gguf")))
         assert (ours.returncode, ours.stdout) == (0, theirs.stdout) and len(ours.stdout) > 20
-    text = datafile("models/stories260K.greedy.txt").read_bytes()
+    text = datafile("models/aidreams260K.greedy.txt").read_bytes()
     assert text.startswith(run("generate", "-m", model, "--vocab", words, "-t", 0, "-n", 30, "--echo", "", input=b"").stdout[:60])
     done = run("sluice-bench", "-m", model, "--vocab", words, "-p", 4, "-n", 2, "-r", 1, "--start", 3, "-o", "json")
     assert done.returncode == 0 and [row["test"] for row in json.loads(done.stdout)] == ["pp4", "tg2", "start3"]

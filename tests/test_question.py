@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from chat_model import write_chat_model
-from conftest import ROOT, ids_in, run
+from conftest import ROOT, SPAM_MODEL, ids_in, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -246,10 +246,10 @@ def test_segments_are_encoded_alone_and_joined_as_ids(tmp_path):
         assert not any(words.is_control(i) for i in ids)
 
 
-def test_ids_equal_those_that_tokenize_makes_of_the_whole(tmp_path, datafile):
+def test_ids_equal_those_that_tokenize_makes_of_the_whole(tmp_path):
     """Where texts stand between control tokens: the blank before each text, as the vocabulary wants it."""
     text = GOOD.replace('  - text: "Is it?\\n"\n', "").replace("  - input", '  - input\n  - special: "</s>"\n  - text: "Answer"')
-    for model in (write_chat_model(tmp_path / "m.gguf"), datafile("models/spam-proto-q8_0.gguf")):
+    for model in (write_chat_model(tmp_path / "m.gguf"), SPAM_MODEL):
         p, _ = compiled(tmp_path, str(model), text)
         whole = run("tokenize", "-m", model, "--special", "--no-bos", input=b"<s>some words here</s>Answer").stdout
         assert p.before + p.input_ids(b"some words here")[0] + p.after == ids_in(whole)
