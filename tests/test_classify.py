@@ -319,6 +319,7 @@ def test_every_line_of_a_batch_reuses_the_prefix(models):
 
 
 @pytest.mark.parametrize("trouble", ["no home", "relative home", "unwritable", "a file", "writable by others", "full"])
+@pytest.mark.quick_cases(2)
 def test_a_cache_that_fails_changes_nothing(models, tmp_path, home, trouble):
     write_chat_model(tmp_path / "m.gguf", n_ctx=2048, n_embd=256, n_ff=768)
     q = write_question(tmp_path / "q.yaml", prompt=LONG)

@@ -64,6 +64,7 @@ def test_an_end_with_few_ids_is_not_filled_from_the_other_end(models):
     assert c.ask(behind_the_seam(b"a")).log_p == c.ask(behind_the_seam(b"b")).log_p
 
 
+@pytest.mark.full
 def test_too_little_memory_gives_no_other_verdict(models, tmp_path):
     """At whatever step it ends, libraries that are loaded late among them."""
     mail = b"From: a@b.example\nContent-Type: text/html\n\n<p style='display:none'>hidden</p><p>The numbers.</p>"

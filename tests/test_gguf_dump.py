@@ -264,6 +264,7 @@ def test_json_is_json(files, name):
 
 
 @pytest.mark.parametrize("name", ["model.gguf", "state.snap", "stream.logits", "stream.ids"])
+@pytest.mark.quick_cases(2)
 def test_cut_file_exits_65(files, tmp_path, name):
     data = (files / name).read_bytes()
     for n in {0, 1, 4, 5, 6, 7, 16, 31, 40, len(data) // 2, len(data) - 33}:  # a model may lack 31 bytes of padding

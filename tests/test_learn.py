@@ -94,6 +94,7 @@ def test_scale_stays_positive_and_all_is_finite(pairs):
     assert 0.3 <= scale <= 7.5 and all(abs(b) < 100 for b in bias)
 
 
+@pytest.mark.full
 def test_fit_of_as_many_as_are_kept_is_quick():
     draw, began = random.Random(2), time.process_time()
     for n_answers in (2, 64):

@@ -168,6 +168,7 @@ pair ::= "\"" [a-zé😀]{1,3} "\":" ("true" | [0-9]{1,2} | "\"" [^"\\\x00-\x1f]
 """
 
 
+@pytest.mark.full
 def test_status_of_ring_and_generate_at_every_place_of_a_text(cuts):
     """JSON, cut by -n at every n: 1 until Python can read it, 0 from then on."""
     for seed in (1, 2):
@@ -257,6 +258,7 @@ PERSON = r'''root ::= "{\"name\": \"" [A-Za-z ]{1,9} "\", \"age\": " [0-9]{1,2} 
 @pytest.mark.parametrize("name, source, is_whole", [
     ("smollm2", EMOJI, lambda text: len(text) == 5), ("gemma3", EMOJI, lambda text: len(text) == 5),
     ("smollm2", PERSON, lambda text: text.endswith("}") and "age" in json.loads(text))], ids=["smollm2", "gemma3", "json"])
+@pytest.mark.full
 def test_real_models_are_cut_within_characters_and_within_json(name, source, is_whole, request):
     """Emoji and Chinese written byte by byte, and an object: at every n the text is valid UTF-8 and the status right."""
     model, n, n_open, last, status = request.getfixturevalue(name), 0, 0, "", 1

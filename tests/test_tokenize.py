@@ -107,6 +107,7 @@ def test_decode_of_a_cut_stream_writes_what_came_and_exits_65(model):
     ([0x80], "\ufffd"), ([0xC0, 0xAF], "\ufffd\ufffd"), ([0xE0, 0x80, 0xAF], "\ufffd" * 3), ([0xED, 0xA0, 0x80], "\ufffd" * 3),
     ([0xF4, 0x90, 0x80, 0x80], "\ufffd" * 4), ([0xF5], "\ufffd"), ([0xFF, 0xFE], "\ufffd\ufffd"), ([0xE2, 0x82, 0x28], "\ufffd("),
     ([0xF0, 0x9F, 0xC3, 0xA9], "\ufffdé"), ([0xF0, 0x9F, 0xA6, 0x80], "\U0001f980"), ([0xC3], ""), ([0xF0, 0x9F, 0xA6], ""), ([0xED, 0xA0], "\ufffd\ufffd")])
+@pytest.mark.quick_cases(5)
 def test_decode_writes_valid_utf8_to_the_last_byte(model, parts, shown):
     """Between two letters all at once, and at the end; iconv has nothing to say about it."""
     for numbers, text in ((parts, shown), ([A, *parts], "a" + shown), ([*parts, A], bytes([*parts, 97]).decode("utf-8", "replace"))):

@@ -117,6 +117,7 @@ def test_whatever_is_sent_there_is_an_answer(worker):
         assert worker.ask(data) == line, data[:40]
 
 
+@pytest.mark.full
 def test_large_mails_are_answered_and_leave_no_memory_behind(start):
     w = start(n=1)
     body = b"x" * 70 + b"\n"
@@ -240,6 +241,7 @@ def large_model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("before", ["", "from sluice import memory; memory.STATUS = '/dev/null/absent'"], ids=["proc", "no proc"])
+@pytest.mark.full
 def test_a_worker_of_a_large_model_stays(start, large_model, before):
     """Neither the pages of the model's file nor what each mail needs again are growth: a tenth of what a worker may grow by is enough."""
     size = large_model.with_name("large.gguf").stat().st_size
@@ -321,6 +323,7 @@ def test_nothing_outlives_the_master(start):
     assert again.ask(DATA[0]) == long_lines()[0]
 
 
+@pytest.mark.full
 def test_no_request_is_lost_in_restarts(start):
     w, lines = start(), long_lines()
 
