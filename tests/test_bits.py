@@ -7,6 +7,8 @@ import subprocess
 import pytest
 from conftest import ROOT, sets_here
 
+pytestmark = pytest.mark.full
+
 SETS = {"avx2": "-mavx2 -mfma -mf16c".split()}
 SETS["avx-vnni"] = SETS["avx2"] + ["-mavxvnni"]
 SETS["avx512"] = SETS["avx2"] + "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni".split()

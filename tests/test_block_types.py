@@ -77,6 +77,7 @@ IDS = [1] + [(7919 * i + 13) % 420 for i in range(40)]
 
 
 @pytest.mark.parametrize("name", NEW + ["mixed"])
+@pytest.mark.quick_cases(4)
 def test_logits_are_near_those_of_f32_and_the_same_bits_everywhere(tmp_path, name):
     write_pair(tmp_path, name, q4_k_m if name == "mixed" else lambda *_: name, **({"n_ff": 352} if name == "mixed" else {}))
     exact = logits_after(tmp_path / f"{name}-f32.gguf", tmp_path, IDS)

@@ -75,6 +75,7 @@ def test_a_line_that_is_too_long_is_never_held(models, tmp_path):
 
 
 @pytest.mark.parametrize("unit", [b",[]", b",{}", b',""', b',"a":0'], ids=bytes.decode)
+@pytest.mark.quick_cases(2)
 def test_a_line_of_a_million_values_is_never_read(models, tmp_path, unit):
     q, (start, end) = write_question(tmp_path / "q.yaml"), (b"{", b"}") if b":" in unit else (b"[", b"]")
     (tmp_path / "lines").write_bytes(b'{"text": "a", "x": ' + start + (unit * (40_000_000 // len(unit)))[1:] + end + b"}\n" + b'{"id": 2, "text": "b"}\n')

@@ -34,6 +34,7 @@ def test_the_short_way_to_the_long_line_is_the_same(my_model, argv):
         assert len({(done.returncode, done.stdout, done.stderr) for done in ways}) == 1 and ways[0].stdout.count(b" ") == 3
 
 
+@pytest.mark.full
 def test_the_short_way_fails_as_the_other_does(my_model):
     for argv in (("-q", "none"), ("-q", "none.yaml"), ("-m", "none"), ("-m", "q.yaml"), ("-j", "0"), ("-j", "x"), ("-j",), ("-x",), ("none",), ("-m",),
                  ("-m", ""), ("-q", "urgent"), ("--cache", "q.yaml"), ("--long",), ("-h",), ("--lon",), ("-vj1",), ("--threads=3",), ("-q", "-q")):

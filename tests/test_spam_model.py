@@ -64,6 +64,7 @@ def test_verdicts_have_the_same_bits_on_every_instruction_set(monkeypatch):
     assert len(set(said.values())) == 1 and len(said) == 2 * len(sets)
 
 
+@pytest.mark.full
 def test_demo_judges_six_mails():
     done = subprocess.run(["sh", ROOT / "tests" / "demo.sh"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -15,6 +15,8 @@ from gguf.constants import GGMLQuantizationType
 
 from sluice.gguf import File
 
+pytestmark = pytest.mark.full
+
 TYPES = {"f16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_1": "Q4_1"}
 
 

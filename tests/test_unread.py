@@ -172,6 +172,7 @@ def hole_of_strings(path, keys, metadata=()):
         f.truncate(f.tell() + 64)
 
 
+@pytest.mark.full
 def test_strings_that_are_read_to_be_passed_over_are_bounded(tmp_path, monkeypatch):
     hole_of_strings(tmp_path / "m.gguf", ["a.x", "a.y"])
     assert len(gguf.File(str(tmp_path / "m.gguf")).metadata) == 2
@@ -181,6 +182,7 @@ def test_strings_that_are_read_to_be_passed_over_are_bounded(tmp_path, monkeypat
     assert e.value.code == 69
 
 
+@pytest.mark.full
 def test_and_so_are_those_of_all_shards(tmp_path):
     for i in range(4):
         split = [key_value(key, "u16", n)
