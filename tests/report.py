@@ -14,6 +14,7 @@ class FileLines:
         self.config = config
         self.left = {}  # file: tests that have not run
         self.counts, self.seconds = defaultdict(Counter), Counter()
+        self.reporting = False  # a test's outcome comes in
 
     def pytest_collection_finish(self, session):
         if not self.left:  # several processes collect by themselves
@@ -29,19 +30,23 @@ class FileLines:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(self, report, config):
-        """Take the letters away that pytest prints a test."""
-        category, _, word = yield
-        if isinstance(report, pytest.TestReport):
-            self.counts[report.nodeid.split("::")[0]][category] += 1
-        return (category, "", "") if config.get_verbosity() <= 0 else (category, _, word)
+        """Count the outcome, and take the letter away that pytest would print for it."""
+        category, letter, word = yield
+        if not self.reporting or config.get_verbosity() > 0:
+            return category, letter, word
+        self.counts[report.nodeid.split("::")[0]][category] += 1
+        return category, "", ""
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report):
+        self.reporting = True
+        yield
+        self.reporting = False
         file = report.nodeid.split("::")[0]
         self.seconds[file] += report.duration
         if report.when == "teardown":
             self.left[file] -= 1
-            if not self.left[file]:
+            if not self.left[file] and self.config.get_verbosity() <= 0:
                 self.write(file)
 
     def write(self, file):

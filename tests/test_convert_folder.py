@@ -496,7 +496,7 @@ def test_any_value_anywhere_is_a_fault_or_a_model(tmp_path_factory, data):
 @given(data=st.data())
 def test_any_bytes_for_a_sentencepiece_model_are_a_fault_or_one(tmp_path_factory, datafile, data):
     from sluice.convert import sentencepiece
-    whole = bytearray(datafile("tokenizers/llama2.tokenizer.model").read_bytes()[-3000:] if data.draw(st.booleans()) else SMALL_SPM)
+    whole = bytearray(datafile("tokenizers/mistral.tokenizer.model.v1").read_bytes()[-3000:] if data.draw(st.booleans()) else SMALL_SPM)
     for _ in range(data.draw(st.integers(0, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.getbasetemp() / "hostile.model"

@@ -102,7 +102,7 @@ def test_end_of_text_in_a_full_cache_is_a_stop(files):
 
 def test_decode_ends_though_its_writer_never_does(files, tmp_path):
     (tmp_path / "begin").write_bytes(head_of(files) + b"7\n2\n")
-    done = shell(f"{{ cat begin; exec yes 7; }} | decode {files}/p.snap >out", tmp_path, timeout=60, MODEL=str(files / "m.gguf"))
+    done = shell(f"{{ cat begin; exec yes 7; }} | decode '{files}/p.snap' >out", tmp_path, timeout=60, MODEL=str(files / "m.gguf"))
     assert done.returncode == 0 and [r[0] for r in records((tmp_path / "out").read_bytes())] == ["L", "L", "E"]
 
 
@@ -112,7 +112,7 @@ def test_decode_saves_the_extended_cache(files, tmp_path):
     (tmp_path / "more").write_bytes(ids[0] + b"7\n9\n2\n#end stop\n")
     env = {"MODEL": str(files / "m.gguf")}
     for rows in ("", "--rows 5,6"):
-        done = shell(f"prefill -o a.snap <all && decode {rows} -o b.snap {files}/p.snap <more >/dev/null && cmp a.snap b.snap",
+        done = shell(f"prefill -o a.snap <all && decode {rows} -o b.snap '{files}/p.snap' <more >/dev/null && cmp a.snap b.snap",
                      tmp_path, **env)
         assert (done.returncode, done.stderr) == (0, b"")
 
@@ -129,11 +129,11 @@ def test_snapshot_is_private(files):
 
 def test_prefill_prints_nothing_with_o_and_the_name_with_cache(files, tmp_path):
     env = {"MODEL": str(files / "m.gguf")}
-    assert shell(f"prefill -o p.snap <{files}/ids", tmp_path, **env).stdout == b""
-    name = shell(f"prefill --cache c <{files}/ids", tmp_path, **env).stdout
+    assert shell(f"prefill -o p.snap <'{files}/ids'", tmp_path, **env).stdout == b""
+    name = shell(f"prefill --cache c <'{files}/ids'", tmp_path, **env).stdout
     assert name.startswith(b"c/") and name.endswith(b".kv\n")
     assert shell(f"cmp p.snap {name.decode()}", tmp_path).returncode == 0
-    both = shell(f"prefill -v --cache c -o q.snap <{files}/ids && cmp p.snap q.snap", tmp_path, **env)
+    both = shell(f"prefill -v --cache c -o q.snap <'{files}/ids' && cmp p.snap q.snap", tmp_path, **env)
     n = len(ids_in((files / "ids").read_bytes()))
     assert both.returncode == 0 and f"reused={n} ".encode() in both.stderr
 
@@ -203,7 +203,7 @@ def test_ids_that_sample_limits_end_the_ring_quietly(files, tmp_path):
     """sample -n cuts an answer short: that is no fault of any stage, and the stream says so."""
     (tmp_path / "long.gbnf").write_text("root ::= [a-z ]{40}")
     done = shell(f"""mkfifo ring
-        {{ decode {files}/p.snap <ring; echo decode $? >&2; }} | {{ grammar-filter -g long.gbnf; echo filter $? >&2; }} |
+        {{ decode '{files}/p.snap' <ring; echo decode $? >&2; }} | {{ grammar-filter -g long.gbnf; echo filter $? >&2; }} |
           sample -S 1 -n 3 | tee ring >answer""", tmp_path, MODEL=str(files / "m.gguf"))
     assert sorted(done.stderr.split(b"\n")) == [b"", b"decode 0", b"filter 0"]
     assert (tmp_path / "answer").read_bytes().endswith(b"#end cut\n") and len(ids_in((tmp_path / "answer").read_bytes())) == 3

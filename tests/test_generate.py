@@ -260,7 +260,7 @@ def test_chat_takes_the_template(tiny, tmp_path):
 
 def test_a_reader_that_left_and_an_interrupt(tiny, tmp_path):
     model = tiny / "llama.gguf"
-    done = shell(f"generate -m {model} --bias 2=-1000 Once | head -c 3 | wc -c", tmp_path)
+    done = shell(f"generate -m '{model}' --bias 2=-1000 Once | head -c 3 | wc -c", tmp_path)
     assert (done.stdout.strip(), done.stderr) == (b"3", b"")
     argv = [str(BIN / "generate"), "-m", str(model), "--bias", "2=-1000", "-c", "100000", "-o", str(tmp_path / "x.snap"), "Once"]
     p = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

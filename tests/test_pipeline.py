@@ -114,9 +114,9 @@ def test_bits_do_not_depend_on_how_the_work_is_done(files, tmp_path, arch):
 
 def test_rows_of_decode_equal_the_dense_ones(files, tmp_path):
     env = {"MODEL": str(files / "llama.gguf")}
-    shell(f"prefill -o p.snap <{files}/llama.ids", tmp_path, **env)
-    dense = shell(f"decode p.snap <{files}/llama.ids", tmp_path, **env).stdout
-    some = shell(f"decode --rows 7,499,0 p.snap <{files}/llama.ids", tmp_path, **env).stdout
+    shell(f"prefill -o p.snap <'{files}/llama.ids'", tmp_path, **env)
+    dense = shell(f"decode p.snap <'{files}/llama.ids'", tmp_path, **env).stdout
+    some = shell(f"decode --rows 7,499,0 p.snap <'{files}/llama.ids'", tmp_path, **env).stdout
     size, n = RECORD.size + 4 * 500, 0
     for at in range(HEADER.size, len(dense) - RECORD.size, size):
         logits = memoryview(dense[at + RECORD.size:at + size]).cast("f")

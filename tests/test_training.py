@@ -21,7 +21,7 @@ from sluice.training import begun, corpora, elsewhere, epochs, export, judge, li
 
 pytestmark = pytest.mark.full
 
-NO_TORCH = "torch, sklearn or transformers is not installed: make training-check"
+NO_TORCH = "torch or transformers is not installed: make training-check"
 CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
 
 
