@@ -146,11 +146,15 @@ NOT_INHERITED = (
 
 @pytest.fixture(scope="session", autouse=True)
 def surroundings(tmp_path_factory):
-    """The same locale, umask and variables wherever the tests run; caches and settings of their own."""
+    """The same locale, umask and variables wherever the tests run; an empty folder to be in.
+
+    Caches and settings are the run's own.
+    """
     old = os.umask(0o022)
     with pytest.MonkeyPatch.context() as patch:
         for name in NOT_INHERITED:
             patch.delenv(name, raising=False)
+        patch.chdir(tmp_path_factory.mktemp("empty"))
         patch.setenv("LC_ALL", "C.UTF-8")
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
