@@ -176,7 +176,7 @@ def opened(process, path, timeout=60):
 def sets_here():
     """The instruction sets of this build that this machine has, the definition ("reference") first."""
     from sluice.kernels import lib
-    from sluice.model import known_sets
+    from sluice.model.model import known_sets
     names = [name for name in reversed(known_sets()) if lib.isa_select(name.encode()) == 0]
     lib.isa_select(b"")
     return names

@@ -19,13 +19,15 @@ import gguf_writer
 import pytest
 from conftest import BIN, run, sets_here
 
-from sluice import gguf, memory, model
+from sluice import gguf
+from sluice.system import memory
+from sluice.model import model
 from sluice.bench import apart, figures, limits, measure, plot, rival, shapes, start, synthetic, table
 from sluice.faults import Fault
 from sluice.gguf import write as gguf_write
 from sluice.kernels import ffi, lib
 from sluice.model import weights
-from sluice.snapshot.scratch import Scratch
+from sluice.kvcache.scratch import Scratch
 
 META = {"general.architecture": ("string", "llama"), "a.string": ("string", "grüße"), "a.flag": ("bool", True), "a.float": ("f32", 0.5),
         "a.u8": ("u8", 255), "a.i64": ("i64", -1 << 63), "some.words": ("[string]", ["", "x"]), "some.numbers": ("[i32]", [1, -2]),

@@ -13,8 +13,8 @@ from classify_call import TEXT, classify, jsonl, opened, question, run_measured,
 from conftest import BIN, run, shell
 
 from sluice.faults import Fault
-from sluice.question import inputs
-from sluice.question.classifier import Classifier
+from sluice.classify import inputs
+from sluice.classify.classifier import Classifier
 
 pytestmark = pytest.mark.usefixtures("home")
 

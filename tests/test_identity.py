@@ -22,7 +22,9 @@ from conftest import BIN, ROOT, run, wait_for
 
 import llama2c_writer
 from gguf_writer import F32, Q8_0, f32, gguf_bytes, q8_0, write_gguf
-from sluice import cachedir, gguf, identity, modelfile
+from sluice.system import cache_directory
+from sluice import gguf
+from sluice.gguf import identity, model_file
 from sluice.faults import Fault
 from sluice.gguf.metadata import Unread
 from sluice.gguf.part import Part
@@ -186,7 +188,7 @@ def test_llama2c_checkpoint_and_tokenizer_are_both_covered(tmp_path, hashed, cac
     settle(tmp_path / "tok")
 
     def id_now():
-        file = modelfile.open_model(str(tmp_path / "v1"), str(tmp_path / "tok"))
+        file = model_file.open_model(str(tmp_path / "v1"), str(tmp_path / "tok"))
         file.id_cache = str(cache)
         return file.id
     known = {id_now()}
@@ -589,7 +591,7 @@ def test_no_home_is_no_place(model, monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     for home in ("", ".", "relative/home", str(tmp_path / "absent")):
         monkeypatch.setenv("HOME", home)
-        assert cachedir.home() is gguf.File(str(model)).id_cache is None
+        assert cache_directory.home() is gguf.File(str(model)).id_cache is None
     assert not (tmp_path / "absent").exists()
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from conftest import BIN, ROOT, SCRIPTS
 
-from sluice import lean
+from sluice.cli import lean
 
 HEAVY = {"ast", "dis", "inspect", "tokenize"}
 

@@ -9,7 +9,8 @@ import tarfile
 import pytest
 from conftest import ROOT, run, sets_here
 
-from sluice import gguf, question
+from sluice import gguf
+from sluice.classify import question
 
 DATA = ROOT / "lib" / "sluice" / "data"
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
@@ -35,7 +36,7 @@ def test_card_and_curve_lie_beside_it():
 
 def test_question_asks_as_training_did():
     pytest.importorskip("numpy", reason="numpy is not here, so that the question is put as in training is not tested: make test")
-    from sluice.training import prepare, views
+    from spam_training import prepare, views
     q = question.read(str(ROOT / "configs" / "spam.yaml"))
     asked = [("special" if part.startswith("<") else "text", part) for part in prepare.BEFORE] + [("input", "")]
     asked += [("special" if part.startswith("<") else "text", part) for part in prepare.AFTER]

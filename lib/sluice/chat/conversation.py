@@ -12,11 +12,11 @@ import time
 import click
 
 from ..faults import bad
-from ..grammar import Matcher
-from ..model import CHUNK
+from ..grammar.matcher import Matcher
+from ..model.model import CHUNK
 from ..model.forward import Forward
 from . import messages as files, template
-from .generation import Answer, Generation
+from ..generate.generation import Answer, Generation
 from .template import Message
 
 

@@ -4,7 +4,7 @@
 """
 import numpy as np
 
-from .. import mixes, quantized
+from ..quantize import mixes, requantize
 from ..faults import BAD_DATA, Fault
 from ..kernels import ffi, lib
 
