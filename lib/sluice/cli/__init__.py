@@ -15,9 +15,9 @@ IGNORED = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 if not IGNORED:  # an interrupt while a command is still starting ends it without a traceback; `run` takes over from here
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from . import VERSION, faults
-from .cli import lean
-from .system import descriptors  # noqa: E402
+from .. import VERSION, faults  # noqa: E402
+from ..system import descriptors  # noqa: E402
+from . import lean  # noqa: E402
 
 with lean.imports():
     import click  # noqa: E402

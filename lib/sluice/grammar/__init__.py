@@ -1,0 +1,1 @@
+"""Grammars (GBNF): the parser, the automaton, and the matcher that filters tokens."""

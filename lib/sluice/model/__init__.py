@@ -1,0 +1,1 @@
+"""Transformers: hyperparameters, weights, and the layers as calls of kernels."""
