@@ -185,7 +185,7 @@ for i in range(40):
     t.store({str(tmp_path)!r}, n)
     cache.trim({str(tmp_path)!r}, cache.SUFFIX, 3)
 """
-    workers = [python("from sluice.snapshot import cache\n" + code) for _ in range(4)]
+    workers = [python("from sluice.kvcache import prefix_cache as cache\n" + code) for _ in range(4)]
     for p in workers:
         out, err = p.communicate(timeout=60)
         assert p.returncode == 0, err

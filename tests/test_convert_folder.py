@@ -11,7 +11,7 @@ import convert_call
 import gguf as gguf_package
 import numpy as np
 import pytest
-from conftest import ROOT, run
+from conftest import ROOT, START, run
 from convert_call import convert
 from gguf.quants import dequantize
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -162,7 +162,7 @@ def test_type_is_that_of_every_matrix(tmp_path):
 
 def test_without_numpy_the_command_says_so(tmp_path):
     code = "import runpy, sys; sys.modules['numpy'] = None; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code, ROOT / "bin" / "gguf-convert", FOLDERS / "llama", "-o", tmp_path / "m"], capture_output=True)
+    done = subprocess.run([sys.executable, "-c", code, START, ROOT / "bin" / "gguf-convert", FOLDERS / "llama", "-o", tmp_path / "m"], capture_output=True)
     assert (done.returncode, done.stderr) == (69, b"gguf-convert: numpy: is not installed beside sluice (pip install numpy)\n")
 
 

@@ -331,7 +331,7 @@ def test_start_imports_nothing_it_does_not_use(files):
                           capture_output=True, timeout=60)
     modules = {line.split(b"|")[-1].strip().decode() for line in done.stderr.splitlines()}
     assert {"click", "sluice.gguf"} <= modules
-    assert not modules & {"json", "numpy", "cffi", "sluice.gguf.dump_state", "sluice.snapshot", "ctypes"}
+    assert not modules & {"json", "numpy", "cffi", "sluice.gguf.dump_state", "sluice.kvcache", "ctypes"}
 
 
 def test_command_is_ours(files):

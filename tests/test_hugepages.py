@@ -25,7 +25,7 @@ def has_huge_pages():
         return False
 
 
-here = pytest.mark.skipif(not has_huge_pages(), reason=f"missing: huge pages, see {hugepages.ENABLED}")
+here = pytest.mark.skipif(not has_huge_pages(), reason=f"missing: huge pages, see {huge_pages.ENABLED}")
 
 
 @pytest.fixture(scope="module")

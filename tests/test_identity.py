@@ -446,7 +446,7 @@ sys.path[:0] = [{str(ROOT / "lib")!r}]
 from sluice import cli, identity
 from sluice.gguf.metadata import Unread
 from sluice.gguf.part import Part
-import blake3, fcntl, mmap, threading, sluice.cores
+import blake3, fcntl, mmap, threading, sluice.system.cpus
 path, directory = sys.argv[1:3]
 identity.SETTLED_NS = {TICK_NS}
 def main():
@@ -765,7 +765,7 @@ def importing(module, tool, *argv, input=b"Some words", env=(), cwd=None):
 def test_only_commands_that_need_it_compute_it(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=400, n_ctx=128)
-    look = partial(importing, "sluice.identity", cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "c")})
+    look = partial(importing, "sluice.gguf.identity", cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "c")})
     needs = lambda *argv, **how: look(*argv, **how)[0]
     assert not needs("generate", "-m", model, "-n", "2", "-S", "1")
     assert needs("generate", "-m", model, "-n", "2", "-S", "1", "-o", "g.snap")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import BIN, ROOT, SCRIPTS
+from conftest import ROOT, SCRIPTS, START
 
 from sluice.cli import lean
 
@@ -14,7 +14,7 @@ HEAVY = {"ast", "dis", "inspect", "tokenize"}
 @pytest.mark.parametrize("tool", [name for name in SCRIPTS if name != "sluice-bench"])
 def test_a_command_starts_without(tool):
     """All but the benchmark, which needs dataclasses."""
-    done = subprocess.run([sys.executable, "-I", "-X", "importtime", BIN / tool, "--version"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-I", "-X", "importtime", START, tool, "--version"], capture_output=True, text=True)
     imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines()}
     assert done.returncode == 0 and "click" in imported and not imported & HEAVY
 

@@ -390,7 +390,7 @@ def test_the_command_that_shows_it_runs(tmp_path):
         kind = tmp_path / "mine" / mail.stem.split("-")[0]
         kind.mkdir(parents=True, exist_ok=True)
         (kind / mail.name).write_bytes(mail.read_bytes())
-    done = subprocess.run([sys.executable, "-m", "sluice.training.taught", tmp_path / "mine", "-n", "2", "-r", "2", "-f", "whole", "-f", "forwarded"],
+    done = subprocess.run([sys.executable, "-m", "spam_training.taught", tmp_path / "mine", "-n", "2", "-r", "2", "-f", "whole", "-f", "forwarded"],
                           capture_output=True, timeout=60)
     lines = done.stdout.decode().splitlines()
     assert done.returncode == 0 and len(lines) == 6 and lines[2].startswith("| mine | whole | 6 | 0 | "), done.stderr

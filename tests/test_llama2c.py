@@ -55,7 +55,7 @@ def test_every_instruction_set_gives_the_bits_of_the_gguf(files, tmp_path):
     code = """import sys, tempfile
 from sluice.kernels import ffi
 from sluice.model import Model
-from sluice.snapshot import Snapshot
+from sluice.kvcache.snapshot import Snapshot
 for path in sys.argv[2:]:
     m = Model(path, 1, vocab=None if path.startswith(sys.argv[1]) else path.rpartition("/")[0] + "/tok")
     cache = Snapshot.create(m.geometry("f16"), 24, m.file.id, m.arithmetic, tempfile.gettempdir())

@@ -751,7 +751,7 @@ NEAR = {20: [np.array([21]), np.array([30, 31])], 22: [np.array([23, 31, 31])]}
 
 
 def near_of(words, n_vocab=40):
-    near = pytest.importorskip("sluice.training.near", reason="torch is not here, so which words are near is not tested: make training-check", exc_type=ImportError)
+    near = pytest.importorskip("spam_training.near", reason="torch is not here, so which words are near is not tested: make training-check", exc_type=ImportError)
     return near, near.Near(words, np.arange(n_vocab) == 31)  # an id that goes on with a word
 
 
@@ -964,7 +964,7 @@ def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
 
 
 def test_halves_exchange_what_each_has_made():
-    halves = pytest.importorskip("sluice.training.halves", reason="torch is not here, so what processes share is not tested: make training-check", exc_type=ImportError)
+    halves = pytest.importorskip("spam_training.halves", reason="torch is not here, so what processes share is not tested: make training-check", exc_type=ImportError)
     import torch
     from spam_training.net import Shape
     both = halves.Halves(Shape(n_vocab=300, n_layer=1))
@@ -978,7 +978,7 @@ def test_halves_exchange_what_each_has_made():
 
 
 def test_rate_warms_stays_and_cools():
-    loop = pytest.importorskip("sluice.training.loop", reason="torch is not here, so the rate of learning is not tested: make training-check", exc_type=ImportError)
+    loop = pytest.importorskip("spam_training.loop", reason="torch is not here, so the rate of learning is not tested: make training-check", exc_type=ImportError)
     rates = [loop.rate(step, 7600, 8000) for step in range(8000)]
     assert rates[:loop.WARM_STEPS] == sorted(rates[:loop.WARM_STEPS]) and rates[0] < 0.01 and rates[7599] < 0.001
     assert set(rates[loop.WARM_STEPS:3800]) == {1} and rates[3800:7600] == sorted(rates[3800:7600], reverse=True)
@@ -990,7 +990,7 @@ def test_rate_warms_stays_and_cools():
 
 def test_steps_go_on_where_they_stopped():
     """From any step the rest of the same batches, of the last ones as well; an epoch that was shown whole is not shown again."""
-    loop = pytest.importorskip("sluice.training.loop", reason="torch is not here, so what a resumed training is shown is not tested: make training-check", exc_type=ImportError)
+    loop = pytest.importorskip("spam_training.loop", reason="torch is not here, so what a resumed training is shown is not tested: make training-check", exc_type=ImportError)
 
     class Shows:
         batches = staticmethod(lambda epoch, is_last: [(epoch, is_last, i) for i in range(3)])
@@ -1103,7 +1103,7 @@ def trained(tmp_path_factory):
 
 
 def train(options):
-    return subprocess.run([sys.executable, "-m", "sluice.training", *options], cwd=ROOT, env={"PYTHONPATH": str(ROOT / "lib"), "PATH": "/usr/bin:/bin"},
+    return subprocess.run([sys.executable, "-m", "spam_training", *options], cwd=ROOT, env={"PYTHONPATH": str(ROOT / "lib"), "PATH": "/usr/bin:/bin"},
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
 
 

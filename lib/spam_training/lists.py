@@ -44,10 +44,10 @@ def sent_on(text, rng):
     subject = head.get("Subject", "")
     reply = REPLY.match(subject)
     if reply and not subject.startswith("[ ", reply.end()) and rng.random() < P_TAG:
-        head["Subject"] = f"{reply[0]}{plain.fold(f'[{name}]')} {subject[reply.end():]}"
+        head["Subject"] = f"{reply[0]}{normalize.fold(f'[{name}]')} {subject[reply.end():]}"
     sender = SENDER.match(head.get("From", ""))
     if sender and " via " not in head["From"] and rng.random() < P_VIA:
-        head["From"] = f"From: {sender['name'] or sender['user']} {plain.fold(f'via {name} <{name}@{host}>')}"
+        head["From"] = f"From: {sender['name'] or sender['user']} {normalize.fold(f'via {name} <{name}@{host}>')}"
     if not BY_A_LIST.search(body) and rng.random() < P_FOOTER:
         footer = filler.template(footer)
         body = normalize.fold(f"{body} {footer}")

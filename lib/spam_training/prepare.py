@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from sluice.mail import message
-from sluice.mail import normalize
 from . import begun, corpora, export, judge, lists, phrases, teacher, texts, twins, views, vocabulary, written
 
 QUESTION = "\nis this mail spam ?\n"  # folded, as the text that follows

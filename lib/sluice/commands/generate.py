@@ -121,6 +121,6 @@ def text_of(prompt, is_chat):
     if not prompt or "-" in prompt:
         data = stream.read_exactly(0, vocabulary.MAX_TEXT_BYTES + 1)
         if len(data) > vocabulary.MAX_TEXT_BYTES:
-            raise bad("standard input", f"more than {vocab.MAX_TEXT_BYTES >> 20} MiB of text")
+            raise bad("standard input", f"more than {vocabulary.MAX_TEXT_BYTES >> 20} MiB of text")
         data = data.removesuffix(b"\n") if is_chat else data
     return b" ".join(data if word == "-" else os.fsencode(word) for word in prompt or ["-"])

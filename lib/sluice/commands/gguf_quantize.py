@@ -60,7 +60,7 @@ def main(source, rest, overrides, dry_run, threads, verbose):
         raise click.UsageError("expected IN OUT TYPE" + (" or IN TYPE" if dry_run else ""))
     out, kind = rest[0] if len(rest) == 2 else None, rest[-1].upper()
     if kind not in requantize.KINDS:
-        raise click.UsageError(f"TYPE: {rest[-1]!r} is none of {', '.join(quantized.KINDS)}")
+        raise click.UsageError(f"TYPE: {rest[-1]!r} is none of {', '.join(requantize.KINDS)}")
     began = time.monotonic()
     file = gguf.File(source)
     plan = requantize.plan(file, kind, overrides)

@@ -31,7 +31,7 @@ def read_ids(path, words):
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path else 0
     data = stream.read_exactly(fd, vocabulary.MAX_TEXT_BYTES + 1)
     if len(data) > vocabulary.MAX_TEXT_BYTES:
-        raise bad(path or "standard input", f"more than {vocab.MAX_TEXT_BYTES >> 20} MiB of text")
+        raise bad(path or "standard input", f"more than {vocabulary.MAX_TEXT_BYTES >> 20} MiB of text")
     return array("i", words.encode(data, eos=False))
 
 

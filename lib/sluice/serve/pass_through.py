@@ -126,6 +126,6 @@ def _line(data, load):
             stage = "model"  # it was changed while it was read
     except BaseException as e:
         from . import connection
-        stage, why = "crashed", f"internal error: {type(e).__name__} at {serving.where(e)}"  # its text may be that of the mail
+        stage, why = "crashed", f"internal error: {type(e).__name__} at {connection.where(e)}"  # its text may be that of the mail
     cli.say(f"not judged: {why}")
     return f"error {stage}\n".encode()

@@ -257,7 +257,7 @@ class _Group:
         else:
             self._pauses[slot].failed()
         if code:
-            slow = f": a mail took longer than {serving.ANSWER_SECONDS} s" if code == -signal.SIGALRM else ""
+            slow = f": a mail took longer than {connection.ANSWER_SECONDS} s" if code == -signal.SIGALRM else ""
             cli.say(f"worker {pid} {_how(code)}{slow}; it is replaced")
 
     def _fill(self):
