@@ -59,5 +59,5 @@ def _answer(asked="spam", mail=False, model=None, cache_dir=None, no_cache=False
 
 
 def _say(message):
-    from .. import cli
-    cli.say(message)
+    from .. import messages
+    messages.say(message)

@@ -3,7 +3,7 @@ import contextlib
 import os
 import time
 
-from .. import cli
+from .. import messages
 
 
 @contextlib.contextmanager
@@ -24,4 +24,4 @@ class Clock:
         self.began = time.monotonic()
 
     def report(self, out, n_tensors):
-        cli.report(tensors=n_tensors, bytes=os.path.getsize(out), ms=1e3 * (time.monotonic() - self.began), out=out)
+        messages.report(tensors=n_tensors, bytes=os.path.getsize(out), ms=1e3 * (time.monotonic() - self.began), out=out)

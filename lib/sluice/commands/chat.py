@@ -6,28 +6,28 @@ from .. import cli
 from ..grammar import matcher
 from ..system import files as newfile
 from ..tokenizer import vocabulary
-from ..generate import options
 from ..chat import conversation, messages as files, template, terminal
 from ..faults import BAD_DATA, Fault
 from ..model.model import KV_TYPES, Model
-from ..generate.sampler import Sampler
+from ..generate.sampler import Sampler, biases
 from ..kvcache.format import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
+from ..cli import sampling
 import click
 
 
 @cli.command(options_metavar="[OPTIONS] [<messages >answers]")
 @cli.model_option
 @cli.vocab_option
-@conversation.options
+@cli.chat_options
 @click.option("--switch", is_flag=True, help="Roles switched: the model is the user and begins; you are the assistant.")
 @click.option("-n", "--max-ids", type=cli.OrNone(min=1), metavar="N",
               help="End an answer after N ids; -1: no limit.  [default: no limit]")
 @click.option("--stop", "stops", multiple=True, metavar="TEXT", help="End an answer before this text; can be given again.")
 @click.option("-g", "--grammar", "grammar_path", metavar="FILE", help="Answer what this grammar (GBNF) allows.")
 @click.option("-e", "--grammar-text", metavar="TEXT", help="The grammar itself, in place of -g.")
-@options.options
-@options.bias_word_option
+@sampling.options
+@sampling.bias_word_option
 @click.option("-o", "--out", metavar="FILE", help="Save the conversation at the end, as --messages reads it.")
 @click.option("--history", metavar="FILE", help="Keep what is typed here, for the next time; made with mode 0600.  [default: none]")
 @click.option("-c", "--capacity", type=click.IntRange(1, MAX_CAPACITY), metavar="N",
@@ -80,7 +80,7 @@ def main(model, vocab_file, system, path, template_path, variables, switch, max_
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
-    sampler = Sampler(m.hparams.n_vocab, **steps, seed=seed, bias=options.biases(bias, bias_word, m.hparams.n_vocab, words))
+    sampler = Sampler(m.hparams.n_vocab, **steps, seed=seed, bias=biases(bias, bias_word, m.hparams.n_vocab, words))
     cache = Scratch(m.geometry(kv), capacity or min(m.hparams.n_ctx, MAX_CAPACITY), logits=True)
     at_terminal, interrupt = os.isatty(0), terminal.Interrupt()
     talk = conversation.Conversation(m, words, its_template, cache, said, "user" if switch else "assistant", max_ids, cli.say, interrupt)

@@ -6,12 +6,13 @@ from .. import cli, stream
 from ..grammar import matcher
 from ..system import files
 from ..tokenizer import vocabulary
-from ..generate import generation, options
+from ..generate import generation
 from ..chat import conversation, template, terminal
 from ..faults import bad
 from ..model.model import KV_TYPES, Model
-from ..generate.sampler import Sampler
+from ..generate.sampler import Sampler, biases
 from ..kvcache.format import MAX_CAPACITY
+from ..cli import sampling
 import click
 
 
@@ -27,9 +28,9 @@ import click
 @click.option("--echo", is_flag=True, help="Write the prompt, too.")
 @click.option("--special", is_flag=True, help="Let the prompt's text become control tokens.")
 @click.option("--chat", is_flag=True, help="The prompt is a user's message, put in turns by the model's chat template.")
-@conversation.options
-@options.options
-@options.bias_word_option
+@cli.chat_options
+@sampling.options
+@sampling.bias_word_option
 @click.option("-s", "--snapshot", metavar="FILE", help="Snapshot to start from; the prompt continues its text.")
 @click.option("-o", "--out", metavar="FILE", help="Save prompt and text as a snapshot at the end.")
 @click.option("-c", "--capacity", type=click.IntRange(1, MAX_CAPACITY), metavar="N",
@@ -92,7 +93,7 @@ def main(prompt, model, vocab_file, max_ids, stops, grammar_path, grammar_text, 
     else:
         ids = words.encode(data, special=special, bos=False if base else None, prefix=not base) if data or not base else []
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
-    sampler = Sampler(m.hparams.n_vocab, **steps, seed=seed, bias=options.biases(bias, bias_word, m.hparams.n_vocab, words))
+    sampler = Sampler(m.hparams.n_vocab, **steps, seed=seed, bias=biases(bias, bias_word, m.hparams.n_vocab, words))
     cache = generation.begin(m, ids, base, capacity, max_ids, kv, os.path.dirname(out) if out else None)
     n_prompt, read = cache.n_tok, time.monotonic()
     g = generation.Generation(m, cache, sampler, words.eog, matcher.Matcher(rules, words) if rules else None, bool(out))

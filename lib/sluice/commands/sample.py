@@ -2,13 +2,13 @@
 import os
 
 from .. import cli, stream
-from ..generate import options
-from ..generate.sampler import Sampler
+from ..generate.sampler import Sampler, biases
+from ..cli import sampling
 import click
 
 
 @cli.command(options_metavar="[OPTIONS] <logits >ids")
-@options.options
+@sampling.options
 @click.option("-n", "--max-ids", type=cli.OrNone(min=1), metavar="N",
               help="End after N ids; -1: no limit.  [default: no limit]")
 @click.option("--logprob", is_flag=True, help="Write the natural logarithm of each id's probability as a second column.")
@@ -43,7 +43,7 @@ def main(seed, max_ids, logprob, verbose, bias, **steps):
     """
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
     logits = stream.LogitsReader(0)
-    sampler = Sampler(logits.n_vocab, **steps, seed=seed, bias=options.biases(bias, (), logits.n_vocab))
+    sampler = Sampler(logits.n_vocab, **steps, seed=seed, bias=biases(bias, (), logits.n_vocab))
     stream.write_all(1, stream.ids_header(logits.model_half, logits.n_vocab))
     n_ids, records = 0, iter(logits)
     for record in records:

@@ -3,7 +3,8 @@ import os
 
 from .. import cli  # first: an interrupt during the other imports is silent
 from ..bench import combinations, matmul, measure, plot, rival, shapes, start as processes, synthetic, table
-from ..bench.lists import LIST, Numbers, models, sizes, words
+from ..cli.lists import LIST, models, sizes, words
+from ..cli.values import Numbers
 import click
 
 

@@ -6,7 +6,7 @@ Pseudorandom Number Generators", OOPSLA, figure 16): the number for position
 every machine draws the same, and a text continued later with the same seed
 goes on as if it had not been interrupted.
 """
-from ..faults import bad
+from ..faults import USAGE, Fault, bad
 from ..kernels import ffi, lib
 from ..stream import CANDIDATE
 
@@ -72,3 +72,18 @@ class Sampler:
             if not self._count[old]:
                 del self._count[old]
         self._count[id] = self._count.get(id, 0) + 1
+
+
+def biases(pairs, words, n_vocab, vocab=None):
+    """{id: sum of what is added}, of the options' values; Fault 64 for an id that is none. `words` need a Vocab."""
+    out = {}
+    for id, x in pairs:
+        if id >= n_vocab:
+            raise Fault(USAGE, f"--bias: id {id} is not below the vocabulary size {n_vocab}")
+        out[id] = out.get(id, 0.0) + x
+    for word, x in words:
+        text = word.encode("utf-8", "surrogateescape").lstrip(b" ")
+        forms = [vocab.encode(blank + text, bos=False, eos=False, prefix=False) for blank in (b"", b" ")]
+        for id in set(sum(forms, [])):
+            out[id] = out.get(id, 0.0) + x
+    return out

@@ -18,11 +18,9 @@ import select
 import signal
 import time
 
-import click
-
-from .. import cli
+from .. import messages
 from ..system import memory
-from ..faults import Fault, OUR_BUG
+from ..faults import OUR_BUG, Exit, Fault
 from ..kernels import lib
 from ..classify import inputs
 
@@ -110,7 +108,7 @@ def _answer(connection, classifier, slots, verbose):
         error = "input" if str(e).startswith("input: ") else "model"
         if error == "model" and not slots[-1]:
             slots[-1] = 1
-            cli.say(f"{e}; when it is as it should be, send SIGHUP to the first process of this worker")
+            messages.say(f"{e}; when it is as it should be, send SIGHUP to the first process of this worker")
     except OSError:  # of the connection: nobody is there to read an answer
         error = "input"
     except Exception as e:
@@ -124,12 +122,12 @@ def _answer(connection, classifier, slots, verbose):
         pass
     if verbose:
         word = {"error": error} if error else {"answer": reply.split()[0].decode()}
-        cli.report(pid=os.getpid(), **word, bytes=n_bytes, ids=n_ids, ms=1e3 * (time.monotonic() - began))
+        messages.report(pid=os.getpid(), **word, bytes=n_bytes, ids=n_ids, ms=1e3 * (time.monotonic() - began))
     if error == "crashed":
-        cli.say(bug)
-        raise click.exceptions.Exit(OUR_BUG)
+        messages.say(bug)
+        raise Exit(OUR_BUG)
     if error == "memory":
-        raise click.exceptions.Exit(0)  # a new worker has what this one has lost
+        raise Exit(0)  # a new worker has what this one has lost
 
 
 def receive(connection, is_mail):

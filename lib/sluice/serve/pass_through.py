@@ -11,7 +11,7 @@ import select
 import signal
 import time
 
-from .. import cli, stream
+from .. import messages, stream
 from ..faults import Fault, IO_ERROR
 from ..system.files import write_fault
 from ..classify import inputs
@@ -71,7 +71,7 @@ def judge(data, load):
     try:
         pid = os.fork()
     except OSError as e:
-        cli.say(f"not judged: {e.strerror}")
+        messages.say(f"not judged: {e.strerror}")
         return b"error memory"
     if not pid:
         _answer(data, load, writer)
@@ -90,11 +90,11 @@ def judge(data, load):
     if line.endswith(b"\n"):
         return line[:-1]
     if is_late:
-        cli.say(f"not judged: no verdict after {SECONDS} s")
+        messages.say(f"not judged: no verdict after {SECONDS} s")
         return b"error timeout"
     if status == IO_ERROR:  # csrc/guard.c: the model's file was cut while it was mapped
         return b"error model"
-    cli.say(f"not judged: the process for it {f'ended with {status}' if status >= 0 else f'was killed by signal {-status}'}")
+    messages.say(f"not judged: the process for it {f'ended with {status}' if status >= 0 else f'was killed by signal {-status}'}")
     return b"error crashed"
 
 
@@ -118,8 +118,8 @@ def _line(data, load):
         stage, why = "memory", "out of memory"
     except ImportError as e:  # a library that is there could not be mapped
         stage, why = "memory", str(e)
-    except (Fault, cli.click.UsageError, OSError) as e:
-        why = e.format_message() if isinstance(e, cli.click.UsageError) else str(e)
+    except (Fault, OSError) as e:
+        why = str(e)
         if isinstance(e, OSError) and e.filename:
             why = f"{e.filename}: {e.strerror}"
         if stage == "input" and not (isinstance(e, Fault) and why.startswith("input: ")):
@@ -127,5 +127,5 @@ def _line(data, load):
     except BaseException as e:
         from . import connection
         stage, why = "crashed", f"internal error: {type(e).__name__} at {connection.where(e)}"  # its text may be that of the mail
-    cli.say(f"not judged: {why}")
+    messages.say(f"not judged: {why}")
     return f"error {stage}\n".encode()

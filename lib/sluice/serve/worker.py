@@ -23,10 +23,8 @@ import os
 import signal
 import time
 
-import click
-
-from .. import cli
-from ..faults import IO_ERROR, TRY_AGAIN
+from .. import messages
+from ..faults import IO_ERROR, TRY_AGAIN, Exit
 from . import connection
 from .listener import Listener, notify
 
@@ -57,10 +55,11 @@ def run(path, mode, load, n_workers=None, threads=None, verbose=False):
     """Listen on `path` (its mode: an int) until SIGTERM or SIGINT.
 
     load(): a Classifier, of one thread; called in each group. n_workers: None is one a core that this process may use. threads: of
-    each worker. Fault 64, 65 or 73 before anything is served; click's Exit with the code of a group that cannot start the first time.
+    each worker. Fault 64, 65 or 73 before anything is served; Exit with the code of a group that cannot start the first time.
     """
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     for number in SIGNALS:
-        if number != signal.SIGINT or not cli.IGNORED:
+        if number != signal.SIGINT or not is_ignored:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
@@ -72,7 +71,7 @@ def run(path, mode, load, n_workers=None, threads=None, verbose=False):
         if os.getpid() == master:
             notify("STOPPING=1")
             listener.end()
-    raise click.exceptions.Exit(code)
+    raise Exit(code)
 
 
 def _n_cores():
@@ -82,7 +81,7 @@ def _n_cores():
 def _become(what):
     """What a forked child does, to its end; its errors go the way to cli.run, like those of any command."""
     what()
-    raise click.exceptions.Exit(0)
+    raise Exit(0)
 
 
 def _wait(numbers, seconds):
@@ -165,13 +164,13 @@ class _Master:
                 self._failed()
             elif pid == self._serving:
                 self._serving, self._is_wanted = None, True
-                cli.say(f"the group of workers {pid} {_how(code)}: it is started again")
+                messages.say(f"the group of workers {pid} {_how(code)}: it is started again")
         named = self._listener.is_named()
         if named is None:
-            cli.say(f"{self._listener.path}: was removed, so nobody can connect: this is the end")
+            messages.say(f"{self._listener.path}: was removed, so nobody can connect: this is the end")
             return IO_ERROR
         if named is False:
-            cli.say(f"{self._listener.path}: another one listens there now: this is the end")
+            messages.say(f"{self._listener.path}: another one listens there now: this is the end")
             return 0
         return None
 
@@ -181,7 +180,7 @@ class _Master:
         except OSError as e:  # no memory, or too many processes
             if not self._was_ready:
                 raise
-            cli.say(f"no group of workers can be started: {e.strerror}")
+            messages.say(f"no group of workers can be started: {e.strerror}")
             return self._pause.failed()
         if not pid:
             _become(self._group)
@@ -190,7 +189,7 @@ class _Master:
 
     def _failed(self):
         if self._serving:
-            cli.say("the new question and model are not used (see the line before): those that were loaded go on")
+            messages.say("the new question and model are not used (see the line before): those that were loaded go on")
             notify("READY=1", "STATUS=answering; the last reload failed")
         else:
             self._pause.failed()
@@ -258,7 +257,7 @@ class _Group:
             self._pauses[slot].failed()
         if code:
             slow = f": a mail took longer than {connection.ANSWER_SECONDS} s" if code == -signal.SIGALRM else ""
-            cli.say(f"worker {pid} {_how(code)}{slow}; it is replaced")
+            messages.say(f"worker {pid} {_how(code)}{slow}; it is replaced")
 
     def _fill(self):
         for slot in self._idle():
@@ -267,7 +266,7 @@ class _Group:
                 try:
                     pid = os.fork()
                 except OSError as e:  # no memory, or too many processes
-                    cli.say(f"no worker can be started: {e.strerror}")
+                    messages.say(f"no worker can be started: {e.strerror}")
                     self._pauses[slot].failed()
                     continue
                 if not pid:

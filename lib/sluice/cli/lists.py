@@ -1,28 +1,10 @@
 """Values of options that are lists."""
 import click
 
-from . import shapes
+from ..bench import shapes
+from .values import Numbers
 
-MOST = 1 << 22
 LIST = {"metavar": "LIST"}
-
-
-class Numbers(click.ParamType):
-    """Numbers of at least `least`, separated by commas."""
-
-    name = "list"
-
-    def __init__(self, least):
-        self.least = least
-
-    def convert(self, value, param, context):
-        try:
-            out = [int(part) for part in str(value).split(",")]
-        except ValueError:
-            out = [-1]
-        if not all(self.least <= n < MOST for n in out):
-            self.fail(f"{value!r} is not a list of numbers from {self.least} to {MOST - 1}, like 128,512", param, context)
-        return out
 
 
 def words(context, param, value):

@@ -1,33 +1,8 @@
-"""The chain from logits to an id as options of a command: of `sample`, `generate` and `chat` alike, for Sampler."""
-import math
-
+"""The options of the sampler: of `sample`, `generate` and `chat` alike."""
 import click
 
 from .. import stream
-from ..cli import Number, OrNone
-
-MAX_BIAS = 1e6
-
-
-class Bias(click.ParamType):
-    """KEY=X: (KEY, a number from -MAX_BIAS to MAX_BIAS, or -inf), the last `=` counts. KEY is an
-    id, or with `words` any text."""
-
-    def __init__(self, words=False):
-        self.name, self._words = ("word=x" if words else "id=x"), words
-
-    def convert(self, value, param, ctx):
-        key, equals, number = value.rpartition("=")
-        if not (equals and key):
-            self.fail(f"{value!r} is not of the form {self.name.upper()}.", param, ctx)
-        is_never = number.strip().lower() in ("-inf", "-infinity")
-        number = -math.inf if is_never else Number(-MAX_BIAS, MAX_BIAS).convert(number, param, ctx)
-        if self._words:
-            return key, number
-        if not (key.isascii() and key.isdigit() and len(key) <= 7):
-            self.fail(f"{key!r} is not an id.", param, ctx)
-        return int(key), number
-
+from .values import Bias, Number, OrNone
 
 OPTIONS = (
     click.option("-t", "--temperature", type=Number(min=0), default=0.8, metavar="T",
@@ -63,18 +38,3 @@ def options(function):
     for option in reversed(OPTIONS):
         function = option(function)
     return function
-
-
-def biases(pairs, words, n_vocab, vocab=None):
-    """{id: sum of what is added}, of the options' values; UsageError for an id that is none. `words` need a vocab.Vocab."""
-    out = {}
-    for id, x in pairs:
-        if id >= n_vocab:
-            raise click.UsageError(f"--bias: id {id} is not below the vocabulary size {n_vocab}")
-        out[id] = out.get(id, 0.0) + x
-    for word, x in words:
-        text = word.encode("utf-8", "surrogateescape").lstrip(b" ")
-        forms = [vocab.encode(blank + text, bos=False, eos=False, prefix=False) for blank in (b"", b" ")]
-        for id in set(sum(forms, [])):
-            out[id] = out.get(id, 0.0) + x
-    return out
