@@ -443,7 +443,8 @@ def test_a_file_that_is_replaced_while_it_is_hashed_is_the_one_that_was_opened(
 HASH_IT = f"""
 import os, sys
 sys.path[:0] = [{str(ROOT / "lib")!r}]
-from sluice import cli, identity
+from sluice import cli
+from sluice.gguf import identity
 from sluice.gguf.metadata import Unread
 from sluice.gguf.part import Part
 import blake3, fcntl, mmap, threading, sluice.system.cpus

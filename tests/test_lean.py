@@ -20,7 +20,7 @@ def test_a_command_starts_without(tool):
 
 
 def test_stand_in_is_gone_afterwards_and_hands_on_all_else():
-    code = ("from sluice import cli, lean; import sys; assert 'inspect' not in sys.modules; import click.core, inspect as real; "
+    code = ("from sluice import cli; from sluice.cli import lean; import sys; assert 'inspect' not in sys.modules; import click.core, inspect as real; "
             "known = click.core.inspect; assert known is not real and known.isfunction is real.isfunction; "
             "assert known.cleandoc('  a\\n    b') == 'a\\nb' and sys.modules['inspect'] is real")
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT / "lib")})
@@ -33,7 +33,7 @@ def test_cleandoc_is_that_of_inspect(doc):
 
 def test_stand_in_hands_on_while_it_is_there():
     """To a click of another version, that asks for more while it is imported."""
-    code = ("import sys; from sluice import lean\n"
+    code = ("import sys; from sluice.cli import lean\n"
             "with lean.imports():\n"
             "    from inspect import signature\n"
             "    import dataclasses, inspect as real\n"

@@ -13,7 +13,7 @@ from ..faults import bad
 from ..grammar.matcher import Matcher
 from ..model.model import CHUNK
 from ..model.forward import Forward
-from . import messages as files, template
+from . import messages as files
 from ..generate.generation import Answer, Generation
 from .template import Message
 
