@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 import pytest
 from blake3 import blake3
-from conftest import BIN, ROOT, run, wait_for
+from conftest import BIN, START, ROOT, run, wait_for
 
 import llama2c_writer
 from gguf_writer import F32, Q8_0, f32, gguf_bytes, q8_0, write_gguf
@@ -747,7 +747,7 @@ def test_a_large_file_needs_little_address_space(tmp_path):
 
 def test_what_was_not_cached_is_asked_for_in_large_pages(model, monkeypatch):
     asked = []
-    monkeypatch.setattr(identity.hugepages, "ask", lambda memory: asked.append(len(memory)))
+    monkeypatch.setattr(identity.huge_pages, "ask", lambda memory: asked.append(len(memory)))
     id_of(model, None)
     assert asked == [model.stat().st_size]
 
@@ -756,7 +756,7 @@ def test_what_was_not_cached_is_asked_for_in_large_pages(model, monkeypatch):
 
 def importing(module, tool, *argv, input=b"Some words", env=(), cwd=None):
     """(whether the command loaded `module`, its stdout)."""
-    command = [sys.executable, "-I", "-X", "importtime", BIN / tool, *argv]
+    command = [sys.executable, "-I", "-X", "importtime", START, BIN / tool, *argv]
     done = subprocess.run(command, input=input, capture_output=True, timeout=60, cwd=cwd,
                           env={**os.environ, **dict(env)})
     assert done.returncode in (0, 1, 2), done.stderr[-500:]

@@ -38,7 +38,7 @@ def test_stand_in_hands_on_while_it_is_there():
             "    from inspect import signature\n"
             "    import dataclasses, inspect as real\n"
             "assert sys.modules['inspect'] is real and real.signature is signature")
-    subprocess.run([sys.executable, "-S", "-c", code], check=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT / "lib")})
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT / "lib")})
 
 
 def test_a_module_that_is_there_stays():

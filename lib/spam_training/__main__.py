@@ -18,7 +18,7 @@ from . import begun, card, corpora, export, halves, judge, loop, prepare
 from .halves import say
 from .net import Shape
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[1] / "sluice"
 TEMPLATE = ("{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}<|user|>\n{{ message['content'] }}</s>{% else %}<|assistant|>\n"
             "{{ message['content'] }}</s>{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}")
 

@@ -9,7 +9,7 @@ from sluice.classify import question
 from sluice.faults import Fault, IO_ERROR, bad
 from . import corpora, judge
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[1] / "sluice"
 
 
 @click.command(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
