@@ -15,7 +15,7 @@ Nothing that is wrong with the file keeps `classify` from answering: it says so 
 import os
 
 from ..system import files
-from ..faults import Fault, USAGE, bad
+from ..faults import Fault, bad
 
 MAGIC = b"#calibration 1 "
 FIRST_BYTES = len(MAGIC) + 6 + 1 + 8 + 1 + 8 + 1 + 8 + 1
@@ -81,19 +81,9 @@ class Learnt:
             self._say(f"{why}; the calibration is the shipped one")
 
 
-def which(asked, is_many, learn, forget, learnt_file, no_calibration):
-    """(path, learner) for the options of cli.calibration_options and the question called `asked`. path: of what was learnt, or None; learner:
-    what makes of a Classifier and an input the Verdict after learning or forgetting it, or None. Fault 64."""
-    teaches = forget or learn is not None
-    if teaches and (is_many or no_calibration or forget and learn is not None):
-        raise Fault(USAGE, "--learn or --forget: one of them, without --jsonl, --listen and --no-calibration")
-    path = None if no_calibration else learnt_file or home(asked)
-    if not teaches:
-        return path, None
-    if not path:
-        raise Fault(USAGE, "--learn and --forget: there is no home to keep it in: give --calibration FILE")
-    from . import learning
-    return path, lambda classifier, data: learning.change(classifier, data, path, learn)
+def path_for(asked, learnt_file=None, no_calibration=False):
+    """Where the calibration for the question called `asked` is read, or None."""
+    return None if no_calibration else learnt_file or home(asked)
 
 
 def home(asked):

@@ -47,7 +47,7 @@ def _answer(asked="spam", mail=False, model=None, cache_dir=None, no_cache=False
     from . import question
     from .. import stream
     from . import calibration, classifier, inputs
-    learnt_file, _ = calibration.which(asked, False, None, False, learnt_file, no_calibration)
+    learnt_file = calibration.path_for(asked, learnt_file, no_calibration)
     directory = classifier.cache_in(cache_dir, no_cache)
     q = question.read(question.find(asked), directory)
     data = inputs.read_file(None, mail or q.kind == "mail")

@@ -17,6 +17,19 @@ WAIT_S = 20.0
 MAX_BYTES = 64 << 20  # of the lines: MAX_LINES of them with 64 answers take less
 
 
+def learner(path, learn, forget, is_many, no_calibration):
+    """What makes of a Classifier and an input the Verdict after learning or forgetting it.
+
+    path: of the calibration. learn: the right answer, or None with `forget`. Fault 64 for options
+    that do not go together.
+    """
+    if is_many or no_calibration or forget and learn is not None:
+        raise Fault(USAGE, "--learn or --forget: one of them, without --jsonl, --listen and --no-calibration")
+    if not path:
+        raise Fault(USAGE, "--learn and --forget: there is no home to keep it in: give --calibration FILE")
+    return lambda classifier, data: change(classifier, data, path, learn)
+
+
 class Line:
     """A mail learnt. text, model, question: 16 hex digits each; label: number of the answer; log_p: floats."""
 

@@ -30,7 +30,7 @@ huge_pages_option = click.option(
 
 
 def calibration_options(function):
-    """--learn, --forget, --calibration and --no-calibration, as the arguments of calibration.which()."""
+    """--learn, --forget, --calibration and --no-calibration, for learning.learner()."""
     for option in (
             click.option("--no-calibration", is_flag=True, help="Answer as shipped, whatever was learnt."),
             click.option("--calibration", "learnt_file", metavar="FILE", help="What was learnt.  [default: QUESTION.calibration in "

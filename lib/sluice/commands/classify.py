@@ -35,7 +35,7 @@ import click
 @cli.huge_pages_option
 @cli.verbose_option
 def main(file, model, vocab_file, asked, mail, long, pass_through, as_json, jsonl, mass, cache_dir, no_cache, listen, workers, mode,
-         arithmetic, threads, verbose, **learning):
+         arithmetic, threads, verbose, learn, forget, learnt_file, no_calibration):
     """Answer a question about a mail or any text.
 
     Reads FILE, or stdin, to its end and writes one line: the answer and its probability. The question, a YAML file, names
@@ -76,7 +76,10 @@ def main(file, model, vocab_file, asked, mail, long, pass_through, as_json, json
     cli.only_one(file=file, jsonl=jsonl, listen=listen, pass_through=pass_through)
     cli.refuse(mass and not (jsonl or as_json), "--mass has a place in objects only: with --json or --jsonl")
     cli.refuse(not listen and (workers or mode is not None), "--workers and --mode are of --listen")
-    learnt_file, learns = calibration.which(asked, jsonl or listen or pass_through, **learning)
+    learnt_file, learns = calibration.path_for(asked, learnt_file, no_calibration), None
+    if forget or learn is not None:
+        from ..classify import learning
+        learns = learning.learner(learnt_file, learn, forget, jsonl or listen or pass_through, no_calibration)
     directory = classifier.cache_in(cache_dir, no_cache)
     ask = lambda: question.read(question.find(asked), directory)
 

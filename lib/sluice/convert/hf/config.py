@@ -2,7 +2,6 @@
 
 Keys and their meaning are those of llama.cpp's converter; what has no key there, or would change results in silence, is refused by name.
 """
-import math
 
 from ...faults import bad, printable, unsupported
 from . import rope
@@ -152,8 +151,3 @@ class Config:
         if self.arch == "gemma2" or not 1 <= n <= 512:
             raise unsupported(self.path, f"sliding_window_pattern {n}")
         return {"attention.sliding_window_pattern": ("u32", n)}
-
-
-def attention_factor(scale, n_original):
-    """By how much longrope multiplies what is rotated (Ding et al. 2024, arXiv:2402.13753, as in transformers)."""
-    return math.sqrt(1 + math.log(scale) / math.log(n_original)) if scale > 1 else 1.0

@@ -59,7 +59,6 @@ class Scaling:
         if self.kind == "yarn":
             out.update(self._yarn())
         if self.kind == "longrope":
-            from .config import attention_factor
             factor = self._number(self.values, "attention_factor", attention_factor(self.config.n_ctx / self.original, self.original))
             out["rope.scaling.type"], out["rope.scaling.attn_factor"] = ("string", "longrope"), ("f32", factor)
         return out
@@ -102,3 +101,8 @@ class Scaling:
             blend = min(max((turns - low) / (high - low), 0.0), 1.0)
             out.append(1 / ((1 - blend) / self.factor + blend))
         return out
+
+
+def attention_factor(scale, n_original):
+    """By how much longrope multiplies what is rotated (Ding et al. 2024, arXiv:2402.13753, as in transformers)."""
+    return math.sqrt(1 + math.log(scale) / math.log(n_original)) if scale > 1 else 1.0

@@ -3,7 +3,7 @@
 All of it is linear in the size of the grammar and none of it recurses.
 """
 from ..faults import printable
-from .gbnf import CHOICE, CLASS, NAME, REPEAT, SEQUENCE, TEXT
+from .syntax import CHOICE, CLASS, NAME, REPEAT, SEQUENCE, TEXT
 
 
 def check(syntax):
