@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 
 import pytest
-from sluice.training import written
+from spam_training import written
 
 pytestmark = pytest.mark.full
 
