@@ -1,4 +1,5 @@
 """What every test file uses: where the commands are, how to run one, where the shared data lies."""
+
 import os
 import shutil
 import subprocess
@@ -6,11 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-
 import quick
 import real_models
 import report
+from hypothesis import settings
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
@@ -19,18 +19,25 @@ BIN = ROOT / "bin"
 START = ROOT / "lib" / "sluice" / "start.py"  # what Python runs, with the command's path and words
 SCRIPTS = sorted(p.name for p in BIN.iterdir() if p.is_symlink())  # mail-filter and sluice are none
 _shared = Path(os.environ.get("SLUICE_SHARED") or ROOT.parent / "shared")
-SHARED = _shared if _shared.is_dir() else None  # data that tests read where it is, see data/README.md
+# data that tests read where it is, see data/README.md
+SHARED = _shared if _shared.is_dir() else None
 DATA = Path(__file__).parent / "data"
 SPAM_MODEL = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
 
 
-# python -S -c MEASURE COMMAND...: runs it, then prints its peak in KiB. A child counts what its parent held when it forked, so a small parent is put between.
-MEASURE = ("import os, resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode; "
-           "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); os._exit(code & 255)")
+# python -S -c MEASURE COMMAND...: runs it, then prints its peak in KiB. A child counts what its
+# parent held when it forked, so a small parent is put between.
+MEASURE = (
+    "import os, resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode;"
+    " print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); os._exit(code"
+    " & 255)"
+)
 
 
 def run(*argv, input=b"", timeout=60, **kwargs):
-    """Run a command of bin/ (`run("sample", "-t", 0)`) with bytes on stdin; a CompletedProcess with bytes."""
+    """Run a command of bin/ (`run("sample", "-t", 0)`) with bytes on stdin; a CompletedProcess with
+    bytes.
+    """
     argv = [str(BIN / argv[0]), *map(str, argv[1:])]
     kwargs.setdefault("stdout", subprocess.PIPE)
     kwargs.setdefault("stderr", subprocess.PIPE)
@@ -48,6 +55,7 @@ def find_data(name):
 @pytest.fixture(scope="session")
 def datafile():
     """datafile("vocab/x.gguf"): the path of test data, or a skip that says how to get it."""
+
     def find(name):
         path = find_data(name)
         if path is None and name in real_models.llama_cpp_files():
@@ -55,6 +63,7 @@ def datafile():
         if path is None:
             pytest.skip("test data without a free licence is not here: tests/data/README.md")
         return path
+
     return find
 
 
@@ -80,6 +89,7 @@ def gemma3():
 def box(tmp_path):
     """mail-filter among stand-ins: a mail_filter_box.Box."""
     from mail_filter_box import Box
+
     return Box(tmp_path)
 
 
@@ -87,11 +97,13 @@ def box(tmp_path):
 def start(tmp_path):
     """start(*argv, path=None, ...): a worker_process.Worker; all are killed at the end."""
     from worker_process import Worker
+
     started = []
 
     def start(*argv, path=None, **kwargs):
         started.append(Worker(path or tmp_path / "s", *argv, **kwargs))
         return started[-1]
+
     yield start
     for w in started:
         w.kill()
@@ -119,6 +131,7 @@ def my_model(tmp_path):
 def models(tmp_path_factory):
     """The directory of the models that classify_call.py asks."""
     from classify_call import write_models
+
     return write_models(tmp_path_factory.mktemp("models"))
 
 
@@ -135,14 +148,27 @@ def home(tmp_path, monkeypatch):
 def best_set():
     """The test may select instruction sets: the best one is selected again behind it."""
     from sluice.kernels import lib
+
     yield
     lib.isa_select(b"")
 
 
 # Variables that the commands, make and pip heed, and that a test sets where it wants them.
 NOT_INHERITED = (
-    "MODEL", "SOURCE_DATE_EPOCH", "NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "MAKEFLAGS", "MFLAGS",
-    "CFLAGS", "COLUMNS", "LINES", "POSIXLY_CORRECT", "PYTHONWARNINGS", "PYTHONOPTIMIZE")
+    "MODEL",
+    "SOURCE_DATE_EPOCH",
+    "NOTIFY_SOCKET",
+    "LISTEN_PID",
+    "LISTEN_FDS",
+    "MAKEFLAGS",
+    "MFLAGS",
+    "CFLAGS",
+    "COLUMNS",
+    "LINES",
+    "POSIXLY_CORRECT",
+    "PYTHONWARNINGS",
+    "PYTHONOPTIMIZE",
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -164,7 +190,9 @@ def surroundings(tmp_path_factory):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="the part of the tests that `make test` runs")
+    parser.addoption(
+        "--quick", action="store_true", help="the part of the tests that `make test` runs"
+    )
 
 
 def pytest_configure(config):
@@ -191,6 +219,7 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_terminal_summary(terminalreporter):
     from sluice.model import known_sets
+
     here = sets_here()
     emulated = {"amx"} if "avx512" in here else set()  # by test_tiles.py
     absent = sorted({*known_sets()} - {*here} - emulated)
@@ -198,10 +227,18 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def shell(script, directory, timeout=60, **env):
-    """Run `script` by sh in `directory`, bin/ first on the path, nothing on stdin: a CompletedProcess with bytes."""
+    """Run `script` by sh in `directory`, bin/ first on the path, nothing on stdin: a
+    CompletedProcess with bytes.
+    """
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(["sh", "-c", script], cwd=directory, capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL,
-                          env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", **env})
+    return subprocess.run(
+        ["sh", "-c", script],
+        cwd=directory,
+        capture_output=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", **env},
+    )
 
 
 def wait_for(condition, what, seconds=120):
@@ -214,12 +251,16 @@ def wait_for(condition, what, seconds=120):
 
 
 def opened(process, path, timeout=60):
-    """Wait until a process (a Popen) has the file open or mapped: it has started, and is at work."""
+    """Wait until a process (a Popen) has the file open or mapped: it has started, and is at
+    work.
+    """
     path, end = os.path.realpath(path), time.monotonic() + timeout
     proc = Path(f"/proc/{process.pid}")
     while True:
         try:
-            if path in proc.joinpath("maps").read_text() or path in map(os.readlink, proc.joinpath("fd").iterdir()):
+            if path in proc.joinpath("maps").read_text() or path in map(
+                os.readlink, proc.joinpath("fd").iterdir()
+            ):
                 return
         except FileNotFoundError:  # a descriptor that was closed meanwhile
             pass
@@ -228,9 +269,12 @@ def opened(process, path, timeout=60):
 
 
 def sets_here():
-    """The instruction sets of this build that this machine has, the definition ("reference") first."""
+    """The instruction sets of this build that this machine has, the definition ("reference")
+    first.
+    """
     from sluice.kernels import lib
     from sluice.model.model import known_sets
+
     names = [name for name in reversed(known_sets()) if lib.isa_select(name.encode()) == 0]
     lib.isa_select(b"")
     return names

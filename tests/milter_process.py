@@ -1,4 +1,5 @@
 """mail-milter and a resident worker as processes, for the tests of the milter."""
+
 import contextlib
 import fcntl
 import os
@@ -20,12 +21,18 @@ def missing():
     """What keeps mail-milter from being built here, in words for a skip; None where it can be."""
     if not os.path.exists(HEADER):
         return "libmilter is not installed: apt install libmilter-dev"
-    return None if shutil.which(os.environ.get("CC", "cc")) else "cc is not installed: apt install gcc"
+    return (
+        None if shutil.which(os.environ.get("CC", "cc")) else "cc is not installed: apt install gcc"
+    )
 
 
 def build(sanitized=False):
     """The program, made now: `make milter`, or the same under AddressSanitizer and UBSan."""
-    options = [f"MILTER={SANITIZED}", f"MILTER_BUILD={SANITIZED.parent}", f"MILTER_SET={SANITIZERS}"] if sanitized else []
+    options = (
+        [f"MILTER={SANITIZED}", f"MILTER_BUILD={SANITIZED.parent}", f"MILTER_SET={SANITIZERS}"]
+        if sanitized
+        else []
+    )
     (ROOT / "build").mkdir(exist_ok=True)
     with open(ROOT / "build" / "milter.lock", "w") as lock:  # test files run beside each other
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -38,12 +45,19 @@ class Process:
     """A server of the tests: started, killed, started again; what it says on stderr is in `log`."""
 
     def __init__(self, argv, address, log, env=None):
-        self.argv, self.address, self.log_path, self.env = list(map(str, argv)), address, log, {**os.environ, **(env or {})}
+        self.argv, self.address, self.log_path, self.env = (
+            list(map(str, argv)),
+            address,
+            log,
+            {**os.environ, **(env or {})},
+        )
         self.start()
 
     def start(self, timeout=60):
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
+            self.process = subprocess.Popen(
+                self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env
+            )
         end = time.monotonic() + timeout
         while True:
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as s:
@@ -72,7 +86,10 @@ class Process:
         """Process ids of its children, and theirs."""
         found, at = [self.process.pid], 0
         while at < len(found):
-            with contextlib.suppress(OSError), open(f"/proc/{found[at]}/task/{found[at]}/children") as f:
+            with (
+                contextlib.suppress(OSError),
+                open(f"/proc/{found[at]}/task/{found[at]}/children") as f,
+            ):
                 found += map(int, f.read().split())
             at += 1
         return found[1:]
@@ -88,7 +105,11 @@ class Process:
 def worker(directory, *options):
     """`classify --listen` with two children on directory/worker, for everybody."""
     path = directory / "worker"
-    return Process([BIN / "classify", "--listen", path, "--workers", 2, "--mode", "0666", *options], path, directory / "worker.log")
+    return Process(
+        [BIN / "classify", "--listen", path, "--workers", 2, "--mode", "0666", *options],
+        path,
+        directory / "worker.log",
+    )
 
 
 def milter(directory, *options, program=None, socket_path=None, worker_path=None, env=None):
@@ -100,5 +121,18 @@ def milter(directory, *options, program=None, socket_path=None, worker_path=None
         shutil.chown(place, USER)
         user = ["--user", USER]
     path = socket_path or place / "socket"
-    return Process([program or BIN / "mail-milter", "-p", f"unix:{path}", "--socket", worker_path or directory / "worker", "-v", *user, *options],
-                   path, directory / "milter.log", env)
+    return Process(
+        [
+            program or BIN / "mail-milter",
+            "-p",
+            f"unix:{path}",
+            "--socket",
+            worker_path or directory / "worker",
+            "-v",
+            *user,
+            *options,
+        ],
+        path,
+        directory / "milter.log",
+        env,
+    )

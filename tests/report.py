@@ -1,4 +1,5 @@
 """What a run of the tests prints: a line a file, and at the end the skips by reason."""
+
 import re
 from collections import Counter, defaultdict
 
@@ -76,6 +77,8 @@ def write_skips(terminal, absent_sets, quick):
     for reason, n in found.items():
         terminal.line(f"{n:5}  {reason}")
     for name in absent_sets:
-        terminal.line(f"       the kernels of {name}: only a processor with {name} runs their tests")
+        terminal.line(
+            f"       the kernels of {name}: only a processor with {name} runs their tests"
+        )
     if quick:
         terminal.line("       this is the quick part of the tests: make test-all runs all")

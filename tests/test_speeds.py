@@ -1,4 +1,5 @@
 """The two speeds of the tests: what the quick part covers, how skips are summed up, CI's clock."""
+
 import subprocess
 import types
 
@@ -25,8 +26,10 @@ def test_quick_cases_of_a_product_are_as_few_as_the_longest_list():
 
 
 def test_skips_are_counted_by_reason():
-    tuples = [types.SimpleNamespace(longrepr=("f.py", n, f"Skipped: {why}"))
-              for n, why in enumerate(["no a: apt install a", "no b:\n make b", "no a: apt install a"])]
+    tuples = [
+        types.SimpleNamespace(longrepr=("f.py", n, f"Skipped: {why}"))
+        for n, why in enumerate(["no a: apt install a", "no b:\n make b", "no a: apt install a"])
+    ]
     assert list(report.skips(tuples).items()) == [("no a: apt install a", 2), ("no b: make b", 1)]
 
 
@@ -45,9 +48,15 @@ def ci(budget, script, tmp_path):
     end = '\nprintf "%s\\n" "${#failed[@]} failed" ${left_out[@]+"${left_out[@]}"}\n'
     done = subprocess.run(
         ["bash", "-c", f"set -eu\nBUDGET={budget}\nleft_out=(){FUNCTIONS}\n{script}{end}"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
-    return done.stdout.partition(" failed\n")[0].splitlines()[-1], done.stdout.rpartition(" failed\n")[2]
+    return done.stdout.partition(" failed\n")[0].splitlines()[-1], done.stdout.rpartition(
+        " failed\n"
+    )[2]
 
 
 def test_ci_fails_for_what_ran_and_names_what_did_not(tmp_path):
