@@ -5,17 +5,29 @@ Control pieces, the 256 byte pieces `<0x00>` to `<0xFF>`, then pieces learnt fro
 Scores fall by one from piece to piece, so a piece's two halves are always there and the merges replay in the order in which
 they were learnt, as in the vocabularies of Llama 2 and Gemma.
 """
+
 import functools
 
 BLANK = "\u2581"
 UNKNOWN, CONTROL, NORMAL, BYTE = 2, 3, 1, 6  # tokenizer.ggml.token_type
 SPECIAL = {
     "llama": [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)],
-    "gemma3": [("<pad>", CONTROL), ("<eos>", CONTROL), ("<bos>", CONTROL), ("<unk>", UNKNOWN),
-               ("<start_of_turn>", CONTROL), ("<end_of_turn>", CONTROL)],
+    "gemma3": [
+        ("<pad>", CONTROL),
+        ("<eos>", CONTROL),
+        ("<bos>", CONTROL),
+        ("<unk>", UNKNOWN),
+        ("<start_of_turn>", CONTROL),
+        ("<end_of_turn>", CONTROL),
+    ],
 }
 CHARACTERS = [BLANK] + [chr(c) for c in range(33, 127)]
-ANSWERS = (BLANK + "yes", BLANK + "no", "yes", "no")  # always pieces of their own: the answers of a classifier
+ANSWERS = (
+    BLANK + "yes",
+    BLANK + "no",
+    "yes",
+    "no",
+)  # always pieces of their own: the answers of a classifier
 ANSWER_WEIGHT = 10_000
 
 TEXT = """
@@ -71,7 +83,7 @@ def _merged(word, pair):
         return word
     out, i = [], 0
     while i < len(word):
-        if word[i:i + 2] == pair:
+        if word[i : i + 2] == pair:
             out.append(word[i] + word[i + 1])
             i += 2
         else:
@@ -80,7 +92,7 @@ def _merged(word, pair):
     return tuple(out)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def vocabulary(arch, n_vocab):
     """(pieces, scores, types): tuples of `n_vocab` str, float and int for `arch`, "llama" or "gemma3"."""
     head = SPECIAL[arch] + [(f"<0x{byte:02X}>", BYTE) for byte in range(256)]
