@@ -85,8 +85,8 @@ A Llama of {facts['n_parameter'] / 1e6:.2f} million parameters ({facts['n_layer'
 
 ## Not for
 
-Rejecting mail without a person to look: it is wrong now and then, and mail of other times and places than its training mail is harder than the figures say: the
-README, under "The spam model", shows how much. Calibrate on mail of your own before you trust a verdict. The ham
+Rejecting mail without a person to look: it is wrong now and then, and mail of other times and places than its training mail is harder than the figures say:
+lib/spam_training/README.md shows how much. Calibrate on mail of your own before you trust a verdict. The ham
 of the corpora is from 1997 to 2006, mostly English, much of it of two mailing-list communities and one company; what there is of
 today's mail are templates written for this project. It reads text only: no sender reputation, no attachment, no picture. A sender who knows it can get around it.
 
