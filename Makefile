@@ -11,7 +11,7 @@
 # make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
 # make judge MAILS=FOLDER  its figures on mail of yours, under FOLDER/ham and FOLDER/spam
 # make elsewhere  how well one corpus is judged by what all others teach (the linear yardstick): minutes
-# make figures  the tables and pictures of the README's page on speed again: 6 minutes on an otherwise idle machine
+# make figures  the tables and pictures of csrc/README.md again: 6 minutes on an otherwise idle machine
 # make training-check  the tests of the training that need torch
 # make milter   bin/mail-milter, which judges mail while Postfix receives it (needs Debian's libmilter-dev)
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls

@@ -609,9 +609,9 @@ def test_figures_are_put_where_their_marks_are(monkeypatch):
     with pytest.raises(SystemExit, match="0 places for products"):
         figures.replace(page, "products", "new")
     assert set(figures.TEXTS) == set(figures.COMMANDS) >= {*figures.PICTURES, *figures.OWN, *(f"amx-{part}" for part in figures.OWN)}
-    readme = (BIN.parent / "README.md").read_text()
-    assert all(figures.replace(readme, part, "") for part in figures.COMMANDS)
-    assert all(f"sluice-bench {command}" in readme for command in figures.COMMANDS.values())
+    page = (BIN.parent / figures.PAGE).read_text()
+    assert all(figures.replace(page, part, "") for part in figures.COMMANDS)
+    assert all(f"sluice-bench {command}" in page for command in figures.COMMANDS.values())
     monkeypatch.setattr(figures, "LOOKED", 0.05)
     assert 0 <= figures.busy() <= os.cpu_count() + 0.5
     with pytest.raises(SystemExit, match="none of depth, "):
@@ -620,7 +620,7 @@ def test_figures_are_put_where_their_marks_are(monkeypatch):
 
 def test_figures_run_their_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(BIN.parent)
-    monkeypatch.setattr(figures, "README", str(tmp_path / "page.md"))
+    monkeypatch.setattr(figures, "PAGE", str(tmp_path / "page.md"))
     monkeypatch.setattr(figures, "LOOKED", 0.05)
     monkeypatch.setattr(figures, "HERE", str(tmp_path / "pictures"))
     monkeypatch.setattr(figures, "COMMANDS", {
@@ -629,16 +629,16 @@ def test_figures_run_their_commands(tmp_path, monkeypatch):
     (tmp_path / "page.md").write_text("".join(f"<!-- figures: {part} -->\n<!-- end -->\n" for part in figures.COMMANDS))
     figures.main(["products", "depth"])
     page = (tmp_path / "page.md").read_text()
-    assert "| pp512 @ d8 |" in page and "| start9, seconds |" in page and "sluice-bench --matmul '2,64,64' --type" in page
+    assert "](pictures/depth.svg)" in page and "| pp512 @ d8 |" in page and "| start9, seconds |" in page and "sluice-bench --matmul '2,64,64' --type" in page
     assert sorted(os.listdir(tmp_path / "pictures")) == ["depth.svg", "products.svg"]
 
 
-def test_readme_has_a_place_for_each_figure():
-    page = (BIN.parent / "README.md").read_text()
+def test_page_has_a_place_for_each_figure():
+    page = (BIN.parent / figures.PAGE).read_text()
     for part in figures.COMMANDS:
         assert figures.replace(page, part, "x\n") != page
     for part, says in figures.PICTURES.items():
-        assert f"![{says}]({figures.HERE}/{part}.svg)" in page
+        assert f"![{says}](../{figures.HERE}/{part}.svg)" in page
         assert (BIN.parent / figures.HERE / f"{part}.svg").stat().st_size < 60_000
 
 

