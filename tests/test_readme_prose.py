@@ -53,7 +53,8 @@ def test_links_lead_somewhere(name):
 
 
 def test_readme_leads_to_every_other_page():
-    assert {str(path) for path, _ in links("README.md")} >= {*NAMES[1:], "CHANGELOG.md"}
+    pages = {name for name in NAMES if name.endswith("/README.md")}
+    assert {str(path) for path, _ in links("README.md")} >= {*pages, "CHANGELOG.md"}
 
 
 def test_changelog_begins_with_this_version():
