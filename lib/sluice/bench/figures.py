@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import time
 
 PAGE, HERE = "csrc/README.md", "lib/sluice/bench/pictures"
@@ -52,7 +53,8 @@ def main(parts):
         replace(read(PAGE), part, "")  # there is a place for it
         began = time.monotonic()
         rows = measure(part)
-        text = f"{place(rows, load)}\n\n```sh\nsluice-bench {COMMANDS[part]}\n```\n\n{TEXTS[part](rows)}\n"
+        where = textwrap.fill(place(rows, load), 100)
+        text = f"{where}\n\n```sh\nsluice-bench {COMMANDS[part]}\n```\n\n{TEXTS[part](rows)}\n"
         if part in PICTURES:
             text += f"\n![{PICTURES[part]}]({picture(part)})\n"
         page = replace(read(PAGE), part, text)
