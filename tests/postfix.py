@@ -41,7 +41,7 @@ MAIN = {
     "smtpd_peername_lookup": "no",
     "local_header_rewrite_clients": "",  # 127.0.0.1 stands for a stranger: no header is added or changed
     "maillog_file": "/var/log/postfix.log",
-    # What the tests wait for would take minutes otherwise; the README's page keeps Postfix's own values.
+    # What the tests wait for would take minutes otherwise; configs/postfix/README.md keeps Postfix's own values.
     "queue_run_delay": "5s",
     "minimal_backoff_time": "5s",
     "maximal_backoff_time": "5s",

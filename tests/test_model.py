@@ -53,7 +53,7 @@ def test_logits_equal_transformers(tmp_path):
     found = {name: worst(Model(path, 1), tmp_path, ids, positions, expected)
              for name, path, ids, positions, expected in golden_cases(str(tmp_path), EXACT_TYPES)}
     assert len(found) >= 25 and {n.split("-")[0] for n in found} == {*ARCHITECTURES, "mistral"}
-    assert max(found.values()) < 2e-6, found  # as README says
+    assert max(found.values()) < 2e-6, found  # as lib/README.md says
 
 
 def test_logits_of_quantised_weights_are_near_transformers(tmp_path):
@@ -61,7 +61,7 @@ def test_logits_of_quantised_weights_are_near_transformers(tmp_path):
     found = {name: worst(Model(path, 1), tmp_path, ids, positions, expected)
              for name, path, ids, positions, expected in golden_cases(str(tmp_path), QUANTISED_TYPES)}
     assert len(found) >= 8
-    assert max(found.values()) < 0.04, found  # as README says
+    assert max(found.values()) < 0.04, found  # as lib/README.md says
 
 
 # Of the other architectures one each, in blocks and as floats in turn, with what is particular to it: name -> configuration.
