@@ -146,7 +146,7 @@ build/tiles/emulated_tiles.o: tests/emulated_tiles.c Makefile
 	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
 
 # The same Python over a library built with the sanitizers, tiles emulated; build/asan comes first on the path.
-ROOMS = chat convert gguf grammar hook mail model question snapshot
+ROOMS = chat classify cli commands convert generate gguf grammar kvcache mail model perplexity quantize serve system tokenizer
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 asan: all .venv/test
 	mkdir -p build/asan/sluice
@@ -220,26 +220,26 @@ $(MILTER_BUILD)/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	mkdir -p $(@D)
 	$(CC) $(DEPEND) $(CFLAGS) -std=c11 $(MILTER_SET) -DSLUICE_VERSION='$(VERSION)' -c -o $@ $<
 
-# The spam model. TRAIN="--leave-out enron --seconds 600": options of `python -m sluice.training`.
+# The spam model. TRAIN="--leave-out enron --seconds 600": options of `python -m spam_training`.
 CORPORA = ../shared/data/spam
 TRAINING = build/training-venv/bin/python3
 
-build/training-venv/done: lib/requirements.txt lib/sluice/training/requirements.txt | build
+build/training-venv/done: lib/requirements.txt lib/spam_training/requirements.txt | build
 	test -x $(TRAINING) || "$(PYTHON)" -m venv build/training-venv
-	$(TRAINING) -m pip install -q --disable-pip-version-check -r lib/requirements.txt -r lib/sluice/training/requirements.txt
+	$(TRAINING) -m pip install -q --disable-pip-version-check -r lib/requirements.txt -r lib/spam_training/requirements.txt
 	touch $@
 
 model: all build/training-venv/done
-	PYTHONPATH=lib $(TRAINING) -m sluice.training "$(CORPORA)" $(TRAIN)
-	$(VENV) -c "from sluice import question; question.ship()"
+	PYTHONPATH=lib $(TRAINING) -m spam_training "$(CORPORA)" $(TRAIN)
+	$(VENV) -c "from sluice.classify import question; question.ship()"
 
 # Figures of the model in the box, or of JUDGE="-m MODEL -q QUESTION", on mail it has not seen: MAILS, archives or folders with ham/ and spam/.
 judge: all .venv/test
-	PYTHONPATH=lib $(VENV) -m sluice.training.unseen $(MAILS) $(JUDGE)
+	PYTHONPATH=lib $(VENV) -m spam_training.unseen $(MAILS) $(JUDGE)
 
 # Each corpus judged by the linear yardstick that all others taught: what the data says about mail of other sources.
 elsewhere: all build/training-venv/done
-	PYTHONPATH=lib $(TRAINING) -m sluice.training.elsewhere "$(CORPORA)"
+	PYTHONPATH=lib $(TRAINING) -m spam_training.elsewhere "$(CORPORA)"
 
 # The tests that need torch: a small training in pieces, and the net against the engine.
 training-check: all build/training-venv/done

@@ -7,8 +7,8 @@ import sys
 from chat_model import write_chat_model
 from conftest import BIN, MEASURE, run
 
-from sluice.question import Question
-from sluice.question.classifier import Classifier
+from sluice.classify.question import Question
+from sluice.classify.classifier import Classifier
 
 TEXT = b"Dear friends, the meeting has been moved. Please bring the numbers."
 ALIKE = {"no": ["no"], "none": ["none"], "not": ["not"], "yes": ["yes", " yes"]}

@@ -14,7 +14,8 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "bin"
-SCRIPTS = sorted(p.name for p in BIN.iterdir() if p.read_bytes()[:2] == b"#!")  # mail-filter is none
+START = ROOT / "lib" / "sluice" / "start.py"  # what Python runs, with the command's path and words
+SCRIPTS = sorted(p.name for p in BIN.iterdir() if p.is_symlink())  # mail-filter and sluice are none
 _shared = Path(os.environ.get("SLUICE_SHARED") or ROOT.parent / "shared")
 SHARED = _shared if _shared.is_dir() else None
 
@@ -176,7 +177,7 @@ def opened(process, path, timeout=60):
 def sets_here():
     """The instruction sets of this build that this machine has, the definition ("reference") first."""
     from sluice.kernels import lib
-    from sluice.model import known_sets
+    from sluice.model.model import known_sets
     names = [name for name in reversed(known_sets()) if lib.isa_select(name.encode()) == 0]
     lib.isa_select(b"")
     return names

@@ -1,11 +1,6 @@
 """gguf-convert called in this process, as bin/gguf-convert has it: a start of Python and numpy less for each of many calls."""
-import runpy
-
-from conftest import BIN
-
+from sluice.commands.gguf_convert import main as MAIN
 from sluice.faults import Fault
-
-MAIN = runpy.run_path(str(BIN / "gguf-convert"))["main"]
 
 
 def convert(source, out, *options):

@@ -4,6 +4,7 @@ What a start itself proves (the shell's lines, closed descriptors, imports) is f
 as users do. Nor do chat templates get a process of their own here: what that one must withstand is in test_template.py.
 """
 import functools
+import importlib
 import os
 import signal
 import subprocess
@@ -13,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from sluice import cli
 from sluice.chat import renderer
 from sluice.chat.template import Template
 
 BIN = Path(__file__).resolve().parent.parent / "bin"
 
 
-@functools.cache
-def _program(tool):
-    return compile((BIN / tool).read_bytes(), str(BIN / tool), "exec")
+def _main(tool):
+    return importlib.import_module("sluice.commands." + tool.replace("-", "_")).main
 
 
 _environment, _made = renderer._environment, []
@@ -67,7 +68,7 @@ def _become(argv, files, cwd, timeout):
         os.chdir(cwd or ".")
         render_here(pytest.MonkeyPatch())
         sys.argv, sys.stdout, sys.stderr = argv, open(1, "w", closefd=False), open(2, "w", closefd=False)
-        exec(_program(os.path.basename(argv[0])), {"__name__": "__main__", "__file__": argv[0]})
+        cli.run(_main(os.path.basename(argv[0])))
     finally:
         os._exit(99)
 

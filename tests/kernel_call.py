@@ -4,7 +4,7 @@ import pytest
 from conftest import sets_here
 from gguf_writer import BF16, BLOCK_TYPES, F16, F32, random_blocks
 from sluice.kernels import ffi, lib
-from sluice.model import known_sets
+from sluice.model.model import known_sets
 
 SETS = sets_here()
 POISON = 64  # NaN floats before and behind every buffer

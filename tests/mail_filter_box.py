@@ -7,16 +7,16 @@ from pathlib import Path
 
 from conftest import BIN, wait_for
 
-from sluice.hook import marking
+from sluice.mail import headers
 
 FILTER = str(Path(os.environ.get("SLUICE_MAIL_FILTER") or BIN / "mail-filter").resolve())
 SANITIZED = "SLUICE_MAIL_FILTER" in os.environ
 CLASSIFY = str(BIN / "classify")
 LINE = b"yes 0.9931 0.9386 3f9a0c1b2d4e5f60"
 MAIL = b"Received: x\nX-Spam-Status: No\nSubject: hi\n there\n\nbody\n.\nX-Spam-Flag: NO\nlast"
-MARKED = marking.mark(MAIL, marking.headers(LINE))
+MARKED = headers.mark(MAIL, headers.headers(LINE))
 UNCHECKED = [f"error {word}" for word in ("timeout", "size", "memory", "crashed", "model", "empty", "attempts", "input", "worker")]
-FORTUNE = {line: marking.mark(MAIL, marking.headers(line.encode())) for line in UNCHECKED}
+FORTUNE = {line: headers.mark(MAIL, headers.headers(line.encode())) for line in UNCHECKED}
 LINES = [LINE, *(line.encode() for line in UNCHECKED)]
 
 

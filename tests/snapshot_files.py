@@ -8,7 +8,7 @@ import pytest
 
 from sluice.faults import Fault
 from sluice.kernels import ffi
-from sluice.snapshot import Geometry, Snapshot
+from sluice.kvcache.snapshot import Geometry, Snapshot
 
 MODEL = bytes(range(32))
 SMALL = Geometry(n_layer=2, n_head_kv=2, head_dim=8, kv_type=1, n_vocab=40)

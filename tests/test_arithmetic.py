@@ -5,7 +5,7 @@ import os
 import pytest
 from conftest import run
 from sluice.kernels import lib
-from sluice.model import known_sets
+from sluice.model.model import known_sets
 from tiny_model import write_model
 
 FAST = next((name for name in ("amx", "reference") if lib.isa_select(name.encode()) == 0 and lib.fast_supported()), None)

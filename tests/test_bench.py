@@ -17,15 +17,17 @@ import xml.dom.minidom
 
 import gguf_writer
 import pytest
-from conftest import BIN, run, sets_here
+from conftest import BIN, START, run, sets_here
 
-from sluice import gguf, memory, model
+from sluice import gguf
+from sluice.system import memory
+from sluice.model import model
 from sluice.bench import apart, figures, limits, measure, plot, rival, shapes, start, synthetic, table
 from sluice.faults import Fault
 from sluice.gguf import write as gguf_write
 from sluice.kernels import ffi, lib
 from sluice.model import weights
-from sluice.snapshot.scratch import Scratch
+from sluice.kvcache.scratch import Scratch
 
 META = {"general.architecture": ("string", "llama"), "a.string": ("string", "grüße"), "a.flag": ("bool", True), "a.float": ("f32", 0.5),
         "a.u8": ("u8", 255), "a.i64": ("i64", -1 << 63), "some.words": ("[string]", ["", "x"]), "some.numbers": ("[i32]", [1, -2]),
@@ -412,7 +414,7 @@ def llama_decode(context, batch):
 @pytest.mark.parametrize("form", ["json", "md"])
 def test_command_outlives_a_rival_that_crashes(tiny, tmp_path, form):
     (tmp_path / "llama_cpp.py").write_text(PACKAGE)
-    argv = [sys.executable, BIN / "sluice-bench", "-m", tiny, "-p", "4", "-n", "2", "-r", "1", "-o", form, "--against", "llama-cpp-python"]
+    argv = [sys.executable, START, BIN / "sluice-bench", "-m", tiny, "-p", "4", "-n", "2", "-r", "1", "-o", form, "--against", "llama-cpp-python"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60,
                           env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{BIN.parent / 'lib'}"})
     assert (done.returncode, done.stderr) == (
@@ -527,9 +529,7 @@ def test_start_says_what_prefill_says(tiny):
 
 
 def test_start_without_a_prefill_beside_it_is_refused_before_anything_runs(tiny, tmp_path):
-    link = tmp_path / "sluice-bench"
-    link.write_text((BIN / "sluice-bench").read_text())
-    done = subprocess.run([sys.executable, str(link), "-m", tiny, "-p", "4", "-n", "0", "-r", "1", "--start", "8"], capture_output=True,
+    done = subprocess.run([sys.executable, START, tmp_path / "sluice-bench", "-m", tiny, "-p", "4", "-n", "0", "-r", "1", "--start", "8"], capture_output=True,
                           env={**os.environ, "PYTHONPATH": str(BIN.parent / "lib")})
     assert (done.returncode, done.stdout) == (69, b"")
     assert done.stderr == f"sluice-bench: --start: {tmp_path}/prefill: no such command\n".encode()
@@ -696,4 +696,4 @@ def test_refusals_are_one_line(argv, code, says):
 
 
 def test_command_keeps_its_size():
-    assert len((BIN / "sluice-bench").read_text().splitlines()) <= 100
+    assert len((BIN.parent / "lib/sluice/commands/sluice_bench.py").read_text().splitlines()) <= 100

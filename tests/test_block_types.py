@@ -8,8 +8,8 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from gguf_writer import BLOCK_TYPES, random_blocks, set_halves, write_gguf
 from sluice.kernels import ffi, lib
-from sluice.model import ARITHMETIC, Model
-from sluice.snapshot import Snapshot
+from sluice.model.model import ARITHMETIC, Model
+from sluice.kvcache.snapshot import Snapshot
 from tiny_model import complete, metadata, shapes, weights
 
 SETS = sets_here()

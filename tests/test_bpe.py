@@ -15,11 +15,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_vocab import cases, decode
 
-from sluice import bpe, gguf, grammar
-from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
+from sluice.tokenizer import bpe
+from sluice import gguf
+from sluice.grammar import matcher as grammar
+from sluice.faults import BAD_DATA, Fault, UNSUPPORTED
 from sluice.kernels import ffi, lib
-from sluice.question import answers
-from sluice.vocab import Vocab
+from sluice.classify import answers
+from sluice.tokenizer.vocabulary import Vocab
 
 N_STRINGS = int(os.environ.get("SLUICE_STRINGS", 1000))  # a vocabulary; `make vocab-check` has 100,000
 EXAMPLES = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -14,7 +14,7 @@ from test_bpe import FAMILIES, N_STRINGS, NEWER_DIGITS, random_words, vocabulari
 from test_vocab import random_text
 
 from sluice import gguf, stream
-from sluice.vocab import Vocab
+from sluice.tokenizer.vocabulary import Vocab
 
 __all__ = ["vocabularies"]  # a fixture
 

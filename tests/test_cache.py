@@ -7,9 +7,9 @@ import struct
 import pytest
 from snapshot_files import LARGE, MODEL, SMALL, content, make, python
 
-from sluice import cachedir
+from sluice.system import cache_directory
 from sluice.faults import Fault
-from sluice.snapshot import cache
+from sluice.kvcache import prefix_cache
 
 
 def ids_of(n, seed=1):
@@ -17,19 +17,19 @@ def ids_of(n, seed=1):
 
 
 def store(directory, n_tok, seed=1, **kwargs):
-    cache.prepare(str(directory))
+    prefix_cache.prepare(str(directory))
     with make(directory, n_tok, seed=seed, **kwargs) as s:
-        return cache.store(str(directory), s)
+        return prefix_cache.store(str(directory), s)
 
 
 def find(directory, ids, model_id=MODEL, arithmetic="exact-2", geometry=SMALL, report=lambda m: None):
-    return cache.find(str(directory), model_id, arithmetic, geometry, ids, report)
+    return prefix_cache.find(str(directory), model_id, arithmetic, geometry, ids, report)
 
 
 def test_the_name_is_by_content(tmp_path):
     path = store(tmp_path / "c", 3)
     want = hashlib.sha256(b"exact-2 1\n" + struct.pack("<3i", 1, 8, 15)).hexdigest()[:16]
-    assert os.path.basename(path) == f"00010203-{want}.kv" == cache.file_name(MODEL, "exact-2", 1, [1, 8, 15])
+    assert os.path.basename(path) == f"00010203-{want}.kv" == prefix_cache.file_name(MODEL, "exact-2", 1, [1, 8, 15])
     assert stat.S_IMODE(os.stat(tmp_path / "c").st_mode) == 0o700
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
@@ -49,14 +49,14 @@ def test_find_gives_the_longest_prefix(tmp_path):
 
 def test_get_gives_exactly_these_ids(tmp_path):
     path = store(tmp_path / "c", 5)
-    get = lambda ids, model=MODEL: cache.get(str(tmp_path / "c"), model, "exact-2", SMALL, ids)
+    get = lambda ids, model=MODEL: prefix_cache.get(str(tmp_path / "c"), model, "exact-2", SMALL, ids)
     assert get(ids_of(5)).ids[:5].tolist() == ids_of(5)
     assert get(ids_of(4)) is None and get(ids_of(6)) is None and get(ids_of(5), MODEL[:8] + bytes(24)) is None
-    os.rename(path, tmp_path / "c" / cache.file_name(MODEL, "exact-2", 1, ids_of(5, seed=2)))  # under a name that is not its own
+    os.rename(path, tmp_path / "c" / prefix_cache.file_name(MODEL, "exact-2", 1, ids_of(5, seed=2)))  # under a name that is not its own
     assert get(ids_of(5, seed=2)) is None
     store(tmp_path / "c", 5)
     os.chmod(tmp_path / "c", 0o777)
-    assert get(ids_of(5)) is None and cache.get(str(tmp_path / "absent"), MODEL, "exact-2", SMALL, ids_of(5)) is None
+    assert get(ids_of(5)) is None and prefix_cache.get(str(tmp_path / "absent"), MODEL, "exact-2", SMALL, ids_of(5)) is None
 
 
 def test_an_absent_or_empty_cache_knows_nothing(tmp_path):
@@ -99,7 +99,7 @@ def test_a_damaged_one_is_passed_over_reported_and_removed(tmp_path, at):
 
 def test_one_under_a_wrong_name_is_not_used(tmp_path):
     path = store(tmp_path, 9)
-    os.rename(path, tmp_path / cache.file_name(MODEL, "exact-2", 1, ids_of(9, seed=2)))
+    os.rename(path, tmp_path / prefix_cache.file_name(MODEL, "exact-2", 1, ids_of(9, seed=2)))
     assert find(tmp_path, ids_of(9)) is None
     assert find(tmp_path, ids_of(9, seed=2)) is None  # the name fits, the ids do not
 
@@ -121,7 +121,7 @@ def test_what_others_could_have_written_is_not_used(tmp_path):
 def test_a_directory_that_others_may_write_is_refused(tmp_path, mode):
     (tmp_path / "c").mkdir()
     (tmp_path / "c").chmod(mode)
-    for use in (lambda: find(tmp_path / "c", ids_of(5)), lambda: cache.prepare(str(tmp_path / "c"))):
+    for use in (lambda: find(tmp_path / "c", ids_of(5)), lambda: prefix_cache.prepare(str(tmp_path / "c"))):
         with pytest.raises(Fault, match="could have been written by others") as e:
             use()
         assert e.value.code == 73
@@ -132,7 +132,7 @@ def test_a_directory_of_somebody_else_or_none_is_refused(tmp_path):
     for place, error in ((tmp_path / "file", "not a directory"), (tmp_path / "no" / "c", "No such file"),
                          (tmp_path / "file" / "c", "Not a directory")):
         with pytest.raises(Fault, match=error) as e:
-            cache.prepare(str(place))
+            prefix_cache.prepare(str(place))
         assert e.value.code == 73
     if os.geteuid() == 0:
         (tmp_path / "c").mkdir(mode=0o755)
@@ -147,12 +147,12 @@ def test_the_least_recently_used_go_first(tmp_path):
         os.utime(path, (1000 + i, 1000 + i))
     n_bytes = os.stat(paths[0]).st_blocks * 512
     assert find(tmp_path, ids_of(200, seed=0), geometry=LARGE._replace(n_vocab=40)).n_tok == 200  # used now
-    cachedir.trim(str(tmp_path), cache.SUFFIX, cache.MAX_FILES, 3 * n_bytes + n_bytes // 2)
+    cache_directory.trim(str(tmp_path), prefix_cache.SUFFIX, prefix_cache.MAX_FILES, 3 * n_bytes + n_bytes // 2)
     assert [os.path.exists(p) for p in paths] == [True, False, False, True, True]
-    cachedir.trim(str(tmp_path), cache.SUFFIX, 1)
+    cache_directory.trim(str(tmp_path), prefix_cache.SUFFIX, 1)
     assert [os.path.exists(p) for p in paths] == [True, False, False, False, False]
     (tmp_path / "notes.txt").write_bytes(b"not ours")
-    cachedir.trim(str(tmp_path), cache.SUFFIX, cache.MAX_FILES, 0)  # the one used last stays
+    cache_directory.trim(str(tmp_path), prefix_cache.SUFFIX, prefix_cache.MAX_FILES, 0)  # the one used last stays
     assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(paths[0]), "notes.txt"])
 
 
@@ -160,7 +160,7 @@ def test_store_keeps_the_bound(tmp_path):
     for seed in range(6):
         with make(tmp_path, 200, 200, LARGE, seed=seed) as s:
             n_bytes = 200 * s.layout.row_bytes * s.layout.n_plane
-            cache.store(str(tmp_path), s, max_bytes=3 * n_bytes)
+            prefix_cache.store(str(tmp_path), s, max_bytes=3 * n_bytes)
         assert sum(e.stat().st_blocks * 512 for e in os.scandir(tmp_path)) <= 3 * n_bytes
     assert len(os.listdir(tmp_path)) == 2  # each is a little more than its rows
 
@@ -168,7 +168,7 @@ def test_store_keeps_the_bound(tmp_path):
 def test_a_named_snapshot_can_be_stored_as_well(tmp_path):
     with make(tmp_path, 5) as s:
         s.seal(tmp_path / "mine.kv")
-        path = cache.store(str(tmp_path / "c"), s)
+        path = prefix_cache.store(str(tmp_path / "c"), s)
     with open(path, "rb") as a, open(tmp_path / "mine.kv", "rb") as b:
         assert a.read() == b.read()
 
@@ -185,7 +185,7 @@ for i in range(40):
     t.store({str(tmp_path)!r}, n)
     cache.trim({str(tmp_path)!r}, cache.SUFFIX, 3)
 """
-    workers = [python("from sluice.snapshot import cache\n" + code) for _ in range(4)]
+    workers = [python("from sluice.kvcache import prefix_cache as cache\n" + code) for _ in range(4)]
     for p in workers:
         out, err = p.communicate(timeout=60)
         assert p.returncode == 0, err

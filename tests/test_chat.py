@@ -14,13 +14,14 @@ from conftest import BIN, ROOT
 from forked import render_here, run
 from hypothesis import given, strategies as st
 
-from sluice import gguf, grammar
+from sluice import gguf
+from sluice.grammar import matcher
 from sluice.chat import template, terminal
 from sluice.chat.conversation import Conversation
-from sluice.model import Model
-from sluice.sampler import Sampler
-from sluice.snapshot.scratch import Scratch
-from sluice.vocab import Vocab
+from sluice.model.model import Model
+from sluice.generate.sampler import Sampler
+from sluice.kvcache.scratch import Scratch
+from sluice.tokenizer.vocabulary import Vocab
 
 CHATML = (ROOT / "configs" / "chatml.jinja").read_text()
 YES = ["-e", 'root ::= "yes" | "no"']
@@ -275,7 +276,7 @@ def test_ids_of_a_character_that_was_cut_stay_in_the_conversation(here, model):
     m = Model(model, 1)
     words, messages = Vocab(m.file), [template.Message("user", "One")]
     talk = Conversation(m, words, template.of(m.file, words), Scratch(m.geometry("f16"), 400, logits=True), messages, n_answer=6)
-    rules = grammar.given(None, LONG[1])
+    rules = matcher.given(None, LONG[1])
     assert b"".join(talk.answer(Sampler(420, seed=1), rules)).decode() == "\U0001f980"
     assert talk.figures["end"] == "cut" and talk.figures["open"] > 0 and talk.n_cut == 1
     assert messages[-1].content == "\U0001f980"

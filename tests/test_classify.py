@@ -9,13 +9,14 @@ from chat_model import write_chat_model
 from classify_call import ALIKE, TEXT, classify, opened, question, tree_of, write_question
 from conftest import run, shell
 
-from sluice import gguf, grammar, stream
+from sluice import gguf, stream
+from sluice.grammar import matcher as grammar
 from sluice.faults import Fault
 from sluice.kernels import ffi
-from sluice.question import Question
-from sluice.question.answers import MAX_NODES, Tree, calibrated, log_sum
-from sluice.question.classifier import Classifier
-from sluice.snapshot.scratch import Scratch
+from sluice.classify.question import Question
+from sluice.classify.answers import MAX_NODES, Tree, calibrated, log_sum
+from sluice.classify.classifier import Classifier
+from sluice.kvcache.scratch import Scratch
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -10,11 +10,11 @@ import threading
 import pytest
 from chat_model import write_chat_model
 from classify_call import TEXT, classify, jsonl, opened, question, run_measured, write_question
-from conftest import BIN, run, shell
+from conftest import START, run, shell
 
 from sluice.faults import Fault
-from sluice.question import inputs
-from sluice.question.classifier import Classifier
+from sluice.classify import inputs
+from sluice.classify.classifier import Classifier
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -138,7 +138,7 @@ def test_bad_calls_end_in_one_line_and_their_code(models, tmp_path, what):
 
 
 def test_a_missing_module_is_no_verdict():
-    done = subprocess.run([sys.executable, "-I", "-S", BIN / "classify"], capture_output=True, input=TEXT)
+    done = subprocess.run([sys.executable, "-I", "-S", START, "classify"], capture_output=True, input=TEXT)
     assert done.returncode == 70 and b"ModuleNotFoundError" in done.stderr
 
 
@@ -149,13 +149,14 @@ class Finder:
         if name == "click" or name.startswith("sluice.") and name != "sluice.cli":
             print(name, signal.getsignal(signal.SIGINT).name)
 sys.meta_path.insert(0, Finder)
-runpy.run_path(sys.argv[1], run_name="loaded")
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 @pytest.mark.parametrize("tool", ["classify", "mail-text"])
 def test_an_interrupt_while_a_command_loads_is_silent(tool):
-    done = subprocess.run([sys.executable, "-c", WATCH, BIN / tool], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-c", WATCH, START, tool, "--version"], capture_output=True, text=True,
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     seen = dict(line.split() for line in done.stdout.splitlines())
     assert {"click", "sluice.stream"} <= set(seen) and set(seen.values()) == {"SIG_DFL"}, done

@@ -9,7 +9,7 @@ from conftest import BIN, shell
 from sluice import jsonl as jsonl_lines
 from sluice import stream
 from sluice.faults import Fault
-from sluice.question.classifier import Classifier
+from sluice.classify.classifier import Classifier
 
 pytestmark = pytest.mark.usefixtures("home")
 

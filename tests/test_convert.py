@@ -23,11 +23,14 @@ from gguf.quants import dequantize, quantize
 from gguf import GGMLQuantizationType as T
 from hypothesis import given, settings, strategies as st
 
-from sluice import gguf, quantized
-from sluice.convert import llama2c_write, llama_pb, sentencepiece as spm, tokenizer_json, types, vocabulary, wire
-from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
-from sluice.modelfile import open_model
-from sluice.vocab import Vocab
+from sluice import gguf
+from sluice.quantize import requantize
+from sluice.convert.llama2c import llama_pb, vocabulary, write
+from sluice.convert.hf import sentencepiece as spm, tokenizer_json
+from sluice.convert import protobuf, types
+from sluice.faults import BAD_DATA, Fault, UNSUPPORTED
+from sluice.gguf.model_file import open_model
+from sluice.tokenizer.vocabulary import Vocab
 
 VERSIONS = (0, 1, 2, -1, -2)
 
@@ -175,12 +178,12 @@ def test_what_rounds_beyond_bf16_is_refused():
         types.encode("BF16", np.array([[3.4e38]], "<f4"), "F32", "x")
 
 
-@pytest.mark.parametrize("kind", quantized.KINDS)
+@pytest.mark.parametrize("kind", requantize.KINDS)
 def test_type_gives_what_gguf_quantize_makes_of_the_plain_file(files, tmp_path, kind):
     """Rows of 256 and of 96, of which blocks of 256 fall back; a head of its own; mixes, too."""
     path, _ = files.put(0, dim=256, hidden=96, layers=3, tied=False)
     plain = gguf.File(str(convert(path, tmp_path / "plain", "--vocab", files.tok)))
-    quantized.write(tmp_path / "want", plain, kind, quantized.plan(plain, kind))
+    requantize.write(tmp_path / "want", plain, kind, requantize.plan(plain, kind))
     want, found = (gguf.File(str(p)) for p in (tmp_path / "want", convert(path, tmp_path / "m", "--vocab", files.tok, "--type", kind.lower(), "-j", 2)))
     assert [(t.name, t.type, t.shape) for t in found.tensors.values()] == [(t.name, t.type, t.shape) for t in want.tensors.values()]
     for t in found.tensors.values():
@@ -294,7 +297,7 @@ def test_message_of_the_protobuf_package_is_read_and_written_alike():
     assert len(tokens) == 262 and tokens[1] == b"<s>" and tokens[-2:] == ["\u2581caf\u00e9".encode(), b"ab"] and scores[-1] == -261
     c, tensors = file.tensors()
     assert (c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.vocab_size, c.seq_len, c.tied) == (8, 12, 2, 2, 1, 262, 16, True)
-    without = b"".join(wire.put_bytes(n, v.bytes()) for n, _, v in wire.message("x", data).fields() if n != 2)
+    without = b"".join(protobuf.put_bytes(n, v.bytes()) for n, _, v in protobuf.message("x", data).fields() if n != 2)
     assert llama_pb.file_bytes(c, vocabulary.tokens_as_bin(tokens), scores) == without
     first = next(t for t in tensors if t.name == "blk.1.attn_k.weight")
     draw = random.Random(5).uniform
@@ -329,8 +332,8 @@ def test_any_bytes_are_a_message_or_a_fault(data, at):
     whole[at:at + len(data)] = data
     for message in (data, bytes(whole)):
         try:
-            for _, kind, value in wire.message("x", message).fields():
-                list(value.fields()) if kind == wire.BYTES else None
+            for _, kind, value in protobuf.message("x", message).fields():
+                list(value.fields()) if kind == protobuf.BYTES else None
         except Fault as e:
             assert e.code in (BAD_DATA, UNSUPPORTED)
 
@@ -409,9 +412,10 @@ def test_interrupted_conversion_leaves_nothing(files, tmp_path):
 
 def test_source_that_changes_meanwhile_makes_no_file(files, tmp_path):
     """Touched at the first piece: what was read before and after may not belong together."""
-    from sluice.convert import llama2c_read, tensor
+    from sluice.convert.llama2c import read
+    from sluice.convert import tensor
     path, _ = files.put(0)
-    c, tensors = llama2c_read.tensors(str(path))
+    c, tensors = read.tensors(str(path))
     touched = lambda n: os.utime(path, ns=(1, 1))
     with pytest.raises(Fault, match="was changed while it was in use"):
         tensor.write_gguf(tmp_path / "m.gguf", c.metadata(), tensors, None, touched)
@@ -445,7 +449,7 @@ def test_progress_is_for_terminals(files, tmp_path):
 def test_memory_does_not_grow_with_the_context():
     """Tables of rope for a million positions, 64 MB: a header can ask for sixteen times that, of heads 64 times as wide."""
     tracemalloc.start()
-    n = sum(map(len, llama2c_write.rope_tables(SimpleNamespace(head_dim=16, seq_len=1 << 20))))
+    n = sum(map(len, write.rope_tables(SimpleNamespace(head_dim=16, seq_len=1 << 20))))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert n == 2 * 4 * 8 << 20 and most < 30 << 20

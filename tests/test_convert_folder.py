@@ -11,7 +11,7 @@ import convert_call
 import gguf as gguf_package
 import numpy as np
 import pytest
-from conftest import ROOT, run
+from conftest import ROOT, START, run
 from convert_call import convert
 from gguf.quants import dequantize
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from sluice import gguf
 from sluice.faults import Fault
 from sluice.kernels import ffi
-from sluice.model import Model
-from sluice.snapshot import Snapshot
-from sluice.vocab import Vocab
+from sluice.model.model import Model
+from sluice.kvcache.snapshot import Snapshot
+from sluice.tokenizer.vocabulary import Vocab
 
 FOLDERS = ROOT / "tests" / "golden" / "folders"
 NAMES = sorted(p.name for p in FOLDERS.iterdir())
@@ -162,7 +162,7 @@ def test_type_is_that_of_every_matrix(tmp_path):
 
 def test_without_numpy_the_command_says_so(tmp_path):
     code = "import runpy, sys; sys.modules['numpy'] = None; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code, ROOT / "bin" / "gguf-convert", FOLDERS / "llama", "-o", tmp_path / "m"], capture_output=True)
+    done = subprocess.run([sys.executable, "-c", code, START, ROOT / "bin" / "gguf-convert", FOLDERS / "llama", "-o", tmp_path / "m"], capture_output=True)
     assert (done.returncode, done.stderr) == (69, b"gguf-convert: numpy: is not installed beside sluice (pip install numpy)\n")
 
 
@@ -495,7 +495,7 @@ def test_any_value_anywhere_is_a_fault_or_a_model(tmp_path_factory, data):
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_bytes_for_a_sentencepiece_model_are_a_fault_or_one(tmp_path_factory, shared, data):
-    from sluice.convert import sentencepiece
+    from sluice.convert.hf import sentencepiece
     whole = bytearray(shared("data/tokenizers/llama2.tokenizer.model").read_bytes()[-3000:] if data.draw(st.booleans()) else SMALL_SPM)
     for _ in range(data.draw(st.integers(0, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))

@@ -164,7 +164,7 @@ def count(*prefix, threads=None, **kwargs):
 
 
 def test_a_system_without_affinity_masks_counts_its_processors(monkeypatch):
-    from sluice import model
+    from sluice.model import model
     monkeypatch.delattr(os, "sched_getaffinity")
     model.start(None)
     assert model.lib.threads_count() >= 1

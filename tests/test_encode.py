@@ -7,7 +7,7 @@ from conftest import sets_here
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 from hypothesis import given, settings, strategies as st
-from sluice import mixes, quantized
+from sluice.quantize import mixes, requantize
 from sluice.kernels import ffi, lib
 
 import golden_rmse
@@ -139,4 +139,4 @@ def test_first_weight_that_stops_it_is_named(name):
 
 def test_types_that_are_made():
     assert {t for t in range(-3, 300) if lib.encodable(t)} == {TYPES[name] for name in ENCODABLE}
-    assert set(quantized.KINDS) == set(ENCODABLE) | set(mixes.MIXES)
+    assert set(requantize.KINDS) == set(ENCODABLE) | set(mixes.MIXES)

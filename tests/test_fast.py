@@ -10,9 +10,9 @@ import pytest
 import sluice
 from kernel_call import Buffer, number_of, weights
 from sluice.kernels import ffi, lib
-from sluice.model import Model
+from sluice.model.model import Model
 from sluice.model.forward import Forward
-from sluice.snapshot import Snapshot
+from sluice.kvcache.snapshot import Snapshot
 from tiny_model import write_model
 
 NAMES = ["F32", "F16", "BF16"]

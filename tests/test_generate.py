@@ -19,13 +19,15 @@ from test_grammar import grammars, longer
 from tiny_model import write_model
 
 import grammar_reference as slow
-from sluice import gguf, grammar
-from sluice.chat import chain, generation, messages, terminal
+from sluice import gguf
+from sluice.grammar import matcher as grammar
+from sluice.generate import generation, options as chain
+from sluice.chat import messages, terminal
 from sluice.faults import Fault
-from sluice.grammar import Matcher
-from sluice.model import Model
-from sluice.sampler import Sampler
-from sluice.vocab import Vocab
+from sluice.grammar.matcher import Matcher
+from sluice.model.model import Model
+from sluice.generate.sampler import Sampler
+from sluice.tokenizer.vocabulary import Vocab
 
 CHATML = (ROOT / "configs" / "chatml.jinja").read_text()
 WORDS = 'root ::= " "? word (" " word)* "."\nword ::= [BWbw] [a-z]*\n'

@@ -16,7 +16,7 @@ from bad_gguf import CASES, EVERY_KIND, GOOD_KV, TWO
 from conftest import run
 from gguf_writer import F32, Q8_0, f32, gguf_bytes, header, key_value, padded, string, tensor_info, write_gguf
 from sluice import gguf
-from sluice.faults import BAD_DATA, IO_ERROR, UNSUPPORTED, Fault
+from sluice.faults import BAD_DATA, Fault, IO_ERROR, UNSUPPORTED
 from sluice.kernels import ffi, lib
 
 

@@ -20,8 +20,8 @@ from sluice.faults import Fault
 from sluice.gguf import dump
 from sluice.gguf.dump_state import SnapshotFile
 from sluice.kernels import ffi, lib
-from sluice.snapshot import kvsnap
-from sluice.snapshot import Geometry, Snapshot
+from sluice.kvcache import format
+from sluice.kvcache.snapshot import Geometry, Snapshot
 
 GOLDEN = ROOT / "tests" / "golden"
 MODEL_ID = bytes(range(32))
@@ -227,7 +227,7 @@ def test_check_finds_a_value_in_a_late_piece(tmp_path):
 
 def test_check_of_a_snapshot_finds_one_bit(files, tmp_path):
     data = bytearray((files / "state.snap").read_bytes())
-    for at, code in ((None, 0), (4096, 65), (kvsnap.Layout(Geometry(2, 2, 4, 1, 8), 40).kv_offset, 65)):
+    for at, code in ((None, 0), (4096, 65), (format.Layout(Geometry(2, 2, 4, 1, 8), 40).kv_offset, 65)):
         if at is not None:
             data[at] ^= 1
         (tmp_path / "s.snap").write_bytes(data)
@@ -331,7 +331,7 @@ def test_start_imports_nothing_it_does_not_use(files):
                           capture_output=True, timeout=60)
     modules = {line.split(b"|")[-1].strip().decode() for line in done.stderr.splitlines()}
     assert {"click", "sluice.gguf"} <= modules
-    assert not modules & {"json", "numpy", "cffi", "sluice.gguf.dump_state", "sluice.snapshot", "ctypes"}
+    assert not modules & {"json", "numpy", "cffi", "sluice.gguf.dump_state", "sluice.kvcache", "ctypes"}
 
 
 def test_command_is_ours(files):

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import grammar_reference as slow
 from conftest import SHARED
-from sluice import faults, grammar
+from sluice import faults
+from sluice.grammar import matcher as grammar
 from sluice.grammar import charset
 from sluice.kernels import ffi, lib
 

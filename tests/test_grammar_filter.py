@@ -8,7 +8,9 @@ import pytest
 
 import gguf_writer
 from conftest import BIN, ROOT, run
-from sluice import gguf, grammar, stream, vocab
+from sluice import gguf, stream
+from sluice.grammar import matcher
+from sluice.tokenizer import vocabulary
 
 PIECES = [("<unk>", 2), ("<s>", 3), ("</s>", 3)] + [(t, 1) for t in (
     "yes", "no", "y", "es", "n", "o", "!", "maybe", "\u2581yes", "e", "s", "yes!")]
@@ -339,16 +341,16 @@ def test_help_example_runs():
 
 @pytest.mark.parametrize("name", ["stories260K.gguf", "spam-proto-q8_0.gguf"])
 def test_masks_of_real_vocabularies(name, shared):
-    words = vocab.Vocab(gguf.File(str(shared(f"data/models/{name}"))))
+    words = vocabulary.Vocab(gguf.File(str(shared(f"data/models/{name}"))))
     texts = [words.bytes_of(i) for i in range(words.n_vocab)]
     for path, prefixes in (("json", [b"", b"{", b'{"a', b'{"a": [1, {"b": "', b'{"a":1']), ("list", [b"", b"- ", b"- a"])):
-        rules = grammar.read(str(shared(f"data/grammars/{path}.gbnf")))
+        rules = matcher.read(str(shared(f"data/grammars/{path}.gbnf")))
         for prefix in prefixes:
-            m = grammar.Matcher(rules, words)
+            m = matcher.Matcher(rules, words)
             assert m.feed(prefix)
             bits, _ = m.allowed()
             for i, text in enumerate(texts):
-                one = grammar.Matcher(rules)
+                one = matcher.Matcher(rules)
                 expected = bool(text) and i not in words.eog and one.feed(prefix + text)
                 if i in words.eog:
                     expected = m.complete

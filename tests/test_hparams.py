@@ -13,12 +13,12 @@ from sluice.faults import Fault
 from sluice.gguf.metadata import KIND_NAMES
 from sluice.kernels import ffi
 from sluice.model import architectures
-from sluice.model import ARITHMETIC, Model
+from sluice.model.model import ARITHMETIC, Model
 from sluice.model.hparams import ARCHITECTURES, Keys
 from sluice.model.rope import read_rope
-from sluice.snapshot import Snapshot
-from sluice.snapshot.scratch import Scratch
-from sluice.vocab import Vocab
+from sluice.kvcache.snapshot import Snapshot
+from sluice.kvcache.scratch import Scratch
+from sluice.tokenizer.vocabulary import Vocab
 
 BASE = dict(arch="llama", type="f32", n_layer=2, n_embd=64, n_ff=96, n_head=4, n_head_kv=2, head_dim=16, n_vocab=400)
 

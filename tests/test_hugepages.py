@@ -8,7 +8,8 @@ from conftest import BIN, run
 from hypothesis import given, strategies as st
 from tiny_model import write_model
 
-from sluice import gguf, hugepages, memory
+from sluice import gguf
+from sluice.system import huge_pages, memory
 from sluice.faults import Fault
 from sluice.kernels import ffi
 
@@ -18,13 +19,13 @@ GRAIN = os.sysconf("SC_PAGE_SIZE")
 
 def has_huge_pages():
     try:
-        with open(hugepages.ENABLED) as f:
+        with open(huge_pages.ENABLED) as f:
             return "[never]" not in f.read()
     except OSError:
         return False
 
 
-here = pytest.mark.skipif(not has_huge_pages(), reason=f"missing: huge pages, see {hugepages.ENABLED}")
+here = pytest.mark.skipif(not has_huge_pages(), reason=f"missing: huge pages, see {huge_pages.ENABLED}")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture
 def wanted(monkeypatch):
-    monkeypatch.setattr(hugepages, "wanted", True)
+    monkeypatch.setattr(huge_pages, "wanted", True)
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +51,13 @@ def file(tmp_path_factory):
 @given(st.integers(0, 4), st.integers(1, len(DATA)), st.sampled_from([1000, 1 << 23]))
 def test_a_copy_has_the_bytes_of_the_file(file, page, n_bytes, piece):
     with open(file, "rb") as f, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hugepages, "wanted", True)
-        patch.setattr(hugepages, "PIECE", piece)  # reads of any size make it up
+        patch.setattr(huge_pages, "wanted", True)
+        patch.setattr(huge_pages, "PIECE", piece)  # reads of any size make it up
         if page * GRAIN + n_bytes > len(DATA):  # as of a map: the file was cut
             with pytest.raises(ValueError):
-                hugepages.of_file(f.fileno(), page * GRAIN, n_bytes, "f")
+                huge_pages.of_file(f.fileno(), page * GRAIN, n_bytes, "f")
         else:
-            assert hugepages.of_file(f.fileno(), page * GRAIN, n_bytes, "f")[:] == DATA[page * GRAIN:][:n_bytes]
+            assert huge_pages.of_file(f.fileno(), page * GRAIN, n_bytes, "f")[:] == DATA[page * GRAIN:][:n_bytes]
 
 
 @here
@@ -65,7 +66,7 @@ def test_a_copy_lies_in_huge_pages(tmp_path, wanted):
     with open(tmp_path / "f", "w+b") as f:
         f.truncate(n_bytes)
         before = huge_bytes()
-        area = hugepages.of_file(f.fileno(), 0, n_bytes, "f")
+        area = huge_pages.of_file(f.fileno(), 0, n_bytes, "f")
         if not huge_bytes() - before:
             pytest.skip("no huge page was to be had: memory is fragmented")
         assert huge_bytes() - before <= n_bytes == len(area)
@@ -78,7 +79,7 @@ def huge_bytes():
 
 @pytest.mark.parametrize("says, code", [("always madvise [never]\n", 69), (None, 69)])
 def test_a_system_without_huge_pages_is_named(tmp_path, monkeypatch, wanted, tiny, says, code):
-    monkeypatch.setattr(hugepages, "ENABLED", str(tmp_path / "enabled"))
+    monkeypatch.setattr(huge_pages, "ENABLED", str(tmp_path / "enabled"))
     if says:
         (tmp_path / "enabled").write_text(says)
     file = gguf.File(str(tiny))
@@ -92,7 +93,7 @@ def test_a_copy_that_has_no_room_is_refused_before_it_is_begun(tmp_path, monkeyp
     (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable:        8 kB\n")
     monkeypatch.setattr(memory, "MACHINE", str(tmp_path / "meminfo"))
     with open(file, "rb") as f, pytest.raises(Fault) as e:
-        hugepages.of_file(f.fileno(), 0, len(DATA), "f")
+        huge_pages.of_file(f.fileno(), 0, len(DATA), "f")
     assert (e.value.code, str(e.value)) == (
         75, "f: --huge-pages needs 0.00 GB of memory, of which 0.00 can be had; without it the file is mapped")
 

@@ -18,11 +18,13 @@ from functools import partial
 import numpy as np
 import pytest
 from blake3 import blake3
-from conftest import BIN, ROOT, run, wait_for
+from conftest import BIN, START, ROOT, run, wait_for
 
 import llama2c_writer
 from gguf_writer import F32, Q8_0, f32, gguf_bytes, q8_0, write_gguf
-from sluice import cachedir, gguf, identity, modelfile
+from sluice.system import cache_directory
+from sluice import gguf
+from sluice.gguf import identity, model_file
 from sluice.faults import Fault
 from sluice.gguf.metadata import Unread
 from sluice.gguf.part import Part
@@ -186,7 +188,7 @@ def test_llama2c_checkpoint_and_tokenizer_are_both_covered(tmp_path, hashed, cac
     settle(tmp_path / "tok")
 
     def id_now():
-        file = modelfile.open_model(str(tmp_path / "v1"), str(tmp_path / "tok"))
+        file = model_file.open_model(str(tmp_path / "v1"), str(tmp_path / "tok"))
         file.id_cache = str(cache)
         return file.id
     known = {id_now()}
@@ -441,10 +443,11 @@ def test_a_file_that_is_replaced_while_it_is_hashed_is_the_one_that_was_opened(
 HASH_IT = f"""
 import os, sys
 sys.path[:0] = [{str(ROOT / "lib")!r}]
-from sluice import cli, identity
+from sluice import cli
+from sluice.gguf import identity
 from sluice.gguf.metadata import Unread
 from sluice.gguf.part import Part
-import blake3, fcntl, mmap, threading, sluice.cores
+import blake3, fcntl, mmap, threading, sluice.system.cpus
 path, directory = sys.argv[1:3]
 identity.SETTLED_NS = {TICK_NS}
 def main():
@@ -589,7 +592,7 @@ def test_no_home_is_no_place(model, monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     for home in ("", ".", "relative/home", str(tmp_path / "absent")):
         monkeypatch.setenv("HOME", home)
-        assert cachedir.home() is gguf.File(str(model)).id_cache is None
+        assert cache_directory.home() is gguf.File(str(model)).id_cache is None
     assert not (tmp_path / "absent").exists()
 
 
@@ -744,7 +747,7 @@ def test_a_large_file_needs_little_address_space(tmp_path):
 
 def test_what_was_not_cached_is_asked_for_in_large_pages(model, monkeypatch):
     asked = []
-    monkeypatch.setattr(identity.hugepages, "ask", lambda memory: asked.append(len(memory)))
+    monkeypatch.setattr(identity.huge_pages, "ask", lambda memory: asked.append(len(memory)))
     id_of(model, None)
     assert asked == [model.stat().st_size]
 
@@ -753,7 +756,7 @@ def test_what_was_not_cached_is_asked_for_in_large_pages(model, monkeypatch):
 
 def importing(module, tool, *argv, input=b"Some words", env=(), cwd=None):
     """(whether the command loaded `module`, its stdout)."""
-    command = [sys.executable, "-I", "-X", "importtime", BIN / tool, *argv]
+    command = [sys.executable, "-I", "-X", "importtime", START, BIN / tool, *argv]
     done = subprocess.run(command, input=input, capture_output=True, timeout=60, cwd=cwd,
                           env={**os.environ, **dict(env)})
     assert done.returncode in (0, 1, 2), done.stderr[-500:]
@@ -763,7 +766,7 @@ def importing(module, tool, *argv, input=b"Some words", env=(), cwd=None):
 def test_only_commands_that_need_it_compute_it(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=400, n_ctx=128)
-    look = partial(importing, "sluice.identity", cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "c")})
+    look = partial(importing, "sluice.gguf.identity", cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "c")})
     needs = lambda *argv, **how: look(*argv, **how)[0]
     assert not needs("generate", "-m", model, "-n", "2", "-S", "1")
     assert needs("generate", "-m", model, "-n", "2", "-S", "1", "-o", "g.snap")

@@ -12,9 +12,10 @@ import time
 import pytest
 from conftest import BIN, ROOT, run
 
-from sluice import gguf, question
+from sluice import gguf
+from sluice.classify import question
 from sluice.faults import Fault
-from sluice.question import calibration, fitting, learning
+from sluice.classify import calibration, fitting, learning
 
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 HAM, SPAM = (next(p for p in MAILS if p.stem.startswith(kind)).read_bytes() for kind in ("ham", "spam"))
@@ -374,7 +375,7 @@ def test_usage(file):
 def test_mails_of_another_kind_are_judged_better_after_a_hundred():
     """The corpora's mails in a form that the model was not calibrated for."""
     np = pytest.importorskip("numpy", reason="numpy is not here, so what a hundred taught mails change is not tested: make test")
-    from sluice.training import taught
+    from spam_training import taught
     draw = np.random.default_rng(1)
     is_spam = draw.random(400) < 0.3
     margin = np.where(is_spam, 2.5, -1.0) + draw.normal(0, 1.5, 400) + 1.5  # all look more like spam than they should
@@ -389,7 +390,7 @@ def test_the_command_that_shows_it_runs(tmp_path):
         kind = tmp_path / "mine" / mail.stem.split("-")[0]
         kind.mkdir(parents=True, exist_ok=True)
         (kind / mail.name).write_bytes(mail.read_bytes())
-    done = subprocess.run([sys.executable, "-m", "sluice.training.taught", tmp_path / "mine", "-n", "2", "-r", "2", "-f", "whole", "-f", "forwarded"],
+    done = subprocess.run([sys.executable, "-m", "spam_training.taught", tmp_path / "mine", "-n", "2", "-r", "2", "-f", "whole", "-f", "forwarded"],
                           capture_output=True, timeout=60)
     lines = done.stdout.decode().splitlines()
     assert done.returncode == 0 and len(lines) == 6 and lines[2].startswith("| mine | whole | 6 | 0 | "), done.stderr

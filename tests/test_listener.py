@@ -14,7 +14,7 @@ from conftest import BIN, ROOT, run
 from worker_client import ask, connect, loop, receive
 from worker_process import DATA, ENV, long_lines
 
-from sluice.hook.listener import MAX_PATH
+from sluice.serve.listener import MAX_PATH
 
 UNITS = ROOT / "configs" / "systemd"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")

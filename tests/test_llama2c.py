@@ -11,8 +11,9 @@ from conftest import ROOT, ids_in, run, sets_here, shell
 from convert_call import convert
 from hypothesis import given, settings, strategies as st
 
-from sluice import gguf, llama2c, modelfile
-from sluice.faults import BAD_DATA, UNSUPPORTED, USAGE, Fault
+from sluice import gguf
+from sluice.gguf import llama2c, model_file
+from sluice.faults import BAD_DATA, Fault, UNSUPPORTED, USAGE
 
 PROMPT = b"Once upon a time"
 
@@ -30,14 +31,14 @@ def files(tmp_path_factory):
 
 def fault_of(*args):
     with pytest.raises(Fault) as e:
-        modelfile.open_model(*map(str, args))
+        model_file.open_model(*map(str, args))
     assert "\n" not in str(e.value)
     return e.value
 
 
 @pytest.mark.parametrize("name,tied", [("v0", True), ("v0-untied", False), ("v1", True)])
 def test_tensors_lie_where_they_are(files, name, tied):
-    file = modelfile.open_model(str(files / name), str(files / "tok"))
+    file = model_file.open_model(str(files / name), str(files / "tok"))
     want = writer.tensors(writer.model(tied=tied))
     assert file.tensors.keys() == want.keys()
     for key, x in want.items():
@@ -54,7 +55,7 @@ def test_every_instruction_set_gives_the_bits_of_the_gguf(files, tmp_path):
     code = """import sys, tempfile
 from sluice.kernels import ffi
 from sluice.model import Model
-from sluice.snapshot import Snapshot
+from sluice.kvcache.snapshot import Snapshot
 for path in sys.argv[2:]:
     m = Model(path, 1, vocab=None if path.startswith(sys.argv[1]) else path.rpartition("/")[0] + "/tok")
     cache = Snapshot.create(m.geometry("f16"), 24, m.file.id, m.arithmetic, tempfile.gettempdir())
@@ -109,7 +110,7 @@ def test_classify_and_grammar_filter_take_a_vocabulary(files, tmp_path):
     files_ = ("-m", files / "v1", "--vocab", files / "tok")
     done = run("classify", *files_, "-q", question, "--json", input=PROMPT)
     assert done.returncode in (0, 1), done.stderr
-    assert json.loads(done.stdout)["model"] == modelfile.open_model(str(files / "v1"), str(files / "tok")).id[:8].hex()
+    assert json.loads(done.stdout)["model"] == model_file.open_model(str(files / "v1"), str(files / "tok")).id[:8].hex()
     done = shell("""set -e; tokenize -m $M $V </dev/null | prefill -m $M $V -o p.snap
         tokenize -m $M $V --no-bos </dev/null | decode -m $M $V p.snap | grammar-filter -m $M $V -e 'root ::= [ t0-9]*' | sample -t 0 -n 1 >ids""",
                  tmp_path, M=str(files / "v1"), V=f"--vocab {files / 'tok'}")
@@ -121,7 +122,7 @@ def test_id_is_that_of_both_files(files, tmp_path):
     other = bytearray((files / "tok").read_bytes())
     other[-1] ^= 1
     (tmp_path / "tok").write_bytes(other)
-    ids = {modelfile.open_model(str(files / name), str(tok)).id for name in ("v0", "v1", "v0-untied") for tok in (files / "tok", tmp_path / "tok")}
+    ids = {model_file.open_model(str(files / name), str(tok)).id for name in ("v0", "v1", "v0-untied") for tok in (files / "tok", tmp_path / "tok")}
     assert len(ids) == 6
     done = run("tokenize", "-m", files / "v0", "--vocab", tmp_path / "tok", input=PROMPT)
     done = run("prefill", "-m", files / "v0", "--vocab", files / "tok", "-o", tmp_path / "p", input=done.stdout)
@@ -187,7 +188,7 @@ def test_any_damage_is_a_fault_or_a_model(tmp_path_factory, data):
             target[data.draw(st.integers(0, min(limit, len(target)) - 1))] = data.draw(st.integers(0, 255))
     (d / "m").write_bytes(model), (d / "t").write_bytes(tok)
     try:
-        file = modelfile.open_model(str(d / "m"), str(d / "t"))
+        file = model_file.open_model(str(d / "m"), str(d / "t"))
     except Fault as e:
         assert e.code in (BAD_DATA, UNSUPPORTED, USAGE)
     else:

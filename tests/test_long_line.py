@@ -6,7 +6,8 @@ import pytest
 from conftest import BIN, run
 from worker_process import DATA, ENV, MAILS
 
-from sluice import gguf, question
+from sluice import gguf
+from sluice.classify import question
 
 
 def test_the_long_line_has_the_score_of_the_first_answer(tmp_path):

@@ -14,8 +14,8 @@ from conftest import SHARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice import mail
-from sluice.mail import charsets, markup, mime, plain, transfer
+from sluice.mail import message
+from sluice.mail import charsets, markup, mime, normalize, transfer
 
 REASONS = {"header", "parts", "depth", "boundary", "ambiguous", "encoding", "charset", "bytes", "lines", "text", "html", "empty"}  # all but "internal"
 # sha256 of the texts of the archive's mails in its order, as they are and folded; they are libxml2 2.14's, which lxml 6 brings
@@ -24,11 +24,11 @@ SPAMASSASSIN = ("250029cab17eef73cc037d8160abd1440c4485d880cd0002d5896be1dfc24fa
 
 def read(data):
     """mail.read, with what holds for every input: a text in normal form, known reasons, the same again."""
-    found = mail.read(data)
+    found = message.read(data)
     text = found.text().decode("utf-8")
     assert not any(ord(c) < 32 and c != "\n" or 0x7f <= ord(c) < 0xa0 or 0xd800 <= ord(c) < 0xe000 for c in text)
-    assert not re.search(plain.INVISIBLE, text) and not re.search(plain.CONTROL, text)
-    assert plain.normal(found.body)[0] == found.body
+    assert not re.search(normalize.INVISIBLE, text) and not re.search(normalize.CONTROL, text)
+    assert normalize.normal(found.body)[0] == found.body
     assert set(found.reasons) <= REASONS, found.reasons
     assert "\n" not in found.sender + found.subject + "".join(found.links + found.files)
     assert len(found.text(100)) <= 100 and found.text().startswith(found.text(100))
@@ -96,14 +96,14 @@ def test_mail_text_of(data, text):
     ("\u0430pple caf\u0065\u0301 \ufffd", "\u0430pple caf\u0065\u0301 \ufffd", 0),
 ])
 def test_normal_form(text, want, n):
-    assert plain.normal(text) == (want, n)
+    assert normalize.normal(text) == (want, n)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.sampled_from("a.- \n\t\r\x00\x0b\xad\u200b\xa0\u2028_!\u4e00") | st.characters(), max_size=150))
 def test_normal_form_is_stable(text):
-    once, _ = plain.normal(text)
-    assert plain.normal(once) == (once, 0)
+    once, _ = normalize.normal(text)
+    assert normalize.normal(once) == (once, 0)
 
 
 # Folded form ----------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_normal_form_is_stable(text):
     ("\u65e5\u672c\u3002", "\u65e5\u672c \u3002"), ("q" + "\u0315" * 30 + "\u0300", "q" + "\u0315" * 23), ("\U0001f600\U0001f600\U0001f600", "\U0001f600 \U0001f600"),
 ])
 def test_fold(text, want):
-    assert plain.fold(text) == want
+    assert normalize.fold(text) == want
 
 
 marked = st.text(st.sampled_from("aB7 \n.-!_\u0301\u0130\u03a3\ufb01\u00bd\u0660\u4e00$\u1e9e") | st.characters(), max_size=120)
@@ -125,18 +125,18 @@ marked = st.text(st.sampled_from("aB7 \n.-!_\u0301\u0130\u03a3\ufb01\u00bd\u0660
 @settings(max_examples=500, deadline=None)
 @given(marked)
 def test_fold_is_stable_and_one_line(text):
-    once = plain.fold(text)
-    assert plain.fold(once) == once
-    assert once == " ".join(once.split()) and not any(len(word) > plain.MAX_WORD for word in once.split()) and "000000" not in once
+    once = normalize.fold(text)
+    assert normalize.fold(once) == once
+    assert once == " ".join(once.split()) and not any(len(word) > normalize.MAX_WORD for word in once.split()) and "000000" not in once
     assert not any(c.isdecimal() and c != "0" for c in once)
 
 
 def test_fold_is_stable_for_every_character():
     for code in range(0x110000):
         text = f"a{chr(code)}b {chr(code)}"
-        assert not unicodedata.combining(unicodedata.normalize("NFKD", chr(code))[0]) or re.match(plain.MAY_BE_MARKS, chr(code) * 31)
-        once = plain.fold(text)
-        assert plain.fold(once) == once, hex(code)
+        assert not unicodedata.combining(unicodedata.normalize("NFKD", chr(code))[0]) or re.match(normalize.MAY_BE_MARKS, chr(code) * 31)
+        once = normalize.fold(text)
+        assert normalize.fold(once) == once, hex(code)
 
 
 @settings(max_examples=300, deadline=None)
@@ -146,7 +146,7 @@ def test_fold_of_a_text_and_of_its_tokenized_twin(words, blank):
     """Corpora come in lower case, with a blank on each side of every mark: folded they are the same text."""
     text = blank.join(words)
     twin = " ".join("".join(c if c.isalnum() else f" {c} " for c in text).lower().split())
-    assert plain.fold(twin) == plain.fold(text)
+    assert normalize.fold(twin) == normalize.fold(text)
 
 
 @pytest.mark.parametrize("unit", ["0", "!", "x", " ", "\n", "! ", "\u0301", "\ufdfa", "0!", "\u0130",
@@ -154,7 +154,7 @@ def test_fold_of_a_text_and_of_its_tokenized_twin(words, blank):
                                   "x" + "\u0315\u0300" * 14 + "\u0315"])
 def test_fold_of_a_megabyte(unit):
     """Marks out of order take NFKC alone minutes."""
-    assert len(plain.fold(unit * ((1 << 20) // len(unit)))) <= 24 << 20
+    assert len(normalize.fold(unit * ((1 << 20) // len(unit)))) <= 24 << 20
 
 
 @settings(max_examples=200, deadline=None)
@@ -162,9 +162,9 @@ def test_fold_of_a_megabyte(unit):
 def test_folded_mail_has_no_newline_but_the_heads(subject, text):
     found = read(f"From: A <a@b.c>\nSubject: {subject}\n\n{text}".encode("utf-8", "replace"))
     head, _, rest = found.text(fold=True).decode().partition("\n\n")
-    assert rest == plain.fold(found.body) == found.text(fold=True, head=False).decode() and "\n" not in rest
+    assert rest == normalize.fold(found.body) == found.text(fold=True, head=False).decode() and "\n" not in rest
     if found.body:
-        assert head == found.head(plain.fold).rstrip("\n") and found.head().count("\n") == head.count("\n") + 1
+        assert head == found.head(normalize.fold).rstrip("\n") and found.head().count("\n") == head.count("\n") + 1
 
 
 def test_folded_mail_form():
@@ -271,7 +271,7 @@ def test_charset_that_is_refused(charset):
 def test_charset_decodes_any_bytes(charset):
     data = random.Random(1).randbytes(20000)
     text, _ = charsets.decode(data, next(name for name, codec in charsets.CODEC.items() if codec == charset))
-    plain.normal(text)[0].encode()
+    normalize.normal(text)[0].encode()
 
 
 def test_charset_of_html_by_its_meta_element():
@@ -310,7 +310,7 @@ def test_attachment_is_named_not_opened(disposition, want):
     (b"Subject: x\n\nseen" + b"y " * (1 << 19), "text"),
     (b"Subject: x\nContent-Type: text/html\n\nseen" + b"<div>" * 40000, "html"),
     (b"Subject: x\nContent-Type: text/html\n\nseen<!-- x", "html"),
-    (b"Subject: x\n\nseen" + b" " * mail.MAX_BYTES, "bytes"),
+    (b"Subject: x\n\nseen" + b" " * message.MAX_BYTES, "bytes"),
 ])
 def test_reason(data, reason):
     found = read(data)
@@ -412,7 +412,7 @@ HUGE = {
 @pytest.mark.parametrize("name", HUGE)
 def test_10_mb(name):
     found = read(HUGE[name])
-    assert bool(found.reasons) == (name != "parameters") and len(found.text()) < 4 * mail.MAX_ALL_BYTES
+    assert bool(found.reasons) == (name != "parameters") and len(found.text()) < 4 * message.MAX_ALL_BYTES
 
 
 # Other people's mails ----------------------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ def expected(structure):
         texts.append(part.get("Text") or markup.read(part.get("Html") or "")[0])
     fields = {field["name"]: field["value"] for field in reversed(structure["parts"][0]["headers"]) if field["name"] == "subject"}
     subject = fields.get("subject")
-    return plain.line((subject or {}).get("Text") or "" if isinstance(subject, dict) else "", 300)[0], plain.normal("\n\n".join(filter(None, texts)))[0]
+    return normalize.line((subject or {}).get("Text") or "" if isinstance(subject, dict) else "", 300)[0], normalize.normal("\n\n".join(filter(None, texts)))[0]
 
 
 def test_mime_cases_equal_another_parser(shared):
@@ -475,7 +475,7 @@ def test_mime_headers_equal_another_parser(shared):
     assert differ == HEADER_DEVIATIONS
     for case in json.loads((directory / "unstructured.json").read_text()):
         found = read(b"Subject: " + case["header"].replace("\r\n", "\n").encode() + b"\n\n")
-        want = plain.line(case["expected"], 300)[0]
+        want = normalize.line(case["expected"], 300)[0]
         assert found.subject.replace(" ", "") == want.replace(" ", "")
 
 
@@ -510,7 +510,7 @@ def test_spamassassin_golden(spamassassin):
     """Every mail of the corpus, and the digest of all texts: training and classification see these bytes."""
     digest, folded, n_empty = hashlib.sha256(), hashlib.sha256(), 0
     for _, data in spamassassin:
-        found = mail.read(data)
+        found = message.read(data)
         assert "internal" not in found.reasons
         n_empty += "empty" in found.reasons
         digest.update(found.text())
@@ -595,12 +595,12 @@ def test_any_bytes(data):
 def test_html_is_never_shown_as_it_is_where_lxml_cannot_be_loaded(monkeypatch):
     """With little memory the library cannot be mapped: then there is no text, rather than one in which all that is hidden is seen."""
     monkeypatch.setitem(sys.modules, "lxml", None)
-    assert mail.read(b"Subject: x\n\nhello").body == "hello"
+    assert message.read(b"Subject: x\n\nhello").body == "hello"
     with pytest.raises(ImportError):
-        mail.read(b"Subject: x\nContent-Type: text/html\n\n<p hidden>x</p>hello")
+        message.read(b"Subject: x\nContent-Type: text/html\n\n<p hidden>x</p>hello")
 
 
 def test_a_bug_of_ours_still_gives_a_text(monkeypatch):
     monkeypatch.setattr(mime, "parse", lambda data: 1 / 0)
-    found = mail.read(b"Subject: x\n\nhello")
+    found = message.read(b"Subject: x\n\nhello")
     assert found.reasons == ["internal"] and found.body == "Subject: x\n\nhello"

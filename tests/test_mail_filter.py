@@ -17,7 +17,7 @@ from conftest import ROOT, wait_for
 from mail_filter_box import CLASSIFY, FILTER, FORTUNE, LINE, MAIL, MARKED, SANITIZED, refused
 
 from sluice import VERSION
-from sluice.hook import marking
+from sluice.mail import headers
 
 # ---- the verdict, by the model in the box ----------------------------------------------------
 
@@ -28,7 +28,7 @@ def test_verdicts_are_those_of_classify(box):
         line = subprocess.run([CLASSIFY, "--long", "--no-calibration"], input=mail, capture_output=True).stdout.rstrip(b"\n")
         done = box.run("--classify", CLASSIFY, "--queue-id", "4Fx1", mail=mail)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-        assert box.sent() == [(["-G", "-i", "-f", "a@b.c", "--", "d@e.f"], marking.mark(mail, marking.headers(line)))]
+        assert box.sent() == [(["-G", "-i", "-f", "a@b.c", "--", "d@e.f"], headers.mark(mail, headers.headers(line)))]
         answer, score, required, model = line.decode().split()
         (logged,) = box.lines()
         assert re.fullmatch(rf"\w{{3}} [ \d]\d \d\d:\d\d:\d\d mail-filter\[\d+\]: 4Fx1: answer={answer} score={score} required={required} "
@@ -54,8 +54,8 @@ def test_a_calibration_is_used_where_it_is_named(box):
     line = subprocess.run([CLASSIFY, "--long", "--calibration", learnt], input=mail, capture_output=True).stdout.rstrip(b"\n")
     assert box.run("--classify", CLASSIFY, "--calibration", learnt, mail=mail).returncode == 0
     assert box.run("--classify", CLASSIFY, mail=mail).returncode == 0
-    (_, one), (_, other) = sorted(box.sent(), key=lambda sent: sent[1] != marking.mark(mail, marking.headers(line)))
-    assert one == marking.mark(mail, marking.headers(line)) != other
+    (_, one), (_, other) = sorted(box.sent(), key=lambda sent: sent[1] != headers.mark(mail, headers.headers(line)))
+    assert one == headers.mark(mail, headers.headers(line)) != other
 
 
 # ---- the mail --------------------------------------------------------------------------------------
@@ -68,8 +68,8 @@ def test_odd_mails_keep_their_bytes(box):
     for mail in MAILS:
         assert box.run("--max-size", 1 << 30, mail=mail).returncode == 0
         (sent,) = box.mails()
-        assert sent == marking.mark(mail, marking.headers(LINE)), mail[:60]
-    assert box.run(mail=b"").returncode == 0 and box.mails() == [marking.headers(b"error empty") + b"\n"]
+        assert sent == headers.mark(mail, headers.headers(LINE)), mail[:60]
+    assert box.run(mail=b"").returncode == 0 and box.mails() == [headers.headers(b"error empty") + b"\n"]
 
 
 @pytest.mark.parametrize("make", [os.pipe, lambda: [s.detach() for s in socket.socketpair()]], ids=["pipe", "socket"])
@@ -124,10 +124,10 @@ def test_modes_of_delivery(box):
 def test_size_earlier_status_and_policy(box):
     n = len(MAIL)
     for limit, line in ((n, LINE), (n - 1, b"error size"), (0, b"error size")):
-        assert box.run("--max-size", limit).returncode == 0 and box.mails() == [marking.mark(MAIL, marking.headers(line))]
+        assert box.run("--max-size", limit).returncode == 0 and box.mails() == [headers.mark(MAIL, headers.headers(line))]
     assert box.run("--trust-earlier").returncode == 0 and box.mails() == [MAIL]
     other = MAIL.replace(b"-Status", b"-Stattus")
-    assert box.run("--trust-earlier", mail=other).returncode == 0 and box.mails() == [marking.mark(other, marking.headers(LINE))]
+    assert box.run("--trust-earlier", mail=other).returncode == 0 and box.mails() == [headers.mark(other, headers.headers(LINE))]
     box.script("classify", "exit 70")
     assert refused(box.run("--on-failure", "defer")) and box.mails() == []
     assert box.run("--on-failure", "defer", "--max-size", 1).returncode == 0 and box.mails() == [FORTUNE["error size"]]

@@ -6,7 +6,7 @@ import signal
 import pytest
 from mail_filter_box import FORTUNE, LINE, MAIL, MARKED, gone, refused
 
-from sluice.hook import marking
+from sluice.mail import headers
 
 HANG = "echo $$ >{0}/one; sleep 1000 & echo $! >{0}/two; {1}"
 
@@ -36,7 +36,7 @@ def test_whatever_classify_does_the_mail_passes(box):
     for answer, status in (("no", 1), ("unsure", 2)):
         line = LINE.decode().replace("yes", answer)
         box.script("classify", f"echo {line}; exit {status}")
-        assert box.run().returncode == 0 and box.mails() == [marking.mark(MAIL, marking.headers(line.encode()))]
+        assert box.run().returncode == 0 and box.mails() == [headers.mark(MAIL, headers.headers(line.encode()))]
 
 
 @pytest.mark.parametrize("how", ["wait", "trap '' TERM HUP INT; while :; do wait; done", "echo yes; exec >&-; wait", "kill -STOP $$", "while :; do :; done"])

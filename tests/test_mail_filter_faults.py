@@ -6,7 +6,7 @@ import signal
 import pytest
 from mail_filter_box import LINE, LINES, MAIL, SANITIZED, gone
 
-from sluice.hook import marking
+from sluice.mail import headers
 
 
 def calls_of(box, options, prefix):
@@ -56,7 +56,7 @@ def test_a_fault_in_any_system_call_loses_nothing(box, tracer):
                 shutil.rmtree(box.path / "state", ignore_errors=True)
                 run = f"{name} {error} {nth}"
                 mail = mail_of(run)
-                runs.update((marking.mark(mail, marking.headers(line)), run) for line in LINES)
+                runs.update((headers.mark(mail, headers.headers(line)), run) for line in LINES)
                 done = box.run(*options, mail=mail, prefix=[*tracer, "-o", "/dev/null", "-e", f"inject={name}:error={error}:when={nth}"])
                 sent = [runs.get(data, data) for data in box.mails()]
                 statuses.setdefault(done.returncode, []).append(run)
@@ -79,7 +79,7 @@ def test_kill_at_any_system_call_loses_nothing(box, tracer):
             shutil.rmtree(box.path / "state", ignore_errors=True)
             run = f"{name} {nth}"
             mail = mail_of(run)
-            runs[marking.mark(mail, marking.headers(LINE))] = run
+            runs[headers.mark(mail, headers.headers(LINE))] = run
             done = box.run(*options, mail=mail, prefix=[*tracer, "-o", "/dev/null", "-e", f"inject={name}:signal=KILL:when={nth}"])
             assert done.returncode in (-signal.SIGKILL, 0), (run, done)  # 0: that call was not made this time
             sent = [runs.get(data, data) for data in box.mails()]  # one of a run that was killed may come later

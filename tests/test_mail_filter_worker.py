@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, wait_for
 from mail_filter_box import CLASSIFY, FORTUNE, LINE, MAIL, MARKED
 
-from sluice.hook import marking
+from sluice.mail import headers
 
 
 def worker(path):
@@ -102,11 +102,11 @@ def test_whatever_a_worker_says(box, read):
                     assert f"worker={word_here}" in line, (answer, line)
                 else:
                     assert f"worker={word}" in line, (answer, line)
-                assert sent == marking.mark(mail, marking.headers(said)), (answer, sent[:200])
+                assert sent == headers.mark(mail, headers.headers(said)), (answer, sent[:200])
                 assert box.run("--socket", path, "--worker-only", mail=mail).returncode == 0
                 (sent,) = box.mails()
                 box.lines()
-                assert sent == marking.mark(mail, marking.headers(said)) or b"; reason=" in sent
+                assert sent == headers.mark(mail, headers.headers(said)) or b"; reason=" in sent
 
 
 def test_a_full_queue_of_connections_is_no_worker(box):

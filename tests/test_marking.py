@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice import VERSION
-from sluice.hook import marking
+from sluice.mail import headers
 from sluice.kernels import ffi, lib
 
 LINE = b"yes 0.9931 0.9386 3f9a0c1b2d4e5f60"
-HEAD = marking.headers(LINE)
+HEAD = headers.headers(LINE)
 HEADER = re.compile(rb"[!-9;-~]+[ \t]*:")
 OWN = re.compile(rb"x-spam-[!-9;-~]*[ \t]*:", re.I)
 AFTER_CR = re.compile(rb"\r+(?=x-spam-[!-9;-~]*[ \t]*:)[^\r\n]*", re.I)
@@ -51,10 +51,10 @@ def test_headers_of_every_verdict():
                              "X-Spam-Status: Yes, score=0.9931 required=0.9386 model=3f9a0c1b2d4e5f60\n"
                              f"X-Spam-Checker-Version: Sluice {VERSION}\n")
     for word, flag, said in (("no", "NO", "No"), ("unsure", "NO", "Unsure")):
-        text = marking.headers(LINE.replace(b"yes", word.encode())).decode()
+        text = headers.headers(LINE.replace(b"yes", word.encode())).decode()
         assert text == HEAD.decode().replace("YES", flag).replace("Yes", said)
     for reason in REASONS:
-        assert marking.headers(f"error {reason}".encode()).decode() == \
+        assert headers.headers(f"error {reason}".encode()).decode() == \
             f"X-Spam-Status: unchecked; reason={reason}\nX-Spam-Checker-Version: Sluice {VERSION}\n"
     assert [ffi.string(lib.mark_word(n)).decode() for n in range(len(REASONS))] == REASONS
     assert lib.mark_word(-1) == lib.mark_word(len(REASONS)) == ffi.NULL
@@ -70,7 +70,7 @@ BAD = [b"", b"yes", b"YES" + LINE[3:], b" " + LINE, LINE + b" ", LINE + b"\n", L
 @pytest.mark.parametrize("line", BAD, ids=range(len(BAD)))
 def test_any_other_line_is_no_verdict(line):
     with pytest.raises(ValueError):
-        marking.headers(line)
+        headers.headers(line)
 
 
 @given(st.binary(max_size=60) | st.integers(0, len(LINE) - 1).flatmap(lambda i: st.binary(min_size=1, max_size=1).map(
@@ -78,7 +78,7 @@ def test_any_other_line_is_no_verdict(line):
 def test_a_verdict_is_exactly_its_grammar(line):
     good = re.fullmatch(rb"(yes|no|unsure)( (0\.\d{4}|1\.0000)){2} [0-9a-f]{16}|error (" + "|".join(REASONS).encode() + rb")", line)
     try:
-        read = bool(marking.headers(line))
+        read = bool(headers.headers(line))
     except ValueError:
         read = False
     assert read == bool(good)
@@ -100,13 +100,13 @@ def test_forged_headers_do_not_survive():
             subject, to, body = b"Subject: hi" + eol + b" there" + eol, b"To: x" + eol, eol + f + b"text" + eol
             head = HEAD.replace(b"\n", eol)
             for mail in (f + subject + to + body, subject + f + to + body, subject + to + f + body, f + subject + f + f + to + f + body):
-                assert marking.mark(mail, HEAD) == head + subject + to + body, mail
-                assert marking.mark(mail, b"") == subject + to + body
+                assert headers.mark(mail, HEAD) == head + subject + to + body, mail
+                assert headers.mark(mail, b"") == subject + to + body
             for mail in (subject + f, subject + f[:-len(eol)], f + subject):
-                assert marking.mark(mail, HEAD) == head + subject, mail
+                assert headers.mark(mail, HEAD) == head + subject, mail
             separator = b"From a@b Sat Jul 28 22:01:23 2001" + eol
             for top in (separator, separator + b">" + separator, b">>" + separator):
-                assert marking.mark(top + f + subject + f + body, HEAD) == top + head + subject + body
+                assert headers.mark(top + f + subject + f + body, HEAD) == top + head + subject + body
 
 
 def test_forged_headers_after_a_bare_cr_do_not_survive():
@@ -117,8 +117,8 @@ def test_forged_headers_after_a_bare_cr_do_not_survive():
                            (b"Subject: a\n b\r%s\rTo: x\n\n", b"Subject: a\n b\rTo: x\n\n"), (b"Subject: a\r\r%s\r%s\n folded\n\n", b"Subject: a\n folded\n\n"),
                            (b"From a b\r%s\nTo: x\n\n", b"From a b\nTo: x\n\n"), (b"Subject: a\r%s", b"Subject: a")):
             mail = mail.replace(b"%s", forged)
-            assert marking.mark(mail, b"") == left, mail
-            assert family(marking.mark(mail, HEAD)) == OURS
+            assert headers.mark(mail, b"") == left, mail
+            assert family(headers.mark(mail, HEAD)) == OURS
 
 
 NO_END = [b"no header\n", b" folded\n", b": x\n", b"caf\xc3\xa9: x\n", b"a\0b: x\n", b"a b: c\n", b">>>\n", b"--b\n", b"\rx\n", b"\x7f: x\n", b"From x" * 200 + b"\n"]
@@ -128,10 +128,10 @@ NO_END = [b"no header\n", b" folded\n", b": x\n", b"caf\xc3\xa9: x\n", b"a\0b: x
 def test_headers_behind_what_is_no_header_are_in_the_body(line):
     """As for Postfix, an empty line is before it; so a forged header behind it is one for nobody."""
     mail = line + b"X-Spam-Flag: NO\n\ntext"
-    assert marking.mark(mail, HEAD) == HEAD + b"\n" + mail and marking.mark(mail, b"") == mail
-    assert family(marking.mark(mail, HEAD)) == OURS
+    assert headers.mark(mail, HEAD) == HEAD + b"\n" + mail and headers.mark(mail, b"") == mail
+    assert family(headers.mark(mail, HEAD)) == OURS
     if not line.startswith(b" "):
-        marked = marking.mark(b"Subject: x\n" + mail, HEAD)
+        marked = headers.mark(b"Subject: x\n" + mail, HEAD)
         assert marked == HEAD + b"Subject: x\n\n" + mail and family(marked) == OURS
 
 
@@ -139,7 +139,7 @@ def test_parts_are_untouched():
     inner = b"".join(f + b"\n" for f in FORGED)
     parts = b"--b\nContent-Type: message/rfc822\n\n" + inner + b"\ninner\n--b\n" + inner + b"\npart\n--b--\n"
     mail = b"Content-Type: multipart/mixed; boundary=b\nX-Spam-Flag: NO\n\n" + parts
-    assert marking.mark(mail, HEAD) == HEAD + b"Content-Type: multipart/mixed; boundary=b\n\n" + parts
+    assert headers.mark(mail, HEAD) == HEAD + b"Content-Type: multipart/mixed; boundary=b\n\n" + parts
 
 
 ODD = [(b"", HEAD + b"\n"), (b"\n", HEAD + b"\n"), (b"\ntext", HEAD + b"\ntext"), (b"\r\n\r\ntext", HEAD.replace(b"\n", b"\r\n") + b"\r\n\r\ntext"),
@@ -151,7 +151,7 @@ ODD = [(b"", HEAD + b"\n"), (b"\n", HEAD + b"\n"), (b"\ntext", HEAD + b"\ntext")
 
 @pytest.mark.parametrize("mail, marked", ODD, ids=range(len(ODD)))
 def test_odd_mails(mail, marked):
-    assert marking.mark(mail, HEAD) == marked == reference(mail)
+    assert headers.mark(mail, HEAD) == marked == reference(mail)
 
 
 PIECES = st.sampled_from([b"\n", b"\r\n", b"\r", b" ", b"\t", b":", b"a", b"X-Spam-", b"x-spam-status:", b"X-SPAM-FLAG : NO\n", b"From ", b">", b"Subject: x\n", b"To: y\r\n",
@@ -162,11 +162,11 @@ MAILS = st.lists(PIECES, max_size=14).map(b"".join)
 @settings(max_examples=1500, deadline=None)
 @given(MAILS)
 def test_marking_is_what_its_description_says(mail):
-    marked = marking.mark(mail, HEAD)
-    assert marked == reference(mail) and marking.mark(mail, b"") == reference(mail, b"")
-    assert marking.mark(marked, HEAD) == marked  # again, and nothing changes
-    other = marking.headers(b"error worker")
-    assert marking.mark(marking.mark(mail, other), HEAD) == marked
+    marked = headers.mark(mail, HEAD)
+    assert marked == reference(mail) and headers.mark(mail, b"") == reference(mail, b"")
+    assert headers.mark(marked, HEAD) == marked  # again, and nothing changes
+    other = headers.headers(b"error worker")
+    assert headers.mark(headers.mark(mail, other), HEAD) == marked
     if not re.match(rb">*From ", mail):  # Python knows one separator, and takes what follows a CR in it for the next line
         assert family(marked) == OURS
 
@@ -180,7 +180,7 @@ def test_other_headers_and_the_body_keep_their_bytes(others, forged, body, eol, 
     for f in forged:
         lines.insert(random.randrange(len(lines) + 1), (None, f.replace(b"\n", eol) + eol))
     mail = b"".join(line for _, line in lines) + eol + body
-    assert marking.mark(mail, HEAD) == HEAD.replace(b"\n", mail[mail.index(b"\n") - 1:mail.index(b"\n")] == b"\r" and b"\r\n" or b"\n") + b"".join(others) + eol + body
+    assert headers.mark(mail, HEAD) == HEAD.replace(b"\n", mail[mail.index(b"\n") - 1:mail.index(b"\n")] == b"\r" and b"\r\n" or b"\n") + b"".join(others) + eol + body
 
 
 def test_what_is_counted():
@@ -193,4 +193,4 @@ def test_what_is_counted():
 def test_a_large_head_takes_the_time_of_one_pass():
     for line in (b"a: b\n", b"X-Spam-A: b\n", b"a: \rX-Spam-b: c\n", b"a\r:\r", b" x\n"):
         mail = b"S: x\n" + line * 100_000 + b"\n"
-        assert marking.mark(mail, HEAD) == reference(mail)
+        assert headers.mark(mail, HEAD) == reference(mail)

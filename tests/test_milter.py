@@ -54,10 +54,10 @@ def other(program, tmp_path_factory):
     """other(*options, worker=path): another milter, in a directory of its own."""
     running = []
 
-    def start(*options, worker="/dev/null/worker", **kwargs):
+    def start(*options, worker=None, **kwargs):
         directory = Path(tempfile.mkdtemp(prefix="sluice-milter-"))
         directory.chmod(0o755)
-        running.append(milter_process.milter(directory, *options, worker_path=worker, **kwargs))
+        running.append(milter_process.milter(directory, *options, worker_path=worker or directory / "absent", **kwargs))
         return running[-1]
     yield start
     for m in running:

@@ -11,11 +11,11 @@ from conftest import sets_here
 from golden_cases import golden_cases
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
-from sluice.model import ARITHMETIC, Model
+from sluice.model.model import ARITHMETIC, Model
 from sluice.model.architectures import ARCHITECTURES
 from sluice.model.forward import Forward, _new
-from sluice.snapshot import Snapshot
-from sluice.snapshot.scratch import Scratch
+from sluice.kvcache.snapshot import Snapshot
+from sluice.kvcache.scratch import Scratch
 from tiny_model import write_model
 
 EXACT_TYPES = ("f32", "f16", "bf16")

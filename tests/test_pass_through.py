@@ -14,7 +14,8 @@ import pytest
 from conftest import BIN, MEASURE, ROOT, run, shell
 
 from sluice.faults import Fault
-from sluice.hook import marking, passing
+from sluice.mail import headers
+from sluice.serve import pass_through
 
 MAILS = {p.stem: p.read_bytes() for p in sorted((ROOT / "tests" / "mails").glob("*.eml"))}
 MAIL = MAILS["ham-mutt"]
@@ -29,7 +30,7 @@ def through(mail, *argv, **kwargs):
 
 def reason(done, mail):
     """The word that it was passed unchecked with; everything else of it is as it was, and stderr has one line."""
-    assert done.returncode == 0 and marking.mark(done.stdout, b"") == marking.mark(mail, b""), done
+    assert done.returncode == 0 and headers.mark(done.stdout, b"") == headers.mark(mail, b""), done
     assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(b"classify: not judged: "), done.stderr
     return UNCHECKED.search(done.stdout)[1].decode()
 
@@ -38,7 +39,7 @@ def reason(done, mail):
 def test_headers_say_what_long_says(name):
     done, line = through(MAILS[name]), run("classify", "--long", "--no-cache", input=MAILS[name])
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == marking.mark(MAILS[name], marking.headers(line.stdout[:-1]))
+    assert done.stdout == headers.mark(MAILS[name], headers.headers(line.stdout[:-1]))
 
 
 def hostile():
@@ -66,7 +67,7 @@ def test_hostile_mail_comes_out_whole(name):
     assert (done.returncode, done.stderr) == (0, b"")
     heads = [line for line in done.stdout.replace(b"\r\n", b"\n").split(b"\n")[:6] if line.startswith(b"X-Spam-Status: ")]
     assert len(heads) == 1 and b", score=" in heads[0]
-    assert marking.mark(done.stdout, b"").endswith(marking.mark(mail, b""))  # where a mail has no header there is an empty line between
+    assert headers.mark(done.stdout, b"").endswith(headers.mark(mail, b""))  # where a mail has no header there is an empty line between
 
 
 def test_empty_mail():
@@ -85,7 +86,7 @@ def test_any_size_comes_out_whole_and_in_bounded_memory(n_bytes, tmp_path):
                               stdin=stdin, stdout=stdout, stderr=subprocess.PIPE)
     assert done.returncode == 0
     want = run("classify", "--long", "--no-cache", tmp_path / "mail").stdout[:-1]
-    assert (tmp_path / "out").read_bytes() == marking.mark(mail, marking.headers(want))
+    assert (tmp_path / "out").read_bytes() == headers.mark(mail, headers.headers(want))
     assert int(done.stderr) < 400 << 10
 
 
@@ -119,7 +120,7 @@ def test_out_of_memory_is_unchecked_or_nothing_was_written():
     for mib in (20, 60, 90, 110, 130, 150, 170, 190, 210, 240, 280):
         done = through(MAIL, "-j", "1", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20)))
         if done.returncode == 0:
-            assert marking.mark(done.stdout, b"") == marking.mark(MAIL, b"") and b"X-Spam-Status: " in done.stdout
+            assert headers.mark(done.stdout, b"") == headers.mark(MAIL, b"") and b"X-Spam-Status: " in done.stdout
             found = UNCHECKED.search(done.stdout)
             said.add(found[1] if found else b"checked")
         else:
@@ -155,8 +156,8 @@ def recurse():
     (lambda: os._exit(74), b"model"), (recurse, b"crashed"), (lambda: None, b""), (lambda: bytearray(1 << 60), b"memory"), (lambda: 1 / 0, b"crashed"),
     (lambda: [][1], b"crashed"), (lambda: open("/dev/null/absent"), b"model"), (lambda: time.sleep(1000), b"timeout")])
 def test_whatever_ends_the_verdict_the_mail_passes(hurt, word, monkeypatch, capfd):
-    monkeypatch.setattr(passing, "SECONDS", 1 if word == b"timeout" else 60)
-    assert passing.judge(memoryview(MAIL), lambda: Stub(hurt)) == (b"error " + word if word else Stub(None).line(None)[:-1])
+    monkeypatch.setattr(pass_through, "SECONDS", 1 if word == b"timeout" else 60)
+    assert pass_through.judge(memoryview(MAIL), lambda: Stub(hurt)) == (b"error " + word if word else Stub(None).line(None)[:-1])
     said = capfd.readouterr()
     assert said.out == "" and said.err.count("\n") <= 1 and "numbers" not in said.err
     with pytest.raises(ChildProcessError):
@@ -166,7 +167,7 @@ def test_whatever_ends_the_verdict_the_mail_passes(hurt, word, monkeypatch, capf
 def test_text_of_a_bug_is_not_that_of_the_mail(capfd):
     def raises():
         raise ValueError("a private word")
-    assert passing.judge(memoryview(MAIL), lambda: Stub(raises)) == b"error crashed"
+    assert pass_through.judge(memoryview(MAIL), lambda: Stub(raises)) == b"error crashed"
     assert "private" not in capfd.readouterr().err
 
 
@@ -186,7 +187,7 @@ def test_no_process_is_memory(monkeypatch):
     def no_fork():
         raise BlockingIOError(11, "Resource temporarily unavailable")
     monkeypatch.setattr(os, "fork", no_fork)
-    assert passing.judge(memoryview(MAIL), lambda: None) == b"error memory"
+    assert pass_through.judge(memoryview(MAIL), lambda: None) == b"error memory"
 
 
 def test_kill_at_any_moment_writes_all_or_nothing():
@@ -201,7 +202,7 @@ def test_kill_at_any_moment_writes_all_or_nothing():
         out = p.stdout.read()
         p.wait()
         n_none += not out
-        assert not out or marking.mark(out, b"") == marking.mark(MAIL, b"")
+        assert not out or headers.mark(out, b"") == headers.mark(MAIL, b"")
     assert n_none
 
 
@@ -237,7 +238,7 @@ def test_no_place_for_a_temporary_file_is_75(monkeypatch):
         raise OSError(28, "No space left on device")
     monkeypatch.setattr(tempfile, "TemporaryFile", no_room)
     with pytest.raises(Fault, match="a temporary file: cannot write: No space left") as e:
-        passing._temporary()
+        pass_through._temporary()
     assert e.value.code == 75
 
 

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from conftest import run, sets_here
 from hypothesis import given, strategies as st
-from sluice import basefile, gguf, perplexity, stream, vocab
+from sluice.perplexity import evaluate, kept_logits
+from sluice import gguf, stream
+from sluice.tokenizer import vocabulary as vocab
 from sluice.faults import Fault
 from sluice.kernels import lib
-from sluice.model import Model
+from sluice.model.model import Model
 
 import golden_perplexity
 import llama2c_writer
@@ -41,7 +43,7 @@ def files(tmp_path_factory):
 
 
 def scores(path, windows, **how):
-    return [s for window in perplexity.scores(Model(str(path), 1), windows, **how) for s in window]
+    return [s for window in evaluate.scores(Model(str(path), 1), windows, **how) for s in window]
 
 
 def ids_of(path):
@@ -54,8 +56,8 @@ def test_every_probability_has_the_bits_of_decode(files, tmp_path):
     """Ids go into decode one by one; its records of logits are the truth."""
     m = gguf.File(str(files / "m.gguf"))
     ids, n_ctx = ids_of(files / "m.gguf"), 24
-    windows = perplexity.Windows(ids, n_ctx, None, 1)
-    ours, expected, total = scores(files / "m.gguf", windows), [], perplexity.Sums()
+    windows = evaluate.Windows(ids, n_ctx, None, 1)
+    ours, expected, total = scores(files / "m.gguf", windows), [], evaluate.Sums()
     for i in range(3):
         read, counted = windows.window(i)
         head = stream.ids_header(m.id, windows_vocab := 768)
@@ -91,10 +93,10 @@ def test_numbers_are_those_of_llama_cpp(shared, case):
 
 
 def test_numbers_do_not_depend_on_set_threads_or_pieces(files, monkeypatch):
-    windows = perplexity.Windows(ids_of(files / "m.gguf"), 40)
+    windows = evaluate.Windows(ids_of(files / "m.gguf"), 40)
     expected = [(s.log_p, s.top) for s in scores(files / "m.gguf", windows)]
     for most in (1, 768 * 3, 768 * 7 + 5):
-        monkeypatch.setattr(perplexity, "MAX_LOGITS", most)
+        monkeypatch.setattr(evaluate, "MAX_LOGITS", most)
         assert [(s.log_p, s.top) for s in scores(files / "m.gguf", windows)] == expected
     told = {run("perplexity", "-m", files / "m.gguf", "-c", 40, "-j", j, "--json", files / "text", env={**os.environ, "SLUICE_ISA": name}).stdout
             for j, name in [(1, "reference"), (3, ""), *((2, name) for name in sets_here()[-1:])]}
@@ -107,7 +109,7 @@ def test_numbers_do_not_depend_on_set_threads_or_pieces(files, monkeypatch):
 def test_windows_count_ids_once_and_in_order(n, n_ctx, stride, most):
     ids = array("i", range(1000, 1000 + n))
     stride = stride if 0 < stride < n_ctx else None
-    w = perplexity.Windows(ids, n_ctx, stride, 7)
+    w = evaluate.Windows(ids, n_ctx, stride, 7)
     counted = []
     for i in range(w.n_window):
         read, count = w.window(i)
@@ -120,7 +122,7 @@ def test_windows_count_ids_once_and_in_order(n, n_ctx, stride, most):
         assert counted == list(range(counted[0], counted[-1] + 1)) and 1000 + n - 1 - counted[-1] < stride
     else:
         assert w.n_window == n // n_ctx or stride
-    assert perplexity.Windows(ids, n_ctx, stride, 7, most).n_window == min(most, w.n_window)
+    assert evaluate.Windows(ids, n_ctx, stride, 7, most).n_window == min(most, w.n_window)
 
 
 def test_stdin_file_windows_and_stride(files):
@@ -167,7 +169,7 @@ def damaged(files, tmp_path, change):
 
 
 def read_all(path):
-    base = basefile.Base(str(path))
+    base = kept_logits.Base(str(path))
     for _ in range(base.h.n_window):
         base.rows(base.h.n_count)
 
@@ -191,9 +193,9 @@ def test_every_damaged_byte_is_found(files, tmp_path):
 
 def with_header(data, **fields):
     """`data` with header fields changed and the checksum right."""
-    h = basefile.Header(*basefile.HEADER.unpack_from(data))._replace(**fields)
-    packed = basefile.HEADER.pack(*h)
-    data[:basefile.HEADER.size + 4] = packed + struct.pack("<I", lib.crc32c(0, packed, len(packed)))
+    h = kept_logits.Header(*kept_logits.HEADER.unpack_from(data))._replace(**fields)
+    packed = kept_logits.HEADER.pack(*h)
+    data[:kept_logits.HEADER.size + 4] = packed + struct.pack("<I", lib.crc32c(0, packed, len(packed)))
 
 
 @pytest.mark.parametrize("fields", [dict(n_vocab=0), dict(n_vocab=1 << 31), dict(bos=768), dict(bos=-2), dict(n_ctx=0), dict(stride=0), dict(n_count=0),
@@ -222,7 +224,7 @@ def test_windows_of_a_base_are_no_longer_than_any_that_can_be_made(files, tmp_pa
     with_header(data, n_ctx=n, n_ids=n, stride=1, n_count=1, n_window=1)
     path.write_bytes(data[:128] + ids + struct.pack("<I", lib.crc32c(0, ids, len(ids))) + bytes(lib.kept_row_bytes(768)))
     with pytest.raises(Fault, match="header: its windows") as e:
-        basefile.Base(str(path))
+        kept_logits.Base(str(path))
     assert e.value.code == 65
 
 
@@ -255,8 +257,8 @@ def test_byte_pair_vocabularies_with_and_without_begin_id(tmp_path):
         file = gguf.File(str(tmp_path / "m.gguf"))
         ids = array("i", vocab.Vocab(file).encode(TEXT, eos=False))
         assert (ids[0] == 0) == bos
-        cut = perplexity.Windows(ids, 16, None, 0 if bos else None)
-        total = perplexity.Sums()
+        cut = evaluate.Windows(ids, 16, None, 0 if bos else None)
+        total = evaluate.Sums()
         for s in scores(tmp_path / "m.gguf", cut):
             total.add(s.log_p)
         found = json.loads(run("perplexity", "-m", tmp_path / "m.gguf", "-c", 16, "--json", input=TEXT).stdout)
@@ -285,11 +287,11 @@ def test_minus_one_window_is_no_limit(files):
 
 
 def test_numbers_beyond_f64_are_no_json_numbers():
-    total = perplexity.Sums()
+    total = evaluate.Sums()
     total.add(-1e30)
-    line = perplexity.as_json([("perplexity", total.perplexity, total.error)], 1, perplexity.Windows(array("i", range(8)), 8))
+    line = evaluate.as_json([("perplexity", total.perplexity, total.error)], 1, evaluate.Windows(array("i", range(8)), 8))
     found = json.loads(line, parse_constant=pytest.fail)
-    assert found["perplexity"] is None and perplexity.lines([("perplexity", total.perplexity, 0.0)]) == "perplexity inf +- 0.00000\n"
+    assert found["perplexity"] is None and evaluate.lines([("perplexity", total.perplexity, 0.0)]) == "perplexity inf +- 0.00000\n"
 
 
 # The command ----------------------------------------------------------------------------------

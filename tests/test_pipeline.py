@@ -10,7 +10,7 @@ from conftest import ids_in, run, shell
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from sluice.gguf import File
 from sluice.stream import CANDIDATE, HEADER, RECORD
-from sluice.vocab import Vocab
+from sluice.tokenizer.vocabulary import Vocab
 from test_grammar import grammars, longer
 from tiny_model import write_model
 

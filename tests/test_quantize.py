@@ -11,9 +11,11 @@ from array import array
 import numpy as np
 import pytest
 from conftest import BIN, opened, run
-from sluice import gguf, mixes, perplexity, quantized
+from sluice import gguf
+from sluice.quantize import mixes, requantize
+from sluice.perplexity import evaluate
 from sluice.faults import Fault
-from sluice.model import Model
+from sluice.model.model import Model
 from sluice.model.architectures import ARCHITECTURES
 
 import gguf_writer
@@ -80,19 +82,19 @@ def test_q8_0_of_a_real_model_equals_llama_quantize(shared, tmp_path):
     assert parts(tmp_path / "q.gguf")[1] == theirs and len(theirs) == 38
 
 
-@pytest.mark.parametrize("kind", quantized.KINDS)
+@pytest.mark.parametrize("kind", requantize.KINDS)
 def test_models_of_each_kind_run(tiny, tmp_path, kind):
     out, twice = tmp_path / "q.gguf", str(tmp_path / "twice.gguf")
     assert run("gguf-quantize", "-j", 3, tiny, out, kind).returncode == 0
     file = gguf.File(str(out))
-    quantized.write(twice, file, kind, quantized.plan(file, kind))  # nothing is rounded again
+    requantize.write(twice, file, kind, requantize.plan(file, kind))  # nothing is rounded again
     assert os.path.getsize(twice) == os.path.getsize(out) and parts(twice)[:2] == parts(out)[:2]
     file = gguf.File(str(tiny))
-    quantized.write(twice, file, kind, quantized.plan(file, kind))  # by one thread
+    requantize.write(twice, file, kind, requantize.plan(file, kind))  # by one thread
     assert parts(twice)[:2] == parts(out)[:2]
     m = Model(twice, 1)
-    windows = perplexity.Windows(array("i", range(3, 67)), 32)
-    found = [score.log_p for window in perplexity.scores(m, windows) for score in window]
+    windows = evaluate.Windows(array("i", range(3, 67)), 32)
+    found = [score.log_p for window in evaluate.scores(m, windows) for score in window]
     assert len(found) == 30 and all(-40 < p < 0 for p in found)
 
 
@@ -140,7 +142,7 @@ def test_a_pattern_is_for_matrices_alone(tmp_path):
 def test_a_name_with_the_letters_of_patterns_can_be_given_as_it_is(tmp_path):
     odd_file(tmp_path / "m.gguf", [(name, 0, (256, 4), ONES.tobytes()) for name in ("a[0]*.weight", "a0x.weight", "=\\n.weight")])
     file = gguf.File(str(tmp_path / "m.gguf"))
-    of = lambda *overrides: [gguf.type_name(type) for _, type in quantized.plan(file, "Q4_0", overrides)]
+    of = lambda *overrides: [gguf.type_name(type) for _, type in requantize.plan(file, "Q4_0", overrides)]
     assert of(("a[0]*", "F16")) == ["F16", "F16", "Q4_0"] and of(("a[[]0]*", "F16")) == ["F16", "Q4_0", "Q4_0"]
     assert of(("=\\n.weight", "F16")) == ["Q4_0", "Q4_0", "F16"] == of(("=*", "F16"))
 
@@ -151,7 +153,7 @@ def test_every_architecture_runs_after(tmp_path, arch):
                "llama": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_context_length": 64}}
     write_model(str(tmp_path / "m.gguf"), arch=arch, type="f32", n_layer=1, n_embd=256, n_ff=256, head_dim=64, n_vocab=400, rope_scaling=scaling.get(arch))
     file = gguf.File(str(tmp_path / "m.gguf"))
-    quantized.write(str(tmp_path / "o"), file, "Q4_K_M", quantized.plan(file, "Q4_K_M"))
+    requantize.write(str(tmp_path / "o"), file, "Q4_K_M", requantize.plan(file, "Q4_K_M"))
     before, after = parts(tmp_path / "m.gguf")[1], parts(tmp_path / "o")[1]
     for name, (type, shape, data) in after.items():
         assert type in ("Q4_K", "Q5_K", "Q6_K", "Q5_0") if len(shape) == 2 else (type, data) == ("F32", before[name][2]), name
@@ -266,10 +268,10 @@ def test_changed_file_is_refused(tiny, tmp_path, monkeypatch):
     path = tmp_path / "m.gguf"
     path.write_bytes(tiny.read_bytes())
     file = gguf.File(str(path))
-    plan = quantized.plan(file, "Q8_0")
+    plan = requantize.plan(file, "Q8_0")
 
     def touch(n_bytes):
         os.utime(path)
     with pytest.raises(Fault, match="changed while it was in use") as e:
-        quantized.write(str(tmp_path / "o"), file, "Q8_0", plan, touch)
+        requantize.write(str(tmp_path / "o"), file, "Q8_0", plan, touch)
     assert e.value.code == 74 and os.listdir(tmp_path) == ["m.gguf"]

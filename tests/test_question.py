@@ -12,10 +12,12 @@ from conftest import ROOT, ids_in, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice import gguf, question, vocab, yamlfile
+from sluice import gguf, yamlfile
+from sluice.classify import question
+from sluice.tokenizer import vocabulary
 from sluice.faults import Fault
 from sluice.kernels import lib
-from sluice.question import frames, prompt
+from sluice.classify import prompt, templates
 
 GOOD = """\
 input: {kind: text, head_ids: 20, tail_ids: 10}
@@ -229,7 +231,7 @@ def test_a_cache_that_cannot_be_made_is_no_matter(tmp_path, place):
 
 def opened(path):
     file = gguf.File(path)
-    return file, vocab.Vocab(file)
+    return file, vocabulary.Vocab(file)
 
 
 def compiled(tmp_path, model, text=GOOD, n_ctx=512, n_more=0):
@@ -339,9 +341,9 @@ def test_a_template_is_never_run(tmp_path):
 
 
 def test_every_frame_can_be_named_and_the_last_fits_all():
-    assert list(frames.FRAMES)[-1] == "plain"
-    assert not any(kind == "special" for kind, _ in frames.FRAMES["plain"].before + frames.FRAMES["plain"].after)
-    assert set(FRAMES) | {"gemma"} == set(frames.FRAMES)
+    assert list(templates.FRAMES)[-1] == "plain"
+    assert not any(kind == "special" for kind, _ in templates.FRAMES["plain"].before + templates.FRAMES["plain"].after)
+    assert set(FRAMES) | {"gemma"} == set(templates.FRAMES)
 
 
 def test_what_is_parsed_of_shipped_questions_is_shipped(tmp_path):

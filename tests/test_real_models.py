@@ -24,8 +24,8 @@ import golden_real_cases as cases
 from conftest import BIN, ids_in, run, sets_here, shell
 from golden_real_cases import DIRECTORY, N_POSITIONS
 from sluice.kernels import ffi, lib
-from sluice.model import Model
-from sluice.snapshot.scratch import Scratch
+from sluice.model.model import Model
+from sluice.kvcache.scratch import Scratch
 
 ROWS = 20  # positions whose logits are held at a time
 BEGIN = 24  # tokens of the text that the reference reads, too: 0.1 s each

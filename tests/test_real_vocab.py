@@ -10,7 +10,7 @@ from test_bpe import GEMMA_3
 from test_vocab import decode
 
 from sluice import gguf
-from sluice.vocab import Vocab
+from sluice.tokenizer.vocabulary import Vocab
 
 GOLDEN = json.loads(golden_ids.PATH.read_text())
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from conftest import BIN, ROOT
 
-from sluice import question
-from sluice.hook import marking
+from sluice.classify import question
+from sluice.mail import headers
 
 RECIPES = ROOT / "configs" / "recipes"
 REQUIRED = f"{question.read(str(ROOT / 'configs' / 'spam.yaml')).thresholds['yes']:.4f}"
@@ -148,7 +148,7 @@ def delivered(deliver, place, mail, **kwargs):
 def test_mail_comes_with_its_headers_and_is_sorted_by_them(deliver, place, name):
     mail = {**MAILS, **HOSTILE}[name]
     want, (folder, data) = baseline(deliver, place, mail), delivered(deliver, place, mail)
-    assert marking.mark(data, b"") == marking.mark(want, b"")
+    assert headers.mark(data, b"") == headers.mark(want, b"")
     head = data.replace(b"\r\n", b"\n").split(b"\n\n")[0].decode("latin-1")
     flags = re.findall(r"^X-Spam-Flag: (\w+)\r?$", head, re.M)
     assert flags == ["YES"] if folder == ".Spam" else flags == ["NO"]
@@ -160,7 +160,7 @@ def test_mail_comes_with_its_headers_and_is_sorted_by_them(deliver, place, name)
 
 def test_large_mail_comes_whole(deliver, place):
     want, (folder, data) = baseline(deliver, place, LARGE), delivered(deliver, place, LARGE)
-    assert b"X-Spam-Status: " in data[:400] and marking.mark(data, b"") == want and len(want) > 17 << 20
+    assert b"X-Spam-Status: " in data[:400] and headers.mark(data, b"") == want and len(want) > 17 << 20
 
 
 def test_quick_form_asks_the_worker(deliver, place):
@@ -193,7 +193,7 @@ def test_quick_form_asks_the_worker(deliver, place):
             if p:
                 p.terminate()
                 p.wait()
-        assert b"X-Spam-Status: No, score=" in data and marking.mark(data, b"") == want
+        assert b"X-Spam-Status: No, score=" in data and headers.mark(data, b"") == want
 
 
 # A filter that fails.
@@ -214,7 +214,7 @@ def test_mail_is_unchecked_where_there_is_no_verdict(deliver, place):
     for mail in (MAILS["spam-cards"], HOSTILE["forged"]):
         want, (folder, data) = baseline(deliver, place, mail), delivered(deliver, place, mail)
         assert folder == "." and re.match(rb"(From .*\n)?X-Spam-Status: unchecked; reason=model\nX-Spam-Checker-Version: ", data)
-        assert marking.mark(data, b"") == marking.mark(want, b"") and data.count(b"X-Spam-Flag") == mail.count(b"\nX-Spam-Flag")  # of forged ones: the one in the body
+        assert headers.mark(data, b"") == headers.mark(want, b"") and data.count(b"X-Spam-Flag") == mail.count(b"\nX-Spam-Flag")  # of forged ones: the one in the body
 
 
 def test_mail_comes_as_it_was_where_the_filter_has_no_disk(deliver, place):
@@ -224,7 +224,7 @@ def test_mail_comes_as_it_was_where_the_filter_has_no_disk(deliver, place):
     small = MAILS["ham-mutt"]  # needs none
     want = baseline(deliver, place, small)
     _, data = delivered(deliver, place, small)
-    assert marking.mark(data, b"") == want and b"X-Spam-Status: No" in data
+    assert headers.mark(data, b"") == want and b"X-Spam-Status: No" in data
 
 
 def test_mail_comes_as_it_was_where_the_filter_is_killed_while_it_works(deliver, place):
@@ -234,7 +234,7 @@ def test_mail_comes_as_it_was_where_the_filter_is_killed_while_it_works(deliver,
     for seconds in (0.001, 0.02, 0.05, 0.08, 0.2, 2):
         place.script(f'exec timeout -s KILL {seconds} {BIN}/classify --no-cache "$@"')
         folder, data = delivered(deliver, place, mail)
-        assert (folder, data) == (".", want) or folder == ".Spam" and marking.mark(data, b"") == want
+        assert (folder, data) == (".", want) or folder == ".Spam" and headers.mark(data, b"") == want
         seen.add(folder)
     assert "." in seen
 
@@ -252,7 +252,7 @@ def test_mail_stays_in_the_queue_where_the_mailbox_is_full(deliver, place):
     for p in place.home.rglob("tmp/*"):
         p.unlink()
     _, data = delivered(deliver, place, mail)
-    assert marking.mark(data, b"") == want
+    assert headers.mark(data, b"") == want
 
 
 def test_mail_stays_in_the_queue_where_that_is_wanted(place):
@@ -333,7 +333,7 @@ def texts(place, folder):
 
 def learnt(place):
     """Labels of what was learnt: 0 is yes, spam."""
-    from sluice.question import learning
+    from sluice.classify import learning
     return [line.label for line in learning.read_lines(str(place.home / ".local" / "share" / "sluice" / "spam.calibration"))]
 
 

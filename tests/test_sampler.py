@@ -9,7 +9,7 @@ import reference_sampler as reference
 
 from sluice import stream
 from sluice.faults import Fault
-from sluice.sampler import Sampler, splitmix64
+from sluice.generate.sampler import Sampler, splitmix64
 
 OFF = dict(top_k=0, top_p=1.0, min_p=0.0)
 

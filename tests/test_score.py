@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 from hypothesis import given, settings, strategies as st
-from sluice import perplexity
+from sluice.perplexity import evaluate
 from sluice.kernels import ffi, lib
 
 
@@ -11,7 +11,7 @@ def score(logits, ids, kept=None):
     logits = np.ascontiguousarray(logits, "<f4")
     out = ffi.new("logit_score[]", len(logits))
     lib.score_logits(out, ffi.from_buffer("float[]", logits), ids, ffi.from_buffer("uint8_t[]", kept) if kept is not None else ffi.NULL, *logits.shape)
-    return [perplexity.Score(s.log_p, s.base_log_p, s.kl, s.top, s.base_top) for s in out]
+    return [evaluate.Score(s.log_p, s.base_log_p, s.kl, s.top, s.base_top) for s in out]
 
 
 def keep(logits):

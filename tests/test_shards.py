@@ -16,12 +16,13 @@ from gguf_writer import (
     F32, f32, gguf_bytes, header, key_value, padded, tensor_info, write_gguf)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sluice import gguf, newfile
+from sluice import gguf
+from sluice.system import files
 from sluice.faults import Fault
 from sluice.gguf import resplit, shards
 from sluice.kernels import ffi
-from sluice.model import Model
-from sluice.snapshot.scratch import Scratch
+from sluice.model.model import Model
+from sluice.kvcache.scratch import Scratch
 
 SMALL = dict(type="q8_0", n_layer=3, n_embd=64, n_ff=96, n_head=4, n_head_kv=2, head_dim=16,
              n_vocab=400)
@@ -512,14 +513,14 @@ def test_what_a_copy_loses_is_said(model, tmp_path):
 
 
 def test_write_all_names_all_or_none(tmp_path):
-    newfile.write_all([(str(tmp_path / name), lambda f, name=name: f.write(name.encode()))
+    files.write_all([(str(tmp_path / name), lambda f, name=name: f.write(name.encode()))
                        for name in "abc"])
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"] and (tmp_path / "b").read_bytes() == b"b"
 
     def stop(f):
         raise KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
-        newfile.write_all([(str(tmp_path / "d"), lambda f: f.write(b"d")),
+        files.write_all([(str(tmp_path / "d"), lambda f: f.write(b"d")),
                            (str(tmp_path / "e"), stop)])
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
 

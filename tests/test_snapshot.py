@@ -12,8 +12,8 @@ from snapshot_files import LARGE, MODEL, SMALL, content, fill, load, make, refus
 
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
-from sluice.snapshot import kvsnap
-from sluice.snapshot import Geometry, Snapshot
+from sluice.kvcache import format
+from sluice.kvcache.snapshot import Geometry, Snapshot
 
 
 # What is written is what is read.
@@ -181,7 +181,7 @@ def test_a_snapshot_of_the_earlier_version_is_refused_by_name(tmp_path):
 @pytest.mark.parametrize("geometry, n_tok", [(SMALL, 10), (LARGE, 300)])
 def test_every_valid_part_is_checked(tmp_path, geometry, n_tok):
     path = seal(tmp_path / "a.kv", n_tok=n_tok, capacity=400, geometry=geometry)
-    layout, rng = kvsnap.Layout(geometry, 400), random.Random(2)
+    layout, rng = format.Layout(geometry, 400), random.Random(2)
     parts = [*layout.sections(n_tok), ("digest", layout.checksum_offset, 4 * layout.n_checksum(n_tok))]
     with open(path, "r+b", buffering=0) as f:
         for name, at, n_bytes in parts:
@@ -202,7 +202,7 @@ def test_unused_capacity_is_not_looked_at(tmp_path):
     path = seal(tmp_path / "a.kv", n_tok=10)
     before = content(load(path))
     with open(path, "r+b") as f:
-        f.seek(kvsnap.Layout(SMALL, 50).kv_offset + 10 * 32)
+        f.seek(format.Layout(SMALL, 50).kv_offset + 10 * 32)
         f.write(b"x" * 32)
     assert content(load(path)) == before
 
@@ -234,10 +234,10 @@ def test_another_model_arithmetic_or_geometry_is_named(tmp_path):
 def repack(path, **fields):
     """Change header fields of the file at `path`, and make its digest and checksum right again."""
     data = bytearray(path.read_bytes())
-    h = dict(zip(kvsnap.FIELDS, kvsnap.HEADER.unpack_from(data)))
+    h = dict(zip(format.FIELDS, format.HEADER.unpack_from(data)))
     checksums = data[h["checksum_offset"]:][:4 * h["n_checksum"]]
     h.update(fields)
-    kvsnap.HEADER.pack_into(data, 0, *h.values())
+    format.HEADER.pack_into(data, 0, *h.values())
     if "digest" not in fields:
         data[160:192] = hashlib.sha256(data[:160] + checksums).digest()
     struct.pack_into("<I", data, 4092, lib.crc32c(0, bytes(data), 4092))
@@ -283,7 +283,7 @@ def test_random_damage_with_right_checksums_never_crashes(tmp_path):
     path, rng = seal(tmp_path / "a.kv"), random.Random(3)
     data, n_refused = path.read_bytes(), 0
     for _ in range(400):
-        name = rng.choice(kvsnap.FIELDS[2:-1])
+        name = rng.choice(format.FIELDS[2:-1])
         size = {"model_id": 32, "arithmetic": 16}.get(name)
         repack(path, **{name: rng.randbytes(size) if size else rng.choice([0, 1, 2, 3, 4096, rng.getrandbits(32)])})
         try:

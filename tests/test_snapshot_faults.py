@@ -10,10 +10,10 @@ import time
 import pytest
 from snapshot_files import LARGE, MAKER, MODEL, SMALL, load, make, python, refused, seal
 
-from sluice import newfile
+from sluice.system import files
 from sluice.faults import Fault
-from sluice.snapshot import kvsnap
-from sluice.snapshot import Geometry, Snapshot
+from sluice.kvcache import format
+from sluice.kvcache.snapshot import Geometry, Snapshot
 
 
 # Where it may lie (S8).
@@ -129,7 +129,7 @@ def test_all_is_synced_before_it_is_named_and_the_name_after(tmp_path, monkeypat
                 is_file = stat.S_ISREG(os.fstat(first).st_mode)
                 events.append("sync file" if is_file else "sync directory")
                 if is_file:
-                    kvsnap.read_header(first, "the file")  # it is complete by now
+                    format.read_header(first, "the file")  # it is complete by now
             else:
                 events.append(call)
             return real[call](first, *args, **kwargs)
@@ -361,8 +361,8 @@ def test_misuse_is_refused(tmp_path):
 
 
 def test_a_file_that_is_cut_right_after_it_was_named_is_no_bug(tmp_path, monkeypatch):
-    publish = newfile.publish
-    monkeypatch.setattr(newfile, "publish", lambda fd, name, path: (publish(fd, name, path), os.truncate(path, 100)))
+    publish = files.publish
+    monkeypatch.setattr(files, "publish", lambda fd, name, path: (publish(fd, name, path), os.truncate(path, 100)))
     with pytest.raises(Fault) as e:
         seal(tmp_path / "s.kv")
     assert e.value.code == 74 and str(e.value) == f"{tmp_path}/s.kv: cut while it was in use"

@@ -9,7 +9,8 @@ import tarfile
 import pytest
 from conftest import ROOT, run, sets_here
 
-from sluice import gguf, question
+from sluice import gguf
+from sluice.classify import question
 
 DATA = ROOT / "lib" / "sluice" / "data"
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
@@ -35,7 +36,7 @@ def test_card_and_curve_lie_beside_it():
 
 def test_question_asks_as_training_did():
     pytest.importorskip("numpy", reason="numpy is not here, so that the question is put as in training is not tested: make test")
-    from sluice.training import prepare, views
+    from spam_training import prepare, views
     q = question.read(str(ROOT / "configs" / "spam.yaml"))
     asked = [("special" if part.startswith("<") else "text", part) for part in prepare.BEFORE] + [("input", "")]
     asked += [("special" if part.startswith("<") else "text", part) for part in prepare.AFTER]
@@ -77,7 +78,7 @@ def test_unseen_judges_a_folder_of_mails(tmp_path):
         folder = tmp_path / "mine" / mail.stem.split("-")[0]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / mail.name).write_bytes(mail.read_bytes())
-    judge = [sys.executable, "-m", "sluice.training.unseen", tmp_path / "mine", "--rare", "0.5"]
+    judge = [sys.executable, "-m", "spam_training.unseen", tmp_path / "mine", "--rare", "0.5"]
     done = subprocess.run(judge, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
     assert (done.returncode, done.stderr) == (0, b"")
     head, _, row = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.decode().splitlines()]
@@ -90,7 +91,7 @@ def test_unseen_judges_a_folder_of_mails(tmp_path):
 
 def test_unseen_names_a_folder_without_mails(tmp_path):
     pytest.importorskip("numpy", reason="numpy is not here, so what `make judge` says of an empty folder is not tested: make test")
-    judge = [sys.executable, "-m", "sluice.training.unseen", tmp_path]
+    judge = [sys.executable, "-m", "spam_training.unseen", tmp_path]
     done = subprocess.run(judge, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
     assert done.returncode == 65 and b"no messages under ham/ or spam/" in done.stderr
 
@@ -106,6 +107,6 @@ def test_unseen_names_a_broken_file_in_one_line(tmp_path, broken):
     archive.write_bytes(b"no archive" * 100 if broken == "not an archive" else archive.read_bytes()[:-60])
     model.write_bytes((DATA / "spam.gguf").read_bytes()[:100000])
     options = [tmp_path / "mine", "-m", model] if broken == "a model that is cut" else [archive]
-    judge = [sys.executable, "-m", "sluice.training.unseen", *options]
+    judge = [sys.executable, "-m", "spam_training.unseen", *options]
     done = subprocess.run(judge, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
     assert done.returncode == 65 and done.stderr.count(b"\n") == 1 and str(options[-1]).encode() in done.stderr

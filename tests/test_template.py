@@ -15,7 +15,7 @@ from sluice import gguf
 from sluice.chat import renderer, template
 from sluice.chat.template import Message, Template
 from sluice.faults import Fault
-from sluice.vocab import Vocab
+from sluice.tokenizer.vocabulary import Vocab
 
 LINES = [json.loads(line) for line in golden_templates.GOLDEN.read_text().splitlines()]
 CHATML = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"

@@ -6,7 +6,7 @@ import pytest
 from bytes_vocab import Bytes
 from hypothesis import given, strategies as st
 
-from sluice import text
+from sluice.tokenizer import detokenizer
 
 # Unicode 15.0, table 3-7: well-formed UTF-8, a range for each byte.
 TAIL = (0x80, 0xBF)
@@ -41,7 +41,7 @@ def expected(data):
 
 def joined(parts):
     """(what is written after each part, the bytes that are open then) for ids that write `parts`."""
-    joiner, out = text.Joiner(Bytes(parts)), []
+    joiner, out = detokenizer.Joiner(Bytes(parts)), []
     for i in range(len(parts)):
         joiner.add(i)
         out.append((joiner.take().decode(), joiner.n_open))

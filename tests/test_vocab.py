@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from spm_model import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Model
 
-from sluice import gguf, stream, text
-from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
-from sluice.vocab import MAX_TEXT_BYTES, Vocab
+from sluice import gguf, stream
+from sluice.tokenizer import detokenizer as text
+from sluice.faults import BAD_DATA, Fault, UNSUPPORTED
+from sluice.tokenizer.vocabulary import MAX_TEXT_BYTES, Vocab
 
 SPECIAL = [(b"<unk>", 0.0, UNKNOWN), (b"<s>", 0.0, CONTROL), (b"</s>", 0.0, CONTROL)]
 BYTES = [(b"<0x%02X>" % i, 0.0, BYTE) for i in range(256)]

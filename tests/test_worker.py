@@ -21,11 +21,11 @@ from forked import run as forked_run
 from worker_client import connect, loop, receive
 from worker_process import DATA, ENV, MAILS, SHIPPED, Worker, is_alive, kill, long_lines, n_open, state
 
-from sluice import question
+from sluice.classify import question
 from sluice.bench import shapes
-from sluice.hook import serving
-from sluice.hook.listener import BACKLOG
-from sluice.question.classifier import Classifier
+from sluice.serve import connection
+from sluice.serve.listener import BACKLOG
+from sluice.classify.classifier import Classifier
 
 ARCHIVE = "data/spam/spamassassin.tar.xz"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -200,7 +200,7 @@ def test_what_threads_need_is_not_of_what_mails_may(start):
     (pid,) = w.workers()
     w.wait_for(lambda: len(os.listdir(f"/proc/{pid}/task")) == 3, "threads")
     size = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
-    assert size + serving.MEMORY < resource.prlimit(pid, resource.RLIMIT_AS)[0]  # though their stacks are of it, and attention is to come
+    assert size + connection.MEMORY < resource.prlimit(pid, resource.RLIMIT_AS)[0]  # though their stacks are of it, and attention is to come
 
 
 def rss(pid):
@@ -245,8 +245,8 @@ def large_model(tmp_path_factory):
 def test_a_worker_of_a_large_model_stays(start, large_model, before):
     """Neither the pages of the model's file nor what each mail needs again are growth: a tenth of what a worker may grow by is enough."""
     size = large_model.with_name("large.gguf").stat().st_size
-    assert size > serving.MAX_GROWTH
-    w = start("-q", large_model, constants={"MAX_GROWTH": serving.MAX_GROWTH // 10}, before=before, n=1)
+    assert size > connection.MAX_GROWTH
+    w = start("-q", large_model, constants={"MAX_GROWTH": connection.MAX_GROWTH // 10}, before=before, n=1)
     workers = w.workers()
     line = run("classify", "--long", "--no-cache", "-q", large_model, input=LONG_MAIL, env=ENV).stdout
     assert [w.ask(LONG_MAIL) for _ in range(3)] == [line] * 3

@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 
 import pytest
-from sluice.training import written
+from spam_training import written
 
 TEMPLATES = written.templates()
 MAILS = written.texts(7, 4 * len(TEMPLATES))

@@ -24,8 +24,8 @@ class Worker:
         self.path, self._log = path, open(f"{path}.log", "w+b")
         command = [BIN / "classify", "--listen", path, "--workers", n, "--no-cache", *argv]
         if constants or before:
-            program = f"import sys\nfrom sluice.hook import serving\nvars(serving).update({constants or {}!r})\n{before}\nsys.argv[0] = 'classify'\n" \
-                      f"exec(compile(open({str(BIN / 'classify')!r}).read(), 'classify', 'exec'))"
+            program = f"import sys\nfrom sluice.serve import connection\nvars(connection).update({constants or {}!r})\n{before}\nsys.argv[0] = 'classify'\n" \
+                      f"from sluice import start\nstart.run('classify')"
             command[:1] = [sys.executable, "-I", "-c", program]
         self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log,
                                         env={**ENV, **dict(env)}, preexec_fn=preexec, close_fds=False)

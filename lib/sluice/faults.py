@@ -21,6 +21,14 @@ class Fault(Exception):
         self.code = code
 
 
+class Exit(Exception):
+    """An end without a message: `code` is the exit code."""
+
+    def __init__(self, code):
+        super().__init__(code)
+        self.code = code
+
+
 def bad(thing, what):
     """The Fault for input that is malformed, cut or does not belong: exit 65."""
     return Fault(BAD_DATA, f"{thing}: {what}")

@@ -2,9 +2,9 @@
 try:
     from ._kernels import ffi, lib
 except ImportError as e:
-    from . import cli, faults
+    from . import faults, messages
     is_absent = isinstance(e, ModuleNotFoundError)  # else it is there and could not be mapped
-    cli.say(f"the kernels cannot be loaded{': run make' if is_absent else ''} ({e})")
+    messages.say(f"the kernels cannot be loaded{': run make' if is_absent else ''} ({e})")
     raise SystemExit(faults.OUR_BUG if is_absent else faults.TRY_AGAIN) from None  # not 1, which says no
 
 __all__ = ["ffi", "lib"]

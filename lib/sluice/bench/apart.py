@@ -9,7 +9,7 @@ import signal
 import tempfile
 import traceback
 
-from ..faults import OUR_BUG, TRY_AGAIN, Fault, printable
+from ..faults import Fault, OUR_BUG, TRY_AGAIN, printable
 
 MOST_SAID = 1 << 14  # bytes that are looked at of what a child wrote on stderr
 TRACEBACK = "Traceback (most recent call last):"  # what one of Python begins with, whose last line says most

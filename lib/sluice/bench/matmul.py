@@ -11,8 +11,9 @@ import statistics
 import time
 from array import array
 
-from .. import hugepages, model
-from ..faults import USAGE, Fault
+from ..system import huge_pages
+from ..model import model
+from ..faults import Fault, USAGE
 from ..kernels import ffi, lib
 from ..model.forward import Forward, Rows
 from ..model.weights import Matrix
@@ -62,8 +63,8 @@ def check(kinds, sizes):
 def _product(weights, m, n, k, fast):
     """A function that computes y [m, n] once, through forward.py like a layer of a model."""
     data = mmap.mmap(-1, lib.type_row_bytes(weights.type, k) * n)  # on a page, as weights nearly are in a file
-    if hugepages.wanted:
-        hugepages.ask(data)
+    if huge_pages.wanted:
+        huge_pages.ask(data)
     for piece in weights.pieces(k, n):
         data.write(piece)
     w = Matrix("product", weights.type, ffi.cast("const void *", ffi.from_buffer(data)), k, n, fast)

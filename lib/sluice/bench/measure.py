@@ -13,12 +13,12 @@ import statistics
 import time
 from collections import namedtuple
 
-from .. import memory
+from ..system import memory
 from ..kernels import ffi, lib
-from ..model import Model
+from ..model.model import Model
 from ..model.forward import Forward
-from ..snapshot.kvsnap import KV_TYPES
-from ..snapshot.scratch import Scratch
+from ..kvcache.format import KV_TYPES
+from ..kvcache.scratch import Scratch
 from . import limits, start
 from .synthetic import FILE_TYPES
 

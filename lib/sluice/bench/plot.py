@@ -4,8 +4,8 @@ import io
 import os
 import re
 
-from .. import newfile
-from ..faults import USAGE, Fault, unsupported
+from ..system import files
+from ..faults import Fault, USAGE, unsupported
 
 FORMATS = (".svg", ".png", ".pdf")
 WIDTH, HEIGHT = 9.0, 3.4  # inches, of a panel
@@ -30,7 +30,7 @@ def check(path, drawn=True):
         raise Fault(USAGE, f"--plot: {path}: its name ends in none of {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
         raise unsupported("--plot", "matplotlib is not installed beside sluice (pip install matplotlib)")
-    newfile.check_target(path)
+    files.check_target(path)
 
 
 def write(path, rows):
@@ -43,7 +43,7 @@ def write(path, rows):
         kind = os.path.splitext(path)[1][1:]
         figure.savefig(out, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else None)
     data = _smaller(out.getvalue()) if kind == "svg" else out.getvalue()
-    newfile.write(path, lambda f: f.write(data))
+    files.write(path, lambda f: f.write(data))
 
 
 def _smaller(svg):

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import time
 
-from ..faults import TRY_AGAIN, Fault, unsupported
+from ..faults import Fault, TRY_AGAIN, unsupported
 from . import apart
 
 MODULES = {"llama-cpp-python": "llama_cpp", "ik-llama-cpp-python": "ik_llama_cpp"}

@@ -8,7 +8,7 @@ import tempfile
 import time
 
 from .. import stream
-from ..faults import IO_ERROR, Fault, unsupported
+from ..faults import Fault, IO_ERROR, unsupported
 
 
 def times(engine, ids, repetitions, kv, command=None):

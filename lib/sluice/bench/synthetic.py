@@ -10,11 +10,12 @@ import random
 import struct
 from array import array
 
-from .. import cachedir, mixes
-from ..faults import USAGE, Fault, unsupported
+from ..system import cache_directory
+from ..quantize import mixes
+from ..faults import Fault, USAGE, unsupported
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
-from ..mixes import FILE_TYPES, FLOATS, MIXES, numbers
+from ..quantize.mixes import FILE_TYPES, FLOATS, MIXES, numbers
 from . import shapes
 
 VERSION = b"sluice synthetic 1\n"
@@ -151,7 +152,7 @@ def cache_home():
     """The directory where models are kept if no other is named: with the rest of the cache, else in the temporary directory."""
     import tempfile
     temporary = os.path.join(tempfile.gettempdir(), f"sluice-{os.geteuid()}")
-    return os.path.join(cachedir.home() or temporary, "bench")
+    return os.path.join(cache_directory.home() or temporary, "bench")
 
 
 def find_all(directory, keys, kinds, n_layer, head, say):
@@ -172,7 +173,7 @@ def find(directory, key, kind, n_layer=None, say=lambda message: None, head=None
     start = gguf_write.head(meta, parts)
     path = os.path.join(directory, f"{key}-{kind.lower()}-{hashlib.sha256(VERSION + start).hexdigest()[:8]}.gguf")
     n_bytes = gguf_write.file_bytes(start, parts)
-    cachedir.prepare_path(directory)
+    cache_directory.prepare_path(directory)
     if not (os.path.isfile(path) and os.path.getsize(path) == n_bytes):
         if n_bytes > 1 << 28:
             say(f"writing {path}, {n_bytes / 1e9:.1f} GB, kept for the next time")

@@ -9,41 +9,13 @@ left out is told, and stays in `messages`.
 """
 import time
 
-import click
-
 from ..faults import bad
-from ..grammar import Matcher
-from ..model import CHUNK
+from ..grammar.matcher import Matcher
+from ..model.model import CHUNK
 from ..model.forward import Forward
-from . import messages as files, template
-from .generation import Answer, Generation
+from . import messages as files
+from ..generate.generation import Answer, Generation
 from .template import Message
-
-
-def _variables(context, parameter, values):
-    try:
-        return dict(template.parse_variable(value) for value in values)
-    except ValueError as e:
-        raise click.BadParameter(str(e))
-
-
-OPTIONS = (
-    click.option("--system", metavar="TEXT", help="What the model is told first, in the system's role."),
-    click.option("--messages", "path", metavar="FILE",
-                 help="A conversation that was: JSON lines or a JSON array with role and content, "
-                      "or a list in YAML (.yaml, .yml)."),
-    click.option("--template", "template_path", metavar="FILE|NAME",
-                 help="Chat template in place of the model's: a file, or chatml or plain, which come with sluice."),
-    click.option("--set", "variables", metavar="NAME=VALUE", multiple=True, callback=_variables,
-                 help="A variable for the template: JSON, or else a string, as in enable_thinking=false; can be given again."),
-)
-
-
-def options(function):
-    """Decorator: all of OPTIONS, in their order in the help."""
-    for option in reversed(OPTIONS):
-        function = option(function)
-    return function
 
 
 def opening(system, path):

@@ -14,7 +14,7 @@ import json
 
 from .. import jsonl, stream, yamlfile
 from ..faults import NO_OUTPUT, bad, printable, unsupported
-from .template import ROLES, Message
+from .template import Message, ROLES
 
 MAX_BYTES = 16 << 20
 MAX_YAML_BYTES = 1 << 20  # what somebody writes by hand: its parser takes a minute for the other limit
@@ -104,16 +104,16 @@ def _content(content, path, place):
 def write(path, messages):
     """Write `messages` as JSON lines to `path`, mode 0600: they are private. Fault 73, 74 or 75 with `path` as it was."""
     import os
-    from .. import newfile
+    from ..system import files
     lines = "".join(json.dumps({"role": m.role, "content": m.content}) + "\n" for m in messages)
     try:
-        fd, name = newfile.nameless(os.path.dirname(path) or ".")
+        fd, name = files.nameless(os.path.dirname(path) or ".")
     except OSError as e:
-        raise newfile.write_fault(path, e, NO_OUTPUT) from None
+        raise files.write_fault(path, e, NO_OUTPUT) from None
     try:
         with open(fd, "wb", closefd=False) as f:
             f.write(lines.encode())
         os.fsync(fd)
     except OSError as e:
-        raise newfile.write_fault(path, e) from None
-    newfile.publish(fd, name, path)
+        raise files.write_fault(path, e) from None
+    files.publish(fd, name, path)

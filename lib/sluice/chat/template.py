@@ -22,8 +22,8 @@ import os
 import re
 
 from .. import stream
-from ..faults import TRY_AGAIN, UNSUPPORTED, USAGE, Fault, bad, printable
-from ..vocab import MAX_TEXT_BYTES
+from ..faults import Fault, TRY_AGAIN, UNSUPPORTED, USAGE, bad, printable
+from ..tokenizer.vocabulary import MAX_TEXT_BYTES
 
 KEY = "tokenizer.chat_template"
 MAX_BYTES = 1 << 20

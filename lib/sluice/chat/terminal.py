@@ -9,7 +9,7 @@ import stat
 import sys
 
 from .. import jsonl, stream
-from ..faults import NO_OUTPUT, Fault, bad
+from ..faults import Fault, NO_OUTPUT, bad
 
 # Controls of direction, with which text looks like something else, and tags and notes, with which it is there and not seen.
 HIDING = [0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x2070), *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)]

@@ -4,7 +4,7 @@ import os
 import re
 import stat
 
-from ..faults import IO_ERROR, Fault, bad
+from ..faults import Fault, IO_ERROR, bad
 
 
 class Reader:

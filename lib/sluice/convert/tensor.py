@@ -1,9 +1,9 @@
 """A tensor on its way: where its rows come from, and how it is taken through memory a piece at a time."""
 import numpy as np
 
-from .. import mixes
+from ..quantize import mixes
 from ..gguf import write as gguf_write
-from ..quantized import QUANTIZATION_VERSION
+from ..quantize.requantize import QUANTIZATION_VERSION
 from . import types
 
 PIECE_BYTES = 4 << 20  # of f32: what a piece of a tensor may take in memory; work space is some times that

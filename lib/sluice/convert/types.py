@@ -4,7 +4,7 @@
 """
 import numpy as np
 
-from .. import mixes, quantized
+from ..quantize import mixes, requantize
 from ..faults import BAD_DATA, Fault
 from ..kernels import ffi, lib
 
@@ -39,7 +39,7 @@ def encode(type, x, stored, what, first=0):
 
 
 def _stopped(what, row, type, beyond):
-    return Fault(BAD_DATA, f"{what}: row {row}: {quantized.reason(NUMBERS[type], beyond)}")
+    return Fault(BAD_DATA, f"{what}: row {row}: {requantize.reason(NUMBERS[type], beyond)}")
 
 
 def blocks_q8_0(d, q, what):

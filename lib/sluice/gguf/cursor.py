@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 
-from ..faults import IO_ERROR, Fault, bad
+from ..faults import Fault, IO_ERROR, bad
 from ..kernels import ffi
 
 FIRST_READ_BYTES = 1 << 16

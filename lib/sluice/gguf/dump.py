@@ -9,7 +9,7 @@ import struct
 from ..faults import BAD_DATA, Fault, unsupported
 from ..kernels import ffi, lib
 from ..stream import write_all
-from . import type_name
+from .file import type_name
 from .metadata import ARRAY, BOOL, F32, F64, KIND_NAMES, STRING, Unread
 
 ABBREVIATED = 60  # characters of a value

@@ -3,9 +3,9 @@ import os
 from heapq import nlargest
 
 from ..faults import bad
-from ..snapshot.kvsnap import FIELDS, KV_TYPES, MAX_CAPACITY, Geometry, Layout, check_extent, misfit, read_header
-from ..stream import CANDIDATE, FLAG_WORDS, MAX_VOCAB, IdReader, LogitsReader
-from . import type_name
+from ..kvcache.format import FIELDS, Geometry, KV_TYPES, Layout, MAX_CAPACITY, check_extent, misfit, read_header
+from ..stream import CANDIDATE, FLAG_WORDS, IdReader, LogitsReader, MAX_VOCAB
+from .file import type_name
 from .dump import json_number, number, put, put_json
 from .metadata import F32
 
@@ -59,7 +59,7 @@ class SnapshotFile:
 
     def check(self):
         """Every checksum, and the ids against the vocabulary."""
-        from ..snapshot import Snapshot
+        from ..kvcache.snapshot import Snapshot
         Snapshot.open(self.name, self.header["model_id"], self.header["arithmetic"], self.geometry).close()
 
 

@@ -3,8 +3,8 @@ are asked for."""
 import os
 import stat
 
-from .. import guarded, hugepages
-from ..faults import IO_ERROR, Fault, bad
+from ..system import huge_pages, mapping
+from ..faults import Fault, IO_ERROR, bad
 from ..kernels import ffi, lib
 
 
@@ -65,11 +65,11 @@ class Part:
         self._map_start = self.data_offset - self.data_offset % mmap.ALLOCATIONGRANULARITY
         n_bytes = self.size - self._map_start
         try:
-            self._map = hugepages.of_file(self.fd, self._map_start, n_bytes, self.path)
+            self._map = huge_pages.of_file(self.fd, self._map_start, n_bytes, self.path)
         except ValueError:  # it is already shorter than this
             raise self.changed() from None
         pointer = ffi.cast("const uint8_t *", ffi.from_buffer(self._map))
-        guarded.begin(pointer, n_bytes, self.path, "cut while it was in use")
+        mapping.begin(pointer, n_bytes, self.path, "cut while it was in use")
         self._pointer = pointer
 
     def changed(self):

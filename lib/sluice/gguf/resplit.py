@@ -7,9 +7,10 @@ keys split.*, with zeros for padding, and nothing behind the last tensor.
 """
 import os
 
-from .. import newfile
-from ..faults import USAGE, Fault
-from . import File, shards, write
+from ..system import files as newfile
+from ..faults import Fault, USAGE
+from .file import File
+from . import shards, write
 
 PIECE = 4 << 20  # bytes of a tensor in memory
 

@@ -8,7 +8,7 @@ that of a whole file (0 in what gguf-split --merge wrote).
 import os
 import re
 
-from ..faults import NO_INPUT, Fault, unsupported
+from ..faults import Fault, NO_INPUT, unsupported
 from .metadata import MAX_SCAN_BYTES
 
 NO, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")

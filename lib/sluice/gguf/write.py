@@ -11,8 +11,8 @@ tensors   list of (name, GGML type number, shape in GGUF order: row length first
 import os
 import struct
 
-from .. import newfile
-from ..faults import NO_OUTPUT, TRY_AGAIN, Fault
+from ..system import files
+from ..faults import Fault, NO_OUTPUT, TRY_AGAIN
 from ..kernels import lib
 from .metadata import ARRAY, ARRAY_HEAD, KIND, KIND_NAMES, SCALARS, Unread
 
@@ -119,7 +119,7 @@ def write(path, metadata, tensors, alignment=ALIGNMENT, check=lambda: None, vers
         check()
 
     check_room(path, data.n_bytes + data_bytes(tensors, alignment))
-    newfile.write(path, fill)
+    files.write(path, fill)
 
 
 def fill_file(f, head, tensors, alignment=ALIGNMENT):
@@ -145,7 +145,7 @@ def check_room(path, n_bytes):
     try:
         s = os.statvfs(os.path.dirname(path) or ".")
     except OSError as e:
-        raise newfile.write_fault(path, e, NO_OUTPUT) from None
+        raise files.write_fault(path, e, NO_OUTPUT) from None
     free = s.f_bavail * s.f_frsize
     if s.f_blocks and n_bytes > free:
         raise Fault(TRY_AGAIN, f"{path}: cannot write: it takes {n_bytes:,} bytes, and {free:,} are free")

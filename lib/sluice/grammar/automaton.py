@@ -6,7 +6,7 @@ repetitions stay counters: {0,1000000} is as small as {0,2}.
 """
 from ..faults import bad
 from ..kernels import lib
-from . import gbnf
+from .syntax import TEXT
 
 LAST_POINTS = (0x7F, 0x7FF, 0xFFFF, 0x10FFFF)  # the last code point of 1, 2, 3, 4 bytes
 LEAD_BYTES = (0x00, 0xC0, 0xE0, 0xF0)
@@ -74,8 +74,8 @@ class Program:
     def _choice(self, i, parts, after):
         """Texts are joined into one tree by their first bytes, so that a thousand words are one live stack."""
         kind, value = self.syntax.kind, self.syntax.value
-        words = sorted({value[p] for p in parts if kind[p] == gbnf.TEXT})
-        others = [p for p in parts if kind[p] != gbnf.TEXT]
+        words = sorted({value[p] for p in parts if kind[p] == TEXT})
+        others = [p for p in parts if kind[p] != TEXT]
         for part in others:
             self.after[part] = after
         targets = self._words(words, after) + others

@@ -12,50 +12,18 @@ A grammar may come from anywhere, so: nothing here recurses, everything is
 bounded, and every refusal says the line and column (in characters, from 1).
 """
 from ..faults import bad, printable, unsupported
+from .check import check
 from .charset import MAX_CODE_POINT, SURROGATES, complement, merge, without_surrogates
+from .syntax import CHOICE, CLASS, MAX_ELEMENTS, NAME, REPEAT, SEQUENCE, TEXT, Syntax
 
 MAX_SOURCE_BYTES = 1 << 20
-MAX_RULES, MAX_ELEMENTS, MAX_DEPTH = 10_000, 100_000, 256
+MAX_RULES, MAX_DEPTH = 10_000, 256
 MAX_COUNT = 1_000_000_000
-TEXT, CLASS, NAME, SEQUENCE, CHOICE, REPEAT = range(6)
 ESCAPES = {"n": 10, "t": 9, "r": 13, "\\": 92, '"': 34, "[": 91, "]": 93}
 HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 DIGITS = frozenset("0123456789")
 SUFFIXES = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-
-
-class Syntax:
-    """A parsed grammar.
-
-    kind[i], value[i], at[i] describe node i; children have lower numbers than
-    their parent. value: TEXT bytes; CLASS ((lo, hi), ...) of code points; NAME
-    the rule's name; SEQUENCE and CHOICE lists of nodes; REPEAT (node, min, max).
-    rules: name -> node. nullable[i]: node i may be empty.
-    """
-
-    def __init__(self, source, name):
-        self.source, self.name = source, name
-        self.kind, self.value, self.at, self.rules, self.rule_at = [], [], [], {}, {}
-        self.nullable = []
-
-    def bad(self, at, what):
-        """The Fault for what is wrong at character `at`."""
-        return bad(f"{self.name}: {self.place(at)}", what)
-
-    def place(self, at):
-        """`line L, column C` of character `at`."""
-        line = self.source.count("\n", 0, at) + 1
-        return f"line {line}, column {at - self.source.rfind(chr(10), 0, at)}"
-
-    def add(self, kind, value, at):
-        """A new node; its number."""
-        if len(self.kind) >= 4 * MAX_ELEMENTS:
-            raise self.bad(at, f"more than {MAX_ELEMENTS} elements")
-        self.kind.append(kind)
-        self.value.append(value)
-        self.at.append(at)
-        return len(self.kind) - 1
 
 
 def parse(source, name):
@@ -69,8 +37,7 @@ def parse(source, name):
         raise bad(f"{name}: {Syntax(before, name).place(len(before))}", "not valid UTF-8") from None
     syntax = Syntax(text, name)
     _Parser(syntax).grammar()
-    from . import gbnf_check
-    gbnf_check.check(syntax)
+    check(syntax)
     return syntax
 
 

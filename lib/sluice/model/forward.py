@@ -1,7 +1,7 @@
 """The operations of a forward pass, as architectures.py writes them: one kernel call a line, buffers kept between calls."""
 import mmap
 
-from .. import hugepages
+from ..system import huge_pages
 from ..kernels import ffi, lib
 
 _LARGE = 1 << 20  # bytes
@@ -18,7 +18,7 @@ def _new(kind, n):
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError:
         raise MemoryError from None
-    hugepages.ask(memory)
+    huge_pages.ask(memory)
     return ffi.from_buffer(kind, memory)
 
 

@@ -6,7 +6,7 @@ n_head_kv, head_dim, n_rot, n_ctx, n_vocab.
 import math
 
 from ..faults import printable, unsupported
-from ..gguf.metadata import ARRAY, STRING, Array, Unread, describe
+from ..gguf.metadata import ARRAY, Array, STRING, Unread, describe
 from .rope import Rope, read_rope
 
 MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 4096, 1024, 1 << 24

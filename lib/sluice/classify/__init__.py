@@ -1,0 +1,1 @@
+"""Classification: a question, its labels, the prompt, and the calibration."""

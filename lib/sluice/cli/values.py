@@ -1,0 +1,97 @@
+"""Types of option values, checked."""
+import math
+
+import click
+
+
+class Number(click.FloatRange):
+    """A finite number from `min` to `max`."""
+
+    def convert(self, value, param, ctx):
+        number = super().convert(value, param, ctx)
+        if number != number or number in (float("inf"), float("-inf")):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
+
+
+class OrNone(click.IntRange):
+    """A whole number within a range, or -1, as llama.cpp's commands have it, which is None: no
+    limit, a random seed."""
+
+    def convert(self, value, param, ctx):
+        return None if str(value).strip() == "-1" else super().convert(value, param, ctx)
+
+    def _describe_range(self):  # of click, for --help
+        return f"-1 or {super()._describe_range()}"
+
+
+class Bytes(click.ParamType):
+    """A number of bytes: 4096, or 500K, 50M, 2G (thousands, millions and so on)."""
+
+    name = "bytes"
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, int):
+            return value
+        unit = {"K": 1000, "M": 1000 ** 2, "G": 1000 ** 3}.get(value[-1:].upper(), 1)
+        digits = value if unit == 1 else value[:-1]
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 15 and int(digits)):
+            self.fail(f"{value!r} is not a number of bytes such as 4096, 50M or 2G.", param, ctx)
+        return int(digits) * unit
+
+
+class Mode(click.ParamType):
+    """The mode of a file, in octal: "0660"."""
+
+    name = "mode"
+
+    def convert(self, value, param, context):
+        if isinstance(value, int):
+            return value
+        if not (value.isdigit() and value.isascii() and len(value) <= 4 and "8" not in value and "9" not in value and int(value, 8) <= 0o777):
+            self.fail(f"{value!r} is not a mode from 0000 to 0777", param, context)
+        return int(value, 8)
+
+
+MAX_BIAS = 1e6
+
+
+class Bias(click.ParamType):
+    """KEY=X: (KEY, a number from -MAX_BIAS to MAX_BIAS, or -inf), the last `=` counts. KEY is an
+    id, or with `words` any text."""
+
+    def __init__(self, words=False):
+        self.name, self._words = ("word=x" if words else "id=x"), words
+
+    def convert(self, value, param, ctx):
+        key, equals, number = value.rpartition("=")
+        if not (equals and key):
+            self.fail(f"{value!r} is not of the form {self.name.upper()}.", param, ctx)
+        is_never = number.strip().lower() in ("-inf", "-infinity")
+        number = -math.inf if is_never else Number(-MAX_BIAS, MAX_BIAS).convert(number, param, ctx)
+        if self._words:
+            return key, number
+        if not (key.isascii() and key.isdigit() and len(key) <= 7):
+            self.fail(f"{key!r} is not an id.", param, ctx)
+        return int(key), number
+
+
+MAX_NUMBER = (1 << 22) - 1
+
+
+class Numbers(click.ParamType):
+    """Numbers of at least `least`, separated by commas."""
+
+    name = "list"
+
+    def __init__(self, least):
+        self.least = least
+
+    def convert(self, value, param, context):
+        try:
+            out = [int(part) for part in str(value).split(",")]
+        except ValueError:
+            out = [-1]
+        if not all(self.least <= n <= MAX_NUMBER for n in out):
+            self.fail(f"{value!r} is not a list of numbers from {self.least} to {MAX_NUMBER}, like 128,512", param, context)
+        return out

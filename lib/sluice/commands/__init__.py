@@ -1,0 +1,1 @@
+"""The commands, one file each: options, open, loop, close."""

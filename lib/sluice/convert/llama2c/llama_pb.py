@@ -1,0 +1,121 @@
+"""A Transformer of llama.proto: config, vocabulary and perhaps weights of a llama2.c model."""
+import struct
+
+from ...gguf import llama2c
+from ...faults import Fault, bad, unsupported
+from .. import protobuf, types
+from .read import by_layer
+from ..reader import Reader
+from ..tensor import Tensor
+
+CONFIG, WEIGHTS, TOKENIZER = 1, 2, 3
+ROLES = {1: "token_embd", 2: "attn_norm", 3: "attn_q", 4: "attn_k", 5: "attn_v", 6: "attn_output", 7: "ffn_gate", 8: "ffn_down",
+         9: "ffn_up", 10: "ffn_norm", 11: "output_norm", 12: "output"}
+
+
+class File:
+    """config: dict of llama2c.FIELDS, or None; vocab: (tokens, scores) as llama2c.read_vocab gives them, or None; weights: dict role ->
+    wire.Span, or None. Fault 65, 69 naming the field."""
+
+    def __init__(self, path):
+        self.path, self.config, self.vocab, self.weights = path, None, None, None
+        r = Reader(path)
+        for number, kind, value in protobuf.Span(r, 0, r.size).fields():
+            name = {CONFIG: "config", WEIGHTS: "weights", TOKENIZER: "tokenizer"}.get(number)
+            if name is None:
+                continue  # what a later version may add
+            if kind != protobuf.BYTES:
+                raise bad(path, f"{name}: not a message")
+            if getattr(self, "vocab" if number == TOKENIZER else name) is not None:
+                raise unsupported(path, f"{name}: written in two pieces")
+            if number == CONFIG:
+                self.config = self._config(value)
+            elif number == WEIGHTS:
+                self.weights = self._weights(value)
+            elif value.end - value.at > llama2c.MAX_VOCAB_BYTES:
+                raise bad(path, f"tokenizer: more than {llama2c.MAX_VOCAB_BYTES >> 20} MiB")
+            else:
+                self.vocab = self._vocab(protobuf.message(path, value.bytes()))
+
+    def _config(self, span):
+        out = dict.fromkeys(llama2c.FIELDS, 0)
+        for number, kind, value in span.fields():
+            if number <= len(llama2c.FIELDS):
+                name = llama2c.FIELDS[number - 1]
+                out[name] = protobuf.int32(kind, value, self.path, f"config.{name}")
+        return out
+
+    def _weights(self, span):
+        out = {}
+        for number, kind, value in span.fields():
+            role = ROLES.get(number)
+            if role and (kind != protobuf.BYTES or role in out):
+                raise unsupported(self.path, f"weights, field {number}: not in one packed piece")
+            if role:
+                out[role] = value
+        return out
+
+    def _vocab(self, span):
+        tokens, scores, n_vocab = [], [], None
+        for number, kind, value in span.fields():
+            if number == 1 and kind == protobuf.BYTES:
+                token = value.bytes()
+                if not is_utf8(token):
+                    raise bad(self.path, f"tokenizer.vocab: token {len(tokens)} is not UTF-8")
+                tokens.append(token.replace(b" ", b"\xe2\x96\x81"))
+            elif number == 2:
+                scores += protobuf.floats(kind, value, self.path, "tokenizer.scores")
+            elif number == 3:
+                n_vocab = protobuf.int32(kind, value, self.path, "tokenizer.vocab_sized")
+        if not len(tokens) == len(scores) == (n_vocab or len(tokens)):
+            raise bad(self.path, f"tokenizer: {len(tokens)} tokens, {len(scores)} scores, vocab_sized {n_vocab}")
+        wrong = next((i for i, x in enumerate(scores) if x - x != 0), None)
+        if wrong is not None:
+            raise bad(self.path, f"tokenizer.scores: that of token {wrong} is {scores[wrong]}")
+        for i in (llama2c.BOS, llama2c.EOS):
+            if i < len(tokens):
+                tokens[i] = tokens[i].strip(b"\n")
+        return tokens, scores
+
+    def tensors(self):
+        """(llama2c.Config, list of Tensor) of its weights."""
+        if self.config is None or self.vocab is None:
+            raise bad(self.path, f"{'tokenizer' if self.config else 'config'} is missing")
+        c = llama2c.Config(self.path, self.config.values(), "output" not in self.weights, 0)
+        out = []
+        for name, role, _, n_bytes in by_layer(c):
+            span = self.weights.get(role)
+            n_all = n_bytes * (1 if role in llama2c.OUTSIDE else c.n_layers)
+            if span is None or span.end - span.at != n_all:
+                found = "missing" if span is None else f"{span.end - span.at} bytes"
+                raise bad(self.path, f"weights of {role}: {found}, expected {n_all}")
+            at = span.at + (n_bytes * int(name.split(".")[1]) if role not in llama2c.OUTSIDE else 0)
+            shape = c.shape(role)
+            out.append(Tensor(name, shape, "F32", span.source.rows(types.STORED["F32"], at, shape[0]), source=span.source))
+        return c, out
+
+
+def is_utf8(data):
+    try:
+        data.decode()
+        return True
+    except UnicodeDecodeError:
+        return False
+
+
+def file_bytes(config, tokens, scores):
+    """The bytes of a Transformer without weights. config: object with llama2c.FIELDS; tokens as in tokenizer.bin."""
+    numbers = b"".join(protobuf.put_int(i, getattr(config, name)) for i, name in enumerate(llama2c.FIELDS, 1))
+    vocab = b"".join(protobuf.put_bytes(1, token) for token in tokens) + protobuf.put_bytes(2, struct.pack(f"<{len(scores)}f", *scores))
+    vocab += protobuf.put_int(3, len(tokens)) + protobuf.put_int(4, max(map(len, tokens)))
+    return protobuf.put_bytes(CONFIG, numbers) + protobuf.put_bytes(TOKENIZER, vocab)
+
+
+def is_message(path):
+    """Whether the file begins as a Transformer does."""
+    r = Reader(path)
+    try:
+        number, kind, value = next(protobuf.Span(r, 0, r.size).fields())
+        return kind == protobuf.BYTES and next(value.fields())[1] == protobuf.VARINT
+    except (Fault, StopIteration):
+        return False

@@ -1,0 +1,54 @@
+"""To GGUF: which source a path is, and the way from there to the file."""
+import os
+
+from ..cli import progress
+from ..faults import Fault, USAGE, unsupported
+from .llama2c import llama_pb, read, vocabulary
+from .reader import Reader
+from .tensor import write_gguf
+
+PICKLES = (b"PK\3\4", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # torch.save: zip, or a bare pickle
+
+
+def folder(path, out, kind, verbose):
+    from .hf import folder as hf
+    metadata, tensors = hf.read(path)
+    _write(out, metadata, tensors, kind, verbose)
+
+
+def checkpoint(path, out, kind, vocab, version, verbose):
+    """A checkpoint of llama2.c, or a llama.proto message with weights."""
+    r = Reader(path)
+    head = r.bytes(0, min(r.size, 512))
+    if head.startswith(PICKLES):
+        raise unsupported(path, "a pickle of torch, which is a program: never read; have its maker save safetensors")
+    if path.endswith(".safetensors"):
+        raise Fault(USAGE, f"{path}: weights alone; give the folder, which has config.json and the tokenizer too")
+    if head[:1] == b"\n" and head[2:4] != b"\0\0" and (path.endswith(".pb") or llama_pb.is_message(path)):
+        c, tensors, words = _message(path, vocab)
+    else:
+        if vocab is None:
+            raise Fault(USAGE, f"{path}: give its vocabulary too, --vocab tokenizer.bin")
+        c, tensors = read.tensors(path, version)
+        words = vocabulary.metadata(vocab, c)
+    name = os.fsencode(os.path.splitext(os.path.basename(path))[0]).decode("utf-8", "replace")
+    arch, *rest = {**c.metadata(), **words}.items()
+    _write(out, dict([arch, ("general.name", ("string", name)), *rest]), tensors, kind, verbose)
+
+
+def _message(path, vocab):
+    file = llama_pb.File(path)
+    if file.weights is None:
+        raise Fault(USAGE, f"{path}: has no weights; give it as --vocab beside the checkpoint that has them")
+    if vocab:
+        raise Fault(USAGE, f"{path}: has its own vocabulary: without --vocab")
+    c, tensors = file.tensors()
+    return c, tensors, vocabulary.metadata(path, c)
+
+
+def _write(out, metadata, tensors, kind, verbose):
+    clock = progress.Clock()
+    with progress.shown(os.path.basename(out), sum(t.shape[0] * t.n_rows for t in tensors)) as tell:
+        write_gguf(out, metadata, tensors, kind, tell)
+    if verbose:
+        clock.report(out, len(tensors))

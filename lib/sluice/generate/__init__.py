@@ -1,0 +1,1 @@
+"""Generation: the loop over records of logits, and the sampler."""

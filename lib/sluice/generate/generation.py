@@ -1,0 +1,153 @@
+"""An answer, id by id, in one process: what the ring decode | grammar-filter | sample does, by the same functions.
+
+    generation = Generation(model, cache, sampler, vocab.eog)
+    for id in generation.ids(256): ...
+    generation.reason  # why it ended, as `#end` says it
+
+Records go from one step to the next as they do through the pipes, so every id, every random number and every end is the
+ring's, byte for byte.
+"""
+from ..grammar import matcher as grammar
+from .. import stream
+from ..faults import bad
+from ..kernels import ffi
+from ..model.forward import Forward
+from ..kvcache.snapshot import Snapshot
+from ..kvcache.format import MAX_CAPACITY
+from ..kvcache.scratch import Scratch
+from ..tokenizer.detokenizer import Joiner
+
+ROOM = 1024  # rows a cache has beyond its ids, and the multiple its capacity is rounded to: as prefill has it
+
+
+class Generation:
+    """What follows the ids in `cache`, whose logits are those after the last one.
+
+    eog: ids that end it.   matcher: a fresh grammar.Matcher, or None.   keep: every id goes into the cache, with the logits after it,
+    also the last one: so it can be sealed, or continued.
+    """
+
+    def __init__(self, model, cache, sampler, eog, matcher=None, keep=False):
+        self.model, self.cache, self.sampler, self.eog, self.matcher, self.keep = model, cache, sampler, eog, matcher, keep
+        self.reason, self._chosen, self._enough = None, None, False
+        self._forward = Forward(model.hparams, cache)
+
+    def ids(self, max_ids=None):
+        """Yields the ids as they are chosen, at most `max_ids`. Fault 65 as grammar-filter and sample have it."""
+        records = self._records()
+        if self.matcher:
+            records = grammar.filter_records(records, self.matcher, "the model's answer")
+        for n, record in enumerate(records, 1):
+            if record.kind == b"E":
+                self.reason = record.end_before()
+                return
+            self._chosen = self.sampler.choose(record, name="the model's answer")[0]
+            self.reason = record.end_after(n == max_ids)
+            yield self._chosen
+            if n == max_ids and not self.reason:
+                self._enough = True
+                self.reason = next(records).end_before()
+            if self.reason:
+                return self.finish(self.reason)
+
+    def finish(self, reason):
+        """End here, after the last id that was yielded, for `reason`: a stop string was found."""
+        self.reason = reason
+        if self.keep and self._chosen is not None and self.cache.n_tok < self.cache.capacity:
+            self._take()
+
+    def _records(self):
+        """What decode writes: a Record of logits for what the cache holds, and after each id that was chosen."""
+        h, cache = self.model.hparams, self.cache
+        pos, prev, flags = cache.n_tok, -1, 0
+        while True:
+            yield stream.Record(b"L", 0, pos, prev, ffi.buffer(cache.logits, 4 * h.n_vocab))
+            ends = self._chosen in self.eog
+            # the end of a text needs no room
+            is_full = cache.n_tok == cache.capacity and (self.keep or not ends)
+            prev, pos = self._chosen, pos + 1
+            if is_full:
+                flags = stream.FULL
+                break
+            if self.keep or not (ends or self._enough):  # after enough, only marks are looked at
+                self._take()
+            if ends:
+                break
+        self._chosen = None
+        yield stream.Record(b"E", flags, pos, prev, b"")
+
+    def _take(self):
+        _, x = self.model.extend(self.cache, [self._chosen], f=self._forward)
+        self.model.head(self._forward, x, self.cache.logits)
+        self._chosen = None
+
+
+class Answer:
+    """The text of ids as they arrive: whole UTF-8 characters, up to the one of `stops` (bytes) that is complete first, of which no part
+    is written.
+
+    echo: ids that stand before them and are written, too.   stopped: whether one of `stops` was found.
+    n_open: bytes at the end that begin a character and are not written.
+    """
+
+    def __init__(self, vocab, stops=(), echo=()):
+        self._joiner, self._held, self.stopped = Joiner(vocab), b"", False
+        self._stops = [stop.decode("utf-8", "replace").encode() for stop in stops]
+        for id in echo:
+            self._joiner.add(id)
+        self.echo = self._joiner.take()  # no stop string is looked for in it
+
+    def add(self, id):
+        """What can be written after `id`, as bytes."""
+        self._joiner.add(id)
+        return self._pass(self._joiner.take())
+
+    def rest(self):
+        """What is left at the end: the begin of one of `stops`, whose rest did not come."""
+        return self._held
+
+    @property
+    def n_open(self):
+        return 0 if self.stopped else self._joiner.n_open
+
+    def _pass(self, data):
+        if self.stopped:
+            return b""
+        data = self._held + data
+        found = [(data.find(stop) + len(stop), data.find(stop)) for stop in self._stops if stop in data]
+        if found:
+            self.stopped, self._held = True, b""
+            return data[:min(found)[1]]  # before the one that was complete first
+        n = min(len(data), max((len(stop) - 1 for stop in self._stops), default=0))
+        while n and not any(stop.startswith(data[-n:]) for stop in self._stops if n < len(stop)):
+            n -= 1
+        self._held = data[len(data) - n:]
+        return data[:len(data) - n]
+
+
+def begin(model, ids, base=None, capacity=None, max_ids=None, kv=None, directory=None, name="prompt"):
+    """The cache of `base` (a Snapshot or None) and `ids` after it, with the logits after the last: what generation goes on from.
+
+    In memory, or with `directory` a Snapshot there, to be sealed. Its capacity is the one asked for, or else that of `base` where no
+    ids follow it, or else the context's, but where `max_ids` is known no more than prefill would give it (or max_ids need). Fault 65 where the ids do not fit, or there are none.
+    """
+    n_base, n_ctx = base.n_tok if base else 0, min(model.hparams.n_ctx, MAX_CAPACITY)
+    n, limit = n_base + len(ids), capacity or (n_ctx if ids or not base else base.capacity)
+    if not n:
+        raise bad(name, "no ids: nothing to run")
+    if n > limit:
+        raise bad(name, f"{n} ids, more than {limit}" + ("" if limit != n_ctx else ", the model's context (a larger --capacity overrides it)"))
+    if base and kv and model.geometry(kv) != base.geometry:
+        raise bad("the snapshot", f"its keys and values are not {kv} (see --kv)")
+    rows = limit if capacity or not ids or max_ids is None else min(limit, -(-(n + max(ROOM, max_ids)) // ROOM) * ROOM)
+    geometry = base.geometry if base else model.geometry(kv or "f16")
+    if directory is None:
+        cache = Scratch(geometry, rows, logits=True)
+    else:
+        cache = Snapshot.create(geometry, rows, model.file.id, model.arithmetic, directory)
+    if base:
+        cache.reserve(n)
+        cache.copy_rows_from(base)
+    if ids:
+        model.prefill(cache, ids)
+    return cache

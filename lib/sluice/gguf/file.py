@@ -1,0 +1,303 @@
+"""A model file: GGUF v2 and v3, checked before anything in it is believed.
+
+Layout (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), little-endian:
+
+    u8[4] "GGUF", u32 version, u64 n_tensors, u64 n_kv
+    n_kv times:       string key, u32 type, value
+    n_tensors times:  string name, u32 n_dims, u64 dims[n_dims], u32 type, u64 offset
+    padding to `alignment`, then the tensor data, each tensor padded to `alignment`
+
+where a string is u64 n_bytes and the bytes, and an array is u32 type, u64 n and
+the elements. Metadata is read once into private memory and parsed there; only
+tensor data is used from a (read-only) map. A file is checked whole, whatever is
+asked of it: one key is only as good as the file it stands in, and the largest
+vocabulary known (gemma 4: 262,144 tokens, 514,906 merges, 15.7 MB) costs 10 ms.
+Values of more than 64 KiB that no command needs stay in the file (metadata.Unread).
+A model may be in several files (shards.py), which are one File.
+"""
+import struct
+
+from ..system import cache_directory
+from ..faults import bad, printable, unsupported
+from ..kernels import ffi, lib
+from .cursor import Cursor
+from .metadata import ARRAY, F32, F64, INTEGERS, KIND_NAMES, LARGE, U32, Unread, describe, parse_metadata
+from .part import Part
+
+HEADER = struct.Struct("<4sI")
+COUNTS = struct.Struct("<QQ")
+N_DIMS = struct.Struct("<I")
+TENSOR_TAIL = struct.Struct("<IQ")
+DIMS = {n: struct.Struct(f"<{n}Q") for n in (1, 2, 3, 4)}
+
+MIN_FILE_BYTES = HEADER.size + COUNTS.size
+MIN_KV_BYTES, MIN_TENSOR_BYTES = 8 + 1 + 4 + 1, 8 + 1 + 4 + 8 + 4 + 8
+MAX_KV, MAX_TENSORS = 65_536, 65_536
+MAX_METADATA_BYTES = 64 << 20  # four times the largest known; also what a hostile file can cost in memory
+MAX_NAME_BYTES = 64
+MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
+MAX_ALIGNMENT = 1 << 20
+SAMPLE_BYTES = 4096  # of each tensor, in `earlier_id`
+LFS_POINTER = b"version https://git-lfs"
+
+
+class Tensor:
+    """One entry of the tensor directory.
+
+    type     GGML type number; a format of the GGML table, not always one this build computes with
+    shape    tuple, in GGUF order: the row length first; without trailing dimensions of 1, which are
+             none
+    dims     the same as the file has it
+    offset   bytes from the start of the file
+    n_bytes  of data, without padding
+    part     the Part that holds it
+    """
+
+    __slots__ = ("name", "type", "dims", "shape", "offset", "n_bytes", "part")
+
+    def __init__(self, name, type, dims, offset, n_bytes, part):
+        self.name, self.type, self.dims, self.shape = name, type, dims, without_ones(dims)
+        self.offset, self.n_bytes, self.part = offset, n_bytes, part
+
+    @property
+    def n_elements(self):
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    def fault(self, what):
+        """The Fault (65) that this tensor has `what` wrong with it."""
+        return self.part.fault(f"tensor {self.name}: {what}")
+
+
+def without_ones(dims):
+    """`dims` without trailing dimensions of 1: a tuple of at least one."""
+    n = len(dims)
+    while n > 1 and dims[n - 1] == 1:
+        n -= 1
+    return tuple(dims[:n])
+
+
+class File:
+    """A checked GGUF file, open, or all shards of a model that is split. Fault 65 or 69 names the
+    field that is wrong; OSError if it cannot be read.
+
+    path        as given: of a split model that of any shard
+    parts       list of Part: the file, or all shards in their order
+    size        bytes, of all parts
+    version     2 or 3
+    alignment   bytes, of tensor data
+    metadata    dict: key -> bool, int, float, str, Array or Unread, in file order; of a split model
+                that of the first shard
+    kinds       dict: key -> type number of its value
+    tensors     dict: name -> Tensor, in file order
+    data_offset first byte of tensor data, in the first part
+    n_scanned   bytes that were read only to find where they end, in the file at `path`
+    id          bytes [32], what this model is, computed when it is asked for (see identity.py)
+    id_cache    directory where the id is kept: the user's cache; set it to None to keep none
+    """
+
+    kind = "a GGUF"  # in messages
+    MAX_METADATA_BYTES, MAX_TENSORS = MAX_METADATA_BYTES, MAX_TENSORS
+
+    def __init__(self, path, alone=False):
+        """alone: of a split model this shard and no other."""
+        self.path, self._id, self._earlier_id = path, None, None
+        self.id_cache = cache_directory.home()
+        self.parts = [Part(path, MIN_FILE_BYTES, self.kind)]
+        cursor = Cursor(self.parts[0], MAX_METADATA_BYTES)
+        self._parse(cursor)
+        self.n_scanned = cursor.scanned
+        if "split.count" in self.metadata and not alone:
+            from . import shards
+            shards.join(self)
+
+    @property
+    def size(self):
+        return sum(part.size for part in self.parts)
+
+    @property
+    def data_offset(self):
+        return self.parts[0].data_offset
+
+    def fault(self, what):
+        """The Fault (65) that this file has `what` wrong with it."""
+        return bad(self.path, what)
+
+    _bad = fault
+
+    # Reading metadata.
+
+    def _parse(self, cursor):
+        magic, self.version = cursor.unpack(HEADER, "header")
+        if magic == LFS_POINTER[:4] and cursor.memory[:len(LFS_POINTER)] == LFS_POINTER:
+            raise self._bad("is a pointer of Git LFS, not the file itself: git lfs pull fetches it")
+        if magic != b"GGUF":
+            raise self._bad(f"magic: begins not with GGUF but with {printable(magic)}")
+        if self.version not in (2, 3):
+            swapped = int.from_bytes(self.version.to_bytes(4, "little"), "big")
+            if swapped in (1, 2, 3):
+                raise unsupported(self.path, f"version: GGUF {swapped} in the other byte order")
+            raise unsupported(self.path, f"version: GGUF {self.version}; this build reads 2 and 3")
+        n_tensors, n_kv = cursor.unpack(COUNTS, "header")
+        left = cursor.size - cursor.at
+        for field, n, least, most in (("n_tensors", n_tensors, MIN_TENSOR_BYTES, MAX_TENSORS),
+                                      ("n_kv", n_kv, MIN_KV_BYTES, MAX_KV)):
+            if n > most:
+                raise self._bad(f"{field}: {n} is more than {most}")
+            if n > left // least:
+                raise self._bad(f"{field}: {n} do not fit into {left} bytes")
+        self.metadata, self.kinds, self._spans = parse_metadata(cursor, n_kv)
+        self.alignment = a = self._alignment()
+        self.tensors = {}
+        for i in range(n_tensors):
+            self._parse_tensor(cursor, i)
+        part = self.parts[0]
+        part.head, self._n_head = cursor.memory[:cursor.at], cursor.offset
+        part.data_offset = -(-self._n_head // a) * a
+        self._place_tensors(part)
+
+    def _alignment(self):
+        key = "general.alignment"
+        if key not in self.metadata:
+            return 32
+        a = self.metadata[key]
+        if self.kinds[key] != U32:
+            raise self._bad(f"{key}: expected u32, found {describe(a, self.kinds[key])}")
+        if not (8 <= a <= MAX_ALIGNMENT and a & (a - 1) == 0):  # 8: so every type is aligned in the map
+            raise self._bad(f"{key}: {a} is not a power of two from 8 to {MAX_ALIGNMENT}")
+        return a
+
+    def _parse_tensor(self, cursor, i):
+        name = cursor.string(f"tensor {i}: name", 1, MAX_NAME_BYTES)
+        if not name.isascii() or not name.decode().isprintable():
+            raise self._bad(f"tensor {i}: name {printable(name)} is not printable ASCII")
+        name = name.decode()
+        what = f"tensor {name}"
+        if name in self.tensors:
+            raise self._bad(f"{what}: the name appears twice")
+        (n_dims,) = cursor.unpack(N_DIMS, what)
+        if not 1 <= n_dims <= 4:
+            raise self._bad(f"{what}: n_dims {n_dims} is not 1 to 4")
+        shape = cursor.unpack(DIMS[n_dims], what)
+        kind, offset = cursor.unpack(TENSOR_TAIL, what)
+        for d in shape:
+            if not 1 <= d <= MAX_DIM:
+                raise self._bad(f"{what}: dimension {d} is not 1 to 2^40")
+        row_bytes = lib.type_row_bytes(kind, shape[0]) if kind < 1 << 31 else 0
+        if row_bytes == 0:
+            raise unsupported(self.path, f"{what}: type number {kind} is not known to this build")
+        if row_bytes < 0:
+            raise self._bad(f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
+                            f"{lib.type_block(kind)}")
+        tensor = Tensor(name, kind, shape, offset, 0, self.parts[0])
+        tensor.n_bytes = row_bytes * (tensor.n_elements // shape[0])  # Python integers do not wrap
+        if tensor.n_elements >= MAX_BYTES or tensor.n_bytes >= MAX_BYTES:
+            raise self._bad(f"{what}: dimensions {shape} are more than 2^63 bytes")
+        self.tensors[name] = tensor
+
+    def _place_tensors(self, part):
+        """Turn offsets into absolute ones; the data must be consecutive, padded to the alignment, inside the file."""
+        expected = 0
+        for t in self.tensors.values():
+            if t.offset % self.alignment:
+                raise self._bad(f"tensor {t.name}: offset {t.offset} is not a multiple of the alignment, {self.alignment}")
+            if t.offset != expected:
+                raise self._bad(f"tensor {t.name}: offset {t.offset}, but the tensors before it end at {expected}")
+            t.offset += part.data_offset
+            if t.offset + t.n_bytes > part.size:
+                end = t.offset + t.n_bytes
+                raise t.fault(f"ends at byte {end}, but the file has {part.size}")
+            expected += -(-t.n_bytes // self.alignment) * self.alignment
+
+    # Using it.
+
+    def get(self, key, kind, default=..., scalar=None):
+        """The value of `key`, which must be of `kind`: a name of KIND_NAMES, or "[u32]" for an array; else 65 naming both.
+
+        A scalar integer may be stored as any integer type if its value fits `kind`,
+        and a float as f32 or f64, as writers differ; arrays are of exactly `kind`.
+        `default` is returned where the key is absent; without one that is an error too. scalar:
+        (value, type number) that stand for those of the file.
+        """
+        if key not in self.metadata:
+            if default is ...:
+                raise self._bad(f"{key} is missing")
+            return default
+        value, stored = scalar or (self.metadata[key], self.kinds[key])
+        if isinstance(value, Unread):
+            raise self._bad(f"{key}: {value.n_bytes} bytes, more than {LARGE}")
+        if kind.startswith("["):
+            fits = stored == ARRAY and KIND_NAMES[value.kind] == kind[1:-1]
+        elif KIND_NAMES.index(kind) in INTEGERS:
+            signed, bits = INTEGERS[KIND_NAMES.index(kind)]
+            fits = stored in INTEGERS and -signed << bits <= value < 1 << bits
+        elif kind in ("f32", "f64"):
+            fits = stored in (F32, F64)
+        else:
+            fits = KIND_NAMES[stored] == kind
+        if not fits:
+            raise self._bad(f"{key}: expected {kind}, found {describe(value, stored)}")
+        return value
+
+    def raw(self, key):
+        """The bytes of the value of `key` as the file has them, its type number first: a
+        memoryview, or the Unread."""
+        if self._spans[key] is None:
+            return self.metadata[key]
+        begin, end = self._spans[key]
+        return self.parts[0].head[begin:end]
+
+    @property
+    def id(self):
+        if self._id is None:
+            self._id = self._identify()
+        return self._id
+
+    def _identify(self):
+        from . import identity
+        return identity.of(self.parts, self.id_cache)
+
+    @property
+    def earlier_id(self):
+        """bytes [32], the id of this model in earlier versions (see identity.earlier), which
+        calibrations may have."""
+        if self._earlier_id is None:
+            from . import identity
+            samples = (self.read(t, 0, min(SAMPLE_BYTES, t.n_bytes)) for t in self.tensors.values())
+            self._earlier_id = identity.earlier(self.size, self._earlier_head(), samples)
+        return self._earlier_id
+
+    def _earlier_head(self):
+        """What `earlier_id` covers of what is before the tensor data; of more than
+        MAX_METADATA_BYTES there was none."""
+        return self.parts[0].read(min(self._n_head, MAX_METADATA_BYTES), 0, "header")
+
+    def read(self, tensor, start, n_bytes):
+        """A copy of `n_bytes` bytes of `tensor` from its byte `start` on, read and not mapped."""
+        assert 0 <= start and start + n_bytes <= tensor.n_bytes
+        return tensor.part.read(n_bytes, tensor.offset + start, f"tensor {tensor.name}")
+
+    def pointer(self, tensor):
+        """Address of the first byte of `tensor` (const uint8_t *) in the read-only map of its part,
+        which lives as long as this File.
+
+        Fault 69 if the tensor's type is none this build computes with.
+        """
+        if not lib.type_supported(tensor.type):
+            what = f"type {type_name(tensor.type)} is not supported by this build"
+            raise unsupported(tensor.part.path, f"tensor {tensor.name}: {what}")
+        return tensor.part.pointer(tensor.offset)
+
+    def check_unchanged(self):
+        """Fault 74 if a file was overwritten, cut or touched since it was opened: results are
+        void."""
+        for part in self.parts:
+            part.check_unchanged()
+
+
+def type_name(kind):
+    """The customary name of a GGML type number, or the number."""
+    name = ffi.string(lib.type_name(kind)).decode() if kind < 1 << 31 else ""
+    return name or f"number {kind}"

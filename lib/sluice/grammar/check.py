@@ -1,0 +1,100 @@
+"""What a parsed grammar must be before it is used: every name defined, no left recursion, every rule able to end.
+
+All of it is linear in the size of the grammar and none of it recurses.
+"""
+from ..faults import printable
+from .syntax import CHOICE, CLASS, NAME, REPEAT, SEQUENCE, TEXT
+
+
+def check(syntax):
+    """Raise the Fault for the first thing that is wrong; fills syntax.nullable."""
+    for kind, value, at in zip(syntax.kind, syntax.value, syntax.at):
+        if kind == NAME and value not in syntax.rules:
+            raise syntax.bad(at, f"rule {printable(value)} is not defined")
+    up, needs = _parents(syntax)
+    ends = _spread(syntax, up, needs, lambda kind, value: kind in (TEXT, CLASS))
+    for name, node in syntax.rules.items():
+        if not ends[node]:
+            raise syntax.bad(syntax.rule_at[name], f"rule {printable(name)} can never end: it always needs itself or another such rule")
+    syntax.nullable = _spread(syntax, up, needs, lambda kind, value: kind == TEXT and not value)
+    _refuse_left_recursion(syntax)
+
+
+def children(kind, value):
+    """The nodes within a node."""
+    return value if kind in (SEQUENCE, CHOICE) else (value[0],) if kind == REPEAT else ()
+
+
+def _parents(syntax):
+    """up[i]: the nodes that node i is part of, or names it; needs[i]: how many of its parts node i wants."""
+    up = [[] for _ in syntax.kind]
+    needs = []
+    for i, (kind, value) in enumerate(zip(syntax.kind, syntax.value)):
+        for child in children(kind, value):
+            up[child].append(i)
+        if kind == NAME:
+            up[syntax.rules[value]].append(i)
+        needs.append(len(value) if kind == SEQUENCE else 1)
+    return up, needs
+
+
+def _spread(syntax, up, needs, basic):
+    """Which nodes have a property that `basic` nodes and repetitions of zero have, that a choice has from
+    any part and a sequence from all of them."""
+    has = [basic(kind, value) or kind == SEQUENCE and not value or kind == REPEAT and value[1] == 0
+           for kind, value in zip(syntax.kind, syntax.value)]
+    missing = list(needs)
+    todo = [i for i, h in enumerate(has) if h]
+    while todo:
+        for parent in up[todo.pop()]:
+            missing[parent] -= 1
+            if not missing[parent] and not has[parent]:
+                has[parent] = True
+                todo.append(parent)
+    return has
+
+
+def _leftmost(syntax):
+    """rule's node -> [(node of the rule it may begin with, where it is named)]."""
+    owner = [None] * len(syntax.kind)  # the rule's node in which this one may be the first thing
+    for node in syntax.rules.values():
+        owner[node] = node
+    edges = {node: [] for node in syntax.rules.values()}
+    for i in range(len(owner) - 1, -1, -1):
+        if owner[i] is None:
+            continue
+        kind, value = syntax.kind[i], syntax.value[i]
+        if kind == NAME:
+            edges[owner[i]].append((syntax.rules[value], i))
+        for child in children(kind, value):
+            if kind != REPEAT or value[2] != 0:
+                owner[child] = owner[i]
+            if kind == SEQUENCE and not syntax.nullable[child]:
+                break
+    return edges
+
+
+def _refuse_left_recursion(syntax):
+    edges = _leftmost(syntax)
+    name_of = {node: name for name, node in syntax.rules.items()}
+    done, on_path = set(), {}
+    for start in edges:
+        if start in done:
+            continue
+        path = [(start, iter(edges[start]))]
+        on_path[start] = 0
+        while path:
+            node, rest = path[-1]
+            for target, named in rest:
+                if target in on_path:
+                    cycle = [name_of[n] for n, _ in path[on_path[target]:]] + [name_of[target]]
+                    shown = cycle if len(cycle) <= 6 else cycle[:3] + ["..."] + cycle[-2:]
+                    raise syntax.bad(syntax.at[named], f"rule {printable(name_of[target])} is left-recursive ({' -> '.join(n[:40] for n in shown)})")
+                if target not in done:
+                    on_path[target] = len(path)
+                    path.append((target, iter(edges[target])))
+                    break
+            else:
+                path.pop()
+                del on_path[node]
+                done.add(node)

@@ -1,0 +1,177 @@
+"""A grammar at work: which bytes, and which ids of a vocabulary, may come next.
+
+The text of a grammar (gbnf.py) becomes an automaton over bytes (automaton.py);
+csrc/grammar/grammar.c runs it, and csrc/grammar/mask.c walks the vocabulary with it.
+"""
+from .. import stream
+from ..faults import bad
+from ..kernels import ffi, lib
+from . import automaton, gbnf
+
+MAX_TEXT_BYTES = 32 << 20  # of a vocabulary, as in csrc/text/trie.c
+TROUBLE = {
+    lib.GRAMMAR_WIDE: "too ambiguous: more than 4096 live stacks",
+    lib.GRAMMAR_SLOW: "too ambiguous: more than 4 million steps for one token",
+    lib.GRAMMAR_DEEP: "nested too deeply: the stacks need more than 1 million frames",
+}
+
+
+class Grammar:
+    """A compiled grammar.
+
+    source  bytes, GBNF
+    name    what messages call it, usually its path
+    """
+
+    def __init__(self, source, name):
+        self.name = name
+        program = automaton.Program(gbnf.parse(source, name))
+        self.start = program.start
+        self.node = ffi.new("grammar_node[]", program.node)
+        self.arc = ffi.new("grammar_arc[]", program.arc)
+        self.target = ffi.new("int32_t[]", program.target)
+        self.loop = ffi.new("grammar_loop[]", program.loop)
+
+
+class Matcher:
+    """A text on its way through a grammar, byte by byte or, with a vocabulary, id by id.
+
+    vocab: anything with `n_vocab`, `eog` and `table()` as vocab.Vocab has them, or None.
+    """
+
+    def __init__(self, grammar, vocab=None):
+        self.grammar, self.vocab = grammar, vocab
+        status = ffi.new("int32_t *")
+        g = grammar
+        self._grammar = lib.grammar_new(status, g.node, g.arc, g.target, g.loop, len(g.node), len(g.arc), len(g.loop), g.start)
+        self._check(status[0])
+        self._grammar = ffi.gc(self._grammar, lib.grammar_free)
+        if vocab is None:
+            return
+        self._text, self._offset = vocab.table()
+        self._words = -(-vocab.n_vocab // 64)
+        skip = self._id_set(vocab.eog)
+        self._trie = lib.trie_new(self._text, self._offset, skip, vocab.n_vocab)
+        if not self._trie:
+            if self._offset[vocab.n_vocab] > MAX_TEXT_BYTES:
+                raise bad("vocabulary", f"more than {MAX_TEXT_BYTES >> 20} MiB of text")
+            raise MemoryError
+        self._trie = ffi.gc(self._trie, lib.trie_free)
+        self._allowed = ffi.new("uint64_t[]", self._words)
+        self._last = ffi.new("int32_t *")
+        self._out = None
+
+    @property
+    def complete(self):
+        """Whether the bytes so far are a sentence of the grammar."""
+        return bool(lib.grammar_state(self._grammar) & lib.GRAMMAR_COMPLETE)
+
+    @property
+    def open(self):
+        """Whether more bytes may follow."""
+        return bool(lib.grammar_state(self._grammar) & lib.GRAMMAR_OPEN)
+
+    def feed(self, data):
+        """Take `data` (bytes). False if no sentence goes on like this; then and after a Fault the matcher is of no more use."""
+        return self._check(lib.grammar_feed(self._grammar, ffi.from_buffer("uint8_t[]", data), len(data)))
+
+    def accept(self, id):
+        """Take the text of `id`, which must have one. False as for `feed`."""
+        start, end = self._offset[id], self._offset[id + 1]
+        if start == end or id in self.vocab.eog:
+            return False
+        return self._check(lib.grammar_feed(self._grammar, self._text + start, end - start))
+
+    def allowed(self):
+        """(set, last): the ids that may come next, and whether each of them ends the answer.
+
+        set is uint64_t [(n_vocab + 63) / 64], one bit an id, good until the next
+        call. End-of-generation ids are in it exactly when the text is complete.
+        last: after any of these the text is complete and nothing could follow.
+        """
+        status = lib.grammar_allowed(self._allowed, self._last, self._grammar, self._trie)
+        if not self._check(status):
+            return self._allowed, False
+        if self.complete:
+            for id in self.vocab.eog:
+                self._allowed[id // 64] |= 1 << id % 64
+        return self._allowed, bool(self._last[0])
+
+    def filter(self, kind, payload):
+        """(candidates, last): of a record's payload (stream.Record) what `allowed` has, as the payload of a C record."""
+        allowed, last = self.allowed()
+        n_vocab = self.vocab.n_vocab
+        if self._out is None:
+            self._out = ffi.new("candidate[]", n_vocab)
+        if kind == b"L":
+            n = lib.candidates_of_dense(self._out, ffi.from_buffer("float[]", payload), allowed, n_vocab)
+        else:
+            given = ffi.from_buffer("candidate[]", payload)
+            n = lib.candidates_of_candidates(self._out, given, allowed, len(given))
+        return ffi.buffer(self._out, n * ffi.sizeof("candidate"))[:], last
+
+    def _id_set(self, ids):
+        words = ffi.new("uint64_t[]", self._words)
+        for id in ids:
+            words[id // 64] |= 1 << id % 64
+        return words
+
+    def _check(self, status):
+        if status == lib.GRAMMAR_NO_MEMORY:
+            raise MemoryError
+        if status in TROUBLE:
+            raise bad(self.grammar.name, TROUBLE[status])
+        return status == 0
+
+
+def read(path):
+    """The Grammar in the file `path`. OSError, or a Fault with line and column."""
+    return Grammar(stream.read_file(path, gbnf.MAX_SOURCE_BYTES), path)
+
+
+def given(path, text):
+    """The Grammar of the file `path`, or else of the option --grammar-text, a str; or None."""
+    if path is not None:
+        return read(path)
+    return None if text is None else Grammar(text.encode("utf-8", "surrogateescape"), "--grammar-text")
+
+
+def filter_records(records, matcher, name="standard input"):
+    """What is left of `records` (a stream.LogitsReader, or an iterator of stream.Record) under a grammar: yields Records, the
+    last of type E.
+
+    The first record's `prev` precedes the answer; that of each later one is the
+    id that was chosen from the record before. All are marked as constrained, and as may-end where
+    the text so far is complete, also in the grammar of a filter before this one, if there is one.
+    An E that comes before the text is complete is refused, unless it says that the cache is full
+    or enough ids were asked for.
+    """
+    eog, pos = matcher.vocab.eog, None
+    for n, r in enumerate(records, 1):
+        place = f"{name}: record {n}"
+        is_chosen = n > 1 and (r.kind != b"E" or r.pos > pos and r.prev >= 0)
+        if is_chosen and r.prev in eog and not matcher.complete:
+            raise bad(place, f"id {r.prev} ends the text before it is complete in the grammar")
+        if is_chosen and r.prev not in eog and (r.prev < 0 or not matcher.accept(r.prev)):
+            raise bad(place, f"id {r.prev} was chosen, but the grammar does not allow it")
+        marks, pos = stream.CONSTRAINED, r.pos
+        if matcher.complete and r.is_whole:
+            marks |= stream.MAY_END
+        if r.kind == b"E":
+            if not (matcher.complete or r.end_before() != "stop"):
+                raise bad(place, "the input ends before the text is complete in the grammar")
+            yield stream.Record(b"E", r.flags & ~stream.MAY_END | marks, r.pos, r.prev, b"")
+            return
+        payload, last = b"", False
+        if matcher.open and not (is_chosen and r.prev in eog):
+            payload, last = matcher.filter(r.kind, r.payload)
+        if not payload:
+            if not marks & stream.MAY_END:
+                raise bad(place, "none of the candidates is allowed by the grammar")
+            yield stream.Record(b"E", marks, r.pos, r.prev, b"")
+            return
+        last = last and (r.flags & stream.LAST or not r.flags & stream.CONSTRAINED)
+        yield stream.Record(b"C", marks | (stream.LAST if last else 0), r.pos, r.prev, payload)
+        if last:
+            yield stream.Record(b"E", stream.CONSTRAINED | stream.MAY_END, r.pos + 1, -1, b"")
+            return

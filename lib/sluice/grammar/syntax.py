@@ -1,0 +1,38 @@
+"""A parsed grammar as a list of nodes."""
+from ..faults import bad
+
+MAX_ELEMENTS = 100_000
+TEXT, CLASS, NAME, SEQUENCE, CHOICE, REPEAT = range(6)
+
+
+class Syntax:
+    """A parsed grammar.
+
+    kind[i], value[i], at[i] describe node i; children have lower numbers than
+    their parent. value: TEXT bytes; CLASS ((lo, hi), ...) of code points; NAME
+    the rule's name; SEQUENCE and CHOICE lists of nodes; REPEAT (node, min, max).
+    rules: name -> node. nullable[i]: node i may be empty.
+    """
+
+    def __init__(self, source, name):
+        self.source, self.name = source, name
+        self.kind, self.value, self.at, self.rules, self.rule_at = [], [], [], {}, {}
+        self.nullable = []
+
+    def bad(self, at, what):
+        """The Fault for what is wrong at character `at`."""
+        return bad(f"{self.name}: {self.place(at)}", what)
+
+    def place(self, at):
+        """`line L, column C` of character `at`."""
+        line = self.source.count("\n", 0, at) + 1
+        return f"line {line}, column {at - self.source.rfind(chr(10), 0, at)}"
+
+    def add(self, kind, value, at):
+        """A new node; its number."""
+        if len(self.kind) >= 4 * MAX_ELEMENTS:
+            raise self.bad(at, f"more than {MAX_ELEMENTS} elements")
+        self.kind.append(kind)
+        self.value.append(value)
+        self.at.append(at)
+        return len(self.kind) - 1

@@ -1,0 +1,145 @@
+"""A directory of snapshots that are found by content: which prefix of these ids is computed already?
+
+A snapshot is called `<8 hex of model id>-<16 hex>.kv`; the latter begin the SHA-256 of a line with
+its arithmetic and the number of its KV type, and then its ids as i32, little-endian. So these alone
+say what to look for; what is found is still checked like any snapshot, and its ids are compared.
+There is no index and no lock: files are only replaced, the last writer wins, and a reader keeps
+what it opened. The directory holds text that was private; it is 0700 and refused if others could
+write there. Its size is bounded: what was not used for longest goes first.
+"""
+import os
+import struct
+
+from ..system import files
+from ..system.cache_directory import check, prepare, trim
+from ..faults import Fault
+from .snapshot import Snapshot
+from . import format
+
+MAX_BYTES = 1 << 30
+MAX_FILES = 4096  # each costs a look
+SUFFIX = ".kv"
+
+
+def file_name(model_id, arithmetic, kv_type, ids):
+    """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes, the name of
+    an arithmetic and a number of kvsnap.KV_TYPES."""
+    digest = _digest(arithmetic, kv_type)
+    digest.update(_bytes(ids))
+    return _name(model_id, digest)
+
+
+def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: None):
+    """The Snapshot of the longest prefix of `ids` that is stored in `directory`, opened; or None.
+
+    One whose bytes are damaged is passed over, removed and told to `report`; one of
+    another arithmetic, KV type or geometry is passed over. Fault 73 where the directory cannot be trusted.
+    """
+    try:
+        check(directory)
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return None
+    wanted = {}  # n_tok: [path], of this model
+    for name in names:
+        path = os.path.join(directory, name)
+        if name.startswith(model_id[:4].hex() + "-") and name.endswith(SUFFIX):
+            n_tok = _peek(path, model_id, arithmetic, geometry, report)
+            if n_tok is not None and 1 <= n_tok <= len(ids):
+                wanted.setdefault(n_tok, []).append(path)
+    prefixes, digest, done = [], _digest(arithmetic, geometry.kv_type), 0
+    for n_tok in sorted(wanted):
+        digest.update(_bytes(ids[done:n_tok]))
+        done = n_tok
+        path = os.path.join(directory, _name(model_id, digest))
+        if path in wanted[n_tok]:
+            prefixes.append(path)
+    for path in reversed(prefixes):
+        s = _open(path, model_id, arithmetic, geometry, report)
+        if s and s.ids[:s.n_tok].tolist() == list(ids[:s.n_tok]):
+            _touch(path)
+            return s
+        if s:
+            s.close()
+    return None
+
+
+def get(directory, model_id, arithmetic, geometry, ids):
+    """The Snapshot of exactly `ids`, opened; or None: where there is none, or it or the directory is not to be trusted."""
+    path = os.path.join(directory, file_name(model_id, arithmetic, geometry.kv_type, ids))
+    try:
+        check(directory)
+        s = Snapshot.open(path, model_id, arithmetic, geometry)
+    except (OSError, Fault):
+        return None
+    if s.ids[:s.n_tok].tolist() != list(ids):
+        s.close()
+        return None
+    _touch(path)
+    return s
+
+
+def store(directory, snapshot, max_bytes=MAX_BYTES):
+    """Seal `snapshot` under its name in `directory`, made if absent; then remove what is over `max_bytes` of disk.
+
+    Returns its path. Fault 73, 74 or 75.
+    """
+    prepare(directory)
+    s = snapshot
+    name = file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[:s.n_tok])
+    path = os.path.join(directory, name)
+    snapshot.seal(path)
+    trim(directory, SUFFIX, MAX_FILES, max_bytes)
+    return path
+
+
+def _digest(arithmetic, kv_type):
+    import hashlib  # not always needed, and slow to load
+    return hashlib.sha256(f"{arithmetic} {kv_type}\n".encode())
+
+
+def _bytes(ids):
+    return struct.pack(f"<{len(ids)}i", *ids)
+
+
+def _name(model_id, digest):
+    return f"{model_id[:4].hex()}-{digest.hexdigest()[:16]}{SUFFIX}"
+
+
+def _peek(path, model_id, arithmetic, geometry, report):
+    """n_tok of the snapshot at `path` if its header is sound and ours, else None."""
+    try:
+        fd = files.open_trusted(path)
+    except (OSError, Fault):
+        return None  # gone, or not ours to remove
+    try:
+        h = format.read_header(fd, path)
+    except Fault as e:
+        _remove(path, e, report)
+        return None
+    finally:
+        os.close(fd)
+    ours = (model_id, arithmetic, *geometry)
+    return h["n_tok"] if (h["model_id"], h["arithmetic"], *(h[f] for f in geometry._fields)) == ours else None
+
+
+def _open(path, model_id, arithmetic, geometry, report):
+    try:
+        return Snapshot.open(path, model_id, arithmetic, geometry)
+    except OSError:
+        return None
+    except Fault as e:  # its header was ours, so it is damaged
+        _remove(path, e, report)
+        return None
+
+
+def _remove(path, fault, report):
+    report(f"{fault}; removed from the cache")
+    files.unlink(path)
+
+
+def _touch(path):
+    try:
+        os.utime(path)
+    except OSError:
+        pass

@@ -1,0 +1,194 @@
+"""A mail, or any text, as the text that its reader would see. `mail-text`, training and `classify` all use read().
+
+The text:
+
+    From: Ann Example <ann@example.org>
+    Subject: Minutes of Monday
+    Links: example.org, www.example.com
+    Files: minutes.pdf
+
+    The body, in the normal form of plain.py.
+
+A line of the head is there if it has something to say; an empty line ends the head, and without a head there is none. From and
+Subject are at most MAX_LINE characters, encoded words decoded. Links: the hosts of up to MAX_LINKS http links, each once, in
+order (of HTML those of href and action, whatever the text of the link says). Files: up to MAX_FILES attachments by
+name, or by type where they have none; they are never opened.
+
+The body is what a client shows. Of multipart/alternative the last part that is HTML or plain text and has a text (else the last that
+has one); all parts of any other multipart one after the other; a message within a message with its From and Subject. Text that is sent as an
+attachment is a file, unless it is the whole message; so is a message. HTML is read by markup.py, without what its reader cannot see; that is
+counted. A part called plain that begins as HTML is read as HTML. What has no mail header at all is a body from
+its first byte. A first line `From ` (mbox) is passed over.
+
+Whatever the bytes are, the result is a text: valid Unicode, no control character but newline. What could
+not be followed is said by words in `reasons`: those of mime.py, and
+
+    bytes      more than MAX_BYTES bytes: the rest is not read
+    text       more than MAX_TEXT_BYTES of a part or MAX_ALL_BYTES of all parts: the rest is not read
+    html       more than markup.MAX_TAGS tags: the rest is not read; or the page ends within a tag, comment or script
+    empty      there is no text in it
+    internal   a bug of ours: the bytes are shown as they are
+"""
+from . import charsets, markup, mime, normalize, transfer
+
+MAX_BYTES = 16 << 20
+MAX_TEXT_BYTES = 512 << 10     # of a part, transfer encoding taken off
+MAX_ALL_BYTES = 1024 << 10     # of all parts together
+MAX_LINE = 300                 # characters
+MAX_LINKS = MAX_FILES = 20
+NOT_SHOWN = frozenset(f"text/{kind}" for kind in "calendar vcard x-vcard directory css csv javascript rtf xml x-amp-html rfc822-headers".split())
+META_CHARSET = rb"""charset\s{0,9}=\s{0,9}["']?([A-Za-z0-9_.:-]{1,40})"""
+
+
+class Mail:
+    """sender, subject, body: str. links, files: lists of str. reasons: list of words, sorted. n_parts; n_html: parts of HTML;
+    n_hidden: characters that HTML hides; n_comment: HTML comments; n_invisible: characters that show nothing."""
+
+    def __init__(self):
+        self.sender = self.subject = self.body = ""
+        self.links, self.files, self.reasons = [], [], []
+        self.n_parts = self.n_html = self.n_hidden = self.n_comment = self.n_invisible = 0
+
+    def head(self, form=str):
+        """The lines of the head, without the empty line; form: what is done with each value."""
+        lines = (("From", self.sender), ("Subject", self.subject), ("Links", ", ".join(self.links)), ("Files", ", ".join(self.files)))
+        return "".join(f"{name}: {form(value)}\n" for name, value in lines if value)
+
+    def text(self, max_bytes=None, head=True, fold=False):
+        """Head and body as UTF-8, a newline at the end of what is not empty, cut between characters to max_bytes.
+
+        fold: each value of the head, and the body, as plain.fold gives it, and no newline after the body.
+        """
+        text, body = self.head(normalize.fold if fold else str) if head else "", normalize.fold(self.body) if fold else self.body
+        text = text + "\n" + body if text and body else text + body
+        data = (text + "\n" if text and not text.endswith("\n") and not fold else text).encode()
+        return data if max_bytes is None or len(data) <= max_bytes else data[:max_bytes].decode("utf-8", "ignore").encode()
+
+
+def read(data):
+    """The Mail in `data` (bytes): a message, or a text without a header. Never raises, but for MemoryError, and ImportError where
+    there is HTML and lxml cannot be loaded: what it hides must not be shown, nor judged, as what it says."""
+    mail, reasons = Mail(), set()
+    if len(data) > MAX_BYTES:
+        data = data[:MAX_BYTES]
+        reasons.add("bytes")
+    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    try:
+        root, mail.n_parts, found, has_header = mime.parse(data)
+        found |= reasons
+        reasons = found  # parts put more into it while they are looked at
+        view = _View(reasons, has_header)
+        blocks = view.blocks(root)
+        if has_header:
+            mail.sender, mail.subject = (_field(mail, root, name, reasons) for name in ("from", "subject"))
+    except (MemoryError, ImportError):
+        raise
+    except Exception:  # a filter of hostile mail must answer; the tests fail on it
+        reasons.add("internal")
+        view, blocks = _View(reasons, False), [data[:MAX_TEXT_BYTES].decode("cp1252", "replace")]
+    mail.body, n_invisible = normalize.normal("\n\n".join(block for block in blocks if block))
+    mail.n_invisible += n_invisible
+    mail.n_html, mail.n_hidden, mail.n_comment = view.n_html, view.n_hidden, view.n_comment
+    mail.links = _first(view.links, MAX_LINKS)
+    mail.files = _first(view.files, MAX_FILES)
+    if not mail.body:
+        reasons.add("empty")
+    mail.reasons = sorted(reasons)
+    return mail
+
+
+def _field(mail, part, name, reasons):
+    """The text of a field as one line."""
+    text, n_invisible = normalize.line(transfer.header_text(part.fields.get(name, ""), reasons), MAX_LINE)
+    mail.n_invisible += n_invisible
+    return text
+
+
+def _first(names, n):
+    """The first n different ones of some strings, each fit for a list in one line."""
+    lines = dict.fromkeys(normalize.line(name.replace(",", " "), 100)[0] for name in names[:1000])
+    return [line for line in lines if line][:n]
+
+
+class _View:
+    """What has been shown of a message: text comes from blocks(), everything else is added up here."""
+
+    def __init__(self, reasons, has_header):
+        self.reasons, self.has_header, self.left = reasons, has_header, MAX_ALL_BYTES
+        self.left_tags = markup.MAX_TAGS
+        self.links, self.files = [], []
+        self.n_html = self.n_hidden = self.n_comment = 0
+
+    def blocks(self, part):
+        """The blocks of text of a part, a list of str. The depth of parts is at most mime.MAX_DEPTH, and so is this recursion."""
+        if part.kind == "multipart/alternative" and part.children:
+            return self._alternative(part.children)
+        if part.kind.startswith("multipart/") and part.children:
+            return [block for child in part.children for block in self.blocks(child)]
+        if part.children and part.is_message():
+            fields = [(name, transfer.header_text(part.children[0].fields.get(name.lower(), ""), self.reasons)) for name in ("From", "Subject")]
+            return ["".join(f"{name}: {value}\n" for name, value in fields if value), *self.blocks(part.children[0])]
+        is_text = part.kind.startswith(("text/", "multipart/")) and part.kind not in NOT_SHOWN
+        is_text = is_text or part.is_message() and part.body  # one that lies too deep to be parsed
+        if is_text and (part.depth == 0 or part.disposition != "attachment"):
+            return [self._shown(part)]
+        if part.body or part.children or part.name:
+            self.files.append(self._name(part))
+        return []
+
+    def _alternative(self, children):
+        """The blocks of the child that a client chooses; nothing of the others is counted."""
+        def rank(child):
+            return child.kind.startswith("multipart/") or child.kind in ("text/html", "text/plain")
+
+        first = None
+        outer = self._counts()
+        for child in sorted(reversed(children), key=rank, reverse=True):  # stable: the last first
+            self._set_counts(([], [], 0, 0, 0))
+            blocks = self.blocks(child)
+            chosen = any(not block.isspace() for block in blocks if block)
+            first = first if first and not chosen else self._counts()
+            if chosen:
+                break
+        self._set_counts(a + b for a, b in zip(outer, first))  # where none has a text, the pictures and links of the best
+        return blocks if chosen else []
+
+    def _counts(self):
+        return self.links, self.files, self.n_html, self.n_hidden, self.n_comment
+
+    def _set_counts(self, counts):
+        self.links, self.files, self.n_html, self.n_hidden, self.n_comment = counts
+
+    def _shown(self, part):
+        limit = min(MAX_TEXT_BYTES, self.left)
+        data, more = mime.content(part, limit, self.reasons)
+        if more:
+            self.reasons.add("text")
+        self.left -= len(data)
+        is_html = part.kind in ("text/html", "text/enriched", "text/richtext")
+        name = part.params.get("charset", "")
+        if is_html and not name and not data.isascii():
+            import re
+            found = re.search(META_CHARSET, data[:2000], re.I)
+            name = found.group(1).decode() if found else ""
+        text, known = charsets.decode(data, name, cut=more)
+        if not known:
+            self.reasons.add("charset")
+        if not is_html and not (self.has_header and markup.looks_like(text)):
+            self.links += markup.hosts_in_text(text)
+            return text
+        text, page = markup.read(text, self.left_tags)
+        self.left_tags = max(0, self.left_tags - page.n_tags)
+        if page.n_more or (page.is_cut and not more):
+            self.reasons.add("html")
+        self.links += markup.hosts(page.links)
+        self.n_html += 1
+        self.n_hidden += page.n_hidden
+        self.n_comment += page.n_comment
+        return text
+
+    def _name(self, part):
+        name = part.name
+        if all(c <= "\xff" for c in name):  # else of RFC 2231: characters already
+            name = transfer.header_text(name, self.reasons)
+        return name or part.kind

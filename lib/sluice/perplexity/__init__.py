@@ -1,0 +1,1 @@
+"""Perplexity of a text, and logits kept for comparison."""

@@ -1,0 +1,1 @@
+"""Processes that stay: `classify --listen`, and the message that passes through `classify`."""

@@ -1,0 +1,1 @@
+"""What the operating system gives: files, maps, memory, processors, descriptors."""

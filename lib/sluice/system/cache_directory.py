@@ -1,0 +1,80 @@
+"""The user's cache: where it is, whether it can be trusted, and how it stays small."""
+import os
+import stat
+
+from . import files as newfile
+from ..faults import Fault, NO_OUTPUT
+
+
+def home():
+    """Path of the directory: sluice in $XDG_CACHE_HOME or ~/.cache; None without a home.
+
+    A home that does not exist is none: daemons have such (`/nonexistent`), and it is not made.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        home = os.environ.get("HOME", "")
+        if not os.path.isabs(home) or not os.path.isdir(home):
+            return None
+        base = os.path.join(home, ".cache")
+    return os.path.join(base, "sluice")
+
+
+def usable(directory):
+    """`directory`, made with its parents if absent; None where it is None, cannot be made, or
+    cannot be trusted."""
+    if not directory:
+        return None
+    try:
+        prepare_path(directory)
+    except (Fault, OSError):
+        return None
+    return directory
+
+
+def prepare_path(directory):
+    """As `prepare`, with all directories that `directory` is in."""
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
+    except OSError as e:
+        raise newfile.write_fault(directory, e, NO_OUTPUT) from None
+    prepare(directory)
+
+
+def prepare(directory):
+    """Make `directory`, mode 0700, if absent. Fault 73 if that fails or it cannot be trusted."""
+    try:
+        os.mkdir(directory, 0o700)
+    except FileExistsError:
+        pass
+    except OSError as e:
+        raise newfile.write_fault(directory, e, NO_OUTPUT) from None
+    check(directory)
+
+
+def check(directory):
+    """Fault 73 if `directory` is none, or others than its owner, us or root, can write there."""
+    if what := newfile.distrust(os.stat(directory), stat.S_ISDIR, "directory"):
+        raise Fault(NO_OUTPUT, f"{directory}: {what}: not used as a cache")
+
+
+def trim(directory, suffix, max_files, max_bytes=None):
+    """Remove the files in `directory` that end in `suffix`, oldest mtime first, until the rest
+    keeps to both bounds.
+
+    The newest stays whatever its size: it was asked for. max_bytes: of disk; None: no bound.
+    """
+    files = []
+    for entry in os.scandir(directory):
+        if entry.name.endswith(suffix):
+            try:
+                s = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # another process was faster
+                continue
+            if stat.S_ISREG(s.st_mode):
+                files.append((s.st_mtime_ns, entry.path, s.st_blocks * 512))
+    total = 0
+    for n, (_, path, n_bytes) in enumerate(sorted(files, reverse=True)):
+        total += n_bytes
+        if n and (n >= max_files or max_bytes is not None and total > max_bytes):
+            newfile.unlink(path)

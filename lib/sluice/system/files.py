@@ -1,0 +1,288 @@
+"""A file that appears under its name whole, or not at all.
+
+It is written without a name (O_TMPFILE), so that a killed writer leaves nothing;
+where the file system cannot do that, under a temporary name that the next
+writer in the directory sweeps away. A writer holds a lock (flock) on its file
+while it lives: that tells a file at work from a leftover.
+"""
+import errno
+import os
+import stat
+
+from ..faults import BAD_DATA, Fault, IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, bad
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)  # what kernels and file systems without it say
+NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
+PREFIX, SUFFIX = ".sluice-", ".tmp"
+
+
+def write_fault(path, e, code=IO_ERROR):
+    """The Fault for OSError `e` while writing `path`: 75 if there is no room, else `code`."""
+    return Fault(TRY_AGAIN if e.errno in FULL else code, f"{path}: cannot write: {e.strerror}")
+
+
+def nameless(directory):
+    """(descriptor, None) of a new file in `directory` without a name, mode 0600, locked; or (descriptor, temporary path)."""
+    import fcntl
+    _sweep(directory)
+    fd, path = None, None
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):  # naming it needs /proc
+        try:
+            fd = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as e:
+            if e.errno not in NO_TMPFILE or not os.path.isdir(directory):
+                raise
+    if fd is None:
+        path = _temporary(directory)
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(fd, 0o600)  # whatever the umask
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        swept = path and not os.fstat(fd).st_nlink  # it was taken for a leftover before we held the lock
+    except OSError as e:
+        swept = path and e.errno == errno.EWOULDBLOCK  # or will be now
+        if not swept and e.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # no locks here: nobody sweeps either
+            os.close(fd)
+            if path:
+                unlink(path)
+            raise
+    if swept:
+        os.close(fd)
+        return nameless(directory)
+    return fd, path
+
+
+def check_target(target, *sources):
+    """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it; 64 for one that is, by
+    whatever path, one of `sources` (paths or None), which would be lost, with all shards of a model
+    that one of them is of."""
+    for source in (path for source in sources if source for path in (source, *_shards(source))):
+        if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
+            raise Fault(USAGE, f"{target} is {source}, which is read: write another file")
+    directory = os.path.dirname(target) or "."
+    try:
+        _refuse_special(target)
+        fd, path = nameless(directory)
+    except OSError as e:
+        raise write_fault(target, e, NO_OUTPUT) from None
+    os.close(fd)
+    if path:
+        unlink(path)
+
+
+def _shards(path):
+    """The paths of the shards that stand beside `path`, if that is one (gguf/shards.py)."""
+    if not any("-of-" in name for name in (os.fspath(path), os.path.realpath(path))):
+        return ()
+    from ..gguf import shards
+    return shards.beside(path)
+
+
+def write(target, fill, mode=None, sync=True):
+    """Make the file `target` of what `fill`, given an open binary file, writes to it. Fault 73, 74 or 75 with `target` as it was.
+
+    mode: None, for what is nobody's secret, is the mode that files get here. sync: wait until it is
+    on the disk; without, a crash of the system can leave a file that is cut.
+    """
+    fd, path = _filled(target, fill, mode, sync)
+    try:
+        publish(fd, path, target, sync)
+        path = None
+    finally:
+        os.close(fd)
+        if path:
+            unlink(path)
+
+
+def _filled(target, fill, mode=None, sync=True):
+    """(descriptor, temporary path or None) of a file without its name, synced unless told
+    otherwise, as `write` makes it."""
+    try:
+        fd, path = nameless(os.path.dirname(target) or ".")
+    except OSError as e:
+        raise write_fault(target, e, NO_OUTPUT) from None
+    try:
+        with open(fd, "wb", closefd=False) as f:
+            fill(f)
+        os.fchmod(fd, 0o666 & ~_umask() if mode is None else mode)
+        if sync:
+            os.fsync(fd)
+        return fd, path
+    except BaseException as e:
+        os.close(fd)
+        if path:
+            unlink(path)
+        if isinstance(e, OSError):
+            raise write_fault(target, e) from None
+        raise
+
+
+def write_all(files):
+    """Make several new files, all or none: `files` is a list of (target, fill) as of `write`. Fault
+    73, 74 or 75; 73 where one of them is there already.
+
+    All are written and synced before the first gets its name, and names are given from the last to
+    the first: of a command that is killed meanwhile the first file is missing.
+    """
+    for target, _ in files:
+        if os.path.lexists(target):
+            raise Fault(NO_OUTPUT, f"{target}: exists: files of a set are not replaced")
+    made = []
+    try:
+        for target, fill in files:
+            made.append((*_filled(target, fill), target))
+        for i in range(len(made) - 1, -1, -1):
+            publish(*made[i])
+            made[i] = made[i][0], None, made[i][2]
+    except BaseException:
+        for fd, _, target in made:
+            if os.path.lexists(target) and os.path.samestat(os.lstat(target), os.fstat(fd)):
+                unlink(target)
+        raise
+    finally:
+        for fd, path, _ in made:
+            os.close(fd)
+            if path:
+                unlink(path)
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def publish(fd, path, target, sync=True):
+    """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync
+    the directory, unless told otherwise.
+
+    `target` may be absent or a regular file, which is replaced. Fault 73 or 75 with
+    `target` as it was and no temporary name left; 74 where only the last sync failed.
+    """
+    directory = os.path.dirname(target) or "."
+    try:
+        directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as e:
+        raise write_fault(target, e, NO_OUTPUT) from None
+    try:
+        _refuse_special(target)
+        _name(fd, path, target, directory_fd)
+        if sync:
+            _sync_directory(directory_fd, target)
+    finally:
+        os.close(directory_fd)
+
+
+def _name(fd, path, target, directory_fd):
+    """Give `fd` its name; what is in the way is replaced in one step."""
+    try:
+        if path is None:
+            nameless = f"/proc/self/fd/{fd}"
+            try:
+                return os.link(nameless, os.path.basename(target), dst_dir_fd=directory_fd)
+            except FileExistsError:
+                path = _temporary(os.path.dirname(target))
+                os.link(nameless, os.path.basename(path), dst_dir_fd=directory_fd)
+        os.rename(path, target)
+    except OSError as e:
+        if path is not None:
+            unlink(path)
+        raise write_fault(target, e, NO_OUTPUT) from None
+
+
+def _refuse_special(target):
+    try:
+        mode = os.lstat(target).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a directory"}.get(stat.S_IFMT(mode), "not a regular file")
+        raise Fault(NO_OUTPUT, f"{target}: is {kind}: only a regular file is replaced")
+
+
+def _sync_directory(fd, target):
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        if e.errno != errno.EINVAL:  # a file system whose directories need no sync
+            raise write_fault(target, e) from None
+
+
+def _temporary(directory):
+    return os.path.join(directory, f"{PREFIX}{os.urandom(8).hex()}{SUFFIX}")
+
+
+def unlink(path):
+    """Remove `path` if it can be removed."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _sweep(directory):
+    """Remove temporary names in `directory` whose writers are dead; whatever hinders it is no matter."""
+    import fcntl
+    for name in os.listdir(directory):
+        if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
+            continue
+        path = os.path.join(directory, name)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if stat.S_ISREG(os.fstat(fd).st_mode) and os.fstat(fd).st_uid == os.geteuid():
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                unlink(path)
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
+
+
+def copy_range(to_fd, to, from_fd, at, n_bytes):
+    """Copy up to `n_bytes` between files in the kernel, which may share blocks; bytes copied, 0 where it cannot."""
+    done = 0
+    try:
+        while done < n_bytes:
+            n = os.copy_file_range(from_fd, to_fd, n_bytes - done, at + done, to + done)
+            if n == 0:
+                break
+            done += n
+    except AttributeError:  # not on this system
+        pass
+    except OSError as e:
+        if e.errno not in NO_COPY:
+            raise
+    return done
+
+
+def open_trusted(path):
+    """A read-only descriptor of the regular file `path` that nobody but its owner, us or root, could have written.
+
+    Fault 65 for a symbolic link, what is not a regular file, another owner, or a
+    file writable by its group or others; OSError where it cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as e:
+        if e.errno == errno.ELOOP:
+            raise bad(path, "is a symbolic link; name the file itself") from None
+        raise
+    if what := distrust(os.fstat(fd), stat.S_ISREG, "regular file"):
+        os.close(fd)
+        raise Fault(BAD_DATA, f"{path}: {what}")
+    return fd
+
+
+def distrust(s, is_kind, kind):
+    """Why what os.stat says `s` of is not to be trusted: it is no `kind`, or others than its owner, us or root, could have written it; else None."""
+    if not is_kind(s.st_mode):
+        return f"is not a {kind}"
+    if s.st_uid not in (os.geteuid(), 0):
+        return f"is owned by user {s.st_uid}, not by us"
+    if s.st_mode & 0o022:
+        return f"could have been written by others: its mode is {stat.S_IMODE(s.st_mode):04o}"
+    return None

@@ -1,0 +1,110 @@
+"""What byte-pair vocabularies have beside tokens: the rule that cuts text into words, and the list of merges.
+
+GGUF keys, under `tokenizer.ggml.`:
+
+    pre      how text is cut (csrc/text/pretokenize.c); a name that is not in PRE is refused. Not read for model "gemma4"
+    merges   [string] "left right", the first is made first; each makes a token of type normal, none
+             stands there twice; may be absent where all normal tokens are single characters
+
+The names are those of llama.cpp, and so is what some of them say beside the words: that a word which is a token is never
+merged (`ignore_merges`; no key says it), and that the begin id is put first where `add_bos_token` is absent.
+"""
+from ..faults import bad, printable, unsupported
+from ..gguf.metadata import Array, STRING
+from ..kernels import ffi, lib
+
+NORMAL = 1  # of tokenizer.ggml.token_type
+KEY = "tokenizer.ggml."
+MAX_MERGES = 1 << 22  # eight times the largest known
+PRE = {  # name: rule, whether words that are tokens are not merged, whether a text begins with the begin id
+    "gpt-2": (lib.PRE_GPT2, False, False), "phi-2": (lib.PRE_GPT2, False, False), "olmo": (lib.PRE_GPT2, False, False),
+    "llama-bpe": (lib.PRE_LLAMA3, True, True), "llama3": (lib.PRE_LLAMA3, True, True), "llama-v3": (lib.PRE_LLAMA3, True, True),
+    "smaug-bpe": (lib.PRE_LLAMA3, False, False), "dbrx": (lib.PRE_LLAMA3, False, False),
+    "qwen2": (lib.PRE_QWEN2, False, False), "deepseek-r1-qwen": (lib.PRE_QWEN2, False, False),
+    "stablelm2": (lib.PRE_QWEN2, False, False), "qwen35": (lib.PRE_QWEN35, False, False),
+    "tekken": (lib.PRE_TEKKEN, True, True),
+    "starcoder": (lib.PRE_STARCODER, False, False), "smollm": (lib.PRE_STARCODER, False, False),
+    "refact": (lib.PRE_STARCODER, False, False), "codeshell": (lib.PRE_STARCODER, False, False),
+    "command-r": (lib.PRE_STARCODER, False, False),
+    "deepseek-llm": (lib.PRE_DEEPSEEK_LLM, False, False),
+}
+WRONG_MERGE = {  # by what vocab_index_merges returns
+    1: lambda clash: "is not two texts with a blank between",
+    2: lambda clash: "makes no token of type normal",
+    3: lambda clash: f"is merge {clash.other} again",
+}
+new_raw = ffi.new_allocator(should_clear_after_alloc=False)  # pages that are not used cost nothing
+
+
+def choose_words(file, index):
+    """Set the rules of `index` (a C vocab *) from `pre` of a gguf.File. Returns whether texts begin with the begin id."""
+    name = file.get(KEY + "pre", "string", None)
+    if name is None:
+        raise unsupported(file.path, f"{KEY}pre is missing: it says how text is cut into words")
+    if name not in PRE:
+        raise unsupported(file.path, f"{KEY}pre {printable(name)}; this build cuts words as {', '.join(PRE)}")
+    index.pre, index.ignore_merges, add_bos = PRE[name]
+    return add_bos
+
+
+def read_merges(file, index):
+    """Check the merges of a gguf.File and enter them into `index`, whose tokens are there. Returns
+    what must live as long as it.
+
+    A file without merges has none, and its texts are written in tokens of one character: where
+    there are longer ones, it is refused.
+    """
+    merges = file.get(KEY + "merges", "[string]", None)
+    if merges is None:
+        _refuse_longer(file, index)
+        merges = Array(STRING, 0, bytes(1))
+    n = merges.n
+    if n > MAX_MERGES:
+        raise unsupported(file.path, f"{KEY}merges: {n}, more than {MAX_MERGES}")
+    raw, last = ffi.from_buffer("uint8_t[]", merges.raw), ffi.new("uint32_t[]", index.n_vocab)
+    n_left, before = new_raw("uint16_t[]", n + 1), new_raw("uint32_t[]", n + 1)
+    index.merges, index.merges_bytes, index.n_merge = raw, len(raw), n
+    index.n_left, index.last_merge, index.merge_before = n_left, last, before
+    clash = ffi.new("vocab_clash *")
+    status = lib.vocab_index_merges(clash, index)
+    if status:
+        raise bad(file.path, f"{KEY}merges: merge {clash.id}, {printable(nth(raw, clash.id))}, {WRONG_MERGE[status](clash)}")
+    return raw, last, n_left, before
+
+
+def _refuse_longer(file, index):
+    """Fault 65 where a normal token has more than one character, which only merges make."""
+    for i in range(index.n_vocab):
+        piece = index.piece[i]
+        text = bytes(ffi.buffer(index.tokens + piece.at, piece.n_bytes))
+        if piece.kind == NORMAL and len(text.decode("utf-8", "replace")) > 1:
+            raise bad(file.path, f"{KEY}merges is missing, and token {i}, {printable(text)}, "
+                                 "is made by merges alone")
+
+
+def nth(raw, i):
+    """String `i` of an array of GGUF strings."""
+    scan = ffi.new("gguf_scan *")
+    lib.gguf_skip_strings(scan, raw, len(raw), 0, i, len(raw))
+    at = scan.at + 8
+    return bytes(ffi.buffer(raw + at, int.from_bytes(ffi.buffer(raw + scan.at, 8)[:], "little")))
+
+
+def encode(index, source, n_bytes, user):
+    """The ids (list) of a text of bytes, `source` (uint8_t *) [n_bytes], in a byte-level vocabulary.
+
+    user: the sets of user defined pieces that text may become.
+    """
+    text = new_raw("uint8_t[]", 3 * n_bytes)
+    n_bytes = lib.utf8_repair(text, source, n_bytes)
+    n = lib.bpe_longest(index, user, text, n_bytes)
+    ids, letters = new_raw("int32_t[]", n_bytes), new_raw("uint8_t[]", 2 * n + 1)
+    symbols, pairs = new_raw("merge_symbol[]", n + 1), new_raw("merge_pair[]", 2 * n + 1)
+    n_ids = lib.bpe_encode(ids, text, n_bytes, index, user, letters, symbols, pairs)
+    return ffi.unpack(ids, n_ids)
+
+
+def letters(data):
+    """`data` (bytes) in the byte-level alphabet (bytes), in which tokens of type normal are written."""
+    out = new_raw("uint8_t[]", 2 * len(data) + 1)
+    return bytes(ffi.buffer(out, lib.alphabet_encode(out, ffi.from_buffer("uint8_t[]", data), len(data))))
