@@ -1,4 +1,5 @@
-"""The build backend: `pip install .` calls make for the library and mail-filter, then setuptools for the wheel.
+"""The build backend: `pip install .` calls make for the library and mail-filter, then setuptools
+for the wheel.
 
 Two things setuptools cannot be told in pyproject.toml are said here: that the
 wheel holds a compiled library (so that it is tagged for this platform, abi3),
@@ -6,16 +7,19 @@ and that an installed command begins with `#!python` (which pip replaces by the
 interpreter it installs for) where bin/ has the lines of shell that find .venv
 from a checkout; mail-filter, a program, is left as it is.
 """
+
 import shutil
 import subprocess
 import sys
+from distutils.command.build_scripts import (
+    build_scripts,  # setuptools brings it, also where Python has it no more
+)
 
 from setuptools import Distribution, build_meta
 from setuptools.build_meta import *  # noqa: F401,F403  (the hooks that need no change)
 
-from distutils.command.build_scripts import build_scripts  # setuptools brings it, also where Python has it no more
-
-SHIM = ("#!/bin/sh\n", "''':'\n"), "'''\n"  # how the lines of shell begin and end; to Python they are a string
+# how the lines of shell begin and end; to Python they are a string
+SHIM = ("#!/bin/sh\n", "''':'\n"), "'''\n"
 BINARIES = {"bin/mail-filter"}
 
 
@@ -32,7 +36,7 @@ def copy_script(self, script, outfiles, updated_files):
     begin, end = SHIM
     assert tuple(lines[:2]) == begin, f"{script}: does not begin with the shell that finds .venv"
     with open(out, "w") as f:
-        f.writelines(["#!python\n", *lines[lines.index(end) + 1:]])
+        f.writelines(["#!python\n", *lines[lines.index(end) + 1 :]])
 
 
 Distribution.has_ext_modules = lambda self: True

@@ -3,6 +3,7 @@
 
 class Bytes:
     """A vocabulary whose ids write what they are told."""
+
     add_prefix = False
 
     def __init__(self, parts):

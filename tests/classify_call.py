@@ -1,4 +1,7 @@
-"""classify asked about a text, as a command and in this process; the questions and models for it."""
+"""classify asked about a text, as a command and in this process; the questions and models for
+it.
+"""
+
 import json
 import os
 import subprocess
@@ -7,8 +10,8 @@ import sys
 from chat_model import write_chat_model
 from conftest import BIN, MEASURE, run
 
-from sluice.classify.question import Question
 from sluice.classify.classifier import Classifier
+from sluice.classify.question import Question
 
 TEXT = b"Dear friends, the meeting has been moved. Please bring the numbers."
 ALIKE = {"no": ["no"], "none": ["none"], "not": ["not"], "yes": ["yes", " yes"]}
@@ -16,8 +19,12 @@ ALIKE = {"no": ["no"], "none": ["none"], "not": ["not"], "yes": ["yes", " yes"]}
 
 def tree_of(**changes):
     """A question as its file is parsed."""
-    return {"input": {"kind": "text", "head_ids": 200, "tail_ids": 50}, "prompt": [{"special": "<s>"}, {"text": "Is it? "}, "input"],
-            "answers": {"yes": ["yes"], "no": ["no"]}, **changes}
+    return {
+        "input": {"kind": "text", "head_ids": 200, "tail_ids": 50},
+        "prompt": [{"special": "<s>"}, {"text": "Is it? "}, "input"],
+        "answers": {"yes": ["yes"], "no": ["no"]},
+        **changes,
+    }
 
 
 def question(**changes):
@@ -36,7 +43,9 @@ def write_models(directory):
 
 
 def classify(models, *argv, arch="llama", **kwargs):
-    env = {k: v for k, v in os.environ.items() if k not in ("MODEL", "XDG_CACHE_HOME")} | kwargs.pop("env", {})
+    env = {
+        k: v for k, v in os.environ.items() if k not in ("MODEL", "XDG_CACHE_HOME")
+    } | kwargs.pop("env", {})
     model = () if "-m" in argv else ("-m", models / f"{arch}.gguf")
     return run("classify", *model, *argv, env=env, **kwargs)
 
@@ -48,8 +57,12 @@ def jsonl(models, q, lines, *argv):
 
 def run_measured(models, argv, stdin):
     """(stdout, peak KiB) of classify."""
-    done = subprocess.run([sys.executable, "-S", "-c", MEASURE, BIN / "classify", "-m", models / "llama.gguf", *argv],
-                          stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", MEASURE, BIN / "classify", "-m", models / "llama.gguf", *argv],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert done.returncode < 128
     return done.stdout, int(done.stderr.split()[-1])
 

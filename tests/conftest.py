@@ -1,4 +1,5 @@
 """What every test file uses: where the commands are, how to run one, where the shared data lies."""
+
 import os
 import shutil
 import subprocess
@@ -6,9 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-
 import real_models
+from hypothesis import settings
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
@@ -20,13 +20,19 @@ _shared = Path(os.environ.get("SLUICE_SHARED") or ROOT.parent / "shared")
 SHARED = _shared if _shared.is_dir() else None
 
 
-# python -S -c MEASURE COMMAND...: runs it, then prints its peak in KiB. A child counts what its parent held when it forked, so a small parent is put between.
-MEASURE = ("import os, resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode; "
-           "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); os._exit(code & 255)")
+# python -S -c MEASURE COMMAND...: runs it, then prints its peak in KiB. A child counts what its
+# parent held when it forked, so a small parent is put between.
+MEASURE = (
+    "import os, resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode;"
+    " print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); os._exit(code"
+    " & 255)"
+)
 
 
 def run(*argv, input=b"", timeout=60, **kwargs):
-    """Run a command of bin/ (`run("sample", "-t", 0)`) with bytes on stdin; a CompletedProcess with bytes."""
+    """Run a command of bin/ (`run("sample", "-t", 0)`) with bytes on stdin; a CompletedProcess with
+    bytes.
+    """
     argv = [str(BIN / argv[0]), *map(str, argv[1:])]
     kwargs.setdefault("stdout", subprocess.PIPE)
     kwargs.setdefault("stderr", subprocess.PIPE)
@@ -37,11 +43,15 @@ def run(*argv, input=b"", timeout=60, **kwargs):
 
 @pytest.fixture
 def shared():
-    """shared("data/vocab/x.gguf"): the path of a file of the shared directory, or a skip that names it."""
+    """shared("data/vocab/x.gguf"): the path of a file of the shared directory, or a skip that names
+    it.
+    """
+
     def find(name):
         if SHARED is None or not (SHARED / name).exists():
             pytest.skip(f"missing: shared/{name}")
         return SHARED / name
+
     return find
 
 
@@ -67,6 +77,7 @@ def gemma3():
 def box(tmp_path):
     """mail-filter among stand-ins: a mail_filter_box.Box."""
     from mail_filter_box import Box
+
     return Box(tmp_path)
 
 
@@ -74,11 +85,13 @@ def box(tmp_path):
 def start(tmp_path):
     """start(*argv, path=None, ...): a worker_process.Worker; all are killed at the end."""
     from worker_process import Worker
+
     started = []
 
     def start(*argv, path=None, **kwargs):
         started.append(Worker(path or tmp_path / "s", *argv, **kwargs))
         return started[-1]
+
     yield start
     for w in started:
         w.kill()
@@ -106,6 +119,7 @@ def my_model(tmp_path):
 def models(tmp_path_factory):
     """The directory of the models that classify_call.py asks."""
     from classify_call import write_models
+
     return write_models(tmp_path_factory.mktemp("models"))
 
 
@@ -122,6 +136,7 @@ def home(tmp_path, monkeypatch):
 def best_set():
     """The test may select instruction sets: the best one is selected again behind it."""
     from sluice.kernels import lib
+
     yield
     lib.isa_select(b"")
 
@@ -136,7 +151,9 @@ def cache_home(tmp_path_factory):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Tests that are marked `tiles` need AMX; where only that is lacking, test_tiles.py runs them with tiles that are emulated."""
+    """Tests that are marked `tiles` need AMX; where only that is lacking, test_tiles.py runs them
+    with tiles that are emulated.
+    """
     marked = [item for item in items if item.get_closest_marker("tiles")]
     here = sets_here() if marked else []
     if marked and "amx" not in here and "avx512" in here:
@@ -145,10 +162,18 @@ def pytest_collection_modifyitems(config, items):
 
 
 def shell(script, directory, timeout=60, **env):
-    """Run `script` by sh in `directory`, bin/ first on the path, nothing on stdin: a CompletedProcess with bytes."""
+    """Run `script` by sh in `directory`, bin/ first on the path, nothing on stdin: a
+    CompletedProcess with bytes.
+    """
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(["sh", "-c", script], cwd=directory, capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL,
-                          env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", **env})
+    return subprocess.run(
+        ["sh", "-c", script],
+        cwd=directory,
+        capture_output=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", **env},
+    )
 
 
 def wait_for(condition, what, seconds=120):
@@ -161,12 +186,16 @@ def wait_for(condition, what, seconds=120):
 
 
 def opened(process, path, timeout=60):
-    """Wait until a process (a Popen) has the file open or mapped: it has started, and is at work."""
+    """Wait until a process (a Popen) has the file open or mapped: it has started, and is at
+    work.
+    """
     path, end = os.path.realpath(path), time.monotonic() + timeout
     proc = Path(f"/proc/{process.pid}")
     while True:
         try:
-            if path in proc.joinpath("maps").read_text() or path in map(os.readlink, proc.joinpath("fd").iterdir()):
+            if path in proc.joinpath("maps").read_text() or path in map(
+                os.readlink, proc.joinpath("fd").iterdir()
+            ):
                 return
         except FileNotFoundError:  # a descriptor that was closed meanwhile
             pass
@@ -175,9 +204,12 @@ def opened(process, path, timeout=60):
 
 
 def sets_here():
-    """The instruction sets of this build that this machine has, the definition ("reference") first."""
+    """The instruction sets of this build that this machine has, the definition ("reference")
+    first.
+    """
     from sluice.kernels import lib
     from sluice.model.model import known_sets
+
     names = [name for name in reversed(known_sets()) if lib.isa_select(name.encode()) == 0]
     lib.isa_select(b"")
     return names

@@ -1,4 +1,7 @@
-"""gguf-convert called in this process, as bin/gguf-convert has it: a start of Python and numpy less for each of many calls."""
+"""gguf-convert called in this process, as bin/gguf-convert has it: a start of Python and numpy less
+for each of many calls.
+"""
+
 from sluice.commands.gguf_convert import main as MAIN
 from sluice.faults import Fault
 
@@ -10,7 +13,9 @@ def convert(source, out, *options):
 
 
 def refused(code, source, out, *options):
-    """What it says of an input that ends in `code`: one line that can be printed; nothing is left beside `out`."""
+    """What it says of an input that ends in `code`: one line that can be printed; nothing is left
+    beside `out`.
+    """
     before = sorted(p.name for p in out.parent.iterdir())
     try:
         convert(source, out, *options)

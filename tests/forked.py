@@ -1,8 +1,11 @@
-"""Commands of bin/ without a start of Python each: a fork of this process, in which their modules are loaded, runs them.
+"""Commands of bin/ without a start of Python each: a fork of this process, in which their modules
+are loaded, runs them.
 
-What a start itself proves (the shell's lines, closed descriptors, imports) is for conftest.run and conftest.shell, which start commands
-as users do. Nor do chat templates get a process of their own here: what that one must withstand is in test_template.py.
+What a start itself proves (the shell's lines, closed descriptors, imports) is for conftest.run and
+conftest.shell, which start commands as users do. Nor do chat templates get a process of their own
+here: what that one must withstand is in test_template.py.
 """
+
 import functools
 import importlib
 import os
@@ -47,7 +50,11 @@ def render_here(patch):
 def run(tool, *argv, input=b"", cwd=None, timeout=60):
     """As conftest.run: a CompletedProcess with bytes."""
     argv = [str(BIN / tool), *map(str, argv)]
-    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+    with (
+        tempfile.TemporaryFile() as stdin,
+        tempfile.TemporaryFile() as stdout,
+        tempfile.TemporaryFile() as stderr,
+    ):
         stdin.write(input)
         stdin.seek(0)
         pid = os.fork()
@@ -67,27 +74,40 @@ def _become(argv, files, cwd, timeout):
             os.dup2(file, fd)
         os.chdir(cwd or ".")
         render_here(pytest.MonkeyPatch())
-        sys.argv, sys.stdout, sys.stderr = argv, open(1, "w", closefd=False), open(2, "w", closefd=False)
+        sys.argv, sys.stdout, sys.stderr = (
+            argv,
+            open(1, "w", closefd=False),
+            open(2, "w", closefd=False),
+        )
         cli.run(_main(os.path.basename(argv[0])))
     finally:
         os._exit(99)
 
 
 def ring(*stages, timeout=60):
-    """Commands as the loop of README.md: the first reads what the one before the last writes, as the last does.
+    """Commands as the loop of README.md: the first reads what the one before the last writes, as
+    the last does.
 
-    stages: lists of arguments, such as ["decode", "-m", path, snapshot]. Returns the statuses of all,
-    stdout of the last, stderr of all, and what went through tee.
+    stages: lists of arguments, such as ["decode", "-m", path, snapshot]. Returns the statuses of
+    all, stdout of the last, stderr of all, and what went through tee.
     """
     n = len(stages)
-    forth = [os.pipe() for _ in range(n - 1)]  # from stage i to stage i + 1; the last but one goes through tee
+    # from stage i to stage i + 1; the last but one goes through tee
+    forth = [os.pipe() for _ in range(n - 1)]
     back, copy = os.pipe(), os.pipe()
     ends = {fd for pair in [*forth, back, copy] for fd in pair}
-    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr, tempfile.TemporaryFile() as passed:
+    with (
+        tempfile.TemporaryFile() as stdout,
+        tempfile.TemporaryFile() as stderr,
+        tempfile.TemporaryFile() as passed,
+    ):
         pids = []
         for i, argv in enumerate(stages):
-            fds = [back[0] if i == 0 else copy[0] if i == n - 1 else forth[i - 1][0],
-                   stdout.fileno() if i == n - 1 else forth[i][1], stderr.fileno()]
+            fds = [
+                back[0] if i == 0 else copy[0] if i == n - 1 else forth[i - 1][0],
+                stdout.fileno() if i == n - 1 else forth[i][1],
+                stderr.fileno(),
+            ]
             pids.append(os.fork())
             if not pids[-1]:
                 for fd in ends - set(fds):

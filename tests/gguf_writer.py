@@ -3,23 +3,60 @@
 `write_gguf` writes a good file. The parts it is made of (`string`, `value`,
 `key_value`, `tensor_info`, `header`) are there for the files that should be refused.
 """
+
 import struct
 
 try:
     import numpy as np
-except ImportError:  # only QUANTIZE needs it; tiny_model.py writes files before the test packages are there
+except (
+    ImportError
+):  # only QUANTIZE needs it; tiny_model.py writes files before the test packages are there
     np = None
 
-KINDS = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64")
-FORMS = {"u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "f32": "f", "bool": "?",
-         "u64": "Q", "i64": "q", "f64": "d"}
+KINDS = (
+    "u8",
+    "i8",
+    "u16",
+    "i16",
+    "u32",
+    "i32",
+    "f32",
+    "bool",
+    "string",
+    "array",
+    "u64",
+    "i64",
+    "f64",
+)
+FORMS = {
+    "u8": "B",
+    "i8": "b",
+    "u16": "H",
+    "i16": "h",
+    "u32": "I",
+    "i32": "i",
+    "f32": "f",
+    "bool": "?",
+    "u64": "Q",
+    "i64": "q",
+    "f64": "d",
+}
 F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
-# Types in blocks that the engine computes with: name -> number, elements of a block, its bytes, where its halves are (d, then m)
+# Types in blocks that the engine computes with: name -> number, elements of a block, its bytes,
+# where its halves are (d, then m)
 BLOCK_TYPES = {
-    "Q8_0": (8, 32, 34, (0,)), "Q4_0": (2, 32, 18, (0,)), "Q4_1": (3, 32, 20, (0, 2)),
-    "Q5_0": (6, 32, 22, (0,)), "Q5_1": (7, 32, 24, (0, 2)), "IQ4_NL": (20, 32, 18, (0,)),
-    "Q2_K": (10, 256, 84, (80, 82)), "Q3_K": (11, 256, 110, (108,)), "Q4_K": (12, 256, 144, (0, 2)),
-    "Q5_K": (13, 256, 176, (0, 2)), "Q6_K": (14, 256, 210, (208,)), "IQ4_XS": (23, 256, 136, (0,)),
+    "Q8_0": (8, 32, 34, (0,)),
+    "Q4_0": (2, 32, 18, (0,)),
+    "Q4_1": (3, 32, 20, (0, 2)),
+    "Q5_0": (6, 32, 22, (0,)),
+    "Q5_1": (7, 32, 24, (0, 2)),
+    "IQ4_NL": (20, 32, 18, (0,)),
+    "Q2_K": (10, 256, 84, (80, 82)),
+    "Q3_K": (11, 256, 110, (108,)),
+    "Q4_K": (12, 256, 144, (0, 2)),
+    "Q5_K": (13, 256, 176, (0, 2)),
+    "Q6_K": (14, 256, 210, (208,)),
+    "IQ4_XS": (23, 256, 136, (0,)),
 }
 
 
@@ -30,7 +67,9 @@ def string(text):
 
 
 def value(kind, v):
-    """The bytes of `v` as `kind`: a name of KINDS, or "[name]" for an array (an iterable, or a numpy array)."""
+    """The bytes of `v` as `kind`: a name of KINDS, or "[name]" for an array (an iterable, or a
+    numpy array).
+    """
     if kind == "string":
         return string(v)
     if kind.startswith("["):
@@ -72,15 +111,19 @@ def gguf_bytes(metadata, tensors, version=3, alignment=32):
     for name, type_number, shape, data in tensors:
         out.append(tensor_info(name, type_number, shape, offset))
         offset += len(padded(data, alignment))
-    return padded(b"".join(out), alignment) + b"".join(padded(data, alignment) for *_, data in tensors)
+    return padded(b"".join(out), alignment) + b"".join(
+        padded(data, alignment) for *_, data in tensors
+    )
 
 
 def write_gguf(path, metadata, tensors, version=3, alignment=32):
     """Write a GGUF file.
 
-    metadata   dict: key -> (kind, value); kind is a name of KINDS, or "[string]" and the like for an array
-    tensors    list of (name, type number, shape in GGUF order: row length first, bytes)
-    alignment  of the tensor data; other than 32 adds the key general.alignment
+    metadata
+    dict: key -> (kind, value); kind is a name of KINDS, or "[string]" and the like for an array
+        tensors
+    list of (name, type number, shape in GGUF order: row length first, bytes) alignment  of the
+        tensor data; other than 32 adds the key general.alignment
     """
     with open(path, "wb") as f:
         f.write(gguf_bytes(metadata, tensors, version, alignment))
@@ -88,6 +131,7 @@ def write_gguf(path, metadata, tensors, version=3, alignment=32):
 
 # Weights: f32 [..., n] -> the bytes of the rows in a GGML type. The formats of 32
 # take a multiple of 32 elements in C order and round as the gguf package does.
+
 
 def f32(x):
     return np.ascontiguousarray(x, "<f4").tobytes()
@@ -145,19 +189,29 @@ def q4_1(x):
     m = x.min(1, keepdims=True)
     d = (x.max(1, keepdims=True) - m) / np.float32(15)
     q = np.trunc((x - m) * _inverse(d) + np.float32(0.5)).clip(0, 15).astype(np.uint8)
-    return np.concatenate([d.astype("<f2").view(np.uint8), m.astype("<f2").view(np.uint8), _nibbles(q)], 1).tobytes()
+    return np.concatenate(
+        [d.astype("<f2").view(np.uint8), m.astype("<f2").view(np.uint8), _nibbles(q)], 1
+    ).tobytes()
 
 
 QUANTIZE = {F32: f32, F16: f16, BF16: bf16, Q8_0: q8_0, Q4_0: q4_0, Q4_1: q4_1}
 
 
 def set_halves(blocks, at, values):
-    """Write `values`, f16 [n] or one number, as the half that begins at byte `at` of each of `blocks`, u8 [n, bytes of a block]."""
-    blocks[:, at:at + 2] = np.broadcast_to(np.asarray(values, "<f2").reshape(-1, 1), (len(blocks), 1)).copy().view(np.uint8)
+    """Write `values`, f16 [n] or one number, as the half that begins at byte `at` of each of
+    `blocks`, u8 [n, bytes of a block].
+    """
+    blocks[:, at : at + 2] = (
+        np.broadcast_to(np.asarray(values, "<f2").reshape(-1, 1), (len(blocks), 1))
+        .copy()
+        .view(np.uint8)
+    )
 
 
 def random_blocks(rng, name, n):
-    """u8 [n, bytes]: n blocks of a type of BLOCK_TYPES, d and m normally distributed, of everything else any bits."""
+    """u8 [n, bytes]: n blocks of a type of BLOCK_TYPES, d and m normally distributed, of everything
+    else any bits.
+    """
     _, _, n_bytes, halves = BLOCK_TYPES[name]
     blocks = rng.integers(0, 256, (n, n_bytes), np.uint8)
     for at in halves:

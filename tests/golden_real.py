@@ -6,6 +6,7 @@
 transformers reads the models' GGUF files itself. A model that is not here is skipped by name (make
 real-models fetches it). Written with the versions in golden-requirements.txt.
 """
+
 import argparse
 import functools
 import os
@@ -14,10 +15,9 @@ import sys
 os.environ["TQDM_DISABLE"] = "1"  # read where it is imported
 
 import gguf
+import golden_real_cases as cases
 import torch
 import transformers
-
-import golden_real_cases as cases
 
 TOLERANCE = 1e-5  # of the largest logit: other versions of torch sum in another order
 ROWS = 20  # positions whose logits are held at a time
@@ -26,15 +26,16 @@ ROWS = 20  # positions whose logits are held at a time
 def net(model):
     """transformers' own reading of the file of `model`, in f32."""
     read = transformers.AutoModelForCausalLM.from_pretrained
-    return read(model.path.parent, gguf_file=model.file, dtype=torch.float32,
-                attn_implementation="eager").eval()
+    return read(
+        model.path.parent, gguf_file=model.file, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
 
 
 @torch.no_grad()
 def rows(model, ids):
     """f32 [n_vocab] after each of the last N_POSITIONS of `ids`."""
     m = net(model)
-    hidden = m.model(torch.tensor([ids])).last_hidden_state[0, -cases.N_POSITIONS:]
+    hidden = m.model(torch.tensor([ids])).last_hidden_state[0, -cases.N_POSITIONS :]
     for part in hidden.split(ROWS):
         yield from m.lm_head(part).numpy()
 

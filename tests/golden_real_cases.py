@@ -12,12 +12,12 @@ the N_TOP largest with their token IDs, the logarithm of the sum of all exponent
 every logit bears, and every `step`th logit, from another entry of the vocabulary on at each
 position: with `step` N_POSITIONS each entry is kept at one position at least.
 """
+
 import json
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-
 import real_models
 
 DIRECTORY = Path(__file__).parent / "golden" / "real"
@@ -36,6 +36,7 @@ class Kept(NamedTuple):
     top_ids: int32 [n][N_TOP], largest logit first; top: f32 [n][N_TOP], these logits; log_sum: f64
     [n], nats; spread: f32 [n][m], the logits of `entries(i, step, n_vocab)`; step: int.
     """
+
     top_ids: np.ndarray
     top: np.ndarray
     log_sum: np.ndarray
@@ -110,6 +111,7 @@ def difference(kept, rows):
 class Distance(NamedTuple):
     """Between two arithmetics: worst and rms of the differences of the logits that both kept, as
     shares of the largest one; same: the share of positions with the same best token."""
+
     worst: float
     rms: float
     same: float
@@ -118,6 +120,6 @@ class Distance(NamedTuple):
 def distance(a, b):
     """The Distance of two Kept of one text; the step of one is a multiple of the other's."""
     step, size = max(a.step, b.step), max(a.largest, b.largest)
-    apart = a.spread[:, ::step // a.step].astype("f8") - b.spread[:, ::step // b.step]
-    worst, rms = np.abs(apart).max() / size, np.sqrt((apart ** 2).mean()) / size
+    apart = a.spread[:, :: step // a.step].astype("f8") - b.spread[:, :: step // b.step]
+    worst, rms = np.abs(apart).max() / size, np.sqrt((apart**2).mean()) / size
     return Distance(float(worst), float(rms), float((a.top_ids[:, 0] == b.top_ids[:, 0]).mean()))

@@ -5,17 +5,19 @@
 Its default arithmetic on the file as it is: activations are rounded to int8. Keys and values are
 f16, as ours are. The perplexity is computed as golden_perplexity.py does it. No test runs this.
 """
+
 import json
 
+import golden_real_cases as cases
 import numpy as np
+from golden_perplexity import perplexity
 from llama_cpp import Llama
 
-import golden_real_cases as cases
-from golden_perplexity import perplexity
-
 PROMPTS = {
-    "capital": "The capital of France is", "code": "def fibonacci(n):\n",
-    "story": "Once upon a time, in a small village by the sea,"}
+    "capital": "The capital of France is",
+    "code": "def fibonacci(n):\n",
+    "story": "Once upon a time, in a small village by the sea,",
+}
 N_GREEDY = 48
 F16 = 1  # the type of its cache
 WINDOW = 256  # of the perplexity
@@ -38,13 +40,21 @@ def rows(llm, ids):
     """f32 [N_POSITIONS][n_vocab] after the last of `ids`."""
     llm.reset()
     llm.eval(ids)
-    return np.array(llm.scores[len(ids) - cases.N_POSITIONS:len(ids)])
+    return np.array(llm.scores[len(ids) - cases.N_POSITIONS : len(ids)])
 
 
 def main():
     for name, model in cases.MODELS.items():
-        llm = Llama(str(model.path), n_ctx=1024, n_batch=1024, n_threads=1, logits_all=True,
-                    verbose=False, type_k=F16, type_v=F16)
+        llm = Llama(
+            str(model.path),
+            n_ctx=1024,
+            n_batch=1024,
+            n_threads=1,
+            logits_all=True,
+            verbose=False,
+            type_k=F16,
+            type_v=F16,
+        )
         # add_bos: where the vocabulary has one before a text
         tokens = lambda text: llm.tokenize(text, add_bos=True, special=False)
         ids = tokens(cases.TEXT.read_bytes())

@@ -2,10 +2,12 @@
 
     python3 tests/golden_rmse.py /path/to/libggml-base.so
 
-The rows are made from a seed, by Python's random.Random alone. Of llama.cpp only numbers are kept: for each kind of row and
-type the root of the mean square of (row - dequantised row), from ggml_quantize_chunk without an importance matrix. The library is part
-of the PyPI package llama-cpp-python (llama_cpp/lib).
+The rows are made from a seed, by Python's random.Random alone. Of llama.cpp only numbers are kept:
+for each kind of row and type the root of the mean square of (row - dequantised row), from
+ggml_quantize_chunk without an importance matrix. The library is part of the PyPI package
+llama-cpp-python (llama_cpp/lib).
 """
+
 import ctypes
 import json
 import math
@@ -57,23 +59,36 @@ def rmse(x, type, blocks):
     """Of `x` f32 and what `blocks` (bytes) mean."""
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import dequantize
-    y = dequantize(np.frombuffer(blocks, np.uint8).reshape(len(x), -1), GGMLQuantizationType(TYPES[type]))
+
+    y = dequantize(
+        np.frombuffer(blocks, np.uint8).reshape(len(x), -1), GGMLQuantizationType(TYPES[type])
+    )
     return float(np.sqrt(np.mean((x.astype(np.float64) - y) ** 2)))
 
 
 def main(path):
     library = ctypes.CDLL(path)
     library.ggml_quantize_chunk.restype = ctypes.c_size_t
-    library.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
+    library.ggml_quantize_chunk.argtypes = [
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        *[ctypes.c_int64] * 3,
+        ctypes.c_void_p,
+    ]
     golden = {}
     for kind in KINDS:
         x, golden[kind] = rows(kind), {}
         for type, number in TYPES.items():
             out = np.zeros(4 * x.size, np.uint8)
-            n = library.ggml_quantize_chunk(number, x.ctypes.data, out.ctypes.data, 0, *x.shape, None)
+            n = library.ggml_quantize_chunk(
+                number, x.ctypes.data, out.ctypes.data, 0, *x.shape, None
+            )
             golden[kind][type] = rmse(x, type, out[:n].tobytes())
     library.ggml_version.restype = ctypes.c_char_p
-    OUT.write_text(json.dumps({"ggml": library.ggml_version().decode(), "rmse": golden}, indent=1) + "\n")
+    OUT.write_text(
+        json.dumps({"ggml": library.ggml_version().decode(), "rmse": golden}, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

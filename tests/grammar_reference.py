@@ -1,4 +1,5 @@
-"""A slow matcher of grammars to compare with: a fixpoint over (node, position), nothing shared with lib/sluice.
+"""A slow matcher of grammars to compare with: a fixpoint over (node, position), nothing shared with
+lib/sluice.
 
 A grammar here is {name: expression}; an expression is a tuple:
 
@@ -17,7 +18,12 @@ def show(e):
     if kind == "text":
         return '"' + "".join(_escape(c) for c in e[1]) + '"'
     if kind == "class":
-        return "[" + "^" * e[1] + "".join(_escape(chr(a)) + ("-" + _escape(chr(b)) if b > a else "") for a, b in e[2]) + "]"
+        return (
+            "["
+            + "^" * e[1]
+            + "".join(_escape(chr(a)) + ("-" + _escape(chr(b)) if b > a else "") for a, b in e[2])
+            + "]"
+        )
     if kind == "any":
         return "."
     if kind == "name":
@@ -36,7 +42,13 @@ def show(e):
 def _escape(c):
     if c in '"\\[]':
         return "\\" + c
-    return c if c.isalnum() and c.isascii() else f"\\x{ord(c):02X}" if ord(c) < 256 else f"\\U{ord(c):08X}"
+    return (
+        c
+        if c.isalnum() and c.isascii()
+        else f"\\x{ord(c):02X}"
+        if ord(c) < 256
+        else f"\\U{ord(c):08X}"
+    )
 
 
 def expressions(e):
@@ -96,8 +108,8 @@ def left_recursive(grammar):
 class Matcher:
     """What `text` is to a grammar without left recursion, all of whose rules can end.
 
-    ends(e, i): the positions where a match of e from i may end; and, as -1, whether the text runs out on the way,
-    that is, text[i:] is the beginning of something that e matches.
+    ends(e, i): the positions where a match of e from i may end; and, as -1, whether the text runs
+    out on the way, that is, text[i:] is the beginning of something that e matches.
     """
 
     def __init__(self, grammar, text):
@@ -130,8 +142,14 @@ class Matcher:
     def _ends(self, e, i):
         kind, text = e[0], self.text
         if kind == "text":
-            rest = text[i:i + len(e[1])]
-            return frozenset([i + len(rest)] if rest == e[1] else [-1] if e[1].startswith(rest) and i + len(rest) == len(text) else [])
+            rest = text[i : i + len(e[1])]
+            return frozenset(
+                [i + len(rest)]
+                if rest == e[1]
+                else [-1]
+                if e[1].startswith(rest) and i + len(rest) == len(text)
+                else []
+            )
         if kind in ("class", "any"):
             if i == len(text):
                 return frozenset([-1])

@@ -1,4 +1,7 @@
-"""Mails for a Postfix with a filter: made, sent, and compared with what the same Postfix delivers without the filter."""
+"""Mails for a Postfix with a filter: made, sent, and compared with what the same Postfix delivers
+without the filter.
+"""
+
 import random
 import re
 import smtplib
@@ -10,7 +13,10 @@ from conftest import ROOT, SHARED
 OWN = re.compile(rb"x-spam-[!-9;-~]*[ \t]*:", re.I)
 RECEIVED = re.compile(rb"received:.*\bby mx\.example\.com\b", re.I | re.S)
 HEADER = re.compile(rb"[!-9;-~]+[ \t]*:")
-WORDS = "the of meeting invoice price kernel tomorrow offer free list patch please attached order account claim winner".split()
+WORDS = (
+    "the of meeting invoice price kernel tomorrow offer free list patch please attached order"
+    " account claim winner".split()
+)
 
 
 def crlf(data):
@@ -19,35 +25,75 @@ def crlf(data):
 
 
 def ordinary():
-    """Mails as people get them, those that no Postfix changes: those beside the tests, and the samples where they are."""
+    """Mails as people get them, those that no Postfix changes: those beside the tests, and the
+    samples where they are.
+    """
     paths = sorted((ROOT / "tests/mails").glob("*.eml"))
     if SHARED:
         paths += sorted((SHARED / "data/spam/samples").glob("*.eml"))
-    mails = [re.sub(rb"\A(From .*\n)?", b"", re.sub(rb"(?m)^Return-Path:.*\n", b"", p.read_bytes())) for p in paths]
-    return [m for m in mails if len(m) < 60_000 and b"\r" not in m and max(map(len, m.split(b"\n"))) <= 990]
+    mails = [
+        re.sub(rb"\A(From .*\n)?", b"", re.sub(rb"(?m)^Return-Path:.*\n", b"", p.read_bytes()))
+        for p in paths
+    ]
+    return [
+        m
+        for m in mails
+        if len(m) < 60_000 and b"\r" not in m and max(map(len, m.split(b"\n"))) <= 990
+    ]
 
 
 def hostile():
     """Mails made to break a parser, and what other people's test collections have."""
-    deep = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(90))
+    deep = b"".join(
+        b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(90)
+    )
     mails = [
-        b"", b"\n", b"no header at all\nand a second line\n", b"Subject:no blank\nX\nY: z\n\nbody\n", b"Subject: only a header\n",
-        b"Subject: eight bits\n\n" + bytes(range(128, 256)) * 20 + b"\n", b"Subject: nul\n\na\0b\0\0c\n", b"Subject: cr\n\na\rb\r\rc\r\r\nd\n",
-        b"Subject: long\n\n" + b"x" * 100_000 + b"\n", b"Subject: " + b"y" * 50_000 + b"\n\nbody\n", b"Subject: dots\n\n.\n..\n...\n. .\n.x\n.\n",
-        b"Subject: from\n\nFrom here on\n>From there\nFrom \n", b" leading blank\nSubject: x\n\nbody\n", b"From: " + b"(" * 500 + b"\n\nbody\n",
-        deep + b"\nbottom\n", b"Content-Type: text/html\n\n" + b"<a " * 20_000, b"Content-Type: text/plain; charset=idna\n\n" + b"a" * 5000 + b"\n",
-        b"Content-Type: text/plain; charset=utf-7\nContent-Transfer-Encoding: base64\n\n====\n!!!!\n",
-        b"Content-Type: multipart/mixed; boundary=a; boundary=b\n\n--a\n\none\n--b\n\ntwo\n--a--\n--b--\n",
-        b"To: " + b"a@b.example, " * 7000 + b"\n\nbody\n", b"X-Spam-Flag: NO\nX-Spam-Status: No, score=0\n\tx-spam: y\nSubject: forged\n\nX-Spam-Flag: body\n",
-        b"Subject: \xff\xfe\nTo: \xe2\x80\xae\n\n\xf3\xa0\x81\x81 tags\n", b"\xef\xbb\xbfSubject: bom\n\nbody\n",
+        b"",
+        b"\n",
+        b"no header at all\nand a second line\n",
+        b"Subject:no blank\nX\nY: z\n\nbody\n",
+        b"Subject: only a header\n",
+        b"Subject: eight bits\n\n" + bytes(range(128, 256)) * 20 + b"\n",
+        b"Subject: nul\n\na\0b\0\0c\n",
+        b"Subject: cr\n\na\rb\r\rc\r\r\nd\n",
+        b"Subject: long\n\n" + b"x" * 100_000 + b"\n",
+        b"Subject: " + b"y" * 50_000 + b"\n\nbody\n",
+        b"Subject: dots\n\n.\n..\n...\n. .\n.x\n.\n",
+        b"Subject: from\n\nFrom here on\n>From there\nFrom \n",
+        b" leading blank\nSubject: x\n\nbody\n",
+        b"From: " + b"(" * 500 + b"\n\nbody\n",
+        deep + b"\nbottom\n",
+        b"Content-Type: text/html\n\n" + b"<a " * 20_000,
+        b"Content-Type: text/plain; charset=idna\n\n" + b"a" * 5000 + b"\n",
+        (
+            b"Content-Type: text/plain; charset=utf-7\nContent-Transfer-Encoding:"
+            b" base64\n\n====\n!!!!\n"
+        ),
+        (
+            b"Content-Type: multipart/mixed; boundary=a;"
+            b" boundary=b\n\n--a\n\none\n--b\n\ntwo\n--a--\n--b--\n"
+        ),
+        b"To: " + b"a@b.example, " * 7000 + b"\n\nbody\n",
+        (
+            b"X-Spam-Flag: NO\nX-Spam-Status: No, score=0\n\tx-spam: y\nSubject:"
+            b" forged\n\nX-Spam-Flag: body\n"
+        ),
+        b"Subject: \xff\xfe\nTo: \xe2\x80\xae\n\n\xf3\xa0\x81\x81 tags\n",
+        b"\xef\xbb\xbfSubject: bom\n\nbody\n",
     ]
     if SHARED:
-        mails += [p.read_bytes() for p in sorted((SHARED / "data/mime").rglob("*")) if p.is_file() and 0 < p.stat().st_size < 200_000]
+        mails += [
+            p.read_bytes()
+            for p in sorted((SHARED / "data/mime").rglob("*"))
+            if p.is_file() and 0 < p.stat().st_size < 200_000
+        ]
     return [m for m in mails if not re.match(rb"From ", m)]
 
 
 def load(n, seed=1):
-    """n mails, one in ten hostile, each of the others with a text of its own: [(recipient, bytes)]."""
+    """n mails, one in ten hostile, each of the others with a text of its own: [(recipient,
+    bytes)].
+    """
     rng = random.Random(seed)
     good, bad = ordinary(), hostile()
     mails = []
@@ -70,8 +116,12 @@ def connect(instance, port):
     return client
 
 
-def send(instance, mails, port=25, senders=4, sender="from@example.net", options=(), gap=0.0, sent=None):
-    """Send as a mail server does: what is refused for now comes again. sent: {recipient: time of the answer} to fill in."""
+def send(
+    instance, mails, port=25, senders=4, sender="from@example.net", options=(), gap=0.0, sent=None
+):
+    """Send as a mail server does: what is refused for now comes again. sent: {recipient: time of
+    the answer} to fill in.
+    """
     todo, lock, errors = list(reversed(mails)), threading.Lock(), []
 
     def work():
@@ -104,6 +154,7 @@ def send(instance, mails, port=25, senders=4, sender="from@example.net", options
             time.sleep(gap)
         if client:
             client.close()
+
     threads = [threading.Thread(target=work) for _ in range(senders)]
     for t in threads:
         t.start()
@@ -129,7 +180,9 @@ def split(data):
 
 
 def without_ours(data):
-    """The mail but for what Postfix's second pass and the filter may add or take: its Received lines, and X-Spam- fields."""
+    """The mail but for what Postfix's second pass and the filter may add or take: its Received
+    lines, and X-Spam- fields.
+    """
     fields, rest = split(data)
     return b"".join(f for f in fields if not OWN.match(f) and not RECEIVED.match(f)) + rest
 
@@ -140,14 +193,19 @@ def own_fields(data):
     for field in split(data)[0]:
         if OWN.match(field):
             name, _, value = field.partition(b":")
-            found.setdefault(name.strip().lower().decode(), []).append(value.strip().decode("latin-1"))
+            found.setdefault(name.strip().lower().decode(), []).append(
+                value.strip().decode("latin-1")
+            )
     return found
 
 
 def marked_once(data):
     """Whether the mail has exactly one set of our fields, a verdict's or an unchecked mail's."""
     own = own_fields(data)
-    if any(len(values) != 1 for values in own.values()) or not {"x-spam-status", "x-spam-checker-version"} <= own.keys():
+    if (
+        any(len(values) != 1 for values in own.values())
+        or not {"x-spam-status", "x-spam-checker-version"} <= own.keys()
+    ):
         return False
     unchecked = re.fullmatch(r"unchecked; reason=[a-z]+", own["x-spam-status"][0])
     return len(own) == 2 if unchecked else len(own) == 4 and own["x-spam-flag"][0] in ("YES", "NO")

@@ -1,7 +1,10 @@
-"""The mail server's side of the milter protocol, version 6, as Postfix speaks it: what is written and what is read is plain bytes.
+"""The mail server's side of the milter protocol, version 6, as Postfix speaks it: what is written
+and what is read is plain bytes.
 
-A packet is its length (4 bytes, big-endian), a command letter and data. Lists and letters: include/libmilter/mfdef.h.
+A packet is its length (4 bytes, big-endian), a command letter and data. Lists and letters:
+include/libmilter/mfdef.h.
 """
+
 import re
 import socket
 import struct
@@ -9,15 +12,17 @@ import struct
 ADD_HEADERS, CHANGE_HEADERS = 0x01, 0x10
 NO_CONNECT, NO_HELO, NO_RCPT, NO_UNKNOWN, NO_DATA, SKIP = 0x01, 0x02, 0x08, 0x100, 0x200, 0x400
 NR_HEADER, NR_MAIL, NR_EOH, LEADING_BLANKS = 0x80, 0x4000, 0x40000, 0x100000
-POSTFIX_STEPS = 0x1fffff  # all of version 6
-POSTFIX_ACTIONS = 0x1ff
+POSTFIX_STEPS = 0x1FFFFF  # all of version 6
+POSTFIX_ACTIONS = 0x1FF
 CHUNK = 65535
 MOST_PROGRESS = 60  # reports in a verdict; mail-milter sends one in 10 s, for 240 s at most
 HEADER = re.compile(rb"([!-9;-~]+)[ \t]*:((?:[^\n]|\n(?=[ \t]))*)\n")
 
 
 class Milter:
-    """A connection to the milter at `address` (a path, or a port on 127.0.0.1), negotiated and past connect and HELO."""
+    """A connection to the milter at `address` (a path, or a port on 127.0.0.1), negotiated and past
+    connect and HELO.
+    """
 
     def __init__(self, address, steps=POSTFIX_STEPS, actions=POSTFIX_ACTIONS, timeout=60):
         if isinstance(address, int):
@@ -33,7 +38,9 @@ class Milter:
         self.version, self.actions, self.steps = struct.unpack(">III", data[:12])
         assert self.actions & ~actions == 0 and self.steps & ~steps == 0
         if not self.steps & NO_CONNECT:
-            self.step(b"C", b"client.example.com\0" + b"4" + struct.pack(">H", 4321) + b"192.0.2.1\0")
+            self.step(
+                b"C", b"client.example.com\0" + b"4" + struct.pack(">H", 4321) + b"192.0.2.1\0"
+            )
         if not self.steps & NO_HELO:
             self.step(b"H", b"client.example.com\0")
 
@@ -94,12 +101,14 @@ class Milter:
         self.step(b"N", b"", NR_EOH)
         body = body.replace(b"\n", b"\r\n")
         for at in range(0, len(body), CHUNK):
-            if self.step(b"B", body[at:at + CHUNK]) == b"s":
+            if self.step(b"B", body[at : at + CHUNK]) == b"s":
                 break
 
     def end(self):
-        """End of message: the requests of the milter as [(letter, data)], without the final reply, which must be an acceptance,
-        and without reports of progress, which are counted in n_progress."""
+        """End of message: the requests of the milter as [(letter, data)], without the final reply,
+        which must be an acceptance, and without reports of progress, which are counted in
+        n_progress.
+        """
         self.send(b"D", b"Ei\0" + self.queue_id.encode() + b"\0")
         self.send(b"E")
         edits, self.n_progress = [], 0
@@ -115,7 +124,9 @@ class Milter:
                 edits.append((letter, data))
 
     def judge(self, mail, **macros):
-        """Everything for one mail: the headers after the milter's edits, [(name, value)] as Postfix would have them."""
+        """Everything for one mail: the headers after the milter's edits, [(name, value)] as Postfix
+        would have them.
+        """
         self.envelope(**macros)
         self.content(mail)
         return edited(split(mail)[0], self.end(), bool(self.steps & LEADING_BLANKS))
@@ -130,12 +141,14 @@ def packet(letter, data=b""):
 
 
 def split(mail):
-    """([(name, value)], body) as Postfix sends them: blanks before the colon are lost, those after it are part of the value."""
+    """([(name, value)], body) as Postfix sends them: blanks before the colon are lost, those after
+    it are part of the value.
+    """
     headers, at = [], 0
     while m := HEADER.match(mail, at):
         headers.append((m[1], m[2]))
         at = m.end()
-    if mail[at:at + 1] == b"\n":
+    if mail[at : at + 1] == b"\n":
         at += 1
     return headers, mail[at:]
 

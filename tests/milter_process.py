@@ -1,4 +1,5 @@
 """mail-milter and a resident worker as processes, for the tests of the milter."""
+
 import contextlib
 import os
 import shutil
@@ -24,7 +25,11 @@ def missing():
 
 def build(sanitized=False):
     """The program, made now: `make milter`, or the same under AddressSanitizer and UBSan."""
-    options = [f"MILTER={SANITIZED}", f"MILTER_BUILD={SANITIZED.parent}", f"MILTER_SET={SANITIZERS}"] if sanitized else []
+    options = (
+        [f"MILTER={SANITIZED}", f"MILTER_BUILD={SANITIZED.parent}", f"MILTER_SET={SANITIZERS}"]
+        if sanitized
+        else []
+    )
     done = subprocess.run(["make", "-C", ROOT, "milter", *options], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     return SANITIZED if sanitized else BIN / "mail-milter"
@@ -34,12 +39,19 @@ class Process:
     """A server of the tests: started, killed, started again; what it says on stderr is in `log`."""
 
     def __init__(self, argv, address, log, env=None):
-        self.argv, self.address, self.log_path, self.env = list(map(str, argv)), address, log, {**os.environ, **(env or {})}
+        self.argv, self.address, self.log_path, self.env = (
+            list(map(str, argv)),
+            address,
+            log,
+            {**os.environ, **(env or {})},
+        )
         self.start()
 
     def start(self, timeout=60):
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
+            self.process = subprocess.Popen(
+                self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env
+            )
         end = time.monotonic() + timeout
         while True:
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as s:
@@ -68,7 +80,10 @@ class Process:
         """Process ids of its children, and theirs."""
         found, at = [self.process.pid], 0
         while at < len(found):
-            with contextlib.suppress(OSError), open(f"/proc/{found[at]}/task/{found[at]}/children") as f:
+            with (
+                contextlib.suppress(OSError),
+                open(f"/proc/{found[at]}/task/{found[at]}/children") as f,
+            ):
                 found += map(int, f.read().split())
             at += 1
         return found[1:]
@@ -84,7 +99,11 @@ class Process:
 def worker(directory, *options):
     """`classify --listen` with two children on directory/worker, for everybody."""
     path = directory / "worker"
-    return Process([BIN / "classify", "--listen", path, "--workers", 2, "--mode", "0666", *options], path, directory / "worker.log")
+    return Process(
+        [BIN / "classify", "--listen", path, "--workers", 2, "--mode", "0666", *options],
+        path,
+        directory / "worker.log",
+    )
 
 
 def milter(directory, *options, program=None, socket_path=None, worker_path=None, env=None):
@@ -96,5 +115,18 @@ def milter(directory, *options, program=None, socket_path=None, worker_path=None
         shutil.chown(place, USER)
         user = ["--user", USER]
     path = socket_path or place / "socket"
-    return Process([program or BIN / "mail-milter", "-p", f"unix:{path}", "--socket", worker_path or directory / "worker", "-v", *user, *options],
-                   path, directory / "milter.log", env)
+    return Process(
+        [
+            program or BIN / "mail-milter",
+            "-p",
+            f"unix:{path}",
+            "--socket",
+            worker_path or directory / "worker",
+            "-v",
+            *user,
+            *options,
+        ],
+        path,
+        directory / "milter.log",
+        env,
+    )

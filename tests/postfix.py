@@ -1,9 +1,12 @@
-"""Debian's Postfix as a private instance: the real programs in namespaces of their own, nothing on the machine touched.
+"""Debian's Postfix as a private instance: the real programs in namespaces of their own, nothing on
+the machine touched.
 
-One process (this file, run as `python3 postfix.py DIRECTORY`) is pid 1 of its own mount, network and pid namespaces. It sees
-the machine's programs, but /etc is a copy, /var, /run, /opt and /home are its own, and the only network is a loopback. So
-`sendmail`, the set-gid `postdrop` and all paths and defaults are the real ones. When its stdin ends, the kernel kills all in it.
+One process (this file, run as `python3 postfix.py DIRECTORY`) is pid 1 of its own mount, network
+and pid namespaces. It sees the machine's programs, but /etc is a copy, /var, /run, /opt and /home
+are its own, and the only network is a loopback. So `sendmail`, the set-gid `postdrop` and all paths
+and defaults are the real ones. When its stdin ends, the kernel kills all in it.
 """
+
 import contextlib
 import ctypes
 import fcntl
@@ -39,9 +42,11 @@ MAIN = {
     "relayhost": f"[127.0.0.1]:{SINK_PORT}",
     "smtp_dns_support_level": "disabled",
     "smtpd_peername_lookup": "no",
-    "local_header_rewrite_clients": "",  # 127.0.0.1 stands for a stranger: no header is added or changed
+    # 127.0.0.1 stands for a stranger: no header is added or changed
+    "local_header_rewrite_clients": "",
     "maillog_file": "/var/log/postfix.log",
-    # What the tests wait for would take minutes otherwise; configs/postfix/README.md keeps Postfix's own values.
+    # What the tests wait for would take minutes otherwise; configs/postfix/README.md keeps
+    # Postfix's own values.
     "queue_run_delay": "5s",
     "minimal_backoff_time": "5s",
     "maximal_backoff_time": "5s",
@@ -59,18 +64,21 @@ def missing():
     for path in (*PROGRAMS, MASTER):
         if not os.path.exists(path):
             return f"missing: {path} (apt-get install postfix)"
-    if subprocess.run(["unshare", "-mnp", "--fork", "--mount-proc", "mount", "-t", "tmpfs", "none", "/opt"],
-                      capture_output=True).returncode:
+    if subprocess.run(
+        ["unshare", "-mnp", "--fork", "--mount-proc", "mount", "-t", "tmpfs", "none", "/opt"],
+        capture_output=True,
+    ).returncode:
         return "unshare -mnp and mount are not permitted here"
     return None
 
 
 class Postfix:
-    """A running private instance. `directory` (0755, its own) holds what belongs to it: etc, var, home.
+    """A running private instance. `directory` (0755, its own) holds what belongs to it: etc, var,
+    home.
 
-    main: settings over MAIN; master: lines that are appended to master.cf, or a function on its text. queue_mib: the queue
-    lies on a tmpfs of that size instead of the directory's file system. show: paths that the account `filter` can reach
-    inside wherever they lie.
+    main: settings over MAIN; master: lines that are appended to master.cf, or a function on its
+    text. queue_mib: the queue lies on a tmpfs of that size instead of the directory's file system.
+    show: paths that the account `filter` can reach inside wherever they lie.
     """
 
     def __init__(self, main=None, master="", queue_mib=0, show=(), users=("filter",)):
@@ -105,10 +113,26 @@ class Postfix:
                 f.write(f"{user}:x:{61000 + n}:\n")
 
     def _enter(self, queue_mib):
-        order = {"directory": str(self.directory), "queue_mib": queue_mib, "show": self.show, "users": self.users}
+        order = {
+            "directory": str(self.directory),
+            "queue_mib": queue_mib,
+            "show": self.show,
+            "users": self.users,
+        }
         self.init = subprocess.Popen(
-            ["unshare", "-mnp", "--fork", "--kill-child", sys.executable, "-I", __file__, json.dumps(order)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            [
+                "unshare",
+                "-mnp",
+                "--fork",
+                "--kill-child",
+                sys.executable,
+                "-I",
+                __file__,
+                json.dumps(order),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         line = self.init.stdout.readline()
         if not line:
             raise RuntimeError("the namespaces of the private Postfix could not be set up")
@@ -155,7 +179,9 @@ class Postfix:
 
     @contextlib.contextmanager
     def network(self):
-        """The calling thread makes its sockets inside; only a thread that ends afterwards may use it."""
+        """The calling thread makes its sockets inside; only a thread that ends afterwards may use
+        it.
+        """
         libc = ctypes.CDLL(None, use_errno=True)
         fd = os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -166,7 +192,9 @@ class Postfix:
             os.close(fd)
 
     def inside(self, function, *args):
-        """function(*args) in a thread that lives in the instance's network; what it returns or raises."""
+        """function(*args) in a thread that lives in the instance's network; what it returns or
+        raises.
+        """
         box = []
 
         def call():
@@ -175,6 +203,7 @@ class Postfix:
                     box.append((function(*args), None))
                 except Exception as e:
                     box.append((None, e))
+
         thread = threading.Thread(target=call)
         thread.start()
         thread.join()
@@ -190,18 +219,27 @@ class Postfix:
         class Client(smtplib.SMTP):
             def _get_socket(self, host, port, timeout):
                 return instance.inside(socket.create_connection, (host, port), timeout)
+
         return Client("127.0.0.1", port, "client.example.com", timeout)
 
     def log(self):
         """All that Postfix has logged."""
         try:
-            return (self.directory / "var/log/postfix.log").read_bytes().decode("utf-8", "surrogateescape")
+            return (
+                (self.directory / "var/log/postfix.log")
+                .read_bytes()
+                .decode("utf-8", "surrogateescape")
+            )
         except FileNotFoundError:
             return ""
 
     def deliveries(self, transport=None):
-        """(service, recipient, dsn, status, text) of every delivery attempt in the log, in order."""
-        attempt = re.compile(r"postfix/(\S+)\[\d+\]: \w+: to=<(.*?)>,.* dsn=([\d.]+), status=(\w+) \((.*)\)$", re.M)
+        """(service, recipient, dsn, status, text) of every delivery attempt in the log, in
+        order.
+        """
+        attempt = re.compile(
+            r"postfix/(\S+)\[\d+\]: \w+: to=<(.*?)>,.* dsn=([\d.]+), status=(\w+) \((.*)\)$", re.M
+        )
         return [m.groups() for m in attempt.finditer(self.log())]
 
     def queue(self):
@@ -212,7 +250,11 @@ class Postfix:
         """Flush until the queue is empty."""
         end = time.monotonic() + timeout
         while self.queue():
-            assert time.monotonic() < end, ("the queue is not empty", self.queue()[:5], self.log()[-3000:])
+            assert time.monotonic() < end, (
+                "the queue is not empty",
+                self.queue()[:5],
+                self.log()[-3000:],
+            )
             self.run("postqueue", "-f", check=False)  # which fails while Postfix starts
             time.sleep(0.3)
 
@@ -230,6 +272,7 @@ class Postfix:
 
 # What follows runs as pid 1 inside.
 
+
 def mount(*argv):
     subprocess.run(["mount", *argv], check=True)
 
@@ -243,7 +286,9 @@ def closed_ancestor(path):
 
 
 def show_paths(paths):
-    """Make `paths` reachable for everybody: over a directory that is closed goes an empty one with only them in it."""
+    """Make `paths` reachable for everybody: over a directory that is closed goes an empty one with
+    only them in it.
+    """
     closed = {}
     for n, path in enumerate(paths):
         kept = f"/run/.shown/{n}"
@@ -275,7 +320,14 @@ def inside(order):
     mount("-t", "tmpfs", "-o", "mode=755", "none", "/opt")
     mount("-t", "proc", "none", "/proc")
     if order["queue_mib"]:
-        mount("-t", "tmpfs", "-o", f"mode=755,size={order['queue_mib']}m", "none", "/var/spool/postfix")
+        mount(
+            "-t",
+            "tmpfs",
+            "-o",
+            f"mode=755,size={order['queue_mib']}m",
+            "none",
+            "/var/spool/postfix",
+        )
     for n, user in enumerate(order["users"]):
         os.makedirs(f"/var/lib/{user}", 0o700)
         os.chown(f"/var/lib/{user}", 61000 + n, 61000 + n)

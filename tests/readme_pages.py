@@ -1,19 +1,30 @@
 """The README.md files and the page of the milter: examples, transcripts, prose and links."""
+
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("README.md", "lib/README.md", "csrc/README.md", "configs/README.md",
-         "configs/postfix/README.md", "configs/postfix/milter.md", "tests/README.md",
-         "lib/spam_training/README.md")
+NAMES = (
+    "README.md",
+    "lib/README.md",
+    "csrc/README.md",
+    "configs/README.md",
+    "configs/postfix/README.md",
+    "configs/postfix/milter.md",
+    "tests/README.md",
+    "lib/spam_training/README.md",
+)
 PAGES = {name: (ROOT / name).read_text() for name in NAMES}
-BLOCK = re.compile(r"^(?:<!-- (?P<name>.*?) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<name>.*?) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+)
 FIGURES = re.compile(r"<!-- figures: .*?<!-- end -->", re.S)  # written by sluice.bench.figures
 
 
 class Block(NamedTuple):
     """A fenced block. name: of the comment in the line before, or None; kind: sh, console ..."""
+
     name: str | None
     kind: str
     text: str
@@ -21,8 +32,10 @@ class Block(NamedTuple):
 
 def blocks(name):
     """[Block] of the page, without those of figures."""
-    return [Block(*m.group("name", "kind", "text"))
-            for m in BLOCK.finditer(FIGURES.sub("", PAGES[name]))]
+    return [
+        Block(*m.group("name", "kind", "text"))
+        for m in BLOCK.finditer(FIGURES.sub("", PAGES[name]))
+    ]
 
 
 def block(page, name):
@@ -55,7 +68,9 @@ def prose(name):
 
 
 def links(name):
-    """[(path, anchor or "")] of the page's links to files of this tree; path is relative to ROOT."""
+    """[(path, anchor or "")] of the page's links to files of this tree; path is relative to
+    ROOT.
+    """
     found = []
     for target in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", PAGES[name])):
         if "://" not in target:
@@ -68,5 +83,7 @@ def links(name):
 def anchors(path):
     """The anchors that GitHub gives the headings of a page."""
     text = BLOCK.sub("", (ROOT / path).read_text())
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-            for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", text, re.M)
+    }

@@ -1,10 +1,22 @@
-"""The chain of `sample` once more, slowly and plainly: the oracle of its tests and of its golden files."""
+"""The chain of `sample` once more, slowly and plainly: the oracle of its tests and of its golden
+files.
+"""
+
 import struct
 from decimal import Decimal, getcontext
 
 getcontext().prec = 40
-DEFAULTS = dict(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, repeat=1.0, presence=0.0, frequency=0.0,
-                bias={}, least=False)
+DEFAULTS = dict(
+    temperature=0.8,
+    top_k=40,
+    top_p=0.95,
+    min_p=0.05,
+    repeat=1.0,
+    presence=0.0,
+    frequency=0.0,
+    bias={},
+    least=False,
+)
 
 
 def f32(x):
@@ -46,7 +58,7 @@ def choose(candidates, random, recent=(), **options):
     if o["temperature"] == 0:
         return kept[0][0]
     if o["top_k"]:
-        kept = kept[:o["top_k"]]
+        kept = kept[: o["top_k"]]
     if o["top_p"] < 1:
         masses = [mass(l - best) for _, l in kept]
         n = cumulative = 0

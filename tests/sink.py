@@ -1,4 +1,5 @@
 """An SMTP server that keeps what it gets, byte for byte, with envelope and time of arrival."""
+
 import collections
 import contextlib
 import re
@@ -6,8 +7,9 @@ import socket
 import threading
 import time
 
-# sender: text of MAIL FROM between <>; options: what followed it; recipients: of RCPT TO; data: the bytes after DATA,
-# dots unstuffed, lines as they came; time: time.time() of the answer to the end of data.
+# sender: text of MAIL FROM between <>; options: what followed it; recipients: of RCPT TO; data: the
+# bytes after DATA, dots unstuffed, lines as they came; time: time.time() of the answer to the end
+# of data.
 Mail = collections.namedtuple("Mail", "sender options recipients data time")
 EXTENSIONS = ("mx.example.org", "PIPELINING", "8BITMIME", "SMTPUTF8", "DSN", "SIZE 100000000")
 PATH = re.compile(r'\w+:<((?:"(?:\\.|[^"\\])*"|[^">])*)>(.*)')
@@ -40,10 +42,18 @@ class Sink:
             sender = options = None
             recipients = []
             for line in f:
-                word, _, rest = line.rstrip(b"\r\n").decode("utf-8", "surrogateescape").partition(" ")
+                word, _, rest = (
+                    line.rstrip(b"\r\n").decode("utf-8", "surrogateescape").partition(" ")
+                )
                 word = word.upper()
                 if word in ("EHLO", "HELO"):
-                    say(f, *(f"250{' ' if e == self.extensions[-1] else '-'}{e}" for e in self.extensions))
+                    say(
+                        f,
+                        *(
+                            f"250{' ' if e == self.extensions[-1] else '-'}{e}"
+                            for e in self.extensions
+                        ),
+                    )
                 elif word == "MAIL":
                     sender, options = PATH.match(rest).groups()
                     say(f, "250 ok")

@@ -1,4 +1,7 @@
-"""Snapshots whose content is known: made, sealed, loaded and refused, here and in another process."""
+"""Snapshots whose content is known: made, sealed, loaded and refused, here and in another
+process.
+"""
+
 import hashlib
 import os
 import subprocess
@@ -12,7 +15,8 @@ from sluice.kvcache.snapshot import Geometry, Snapshot
 
 MODEL = bytes(range(32))
 SMALL = Geometry(n_layer=2, n_head_kv=2, head_dim=8, kv_type=1, n_vocab=40)
-LARGE = Geometry(n_layer=2, n_head_kv=8, head_dim=128, kv_type=0, n_vocab=5000)  # rows of 4 KiB: several pieces
+# rows of 4 KiB: several pieces
+LARGE = Geometry(n_layer=2, n_head_kv=8, head_dim=128, kv_type=0, n_vocab=5000)
 
 
 def fill(s, first, last, seed=1):
@@ -23,13 +27,17 @@ def fill(s, first, last, seed=1):
         for layer in range(s.geometry.n_layer):
             for part, at in ((0, s.k(layer)), (1, s.v(layer))):
                 data = hashlib.sha256(f"{seed} {pos} {layer} {part}".encode()).digest()
-                ffi.memmove(ffi.cast("uint8_t *", at) + pos * row, (data * (row // 32 + 1))[:row], row)
+                ffi.memmove(
+                    ffi.cast("uint8_t *", at) + pos * row, (data * (row // 32 + 1))[:row], row
+                )
     for i in range(s.geometry.n_vocab):
         s.logits[i] = last + i / 8
     s.n_tok = last
 
 
-def make(directory, n_tok=10, capacity=50, geometry=SMALL, seed=1, model_id=MODEL, arithmetic="exact-2"):
+def make(
+    directory, n_tok=10, capacity=50, geometry=SMALL, seed=1, model_id=MODEL, arithmetic="exact-2"
+):
     s = Snapshot.create(geometry, capacity, model_id, arithmetic, str(directory))
     s.reserve(n_tok)
     fill(s, 0, n_tok, seed)
@@ -50,14 +58,21 @@ def refused(path, **kwargs):
     with pytest.raises(Fault) as e:
         load(path, **kwargs)
     assert e.value.code == 65 and str(e.value).startswith(f"{path}: ")
-    return str(e.value)[len(str(path)) + 2:]
+    return str(e.value)[len(str(path)) + 2 :]
 
 
 def content(s):
     """All that is valid in `s`, as comparable values."""
     n = s.n_tok * s.layout.row_bytes
-    planes = [bytes(ffi.buffer(at, n)) for l in range(s.geometry.n_layer) for at in (s.k(l), s.v(l))]
-    return s.n_tok, s.ids[:s.n_tok].tolist(), bytes(ffi.buffer(s.logits, s.layout.logits_bytes)), planes
+    planes = [
+        bytes(ffi.buffer(at, n)) for l in range(s.geometry.n_layer) for at in (s.k(l), s.v(l))
+    ]
+    return (
+        s.n_tok,
+        s.ids[: s.n_tok].tolist(),
+        bytes(ffi.buffer(s.logits, s.layout.logits_bytes)),
+        planes,
+    )
 
 
 MAKER = """
@@ -69,4 +84,6 @@ from snapshot_files import *
 
 def python(code, **kwargs):
     code = MAKER.format(tests=os.path.dirname(os.path.abspath(__file__))) + code
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs
+    )

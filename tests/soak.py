@@ -1,7 +1,9 @@
-"""Mail through a private Postfix with the filter: with things killed and broken on the way, and for speed.
+"""Mail through a private Postfix with the filter: with things killed and broken on the way, and for
+speed.
 
     make soak MAILS=5000 KILLS=600        python3 tests/soak.py --mails 5000 --kills 600 --speed 600
 """
+
 import argparse
 import contextlib
 import os
@@ -15,7 +17,13 @@ import letters
 import postfix
 from filtered import PLAIN, filtered, start_worker
 
-VICTIMS = {"hook": "/mail-filter", "classify": "/classify", "worker": "--listen", "sendmail": "/sendmail", "postdrop": "/postdrop"}
+VICTIMS = {
+    "hook": "/mail-filter",
+    "classify": "/classify",
+    "worker": "--listen",
+    "sendmail": "/sendmail",
+    "postdrop": "/postdrop",
+}
 MODEL = "lib/sluice/data/spam.gguf"
 QUEUE_MIB = 256
 
@@ -115,6 +123,7 @@ def kept_running(p):
             ended.wait(1)
         process.kill()
         process.wait()
+
     thread = threading.Thread(target=keep)
     thread.start()
     try:
@@ -125,14 +134,18 @@ def kept_running(p):
 
 
 def soak(n_mails, n_kills, seed=1, n_each=1, worker=True):
-    """Send n_mails while n_kills processes are killed and all else of Trouble happens: the figures, a dict."""
+    """Send n_mails while n_kills processes are killed and all else of Trouble happens: the figures,
+    a dict.
+    """
     mails = letters.load(n_mails, seed)
     bad = [letters.crlf(m) for m in letters.hostile()]
     main = {"soft_bounce": "no", "queue_minfree": "1000000"}
     with filtered(main, worker=False, queue_mib=QUEUE_MIB) as (p, sink):
         p.run("mount", "-t", "tmpfs", "-o", "mode=1777,size=64m", "none", "/var/tmp")
         references = {}
-        refused = dict(letters.send(p, [(f"{n}@reference.example", data) for n, data in enumerate(bad)], PLAIN))
+        refused = dict(
+            letters.send(p, [(f"{n}@reference.example", data) for n, data in enumerate(bad)], PLAIN)
+        )
         sink.wait(len(bad) - len(refused))
         for mail in sink.mails:
             references[bad[int(mail.recipients[0].split("@")[0])]] = letters.without_ours(mail.data)
@@ -141,13 +154,27 @@ def soak(n_mails, n_kills, seed=1, n_each=1, worker=True):
         began, sent = time.time(), {}
         with kept_running(p) if worker else contextlib.nullcontext():
             trouble = Trouble(p, n_kills, seed, n_each)
-            errors = letters.send(p, mails, senders=4, gap=pace(n_mails, n_kills, n_each), sent=sent)
+            errors = letters.send(
+                p, mails, senders=4, gap=pace(n_mails, n_kills, n_each), sent=sent
+            )
             trouble.end()
             p.drain(600)
         seconds = time.time() - began
-        left = int(p.run("sh", "-c", "ls -A /var/tmp /var/lib/filter/attempts 2>/dev/null | grep -c '^[A-Za-z0-9]'", check=False).stdout)
-        return {**judge(mails, sink.mails, sent, references, p.log()), "refused": len(errors), "seconds": round(seconds),
-                "files left": left, **{f"killed {k}" if k in VICTIMS else k: n for k, n in trouble.counts.items()}}
+        left = int(
+            p.run(
+                "sh",
+                "-c",
+                "ls -A /var/tmp /var/lib/filter/attempts 2>/dev/null | grep -c '^[A-Za-z0-9]'",
+                check=False,
+            ).stdout
+        )
+        return {
+            **judge(mails, sink.mails, sent, references, p.log()),
+            "refused": len(errors),
+            "seconds": round(seconds),
+            "files left": left,
+            **{f"killed {k}" if k in VICTIMS else k: n for k, n in trouble.counts.items()},
+        }
 
 
 def pace(n_mails, n_kills, n_each):
@@ -159,32 +186,51 @@ def judge(mails, arrived, sent, references, log):
     """What became of the mails."""
     got = {}
     for mail in arrived:
-        for to in mail.recipients if mail.sender != "double-bounce@mx.example.com" else ():  # Postfix tells its postmaster
+        # Postfix tells its postmaster
+        for to in mail.recipients if mail.sender != "double-bounce@mx.example.com" else ():
             got.setdefault(to, []).append(mail)
-    figures = {"mails": len(mails), "lost": 0, "bounced": log.count("status=bounced"), "changed": 0, "badly marked": 0, "duplicates": 0,
-               "duplicates by Postfix": 0, "unchecked": 0}
+    figures = {
+        "mails": len(mails),
+        "lost": 0,
+        "bounced": log.count("status=bounced"),
+        "changed": 0,
+        "badly marked": 0,
+        "duplicates": 0,
+        "duplicates by Postfix": 0,
+        "unchecked": 0,
+    }
     for to, data in mails:
         copies = got.pop(to, [])
         figures["lost"] += not copies
-        passes = {re.search(rb"\sid (\w+);", m.data)[1] for m in copies}  # of the topmost Received: through the filter so often
+        # of the topmost Received: through the filter so often
+        passes = {re.search(rb"\sid (\w+);", m.data)[1] for m in copies}
         figures["duplicates"] += max(0, len(passes) - 1)
-        figures["duplicates by Postfix"] += len(copies) - len(passes)  # stopped while the next server's answer was on its way
+        # stopped while the next server's answer was on its way
+        figures["duplicates by Postfix"] += len(copies) - len(passes)
         wanted = references.get(data) or letters.without_ours(data)
-        figures["changed"] += any(letters.without_ours(m.data) != wanted or m.sender != "from@example.net" for m in copies)
+        figures["changed"] += any(
+            letters.without_ours(m.data) != wanted or m.sender != "from@example.net" for m in copies
+        )
         figures["badly marked"] += any(not letters.marked_once(m.data) for m in copies)
-        figures["unchecked"] += any(letters.own_fields(m.data).get("x-spam-status", [""])[0].startswith("unchecked") for m in copies)
+        figures["unchecked"] += any(
+            letters.own_fields(m.data).get("x-spam-status", [""])[0].startswith("unchecked")
+            for m in copies
+        )
     figures["to nobody we wrote to"] = len(got)
     return figures
 
 
 # --- speed ---
 
+
 def percentile(values, share):
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 def load(p, sink, mails, port, rate=None):
-    """(mails/s, p50, p99 of the seconds from SMTP's answer to arrival): at full speed, or at `rate` mails/s."""
+    """(mails/s, p50, p99 of the seconds from SMTP's answer to arrival): at full speed, or at `rate`
+    mails/s.
+    """
     sink.mails.clear()
     sent, began = {}, time.time()
     errors = letters.send(p, mails, port, senders=4, sent=sent, gap=4 / rate if rate else 0.0)
@@ -196,25 +242,41 @@ def load(p, sink, mails, port, rate=None):
 
 def resources(p):
     """(MiB resident, descriptors) of the worker's processes."""
-    pids = [pid for pid, argv in p.processes().items() if "--listen" in argv and not any("setpriv" in a or "nsenter" in a for a in argv[:1])]
+    pids = [
+        pid
+        for pid, argv in p.processes().items()
+        if "--listen" in argv and not any("setpriv" in a or "nsenter" in a for a in argv[:1])
+    ]
     pages = sum(int(open(f"/proc/{pid}/statm").read().split()[1]) for pid in pids)
-    return pages * os.sysconf("SC_PAGESIZE") / 2**20, sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
+    return pages * os.sysconf("SC_PAGESIZE") / 2**20, sum(
+        len(os.listdir(f"/proc/{pid}/fd")) for pid in pids
+    )
 
 
 def speed(n_mails, seed=2):
     """[(way, figures)] of each way through Postfix."""
-    ordinary = [m for m in letters.load(2 * n_mails, seed) if m[1] not in {letters.crlf(h) for h in letters.hostile()}][:n_mails]
+    ordinary = [
+        m
+        for m in letters.load(2 * n_mails, seed)
+        if m[1] not in {letters.crlf(h) for h in letters.hostile()}
+    ][:n_mails]
     rows = []
-    for way, worker, port in (("no filter", False, PLAIN), ("one process a mail", False, 25), ("resident worker", True, 25)):
+    for way, worker, port in (
+        ("no filter", False, PLAIN),
+        ("one process a mail", False, 25),
+        ("resident worker", True, 25),
+    ):
         with filtered(worker=worker) as (p, sink):
-            mails = ordinary if port == PLAIN or worker else ordinary[:max(50, n_mails // 3)]
+            mails = ordinary if port == PLAIN or worker else ordinary[: max(50, n_mails // 3)]
             load(p, sink, mails[:20], port)
             before = resources(p)
             rate, p50, p99 = load(p, sink, mails, port)
-            half = load(p, sink, mails[:len(mails) // 2], port, rate / 2)
+            half = load(p, sink, mails[: len(mails) // 2], port, rate / 2)
             unchecked = sum(b"unchecked" in m.data for m in sink.mails)
             after = resources(p)
-            rows.append((way, rate, p50, p99, *half, unchecked, after[0] - before[0], after[1] - before[1]))
+            rows.append(
+                (way, rate, p50, p99, *half, unchecked, after[0] - before[0], after[1] - before[1])
+            )
     return rows
 
 
@@ -222,7 +284,9 @@ def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--mails", type=int, default=5000)
     options.add_argument("--kills", type=int, default=600)
-    options.add_argument("--speed", type=int, default=600, help="mails of the measurements of speed; 0: none")
+    options.add_argument(
+        "--speed", type=int, default=600, help="mails of the measurements of speed; 0: none"
+    )
     options.add_argument("--seed", type=int, default=1)
     o = options.parse_args()
     if postfix.missing():
@@ -230,13 +294,23 @@ def main():
     if o.mails:
         figures = soak(o.mails, o.kills, o.seed, n_each=max(1, o.mails // 1000))
         print(*(f"{name}: {n}" for name, n in figures.items()), sep="\n", flush=True)
-        if any(figures[name] for name in ("lost", "bounced", "changed", "badly marked", "to nobody we wrote to")):
+        if any(
+            figures[name]
+            for name in ("lost", "bounced", "changed", "badly marked", "to nobody we wrote to")
+        ):
             raise SystemExit("soak: not as promised")
     if o.speed:
-        print("| way | mails/s | p50 s | p99 s | at half of that rate: mails/s | p50 s | p99 s | unchecked | worker MiB more | descriptors more |")
+        print(
+            "| way | mails/s | p50 s | p99 s | at half of that rate: mails/s | p50 s | p99 s |"
+            " unchecked | worker MiB more | descriptors more |"
+        )
         print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
         for way, rate, p50, p99, half, h50, h99, unchecked, mib, fds in speed(o.speed):
-            print(f"| {way} | {rate:.1f} | {p50:.2f} | {p99:.2f} | {half:.1f} | {h50:.2f} | {h99:.2f} | {unchecked} | {mib:.1f} | {fds} |", flush=True)
+            print(
+                f"| {way} | {rate:.1f} | {p50:.2f} | {p99:.2f} | {half:.1f} | {h50:.2f} | {h99:.2f}"
+                f" | {unchecked} | {mib:.1f} | {fds} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The same bits on another processor and from another compiler: tests/bits.c, built here and for aarch64, prints the same."""
+"""The same bits on another processor and from another compiler: tests/bits.c, built here and for
+aarch64, prints the same.
+"""
+
 import os
 import resource
 import shutil
@@ -12,7 +15,11 @@ SETS["avx-vnni"] = SETS["avx2"] + ["-mavxvnni"]
 SETS["avx512"] = SETS["avx2"] + "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni".split()
 SETS["amx"] = SETS["emulated"] = SETS["avx512"]
 ARM_SETS = {"neon": ["-march=armv8.2-a+dotprod"], "i8mm": ["-march=armv8.2-a+dotprod+i8mm"]}
-SOURCES = [path for room in ("", "x86", "arm", "text", "grammar") for path in sorted((ROOT / "csrc" / room).glob("*.c"))]
+SOURCES = [
+    path
+    for room in ("", "x86", "arm", "text", "grammar")
+    for path in sorted((ROOT / "csrc" / room).glob("*.c"))
+]
 EMULATED = ["-DEMULATED_TILES", "-I", ROOT / "tests"]  # see csrc/x86/amx_tile.h
 FLAGS = "-std=c11 -O3 -Wall -Wextra -fno-math-errno -ffp-contract=off".split()
 
@@ -30,20 +37,50 @@ def tiles_of(compiler):
 
 
 def build(directory, compiler, *flags, names=("bits", "sets")):
-    """tests/bits.c and tests/sets.c, each with all of csrc, by `compiler`: the path of the first program; the other is beside it."""
+    """tests/bits.c and tests/sets.c, each with all of csrc, by `compiler`: the path of the first
+    program; the other is beside it.
+    """
     emulated = tiles_of(compiler)
 
     def compiled(source):
         out = directory / f"{source.stem}.o"
-        done = subprocess.run([compiler, *FLAGS, *flags, *flags_of(source, compiler), *emulated, "-I", ROOT / "csrc", "-c", "-o", out, source],
-                              capture_output=True)
+        done = subprocess.run(
+            [
+                compiler,
+                *FLAGS,
+                *flags,
+                *flags_of(source, compiler),
+                *emulated,
+                "-I",
+                ROOT / "csrc",
+                "-c",
+                "-o",
+                out,
+                source,
+            ],
+            capture_output=True,
+        )
         assert done.returncode == 0, done.stderr.decode()
         return out
 
-    objects = [compiled(source) for source in [*SOURCES, *([ROOT / "tests" / "emulated_tiles.c"] if emulated else [])]]
+    objects = [
+        compiled(source)
+        for source in [*SOURCES, *([ROOT / "tests" / "emulated_tiles.c"] if emulated else [])]
+    ]
     for name in names:
-        done = subprocess.run([compiler, *flags, "-o", directory / name, compiled(ROOT / "tests" / f"{name}.c"), *objects, "-lm", "-pthread"],
-                              capture_output=True)
+        done = subprocess.run(
+            [
+                compiler,
+                *flags,
+                "-o",
+                directory / name,
+                compiled(ROOT / "tests" / f"{name}.c"),
+                *objects,
+                "-lm",
+                "-pthread",
+            ],
+            capture_output=True,
+        )
         assert done.returncode == 0, done.stderr.decode()
     return directory / names[0]
 
@@ -56,7 +93,11 @@ def lines(*argv):
 
 def sets_of(program):
     """The instruction sets this machine has beside the reference, or can emulate."""
-    return [name for name in (*SETS, *ARM_SETS) if subprocess.run([program, name, "1"], capture_output=True).returncode == 0]
+    return [
+        name
+        for name in (*SETS, *ARM_SETS)
+        if subprocess.run([program, name, "1"], capture_output=True).returncode == 0
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +116,9 @@ def test_bits_do_not_depend_on_set_or_threads(here):
 
 
 def test_a_small_stack_is_enough(here):
-    """Kernels run in the caller's thread too, whose stack may be `ulimit -s 256`, with Python's frames and the environment on it."""
+    """Kernels run in the caller's thread too, whose stack may be `ulimit -s 256`, with Python's
+    frames and the environment on it.
+    """
     program, expected = here
 
     def limit():
@@ -97,22 +140,33 @@ def test_bits_do_not_depend_on_the_optimiser(here, tmp_path, flags):
 
 def test_bits_do_not_depend_on_the_compiler(here, tmp_path):
     if not shutil.which("clang"):
-        pytest.skip("clang is not on this machine: the bits of a second compiler are not tested: apt install clang")
+        pytest.skip(
+            "clang is not on this machine: the bits of a second compiler are not tested: apt"
+            " install clang"
+        )
     program = build(tmp_path, "clang")
     for name in sets_of(program):
         assert lines(program, name, 2) == here[1]
 
 
 CROSS = "aarch64-linux-gnu-gcc"
-# A processor of each kind: baseline, with SDOT, with SMMLA too; and the sets it has, the best first.
-PROCESSORS = {"cortex-a57": ["reference"], "cortex-a76": ["neon", "reference"], "max": ["i8mm", "neon", "reference"]}
+# A processor of each kind: baseline, with SDOT, with SMMLA too; and the sets it has, the best
+# first.
+PROCESSORS = {
+    "cortex-a57": ["reference"],
+    "cortex-a76": ["neon", "reference"],
+    "max": ["i8mm", "neon", "reference"],
+}
 
 
 @pytest.fixture(scope="module")
 def qemu():
     path = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if not (shutil.which(CROSS) and path):
-        pytest.skip("no aarch64 compiler and qemu here: the bits of NEON are not tested: apt install gcc-aarch64-linux-gnu qemu-user")
+        pytest.skip(
+            "no aarch64 compiler and qemu here: the bits of NEON are not tested: apt install"
+            " gcc-aarch64-linux-gnu qemu-user"
+        )
     return path
 
 
@@ -127,19 +181,31 @@ def test_bits_are_the_same_on_aarch64(here, tmp_path, qemu):
     for processor, names in PROCESSORS.items():
         assert lines(qemu, "-cpu", processor, program, "", "best") == names[:1]
         for name in PROCESSORS["max"]:
-            done = subprocess.run([qemu, "-cpu", processor, program, name, "best"], capture_output=True)
+            done = subprocess.run(
+                [qemu, "-cpu", processor, program, name, "best"], capture_output=True
+            )
             assert done.returncode == (0 if name in names else 64)
 
 
 def test_sets_of_aarch64_have_no_undefined_behaviour(tmp_path, qemu):
     """UBSan's checks, which trap here: its library is not linked."""
-    program = build(tmp_path, CROSS, "-static", "-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error", names=("sets",))
+    program = build(
+        tmp_path,
+        CROSS,
+        "-static",
+        "-O1",
+        "-fsanitize=undefined",
+        "-fsanitize-undefined-trap-on-error",
+        names=("sets",),
+    )
     for name in ("neon", "i8mm"):
         assert lines(qemu, "-cpu", "max", program, name)[0].split()[0] == name
 
 
 def test_every_set_equals_the_reference_on_guarded_buffers(here):
-    """What test_kernels.py, test_norms.py and test_attention.py do, but a read past the end of a buffer is a fault too."""
+    """What test_kernels.py, test_norms.py and test_attention.py do, but a read past the end of a
+    buffer is a fault too.
+    """
     program, _ = here
     for name in sets_of(program):
         assert lines(program.with_name("sets"), name)[0].split()[0] == name

@@ -1,4 +1,7 @@
-"""Byte-pair vocabularies: words and ids equal Hugging Face's and llama.cpp's, text comes back, bad files are refused."""
+"""Byte-pair vocabularies: words and ids equal Hugging Face's and llama.cpp's, text comes back, bad
+files are refused.
+"""
+
 import importlib.util
 import json
 import os
@@ -15,24 +18,30 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_vocab import cases, decode
 
-from sluice.tokenizer import bpe
 from sluice import gguf
-from sluice.grammar import matcher as grammar
-from sluice.faults import BAD_DATA, Fault, UNSUPPORTED
-from sluice.kernels import ffi, lib
 from sluice.classify import answers
+from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
+from sluice.grammar import matcher as grammar
+from sluice.kernels import ffi, lib
+from sluice.tokenizer import bpe
 from sluice.tokenizer.vocabulary import Vocab
 
-N_STRINGS = int(os.environ.get("SLUICE_STRINGS", 1000))  # a vocabulary; `make vocab-check` has 100,000
-EXAMPLES = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+# a vocabulary; `make vocab-check` has 100,000
+N_STRINGS = int(os.environ.get("SLUICE_STRINGS", 1000))
+EXAMPLES = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 FAMILIES = ["gpt-2", "llama-bpe", "qwen2", "deepseek-llm", "starcoder", "gemma-4"]
 RULES = ["gpt-2", "llama-bpe", "qwen2", "qwen35", "tekken", "starcoder", "deepseek-llm"]
-NEWER_DIGITS = {*range(0x11DE0, 0x11DEA), *range(0x16FF4, 0x16FF7)}  # of Unicode 17: the reference's Digits know them, its expressions do not
+# of Unicode 17: the reference's Digits know them, its expressions do not
+NEWER_DIGITS = {*range(0x11DE0, 0x11DEA), *range(0x16FF4, 0x16FF7)}
 
 
 @pytest.fixture(scope="module")
 def vocabularies():
-    """vocabularies(path, pre): (gguf.File, Vocab), with another rule for words if `pre` is given."""
+    """vocabularies(path, pre): (gguf.File, Vocab), with another rule for words if `pre` is
+    given.
+    """
     made = {}
 
     def make(path, pre=None):
@@ -42,15 +51,18 @@ def vocabularies():
                 file.metadata["tokenizer.ggml.pre"] = pre
             made[path, pre] = file, Vocab(file)
         return made[path, pre]
+
     return make
 
 
 @pytest.fixture
 def build(tmp_path):
     """build(made, added, rule, KEY=(kind, value)): the Vocab of bpe_metadata written as GGUF."""
+
     def make(*what, **more):
         write_gguf(tmp_path / "v.gguf", bpe_metadata(*what, **more), [])
         return Vocab(gguf.File(str(tmp_path / "v.gguf")))
+
     return make
 
 
@@ -68,6 +80,7 @@ def words(pre, text):
 
 # The same as others --------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_encode_equals_llama_cpp(shared, vocabularies, name):
     path = shared(f"data/vocab/ggml-vocab-{name}.gguf")
@@ -77,16 +90,52 @@ def test_encode_equals_llama_cpp(shared, vocabularies, name):
         assert decode(vocab, ids) == data
 
 
-TRICKY = [*"'''sStTrReEvVmMlLdDſßabAB/.!?-—‘’。！()[]_*ʰªʼ̈\u0300\u0301\u0903éÉǅ٣²½Ⅷ12 ", "\u00a0", "\u2003", "\u0085", "\u1680", "\u180e",
-          "\u3000", "\u2028", "\t", "\n", "\r", "\n\n", "\r\n", "   ", "一二", "漢", "かな", "가", "हि", "👩‍👩‍👧", "Ḁ", "Ა", "\u2126", "\u212a",
-          "'LL", "'ve", " the", "Größe", "\0", "\ufeff", "\U0010ffff", "x" * 20, "1234567"]
+TRICKY = [
+    *"'''sStTrReEvVmMlLdDſßabAB/.!?-—‘’。！()[]_*ʰªʼ̈\u0300\u0301\u0903éÉǅ٣²½Ⅷ12 ",
+    "\u00a0",
+    "\u2003",
+    "\u0085",
+    "\u1680",
+    "\u180e",
+    "\u3000",
+    "\u2028",
+    "\t",
+    "\n",
+    "\r",
+    "\n\n",
+    "\r\n",
+    "   ",
+    "一二",
+    "漢",
+    "かな",
+    "가",
+    "हि",
+    "👩‍👩‍👧",
+    "Ḁ",
+    "Ა",
+    "\u2126",
+    "\u212a",
+    "'LL",
+    "'ve",
+    " the",
+    "Größe",
+    "\0",
+    "\ufeff",
+    "\U0010ffff",
+    "x" * 20,
+    "1234567",
+]
 
 
 def random_words(rng):
     """A text (str) of what pre-tokenisers tell apart, and characters of every plane."""
     out = []
     for _ in range(rng.randint(1, 16)):
-        c = chr(rng.choice([rng.randrange(0x250), rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]))
+        c = chr(
+            rng.choice(
+                [rng.randrange(0x250), rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]
+            )
+        )
         out.append(c if rng.random() < 0.25 and ord(c) not in NEWER_DIGITS else rng.choice(TRICKY))
     return "".join(out)
 
@@ -96,12 +145,18 @@ def test_words_equal_hugging_face(pre):
     rng, reference = random.Random(pre), hf_tokenizer.pre_tokenizer(pre)
     for _ in range(N_STRINGS):
         text = random_words(rng)
-        assert words(pre, text) == [text[a:b] for _, (a, b) in reference.pre_tokenize_str(text)], text
+        assert words(pre, text) == [text[a:b] for _, (a, b) in reference.pre_tokenize_str(text)], (
+            text
+        )
 
 
 def test_encode_of_gemma_3_is_as_published(shared, tmp_path):
     """Of the article's eight cases; with the derived vocabulary all of them hold."""
-    write_gguf(tmp_path / "g.gguf", spm_model.read_table(shared("data/tokenizers/gemma3.vocab.derived.tsv.xz")).gguf(), [])
+    write_gguf(
+        tmp_path / "g.gguf",
+        spm_model.read_table(shared("data/tokenizers/gemma3.vocab.derived.tsv.xz")).gguf(),
+        [],
+    )
     vocab = Vocab(gguf.File(str(tmp_path / "g.gguf")))
     for text, ids in GEMMA_3.items():
         assert vocab.encode(text.encode(), bos=False) == ids, text
@@ -109,15 +164,25 @@ def test_encode_of_gemma_3_is_as_published(shared, tmp_path):
 
 GEMMA_3 = {
     "Derinkuyu is an underground city.": [17361, 961, 78658, 563, 614, 26407, 3207, 236761],
-    " hello": [29104], "hello": [23391], "  hello": [138, 23391], "   hello": [139, 23391], "回転行列": [57364, 167089],
+    " hello": [29104],
+    "hello": [23391],
+    "  hello": [138, 23391],
+    "   hello": [139, 23391],
+    "回転行列": [57364, 167089],
     " " * 40 + "hello": [167, 145, 23391],
 }
 
 
 @pytest.mark.parametrize("version, model", [("1", "v1"), ("2", "v3"), ("3", "v3")])
 def test_encode_equals_mistral_conversations(shared, tmp_path, version, model):
-    """Their texts are pieces side by side: U+2581 for a blank, also for the prefix, and <0x0A> for a byte."""
-    write_gguf(tmp_path / "m.gguf", spm_model.read(shared(f"data/tokenizers/mistral.tokenizer.model.{model}")).gguf(), [])
+    """Their texts are pieces side by side: U+2581 for a blank, also for the prefix, and <0x0A> for
+    a byte.
+    """
+    write_gguf(
+        tmp_path / "m.gguf",
+        spm_model.read(shared(f"data/tokenizers/mistral.tokenizer.model.{model}")).gguf(),
+        [],
+    )
     vocab = Vocab(gguf.File(str(tmp_path / "m.gguf")))
     paths = sorted(shared("data/tokenizers/mistral-common").glob(f"*/text_v{version}.txt"))
     assert len(paths) == (1 if version == "1" else 5)
@@ -129,7 +194,9 @@ def test_encode_equals_mistral_conversations(shared, tmp_path, version, model):
 
 @st.composite
 def merge_lists(draw):
-    """Merges over a few bytes, each of two things that are there; a third of the lists in another order than they were made."""
+    """Merges over a few bytes, each of two things that are there; a third of the lists in another
+    order than they were made.
+    """
     known, merges = [b"a", b"b", b"c", b" ", "é".encode()[:1], "é".encode()[1:]], []
     for _ in range(draw(st.integers(0, 25))):
         pair = draw(st.sampled_from(known)), draw(st.sampled_from(known))
@@ -143,10 +210,16 @@ few_letters = st.text(st.sampled_from("aabbcc é\n1"), max_size=60)
 
 
 @settings(EXAMPLES, max_examples=40)
-@given(merge_lists(), st.sampled_from(["gpt-2", "llama-bpe", "starcoder"]), st.lists(few_letters, min_size=1, max_size=5))
+@given(
+    merge_lists(),
+    st.sampled_from(["gpt-2", "llama-bpe", "starcoder"]),
+    st.lists(few_letters, min_size=1, max_size=5),
+)
 def test_encode_of_any_merges_equals_hugging_face(build, lists, pre, texts):
     merges, order = lists
-    vocab = build(merges, (), pre, merges=("[string]", [f"{letters(a)} {letters(b)}" for a, b in order]))
+    vocab = build(
+        merges, (), pre, merges=("[string]", [f"{letters(a)} {letters(b)}" for a, b in order])
+    )
     reference = hf_tokenizer.Reference(vocab._file, vocab.is_control)
     for text in texts:
         assert vocab.encode(text.encode()) == reference.encode(text), text
@@ -157,7 +230,15 @@ def test_unicode_classes_are_those_of_this_python():
     spec = importlib.util.spec_from_file_location("unicode_table", ROOT / "csrc/text/unicode.py")
     maker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(maker)
-    numbers = [int(n, 16) for n in (ROOT / "csrc/text/unicode.h").read_text().split("{", 1)[1].split("}")[0].replace(",", " ").split()]
+    numbers = [
+        int(n, 16)
+        for n in (ROOT / "csrc/text/unicode.h")
+        .read_text()
+        .split("{", 1)[1]
+        .split("}")[0]
+        .replace(",", " ")
+        .split()
+    ]
     assert numbers == sorted(set(numbers)) and numbers[0] >> 3 == 0
     ends = [n >> 3 for n in numbers[1:]] + [0x110000]
     differ = []
@@ -171,13 +252,17 @@ def test_unicode_classes_are_those_of_this_python():
 
 # Text and tokens -------------------------------------------------------------------------
 
+
 @EXAMPLES
 @given(st.text(), st.booleans())
 @example("'\u017f \u0085\u3000", False)
 def test_round_trip(shared, vocabularies, text, special):
     for name in ("gpt-2", "qwen2"):
         _, vocab = vocabularies(shared(f"data/vocab/ggml-vocab-{name}.gguf"))
-        assert decode(vocab, vocab.encode(text.encode(), special=special), special=special) == text.encode()
+        assert (
+            decode(vocab, vocab.encode(text.encode(), special=special), special=special)
+            == text.encode()
+        )
 
 
 @EXAMPLES
@@ -187,7 +272,7 @@ def test_bytes_that_are_not_utf8_become_replacement_characters(build, data):
     while at < len(data):
         for n in (1, 2, 3, 4):
             try:
-                repaired += data[at:at + n].decode()
+                repaired += data[at : at + n].decode()
                 break
             except UnicodeDecodeError:
                 pass
@@ -200,7 +285,9 @@ def test_bytes_that_are_not_utf8_become_replacement_characters(build, data):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_table_is_what_each_id_writes(shared, vocabularies, name):
     file, vocab = vocabularies(shared(f"data/vocab/ggml-vocab-{name}.gguf"))
-    texts, types = (file.metadata["tokenizer.ggml." + key].values() for key in ("tokens", "token_type"))
+    texts, types = (
+        file.metadata["tokenizer.ggml." + key].values() for key in ("tokens", "token_type")
+    )
     bytes_of = {c: bytes([b]) for b, c in enumerate(LETTERS)}
     for i in range(0, vocab.n_vocab, 7):
         text = texts[i].decode()
@@ -211,7 +298,9 @@ def test_table_is_what_each_id_writes(shared, vocabularies, name):
         elif name == "gemma-4":
             expected = text.replace("\u2581", " ").encode()
         else:
-            expected = text.encode() if types[i] == USER_DEFINED else b"".join(bytes_of[c] for c in text)
+            expected = (
+                text.encode() if types[i] == USER_DEFINED else b"".join(bytes_of[c] for c in text)
+            )
         assert vocab.bytes_of(i) == expected, i
         if expected and types[i] != BYTE:
             assert i in vocab.ids_writing(expected)
@@ -222,22 +311,48 @@ AB, ABC = (b"a", b"b"), (b"ab", b"c")
 
 def test_tokens_outside_the_alphabet_write_their_text(build):
     """As in Hugging Face's decoder; text never becomes one of them."""
-    vocab = build([AB], [("x y", NORMAL), ("漢", NORMAL), ("\u00ad", NORMAL), ("<odd>", USER_DEFINED), ("odd one", USER_DEFINED),
-                         ("gone", UNUSED)])
-    assert [vocab.bytes_of(i) for i in range(257, 263)] == [b"x y", "漢".encode(), "\u00ad".encode(), b"<odd>", b"odd one", b""]
+    vocab = build(
+        [AB],
+        [
+            ("x y", NORMAL),
+            ("漢", NORMAL),
+            ("\u00ad", NORMAL),
+            ("<odd>", USER_DEFINED),
+            ("odd one", USER_DEFINED),
+            ("gone", UNUSED),
+        ],
+    )
+    assert [vocab.bytes_of(i) for i in range(257, 263)] == [
+        b"x y",
+        "漢".encode(),
+        "\u00ad".encode(),
+        b"<odd>",
+        b"odd one",
+        b"",
+    ]
     assert vocab.encode("x y漢".encode()) == [ord("x"), 32, ord("y"), *"漢".encode()]
     assert vocab.encode(b"ab<odd>odd one gone") == [256, 260, 261, *b" gone"]
-    assert vocab.ids_writing(b"odd one") == [261] and vocab.ids_writing("漢".encode()) == [258] and vocab.ids_writing(b"gone") == []
+    assert (
+        vocab.ids_writing(b"odd one") == [261]
+        and vocab.ids_writing("漢".encode()) == [258]
+        and vocab.ids_writing(b"gone") == []
+    )
 
 
 def test_user_defined_and_normal_of_the_same_letters_are_two_tokens(build):
     """DeepSeek-LLM has "ø" as a token of text, and in others that letter stands for byte F8."""
     vocab = build([AB], [("ø", USER_DEFINED)])
-    assert vocab.encode("aø".encode()) == [97, 257] and vocab.bytes_of(257) == "ø".encode() and vocab.bytes_of(0xF8) == b"\xf8"
+    assert (
+        vocab.encode("aø".encode()) == [97, 257]
+        and vocab.bytes_of(257) == "ø".encode()
+        and vocab.bytes_of(0xF8) == b"\xf8"
+    )
 
 
 def test_special_takes_control_tokens_only_on_request(build):
-    vocab = build([AB], [("<|end|>", CONTROL), ("<think>", USER_DEFINED)], eos_token_id=("u32", 257))
+    vocab = build(
+        [AB], [("<|end|>", CONTROL), ("<think>", USER_DEFINED)], eos_token_id=("u32", 257)
+    )
     data = b"ab<|end|><think>ab"
     assert vocab.encode(data) == [256, *b"<|end|>", 258, 256]
     assert vocab.encode(data, marks=False) == [256, *b"<|end|><think>", 256]
@@ -249,9 +364,17 @@ def test_begin_id_is_put_first_as_the_rule_and_the_file_say(build):
     added, bos = [("<s>", CONTROL)], {"bos_token_id": ("u32", 257)}
     assert build([AB], added, **bos).encode(b"ab") == [256]
     assert build([AB], added, "llama-bpe", **bos).encode(b"ab") == [257, 256]
-    assert build([AB], added, "llama-bpe", add_bos_token=("bool", False), **bos).encode(b"ab") == [256]
-    assert build([AB], added, add_bos_token=("bool", True), add_eos_token=("bool", True), eos_token_id=("u32", 257),
-                 **bos).encode(b"ab") == [257, 256, 257]
+    assert build([AB], added, "llama-bpe", add_bos_token=("bool", False), **bos).encode(b"ab") == [
+        256
+    ]
+    assert build(
+        [AB],
+        added,
+        add_bos_token=("bool", True),
+        add_eos_token=("bool", True),
+        eos_token_id=("u32", 257),
+        **bos,
+    ).encode(b"ab") == [257, 256, 257]
     assert build([AB], added, "llama-bpe").encode(b"ab") == [256]
 
 
@@ -269,14 +392,21 @@ def test_words_that_are_tokens_are_not_merged_where_the_rule_says_so(build):
 
 def test_bytes_without_a_token_give_no_id(build):
     """As in Hugging Face tokenizers; StarCoder has none for F1."""
-    vocab = build([AB], tokens=("[string]", [*LETTERS.replace("c", ""), "ab"]), token_type=("[i32]", [NORMAL] * 256))
+    vocab = build(
+        [AB],
+        tokens=("[string]", [*LETTERS.replace("c", ""), "ab"]),
+        token_type=("[i32]", [NORMAL] * 256),
+    )
     assert decode(vocab, vocab.encode(b"xacbcc")) == b"xab" and vocab.encode(b"acb") == [255]
 
 
 def test_answers_need_tokens_that_write_them(build):
     class Question:
         path, answers, tokenisations = "q", {"yes": ["ab"], "no": ["c"]}, "canonical"
-    gone = dict(tokens=("[string]", [*LETTERS.replace("c", ""), "ab"]), token_type=("[i32]", [NORMAL] * 256))
+
+    gone = dict(
+        tokens=("[string]", [*LETTERS.replace("c", ""), "ab"]), token_type=("[i32]", [NORMAL] * 256)
+    )
     with pytest.raises(Fault, match="cannot write"):
         answers.Tree(Question, build([AB], **gone))
     vocab = build([AB], [("ab", USER_DEFINED)])
@@ -288,7 +418,9 @@ def test_answers_need_tokens_that_write_them(build):
 def test_a_grammar_sees_the_bytes_of_tokens(shared, vocabularies):
     """What is allowed is what the bytes of each id say, a character in pieces too."""
     _, vocab = vocabularies(shared("data/vocab/ggml-vocab-gpt-2.gguf"))
-    matcher = grammar.Matcher(grammar.Grammar('root ::= " " ("yes" | "漢字" | [0-9]{2})'.encode(), "g"), vocab)
+    matcher = grammar.Matcher(
+        grammar.Grammar('root ::= " " ("yes" | "漢字" | [0-9]{2})'.encode(), "g"), vocab
+    )
     sentences = [s.encode() for s in (" yes", " 漢字", *(f" {n:02}" for n in range(100)))]
     begins = {s[:n] for s in sentences for n in range(1, len(s) + 1)}
     allowed, _ = matcher.allowed()
@@ -297,10 +429,15 @@ def test_a_grammar_sees_the_bytes_of_tokens(shared, vocabularies):
     assert max(len(vocab.bytes_of(i)) for i in found) > 3
     for text, ids in ((" 漢字", None), (" yes", None), (" 42", vocab.encode(b" 42"))):
         matcher = grammar.Matcher(matcher.grammar, vocab)
-        assert all(matcher.accept(i) for i in ids or vocab.encode(text.encode())) and matcher.complete
+        assert (
+            all(matcher.accept(i) for i in ids or vocab.encode(text.encode())) and matcher.complete
+        )
 
 
-@pytest.mark.parametrize("name, pre", [("llama-bpe", None), ("llama-bpe", "tekken"), ("deepseek-llm", None), ("gemma-4", None)])
+@pytest.mark.parametrize(
+    "name, pre",
+    [("llama-bpe", None), ("llama-bpe", "tekken"), ("deepseek-llm", None), ("gemma-4", None)],
+)
 def test_words_that_are_long(shared, vocabularies, name, pre):
     """As tests/test_bpe_large.py has them, but small enough for the sanitizers."""
     _, vocab = vocabularies(shared(f"data/vocab/ggml-vocab-{name}.gguf"), pre)
@@ -309,6 +446,7 @@ def test_words_that_are_long(shared, vocabularies, name, pre):
 
 
 # Files that are refused ----------------------------------------------------------------------
+
 
 def array(kind, values):
     return (f"[{kind}]", values)
@@ -319,12 +457,15 @@ TYPES = [NORMAL] * 258 + [CONTROL]
 
 
 def with_item(values, i, v):
-    return [*values[:i], v, *values[i + 1:]]
+    return [*values[:i], v, *values[i + 1 :]]
 
 
 def tokens(i, text, kind=NORMAL):
     """The keys with token `i` replaced."""
-    return {"tokens": array("string", with_item(TOKENS, i, text)), "token_type": array("i32", with_item(TYPES, i, kind))}
+    return {
+        "tokens": array("string", with_item(TOKENS, i, text)),
+        "token_type": array("i32", with_item(TYPES, i, kind)),
+    }
 
 
 BAD = [  # keys, exit code, what the message must hold
@@ -335,16 +476,28 @@ BAD = [  # keys, exit code, what the message must hold
     ({"pre": ("u32", 1)}, BAD_DATA, "pre: expected string"),
     ({"merges": None}, BAD_DATA, "tokenizer.ggml.merges is missing"),
     ({"merges": array("u8", [1, 2])}, BAD_DATA, "merges: expected [string]"),
-    ({"merges": array("string", ["a b", "ab"])}, BAD_DATA, 'merges: merge 1, "ab", is not two texts'),
+    (
+        {"merges": array("string", ["a b", "ab"])},
+        BAD_DATA,
+        'merges: merge 1, "ab", is not two texts',
+    ),
     ({"merges": array("string", ["a b", ""])}, BAD_DATA, "merges: merge 1"),
     ({"merges": array("string", ["a b", " "])}, BAD_DATA, "merges: merge 1"),
     ({"merges": array("string", ["a b", " ab"])}, BAD_DATA, "merges: merge 1"),
     ({"merges": array("string", ["a b", "ab "])}, BAD_DATA, "merges: merge 1"),
-    ({"merges": array("string", ["a b", "ab x"])}, BAD_DATA, 'merges: merge 1, "ab x", makes no token'),
+    (
+        {"merges": array("string", ["a b", "ab x"])},
+        BAD_DATA,
+        'merges: merge 1, "ab x", makes no token',
+    ),
     ({"merges": array("string", ["a b", "ab  c"])}, BAD_DATA, "merges: merge 1"),
     ({"merges": array("string", ["<| end|>", "a b"])}, BAD_DATA, "merges: merge 0"),
     ({"merges": array("string", ["a b", "x" * 2000 + " y"])}, BAD_DATA, "merges: merge 1"),
-    ({"merges": array("string", ["a b", "ab c", "a b"])}, BAD_DATA, 'merges: merge 2, "a b", is merge 0 again'),
+    (
+        {"merges": array("string", ["a b", "ab c", "a b"])},
+        BAD_DATA,
+        'merges: merge 2, "a b", is merge 0 again',
+    ),
     ({"tokens": None}, BAD_DATA, "tokenizer.ggml.tokens is missing"),
     ({"tokens": array("string", [])}, BAD_DATA, "tokens: 0 tokens"),
     ({"tokens": array("string", TOKENS[:-1])}, BAD_DATA, "token_type: 259 elements for 258"),
@@ -352,7 +505,11 @@ BAD = [  # keys, exit code, what the message must hold
     ({"token_type": array("i32", with_item(TYPES, 3, 7))}, BAD_DATA, "token_type: token 3"),
     ({"token_type": array("i32", with_item(TYPES, 3, -1))}, BAD_DATA, "token_type: token 3"),
     (tokens(3, "<0x03>", BYTE), BAD_DATA, "token_type: token 3: its type is byte"),
-    (tokens(257, b"\xe6\xbc", USER_DEFINED), BAD_DATA, "tokens: token 257: is of type user defined and not UTF-8"),
+    (
+        tokens(257, b"\xe6\xbc", USER_DEFINED),
+        BAD_DATA,
+        "tokens: token 257: is of type user defined and not UTF-8",
+    ),
     (tokens(5, "a"), BAD_DATA, "has the same text as token"),
     (tokens(257, "ab"), BAD_DATA, "tokens: token 257 has the same text as token 256"),
     (tokens(258, "x" * 1025, CONTROL), UNSUPPORTED, "token 258 has more than 1024 bytes"),
@@ -368,7 +525,12 @@ BAD = [  # keys, exit code, what the message must hold
 def test_bad_vocabulary_is_refused(build, keys, code, message):
     with pytest.raises(Fault) as e:
         build([AB, ABC], [("<|end|>", CONTROL)], **keys)
-    assert e.value.code == code and message in str(e.value) and "v.gguf" in str(e.value) and "\n" not in str(e.value)
+    assert (
+        e.value.code == code
+        and message in str(e.value)
+        and "v.gguf" in str(e.value)
+        and "\n" not in str(e.value)
+    )
 
 
 def test_merges_whose_halves_are_no_tokens_are_never_made(build):
@@ -378,7 +540,9 @@ def test_merges_whose_halves_are_no_tokens_are_never_made(build):
 
 
 def test_without_merges_and_types_texts_are_written_in_single_bytes(build):
-    """The specification: where the keys are absent, tokens are atomic. Marks of an end stay marks."""
+    """The specification: where the keys are absent, tokens are atomic. Marks of an end stay
+    marks.
+    """
     vocab = build([], [("<|im_end|>", NORMAL)], merges=None, token_type=None)
     for text in (b"Once upon", "h\u00e9llo \u65e5\n".encode(), b"<|im_end|>"):
         assert vocab.encode(text, bos=False) == list(text) and decode(vocab, list(text)) == text
@@ -389,11 +553,17 @@ def test_without_merges_and_types_texts_are_written_in_single_bytes(build):
 
 
 def test_long_merges_in_any_order_are_found(build):
-    """Texts around the 16 bytes that are compared as one number, halves of every length, tokens out of order."""
+    """Texts around the 16 bytes that are compared as one number, halves of every length, tokens out
+    of order.
+    """
     made = [bytes([97 + i]) * n for i in range(8) for n in range(2, 24)]
     random.Random(1).shuffle(made)
     merges = [(t[:k], t[k:]) for t in made for k in {1, len(t) // 2, len(t) - 1}]
-    vocab = build([], [(letters(t), NORMAL) for t in made], merges=array("string", [f"{a.decode()} {b.decode()}" for a, b in merges]))
+    vocab = build(
+        [],
+        [(letters(t), NORMAL) for t in made],
+        merges=array("string", [f"{a.decode()} {b.decode()}" for a, b in merges]),
+    )
     reference = hf_tokenizer.Reference(vocab._file, vocab.is_control)
     for t in made:
         assert vocab.encode(t) == reference.encode(t.decode())
@@ -404,21 +574,41 @@ def test_a_half_may_begin_with_a_blank(build, left):
     """As llama.cpp reads merges; a vocabulary of model gemma4 could use one."""
     if " " in left[1:]:
         with pytest.raises(Fault, match="merge 0"):
-            build([AB, ABC], [(left + "x", NORMAL)], merges=array("string", [f"{left} x", "a b", "ab c"]))
+            build(
+                [AB, ABC],
+                [(left + "x", NORMAL)],
+                merges=array("string", [f"{left} x", "a b", "ab c"]),
+            )
     else:
-        assert build([AB, ABC], [(left + "x", NORMAL)], merges=array("string", [f"{left} x", "a b", "ab c"])).encode(b"ab") == [256]
+        assert build(
+            [AB, ABC], [(left + "x", NORMAL)], merges=array("string", [f"{left} x", "a b", "ab c"])
+        ).encode(b"ab") == [256]
 
 
-odd_texts = st.one_of(st.text(st.sampled_from("ab Ġé<|>x\u2581漢"), max_size=5).map(str.encode), st.binary(max_size=3))
+odd_texts = st.one_of(
+    st.text(st.sampled_from("ab Ġé<|>x\u2581漢"), max_size=5).map(str.encode), st.binary(max_size=3)
+)
 
 
 @EXAMPLES
-@given(st.lists(st.tuples(odd_texts, st.integers(0, 6)), max_size=12), st.lists(odd_texts, max_size=12), st.sampled_from(["gpt2", "gemma4"]),
-       st.sampled_from(sorted(bpe.PRE)), st.binary(max_size=30), st.booleans())
+@given(
+    st.lists(st.tuples(odd_texts, st.integers(0, 6)), max_size=12),
+    st.lists(odd_texts, max_size=12),
+    st.sampled_from(["gpt2", "gemma4"]),
+    st.sampled_from(sorted(bpe.PRE)),
+    st.binary(max_size=30),
+    st.booleans(),
+)
 def test_any_vocabulary_is_refused_or_encodes(build, added, merges, model, pre, data, special):
     try:
-        vocab = build([AB, ABC], added, pre, model=("string", model), unknown_token_id=("u32", 3),
-                      merges=array("string", [b"a b", b"ab c", *merges]))
+        vocab = build(
+            [AB, ABC],
+            added,
+            pre,
+            model=("string", model),
+            unknown_token_id=("u32", 3),
+            merges=array("string", [b"a b", b"ab c", *merges]),
+        )
         out = vocab.encode(data, special=special)
     except Fault as e:
         assert e.code in (BAD_DATA, UNSUPPORTED)

@@ -1,4 +1,7 @@
-"""The cache: the longest known prefix, or nothing; never something damaged; never more than its bound."""
+"""The cache: the longest known prefix, or nothing; never something damaged; never more than its
+bound.
+"""
+
 import hashlib
 import os
 import stat
@@ -7,9 +10,9 @@ import struct
 import pytest
 from snapshot_files import LARGE, MODEL, SMALL, content, make, python
 
-from sluice.system import cache_directory
 from sluice.faults import Fault
 from sluice.kvcache import prefix_cache
+from sluice.system import cache_directory
 
 
 def ids_of(n, seed=1):
@@ -22,14 +25,20 @@ def store(directory, n_tok, seed=1, **kwargs):
         return prefix_cache.store(str(directory), s)
 
 
-def find(directory, ids, model_id=MODEL, arithmetic="exact-2", geometry=SMALL, report=lambda m: None):
+def find(
+    directory, ids, model_id=MODEL, arithmetic="exact-2", geometry=SMALL, report=lambda m: None
+):
     return prefix_cache.find(str(directory), model_id, arithmetic, geometry, ids, report)
 
 
 def test_the_name_is_by_content(tmp_path):
     path = store(tmp_path / "c", 3)
     want = hashlib.sha256(b"exact-2 1\n" + struct.pack("<3i", 1, 8, 15)).hexdigest()[:16]
-    assert os.path.basename(path) == f"00010203-{want}.kv" == prefix_cache.file_name(MODEL, "exact-2", 1, [1, 8, 15])
+    assert (
+        os.path.basename(path)
+        == f"00010203-{want}.kv"
+        == prefix_cache.file_name(MODEL, "exact-2", 1, [1, 8, 15])
+    )
     assert stat.S_IMODE(os.stat(tmp_path / "c").st_mode) == 0o700
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
@@ -38,7 +47,17 @@ def test_find_gives_the_longest_prefix(tmp_path):
     for n in (2, 5, 9, 30):
         store(tmp_path, n)
     store(tmp_path, 12, seed=2)
-    assert [find(tmp_path, ids_of(n)).n_tok for n in (2, 4, 5, 8, 9, 29, 30, 31, 45)] == [2, 2, 5, 5, 9, 9, 30, 30, 30]
+    assert [find(tmp_path, ids_of(n)).n_tok for n in (2, 4, 5, 8, 9, 29, 30, 31, 45)] == [
+        2,
+        2,
+        5,
+        5,
+        9,
+        9,
+        30,
+        30,
+        30,
+    ]
     assert find(tmp_path, ids_of(1)) is None and find(tmp_path, []) is None
     assert find(tmp_path, ids_of(8) + [0] * 10).n_tok == 5  # leaves the others after 8 ids
     assert find(tmp_path, ids_of(20, seed=2)).n_tok == 12
@@ -49,14 +68,24 @@ def test_find_gives_the_longest_prefix(tmp_path):
 
 def test_get_gives_exactly_these_ids(tmp_path):
     path = store(tmp_path / "c", 5)
-    get = lambda ids, model=MODEL: prefix_cache.get(str(tmp_path / "c"), model, "exact-2", SMALL, ids)
+    get = lambda ids, model=MODEL: prefix_cache.get(
+        str(tmp_path / "c"), model, "exact-2", SMALL, ids
+    )
     assert get(ids_of(5)).ids[:5].tolist() == ids_of(5)
-    assert get(ids_of(4)) is None and get(ids_of(6)) is None and get(ids_of(5), MODEL[:8] + bytes(24)) is None
-    os.rename(path, tmp_path / "c" / prefix_cache.file_name(MODEL, "exact-2", 1, ids_of(5, seed=2)))  # under a name that is not its own
+    assert (
+        get(ids_of(4)) is None
+        and get(ids_of(6)) is None
+        and get(ids_of(5), MODEL[:8] + bytes(24)) is None
+    )
+    # under a name that is not its own
+    os.rename(path, tmp_path / "c" / prefix_cache.file_name(MODEL, "exact-2", 1, ids_of(5, seed=2)))
     assert get(ids_of(5, seed=2)) is None
     store(tmp_path / "c", 5)
     os.chmod(tmp_path / "c", 0o777)
-    assert get(ids_of(5)) is None and prefix_cache.get(str(tmp_path / "absent"), MODEL, "exact-2", SMALL, ids_of(5)) is None
+    assert (
+        get(ids_of(5)) is None
+        and prefix_cache.get(str(tmp_path / "absent"), MODEL, "exact-2", SMALL, ids_of(5)) is None
+    )
 
 
 def test_an_absent_or_empty_cache_knows_nothing(tmp_path):
@@ -70,7 +99,10 @@ def test_other_models_arithmetics_and_geometries_are_passed_over_and_kept(tmp_pa
     assert find(tmp_path, ids_of(5), model_id=MODEL[::-1], report=messages.append) is None
     assert find(tmp_path, ids_of(5), model_id=MODEL[:8] + bytes(24), report=messages.append) is None
     assert find(tmp_path, ids_of(5), arithmetic="fast-2", report=messages.append) is None
-    assert find(tmp_path, ids_of(5), geometry=SMALL._replace(kv_type=0), report=messages.append) is None
+    assert (
+        find(tmp_path, ids_of(5), geometry=SMALL._replace(kv_type=0), report=messages.append)
+        is None
+    )
     assert os.path.exists(path) and messages == []
 
 
@@ -82,7 +114,8 @@ def test_arithmetics_and_kv_types_lie_side_by_side(tmp_path):
         assert find(tmp_path, ids_of(5), **kw).n_tok == 5
 
 
-@pytest.mark.parametrize("at", [0, 6, 100, 4092, 4096, 8200, -4096])  # magic, version, header, ids, logits, V of the last layer
+# magic, version, header, ids, logits, V of the last layer
+@pytest.mark.parametrize("at", [0, 6, 100, 4092, 4096, 8200, -4096])
 def test_a_damaged_one_is_passed_over_reported_and_removed(tmp_path, at):
     store(tmp_path, 5)
     path = store(tmp_path, 9)
@@ -93,7 +126,12 @@ def test_a_damaged_one_is_passed_over_reported_and_removed(tmp_path, at):
         f.write(bytes([byte ^ 4]))
     messages = []
     assert find(tmp_path, ids_of(20), report=messages.append).n_tok == 5
-    assert len(messages) == 1 and path in messages[0] and "removed" in messages[0] and not os.path.exists(path)
+    assert (
+        len(messages) == 1
+        and path in messages[0]
+        and "removed" in messages[0]
+        and not os.path.exists(path)
+    )
     assert find(tmp_path, ids_of(20)).n_tok == 5
 
 
@@ -121,7 +159,10 @@ def test_what_others_could_have_written_is_not_used(tmp_path):
 def test_a_directory_that_others_may_write_is_refused(tmp_path, mode):
     (tmp_path / "c").mkdir()
     (tmp_path / "c").chmod(mode)
-    for use in (lambda: find(tmp_path / "c", ids_of(5)), lambda: prefix_cache.prepare(str(tmp_path / "c"))):
+    for use in (
+        lambda: find(tmp_path / "c", ids_of(5)),
+        lambda: prefix_cache.prepare(str(tmp_path / "c")),
+    ):
         with pytest.raises(Fault, match="could have been written by others") as e:
             use()
         assert e.value.code == 73
@@ -129,8 +170,11 @@ def test_a_directory_that_others_may_write_is_refused(tmp_path, mode):
 
 def test_a_directory_of_somebody_else_or_none_is_refused(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    for place, error in ((tmp_path / "file", "not a directory"), (tmp_path / "no" / "c", "No such file"),
-                         (tmp_path / "file" / "c", "Not a directory")):
+    for place, error in (
+        (tmp_path / "file", "not a directory"),
+        (tmp_path / "no" / "c", "No such file"),
+        (tmp_path / "file" / "c", "Not a directory"),
+    ):
         with pytest.raises(Fault, match=error) as e:
             prefix_cache.prepare(str(place))
         assert e.value.code == 73
@@ -142,17 +186,24 @@ def test_a_directory_of_somebody_else_or_none_is_refused(tmp_path):
 
 
 def test_the_least_recently_used_go_first(tmp_path):
-    paths = [store(tmp_path, 200, seed=seed, capacity=200, geometry=LARGE._replace(n_vocab=40)) for seed in range(5)]
+    paths = [
+        store(tmp_path, 200, seed=seed, capacity=200, geometry=LARGE._replace(n_vocab=40))
+        for seed in range(5)
+    ]
     for i, path in enumerate(paths):
         os.utime(path, (1000 + i, 1000 + i))
     n_bytes = os.stat(paths[0]).st_blocks * 512
-    assert find(tmp_path, ids_of(200, seed=0), geometry=LARGE._replace(n_vocab=40)).n_tok == 200  # used now
-    cache_directory.trim(str(tmp_path), prefix_cache.SUFFIX, prefix_cache.MAX_FILES, 3 * n_bytes + n_bytes // 2)
+    # used now
+    assert find(tmp_path, ids_of(200, seed=0), geometry=LARGE._replace(n_vocab=40)).n_tok == 200
+    cache_directory.trim(
+        str(tmp_path), prefix_cache.SUFFIX, prefix_cache.MAX_FILES, 3 * n_bytes + n_bytes // 2
+    )
     assert [os.path.exists(p) for p in paths] == [True, False, False, True, True]
     cache_directory.trim(str(tmp_path), prefix_cache.SUFFIX, 1)
     assert [os.path.exists(p) for p in paths] == [True, False, False, False, False]
     (tmp_path / "notes.txt").write_bytes(b"not ours")
-    cache_directory.trim(str(tmp_path), prefix_cache.SUFFIX, prefix_cache.MAX_FILES, 0)  # the one used last stays
+    # the one used last stays
+    cache_directory.trim(str(tmp_path), prefix_cache.SUFFIX, prefix_cache.MAX_FILES, 0)
     assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(paths[0]), "notes.txt"])
 
 
@@ -185,8 +236,13 @@ for i in range(40):
     t.store({str(tmp_path)!r}, n)
     cache.trim({str(tmp_path)!r}, cache.SUFFIX, 3)
 """
-    workers = [python("from sluice.kvcache import prefix_cache as cache\n" + code) for _ in range(4)]
+    workers = [
+        python("from sluice.kvcache import prefix_cache as cache\n" + code) for _ in range(4)
+    ]
     for p in workers:
         out, err = p.communicate(timeout=60)
         assert p.returncode == 0, err
-    assert all(name.endswith(".kv") for name in os.listdir(tmp_path)) and find(tmp_path, ids_of(9)) is not None
+    assert (
+        all(name.endswith(".kv") for name in os.listdir(tmp_path))
+        and find(tmp_path, ids_of(9)) is not None
+    )

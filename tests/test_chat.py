@@ -1,4 +1,7 @@
-"""The command chat: at a (pseudo-)terminal and through pipes, the context when it is full, and what messages cannot do."""
+"""The command chat: at a (pseudo-)terminal and through pipes, the context when it is full, and what
+messages cannot do.
+"""
+
 import json
 import os
 import pty
@@ -12,15 +15,16 @@ import pytest
 from chat_model import write_chat_model
 from conftest import BIN, ROOT
 from forked import render_here, run
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sluice import gguf
-from sluice.grammar import matcher
 from sluice.chat import template, terminal
 from sluice.chat.conversation import Conversation
-from sluice.model.model import Model
 from sluice.generate.sampler import Sampler
+from sluice.grammar import matcher
 from sluice.kvcache.scratch import Scratch
+from sluice.model.model import Model
 from sluice.tokenizer.vocabulary import Vocab
 
 CHATML = (ROOT / "configs" / "chatml.jinja").read_text()
@@ -29,7 +33,12 @@ YES = ["-e", 'root ::= "yes" | "no"']
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return write_chat_model(tmp_path_factory.mktemp("chat") / "chat.gguf", ["<|im_start|>", "<|im_end|>"], CHATML, n_ctx=400)
+    return write_chat_model(
+        tmp_path_factory.mktemp("chat") / "chat.gguf",
+        ["<|im_start|>", "<|im_end|>"],
+        CHATML,
+        n_ctx=400,
+    )
 
 
 @pytest.fixture
@@ -44,21 +53,25 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if not self.pid:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job has it ignored
-            os.environ.update(TERM=term, INPUTRC="/dev/null", LC_ALL="C.UTF-8", COLUMNS="200", **dict(env))
+            os.environ.update(
+                TERM=term, INPUTRC="/dev/null", LC_ALL="C.UTF-8", COLUMNS="200", **dict(env)
+            )
             os.execv(BIN / "chat", ["chat", "-m", str(model), *map(str, options)])
         self.seen, self._at = b"", 0
 
     def expect(self, text, timeout=60):
         """What came up to `text`, from where the last call ended."""
         text, end = text.encode(), time.monotonic() + timeout
-        while text not in self.seen[self._at:]:
+        while text not in self.seen[self._at :]:
             assert self._read(end - time.monotonic()), (text, self.seen)
         at = self.seen.index(text, self._at)
-        self._at, before = at + len(text), self.seen[self._at:at]
+        self._at, before = at + len(text), self.seen[self._at : at]
         return before.replace(b"\r\n", b"\n").decode()
 
     def _read(self, timeout=60):
-        """What is there; b"" at the end. A chat that says nothing for `timeout` seconds is killed."""
+        """What is there; b"" at the end. A chat that says nothing for `timeout` seconds is
+        killed.
+        """
         if not select.select([self.fd], [], [], max(0, timeout))[0]:
             os.kill(self.pid, signal.SIGKILL)
             raise AssertionError(f"nothing came in {timeout:.0f} s after {self.seen!r}")
@@ -70,7 +83,9 @@ class Terminal:
         return part
 
     def wait_for_keys(self, timeout=60):
-        """Until it sleeps: between its echo and its wait for keys Python's readline would not see an interrupt, and sleep on."""
+        """Until it sleeps: between its echo and its wait for keys Python's readline would not see
+        an interrupt, and sleep on.
+        """
         end = time.monotonic() + timeout
         while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
             assert time.monotonic() < end, "it does not wait"
@@ -95,13 +110,17 @@ def said(path):
 
 
 def test_talk_at_a_terminal(model, tmp_path):
-    """Lines, UTF-8 that is edited, a line brought back, a paste of several lines; speeds after each answer."""
+    """Lines, UTF-8 that is edited, a line brought back, a paste of several lines; speeds after each
+    answer.
+    """
     t = Terminal(model, "-o", tmp_path / "talk", *YES)
     t.expect("> ")
     t.type("Grü\x7f\x7foß\r")  # the last two characters rubbed out, whatever their bytes
     assert re.search(r"[\r\n](yes|no)\n$", t.expect("chat: read "))
     line = t.expect(" in use")
-    assert re.fullmatch(r"(\d+) at [\d.]+/s of \1, wrote [12] at [\d.]+/s \(stop\), \d+ of 400", line), line
+    assert re.fullmatch(
+        r"(\d+) at [\d.]+/s of \1, wrote [12] at [\d.]+/s \(stop\), \d+ of 400", line
+    ), line
     t.expect("> ")
     t.type("\x1b[A!\r")
     assert "Goß!" in t.expect("chat: read ")
@@ -109,12 +128,28 @@ def test_talk_at_a_terminal(model, tmp_path):
     t.type("\x1b[200~one\n\ttwo\n\x1b[201~three\r")
     t.expect("chat: read ")
     assert t.end() == 0
-    assert [content for role, content in said(tmp_path / "talk") if role == "user"] == ["Goß", "Goß!", "one\n\ttwo\nthree"]
+    assert [content for role, content in said(tmp_path / "talk") if role == "user"] == [
+        "Goß",
+        "Goß!",
+        "one\n\ttwo\nthree",
+    ]
     assert os.stat(tmp_path / "talk").st_mode & 0o777 == 0o600
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(model, tmp_path):
-    t = Terminal(model, "-o", tmp_path / "talk", "-c", 200000, "-e", "root ::= [a-z ]*", "--bias", "2=-1000000", "--bias", "419=-1000000")
+    t = Terminal(
+        model,
+        "-o",
+        tmp_path / "talk",
+        "-c",
+        200000,
+        "-e",
+        "root ::= [a-z ]*",
+        "--bias",
+        "2=-1000000",
+        "--bias",
+        "419=-1000000",
+    )
     t.expect("> ")
     t.type("half a line")
     t.expect("half a line")
@@ -149,7 +184,9 @@ def test_an_answer_cannot_send_escapes(model):
     t.type("Hello\r")
     assert "^[^[^[" in t.expect(" in use")
     assert t.end() == 0 and b"\x1b" not in t.seen
-    piped = run("chat", "-m", model, "-n", 3, "-t", 0, "--bias", f"{escape}=1000000", input=b"Hello\n")
+    piped = run(
+        "chat", "-m", model, "-n", 3, "-t", 0, "--bias", f"{escape}=1000000", input=b"Hello\n"
+    )
     assert piped.stdout == b"\x1b\x1b\x1b\n"  # a pipe gets what was written
 
 
@@ -160,7 +197,9 @@ def test_a_history_is_kept_only_where_it_is_asked_for_and_private(model, tmp_pat
         t.type(text)
         assert "first words" in t.expect(" in use")
         assert t.end() == 0
-    assert (tmp_path / "history").read_text() == "first words\n" * 2 and os.listdir(tmp_path) == ["history"]
+    assert (tmp_path / "history").read_text() == "first words\n" * 2 and os.listdir(tmp_path) == [
+        "history"
+    ]
     assert os.stat(tmp_path / "history").st_mode & 0o777 == 0o600
     os.chmod(tmp_path / "history", 0o644)
     t = Terminal(model, "--history", tmp_path / "history", *YES)
@@ -196,17 +235,32 @@ def test_stdout_can_be_a_file_while_lines_are_typed(model, tmp_path):
 
 def test_piped_lines_are_messages_and_never_commands(model, tmp_path):
     lines = ["/quit", "exit", "!touch x", "", "/help", "<|im_end|>\\n", "\x04", "\x1b[A", "last\r"]
-    done = run("chat", "-m", model, *YES, "-o", tmp_path / "talk", input="\n".join(lines).encode(), cwd=tmp_path)
+    done = run(
+        "chat",
+        "-m",
+        model,
+        *YES,
+        "-o",
+        tmp_path / "talk",
+        input="\n".join(lines).encode(),
+        cwd=tmp_path,
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert re.fullmatch(rb"((yes|no)\n){8}", done.stdout) and os.listdir(tmp_path) == ["talk"]
-    assert [c for r, c in said(tmp_path / "talk") if r == "user"] == [x.rstrip("\r") for x in lines if x]
+    assert [c for r, c in said(tmp_path / "talk") if r == "user"] == [
+        x.rstrip("\r") for x in lines if x
+    ]
 
 
 def test_the_first_answer_is_that_of_generate(model, tmp_path):
     for options in (["-S", 3, "-n", 9, "--stop", "e"], ["-S", 8, *YES]):
         chat = run("chat", "-m", model, *options, "--system", "Be brief.", input=b"Is it?")
         alone = run("generate", "-m", model, *options, "--system", "Be brief.", "Is it?")
-        assert chat.returncode == alone.returncode == 0 and chat.stdout == alone.stdout + b"\n" and alone.stdout
+        assert (
+            chat.returncode == alone.returncode == 0
+            and chat.stdout == alone.stdout + b"\n"
+            and alone.stdout
+        )
 
 
 def test_nothing_is_computed_twice_and_nothing_changes_by_it(here, model):
@@ -230,9 +284,21 @@ def test_a_message_is_taken_back_where_ctrl_c_comes_before_the_answer(model):
     m = Model(model, 1)
     words, told = Vocab(m.file), []
     said = [template.Message("user", "Is it?")]
-    talk = Conversation(m, words, template.of(m.file, words), Scratch(m.geometry("f16"), 400, logits=True), said, report=told.append,
-                        interrupted=lambda: True)
-    assert list(talk.answer(Sampler(420))) == [] and said == [] and "taken back" in told[0] and not talk.figures
+    talk = Conversation(
+        m,
+        words,
+        template.of(m.file, words),
+        Scratch(m.geometry("f16"), 400, logits=True),
+        said,
+        report=told.append,
+        interrupted=lambda: True,
+    )
+    assert (
+        list(talk.answer(Sampler(420))) == []
+        and said == []
+        and "taken back" in told[0]
+        and not talk.figures
+    )
 
 
 def test_a_long_conversation_is_cut_in_few_steps(here, model):
@@ -255,36 +321,63 @@ def test_a_long_conversation_is_cut_in_few_steps(here, model):
 LONG = ["-e", 'root ::= "\U0001f980"{9}']
 
 
-def test_an_answer_that_is_cut_before_its_grammar_is_complete_ends_a_piped_chat_with_1(model, tmp_path):
-    """After all answers. Of the character that -n cut nothing is written, and its ids stay in the conversation."""
+def test_an_answer_that_is_cut_before_its_grammar_is_complete_ends_a_piped_chat_with_1(
+    model, tmp_path
+):
+    """After all answers. Of the character that -n cut nothing is written, and its ids stay in the
+    conversation.
+    """
     for n, whole in ((4, "\U0001f980"), (6, "\U0001f980"), (9, "\U0001f980\U0001f980")):
-        done = run("chat", "-m", model, "-v", "-n", n, *LONG, "-o", tmp_path / "talk", input=b"One\nTwo\n")
+        done = run(
+            "chat", "-m", model, "-v", "-n", n, *LONG, "-o", tmp_path / "talk", input=b"One\nTwo\n"
+        )
         assert (done.returncode, done.stdout.decode()) == (1, f"{whole}\n" * 2)
-        assert done.stderr.count(b"(cut" + b", in a character" * (n > len(whole.encode()))) == 2 and b" cut=2 " in done.stderr
-        assert [text for role, text in said(tmp_path / "talk") if role == "assistant"] == [whole] * 2
+        assert (
+            done.stderr.count(b"(cut" + b", in a character" * (n > len(whole.encode()))) == 2
+            and b" cut=2 " in done.stderr
+        )
+        assert [text for role, text in said(tmp_path / "talk") if role == "assistant"] == [
+            whole
+        ] * 2
         (tmp_path / "talk").unlink()
     done = run("chat", "-m", model, *YES, "-v", input=b"One\n")
     assert done.returncode == 0 and b" cut=0 " in done.stderr
-    assert run("chat", "-m", model, "-n", 3, input=b"One\n").returncode == 0  # without a grammar nothing is cut
-    done = run("chat", "-m", model, "-e", "root ::= [a-z]*", "--bias", "419=-1000", "-n", 3, input=b"One\n")
+    # without a grammar nothing is cut
+    assert run("chat", "-m", model, "-n", 3, input=b"One\n").returncode == 0
+    done = run(
+        "chat", "-m", model, "-e", "root ::= [a-z]*", "--bias", "419=-1000", "-n", 3, input=b"One\n"
+    )
     assert done.returncode == 0  # it may end anywhere
-    done = run("chat", "-m", model, "-e", 'root ::= "abcd" [a-z]{200}', "--stop", "c", input=b"One\n")
+    done = run(
+        "chat", "-m", model, "-e", 'root ::= "abcd" [a-z]{200}', "--stop", "c", input=b"One\n"
+    )
     assert (done.returncode, done.stdout) == (0, b"ab\n")  # an end that was asked for
 
 
 def test_ids_of_a_character_that_was_cut_stay_in_the_conversation(here, model):
     m = Model(model, 1)
     words, messages = Vocab(m.file), [template.Message("user", "One")]
-    talk = Conversation(m, words, template.of(m.file, words), Scratch(m.geometry("f16"), 400, logits=True), messages, n_answer=6)
+    talk = Conversation(
+        m,
+        words,
+        template.of(m.file, words),
+        Scratch(m.geometry("f16"), 400, logits=True),
+        messages,
+        n_answer=6,
+    )
     rules = matcher.given(None, LONG[1])
     assert b"".join(talk.answer(Sampler(420, seed=1), rules)).decode() == "\U0001f980"
     assert talk.figures["end"] == "cut" and talk.figures["open"] > 0 and talk.n_cut == 1
     assert messages[-1].content == "\U0001f980"
-    assert b"".join(map(words.bytes_of, messages[-1].ids)) == "\U0001f980\U0001f980".encode()[:4 + talk.figures["open"]]
+    assert (
+        b"".join(map(words.bytes_of, messages[-1].ids))
+        == "\U0001f980\U0001f980".encode()[: 4 + talk.figures["open"]]
+    )
     messages.append(template.Message("user", "Two"))
     known = talk.cache.n_tok
     b"".join(talk.answer(Sampler(420, seed=1), rules))
-    assert talk.figures["new"] <= talk.figures["prompt"] - known  # nothing of the first answer is computed again
+    # nothing of the first answer is computed again
+    assert talk.figures["new"] <= talk.figures["prompt"] - known
 
 
 def test_an_answer_that_is_cut_at_a_terminal_is_said_there(model):
@@ -298,7 +391,10 @@ def test_an_answer_that_is_cut_at_a_terminal_is_said_there(model):
 def test_answers_arrive_as_they_are_written(model):
     """The first answer is there before the second question is."""
     import subprocess
-    with subprocess.Popen([BIN / "chat", "-m", model, *YES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as p:
+
+    with subprocess.Popen(
+        [BIN / "chat", "-m", model, *YES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as p:
         for _ in range(2):
             p.stdin.write(b"Hello\n")
             assert p.stdout.readline() in (b"yes\n", b"no\n")
@@ -307,7 +403,20 @@ def test_answers_arrive_as_they_are_written(model):
 
 
 def test_the_oldest_messages_leave_a_full_context(model, tmp_path):
-    done = run("chat", "-m", model, "-c", 120, "-v", *YES, "--system", "Be brief.", "-o", tmp_path / "talk", input=b"Tell me more.\n" * 8)
+    done = run(
+        "chat",
+        "-m",
+        model,
+        "-c",
+        120,
+        "-v",
+        *YES,
+        "--system",
+        "Be brief.",
+        "-o",
+        tmp_path / "talk",
+        input=b"Tell me more.\n" * 8,
+    )
     assert done.returncode == 0 and done.stdout.count(b"\n") == 8
     notes = re.findall(r"context is full: the oldest (\d+) messages", done.stderr.decode())
     assert notes and all(int(n) % 2 == 0 for n in notes) and sorted(notes, key=int) == notes
@@ -318,7 +427,11 @@ def test_the_oldest_messages_leave_a_full_context(model, tmp_path):
 
 def test_a_message_that_does_not_fit_exits_65_from_a_pipe(model):
     done = run("chat", "-m", model, "-c", 60, *YES, input=b"Hello\n" + b"word " * 100)
-    assert done.returncode == 65 and b"more than the context of 60 holds" in done.stderr and done.stdout.count(b"\n") == 1
+    assert (
+        done.returncode == 65
+        and b"more than the context of 60 holds" in done.stderr
+        and done.stdout.count(b"\n") == 1
+    )
 
 
 def test_roles_can_be_switched(model, tmp_path):
@@ -332,32 +445,66 @@ def test_a_conversation_goes_on_from_a_file(model, tmp_path):
     (tmp_path / "talk.yaml").write_text("- role: user\n  content: Is it?\n")
     done = run("chat", "-m", model, "--messages", tmp_path / "talk.yaml", *YES, input=b"")
     assert re.fullmatch(rb"(yes|no)\n", done.stdout)
-    run("chat", "-m", model, "--messages", tmp_path / "talk.yaml", *YES, "-o", tmp_path / "talk.jsonl", input=b"")
+    run(
+        "chat",
+        "-m",
+        model,
+        "--messages",
+        tmp_path / "talk.yaml",
+        *YES,
+        "-o",
+        tmp_path / "talk.jsonl",
+        input=b"",
+    )
     again = run("chat", "-m", model, "--messages", tmp_path / "talk.jsonl", *YES, input=b"And now?")
     assert again.stdout.count(b"\n") == 1
 
 
 def test_a_template_that_has_no_system_role_says_so(tmp_path):
-    quiet = "{% for m in messages if m.role != 'system' %}{{ '<|im_start|>' + m.content }}{% endfor %}"
+    quiet = (
+        "{% for m in messages if m.role != 'system' %}{{ '<|im_start|>' + m.content }}{% endfor %}"
+    )
     path = write_chat_model(tmp_path / "m.gguf", ["<|im_start|>"], quiet, n_layer=1)
     done = run("chat", "-m", path, *YES, "--system", "Be brief.", input=b"a\nb\n")
-    assert done.returncode == 0 and done.stderr.count(b"leaves out what is said in the role system") == 1
+    assert (
+        done.returncode == 0
+        and done.stderr.count(b"leaves out what is said in the role system") == 1
+    )
 
 
-@pytest.mark.parametrize("template, code, error", [
-    (None, 69, b"has no chat template"), ("{{ raise_exception('Roles must alternate') }}", 65, b"Roles must alternate"),
-    ("{% for i in range(10**9) %}{% endfor %}", 65, b"Range too big"), ("", 69, b"has no chat template"), ("x{% if %}", 65, b"line 1"),
-    ("{% if 0 %}x{% endif %}", 65, b"no ids")])
+@pytest.mark.parametrize(
+    "template, code, error",
+    [
+        (None, 69, b"has no chat template"),
+        ("{{ raise_exception('Roles must alternate') }}", 65, b"Roles must alternate"),
+        ("{% for i in range(10**9) %}{% endfor %}", 65, b"Range too big"),
+        ("", 69, b"has no chat template"),
+        ("x{% if %}", 65, b"line 1"),
+        ("{% if 0 %}x{% endif %}", 65, b"no ids"),
+    ],
+)
 def test_bad_templates_end_in_one_line(tmp_path, template, code, error):
     path = write_chat_model(tmp_path / "m.gguf", [], template, n_layer=1)
     done = run("chat", "-m", path, input=b"Hello\n")
-    assert done.returncode == code and error in done.stderr and done.stderr.count(b"\n") == 1 and not done.stdout
+    assert (
+        done.returncode == code
+        and error in done.stderr
+        and done.stderr.count(b"\n") == 1
+        and not done.stdout
+    )
 
 
 def test_an_interrupt_ends_a_chat_that_is_piped(model):
     import subprocess
-    p = subprocess.Popen([BIN / "chat", "-m", model, "-c", "200000", "-e", "root ::= [a-z ]*"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE, bufsize=0, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
+    p = subprocess.Popen(
+        [BIN / "chat", "-m", model, "-c", "200000", "-e", "root ::= [a-z ]*"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     p.stdin.write(b"Hello\n")
     p.stdout.read(1)
     p.send_signal(signal.SIGINT)

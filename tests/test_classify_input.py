@@ -1,4 +1,7 @@
-"""classify and what it is given: any bytes, too much of them, bad calls, too little memory, mail."""
+"""classify and what it is given: any bytes, too much of them, bad calls, too little memory,
+mail.
+"""
+
 import json
 import os
 import resource
@@ -12,16 +15,28 @@ from chat_model import write_chat_model
 from classify_call import TEXT, classify, jsonl, opened, question, run_measured, write_question
 from conftest import START, run, shell
 
-from sluice.faults import Fault
 from sluice.classify import inputs
 from sluice.classify.classifier import Classifier
+from sluice.faults import Fault
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
 # Bad input.
 
-@pytest.mark.parametrize("data", [b"\0" * 5000, bytes(range(256)) * 20, b"\xff\xfe\xfd", b"\n", b" ", b"\x1b[2J<s></s>[INST]" * 30, b"\xed\xa0\x80"])
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0" * 5000,
+        bytes(range(256)) * 20,
+        b"\xff\xfe\xfd",
+        b"\n",
+        b" ",
+        b"\x1b[2J<s></s>[INST]" * 30,
+        b"\xed\xa0\x80",
+    ],
+)
 def test_whatever_the_bytes_there_is_a_verdict(models, tmp_path, data):
     q = write_question(tmp_path / "q.yaml", input={"kind": "text", "head_ids": 100, "tail_ids": 30})
     done = classify(models, "-q", q, input=data)
@@ -33,7 +48,10 @@ def test_of_a_long_text_both_ends_are_looked_at(tmp_path):
     for size in (0, 1, n, 2 * n, 2 * n + 1, 5 * n + 12345):
         data = os.urandom(size)
         want = (data, None, None) if size <= 2 * n else (data[:n], data[-n:], None)
-        with subprocess.Popen(["sh", "-c", "dd bs=7001 2>/dev/null"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:  # in odd pieces
+        # in odd pieces
+        with subprocess.Popen(
+            ["sh", "-c", "dd bs=7001 2>/dev/null"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as p:
             writer = threading.Thread(target=lambda: (p.stdin.write(data), p.stdin.close()))
             writer.start()
             read = inputs.read(p.stdout.fileno(), False)
@@ -51,31 +69,50 @@ def test_a_text_whose_middle_was_not_read_is_cut(models, monkeypatch):
 
 
 def test_an_end_with_few_ids_is_not_filled_from_the_other_end(models):
-    """Folded, a hundred kilobytes of blanks are nothing: the ids of a head that has few are not the tail's first ones."""
+    """Folded, a hundred kilobytes of blanks are nothing: the ids of a head that has few are not the
+    tail's first ones.
+    """
     c = opened(models, input={"kind": "text", "fold": True, "head_ids": 200, "tail_ids": 50})
     blanks, words = b" " * inputs.END_BYTES, b"The meeting has been moved. " * 10_000
     n = {text: len(c.prompt.input_ids(text)[0]) for text in (b"begin", b"end")}
     around = len(c.prompt.before) + len(c.prompt.after)
-    for data, n_ids in ((b"begin" + blanks + words, n[b"begin"] + 50), (words + blanks + b"end", 200 + n[b"end"]),
-                        (b"begin" + 3 * blanks + b"end", n[b"begin"] + n[b"end"]), (blanks + words, 50), (words, 250)):
+    for data, n_ids in (
+        (b"begin" + blanks + words, n[b"begin"] + 50),
+        (words + blanks + b"end", 200 + n[b"end"]),
+        (b"begin" + 3 * blanks + b"end", n[b"begin"] + n[b"end"]),
+        (blanks + words, 50),
+        (words, 250),
+    ):
         v = c.ask(data)
         assert (v.n_ids, v.cut) == (around + n_ids, True), data[:10]
-    behind_the_seam = lambda mark: b"begin" + blanks + mark * 50 + words[:inputs.END_BYTES - 50]
+    behind_the_seam = lambda mark: b"begin" + blanks + mark * 50 + words[: inputs.END_BYTES - 50]
     assert c.ask(behind_the_seam(b"a")).log_p == c.ask(behind_the_seam(b"b")).log_p
 
 
 def test_too_little_memory_gives_no_other_verdict(models, tmp_path):
     """At whatever step it ends, libraries that are loaded late among them."""
-    mail = b"From: a@b.example\nContent-Type: text/html\n\n<p style='display:none'>hidden</p><p>The numbers.</p>"
-    q = write_question(tmp_path / "q.yaml", input={"kind": "mail", "fold": True, "head_ids": 200, "tail_ids": 50})
+    mail = (
+        b"From: a@b.example\nContent-Type: text/html\n\n<p style='display:none'>hidden</p><p>The"
+        b" numbers.</p>"
+    )
+    q = write_question(
+        tmp_path / "q.yaml", input={"kind": "mail", "fold": True, "head_ids": 200, "tail_ids": 50}
+    )
     want, seen, mib = classify(models, "-q", q, "-j", "1", input=mail), set(), 6
     while want.returncode not in seen and mib < 1024:
         mib += 2 if 75 in seen else 1
         limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
-        if subprocess.run([sys.executable, "-I", "-c", "import os"], preexec_fn=limit, capture_output=True).returncode:
-            continue  # Python itself has too little: its status is 1, and there is no line on stdout
+        if subprocess.run(
+            [sys.executable, "-I", "-c", "import os"], preexec_fn=limit, capture_output=True
+        ).returncode:
+            # Python itself has too little: its status is 1, and there is no line on stdout
+            continue
         done = classify(models, "-q", q, "-j", "1", input=mail, preexec_fn=limit)
-        assert done.returncode == 75 and not done.stdout or (done.returncode, done.stdout) == (want.returncode, want.stdout), (mib, done)
+        assert (
+            done.returncode == 75
+            and not done.stdout
+            or (done.returncode, done.stdout) == (want.returncode, want.stdout)
+        ), (mib, done)
         seen.add(done.returncode)
     assert seen == {75, want.returncode}
 
@@ -134,11 +171,18 @@ def test_bad_calls_end_in_one_line_and_their_code(models, tmp_path, what):
     done = classify(models, *argv, input=data, cwd=tmp_path)
     err = done.stderr.decode()
     assert done.returncode == code and done.stdout == b"", err
-    assert words in err and err.startswith("classify: ") and err.count("\n") == 1 and "Traceback" not in err
+    assert (
+        words in err
+        and err.startswith("classify: ")
+        and err.count("\n") == 1
+        and "Traceback" not in err
+    )
 
 
 def test_a_missing_module_is_no_verdict():
-    done = subprocess.run([sys.executable, "-I", "-S", START, "classify"], capture_output=True, input=TEXT)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", START, "classify"], capture_output=True, input=TEXT
+    )
     assert done.returncode == 70 and b"ModuleNotFoundError" in done.stderr
 
 
@@ -156,8 +200,12 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @pytest.mark.parametrize("tool", ["classify", "mail-text"])
 def test_an_interrupt_while_a_command_loads_is_silent(tool):
-    done = subprocess.run([sys.executable, "-c", WATCH, START, tool, "--version"], capture_output=True, text=True,
-                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH, START, tool, "--version"],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     seen = dict(line.split() for line in done.stdout.splitlines())
     assert {"click", "sluice.stream"} <= set(seen) and set(seen.values()) == {"SIG_DFL"}, done
 
@@ -169,47 +217,96 @@ def test_no_model_is_a_usage_error(tmp_path):
 
 def test_a_full_disk_and_closed_streams_are_no_verdicts(models, tmp_path):
     write_question(tmp_path / "q.yaml")
-    for script, words in (("classify -q ./q.yaml <text >/dev/full", b"No space left"), ("classify -q ./q.yaml <text >&-", b"Bad file descriptor"),
-                          ("classify -q ./q.yaml <&-", b"standard input: Bad file descriptor")):
+    for script, words in (
+        ("classify -q ./q.yaml <text >/dev/full", b"No space left"),
+        ("classify -q ./q.yaml <text >&-", b"Bad file descriptor"),
+        ("classify -q ./q.yaml <&-", b"standard input: Bad file descriptor"),
+    ):
         (tmp_path / "text").write_bytes(TEXT)
         done = shell(script, tmp_path, MODEL=str(models / "llama.gguf"))
-        assert done.returncode == 74 and words in done.stderr and done.stderr.count(b"\n") == 1, script
+        assert done.returncode == 74 and words in done.stderr and done.stderr.count(b"\n") == 1, (
+            script
+        )
 
 
 # Mail.
 
-LETTER = ("From: =?iso-8859-1?q?J=F6rg?= <j@example.org>\r\nSubject: Minutes\r\nContent-Type: text/plain; charset=iso-8859-1\r\n\r\n"
-          "Gr\u00fc\u00dfe, the meeting is moved to 12:30.\r\n").encode("latin-1")
+LETTER = (
+    "From: =?iso-8859-1?q?J=F6rg?= <j@example.org>\r\nSubject: Minutes\r\nContent-Type: text/plain;"
+    " charset=iso-8859-1\r\n\r\nGr\u00fc\u00dfe, the meeting is moved to 12:30.\r\n"
+).encode("latin-1")
 ABOUT_MAIL = {"input": {"kind": "mail", "fold": True, "head_ids": 384, "tail_ids": 128}}
 
 
 def test_a_mail_is_read_as_mail_text_writes_it(models, tmp_path):
-    mail, text = write_question(tmp_path / "mail.yaml", **ABOUT_MAIL), write_question(tmp_path / "text.yaml")
+    mail, text = (
+        write_question(tmp_path / "mail.yaml", **ABOUT_MAIL),
+        write_question(tmp_path / "text.yaml"),
+    )
     folded = run("mail-text", "--fold", input=LETTER).stdout
-    assert folded == "From: j\u00f6rg < j @ example . org >\nSubject: minutes\n\ngr\u00fc\u00dfe , the meeting is moved to 00 : 00 .".encode()
-    as_mail, as_text = (json.loads(classify(models, "-q", q, "--json", input=data).stdout) for q, data in ((mail, LETTER), (text, folded)))
-    assert as_mail["scores"] == as_text["scores"] and as_mail["reasons"] == [] and "reasons" not in as_text
+    assert (
+        folded
+        == "From: j\u00f6rg < j @ example . org >\nSubject: minutes\n\ngr\u00fc\u00dfe , the"
+        " meeting is moved to 00 : 00 .".encode()
+    )
+    as_mail, as_text = (
+        json.loads(classify(models, "-q", q, "--json", input=data).stdout)
+        for q, data in ((mail, LETTER), (text, folded))
+    )
+    assert (
+        as_mail["scores"] == as_text["scores"]
+        and as_mail["reasons"] == []
+        and "reasons" not in as_text
+    )
     plain = run("mail-text", input=LETTER).stdout
     forced = json.loads(classify(models, "-q", text, "--mail", "--json", input=LETTER).stdout)
-    assert forced["scores"] == json.loads(classify(models, "-q", text, "--json", input=plain).stdout)["scores"] != as_mail["scores"]
+    assert (
+        forced["scores"]
+        == json.loads(classify(models, "-q", text, "--json", input=plain).stdout)["scores"]
+        != as_mail["scores"]
+    )
 
 
 def test_texts_are_folded_where_the_question_says_so(models, tmp_path):
-    fold, text = write_question(tmp_path / "fold.yaml", input={"kind": "text", "fold": True, "head_ids": 99, "tail_ids": 9}), write_question(tmp_path / "text.yaml")
-    scores = lambda q, data: json.loads(classify(models, "-q", q, "--json", input=data).stdout)["scores"]
-    assert scores(fold, b"HELLO,  World\n123456789!!!!\xff") == scores(text, "hello , world 00000 ! ! \ufffd".encode()) != scores(text, b"HELLO,  World")
+    fold, text = (
+        write_question(
+            tmp_path / "fold.yaml",
+            input={"kind": "text", "fold": True, "head_ids": 99, "tail_ids": 9},
+        ),
+        write_question(tmp_path / "text.yaml"),
+    )
+    scores = lambda q, data: json.loads(classify(models, "-q", q, "--json", input=data).stdout)[
+        "scores"
+    ]
+    assert (
+        scores(fold, b"HELLO,  World\n123456789!!!!\xff")
+        == scores(text, "hello , world 00000 ! ! \ufffd".encode())
+        != scores(text, b"HELLO,  World")
+    )
 
 
 def test_lines_hold_whole_mails_as_latin_1(models, tmp_path):
     q = write_question(tmp_path / "q.yaml", **ABOUT_MAIL)
     raw = [LETTER, b"\x80\xff\0" * 50, b"From x\nSubject: only a head\n\n", bytes(range(256))]
-    lines = b"".join(json.dumps({"id": i, "text": m.decode("latin-1")}).encode() + b"\n" for i, m in enumerate(raw))
+    lines = b"".join(
+        json.dumps({"id": i, "text": m.decode("latin-1")}).encode() + b"\n"
+        for i, m in enumerate(raw)
+    )
     done, found = jsonl(models, q, lines + b'{"id": 9, "text": "\\u20ac"}\n', "--mail")
-    assert found[-1] == {"id": 9, "error": "text: character 0 is not a byte (a mail is given as Latin-1)"} and done.returncode == 65
+    assert (
+        found[-1]
+        == {
+            "id": 9,
+            "error": "text: character 0 is not a byte (a mail is given as Latin-1)",
+        }
+        and done.returncode == 65
+    )
     for m, o in zip(raw, found):
         single = json.loads(classify(models, "-q", q, "--json", input=m).stdout)
         assert (o["answer"], o["score"]) == (single["answer"], single["score"])
-    assert json.loads(classify(models, "-q", q, "--json", input=raw[2]).stdout)["reasons"] == ["empty"]
+    assert json.loads(classify(models, "-q", q, "--json", input=raw[2]).stdout)["reasons"] == [
+        "empty"
+    ]
 
 
 def test_a_mail_of_a_hundred_megabytes_is_read_to_its_limit(models, tmp_path):
@@ -226,6 +323,14 @@ def test_odd_mails_have_verdicts(models, tmp_path, shared):
     q = write_question(tmp_path / "q.yaml", **ABOUT_MAIL)
     samples = sorted(shared("data/spam/samples").glob("*.*"))
     assert len(samples) >= 40
-    lines = b"".join(json.dumps({"id": p.name, "text": p.read_bytes().decode("latin-1")}).encode() + b"\n" for p in samples if p.stat().st_size)
+    lines = b"".join(
+        json.dumps({"id": p.name, "text": p.read_bytes().decode("latin-1")}).encode() + b"\n"
+        for p in samples
+        if p.stat().st_size
+    )
     done, found = jsonl(models, q, lines, "--mail")
-    assert (done.returncode, done.stderr) == (0, b"") and len(found) == lines.count(b"\n") and all("answer" in o for o in found)
+    assert (
+        (done.returncode, done.stderr) == (0, b"")
+        and len(found) == lines.count(b"\n")
+        and all("answer" in o for o in found)
+    )

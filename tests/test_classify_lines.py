@@ -1,4 +1,5 @@
 """classify --jsonl: every line is answered, in order, as it comes; bad ones by errors."""
+
 import json
 import subprocess
 
@@ -8,8 +9,8 @@ from conftest import BIN, shell
 
 from sluice import jsonl as jsonl_lines
 from sluice import stream
-from sluice.faults import Fault
 from sluice.classify.classifier import Classifier
+from sluice.faults import Fault
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -17,24 +18,45 @@ pytestmark = pytest.mark.usefixtures("home")
 def test_lines_are_answered_in_order_as_single_calls_are(models, tmp_path):
     q = write_question(tmp_path / "q.yaml", answers=ALIKE, thresholds={"no": 0.4, "yes": 0.4})
     texts = [f"text number {i}, " * (1 + 7 * i % 40) + "\u00e9\u4e2d\n" for i in range(12)]
-    done, found = jsonl(models, q, "".join(json.dumps({"id": i, "text": t, "label": "x"}) + "\n" for i, t in enumerate(texts)).encode(), "--mass")
+    done, found = jsonl(
+        models,
+        q,
+        "".join(
+            json.dumps({"id": i, "text": t, "label": "x"}) + "\n" for i, t in enumerate(texts)
+        ).encode(),
+        "--mass",
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert [o["id"] for o in found] == list(range(12))
     for text, o in zip(texts, found):
-        single = json.loads(classify(models, "-q", q, "--json", "--mass", input=text.encode()).stdout)
+        single = json.loads(
+            classify(models, "-q", q, "--json", "--mass", input=text.encode()).stdout
+        )
         assert o == {"id": o["id"], **{k: single[k] for k in ("answer", "score", "mass")}}
 
 
 BAD_LINES = {
-    b"": "line is not JSON", b"{": "line is not JSON", b"nonsense": "line is not JSON", b'"text"': "line is not an object",
+    b"": "line is not JSON",
+    b"{": "line is not JSON",
+    b"nonsense": "line is not JSON",
+    b'"text"': "line is not an object",
     b"[]": "line is not an object",
-    b'{"id": 1}': "text is missing", b'{"id": 1, "text": null}': "text is missing", b'{"id": 1, "text": 5}': "text is missing",
-    b'{"id": 1, "text": ""}': "text is empty", b'{"id": 1.5, "text": "a"}': "id is not", b'{"id": true, "text": "a"}': "id is not",
-    b'{"id": [1], "text": "a"}': "id is not", b'{"id": NaN, "text": "a"}': "NaN is not a number",
+    b'{"id": 1}': "text is missing",
+    b'{"id": 1, "text": null}': "text is missing",
+    b'{"id": 1, "text": 5}': "text is missing",
+    b'{"id": 1, "text": ""}': "text is empty",
+    b'{"id": 1.5, "text": "a"}': "id is not",
+    b'{"id": true, "text": "a"}': "id is not",
+    b'{"id": [1], "text": "a"}': "id is not",
+    b'{"id": NaN, "text": "a"}': "NaN is not a number",
     b'{"text": "a", "x": -Infinity}': "Infinity",
-    b'{"id": 1, "text": "\xff"}': "line is not UTF-8 at byte 19", b'{"id": 1, "text": "\\ud800x"}': "text: character 0 is half",
-    b"[" * 200000: "line is ", b'{"a":' * 200000: "line is ", b'{"text": "a", "n": ' + b"9" * 10000 + b"}": "more than 40 digits",
-    b'{"id": "' + b"x" * 2000 + b'", "text": "a"}': "id is not", b"\0" * 10: "line is not JSON",
+    b'{"id": 1, "text": "\xff"}': "line is not UTF-8 at byte 19",
+    b'{"id": 1, "text": "\\ud800x"}': "text: character 0 is half",
+    b"[" * 200000: "line is ",
+    b'{"a":' * 200000: "line is ",
+    b'{"text": "a", "n": ' + b"9" * 10000 + b"}": "more than 40 digits",
+    b'{"id": "' + b"x" * 2000 + b'", "text": "a"}': "id is not",
+    b"\0" * 10: "line is not JSON",
     b'\xef\xbb\xbf{"id": 1, "text": "a"}': "line is not JSON",
 }
 
@@ -44,50 +66,103 @@ def test_bad_lines_are_answered_by_errors_and_passed_over(models, tmp_path):
     good = b'{"id": "good", "text": "a text"}\n'
     done, found = jsonl(models, q, good + b"".join(line + b"\n" + good for line in BAD_LINES))
     assert len(found) == 1 + 2 * len(BAD_LINES)
-    assert {json.dumps(o) for o in found[::2]} == {json.dumps(found[0])} and set(found[0]) == {"id", "answer", "score"}
+    assert {json.dumps(o) for o in found[::2]} == {json.dumps(found[0])} and set(found[0]) == {
+        "id",
+        "answer",
+        "score",
+    }
     n_bad = 0
     for (line, words), o in zip(BAD_LINES.items(), found[1::2]):
         n_bad += 1
         assert set(o) == {"id", "error"} and words in o["error"], (line[:50], o)
-        assert o["id"] == (1 if words.startswith("text") and b'"id": 1' in line else None), (line[:50], o)
-    assert done.returncode == 65 and done.stderr.decode() == f"classify: standard input: {n_bad} of {len(found)} lines are bad and were answered by errors\n"
+        assert o["id"] == (1 if words.startswith("text") and b'"id": 1' in line else None), (
+            line[:50],
+            o,
+        )
+    assert (
+        done.returncode == 65
+        and done.stderr.decode()
+        == f"classify: standard input: {n_bad} of {len(found)} lines are bad and were answered by"
+        " errors\n"
+    )
 
 
 def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch):
-    c, out = Classifier(question(prompt=["input"], input={"kind": "text", "head_ids": 9, "tail_ids": 0}), str(models / "llama.gguf")), []
-    monkeypatch.setattr(c.prompt, "input_ids", lambda data, rest: ([] if data == b"nothing" else [5], False))
-    monkeypatch.setattr(jsonl_lines, "lines", lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'])
+    c, out = (
+        Classifier(
+            question(prompt=["input"], input={"kind": "text", "head_ids": 9, "tail_ids": 0}),
+            str(models / "llama.gguf"),
+        ),
+        [],
+    )
+    monkeypatch.setattr(
+        c.prompt, "input_ids", lambda data, rest: ([] if data == b"nothing" else [5], False)
+    )
+    monkeypatch.setattr(
+        jsonl_lines,
+        "lines",
+        lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'],
+    )
     monkeypatch.setattr(stream, "write_all", lambda fd, data: out.append(json.loads(data)))
     with pytest.raises(Fault, match="1 of 2 lines are bad"):
         jsonl_lines.answer(c)
-    assert out[0] == {"id": 1, "error": "input: no text, and nothing around it"} and out[1]["id"] == 2 and "answer" in out[1]
+    assert (
+        out[0] == {"id": 1, "error": "input: no text, and nothing around it"}
+        and out[1]["id"] == 2
+        and "answer" in out[1]
+    )
 
 
 def test_a_line_that_is_too_long_is_never_held(models, tmp_path):
     q = write_question(tmp_path / "q.yaml")
-    code = ("import sys; w = sys.stdout.buffer.write; w(b'{\"text\": \"'); [w(b'a' * (1 << 20)) for i in range(300)]; w(b'\"}\\n'); "
-            "w(b'{\"id\": 2, \"text\": \"b\"}\\n')")
+    code = (
+        "import sys; w = sys.stdout.buffer.write; w(b'{\"text\": \"'); [w(b'a' * (1 << 20)) for i"
+        ' in range(300)]; w(b\'"}\\n\'); w(b\'{"id": 2, "text": "b"}\\n\')'
+    )
     with subprocess.Popen(["python3", "-c", code], stdout=subprocess.PIPE) as writer:
         done, peak = run_measured(models, ["-q", q, "--jsonl"], stdin=writer.stdout)
     found = [json.loads(line) for line in done.splitlines()]
-    assert found[0] == {"id": None, "error": "line is longer than 64 MiB"} and found[1]["id"] == 2 and "answer" in found[1]
+    assert (
+        found[0] == {"id": None, "error": "line is longer than 64 MiB"}
+        and found[1]["id"] == 2
+        and "answer" in found[1]
+    )
     assert peak < 300 << 10
 
 
 @pytest.mark.parametrize("unit", [b",[]", b",{}", b',""', b',"a":0'], ids=bytes.decode)
 def test_a_line_of_a_million_values_is_never_read(models, tmp_path, unit):
-    q, (start, end) = write_question(tmp_path / "q.yaml"), (b"{", b"}") if b":" in unit else (b"[", b"]")
-    (tmp_path / "lines").write_bytes(b'{"text": "a", "x": ' + start + (unit * (40_000_000 // len(unit)))[1:] + end + b"}\n" + b'{"id": 2, "text": "b"}\n')
+    q, (start, end) = (
+        write_question(tmp_path / "q.yaml"),
+        (b"{", b"}") if b":" in unit else (b"[", b"]"),
+    )
+    (tmp_path / "lines").write_bytes(
+        b'{"text": "a", "x": '
+        + start
+        + (unit * (40_000_000 // len(unit)))[1:]
+        + end
+        + b"}\n"
+        + b'{"id": 2, "text": "b"}\n'
+    )
     with open(tmp_path / "lines") as lines:
         done, peak = run_measured(models, ["-q", q, "--jsonl"], stdin=lines)
     found = [json.loads(line) for line in done.splitlines()]
-    assert "more than 10000 values" in found[0]["error"] and found[1]["id"] == 2 and "answer" in found[1]
+    assert (
+        "more than 10000 values" in found[0]["error"]
+        and found[1]["id"] == 2
+        and "answer" in found[1]
+    )
     assert peak < 300 << 10
 
 
-@pytest.mark.parametrize("text", ["[,{" * 500_000, '\\"' * 500_000, "\\" * 999_999, '\\\\"[' * 300_000], ids=range(4))
+@pytest.mark.parametrize(
+    "text", ["[,{" * 500_000, '\\"' * 500_000, "\\" * 999_999, '\\\\"[' * 300_000], ids=range(4)
+)
 def test_a_large_text_is_one_value_whatever_is_in_it(text):
-    assert jsonl_lines.parse(json.dumps({"id": 7, "text": text}).encode(), "utf-8") == (7, text.encode())
+    assert jsonl_lines.parse(json.dumps({"id": 7, "text": text}).encode(), "utf-8") == (
+        7,
+        text.encode(),
+    )
 
 
 def test_lines_are_answered_as_they_come(models, tmp_path):
@@ -97,7 +172,8 @@ def test_lines_are_answered_as_they_come(models, tmp_path):
         for i in range(3):
             p.stdin.write(b'{"id": %d, "text": "a text"}\n' % i)
             p.stdin.flush()
-            assert json.loads(p.stdout.readline())["id"] == i  # a classify that waits for more would wait for ever
+            # a classify that waits for more would wait for ever
+            assert json.loads(p.stdout.readline())["id"] == i
         p.stdin.write(b'{"id": 3, "text": "without a newline"}')
         p.stdin.close()
         assert json.loads(p.stdout.read())["id"] == 3 and p.wait() == 0
@@ -109,4 +185,8 @@ def test_a_reader_that_goes_away_is_silent(models, tmp_path):
     (tmp_path / "lines").write_bytes(lines)
     script = f"(classify -q '{q}' --jsonl <lines; echo $? >code) | head -n 1"
     done = shell(script, tmp_path, MODEL=str(models / "llama.gguf"))
-    assert done.stderr == b"" and done.stdout.count(b"\n") == 1 and (tmp_path / "code").read_text() == "74\n"
+    assert (
+        done.stderr == b""
+        and done.stdout.count(b"\n") == 1
+        and (tmp_path / "code").read_text() == "74\n"
+    )

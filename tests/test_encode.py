@@ -1,29 +1,37 @@
-"""Weights to other types: the bits of each, how far they are from the weights, and what is refused."""
+"""Weights to other types: the bits of each, how far they are from the weights, and what is
+refused.
+"""
+
 import json
 
+import gguf_writer
+import golden_rmse
 import numpy as np
 import pytest
 from conftest import sets_here
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
-from hypothesis import given, settings, strategies as st
-from sluice.quantize import mixes, requantize
-from sluice.kernels import ffi, lib
-
-import golden_rmse
-import gguf_writer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_quant import TYPES, dequantized
+
+from sluice.kernels import ffi, lib
+from sluice.quantize import mixes, requantize
 
 PACKAGE = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")  # what the gguf package quantises to
 ENCODABLE = ("F32", "F16", "BF16", *PACKAGE, "Q4_K", "Q5_K", "Q6_K")
 
 
 def encode(x, name, source=0, n=None):
-    """(bytes, first element that stops it, whether it is too large), with a margin behind the bytes that must stay as it is."""
+    """(bytes, first element that stops it, whether it is too large), with a margin behind the bytes
+    that must stay as it is.
+    """
     n = x.size if n is None else n
     n_bytes = lib.type_row_bytes(TYPES[name], n)
     out, beyond = np.full(n_bytes + 64, 0xA5, np.uint8), ffi.new("int32_t *")
-    at = lib.encode_weights(beyond, ffi.from_buffer(out), TYPES[name], ffi.from_buffer(x), source, n)
+    at = lib.encode_weights(
+        beyond, ffi.from_buffer(out), TYPES[name], ffi.from_buffer(x), source, n
+    )
     assert (out[n_bytes:] == 0xA5).all()
     return out[:n_bytes].tobytes(), at, beyond[0]
 
@@ -47,7 +55,7 @@ def test_blocks_of_32_equal_gguf_package(name):
 def test_short_floats_round_as_numpy_and_gguf_package():
     x = np.random.default_rng(1).integers(0, 1 << 32, 1 << 18, np.uint32).view("<f4")
     x = x[np.isfinite(x) & (np.abs(x) < 65000)]
-    x = x[:x.size // 512 * 512 + 77]
+    x = x[: x.size // 512 * 512 + 77]
     assert encode(x, "F16")[0] == x.astype("<f2").tobytes()
     assert encode(x, "BF16")[0] == quantize(x, GGMLQuantizationType.BF16).tobytes()
 
@@ -61,13 +69,17 @@ def test_error_is_no_worse_than_llama_cpp(kind):
         blocks, at, _ = encode(x, name)
         assert at == -1
         ours = golden_rmse.rmse(x, name, blocks)
-        assert ours <= theirs * (1 + 1e-6), (name, ours / theirs)  # the last digits: libm makes the rows
+        # the last digits: libm makes the rows
+        assert ours <= theirs * (1 + 1e-6), (name, ours / theirs)
 
 
 def test_search_is_better_where_weights_are_usual():
     golden = json.loads(golden_rmse.OUT.read_text())["rmse"]["normal"]
     x = golden_rmse.rows("normal")
-    found = {name: golden_rmse.rmse(x, name, encode(x, name)[0]) / golden[name] for name in ("Q4_K", "Q5_K", "Q6_K")}
+    found = {
+        name: golden_rmse.rmse(x, name, encode(x, name)[0]) / golden[name]
+        for name in ("Q4_K", "Q5_K", "Q6_K")
+    }
     assert found["Q4_K"] < 0.99 and found["Q5_K"] < 0.96 and found["Q6_K"] < 0.95, found
 
 
@@ -83,9 +95,9 @@ def test_bytes_do_not_depend_on_set_or_neighbours():
             assert found == expected, name
         for n_blocks in (1, 2, 3):  # and a block's bytes do not depend on the blocks beside it
             for t in ("Q4_K", "Q5_K", "Q6_K"):
-                part = encode(x[256 * 7:256 * (7 + n_blocks)].copy(), t)[0]
+                part = encode(x[256 * 7 : 256 * (7 + n_blocks)].copy(), t)[0]
                 width = lib.type_row_bytes(TYPES[t], 256)
-                assert part == expected[t][7 * width:(7 + n_blocks) * width]
+                assert part == expected[t][7 * width : (7 + n_blocks) * width]
     finally:
         lib.isa_select(b"")
 
@@ -94,9 +106,14 @@ def test_bytes_do_not_depend_on_set_or_neighbours():
 def test_every_type_is_read(source):
     n = 256 * 5
     if source in gguf_writer.BLOCK_TYPES:
-        data = gguf_writer.random_blocks(np.random.default_rng(3), source, n // lib.type_block(TYPES[source])).reshape(-1)
+        data = gguf_writer.random_blocks(
+            np.random.default_rng(3), source, n // lib.type_block(TYPES[source])
+        ).reshape(-1)
     else:
-        data = np.frombuffer(gguf_writer.QUANTIZE[TYPES[source]](np.random.default_rng(3).standard_normal(n)), np.uint8).copy()
+        data = np.frombuffer(
+            gguf_writer.QUANTIZE[TYPES[source]](np.random.default_rng(3).standard_normal(n)),
+            np.uint8,
+        ).copy()
     x = dequantized(TYPES[source], data, n)
     for name in ENCODABLE:
         expected = data.tobytes() if name == source else encode(x.copy(), name)[0]
@@ -106,21 +123,31 @@ def test_every_type_is_read(source):
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.floats(0, 1), st.integers(1, 5), st.sampled_from(ENCODABLE))
 def test_any_bits_are_refused_or_meant(seed, share, n_block, name):
-    """Floats of any bits: the first that is not finite is named; the rest is encoded to something finite, or the first block that is
-    too large is named."""
+    """Floats of any bits: the first that is not finite is named; the rest is encoded to something
+    finite, or the first block that is too large is named.
+    """
     rng = np.random.default_rng(seed)
     bits = rng.integers(0, 1 << 32, 256 * n_block, np.uint32)
-    x = np.where(rng.random(bits.size) < share, bits.view("<f4"), rng.standard_normal(bits.size).astype("<f4") * np.float32(2.0 ** rng.integers(-140, 120)))
+    x = np.where(
+        rng.random(bits.size) < share,
+        bits.view("<f4"),
+        rng.standard_normal(bits.size).astype("<f4") * np.float32(2.0 ** rng.integers(-140, 120)),
+    )
     x = np.ascontiguousarray(x, "<f4")
     data, at, beyond = encode(x, name)
     wrong = np.flatnonzero(~np.isfinite(x))
     if at < 0:
-        assert not wrong.size and np.isfinite(dequantized(TYPES[name], np.frombuffer(data, np.uint8), x.size)).all()
+        assert (
+            not wrong.size
+            and np.isfinite(dequantized(TYPES[name], np.frombuffer(data, np.uint8), x.size)).all()
+        )
     elif not beyond:
         assert at == wrong[0]
     else:
         block = lib.type_block(TYPES[name])
-        assert at % block == 0 and np.abs(x[at:at + block]).max() > 60000 and not (wrong < at).any()
+        assert (
+            at % block == 0 and np.abs(x[at : at + block]).max() > 60000 and not (wrong < at).any()
+        )
 
 
 @pytest.mark.parametrize("name", ENCODABLE)

@@ -1,4 +1,5 @@
 """The golden logits against fresh ones from transformers, where torch is installed."""
+
 import importlib.util
 import shutil
 import struct
@@ -20,7 +21,9 @@ def torch_python(*argv):
         python = sys.executable
     else:
         pytest.skip("missing: torch and transformers (make golden-check installs them)")
-    return subprocess.run([str(python), *map(str, argv)], cwd=ROOT / "tests", capture_output=True, text=True)
+    return subprocess.run(
+        [str(python), *map(str, argv)], cwd=ROOT / "tests", capture_output=True, text=True
+    )
 
 
 def test_golden_files_fit_their_cases():
@@ -29,7 +32,9 @@ def test_golden_files_fit_their_cases():
     for name, case in cases.items():
         rows = golden_cases.expected(name, case)
         assert all(max(map(abs, row)) > 1 for row in rows)
-        assert case["positions"] == sorted(case["positions"]) and case["positions"][-1] < case["n_ids"]
+        assert (
+            case["positions"] == sorted(case["positions"]) and case["positions"][-1] < case["n_ids"]
+        )
     assert {p.stem for p in (ROOT / "tests/golden/logits").iterdir()} == set(cases)
 
 
@@ -45,8 +50,10 @@ def test_golden_check_finds_one_changed_logit(tmp_path):
     data = bytearray(path.read_bytes())
     struct.pack_into("<f", data, 4000, struct.unpack_from("<f", data, 4000)[0] + 3e-4)
     path.write_bytes(data)
-    code = ("import sys, golden_cases; golden_cases.DIRECTORY = sys.argv[1]; "
-            "import golden_logits; sys.exit(3 * (not golden_logits.check_all()))")
+    code = (
+        "import sys, golden_cases; golden_cases.DIRECTORY = sys.argv[1]; "
+        "import golden_logits; sys.exit(3 * (not golden_logits.check_all()))"
+    )
     done = torch_python("-c", code, tmp_path)
     assert done.returncode == 3, done.stdout + done.stderr
 

@@ -1,15 +1,19 @@
-"""Grammars: the parser and its refusals, the automaton against a slow matcher, masks against feeding every id."""
+"""Grammars: the parser and its refusals, the automaton against a slow matcher, masks against
+feeding every id.
+"""
+
 import random
 import resource
 
-import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
-
 import grammar_reference as slow
+import pytest
 from conftest import SHARED
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from sluice import faults
-from sluice.grammar import matcher as grammar
 from sluice.grammar import charset
+from sluice.grammar import matcher as grammar
 from sluice.kernels import ffi, lib
 
 JSON = "data/grammars/json.gbnf"
@@ -35,14 +39,16 @@ def compiled(source):
 
 
 def outcome(rules, text):
-    """"yes" a sentence, "open" the beginning of one, "no"."""
+    """ "yes" a sentence, "open" the beginning of one, "no"."""
     m = grammar.Matcher(rules)
     alive = m.feed(text.encode() if isinstance(text, str) else text)
     return "yes" if m.complete else "open" if alive else "no"
 
 
 def comparable(rules, text):
-    """The outcome, or None where the grammar is too ambiguous for this text: a Fault is never a wrong answer."""
+    """The outcome, or None where the grammar is too ambiguous for this text: a Fault is never a
+    wrong answer.
+    """
     try:
         return outcome(rules, text)
     except faults.Fault as e:
@@ -78,7 +84,12 @@ MEANING = [  # grammar, sentences, beginnings, others
     ('root ::= "a"{0} "b"', ["b"], [""], ["ab"]),
     ('root ::= "a"{0,0}"b"', ["b"], [""], ["ab"]),
     ('root ::= ("a"{2}){2,3}', ["aaaa", "aaaaaa"], ["a", "aaaaa"], ["aaaaaaa"]),
-    ('root ::= ("a" | "b"{2,3}){2}', ["aa", "abb", "bbbbbb", "bba"], ["b", "bb", "bbb"], ["aaa", "bab"]),
+    (
+        'root ::= ("a" | "b"{2,3}){2}',
+        ["aa", "abb", "bbbbbb", "bba"],
+        ["b", "bb", "bbb"],
+        ["aaa", "bab"],
+    ),
     ('root ::= ("a"?){3,5}', ["", "a", "aaaaa"], [], ["aaaaaa"]),
     ('root ::= ("a"? "b"?){2,3} "c"', ["c", "abc", "bac", "aaac"], ["aaa"], ["aaaa"]),
     ('root ::= ("a"*)*', ["", "aaa"], [], ["b"]),
@@ -86,24 +97,54 @@ MEANING = [  # grammar, sentences, beginnings, others
     ('root ::= (("a"{0,2}){0,2}){2}', ["", "aaaaaaaa"], [], ["aaaaaaaaa"]),
     ('root ::= "a" root | "b"', ["b", "aaab"], ["aa"], ["ba"]),
     ('root ::= "(" root ")" | ', ["", "()", "((()))"], ["((", "(()"], [")", "())"]),
-    ('root ::= "a" root "a" | "b" root "b" | "."', ["a.a", "ab.ba"], ["ab.", "aba"], ["ab.aa", "a.b"]),
+    (
+        'root ::= "a" root "a" | "b" root "b" | "."',
+        ["a.a", "ab.ba"],
+        ["ab.", "aba"],
+        ["ab.aa", "a.b"],
+    ),
     ("root ::= [abc]", ["a", "b", "c"], [""], ["d", "ab"]),
     ("root ::= [a-cx-z]", ["b", "y"], [""], ["d"]),
     ("root ::= [az-]", ["a", "z", "-"], [""], ["b"]),
     ("root ::= [-a]", ["-", "a"], [""], ["b"]),
-    ("root ::= [^a-y]", ["z", "-", "\n", "é", "日", "😀", "\0"], ["", b"\xc3", b"\xf0\x9f"], ["b", b"\xff", b"\x80", b"\xc0"]),
+    (
+        "root ::= [^a-y]",
+        ["z", "-", "\n", "é", "日", "😀", "\0"],
+        ["", b"\xc3", b"\xf0\x9f"],
+        ["b", b"\xff", b"\x80", b"\xc0"],
+    ),
     ("root ::= [^é]", ["e", "è", "日"], [b"\xc3"], ["é"]),
-    ("root ::= .", ["a", "\n", "é", "\U0010ffff", "\ud7ff", "\ue000"], [b"\xed\x9f"], [b"\xed\xa0", b"\xf4\x90", b"\xc1", b"\xe0\x80", b"\xf5", "ab"]),
+    (
+        "root ::= .",
+        ["a", "\n", "é", "\U0010ffff", "\ud7ff", "\ue000"],
+        [b"\xed\x9f"],
+        [b"\xed\xa0", b"\xf4\x90", b"\xc1", b"\xe0\x80", b"\xf5", "ab"],
+    ),
     ('root ::= [.*"] "."', ["..", "*.", '".'], ["."], ["a."]),
     ("root ::= [\\]\\[\\\\^]", ["]", "[", "\\", "^"], [""], ["a"]),
     ("root ::= [[]", ["["], [""], ["]"]),
-    ('root ::= "\\x41\\u00e9\\U0001F600\\n\\t\\r\\\\\\"\\[\\]"', ['Aé😀\n\t\r\\"[]'], ["A", "Aé"], ["a"]),
+    (
+        'root ::= "\\x41\\u00e9\\U0001F600\\n\\t\\r\\\\\\"\\[\\]"',
+        ['Aé😀\n\t\r\\"[]'],
+        ["A", "Aé"],
+        ["a"],
+    ),
     ('root ::= "\\xe9"', ["é"], [b"\xc3"], [b"\xe9"]),
     ("root ::= [\\x00-\\x1F\\u00e0-\\u00ef]", ["\0", "\x1f", "é"], [""], [" ", "ð"]),
     ('root ::= "a#b" # "c"', ["a#b"], ["a#", "a"], ["ab"]),
     ('root ::= "a\nb"', ["a\nb"], ["a\n"], ["ab"]),
-    ('root ::= "日本" | "日没" | "é"', ["日本", "日没", "é"], ["日", b"\xe6", b"\xe6\x97\xa5\xe6"], ["本"]),
-    ('root ::= "in" | "int" | "integer" | "i" | ""', ["", "i", "in", "int", "integer"], ["inte", "intege"], ["x", "ints"]),
+    (
+        'root ::= "日本" | "日没" | "é"',
+        ["日本", "日没", "é"],
+        ["日", b"\xe6", b"\xe6\x97\xa5\xe6"],
+        ["本"],
+    ),
+    (
+        'root ::= "in" | "int" | "integer" | "i" | ""',
+        ["", "i", "in", "int", "integer"],
+        ["inte", "intege"],
+        ["x", "ints"],
+    ),
     ('root ::= "a" | "a" | ("a")', ["a"], [""], ["aa"]),
     ('root ::= ("a" | "aa"){3}', ["aaa", "aaaaaa", "aaaa"], ["aa"], ["aaaaaaa"]),
     ('root ::= ("a" | "aa"){2,} "b"', ["aab", "aaaaaab"], ["a"], ["ab"]),
@@ -141,23 +182,28 @@ REFUSED = [  # grammar, line, column, part of the message
     ('root ::= "a"{5,0}', 1, 13, "{5,0}: the upper bound is below the lower"),
     ('root ::= "a"{}', 1, 14, "a number"),
     ('root ::= "a"{,5}', 1, 14, "a number"),
-    ('root ::= "a"{1', 1, 15, "ends where \"}\""),
+    ('root ::= "a"{1', 1, 15, 'ends where "}"'),
     ('root ::= "a"{1,2,3}', 1, 17, '"}"'),
     ('root ::= "a"{99999999999}', 1, 14, "more than 1000000000 repetitions"),
     ('root ::= "a"{0,' + "9" * 100_000 + "}", 1, 16, "more than 1000000000 repetitions"),
     ('root ::= *"a"', 1, 10, "nothing before"),
     ("root ::= (+)", 1, 11, "nothing before"),
     ('root = "a"', 1, 6, '"::="'),
-    ("root", 1, 5, "ends where \"::=\""),
+    ("root", 1, 5, 'ends where "::="'),
     ('root ::= "a"\n | "b"', 2, 2, "a rule's name"),
     ('root ::= "a" $', 1, 14, "the end of the rule"),
     ('root ::= "é" x\n', 1, 14, 'rule "x" is not defined'),
     ('\n\nroot ::= "a"\n y ::= (\n"é"\n é', 6, 2, "an element"),
-    ('root ::= "a"\nroot ::= "b"', 2, 1, 'defined again; first at line 1, column 1'),
+    ('root ::= "a"\nroot ::= "b"', 2, 1, "defined again; first at line 1, column 1"),
     ("root ::= root", 1, 1, "can never end"),
     ('root ::= "a" root', 1, 1, "can never end"),
     ('root ::= "a"\nx ::= x "b" | "c" ', 2, 7, '"x" is left-recursive (x -> x)'),
-    ('root ::= a\na ::= b "x" | "y"\nb ::= a "z" | "w"', 3, 7, '"a" is left-recursive (a -> b -> a)'),
+    (
+        'root ::= a\na ::= b "x" | "y"\nb ::= a "z" | "w"',
+        3,
+        7,
+        '"a" is left-recursive (a -> b -> a)',
+    ),
     ('root ::= e root "x" | "y"\ne ::= "" | "z"', 1, 12, '"root" is left-recursive'),
     ('root ::= ("a"* "b"{0,3} e) root | "c"\ne ::= ', 1, 28, "left-recursive"),
     ('root ::= (root)* "a"', 1, 11, "left-recursive"),
@@ -189,22 +235,37 @@ def test_token_terminals_are_named_unsupported(source):
 
 # What has brought other parsers down (each is refused, or right, soon and in little memory) -----
 
+
 def chain(n, last):
-    return 'root ::= r0\n' + "".join(f"r{i} ::= r{i + 1}\n" for i in range(n)) + f"r{n} ::= {last}\n"
+    return (
+        "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1}\n" for i in range(n)) + f"r{n} ::= {last}\n"
+    )
 
 
 DEEP = "(" * 256 + '"a"' + ")" * 256
 HOSTILE = {  # grammar, text, outcome; or the message
-    "60,000 groups": ('root ::= ' + "(" * 60_000 + '"a"' + ")" * 60_000, None, "line 1, column 266: more than 256 groups"),
-    "60,000 open groups": ('root ::= ' + "(" * 60_000, None, "more than 256 groups"),
+    "60,000 groups": (
+        "root ::= " + "(" * 60_000 + '"a"' + ")" * 60_000,
+        None,
+        "line 1, column 266: more than 256 groups",
+    ),
+    "60,000 open groups": ("root ::= " + "(" * 60_000, None, "more than 256 groups"),
     "257 groups": (f"root ::= ({DEEP})", None, "more than 256 groups"),
     "256 groups": (f"root ::= {DEEP}", "a", "yes"),
     "256 starred groups": ("root ::= " + "(" * 256 + '"a"' + ")*" * 256, "aaaaa", "yes"),
-    "256 counted groups": ("root ::= " + "(" * 256 + '"a"' + "){0,9}" * 256, "aaaaa", "too ambiguous"),
+    "256 counted groups": (
+        "root ::= " + "(" * 256 + '"a"' + "){0,9}" * 256,
+        "aaaaa",
+        "too ambiguous",
+    ),
     "50,000 stars": ('root ::= "a"' + "*" * 50_000, "aaa", "yes"),
     "1,000 counts": ('root ::= "a"' + "{2,3}" * 1_000, "aaa", "open"),
     "5,000 rules, right": (chain(5_000, '"a"'), "a", "yes"),
-    "5,000 rules, left-recursive": (chain(5_000, 'r0 "a" | "b"'), None, "left-recursive (r0 -> r1 -> r2 -> ... -> r5000 -> r0)"),
+    "5,000 rules, left-recursive": (
+        chain(5_000, 'r0 "a" | "b"'),
+        None,
+        "left-recursive (r0 -> r1 -> r2 -> ... -> r5000 -> r0)",
+    ),
     "10,001 rules": (chain(10_000, '"a"'), None, "more than 10000 rules"),
     "100,001 elements": ('root ::= "' + "a" * 100_001 + '"', None, "more than 100000 elements"),
     "100,001 alternatives": ('root ::= "a"' + "|" * 100_001, None, "more than 100000 elements"),
@@ -212,7 +273,11 @@ HOSTILE = {  # grammar, text, outcome; or the message
     "long text": ('root ::= "' + "a" * 90_000 + '"', "a" * 90_000, "yes"),
     "20,000 dots": ("root ::= " + "." * 20_000, "a" * 20_000, "yes"),
     "99,000 dots": ("root ::= " + "." * 99_000, None, "more than 200000 nodes"),
-    "99,000 negated classes": ("root ::= " + "[^\U00015555]" * 99_000, None, "more than 200000 nodes"),
+    "99,000 negated classes": (
+        "root ::= " + "[^\U00015555]" * 99_000,
+        None,
+        "more than 200000 nodes",
+    ),
     "nested stars": ('root ::= ("a"*)*', "aaaa", "yes"),
     "nested nullable": ('root ::= ((("a"? "b"*)* | "c"{0,5})+)* "d"', "abcbad", "yes"),
     "million": ('root ::= "a"{0,1000000}', "a" * 1000, "yes"),
@@ -221,9 +286,9 @@ HOSTILE = {  # grammar, text, outcome; or the message
     "six deep": ('root ::= (((((("a"){0,99}){0,99}){0,99}){0,99}){0,99}){0,99}', "a" * 3000, "yes"),
     "ambiguous count": ('root ::= ("a" | "aa"){0,1000000}', "a" * 3000, "yes"),
     "ambiguous exact count": ('root ::= ("a" | "aa"){500}', "a" * 700, "yes"),
-    "4,000 optionals": ('root ::= ' + '"x"? ' * 4_000, "x" * 200, "yes"),
-    "5,000 optionals": ('root ::= ' + '"x"? ' * 5_000, "x", "too ambiguous"),
-    "10,000 words": ('root ::= ' + " | ".join(f'"w{i}"' for i in range(10_000)), "w9999", "yes"),
+    "4,000 optionals": ("root ::= " + '"x"? ' * 4_000, "x" * 200, "yes"),
+    "5,000 optionals": ("root ::= " + '"x"? ' * 5_000, "x", "too ambiguous"),
+    "10,000 words": ("root ::= " + " | ".join(f'"w{i}"' for i in range(10_000)), "w9999", "yes"),
     "ambiguous stacks": ('root ::= "a" root | "a" root "b" | "a"', "a" * 3000, "too ambiguous"),
     "exponentially many stacks": ('root ::= . root? root? "a"*', "a" * 30, "too ambiguous"),
     "palindromes": ('root ::= "a" root "a" | "b" root "b" | ""', "ab" * 1000, "open"),
@@ -246,9 +311,49 @@ def test_hostile_grammar_is_refused_or_right(name):
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.one_of(st.binary(max_size=60), st.lists(st.sampled_from(
-    ['root ::= ', '"a"', "(", ")", "|", "*", "+", "?", "{", "}", "{2,3}", ",", "1", "[a-z]", "[^", "]", "[", '"', "\\", "x", "x ::= ", ".",
-     "\n", " ", "#", "\\x41", "-", "<", "root", "é", "\0"]), max_size=25).map(lambda parts: "".join(["root ::= ", *parts]).encode())))
+@given(
+    st.one_of(
+        st.binary(max_size=60),
+        st.lists(
+            st.sampled_from(
+                [
+                    "root ::= ",
+                    '"a"',
+                    "(",
+                    ")",
+                    "|",
+                    "*",
+                    "+",
+                    "?",
+                    "{",
+                    "}",
+                    "{2,3}",
+                    ",",
+                    "1",
+                    "[a-z]",
+                    "[^",
+                    "]",
+                    "[",
+                    '"',
+                    "\\",
+                    "x",
+                    "x ::= ",
+                    ".",
+                    "\n",
+                    " ",
+                    "#",
+                    "\\x41",
+                    "-",
+                    "<",
+                    "root",
+                    "é",
+                    "\0",
+                ]
+            ),
+            max_size=25,
+        ).map(lambda parts: "".join(["root ::= ", *parts]).encode()),
+    )
+)
 def test_any_bytes_are_a_grammar_or_a_fault(source):
     try:
         rules = compiled(source)
@@ -266,24 +371,52 @@ LETTERS = "abé"
 def grammars():
     leaf = st.one_of(
         st.text(LETTERS, max_size=3).map(lambda t: ("text", t)),
-        st.tuples(st.just("class"), st.booleans(), st.sampled_from([((97, 97),), ((97, 98),), ((98, 300),), ((98, 98), (233, 233))])),
-        st.just(("any",)), st.sampled_from(["root", "x", "y"]).map(lambda n: ("name", n)))
+        st.tuples(
+            st.just("class"),
+            st.booleans(),
+            st.sampled_from([((97, 97),), ((97, 98),), ((98, 300),), ((98, 98), (233, 233))]),
+        ),
+        st.just(("any",)),
+        st.sampled_from(["root", "x", "y"]).map(lambda n: ("name", n)),
+    )
+
     def more(inner):
         parts = st.lists(inner, min_size=1, max_size=3).map(tuple)
-        counts = st.sampled_from([(0, None), (1, None), (0, 1), (2, None), (2, 2), (0, 2), (1, 3), (2, 3), (0, 0)])
-        return st.one_of(st.tuples(st.just("sequence"), parts), st.tuples(st.just("choice"), parts),
-                         st.builds(lambda p, c: ("repeat", p, *c), inner, counts))
+        counts = st.sampled_from(
+            [(0, None), (1, None), (0, 1), (2, None), (2, 2), (0, 2), (1, 3), (2, 3), (0, 0)]
+        )
+        return st.one_of(
+            st.tuples(st.just("sequence"), parts),
+            st.tuples(st.just("choice"), parts),
+            st.builds(lambda p, c: ("repeat", p, *c), inner, counts),
+        )
+
     rule = st.recursive(leaf, more, max_leaves=7)
     return st.fixed_dictionaries({"root": rule, "x": rule, "y": rule})
 
 
 def longer(g):
     """The grammar with sentences that are worth cutting."""
-    return {**g, "root": ("sequence", (("class", False, ((97, 97), (233, 233), (0x1F980, 0x1F980))), ("repeat", g["root"], 1, 3),
-                                       ("repeat", ("name", "x"), 0, None), ("name", "y"), ("repeat", ("text", "é"), 2, 4)))}
+    return {
+        **g,
+        "root": (
+            "sequence",
+            (
+                ("class", False, ((97, 97), (233, 233), (0x1F980, 0x1F980))),
+                ("repeat", g["root"], 1, 3),
+                ("repeat", ("name", "x"), 0, None),
+                ("name", "y"),
+                ("repeat", ("text", "é"), 2, 4),
+            ),
+        ),
+    }
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=600,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 @given(grammars(), st.lists(st.text(LETTERS + "c", max_size=6), min_size=1, max_size=6))
 def test_automaton_agrees_with_slow_matcher(g, texts):
     source = slow.gbnf(g)
@@ -296,14 +429,19 @@ def test_automaton_agrees_with_slow_matcher(g, texts):
             compiled(source)
         return
     rules = compiled(source)
-    assert outcome(rules, "") and outcome(rules, texts[0][:2])  # two characters are never too ambiguous
+    # two characters are never too ambiguous
+    assert outcome(rules, "") and outcome(rules, texts[0][:2])
     for text in texts + [""]:
         expected = slow.Matcher(g, text)
         wanted = "yes" if expected.complete else "open" if expected.alive else "no"
         assert comparable(rules, text) in (wanted, None), (source, text)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 @given(grammars(), st.lists(st.integers(0, 10**6), max_size=6), st.randoms(use_true_random=False))
 def test_mask_is_every_id_that_can_be_fed(g, choices, rng):
     if len(slow.can_end(g)) < 3 or slow.left_recursive(g):
@@ -343,7 +481,12 @@ def compare_masks(rules, choices, rng):
         assert m.accept(chosen)
     refused = [i for i in range(len(texts)) if i not in ids(m)[0]]
     if refused:
-        assert not m.accept(refused[0]) and not m.open or refused[0] in words.eog or not texts[refused[0]]
+        assert (
+            not m.accept(refused[0])
+            and not m.open
+            or refused[0] in words.eog
+            or not texts[refused[0]]
+        )
 
 
 def expand(e):
@@ -357,7 +500,11 @@ def expand(e):
     return "sequence", (*[part] * e[2], *rest)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 @given(grammars(), st.text(LETTERS, max_size=12))
 def test_counters_equal_expansion(g, text):
     if len(slow.can_end(g)) < 3 or slow.left_recursive(g):
@@ -377,7 +524,9 @@ def test_count_bounds_are_exact(body, least, most):
     part = {'"a"': (1, 1), '("a" | "aa")': (1, 2), '("a"{2,3})': (2, 3), '("a" "b"?)': (1, 1)}[body]
     rules = compiled(f"root ::= {body}{{{least},{'' if most is None else most}}}")
     for n in range(30):
-        possible = any(k * part[0] <= n <= k * part[1] for k in range(least, min(most or 40, 40) + 1))
+        possible = any(
+            k * part[0] <= n <= k * part[1] for k in range(least, min(most or 40, 40) + 1)
+        )
         assert (outcome(rules, "a" * n) == "yes") == possible
 
 
@@ -398,27 +547,50 @@ def test_deep_nesting_is_matched_and_its_end_is_a_fault():
 
 
 def test_matcher_forgets_states_and_stays_right():
-    rules = compiled('root ::= "[" ([a-z]{0,50000} root){0,2} "]"')  # every count and depth is a state of its own
+    # every count and depth is a state of its own
+    rules = compiled('root ::= "[" ([a-z]{0,50000} root){0,2} "]"')
     text = "[" * 300 + "x" * 40_000 + "[" + "y" * 50_000 + "[]" + "]"
     words = Words([b"x", b"y", b"[", b"]", b"[]", b"yy"])
     m = grammar.Matcher(rules, words)
     assert m.feed(text.encode())
-    assert ids(m)[0] == {0, 1, 2, 4, 5, 3} and m.feed(b"]" * 299) and not m.complete and m.feed(b"]") and m.complete
+    assert (
+        ids(m)[0] == {0, 1, 2, 4, 5, 3}
+        and m.feed(b"]" * 299)
+        and not m.complete
+        and m.feed(b"]")
+        and m.complete
+    )
 
 
 # Characters ------------------------------------------------------------------------
 
+
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, charset.MAX_CODE_POINT), st.integers(0, 3000)), min_size=1, max_size=5), st.booleans(),
-       st.lists(st.integers(0, charset.MAX_CODE_POINT), max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, charset.MAX_CODE_POINT), st.integers(0, 3000)),
+        min_size=1,
+        max_size=5,
+    ),
+    st.booleans(),
+    st.lists(st.integers(0, charset.MAX_CODE_POINT), max_size=20),
+)
 def test_class_takes_exactly_its_characters(ranges, negated, probes):
     ranges = [(lo, min(lo + n, charset.MAX_CODE_POINT)) for lo, n in ranges]
-    source = "".join(f"\\U{lo:08X}-\\U{hi:08X}" for lo, hi in ranges if not (0xD800 <= lo <= 0xDFFF or 0xD800 <= hi <= 0xDFFF))
+    source = "".join(
+        f"\\U{lo:08X}-\\U{hi:08X}"
+        for lo, hi in ranges
+        if not (0xD800 <= lo <= 0xDFFF or 0xD800 <= hi <= 0xDFFF)
+    )
     if not source:
         return
     rules = compiled(f"root ::= [{'^' * negated}{source}]")
     kept = [(lo, hi) for lo, hi in ranges if not (0xD800 <= lo <= 0xDFFF or 0xD800 <= hi <= 0xDFFF)]
-    for c in probes + [max(0, e + d) for r in kept for e in r for d in (-1, 0, 1)] + [0x7F, 0x80, 0x7FF, 0x800, 0xFFFF, 0x10000]:
+    for c in (
+        probes
+        + [max(0, e + d) for r in kept for e in r for d in (-1, 0, 1)]
+        + [0x7F, 0x80, 0x7FF, 0x800, 0xFFFF, 0x10000]
+    ):
         if c > charset.MAX_CODE_POINT or 0xD800 <= c <= 0xDFFF:
             continue
         inside = any(lo <= c <= hi for lo, hi in kept) != negated
@@ -429,8 +601,14 @@ def test_any_takes_exactly_utf8():
     rules = compiled("root ::= .")
     rng = random.Random(5)
     tried = [bytes([a, b]) for a in range(128, 256) for b in range(0, 256, 3)]
-    tried += [bytes([rng.randrange(0xE0, 0xF8)] + [rng.choice((rng.randrange(256), rng.randrange(128, 192))) for _ in range(n)])
-              for n in (2, 3) for _ in range(3000)]
+    tried += [
+        bytes(
+            [rng.randrange(0xE0, 0xF8)]
+            + [rng.choice((rng.randrange(256), rng.randrange(128, 192))) for _ in range(n)]
+        )
+        for n in (2, 3)
+        for _ in range(3000)
+    ]
     for data in tried:
         try:
             wanted = len(data.decode()) == 1
@@ -451,8 +629,26 @@ def test_character_may_be_split_over_ids(cut):
 
 # Vocabularies ------------------------------------------------------------------------
 
+
 def test_every_spelling_of_an_answer_stays():
-    words = Words([b"", b"", b"yes", b"y", b"es", b"e", b"s", b"no", b"n", b"o", b"not", b"yesterday", b" yes"], eog=[1])
+    words = Words(
+        [
+            b"",
+            b"",
+            b"yes",
+            b"y",
+            b"es",
+            b"e",
+            b"s",
+            b"no",
+            b"n",
+            b"o",
+            b"not",
+            b"yesterday",
+            b" yes",
+        ],
+        eog=[1],
+    )
     m = grammar.Matcher(compiled('root ::= "yes" | "no"'), words)
     assert ids(m) == ({2, 3, 7, 8}, False)
     assert m.accept(3) and ids(m) == ({4, 5}, False)
@@ -461,7 +657,10 @@ def test_every_spelling_of_an_answer_stays():
 
 def test_last_says_that_nothing_can_follow():
     words = Words([b"", b"yes", b"no", b"!", b"y"], eog=[0])
-    assert ids(grammar.Matcher(compiled('root ::= "yes" | "no"'), Words(words.texts[:4], [0]))) == ({1, 2}, True)
+    assert ids(grammar.Matcher(compiled('root ::= "yes" | "no"'), Words(words.texts[:4], [0]))) == (
+        {1, 2},
+        True,
+    )
     m = grammar.Matcher(compiled('root ::= "yes" "!"?'), words)
     assert ids(m) == ({1, 4}, False)
     assert m.accept(1) and ids(m) == ({0, 3}, True)
@@ -476,8 +675,17 @@ def test_ids_without_text_and_end_ids_are_never_text():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.one_of(st.binary(max_size=4), st.binary(max_size=30).map(lambda b: b"common prefix of 17" + b),
-                          st.text("\0a", max_size=12).map(str.encode)), min_size=1, max_size=300))
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=4),
+            st.binary(max_size=30).map(lambda b: b"common prefix of 17" + b),
+            st.text("\0a", max_size=12).map(str.encode),
+        ),
+        min_size=1,
+        max_size=300,
+    )
+)
 def test_trie_holds_every_text(texts):
     words = Words(texts)
     m = grammar.Matcher(compiled("root ::= [\\x00-\\x7f]*"), words)
@@ -488,13 +696,23 @@ def test_trie_holds_every_text(texts):
 
 
 def test_mask_of_a_large_vocabulary_is_exact_in_any_order_of_grammars():
-    """Busy states take whole subtrees; two grammars that class bytes differently take turns on one trie."""
+    """Busy states take whole subtrees; two grammars that class bytes differently take turns on one
+    trie.
+    """
     rng = random.Random(7)
     parts = [b"a", b"b", b"c", b'"', b"\xc3\xa9", b"\xc3", b" ", b"ab"]
-    texts = [b"".join(rng.choices(parts, weights=[9, 9, 9, 1, 2, 1, 2, 9], k=rng.randint(0, 8))) for _ in range(6000)]
+    texts = [
+        b"".join(rng.choices(parts, weights=[9, 9, 9, 1, 2, 1, 2, 9], k=rng.randint(0, 8)))
+        for _ in range(6000)
+    ]
     words = Words(texts)
-    odd = "".join(chr(c) for c in range(0x25, 0xff, 2) if chr(c) not in "[]\\")  # 64 classes of byte and more share their bits
-    sources = [f'root ::= "\\"" [^"\\x01]* "\\"" root? | ([abc é] | [{odd}] "!")+', 'root ::= ([ab]* " "?)* "c"', 'root ::= "\\"" ([abc]* | "é"){2,2000} "\\""']
+    # 64 classes of byte and more share their bits
+    odd = "".join(chr(c) for c in range(0x25, 0xFF, 2) if chr(c) not in "[]\\")
+    sources = [
+        f'root ::= "\\"" [^"\\x01]* "\\"" root? | ([abc é] | [{odd}] "!")+',
+        'root ::= ([ab]* " "?)* "c"',
+        'root ::= "\\"" ([abc]* | "é"){2,2000} "\\""',
+    ]
     matchers = [grammar.Matcher(compiled(source), words) for source in sources]
     for m in matchers:
         m._trie = matchers[0]._trie
@@ -505,7 +723,7 @@ def test_mask_of_a_large_vocabulary_is_exact_in_any_order_of_grammars():
             expected = set()
             for i, text in enumerate(texts):
                 one = grammar.Matcher(m.grammar)
-                if text and one.feed(b"".join(path[:steps + 1]) + text):
+                if text and one.feed(b"".join(path[: steps + 1]) + text):
                     expected.add(i)
             assert ids(m)[0] == expected
 
@@ -516,10 +734,17 @@ GRAMMARS = {
     "arithmetic": (["x=1\n", "a+b*(c-1)=42\n", "a=1\nb=2\n"], ["x", "(1"], ["=1\n", "x==1\n"]),
     "english": (["Hello", "Hello, world!\tYes"], ["a "], ["é", " a"]),
     "japanese": (["ひらがな", "カタカナ 漢字、"], ["ひ ", b"\xe3\x81"], ["abc"]),
-    "json": (['{}', '{"a":[1,2.5e3,{"b":"x\\u12aF日"}],"c":null}', '{ "k":\n true}'], ['{"a', '{"a":[', '{"é'.encode()[:4]],
-             ['[]', '{"a":1,}', '{"a" 1}', '{"a":"\n"}', '{"a":01}', '{"a":"\\x"}']),
+    "json": (
+        ["{}", '{"a":[1,2.5e3,{"b":"x\\u12aF日"}],"c":null}', '{ "k":\n true}'],
+        ['{"a', '{"a":[', '{"é'.encode()[:4]],
+        ["[]", '{"a":1,}', '{"a" 1}', '{"a":"\n"}', '{"a":01}', '{"a":"\\x"}'],
+    ),
     "json_arr": (["[\n1,\n2]", '[\n{"a":"b"}]'], ["[\n"], ["[1]", "{}"]),
-    "list": (["- one\n", "- one\n- two é\n"], ["- one", "- one\n-"], ["- \n", "- a\u2028\n", "-one\n", "- a\x85\n"]),
+    "list": (
+        ["- one\n", "- one\n- two é\n"],
+        ["- one", "- one\n-"],
+        ["- \n", "- a\u2028\n", "-one\n", "- a\x85\n"],
+    ),
 }
 
 
@@ -532,15 +757,23 @@ def test_grammars_of_llama_cpp(name, shared):
 
 
 def json_values():
-    return st.recursive(st.one_of(st.none(), st.booleans(), st.integers(-10**9, 10**9), st.text(max_size=8)),
-                        lambda v: st.one_of(st.lists(v, max_size=4), st.dictionaries(st.text(max_size=4), v, max_size=4)), max_leaves=12)
+    return st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(-(10**9), 10**9), st.text(max_size=8)),
+        lambda v: st.one_of(
+            st.lists(v, max_size=4), st.dictionaries(st.text(max_size=4), v, max_size=4)
+        ),
+        max_leaves=12,
+    )
 
 
-@pytest.mark.skipif(SHARED is None or not (SHARED / JSON).exists(), reason=f"missing: shared/{JSON}")
+@pytest.mark.skipif(
+    SHARED is None or not (SHARED / JSON).exists(), reason=f"missing: shared/{JSON}"
+)
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.text(max_size=4), json_values(), max_size=4), st.data())
 def test_json_texts_match_and_damaged_ones_do_not(value, data):
     import json
+
     rules = grammar.read(str(SHARED / JSON))
     text = json.dumps(value, ensure_ascii=data.draw(st.booleans()), separators=(",", ":"))
     text = text.replace("\x7f", "")  # json.gbnf wants it escaped

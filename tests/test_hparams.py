@@ -1,4 +1,7 @@
-"""Hyper-parameters and tensors: every value an architecture could trip over is refused with its key or tensor named."""
+"""Hyper-parameters and tensors: every value an architecture could trip over is refused with its key
+or tensor named.
+"""
+
 import math
 import struct
 
@@ -8,23 +11,36 @@ from conftest import run
 from gguf_writer import write_gguf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from sluice import gguf
 from sluice.faults import Fault
 from sluice.gguf.metadata import KIND_NAMES
 from sluice.kernels import ffi
-from sluice.model import architectures
-from sluice.model.model import ARITHMETIC, Model
-from sluice.model.hparams import ARCHITECTURES, Keys
-from sluice.model.rope import read_rope
-from sluice.kvcache.snapshot import Snapshot
 from sluice.kvcache.scratch import Scratch
+from sluice.kvcache.snapshot import Snapshot
+from sluice.model import architectures
+from sluice.model.hparams import ARCHITECTURES, Keys
+from sluice.model.model import ARITHMETIC, Model
+from sluice.model.rope import read_rope
 from sluice.tokenizer.vocabulary import Vocab
 
-BASE = dict(arch="llama", type="f32", n_layer=2, n_embd=64, n_ff=96, n_head=4, n_head_kv=2, head_dim=16, n_vocab=400)
+BASE = dict(
+    arch="llama",
+    type="f32",
+    n_layer=2,
+    n_embd=64,
+    n_ff=96,
+    n_head=4,
+    n_head_kv=2,
+    head_dim=16,
+    n_vocab=400,
+)
 
 
 def build(path, change, **config):
-    """Write a tiny model after `change(metadata, tensors)`, tensors: name -> [type, shape, bytes]."""
+    """Write a tiny model after `change(metadata, tensors)`, tensors: name -> [type, shape,
+    bytes].
+    """
     c = tiny_model.complete({**BASE, **config})
     metadata, tensors = tiny_model.metadata(c), {}
     for name, shape in tiny_model.shapes(c).items():
@@ -48,7 +64,9 @@ def reshape(name, *shape):
 
 
 def retype(name, kind):
-    return lambda m, t: t[name].__setitem__(0, kind) or t[name].__setitem__(2, t[name][2][:len(t[name][2]) // 2])
+    return lambda m, t: (
+        t[name].__setitem__(0, kind) or t[name].__setitem__(2, t[name][2][: len(t[name][2]) // 2])
+    )
 
 
 NAN, INF = float("nan"), float("inf")
@@ -58,7 +76,11 @@ BAD = [
     (put("general.architecture", "u32", 1), 65, "general.architecture"),
     (put("general.architecture", "string", "mamba"), 69, '"mamba"'),
     (put("general.architecture", "string", "m\n" * 9999), 69, '\\nm...";'),
-    (put("general.architecture", "string", "m" * 99999), 65, "general.architecture: 99999 bytes, more than"),
+    (
+        put("general.architecture", "string", "m" * 99999),
+        65,
+        "general.architecture: 99999 bytes, more than",
+    ),
     (drop("llama.block_count"), 65, "llama.block_count"),
     (put("llama.block_count", "u32", 0), 65, "llama.block_count"),
     (put("llama.block_count", "u32", 513), 65, "llama.block_count"),
@@ -70,20 +92,60 @@ BAD = [
     (put("llama.embedding_length", "u32", 1 << 31), 65, "llama.embedding_length"),
     (put("llama.embedding_length", "u32", 128), 65, "token_embd.weight"),
     (put("llama.feed_forward_length", "u32", 0), 65, "llama.feed_forward_length"),
-    (put("llama.feed_forward_length", "[i32]", [96, 97]), 69, "llama.feed_forward_length differs from block to block"),
-    (put("llama.feed_forward_length", "[i32]", [96]), 65, "llama.feed_forward_length: an array of 1 i32, not one for each block"),
-    (put("llama.feed_forward_length", "[i32]", [96, 96, 96]), 65, "llama.feed_forward_length: an array of 3 i32"),
-    (put("llama.feed_forward_length", "[i32]", []), 65, "llama.feed_forward_length: an array of 0 i32"),
-    (put("llama.feed_forward_length", "[i32]", [-1, -1]), 65, "llama.feed_forward_length: expected u32, found i32 -1"),
-    (put("llama.feed_forward_length", "[f32]", [96.0, 96.0]), 65, "llama.feed_forward_length: expected u32"),
-    (put("llama.feed_forward_length", "[string]", ["96", "96"]), 65, "llama.feed_forward_length: expected u32, found an array of 2 string"),
-    (put("llama.feed_forward_length", "[u32]", [96] * 20_000), 65, "llama.feed_forward_length: 80000 bytes, more than 65536"),
+    (
+        put("llama.feed_forward_length", "[i32]", [96, 97]),
+        69,
+        "llama.feed_forward_length differs from block to block",
+    ),
+    (
+        put("llama.feed_forward_length", "[i32]", [96]),
+        65,
+        "llama.feed_forward_length: an array of 1 i32, not one for each block",
+    ),
+    (
+        put("llama.feed_forward_length", "[i32]", [96, 96, 96]),
+        65,
+        "llama.feed_forward_length: an array of 3 i32",
+    ),
+    (
+        put("llama.feed_forward_length", "[i32]", []),
+        65,
+        "llama.feed_forward_length: an array of 0 i32",
+    ),
+    (
+        put("llama.feed_forward_length", "[i32]", [-1, -1]),
+        65,
+        "llama.feed_forward_length: expected u32, found i32 -1",
+    ),
+    (
+        put("llama.feed_forward_length", "[f32]", [96.0, 96.0]),
+        65,
+        "llama.feed_forward_length: expected u32",
+    ),
+    (
+        put("llama.feed_forward_length", "[string]", ["96", "96"]),
+        65,
+        "llama.feed_forward_length: expected u32, found an array of 2 string",
+    ),
+    (
+        put("llama.feed_forward_length", "[u32]", [96] * 20_000),
+        65,
+        "llama.feed_forward_length: 80000 bytes, more than 65536",
+    ),
     (put("llama.block_count", "[u32]", [2]), 65, "llama.block_count: an array of 1 u32"),
     (put("llama.block_count", "[u32]", []), 65, "llama.block_count: an array of 0 u32"),
     (put("llama.block_count", "[u32]", [2, 3]), 69, "llama.block_count differs"),
-    (put("llama.attention.head_count_kv", "[i32]", [2, 0]), 69, "llama.attention.head_count_kv differs"),
+    (
+        put("llama.attention.head_count_kv", "[i32]", [2, 0]),
+        69,
+        "llama.attention.head_count_kv differs",
+    ),
     (put("llama.attention.layer_norm_rms_epsilon", "[f32]", [1e-5, 1e-6]), 69, "epsilon differs"),
-    (put("llama.attention.sliding_window_pattern", "[bool]", [True, False]), 69, "sliding_window_pattern is set"),
+    (
+        put("llama.attention.sliding_window_pattern", "[bool]", [True, False]),
+        69,
+        "sliding_window_pattern is set",
+    ),
     (put("llama.expert_count", "[u32]", [0, 8]), 69, "llama.expert_count is set"),
     (put("llama.feed_forward_length", "u32", 97), 65, "ffn_"),
     (drop("llama.context_length"), 65, "llama.context_length"),
@@ -110,7 +172,11 @@ BAD = [
     (drop("llama.attention.layer_norm_rms_epsilon"), 65, "epsilon"),
     (put("llama.attention.sliding_window", "i32", -1), 65, "sliding_window"),
     (put("llama.attention.sliding_window", "u32", (1 << 24) + 1), 65, "sliding_window"),
-    (put("llama.rope.dimension_sections", "[i32]", [1, 2, 3, 4]), 69, "llama.rope.dimension_sections"),
+    (
+        put("llama.rope.dimension_sections", "[i32]", [1, 2, 3, 4]),
+        69,
+        "llama.rope.dimension_sections",
+    ),
     (put("llama.expert_count", "u32", 8), 69, "llama.expert_count"),
     (put("llama.vocab_size", "u32", 399), 65, "llama.vocab_size"),
     (put("tokenizer.ggml.tokens", "[string]", [b"a"] * 399), 65, "tokenizer.ggml.tokens"),
@@ -130,8 +196,6 @@ BAD = [
 ]
 
 
-
-
 def every(*changes):
     return lambda m, t: [change(m, t) for change in changes] and None
 
@@ -140,7 +204,9 @@ def yarn(**keys):
     """Metadata of YaRN in a llama file, with these values."""
     keys = {"type": "yarn", "factor": 4.0, "original_context_length": 64, **keys}
     kind = lambda v: "string" if isinstance(v, str) else "u32" if isinstance(v, int) else "f32"
-    return every(*(put(f"llama.rope.scaling.{key}", kind(v), v) for key, v in keys.items() if v is not None))
+    return every(
+        *(put(f"llama.rope.scaling.{key}", kind(v), v) for key, v in keys.items() if v is not None)
+    )
 
 
 LONG = {"arch": "phi3", "rope_scaling": {"type": "longrope", "original_context_length": 64}}
@@ -150,67 +216,238 @@ BAD_OF = [
     ({}, yarn(factor=0.0), 65, "llama.rope.scaling.factor: 0.0 is not within 0 to 1e+06"),
     ({}, yarn(factor=NAN), 65, "llama.rope.scaling.factor: nan is not within 0 to 1e+06"),
     ({}, yarn(factor="4"), 65, 'llama.rope.scaling.factor: expected f32, found string "4"'),
-    ({}, yarn(original_context_length=0), 65, "llama.rope.scaling.original_context_length: 0 is not within 1 to 16777216"),
-    ({}, yarn(yarn_beta_fast=0.5), 65, "llama.rope.scaling.yarn_beta_fast: 0.5 is less than yarn_beta_slow 1.0"),
-    ({}, yarn(yarn_beta_slow=-1.0), 65, "llama.rope.scaling.yarn_beta_slow: -1.0 is not within 0 to 1e+06"),
-    ({}, yarn(yarn_attn_factor=INF), 65, "llama.rope.scaling.yarn_attn_factor: inf is not within 0 to 1000"),
+    (
+        {},
+        yarn(original_context_length=0),
+        65,
+        "llama.rope.scaling.original_context_length: 0 is not within 1 to 16777216",
+    ),
+    (
+        {},
+        yarn(yarn_beta_fast=0.5),
+        65,
+        "llama.rope.scaling.yarn_beta_fast: 0.5 is less than yarn_beta_slow 1.0",
+    ),
+    (
+        {},
+        yarn(yarn_beta_slow=-1.0),
+        65,
+        "llama.rope.scaling.yarn_beta_slow: -1.0 is not within 0 to 1e+06",
+    ),
+    (
+        {},
+        yarn(yarn_attn_factor=INF),
+        65,
+        "llama.rope.scaling.yarn_attn_factor: inf is not within 0 to 1000",
+    ),
     ({}, yarn(yarn_ext_factor=0.5), 69, "llama.rope.scaling.yarn_ext_factor other than 1"),
-    ({}, yarn(yarn_log_multiplier=0.1), 69, "llama.rope.scaling.yarn_log_multiplier is set: not supported by this build"),
-    ({}, every(yarn(), put("llama.rope.freq_base", "f32", 1.0)), 65, "llama.rope.freq_base: 1.0 is not above 1, as yarn needs"),
-    ({}, every(yarn(), reshape("rope_freqs.weight", 8)), 69, "tensor rope_freqs.weight: not part of a llama model that this build runs"),
-    (LONG, put("phi3.rope.scaling.original_context_length", "u32", 1), 65,
-     "phi3.rope.scaling.original_context_length: 1 is not within 2 to 16777216"),
-    (LONG, put("phi3.rope.scaling.factor", "f32", 2.0), 69, "phi3.rope.scaling.factor beside longrope"),
-    (LONG, put("phi3.rope.scaling.attn_factor", "f32", 0.0), 65, "phi3.rope.scaling.attn_factor: 0.0 is not within 0 to 1000"),
-    (LONG, put("phi3.rope.scaling.type", "string", "su"), 69,
-     'phi3.rope.scaling.type "su"; this build has none, linear, yarn, longrope, and llama3 (tensor rope_freqs.weight)'),
+    (
+        {},
+        yarn(yarn_log_multiplier=0.1),
+        69,
+        "llama.rope.scaling.yarn_log_multiplier is set: not supported by this build",
+    ),
+    (
+        {},
+        every(yarn(), put("llama.rope.freq_base", "f32", 1.0)),
+        65,
+        "llama.rope.freq_base: 1.0 is not above 1, as yarn needs",
+    ),
+    (
+        {},
+        every(yarn(), reshape("rope_freqs.weight", 8)),
+        69,
+        "tensor rope_freqs.weight: not part of a llama model that this build runs",
+    ),
+    (
+        LONG,
+        put("phi3.rope.scaling.original_context_length", "u32", 1),
+        65,
+        "phi3.rope.scaling.original_context_length: 1 is not within 2 to 16777216",
+    ),
+    (
+        LONG,
+        put("phi3.rope.scaling.factor", "f32", 2.0),
+        69,
+        "phi3.rope.scaling.factor beside longrope",
+    ),
+    (
+        LONG,
+        put("phi3.rope.scaling.attn_factor", "f32", 0.0),
+        65,
+        "phi3.rope.scaling.attn_factor: 0.0 is not within 0 to 1000",
+    ),
+    (
+        LONG,
+        put("phi3.rope.scaling.type", "string", "su"),
+        69,
+        (
+            'phi3.rope.scaling.type "su"; this build has none, linear, yarn, longrope, and llama3'
+            " (tensor rope_freqs.weight)"
+        ),
+    ),
     (LONG, drop("rope_factors_short.weight"), 65, "tensor rope_factors_short.weight is missing"),
-    (LONG, every(drop("rope_factors_long.weight"), put("phi3.rope.scaling.type", "string", "longrope")), 65,
-     "tensor rope_factors_long.weight is missing"),
-    (LONG, drop("rope_factors_long.weight"), 69, "tensor rope_factors_short.weight: not part of a phi3 model that this build runs"),
-    (LONG, reshape("rope_factors_long.weight", 9), 65, "tensor rope_factors_long.weight: shape [9], expected [8]"),
-    (LONG, reshape("rope_factors_short.weight", 8), 65, "tensor rope_factors_short.weight: a factor is not within 0 to 1e9"),
+    (
+        LONG,
+        every(
+            drop("rope_factors_long.weight"), put("phi3.rope.scaling.type", "string", "longrope")
+        ),
+        65,
+        "tensor rope_factors_long.weight is missing",
+    ),
+    (
+        LONG,
+        drop("rope_factors_long.weight"),
+        69,
+        "tensor rope_factors_short.weight: not part of a phi3 model that this build runs",
+    ),
+    (
+        LONG,
+        reshape("rope_factors_long.weight", 9),
+        65,
+        "tensor rope_factors_long.weight: shape [9], expected [8]",
+    ),
+    (
+        LONG,
+        reshape("rope_factors_short.weight", 8),
+        65,
+        "tensor rope_factors_short.weight: a factor is not within 0 to 1e9",
+    ),
     ({"arch": "phi3"}, drop("blk.0.attn_qkv.weight"), 65, "tensor blk.0.attn_q.weight is missing"),
-    ({"arch": "phi3"}, reshape("blk.1.attn_qkv.weight", 64, 64), 65,
-     "tensor blk.1.attn_qkv.weight: shape [64, 64], expected [64, 128]"),
-    ({"arch": "phi3"}, reshape("blk.1.ffn_up.weight", 64, 96), 65, "tensor blk.1.ffn_up.weight: shape [64, 96], expected [64, 192]"),
-    ({"arch": "phi3"}, reshape("blk.0.attn_qkv.bias", 128), 69,
-     "tensor blk.0.attn_qkv.bias: not part of a phi3 model that this build runs"),
+    (
+        {"arch": "phi3"},
+        reshape("blk.1.attn_qkv.weight", 64, 64),
+        65,
+        "tensor blk.1.attn_qkv.weight: shape [64, 64], expected [64, 128]",
+    ),
+    (
+        {"arch": "phi3"},
+        reshape("blk.1.ffn_up.weight", 64, 96),
+        65,
+        "tensor blk.1.ffn_up.weight: shape [64, 96], expected [64, 192]",
+    ),
+    (
+        {"arch": "phi3"},
+        reshape("blk.0.attn_qkv.bias", 128),
+        69,
+        "tensor blk.0.attn_qkv.bias: not part of a phi3 model that this build runs",
+    ),
     ({}, drop("blk.0.ffn_gate.weight"), 65, "tensor blk.0.ffn_gate.weight is missing"),
     ({"arch": "qwen2"}, drop("blk.1.attn_k.bias"), 65, "tensor blk.1.attn_k.bias is missing"),
-    ({"arch": "qwen2"}, reshape("blk.0.attn_v.bias", 64), 65, "tensor blk.0.attn_v.bias: shape [64], expected [32]"),
-    ({"arch": "qwen2"}, retype("blk.0.attn_q.bias", 1), 69, "tensor blk.0.attn_q.bias: type F16 here"),
-    ({"arch": "qwen2"}, reshape("blk.0.attn_output.bias", 64), 69,
-     "tensor blk.0.attn_output.bias: not part of a qwen2 model that this build runs"),
-    ({"arch": "qwen2"}, put("qwen2.attention.sliding_window", "u32", 64), 69,
-     "qwen2.attention.sliding_window is set: not supported by this build"),
-    ({"arch": "qwen3"}, put("qwen3.attention.sliding_window", "u32", 64), 69,
-     "qwen3.attention.sliding_window is set: not supported by this build"),
-    ({"arch": "qwen3"}, drop("blk.0.attn_k_norm.weight"), 65, "tensor blk.0.attn_k_norm.weight is missing"),
-    ({"arch": "qwen3"}, reshape("blk.0.attn_q_norm.weight", 32), 65, "tensor blk.0.attn_q_norm.weight: shape [32], expected [16]"),
-    ({"arch": "qwen3"}, reshape("cls.output.weight", 64, 2), 69,
-     "tensor cls.output.weight: not part of a qwen3 model that this build runs"),
-    ({"arch": "gemma"}, put("gemma.final_logit_softcapping", "f32", 30.0), 69,
-     "gemma.final_logit_softcapping is set: not supported by this build"),
-    ({"arch": "gemma"}, put("gemma.attention.sliding_window", "u32", 64), 69,
-     "gemma.attention.sliding_window is set: not supported by this build"),
-    ({"arch": "gemma"}, reshape("blk.0.post_ffw_norm.weight", 64), 69,
-     "tensor blk.0.post_ffw_norm.weight: not part of a gemma model that this build runs"),
-    ({"arch": "gemma2"}, put("gemma2.attn_logit_softcapping", "f32", -50.0), 65,
-     "gemma2.attn_logit_softcapping: -50.0 is not within 0.001 to 1e+06"),
-    ({"arch": "gemma2"}, put("gemma2.attn_logit_softcapping", "f32", NAN), 65,
-     "gemma2.attn_logit_softcapping: nan is not within 0.001 to 1e+06"),
-    ({"arch": "gemma2"}, put("gemma2.final_logit_softcapping", "f64", 1e-30), 65,
-     "gemma2.final_logit_softcapping: 1e-30 is not within 0.001 to 1e+06"),
-    ({"arch": "gemma2"}, put("gemma2.final_logit_softcapping", "u32", 30), 65,
-     "gemma2.final_logit_softcapping: expected f32, found u32 30"),
-    ({"arch": "gemma2"}, put("gemma2.rope.freq_base_swa", "f32", 5000.0), 69,
-     "gemma2.rope.freq_base_swa is set: not supported by this build"),
-    ({"arch": "gemma2"}, put("gemma2.attention.sliding_window_pattern", "u32", 3), 69,
-     "gemma2.attention.sliding_window_pattern is set: not supported by this build"),
-    ({"arch": "gemma2"}, drop("blk.1.post_attention_norm.weight"), 65, "tensor blk.1.post_attention_norm.weight is missing"),
-    ({"arch": "gemma3"}, put("gemma3.attn_logit_softcapping", "f32", 50.0), 69,
-     "gemma3.attn_logit_softcapping is set: not supported by this build"),
+    (
+        {"arch": "qwen2"},
+        reshape("blk.0.attn_v.bias", 64),
+        65,
+        "tensor blk.0.attn_v.bias: shape [64], expected [32]",
+    ),
+    (
+        {"arch": "qwen2"},
+        retype("blk.0.attn_q.bias", 1),
+        69,
+        "tensor blk.0.attn_q.bias: type F16 here",
+    ),
+    (
+        {"arch": "qwen2"},
+        reshape("blk.0.attn_output.bias", 64),
+        69,
+        "tensor blk.0.attn_output.bias: not part of a qwen2 model that this build runs",
+    ),
+    (
+        {"arch": "qwen2"},
+        put("qwen2.attention.sliding_window", "u32", 64),
+        69,
+        "qwen2.attention.sliding_window is set: not supported by this build",
+    ),
+    (
+        {"arch": "qwen3"},
+        put("qwen3.attention.sliding_window", "u32", 64),
+        69,
+        "qwen3.attention.sliding_window is set: not supported by this build",
+    ),
+    (
+        {"arch": "qwen3"},
+        drop("blk.0.attn_k_norm.weight"),
+        65,
+        "tensor blk.0.attn_k_norm.weight is missing",
+    ),
+    (
+        {"arch": "qwen3"},
+        reshape("blk.0.attn_q_norm.weight", 32),
+        65,
+        "tensor blk.0.attn_q_norm.weight: shape [32], expected [16]",
+    ),
+    (
+        {"arch": "qwen3"},
+        reshape("cls.output.weight", 64, 2),
+        69,
+        "tensor cls.output.weight: not part of a qwen3 model that this build runs",
+    ),
+    (
+        {"arch": "gemma"},
+        put("gemma.final_logit_softcapping", "f32", 30.0),
+        69,
+        "gemma.final_logit_softcapping is set: not supported by this build",
+    ),
+    (
+        {"arch": "gemma"},
+        put("gemma.attention.sliding_window", "u32", 64),
+        69,
+        "gemma.attention.sliding_window is set: not supported by this build",
+    ),
+    (
+        {"arch": "gemma"},
+        reshape("blk.0.post_ffw_norm.weight", 64),
+        69,
+        "tensor blk.0.post_ffw_norm.weight: not part of a gemma model that this build runs",
+    ),
+    (
+        {"arch": "gemma2"},
+        put("gemma2.attn_logit_softcapping", "f32", -50.0),
+        65,
+        "gemma2.attn_logit_softcapping: -50.0 is not within 0.001 to 1e+06",
+    ),
+    (
+        {"arch": "gemma2"},
+        put("gemma2.attn_logit_softcapping", "f32", NAN),
+        65,
+        "gemma2.attn_logit_softcapping: nan is not within 0.001 to 1e+06",
+    ),
+    (
+        {"arch": "gemma2"},
+        put("gemma2.final_logit_softcapping", "f64", 1e-30),
+        65,
+        "gemma2.final_logit_softcapping: 1e-30 is not within 0.001 to 1e+06",
+    ),
+    (
+        {"arch": "gemma2"},
+        put("gemma2.final_logit_softcapping", "u32", 30),
+        65,
+        "gemma2.final_logit_softcapping: expected f32, found u32 30",
+    ),
+    (
+        {"arch": "gemma2"},
+        put("gemma2.rope.freq_base_swa", "f32", 5000.0),
+        69,
+        "gemma2.rope.freq_base_swa is set: not supported by this build",
+    ),
+    (
+        {"arch": "gemma2"},
+        put("gemma2.attention.sliding_window_pattern", "u32", 3),
+        69,
+        "gemma2.attention.sliding_window_pattern is set: not supported by this build",
+    ),
+    (
+        {"arch": "gemma2"},
+        drop("blk.1.post_attention_norm.weight"),
+        65,
+        "tensor blk.1.post_attention_norm.weight is missing",
+    ),
+    (
+        {"arch": "gemma3"},
+        put("gemma3.attn_logit_softcapping", "f32", 50.0),
+        69,
+        "gemma3.attn_logit_softcapping is set: not supported by this build",
+    ),
 ]
 
 
@@ -228,7 +465,9 @@ def test_bad_model_is_refused_by_name(tmp_path, row):
     change, code, named = BAD[row]
     with pytest.raises(Fault) as e:
         Model(build(tmp_path / "m.gguf", change), 1)
-    assert e.value.code == code and named in str(e.value) and str(tmp_path / "m.gguf") in str(e.value)
+    assert (
+        e.value.code == code and named in str(e.value) and str(tmp_path / "m.gguf") in str(e.value)
+    )
 
 
 def hparams(tmp_path, change=lambda m, t: None, **config):
@@ -244,11 +483,16 @@ def test_every_architecture_is_accepted(tmp_path, arch):
 
 def test_a_window_that_hides_nothing_is_none(tmp_path):
     for arch in ("qwen2", "qwen3", "gemma"):
-        assert hparams(tmp_path, put(f"{arch}.attention.sliding_window", "u32", 512), arch=arch).window == 0
+        assert (
+            hparams(tmp_path, put(f"{arch}.attention.sliding_window", "u32", 512), arch=arch).window
+            == 0
+        )
 
 
 def test_windows_are_in_the_blocks_that_have_them(tmp_path):
-    windows = lambda **config: [h.window_of(i) for h in [hparams(tmp_path, **config)] for i in range(h.n_layer)]
+    windows = lambda **config: [
+        h.window_of(i) for h in [hparams(tmp_path, **config)] for i in range(h.n_layer)
+    ]
     assert windows(window=24) == [24, 24] and windows() == [0, 0]
     assert windows(arch="phi3", window=21) == [21, 21] and windows(arch="phi3") == [0, 0]
     assert windows(arch="gemma2", window=16, n_layer=5) == [16, 0, 16, 0, 16]
@@ -278,25 +522,66 @@ def test_rope_scaling_is_read_as_written(tmp_path):
     assert (rope.kind, rope.factor, rope.scale) == ("linear", 4.0, 1.0)
     assert hparams(tmp_path, every(factor, kind("none"))).rope.factor == 1.0
     rope = hparams(tmp_path, yarn()).rope
-    assert (rope.kind, rope.factor, rope.n_ctx, rope.fast, rope.slow) == ("yarn", 4.0, 64, 32.0, 1.0)
+    assert (rope.kind, rope.factor, rope.n_ctx, rope.fast, rope.slow) == (
+        "yarn",
+        4.0,
+        64,
+        32.0,
+        1.0,
+    )
     assert abs(rope.scale - (0.1 * math.log(4) + 1)) < 1e-15
-    assert hparams(tmp_path, yarn(yarn_attn_factor=1.25, attn_factor=2.0, yarn_ext_factor=-1.0)).rope.scale == 2.5
+    assert (
+        hparams(
+            tmp_path, yarn(yarn_attn_factor=1.25, attn_factor=2.0, yarn_ext_factor=-1.0)
+        ).rope.scale
+        == 2.5
+    )
     assert hparams(tmp_path, yarn(factor=0.5, original_context_length=None)).rope.n_ctx == 512
 
 
-ROPE_KEYS = ("freq_base", "scale_linear", *(f"scaling.{key}" for key in (
-    "factor", "original_context_length", "attn_factor", "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow", "yarn_ext_factor")))
-NUMBERS = st.one_of(st.sampled_from([0.0, 1.0, 1 + 2 ** -52, 5e-324, 1e308, 1e6, -1.0, NAN, INF]), st.floats(), st.integers(0, (1 << 32) - 1))
+ROPE_KEYS = (
+    "freq_base",
+    "scale_linear",
+    *(
+        f"scaling.{key}"
+        for key in (
+            "factor",
+            "original_context_length",
+            "attn_factor",
+            "yarn_attn_factor",
+            "yarn_beta_fast",
+            "yarn_beta_slow",
+            "yarn_ext_factor",
+        )
+    ),
+)
+NUMBERS = st.one_of(
+    st.sampled_from([0.0, 1.0, 1 + 2**-52, 5e-324, 1e308, 1e6, -1.0, NAN, INF]),
+    st.floats(),
+    st.integers(0, (1 << 32) - 1),
+)
 
 
-@given(st.sampled_from(["none", "linear", "yarn", "longrope"]), st.dictionaries(st.sampled_from(ROPE_KEYS), NUMBERS))
+@given(
+    st.sampled_from(["none", "linear", "yarn", "longrope"]),
+    st.dictionaries(st.sampled_from(ROPE_KEYS), NUMBERS),
+)
 @settings(max_examples=150, deadline=None)
 def test_any_rope_is_refused_by_name_or_has_frequencies(kind, numbers):
-    """Whatever a file says: the borders of yarn become integers in C. Too fast a turn has an angle of NaN, and the logits show it."""
+    """Whatever a file says: the borders of yarn become integers in C. Too fast a turn has an angle
+    of NaN, and the logits show it.
+    """
+
     class File:
         path, tensors = "m.gguf", {}
-        metadata = {"llama.rope.scaling.type": kind, **{f"llama.rope.{key}": v for key, v in numbers.items()}}
-        kinds = {key: KIND_NAMES.index({str: "string", int: "u32", float: "f64"}[type(v)]) for key, v in metadata.items()}
+        metadata = {
+            "llama.rope.scaling.type": kind,
+            **{f"llama.rope.{key}": v for key, v in numbers.items()},
+        }
+        kinds = {
+            key: KIND_NAMES.index({str: "string", int: "u32", float: "f64"}[type(v)])
+            for key, v in metadata.items()
+        }
         get, fault, _bad = gguf.File.get, gguf.File.fault, gguf.File._bad
 
     try:
@@ -309,31 +594,42 @@ def test_any_rope_is_refused_by_name_or_has_frequencies(kind, numbers):
 
 
 def test_longrope_is_chosen_by_the_model_alone(tmp_path):
-    for n_ctx, which, scale in ((512, "long", math.sqrt(1 + math.log(8) / math.log(64))), (64, "short", 1.0), (32, "short", 1.0)):
+    for n_ctx, which, scale in (
+        (512, "long", math.sqrt(1 + math.log(8) / math.log(64))),
+        (64, "short", 1.0),
+        (32, "short", 1.0),
+    ):
         rope = hparams(tmp_path, **LONG, n_ctx=n_ctx).rope
         assert rope.divisors == f"rope_factors_{which}" and abs(rope.scale - scale) < 1e-15
-    assert hparams(tmp_path, put("phi3.rope.scaling.attn_factor", "f32", 1.5), **LONG).rope.scale == 1.5
+    assert (
+        hparams(tmp_path, put("phi3.rope.scaling.attn_factor", "f32", 1.5), **LONG).rope.scale
+        == 1.5
+    )
 
 
 def fuse(prefix, whole, names, suffix):
     """Tensors of one block put into one, their rows in this order."""
+
     def change(m, t):
         parts = [t.pop(f"{prefix}.{name}.{suffix}") for name in names]
         kind, shape, _ = parts[0]
         rows = sum(p[1][-1] for p in parts)
         t[f"{prefix}.{whole}.{suffix}"] = [kind, (*shape[:-1], rows), b"".join(p[2] for p in parts)]
+
     return change
 
 
 def split(prefix, whole, parts):
     """The reverse: `parts` name -> rows."""
+
     def change(m, t):
         kind, (n_in, _), data = t.pop(f"{prefix}.{whole}.weight")
         at = 0
         for name, rows in parts.items():
             n_bytes = 4 * n_in * rows
-            t[f"{prefix}.{name}.weight"] = [kind, (n_in, rows), data[at:at + n_bytes]]
+            t[f"{prefix}.{name}.weight"] = [kind, (n_in, rows), data[at : at + n_bytes]]
             at += n_bytes
+
     return change
 
 
@@ -347,19 +643,40 @@ def logits(path, tmp_path):
 QKV = ("attn_q", "attn_k", "attn_v")
 
 
-@pytest.mark.parametrize("arch,changes", [
-    ("qwen2", [fuse(f"blk.{i}", "attn_qkv", QKV, s) for i in (0, 1) for s in ("weight", "bias")]),
-    ("qwen2", [fuse("blk.1", "attn_qkv", QKV, "weight")]),
-    ("llama", [fuse("blk.0", "attn_qkv", QKV, "weight")]),
-    ("phi3", [split("blk.0", "attn_qkv", {"attn_q": 64, "attn_k": 32, "attn_v": 32}), split("blk.1", "ffn_up", {"ffn_gate": 96, "ffn_up": 96})])])
+@pytest.mark.parametrize(
+    "arch,changes",
+    [
+        (
+            "qwen2",
+            [fuse(f"blk.{i}", "attn_qkv", QKV, s) for i in (0, 1) for s in ("weight", "bias")],
+        ),
+        ("qwen2", [fuse("blk.1", "attn_qkv", QKV, "weight")]),
+        ("llama", [fuse("blk.0", "attn_qkv", QKV, "weight")]),
+        (
+            "phi3",
+            [
+                split("blk.0", "attn_qkv", {"attn_q": 64, "attn_k": 32, "attn_v": 32}),
+                split("blk.1", "ffn_up", {"ffn_gate": 96, "ffn_up": 96}),
+            ],
+        ),
+    ],
+)
 def test_fused_matrices_give_the_bits_of_separate_ones(tmp_path, arch, changes):
-    found = {logits(build(tmp_path / "m.gguf", every(*some), arch=arch), tmp_path) for some in ([], changes)}
+    found = {
+        logits(build(tmp_path / "m.gguf", every(*some), arch=arch), tmp_path)
+        for some in ([], changes)
+    }
     assert len(found) == 1
 
 
 def test_the_unchanged_model_is_accepted(tmp_path):
     m = Model(build(tmp_path / "m.gguf", lambda m, t: None), 1)
-    assert (m.hparams.n_head, m.hparams.n_head_kv, m.hparams.head_dim, m.hparams.n_vocab) == (4, 2, 16, 400)
+    assert (m.hparams.n_head, m.hparams.n_head_kv, m.hparams.head_dim, m.hparams.n_vocab) == (
+        4,
+        2,
+        16,
+        400,
+    )
 
 
 def last_logits(path):
@@ -369,13 +686,29 @@ def last_logits(path):
     return bytes(ffi.buffer(cache.logits, 4 * m.hparams.n_vocab))
 
 
-PER_LAYER = ("block_count", "embedding_length", "feed_forward_length", "attention.head_count", "attention.head_count_kv", "attention.key_length",
-             "attention.value_length", "rope.dimension_count", "context_length", "attention.sliding_window", "attention.layer_norm_rms_epsilon",
-             "rope.freq_base", "attn_logit_softcapping")
+PER_LAYER = (
+    "block_count",
+    "embedding_length",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "rope.dimension_count",
+    "context_length",
+    "attention.sliding_window",
+    "attention.layer_norm_rms_epsilon",
+    "rope.freq_base",
+    "attn_logit_softcapping",
+)
 INTEGERS = st.sampled_from(["[u8]", "[i16]", "[u16]", "[i32]", "[u32]", "[i64]", "[u64]"])
 
 
-@given(st.sampled_from(["llama", "qwen3", "gemma2", "gemma3"]), st.sets(st.sampled_from(PER_LAYER), min_size=1), st.data())
+@given(
+    st.sampled_from(["llama", "qwen3", "gemma2", "gemma3"]),
+    st.sets(st.sampled_from(PER_LAYER), min_size=1),
+    st.data(),
+)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_arrays_of_equal_entries_are_the_number(tmp_path_factory, arch, keys, data):
     """Of any integer type that holds it, as converters of other projects write them."""
@@ -387,19 +720,46 @@ def test_arrays_of_equal_entries_are_the_number(tmp_path_factory, arch, keys, da
         for key in sorted(keys):
             if f"{arch}.{key}" in m:
                 kind, v = m[f"{arch}.{key}"]
-                kind = data.draw(INTEGERS) if isinstance(v, int) else data.draw(st.sampled_from(["[f32]", "[f64]"]))
-                if isinstance(v, float) or v < 1 << {"[u8]": 8, "[i16]": 15, "[u16]": 16}.get(kind, 31):
+                kind = (
+                    data.draw(INTEGERS)
+                    if isinstance(v, int)
+                    else data.draw(st.sampled_from(["[f32]", "[f64]"]))
+                )
+                if isinstance(v, float) or v < 1 << {"[u8]": 8, "[i16]": 15, "[u16]": 16}.get(
+                    kind, 31
+                ):
                     m[f"{arch}.{key}"] = kind, [v] * n_layer
+
     plain = build(d / "a.gguf", lambda m, t: None, **config)
     assert last_logits(build(d / "b.gguf", change, **config)) == last_logits(plain)
 
 
-# What the specification calls optional, or says what its absence means, where the model has that value.
-OPTIONAL = ("attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count", "rope.freq_base", "vocab_size",
-            "rope.scaling.type", "rope.scaling.factor", "general.name", "general.type", "general.file_type", "general.quantization_version",
-            "tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.pre", "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
-            "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id", "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token",
-            "tokenizer.ggml.add_space_prefix")
+# What the specification calls optional, or says what its absence means, where the model has that
+# value.
+OPTIONAL = (
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "vocab_size",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "general.name",
+    "general.type",
+    "general.file_type",
+    "general.quantization_version",
+    "tokenizer.ggml.scores",
+    "tokenizer.ggml.token_type",
+    "tokenizer.ggml.pre",
+    "tokenizer.ggml.bos_token_id",
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.unknown_token_id",
+    "tokenizer.ggml.padding_token_id",
+    "tokenizer.ggml.add_bos_token",
+    "tokenizer.ggml.add_eos_token",
+    "tokenizer.ggml.add_space_prefix",
+)
 
 
 @given(st.sets(st.sampled_from(OPTIONAL), min_size=1))
@@ -411,10 +771,20 @@ def test_optional_keys_may_be_absent_in_any_combination(tmp_path_factory, gone):
     def change(m, t):
         for key in gone:
             m.pop(key if key.startswith(("general.", "tokenizer.")) else f"llama.{key}", None)
-    plain, less = build(d / "a.gguf", lambda m, t: None, **config), build(d / "b.gguf", change, **config)
+
+    plain, less = (
+        build(d / "a.gguf", lambda m, t: None, **config),
+        build(d / "b.gguf", change, **config),
+    )
     assert last_logits(less) == last_logits(plain)
     a, b = Vocab(gguf.File(plain)), Vocab(gguf.File(less))
-    assert (b.bos, b.eos, b.add_bos, b.add_eos, b.add_prefix) == (a.bos, a.eos, a.add_bos, a.add_eos, a.add_prefix) and a.eog <= b.eog
+    assert (b.bos, b.eos, b.add_bos, b.add_eos, b.add_prefix) == (
+        a.bos,
+        a.eos,
+        a.add_bos,
+        a.add_eos,
+        a.add_prefix,
+    ) and a.eog <= b.eog
     if "tokenizer.ggml.scores" not in gone:
         for text in (b"Once upon a time", b"\x00\xff\n  ", "h\u00e9llo \u65e5".encode()):
             assert b.encode(text) == a.encode(text)
@@ -430,20 +800,32 @@ def test_trailing_dimensions_of_one_anywhere_change_nothing(tmp_path_factory, on
     def change(m, t):
         for n, entry in zip(ones, t.values()):
             entry[1] = (*entry[1], *[1] * n)
+
     plain, more = build(d / "a.gguf", lambda m, t: None), build(d / "b.gguf", change)
     assert last_logits(more) == last_logits(plain)
-    assert all(t.shape == gguf.File(plain).tensors[name].shape for name, t in gguf.File(more).tensors.items())
+    assert all(
+        t.shape == gguf.File(plain).tensors[name].shape
+        for name, t in gguf.File(more).tensors.items()
+    )
 
 
 def test_the_cases_of_dimensions_and_scores_run(shared):
-    whole = run("generate", "-m", shared("data/models/stories260K.gguf"), "-t", 0, "-n", 8, "Once upon")
-    dims = run("generate", "-m", shared("data/cases/models/dims4.gguf"), "-t", 0, "-n", 8, "Once upon")
+    whole = run(
+        "generate", "-m", shared("data/models/stories260K.gguf"), "-t", 0, "-n", 8, "Once upon"
+    )
+    dims = run(
+        "generate", "-m", shared("data/cases/models/dims4.gguf"), "-t", 0, "-n", 8, "Once upon"
+    )
     assert (dims.returncode, dims.stdout, dims.stderr) == (0, whole.stdout, b"")
-    bare = run("generate", "-m", shared("data/cases/models/no_scores.gguf"), "-t", 0, "-n", 8, "Once upon")
+    bare = run(
+        "generate", "-m", shared("data/cases/models/no_scores.gguf"), "-t", 0, "-n", 8, "Once upon"
+    )
     assert bare.returncode == 0 and bare.stderr == b"" and bare.stdout.decode()
 
 
-@pytest.mark.parametrize("pattern,ok", [([True] * 5 + [False], True), ([True] * 6, False), ([False] * 6, False)])
+@pytest.mark.parametrize(
+    "pattern,ok", [([True] * 5 + [False], True), ([True] * 6, False), ([False] * 6, False)]
+)
 def test_gemma3_pattern_as_bools(tmp_path, pattern, ok):
     change = put("gemma3.attention.sliding_window_pattern", "[bool]", pattern)
     make = lambda: Model(build(tmp_path / "m.gguf", change, arch="gemma3", n_layer=6, window=16), 1)
@@ -458,6 +840,7 @@ def test_gemma3_pattern_as_bools(tmp_path, pattern, ok):
 def test_trailing_dimensions_of_one_are_none(tmp_path):
     def change(m, t):
         t["blk.0.attn_norm.weight"][1] = (64, 1, 1)
+
     assert Model(build(tmp_path / "m.gguf", change), 1)
 
 

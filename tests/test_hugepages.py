@@ -1,17 +1,21 @@
-"""--huge-pages: a copy of the model that has its bytes, is refused where it cannot be had, and changes no bit of any answer."""
+"""--huge-pages: a copy of the model that has its bytes, is refused where it cannot be had, and
+changes no bit of any answer.
+"""
+
 import os
 import resource
 import shutil
 
 import pytest
 from conftest import BIN, run
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_model import write_model
 
 from sluice import gguf
-from sluice.system import huge_pages, memory
 from sluice.faults import Fault
 from sluice.kernels import ffi
+from sluice.system import huge_pages, memory
 
 DATA = bytes(i * i % 251 for i in range(5 << 12))
 GRAIN = os.sysconf("SC_PAGE_SIZE")
@@ -25,7 +29,9 @@ def has_huge_pages():
         return False
 
 
-here = pytest.mark.skipif(not has_huge_pages(), reason=f"missing: huge pages, see {huge_pages.ENABLED}")
+here = pytest.mark.skipif(
+    not has_huge_pages(), reason=f"missing: huge pages, see {huge_pages.ENABLED}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +63,10 @@ def test_a_copy_has_the_bytes_of_the_file(file, page, n_bytes, piece):
             with pytest.raises(ValueError):
                 huge_pages.of_file(f.fileno(), page * GRAIN, n_bytes, "f")
         else:
-            assert huge_pages.of_file(f.fileno(), page * GRAIN, n_bytes, "f")[:] == DATA[page * GRAIN:][:n_bytes]
+            assert (
+                huge_pages.of_file(f.fileno(), page * GRAIN, n_bytes, "f")[:]
+                == DATA[page * GRAIN :][:n_bytes]
+            )
 
 
 @here
@@ -95,7 +104,12 @@ def test_a_copy_that_has_no_room_is_refused_before_it_is_begun(tmp_path, monkeyp
     with open(file, "rb") as f, pytest.raises(Fault) as e:
         huge_pages.of_file(f.fileno(), 0, len(DATA), "f")
     assert (e.value.code, str(e.value)) == (
-        75, "f: --huge-pages needs 0.00 GB of memory, of which 0.00 can be had; without it the file is mapped")
+        75,
+        (
+            "f: --huge-pages needs 0.00 GB of memory, of which 0.00 can be had; without it the file"
+            " is mapped"
+        ),
+    )
 
 
 @here
@@ -107,25 +121,36 @@ def test_address_space_that_is_limited_is_one_line(tmp_path):
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (800 << 20, 800 << 20))
     done = run("generate", "-m", path, "-n", 1, "-j", 1, "--huge-pages", "x", preexec_fn=limit)
     assert (done.returncode, done.stdout) == (75, b"")
-    assert done.stderr == f"generate: {path}: --huge-pages needs 1.07 GB of memory; without it the file is mapped\n".encode()
+    assert (
+        done.stderr
+        == f"generate: {path}: --huge-pages needs 1.07 GB of memory; without it the file is"
+        " mapped\n".encode()
+    )
 
 
-@pytest.mark.parametrize("groups, group, machine, free", [
-    ({}, "0::/\n", 100, 100 << 10),
-    ({"a": ("5000", 1000), "a/b": ("max", 7)}, "0::/a/b\n", 100, 4000),
-    ({"a": ("max", 0), "a/b": ("2000", 2500)}, "1:x:/c\n0::/a/b\n", 100, -500),
-    ({"": ("9000", 1000)}, "0::/\n", None, 8000),
-    ({"a": ("5000", None)}, "0::/a\n", None, None),
-    ({}, "4:memory:/a\n", None, None),
-])
-def test_available_memory_is_that_of_the_machine_and_of_each_group(tmp_path, monkeypatch, groups, group, machine, free):
+@pytest.mark.parametrize(
+    "groups, group, machine, free",
+    [
+        ({}, "0::/\n", 100, 100 << 10),
+        ({"a": ("5000", 1000), "a/b": ("max", 7)}, "0::/a/b\n", 100, 4000),
+        ({"a": ("max", 0), "a/b": ("2000", 2500)}, "1:x:/c\n0::/a/b\n", 100, -500),
+        ({"": ("9000", 1000)}, "0::/\n", None, 8000),
+        ({"a": ("5000", None)}, "0::/a\n", None, None),
+        ({}, "4:memory:/a\n", None, None),
+    ],
+)
+def test_available_memory_is_that_of_the_machine_and_of_each_group(
+    tmp_path, monkeypatch, groups, group, machine, free
+):
     for name, (most, held) in groups.items():
         (tmp_path / "groups" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "groups" / name / "memory.max").write_text(most + "\n")
         if held is not None:
             (tmp_path / "groups" / name / "memory.stat").write_text(f"anon {held}\nfile 123\n")
     (tmp_path / "group").write_text(group)
-    (tmp_path / "meminfo").write_text("MemFree: 1 kB\n" + (f"MemAvailable:   {machine} kB\n" if machine else ""))
+    (tmp_path / "meminfo").write_text(
+        "MemFree: 1 kB\n" + (f"MemAvailable:   {machine} kB\n" if machine else "")
+    )
     for name, path in (("MACHINE", "meminfo"), ("GROUP", "group"), ("GROUPS", "groups")):
         monkeypatch.setattr(memory, name, str(tmp_path / path))
     assert memory.available() == free
@@ -147,7 +172,8 @@ def test_a_file_that_changes_after_it_was_copied_is_noticed(tmp_path, wanted, ti
             f.seek(t.offset)
             f.write(bytes(t.n_bytes))
     os.utime(path, ns=(1, 1))
-    assert ffi.buffer(p, t.n_bytes)[:] == before  # the copy is what was opened, and no signal comes of it
+    # the copy is what was opened, and no signal comes of it
+    assert ffi.buffer(p, t.n_bytes)[:] == before
     with pytest.raises(Fault, match="changed while it was in use") as e:
         file.check_unchanged()
     assert e.value.code == 74
@@ -168,16 +194,24 @@ def test_commands_answer_the_same_with_a_copy(tiny, tmp_path, home):
     mail = BIN.parent / "tests" / "mails" / "spam-cards.eml"
     ids = run("tokenize", "-m", tiny, input=b"some text").stdout
     assert run("prefill", "-m", tiny, "-o", tmp_path / "s", input=ids).returncode == 0
-    for command in (("generate", "-m", tiny, "-n", 20, "-t", 0, "-c", 100, "some text"), ("classify", "--json", "--no-cache", mail),
-                    ("decode", "-m", tiny, tmp_path / "s"), ("chat", "-m", tiny, "--template", "plain", "-n", 5, "-S", 1, "-c", 100)):
+    for command in (
+        ("generate", "-m", tiny, "-n", 20, "-t", 0, "-c", 100, "some text"),
+        ("classify", "--json", "--no-cache", mail),
+        ("decode", "-m", tiny, tmp_path / "s"),
+        ("chat", "-m", tiny, "--template", "plain", "-n", 5, "-S", 1, "-c", 100),
+    ):
         said = b"" if command[0] == "decode" else b"Hello\n"
         plain, copied = (run(*command, *more, input=said) for more in ((), ("--huge-pages",)))
-        assert (copied.returncode, without_time(copied.stdout)) == (plain.returncode, without_time(plain.stdout)), copied.stderr
+        assert (copied.returncode, without_time(copied.stdout)) == (
+            plain.returncode,
+            without_time(plain.stdout),
+        ), copied.stderr
         assert plain.stdout, plain.stderr
 
 
 def without_time(data):
     import re
+
     return re.sub(rb'"ms": [0-9.]+', b"", data)
 
 

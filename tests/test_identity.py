@@ -1,5 +1,6 @@
 """What a model is: every byte counts, a digest that was kept is another file's never, and no
 trouble with keeping it shows."""
+
 import errno
 import fcntl
 import hashlib
@@ -15,20 +16,20 @@ import sys
 import time
 from functools import partial
 
+import llama2c_writer
 import numpy as np
 import pytest
 from blake3 import blake3
-from conftest import BIN, START, ROOT, run, wait_for
-
-import llama2c_writer
+from conftest import BIN, ROOT, START, run, wait_for
 from gguf_writer import F32, Q8_0, f32, gguf_bytes, q8_0, write_gguf
-from sluice.system import cache_directory
+from tiny_model import write_model
+
 from sluice import gguf
-from sluice.gguf import identity, model_file
 from sluice.faults import Fault
+from sluice.gguf import identity, model_file
 from sluice.gguf.metadata import Unread
 from sluice.gguf.part import Part
-from tiny_model import write_model
+from sluice.system import cache_directory
 
 SPAM = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
 TICK_NS = 50_000_000  # longer than any clock tick of the file systems that tests run on
@@ -49,6 +50,7 @@ def hashed(monkeypatch):
     def hash(part):
         paths.append(part.path)
         return real(part)
+
     monkeypatch.setattr(identity, "_hash", hash)
     return paths
 
@@ -100,11 +102,13 @@ def set_mtime_back(path, then):
 
 # Every byte.
 
+
 def test_hash_is_blake3_as_published():
     """Digests from the paper's reference implementation."""
     for data, digest in (
-            (b"", "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"),
-            (b"abc", "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85")):
+        (b"", "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"),
+        (b"abc", "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"),
+    ):
         assert blake3(data).hexdigest() == digest
 
 
@@ -113,8 +117,10 @@ def test_id_is_the_blake3_of_the_file_and_not_of_its_name(model, tmp_path):
     assert id_of(model, None) == id_of(tmp_path / "b.gguf", None) == truth(model)
 
 
-@pytest.mark.parametrize("n_bytes", [
-    32, 4095, 4096, (1 << 16) + 1, identity.WINDOW - 1, identity.WINDOW, identity.WINDOW + 1])
+@pytest.mark.parametrize(
+    "n_bytes",
+    [32, 4095, 4096, (1 << 16) + 1, identity.WINDOW - 1, identity.WINDOW, identity.WINDOW + 1],
+)
 def test_id_does_not_depend_on_how_a_file_is_cut_into_windows(tmp_path, n_bytes):
     data = np.random.default_rng(n_bytes).bytes(n_bytes)
     (tmp_path / "f").write_bytes(data)
@@ -173,7 +179,7 @@ def test_id_changes_with_every_part_of_a_file(tmp_path):
     write_gguf(path, {"general.architecture": ("string", "llama")}, tensors)
     data, ids = path.read_bytes(), {truth(path)}
     places = [t.offset + t.n_bytes - 1 for t in gguf.File(str(path)).tensors.values()]
-    changed = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1:] for at in places]
+    changed = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in places]
     for n, other in enumerate((data + b"\0", data.replace(b"llama", b"lIama"), *changed)):
         path.write_bytes(other)
         ids.add(id_of(path, None))
@@ -191,6 +197,7 @@ def test_llama2c_checkpoint_and_tokenizer_are_both_covered(tmp_path, hashed, cac
         file = model_file.open_model(str(tmp_path / "v1"), str(tmp_path / "tok"))
         file.id_cache = str(cache)
         return file.id
+
     known = {id_now()}
     assert id_now() in known and len(hashed) == 1 and truth(tmp_path / "v1") not in known
     last = {name: len(data) - 1 for name, data in contents.items()}
@@ -212,6 +219,7 @@ def test_files_of_a_model_count_in_their_order(tmp_path):
 
 # A digest that was kept.
 
+
 def test_a_file_is_hashed_once(model, cache, hashed):
     assert id_of(model, cache) == truth(model) and len(hashed) == 1
     (name,) = entries(cache)
@@ -219,7 +227,10 @@ def test_a_file_is_hashed_once(model, cache, hashed):
     assert id_of(model, cache) == truth(model) and len(hashed) == 1
     s = model.stat()
     assert (cache / name).read_text().split()[:7] == [
-        "#model-id", "1", *map(str, (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))]
+        "#model-id",
+        "1",
+        *map(str, (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)),
+    ]
 
 
 def test_another_process_takes_what_was_kept(tmp_path):
@@ -274,8 +285,9 @@ def clone_over(path):
 
 
 @pytest.mark.parametrize("is_settled", [True, False])
-@pytest.mark.parametrize("change", [
-    write_in_place, write_anew, store_in_a_map, replace, remove_and_make, clone_over])
+@pytest.mark.parametrize(
+    "change", [write_in_place, write_anew, store_in_a_map, replace, remove_and_make, clone_over]
+)
 def test_a_changed_file_with_its_mtime_set_back_has_another_id(model, cache, change, is_settled):
     before, known = model.stat(), id_of(model, cache)
     assert len(entries(cache)) == 1
@@ -307,6 +319,7 @@ def test_names_of_one_file_share_what_was_kept(model, cache, tmp_path, hashed):
 
 
 # Within a clock tick.
+
 
 def test_a_file_that_changed_a_moment_ago_is_not_kept(model, cache, hashed):
     os.utime(model)
@@ -401,6 +414,7 @@ def test_whoever_opens_a_file_to_write_while_it_is_asked_for_writers_ends_nobody
 def test_what_cannot_be_synced_is_not_kept(model, cache, monkeypatch, hashed):
     def fail(fd):
         raise OSError(error, os.strerror(error))
+
     monkeypatch.setattr(os, "fdatasync", fail)
     error = errno.EIO
     assert id_of(model, cache) == truth(model) and entries(cache) == []
@@ -409,6 +423,7 @@ def test_what_cannot_be_synced_is_not_kept(model, cache, monkeypatch, hashed):
 
 
 # While it is hashed.
+
 
 def test_a_file_that_changes_before_or_while_it_is_hashed_is_refused(model, cache, monkeypatch):
     real = identity._hash
@@ -428,7 +443,8 @@ def test_a_file_that_changes_before_or_while_it_is_hashed_is_refused(model, cach
 
 
 def test_a_file_that_is_replaced_while_it_is_hashed_is_the_one_that_was_opened(
-        model, cache, monkeypatch, tmp_path):
+    model, cache, monkeypatch, tmp_path
+):
     """Models are replaced by rename, which changes the ctime of the open one, and no byte of it."""
     real, expected, new = identity._hash, truth(model), tmp_path / "new"
     shutil.copy(SPAM, new)
@@ -471,15 +487,25 @@ def hashing(path, directory, script=HASH_IT):
 
 
 def hash_it(path, directory, *before, script=HASH_IT, **kwargs):
-    return subprocess.run([*before, *hashing(path, directory, script)], capture_output=True, text=True,
-                          timeout=120, **kwargs)
+    return subprocess.run(
+        [*before, *hashing(path, directory, script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **kwargs,
+    )
 
 
 def piped(command):
     """The process of `command`, which an interrupt ends: in a background job, as those of CI are,
     it would be ignored."""
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def test_a_file_that_is_cut_while_it_is_hashed_ends_in_one_line(tmp_path):
@@ -510,6 +536,7 @@ def test_an_interrupt_ends_hashing_soon(tmp_path):
 
 # Entries that are not to be believed.
 
+
 def kept(model, cache):
     known = id_of(model, cache)
     (name,) = entries(cache)
@@ -522,7 +549,9 @@ def test_a_damaged_entry_is_not_there(model, cache, hashed):
     spoilt = [good[:n] for n in range(len(good))]
     spoilt += [good + b"\n", good + good, b"\0" * len(good), b"x" * (1 << 20)]
     for at in range(len(good)):
-        spoilt += [good[:at] + bytes([good[at] ^ 1 << bit]) + good[at + 1:] for bit in (0, 4, 5, 7)]
+        spoilt += [
+            good[:at] + bytes([good[at] ^ 1 << bit]) + good[at + 1 :] for bit in (0, 4, 5, 7)
+        ]
     part = part_of(model)
     for n, data in enumerate(spoilt):
         path.write_bytes(data)
@@ -614,8 +643,10 @@ def test_entries_are_bounded(model, cache, monkeypatch, tmp_path):
 
 # Faults, kills and crowds.
 
-CALLS = ("openat,open,fstat,newfstatat,stat,statx,lstat,mkdir,write,link,linkat,rename,renameat,"
-         "fchmod,flock,fdatasync,fsync,getdents64,mmap,read,close,unlink,madvise")
+CALLS = (
+    "openat,open,fstat,newfstatat,stat,statx,lstat,mkdir,write,link,linkat,rename,renameat,"
+    "fchmod,flock,fdatasync,fsync,getdents64,mmap,read,close,unlink,madvise"
+)
 TRACE = ("strace", "-f", "-qq", "-o")
 
 
@@ -644,6 +675,7 @@ def test_whatever_call_fails_the_id_is_right_or_there_is_one_line(strace, model,
 
     def traced(directory, *options):
         return hash_it(model, directory, *TRACE, log, "-e", f"trace={CALLS},access", *options)
+
     assert traced(tmp_path / "c").stdout == right and len(entries(tmp_path / "c")) == 1
     calls = calls_of(log.read_text())
     assert {"mkdir", "fdatasync", "mmap", "write"} <= {name for name, _ in calls}
@@ -739,11 +771,13 @@ def test_a_large_file_needs_little_address_space(tmp_path):
 
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (900 << 20,) * 2)
+
     done = hash_it(path, tmp_path / "c", preexec_fn=limit)
     assert done.returncode == 0 and done.stderr == "" and len(done.stdout) == 65
 
 
 # In the page cache.
+
 
 def test_what_was_not_cached_is_asked_for_in_large_pages(model, monkeypatch):
     asked = []
@@ -754,11 +788,18 @@ def test_what_was_not_cached_is_asked_for_in_large_pages(model, monkeypatch):
 
 # Which commands compute it.
 
+
 def importing(module, tool, *argv, input=b"Some words", env=(), cwd=None):
     """(whether the command loaded `module`, its stdout)."""
     command = [sys.executable, "-I", "-X", "importtime", START, BIN / tool, *argv]
-    done = subprocess.run(command, input=input, capture_output=True, timeout=60, cwd=cwd,
-                          env={**os.environ, **dict(env)})
+    done = subprocess.run(
+        command,
+        input=input,
+        capture_output=True,
+        timeout=60,
+        cwd=cwd,
+        env={**os.environ, **dict(env)},
+    )
     assert done.returncode in (0, 1, 2), done.stderr[-500:]
     return f" {module}\n".encode() in done.stderr, done.stdout
 
@@ -766,7 +807,9 @@ def importing(module, tool, *argv, input=b"Some words", env=(), cwd=None):
 def test_only_commands_that_need_it_compute_it(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=400, n_ctx=128)
-    look = partial(importing, "sluice.gguf.identity", cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "c")})
+    look = partial(
+        importing, "sluice.gguf.identity", cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "c")}
+    )
     needs = lambda *argv, **how: look(*argv, **how)[0]
     assert not needs("generate", "-m", model, "-n", "2", "-S", "1")
     assert needs("generate", "-m", model, "-n", "2", "-S", "1", "-o", "g.snap")
@@ -798,6 +841,7 @@ def test_a_cache_of_ones_own_and_none_are_heeded(tmp_path):
 
 # What it was called before.
 
+
 def test_earlier_id_is_what_it_was():
     """Of the spam model as it was published with Sluice 0.1.0, whose page says 8af9fe374fbc5cc7."""
     assert gguf.File(str(SPAM)).earlier_id[:8].hex() == "8af9fe374fbc5cc7"
@@ -811,15 +855,21 @@ def test_earlier_id_is_of_size_head_and_samples(model):
     end += 8 + len(name) + 4 + 8 * len(last.shape) + 4 + 8
     expected = hashlib.sha256(b"sluice model 1\n" + struct.pack("<Q", len(data)) + data[:end])
     for t in file.tensors.values():
-        expected.update(data[t.offset:t.offset + min(4096, t.n_bytes)])
+        expected.update(data[t.offset : t.offset + min(4096, t.n_bytes)])
     assert file.earlier_id == expected.digest()
 
 
 def test_earlier_id_covers_long_values_that_stay_in_the_file(tmp_path):
     """They were read with the rest of the head."""
     path = tmp_path / "m.gguf"
-    data = gguf_bytes({"a.long": ("string", "x" * 100_000), "b.numbers": ("[u32]", range(50_000)),
-                       "c.short": ("u32", 7)}, [("t", F32, (8,), bytes(range(32)))])
+    data = gguf_bytes(
+        {
+            "a.long": ("string", "x" * 100_000),
+            "b.numbers": ("[u32]", range(50_000)),
+            "c.short": ("u32", 7),
+        },
+        [("t", F32, (8,), bytes(range(32)))],
+    )
     path.write_bytes(data)
     file = gguf.File(str(path))
     assert isinstance(file.metadata["a.long"], Unread)

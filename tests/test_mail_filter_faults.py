@@ -1,4 +1,5 @@
 """mail-filter where a system call fails, or where it is killed at one: no mail is lost."""
+
 import re
 import shutil
 import signal
@@ -10,12 +11,17 @@ from sluice.mail import headers
 
 
 def calls_of(box, options, prefix):
-    """[(name, how many)] of the system calls that the front itself makes; arch_prctl, by which libc starts, fails on no machine."""
+    """[(name, how many)] of the system calls that the front itself makes; arch_prctl, by which libc
+    starts, fails on no machine.
+    """
     trace = box.path / "trace"
     assert box.run(*options, prefix=[*prefix, "-o", trace]).returncode == 0
     box.sent()
     names = re.findall(r"^(\w+)\(", trace.read_text(), re.M)
-    return sorted((name, names.count(name)) for name in set(names) - {"execve", "exit_group", "restart_syscall", "arch_prctl"})
+    return sorted(
+        (name, names.count(name))
+        for name in set(names) - {"execve", "exit_group", "restart_syscall", "arch_prctl"}
+    )
 
 
 @pytest.fixture
@@ -25,18 +31,38 @@ def tracer(strace):
     return [*strace, "-e", "signal=none"]
 
 
-ERRORS = {"write": ("ENOSPC", "EIO"), "openat": ("EMFILE", "ENOSPC"), "open": ("EMFILE",), "fork": ("EAGAIN",), "clone": ("EAGAIN",), "clone3": ("EAGAIN",),
-          "mmap": ("ENOMEM",), "brk": ("ENOMEM",), "read": ("EIO",), "pipe2": ("EMFILE",), "close": ("EIO",)}
+ERRORS = {
+    "write": ("ENOSPC", "EIO"),
+    "openat": ("EMFILE", "ENOSPC"),
+    "open": ("EMFILE",),
+    "fork": ("EAGAIN",),
+    "clone": ("EAGAIN",),
+    "clone3": ("EAGAIN",),
+    "mmap": ("ENOMEM",),
+    "brk": ("ENOMEM",),
+    "read": ("EIO",),
+    "pipe2": ("EMFILE",),
+    "close": ("EIO",),
+}
 
 
 def test_the_last_backstop_is_set_before_anything_else(box, tracer):
     trace = box.path / "trace"
-    assert box.run("--deadline", 5, "--read-limit", 6, "--send-limit", 7, prefix=[*tracer, "-o", trace]).returncode == 0
+    assert (
+        box.run(
+            "--deadline", 5, "--read-limit", 6, "--send-limit", 7, prefix=[*tracer, "-o", trace]
+        ).returncode
+        == 0
+    )
     lines = trace.read_text().splitlines()
     alarms = [n for n, line in enumerate(lines) if line.startswith("alarm(")]
     opened = [n for n, line in enumerate(lines) if line.startswith("openat(")]
-    assert [lines[n].split(")")[0] for n in alarms] == ["alarm(60", "alarm(55"] and alarms[1] < opened[0]
-    assert [line for line in lines if "SIGALRM" in line][0].startswith("rt_sigaction(SIGALRM, {sa_handler=SIG_DFL")
+    assert [lines[n].split(")")[0] for n in alarms] == ["alarm(60", "alarm(55"] and alarms[
+        1
+    ] < opened[0]
+    assert [line for line in lines if "SIGALRM" in line][0].startswith(
+        "rt_sigaction(SIGALRM, {sa_handler=SIG_DFL"
+    )
 
 
 def mail_of(run):
@@ -45,7 +71,9 @@ def mail_of(run):
 
 
 def test_a_fault_in_any_system_call_loses_nothing(box, tracer):
-    """The n-th call of each kind fails: 0 with exactly one whole mail, or 75, or a signal; nothing stays in the spool."""
+    """The n-th call of each kind fails: 0 with exactly one whole mail, or 75, or a signal; nothing
+    stays in the spool.
+    """
     options = ("--queue-id", "A1", "--state", box.path / "state")
     box.run(*options)
     box.sent()
@@ -57,18 +85,36 @@ def test_a_fault_in_any_system_call_loses_nothing(box, tracer):
                 run = f"{name} {error} {nth}"
                 mail = mail_of(run)
                 runs.update((headers.mark(mail, headers.headers(line)), run) for line in LINES)
-                done = box.run(*options, mail=mail, prefix=[*tracer, "-o", "/dev/null", "-e", f"inject={name}:error={error}:when={nth}"])
+                done = box.run(
+                    *options,
+                    mail=mail,
+                    prefix=[
+                        *tracer,
+                        "-o",
+                        "/dev/null",
+                        "-e",
+                        f"inject={name}:error={error}:when={nth}",
+                    ],
+                )
                 sent = [runs.get(data, data) for data in box.mails()]
                 statuses.setdefault(done.returncode, []).append(run)
                 assert done.returncode in (0, 75) or done.returncode < 0, (run, done)
-                assert set(sent) <= set(runs.values()) and sent.count(run) <= 1 and (run in sent or done.returncode), (run, done, sent)
+                assert (
+                    set(sent) <= set(runs.values())
+                    and sent.count(run) <= 1
+                    and (run in sent or done.returncode)
+                ), (run, done, sent)
                 if done.returncode == 75:
                     assert not done.stderr or done.stderr.startswith(b"4.3.0 "), (run, done)
-    assert len(statuses[0]) > 10 and len(statuses[75]) > 10, {k: len(v) for k, v in statuses.items()}
+    assert len(statuses[0]) > 10 and len(statuses[75]) > 10, {
+        k: len(v) for k, v in statuses.items()
+    }
 
 
 def test_kill_at_any_system_call_loses_nothing(box, tracer):
-    """SIGKILL at each system call: a signal's death, by which Postfix defers; nothing stays but a mark, no child runs on."""
+    """SIGKILL at each system call: a signal's death, by which Postfix defers; nothing stays but a
+    mark, no child runs on.
+    """
     options = ("--queue-id", "A1", "--state", box.path / "state")
     box.script("sendmail", f"echo $$ >{box.path}/two\n" + box.record())
     box.run(*options)
@@ -80,10 +126,20 @@ def test_kill_at_any_system_call_loses_nothing(box, tracer):
             run = f"{name} {nth}"
             mail = mail_of(run)
             runs[headers.mark(mail, headers.headers(LINE))] = run
-            done = box.run(*options, mail=mail, prefix=[*tracer, "-o", "/dev/null", "-e", f"inject={name}:signal=KILL:when={nth}"])
-            assert done.returncode in (-signal.SIGKILL, 0), (run, done)  # 0: that call was not made this time
-            sent = [runs.get(data, data) for data in box.mails()]  # one of a run that was killed may come later
-            assert set(sent) <= set(runs.values()) and sent.count(run) <= 1 and (run in sent or done.returncode), (run, done.returncode, sent)
+            done = box.run(
+                *options,
+                mail=mail,
+                prefix=[*tracer, "-o", "/dev/null", "-e", f"inject={name}:signal=KILL:when={nth}"],
+            )
+            # 0: that call was not made this time
+            assert done.returncode in (-signal.SIGKILL, 0), (run, done)
+            # one of a run that was killed may come later
+            sent = [runs.get(data, data) for data in box.mails()]
+            assert (
+                set(sent) <= set(runs.values())
+                and sent.count(run) <= 1
+                and (run in sent or done.returncode)
+            ), (run, done.returncode, sent)
             n_sent += len(sent) - (done.returncode == 0)
             if (box.path / "state").exists():
                 assert len(list((box.path / "state").glob("A1-*"))) <= 1, run

@@ -1,4 +1,7 @@
-"""mail-filter and a resident worker: who answers, and what becomes of the mail where the worker is absent, late, dead or babbles."""
+"""mail-filter and a resident worker: who answers, and what becomes of the mail where the worker is
+absent, late, dead or babbles.
+"""
+
 import os
 import re
 import signal
@@ -15,7 +18,12 @@ from sluice.mail import headers
 
 def worker(path):
     """`classify --listen`, when it listens."""
-    p = subprocess.Popen([CLASSIFY, "--listen", path, "--workers", "1"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    p = subprocess.Popen(
+        [CLASSIFY, "--listen", path, "--workers", "1"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         wait_for(lambda: p.poll() is not None or listens(path), "worker")
     except BaseException:
@@ -37,10 +45,13 @@ def test_a_worker_answers_as_a_process_does(box):
             mail = (ROOT / "tests/mails" / name).read_bytes()
             assert box.run("--socket", path, mail=mail).returncode == 0
             assert box.run("--classify", CLASSIFY, mail=mail).returncode == 0
-            assert [re.search(r"by=(\w+) worker=([-\w]+)", line).groups() for line in box.lines()] == [("worker", "answered"), ("process", "-")]
+            assert [
+                re.search(r"by=(\w+) worker=([-\w]+)", line).groups() for line in box.lines()
+            ] == [("worker", "answered"), ("process", "-")]
             one, other = box.mails()
             assert one == other and b"X-Spam-Score" in one
-        os.killpg(p.pid, signal.SIGSTOP)  # it hangs: half of the deadline is its, then there is a process
+        # it hangs: half of the deadline is its, then there is a process
+        os.killpg(p.pid, signal.SIGSTOP)
         assert box.run("--socket", path, "--deadline", 6).returncode == 0
         assert box.mails() == [MARKED] and "by=process worker=late" in box.lines()[0]
         assert box.run("--socket", path, "--deadline", 1, "--worker-only").returncode == 0
@@ -49,12 +60,14 @@ def test_a_worker_answers_as_a_process_does(box):
         os.killpg(p.pid, signal.SIGKILL)
         p.wait()
     box.lines()
-    assert box.run("--socket", path).returncode == 0  # nobody listens, or there is not even a socket
+    # nobody listens, or there is not even a socket
+    assert box.run("--socket", path).returncode == 0
     path.unlink(missing_ok=True)
     assert box.run("--socket", path).returncode == 0
     assert box.mails() == [MARKED] * 2
     one, other = box.lines()
-    assert re.search("by=process worker=(absent|died)", one) and "by=process worker=absent" in other  # who took a connection may still be dying
+    # who took a connection may still be dying
+    assert re.search("by=process worker=(absent|died)", one) and "by=process worker=absent" in other
 
 
 def serve(path, answer, read=True):
@@ -76,15 +89,29 @@ def serve(path, answer, read=True):
             except OSError:
                 pass
             c.close()
+
     threading.Thread(target=loop, daemon=True).start()
     return s
 
 
 GOOD = LINE.replace(b"yes", b"no").replace(b"0.9931", b"0.0001") + b"\n"
-WORKERS = [(GOOD, "answered", None), (b"error timeout\n", "answered", "timeout"), (b"error size\n", "answered", "size"),
-           (b"error worker\n", "answered", "own"), (b"", "died", "own"), (GOOD[:-1], "died", "own"), (GOOD[:5], "died", "own"), (b"hello\n", "babbled", "own"),
-           (b"\n", "babbled", "own"), (GOOD + b"x", "babbled", "own"), (GOOD + GOOD, "babbled", "own"), (b"x" * 100000, "babbled", "own"),
-           (b"\0" * 30 + b"\n", "babbled", "own"), (b"\xff\n", "babbled", "own"), (GOOD.replace(b"0.0001", b"0.00\r1"), "babbled", "own")]
+WORKERS = [
+    (GOOD, "answered", None),
+    (b"error timeout\n", "answered", "timeout"),
+    (b"error size\n", "answered", "size"),
+    (b"error worker\n", "answered", "own"),
+    (b"", "died", "own"),
+    (GOOD[:-1], "died", "own"),
+    (GOOD[:5], "died", "own"),
+    (b"hello\n", "babbled", "own"),
+    (b"\n", "babbled", "own"),
+    (GOOD + b"x", "babbled", "own"),
+    (GOOD + GOOD, "babbled", "own"),
+    (b"x" * 100000, "babbled", "own"),
+    (b"\0" * 30 + b"\n", "babbled", "own"),
+    (b"\xff\n", "babbled", "own"),
+    (GOOD.replace(b"0.0001", b"0.00\r1"), "babbled", "own"),
+]
 
 
 @pytest.mark.parametrize("read", [True, False])
@@ -96,8 +123,15 @@ def test_whatever_a_worker_says(box, read):
             for mail in (MAIL, big):
                 assert box.run("--socket", path, mail=mail).returncode == 0
                 (line,), (sent,) = box.lines(), box.mails()
-                said = LINE if result == "own" else GOOD[:-1] if result is None else f"error {result}".encode()
-                if f"worker={word}" not in line and not read:  # it closed with the mail unread, and what it said was lost with it
+                said = (
+                    LINE
+                    if result == "own"
+                    else GOOD[:-1]
+                    if result is None
+                    else f"error {result}".encode()
+                )
+                # it closed with the mail unread, and what it said was lost with it
+                if f"worker={word}" not in line and not read:
                     said, word_here = LINE, "died"
                     assert f"worker={word_here}" in line, (answer, line)
                 else:

@@ -1,4 +1,5 @@
 """exp, log, sin and cos in f64 against 200-bit arithmetic, and their bits against recorded ones."""
+
 import hashlib
 import math
 import random
@@ -27,6 +28,7 @@ def error_ulp(got, exact):
 
 def pi():
     """By Machin 1706: pi = 16 atan(1/5) - 4 atan(1/239)."""
+
     def atan_of_inverse(n):
         term = total = Fraction(1, n)
         k = 1
@@ -34,6 +36,7 @@ def pi():
             term, k = -term / (n * n), k + 2
             total += term / k
         return total
+
     return 4 * (4 * atan_of_inverse(5) - atan_of_inverse(239))
 
 
@@ -66,7 +69,9 @@ def samples(seed, n, make):
 
 
 def test_exp_error_is_below_budget():
-    xs = samples(1, 1500, lambda r: r.uniform(-708, 709)) + samples(2, 1500, lambda r: r.uniform(-2, 2))
+    xs = samples(1, 1500, lambda r: r.uniform(-708, 709)) + samples(
+        2, 1500, lambda r: r.uniform(-2, 2)
+    )
     xs += samples(3, 500, lambda r: r.choice([-1, 1]) * 2 ** r.uniform(-60, 9))
     xs += [0.0, -0.0, 709.78, -708.39, math.log(2) / 2, -math.log(2) / 2, 5e-324]
     worst = max(error_ulp(lib.sluice_exp(x), Fraction(Decimal(x).exp())) for x in xs)
@@ -75,11 +80,14 @@ def test_exp_error_is_below_budget():
 
 def test_exp_of_subnormal_results_is_within_one_step():
     for x in samples(4, 300, lambda r: r.uniform(-745.13, -708.4)):
-        assert error_ulp(lib.sluice_exp(x), Fraction(Decimal(x).exp())) <= 1.5  # rounded twice there
+        # rounded twice there
+        assert error_ulp(lib.sluice_exp(x), Fraction(Decimal(x).exp())) <= 1.5
 
 
 def test_log_error_is_below_budget():
-    xs = samples(5, 1500, lambda r: 2 ** r.uniform(-1074, 1023)) + samples(6, 1500, lambda r: r.uniform(0.4, 2.5))
+    xs = samples(5, 1500, lambda r: 2 ** r.uniform(-1074, 1023)) + samples(
+        6, 1500, lambda r: r.uniform(0.4, 2.5)
+    )
     xs += samples(7, 500, lambda r: 1 + r.choice([-1, 1]) * 2 ** r.uniform(-52, -1))
     xs += [5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, math.sqrt(0.5), math.sqrt(2)]
     worst = max(error_ulp(lib.sluice_log(x), Fraction(Decimal(x).ln())) for x in xs if x != 1)
@@ -87,9 +95,12 @@ def test_log_error_is_below_budget():
 
 
 def test_sincos_error_is_below_budget():
-    xs = samples(8, 600, lambda r: r.uniform(-2**23, 2**23)) + samples(9, 600, lambda r: r.uniform(-4, 4))
+    xs = samples(8, 600, lambda r: r.uniform(-(2**23), 2**23)) + samples(
+        9, 600, lambda r: r.uniform(-4, 4)
+    )
     xs += samples(10, 400, lambda r: float(r.randrange(1 << 17)))
-    xs += samples(11, 200, lambda r: r.randrange(1, 5340353) * math.pi / 2)  # as near to a zero as doubles come
+    # as near to a zero as doubles come
+    xs += samples(11, 200, lambda r: r.randrange(1, 5340353) * math.pi / 2)
     xs += samples(12, 100, lambda r: 2 ** r.uniform(-40, 0))
     worst = 0
     for x in xs:
@@ -97,13 +108,26 @@ def test_sincos_error_is_below_budget():
     assert worst < ULP_BUDGET
 
 
-@pytest.mark.parametrize("x, y", [(0.0, 1.0), (-0.0, 1.0), (math.inf, math.inf), (-math.inf, 0.0), (710.0, math.inf),
-                                  (-746.0, 0.0), (709.782712893384, 1.7976931348622732e308), (-745.13, 5e-324)])
+@pytest.mark.parametrize(
+    "x, y",
+    [
+        (0.0, 1.0),
+        (-0.0, 1.0),
+        (math.inf, math.inf),
+        (-math.inf, 0.0),
+        (710.0, math.inf),
+        (-746.0, 0.0),
+        (709.782712893384, 1.7976931348622732e308),
+        (-745.13, 5e-324),
+    ],
+)
 def test_exp_at_its_ends(x, y):
     assert lib.sluice_exp(x) == y
 
 
-@pytest.mark.parametrize("x, y", [(1.0, 0.0), (0.0, -math.inf), (-0.0, -math.inf), (math.inf, math.inf)])
+@pytest.mark.parametrize(
+    "x, y", [(1.0, 0.0), (0.0, -math.inf), (-0.0, -math.inf), (math.inf, math.inf)]
+)
 def test_log_at_its_ends(x, y):
     assert lib.sluice_log(x) == y
 

@@ -1,4 +1,7 @@
-"""mail-milter, driven by the mail server's side of the protocol: what it adds and removes, and that nothing makes it refuse a mail."""
+"""mail-milter, driven by the mail server's side of the protocol: what it adds and removes, and that
+nothing makes it refuse a mail.
+"""
+
 import os
 import random
 import re
@@ -16,9 +19,12 @@ import pytest
 from conftest import ROOT, run
 from milter_client import LEADING_BLANKS, NR_MAIL, Milter, edited, packet, split
 
-pytestmark = pytest.mark.skipif(milter_process.missing() is not None, reason=str(milter_process.missing()))
+pytestmark = pytest.mark.skipif(
+    milter_process.missing() is not None, reason=str(milter_process.missing())
+)
 PATHS = sorted((ROOT / "tests/mails").glob("*.eml"))
-MAILS = [re.sub(rb"\AFrom .*\n", b"", path.read_bytes()) for path in PATHS]  # a mailbox's line is no part of the mail
+# a mailbox's line is no part of the mail
+MAILS = [re.sub(rb"\AFrom .*\n", b"", path.read_bytes()) for path in PATHS]
 OURS = [b"X-Spam-Flag", b"X-Spam-Score", b"X-Spam-Status", b"X-Spam-Checker-Version"]
 CHECKER = (b"X-Spam-Checker-Version", b" Sluice 0.1.0")
 MAIL = b"From: a@example.com\nSubject: lunch\n\nat noon\n"
@@ -57,8 +63,13 @@ def other(program, tmp_path_factory):
     def start(*options, worker=None, **kwargs):
         directory = Path(tempfile.mkdtemp(prefix="sluice-milter-"))
         directory.chmod(0o755)
-        running.append(milter_process.milter(directory, *options, worker_path=worker or directory / "absent", **kwargs))
+        running.append(
+            milter_process.milter(
+                directory, *options, worker_path=worker or directory / "absent", **kwargs
+            )
+        )
         return running[-1]
+
     yield start
     for m in running:
         m.__exit__()
@@ -69,7 +80,12 @@ def verdict(mail):
     """The headers that belong to a mail, from a process of its own."""
     answer, score, required, model = run("classify", "--long", input=mail).stdout.decode().split()
     word = {"yes": "Yes", "no": "No"}.get(answer, "Unsure")
-    values = ["YES" if answer == "yes" else "NO", score, f"{word}, score={score} required={required} model={model}", "Sluice 0.1.0"]
+    values = [
+        "YES" if answer == "yes" else "NO",
+        score,
+        f"{word}, score={score} required={required} model={model}",
+        "Sluice 0.1.0",
+    ]
     return [(name, b" " + value.encode()) for name, value in zip(OURS, values)]
 
 
@@ -88,30 +104,66 @@ def test_a_mail_gets_the_verdict_of_classify(milter, mail):
 
 
 def test_odd_mails_are_judged_too(milter):
-    odd = [b"", b"\n", b"\nbody only\n", b"Subject: no body\n", b"Subject:\n\n\0\xff\x80\r bare\n" + b"x" * 200000, b"A: b\n\tfolded\n  again\n\nx\n",
-           b"Subject: " + b"y" * 90000 + b"\n\nx\n", b"Subject: " + b"z" * 3000000 + b"\n\nx\n", b"".join(b"H%d: x\n" % i for i in range(3000)) + b"\nx\n"]
+    odd = [
+        b"",
+        b"\n",
+        b"\nbody only\n",
+        b"Subject: no body\n",
+        b"Subject:\n\n\0\xff\x80\r bare\n" + b"x" * 200000,
+        b"A: b\n\tfolded\n  again\n\nx\n",
+        b"Subject: " + b"y" * 90000 + b"\n\nx\n",
+        b"Subject: " + b"z" * 3000000 + b"\n\nx\n",
+        b"".join(b"H%d: x\n" % i for i in range(3000)) + b"\nx\n",
+    ]
     with Milter(milter.address) as m:
         for mail in odd:
             headers = m.judge(mail)
-            assert [n for n, _ in headers[:4]] == OURS or unchecked(headers, mail) == "empty", (mail[:80], headers[:4])
-            assert headers[-len(split(mail)[0]) or len(headers):] == split(mail)[0]
+            assert [n for n, _ in headers[:4]] == OURS or unchecked(headers, mail) == "empty", (
+                mail[:80],
+                headers[:4],
+            )
+            assert headers[-len(split(mail)[0]) or len(headers) :] == split(mail)[0]
 
 
 def spellings():
     """A hundred ways to write a header of ours."""
-    names = ["X-Spam-Flag", "X-Spam-Score", "X-Spam-Status", "X-Spam-Checker-Version", "X-Spam-Level", "X-Spam-", "X-Spam-Report", "X-Spam-{}",
-             "X-Spam-!#$%", "X-Spam-" + "a" * 500]
-    cases = [str, str.lower, str.upper, str.swapcase, lambda s: "".join(c.upper() if i % 2 else c.lower() for i, c in enumerate(s))]
+    names = [
+        "X-Spam-Flag",
+        "X-Spam-Score",
+        "X-Spam-Status",
+        "X-Spam-Checker-Version",
+        "X-Spam-Level",
+        "X-Spam-",
+        "X-Spam-Report",
+        "X-Spam-{}",
+        "X-Spam-!#$%",
+        "X-Spam-" + "a" * 500,
+    ]
+    cases = [
+        str,
+        str.lower,
+        str.upper,
+        str.swapcase,
+        lambda s: "".join(c.upper() if i % 2 else c.lower() for i, c in enumerate(s)),
+    ]
     tails = [":NO", " : NO", "\t \t:\n NO", ": NO,\n\tscore=0.0000\n  required=1", ":"]
-    return [case(name) + tail for name in names for case, tail in zip(cases, tails)] + \
-           [case(name) + tail for name in names for case, tail in zip(cases, reversed(tails))]
+    return [case(name) + tail for name in names for case, tail in zip(cases, tails)] + [
+        case(name) + tail for name in names for case, tail in zip(cases, reversed(tails))
+    ]
 
 
 def test_no_forged_header_survives(milter):
     forged = [s.encode() for s in spellings()]
     assert len(forged) == 100
     nested = b"Content-Type: message/rfc822\n\nX-Spam-Flag: NO\nSubject: inner\n\nX-Spam-Flag: NO\n"
-    rest = [b"From: a@example.com", b"X-Spammer: no", b"X-Spa: n", b"Subject: lunch", b"AX-Spam-Flag: no", b"X-Spam: 1"]
+    rest = [
+        b"From: a@example.com",
+        b"X-Spammer: no",
+        b"X-Spa: n",
+        b"Subject: lunch",
+        b"AX-Spam-Flag: no",
+        b"X-Spam: 1",
+    ]
     random.seed(1)
     with Milter(milter.address) as m:
         for lines in ([rest[0], f] for f in forged):
@@ -126,7 +178,9 @@ def test_no_forged_header_survives(milter):
 
 
 def test_five_hundred_mails_in_one_connection(milter, worker):
-    """The same answers all the way, aborted mails between them, and no more memory or descriptors at the end than after fifty."""
+    """The same answers all the way, aborted mails between them, and no more memory or descriptors
+    at the end than after fifty.
+    """
     expected = [verdict(mail) + split(mail)[0] for mail in MAILS]
     big = b"Subject: big\n\n" + b"0123456789abcdef\n" * 60000
     with Milter(milter.address) as m:
@@ -154,6 +208,7 @@ def test_fifty_connections_at_once(milter, worker):
                         wrong.append(i)
         except Exception as e:
             wrong.append(e)
+
     for attempt in range(3):
         threads = [threading.Thread(target=client, args=(n,)) for n in range(50)]
         for t in threads:
@@ -166,20 +221,26 @@ def test_fifty_connections_at_once(milter, worker):
 
 
 def test_events_in_any_order_end_nothing(milter):
-    """Packets cut, doubled, in disorder or of random bytes: the connection may end, the milter stays."""
+    """Packets cut, doubled, in disorder or of random bytes: the connection may end, the milter
+    stays.
+    """
     random.seed(2)
     letters = b"OCHDMRTLNBEAQUKZ\0"
     for n in range(200):
         s = socket.socket(socket.AF_UNIX)
         s.settimeout(5)
         s.connect(str(milter.address))
-        data = packet(b"O", struct.pack(">III", 6, 0x1ff, 0x1fffff)) if n % 3 else b""
+        data = packet(b"O", struct.pack(">III", 6, 0x1FF, 0x1FFFFF)) if n % 3 else b""
         for _ in range(random.randrange(12)):
             letter = random.choice(letters[:-1] if n % 2 else letters).to_bytes(1, "big")
-            body = random.randbytes(random.randrange(40)) if random.randrange(2) else b"X-Spam-Flag\0 NO\0"
+            body = (
+                random.randbytes(random.randrange(40))
+                if random.randrange(2)
+                else b"X-Spam-Flag\0 NO\0"
+            )
             data += packet(letter, body)
         try:
-            s.sendall(data[:random.randrange(len(data) + 1)])
+            s.sendall(data[: random.randrange(len(data) + 1)])
         except OSError:
             pass
         s.close()
@@ -189,7 +250,9 @@ def test_events_in_any_order_end_nothing(milter):
 
 
 class Stub:
-    """A worker that behaves as it should not: `behave(connection)` is called for each connection, in a thread."""
+    """A worker that behaves as it should not: `behave(connection)` is called for each connection,
+    in a thread.
+    """
 
     def __init__(self, path, behave):
         self.listener = socket.socket(socket.AF_UNIX)
@@ -219,6 +282,7 @@ def says(line):
     def behave(connection):
         read_all(connection)
         connection.sendall(line)
+
     return behave
 
 
@@ -240,7 +304,9 @@ BAD_WORKERS = {
     "two lines": (says(b"no 0.9931 0.9386 3f9a0c1b2d4e5f60\nyes\n"), "worker"),
     "other words": (says(b"perhaps 0.9931 0.9386 3f9a0c1b2d4e5f60\n"), "worker"),
     "unknown reason": (says(b"error sunspots\n"), "worker"),
-    "memory": (says(b"error memory\n"), "memory"), "model": (says(b"error model\n"), "model"), "input": (says(b"error input\n"), "input"),
+    "memory": (says(b"error memory\n"), "memory"),
+    "model": (says(b"error model\n"), "model"),
+    "input": (says(b"error input\n"), "input"),
 }
 
 
@@ -251,11 +317,14 @@ def test_whatever_the_worker_does_the_mail_is_accepted(other, tmp_path, name):
         os.chmod(directory, 0o755)
         path = Path(directory) / "worker"
         stub = Stub(path, behave)
-        with Milter(other("--deadline", 1 if reason == "timeout" else 60, worker=path).address) as m:
+        with Milter(
+            other("--deadline", 1 if reason == "timeout" else 60, worker=path).address
+        ) as m:
             for mail in (MAIL, MAIL + b"0123456789\n" * 100000):
                 headers = m.judge(b"X-Spam-Flag: NO\n" + mail)
                 assert unchecked(headers, mail) == reason
-        assert stub.n == (4 if reason == "crashed" else 2)  # one that dies is replaced: the mail is worth a second try
+        # one that dies is replaced: the mail is worth a second try
+        assert stub.n == (4 if reason == "crashed" else 2)
 
 
 def test_without_a_worker_and_when_it_comes_back(other, place, worker):
@@ -321,10 +390,14 @@ def test_monitor_changes_nothing_and_logs(other, worker):
     with Milter(milter.address) as m:
         assert m.actions == 0 and m.judge(mail) == split(mail)[0]
     answer, score, required, model = run("classify", "--long", input=mail).stdout.decode().split()
-    assert re.search(rf": 4X1234567z: {answer} score={score} required={required} model={model} removed=0 ms=\d+\n", milter.log())
+    assert re.search(
+        rf": 4X1234567z: {answer} score={score} required={required} model={model} removed=0"
+        r" ms=\d+\n",
+        milter.log(),
+    )
 
 
-@pytest.mark.parametrize("steps", [0x3f, 0x7f, 0x1fffff & ~LEADING_BLANKS, 0x1fffff & ~NR_MAIL])
+@pytest.mark.parametrize("steps", [0x3F, 0x7F, 0x1FFFFF & ~LEADING_BLANKS, 0x1FFFFF & ~NR_MAIL])
 def test_older_mail_servers(milter, steps):
     mail = MAILS[0]
     with Milter(milter.address, steps) as m:
@@ -334,8 +407,14 @@ def test_older_mail_servers(milter, steps):
 
 
 def test_absurd_numbers_of_forged_headers_cost_bounded_work(milter):
-    """Each deletion is a walk through the headers in Postfix: of 30,000 enough go, and those that we write before others."""
-    mail = b"".join(b"X-Spam-%d: x\n" % (i % 500) for i in range(30000)) + b"X-Spam-Flag: NO\n" * 50 + MAIL
+    """Each deletion is a walk through the headers in Postfix: of 30,000 enough go, and those that
+    we write before others.
+    """
+    mail = (
+        b"".join(b"X-Spam-%d: x\n" % (i % 500) for i in range(30000))
+        + b"X-Spam-Flag: NO\n" * 50
+        + MAIL
+    )
     with Milter(milter.address) as m:
         m.envelope()
         m.content(mail)
@@ -351,10 +430,17 @@ def test_sanitizers_find_nothing(place, worker):
     env = {"ASAN_OPTIONS": "detect_leaks=1:exitcode=99"}
     with tempfile.TemporaryDirectory(prefix="sluice-milter-") as directory:
         os.chmod(directory, 0o755)
-        with milter_process.milter(Path(directory), "--max-size", 300000, program=program, worker_path=worker.address, env=env) as milter:
+        with milter_process.milter(
+            Path(directory),
+            "--max-size",
+            300000,
+            program=program,
+            worker_path=worker.address,
+            env=env,
+        ) as milter:
             test_events_in_any_order_end_nothing(milter)
             mails = MAILS + [b"Subject: x\n\n" + b"y" * 400000, b"X-Spam-Foo: 1\n" * 3000 + MAIL]
-            for steps in (0x1fffff, 0x3f):
+            for steps in (0x1FFFFF, 0x3F):
                 with Milter(milter.address, steps) as m:
                     for mail in mails * 2:
                         m.judge(mail)
@@ -367,29 +453,50 @@ def test_sanitizers_find_nothing(place, worker):
             assert milter.kill(signal.SIGTERM) == 0, milter.log()
 
 
-REFUSED = [([], "-p LISTEN is missing"), (["-p", "inet:8895@127.0.0.1"], "--socket WORKER is missing"),
-           (["-p", "inet:8895", "--socket", "/w"], "names no host"), (["-p", "8895", "--socket", "/w"], "neither unix:/PATH nor"),
-           (["-p", "unix:" + "/x" * 60, "--socket", "/w"], "at most 107 bytes"), (["-p", "unix:/x", "--socket", "w"], "not an absolute path"),
-           (["--deadline", "241"], "from 1 to 240"), (["--deadline", "1s"], "not a number"), (["--max-size", "0"], "not a number"),
-           (["--mode", "999"], "not a mode"), (["--memory"], "needs a value"), (["--colour"], "no such option"), (["-x"], "no such option"),
-           (["x"], "no arguments"), (["-p", "unix:/x", "--socket", "/w", "--user", "no such user"], "no user")]
+REFUSED = [
+    ([], "-p LISTEN is missing"),
+    (["-p", "inet:8895@127.0.0.1"], "--socket WORKER is missing"),
+    (["-p", "inet:8895", "--socket", "/w"], "names no host"),
+    (["-p", "8895", "--socket", "/w"], "neither unix:/PATH nor"),
+    (["-p", "unix:" + "/x" * 60, "--socket", "/w"], "at most 107 bytes"),
+    (["-p", "unix:/x", "--socket", "w"], "not an absolute path"),
+    (["--deadline", "241"], "from 1 to 240"),
+    (["--deadline", "1s"], "not a number"),
+    (["--max-size", "0"], "not a number"),
+    (["--mode", "999"], "not a mode"),
+    (["--memory"], "needs a value"),
+    (["--colour"], "no such option"),
+    (["-x"], "no such option"),
+    (["x"], "no arguments"),
+    (["-p", "unix:/x", "--socket", "/w", "--user", "no such user"], "no user"),
+]
 
 
 @pytest.mark.parametrize("argv, why", REFUSED, ids=[" ".join(a)[:30] for a, _ in REFUSED])
 def test_wrong_options_are_refused_by_name(program, argv, why):
     done = run("mail-milter", *argv)
     assert done.returncode == 64 and done.stdout == b"", done
-    assert done.stderr.startswith(b"mail-milter: ") and done.stderr.count(b"\n") == 1 and why in done.stderr.decode()
+    assert (
+        done.stderr.startswith(b"mail-milter: ")
+        and done.stderr.count(b"\n") == 1
+        and why in done.stderr.decode()
+    )
 
 
 def test_it_takes_no_name_from_a_file_or_from_another_server(program, milter, tmp_path):
     user = ["--user", "root"] if os.geteuid() == 0 else []
     kept = tmp_path / "kept"
     kept.write_text("kept")
-    assert run("mail-milter", "-p", f"unix:{kept}", "--socket", "/w", *user).returncode == 73 and kept.read_text() == "kept"
+    assert (
+        run("mail-milter", "-p", f"unix:{kept}", "--socket", "/w", *user).returncode == 73
+        and kept.read_text() == "kept"
+    )
     done = run("mail-milter", "-p", f"unix:{milter.address}", "--socket", "/w", *user)
     assert done.returncode == 75 and b"somebody listens there" in done.stderr
-    assert run("mail-milter", "-p", f"unix:{tmp_path}/absent/x", "--socket", "/w", *user).returncode == 73
+    assert (
+        run("mail-milter", "-p", f"unix:{tmp_path}/absent/x", "--socket", "/w", *user).returncode
+        == 73
+    )
     if os.geteuid() == 0:
         done = run("mail-milter", "-p", f"unix:{tmp_path}/x", "--socket", "/w")
         assert done.returncode == 64 and b"--user NAME" in done.stderr

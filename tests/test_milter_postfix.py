@@ -1,4 +1,7 @@
-"""mail-milter in front of Debian's Postfix: the mails that come out, and what becomes of them while milter and worker are killed."""
+"""mail-milter in front of Debian's Postfix: the mails that come out, and what becomes of them while
+milter and worker are killed.
+"""
+
 import contextlib
 import os
 import random
@@ -22,10 +25,16 @@ from test_milter import OURS, spellings
 WHY = postfix.missing() or milter_process.missing()
 pytestmark = pytest.mark.skipif(WHY is not None, reason=str(WHY))
 CONFIGS = ROOT / "configs" / "postfix"
-SHIPPED = dict(line.lstrip("#").split(" =", 1) for line in (CONFIGS / "milter.cf").read_text().splitlines() if re.match(r"#?\w+ =", line))
-CHECKS = [key for key in SHIPPED if key.endswith("header_checks")]  # of all tests but one, so that the milter does the work
+SHIPPED = dict(
+    line.lstrip("#").split(" =", 1)
+    for line in (CONFIGS / "milter.cf").read_text().splitlines()
+    if re.match(r"#?\w+ =", line)
+)
+# of all tests but one, so that the milter does the work
+CHECKS = [key for key in SHIPPED if key.endswith("header_checks")]
 SETTINGS = {"smtp_line_length_limit": "0", "in_flow_delay": "0", "message_size_limit": "40000000"}
-MAILS = [re.sub(rb"(?m)^Return-Path:.*\n", b"", mail, count=1) for mail in MAILS_WITH_RETURN_PATH]  # Postfix removes it
+# Postfix removes it
+MAILS = [re.sub(rb"(?m)^Return-Path:.*\n", b"", mail, count=1) for mail in MAILS_WITH_RETURN_PATH]
 RECEIVED = re.compile(rb"Received: .*\r\n(?:[ \t].*\r\n)*")
 
 
@@ -33,11 +42,15 @@ class Site:
     """A private Postfix, its milter, the worker behind it, and the server that all mail goes to."""
 
     def __init__(self, *options):
-        settings = {**SETTINGS, **{key: value for key, value in SHIPPED.items() if key not in CHECKS}}
+        settings = {
+            **SETTINGS,
+            **{key: value for key, value in SHIPPED.items() if key not in CHECKS},
+        }
         self.postfix = postfix.Postfix(settings)
         self.place = Path(tempfile.mkdtemp(prefix="sluice-milter-"))
         self.place.chmod(0o755)
-        home = self.postfix.directory / "var/spool/postfix/sluice"  # as configs/postfix/milter.md says
+        # as configs/postfix/milter.md says
+        home = self.postfix.directory / "var/spool/postfix/sluice"
         home.mkdir()
         shutil.chown(home, milter_process.USER, "postfix")
         home.chmod(0o2710)
@@ -57,7 +70,9 @@ class Site:
         shutil.rmtree(self.place)
 
     def send(self, *mails):
-        """Send mails (bytes with CRLF) in one connection, each with a recipient of its own; what came out, in their order."""
+        """Send mails (bytes with CRLF) in one connection, each with a recipient of its own; what
+        came out, in their order.
+        """
         n = len(self.sink.mails)
         with self.postfix.smtp() as client:
             for i, mail in enumerate(mails):
@@ -74,18 +89,24 @@ def site():
 
 def whole(mail):
     """A mail as SMTP has it (CRLF), with the headers that Postfix would add."""
-    return re.sub(rb"\r?\n", b"\r\n", b"Date: Thu, 1 Jan 2026 00:00:00 +0000\nMessage-Id: <1@example.com>\n" + mail)
+    return re.sub(
+        rb"\r?\n",
+        b"\r\n",
+        b"Date: Thu, 1 Jan 2026 00:00:00 +0000\nMessage-Id: <1@example.com>\n" + mail,
+    )
 
 
 def parts(data):
-    """(what was put on top as [(name, value)], the rest without the Received header of this Postfix)."""
+    """(what was put on top as [(name, value)], the rest without the Received header of this
+    Postfix).
+    """
     ours = []
     while m := re.match(rb"(X-Spam-[^:]*): (.*)\r\n", data):
         ours.append(m.groups())
-        data = data[m.end():]
+        data = data[m.end() :]
     received = RECEIVED.match(data)
     assert received, data[:500]
-    return ours, data[received.end():]
+    return ours, data[received.end() :]
 
 
 def listens(path):
@@ -116,26 +137,48 @@ def log_of(site):
 def verdict(mail):
     """The value of X-Spam-Status that a process of its own would give."""
     answer, score, required, model = run("classify", "--long", input=mail).stdout.split()
-    return {b"yes": b"Yes", b"no": b"No"}.get(answer, b"Unsure") + b", score=%s required=%s model=%s" % (score, required, model)
+    return {b"yes": b"Yes", b"no": b"No"}.get(
+        answer, b"Unsure"
+    ) + b", score=%s required=%s model=%s" % (score, required, model)
 
 
 def test_mails_are_marked_and_otherwise_as_they_were(site):
-    odd = [b"From: a@example.com\nSubject: 8 bit\n\n\xff\x80 \xc3\xa4\n.\n..dots\n\n\n", b"From: a@example.com\nSubject:\n\n",
-           b"From: a@example.com\nSubject: folded\n\tagain  \n   and again\nX-Long: " + b"w" * 29000 + b"\n " + b"v" * 29000 + b"\n\nx\n",
-           b"From: a@example.com\nsubject:  blanks  \nSUBJECT:none\nSubject: none\n\n" + b"l" * 5000 + b"\n",
-           b"From: a@example.com\nDKIM-Signature: v=1; a=rsa-sha256;\n\tb=abc\n def\nX-Spammer: me\n\nX-Spam-Flag: NO\n\nbody\n",
-           b"From: a@example.com\nSubject: big\n\n" + b"0123456789abcdef\n" * 200000]
+    odd = [
+        b"From: a@example.com\nSubject: 8 bit\n\n\xff\x80 \xc3\xa4\n.\n..dots\n\n\n",
+        b"From: a@example.com\nSubject:\n\n",
+        b"From: a@example.com\nSubject: folded\n\tagain  \n   and again\nX-Long: "
+        + b"w" * 29000
+        + b"\n "
+        + b"v" * 29000
+        + b"\n\nx\n",
+        b"From: a@example.com\nsubject:  blanks  \nSUBJECT:none\nSubject: none\n\n"
+        + b"l" * 5000
+        + b"\n",
+        (
+            b"From: a@example.com\nDKIM-Signature: v=1; a=rsa-sha256;\n\tb=abc\n def\nX-Spammer:"
+            b" me\n\nX-Spam-Flag: NO\n\nbody\n"
+        ),
+        b"From: a@example.com\nSubject: big\n\n" + b"0123456789abcdef\n" * 200000,
+    ]
     mails = [whole(mail) for mail in [*MAILS, *odd]]
     for mail, data in zip(mails, site.send(*mails)):
         ours, rest = parts(data)
         assert [n for n, _ in ours] == OURS and rest == mail, mail[:200]
         assert ours[2][1] == verdict(mail), mail[:200]
-    assert len({ours[2][1][:4] for ours, _ in map(parts, site.send(*mails[:6]))}) >= 2  # spam and ham
+    # spam and ham
+    assert len({ours[2][1][:4] for ours, _ in map(parts, site.send(*mails[:6]))}) >= 2
 
 
 def test_mail_of_local_programs_is_marked_too(site):
     n = len(site.sink.mails)
-    site.postfix.run("sendmail", "-i", "-f", "a@example.com", "b@example.org", input=whole(b"From: a@example.com\nSubject: x\n\nhello\n"))
+    site.postfix.run(
+        "sendmail",
+        "-i",
+        "-f",
+        "a@example.com",
+        "b@example.org",
+        input=whole(b"From: a@example.com\nSubject: x\n\nhello\n"),
+    )
     ours, rest = parts(site.sink.wait(n + 1)[n].data)
     assert [name for name, _ in ours] == OURS and rest.endswith(b"\r\n\r\nhello\r\n")
 
@@ -153,26 +196,36 @@ def test_no_forged_header_comes_through(site):
     for mail, data in zip(mails, site.send(*mails)):
         ours, after = parts(data)
         assert [n for n, _ in ours] == OURS
-        assert after == whole(kept if mail is mails[-1] else b"From: a@example.com\n\nbody\n"), mail[:200]
+        assert after == whole(kept if mail is mails[-1] else b"From: a@example.com\n\nbody\n"), (
+            mail[:200]
+        )
 
 
 def test_thousands_of_forged_headers_cost_seconds(site):
-    many = b"".join(b"X-Spam-Level: %d\n" % i for i in range(5000)) + b"From: a@example.com\nX-Spam-Flag: NO\n"
+    many = (
+        b"".join(b"X-Spam-Level: %d\n" % i for i in range(5000))
+        + b"From: a@example.com\nX-Spam-Flag: NO\n"
+    )
     began = time.monotonic()
     ours, rest = parts(site.send(whole(many + b"\nbody\n"))[0])
     print(f"{time.monotonic() - began:.1f} s")
-    assert [n for n, _ in ours] == OURS + [b"X-Spam-Level"] * (len(ours) - 4) and rest.endswith(b"From: a@example.com\r\n\r\nbody\r\n")
+    assert [n for n, _ in ours] == OURS + [b"X-Spam-Level"] * (len(ours) - 4) and rest.endswith(
+        b"From: a@example.com\r\n\r\nbody\r\n"
+    )
 
 
 def test_while_the_milter_is_dead_mail_is_accepted_and_header_checks_remove_what_was_forged():
     with Site() as site:
         shutil.copy(CONFIGS / "sluice_forged", site.postfix.directory / "etc/postfix")
         site.postfix.set(**{key: SHIPPED[key].strip() for key in CHECKS})
-        mail = whole(b"From: a@example.com\nx-spam-flag: NO\nX-Spam-Status: No,\n\tscore=0\nSubject: x\nContent-Type: message/rfc822\n\n"
-                     b"X-Spam-Flag: NO\nSubject: inner\n\nbody\n")
+        mail = whole(
+            b"From: a@example.com\nx-spam-flag: NO\nX-Spam-Status: No,\n\tscore=0\nSubject:"
+            b" x\nContent-Type: message/rfc822\n\nX-Spam-Flag: NO\nSubject: inner\n\nbody\n"
+        )
         without = re.sub(rb"(?mi)^x-spam-flag: NO\r\nX-Spam-Status.*\r\n\t.*\r\n", b"", mail)
         ours, rest = parts(site.send(mail)[0])
-        assert [n for n, _ in ours] == OURS and rest == without  # header_checks leave what a milter adds
+        # header_checks leave what a milter adds
+        assert [n for n, _ in ours] == OURS and rest == without
         site.milter.kill()
         ours, rest = parts(site.send(mail)[0])
         assert ours == [] and rest == without
@@ -181,13 +234,27 @@ def test_while_the_milter_is_dead_mail_is_accepted_and_header_checks_remove_what
 
 
 def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed():
-    """300 mails from eight clients, some in one connection; amid every ten of them a kill -9 of the milter, the worker or one of its
-    children. What a mail of those gets is a matter of chance; what those get that come while one of them is away, and after, is none."""
+    """300 mails from eight clients, some in one connection; amid every ten of them a kill -9 of the
+    milter, the worker or one of its children. What a mail of those gets is a matter of chance; what
+    those get that come while one of them is away, and after, is none.
+    """
     n_mails, n_clients, every = 300, 8, 10
     rng = random.Random(4)
-    mails = [whole(b"X-Spam-Status: No, forged\nFrom: a@example.com\nSubject: %d\nX-Fill: %s\n\n" % (n, rng.randbytes(8).hex().encode())
-                   + rng.choice(MAILS).partition(b"\n\n")[2] * rng.choice([1, 1, 20])) for n in range(n_mails)]
-    refused, todo, lock, n_kills, end = [], list(range(n_mails)), threading.Lock(), 0, time.monotonic() + 1800
+    mails = [
+        whole(
+            b"X-Spam-Status: No, forged\nFrom: a@example.com\nSubject: %d\nX-Fill: %s\n\n"
+            % (n, rng.randbytes(8).hex().encode())
+            + rng.choice(MAILS).partition(b"\n\n")[2] * rng.choice([1, 1, 20])
+        )
+        for n in range(n_mails)
+    ]
+    refused, todo, lock, n_kills, end = (
+        [],
+        list(range(n_mails)),
+        threading.Lock(),
+        0,
+        time.monotonic() + 1800,
+    )
 
     def take():
         """The number of the next mail, or None; not before the kills that are due."""
@@ -201,7 +268,9 @@ def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed()
         return None
 
     def at_work(site):
-        """Whether the worker answers; it is started again if it met what the killed one left, as systemd does."""
+        """Whether the worker answers; it is started again if it met what the killed one left, as
+        systemd does.
+        """
         if site.worker.process.poll() is not None:
             site.worker.start()
         return answers(site.worker.address)
@@ -220,11 +289,15 @@ def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed()
                         return
 
     with Site("--deadline", "20") as site:
-        clients = [threading.Thread(target=client, args=(site,), daemon=True) for _ in range(n_clients)]
+        clients = [
+            threading.Thread(target=client, args=(site,), daemon=True) for _ in range(n_clients)
+        ]
         for c in clients:
             c.start()
         while any(c.is_alive() for c in clients):
-            assert time.monotonic() < end, f"{len(todo)} of {n_mails} mails still to be sent after {n_kills} kills"
+            assert time.monotonic() < end, (
+                f"{len(todo)} of {n_mails} mails still to be sent after {n_kills} kills"
+            )
             with lock:
                 due = n_mails - len(todo) >= every * n_kills + every // 2
             time.sleep(0.02)
@@ -281,9 +354,18 @@ def test_the_steps_of_the_administrators_page_set_and_unset_postfix(site):
     keys = sorted(SHIPPED)
 
     def settings():
-        return dict(line.split(" =", 1) for line in site.postfix.run("postconf", "-n").stdout.decode().splitlines() if line.split(" =")[0] in keys)
+        return dict(
+            line.split(" =", 1)
+            for line in site.postfix.run("postconf", "-n").stdout.decode().splitlines()
+            if line.split(" =")[0] in keys
+        )
+
     before = (site.postfix.directory / "etc/postfix/main.cf").read_bytes()
     for script in (undo, steps):
         site.postfix.run("sh", "-ec", f"cd '{ROOT}'\n{script}")
-        assert settings() == ({} if script is undo else {key: value for key, value in SHIPPED.items() if key != "non_smtpd_milters"})
+        assert settings() == (
+            {}
+            if script is undo
+            else {key: value for key, value in SHIPPED.items() if key != "non_smtpd_milters"}
+        )
     (site.postfix.directory / "etc/postfix/main.cf").write_bytes(before)

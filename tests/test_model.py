@@ -1,4 +1,7 @@
-"""The engine: equal to transformers on small random models, and to itself bit for bit however the work is cut."""
+"""The engine: equal to transformers on small random models, and to itself bit for bit however the
+work is cut.
+"""
+
 import gc
 import hashlib
 import mmap
@@ -9,14 +12,15 @@ import weakref
 import pytest
 from conftest import sets_here
 from golden_cases import golden_cases
+from tiny_model import write_model
+
 from sluice.faults import Fault
 from sluice.kernels import ffi, lib
-from sluice.model.model import ARITHMETIC, Model
+from sluice.kvcache.scratch import Scratch
+from sluice.kvcache.snapshot import Snapshot
 from sluice.model.architectures import ARCHITECTURES
 from sluice.model.forward import Forward, _new
-from sluice.kvcache.snapshot import Snapshot
-from sluice.kvcache.scratch import Scratch
-from tiny_model import write_model
+from sluice.model.model import ARITHMETIC, Model
 
 EXACT_TYPES = ("f32", "f16", "bf16")
 QUANTISED_TYPES = ("q8_0", "q4_0", "q4_1")
@@ -40,7 +44,7 @@ def worst(m, directory, ids, positions, expected):
     """The largest difference from the expected logits, as a share of the largest expected logit."""
     cache, difference, size, begin = new_cache(m, directory, "f32"), 0.0, 0.0, 0
     for p, want in zip(positions, expected):
-        m.prefill(cache, ids[begin:p + 1])
+        m.prefill(cache, ids[begin : p + 1])
         begin = p + 1
         got = ffi.unpack(cache.logits, len(want))
         difference = max(difference, max(abs(a - b) for a, b in zip(got, want)))
@@ -50,26 +54,40 @@ def worst(m, directory, ids, positions, expected):
 
 def test_logits_equal_transformers(tmp_path):
     # f32 sums in another order: measured 1.7e-6 at most; the cache is f32 here, as theirs is
-    found = {name: worst(Model(path, 1), tmp_path, ids, positions, expected)
-             for name, path, ids, positions, expected in golden_cases(str(tmp_path), EXACT_TYPES)}
+    found = {
+        name: worst(Model(path, 1), tmp_path, ids, positions, expected)
+        for name, path, ids, positions, expected in golden_cases(str(tmp_path), EXACT_TYPES)
+    }
     assert len(found) >= 25 and {n.split("-")[0] for n in found} == {*ARCHITECTURES, "mistral"}
     assert max(found.values()) < 2e-6, found  # as lib/README.md says
 
 
 def test_logits_of_quantised_weights_are_near_transformers(tmp_path):
-    # theirs are f32 products with the same weights dequantised; ours round the activations to int8 (a step is max/127)
-    found = {name: worst(Model(path, 1), tmp_path, ids, positions, expected)
-             for name, path, ids, positions, expected in golden_cases(str(tmp_path), QUANTISED_TYPES)}
+    # theirs are f32 products with the same weights dequantised; ours round the activations to int8
+    # (a step is max/127)
+    found = {
+        name: worst(Model(path, 1), tmp_path, ids, positions, expected)
+        for name, path, ids, positions, expected in golden_cases(str(tmp_path), QUANTISED_TYPES)
+    }
     assert len(found) >= 8
     assert max(found.values()) < 0.04, found  # as lib/README.md says
 
 
-# Of the other architectures one each, in blocks and as floats in turn, with what is particular to it: name -> configuration.
+# Of the other architectures one each, in blocks and as floats in turn, with what is particular to
+# it: name -> configuration.
 OTHERS = {
-    "mistral-q8_0": dict(arch="llama", window=50), "gemma-q4_0": dict(arch="gemma"), "gemma2-q8_0": dict(arch="gemma2", window=16, n_layer=3),
-    "gemma2-f32": dict(arch="gemma2", window=16, n_layer=2, attn_cap=2.0), "qwen2-q8_0": dict(arch="qwen2"), "qwen2-f16": dict(arch="qwen2"),
-    "qwen3-q4_1": dict(arch="qwen3", rope_scaling={"type": "yarn", "factor": 4.0, "original_context_length": 64}),
-    "phi3-q8_0": dict(arch="phi3", n_rot=24, rope_scaling={"type": "longrope", "original_context_length": 64}),
+    "mistral-q8_0": dict(arch="llama", window=50),
+    "gemma-q4_0": dict(arch="gemma"),
+    "gemma2-q8_0": dict(arch="gemma2", window=16, n_layer=3),
+    "gemma2-f32": dict(arch="gemma2", window=16, n_layer=2, attn_cap=2.0),
+    "qwen2-q8_0": dict(arch="qwen2"),
+    "qwen2-f16": dict(arch="qwen2"),
+    "qwen3-q4_1": dict(
+        arch="qwen3", rope_scaling={"type": "yarn", "factor": 4.0, "original_context_length": 64}
+    ),
+    "phi3-q8_0": dict(
+        arch="phi3", n_rot=24, rope_scaling={"type": "longrope", "original_context_length": 64}
+    ),
     "phi3-bf16": dict(arch="phi3", window=37),
 }
 
@@ -87,8 +105,14 @@ def models(tmp_path_factory):
     for arch in ("llama", "gemma3"):
         for kind in EXACT_TYPES + QUANTISED_TYPES:
             out[f"{arch}-{kind}"] = path = directory / f"{arch}-{kind}.gguf"
-            write_model(str(path), arch=arch, type=kind, n_layer=2 if arch == "llama" else 6, n_vocab=400,
-                        **({"window": 16} if arch == "gemma3" else {}))
+            write_model(
+                str(path),
+                arch=arch,
+                type=kind,
+                n_layer=2 if arch == "llama" else 6,
+                n_vocab=400,
+                **({"window": 16} if arch == "gemma3" else {}),
+            )
     return out
 
 
@@ -110,8 +134,13 @@ def test_result_does_not_depend_on_chunks_or_instruction_set(models, tmp_path, n
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("name,kv", [*((name, kv) for name in ("llama-q8_0", "gemma3-f16") for kv in ("f16", "f32", "q8_0")),
-                                     *((name, "f16") for name in OTHERS)])
+@pytest.mark.parametrize(
+    "name,kv",
+    [
+        *((name, kv) for name in ("llama-q8_0", "gemma3-f16") for kv in ("f16", "f32", "q8_0")),
+        *((name, "f16") for name in OTHERS),
+    ],
+)
 def test_decode_equals_prefill(models, tmp_path, name, kv):
     m = Model(str(models[name]), 1)
     whole = new_cache(m, tmp_path, kv)
@@ -127,7 +156,9 @@ def test_decode_equals_prefill(models, tmp_path, name, kv):
 
 @pytest.mark.parametrize("name", ["phi3-q8_0", "qwen3-q4_1", "mistral-q8_0"])
 def test_a_snapshot_grows_past_the_original_context_with_the_same_bits(models, tmp_path, name):
-    """64 positions, or a window of 50: a cache made for less, by another process, is continued in a larger one."""
+    """64 positions, or a window of 50: a cache made for less, by another process, is continued in a
+    larger one.
+    """
     m = Model(str(models[name]), 1)
     whole = new_cache(m, tmp_path)
     m.prefill(whole, IDS)
@@ -158,7 +189,7 @@ def test_a_cap_does_not_hide_what_is_not_finite(tmp_path):
     for name in ("blk.0.attn_k.weight", "token_embd.weight"):
         t = Model(str(path), 1).file.tensors[name]
         data = bytearray(path.read_bytes())
-        data[t.offset:t.offset + t.n_bytes] = struct.pack("<f", 3e38) * (t.n_bytes // 4)
+        data[t.offset : t.offset + t.n_bytes] = struct.pack("<f", 3e38) * (t.n_bytes // 4)
         (tmp_path / "bad.gguf").write_bytes(data)
         m = Model(str(tmp_path / "bad.gguf"), 1)
         with pytest.raises(Fault, match="not finite") as e:
@@ -166,7 +197,9 @@ def test_a_cap_does_not_hide_what_is_not_finite(tmp_path):
         assert e.value.code == 65
 
 
-def test_a_q8_0_cache_gives_the_same_bits_however_it_is_filled_and_nearly_those_of_f32(models, tmp_path):
+def test_a_q8_0_cache_gives_the_same_bits_however_it_is_filled_and_nearly_those_of_f32(
+    models, tmp_path
+):
     m, found = Model(str(models["llama-f32"]), 1), set()
     try:
         for isa in ("reference", ""):
@@ -207,7 +240,9 @@ def test_rows_of_the_head_equal_the_whole(models, tmp_path):
 
 @pytest.mark.parametrize("name", [*OTHERS, "llama-q8_0", "gemma3-f16"])
 def test_rows_of_logits_equal_those_after_each_id(models, name):
-    """head_rows, of any part of a chunk, against head; of every architecture, with and without a cap."""
+    """head_rows, of any part of a chunk, against head; of every architecture, with and without a
+    cap.
+    """
     m, n = Model(str(models[name]), 1), 40
     expected, found, cache = [], [], Scratch(m.geometry("f16"), n, True)
     f = Forward(m.hparams, cache)
@@ -228,11 +263,18 @@ def test_last_block_is_computed_for_what_is_asked_alone(models, name, monkeypatc
     """Its keys and values are for all ids; what follows them there is for the last n_last."""
     m, seen = Model(str(models[name]), 1), []
     linears = Forward.linears
-    monkeypatch.setattr(Forward, "linears", lambda f, x, *ws: seen.append((ws[0].name, f.n_tok)) or linears(f, x, *ws))
+    monkeypatch.setattr(
+        Forward,
+        "linears",
+        lambda f, x, *ws: seen.append((ws[0].name, f.n_tok)) or linears(f, x, *ws),
+    )
     for _ in m.run(Scratch(m.geometry("f16"), 40), IDS[:40], 3):
         pass
     blocks, names = m.hparams.n_layer, ("attn_q", "attn_output", "ffn_gate", "ffn_down")
-    assert seen == [(name, 40) for name in names] * (blocks - 1) + [("attn_q", 40), *((name, 3) for name in names[1:])]
+    assert seen == [(name, 40) for name in names] * (blocks - 1) + [
+        ("attn_q", 40),
+        *((name, 3) for name in names[1:]),
+    ]
 
 
 def test_every_architecture_is_among_them():
@@ -259,7 +301,7 @@ def test_nonfinite_weights_end_in_a_fault(tmp_path):
     m = Model(str(path), 1)
     t = m.file.tensors["blk.1.ffn_down.weight"]
     data = bytearray(path.read_bytes())
-    data[t.offset + 400:t.offset + 404] = b"\x00\x00\xc0\x7f"
+    data[t.offset + 400 : t.offset + 404] = b"\x00\x00\xc0\x7f"
     path.write_bytes(data)
     m = Model(str(path), 1)
     with pytest.raises(Fault, match="not finite") as e:
@@ -271,7 +313,9 @@ def test_a_wide_model_gets_shorter_chunks_not_more_memory(tmp_path, monkeypatch)
     write_model(str(tmp_path / "m.gguf"), n_layer=1, n_ff=1024)
     m, taken = Model(str(tmp_path / "m.gguf")), []
     forward = m.forward
-    monkeypatch.setattr(m, "forward", lambda f, ids, pos, n: (taken.append(len(ids)), forward(f, ids, pos, n))[1])
+    monkeypatch.setattr(
+        m, "forward", lambda f, ids, pos, n: (taken.append(len(ids)), forward(f, ids, pos, n))[1]
+    )
     found = set()
     for limit in (1 << 26, 3 * 1024 + 5, 1):
         monkeypatch.setattr("sluice.model.MAX_ACTIVATIONS", limit)
@@ -307,18 +351,35 @@ def test_snapshot_with_nonfinite_logits_is_refused(models, tmp_path):
 
 @pytest.mark.parametrize("name", ["llama-q8_0", "gemma3-f16"])
 def test_a_pass_of_one_id_is_written_down_once_and_done_again(models, tmp_path, name, monkeypatch):
-    """Until a prompt comes between or a buffer grows; each group of products but the last names the next one. That the bits are those of a whole
-    prompt is what test_decode_equals_prefill says."""
+    """Until a prompt comes between or a buffer grows; each group of products but the last names the
+    next one. That the bits are those of a whole prompt is what test_decode_equals_prefill says.
+    """
     m, n_call = Model(str(models[name]), 1), []
     layers = ARCHITECTURES[m.hparams.arch]
-    monkeypatch.setitem(ARCHITECTURES, m.hparams.arch, lambda *args: n_call.append(1) or layers(*args))
+    monkeypatch.setitem(
+        ARCHITECTURES, m.hparams.arch, lambda *args: n_call.append(1) or layers(*args)
+    )
     cache, other = new_cache(m, tmp_path), new_cache(m, tmp_path)
     f = Forward(m.hparams, cache)
-    for part, n in ((IDS[:1], 1), (IDS[1:2], 2), (IDS[2:3], 2), (IDS[3:4], 2), (IDS[4:9], 3), (IDS[9:10], 4), (IDS[10:11], 4)):
+    for part, n in (
+        (IDS[:1], 1),
+        (IDS[1:2], 2),
+        (IDS[2:3], 2),
+        (IDS[3:4], 2),
+        (IDS[4:9], 3),
+        (IDS[9:10], 4),
+        (IDS[10:11], 4),
+    ):
         f, x = m.extend(cache, part, f=f)
-        assert len(n_call) == n, part  # the first id finds that a buffer was too small, and so does not count
-    groups = [args[0] for function, args in f._held[m, lib.threads_count()][1] if function == "matmuls"]
-    assert len(groups) == 4 * m.hparams.n_layer and [group[0].then for group in groups] == [*groups[1:], ffi.NULL]
+        # the first id finds that a buffer was too small, and so does not count
+        assert len(n_call) == n, part
+    groups = [
+        args[0] for function, args in f._held[m, lib.threads_count()][1] if function == "matmuls"
+    ]
+    assert len(groups) == 4 * m.hparams.n_layer and [group[0].then for group in groups] == [
+        *groups[1:],
+        ffi.NULL,
+    ]
     m.head(f, x, cache.logits)
     m.prefill(other, IDS[:11])
     assert fingerprint(m, cache, tmp_path / "a") == fingerprint(m, other, tmp_path / "b")
@@ -369,7 +430,9 @@ def test_forward_follows_its_cache_when_that_is_mapped_anew_or_not_at_all(models
     cache._attach(mmap.MAP_SHARED, "a second map")
     m.extend(cache, IDS[5:9], f=f)
     m.extend(other, IDS[5:9])
-    assert f._planes[0][0] == cache.k(0) and fingerprint(m, cache, tmp_path / "a") == fingerprint(m, other, tmp_path / "b")
+    assert f._planes[0][0] == cache.k(0) and fingerprint(m, cache, tmp_path / "a") == fingerprint(
+        m, other, tmp_path / "b"
+    )
     cache.close()
     first.release()
     with pytest.raises(TypeError):

@@ -1,7 +1,11 @@
-"""Norms, rotations, gates, caps and biases: every instruction set gives the bits of reference.c, and what the formula says."""
+"""Norms, rotations, gates, caps and biases: every instruction set gives the bits of reference.c,
+and what the formula says.
+"""
+
 import numpy as np
 import pytest
 from kernel_call import Buffer, both
+
 from sluice.kernels import ffi, lib
 
 pytestmark = pytest.mark.usefixtures("best_set")
@@ -37,21 +41,34 @@ def test_rope_equals_reference_and_rotates(half):
         return y.a
 
     angle = (pos + np.arange(n_tok))[:, None, None] * 10000.0 ** (-np.arange(n_pair) / n_pair)
-    at = (np.arange(n_pair), np.arange(n_pair) + n_pair) if half else (2 * np.arange(n_pair), 2 * np.arange(n_pair) + 1)
+    at = (
+        (np.arange(n_pair), np.arange(n_pair) + n_pair)
+        if half
+        else (2 * np.arange(n_pair), 2 * np.arange(n_pair) + 1)
+    )
     exact = x.astype(np.float64)
     u, v = exact[..., at[0]].copy(), exact[..., at[1]].copy()
-    exact[..., at[0]], exact[..., at[1]] = u * np.cos(angle) - v * np.sin(angle), u * np.sin(angle) + v * np.cos(angle)
+    exact[..., at[0]], exact[..., at[1]] = (
+        u * np.cos(angle) - v * np.sin(angle),
+        u * np.sin(angle) + v * np.cos(angle),
+    )
     y = both(call).reshape(x.shape)
     assert np.abs(y - exact).max() < 1e-6
     assert (y[..., 20:] == x[..., 20:]).all()
 
 
-@pytest.mark.parametrize("op,exact", [
-    ("silu_mul", lambda x: x / (1 + np.exp(-x))),
-    ("gelu_mul", lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))))])
+@pytest.mark.parametrize(
+    "op,exact",
+    [
+        ("silu_mul", lambda x: x / (1 + np.exp(-x))),
+        ("gelu_mul", lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+    ],
+)
 def test_gates_equal_reference(op, exact):
     with np.errstate(over="ignore", invalid="ignore"):
-        x = np.concatenate([np.linspace(-100, 100, 4001), [0, -0.0, 1e-30, -1e-30, 3e38, -3e38]]).astype(np.float32)
+        x = np.concatenate(
+            [np.linspace(-100, 100, 4001), [0, -0.0, 1e-30, -1e-30, 3e38, -3e38]]
+        ).astype(np.float32)
         up = np.linspace(-2, 2, x.size).astype(np.float32)
 
         def call():
@@ -61,12 +78,20 @@ def test_gates_equal_reference(op, exact):
             return y.a
 
         want = (exact(x.astype(np.float64)) * up).astype(np.float32)
-        assert np.allclose(both(call), np.nan_to_num(want, posinf=np.inf, neginf=-np.inf), rtol=1e-6, atol=2e-7)
+        assert np.allclose(
+            both(call), np.nan_to_num(want, posinf=np.inf, neginf=-np.inf), rtol=1e-6, atol=2e-7
+        )
 
 
 def test_soft_cap_equals_reference_and_shows_what_is_not_finite():
-    x = np.concatenate([np.linspace(-400, 400, 4001), [0, -0.0, 1e-30, -1e-30, 1e-3, 3e38, -3e38, np.inf, -np.inf, np.nan]]).astype(np.float32)
+    x = np.concatenate(
+        [
+            np.linspace(-400, 400, 4001),
+            [0, -0.0, 1e-30, -1e-30, 1e-3, 3e38, -3e38, np.inf, -np.inf, np.nan],
+        ]
+    ).astype(np.float32)
     for cap in (1e-3, 0.3, 30.0, 50.0, 1e6):
+
         def call():
             y = Buffer(x.size, values=x)
             lib.soft_cap(y.p(), x.size, cap)
@@ -76,8 +101,12 @@ def test_soft_cap_equals_reference_and_shows_what_is_not_finite():
         found, cap = both(call), float(np.float32(cap))
         want = cap * np.tanh(x.astype(np.float64) / cap)
         assert np.isnan(found[-3:]).all() and np.signbit(found[-9])
-        good = np.abs(x.astype(np.float64)) < 1e38 * cap  # beyond, x / cap leaves f32, and the answer is NaN too
-        assert np.abs(found[good] / np.where(want[good] == 0, 1, want[good]) - (want[good] != 0)).max() < 4e-7
+        # beyond, x / cap leaves f32, and the answer is NaN too
+        good = np.abs(x.astype(np.float64)) < 1e38 * cap
+        assert (
+            np.abs(found[good] / np.where(want[good] == 0, 1, want[good]) - (want[good] != 0)).max()
+            < 4e-7
+        )
 
 
 def test_add_bias_adds_to_every_row():
@@ -94,12 +123,20 @@ def test_add_bias_adds_to_every_row():
 
 
 def test_yarn_frequencies_equal_the_paper():
-    for base, factor, n_ctx, fast, slow in ((10000.0, 4.0, 4096, 32.0, 1.0), (1e6, 4.0, 32768, 32.0, 1.0), (500.0, 2.5, 64, 8.0, 2.0),
-                                            (10000.0, 8.0, 1 << 24, 1.0, 1.0), (1.001, 3.0, 1, 32.0, 1.0)):
+    for base, factor, n_ctx, fast, slow in (
+        (10000.0, 4.0, 4096, 32.0, 1.0),
+        (1e6, 4.0, 32768, 32.0, 1.0),
+        (500.0, 2.5, 64, 8.0, 2.0),
+        (10000.0, 8.0, 1 << 24, 1.0, 1.0),
+        (1.001, 3.0, 1, 32.0, 1.0),
+    ):
         n_pair = 32
         freq = ffi.new("double[]", n_pair)
         lib.rope_freq_yarn(freq, n_pair, base, factor, n_ctx, fast, slow)
-        border = [np.clip(n_pair * np.log(n_ctx / (turns * 2 * np.pi)) / np.log(base), 0, 2 * n_pair - 1) for turns in (fast, slow)]
+        border = [
+            np.clip(n_pair * np.log(n_ctx / (turns * 2 * np.pi)) / np.log(base), 0, 2 * n_pair - 1)
+            for turns in (fast, slow)
+        ]
         low, high = np.floor(border[0]), np.ceil(border[1])
         share = np.clip((np.arange(n_pair) - low) / (high - low if high > low else 0.001), 0, 1)
         plain = base ** (-np.arange(n_pair) / n_pair)

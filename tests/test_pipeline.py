@@ -1,4 +1,7 @@
-"""The commands joined by pipes, on real trained weights, and the same bits however the work is done."""
+"""The commands joined by pipes, on real trained weights, and the same bits however the work is
+done.
+"""
+
 import hashlib
 import json
 import os
@@ -7,12 +10,14 @@ import forked
 import grammar_reference as slow
 import pytest
 from conftest import ids_in, run, shell
-from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from test_grammar import grammars, longer
+from tiny_model import write_model
+
 from sluice.gguf import File
 from sluice.stream import CANDIDATE, HEADER, RECORD
 from sluice.tokenizer.vocabulary import Vocab
-from test_grammar import grammars, longer
-from tiny_model import write_model
 
 RING = """mkfifo ring
 decode -m "$M" p.snap <ring | {filter} sample -t 0 -n {n} --logprob | tee ring >answer"""
@@ -43,15 +48,25 @@ def test_spam_prototype_answers_as_recorded(shared, tmp_path):
     assert len(records) == 20
     for line in records:
         r = json.loads(line)
-        ids = run("tokenize", "-m", model, "--special", "--no-bos", input=r["prompt"].encode()).stdout
+        ids = run(
+            "tokenize", "-m", model, "--special", "--no-bos", input=r["prompt"].encode()
+        ).stdout
         assert ids_in(ids) == r["ids"], r["file"]
         (tmp_path / "ids").write_bytes(ids)
         assert shell('prefill -m "$M" -o p.snap <ids', tmp_path, M=str(model)).returncode == 0
-        rows = run("decode", "-m", model, "--rows", f"{r['yes_id']},{r['no_id']}", tmp_path / "p.snap",
-                   input=ids.splitlines(True)[0] + b"#end text\n").stdout
-        pairs = dict(CANDIDATE.iter_unpack(rows[HEADER.size + RECORD.size:][:16]))
+        rows = run(
+            "decode",
+            "-m",
+            model,
+            "--rows",
+            f"{r['yes_id']},{r['no_id']}",
+            tmp_path / "p.snap",
+            input=ids.splitlines(True)[0] + b"#end text\n",
+        ).stdout
+        pairs = dict(CANDIDATE.iter_unpack(rows[HEADER.size + RECORD.size :][:16]))
         assert (pairs[r["yes_id"]] > pairs[r["no_id"]]) == (r["answer"] == "yes"), r["file"]
-        # theirs are f32 activations on the same weights before rounding to Q8_0; llama.cpp differs by up to 0.034
+        # theirs are f32 activations on the same weights before rounding to Q8_0; llama.cpp differs
+        # by up to 0.034
         assert abs(pairs[r["yes_id"]] - pairs[r["no_id"]] - (r["yes_logit"] - r["no_logit"])) < 0.06
         answer = ring(tmp_path, model, 'grammar-filter -m "$M" -g yesno.gbnf |')
         assert answer == [r[r["answer"] + "_id"]], r["file"]
@@ -64,7 +79,9 @@ def files(tmp_path_factory):
         write_model(str(d / f"{arch}.gguf"), arch=arch, type=kind, n_vocab=500, n_ctx=2048)
     (d / "text").write_text("The same bits, whatever the number of threads. " * 30)
     for arch in ("llama", "gemma3"):
-        (d / f"{arch}.ids").write_bytes(run("tokenize", "-m", d / f"{arch}.gguf", input=(d / "text").read_bytes()).stdout)
+        (d / f"{arch}.ids").write_bytes(
+            run("tokenize", "-m", d / f"{arch}.gguf", input=(d / "text").read_bytes()).stdout
+        )
     return d
 
 
@@ -74,14 +91,16 @@ def digest(*parts):
 
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
 def test_bits_do_not_depend_on_how_the_work_is_done(files, tmp_path, arch):
-    """Threads, chunks, instruction sets, a base snapshot, a cache: one hash of snapshot and of decoded logits."""
+    """Threads, chunks, instruction sets, a base snapshot, a cache: one hash of snapshot and of
+    decoded logits.
+    """
     ids = (files / f"{arch}.ids").read_bytes().splitlines(True)
     head, last, body = ids[0], b"#end text\n", ids[1:-1]
     n = len(body)
     assert n > 300
     (tmp_path / "ids").write_bytes(b"".join(ids))
-    (tmp_path / "begin").write_bytes(head + b"".join(body[:n // 3]) + last)
-    (tmp_path / "rest").write_bytes(head + b"".join(body[n // 3:]) + last)
+    (tmp_path / "begin").write_bytes(head + b"".join(body[: n // 3]) + last)
+    (tmp_path / "rest").write_bytes(head + b"".join(body[n // 3 :]) + last)
     (tmp_path / "more").write_bytes(head + b"".join(body[:40]) + last)
     ways = {
         "threads 1": "prefill -j 1 -o p.snap <ids",
@@ -92,9 +111,13 @@ def test_bits_do_not_depend_on_how_the_work_is_done(files, tmp_path, arch):
         "chunks of 64": "prefill --chunk 64 -j 4 -o p.snap <ids",
         "reference": "SLUICE_ISA=reference prefill -o p.snap <ids",
         "continued": "prefill -o base.snap <begin && prefill -s base.snap -o p.snap <rest",
-        "decoded": "prefill -o base.snap <begin && decode -j 2 -o p.snap base.snap <rest >/dev/null",
-        "cached": "prefill --cache c <begin >name && prefill --cache c -v <ids 2>log >name && cp -p $(cat name) p.snap && "
-                  f"grep -q reused={n // 3} log",
+        "decoded": (
+            "prefill -o base.snap <begin && decode -j 2 -o p.snap base.snap <rest >/dev/null"
+        ),
+        "cached": (
+            "prefill --cache c <begin >name && prefill --cache c -v <ids 2>log >name && cp -p"
+            f" $(cat name) p.snap && grep -q reused={n // 3} log"
+        ),
     }
     found = {}
     for way, script in ways.items():
@@ -102,7 +125,12 @@ def test_bits_do_not_depend_on_how_the_work_is_done(files, tmp_path, arch):
         assert (done.returncode, done.stderr) == (0, b""), way
         snap = (tmp_path / "p.snap").read_bytes()
         isa = {"SLUICE_ISA": "reference"} if way == "reference" else {}
-        done = shell(f"decode -j {1 + len(way) % 4} p.snap <more", tmp_path, MODEL=str(files / f"{arch}.gguf"), **isa)
+        done = shell(
+            f"decode -j {1 + len(way) % 4} p.snap <more",
+            tmp_path,
+            MODEL=str(files / f"{arch}.gguf"),
+            **isa,
+        )
         assert (done.returncode, done.stderr) == (0, b""), way
         assert (tmp_path / "p.snap").read_bytes() == snap, "decode changed its snapshot"
         found[way] = digest(snap, done.stdout)
@@ -116,14 +144,16 @@ def test_rows_of_decode_equal_the_dense_ones(files, tmp_path):
     some = shell(f"decode --rows 7,499,0 p.snap <{files}/llama.ids", tmp_path, **env).stdout
     size, n = RECORD.size + 4 * 500, 0
     for at in range(HEADER.size, len(dense) - RECORD.size, size):
-        logits = memoryview(dense[at + RECORD.size:at + size]).cast("f")
-        small = some[HEADER.size + n * (RECORD.size + 24):][RECORD.size:RECORD.size + 24]
+        logits = memoryview(dense[at + RECORD.size : at + size]).cast("f")
+        small = some[HEADER.size + n * (RECORD.size + 24) :][RECORD.size : RECORD.size + 24]
         assert list(CANDIDATE.iter_unpack(small)) == [(i, logits[i]) for i in (0, 7, 499)]
         n += 1
     assert n > 300
 
 
-# A text that is cut before its grammar is complete --------------------------------------------------
+# A text that is cut before its grammar is complete
+# --------------------------------------------------
+
 
 @pytest.fixture(scope="module")
 def cuts(tmp_path_factory):
@@ -132,19 +162,32 @@ def cuts(tmp_path_factory):
     write_model(str(d / "m.gguf"), n_layer=1, n_vocab=420, n_ctx=400)
     ids = run("tokenize", "-m", d / "m.gguf", input=b"Once upon").stdout
     for room in (3, 9, 300):
-        done = run("prefill", "-m", d / "m.gguf", "-c", len(ids_in(ids)) + room, "-o", d / f"{room}.snap", input=ids)
+        done = run(
+            "prefill",
+            "-m",
+            d / "m.gguf",
+            "-c",
+            len(ids_in(ids)) + room,
+            "-o",
+            d / f"{room}.snap",
+            input=ids,
+        )
         assert done.returncode == 0, done.stderr
     return d
 
 
 def both(d, room, source, n, options):
-    """(status, text, reason, text of the ids as bytes) of generate and of the ring alike; or None, where the grammar is too
-    ambiguous for both."""
+    """(status, text, reason, text of the ids as bytes) of generate and of the ring alike; or None,
+    where the grammar is too ambiguous for both.
+    """
     model, snapshot, limit = d / "m.gguf", d / f"{room}.snap", ["-n", n] if n else []
     choose = [*map(str, options), *map(str, limit)]
     codes, text, said, passed = forked.ring(
-        ["decode", "-m", model, snapshot], ["grammar-filter", "-m", model, "-e", source], ["sample", *choose],
-        ["tokenize", "-m", model, "-d"])
+        ["decode", "-m", model, snapshot],
+        ["grammar-filter", "-m", model, "-e", source],
+        ["sample", *choose],
+        ["tokenize", "-m", model, "-d"],
+    )
     one = forked.run("generate", "-m", model, "-s", snapshot, "-e", source, "-v", *choose)
     assert (one.returncode, one.stdout) == (codes[-1], text), (codes, one.stderr, said, passed)
     if one.returncode == 65:
@@ -182,14 +225,31 @@ def test_status_of_ring_and_generate_at_every_place_of_a_text(cuts):
         assert n > 8 and sorted(found, reverse=True) == found and reason == "stop"
 
 
-@settings(max_examples=25, deadline=None,
-          suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture])
-@given(grammars(), st.sampled_from([3, 9, 300]), st.integers(1, 12), st.integers(0, 99), st.sampled_from([[], ["--bias", "2=9"]]))
-def test_status_is_1_exactly_if_the_text_is_no_sentence_of_its_grammar(cuts, g, room, n, seed, options):
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.filter_too_much,
+        HealthCheck.function_scoped_fixture,
+    ],
+)
+@given(
+    grammars(),
+    st.sampled_from([3, 9, 300]),
+    st.integers(1, 12),
+    st.integers(0, 99),
+    st.sampled_from([[], ["--bias", "2=9"]]),
+)
+def test_status_is_1_exactly_if_the_text_is_no_sentence_of_its_grammar(
+    cuts, g, room, n, seed, options
+):
     """Random grammars, cut by -n and by the context, against the slow matcher."""
     g = longer(g)
     assume(len(slow.can_end(g)) == 3 and not slow.left_recursive(g))
-    found = both(cuts, room, slow.gbnf(g), n if room != 3 else None, ["-S", seed, "-k", 0, "-p", 1, *options])
+    found = both(
+        cuts, room, slow.gbnf(g), n if room != 3 else None, ["-S", seed, "-k", 0, "-p", 1, *options]
+    )
     if found is None:
         return
     status, _, reason, raw = found
@@ -200,22 +260,40 @@ def test_status_is_1_exactly_if_the_text_is_no_sentence_of_its_grammar(cuts, g, 
     assert status == (not is_whole) and (reason == "cut") == (status == 1)
 
 
-@pytest.mark.parametrize("source, n, options, status, reason", [
-    ('root ::= "abc"', None, [], 0, "stop"), ('root ::= "abc"', 40, [], 0, "stop"),
-    ("root ::= [a-z]{9}", 4, [], 1, "cut"), ("root ::= [a-z]*", 4, [], 0, "length"), ("root ::= [a-z]{2} [a-z]*", 1, ["--bias", "264=-99"], 1, "cut"),
-    ("root ::= [a-z]{50}", None, [], 1, "cut"), ("root ::= [a-z]*", None, ["--bias", "2=-1000"], 0, "full"),  # the context
-    ("root ::= [a-z]*", 1, ["--bias", "2=1000"], 0, "stop"),  # the end of text, and the maximum with it
-    ("root ::= [a-z]{50}", 9, [], 1, "cut"),                  # both
-])
+@pytest.mark.parametrize(
+    "source, n, options, status, reason",
+    [
+        ('root ::= "abc"', None, [], 0, "stop"),
+        ('root ::= "abc"', 40, [], 0, "stop"),
+        ("root ::= [a-z]{9}", 4, [], 1, "cut"),
+        ("root ::= [a-z]*", 4, [], 0, "length"),
+        ("root ::= [a-z]{2} [a-z]*", 1, ["--bias", "264=-99"], 1, "cut"),
+        # the context
+        ("root ::= [a-z]{50}", None, [], 1, "cut"),
+        ("root ::= [a-z]*", None, ["--bias", "2=-1000"], 0, "full"),
+        # the end of text, and the maximum with it
+        ("root ::= [a-z]*", 1, ["--bias", "2=1000"], 0, "stop"),
+        ("root ::= [a-z]{50}", 9, [], 1, "cut"),  # both
+    ],
+)
 def test_ends_of_ring_and_generate(cuts, source, n, options, status, reason):
     found = both(cuts, 9, source, n, ["-S", 3, *options])
     assert (found[0], found[2]) == (status, reason)
 
 
 @pytest.mark.parametrize("n", [None, 4, 5])
-@pytest.mark.parametrize("source, status", [
-    ('root ::= "~~~" "~"*', 0), ('root ::= "~~~~" "~"*', 0), ('root ::= "~~~~~" "~"*', 1),
-    ('root ::= ("~~")*', 0), ('root ::= ("~~~")*', 1), ('root ::= "~~~~" "\U0001f980"*', 0), ('root ::= ("~~~" "~~"?)', 1)])
+@pytest.mark.parametrize(
+    "source, status",
+    [
+        ('root ::= "~~~" "~"*', 0),
+        ('root ::= "~~~~" "~"*', 0),
+        ('root ::= "~~~~~" "~"*', 1),
+        ('root ::= ("~~")*', 0),
+        ('root ::= ("~~~")*', 1),
+        ('root ::= "~~~~" "\U0001f980"*', 0),
+        ('root ::= ("~~~" "~~"?)', 1),
+    ],
+)
 def test_the_id_that_finds_no_room_counts(cuts, source, status, n):
     """Four ids of one character each: room for three, and one that is the last."""
     found = both(cuts, 3, source, n, ["-t", 0, "--bias", "2=-1000"])
@@ -227,8 +305,13 @@ def test_status_stays_0_without_a_grammar(cuts):
     for room, n in ((300, 5), (3, None)):
         limit = ["-n", n] if n else []
         codes, text, said, passed = forked.ring(
-            ["decode", "-m", cuts / "m.gguf", cuts / f"{room}.snap"], ["sample", "-S", 1, *limit], ["tokenize", "-m", cuts / "m.gguf", "-d"])
-        one = forked.run("generate", "-m", cuts / "m.gguf", "-s", cuts / f"{room}.snap", "-S", 1, *limit)
+            ["decode", "-m", cuts / "m.gguf", cuts / f"{room}.snap"],
+            ["sample", "-S", 1, *limit],
+            ["tokenize", "-m", cuts / "m.gguf", "-d"],
+        )
+        one = forked.run(
+            "generate", "-m", cuts / "m.gguf", "-s", cuts / f"{room}.snap", "-S", 1, *limit
+        )
         assert codes == [0, 0, 0] and (one.returncode, one.stdout, one.stderr) == (0, text, said)
         assert passed.endswith(b"#end length\n" if n else b"#end full\n")
 
@@ -238,8 +321,25 @@ def test_a_saved_cache_is_the_same_wherever_the_text_is_cut(cuts, tmp_path):
         for source in ("root ::= [a-z]{5}", 'root ::= "\U0001f980"'):
             codes, _, said, _ = forked.ring(
                 ["decode", "-m", cuts / "m.gguf", "-o", tmp_path / "ring", cuts / "9.snap"],
-                ["grammar-filter", "-m", cuts / "m.gguf", "-e", source], ["sample", "-S", 1, "-n", n], ["tokenize", "-m", cuts / "m.gguf", "-d"])
-            one = forked.run("generate", "-m", cuts / "m.gguf", "-s", cuts / "9.snap", "-S", 1, "-n", n, "-e", source, "-o", tmp_path / "one")
+                ["grammar-filter", "-m", cuts / "m.gguf", "-e", source],
+                ["sample", "-S", 1, "-n", n],
+                ["tokenize", "-m", cuts / "m.gguf", "-d"],
+            )
+            one = forked.run(
+                "generate",
+                "-m",
+                cuts / "m.gguf",
+                "-s",
+                cuts / "9.snap",
+                "-S",
+                1,
+                "-n",
+                n,
+                "-e",
+                source,
+                "-o",
+                tmp_path / "one",
+            )
             assert (codes[0], one.returncode, said) == (0, codes[-1], b"")
             assert (tmp_path / "ring").read_bytes() == (tmp_path / "one").read_bytes()
             os.unlink(tmp_path / "ring"), os.unlink(tmp_path / "one")
@@ -251,15 +351,25 @@ EMOJI = r"root ::= [\U0001F980-\U0001F9FF]{2} [一-龥]{2} [é-ü]"
 PERSON = r'''root ::= "{\"name\": \"" [A-Za-z ]{1,9} "\", \"age\": " [0-9]{1,2} "}"'''
 
 
-@pytest.mark.parametrize("name, source, is_whole", [
-    ("smollm2", EMOJI, lambda text: len(text) == 5), ("gemma3", EMOJI, lambda text: len(text) == 5),
-    ("smollm2", PERSON, lambda text: text.endswith("}") and "age" in json.loads(text))], ids=["smollm2", "gemma3", "json"])
+@pytest.mark.parametrize(
+    "name, source, is_whole",
+    [
+        ("smollm2", EMOJI, lambda text: len(text) == 5),
+        ("gemma3", EMOJI, lambda text: len(text) == 5),
+        ("smollm2", PERSON, lambda text: text.endswith("}") and "age" in json.loads(text)),
+    ],
+    ids=["smollm2", "gemma3", "json"],
+)
 def test_real_models_are_cut_within_characters_and_within_json(name, source, is_whole, request):
-    """Emoji and Chinese written byte by byte, and an object: at every n the text is valid UTF-8 and the status right."""
+    """Emoji and Chinese written byte by byte, and an object: at every n the text is valid UTF-8 and
+    the status right.
+    """
     model, n, n_open, last, status = request.getfixturevalue(name), 0, 0, "", 1
     while status:
         n += 1
-        done = forked.run("generate", "-m", model, "-t", 0, "-n", n, "-v", "-e", source, "Some text: ")
+        done = forked.run(
+            "generate", "-m", model, "-t", 0, "-n", n, "-v", "-e", source, "Some text: "
+        )
         text, status = done.stdout.decode(), done.returncode
         fields = dict(f.split("=") for f in done.stderr.decode().split()[1:])
         assert text.startswith(last) and status == (not is_whole(text)), (n, text)

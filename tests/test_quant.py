@@ -1,4 +1,6 @@
 """Weights back to f32: the same bits as the gguf package and numpy give."""
+
+import gguf_writer
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
@@ -8,9 +10,12 @@ from gguf.quants import dequantize
 from sluice.kernels import ffi, lib
 from sluice.model.weights import MATRIX_TYPES
 
-import gguf_writer
-
-TYPES = {"F32": 0, "F16": 1, "BF16": 30, **{name: number for name, (number, *_) in gguf_writer.BLOCK_TYPES.items()}}
+TYPES = {
+    "F32": 0,
+    "F16": 1,
+    "BF16": 30,
+    **{name: number for name, (number, *_) in gguf_writer.BLOCK_TYPES.items()},
+}
 POISON = 0x7FC0DEAD  # a NaN no format gives
 
 
@@ -41,7 +46,9 @@ def to_f16(x):
 @pytest.mark.parametrize("name", TYPES)
 def test_dequantize_row_equals_gguf_package_on_random_bytes(name):
     n = 256 * 1000
-    data = np.random.default_rng(TYPES[name]).integers(0, 256, lib.type_row_bytes(TYPES[name], n), np.uint8)
+    data = np.random.default_rng(TYPES[name]).integers(
+        0, 256, lib.type_row_bytes(TYPES[name], n), np.uint8
+    )
     with np.errstate(all="ignore"):
         theirs = dequantize(data.reshape(1, -1), GGMLQuantizationType(TYPES[name]))
     assert_same_bits(dequantized(TYPES[name], data, n), theirs)
@@ -53,10 +60,15 @@ def test_dequantize_row_takes_every_scale(name):
     number, block, width, halves = gguf_writer.BLOCK_TYPES[name]
     every = np.arange(1 << 16, dtype="<u2")
     if block == 256:  # 16 of each exponent, with zeros and with ones as fraction among them
-        every = every[np.isin(every % 1024, [0, 1, 2, 3, 8, 77, 255, 256, 511, 512, 513, 700, 768, 1000, 1022, 1023])]
+        every = every[
+            np.isin(
+                every % 1024,
+                [0, 1, 2, 3, 8, 77, 255, 256, 511, 512, 513, 700, 768, 1000, 1022, 1023],
+            )
+        ]
     data = np.random.default_rng(1).integers(0, 256, (len(every), width), np.uint8)
     for at, order in zip(halves, (1, -1)):
-        data[:, at:at + 2] = every[::order].copy().view(np.uint8).reshape(-1, 2)
+        data[:, at : at + 2] = every[::order].copy().view(np.uint8).reshape(-1, 2)
     with np.errstate(all="ignore"):
         theirs = dequantize(data, GGMLQuantizationType(number))
     assert_same_bits(dequantized(number, data, block * len(every)), theirs)
@@ -69,7 +81,9 @@ def test_dequantize_row_takes_every_bit(name):
     rng = np.random.default_rng(6)
     for rest in (0, 0xFF):
         data = np.full((width * 8, width), rest, np.uint8)
-        data[np.arange(width * 8), np.arange(width * 8) // 8] ^= np.tile(1 << np.arange(8, dtype=np.uint8), width)
+        data[np.arange(width * 8), np.arange(width * 8) // 8] ^= np.tile(
+            1 << np.arange(8, dtype=np.uint8), width
+        )
         for at in halves:
             gguf_writer.set_halves(data, at, rng.uniform(0.5, 1, len(data)))
         theirs = dequantize(data, GGMLQuantizationType(number))
@@ -94,8 +108,12 @@ def test_f32_to_f16_rounds_to_nearest_even_around_every_half():
     finite = np.arange(0x7C00, dtype="<u2")
     f = finite.view("<f2").astype("<f4")
     between = (f[:-1] + f[1:]) / 2  # exact in f32: the ties
-    x = np.concatenate([f, between, [65504, 65519.996, 65520, 65536, 1e30, np.inf, 2**-25, 2**-26]]).astype("<f4")
-    x = np.concatenate([x, np.nextafter(x, np.float32(np.inf)), np.nextafter(x, np.float32(-np.inf))])
+    x = np.concatenate(
+        [f, between, [65504, 65519.996, 65520, 65536, 1e30, np.inf, 2**-25, 2**-26]]
+    ).astype("<f4")
+    x = np.concatenate(
+        [x, np.nextafter(x, np.float32(np.inf)), np.nextafter(x, np.float32(-np.inf))]
+    )
     x = np.concatenate([x, -x])
     with np.errstate(over="ignore"):
         assert (to_f16(x) == x.astype("<f2").view("<u2")).all()
@@ -130,9 +148,14 @@ def test_type_table_equals_gguf_package():
         assert ffi.string(lib.type_name(t)).decode() == GGMLQuantizationType(t).name
 
 
-@pytest.mark.parametrize("t", [-1, 4, 9, 31, 42, 10**6, 2**31 - 1, -2**31])
+@pytest.mark.parametrize("t", [-1, 4, 9, 31, 42, 10**6, 2**31 - 1, -(2**31)])
 def test_type_unknown_is_nothing(t):
-    assert (lib.type_block(t), lib.type_row_bytes(t, 32), lib.type_supported(t), ffi.string(lib.type_name(t))) == (0, 0, 0, b"")
+    assert (
+        lib.type_block(t),
+        lib.type_row_bytes(t, 32),
+        lib.type_supported(t),
+        ffi.string(lib.type_name(t)),
+    ) == (0, 0, 0, b"")
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -140,7 +163,10 @@ def test_count_nonfinite_finds_each_one(name):
     t, n, rng, first = TYPES[name], 256 * 12, np.random.default_rng(3), ffi.new("int64_t *")
     block, width = lib.type_block(t), lib.type_row_bytes(t, lib.type_block(t))
     if name in gguf_writer.BLOCK_TYPES:
-        good, places = gguf_writer.random_blocks(rng, name, n // block).tobytes(), gguf_writer.BLOCK_TYPES[name][3]
+        good, places = (
+            gguf_writer.random_blocks(rng, name, n // block).tobytes(),
+            gguf_writer.BLOCK_TYPES[name][3],
+        )
     else:
         good, places = gguf_writer.QUANTIZE[t](rng.standard_normal(n)), (0,)
     assert lib.count_nonfinite(first, t, ffi.from_buffer(good), n) == 0 and first[0] == -1
@@ -148,23 +174,31 @@ def test_count_nonfinite_finds_each_one(name):
     for i in (0, 7, n // block - 1):
         for place in places:
             data = bytearray(good)
-            data[i * width + place:i * width + place + len(bad_pattern)] = bad_pattern
+            data[i * width + place : i * width + place + len(bad_pattern)] = bad_pattern
             assert lib.count_nonfinite(first, t, ffi.from_buffer(data), n) == 1
             assert first[0] == i * block
     if len(places) == 2:
         data = bytearray(good)
-        data[3 * width + places[0]:3 * width + places[0] + 4] = b"\x01\x7e\0\x7c"
-        assert lib.count_nonfinite(first, t, ffi.from_buffer(data), n) == 2 and first[0] == 3 * block
+        data[3 * width + places[0] : 3 * width + places[0] + 4] = b"\x01\x7e\0\x7c"
+        assert (
+            lib.count_nonfinite(first, t, ffi.from_buffer(data), n) == 2 and first[0] == 3 * block
+        )
 
 
 def test_supported_types_are_those_with_kernels():
-    supported = {ffi.string(lib.type_name(t)).decode() for t in range(-5, 300) if lib.type_supported(t)}
+    supported = {
+        ffi.string(lib.type_name(t)).decode() for t in range(-5, 300) if lib.type_supported(t)
+    }
     assert supported == set(TYPES) == set(MATRIX_TYPES)
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if TYPES[name] in gguf_writer.QUANTIZE])
 def test_writer_rounds_as_the_gguf_package(name):
     from gguf.quants import quantize
+
     x = np.random.default_rng(4).standard_normal((40, 96)).astype("<f4") * 3
     x[3] = 0
-    assert gguf_writer.QUANTIZE[TYPES[name]](x) == quantize(x, GGMLQuantizationType(TYPES[name])).tobytes()
+    assert (
+        gguf_writer.QUANTIZE[TYPES[name]](x)
+        == quantize(x, GGMLQuantizationType(TYPES[name])).tobytes()
+    )

@@ -1,4 +1,5 @@
 """The README.md files are short, in the field's words, and their links lead somewhere."""
+
 import re
 
 import pytest
@@ -6,14 +7,29 @@ from readme_pages import NAMES, PAGES, ROOT, anchors, links, prose
 
 # Words of this project alone, each with the field's term. Tables and code may have them.
 PRIVATE = {
-    r"(?-i:ids)": "tokens, token IDs", r"begin ids?": "BOS", r"end ids?": "EOS, EOG",
-    r"mails": "messages", r"in the box": "bundled", r"the ring": "the loop",
-    r"foretells?": "predicts", r"babbled": "protocol error", r"twins?": "near-duplicates",
-    r"whoever": "the client, the user", r"nobody": "no user, no process", r"blanks?": "spaces",
-    r"spellings?": "words", r"judged?|judging": "classify, evaluate", r"taught": "fitted, trained",
-    r"learnt": "learned, fitted", r"rivals?": "baseline, other engine", r"beside": "next to",
-    r"reworded": "synonyms", r"foldable|folded": "normalized", r"predecessors?": "git log",
-    r"gained nothing": "git log", r"(?:faster|slow|later|earlier) (?:hour|minute)s?": "git log",
+    r"(?-i:ids)": "tokens, token IDs",
+    r"begin ids?": "BOS",
+    r"end ids?": "EOS, EOG",
+    r"mails": "messages",
+    r"in the box": "bundled",
+    r"the ring": "the loop",
+    r"foretells?": "predicts",
+    r"babbled": "protocol error",
+    r"twins?": "near-duplicates",
+    r"whoever": "the client, the user",
+    r"nobody": "no user, no process",
+    r"blanks?": "spaces",
+    r"spellings?": "words",
+    r"judged?|judging": "classify, evaluate",
+    r"taught": "fitted, trained",
+    r"learnt": "learned, fitted",
+    r"rivals?": "baseline, other engine",
+    r"beside": "next to",
+    r"reworded": "synonyms",
+    r"foldable|folded": "normalized",
+    r"predecessors?": "git log",
+    r"gained nothing": "git log",
+    r"(?:faster|slow|later|earlier) (?:hour|minute)s?": "git log",
 }
 
 
@@ -24,15 +40,21 @@ def test_readme_is_at_most_20_kb():
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_have_at_most_100_columns(name):
     text = re.sub(r"^```.*?^```$", "", PAGES[name], flags=re.M | re.S)
-    long = [line for line in text.splitlines()
-            if len(line) > 100 and not re.match(r" *\||    ", line) and "](" not in line]
+    long = [
+        line
+        for line in text.splitlines()
+        if len(line) > 100 and not re.match(r" *\||    ", line) and "](" not in line
+    ]
     assert not long
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_prose_has_no_private_words(name):
-    found = {f"{m[0]}: {term}" for word, term in PRIVATE.items()
-             for m in re.finditer(rf"\b(?:{word})\b", prose(name), re.I)}
+    found = {
+        f"{m[0]}: {term}"
+        for word, term in PRIVATE.items()
+        for m in re.finditer(rf"\b(?:{word})\b", prose(name), re.I)
+    }
     assert not found
 
 
@@ -59,5 +81,6 @@ def test_readme_leads_to_every_other_page():
 
 def test_changelog_begins_with_this_version():
     from sluice import VERSION
+
     first = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)[1]
     assert re.search(rf"(?<![\d.]){re.escape(VERSION)}(?![\d.])", first)

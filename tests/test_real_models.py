@@ -10,6 +10,7 @@ golden/real/digests.json        SHA-256 of our logits after the text's last and 
 `python tests/test_real_models.py` (with lib/ and tests/ on the path) writes these anew, of the
 models that are here.
 """
+
 import hashlib
 import json
 import os
@@ -17,15 +18,15 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import golden_real_cases as cases
 import numpy as np
 import pytest
-
-import golden_real_cases as cases
 from conftest import BIN, ids_in, run, sets_here, shell
 from golden_real_cases import DIRECTORY, N_POSITIONS
+
 from sluice.kernels import ffi, lib
-from sluice.model.model import Model
 from sluice.kvcache.scratch import Scratch
+from sluice.model.model import Model
 
 ROWS = 20  # positions whose logits are held at a time
 BEGIN = 24  # tokens of the text that the reference reads, too: 0.1 s each
@@ -63,6 +64,7 @@ def digest(rows):
 
 # Logits ------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("name", NAMES)
 def test_text_becomes_the_tokens_that_llama_cpp_finds(model, name):
     done = run("tokenize", "-m", model(name), input=cases.TEXT.read_bytes())
@@ -98,8 +100,9 @@ def test_logits_are_as_near_to_f32_as_those_of_llama_cpp(model, name):
     true, theirs = cases.load(name), cases.load(name + cases.RIVAL)
     rows = logits(Model(str(model(name))), cases.facts(name)["ids"], N_POSITIONS)
     ours = cases.keep(rows, true.step)
-    far, their_far, apart = (cases.distance(*pair) for pair in (
-        (ours, true), (theirs, true), (ours, theirs)))
+    far, their_far, apart = (
+        cases.distance(*pair) for pair in ((ours, true), (theirs, true), (ours, theirs))
+    )
     told = f"ours {far}, theirs {their_far}, apart {apart}"
     assert far.rms < 1.05 * their_far.rms, told
     for found in (far, apart):
@@ -163,6 +166,7 @@ def test_logits_have_the_golden_bits(model, name):
 
 # Commands ----------------------------------------------------------------------
 
+
 def golden_directory(directory, paths):
     """Put into `directory` what golden commands read: models, `paths` (name -> path), and files."""
     for name, path in paths.items():
@@ -177,9 +181,14 @@ def run_golden(case, directory, how="", **env):
     path = f"{BIN}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "HOW": how, **env}
     done = subprocess.run(
-        ["sh", "-c", (DIRECTORY / f"{case}.cmd").read_text()], cwd=directory, env=env,
-        timeout=PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT)
+        ["sh", "-c", (DIRECTORY / f"{case}.cmd").read_text()],
+        cwd=directory,
+        env=env,
+        timeout=PATIENCE,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     return done.stdout + b"\nstatus %d\n" % done.returncode
 
 
@@ -216,8 +225,14 @@ GRAMMAR = 'root ::= " " [A-Z][a-z]+ " and " [A-Z][a-z]+ "."'
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("options,grammar", [
-    ("-t 0 -n 16", None), ("-S 3 -n 16 -k 20 --repeat-penalty 1.2", None), ("-t 0 -n 24", GRAMMAR)])
+@pytest.mark.parametrize(
+    "options,grammar",
+    [
+        ("-t 0 -n 16", None),
+        ("-S 3 -n 16 -k 20 --repeat-penalty 1.2", None),
+        ("-t 0 -n 24", GRAMMAR),
+    ],
+)
 def test_generate_writes_what_the_ring_writes(model, tmp_path, name, options, grammar):
     (tmp_path / "m.gguf").symlink_to(model(name))
     prompt = "The towns on the Rhône that I like best are".encode()
@@ -248,8 +263,10 @@ def test_snapshot_is_continued_as_if_there_had_been_no_break(model, tmp_path, na
     command("prefill", "--cache", "cache", input=begin)
     done = command("prefill", "--cache", "cache", "-v", input=ids)
     assert b" reused=59 " in done.stderr
-    ring = ("mkfifo ring; decode -m {m} {snap} <ring | sample -t 0 -n 20 | tee ring | "
-            "tokenize -m {m} -d").format(m=path, snap=done.stdout.decode().strip())
+    ring = (
+        f"mkfifo ring; decode -m {path} {done.stdout.decode().strip()} <ring | sample -t 0 -n 20 |"
+        f" tee ring | tokenize -m {path} -d"
+    )
     assert shell(ring, tmp_path, PATIENCE).stdout == once
 
 
@@ -260,7 +277,9 @@ def write_all():
     for name, path in here.items():
         ids, m = cases.facts(name)["ids"], Model(str(path))
         digests[name] = {
-            "begin": digest(logits(m, ids[:BEGIN], BEGIN)), "text": digest(logits(m, ids, ROWS))}
+            "begin": digest(logits(m, ids[:BEGIN], BEGIN)),
+            "text": digest(logits(m, ids, ROWS)),
+        }
     DIGESTS.write_text(json.dumps(digests, indent=1) + "\n")
     with tempfile.TemporaryDirectory() as directory:
         golden_directory(Path(directory), here)

@@ -1,4 +1,7 @@
-"""The vocabularies of real models: ids of 200 KB of mixed text, the article's cases, white space, HTML; the time to open one."""
+"""The vocabularies of real models: ids of 200 KB of mixed text, the article's cases, white space,
+HTML; the time to open one.
+"""
+
 import hashlib
 import json
 import time
@@ -19,7 +22,11 @@ GOLDEN = json.loads(golden_ids.PATH.read_text())
 def vocab_of():
     """vocab_of(path): the Vocab of a model, read once."""
     made = {}
-    return lambda path: made.setdefault(path, None) or made.__setitem__(path, Vocab(gguf.File(str(path)))) or made[path]
+    return lambda path: (
+        made.setdefault(path, None)
+        or made.__setitem__(path, Vocab(gguf.File(str(path))))
+        or made[path]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +48,10 @@ def test_ids_of_mixed_text_are_those_of_the_trained_tokenizer(request, vocab_of,
 @pytest.mark.parametrize("name", GOLDEN)
 def test_mixed_text_comes_back(request, mixed, name):
     """But for U+2581, which is a blank in Gemma; through the command, with --special, too."""
-    path, written = request.getfixturevalue(name), mixed.replace("\u2581".encode(), b" ") if name == "gemma3" else mixed
+    path, written = (
+        request.getfixturevalue(name),
+        mixed.replace("\u2581".encode(), b" ") if name == "gemma3" else mixed,
+    )
     for flags in ([], ["--special"]):
         there = run("tokenize", "-m", path, *flags, "--no-bos", input=mixed)
         back = run("tokenize", "-m", path, *flags, "-d", input=there.stdout)
@@ -57,9 +67,16 @@ def test_the_articles_cases_hold_on_the_real_gemma(gemma3, vocab_of):
         assert decode(vocab, ids) == text.encode()
 
 
-GEMMA_TEXTS = {  # of llama.cpp and sentencepiece alike, but for </s>, which llama.cpp calls a control token
-    "a  b and    c": [236746, 138, 236763, 532, 140, 236755], "<s>strike</s>": [203, 110095, 212], "</s>": [212],
-    "[multimodal]<start_of_image>": [5, 255999], "\n\n\n": [109], "\t\t\t": [255970], " ": [236743], " " * 31: [167],
+# of llama.cpp and sentencepiece alike, but for </s>, which llama.cpp calls a control token
+GEMMA_TEXTS = {
+    "a  b and    c": [236746, 138, 236763, 532, 140, 236755],
+    "<s>strike</s>": [203, 110095, 212],
+    "</s>": [212],
+    "[multimodal]<start_of_image>": [5, 255999],
+    "\n\n\n": [109],
+    "\t\t\t": [255970],
+    " ": [236743],
+    " " * 31: [167],
     "<table>\n\t<tr>": [168, 107, 255968, 173],
 }
 
@@ -67,20 +84,30 @@ GEMMA_TEXTS = {  # of llama.cpp and sentencepiece alike, but for </s>, which lla
 def test_user_defined_pieces_of_the_real_gemma_come_out_of_text(gemma3, vocab_of):
     vocab = vocab_of(gemma3)
     for text, ids in GEMMA_TEXTS.items():
-        assert vocab.encode(text.encode(), bos=False) == vocab.encode(text.encode(), bos=False, special=True) == ids, text
+        assert (
+            vocab.encode(text.encode(), bos=False)
+            == vocab.encode(text.encode(), bos=False, special=True)
+            == ids
+        ), text
         assert decode(vocab, ids) == text.encode()
-    types, texts = (vocab._file.metadata["tokenizer.ggml." + key].values() for key in ("token_type", "tokens"))
+    types, texts = (
+        vocab._file.metadata["tokenizer.ggml." + key].values() for key in ("token_type", "tokens")
+    )
     for i, (kind, text) in enumerate(zip(types, texts)):
         if kind == 4:
             assert vocab.encode(text, bos=False) == [i] and not vocab.is_control(i)
         elif kind == 3 and i % 97 == 0:
-            assert i not in vocab.encode(text, bos=False) and vocab.encode(text, bos=False, special=True) == [i]
+            assert i not in vocab.encode(text, bos=False) and vocab.encode(
+                text, bos=False, special=True
+            ) == [i]
     assert 212 not in vocab.eog and {1, 106} <= vocab.eog
 
 
 def test_the_line_of_gemma_through_the_command(gemma3):
     there = run("tokenize", "-m", gemma3, input=b"a  b and    c")
-    assert there.stdout.split(b"\n")[1:-2] == [b"%d" % i for i in (2, 236746, 138, 236763, 532, 140, 236755)]
+    assert there.stdout.split(b"\n")[1:-2] == [
+        b"%d" % i for i in (2, 236746, 138, 236763, 532, 140, 236755)
+    ]
     assert run("tokenize", "-m", gemma3, "-d", input=there.stdout).stdout == b"a  b and    c"
 
 
@@ -91,7 +118,9 @@ def test_a_chat_message_cannot_forge_marks_but_may_hold_html(gemma3, vocab_of):
 
 
 def test_a_large_vocabulary_opens_in_a_blink(gemma3):
-    """262,144 tokens: 8 ms of processor time were measured; many times that would be a fault of kind, not of this machine."""
+    """262,144 tokens: 8 ms of processor time were measured; many times that would be a fault of
+    kind, not of this machine.
+    """
     file, best = gguf.File(str(gemma3)), 9.0
     for _ in range(5):
         start = time.process_time()

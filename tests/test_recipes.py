@@ -1,8 +1,10 @@
-"""configs/recipes: procmail, maildrop, Dovecot's Sieve and mutt, as they are installed, with the recipes as they are shipped.
+"""configs/recipes: procmail, maildrop, Dovecot's Sieve and mutt, as they are installed, with the
+recipes as they are shipped.
 
-What each of them delivers without a filter is what it must deliver with a filter that fails, byte for byte; and with one
-that works, but for the X-Spam headers.
+What each of them delivers without a filter is what it must deliver with a filter that fails, byte
+for byte; and with one that works, but for the X-Spam headers.
 """
+
 import os
 import pwd
 import re
@@ -23,15 +25,33 @@ RECIPES = ROOT / "configs" / "recipes"
 REQUIRED = f"{question.read(str(ROOT / 'configs' / 'spam.yaml')).thresholds['yes']:.4f}"
 MAILS = {p.stem: p.read_bytes() for p in sorted((ROOT / "tests" / "mails").glob("*.eml"))}
 HOSTILE = {
-    "forged": b"X-Spam-Flag: YES\nSubject: Minutes\nx-spam-status : No,\n score=0\nX-SPAM-FLAG: yes\nFrom: a@example.org\n\nX-Spam-Flag: YES\nSee you.\n",
-    "crlf": b"From: a@example.org\r\nSubject: Minutes\r\nX-Spam-Flag: YES\r\n\r\nThe numbers of May.\r\n",
+    "forged": (
+        b"X-Spam-Flag: YES\nSubject: Minutes\nx-spam-status : No,\n score=0\nX-SPAM-FLAG:"
+        b" yes\nFrom: a@example.org\n\nX-Spam-Flag: YES\nSee you.\n"
+    ),
+    "crlf": (
+        b"From: a@example.org\r\nSubject: Minutes\r\nX-Spam-Flag: YES\r\n\r\nThe numbers of"
+        b" May.\r\n"
+    ),
     "8-bit": b"From: \xe9\xff <a@example.org>\nSubject: \xfe\n\n\x80\xff\x1b[2J\n",
     "no newline at the end": b"From: a@example.org\nSubject: Minutes\n\nThe numbers",
     "no body": b"From: a@example.org\nSubject: Minutes\n\n",
-    "lines": b"From: a@example.org\nSubject: Minutes\n\n" + b"x" * 100_000 + b"\n.\n\nFrom here on\n>From there\n" + b"\n" * 500,
-    "nested": b"Subject: n\nContent-Type: multipart/mixed; boundary=b\n\n" + b"--b\nContent-Type: multipart/mixed; boundary=b\n\n" * 3000,
+    "lines": (
+        b"From: a@example.org\nSubject: Minutes\n\n"
+        + b"x" * 100_000
+        + b"\n.\n\nFrom here on\n>From there\n"
+        + b"\n" * 500
+    ),
+    "nested": (
+        b"Subject: n\nContent-Type: multipart/mixed; boundary=b\n\n"
+        + b"--b\nContent-Type: multipart/mixed; boundary=b\n\n" * 3000
+    ),
 }
-LARGE = b"From: a@example.org\nSubject: Minutes\n\n" + b"The numbers of May, again and again, as they are.\n" * 360_000  # 18 MB: by a file
+# 18 MB: by a file
+LARGE = (
+    b"From: a@example.org\nSubject: Minutes\n\n"
+    + b"The numbers of May, again and again, as they are.\n" * 360_000
+)
 SCRIPTS = {
     "killed": "cat >/dev/null; kill -9 $$",
     "killed at once": "kill -9 $$",
@@ -45,7 +65,12 @@ class Place:
     """A home with a mailbox, and bin/ instead of /opt/sluice/bin."""
 
     def __init__(self, path):
-        self.path, self.bin, self.home, self.box = path, path / "bin", path / "home", path / "home" / "Maildir"
+        self.path, self.bin, self.home, self.box = (
+            path,
+            path / "bin",
+            path / "home",
+            path / "home" / "Maildir",
+        )
         self.bin.mkdir()
         for folder in (self.box, self.box / ".Spam"):
             for name in ("cur", "new", "tmp"):
@@ -71,42 +96,95 @@ class Place:
 
 
 def procmail(place, mail, plain=False, change=lambda text: text, **kwargs):
-    text = "MAILDIR=$HOME/Maildir\nDEFAULT=$MAILDIR/\n" if plain else change(place.recipe("procmailrc"))
+    text = (
+        "MAILDIR=$HOME/Maildir\nDEFAULT=$MAILDIR/\n"
+        if plain
+        else change(place.recipe("procmailrc"))
+    )
     (place.path / "rc").write_text(f"HOME={place.home}\nLOGFILE={place.path}/log\n{text}")
-    return subprocess.run(["procmail", "-t", "-m", place.path / "rc"], input=mail, capture_output=True, timeout=60, env=place.env, **kwargs)
+    return subprocess.run(
+        ["procmail", "-t", "-m", place.path / "rc"],
+        input=mail,
+        capture_output=True,
+        timeout=60,
+        env=place.env,
+        **kwargs,
+    )
 
 
 def maildrop(place, mail, plain=False, change=lambda text: text, **kwargs):
     text = 'to "$HOME/Maildir/"\n' if plain else change(place.recipe("maildroprc"))
     (place.path / "rc").write_text(f'HOME="{place.home}"\n{text}')
     (place.path / "rc").chmod(0o600)
-    return subprocess.run(["maildrop", place.path / "rc"], input=mail, capture_output=True, timeout=60, env=place.env, **kwargs)
+    return subprocess.run(
+        ["maildrop", place.path / "rc"],
+        input=mail,
+        capture_output=True,
+        timeout=60,
+        env=place.env,
+        **kwargs,
+    )
 
 
 def sieve(place, mail, plain=False, change=lambda text: text, **kwargs):
-    """dovecot-lda, which delivers for no user of root's number: so root lends it another one, and its own right to read this tree."""
-    conf = place.recipe("dovecot.conf").replace("/etc/dovecot/sieve-filter", str(place.bin)).replace("/etc/dovecot/spam.sieve", f"{place.home}/spam.sieve")
-    (place.home / "spam.sieve").write_text("keep;\n" if plain else change(place.recipe("spam.sieve")))
+    """dovecot-lda, which delivers for no user of root's number: so root lends it another one, and
+    its own right to read this tree.
+    """
+    conf = (
+        place.recipe("dovecot.conf")
+        .replace("/etc/dovecot/sieve-filter", str(place.bin))
+        .replace("/etc/dovecot/spam.sieve", f"{place.home}/spam.sieve")
+    )
+    (place.home / "spam.sieve").write_text(
+        "keep;\n" if plain else change(place.recipe("spam.sieve"))
+    )
     for p in place.home.glob("*.svbin"):
         p.unlink()
-    (place.path / "dovecot.conf").write_text(f"base_dir = {place.path}/run\nmail_location = maildir:{place.box}\nmail_home = {place.home}\nlog_path = {place.home}/log\n"
-                                             f"postmaster_address = p@example.org\nhostname = example.org\nssl = no\nprotocols =\n{conf}")
-    command = ["/usr/lib/dovecot/dovecot-lda", "-c", str(place.path / "dovecot.conf"), "-f", "a@example.org"]
+    (place.path / "dovecot.conf").write_text(
+        f"base_dir = {place.path}/run\nmail_location = maildir:{place.box}\nmail_home ="
+        f" {place.home}\nlog_path = {place.home}/log\npostmaster_address = p@example.org\nhostname"
+        f" = example.org\nssl = no\nprotocols =\n{conf}"
+    )
+    command = [
+        "/usr/lib/dovecot/dovecot-lda",
+        "-c",
+        str(place.path / "dovecot.conf"),
+        "-f",
+        "a@example.org",
+    ]
     if os.getuid() == 0:
         subprocess.run(["chown", "-R", "nobody", place.home], check=True)
         command = [*as_nobody(), *command]
     user = "nobody" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
-    return subprocess.run(command, input=mail, capture_output=True, timeout=60, env={**place.env, "USER": user}, **kwargs)
+    return subprocess.run(
+        command,
+        input=mail,
+        capture_output=True,
+        timeout=60,
+        env={**place.env, "USER": user},
+        **kwargs,
+    )
 
 
 def as_nobody():
     """The begin of a command line: another user, who may read what is root's all the same."""
     nobody = pwd.getpwnam("nobody")
-    return ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    return [
+        "setpriv",
+        f"--reuid={nobody.pw_uid}",
+        f"--regid={nobody.pw_gid}",
+        "--clear-groups",
+        "--inh-caps=+dac_override",
+        "--ambient-caps=+dac_override",
+    ]
 
 
 DELIVER = {"procmail": procmail, "maildrop": maildrop, "sieve": sieve}
-NEEDS = {"procmail": "procmail", "maildrop": "maildrop", "sieve": "/usr/lib/dovecot/modules/sieve/lib90_sieve_extprograms_plugin.so"}
+NEEDS = {
+    "procmail": "procmail",
+    "maildrop": "maildrop",
+    "sieve": "/usr/lib/dovecot/modules/sieve/lib90_sieve_extprograms_plugin.so",
+}
 
 
 @pytest.fixture
@@ -122,7 +200,11 @@ def deliver(request):
     needs = NEEDS[request.param]
     if not (Path(needs).exists() or shutil.which(needs)):
         pytest.skip(f"{needs} is not on this machine")
-    if request.param == "sieve" and os.getuid() == 0 and (not shutil.which("setpriv") or subprocess.run([*as_nobody(), "true"]).returncode):
+    if (
+        request.param == "sieve"
+        and os.getuid() == 0
+        and (not shutil.which("setpriv") or subprocess.run([*as_nobody(), "true"]).returncode)
+    ):
         pytest.skip("setpriv cannot lend CAP_DAC_OVERRIDE to another user here")
     return DELIVER[request.param]
 
@@ -144,6 +226,7 @@ def delivered(deliver, place, mail, **kwargs):
 
 # A filter that works.
 
+
 @pytest.mark.parametrize("name", [*MAILS, *HOSTILE])
 def test_mail_comes_with_its_headers_and_is_sorted_by_them(deliver, place, name):
     mail = {**MAILS, **HOSTILE}[name]
@@ -152,7 +235,12 @@ def test_mail_comes_with_its_headers_and_is_sorted_by_them(deliver, place, name)
     head = data.replace(b"\r\n", b"\n").split(b"\n\n")[0].decode("latin-1")
     flags = re.findall(r"^X-Spam-Flag: (\w+)\r?$", head, re.M)
     assert flags == ["YES"] if folder == ".Spam" else flags == ["NO"]
-    assert re.findall(r"^X-Spam-Status: (?:Yes|No|Unsure), score=[01]\.\d{4} required=(.{6}) model=[0-9a-f]{16}\r?$", head, re.M) == [REQUIRED], head
+    assert re.findall(
+        r"^X-Spam-Status: (?:Yes|No|Unsure), score=[01]\.\d{4} required=(.{6})"
+        r" model=[0-9a-f]{16}\r?$",
+        head,
+        re.M,
+    ) == [REQUIRED], head
     assert len(re.findall("(?im)^x-spam-status", head)) == 1
     if name in MAILS:
         assert folder == (".Spam" if name.startswith("spam") else ".")
@@ -160,11 +248,17 @@ def test_mail_comes_with_its_headers_and_is_sorted_by_them(deliver, place, name)
 
 def test_large_mail_comes_whole(deliver, place):
     want, (folder, data) = baseline(deliver, place, LARGE), delivered(deliver, place, LARGE)
-    assert b"X-Spam-Status: " in data[:400] and headers.mark(data, b"") == want and len(want) > 17 << 20
+    assert (
+        b"X-Spam-Status: " in data[:400]
+        and headers.mark(data, b"") == want
+        and len(want) > 17 << 20
+    )
 
 
 def test_quick_form_asks_the_worker(deliver, place):
-    """mail-filter instead of classify, as the comment in each recipe has it; first without, then with a worker."""
+    """mail-filter instead of classify, as the comment in each recipe has it; first without, then
+    with a worker.
+    """
     if not (BIN / "mail-filter").exists():
         pytest.skip("bin/mail-filter is not built")
     socket = place.path / "s"
@@ -173,16 +267,38 @@ def test_quick_form_asks_the_worker(deliver, place):
     def quick(text):
         text = text.replace("/run/sluice/classify.sock", str(socket))
         if deliver is procmail:
-            return text.replace("| $SLUICE/classify --pass-through", re.search(r"# (\| .*mail-filter.*)", text)[1])
+            return text.replace(
+                "| $SLUICE/classify --pass-through", re.search(r"# (\| .*mail-filter.*)", text)[1]
+            )
         if deliver is maildrop:
-            return text.replace('xfilter "$SLUICE/classify --pass-through"', re.search(r"#\s+(xfilter .*mail-filter.*)", text)[1])
-        return text.replace('filter "classify" ["--pass-through"]', re.search(r'# if not (filter "mail-filter" \[.*\])', text)[1], 1)
+            return text.replace(
+                'xfilter "$SLUICE/classify --pass-through"',
+                re.search(r"#\s+(xfilter .*mail-filter.*)", text)[1],
+            )
+        return text.replace(
+            'filter "classify" ["--pass-through"]',
+            re.search(r'# if not (filter "mail-filter" \[.*\])', text)[1],
+            1,
+        )
+
     mail = MAILS["ham-mutt"]
     want = baseline(deliver, place, mail)
     for worker in (False, True):
         p = None
         if worker:
-            p = subprocess.Popen([BIN / "classify", "--listen", socket, "--mode", "0666", "--workers", "1", "--no-cache"], env=place.env)
+            p = subprocess.Popen(
+                [
+                    BIN / "classify",
+                    "--listen",
+                    socket,
+                    "--mode",
+                    "0666",
+                    "--workers",
+                    "1",
+                    "--no-cache",
+                ],
+                env=place.env,
+            )
             end = time.monotonic() + 30
             while not socket.exists() and time.monotonic() < end:
                 time.sleep(0.02)
@@ -197,6 +313,7 @@ def test_quick_form_asks_the_worker(deliver, place):
 
 
 # A filter that fails.
+
 
 @pytest.mark.parametrize("trouble", ["missing", *SCRIPTS])
 def test_mail_comes_as_it_was_where_the_filter_fails(deliver, place, trouble):
@@ -213,8 +330,13 @@ def test_mail_is_unchecked_where_there_is_no_verdict(deliver, place):
     place.script(f'exec {BIN}/classify "$@" -m {place.path}/no.gguf')
     for mail in (MAILS["spam-cards"], HOSTILE["forged"]):
         want, (folder, data) = baseline(deliver, place, mail), delivered(deliver, place, mail)
-        assert folder == "." and re.match(rb"(From .*\n)?X-Spam-Status: unchecked; reason=model\nX-Spam-Checker-Version: ", data)
-        assert headers.mark(data, b"") == headers.mark(want, b"") and data.count(b"X-Spam-Flag") == mail.count(b"\nX-Spam-Flag")  # of forged ones: the one in the body
+        assert folder == "." and re.match(
+            rb"(From .*\n)?X-Spam-Status: unchecked; reason=model\nX-Spam-Checker-Version: ", data
+        )
+        # of forged ones: the one in the body
+        assert headers.mark(data, b"") == headers.mark(want, b"") and data.count(
+            b"X-Spam-Flag"
+        ) == mail.count(b"\nX-Spam-Flag")
 
 
 def test_mail_comes_as_it_was_where_the_filter_has_no_disk(deliver, place):
@@ -234,7 +356,9 @@ def test_mail_comes_as_it_was_where_the_filter_is_killed_while_it_works(deliver,
     for seconds in (0.001, 0.02, 0.05, 0.08, 0.2, 2):
         place.script(f'exec timeout -s KILL {seconds} {BIN}/classify --no-cache "$@"')
         folder, data = delivered(deliver, place, mail)
-        assert (folder, data) == (".", want) or folder == ".Spam" and headers.mark(data, b"") == want
+        assert (
+            (folder, data) == (".", want) or folder == ".Spam" and headers.mark(data, b"") == want
+        )
         seen.add(folder)
     assert "." in seen
 
@@ -247,6 +371,7 @@ def test_mail_stays_in_the_queue_where_the_mailbox_is_full(deliver, place):
     def no_room():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
     done = deliver(place, mail, preexec_fn=no_room)
     assert done.returncode == 75 and not list(place.home.rglob("new/*")), done
     for p in place.home.rglob("tmp/*"):
@@ -258,14 +383,18 @@ def test_mail_stays_in_the_queue_where_the_mailbox_is_full(deliver, place):
 def test_mail_stays_in_the_queue_where_that_is_wanted(place):
     place.script("exit 70")
     if shutil.which("procmail"):
-        done = procmail(place, MAILS["ham-mutt"], change=lambda text: text.replace("DEFER=no", "DEFER=yes"))
+        done = procmail(
+            place, MAILS["ham-mutt"], change=lambda text: text.replace("DEFER=no", "DEFER=yes")
+        )
         assert done.returncode == 75 and not place.take()
     if shutil.which("maildrop"):
         bare = lambda text: re.sub(r"(?m)^exception \{\n(  xfilter .*\n)\}", r"\1", text)
         done = maildrop(place, MAILS["ham-mutt"], change=bare)
         assert done.returncode == 75 and not place.take()
     if not shutil.which("procmail") and not shutil.which("maildrop"):
-        pytest.skip("neither procmail nor maildrop is on this machine: delivery through them is not tested")
+        pytest.skip(
+            "neither procmail nor maildrop is on this machine: delivery through them is not tested"
+        )
 
 
 def test_mail_comes_where_the_folder_for_spam_is_absent(deliver, place):
@@ -275,30 +404,57 @@ def test_mail_comes_where_the_folder_for_spam_is_absent(deliver, place):
 
 
 def test_script_beside_the_page_for_administrators_is_sieve_and_the_one_of_the_page(tmp_path):
-    page, script = ((ROOT / "configs/postfix" / name).read_text() for name in ("README.md", "spam.sieve"))
+    page, script = (
+        (ROOT / "configs/postfix" / name).read_text() for name in ("README.md", "spam.sieve")
+    )
     assert re.sub("(?m)^", "    ", script.partition("\n")[2].strip()) in page
     if not shutil.which("sievec"):
-        pytest.skip("sievec is not on this machine: the Sieve recipe is not tested: apt install dovecot-sieve")
+        pytest.skip(
+            "sievec is not on this machine: the Sieve recipe is not tested: apt install"
+            " dovecot-sieve"
+        )
     (tmp_path / "spam.sieve").write_text(script)
-    assert subprocess.run(["sievec", "spam.sieve"], cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
+    assert (
+        subprocess.run(
+            ["sievec", "spam.sieve"], cwd=tmp_path, capture_output=True, timeout=60
+        ).returncode
+        == 0
+    )
     (tmp_path / "spam.sieve").write_text(script.replace("fileinto", "filein", 1))
-    assert subprocess.run(["sievec", "spam.sieve"], cwd=tmp_path, capture_output=True, timeout=60).returncode != 0
+    assert (
+        subprocess.run(
+            ["sievec", "spam.sieve"], cwd=tmp_path, capture_output=True, timeout=60
+        ).returncode
+        != 0
+    )
 
 
 # mutt.
 
+
 def mutt(place, keys, folder="", until=b"", seconds=60, then=b"", env=()):
-    """Run mutt on a pseudo-terminal with the shipped muttrc; `keys` are pushed at its start, `then` is typed when it has shown `until`. What it showed."""
+    """Run mutt on a pseudo-terminal with the shipped muttrc; `keys` are pushed at its start, `then`
+    is typed when it has shown `until`. What it showed.
+    """
     import pty
     import select
+
     if not shutil.which("mutt"):
         pytest.skip("mutt is not on this machine: the mutt recipe is not tested: apt install mutt")
-    (place.path / "muttrc").write_text(f"set folder={place.box}\nset mbox_type=Maildir\nset move=no\nset delete=yes\nset mark_old=no\nset header_cache=''\nset sort=subject\n"
-                                       + place.recipe("muttrc") + f'push "{keys}"\n')
+    (place.path / "muttrc").write_text(
+        f"set folder={place.box}\nset mbox_type=Maildir\nset move=no\nset delete=yes\nset"
+        " mark_old=no\nset header_cache=''\nset sort=subject\n"
+        + place.recipe("muttrc")
+        + f'push "{keys}"\n'
+    )
     pid, fd = pty.fork()
     if not pid:
         os.chdir(place.path)
-        os.execvpe("mutt", ["mutt", "-n", "-F", str(place.path / "muttrc"), "-f", f"={folder}"], {**place.env, "TERM": "vt100", "LINES": "24", "COLUMNS": "80", **dict(env)})
+        os.execvpe(
+            "mutt",
+            ["mutt", "-n", "-F", str(place.path / "muttrc"), "-f", f"={folder}"],
+            {**place.env, "TERM": "vt100", "LINES": "24", "COLUMNS": "80", **dict(env)},
+        )
     shown, end, is_done = b"", time.monotonic() + seconds, False
     while time.monotonic() < end:
         if select.select([fd], [], [], 0.05)[0]:
@@ -328,13 +484,21 @@ def put(place, folder, **mails):
 def texts(place, folder):
     """The mails there, without the headers that mutt adds to what it saves."""
     bare = lambda mail: re.sub(rb"(?m)^(Content-Length|Lines|Status): .*\n", b"", mail)
-    return sorted(bare(p.read_bytes()) for p in (place.box / folder).glob("???/*") if p.parent.name != "tmp")
+    return sorted(
+        bare(p.read_bytes()) for p in (place.box / folder).glob("???/*") if p.parent.name != "tmp"
+    )
 
 
 def learnt(place):
     """Labels of what was learnt: 0 is yes, spam."""
     from sluice.classify import learning
-    return [line.label for line in learning.read_lines(str(place.home / ".local" / "share" / "sluice" / "spam.calibration"))]
+
+    return [
+        line.label
+        for line in learning.read_lines(
+            str(place.home / ".local" / "share" / "sluice" / "spam.calibration")
+        )
+    ]
 
 
 def test_mutt_teaches_and_moves(place):
@@ -343,16 +507,26 @@ def test_mutt_teaches_and_moves(place):
     mutt(place, "<search>~s Visa<enter>S<sync-mailbox><quit>")
     assert learnt(place) == [0] and texts(place, ".Spam") == [spam] and texts(place, ".") == [ham]
     mutt(place, "H<sync-mailbox><quit>", folder=".Spam")
-    assert learnt(place) == [1] and texts(place, ".Spam") == [] and texts(place, ".") == sorted([spam, ham])
+    assert (
+        learnt(place) == [1]
+        and texts(place, ".Spam") == []
+        and texts(place, ".") == sorted([spam, ham])
+    )
     mutt(place, "<search>~s Visa<enter>U<quit>")
     assert learnt(place) == [] and texts(place, ".") == sorted([spam, ham])
 
 
 def test_mutt_teaches_from_the_pager_and_many_that_are_tagged(place):
-    mails = [MAILS[name].split(b"\n", 1)[1] for name in ("spam-cards", "spam-investment", "ham-mutt")]
+    mails = [
+        MAILS[name].split(b"\n", 1)[1] for name in ("spam-cards", "spam-investment", "ham-mutt")
+    ]
     put(place, ".", a=mails[0], b=mails[1], c=mails[2])
     mutt(place, "<tag-pattern>! ~h ILUG<enter>,S<sync-mailbox><quit>")
-    assert learnt(place) == [0, 0] and texts(place, ".Spam") == sorted(mails[:2]) and texts(place, ".") == [mails[2]]
+    assert (
+        learnt(place) == [0, 0]
+        and texts(place, ".Spam") == sorted(mails[:2])
+        and texts(place, ".") == [mails[2]]
+    )
     mutt(place, "<display-message>H<quit>")
     assert learnt(place) == [0, 0, 1]
 
@@ -360,7 +534,11 @@ def test_mutt_teaches_from_the_pager_and_many_that_are_tagged(place):
 def test_mutt_shows_why_it_could_not_be_learnt_and_loses_nothing(place):
     """classify says so, mutt waits for a key; the mail is moved, whole."""
     spam = MAILS["spam-cards"].split(b"\n", 1)[1]
-    for script, words in (("echo classify: out of memory >&2; exit 75", b"out of memory"), ("kill -9 $$", b"key"), (None, b"not found")):
+    for script, words in (
+        ("echo classify: out of memory >&2; exit 75", b"out of memory"),
+        ("kill -9 $$", b"key"),
+        (None, b"not found"),
+    ):
         put(place, ".", a=spam)
         if script:
             place.script(script)

@@ -1,4 +1,5 @@
 """The chain from logits to an id, against a slow plain one, and against what probability says."""
+
 import array
 import math
 import random
@@ -38,24 +39,44 @@ NEVER = float("-inf")
 
 
 def some_options(rng):
-    return dict(temperature=rng.choice([0, 0.3, 0.8, 1, 2.5]), top_k=rng.choice([0, 1, 2, 5, 40, 1000]),
-                top_p=rng.choice([0, 0.1, 0.5, 0.95, 1]), min_p=rng.choice([0, 0.01, 0.05, 0.5, 1]),
-                repeat=rng.choice([1, 1.1, 0.5, 2]), presence=rng.choice([0, 0.5, -1]), frequency=rng.choice([0, 0.2]),
-                bias=rng.choice([{}, {}, {0: 3.5}, {0: -1e6, 2: 0.1, 999: 7.0},
-                                 {1: NEVER, 2: 5.0, 16: NEVER}]), least=rng.random() < 0.3)
+    return dict(
+        temperature=rng.choice([0, 0.3, 0.8, 1, 2.5]),
+        top_k=rng.choice([0, 1, 2, 5, 40, 1000]),
+        top_p=rng.choice([0, 0.1, 0.5, 0.95, 1]),
+        min_p=rng.choice([0, 0.01, 0.05, 0.5, 1]),
+        repeat=rng.choice([1, 1.1, 0.5, 2]),
+        presence=rng.choice([0, 0.5, -1]),
+        frequency=rng.choice([0, 0.2]),
+        bias=rng.choice(
+            [{}, {}, {0: 3.5}, {0: -1e6, 2: 0.1, 999: 7.0}, {1: NEVER, 2: 5.0, 16: NEVER}]
+        ),
+        least=rng.random() < 0.3,
+    )
 
 
 def test_splitmix64_gives_the_published_numbers():
-    published = [6457827717110365317, 3203168211198807973, 9817491932198370423,
-                 4593380528125082431, 16408922859458223821]
-    assert [splitmix64(1234567, i) for i in range(5)] == published == reference.splitmix64(1234567, 5)
+    published = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+    assert (
+        [splitmix64(1234567, i) for i in range(5)] == published == reference.splitmix64(1234567, 5)
+    )
 
 
 def test_choose_equals_the_reference():
     rng = random.Random(1)
     for trial in range(1500):
         n = rng.choice([1, 2, 3, 17, 60])
-        logits, options, seed, pos = some_logits(rng, n), some_options(rng), rng.getrandbits(64), rng.randrange(50)
+        logits, options, seed, pos = (
+            some_logits(rng, n),
+            some_options(rng),
+            rng.getrandbits(64),
+            rng.randrange(50),
+        )
         sampler, recent = Sampler(1000, seed=seed, last_n=5, **options), []
         for _ in range(3):
             prev = rng.randrange(-1, n)
@@ -71,17 +92,31 @@ def test_candidates_equal_the_reference_and_dense():
     for trial in range(700):
         n = rng.randrange(1, 50)
         ids = sorted(rng.sample(range(1000), n))
-        pairs, options, seed = list(zip(ids, some_logits(rng, n))), some_options(rng), rng.getrandbits(64)
+        pairs, options, seed = (
+            list(zip(ids, some_logits(rng, n))),
+            some_options(rng),
+            rng.getrandbits(64),
+        )
         got = Sampler(1000, seed=seed, **options).choose(candidates(pairs))[0]
         assert got == reference.choose(pairs, splitmix64(seed, 0), **options), (trial, options)
         numbered = list(enumerate(l for _, l in pairs))
         a = Sampler(1000, seed=seed, **options).choose(candidates(numbered, 3, 0), logprob=True)
-        b = Sampler(1000, seed=seed, **options).choose(dense([l for _, l in pairs], 3, 0), logprob=True)
+        b = Sampler(1000, seed=seed, **options).choose(
+            dense([l for _, l in pairs], 3, 0), logprob=True
+        )
         assert a == b and ids.index(got) < n
 
 
-@pytest.mark.parametrize("options", [OFF, dict(top_k=40), dict(top_k=5000, top_p=1.0), dict(top_k=0, top_p=0.9, min_p=0.0),
-                                     dict(temperature=0)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        OFF,
+        dict(top_k=40),
+        dict(top_k=5000, top_p=1.0),
+        dict(top_k=0, top_p=0.9, min_p=0.0),
+        dict(temperature=0),
+    ],
+)
 def test_choose_in_a_large_vocabulary_equals_the_reference(options):
     rng = random.Random(3)
     logits = [reference.f32(rng.gauss(0, 3)) for _ in range(20000)]
@@ -94,7 +129,9 @@ def test_choose_in_a_large_vocabulary_equals_the_reference(options):
 def chi_square(counts, weights):
     n, total = sum(counts.values()), sum(weights.values())
     assert set(counts) <= set(weights)
-    return sum((counts.get(i, 0) - n * w / total) ** 2 / (n * w / total) for i, w in weights.items())
+    return sum(
+        (counts.get(i, 0) - n * w / total) ** 2 / (n * w / total) for i, w in weights.items()
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -105,7 +142,8 @@ def test_draws_follow_the_softmax(temperature):
     for pos in range(30000):
         id, _ = sampler.choose(dense(logits, pos))
         counts[id] = counts.get(id, 0) + 1
-    # 59.7: the value that chi-square with 30 degrees of freedom passes once in 1,000; the seed is fixed
+    # 59.7: the value that chi-square with 30 degrees of freedom passes once in 1,000; the seed is
+    # fixed
     assert chi_square(counts, {i: math.exp(l / temperature) for i, l in enumerate(logits)}) < 59.7
 
 
@@ -139,6 +177,7 @@ def test_frequency_counts_and_presence_does_not():
         for pos in range(3):
             sampler.choose(dense([0, 0, 0, 0], pos, 0))
         return sampler.choose(dense([2.5, 0, 0, 0], 3, 0))[0]
+
     assert chosen(presence=1) == 0 and chosen(frequency=1) == 1
 
 
@@ -147,22 +186,37 @@ def test_a_bias_of_minus_infinity_is_never_chosen():
     is an error."""
     for least in (False, True):
         for seed in range(50):
-            sampler = Sampler(5, temperature=2.0, top_k=0, top_p=1, min_p=0, seed=seed,
-                              bias={0: NEVER, 3: NEVER}, least=least)
+            sampler = Sampler(
+                5,
+                temperature=2.0,
+                top_k=0,
+                top_p=1,
+                min_p=0,
+                seed=seed,
+                bias={0: NEVER, 3: NEVER},
+                least=least,
+            )
             assert sampler.choose(dense([3.4e38, 0.0, 0.0, -3.4e38, 0.0]))[0] in (1, 2, 4)
     with pytest.raises(Fault, match="position 0 has a bias of -inf: none is left") as e:
         Sampler(2, bias={0: NEVER, 1: NEVER}).choose(dense([1.0, 2.0]))
     assert e.value.code == 65
-    id, log_p = Sampler(3, temperature=0, bias={0: NEVER}).choose(dense([9.0, 1.0, 0.0]),
-                                                                  logprob=True)
-    assert id == 1 and abs(log_p - (1 - math.log(math.exp(9) + math.e + 1))) < 1e-9  # of the record as it came
+    id, log_p = Sampler(3, temperature=0, bias={0: NEVER}).choose(
+        dense([9.0, 1.0, 0.0]), logprob=True
+    )
+    # of the record as it came
+    assert id == 1 and abs(log_p - (1 - math.log(math.exp(9) + math.e + 1))) < 1e-9
 
 
 def test_bias_stays_finite_and_the_least_likely_is_the_worst():
     assert Sampler(3, temperature=0, bias={1: 1e6}).choose(dense([3.4e38, 3.4028234e38, 0]))[0] == 1
     assert Sampler(3, temperature=0, least=True).choose(dense([1, -7, -7]))[0] == 1
     assert Sampler(3, temperature=0, least=True).choose(dense([1, -7, -7]), logprob=True)[1] < -8
-    assert Sampler(3, temperature=0, least=True, bias={1: 20.0}).choose(candidates([(0, 1.0), (1, -7.0)]))[0] == 0
+    assert (
+        Sampler(3, temperature=0, least=True, bias={1: 20.0}).choose(
+            candidates([(0, 1.0), (1, -7.0)])
+        )[0]
+        == 0
+    )
 
 
 def test_penalties_stay_finite():
@@ -193,10 +247,19 @@ def test_a_logit_that_is_not_finite_is_named(value, at):
             assert e.value.code == 65
 
 
-@pytest.mark.parametrize("logits", [[0.0] * 262144, [3.4e38, -3.4e38] * 100, [-1e-45, 1e-45, 0.0], [5.0]])
+@pytest.mark.parametrize(
+    "logits", [[0.0] * 262144, [3.4e38, -3.4e38] * 100, [-1e-45, 1e-45, 0.0], [5.0]]
+)
 @pytest.mark.parametrize("temperature", [0, 1e-310, 1e-30, 1e-3, 0.8, 1e300])
 def test_extreme_records_give_an_id(logits, temperature):
-    for options in (OFF, {}, dict(top_k=1), dict(top_k=0, top_p=0.0), dict(top_k=0, min_p=1.0), dict(top_k=0, min_p=5e-324)):
+    for options in (
+        OFF,
+        {},
+        dict(top_k=1),
+        dict(top_k=0, top_p=0.0),
+        dict(top_k=0, min_p=1.0),
+        dict(top_k=0, min_p=5e-324),
+    ):
         sampler = Sampler(len(logits), **dict(options, temperature=temperature, seed=3))
         id, log_p = sampler.choose(dense(logits), logprob=True)
         assert 0 <= id < len(logits) and log_p <= 0

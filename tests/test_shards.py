@@ -1,5 +1,6 @@
 """Models in several files: any cut of a model is that model, written and merged whole or not at
 all, and every shard that is wrong is named."""
+
 import os
 import random
 import shutil
@@ -12,20 +13,21 @@ import numpy as np
 import pytest
 import tiny_model
 from conftest import BIN, run
-from gguf_writer import (
-    F32, f32, gguf_bytes, header, key_value, padded, tensor_info, write_gguf)
+from gguf_writer import F32, f32, gguf_bytes, header, key_value, padded, tensor_info, write_gguf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from sluice import gguf
-from sluice.system import files
 from sluice.faults import Fault
 from sluice.gguf import resplit, shards
 from sluice.kernels import ffi
-from sluice.model.model import Model
 from sluice.kvcache.scratch import Scratch
+from sluice.model.model import Model
+from sluice.system import files
 
-SMALL = dict(type="q8_0", n_layer=3, n_embd=64, n_ff=96, n_head=4, n_head_kv=2, head_dim=16,
-             n_vocab=400)
+SMALL = dict(
+    type="q8_0", n_layer=3, n_embd=64, n_ff=96, n_head=4, n_head_kv=2, head_dim=16, n_vocab=400
+)
 IDS = [1, 300, 301, 17, 350, 5, 399]
 
 
@@ -51,12 +53,16 @@ def cut(path, counts, extra=lambda i: {}):
     file, out, at = gguf.File(str(path)), [], 0
     tensors = [(t.name, t.type, t.dims, file.read(t, 0, t.n_bytes)) for t in file.tensors.values()]
     for i, n in enumerate(counts):
-        metadata = {"split.no": ("u16", i), "split.count": ("u16", len(counts)),
-                    "split.tensors.count": ("i32", len(tensors)), **extra(i)}
+        metadata = {
+            "split.no": ("u16", i),
+            "split.count": ("u16", len(counts)),
+            "split.tensors.count": ("i32", len(tensors)),
+            **extra(i),
+        }
         if i:
-            data = gguf_bytes(metadata, tensors[at:at + n])
+            data = gguf_bytes(metadata, tensors[at : at + n])
         else:
-            data = with_metadata(file, metadata, tensors[at:at + n])
+            data = with_metadata(file, metadata, tensors[at : at + n])
         out.append(path.with_name(f"cut-{i + 1:05}-of-{len(counts):05}.gguf"))
         out[-1].write_bytes(data)
         at += n
@@ -67,8 +73,9 @@ def cut(path, counts, extra=lambda i: {}):
 def with_metadata(file, more, tensors):
     """A GGUF file of the metadata of `file` and `more`."""
     out = [header(len(tensors), len(file.metadata) + len(more))]
-    out += [struct.pack("<Q", len(key)) + key.encode() + bytes(file.raw(key))
-            for key in file.metadata]
+    out += [
+        struct.pack("<Q", len(key)) + key.encode() + bytes(file.raw(key)) for key in file.metadata
+    ]
     out += [key_value(key, kind, v) for key, (kind, v) in more.items()]
     offset = 0
     for name, kind, dims, data in tensors:
@@ -100,12 +107,22 @@ def fault_of(path):
 
 # One model -----------------------------------------------------------------------
 
+
 def test_a_model_of_two_files_runs_given_any_of_them(shared):
-    whole = run("generate", "-m", shared("data/models/stories260K.gguf"), "-t", 0, "-n", 40,
-                "Once upon")
+    whole = run(
+        "generate", "-m", shared("data/models/stories260K.gguf"), "-t", 0, "-n", 40, "Once upon"
+    )
     for i in (1, 2):
-        done = run("generate", "-m", shared(f"data/cases/models/shard-0000{i}-of-00002.gguf"), "-t",
-                   0, "-n", 40, "Once upon")
+        done = run(
+            "generate",
+            "-m",
+            shared(f"data/cases/models/shard-0000{i}-of-00002.gguf"),
+            "-t",
+            0,
+            "-n",
+            40,
+            "Once upon",
+        )
         assert (done.returncode, done.stdout, done.stderr) == (0, whole.stdout, b"")
 
 
@@ -129,12 +146,17 @@ def test_any_cut_is_the_model_whichever_shard_is_named(model, tmp_path_factory, 
     shutil.rmtree(d)
 
 
-@given(most=st.integers(20_000, 400_000), tensors_first=st.booleans(),
-       name=st.sampled_from(["s", "s.gguf", "s.x", "ü ö"]))
+@given(
+    most=st.integers(20_000, 400_000),
+    tensors_first=st.booleans(),
+    name=st.sampled_from(["s", "s.gguf", "s.x", "ü ö"]),
+)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_split_files_keep_the_limit_and_merge_to_the_same_bytes(
-        model, tmp_path_factory, most, tensors_first, name):
+    model, tmp_path_factory, most, tensors_first, name
+):
     from gguf import GGUFReader
+
     d = tmp_path_factory.mktemp("split")
     try:
         paths = resplit.split(gguf.File(str(model)), str(d / name), most, tensors_first)
@@ -164,11 +186,14 @@ def test_split_files_keep_the_limit_and_merge_to_the_same_bytes(
 
 @pytest.mark.parametrize("version, alignment", [(2, 32), (3, 64), (3, 8), (2, 4096)])
 def test_version_alignment_and_dimensions_come_back(tmp_path, version, alignment):
-    tensors = [(f"t{i}", F32, (8, i + 1, 1, 1)[:1 + i % 4],
-                f32(np.arange(8 * (i + 1 if i % 4 else 1)))) for i in range(7)]
+    tensors = [
+        (f"t{i}", F32, (8, i + 1, 1, 1)[: 1 + i % 4], f32(np.arange(8 * (i + 1 if i % 4 else 1))))
+        for i in range(7)
+    ]
     write_gguf(tmp_path / "m.gguf", {"general.name": ("string", "x")}, tensors, version, alignment)
-    paths = resplit.split(gguf.File(str(tmp_path / "m.gguf")), str(tmp_path / "s"),
-                          2 * alignment + 700)
+    paths = resplit.split(
+        gguf.File(str(tmp_path / "m.gguf")), str(tmp_path / "s"), 2 * alignment + 700
+    )
     assert len(paths) > 1 and gguf.File(paths[1]).alignment == alignment
     resplit.merge(gguf.File(paths[1]), str(tmp_path / "again"))
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m.gguf").read_bytes()
@@ -181,8 +206,9 @@ def test_commands_of_a_ring_take_the_shards(here, model, tmp_path):
     ring = run("decode", "-m", here[2], tmp_path / "snap", input=ids.stdout)
     assert ring.returncode == 0 and len(ring.stdout) > 400
     text = b"Once upon a time there was a model in three files."
-    ours, theirs = (run("perplexity", "-m", m, "-c", 8, input=text).stdout
-                    for m in (here[2], model))
+    ours, theirs = (
+        run("perplexity", "-m", m, "-c", 8, input=text).stdout for m in (here[2], model)
+    )
     assert ours == theirs != b""
     bench = run("sluice-bench", "-m", here[1], "-p", 4, "-n", 2, "-r", 1, "--start", 3)
     assert bench.returncode == 0
@@ -230,6 +256,7 @@ def test_a_count_of_none_or_one_is_a_whole_file(tmp_path, count):
 
 # Wrong shards ----------------------------------------------------------------------
 
+
 def test_a_missing_shard_is_named(here):
     for gone in here:
         kept = gone.read_bytes()
@@ -260,17 +287,32 @@ def test_swapped_shards_are_named(here):
 
 WRONG = {
     "another count": (lambda i: {"split.count": ("u16", 4)} if i == 1 else {}, 1, "split.count: 4"),
-    "another number of tensors": (lambda i: {"split.tensors.count": ("i32", 7)} if i == 2 else {},
-                                  2, "split.tensors.count: 7"),
-    "all of them too many": (lambda i: {"split.tensors.count": ("i32", 1000)}, 0,
-                             "split.tensors.count: 1000, but the 3 shards have"),
+    "another number of tensors": (
+        lambda i: {"split.tensors.count": ("i32", 7)} if i == 2 else {},
+        2,
+        "split.tensors.count: 7",
+    ),
+    "all of them too many": (
+        lambda i: {"split.tensors.count": ("i32", 1000)},
+        0,
+        "split.tensors.count: 1000, but the 3 shards have",
+    ),
     "negative": (lambda i: {"split.tensors.count": ("i32", -1)}, 0, "split.tensors.count"),
-    "no a string": (lambda i: {"split.no": ("string", "1")} if i == 1 else {}, 1,
-                    "split.no: expected u32"),
-    "another architecture": (lambda i: {"general.architecture": ("string", "x")} if i == 1 else {},
-                             1, "general.architecture: differs"),
-    "the same number again": (lambda i: {"split.no": ("u16", 0)} if i == 1 else {}, 1,
-                              "split.no: 0"),
+    "no a string": (
+        lambda i: {"split.no": ("string", "1")} if i == 1 else {},
+        1,
+        "split.no: expected u32",
+    ),
+    "another architecture": (
+        lambda i: {"general.architecture": ("string", "x")} if i == 1 else {},
+        1,
+        "general.architecture: differs",
+    ),
+    "the same number again": (
+        lambda i: {"split.no": ("u16", 0)} if i == 1 else {},
+        1,
+        "split.no: 0",
+    ),
 }
 
 
@@ -306,8 +348,9 @@ def test_a_shard_of_another_model_is_named(here, tmp_path):
     assert gguf.File(str(here[2]))
 
 
-@pytest.mark.parametrize("how",
-                         ["cut", "empty", "text", "fifo", "directory", "dangling", "cut head"])
+@pytest.mark.parametrize(
+    "how", ["cut", "empty", "text", "fifo", "directory", "dangling", "cut head"]
+)
 def test_a_damaged_shard_is_named(here, how):
     data = here[1].read_bytes()
     here[1].unlink()
@@ -318,8 +361,14 @@ def test_a_damaged_shard_is_named(here, how):
     elif how == "dangling":
         here[1].symlink_to("nowhere")
     else:
-        here[1].write_bytes({"cut": data[:-400], "empty": b"", "cut head": data[:90],
-                             "text": b"not a model at all, but a longer text"}[how])
+        here[1].write_bytes(
+            {
+                "cut": data[:-400],
+                "empty": b"",
+                "cut head": data[:90],
+                "text": b"not a model at all, but a longer text",
+            }[how]
+        )
     code, line = fault_of(here[0])
     assert code == (66 if how == "dangling" else 65) and line.startswith(f"{here[1]}: ")
 
@@ -332,10 +381,12 @@ def test_shards_joined_by_cat_are_told_how_to_merge(here, tmp_path):
 
 
 def test_a_name_that_says_otherwise_is_refused(here, tmp_path):
-    for name, names in (("x-00001-of-00004.gguf", "split.count: 3, but the name says 4"),
-                        ("x-00002-of-00003.gguf", "the name says 2"),
-                        ("x-1-of-3.gguf", "not end"),
-                        ("x-00001-of-00003.gguf.bin", "does not end")):
+    for name, names in (
+        ("x-00001-of-00004.gguf", "split.count: 3, but the name says 4"),
+        ("x-00002-of-00003.gguf", "the name says 2"),
+        ("x-1-of-3.gguf", "not end"),
+        ("x-00001-of-00003.gguf.bin", "does not end"),
+    ):
         shutil.copy(here[0], tmp_path / name)
         code, line = fault_of(tmp_path / name)
         assert code == 65 and line.startswith(f"{tmp_path / name}: ") and names in line
@@ -345,16 +396,25 @@ def test_a_number_beyond_the_count_is_refused_whatever_the_name_says(here):
     data = here[2].read_bytes()
     at = data.index(b"split.no") + len("split.no") + 4
     for no in (3, 4):
-        path = here[2].with_name(f"{here[2].name[:-len('00003-of-00003.gguf')]}{no + 1:05}-of-00003.gguf")
-        path.write_bytes(data[:at] + struct.pack("<H", no) + data[at + 2:])
+        path = here[2].with_name(
+            f"{here[2].name[: -len('00003-of-00003.gguf')]}{no + 1:05}-of-00003.gguf"
+        )
+        path.write_bytes(data[:at] + struct.pack("<H", no) + data[at + 2 :])
         assert fault_of(path) == (65, f"{path}: split.no: {no}, but split.count is 3")
 
 
 def test_the_most_shards_that_a_file_can_claim_cost_nothing(tmp_path):
     for count, code in ((65535, 69), (513, 69), (512, 66)):
         path = tmp_path / f"m-00001-of-{count:05}.gguf"
-        write_gguf(path, {"split.no": ("u16", 0), "split.count": ("u16", count),
-                          "split.tensors.count": ("i32", 0)}, [])
+        write_gguf(
+            path,
+            {
+                "split.no": ("u16", 0),
+                "split.count": ("u16", count),
+                "split.tensors.count": ("i32", 0),
+            },
+            [],
+        )
         assert fault_of(path)[0] == code
     most = {"split.count": ("u32", 99_999), "split.no": ("u16", 0)}
     write_gguf(tmp_path / "m-00001-of-99999.gguf", most, [])
@@ -398,6 +458,7 @@ def test_a_shard_that_changes_is_noticed(here):
 
 # Written whole or not at all -----------------------------------------------------------
 
+
 def test_the_command_splits_and_merges(model, tmp_path):
     done = run("gguf-convert", model, "--split-bytes", "60K", "-o", tmp_path / "s.gguf", "-v")
     assert done.returncode == 0 and b"files=" in done.stderr
@@ -406,15 +467,21 @@ def test_the_command_splits_and_merges(model, tmp_path):
     assert (tmp_path / "m.gguf").read_bytes() == model.read_bytes()
 
 
-@pytest.mark.parametrize("argv, code, names", [
-    (["--split-bytes", "100K", "--merge"], 64, "without each other"),
-    *[(["--split-bytes", n], 64, "not a number of bytes") 
-      for n in ("0", "1X", "-5", "", "1 K", "5KM", "9MM", "K")],
-    (["--merge"], 64, "is one file already"),
-    (["--no-tensor-first-split"], 64, "goes with --split-bytes"),
-    (["--split-bytes", "1M", "--type", "F16"], 64, "as it is"),
-    (["--split-bytes", "9"], 64, "the metadata of"),
-    (["--split-bytes", "20K"], 64, "tensor token_embd.weight takes")])
+@pytest.mark.parametrize(
+    "argv, code, names",
+    [
+        (["--split-bytes", "100K", "--merge"], 64, "without each other"),
+        *[
+            (["--split-bytes", n], 64, "not a number of bytes")
+            for n in ("0", "1X", "-5", "", "1 K", "5KM", "9MM", "K")
+        ],
+        (["--merge"], 64, "is one file already"),
+        (["--no-tensor-first-split"], 64, "goes with --split-bytes"),
+        (["--split-bytes", "1M", "--type", "F16"], 64, "as it is"),
+        (["--split-bytes", "9"], 64, "the metadata of"),
+        (["--split-bytes", "20K"], 64, "tensor token_embd.weight takes"),
+    ],
+)
 def test_what_does_not_go_together_is_refused(model, tmp_path, argv, code, names):
     done = run("gguf-convert", model, "-o", tmp_path / "x", *argv)
     assert done.returncode == code and names in done.stderr.decode()
@@ -466,6 +533,7 @@ def test_a_fault_on_the_way_leaves_nothing(model, tmp_path, monkeypatch, step, n
             if len(calls) == nth:
                 raise OSError(28, "No space left on device")
         return real(*args, **kwargs)
+
     monkeypatch.setattr(os, name, failing)
     with pytest.raises(Fault) as e:
         resplit.split(gguf.File(str(model)), str(tmp_path / "s"), 50_000)
@@ -478,8 +546,10 @@ def test_a_killed_split_leaves_no_model(model, tmp_path):
     for _ in range(12):
         d = tmp_path / f"{rng.random()}"
         d.mkdir()
-        p = subprocess.Popen([BIN / "gguf-convert", model, "--split-bytes", "50K", "-o", d / "s"],
-                             stderr=subprocess.DEVNULL)
+        p = subprocess.Popen(
+            [BIN / "gguf-convert", model, "--split-bytes", "50K", "-o", d / "s"],
+            stderr=subprocess.DEVNULL,
+        )
         try:
             p.wait(rng.uniform(0.1, 0.5))
         except subprocess.TimeoutExpired:
@@ -513,41 +583,58 @@ def test_what_a_copy_loses_is_said(model, tmp_path):
 
 
 def test_write_all_names_all_or_none(tmp_path):
-    files.write_all([(str(tmp_path / name), lambda f, name=name: f.write(name.encode()))
-                       for name in "abc"])
+    files.write_all(
+        [(str(tmp_path / name), lambda f, name=name: f.write(name.encode())) for name in "abc"]
+    )
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"] and (tmp_path / "b").read_bytes() == b"b"
 
     def stop(f):
         raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        files.write_all([(str(tmp_path / "d"), lambda f: f.write(b"d")),
-                           (str(tmp_path / "e"), stop)])
+        files.write_all(
+            [(str(tmp_path / "d"), lambda f: f.write(b"d")), (str(tmp_path / "e"), stop)]
+        )
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
 
 
 # Real models ---------------------------------------------------------------------------
 
+
 def test_smollm2_in_five_files_is_smollm2(smollm2, tmp_path):
-    done = run("gguf-convert", smollm2, "--split-bytes", "31M", "--no-tensor-first-split",
-               "-o", tmp_path / "s")
+    done = run(
+        "gguf-convert",
+        smollm2,
+        "--split-bytes",
+        "31M",
+        "--no-tensor-first-split",
+        "-o",
+        tmp_path / "s",
+    )
     paths = sorted(tmp_path.iterdir())
     assert done.returncode == 0 and len(paths) == 5
     assert len(gguf.File(str(paths[0]), alone=True).tensors) == 0
     text = b"The capital of France is Paris.\n  def f(x):\n\treturn 1\n" * 40
     for argv in (["generate", "-t", 0, "-n", 16, "The capital of"], ["perplexity", "-c", 128]):
-        whole, split = (run(argv[0], "-m", path, *argv[1:], input=text, timeout=300)
-                        for path in (smollm2, paths[3]))
+        whole, split = (
+            run(argv[0], "-m", path, *argv[1:], input=text, timeout=300)
+            for path in (smollm2, paths[3])
+        )
         assert whole.stdout == split.stdout != b"" and split.returncode == 0
-    ids = [run("tokenize", "-m", path, input=text).stdout.split(b"\n")[1:]
-           for path in (smollm2, paths[0])]
+    ids = [
+        run("tokenize", "-m", path, input=text).stdout.split(b"\n")[1:]
+        for path in (smollm2, paths[0])
+    ]
     assert ids[0] == ids[1] and len(ids[0]) > 400
     assert run("gguf-convert", paths[2], "--merge", "-o", tmp_path / "m.gguf").returncode == 0
     assert subprocess.run(["cmp", tmp_path / "m.gguf", smollm2]).returncode == 0
 
 
 def test_start_does_not_load_what_only_shards_need():
-    code = ("import sys; from sluice import gguf; "
-            "sys.exit(any('sluice.gguf.' + n in sys.modules for n in ('shards', 'resplit')))")
+    code = (
+        "import sys; from sluice import gguf; "
+        "sys.exit(any('sluice.gguf.' + n in sys.modules for n in ('shards', 'resplit')))"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -556,9 +643,12 @@ def test_the_id_covers_every_byte_of_every_shard_and_is_that_of_any(here, model)
     ids = {gguf.File(str(path)).id for path in here}
     assert len(ids) == 1 and gguf.File(str(model)).id not in ids
     for n, path in enumerate(here):
-        for at in (path.stat().st_size - 1, path.stat().st_size // 2 if n else path.stat().st_size - 2):
+        for at in (
+            path.stat().st_size - 1,
+            path.stat().st_size // 2 if n else path.stat().st_size - 2,
+        ):
             data = path.read_bytes()
-            path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
             try:
                 known = len(ids)
                 ids.add(gguf.File(str(here[0])).id)

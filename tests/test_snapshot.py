@@ -1,4 +1,5 @@
 """Snapshots: right in every byte, or refused with the field named."""
+
 import hashlib
 import os
 import random
@@ -15,10 +16,13 @@ from sluice.kernels import ffi, lib
 from sluice.kvcache import format
 from sluice.kvcache.snapshot import Geometry, Snapshot
 
-
 # What is written is what is read.
 
-@pytest.mark.parametrize("geometry, n_tok, capacity", [(SMALL, 1, 1), (SMALL, 10, 50), (SMALL, 50, 50), (LARGE, 600, 700)])
+
+@pytest.mark.parametrize(
+    "geometry, n_tok, capacity",
+    [(SMALL, 1, 1), (SMALL, 10, 50), (SMALL, 50, 50), (LARGE, 600, 700)],
+)
 def test_opened_equals_sealed(tmp_path, geometry, n_tok, capacity):
     s = make(tmp_path, n_tok, capacity, geometry)
     before = content(s)
@@ -35,17 +39,26 @@ def test_the_bytes_are_those_of_the_table(tmp_path):
     assert data[:16] == b"KVSNAP\x02\x00" + struct.pack("<II", 4096, 0) and data[16:48] == MODEL
     assert struct.unpack_from("<8I", data, 48) == (2, 2, 8, 1, 40, 50, 10, 0)
     ids, logits, kv, stride, v, size = struct.unpack_from("<6Q", data, 80)
-    assert (ids, logits, kv, stride, v, size) == (4096, 8192, 16384, 8192, 4096, len(data)) and size == 16384 + 4 * 4096
+    assert (ids, logits, kv, stride, v, size) == (
+        4096,
+        8192,
+        16384,
+        8192,
+        4096,
+        len(data),
+    ) and size == 16384 + 4 * 4096
     checksums, n, piece = struct.unpack_from("<QII", data, 128)
     assert (checksums, n, piece) == (12288, 6, 1 << 20)
     assert data[144:160] == b"exact-2".ljust(16, b"\0")
-    assert data[160:192] == hashlib.sha256(data[:160] + data[checksums:checksums + 24]).digest()
+    assert data[160:192] == hashlib.sha256(data[:160] + data[checksums : checksums + 24]).digest()
     assert struct.unpack_from("<10i", data, ids) == tuple((i * 7 + 1) % 40 for i in range(10))
     assert struct.unpack_from("<40f", data, logits) == tuple(10 + i / 8 for i in range(40))
     row = hashlib.sha256(b"1 3 1 1").digest()
-    assert data[kv + stride + v + 3 * 32:][:32] == row
+    assert data[kv + stride + v + 3 * 32 :][:32] == row
     crcs = struct.unpack_from("<6I", data, checksums)
-    assert crcs[0] == crc_by_bits(data[ids:ids + 40]) and crcs[5] == crc_by_bits(data[kv + stride + v:][:320])
+    assert crcs[0] == crc_by_bits(data[ids : ids + 40]) and crcs[5] == crc_by_bits(
+        data[kv + stride + v :][:320]
+    )
     assert struct.unpack_from("<I", data, 4092)[0] == crc_by_bits(data[:4092])
 
 
@@ -100,7 +113,8 @@ def test_unused_capacity_costs_no_disk(tmp_path):
     assert s.st_size > 300e6 and s.st_blocks * 512 < 1e6
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     load(tmp_path / "a.kv", LARGE)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20000  # KiB: the hole was not read
+    # KiB: the hole was not read
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20000
 
 
 def test_copy_on_write_leaves_the_file_as_it_was(tmp_path):
@@ -139,7 +153,7 @@ def test_a_part_of_a_base_has_no_logits(tmp_path):
     part.copy_rows_from(base, 4)
     n_tok, ids, logits, planes = content(part)
     assert (n_tok, ids) == (4, base.ids[:4].tolist()) and not any(logits)
-    assert planes == [p[:4 * part.layout.row_bytes] for p in content(base)[3]]
+    assert planes == [p[: 4 * part.layout.row_bytes] for p in content(base)[3]]
 
 
 def test_a_sealed_file_is_not_changed_by_its_maker(tmp_path):
@@ -153,6 +167,7 @@ def test_a_sealed_file_is_not_changed_by_its_maker(tmp_path):
 
 # What is damaged or does not belong is refused, and named (S1, S7).
 
+
 def test_every_header_bit_is_checked(tmp_path):
     path = seal(tmp_path / "a.kv")
     data = bytearray(path.read_bytes())
@@ -161,7 +176,9 @@ def test_every_header_bit_is_checked(tmp_path):
     for bit in bits:
         data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
-        what = "not a snapshot" if bit < 48 else "snapshot version" if bit < 64 else "header checksum"
+        what = (
+            "not a snapshot" if bit < 48 else "snapshot version" if bit < 64 else "header checksum"
+        )
         assert what in refused(path), bit
         data[bit // 8] ^= 1 << bit % 8
     path.write_bytes(data)
@@ -173,20 +190,27 @@ def test_a_snapshot_of_the_earlier_version_is_refused_by_name(tmp_path):
     path = seal(tmp_path / "a.kv")
     data = path.read_bytes()
     path.write_bytes(data[:6] + b"\x01\0" + data[8:])
-    assert refused(path) == (
-        "snapshot version 1, of an earlier sluice, which knew a model by samples of its file: make it "
-        "again, with the command that made it (prefill, generate -o, decode -o)")
+    assert (
+        refused(path)
+        == "snapshot version 1, of an earlier sluice, which knew a model by samples of its file:"
+        " make it again, with the command that made it (prefill, generate -o, decode -o)"
+    )
 
 
 @pytest.mark.parametrize("geometry, n_tok", [(SMALL, 10), (LARGE, 300)])
 def test_every_valid_part_is_checked(tmp_path, geometry, n_tok):
     path = seal(tmp_path / "a.kv", n_tok=n_tok, capacity=400, geometry=geometry)
     layout, rng = format.Layout(geometry, 400), random.Random(2)
-    parts = [*layout.sections(n_tok), ("digest", layout.checksum_offset, 4 * layout.n_checksum(n_tok))]
+    parts = [
+        *layout.sections(n_tok),
+        ("digest", layout.checksum_offset, 4 * layout.n_checksum(n_tok)),
+    ]
     with open(path, "r+b", buffering=0) as f:
         for name, at, n_bytes in parts:
             for _ in range(150 if geometry is SMALL else 8):
-                where = at + rng.choice([0, n_bytes - 1, rng.randrange(n_bytes), rng.randrange(n_bytes)])
+                where = at + rng.choice(
+                    [0, n_bytes - 1, rng.randrange(n_bytes), rng.randrange(n_bytes)]
+                )
                 byte = os.pread(f.fileno(), 1, where)[0]
                 os.pwrite(f.fileno(), bytes([byte ^ 1 << rng.randrange(8)]), where)
                 message = refused(path, geometry=geometry)
@@ -214,7 +238,9 @@ def test_a_cut_file_is_refused_at_every_length(tmp_path):
     for n in lengths:
         path.write_bytes(data[:n])
         message = refused(path)
-        assert ("not a snapshot" if n < 8 else "header cut at byte" if n < 4096 else "file_bytes is") in message
+        assert (
+            "not a snapshot" if n < 8 else "header cut at byte" if n < 4096 else "file_bytes is"
+        ) in message
     path.write_bytes(data + b"\0")
     assert f"file_bytes is {len(data)}, but the file has {len(data) + 1}" in refused(path)
 
@@ -222,20 +248,28 @@ def test_a_cut_file_is_refused_at_every_length(tmp_path):
 def test_another_model_arithmetic_or_geometry_is_named(tmp_path):
     path = seal(tmp_path / "a.kv")
     other = b"\xab" * 32
-    assert refused(path, model_id=other) == \
-        "made with model 0001020304050607, but the model is abababababababab"
-    assert refused(path, arithmetic="fast-2") == "made with arithmetic exact-2, but this is fast-2 (see --arithmetic)"
+    assert (
+        refused(path, model_id=other)
+        == "made with model 0001020304050607, but the model is abababababababab"
+    )
+    assert (
+        refused(path, arithmetic="fast-2")
+        == "made with arithmetic exact-2, but this is fast-2 (see --arithmetic)"
+    )
     for field in Geometry._fields:
         value = getattr(SMALL, field)
         wrong = SMALL._replace(**{field: 0 if field == "kv_type" else value + 1})
-        assert refused(path, geometry=wrong) == f"made with {field} {value}, but the model has {getattr(wrong, field)}"
+        assert (
+            refused(path, geometry=wrong)
+            == f"made with {field} {value}, but the model has {getattr(wrong, field)}"
+        )
 
 
 def repack(path, **fields):
     """Change header fields of the file at `path`, and make its digest and checksum right again."""
     data = bytearray(path.read_bytes())
     h = dict(zip(format.FIELDS, format.HEADER.unpack_from(data)))
-    checksums = data[h["checksum_offset"]:][:4 * h["n_checksum"]]
+    checksums = data[h["checksum_offset"] :][: 4 * h["n_checksum"]]
     h.update(fields)
     format.HEADER.pack_into(data, 0, *h.values())
     if "digest" not in fields:
@@ -244,18 +278,35 @@ def repack(path, **fields):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("field, value, error", [
-    ("header_bytes", 8192, "header_bytes is 8192, not 4096"), ("flags", 1, "flags is 1, not 0"), ("zero", 7, "zero is 7"),
-    ("piece_bytes", 4096, "piece_bytes is 4096"), ("capacity", 0, "capacity 0 is not 1 to"),
-    ("capacity", 0xFFFFFFFF, "capacity 4294967295 is not"), ("capacity", 3000, "logits_offset is 8192, but must be 16384"),
-    ("n_tok", 0, "n_tok 0 is not 1 to the capacity 50"), ("n_tok", 51, "n_tok 51 is not"), ("n_tok", 9, "ids, bytes 0"),
-    ("ids_offset", 8192, "ids_offset is 8192, but must be 4096"), ("ids_offset", 2**64 - 4096, "ids_offset"),
-    ("logits_offset", 0, "logits_offset"), ("kv_offset", 2**63, "kv_offset"), ("layer_stride", 0, "layer_stride"),
-    ("v_distance", 4095, "v_distance"), ("file_bytes", 0, "file_bytes is 0, but must be 32768"),
-    ("checksum_offset", 2**64 - 1, "checksum_offset"), ("n_checksum", 2**32 - 1, "n_checksum is 4294967295, but must be 6"),
-    ("arithmetic", b"", "arithmetic is not a name"), ("arithmetic", b"\xff", "arithmetic is not"),
-    ("arithmetic", b"a\0b", "arithmetic is not"), ("arithmetic", b"\x1b[2J", "arithmetic is not"),
-    ("digest", bytes(32), "digest is not that")])
+@pytest.mark.parametrize(
+    "field, value, error",
+    [
+        ("header_bytes", 8192, "header_bytes is 8192, not 4096"),
+        ("flags", 1, "flags is 1, not 0"),
+        ("zero", 7, "zero is 7"),
+        ("piece_bytes", 4096, "piece_bytes is 4096"),
+        ("capacity", 0, "capacity 0 is not 1 to"),
+        ("capacity", 0xFFFFFFFF, "capacity 4294967295 is not"),
+        ("capacity", 3000, "logits_offset is 8192, but must be 16384"),
+        ("n_tok", 0, "n_tok 0 is not 1 to the capacity 50"),
+        ("n_tok", 51, "n_tok 51 is not"),
+        ("n_tok", 9, "ids, bytes 0"),
+        ("ids_offset", 8192, "ids_offset is 8192, but must be 4096"),
+        ("ids_offset", 2**64 - 4096, "ids_offset"),
+        ("logits_offset", 0, "logits_offset"),
+        ("kv_offset", 2**63, "kv_offset"),
+        ("layer_stride", 0, "layer_stride"),
+        ("v_distance", 4095, "v_distance"),
+        ("file_bytes", 0, "file_bytes is 0, but must be 32768"),
+        ("checksum_offset", 2**64 - 1, "checksum_offset"),
+        ("n_checksum", 2**32 - 1, "n_checksum is 4294967295, but must be 6"),
+        ("arithmetic", b"", "arithmetic is not a name"),
+        ("arithmetic", b"\xff", "arithmetic is not"),
+        ("arithmetic", b"a\0b", "arithmetic is not"),
+        ("arithmetic", b"\x1b[2J", "arithmetic is not"),
+        ("digest", bytes(32), "digest is not that"),
+    ],
+)
 def test_a_field_that_cannot_be_is_named_though_the_checksums_fit(tmp_path, field, value, error):
     path = seal(tmp_path / "a.kv")
     repack(path, **{field: value})
@@ -285,7 +336,16 @@ def test_random_damage_with_right_checksums_never_crashes(tmp_path):
     for _ in range(400):
         name = rng.choice(format.FIELDS[2:-1])
         size = {"model_id": 32, "arithmetic": 16}.get(name)
-        repack(path, **{name: rng.randbytes(size) if size else rng.choice([0, 1, 2, 3, 4096, rng.getrandbits(32)])})
+        repack(
+            path,
+            **{
+                name: (
+                    rng.randbytes(size)
+                    if size
+                    else rng.choice([0, 1, 2, 3, 4096, rng.getrandbits(32)])
+                )
+            },
+        )
         try:
             load(path)
         except Fault as e:

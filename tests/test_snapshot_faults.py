@@ -1,4 +1,7 @@
-"""Snapshots where they may not lie, and where a call, a disk or a process fails: named whole, or not at all."""
+"""Snapshots where they may not lie, and where a call, a disk or a process fails: named whole, or
+not at all.
+"""
+
 import errno
 import os
 import random
@@ -10,13 +13,13 @@ import time
 import pytest
 from snapshot_files import LARGE, MAKER, MODEL, SMALL, load, make, python, refused, seal
 
-from sluice.system import files
 from sluice.faults import Fault
 from sluice.kvcache import format
 from sluice.kvcache.snapshot import Geometry, Snapshot
-
+from sluice.system import files
 
 # Where it may lie (S8).
+
 
 def test_a_file_that_others_could_write_is_refused(tmp_path):
     path = seal(tmp_path / "a.kv")
@@ -49,8 +52,12 @@ def test_only_a_regular_file_is_replaced(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "dir").mkdir()
     before = sorted(os.listdir(tmp_path))
-    for name, error in (("link", "a symbolic link"), ("dangling", "a symbolic link"), ("fifo", "not a regular file"),
-                        ("dir", "a directory")):
+    for name, error in (
+        ("link", "a symbolic link"),
+        ("dangling", "a symbolic link"),
+        ("fifo", "not a regular file"),
+        ("dir", "a directory"),
+    ):
         with pytest.raises(Fault, match=error) as e:
             make(tmp_path).seal(tmp_path / name)
         assert e.value.code == 73 and sorted(os.listdir(tmp_path)) == before
@@ -72,11 +79,14 @@ def test_a_place_that_takes_no_files_is_73(tmp_path, directory):
 
 def test_a_file_beyond_63_bits_is_73(tmp_path):
     with pytest.raises(Fault, match="more than a file can have") as e:
-        Snapshot.create(Geometry(512, 1 << 20, 1024, 1, 768), 1 << 22, MODEL, "exact-2", str(tmp_path))
+        Snapshot.create(
+            Geometry(512, 1 << 20, 1024, 1, 768), 1 << 22, MODEL, "exact-2", str(tmp_path)
+        )
     assert e.value.code == 73 and os.listdir(tmp_path) == []
 
 
 # Failures on the way (S2 to S5, S9).
+
 
 @pytest.fixture(params=["nameless", "temporary name"])
 def naming(request, monkeypatch):
@@ -99,7 +109,9 @@ def test_both_ways_of_naming_give_the_file_and_nothing_else(tmp_path, naming):
 
 
 @pytest.mark.parametrize("call", ["fsync", "link", "rename"])
-@pytest.mark.parametrize("error, code", [(errno.EIO, 74), (errno.ENOSPC, 75), (errno.EDQUOT, 75), (errno.EROFS, 74)])
+@pytest.mark.parametrize(
+    "error, code", [(errno.EIO, 74), (errno.ENOSPC, 75), (errno.EDQUOT, 75), (errno.EROFS, 74)]
+)
 def test_a_call_that_fails_leaves_the_old_file(tmp_path, naming, monkeypatch, call, error, code):
     call = "rename" if call == "link" and naming != "nameless" else call  # nothing is linked then
     path = seal(tmp_path / "a.kv")
@@ -108,11 +120,14 @@ def test_a_call_that_fails_leaves_the_old_file(tmp_path, naming, monkeypatch, ca
 
     def fail(*args, **kwargs):
         raise OSError(error, os.strerror(error))
+
     real = getattr(os, call)
     monkeypatch.setattr(os, call, fail)
     with pytest.raises(Fault) as e:
         s.seal(path)
-    assert e.value.code == (73 if code == 74 and call != "fsync" else code) and str(path) in str(e.value)
+    assert e.value.code == (73 if code == 74 and call != "fsync" else code) and str(path) in str(
+        e.value
+    )
     monkeypatch.setattr(os, call, real)
     s.close()
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["a.kv"]
@@ -133,7 +148,9 @@ def test_all_is_synced_before_it_is_named_and_the_name_after(tmp_path, monkeypat
             else:
                 events.append(call)
             return real[call](first, *args, **kwargs)
+
         return wrapped
+
     for call in real:
         monkeypatch.setattr(os, call, record(call))
     s = make(tmp_path, seed=2)
@@ -146,7 +163,10 @@ def test_kill_at_any_moment_leaves_old_or_new(tmp_path, nameless):
     path = seal(tmp_path / "a.kv")
     before, rng = path.read_bytes(), random.Random(4)
     code = "" if nameless else "del os.O_TMPFILE\n"
-    code += f"import pathlib\np = pathlib.Path({str(path)!r})\nprint(flush=True)\nwhile True: seal(p, seed=2)"
+    code += (
+        f"import pathlib\np = pathlib.Path({str(path)!r})\nprint(flush=True)\nwhile True: seal(p,"
+        " seed=2)"
+    )
     after = seal(tmp_path / "b.kv", seed=2).read_bytes()
     os.unlink(tmp_path / "b.kv")
     for _ in range(12):
@@ -182,8 +202,11 @@ def test_leftovers_are_swept_and_files_at_work_are_not(tmp_path, monkeypatch):
 
 
 def test_a_sweep_between_making_and_locking_costs_no_work(tmp_path, monkeypatch):
-    """Without O_TMPFILE a name is there before its lock is: another writer may take it for a leftover."""
+    """Without O_TMPFILE a name is there before its lock is: another writer may take it for a
+    leftover.
+    """
     import fcntl
+
     monkeypatch.delattr(os, "O_TMPFILE")
     lock, sweeps = fcntl.flock, []
 
@@ -218,7 +241,12 @@ def small_disk(tmp_path):
     """A file system of 8 MB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", disk], capture_output=True).returncode:
+    if (
+        os.geteuid()
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=8m", "none", disk], capture_output=True
+        ).returncode
+    ):
         pytest.skip("mount is not permitted: the full disk is not tested")
     yield disk
     subprocess.run(["umount", "-l", disk], check=True)
@@ -239,7 +267,11 @@ def test_a_full_disk_is_75_at_every_fill(small_disk, naming):
             seal(small_disk / "old.kv", n_tok=80, capacity=90, geometry=LARGE)  # wants 1.3 MB
         except Fault as e:
             outcome = e.code
-            assert (small_disk / "old.kv").read_bytes() == old and "No space left" in str(e) and str(e).startswith(str(small_disk))
+            assert (
+                (small_disk / "old.kv").read_bytes() == old
+                and "No space left" in str(e)
+                and str(e).startswith(str(small_disk))
+            )
         else:
             load(small_disk / "old.kv", LARGE)
             (small_disk / "old.kv").write_bytes(old)
@@ -269,9 +301,24 @@ except Fault as e:
     outcomes = set()
     for call in calls:
         for nth in (1, 2, 3, 7):
-            r = subprocess.run([*strace, "-f", "-o", log, "-e", f"trace={call}", "-e",
-                                f"inject={call}:error={error}:when={nth}", sys.executable, "-B", "-c", script],
-                               capture_output=True, timeout=60)
+            r = subprocess.run(
+                [
+                    *strace,
+                    "-f",
+                    "-o",
+                    log,
+                    "-e",
+                    f"trace={call}",
+                    "-e",
+                    f"inject={call}:error={error}:when={nth}",
+                    sys.executable,
+                    "-B",
+                    "-c",
+                    script,
+                ],
+                capture_output=True,
+                timeout=60,
+            )
             out = r.stdout.strip()
             injected = b"INJECTED" in log.read_bytes()
             outcomes.add((call, out))
@@ -286,7 +333,8 @@ except Fault as e:
             assert os.listdir(tmp_path) == ["a.kv"], (call, nth)
             if not injected:
                 break
-    assert {call for call, out in outcomes if out != b"sealed"} == set(calls)  # each was made, and failed once
+    # each was made, and failed once
+    assert {call for call, out in outcomes if out != b"sealed"} == set(calls)
 
 
 def test_readers_see_whole_files_while_a_writer_replaces_them(tmp_path):
@@ -315,7 +363,10 @@ print(n)
 
 def test_a_file_cut_while_it_is_mapped_is_74_and_no_signal(tmp_path):
     path = seal(tmp_path / "a.kv", n_tok=300, capacity=400, geometry=LARGE)
-    code = f"import pathlib\ns = load(pathlib.Path({str(path)!r}), LARGE)\nos.truncate({str(path)!r}, 8192)\ncontent(s)"
+    code = (
+        f"import pathlib\ns = load(pathlib.Path({str(path)!r}), LARGE)\nos.truncate({str(path)!r},"
+        " 8192)\ncontent(s)"
+    )
     with python(code) as p:
         out, err = p.communicate(timeout=60)
     assert p.returncode == 74 and err.count(b"\n") == 1 and os.fsencode(path) in err, err
@@ -332,7 +383,10 @@ def test_no_descriptor_and_no_map_stays_behind(tmp_path):
 
     def held():
         with open("/proc/self/maps") as maps:
-            return len(os.listdir("/proc/self/fd")), sum(".kv" in line or "deleted" in line for line in maps)
+            return len(os.listdir("/proc/self/fd")), sum(
+                ".kv" in line or "deleted" in line for line in maps
+            )
+
     before = held()
     for seed in range(20):
         load(path).close()
@@ -362,7 +416,9 @@ def test_misuse_is_refused(tmp_path):
 
 def test_a_file_that_is_cut_right_after_it_was_named_is_no_bug(tmp_path, monkeypatch):
     publish = files.publish
-    monkeypatch.setattr(files, "publish", lambda fd, name, path: (publish(fd, name, path), os.truncate(path, 100)))
+    monkeypatch.setattr(
+        files, "publish", lambda fd, name, path: (publish(fd, name, path), os.truncate(path, 100))
+    )
     with pytest.raises(Fault) as e:
         seal(tmp_path / "s.kv")
     assert e.value.code == 74 and str(e.value) == f"{tmp_path}/s.kv: cut while it was in use"

@@ -1,4 +1,5 @@
 """Small files that are read whole; what the flags of a record and `#end` say to each other."""
+
 import os
 import threading
 
@@ -7,7 +8,10 @@ import pytest
 from sluice import faults, stream
 
 
-@pytest.mark.parametrize("most, words", [(10, "more than 10 bytes"), (65536, "more than 65536 bytes"), (1 << 20, "more than 1 MiB")])
+@pytest.mark.parametrize(
+    "most, words",
+    [(10, "more than 10 bytes"), (65536, "more than 65536 bytes"), (1 << 20, "more than 1 MiB")],
+)
 def test_a_file_is_read_up_to_its_limit(tmp_path, most, words):
     path = str(tmp_path / "f")
     for n in (0, 1, most):
@@ -35,7 +39,9 @@ def test_a_pipe_is_read_to_its_end_and_a_directory_is_refused(tmp_path):
 
 
 def test_every_reason_that_decode_hands_on_comes_back():
-    """`#end cut` becomes an E record, and that becomes `#end cut`; text and stop are a text's own end."""
+    """`#end cut` becomes an E record, and that becomes `#end cut`; text and stop are a text's own
+    end.
+    """
     for reason in stream.REASONS:
         end = stream.Record(b"E", stream.END_FLAGS.get(reason, 0), 9, 2, b"")
         assert end.end_before() == {"text": "stop"}.get(reason, reason)

@@ -1,4 +1,7 @@
-"""The pool: groups of products, each item once, idle workers, signals, more threads than processors, a child."""
+"""The pool: groups of products, each item once, idle workers, signals, more threads than
+processors, a child.
+"""
+
 import os
 import shutil
 import subprocess
@@ -9,18 +12,31 @@ import pytest
 from conftest import ROOT, sets_here
 from gguf_writer import BLOCK_TYPES
 from kernel_call import Buffer, block_of, number_of, product, quantised, weights
+
 from sluice.kernels import ffi, lib
 
-GROUPS = [["Q4_K", "Q4_K", "Q6_K"], ["Q8_0", "Q8_0"], ["Q5_0", "Q4_K", "F16"], ["F32", "BF16", "IQ4_XS"]]
+GROUPS = [
+    ["Q4_K", "Q4_K", "Q6_K"],
+    ["Q8_0", "Q8_0"],
+    ["Q5_0", "Q4_K", "F16"],
+    ["F32", "BF16", "IQ4_XS"],
+]
 pytestmark = pytest.mark.usefixtures("best_set")
 
 
 @pytest.mark.parametrize("names", GROUPS, ids=",".join)
 def test_a_group_of_products_is_what_each_gives_alone(names):
-    """Of several types, which take other forms of the same activations; of few rows and many; of picked rows."""
+    """Of several types, which take other forms of the same activations; of few rows and many; of
+    picked rows.
+    """
     rng, n = np.random.default_rng(21), 512
     lib.threads_start(3)
-    for n_tok, rows, pick in ((1, (1500, 33, 130), None), (9, (256, 64, 1), None), (40, (31, 32, 500), None), (2, (70, 7, 90), [3, 0, 6])):
+    for n_tok, rows, pick in (
+        (1, (1500, 33, 130), None),
+        (9, (256, 64, 1), None),
+        (40, (31, 32, 500), None),
+        (2, (70, 7, 90), [3, 0, 6]),
+    ):
         x = Buffer(n_tok * n, values=rng.normal(size=n_tok * n))
         raw = [weights(rng, name, r, n) for name, r in zip(names, rows)]
         for isa in sets_here():
@@ -28,29 +44,56 @@ def test_a_group_of_products_is_what_each_gives_alone(names):
             fields, held = [], []
             for name, w, r in zip(names, raw, rows):
                 n_out = r if pick is None else len(pick)
-                parts = quantised(x, n_tok, n, block_of(name)) if name in BLOCK_TYPES else [None] * 4
+                parts = (
+                    quantised(x, n_tok, n, block_of(name)) if name in BLOCK_TYPES else [None] * 4
+                )
                 kinds = ("int8_t *", "float *", "float *", "int16_t *")
                 pointers = [part.p(kind) if part else ffi.NULL for part, kind in zip(parts, kinds)]
                 y, w = Buffer(n_tok * n_out), Buffer(len(w), np.uint8, np.frombuffer(w, np.uint8))
                 ids = ffi.NULL if pick is None else ffi.new("int32_t[]", pick)
-                fields.append((y.p(), w.p("void *"), ids, x.p(), *pointers, number_of(name), n_tok, n_out, n))
+                fields.append(
+                    (y.p(), w.p("void *"), ids, x.p(), *pointers, number_of(name), n_tok, n_out, n)
+                )
                 held.append((y, w, ids, parts))
             group = ffi.new("product[]", fields)
-            group[0].then, group[0].n_then = group, len(group)  # what threads that wait ask for changes nothing
+            # what threads that wait ask for changes nothing
+            group[0].then, group[0].n_then = group, len(group)
             lib.matmuls(group, len(group))
             for name, w, r, (y, *_) in zip(names, raw, rows, held):
                 assert y.margins_untouched()
-                assert y.a.tobytes() == product(name, w, x, n_tok, r, n, pick).tobytes(), (isa, name, n_tok, r)
+                assert y.a.tobytes() == product(name, w, x, n_tok, r, n, pick).tobytes(), (
+                    isa,
+                    name,
+                    n_tok,
+                    r,
+                )
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, cc")
 @pytest.mark.parametrize("threads", [1, 2, 5, 40])
 def test_every_item_is_done_once(threads, tmp_path):
-    """Whoever takes it: tests/pieces.c, with few items and with many, on more threads than there are processors."""
+    """Whoever takes it: tests/pieces.c, with few items and with many, on more threads than there
+    are processors.
+    """
     program = tmp_path / "pieces"
-    subprocess.run(["cc", "-O2", "-std=c11", "-I", ROOT / "csrc", "-o", program, ROOT / "tests" / "pieces.c", ROOT / "csrc" / "threads.c", "-pthread"],
-                   check=True)
-    done = subprocess.run([program, str(threads), "3000"], capture_output=True, timeout=600, text=True)
+    subprocess.run(
+        [
+            "cc",
+            "-O2",
+            "-std=c11",
+            "-I",
+            ROOT / "csrc",
+            "-o",
+            program,
+            ROOT / "tests" / "pieces.c",
+            ROOT / "csrc" / "threads.c",
+            "-pthread",
+        ],
+        check=True,
+    )
+    done = subprocess.run(
+        [program, str(threads), "3000"], capture_output=True, timeout=600, text=True
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -73,7 +116,12 @@ def workers(field):
             found += [line.split()[1] for line in open(f"/proc/self/task/{task}/status") if line.startswith(field)]
     return found
 """
-    subprocess.run([sys.executable, "-c", before + code], check=True, timeout=120, env={"PYTHONPATH": str(ROOT / "lib"), **os.environ})
+    subprocess.run(
+        [sys.executable, "-c", before + code],
+        check=True,
+        timeout=120,
+        env={"PYTHONPATH": str(ROOT / "lib"), **os.environ},
+    )
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")

@@ -1,4 +1,5 @@
 """The models that other tests run on: their numbers, their vocabulary, their files."""
+
 import array
 import hashlib
 import subprocess
@@ -29,8 +30,8 @@ def blocks():
     special = np.zeros((6, 32))
     special[1] = -0.0
     special[2] = 3.5
-    special[3, 5], special[3, 9] = 2, -2   # two of the largest size: the first counts
-    special[4] = 1e-9                      # a scale below the smallest f16
+    special[3, 5], special[3, 9] = 2, -2  # two of the largest size: the first counts
+    special[4] = 1e-9  # a scale below the smallest f16
     special[5, ::2] = -1
     return np.concatenate([ordinary, grid, nibbles, special]).astype(np.float32)
 
@@ -50,13 +51,14 @@ def test_encode_falls_back_to_f16_where_rows_are_not_whole_blocks():
 
 
 # One weight that differs shows here; so would a Python whose random() gave other bits.
-@pytest.mark.parametrize("arch, type, sha256", [
-    ("llama", "f32",
-     "b84a1eea3e45a6da88f981ebc788627866929d5ecf08a24e02405d27df4ab515"),
-    ("llama", "q8_0",
-     "f80d91f423dc15074a7c77bc6d587146208412c96fbc305017b9c4fb1d692b79"),
-    ("gemma3", "q4_1",
-     "9b0e0829e6cbe1b2f59a9972d3439d1cc798f26185d7c4d447ba067872526417")])
+@pytest.mark.parametrize(
+    "arch, type, sha256",
+    [
+        ("llama", "f32", "b84a1eea3e45a6da88f981ebc788627866929d5ecf08a24e02405d27df4ab515"),
+        ("llama", "q8_0", "f80d91f423dc15074a7c77bc6d587146208412c96fbc305017b9c4fb1d692b79"),
+        ("gemma3", "q4_1", "9b0e0829e6cbe1b2f59a9972d3439d1cc798f26185d7c4d447ba067872526417"),
+    ],
+)
 def test_model_bytes_are_fixed(tmp_path, arch, type, sha256):
     path = tmp_path / "m.gguf"
     tiny_model.write_model(path, arch=arch, type=type)
@@ -66,11 +68,17 @@ def test_model_bytes_are_fixed(tmp_path, arch, type, sha256):
 @pytest.mark.parametrize("arch", tiny_model.DEFAULTS)
 def test_model_is_read_alike_by_gguf_package_and_sluice(tmp_path, arch):
     path = tmp_path / "m.gguf"
-    tiny_model.write_model(path, arch=arch, type="q8_0", n_layer=1, rope_scaling={"type": "linear", "factor": 2.0})
+    tiny_model.write_model(
+        path, arch=arch, type="q8_0", n_layer=1, rope_scaling={"type": "linear", "factor": 2.0}
+    )
     ours, theirs = File(str(path)), gguf.GGUFReader(path)
     for key, value in ours.metadata.items():
         got = theirs.fields[key].contents()
-        want = [v.decode() if isinstance(v, bytes) else v for v in value.values()] if hasattr(value, "values") else value
+        want = (
+            [v.decode() if isinstance(v, bytes) else v for v in value.values()]
+            if hasattr(value, "values")
+            else value
+        )
         assert got == want, key
     assert len(theirs.tensors) == len(ours.tensors)
     for t in theirs.tensors:
@@ -82,8 +90,12 @@ def test_model_is_read_alike_by_gguf_package_and_sluice(tmp_path, arch):
 def test_weights_of_a_tensor_do_not_depend_on_the_others():
     few, many = (tiny_model.complete({"arch": "llama", "n_layer": n}) for n in (1, 3))
     shape = tiny_model.shapes(few)["blk.0.ffn_up.weight"]
-    assert tiny_model.weights(few, "blk.0.ffn_up.weight", shape) == tiny_model.weights(many, "blk.0.ffn_up.weight", shape)
-    assert tiny_model.weights(few, "blk.0.ffn_up.weight", shape) != tiny_model.weights(few, "blk.0.ffn_gate.weight", shape)
+    assert tiny_model.weights(few, "blk.0.ffn_up.weight", shape) == tiny_model.weights(
+        many, "blk.0.ffn_up.weight", shape
+    )
+    assert tiny_model.weights(few, "blk.0.ffn_up.weight", shape) != tiny_model.weights(
+        few, "blk.0.ffn_gate.weight", shape
+    )
 
 
 def test_complete_refuses_an_unknown_key():
@@ -95,16 +107,20 @@ def test_complete_refuses_an_unknown_key():
 def test_vocabulary_is_complete(arch, n_vocab):
     pieces, scores, types = tiny_vocab.vocabulary(arch, n_vocab)
     assert len(pieces) == len(scores) == len(types) == len(set(pieces)) == n_vocab
-    assert [p for p, t in zip(pieces, types) if t == tiny_vocab.BYTE] == [f"<0x{b:02X}>" for b in range(256)]
+    assert [p for p, t in zip(pieces, types) if t == tiny_vocab.BYTE] == [
+        f"<0x{b:02X}>" for b in range(256)
+    ]
     assert set(tiny_vocab.ANSWERS) <= set(pieces)
     score = {p: s for p, s, t in zip(pieces, scores, types) if t == tiny_vocab.NORMAL}
     assert list(score.values()) == sorted(score.values(), reverse=True)
     for piece in score:  # merging the best pair first, each piece grows from its own characters
         parts = list(piece)
         while len(parts) > 1:
-            at = max((i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in score),
-                     key=lambda i: (score[parts[i] + parts[i + 1]], -i))
-            parts[at:at + 2] = [parts[at] + parts[at + 1]]
+            at = max(
+                (i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in score),
+                key=lambda i: (score[parts[i] + parts[i + 1]], -i),
+            )
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
         assert parts == [piece]
 
 
@@ -118,8 +134,14 @@ def test_command_needs_the_standard_library_only(tmp_path):
     assert out.read_bytes() == again.read_bytes()
 
 
-@pytest.mark.parametrize("argv, says", [(["/dev/null/x"], "/dev/null/x"), (["m.gguf", "--vocab", "300"], "n_vocab 300"),
-                                        (["m.gguf", "--vocab", "5000"], "4646 are wanted")])
+@pytest.mark.parametrize(
+    "argv, says",
+    [
+        (["/dev/null/x"], "/dev/null/x"),
+        (["m.gguf", "--vocab", "300"], "n_vocab 300"),
+        (["m.gguf", "--vocab", "5000"], "4646 are wanted"),
+    ],
+)
 def test_command_says_what_is_wrong(tmp_path, argv, says):
     command = [sys.executable, str(ROOT / "tests/tiny_model.py")]
     done = subprocess.run([*command, *argv], cwd=tmp_path, capture_output=True, text=True)

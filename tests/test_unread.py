@@ -1,5 +1,6 @@
 """Metadata that no command needs: of any length, anywhere, passed over where a file is opened, and
 carried over by every copy."""
+
 import json
 import os
 import random
@@ -13,14 +14,17 @@ from conftest import run
 from gguf_writer import header, key_value, string, write_gguf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_shards import IDS, logits
+
 from sluice import gguf
 from sluice.faults import Fault
 from sluice.gguf import resplit, shards
-from sluice.gguf.metadata import KEPT, KIND_NAMES, LARGE, MAX_SCAN_BYTES as MOST, PIECE, Unread
-from test_shards import IDS, logits
+from sluice.gguf.metadata import KEPT, KIND_NAMES, LARGE, PIECE, Unread
+from sluice.gguf.metadata import MAX_SCAN_BYTES as MOST
 
-SMALL = dict(type="f32", n_layer=1, n_embd=32, n_ff=32, n_head=2, n_head_kv=1, head_dim=16,
-             n_vocab=400)
+SMALL = dict(
+    type="f32", n_layer=1, n_embd=32, n_ff=32, n_head=2, n_head_kv=1, head_dim=16, n_vocab=400
+)
 SIZES = (0, 1, LARGE - 1, LARGE, LARGE + 1, 100_000, PIECE - 1, PIECE + 1, 2 * PIECE + 17)
 KINDS = {"u8": 1, "i16": 2, "u32": 4, "f32": 4, "f64": 8, "i64": 8, "bool": 1}
 
@@ -28,7 +32,7 @@ KINDS = {"u8": 1, "i16": 2, "u32": 4, "f32": 4, "f64": 8, "i64": 8, "bool": 1}
 def value_of(kind, size, rng):
     """(kind, value) of about `size` bytes."""
     if kind == "string":
-        return kind, bytes(rng.choices(b"ab\n\xc3\xa9\xff\"\\", k=size))
+        return kind, bytes(rng.choices(b'ab\n\xc3\xa9\xff"\\', k=size))
     if kind == "[string]":
         out, left = [], size
         while left > 0:
@@ -55,9 +59,11 @@ def model():
     return tiny_model.metadata(c), tensors
 
 
-VALUES = st.tuples(st.integers(0, 40),
-                   st.sampled_from(["string", "[string]", *(f"[{k}]" for k in KINDS)]),
-                   st.sampled_from(SIZES))
+VALUES = st.tuples(
+    st.integers(0, 40),
+    st.sampled_from(["string", "[string]", *(f"[{k}]" for k in KINDS)]),
+    st.sampled_from(SIZES),
+)
 
 
 @given(st.lists(VALUES, min_size=1, max_size=4), st.integers(0, 1 << 32))
@@ -83,8 +89,9 @@ def test_large_values_anywhere_change_nothing_and_are_copied(model, tmp_path_fac
         assert data == raw
         if is_large:
             if kind != "string":
-                assert [v if kind != "[string]" else v[:PIECE - 8] for v in found.values()] == [
-                    v if kind != "[string]" else v[:PIECE - 8] for v in value]
+                assert [v if kind != "[string]" else v[: PIECE - 8] for v in found.values()] == [
+                    v if kind != "[string]" else v[: PIECE - 8] for v in value
+                ]
             with pytest.raises(Fault, match=f"more than {LARGE}") as e:
                 file.get(key, kind)
             assert e.value.code == 65
@@ -104,24 +111,39 @@ def test_large_values_anywhere_change_nothing_and_are_copied(model, tmp_path_fac
 def test_gguf_dump_shows_them_short_and_whole(tmp_path):
     text = ('{"vocab": "é\u202e\n\t' + "x" * 70_000) * 40
     numbers, words = list(range(50_000)), [b"word %d\xff" % i for i in range(30_000)]
-    write_gguf(tmp_path / "m.gguf",
-               {"tokenizer.huggingface.json": ("string", text), "a.numbers": ("[u32]", numbers),
-                                     "a.words": ("[string]", words), "b": ("u8", 7)}, [])
+    write_gguf(
+        tmp_path / "m.gguf",
+        {
+            "tokenizer.huggingface.json": ("string", text),
+            "a.numbers": ("[u32]", numbers),
+            "a.words": ("[string]", words),
+            "b": ("u8", 7),
+        },
+        [],
+    )
     listed = run("gguf-dump", tmp_path / "m.gguf").stdout.decode()
     assert f"({len(text.encode())} bytes)" in listed and "u32[50000]" in listed
     assert '"word 0' in listed and len(listed) < 2000
     whole = run("gguf-dump", tmp_path / "m.gguf", "tokenizer.huggingface.json").stdout.decode()
     assert whole == text.replace("\u202e", "\\u202e") + "\n"
-    assert json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf",
-                          "tokenizer.huggingface.json").stdout) == text
-    assert json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf",
-                          "a.numbers").stdout) == numbers
-    assert json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf",
-                          "a.words").stdout)[777] == "word 777\\xff"
+    assert (
+        json.loads(
+            run("gguf-dump", "--json", tmp_path / "m.gguf", "tokenizer.huggingface.json").stdout
+        )
+        == text
+    )
+    assert (
+        json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf", "a.numbers").stdout) == numbers
+    )
+    assert (
+        json.loads(run("gguf-dump", "--json", tmp_path / "m.gguf", "a.words").stdout)[777]
+        == "word 777\\xff"
+    )
     assert run("gguf-dump", tmp_path / "m.gguf", "a.numbers").stdout.split()[-1] == b"49999"
     assert run("gguf-dump", tmp_path / "m.gguf", "b").stdout == b"7\n"
-    entry = json.loads(run("gguf-dump", "--json", "--full",
-                           tmp_path / "m.gguf").stdout)["metadata"]["tokenizer.huggingface.json"]
+    entry = json.loads(run("gguf-dump", "--json", "--full", tmp_path / "m.gguf").stdout)[
+        "metadata"
+    ]["tokenizer.huggingface.json"]
     assert entry == {"type": "string", "bytes": len(text.encode())}
     assert run("gguf-dump", "--full", tmp_path / "m.gguf").returncode == 0
 
@@ -138,8 +160,12 @@ print(after - before, seconds, len(file.metadata))
 
 def opened(path):
     """(KiB that opening took, seconds, keys), the fastest of five."""
-    runs = [subprocess.run([sys.executable, "-c", PEAK, path], capture_output=True, text=True,
-                           check=True).stdout.split() for _ in range(5)]
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", PEAK, path], capture_output=True, text=True, check=True
+        ).stdout.split()
+        for _ in range(5)
+    ]
     return min(int(r[0]) for r in runs), min(float(r[1]) for r in runs), int(runs[0][2])
 
 
@@ -154,10 +180,12 @@ def test_a_whole_tokenizer_in_a_key_opens_as_fast_as_before(model, tmp_path, siz
         f.write(body)
         f.seek(len(body) + size)
         head = gguf.File(str(tmp_path / "m.gguf")).parts[0]
-        f.write(data[24:len(head.head)])
-        f.write(bytes(-f.tell() % 32) + data[head.data_offset:])
-    (kib, seconds, n), (more_kib, more_seconds,
-                        more_n) = opened(tmp_path / "m.gguf"), opened(tmp_path / "large.gguf")
+        f.write(data[24 : len(head.head)])
+        f.write(bytes(-f.tell() % 32) + data[head.data_offset :])
+    (kib, seconds, n), (more_kib, more_seconds, more_n) = (
+        opened(tmp_path / "m.gguf"),
+        opened(tmp_path / "large.gguf"),
+    )
     assert more_n == n + 1 and more_kib < kib + 2048 and more_seconds < 2 * seconds + 0.01
     assert logits(tmp_path / "large.gguf") == logits(tmp_path / "m.gguf") and len(IDS) > 1
 
@@ -183,8 +211,7 @@ def test_strings_that_are_read_to_be_passed_over_are_bounded(tmp_path, monkeypat
 
 def test_and_so_are_those_of_all_shards(tmp_path):
     for i in range(4):
-        split = [key_value(key, "u16", n)
-                 for key, n in zip(shards.KEYS, (i, 4, 0))]
+        split = [key_value(key, "u16", n) for key, n in zip(shards.KEYS, (i, 4, 0))]
         hole_of_strings(shards.name(tmp_path / "m", i, 4), ["a.x"], split)
     with pytest.raises(Fault, match=r"m-00003-of-00004.gguf: arrays of strings of more") as e:
         gguf.File(shards.name(tmp_path / "m", 0, 4))
@@ -192,18 +219,29 @@ def test_and_so_are_those_of_all_shards(tmp_path):
 
 
 def test_the_hub_names_of_needed_keys_are_kept():
-    for key in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.chat_template",
-                "tokenizer.chat_template.tool_use"):
+    for key in (
+        "tokenizer.ggml.tokens",
+        "tokenizer.ggml.merges",
+        "tokenizer.chat_template",
+        "tokenizer.chat_template.tool_use",
+    ):
         assert KEPT.fullmatch(key)
-    for key in ("tokenizer.huggingface.json", "general.description", "tokenizer.ggml.tokens.x",
-                "x.tokenizer.ggml.tokens"):
+    for key in (
+        "tokenizer.huggingface.json",
+        "general.description",
+        "tokenizer.ggml.tokens.x",
+        "x.tokenizer.ggml.tokens",
+    ):
         assert not KEPT.fullmatch(key)
     assert KIND_NAMES[8] == "string"
 
 
 def test_a_file_that_is_cut_while_a_value_is_printed_is_74(tmp_path):
-    write_gguf(tmp_path / "m.gguf",
-               {"a.text": ("string", b"x" * (4 * PIECE)), "a.list": ("[u32]", list(range(PIECE)))}, [])
+    write_gguf(
+        tmp_path / "m.gguf",
+        {"a.text": ("string", b"x" * (4 * PIECE)), "a.list": ("[u32]", list(range(PIECE)))},
+        [],
+    )
     file = gguf.File(str(tmp_path / "m.gguf"))
     os.truncate(tmp_path / "m.gguf", 1000)
     for key in file.metadata:

@@ -1,4 +1,7 @@
-"""Vocabularies: ids equal SentencePiece's and llama.cpp's, text never becomes a control token, bad files are refused."""
+"""Vocabularies: ids equal SentencePiece's and llama.cpp's, text never becomes a control token, bad
+files are refused.
+"""
+
 import json
 import os
 import random
@@ -13,15 +16,17 @@ from hypothesis import strategies as st
 from spm_model import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Model
 
 from sluice import gguf, stream
+from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
 from sluice.tokenizer import detokenizer as text
-from sluice.faults import BAD_DATA, Fault, UNSUPPORTED
 from sluice.tokenizer.vocabulary import MAX_TEXT_BYTES, Vocab
 
 SPECIAL = [(b"<unk>", 0.0, UNKNOWN), (b"<s>", 0.0, CONTROL), (b"</s>", 0.0, CONTROL)]
 BYTES = [(b"<0x%02X>" % i, 0.0, BYTE) for i in range(256)]
 BLANK = "\u2581".encode()
 TEXT_SEPARATOR = b"\n__ggml_vocab_test__\n"
-EXAMPLES = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+EXAMPLES = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def normal(*texts):
@@ -29,21 +34,27 @@ def normal(*texts):
     return [(t.encode(), -float(i), NORMAL) for i, t in enumerate(texts)]
 
 
-SMALL = Model(SPECIAL + BYTES + normal("\u2581", "a", "b", "ab", "\u2581a", "abab", "é", "\u2581\u2581"))
+SMALL = Model(
+    SPECIAL + BYTES + normal("\u2581", "a", "b", "ab", "\u2581a", "abab", "é", "\u2581\u2581")
+)
 
 
 @pytest.fixture
 def build(tmp_path):
     """build(a_model, KEY=(kind, value)): the Vocab of a Model written as GGUF."""
+
     def make(a_model, tensors=(), **more):
         write_gguf(tmp_path / "v.gguf", a_model.gguf(**more), list(tensors))
         return Vocab(gguf.File(str(tmp_path / "v.gguf")))
+
     return make
 
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """tables(path): (Model, Vocab, SentencePieceProcessor) of a SentencePiece model of the shared directory."""
+    """tables(path): (Model, Vocab, SentencePieceProcessor) of a SentencePiece model of the shared
+    directory.
+    """
     made = {}
 
     def make(path):
@@ -51,8 +62,13 @@ def tables(tmp_path_factory):
             model = spm_model.read_table(path) if path.suffix == ".xz" else spm_model.read(path)
             out = tmp_path_factory.mktemp("tables") / "v.gguf"
             write_gguf(out, model.gguf(), [])
-            made[path] = model, Vocab(gguf.File(str(out))), sentencepiece.SentencePieceProcessor(model_proto=model.proto())
+            made[path] = (
+                model,
+                Vocab(gguf.File(str(out))),
+                sentencepiece.SentencePieceProcessor(model_proto=model.proto()),
+            )
         return made[path]
+
     return make
 
 
@@ -64,6 +80,7 @@ def cases(inputs, outputs):
 
 
 # The same ids as others ----------------------------------------------------------------
+
 
 @pytest.mark.parametrize("name", ["llama-spm", "phi-3"])
 def test_encode_equals_llama_cpp(shared, name):
@@ -81,17 +98,66 @@ def test_encode_equals_llama_cpp_gemma(shared, tables):
 
 
 PARTS = [
-    "\n", "\n\n\n", "\t\t", "\r\n", " ", "  ", " " * 7, "\0", "<", ">", "<table>", "</td>", "<b>", "\u2581",
-    "\u2581\u2581", "the ", " and", "ing", "return x;", "    if (", "3.14159", "Größe", "été", "漢字", "かな", "한국어",
-    "привет", "العربية", "हिन्दी", "😀", "👩‍👩‍👧", "e\u0301\u0302\u0303", "\u200d", "\ufeff", "\ufffd", "\ufb01",
-    "\x7f", "\x1b[0m", "\u00a0", "\u3000", "=====", "aaaa",
+    "\n",
+    "\n\n\n",
+    "\t\t",
+    "\r\n",
+    " ",
+    "  ",
+    " " * 7,
+    "\0",
+    "<",
+    ">",
+    "<table>",
+    "</td>",
+    "<b>",
+    "\u2581",
+    "\u2581\u2581",
+    "the ",
+    " and",
+    "ing",
+    "return x;",
+    "    if (",
+    "3.14159",
+    "Größe",
+    "été",
+    "漢字",
+    "かな",
+    "한국어",
+    "привет",
+    "العربية",
+    "हिन्दी",
+    "😀",
+    "👩‍👩‍👧",
+    "e\u0301\u0302\u0303",
+    "\u200d",
+    "\ufeff",
+    "\ufffd",
+    "\ufb01",
+    "\x7f",
+    "\x1b[0m",
+    "\u00a0",
+    "\u3000",
+    "=====",
+    "aaaa",
 ]
-BROKEN = [b"\xff", b"\xc3", b"\xe6\xad", b"\xf0\x9f\x98", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x80",
-          b"\xe2\x96"]
+BROKEN = [
+    b"\xff",
+    b"\xc3",
+    b"\xe6\xad",
+    b"\xf0\x9f\x98",
+    b"\xc0\x80",
+    b"\xed\xa0\x80",
+    b"\xf4\x90\x80\x80",
+    b"\x80",
+    b"\xe2\x96",
+]
 
 
 def random_text(rng):
-    """Bytes: parts of words, blanks, characters of every plane, in a third of the texts bytes that are not UTF-8."""
+    """Bytes: parts of words, blanks, characters of every plane, in a third of the texts bytes that
+    are not UTF-8.
+    """
     broken = rng.random() < 1 / 3
     out = []
     for _ in range(rng.randint(1, 24)):
@@ -99,18 +165,35 @@ def random_text(rng):
         if kind < 0.45:
             out.append(rng.choice(PARTS).encode())
         elif kind < 0.75:
-            out.append("".join(rng.choice("etaoinshrdlu ETAOIN.,0123456789") for _ in range(rng.randint(1, 9))).encode())
+            out.append(
+                "".join(
+                    rng.choice("etaoinshrdlu ETAOIN.,0123456789") for _ in range(rng.randint(1, 9))
+                ).encode()
+            )
         elif kind < 0.9 or not broken:
-            c = rng.choice([rng.randrange(1, 0x80), rng.randrange(0x80, 0x800), rng.randrange(0x800, 0xD800),
-                            rng.randrange(0x10000, 0x110000)])
+            c = rng.choice(
+                [
+                    rng.randrange(1, 0x80),
+                    rng.randrange(0x80, 0x800),
+                    rng.randrange(0x800, 0xD800),
+                    rng.randrange(0x10000, 0x110000),
+                ]
+            )
             out.append(chr(c).encode() * rng.choice([1, 1, 2, 5]))
         else:
             out.append(rng.choice([*BROKEN, rng.randbytes(3)]))
     return b"".join(out)
 
 
-@pytest.mark.parametrize("name", ["llama2.tokenizer.model", "mistral.tokenizer.model.v1", "mistral.tokenizer.model.v3",
-                                  "gemma3.vocab.derived.tsv.xz"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama2.tokenizer.model",
+        "mistral.tokenizer.model.v1",
+        "mistral.tokenizer.model.v3",
+        "gemma3.vocab.derived.tsv.xz",
+    ],
+)
 def test_encode_equals_sentencepiece(shared, tables, name):
     model, vocab, reference = tables(shared("data/tokenizers/" + name))
     rng = random.Random(name)
@@ -121,19 +204,48 @@ def test_encode_equals_sentencepiece(shared, tables, name):
 
 @st.composite
 def models(draw):
-    """A Model over the letters a b c, blank and one of two bytes, with every type of piece and every flag."""
+    """A Model over the letters a b c, blank and one of two bytes, with every type of piece and
+    every flag.
+    """
     words = st.text("abcé\u2581", min_size=1, max_size=5)
     texts = draw(st.lists(words, unique=True, max_size=30))
     texts += [c for c in "abc\u2581" if c not in texts and draw(st.booleans())]
-    kinds = st.sampled_from([NORMAL, NORMAL, NORMAL, USER_DEFINED, UNUSED] if draw(st.booleans()) else [NORMAL])
-    scores = st.sampled_from([0.0, -1.0, -2.5, -2.5000002, 3.0]) if draw(st.booleans()) else st.floats(-1e6, 1e6, width=32)
-    pieces = [(t.encode(), draw(scores) + 0.0, draw(kinds)) for t in texts]  # + 0.0: versions differ on whether -0 is below 0
+    kinds = st.sampled_from(
+        [NORMAL, NORMAL, NORMAL, USER_DEFINED, UNUSED] if draw(st.booleans()) else [NORMAL]
+    )
+    scores = (
+        st.sampled_from([0.0, -1.0, -2.5, -2.5000002, 3.0])
+        if draw(st.booleans())
+        else st.floats(-1e6, 1e6, width=32)
+    )
+    # + 0.0: versions differ on whether -0 is below 0
+    pieces = [(t.encode(), draw(scores) + 0.0, draw(kinds)) for t in texts]
     fallback = draw(st.booleans())
-    return Model(SPECIAL + (BYTES if fallback else []) + pieces, fallback, draw(st.booleans()), draw(st.booleans()))
+    return Model(
+        SPECIAL + (BYTES if fallback else []) + pieces,
+        fallback,
+        draw(st.booleans()),
+        draw(st.booleans()),
+    )
 
 
-hostile_parts = [b"a", b"b", b"c", b" ", b"  ", b"ab", b"abc", "é".encode(), BLANK, b"\xe2\x96", b"\xff", b"\0"]
-hostile_bytes = st.lists(st.one_of(st.sampled_from(hostile_parts), st.binary(max_size=3)), max_size=40).map(b"".join)
+hostile_parts = [
+    b"a",
+    b"b",
+    b"c",
+    b" ",
+    b"  ",
+    b"ab",
+    b"abc",
+    "é".encode(),
+    BLANK,
+    b"\xe2\x96",
+    b"\xff",
+    b"\0",
+]
+hostile_bytes = st.lists(
+    st.one_of(st.sampled_from(hostile_parts), st.binary(max_size=3)), max_size=40
+).map(b"".join)
 
 
 @EXAMPLES
@@ -146,7 +258,12 @@ def test_encode_of_any_vocabulary_equals_sentencepiece(build, model, texts):
 
 
 def test_unused_pieces_are_taken_apart(build):
-    pieces = [(b"a", -1.0, NORMAL), (b"b", -2.0, NORMAL), (b"ab", -0.5, UNUSED), (b"abab", -0.1, UNUSED)]
+    pieces = [
+        (b"a", -1.0, NORMAL),
+        (b"b", -2.0, NORMAL),
+        (b"ab", -0.5, UNUSED),
+        (b"abab", -0.1, UNUSED),
+    ]
     vocab = build(Model(SPECIAL + BYTES + pieces, add_dummy_prefix=False))
     a = len(SPECIAL + BYTES)
     assert vocab.encode(b"abab", bos=False) == [a, a + 1, a, a + 1]
@@ -159,8 +276,28 @@ def test_a_run_of_unknown_text_is_one_id(build):
 
 # Text and control tokens ------------------------------------------------------------------
 
-CONTEXTS = [b"%s", b" %s", b"%s ", b" %s ", b"a%s", b"%sa", b"a %s b", b"\n%s", b"%s\n", b"%s%s", b"<%s>", b"<s>%s",
-            b"%s</s>", b"\t%s", "é%s".encode(), b"%s\xff", b"\xe2%s", b"[%s]", b"  %s  ", b"%s!"]
+CONTEXTS = [
+    b"%s",
+    b" %s",
+    b"%s ",
+    b" %s ",
+    b"a%s",
+    b"%sa",
+    b"a %s b",
+    b"\n%s",
+    b"%s\n",
+    b"%s%s",
+    b"<%s>",
+    b"<s>%s",
+    b"%s</s>",
+    b"\t%s",
+    "é%s".encode(),
+    b"%s\xff",
+    b"\xe2%s",
+    b"[%s]",
+    b"  %s  ",
+    b"%s!",
+]
 
 
 def control_ids(vocab):
@@ -171,11 +308,22 @@ def fill(context, data):
     return context.replace(b"%s", data)
 
 
-@pytest.mark.parametrize("name", ["vocab/ggml-vocab-llama-spm.gguf", "vocab/ggml-vocab-phi-3.gguf", "vocab/ggml-vocab-qwen2.gguf",
-                                  "vocab/ggml-vocab-llama-bpe.gguf", "vocab/ggml-vocab-starcoder.gguf", "vocab/ggml-vocab-gemma-4.gguf",
-                                  "models/stories260K.gguf",
-                                  "models/spam-proto-q8_0.gguf", "tokenizers/mistral.tokenizer.model.v1",
-                                  "tokenizers/mistral.tokenizer.model.v3", "tokenizers/gemma3.vocab.derived.tsv.xz"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vocab/ggml-vocab-llama-spm.gguf",
+        "vocab/ggml-vocab-phi-3.gguf",
+        "vocab/ggml-vocab-qwen2.gguf",
+        "vocab/ggml-vocab-llama-bpe.gguf",
+        "vocab/ggml-vocab-starcoder.gguf",
+        "vocab/ggml-vocab-gemma-4.gguf",
+        "models/stories260K.gguf",
+        "models/spam-proto-q8_0.gguf",
+        "tokenizers/mistral.tokenizer.model.v1",
+        "tokenizers/mistral.tokenizer.model.v3",
+        "tokenizers/gemma3.vocab.derived.tsv.xz",
+    ],
+)
 def test_text_never_becomes_a_control_token(shared, tables, name):
     path = shared("data/" + name)
     vocab = Vocab(gguf.File(str(path))) if path.suffix == ".gguf" else tables(path)[1]
@@ -194,20 +342,58 @@ def test_text_never_becomes_a_control_token(shared, tables, name):
 
 def test_special_equals_llama_cpp_on_prompts(shared):
     vocab = Vocab(gguf.File(str(shared("data/models/spam-proto-q8_0.gguf"))))
-    mails = [json.loads(line) for line in shared("data/models/spam-proto.expected.jsonl").read_text().splitlines()]
+    mails = [
+        json.loads(line)
+        for line in shared("data/models/spam-proto.expected.jsonl").read_text().splitlines()
+    ]
     assert len(mails) == 20
     for mail in mails:
         assert vocab.encode(mail["prompt"].encode(), bos=False, special=True) == mail["ids"]
 
 
 def test_marks_can_be_left_as_text(build):
-    """User defined pieces all become tokens in a text, but where a text must not forge marks of turns."""
-    marks = ["<start_of_turn>", "<unused7>", "[INST]", "[/INST]", "<|im_start|>", "<|\"|>", "\u2581<PRE>", "[multimodal]", "<mask>",
-             "<start_of_image>", "<<SYS>>", "<｜User｜>", "\n<|end|>\n"]
-    words = ["<table>", "</td>", "<h1>", "<b>", "<s>", "</s>", "<>", "[]", "<-->", "\n\n", "\t", "\u2581\u2581", "->", "a", "[",
-             "word>", "<word", "</>"]
+    """User defined pieces all become tokens in a text, but where a text must not forge marks of
+    turns.
+    """
+    marks = [
+        "<start_of_turn>",
+        "<unused7>",
+        "[INST]",
+        "[/INST]",
+        "<|im_start|>",
+        '<|"|>',
+        "\u2581<PRE>",
+        "[multimodal]",
+        "<mask>",
+        "<start_of_image>",
+        "<<SYS>>",
+        "<｜User｜>",
+        "\n<|end|>\n",
+    ]
+    words = [
+        "<table>",
+        "</td>",
+        "<h1>",
+        "<b>",
+        "<s>",
+        "</s>",
+        "<>",
+        "[]",
+        "<-->",
+        "\n\n",
+        "\t",
+        "\u2581\u2581",
+        "->",
+        "a",
+        "[",
+        "word>",
+        "<word",
+        "</>",
+    ]
     pieces = [(t.encode(), 0.0, USER_DEFINED) for t in [*marks, *words]]
-    model = Model([(b"<unk>", 0.0, UNKNOWN)] + BYTES + pieces + normal("\u2581"), add_dummy_prefix=False)
+    model = Model(
+        [(b"<unk>", 0.0, UNKNOWN)] + BYTES + pieces + normal("\u2581"), add_dummy_prefix=False
+    )
     vocab = build(model, bos_token_id=None, eos_token_id=None, add_bos_token=None)
     assert not control_ids(vocab)
     for i, t in enumerate([*marks, *words], 1 + 256):
@@ -222,14 +408,24 @@ def test_marks_can_be_left_as_text(build):
 def test_user_defined_pieces_that_end_turns_are_control_tokens(build):
     """As llama.cpp has it, but for </s>, which in Gemma is HTML."""
     pieces = [(t, 0.0, USER_DEFINED) for t in (b"<end_of_turn>", b"<|im_end|>", b"</s>", b"<s>")]
-    vocab = build(Model([(b"<unk>", 0.0, UNKNOWN)] + BYTES + pieces, add_dummy_prefix=False), bos_token_id=None, eos_token_id=None,
-                  add_bos_token=None)
+    vocab = build(
+        Model([(b"<unk>", 0.0, UNKNOWN)] + BYTES + pieces, add_dummy_prefix=False),
+        bos_token_id=None,
+        eos_token_id=None,
+        add_bos_token=None,
+    )
     assert control_ids(vocab) == vocab.eog == {257, 258}
-    assert vocab.encode(b"<s></s><|im_end|>", bos=False) == [260, 259, *(1 + b for b in b"<|im_end|>")]
+    assert vocab.encode(b"<s></s><|im_end|>", bos=False) == [
+        260,
+        259,
+        *(1 + b for b in b"<|im_end|>"),
+    ]
 
 
 def test_special_takes_the_longest_and_gives_each_text_a_prefix(build):
-    vocab = build(Model([*SPECIAL, (b"</s>x", 0.0, CONTROL)] + BYTES + normal("\u2581", "a", "\u2581a")))
+    vocab = build(
+        Model([*SPECIAL, (b"</s>x", 0.0, CONTROL)] + BYTES + normal("\u2581", "a", "\u2581a"))
+    )
     a = 4 + 256 + 2
     assert vocab.encode(b"a</s>xa<s>a", special=True) == [1, a, 3, a, 1, a]
     assert vocab.encode(b"a</s>", special=True, prefix=False) == [1, a - 1, 2]
@@ -268,6 +464,7 @@ def test_bos_and_eos_flags(build):
 
 # And back ------------------------------------------------------------------------------------
 
+
 def decode(vocab, ids, **how):
     joiner, out = text.Joiner(vocab, **how), b""
     for i in ids:
@@ -290,12 +487,19 @@ def test_round_trip(build, data, prefix):
 @given(st.text(st.sampled_from("ab é漢<s>/")))
 def test_round_trip_special(build, data):
     vocab = build(SMALL)
-    assert decode(vocab, vocab.encode(data.encode(), bos=False, special=True), special=True) == data.encode()
+    assert (
+        decode(vocab, vocab.encode(data.encode(), bos=False, special=True), special=True)
+        == data.encode()
+    )
 
 
 def test_round_trip_real(shared, tables):
     rng = random.Random(7)
-    for name in ("llama2.tokenizer.model", "mistral.tokenizer.model.v3", "gemma3.vocab.derived.tsv.xz"):
+    for name in (
+        "llama2.tokenizer.model",
+        "mistral.tokenizer.model.v3",
+        "gemma3.vocab.derived.tsv.xz",
+    ):
         _, vocab, _ = tables(shared("data/tokenizers/" + name))
         for _ in range(1000):
             data = random_text(rng).decode("utf-8", "replace").replace("\u2581", " ").encode()
@@ -307,11 +511,19 @@ def test_table_is_what_each_id_writes(shared, tables):
     data, offset = vocab.table()
     assert offset[0] == 0
     for i, (t, _, kind) in enumerate(model.pieces):
-        expected = {NORMAL: t.replace(BLANK, b" "), BYTE: bytes([int(t[3:5], 16)]) if kind == BYTE else b""}.get(kind, b"")
-        assert bytes(gguf.ffi.buffer(data + offset[i], offset[i + 1] - offset[i])) == expected == vocab.bytes_of(i)
+        expected = {
+            NORMAL: t.replace(BLANK, b" "),
+            BYTE: bytes([int(t[3:5], 16)]) if kind == BYTE else b"",
+        }.get(kind, b"")
+        assert (
+            bytes(gguf.ffi.buffer(data + offset[i], offset[i + 1] - offset[i]))
+            == expected
+            == vocab.bytes_of(i)
+        )
 
 
 # Files that are refused -------------------------------------------------------------------------
+
 
 def array(kind, values):
     return (f"[{kind}]", values)
@@ -322,7 +534,7 @@ SCORES, TYPES, TEXTS = ([p[i] for p in SMALL.pieces] for i in (1, 2, 0))
 
 
 def with_item(values, i, v):
-    return [*values[:i], v, *values[i + 1:]]
+    return [*values[:i], v, *values[i + 1 :]]
 
 
 BAD = [  # keys, exit code, what the message must hold
@@ -335,34 +547,60 @@ BAD = [  # keys, exit code, what the message must hold
     ({"tokens": array("u8", [1] * N)}, BAD_DATA, "tokens: expected [string]"),
     ({"tokens": array("string", [])}, BAD_DATA, "tokens: 0 tokens"),
     ({"tokens": array("string", TEXTS[:-1])}, BAD_DATA, "scores"),
-    ({"tokens": array("string", with_item(TEXTS, 260, BLANK))}, BAD_DATA, "tokens: token 260 has the same text as token 259"),
-    ({"tokens": array("string", with_item(TEXTS, 2, b"<s>"))}, BAD_DATA, "tokens: token 2 has the same text as token 1"),
+    (
+        {"tokens": array("string", with_item(TEXTS, 260, BLANK))},
+        BAD_DATA,
+        "tokens: token 260 has the same text as token 259",
+    ),
+    (
+        {"tokens": array("string", with_item(TEXTS, 2, b"<s>"))},
+        BAD_DATA,
+        "tokens: token 2 has the same text as token 1",
+    ),
     ({"tokens": array("string", with_item(TEXTS, 4, b"<0x-1>"))}, BAD_DATA, "tokens: token 4"),
     ({"tokens": array("string", with_item(TEXTS, 4, b"<0x0g>"))}, BAD_DATA, "tokens: token 4"),
     ({"tokens": array("string", with_item(TEXTS, 4, b"<0x\0\0>"))}, BAD_DATA, "tokens: token 4"),
     ({"tokens": array("string", with_item(TEXTS, 13, b"<0x0a>"))}, BAD_DATA, "tokens: token 13"),
-    ({"tokens": array("string", with_item(TEXTS, 4, b"x")), "token_type": array("i32", with_item(TYPES, 4, NORMAL))},
-     BAD_DATA, "<0x01> is missing"),
+    (
+        {
+            "tokens": array("string", with_item(TEXTS, 4, b"x")),
+            "token_type": array("i32", with_item(TYPES, 4, NORMAL)),
+        },
+        BAD_DATA,
+        "<0x01> is missing",
+    ),
     ({"tokens": array("string", with_item(TEXTS, 260, b"x" * 1025))}, UNSUPPORTED, "token 260"),
     ({"scores": array("u8", [0] * N)}, BAD_DATA, "scores: expected [f32]"),
     ({"scores": array("f64", SCORES)}, BAD_DATA, "scores: expected [f32]"),
     ({"scores": array("f32", SCORES[:-1])}, BAD_DATA, f"scores: {N - 1} elements for {N}"),
     ({"scores": array("f32", with_item(SCORES, 7, float("nan")))}, BAD_DATA, "scores: token 7"),
-    ({"scores": array("f32", with_item(SCORES, N - 1, float("-inf")))}, BAD_DATA, f"scores: token {N - 1}"),
+    (
+        {"scores": array("f32", with_item(SCORES, N - 1, float("-inf")))},
+        BAD_DATA,
+        f"scores: token {N - 1}",
+    ),
     ({"token_type": array("u32", TYPES)}, BAD_DATA, "token_type: expected [i32]"),
     ({"token_type": array("u8", TYPES)}, BAD_DATA, "token_type: expected [i32]"),
     ({"token_type": array("i32", TYPES + [1])}, BAD_DATA, "token_type"),
     ({"token_type": array("i32", with_item(TYPES, 5, 0))}, BAD_DATA, "token_type: token 5"),
     ({"token_type": array("i32", with_item(TYPES, 5, 7))}, BAD_DATA, "token_type: token 5"),
-    ({"token_type": array("i32", with_item(TYPES, 1, -2**31))}, BAD_DATA, "token_type: token 1"),
+    ({"token_type": array("i32", with_item(TYPES, 1, -(2**31)))}, BAD_DATA, "token_type: token 1"),
     ({"bos_token_id": ("u32", N)}, BAD_DATA, f"bos_token_id: {N} is not below"),
     ({"eos_token_id": ("u32", 0xFFFFFFFE)}, BAD_DATA, "eos_token_id"),
     ({"eot_token_id": ("u32", N)}, BAD_DATA, "eot_token_id"),
     ({"unknown_token_id": ("u32", N)}, BAD_DATA, "unknown_token_id"),
     ({"bos_token_id": ("string", "1")}, BAD_DATA, "bos_token_id: expected u32"),
     ({"bos_token_id": ("i32", -1)}, BAD_DATA, "bos_token_id: expected u32"),
-    ({"bos_token_id": ("u32", 0xFFFFFFFF), "add_bos_token": ("bool", True)}, BAD_DATA, "bos_token_id: there is none"),
-    ({"eos_token_id": ("u32", 0xFFFFFFFF), "add_eos_token": ("bool", True)}, BAD_DATA, "eos_token_id: there is none"),
+    (
+        {"bos_token_id": ("u32", 0xFFFFFFFF), "add_bos_token": ("bool", True)},
+        BAD_DATA,
+        "bos_token_id: there is none",
+    ),
+    (
+        {"eos_token_id": ("u32", 0xFFFFFFFF), "add_eos_token": ("bool", True)},
+        BAD_DATA,
+        "eos_token_id: there is none",
+    ),
     ({"add_bos_token": ("u32", 1)}, BAD_DATA, "add_bos_token: expected bool"),
     ({"add_space_prefix": ("string", "yes")}, BAD_DATA, "add_space_prefix: expected bool"),
     ({"precompiled_charsmap": array("u8", [1, 2, 3])}, UNSUPPORTED, "precompiled_charsmap"),
@@ -374,7 +612,12 @@ BAD = [  # keys, exit code, what the message must hold
 def test_bad_vocabulary_is_refused(build, keys, code, message):
     with pytest.raises(Fault) as e:
         build(SMALL, **keys)
-    assert e.value.code == code and message in str(e.value) and "v.gguf" in str(e.value) and "\n" not in str(e.value)
+    assert (
+        e.value.code == code
+        and message in str(e.value)
+        and "v.gguf" in str(e.value)
+        and "\n" not in str(e.value)
+    )
 
 
 def test_unknown_text_needs_an_id(build):
@@ -399,7 +642,14 @@ def test_control_texts_are_bounded(build):
 
 
 def test_tokens_without_text_are_never_produced(build):
-    vocab = build(Model(SPECIAL + BYTES + [(b"", 9.0, kind) for kind in (NORMAL, USER_DEFINED, UNUSED, CONTROL)] + normal("a")))
+    vocab = build(
+        Model(
+            SPECIAL
+            + BYTES
+            + [(b"", 9.0, kind) for kind in (NORMAL, USER_DEFINED, UNUSED, CONTROL)]
+            + normal("a")
+        )
+    )
     assert vocab.encode(b"aa", special=True, prefix=False) == [1, 263, 263]
     assert [vocab.bytes_of(i) for i in range(259, 263)] == [b""] * 4
 
@@ -416,13 +666,28 @@ def test_too_much_text_is_refused(build):
     assert e.value.code == BAD_DATA
 
 
-arbitrary_pieces = st.lists(st.tuples(st.binary(max_size=6), st.floats(width=32), st.integers(0, 7)), min_size=1, max_size=40)
+arbitrary_pieces = st.lists(
+    st.tuples(st.binary(max_size=6), st.floats(width=32), st.integers(0, 7)),
+    min_size=1,
+    max_size=40,
+)
 
 
 @EXAMPLES
-@given(arbitrary_pieces, st.booleans(), st.lists(st.integers(0, 45), min_size=4, max_size=4), hostile_bytes, st.booleans())
+@given(
+    arbitrary_pieces,
+    st.booleans(),
+    st.lists(st.integers(0, 45), min_size=4, max_size=4),
+    hostile_bytes,
+    st.booleans(),
+)
 def test_any_vocabulary_is_refused_or_encodes(build, pieces, with_bytes, special, data, parse):
-    ids = dict(zip(("bos_token_id", "eos_token_id", "unknown_token_id", "eot_token_id"), (("u32", i) for i in special)))
+    ids = dict(
+        zip(
+            ("bos_token_id", "eos_token_id", "unknown_token_id", "eot_token_id"),
+            (("u32", i) for i in special),
+        )
+    )
     model = Model(SPECIAL + pieces + (BYTES if with_bytes else []))
     try:
         vocab = build(model, **ids)

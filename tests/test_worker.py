@@ -1,4 +1,5 @@
 """classify --listen: the real worker, asked, hurried, starved, killed, restarted."""
+
 import contextlib
 import dataclasses
 import math
@@ -19,13 +20,24 @@ import pytest
 from conftest import ROOT, SHARED, run, wait_for
 from forked import run as forked_run
 from worker_client import connect, loop, receive
-from worker_process import DATA, ENV, MAILS, SHIPPED, Worker, is_alive, kill, long_lines, n_open, state
+from worker_process import (
+    DATA,
+    ENV,
+    MAILS,
+    SHIPPED,
+    Worker,
+    is_alive,
+    kill,
+    long_lines,
+    n_open,
+    state,
+)
 
-from sluice.classify import question
 from sluice.bench import shapes
+from sluice.classify import question
+from sluice.classify.classifier import Classifier
 from sluice.serve import connection
 from sluice.serve.listener import BACKLOG
-from sluice.classify.classifier import Classifier
 
 ARCHIVE = "data/spam/spamassassin.tar.xz"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -45,10 +57,18 @@ def test_a_worker_says_what_classify_says(worker):
 
 
 def test_a_worker_names_answers_by_their_place(start, tmp_path):
-    text = (ROOT / "configs" / "spam.yaml").read_text().replace('"yes": ', '"spam": ').replace('"no": ', '"ham": ')
+    text = (
+        (ROOT / "configs" / "spam.yaml")
+        .read_text()
+        .replace('"yes": ', '"spam": ')
+        .replace('"no": ', '"ham": ')
+    )
     (tmp_path / "q.yaml").write_text(text)
     shutil.copy(SHIPPED, tmp_path)
-    assert run("classify", "--long", "-q", tmp_path / "q.yaml", MAILS[0], env=ENV).stdout.split()[0] == b"ham"
+    assert (
+        run("classify", "--long", "-q", tmp_path / "q.yaml", MAILS[0], env=ENV).stdout.split()[0]
+        == b"ham"
+    )
     w = start("-q", tmp_path / "q.yaml")
     assert [w.ask(data) for data in DATA] == long_lines()
 
@@ -58,7 +78,7 @@ def test_a_worker_says_what_classify_says_of_mail_that_was_sent(worker):
         pytest.skip(f"missing: shared/{ARCHIVE}")
     with tarfile.open(SHARED / ARCHIVE) as archive:
         mails = [archive.extractfile(m).read() for m in archive if m.isfile() and m.size]
-    mails = mails[::len(mails) // 200][:200]
+    mails = mails[:: len(mails) // 200][:200]
     q = question.read(question.find("spam"))
     here = Classifier(q, question.model_path(q), 1)  # as the command makes it
     for i, data in enumerate(mails):
@@ -70,6 +90,7 @@ def test_a_worker_says_what_classify_says_of_mail_that_was_sent(worker):
 
 
 # Clients.
+
 
 def test_many_at_once_are_answered(worker):
     lines = long_lines()
@@ -111,8 +132,18 @@ def test_no_more_wait_than_the_backlog_has_room_for(start):
 
 def test_whatever_is_sent_there_is_an_answer(worker):
     rows = {b"": b"error empty\n"}
-    for data in (b"\0", b"\n", b"\xff" * 1000, b"From nobody\n\n", bytes(range(256)) * 400, b"Subject: x" * 9999, b"<" * 99999,
-                 b"Content-Type: multipart/mixed; boundary=b\n\n" + b"--b\n" * 9999, DATA[0].replace(b"\n", b"\r\n"), os.urandom(1 << 20)):
+    for data in (
+        b"\0",
+        b"\n",
+        b"\xff" * 1000,
+        b"From nobody\n\n",
+        bytes(range(256)) * 400,
+        b"Subject: x" * 9999,
+        b"<" * 99999,
+        b"Content-Type: multipart/mixed; boundary=b\n\n" + b"--b\n" * 9999,
+        DATA[0].replace(b"\n", b"\r\n"),
+        os.urandom(1 << 20),
+    ):
         rows[data] = forked_run("classify", "--long", "--no-cache", input=data).stdout
         assert rows[data].count(b" ") == 3
     for data, line in rows.items():
@@ -123,8 +154,11 @@ def test_large_mails_are_answered_and_leave_no_memory_behind(start):
     w = start(n=1)
     body = b"x" * 70 + b"\n"
     plain = b"Subject: hello\n\n" + body * ((16 << 20) // len(body))
-    page = b"Content-Type: text/html\n\n" + b"<p>word <a href='http://example.org/a'>x</a>\n" * (16 << 20 >> 6)
-    for data in (plain, page, plain + plain):  # of the last one the first 16 MiB are read, and the rest is taken
+    page = b"Content-Type: text/html\n\n" + b"<p>word <a href='http://example.org/a'>x</a>\n" * (
+        16 << 20 >> 6
+    )
+    # of the last one the first 16 MiB are read, and the rest is taken
+    for data in (plain, page, plain + plain):
         assert w.ask(data) == forked_run("classify", "--long", "--no-cache", input=data).stdout
     w.wait_for(lambda: [rss(pid) < 100 << 20 for pid in w.workers()] == [True], "small worker")
     assert w.log() == ""
@@ -176,7 +210,11 @@ def test_a_mail_that_takes_too_long_ends_one_worker(start):
     assert w.ask(DATA[0]) == long_lines()[0] and w.workers() == before
     assert w.ask(b"Subject: endless\n\nendless\n") == b""
     assert w.ask(DATA[0]) == long_lines()[0] and w.workers() != before
-    assert w.log() == f"classify: worker {before[0]} was ended by SIGALRM: a mail took longer than 2.5 s; it is replaced\n"
+    assert (
+        w.log()
+        == f"classify: worker {before[0]} was ended by SIGALRM: a mail took longer than 2.5 s; it"
+        " is replaced\n"
+    )
 
 
 def test_out_of_memory_is_an_answer(start):
@@ -200,13 +238,17 @@ def test_what_threads_need_is_not_of_what_mails_may(start):
     (pid,) = w.workers()
     w.wait_for(lambda: len(os.listdir(f"/proc/{pid}/task")) == 3, "threads")
     size = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
-    assert size + connection.MEMORY < resource.prlimit(pid, resource.RLIMIT_AS)[0]  # though their stacks are of it, and attention is to come
+    # though their stacks are of it, and attention is to come
+    assert size + connection.MEMORY < resource.prlimit(pid, resource.RLIMIT_AS)[0]
 
 
 def rss(pid):
     """Bytes; of a process that has ended, infinitely many."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() or math.inf
+        return (
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+            or math.inf
+        )
     except (FileNotFoundError, ProcessLookupError):
         return math.inf
 
@@ -231,24 +273,40 @@ LONG_MAIL = b"Subject: long\n\n" + b"one word after the other, more than are rea
 
 @pytest.fixture(scope="module")
 def large_model(tmp_path_factory):
-    """A question with a model of 95 MB, all of which is read for a mail; its keys, values and activations take 20 MB for a long one."""
+    """A question with a model of 95 MB, all of which is read for a mail; its keys, values and
+    activations take 20 MB for a long one.
+    """
     directory = tmp_path_factory.mktemp("large")
     shape = shapes.cut(shapes.SHAPES["tinyllama-1.1b"], 2)
-    big_model.write(directory / "large.gguf", dataclasses.replace(shape, n_vocab=big_model.N_WORDS, tied=True))
-    (directory / "q.yaml").write_text("model: large.gguf\ninput: {kind: mail, head_ids: 288, tail_ids: 96}\n"
-                                      "prompt: [{special: <s>}, input, {text: '\\nspam ?\\n'}]\n"
-                                      "answers: {'yes': ['yes'], 'no': ['no']}\nthresholds: {'yes': 0.5, 'no': 0.5}\n")
+    big_model.write(
+        directory / "large.gguf", dataclasses.replace(shape, n_vocab=big_model.N_WORDS, tied=True)
+    )
+    (directory / "q.yaml").write_text(
+        "model: large.gguf\ninput: {kind: mail, head_ids: 288, tail_ids: 96}\n"
+        "prompt: [{special: <s>}, input, {text: '\\nspam ?\\n'}]\n"
+        "answers: {'yes': ['yes'], 'no': ['no']}\nthresholds: {'yes': 0.5, 'no': 0.5}\n"
+    )
     return directory / "q.yaml"
 
 
-@pytest.mark.parametrize("before", ["", "from sluice import memory; memory.STATUS = '/dev/null/absent'"], ids=["proc", "no proc"])
+@pytest.mark.parametrize(
+    "before",
+    ["", "from sluice import memory; memory.STATUS = '/dev/null/absent'"],
+    ids=["proc", "no proc"],
+)
 def test_a_worker_of_a_large_model_stays(start, large_model, before):
-    """Neither the pages of the model's file nor what each mail needs again are growth: a tenth of what a worker may grow by is enough."""
+    """Neither the pages of the model's file nor what each mail needs again are growth: a tenth of
+    what a worker may grow by is enough.
+    """
     size = large_model.with_name("large.gguf").stat().st_size
     assert size > connection.MAX_GROWTH
-    w = start("-q", large_model, constants={"MAX_GROWTH": connection.MAX_GROWTH // 10}, before=before, n=1)
+    w = start(
+        "-q", large_model, constants={"MAX_GROWTH": connection.MAX_GROWTH // 10}, before=before, n=1
+    )
     workers = w.workers()
-    line = run("classify", "--long", "--no-cache", "-q", large_model, input=LONG_MAIL, env=ENV).stdout
+    line = run(
+        "classify", "--long", "--no-cache", "-q", large_model, input=LONG_MAIL, env=ENV
+    ).stdout
     assert [w.ask(LONG_MAIL) for _ in range(3)] == [line] * 3
     assert rss(workers[0]) > size  # all of the model is in the map
     assert w.workers() == workers and w.log() == ""
@@ -256,10 +314,14 @@ def test_a_worker_of_a_large_model_stays(start, large_model, before):
 
 def test_descriptors_and_memory_do_not_grow(start):
     w = start(n=1)
-    pids, mails = [w.pid, *w.groups(), *w.workers()], [*DATA, *(b"Subject: %d\n\n<b>hello</b>\n" % i for i in range(30)), b"", b"x"]
+    pids, mails = (
+        [w.pid, *w.groups(), *w.workers()],
+        [*DATA, *(b"Subject: %d\n\n<b>hello</b>\n" % i for i in range(30)), b"", b"x"],
+    )
 
     def held():
         return [(len(os.listdir(f"/proc/{pid}/fd")), rss(pid)) for pid in pids]
+
     loop(w.path, mails, 2, lambda i: i >= 300)
     before = held()
     found = loop(w.path, mails, 2, lambda i: i >= 2000)
@@ -270,6 +332,7 @@ def test_descriptors_and_memory_do_not_grow(start):
 
 # Ends and beginnings.
 
+
 def test_killed_workers_are_replaced_under_load(start):
     w, lines, killed = start(), long_lines(), []
 
@@ -279,6 +342,7 @@ def test_killed_workers_are_replaced_under_load(start):
             kill(pid)
             killed.append(pid)
         return i >= 400
+
     found = loop(w.path, DATA, 4, kill_some)
     wrong = [reply for i, reply, _ in found if reply != lines[i]]
     assert set(wrong) <= {b""} and len(wrong) <= len(killed) and len(killed) >= 20
@@ -295,6 +359,7 @@ def test_workers_that_die_at_once_do_not_make_a_storm(start):
             seen.add(pid)
             kill(pid)
         return len(seen) >= 5
+
     w.wait_for(five_are_killed, "five workers that begin")
     assert time.monotonic() - began > 1.5  # pauses of 0.1, 0.2, 0.4, 0.8 s
     assert w.ask(DATA[0]) == long_lines()[0]
@@ -306,7 +371,9 @@ def test_a_group_that_is_killed_is_replaced(start):
         groups, workers = w.groups(), w.workers()
         os.kill(groups[0], signal.SIGKILL)
         assert w.ask(DATA[0]) == long_lines()[0]
-        w.wait_for(lambda: not any(map(is_alive, workers)) and len(w.workers()) == 2, "other workers")
+        w.wait_for(
+            lambda: not any(map(is_alive, workers)) and len(w.workers()) == 2, "other workers"
+        )
     assert w.log().count("was ended by SIGKILL: it is started again") == 3
 
 
@@ -330,6 +397,7 @@ def test_no_request_is_lost_in_restarts(start):
         if i % 25 == 24 and i < 525:
             w.restart()
         return i >= 550
+
     found = loop(w.path, DATA, 4, some_restarts)
     assert len(found) == 550 and all(reply == lines[i] for i, reply, _ in found)
     for _ in range(20):  # faster than they can be followed
@@ -341,7 +409,9 @@ def test_no_request_is_lost_in_restarts(start):
 
 
 def test_a_mail_that_woke_a_worker_which_ends_is_answered(start):
-    """The old worker is woken by a mail, and told of the end before it has a processor: nobody else was woken."""
+    """The old worker is woken by a mail, and told of the end before it has a processor: nobody else
+    was woken.
+    """
     w = start(n=1)
     (group,), (worker,), core = w.groups(), w.workers(), max(os.sched_getaffinity(0))
     n = n_open(group)
@@ -352,14 +422,22 @@ def test_a_mail_that_woke_a_worker_which_ends_is_answered(start):
     os.kill(w.pid, signal.SIGSTOP)
     w.wait_for(lambda: len(w.workers()) == 2 or not is_alive(worker), "new worker")
     w.wait_for(lambda: all(state(pid) == "S" for pid in w.workers()), "new worker that waits, too")
-    with subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]) as busy:
+    with subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]
+    ) as busy:
         try:
-            w.wait_for(lambda: os.sched_getaffinity(busy.pid) == {core} and state(busy.pid) == "R", "process that keeps the processor")
+            w.wait_for(
+                lambda: os.sched_getaffinity(busy.pid) == {core} and state(busy.pid) == "R",
+                "process that keeps the processor",
+            )
             s = connect(w.path)
             s.sendall(DATA[0])
             s.shutdown(socket.SHUT_WR)
             os.kill(w.pid, signal.SIGCONT)
-            w.wait_for(lambda: n_open(group) < n, "end of the old group, of which it tells its worker by closing a pipe")
+            w.wait_for(
+                lambda: n_open(group) < n,
+                "end of the old group, of which it tells its worker by closing a pipe",
+            )
         finally:
             busy.kill()
     with contextlib.suppress(OSError):  # it has ended, or only root may; then it takes longer
@@ -371,7 +449,9 @@ def test_a_mail_that_woke_a_worker_which_ends_is_answered(start):
 def test_a_restart_reads_question_and_model_again(start, my_model):
     w = start("-q", my_model)
     assert w.ask(DATA[0]) == long_lines()[0]
-    my_model.write_text(re.sub(r'thresholds: {"yes": [0-9.]+', 'thresholds: {"yes": 0.1234', my_model.read_text()))
+    my_model.write_text(
+        re.sub(r'thresholds: {"yes": [0-9.]+', 'thresholds: {"yes": 0.1234', my_model.read_text())
+    )
     assert w.ask(DATA[0]) == long_lines()[0]
     w.restart()
     line = w.ask(DATA[0])
@@ -428,4 +508,8 @@ def test_the_log_says_nothing_of_a_mail(start):
     assert len(lines) == len(DATA) + 2 and "secret" not in w.log()
     for line in lines:
         name, pid, answer, n_bytes, ids, ms = line.split(" ")
-        assert answer in ("answer=yes", "answer=no", "answer=unsure", "error=empty") and pid.startswith("pid=") and ms.startswith("ms=")
+        assert (
+            answer in ("answer=yes", "answer=no", "answer=unsure", "error=empty")
+            and pid.startswith("pid=")
+            and ms.startswith("ms=")
+        )

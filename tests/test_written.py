@@ -1,10 +1,14 @@
-"""The mail written for training: every template parses, both labels are there in equal parts, and texts come out clean."""
+"""The mail written for training: every template parses, both labels are there in equal parts, and
+texts come out clean.
+"""
+
 import random
 import re
 import unicodedata
 from collections import Counter
 
 import pytest
+
 from spam_training import written
 
 TEMPLATES = written.templates()
@@ -17,7 +21,13 @@ def slots_of(text):
 
 
 def is_slot(key):
-    return key in written.slots() or key in written._DERIVED or key == "host" or key.endswith("host") and key[:-4] in written.slots()
+    return (
+        key in written.slots()
+        or key in written._DERIVED
+        or key == "host"
+        or key.endswith("host")
+        and key[:-4] in written.slots()
+    )
 
 
 def test_templates_are_many():
@@ -28,19 +38,37 @@ def test_templates_are_many():
 
 
 def test_texts_are_of_either_label_in_equal_parts():
-    assert Counter(label for label, _, _, _ in MAILS) == dict.fromkeys(written.LABELS, len(MAILS) // 2)
-    assert [label for label, _, _, _ in written.texts(1, 5)] == ["ham", "spam", "ham", "spam", "ham"]
+    assert Counter(label for label, _, _, _ in MAILS) == dict.fromkeys(
+        written.LABELS, len(MAILS) // 2
+    )
+    assert [label for label, _, _, _ in written.texts(1, 5)] == [
+        "ham",
+        "spam",
+        "ham",
+        "spam",
+        "ham",
+    ]
 
 
 @pytest.mark.parametrize("key", ("From", "Subject", "Links", "Files"))
 def test_head_lines_are_as_frequent_in_either_label(key):
-    share = {label: sum(f"\n{key}: " in "\n" + text.partition("\n\n")[0] for its, _, _, text in MAILS if its == label) / (len(MAILS) / 2) for label in written.LABELS}
+    share = {
+        label: sum(
+            f"\n{key}: " in "\n" + text.partition("\n\n")[0]
+            for its, _, _, text in MAILS
+            if its == label
+        )
+        / (len(MAILS) / 2)
+        for label in written.LABELS
+    }
     assert abs(share["ham"] - share["spam"]) < 0.05, share
 
 
 def test_every_slot_is_known():
     used = {key for _, _, text in TEMPLATES for key in slots_of(text)}
-    used |= {key for values in written.slots().values() for value in values for key in slots_of(value)}
+    used |= {
+        key for values in written.slots().values() for value in values for key in slots_of(value)
+    }
     assert sorted(key for key in used if not is_slot(key)) == []
 
 
@@ -48,7 +76,9 @@ def test_every_template_has_a_body_and_no_head_line_twice():
     for _, _, text in TEMPLATES:
         head, _, body = text.partition("\n\n")
         keys = [line.partition(":")[0] for line in head.splitlines()[1:]]
-        assert body.strip() and len(keys) == len(set(keys)) and set(keys) <= set(written.HEAD), text[:200]
+        assert body.strip() and len(keys) == len(set(keys)) and set(keys) <= set(written.HEAD), (
+            text[:200]
+        )
 
 
 def test_templates_differ():
@@ -60,15 +90,25 @@ def test_expansions_leave_no_syntax():
     for _, kind, index, text in MAILS:
         assert not re.search(r"[{}\0]|\$[A-Za-z]|[\^~][\^~#]|#[\^~]", text), (kind, index, text)
         assert not {unicodedata.category(c) for c in text} & {"Cs", "Co", "Cn"}, (kind, index)
-        assert not [c for c in text if unicodedata.category(c) == "Cc" and c not in "\n\t"], (kind, index)
+        assert not [c for c in text if unicodedata.category(c) == "Cc" and c not in "\n\t"], (
+            kind,
+            index,
+        )
 
 
 def test_expansions_are_laid_out_like_mail():
     for _, kind, index, text in MAILS:
-        head, blank, body = text.partition("\n\n") if not text.startswith("\n") else ("", "\n", text[1:])
+        head, blank, body = (
+            text.partition("\n\n") if not text.startswith("\n") else ("", "\n", text[1:])
+        )
         keys = [line.partition(": ")[0] for line in head.splitlines()]
         assert keys == [key for key in written.HEAD if key in keys], (kind, index, text)
-        assert blank and (body.strip() or head) and text.endswith("\n") and all(line.partition(": ")[2] for line in head.splitlines())
+        assert (
+            blank
+            and (body.strip() or head)
+            and text.endswith("\n")
+            and all(line.partition(": ")[2] for line in head.splitlines())
+        )
 
 
 def test_expansions_of_a_template_differ():
@@ -92,22 +132,41 @@ def test_texts_depend_on_the_seed_alone():
 def test_texts_use_every_template_as_often_as_it_has_choices_before_any_again():
     for label in written.LABELS:
         indices = [index for its, _, index, _ in MAILS if its == label]
-        round_of = sorted(index for index, template in enumerate(TEMPLATES) if template[0] == label for _ in range(written.times(template[2])))
-        assert sorted(indices[:len(round_of)]) == round_of
+        round_of = sorted(
+            index
+            for index, template in enumerate(TEMPLATES)
+            if template[0] == label
+            for _ in range(written.times(template[2]))
+        )
+        assert sorted(indices[: len(round_of)]) == round_of
 
 
 def test_bits_are_the_logarithm_of_the_choices():
     bits = lambda text: written.bits(written.parse(text))
     assert bits("a $name b") == 0 and bits("{a|b}") == 1 and bits("{a|b} {a|b|c|d}") == 3
     assert bits("{a|{b|c}}") == 1.5 and bits("{a|}") == 1
-    assert written.times("{a|b}") == 1 and written.times("{a|b}" * 24) == 3 and written.times("{a|b}" * 1000) == written.MOST_TIMES
+    assert (
+        written.times("{a|b}") == 1
+        and written.times("{a|b}" * 24) == 3
+        and written.times("{a|b}" * 1000) == written.MOST_TIMES
+    )
 
 
 def test_templates_in_close_come_more_often():
-    texts = [text for path in sorted((written.FOLDER / "close").iterdir()) for _, _, text in written.read(path)]
+    texts = [
+        text
+        for path in sorted((written.FOLDER / "close").iterdir())
+        for _, _, text in written.read(path)
+    ]
     assert len(texts) > 500 and set(texts) == written.close() < {text for _, _, text in TEMPLATES}
-    assert all(written.times(text) >= written.CLOSE and written.times(text) % written.CLOSE == 0 for text in texts)
-    assert max(written.times(text) for _, _, text in TEMPLATES if text not in written.close()) <= written.MOST_TIMES
+    assert all(
+        written.times(text) >= written.CLOSE and written.times(text) % written.CLOSE == 0
+        for text in texts
+    )
+    assert (
+        max(written.times(text) for _, _, text in TEMPLATES if text not in written.close())
+        <= written.MOST_TIMES
+    )
 
 
 def test_texts_are_of_the_label_and_the_kind_of_their_template():
@@ -115,14 +174,19 @@ def test_texts_are_of_the_label_and_the_kind_of_their_template():
 
 
 def test_slot_keeps_its_value_within_a_text():
-    text = written.expand("=== ham x\nSubject: $name\n\n$first $last|$name2|$email|$host", random.Random(1))
+    text = written.expand(
+        "=== ham x\nSubject: $name\n\n$first $last|$name2|$email|$host", random.Random(1)
+    )
     head, _, body = text.partition("\n\n")
     name, other, email, host = body.splitlines()[0].split("|")
     assert f"Subject: {name}" in head and other != name and email.endswith("@" + host)
 
 
 def test_language_takes_its_own_slots():
-    days = {written.expand("=== ham x de\nSubject: $day\n\n-", random.Random(i)).split()[1] for i in range(40)}
+    days = {
+        written.expand("=== ham x de\nSubject: $day\n\n-", random.Random(i)).split()[1]
+        for i in range(40)
+    }
     assert days <= set(written.slots()["day.de"]) and len(days) > 3
 
 
@@ -138,22 +202,32 @@ def test_dollar_signs_and_digits_as_written():
 
 
 def test_codes_are_filled_in():
-    """A caret or tilde alone is itself; in a run with others, or with digits to be, it stands for a sign."""
+    """A caret or tilde alone is itself; in a run with others, or with digits to be, it stands for a
+    sign.
+    """
     text = written.expand("=== ham x\n\n^^## ~~~~ x^#-##~ ~/x a^b y ~ x", random.Random(2))
-    assert re.match(r"\n[A-Z]{2}\d\d [0-9a-f]{4} x[A-Z]\d-\d\d[0-9a-f] ~/x a\^b y ~ x\n", text), text
+    assert re.match(r"\n[A-Z]{2}\d\d [0-9a-f]{4} x[A-Z]\d-\d\d[0-9a-f] ~/x a\^b y ~ x\n", text), (
+        text
+    )
 
 
 def test_what_mailers_put_around_a_body_favours_no_label():
-    of = lambda label: [written.expand(f"=== {label} x\n\nbody", random.Random(i)) for i in range(200)]
+    of = lambda label: [
+        written.expand(f"=== {label} x\n\nbody", random.Random(i)) for i in range(200)
+    ]
     texts = of("ham")
     assert texts == of("spam")
-    assert 20 < sum(text.endswith("\nbody\n") for text in texts) < 120 and sum("\n\nbody\n" in text.lstrip("\n") for text in texts) > 40
+    assert (
+        20 < sum(text.endswith("\nbody\n") for text in texts) < 120
+        and sum("\n\nbody\n" in text.lstrip("\n") for text in texts) > 40
+    )
 
 
 def test_common_links_favour_no_label():
     n, with_link = Counter(), Counter()
     elsewhere = " ".join(written.slots()["badhost"]) + " ".join(text for _, _, text in TEMPLATES)
-    common = {host for host in written.slots()["commonlink"] if host not in elsewhere}  # that only come from the sharing out
+    # that only come from the sharing out
+    common = {host for host in written.slots()["commonlink"] if host not in elsewhere}
     assert len(common) >= 8
     for label, _, _, text in written.texts(1, 4000):
         n[label] += 1

@@ -1,9 +1,11 @@
 """A client of `classify --listen`, and how fast a worker answers many at once:
 
-    .venv/bin/python3 tests/worker_client.py [-c CLIENTS] [-s SECONDS] SOCKET MAIL... | ARCHIVE.tar.xz
+    .venv/bin/python3 tests/worker_client.py [-c CLIENTS] [-s SECONDS] SOCKET MAIL... |
+    ARCHIVE.tar.xz
 
 prints mails a second and the times of a mail, from connect to the end of the answer, in ms.
 """
+
 import argparse
 import socket
 import tarfile
@@ -41,7 +43,9 @@ def receive(s):
 
 
 def loop(path, mails, n_clients, is_over, ask=ask):
-    """[(mail's index, reply, seconds)] of `n_clients` threads that ask about one mail after another until is_over(number asked)."""
+    """[(mail's index, reply, seconds)] of `n_clients` threads that ask about one mail after another
+    until is_over(number asked).
+    """
     out, lock, count = [], threading.Lock(), iter(range(1 << 60))
 
     def work():
@@ -56,6 +60,7 @@ def loop(path, mails, n_clients, is_over, ask=ask):
             except OSError as e:
                 reply = e
             out.append((i % len(mails), reply, time.monotonic() - began))
+
     threads = [threading.Thread(target=work) for _ in range(n_clients)]
     for t in threads:
         t.start()
@@ -69,8 +74,12 @@ def read_mails(paths, n_max=400):
     if not paths[0].endswith(".tar.xz"):
         return [open(path, "rb").read() for path in paths]
     with tarfile.open(paths[0]) as archive:
-        found = [archive.extractfile(m).read() for m in archive if m.isfile() and m.size and "readme" not in m.name.lower()]
-    return found[::max(1, len(found) // n_max)][:n_max]
+        found = [
+            archive.extractfile(m).read()
+            for m in archive
+            if m.isfile() and m.size and "readme" not in m.name.lower()
+        ]
+    return found[:: max(1, len(found) // n_max)][:n_max]
 
 
 def main():
@@ -87,8 +96,10 @@ def main():
     seconds = time.monotonic() - began
     ms = sorted(1e3 * t for _, _, t in found)
     bad = sum(not isinstance(reply, bytes) or len(reply.split()) != 4 for _, reply, _ in found)
-    print(f"clients={args.c} mails={len(found)} errors={bad} per_s={len(found) / seconds:.1f} p50_ms={ms[len(ms) // 2]:.1f} "
-          f"p99_ms={ms[len(ms) * 99 // 100]:.1f} max_ms={ms[-1]:.1f}")
+    print(
+        f"clients={args.c} mails={len(found)} errors={bad} per_s={len(found) / seconds:.1f}"
+        f" p50_ms={ms[len(ms) // 2]:.1f} p99_ms={ms[len(ms) * 99 // 100]:.1f} max_ms={ms[-1]:.1f}"
+    )
 
 
 if __name__ == "__main__":

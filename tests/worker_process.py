@@ -1,4 +1,5 @@
 """`classify --listen` as a process, and what /proc says of it."""
+
 import contextlib
 import functools
 import os
@@ -14,30 +15,52 @@ from worker_client import ask
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 DATA = [path.read_bytes() for path in MAILS]
 SHIPPED = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
-ENV = {k: v for k, v in os.environ.items() if k != "MODEL"} | {"XDG_DATA_HOME": "/dev/null"}  # nothing was learnt
+# nothing was learnt
+ENV = {k: v for k, v in os.environ.items() if k != "MODEL"} | {"XDG_DATA_HOME": "/dev/null"}
 
 
 class Worker:
-    """`classify --listen` as a process. constants: of serving.py, changed in it. before: Python lines that it begins with."""
+    """`classify --listen` as a process. constants: of serving.py, changed in it. before: Python
+    lines that it begins with.
+    """
 
-    def __init__(self, path, *argv, constants=None, before="", env=(), ready=True, preexec=None, n=2):
+    def __init__(
+        self, path, *argv, constants=None, before="", env=(), ready=True, preexec=None, n=2
+    ):
         self.path, self._log = path, open(f"{path}.log", "w+b")
         command = [BIN / "classify", "--listen", path, "--workers", n, "--no-cache", *argv]
         if constants or before:
-            program = f"import sys\nfrom sluice.serve import connection\nvars(connection).update({constants or {}!r})\n{before}\nsys.argv[0] = 'classify'\n" \
-                      f"from sluice import start\nstart.run('classify')"
+            program = (
+                "import sys\nfrom sluice.serve import"
+                f" connection\nvars(connection).update({constants or {}!r})\n{before}\nsys.argv[0]"
+                " = 'classify'\nfrom sluice import start\nstart.run('classify')"
+            )
             command[:1] = [sys.executable, "-I", "-c", program]
-        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log,
-                                        env={**ENV, **dict(env)}, preexec_fn=preexec, close_fds=False)
+        self.process = subprocess.Popen(
+            list(map(str, command)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+            env={**ENV, **dict(env)},
+            preexec_fn=preexec,
+            close_fds=False,
+        )
         self.pid = self.process.pid
         if ready:
-            self.wait_for(lambda: "python" in os.readlink(f"/proc/{self.pid}/exe") and len(self.workers()) == n, "its workers")
+            self.wait_for(
+                lambda: (
+                    "python" in os.readlink(f"/proc/{self.pid}/exe") and len(self.workers()) == n
+                ),
+                "its workers",
+            )
 
     def wait_for(self, condition, what, seconds=60):
         """What condition() gives as soon as it is true."""
         end = time.monotonic() + seconds
         while not (found := condition()):
-            assert time.monotonic() < end and self.process.poll() is None, f"no {what}: {self.log()}"
+            assert time.monotonic() < end and self.process.poll() is None, (
+                f"no {what}: {self.log()}"
+            )
             time.sleep(0.005)
         return found
 
@@ -59,7 +82,10 @@ class Worker:
         before = self.groups()
         self.process.send_signal(signal.SIGHUP)
         if wait:
-            self.wait_for(lambda: len(now := self.groups()) == 1 and now != before and self.workers(), "new group")
+            self.wait_for(
+                lambda: len(now := self.groups()) == 1 and now != before and self.workers(),
+                "new group",
+            )
 
     def end(self, number=signal.SIGTERM, code=0):
         if self.process.poll() is None:
@@ -101,7 +127,9 @@ def kill(pid):
 
 
 def state(pid):
-    """The letter of proc(5): R runs or could, S waits; Z has ended, also where there is no such process."""
+    """The letter of proc(5): R runs or could, S waits; Z has ended, also where there is no such
+    process.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

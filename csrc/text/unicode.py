@@ -1,12 +1,15 @@
-"""Make csrc/text/unicode.h: the class of every code point, as far as the pre-tokenisers of csrc/text/pretokenize.c ask for it.
+"""Make csrc/text/unicode.h: the class of every code point, as far as the pre-tokenisers of
+csrc/text/pretokenize.c ask for it.
 
-    pip install unicodedata2==16.0.0      # the Unicode Character Database as a module; nothing else needs it
+    pip install unicodedata2==16.0.0      # the Unicode Character Database as a module; nothing else
+                                          needs it
     python3 csrc/text/unicode.py >csrc/text/unicode.h
 
-Version 16.0 is that of the regular expressions of Hugging Face tokenizers 0.23 (Oniguruma 6.9.10), so both cut alike. The classes
-come from general categories (Unicode Standard, section 4.5); White_Space is Z and the controls named below
-(PropList.txt; no version since 6.3 changed it).
+Version 16.0 is that of the regular expressions of Hugging Face tokenizers 0.23 (Oniguruma 6.9.10),
+so both cut alike. The classes come from general categories (Unicode Standard, section 4.5);
+White_Space is Z and the controls named below (PropList.txt; no version since 6.3 changed it).
 """
+
 import sys
 
 VERSION = "16.0.0"
@@ -31,7 +34,9 @@ def class_of(point, category):
 
 
 def ranges(category):
-    """[(first code point, class)] of all code points in order; category: code point -> general category."""
+    """[(first code point, class)] of all code points in order; category: code point -> general
+    category.
+    """
     out = []
     for point in range(0x110000):
         name = class_of(point, category(point))
@@ -42,12 +47,19 @@ def ranges(category):
 
 def main():
     import unicodedata2
+
     if unicodedata2.unidata_version != VERSION:
-        sys.exit(f"unicode.py: unicodedata2 has Unicode {unicodedata2.unidata_version}, {VERSION} is wanted")
-    numbers = [first << 3 | CLASSES.index(name) for first, name in ranges(lambda point: unicodedata2.category(chr(point)))]
+        sys.exit(
+            f"unicode.py: unicodedata2 has Unicode {unicodedata2.unidata_version}, {VERSION} is"
+            " wanted"
+        )
+    numbers = [
+        first << 3 | CLASSES.index(name)
+        for first, name in ranges(lambda point: unicodedata2.category(chr(point)))
+    ]
     print(HEAD.format(version=VERSION[:4], n=len(numbers)), end="")
     for i in range(0, len(numbers), A_LINE):
-        print("    " + " ".join(f"{number:#x}," for number in numbers[i:i + A_LINE]))
+        print("    " + " ".join(f"{number:#x}," for number in numbers[i : i + A_LINE]))
     print("};")
 
 

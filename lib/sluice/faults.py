@@ -3,18 +3,20 @@
 Exit codes are those of sysexits.h, because Postfix and shell scripts read them.
 """
 
-USAGE = 64        # the command line is wrong
-BAD_DATA = 65     # bad, cut or mismatched input
-NO_INPUT = 66     # no such file, or not ours to read
+USAGE = 64  # the command line is wrong
+BAD_DATA = 65  # bad, cut or mismatched input
+NO_INPUT = 66  # no such file, or not ours to read
 UNSUPPORTED = 69  # well-formed, but not something this build can do; it is named
-OUR_BUG = 70      # an internal check failed
-NO_OUTPUT = 73    # the output file cannot be created
-IO_ERROR = 74     # reading or writing failed on the way
-TRY_AGAIN = 75    # out of memory or disk; the same command may work later
+OUR_BUG = 70  # an internal check failed
+NO_OUTPUT = 73  # the output file cannot be created
+IO_ERROR = 74  # reading or writing failed on the way
+TRY_AGAIN = 75  # out of memory or disk; the same command may work later
 
 
 class Fault(Exception):
-    """An end with a reason: `code` from the table above, and one line that names the thing at fault."""
+    """An end with a reason: `code` from the table above, and one line that names the thing at
+    fault.
+    """
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -40,11 +42,13 @@ def unsupported(thing, what):
 
 
 def printable(text, limit=80):
-    """`text` (str or bytes from a file) fit for one line of a message: escaped, quoted and cut to `limit` characters."""
+    """`text` (str or bytes from a file) fit for one line of a message: escaped, quoted and cut to
+    `limit` characters.
+    """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
     if len(text) > limit:
-        text = text[:limit - 3] + "..."
+        text = text[: limit - 3] + "..."
     return '"' + "".join(_escaped(c) for c in text) + '"'
 
 

@@ -1,18 +1,21 @@
 """JSON lines in and out: {"id": ..., "text": ...}, one object a line.
 
-A line that is not one is an error of its own, never the end of the work: too long, of too many values, not JSON, not
-UTF-8, nested too deeply, NaN, no text, half of a surrogate pair. Keys other than id and text are passed over. An id is
-a string, a whole number or null, and null where there is none.
+A line that is not one is an error of its own, never the end of the work: too long, of too many
+values, not JSON, not UTF-8, nested too deeply, NaN, no text, half of a surrogate pair. Keys other
+than id and text are passed over. An id is a string, a whole number or null, and null where there is
+none.
 """
+
 import json
 
 from . import stream
 from .faults import BAD_DATA, Fault, bad
 
-MAX_LINE_BYTES = 64 << 20  # a mail of 16 MiB is this long if half of its bytes are written like \u00ff
+# a mail of 16 MiB is this long if half of its bytes are written like \u00ff
+MAX_LINE_BYTES = 64 << 20
 MAX_ID_CHARACTERS = 1000
-LARGE = 1 << 20            # a line of more bytes has at most
-MAX_VALUES = 10000         # values and names: each takes many times its bytes once it is read
+LARGE = 1 << 20  # a line of more bytes has at most
+MAX_VALUES = 10000  # values and names: each takes many times its bytes once it is read
 
 
 class BadLine(Exception):
@@ -24,8 +27,9 @@ class BadLine(Exception):
 
 
 def lines(fd):
-    """The lines on a descriptor (bytes without the newline), as they arrive; None for one that is too long. Holds one line and one
-    chunk."""
+    """The lines on a descriptor (bytes without the newline), as they arrive; None for one that is
+    too long. Holds one line and one chunk.
+    """
     parts, n_bytes = [], 0
     while chunk := stream.read_some(fd):
         *whole, rest = chunk.split(b"\n")
@@ -50,7 +54,9 @@ def load(line, pairs=None, most=MAX_VALUES):
     if len(line) > LARGE and _count_values(line, most) > most:
         raise BadLine(f"line is longer than {LARGE >> 20} MiB and has more than {most} values")
     try:
-        return json.loads(line.decode("utf-8"), parse_constant=_refuse, parse_int=_whole, object_pairs_hook=pairs)
+        return json.loads(
+            line.decode("utf-8"), parse_constant=_refuse, parse_int=_whole, object_pairs_hook=pairs
+        )
     except UnicodeDecodeError as e:
         raise BadLine(f"line is not UTF-8 at byte {e.start}") from None
     except RecursionError:
@@ -72,12 +78,18 @@ def parse(line, charset):
     try:
         return id, found["text"].encode(charset)
     except UnicodeEncodeError as e:
-        what = "is not a byte (a mail is given as Latin-1)" if charset == "latin-1" else "is half of a surrogate pair"
+        what = (
+            "is not a byte (a mail is given as Latin-1)"
+            if charset == "latin-1"
+            else "is half of a surrogate pair"
+        )
         raise BadLine(f"text: character {e.start} {what}", id) from None
 
 
 def _count_values(line, most):
-    """How many values and names there are in a line of JSON, about: its strings, and what ends or opens others outside of them."""
+    """How many values and names there are in a line of JSON, about: its strings, and what ends or
+    opens others outside of them.
+    """
     bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
     n_strings = bare.count(b'"') // 2
     if n_strings > most:  # to split them would take as much memory as to read them
@@ -101,7 +113,9 @@ def dump(fields):
 
 
 def answer(classifier):
-    """Answer every line on stdin by one on stdout, at once and in order. Fault 65, at the end, where some of them were bad."""
+    """Answer every line on stdin by one on stdout, at once and in order. Fault 65, at the end,
+    where some of them were bad.
+    """
     charset = "latin-1" if classifier.as_mail else "utf-8"
     n = n_bad = 0
     classifier.prepare()
@@ -133,9 +147,21 @@ def report(classifier, v, ms):
     """A Verdict as a dict with all there is to say: --json. `ms`: milliseconds it took."""
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
     names = list(classifier.question.answers)
-    learnt = v.fit and {"learnt": v.fit.n_mails, "scale": v.fit.fitted[0], "bias": dict(zip(names, v.fit.fitted[1:]))}
+    learnt = v.fit and {
+        "learnt": v.fit.n_mails,
+        "scale": v.fit.fitted[0],
+        "bias": dict(zip(names, v.fit.fitted[1:])),
+    }
     return {
-        **verdict(v), "scores": {name: round(p, 6) for name, p in v.scores.items()},
-        "ids": v.n_ids, "reused": v.n_reused, "cut": v.cut, "ms": round(ms, 1), "model": classifier.model.file.id[:8].hex(), "arithmetic": classifier.model.arithmetic, "frame": classifier.prompt.frame,
+        **verdict(v),
+        "scores": {name: round(p, 6) for name, p in v.scores.items()},
+        "ids": v.n_ids,
+        "reused": v.n_reused,
+        "cut": v.cut,
+        "ms": round(ms, 1),
+        "model": classifier.model.file.id[:8].hex(),
+        "arithmetic": classifier.model.arithmetic,
+        "frame": classifier.prompt.frame,
         "calibration": learnt,
-        **reasons}
+        **reasons,
+    }

@@ -1,10 +1,13 @@
 """The C core: `lib` its functions, `ffi` its types (csrc/kernels.h is the declaration of both)."""
+
 try:
     from ._kernels import ffi, lib
 except ImportError as e:
     from . import faults, messages
+
     is_absent = isinstance(e, ModuleNotFoundError)  # else it is there and could not be mapped
     messages.say(f"the kernels cannot be loaded{': run make' if is_absent else ''} ({e})")
-    raise SystemExit(faults.OUR_BUG if is_absent else faults.TRY_AGAIN) from None  # not 1, which says no
+    # not 1, which says no
+    raise SystemExit(faults.OUR_BUG if is_absent else faults.TRY_AGAIN) from None
 
 __all__ = ["ffi", "lib"]

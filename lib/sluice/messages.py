@@ -1,4 +1,5 @@
 """Lines on stderr: `command: message`."""
+
 import os
 import sys
 

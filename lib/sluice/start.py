@@ -3,6 +3,7 @@
 An error before the command has begun ends with a code of its own, never with 1: from `classify`
 that is a verdict.
 """
+
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ def run(path):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     module = __import__("sluice.commands." + name_of(path).replace("-", "_"), fromlist=["main"])
     from sluice import cli
+
     cli.run(module.main)
 
 
@@ -29,16 +31,23 @@ def name_of(path):
 
 def _file(name):
     import sluice
-    return os.path.join(os.path.dirname(sluice.__file__), "commands", name.replace("-", "_") + ".py")
+
+    return os.path.join(
+        os.path.dirname(sluice.__file__), "commands", name.replace("-", "_") + ".py"
+    )
 
 
 def _end(kind, e, trace):
     if issubclass(kind, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    if issubclass(kind, (MemoryError, OSError, ImportError)) and not issubclass(kind, ModuleNotFoundError):
+    if issubclass(kind, (MemoryError, OSError, ImportError)) and not issubclass(
+        kind, ModuleNotFoundError
+    ):
         name = os.path.basename(sys.argv[0])  # what is there cannot be had
-        os.write(2, f"{name}: {e if str(e) else 'out of memory'}\n".encode("utf-8", "surrogateescape"))
+        os.write(
+            2, f"{name}: {e if str(e) else 'out of memory'}\n".encode("utf-8", "surrogateescape")
+        )
         os._exit(TRY_AGAIN)
     sys.__excepthook__(kind, e, trace)
     os._exit(OUR_BUG)

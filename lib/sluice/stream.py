@@ -33,6 +33,7 @@ as older writers make them, are of the same version; older readers refuse these 
 A stream without its end mark is cut, and that is an error (65): a killed stage
 can never look like a short answer.
 """
+
 import errno
 import os
 import struct
@@ -41,8 +42,13 @@ from .faults import bad
 
 REASONS = ("stop", "length", "full", "cut", "text")
 LAST, FULL, LENGTH, CONSTRAINED, MAY_END = 1, 2, 4, 8, 16
-FLAG_WORDS = {LAST: "last", FULL: "full", LENGTH: "length", CONSTRAINED: "constrained",
-              MAY_END: "may-end"}
+FLAG_WORDS = {
+    LAST: "last",
+    FULL: "full",
+    LENGTH: "length",
+    CONSTRAINED: "constrained",
+    MAY_END: "may-end",
+}
 # of the E that decode writes after `#end` with this reason
 END_FLAGS = {"full": FULL, "length": LENGTH, "cut": LENGTH | CONSTRAINED}
 HEADER = struct.Struct("<6sHII16s")
@@ -57,17 +63,21 @@ DRAIN_BYTES = 1 << 24
 
 
 def write_all(fd, data):
-    """Write every byte of `data` to `fd`, at once and unbuffered; OSError, naming the standard stream, if that fails."""
+    """Write every byte of `data` to `fd`, at once and unbuffered; OSError, naming the standard
+    stream, if that fails.
+    """
     view = memoryview(data).cast("B")
     while view:
         try:
-            view = view[os.write(fd, view):]
+            view = view[os.write(fd, view) :]
         except OSError as e:
             raise _named(e, fd) from None
 
 
 def read_some(fd, most=1 << 20):
-    """What is there to read, up to `most` bytes; b"" at the end of input. OSError, naming the standard stream, if that fails."""
+    """What is there to read, up to `most` bytes; b"" at the end of input. OSError, naming the
+    standard stream, if that fails.
+    """
     try:
         return os.read(fd, most)
     except OSError as e:
@@ -92,7 +102,9 @@ def read_exactly(fd, n_bytes):
 
 
 def read_file(path, most):
-    """The bytes of the file at `path`, at most `most` of them, whatever it is. Fault 65: more, or a directory; OSError."""
+    """The bytes of the file at `path`, at most `most` of them, whatever it is. Fault 65: more, or a
+    directory; OSError.
+    """
     try:
         with open(path, "rb") as f:
             data = f.read(most + 1)
@@ -104,6 +116,7 @@ def read_file(path, most):
 
 
 # Ids -----------------------------------------------------------------------
+
 
 def ids_header(model_id, n_vocab):
     """The first line of an id stream, for a model id of 32 bytes."""
@@ -127,19 +140,25 @@ class IdReader:
 
     def __init__(self, fd, model=None, n_vocab=None, name="standard input", start=b""):
         self.fd, self.name, self.n_line, self.reason = fd, name, 0, None
-        self._lines, self._rest = [], start  # whole lines that were read, the next one last; the part of one
+        # whole lines that were read, the next one last; the part of one
+        self._lines, self._rest = [], start
         fields = self._line().split()
         if fields[:2] != [b"#ids", b"1"]:
-            raise self._bad("does not begin with \"#ids 1\": not a stream of ids")
+            raise self._bad('does not begin with "#ids 1": not a stream of ids')
         keys = dict(f.partition(b"=")[::2] for f in fields[2:])
-        self.model_hex, vocab = keys.get(b"model", b"").decode("ascii", "replace"), keys.get(b"vocab", b"")
+        self.model_hex, vocab = (
+            keys.get(b"model", b"").decode("ascii", "replace"),
+            keys.get(b"vocab", b""),
+        )
         if not (vocab.isdigit() and len(vocab) <= 7 and 0 < int(vocab) <= MAX_VOCAB):
             raise self._bad("#ids: vocab= is missing or out of range")
         self.n_vocab = int(vocab)
         if len(self.model_hex) != 16 or not set(self.model_hex) <= set("0123456789abcdef"):
             raise self._bad("#ids: model= is not 16 hexadecimal digits")
         if model is not None and self.model_hex != model.id[:8].hex():
-            raise self._bad(f"ids made with model {self.model_hex}, but {model.path} is {model.id[:8].hex()}")
+            raise self._bad(
+                f"ids made with model {self.model_hex}, but {model.path} is {model.id[:8].hex()}"
+            )
         if n_vocab is not None and self.n_vocab != n_vocab:
             raise self._bad(f"ids of a vocabulary of {self.n_vocab}, but the model has {n_vocab}")
 
@@ -149,7 +168,9 @@ class IdReader:
             if line.startswith(b"#"):
                 word, _, reason = line.partition(b" ")
                 if word != b"#end" or reason.decode("ascii", "replace") not in REASONS:
-                    raise self._bad("control line is not \"#end\" with a reason of " + ", ".join(REASONS))
+                    raise self._bad(
+                        'control line is not "#end" with a reason of ' + ", ".join(REASONS)
+                    )
                 self.reason = reason.decode()
                 return
             field = line.partition(b"\t")[0]
@@ -160,7 +181,9 @@ class IdReader:
             yield int(field)
 
     def is_waiting(self):
-        """Whether the next line is still to be read: a writer holds back no longer than until then."""
+        """Whether the next line is still to be read: a writer holds back no longer than until
+        then.
+        """
         return not self._lines
 
     def _line(self):
@@ -169,7 +192,9 @@ class IdReader:
             chunk = read_some(self.fd, CHUNK_BYTES)
             if not chunk:
                 self.n_line += 1
-                raise self._bad("ends before \"#end\": the stream was cut" if self.n_line > 1 else "is empty")
+                raise self._bad(
+                    'ends before "#end": the stream was cut' if self.n_line > 1 else "is empty"
+                )
             lines = (self._rest + chunk).split(b"\n")
             self._rest = lines.pop()
             if len(self._rest) > MAX_LINE_BYTES:
@@ -180,17 +205,23 @@ class IdReader:
         return self._lines.pop()
 
     def end_is_here(self):
-        """Whether the next line is `#end` and has already arrived: nothing will be asked after the id just read."""
+        """Whether the next line is `#end` and has already arrived: nothing will be asked after the
+        id just read.
+        """
         return bool(self._lines) and self._lines[-1].startswith(b"#end ")
 
     def finish(self):
-        """Read to the end of input: a Fault if anything follows `#end`, which nobody would look at otherwise."""
+        """Read to the end of input: a Fault if anything follows `#end`, which nobody would look at
+        otherwise.
+        """
         if self._lines or self._rest or read_some(self.fd, 1):
             self.n_line += 1
-            raise self._bad("there is more after \"#end\": one stream at a time")
+            raise self._bad('there is more after "#end": one stream at a time')
 
     def drain(self):
-        """Read on until `#end`, the end of input or DRAIN_BYTES: a writer must not be killed for saying goodbye."""
+        """Read on until `#end`, the end of input or DRAIN_BYTES: a writer must not be killed for
+        saying goodbye.
+        """
         n_read = 0
         while n_read < DRAIN_BYTES and not any(line.startswith(b"#end ") for line in self._lines):
             chunk = read_some(self.fd, CHUNK_BYTES)
@@ -206,8 +237,11 @@ class IdReader:
 
 # Logits ----------------------------------------------------------------------
 
+
 class Record:
-    """One record of a logits stream. kind: b"L", b"C" or b"E"; payload: bytes as in the table above."""
+    """One record of a logits stream. kind: b"L", b"C" or b"E"; payload: bytes as in the table
+    above.
+    """
 
     __slots__ = ("kind", "flags", "pos", "prev", "payload")
 
@@ -264,17 +298,26 @@ class LogitsReader:
         self._constrained = None  # whether the L and C records are, as soon as one was read
         head = start + read_exactly(fd, HEADER.size - len(start))
         if len(head) < HEADER.size:
-            raise bad(name, "is empty" if not head else f"header cut at byte {len(head)} of {HEADER.size}")
+            raise bad(
+                name, "is empty" if not head else f"header cut at byte {len(head)} of {HEADER.size}"
+            )
         magic, version, self.n_vocab, zero, self.model_half = HEADER.unpack(head)
         if magic != MAGIC:
             raise bad(name, "does not begin with LOGITS: not a stream of logits")
         if version != VERSION:
             raise bad(name, f"logits stream version {version}; this build reads {VERSION}")
         if zero or not 0 < self.n_vocab <= MAX_VOCAB:
-            raise bad(name, f"logits header: n_vocab {self.n_vocab} is out of range or the reserved field is not zero")
+            raise bad(
+                name,
+                f"logits header: n_vocab {self.n_vocab} is out of range or the reserved field is"
+                " not zero",
+            )
         if model is not None and self.model_half != model.id[:16]:
-            raise bad(name, f"logits made with model {self.model_half[:8].hex()}, "
-                            f"but {model.path} is {model.id[:8].hex()}")
+            raise bad(
+                name,
+                f"logits made with model {self.model_half[:8].hex()}, "
+                f"but {model.path} is {model.id[:8].hex()}",
+            )
 
     def __iter__(self):
         while True:
@@ -302,8 +345,11 @@ class LogitsReader:
             raise self._bad(f"pos {pos} is not below {MAX_POS}")
         if not -1 <= prev < self.n_vocab:
             raise self._bad(f"prev {prev} is not an id of this vocabulary")
-        fits = {b"L": n_bytes == 4 * self.n_vocab, b"E": n_bytes == 0,
-                b"C": n_bytes % CANDIDATE.size == 0 and 0 < n_bytes <= CANDIDATE.size * self.n_vocab}[kind]
+        fits = {
+            b"L": n_bytes == 4 * self.n_vocab,
+            b"E": n_bytes == 0,
+            b"C": n_bytes % CANDIDATE.size == 0 and 0 < n_bytes <= CANDIDATE.size * self.n_vocab,
+        }[kind]
         if not fits:
             raise self._bad(f"payload of {n_bytes} bytes does not fit type {kind.decode()}")
         payload = read_exactly(self.fd, n_bytes)
@@ -335,7 +381,9 @@ class LogitsReader:
 
 
 def end_quietly(fd, data):
-    """Write the end mark `data`, unless its reader has gone: it asked for the end, so it may have."""
+    """Write the end mark `data`, unless its reader has gone: it asked for the end, so it may
+    have.
+    """
     try:
         write_all(fd, data)
     except OSError as e:

@@ -1,10 +1,12 @@
-"""A YAML file as plain data, strictly: dicts, lists, str, int, float, bool, None and nothing else that YAML can do.
+"""A YAML file as plain data, strictly: dicts, lists, str, int, float, bool, None and nothing else
+that YAML can do.
 
-Read as events of PyYAML's safe loader; no object is ever constructed from a tag. Refused, with the line: aliases, anchors
-and tags (a few bytes could stand for gigabytes, or for code), a key that appears twice, a second document, more than
-MAX_DEPTH levels. Plain scalars are read as in YAML 1.2's JSON schema: `yes`, `no`, `on` and `1:30` are strings, and
-keys are strings always.
+Read as events of PyYAML's safe loader; no object is ever constructed from a tag. Refused, with the
+line: aliases, anchors and tags (a few bytes could stand for gigabytes, or for code), a key that
+appears twice, a second document, more than MAX_DEPTH levels. Plain scalars are read as in YAML
+1.2's JSON schema: `yes`, `no`, `on` and `1:30` are strings, and keys are strings always.
 """
+
 import re
 
 from .faults import bad, printable
@@ -16,17 +18,23 @@ NUMBER = re.compile(INTEGER + r"(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?")
 
 
 def parse(data, name):
-    """The content of `data` (bytes, whose number the caller bounds); Fault 65 naming `name`, called so by messages, and the line."""
+    """The content of `data` (bytes, whose number the caller bounds); Fault 65 naming `name`, called
+    so by messages, and the line.
+    """
     import yaml
+
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
         raise bad(name, f"byte {e.start} is not UTF-8") from None
     try:
-        return _document(yaml, yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name)
+        return _document(
+            yaml, yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name
+        )
     except yaml.MarkedYAMLError as e:
         mark, problem = e.problem_mark or e.context_mark, e.problem or e.context
-        if "nesting depth" in problem:  # libyaml reads ahead of its events, and has a greater limit of its own
+        # libyaml reads ahead of its events, and has a greater limit of its own
+        if "nesting depth" in problem:
             problem = f"nested more than {MAX_DEPTH} deep"
         raise bad(name, f"line {mark.line + 1}: {problem}" if mark else problem) from None
     except yaml.YAMLError as e:  # of the reader: a character that YAML does not have

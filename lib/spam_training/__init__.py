@@ -1,1 +1,3 @@
-"""How the shipped model is made: `make model`. Nothing of the library imports this; it needs the extra `training`."""
+"""How the shipped model is made: `make model`. Nothing of the library imports this; it needs the
+extra `training`.
+"""

@@ -1,16 +1,19 @@
 """Trained weights as GGUF: Q8_0 matrices and F32 norms, metadata complete."""
+
 import numpy as np
 
 from sluice import gguf
-from sluice.tokenizer import vocabulary as vocab
 from sluice.gguf import write as gguf_write
+from sluice.tokenizer import vocabulary as vocab
 
 F32, Q8_0 = 0, 8
 TURNED = ("attn_q.weight", "attn_k.weight")
 
 
 def q8_0(x):
-    """bytes of float32 [n, 32 k] as blocks {f16 d, i8 q[32]}, d = max |x| / 127, rounded as ggml's reference quantiser does: half away from zero."""
+    """bytes of float32 [n, 32 k] as blocks {f16 d, i8 q[32]}, d = max |x| / 127, rounded as ggml's
+    reference quantiser does: half away from zero.
+    """
     x = np.ascontiguousarray(x, np.float32).reshape(-1, 32)
     d = np.abs(x).max(1, keepdims=True) / np.float32(127)
     with np.errstate(divide="ignore"):
@@ -34,38 +37,80 @@ def of_q8_0(data):
 def sizes(shape):
     """{name of a tensor: its size, rows first} of a net, in the order of the file."""
     n, n_kv = shape.n_embd, shape.n_head_kv * shape.n_rot
-    block = {"attn_norm": (n,), "attn_q": (n, n), "attn_k": (n_kv, n), "attn_v": (n_kv, n), "attn_output": (n, n),
-             "ffn_norm": (n,), "ffn_gate": (shape.n_ff, n), "ffn_up": (shape.n_ff, n), "ffn_down": (n, shape.n_ff)}
-    blocks = {f"blk.{i}.{name}.weight": size for i in range(shape.n_layer) for name, size in block.items()}
+    block = {
+        "attn_norm": (n,),
+        "attn_q": (n, n),
+        "attn_k": (n_kv, n),
+        "attn_v": (n_kv, n),
+        "attn_output": (n, n),
+        "ffn_norm": (n,),
+        "ffn_gate": (shape.n_ff, n),
+        "ffn_up": (shape.n_ff, n),
+        "ffn_down": (n, shape.n_ff),
+    }
+    blocks = {
+        f"blk.{i}.{name}.weight": size for i in range(shape.n_layer) for name, size in block.items()
+    }
     return {"token_embd.weight": (shape.n_vocab, n), **blocks, "output_norm.weight": (n,)}
 
 
 def tensors(state, shape):
     """[(name in GGUF, float32 array)] of a state_dict of net.Llama.
 
-    net.rotate turns element i of a head with element i + n_rot / 2, `llama` files 2 i with 2 i + 1: rows of q and k change places.
+    net.rotate turns element i of a head with element i + n_rot / 2, `llama` files 2 i with 2 i + 1:
+    rows of q and k change places.
     """
-    return [(name, _turned(state[name], shape, 2, shape.n_rot // 2) if name.endswith(TURNED) else state[name]) for name in sizes(shape)]
+    return [
+        (
+            name,
+            _turned(state[name], shape, 2, shape.n_rot // 2)
+            if name.endswith(TURNED)
+            else state[name],
+        )
+        for name in sizes(shape)
+    ]
 
 
 def from_pairs(named, shape):
     """The state_dict that tensors() had. named: {name in GGUF: array}."""
-    return {name: _turned(x, shape, shape.n_rot // 2, 2) if name.endswith(TURNED) else x for name, x in named.items()}
+    return {
+        name: _turned(x, shape, shape.n_rot // 2, 2) if name.endswith(TURNED) else x
+        for name, x in named.items()
+    }
 
 
 def _turned(x, shape, n_outer, n_inner):
     """Rows of each head, which lie as [n_outer, n_inner], as [n_inner, n_outer]."""
-    return x.reshape(-1, n_outer, n_inner, shape.n_embd).transpose(0, 2, 1, 3).reshape(-1, shape.n_embd)
+    return (
+        x.reshape(-1, n_outer, n_inner, shape.n_embd)
+        .transpose(0, 2, 1, 3)
+        .reshape(-1, shape.n_embd)
+    )
 
 
 def metadata(shape, vocabulary, general):
-    """{key: (kind, value)}. vocabulary: (tokens, scores, types); general: {key below general.: text}."""
+    """{key: (kind, value)}. vocabulary: (tokens, scores, types); general: {key below general.:
+    text}.
+    """
     meta = {"general.architecture": ("string", "llama")}
-    meta.update({f"general.{key}": ("[string]" if isinstance(v, list) else "string", v) for key, v in general.items()})
-    for key, kind, v in (("context_length", "u32", shape.n_ctx), ("embedding_length", "u32", shape.n_embd), ("block_count", "u32", shape.n_layer),
-                         ("feed_forward_length", "u32", shape.n_ff), ("attention.head_count", "u32", shape.n_head),
-                         ("attention.head_count_kv", "u32", shape.n_head_kv), ("attention.layer_norm_rms_epsilon", "f32", shape.rms_eps),
-                         ("rope.dimension_count", "u32", shape.n_rot), ("rope.freq_base", "f32", shape.rope_base), ("vocab_size", "u32", shape.n_vocab)):
+    meta.update(
+        {
+            f"general.{key}": ("[string]" if isinstance(v, list) else "string", v)
+            for key, v in general.items()
+        }
+    )
+    for key, kind, v in (
+        ("context_length", "u32", shape.n_ctx),
+        ("embedding_length", "u32", shape.n_embd),
+        ("block_count", "u32", shape.n_layer),
+        ("feed_forward_length", "u32", shape.n_ff),
+        ("attention.head_count", "u32", shape.n_head),
+        ("attention.head_count_kv", "u32", shape.n_head_kv),
+        ("attention.layer_norm_rms_epsilon", "f32", shape.rms_eps),
+        ("rope.dimension_count", "u32", shape.n_rot),
+        ("rope.freq_base", "f32", shape.rope_base),
+        ("vocab_size", "u32", shape.n_vocab),
+    ):
         meta[f"llama.{key}"] = (kind, v)
     return {**meta, **tokenizer(vocabulary)}
 
@@ -73,23 +118,45 @@ def metadata(shape, vocabulary, general):
 def tokenizer(vocabulary):
     """The keys of a vocabulary."""
     tokens, scores, types = vocabulary
-    return {f"tokenizer.ggml.{key}": value for key, value in {
-        "model": ("string", "llama"), "pre": ("string", "default"),
-        "tokens": ("[string]", tokens), "scores": ("[f32]", scores), "token_type": ("[i32]", types),
-        "bos_token_id": ("u32", 1), "eos_token_id": ("u32", 2), "unknown_token_id": ("u32", 0),
-        "add_bos_token": ("bool", True), "add_eos_token": ("bool", False), "add_space_prefix": ("bool", False),
-        "remove_extra_whitespaces": ("bool", False)}.items()}
+    return {
+        f"tokenizer.ggml.{key}": value
+        for key, value in {
+            "model": ("string", "llama"),
+            "pre": ("string", "default"),
+            "tokens": ("[string]", tokens),
+            "scores": ("[f32]", scores),
+            "token_type": ("[i32]", types),
+            "bos_token_id": ("u32", 1),
+            "eos_token_id": ("u32", 2),
+            "unknown_token_id": ("u32", 0),
+            "add_bos_token": ("bool", True),
+            "add_eos_token": ("bool", False),
+            "add_space_prefix": ("bool", False),
+            "remove_extra_whitespaces": ("bool", False),
+        }.items()
+    }
 
 
 def table(path, vocabulary):
-    """The vocab.Vocab of a vocabulary (tokens, scores, types), which is written to `path`: ids as `tokenize` gives them."""
+    """The vocab.Vocab of a vocabulary (tokens, scores, types), which is written to `path`: ids as
+    `tokenize` gives them.
+    """
     write(path, {"general.architecture": ("string", "llama"), **tokenizer(vocabulary)}, [])
     return vocab.Vocab(gguf.File(str(path)))
 
 
 def write(path, meta, named):
-    """Write a GGUF file, whole or not at all. named: [(name, float32 array)]: vectors stay F32, matrices become Q8_0."""
-    gguf_write.write(path, meta, [(name, Q8_0 if x.ndim == 2 else F32, x.shape[::-1], lambda x=x: [_stored(x)]) for name, x in named])
+    """Write a GGUF file, whole or not at all. named: [(name, float32 array)]: vectors stay F32,
+    matrices become Q8_0.
+    """
+    gguf_write.write(
+        path,
+        meta,
+        [
+            (name, Q8_0 if x.ndim == 2 else F32, x.shape[::-1], lambda x=x: [_stored(x)])
+            for name, x in named
+        ],
+    )
 
 
 def _stored(x):

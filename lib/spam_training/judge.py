@@ -1,16 +1,20 @@
-"""The figures of the model card: of the shipped file through the code of `classify`, and of two yardsticks taught with the same mails."""
+"""The figures of the model card: of the shipped file through the code of `classify`, and of two
+yardsticks taught with the same mails.
+"""
+
 import os
 import shutil
 import subprocess
 
 import numpy as np
 
-from sluice.classify import question
-from sluice.classify import classifier
+from sluice.classify import classifier, question
 
 
 def answers(model, config, messages, threads=None):
-    """float64 [n]: log P(yes) - log P(no), before calibration, of Messages asked as `classify -m MODEL -q CONFIG` asks. (What is empty: 0.)"""
+    """float64 [n]: log P(yes) - log P(no), before calibration, of Messages asked as `classify -m
+    MODEL -q CONFIG` asks. (What is empty: 0.)
+    """
     c = classifier.Classifier(question.read(config), model, threads)
     q = c.question
     q.scale, q.bias = 1.0, dict.fromkeys(q.bias, 0.0)
@@ -23,15 +27,26 @@ def answers(model, config, messages, threads=None):
 
 
 def bogofilter(work, train, validation):
-    """float64 [n]: bogofilter's spamicity of the validation Messages after the training ones; None where it is not installed."""
+    """float64 [n]: bogofilter's spamicity of the validation Messages after the training ones; None
+    where it is not installed.
+    """
     if not shutil.which("bogofilter"):
         return None
     home = os.path.join(work, "bogofilter")
     shutil.rmtree(home, ignore_errors=True)
     os.makedirs(home)
-    for messages, option in (([m for m in train if m.is_spam], "-s"), ([m for m in train if not m.is_spam], "-n")):
-        subprocess.run(["bogofilter", "-d", home, option, "-b"], input=_files(home, messages), check=True)
-    shown = subprocess.run(["bogofilter", "-d", home, "-T", "-b", "-v"], input=_files(home, validation), stdout=subprocess.PIPE).stdout.decode()
+    for messages, option in (
+        ([m for m in train if m.is_spam], "-s"),
+        ([m for m in train if not m.is_spam], "-n"),
+    ):
+        subprocess.run(
+            ["bogofilter", "-d", home, option, "-b"], input=_files(home, messages), check=True
+        )
+    shown = subprocess.run(
+        ["bogofilter", "-d", home, "-T", "-b", "-v"],
+        input=_files(home, validation),
+        stdout=subprocess.PIPE,
+    ).stdout.decode()
     p = np.array([float(line.split()[-1]) for line in shown.splitlines()])
     shutil.rmtree(home)
     if len(p) != len(validation):
@@ -43,7 +58,9 @@ def bogofilter_version():
     """Name and version, or why there is none."""
     if not shutil.which("bogofilter"):
         return "not installed"
-    return " ".join(subprocess.run(["bogofilter", "-V"], stdout=subprocess.PIPE).stdout.decode().split()[:3])
+    return " ".join(
+        subprocess.run(["bogofilter", "-V"], stdout=subprocess.PIPE).stdout.decode().split()[:3]
+    )
 
 
 def _files(folder, messages):
@@ -56,14 +73,22 @@ def _files(folder, messages):
 
 
 def figures(p, is_spam, threshold=0.5, rare=None):
-    """dict: n, accuracy, precision, recall, f1, auc, and recall at the threshold `rare` (None: the one that calls 0.1 % of this ham spam)."""
+    """dict: n, accuracy, precision, recall, f1, auc, and recall at the threshold `rare` (None: the
+    one that calls 0.1 % of this ham spam).
+    """
     is_spam = np.asarray(is_spam, bool)
     called = p > threshold
     hit = int((called & is_spam).sum())
     rare = threshold_at(p, is_spam, 0.001) if rare is None else rare
-    return {"n": len(p), "accuracy": float((called == is_spam).mean()), "precision": hit / max(1, int(called.sum())),
-            "recall": hit / max(1, int(is_spam.sum())), "f1": 2 * hit / max(1, int(called.sum()) + int(is_spam.sum())),
-            "auc": auc(p, is_spam), "rare": float((p[is_spam] > rare).mean()) if is_spam.any() else float("nan")}
+    return {
+        "n": len(p),
+        "accuracy": float((called == is_spam).mean()),
+        "precision": hit / max(1, int(called.sum())),
+        "recall": hit / max(1, int(is_spam.sum())),
+        "f1": 2 * hit / max(1, int(called.sum()) + int(is_spam.sum())),
+        "auc": auc(p, is_spam),
+        "rare": float((p[is_spam] > rare).mean()) if is_spam.any() else float("nan"),
+    }
 
 
 def auc(p, is_spam):
@@ -72,7 +97,11 @@ def auc(p, is_spam):
     count = np.bincount(rank).astype(float)
     mean_rank = np.cumsum(count) - (count - 1) / 2
     n1, n0 = int(is_spam.sum()), int((~is_spam).sum())
-    return float((mean_rank[rank][is_spam].sum() - n1 * (n1 + 1) / 2) / (n1 * n0)) if n1 and n0 else float("nan")
+    return (
+        float((mean_rank[rank][is_spam].sum() - n1 * (n1 + 1) / 2) / (n1 * n0))
+        if n1 and n0
+        else float("nan")
+    )
 
 
 def threshold_at(p, is_spam, rate):
@@ -82,7 +111,9 @@ def threshold_at(p, is_spam, rate):
 
 
 def calibrate(margin, is_spam, n_step=50):
-    """(scale, bias) of Platt scaling (Platt 1999): p = 1 / (1 + exp(-(scale margin + bias))), by Newton's method; his targets, which keep both finite."""
+    """(scale, bias) of Platt scaling (Platt 1999): p = 1 / (1 + exp(-(scale margin + bias))), by
+    Newton's method; his targets, which keep both finite.
+    """
     n1, n0 = int(is_spam.sum()), int((~is_spam).sum())
     target = np.where(is_spam, (n1 + 1) / (n1 + 2), 1 / (n0 + 2))
     x, w = np.stack((margin, np.ones_like(margin)), 1), np.zeros(2)
@@ -98,13 +129,17 @@ def sigmoid(x):
 
 
 def thresholds(p, is_spam, wrong_yes=0.0015, wrong_no=0.0025, unsure=0.035, more=0.0005):
-    """(least probability of yes, of no) with which an answer counts, to four places: so that ham called yes and spam called no are at most
-    these shares of all; 0.5 where there is no mail of the other label. Where more than `unsure` lies between, yes begins lower, until ham
-    called yes is `more` above its share: how low it may begin is decided by the few mails that look most like spam, and these may have
-    the wrong label."""
+    """(least probability of yes, of no) with which an answer counts, to four places: so that ham
+    called yes and spam called no are at most these shares of all; 0.5 where there is no mail of the
+    other label. Where more than `unsure` lies between, yes begins lower, until ham called yes is
+    `more` above its share: how low it may begin is decided by the few mails that look most like
+    spam, and these may have the wrong label.
+    """
     n = len(p)
     ham, spam = np.sort(p[~is_spam])[::-1], np.sort(1 - p[is_spam])[::-1]
-    least = lambda other, share: float(other[min(len(other) - 1, int(share * n))]) + 1e-6 if len(other) else 0.5
+    least = lambda other, share: (
+        float(other[min(len(other) - 1, int(share * n))]) + 1e-6 if len(other) else 0.5
+    )
     no = max(0.5, least(spam, wrong_no))
     n_yes = int(np.ceil((1 - unsure) * n)) - int((1 - p >= no).sum())
     enough = float(np.sort(p)[::-1][min(n, n_yes) - 1]) if n_yes > 0 else 1.0
@@ -121,4 +156,8 @@ def decided(p, is_spam, yes, no):
 def reliability(p, is_spam, n_bin=10):
     """[(mean p, share of spam, n)] of bins of equal width."""
     bins = np.minimum((p * n_bin).astype(int), n_bin - 1)
-    return [(float(p[bins == b].mean()), float(is_spam[bins == b].mean()), int((bins == b).sum())) for b in range(n_bin) if (bins == b).any()]
+    return [
+        (float(p[bins == b].mean()), float(is_spam[bins == b].mean()), int((bins == b).sum()))
+        for b in range(n_bin)
+        if (bins == b).any()
+    ]

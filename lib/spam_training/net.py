@@ -1,8 +1,11 @@
-"""The Llama that is trained, in torch: the same function of the ids as sluice.model.llama, but for rounding.
+"""The Llama that is trained, in torch: the same function of the ids as sluice.model.llama, but for
+rounding.
 
-Touvron et al. 2023 (arXiv 2302.13971): RMSNorm before each half of a block, rotary positions on neighbouring pairs,
-grouped-query attention (Ainslie et al. 2023, arXiv 2305.13245), SwiGLU (Shazeer 2020, arXiv 2002.05202), head tied to the embedding.
+Touvron et al. 2023 (arXiv 2302.13971): RMSNorm before each half of a block, rotary positions on
+neighbouring pairs, grouped-query attention (Ainslie et al. 2023, arXiv 2305.13245), SwiGLU (Shazeer
+2020, arXiv 2002.05202), head tied to the embedding.
 """
+
 from dataclasses import asdict, dataclass
 
 import torch
@@ -12,7 +15,10 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Shape:
-    """The dimensions, by the names of GGUF's metadata. Every row length is a multiple of 256, so that K-quants can hold it."""
+    """The dimensions, by the names of GGUF's metadata. Every row length is a multiple of 256, so
+    that K-quants can hold it.
+    """
+
     n_vocab: int = 8192
     n_embd: int = 256
     n_layer: int = 4
@@ -42,7 +48,9 @@ class RMSNorm(nn.Module):
 
 
 def rotate(x, cos, sin):
-    """x [batch, head, token, n_rot]: element i turned with element i + n_rot / 2 (export.py puts pairs side by side); cos, sin [token, n_rot / 2]."""
+    """x [batch, head, token, n_rot]: element i turned with element i + n_rot / 2 (export.py puts
+    pairs side by side); cos, sin [token, n_rot / 2].
+    """
     a, b = x.chunk(2, -1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
 
@@ -54,30 +62,46 @@ class Block(nn.Module):
         self.shape = shape
         self.attn_norm, self.ffn_norm = RMSNorm(n, shape.rms_eps), RMSNorm(n, shape.rms_eps)
         self.attn_q, self.attn_k, self.attn_v, self.attn_output = (
-            nn.Linear(*size, bias=False) for size in ((n, n), (n, n_kv), (n, n_kv), (n, n)))
-        self.ffn_gate, self.ffn_up, self.ffn_down = (nn.Linear(*size, bias=False) for size in ((n, shape.n_ff), (n, shape.n_ff), (shape.n_ff, n)))
+            nn.Linear(*size, bias=False) for size in ((n, n), (n, n_kv), (n, n_kv), (n, n))
+        )
+        self.ffn_gate, self.ffn_up, self.ffn_down = (
+            nn.Linear(*size, bias=False)
+            for size in ((n, shape.n_ff), (n, shape.n_ff), (shape.n_ff, n))
+        )
 
     def forward(self, x, cos, sin, mask):
-        """x [batch, token, n_embd]; mask [token, token]: 0 where row may see column, -inf elsewhere."""
+        """x [batch, token, n_embd]; mask [token, token]: 0 where row may see column, -inf
+        elsewhere.
+        """
         x = x + self.attention(self.attn_norm(x), cos, sin, mask)
         h = self.ffn_norm(x)
         return x + self.ffn_down(F.silu(self.ffn_gate(h)) * self.ffn_up(h))
 
     def attention(self, h, cos, sin, mask):
-        """Written out: compiled for a CPU that is faster, forth and back, than scaled_dot_product_attention (0.59 to 0.72 s a step)."""
+        """Written out: compiled for a CPU that is faster, forth and back, than
+        scaled_dot_product_attention (0.59 to 0.72 s a step).
+        """
         n_batch, n_token, _ = h.shape
         n_head, n_kv, n_rot = self.shape.n_head, self.shape.n_head_kv, self.shape.n_rot
-        q, k, v = (w(h).view(n_batch, n_token, -1, n_rot).transpose(1, 2) for w in (self.attn_q, self.attn_k, self.attn_v))
+        q, k, v = (
+            w(h).view(n_batch, n_token, -1, n_rot).transpose(1, 2)
+            for w in (self.attn_q, self.attn_k, self.attn_v)
+        )
         q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
-        q = q.reshape(n_batch, n_kv, n_head // n_kv * n_token, n_rot)  # the queries of a group share their keys
+        # the queries of a group share their keys
+        q = q.reshape(n_batch, n_kv, n_head // n_kv * n_token, n_rot)
         score = (q @ k.transpose(-1, -2)).view(n_batch, n_head, n_token, n_token)
-        weight = torch.softmax(score.float() * n_rot ** -0.5 + mask, -1).to(v.dtype)
+        weight = torch.softmax(score.float() * n_rot**-0.5 + mask, -1).to(v.dtype)
         out = weight.view(n_batch, n_kv, n_head // n_kv * n_token, n_token) @ v
-        return self.attn_output(out.view(n_batch, n_head, n_token, n_rot).transpose(1, 2).reshape(n_batch, n_token, -1))
+        return self.attn_output(
+            out.view(n_batch, n_head, n_token, n_rot).transpose(1, 2).reshape(n_batch, n_token, -1)
+        )
 
 
 class Llama(nn.Module):
-    """ids [batch, token] -> the normalised output of the last block [batch, token, n_embd]; head() gives logits of it."""
+    """ids [batch, token] -> the normalised output of the last block [batch, token, n_embd]; head()
+    gives logits of it.
+    """
 
     def __init__(self, shape, dropout=0.0):
         super().__init__()
@@ -85,10 +109,15 @@ class Llama(nn.Module):
         self.token_embd = nn.Embedding(shape.n_vocab, shape.n_embd)
         self.blk = nn.ModuleList(Block(shape) for _ in range(shape.n_layer))
         self.output_norm = RMSNorm(shape.n_embd, shape.rms_eps)
-        angle = torch.outer(torch.arange(shape.n_ctx).float(), shape.rope_base ** (-torch.arange(0, shape.n_rot, 2).float() / shape.n_rot))
+        angle = torch.outer(
+            torch.arange(shape.n_ctx).float(),
+            shape.rope_base ** (-torch.arange(0, shape.n_rot, 2).float() / shape.n_rot),
+        )
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
-        self.register_buffer("mask", torch.full((shape.n_ctx, shape.n_ctx), float("-inf")).triu(1), persistent=False)
+        self.register_buffer(
+            "mask", torch.full((shape.n_ctx, shape.n_ctx), float("-inf")).triu(1), persistent=False
+        )
         nn.init.normal_(self.token_embd.weight, std=0.02)
         for block in self.blk:
             for name, weight in block.named_parameters():

@@ -1,4 +1,7 @@
-"""Judge a model on mail that took no part in making it: python -m sluice.training.unseen MAILS..., what `make judge` calls."""
+"""Judge a model on mail that took no part in making it: python -m sluice.training.unseen MAILS...,
+what `make judge` calls.
+"""
+
 from pathlib import Path
 
 import click
@@ -6,7 +9,8 @@ import numpy as np
 
 from sluice import cli
 from sluice.classify import question
-from sluice.faults import Fault, IO_ERROR, bad
+from sluice.faults import IO_ERROR, Fault, bad
+
 from . import corpora, judge
 
 PACKAGE = Path(__file__).resolve().parents[1] / "sluice"
@@ -14,14 +18,41 @@ PACKAGE = Path(__file__).resolve().parents[1] / "sluice"
 
 @click.command(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
 @click.argument("mails", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option("-m", "--model", default=str(PACKAGE / "data" / "spam.gguf"), type=click.Path(exists=True, dir_okay=False))
-@click.option("-q", "--question", "config", default=str(PACKAGE / "configs" / "spam.yaml"), type=click.Path(exists=True, dir_okay=False))
-@click.option("--rare", type=click.FloatRange(0, 1), help="Threshold whose recall and false positives are wanted: the card names one.")
+@click.option(
+    "-m",
+    "--model",
+    default=str(PACKAGE / "data" / "spam.gguf"),
+    type=click.Path(exists=True, dir_okay=False),
+)
+@click.option(
+    "-q",
+    "--question",
+    "config",
+    default=str(PACKAGE / "configs" / "spam.yaml"),
+    type=click.Path(exists=True, dir_okay=False),
+)
+@click.option(
+    "--rare",
+    type=click.FloatRange(0, 1),
+    help="Threshold whose recall and false positives are wanted: the card names one.",
+)
 def main(mails, model, config, rare):
-    """Print the figures of a model's verdicts on MAILS, one line of Markdown each: archives or folders with whole messages, one a
-    file, under */ham/ and */spam/ (or ham/ and spam/).  Nothing of them is written anywhere."""
+    """Print the figures of a model's verdicts on MAILS, one line of Markdown each: archives or
+    folders with whole messages, one a file, under */ham/ and */spam/ (or ham/ and spam/).  Nothing
+    of them is written anywhere.
+    """
     asked = question.read(config)
-    columns = ["mail", "n", "accuracy", "precision", "recall", "F1", "ROC AUC", "wrong of yes and no", "unsure"]
+    columns = [
+        "mail",
+        "n",
+        "accuracy",
+        "precision",
+        "recall",
+        "F1",
+        "ROC AUC",
+        "wrong of yes and no",
+        "unsure",
+    ]
     columns += [f"recall above {rare:g}", "false positives there"] if rare is not None else []
     click.echo(f"| {' | '.join(columns)} |\n|{' --- |' + ' ---: |' * (len(columns) - 1)}")
     for path in mails:
@@ -37,12 +68,20 @@ def main(mails, model, config, rare):
 
 
 def line(name, p, is_spam, thresholds, rare=None):
-    """A row of the table. p: float64 [n], probabilities of spam; is_spam: bool [n]; thresholds: {"yes": least, "no": least}."""
+    """A row of the table. p: float64 [n], probabilities of spam; is_spam: bool [n]; thresholds:
+    {"yes": least, "no": least}.
+    """
     f = judge.figures(p, is_spam)
     wrong, unsure = judge.decided(p, is_spam, thresholds["yes"], thresholds["no"])
-    cells = [str(f["n"])] + [f"{f[key]:.4f}" for key in ("accuracy", "precision", "recall", "f1", "auc")] + [f"{wrong:.4f}", f"{unsure:.4f}"]
+    cells = (
+        [str(f["n"])]
+        + [f"{f[key]:.4f}" for key in ("accuracy", "precision", "recall", "f1", "auc")]
+        + [f"{wrong:.4f}", f"{unsure:.4f}"]
+    )
     if rare is not None:
-        cells += [f"{np.mean(p[part] > rare):.4f}" if part.any() else "-" for part in (is_spam, ~is_spam)]
+        cells += [
+            f"{np.mean(p[part] > rare):.4f}" if part.any() else "-" for part in (is_spam, ~is_spam)
+        ]
     return f"| {Path(name).name} | {' | '.join(cells)} |"
 
 

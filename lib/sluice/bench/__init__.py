@@ -1,1 +1,3 @@
-"""How fast the engine is: models of random weights, timed runs, and what the machine could do (bin/sluice-bench)."""
+"""How fast the engine is: models of random weights, timed runs, and what the machine could do
+(bin/sluice-bench).
+"""

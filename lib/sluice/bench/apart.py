@@ -1,18 +1,22 @@
-"""Work in a child of this process: rows that come back one by one, or an object whose methods are called from here.
+"""Work in a child of this process: rows that come back one by one, or an object whose methods are
+called from here.
 
-A process starts its threads once, so each number of threads needs a process of its own; and what may crash is kept where only its
-own process ends. What passes between the two must be what JSON can hold, one line each.
+A process starts its threads once, so each number of threads needs a process of its own; and what
+may crash is kept where only its own process ends. What passes between the two must be what JSON can
+hold, one line each.
 """
+
 import json
 import os
 import signal
 import tempfile
 import traceback
 
-from ..faults import Fault, OUR_BUG, TRY_AGAIN, printable
+from ..faults import OUR_BUG, TRY_AGAIN, Fault, printable
 
 MOST_SAID = 1 << 14  # bytes that are looked at of what a child wrote on stderr
-TRACEBACK = "Traceback (most recent call last):"  # what one of Python begins with, whose last line says most
+# what one of Python begins with, whose last line says most
+TRACEBACK = "Traceback (most recent call last):"
 
 
 def rows(make):
@@ -35,7 +39,10 @@ def rows(make):
                 yield what
         status, pid = os.waitpid(pid, 0)[1], None
         if status:
-            raise Fault(OUR_BUG if os.WIFEXITED(status) else TRY_AGAIN, f"a process of this bench ended early: {ending(status)}")
+            raise Fault(
+                OUR_BUG if os.WIFEXITED(status) else TRY_AGAIN,
+                f"a process of this bench ended early: {ending(status)}",
+            )
     finally:
         if pid:
             os.kill(pid, signal.SIGTERM)
@@ -43,17 +50,20 @@ def rows(make):
 
 
 def _interrupt(*_):
-    """The end, asked for by the parent or at the keyboard, or both: what was begun here, processes and files, is put away, once."""
+    """The end, asked for by the parent or at the keyboard, or both: what was begun here, processes
+    and files, is put away, once.
+    """
     for n in (signal.SIGINT, signal.SIGTERM):
         signal.signal(n, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 class Remote:
-    """make(*arguments) in a child, forked here, before this process has threads; `start` has it made.
+    """make(*arguments) in a child, forked here, before this process has threads; `start` has it
+    made.
 
-    `fault`: None, or why there is nothing more to be had from it, one line: a Fault of its own, or how its process ended
-    and what it said on stderr first, which nobody sees otherwise.
+    `fault`: None, or why there is nothing more to be had from it, one line: a Fault of its own, or
+    how its process ended and what it said on stderr first, which nobody sees otherwise.
     """
 
     def __init__(self, make):
@@ -69,14 +79,19 @@ class Remote:
             _child(to_parent, lambda: _answers(make, from_parent))
         os.close(from_parent)
         os.close(to_parent)
-        self._out, self._in = open(to_child, "w", encoding="utf-8"), open(from_child, encoding="utf-8")
+        self._out, self._in = (
+            open(to_child, "w", encoding="utf-8"),
+            open(from_child, encoding="utf-8"),
+        )
 
     def start(self, *arguments):
         """make(*arguments)."""
         return self.call("", *arguments)
 
     def call(self, name, *arguments):
-        """What the object's method `name` returns there; None where there is a `fault`, now or before."""
+        """What the object's method `name` returns there; None where there is a `fault`, now or
+        before.
+        """
         if self.fault:
             return None
         try:
@@ -98,7 +113,11 @@ class Remote:
         said = os.pread(self._said.fileno(), MOST_SAID, 0).decode("utf-8", "replace")
         lines = [line.strip() for line in said.split("\n") if line.strip()]
         what = f"its process ended: {ending(status)}"
-        return what + f", after it said {printable(lines[-1 if lines[0] == TRACEBACK else 0], 200)}" if lines else what
+        return (
+            what + f", after it said {printable(lines[-1 if lines[0] == TRACEBACK else 0], 200)}"
+            if lines
+            else what
+        )
 
     def close(self):
         """End the child, wherever it is."""

@@ -1,18 +1,26 @@
 """Rows of every combination: of models or products, instruction sets and numbers of threads."""
+
 import itertools
 import os
 
-from . import apart as processes, measure, rival
+from . import apart as processes
+from . import measure, rival
 
 
 def of_model(path, vocab, tests, repetitions, kv, against, starts, arithmetic):
-    """A function of a number of threads (None: the default) that yields the rows of the model at `path`; see measure.run."""
-    return lambda n_threads: measure.run(path, tests, repetitions, n_threads, kv, rival.make(against), starts, arithmetic, vocab)
+    """A function of a number of threads (None: the default) that yields the rows of the model at
+    `path`; see measure.run.
+    """
+    return lambda n_threads: measure.run(
+        path, tests, repetitions, n_threads, kv, rival.make(against), starts, arithmetic, vocab
+    )
 
 
 def rows(makes, isas, threads, apart=False):
-    """Yield the rows of each of `makes` (functions of a number of threads) with each set of `isas` (None: $SLUICE_ISA, else the best)
-    and number of `threads`; where the numbers are several, or `apart`, each combination in a process of its own."""
+    """Yield the rows of each of `makes` (functions of a number of threads) with each set of `isas`
+    (None: $SLUICE_ISA, else the best) and number of `threads`; where the numbers are several, or
+    `apart`, each combination in a process of its own.
+    """
     for make, isa, n_threads in itertools.product(makes, isas, threads):
         if isa:
             os.environ["SLUICE_ISA"] = isa

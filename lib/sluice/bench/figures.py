@@ -1,9 +1,13 @@
-"""The figures of csrc/README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or `make figures` for those that need nobody else's program.
+"""The figures of csrc/README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or
+`make figures` for those that need nobody else's program.
 
-A part is a command line of sluice-bench, and what becomes of its rows: Markdown that replaces what stands on that page between
-"<!-- figures: PART -->" and "<!-- end -->", and perhaps a picture beside this module. Parts named amx-... are of a processor that has AMX, the
-others of one that has not. To be run from the top of a checkout, on a machine that does nothing else. All of it takes 6 minutes on two cores, and 3 GB of disk for models the first time.
+A part is a command line of sluice-bench, and what becomes of its rows: Markdown that replaces what
+stands on that page between "<!-- figures: PART -->" and "<!-- end -->", and perhaps a picture
+beside this module. Parts named amx-... are of a processor that has AMX, the others of one that has
+not. To be run from the top of a checkout, on a machine that does nothing else. All of it takes 6
+minutes on two cores, and 3 GB of disk for models the first time.
 """
+
 import json
 import os
 import re
@@ -13,39 +17,69 @@ import textwrap
 import time
 
 PAGE, HERE = "csrc/README.md", "lib/sluice/bench/pictures"
-TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
+TYPES = (
+    "F32",
+    "F16",
+    "BF16",
+    "Q8_0",
+    "Q4_0",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "IQ4_NL",
+    "Q2_K",
+    "Q3_K",
+    "Q4_K",
+    "Q5_K",
+    "Q6_K",
+    "IQ4_XS",
+)
 SETS = "avx512,avx-vnni,avx2"
 SHAPE = "--shape tinyllama-1.1b"
 BESIDE, BESIDE_FORK = "--against llama-cpp-python", "--against ik-llama-cpp-python"
 FOUR = "--type Q8_0,Q4_0,Q4_K,Q6_K"
 DEPTH = f"{SHAPE} --type Q8_0,Q4_0,Q4_K_M -p 512 -n 32 -d 0,512,1024,1536 --start 181 -r 3"
-BOTH = {"against": f"{SHAPE} {FOUR} -p 512 -n 32 -r 3 {BESIDE}",
-        "against-depth": f"{SHAPE} --type Q8_0 -p 512 -n 32 -d 1536 -r 2 {BESIDE}"}
+BOTH = {
+    "against": f"{SHAPE} {FOUR} -p 512 -n 32 -r 3 {BESIDE}",
+    "against-depth": f"{SHAPE} --type Q8_0 -p 512 -n 32 -d 1536 -r 2 {BESIDE}",
+}
 COMMANDS = {
     "depth": DEPTH,
     "sets": f"{SHAPE} --layers 6 --type Q8_0,Q4_0,Q4_K,Q6_K,F16 --isa {SETS} -p 512 -n 32 -r 3",
     "products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa {SETS} -r 5",
     **BOTH,
     "against-halves": f"{SHAPE} --layers 6 --type F16,BF16 -p 512 -n 32 -r 3 {BESIDE}",
-    "against-avx2": f"{SHAPE} {FOUR} --isa avx2 -p 256 -n 0 -r 3 {BESIDE}",  # beside one that was built for AVX2
+    # beside one that was built for AVX2
+    "against-avx2": f"{SHAPE} {FOUR} --isa avx2 -p 256 -n 0 -r 3 {BESIDE}",
     "against-ik": f"{SHAPE} {FOUR} -p 512 -n 32 -r 3 {BESIDE_FORK}",
     "against-ik-halves": f"{SHAPE} --layers 6 --type F16,BF16 -p 512 -n 32 -r 3 {BESIDE_FORK}",
     "amx-depth": DEPTH,
     "amx-sets": f"{SHAPE} --layers 6 --type Q8_0,Q4_0,Q4_K,Q6_K,F16 --isa amx -p 512 -n 32 -r 3",
     "amx-products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa amx -r 5",
     **{f"amx-{part}": command for part, command in BOTH.items()},
-    "amx-against-fast": f"{SHAPE} --layers 6 --type F16,BF16 --arithmetic fast -p 512 -n 0 -r 3 {BESIDE}",
+    "amx-against-fast": (
+        f"{SHAPE} --layers 6 --type F16,BF16 --arithmetic fast -p 512 -n 0 -r 3 {BESIDE}"
+    ),
 }
-PICTURES = {"depth": "Tokens a second against the number of tokens in the cache",
-            "products": "GFLOP/s of products by weight type and instruction set"}
-IDLE, LOOKED = 0.2, 2.0  # processors at work on a machine that does nothing else; seconds that it is watched for, before anything is measured
-OWN = ("depth", "sets", "products")  # the others need llama-cpp-python or ik-llama-cpp-python, built for the instruction set in question, and minutes more
+PICTURES = {
+    "depth": "Tokens a second against the number of tokens in the cache",
+    "products": "GFLOP/s of products by weight type and instruction set",
+}
+# processors at work on a machine that does nothing else; seconds that it is watched for, before
+# anything is measured
+IDLE, LOOKED = 0.2, 2.0
+# the others need llama-cpp-python or ik-llama-cpp-python, built for the instruction set in
+# question, and minutes more
+OWN = ("depth", "sets", "products")
 
 
 def main(parts):
     load = busy()
     if load > IDLE:
-        print(f"{load:.1f} processors are at work for others: the figures will say so", file=sys.stderr)
+        print(
+            f"{load:.1f} processors are at work for others: the figures will say so",
+            file=sys.stderr,
+        )
     amx = "amx_int8" in read("/proc/cpuinfo")
     for part in parts or [("amx-" if amx else "") + part for part in OWN]:
         if part not in COMMANDS:
@@ -64,10 +98,16 @@ def main(parts):
 
 
 def busy():
-    """How many processors' worth of time others took in the last LOOKED seconds (the load average remembers minutes, and ourselves)."""
+    """How many processors' worth of time others took in the last LOOKED seconds (the load average
+    remembers minutes, and ourselves).
+    """
+
     def times():
-        user, nice, system, idle, wait, *rest = map(int, read("/proc/stat").split("\n", 1)[0].split()[1:9])
+        user, nice, system, idle, wait, *rest = map(
+            int, read("/proc/stat").split("\n", 1)[0].split()[1:9]
+        )
         return user + nice + system + sum(rest), idle + wait
+
     before = times()
     time.sleep(LOOKED)
     worked, idle = (b - a for a, b in zip(before, times()))
@@ -86,7 +126,13 @@ def picture(part):
 
 def measure(part):
     """The rows of a part, its picture drawn."""
-    argv = [sys.executable, "bin/sluice-bench", *(word.strip("'") for word in COMMANDS[part].split()), "-o", "json"]
+    argv = [
+        sys.executable,
+        "bin/sluice-bench",
+        *(word.strip("'") for word in COMMANDS[part].split()),
+        "-o",
+        "json",
+    ]
     if part in PICTURES:
         os.makedirs(HERE, exist_ok=True)
         argv += ["--plot", f"{HERE}/{part}.svg"]
@@ -98,28 +144,57 @@ def measure(part):
 
 def replace(page, part, text):
     """`page` with `text` between the marks of `part`, which it must have once."""
-    page, n = re.subn(rf"(<!-- figures: {part} -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{text}{m[2]}", page, flags=re.S)
+    page, n = re.subn(
+        rf"(<!-- figures: {part} -->\n).*?(<!-- end -->)",
+        lambda m: f"{m[1]}{text}{m[2]}",
+        page,
+        flags=re.S,
+    )
     if n != 1:
         sys.exit(f"{PAGE}: {n} places for {part}")
     return page
 
 
 def place(rows, load):
-    """Where and when `rows` were measured, what the machine could do then, and how busy it was before: `load`, processors."""
-    name = next((line.split(":")[1].strip() for line in read("/proc/cpuinfo").split("\n") if line.startswith("model name")), "a processor")
+    """Where and when `rows` were measured, what the machine could do then, and how busy it was
+    before: `load`, processors.
+    """
+    name = next(
+        (
+            line.split(":")[1].strip()
+            for line in read("/proc/cpuinfo").split("\n")
+            if line.startswith("model name")
+        ),
+        "a processor",
+    )
     best = {}
     for r in rows:
         for limit, value in r["limits"].items():
             best[limit] = max(best.get(limit, 0), value or 0)
-    could = ", ".join(f"{limit.replace('_', ' ')} {v:,.0f} {'GB/s' if limit == 'read' else 'GFLOP/s'}" for limit, v in best.items() if v)
+    could = ", ".join(
+        f"{limit.replace('_', ' ')} {v:,.0f} {'GB/s' if limit == 'read' else 'GFLOP/s'}"
+        for limit, v in best.items()
+        if v
+    )
     today = time.strftime("%Y-%m-%d", time.gmtime())
-    return f"{name}, {rows[0]['n_threads']} threads, {today}. Limits measured in the same run: {could}." + (
-        f" **The machine was busy with something else ({load:.1f} processors at work): this is not its speed.**" if load > IDLE else "")
+    return (
+        f"{name}, {rows[0]['n_threads']} threads, {today}. Limits measured in the same run:"
+        f" {could}."
+        + (
+            f" **The machine was busy with something else ({load:.1f} processors at work): this is"
+            " not its speed.**"
+            if load > IDLE
+            else ""
+        )
+    )
 
 
 def table(head, lines):
     """Markdown; the first column stands left, the others right."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] + ["---:"] * (len(head) - 1), *lines))
+    return "\n".join(
+        "| " + " | ".join(line) + " |"
+        for line in (head, ["---"] + ["---:"] * (len(head) - 1), *lines)
+    )
 
 
 def number(x):
@@ -128,10 +203,14 @@ def number(x):
 
 
 def cell(r):
-    """Tokens a second, with the share of reading the same bytes once where that is the limit; empty without a row."""
+    """Tokens a second, with the share of reading the same bytes once where that is the limit; empty
+    without a row.
+    """
     if r is None:
         return ""
-    return number(r["median_ts"]) + (f" ({100 * r['of_limit']:.0f} %)" if r["limit"] == "read" else "")
+    return number(r["median_ts"]) + (
+        f" ({100 * r['of_limit']:.0f} %)" if r["limit"] == "read" else ""
+    )
 
 
 def unique(rows, key):
@@ -143,11 +222,21 @@ def find(rows, **wanted):
 
 
 def depth(rows):
-    """A line for each test, a column for each type; below them memory, and the time of a whole process."""
-    kinds, tests = unique(rows, "model_type"), [t for t in unique(rows, "test") if not t.startswith("start")]
-    lines = [[test] + [cell(find(rows, model_type=k, test=test)) for k in kinds]
-             for test in sorted(tests, key=lambda t: (t[:2], int((t.split("@ d") + ["0"])[1])))]
-    lines.append(["memory beyond the map, MiB, pp512"] + [f"{find(rows, model_type=k, test='pp512')['memory'] / 2**20:.0f}" for k in kinds])
+    """A line for each test, a column for each type; below them memory, and the time of a whole
+    process.
+    """
+    kinds, tests = (
+        unique(rows, "model_type"),
+        [t for t in unique(rows, "test") if not t.startswith("start")],
+    )
+    lines = [
+        [test] + [cell(find(rows, model_type=k, test=test)) for k in kinds]
+        for test in sorted(tests, key=lambda t: (t[:2], int((t.split("@ d") + ["0"])[1])))
+    ]
+    lines.append(
+        ["memory beyond the map, MiB, pp512"]
+        + [f"{find(rows, model_type=k, test='pp512')['memory'] / 2**20:.0f}" for k in kinds]
+    )
     for test in [t for t in unique(rows, "test") if t.startswith("start")]:
         seconds = [sorted(find(rows, model_type=k, test=test)["samples_ns"]) for k in kinds]
         lines.append([f"{test}, seconds"] + [f"{s[len(s) // 2] / 1e9:.2f}" for s in seconds])
@@ -157,21 +246,33 @@ def depth(rows):
 def sets(rows):
     """A line for each test and set, a column for each type."""
     kinds = unique(rows, "model_type")
-    return table(["tokens a second", *kinds], [
-        [f"{test}, {isa}"] + [cell(find(rows, model_type=k, test=test, isa=isa)) for k in kinds]
-        for test in unique(rows, "test") for isa in unique(rows, "isa")])
+    return table(
+        ["tokens a second", *kinds],
+        [
+            [f"{test}, {isa}"] + [cell(find(rows, model_type=k, test=test, isa=isa)) for k in kinds]
+            for test in unique(rows, "test")
+            for isa in unique(rows, "isa")
+        ],
+    )
 
 
 def products(rows):
-    """For each size a line for each type, a column for each set, numpy's BLAS last; folded away, the picture shows it."""
+    """For each size a line for each type, a column for each set, numpy's BLAS last; folded away,
+    the picture shows it.
+    """
     out = []
     for m in unique(rows, "m"):
         some = [r for r in rows if r["m"] == m]
         isas = unique(some, "isa")
         blas = [r["blas_gflops"] for r in some if r["blas_gflops"]]
-        lines = [[kind] + [number(find(some, type=kind, isa=isa)["gflops"]) for isa in isas] for kind in unique(some, "type")]
-        out.append(table([f"GFLOP/s, {m} x {some[0]['n']} x {some[0]['k']}", *isas], lines)
-                   + (f"\n\nnumpy's BLAS, f32: {number(sorted(blas)[len(blas) // 2])}" if blas else ""))
+        lines = [
+            [kind] + [number(find(some, type=kind, isa=isa)["gflops"]) for isa in isas]
+            for kind in unique(some, "type")
+        ]
+        out.append(
+            table([f"GFLOP/s, {m} x {some[0]['n']} x {some[0]['k']}", *isas], lines)
+            + (f"\n\nnumpy's BLAS, f32: {number(sorted(blas)[len(blas) // 2])}" if blas else "")
+        )
     return "<details><summary>As tables</summary>\n\n" + "\n\n".join(out) + "\n\n</details>"
 
 
@@ -179,11 +280,26 @@ def against(rows):
     """A line for each test and type: ours, theirs, the ratio."""
     ours = [r for r in rows if r["ratio"] is not None]
     theirs = lambda r: find(rows, backend=r["against"], model_type=r["model_type"], test=r["test"])
-    return table(["tokens a second", "sluice", unique(ours, "against")[0], "times"], [
-        [f"{r['test']} {r['model_type']}", cell(r), cell(theirs(r)), f"{r['ratio']:.2f} ± {r['ratio_spread']:.2f}"] for r in ours])
+    return table(
+        ["tokens a second", "sluice", unique(ours, "against")[0], "times"],
+        [
+            [
+                f"{r['test']} {r['model_type']}",
+                cell(r),
+                cell(theirs(r)),
+                f"{r['ratio']:.2f} ± {r['ratio_spread']:.2f}",
+            ]
+            for r in ours
+        ],
+    )
 
 
-TEXTS = {part: {"depth": depth, "sets": sets, "products": products}.get(part.removeprefix("amx-"), against) for part in COMMANDS}
+TEXTS = {
+    part: (
+        {"depth": depth, "sets": sets, "products": products}.get(part.removeprefix("amx-"), against)
+    )
+    for part in COMMANDS
+}
 
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -1,7 +1,9 @@
-"""Products alone, as matmul tables are published: m rows of activations times a matrix [n, k], beside numpy's BLAS in f32.
+"""Products alone, as matmul tables are published: m rows of activations times a matrix [n, k],
+beside numpy's BLAS in f32.
 
 What is timed is what a layer pays: the packing of the activations, and the product.
 """
+
 import importlib.util
 import itertools
 import mmap
@@ -11,19 +13,22 @@ import statistics
 import time
 from array import array
 
-from ..system import huge_pages
-from ..model import model
-from ..faults import Fault, USAGE
+from ..faults import USAGE, Fault
 from ..kernels import ffi, lib
+from ..model import model
 from ..model.forward import Forward, Rows
 from ..model.weights import Matrix
+from ..system import huge_pages
 from . import limits
 from .measure import REST_S, spread
 from .synthetic import MIXES, Weights, numbers
 
-N_RANDOM = 1 << 12   # activations, repeated; of the normal distribution, as few of a model's are large: kernels look (csrc/x86/avx512_kquant.c)
+# activations, repeated; of the normal distribution, as few of a model's are large: kernels look
+# (csrc/x86/avx512_kquant.c)
+N_RANDOM = 1 << 12
 LEAST_NS = 20_000_000  # of a sample: short products are repeated within it
-BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")  # read when numpy is loaded
+# read when numpy is loaded
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def run(kinds, sizes, repetitions, threads, arithmetic="exact"):
@@ -39,15 +44,28 @@ def run(kinds, sizes, repetitions, threads, arithmetic="exact"):
             theirs = blas and blas(m, n, k)
             samples = _time([ours, theirs] if theirs else [ours], repetitions)
             rates = [[2 * m * n * k / ns for ns in s] for s in samples]
-            limit = limits.peak(could, weights.type, arithmetic == "fast" and lib.type_block(weights.type) == 1)
+            limit = limits.peak(
+                could, weights.type, arithmetic == "fast" and lib.type_block(weights.type) == 1
+            )
             median = statistics.median(rates[0])
             ratios = [a / b for a, b in zip(*rates)] if theirs else []
             yield {
-                "type": kind, "backend": f"sluice {isa}" + (" fast" if arithmetic == "fast" else ""), "isa": isa, "n_threads": n_threads, "m": m, "n": n, "k": k,
-                "samples_ns": samples[0], "gflops": median, "gflops_spread": spread(rates[0]),
-                "limit": limit and limit[0], "of_limit": limit and median / limit[1], "limits": could,
+                "type": kind,
+                "backend": f"sluice {isa}" + (" fast" if arithmetic == "fast" else ""),
+                "isa": isa,
+                "n_threads": n_threads,
+                "m": m,
+                "n": n,
+                "k": k,
+                "samples_ns": samples[0],
+                "gflops": median,
+                "gflops_spread": spread(rates[0]),
+                "limit": limit and limit[0],
+                "of_limit": limit and median / limit[1],
+                "limits": could,
                 "blas_gflops": statistics.median(rates[1]) if theirs else None,
-                "ratio": statistics.median(ratios) if theirs else None, "ratio_spread": spread(ratios) if theirs else None,
+                "ratio": statistics.median(ratios) if theirs else None,
+                "ratio_spread": spread(ratios) if theirs else None,
             }
 
 
@@ -55,14 +73,21 @@ def check(kinds, sizes):
     """Fault 64 where there is no product of a type and a size."""
     for (_, _, k), kind in itertools.product(sizes, kinds):
         if kind in MIXES:
-            raise Fault(USAGE, f"--matmul: {kind} is a mix of types: name one of {', '.join(MIXES[kind])}")
+            raise Fault(
+                USAGE, f"--matmul: {kind} is a mix of types: name one of {', '.join(MIXES[kind])}"
+            )
         if lib.type_row_bytes(numbers()[kind], k) < 0:
-            raise Fault(USAGE, f"--matmul: K {k} is no multiple of {lib.type_block(numbers()[kind])}, the block of {kind}")
+            raise Fault(
+                USAGE,
+                f"--matmul: K {k} is no multiple of {lib.type_block(numbers()[kind])}, the block of"
+                f" {kind}",
+            )
 
 
 def _product(weights, m, n, k, fast):
     """A function that computes y [m, n] once, through forward.py like a layer of a model."""
-    data = mmap.mmap(-1, lib.type_row_bytes(weights.type, k) * n)  # on a page, as weights nearly are in a file
+    # on a page, as weights nearly are in a file
+    data = mmap.mmap(-1, lib.type_row_bytes(weights.type, k) * n)
     if huge_pages.wanted:
         huge_pages.ask(data)
     for piece in weights.pieces(k, n):
@@ -76,6 +101,7 @@ def _product(weights, m, n, k, fast):
 
     def work(held=(data, x)):
         f.linear(Rows(p, k), w)  # new Rows: the activations are packed anew
+
     return work
 
 
@@ -92,11 +118,14 @@ def _blas(threads):
         x, w = draw.standard_normal((m, k), "f4"), draw.standard_normal((n, k), "f4")
         y = numpy.empty((m, n), "f4")
         return lambda: numpy.matmul(x, w.T, out=y)
+
     return make
 
 
 def _time(works, repetitions):
-    """[[nanoseconds of one call, for each repetition] for each of `works`], one after the other, each after two calls that warm up."""
+    """[[nanoseconds of one call, for each repetition] for each of `works`], one after the other,
+    each after two calls that warm up.
+    """
     samples = []
     for work in works:
         time.sleep(REST_S if len(works) > 1 else 0)

@@ -1,4 +1,5 @@
-"""Timed runs of a model: prompts and generations at a depth, repeated, alternating with a rival's where there is one.
+"""Timed runs of a model: prompts and generations at a depth, repeated, alternating with a rival's
+where there is one.
 
 An engine is anything with these members; Engine is ours, rival.py has another:
 
@@ -8,23 +9,26 @@ An engine is anything with these members; Engine is ours, rival.py has another:
     prompt(ids)      run them at once, to the logits after the last: nanoseconds
     generate(ids)    run them one by one, each to its logits: nanoseconds
 """
+
 import os
 import statistics
 import time
 from collections import namedtuple
 
-from ..system import memory
 from ..kernels import ffi, lib
-from ..model.model import Model
-from ..model.forward import Forward
 from ..kvcache.format import KV_TYPES
 from ..kvcache.scratch import Scratch
+from ..model.forward import Forward
+from ..model.model import Model
+from ..system import memory
 from . import limits, start
 from .synthetic import FILE_TYPES
 
 Test = namedtuple("Test", "n_prompt n_gen n_depth")  # one of the first two is 0
 WARM_IDS = 4  # of a generation's warm-up; a prompt's is the whole prompt
-REST_S = 0.3  # where engines take turns: threads of OpenMP and OpenBLAS keep their processors for up to 0.2 s after their work, and slow down whose turn it is
+# where engines take turns: threads of OpenMP and OpenBLAS keep their processors for up to 0.2 s
+# after their work, and slow down whose turn it is
+REST_S = 0.3
 
 
 class Engine:
@@ -36,7 +40,12 @@ class Engine:
         self.m, self.arithmetic = Model(path, threads, arithmetic, vocab), arithmetic
         self.vocab = vocab
         m = self.m
-        self.isa, self.threads, self.h, self.file = ffi.string(lib.isa_name()).decode(), lib.threads_count(), m.hparams, m.file
+        self.isa, self.threads, self.h, self.file = (
+            ffi.string(lib.isa_name()).decode(),
+            lib.threads_count(),
+            m.hparams,
+            m.file,
+        )
         self.backend = f"sluice {self.isa}" + (" fast" if arithmetic == "fast" else "")
         self._cache = Scratch(m.geometry(kv), capacity)
         self._logits, self._depth = ffi.new("float[]", self.h.n_vocab), 0
@@ -49,7 +58,7 @@ class Engine:
     def to_depth(self, n):
         self._cache.n_tok = self._depth = min(n, self._depth)
         if n > self._depth:
-            self.m.extend(self._cache, ids(self.h.n_vocab, n)[self._depth:], f=self._f)
+            self.m.extend(self._cache, ids(self.h.n_vocab, n)[self._depth :], f=self._f)
             self._depth = n
 
     def prompt(self, part):
@@ -66,8 +75,9 @@ class Engine:
         return time.perf_counter_ns() - began
 
     def spans(self):
-        """[(const uint8_t *, n_bytes)] of the tensors that a generated id reads, in file order, neighbours as one: all but
-        token_embd where that is not the head."""
+        """[(const uint8_t *, n_bytes)] of the tensors that a generated id reads, in file order,
+        neighbours as one: all but token_embd where that is not the head.
+        """
         out, unread = [], "token_embd.weight" if "output.weight" in self.file.tensors else None
         for t in self.file.tensors.values():
             if t.name == unread:
@@ -87,11 +97,13 @@ def ids(n_vocab, n):
 
 
 class Costs:
-    """What a test of this model takes: operations (a multiplication and an addition each count) and bytes that must be read.
+    """What a test of this model takes: operations (a multiplication and an addition each count) and
+    bytes that must be read.
 
-    Operations are those of products with weights and of attention, as far as the answer needs them: of a prompt the head, and in the last
-    block all but keys and values, is for its last id alone.
-    Bytes are counted for a generation: all weights but the rows of token_embd that nobody asks for, keys and values.
+    Operations are those of products with weights and of attention, as far as the answer needs them:
+    of a prompt the head, and in the last block all but keys and values, is for its last id alone.
+    Bytes are counted for a generation: all weights but the rows of token_embd that nobody asks for,
+    keys and values.
     """
 
     def __init__(self, m, kv):
@@ -99,15 +111,24 @@ class Costs:
         matrices = [x for layer in w.layers for x in vars(layer).values() if hasattr(x, "n_out")]
         self._per_id = 2 * sum(x.n_in * x.n_out for x in matrices)
         last = vars(w.layers[-1])
-        self._once = 2 * sum(x.n_in * x.n_out for name, x in last.items() if hasattr(x, "n_out") and name not in ("attn_k", "attn_v"))
+        self._once = 2 * sum(
+            x.n_in * x.n_out
+            for name, x in last.items()
+            if hasattr(x, "n_out") and name not in ("attn_k", "attn_v")
+        )
         self._head = 2 * w.output.n_in * w.output.n_out
-        self._weight_bytes = sum(lib.type_row_bytes(x.type, x.n_in) * x.n_out for x in [*matrices, w.output])
+        self._weight_bytes = sum(
+            lib.type_row_bytes(x.type, x.n_in) * x.n_out for x in [*matrices, w.output]
+        )
         self._kv_bytes = 2 * self.h.n_head_kv * lib.type_row_bytes(KV_TYPES[kv], self.h.head_dim)
         largest = max(matrices, key=lambda x: x.n_in * x.n_out)
-        self.type, self.in_terms = largest.type, largest.in_terms  # what the machine's limit is looked up for
+        # what the machine's limit is looked up for
+        self.type, self.in_terms = largest.type, largest.in_terms
 
     def _seen(self, pos, n, n_last):
-        """Positions that the queries at pos ... pos + n - 1 see, all of them and all layers together; in the last layer the last n_last queries."""
+        """Positions that the queries at pos ... pos + n - 1 see, all of them and all layers
+        together; in the last layer the last n_last queries.
+        """
         h, total = self.h, 0
         for i in range(h.n_layer):
             window, begin = h.window_of(i), pos + n - n_last if i == h.n_layer - 1 else pos
@@ -120,14 +141,24 @@ class Costs:
         return products + 4 * self.h.n_head * self.h.head_dim * self._seen(test.n_depth, n, n_last)
 
     def read_bytes(self, test):
-        """Of a generation; None for a prompt, whose reading depends on how it is cut into chunks."""
-        return None if test.n_prompt else test.n_gen * self._weight_bytes + self._kv_bytes * self._seen(test.n_depth, test.n_gen, test.n_gen)
+        """Of a generation; None for a prompt, whose reading depends on how it is cut into
+        chunks.
+        """
+        return (
+            None
+            if test.n_prompt
+            else test.n_gen * self._weight_bytes
+            + self._kv_bytes * self._seen(test.n_depth, test.n_gen, test.n_gen)
+        )
 
 
-def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic="exact",
-        vocab=None):
-    """Yield a row (see `row`) for each Test and engine: ours, and after it that of `rival` (a Rival that was not started);
-    then one for each of `starts`, prompts that processes of their own read (see start.py)."""
+def run(
+    path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic="exact", vocab=None
+):
+    """Yield a row (see `row`) for each Test and engine: ours, and after it that of `rival` (a Rival
+    that was not started); then one for each of `starts`, prompts that processes of their own read
+    (see start.py).
+    """
     n_ids = max((t.n_depth + max(t.n_prompt, t.n_gen) for t in tests), default=1)
     ours = Engine(path, threads, kv, n_ids, arithmetic, vocab)
     costs, could = Costs(ours.m, kv), limits.measure(ours.spans())
@@ -137,13 +168,22 @@ def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic
         ours.forget()
         memory.begin()
         read = (lambda: limits.read_once(ours.spans())) if test.n_gen else None
-        samples, reads = time_test([ours, rival] if rival else [ours], test, repetitions, ours.h.n_vocab, read)
-        first = row(ours.backend, ours, test, samples[0], costs, could, kv, reads) | {"memory": memory.peak()}
+        samples, reads = time_test(
+            [ours, rival] if rival else [ours], test, repetitions, ours.h.n_vocab, read
+        )
+        first = row(ours.backend, ours, test, samples[0], costs, could, kv, reads) | {
+            "memory": memory.peak()
+        }
         if rival and rival.fault:
             yield first | {"rival_fault": rival.fault}
         elif rival:
-            ratio = [b / a for a, b in zip(*samples)]  # of neighbours in time, so that what disturbs both cancels
-            yield first | {"against": rival.backend, "ratio": statistics.median(ratio), "ratio_spread": spread(ratio)}
+            # of neighbours in time, so that what disturbs both cancels
+            ratio = [b / a for a, b in zip(*samples)]
+            yield first | {
+                "against": rival.backend,
+                "ratio": statistics.median(ratio),
+                "ratio_spread": spread(ratio),
+            }
             yield row(rival.backend, ours, test, samples[1], costs, could, kv, reads)
         else:
             yield first
@@ -154,18 +194,24 @@ def run(path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic
 
 
 def time_test(engines, test, repetitions, n_vocab, limit=None):
-    """([[nanoseconds of each repetition] for each engine], [limit of each repetition]); repetitions alternate, with a rest before each where
-    there are several engines, and each engine's first run is thrown away. Of one with a fault there are fewer. limit(): what the machine can
-    do at that moment; of a repetition the mean of before and after, since memory's speed changes from one second to the next where machines
-    are shared. Without it the second list is empty."""
+    """([[nanoseconds of each repetition] for each engine], [limit of each repetition]); repetitions
+    alternate, with a rest before each where there are several engines, and each engine's first run
+    is thrown away. Of one with a fault there are fewer. limit(): what the machine can do at that
+    moment; of a repetition the mean of before and after, since memory's speed changes from one
+    second to the next where machines are shared. Without it the second list is empty.
+    """
     n = test.n_prompt or test.n_gen
-    part = ids(n_vocab, test.n_depth + n)[test.n_depth:]
+    part = ids(n_vocab, test.n_depth + n)[test.n_depth :]
     samples, could = [[] for _ in engines], []
     for i in range(-1, repetitions):
         for engine, taken in zip(engines, samples):
             engine.to_depth(test.n_depth)
             time.sleep(REST_S if len(engines) > 1 else 0)
-            ns = engine.prompt(part) if test.n_prompt else engine.generate(part if i >= 0 else part[:WARM_IDS])
+            ns = (
+                engine.prompt(part)
+                if test.n_prompt
+                else engine.generate(part if i >= 0 else part[:WARM_IDS])
+            )
             if i >= 0 and not engine.fault:
                 taken.append(ns)
         if limit:
@@ -182,8 +228,10 @@ def spread(values):
 
 
 def row(backend, ours, test, ns, costs, could, kv, reads=()):
-    """One line of the table as a dict; keys are those of llama-bench's JSON where they mean the same. reads: GB/s that memory gave at each
-    repetition, of which a generation's share is the median."""
+    """One line of the table as a dict; keys are those of llama-bench's JSON where they mean the
+    same. reads: GB/s that memory gave at each repetition, of which a generation's share is the
+    median.
+    """
     n = test.n_prompt or test.n_gen
     ts = [1e9 * n / t for t in ns]
     median = statistics.median(ts)
@@ -195,12 +243,32 @@ def row(backend, ours, test, ns, costs, could, kv, reads=()):
     if n_bytes and reads:
         share = statistics.median(n_bytes / t / read for t, read in zip(ns, reads))
     return {
-        **describe(ours.file), "backend": backend, "isa": ours.isa, "n_threads": ours.threads, "type_k": kv, "type_v": kv,
-        "test": (f"pp{n}" if test.n_prompt else f"tg{n}") + (f" @ d{test.n_depth}" if test.n_depth else ""), **test._asdict(),
-        "samples_ns": ns, "samples_ts": ts, "avg_ts": statistics.mean(ts), "stddev_ts": statistics.stdev(ts) if len(ts) > 1 else 0.0,
-        "median_ts": median, "spread_ts": spread(ts), "gflops": gflops, "gbytes_per_s": gbytes,
-        "limit": limit and limit[0], "of_limit": share, "limits": could, "samples_read": list(reads),
-        "against": None, "ratio": None, "ratio_spread": None, "rival_fault": None, "memory": None,
+        **describe(ours.file),
+        "backend": backend,
+        "isa": ours.isa,
+        "n_threads": ours.threads,
+        "type_k": kv,
+        "type_v": kv,
+        "test": (f"pp{n}" if test.n_prompt else f"tg{n}")
+        + (f" @ d{test.n_depth}" if test.n_depth else ""),
+        **test._asdict(),
+        "samples_ns": ns,
+        "samples_ts": ts,
+        "avg_ts": statistics.mean(ts),
+        "stddev_ts": statistics.stdev(ts) if len(ts) > 1 else 0.0,
+        "median_ts": median,
+        "spread_ts": spread(ts),
+        "gflops": gflops,
+        "gbytes_per_s": gbytes,
+        "limit": limit and limit[0],
+        "of_limit": share,
+        "limits": could,
+        "samples_read": list(reads),
+        "against": None,
+        "ratio": None,
+        "ratio_spread": None,
+        "rival_fault": None,
+        "memory": None,
     }
 
 
@@ -209,7 +277,14 @@ def describe(file):
     matrices = [t for t in file.tensors.values() if len(t.shape) > 1]
     name_of = {number: name for name, number in FILE_TYPES.items()}
     largest = max(matrices, key=lambda t: sum(x.n_bytes for x in matrices if x.type == t.type))
-    kind = name_of.get(file.metadata.get("general.file_type")) or ffi.string(lib.type_name(largest.type)).decode()
-    return {"model": str(file.metadata.get("general.name") or os.path.basename(file.path)), "model_type": kind,
-            "model_filename": file.path, "model_size": sum(t.n_bytes for t in file.tensors.values()),
-            "model_n_params": sum(t.n_elements for t in file.tensors.values())}
+    kind = (
+        name_of.get(file.metadata.get("general.file_type"))
+        or ffi.string(lib.type_name(largest.type)).decode()
+    )
+    return {
+        "model": str(file.metadata.get("general.name") or os.path.basename(file.path)),
+        "model_type": kind,
+        "model_filename": file.path,
+        "model_size": sum(t.n_bytes for t in file.tensors.values()),
+        "model_n_params": sum(t.n_elements for t in file.tensors.values()),
+    }

@@ -1,27 +1,32 @@
-"""llama.cpp and ik_llama.cpp, through an installed llama-cpp-python or ik-llama-cpp-python: the same file, the same ids, the same number of threads.
+"""llama.cpp and ik_llama.cpp, through an installed llama-cpp-python or ik-llama-cpp-python: the
+same file, the same ids, the same number of threads.
 
-Their C interface is called, not their classes, which copy logits into arrays of their own. It runs in a process of its own: some
-builds of it crash, and then only the comparison ends.
+Their C interface is called, not their classes, which copy logits into arrays of their own. It runs
+in a process of its own: some builds of it crash, and then only the comparison ends.
 """
+
 import ctypes
 import importlib.util
 import os
 import time
 
-from ..faults import Fault, TRY_AGAIN, unsupported
+from ..faults import TRY_AGAIN, Fault, unsupported
 from . import apart
 
 MODULES = {"llama-cpp-python": "llama_cpp", "ik-llama-cpp-python": "ik_llama_cpp"}
 NAMES = tuple(MODULES)
 TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
-FLASH = 1  # LLAMA_FLASH_ATTN_TYPE_ENABLED: without it llama.cpp has no quantised values in its cache
+# LLAMA_FLASH_ATTN_TYPE_ENABLED: without it llama.cpp has no quantised values in its cache
+FLASH = 1
 CHUNK = 512
 
 
 def check(name):
     """Fault 69 where the package `name` is not installed."""
     if importlib.util.find_spec(MODULES[name]) is None:
-        raise unsupported("--against", f"{name} is not installed beside sluice (pip install {name})")
+        raise unsupported(
+            "--against", f"{name} is not installed beside sluice (pip install {name})"
+        )
 
 
 def make(name):
@@ -30,14 +35,17 @@ def make(name):
 
 
 def check_rows(rows):
-    """Fault 69 where a rival failed while `rows` were made: they hold what was measured all the same."""
+    """Fault 69 where a rival failed while `rows` were made: they hold what was measured all the
+    same.
+    """
     for row in rows:
         if row.get("rival_fault"):
             raise unsupported("--against", row["rival_fault"])
 
 
 class Rival:
-    """An engine as measure.py wants one: that of make(), called `name`, in a process that begins here, before ours has threads.
+    """An engine as measure.py wants one: that of make(), called `name`, in a process that begins
+    here, before ours has threads.
 
     fault   None, or why it is no more; every call returns None then
     """
@@ -69,12 +77,15 @@ class Rival:
 
 
 class LlamaCpp:
-    """llama.cpp with the model at `path`, a cache for `capacity` ids of type `kv`, and the ids that depths are made of."""
+    """llama.cpp with the model at `path`, a cache for `capacity` ids of type `kv`, and the ids that
+    depths are made of.
+    """
 
     title = "llama.cpp"
 
     def __init__(self, path, threads, kv, capacity, ids):
-        os.environ["GGML_NO_BACKTRACE"] = "1"  # where it gives up, its line says why, and no debugger is started
+        # where it gives up, its line says why, and no debugger is started
+        os.environ["GGML_NO_BACKTRACE"] = "1"
         self._c, self._ids, self._depth = self._open(), ids, 0
         self._c.llama_backend_init()
         params = self._c.llama_model_default_params()
@@ -82,14 +93,21 @@ class LlamaCpp:
         self._model = self._c.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
             raise unsupported(path, f"{self.title} does not load it")
-        self._context = self._c.llama_init_from_model(self._model, self._params(threads, kv, capacity))
+        self._context = self._c.llama_init_from_model(
+            self._model, self._params(threads, kv, capacity)
+        )
         if not self._context:
             raise Fault(TRY_AGAIN, f"{path}: {self.title} has no memory for {capacity} ids")
 
     def _open(self):
         """The module of its C interface, which says nothing from here on."""
         import llama_cpp
-        self._quiet, self.version = llama_cpp.llama_log_callback(_say_nothing), llama_cpp.__version__  # kept: C keeps only its address
+
+        # kept: C keeps only its address
+        self._quiet, self.version = (
+            llama_cpp.llama_log_callback(_say_nothing),
+            llama_cpp.__version__,
+        )
         llama_cpp.llama_log_set(self._quiet, None)
         return llama_cpp
 
@@ -112,7 +130,7 @@ class LlamaCpp:
         self._depth = min(n, self._depth)
         self._forget(self._depth)
         if n > self._depth:
-            self._run(self._ids[self._depth:n], self._depth)
+            self._run(self._ids[self._depth : n], self._depth)
             self._depth = n
 
     def _forget(self, n):
@@ -124,7 +142,7 @@ class LlamaCpp:
 
     def _run(self, ids, position):
         for at in range(0, len(ids), CHUNK):
-            part = ids[at:at + CHUNK]
+            part = ids[at : at + CHUNK]
             array = (ctypes.c_int32 * len(part))(*part)  # lives here: a batch has its address alone
             status = self._c.llama_decode(self._context, self._batch(array, position + at))
             if status:
@@ -143,15 +161,20 @@ class LlamaCpp:
 
 
 class IkLlamaCpp(LlamaCpp):
-    """ik_llama.cpp, a fork with kernels of its own. Its interface is that of llama.cpp of 2024, and the package declares a part of it."""
+    """ik_llama.cpp, a fork with kernels of its own. Its interface is that of llama.cpp of 2024, and
+    the package declares a part of it.
+    """
 
     title = "ik_llama.cpp"
 
     def _open(self):
         import ik_llama_cpp
         from ik_llama_cpp import _ctypes_api
+
         self._lib, self.version = _ctypes_api._lib, ik_llama_cpp.__version__
-        self._quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_say_nothing)
+        self._quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(
+            _say_nothing
+        )
         self._lib.llama_log_set(self._quiet, None)
         return _ctypes_api
 
@@ -159,7 +182,9 @@ class IkLlamaCpp(LlamaCpp):
         self._lib.llama_kv_cache_seq_rm(ctypes.c_void_p(self._context), 0, n, -1)
 
     def _batch(self, array, position):
-        return self._c.llama_batch(n_tokens=len(array), token=array, all_pos_0=position, all_pos_1=1, all_seq_id=0)
+        return self._c.llama_batch(
+            n_tokens=len(array), token=array, all_pos_0=position, all_pos_1=1, all_seq_id=0
+        )
 
     def _synchronize(self, context):
         self._lib.llama_synchronize(ctypes.c_void_p(context))

@@ -1,6 +1,8 @@
-"""Whole processes: a prompt that `prefill` reads, from exec to exit, so with all that a shell waits for before the first id's logits
-are there: the interpreter, the model's file, the products, and a snapshot that is synced to the disk.
+"""Whole processes: a prompt that `prefill` reads, from exec to exit, so with all that a shell waits
+for before the first id's logits are there: the interpreter, the model's file, the products, and a
+snapshot that is synced to the disk.
 """
+
 import os
 import subprocess
 import sys
@@ -8,30 +10,52 @@ import tempfile
 import time
 
 from .. import stream
-from ..faults import Fault, IO_ERROR, unsupported
+from ..faults import IO_ERROR, Fault, unsupported
 
 
 def times(engine, ids, repetitions, kv, command=None):
-    """Nanoseconds of each run of prefill with the model, threads and instruction set of `engine` (measure.Engine), the first thrown
-    away. Snapshots go to the temporary directory ($TMPDIR). `command`: prefill, by default the one beside this command."""
+    """Nanoseconds of each run of prefill with the model, threads and instruction set of `engine`
+    (measure.Engine), the first thrown away. Snapshots go to the temporary directory ($TMPDIR).
+    `command`: prefill, by default the one beside this command.
+    """
     command = command or beside()
-    argv = [command, "-m", engine.file.path, "-j", str(engine.threads), "--kv", kv,
-            "--arithmetic", engine.arithmetic,
-            *(("--vocab", engine.vocab) if engine.vocab else ()), "-o"]
+    argv = [
+        command,
+        "-m",
+        engine.file.path,
+        "-j",
+        str(engine.threads),
+        "--kv",
+        kv,
+        "--arithmetic",
+        engine.arithmetic,
+        *(("--vocab", engine.vocab) if engine.vocab else ()),
+        "-o",
+    ]
     lines = "".join(f"{id}\n" for id in ids).encode()
     out = []
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as prompt:
-        prompt.write(stream.ids_header(engine.file.id, engine.h.n_vocab) + lines + stream.ids_end("text"))
+        prompt.write(
+            stream.ids_header(engine.file.id, engine.h.n_vocab) + lines + stream.ids_end("text")
+        )
         prompt.flush()
         snapshot = os.path.join(directory, "snapshot")
         for _ in range(repetitions + 1):
             prompt.seek(0)
             began = time.perf_counter_ns()
-            done = subprocess.run([*argv, snapshot], stdin=prompt, stderr=subprocess.PIPE, env={**os.environ, "SLUICE_ISA": engine.isa})
+            done = subprocess.run(
+                [*argv, snapshot],
+                stdin=prompt,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "SLUICE_ISA": engine.isa},
+            )
             out.append(time.perf_counter_ns() - began)
             if done.returncode:
-                raise Fault(max(done.returncode, 0) or IO_ERROR, done.stderr.decode(errors="replace").strip().split("\n")[-1]
-                            or f"prefill ended with {done.returncode}")
+                raise Fault(
+                    max(done.returncode, 0) or IO_ERROR,
+                    done.stderr.decode(errors="replace").strip().split("\n")[-1]
+                    or f"prefill ended with {done.returncode}",
+                )
             os.unlink(snapshot)
     return out[1:]
 

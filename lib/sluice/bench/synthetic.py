@@ -1,48 +1,69 @@
-"""Models of random weights: a shape and a type, written once into a folder and found there by what they are.
+"""Models of random weights: a shape and a type, written once into a folder and found there by what
+they are.
 
-The bytes of a block are random but for its f16 scales, which are chosen so that a row of n weights has a deviation of
-1 / sqrt(n): activations stay near 1 through any number of blocks. What such a model answers means nothing; it reads and
-computes what a real one of its shape does. The same bytes on every machine, from the standard library alone.
+The bytes of a block are random but for its f16 scales, which are chosen so that a row of n weights
+has a deviation of 1 / sqrt(n): activations stay near 1 through any number of blocks. What such a
+model answers means nothing; it reads and computes what a real one of its shape does. The same bytes
+on every machine, from the standard library alone.
 """
+
 import hashlib
 import os
 import random
 import struct
 from array import array
 
-from ..system import cache_directory
-from ..quantize import mixes
-from ..faults import Fault, USAGE, unsupported
+from ..faults import USAGE, Fault, unsupported
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
+from ..quantize import mixes
 from ..quantize.mixes import FILE_TYPES, FLOATS, MIXES, numbers
+from ..system import cache_directory
 from . import shapes
 
 VERSION = b"sluice synthetic 1\n"
-POOL_BYTES = 8 << 20  # of random blocks, written again and again from another place: each tensor has its own pages all the same
+# of random blocks, written again and again from another place: each tensor has its own pages all
+# the same
+POOL_BYTES = 8 << 20
 
-# The scales of a block, each an f16: byte where it stands -> its size beside d. A minimum is chosen so that the mean is near 0.
+# The scales of a block, each an f16: byte where it stands -> its size beside d. A minimum is chosen
+# so that the mean is near 0.
 SCALES = {
-    "Q4_0": {0: 1}, "Q4_1": {0: 1, 2: -7.5}, "Q5_0": {0: 1}, "Q5_1": {0: 1, 2: -15.5}, "Q8_0": {0: 1},
-    "Q2_K": {80: 1, 82: 1.5}, "Q3_K": {108: 1}, "Q4_K": {0: 1, 2: 7.5}, "Q5_K": {0: 1, 2: 15.5}, "Q6_K": {208: 1},
-    "IQ4_NL": {0: 1}, "IQ4_XS": {0: 1},
+    "Q4_0": {0: 1},
+    "Q4_1": {0: 1, 2: -7.5},
+    "Q5_0": {0: 1},
+    "Q5_1": {0: 1, 2: -15.5},
+    "Q8_0": {0: 1},
+    "Q2_K": {80: 1, 82: 1.5},
+    "Q3_K": {108: 1},
+    "Q4_K": {0: 1, 2: 7.5},
+    "Q5_K": {0: 1, 2: 15.5},
+    "Q6_K": {208: 1},
+    "IQ4_NL": {0: 1},
+    "IQ4_XS": {0: 1},
 }
 
 
 def types():
-    """The names of types that this build computes with and this module can make, mixes among them."""
+    """The names of types that this build computes with and this module can make, mixes among
+    them.
+    """
     known = numbers()
     plain = [name for name in (*FLOATS, *SCALES) if lib.type_supported(known[name])]
     return plain + [name for name, parts in MIXES.items() if set(parts) <= set(plain)]
 
 
 def check_type(name, option="--type"):
-    """Fault 64 or 69 where a model cannot be made of type `name`, or a head, which is one matrix, not of a mix."""
+    """Fault 64 or 69 where a model cannot be made of type `name`, or a head, which is one matrix,
+    not of a mix.
+    """
     known = types() if option == "--type" else [kind for kind in types() if kind not in MIXES]
     if name not in FILE_TYPES or option != "--type" and name in MIXES:
         raise Fault(USAGE, f"{option}: {name!r} is none of {', '.join(known)}")
     if name not in known:
-        raise unsupported(option, f"{name} is not supported by this build, which has {', '.join(known)}")
+        raise unsupported(
+            option, f"{name} is not supported by this build, which has {', '.join(known)}"
+        )
 
 
 def check_types(names, head=None):
@@ -54,8 +75,9 @@ def check_types(names, head=None):
 
 
 def type_of(kind, tensor, dims, shape, head=None):
-    """The name of the type that `tensor` of dimensions `dims` has in a model of `shape` and `kind`. head: another type for the
-    head, or None."""
+    """The name of the type that `tensor` of dimensions `dims` has in a model of `shape` and `kind`.
+    head: another type for the head, or None.
+    """
     if head and tensor == ("token_embd.weight" if shape.tied else "output.weight"):
         return mixes.fitting(head, dims[0])
     return mixes.type_of(kind, tensor, dims, shape.n_layer, shape.tied)
@@ -73,16 +95,22 @@ class Weights:
             self._n = POOL_BYTES // self.block_bytes
             draw = random.Random(self.type)
             self._random = draw.randbytes(self._n * self.block_bytes)
-            self._factor = [0.75 + 0.5 * draw.random() for _ in range(1 << 10)]  # blocks differ in scale
+            # blocks differ in scale
+            self._factor = [0.75 + 0.5 * draw.random() for _ in range(1 << 10)]
             self._unit = self._deviation()
         self._pool = (None, b"")
 
     def _scaled(self, d, n):
         """The first `n` blocks with scales around `d`."""
-        blocks = bytearray(self._random[:n * self.block_bytes])
+        blocks = bytearray(self._random[: n * self.block_bytes])
         for at, size in SCALES[self.name].items():
-            halves = struct.pack(f"<{len(self._factor)}e", *[f * d * size for f in self._factor]) * -(-n // len(self._factor))
-            blocks[at::self.block_bytes], blocks[at + 1::self.block_bytes] = halves[:2 * n:2], halves[1:2 * n:2]
+            halves = struct.pack(
+                f"<{len(self._factor)}e", *[f * d * size for f in self._factor]
+            ) * -(-n // len(self._factor))
+            blocks[at :: self.block_bytes], blocks[at + 1 :: self.block_bytes] = (
+                halves[: 2 * n : 2],
+                halves[1 : 2 * n : 2],
+            )
         return blocks
 
     def _deviation(self):
@@ -100,7 +128,12 @@ class Weights:
     def pool(self, deviation):
         """Bytes of many blocks whose weights have this deviation."""
         if self._pool[0] != deviation:
-            self._pool = deviation, self._floats(deviation) if self._base else bytes(self._scaled(deviation / self._unit, self._n))
+            self._pool = (
+                deviation,
+                self._floats(deviation)
+                if self._base
+                else bytes(self._scaled(deviation / self._unit, self._n)),
+            )
         return self._pool[1]
 
     def _floats(self, deviation):
@@ -110,25 +143,30 @@ class Weights:
             return values.tobytes()
         if self.name == "F16":
             out = array("H", bytes(2 * n))
-            lib.convert_f32_f16(ffi.from_buffer("uint16_t[]", out), ffi.from_buffer("float[]", values), n)
+            lib.convert_f32_f16(
+                ffi.from_buffer("uint16_t[]", out), ffi.from_buffer("float[]", values), n
+            )
             return out.tobytes()
         raw, out = values.tobytes(), bytearray(2 * n)
         out[0::2], out[1::2] = raw[2::4], raw[3::4]  # the upper halves
         return bytes(out)
 
     def pieces(self, n_in, n_row, start=0):
-        """The bytes of a matrix [n_row, n_in], piece by piece; another `start` gives another one."""
-        pool, left = memoryview(self.pool(n_in ** -0.5)), lib.type_row_bytes(self.type, n_in) * n_row
+        """The bytes of a matrix [n_row, n_in], piece by piece; another `start` gives another
+        one.
+        """
+        pool, left = memoryview(self.pool(n_in**-0.5)), lib.type_row_bytes(self.type, n_in) * n_row
         at = start * 7919 * self.block_bytes % len(pool)
         while left:
-            piece = pool[at:at + left]
+            piece = pool[at : at + left]
             yield piece
             at, left = 0, left - len(piece)
 
 
 def tensors(shape, kind, head=None):
-    """What gguf_write takes: the tensors of a model of `shape`, type `kind` and `head` (see type_of), their data made when they are
-    written."""
+    """What gguf_write takes: the tensors of a model of `shape`, type `kind` and `head` (see
+    type_of), their data made when they are written.
+    """
     made, out = {}, []
     for i, (name, dims) in enumerate(shapes.tensors(shape).items()):
         type = type_of(kind, name, dims, shape, head)
@@ -149,20 +187,30 @@ def _weights(made, type):
 
 
 def cache_home():
-    """The directory where models are kept if no other is named: with the rest of the cache, else in the temporary directory."""
+    """The directory where models are kept if no other is named: with the rest of the cache, else in
+    the temporary directory.
+    """
     import tempfile
+
     temporary = os.path.join(tempfile.gettempdir(), f"sluice-{os.geteuid()}")
     return os.path.join(cache_directory.home() or temporary, "bench")
 
 
 def find_all(directory, keys, kinds, n_layer, head, say):
-    """The paths of `find` for each of `keys` and `kinds`; without a directory in that of the cache."""
-    return [find(directory or cache_home(), key, kind, n_layer, say, head) for key in keys for kind in kinds]
+    """The paths of `find` for each of `keys` and `kinds`; without a directory in that of the
+    cache.
+    """
+    return [
+        find(directory or cache_home(), key, kind, n_layer, say, head)
+        for key in keys
+        for kind in kinds
+    ]
 
 
 def find(directory, key, kind, n_layer=None, say=lambda message: None, head=None):
-    """Path of the model of SHAPES[key], type `kind` and `head` (see type_of) in `directory`, written if it is not there. Fault 64,
-    69, 73 to 75."""
+    """Path of the model of SHAPES[key], type `kind` and `head` (see type_of) in `directory`,
+    written if it is not there. Fault 64, 69, 73 to 75.
+    """
     check_type(kind)
     shape = shapes.SHAPES[key]
     if n_layer is not None and n_layer != shape.n_layer:
@@ -171,7 +219,9 @@ def find(directory, key, kind, n_layer=None, say=lambda message: None, head=None
         shape, key = shapes.cut(shape, n_layer), f"{key}-{n_layer}"
     meta, parts = shapes.metadata(shape, FILE_TYPES[kind]), tensors(shape, kind, head)
     start = gguf_write.head(meta, parts)
-    path = os.path.join(directory, f"{key}-{kind.lower()}-{hashlib.sha256(VERSION + start).hexdigest()[:8]}.gguf")
+    path = os.path.join(
+        directory, f"{key}-{kind.lower()}-{hashlib.sha256(VERSION + start).hexdigest()[:8]}.gguf"
+    )
     n_bytes = gguf_write.file_bytes(start, parts)
     cache_directory.prepare_path(directory)
     if not (os.path.isfile(path) and os.path.getsize(path) == n_bytes):
@@ -183,8 +233,9 @@ def find(directory, key, kind, n_layer=None, say=lambda message: None, head=None
 
 
 def _forget(path):
-    """Out of the page cache with the new file: there it lies as it was written, and would until the machine starts anew; what is to be
-    measured is one that was read."""
+    """Out of the page cache with the new file: there it lies as it was written, and would until the
+    machine starts anew; what is to be measured is one that was read.
+    """
     if hasattr(os, "posix_fadvise"):
         with open(path, "rb") as f:
             os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

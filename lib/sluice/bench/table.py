@@ -1,4 +1,5 @@
 """Rows as a table: md as people paste it, csv and json with all there is."""
+
 import json
 import statistics
 
@@ -58,7 +59,9 @@ def columns(products, against):
 
 
 def write(rows, form, columns, repetitions):
-    """Write `rows` (an iterable of dicts, one or more) to stdout as they come, as `form`: "md", "csv" or "json"; returns a list of them."""
+    """Write `rows` (an iterable of dicts, one or more) to stdout as they come, as `form`: "md",
+    "csv" or "json"; returns a list of them.
+    """
     out = []
     for row in rows:
         if form == "md":
@@ -79,8 +82,18 @@ def _emit(text):
 
 def _md(row, columns, first):
     def line(cells):
-        return "| " + " | ".join(f"{c:{'<>'[w > 0]}{abs(w)}}" for c, (w, _) in zip(cells, columns.values())) + " |\n"
-    head = line(columns) + "|" + "|".join(" " + "-" * abs(w) + (":" if w > 0 else " ") for w, _ in columns.values()) + "|\n"
+        return (
+            "| "
+            + " | ".join(f"{c:{'<>'[w > 0]}{abs(w)}}" for c, (w, _) in zip(cells, columns.values()))
+            + " |\n"
+        )
+
+    head = (
+        line(columns)
+        + "|"
+        + "|".join(" " + "-" * abs(w) + (":" if w > 0 else " ") for w, _ in columns.values())
+        + "|\n"
+    )
     return (head if first else "") + line([text(row) for _, text in columns.values()])
 
 
@@ -90,6 +103,7 @@ def _csv(row, first):
     flat |= {f"limit_{k}": v for k, v in flat.pop("limits").items()}
     import csv
     import io
+
     out = io.StringIO()
     w = csv.DictWriter(out, flat, lineterminator="\n")
     if first:
@@ -100,21 +114,33 @@ def _csv(row, first):
 
 def notes(rows, repetitions):
     """What the figures mean, and what the machine could do, below a table."""
-    lines = [f"± half the distance between the quartiles, beside the median of {repetitions}, after a warm-up that is not counted."]
+    lines = [
+        f"± half the distance between the quartiles, beside the median of {repetitions}, after a"
+        " warm-up that is not counted."
+    ]
     seen = {}
     for r in rows:
         best = seen.setdefault((r["isa"], r["n_threads"]), {})
         best |= {name: max(v, best.get(name, 0)) for name, v in r["limits"].items() if v}
     for (isa, n_threads), could in seen.items():
-        parts = [f"{name.replace('_', ' ')} {v:,.1f} {'GB/s' if name == 'read' else 'GFLOP/s'}" for name, v in could.items()]
-        lines.append(f"Limits, {isa}, {n_threads} thread{'s' * (n_threads > 1)}: {', '.join(parts)}.")
+        parts = [
+            f"{name.replace('_', ' ')} {v:,.1f} {'GB/s' if name == 'read' else 'GFLOP/s'}"
+            for name, v in could.items()
+        ]
+        lines.append(
+            f"Limits, {isa}, {n_threads} thread{'s' * (n_threads > 1)}: {', '.join(parts)}."
+        )
     for r in rows:
         if r.get("test", "").startswith("start"):
             seconds = [ns / 1e9 for ns in r["samples_ns"]]
-            lines.append(f"{r['test']}, {r['model_type']}, {r['isa']}: {statistics.median(seconds):.3f} ± {spread(seconds):.3f} s from exec "
-                         "of prefill to its exit, the snapshot synced.")
+            lines.append(
+                f"{r['test']}, {r['model_type']}, {r['isa']}: {statistics.median(seconds):.3f} ±"
+                f" {spread(seconds):.3f} s from exec of prefill to its exit, the snapshot synced."
+            )
     if any(r.get("memory") for r in rows):
-        lines.append("Memory: the most held at once beyond mapped files, the cache of keys and values in it.")
+        lines.append(
+            "Memory: the most held at once beyond mapped files, the cache of keys and values in it."
+        )
     for path in dict.fromkeys(r["model_filename"] for r in rows if "model_filename" in r):
         lines.append(f"Model: {path}")
     return "\n" + "\n".join(lines) + "\n"

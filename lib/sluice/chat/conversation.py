@@ -1,57 +1,85 @@
 """A conversation with a model: messages, the cache that holds them as ids, and what is said next.
 
-Ids are rendered anew by the template for every turn, and what the cache holds already is not computed again: it is
-compared id by id. An answer stays in the ids it was written in.
+Ids are rendered anew by the template for every turn, and what the cache holds already is not
+computed again: it is compared id by id. An answer stays in the ids it was written in.
 
-When the conversation and room for an answer (a quarter of the context, or the maximum of an answer if that is less) are more than
-the cache holds, the oldest messages leave it, up to the next of the same author; a system message in front stays. What is
-left out is told, and stays in `messages`.
+When the conversation and room for an answer (a quarter of the context, or the maximum of an answer
+if that is less) are more than the cache holds, the oldest messages leave it, up to the next of the
+same author; a system message in front stays. What is left out is told, and stays in `messages`.
 """
+
 import time
 
 from ..faults import bad
-from ..grammar.matcher import Matcher
-from ..model.model import CHUNK
-from ..model.forward import Forward
-from . import messages as files
 from ..generate.generation import Answer, Generation
+from ..grammar.matcher import Matcher
+from ..model.forward import Forward
+from ..model.model import CHUNK
+from . import messages as files
 from .template import Message
 
 
 def opening(system, path):
     """The Messages that --system and --messages begin a conversation with. Fault 65; OSError."""
-    return ([] if system is None else [Message("system", system.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))]) + (files.read(path) if path else [])
+    return (
+        []
+        if system is None
+        else [
+            Message("system", system.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+        ]
+    ) + (files.read(path) if path else [])
 
 
 class Conversation:
     """messages: list of Message, all there were.   figures: of the last answer, a dict.
     n_cut: answers that `n_answer` or the context cut before their grammar was complete.
 
-    cache: with logits (scratch.Scratch).   speaker: the role the model speaks in.   n_answer: most ids of an answer, or None.
-    report: is told a line when something is left out.   interrupted: asked between ids and pieces of the prompt whether to stop.
+    cache: with logits (scratch.Scratch).
+    speaker: the role the model speaks in.
+    n_answer: most ids of an answer, or None.
+    report: is told a line when something is left out.
+    interrupted: asked between ids and pieces of the prompt whether to stop.
     """
 
-    def __init__(self, model, vocab, its_template, cache, messages, speaker="assistant", n_answer=None,
-                 report=lambda line: None, interrupted=lambda: False):
+    def __init__(
+        self,
+        model,
+        vocab,
+        its_template,
+        cache,
+        messages,
+        speaker="assistant",
+        n_answer=None,
+        report=lambda line: None,
+        interrupted=lambda: False,
+    ):
         self.model, self.vocab, self.template, self.cache = model, vocab, its_template, cache
         self.messages, self.speaker, self.n_answer = messages, speaker, n_answer
-        self._report, self._interrupted, self._n_left_out, self._told = report, interrupted, 0, set()
+        self._report, self._interrupted, self._n_left_out, self._told = (
+            report,
+            interrupted,
+            0,
+            set(),
+        )
         self.author = "user" if speaker == "assistant" else "assistant"
         self.figures, self.n_cut = {}, 0
 
     def answer(self, sampler, rules=None, stops=()):
-        """Yields the answer to `messages` as bytes, as it is written; it is then the last message, as far as it went.
+        """Yields the answer to `messages` as bytes, as it is written; it is then the last message,
+        as far as it went.
 
-        Fault 65 where the messages do not fit, or as the template and generation have them. Interrupted before the first id, it
-        takes back the message that was to be answered.
+        Fault 65 where the messages do not fit, or as the template and generation have them.
+        Interrupted before the first id, it takes back the message that was to be answered.
         """
         self.figures = {}
         ids, began = self._fitting(), time.monotonic()  # what the template takes is not the model's
         n_known = self._fill(ids)
         if n_known is None:  # nothing was answered: the message was not sent
             asked = self.messages and self.messages[-1].role == self.author
-            self._report("stopped before an answer began" + (": the message is taken back" if asked else ""))
-            del self.messages[len(self.messages) - bool(asked):]
+            self._report(
+                "stopped before an answer began" + (": the message is taken back" if asked else "")
+            )
+            del self.messages[len(self.messages) - bool(asked) :]
             return
         read = time.monotonic()
         matcher = Matcher(rules, self.vocab) if rules else None
@@ -73,16 +101,28 @@ class Conversation:
             yield parts[-1]
         finally:
             self._keep(chosen, b"".join(parts), answer.stopped)
-            self.figures = {"prompt": len(ids), "new": len(ids) - n_known, "prompt_s": read - began, "ids": len(chosen),
-                            "s": time.monotonic() - read, "used": self.cache.n_tok,
-                            "context": self.cache.capacity, "end": reason, "open": answer.n_open}
+            self.figures = {
+                "prompt": len(ids),
+                "new": len(ids) - n_known,
+                "prompt_s": read - began,
+                "ids": len(chosen),
+                "s": time.monotonic() - read,
+                "used": self.cache.n_tok,
+                "context": self.cache.capacity,
+                "end": reason,
+                "open": answer.n_open,
+            }
             self.n_cut += reason == "cut"
 
     def _keep(self, chosen, data, stopped):
-        """Make the answer a message: in its own ids, but for the mark that ended it, which the template writes."""
+        """Make the answer a message: in its own ids, but for the mark that ended it, which the
+        template writes.
+        """
         while chosen and self.vocab.is_control(chosen[-1]):
             chosen = chosen[:-1]
-        self.messages.append(Message(self.speaker, data.decode("utf-8", "replace"), None if stopped else chosen))
+        self.messages.append(
+            Message(self.speaker, data.decode("utf-8", "replace"), None if stopped else chosen)
+        )
 
     def _fitting(self):
         """The ids of the conversation, of as many of the last messages as leave room."""
@@ -90,7 +130,9 @@ class Conversation:
         room = min(capacity // 4, self.n_answer or capacity)
         start = next((i for i, m in enumerate(self.messages) if m.role != "system"), 0)
         said, n_before = self.messages[start:], self._n_left_out
-        cuts = [i for i in range(n_before, len(said)) if i == n_before or said[i].role == said[0].role] or [0]
+        cuts = [
+            i for i in range(n_before, len(said)) if i == n_before or said[i].role == said[0].role
+        ] or [0]
         made = {}
 
         def fits(cut):
@@ -98,14 +140,19 @@ class Conversation:
             return len(made[cut]) + room <= capacity
 
         first, last = (0, 0) if fits(cuts[0]) else (1, len(cuts) - 1)
-        while first < last:  # the first cut that fits; what remains in the end is taken also if it leaves less room
+        # the first cut that fits; what remains in the end is taken also if it leaves less room
+        while first < last:
             middle = (first + last) // 2
             first, last = (first, middle) if fits(cuts[middle]) else (middle + 1, last)
         cut = cuts[min(first, last)]
         if cut not in made:
             fits(cut)
         if len(made[cut]) >= capacity:
-            raise bad("message", f"{len(made[cut])} ids with what is around it, more than the context of {capacity} holds")
+            raise bad(
+                "message",
+                f"{len(made[cut])} ids with what is around it, more than the context of {capacity}"
+                " holds",
+            )
         if cut > n_before:
             self._n_left_out = cut
             self._report(f"the context is full: the oldest {cut} messages are left out")
@@ -124,14 +171,16 @@ class Conversation:
         return ids
 
     def _fill(self, ids):
-        """Make the cache hold exactly `ids`, and the logits after them; how many it held before. None if interrupted."""
-        cache, known = self.cache, self.cache.ids[:self.cache.n_tok].tolist()
+        """Make the cache hold exactly `ids`, and the logits after them; how many it held before.
+        None if interrupted.
+        """
+        cache, known = self.cache, self.cache.ids[: self.cache.n_tok].tolist()
         n_known = 0
         while n_known < min(len(known), len(ids) - 1) and known[n_known] == ids[n_known]:
             n_known += 1
         cache.n_tok, f, x = n_known, Forward(self.model.hparams, cache), None
         for at in range(n_known, len(ids), CHUNK):
-            f, x = self.model.extend(cache, ids[at:at + CHUNK], f=f)
+            f, x = self.model.extend(cache, ids[at : at + CHUNK], f=f)
             if self._interrupted():
                 return None
         self.model.head(f, x, cache.logits)

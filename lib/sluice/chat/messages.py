@@ -1,4 +1,5 @@
-"""A conversation as a file: messages, each with role (system, user or assistant) and content, in their order.
+"""A conversation as a file: messages, each with role (system, user or assistant) and content, in
+their order.
 
 JSON lines, one object a line, or an array:     or, where the name ends in .yaml or .yml, a list:
 
@@ -9,15 +10,17 @@ Content may be null, which is no text, or a list of parts {"type": "text", "text
 joined by line ends, as llama.cpp and vLLM do. Other keys may be there if they hold nothing. Every
 line and key is checked; 65 names the line or message that is wrong, 69 a part of another type.
 """
+
 import io
 import json
 
 from .. import jsonl, stream, yamlfile
 from ..faults import NO_OUTPUT, bad, printable, unsupported
-from .template import Message, ROLES
+from .template import ROLES, Message
 
 MAX_BYTES = 16 << 20
-MAX_YAML_BYTES = 1 << 20  # what somebody writes by hand: its parser takes a minute for the other limit
+# what somebody writes by hand: its parser takes a minute for the other limit
+MAX_YAML_BYTES = 1 << 20
 MAX_MESSAGES = 10000
 VALUES = 16  # and names, of a message in an array
 BOM = "\ufeff".encode()
@@ -33,8 +36,9 @@ def read(path):
         entries = _numbered(_json(data.removeprefix(BOM), path, most=VALUES * MAX_MESSAGES), path)
     else:
         lines = enumerate(io.BytesIO(data.removeprefix(BOM)), 1)
-        entries = ((f"line {n}", _json(line, path, f"line {n}"))
-                   for n, line in lines if line.strip())
+        entries = (
+            (f"line {n}", _json(line, path, f"line {n}")) for n, line in lines if line.strip()
+        )
     found = []
     for place, entry in entries:
         if len(found) == MAX_MESSAGES:
@@ -60,7 +64,9 @@ def _json(data, path, place=None, most=jsonl.MAX_VALUES):
 
 
 def _keys(pairs):
-    """The dict of the pairs of an object; ValueError where a key comes twice: readers differ in which one counts."""
+    """The dict of the pairs of an object; ValueError where a key comes twice: readers differ in
+    which one counts.
+    """
     out = dict(pairs)
     if len(out) < len(pairs):
         raise ValueError("a key appears twice")
@@ -69,8 +75,11 @@ def _keys(pairs):
 
 def _message(entry, path, place):
     needed = {"role", "content"}
-    if not isinstance(entry, dict) or needed - set(entry) or any(
-            value for key, value in entry.items() if key not in needed):
+    if (
+        not isinstance(entry, dict)
+        or needed - set(entry)
+        or any(value for key, value in entry.items() if key not in needed)
+    ):
         raise bad(path, f"{place} is not an object with role and content, and these alone")
     role, content = entry["role"], _content(entry["content"], path, place)
     if role not in ROLES:
@@ -78,7 +87,9 @@ def _message(entry, path, place):
     try:
         content.encode()
     except UnicodeEncodeError as e:
-        raise bad(path, f"{place}: character {e.start} of content is half of a surrogate pair") from None
+        raise bad(
+            path, f"{place}: character {e.start} of content is half of a surrogate pair"
+        ) from None
     return Message(role, content)
 
 
@@ -94,17 +105,24 @@ def _content(content, path, place):
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
             raise bad(path, f"{place}: part {n} of content is not an object with a type")
         if part["type"] != "text":
-            raise unsupported(path, f"{place}: part {n} of content is of type "
-                                    f"{printable(part['type'])}: this build reads text")
+            raise unsupported(
+                path,
+                f"{place}: part {n} of content is of type "
+                f"{printable(part['type'])}: this build reads text",
+            )
         if not isinstance(part.get("text"), str):
             raise bad(path, f"{place}: part {n} of content: text is missing or not a text")
     return "\n".join(part["text"] for part in content)
 
 
 def write(path, messages):
-    """Write `messages` as JSON lines to `path`, mode 0600: they are private. Fault 73, 74 or 75 with `path` as it was."""
+    """Write `messages` as JSON lines to `path`, mode 0600: they are private. Fault 73, 74 or 75
+    with `path` as it was.
+    """
     import os
+
     from ..system import files
+
     lines = "".join(json.dumps({"role": m.role, "content": m.content}) + "\n" for m in messages)
     try:
         fd, name = files.nameless(os.path.dirname(path) or ".")

@@ -1,28 +1,33 @@
 """A chat template: from messages to ids, in which no message can forge a control token or a turn.
 
-The template, a program in Jinja that comes with the model (`tokenizer.chat_template`), never sees what messages say. It is
-rendered (renderer.py, in a process of its own, within limits) with placeholders for them, the text that comes out is cut at the
-placeholders, and ids are joined: parts of the template tokenised with special matching, parts of messages without.
+The template, a program in Jinja that comes with the model (`tokenizer.chat_template`), never sees
+what messages say. It is rendered (renderer.py, in a process of its own, within limits) with
+placeholders for them, the text that comes out is cut at the placeholders, and ids are joined: parts
+of the template tokenised with special matching, parts of messages without.
 
-A placeholder is a random word, so a template may trim, join, split and test it like any text that has none of the marks it
-looks for. Three things stay visible to it:
+A placeholder is a random word, so a template may trim, join, split and test it like any text that
+has none of the marks it looks for. Three things stay visible to it:
 
-- Blanks and line ends around a message stand around its placeholder, so that `| trim` does what it does.
+- Blanks and line ends around a message stand around its placeholder, so that `| trim` does what it
+  does.
 - An empty message is empty.
-- In an assistant's message the marks of thinking (THINKING) stay, so that a template can leave earlier thoughts out. Where they
+- In an assistant's message the marks of thinking (THINKING) stay, so that a template can leave
+  earlier thoughts out. Where they
   come through, they are control tokens, as they were when the model wrote them.
 
-The template is rendered twice, with different placeholders, the second time without the blanks around messages and with
-characters in the words that quoting and escaping change (SPECIMEN). What is left besides placeholders must be the same both times; if
-not, the template makes something of the text itself (its length, its first letter, capitals, a string of JSON), and is refused: 65,
-as is everything else that goes wrong in it.
+The template is rendered twice, with different placeholders, the second time without the blanks
+around messages and with characters in the words that quoting and escaping change (SPECIMEN). What
+is left besides placeholders must be the same both times; if not, the template makes something of
+the text itself (its length, its first letter, capitals, a string of JSON), and is refused: 65, as
+is everything else that goes wrong in it.
 """
+
 import json
 import os
 import re
 
 from .. import stream
-from ..faults import Fault, TRY_AGAIN, UNSUPPORTED, USAGE, bad, printable
+from ..faults import TRY_AGAIN, UNSUPPORTED, USAGE, Fault, bad, printable
 from ..tokenizer.vocabulary import MAX_TEXT_BYTES
 
 KEY = "tokenizer.chat_template"
@@ -31,13 +36,19 @@ SPECIMEN = "\"<&'"
 WALL_SECONDS = 20  # beside the renderer's own limits: a machine that is busy
 ROLES = ("system", "user", "assistant")
 THINKING = re.compile("(<think>|</think>|<\\|channel>|<channel\\|>)")
-WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+WHITE_SPACE = (
+    "\t\n\v\f\r"
+    " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
 RESERVED = ("messages", "add_generation_prompt", "bos_token", "eos_token")
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from sluice.chat.renderer import main; main()"
 
 
 class Message:
-    """role: one of ROLES.   content: str.   ids: of an answer that the model gave, the ids it is written in; else None."""
+    """role: one of ROLES.
+    content: str.
+    ids: of an answer that the model gave, the ids it is written in; else None.
+    """
 
     __slots__ = ("role", "content", "ids")
 
@@ -46,16 +57,28 @@ class Message:
 
 
 class Template:
-    """source: str.   name: what messages call it.   vocab: a vocab.Vocab.   variables: {name: value} that it finds beside its own."""
+    """source: str.
+    name: what messages call it.
+    vocab: a vocab.Vocab.
+    variables: {name: value} that it finds beside its own.
+    """
 
     def __init__(self, source, name, vocab, variables=None):
         self.source, self.name, self._vocab = source, name, vocab
-        token = lambda i: "" if i is None else vocab.bytes_of(i, special=True).decode("utf-8", "replace")
-        self._variables = {"tools": None, "documents": None, **(variables or {}),
-                           "bos_token": token(vocab.bos), "eos_token": token(vocab.eos)}
+        token = lambda i: (
+            "" if i is None else vocab.bytes_of(i, special=True).decode("utf-8", "replace")
+        )
+        self._variables = {
+            "tools": None,
+            "documents": None,
+            **(variables or {}),
+            "bos_token": token(vocab.bos),
+            "eos_token": token(vocab.eos),
+        }
 
     def ids(self, messages, prompt=True):
-        """(ids, left_out) of a list of Messages; with `prompt` also what precedes the assistant's next one.
+        """(ids, left_out) of a list of Messages; with `prompt` also what precedes the assistant's
+        next one.
 
         left_out: the indices of messages of which the template writes nothing.
         """
@@ -70,30 +93,59 @@ class Template:
         ends = [n for n, (_, _, i) in enumerate(segments) if i == len(messages)]
         if len(ends) != 1:
             raise bad(self.name, f"does not write the text of a last message of {role} once")
-        return self._join(segments[:ends[0]], messages)
+        return self._join(segments[: ends[0]], messages)
 
     def segments(self, messages, prompt=True):
-        """[(kind, text, index)]: kind "template" (index None) or "message", then of messages[index]; what is joined gives
-        the text of the conversation."""
+        """[(kind, text, index)]: kind "template" (index None) or "message", then of
+        messages[index]; what is joined gives the text of the conversation.
+        """
         found, made = [], []
         for letter, size, specimen in (("q", 12, ""), ("z", 17, SPECIMEN)):
             nonce = letter + os.urandom(size).hex() + specimen
             slots = [_split(m, i, nonce, letter) for i, m in enumerate(messages)]
-            made.append([{"role": m.role, "content": "".join(text if kind != "blank" or letter == "q" else "" for kind, text, _ in parts)}
-                         for m, parts in zip(messages, slots)])
-            found.append((re.compile(f"({nonce}[0-9]+x[0-9]+{letter})"), {mark: real for parts in slots for _, mark, real in parts if real}))
+            made.append(
+                [
+                    {
+                        "role": m.role,
+                        "content": "".join(
+                            text if kind != "blank" or letter == "q" else ""
+                            for kind, text, _ in parts
+                        ),
+                    }
+                    for m, parts in zip(messages, slots)
+                ]
+            )
+            found.append(
+                (
+                    re.compile(f"({nonce}[0-9]+x[0-9]+{letter})"),
+                    {mark: real for parts in slots for _, mark, real in parts if real},
+                )
+            )
         texts = self._render(made, prompt)
         a, b = ([part for part in found[n][0].split(texts[n])] for n in (0, 1))
         return self._matched(a, b, found[0][1], found[1][1])
 
     def _matched(self, a, b, slots, other_slots):
         """Segments of the parts of both renderings: template and placeholder in turn."""
-        known = all(x in slots for x in a[1::2]) and all(y in other_slots for y in b[1::2])  # a template can change the numbers in one
-        same = known and len(a) == len(b) and all(slots[x][0] == other_slots[y][0] for x, y in zip(a[1::2], b[1::2]))
-        if not (same and all("".join(x.split()) == "".join(y.split()) for x, y in zip(a[::2], b[::2]))):
+        # a template can change the numbers in one
+        known = all(x in slots for x in a[1::2]) and all(y in other_slots for y in b[1::2])
+        same = (
+            known
+            and len(a) == len(b)
+            and all(slots[x][0] == other_slots[y][0] for x, y in zip(a[1::2], b[1::2]))
+        )
+        if not (
+            same and all("".join(x.split()) == "".join(y.split()) for x, y in zip(a[::2], b[::2]))
+        ):
             raise bad(self.name, "makes something of the text of a message that cannot be followed")
-        if sum(len(slots[part][2]) if n % 2 else len(part) for n, part in enumerate(a)) > MAX_TEXT_BYTES:
-            raise bad(self.name, f"makes more than {MAX_TEXT_BYTES >> 20} Mi characters of the conversation")
+        if (
+            sum(len(slots[part][2]) if n % 2 else len(part) for n, part in enumerate(a))
+            > MAX_TEXT_BYTES
+        ):
+            raise bad(
+                self.name,
+                f"makes more than {MAX_TEXT_BYTES >> 20} Mi characters of the conversation",
+            )
         out, lead = [], ""
         for n, part in enumerate(a):
             if n % 2:
@@ -102,38 +154,51 @@ class Template:
                 continue
             extra = max(0, len(part) - len(b[n]))  # blanks that were the messages' own
             head = min(extra, len(part) - len(part.lstrip()), len(slots[a[n - 1]][3]) if n else 0)
-            tail = min(extra - head, len(part) - len(part.rstrip()), len(slots[a[n + 1]][1]) if n + 1 < len(a) else 0)
+            tail = min(
+                extra - head,
+                len(part) - len(part.rstrip()),
+                len(slots[a[n + 1]][1]) if n + 1 < len(a) else 0,
+            )
             if head:
                 out[-1][1] += part[:head]
-            lead = part[len(part) - tail:]
-            out.append(["template", part[head:len(part) - tail], None])
+            lead = part[len(part) - tail :]
+            out.append(["template", part[head : len(part) - tail], None])
         return [tuple(s) for s in out if s[1]]
 
     def _join(self, segments, messages):
-        """The ids of segments. Of a message whose ids are known these, where the template passes it on as it was."""
+        """The ids of segments. Of a message whose ids are known these, where the template passes it
+        on as it was.
+        """
         ids = []
         for n, (kind, text, i) in enumerate(segments):
             after = ids[-1] if ids else None
             first = after is None or self._vocab.splits(after)
-            taken = self._vocab.takes_before and self._white_space_is_taken(segments[n + 1:])
+            taken = self._vocab.takes_before and self._white_space_is_taken(segments[n + 1 :])
             data = (text.rstrip(WHITE_SPACE) if taken else text).encode("utf-8", "replace")
             if kind == "template":
                 ids += self._encode_template(data, first, after)
             elif messages[i].ids is not None and messages[i].content == text:
                 ids += messages[i].ids
             else:
-                ids += self._vocab.encode(data, bos=False, eos=False, prefix=first, marks=False, after=after)
+                ids += self._vocab.encode(
+                    data, bos=False, eos=False, prefix=first, marks=False, after=after
+                )
         return ids
 
     def _white_space_is_taken(self, segments):
-        """Whether the first of a template's segments that is not white space begins with a token that takes along what is before it."""
+        """Whether the first of a template's segments that is not white space begins with a token
+        that takes along what is before it.
+        """
         for kind, text, _ in segments:
             if text.strip(WHITE_SPACE):
-                return kind == "template" and self._vocab.begins_taking(text.encode("utf-8", "replace"))
+                return kind == "template" and self._vocab.begins_taking(
+                    text.encode("utf-8", "replace")
+                )
         return False
 
     def _encode_template(self, text, first, after):
-        """The ids of a part of the template, with special matching; a blank before it only where it is `first` of a text.
+        """The ids of a part of the template, with special matching; a blank before it only where it
+        is `first` of a text.
 
         after: the id that it follows, or None.
         """
@@ -144,18 +209,35 @@ class Template:
         control = next((i for i in ids if v.splits(i)), None)
         if control is None:
             return ids
-        at = text.find(v.bytes_of(control, special=True))  # the first one: what follows it begins anew
-        return v.encode(text[:at], bos=False, eos=False, prefix=False) + v.encode(text[at:], bos=False, eos=False, special=True)
+        # the first one: what follows it begins anew
+        at = text.find(v.bytes_of(control, special=True))
+        return v.encode(text[:at], bos=False, eos=False, prefix=False) + v.encode(
+            text[at:], bos=False, eos=False, special=True
+        )
 
     def _render(self, conversations, prompt):
         """The texts of conversations (lists of {role, content})."""
-        answer = self._ask({
-            "template": self.source, "now": _now(),
-            "variables": [{**self._variables, "messages": c, "add_generation_prompt": prompt} for c in conversations]})
+        answer = self._ask(
+            {
+                "template": self.source,
+                "now": _now(),
+                "variables": [
+                    {**self._variables, "messages": c, "add_generation_prompt": prompt}
+                    for c in conversations
+                ],
+            }
+        )
         if "missing" in answer:
-            raise Fault(UNSUPPORTED, f"chat templates need {answer['missing']}, which is not installed")
+            raise Fault(
+                UNSUPPORTED, f"chat templates need {answer['missing']}, which is not installed"
+            )
         if "error" in answer:
-            raise bad(self.name, re.sub(f"[qz][0-9a-f]{{24,34}}({SPECIMEN})?[0-9]+x[0-9]+[qz]", "...", answer["error"]))
+            raise bad(
+                self.name,
+                re.sub(
+                    f"[qz][0-9a-f]{{24,34}}({SPECIMEN})?[0-9]+x[0-9]+[qz]", "...", answer["error"]
+                ),
+            )
         return answer["texts"]
 
     def _ask(self, request):
@@ -163,15 +245,23 @@ class Template:
         import signal
         import subprocess
         import sys
+
         try:
             data = json.dumps(request).encode()
         except RecursionError:
             raise bad(self.name, "a variable is nested too deeply") from None
         environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for us, also before the new session
+        # inherited: Ctrl-C is for us, also before the new session
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            child = subprocess.Popen([sys.executable, "-I", "-c", PROGRAM, *sys.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                     stderr=subprocess.DEVNULL, env=environment, start_new_session=True)
+            child = subprocess.Popen(
+                [sys.executable, "-I", "-c", PROGRAM, *sys.path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with child:
@@ -188,27 +278,39 @@ class Template:
 
     def _ended(self, code):
         import signal
+
         from .renderer import CPU_SECONDS
+
         if code in (-signal.SIGXCPU, -signal.SIGKILL):
             return bad(self.name, f"took more than {CPU_SECONDS} s of processor time")
         if code >= 0:
-            return Fault(TRY_AGAIN, f"{self.name}: could not be rendered: its process ended with {code}")
-        return bad(self.name, f"its process ended by signal {-code}: nested too deeply, or too large")
+            return Fault(
+                TRY_AGAIN, f"{self.name}: could not be rendered: its process ended with {code}"
+            )
+        return bad(
+            self.name, f"its process ended by signal {-code}: nested too deeply, or too large"
+        )
 
 
 def _split(message, i, nonce, letter):
-    """[(kind, text, slot)] of message `i`: kind "blank", "mark" (of thinking) or "slot", whose text is its placeholder;
-    slot: ((i, j), blanks before, text, blanks after), or None."""
+    """[(kind, text, slot)] of message `i`: kind "blank", "mark" (of thinking) or "slot", whose text
+    is its placeholder; slot: ((i, j), blanks before, text, blanks after), or None.
+    """
     out, j = [], 0
-    for part in THINKING.split(message.content) if message.role == "assistant" else [message.content]:
+    for part in (
+        THINKING.split(message.content) if message.role == "assistant" else [message.content]
+    ):
         if THINKING.fullmatch(part) and message.role == "assistant":
             out.append(("mark", part, None))
             continue
         text, start = part.strip(), len(part) - len(part.lstrip())
-        before, after = part[:start], part[start + len(text):]
+        before, after = part[:start], part[start + len(text) :]
         out.append(("blank", before, None))
         if text:
-            out += [("slot", f"{nonce}{i}x{j}{letter}", ((i, j), before, text, after)), ("blank", after, None)]
+            out += [
+                ("slot", f"{nonce}{i}x{j}{letter}", ((i, j), before, text, after)),
+                ("blank", after, None),
+            ]
             j += 1
     return out
 
@@ -218,19 +320,27 @@ def _now():
     64."""
     now = os.environ.get("SOURCE_DATE_EPOCH", "")
     if now and not (now.isascii() and now.isdigit() and len(now) < 12):
-        raise Fault(USAGE, f"SOURCE_DATE_EPOCH: {printable(now)} is not a number of seconds "
-                           "from 0 to 99999999999")
+        raise Fault(
+            USAGE,
+            f"SOURCE_DATE_EPOCH: {printable(now)} is not a number of seconds from 0 to 99999999999",
+        )
     return int(now) if now else None
 
 
 def of(file, vocab, path=None, variables=None):
-    """The Template of a gguf.File, or the one in the file `path` (a name of configs/*.jinja, or a path). Fault 65, 69; OSError."""
+    """The Template of a gguf.File, or the one in the file `path` (a name of configs/*.jinja, or a
+    path). Fault 65, 69; OSError.
+    """
     if path is None:
         source = file.get(KEY, "string", None)
         if not source:
-            raise Fault(UNSUPPORTED, f"{file.path}: has no chat template ({KEY}); --template gives one")
+            raise Fault(
+                UNSUPPORTED, f"{file.path}: has no chat template ({KEY}); --template gives one"
+            )
         return Template(source, f"{file.path}: {KEY}", vocab, variables)
-    shipped = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs", f"{path}.jinja")
+    shipped = os.path.join(
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs", f"{path}.jinja"
+    )
     if os.sep not in path and not os.path.exists(path) and os.path.exists(shipped):
         path = shipped
     try:
@@ -240,7 +350,9 @@ def of(file, vocab, path=None, variables=None):
 
 
 def parse_variable(text):
-    """(name, value) of NAME=VALUE: the value as JSON, or else a string; ValueError with what is wrong."""
+    """(name, value) of NAME=VALUE: the value as JSON, or else a string; ValueError with what is
+    wrong.
+    """
     name, equals, value = text.partition("=")
     if not (equals and name.isidentifier() and not name.startswith("_")):
         raise ValueError(f"{printable(text)} is not of the form NAME=VALUE")

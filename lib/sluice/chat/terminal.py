@@ -1,26 +1,39 @@
-"""The user's end of a chat: lines that are typed or piped, an answer that is shown without harm, and Ctrl-C.
+"""The user's end of a chat: lines that are typed or piped, an answer that is shown without harm,
+and Ctrl-C.
 
-Lines are edited by readline, which Python brings: UTF-8, history, and a paste of several lines as one message. It knows
-dumb terminals. Where stdin or stdout is no terminal, lines are read as they come.
+Lines are edited by readline, which Python brings: UTF-8, history, and a paste of several lines as
+one message. It knows dumb terminals. Where stdin or stdout is no terminal, lines are read as they
+come.
 """
+
 import os
 import signal
 import stat
 import sys
 
 from .. import jsonl, stream
-from ..faults import Fault, NO_OUTPUT, bad
+from ..faults import NO_OUTPUT, Fault, bad
 
-# Controls of direction, with which text looks like something else, and tags and notes, with which it is there and not seen.
-HIDING = [0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x2070), *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)]
+# Controls of direction, with which text looks like something else, and tags and notes, with which
+# it is there and not seen.
+HIDING = [
+    0x61C,
+    0x200E,
+    0x200F,
+    *range(0x202A, 0x202F),
+    *range(0x2066, 0x2070),
+    *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),
+]
 SHOWN = {c: f"^{chr(c ^ 64)}" for c in [*range(32), 127] if c not in b"\t\n"}
 SHOWN.update({c: f"\\x{c:02x}" for c in range(128, 160)})
 SHOWN.update({c: chr(c).encode("unicode_escape").decode() for c in HIDING})
 
 
 def harmless(data):
-    """Text from a model (bytes, whole UTF-8 characters) as bytes that a terminal only shows: control characters but tab and newline
-    as ^[ or \\x9b, what is not UTF-8 as \\xff."""
+    """Text from a model (bytes, whole UTF-8 characters) as bytes that a terminal only shows:
+    control characters but tab and newline as ^[ or \\x9b, what is not UTF-8 as \\xff.
+    """
     return data.decode("utf-8", "backslashreplace").translate(SHOWN).encode()
 
 
@@ -30,7 +43,9 @@ def show(data):
 
 
 class Interrupt:
-    """Within `with`, Ctrl-C sets a flag that calling this asks for; the third one before `clear` is as everywhere."""
+    """Within `with`, Ctrl-C sets a flag that calling this asks for; the third one before `clear` is
+    as everywhere.
+    """
 
     PATIENCE = 2
 
@@ -57,7 +72,9 @@ class Interrupt:
 
 
 def typed(prompt, history=None):
-    """The messages that are typed at a terminal (bytes), each after `prompt`, to Ctrl-D. Ctrl-C throws the line away."""
+    """The messages that are typed at a terminal (bytes), each after `prompt`, to Ctrl-D. Ctrl-C
+    throws the line away.
+    """
     sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     edited = os.isatty(1)
     readline = _editor(history) if edited else None
@@ -92,7 +109,9 @@ def _line(prompt, edited):
 
 
 def _editor(history):
-    """The readline module, set up, with what is in the file `history`; None where Python is without it."""
+    """The readline module, set up, with what is in the file `history`; None where Python is without
+    it.
+    """
     if history:
         _private(history)
     try:
@@ -108,15 +127,23 @@ def _editor(history):
 
 
 def _private(path):
-    """Make the file of a history, or see that it is a file that nobody else can read. Fault 73; OSError."""
+    """Make the file of a history, or see that it is a file that nobody else can read. Fault 73;
+    OSError.
+    """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        fd = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+        )
     except OSError as e:
         raise Fault(NO_OUTPUT, f"{path}: cannot keep a history there: {e.strerror}") from None
     s = os.fstat(fd)
     os.close(fd)
     if not stat.S_ISREG(s.st_mode) or s.st_uid != os.geteuid() or s.st_mode & 0o077:
-        raise Fault(NO_OUTPUT, f"{path}: is not a file of ours that nobody else can read (mode 0600): no history is kept there")
+        raise Fault(
+            NO_OUTPUT,
+            f"{path}: is not a file of ours that nobody else can read (mode 0600): no history is"
+            " kept there",
+        )
 
 
 def summary(figures):
@@ -124,8 +151,10 @@ def summary(figures):
     f = figures
     speed = lambda n, s: f"{n} at {n / max(s, 1e-6):.1f}/s"
     end = f["end"] + ", in a character: its begin is not written" * (f["open"] > 0)
-    return (f"read {speed(f['new'], f['prompt_s'])} of {f['prompt']}, "
-            f"wrote {speed(f['ids'], f['s'])} ({end}), {f['used']} of {f['context']} in use")
+    return (
+        f"read {speed(f['new'], f['prompt_s'])} of {f['prompt']}, "
+        f"wrote {speed(f['ids'], f['s'])} ({end}), {f['used']} of {f['context']} in use"
+    )
 
 
 def piped():

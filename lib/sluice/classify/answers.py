@@ -1,17 +1,21 @@
 """How probable is each of some answers, if the model must write one of them?
 
-The answers' spellings, in ids, are a tree. At each of its nodes the model's probabilities count among the ids that lead
-on to a spelling and no others, which is what a grammar does to the ids a sampler may choose from:
+The answers' spellings, in ids, are a tree. At each of its nodes the model's probabilities count
+among the ids that lead on to a spelling and no others, which is what a grammar does to the ids a
+sampler may choose from:
 
-    P(answer) = sum over its paths of the product, over the nodes passed, of softmax(logits of the node's ids)
+    P(answer) = sum over its paths of the product, over the nodes passed, of softmax(logits of the
+    node's ids)
 
-A path ends as soon as only one answer is left: the rest would be multiplied by sums of 1. So answers that differ in
-their first ids take one look at the logits after the prompt, whatever their length. Where a whole spelling is the begin of
-another answer's, the ids that end a text are the branch that ends there.
+A path ends as soon as only one answer is left: the rest would be multiplied by sums of 1. So
+answers that differ in their first ids take one look at the logits after the prompt, whatever their
+length. Where a whole spelling is the begin of another answer's, the ids that end a text are the
+branch that ends there.
 
-Tokenisations: with "all" the paths are all sequences of ids whose bytes are the spelling, as under grammar-filter; with
-"canonical" only the one sequence that the tokenizer makes of it.
+Tokenisations: with "all" the paths are all sequences of ids whose bytes are the spelling, as under
+grammar-filter; with "canonical" only the one sequence that the tokenizer makes of it.
 """
+
 from ..faults import bad, printable
 from ..kernels import ffi, lib
 
@@ -20,7 +24,9 @@ NEVER = float("-inf")
 
 
 class Node:
-    """ids: ascending, where the answers part or may part.   next: for each an answer's index, or a Node."""
+    """ids: ascending, where the answers part or may part.
+    next: for each an answer's index, or a Node.
+    """
 
     __slots__ = ("ids", "next", "rows")
 
@@ -31,7 +37,8 @@ class Node:
 
 
 class Tree:
-    """The tree of a Question's answers in the ids of a Vocab.   root: Node; n_nodes; depth: ids on the longest way to its last node.
+    """The tree of a Question's answers in the ids of a Vocab.
+    root: Node; n_nodes; depth: ids on the longest way to its last node.
 
     Fault 65 naming answers that cannot be told apart, or that need more than MAX_NODES steps.
     """
@@ -41,38 +48,66 @@ class Tree:
         canonical = question.tokenisations == "canonical"
         self._heads = self._heads_of_ids if canonical else self._heads_of_bytes
         self.n_nodes, self.depth, self._writing = 0, 0, {}
-        states = [(a, s.encode(), self._canonical_ids(s)) for a, name in enumerate(self._names) for s in question.answers[name]]
+        states = [
+            (a, s.encode(), self._canonical_ids(s))
+            for a, name in enumerate(self._names)
+            for s in question.answers[name]
+        ]
         self.root = self._grow([(a, ids if canonical else data) for a, data, ids in states], 0)
 
     def _canonical_ids(self, spelling):
         ids = tuple(self._vocab.encode(spelling.encode(), bos=False, eos=False, prefix=False))
         written = b"".join(map(self._vocab.bytes_of, ids))
-        if self._vocab.unknown in ids or written != spelling.encode() and not self._vocab.remove_extra:
+        if (
+            self._vocab.unknown in ids
+            or written != spelling.encode()
+            and not self._vocab.remove_extra
+        ):
             raise bad(self._path, f"answers: the vocabulary cannot write {printable(spelling)}")
         return ids
 
     def _grow(self, states, depth):
-        """The Node for `states` [(answer, rest of a spelling)], `depth` ids below the root. Each spelling has at most 256 bytes, so
-        does this recursion."""
+        """The Node for `states` [(answer, rest of a spelling)], `depth` ids below the root. Each
+        spelling has at most 256 bytes, so does this recursion.
+        """
         self.n_nodes, self.depth = self.n_nodes + 1, max(depth, self.depth)
         if self.n_nodes > MAX_NODES:
-            raise bad(self._path, f"answers: to tell them apart takes more than {MAX_NODES} steps of the model; answers that begin "
-                                  "differently take one, and \"tokenisations: canonical\" takes fewer")
+            raise bad(
+                self._path,
+                f"answers: to tell them apart takes more than {MAX_NODES} steps of the model;"
+                ' answers that begin differently take one, and "tokenisations: canonical" takes'
+                " fewer",
+            )
         branches, ended = {}, {a for a, rest in states if not rest}
         if len(ended) > 1:
-            raise bad(self._path, f"answers: {' and '.join(self._names[a] for a in sorted(ended))} are written with the same ids")
+            raise bad(
+                self._path,
+                f"answers: {' and '.join(self._names[a] for a in sorted(ended))} are written with"
+                " the same ids",
+            )
         for a, rest in states:
             for i, left in self._heads(rest) if rest else ():
                 branches.setdefault(i, []).append((a, left))
         if ended and not self._vocab.eog:
-            raise bad(self._path, f"answers: another begins with {self._names[ended.pop()]}, and the vocabulary has no id "
-                                  "that ends a text")
+            raise bad(
+                self._path,
+                f"answers: another begins with {self._names[ended.pop()]}, and the vocabulary has"
+                " no id that ends a text",
+            )
         for i in self._vocab.eog if ended else ():
             branches[i] = [(a, None) for a in ended]
         if not branches:
             raise bad(self._path, "answers: the vocabulary cannot write them")
-        return Node({i: below[0][0] if len({a for a, _ in below}) == 1 else self._grow(dict.fromkeys(below), depth + 1)
-                     for i, below in branches.items()})
+        return Node(
+            {
+                i: (
+                    below[0][0]
+                    if len({a for a, _ in below}) == 1
+                    else self._grow(dict.fromkeys(below), depth + 1)
+                )
+                for i, below in branches.items()
+            }
+        )
 
     def _heads_of_ids(self, rest):
         return [(rest[0], rest[1:])]
@@ -88,10 +123,10 @@ class Tree:
     def log_probabilities(self, look, dense=None):
         """(log P [n_answer], log mass).
 
-        look(path, rows) gives the logits f32 (float *) of `rows` (int32_t[]) after the ids `path` (a list); it is called
-        depth first. With dense(), the logits of the whole vocabulary after the same ids, log mass is the logarithm of
-        the probability, among all ids, of the paths the answers took; else None. Sums are in a fixed order: the
-        same bits on every machine.
+        look(path, rows) gives the logits f32 (float *) of `rows` (int32_t[]) after the ids `path`
+        (a list); it is called depth first. With dense(), the logits of the whole vocabulary after
+        the same ids, log mass is the logarithm of the probability, among all ids, of the paths the
+        answers took; else None. Sums are in a fixed order: the same bits on every machine.
         """
         found, masses, todo = [[] for _ in self._names], [], [(self.root, [], 0.0, 0.0)]
         while todo:

@@ -1,28 +1,35 @@
-"""A user's own calibration: the file that `classify --learn` writes, and the few numbers of it that `classify` reads.
+"""A user's own calibration: the file that `classify --learn` writes, and the few numbers of it that
+`classify` reads.
 
-    #calibration 1 000161 5e1c77a0 00001180 0b9d2e41           bytes and CRC-32C of the head, then of the mails
-    3f9a0c1b2d4e5f60 90ab12cd34ef5678 20 1.5009 0.5266,0.0 1.31 0.2,0.3        head: a line for each model and question,
-    9f86d081884c7d65 3f9a0c1b2d4e5f60 90ab12cd34ef5678 0 -0.01 -4.6        mails: a line each, that learnt last at the end
+    #calibration 1 000161 5e1c77a0 00001180 0b9d2e41  bytes and CRC-32C of the head, then of the
+            mails
+    3f9a0c1b2d4e5f60 90ab12cd34ef5678 20 1.5009 0.5266,0.0 1.31 0.2,0.3  head: a line for each model
+            and question,
+    9f86d081884c7d65 3f9a0c1b2d4e5f60 90ab12cd34ef5678 0 -0.01 -4.6  mails: a line each, that learnt
+            last at the end
 
-In the head: model, question, mails, the scale and biases that were shipped, those fitted. Of a mail: a digest of its text, model,
-question, the number of the right answer, log probabilities before calibration in the order of the
-answers. A model is the first 16 hex digits of its id; in files that an earlier sluice wrote, until
-the next learner, of its gguf.File.earlier_id. Never a word of a mail; but who
-holds a text can find out whether it was learnt, so the file is its owner's alone (0600).
+In the head: model, question, mails, the scale and biases that were shipped, those fitted. Of a
+mail: a digest of its text, model, question, the number of the right answer, log probabilities
+before calibration in the order of the answers. A model is the first 16 hex digits of its id; in
+files that an earlier sluice wrote, until the next learner, of its gguf.File.earlier_id. Never a
+word of a mail; but who holds a text can find out whether it was learnt, so the file is its owner's
+alone (0600).
 
-Nothing that is wrong with the file keeps `classify` from answering: it says so once and answers as shipped. A learner refuses it (65).
+Nothing that is wrong with the file keeps `classify` from answering: it says so once and answers as
+shipped. A learner refuses it (65).
 """
+
 import os
 
-from ..system import files
 from ..faults import Fault, bad
+from ..system import files
 
 MAGIC = b"#calibration 1 "
 FIRST_BYTES = len(MAGIC) + 6 + 1 + 8 + 1 + 8 + 1 + 8 + 1
 MAX_HEAD_BYTES = 1 << 16
 MAX_LINES = 10000
-MAX_FITS = 16         # pairs of a model and a question in one file
-MAX_SIZE = 1e4        # of any number in it
+MAX_FITS = 16  # pairs of a model and a question in one file
+MAX_SIZE = 1e4  # of any number in it
 SUFFIX = ".calibration"
 
 
@@ -34,9 +41,11 @@ class Fit:
 
 
 class Learnt:
-    """The calibration that a question.Question is answered with: that of the file at `path`, if it is there, is whole and was made with this
-    question and model, else the shipped one. The file is looked at before every answer, so a process that stays sees what is
-    learnt meanwhile. say: is given a line for each new reason not to use it, where it is not None."""
+    """The calibration that a question.Question is answered with: that of the file at `path`, if it
+    is there, is whole and was made with this question and model, else the shipped one. The file is
+    looked at before every answer, so a process that stays sees what is learnt meanwhile. say: is
+    given a line for each new reason not to use it, where it is not None.
+    """
 
     def __init__(self, path, question, say=None):
         self.path, self._question, self._say = path, question, say
@@ -72,7 +81,10 @@ class Learnt:
         if not fit:
             raise bad(self.path, "what was learnt is of another model or question")
         if fit.shipped != shipped(self._question):
-            raise bad(self.path, "was fitted to another calibration of the question: the next --learn fits it again")
+            raise bad(
+                self.path,
+                "was fitted to another calibration of the question: the next --learn fits it again",
+            )
         return fit
 
     def _tell(self, why):
@@ -87,7 +99,9 @@ def path_for(asked, learnt_file=None, no_calibration=False):
 
 
 def home(asked):
-    """Where the calibration for the question called `asked` is: sluice in $XDG_DATA_HOME or ~/.local/share; None without a home."""
+    """Where the calibration for the question called `asked` is: sluice in $XDG_DATA_HOME or
+    ~/.local/share; None without a home.
+    """
     base = os.environ.get("XDG_DATA_HOME", "")
     if not os.path.isabs(base):
         home = os.environ.get("HOME", "")
@@ -95,7 +109,11 @@ def home(asked):
             return None
         base = os.path.join(home, ".local", "share")
     name = os.path.basename(asked)
-    return os.path.join(base, "sluice", (name.rsplit(".", 1)[0] if name.endswith((".yaml", ".yml")) else name) + SUFFIX)
+    return os.path.join(
+        base,
+        "sluice",
+        (name.rsplit(".", 1)[0] if name.endswith((".yaml", ".yml")) else name) + SUFFIX,
+    )
 
 
 def name_of(file):
@@ -114,30 +132,48 @@ def shipped(question):
 
 
 def digest(question):
-    """16 hex digits of all that decides what is asked, and so what the log probabilities mean; not of thresholds and calibration."""
+    """16 hex digits of all that decides what is asked, and so what the log probabilities mean; not
+    of thresholds and calibration.
+    """
     import hashlib
     import json
+
     q = question
-    asked = [q.kind, q.fold, q.head_ids, q.tail_ids, q.frame, q.prompt, list(q.answers.items()), q.tokenisations]
+    asked = [
+        q.kind,
+        q.fold,
+        q.head_ids,
+        q.tail_ids,
+        q.frame,
+        q.prompt,
+        list(q.answers.items()),
+        q.tokenisations,
+    ]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
 
 def read_head(path):
-    """{(model, question): Fit} of the file at `path`; the mails are not looked at. OSError; Fault 65: damaged, or not to be trusted."""
+    """{(model, question): Fit} of the file at `path`; the mails are not looked at. OSError; Fault
+    65: damaged, or not to be trusted.
+    """
     with open(files.open_trusted(path), "rb") as f:
         first = f.read(FIRST_BYTES + MAX_HEAD_BYTES)
         n_head, crc, n_lines, _ = parse_first(path, first)
         if os.fstat(f.fileno()).st_size != FIRST_BYTES + n_head + n_lines:
-            raise bad(path, f"damaged: it is not the {FIRST_BYTES + n_head + n_lines} bytes that it says")
-    return parse_head(path, first[FIRST_BYTES:FIRST_BYTES + n_head], crc)
+            raise bad(
+                path, f"damaged: it is not the {FIRST_BYTES + n_head + n_lines} bytes that it says"
+            )
+    return parse_head(path, first[FIRST_BYTES : FIRST_BYTES + n_head], crc)
 
 
 def parse_first(path, data):
-    """(bytes of the head, its CRC, bytes of the mails, their CRC) that the first line says. Fault 65."""
+    """(bytes of the head, its CRC, bytes of the mails, their CRC) that the first line says. Fault
+    65.
+    """
     try:
-        if data[:len(MAGIC)] != MAGIC or data[FIRST_BYTES - 1:FIRST_BYTES] != b"\n":
+        if data[: len(MAGIC)] != MAGIC or data[FIRST_BYTES - 1 : FIRST_BYTES] != b"\n":
             raise ValueError
-        n_head, crc_head, n_lines, crc_lines = data[len(MAGIC):FIRST_BYTES - 1].split(b" ")
+        n_head, crc_head, n_lines, crc_lines = data[len(MAGIC) : FIRST_BYTES - 1].split(b" ")
         found = _decimal(n_head), int(crc_head, 16), _decimal(n_lines), int(crc_lines, 16)
     except ValueError:
         raise bad(path, "line 1: is not that of a calibration") from None
@@ -166,6 +202,7 @@ def parse_head(path, data, crc):
 
 def checksum(data):
     from ..kernels import lib
+
     return lib.crc32c(0, data, len(data))
 
 

@@ -1,50 +1,75 @@
-"""A model and a question, ready for one text after another: what `classify` does between its options and its output."""
+"""A model and a question, ready for one text after another: what `classify` does between its
+options and its output.
+"""
+
 import os
 
-from ..system import cache_directory
-from ..faults import Fault, USAGE, bad
+from ..faults import USAGE, Fault, bad
 from ..kernels import ffi, lib
-from ..model.model import Model
-from ..model.forward import Forward
-from ..kvcache.snapshot import Snapshot
 from ..kvcache import prefix_cache
 from ..kvcache.format import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
+from ..kvcache.snapshot import Snapshot
+from ..model.forward import Forward
+from ..model.model import Model
+from ..system import cache_directory
 from ..tokenizer.vocabulary import Vocab
-from .question import UNSURE, model_path
 from . import inputs
 from .answers import Tree, calibrated
 from .prompt import Prompt
+from .question import UNSURE, model_path
 
 KV_TYPE = "f16"
 EXIT_OTHER, EXIT_UNSURE = 1, 2
-WORTH_KEEPING = 1 << 28  # ids before the input times bytes of weights: below, computing them is faster than opening a snapshot
+# ids before the input times bytes of weights: below, computing them is faster than opening a
+# snapshot
+WORTH_KEEPING = 1 << 28
 
 
 class Verdict:
-    """answer: name, or "unsure".   score: probability of the answer; of the first one if unsure.   scores: {name: probability}.
-    log_p: log probabilities in the order of the answers, before calibration.   fit: the calibration.Fit in use, None: as shipped.
-    n_ids: read in all.   n_reused: of them, not computed for this text.   cut: whether some of the text was left out.
-    mass: probability of all answers' ids among all ids, or None.   reasons: of a mail, see sluice.mail."""
+    """answer: name, or "unsure".
+    score: probability of the answer; of the first one if unsure.
+    scores: {name: probability}.
+    log_p: log probabilities in the order of the answers, before calibration.
+    fit: the calibration.Fit in use, None: as shipped.
+    n_ids: read in all.
+    n_reused: of them, not computed for this text.
+    cut: whether some of the text was left out.
+    mass: probability of all answers' ids among all ids, or None.
+    reasons: of a mail, see sluice.mail.
+    """
 
 
 class Classifier:
     """A question.Question put to the model file at `path`. cache_dir: where the ids before the
     input and the model's id are kept, or None.
 
-    vocab: see Model. as_mail: the inputs are whole mails, whatever the question says. mass: compute it, for each text.
-    learnt: a calibration.Learnt, or None.
-    Fault 65, 69; whatever is wrong with the cache is no matter.
+    vocab: see Model. as_mail: the inputs are whole mails, whatever the question says. mass: compute
+    it, for each text. learnt: a calibration.Learnt, or None. Fault 65, 69; whatever is wrong with
+    the cache is no matter.
     """
 
-    def __init__(self, question, path, threads=None, cache_dir=None, as_mail=False, mass=False, arithmetic="exact", vocab=None, learnt=None):
+    def __init__(
+        self,
+        question,
+        path,
+        threads=None,
+        cache_dir=None,
+        as_mail=False,
+        mass=False,
+        arithmetic="exact",
+        vocab=None,
+        learnt=None,
+    ):
         self.learnt, self.question, self.as_mail, self._with_mass = learnt, question, as_mail, mass
         self.is_mail = as_mail or question.kind == "mail"
         self.model = m = Model(path, threads, arithmetic, vocab)
         m.file.id_cache = cache_dir
         self._vocab = Vocab(m.file)
         self.tree = Tree(question, self._vocab)
-        self.prompt = p = Prompt(question, m.file, self._vocab, min(m.hparams.n_ctx, MAX_CAPACITY), self.tree.depth)
+        self.prompt = p = Prompt(
+            question, m.file, self._vocab, min(m.hparams.n_ctx, MAX_CAPACITY), self.tree.depth
+        )
         self._n_rows = len(p.before) + p.head + p.tail + len(p.after) + self.tree.depth
         self.kept = "none"  # what the cache did: none, found or stored
         self._kv = self._known(cache_dir) or Scratch(m.geometry(KV_TYPE), self._n_rows)
@@ -52,7 +77,9 @@ class Classifier:
         self.n_known = self._kv.n_tok
 
     def _known(self, cache_dir):
-        """The KV cache with the ids before the input, from `cache_dir` or for it; None where that is not worth it or fails."""
+        """The KV cache with the ids before the input, from `cache_dir` or for it; None where that
+        is not worth it or fails.
+        """
         m, ids = self.model, self.prompt.before
         weights = sum(t.n_bytes for t in m.file.tensors.values())
         if not cache_dir or not ids or len(ids) * weights < WORTH_KEEPING:
@@ -78,7 +105,9 @@ class Classifier:
         return new
 
     def held_bytes(self):
-        """Bytes that are held from one text to the next on purpose: activations, and room for keys and values."""
+        """Bytes that are held from one text to the next on purpose: activations, and room for keys
+        and values.
+        """
         return self._kv.layout.file_bytes + self._forward.held_bytes()
 
     def prepare(self):
@@ -99,7 +128,9 @@ class Classifier:
         n_known = min(self.n_known, len(ids) - 1)  # the logits come from the last one
         self._kv.n_tok = n_known
         self._n_prompt, self._hidden = len(ids), self._extend(ids[n_known:])
-        log_p, log_mass = self.tree.log_probabilities(self._look, self._dense if self._with_mass else None)
+        log_p, log_mass = self.tree.log_probabilities(
+            self._look, self._dense if self._with_mass else None
+        )
         self.model.file.check_unchanged()
         v = Verdict()
         v.log_p = log_p
@@ -116,25 +147,38 @@ class Classifier:
         p = calibrated(v.log_p, scale, bias)
         best = max(range(len(p)), key=lambda a: p[a])
         v.scores = dict(zip(names, p))
-        v.answer, v.score = (names[best], p[best]) if p[best] >= q.thresholds[names[best]] else (UNSURE, p[0])
+        v.answer, v.score = (
+            (names[best], p[best]) if p[best] >= q.thresholds[names[best]] else (UNSURE, p[0])
+        )
 
     def line(self, v, name=None):
-        """The line of --long for a Verdict, as bytes: `name` (yes, no or unsure by the answer's place), the probability of the first
-        answer, the one it needs, 16 hex digits of the model's id."""
+        """The line of --long for a Verdict, as bytes: `name` (yes, no or unsure by the answer's
+        place), the probability of the first answer, the one it needs, 16 hex digits of the model's
+        id.
+        """
         first = next(iter(self.question.answers))
         name = name or (UNSURE if v.answer == UNSURE else "yes" if v.answer == first else "no")
-        return f"{name} {v.scores[first]:.4f} {self.question.thresholds[first]:.4f} {self.model.file.id[:8].hex()}\n".encode()
+        return (
+            f"{name} {v.scores[first]:.4f} {self.question.thresholds[first]:.4f}"
+            f" {self.model.file.id[:8].hex()}\n".encode()
+        )
 
     def status(self, v):
         """The exit status that a Verdict is: 0 the first answer, 1 another, 2 unsure."""
-        return EXIT_UNSURE if v.answer == UNSURE else EXIT_OTHER * (v.answer != next(iter(self.question.answers)))
+        return (
+            EXIT_UNSURE
+            if v.answer == UNSURE
+            else EXIT_OTHER * (v.answer != next(iter(self.question.answers)))
+        )
 
     def _extend(self, ids):
         return self.model.extend(self._kv, ids, f=self._forward)[1]
 
     def _look(self, path, rows):
-        """Logits of `rows` after the prompt and the ids of `path`. The cache holds all but its last: the tree is walked depth
-        first, so they were looked at before, and nothing but what follows them since."""
+        """Logits of `rows` after the prompt and the ids of `path`. The cache holds all but its
+        last: the tree is walked depth first, so they were looked at before, and nothing but what
+        follows them since.
+        """
         if path:
             self._kv.n_tok = self._n_prompt + len(path) - 1
             self._hidden = self._extend(path[-1:])
@@ -150,13 +194,20 @@ class Classifier:
 
 
 def model_of(q, path=None):
-    """The path of the model for a Question: `path`, else that it names, else the variable MODEL. Fault 64 where there is none."""
+    """The path of the model for a Question: `path`, else that it names, else the variable MODEL.
+    Fault 64 where there is none.
+    """
     path = path or (model_path(q) if q.model else os.environ.get("MODEL"))
     if not path:
-        raise Fault(USAGE, "the question names no model: give -m FILE or the variable MODEL (see classify --help)")
+        raise Fault(
+            USAGE,
+            "the question names no model: give -m FILE or the variable MODEL (see classify --help)",
+        )
     return path
 
 
 def cache_in(directory=None, none=False):
-    """The cache to use: `directory`, or the user's, made if absent; None with `none`, or where it cannot be used."""
+    """The cache to use: `directory`, or the user's, made if absent; None with `none`, or where it
+    cannot be used.
+    """
     return None if none else cache_directory.usable(directory or cache_directory.home())

@@ -1,26 +1,46 @@
-"""`classify --long` as a mail hook starts it, a process a mail: without click, whose loading takes a quarter of all the time.
+"""`classify --long` as a mail hook starts it, a process a mail: without click, whose loading takes
+a quarter of all the time.
 
-bin/classify asks here first. Taken are a few of its options, each a word of its own and its value the next; with any other word
-in the command line, or a value that is not as it should be, nothing is done here: click reads them all, and says what is wrong.
+bin/classify asks here first. Taken are a few of its options, each a word of its own and its value
+the next; with any other word in the command line, or a value that is not as it should be, nothing
+is done here: click reads them all, and says what is wrong.
 """
+
 import os
 
-FLAGS = {"--long": "long", "--mail": "mail", "--no-cache": "no_cache", "--no-calibration": "no_calibration"}
-VALUES = {"-q": "asked", "--question": "asked", "-m": "model", "--model": "model", "--cache": "cache_dir", "--calibration": "learnt_file",
-          "-j": "threads", "--threads": "threads"}
+FLAGS = {
+    "--long": "long",
+    "--mail": "mail",
+    "--no-cache": "no_cache",
+    "--no-calibration": "no_calibration",
+}
+VALUES = {
+    "-q": "asked",
+    "--question": "asked",
+    "-m": "model",
+    "--model": "model",
+    "--cache": "cache_dir",
+    "--calibration": "learnt_file",
+    "-j": "threads",
+    "--threads": "threads",
+}
 
 
 def run(argv):
-    """Answer the mail or text on stdin and end the process, if `argv` (the words after the command's name) is of those options."""
+    """Answer the mail or text on stdin and end the process, if `argv` (the words after the
+    command's name) is of those options.
+    """
     options = parse(argv)
     if options is None:
         return
     try:
         from ..system import descriptors
+
         descriptors.hold()
         code = _answer(**options)
     except BaseException as e:
         from .. import cli
+
         code = cli.code_of(e)
     os._exit(code)
 
@@ -36,23 +56,39 @@ def parse(argv):
         found[name] = value
     threads = found.get("threads")
     if threads is not None:
-        if not (threads.isascii() and threads.isdigit() and len(threads) <= 4 and 1 <= int(threads) <= 1024):
+        if not (
+            threads.isascii()
+            and threads.isdigit()
+            and len(threads) <= 4
+            and 1 <= int(threads) <= 1024
+        ):
             return None
         found["threads"] = int(threads)
     return found if found.pop("long", False) else None
 
 
-def _answer(asked="spam", mail=False, model=None, cache_dir=None, no_cache=False, learnt_file=None, no_calibration=False, threads=None):
+def _answer(
+    asked="spam",
+    mail=False,
+    model=None,
+    cache_dir=None,
+    no_cache=False,
+    learnt_file=None,
+    no_calibration=False,
+    threads=None,
+):
     """The exit code, after the line."""
-    from . import question
     from .. import stream
-    from . import calibration, classifier, inputs
+    from . import calibration, classifier, inputs, question
+
     learnt_file = calibration.path_for(asked, learnt_file, no_calibration)
     directory = classifier.cache_in(cache_dir, no_cache)
     q = question.read(question.find(asked), directory)
     data = inputs.read_file(None, mail or q.kind == "mail")
     learnt = learnt_file and calibration.Learnt(learnt_file, q, _say)
-    c = classifier.Classifier(q, classifier.model_of(q, model), threads, directory, mail, learnt=learnt)
+    c = classifier.Classifier(
+        q, classifier.model_of(q, model), threads, directory, mail, learnt=learnt
+    )
     v = c.ask(data)
     stream.write_all(1, c.line(v, v.answer))
     return c.status(v)
@@ -60,4 +96,5 @@ def _answer(asked="spam", mail=False, model=None, cache_dir=None, no_cache=False
 
 def _say(message):
     from .. import messages
+
     messages.say(message)

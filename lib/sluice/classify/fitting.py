@@ -1,35 +1,47 @@
-"""A calibration fitted to what somebody says of some mails: penalised maximum likelihood, by Newton's method.
+"""A calibration fitted to what somebody says of some mails: penalised maximum likelihood, by
+Newton's method.
 
     P(answer) ~ exp(scale log P + bias)
 
-minimises   - sum ln P(right answer)  +  STIFF_SCALE / 2 (scale / shipped - 1)^2  +  STIFF_BIAS / 2 sum (bias - shipped)^2
+minimises
+- sum ln P(right answer)  +  STIFF_SCALE / 2 (scale / shipped - 1)^2  +  STIFF_BIAS / 2 sum (bias -
+    shipped)^2
 
-which is convex, so there is one minimum. (Platt 1999 for two answers; Guo et al. 2017, "vector scaling" with one scale, for more.) The
-penalty is what the shipped calibration is worth: with none learnt it is the minimum, one mail moves it a little, a hundred outweigh
-it. Sums are in a fixed order and exp and ln are ours, so the same mails give the same bits on every machine. No numpy: classify
---learn takes as long to start as classify.
+which is convex, so there is one minimum. (Platt 1999 for two answers; Guo et al. 2017, "vector
+scaling" with one scale, for more.) The penalty is what the shipped calibration is worth: with none
+learnt it is the minimum, one mail moves it a little, a hundred outweigh it. Sums are in a fixed
+order and exp and ln are ours, so the same mails give the same bits on every machine. No numpy:
+classify --learn takes as long to start as classify.
 """
+
 from math import fsum  # sum() rounds otherwise from Python 3.12 on
 
 from ..kernels import lib
 
-STIFF_SCALE = 100.0  # a mail that is the contrary of what a margin of m nats (calibrated) says pulls at scale / shipped with m at most,
-STIFF_BIAS = 3.0     # and at each of two biases with 1. Both chosen with training/taught.py: softer ones harmed mail of the shipped kind
-RANGE = 5.0          # scale stays within this factor of the shipped one: never 0, never negative
-CLIP = 60.0          # nats: log probabilities further below the best one say no more than that
+# a mail that is the contrary of what a margin of m nats (calibrated) says pulls at scale / shipped
+# with m at most,
+STIFF_SCALE = 100.0
+# and at each of two biases with 1. Both chosen with training/taught.py: softer ones harmed mail of
+# the shipped kind
+STIFF_BIAS = 3.0
+RANGE = 5.0  # scale stays within this factor of the shipped one: never 0, never negative
+CLIP = 60.0  # nats: log probabilities further below the best one say no more than that
 MAX_STEPS = 60
-ENOUGH = 1e-9        # of a Newton step's expected gain, in nats
+ENOUGH = 1e-9  # of a Newton step's expected gain, in nats
 MAX_WORK = 4_000_000  # rows times parameters squared: a step takes a second or less
 
 
 def most_rows(n_answers):
-    """How many rows `fit` should be given at most for so many answers, that it takes some seconds at most."""
+    """How many rows `fit` should be given at most for so many answers, that it takes some seconds
+    at most.
+    """
     return MAX_WORK // (n_answers + 1) ** 2
 
 
 def fit(rows, labels, scale, bias):
-    """(scale, biases) for `rows` [n][n_answers], log probabilities before calibration (nats), whose right answers are `labels` [n];
-    `scale` and `bias` [n_answers] are those shipped."""
+    """(scale, biases) for `rows` [n][n_answers], log probabilities before calibration (nats), whose
+    right answers are `labels` [n]; `scale` and `bias` [n_answers] are those shipped.
+    """
     rows = [_clipped(row) for row in rows]
     problem = Problem(rows, labels, scale, bias)
     w = problem.descend([scale, *bias], first=0)
@@ -44,7 +56,7 @@ class Problem:
 
     def __init__(self, rows, labels, scale, bias):
         self.rows, self.labels, self.shipped = rows, labels, [scale, *bias]
-        self.stiff = [STIFF_SCALE / scale ** 2] + [STIFF_BIAS] * len(bias)
+        self.stiff = [STIFF_SCALE / scale**2] + [STIFF_BIAS] * len(bias)
 
     def descend(self, w, first):
         """The minimum over w[first:], from `w` on; what is before stays."""
@@ -105,7 +117,7 @@ def solve(a, b):
     for i in range(n):
         for j in range(i + 1):
             rest = a[i][j] - fsum(low[i][k] * low[j][k] for k in range(j))
-            low[i][j] = rest ** 0.5 if i == j else rest / low[j][j]
+            low[i][j] = rest**0.5 if i == j else rest / low[j][j]
     x = list(b)
     for i in range(n):
         x[i] = (x[i] - fsum(low[i][k] * x[k] for k in range(i))) / low[i][i]

@@ -1,8 +1,10 @@
 """An input of `classify`: which of its bytes are looked at, and the text they are.
 
-Of a mail the first MAIL_BYTES; sluice.mail makes the text. Of a text the first END_BYTES and the last END_BYTES, if it has more than both
-together: what is between them would not be read by the model anyway. So memory and time are bounded whatever comes.
+Of a mail the first MAIL_BYTES; sluice.mail makes the text. Of a text the first END_BYTES and the
+last END_BYTES, if it has more than both together: what is between them would not be read by the
+model anyway. So memory and time are bounded whatever comes.
 """
+
 import os
 
 from .. import stream
@@ -13,24 +15,28 @@ END_BYTES = 128 << 10
 
 
 def read(fd, is_mail, read_some=stream.read_some):
-    """The bytes to look at of what is on `fd`, which is read to its end: a writer is not killed for having more to say.
+    """The bytes to look at of what is on `fd`, which is read to its end: a writer is not killed for
+    having more to say.
 
     read_some(fd): the next bytes, b"" at the end.
     """
-    n_head, n_tail = (MAIL_BYTES, 0) if is_mail else (END_BYTES, END_BYTES + 1)  # one more, so that text() knows of it
+    # one more, so that text() knows of it
+    n_head, n_tail = (MAIL_BYTES, 0) if is_mail else (END_BYTES, END_BYTES + 1)
     head, tail, n = [], b"", 0
     while chunk := read_some(fd):
-        first = chunk[:max(0, n_head - n)]
+        first = chunk[: max(0, n_head - n)]
         n += len(first)
         if first:
             head.append(first)
         if n_tail and len(first) < len(chunk):
-            tail = (tail + chunk[len(first):])[-n_tail:]
+            tail = (tail + chunk[len(first) :])[-n_tail:]
     return b"".join(head) + tail
 
 
 def read_file(path, is_mail):
-    """`read` of the file at `path`, or of stdin (None, "-"). Fault 65 where it is empty or a directory, OSError."""
+    """`read` of the file at `path`, or of stdin (None, "-"). Fault 65 where it is empty or a
+    directory, OSError.
+    """
     fd = 0 if path in (None, "-") else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = read(fd, is_mail)
@@ -42,10 +48,12 @@ def read_file(path, is_mail):
 
 
 def text(data, is_mail, fold):
-    """(text, rest, reasons) of an input. text: as bytes, of the head alone where the middle is left out; rest: then that of the tail, else
-    None; reasons: what sluice.mail says of a mail, or None."""
+    """(text, rest, reasons) of an input. text: as bytes, of the head alone where the middle is left
+    out; rest: then that of the tail, else None; reasons: what sluice.mail says of a mail, or None.
+    """
     if is_mail:
         from ..mail import message
+
         found = message.read(data[:MAIL_BYTES])
         return found.text(fold=fold), None, found.reasons
     if len(data) <= 2 * END_BYTES:
@@ -57,4 +65,5 @@ def _form(data, fold):
     if not fold:
         return data
     from ..mail import normalize
+
     return normalize.fold(data.decode("utf-8", "replace")).encode()

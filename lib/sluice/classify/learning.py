@@ -1,15 +1,18 @@
-"""`classify --learn` and `--forget`: the file of calibration.py with a mail more, or less, and fitted again.
+"""`classify --learn` and `--forget`: the file of calibration.py with a mail more, or less, and
+fitted again.
 
-A learner holds a lock (FILE.lock, which stays, empty) from reading the file to replacing it, so that of learners at the same time none
-is lost; it waits for another one for WAIT_S seconds. The file is replaced whole, or not at all;
-what it holds of this model under its earlier id then has the present one.
+A learner holds a lock (FILE.lock, which stays, empty) from reading the file to replacing it, so
+that of learners at the same time none is lost; it waits for another one for WAIT_S seconds. The
+file is replaced whole, or not at all; what it holds of this model under its earlier id then has the
+present one.
 """
+
 import contextlib
 import os
 import time
 
+from ..faults import IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, Fault, bad, printable
 from ..system import files
-from ..faults import Fault, IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, bad, printable
 from . import calibration, fitting, inputs
 from .calibration import Fit, checksum, hexadecimal, number
 
@@ -24,17 +27,30 @@ def learner(path, learn, forget, is_many, no_calibration):
     that do not go together.
     """
     if is_many or no_calibration or forget and learn is not None:
-        raise Fault(USAGE, "--learn or --forget: one of them, without --jsonl, --listen and --no-calibration")
+        raise Fault(
+            USAGE,
+            "--learn or --forget: one of them, without --jsonl, --listen and --no-calibration",
+        )
     if not path:
-        raise Fault(USAGE, "--learn and --forget: there is no home to keep it in: give --calibration FILE")
+        raise Fault(
+            USAGE, "--learn and --forget: there is no home to keep it in: give --calibration FILE"
+        )
     return lambda classifier, data: change(classifier, data, path, learn)
 
 
 class Line:
-    """A mail learnt. text, model, question: 16 hex digits each; label: number of the answer; log_p: floats."""
+    """A mail learnt. text, model, question: 16 hex digits each; label: number of the answer; log_p:
+    floats.
+    """
 
     def __init__(self, text, model, question, label, log_p):
-        self.text, self.model, self.question, self.label, self.log_p = text, model, question, label, log_p
+        self.text, self.model, self.question, self.label, self.log_p = (
+            text,
+            model,
+            question,
+            label,
+            log_p,
+        )
 
     def key(self):
         """What the file has one line of: (text, model, question)."""
@@ -42,12 +58,18 @@ class Line:
 
     def dump(self):
         """As bytes with the newline."""
-        return " ".join((self.text, self.model, self.question, str(self.label), *map(repr, self.log_p))).encode() + b"\n"
+        return (
+            " ".join(
+                (self.text, self.model, self.question, str(self.label), *map(repr, self.log_p))
+            ).encode()
+            + b"\n"
+        )
 
 
 def change(c, data, path, answer=None):
-    """Learn that `answer` is the right one for the input `data` (bytes), or forget that input where it is None: in the file at `path`,
-    made if absent. The Verdict on it from now on, of a classifier.Classifier whose `learnt` is that file.
+    """Learn that `answer` is the right one for the input `data` (bytes), or forget that input where
+    it is None: in the file at `path`, made if absent. The Verdict on it from now on, of a
+    classifier.Classifier whose `learnt` is that file.
 
     Fault 64 for what is no answer, 65: no text, nothing to forget, a damaged file; 73, 74, 75.
     """
@@ -66,8 +88,16 @@ def change(c, data, path, answer=None):
     with _lock(path):
         kept = others(read())
         if answer is not None:
-            kept.append(Line(text, model, question, names.index(answer), [max(p, -calibration.MAX_SIZE) for p in v.log_p]))
-        _write(path, kept[-calibration.MAX_LINES:], c.question, model, question, earlier)
+            kept.append(
+                Line(
+                    text,
+                    model,
+                    question,
+                    names.index(answer),
+                    [max(p, -calibration.MAX_SIZE) for p in v.log_p],
+                )
+            )
+        _write(path, kept[-calibration.MAX_LINES :], c.question, model, question, earlier)
     c.judge(v)
     return v
 
@@ -81,11 +111,16 @@ def read_lines(path):
         return []
     n_head, crc_head, n_lines, crc = calibration.parse_first(path, data)
     at = calibration.FIRST_BYTES
-    n_fits = len(calibration.parse_head(path, data[at:at + n_head], crc_head))
-    data = data[at + n_head:]
+    n_fits = len(calibration.parse_head(path, data[at : at + n_head], crc_head))
+    data = data[at + n_head :]
     if (len(data), checksum(data)) != (n_lines, crc):
-        raise bad(path, "damaged: the mails have another checksum, or are cut; remove it to begin again")
-    return [_line(path, n, line) for n, line in enumerate(data.decode("ascii", "replace").splitlines(), 2 + n_fits)]
+        raise bad(
+            path, "damaged: the mails have another checksum, or are cut; remove it to begin again"
+        )
+    return [
+        _line(path, n, line)
+        for n, line in enumerate(data.decode("ascii", "replace").splitlines(), 2 + n_fits)
+    ]
 
 
 def _renamed(lines, earlier, model):
@@ -103,7 +138,9 @@ def _renamed(lines, earlier, model):
 def _line(path, n, line):
     try:
         text, model, question, label, *log_p = line.split(" ")
-        found = Line(*map(hexadecimal, (text, model, question)), int(label), [number(x) for x in log_p])
+        found = Line(
+            *map(hexadecimal, (text, model, question)), int(label), [number(x) for x in log_p]
+        )
         if not 0 <= found.label < len(log_p):
             raise ValueError
         return found
@@ -114,22 +151,36 @@ def _line(path, n, line):
 def _write(path, lines, asked, model, question, earlier=None):
     """Replace the file; the fit for (model, question) is made again, those of other pairs stay, of
     a model called `earlier` as `model`."""
-    present, shipped = {(l.model, l.question) for l in lines} - {(model, question)}, calibration.shipped(asked)
+    present, shipped = (
+        {(l.model, l.question) for l in lines} - {(model, question)},
+        calibration.shipped(asked),
+    )
     try:
         found = calibration.read_head(path)
         renamed = {(model if by == earlier else by, of): fit for (by, of), fit in found.items()}
         fits = {key: found.get(key, fit) for key, fit in renamed.items() if key in present}
     except FileNotFoundError:
         fits = {}
-    ours = [l for l in lines if (l.model, l.question) == (model, question) and len(l.log_p) == len(shipped) - 1]
+    ours = [
+        l
+        for l in lines
+        if (l.model, l.question) == (model, question) and len(l.log_p) == len(shipped) - 1
+    ]
     if ours:
-        used = ours[-fitting.most_rows(len(asked.answers)):]
-        scale, bias = fitting.fit([l.log_p for l in used], [l.label for l in used], shipped[0], shipped[1:])
+        used = ours[-fitting.most_rows(len(asked.answers)) :]
+        scale, bias = fitting.fit(
+            [l.log_p for l in used], [l.label for l in used], shipped[0], shipped[1:]
+        )
         fits[model, question] = Fit(len(used), shipped, [scale, *bias])
-    fits = dict(list(fits.items())[-calibration.MAX_FITS:])
+    fits = dict(list(fits.items())[-calibration.MAX_FITS :])
     head = b"".join(_head_line(*key, fit) for key, fit in fits.items())
     body = b"".join(line.dump() for line in lines)
-    first = calibration.MAGIC + b"%06d %08x %08d %08x\n" % (len(head), checksum(head), len(body), checksum(body))
+    first = calibration.MAGIC + b"%06d %08x %08d %08x\n" % (
+        len(head),
+        checksum(head),
+        len(body),
+        checksum(body),
+    )
     files.write(path, lambda f: f.write(first + head + body), mode=_mode(path))
 
 
@@ -143,12 +194,17 @@ def _mode(path):
 
 def _head_line(model, question, fit):
     numbers = lambda w: f"{w[0]!r} {','.join(map(repr, w[1:]))}"
-    return f"{model} {question} {fit.n_mails} {numbers(fit.shipped)} {numbers(fit.fitted)}\n".encode()
+    return (
+        f"{model} {question} {fit.n_mails} {numbers(fit.shipped)} {numbers(fit.fitted)}\n".encode()
+    )
 
 
 def _digest(c, data):
-    """16 hex digits of the text that is judged: so a mail is the same one after a filter or a mailbox added headers to it."""
+    """16 hex digits of the text that is judged: so a mail is the same one after a filter or a
+    mailbox added headers to it.
+    """
     import hashlib
+
     text, rest, _ = inputs.text(data, c.is_mail, c.question.fold)
     return hashlib.sha256(text + (rest or b"")).hexdigest()[:16]
 
@@ -164,9 +220,12 @@ def _make_directory(path):
 @contextlib.contextmanager
 def _lock(path):
     import fcntl
+
     name = path + ".lock"
     try:
-        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        fd = os.open(
+            name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+        )
     except OSError as e:
         raise files.write_fault(name, e, NO_OUTPUT) from None
     try:
@@ -177,7 +236,9 @@ def _lock(path):
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise Fault(TRY_AGAIN, f"{name}: another process has held it for {WAIT_S:.0f} s") from None
+                    raise Fault(
+                        TRY_AGAIN, f"{name}: another process has held it for {WAIT_S:.0f} s"
+                    ) from None
                 time.sleep(0.02)
             except OSError as e:
                 raise Fault(IO_ERROR, f"{name}: cannot lock: {e.strerror}") from None

@@ -1,13 +1,16 @@
-"""A prompt in ids: what stands before the input, the input itself cut to size, what stands after it.
+"""A prompt in ids: what stands before the input, the input itself cut to size, what stands after
+it.
 
-Segments are encoded one by one and joined as ids, so nothing in the input can become a control token or merge with
-its surroundings. The blank that some vocabularies put before a text (see vocab.py) is put where a text begins the prompt or
-follows a control token, as `tokenize --special` does.
+Segments are encoded one by one and joined as ids, so nothing in the input can become a control
+token or merge with its surroundings. The blank that some vocabularies put before a text (see
+vocab.py) is put where a text begins the prompt or follows a control token, as `tokenize --special`
+does.
 """
+
 from ..faults import bad
 from . import templates
 
-CUT_BYTES = 64 << 10   # of a text's head and as many of its tail are encoded, whatever its length,
+CUT_BYTES = 64 << 10  # of a text's head and as many of its tail are encoded, whatever its length,
 CUT_BYTES_PER_ID = 16  # and this many more for each id that is to be kept
 
 
@@ -22,45 +25,69 @@ class Prompt:
     def __init__(self, question, file, vocab, n_ctx, n_more):
         self._vocab, segments, ids, self.frame = vocab, question.prompt, [], None
         if question.frame:
-            self.frame = templates.choose(file, vocab) if question.frame == templates.AUTO else question.frame
+            self.frame = (
+                templates.choose(file, vocab)
+                if question.frame == templates.AUTO
+                else question.frame
+            )
             frame = templates.FRAMES[self.frame]
             segments = frame.before + segments + frame.after
             ids = [vocab.bos] if vocab.add_bos else []
         self.after = ids  # until the input comes
         for kind, text, first in joined(segments):
             last = self.after[-1] if self.after else None
-            first = first or (last is not None and vocab.splits(last))  # also where that took along all white space between
+            # also where that took along all white space between
+            first = first or (last is not None and vocab.splits(last))
             if kind == "special":
                 self.after.append(templates.need(file, vocab, text))
             elif kind == "text":
-                self.after += vocab.encode(text.encode(), bos=False, eos=False, prefix=first, marks=False, after=last)
+                self.after += vocab.encode(
+                    text.encode(), bos=False, eos=False, prefix=first, marks=False, after=last
+                )
             else:
                 self.before, self.after, self._prefix, self._last = self.after, [], first, last
         room = n_ctx - len(self.before) - len(self.after) - n_more
         if room < 1:
-            raise bad(question.path, f"the prompt and the answers take {n_ctx - room} ids, and {file.path} has a context of {n_ctx}")
+            raise bad(
+                question.path,
+                f"the prompt and the answers take {n_ctx - room} ids, and {file.path} has a context"
+                f" of {n_ctx}",
+            )
         self.head, self.tail = fit(question.head_ids, question.tail_ids, room)
 
     def input_ids(self, data, rest=None):
-        """(ids, cut): the ids of a text (bytes), at most head + tail: the first and the last ones; whether some are left out.
+        """(ids, cut): the ids of a text (bytes), at most head + tail: the first and the last ones;
+        whether some are left out.
 
-        rest: where the text's middle is not there, `data` is what stands before it and this what stands behind it. They are encoded
-        apart, so that neither takes the other's place nor merges with it, however few ids one of them has.
+        rest: where the text's middle is not there, `data` is what stands before it and this what
+        stands behind it. They are encoded apart, so that neither takes the other's place nor merges
+        with it, however few ids one of them has.
         """
-        encode = lambda part, prefix: self._vocab.encode(part, bos=False, eos=False, prefix=prefix, marks=False,
-                                                         after=self._last if prefix else None)
+        encode = lambda part, prefix: self._vocab.encode(
+            part,
+            bos=False,
+            eos=False,
+            prefix=prefix,
+            marks=False,
+            after=self._last if prefix else None,
+        )
         keep = CUT_BYTES + CUT_BYTES_PER_ID * max(self.head, self.tail)
         if rest is not None or len(data) > 2 * keep:
-            first, last = encode(data[:keep], self._prefix), encode((data if rest is None else rest)[-keep:], False)
+            first, last = (
+                encode(data[:keep], self._prefix),
+                encode((data if rest is None else rest)[-keep:], False),
+            )
         else:
             first = last = encode(data, self._prefix)
             if len(first) <= self.head + self.tail:
                 return first, False
-        return first[:self.head] + (last[-self.tail:] if self.tail else []), True
+        return first[: self.head] + (last[-self.tail :] if self.tail else []), True
 
 
 def joined(segments):
-    """(kind, text, first) of segments, texts that follow each other made one; first: at the begin or after a control token."""
+    """(kind, text, first) of segments, texts that follow each other made one; first: at the begin
+    or after a control token.
+    """
     out, first = [], True
     for kind, text in segments:
         if kind == "text" and out and out[-1][0] == "text":

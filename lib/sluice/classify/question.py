@@ -1,12 +1,16 @@
-"""A question: what a model is asked about a text, and what it may answer. A YAML file (configs/*.yaml):
+"""A question: what a model is asked about a text, and what it may answer. A YAML file
+(configs/*.yaml):
 
-    model: spam.gguf              # optional: a file beside this one; without a / also in the package's data folder
+    model: spam.gguf              # optional: a file beside this one; without a / also in the
+                                  package's data folder
     input:
-      kind: mail                  # mail: a message (sluice.mail makes the text); text: the bytes are the text
+      kind: mail                  # mail: a message (sluice.mail makes the text); text: the bytes
+                                  are the text
       fold: true                  # optional: the text in the form of plain.fold()
       head_ids: 384               # of a longer text the first 384 ids
       tail_ids: 128               # and the last 128 are read
-    frame: auto                   # optional: the turns of a chat around the prompt; auto or a name of frames.py
+    frame: auto                   # optional: the turns of a chat around the prompt; auto or a name
+                                  of frames.py
     prompt:                       # segments, each encoded alone and joined as ids
       - special: "<s>"            # a control token, by its text
       - text: "Is this spam?"     # text, never a control token
@@ -14,43 +18,61 @@
     answers:                      # answer -> spellings, what the model may write for it
       yes: ["yes"]
       no: ["no"]
-    tokenisations: all            # optional: all ways to write a spelling in ids, or canonical: the tokenizer's alone
+    tokenisations: all            # optional: all ways to write a spelling in ids, or canonical: the
+                                  tokenizer's alone
     thresholds: {yes: 0.9}        # optional: a best answer less probable than this is unsure
     calibration:                  # optional: p ~ exp(scale * log P + bias)
       scale: 1.0
       bias: {yes: 0.0}
 
-Every key is checked; one that is not known is refused, so that a misspelt threshold is not a threshold of 0.
+Every key is checked; one that is not known is refused, so that a misspelt threshold is not a
+threshold of 0.
 """
+
 import os
 
 from .. import stream
-from ..faults import Fault, NO_INPUT, bad, printable
+from ..faults import NO_INPUT, Fault, bad, printable
 from ..kernels import lib
 from . import templates
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # of the package: configs/ and data/ lie there
+# of the package: configs/ and data/ lie there
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHIPPED, DATA = os.path.join(HERE, "configs"), os.path.join(HERE, "data")
-MAX_BYTES = 64 << 10      # of the file
-MAX_IDS = 1 << 17         # of the head or tail
+MAX_BYTES = 64 << 10  # of the file
+MAX_IDS = 1 << 17  # of the head or tail
 MAX_ANSWERS = MAX_SPELLINGS = 64
 MAX_SPELLING_BYTES = 256
 UNSURE = "unsure"
-SUFFIX = ".question"      # of a parsed question in a cache
-MAX_KEPT = 64             # parsed questions a cache keeps
+SUFFIX = ".question"  # of a parsed question in a cache
+MAX_KEPT = 64  # parsed questions a cache keeps
 
 
 class Question:
-    """Fields as in the file: path, model (or None), kind, fold, head_ids, tail_ids, frame (or None), prompt [(kind, text)],
-    answers {name: [spelling]}, tokenisations, thresholds {name: float} and bias {name: float} for every answer, scale."""
+    """Fields as in the file: path, model (or None), kind, fold, head_ids, tail_ids, frame (or
+    None), prompt [(kind, text)], answers {name: [spelling]}, tokenisations, thresholds {name:
+    float} and bias {name: float} for every answer, scale.
+    """
 
     def __init__(self, tree, path):
         self.path = path
-        top = self._dict(tree, "", ("input", "prompt", "answers"),
-                         ("model", "frame", "tokenisations", "thresholds", "calibration"))
+        top = self._dict(
+            tree,
+            "",
+            ("input", "prompt", "answers"),
+            ("model", "frame", "tokenisations", "thresholds", "calibration"),
+        )
         self.model = self._string(top, "model", 1000) if "model" in top else None
-        self.frame = self._choice(top, "frame", (templates.AUTO, *templates.FRAMES)) if "frame" in top else None
-        self.tokenisations = self._choice(top, "tokenisations", ("all", "canonical")) if "tokenisations" in top else "all"
+        self.frame = (
+            self._choice(top, "frame", (templates.AUTO, *templates.FRAMES))
+            if "frame" in top
+            else None
+        )
+        self.tokenisations = (
+            self._choice(top, "tokenisations", ("all", "canonical"))
+            if "tokenisations" in top
+            else "all"
+        )
         self._read_input(top["input"])
         self._read_prompt(top["prompt"])
         self._read_answers(top["answers"])
@@ -80,7 +102,11 @@ class Question:
             if segment == "input":
                 self.prompt.append(("input", ""))
                 continue
-            if not (isinstance(segment, dict) and len(segment) == 1 and set(segment) <= {"special", "text"}):
+            if not (
+                isinstance(segment, dict)
+                and len(segment) == 1
+                and set(segment) <= {"special", "text"}
+            ):
                 raise self._bad(where, "is none of: input, {special: ...}, {text: ...}")
             kind, text = next(iter(segment.items()))
             self.prompt.append((kind, self._text(text, where, MAX_BYTES)))
@@ -90,16 +116,29 @@ class Question:
 
     def _read_answers(self, value):
         if not isinstance(value, dict) or not 2 <= len(value) <= MAX_ANSWERS:
-            raise self._bad("answers", f"is not a mapping of 2 to {MAX_ANSWERS} answers to their spellings")
+            raise self._bad(
+                "answers", f"is not a mapping of 2 to {MAX_ANSWERS} answers to their spellings"
+            )
         self.answers, seen = {}, {}
         for name, spellings in value.items():
             where = f"answers.{name}" if name.isprintable() else f"answers.{printable(name)}"
-            if not name or not name.isprintable() or " " in name or len(name) > 80 or name == UNSURE:
-                raise self._bad("answers", f"{printable(name)} is not a word that can be printed, or is the word {UNSURE}")
+            if (
+                not name
+                or not name.isprintable()
+                or " " in name
+                or len(name) > 80
+                or name == UNSURE
+            ):
+                raise self._bad(
+                    "answers",
+                    f"{printable(name)} is not a word that can be printed, or is the word {UNSURE}",
+                )
             for s in self._list(spellings, where, MAX_SPELLINGS):
                 self._text(s, where, MAX_SPELLING_BYTES)
                 if s in seen:
-                    raise self._bad(where, f"the spelling {printable(s)} is there twice, also as {seen[s]}")
+                    raise self._bad(
+                        where, f"the spelling {printable(s)} is there twice, also as {seen[s]}"
+                    )
                 seen[s] = name
             self.answers[name] = list(spellings)
 
@@ -113,7 +152,10 @@ class Question:
             raise self._bad(where, "is not a mapping of keys to values")
         for key in value:
             if key not in needed and key not in optional:
-                raise self._bad(where, f"there is no key {printable(key)}; known: {', '.join((*needed, *optional))}")
+                raise self._bad(
+                    where,
+                    f"there is no key {printable(key)}; known: {', '.join((*needed, *optional))}",
+                )
         for key in needed:
             if key not in value:
                 raise self._bad(where, f"the key {key} is missing")
@@ -126,7 +168,11 @@ class Question:
 
     def _text(self, value, where, most):
         if not isinstance(value, str) or not value:
-            raise self._bad(where, "is not a text, or empty (a number or true, if it is meant as text, stands in quotes)")
+            raise self._bad(
+                where,
+                "is not a text, or empty (a number or true, if it is meant as text, stands in"
+                " quotes)",
+            )
         try:
             n_bytes = len(value.encode())
         except UnicodeEncodeError:
@@ -153,33 +199,48 @@ class Question:
 
     def _per_answer(self, value, where, least, most):
         value = self._dict(value, where, (), tuple(self.answers))
-        return {name: self._number(value.get(name, 0.0), f"{where}.{name}", least, most) for name in self.answers}
+        return {
+            name: self._number(value.get(name, 0.0), f"{where}.{name}", least, most)
+            for name in self.answers
+        }
 
 
 def find(name):
-    """The path of a question: `name` itself if it has a slash or ends in .yaml, else that of the shipped one of this name."""
+    """The path of a question: `name` itself if it has a slash or ends in .yaml, else that of the
+    shipped one of this name.
+    """
     if os.sep in name or name.endswith((".yaml", ".yml")):
         return name
     shipped = sorted(f[:-5] for f in os.listdir(SHIPPED) if f.endswith(".yaml"))
     if name not in shipped:
-        raise Fault(NO_INPUT, f"-q {printable(name)}: none of the shipped questions, {', '.join(shipped)}; a file has a / or "
-                              "ends in .yaml")
+        raise Fault(
+            NO_INPUT,
+            f"-q {printable(name)}: none of the shipped questions, {', '.join(shipped)}; a file has"
+            " a / or ends in .yaml",
+        )
     return os.path.join(SHIPPED, name + ".yaml")
 
 
 def model_path(question):
-    """Where the model is that a question names: beside the question, else, if it is a name alone, in the package's data folder."""
+    """Where the model is that a question names: beside the question, else, if it is a name alone,
+    in the package's data folder.
+    """
     beside = os.path.join(os.path.dirname(question.path), question.model)
     shipped = os.path.join(DATA, question.model)
-    return shipped if os.sep not in question.model and os.path.exists(shipped) and not os.path.exists(beside) else beside
+    return (
+        shipped
+        if os.sep not in question.model and os.path.exists(shipped) and not os.path.exists(beside)
+        else beside
+    )
 
 
 def read(path, cache_dir=None):
     """The Question in the file `path`. Fault 65 naming file and key, OSError.
 
-    With cache_dir the parsed file is kept there beside its text, under its CRC: reading YAML takes longer than a small
-    model's answer. It is taken for the same text only, and checked like a file; whatever hinders keeping it is no matter.
-    What is parsed of shipped questions is shipped (`ship`).
+    With cache_dir the parsed file is kept there beside its text, under its CRC: reading YAML takes
+    longer than a small model's answer. It is taken for the same text only, and checked like a file;
+    whatever hinders keeping it is no matter. What is parsed of shipped questions is shipped
+    (`ship`).
     """
     data = stream.read_file(path, MAX_BYTES)
     kept = cache_dir and _kept_name(cache_dir, data)
@@ -187,9 +248,17 @@ def read(path, cache_dir=None):
         try:
             if name:
                 return Question(_recall(name, data, is_ours), path)
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError, Fault):  # absent, damaged, not to be trusted
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            Fault,
+        ):  # absent, damaged, not to be trusted
             pass
     from .. import yamlfile
+
     tree = yamlfile.parse(data, path)
     question = Question(tree, path)
     if kept:
@@ -214,6 +283,7 @@ def _recall(path, data, is_ours):
     with open(path if is_ours else _trusted(path), "rb") as f:
         checksum, data_kept = f.read(9), f.read(16 * MAX_BYTES)
     import json
+
     if checksum != _checksum(data_kept):
         raise ValueError("damaged")
     text, tree = json.loads(data_kept)
@@ -224,6 +294,7 @@ def _recall(path, data, is_ours):
 
 def _trusted(path):
     from ..system import cache_directory, files
+
     cache_directory.check(os.path.dirname(path))
     return files.open_trusted(path)
 
@@ -231,12 +302,14 @@ def _trusted(path):
 def _packed(data, tree):
     """A parsed file as it is kept, as bytes."""
     import json
+
     kept = json.dumps([data.decode(), tree]).encode()
     return _checksum(kept) + kept
 
 
 def _keep(path, data, tree):
     from ..system import cache_directory, files
+
     cache_directory.prepare(os.path.dirname(path))
     cache_directory.trim(os.path.dirname(path), SUFFIX, MAX_KEPT)
     fd, temporary = files.nameless(os.path.dirname(path))
@@ -247,9 +320,12 @@ def _keep(path, data, tree):
 
 
 def ship(directory=DATA):
-    """Write what is parsed of each shipped question into `directory`, and nothing else of the kind."""
-    from ..system import files
+    """Write what is parsed of each shipped question into `directory`, and nothing else of the
+    kind.
+    """
     from .. import yamlfile
+    from ..system import files
+
     for name in os.listdir(directory):
         if name.endswith(SUFFIX):
             os.unlink(os.path.join(directory, name))

@@ -1,11 +1,14 @@
 """A command from its first word to its exit code."""
+
 import errno
 import os
 import signal
 import sys
 
 IGNORED = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-if not IGNORED:  # an interrupt while a command is still starting ends it without a traceback; `run` takes over from here
+# an interrupt while a command is still starting ends it without a traceback; `run` takes over from
+# here
+if not IGNORED:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from .. import VERSION, faults  # noqa: E402
@@ -21,15 +24,25 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "sho
 
 def command(**kwargs):
     """click.command with -h, -V and a help text that keeps its lines."""
+
     def wrap(function):
-        option = click.version_option(VERSION, "-V", "--version", message="%(prog)s (sluice) %(version)s")
+        option = click.version_option(
+            VERSION, "-V", "--version", message="%(prog)s (sluice) %(version)s"
+        )
         return click.command(context_settings=CONTEXT, **kwargs)(option(function))
+
     return wrap
 
 
 def only_one(**given):
-    """Usage error where more than one of these arguments is given; `as_json` is called --json, `file` FILE."""
-    names = ["FILE" if name == "file" else "--" + name.removeprefix("as_").replace("_", "-") for name, value in given.items() if value]
+    """Usage error where more than one of these arguments is given; `as_json` is called --json,
+    `file` FILE.
+    """
+    names = [
+        "FILE" if name == "file" else "--" + name.removeprefix("as_").replace("_", "-")
+        for name, value in given.items()
+        if value
+    ]
     if len(names) > 1:
         raise click.UsageError(f"{names[0]} and {names[1]} exclude each other")
 
@@ -37,7 +50,9 @@ def only_one(**given):
 def refuse_terminal(what):
     """Usage error if stdout is a terminal: `what` is binary, and would be noise there."""
     if os.isatty(1):
-        raise click.UsageError(f"stdout is a terminal, and {what} is binary: pipe it into a command or a file")
+        raise click.UsageError(
+            f"stdout is a terminal, and {what} is binary: pipe it into a command or a file"
+        )
 
 
 def refuse(is_wrong, why):
@@ -47,7 +62,8 @@ def refuse(is_wrong, why):
 
 
 def run(main):
-    """Run `main` (a click command) as this process and exit: the only place that turns errors into codes and lines.
+    """Run `main` (a click command) as this process and exit: the only place that turns errors into
+    codes and lines.
 
     A Fault ends in its own code; click's usage errors in 64; a missing or
     unreadable input file in 66; any other failing read or write in 74 (a reader
@@ -71,7 +87,9 @@ def run(main):
 
 
 def code_of(e):
-    """The exit code for what ended a command, an exception that is being handled; its line is said. After an interrupt: ends by it."""
+    """The exit code for what ended a command, an exception that is being handled; its line is said.
+    After an interrupt: ends by it.
+    """
     if isinstance(e, click.exceptions.Exit):
         return e.exit_code
     if isinstance(e, faults.Exit):
@@ -89,14 +107,21 @@ def code_of(e):
     if isinstance(e, MemoryError):
         say("out of memory")
         return faults.TRY_AGAIN
-    if isinstance(e, ImportError) and not isinstance(e, ModuleNotFoundError):  # a library that is there could not be mapped
+    # a library that is there could not be mapped
+    if isinstance(e, ImportError) and not isinstance(e, ModuleNotFoundError):
         say(e)
         return faults.TRY_AGAIN
     if isinstance(e, OSError):
         if e.errno != errno.EPIPE:
             say(f"{e.filename}: {e.strerror}" if e.filename else e.strerror or e)
         missing = isinstance(e, (FileNotFoundError, PermissionError))
-        return faults.TRY_AGAIN if e.errno == errno.ENOMEM else faults.NO_INPUT if missing else faults.IO_ERROR
+        return (
+            faults.TRY_AGAIN
+            if e.errno == errno.ENOMEM
+            else faults.NO_INPUT
+            if missing
+            else faults.IO_ERROR
+        )
     if isinstance(e, SystemExit):  # click's answer to EPIPE, before it comes to us
         return faults.IO_ERROR
     return _our_bug()
@@ -104,6 +129,7 @@ def code_of(e):
 
 def _our_bug():
     import traceback
+
     traceback.print_exc()
     say("internal error: please report the lines above")
     return faults.OUR_BUG

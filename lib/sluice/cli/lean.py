@@ -1,12 +1,17 @@
-"""click without what it imports for its help pages: a seventh of the time that a command takes to start."""
+"""click without what it imports for its help pages: a seventh of the time that a command takes to
+start.
+"""
+
 import sys
 from contextlib import contextmanager
 from types import ModuleType
 
 
 class _Inspect(ModuleType):
-    """The module inspect for those who import it meanwhile. Of every option click asks it for `cleandoc`; the module itself, which brings a
-    disassembler, a parser and a tokenizer along, comes when anything else is wanted."""
+    """The module inspect for those who import it meanwhile. Of every option click asks it for
+    `cleandoc`; the module itself, which brings a disassembler, a parser and a tokenizer along,
+    comes when anything else is wanted.
+    """
 
     def cleandoc(self, doc):
         return doc.expandtabs().lstrip() if "\n" not in doc else self.__getattr__("cleandoc")(doc)
@@ -16,6 +21,7 @@ class _Inspect(ModuleType):
             raise AttributeError(name)
         _remove(self)
         import inspect
+
         return getattr(inspect, name)
 
 

@@ -1,4 +1,5 @@
 """Values of options that are lists."""
+
 import click
 
 from ..bench import shapes

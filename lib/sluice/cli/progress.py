@@ -1,4 +1,7 @@
-"""How far a command is: a bar on stderr where that is a terminal, nothing elsewhere; and the line of -v."""
+"""How far a command is: a bar on stderr where that is a terminal, nothing elsewhere; and the line
+of -v.
+"""
+
 import contextlib
 import os
 import time
@@ -15,6 +18,7 @@ def shown(what, n):
     import sys
 
     import click
+
     with click.progressbar(length=n, label=what, file=sys.stderr, width=30) as bar:
         yield bar.update
 
@@ -24,4 +28,9 @@ class Clock:
         self.began = time.monotonic()
 
     def report(self, out, n_tensors):
-        messages.report(tensors=n_tensors, bytes=os.path.getsize(out), ms=1e3 * (time.monotonic() - self.began), out=out)
+        messages.report(
+            tensors=n_tensors,
+            bytes=os.path.getsize(out),
+            ms=1e3 * (time.monotonic() - self.began),
+            out=out,
+        )

@@ -1,4 +1,5 @@
 """Types of option values, checked."""
+
 import math
 
 import click
@@ -33,7 +34,7 @@ class Bytes(click.ParamType):
     def convert(self, value, param, ctx):
         if isinstance(value, int):
             return value
-        unit = {"K": 1000, "M": 1000 ** 2, "G": 1000 ** 3}.get(value[-1:].upper(), 1)
+        unit = {"K": 1000, "M": 1000**2, "G": 1000**3}.get(value[-1:].upper(), 1)
         digits = value if unit == 1 else value[:-1]
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 15 and int(digits)):
             self.fail(f"{value!r} is not a number of bytes such as 4096, 50M or 2G.", param, ctx)
@@ -48,7 +49,14 @@ class Mode(click.ParamType):
     def convert(self, value, param, context):
         if isinstance(value, int):
             return value
-        if not (value.isdigit() and value.isascii() and len(value) <= 4 and "8" not in value and "9" not in value and int(value, 8) <= 0o777):
+        if not (
+            value.isdigit()
+            and value.isascii()
+            and len(value) <= 4
+            and "8" not in value
+            and "9" not in value
+            and int(value, 8) <= 0o777
+        ):
             self.fail(f"{value!r} is not a mode from 0000 to 0777", param, context)
         return int(value, 8)
 
@@ -93,5 +101,10 @@ class Numbers(click.ParamType):
         except ValueError:
             out = [-1]
         if not all(self.least <= n <= MAX_NUMBER for n in out):
-            self.fail(f"{value!r} is not a list of numbers from {self.least} to {MAX_NUMBER}, like 128,512", param, context)
+            self.fail(
+                f"{value!r} is not a list of numbers from {self.least} to {MAX_NUMBER}, like"
+                " 128,512",
+                param,
+                context,
+            )
         return out

@@ -1,4 +1,5 @@
 """decode - run a model one id at a time: ids to logits."""
+
 import time
 
 from .. import cli, stream
@@ -11,7 +12,9 @@ import click
 
 
 def parse_rows(context, parameter, value):
-    """The option's ids, separated by commas or blanks, as a sorted list of distinct ones; or None."""
+    """The option's ids, separated by commas or blanks, as a sorted list of distinct ones; or
+    None.
+    """
     if value is None:
         return None
     fields = value.replace(",", " ").split()
@@ -24,9 +27,15 @@ def parse_rows(context, parameter, value):
 @click.argument("snapshot", metavar="SNAPSHOT")
 @cli.model_option
 @cli.vocab_option
-@click.option("--rows", metavar="IDS", callback=parse_rows,
-              help="Compute only these ids' logits, separated by commas; the records are candidates.")
-@click.option("-o", "--out", metavar="FILE", help="Save the extended cache as a new snapshot at the end.")
+@click.option(
+    "--rows",
+    metavar="IDS",
+    callback=parse_rows,
+    help="Compute only these ids' logits, separated by commas; the records are candidates.",
+)
+@click.option(
+    "-o", "--out", metavar="FILE", help="Save the extended cache as a new snapshot at the end."
+)
 @cli.arithmetic_option
 @cli.threads_option
 @cli.huge_pages_option
@@ -37,10 +46,11 @@ def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, verbose):
     \b
     Usage: decode -m MODEL SNAPSHOT <ids >logits
 
-    Writes one record of logits for SNAPSHOT before reading anything, so that a ring starts by itself, then one for each id
-    read, unless #end comes with it: nobody asks what follows. Ends with an E record that says why: #end was read, an id
-    ended the text (one of the model's end-of-text ids), or the snapshot has no room for the id that
-    was read last. SNAPSHOT is mapped copy-on-write and never changes.
+    Writes one record of logits for SNAPSHOT before reading anything, so that a ring starts by
+    itself, then one for each id read, unless #end comes with it: nobody asks what follows. Ends
+    with an E record that says why: #end was read, an id ended the text (one of the model's
+    end-of-text ids), or the snapshot has no room for the id that was read last. SNAPSHOT is mapped
+    copy-on-write and never changes.
 
     \b
     Exit status: 0 the ids ended with #end, whatever its reason, or the text or the room came to its
@@ -58,10 +68,13 @@ def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, verbose):
     m = Model(model, threads, arithmetic, vocab_file)
     cache = m.open_snapshot(snapshot)
     if rows and rows[-1] >= m.hparams.n_vocab:
-        raise click.UsageError(f"--rows: id {rows[-1]} is not below the vocabulary size {m.hparams.n_vocab}")
+        raise click.UsageError(
+            f"--rows: id {rows[-1]} is not below the vocabulary size {m.hparams.n_vocab}"
+        )
     eog, f, n_begin = vocabulary.end_ids(m.file), Forward(m.hparams, cache), cache.n_tok
     pos = n_begin  # of the id that comes next
-    picked = ffi.new("int32_t[]", rows) if rows and not out else None  # a saved cache needs all of them
+    # a saved cache needs all of them
+    picked = ffi.new("int32_t[]", rows) if rows and not out else None
     some = ffi.new("float[]", len(rows)) if picked else None
 
     def put(prev, values):

@@ -1,4 +1,5 @@
 """gguf-convert: models of other programs to GGUF, and back."""
+
 import os
 import time
 
@@ -15,24 +16,71 @@ VERSIONS = ["0", "1", "2", "-1", "-2"]
 
 @cli.command()
 @click.argument("source", metavar="SOURCE")
-@click.option("-o", "--out", metavar="FILE", required=True, help="Write the model here: whole, or not at all.")
-@click.option("--type", "kind", metavar="TYPE", type=click.Choice(requantize.KINDS, case_sensitive=False),
-              help="Type of matrices in a GGUF; vectors are always F32.  [default: what they are in SOURCE]")
-@click.option("--vocab", metavar="FILE", help="Vocabulary of a llama2.c checkpoint: tokenizer.bin, tokenizer.model or a llama.proto message.")
-@click.option("--from", "from_version", metavar="VERSION", type=click.Choice(VERSIONS),
-              help="Version of a llama2.c checkpoint; only -1 and -2 cannot be told by themselves.")
-@click.option("--to", metavar="FORMAT", type=click.Choice(["gguf", *VERSIONS]), default="gguf",
-              help="gguf; or, of a GGUF, the version of llama2.c checkpoint to write.")
-@click.option("--vocab-out", metavar="FILE", help="With --to VERSION: write the vocabulary too, a tokenizer.bin or NAME.pb.")
+@click.option(
+    "-o", "--out", metavar="FILE", required=True, help="Write the model here: whole, or not at all."
+)
+@click.option(
+    "--type",
+    "kind",
+    metavar="TYPE",
+    type=click.Choice(requantize.KINDS, case_sensitive=False),
+    help="Type of matrices in a GGUF; vectors are always F32.  [default: what they are in SOURCE]",
+)
+@click.option(
+    "--vocab",
+    metavar="FILE",
+    help=(
+        "Vocabulary of a llama2.c checkpoint: tokenizer.bin, tokenizer.model or a llama.proto"
+        " message."
+    ),
+)
+@click.option(
+    "--from",
+    "from_version",
+    metavar="VERSION",
+    type=click.Choice(VERSIONS),
+    help="Version of a llama2.c checkpoint; only -1 and -2 cannot be told by themselves.",
+)
+@click.option(
+    "--to",
+    metavar="FORMAT",
+    type=click.Choice(["gguf", *VERSIONS]),
+    default="gguf",
+    help="gguf; or, of a GGUF, the version of llama2.c checkpoint to write.",
+)
+@click.option(
+    "--vocab-out",
+    metavar="FILE",
+    help="With --to VERSION: write the vocabulary too, a tokenizer.bin or NAME.pb.",
+)
 @click.option("--merge", is_flag=True, help="Of a GGUF in several files: write one.")
-@click.option("--split-bytes", type=cli.Bytes(), metavar="N",
-              help="Of a GGUF: write several files of at most N bytes; N can be such as 50M or 2G.")
-@click.option("--no-tensor-first-split", is_flag=True,
-              help="With --split-bytes: the first file has the metadata alone.")
+@click.option(
+    "--split-bytes",
+    type=cli.Bytes(),
+    metavar="N",
+    help="Of a GGUF: write several files of at most N bytes; N can be such as 50M or 2G.",
+)
+@click.option(
+    "--no-tensor-first-split",
+    is_flag=True,
+    help="With --split-bytes: the first file has the metadata alone.",
+)
 @cli.threads_option
 @cli.verbose_option
-def main(source, out, kind, vocab, from_version, to, vocab_out, merge, split_bytes,
-         no_tensor_first_split, threads, verbose):
+def main(
+    source,
+    out,
+    kind,
+    vocab,
+    from_version,
+    to,
+    vocab_out,
+    merge,
+    split_bytes,
+    no_tensor_first_split,
+    threads,
+    verbose,
+):
     """Convert a model to GGUF, or a GGUF to a llama2.c checkpoint; split a GGUF, or merge one.
 
     \b
@@ -42,17 +90,19 @@ def main(source, out, kind, vocab, from_version, to, vocab_out, merge, split_byt
            gguf-convert m.gguf --split-bytes 2G -o big.gguf
            gguf-convert big-00001-of-00003.gguf --merge -o m.gguf
 
-    FOLDER is a model as Hugging Face keeps it: config.json, safetensors (sharded or not), and tokenizer.model or
-    tokenizer.json, of llama (with Mistral and SmolLM), gemma, gemma2, gemma3, qwen2, qwen3 or phi3. Weights that are
-    pickles (.bin, .pth, .pt) are programs: they are refused, never run.
+    FOLDER is a model as Hugging Face keeps it: config.json, safetensors (sharded or not), and
+    tokenizer.model or tokenizer.json, of llama (with Mistral and SmolLM), gemma, gemma2, gemma3,
+    qwen2, qwen3 or phi3. Weights that are pickles (.bin, .pth, .pt) are programs: they are refused,
+    never run.
 
-    Checkpoints of llama2.c have versions: 0, without a number; 1; 2, int8 in groups; -1 and -2, matrices of bf16 by
-    rows and by columns. Version 2 keeps its int8 in Q8_0, whose scales are F16; --type F32 keeps it exactly. A llama.proto
-    message with weights can be SOURCE, too.
+    Checkpoints of llama2.c have versions: 0, without a number; 1; 2, int8 in groups; -1 and -2,
+    matrices of bf16 by rows and by columns. Version 2 keeps its int8 in Q8_0, whose scales are F16;
+    --type F32 keeps it exactly. A llama.proto message with weights can be SOURCE, too.
 
-    TYPE is one that gguf-quantize writes, a mix too, and means the same here: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K,
-    F16, BF16, F32, Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M. A row that is no multiple of 256 takes Q5_0 for Q4_K, Q5_1 for Q5_K, Q8_0
-    for Q6_K, one that is no multiple of 32 takes F16.
+    TYPE is one that gguf-quantize writes, a mix too, and means the same here: Q8_0, Q4_0, Q4_1,
+    Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16, F32, Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M. A row that is no
+    multiple of 256 takes Q5_0 for Q4_K, Q5_1 for Q5_K, Q8_0 for Q6_K, one that is no multiple of 32
+    takes F16.
 
     --split-bytes writes NAME-00001-of-000NN.gguf, where FILE is NAME.gguf or NAME, as llama.cpp's
     gguf-split does, which reads them. All commands take such a model: give any one of its files.
@@ -76,8 +126,11 @@ def main(source, out, kind, vocab, from_version, to, vocab_out, merge, split_byt
         raise click.UsageError("--no-tensor-first-split goes with --split-bytes")
     if merge or split_bytes:
         converts = kind or vocab or version is not None or to != "gguf" or vocab_out
-        cli.refuse(merge and split_bytes or converts, "--merge and --split-bytes copy a GGUF as it is: "
-                   "without each other, --type, --vocab, --from, --to and --vocab-out")
+        cli.refuse(
+            merge and split_bytes or converts,
+            "--merge and --split-bytes copy a GGUF as it is: "
+            "without each other, --type, --vocab, --from, --to and --vocab-out",
+        )
         return copy(source, out, split_bytes, no_tensor_first_split, verbose)
     for path in (out, vocab_out):
         if path:
@@ -85,20 +138,29 @@ def main(source, out, kind, vocab, from_version, to, vocab_out, merge, split_byt
     start(threads)
     if to != "gguf":
         if kind or vocab or version is not None:
-            raise click.UsageError("--type, --vocab and --from are about writing a GGUF: not with --to VERSION")
+            raise click.UsageError(
+                "--type, --vocab and --from are about writing a GGUF: not with --to VERSION"
+            )
         from ..convert import from_gguf
+
         return from_gguf.run(source, out, int(to), vocab_out, verbose)
     if vocab_out:
         raise click.UsageError("--vocab-out goes with --to VERSION")
     from ..convert import to_gguf
+
     if os.path.isdir(source):
         if vocab or version is not None:
-            raise click.UsageError("--vocab and --from are about checkpoints of llama2.c: a folder has its vocabulary")
+            raise click.UsageError(
+                "--vocab and --from are about checkpoints of llama2.c: a folder has its vocabulary"
+            )
         to_gguf.folder(source, out, kind, verbose)
     elif model_file.begins_as_gguf(source):
-        raise faults.Fault(faults.USAGE, f"{source}: is a GGUF: --to VERSION makes a checkpoint of it, "
-                                         "gguf-quantize another type, "
-                                         "--split-bytes and --merge other files")
+        raise faults.Fault(
+            faults.USAGE,
+            f"{source}: is a GGUF: --to VERSION makes a checkpoint of it, "
+            "gguf-quantize another type, "
+            "--split-bytes and --merge other files",
+        )
     else:
         to_gguf.checkpoint(source, out, kind, vocab, version, verbose)
 
@@ -107,6 +169,7 @@ def copy(source, out, split_bytes, no_tensor_first_split, verbose):
     """--merge, or --split-bytes."""
     from ..cli import progress
     from ..gguf import resplit
+
     began, file = time.monotonic(), gguf.File(source)
     if not (split_bytes or "split.count" in file.metadata):
         raise faults.Fault(faults.USAGE, f"{source}: --merge: is one file already")
@@ -122,6 +185,10 @@ def copy(source, out, split_bytes, no_tensor_first_split, verbose):
             paths = [out]
             resplit.merge(file, out, tell)
     if verbose:
-        cli.report(tensors=len(file.tensors), files=len(paths),
-                   bytes=sum(map(os.path.getsize, paths)), ms=1e3 * (time.monotonic() - began),
-                   out=paths[0])
+        cli.report(
+            tensors=len(file.tensors),
+            files=len(paths),
+            bytes=sum(map(os.path.getsize, paths)),
+            ms=1e3 * (time.monotonic() - began),
+            out=paths[0],
+        )

@@ -1,4 +1,5 @@
 """gguf-quantize - a copy of a model with its weights in other types."""
+
 import os
 import time
 
@@ -25,9 +26,22 @@ def parse_types(context, parameter, values):
 @cli.command()
 @click.argument("source", metavar="IN")
 @click.argument("rest", nargs=-1, metavar="OUT TYPE")
-@click.option("--tensor", "overrides", multiple=True, callback=parse_types, metavar="NAME=TYPE",
-              help="Another type for these matrices, such as token_embd=Q8_0 or 'blk.*.attn_v=F16'; again for more, the last counts.")
-@click.option("--dry-run", is_flag=True, help="Write nothing (OUT may be left out): print what would become what, with sizes.")
+@click.option(
+    "--tensor",
+    "overrides",
+    multiple=True,
+    callback=parse_types,
+    metavar="NAME=TYPE",
+    help=(
+        "Another type for these matrices, such as token_embd=Q8_0 or 'blk.*.attn_v=F16'; again for"
+        " more, the last counts."
+    ),
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Write nothing (OUT may be left out): print what would become what, with sizes.",
+)
 @cli.threads_option
 @cli.verbose_option
 def main(source, rest, overrides, dry_run, threads, verbose):
@@ -37,11 +51,13 @@ def main(source, rest, overrides, dry_run, threads, verbose):
     Usage: gguf-quantize IN OUT TYPE
            gguf-quantize --dry-run IN TYPE
 
-    TYPE is Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16 or F32, which every matrix then has, or a mix: Q4_K_S,
-    Q4_K_M, Q5_K_S or Q5_K_M give the head, and the M also some of the attn_v and ffn_down, more bits. Norms and other vectors
-    become F32. A row that is no multiple of 256 takes Q5_0 for Q4_K, Q5_1 for Q5_K, Q8_0 for Q6_K, one that is no multiple of
-    32 takes F16. IN may be of any type that models run in: weights that are quantised already are rounded a second time, and those that
-    have their type are copied. The bytes do not depend on the number of threads or the processor.
+    TYPE is Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16 or F32, which every matrix
+    then has, or a mix: Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M give the head, and the M also some of the
+    attn_v and ffn_down, more bits. Norms and other vectors become F32. A row that is no multiple of
+    256 takes Q5_0 for Q4_K, Q5_1 for Q5_K, Q8_0 for Q6_K, one that is no multiple of 32 takes F16.
+    IN may be of any type that models run in: weights that are quantised already are rounded a
+    second time, and those that have their type are copied. The bytes do not depend on the number of
+    threads or the processor.
 
     Metadata goes over as it is, but for general.file_type and general.quantization_version. IN may
     be a shard of a model in several files; OUT is one file, which appears whole or not at all, and
@@ -56,7 +72,7 @@ def main(source, rest, overrides, dry_run, threads, verbose):
     Example: gguf-quantize m.gguf m-q4_k_m.gguf Q4_K_M --tensor token_embd=Q8_0
     See also: gguf-dump, perplexity.
     """
-    if not len(rest) in ((1, 2) if dry_run else (2,)):
+    if len(rest) not in ((1, 2) if dry_run else (2,)):
         raise click.UsageError("expected IN OUT TYPE" + (" or IN TYPE" if dry_run else ""))
     out, kind = rest[0] if len(rest) == 2 else None, rest[-1].upper()
     if kind not in requantize.KINDS:
@@ -73,4 +89,9 @@ def main(source, rest, overrides, dry_run, threads, verbose):
         requantize.write(out, file, kind, plan, advance)
     if verbose:
         seconds = time.monotonic() - began
-        cli.report(tensors=len(plan), bytes=os.path.getsize(out), ms=1e3 * seconds, mb_s=n_bytes / 1e6 / seconds)
+        cli.report(
+            tensors=len(plan),
+            bytes=os.path.getsize(out),
+            ms=1e3 * seconds,
+            mb_s=n_bytes / 1e6 / seconds,
+        )

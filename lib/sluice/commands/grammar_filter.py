@@ -1,4 +1,5 @@
 """Keep of each logits record the ids that a grammar allows next."""
+
 import time
 
 from .. import cli, stream
@@ -7,11 +8,24 @@ import click
 
 
 @cli.command(options_metavar="-m FILE -g FILE [OPTIONS] <logits >logits")
-@click.option("-m", "--model", metavar="FILE", envvar="MODEL", show_envvar=True, help="GGUF file; not needed for --check.")
+@click.option(
+    "-m",
+    "--model",
+    metavar="FILE",
+    envvar="MODEL",
+    show_envvar=True,
+    help="GGUF file; not needed for --check.",
+)
 @cli.vocab_option
 @click.option("-g", "--grammar", "path", metavar="FILE", help="Grammar in GBNF.")
-@click.option("-e", "--grammar-text", "text", metavar="TEXT", help="The grammar itself, in place of -g.")
-@click.option("--check", is_flag=True, help="Only say by the exit status whether the text on stdin is a sentence of the grammar.")
+@click.option(
+    "-e", "--grammar-text", "text", metavar="TEXT", help="The grammar itself, in place of -g."
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Only say by the exit status whether the text on stdin is a sentence of the grammar.",
+)
 @cli.verbose_option
 def main(model, vocab_file, path, text, check, verbose):
     """Keep of each logits record the ids that a grammar allows next.
@@ -25,8 +39,8 @@ def main(model, vocab_file, path, text, check, verbose):
     sample writes "#end cut" where an answer is cut before that, and tokenize -d ends with 1.
 
     The grammar is GBNF as llama.cpp has it: "text", [a-z], [^a-z], ., ( ), |, * + ? {m} {m,} {m,n}
-    and named rules, of which `root` is the start. It works on the bytes of UTF-8 text. Left recursion
-    is refused. Token terminals such as <[1000]> are not supported.
+    and named rules, of which `root` is the start. It works on the bytes of UTF-8 text. Left
+    recursion is refused. Token terminals such as <[1000]> are not supported.
 
     With --check the text must match to its last byte: use printf rather than echo.
 
@@ -54,12 +68,16 @@ def main(model, vocab_file, path, text, check, verbose):
     cli.refuse_terminal("a stream of logits")
     from ..tokenizer import vocabulary
     from ..gguf.model_file import open_model
+
     file = open_model(model, vocab_file)
     words = vocabulary.Vocab(file)
     matcher = grammar.Matcher(rules, words)
     reader = stream.LogitsReader(0, b"LCE", model=file)
     if reader.n_vocab != words.n_vocab:
-        raise stream.bad(reader.name, f"logits of a vocabulary of {reader.n_vocab}, but the model has {words.n_vocab}")
+        raise stream.bad(
+            reader.name,
+            f"logits of a vocabulary of {reader.n_vocab}, but the model has {words.n_vocab}",
+        )
     stream.write_all(1, stream.logits_header(file.id, reader.n_vocab))
     n_record = n_candidate = 0
     for record in grammar.filter_records(reader, matcher):

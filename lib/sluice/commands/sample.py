@@ -1,4 +1,5 @@
 """sample: logits to ids."""
+
 import os
 
 from .. import cli, stream
@@ -9,9 +10,18 @@ import click
 
 @cli.command(options_metavar="[OPTIONS] <logits >ids")
 @sampling.options
-@click.option("-n", "--max-ids", type=cli.OrNone(min=1), metavar="N",
-              help="End after N ids; -1: no limit.  [default: no limit]")
-@click.option("--logprob", is_flag=True, help="Write the natural logarithm of each id's probability as a second column.")
+@click.option(
+    "-n",
+    "--max-ids",
+    type=cli.OrNone(min=1),
+    metavar="N",
+    help="End after N ids; -1: no limit.  [default: no limit]",
+)
+@click.option(
+    "--logprob",
+    is_flag=True,
+    help="Write the natural logarithm of each id's probability as a second column.",
+)
 @cli.verbose_option
 def main(seed, max_ids, logprob, verbose, bias, **steps):
     """Choose an id for each record of logits.
@@ -24,11 +34,11 @@ def main(seed, max_ids, logprob, verbose, bias, **steps):
     before it may, the reason is cut, and tokenize -d ends with 1. A stream of logits that is cut is
     an error.
 
-    The chain, in this order: --bias, the three penalties, --least, -k, -p, --min-p, -t, draw. -p and
-    --min-p look at probabilities before the temperature. The better of two ids is the one with the
-    larger logit, then the lower one. Recent ids are learned from the records, so ids of the prompt
-    are not among them. The draw for position N of a text is number N of SplitMix64 started at the
-    seed, and all arithmetic is exact or fixed: a seed gives the same ids on every machine.
+    The chain, in this order: --bias, the three penalties, --least, -k, -p, --min-p, -t, draw. -p
+    and --min-p look at probabilities before the temperature. The better of two ids is the one with
+    the larger logit, then the lower one. Recent ids are learned from the records, so ids of the
+    prompt are not among them. The draw for position N of a text is number N of SplitMix64 started
+    at the seed, and all arithmetic is exact or fixed: a seed gives the same ids on every machine.
 
     --logprob is about the record as it came: the softmax over its candidates, before the chain.
 

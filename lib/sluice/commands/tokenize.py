@@ -13,34 +13,52 @@ PIECE = 1 << 15  # ids written at once
 @cli.command(options_metavar="[OPTIONS] <text >ids")
 @cli.model_option
 @cli.vocab_option
-@click.option("-d", "--decode", is_flag=True, help="The reverse: ids on stdin, their text on stdout.")
-@click.option("--bos/--no-bos", default=None, help="Put the begin id first.  [default: as the model says]")
-@click.option("--eos/--no-eos", default=None, help="Put the end id last.  [default: as the model says]")
-@click.option("--special", is_flag=True, help="Let text become control tokens; with -d: write their text.")
-@click.option("--no-marks", is_flag=True, help="Leave user-defined tokens that look like marks of turns as text.")
-@click.option("--no-prefix", is_flag=True, help="No blank before the text; with -d: leave the first blank where it is.")
+@click.option(
+    "-d", "--decode", is_flag=True, help="The reverse: ids on stdin, their text on stdout."
+)
+@click.option(
+    "--bos/--no-bos", default=None, help="Put the begin id first.  [default: as the model says]"
+)
+@click.option(
+    "--eos/--no-eos", default=None, help="Put the end id last.  [default: as the model says]"
+)
+@click.option(
+    "--special", is_flag=True, help="Let text become control tokens; with -d: write their text."
+)
+@click.option(
+    "--no-marks",
+    is_flag=True,
+    help="Leave user-defined tokens that look like marks of turns as text.",
+)
+@click.option(
+    "--no-prefix",
+    is_flag=True,
+    help="No blank before the text; with -d: leave the first blank where it is.",
+)
 @cli.verbose_option
 def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, verbose):
     """Turn text into ids, or with -d ids into text (<ids >text).
 
     Reads a text of at most 16 MiB, any bytes, and writes its ids, one a line, between "#ids" and
     "#end text". An empty text gives the begin id alone. What is not UTF-8 becomes U+FFFD. Names of
-    control tokens in the text stay text, unless --special is given: never give it for text
-    that somebody else wrote. User-defined tokens (runs of blanks, HTML tags, <think>) come out of every text, as
-    the model was trained; some old files have marks of turns among them, and --no-marks keeps those out.
+    control tokens in the text stay text, unless --special is given: never give it for text that
+    somebody else wrote. User-defined tokens (runs of blanks, HTML tags, <think>) come out of every
+    text, as the model was trained; some old files have marks of turns among them, and --no-marks
+    keeps those out.
 
-    With -d it reads ids and writes each one's text as it arrives, but only whole characters; control tokens
-    write nothing. The blank that many vocabularies put before a text is taken away again. The text
-    is valid UTF-8: bytes that make no character become U+FFFD, and of a character that is open at
-    the end nothing is written (-v tells: open, in bytes). To a terminal, control characters are
-    shown as ^[.
+    With -d it reads ids and writes each one's text as it arrives, but only whole characters;
+    control tokens write nothing. The blank that many vocabularies put before a text is taken away
+    again. The text is valid UTF-8: bytes that make no character become U+FFFD, and of a character
+    that is open at the end nothing is written (-v tells: open, in bytes). To a terminal, control
+    characters are shown as ^[.
 
     "#ids" names the model by the BLAKE3 of its file, of which every byte is read the first time;
     then the digest is kept in $XDG_CACHE_HOME/sluice or ~/.cache/sluice while the file stays as it
     is.
 
-    The vocabulary is SentencePiece BPE (tokenizer.ggml.model "llama"), byte-level BPE ("gpt2", with a tokenizer.ggml.pre
-    that is known; another is named in the message) or Gemma 4's ("gemma4"). Text is not normalised.
+    The vocabulary is SentencePiece BPE (tokenizer.ggml.model "llama"), byte-level BPE ("gpt2", with
+    a tokenizer.ggml.pre that is known; another is named in the message) or Gemma 4's ("gemma4").
+    Text is not normalised.
 
     \b
     Exit status: 0 done; 1 -d: the ids end with "#end cut", so -n or the context cut the text before
@@ -57,7 +75,9 @@ def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, verb
     file = open_model(model, vocab_file)
     words = vocabulary.Vocab(file)
     work = ids_to_text if decode else text_to_ids
-    figures, reason = work(file, words, special=special, marks=not no_marks, prefix=not no_prefix, bos=bos, eos=eos)
+    figures, reason = work(
+        file, words, special=special, marks=not no_marks, prefix=not no_prefix, bos=bos, eos=eos
+    )
     if verbose:
         cli.report(**figures, ms=(time.perf_counter() - start) * 1e3)
     if reason == "cut":
@@ -74,7 +94,7 @@ def text_to_ids(file, words, **how):
         if at:
             stream.write_all(1, out)
             out = b""
-        out += "".join(f"{i}\n" for i in ids[at:at + PIECE]).encode()
+        out += "".join(f"{i}\n" for i in ids[at : at + PIECE]).encode()
     stream.write_all(1, out + stream.ids_end("text"))
     return {"ids": len(ids), "bytes": len(data)}, "text"
 
@@ -102,4 +122,5 @@ def writer():
     if not os.isatty(1):
         return lambda data: stream.write_all(1, data) or len(data)
     from ..chat import terminal
+
     return lambda data: terminal.show(data) or len(data)

@@ -1,4 +1,7 @@
-"""What gguf-convert does: a module for each format that is read, and the writers. Only this tool imports it; numpy comes with it."""
+"""What gguf-convert does: a module for each format that is read, and the writers. Only this tool
+imports it; numpy comes with it.
+"""
+
 from ..faults import unsupported
 
 try:

@@ -1,4 +1,5 @@
 """From GGUF to a checkpoint of llama2.c and its vocabulary."""
+
 import os
 
 from ..cli import progress
@@ -9,7 +10,9 @@ def run(source, out, version, vocab_out, verbose):
     clock = progress.Clock()
     file, c = to.source(source)
     words = to.vocab(file) if vocab_out else None
-    with progress.shown(os.path.basename(out), sum(t.n_elements for t in file.tensors.values())) as tell:
+    with progress.shown(
+        os.path.basename(out), sum(t.n_elements for t in file.tensors.values())
+    ) as tell:
         to.write(out, file, c, version, tell)
     if vocab_out:
         to.write_vocab(vocab_out, *words, c)

@@ -1,8 +1,11 @@
-"""The wire format of protocol buffers, as far as files here need it (https://protobuf.dev/programming-guides/encoding/).
+"""The wire format of protocol buffers, as far as files here need it
+(https://protobuf.dev/programming-guides/encoding/).
 
-A message is fields, each a varint number << 3 | wire type and a value: 0 varint, 1 eight bytes, 2 varint length and that many
-bytes, 5 four bytes. Types 3 and 4 (groups) are refused, as nothing has written them since 2008.
+A message is fields, each a varint number << 3 | wire type and a value: 0 varint, 1 eight bytes, 2
+varint length and that many bytes, 5 four bytes. Types 3 and 4 (groups) are refused, as nothing has
+written them since 2008.
 """
+
 import struct
 
 from ..faults import bad, unsupported
@@ -12,7 +15,9 @@ MAX_VARINT_BYTES = 10
 
 
 class Span:
-    """Bytes `at` to `end` of a source: an object with path, size and bytes(at, n), such as a reader.Reader or a Memory."""
+    """Bytes `at` to `end` of a source: an object with path, size and bytes(at, n), such as a
+    reader.Reader or a Memory.
+    """
 
     __slots__ = ("source", "at", "end")
 
@@ -23,14 +28,19 @@ class Span:
         return self.source.bytes(self.at, self.end - self.at)
 
     def fields(self):
-        """Yield (number, wire type, value) of the message in it: an int, 4 or 8 bytes, or for BYTES a Span. Fault 65 where it is none."""
+        """Yield (number, wire type, value) of the message in it: an int, 4 or 8 bytes, or for BYTES
+        a Span. Fault 65 where it is none.
+        """
         at = self.at
         while at < self.end:
             begin = at
             tag, at = self._varint(at)
             number, kind = tag >> 3, tag & 7
             if not 1 <= number < 1 << 29:
-                raise bad(self.source.path, f"byte {begin}: field number {number}: not a message of protocol buffers")
+                raise bad(
+                    self.source.path,
+                    f"byte {begin}: field number {number}: not a message of protocol buffers",
+                )
             if kind == VARINT:
                 value, at = self._varint(at)
             elif kind == BYTES:
@@ -39,12 +49,19 @@ class Span:
             elif kind in (FIXED32, FIXED64):
                 n = 4 if kind == FIXED32 else 8
                 if at + n > self.end:
-                    raise bad(self.source.path, f"byte {begin}: field {number} ends beyond its message")
+                    raise bad(
+                        self.source.path, f"byte {begin}: field {number} ends beyond its message"
+                    )
                 value, at = self.source.bytes(at, n), at + n
             else:
-                raise unsupported(self.source.path, f"byte {begin}: wire type {kind} of protocol buffers")
+                raise unsupported(
+                    self.source.path, f"byte {begin}: wire type {kind} of protocol buffers"
+                )
             if at > self.end:
-                raise bad(self.source.path, f"byte {begin}: field {number} ends {at - self.end} bytes beyond its message")
+                raise bad(
+                    self.source.path,
+                    f"byte {begin}: field {number} ends {at - self.end} bytes beyond its message",
+                )
             yield number, kind, value
 
     def _varint(self, at):
@@ -53,7 +70,11 @@ class Span:
             value |= (byte & 0x7F) << 7 * i
             if byte < 0x80:
                 return value & (1 << 64) - 1, at + i + 1
-        raise bad(self.source.path, f"byte {at}: a number of more than {len(data)} bytes: cut, or not a message of protocol buffers")
+        raise bad(
+            self.source.path,
+            f"byte {at}: a number of more than {len(data)} bytes: cut, or not a message of protocol"
+            " buffers",
+        )
 
 
 class Memory:
@@ -63,7 +84,7 @@ class Memory:
         self.path, self.data, self.size = path, data, len(data)
 
     def bytes(self, at, n):
-        return self.data[at:at + n]
+        return self.data[at : at + n]
 
 
 def message(path, data):

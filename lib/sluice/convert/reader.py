@@ -1,14 +1,19 @@
-"""A file of weights that is read in pieces, and text that must be JSON: both checked, both bounded."""
+"""A file of weights that is read in pieces, and text that must be JSON: both checked, both
+bounded.
+"""
+
 import json
 import os
 import re
 import stat
 
-from ..faults import Fault, IO_ERROR, bad
+from ..faults import IO_ERROR, Fault, bad
 
 
 class Reader:
-    """An open regular file. Fault 65 for another kind of file, 74 where it becomes shorter than it was; OSError if it cannot be read."""
+    """An open regular file. Fault 65 for another kind of file, 74 where it becomes shorter than it
+    was; OSError if it cannot be read.
+    """
 
     def __init__(self, path):
         self.path = os.fspath(path)
@@ -16,7 +21,9 @@ class Reader:
         self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         self._stat = s = os.fstat(self._fd)
         if not stat.S_ISREG(s.st_mode):
-            raise bad(self.path, "is a directory" if stat.S_ISDIR(s.st_mode) else "not a regular file")
+            raise bad(
+                self.path, "is a directory" if stat.S_ISDIR(s.st_mode) else "not a regular file"
+            )
         self.size = s.st_size
 
     def __del__(self):
@@ -46,8 +53,10 @@ class Reader:
     def rows(self, dtype, at, n_in):
         """The function read of a Tensor whose rows lie at byte `at`, one after the other."""
         import numpy as np
-        return lambda first, n: np.frombuffer(self.bytes(at + first * n_in * dtype.itemsize, n * n_in * dtype.itemsize),
-                                              dtype).reshape(n, n_in)
+
+        return lambda first, n: np.frombuffer(
+            self.bytes(at + first * n_in * dtype.itemsize, n * n_in * dtype.itemsize), dtype
+        ).reshape(n, n_in)
 
 
 def read_small(path, most):
@@ -59,7 +68,10 @@ def read_small(path, most):
 
 
 def parse_json(path, data):
-    """The object in `data` (bytes). Fault 65: no JSON, a name twice in one object, no object at the top, or absurd in depth."""
+    """The object in `data` (bytes). Fault 65: no JSON, a name twice in one object, no object at the
+    top, or absurd in depth.
+    """
+
     def once(pairs):
         out = dict(pairs)
         if len(out) < len(pairs):
@@ -67,6 +79,7 @@ def parse_json(path, data):
             name = next(k for k, _ in pairs if k in seen or seen.add(k))
             raise ValueError(f"the name {json.dumps(name)[:80]} stands twice in an object")
         return out
+
     try:
         found = json.loads(data, object_pairs_hook=once)
     except RecursionError:
@@ -75,7 +88,8 @@ def parse_json(path, data):
         raise bad(path, f"not JSON: {str(e)[:120]}") from None
     if not isinstance(found, dict):
         raise bad(path, "holds no object")
-    if re.search(rb"\\u[dD][89a-fA-F]", data):  # half a surrogate pair is no character, and no UTF-8 can say it
+    # half a surrogate pair is no character, and no UTF-8 can say it
+    if re.search(rb"\\u[dD][89a-fA-F]", data):
         try:
             json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError:

@@ -1,27 +1,37 @@
-"""A tensor on its way: where its rows come from, and how it is taken through memory a piece at a time."""
+"""A tensor on its way: where its rows come from, and how it is taken through memory a piece at a
+time.
+"""
+
 import numpy as np
 
-from ..quantize import mixes
 from ..gguf import write as gguf_write
+from ..quantize import mixes
 from ..quantize.requantize import QUANTIZATION_VERSION
 from . import types
 
-PIECE_BYTES = 4 << 20  # of f32: what a piece of a tensor may take in memory; work space is some times that
+# of f32: what a piece of a tensor may take in memory; work space is some times that
+PIECE_BYTES = 4 << 20
 
 
 class Tensor:
-    """name as in a GGUF, shape in GGUF order (row length first), `type` its rows are stored in: F32, F16 or BF16.
+    """name as in a GGUF, shape in GGUF order (row length first), `type` its rows are stored in:
+    F32, F16 or BF16.
 
-    read(first, n)   rows `first` to `first + n` as an array of types.STORED[type], [n, n_in]
-    unit             rows are read in multiples of it, but for the last; n_rows where the order needs them all at once
-    blocks           function like read for the bytes of Q8_0 where the source has such in exact form; else None
-    piece            bytes of f32 a piece that is read at once may take
-    source           the reader.Reader or gguf.File it comes from, which must not change meanwhile; or None
+    read(first, n)
+    rows `first` to `first + n` as an array of types.STORED[type], [n, n_in] unit
+    rows are read in multiples of it, but for the last; n_rows where the order needs them all at
+        once blocks
+    function like read for the bytes of Q8_0 where the source has such in exact form; else None
+        piece
+    bytes of f32 a piece that is read at once may take source
+    the reader.Reader or gguf.File it comes from, which must not change meanwhile; or None
     """
 
     __slots__ = ("name", "shape", "type", "read", "unit", "blocks", "piece", "source")
 
-    def __init__(self, name, shape, type, read, unit=1, blocks=None, piece=PIECE_BYTES, source=None):
+    def __init__(
+        self, name, shape, type, read, unit=1, blocks=None, piece=PIECE_BYTES, source=None
+    ):
         self.name, self.shape, self.type, self.read = name, tuple(shape), type, read
         self.unit, self.blocks, self.piece, self.source = unit, blocks, piece, source
 
@@ -32,16 +42,26 @@ class Tensor:
     @property
     def what(self):
         """Its name in a message."""
-        return f"{self.source.path}: tensor {self.name}" if self.source is not None else f"tensor {self.name}"
+        return (
+            f"{self.source.path}: tensor {self.name}"
+            if self.source is not None
+            else f"tensor {self.name}"
+        )
 
     def target(self, kind, n_layer, tied):
-        """The type it gets in a file of `kind`, by the rules of mixes.py; None: what the source has."""
-        return mixes.type_of(kind or ("Q8_0" if self.blocks else self.type), self.name, self.shape, n_layer, tied)
+        """The type it gets in a file of `kind`, by the rules of mixes.py; None: what the source
+        has.
+        """
+        return mixes.type_of(
+            kind or ("Q8_0" if self.blocks else self.type), self.name, self.shape, n_layer, tied
+        )
 
     def pieces(self, type, tell=lambda n: None):
         """Its bytes in `type`, in pieces. tell(n): n elements are done."""
         n_in = self.shape[0]
-        step, small = (max(1, n // (4 * n_in) // self.unit) * self.unit for n in (self.piece, PIECE_BYTES))
+        step, small = (
+            max(1, n // (4 * n_in) // self.unit) * self.unit for n in (self.piece, PIECE_BYTES)
+        )
         for first in range(0, self.n_rows, step):
             n = min(step, self.n_rows - first)
             if type == "Q8_0" and self.blocks:
@@ -50,20 +70,22 @@ class Tensor:
                 continue
             x = self.read(first, n)
             for i in range(0, n, small):
-                yield types.encode(type, x[i:i + small], self.type, self.what, first + i)
+                yield types.encode(type, x[i : i + small], self.type, self.what, first + i)
                 tell(min(small, n - i) * n_in)
         if self.source is not None:
             self.source.check_unchanged()
 
 
 def transposed(read, n_rows, n_columns, first, n):
-    """Columns `first` to `first + n` of a matrix whose rows read(i, m) gives, as rows: [n, n_rows]. Reads all rows, a few at a time."""
+    """Columns `first` to `first + n` of a matrix whose rows read(i, m) gives, as rows: [n, n_rows].
+    Reads all rows, a few at a time.
+    """
     out, step = None, max(1, PIECE_BYTES // (4 * n_columns))
     for i in range(0, n_rows, step):
-        part = read(i, min(step, n_rows - i))[:, first:first + n]
+        part = read(i, min(step, n_rows - i))[:, first : first + n]
         if out is None:
             out = np.empty((n, n_rows), part.dtype)
-        out[:, i:i + len(part)] = part.T
+        out[:, i : i + len(part)] = part.T
     return out
 
 
@@ -74,13 +96,21 @@ def constant(name, values):
 
 
 def write_gguf(path, metadata, tensors, kind, progress):
-    """Write the file, whole or not at all. kind: one of quantized.KINDS or None; progress: function that is told of elements done."""
+    """Write the file, whole or not at all. kind: one of quantized.KINDS or None; progress: function
+    that is told of elements done.
+    """
     n_layer = next((v for key, (_, v) in metadata.items() if key.endswith(".block_count")), 0)
     tied = all(t.name != "output.weight" for t in tensors)
     plan = [(t, t.target(kind, n_layer, tied)) for t in tensors]
-    out = [(t.name, types.NUMBERS[type], t.shape, lambda t=t, type=type: t.pieces(type, progress)) for t, type in plan]
-    metadata = {**metadata, "general.quantization_version": ("u32", QUANTIZATION_VERSION),
-                "general.file_type": ("u32", mixes.FILE_TYPES[kind or _most(plan)])}
+    out = [
+        (t.name, types.NUMBERS[type], t.shape, lambda t=t, type=type: t.pieces(type, progress))
+        for t, type in plan
+    ]
+    metadata = {
+        **metadata,
+        "general.quantization_version": ("u32", QUANTIZATION_VERSION),
+        "general.file_type": ("u32", mixes.FILE_TYPES[kind or _most(plan)]),
+    }
     gguf_write.write(path, metadata, out)
 
 

@@ -1,17 +1,20 @@
 """To GGUF: which source a path is, and the way from there to the file."""
+
 import os
 
 from ..cli import progress
-from ..faults import Fault, USAGE, unsupported
+from ..faults import USAGE, Fault, unsupported
 from .llama2c import llama_pb, read, vocabulary
 from .reader import Reader
 from .tensor import write_gguf
 
-PICKLES = (b"PK\3\4", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # torch.save: zip, or a bare pickle
+# torch.save: zip, or a bare pickle
+PICKLES = (b"PK\3\4", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
 def folder(path, out, kind, verbose):
     from .hf import folder as hf
+
     metadata, tensors = hf.read(path)
     _write(out, metadata, tensors, kind, verbose)
 
@@ -21,10 +24,20 @@ def checkpoint(path, out, kind, vocab, version, verbose):
     r = Reader(path)
     head = r.bytes(0, min(r.size, 512))
     if head.startswith(PICKLES):
-        raise unsupported(path, "a pickle of torch, which is a program: never read; have its maker save safetensors")
+        raise unsupported(
+            path,
+            "a pickle of torch, which is a program: never read; have its maker save safetensors",
+        )
     if path.endswith(".safetensors"):
-        raise Fault(USAGE, f"{path}: weights alone; give the folder, which has config.json and the tokenizer too")
-    if head[:1] == b"\n" and head[2:4] != b"\0\0" and (path.endswith(".pb") or llama_pb.is_message(path)):
+        raise Fault(
+            USAGE,
+            f"{path}: weights alone; give the folder, which has config.json and the tokenizer too",
+        )
+    if (
+        head[:1] == b"\n"
+        and head[2:4] != b"\0\0"
+        and (path.endswith(".pb") or llama_pb.is_message(path))
+    ):
         c, tensors, words = _message(path, vocab)
     else:
         if vocab is None:
@@ -39,7 +52,9 @@ def checkpoint(path, out, kind, vocab, version, verbose):
 def _message(path, vocab):
     file = llama_pb.File(path)
     if file.weights is None:
-        raise Fault(USAGE, f"{path}: has no weights; give it as --vocab beside the checkpoint that has them")
+        raise Fault(
+            USAGE, f"{path}: has no weights; give it as --vocab beside the checkpoint that has them"
+        )
     if vocab:
         raise Fault(USAGE, f"{path}: has its own vocabulary: without --vocab")
     c, tensors = file.tensors()

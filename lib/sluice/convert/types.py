@@ -1,12 +1,14 @@
-"""Rows of numbers from type to type: arrays of numpy in, bytes out. The work is in csrc/encode.c, the rules are in mixes.py.
+"""Rows of numbers from type to type: arrays of numpy in, bytes out. The work is in csrc/encode.c,
+the rules are in mixes.py.
 
     encode("Q8_0", x, "F32", "tensor a.weight")    bytes of x, f32 [n, n_in], whole rows
 """
+
 import numpy as np
 
-from ..quantize import mixes, requantize
 from ..faults import BAD_DATA, Fault
 from ..kernels import ffi, lib
+from ..quantize import mixes, requantize
 
 NUMBERS = mixes.numbers()
 STORED = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}  # bf16: its bits
@@ -20,19 +22,25 @@ def to_f32(x, type):
 
 
 def check_finite(x, type, what, first=0):
-    """Fault 65 where a number of `x` (of STORED[type]) is none: every format here can hold such, no model can use it."""
+    """Fault 65 where a number of `x` (of STORED[type]) is none: every format here can hold such, no
+    model can use it.
+    """
     at = ffi.new("int64_t *")
     if lib.count_nonfinite(at, NUMBERS[type], ffi.from_buffer(x), x.size):
         raise _stopped(what, first + at[0] // x.shape[-1], type, False)
 
 
 def encode(type, x, stored, what, first=0):
-    """The bytes of x, contiguous rows of STORED[stored], [n, n_in], as `type`; rows are whole blocks of it.
+    """The bytes of x, contiguous rows of STORED[stored], [n, n_in], as `type`; rows are whole
+    blocks of it.
 
-    Fault 65 names the row, x[0] being row `first` of `what`, where a number is none or beyond the type.
+    Fault 65 names the row, x[0] being row `first` of `what`, where a number is none or beyond the
+    type.
     """
     out, beyond = bytearray(lib.type_row_bytes(NUMBERS[type], x.size)), ffi.new("int32_t *")
-    at = lib.encode_weights(beyond, ffi.from_buffer(out), NUMBERS[type], ffi.from_buffer(x), NUMBERS[stored], x.size)
+    at = lib.encode_weights(
+        beyond, ffi.from_buffer(out), NUMBERS[type], ffi.from_buffer(x), NUMBERS[stored], x.size
+    )
     if at >= 0:
         raise _stopped(what, first + at // x.shape[-1], type, beyond[0])
     return out
@@ -48,4 +56,6 @@ def blocks_q8_0(d, q, what):
         d = d.astype("<f2")
     if not np.isfinite(d).all():
         raise Fault(BAD_DATA, f"{what}: a block is scaled by more than F16 holds")
-    return np.concatenate([d.view(np.uint8).reshape(-1, 2), q.view(np.uint8).reshape(-1, 32)], axis=1).tobytes()
+    return np.concatenate(
+        [d.view(np.uint8).reshape(-1, 2), q.view(np.uint8).reshape(-1, 32)], axis=1
+    ).tobytes()

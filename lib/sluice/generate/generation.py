@@ -1,39 +1,53 @@
-"""An answer, id by id, in one process: what the ring decode | grammar-filter | sample does, by the same functions.
+"""An answer, id by id, in one process: what the ring decode | grammar-filter | sample does, by the
+same functions.
 
     generation = Generation(model, cache, sampler, vocab.eog)
     for id in generation.ids(256): ...
     generation.reason  # why it ended, as `#end` says it
 
-Records go from one step to the next as they do through the pipes, so every id, every random number and every end is the
-ring's, byte for byte.
+Records go from one step to the next as they do through the pipes, so every id, every random number
+and every end is the ring's, byte for byte.
 """
-from ..grammar import matcher as grammar
+
 from .. import stream
 from ..faults import bad
+from ..grammar import matcher as grammar
 from ..kernels import ffi
-from ..model.forward import Forward
-from ..kvcache.snapshot import Snapshot
 from ..kvcache.format import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
+from ..kvcache.snapshot import Snapshot
+from ..model.forward import Forward
 from ..tokenizer.detokenizer import Joiner
 
-ROOM = 1024  # rows a cache has beyond its ids, and the multiple its capacity is rounded to: as prefill has it
+# rows a cache has beyond its ids, and the multiple its capacity is rounded to: as prefill has it
+ROOM = 1024
 
 
 class Generation:
     """What follows the ids in `cache`, whose logits are those after the last one.
 
-    eog: ids that end it.   matcher: a fresh grammar.Matcher, or None.   keep: every id goes into the cache, with the logits after it,
+    eog: ids that end it.
+    matcher: a fresh grammar.Matcher, or None.
+    keep: every id goes into the cache, with the logits after it,
     also the last one: so it can be sealed, or continued.
     """
 
     def __init__(self, model, cache, sampler, eog, matcher=None, keep=False):
-        self.model, self.cache, self.sampler, self.eog, self.matcher, self.keep = model, cache, sampler, eog, matcher, keep
+        self.model, self.cache, self.sampler, self.eog, self.matcher, self.keep = (
+            model,
+            cache,
+            sampler,
+            eog,
+            matcher,
+            keep,
+        )
         self.reason, self._chosen, self._enough = None, None, False
         self._forward = Forward(model.hparams, cache)
 
     def ids(self, max_ids=None):
-        """Yields the ids as they are chosen, at most `max_ids`. Fault 65 as grammar-filter and sample have it."""
+        """Yields the ids as they are chosen, at most `max_ids`. Fault 65 as grammar-filter and
+        sample have it.
+        """
         records = self._records()
         if self.matcher:
             records = grammar.filter_records(records, self.matcher, "the model's answer")
@@ -57,7 +71,9 @@ class Generation:
             self._take()
 
     def _records(self):
-        """What decode writes: a Record of logits for what the cache holds, and after each id that was chosen."""
+        """What decode writes: a Record of logits for what the cache holds, and after each id that
+        was chosen.
+        """
         h, cache = self.model.hparams, self.cache
         pos, prev, flags = cache.n_tok, -1, 0
         while True:
@@ -83,10 +99,11 @@ class Generation:
 
 
 class Answer:
-    """The text of ids as they arrive: whole UTF-8 characters, up to the one of `stops` (bytes) that is complete first, of which no part
-    is written.
+    """The text of ids as they arrive: whole UTF-8 characters, up to the one of `stops` (bytes) that
+    is complete first, of which no part is written.
 
-    echo: ids that stand before them and are written, too.   stopped: whether one of `stops` was found.
+    echo: ids that stand before them and are written, too.
+    stopped: whether one of `stops` was found.
     n_open: bytes at the end that begin a character and are not written.
     """
 
@@ -114,32 +131,49 @@ class Answer:
         if self.stopped:
             return b""
         data = self._held + data
-        found = [(data.find(stop) + len(stop), data.find(stop)) for stop in self._stops if stop in data]
+        found = [
+            (data.find(stop) + len(stop), data.find(stop)) for stop in self._stops if stop in data
+        ]
         if found:
             self.stopped, self._held = True, b""
-            return data[:min(found)[1]]  # before the one that was complete first
+            return data[: min(found)[1]]  # before the one that was complete first
         n = min(len(data), max((len(stop) - 1 for stop in self._stops), default=0))
         while n and not any(stop.startswith(data[-n:]) for stop in self._stops if n < len(stop)):
             n -= 1
-        self._held = data[len(data) - n:]
-        return data[:len(data) - n]
+        self._held = data[len(data) - n :]
+        return data[: len(data) - n]
 
 
-def begin(model, ids, base=None, capacity=None, max_ids=None, kv=None, directory=None, name="prompt"):
-    """The cache of `base` (a Snapshot or None) and `ids` after it, with the logits after the last: what generation goes on from.
+def begin(
+    model, ids, base=None, capacity=None, max_ids=None, kv=None, directory=None, name="prompt"
+):
+    """The cache of `base` (a Snapshot or None) and `ids` after it, with the logits after the last:
+    what generation goes on from.
 
-    In memory, or with `directory` a Snapshot there, to be sealed. Its capacity is the one asked for, or else that of `base` where no
-    ids follow it, or else the context's, but where `max_ids` is known no more than prefill would give it (or max_ids need). Fault 65 where the ids do not fit, or there are none.
+    In memory, or with `directory` a Snapshot there, to be sealed. Its capacity is the one asked
+    for, or else that of `base` where no ids follow it, or else the context's, but where `max_ids`
+    is known no more than prefill would give it (or max_ids need). Fault 65 where the ids do not
+    fit, or there are none.
     """
     n_base, n_ctx = base.n_tok if base else 0, min(model.hparams.n_ctx, MAX_CAPACITY)
     n, limit = n_base + len(ids), capacity or (n_ctx if ids or not base else base.capacity)
     if not n:
         raise bad(name, "no ids: nothing to run")
     if n > limit:
-        raise bad(name, f"{n} ids, more than {limit}" + ("" if limit != n_ctx else ", the model's context (a larger --capacity overrides it)"))
+        raise bad(
+            name,
+            f"{n} ids, more than {limit}"
+            + (
+                "" if limit != n_ctx else ", the model's context (a larger --capacity overrides it)"
+            ),
+        )
     if base and kv and model.geometry(kv) != base.geometry:
         raise bad("the snapshot", f"its keys and values are not {kv} (see --kv)")
-    rows = limit if capacity or not ids or max_ids is None else min(limit, -(-(n + max(ROOM, max_ids)) // ROOM) * ROOM)
+    rows = (
+        limit
+        if capacity or not ids or max_ids is None
+        else min(limit, -(-(n + max(ROOM, max_ids)) // ROOM) * ROOM)
+    )
     geometry = base.geometry if base else model.geometry(kv or "f16")
     if directory is None:
         cache = Scratch(geometry, rows, logits=True)

@@ -1,4 +1,5 @@
-"""From records of logits to ids: the chain of csrc/sample.c, the recent past, and the random numbers.
+"""From records of logits to ids: the chain of csrc/sample.c, the recent past, and the random
+numbers.
 
 The random numbers are SplitMix64 (Steele, Lea & Flood 2014, "Fast Splittable
 Pseudorandom Number Generators", OOPSLA, figure 16): the number for position
@@ -6,6 +7,7 @@ Pseudorandom Number Generators", OOPSLA, figure 16): the number for position
 every machine draws the same, and a text continued later with the same seed
 goes on as if it had not been interrupted.
 """
+
 from ..faults import USAGE, Fault, bad
 from ..kernels import ffi, lib
 from ..stream import CANDIDATE
@@ -22,41 +24,79 @@ def splitmix64(seed, i):
 
 
 class Sampler:
-    """Chooses ids, record by record; remembers the last `last_n` ids that the records say were consumed.
+    """Chooses ids, record by record; remembers the last `last_n` ids that the records say were
+    consumed.
 
     The arguments are the options of `sample`: temperature 0 takes the best; top_k 0,
     top_p 1, min_p 0, repeat 1, presence 0, frequency 0 are off. bias: {id: what is added to its
     logit; -inf: it is never chosen}, ids below n_vocab. least: the least likely are the best.
     """
 
-    def __init__(self, n_vocab, temperature=0.8, top_k=40, top_p=0.95, min_p=0.05,
-                 repeat=1.0, presence=0.0, frequency=0.0, last_n=64, seed=0, bias=None, least=False):
+    def __init__(
+        self,
+        n_vocab,
+        temperature=0.8,
+        top_k=40,
+        top_p=0.95,
+        min_p=0.05,
+        repeat=1.0,
+        presence=0.0,
+        frequency=0.0,
+        last_n=64,
+        seed=0,
+        bias=None,
+        least=False,
+    ):
         self.seed, self.last_n = seed, last_n
         ids = sorted(bias or ())
-        self._bias = ffi.new("int32_t[]", ids), ffi.new("double[]", [bias[i] for i in ids])  # alive as long as what points there
-        self._options = ffi.new("sample_options *", dict(
-            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            repeat=repeat, presence=presence, frequency=frequency,
-            least=least, n_bias=len(ids), bias_id=self._bias[0], bias=self._bias[1]))
+        # alive as long as what points there
+        self._bias = ffi.new("int32_t[]", ids), ffi.new("double[]", [bias[i] for i in ids])
+        self._options = ffi.new(
+            "sample_options *",
+            dict(
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                repeat=repeat,
+                presence=presence,
+                frequency=frequency,
+                least=least,
+                n_bias=len(ids),
+                bias_id=self._bias[0],
+                bias=self._bias[1],
+            ),
+        )
         self._penalise = last_n > 0 and (repeat, presence, frequency) != (1, 0, 0)
         self._work = ffi.new("uint64_t[]", 4 * n_vocab)
         self._id, self._log_p = ffi.new("int32_t *"), ffi.new("double *")
         self._recent, self._next, self._count = [], 0, {}
 
     def choose(self, record, logprob=False, name="standard input"):
-        """(id, ln p) for an L or C `record` (stream.Record); ln p, None unless `logprob`, is that of the
-        softmax of the record's own logits, before the chain. Fault 65 if one is not finite."""
+        """(id, ln p) for an L or C `record` (stream.Record); ln p, None unless `logprob`, is that
+        of the softmax of the record's own logits, before the chain. Fault 65 if one is not finite.
+        """
         if self._penalise and record.prev >= 0:
             self._remember(record.prev)
         dense = record.kind == b"L"
         n = len(record.payload) // (4 if dense else CANDIDATE.size)
         seen = ffi.new("int32_t[]", [x for pair in self._count.items() for x in pair])
         status = lib.sample_pick(
-            self._id, self._log_p if logprob else ffi.NULL, self._work, ffi.from_buffer(record.payload), seen,
-            n, dense, len(self._count), self._options, splitmix64(self.seed, record.pos))
+            self._id,
+            self._log_p if logprob else ffi.NULL,
+            self._work,
+            ffi.from_buffer(record.payload),
+            seen,
+            n,
+            dense,
+            len(self._count),
+            self._options,
+            splitmix64(self.seed, record.pos),
+        )
         if status == -2:
-            raise bad(name,
-                      f"every candidate at position {record.pos} has a bias of -inf: none is left")
+            raise bad(
+                name, f"every candidate at position {record.pos} has a bias of -inf: none is left"
+            )
         if status:
             raise bad(name, f"logit of id {self._id[0]} at position {record.pos} is not finite")
         return self._id[0], self._log_p[0] if logprob else None
@@ -75,7 +115,9 @@ class Sampler:
 
 
 def biases(pairs, words, n_vocab, vocab=None):
-    """{id: sum of what is added}, of the options' values; Fault 64 for an id that is none. `words` need a Vocab."""
+    """{id: sum of what is added}, of the options' values; Fault 64 for an id that is none. `words`
+    need a Vocab.
+    """
     out = {}
     for id, x in pairs:
         if id >= n_vocab:
@@ -83,7 +125,9 @@ def biases(pairs, words, n_vocab, vocab=None):
         out[id] = out.get(id, 0.0) + x
     for word, x in words:
         text = word.encode("utf-8", "surrogateescape").lstrip(b" ")
-        forms = [vocab.encode(blank + text, bos=False, eos=False, prefix=False) for blank in (b"", b" ")]
+        forms = [
+            vocab.encode(blank + text, bos=False, eos=False, prefix=False) for blank in (b"", b" ")
+        ]
         for id in set(sum(forms, [])):
             out[id] = out.get(id, 0.0) + x
     return out

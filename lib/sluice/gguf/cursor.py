@@ -5,12 +5,13 @@ process may change a mapped file between the check of a length and its use. The
 memory is reserved at once and filled as the parser asks, so that nothing is
 copied, and little more is read than is needed.
 """
+
 import mmap
 import os
 import stat
 import struct
 
-from ..faults import Fault, IO_ERROR, bad
+from ..faults import IO_ERROR, Fault, bad
 from ..kernels import ffi
 
 FIRST_READ_BYTES = 1 << 16
@@ -19,7 +20,9 @@ LENGTH = struct.Struct("<Q")  # of a string
 
 
 def read_begin(path, n):
-    """The first `n` bytes of the file at `path`, or all it has. Fault 65 where it is no regular file: a FIFO must not hang us."""
+    """The first `n` bytes of the file at `path`, or all it has. Fault 65 where it is no regular
+    file: a FIFO must not hang us.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -43,8 +46,19 @@ class Cursor:
     scanned  bytes of them that had to be read, by whoever counts them
     """
 
-    __slots__ = ("part", "path", "size", "limit", "memory", "address", "n_read", "at", "skipped",
-                 "scanned", "_fresh")
+    __slots__ = (
+        "part",
+        "path",
+        "size",
+        "limit",
+        "memory",
+        "address",
+        "n_read",
+        "at",
+        "skipped",
+        "scanned",
+        "_fresh",
+    )
 
     def __init__(self, part, limit):
         self.part, self.path, self.size, self.limit = part, part.path, part.size, limit
@@ -57,7 +71,9 @@ class Cursor:
         return self.at + self.skipped
 
     def need(self, n_bytes, field):
-        """Make `n_bytes` bytes from `at` on valid, or raise the Fault that the file ends within `field`."""
+        """Make `n_bytes` bytes from `at` on valid, or raise the Fault that the file ends within
+        `field`.
+        """
         end = self.at + n_bytes
         if end <= self.n_read:
             return
@@ -70,7 +86,7 @@ class Cursor:
         goal = min(max(end, self.n_read + ahead), left, self.limit)
         while self.n_read < goal:
             # In pieces, so that a file that became shorter costs no more than it has.
-            piece = self.memory[self.n_read:min(goal, self.n_read + MAX_READ_BYTES)]
+            piece = self.memory[self.n_read : min(goal, self.n_read + MAX_READ_BYTES)]
             n = os.preadv(self.part.fd, [piece], self.n_read + self.skipped)
             if not n:
                 raise self.bad(f"{field}: file became shorter while it was read")
@@ -84,7 +100,7 @@ class Cursor:
             raise self.bad(f"{field}: file ends at byte {self.size}, {n_more} bytes too early")
         behind = min(self.at + n_bytes, self.n_read)  # what was read ahead from here on stays
         n_left = self.n_read - behind
-        self.memory[start:start + n_left] = self.memory[behind:self.n_read]
+        self.memory[start : start + n_left] = self.memory[behind : self.n_read]
         self.skipped += self.at + n_bytes - start
         self.at, self.n_read = start, start + n_left
         self._fresh = self.n_read  # reading ahead begins anew: more may be passed over soon
@@ -103,7 +119,7 @@ class Cursor:
         """`n_bytes` bytes, as a memoryview."""
         self.need(n_bytes, field)
         self.at += n_bytes
-        return self.memory[self.at - n_bytes:self.at]
+        return self.memory[self.at - n_bytes : self.at]
 
     def window(self, start, end):
         """The bytes from `start` to `end`, valid already, as a buffer that keeps the memory alive.

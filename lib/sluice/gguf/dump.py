@@ -4,6 +4,7 @@ Every string that comes from a file is made visible before it is printed: no
 control code, nor any other character without a shape of its own, reaches the
 output as it is.
 """
+
 import struct
 
 from ..faults import BAD_DATA, Fault, unsupported
@@ -31,8 +32,11 @@ def put(lines):
 
 
 def put_json(value):
-    """Write one line of JSON, in ASCII. `value` holds no float that is not finite (see `json_number`)."""
+    """Write one line of JSON, in ASCII. `value` holds no float that is not finite (see
+    `json_number`).
+    """
     import json
+
     write_all(1, json.dumps(value, allow_nan=False).encode() + b"\n")
 
 
@@ -82,7 +86,9 @@ def scalar(value, kind):
 
 
 def json_number(value, kind):
-    """A scalar for JSON; floats that are not finite as in the JSON mapping of Protocol Buffers: "NaN", "-Infinity"."""
+    """A scalar for JSON; floats that are not finite as in the JSON mapping of Protocol Buffers:
+    "NaN", "-Infinity".
+    """
     if kind in (F32, F64):
         if value != value:
             return "NaN"
@@ -94,9 +100,11 @@ def json_number(value, kind):
 
 # Metadata --------------------------------------------------------------------
 
+
 def text_pieces(value):
     """The string of an Unread as str, in pieces; bytes that are not UTF-8 as \\xNN."""
     import codecs
+
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     for piece in value.pieces():
         yield decoder.decode(piece)
@@ -105,7 +113,11 @@ def text_pieces(value):
 
 def kind_of(file, key):
     value = file.metadata[key]
-    return f"{KIND_NAMES[value.kind]}[{value.n}]" if file.kinds[key] == ARRAY else KIND_NAMES[file.kinds[key]]
+    return (
+        f"{KIND_NAMES[value.kind]}[{value.n}]"
+        if file.kinds[key] == ARRAY
+        else KIND_NAMES[file.kinds[key]]
+    )
 
 
 def abbreviated(value, kind):
@@ -122,7 +134,7 @@ def abbreviated(value, kind):
         return text + ", ..." * (i + 1 < value.n) if value.n else "(empty)"
     if kind == STRING and len(value) > ABBREVIATED:
         n_bytes = len(value if isinstance(value, bytes) else value.encode())
-        return scalar(value[:ABBREVIATED - 10], STRING) + f"... ({n_bytes} bytes)"
+        return scalar(value[: ABBREVIATED - 10], STRING) + f"... ({n_bytes} bytes)"
     return scalar(value, kind)
 
 
@@ -164,6 +176,7 @@ def put_json_value(file, key):
     if not isinstance(value, Unread):
         return put_json(json_value(value, kind))
     import json
+
     if kind == STRING:
         write_all(1, b'"')
         for text in text_pieces(value):
@@ -179,10 +192,15 @@ def put_json_value(file, key):
 
 
 def json_value(value, kind):
-    return [json_number(v, value.kind) for v in value.values()] if kind == ARRAY else json_number(value, kind)
+    return (
+        [json_number(v, value.kind) for v in value.values()]
+        if kind == ARRAY
+        else json_number(value, kind)
+    )
 
 
 # The whole file ----------------------------------------------------------------
+
 
 def shape_text(tensor):
     return " x ".join(map(str, tensor.dims))
@@ -191,16 +209,20 @@ def shape_text(tensor):
 def model_lines(file, full):
     """Header, metadata and tensors, aligned."""
     tensors = list(file.tensors.values())
-    yield (f"GGUF version {file.version}, {file.size} bytes, model id {file.id[:8].hex()}, "
-           f"alignment {file.alignment}, data at byte {file.data_offset}")
+    yield (
+        f"GGUF version {file.version}, {file.size} bytes, model id {file.id[:8].hex()}, "
+        f"alignment {file.alignment}, data at byte {file.data_offset}"
+    )
     is_split, tensors_of = len(file.parts) > 1, {part: 0 for part in file.parts}
     for t in tensors:
         tensors_of[t.part] += 1
     if is_split:
         yield ""
         yield f"shards: {len(file.parts)}"
-        yield from (f"  {i:5}  {part.size} bytes, {n} tensors, data at byte {part.data_offset}"
-                    for i, (part, n) in enumerate(tensors_of.items(), 1))
+        yield from (
+            f"  {i:5}  {part.size} bytes, {n} tensors, data at byte {part.data_offset}"
+            for i, (part, n) in enumerate(tensors_of.items(), 1)
+        )
     yield ""
     yield f"metadata: {len(file.metadata)} keys"
     yield from metadata_lines(file, full)
@@ -209,11 +231,20 @@ def model_lines(file, full):
     for t in tensors:
         by_type[t.type] = by_type.get(t.type, 0) + 1
     types = ", ".join(f"{n} {type_name(kind)}" for kind, n in by_type.items())
-    yield (f"tensors: {len(tensors)}" + (f" ({types}), {sum(t.n_elements for t in tensors)} elements, "
-                                         f"{sum(t.n_bytes for t in tensors)} bytes" if tensors else ""))
+    yield (
+        f"tensors: {len(tensors)}"
+        + (
+            f" ({types}), {sum(t.n_elements for t in tensors)} elements, "
+            f"{sum(t.n_bytes for t in tensors)} bytes"
+            if tensors
+            else ""
+        )
+    )
     shard = {part: str(i) for i, part in enumerate(file.parts, 1)}
-    rows = [(t.name, type_name(t.type), shape_text(t), str(t.offset), str(t.n_bytes),
-             shard[t.part]) for t in tensors]
+    rows = [
+        (t.name, type_name(t.type), shape_text(t), str(t.offset), str(t.n_bytes), shard[t.part])
+        for t in tensors
+    ]
     if rows:
         rows.insert(0, ("name", "type", "shape", "offset", "bytes", "shard"))
     a, b, c, d, e, f = (max(map(len, column)) for column in zip(*rows)) if rows else (0,) * 6
@@ -238,22 +269,37 @@ def model_json(file, full):
     if len(file.parts) > 1:
         shard = {part: {"shard": i} for i, part in enumerate(file.parts, 1)}
         shards["shards"] = [{"bytes": p.size, "data_offset": p.data_offset} for p in file.parts]
-    return {"format": "GGUF", "version": file.version, "bytes": file.size, "model_id": file.id.hex(),
-            "alignment": file.alignment, "data_offset": file.data_offset, **shards,
-            "metadata": metadata,
-            "tensors": [{"name": t.name, "type": type_name(t.type), "shape": t.dims,
-                         "offset": t.offset,
-                         "bytes": t.n_bytes, **shard.get(t.part, {})}
-                        for t in file.tensors.values()]}
+    return {
+        "format": "GGUF",
+        "version": file.version,
+        "bytes": file.size,
+        "model_id": file.id.hex(),
+        "alignment": file.alignment,
+        "data_offset": file.data_offset,
+        **shards,
+        "metadata": metadata,
+        "tensors": [
+            {
+                "name": t.name,
+                "type": type_name(t.type),
+                "shape": t.dims,
+                "offset": t.offset,
+                "bytes": t.n_bytes,
+                **shard.get(t.part, {}),
+            }
+            for t in file.tensors.values()
+        ],
+    }
 
 
 # Tensor data -------------------------------------------------------------------
+
 
 def hexdump_lines(file, tensor, n):
     """The first `n` bytes: offset in the file, 16 bytes, and those that are ASCII."""
     data = file.read(tensor, 0, min(n, tensor.n_bytes))
     for at in range(0, len(data), 16):
-        row = data[at:at + 16]
+        row = data[at : at + 16]
         text = "".join(chr(c) if 32 <= c < 127 else "." for c in row)
         yield f"{tensor.offset + at:08x}  {row[:8].hex(' '):23}  {row[8:].hex(' '):23}  |{text}|"
 
@@ -265,7 +311,12 @@ def values(file, tensor, n):
     n = min(n, tensor.n_elements)
     n_whole = -(-n // block) * block
     y = ffi.new("float[]", n_whole)
-    lib.dequantize_row(y, tensor.type, ffi.from_buffer(file.read(tensor, 0, lib.type_row_bytes(tensor.type, n_whole))), n_whole)
+    lib.dequantize_row(
+        y,
+        tensor.type,
+        ffi.from_buffer(file.read(tensor, 0, lib.type_row_bytes(tensor.type, n_whole))),
+        n_whole,
+    )
     return ffi.unpack(y, n)
 
 
@@ -273,7 +324,7 @@ def values_lines(file, tensor, n):
     yield f"{tensor.name}  {type_name(tensor.type)}  {shape_text(tensor)}"
     v = values(file, tensor, n)
     for i in range(0, len(v), 8):
-        yield f"{i:8}  " + "  ".join(f"{number(x, F32):>15}" for x in v[i:i + 8])
+        yield f"{i:8}  " + "  ".join(f"{number(x, F32):>15}" for x in v[i : i + 8])
 
 
 def refuse_unsupported(file, tensor):
@@ -306,6 +357,9 @@ def check(file):
             put([f"{t.name}: {n} not finite, the first at {index}"])
     file.check_unchanged()
     if n_bad:
-        raise Fault(BAD_DATA, f"{file.path}: {n_bad} of {len(file.tensors)} tensors hold values that are not finite")
+        raise Fault(
+            BAD_DATA,
+            f"{file.path}: {n_bad} of {len(file.tensors)} tensors hold values that are not finite",
+        )
     if unknown:
         refuse_unsupported(file, unknown)

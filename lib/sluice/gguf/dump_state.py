@@ -1,12 +1,24 @@
-"""Snapshots and streams in words: what gguf-dump prints of the files and pipes that join the tools."""
+"""Snapshots and streams in words: what gguf-dump prints of the files and pipes that join the
+tools.
+"""
+
 import os
 from heapq import nlargest
 
 from ..faults import bad
-from ..kvcache.format import FIELDS, Geometry, KV_TYPES, Layout, MAX_CAPACITY, check_extent, misfit, read_header
-from ..stream import CANDIDATE, FLAG_WORDS, IdReader, LogitsReader, MAX_VOCAB
-from .file import type_name
+from ..kvcache.format import (
+    FIELDS,
+    KV_TYPES,
+    MAX_CAPACITY,
+    Geometry,
+    Layout,
+    check_extent,
+    misfit,
+    read_header,
+)
+from ..stream import CANDIDATE, FLAG_WORDS, MAX_VOCAB, IdReader, LogitsReader
 from .dump import json_number, number, put, put_json
+from .file import type_name
 from .metadata import F32
 
 N_BEST = 5
@@ -20,11 +32,14 @@ def best_text(best):
 
 
 def best_of(pairs, n=N_BEST):
-    """(logit, id) of the `n` largest logits of (id, logit); equal ones by ascending id; NaN is not among them."""
+    """(logit, id) of the `n` largest logits of (id, logit); equal ones by ascending id; NaN is not
+    among them.
+    """
     return [(x, -i) for x, i in nlargest(n, ((x, -i) for i, x in pairs if x == x))]
 
 
 # Snapshots -----------------------------------------------------------------------
+
 
 class SnapshotFile:
     """The parts of a snapshot that are printed. Fault 65 names `name` and the field."""
@@ -32,13 +47,21 @@ class SnapshotFile:
     def __init__(self, fd, name):
         self.fd, self.name = fd, name
         self.header = h = read_header(fd, name)
-        for field, least, most in (("n_layer", 1, MAX_LAYERS), ("n_head_kv", 1, MAX_ROW_ELEMENTS),
-                                   ("head_dim", 1, MAX_ROW_ELEMENTS), ("n_vocab", 1, MAX_VOCAB),
-                                   ("capacity", 1, MAX_CAPACITY), ("n_tok", 1, h["capacity"])):
+        for field, least, most in (
+            ("n_layer", 1, MAX_LAYERS),
+            ("n_head_kv", 1, MAX_ROW_ELEMENTS),
+            ("head_dim", 1, MAX_ROW_ELEMENTS),
+            ("n_vocab", 1, MAX_VOCAB),
+            ("capacity", 1, MAX_CAPACITY),
+            ("n_tok", 1, h["capacity"]),
+        ):
             if not least <= h[field] <= most:
                 raise bad(name, f"{field} is {h[field]}, not {least} to {most}")
         if h["kv_type"] not in KV_TYPES.values():
-            raise bad(name, f"kv_type {h['kv_type']} is not one of {', '.join(map(str, KV_TYPES.values()))}")
+            raise bad(
+                name,
+                f"kv_type {h['kv_type']} is not one of {', '.join(map(str, KV_TYPES.values()))}",
+            )
         self.geometry = Geometry(*(h[f] for f in Geometry._fields))
         if what := misfit(self.geometry):
             raise bad(name, what)
@@ -60,39 +83,83 @@ class SnapshotFile:
     def check(self):
         """Every checksum, and the ids against the vocabulary."""
         from ..kvcache.snapshot import Snapshot
-        Snapshot.open(self.name, self.header["model_id"], self.header["arithmetic"], self.geometry).close()
+
+        Snapshot.open(
+            self.name, self.header["model_id"], self.header["arithmetic"], self.geometry
+        ).close()
 
 
 def dump_snapshot(snapshot, full, as_json):
     h, n_tok = snapshot.header, snapshot.header["n_tok"]
-    ids, best = snapshot.ids(n_tok if full or as_json else min(n_tok, IDS_A_LINE)), best_of(enumerate(snapshot.logits()))
+    ids, best = (
+        snapshot.ids(n_tok if full or as_json else min(n_tok, IDS_A_LINE)),
+        best_of(enumerate(snapshot.logits())),
+    )
     row_bytes = h["n_layer"] * 2 * snapshot.layout.row_bytes
     if as_json:
-        plain = {f: h[f] for f in FIELDS if isinstance(h[f], (int, str)) and f not in ("zero", "flags")}
-        return put_json({"format": "KVSNAP", **plain, "model_id": h["model_id"].hex(), "ids": ids,
-                         "best": [[i, json_number(x, F32)] for x, i in best]})
-    lines = [f"KVSNAP version {h['version']}, {h['file_bytes']} bytes, model id {h['model_id'][:8].hex()}", ""]
-    rows = [("ids", f"{n_tok} of {h['capacity']}"), ("vocabulary", h["n_vocab"]), ("layers", h["n_layer"]),
-            ("key and value heads", f"{h['n_head_kv']} x {h['head_dim']}"),
-            ("stored as", f"{type_name(h['kv_type'])}, {row_bytes} bytes an id"), ("arithmetic", h["arithmetic"])]
-    rows += [(f, h[f]) for f in ("ids_offset", "logits_offset", "kv_offset", "layer_stride", "v_distance",
-                                 "checksum_offset", "n_checksum")]
+        plain = {
+            f: h[f] for f in FIELDS if isinstance(h[f], (int, str)) and f not in ("zero", "flags")
+        }
+        return put_json(
+            {
+                "format": "KVSNAP",
+                **plain,
+                "model_id": h["model_id"].hex(),
+                "ids": ids,
+                "best": [[i, json_number(x, F32)] for x, i in best],
+            }
+        )
+    lines = [
+        (
+            f"KVSNAP version {h['version']}, {h['file_bytes']} bytes, model id"
+            f" {h['model_id'][:8].hex()}"
+        ),
+        "",
+    ]
+    rows = [
+        ("ids", f"{n_tok} of {h['capacity']}"),
+        ("vocabulary", h["n_vocab"]),
+        ("layers", h["n_layer"]),
+        ("key and value heads", f"{h['n_head_kv']} x {h['head_dim']}"),
+        ("stored as", f"{type_name(h['kv_type'])}, {row_bytes} bytes an id"),
+        ("arithmetic", h["arithmetic"]),
+    ]
+    rows += [
+        (f, h[f])
+        for f in (
+            "ids_offset",
+            "logits_offset",
+            "kv_offset",
+            "layer_stride",
+            "v_distance",
+            "checksum_offset",
+            "n_checksum",
+        )
+    ]
     lines += [f"  {name:19}  {value}" for name, value in rows]
     lines += ["", "ids"] + id_lines(ids) + ["  ..."] * (len(ids) < n_tok)
     put(lines + ["", "likeliest next ids and their logits", "  " + best_text(best)])
 
 
 def id_lines(ids):
-    return [" " + "".join(f"{i:>8}" for i in ids[at:at + IDS_A_LINE]) for at in range(0, len(ids), IDS_A_LINE)]
+    return [
+        " " + "".join(f"{i:>8}" for i in ids[at : at + IDS_A_LINE])
+        for at in range(0, len(ids), IDS_A_LINE)
+    ]
 
 
 # Streams ---------------------------------------------------------------------------
+
 
 def dump_ids(fd, name, start, as_json):
     """Print as they arrive, and hold no more than a line."""
     reader, n, line = IdReader(fd, name=name, start=start), 0, []
     head = {"format": "ids", "model": reader.model_hex, "vocab": reader.n_vocab}
-    put_json(head) if as_json else put([f"#ids version 1, model id {reader.model_hex}, vocabulary {reader.n_vocab}", ""])
+    (
+        put_json(head)
+        if as_json
+        else put([f"#ids version 1, model id {reader.model_hex}, vocabulary {reader.n_vocab}", ""])
+    )
     for i in reader:
         n += 1
         line.append(i)
@@ -101,7 +168,11 @@ def dump_ids(fd, name, start, as_json):
             line = []
     if line:
         put_json({"ids": line}) if as_json else put(id_lines(line))
-    put_json({"count": n, "end": reader.reason}) if as_json else put(["", f"{n} ids, end: {reader.reason}"])
+    (
+        put_json({"count": n, "end": reader.reason})
+        if as_json
+        else put(["", f"{n} ids, end: {reader.reason}"])
+    )
 
 
 def record_pairs(r):
@@ -111,20 +182,53 @@ def record_pairs(r):
 
 
 def dump_logits(fd, name, start, full, as_json):
-    """A line for each record, as it arrives: position, the id before, how many logits, the largest of them."""
+    """A line for each record, as it arrives: position, the id before, how many logits, the largest
+    of them.
+    """
     reader = LogitsReader(fd, name=name, start=start)
     model = reader.model_half[:8].hex()
-    put_json({"format": "LOGITS", "model": model, "vocab": reader.n_vocab}) if as_json else put(
-        [f"LOGITS version 1, model id {model}, vocabulary {reader.n_vocab}", "",
-         f"  {'':1}  {'pos':>8}  {'prev':>8}  {'logits':>8}  {'all' if full else 'the largest'}, as id and logit"])
+    (
+        put_json({"format": "LOGITS", "model": model, "vocab": reader.n_vocab})
+        if as_json
+        else put(
+            [
+                f"LOGITS version 1, model id {model}, vocabulary {reader.n_vocab}",
+                "",
+                (
+                    f"  {'':1}  {'pos':>8}  {'prev':>8}  {'logits':>8} "
+                    f" {'all' if full else 'the largest'}, as id and logit"
+                ),
+            ]
+        )
+    )
     for r in reader:
-        n = 0 if r.kind == b"E" else reader.n_vocab if r.kind == b"L" else len(r.payload) // CANDIDATE.size
+        n = (
+            0
+            if r.kind == b"E"
+            else reader.n_vocab
+            if r.kind == b"L"
+            else len(r.payload) // CANDIDATE.size
+        )
         best = best_of(record_pairs(r), n if full else N_BEST) if n else []
         n_odd = sum(x - x != 0 for _, x in record_pairs(r)) if n else 0
         flags = [word for bit, word in FLAG_WORDS.items() if r.flags & bit]
         if as_json:
-            put_json({"type": r.kind.decode(), "flags": flags, "pos": r.pos, "prev": r.prev, "count": n, "not_finite": n_odd,
-                      "best": [[i, json_number(x, F32)] for x, i in best]})
+            put_json(
+                {
+                    "type": r.kind.decode(),
+                    "flags": flags,
+                    "pos": r.pos,
+                    "prev": r.prev,
+                    "count": n,
+                    "not_finite": n_odd,
+                    "best": [[i, json_number(x, F32)] for x, i in best],
+                }
+            )
         else:
-            put([f"  {r.kind.decode()}  {r.pos:8}  {r.prev:8}  {n:8}  {best_text(best)}".rstrip()
-                 + f"  ({n_odd} not finite)" * (n_odd > 0) + "".join(f"  {word}" for word in flags)])
+            put(
+                [
+                    f"  {r.kind.decode()}  {r.pos:8}  {r.prev:8}  {n:8}  {best_text(best)}".rstrip()
+                    + f"  ({n_odd} not finite)" * (n_odd > 0)
+                    + "".join(f"  {word}" for word in flags)
+                ]
+            )

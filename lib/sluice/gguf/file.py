@@ -15,13 +15,25 @@ vocabulary known (gemma 4: 262,144 tokens, 514,906 merges, 15.7 MB) costs 10 ms.
 Values of more than 64 KiB that no command needs stay in the file (metadata.Unread).
 A model may be in several files (shards.py), which are one File.
 """
+
 import struct
 
-from ..system import cache_directory
 from ..faults import bad, printable, unsupported
 from ..kernels import ffi, lib
+from ..system import cache_directory
 from .cursor import Cursor
-from .metadata import ARRAY, F32, F64, INTEGERS, KIND_NAMES, LARGE, U32, Unread, describe, parse_metadata
+from .metadata import (
+    ARRAY,
+    F32,
+    F64,
+    INTEGERS,
+    KIND_NAMES,
+    LARGE,
+    U32,
+    Unread,
+    describe,
+    parse_metadata,
+)
 from .part import Part
 
 HEADER = struct.Struct("<4sI")
@@ -33,7 +45,8 @@ DIMS = {n: struct.Struct(f"<{n}Q") for n in (1, 2, 3, 4)}
 MIN_FILE_BYTES = HEADER.size + COUNTS.size
 MIN_KV_BYTES, MIN_TENSOR_BYTES = 8 + 1 + 4 + 1, 8 + 1 + 4 + 8 + 4 + 8
 MAX_KV, MAX_TENSORS = 65_536, 65_536
-MAX_METADATA_BYTES = 64 << 20  # four times the largest known; also what a hostile file can cost in memory
+# four times the largest known; also what a hostile file can cost in memory
+MAX_METADATA_BYTES = 64 << 20
 MAX_NAME_BYTES = 64
 MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
 MAX_ALIGNMENT = 1 << 20
@@ -111,6 +124,7 @@ class File:
         self.n_scanned = cursor.scanned
         if "split.count" in self.metadata and not alone:
             from . import shards
+
             shards.join(self)
 
     @property
@@ -131,7 +145,7 @@ class File:
 
     def _parse(self, cursor):
         magic, self.version = cursor.unpack(HEADER, "header")
-        if magic == LFS_POINTER[:4] and cursor.memory[:len(LFS_POINTER)] == LFS_POINTER:
+        if magic == LFS_POINTER[:4] and cursor.memory[: len(LFS_POINTER)] == LFS_POINTER:
             raise self._bad("is a pointer of Git LFS, not the file itself: git lfs pull fetches it")
         if magic != b"GGUF":
             raise self._bad(f"magic: begins not with GGUF but with {printable(magic)}")
@@ -142,8 +156,10 @@ class File:
             raise unsupported(self.path, f"version: GGUF {self.version}; this build reads 2 and 3")
         n_tensors, n_kv = cursor.unpack(COUNTS, "header")
         left = cursor.size - cursor.at
-        for field, n, least, most in (("n_tensors", n_tensors, MIN_TENSOR_BYTES, MAX_TENSORS),
-                                      ("n_kv", n_kv, MIN_KV_BYTES, MAX_KV)):
+        for field, n, least, most in (
+            ("n_tensors", n_tensors, MIN_TENSOR_BYTES, MAX_TENSORS),
+            ("n_kv", n_kv, MIN_KV_BYTES, MAX_KV),
+        ):
             if n > most:
                 raise self._bad(f"{field}: {n} is more than {most}")
             if n > left // least:
@@ -154,7 +170,7 @@ class File:
         for i in range(n_tensors):
             self._parse_tensor(cursor, i)
         part = self.parts[0]
-        part.head, self._n_head = cursor.memory[:cursor.at], cursor.offset
+        part.head, self._n_head = cursor.memory[: cursor.at], cursor.offset
         part.data_offset = -(-self._n_head // a) * a
         self._place_tensors(part)
 
@@ -165,7 +181,8 @@ class File:
         a = self.metadata[key]
         if self.kinds[key] != U32:
             raise self._bad(f"{key}: expected u32, found {describe(a, self.kinds[key])}")
-        if not (8 <= a <= MAX_ALIGNMENT and a & (a - 1) == 0):  # 8: so every type is aligned in the map
+        # 8: so every type is aligned in the map
+        if not (8 <= a <= MAX_ALIGNMENT and a & (a - 1) == 0):
             raise self._bad(f"{key}: {a} is not a power of two from 8 to {MAX_ALIGNMENT}")
         return a
 
@@ -189,8 +206,10 @@ class File:
         if row_bytes == 0:
             raise unsupported(self.path, f"{what}: type number {kind} is not known to this build")
         if row_bytes < 0:
-            raise self._bad(f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
-                            f"{lib.type_block(kind)}")
+            raise self._bad(
+                f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
+                f"{lib.type_block(kind)}"
+            )
         tensor = Tensor(name, kind, shape, offset, 0, self.parts[0])
         tensor.n_bytes = row_bytes * (tensor.n_elements // shape[0])  # Python integers do not wrap
         if tensor.n_elements >= MAX_BYTES or tensor.n_bytes >= MAX_BYTES:
@@ -198,13 +217,21 @@ class File:
         self.tensors[name] = tensor
 
     def _place_tensors(self, part):
-        """Turn offsets into absolute ones; the data must be consecutive, padded to the alignment, inside the file."""
+        """Turn offsets into absolute ones; the data must be consecutive, padded to the alignment,
+        inside the file.
+        """
         expected = 0
         for t in self.tensors.values():
             if t.offset % self.alignment:
-                raise self._bad(f"tensor {t.name}: offset {t.offset} is not a multiple of the alignment, {self.alignment}")
+                raise self._bad(
+                    f"tensor {t.name}: offset {t.offset} is not a multiple of the alignment,"
+                    f" {self.alignment}"
+                )
             if t.offset != expected:
-                raise self._bad(f"tensor {t.name}: offset {t.offset}, but the tensors before it end at {expected}")
+                raise self._bad(
+                    f"tensor {t.name}: offset {t.offset}, but the tensors before it end at"
+                    f" {expected}"
+                )
             t.offset += part.data_offset
             if t.offset + t.n_bytes > part.size:
                 end = t.offset + t.n_bytes
@@ -214,7 +241,8 @@ class File:
     # Using it.
 
     def get(self, key, kind, default=..., scalar=None):
-        """The value of `key`, which must be of `kind`: a name of KIND_NAMES, or "[u32]" for an array; else 65 naming both.
+        """The value of `key`, which must be of `kind`: a name of KIND_NAMES, or "[u32]" for an
+        array; else 65 naming both.
 
         A scalar integer may be stored as any integer type if its value fits `kind`,
         and a float as f32 or f64, as writers differ; arrays are of exactly `kind`.
@@ -257,6 +285,7 @@ class File:
 
     def _identify(self):
         from . import identity
+
         return identity.of(self.parts, self.id_cache)
 
     @property
@@ -265,6 +294,7 @@ class File:
         calibrations may have."""
         if self._earlier_id is None:
             from . import identity
+
             samples = (self.read(t, 0, min(SAMPLE_BYTES, t.n_bytes)) for t in self.tensors.values())
             self._earlier_id = identity.earlier(self.size, self._earlier_head(), samples)
         return self._earlier_id

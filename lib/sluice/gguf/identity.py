@@ -26,20 +26,21 @@ system.
 A directory or an entry that others could have written is not used, a damaged entry is not there,
 and whatever hinders keeping is no matter: the file is hashed again.
 """
+
 import errno
 import os
 import struct
 import time
 
-from ..system import cache_directory, files, huge_pages, mapping
 from ..faults import Fault
 from ..kernels import ffi, lib
+from ..system import cache_directory, files, huge_pages, mapping
 
 MAGIC, SUFFIX = b"#model-id 1", ".id"
 MAX_ENTRIES = 1024  # a model may have 512 files
-SETTLED_NS = 2_500_000_000   # FAT's clock ticks every 2 s, the coarsest of those in use
-WINDOW = 64 << 20            # bytes mapped at a time: an interrupt waits for so many
-THREADS_FROM = 16 << 20      # bytes: below, making threads takes longer than they save
+SETTLED_NS = 2_500_000_000  # FAT's clock ticks every 2 s, the coarsest of those in use
+WINDOW = 64 << 20  # bytes mapped at a time: an interrupt waits for so many
+THREADS_FROM = 16 << 20  # bytes: below, making threads takes longer than they save
 NOTHING_TO_SYNC = (errno.EINVAL, errno.EROFS)  # a file system that is only read
 SEVERAL = "sluice 2026-11-26 model of several files"  # BLAKE3's derive_key context
 
@@ -64,8 +65,12 @@ def digest(part, directory):
     before = _stat(part)
     if known := directory and _recall(directory, before):
         return known
-    keeps = (_is_settled(before) and cache_directory.usable(directory) and _is_synced(part.fd)
-             and not _has_writer(part.fd))
+    keeps = (
+        _is_settled(before)
+        and cache_directory.usable(directory)
+        and _is_synced(part.fd)
+        and not _has_writer(part.fd)
+    )
     found = _hash(part)
     if _key(_stat(part)) == _key(before) and keeps:
         _keep(directory, before, found)
@@ -76,6 +81,7 @@ def earlier(size, head, samples):
     """The id by which earlier versions knew a GGUF: SHA-256 of its size in bytes, all that is
     before its tensor data, and the first 4 KiB of each tensor."""
     import hashlib
+
     h = hashlib.sha256(b"sluice model 1\n" + struct.pack("<Q", size))
     h.update(head)
     for data in samples:
@@ -85,8 +91,10 @@ def earlier(size, head, samples):
 
 # Hashing.
 
+
 def _blake3():
     from blake3 import blake3  # a millisecond, which most commands need not wait
+
     return blake3
 
 
@@ -102,6 +110,7 @@ def _hasher(n_bytes):
     n = 1
     if n_bytes >= THREADS_FROM:
         from ..system import cpus
+
         n = cpus.n_threads()
     if n > 1 and _can_start(2 * n):
         try:
@@ -116,6 +125,7 @@ def _can_start(n):
     """Whether the system grants `n` more threads: where it does not the library panics, with many
     lines on stderr."""
     import threading
+
     done, threads = threading.Event(), []
     try:
         for _ in range(n):
@@ -135,6 +145,7 @@ def _add(h, part, at, n_bytes):
     """Hash through a map: nothing is copied, and what is not in the page cache comes there in large
     pieces (hugepages.py)."""
     import mmap
+
     try:
         window = mmap.mmap(part.fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=at)
     except ValueError:  # it is already shorter than this
@@ -149,6 +160,7 @@ def _add(h, part, at, n_bytes):
 
 
 # Whether a file is the same.
+
 
 def _stat(part):
     """os.fstat of the file now. Fault 74 where it is not what it was when it was opened."""
@@ -178,6 +190,7 @@ def _has_writer(fd):
     where leases are unknown, or not for this user and this file system."""
     import fcntl
     import signal
+
     if not hasattr(fcntl, "F_SETLEASE"):
         return False
     try:
@@ -190,6 +203,7 @@ def _has_writer(fd):
 
 
 # Keeping.
+
 
 def _path(directory, s):
     return os.path.join(directory, f"{s.st_dev:x}-{s.st_ino:x}{SUFFIX}")

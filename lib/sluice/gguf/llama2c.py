@@ -1,22 +1,28 @@
-"""Checkpoints of llama2.c and their tokenizer.bin, read as if they were GGUF: same interface, weights where they lie in the map.
+"""Checkpoints of llama2.c and their tokenizer.bin, read as if they were GGUF: same interface,
+weights where they lie in the map.
 
-Facts: karpathy/llama2.c, export.py and run.c (versions 0, 1 and 2); SX-Aurora/ve-llama2.c, export.py (-1 and -2). All little-endian.
+Facts: karpathy/llama2.c, export.py and run.c (versions 0, 1 and 2); SX-Aurora/ve-llama2.c,
+export.py (-1 and -2). All little-endian.
 
-    0       i32[7] dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size (negative: the head has weights of its own), seq_len
-            f32 in the order of ORDER_0, `rope` being two tables nobody reads, cos and sin [seq_len, head / 2]
+    0       i32[7] dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size (negative: the head
+            has weights of its own), seq_len f32 in the order of ORDER_0, `rope` being two tables
+            nobody reads, cos and sin [seq_len, head / 2]
     -1      as 0, but the seven matrices of a layer and the head are bf16; the embedding is f32
-    -2      as -1, each bf16 matrix [n_out, n_in] stored by columns. Neither size nor header tells -1 from -2
-    1       "24ka", i32 1, the seven numbers (vocab_size positive), u8 1 if the head is the embedding, zeros to byte 256;
-            f32 in the order of ORDER_1
-    2       as 1 with i32 2, and i32 group after the u8. Vectors f32; then of each matrix int8 for all its elements, and f32
-            scales, one for each `group` consecutive elements
+    -2      as -1, each bf16 matrix [n_out, n_in] stored by columns. Neither size nor header tells
+            -1 from -2
+    1       "24ka", i32 1, the seven numbers (vocab_size positive), u8 1 if the head is the
+            embedding, zeros to byte 256; f32 in the order of ORDER_1
+    2       as 1 with i32 2, and i32 group after the u8. Vectors f32; then of each matrix int8 for
+            all its elements, and f32 scales, one for each `group` consecutive elements
 
-    tokenizer.bin   i32 length of the longest token; for each id f32 score, i32 n_bytes, the bytes: a blank where SentencePiece
-                    has U+2581, newlines around <s> and </s>
+    tokenizer.bin   i32 length of the longest token; for each id f32 score, i32 n_bytes, the bytes:
+                    a blank where SentencePiece has U+2581, newlines around <s> and </s>
 
-A role of ORDER_* stands for all layers, one after the other. Rows of wq and wk are in the order that rotates neighbours,
-as in a GGUF of llama, so nothing has to be permuted. What no header says is fixed: RMS epsilon 1e-5, rope base 10000.
+A role of ORDER_* stands for all layers, one after the other. Rows of wq and wk are in the order
+that rotates neighbours, as in a GGUF of llama, so nothing has to be permuted. What no header says
+is fixed: RMS epsilon 1e-5, rope base 10000.
 """
+
 import os
 import struct
 
@@ -24,7 +30,7 @@ from .. import gguf
 from ..faults import bad, unsupported
 from . import write as gguf_write
 from .cursor import read_begin
-from .metadata import ARRAY, ARRAY_HEAD, Array, KIND_NAMES
+from .metadata import ARRAY, ARRAY_HEAD, KIND_NAMES, Array
 
 MAGIC = b"24ka"
 NUMBERS = struct.Struct("<7i")
@@ -36,16 +42,53 @@ HEADER_BYTES = {0: 28, -1: 28, -2: 28, 1: 256, 2: 256}
 EPS, ROPE_BASE, BOS, EOS = 1e-5, 10000.0, 1, 2
 MAX_VOCAB_BYTES = 64 << 20
 
-MATRICES = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_down", "ffn_up", "token_embd", "output"}
-ORDER_0 = ("token_embd", "attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_down", "ffn_up",
-           "output_norm", "rope", "output")
-ORDER_1 = ("attn_norm", "ffn_norm", "output_norm", "token_embd", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate",
-           "ffn_down", "ffn_up", "output")
+MATRICES = {
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_output",
+    "ffn_gate",
+    "ffn_down",
+    "ffn_up",
+    "token_embd",
+    "output",
+}
+ORDER_0 = (
+    "token_embd",
+    "attn_norm",
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_output",
+    "ffn_norm",
+    "ffn_gate",
+    "ffn_down",
+    "ffn_up",
+    "output_norm",
+    "rope",
+    "output",
+)
+ORDER_1 = (
+    "attn_norm",
+    "ffn_norm",
+    "output_norm",
+    "token_embd",
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_output",
+    "ffn_gate",
+    "ffn_down",
+    "ffn_up",
+    "output",
+)
 OUTSIDE = ("token_embd", "output_norm", "rope", "output")  # of the layers
 
 
 class Config:
-    """The header's numbers, checked: FIELDS, and `tied`, `version`, `group` (of version 2, else 0)."""
+    """The header's numbers, checked: FIELDS, and `tied`, `version`, `group` (of version 2, else
+    0).
+    """
 
     def __init__(self, path, numbers, tied, version, group=0):
         for field, value, most in zip(FIELDS, numbers, LIMITS):
@@ -54,7 +97,9 @@ class Config:
             setattr(self, field, value)
         for of, by in (("dim", "n_heads"), ("n_heads", "n_kv_heads")):
             if getattr(self, of) % getattr(self, by):
-                raise bad(path, f"{by}: {getattr(self, by)} does not divide {of} {getattr(self, of)}")
+                raise bad(
+                    path, f"{by}: {getattr(self, by)} does not divide {of} {getattr(self, of)}"
+                )
         self.tied, self.version, self.group = tied, version, group
         self.head_dim = self.dim // self.n_heads
         if self.head_dim % 2:
@@ -65,19 +110,36 @@ class Config:
     def shape(self, role):
         """In GGUF order, row length first."""
         d, kv, ff = self.dim, self.n_kv_heads * self.head_dim, self.hidden_dim
-        return {"attn_q": (d, d), "attn_k": (d, kv), "attn_v": (d, kv), "attn_output": (d, d), "ffn_gate": (d, ff),
-                "ffn_down": (ff, d), "ffn_up": (d, ff), "token_embd": (d, self.vocab_size), "output": (d, self.vocab_size),
-                "rope": (self.head_dim, self.seq_len)}.get(role, (d,))
+        return {
+            "attn_q": (d, d),
+            "attn_k": (d, kv),
+            "attn_v": (d, kv),
+            "attn_output": (d, d),
+            "ffn_gate": (d, ff),
+            "ffn_down": (ff, d),
+            "ffn_up": (d, ff),
+            "token_embd": (d, self.vocab_size),
+            "output": (d, self.vocab_size),
+            "rope": (self.head_dim, self.seq_len),
+        }.get(role, (d,))
 
     def parts(self):
-        """List of (name, role, offset, n_bytes), in file order, and the size of the file; a name ends in .weight, but `rope`'s."""
+        """List of (name, role, offset, n_bytes), in file order, and the size of the file; a name
+        ends in .weight, but `rope`'s.
+        """
         at, out = HEADER_BYTES[self.version], []
         for role in ORDER_0 if self.version <= 0 else ORDER_1:
             if role == "output" and self.tied:
                 continue
             n = self.n_bytes(role)
             for i in range(1 if role in OUTSIDE else self.n_layers):
-                name = role if role == "rope" else f"{role}.weight" if role in OUTSIDE else f"blk.{i}.{role}.weight"
+                name = (
+                    role
+                    if role == "rope"
+                    else f"{role}.weight"
+                    if role in OUTSIDE
+                    else f"blk.{i}.{role}.weight"
+                )
                 out.append((name, role, at, n))
                 at += n
         return out, at
@@ -91,25 +153,37 @@ class Config:
         return (2 if role in MATRICES and role != "token_embd" and self.version < 0 else 4) * n
 
     def metadata(self):
-        """Dict: key -> (kind, value) as gguf_write takes it: what a GGUF of this model says, but for the vocabulary."""
+        """Dict: key -> (kind, value) as gguf_write takes it: what a GGUF of this model says, but
+        for the vocabulary.
+        """
         return {
             "general.architecture": ("string", "llama"),
-            "llama.context_length": ("u32", self.seq_len), "llama.embedding_length": ("u32", self.dim),
-            "llama.block_count": ("u32", self.n_layers), "llama.feed_forward_length": ("u32", self.hidden_dim),
-            "llama.attention.head_count": ("u32", self.n_heads), "llama.attention.head_count_kv": ("u32", self.n_kv_heads),
-            "llama.attention.layer_norm_rms_epsilon": ("f32", EPS), "llama.rope.dimension_count": ("u32", self.head_dim),
-            "llama.rope.freq_base": ("f32", ROPE_BASE), "llama.vocab_size": ("u32", self.vocab_size)}
+            "llama.context_length": ("u32", self.seq_len),
+            "llama.embedding_length": ("u32", self.dim),
+            "llama.block_count": ("u32", self.n_layers),
+            "llama.feed_forward_length": ("u32", self.hidden_dim),
+            "llama.attention.head_count": ("u32", self.n_heads),
+            "llama.attention.head_count_kv": ("u32", self.n_kv_heads),
+            "llama.attention.layer_norm_rms_epsilon": ("f32", EPS),
+            "llama.rope.dimension_count": ("u32", self.head_dim),
+            "llama.rope.freq_base": ("f32", ROPE_BASE),
+            "llama.vocab_size": ("u32", self.vocab_size),
+        }
 
 
 def read_config(path, head, size, version=None):
-    """The Config of a file of `size` bytes that begins with `head`. version: what the user says it is, or None.
+    """The Config of a file of `size` bytes that begins with `head`. version: what the user says it
+    is, or None.
 
-    Fault 65 where size and header differ or the header lies, 69 for another version, 65 asking for one where it takes a word of the user.
+    Fault 65 where size and header differ or the header lies, 69 for another version, 65 asking for
+    one where it takes a word of the user.
     """
     if head[:4] == MAGIC and len(head) >= VERSIONED.size:
         _, found, *numbers, tied, group = VERSIONED.unpack_from(head)
         if found not in (1, 2):
-            raise unsupported(path, f"version: llama2.c checkpoint {found}; this build reads 0, 1, 2, -1 and -2")
+            raise unsupported(
+                path, f"version: llama2.c checkpoint {found}; this build reads 0, 1, 2, -1 and -2"
+            )
         if tied > 1:
             raise bad(path, f"shared classifier: {tied} is not 0 or 1")
         c = Config(path, numbers, bool(tied), found, group if found == 2 else 0)
@@ -121,16 +195,22 @@ def read_config(path, head, size, version=None):
         c = Config(path, numbers, tied, 0)
         if version is None:
             if size == Config(path, numbers, tied, -1).parts()[1]:
-                raise bad(path, "matrices are bf16, by rows (version -1) or columns (-2), which the file does not say: "
-                                "gguf-convert --from -1 or --from -2")
+                raise bad(
+                    path,
+                    "matrices are bf16, by rows (version -1) or columns (-2), which the file does"
+                    " not say: gguf-convert --from -1 or --from -2",
+                )
         elif version < 0:
             c = Config(path, numbers, tied, version)
     if version is not None and version != c.version:
         raise bad(path, f"is of version {c.version}, not {version}")
     expected = c.parts()[1]
     if size != expected:
-        raise bad(path, f"has {size} bytes; its header, of version {c.version}, means {expected}"
-                        + (": cut" if size < expected else ""))
+        raise bad(
+            path,
+            f"has {size} bytes; its header, of version {c.version}, means {expected}"
+            + (": cut" if size < expected else ""),
+        )
     return c
 
 
@@ -144,7 +224,9 @@ def looks_like(path):
 
 
 def read_vocab(path, n_vocab):
-    """(tokens, scores) of a tokenizer.bin of `n_vocab` ids: lists of bytes, as SentencePiece has them, and float. Fault 65."""
+    """(tokens, scores) of a tokenizer.bin of `n_vocab` ids: lists of bytes, as SentencePiece has
+    them, and float. Fault 65.
+    """
     return parse_vocab(path, vocab_bytes(path), n_vocab)
 
 
@@ -168,11 +250,13 @@ def parse_vocab(path, data, n_vocab):
             raise bad(path, f"token {i}: length {n}, but {len(data) - at} bytes are left")
         if score - score != 0:
             raise bad(path, f"token {i}: its score is {score}")
-        tokens.append(data[at:at + n].replace(b" ", b"\xe2\x96\x81"))
+        tokens.append(data[at : at + n].replace(b" ", b"\xe2\x96\x81"))
         scores.append(score)
         at += n
     if at != len(data):
-        raise bad(path, f"{len(data) - at} bytes follow the last of {n_vocab} tokens: of another model")
+        raise bad(
+            path, f"{len(data) - at} bytes follow the last of {n_vocab} tokens: of another model"
+        )
     for i in (BOS, EOS):
         if i < n_vocab:
             tokens[i] = tokens[i].strip(b"\n")
@@ -180,20 +264,31 @@ def parse_vocab(path, data, n_vocab):
 
 
 def vocab_metadata(tokens, scores):
-    """The keys of tokenizer.ggml for a vocabulary of llama2.c: ids 0 to 2 are <unk>, <s> and </s>, the next 256 bytes (if named so)."""
+    """The keys of tokenizer.ggml for a vocabulary of llama2.c: ids 0 to 2 are <unk>, <s> and </s>,
+    the next 256 bytes (if named so).
+    """
     n, first_byte = len(tokens), 3
     types = [2, 3, 3][:n] + [1] * (n - 3)
-    if tokens[first_byte:first_byte + 256] == [b"<0x%02X>" % b for b in range(256)]:
-        types[first_byte:first_byte + 256] = [6] * 256
+    if tokens[first_byte : first_byte + 256] == [b"<0x%02X>" % b for b in range(256)]:
+        types[first_byte : first_byte + 256] = [6] * 256
     key = "tokenizer.ggml."
-    return {key + "model": ("string", "llama"), key + "tokens": ("[string]", tokens), key + "scores": ("[f32]", scores),
-            key + "token_type": ("[i32]", types), key + "bos_token_id": ("u32", BOS), key + "eos_token_id": ("u32", EOS),
-            key + "unknown_token_id": ("u32", 0), key + "add_bos_token": ("bool", True), key + "add_eos_token": ("bool", False)}
+    return {
+        key + "model": ("string", "llama"),
+        key + "tokens": ("[string]", tokens),
+        key + "scores": ("[f32]", scores),
+        key + "token_type": ("[i32]", types),
+        key + "bos_token_id": ("u32", BOS),
+        key + "eos_token_id": ("u32", EOS),
+        key + "unknown_token_id": ("u32", 0),
+        key + "add_bos_token": ("bool", True),
+        key + "add_eos_token": ("bool", False),
+    }
 
 
 class Checkpoint(gguf.File):
-    """The checkpoint at `path` with the vocabulary in `vocab`, a tokenizer.bin, as a gguf.File: versions 0 and 1, whose f32 the kernels take
-    as it lies. Fault 65; 69 for other versions, naming the command that converts them.
+    """The checkpoint at `path` with the vocabulary in `vocab`, a tokenizer.bin, as a gguf.File:
+    versions 0 and 1, whose f32 the kernels take as it lies. Fault 65; 69 for other versions, naming
+    the command that converts them.
 
     The id is that of both files together, every byte of both, so that a stream of ids made with
     another vocabulary is refused.
@@ -207,11 +302,14 @@ class Checkpoint(gguf.File):
 
     def _parse(self, cursor):
         cursor.need(min(self.size, VERSIONED.size), "header")
-        head = bytes(cursor.memory[:min(self.size, VERSIONED.size)])
+        head = bytes(cursor.memory[: min(self.size, VERSIONED.size)])
         c = read_config(self.path, head, self.size)
         if c.version not in (0, 1):
-            raise unsupported(self.path, f"version: llama2.c checkpoint {c.version}, whose int8 groups lie apart from their scales; "
-                                         "gguf-convert makes a GGUF of it")
+            raise unsupported(
+                self.path,
+                f"version: llama2.c checkpoint {c.version}, whose int8 groups lie apart from their"
+                " scales; gguf-convert makes a GGUF of it",
+            )
         self.version, self.alignment, self._config = c.version, 4, head
         part = self.parts[0]
         part.data_offset = HEADER_BYTES[c.version]
@@ -220,8 +318,11 @@ class Checkpoint(gguf.File):
         self.metadata, self.kinds = {}, {}
         for key, (kind, value) in {**c.metadata(), **vocab}.items():
             self.metadata[key], self.kinds[key] = _as_read(kind, value)
-        self.tensors = {name: gguf.Tensor(name, 0, c.shape(role), at, n, part)
-                        for name, role, at, n in c.parts()[0] if name != "rope"}
+        self.tensors = {
+            name: gguf.Tensor(name, 0, c.shape(role), at, n, part)
+            for name, role, at, n in c.parts()[0]
+            if name != "rope"
+        }
 
     def _earlier_head(self):
         texts = (self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))
@@ -229,6 +330,7 @@ class Checkpoint(gguf.File):
 
     def _identify(self):
         from . import identity
+
         return identity.of(self.parts, self.id_cache, [self._vocab_bytes])
 
 
@@ -236,4 +338,11 @@ def _as_read(kind, value):
     """(value, type number) as metadata.parse_metadata gives it."""
     if not kind.startswith("["):
         return value, KIND_NAMES.index(kind)
-    return Array(KIND_NAMES.index(kind[1:-1]), len(value), gguf_write.value(kind, value)[ARRAY_HEAD.size:]), ARRAY
+    return (
+        Array(
+            KIND_NAMES.index(kind[1:-1]),
+            len(value),
+            gguf_write.value(kind, value)[ARRAY_HEAD.size :],
+        ),
+        ARRAY,
+    )

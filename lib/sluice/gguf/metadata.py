@@ -1,4 +1,5 @@
 """The metadata of a GGUF file: keys with typed values, parsed and checked."""
+
 import re
 import struct
 
@@ -7,25 +8,65 @@ from ..kernels import ffi, lib
 from .cursor import LENGTH
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
-SCALARS = {k: struct.Struct("<" + c) for k, c in (
-    (U8, "B"), (I8, "b"), (U16, "H"), (I16, "h"), (U32, "I"), (I32, "i"), (F32, "f"), (BOOL, "B"),
-    (U64, "Q"), (I64, "q"), (F64, "d"))}
-KIND_NAMES = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64")
-INTEGERS = {U8: (0, 8), I8: (1, 7), U16: (0, 16), I16: (1, 15), U32: (0, 32), I32: (1, 31), U64: (0, 64), I64: (1, 63)}  # kind: from -signed << bits to 1 << bits
+SCALARS = {
+    k: struct.Struct("<" + c)
+    for k, c in (
+        (U8, "B"),
+        (I8, "b"),
+        (U16, "H"),
+        (I16, "h"),
+        (U32, "I"),
+        (I32, "i"),
+        (F32, "f"),
+        (BOOL, "B"),
+        (U64, "Q"),
+        (I64, "q"),
+        (F64, "d"),
+    )
+}
+KIND_NAMES = (
+    "u8",
+    "i8",
+    "u16",
+    "i16",
+    "u32",
+    "i32",
+    "f32",
+    "bool",
+    "string",
+    "array",
+    "u64",
+    "i64",
+    "f64",
+)
+# kind: from -signed << bits to 1 << bits
+INTEGERS = {
+    U8: (0, 8),
+    I8: (1, 7),
+    U16: (0, 16),
+    I16: (1, 15),
+    U32: (0, 32),
+    I32: (1, 31),
+    U64: (0, 64),
+    I64: (1, 63),
+}
 
 KIND = struct.Struct("<I")
 ARRAY_HEAD = struct.Struct("<IQ")
 MAX_KEY_BYTES, MAX_STRING_BYTES = 65_535, 1 << 20
-LARGE = 1 << 16      # bytes: a longer value stays in the file, unless it is of KEPT
-KEPT = re.compile(r"tokenizer\.ggml\.(tokens|scores|token_type|merges|precompiled_charsmap)"
-                  r"|tokenizer\.chat_template.*")
-PIECE = 1 << 20      # bytes of an Unread that are in memory at a time
+LARGE = 1 << 16  # bytes: a longer value stays in the file, unless it is of KEPT
+KEPT = re.compile(
+    r"tokenizer\.ggml\.(tokens|scores|token_type|merges|precompiled_charsmap)"
+    r"|tokenizer\.chat_template.*"
+)
+PIECE = 1 << 20  # bytes of an Unread that are in memory at a time
 MAX_SCAN_BYTES = 1 << 30  # of arrays of strings in a file, which only reading shows the ends of
 
 
 class Array:
-    """A metadata array: `kind` of its elements, `n` of them, `raw` their bytes as in the file (a buffer, which
-    ffi.from_buffer and memoryview take)."""
+    """A metadata array: `kind` of its elements, `n` of them, `raw` their bytes as in the file (a
+    buffer, which ffi.from_buffer and memoryview take).
+    """
 
     __slots__ = ("kind", "n", "raw")
 
@@ -39,7 +80,7 @@ class Array:
             out, at = [], 0
             for _ in range(n):
                 (n_bytes,) = LENGTH.unpack_from(self.raw, at)
-                out.append(self.raw[at + 8:at + 8 + n_bytes])
+                out.append(self.raw[at + 8 : at + 8 + n_bytes])
                 at += 8 + n_bytes
             return out
         one = SCALARS[self.kind]
@@ -111,7 +152,7 @@ class Unread:
                 at, begin = at + begin, 0
                 data = self._part.read(PIECE, at, self._key, LENGTH.size)
             (n_bytes,) = LENGTH.unpack_from(data, begin)
-            yield data[begin + LENGTH.size:begin + LENGTH.size + n_bytes]
+            yield data[begin + LENGTH.size : begin + LENGTH.size + n_bytes]
             begin += LENGTH.size + n_bytes
             if begin > len(data):
                 at, begin, data = at + begin, 0, b""
@@ -199,7 +240,9 @@ def _array(cursor, field, is_kept):
     if kind == BOOL:
         wrong = bytes(part).lstrip(b"\0\1")
         if wrong:
-            raise cursor.bad(f"{field}: element {n - len(wrong)} is {wrong[0]}, and a bool is 0 or 1")
+            raise cursor.bad(
+                f"{field}: element {n - len(wrong)} is {wrong[0]}, and a bool is 0 or 1"
+            )
     return Array(kind, n, cursor.window(start, cursor.at))
 
 
@@ -209,8 +252,9 @@ def _strings(cursor, field, n, is_kept):
     start, offset, n_done, scan = cursor.at, cursor.offset, 0, ffi.new("gguf_scan *")
     most = MAX_STRING_BYTES if is_kept else cursor.size
     while True:
-        status = lib.gguf_skip_strings(scan, cursor.address, cursor.n_read, cursor.at, n - n_done,
-                                       most)
+        status = lib.gguf_skip_strings(
+            scan, cursor.address, cursor.n_read, cursor.at, n - n_done, most
+        )
         n_done += scan.n_done
         cursor.at = scan.at
         what = f"{field}: string {n_done}"
@@ -238,5 +282,7 @@ def _strings(cursor, field, n, is_kept):
 def _check_scanned(cursor, field, n_bytes, is_kept):
     """Fault 69 where `n_bytes` more are too many: a sparse file costs its author nothing."""
     if cursor.scanned + n_bytes > MAX_SCAN_BYTES and not is_kept:
-        raise unsupported(cursor.path, f"{field}: arrays of strings of more than "
-                                       f"{MAX_SCAN_BYTES >> 30} GiB together")
+        raise unsupported(
+            cursor.path,
+            f"{field}: arrays of strings of more than {MAX_SCAN_BYTES >> 30} GiB together",
+        )

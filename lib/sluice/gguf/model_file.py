@@ -1,25 +1,38 @@
-"""A model file of any sort the tools run: a GGUF, or a checkpoint of llama2.c with its vocabulary beside it."""
+"""A model file of any sort the tools run: a GGUF, or a checkpoint of llama2.c with its vocabulary
+beside it.
+"""
+
 from .. import gguf
-from ..faults import BAD_DATA, Fault, USAGE
+from ..faults import BAD_DATA, USAGE, Fault
 from .cursor import read_begin
 
 
 def open_model(path, vocab=None):
-    """A gguf.File, or with `vocab`, the path of a tokenizer.bin, the llama2.c checkpoint at `path`, which looks like one."""
+    """A gguf.File, or with `vocab`, the path of a tokenizer.bin, the llama2.c checkpoint at `path`,
+    which looks like one.
+    """
     if vocab is None:
         try:
             return gguf.File(path)
         except Fault as e:
             from . import llama2c
+
             if e.code == BAD_DATA and llama2c.looks_like(path):
-                raise Fault(USAGE, f"{path}: a checkpoint of llama2.c: give its vocabulary too, --vocab tokenizer.bin") from None
+                raise Fault(
+                    USAGE,
+                    f"{path}: a checkpoint of llama2.c: give its vocabulary too, --vocab"
+                    " tokenizer.bin",
+                ) from None
             raise
     from . import llama2c
+
     try:
         return llama2c.Checkpoint(path, vocab)
     except Fault as e:
         if e.code == BAD_DATA and begins_as_gguf(path):
-            raise Fault(USAGE, f"{path}: a GGUF, which has its vocabulary inside: without --vocab") from None
+            raise Fault(
+                USAGE, f"{path}: a GGUF, which has its vocabulary inside: without --vocab"
+            ) from None
         raise
 
 

@@ -1,11 +1,12 @@
 """One file of a model, the whole of it or a shard: open, and read or mapped where its tensor data
 are asked for."""
+
 import os
 import stat
 
-from ..system import huge_pages, mapping
-from ..faults import Fault, IO_ERROR, bad
+from ..faults import IO_ERROR, Fault, bad
 from ..kernels import ffi, lib
+from ..system import huge_pages, mapping
 
 
 class Part:
@@ -28,8 +29,9 @@ class Part:
             raise bad(path, "not a regular file")
         self.size = self.stat.st_size
         if self.size < least:
-            raise self.fault("is empty" if not self.size
-                             else f"{self.size} bytes: too short for {kind} header")
+            raise self.fault(
+                "is empty" if not self.size else f"{self.size} bytes: too short for {kind} header"
+            )
 
     def __del__(self):
         if self._pointer is not None:
@@ -46,8 +48,9 @@ class Part:
         least. Fault 74 names `what` where the file has them no more."""
         data = os.pread(self.fd, n_bytes, offset)
         if len(data) < (n_bytes if least is None else least):
-            raise Fault(IO_ERROR,
-                        f"{self.path}: {what}: the file became shorter while it was in use")
+            raise Fault(
+                IO_ERROR, f"{self.path}: {what}: the file became shorter while it was in use"
+            )
         return data
 
     def pointer(self, offset):
@@ -62,6 +65,7 @@ class Part:
 
     def _map_data(self):
         import mmap
+
         self._map_start = self.data_offset - self.data_offset % mmap.ALLOCATIONGRANULARITY
         n_bytes = self.size - self._map_start
         try:
@@ -73,9 +77,10 @@ class Part:
         self._pointer = pointer
 
     def changed(self):
-        return Fault(IO_ERROR,
-                     f"{self.path}: the file was changed while it was in use; "
-                     "replace models by rename")
+        return Fault(
+            IO_ERROR,
+            f"{self.path}: the file was changed while it was in use; replace models by rename",
+        )
 
     def check_unchanged(self):
         """Fault 74 if the file was overwritten, cut or touched since it was opened: results are

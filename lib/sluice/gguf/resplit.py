@@ -5,12 +5,13 @@ Metadata go into the first shard, tensors in their order, bytes as they are. Mer
 shards are the file they were made of, byte for byte, where that was written as GGUF asks: without
 keys split.*, with zeros for padding, and nothing behind the last tensor.
 """
+
 import os
 
+from ..faults import USAGE, Fault
 from ..system import files as newfile
-from ..faults import Fault, USAGE
-from .file import File
 from . import shards, write
+from .file import File
 
 PIECE = 4 << 20  # bytes of a tensor in memory
 
@@ -40,8 +41,14 @@ def split(file, out, most, tensors_first=True, tell=lambda n_bytes: None):
 def merge(file, out, tell=lambda n_bytes: None):
     """Write all shards of a gguf.File as one file. Fault 73 to 75."""
     metadata = {key: ("raw", file.raw(key)) for key in file.metadata if key not in shards.KEYS}
-    write.write(out, metadata, _entries(file, file.tensors.values(), tell), file.alignment,
-                file.check_unchanged, file.version)
+    write.write(
+        out,
+        metadata,
+        _entries(file, file.tensors.values(), tell),
+        file.alignment,
+        file.check_unchanged,
+        file.version,
+    )
 
 
 def _fill(f, file, head, entries):
@@ -51,15 +58,20 @@ def _fill(f, file, head, entries):
 
 def lost(file):
     """What a copy of a gguf.File will not have, a line for each: what it is, and where."""
-    out = [f"{file.path}: {key} is left out" for key in shards.KEYS if key in file.metadata
-           and len(file.parts) == 1]
+    out = [
+        f"{file.path}: {key} is left out"
+        for key in shards.KEYS
+        if key in file.metadata and len(file.parts) == 1
+    ]
     for part in file.parts[1:]:
         for key in File(part.path, alone=True).metadata:
             if key not in (*shards.KEYS, "general.alignment"):
                 out.append(f"{part.path}: {key} is left out: metadata are those of the first shard")
     for part in file.parts:
-        end = max([t.offset + t.n_bytes for t in file.tensors.values() if t.part is part],
-                  default=part.data_offset)
+        end = max(
+            [t.offset + t.n_bytes for t in file.tensors.values() if t.part is part],
+            default=part.data_offset,
+        )
         n_more = part.size - end - write.padding(end - part.data_offset, file.alignment)
         if n_more > 0:
             out.append(f"{part.path}: {n_more} bytes behind the last tensor are left out")
@@ -79,10 +91,14 @@ def _pieces(file, t, tell):
 
 def _metadata(file, i, count):
     """What write.Head takes, of shard `i` (from 0)."""
-    of_shard = {shards.NO: ("u16", i), shards.COUNT: ("u16", count),
-                shards.TENSORS: ("i32", len(file.tensors))}
-    kept = file.metadata if i == 0 else [key for key in ("general.alignment",)
-                                         if key in file.metadata]
+    of_shard = {
+        shards.NO: ("u16", i),
+        shards.COUNT: ("u16", count),
+        shards.TENSORS: ("i32", len(file.tensors)),
+    }
+    kept = (
+        file.metadata if i == 0 else [key for key in ("general.alignment",) if key in file.metadata]
+    )
     return {**{key: ("raw", file.raw(key)) for key in kept if key not in shards.KEYS}, **of_shard}
 
 
@@ -91,8 +107,9 @@ def _plan(file, most, tensors_first):
     first = write.Head(_metadata(file, 0, 1), [], file.alignment, file.version)
     other = write.Head(_metadata(file, 1, 1), [], file.alignment, file.version)
     if first.n_bytes > most:
-        raise Fault(USAGE,
-                    f"--split-bytes: the metadata of {file.path} take {first.n_bytes:,} bytes")
+        raise Fault(
+            USAGE, f"--split-bytes: the metadata of {file.path} take {first.n_bytes:,} bytes"
+        )
     padded = lambda n: n + write.padding(n, file.alignment)
     out = [[]] if tensors_first else [[], []]
     n_head, n_data = (first if tensors_first else other).n_bare, 0
@@ -103,11 +120,14 @@ def _plan(file, most, tensors_first):
             n_head, n_data = other.n_bare, 0
         n_head, n_data = n_head + n_entry, n_data + n_tensor
         if padded(n_head) + n_data > most:
-            raise Fault(USAGE,
-                        f"--split-bytes: tensor {t.name} takes {padded(n_head) + n_data:,} bytes "
-                        "in a shard of its own")
+            raise Fault(
+                USAGE,
+                f"--split-bytes: tensor {t.name} takes {padded(n_head) + n_data:,} bytes "
+                "in a shard of its own",
+            )
         out[-1].append(t)
     if len(out) > shards.MAX_SHARDS:
-        raise Fault(USAGE,
-                    f"--split-bytes: these are {len(out)} shards, more than {shards.MAX_SHARDS}")
+        raise Fault(
+            USAGE, f"--split-bytes: these are {len(out)} shards, more than {shards.MAX_SHARDS}"
+        )
     return out

@@ -5,10 +5,11 @@ Every shard says `split.no` (from 0), `split.count` and `split.tensors.count` (o
 together); the first has the metadata of the model, and perhaps no tensors. A count of 0 or 1 is
 that of a whole file (0 in what gguf-split --merge wrote).
 """
+
 import os
 import re
 
-from ..faults import Fault, NO_INPUT, unsupported
+from ..faults import NO_INPUT, Fault, unsupported
 from .metadata import MAX_SCAN_BYTES
 
 NO, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
@@ -24,8 +25,11 @@ def name(prefix, i, count):
 def beside(path):
     """The names of all shards, if `path` is the name of one, or leads to one."""
     found = _parse(path)
-    return [name(found[1], i, int(found[3]))
-            for i in range(min(int(found[3]), MAX_SHARDS))] if found else []
+    return (
+        [name(found[1], i, int(found[3])) for i in range(min(int(found[3]), MAX_SHARDS))]
+        if found
+        else []
+    )
 
 
 def _parse(path):
@@ -57,15 +61,22 @@ def join(file):
             most = file.MAX_METADATA_BYTES >> 20
             raise shard.fault(f"metadata of more than {most} MiB in all shards")
         if n_scanned > MAX_SCAN_BYTES:
-            raise unsupported(shard.path, "arrays of strings of more than "
-                                          f"{MAX_SCAN_BYTES >> 30} GiB in all shards")
+            raise unsupported(
+                shard.path,
+                f"arrays of strings of more than {MAX_SCAN_BYTES >> 30} GiB in all shards",
+            )
         if i:
             parts[-1].head = bytes(parts[-1].head)  # and what was reserved for it is free
     if len(tensors) != first.get(TENSORS, "u32"):
         n = first.get(TENSORS, "u32")
         raise first.fault(f"{TENSORS}: {n}, but the {count} shards have {len(tensors)}")
     file.version, file.alignment, file.metadata, file.kinds, file._spans = (
-        first.version, first.alignment, first.metadata, first.kinds, first._spans)
+        first.version,
+        first.alignment,
+        first.metadata,
+        first.kinds,
+        first._spans,
+    )
     file.parts, file.tensors = parts, tensors
 
 
@@ -73,14 +84,17 @@ def _prefix(file, no, count):
     """What the names of all shards begin with."""
     found = _parse(file.path)
     if not found:
-        raise file.fault(f"{COUNT}: this is one of {count} shards, but its name does not end in "
-                         f"{name('', no, count)} (shards are joined by gguf-convert --merge, "
-                         "not by cat)")
+        raise file.fault(
+            f"{COUNT}: this is one of {count} shards, but its name does not end in "
+            f"{name('', no, count)} (shards are joined by gguf-convert --merge, "
+            "not by cat)"
+        )
     if int(found[3]) != count:
         raise file.fault(f"{COUNT}: {count}, but the name says {int(found[3])}")
     if int(found[2]) != no + 1:
-        raise file.fault(f"{NO}: {no}, which is shard {no + 1} of {count}, but the name says "
-                         f"{int(found[2])}")
+        raise file.fault(
+            f"{NO}: {no}, which is shard {no + 1} of {count}, but the name says {int(found[2])}"
+        )
     return found[1]
 
 
@@ -94,8 +108,11 @@ def _open(file, prefix, i, count):
 
 def _check(shard, i, first):
     """Fault 65 where `shard` is not number `i` (from 0) of the model of `first`."""
-    for key, wanted in ((NO, i), (COUNT, first.get(COUNT, "u32")),
-                        (TENSORS, first.get(TENSORS, "u32"))):
+    for key, wanted in (
+        (NO, i),
+        (COUNT, first.get(COUNT, "u32")),
+        (TENSORS, first.get(TENSORS, "u32")),
+    ):
         found = shard.get(key, "u32", 0 if key == NO else ...)
         if found != wanted:
             raise shard.fault(f"{key}: {found}, expected {wanted} in shard {i + 1} of {first.path}")

@@ -1,19 +1,26 @@
-"""Write a GGUF file (version 3; __init__.py has the layout), whole or not at all, with no more in memory than a piece of it.
+"""Write a GGUF file (version 3; __init__.py has the layout), whole or not at all, with no more in
+memory than a piece of it.
 
-    write("m.gguf", {"general.architecture": ("string", "llama")}, [("a.weight", 0, (64, 2), pieces)])
+    write("m.gguf", {"general.architecture": ("string", "llama")}, [("a.weight", 0, (64, 2),
+    pieces)])
 
-metadata  dict: key -> (kind, value); kind is a name of metadata.KIND_NAMES but "array", or "[kind]" for an iterable of such;
+metadata  dict: key -> (kind, value); kind is a name of metadata.KIND_NAMES but "array", or "[kind]"
+for an iterable of such;
           or "raw", and then value is bytes, the type number first, or a metadata.Unread (both of
           gguf.File.raw)
-tensors   list of (name, GGML type number, shape in GGUF order: row length first, data); data is bytes, or a function
-          without arguments that returns an iterable of pieces of bytes, called when its turn has come
+tensors
+list of (name, GGML type number, shape in GGUF order: row length first, data); data is bytes, or a
+    function
+          without arguments that returns an iterable of pieces of bytes, called when its turn has
+          come
 """
+
 import os
 import struct
 
-from ..system import files
-from ..faults import Fault, NO_OUTPUT, TRY_AGAIN
+from ..faults import NO_OUTPUT, TRY_AGAIN, Fault
 from ..kernels import lib
+from ..system import files
 from .metadata import ARRAY, ARRAY_HEAD, KIND, KIND_NAMES, SCALARS, Unread
 
 ALIGNMENT = 32
@@ -44,7 +51,11 @@ def key_value(key, kind, v):
     """The bytes of an entry; of an Unread those before its value."""
     if kind == "raw":
         return string(key) + (b"" if isinstance(v, Unread) else bytes(v))
-    return string(key) + KIND.pack(ARRAY if kind.startswith("[") else KIND_NAMES.index(kind)) + value(kind, v)
+    return (
+        string(key)
+        + KIND.pack(ARRAY if kind.startswith("[") else KIND_NAMES.index(kind))
+        + value(kind, v)
+    )
 
 
 def tensor_bytes(type, shape):
@@ -108,9 +119,11 @@ def file_bytes(head, tensors, alignment=ALIGNMENT):
 
 
 def write(path, metadata, tensors, alignment=ALIGNMENT, check=lambda: None, version=3):
-    """Write the file. Fault 73, 74 or 75 with `path` as it was; 75 before a byte is written where the disk has no room.
+    """Write the file. Fault 73, 74 or 75 with `path` as it was; 75 before a byte is written where
+    the disk has no room.
 
-    `check` is called when all is written and nothing is named: what it raises leaves `path` as it was.
+    `check` is called when all is written and nothing is named: what it raises leaves `path` as it
+    was.
     """
     path, data = os.fspath(path), Head(metadata, tensors, alignment, version)
 
@@ -137,7 +150,9 @@ def _write_tensor(f, name, n_bytes, pieces):
         f.write(piece)
         left -= len(piece)
     if left:
-        raise ValueError(f"tensor {name}: {n_bytes - left} bytes of data, its shape takes {n_bytes}")
+        raise ValueError(
+            f"tensor {name}: {n_bytes - left} bytes of data, its shape takes {n_bytes}"
+        )
 
 
 def check_room(path, n_bytes):
@@ -148,4 +163,6 @@ def check_room(path, n_bytes):
         raise files.write_fault(path, e, NO_OUTPUT) from None
     free = s.f_bavail * s.f_frsize
     if s.f_blocks and n_bytes > free:
-        raise Fault(TRY_AGAIN, f"{path}: cannot write: it takes {n_bytes:,} bytes, and {free:,} are free")
+        raise Fault(
+            TRY_AGAIN, f"{path}: cannot write: it takes {n_bytes:,} bytes, and {free:,} are free"
+        )

@@ -1,9 +1,11 @@
-"""A parsed grammar as an automaton over bytes: the nodes, arcs, targets and loops of csrc/kernels.h.
+"""A parsed grammar as an automaton over bytes: the nodes, arcs, targets and loops of
+csrc/kernels.h.
 
 Classes of code points become trees of UTF-8 byte ranges, so a character may be
 split over ids in any way, and what is not UTF-8 never matches. Counted
 repetitions stay counters: {0,1000000} is as small as {0,2}.
 """
+
 from ..faults import bad
 from ..kernels import lib
 from .syntax import TEXT
@@ -27,8 +29,8 @@ class Program:
         n = len(syntax.kind)
         self.code = [None] * n
         self.after = [None] * n  # the label that follows each node
-        self.known = {}          # (arcs) -> label
-        self.classes = {}        # (ranges, label after) -> label
+        self.known = {}  # (arcs) -> label
+        self.classes = {}  # (ranges, label after) -> label
         self.loops, self.loop = [], []
         self.node, self.arc, self.target = [], [], []
         self.end = self._label((lib.GRAMMAR_RETURN, 0, 0))
@@ -43,7 +45,9 @@ class Program:
 
     def _label(self, code):
         if len(self.code) >= len(self.after) + MAX_LABELS:
-            raise bad(self.syntax.name, f"its characters and classes need more than {MAX_LABELS} nodes")
+            raise bad(
+                self.syntax.name, f"its characters and classes need more than {MAX_LABELS} nodes"
+            )
         self.code.append(code)
         return len(self.code) - 1
 
@@ -72,7 +76,9 @@ class Program:
         return JUMP, parts[0] if parts else after, 0
 
     def _choice(self, i, parts, after):
-        """Texts are joined into one tree by their first bytes, so that a thousand words are one live stack."""
+        """Texts are joined into one tree by their first bytes, so that a thousand words are one
+        live stack.
+        """
         kind, value = self.syntax.kind, self.syntax.value
         words = sorted({value[p] for p in parts if kind[p] == TEXT})
         others = [p for p in parts if kind[p] != TEXT]
@@ -116,7 +122,9 @@ class Program:
             self.after[part] = after
             return (JUMP, part, 0) if least else (lib.GRAMMAR_SPLIT, [part, after], 0)
         if most is None and least <= 1:
-            self.after[part] = i if least == 0 else self._label((lib.GRAMMAR_SPLIT, [part, after], 0))
+            self.after[part] = (
+                i if least == 0 else self._label((lib.GRAMMAR_SPLIT, [part, after], 0))
+            )
             return (JUMP, part, 0) if least else (lib.GRAMMAR_SPLIT, [part, after], 0)
         self.loops.append((part, after, least, -1 if most is None else most))
         number = len(self.loops) - 1
@@ -124,7 +132,9 @@ class Program:
         return lib.GRAMMAR_REPEAT, number, 0
 
     def _finish(self):
-        """Number what can be reached from root, without the jumps; returns the number of root's node."""
+        """Number what can be reached from root, without the jumps; returns the number of root's
+        node.
+        """
         code, numbers, order = self.code, {}, []
 
         def number(label):
@@ -158,7 +168,9 @@ class Program:
         return start
 
     def _shorten(self):
-        """A rule named at the end of a rule needs no return: right recursion keeps its stack flat."""
+        """A rule named at the end of a rule needs no return: right recursion keeps its stack
+        flat.
+        """
         for label, (op, a, b) in ((i, c) for i, c in enumerate(self.code) if c):
             if op == lib.GRAMMAR_CALL and self._through(b) == self.end:
                 self.code[label] = (JUMP, a, 0)
@@ -175,25 +187,33 @@ class Program:
 
 
 def class_arcs(ranges, after, label_of):
-    """Arcs (lo, hi, label) of the first byte of the UTF-8 of `ranges`, ((lo, hi), ...) of code points, in order.
+    """Arcs (lo, hi, label) of the first byte of the UTF-8 of `ranges`, ((lo, hi), ...) of code
+    points, in order.
 
     label_of(arcs) gives the label for the bytes after it; `after` follows the last.
     """
     arcs, first = [], 0
     for n_more, last in enumerate(LAST_POINTS):
-        inside = [(max(lo, first), min(hi, last)) for lo, hi in ranges if lo <= last and hi >= first]
-        arcs += [(LEAD_BYTES[n_more] + lo, LEAD_BYTES[n_more] + hi, to) for lo, hi, to in _tail(inside, n_more, after, label_of)]
+        inside = [
+            (max(lo, first), min(hi, last)) for lo, hi in ranges if lo <= last and hi >= first
+        ]
+        arcs += [
+            (LEAD_BYTES[n_more] + lo, LEAD_BYTES[n_more] + hi, to)
+            for lo, hi, to in _tail(inside, n_more, after, label_of)
+        ]
         first = last + 1
     return arcs
 
 
 def _tail(ranges, n_more, after, label_of):
-    """The first of 1 + n_more six-bit digits of `ranges` as [(lo, hi, label)]; four levels at most."""
+    """The first of 1 + n_more six-bit digits of `ranges` as [(lo, hi, label)]; four levels at
+    most.
+    """
     if n_more == 0:
         return [(lo, hi, after) for lo, hi in ranges]
     bits, full = 6 * n_more, (1 << 6 * n_more) - 1
-    parts = {}   # digit -> what may follow it
-    whole = []   # (lo, hi) of digits that anything may follow
+    parts = {}  # digit -> what may follow it
+    whole = []  # (lo, hi) of digits that anything may follow
     for lo, hi in ranges:
         a, b = lo >> bits, hi >> bits
         if a == b and hi - lo < full:
@@ -209,7 +229,12 @@ def _tail(ranges, n_more, after, label_of):
             whole.append((a, b))
 
     def follow(inside):
-        return label_of(tuple((0x80 + lo, 0x80 + hi, to) for lo, hi, to in _tail(inside, n_more - 1, after, label_of)))
+        return label_of(
+            tuple(
+                (0x80 + lo, 0x80 + hi, to)
+                for lo, hi, to in _tail(inside, n_more - 1, after, label_of)
+            )
+        )
 
     out = [(digit, digit, follow(inside)) for digit, inside in parts.items()]
     if whole:

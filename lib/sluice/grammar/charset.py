@@ -27,5 +27,9 @@ def without_surrogates(ranges):
     first, last = SURROGATES
     cut = []
     for lo, hi in ranges:
-        cut += [(lo, min(hi, first - 1)), (max(lo, last + 1), hi)] if lo <= last and hi >= first else [(lo, hi)]
+        cut += (
+            [(lo, min(hi, first - 1)), (max(lo, last + 1), hi)]
+            if lo <= last and hi >= first
+            else [(lo, hi)]
+        )
     return tuple((lo, hi) for lo, hi in cut if lo <= hi)

@@ -1,7 +1,9 @@
-"""What a parsed grammar must be before it is used: every name defined, no left recursion, every rule able to end.
+"""What a parsed grammar must be before it is used: every name defined, no left recursion, every
+rule able to end.
 
 All of it is linear in the size of the grammar and none of it recurses.
 """
+
 from ..faults import printable
 from .syntax import CHOICE, CLASS, NAME, REPEAT, SEQUENCE, TEXT
 
@@ -15,7 +17,11 @@ def check(syntax):
     ends = _spread(syntax, up, needs, lambda kind, value: kind in (TEXT, CLASS))
     for name, node in syntax.rules.items():
         if not ends[node]:
-            raise syntax.bad(syntax.rule_at[name], f"rule {printable(name)} can never end: it always needs itself or another such rule")
+            raise syntax.bad(
+                syntax.rule_at[name],
+                f"rule {printable(name)} can never end: it always needs itself or another such"
+                " rule",
+            )
     syntax.nullable = _spread(syntax, up, needs, lambda kind, value: kind == TEXT and not value)
     _refuse_left_recursion(syntax)
 
@@ -26,7 +32,9 @@ def children(kind, value):
 
 
 def _parents(syntax):
-    """up[i]: the nodes that node i is part of, or names it; needs[i]: how many of its parts node i wants."""
+    """up[i]: the nodes that node i is part of, or names it; needs[i]: how many of its parts node i
+    wants.
+    """
     up = [[] for _ in syntax.kind]
     needs = []
     for i, (kind, value) in enumerate(zip(syntax.kind, syntax.value)):
@@ -39,10 +47,13 @@ def _parents(syntax):
 
 
 def _spread(syntax, up, needs, basic):
-    """Which nodes have a property that `basic` nodes and repetitions of zero have, that a choice has from
-    any part and a sequence from all of them."""
-    has = [basic(kind, value) or kind == SEQUENCE and not value or kind == REPEAT and value[1] == 0
-           for kind, value in zip(syntax.kind, syntax.value)]
+    """Which nodes have a property that `basic` nodes and repetitions of zero have, that a choice
+    has from any part and a sequence from all of them.
+    """
+    has = [
+        basic(kind, value) or kind == SEQUENCE and not value or kind == REPEAT and value[1] == 0
+        for kind, value in zip(syntax.kind, syntax.value)
+    ]
     missing = list(needs)
     todo = [i for i, h in enumerate(has) if h]
     while todo:
@@ -87,9 +98,13 @@ def _refuse_left_recursion(syntax):
             node, rest = path[-1]
             for target, named in rest:
                 if target in on_path:
-                    cycle = [name_of[n] for n, _ in path[on_path[target]:]] + [name_of[target]]
+                    cycle = [name_of[n] for n, _ in path[on_path[target] :]] + [name_of[target]]
                     shown = cycle if len(cycle) <= 6 else cycle[:3] + ["..."] + cycle[-2:]
-                    raise syntax.bad(syntax.at[named], f"rule {printable(name_of[target])} is left-recursive ({' -> '.join(n[:40] for n in shown)})")
+                    raise syntax.bad(
+                        syntax.at[named],
+                        f"rule {printable(name_of[target])} is left-recursive"
+                        f" ({' -> '.join(n[:40] for n in shown)})",
+                    )
                 if target not in done:
                     on_path[target] = len(path)
                     path.append((target, iter(edges[target])))

@@ -1,19 +1,23 @@
 """The text of a grammar: GBNF, the notation of llama.cpp, parsed and checked.
 
     grammar  ::= (rule newline)*            `#` begins a comment, to the end of the line
-    rule     ::= name "::=" choice          name: letters, digits, `-`, `_`; the start rule is `root`
-    choice   ::= sequence ("|" sequence)*   a sequence may be empty; after `|` and `::=` lines may end
+    rule     ::= name "::=" choice          name: letters, digits, `-`, `_`; the start rule is
+             `root`
+    choice   ::= sequence ("|" sequence)*   a sequence may be empty; after `|` and `::=` lines may
+             end
     sequence ::= (item suffix*)*
     item     ::= "text" | [class] | [^class] | . | name | ( choice )     lines may end within ( )
     suffix   ::= * | + | ? | {m} | {m,} | {m,n}
-    escapes  ::= \\xHH \\uHHHH \\UHHHHHHHH \\n \\t \\r \\\\ \\" \\[ \\]   code points, in texts and classes
+    escapes  ::= \\xHH \\uHHHH \\UHHHHHHHH \\n \\t \\r \\\\ \\" \\[ \\]   code points, in texts and
+             classes
 
 A grammar may come from anywhere, so: nothing here recurses, everything is
 bounded, and every refusal says the line and column (in characters, from 1).
 """
+
 from ..faults import bad, printable, unsupported
-from .check import check
 from .charset import MAX_CODE_POINT, SURROGATES, complement, merge, without_surrogates
+from .check import check
 from .syntax import CHOICE, CLASS, MAX_ELEMENTS, NAME, REPEAT, SEQUENCE, TEXT, Syntax
 
 MAX_SOURCE_BYTES = 1 << 20
@@ -27,13 +31,15 @@ SUFFIXES = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 def parse(source, name):
-    """The Syntax of `source` (bytes), with every check made; `name` is for messages. Fault 65, or 69 for token terminals."""
+    """The Syntax of `source` (bytes), with every check made; `name` is for messages. Fault 65, or
+    69 for token terminals.
+    """
     if len(source) > MAX_SOURCE_BYTES:
         raise bad(name, f"grammar of more than {MAX_SOURCE_BYTES >> 20} MiB")
     try:
         text = source.decode("utf-8")
     except UnicodeDecodeError as e:
-        before = source[:e.start].decode("utf-8")
+        before = source[: e.start].decode("utf-8")
         raise bad(f"{name}: {Syntax(before, name).place(len(before))}", "not valid UTF-8") from None
     syntax = Syntax(text, name)
     _Parser(syntax).grammar()
@@ -43,7 +49,8 @@ def parse(source, name):
 
 class _Parser:
     def __init__(self, syntax):
-        self.syntax, self.text, self.at = syntax, syntax.source + "\0", 0  # a NUL of the text itself fits nowhere either
+        # a NUL of the text itself fits nowhere either
+        self.syntax, self.text, self.at = syntax, syntax.source + "\0", 0
         self.n_elements = 0
 
     def _bad(self, what, at=None):
@@ -80,7 +87,7 @@ class _Parser:
             self.at += 1
         if self.at == start:
             raise self._unexpected(wanted)
-        return self.text[start:self.at]
+        return self.text[start : self.at]
 
     def grammar(self):
         self._skip(True)
@@ -89,7 +96,11 @@ class _Parser:
             start = self.at
             name = self._name("a rule's name")
             if name in syntax.rules:
-                raise self._bad(f"rule {printable(name)} is defined again; first at {syntax.place(syntax.rule_at[name])}", start)
+                raise self._bad(
+                    f"rule {printable(name)} is defined again; first at"
+                    f" {syntax.place(syntax.rule_at[name])}",
+                    start,
+                )
             if len(syntax.rules) >= MAX_RULES:
                 raise self._bad(f"more than {MAX_RULES} rules", start)
             self._skip(False)
@@ -151,10 +162,17 @@ class _Parser:
                 _, began, sequences, sequence = groups.pop()
                 sequence.append(node)
             elif c in "<!":
-                raise unsupported(f"{syntax.name}: {syntax.place(start)}", "token terminals (<[1000]>, <think>) are not supported")
+                raise unsupported(
+                    f"{syntax.name}: {syntax.place(start)}",
+                    "token terminals (<[1000]>, <think>) are not supported",
+                )
             elif groups:
                 self.at = groups[-1][0] if self.at >= len(self.text) - 1 else self.at
-                raise self._bad('"(" is never closed') if self.at == groups[-1][0] else self._unexpected('an element or ")"')
+                raise (
+                    self._bad('"(" is never closed')
+                    if self.at == groups[-1][0]
+                    else self._unexpected('an element or ")"')
+                )
             else:
                 sequences.append(self._close(SEQUENCE, sequence, began))
                 return self._close(CHOICE, sequences, began)
@@ -176,9 +194,9 @@ class _Parser:
             self.at += 1
             return ESCAPES[c]
         if c not in HEX_DIGITS:
-            raise self._bad(f"unknown escape {printable(self.text[start:start + 2])}", start)
+            raise self._bad(f"unknown escape {printable(self.text[start : start + 2])}", start)
         n = HEX_DIGITS[c]
-        digits = self.text[self.at + 1:self.at + 1 + n]
+        digits = self.text[self.at + 1 : self.at + 1 + n]
         if len(digits) != n or not all(d in "0123456789abcdefABCDEF" for d in digits):
             raise self._bad(f"\\{c} needs {n} hexadecimal digits", start)
         value = int(digits, 16)
@@ -245,7 +263,7 @@ class _Parser:
         start = self.at
         while self.text[self.at] in DIGITS:
             self.at += 1
-        digits = self.text[start:self.at].lstrip("0")
+        digits = self.text[start : self.at].lstrip("0")
         if self.at == start:
             raise self._unexpected("a number")
         if len(digits) > 10 or int(digits or "0") > MAX_COUNT:

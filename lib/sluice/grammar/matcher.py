@@ -3,6 +3,7 @@
 The text of a grammar (gbnf.py) becomes an automaton over bytes (automaton.py);
 csrc/grammar/grammar.c runs it, and csrc/grammar/mask.c walks the vocabulary with it.
 """
+
 from .. import stream
 from ..faults import bad
 from ..kernels import ffi, lib
@@ -43,7 +44,9 @@ class Matcher:
         self.grammar, self.vocab = grammar, vocab
         status = ffi.new("int32_t *")
         g = grammar
-        self._grammar = lib.grammar_new(status, g.node, g.arc, g.target, g.loop, len(g.node), len(g.arc), len(g.loop), g.start)
+        self._grammar = lib.grammar_new(
+            status, g.node, g.arc, g.target, g.loop, len(g.node), len(g.arc), len(g.loop), g.start
+        )
         self._check(status[0])
         self._grammar = ffi.gc(self._grammar, lib.grammar_free)
         if vocab is None:
@@ -72,8 +75,12 @@ class Matcher:
         return bool(lib.grammar_state(self._grammar) & lib.GRAMMAR_OPEN)
 
     def feed(self, data):
-        """Take `data` (bytes). False if no sentence goes on like this; then and after a Fault the matcher is of no more use."""
-        return self._check(lib.grammar_feed(self._grammar, ffi.from_buffer("uint8_t[]", data), len(data)))
+        """Take `data` (bytes). False if no sentence goes on like this; then and after a Fault the
+        matcher is of no more use.
+        """
+        return self._check(
+            lib.grammar_feed(self._grammar, ffi.from_buffer("uint8_t[]", data), len(data))
+        )
 
     def accept(self, id):
         """Take the text of `id`, which must have one. False as for `feed`."""
@@ -98,13 +105,17 @@ class Matcher:
         return self._allowed, bool(self._last[0])
 
     def filter(self, kind, payload):
-        """(candidates, last): of a record's payload (stream.Record) what `allowed` has, as the payload of a C record."""
+        """(candidates, last): of a record's payload (stream.Record) what `allowed` has, as the
+        payload of a C record.
+        """
         allowed, last = self.allowed()
         n_vocab = self.vocab.n_vocab
         if self._out is None:
             self._out = ffi.new("candidate[]", n_vocab)
         if kind == b"L":
-            n = lib.candidates_of_dense(self._out, ffi.from_buffer("float[]", payload), allowed, n_vocab)
+            n = lib.candidates_of_dense(
+                self._out, ffi.from_buffer("float[]", payload), allowed, n_vocab
+            )
         else:
             given = ffi.from_buffer("candidate[]", payload)
             n = lib.candidates_of_candidates(self._out, given, allowed, len(given))
@@ -133,12 +144,14 @@ def given(path, text):
     """The Grammar of the file `path`, or else of the option --grammar-text, a str; or None."""
     if path is not None:
         return read(path)
-    return None if text is None else Grammar(text.encode("utf-8", "surrogateescape"), "--grammar-text")
+    return (
+        None if text is None else Grammar(text.encode("utf-8", "surrogateescape"), "--grammar-text")
+    )
 
 
 def filter_records(records, matcher, name="standard input"):
-    """What is left of `records` (a stream.LogitsReader, or an iterator of stream.Record) under a grammar: yields Records, the
-    last of type E.
+    """What is left of `records` (a stream.LogitsReader, or an iterator of stream.Record) under a
+    grammar: yields Records, the last of type E.
 
     The first record's `prev` precedes the answer; that of each later one is the
     id that was chosen from the record before. All are marked as constrained, and as may-end where

@@ -1,4 +1,5 @@
 """A parsed grammar as a list of nodes."""
+
 from ..faults import bad
 
 MAX_ELEMENTS = 100_000

@@ -31,6 +31,7 @@ A checksum is the CRC32C of 1 MiB, or of what is left, of the valid part of a
 section: the n_tok ids, the logits, then n_tok rows of K and of V of each layer.
 What lies behind the valid rows is a hole: it costs no disk, and is not read.
 """
+
 import os
 import struct
 from collections import namedtuple
@@ -44,9 +45,11 @@ PIECE_BYTES = 1 << 20
 MAX_CAPACITY = 1 << 22  # ids
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # GGML numbers
 HEADER = struct.Struct("<6sHII32s4I4I3Q3QQII16s32s")
-FIELDS = ("magic version header_bytes flags model_id n_layer n_head_kv head_dim kv_type n_vocab capacity n_tok zero "
-          "ids_offset logits_offset kv_offset layer_stride v_distance file_bytes checksum_offset n_checksum "
-          "piece_bytes arithmetic digest").split()
+FIELDS = (
+    "magic version header_bytes flags model_id n_layer n_head_kv head_dim kv_type n_vocab capacity"
+    " n_tok zero ids_offset logits_offset kv_offset layer_stride v_distance file_bytes"
+    " checksum_offset n_checksum piece_bytes arithmetic digest"
+).split()
 DIGESTED_BYTES = 160
 CRC = struct.Struct("<I")
 
@@ -56,7 +59,10 @@ Geometry = namedtuple("Geometry", "n_layer n_head_kv head_dim kv_type n_vocab")
 def misfit(geometry):
     """What is wrong where heads are no whole blocks of the KV type, else None."""
     if lib.type_row_bytes(geometry.kv_type, geometry.head_dim) < 0:
-        return f"head_dim is {geometry.head_dim}, not a multiple of 32 as kv_type {geometry.kv_type} needs"
+        return (
+            f"head_dim is {geometry.head_dim}, not a multiple of 32 as kv_type {geometry.kv_type}"
+            " needs"
+        )
     return None
 
 
@@ -65,7 +71,9 @@ def _pages(n_bytes):
 
 
 class Layout:
-    """Where everything lies in a snapshot of `geometry` and `capacity`: offsets in bytes, named as in the header."""
+    """Where everything lies in a snapshot of `geometry` and `capacity`: offsets in bytes, named as
+    in the header.
+    """
 
     def __init__(self, geometry, capacity):
         if geometry.kv_type not in KV_TYPES.values():
@@ -74,7 +82,9 @@ class Layout:
             raise ValueError(what)
         if not 1 <= capacity <= MAX_CAPACITY:
             raise ValueError(f"capacity {capacity} is not 1 to {MAX_CAPACITY}")
-        self.row_bytes = geometry.n_head_kv * lib.type_row_bytes(geometry.kv_type, geometry.head_dim)
+        self.row_bytes = geometry.n_head_kv * lib.type_row_bytes(
+            geometry.kv_type, geometry.head_dim
+        )
         self.n_plane = 2 * geometry.n_layer
         self.v_distance = _pages(capacity * self.row_bytes)
         self.layer_stride = 2 * self.v_distance
@@ -90,26 +100,54 @@ class Layout:
         yield "ids", self.ids_offset, 4 * n_tok
         yield "logits", self.logits_offset, self.logits_bytes
         for i in range(self.n_plane):
-            yield f"{'KV'[i % 2]} of layer {i // 2}", self.kv_offset + i * self.v_distance, n_tok * self.row_bytes
+            yield (
+                f"{'KV'[i % 2]} of layer {i // 2}",
+                self.kv_offset + i * self.v_distance,
+                n_tok * self.row_bytes,
+            )
 
     def n_checksum(self, n_tok):
-        return sum(-(-n // PIECE_BYTES) for n in (4 * n_tok, self.logits_bytes)) \
-            + self.n_plane * -(-n_tok * self.row_bytes // PIECE_BYTES)
+        return sum(-(-n // PIECE_BYTES) for n in (4 * n_tok, self.logits_bytes)) + self.n_plane * -(
+            -n_tok * self.row_bytes // PIECE_BYTES
+        )
 
 
 def pack_header(geometry, capacity, n_tok, model_id, arithmetic, checksums):
     """The header page, for the checksums as bytes; the inverse of `read_header`."""
     lay, g = Layout(geometry, capacity), geometry
     digested = HEADER.pack(
-        MAGIC, VERSION, PAGE_BYTES, 0, model_id, g.n_layer, g.n_head_kv, g.head_dim, g.kv_type, g.n_vocab, capacity,
-        n_tok, 0, lay.ids_offset, lay.logits_offset, lay.kv_offset, lay.layer_stride, lay.v_distance, lay.file_bytes,
-        lay.checksum_offset, len(checksums) // CRC.size, PIECE_BYTES, arithmetic.encode("ascii"), b"")[:DIGESTED_BYTES]
+        MAGIC,
+        VERSION,
+        PAGE_BYTES,
+        0,
+        model_id,
+        g.n_layer,
+        g.n_head_kv,
+        g.head_dim,
+        g.kv_type,
+        g.n_vocab,
+        capacity,
+        n_tok,
+        0,
+        lay.ids_offset,
+        lay.logits_offset,
+        lay.kv_offset,
+        lay.layer_stride,
+        lay.v_distance,
+        lay.file_bytes,
+        lay.checksum_offset,
+        len(checksums) // CRC.size,
+        PIECE_BYTES,
+        arithmetic.encode("ascii"),
+        b"",
+    )[:DIGESTED_BYTES]
     page = (digested + sha256(digested + checksums)).ljust(PAGE_BYTES - CRC.size, b"\0")
     return page + CRC.pack(lib.crc32c(0, page, len(page)))
 
 
 def read_header(fd, name):
-    """The header of the snapshot on `fd` as a dict by FIELDS; Fault 65 naming `name` and field unless it is sound in itself.
+    """The header of the snapshot on `fd` as a dict by FIELDS; Fault 65 naming `name` and field
+    unless it is sound in itself.
 
     Nothing is compared with a model or with the file's size. `arithmetic` is a str.
     """
@@ -118,9 +156,12 @@ def read_header(fd, name):
         raise bad(name, "does not begin with KVSNAP: not a snapshot")
     version = int.from_bytes(page[6:8], "little")
     if version == OF_SAMPLES:
-        raise bad(name, "snapshot version 1, of an earlier sluice, which knew a model by samples of "
-                        "its file: make it again, with the command that made it (prefill, "
-                        "generate -o, decode -o)")
+        raise bad(
+            name,
+            "snapshot version 1, of an earlier sluice, which knew a model by samples of "
+            "its file: make it again, with the command that made it (prefill, "
+            "generate -o, decode -o)",
+        )
     if version != VERSION:
         raise bad(name, f"snapshot version {version}; this build reads {VERSION}")
     if len(page) < PAGE_BYTES:
@@ -129,10 +170,15 @@ def read_header(fd, name):
     if crc != said:
         raise bad(name, f"header checksum is {crc:08x}, but the header says {said:08x}: damaged")
     h = dict(zip(FIELDS, HEADER.unpack_from(page)))
-    for field, value in (("header_bytes", PAGE_BYTES), ("flags", 0), ("zero", 0), ("piece_bytes", PIECE_BYTES)):
+    for field, value in (
+        ("header_bytes", PAGE_BYTES),
+        ("flags", 0),
+        ("zero", 0),
+        ("piece_bytes", PIECE_BYTES),
+    ):
         if h[field] != value:
             raise bad(name, f"{field} is {h[field]}, not {value}")
-    if any(page[HEADER.size:PAGE_BYTES - 4]):
+    if any(page[HEADER.size : PAGE_BYTES - 4]):
         raise bad(name, "reserved bytes of the header are not zero")
     arithmetic = h["arithmetic"].rstrip(b"\0")
     if not arithmetic.isascii() or not arithmetic.decode().isprintable() or not arithmetic:
@@ -143,11 +189,18 @@ def read_header(fd, name):
 
 def check_identity(h, path, model_id, arithmetic, geometry, model):
     if h["model_id"] != model_id:
-        raise bad(path, f"made with model {h['model_id'][:8].hex()}, but {model} is {model_id[:8].hex()}")
+        raise bad(
+            path, f"made with model {h['model_id'][:8].hex()}, but {model} is {model_id[:8].hex()}"
+        )
     if h["arithmetic"] != arithmetic:
-        raise bad(path, f"made with arithmetic {h['arithmetic']}, but this is {arithmetic} (see --arithmetic)")
+        raise bad(
+            path,
+            f"made with arithmetic {h['arithmetic']}, but this is {arithmetic} (see --arithmetic)",
+        )
     if h["kv_type"] not in KV_TYPES.values():
-        raise bad(path, f"kv_type {h['kv_type']} is not one of {', '.join(map(str, KV_TYPES.values()))}")
+        raise bad(
+            path, f"kv_type {h['kv_type']} is not one of {', '.join(map(str, KV_TYPES.values()))}"
+        )
     for field, value in geometry._asdict().items():
         if h[field] != value:
             raise bad(path, f"made with {field} {h[field]}, but {model} has {value}")
@@ -160,15 +213,18 @@ def check_identity(h, path, model_id, arithmetic, geometry, model):
 
 
 def check_extent(h, path, layout, size):
-    for field in FIELDS[FIELDS.index("ids_offset"):FIELDS.index("n_checksum")]:
+    for field in FIELDS[FIELDS.index("ids_offset") : FIELDS.index("n_checksum")]:
         if h[field] != getattr(layout, field):
             raise bad(path, f"{field} is {h[field]}, but must be {getattr(layout, field)}")
     if h["n_checksum"] != layout.n_checksum(h["n_tok"]):
-        raise bad(path, f"n_checksum is {h['n_checksum']}, but must be {layout.n_checksum(h['n_tok'])}")
+        raise bad(
+            path, f"n_checksum is {h['n_checksum']}, but must be {layout.n_checksum(h['n_tok'])}"
+        )
     if size != layout.file_bytes:
         raise bad(path, f"file_bytes is {layout.file_bytes}, but the file has {size}")
 
 
 def sha256(data):
     import hashlib
+
     return hashlib.sha256(data).digest()

@@ -1,4 +1,5 @@
-"""A directory of snapshots that are found by content: which prefix of these ids is computed already?
+"""A directory of snapshots that are found by content: which prefix of these ids is computed
+already?
 
 A snapshot is called `<8 hex of model id>-<16 hex>.kv`; the latter begin the SHA-256 of a line with
 its arithmetic and the number of its KV type, and then its ids as i32, little-endian. So these alone
@@ -7,14 +8,15 @@ There is no index and no lock: files are only replaced, the last writer wins, an
 what it opened. The directory holds text that was private; it is 0700 and refused if others could
 write there. Its size is bounded: what was not used for longest goes first.
 """
+
 import os
 import struct
 
+from ..faults import Fault
 from ..system import files
 from ..system.cache_directory import check, prepare, trim
-from ..faults import Fault
-from .snapshot import Snapshot
 from . import format
+from .snapshot import Snapshot
 
 MAX_BYTES = 1 << 30
 MAX_FILES = 4096  # each costs a look
@@ -32,8 +34,8 @@ def file_name(model_id, arithmetic, kv_type, ids):
 def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: None):
     """The Snapshot of the longest prefix of `ids` that is stored in `directory`, opened; or None.
 
-    One whose bytes are damaged is passed over, removed and told to `report`; one of
-    another arithmetic, KV type or geometry is passed over. Fault 73 where the directory cannot be trusted.
+    One whose bytes are damaged is passed over, removed and told to `report`; one of another
+    arithmetic, KV type or geometry is passed over. Fault 73 where the directory cannot be trusted.
     """
     try:
         check(directory)
@@ -56,7 +58,7 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
             prefixes.append(path)
     for path in reversed(prefixes):
         s = _open(path, model_id, arithmetic, geometry, report)
-        if s and s.ids[:s.n_tok].tolist() == list(ids[:s.n_tok]):
+        if s and s.ids[: s.n_tok].tolist() == list(ids[: s.n_tok]):
             _touch(path)
             return s
         if s:
@@ -65,14 +67,16 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
 
 
 def get(directory, model_id, arithmetic, geometry, ids):
-    """The Snapshot of exactly `ids`, opened; or None: where there is none, or it or the directory is not to be trusted."""
+    """The Snapshot of exactly `ids`, opened; or None: where there is none, or it or the directory
+    is not to be trusted.
+    """
     path = os.path.join(directory, file_name(model_id, arithmetic, geometry.kv_type, ids))
     try:
         check(directory)
         s = Snapshot.open(path, model_id, arithmetic, geometry)
     except (OSError, Fault):
         return None
-    if s.ids[:s.n_tok].tolist() != list(ids):
+    if s.ids[: s.n_tok].tolist() != list(ids):
         s.close()
         return None
     _touch(path)
@@ -80,13 +84,14 @@ def get(directory, model_id, arithmetic, geometry, ids):
 
 
 def store(directory, snapshot, max_bytes=MAX_BYTES):
-    """Seal `snapshot` under its name in `directory`, made if absent; then remove what is over `max_bytes` of disk.
+    """Seal `snapshot` under its name in `directory`, made if absent; then remove what is over
+    `max_bytes` of disk.
 
     Returns its path. Fault 73, 74 or 75.
     """
     prepare(directory)
     s = snapshot
-    name = file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[:s.n_tok])
+    name = file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[: s.n_tok])
     path = os.path.join(directory, name)
     snapshot.seal(path)
     trim(directory, SUFFIX, MAX_FILES, max_bytes)
@@ -95,6 +100,7 @@ def store(directory, snapshot, max_bytes=MAX_BYTES):
 
 def _digest(arithmetic, kv_type):
     import hashlib  # not always needed, and slow to load
+
     return hashlib.sha256(f"{arithmetic} {kv_type}\n".encode())
 
 
@@ -120,7 +126,11 @@ def _peek(path, model_id, arithmetic, geometry, report):
     finally:
         os.close(fd)
     ours = (model_id, arithmetic, *geometry)
-    return h["n_tok"] if (h["model_id"], h["arithmetic"], *(h[f] for f in geometry._fields)) == ours else None
+    return (
+        h["n_tok"]
+        if (h["model_id"], h["arithmetic"], *(h[f] for f in geometry._fields)) == ours
+        else None
+    )
 
 
 def _open(path, model_id, arithmetic, geometry, report):

@@ -1,9 +1,12 @@
-"""A KV cache in memory, for a process that keeps no snapshot: to the rooms model and question it is one (see snapshot.Snapshot)."""
+"""A KV cache in memory, for a process that keeps no snapshot: to the rooms model and question it is
+one (see snapshot.Snapshot).
+"""
+
 import mmap
 
 from ..kernels import ffi
-from .snapshot import MAP_NORESERVE
 from .format import Layout
+from .snapshot import MAP_NORESERVE
 
 
 class Scratch:
@@ -16,17 +19,26 @@ class Scratch:
         self.geometry, self.capacity, self.n_tok = geometry, capacity, 0
         self.layout = Layout(geometry, capacity)
         self.logits = ffi.new("float[]", geometry.n_vocab) if logits else None
-        self._map = mmap.mmap(-1, self.layout.file_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+        self._map = mmap.mmap(
+            -1, self.layout.file_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+        )
         self._base = ffi.cast("uint8_t *", ffi.from_buffer("uint8_t[]", self._map))
         at = self.layout.ids_offset
-        self.ids = memoryview(self._map)[at:at + 4 * capacity].cast("i")
+        self.ids = memoryview(self._map)[at : at + 4 * capacity].cast("i")
 
     def k(self, layer):
-        return ffi.cast("void *", self._base + self.layout.kv_offset + layer * self.layout.layer_stride)
+        return ffi.cast(
+            "void *", self._base + self.layout.kv_offset + layer * self.layout.layer_stride
+        )
 
     def v(self, layer):
-        return ffi.cast("void *", self._base + self.layout.kv_offset + layer * self.layout.layer_stride
-                        + self.layout.v_distance)
+        return ffi.cast(
+            "void *",
+            self._base
+            + self.layout.kv_offset
+            + layer * self.layout.layer_stride
+            + self.layout.v_distance,
+        )
 
     def reserve(self, n_tok):
         """Nothing: memory comes when it is written."""
@@ -34,12 +46,14 @@ class Scratch:
             raise ValueError(f"{n_tok} ids, but the capacity is {self.capacity}")
 
     def copy_rows_from(self, base):
-        """Take the ids, rows and logits of `base`, a Snapshot of this geometry; they become this one's only ones."""
+        """Take the ids, rows and logits of `base`, a Snapshot of this geometry; they become this
+        one's only ones.
+        """
         assert base.geometry == self.geometry and base.n_tok <= self.capacity
         n_bytes = base.n_tok * self.layout.row_bytes
         for i in range(self.geometry.n_layer):
             ffi.memmove(self.k(i), base.k(i), n_bytes)
             ffi.memmove(self.v(i), base.v(i), n_bytes)
-        self.ids[:base.n_tok] = base.ids[:base.n_tok]
+        self.ids[: base.n_tok] = base.ids[: base.n_tok]
         ffi.memmove(self.logits, base.logits, 4 * self.geometry.n_vocab)
         self.n_tok = base.n_tok

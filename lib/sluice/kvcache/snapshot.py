@@ -1,4 +1,5 @@
-"""A snapshot: the state of a model after some ids (its KV cache and last logits) as a file that is mapped, not loaded.
+"""A snapshot: the state of a model after some ids (its KV cache and last logits) as a file that is
+mapped, not loaded.
 
 Its bytes are described in kvsnap.py. A named snapshot is whole and never changes:
 it is written without a name, synced, then named in one step. Writers to one name
@@ -6,12 +7,13 @@ need no lock, the last one wins; readers keep what they opened. It holds the tex
 it was made from, so its mode is 0600, and one that others could have written is
 refused: owned by neither us nor root, writable by group or others, or a symbolic link.
 """
+
 import mmap
 import os
 
-from ..system import files, mapping
-from ..faults import Fault, IO_ERROR, NO_OUTPUT, TRY_AGAIN, bad
+from ..faults import IO_ERROR, NO_OUTPUT, TRY_AGAIN, Fault, bad
 from ..kernels import ffi, lib
+from ..system import files, mapping
 from . import format
 from .format import Geometry
 
@@ -23,22 +25,33 @@ class Snapshot:
     """An open snapshot: made by `create` or `open`.
 
     geometry, capacity, model_id, arithmetic: what it is bound to.
-    ids: memoryview i32 [capacity]; the first n_tok are valid.   n_tok: may be set; ids and rows must be there.
-    logits: float * [n_vocab].   k(layer), v(layer): void * to [capacity][n_head_kv][head_dim].
-    A pointer is valid until `seal` or `close`. Of one that was opened or sealed, what is written stays private.
-    close it, or use it in `with`: what was not sealed then is gone.
+    ids: memoryview i32 [capacity]; the first n_tok are valid.
+    n_tok: may be set; ids and rows must be there.
+    logits: float * [n_vocab].
+    k(layer), v(layer): void * to [capacity][n_head_kv][head_dim]. A pointer is valid until `seal`
+        or `close`. Of one that was opened or sealed, what is written stays private. close it, or
+        use it in `with`: what was not sealed then is gone.
     """
 
     def __init__(self, fd, geometry, capacity, model_id, arithmetic, layout):
-        self.geometry, self.capacity, self.model_id, self.arithmetic = geometry, capacity, model_id, arithmetic
+        self.geometry, self.capacity, self.model_id, self.arithmetic = (
+            geometry,
+            capacity,
+            model_id,
+            arithmetic,
+        )
         self.layout, self._fd, self._map, self._name = layout, fd, None, None
         self._n_tok = self._n_stored = self._n_reserved = 0
 
     def _attach(self, flags, name):
-        """Map the file anew; a store or load that finds no page ends the process with a line about `name`, and 74."""
+        """Map the file anew; a store or load that finds no page ends the process with a line about
+        `name`, and 74.
+        """
         self._release()
         try:
-            self._map = mmap.mmap(self._fd, self.layout.file_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+            self._map = mmap.mmap(
+                self._fd, self.layout.file_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE
+            )
         except ValueError:  # it was long enough a moment ago
             raise Fault(IO_ERROR, f"{name}: cut while it was in use") from None
         self._private = bool(flags & mmap.MAP_PRIVATE)
@@ -47,12 +60,13 @@ class Snapshot:
         mapping.begin(self._base, self.layout.file_bytes, name)
         self.logits = ffi.cast("float *", self._base + self.layout.logits_offset)
         at = self.layout.ids_offset
-        self.ids = memoryview(self._map)[at:at + 4 * self.capacity].cast("i")
+        self.ids = memoryview(self._map)[at : at + 4 * self.capacity].cast("i")
 
     def _release(self):
         if self._map is not None:
             lib.guard_forget(self._base)
-            self._map = self._buffer = self._base = self.logits = self.ids = None  # unmapped with its last view
+            # unmapped with its last view
+            self._map = self._buffer = self._base = self.logits = self.ids = None
 
     def close(self):
         """Give back the map and the descriptor; what was not sealed is gone."""
@@ -82,17 +96,25 @@ class Snapshot:
         self._n_tok, self._n_stored = n, min(n, self._n_stored)  # rows from n on may be written now
 
     def k(self, layer):
-        return ffi.cast("void *", self._base + self.layout.kv_offset + layer * self.layout.layer_stride)
+        return ffi.cast(
+            "void *", self._base + self.layout.kv_offset + layer * self.layout.layer_stride
+        )
 
     def v(self, layer):
-        return ffi.cast("void *", self._base + self.layout.kv_offset + layer * self.layout.layer_stride
-                        + self.layout.v_distance)
+        return ffi.cast(
+            "void *",
+            self._base
+            + self.layout.kv_offset
+            + layer * self.layout.layer_stride
+            + self.layout.v_distance,
+        )
 
     # Making one.
 
     @classmethod
     def create(cls, geometry, capacity, model_id, arithmetic, directory):
-        """An empty snapshot, a file without a name in `directory` ("" is the current one), mapped shared.
+        """An empty snapshot, a file without a name in `directory` ("" is the current one), mapped
+        shared.
 
         model_id: 32 bytes; arithmetic: 1 to 16 ASCII characters. Every row must be
         `reserve`d before it is written. Fault 73 or 75 where it cannot be created.
@@ -101,7 +123,11 @@ class Snapshot:
         layout = format.Layout(geometry, capacity)
         directory, self = directory or ".", None
         if layout.file_bytes >= 1 << 63:
-            raise Fault(NO_OUTPUT, f"{directory}: cannot create a snapshot: {layout.file_bytes} bytes, more than a file can have")
+            raise Fault(
+                NO_OUTPUT,
+                f"{directory}: cannot create a snapshot: {layout.file_bytes} bytes, more than a"
+                " file can have",
+            )
         try:
             fd, name = files.nameless(directory)
             self = cls(fd, geometry, capacity, model_id, arithmetic, layout)
@@ -113,12 +139,16 @@ class Snapshot:
         except OSError as e:
             if self:
                 self.close()
-            raise Fault(TRY_AGAIN if e.errno in files.FULL else NO_OUTPUT,
-                        f"{directory}: cannot create a snapshot: {e.strerror}") from None
+            raise Fault(
+                TRY_AGAIN if e.errno in files.FULL else NO_OUTPUT,
+                f"{directory}: cannot create a snapshot: {e.strerror}",
+            ) from None
         return self
 
     def reserve(self, n_tok):
-        """Allocate disk for the first `n_tok` ids and rows: Fault 75 here, where a kernel's store would be SIGBUS."""
+        """Allocate disk for the first `n_tok` ids and rows: Fault 75 here, where a kernel's store
+        would be SIGBUS.
+        """
         if n_tok > self.capacity:
             raise ValueError(f"{n_tok} ids, but the capacity is {self.capacity}")
         first, self._n_reserved = self._n_reserved, max(n_tok, self._n_reserved)
@@ -128,18 +158,25 @@ class Snapshot:
         try:
             os.posix_fallocate(self._fd, self.layout.ids_offset + 4 * first, 4 * n_row)
             for i in range(self.layout.n_plane):
-                os.posix_fallocate(self._fd, at + i * self.layout.v_distance + first * row_bytes, n_row * row_bytes)
+                os.posix_fallocate(
+                    self._fd, at + i * self.layout.v_distance + first * row_bytes, n_row * row_bytes
+                )
         except OSError as e:
             self._n_reserved = first
             raise files.write_fault(f"{self._directory}: snapshot", e) from None
 
     def copy_rows_from(self, base, n_tok=None):
-        """Take the first `n_tok` (default: all) ids and rows of `base`, and its logits if all; they become this one's only ones.
+        """Take the first `n_tok` (default: all) ids and rows of `base`, and its logits if all; they
+        become this one's only ones.
 
         `base` must have the same geometry, model and arithmetic. Fault 74 or 75.
         """
         n_tok = base.n_tok if n_tok is None else n_tok
-        assert (base.geometry, base.model_id, base.arithmetic) == (self.geometry, self.model_id, self.arithmetic)
+        assert (base.geometry, base.model_id, base.arithmetic) == (
+            self.geometry,
+            self.model_id,
+            self.arithmetic,
+        )
         assert n_tok <= base.n_tok and not self._private
         self.reserve(n_tok)
         self.ids[:n_tok] = base.ids[:n_tok]
@@ -157,7 +194,8 @@ class Snapshot:
         self.n_tok = n_tok
 
     def seal(self, path):
-        """Write checksums and header, sync, and name the file `path`, in place of a regular file that may be there.
+        """Write checksums and header, sync, and name the file `path`, in place of a regular file
+        that may be there.
 
         `path` is in the directory given to `create`; of a snapshot that was opened
         (or sealed) a new file is made there. Fault 73, 74 or 75; `path` is then as it
@@ -165,21 +203,26 @@ class Snapshot:
         """
         path = os.fspath(path)
         if self._private:
-            with Snapshot.create(self.geometry, self.capacity, self.model_id, self.arithmetic,
-                                 os.path.dirname(path)) as new:
+            with Snapshot.create(
+                self.geometry, self.capacity, self.model_id, self.arithmetic, os.path.dirname(path)
+            ) as new:
                 new.copy_rows_from(self)
                 return new.seal(path)
         if not 1 <= self.n_tok <= self._n_reserved:
             raise ValueError(f"{self.n_tok} ids to seal, {self._n_reserved} reserved")
-        for _, at, n_bytes in self.layout.sections(self._n_reserved):  # what is reserved and not valid is zero
+        # what is reserved and not valid is zero
+        for _, at, n_bytes in self.layout.sections(self._n_reserved):
             if at >= self.layout.kv_offset:
                 valid = self.n_tok * self.layout.row_bytes
                 ffi.memmove(self._base + at + valid, bytes(n_bytes - valid), n_bytes - valid)
-        self.ids[self.n_tok:self._n_reserved] = memoryview(bytes(4 * (self._n_reserved - self.n_tok))).cast("i")
+        self.ids[self.n_tok : self._n_reserved] = memoryview(
+            bytes(4 * (self._n_reserved - self.n_tok))
+        ).cast("i")
         checksums = b"".join(format.CRC.pack(crc) for _, crc in self._checksums())
         ffi.memmove(self._base + self.layout.checksum_offset, checksums, len(checksums))
-        self._map[:format.PAGE_BYTES] = format.pack_header(
-            self.geometry, self.capacity, self.n_tok, self.model_id, self.arithmetic, checksums)
+        self._map[: format.PAGE_BYTES] = format.pack_header(
+            self.geometry, self.capacity, self.n_tok, self.model_id, self.arithmetic, checksums
+        )
         try:
             os.fsync(self._fd)
         except OSError as e:
@@ -193,7 +236,10 @@ class Snapshot:
         for name, at, n_bytes in self.layout.sections(self.n_tok):
             for first in range(0, n_bytes, format.PIECE_BYTES):
                 n = min(format.PIECE_BYTES, n_bytes - first)
-                yield f"{name}, bytes {first} to {first + n - 1}", lib.crc32c(0, self._base + at + first, n)
+                yield (
+                    f"{name}, bytes {first} to {first + n - 1}",
+                    lib.crc32c(0, self._base + at + first, n),
+                )
 
     # Opening one.
 
@@ -233,8 +279,10 @@ class Snapshot:
             raise bad(path, "digest is not that of the header and the checksums: damaged")
         for (said,), (what, crc) in zip(format.CRC.iter_unpack(checksums), self._checksums()):
             if crc != said:
-                raise bad(path, f"{what}: checksum is {crc:08x}, but the file says {said:08x}: damaged")
+                raise bad(
+                    path, f"{what}: checksum is {crc:08x}, but the file says {said:08x}: damaged"
+                )
         n_vocab = self.geometry.n_vocab
-        for id in self.ids[:self.n_tok].tolist():
+        for id in self.ids[: self.n_tok].tolist():
             if not 0 <= id < n_vocab:
                 raise bad(path, f"ids: {id} is not below the vocabulary size {n_vocab}")

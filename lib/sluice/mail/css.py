@@ -1,24 +1,58 @@
 """What a style attribute and the colours of HTML say about whether text can be seen.
 
-CSS 2.1, section 4 (declarations, escapes, comments), and CSS Color 3, as much of them as decides visibility. A declaration
-that is not understood changes nothing, and of two of one name the last counts, as in a browser. Linear in MAX_STYLE characters.
+CSS 2.1, section 4 (declarations, escapes, comments), and CSS Color 3, as much of them as decides
+visibility. A declaration that is not understood changes nothing, and of two of one name the last
+counts, as in a browser. Linear in MAX_STYLE characters.
 """
+
 import re
 from functools import lru_cache
 
 MAX_STYLE = 8192  # characters of one attribute; what follows is not read
 MAX_BACKGROUND = 500  # of a background; the search for words is square in their number
-CLEAR = -1        # a colour that is none; others are 0xRRGGBB, and None is one that is not known: an image, an unknown name
-NEAR = 16         # difference of two colours that is not seen, in each of red, green and blue
+# a colour that is none; others are 0xRRGGBB, and None is one that is not known: an image, an
+# unknown name
+CLEAR = -1
+NEAR = 16  # difference of two colours that is not seen, in each of red, green and blue
 
 # Those that mail uses to hide or to show, and all that are nearly white.
-COLORS = {"white": 0xffffff, "black": 0, "red": 0xff0000, "green": 0x008000, "blue": 0x0000ff, "yellow": 0xffff00,
-          "gray": 0x808080, "grey": 0x808080, "silver": 0xc0c0c0, "navy": 0x000080, "maroon": 0x800000, "purple": 0x800080,
-          "teal": 0x008080, "olive": 0x808000, "lime": 0x00ff00, "aqua": 0x00ffff, "cyan": 0x00ffff, "fuchsia": 0xff00ff,
-          "magenta": 0xff00ff, "orange": 0xffa500, "snow": 0xfffafa, "ivory": 0xfffff0, "ghostwhite": 0xf8f8ff,
-          "whitesmoke": 0xf5f5f5, "floralwhite": 0xfffaf0, "azure": 0xf0ffff, "mintcream": 0xf5fffa, "aliceblue": 0xf0f8ff,
-          "honeydew": 0xf0fff0, "seashell": 0xfff5ee, "lavenderblush": 0xfff0f5, "lightyellow": 0xffffe0,
-          "lightgrey": 0xd3d3d3, "lightgray": 0xd3d3d3, "transparent": CLEAR}
+COLORS = {
+    "white": 0xFFFFFF,
+    "black": 0,
+    "red": 0xFF0000,
+    "green": 0x008000,
+    "blue": 0x0000FF,
+    "yellow": 0xFFFF00,
+    "gray": 0x808080,
+    "grey": 0x808080,
+    "silver": 0xC0C0C0,
+    "navy": 0x000080,
+    "maroon": 0x800000,
+    "purple": 0x800080,
+    "teal": 0x008080,
+    "olive": 0x808000,
+    "lime": 0x00FF00,
+    "aqua": 0x00FFFF,
+    "cyan": 0x00FFFF,
+    "fuchsia": 0xFF00FF,
+    "magenta": 0xFF00FF,
+    "orange": 0xFFA500,
+    "snow": 0xFFFAFA,
+    "ivory": 0xFFFFF0,
+    "ghostwhite": 0xF8F8FF,
+    "whitesmoke": 0xF5F5F5,
+    "floralwhite": 0xFFFAF0,
+    "azure": 0xF0FFFF,
+    "mintcream": 0xF5FFFA,
+    "aliceblue": 0xF0F8FF,
+    "honeydew": 0xF0FFF0,
+    "seashell": 0xFFF5EE,
+    "lavenderblush": 0xFFF0F5,
+    "lightyellow": 0xFFFFE0,
+    "lightgrey": 0xD3D3D3,
+    "lightgray": 0xD3D3D3,
+    "transparent": CLEAR,
+}
 NUMBER = r"[-+]?(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})"
 HOLDS_SEMICOLON = r"""(/\*)(?:[^*]|\*(?!/))*(?:\*/)?|"[^"]*"?|'[^']*'?|url\([^)]*\)?"""
 ESCAPE = r"\\(?:([0-9a-f]{1,6})[ \t\r\n\f]?|([^0-9a-f]))"
@@ -50,27 +84,40 @@ def color(value):
 
 def _rgb(value):
     """rgb(1, 2, 3), rgba(1 2 3 / 0) and the like."""
-    parts = [(float(m.group()), value[m.end():m.end() + 1] == "%") for m in re.finditer(NUMBER, value)][:4]
+    parts = [
+        (float(m.group()), value[m.end() : m.end() + 1] == "%") for m in re.finditer(NUMBER, value)
+    ][:4]
     if len(parts) < 3:
         return None
     if len(parts) == 4 and parts[3][0] / (100 if parts[3][1] else 1) <= 0.05:
         return CLEAR
-    red, green, blue = (int(min(255, max(0, x * 255 / 100 if percent else x))) for x, percent in parts[:3])
+    red, green, blue = (
+        int(min(255, max(0, x * 255 / 100 if percent else x))) for x, percent in parts[:3]
+    )
     return red << 16 | green << 8 | blue
 
 
 def _background(value):
-    """The first colour among the words of a `background` value, None if it names an image or no colour is found."""
+    """The first colour among the words of a `background` value, None if it names an image or no
+    colour is found.
+    """
     if "url(" in value or "gradient" in value:
         return None
-    return next((found for found in map(color, re.findall(WORD, value[:MAX_BACKGROUND])) if found is not None), None)
+    return next(
+        (
+            found
+            for found in map(color, re.findall(WORD, value[:MAX_BACKGROUND]))
+            if found is not None
+        ),
+        None,
+    )
 
 
 def _unescape(m):
     if not m.group(1):
         return m.group(2)
     code = int(m.group(1), 16)
-    return chr(code).lower() if 0 < code < 0xd800 else "\ufffd"
+    return chr(code).lower() if 0 < code < 0xD800 else "\ufffd"
 
 
 def _blank(m):
@@ -79,7 +126,9 @@ def _blank(m):
 
 @lru_cache(512)
 def declarations(style):
-    """{name: value} of a style attribute, in lower case, comments and what strings hold taken out."""
+    """{name: value} of a style attribute, in lower case, comments and what strings hold taken
+    out.
+    """
     style, found = style.lower(), {}
     if any(c in style for c in "/\"'("):
         style = re.sub(HOLDS_SEMICOLON, _blank, style)
@@ -96,7 +145,7 @@ def declarations(style):
 def _number(value):
     """(the number that a value begins with or None, what follows it)."""
     m = re.match(NUMBER, value)
-    return (float(m.group()), value[m.end():]) if m else (None, value)
+    return (float(m.group()), value[m.end() :]) if m else (None, value)
 
 
 def _is_zero(value):
@@ -104,16 +153,28 @@ def _is_zero(value):
 
 
 def apply(style, look):
-    """The look of an element in a parent's with this style attribute: (text colour, background, gone, veiled, tiny).
+    """The look of an element in a parent's with this style attribute: (text colour, background,
+    gone, veiled, tiny).
 
-    gone: neither it nor what is in it can be seen; veiled (visibility) and tiny (size) end where an element within sets another.
+    gone: neither it nor what is in it can be seen; veiled (visibility) and tiny (size) end where an
+    element within sets another.
     """
     ink, paper, gone, veiled, tiny = look
     d = declarations(style[:MAX_STYLE])
     get = d.get
     opacity, indent = _number(get("opacity", ""))[0], _number(get("text-indent", ""))[0]
-    gone = gone or get("display", "").startswith("none") or (opacity is not None and opacity <= 0.02) or (indent is not None and indent < -500) \
-        or (get("overflow", "").startswith("hidden") and any(_is_zero(get(name, "")) for name in ("height", "max-height", "width", "max-width")))
+    gone = (
+        gone
+        or get("display", "").startswith("none")
+        or (opacity is not None and opacity <= 0.02)
+        or (indent is not None and indent < -500)
+        or (
+            get("overflow", "").startswith("hidden")
+            and any(
+                _is_zero(get(name, "")) for name in ("height", "max-height", "width", "max-width")
+            )
+        )
+    )
     if "visibility" in d:
         veiled = d["visibility"].startswith(("hidden", "collapse"))
     if "color" in d:
@@ -132,11 +193,20 @@ def apply(style, look):
 
 def _size_of_font(value):
     """The size in a value of `font`: the first word that begins as a number and is no weight."""
-    return next((word for word in value.split() if word[0] in ".0123456789" and not (len(word) == 3 and word.endswith("00"))), "")
+    return next(
+        (
+            word
+            for word in value.split()
+            if word[0] in ".0123456789" and not (len(word) == 3 and word.endswith("00"))
+        ),
+        "",
+    )
 
 
 def _is_tiny(value, parent):
-    """Whether text of this font-size is read by no eye; `parent`: whether that of the element around it is not."""
+    """Whether text of this font-size is read by no eye; `parent`: whether that of the element
+    around it is not.
+    """
     size, unit = _number(value)
     if size is None:
         return False  # a word: small, large

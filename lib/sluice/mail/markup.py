@@ -1,52 +1,73 @@
 """HTML to the text that a reader sees, and the hosts of its links. lxml (libxml2) reads the HTML.
 
-It tells a target of tags and text; no tree is built, since its time would be the square of the depth of the tags. libxml2 looks
-through all open elements at an end tag that fits none, so that there are limits: MAX_TAGS and what the caller lets in.
+It tells a target of tags and text; no tree is built, since its time would be the square of the
+depth of the tags. libxml2 looks through all open elements at an end tag that fits none, so that
+there are limits: MAX_TAGS and what the caller lets in.
 
-Not text: comments, script, style, title and the like, and elements that cannot be seen: `hidden`, display: none, visibility:
-hidden, font-size 0, boxes of no size, and text of its background's colour (css.py). Their characters are counted. Style
-sheets are not applied; where one speaks of backgrounds, only a background that is set by an attribute counts. A formatting
-element ends with the block it is in, as libxml2 has it; browsers open it again in the next.
+Not text: comments, script, style, title and the like, and elements that cannot be seen: `hidden`,
+display: none, visibility: hidden, font-size 0, boxes of no size, and text of its background's
+colour (css.py). Their characters are counted. Style sheets are not applied; where one speaks of
+backgrounds, only a background that is set by an attribute counts. A formatting element ends with
+the block it is in, as libxml2 has it; browsers open it again in the next.
 
-Blocks become newlines (one, or two around what stands apart), other blanks one blank. Alternative texts of images
-are left out.
+Blocks become newlines (one, or two around what stands apart), other blanks one blank. Alternative
+texts of images are left out.
 """
+
 import re
 
 from . import css
 
-MAX_TAGS = 30000        # `<` of one page; the busiest of 4,561 mails has 2,306
+MAX_TAGS = 30000  # `<` of one page; the busiest of 4,561 mails has 2,306
 MAX_LINKS = 500
-MAX_LINK = 2000         # characters of one
+MAX_LINK = 2000  # characters of one
 # Expressions are compiled when they are needed, since most of a short run is loading.
 HOST_CHARACTERS = "[^/?#\\\\\\s<>\"']{1,255}"
-URL = r"[\x00-\x20]*(?:https?:[/\\]*|[/\\]{2,})(" + HOST_CHARACTERS + ")"  # browsers need no slashes after http:
+# browsers need no slashes after http:
+URL = r"[\x00-\x20]*(?:https?:[/\\]*|[/\\]{2,})(" + HOST_CHARACTERS + ")"
 NOT_IN_URLS = dict.fromkeys(map(ord, "\t\n\r"))
 URL_IN_TEXT = "https?://(" + HOST_CHARACTERS + ")"
-# Tags that libxml2 takes otherwise than browsers, so that the colour of a font would be lost: it ends a font before <center>, but
-# not before <div>, and at </body> and </html>, after which a browser goes on as if they were not there.
+# Tags that libxml2 takes otherwise than browsers, so that the colour of a font would be lost: it
+# ends a font before <center>, but not before <div>, and at </body> and </html>, after which a
+# browser goes on as if they were not there.
 OTHERWISE = "<(/?center|/body|/html)(?=[ \t\r\n\f/>])"
 INSTEAD = {"center": "<div", "/center": "</div", "/body": "<br", "/html": "</x"}
-SECTION = "[ \t\n]*<(?:!doctype html|html|head|body|meta|table|div|center|font|p|a|b|br|img|style)[ \t\n>]"
+SECTION = (
+    "[ \t\n]*<(?:!doctype html|html|head|body|meta|table|div|center|font|p|a|b|br|img|style)["
+    " \t\n>]"
+)
 
 # Newlines before and after an element; 0 a blank.
 NEWLINES = dict.fromkeys("td th".split(), 0)
-NEWLINES.update(dict.fromkeys("tr li dt dd div body html head center form address article section aside header footer main nav figure fieldset "
-                              "tbody thead tfoot caption option select textarea".split(), 1))
-NEWLINES.update(dict.fromkeys("p hr ul ol dl h1 h2 h3 h4 h5 h6 table pre blockquote dir menu listing".split(), 2))
+NEWLINES.update(
+    dict.fromkeys(
+        "tr li dt dd div body html head center form address article section aside header footer"
+        " main nav figure fieldset tbody thead tfoot caption option select textarea".split(),
+        1,
+    )
+)
+NEWLINES.update(
+    dict.fromkeys(
+        "p hr ul ol dl h1 h2 h3 h4 h5 h6 table pre blockquote dir menu listing".split(), 2
+    )
+)
 NO_TEXT = frozenset("script style title iframe noembed noframes".split())
 PRE = frozenset(("pre", "listing"))
-WHITE = 0xffffff
-PAGE = ((0, WHITE, False, False, False), False)  # (look as in css.apply, whether nothing of it is seen)
+WHITE = 0xFFFFFF
+# (look as in css.apply, whether nothing of it is seen)
+PAGE = ((0, WHITE, False, False, False), False)
 
 
 class Page:
-    """What has been read: text, links (as written), n_hidden characters, n_comment, is_cut: it ends within a tag, comment
-    or script; n_tags, and whether there are n_more."""
+    """What has been read: text, links (as written), n_hidden characters, n_comment, is_cut: it ends
+    within a tag, comment or script; n_tags, and whether there are n_more.
+    """
 
     def __init__(self):
         self.out, self.links, self.looks, self.sheet = [], [], [PAGE], []
-        self.n_hidden = self.n_comment = self.n_open_pre = self.n_open_silent = self.want = self.n_tags = self.n_more = 0
+        self.n_hidden = self.n_comment = self.n_open_pre = self.n_open_silent = self.want = (
+            self.n_tags
+        ) = self.n_more = 0
         self.is_blank = self.has_sheet = self.is_cut = False
         self.last = ""
 
@@ -55,7 +76,9 @@ class Page:
     def start(self, tag, attributes):
         self.last = tag
         look = self.looks[-1]
-        self.looks.append(self._look(tag, attributes, look[0]) if attributes or tag == "template" else look)
+        self.looks.append(
+            self._look(tag, attributes, look[0]) if attributes or tag == "template" else look
+        )
         self._break(tag)
         if tag == "br":
             self.want = min(2, self.want + 1)
@@ -124,7 +147,7 @@ class Page:
             if len(self.links) < MAX_LINKS:
                 self.links.append(link[:MAX_LINK].translate(NOT_IN_URLS))  # as browsers do
             if tag == "a":
-                ink = 0x0000ee
+                ink = 0x0000EE
         written = get("color") if tag == "font" else get("text") if tag == "body" else None
         if written:
             ink = css.color(written)
@@ -145,8 +168,14 @@ class Page:
         """A style sheet may have painted the page."""
         if not self.has_sheet:
             self.has_sheet = True
-            looks = [((ink, None if paper == WHITE else paper, *rest), hidden) for (ink, paper, *rest), hidden in self.looks]
-            self.looks = [(look, look[2] or look[3] or look[4] or css.near(look[0], look[1])) for look, _ in looks]
+            looks = [
+                ((ink, None if paper == WHITE else paper, *rest), hidden)
+                for (ink, paper, *rest), hidden in self.looks
+            ]
+            self.looks = [
+                (look, look[2] or look[3] or look[4] or css.near(look[0], look[1]))
+                for look, _ in looks
+            ]
 
 
 def looks_like(text):
@@ -163,8 +192,13 @@ def read(html, max_tags=MAX_TAGS):
     page.n_more = max(0, page.n_tags - max_tags)
     if page.n_more:
         html = "<".join(html.split("<", max_tags + 1)[:-1])
-    end = f"end-{len(html)}"  # a tag that is not seen if the page ends within a tag, comment or script
-    data = re.sub(OTHERWISE, lambda m: INSTEAD[m.group(1).lower()], f"{html}<{end}>", flags=re.I).replace("\0", "").encode("utf-8", "replace")
+    # a tag that is not seen if the page ends within a tag, comment or script
+    end = f"end-{len(html)}"
+    data = (
+        re.sub(OTHERWISE, lambda m: INSTEAD[m.group(1).lower()], f"{html}<{end}>", flags=re.I)
+        .replace("\0", "")
+        .encode("utf-8", "replace")
+    )
     etree.fromstring(data, etree.HTMLParser(target=page, encoding="utf-8"))
     page.is_cut = page.last != end
     return "".join(page.out), page
@@ -172,12 +206,20 @@ def read(html, max_tags=MAX_TAGS):
 
 def hosts(urls):
     """The hosts of URLs, in lower case, without user and port; what is no http URL has none."""
-    return [host for host in (_host(m.group(1)) for m in (re.match(URL, url, re.I) for url in urls) if m) if host]
+    return [
+        host
+        for host in (_host(m.group(1)) for m in (re.match(URL, url, re.I) for url in urls) if m)
+        if host
+    ]
 
 
 def hosts_in_text(text):
     """The hosts of the http URLs in a plain text, in order."""
-    return [host for host in map(_host, re.findall(URL_IN_TEXT, text, re.I) if "://" in text else ()) if host]
+    return [
+        host
+        for host in map(_host, re.findall(URL_IN_TEXT, text, re.I) if "://" in text else ())
+        if host
+    ]
 
 
 def _host(authority):

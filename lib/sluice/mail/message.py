@@ -1,4 +1,5 @@
-"""A mail, or any text, as the text that its reader would see. `mail-text`, training and `classify` all use read().
+"""A mail, or any text, as the text that its reader would see. `mail-text`, training and `classify`
+all use read().
 
 The text:
 
@@ -9,40 +10,50 @@ The text:
 
     The body, in the normal form of plain.py.
 
-A line of the head is there if it has something to say; an empty line ends the head, and without a head there is none. From and
-Subject are at most MAX_LINE characters, encoded words decoded. Links: the hosts of up to MAX_LINKS http links, each once, in
-order (of HTML those of href and action, whatever the text of the link says). Files: up to MAX_FILES attachments by
-name, or by type where they have none; they are never opened.
+A line of the head is there if it has something to say; an empty line ends the head, and without a
+head there is none. From and Subject are at most MAX_LINE characters, encoded words decoded. Links:
+the hosts of up to MAX_LINKS http links, each once, in order (of HTML those of href and action,
+whatever the text of the link says). Files: up to MAX_FILES attachments by name, or by type where
+they have none; they are never opened.
 
-The body is what a client shows. Of multipart/alternative the last part that is HTML or plain text and has a text (else the last that
-has one); all parts of any other multipart one after the other; a message within a message with its From and Subject. Text that is sent as an
-attachment is a file, unless it is the whole message; so is a message. HTML is read by markup.py, without what its reader cannot see; that is
-counted. A part called plain that begins as HTML is read as HTML. What has no mail header at all is a body from
-its first byte. A first line `From ` (mbox) is passed over.
+The body is what a client shows. Of multipart/alternative the last part that is HTML or plain text
+and has a text (else the last that has one); all parts of any other multipart one after the other; a
+message within a message with its From and Subject. Text that is sent as an attachment is a file,
+unless it is the whole message; so is a message. HTML is read by markup.py, without what its reader
+cannot see; that is counted. A part called plain that begins as HTML is read as HTML. What has no
+mail header at all is a body from its first byte. A first line `From ` (mbox) is passed over.
 
-Whatever the bytes are, the result is a text: valid Unicode, no control character but newline. What could
-not be followed is said by words in `reasons`: those of mime.py, and
+Whatever the bytes are, the result is a text: valid Unicode, no control character but newline. What
+could not be followed is said by words in `reasons`: those of mime.py, and
 
     bytes      more than MAX_BYTES bytes: the rest is not read
-    text       more than MAX_TEXT_BYTES of a part or MAX_ALL_BYTES of all parts: the rest is not read
-    html       more than markup.MAX_TAGS tags: the rest is not read; or the page ends within a tag, comment or script
+    text       more than MAX_TEXT_BYTES of a part or MAX_ALL_BYTES of all parts: the rest is not
+               read
+    html       more than markup.MAX_TAGS tags: the rest is not read; or the page ends within a tag,
+               comment or script
     empty      there is no text in it
     internal   a bug of ours: the bytes are shown as they are
 """
+
 from . import charsets, markup, mime, normalize, transfer
 
 MAX_BYTES = 16 << 20
-MAX_TEXT_BYTES = 512 << 10     # of a part, transfer encoding taken off
-MAX_ALL_BYTES = 1024 << 10     # of all parts together
-MAX_LINE = 300                 # characters
+MAX_TEXT_BYTES = 512 << 10  # of a part, transfer encoding taken off
+MAX_ALL_BYTES = 1024 << 10  # of all parts together
+MAX_LINE = 300  # characters
 MAX_LINKS = MAX_FILES = 20
-NOT_SHOWN = frozenset(f"text/{kind}" for kind in "calendar vcard x-vcard directory css csv javascript rtf xml x-amp-html rfc822-headers".split())
+NOT_SHOWN = frozenset(
+    f"text/{kind}"
+    for kind in "calendar vcard x-vcard directory css csv javascript rtf xml x-amp-html rfc822-headers".split()
+)
 META_CHARSET = rb"""charset\s{0,9}=\s{0,9}["']?([A-Za-z0-9_.:-]{1,40})"""
 
 
 class Mail:
-    """sender, subject, body: str. links, files: lists of str. reasons: list of words, sorted. n_parts; n_html: parts of HTML;
-    n_hidden: characters that HTML hides; n_comment: HTML comments; n_invisible: characters that show nothing."""
+    """sender, subject, body: str. links, files: lists of str. reasons: list of words, sorted.
+    n_parts; n_html: parts of HTML; n_hidden: characters that HTML hides; n_comment: HTML comments;
+    n_invisible: characters that show nothing.
+    """
 
     def __init__(self):
         self.sender = self.subject = self.body = ""
@@ -51,23 +62,39 @@ class Mail:
 
     def head(self, form=str):
         """The lines of the head, without the empty line; form: what is done with each value."""
-        lines = (("From", self.sender), ("Subject", self.subject), ("Links", ", ".join(self.links)), ("Files", ", ".join(self.files)))
+        lines = (
+            ("From", self.sender),
+            ("Subject", self.subject),
+            ("Links", ", ".join(self.links)),
+            ("Files", ", ".join(self.files)),
+        )
         return "".join(f"{name}: {form(value)}\n" for name, value in lines if value)
 
     def text(self, max_bytes=None, head=True, fold=False):
-        """Head and body as UTF-8, a newline at the end of what is not empty, cut between characters to max_bytes.
+        """Head and body as UTF-8, a newline at the end of what is not empty, cut between characters
+        to max_bytes.
 
-        fold: each value of the head, and the body, as plain.fold gives it, and no newline after the body.
+        fold: each value of the head, and the body, as plain.fold gives it, and no newline after the
+        body.
         """
-        text, body = self.head(normalize.fold if fold else str) if head else "", normalize.fold(self.body) if fold else self.body
+        text, body = (
+            self.head(normalize.fold if fold else str) if head else "",
+            normalize.fold(self.body) if fold else self.body,
+        )
         text = text + "\n" + body if text and body else text + body
         data = (text + "\n" if text and not text.endswith("\n") and not fold else text).encode()
-        return data if max_bytes is None or len(data) <= max_bytes else data[:max_bytes].decode("utf-8", "ignore").encode()
+        return (
+            data
+            if max_bytes is None or len(data) <= max_bytes
+            else data[:max_bytes].decode("utf-8", "ignore").encode()
+        )
 
 
 def read(data):
-    """The Mail in `data` (bytes): a message, or a text without a header. Never raises, but for MemoryError, and ImportError where
-    there is HTML and lxml cannot be loaded: what it hides must not be shown, nor judged, as what it says."""
+    """The Mail in `data` (bytes): a message, or a text without a header. Never raises, but for
+    MemoryError, and ImportError where there is HTML and lxml cannot be loaded: what it hides must
+    not be shown, nor judged, as what it says.
+    """
     mail, reasons = Mail(), set()
     if len(data) > MAX_BYTES:
         data = data[:MAX_BYTES]
@@ -80,7 +107,9 @@ def read(data):
         view = _View(reasons, has_header)
         blocks = view.blocks(root)
         if has_header:
-            mail.sender, mail.subject = (_field(mail, root, name, reasons) for name in ("from", "subject"))
+            mail.sender, mail.subject = (
+                _field(mail, root, name, reasons) for name in ("from", "subject")
+            )
     except (MemoryError, ImportError):
         raise
     except Exception:  # a filter of hostile mail must answer; the tests fail on it
@@ -99,7 +128,9 @@ def read(data):
 
 def _field(mail, part, name, reasons):
     """The text of a field as one line."""
-    text, n_invisible = normalize.line(transfer.header_text(part.fields.get(name, ""), reasons), MAX_LINE)
+    text, n_invisible = normalize.line(
+        transfer.header_text(part.fields.get(name, ""), reasons), MAX_LINE
+    )
     mail.n_invisible += n_invisible
     return text
 
@@ -111,7 +142,9 @@ def _first(names, n):
 
 
 class _View:
-    """What has been shown of a message: text comes from blocks(), everything else is added up here."""
+    """What has been shown of a message: text comes from blocks(), everything else is added up
+    here.
+    """
 
     def __init__(self, reasons, has_header):
         self.reasons, self.has_header, self.left = reasons, has_header, MAX_ALL_BYTES
@@ -120,14 +153,27 @@ class _View:
         self.n_html = self.n_hidden = self.n_comment = 0
 
     def blocks(self, part):
-        """The blocks of text of a part, a list of str. The depth of parts is at most mime.MAX_DEPTH, and so is this recursion."""
+        """The blocks of text of a part, a list of str. The depth of parts is at most
+        mime.MAX_DEPTH, and so is this recursion.
+        """
         if part.kind == "multipart/alternative" and part.children:
             return self._alternative(part.children)
         if part.kind.startswith("multipart/") and part.children:
             return [block for child in part.children for block in self.blocks(child)]
         if part.children and part.is_message():
-            fields = [(name, transfer.header_text(part.children[0].fields.get(name.lower(), ""), self.reasons)) for name in ("From", "Subject")]
-            return ["".join(f"{name}: {value}\n" for name, value in fields if value), *self.blocks(part.children[0])]
+            fields = [
+                (
+                    name,
+                    transfer.header_text(
+                        part.children[0].fields.get(name.lower(), ""), self.reasons
+                    ),
+                )
+                for name in ("From", "Subject")
+            ]
+            return [
+                "".join(f"{name}: {value}\n" for name, value in fields if value),
+                *self.blocks(part.children[0]),
+            ]
         is_text = part.kind.startswith(("text/", "multipart/")) and part.kind not in NOT_SHOWN
         is_text = is_text or part.is_message() and part.body  # one that lies too deep to be parsed
         if is_text and (part.depth == 0 or part.disposition != "attachment"):
@@ -138,6 +184,7 @@ class _View:
 
     def _alternative(self, children):
         """The blocks of the child that a client chooses; nothing of the others is counted."""
+
         def rank(child):
             return child.kind.startswith("multipart/") or child.kind in ("text/html", "text/plain")
 
@@ -150,7 +197,8 @@ class _View:
             first = first if first and not chosen else self._counts()
             if chosen:
                 break
-        self._set_counts(a + b for a, b in zip(outer, first))  # where none has a text, the pictures and links of the best
+        # where none has a text, the pictures and links of the best
+        self._set_counts(a + b for a, b in zip(outer, first))
         return blocks if chosen else []
 
     def _counts(self):
@@ -169,6 +217,7 @@ class _View:
         name = part.params.get("charset", "")
         if is_html and not name and not data.isascii():
             import re
+
             found = re.search(META_CHARSET, data[:2000], re.I)
             name = found.group(1).decode() if found else ""
         text, known = charsets.decode(data, name, cut=more)

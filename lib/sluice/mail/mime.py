@@ -1,43 +1,55 @@
-"""A message as a tree of parts: the standard library's `email` within limits that hold whatever the message is.
+"""A message as a tree of parts: the standard library's `email` within limits that hold whatever the
+message is.
 
-`email.feedparser` finds header, parts and parameters. Alone it is not fit for hostile mail: it descends by recursion, knows no
-number of parts, and decodes by any codec a message names. So its parts are of class Part, which stops it, and bytes become
-characters by charsets.decode alone. It reads the bytes as latin-1, so that each character is a byte.
+`email.feedparser` finds header, parts and parameters. Alone it is not fit for hostile mail: it
+descends by recursion, knows no number of parts, and decodes by any codec a message names. So its
+parts are of class Part, which stops it, and bytes become characters by charsets.decode alone. It
+reads the bytes as latin-1, so that each character is a byte.
 
 What goes beyond a limit, or is malformed, is left as it is, and a word is put into `reasons`:
 
     lines       more than MAX_LINES lines: the rest is not read
-    header      more than MAX_HEADER_LINES lines or MAX_HEADER_BYTES bytes of header fields: of the rest only those of KEPT_FIELDS count
+    header      more than MAX_HEADER_LINES lines or MAX_HEADER_BYTES bytes of header fields: of the
+                rest only those of KEPT_FIELDS count
     parts       more than MAX_PARTS parts: the rest is passed over
-    depth       multiparts and messages within each other beyond MAX_DEPTH: those inside are shown as they are
-    boundary    a multipart without the boundary it names: cut at what looks like one, or shown as it is
-    ambiguous   two Content-Type fields or two boundaries, which readers understand differently; the first is used. Or
-                parameters that contradict each other, so that none of the field's is used
-    encoding    a transfer encoding that is not known: taken as none. Or base64 that goes on behind its padding as
-                readers understand it differently. Or an encoded word in base64 that is cut
+    depth       multiparts and messages within each other beyond MAX_DEPTH: those inside are shown
+                as they are
+    boundary    a multipart without the boundary it names: cut at what looks like one, or shown as
+                it is
+    ambiguous   two Content-Type fields or two boundaries, which readers understand differently; the
+                first is used. Or parameters that contradict each other, so that none of the field's
+                is used
+    encoding    a transfer encoding that is not known: taken as none. Or base64 that goes on behind
+                its padding as readers understand it differently. Or an encoded word in base64 that
+                is cut
     charset     a character set that is not known: see charsets.decode
 """
+
 import re
 from email.feedparser import FeedParser
 from email.message import Message
 
 from . import charsets, transfer
 
-MAX_LINES = 200000        # 15 MB of base64; the parser asks of every line whether it ends one of the parts it is in
-MAX_LINES_AGAIN = 50000   # of what has to be parsed once more
+# 15 MB of base64; the parser asks of every line whether it ends one of the parts it is in
+MAX_LINES = 200000
+MAX_LINES_AGAIN = 50000  # of what has to be parsed once more
 MAX_HEADER_LINES = 1000
 MAX_HEADER_BYTES = 1 << 16
-MAX_VALUE = 2048          # characters of one field; what follows is not read
-MAX_BOUNDARY = 200        # RFC 2046 allows 70
+MAX_VALUE = 2048  # characters of one field; what follows is not read
+MAX_BOUNDARY = 200  # RFC 2046 allows 70
 MAX_PARTS = 100
 MAX_DEPTH = 20
 MAX_MESSAGE_BYTES = 1 << 20  # of a message within a message whose encoding has to be taken off
-GUESS = 1 << 16           # characters in which a boundary is looked for that no parameter names
-CHUNK = 1 << 20           # bytes given to the parser at once: it holds four times as many
+GUESS = 1 << 16  # characters in which a boundary is looked for that no parameter names
+CHUNK = 1 << 20  # bytes given to the parser at once: it holds four times as many
 
-MAIL_FIELDS = frozenset("from to cc subject date received return-path message-id mime-version content-type reply-to sender "
-                        "delivered-to content-transfer-encoding dkim-signature in-reply-to references x-mailer".split())
-KEPT_FIELDS = MAIL_FIELDS | {"content-disposition"}  # wherever they stand: they say what a reader sees
+MAIL_FIELDS = frozenset(
+    "from to cc subject date received return-path message-id mime-version content-type reply-to"
+    " sender delivered-to content-transfer-encoding dkim-signature in-reply-to references x-mailer".split()
+)
+# wherever they stand: they say what a reader sees
+KEPT_FIELDS = MAIL_FIELDS | {"content-disposition"}
 
 
 class _Full(Exception):
@@ -45,14 +57,21 @@ class _Full(Exception):
 
 
 class Part(Message):
-    """One part: `kind` ("text/plain", lower case), `fields` {name: value}, `params` of its type, `disposition`, `name`, `children`."""
+    """One part: `kind` ("text/plain", lower case), `fields` {name: value}, `params` of its type,
+    `disposition`, `name`, `children`.
+    """
 
     depth = 0
     fixed_kind = None
 
     def __init__(self, tree, **kwargs):
         super().__init__(**kwargs)
-        self.tree, self.fields, self.left_lines, self.left_bytes = tree, {}, MAX_HEADER_LINES, MAX_HEADER_BYTES
+        self.tree, self.fields, self.left_lines, self.left_bytes = (
+            tree,
+            {},
+            MAX_HEADER_LINES,
+            MAX_HEADER_BYTES,
+        )
 
     # What the parser calls.
 
@@ -65,7 +84,9 @@ class Part(Message):
             if name not in KEPT_FIELDS:
                 return
         if name not in self.fields:
-            self.fields[name] = value = value.replace("\r", "").replace("\n", "")[:MAX_VALUE].strip(" \t")
+            self.fields[name] = value = (
+                value.replace("\r", "").replace("\n", "")[:MAX_VALUE].strip(" \t")
+            )
             super().set_raw(name, value)
         elif name == "content-type":
             self.tree.reasons.add("ambiguous")
@@ -97,7 +118,11 @@ class Part(Message):
     @property
     def kind(self):
         if self.fixed_kind is None:
-            value = _word(self.fields["content-type"]) if "content-type" in self.fields else self.get_default_type()
+            value = (
+                _word(self.fields["content-type"])
+                if "content-type" in self.fields
+                else self.get_default_type()
+            )
             kind = "/".join(word.strip() for word in value.split("/")).split()
             self.fixed_kind = kind[0] if kind and value.count("/") == 1 else "text/plain"
         return self.fixed_kind
@@ -112,7 +137,9 @@ class Part(Message):
 
     @property
     def name(self):
-        return self._parameters("content-disposition")[1].get("filename") or self.params.get("name", "")
+        return self._parameters("content-disposition")[1].get("filename") or self.params.get(
+            "name", ""
+        )
 
     @property
     def children(self):
@@ -130,7 +157,9 @@ class Part(Message):
         return _word(self.fields.get("content-transfer-encoding", "")).strip(" \t\"'")
 
     def is_message(self):
-        return self.kind in ("message/rfc822", "message/global") and self.disposition != "attachment"
+        return (
+            self.kind in ("message/rfc822", "message/global") and self.disposition != "attachment"
+        )
 
     def _parameters(self, field):
         """(the value, {name: parameter}) of a field, once."""
@@ -163,7 +192,9 @@ def _word(value):
 
 
 def _without_comments(value):
-    """A field's value without comments, which nest, and end with it if not before (RFC 5322, 3.2.2)."""
+    """A field's value without comments, which nest, and end with it if not before (RFC 5322,
+    3.2.2).
+    """
     out, depth = [], 0
     for piece in re.split(r"(\\.|[()])", value):
         if piece == "(":
@@ -204,7 +235,7 @@ class _Tree:
         made.clear()  # it tries the factory first
         try:
             for at in range(0, len(data) or 1, CHUNK):
-                parser.feed(data[at:at + CHUNK].decode("latin-1"))
+                parser.feed(data[at : at + CHUNK].decode("latin-1"))
             parser.close()
         except _Full:
             pass
@@ -214,13 +245,14 @@ class _Tree:
         n = data.count(b"\n")
         if n > self.left_lines:
             self.reasons.add("lines")
-            data = data[:len(data) - len(data.split(b"\n", self.left_lines)[-1])]
+            data = data[: len(data) - len(data.split(b"\n", self.left_lines)[-1])]
         self.left_lines = max(0, self.left_lines - n)
         return data
 
 
 def parse(data):
-    """(root Part, number of parts, set of reasons, whether a header was there) of a message: bytes with LF line ends.
+    """(root Part, number of parts, set of reasons, whether a header was there) of a message: bytes
+    with LF line ends.
 
     What is found out when a part is looked at, of its parameters, comes into the set then.
     """
@@ -243,25 +275,46 @@ def parse(data):
 
 
 def _without_blanks_before_colons(data):
-    """The message with `Subject :` of RFC 822 as `Subject:`, where for the parser the header would end."""
+    """The message with `Subject :` of RFC 822 as `Subject:`, where for the parser the header would
+    end.
+    """
     end = data.find(b"\n\n", 0, MAX_HEADER_BYTES)
-    head = data[:end if end >= 0 else MAX_HEADER_BYTES]
-    return re.sub(rb"^([!-9;-~]{1,76})[ \t]+:", rb"\1:", head, flags=re.M) + data[len(head):] if b" :" in head or b"\t:" in head else data
+    head = data[: end if end >= 0 else MAX_HEADER_BYTES]
+    return (
+        re.sub(rb"^([!-9;-~]{1,76})[ \t]+:", rb"\1:", head, flags=re.M) + data[len(head) :]
+        if b" :" in head or b"\t:" in head
+        else data
+    )
 
 
 def _look_again(tree, part):
-    """Parse what the parser could not: a multipart with an unknown boundary, a message in base64."""
+    """Parse what the parser could not: a multipart with an unknown boundary, a message in
+    base64.
+    """
     if part.depth >= MAX_DEPTH:
         return
     if part.kind.startswith("multipart/") and isinstance(part.get_payload(), str):
         tree.reasons.add("boundary")
         like = re.search(r"^--([^\n]{1,200})\n(?=content-)", part.body[:GUESS], re.M | re.I)
         if like:
-            again = _wrapped(tree, part, b'Content-Type: %s; boundary="%s"' % (part.kind.encode("latin-1"), _quoted(like.group(1).rstrip())))
+            again = _wrapped(
+                tree,
+                part,
+                b'Content-Type: %s; boundary="%s"'
+                % (part.kind.encode("latin-1"), _quoted(like.group(1).rstrip())),
+            )
             part.set_payload(again.children or part.body)
-    elif part.is_message() and part.children and not part.children[0].fields and part.encoding == "base64":
-        data, _ = transfer.decode(part.children[0].body, "base64", MAX_MESSAGE_BYTES, tree.reasons)  # the standard forbids it, senders do it
-        part.set_payload([tree.feed(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), part.depth + 1)])
+    elif (
+        part.is_message()
+        and part.children
+        and not part.children[0].fields
+        and part.encoding == "base64"
+    ):
+        # the standard forbids it, senders do it
+        data, _ = transfer.decode(part.children[0].body, "base64", MAX_MESSAGE_BYTES, tree.reasons)
+        part.set_payload(
+            [tree.feed(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), part.depth + 1)]
+        )
 
 
 def _quoted(boundary):
@@ -273,7 +326,9 @@ def _wrapped(tree, part, header):
 
 
 def content(part, limit, reasons):
-    """(bytes of the part's body with its transfer encoding taken off, at most `limit`; whether there is more)."""
+    """(bytes of the part's body with its transfer encoding taken off, at most `limit`; whether
+    there is more).
+    """
     if part.encoding not in transfer.DECODER and part.encoding not in transfer.NONE:
         reasons.add("encoding")
     return transfer.decode(part.body, part.encoding, limit, reasons)

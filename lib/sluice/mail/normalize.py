@@ -1,34 +1,46 @@
-"""The normal form of text that a reader sees: what mail-text writes, and what a question about a text is asked of.
+"""The normal form of text that a reader sees: what mail-text writes, and what a question about a
+text is asked of.
 
 In this order:
 
     - CR LF, CR, VT, FF, NEL, U+2028 and U+2029 become LF
-    - characters that show nothing are taken out and counted: the soft hyphen, zero-width characters and joiners, fillers,
+    - characters that show nothing are taken out and counted: the soft hyphen, zero-width characters
+      and joiners, fillers,
       marks and overrides of direction, variation selectors, tags, the byte order mark inside a text
     - other control characters, surrogates and noncharacters are taken out
-    - a run of tabs, blanks and Unicode's other spaces becomes one blank, none at the begin and end of a line
+    - a run of tabs, blanks and Unicode's other spaces becomes one blank, none at the begin and end
+      of a line
     - a run of empty lines becomes one, none at the begin and end of the text
     - four or more of one punctuation mark or symbol become three
     - of a word of more than 60 printable ASCII characters the first 60 stay
 
-Nothing else is changed: case, accents, look-alike letters and U+FFFD stay as they came. A text in normal form is not changed again.
-The sets are written out here, so that the form does not depend on the version of Python.
+Nothing else is changed: case, accents, look-alike letters and U+FFFD stay as they came. A text in
+normal form is not changed again. The sets are written out here, so that the form does not depend on
+the version of Python.
 
 fold() goes further, to what a model is asked of.
 """
+
 import re
 import unicodedata
 
 NEWLINES = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
-INVISIBLE = ("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
-                       "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+")
-CONTROL = ("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff" + "".join(
-    f"{chr(plane << 16 | 0xfffe)}{chr(plane << 16 | 0xffff)}" for plane in range(1, 17)) + "]+")
-ASCII_CONTROL = dict.fromkeys([*range(9), *range(0x0e, 0x20), 0x7f])
+INVISIBLE = (
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+)
+CONTROL = (
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
+    + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(1, 17))
+    + "]+"
+)
+ASCII_CONTROL = dict.fromkeys([*range(9), *range(0x0E, 0x20), 0x7F])
 BLANKS = re.compile("[ \t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 LINE_ENDS = re.compile(" ?\n ?")
 EMPTY_LINES = re.compile("\n{3,}")
-MARKS = re.compile("([!-/:-@\\[-`{-~\xa1-\xbf\u2010-\u2027\u2030-\u205e\u2190-\u2bff\u3001-\u303f\uff01-\uff0f])\\1{3,}")
+MARKS = re.compile(
+    "([!-/:-@\\[-`{-~\xa1-\xbf\u2010-\u2027\u2030-\u205e\u2190-\u2bff\u3001-\u303f\uff01-\uff0f])\\1{3,}"
+)
 LONG_WORD = re.compile("([!-~]{60})[!-~]+")
 
 
@@ -48,13 +60,17 @@ def normal(text):
 
 
 def line(text, n_max):
-    """(the normal form of a str as one line of at most n_max characters, how many showed nothing)."""
-    text, n_invisible = normal(text[:4 * n_max])
+    """(the normal form of a str as one line of at most n_max characters, how many showed
+    nothing).
+    """
+    text, n_invisible = normal(text[: 4 * n_max])
     return text.replace("\n", " ").replace("  ", " ")[:n_max].rstrip(), n_invisible
 
 
 class _Folded(dict):
-    """str.translate's table of fold(): a digit is 0, what parts words is a blank, what is neither stands alone."""
+    """str.translate's table of fold(): a digit is 0, what parts words is a blank, what is neither
+    stands alone.
+    """
 
     def __missing__(self, code):
         c = chr(code)
@@ -74,7 +90,8 @@ def _in_word(c):
 
 _FOLDED = _Folded()
 MAX_DIGITS, MAX_WORD, MAX_MARKS = 5, 24, 30
-MAY_BE_MARKS = "[\\W\uff9e\uff9f]{%d,}" % (MAX_MARKS + 1)  # the voiced marks of halfwidth katakana are letters, and marks in NFKC
+# the voiced marks of halfwidth katakana are letters, and marks in NFKC
+MAY_BE_MARKS = "[\\W\uff9e\uff9f]{%d,}" % (MAX_MARKS + 1)
 
 
 def _few_marks(m):
@@ -88,14 +105,18 @@ def _few_marks(m):
 
 
 def fold(text):
-    """The form in which raw texts and those that come in lower case with their marks split off look alike: one line.
+    """The form in which raw texts and those that come in lower case with their marks split off look
+    alike: one line.
 
-    In this order: of combining marks in a row MAX_MARKS stay; Unicode's NFKC; lower case; a decimal digit is 0, and of a run of them MAX_DIGITS stay; what is neither letter,
-    number, combining mark nor blank stands alone between blanks; of three or more of one such character in a row two stay; of a
-    word the first MAX_WORD characters; blanks and newlines are one blank, none at the begin and end. What is folded is not
-    changed by folding it again. Python's Unicode tables decide, so that a character younger than they are may differ.
+    In this order: of combining marks in a row MAX_MARKS stay; Unicode's NFKC; lower case; a decimal
+    digit is 0, and of a run of them MAX_DIGITS stay; what is neither letter, number, combining mark
+    nor blank stands alone between blanks; of three or more of one such character in a row two stay;
+    of a word the first MAX_WORD characters; blanks and newlines are one blank, none at the begin
+    and end. What is folded is not changed by folding it again. Python's Unicode tables decide, so
+    that a character younger than they are may differ.
     """
-    if not text.isascii():  # NFKC sorts marks in a row, in time square in their number; no word keeps so many
+    # NFKC sorts marks in a row, in time square in their number; no word keeps so many
+    if not text.isascii():
         text = unicodedata.normalize("NFKC", re.sub(MAY_BE_MARKS, _few_marks, text))
     text = text.lower().translate(_FOLDED)
     run = "0" * MAX_DIGITS

@@ -1,15 +1,20 @@
-"""What mail does to bytes and characters so that they pass as ASCII, taken off: transfer encodings and encoded words.
+"""What mail does to bytes and characters so that they pass as ASCII, taken off: transfer encodings
+and encoded words.
 
-RFC 2045, section 6, and RFC 2047. A str is one of latin-1 characters, each of them a byte, as mime.py reads them.
+RFC 2045, section 6, and RFC 2047. A str is one of latin-1 characters, each of them a byte, as
+mime.py reads them.
 """
+
 import binascii
 import re
 
 from . import charsets
 
-MAX_ENCODED_WORDS = 60    # of one field; the standard library's search is square in their number
-MAX_RUNS = 4000           # of base64 in a body, each with its padding
-NOT_BASE64 = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="))
+MAX_ENCODED_WORDS = 60  # of one field; the standard library's search is square in their number
+MAX_RUNS = 4000  # of base64 in a body, each with its padding
+NOT_BASE64 = bytes(
+    set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+)
 NOT_BASE64_NOR_BLANK = NOT_BASE64.translate(None, b" \t\n\r")
 NOT_IN_TEXT = bytes(set(range(32)) - set(b"\t\n\f\r\x1b"))
 RUN = re.compile(rb"([^=]+)(=*)")
@@ -17,7 +22,9 @@ NONE = ("", "7bit", "8bit", "binary", "7-bit", "8-bit")
 
 
 def decode(body, encoding, limit, reasons):
-    """(bytes of a str with its transfer encoding taken off, at most `limit`; whether there is more)."""
+    """(bytes of a str with its transfer encoding taken off, at most `limit`; whether there is
+    more).
+    """
     decoder, factor = DECODER.get(encoding, (_as_it_is, 1))
     n_in = factor * limit + 1
     out = decoder(body[:n_in].encode("latin-1", "replace"), reasons)
@@ -29,8 +36,9 @@ def _as_it_is(raw, reasons):
 
 
 def _base64(raw, reasons):
-    """What is encoded, also in several runs, each with its padding: mailers join them, and clients show all. Behind padding there
-    may be other text, the footer of a list: it is passed over."""
+    """What is encoded, also in several runs, each with its padding: mailers join them, and clients
+    show all. Behind padding there may be other text, the footer of a list: it is passed over.
+    """
     out, is_whole = [], True
     for n, m in enumerate(RUN.finditer(raw)):
         if n >= MAX_RUNS:
@@ -51,7 +59,7 @@ def _base64(raw, reasons):
 
 def _groups(run):
     """The bytes of base64 without padding; a last character alone is less than a byte."""
-    run = run[:len(run) - (len(run) % 4 == 1)]
+    run = run[: len(run) - (len(run) % 4 == 1)]
     return binascii.a2b_base64(run + b"=" * (-len(run) % 4))
 
 
@@ -84,31 +92,48 @@ def _uudecode(raw, reasons):
     return b"".join(out)
 
 
-# Transfer encoding: its decoder, and bytes read for a byte that is wanted. Not Message.get_payload(decode=True), which decodes all,
-# and leaves base64 with a stray character as it is.
-DECODER = {"base64": (_base64, 2), "quoted-printable": (_quoted_printable, 3), "x-uuencode": (_uudecode, 2),
-           "uuencode": (_uudecode, 2), "x-uue": (_uudecode, 2)}
+# Transfer encoding: its decoder, and bytes read for a byte that is wanted. Not
+# Message.get_payload(decode=True), which decodes all, and leaves base64 with a stray character as
+# it is.
+DECODER = {
+    "base64": (_base64, 2),
+    "quoted-printable": (_quoted_printable, 3),
+    "x-uuencode": (_uudecode, 2),
+    "uuencode": (_uudecode, 2),
+    "x-uue": (_uudecode, 2),
+}
 
 
 def header_text(value, reasons):
-    """The characters of a field's value: encoded words of RFC 2047 decoded, also split within a character."""
+    """The characters of a field's value: encoded words of RFC 2047 decoded, also split within a
+    character.
+    """
     pieces = [(value, None)]
     if "=?" in value:
         from email.errors import HeaderParseError
         from email.header import decode_header, ecre
 
         words = value.split("=?", MAX_ENCODED_WORDS)
-        head, tail = "=?".join(words[:MAX_ENCODED_WORDS]), "".join("=?" + word for word in words[MAX_ENCODED_WORDS:])
+        head, tail = (
+            "=?".join(words[:MAX_ENCODED_WORDS]),
+            "".join("=?" + word for word in words[MAX_ENCODED_WORDS:]),
+        )
         try:
             pieces = decode_header(head)
-        except (HeaderParseError, ValueError):  # a word of base64 that is cut: it must not take the others with it
+        except (
+            HeaderParseError,
+            ValueError,
+        ):  # a word of base64 that is cut: it must not take the others with it
             reasons.add("encoding")
-            pieces = decode_header("".join(ecre.sub(_mended, line) for line in head.splitlines(True)))
+            pieces = decode_header(
+                "".join(ecre.sub(_mended, line) for line in head.splitlines(True))
+            )
         pieces.append((tail, None))
     out = []
     for data, charset in pieces:
         data = data.encode("latin-1", "replace") if isinstance(data, str) else data
-        text, known = charsets.decode(data, (charset or "").partition("*")[0])  # RFC 2231 puts a language behind it
+        # RFC 2231 puts a language behind it
+        text, known = charsets.decode(data, (charset or "").partition("*")[0])
         out.append(text)
         if not known:
             reasons.add("charset")
@@ -120,5 +145,5 @@ def _mended(m):
     charset, encoding, data = m.groups()
     if encoding in "bB":
         data = data.encode("latin-1", "replace").translate(None, NOT_BASE64 + b"=").decode("ascii")
-        data = data[:len(data) - (len(data) % 4 == 1)]
+        data = data[: len(data) - (len(data) % 4 == 1)]
     return f"=?{charset}?{encoding}?{data}?="

@@ -1,20 +1,26 @@
-"""The operations of a forward pass, as architectures.py writes them: one kernel call a line, buffers kept between calls."""
+"""The operations of a forward pass, as architectures.py writes them: one kernel call a line,
+buffers kept between calls.
+"""
+
 import mmap
 
-from ..system import huge_pages
 from ..kernels import ffi, lib
+from ..system import huge_pages
 
 _LARGE = 1 << 20  # bytes
 _small = ffi.new_allocator(should_clear_after_alloc=False)
 
 
 def _new(kind, n):
-    """An array of `n` elements, of a type such as "float[]"; large ones in huge pages where the kernel gives them: kernels walk
-    them in rows that are pages apart."""
+    """An array of `n` elements, of a type such as "float[]"; large ones in huge pages where the
+    kernel gives them: kernels walk them in rows that are pages apart.
+    """
     size = n * ffi.sizeof(kind[:-2])
     if size < _LARGE:
         return _small(kind, n)
-    try:  # private: shared memory has no huge pages where Linux is as it comes, and a forked child would write into ours
+    # private: shared memory has no huge pages where Linux is as it comes, and a forked child would
+    # write into ours
+    try:
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError:
         raise MemoryError from None
@@ -22,14 +28,31 @@ def _new(kind, n):
     return ffi.from_buffer(kind, memory)
 
 
-_KINDS = {name: getattr(lib, "CALL_" + name.upper()) for name in (
-    "embed", "quantize_q8", "quantize_q8_k", "split_bf16", "matmuls", "rmsnorm", "rope", "cache_store", "attention", "silu_mul", "gelu_mul",
-    "add", "add_bias")}
+_KINDS = {
+    name: getattr(lib, "CALL_" + name.upper())
+    for name in (
+        "embed",
+        "quantize_q8",
+        "quantize_q8_k",
+        "split_bf16",
+        "matmuls",
+        "rmsnorm",
+        "rope",
+        "cache_store",
+        "attention",
+        "silu_mul",
+        "gelu_mul",
+        "add",
+        "add_bias",
+    )
+}
 _PAIRS = "silu_mul", "gelu_mul", "add"
 
 
 def _operations(calls):
-    """An operation[] for lib.replay of `calls`, (name, arguments) each; it lives no longer than what they point to."""
+    """An operation[] for lib.replay of `calls`, (name, arguments) each; it lives no longer than
+    what they point to.
+    """
     operations = ffi.new("operation[]", len(calls))
     for operation, (name, args) in zip(operations, calls):
         operation.kind = _KINDS[name]
@@ -54,21 +77,28 @@ class Forward:
 
     def __init__(self, hparams, cache):
         self.h, self.cache, self._buffers, self.n_tok = hparams, cache, {}, 0
-        self._packed, self._int8, self._terms = None, {}, None  # whose forms are held; block -> (q, d, s, sums), and terms, of lib.matmuls
+        # whose forms are held; block -> (q, d, s, sums), and terms, of lib.matmuls
+        self._packed, self._int8, self._terms = None, {}, None
         self._planes = []  # (k, v) of each layer, uint8_t *
-        self._held = {}  # what pointers into buffers for `n_tok` ids make: the same for one token after the other
+        # what pointers into buffers for `n_tok` ids make: the same for one token after the other
+        self._held = {}
         self._calls = None  # while `through` writes them down
 
     def start(self, ids, pos, ropes, n_last):
-        """Begin a chunk: `ids` a list of ints; `ropes` {name: (f64 frequencies [n_rot/2], scale)}, their angles are made here; the
-        hidden states after the last `n_last` ids are asked for."""
+        """Begin a chunk: `ids` a list of ints; `ropes` {name: (f64 frequencies [n_rot/2], scale)},
+        their angles are made here; the hidden states after the last `n_last` ids are asked for.
+        """
         self._take(len(ids))
         self.pos, self.n_last, c = pos, n_last, self.cache
-        if not self._planes or self._planes[0][0] != c.k(0):  # a snapshot that was sealed is mapped elsewhere
-            self._planes = [(ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i))) for i in range(self.h.n_layer)]
+        # a snapshot that was sealed is mapped elsewhere
+        if not self._planes or self._planes[0][0] != c.k(0):
+            self._planes = [
+                (ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i)))
+                for i in range(self.h.n_layer)
+            ]
             self._forget()
         self._ids = self._buffer("int32_t[]", "ids", len(ids))
-        self._ids[0:len(ids)] = ids
+        self._ids[0 : len(ids)] = ids
         self._packed = None
         self._angles = {}
         for name, (freq, scale) in ropes.items():
@@ -77,10 +107,12 @@ class Forward:
             self._angles[name] = cs
 
     def through(self, m, layers):
-        """What `layers` returns, a function of no arguments that calls the operations below with the weights of `m`, a Model.
+        """What `layers` returns, a function of no arguments that calls the operations below with
+        the weights of `m`, a Model.
 
-        Of one id after the other it is called for the first alone: the same kernels then meet the same buffers again, so that their calls
-        are written down and made again by lib.replay. Each group of products then knows which comes after it, too.
+        Of one id after the other it is called for the first alone: the same kernels then meet the
+        same buffers again, so that their calls are written down and made again by lib.replay. Each
+        group of products then knows which comes after it, too.
         """
         if self.n_tok > 1:
             return layers()
@@ -149,7 +181,15 @@ class Forward:
 
     def rmsnorm_heads(self, x, w):
         """RMS norm of each head of `x`, in place."""
-        self._do("rmsnorm", x.p, x.p, w, self.n_tok * (x.n // self.h.head_dim), self.h.head_dim, self.h.eps)
+        self._do(
+            "rmsnorm",
+            x.p,
+            x.p,
+            w,
+            self.n_tok * (x.n // self.h.head_dim),
+            self.h.head_dim,
+            self.h.eps,
+        )
 
     def linear(self, x, w, ids=None):
         """x w^T, or only the outputs that `ids` (an int32_t[]) names."""
@@ -166,33 +206,55 @@ class Forward:
         group = self._held.get(ws)
         if group is None or group[0] != x.p:
             ys = [self._rows(w.name, w.n_out) for w in ws]
-            group = self._held[ws] = x.p, ys, ffi.new("product[]", [self._product(x, w, y) for y, w in zip(ys, ws)])
+            group = self._held[ws] = (
+                x.p,
+                ys,
+                ffi.new("product[]", [self._product(x, w, y) for y, w in zip(ys, ws)]),
+            )
         self._do("matmuls", group[2], len(ws))
         return [Rows(y.p, y.n) for y in group[1]]
 
     def _product(self, x, w, y, ids=ffi.NULL):
-        return y.p, w.p, ids, x.p, *self._packed_for(x, w), w.type, self.n_tok, y.n, x.n, self._terms_for(x, w)
+        return (
+            y.p,
+            w.p,
+            ids,
+            x.p,
+            *self._packed_for(x, w),
+            w.type,
+            self.n_tok,
+            y.n,
+            x.n,
+            self._terms_for(x, w),
+        )
 
     def _hold(self, x):
         if self._packed is not x:
             self._packed, self._int8, self._terms = x, {1: (ffi.NULL,) * 4}, None
 
     def _terms_for(self, x, w):
-        """`x` as sums of bf16 where `w` takes them, made once for all products of `x`; else NULL."""
+        """`x` as sums of bf16 where `w` takes them, made once for all products of `x`; else
+        NULL.
+        """
         if not w.in_terms:
             return ffi.NULL
         self._hold(x)
         if self._terms is None:
-            self._terms = self._buffer("uint16_t[]", "terms", lib.terms_size(self.n_tok, x.n))  # asked anew: more threads need more
+            # asked anew: more threads need more
+            self._terms = self._buffer("uint16_t[]", "terms", lib.terms_size(self.n_tok, x.n))
             self._do("split_bf16", self._terms, x.p, self.n_tok, x.n)
         return self._terms
 
     def _packed_for(self, x, w):
-        """`x` in int8 by blocks as `w` has them, 32 or 256 (1: none is needed): (q, d, s, sums) of lib.matmul, made once for all products of `x`."""
+        """`x` in int8 by blocks as `w` has them, 32 or 256 (1: none is needed): (q, d, s, sums) of
+        lib.matmul, made once for all products of `x`.
+        """
         self._hold(x)
         block = w.block
         if block not in self._int8:
-            self._int8[block] = q, d, s, sums = self._held.get((block, x.n)) or self._int8_buffers(block, x.n)
+            self._int8[block] = q, d, s, sums = self._held.get((block, x.n)) or self._int8_buffers(
+                block, x.n
+            )
             if block == 32:
                 self._do("quantize_q8", q, d, s, x.p, self.n_tok, x.n)
             else:
@@ -201,32 +263,70 @@ class Forward:
 
     def _int8_buffers(self, block, n_in):
         n = self.n_tok * n_in
-        q, d = self._buffer("int8_t[]", f"q {block}", n), self._buffer("float[]", f"d {block}", n // block)
-        s, sums = (self._buffer("float[]", "s", n // 32), ffi.NULL) if block == 32 else (ffi.NULL, self._buffer("int16_t[]", "sums", n // 16))
+        q, d = (
+            self._buffer("int8_t[]", f"q {block}", n),
+            self._buffer("float[]", f"d {block}", n // block),
+        )
+        s, sums = (
+            (self._buffer("float[]", "s", n // 32), ffi.NULL)
+            if block == 32
+            else (ffi.NULL, self._buffer("int16_t[]", "sums", n // 16))
+        )
         self._held[block, n_in] = q, d, s, sums
         return q, d, s, sums
 
     def rope(self, x, name, half=False):
         """Rotate the heads of `x` in place by the angles called `name`."""
         h = self.h
-        self._do("rope", x.p, self._angles[name], self.n_tok, x.n // h.head_dim, h.head_dim, h.n_rot // 2, half)
+        self._do(
+            "rope",
+            x.p,
+            self._angles[name],
+            self.n_tok,
+            x.n // h.head_dim,
+            h.head_dim,
+            h.n_rot // 2,
+            half,
+        )
 
     def store(self, layer, k, v):
         """Append keys and values to the cache."""
-        row_bytes, kind, n = self.cache.layout.row_bytes, self.cache.geometry.kv_type, self.n_tok * k.n
+        row_bytes, kind, n = (
+            self.cache.layout.row_bytes,
+            self.cache.geometry.kv_type,
+            self.n_tok * k.n,
+        )
         for plane, x in zip(self._planes[layer], (k, v)):
             lib.cache_store(plane + self.pos * row_bytes, kind, x.p, n)
             self._note("cache_store", plane, kind, x.p, n, row_bytes)
 
     def attention(self, layer, q, window=0):
-        """Attention of the queries over the cache, positions 0 to each query's own (the last `window` of them if not 0)."""
+        """Attention of the queries over the cache, positions 0 to each query's own (the last
+        `window` of them if not 0).
+        """
         o, h = self._rows("attention", q.n), self.h
-        self._do("attention", o.p, q.p, self.cache.geometry.kv_type, *self._planes[layer], self._scores(), self.n_tok, self.pos, h.n_head,
-                 h.n_head_kv, h.head_dim, window, h.scale, h.attn_cap)
+        self._do(
+            "attention",
+            o.p,
+            q.p,
+            self.cache.geometry.kv_type,
+            *self._planes[layer],
+            self._scores(),
+            self.n_tok,
+            self.pos,
+            h.n_head,
+            h.n_head_kv,
+            h.head_dim,
+            window,
+            h.scale,
+            h.attn_cap,
+        )
         return o
 
     def _scores(self):
-        """Scratch of attention. Twice as much as before where it grows, as each new buffer ends what is written down."""
+        """Scratch of attention. Twice as much as before where it grows, as each new buffer ends
+        what is written down.
+        """
         n = lib.attention_scores(self.n_tok, self.pos, self.h.n_head, self.h.n_head_kv)
         return self._buffer("float[]", "scores", n if self.n_tok > 1 else 1 << (n - 1).bit_length())
 
@@ -253,8 +353,10 @@ class Forward:
         self._do("add", x.p, y.p, self.n_tok * x.n)
 
     def needed(self, layer, *rows):
-        """`rows`, of queries and what else the chunk has for each id; after the last block's keys and values are stored, those of the last
-        `n_last` ids alone, and that many is `n_tok` from here on: nothing reads the others any more."""
+        """`rows`, of queries and what else the chunk has for each id; after the last block's keys
+        and values are stored, those of the last `n_last` ids alone, and that many is `n_tok` from
+        here on: nothing reads the others any more.
+        """
         begin = self.n_tok - self.n_last
         if layer < self.h.n_layer - 1 or not begin:
             return rows

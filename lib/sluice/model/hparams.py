@@ -3,26 +3,49 @@
 Names are those of the literature and of GGUF: n_embd, n_ff, n_layer, n_head,
 n_head_kv, head_dim, n_rot, n_ctx, n_vocab.
 """
+
 import math
 
 from ..faults import printable, unsupported
-from ..gguf.metadata import ARRAY, Array, STRING, Unread, describe
+from ..gguf.metadata import ARRAY, STRING, Array, Unread, describe
 from .rope import Rope, read_rope
 
 MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 4096, 1024, 1 << 24
 MIN_CAP, MAX_CAP = 1e-3, 1e6  # of soft caps: beyond, 1 / cap or what is capped could leave f32
 
-# What would change the result: refused where it is set and the architecture did not ask for it. Silence would be a wrong answer.
+# What would change the result: refused where it is set and the architecture did not ask for it.
+# Silence would be a wrong answer.
 CHANGES = (
-    "expert_count", "logit_scale", "residual_scale", "embedding_scale", "final_logit_softcapping", "attn_logit_softcapping",
-    "attention.clamp_kqv", "attention.max_alibi_bias", "attention.scale", "attention.value_scale", "attention.output_scale",
-    "attention.temperature_scale", "attention.shared_kv_layers", "attention.sliding_window", "attention.sliding_window_pattern",
-    "attention.key_length_swa", "attention.value_length_swa", "rope.freq_base_swa", "rope.dimension_count_swa",
-    "rope.dimension_sections", "rope.scaling.alpha", "rope.scaling.yarn_log_multiplier", "hidden_activation")
+    "expert_count",
+    "logit_scale",
+    "residual_scale",
+    "embedding_scale",
+    "final_logit_softcapping",
+    "attn_logit_softcapping",
+    "attention.clamp_kqv",
+    "attention.max_alibi_bias",
+    "attention.scale",
+    "attention.value_scale",
+    "attention.output_scale",
+    "attention.temperature_scale",
+    "attention.shared_kv_layers",
+    "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "attention.key_length_swa",
+    "attention.value_length_swa",
+    "rope.freq_base_swa",
+    "rope.dimension_count_swa",
+    "rope.dimension_sections",
+    "rope.scaling.alpha",
+    "rope.scaling.yarn_log_multiplier",
+    "hidden_activation",
+)
 
 
 class Keys:
-    """The metadata of one architecture: values of {arch}.`key`, each checked. What was asked for is kept in `asked`."""
+    """The metadata of one architecture: values of {arch}.`key`, each checked. What was asked for is
+    kept in `asked`.
+    """
 
     MAX_CONTEXT = MAX_CONTEXT
 
@@ -45,8 +68,9 @@ class Keys:
         if not entries or value.n != n_layer or key == "block_count" and entries[0] != n_layer:
             raise self.bad(key, f"{describe(value, kind)}, not one for each block")
         if any(entry != entries[0] for entry in entries):
-            raise self.unsupported(f"{key} differs from block to block: not supported "
-                                   "by this build")
+            raise self.unsupported(
+                f"{key} differs from block to block: not supported by this build"
+            )
         return entries[0], value.kind
 
     def bad(self, key, what):
@@ -99,8 +123,9 @@ class Keys:
     def refuse_rest(self):
         for key in CHANGES:
             value = self.file.metadata.get(f"{self.arch}.{key}")
-            if key not in self.asked and (any(value.values(MAX_LAYERS)) if isinstance(value, Array)
-                                          else value):
+            if key not in self.asked and (
+                any(value.values(MAX_LAYERS)) if isinstance(value, Array) else value
+            ):
                 raise self.unsupported(f"{key} is set: not supported by this build")
         if self.file.metadata.get(f"{self.arch}.attention.causal", True) is not True:
             raise self.unsupported("attention.causal is false: not supported by this build")
@@ -109,26 +134,33 @@ class Keys:
 class Hparams:
     """What `arch` needs to know; every number is within the limits above.
 
-    n_ctx                    trained context, positions
-    n_vocab                  rows of token_embd.weight
-    n_layer, n_embd, n_ff    blocks, model width, feed-forward width
-    n_head, n_head_kv        query heads, key-value heads
-    head_dim, n_rot          elements of a head, and how many of them rotate
-    eps                      of the RMS norms
-    rope                     Rope of global blocks;  rope_local: of local ones, None: the same
-    window, pattern          positions a local block sees (0: all); block i is global where i % pattern == pattern - 1 (0: none is)
-    scale                    of attention scores
-    attn_cap, final_cap      soft caps of scores and of logits (0: none)
+    n_ctx
+    trained context, positions n_vocab
+    rows of token_embd.weight n_layer, n_embd, n_ff
+    blocks, model width, feed-forward width n_head, n_head_kv
+    query heads, key-value heads head_dim, n_rot
+    elements of a head, and how many of them rotate eps
+    of the RMS norms rope
+    Rope of global blocks;  rope_local: of local ones, None: the same window, pattern
+    positions a local block sees (0: all); block i is global where i % pattern == pattern - 1 (0:
+        none is) scale
+    of attention scores attn_cap, final_cap
+    soft caps of scores and of logits (0: none)
     """
 
     def __init__(self, file):
         self.arch = arch = file.get("general.architecture", "string")
         if arch not in ARCHITECTURES:
-            raise unsupported(file.path, f"architecture {printable(arch)}; this build runs " + ", ".join(ARCHITECTURES))
+            raise unsupported(
+                file.path,
+                f"architecture {printable(arch)}; this build runs " + ", ".join(ARCHITECTURES),
+            )
         keys = Keys(file, arch)
         embd = file.tensors.get("token_embd.weight")
         if embd is None or len(embd.dims) < 2 or len(embd.shape) > 2:
-            raise file.fault("tensor token_embd.weight is missing or not a matrix: not a file of weights")
+            raise file.fault(
+                "tensor token_embd.weight is missing or not a matrix: not a file of weights"
+            )
         self.n_vocab = embd.dims[1]
         self.n_layer = keys.int("block_count", 1, MAX_LAYERS)
         self.n_embd = keys.int("embedding_length", 1, MAX_WIDTH)
@@ -148,12 +180,23 @@ class Hparams:
         self.n_head = keys.int("attention.head_count", 1, MAX_HEADS)
         self.n_head_kv = keys.int("attention.head_count_kv", 1, self.n_head, self.n_head)
         if self.n_head % self.n_head_kv:
-            raise keys.bad("attention.head_count_kv", f"{self.n_head_kv} does not divide head_count {self.n_head}")
+            raise keys.bad(
+                "attention.head_count_kv",
+                f"{self.n_head_kv} does not divide head_count {self.n_head}",
+            )
         if not keys.has("attention.key_length") and self.n_embd % self.n_head:
-            raise keys.bad("attention.head_count", f"{self.n_head} does not divide embedding_length {self.n_embd}")
-        self.head_dim = keys.int("attention.key_length", 2, MAX_HEAD_DIM, self.n_embd // self.n_head)
+            raise keys.bad(
+                "attention.head_count",
+                f"{self.n_head} does not divide embedding_length {self.n_embd}",
+            )
+        self.head_dim = keys.int(
+            "attention.key_length", 2, MAX_HEAD_DIM, self.n_embd // self.n_head
+        )
         if self.head_dim % 2 or not 2 <= self.head_dim <= MAX_HEAD_DIM:
-            raise keys.bad("attention.key_length", f"{self.head_dim} is not an even number up to {MAX_HEAD_DIM}")
+            raise keys.bad(
+                "attention.key_length",
+                f"{self.head_dim} is not an even number up to {MAX_HEAD_DIM}",
+            )
         if keys.int("attention.value_length", 2, MAX_HEAD_DIM, self.head_dim) != self.head_dim:
             raise keys.unsupported("attention.value_length other than key_length")
         self.n_rot = keys.int("rope.dimension_count", 2, self.head_dim, self.head_dim)
@@ -168,7 +211,10 @@ class Hparams:
             raise file.fault(f"tensor token_embd.weight: {self.n_vocab} rows, more than 2^21")
         tokens = file.metadata.get("tokenizer.ggml.tokens")
         if tokens is not None and file.get("tokenizer.ggml.tokens", "[string]").n != self.n_vocab:
-            raise file.fault(f"tokenizer.ggml.tokens: {tokens.n} tokens, but token_embd.weight has {self.n_vocab} rows")
+            raise file.fault(
+                f"tokenizer.ggml.tokens: {tokens.n} tokens, but token_embd.weight has"
+                f" {self.n_vocab} rows"
+            )
 
     def window_of(self, layer):
         """Positions that block `layer` sees; 0: all."""
@@ -176,38 +222,51 @@ class Hparams:
 
 
 def _llama(h, keys):
-    """Llama 1 to 3, TinyLlama, SmolLM, Mistral. llama.cpp's converter writes no window, and ignores one: such files of Mistral 7B v0.1
-    see all positions, as 0.2 and later do; a file that has the key gets what it says, in every block, as in transformers."""
+    """Llama 1 to 3, TinyLlama, SmolLM, Mistral. llama.cpp's converter writes no window, and ignores
+    one: such files of Mistral 7B v0.1 see all positions, as 0.2 and later do; a file that has the
+    key gets what it says, in every block, as in transformers.
+    """
     h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
 
 
 def _no_window(h, keys):
-    """Qwen: published configurations have a window and do not use it, converters leave it out, and no key says for which blocks it is.
-    One that hides nothing is none."""
+    """Qwen: published configurations have a window and do not use it, converters leave it out, and
+    no key says for which blocks it is. One that hides nothing is none.
+    """
     if 0 < keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0) < h.n_ctx:
         raise keys.unsupported("attention.sliding_window is set: not supported by this build")
 
 
 def _phi3(h, keys):
-    """Phi 3, 3.5 and 4: a window in every block, as in transformers (2,047 in the 4k models, wider than the context in others, 0 in Phi
-    4; files of early 2024 lack the key). llama.cpp ignores it, and there the 4k models go astray after 2,048 ids."""
+    """Phi 3, 3.5 and 4: a window in every block, as in transformers (2,047 in the 4k models, wider
+    than the context in others, 0 in Phi 4; files of early 2024 lack the key). llama.cpp ignores it,
+    and there the 4k models go astray after 2,048 ids.
+    """
     h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
 
 
 def _gemma2(h, keys):
-    """Gemma 2: blocks 0, 2, ... are local. Files of before the keys for window and caps mean the published values."""
+    """Gemma 2: blocks 0, 2, ... are local. Files of before the keys for window and caps mean the
+    published values.
+    """
     h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 4096)
     h.pattern = keys.period("attention.sliding_window_pattern", 2)
     if h.pattern != 2:
-        raise keys.unsupported("attention.sliding_window_pattern is set: not supported "
-                               "by this build")
-    h.attn_cap, h.final_cap = keys.cap("attn_logit_softcapping", 50.0), keys.cap("final_logit_softcapping", 30.0)
+        raise keys.unsupported(
+            "attention.sliding_window_pattern is set: not supported by this build"
+        )
+    h.attn_cap, h.final_cap = (
+        keys.cap("attn_logit_softcapping", 50.0),
+        keys.cap("final_logit_softcapping", 30.0),
+    )
     if h.n_layer == 46:
         _scale_by_share(h)
 
 
 def _gemma3(h, keys):
-    """Gemma 3, text: five local blocks to one global; local blocks rotate by another base and are never scaled."""
+    """Gemma 3, text: five local blocks to one global; local blocks rotate by another base and are
+    never scaled.
+    """
     h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
     h.final_cap = keys.cap("final_logit_softcapping")
     keys.asked.update(("attention.sliding_window_pattern", "rope.freq_base_swa"))
@@ -220,9 +279,18 @@ def _gemma3(h, keys):
 
 
 def _scale_by_share(h):
-    """The 27B of Gemma 2 and 3 alone scale by the width of a head as if heads filled the model; no key says so."""
+    """The 27B of Gemma 2 and 3 alone scale by the width of a head as if heads filled the model; no
+    key says so.
+    """
     h.scale = 1.0 / math.sqrt(h.n_embd / h.n_head)
 
 
-ARCHITECTURES = {"llama": _llama, "qwen2": _no_window, "qwen3": _no_window, "phi3": _phi3, "gemma": _no_window, "gemma2": _gemma2,
-                 "gemma3": _gemma3}
+ARCHITECTURES = {
+    "llama": _llama,
+    "qwen2": _no_window,
+    "qwen3": _no_window,
+    "phi3": _phi3,
+    "gemma": _no_window,
+    "gemma2": _gemma2,
+    "gemma3": _gemma3,
+}

@@ -1,32 +1,39 @@
 """A model, ready to run: what calls its architecture (architectures.py) chunk by chunk."""
+
 import os
 from array import array
 
-from ..system import cpus
-from ..faults import Fault, UNSUPPORTED, USAGE, bad, unsupported
-from ..kernels import ffi, lib
+from ..faults import UNSUPPORTED, USAGE, Fault, bad, unsupported
 from ..gguf.model_file import open_model
-from ..kvcache.snapshot import Geometry, Snapshot
+from ..kernels import ffi, lib
 from ..kvcache.format import KV_TYPES, misfit
+from ..kvcache.snapshot import Geometry, Snapshot
+from ..system import cpus
 from .architectures import ARCHITECTURES
 from .forward import Forward
 from .hparams import Hparams
 from .weights import Weights
 
 ARITHMETIC = "exact-2"  # the name snapshots carry for the bits that csrc/reference.c defines
-ARITHMETICS = {"exact": ARITHMETIC, "fast": "fast-2"}  # the latter: with products as csrc/reference_fast.c defines them
-CHUNK = 512              # ids that prefill takes through the layers at once
-SMALL_CHUNK = 128        # the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and so
-SMALL_MODEL = 1 << 25    # do this many activations
-MAX_ACTIVATIONS = 1 << 26  # floats of a chunk's widest activation: a wide model gets shorter chunks, not more memory
+# the latter: with products as csrc/reference_fast.c defines them
+ARITHMETICS = {"exact": ARITHMETIC, "fast": "fast-2"}
+CHUNK = 512  # ids that prefill takes through the layers at once
+# the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and
+# so
+SMALL_CHUNK = 128
+SMALL_MODEL = 1 << 25  # do this many activations
+# floats of a chunk's widest activation: a wide model gets shorter chunks, not more memory
+MAX_ACTIVATIONS = 1 << 26
 
 
 class Model:
-    """A gguf.File with its hyper-parameters and weights checked, and the threads and kernels it runs on chosen.
+    """A gguf.File with its hyper-parameters and weights checked, and the threads and kernels it
+    runs on chosen.
 
-    arithmetic: "exact" or "fast"; after that the name snapshots carry. vocab: the tokenizer.bin of a llama2.c checkpoint.
-    `threads`: how many (None: as csrc/cores.c decides). The environment variable SLUICE_ISA names an
-    instruction set (one of lib.isa_known); without it the best is taken. Neither changes a bit of any result.
+    arithmetic: "exact" or "fast"; after that the name snapshots carry. vocab: the tokenizer.bin of
+    a llama2.c checkpoint. `threads`: how many (None: as csrc/cores.c decides). The environment
+    variable SLUICE_ISA names an instruction set (one of lib.isa_known); without it the best is
+    taken. Neither changes a bit of any result.
     """
 
     def __init__(self, path, threads=None, arithmetic="exact", vocab=None):
@@ -35,18 +42,30 @@ class Model:
         self.file = open_model(path, vocab)
         self.hparams = h = Hparams(self.file)
         self.weights = Weights(self.file, h, arithmetic == "fast")
-        self._ropes = {"global": (h.rope.frequencies(h.n_rot // 2, self.weights.rope_divisors), h.rope.scale)}
+        self._ropes = {
+            "global": (h.rope.frequencies(h.n_rot // 2, self.weights.rope_divisors), h.rope.scale)
+        }
         if h.rope_local:
-            self._ropes["local"] = h.rope_local.frequencies(h.n_rot // 2, ffi.NULL), h.rope_local.scale
+            self._ropes["local"] = (
+                h.rope_local.frequencies(h.n_rot // 2, ffi.NULL),
+                h.rope_local.scale,
+            )
 
     def forward(self, f, ids, pos, n_last=1):
-        """The hidden states after the last `n_last` of `ids` (a list) at positions pos ..., as Rows [n_last, n_embd]; K and V
-        of all go into the cache of `f` (a Forward)."""
+        """The hidden states after the last `n_last` of `ids` (a list) at positions pos ..., as Rows
+        [n_last, n_embd]; K and V of all go into the cache of `f` (a Forward).
+        """
         f.start(ids, pos, self._ropes, n_last)
-        return f.through(self, lambda: f.rmsnorm(ARCHITECTURES[self.hparams.arch](self, f), self.weights.output_norm, "output_norm"))
+        return f.through(
+            self,
+            lambda: f.rmsnorm(
+                ARCHITECTURES[self.hparams.arch](self, f), self.weights.output_norm, "output_norm"
+            ),
+        )
 
     def head(self, f, x, logits, ids=None):
-        """logits (float *) [n_vocab] of the hidden state `x`; or only those of `ids` (an int32_t[]), in its order.
+        """logits (float *) [n_vocab] of the hidden state `x`; or only those of `ids` (an
+        int32_t[]), in its order.
 
         Fault 65 where one is not finite: a damaged file must not become an answer.
         """
@@ -54,7 +73,8 @@ class Model:
         ffi.memmove(logits, y.p, 4 * y.n)
 
     def head_rows(self, f, x, begin, n):
-        """logits, Rows [n, n_vocab], of the hidden states `x` from row `begin` on; they are the Forward's, until its next product.
+        """logits, Rows [n, n_vocab], of the hidden states `x` from row `begin` on; they are the
+        Forward's, until its next product.
 
         Each row has the bits that `head` gives. Fault 65 where one is not finite.
         """
@@ -66,30 +86,44 @@ class Model:
             f.soft_cap(y, self.hparams.final_cap)
         at = lib.first_nonfinite(y.p, f.n_tok * y.n)
         if at >= 0:
-            raise self.file.fault(f"logit {at % y.n} is not finite: damaged weights or cache, or activations beyond what it holds")
+            raise self.file.fault(
+                f"logit {at % y.n} is not finite: damaged weights or cache, or activations beyond"
+                " what it holds"
+            )
         return y
 
     def geometry(self, kv_type):
-        """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES, or None: any)."""
+        """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES,
+        or None: any).
+        """
         h = self.hparams
         geometry = Geometry(h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES.get(kv_type), h.n_vocab)
         if kv_type and misfit(geometry):
-            raise unsupported(self.file.path, f"heads of {h.head_dim} are no whole blocks of {kv_type}; f16 and f32 hold them")
+            raise unsupported(
+                self.file.path,
+                f"heads of {h.head_dim} are no whole blocks of {kv_type}; f16 and f32 hold them",
+            )
         return geometry
 
     def open_snapshot(self, path, kv_type=None):
-        """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or any); else Fault 65."""
-        cache = Snapshot.open(path, self.file.id, self.arithmetic, self.geometry(kv_type), self.file.path)
+        """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or
+        any); else Fault 65.
+        """
+        cache = Snapshot.open(
+            path, self.file.id, self.arithmetic, self.geometry(kv_type), self.file.path
+        )
         at = lib.first_nonfinite(cache.logits, self.hparams.n_vocab)
         if at >= 0:
             raise bad(path, f"logits: that of id {at} is not finite")
         return cache
 
     def run(self, cache, ids, n_last, chunk=CHUNK, f=None):
-        """Run `ids` (a non-empty list) after those `cache` (a Snapshot or Scratch with room for them) holds, chunk by chunk.
+        """Run `ids` (a non-empty list) after those `cache` (a Snapshot or Scratch with room for
+        them) holds, chunk by chunk.
 
-        Yields (Forward, x, n) after each chunk: the hidden states x, Rows [n, n_embd], after those of its ids that are among the last
-        `n_last` of all; of a chunk without such (n is 0) x has a row all the same. The cache then holds its ids and rows.
+        Yields (Forward, x, n) after each chunk: the hidden states x, Rows [n, n_embd], after those
+        of its ids that are among the last `n_last` of all; of a chunk without such (n is 0) x has a
+        row all the same. The cache then holds its ids and rows.
         """
         f, h = f or Forward(self.hparams, cache), self.hparams
         if self.file.size <= SMALL_MODEL:
@@ -97,11 +131,11 @@ class Model:
         chunk = max(1, min(chunk, MAX_ACTIVATIONS // max(h.n_embd, h.n_ff, h.n_head * h.head_dim)))
         chunk = -(-len(ids) // -(-len(ids) // chunk))  # as many chunks, but alike
         for at in range(0, len(ids), chunk):
-            part, n_tok = ids[at:at + chunk], cache.n_tok
+            part, n_tok = ids[at : at + chunk], cache.n_tok
             n = max(0, min(len(part), n_last - (len(ids) - at - len(part))))
             cache.reserve(n_tok + len(part))
             x = self.forward(f, part, n_tok, max(1, n))
-            cache.ids[n_tok:n_tok + len(part)] = array("i", part)
+            cache.ids[n_tok : n_tok + len(part)] = array("i", part)
             cache.n_tok = n_tok + len(part)
             yield f, x, n
 
@@ -118,7 +152,9 @@ class Model:
 
 
 def start(threads, arithmetic="exact"):
-    """Choose the instruction set, which must have the arithmetic, and start the threads of this process."""
+    """Choose the instruction set, which must have the arithmetic, and start the threads of this
+    process.
+    """
     wanted = os.environ.get("SLUICE_ISA", "")
     status = lib.isa_select(os.fsencode(wanted))
     if status == -1:
@@ -126,15 +162,21 @@ def start(threads, arithmetic="exact"):
     if status == -2:
         raise Fault(UNSUPPORTED, f"SLUICE_ISA: this processor does not have {wanted}")
     if arithmetic == "fast" and not lib.fast_supported():
-        raise Fault(UNSUPPORTED, f"--arithmetic fast: {ffi.string(lib.isa_name()).decode()} has no products in bf16, which amx (AMX-BF16) has; "
-                    "leave it out, or SLUICE_ISA=reference computes the same bits, slowly")
+        raise Fault(
+            UNSUPPORTED,
+            f"--arithmetic fast: {ffi.string(lib.isa_name()).decode()} has no products in bf16,"
+            " which amx (AMX-BF16) has; leave it out, or SLUICE_ISA=reference computes the same"
+            " bits, slowly",
+        )
     if threads is None:
         threads = cpus.n_threads()
     lib.threads_start(threads)  # fewer where the system refuses more: slower, the same bits
 
 
 def known_sets():
-    """Names of the instruction sets of this build, the best first, the definition ("reference") last."""
+    """Names of the instruction sets of this build, the best first, the definition ("reference")
+    last.
+    """
     names = []
     while name := lib.isa_known(len(names)):
         names.append(ffi.string(name).decode())

@@ -1,23 +1,32 @@
-"""How the heads of a model turn: RoPE as the metadata give it, checked, and the frequencies that follow (csrc/rope_freq.c).
+"""How the heads of a model turn: RoPE as the metadata give it, checked, and the frequencies that
+follow (csrc/rope_freq.c).
 
 Keys of {arch}.rope., as llama.cpp's converter writes them:
 
     freq_base                          else 10000
-    scaling.type                       none, linear, yarn, longrope; absent means linear, and longrope where its tensors are
-    scaling.factor                     linear and yarn: what frequencies are divided by; scale_linear is its old name
-    scaling.original_context_length    yarn and longrope: positions of the first training, else {arch}.context_length
-    scaling.attn_factor                cosines and sines are multiplied by it, else 1, or what the paper says for longrope
-    scaling.yarn_attn_factor           the same of a yarn checkpoint, in place of the paper's 0.1 ln factor + 1
+    scaling.type                       none, linear, yarn, longrope; absent means linear, and
+                                       longrope where its tensors are
+    scaling.factor                     linear and yarn: what frequencies are divided by;
+                                       scale_linear is its old name
+    scaling.original_context_length    yarn and longrope: positions of the first training, else
+                                       {arch}.context_length
+    scaling.attn_factor                cosines and sines are multiplied by it, else 1, or what the
+                                       paper says for longrope
+    scaling.yarn_attn_factor           the same of a yarn checkpoint, in place of the paper's 0.1 ln
+                                       factor + 1
     scaling.yarn_beta_fast, _slow      turns between which yarn blends, else 32 and 1
     tensor rope_freqs.weight           llama3: a divisor for each pair; there is no type for it
     tensors rope_factors_long.weight, rope_factors_short.weight    longrope: the same
 
-LongRoPE has two sets of divisors: for what fits into the original context, and for what does not. Others choose by the length that
-was asked for, or change over in mid-sequence; then the same ids have several answers, and a stored cache may be of the wrong
-kind. Here the model alone decides: the long ones where its context_length is beyond the original, else the short ones. So bits
-depend on nothing but ids, model and arithmetic, and a snapshot can grow up to the whole context. Prompts longer than
-the original context are computed as transformers does; shorter ones as a server does that was started for the whole context.
+LongRoPE has two sets of divisors: for what fits into the original context, and for what does not.
+Others choose by the length that was asked for, or change over in mid-sequence; then the same ids
+have several answers, and a stored cache may be of the wrong kind. Here the model alone decides: the
+long ones where its context_length is beyond the original, else the short ones. So bits depend on
+nothing but ids, model and arithmetic, and a snapshot can grow up to the whole context. Prompts
+longer than the original context are computed as transformers does; shorter ones as a server does
+that was started for the whole context.
 """
+
 import math
 
 from ..faults import printable
@@ -43,24 +52,34 @@ class Rope:
         self.tensors = ()
 
     def frequencies(self, n_pair, divisors):
-        """f64 [n_pair]: by how much each pair turns per position; divisors: f32 [n_pair] or NULL."""
+        """f64 [n_pair]: by how much each pair turns per position; divisors: f32 [n_pair] or
+        NULL.
+        """
         freq = ffi.new("double[]", n_pair)
         if self.kind == "yarn":
-            lib.rope_freq_yarn(freq, n_pair, self.base, self.factor, self.n_ctx, self.fast, self.slow)
+            lib.rope_freq_yarn(
+                freq, n_pair, self.base, self.factor, self.n_ctx, self.fast, self.slow
+            )
         else:
             lib.rope_freq(freq, divisors, n_pair, self.base, self.factor)
         return freq
 
 
 def read_rope(keys, tensors, n_ctx):
-    """The Rope that `keys` (an hparams.Keys) and the names of `tensors` describe, of a model trained for n_ctx positions."""
+    """The Rope that `keys` (an hparams.Keys) and the names of `tensors` describe, of a model
+    trained for n_ctx positions.
+    """
     longrope = "rope_factors_long.weight" in tensors
     kind = keys.text("rope.scaling.type", "longrope" if longrope else "linear")
     if kind not in KINDS:
-        raise keys.unsupported(f"rope.scaling.type {printable(kind)}; this build has {', '.join(KINDS)}, and llama3 "
-                               "(tensor rope_freqs.weight)")
+        raise keys.unsupported(
+            f"rope.scaling.type {printable(kind)}; this build has {', '.join(KINDS)}, and llama3 "
+            "(tensor rope_freqs.weight)"
+        )
     rope = Rope(keys.float("rope.freq_base", 0.0, 1e12, 10000.0), kind)
-    {"none": _none, "linear": _linear, "yarn": _yarn, "longrope": _longrope}[kind](rope, keys, n_ctx)
+    {"none": _none, "linear": _linear, "yarn": _yarn, "longrope": _longrope}[kind](
+        rope, keys, n_ctx
+    )
     if kind in ("none", "linear") and "rope_freqs.weight" in tensors:
         rope.divisors, rope.tensors = "rope_freqs", ("rope_freqs",)
     return rope
@@ -83,13 +102,16 @@ def _yarn(rope, keys, n_ctx):
     rope.fast = keys.float("rope.scaling.yarn_beta_fast", 0.0, MAX_FACTOR, 32.0)
     rope.slow = keys.float("rope.scaling.yarn_beta_slow", 0.0, MAX_FACTOR, 1.0)
     if rope.fast < rope.slow:
-        raise keys.bad("rope.scaling.yarn_beta_fast", f"{rope.fast} is less than yarn_beta_slow {rope.slow}")
+        raise keys.bad(
+            "rope.scaling.yarn_beta_fast", f"{rope.fast} is less than yarn_beta_slow {rope.slow}"
+        )
     if not rope.base > 1:
         raise keys.bad("rope.freq_base", f"{rope.base} is not above 1, as yarn needs")
     usual = 0.1 * lib.sluice_log(rope.factor) + 1.0 if rope.factor > 1 else 1.0
     rope.scale = keys.float("rope.scaling.yarn_attn_factor", 0.0, MAX_SCALE, usual)
     rope.scale *= keys.float("rope.scaling.attn_factor", 0.0, MAX_SCALE, 1.0)
-    if keys.float("rope.scaling.yarn_ext_factor", -math.inf, math.inf, 1.0) not in (1.0, -1.0):  # -1: not set
+    # -1: not set
+    if keys.float("rope.scaling.yarn_ext_factor", -math.inf, math.inf, 1.0) not in (1.0, -1.0):
         raise keys.unsupported("rope.scaling.yarn_ext_factor other than 1")
 
 
@@ -99,7 +121,11 @@ def _longrope(rope, keys, n_ctx):
     if keys.float("rope.scaling.factor", 0.0, MAX_FACTOR, 1.0) != 1.0:
         raise keys.unsupported("rope.scaling.factor beside longrope")
     is_long = n_ctx > rope.n_ctx
-    usual = math.sqrt(1 + lib.sluice_log(n_ctx / rope.n_ctx) / lib.sluice_log(rope.n_ctx)) if is_long else 1.0
+    usual = (
+        math.sqrt(1 + lib.sluice_log(n_ctx / rope.n_ctx) / lib.sluice_log(rope.n_ctx))
+        if is_long
+        else 1.0
+    )
     rope.scale = keys.float("rope.scaling.attn_factor", 0.0, MAX_SCALE, usual)
     rope.tensors = "rope_factors_long", "rope_factors_short"
     rope.divisors = rope.tensors[not is_long]

@@ -1,22 +1,43 @@
-"""The tensors of a model: exactly those its architecture needs, each of the shape its hyper-parameters give."""
+"""The tensors of a model: exactly those its architecture needs, each of the shape its
+hyper-parameters give.
+"""
+
 from ..faults import unsupported
 from ..gguf import without_ones
 from ..kernels import ffi, lib
 
-MATRIX_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
-                "IQ4_NL", "IQ4_XS")
+MATRIX_TYPES = (
+    "F32",
+    "F16",
+    "BF16",
+    "Q8_0",
+    "Q4_0",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "Q2_K",
+    "Q3_K",
+    "Q4_K",
+    "Q5_K",
+    "Q6_K",
+    "IQ4_NL",
+    "IQ4_XS",
+)
 
 
 class Matrix:
-    """Weights [n_out, n_in] as they lie in the file: `type` (GGML number), `p` (const void *), `name` of its role.
+    """Weights [n_out, n_in] as they lie in the file: `type` (GGML number), `p` (const void *),
+    `name` of its role.
 
-    fast: the arithmetic of its products is that of --arithmetic fast, if it has one (floats have)."""
+    fast: the arithmetic of its products is that of --arithmetic fast, if it has one (floats have).
+    """
 
     __slots__ = ("name", "type", "p", "n_out", "n_in", "block", "in_terms")
 
     def __init__(self, name, type, p, n_in, n_out, fast=False):
         self.name, self.type, self.p, self.n_in, self.n_out = name, type, p, n_in, n_out
-        self.block = lib.type_block(type)  # weights to a scale: its products take int8 activations in such blocks; 1: f32
+        # weights to a scale: its products take int8 activations in such blocks; 1: f32
+        self.block = lib.type_block(type)
         self.in_terms = fast and self.block == 1  # as sums of bf16
 
     def rows(self, name, begin, n_out):
@@ -26,24 +47,32 @@ class Matrix:
 
 
 class Layer:
-    """One block: a Matrix, or an f32 vector (const float *), for each name of the architecture's tables."""
+    """One block: a Matrix, or an f32 vector (const float *), for each name of the architecture's
+    tables.
+    """
 
 
 class Weights:
-    """token_embd, output (a Matrix; the same as token_embd where tied), output_norm, layers: [Layer], and rope_divisors (f32
-    [n_rot / 2] or NULL)."""
+    """token_embd, output (a Matrix; the same as token_embd where tied), output_norm, layers:
+    [Layer], and rope_divisors (f32 [n_rot / 2] or NULL).
+    """
 
     def __init__(self, file, h, fast=False):
         self._file, self._left, self._fast = file, dict(file.tensors), fast
         self.token_embd = self._take("token_embd", (h.n_embd, h.n_vocab))
         self.output_norm = self._take("output_norm", (h.n_embd,))
-        self.output = self._take("output", (h.n_embd, h.n_vocab)) if "output.weight" in self._left else self.token_embd
+        self.output = (
+            self._take("output", (h.n_embd, h.n_vocab))
+            if "output.weight" in self._left
+            else self.token_embd
+        )
         divisors = {name: self._take_divisors(name, h.n_rot // 2) for name in h.rope.tensors}
         self.rope_divisors = divisors.get(h.rope.divisors, ffi.NULL)
         self.layers = [self._layer(f"blk.{i}", h) for i in range(h.n_layer)]
         for name, t in self._left.items():
-            raise unsupported(t.part.path,
-                              f"tensor {name}: not part of a {h.arch} model that this build runs")
+            raise unsupported(
+                t.part.path, f"tensor {name}: not part of a {h.arch} model that this build runs"
+            )
 
     def _layer(self, prefix, h):
         layer, table, bias = Layer(), shapes(h), biases(h)
@@ -64,7 +93,9 @@ class Weights:
         return layer
 
     def _split(self, layer, fused, table, names):
-        """Matrices stored as one, the rows of the first before those of the next; they leave the table."""
+        """Matrices stored as one, the rows of the first before those of the next; they leave the
+        table.
+        """
         parts, begin = [(name, *table.pop(name)) for name in names], 0
         whole = self._take(fused, (parts[0][1], sum(n_out for _, _, n_out in parts)))
         for name, _, n_out in parts:
@@ -87,12 +118,17 @@ class Weights:
         if type not in (MATRIX_TYPES if len(shape) == 2 else ("F32",)):
             raise unsupported(t.part.path, f"tensor {t.name}: type {type} here")
         p = self._file.pointer(t)
-        return Matrix(name.rsplit(".", 1)[-1], t.type, p, *shape, self._fast) if len(shape) == 2 else ffi.cast("const float *", p)
+        return (
+            Matrix(name.rsplit(".", 1)[-1], t.type, p, *shape, self._fast)
+            if len(shape) == 2
+            else ffi.cast("const float *", p)
+        )
 
 
 def shapes(h):
-    """The weights of one block: name -> shape in GGUF order (n_in first). attn_q, attn_k and attn_v may be stored as one, attn_qkv,
-    and phi3's ffn_gate and ffn_up are, as ffn_up."""
+    """The weights of one block: name -> shape in GGUF order (n_in first). attn_q, attn_k and attn_v
+    may be stored as one, attn_qkv, and phi3's ffn_gate and ffn_up are, as ffn_up.
+    """
     n_q, n_kv = h.n_head * h.head_dim, h.n_head_kv * h.head_dim
     table = {
         "attn_norm": (h.n_embd,),
@@ -115,4 +151,8 @@ def shapes(h):
 def biases(h):
     """The biases of one block: name of the matrix -> elements."""
     n_kv = h.n_head_kv * h.head_dim
-    return {"attn_q": h.n_head * h.head_dim, "attn_k": n_kv, "attn_v": n_kv} if h.arch == "qwen2" else {}
+    return (
+        {"attn_q": h.n_head * h.head_dim, "attn_k": n_kv, "attn_v": n_kv}
+        if h.arch == "qwen2"
+        else {}
+    )

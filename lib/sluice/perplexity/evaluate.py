@@ -1,42 +1,54 @@
-"""How well a model foretells a text, and how far from another model it is: windows of ids, and sums over them.
+"""How well a model foretells a text, and how far from another model it is: windows of ids, and sums
+over them.
 
-A text becomes ids once, as a whole, with the begin id first if the model wants one. A window is n_ctx ids in a row, and its first
-id is replaced by the begin id, again if the model wants one; every window is read with an empty cache.
+A text becomes ids once, as a whole, with the begin id first if the model wants one. A window is
+n_ctx ids in a row, and its first id is replaced by the begin id, again if the model wants one;
+every window is read with an empty cache.
 
-    without a stride   windows follow each other; of each the ids from n_ctx / 2 + 1 on count (n_ctx - n_ctx / 2 - 1 of them), so that
-                       every id that counts has n_ctx / 2 others before it
-    stride N           windows begin every N ids, and the last N ids of each count: N or more ids in common with the one before
+    without a stride   windows follow each other; of each the ids from n_ctx / 2 + 1 on count (n_ctx
+                       - n_ctx / 2 - 1 of them), so that every id that counts has n_ctx / 2 others
+                       before it
+    stride N           windows begin every N ids, and the last N ids of each count: N or more ids in
+                       common with the one before
 
-Ids that fill no window are left out. An id counts with ln p, its probability after the ids before it in the window. The first way,
-with n_ctx 512, is that of llama.cpp's tool, and the numbers can be compared.
+Ids that fill no window are left out. An id counts with ln p, its probability after the ids before
+it in the window. The first way, with n_ctx 512, is that of llama.cpp's tool, and the numbers can be
+compared.
 """
+
 import math
 import os
 from array import array
 from collections import namedtuple
 
 from .. import stream
-from ..tokenizer import vocabulary
 from ..faults import bad
 from ..kernels import ffi, lib
-from ..model.forward import Forward
 from ..kvcache.scratch import Scratch
+from ..model.forward import Forward
+from ..tokenizer import vocabulary
 
 Score = namedtuple("Score", "log_p base_log_p kl top base_top")  # logit_score of csrc/kernels.h
 MAX_LOGITS = 1 << 23  # floats that are held at a time: of a large vocabulary only some positions
 
 
 def read_ids(path, words):
-    """The ids (array of i32) of the text in the file `path`, or on stdin, by a Vocab. Fault 65 beyond vocab.MAX_TEXT_BYTES."""
+    """The ids (array of i32) of the text in the file `path`, or on stdin, by a Vocab. Fault 65
+    beyond vocab.MAX_TEXT_BYTES.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path else 0
     data = stream.read_exactly(fd, vocabulary.MAX_TEXT_BYTES + 1)
     if len(data) > vocabulary.MAX_TEXT_BYTES:
-        raise bad(path or "standard input", f"more than {vocabulary.MAX_TEXT_BYTES >> 20} MiB of text")
+        raise bad(
+            path or "standard input", f"more than {vocabulary.MAX_TEXT_BYTES >> 20} MiB of text"
+        )
     return array("i", words.encode(data, eos=False))
 
 
 class Windows:
-    """ids (array of i32), and how they are cut: n_ctx, stride, n_count ids of each count, n_window, bos (an id or None)."""
+    """ids (array of i32), and how they are cut: n_ctx, stride, n_count ids of each count, n_window,
+    bos (an id or None).
+    """
 
     def __init__(self, ids, n_ctx, stride=None, bos=None, most=None):
         self.ids, self.n_ctx, self.bos = ids, n_ctx, bos
@@ -46,16 +58,23 @@ class Windows:
         self.n_window = n if most is None else min(n, most)
 
     def window(self, i):
-        """The ids of window `i`, as the model reads them (a list), and those that count, as the text has them (array)."""
+        """The ids of window `i`, as the model reads them (a list), and those that count, as the
+        text has them (array).
+        """
         at = i * self.stride
-        ids, counted = self.ids[at:at + self.n_ctx].tolist(), self.ids[at + self.n_ctx - self.n_count:at + self.n_ctx]
+        ids, counted = (
+            self.ids[at : at + self.n_ctx].tolist(),
+            self.ids[at + self.n_ctx - self.n_count : at + self.n_ctx],
+        )
         if self.bos is not None:
             ids[0] = self.bos
         return ids, counted
 
 
 class Sums:
-    """Of ln p over what was counted: n, the sum of - ln p, of its square. Added in the order of the text."""
+    """Of ln p over what was counted: n, the sum of - ln p, of its square. Added in the order of the
+    text.
+    """
 
     def __init__(self):
         self.n, self.nll, self.square = 0, 0.0, 0.0
@@ -97,25 +116,42 @@ class Divergence:
         """List of (name, value, standard error or None)."""
         n, kl = len(self.kl), sorted(self.kl)
         total, same = math.fsum(self.kl), self.n_same / len(self.kl)
-        out = [("base-perplexity", self.base.perplexity, self.base.error),
-               ("ln-ratio", self._ratio / n, error_of_mean(self._ratio, self._ratio_square, n)),
-               ("kl-mean", total / n, error_of_mean(total, math.fsum(k * k for k in self.kl), n))]
-        out += [(f"kl-{name}", kl[min(n - 1, int(share * n))], None) for name, share in (("median", 0.5), ("99%", 0.99), ("99.9%", 0.999))]
-        return out + [("kl-max", kl[-1], None), ("same-top", same, math.sqrt(same * (1 - same) / max(1, n - 1)))]
+        out = [
+            ("base-perplexity", self.base.perplexity, self.base.error),
+            ("ln-ratio", self._ratio / n, error_of_mean(self._ratio, self._ratio_square, n)),
+            ("kl-mean", total / n, error_of_mean(total, math.fsum(k * k for k in self.kl), n)),
+        ]
+        out += [
+            (f"kl-{name}", kl[min(n - 1, int(share * n))], None)
+            for name, share in (("median", 0.5), ("99%", 0.99), ("99.9%", 0.999))
+        ]
+        return out + [
+            ("kl-max", kl[-1], None),
+            ("same-top", same, math.sqrt(same * (1 - same) / max(1, n - 1))),
+        ]
 
 
 def scores(m, windows, kv_type="f16", base=None, keep=None):
-    """For each window of `windows` the Scores (a list) of its counted ids, run through `m` (a Model).
+    """For each window of `windows` the Scores (a list) of its counted ids, run through `m` (a
+    Model).
 
-    base: a basefile.Base of the same windows, or None; keep: called with rows in the kept form (a buffer), in order, or None.
+    base: a basefile.Base of the same windows, or None; keep: called with rows in the kept form (a
+    buffer), in order, or None.
     """
     cache = Scratch(m.geometry(kv_type), windows.n_ctx)
     f, n_vocab = Forward(m.hparams, cache), m.hparams.n_vocab
     most = max(1, MAX_LOGITS // n_vocab)
-    kept = ffi.new("uint8_t[]", lib.kept_row_bytes(n_vocab) * min(most, windows.n_count)) if keep else None
+    kept = (
+        ffi.new("uint8_t[]", lib.kept_row_bytes(n_vocab) * min(most, windows.n_count))
+        if keep
+        else None
+    )
     for i in range(windows.n_window):
         ids, counted = windows.window(i)
-        out, targets = ffi.new("logit_score[]", windows.n_count), ffi.from_buffer("int32_t[]", counted)
+        out, targets = (
+            ffi.new("logit_score[]", windows.n_count),
+            ffi.from_buffer("int32_t[]", counted),
+        )
         cache.n_tok = n_done = 0
         for f, x, n in m.run(cache, ids[:-1], windows.n_count, f=f):
             for at in range(0, n, most):
@@ -131,8 +167,9 @@ def scores(m, windows, kv_type="f16", base=None, keep=None):
 
 
 def measure(m, windows, kv_type, base, keep, watch):
-    """(Sums, Divergence or None) of all `scores`; `watch` is called with each window's number, from 1 on, and the Sums so far.
-    Fault 74 where the model's file was changed meanwhile."""
+    """(Sums, Divergence or None) of all `scores`; `watch` is called with each window's number, from
+    1 on, and the Sums so far. Fault 74 where the model's file was changed meanwhile.
+    """
     sums, divergence = Sums(), Divergence() if base else None
     for i, window in enumerate(scores(m, windows, kv_type, base, keep), 1):
         for score in window:
@@ -145,30 +182,59 @@ def measure(m, windows, kv_type, base, keep, watch):
 
 
 def windows_of(base, m, bos, vocab_id, most=None):
-    """The Windows of a basefile.Base, the first `most` of them. Fault 65 where it is of another vocabulary than that of `m` (a
-    Model), whose begin id is `bos` and whose tokens have this basefile.vocab_id."""
+    """The Windows of a basefile.Base, the first `most` of them. Fault 65 where it is of another
+    vocabulary than that of `m` (a Model), whose begin id is `bos` and whose tokens have this
+    basefile.vocab_id.
+    """
     h, ours = base.h, -1 if bos is None else bos
     if h.n_vocab != m.hparams.n_vocab or h.vocab != vocab_id:
-        raise bad(base.path, f"made with another vocabulary ({h.n_vocab} ids) than that of {m.file.path} ({m.hparams.n_vocab})")
+        raise bad(
+            base.path,
+            f"made with another vocabulary ({h.n_vocab} ids) than that of {m.file.path}"
+            f" ({m.hparams.n_vocab})",
+        )
     if h.bos != ours:
-        raise bad(base.path, f"its windows begin with id {h.bos}, those of {m.file.path} with {ours}")
+        raise bad(
+            base.path, f"its windows begin with id {h.bos}, those of {m.file.path} with {ours}"
+        )
     if h.n_ctx > m.hparams.n_ctx:
-        raise bad(base.path,
-                  f"its windows are of {h.n_ctx} ids, and the context of {m.file.path} is "
-                  f"{m.hparams.n_ctx}")
-    return Windows(base.ids, h.n_ctx, h.stride if h.stride == h.n_count else None, bos, min(h.n_window, most or h.n_window))
+        raise bad(
+            base.path,
+            f"its windows are of {h.n_ctx} ids, and the context of {m.file.path} is "
+            f"{m.hparams.n_ctx}",
+        )
+    return Windows(
+        base.ids,
+        h.n_ctx,
+        h.stride if h.stride == h.n_count else None,
+        bos,
+        min(h.n_window, most or h.n_window),
+    )
 
 
 def lines(results):
     """Results (name, value, standard error or None) as text."""
     digits = lambda x: f"{x:.4f}" if x >= 0.1 else f"{x:.6g}"
-    return "".join(f"{name} {digits(value)}" + ("" if error is None else f" +- {error:.5f}" if value >= 0.1 else f" +- {error:.3g}") + "\n" for name, value, error in results)
+    return "".join(
+        f"{name} {digits(value)}"
+        + ("" if error is None else f" +- {error:.5f}" if value >= 0.1 else f" +- {error:.3g}")
+        + "\n"
+        for name, value, error in results
+    )
 
 
 def as_json(results, n, windows):
-    """The same, with what was counted, as one line of JSON; null for a number that is too large for f64."""
+    """The same, with what was counted, as one line of JSON; null for a number that is too large for
+    f64.
+    """
     import json
-    found = {"ids": n, "windows": windows.n_window, "context": windows.n_ctx, "stride": windows.stride}
+
+    found = {
+        "ids": n,
+        "windows": windows.n_window,
+        "context": windows.n_ctx,
+        "stride": windows.stride,
+    }
     for name, value, error in results:
         found[name] = value if math.isfinite(value) else None
         if error is not None:

@@ -1,30 +1,35 @@
-"""Logits of a model over a text, kept to be compared with another model's: what `perplexity --save-logits` writes.
+"""Logits of a model over a text, kept to be compared with another model's: what `perplexity
+--save-logits` writes.
 
-Little-endian; one header, the ids of the text, then a row for each id that counts (see perplexity.py):
+Little-endian; one header, the ids of the text, then a row for each id that counts (see
+perplexity.py):
 
     0   u8[6]   "KLBASE"             24  u32     n_count: positions of a window that count
     6   u16     version = 1          28  u32     n_window
     8   u32     n_vocab              32  u32     n_ids
     12  i32     begin id, -1: none   36  u32     zero
     16  u32     n_ctx                40  u8[32]  model id
-    20  u32     stride               72  u8[32]  vocabulary: SHA-256 of the tokens, each u64 n_bytes and the bytes
+    20  u32     stride               72  u8[32]  vocabulary: SHA-256 of the tokens, each u64 n_bytes
+        and the bytes
     104 u8[20]  zero                 124 u32     CRC32C of the 124 bytes before
     128 i32 [n_ids], u32 CRC32C of them
     then n_window n_count rows as csrc/score.c keeps them, each with its checksum
 
-The size of the file follows from the header; any other is an error. The ids are the text: the file has mode 0600.
+The size of the file follows from the header; any other is an error. The ids are the text: the file
+has mode 0600.
 """
+
 import os
 import stat
 import struct
 from array import array
 from collections import namedtuple
 
-from ..system import files
 from ..faults import bad, unsupported
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
 from ..kvcache.format import MAX_CAPACITY
+from ..system import files
 
 MAGIC, VERSION = b"KLBASE", 1
 HEADER = struct.Struct("<6sHIi5II32s32s20s")
@@ -37,32 +42,57 @@ Header = namedtuple("Header", FIELDS)
 def vocab_id(file):
     """SHA-256 of the tokens of a gguf.File."""
     import hashlib
+
     return hashlib.sha256(file.get("tokenizer.ggml.tokens", "[string]").raw).digest()
 
 
 def file_bytes(n_vocab, n_ids, n_window, n_count):
-    return HEADER.size + CRC.size + 4 * n_ids + CRC.size + n_window * n_count * lib.kept_row_bytes(n_vocab)
+    return (
+        HEADER.size
+        + CRC.size
+        + 4 * n_ids
+        + CRC.size
+        + n_window * n_count * lib.kept_row_bytes(n_vocab)
+    )
 
 
 def head(file, n_vocab, windows):
     """The bytes before the first section, of a gguf.File and a perplexity.Windows."""
     w = windows
     bos = -1 if w.bos is None else w.bos
-    h = HEADER.pack(MAGIC, VERSION, n_vocab, bos, w.n_ctx, w.stride, w.n_count, w.n_window, len(w.ids), 0, file.id, vocab_id(file), bytes(20))
+    h = HEADER.pack(
+        MAGIC,
+        VERSION,
+        n_vocab,
+        bos,
+        w.n_ctx,
+        w.stride,
+        w.n_count,
+        w.n_window,
+        len(w.ids),
+        0,
+        file.id,
+        vocab_id(file),
+        bytes(20),
+    )
     ids = w.ids.tobytes()
     return h + CRC.pack(_crc(h)) + ids + CRC.pack(_crc(ids))
 
 
 def write(path, file, n_vocab, windows, run):
-    """Make the file `path` and return what `run` returns, which is called with a function that takes rows (a buffer). Fault 73,
-    74 or 75 with `path` as it was; 75 at once where the disk has no room."""
+    """Make the file `path` and return what `run` returns, which is called with a function that
+    takes rows (a buffer). Fault 73, 74 or 75 with `path` as it was; 75 at once where the disk has
+    no room.
+    """
     result = []
 
     def fill(f):
         f.write(head(file, n_vocab, windows))
         result.append(run(f.write))
 
-    gguf_write.check_room(path, file_bytes(n_vocab, len(windows.ids), windows.n_window, windows.n_count))
+    gguf_write.check_room(
+        path, file_bytes(n_vocab, len(windows.ids), windows.n_window, windows.n_count)
+    )
     files.write(path, fill, 0o600)
     return result[0]
 
@@ -72,7 +102,9 @@ def _crc(data):
 
 
 class Base:
-    """An open file of this format, its header and ids checked; `rows` reads on, row after row. Fault 65 or 69."""
+    """An open file of this format, its header and ids checked; `rows` reads on, row after row.
+    Fault 65 or 69.
+    """
 
     def __init__(self, path):
         self.path, self._fd, self._n_read = path, None, 0
@@ -82,20 +114,25 @@ class Base:
             raise bad(path, "not a regular file")
         raw = os.read(self._fd, HEADER.size + CRC.size)
         if not raw.startswith(MAGIC):
-            raise bad(path, "does not begin with KLBASE: not a file of perplexity --save-logits" if raw else "is empty")
+            raise bad(
+                path,
+                "does not begin with KLBASE: not a file of perplexity --save-logits"
+                if raw
+                else "is empty",
+            )
         if len(raw) < HEADER.size + CRC.size:
             raise bad(path, f"header cut at byte {len(raw)}")
         self.h = h = Header(*HEADER.unpack_from(raw))
         if h.version != VERSION:
             raise unsupported(path, f"version {h.version}; this build reads {VERSION}")
-        if CRC.unpack_from(raw, HEADER.size)[0] != _crc(raw[:HEADER.size]):
+        if CRC.unpack_from(raw, HEADER.size)[0] != _crc(raw[: HEADER.size]):
             raise bad(path, "header: its checksum is wrong")
         self._check(s.st_size)
         self.ids = array("i")
         ids = self._read(4 * h.n_ids + CRC.size, "ids")
-        if CRC.unpack(ids[-CRC.size:])[0] != _crc(ids[:-CRC.size]):
+        if CRC.unpack(ids[-CRC.size :])[0] != _crc(ids[: -CRC.size]):
             raise bad(path, "ids: the checksum is wrong")
-        self.ids.frombytes(ids[:-CRC.size])
+        self.ids.frombytes(ids[: -CRC.size])
         if max(self.ids) >= h.n_vocab or min(self.ids) < 0:
             raise bad(path, f"ids: one is not below the vocabulary size {h.n_vocab}")
 
@@ -107,9 +144,20 @@ class Base:
         h = self.h
         if not (0 < h.n_vocab <= MAX_VOCAB and -1 <= h.bos < h.n_vocab):
             raise bad(self.path, f"header: n_vocab {h.n_vocab} or begin id {h.bos} is out of range")
-        if not (0 < h.n_count < h.n_ctx <= min(h.n_ids, MAX_CAPACITY) and h.n_ids <= MAX_IDS and h.n_window > 0
-                and (h.n_count == h.stride or (h.stride, h.n_count) == (h.n_ctx, h.n_ctx - h.n_ctx // 2 - 1))
-                and (h.n_window - 1) * h.stride + h.n_ctx <= h.n_ids) or h.zero or any(h.pad):
+        if (
+            not (
+                0 < h.n_count < h.n_ctx <= min(h.n_ids, MAX_CAPACITY)
+                and h.n_ids <= MAX_IDS
+                and h.n_window > 0
+                and (
+                    h.n_count == h.stride
+                    or (h.stride, h.n_count) == (h.n_ctx, h.n_ctx - h.n_ctx // 2 - 1)
+                )
+                and (h.n_window - 1) * h.stride + h.n_ctx <= h.n_ids
+            )
+            or h.zero
+            or any(h.pad)
+        ):
             raise bad(self.path, "header: its windows do not fit its ids")
         expected = file_bytes(h.n_vocab, h.n_ids, h.n_window, h.n_count)
         if size != expected:
@@ -131,6 +179,9 @@ class Base:
         rows = self._read(n * lib.kept_row_bytes(self.h.n_vocab), what)
         wrong = lib.first_bad_kept(ffi.from_buffer("uint8_t[]", rows), n, self.h.n_vocab)
         if wrong >= 0:
-            raise bad(self.path, f"row {self._n_read + wrong}: its checksum, its greatest id or its step is wrong")
+            raise bad(
+                self.path,
+                f"row {self._n_read + wrong}: its checksum, its greatest id or its step is wrong",
+            )
         self._n_read += n
         return rows

@@ -1,25 +1,70 @@
 """Which type a tensor has in a file of a kind: Q8_0, Q4_K and so on, and the customary mixes.
 
-A kind that is the name of a type gives it to every matrix, the head included. A mix, Q4_K_M for instance, is of two types: it
-gives the second, which takes more bits, to matrices where an error costs more. The rules are those of the files that users of
-this field have: llama.cpp's quantiser made them, for the architectures that this project runs.
+A kind that is the name of a type gives it to every matrix, the head included. A mix, Q4_K_M for
+instance, is of two types: it gives the second, which takes more bits, to matrices where an error
+costs more. The rules are those of the files that users of this field have: llama.cpp's quantiser
+made them, for the architectures that this project runs.
 
-    head                      the second in every mix: output.weight, or token_embd.weight where that is the head
-    attn_v, ffn_down   _M     the second in the first and the last eighth of the blocks and in every third between
-                       Q4_K_S Q5_K: attn_v in the first four blocks, ffn_down in the first eighth
+    head                      the second in every mix: output.weight, or token_embd.weight where
+                              that is the head
+    attn_v, ffn_down   _M     the second in the first and the last eighth of the blocks and in every
+                       third between Q4_K_S Q5_K: attn_v in the first four blocks, ffn_down in the
+                       first eighth
     attn_qkv           _M     Q5_K in Q4_K_M, Q6_K in Q5_K_M
 
-Where a row is no multiple of a type's block, SHORT says what is taken instead, and where that does not fit either, F16.
-Vectors (norms, biases, factors of rope) are F32. The few small matrices of STAYS stay what they are.
+Where a row is no multiple of a type's block, SHORT says what is taken instead, and where that does
+not fit either, F16. Vectors (norms, biases, factors of rope) are F32. The few small matrices of
+STAYS stay what they are.
 """
+
 from ..kernels import ffi, lib
 
 FLOATS = ("F32", "F16", "BF16")
-MIXES = {"Q4_K_S": ("Q4_K", "Q6_K"), "Q4_K_M": ("Q4_K", "Q6_K"), "Q5_K_S": ("Q5_K", "Q6_K"), "Q5_K_M": ("Q5_K", "Q6_K")}
-SHORT = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
-FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K": 11, "Q4_K_S": 14, "Q4_K": 14,
-              "Q4_K_M": 15, "Q5_K_S": 16, "Q5_K": 16, "Q5_K_M": 17, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30, "BF16": 32}  # general.file_type
-STAYS = ("_norm.", "ffn_gate_inp.", "position_embd.", "token_types.", "rope_", "ssm_conv1d.", "attn_rel_b.")
+MIXES = {
+    "Q4_K_S": ("Q4_K", "Q6_K"),
+    "Q4_K_M": ("Q4_K", "Q6_K"),
+    "Q5_K_S": ("Q5_K", "Q6_K"),
+    "Q5_K_M": ("Q5_K", "Q6_K"),
+}
+SHORT = {
+    "Q2_K": "Q4_0",
+    "Q3_K": "Q4_0",
+    "Q4_K": "Q5_0",
+    "Q5_K": "Q5_1",
+    "Q6_K": "Q8_0",
+    "IQ4_XS": "IQ4_NL",
+}
+FILE_TYPES = {
+    "F32": 0,
+    "F16": 1,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q8_0": 7,
+    "Q5_0": 8,
+    "Q5_1": 9,
+    "Q2_K": 10,
+    "Q3_K": 11,
+    "Q4_K_S": 14,
+    "Q4_K": 14,
+    # general.file_type
+    "Q4_K_M": 15,
+    "Q5_K_S": 16,
+    "Q5_K": 16,
+    "Q5_K_M": 17,
+    "Q6_K": 18,
+    "IQ4_NL": 25,
+    "IQ4_XS": 30,
+    "BF16": 32,
+}
+STAYS = (
+    "_norm.",
+    "ffn_gate_inp.",
+    "position_embd.",
+    "token_types.",
+    "rope_",
+    "ssm_conv1d.",
+    "attn_rel_b.",
+)
 MAX_TYPE = 256
 
 
@@ -35,11 +80,16 @@ def is_vector(dims):
 
 def is_quantised(tensor, dims):
     """Whether `tensor` is a matrix that takes the type of its file."""
-    return not is_vector(dims) and tensor.endswith(".weight") and not any(part in tensor for part in STAYS)
+    return (
+        not is_vector(dims)
+        and tensor.endswith(".weight")
+        and not any(part in tensor for part in STAYS)
+    )
 
 
 def type_of(kind, tensor, dims, n_layer, tied):
-    """The name of the type that `tensor` of dimensions `dims` has in a file of `kind`: a type or a mix.
+    """The name of the type that `tensor` of dimensions `dims` has in a file of `kind`: a type or a
+    mix.
 
     n_layer: blocks of the model; tied: there is no output.weight, the embedding is the head.
     """

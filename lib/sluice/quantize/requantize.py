@@ -1,38 +1,61 @@
-"""A copy of a GGUF file with its weights in other types: what becomes what, and the bytes of it, piece by piece.
+"""A copy of a GGUF file with its weights in other types: what becomes what, and the bytes of it,
+piece by piece.
 
 Metadata goes over byte by byte, but for general.file_type and general.quantization_version, which
-say what the copy is, and keys split.* of a model in several files, whose copy is one;
-tensors keep their names, shapes and order, and the file its alignment. Weights are read from the map and made in pieces of
-PIECE elements: memory does not grow with the file, nor with a row.
+say what the copy is, and keys split.* of a model in several files, whose copy is one; tensors keep
+their names, shapes and order, and the file its alignment. Weights are read from the map and made in
+pieces of PIECE elements: memory does not grow with the file, nor with a row.
 """
+
 from fnmatch import fnmatchcase
 
-from . import mixes
-from ..faults import Fault, USAGE, unsupported
-from ..gguf import shards, type_name, write as gguf_write
+from ..faults import USAGE, Fault, unsupported
+from ..gguf import shards, type_name
+from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
+from . import mixes
 
 PIECE = 1 << 21  # elements: whole blocks of any type
 QUANTIZATION_VERSION = 2  # of the block formats, as GGUF's specification counts them
-KINDS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", *(f"Q{n}_K{mix}" for n in (4, 5) for mix in ("", "_S", "_M")), "Q6_K", "F16", "BF16", "F32")
+KINDS = (
+    "Q4_0",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "Q8_0",
+    *(f"Q{n}_K{mix}" for n in (4, 5) for mix in ("", "_S", "_M")),
+    "Q6_K",
+    "F16",
+    "BF16",
+    "F32",
+)
 
 
 def plan(file, kind, overrides=()):
     """List of (Tensor, type number in the copy) of a gguf.File, in its order.
 
-    kind: one of KINDS; overrides: list of (pattern, type name), of which the last that fits a tensor's name (with or without
-    ".weight"; * and ? as in a shell) counts. They are for matrices: models run with vectors of F32 alone. Fault 64 for an override that fits no matrix or no row, 69 for a tensor of a
-    type that cannot be read.
+    kind: one of KINDS; overrides: list of (pattern, type name), of which the last that fits a
+    tensor's name (with or without ".weight"; * and ? as in a shell) counts. They are for matrices:
+    models run with vectors of F32 alone. Fault 64 for an override that fits no matrix or no row, 69
+    for a tensor of a type that cannot be read.
     """
     known, used, out = mixes.numbers(), set(), []
     n_layer, tied = _n_layer(file), "output.weight" not in file.tensors
     for t in file.tensors.values():
-        asked = [i for i, (pattern, _) in enumerate(overrides) if _fits(t.name, pattern) and not mixes.is_vector(t.shape)]
+        asked = [
+            i
+            for i, (pattern, _) in enumerate(overrides)
+            if _fits(t.name, pattern) and not mixes.is_vector(t.shape)
+        ]
         used.update(asked)
         if asked:
             pattern, name = overrides[asked[-1]]
             if t.shape[0] % lib.type_block(known[name]):
-                raise Fault(USAGE, f"--tensor {pattern}={name}: {t.name} has rows of {t.shape[0]}, no multiple of {lib.type_block(known[name])}")
+                raise Fault(
+                    USAGE,
+                    f"--tensor {pattern}={name}: {t.name} has rows of {t.shape[0]}, no multiple of"
+                    f" {lib.type_block(known[name])}",
+                )
             type = known[name]
         else:
             type = _type_of(t, kind, n_layer, tied, known)
@@ -42,7 +65,9 @@ def plan(file, kind, overrides=()):
         out.append((t, type))
     for i, (pattern, name) in enumerate(overrides):
         if i not in used:
-            raise Fault(USAGE, f"--tensor {pattern}={name}: no matrix of {file.path} has such a name")
+            raise Fault(
+                USAGE, f"--tensor {pattern}={name}: no matrix of {file.path} has such a name"
+            )
     return out
 
 
@@ -52,11 +77,17 @@ def _n_layer(file):
 
 
 def _fits(name, pattern):
-    return any(n == pattern or fnmatchcase(n, pattern) for n in (name, name.removesuffix(".weight")))
+    return any(
+        n == pattern or fnmatchcase(n, pattern) for n in (name, name.removesuffix(".weight"))
+    )
 
 
 def _type_of(t, kind, n_layer, tied, known):
-    if mixes.is_quantised(t.name, t.shape) or mixes.is_vector(t.shape) and lib.type_supported(t.type):
+    if (
+        mixes.is_quantised(t.name, t.shape)
+        or mixes.is_vector(t.shape)
+        and lib.type_supported(t.type)
+    ):
         return known[mixes.type_of(kind, t.name, t.shape, n_layer, tied)]
     return t.type
 
@@ -71,16 +102,24 @@ def metadata(file, kind, plan):
 
 
 def write(path, file, kind, plan, advance=lambda n_bytes: None):
-    """Write the copy: Fault 65 names a tensor and row that are not finite or too large for their type; 73, 74, 75 as
-    gguf_write.write. `advance` is called with how many bytes of `file` have been read since the last time."""
+    """Write the copy: Fault 65 names a tensor and row that are not finite or too large for their
+    type; 73, 74, 75 as gguf_write.write. `advance` is called with how many bytes of `file` have
+    been read since the last time.
+    """
     room = ffi.new("uint8_t[]", 4 * min(PIECE, max((t.n_elements for t, _ in plan), default=1)))
-    tensors = [(t.name, type, t.dims, lambda t=t, type=type: _pieces(file, t, type, room, advance))
-               for t, type in plan]
-    gguf_write.write(path, metadata(file, kind, plan), tensors, file.alignment, file.check_unchanged)
+    tensors = [
+        (t.name, type, t.dims, lambda t=t, type=type: _pieces(file, t, type, room, advance))
+        for t, type in plan
+    ]
+    gguf_write.write(
+        path, metadata(file, kind, plan), tensors, file.alignment, file.check_unchanged
+    )
 
 
 def _pieces(file, t, type, room, advance):
-    """The bytes of tensor `t` as `type`, piece by piece; a piece is good until the next is asked for."""
+    """The bytes of tensor `t` as `type`, piece by piece; a piece is good until the next is asked
+    for.
+    """
     is_read, beyond = lib.type_supported(t.type), ffi.new("int32_t *")
     p = file.pointer(t) if is_read else None
     for at in range(0, t.n_elements, PIECE):
@@ -98,17 +137,41 @@ def _pieces(file, t, type, room, advance):
 
 def reason(type, beyond):
     """Why encode_weights stopped, in words. type: the number of what it was to make."""
-    return f"a weight is too large for {type_name(type)}" if beyond else "a weight is infinite or NaN"
+    return (
+        f"a weight is too large for {type_name(type)}" if beyond else "a weight is infinite or NaN"
+    )
 
 
 def lines(plan):
-    """The plan as a table (list of str): name, shape, types and bytes of each tensor, and the sums."""
+    """The plan as a table (list of str): name, shape, types and bytes of each tensor, and the
+    sums.
+    """
     rows = [("tensor", "shape", "from", "to", "bytes", "bytes")]
     sums = [0, 0, 0]
     for t, type in plan:
         n_bytes = gguf_write.tensor_bytes(type, t.shape)
         sums = [a + b for a, b in zip(sums, (t.n_bytes, n_bytes, t.n_elements))]
-        rows.append((t.name, " x ".join(map(str, t.shape)), type_name(t.type), type_name(type), f"{t.n_bytes:,}", f"{n_bytes:,}"))
-    rows.append(("all", "", *(f"{8 * n / max(1, sums[2]):.2f} bits" for n in sums[:2]), f"{sums[0]:,}", f"{sums[1]:,}"))
+        rows.append(
+            (
+                t.name,
+                " x ".join(map(str, t.shape)),
+                type_name(t.type),
+                type_name(type),
+                f"{t.n_bytes:,}",
+                f"{n_bytes:,}",
+            )
+        )
+    rows.append(
+        (
+            "all",
+            "",
+            *(f"{8 * n / max(1, sums[2]):.2f} bits" for n in sums[:2]),
+            f"{sums[0]:,}",
+            f"{sums[1]:,}",
+        )
+    )
     width = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(c.ljust(w) if i < 4 else c.rjust(w) for i, (c, w) in enumerate(zip(row, width))) for row in rows]
+    return [
+        "  ".join(c.ljust(w) if i < 4 else c.rjust(w) for i, (c, w) in enumerate(zip(row, width)))
+        for row in rows
+    ]

@@ -1,7 +1,8 @@
 """A worker: one connection after another, within limits that hold whatever comes.
 
-The line that answers: `yes`, `no` or `unsure` (the first answer of the question, another one, none), the probability of the first
-answer, the one it needs, and 16 hex digits of the model's id. Or `error` and one of these words:
+The line that answers: `yes`, `no` or `unsure` (the first answer of the question, another one,
+none), the probability of the first answer, the one it needs, and 16 hex digits of the model's id.
+Or `error` and one of these words:
 
     timeout  the client took longer than SEND_SECONDS to send the mail
     empty    there was nothing
@@ -10,8 +11,10 @@ answer, the one it needs, and 16 hex digits of the model's id. Or `error` and on
     model    the model's file was changed while it is in use, or gives no numbers
     crashed  a bug of ours
 
-A mail that takes longer than ANSWER_SECONDS ends the worker by SIGALRM; the client reads the end of file without a line.
+A mail that takes longer than ANSWER_SECONDS ends the worker by SIGALRM; the client reads the end of
+file without a line.
 """
+
 import os
 import resource
 import select
@@ -19,24 +22,31 @@ import signal
 import time
 
 from .. import messages
-from ..system import memory
+from ..classify import inputs
 from ..faults import OUR_BUG, Exit, Fault
 from ..kernels import lib
-from ..classify import inputs
+from ..system import memory
 
 SEND_SECONDS = 10
 ANSWER_SECONDS = 10
-MEMORY = 1 << 30          # bytes that a worker may map beyond what it has when it begins, and its threads need
-THREAD = 5 << 20          # bytes of a thread: its stack (csrc/threads.c), and keys and values that attention holds (MOST_HELD of csrc/dispatch.c)
-MAX_GROWTH = 64 << 20     # bytes: a worker that holds more than when it began is replaced by one that does not, so that none stays large
+# bytes that a worker may map beyond what it has when it begins, and its threads need
+MEMORY = 1 << 30
+# bytes of a thread: its stack (csrc/threads.c), and keys and values that attention holds (MOST_HELD
+# of csrc/dispatch.c)
+THREAD = 5 << 20
+# bytes: a worker that holds more than when it began is replaced by one that does not, so that none
+# stays large
+MAX_GROWTH = 64 << 20
 CHUNK_BYTES = 1 << 18
 
 
 def serve(listener, life, classifier, slots, slot, threads, verbose):
-    """Answer connections of `listener` (not blocking) until `life`, the reading end of a pipe, is at its end.
+    """Answer connections of `listener` (not blocking) until `life`, the reading end of a pipe, is
+    at its end.
 
-    Those that wait for a listener that was shut down are answered before. slots: shared bytes; slots[slot] is set
-    with the first mail, the last one by the first worker that finds the model changed.
+    Those that wait for a listener that was shut down are answered before. slots: shared bytes;
+    slots[slot] is set with the first mail, the last one by the first worker that finds the model
+    changed.
     """
     limit(threads)
     if threads > 1:
@@ -56,7 +66,8 @@ def serve(listener, life, classifier, slots, slot, threads, verbose):
             if not ready:
                 continue
         try:
-            connection, _ = listener.accept()  # at the end too: who came may have woken this worker and no other (EPOLLEXCLUSIVE)
+            # at the end too: who came may have woken this worker and no other (EPOLLEXCLUSIVE)
+            connection, _ = listener.accept()
         except BlockingIOError:
             if is_over:
                 return
@@ -69,7 +80,9 @@ def serve(listener, life, classifier, slots, slot, threads, verbose):
 
 
 def _held():
-    """Bytes beyond mapped files; where the kernel does not say, the most that there ever were, the model's file among them."""
+    """Bytes beyond mapped files; where the kernel does not say, the most that there ever were, the
+    model's file among them.
+    """
     own = memory.now()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 if own is None else own
 
@@ -108,12 +121,15 @@ def _answer(connection, classifier, slots, verbose):
         error = "input" if str(e).startswith("input: ") else "model"
         if error == "model" and not slots[-1]:
             slots[-1] = 1
-            messages.say(f"{e}; when it is as it should be, send SIGHUP to the first process of this worker")
+            messages.say(
+                f"{e}; when it is as it should be, send SIGHUP to the first process of this worker"
+            )
     except OSError:  # of the connection: nobody is there to read an answer
         error = "input"
     except Exception as e:
         error = "crashed"
-        bug = f"internal error: {type(e).__name__} at {where(e)}"  # the text of an exception may be that of a mail
+        # the text of an exception may be that of a mail
+        bug = f"internal error: {type(e).__name__} at {where(e)}"
     signal.setitimer(signal.ITIMER_REAL, 0)
     try:
         connection.settimeout(0)
@@ -122,7 +138,9 @@ def _answer(connection, classifier, slots, verbose):
         pass
     if verbose:
         word = {"error": error} if error else {"answer": reply.split()[0].decode()}
-        messages.report(pid=os.getpid(), **word, bytes=n_bytes, ids=n_ids, ms=1e3 * (time.monotonic() - began))
+        messages.report(
+            pid=os.getpid(), **word, bytes=n_bytes, ids=n_ids, ms=1e3 * (time.monotonic() - began)
+        )
     if error == "crashed":
         messages.say(bug)
         raise Exit(OUR_BUG)
@@ -131,7 +149,9 @@ def _answer(connection, classifier, slots, verbose):
 
 
 def receive(connection, is_mail):
-    """The bytes to look at of what a client sends until it ends; TimeoutError if that takes longer than SEND_SECONDS."""
+    """The bytes to look at of what a client sends until it ends; TimeoutError if that takes longer
+    than SEND_SECONDS.
+    """
     end = time.monotonic() + SEND_SECONDS
 
     def read_some(s):
@@ -140,11 +160,14 @@ def receive(connection, is_mail):
             raise TimeoutError
         s.settimeout(left)
         return s.recv(CHUNK_BYTES)
+
     return inputs.read(connection, is_mail, read_some)
 
 
 def where(e):
-    """Where an exception was raised, "file.py:line": what can be logged of one whose text may be that of a mail."""
+    """Where an exception was raised, "file.py:line": what can be logged of one whose text may be
+    that of a mail.
+    """
     at = e.__traceback__
     while at.tb_next:
         at = at.tb_next

@@ -1,24 +1,31 @@
-"""The Unix socket that a worker listens on, its own or one that systemd opened (sd_listen_fds(3)), and what systemd is told.
+"""The Unix socket that a worker listens on, its own or one that systemd opened (sd_listen_fds(3)),
+and what systemd is told.
 
-An own socket is bound under a name in passing and then renamed: whoever connects finds the old one or the new one, never none. It has
-the wanted mode before it has its name. A socket that is there already is replaced, whoever listens on it; anything else is not.
+An own socket is bound under a name in passing and then renamed: whoever connects finds the old one
+or the new one, never none. It has the wanted mode before it has its name. A socket that is there
+already is replaced, whoever listens on it; anything else is not.
 """
+
 import errno
 import os
 import socket
 import stat
 
+from ..faults import NO_OUTPUT, USAGE, Fault, bad
 from ..system import files
-from ..faults import Fault, NO_OUTPUT, USAGE, bad
 
-BACKLOG = 128     # connections that wait for a worker; the next client waits in connect(2), or gets EAGAIN
-MAX_PATH = 107    # bytes: sun_path of unix(7) without its NUL
-PASSED = 3        # the first descriptor that systemd passes
+# connections that wait for a worker; the next client waits in connect(2), or gets EAGAIN
+BACKLOG = 128
+MAX_PATH = 107  # bytes: sun_path of unix(7) without its NUL
+PASSED = 3  # the first descriptor that systemd passes
 SO_ACCEPTCONN = getattr(socket, "SO_ACCEPTCONN", 30)
 
 
 class Listener:
-    """socket: listening, not blocking.   path: as given.   passed: it is systemd's, and stays when we end."""
+    """socket: listening, not blocking.
+    path: as given.
+    passed: it is systemd's, and stays when we end.
+    """
 
     def __init__(self, path, mode):
         self.path = path
@@ -29,7 +36,9 @@ class Listener:
         self.socket.setblocking(False)
 
     def is_named(self):
-        """True while the socket has its name; None if it was removed, False if something else is there."""
+        """True while the socket has its name; None if it was removed, False if something else is
+        there.
+        """
         if self.passed:
             return True
         try:
@@ -40,7 +49,9 @@ class Listener:
             return True
 
     def end(self):
-        """Take no connection any more; those that wait already can still be accepted. Systemd's is left as it is."""
+        """Take no connection any more; those that wait already can still be accepted. Systemd's is
+        left as it is.
+        """
         if not self.passed:
             if self.is_named():
                 files.unlink(self.path)
@@ -52,7 +63,11 @@ def _own(path, mode):
     temporary = f"{path}.{os.getpid()}"
     n_bytes = len(os.fsencode(temporary))
     if n_bytes > MAX_PATH:
-        raise Fault(NO_OUTPUT, f"{path}: a socket's path has at most {MAX_PATH - n_bytes + len(os.fsencode(path))} bytes here")
+        raise Fault(
+            NO_OUTPUT,
+            f"{path}: a socket's path has at most {MAX_PATH - n_bytes + len(os.fsencode(path))}"
+            " bytes here",
+        )
     s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _check_directory(path)
@@ -80,7 +95,11 @@ def _own(path, mode):
 def _check_directory(path):
     s = os.stat(os.path.dirname(path) or ".")
     if s.st_mode & 0o022 and not s.st_mode & stat.S_ISVTX:
-        raise Fault(NO_OUTPUT, f"{path}: others could put their socket there: the mode of the directory is {stat.S_IMODE(s.st_mode):04o}")
+        raise Fault(
+            NO_OUTPUT,
+            f"{path}: others could put their socket there: the mode of the directory is"
+            f" {stat.S_IMODE(s.st_mode):04o}",
+        )
 
 
 def _refuse_other(path):
@@ -105,13 +124,18 @@ def _passed(path):
         raise Fault(USAGE, f"LISTEN_FDS: {n} descriptors were passed; one socket is served")
     try:
         s = socket.socket(fileno=PASSED)
-        fits = (s.family, s.type) == (socket.AF_UNIX, socket.SOCK_STREAM) and s.getsockopt(socket.SOL_SOCKET, SO_ACCEPTCONN)
+        fits = (s.family, s.type) == (socket.AF_UNIX, socket.SOCK_STREAM) and s.getsockopt(
+            socket.SOL_SOCKET, SO_ACCEPTCONN
+        )
     except OSError as e:
         if e.errno not in (errno.EBADF, errno.ENOTSOCK):
             raise
         fits = False
     if not fits:
-        raise bad(f"descriptor {PASSED}", "LISTEN_FDS says that a socket was passed, but it is no listening Unix stream socket")
+        raise bad(
+            f"descriptor {PASSED}",
+            "LISTEN_FDS says that a socket was passed, but it is no listening Unix stream socket",
+        )
     s.set_inheritable(False)
     name = s.getsockname()
     if not isinstance(name, str) or os.path.realpath(name) != os.path.realpath(path):
@@ -120,13 +144,18 @@ def _passed(path):
 
 
 def notify(*lines):
-    """Tell systemd, if it wants to know (sd_notify(3)): notify("READY=1"). Whatever hinders it is no matter."""
+    """Tell systemd, if it wants to know (sd_notify(3)): notify("READY=1"). Whatever hinders it is
+    no matter.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
             s.setblocking(False)
-            s.sendto("\n".join(lines).encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
+            s.sendto(
+                "\n".join(lines).encode(),
+                address.replace("@", "\0", 1) if address[0] == "@" else address,
+            )
     except OSError:
         pass

@@ -1,10 +1,13 @@
-"""`classify --pass-through`: the mail on stdin on stdout, with the X-Spam headers of marking.py; whole, or not at all.
+"""`classify --pass-through`: the mail on stdin on stdout, with the X-Spam headers of marking.py;
+whole, or not at all.
 
-The whole mail is read first, up to KEPT_BYTES in memory, a larger one in a temporary file without a name. Then a child of this process
-judges it: whatever ends the child (a model that is gone, no memory, a bug, kill -9, SECONDS), the mail is here, and is
-written with a reason instead of a verdict. Nothing is written before that, so who reads us and finds our status is not 0
-after no byte at all still has the mail as it was.
+The whole mail is read first, up to KEPT_BYTES in memory, a larger one in a temporary file without a
+name. Then a child of this process judges it: whatever ends the child (a model that is gone, no
+memory, a bug, kill -9, SECONDS), the mail is here, and is written with a reason instead of a
+verdict. Nothing is written before that, so who reads us and finds our status is not 0 after no byte
+at all still has the mail as it was.
 """
+
 import mmap
 import os
 import select
@@ -12,20 +15,22 @@ import signal
 import time
 
 from .. import messages, stream
-from ..faults import Fault, IO_ERROR
-from ..system.files import write_fault
 from ..classify import inputs
+from ..faults import IO_ERROR, Fault
 from ..mail import headers
+from ..system.files import write_fault
 
 KEPT_BYTES = inputs.MAIL_BYTES
-SECONDS = 60     # for the verdict
+SECONDS = 60  # for the verdict
 LINE_BYTES = 256
 
 
 def run(load):
-    """Read, judge with the Classifier that load() gives, write. Fault 75: no room for the mail; OSError: it cannot be read or written."""
+    """Read, judge with the Classifier that load() gives, write. Fault 75: no room for the mail;
+    OSError: it cannot be read or written.
+    """
     mail = read(0)
-    line = judge(memoryview(mail)[:inputs.MAIL_BYTES], load) if mail else b"error empty"
+    line = judge(memoryview(mail)[: inputs.MAIL_BYTES], load) if mail else b"error empty"
     head, n_read = headers.beginning(mail, headers.headers(line))
     stream.write_all(1, head)
     stream.write_all(1, memoryview(mail)[n_read:])
@@ -52,6 +57,7 @@ def read(fd):
 
 def _temporary():
     import tempfile
+
     try:
         return tempfile.TemporaryFile(buffering=0)
     except OSError as e:
@@ -66,7 +72,9 @@ def _write(spool, data):
 
 
 def judge(data, load):
-    """The line of a worker (serving.py), without its newline, for a mail: by a child, within SECONDS."""
+    """The line of a worker (serving.py), without its newline, for a mail: by a child, within
+    SECONDS.
+    """
     reader, writer = os.pipe()
     try:
         pid = os.fork()
@@ -77,7 +85,8 @@ def judge(data, load):
         _answer(data, load, writer)
     os.close(writer)
     line, end = b"", time.monotonic() + SECONDS
-    ready = select.poll()  # select(2) takes no descriptor from 1024 on, and many may have been inherited
+    # select(2) takes no descriptor from 1024 on, and many may have been inherited
+    ready = select.poll()
     ready.register(reader, select.POLLIN)
     while len(line) < LINE_BYTES and ready.poll(max(0, 1e3 * (end - time.monotonic()))):
         part = os.read(reader, LINE_BYTES)
@@ -94,7 +103,10 @@ def judge(data, load):
         return b"error timeout"
     if status == IO_ERROR:  # csrc/guard.c: the model's file was cut while it was mapped
         return b"error model"
-    messages.say(f"not judged: the process for it {f'ended with {status}' if status >= 0 else f'was killed by signal {-status}'}")
+    messages.say(
+        "not judged: the process for it"
+        f" {f'ended with {status}' if status >= 0 else f'was killed by signal {-status}'}"
+    )
     return b"error crashed"
 
 
@@ -126,6 +138,8 @@ def _line(data, load):
             stage = "model"  # it was changed while it was read
     except BaseException as e:
         from . import connection
-        stage, why = "crashed", f"internal error: {type(e).__name__} at {connection.where(e)}"  # its text may be that of the mail
+
+        # its text may be that of the mail
+        stage, why = "crashed", f"internal error: {type(e).__name__} at {connection.where(e)}"
     messages.say(f"not judged: {why}")
     return f"error {stage}\n".encode()

@@ -1,22 +1,27 @@
 """`classify --listen`: processes that have the model ready and answer on a Unix socket.
 
     client: connects, writes a mail, shuts down its writing side, reads one line to its end
-    line:   "yes 0.9931 0.9386 3f9a0c1b2d4e5f60\\n" or "error WORD\\n" (serving.py); none where the process that had the mail died
+    line:   "yes 0.9931 0.9386 3f9a0c1b2d4e5f60\\n" or "error WORD\\n" (serving.py); none where the
+            process that had the mail died
 
 Three kinds of processes, each made by fork(2) alone:
 
-    master   holds the socket and takes signals. It opens no model and no mail, so that neither can end it.
-    group    reads question and model, computes what all mails have in common, answers a mail of its own to see that it can;
-             then forks the workers and replaces those that die.
+    master   holds the socket and takes signals. It opens no model and no mail, so that neither can
+             end it.
+    group    reads question and model, computes what all mails have in common, answers a mail of its
+             own to see that it can; then forks the workers and replaces those that die.
     worker   accepts a connection, answers it, accepts the next.
 
-SIGHUP: the master forks a new group, and when that is ready the old one ends. If the new one fails, the old one stays. A group that
-dies is replaced. What holds them together is who is whose parent, and a pipe of which the group alone holds the
-writing end: when it is closed, by whatever end of the group, its workers finish the mail in hand and go. So kill -9 of any
-process costs at most the mail it had, and leaves no process behind.
+SIGHUP: the master forks a new group, and when that is ready the old one ends. If the new one fails,
+the old one stays. A group that dies is replaced. What holds them together is who is whose parent,
+and a pipe of which the group alone holds the writing end: when it is closed, by whatever end of the
+group, its workers finish the mail in hand and go. So kill -9 of any process costs at most the mail
+it had, and leaves no process behind.
 
-Signals are blocked in all of them and waited for, so none interrupts anything. No file is written and no mail is kept or logged.
+Signals are blocked in all of them and waited for, so none interrupts anything. No file is written
+and no mail is kept or logged.
 """
+
 import gc
 import mmap
 import os
@@ -28,9 +33,11 @@ from ..faults import IO_ERROR, TRY_AGAIN, Exit
 from . import connection
 from .listener import Listener, notify
 
-TICK = 1.0                      # seconds between looks at whether parent and socket are still there
-MIN_PAUSE, MAX_PAUSE = 0.1, 10  # seconds before what died at its start is started again; doubled each time
-GRACE = connection.SEND_SECONDS + connection.ANSWER_SECONDS + 5  # seconds in which the mails in hand end, and then some that wait
+TICK = 1.0  # seconds between looks at whether parent and socket are still there
+# seconds before what died at its start is started again; doubled each time
+MIN_PAUSE, MAX_PAUSE = 0.1, 10
+# seconds in which the mails in hand end, and then some that wait
+GRACE = connection.SEND_SECONDS + connection.ANSWER_SECONDS + 5
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1}
 ENDS = (signal.SIGTERM, signal.SIGINT)
 PROBE = b"""From: a@example.org
@@ -54,8 +61,9 @@ Content-Transfer-Encoding: quoted-printable
 def run(path, mode, load, n_workers=None, threads=None, verbose=False):
     """Listen on `path` (its mode: an int) until SIGTERM or SIGINT.
 
-    load(): a Classifier, of one thread; called in each group. n_workers: None is one a core that this process may use. threads: of
-    each worker. Fault 64, 65 or 73 before anything is served; Exit with the code of a group that cannot start the first time.
+    load(): a Classifier, of one thread; called in each group. n_workers: None is one a core that
+    this process may use. threads: of each worker. Fault 64, 65 or 73 before anything is served;
+    Exit with the code of a group that cannot start the first time.
     """
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     for number in SIGNALS:
@@ -66,7 +74,12 @@ def run(path, mode, load, n_workers=None, threads=None, verbose=False):
     listener = Listener(path, mode)
     master = os.getpid()
     try:
-        code = _Master(listener, lambda: _Group(master, listener, load(), n_workers or _n_cores(), threads or 1, verbose).run()).run()
+        code = _Master(
+            listener,
+            lambda: _Group(
+                master, listener, load(), n_workers or _n_cores(), threads or 1, verbose
+            ).run(),
+        ).run()
     finally:
         if os.getpid() == master:
             notify("STOPPING=1")
@@ -79,7 +92,9 @@ def _n_cores():
 
 
 def _become(what):
-    """What a forked child does, to its end; its errors go the way to cli.run, like those of any command."""
+    """What a forked child does, to its end; its errors go the way to cli.run, like those of any
+    command.
+    """
     what()
     raise Exit(0)
 
@@ -105,7 +120,9 @@ def _how(code):
 
 
 class _Pause:
-    """When what died may be started again: at once, but later and later if it does not live to do anything."""
+    """When what died may be started again: at once, but later and later if it does not live to do
+    anything.
+    """
 
     def __init__(self):
         self.seconds, self.due = 0, 0
@@ -125,8 +142,8 @@ class _Master:
     def __init__(self, listener, group):
         self._listener, self._group, self._pause = listener, group, _Pause()
         self._serving = self._coming = None  # pids of groups
-        self._groups = set()                 # all that live, those that are ending too
-        self._is_wanted = True               # a new group
+        self._groups = set()  # all that live, those that are ending too
+        self._is_wanted = True  # a new group
         self._was_ready = False
 
     def run(self):
@@ -167,7 +184,9 @@ class _Master:
                 messages.say(f"the group of workers {pid} {_how(code)}: it is started again")
         named = self._listener.is_named()
         if named is None:
-            messages.say(f"{self._listener.path}: was removed, so nobody can connect: this is the end")
+            messages.say(
+                f"{self._listener.path}: was removed, so nobody can connect: this is the end"
+            )
             return IO_ERROR
         if named is False:
             messages.say(f"{self._listener.path}: another one listens there now: this is the end")
@@ -189,7 +208,10 @@ class _Master:
 
     def _failed(self):
         if self._serving:
-            messages.say("the new question and model are not used (see the line before): those that were loaded go on")
+            messages.say(
+                "the new question and model are not used (see the line before): those that were"
+                " loaded go on"
+            )
             notify("READY=1", "STATUS=answering; the last reload failed")
         else:
             self._pause.failed()
@@ -222,7 +244,8 @@ class _Group:
         self._master, self._listener, self._classifier = master, listener, classifier
         self._n, self._threads, self._verbose = n_workers, threads, verbose
         self._workers = {}  # pid: slot
-        self._slots = mmap.mmap(-1, n_workers + 1)  # shared; a byte for each: it has had a mail; the last: see serving.py
+        # shared; a byte for each: it has had a mail; the last: see serving.py
+        self._slots = mmap.mmap(-1, n_workers + 1)
         self._pauses = [_Pause() for _ in range(n_workers)]
 
     def run(self):
@@ -256,7 +279,11 @@ class _Group:
         else:
             self._pauses[slot].failed()
         if code:
-            slow = f": a mail took longer than {connection.ANSWER_SECONDS} s" if code == -signal.SIGALRM else ""
+            slow = (
+                f": a mail took longer than {connection.ANSWER_SECONDS} s"
+                if code == -signal.SIGALRM
+                else ""
+            )
             messages.say(f"worker {pid} {_how(code)}{slow}; it is replaced")
 
     def _fill(self):
@@ -275,4 +302,12 @@ class _Group:
 
     def _serve(self, slot):
         os.close(self._hold)
-        connection.serve(self._listener.socket, self._life, self._classifier, self._slots, slot, self._threads, self._verbose)
+        connection.serve(
+            self._listener.socket,
+            self._life,
+            self._classifier,
+            self._slots,
+            slot,
+            self._threads,
+            self._verbose,
+        )

@@ -1,9 +1,10 @@
 """The user's cache: where it is, whether it can be trusted, and how it stays small."""
+
 import os
 import stat
 
+from ..faults import NO_OUTPUT, Fault
 from . import files as newfile
-from ..faults import Fault, NO_OUTPUT
 
 
 def home():

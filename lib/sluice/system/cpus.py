@@ -1,4 +1,5 @@
 """How many threads suit this process."""
+
 import os
 
 from ..kernels import lib

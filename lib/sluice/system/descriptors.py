@@ -1,4 +1,5 @@
 """The descriptors 0, 1 and 2."""
+
 import os
 
 

@@ -5,14 +5,16 @@ where the file system cannot do that, under a temporary name that the next
 writer in the directory sweeps away. A writer holds a lock (flock) on its file
 while it lives: that tells a file at work from a leftover.
 """
+
 import errno
 import os
 import stat
 
-from ..faults import BAD_DATA, Fault, IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, bad
+from ..faults import BAD_DATA, IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, Fault, bad
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
-NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)  # what kernels and file systems without it say
+# what kernels and file systems without it say
+NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
 PREFIX, SUFFIX = ".sluice-", ".tmp"
 
@@ -23,8 +25,11 @@ def write_fault(path, e, code=IO_ERROR):
 
 
 def nameless(directory):
-    """(descriptor, None) of a new file in `directory` without a name, mode 0600, locked; or (descriptor, temporary path)."""
+    """(descriptor, None) of a new file in `directory` without a name, mode 0600, locked; or
+    (descriptor, temporary path).
+    """
     import fcntl
+
     _sweep(directory)
     fd, path = None, None
     if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):  # naming it needs /proc
@@ -39,10 +44,12 @@ def nameless(directory):
     try:
         os.fchmod(fd, 0o600)  # whatever the umask
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        swept = path and not os.fstat(fd).st_nlink  # it was taken for a leftover before we held the lock
+        # it was taken for a leftover before we held the lock
+        swept = path and not os.fstat(fd).st_nlink
     except OSError as e:
         swept = path and e.errno == errno.EWOULDBLOCK  # or will be now
-        if not swept and e.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # no locks here: nobody sweeps either
+        # no locks here: nobody sweeps either
+        if not swept and e.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
             os.close(fd)
             if path:
                 unlink(path)
@@ -54,9 +61,10 @@ def nameless(directory):
 
 
 def check_target(target, *sources):
-    """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it; 64 for one that is, by
-    whatever path, one of `sources` (paths or None), which would be lost, with all shards of a model
-    that one of them is of."""
+    """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it;
+    64 for one that is, by whatever path, one of `sources` (paths or None), which would be lost,
+    with all shards of a model that one of them is of.
+    """
     for source in (path for source in sources if source for path in (source, *_shards(source))):
         if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
             raise Fault(USAGE, f"{target} is {source}, which is read: write another file")
@@ -76,11 +84,13 @@ def _shards(path):
     if not any("-of-" in name for name in (os.fspath(path), os.path.realpath(path))):
         return ()
     from ..gguf import shards
+
     return shards.beside(path)
 
 
 def write(target, fill, mode=None, sync=True):
-    """Make the file `target` of what `fill`, given an open binary file, writes to it. Fault 73, 74 or 75 with `target` as it was.
+    """Make the file `target` of what `fill`, given an open binary file, writes to it. Fault 73, 74
+    or 75 with `target` as it was.
 
     mode: None, for what is nobody's secret, is the mode that files get here. sync: wait until it is
     on the disk; without, a crash of the system can leave a file that is cut.
@@ -197,7 +207,9 @@ def _refuse_special(target):
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        kind = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a directory"}.get(stat.S_IFMT(mode), "not a regular file")
+        kind = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a directory"}.get(
+            stat.S_IFMT(mode), "not a regular file"
+        )
         raise Fault(NO_OUTPUT, f"{target}: is {kind}: only a regular file is replaced")
 
 
@@ -222,8 +234,11 @@ def unlink(path):
 
 
 def _sweep(directory):
-    """Remove temporary names in `directory` whose writers are dead; whatever hinders it is no matter."""
+    """Remove temporary names in `directory` whose writers are dead; whatever hinders it is no
+    matter.
+    """
     import fcntl
+
     for name in os.listdir(directory):
         if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
             continue
@@ -243,7 +258,9 @@ def _sweep(directory):
 
 
 def copy_range(to_fd, to, from_fd, at, n_bytes):
-    """Copy up to `n_bytes` between files in the kernel, which may share blocks; bytes copied, 0 where it cannot."""
+    """Copy up to `n_bytes` between files in the kernel, which may share blocks; bytes copied, 0
+    where it cannot.
+    """
     done = 0
     try:
         while done < n_bytes:
@@ -260,7 +277,8 @@ def copy_range(to_fd, to, from_fd, at, n_bytes):
 
 
 def open_trusted(path):
-    """A read-only descriptor of the regular file `path` that nobody but its owner, us or root, could have written.
+    """A read-only descriptor of the regular file `path` that nobody but its owner, us or root,
+    could have written.
 
     Fault 65 for a symbolic link, what is not a regular file, another owner, or a
     file writable by its group or others; OSError where it cannot be opened.
@@ -278,7 +296,9 @@ def open_trusted(path):
 
 
 def distrust(s, is_kind, kind):
-    """Why what os.stat says `s` of is not to be trusted: it is no `kind`, or others than its owner, us or root, could have written it; else None."""
+    """Why what os.stat says `s` of is not to be trusted: it is no `kind`, or others than its owner,
+    us or root, could have written it; else None.
+    """
     if not is_kind(s.st_mode):
         return f"is not a {kind}"
     if s.st_uid not in (os.geteuid(), 0):

@@ -1,11 +1,13 @@
 """Memory in pages of 2 MiB, where the kernel has them (madvise(2), MADV_HUGEPAGE).
 
-The tensor data of a model are mapped, and lie in pages as large as the page cache has them: 2 MiB where Linux and the file
-system put the file there in large folios (ext4 since Linux 6.16, XFS), 4 KiB where it was written in small pieces or memory was
-fragmented. `--huge-pages` copies them into anonymous memory instead, for which the kernel compacts memory where it must:
-csrc/README.md has what that gains and costs.
+The tensor data of a model are mapped, and lie in pages as large as the page cache has them: 2 MiB
+where Linux and the file system put the file there in large folios (ext4 since Linux 6.16, XFS), 4
+KiB where it was written in small pieces or memory was fragmented. `--huge-pages` copies them into
+anonymous memory instead, for which the kernel compacts memory where it must: csrc/README.md has
+what that gains and costs.
 """
-from ..faults import Fault, IO_ERROR, TRY_AGAIN, unsupported
+
+from ..faults import IO_ERROR, TRY_AGAIN, Fault, unsupported
 
 ENABLED = "/sys/kernel/mm/transparent_hugepage/enabled"
 PIECE = 1 << 23  # bytes of a read
@@ -16,6 +18,7 @@ wanted = False  # whether of_file copies: --huge-pages
 def ask(area):
     """Ask for them for `area`, a mmap.mmap; where there are none nothing happens."""
     import mmap
+
     if hasattr(mmap, "MADV_HUGEPAGE"):
         try:
             area.madvise(mmap.MADV_HUGEPAGE)
@@ -24,16 +27,18 @@ def ask(area):
 
 
 def of_file(fd, start, n_bytes, path):
-    """Bytes start ... start + n_bytes - 1 of the file `fd`, a mmap.mmap: a read-only map, or a copy in huge pages where these are
-    `wanted`. `start` is a multiple of mmap.ALLOCATIONGRANULARITY.
+    """Bytes start ... start + n_bytes - 1 of the file `fd`, a mmap.mmap: a read-only map, or a copy
+    in huge pages where these are `wanted`. `start` is a multiple of mmap.ALLOCATIONGRANULARITY.
 
-    What a map is the first to read goes into the page cache in pieces of 2 MiB where the kernel and the file system can: then
-    every later process needs one page fault where it needs 32 (of 16 pages each, 0.1 s of processor time in 1 GB).
+    What a map is the first to read goes into the page cache in pieces of 2 MiB where the kernel and
+    the file system can: then every later process needs one page fault where it needs 32 (of 16
+    pages each, 0.1 s of processor time in 1 GB).
 
-    ValueError where the file is shorter; Fault 69 where the kernel has no huge pages, 74 where the file cannot be read and 75 where
-    there is no room for a copy.
+    ValueError where the file is shorter; Fault 69 where the kernel has no huge pages, 74 where the
+    file cannot be read and 75 where there is no room for a copy.
     """
     import mmap
+
     if wanted:
         return _copy(fd, start, n_bytes, path)
     area = mmap.mmap(fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=start)
@@ -44,6 +49,7 @@ def of_file(fd, start, n_bytes, path):
 def _copy(fd, start, n_bytes, path):
     import mmap
     import os
+
     _check(n_bytes, path)
     try:
         area = mmap.mmap(-1, n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -53,7 +59,7 @@ def _copy(fd, start, n_bytes, path):
     at = 0
     with memoryview(area) as view:
         while at < n_bytes:
-            with view[at:at + PIECE] as piece:
+            with view[at : at + PIECE] as piece:
                 try:
                     n = os.preadv(fd, [piece], start + at)
                 except OSError as e:
@@ -65,19 +71,28 @@ def _copy(fd, start, n_bytes, path):
 
 
 def _check(n_bytes, path):
-    """Fault 69 where the kernel has no huge pages for programs that ask, 75 where there is no memory for `n_bytes`."""
+    """Fault 69 where the kernel has no huge pages for programs that ask, 75 where there is no
+    memory for `n_bytes`.
+    """
     try:
         with open(ENABLED) as f:
             has = "[never]" not in f.read()
     except OSError:
         has = False
     if not has:
-        raise unsupported("--huge-pages", f"this system has none: {ENABLED} is absent or says never")
+        raise unsupported(
+            "--huge-pages", f"this system has none: {ENABLED} is absent or says never"
+        )
     from . import memory
+
     free = memory.available()
     if free is not None and n_bytes > free:
         raise _no_room(n_bytes, path, f", of which {max(0, free) / 1e9:.2f} can be had")
 
 
 def _no_room(n_bytes, path, free=""):
-    return Fault(TRY_AGAIN, f"{path}: --huge-pages needs {n_bytes / 1e9:.2f} GB of memory{free}; without it the file is mapped")
+    return Fault(
+        TRY_AGAIN,
+        f"{path}: --huge-pages needs {n_bytes / 1e9:.2f} GB of memory{free}; without it the file is"
+        " mapped",
+    )

@@ -1,5 +1,6 @@
 """Maps of files that are cut while they are in use: one line, and 74, in place of a signal
 (csrc/guard.c)."""
+
 import os
 import sys
 

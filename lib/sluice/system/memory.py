@@ -1,8 +1,10 @@
-"""Memory that this process holds beyond the files it maps: activations, keys and values, the interpreter; and what it could have.
+"""Memory that this process holds beyond the files it maps: activations, keys and values, the
+interpreter; and what it could have.
 
-/proc/self/status has what is no page of a file: RssAnon, and VmSwap of it that was put out. It has no peak of these, but the most pages
-that were there at once (VmHWM), those of mapped files among them (RssFile). Once a run has been through all its weights no
-more of these come, so the difference is the most that anything else took.
+/proc/self/status has what is no page of a file: RssAnon, and VmSwap of it that was put out. It has
+no peak of these, but the most pages that were there at once (VmHWM), those of mapped files among
+them (RssFile). Once a run has been through all its weights no more of these come, so the difference
+is the most that anything else took.
 """
 
 STATUS, CLEAR = "/proc/self/status", "/proc/self/clear_refs"
@@ -11,7 +13,9 @@ MACHINE, GROUP, GROUPS = "/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def begin():
-    """Forget the peak until now, where the kernel lets us; else it stays that of the whole process."""
+    """Forget the peak until now, where the kernel lets us; else it stays that of the whole
+    process.
+    """
     try:
         with open(CLEAR, "w") as f:
             f.write(RESET_PEAK)
@@ -32,8 +36,9 @@ def now():
 
 
 def available():
-    """Bytes that this process could have more without swapping: of the machine, and of the groups that it is in (cgroup v2), less
-    what is no page of a file there. None where no one says."""
+    """Bytes that this process could have more without swapping: of the machine, and of the groups
+    that it is in (cgroup v2), less what is no page of a file there. None where no one says.
+    """
     kib = _fields(MACHINE, ":", "MemAvailable")
     limits = ([kib[0] << 10] if kib else []) + list(_group_limits())
     return min(limits) if limits else None
@@ -64,7 +69,9 @@ def _status(*names):
 
 
 def _fields(path, mark, *names):
-    """[number before any unit] of the lines "name<mark>number" of a file, in the order of `names`; None where one is missing."""
+    """[number before any unit] of the lines "name<mark>number" of a file, in the order of `names`;
+    None where one is missing.
+    """
     try:
         with open(path) as f:
             fields = dict(line.split(mark, 1) for line in f if mark in line)

@@ -1,30 +1,44 @@
-"""What byte-pair vocabularies have beside tokens: the rule that cuts text into words, and the list of merges.
+"""What byte-pair vocabularies have beside tokens: the rule that cuts text into words, and the list
+of merges.
 
 GGUF keys, under `tokenizer.ggml.`:
 
-    pre      how text is cut (csrc/text/pretokenize.c); a name that is not in PRE is refused. Not read for model "gemma4"
+    pre      how text is cut (csrc/text/pretokenize.c); a name that is not in PRE is refused. Not
+             read for model "gemma4"
     merges   [string] "left right", the first is made first; each makes a token of type normal, none
              stands there twice; may be absent where all normal tokens are single characters
 
-The names are those of llama.cpp, and so is what some of them say beside the words: that a word which is a token is never
-merged (`ignore_merges`; no key says it), and that the begin id is put first where `add_bos_token` is absent.
+The names are those of llama.cpp, and so is what some of them say beside the words: that a word
+which is a token is never merged (`ignore_merges`; no key says it), and that the begin id is put
+first where `add_bos_token` is absent.
 """
+
 from ..faults import bad, printable, unsupported
-from ..gguf.metadata import Array, STRING
+from ..gguf.metadata import STRING, Array
 from ..kernels import ffi, lib
 
 NORMAL = 1  # of tokenizer.ggml.token_type
 KEY = "tokenizer.ggml."
 MAX_MERGES = 1 << 22  # eight times the largest known
-PRE = {  # name: rule, whether words that are tokens are not merged, whether a text begins with the begin id
-    "gpt-2": (lib.PRE_GPT2, False, False), "phi-2": (lib.PRE_GPT2, False, False), "olmo": (lib.PRE_GPT2, False, False),
-    "llama-bpe": (lib.PRE_LLAMA3, True, True), "llama3": (lib.PRE_LLAMA3, True, True), "llama-v3": (lib.PRE_LLAMA3, True, True),
-    "smaug-bpe": (lib.PRE_LLAMA3, False, False), "dbrx": (lib.PRE_LLAMA3, False, False),
-    "qwen2": (lib.PRE_QWEN2, False, False), "deepseek-r1-qwen": (lib.PRE_QWEN2, False, False),
-    "stablelm2": (lib.PRE_QWEN2, False, False), "qwen35": (lib.PRE_QWEN35, False, False),
+# name: rule, whether words that are tokens are not merged, whether a text begins with the begin id
+PRE = {
+    "gpt-2": (lib.PRE_GPT2, False, False),
+    "phi-2": (lib.PRE_GPT2, False, False),
+    "olmo": (lib.PRE_GPT2, False, False),
+    "llama-bpe": (lib.PRE_LLAMA3, True, True),
+    "llama3": (lib.PRE_LLAMA3, True, True),
+    "llama-v3": (lib.PRE_LLAMA3, True, True),
+    "smaug-bpe": (lib.PRE_LLAMA3, False, False),
+    "dbrx": (lib.PRE_LLAMA3, False, False),
+    "qwen2": (lib.PRE_QWEN2, False, False),
+    "deepseek-r1-qwen": (lib.PRE_QWEN2, False, False),
+    "stablelm2": (lib.PRE_QWEN2, False, False),
+    "qwen35": (lib.PRE_QWEN35, False, False),
     "tekken": (lib.PRE_TEKKEN, True, True),
-    "starcoder": (lib.PRE_STARCODER, False, False), "smollm": (lib.PRE_STARCODER, False, False),
-    "refact": (lib.PRE_STARCODER, False, False), "codeshell": (lib.PRE_STARCODER, False, False),
+    "starcoder": (lib.PRE_STARCODER, False, False),
+    "smollm": (lib.PRE_STARCODER, False, False),
+    "refact": (lib.PRE_STARCODER, False, False),
+    "codeshell": (lib.PRE_STARCODER, False, False),
     "command-r": (lib.PRE_STARCODER, False, False),
     "deepseek-llm": (lib.PRE_DEEPSEEK_LLM, False, False),
 }
@@ -37,12 +51,16 @@ new_raw = ffi.new_allocator(should_clear_after_alloc=False)  # pages that are no
 
 
 def choose_words(file, index):
-    """Set the rules of `index` (a C vocab *) from `pre` of a gguf.File. Returns whether texts begin with the begin id."""
+    """Set the rules of `index` (a C vocab *) from `pre` of a gguf.File. Returns whether texts begin
+    with the begin id.
+    """
     name = file.get(KEY + "pre", "string", None)
     if name is None:
         raise unsupported(file.path, f"{KEY}pre is missing: it says how text is cut into words")
     if name not in PRE:
-        raise unsupported(file.path, f"{KEY}pre {printable(name)}; this build cuts words as {', '.join(PRE)}")
+        raise unsupported(
+            file.path, f"{KEY}pre {printable(name)}; this build cuts words as {', '.join(PRE)}"
+        )
     index.pre, index.ignore_merges, add_bos = PRE[name]
     return add_bos
 
@@ -68,7 +86,11 @@ def read_merges(file, index):
     clash = ffi.new("vocab_clash *")
     status = lib.vocab_index_merges(clash, index)
     if status:
-        raise bad(file.path, f"{KEY}merges: merge {clash.id}, {printable(nth(raw, clash.id))}, {WRONG_MERGE[status](clash)}")
+        raise bad(
+            file.path,
+            f"{KEY}merges: merge {clash.id}, {printable(nth(raw, clash.id))},"
+            f" {WRONG_MERGE[status](clash)}",
+        )
     return raw, last, n_left, before
 
 
@@ -78,8 +100,11 @@ def _refuse_longer(file, index):
         piece = index.piece[i]
         text = bytes(ffi.buffer(index.tokens + piece.at, piece.n_bytes))
         if piece.kind == NORMAL and len(text.decode("utf-8", "replace")) > 1:
-            raise bad(file.path, f"{KEY}merges is missing, and token {i}, {printable(text)}, "
-                                 "is made by merges alone")
+            raise bad(
+                file.path,
+                f"{KEY}merges is missing, and token {i}, {printable(text)}, "
+                "is made by merges alone",
+            )
 
 
 def nth(raw, i):
@@ -91,7 +116,8 @@ def nth(raw, i):
 
 
 def encode(index, source, n_bytes, user):
-    """The ids (list) of a text of bytes, `source` (uint8_t *) [n_bytes], in a byte-level vocabulary.
+    """The ids (list) of a text of bytes, `source` (uint8_t *) [n_bytes], in a byte-level
+    vocabulary.
 
     user: the sets of user defined pieces that text may become.
     """
@@ -105,6 +131,10 @@ def encode(index, source, n_bytes, user):
 
 
 def letters(data):
-    """`data` (bytes) in the byte-level alphabet (bytes), in which tokens of type normal are written."""
+    """`data` (bytes) in the byte-level alphabet (bytes), in which tokens of type normal are
+    written.
+    """
     out = new_raw("uint8_t[]", 2 * len(data) + 1)
-    return bytes(ffi.buffer(out, lib.alphabet_encode(out, ffi.from_buffer("uint8_t[]", data), len(data))))
+    return bytes(
+        ffi.buffer(out, lib.alphabet_encode(out, ffi.from_buffer("uint8_t[]", data), len(data)))
+    )

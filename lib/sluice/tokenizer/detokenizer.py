@@ -5,16 +5,22 @@ of a character waits for the rest, and bytes that cannot become one are U+FFFD, 
 longest begin of a character and each other byte once (Unicode 15.0, section 3.9,
 "U+FFFD Substitution of Maximal Subparts"; so do Python and the WHATWG's decoders).
 """
-SECOND = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}  # by lead byte; RFC 3629, section 4
+
+# by lead byte; RFC 3629, section 4
+SECOND = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}
 
 
 def n_open_bytes(data):
-    """How many bytes at the end of `data` are the begin of a UTF-8 character that is not complete: 0 to 3."""
+    """How many bytes at the end of `data` are the begin of a UTF-8 character that is not complete:
+    0 to 3.
+    """
     for n in range(1, min(3, len(data)) + 1):
         c = data[-n]
         if c & 0xC0 == 0x80:
             continue
-        n_char = 2 if 0xC2 <= c <= 0xDF else 3 if 0xE0 <= c <= 0xEF else 4 if 0xF0 <= c <= 0xF4 else 1
+        n_char = (
+            2 if 0xC2 <= c <= 0xDF else 3 if 0xE0 <= c <= 0xEF else 4 if 0xF0 <= c <= 0xF4 else 1
+        )
         low, high = SECOND.get(c, (0x80, 0xBF))
         return n if n < n_char and (n == 1 or low <= data[1 - n] <= high) else 0
     return 0

@@ -1,15 +1,19 @@
 """White space that control tokens take along: an attribute of tokens that GGUF does not hold.
 
-A tokenizer_config.json says it for each token (`lstrip`, `rstrip`): where the token is found in a text, the white space before or
-behind it (Unicode's) belongs to it and makes no ids. In a GGUF file the family of the model stands for it:
+A tokenizer_config.json says it for each token (`lstrip`, `rstrip`): where the token is found in a
+text, the white space before or behind it (Unicode's) belongs to it and makes no ids. In a GGUF file
+the family of the model stands for it:
 
-    Phi-3     SentencePiece, of architecture phi3 or phimoe, or named so: control tokens and `</s>` take that behind them; `<unk>`,
-              `<s>` and `<|endoftext|>` do not. As llama.cpp, which goes by the name alone ("Phi-3", not "Phi 3") and knows ASCII alone
-    Phi-4     byte-level, of architecture phi3, with the control token `<|im_sep|>`: control tokens take that on both sides.
-              llama.cpp takes none
+    Phi-3     SentencePiece, of architecture phi3 or phimoe, or named so: control tokens and `</s>`
+              take that behind them; `<unk>`, `<s>` and `<|endoftext|>` do not. As llama.cpp, which
+              goes by the name alone ("Phi-3", not "Phi 3") and knows ASCII alone
+    Phi-4     byte-level, of architecture phi3, with the control token `<|im_sep|>`: control tokens
+              take that on both sides. llama.cpp takes none
 
-Other families with such tokens are encoders (`<mask>` of jina-v2 and ModernBERT), which are not run here.
+Other families with such tokens are encoders (`<mask>` of jina-v2 and ModernBERT), which are not run
+here.
 """
+
 from ..faults import Fault
 from ..kernels import lib
 
@@ -20,16 +24,23 @@ CONTROL = 1 << lib.PIECE_CONTROL
 
 
 def apply(file, index):
-    """Set the flags of tokens of `index` (a C vocab *, its texts entered) by the family of the model, a gguf.File. Returns the flags set."""
-    arch, find = _text(file, "general.architecture"), lambda text, kinds: lib.vocab_find(index, text, len(text), kinds)
-    if index.model == lib.VOCAB_SPM and (arch in PHI_3 or any(name in _text(file, "general.name").lower() for name in PHI_3_NAMES)):
+    """Set the flags of tokens of `index` (a C vocab *, its texts entered) by the family of the
+    model, a gguf.File. Returns the flags set.
+    """
+    arch, find = (
+        _text(file, "general.architecture"),
+        lambda text, kinds: lib.vocab_find(index, text, len(text), kinds),
+    )
+    if index.model == lib.VOCAB_SPM and (
+        arch in PHI_3 or any(name in _text(file, "general.name").lower() for name in PHI_3_NAMES)
+    ):
         lib.vocab_flag(index, CONTROL, lib.PIECE_TAKES_BEHIND)
-        end = find(b"</s>", 0x3ff)
+        end = find(b"</s>", 0x3FF)
         if end >= 0:
             index.piece[end].flags |= lib.PIECE_TAKES_BEHIND
         for i in (find(text, CONTROL) for text in KEEPS):
             if i >= 0:
-                index.piece[i].flags &= ~lib.PIECE_TAKES_BEHIND & 0xff
+                index.piece[i].flags &= ~lib.PIECE_TAKES_BEHIND & 0xFF
         return lib.PIECE_TAKES_BEHIND
     if index.model == lib.VOCAB_BYTES and arch == "phi3" and find(b"<|im_sep|>", CONTROL) >= 0:
         lib.vocab_flag(index, CONTROL, lib.PIECE_TAKES_BEFORE | lib.PIECE_TAKES_BEHIND)

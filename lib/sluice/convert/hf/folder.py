@@ -1,10 +1,13 @@
-"""A model in a folder as Hugging Face keeps it: metadata and tensors of the GGUF that it becomes."""
+"""A model in a folder as Hugging Face keeps it: metadata and tensors of the GGUF that it
+becomes.
+"""
+
 import os
 
 from ...faults import bad
+from ..reader import read_json
 from . import names, safetensors, vocabulary
 from .config import Config
-from ..reader import read_json
 
 MAX_CONFIG_BYTES = 4 << 20
 
@@ -15,7 +18,9 @@ def read(path):
     if not os.path.lexists(config_path):
         raise bad(path, "no config.json: not a model as Hugging Face keeps it")
     c = Config(config_path, read_json(config_path, MAX_CONFIG_BYTES))
-    metadata = c.metadata(os.fsencode(os.path.basename(os.path.abspath(path))).decode("utf-8", "replace"))
+    metadata = c.metadata(
+        os.fsencode(os.path.basename(os.path.abspath(path))).decode("utf-8", "replace")
+    )
     tensors = names.tensors(path, c, safetensors.read(path))
     metadata.update(vocabulary.metadata(path, c))
     return metadata, tensors

@@ -1,4 +1,7 @@
-"""Rotary embedding in a config.json, old form (rope_theta, rope_scaling) and new (rope_parameters), as keys and tensors of a GGUF."""
+"""Rotary embedding in a config.json, old form (rope_theta, rope_scaling) and new (rope_parameters),
+as keys and tensors of a GGUF.
+"""
+
 import math
 
 from ...faults import bad, printable, unsupported
@@ -6,7 +9,9 @@ from .. import tensor
 
 
 class Scaling:
-    """base, n_rot, kind ("none", "linear", "llama3", "yarn", "longrope") and `values`, the object that describes it."""
+    """base, n_rot, kind ("none", "linear", "llama3", "yarn", "longrope") and `values`, the object
+    that describes it.
+    """
 
     def __init__(self, config):
         self.config, c = config, config
@@ -17,19 +22,37 @@ class Scaling:
             local = new.get("sliding_attention") if nested else {}
             new = new["full_attention"] if nested else new
             self._plain(local if isinstance(local, dict) else {})
-            self.local = self._number(local or {}, "rope_theta", c.float("rope_local_base_freq", 10000.0))
+            self.local = self._number(
+                local or {}, "rope_theta", c.float("rope_local_base_freq", 10000.0)
+            )
         self.values = values = new or c.get("rope_scaling", dict) or {}
-        self.base = self._number(new, "rope_theta", c.float("rope_theta", 1e6 if c.arch == "gemma3" else 10000.0))
+        self.base = self._number(
+            new, "rope_theta", c.float("rope_theta", 1e6 if c.arch == "gemma3" else 10000.0)
+        )
         kind = values.get("rope_type") or values.get("type") or "default"
-        self.kind = {"default": "none", "su": "longrope"}.get(kind, kind) if isinstance(kind, str) else str(kind)
-        if self.kind not in ("none", "linear", "llama3", "yarn", "longrope") or self.kind == "longrope" and c.arch != "phi3":
+        self.kind = (
+            {"default": "none", "su": "longrope"}.get(kind, kind)
+            if isinstance(kind, str)
+            else str(kind)
+        )
+        if (
+            self.kind not in ("none", "linear", "llama3", "yarn", "longrope")
+            or self.kind == "longrope"
+            and c.arch != "phi3"
+        ):
             raise unsupported(c.path, f"rope_type {printable(self.kind)} of a {c.arch}")
         partial = self._number(new, "partial_rotary_factor", c.float("partial_rotary_factor", 1.0))
         self.n_rot = int(c.head_dim * partial)
         if partial != 1 and c.arch != "phi3" or self.n_rot % 2 or not 2 <= self.n_rot <= c.head_dim:
             raise unsupported(c.path, f"partial_rotary_factor {partial:g} of a {c.arch}")
-        self.factor = self._number(values, "factor", ...) if self.kind in ("linear", "llama3", "yarn") else 1.0
-        original = values.get("original_max_position_embeddings") or c.get("original_max_position_embeddings", int)
+        self.factor = (
+            self._number(values, "factor", ...)
+            if self.kind in ("linear", "llama3", "yarn")
+            else 1.0
+        )
+        original = values.get("original_max_position_embeddings") or c.get(
+            "original_max_position_embeddings", int
+        )
         self.original = original or (8192 if self.kind == "llama3" else c.n_ctx)
         if type(self.original) is not int or not 1 <= self.original <= 1 << 24:
             raise self._bad("original_max_position_embeddings", self.original)
@@ -45,22 +68,37 @@ class Scaling:
 
     def _plain(self, local):
         if local.get("rope_type", "default") != "default":
-            raise unsupported(self.config.path, f"rope_type {printable(str(local['rope_type']))} of local layers")
+            raise unsupported(
+                self.config.path, f"rope_type {printable(str(local['rope_type']))} of local layers"
+            )
 
     def keys(self):
         """Keys below the architecture's name."""
-        arch, out = self.config.arch, {"rope.freq_base": ("f32", self.base), "rope.dimension_count": ("u32", self.n_rot)}
+        arch, out = (
+            self.config.arch,
+            {"rope.freq_base": ("f32", self.base), "rope.dimension_count": ("u32", self.n_rot)},
+        )
         if self.local is not None:
             out["rope.freq_base_swa"] = ("f32", self.local)
         if arch == "phi3":
             out["rope.scaling.original_context_length"] = ("u32", self.original)
         if self.kind in ("linear", "yarn"):
-            out["rope.scaling.type"], out["rope.scaling.factor"] = ("string", self.kind), ("f32", self.factor)
+            out["rope.scaling.type"], out["rope.scaling.factor"] = (
+                ("string", self.kind),
+                ("f32", self.factor),
+            )
         if self.kind == "yarn":
             out.update(self._yarn())
         if self.kind == "longrope":
-            factor = self._number(self.values, "attention_factor", attention_factor(self.config.n_ctx / self.original, self.original))
-            out["rope.scaling.type"], out["rope.scaling.attn_factor"] = ("string", "longrope"), ("f32", factor)
+            factor = self._number(
+                self.values,
+                "attention_factor",
+                attention_factor(self.config.n_ctx / self.original, self.original),
+            )
+            out["rope.scaling.type"], out["rope.scaling.attn_factor"] = (
+                ("string", "longrope"),
+                ("f32", factor),
+            )
         return out
 
     def _yarn(self):
@@ -70,7 +108,11 @@ class Scaling:
                 raise unsupported(self.config.path, f"rope scaling: {key}")
         if self.values.get("truncate", True) is not True:
             raise unsupported(self.config.path, "rope scaling: truncate = false")
-        for key, name in (("attention_factor", "attn_factor"), ("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
+        for key, name in (
+            ("attention_factor", "attn_factor"),
+            ("beta_fast", "yarn_beta_fast"),
+            ("beta_slow", "yarn_beta_slow"),
+        ):
             if self.values.get(key) is not None:
                 out[f"rope.scaling.{name}"] = ("f32", self._number(self.values, key, ...))
         return out
@@ -81,7 +123,10 @@ class Scaling:
             return [tensor.constant("rope_freqs.weight", self._llama3())]
         if self.kind != "longrope":
             return []
-        return [tensor.constant(f"rope_factors_{name}.weight", self._factors(f"{name}_factor")) for name in ("long", "short")]
+        return [
+            tensor.constant(f"rope_factors_{name}.weight", self._factors(f"{name}_factor"))
+            for name in ("long", "short")
+        ]
 
     def _factors(self, key):
         values = self.values.get(key)
@@ -90,19 +135,26 @@ class Scaling:
         return [self._number({key: v}, key, ...) for v in values]
 
     def _llama3(self):
-        """By what each frequency is divided: long waves by `factor`, short ones by 1, between them a blend (Llama Team 2024,
-        arXiv:2407.21783; the formula is that of transformers)."""
-        low, high = self._number(self.values, "low_freq_factor", 1.0), self._number(self.values, "high_freq_factor", 4.0)
+        """By what each frequency is divided: long waves by `factor`, short ones by 1, between them
+        a blend (Llama Team 2024, arXiv:2407.21783; the formula is that of transformers).
+        """
+        low, high = (
+            self._number(self.values, "low_freq_factor", 1.0),
+            self._number(self.values, "high_freq_factor", 4.0),
+        )
         if low >= high:
             raise self._bad("low_freq_factor", f"{low:g} is not below high_freq_factor {high:g}")
         out = []
         for i in range(0, self.n_rot, 2):
-            turns = self.original * self.base ** (-i / self.n_rot) / (2 * math.pi)  # within the original context
+            # within the original context
+            turns = self.original * self.base ** (-i / self.n_rot) / (2 * math.pi)
             blend = min(max((turns - low) / (high - low), 0.0), 1.0)
             out.append(1 / ((1 - blend) / self.factor + blend))
         return out
 
 
 def attention_factor(scale, n_original):
-    """By how much longrope multiplies what is rotated (Ding et al. 2024, arXiv:2402.13753, as in transformers)."""
+    """By how much longrope multiplies what is rotated (Ding et al. 2024, arXiv:2402.13753, as in
+    transformers).
+    """
     return math.sqrt(1 + math.log(scale) / math.log(n_original)) if scale > 1 else 1.0

@@ -1,22 +1,43 @@
 """safetensors files, one or many, checked before anything in them is believed.
 
-Layout (https://huggingface.co/docs/safetensors): u64 n, little-endian; n bytes of JSON, an object of
-name -> {"dtype", "shape", "data_offsets": [begin, end]} and perhaps "__metadata__"; then the data, to which the offsets refer.
-Here it must be covered without holes or overlaps, as the format asks.
+Layout (https://huggingface.co/docs/safetensors): u64 n, little-endian; n bytes of JSON, an object
+of name -> {"dtype", "shape", "data_offsets": [begin, end]} and perhaps "__metadata__"; then the
+data, to which the offsets refer. Here it must be covered without holes or overlaps, as the format
+asks.
 """
+
 import os
 
 from ...faults import bad, printable, unsupported
 from ..reader import Reader, parse_json, read_json
 
 MAX_HEADER_BYTES, MAX_INDEX_BYTES, MAX_SHARDS = 64 << 20, 32 << 20, 512
-WIDTHS = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4,
-          "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8, "C64": 8}
+WIDTHS = {
+    "BOOL": 1,
+    "U8": 1,
+    "I8": 1,
+    "F8_E5M2": 1,
+    "F8_E4M3": 1,
+    "F8_E8M0": 1,
+    "I16": 2,
+    "U16": 2,
+    "F16": 2,
+    "BF16": 2,
+    "I32": 4,
+    "U32": 4,
+    "F32": 4,
+    "I64": 8,
+    "U64": 8,
+    "F64": 8,
+    "C64": 8,
+}
 MAX_DIMS, MAX_BYTES = 8, 1 << 50
 
 
 class Entry:
-    """A tensor: reader, dtype (a name), shape (as stored: row length last), at (its first byte in the file)."""
+    """A tensor: reader, dtype (a name), shape (as stored: row length last), at (its first byte in
+    the file).
+    """
 
     __slots__ = ("reader", "dtype", "shape", "at")
 
@@ -34,20 +55,36 @@ def read(folder):
         return shard(single)
     for name in sorted(os.listdir(folder)):
         if name.endswith((".bin", ".pth", ".pt", ".ckpt", ".pkl")):
-            raise unsupported(os.path.join(folder, name), "a pickle, which is a program: never read; save the model as safetensors")
+            raise unsupported(
+                os.path.join(folder, name),
+                "a pickle, which is a program: never read; save the model as safetensors",
+            )
     raise bad(folder, "no model.safetensors and no model.safetensors.index.json")
 
 
 def _sharded(folder, index):
     where = read_json(index, MAX_INDEX_BYTES).get("weight_map")
-    if not isinstance(where, dict) or not where or not all(isinstance(v, str) for v in where.values()):
+    if (
+        not isinstance(where, dict)
+        or not where
+        or not all(isinstance(v, str) for v in where.values())
+    ):
         raise bad(index, "weight_map: is not an object of file names")
     names = sorted(set(where.values()))
     if len(names) > MAX_SHARDS:
         raise bad(index, f"weight_map: {len(names)} files, more than {MAX_SHARDS}")
     for name in names:
-        if name != os.path.basename(name) or name in ("", ".", "..") or not name.endswith(".safetensors") or "\0" in name:
-            raise bad(index, f"weight_map: {printable(name)} is not the name of a safetensors file in this folder")
+        if (
+            name != os.path.basename(name)
+            or name in ("", ".", "..")
+            or not name.endswith(".safetensors")
+            or "\0" in name
+        ):
+            raise bad(
+                index,
+                f"weight_map: {printable(name)} is not the name of a safetensors file in this"
+                " folder",
+            )
     out = {}
     for name in names:
         path = os.path.join(folder, name)
@@ -58,7 +95,10 @@ def _sharded(folder, index):
             out[tensor] = entry
     for tensor, name in where.items():
         if tensor not in out:
-            raise bad(os.path.join(folder, name), f"tensor {printable(tensor)}: is missing here, where the index has it")
+            raise bad(
+                os.path.join(folder, name),
+                f"tensor {printable(tensor)}: is missing here, where the index has it",
+            )
     return out
 
 
@@ -69,7 +109,11 @@ def shard(path):
         raise bad(path, f"{r.size} bytes: too short for a safetensors file")
     n = int.from_bytes(r.bytes(0, 8), "little")
     if n > min(r.size - 8, MAX_HEADER_BYTES):
-        raise bad(path, f"header: {n} bytes, but the file has {r.size}, and {MAX_HEADER_BYTES >> 20} MiB are the most")
+        raise bad(
+            path,
+            f"header: {n} bytes, but the file has {r.size}, and {MAX_HEADER_BYTES >> 20} MiB are"
+            " the most",
+        )
     header, data_at = parse_json(path, r.bytes(8, n)), 8 + n
     header.pop("__metadata__", None)
     out, spans = {}, []
@@ -80,10 +124,18 @@ def shard(path):
     expected = 0
     for begin, end, name in sorted(spans):
         if begin != expected:
-            raise bad(path, f"tensor {printable(name)}: begins at byte {begin} of the data, but the one before it ends at {expected}")
+            raise bad(
+                path,
+                f"tensor {printable(name)}: begins at byte {begin} of the data, but the one before"
+                f" it ends at {expected}",
+            )
         expected = end
     if data_at + expected != r.size:
-        raise bad(path, f"{r.size} bytes; its header means {data_at + expected}" + (": cut" if data_at + expected > r.size else ""))
+        raise bad(
+            path,
+            f"{r.size} bytes; its header means {data_at + expected}"
+            + (": cut" if data_at + expected > r.size else ""),
+        )
     return out
 
 
@@ -104,5 +156,9 @@ def _entry(path, name, value):
     for d in shape:
         n_bytes *= d
     if offsets[1] - offsets[0] != n_bytes:
-        raise bad(path, f"{what}: {offsets[1] - offsets[0]} bytes, but its shape {shape} of {dtype} takes {n_bytes}")
+        raise bad(
+            path,
+            f"{what}: {offsets[1] - offsets[0]} bytes, but its shape {shape} of {dtype} takes"
+            f" {n_bytes}",
+        )
     return dtype, tuple(shape), *offsets

@@ -1,9 +1,12 @@
 """A tokenizer.model of SentencePiece: the keys of tokenizer.ggml that say the same.
 
-A ModelProto of google/sentencepiece, src/sentencepiece_model.proto: 1 pieces {1 piece, 2 score, 3 type}, 2 trainer_spec {3 model_type:
-1 unigram, 2 BPE; 24 treat_whitespace_as_suffix; 35 byte_fallback; 40 unk_id, 41 bos_id, 42 eos_id, 43 pad_id}, 3 normalizer_spec
-{2 precompiled_charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces}. Types of pieces are numbered as in GGUF.
+A ModelProto of google/sentencepiece, src/sentencepiece_model.proto: 1 pieces {1 piece, 2 score, 3
+type}, 2 trainer_spec {3 model_type: 1 unigram, 2 BPE; 24 treat_whitespace_as_suffix; 35
+byte_fallback; 40 unk_id, 41 bos_id, 42 eos_id, 43 pad_id}, 3 normalizer_spec {2
+precompiled_charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces}. Types
+of pieces are numbered as in GGUF.
 """
+
 import struct
 
 from ...faults import bad, unsupported
@@ -15,7 +18,9 @@ MAX_VOCAB = 1 << 21
 
 
 class Model:
-    """tokens (bytes), scores, types: lists; ids: dict of bos, eos, unknown, padding -> id; add_prefix, remove_extra: bool."""
+    """tokens (bytes), scores, types: lists; ids: dict of bos, eos, unknown, padding -> id;
+    add_prefix, remove_extra: bool.
+    """
 
     def __init__(self, path):
         self.path, self.tokens, self.scores, self.types = path, [], [], []
@@ -62,12 +67,19 @@ class Model:
                 name = ("unknown", "bos", "eos", "padding")[number - 40]
                 self.ids[name] = protobuf.int32(kind, value, self.path, f"trainer_spec, {name} id")
         if model_type != 2:
-            raise unsupported(self.path, f"trainer_spec.model_type {model_type if isinstance(model_type, int) else ''}: not BPE (2)")
+            raise unsupported(
+                self.path,
+                f"trainer_spec.model_type {model_type if isinstance(model_type, int) else ''}: not"
+                " BPE (2)",
+            )
 
     def _normalizer(self, span):
         for number, kind, value in span.fields():
             if number == 2 and kind == protobuf.BYTES and value.end > value.at:
-                raise unsupported(self.path, "normalizer_spec.precompiled_charsmap: text normalisation other than identity")
+                raise unsupported(
+                    self.path,
+                    "normalizer_spec.precompiled_charsmap: text normalisation other than identity",
+                )
             if number == 3:
                 self.add_prefix = bool(value)
             elif number == 4:
@@ -78,8 +90,13 @@ class Model:
     def metadata(self):
         """Dict: key -> (kind, value)."""
         key = "tokenizer.ggml."
-        out = {key + "model": ("string", "llama"), key + "pre": ("string", "default"), key + "tokens": ("[string]", self.tokens),
-               key + "scores": ("[f32]", self.scores), key + "token_type": ("[i32]", self.types)}
+        out = {
+            key + "model": ("string", "llama"),
+            key + "pre": ("string", "default"),
+            key + "tokens": ("[string]", self.tokens),
+            key + "scores": ("[f32]", self.scores),
+            key + "token_type": ("[i32]", self.types),
+        }
         out.update({f"{key}{name}_token_id": ("u32", i) for name, i in self.ids.items() if i >= 0})
         out[key + "add_space_prefix"] = ("bool", self.add_prefix)
         if self.remove_extra:

@@ -1,7 +1,10 @@
-"""tokenizer.json of Hugging Face's tokenizers, byte-level BPE or SentencePiece BPE: the keys of tokenizer.ggml that say the same."""
+"""tokenizer.json of Hugging Face's tokenizers, byte-level BPE or SentencePiece BPE: the keys of
+tokenizer.ggml that say the same.
+"""
+
 from ...faults import bad, printable, unsupported
-from . import pretokenizers
 from ..reader import read_json
+from . import pretokenizers
 
 MAX_BYTES, MAX_VOCAB, MAX_TOKEN_BYTES = 64 << 20, 1 << 21, 1 << 16
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -12,8 +15,10 @@ PREPEND = {"type": "Prepend", "prepend": BLANK}
 
 
 class File:
-    """model ("gpt2" or "llama"), ids (dict token -> id), added (dict id -> entry), merges (list of pairs of str), `add_prefix`,
-    bos_first (the id that post-processing puts first, None: none, ...: unknown). Fault 65, 69 naming the field."""
+    """model ("gpt2" or "llama"), ids (dict token -> id), added (dict id -> entry), merges (list of
+    pairs of str), `add_prefix`, bos_first (the id that post-processing puts first, None: none, ...:
+    unknown). Fault 65, 69 naming the field.
+    """
 
     def __init__(self, path):
         self.path, whole = path, read_json(path, MAX_BYTES)
@@ -35,7 +40,11 @@ class File:
             self.pre = pretokenizers.recognise(path, pre, normalizer, m.get("ignore_merges", False))
         else:
             if not m.get("byte_fallback") or not BYTES <= self.ids.keys():
-                raise unsupported(path, f"pre_tokenizer {printable(str(pre), 120)}: neither on bytes nor SentencePiece with bytes to fall back on")
+                raise unsupported(
+                    path,
+                    f"pre_tokenizer {printable(str(pre), 120)}: neither on bytes nor SentencePiece"
+                    " with bytes to fall back on",
+                )
             self.pre, self.add_prefix = "default", self._prefix(pre, normalizer)
         self.bos_first = _first(whole.get("post_processor"))
 
@@ -45,7 +54,9 @@ class File:
     def _vocab(self, vocab):
         if not isinstance(vocab, dict) or not vocab:
             raise self._bad("model.vocab", "is no object of tokens and ids")
-        if len(vocab) > MAX_VOCAB or not all(type(i) is int and 0 <= i < MAX_VOCAB for i in vocab.values()):
+        if len(vocab) > MAX_VOCAB or not all(
+            type(i) is int and 0 <= i < MAX_VOCAB for i in vocab.values()
+        ):
             raise self._bad("model.vocab", f"more than {MAX_VOCAB} tokens, or an id that is none")
         if len(set(vocab.values())) < len(vocab):
             raise self._bad("model.vocab", "two tokens have the same id")
@@ -57,49 +68,101 @@ class File:
         out = []
         for i, pair in enumerate(merges):
             pair = pair.split(" ") if isinstance(pair, str) else pair
-            if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) and p for p in pair)):
+            if not (
+                isinstance(pair, list)
+                and len(pair) == 2
+                and all(isinstance(p, str) and p for p in pair)
+            ):
                 raise self._bad("model.merges", f"entry {i} is no pair of tokens")
             if not (pair[0] in self.ids and pair[1] in self.ids and pair[0] + pair[1] in self.ids):
-                raise self._bad("model.merges", f"entry {i}: {printable(' '.join(pair), 40)} is not made of tokens into a token")
+                raise self._bad(
+                    "model.merges",
+                    f"entry {i}: {printable(' '.join(pair), 40)} is not made of tokens into a"
+                    " token",
+                )
             out.append(tuple(pair))
         return out
 
     def _added(self, entries):
         out = {}
         for i, e in enumerate(entries if isinstance(entries, list) else [None]):
-            if not (isinstance(e, dict) and type(e.get("id")) is int and 0 <= e["id"] < MAX_VOCAB and isinstance(e.get("content"), str)):
+            if not (
+                isinstance(e, dict)
+                and type(e.get("id")) is int
+                and 0 <= e["id"] < MAX_VOCAB
+                and isinstance(e.get("content"), str)
+            ):
                 raise self._bad("added_tokens", f"entry {i} has no id and content")
             if self.ids.get(e["content"], e["id"]) != e["id"]:
-                raise self._bad("added_tokens", f"{printable(e['content'], 40)} has two ids, {self.ids[e['content']]} and {e['id']}")
+                raise self._bad(
+                    "added_tokens",
+                    f"{printable(e['content'], 40)} has two ids, {self.ids[e['content']]} and"
+                    f" {e['id']}",
+                )
             out[e["id"]] = e
         return out
 
     def _prefix(self, pre, normalizer):
         """Whether a text gets a blank first, of the forms that mean SentencePiece."""
-        steps = normalizer.get("normalizers") if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence" else [normalizer]
+        steps = (
+            normalizer.get("normalizers")
+            if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence"
+            else [normalizer]
+        )
         meta = pre if isinstance(pre, dict) and pre.get("type") == "Metaspace" else None
-        if meta and steps in ([None], []) and meta.get("replacement") == BLANK and meta.get("split", True) is False:
-            scheme = meta.get("prepend_scheme", "always" if meta.get("add_prefix_space", True) else "never")
+        if (
+            meta
+            and steps in ([None], [])
+            and meta.get("replacement") == BLANK
+            and meta.get("split", True) is False
+        ):
+            scheme = meta.get(
+                "prepend_scheme", "always" if meta.get("add_prefix_space", True) else "never"
+            )
             if scheme in ("first", "always", "never"):
                 return scheme != "never"
-        parts = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+        parts = {
+            "type": "Split",
+            "pattern": {"String": " "},
+            "behavior": "MergedWithPrevious",
+            "invert": False,
+        }
         if pre in (None, parts) and steps in ([PREPEND, REPLACE], [REPLACE]):
             return len(steps) == 2
-        raise unsupported(self.path, f"normalizer {printable(str(normalizer), 80)} with pre_tokenizer {printable(str(pre), 80)}: not SentencePiece's")
+        raise unsupported(
+            self.path,
+            f"normalizer {printable(str(normalizer), 80)} with pre_tokenizer"
+            f" {printable(str(pre), 80)}: not SentencePiece's",
+        )
 
     def metadata(self, n_vocab):
-        """Dict: key -> (kind, value), for a model of `n_vocab` rows: ids that have no token get [PADi], those beyond are left out."""
+        """Dict: key -> (kind, value), for a model of `n_vocab` rows: ids that have no token get
+        [PADi], those beyond are left out.
+        """
         tokens, types = [f"[PAD{i}]" for i in range(n_vocab)], [UNUSED] * n_vocab
         for token, i in self.ids.items():
             if i >= n_vocab:
                 raise self._bad("model.vocab", f"id {i}, but the model has {n_vocab}")
             is_byte = self.model == "llama" and token in BYTES
-            tokens[i], types[i] = token, BYTE if is_byte else UNKNOWN if token == self.unknown and self.model == "llama" else NORMAL
+            tokens[i], types[i] = (
+                token,
+                (
+                    BYTE
+                    if is_byte
+                    else UNKNOWN
+                    if token == self.unknown and self.model == "llama"
+                    else NORMAL
+                ),
+            )
         for i, e in self.added.items():
             if i < n_vocab and types[i] != UNKNOWN:
                 tokens[i], types[i] = e["content"], CONTROL if e.get("special") else USER_DEFINED
         key = "tokenizer.ggml."
-        out = {key + "model": ("string", self.model), key + "pre": ("string", self.pre), key + "tokens": ("[string]", tokens)}
+        out = {
+            key + "model": ("string", self.model),
+            key + "pre": ("string", self.pre),
+            key + "tokens": ("[string]", tokens),
+        }
         if self.model == "llama":
             out[key + "scores"] = ("[f32]", self._scores(n_vocab))
         out[key + "token_type"] = ("[i32]", types)
@@ -112,10 +175,12 @@ class File:
         return out
 
     def _scores(self, n_vocab):
-        """A score for each token such that SentencePiece joins what these merges join, in their order.
+        """A score for each token such that SentencePiece joins what these merges join, in their
+        order.
 
-        It joins the pair that makes the token of the best score; so all pairs that make a token must stand together here, and
-        no pair that makes a token of several characters may be left out. Checked; then the score is minus the place in that order.
+        It joins the pair that makes the token of the best score; so all pairs that make a token
+        must stand together here, and no pair that makes a token of several characters may be left
+        out. Checked; then the score is minus the place in that order.
         """
         rank, n_pairs, last = {}, {}, None
         given = {e["content"] for e in self.added.values()}
@@ -124,23 +189,34 @@ class File:
             if made in given:
                 continue
             if made != last and made in rank:
-                raise unsupported(self.path, f"model.merges: those that make {printable(made, 40)} stand apart: not SentencePiece's")
+                raise unsupported(
+                    self.path,
+                    f"model.merges: those that make {printable(made, 40)} stand apart: not"
+                    " SentencePiece's",
+                )
             rank.setdefault(made, len(rank))
             n_pairs[made], last = n_pairs.get(made, 0) + 1, made
         scores = [0.0] * n_vocab
         for token, i in self.ids.items():
             if token in given or token in BYTES:
                 continue
-            possible = sum(token[:at] in self.ids and token[at:] in self.ids for at in range(1, len(token)))
+            possible = sum(
+                token[:at] in self.ids and token[at:] in self.ids for at in range(1, len(token))
+            )
             if possible != n_pairs.get(token, 0):
-                raise unsupported(self.path, f"model.merges: {printable(token, 40)} is made of {n_pairs.get(token, 0)} pairs, not "
-                                             f"{possible}: not SentencePiece's")
+                raise unsupported(
+                    self.path,
+                    f"model.merges: {printable(token, 40)} is made of {n_pairs.get(token, 0)}"
+                    f" pairs, not {possible}: not SentencePiece's",
+                )
             scores[i] = -float(rank.get(token, 0))
         return scores
 
 
 def _first(post):
-    """The token that post-processing puts before a text (str), None where it puts none; ... where no template says."""
+    """The token that post-processing puts before a text (str), None where it puts none; ... where
+    no template says.
+    """
     if not isinstance(post, dict):
         return ...
     if post.get("type") == "Sequence":
@@ -148,7 +224,12 @@ def _first(post):
         found = [_first(p) for p in parts] if isinstance(parts, list) else []
         return next((f for f in found if f is not ...), ...)
     single = post.get("single")
-    if post.get("type") != "TemplateProcessing" or not isinstance(single, list) or not single or not isinstance(single[0], dict):
+    if (
+        post.get("type") != "TemplateProcessing"
+        or not isinstance(single, list)
+        or not single
+        or not isinstance(single[0], dict)
+    ):
         return ...
     special = single[0].get("SpecialToken")
     return special.get("id") if isinstance(special, dict) else None

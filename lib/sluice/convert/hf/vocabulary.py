@@ -1,10 +1,13 @@
-"""The vocabulary of a Hugging Face folder: tokenizer.model or tokenizer.json, and what the files beside them say of special ids."""
+"""The vocabulary of a Hugging Face folder: tokenizer.model or tokenizer.json, and what the files
+beside them say of special ids.
+"""
+
 import os
 
 from ...faults import bad, printable
-from . import sentencepiece, tokenizer_json
 from ..llama2c import vocabulary
 from ..reader import parse_json, read_json, read_small
+from . import sentencepiece, tokenizer_json
 
 MAX_JSON_BYTES, MAX_TEMPLATE_BYTES = 16 << 20, 1 << 20
 KEY = "tokenizer.ggml."
@@ -36,7 +39,9 @@ def _optional(folder, name):
 
 
 def _sentencepiece(folder, model, c, settings):
-    """Pieces of the model, the tokens that were added to them, and [PADi] for rows that have none."""
+    """Pieces of the model, the tokens that were added to them, and [PADi] for rows that have
+    none.
+    """
     n = c.n_vocab
     if len(model.tokens) > n:
         raise bad(model.path, f"{len(model.tokens)} pieces, but the model has {n} rows")
@@ -46,28 +51,50 @@ def _sentencepiece(folder, model, c, settings):
         if i < n and model.types[i] not in (2, 6):
             if model.tokens[i] != token.encode() or model.types[i] == 1:
                 model.scores[i] = -1000.0
-            model.tokens[i], model.types[i] = token.encode(), 3 if special or model.types[i] == 3 else 4
+            model.tokens[i], model.types[i] = (
+                token.encode(),
+                3 if special or model.types[i] == 3 else 4,
+            )
     return model.metadata()
 
 
 def _added(folder, settings):
-    """Dict: id -> (token, whether it is a control token), of added_tokens.json and tokenizer_config.json."""
+    """Dict: id -> (token, whether it is a control token), of added_tokens.json and
+    tokenizer_config.json.
+    """
     out = {}
     for token, i in _optional(folder, "added_tokens.json").items():
         if type(i) is not int or i < 0:
-            raise bad(os.path.join(folder, "added_tokens.json"), f"{printable(token, 40)}: its id is {printable(str(i), 40)}")
+            raise bad(
+                os.path.join(folder, "added_tokens.json"),
+                f"{printable(token, 40)}: its id is {printable(str(i), 40)}",
+            )
         out[i] = token, True
     entries = settings.get("added_tokens_decoder") or {}
     for i, e in entries.items() if isinstance(entries, dict) else ():
-        if not (i.isascii() and i.isdigit() and len(i) < 9 and isinstance(e, dict) and isinstance(e.get("content"), str)):
-            raise bad(os.path.join(folder, "tokenizer_config.json"), f"added_tokens_decoder: {printable(i, 40)} has no id and content")
+        if not (
+            i.isascii()
+            and i.isdigit()
+            and len(i) < 9
+            and isinstance(e, dict)
+            and isinstance(e.get("content"), str)
+        ):
+            raise bad(
+                os.path.join(folder, "tokenizer_config.json"),
+                f"added_tokens_decoder: {printable(i, 40)} has no id and content",
+            )
         out[int(i)] = e["content"], bool(e.get("special"))
     return out
 
 
 def _special(folder, c, out, settings):
-    """Keys of special ids: as tokenizer_config.json names the tokens, else as generation_config.json and config.json number them."""
-    tokens = {t.decode("utf-8", "replace") if isinstance(t, bytes) else t: i for i, t in enumerate(out[KEY + "tokens"][1])}
+    """Keys of special ids: as tokenizer_config.json names the tokens, else as
+    generation_config.json and config.json number them.
+    """
+    tokens = {
+        t.decode("utf-8", "replace") if isinstance(t, bytes) else t: i
+        for i, t in enumerate(out[KEY + "tokens"][1])
+    }
     generation, found, ends = _optional(folder, "generation_config.json"), {}, []
     for name, short in (("bos", "bos"), ("eos", "eos"), ("unknown", "unk"), ("padding", "pad")):
         token = settings.get(f"{short}_token")
@@ -89,19 +116,28 @@ def _special(folder, c, out, settings):
 
 
 def _flags(out, settings, first):
-    """Whether ids begin with BOS and end with EOS: as the template of post-processing has it, else as tokenizer_config.json says."""
+    """Whether ids begin with BOS and end with EOS: as the template of post-processing has it, else
+    as tokenizer_config.json says.
+    """
     bos = out.get(KEY + "bos_token_id", (None, None))[1]
     tokens = out[KEY + "tokens"][1]
     if first is not ...:
         add = first is not None and bos is not None and tokens[bos] == first
     else:
         add = settings.get("add_bos_token", out[KEY + "model"][1] == "llama")
-    return {KEY + "add_bos_token": ("bool", bool(add) and bos is not None),
-            KEY + "add_eos_token": ("bool", bool(settings.get("add_eos_token", False)) and KEY + "eos_token_id" in out)}
+    return {
+        KEY + "add_bos_token": ("bool", bool(add) and bos is not None),
+        KEY + "add_eos_token": (
+            "bool",
+            bool(settings.get("add_eos_token", False)) and KEY + "eos_token_id" in out,
+        ),
+    }
 
 
 def _template(folder, settings):
-    """The chat template: of chat_template.jinja, chat_template.json or tokenizer_config.json; of several the one called default."""
+    """The chat template: of chat_template.jinja, chat_template.json or tokenizer_config.json; of
+    several the one called default.
+    """
     path = os.path.join(folder, "chat_template.jinja")
     if os.path.lexists(path):
         return _text(path, read_small(path, MAX_TEMPLATE_BYTES))
@@ -112,14 +148,22 @@ def _template(folder, settings):
         path = os.path.join(folder, "tokenizer_config.json")
     template = settings.get("chat_template")
     if isinstance(template, list):
-        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict) and isinstance(t.get("name"), str)}
+        named = {
+            t.get("name"): t.get("template")
+            for t in template
+            if isinstance(t, dict) and isinstance(t.get("name"), str)
+        }
         template = named.get("default")
-    return _text(path, template.encode("utf-8", "surrogatepass")) if isinstance(template, str) else {}
+    return (
+        _text(path, template.encode("utf-8", "surrogatepass")) if isinstance(template, str) else {}
+    )
 
 
 def _text(path, data):
     if len(data) > MAX_TEMPLATE_BYTES:
-        raise bad(path, f"chat template: {len(data)} bytes, more than {MAX_TEMPLATE_BYTES >> 20} MiB")
+        raise bad(
+            path, f"chat template: {len(data)} bytes, more than {MAX_TEMPLATE_BYTES >> 20} MiB"
+        )
     try:
         return {"tokenizer.chat_template": ("string", data.decode())}
     except UnicodeDecodeError:

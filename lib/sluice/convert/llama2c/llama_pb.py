@@ -1,21 +1,35 @@
 """A Transformer of llama.proto: config, vocabulary and perhaps weights of a llama2.c model."""
+
 import struct
 
-from ...gguf import llama2c
 from ...faults import Fault, bad, unsupported
+from ...gguf import llama2c
 from .. import protobuf, types
-from .read import by_layer
 from ..reader import Reader
 from ..tensor import Tensor
+from .read import by_layer
 
 CONFIG, WEIGHTS, TOKENIZER = 1, 2, 3
-ROLES = {1: "token_embd", 2: "attn_norm", 3: "attn_q", 4: "attn_k", 5: "attn_v", 6: "attn_output", 7: "ffn_gate", 8: "ffn_down",
-         9: "ffn_up", 10: "ffn_norm", 11: "output_norm", 12: "output"}
+ROLES = {
+    1: "token_embd",
+    2: "attn_norm",
+    3: "attn_q",
+    4: "attn_k",
+    5: "attn_v",
+    6: "attn_output",
+    7: "ffn_gate",
+    8: "ffn_down",
+    9: "ffn_up",
+    10: "ffn_norm",
+    11: "output_norm",
+    12: "output",
+}
 
 
 class File:
-    """config: dict of llama2c.FIELDS, or None; vocab: (tokens, scores) as llama2c.read_vocab gives them, or None; weights: dict role ->
-    wire.Span, or None. Fault 65, 69 naming the field."""
+    """config: dict of llama2c.FIELDS, or None; vocab: (tokens, scores) as llama2c.read_vocab gives
+    them, or None; weights: dict role -> wire.Span, or None. Fault 65, 69 naming the field.
+    """
 
     def __init__(self, path):
         self.path, self.config, self.vocab, self.weights = path, None, None, None
@@ -68,7 +82,10 @@ class File:
             elif number == 3:
                 n_vocab = protobuf.int32(kind, value, self.path, "tokenizer.vocab_sized")
         if not len(tokens) == len(scores) == (n_vocab or len(tokens)):
-            raise bad(self.path, f"tokenizer: {len(tokens)} tokens, {len(scores)} scores, vocab_sized {n_vocab}")
+            raise bad(
+                self.path,
+                f"tokenizer: {len(tokens)} tokens, {len(scores)} scores, vocab_sized {n_vocab}",
+            )
         wrong = next((i for i, x in enumerate(scores) if x - x != 0), None)
         if wrong is not None:
             raise bad(self.path, f"tokenizer.scores: that of token {wrong} is {scores[wrong]}")
@@ -91,7 +108,15 @@ class File:
                 raise bad(self.path, f"weights of {role}: {found}, expected {n_all}")
             at = span.at + (n_bytes * int(name.split(".")[1]) if role not in llama2c.OUTSIDE else 0)
             shape = c.shape(role)
-            out.append(Tensor(name, shape, "F32", span.source.rows(types.STORED["F32"], at, shape[0]), source=span.source))
+            out.append(
+                Tensor(
+                    name,
+                    shape,
+                    "F32",
+                    span.source.rows(types.STORED["F32"], at, shape[0]),
+                    source=span.source,
+                )
+            )
         return c, out
 
 
@@ -104,9 +129,15 @@ def is_utf8(data):
 
 
 def file_bytes(config, tokens, scores):
-    """The bytes of a Transformer without weights. config: object with llama2c.FIELDS; tokens as in tokenizer.bin."""
-    numbers = b"".join(protobuf.put_int(i, getattr(config, name)) for i, name in enumerate(llama2c.FIELDS, 1))
-    vocab = b"".join(protobuf.put_bytes(1, token) for token in tokens) + protobuf.put_bytes(2, struct.pack(f"<{len(scores)}f", *scores))
+    """The bytes of a Transformer without weights. config: object with llama2c.FIELDS; tokens as in
+    tokenizer.bin.
+    """
+    numbers = b"".join(
+        protobuf.put_int(i, getattr(config, name)) for i, name in enumerate(llama2c.FIELDS, 1)
+    )
+    vocab = b"".join(protobuf.put_bytes(1, token) for token in tokens) + protobuf.put_bytes(
+        2, struct.pack(f"<{len(scores)}f", *scores)
+    )
     vocab += protobuf.put_int(3, len(tokens)) + protobuf.put_int(4, max(map(len, tokens)))
     return protobuf.put_bytes(CONFIG, numbers) + protobuf.put_bytes(TOKENIZER, vocab)
 

@@ -1,17 +1,23 @@
-"""The vocabulary beside a checkpoint of llama2.c, whatever it is kept in: told apart by its first bytes, not by its name."""
-from ...gguf import llama2c
+"""The vocabulary beside a checkpoint of llama2.c, whatever it is kept in: told apart by its first
+bytes, not by its name.
+"""
+
 from ...faults import bad
-from . import llama_pb
-from ..hf import sentencepiece
+from ...gguf import llama2c
 from .. import protobuf
+from ..hf import sentencepiece
 from ..reader import Reader
+from . import llama_pb
 
 
 def kind(path):
-    """"bin" for a tokenizer.bin, "pb" for a Transformer of llama.proto, "model" for one of SentencePiece."""
+    """ "bin" for a tokenizer.bin, "pb" for a Transformer of llama.proto, "model" for one of
+    SentencePiece.
+    """
     r = Reader(path)
     head = r.bytes(0, min(r.size, 64))
-    if head[2:4] == b"\0\0" or head[:1] != b"\n":  # a length below 65,536; in a message of ours the third byte is none
+    # a length below 65,536; in a message of ours the third byte is none
+    if head[2:4] == b"\0\0" or head[:1] != b"\n":
         return "bin"
     try:
         number, how, value = next(protobuf.Span(r, 0, r.size).fields())
@@ -21,7 +27,9 @@ def kind(path):
 
 
 def metadata(path, c):
-    """The keys of tokenizer.ggml for the vocabulary at `path`, which must be that of `c`, a llama2c.Config: dict key -> (kind, value)."""
+    """The keys of tokenizer.ggml for the vocabulary at `path`, which must be that of `c`, a
+    llama2c.Config: dict key -> (kind, value).
+    """
     what = kind(path)
     if what == "bin":
         return llama2c.vocab_metadata(*llama2c.read_vocab(path, c.vocab_size))
@@ -34,7 +42,9 @@ def metadata(path, c):
         raise bad(path, "tokenizer is missing")
     for name, value in (file.config or {}).items():
         if value != getattr(c, name):
-            raise bad(path, f"config.{name}: {value}, but the checkpoint's header says {getattr(c, name)}")
+            raise bad(
+                path, f"config.{name}: {value}, but the checkpoint's header says {getattr(c, name)}"
+            )
     _check_size(path, len(file.vocab[0]), c)
     return llama2c.vocab_metadata(*file.vocab)
 
@@ -45,7 +55,9 @@ def _check_size(path, n, c):
 
 
 def tokens_as_bin(tokens):
-    """Tokens as tokenizer.bin has them: a blank for U+2581, newlines around those of BOS and EOS."""
+    """Tokens as tokenizer.bin has them: a blank for U+2581, newlines around those of BOS and
+    EOS.
+    """
     out = [t.replace(b"\xe2\x96\x81", b" ") for t in tokens]
     for i in (llama2c.BOS, llama2c.EOS):
         if i < len(out):
@@ -57,4 +69,6 @@ def bin_bytes(tokens, scores):
     """The bytes of a tokenizer.bin. tokens, scores: as a GGUF has them."""
     tokens = tokens_as_bin(tokens)
     longest = max(map(len, tokens)).to_bytes(4, "little")
-    return longest + b"".join(llama2c.TOKEN.pack(score, len(t)) + t for t, score in zip(tokens, scores))
+    return longest + b"".join(
+        llama2c.TOKEN.pack(score, len(t)) + t for t, score in zip(tokens, scores)
+    )

@@ -1,37 +1,50 @@
-"""From a GGUF back to a checkpoint of llama2.c, of any version (llama2c.py has the layouts), and its vocabulary."""
+"""From a GGUF back to a checkpoint of llama2.c, of any version (llama2c.py has the layouts), and
+its vocabulary.
+"""
+
 from array import array
 
 import numpy as np
 
 from ... import gguf
-from ...gguf import llama2c
-from ...system import files
 from ...faults import BAD_DATA, Fault, unsupported
+from ...gguf import llama2c
 from ...gguf.write import check_room
 from ...kernels import ffi, lib
 from ...model.hparams import Hparams
+from ...system import files
 from ...tokenizer.vocabulary import usual_types
-from . import llama_pb
 from .. import types
 from ..tensor import PIECE_BYTES, Tensor, transposed
+from . import llama_pb
 from .vocabulary import bin_bytes, tokens_as_bin
 
 
 def source(path):
-    """(gguf.File, llama2c.Config) of a GGUF that llama2.c can hold. Fault 69 naming what it cannot."""
+    """(gguf.File, llama2c.Config) of a GGUF that llama2.c can hold. Fault 69 naming what it
+    cannot.
+    """
     file = gguf.File(path)
     h = Hparams(file)
     if h.arch != "llama":
         raise unsupported(path, f"general.architecture {h.arch}: llama2.c has llama alone")
     eps = np.float32(llama2c.EPS)
     for what, found, wanted in (
-            ("llama.attention.layer_norm_rms_epsilon", np.float32(h.eps), eps), ("llama.rope.freq_base", h.rope.base, llama2c.ROPE_BASE),
-            ("llama.rope.scaling.factor", h.rope.factor, 1.0), ("llama.rope.scaling.attn_factor", h.rope.scale, 1.0),
-            ("llama.rope.scaling.type yarn", h.rope.kind == "yarn", False), ("llama.rope.dimension_count", h.n_rot, h.head_dim),
-            ("llama.attention.key_length", h.head_dim * h.n_head, h.n_embd), ("rope factors", bool(h.rope.tensors), False),
-            ("llama.attention.sliding_window", h.window, 0)):
+        ("llama.attention.layer_norm_rms_epsilon", np.float32(h.eps), eps),
+        ("llama.rope.freq_base", h.rope.base, llama2c.ROPE_BASE),
+        ("llama.rope.scaling.factor", h.rope.factor, 1.0),
+        ("llama.rope.scaling.attn_factor", h.rope.scale, 1.0),
+        ("llama.rope.scaling.type yarn", h.rope.kind == "yarn", False),
+        ("llama.rope.dimension_count", h.n_rot, h.head_dim),
+        ("llama.attention.key_length", h.head_dim * h.n_head, h.n_embd),
+        ("rope factors", bool(h.rope.tensors), False),
+        ("llama.attention.sliding_window", h.window, 0),
+    ):
         if found != wanted:
-            raise unsupported(path, f"{what}: llama2.c has no place for it (here {found:g}, there always {wanted:g})")
+            raise unsupported(
+                path,
+                f"{what}: llama2.c has no place for it (here {found:g}, there always {wanted:g})",
+            )
     tied = "output.weight" not in file.tensors or _same(file, "output.weight", "token_embd.weight")
     numbers = (h.n_embd, h.n_ff, h.n_layer, h.n_head, h.n_head_kv, h.n_vocab, h.n_ctx)
     return file, llama2c.Config(path, numbers, tied, 0)
@@ -42,7 +55,10 @@ def _same(file, a, b):
     if (a.type, a.n_bytes) != (b.type, b.n_bytes):
         return False
     step = 16 << 20
-    return all(file.read(a, i, min(step, a.n_bytes - i)) == file.read(b, i, min(step, a.n_bytes - i)) for i in range(0, a.n_bytes, step))
+    return all(
+        file.read(a, i, min(step, a.n_bytes - i)) == file.read(b, i, min(step, a.n_bytes - i))
+        for i in range(0, a.n_bytes, step)
+    )
 
 
 def tensors(file, c):
@@ -66,8 +82,9 @@ def tensors(file, c):
 def _tensor(file, t, shape):
     type, n_in = gguf.type_name(t.type), t.shape[0]
     if not lib.type_supported(t.type):
-        raise unsupported(t.part.path,
-                          f"tensor {t.name}: type {type} is not supported by this build")
+        raise unsupported(
+            t.part.path, f"tensor {t.name}: type {type} is not supported by this build"
+        )
     row_bytes = lib.type_row_bytes(t.type, n_in)
 
     def read(first, n):
@@ -80,9 +97,15 @@ def _tensor(file, t, shape):
 
     def blocks(first, n):
         return file.read(t, first * row_bytes, n * row_bytes)
-    return Tensor(t.name, shape, type if type in types.STORED else "F32", read,
-                  blocks=blocks if type == "Q8_0" else None,
-                  source=file)
+
+    return Tensor(
+        t.name,
+        shape,
+        type if type in types.STORED else "F32",
+        read,
+        blocks=blocks if type == "Q8_0" else None,
+        source=file,
+    )
 
 
 def write(path, file, c, version, progress):
@@ -109,12 +132,18 @@ def write(path, file, c, version, progress):
         file.check_unchanged()
         if f.tell() != size:
             raise AssertionError(f"{f.tell()} bytes written, not {size}")
+
     check_room(path, size)
     files.write(path, fill)
 
 
 def _pieces(t, role, c, progress):
-    if role not in llama2c.MATRICES or c.version in (0, 1) or role == "token_embd" and c.version < 0:
+    if (
+        role not in llama2c.MATRICES
+        or c.version in (0, 1)
+        or role == "token_embd"
+        and c.version < 0
+    ):
         return t.pieces("F32", progress)
     if c.version == 2:
         return _grouped(t, c.group, progress)
@@ -132,8 +161,9 @@ def _by_columns(t, progress):
 
 
 def _grouped(t, group, progress):
-    """int8 of all elements, then the scales: the file's own where it has blocks of Q8_0, else max |x| / 127 of each group,
-    and x / scale rounded to nearest, ties to even, as export.py does."""
+    """int8 of all elements, then the scales: the file's own where it has blocks of Q8_0, else max
+    |x| / 127 of each group, and x / scale rounded to nearest, ties to even, as export.py does.
+    """
     scales = []
     for first in range(0, t.n_rows, step := max(1, t.piece // (4 * t.shape[0]))):
         n = min(step, t.n_rows - first)
@@ -147,7 +177,12 @@ def _grouped(t, group, progress):
             types.check_finite(x, t.type, t.what, first)
             x = types.to_f32(x, t.type).reshape(-1, group)
             s = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
-            q = np.rint(np.divide(x, s, out=np.zeros_like(x), where=s > 0)).clip(-127, 127).astype(np.int8).tobytes()
+            q = (
+                np.rint(np.divide(x, s, out=np.zeros_like(x), where=s > 0))
+                .clip(-127, 127)
+                .astype(np.int8)
+                .tobytes()
+            )
         scales.append(s.astype("<f4").tobytes())
         yield q
         progress(n * t.shape[0])
@@ -155,7 +190,9 @@ def _grouped(t, group, progress):
 
 
 def group_size(file, c):
-    """64, or 32 where matrices are Q8_0 already, halved until rows are whole groups: what runq.c needs."""
+    """64, or 32 where matrices are Q8_0 already, halved until rows are whole groups: what runq.c
+    needs.
+    """
     n = 32 if any(gguf.type_name(t.type) == "Q8_0" for t in file.tensors.values()) else 64
     while c.dim % n or c.hidden_dim % n:
         n //= 2
@@ -163,14 +200,22 @@ def group_size(file, c):
 
 
 def rope_tables(c):
-    """The two tables of versions 0 to -2 that nothing reads, piece by piece: cos, then sin, of position times frequency, f32
-    [seq_len, head / 2] each."""
-    freq = np.float32(1) / np.power(np.float32(llama2c.ROPE_BASE), np.arange(0, c.head_dim, 2, dtype=np.float32) / np.float32(c.head_dim))
+    """The two tables of versions 0 to -2 that nothing reads, piece by piece: cos, then sin, of
+    position times frequency, f32 [seq_len, head / 2] each.
+    """
+    freq = np.float32(1) / np.power(
+        np.float32(llama2c.ROPE_BASE),
+        np.arange(0, c.head_dim, 2, dtype=np.float32) / np.float32(c.head_dim),
+    )
     step = PIECE_BYTES // (4 * len(freq))
     for turn in (np.cos, np.sin):
         for first in range(0, c.seq_len, step):
             positions = np.arange(first, min(first + step, c.seq_len), dtype=np.float32)
-            yield turn(np.outer(positions, freq.astype(np.float32)).astype(np.float64)).astype("<f4").tobytes()
+            yield (
+                turn(np.outer(positions, freq.astype(np.float32)).astype(np.float64))
+                .astype("<f4")
+                .tobytes()
+            )
 
 
 def vocab(file):
@@ -184,24 +229,36 @@ def vocab(file):
     scores = scores.values() if scores else [0.0] * len(tokens)
     types_ = types_.values() if types_ else array("i", usual_types(file, tokens))
     if not len(tokens) == len(scores) == len(types_):
-        raise Fault(BAD_DATA, f"{file.path}: {key}tokens: {len(tokens)}, with {len(scores)} scores and {len(types_)} types")
+        raise Fault(
+            BAD_DATA,
+            f"{file.path}: {key}tokens: {len(tokens)}, with {len(scores)} scores and {len(types_)}"
+            " types",
+        )
     for name, wanted in (("bos", llama2c.BOS), ("eos", llama2c.EOS)):
         found = file.get(f"{key}{name}_token_id", "u32", wanted)
         if found != wanted:
-            raise unsupported(file.path, f"{key}{name}_token_id: {found}; llama2.c has {wanted} always")
+            raise unsupported(
+                file.path, f"{key}{name}_token_id: {found}; llama2.c has {wanted} always"
+            )
     at = [i for i, type in enumerate(types_) if type == 6]
     if at and at != list(range(3, 259)):
-        raise unsupported(file.path, f"{key}token_type: bytes are not ids 3 to 258, as llama2.c has them")
+        raise unsupported(
+            file.path, f"{key}token_type: bytes are not ids 3 to 258, as llama2.c has them"
+        )
     return tokens, scores
 
 
 def write_vocab(path, tokens, scores, c):
-    """Write a tokenizer.bin; or where the name ends in .pb a Transformer of llama.proto with the config `c` and no weights."""
+    """Write a tokenizer.bin; or where the name ends in .pb a Transformer of llama.proto with the
+    config `c` and no weights.
+    """
     if path.endswith(".pb"):
         tokens = tokens_as_bin(tokens)
         for i, token in enumerate(tokens):
             if not llama_pb.is_utf8(token):
-                raise unsupported(path, f"token {i} is not UTF-8, as strings of protocol buffers are")
+                raise unsupported(
+                    path, f"token {i} is not UTF-8, as strings of protocol buffers are"
+                )
         data = llama_pb.file_bytes(c, tokens, scores)
     else:
         data = bin_bytes(tokens, scores)
