@@ -27,7 +27,7 @@ from sluice import gguf
 from sluice.chat import messages, terminal
 from sluice.faults import Fault
 from sluice.generate import generation
-from sluice.generate import options as chain
+from sluice.generate import sampler as chain
 from sluice.generate.sampler import Sampler
 from sluice.grammar import matcher as grammar
 from sluice.grammar.matcher import Matcher

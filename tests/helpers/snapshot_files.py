@@ -1,7 +1,6 @@
 """Snapshots whose content is known: made, sealed, loaded and refused, here and in another process."""
 
 import hashlib
-import os
 import subprocess
 import sys
 
