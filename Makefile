@@ -5,7 +5,7 @@
 # make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
 # make soak     mail through a private Postfix while everything is killed, and its speed (MAILS=5000 KILLS=600): half an hour, root
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
-# make tiles    the kernels with AMX's tiles emulated, in build/tiles: tests/test_tiles.py runs them
+# make tiles    the kernels with AMX's tiles emulated, in build/tiles: tests/kernels/test_tiles.py runs them
 # make golden   re-create tests/golden (logits and chats from transformers: installs torch) and show what changed
 # make golden-check  compare logits and chats with fresh ones instead
 # make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
@@ -114,17 +114,17 @@ test: all .venv/test
 	$(VENV) -m pytest
 
 real-models: .venv/runtime
-	$(VENV) tests/real_models.py
+	$(VENV) tests/helpers/real_models.py
 
 # Hugging Face's splitting takes most of the time.  STRINGS=1000000: more of them.
 STRINGS = 100000
 vocab-check: all .venv/test
-	SLUICE_STRINGS=$(STRINGS) $(VENV) -m pytest tests/test_bpe.py tests/test_bpe_large.py tests/test_vocab.py -k "hugging_face or sentencepiece"
+	SLUICE_STRINGS=$(STRINGS) $(VENV) -m pytest tests/tokenizer/test_bpe.py tests/tokenizer/test_bpe_large.py tests/tokenizer/test_vocab.py -k "hugging_face or sentencepiece"
 
 soak: MAILS = 5000
 soak: KILLS = 600
 soak: all .venv/test
-	$(VENV) tests/soak.py --mails $(MAILS) --kills $(KILLS)
+	$(VENV) tests/helpers/soak.py --mails $(MAILS) --kills $(KILLS)
 
 demo: all
 	@sh tests/demo.sh "$(MODEL)"
@@ -153,14 +153,14 @@ asan: all .venv/test
 	ln -sf "$(CURDIR)"/lib/sluice/*.py build/asan/sluice/
 	for d in $(ROOMS); do ln -sfn "$(CURDIR)/lib/sluice/$$d" "build/asan/sluice/$$d"; done
 	$(MAKE) --no-print-directory -j2 asan-library build/asan/mail-filter PYTHON=$(VENV)
-	SLUICE_MAIL_FILTER=build/asan/mail-filter $(VENV) -m pytest tests/test_mail_filter*.py
+	SLUICE_MAIL_FILTER=build/asan/mail-filter $(VENV) -m pytest tests/mail_filter/test_mail_filter*.py
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
 
-ASAN_TESTS = tests/test_kernels.py tests/test_norms.py tests/test_attention.py tests/test_fast.py tests/test_quant.py tests/test_gguf.py \
-	tests/test_vocab.py tests/test_bpe.py tests/test_grammar.py tests/test_sampler.py tests/test_math64.py tests/test_model.py \
-	tests/test_hparams.py tests/test_cores.py tests/test_threads.py tests/test_encode.py tests/test_score.py \
-	tests/test_llama2c.py tests/test_marking.py
+ASAN_TESTS = tests/kernels/test_kernels.py tests/kernels/test_norms.py tests/kernels/test_attention.py tests/kernels/test_fast.py tests/kernels/test_quant.py tests/gguf/test_gguf.py \
+	tests/tokenizer/test_vocab.py tests/tokenizer/test_bpe.py tests/grammar/test_grammar.py tests/generate/test_sampler.py tests/kernels/test_math64.py tests/model/test_model.py \
+	tests/model/test_hparams.py tests/system/test_cores.py tests/kernels/test_threads.py tests/kernels/test_encode.py tests/kernels/test_score.py \
+	tests/gguf/test_llama2c.py tests/mail/test_marking.py
 asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
 build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/asan/emulated_tiles.o build/_kernels.o
@@ -183,23 +183,23 @@ build/golden-venv/done: tests/golden-requirements.txt | build
 	touch $@
 
 golden: all .venv/test build/golden-venv/done
-	$(GOLDEN) tests/golden_logits.py
-	$(GOLDEN) tests/golden_real.py
-	$(GOLDEN) tests/golden_folders.py
-	$(GOLDEN) tests/golden_pb.py
-	$(GOLDEN) tests/golden_templates.py
-	PYTHONPATH=tests $(VENV) tests/golden_sample.py
-	PYTHONPATH=tests $(VENV) tests/test_gguf_dump.py
-	PYTHONPATH=tests $(VENV) tests/test_real_models.py
-	PYTHONPATH=tests $(VENV) tests/golden_ids.py
+	$(GOLDEN) tests/helpers/golden_logits.py
+	$(GOLDEN) tests/helpers/golden_real.py
+	$(GOLDEN) tests/helpers/golden_folders.py
+	$(GOLDEN) tests/helpers/golden_pb.py
+	$(GOLDEN) tests/helpers/golden_templates.py
+	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/golden_sample.py
+	PYTHONPATH=tests:tests/helpers $(VENV) tests/gguf/test_gguf_dump.py
+	PYTHONPATH=tests:tests/helpers $(VENV) tests/model/test_real_models.py
+	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/golden_ids.py
 	git --no-pager diff --stat -- tests/golden
 
 golden-check: build/golden-venv/done
-	$(GOLDEN) tests/golden_logits.py --check
-	$(GOLDEN) tests/golden_real.py --check
-	$(GOLDEN) tests/golden_folders.py --check
-	$(GOLDEN) tests/golden_pb.py --check
-	$(GOLDEN) tests/golden_templates.py --check
+	$(GOLDEN) tests/helpers/golden_logits.py --check
+	$(GOLDEN) tests/helpers/golden_real.py --check
+	$(GOLDEN) tests/helpers/golden_folders.py --check
+	$(GOLDEN) tests/helpers/golden_pb.py --check
+	$(GOLDEN) tests/helpers/golden_templates.py --check
 
 # The milter, apart: it is the only thing here that needs Sendmail's libmilter. MILTER_SET="$(SANITIZE)" with another
 # MILTER and MILTER_BUILD: the same under the sanitizers, for its tests.
@@ -244,7 +244,7 @@ elsewhere: all build/training-venv/done
 # The tests that need torch: a small training in pieces, and the net against the engine.
 training-check: all build/training-venv/done
 	$(TRAINING) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
-	PYTHONPATH=lib $(TRAINING) -m pytest tests/test_training.py
+	PYTHONPATH=lib $(TRAINING) -m pytest tests/training/test_training.py
 
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info

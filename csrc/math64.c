@@ -14,7 +14,7 @@
  * rather than fitted ones, because anybody can check them; the terms left out
  * are below 2^-57 of the result.
  *
- * Error, measured against 200 bits in tests/test_math64.py: below 1 ulp
+ * Error, measured against 200 bits in tests/kernels/test_math64.py: below 1 ulp
  * (sin and cos: for |x| <= 2^23 = 8,388,608; beyond, both are NaN). */
 #include "exp64.h"
 #include "internal.h"

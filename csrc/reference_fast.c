@@ -17,7 +17,7 @@
  *     |y - exact| <= 1.02 u (66 + n / 256) S + 2^-126 (7 n + 3 sum |w| + 3 sum |x|)
  *
  * (three products: 42 + n / 256), where the sum in 16 lanes of reference.c has u (n / 16 + 4) S; as errors are random, both stay far below;
- * measured, this one is 1.0 to 1.4 times that one at n = 256, 0.5 to 0.65 at n = 2,048.  tests/test_fast.py has both.
+ * measured, this one is 1.0 to 1.4 times that one at n = 256, 0.5 to 0.65 at n = 2,048.  tests/kernels/test_fast.py has both.
  * An activation that is infinite, NaN or beyond what bf16 holds (3.39e38) makes every output of its token NaN; such a weight makes the
  * outputs of its row NaN, or infinite. */
 #include <math.h>
