@@ -30,7 +30,7 @@ CORPORA = {  # as the card names them: what, where from, on what terms
         " Repository (CC BY 4.0)."
     ),
     "written": (
-        "Templates written for this project (lib/sluice/training/written, MIT): ham and spam of"
+        "Templates written for this project (lib/spam_training/written, MIT): ham and spam of"
         " today's kinds, which the others lack."
     ),
 }
@@ -157,11 +157,11 @@ steps{f" more of model {facts['begun']}" if facts["begun"] else ""}, seed {facts
 ## Not for
 
 Rejecting mail without a person to look: it is wrong now and then, and mail of other times and
-places than its training mail is harder than the figures say:
-lib/spam_training/README.md shows how much. Calibrate on mail of your own before you trust a verdict. The ham of the corpora is
-from 1997 to 2006, mostly English, much of it of two mailing-list communities and one company; what
-there is of today's mail are templates written for this project. It reads text only: no sender
-reputation, no attachment, no picture. A sender who knows it can get around it.
+places than its training mail is harder than the figures say: lib/spam_training/README.md shows how
+much. Calibrate on mail of your own before you trust a verdict. The ham of the corpora is from 1997
+to 2006, mostly English, much of it of two mailing-list communities and one company; what there is
+of today's mail are templates written for this project. It reads text only: no sender reputation, no
+attachment, no picture. A sender who knows it can get around it.
 
 ## Learnt from
 

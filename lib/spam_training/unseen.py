@@ -1,4 +1,4 @@
-"""Judge a model on mail that took no part in making it: python -m sluice.training.unseen MAILS...,
+"""Judge a model on mail that took no part in making it: python -m spam_training.unseen MAILS...,
 what `make judge` calls.
 """
 
