@@ -60,8 +60,7 @@ def run_measured(models, argv, stdin):
     done = subprocess.run(
         [sys.executable, "-S", "-c", MEASURE, BIN / "classify", "-m", models / "llama.gguf", *argv],
         stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
     )
     assert done.returncode < 128
     return done.stdout, int(done.stderr.split()[-1])

@@ -2029,8 +2029,7 @@ def train(options):
         [sys.executable, "-m", "spam_training", *options],
         cwd=ROOT,
         env={"PYTHONPATH": str(ROOT / "lib"), "PATH": "/usr/bin:/bin"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=600,
     )
