@@ -4,7 +4,7 @@
 #include <float.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "kernels.h"
+#include "api/kernels.h"
 
 #if FLT_EVAL_METHOD != 0 || defined(__FAST_MATH__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the bits that reference.c defines need IEEE arithmetic as written, and files are little-endian"

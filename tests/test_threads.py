@@ -48,7 +48,7 @@ def test_a_group_of_products_is_what_each_gives_alone(names):
 def test_every_item_is_done_once(threads, tmp_path):
     """Whoever takes it: tests/pieces.c, with few items and with many, on more threads than there are processors."""
     program = tmp_path / "pieces"
-    subprocess.run(["cc", "-O2", "-std=c11", "-I", ROOT / "csrc", "-o", program, ROOT / "tests" / "pieces.c", ROOT / "csrc" / "threads.c", "-pthread"],
+    subprocess.run(["cc", "-O2", "-std=c11", "-I", ROOT / "csrc", "-o", program, ROOT / "tests" / "pieces.c", ROOT / "csrc" / "runtime" / "threads.c", "-pthread"],
                    check=True)
     done = subprocess.run([program, str(threads), "3000"], capture_output=True, timeout=600, text=True)
     assert (done.returncode, done.stdout) == (0, "")

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "x86/amx_tile.h"
+#include "kernels/x86/amx_tile.h"
 #include "draw.h"
 
 enum { N_ROUND = 400, LARGEST_STRIDE = 96, ROOM = TILE_ROWS * LARGEST_STRIDE + TILE_ROW_BYTES };

@@ -5,9 +5,9 @@
  * hand: attention here, matrix products in avx2_matmul.c and avx2_kquant.c. */
 #ifdef __AVX2__
 #include "avx2.h"
-#include "attention.h"
+#include "kernels/attention.h"
 #define NAME(f) f##_avx2
-#include "reference.c"
+#include "kernels/reference.c"
 
 /* ---- attention ---------------------------------------------------------------------------------- */
 

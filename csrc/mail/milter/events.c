@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
-#include "../hook/client.h"
+#include "mail/client.h"
 #include "events.h"
 #include "mail.h"
 

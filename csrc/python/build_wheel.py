@@ -6,6 +6,7 @@ and that an installed command begins with `#!python` (which pip replaces by the
 interpreter it installs for) where bin/ has the lines of shell that find .venv
 from a checkout; mail-filter, a program, is left as it is.
 """
+import os
 import shutil
 import subprocess
 import sys
@@ -40,5 +41,7 @@ build_scripts._copy_script = copy_script
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    subprocess.run(["make", "kernels", "hook", f"PYTHON={sys.executable}"], check=True)
+    # pip may itself run under make: what an outer make says of its jobs is not for this one
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    subprocess.run(["make", "kernels", "hook", f"PYTHON={sys.executable}"], check=True, env=env)
     return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)

@@ -4,8 +4,8 @@
 #define SLUICE_HOOK_H
 #include <stddef.h>
 #include <stdint.h>
-#include "../kernels.h"
-#include "client.h"
+#include "api/kernels.h"
+#include "mail/client.h"
 
 enum { DELIVERED = 0, DEFERRED = 75 };
 

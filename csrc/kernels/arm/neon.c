@@ -6,7 +6,7 @@
 #ifdef __ARM_FEATURE_DOTPROD
 #include "neon.h"
 #define NAME(f) f##_neon
-#include "reference.c"
+#include "kernels/reference.c"
 
 enum { POSITIONS = 16, MAX_HEAD_DIM = 1024, QUERIES = 4, VALUES = 8 /* registers of an output */ };
 

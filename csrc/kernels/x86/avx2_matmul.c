@@ -178,7 +178,7 @@ INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t en
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
 
 #ifndef AVX_VNNI
-#include "tiles.h"
+#include "kernels/tiles.h"
 
 /* One token: a row of each of 4 streams side by side; the last row again where one has ended. */
 INLINE void streams(const matmul_args *a, int64_t begin, int64_t end, int32_t type)

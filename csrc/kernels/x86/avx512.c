@@ -5,7 +5,7 @@
 #ifdef __AVX512VNNI__
 #define NAME(f) f##_avx512
 #define OWN_QUANTIZE
-#include "reference.c"
+#include "kernels/reference.c"
 #include "avx512.h"
 
 /* ---- activations in int8 ------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
-"""Make csrc/text/unicode.h: the class of every code point, as far as the pre-tokenisers of csrc/text/pretokenize.c ask for it.
+"""Make csrc/tokenizer/unicode.h: the class of every code point, as far as the pre-tokenisers of csrc/tokenizer/pretokenize.c ask for it.
 
     pip install unicodedata2==16.0.0      # the Unicode Character Database as a module; nothing else needs it
-    python3 csrc/text/unicode.py >csrc/text/unicode.h
+    python3 csrc/tokenizer/unicode.py >csrc/tokenizer/unicode.h
 
 Version 16.0 is that of the regular expressions of Hugging Face tokenizers 0.23 (Oniguruma 6.9.10), so both cut alike. The classes
 come from general categories (Unicode Standard, section 4.5); White_Space is Z and the controls named below
@@ -17,7 +17,7 @@ CONTROLS_THAT_ARE_SPACE = (*range(0x09, 0x0E), 0x85)
 A_LINE = 11
 
 HEAD = """\
-/* unicode.h - which class a code point has; Unicode {version}.  Made by csrc/text/unicode.py: do not edit.
+/* unicode.h - which class a code point has; Unicode {version}.  Made by csrc/tokenizer/unicode.py: do not edit.
  * A number is first << 3 | class, and holds up to the next one's first. */
 static const uint32_t unicode_ranges[{n}] = {{
 """

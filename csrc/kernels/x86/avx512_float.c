@@ -31,7 +31,7 @@ INLINE void fold_rows(float *y, float (*sums)[6][4][16], int token, int n)
     }
 }
 
-#include "float_panel.h"
+#include "kernels/float_panel.h"
 
 void matmul_floats_avx512(const matmul_args *a, int64_t begin, int64_t end, int32_t thread) { multiply_packed(a, begin, end, thread); }
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
-#include "x86/amx_tile.h"
+#include "kernels/x86/amx_tile.h"
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif

@@ -122,7 +122,7 @@ static void matmul_token(const matmul_args *a, int64_t begin, int64_t end)
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
 
-#include "tiles.h"
+#include "kernels/tiles.h"
 
 void matmul_neon(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {

@@ -2,7 +2,7 @@
  * that they are ours. */
 #include <stddef.h>
 #include <stdint.h>
-#include "../kernels.h"
+#include "api/kernels.h"
 
 enum { MAIL_CHECKED = -1 };
 

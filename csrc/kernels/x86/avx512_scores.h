@@ -6,7 +6,7 @@
 #ifndef SLUICE_AVX512_SCORES_H
 #define SLUICE_AVX512_SCORES_H
 #include "avx512.h"
-#include "attention.h"
+#include "kernels/attention.h"
 
 enum { MAX_HEAD_DIM = 1024, QUERIES = 8, COLUMNS = 32 };
 enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM };
