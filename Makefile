@@ -106,7 +106,7 @@ build/%.o: csrc/%.c Makefile
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
 # cffi, API mode: the glue is generated from the public headers; without their lines for the preprocessor they are the cdef.
-API := $(wildcard csrc/api/*.h)
+API := csrc/api/limits.h $(filter-out csrc/api/limits.h,$(wildcard csrc/api/*.h))
 build/kernels.cdef: $(API) Makefile | build
 	$(Q)sed '/^ *#/d' $(API) >$@
 build/kernels.src: $(API) Makefile | build
@@ -162,7 +162,7 @@ demo: all
 # AMX's tiles in C (tests/emulated_tiles.c) in place of the instructions: a library for tests alone, in which SLUICE_ISA=amx runs wherever
 # avx512 does.  build/tiles comes first on the path, with the same Python.
 EMULATED = -DEMULATED_TILES -Itests
-TILES_O := $(patsubst csrc/%.c,%.o,$(wildcard csrc/kernels/x86/amx*.c)) kernels/isa.o kernels/roofline.o
+TILES_O := $(patsubst csrc/%.c,%.o,$(wildcard csrc/kernels/x86/amx*.c)) runtime/isa.o kernels/roofline.o
 TILES_OBJ := $(TILES_O:%=build/tiles/%) build/tiles/emulated_tiles.o
 $(eval $(call counted,tiles,$(TILES_OBJ)))
 tiles: build/tiles/sluice/_kernels.abi3.so

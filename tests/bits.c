@@ -5,7 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "api/formats.h"
+#include "api/kernels.h"
+#include "api/runtime.h"
+#include "api/sampling.h"
+#include "formats/types.h"
+#include "runtime/float_bits.h"
 #include "draw.h"
 
 static float *floats(int64_t n, float reach)

@@ -11,7 +11,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "internal.h"
+#include "api/formats.h"
+#include "api/kernels.h"
+#include "api/runtime.h"
+#include "formats/types.h"
+#include "runtime/isa.h"
+#include "runtime/float_bits.h"
 #include "draw.h"
 
 enum { MAX_BUFFERS = 64, MARGIN = 256, POISON = 0xff }; /* NaN in f32 and f16 */

@@ -13,7 +13,9 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
-#include "encode.h"
+#include "formats/encode.h"
+#include "runtime/isa.h"
+#include "runtime/threads.h"
 
 enum { BLOCK = 32, MOST_BLOCK_BYTES = 2 * sizeof(block_q5_k) };
 

@@ -1,7 +1,7 @@
 /* encode.h - what encode.c and the builds of encode_k.c say to each other. */
 #ifndef SLUICE_ENCODE_H
 #define SLUICE_ENCODE_H
-#include "internal.h"
+#include "formats/quant.h"
 
 enum { ENCODE_UNIT = 2 * BLOCK_K }; /* elements that are encoded at a time: the 16 groups of two blocks of Q4_K */
 

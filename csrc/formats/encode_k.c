@@ -21,7 +21,7 @@
  * overflows or vanishes.  One whose weights are all below 2^-40 is zero: the least scale of a half is 2^-24. */
 #include <math.h>
 #include <string.h>
-#include "encode.h"
+#include "formats/encode.h"
 #ifndef NAME
 #define NAME(f) f
 #endif

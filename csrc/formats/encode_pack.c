@@ -1,6 +1,6 @@
 /* encode_pack.c - a block of 256 from its integers: what unpack_256 of quant.c reads. */
 #include <string.h>
-#include "encode.h"
+#include "formats/encode.h"
 
 /* Scale and minimum of group j of 8, where scale_of and min_of of quant.c find them. */
 static void put_scale(uint8_t sc[12], int j, uint8_t scale, uint8_t min)

@@ -5,7 +5,7 @@
  * program.  Reads 8 bytes a string.  A length is compared with what is left
  * before it is used, and nothing is added that could pass the end of the buffer. */
 #include <string.h>
-#include "internal.h"
+#include "api/formats.h"
 
 int32_t gguf_skip_strings(gguf_scan *out, const uint8_t *buf, uint64_t size, uint64_t at, uint64_t n, uint64_t max_bytes)
 {

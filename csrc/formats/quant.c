@@ -6,7 +6,8 @@
  * precision, times its group's small integer first.  Any bit pattern is
  * memory-safe: what indexes a table is cut to the table's size. */
 #include <string.h>
-#include "internal.h"
+#include "formats/quant.h"
+#include "runtime/float_bits.h"
 
 /* What a file may hold, by type number: block in elements, and its bytes; of the block types that this build reads, where
  * d is in the block and how many halves begin there (d, then m or dmin).  The numbers left out were withdrawn, or are

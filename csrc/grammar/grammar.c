@@ -7,7 +7,7 @@
  * stacks).  Once the tables have grown all but the current state is forgotten. */
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "grammar/pushdown.h"
 
 enum {
     MAX_CONFIG = 1 << 20, MAX_STATE = 1 << 17, MAX_STEP_BYTES = 16 << 20,

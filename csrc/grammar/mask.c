@@ -11,7 +11,8 @@
  * `loops` has bit k where every character that begins so leads back to it. */
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "grammar/matcher.h"
+#include "grammar/trie.h"
 
 enum { MAX_MASK_BYTES = 8 << 20, BUSY = 16 /* visits after which it pays to know a state's loops */, MAX_LOOKS = 1024 };
 #define ILL_FORMED ((uint64_t)1 << 63)

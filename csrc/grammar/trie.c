@@ -9,9 +9,10 @@
  * bytes that decide.  262,144 texts take about 20 ms. */
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "api/limits.h"
+#include "grammar/trie.h"
 
-enum { MAX_TEXT_BYTES = 32 << 20, MAX_DEPTH = 65535, SMALL = 48 };
+enum { MAX_DEPTH = 65535, SMALL = 48 };
 
 /* key: 8 bytes of text, zero-padded; left: how many there are, 9 for more */
 typedef struct { uint64_t key; int32_t id; uint8_t left; } entry;
@@ -154,7 +155,7 @@ static trie *build(trie *t, entry *e, range *todo, int32_t n, const uint8_t *tex
 
 trie *trie_new(const uint8_t *text, const uint32_t *offset, const uint64_t *skip, int32_t n_vocab)
 {
-    if (offset[n_vocab] > MAX_TEXT_BYTES)
+    if (offset[n_vocab] > MAX_VOCAB_BYTES)
         return NULL;
     trie *t = calloc(1, sizeof *t), *done = NULL;
     entry *e = malloc(((size_t)n_vocab * 2 + 1) * sizeof *e);

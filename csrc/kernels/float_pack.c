@@ -1,6 +1,8 @@
 /* float_pack.c - activations in f32, packed once for all products of a group: float_pack.h. */
 #include <string.h>
-#include "float_pack.h"
+#include "kernels/float_pack.h"
+#include "runtime/isa.h"
+#include "runtime/threads.h"
 
 int64_t packed_bytes_floats(int64_t n_tok, int64_t n)
 {

@@ -6,7 +6,7 @@
  * Behind them is room for the sums of each thread. */
 #ifndef SLUICE_FLOAT_PACK_H
 #define SLUICE_FLOAT_PACK_H
-#include "internal.h"
+#include "kernels/arguments.h"
 
 enum { FLOAT_LANES = 16, FLOAT_TOKENS = 6, FLOAT_TILE = 4 }; /* of reference.c, and elements of a step; of a set; rows of a tile */
 enum { FLOAT_SETS = 43, FLOAT_ROWS = 32 };                    /* that meet before others do; 512 tokens are two times 43 sets */

@@ -20,7 +20,7 @@
  * 2008, "Anatomy of High-Performance Matrix Multiplication", doi:10.1145/1356052.1356053, but that lanes are elements: theirs are rows. */
 #ifndef SLUICE_FLOAT_PANEL_H
 #define SLUICE_FLOAT_PANEL_H
-#include "float_pack.h"
+#include "kernels/float_pack.h"
 
 /* The set's own: enum { WIDTH, AT_ONCE, PIECE }: lanes of a register, tokens of a tile, 6 or 3, steps of a piece; VEC, and of it ZERO,
  * LOAD, STORE, FMA(a, b, sum) and IN_REGISTER(v), loaded once: a compiler would make it an operand in memory of each fma; and

@@ -2,7 +2,12 @@
 #ifndef SLUICE_FUNCTIONS_H
 #define SLUICE_FUNCTIONS_H
 #include <math.h>
-#include "internal.h"
+#include "runtime/float_bits.h"
+
+/* Of exp_f32: log2 e, - ln 2 in two parts, and the polynomial from its highest term on. */
+#define exp_log2e 0x1.715476p0f
+static const float exp_ln2[2] = {-0x1.62e4p-1f, -0x1.7f7d1cp-20f};
+static const float exp_term[5] = {0x1.6a23d0p-10f, 0x1.123a20p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f};
 
 /* The nearest integer, ties to even, for |x| < 2^22: the f32 adder rounds at bit 1. */
 static inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }

@@ -26,7 +26,12 @@
  * faster by hand: NAME gives each copy its own names, OWN_QUANTIZE leaves that one out. */
 #include <math.h>
 #include <string.h>
-#include "functions.h"
+#include "api/limits.h"
+#include "formats/quant.h"
+#include "kernels/attention_arguments.h"
+#include "kernels/functions.h"
+#include "kernels/reference.h"
+#include "runtime/isa.h"
 
 #ifndef NAME
 #define NAME(f) f##_reference
@@ -321,7 +326,7 @@ static void attend_reference(const attention_args *a, float *score, int32_t t, i
     const uint8_t *k = (const uint8_t *)a->k + head_kv * head_bytes, *v = (const uint8_t *)a->v + head_kv * head_bytes;
     const float *q = a->q + ((int64_t)t * a->n_head + head) * dim;
     float *o = a->o + ((int64_t)t * a->n_head + head) * dim;
-    float most = -INFINITY, lane[LANES] = {0}, value[1024];
+    float most = -INFINITY, lane[LANES] = {0}, value[MAX_HEAD_DIM];
     for (int32_t j = first; j <= p; j++) {
         float_row(value, a->type, k + j * row, dim);
         float sum = 0;

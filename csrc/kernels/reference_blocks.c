@@ -23,7 +23,8 @@
  * at most 32 * 255 (IQ4_XS with 128 added), 128 * 63 (Q6_K, unsigned), 63 * 31 (Q5_K) or less, |x| is 127,
  * and 32 * 255 * 127 * 256 < 2^28.  msum: 63 * 127 * 256 < 2^21.  The sum of 16 activations: 16 * 127 < 2^15. */
 #include <math.h>
-#include "internal.h"
+#include "formats/quant.h"
+#include "kernels/reference.h"
 
 enum { BLOCK = 32 };
 

@@ -21,7 +21,10 @@
  * An activation that is infinite, NaN or beyond what bf16 holds (3.39e38) makes every output of its token NaN; such a weight makes the
  * outputs of its row NaN, or infinite. */
 #include <math.h>
-#include "internal.h"
+#include "api/runtime.h"
+#include "formats/quant.h"
+#include "kernels/fast.h"
+#include "runtime/float_bits.h"
 
 enum { TERMS = 3, N_PRODUCT = 6 };
 static const struct { int w, x; } order[N_PRODUCT] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};

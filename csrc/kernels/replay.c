@@ -2,7 +2,8 @@
  *
  * A forward pass of one token makes the same calls as that of the token before it: only positions differ, and what the buffers hold.  A
  * small model makes some 500 of them in 2 ms, of which finding the arguments anew, or only calling from Python, would take a fifth. */
-#include "internal.h"
+#include "api/formats.h"
+#include "api/kernels.h"
 
 static void make(const operation *p, int32_t pos)
 {

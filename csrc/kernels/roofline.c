@@ -11,7 +11,10 @@
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
-#include "internal.h"
+#include "api/kernels.h"
+#include "api/runtime.h"
+#include "runtime/isa.h"
+#include "runtime/threads.h"
 
 enum { PIECE = 1 << 18, LINE = 64, N_STREAM = 4, AHEAD = 1024, N_ACC = 12, PIECES_PER_THREAD = 32 };
 

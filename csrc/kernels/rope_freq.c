@@ -8,7 +8,10 @@
  *
  * f64 throughout, by the functions of math64.c: the same bits on every machine.  n_pair numbers a model, then n_pair sines and
  * cosines a token, rounded to f32 once. */
-#include "internal.h"
+#include "api/kernels.h"
+#include "api/runtime.h"
+#include "runtime/float_bits.h"
+#include "runtime/threads.h"
 
 static double plain(int32_t i, int32_t n_pair, double log_base) { return sluice_exp(-((double)i / n_pair) * log_base); }
 

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-#include "client.h"
+#include "mail/client.h"
 
 enum { TRY_AGAIN_MS = 10, TELL_MS = 10000, POLL_MS = 60000 };
 

@@ -13,7 +13,7 @@
  * One pass over the headers; nothing behind them is looked at. */
 #include <stdint.h>
 #include <string.h>
-#include "api/kernels.h"
+#include "api/mail.h"
 
 #define FAMILY "x-spam-"
 #define CHECKER "X-Spam-Checker-Version: Sluice 0.1.0\n"

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "internal.h"
+#include "api/runtime.h"
 
 enum { MAX_CPU = 8192, MAX_FILE = 8192, MAX_PATH = 4096, MAX_CAPACITY = 1 << 20, NO_LIMIT = 1024 };
 enum { MAX_MIXED = 64 }; /* more CPUs than this are not asked one by one for their kind: servers have one */

@@ -10,7 +10,7 @@
  * 32 steps a block of 16 KiB.  About 20 GB/s, above what memory delivers; the
  * table reaches 0.4.  Both give the same. */
 #include <string.h>
-#include "internal.h"
+#include "api/runtime.h"
 
 #define BLOCK_BYTES 16384
 #define POLYNOMIAL 0x82f63b78u /* reflected: bit 31 is x^0 */

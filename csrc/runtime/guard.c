@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
-#include "internal.h"
+#include "api/runtime.h"
 
 enum { N_SLOTS = 1024, LINE_BYTES = 512, STACK_BYTES = 1 << 16, EXIT_IO_ERROR = 74 };
 

@@ -16,8 +16,9 @@
  *
  * Error, measured against 200 bits in tests/test_math64.py: below 1 ulp
  * (sin and cos: for |x| <= 2^23 = 8,388,608; beyond, both are NaN). */
-#include "exp64.h"
-#include "internal.h"
+#include "api/runtime.h"
+#include "runtime/exp64.h"
+#include "runtime/float_bits.h"
 
 double sluice_exp(double x)
 {

@@ -9,9 +9,9 @@
  * piece is as long as that, spins, then lets others run, and sleeps where a piece takes long: its thread lost its processor, and may be
  * waiting for this one.  Threads that outnumber the processors hardly spin.  With one thread there is no pool, no atomic and no barrier.
  * Workers leave signals to the threads of the program; those of a fault come to the thread that made it, as always.
- * Only one thread at a time may call what kernels.h offers.  A forked child has no workers
+ * Only one thread at a time may call what api/kernels.h offers.  A forked child has no workers
  * and begins with a pool of one.
- * The only state of the C core besides the chosen instruction set, dispatch.c's room for activations, keys and values, and guard.c's maps
+ * The only state of the C core besides the chosen instruction set, workspace.c's room for activations, keys and values, and guard.c's maps
  * is here. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include <pthread.h>
@@ -19,9 +19,10 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
-#include "internal.h"
+#include "api/limits.h"
+#include "runtime/threads.h"
 
-enum { MAX_THREADS = 1024, CACHE_LINE = 64 };
+enum { CACHE_LINE = 64 };
 enum { SPIN_NS = 50000, YIELD_NS = 2000000, SPINS_PER_LOOK = 32 }; /* how long; looks at the clock, which cost 20 ns, between spins */
 enum { MOST_PIECES = 0xffff };
 enum { MOST_AHEAD = 1 << 19 /* bytes: half of a second-level cache, or a quarter */, AT_ONCE = 8 * CACHE_LINE };

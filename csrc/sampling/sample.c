@@ -24,7 +24,9 @@
  * Nothing is sorted: the threshold is found digit by digit.  Dense records of
  * 262,144 cost about 0.5 ms with top-k, 1 ms with the mass of all. */
 #include <string.h>
-#include "internal.h"
+#include "api/runtime.h"
+#include "api/sampling.h"
+#include "runtime/float_bits.h"
 
 #define DIGIT_BITS 11
 #define MASS_BITS 42

@@ -11,8 +11,11 @@
  * 1e-304.  Sums are kept in 8 lanes, i mod 8, and the lanes added as a tree.  With b[i] = - step u[i] and B = sum exp(b[i]),
  * KL is (sum exp(b[i]) (b[i] - (x[i] - max x))) / B - ln B + ln Z; below 0 only by rounding, and then 0. */
 #include <string.h>
+#include "api/runtime.h"
+#include "api/sampling.h"
 #include "runtime/exp64.h"
-#include "internal.h"
+#include "runtime/float_bits.h"
+#include "runtime/threads.h"
 
 enum { LANES = 8, HEAD_BYTES = 8, CRC_BYTES = 4 };
 typedef struct {

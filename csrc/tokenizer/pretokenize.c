@@ -9,8 +9,9 @@
  * time. Alternatives are tried in the order of the expression, and repetition is greedy, as there.
  *
  * \p{L}, \p{N}, \p{M}, \s are sets of the classes of unicode.h. Text must be UTF-8 (utf8_repair). */
-#include "internal.h"
-#include "unicode.h"
+#include "api/tokenizer.h"
+#include "tokenizer/unicode.h"
+#include "tokenizer/utf8.h"
 
 enum { OTHER, UPPER, LOWER, LETTER, MARK, NUMBER, SPACE, N_CLASS };
 #define SET(class) (1u << (class))

@@ -14,14 +14,9 @@
  * as they were last put together anywhere; with them the text is not cut, so
  * that "last" means the same as in SentencePiece. */
 #include <string.h>
-#include "internal.h"
-
-static const uint8_t SPACE[3] = {0xe2, 0x96, 0x81}; /* U+2581, written for a blank */
-
-static inline int is_space(const uint8_t *p, uint64_t n_bytes)
-{
-    return n_bytes >= 3 && !memcmp(p, SPACE, 3);
-}
+#include "tokenizer/merge.h"
+#include "tokenizer/utf8.h"
+#include "tokenizer/vocabulary.h"
 
 /* The next unit of raw text: a user defined piece, a character, or a bad byte.  *out, *n_out: what stands for it. */
 static uint64_t next_unit(const uint8_t **out, uint64_t *n_out, const vocab *v, uint32_t user, const uint8_t *p, uint64_t n)

@@ -3,7 +3,7 @@
  * neon_panel.c, compiled again.  One token and weights in F32, F16 or BF16 gain nothing from SMMLA. */
 #ifdef __ARM_FEATURE_MATMUL_INT8
 #define SMMLA
-#include "neon_panel.c"
+#include "kernels/arm/neon_panel.c"
 
 void matmul_i8mm(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {

@@ -4,11 +4,13 @@
  * may vectorise it as it likes, since no order of rounding is left open there. By
  * hand: attention here, matrix products in neon_matmul.c, neon_panel.c and i8mm.c. */
 #ifdef __ARM_FEATURE_DOTPROD
-#include "neon.h"
+#include "api/limits.h"
+#include "kernels/arm/neon.h"
+#include "runtime/isa.h"
 #define NAME(f) f##_neon
 #include "kernels/reference.c"
 
-enum { POSITIONS = 16, MAX_HEAD_DIM = 1024, QUERIES = 4, VALUES = 8 /* registers of an output */ };
+enum { POSITIONS = 16, QUERIES = 4, VALUES = 8 /* registers of an output */ };
 
 /* ---- attention ---------------------------------------------------------------------------------- */
 

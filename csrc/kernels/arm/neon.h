@@ -4,9 +4,8 @@
 #define SLUICE_NEON_H
 #include <arm_neon.h>
 #include <string.h>
-#include "internal.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "formats/quant.h"
+#include "kernels/rows.h"
 
 enum { STEP = 16, QUADS = STEP / 4, ROWS = 8, HALVES = ROWS / 4 }; /* elements that a step of tile takes; rows of a panel */
 
@@ -79,15 +78,6 @@ INLINE void tile(float *y, int64_t stride, const uint8_t *const w[], const float
 }
 
 /* ---- 8 rows of blocks ------------------------------------------------------------------------ */
-
-/* The 8 rows from `row` on; past the end the last row again, whose results are not stored. */
-INLINE void rows_from(const uint8_t *w[ROWS], const matmul_args *a, int64_t row, int64_t end, int64_t row_bytes)
-{
-    for (int r = 0; r < ROWS; r++) {
-        const int64_t i = row + r < end ? row + r : end - 1;
-        w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
-    }
-}
 
 /* d of 8 rows; at: its byte in each of them. */
 INLINE void halves_of(float32x4_t d[HALVES], const uint8_t *const row[ROWS], int64_t at)

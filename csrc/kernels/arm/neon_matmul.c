@@ -5,7 +5,7 @@
  *
  * F32, F16, BF16 weights: 2 x 2 or 4 x 1 tiles of rows x tokens: neon.h. */
 #ifdef __ARM_FEATURE_DOTPROD
-#include "neon_unpack.h"
+#include "kernels/arm/neon_unpack.h"
 
 
 /* ---- one token ------------------------------------------------------------------------------ */
@@ -25,8 +25,8 @@ INLINE void rows_token_32(const matmul_args *a, int64_t row, int64_t end, int32_
     const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK), n_block = a->n / BLOCK;
     const uint8_t *w[ROWS], *next[ROWS];
     float32x4_t sum[HALVES] = {vdupq_n_f32(0), vdupq_n_f32(0)}, d[HALVES], m[HALVES];
-    rows_from(w, a, row, end, row_bytes);
-    rows_from(next, a, row + ROWS < end ? row + ROWS : row, end, row_bytes);
+    rows_from(w, ROWS, a, row, end, row_bytes);
+    rows_from(next, ROWS, a, row + ROWS < end ? row + ROWS : row, end, row_bytes);
     for (int64_t b = 0, at = 0; b < n_block; b++, at += bytes) {
         int32x4_t isum[ROWS];
         for (int r = 0; r < ROWS; r++) {
@@ -73,8 +73,8 @@ INLINE void rows_token_256(const matmul_args *a, int64_t row, int64_t end, int32
     const int64_t row_bytes = type_row_bytes(type, a->n), bytes = type_row_bytes(type, BLOCK_K), n_block = a->n / BLOCK_K;
     const uint8_t *w[ROWS], *next[ROWS];
     float32x4_t sum[HALVES] = {vdupq_n_f32(0), vdupq_n_f32(0)}, d[HALVES], m[HALVES];
-    rows_from(w, a, row, end, row_bytes);
-    rows_from(next, a, row + ROWS < end ? row + ROWS : row, end, row_bytes);
+    rows_from(w, ROWS, a, row, end, row_bytes);
+    rows_from(next, ROWS, a, row + ROWS < end ? row + ROWS : row, end, row_bytes);
     for (int64_t b = 0, at = 0; b < n_block; b++, at += bytes) {
         int32x4_t total[ROWS], msum[ROWS];
         for (int r = 0; r < ROWS; r++) {

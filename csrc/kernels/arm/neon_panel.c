@@ -11,7 +11,7 @@
  * Blocks of 256: the sums of a group of 16 or 32 elements are multiplied by the group's scale in int32, where they stay exact, as do
  * the minima times the sums of the activations. */
 #ifdef __ARM_FEATURE_DOTPROD
-#include "neon_unpack.h"
+#include "kernels/arm/neon_unpack.h"
 
 enum { TOKENS = 4, TOKEN_BLOCK = 64, PANEL = 32, PANEL_K = 4 };
 
@@ -317,8 +317,8 @@ INLINE void panels(const matmul_args *a, panel *p, int64_t begin, int64_t end, i
     for (int64_t row = begin; row < end; row += ROWS) {
         const uint8_t *w[ROWS], *next[ROWS];
         place o = {a, row, end, t0, 1};
-        rows_from(w, a, row, end, row_bytes);
-        rows_from(next, a, row + ROWS, end, row_bytes);
+        rows_from(w, ROWS, a, row, end, row_bytes);
+        rows_from(next, ROWS, a, row + ROWS, end, row_bytes);
         unpack(p, type, w, next, b0, n_block);
         for (; o.t + TOKENS <= t1; o.t += TOKENS)
             panel_tokens(&o, p, b0, n_block, type, TOKENS);

@@ -3,7 +3,7 @@
  * Where the bits are: quant.c. */
 #ifndef SLUICE_NEON_UNPACK_H
 #define SLUICE_NEON_UNPACK_H
-#include "neon.h"
+#include "kernels/arm/neon.h"
 
 enum { BLOCK = 32, N_GROUP = BLOCK_K / GROUP_K };
 

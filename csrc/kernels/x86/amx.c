@@ -9,7 +9,7 @@
  * that wants four elements of all 16 side by side.  They are packed so once, here, for all products of a group. */
 #ifdef __AVX512VNNI__
 #include <string.h>
-#include "amx.h"
+#include "kernels/x86/amx_operands.h"
 
 enum { FEWEST = 8 }; /* tokens that are worth a tile; fewer: VNNI */
 

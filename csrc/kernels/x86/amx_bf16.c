@@ -13,8 +13,9 @@
  *
  * Fewer than 16 tokens are tiles of so many columns; the instruction takes its time all the same. */
 #ifdef __AVX512VNNI__
-#include "amx_tile.h"
-#include "avx512_unpack.h"
+#include "kernels/fast.h"
+#include "kernels/x86/amx_tile.h"
+#include "kernels/x86/avx512_unpack.h"
 
 enum { STEP = FAST_STEP, STEPS = FAST_STRETCH / STEP, SET = 16, TERMS = 3, TOKEN_BLOCK = FAST_TOKENS, LINE = 64 };
 enum { TILE_BYTES = 1024, PAIR_BYTES = 2 * TILE_BYTES, CACHED = 1 << 20 };

@@ -10,7 +10,7 @@
  * twice the bytes come from the second, and that takes longer than it saves. */
 #ifdef __AVX512VNNI__
 #include <string.h>
-#include "amx.h"
+#include "kernels/x86/amx_operands.h"
 
 enum { PANEL = 32, RING = 2 };
 

@@ -13,7 +13,7 @@
  * products.  A tile of sums is stored just before it begins anew: stores and first products by turns take a tenth less than
  * four stores at once. */
 #ifdef __AVX512VNNI__
-#include "amx.h"
+#include "kernels/x86/amx_operands.h"
 
 typedef struct {
     uint8_t digit[4][2][HALF][ELEMENTS]; /* i8 [64 elements][low, high][row][element] */

@@ -4,8 +4,10 @@
  * may vectorise it as it likes, since no order of rounding is left open there. By
  * hand: attention here, matrix products in avx2_matmul.c and avx2_kquant.c. */
 #ifdef __AVX2__
-#include "avx2.h"
+#include "api/limits.h"
 #include "kernels/attention.h"
+#include "kernels/x86/avx2.h"
+#include "runtime/isa.h"
 #define NAME(f) f##_avx2
 #include "kernels/reference.c"
 
@@ -14,7 +16,7 @@
 /* A few tokens and one head of keys and values at a time, K and V converted to f32 block by block for all queries of
  * these tokens, and K transposed: a lane is a position while scores are made, an element while values are added.  6 queries x 16
  * positions or elements are 12 sums in registers: with 8, each fma waits for the one before. */
-enum { MAX_HEAD_DIM = 1024, COLUMNS = 32, QUERIES = 6, FEW = 4 };
+enum { COLUMNS = 32, QUERIES = 6, FEW = 4 };
 enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM };
 
 /* Queries of the next tile, of so many that are left: not 6 where 4 and 4 leave fewer alone. */

@@ -8,9 +8,8 @@
 #define SLUICE_AVX2_H
 #include <immintrin.h>
 #include <string.h>
-#include "internal.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "formats/quant.h"
+#include "kernels/rows.h"
 
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 }; /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
 enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 }; /* float_panel.h: a piece of a set takes 12 KB, of 4 rows 8; first-level caches may have 32 */
@@ -93,15 +92,6 @@ INLINE void tile(float *y, int64_t stride, const uint8_t *const w[], const float
 }
 
 /* ---- quantised rows ------------------------------------------------------------------------ */
-
-/* The n rows from `row` on; past the end the last row again, whose results are not stored. */
-INLINE void rows_from(const uint8_t *w[], int n, const matmul_args *a, int64_t row, int64_t end, int64_t row_bytes)
-{
-    for (int r = 0; r < n; r++) {
-        const int64_t i = row + r < end ? row + r : end - 1;
-        w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
-    }
-}
 
 /* 8 rows that meet one token together, neighbours of each of n_stream streams (1 or 4: avx512_matvec.c); row: their numbers, or -1: none, in
  * place of which another one is read. */

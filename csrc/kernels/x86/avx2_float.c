@@ -1,6 +1,6 @@
 /* avx2_float.c - products of F32, F16 and BF16 weights and several tokens with AVX2 and FMA: float_panel.h. */
 #ifdef __AVX2__
-#include "avx2.h"
+#include "kernels/x86/avx2.h"
 
 enum { WIDTH = 8, AT_ONCE = 3, PIECE = AVX2_PIECE };
 #define VEC __m256

@@ -14,7 +14,7 @@
  * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 2 x 2 or 4 x 1 tiles of rows x tokens, avx2.h; the
  * others in avx2_float.c. */
 #ifdef __AVX2__
-#include "avx2.h"
+#include "kernels/x86/avx2.h"
 
 enum { BLOCK = 32, PANEL = 32, TOKEN_BLOCK = 256 };
 

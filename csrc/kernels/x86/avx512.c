@@ -5,8 +5,9 @@
 #ifdef __AVX512VNNI__
 #define NAME(f) f##_avx512
 #define OWN_QUANTIZE
+#include "runtime/isa.h"
 #include "kernels/reference.c"
-#include "avx512.h"
+#include "kernels/x86/avx512.h"
 
 /* ---- activations in int8 ------------------------------------------------------------------- */
 

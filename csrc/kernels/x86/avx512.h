@@ -4,9 +4,9 @@
 #define SLUICE_AVX512_H
 #include <immintrin.h>
 #include <string.h>
-#include "internal.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "formats/quant.h"
+#include "kernels/functions.h"
+#include "kernels/rows.h"
 
 enum { AVX512_PIECE = 64, AVX512_FEWEST = 64 }; /* float_panel.h: a panel takes 128 KB, a piece of a set 24 KB */
 enum { TILE = 4 };     /* rows and tokens of a tile: 16 sums in registers */
@@ -18,7 +18,6 @@ void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t threa
 void matmul_floats_avx512(const matmul_args *a, int64_t begin, int64_t end, int32_t thread); /* avx512_float.c: packed */
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread);   /* avx2_matmul.c */
 void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread); /* the same with VNNI of 256 bits: has_avx_vnni() */
-int has_avx_vnni(void);
 void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end); /* avx512_matvec.c: one token */
 /* avx512_pack.c */
 int64_t packed_bytes_avx512(int32_t block, int64_t n_tok, int64_t n);

@@ -7,9 +7,22 @@
  * At the edge of what is seen a tile may compute a score that no query wants; softmax and the values take only the wanted ones. */
 #ifdef __AVX512VNNI__
 #include <math.h>
-#include "avx512_scores.h"
+#include "kernels/attention.h"
+#include "kernels/x86/avx512_scores.h"
 
 enum { VALUES = 4, AHEAD = 32 /* rows of values: met head by head they are not fetched by the processor itself */ };
+
+static void score_heads(const query *x, int32_t n_query, const plane *k, int32_t n_head, float scale, int32_t begin, int32_t end)
+{
+    if (k->type != T_F16 || n_query > QUERIES)
+        score_stripes(x, n_query, k, n_head, scale, begin, end);
+    else if (n_query == 8)
+        score_few(x, n_query, k, n_head, scale, begin, end, 8);
+    else if (n_query >= 4)
+        score_few(x, n_query, k, n_head, scale, begin, end, 4);
+    else
+        score_few(x, n_query, k, n_head, scale, begin, end, 1);
+}
 
 /* ---- queries and their softmax ------------------------------------------------------------------- */
 

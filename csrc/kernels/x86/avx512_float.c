@@ -1,6 +1,6 @@
 /* avx512_float.c - products of F32, F16 and BF16 weights and several tokens with AVX-512: float_panel.h. */
 #ifdef __AVX512VNNI__
-#include "avx512.h"
+#include "kernels/x86/avx512.h"
 
 enum { WIDTH = 16, AT_ONCE = 6, PIECE = AVX512_PIECE };
 #define VEC __m512

@@ -18,7 +18,7 @@
  *
  * Bounds, of int32: 255 * 127 * 32 * 256 < 2^28.  One token alone: avx512_matvec.c. */
 #ifdef __AVX512VNNI__
-#include "avx512_pack.h"
+#include "kernels/x86/avx512_pack.h"
 
 enum { PANEL = 2, PANEL_BLOCK = BLOCK_K };
 enum { SMALL = 0x4000, LARGE = 0x8000 }; /* biases of sums of 16 bits: see bias_for */
@@ -295,7 +295,7 @@ INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const fl
     }
 }
 
-#include "avx512_panels.h"
+#include "kernels/x86/avx512_panels.h"
 
 void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end)
 {

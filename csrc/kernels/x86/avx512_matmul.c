@@ -13,7 +13,8 @@
  * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 4 x 4 or 4 x 1 tiles of rows x tokens, avx512.h; the
  * others in avx512_float.c. */
 #ifdef __AVX512VNNI__
-#include "avx512_pack.h"
+#include "kernels/x86/avx512_pack.h"
+#include "runtime/isa.h"
 
 enum { PANEL = 24, PANEL_BLOCK = BLOCK, TOKEN_BLOCK = 128 };
 
@@ -102,7 +103,7 @@ INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const fl
         panel_set(p, x, n_all, from, to, n_block, type, SET / 2);
 }
 
-#include "avx512_panels.h"
+#include "kernels/x86/avx512_panels.h"
 
 static void matmul_32(const matmul_args *a, int64_t begin, int64_t end)
 {

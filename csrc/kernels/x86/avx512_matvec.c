@@ -21,9 +21,9 @@
  * lane = row, and the steps in f32 follow in the order of the reference.  A row that is no whole number of units ends in one that reads on
  * into the next row. */
 #ifdef __AVX512VNNI__
-#include "avx512_rows_32.h"
-#include "avx512_rows_256.h"
-#include "avx512_side_by_side.h"
+#include "kernels/x86/avx512_rows_256.h"
+#include "kernels/x86/avx512_rows_32.h"
+#include "kernels/x86/avx512_side_by_side.h"
 
 /* Units that are met at a time. */
 INLINE int64_t step_of(int32_t type) { return is_of_k(type) ? 4 : 1; }

@@ -1,6 +1,6 @@
 /* avx512_pack.c - activations in sets of 6 tokens, once for all products of a group: avx512_pack.h. */
 #ifdef __AVX512VNNI__
-#include "avx512_pack.h"
+#include "kernels/x86/avx512_pack.h"
 
 enum { FEWEST_32 = 3, FEWEST_256 = 2 }; /* tokens for which a panel pays */
 

@@ -5,7 +5,7 @@
  * of their weights, which comes with the panel and costs nothing per token. */
 #ifndef SLUICE_AVX512_PACK_H
 #define SLUICE_AVX512_PACK_H
-#include "avx512_unpack.h"
+#include "kernels/x86/avx512_unpack.h"
 
 enum { SET = 6 };
 

@@ -3,7 +3,7 @@
  * short streams that the processor would not follow, are asked for. */
 #ifndef SLUICE_AVX512_PANELS_H
 #define SLUICE_AVX512_PANELS_H
-#include "avx512_pack.h"
+#include "kernels/x86/avx512_pack.h"
 
 /* The file's own: enum { PANEL, PANEL_BLOCK }: blocks of a panel, elements of a block; panel; packed_set: a block of a set; and
  * void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32_t b0, int32_t n): blocks b0 ... b0 + n - 1 of 32 rows;

@@ -1,7 +1,7 @@
 /* avx512_rows_256.h - rows in blocks of 256 times one token: for avx512_matvec.c. */
 #ifndef SLUICE_AVX512_ROWS_256_H
 #define SLUICE_AVX512_ROWS_256_H
-#include "avx512_matvec.h"
+#include "kernels/x86/avx512_one_token.h"
 
 /* A block of the token in the order of packed_64. */
 INLINE void take_packed(__m512i x[4], const int8_t *q, int32_t type)

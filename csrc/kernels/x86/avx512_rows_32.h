@@ -1,7 +1,7 @@
 /* avx512_rows_32.h - rows in blocks of 32 times one token: for avx512_matvec.c. */
 #ifndef SLUICE_AVX512_ROWS_32_H
 #define SLUICE_AVX512_ROWS_32_H
-#include "avx512_matvec.h"
+#include "kernels/x86/avx512_one_token.h"
 
 /* The nibbles of 4 neighbouring blocks, 16 bytes each: those of the last three are within 64 bytes. */
 INLINE __m512i four_nibbles(int32_t type, const uint8_t *block)

@@ -5,10 +5,11 @@
  * the next ones are made between the elements of those that are being met. */
 #ifndef SLUICE_AVX512_SCORES_H
 #define SLUICE_AVX512_SCORES_H
-#include "avx512.h"
-#include "kernels/attention.h"
+#include "api/limits.h"
+#include "kernels/attention_rows.h"
+#include "kernels/x86/avx512.h"
 
-enum { MAX_HEAD_DIM = 1024, QUERIES = 8, COLUMNS = 32 };
+enum { QUERIES = 8, COLUMNS = 32 };
 enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM };
 
 /* Positions of a block: 32 KB in f32 where that is COLUMNS or more. */
@@ -247,17 +248,5 @@ INLINE void score_few(const query *x, int32_t n_query, const plane *k, int32_t n
         for (int t = T; t < n_query; t++)
             score_halves(of_head + t, key, j, end - j, scale, NULL, &rows, 0, 1);
     }
-}
-
-static void score_heads(const query *x, int32_t n_query, const plane *k, int32_t n_head, float scale, int32_t begin, int32_t end)
-{
-    if (k->type != T_F16 || n_query > QUERIES)
-        score_stripes(x, n_query, k, n_head, scale, begin, end);
-    else if (n_query == 8)
-        score_few(x, n_query, k, n_head, scale, begin, end, 8);
-    else if (n_query >= 4)
-        score_few(x, n_query, k, n_head, scale, begin, end, 4);
-    else
-        score_few(x, n_query, k, n_head, scale, begin, end, 1);
 }
 #endif

@@ -8,7 +8,7 @@
  * Q4_0, of which 12 bring rows together and 6 fold: 22 cycles at best.  36 are taken from the second-level cache. */
 #ifndef SLUICE_AVX512_SIDE_BY_SIDE_H
 #define SLUICE_AVX512_SIDE_BY_SIDE_H
-#include "avx512_matvec.h"
+#include "kernels/x86/avx512_one_token.h"
 
 /* A block of 16 neighbouring rows: those of every fourth, and the way from one row to the next.  So all are within reach of an address of
  * the processor's, and 6 registers. */

@@ -2,8 +2,8 @@
  * avx512_kquant.c, avx512_matvec.c and, by way of amx.h, those of AMX. */
 #ifndef SLUICE_AVX512_UNPACK_H
 #define SLUICE_AVX512_UNPACK_H
-#include "avx512.h"
-#include "kquant.h"
+#include "kernels/x86/avx512.h"
+#include "kernels/x86/kquant.h"
 
 enum { BLOCK = 32, HALF = 16, ROWS = 2 * HALF, ELEMENTS = 64 };
 
@@ -17,16 +17,6 @@ INLINE int32_t offset_of(int32_t type)
     case T_Q4_0: return 8;
     case T_Q3_K: return 4;
     default: return 0;
-    }
-}
-
-/* The n rows from `row` on; past the end the last row again, whose results are not stored.  row_bytes is type_row_bytes of a row: two
- * divisions, and so the caller's, who needs them once. */
-INLINE void rows_from(const uint8_t *w[], int n, const matmul_args *a, int64_t row, int64_t end, int64_t row_bytes)
-{
-    for (int r = 0; r < n; r++) {
-        const int64_t i = row + r < end ? row + r : end - 1;
-        w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
     }
 }
 

@@ -1,6 +1,10 @@
-/* kquant.h - bytes of a block, and the scales of one of 256, for AVX2 and what is above it; included after avx2.h or avx512.h. */
+/* kquant.h - bytes of a block, and the scales of one of 256, for AVX2 and what is above it. */
 #ifndef SLUICE_KQUANT_H
 #define SLUICE_KQUANT_H
+#include <immintrin.h>
+#include <string.h>
+#include "formats/types.h"
+#include "kernels/inline.h"
 
 enum { N_GROUP = BLOCK_K / GROUP_K };
 

@@ -4,7 +4,7 @@
 #define SLUICE_HOOK_H
 #include <stddef.h>
 #include <stdint.h>
-#include "api/kernels.h"
+#include "api/mail.h"
 #include "mail/client.h"
 
 enum { DELIVERED = 0, DEFERRED = 75 };

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include "hook.h"
+#include "mail/filter/hook.h"
 
 enum { N_ARGS = 16, FILE_BYTES = 1 << 30 };
 

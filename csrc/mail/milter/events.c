@@ -8,8 +8,8 @@
 #include <string.h>
 #include <syslog.h>
 #include "mail/client.h"
-#include "events.h"
-#include "mail.h"
+#include "mail/milter/events.h"
+#include "mail/milter/mail.h"
 
 /* Each header that is deleted makes Postfix read the headers from the first one on: a bound on the product of both numbers,
  * some seconds of its time. Ordinary mail has a few dozen headers and is far from it. */

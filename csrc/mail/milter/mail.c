@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include "mail.h"
+#include "mail/milter/mail.h"
 
 /* Names of the family that are kept for one mail. Filters use some twenty in all; more are somebody's game, and ours are
  * removed however many there are. */

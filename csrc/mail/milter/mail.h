@@ -2,7 +2,7 @@
  * that they are ours. */
 #include <stddef.h>
 #include <stdint.h>
-#include "api/kernels.h"
+#include "api/mail.h"
 
 enum { MAIL_CHECKED = -1 };
 

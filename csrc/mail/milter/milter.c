@@ -17,8 +17,8 @@
 #include <sys/un.h>
 #include <syslog.h>
 #include <unistd.h>
-#include "events.h"
-#include "mail.h"
+#include "mail/milter/events.h"
+#include "mail/milter/mail.h"
 
 enum { DONE = 0, USAGE = 64, CANNOT_CREATE = 73, IO_ERROR = 74, TRY_AGAIN = 75 };
 enum { MAX_DEADLINE = 240, MAX_HEADER = 16 << 20, BACKLOG = 1024, FILES = 65536 };

@@ -1,8 +1,8 @@
-/* amx.h - tiles, and the activations as tiles want them: for amx.c, amx_blocks.c and amx_kquant.c. */
-#ifndef SLUICE_AMX_H
-#define SLUICE_AMX_H
-#include "amx_tile.h"
-#include "avx512_unpack.h"
+/* amx_operands.h - tiles, and the activations as tiles want them: for amx.c, amx_blocks.c and amx_kquant.c. */
+#ifndef SLUICE_AMX_OPERANDS_H
+#define SLUICE_AMX_OPERANDS_H
+#include "kernels/x86/amx_tile.h"
+#include "kernels/x86/avx512_unpack.h"
 
 enum { TOKENS = 16 }; /* of a set: the columns of a tile of sums */
 enum { STRETCH = 2048, TOKEN_BLOCK = 512 }; /* elements and tokens that stay in the second-level cache while all rows meet them */

@@ -1,7 +1,7 @@
-/* avx512_matvec.h - what products with one token share, whatever the size of blocks: avx512_matvec.c, which says how they go. */
-#ifndef SLUICE_AVX512_MATVEC_H
-#define SLUICE_AVX512_MATVEC_H
-#include "avx512_unpack.h"
+/* avx512_one_token.h - what products with one token share, whatever the size of blocks: avx512_matvec.c, which says how they go. */
+#ifndef SLUICE_AVX512_ONE_TOKEN_H
+#define SLUICE_AVX512_ONE_TOKEN_H
+#include "kernels/x86/avx512_unpack.h"
 
 enum { UNIT = 256, MOST = 32, BLOCKS = UNIT / BLOCK }; /* MOST: units of a stretch */
 
