@@ -47,8 +47,8 @@ static void fast_products(const char *name, int32_t type, int32_t n_tok, int32_t
     if (!fast_supported())
         isa_select("reference");
     uint16_t *terms = malloc((size_t)terms_size(n_tok, n) * 2);
-    const product p = {malloc((size_t)n_tok * n_row * 4), float_weights(type, (int64_t)n_row * n), NULL, floats((int64_t)n_tok * n, 3),
-                       NULL, NULL, NULL, NULL, type, n_tok, n_row, n, terms};
+    product p = {malloc((size_t)n_tok * n_row * 4), float_weights(type, (int64_t)n_row * n), NULL, floats((int64_t)n_tok * n, 3),
+                       NULL, NULL, NULL, NULL, type, n_tok, n_row, n, terms, NULL, NULL, 0};
     split_bf16(terms, p.x, n_tok, n);
     matmuls(&p, 1);
     show(name, p.y, (int64_t)n_tok * n_row * 4);

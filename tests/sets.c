@@ -162,7 +162,7 @@ static void multiply_fast(int i, int kind, int32_t n_tok, int32_t n_row, int32_t
     snprintf(what, sizeof what, "fast matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d",
              types[i].name, kind, n_tok, n_row, n, n_pick);
     product p = {NULL, weights(i, kind, n_row, n), NULL, floats((int64_t)n_tok * n, 3, kind == ANY ? 997 : 0), NULL, NULL, NULL, NULL,
-                 type, n_tok, n_y, n, NULL};
+                 type, n_tok, n_y, n, NULL, NULL, NULL, 0};
     int32_t *pick = n_pick ? guarded(n_pick * 4) : NULL;
     float *y[2];
     for (int32_t r = 0; r < n_pick; r++)

@@ -41,7 +41,7 @@ int32_t grammar_feed(grammar *g, const uint8_t *bytes, uint64_t n);
 int32_t grammar_state(const grammar *g);
 
 /* The texts of a vocabulary as a prefix tree.  Text i is text[offset[i] .. offset[i + 1]); empty ones and those with
- * their bit in `skip` (u64 [(n_vocab + 63) / 64]) stay out.  NULL: out of memory, or more than 32 million bytes of text. */
+ * their bit in `skip` (u64 [(n_vocab + 63) / 64]) stay out.  NULL: out of memory, or more than MAX_VOCAB_BYTES of text. */
 trie *trie_new(const uint8_t *text, const uint32_t *offset, const uint64_t *skip, int32_t n_vocab);
 void trie_free(trie *t);
 int32_t trie_n_node(const trie *t);

@@ -3,20 +3,7 @@
 #define SLUICE_API_KERNELS_H
 #include <stdint.h>
 
-/* ---- dispatch.c: the operations, by the best instruction set this machine has ----- */
 /* The bits of every result are those of reference.c (of products with terms, of reference_fast.c) whatever the set, threads and rows. */
-
-/* One of isa_known, or "" for the best.  0; -1: no such name; -2: not on this machine. */
-int32_t isa_select(const char *name);
-/* The instruction sets of this build, the best first: "amx", "avx512", "avx-vnni", "avx2" or "i8mm", "neon", then "reference"; NULL after
- * the last. */
-const char *isa_known(int32_t i);
-const char *isa_name(void);
-
-/* Rows that a product of quantised weights with one token reads side by side (avx512_matvec.c): 1 or 4, as suits the processor, or as a
- * test has set it; 0: as suits. */
-int32_t matvec_streams(void);
-void matvec_streams_set(int32_t n);
 
 /* y f32 [n_tok, n] = scale * the rows ids of w, type [*, n]. */
 void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n, float scale);
@@ -115,7 +102,7 @@ typedef struct {
 /* Makes n calls, each behind the one before; the token is at position pos. */
 void replay(const operation *p, int64_t n, int32_t pos);
 
-/* ---- limits.c: what the machine could do, measured beside what the kernels do --------- */
+/* ---- roofline.c: what the machine could do, measured beside what the kernels do --------- */
 
 /* Reads the n_bytes at p once, lines of 64, by all threads.  Returns a sum of what it read, so that no compiler leaves it out. */
 uint64_t limit_read(const void *p, int64_t n_bytes);

@@ -21,7 +21,7 @@ typedef struct {
 /* Choose *id of the n candidates of a record: dense, payload is f32 [n], else {i32 id, f32 logit} [n] by ascending id.
  * log_p (may be null): ln of its probability in the softmax of the payload as it is.
  * seen i32 [2 n_seen]: ids of the recent past, each once, with their counts. random: 64 even bits, used where
- * temperature > 0. work: u64 [4 n]. n is 1 to 2^21. Returns 0; -1 where *id is the first with a
+ * temperature > 0. work: u64 [4 n]. n is 1 to MAX_VOCAB. Returns 0; -1 where *id is the first with a
  * logit that is not finite; -2 where every candidate has a bias of -infinity. */
 int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payload, const int32_t *seen,
                     int64_t n, int32_t dense, int32_t n_seen, const sample_options *options, uint64_t random);

@@ -3,7 +3,7 @@
 #define SLUICE_API_TOKENIZER_H
 #include <stdint.h>
 
-/* ---- vocab.c: a vocabulary ------------------------------------------------------ */
+/* ---- vocab_*.c, merge_list.c: a vocabulary ------------------------------------------------------ */
 
 typedef struct {
     uint32_t at;      /* where its text begins in tokens, or in respelt */
@@ -38,7 +38,7 @@ typedef struct {
     uint16_t *n_left;      /* [n_merge] bytes of the left half */
     uint32_t *last_merge;  /* [n_vocab], zeroed: 1 + the last merge that makes this id */
     uint32_t *merge_before; /* [n_merge]: 1 + the one before it that makes the same id, 0: none */
-    uint32_t *slot;        /* [slot_mask + 1], zeroed: hash of text -> id, n_vocab is 2^21 at most */
+    uint32_t *slot;        /* [slot_mask + 1], zeroed: hash of text -> id, n_vocab is MAX_VOCAB at most */
     uint64_t *edge;        /* [edge_mask + 1], zeroed: trie of the texts of control and user defined pieces */
     uint64_t tokens_bytes, merges_bytes, respelt_room, end_marks_bytes;
     uint64_t seed;         /* of the hashes; any number, best one that the writer of the file did not know */
@@ -126,7 +126,7 @@ uint64_t spm_longest(const vocab *v, uint32_t user, const uint8_t *text, uint64_
 uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vocab *v, uint32_t user, merge_symbol *symbol,
                     merge_pair *pair, uint32_t *split);
 
-/* ---- pretokenize.c, bpe.c: byte-level BPE ----------------------------------------- */
+/* ---- pretokenize.c, alphabet.c, utf8.c, bpe.c: byte-level BPE ----------------------------------------- */
 
 enum { PRE_GPT2, PRE_LLAMA3, PRE_QWEN2, PRE_QWEN35, PRE_TEKKEN, PRE_STARCODER, PRE_DEEPSEEK_LLM };
 typedef struct { uint64_t end[6]; } word_ends; /* of the pieces of each rule; zero before the first word of a text */

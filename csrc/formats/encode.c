@@ -21,8 +21,6 @@ enum { BLOCK = 32, MOST_BLOCK_BYTES = 2 * sizeof(block_q5_k) };
 
 typedef struct { uint8_t *y; const uint8_t *x; int64_t n; int32_t type, from; atomic_int_fast64_t *stop; } encode_args;
 
-static inline int finite_half(uint16_t h) { return (h & 0x7c00) != 0x7c00; }
-
 static inline float inverse_of(float d)
 {
     const float inverse = d != 0 ? 1 / d : 0;
@@ -86,7 +84,7 @@ static uint16_t encode_with_min(uint8_t q[BLOCK], uint16_t *m, const float *x, i
     const float d = (hi - lo) / (float)top, inverse = inverse_of(d);
     const uint16_t half = f32_to_f16(d);
     *m = f32_to_f16(lo);
-    if (finite_half(half) && finite_half(*m))
+    if (finite_f16(half) && finite_f16(*m))
         for (int i = 0; i < BLOCK; i++) {
             const int32_t v = (int32_t)((x[i] - lo) * inverse + 0.5f);
             q[i] = (uint8_t)(v < top ? v : top);
@@ -104,7 +102,7 @@ static int encode_32(uint8_t *y, int32_t type, const float *x)
         block_q8_0 q8;
         encode_q8_0(&q8, x);
         memcpy(y, &q8, sizeof q8);
-        return finite_half(q8.d);
+        return finite_f16(q8.d);
     }
     case T_Q4_0: case T_Q5_0:
         b.d = encode_symmetric(q, x, type == T_Q4_0 ? 8 : 16);
@@ -119,7 +117,7 @@ static int encode_32(uint8_t *y, int32_t type, const float *x)
     if (type == T_Q5_0 || type == T_Q5_1)
         memcpy(y, b.h, 4), y += 4;
     memcpy(y, b.q, 16);
-    return finite_half(b.d) && finite_half(b.m);
+    return finite_f16(b.d) && finite_f16(b.m);
 }
 
 static uint16_t f32_to_bf16(float f)
@@ -139,7 +137,7 @@ static int64_t encode(uint8_t *y, int32_t type, const float *x, int64_t n)
         for (int64_t i = 0; i < n; i++) {
             const uint16_t h = type == T_F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
             memcpy(y + 2 * i, &h, 2);
-            if (bad < 0 && (type == T_F16 ? !finite_half(h) : (h & 0x7f80) == 0x7f80))
+            if (bad < 0 && (type == T_F16 ? !finite_f16(h) : !finite_bf16(h)))
                 bad = (int)i;
         }
     else if (block == BLOCK)

@@ -1,7 +1,7 @@
 /* quant.c - the formats of weights: names, sizes, blocks as integers, and one row back to f32.
  *
  * GGUF stores a weight matrix row by row, each row as blocks; the block layouts
- * are in internal.h.  dequantize_row gives exactly the f32 values that the gguf
+ * are in types.h.  dequantize_row gives exactly the f32 values that the gguf
  * package's `dequantize` gives: scale times integer in f32, the scale from half
  * precision, times its group's small integer first.  Any bit pattern is
  * memory-safe: what indexes a table is cut to the table's size. */
@@ -249,11 +249,6 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
             (block == 32 ? dequantize_32 : dequantize_256)(y + b * block, type, (const uint8_t *)x + b * bytes);
     }
 }
-
-/* A half is finite if its exponent is not all ones; bf16 and f32 likewise. */
-static inline int finite_f16(uint16_t h) { return (h & 0x7c00) != 0x7c00; }
-static inline int finite_bf16(uint16_t h) { return (h & 0x7f80) != 0x7f80; }
-static inline int finite_f32(uint32_t u) { return (u & 0x7f800000) != 0x7f800000; }
 
 /* The halves of block b. */
 static int bad_halves(int32_t type, const void *x, int64_t b)

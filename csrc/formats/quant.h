@@ -13,6 +13,11 @@ void unpack_32(unpacked_32 *u, int32_t type, const void *block);
 void unpack_256(unpacked_256 *u, int32_t type, const void *block);
 extern const int8_t iq4_value[16];
 
+/* A half is finite if its exponent is not all ones; bf16 and f32 likewise. */
+static inline int finite_f16(uint16_t h) { return (h & 0x7c00) != 0x7c00; }
+static inline int finite_bf16(uint16_t h) { return (h & 0x7f80) != 0x7f80; }
+static inline int finite_f32(uint32_t u) { return (u & 0x7f800000) != 0x7f800000; }
+
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f); /* to nearest, ties to even */
 #endif

@@ -1,4 +1,4 @@
-/* replay.c - makes calls of dispatch.c again, from a list.
+/* replay.c - makes calls of the operations of api/kernels.h again, from a list.
  *
  * A forward pass of one token makes the same calls as that of the token before it: only positions differ, and what the buffers hold.  A
  * small model makes some 500 of them in 2 ms, of which finding the arguments anew, or only calling from Python, would take a fifth. */

@@ -1,4 +1,4 @@
-/* limits.c - what the machine could do: memory read once, and products that never leave the registers.
+/* roofline.c - what the machine could do: memory read once, and products that never leave the registers.
  *
  * For sluice-bench, which puts these beside its figures.  No result of the engine depends on this file, so its functions
  * for several instruction sets stand in one, compiled for each by attribute; isa_name() picks, as it picks the kernels.

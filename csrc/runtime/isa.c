@@ -17,7 +17,6 @@
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
-#include "api/kernels.h"
 #include "runtime/isa.h"
 
 static const isa *chosen = NULL;

@@ -2,6 +2,7 @@
 #ifndef SLUICE_RUNTIME_ISA_H
 #define SLUICE_RUNTIME_ISA_H
 #include <stdint.h>
+#include "api/runtime.h"
 
 /* One instruction set: each operation over a range of items. */
 typedef struct isa {

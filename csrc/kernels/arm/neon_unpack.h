@@ -74,13 +74,6 @@ INLINE int8x16_t weights_256(int32_t type, const uint8_t *block, int g)
     }
 }
 
-INLINE uint32_t word(const uint8_t *x)
-{
-    uint32_t w;
-    memcpy(&w, x, 4);
-    return w;
-}
-
 /* 8 bytes, each twice. */
 INLINE int8x16_t twice(uint32_t low, uint32_t high)
 {

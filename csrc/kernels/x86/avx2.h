@@ -10,6 +10,7 @@
 #include <string.h>
 #include "formats/quant.h"
 #include "kernels/rows.h"
+#include "kernels/x86/blocks.h"
 
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 }; /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
 enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 }; /* float_panel.h: a piece of a set takes 12 KB, of 4 rows 8; first-level caches may have 32 */
@@ -171,13 +172,6 @@ INLINE void transpose(__m256i out[8], const __m256i in[8])
     }
 }
 
-/* 16 bytes of nibbles: elements 0 to 15 are the low halves, 16 to 31 the high ones. */
-INLINE __m256i nibbles(const uint8_t *q)
-{
-    const __m128i v = _mm_loadu_si128((const __m128i *)q);
-    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
-}
-
 /* What the nibbles of IQ4_NL and IQ4_XS stand for. */
 INLINE __m256i iq4_of(__m256i index)
 {
@@ -236,9 +230,6 @@ INLINE __m256i add_fours(__m256i sum, int32_t type, __m256i w, __m256i x)
  * and 8 rows take 7 for 6 of VPDPBUSD, 3 and 16 only 5. */
 enum { OCTETS = 2 };
 INLINE int tokens_of(int32_t type) { return (void)type, MAX_TOKENS / OCTETS; }
-
-/* Whether a sum over a group of 16 fits in 16 bits: 16 * 7 * 127. */
-INLINE int is_small(int32_t type) { return type == T_Q2_K || type == T_Q3_K; }
 
 /* Scales (i16) of two neighbouring groups in a word each of 8 rows -> that of group g as a sum wants it: i32, or for small sums
  * i16 and 0. */

@@ -14,8 +14,9 @@
  * Many tokens: a panel of 8 rows, at most 4 blocks long, is unpacked so that lane = row, as in avx2_matmul.c; with VPDPBUSD two of
  * them.  One token: row after row, lane = element, and the 8 lanes of each of 8 rows are added up when all have been read. */
 #ifdef __AVX2__
+#include "api/runtime.h"
 #include "kernels/x86/avx2.h"
-#include "kernels/x86/kquant.h"
+#include "kernels/x86/blocks.h"
 
 enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32, STRETCH = 32 }; /* STRETCH: blocks of a row that one token meets before the next row */
 

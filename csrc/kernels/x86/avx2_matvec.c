@@ -5,8 +5,9 @@
  * follow in the order of the reference.  What is left at the end of a row, less than a unit, is read together with the beginning of the
  * next, whose elements meet zeros. */
 #ifdef __AVX2__
+#include "api/runtime.h"
 #include "kernels/x86/avx2.h"
-#include "kernels/x86/kquant.h"
+#include "kernels/x86/blocks.h"
 
 enum { BLOCK = 32, HALF = 16, BLOCKS = 8, UNIT = BLOCK * BLOCKS, MOST = 32 }; /* MOST: units of a stretch */
 enum { MOST_BYTES = BLOCKS * sizeof(block_q8_0) }; /* of a unit */

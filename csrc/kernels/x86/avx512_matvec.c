@@ -21,6 +21,7 @@
  * lane = row, and the steps in f32 follow in the order of the reference.  A row that is no whole number of units ends in one that reads on
  * into the next row. */
 #ifdef __AVX512VNNI__
+#include "api/runtime.h"
 #include "kernels/x86/avx512_rows_256.h"
 #include "kernels/x86/avx512_rows_32.h"
 #include "kernels/x86/avx512_side_by_side.h"

@@ -27,9 +27,6 @@ typedef struct {
     };
 } room;
 
-/* Whether weights are so small that sums of four times them fit 16 bits too. */
-INLINE int is_small(int32_t type) { return type == T_Q2_K || type == T_Q3_K; }
-
 /* Whether packed_block takes them: what has the most instructions for its bytes. */
 INLINE int is_packed(int32_t type) { return is_small(type) || type == T_IQ4_XS; }
 

@@ -91,7 +91,7 @@ INLINE void take_k(room *r, const matmul_args *a, int64_t u0, int64_t n)
     }
 }
 
-/* Scales of the 8 groups, then their minima, of each of 4 blocks in its quarter: group_scales of kquant.h, for four. */
+/* Scales of the 8 groups, then their minima, of each of 4 blocks in its quarter: group_scales of blocks.h, for four. */
 INLINE __m512i four_scales(const uint8_t *const block[4])
 {
     const int64_t at = offsetof(block_q4_k, sc);

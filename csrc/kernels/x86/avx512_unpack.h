@@ -1,9 +1,9 @@
 /* avx512_unpack.h - blocks of weights to bytes, and those of 16 rows to vectors whose lanes are rows: for avx512_matmul.c,
- * avx512_kquant.c, avx512_matvec.c and, by way of amx.h, those of AMX. */
+ * avx512_kquant.c, avx512_matvec.c and, by way of amx_operands.h, those of AMX. */
 #ifndef SLUICE_AVX512_UNPACK_H
 #define SLUICE_AVX512_UNPACK_H
 #include "kernels/x86/avx512.h"
-#include "kernels/x86/kquant.h"
+#include "kernels/x86/blocks.h"
 
 enum { BLOCK = 32, HALF = 16, ROWS = 2 * HALF, ELEMENTS = 64 };
 
@@ -21,13 +21,6 @@ INLINE int32_t offset_of(int32_t type)
 }
 
 /* ---- blocks of 32 -------------------------------------------------------------------------- */
-
-/* 16 bytes of nibbles: elements 0 to 15 are the low halves, 16 to 31 the high ones. */
-INLINE __m256i nibbles(const uint8_t *q)
-{
-    const __m128i v = _mm_loadu_si128((const __m128i *)q);
-    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
-}
 
 /* n with bit 4 from h, a bit an element. */
 INLINE __m256i fifth_bits(__m256i n, const uint8_t *h)

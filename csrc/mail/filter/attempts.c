@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include "mail/filter/hook.h"
+#include "mail/filter/filter.h"
 
 #define SWEPT ".swept"
 enum { ID_BYTES = 64, KEEP_SECONDS = 14 * 86400, SWEEP_SECONDS = 3600, SWEEP_ENTRIES = 10000 };

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "mail/filter/hook.h"
+#include "mail/filter/filter.h"
 
 enum { REAP_MS = 5000, LOOK_MS = 1000 }; /* LOOK_MS: a wake-up that was lost must not cost the whole deadline */
 

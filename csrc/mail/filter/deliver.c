@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "mail/filter/hook.h"
+#include "mail/filter/filter.h"
 
 enum { SAID_BYTES = 2048, LOGGED_BYTES = 400, WHY_BYTES = 100, N_FIXED = 8, ENV_BYTES = 4200, N_ENV = 6 };
 

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include "mail/filter/hook.h"
+#include "mail/filter/filter.h"
 
 enum { N_ARGS = 16, FILE_BYTES = 1 << 30 };
 

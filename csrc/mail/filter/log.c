@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-#include "mail/filter/hook.h"
+#include "mail/filter/filter.h"
 
 enum { MAIL_INFO = 2 << 3 | 6, LINE_BYTES = 1024, HELD_BYTES = 4096 };
 static int fd = -1, is_socket, is_held;

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "mail/filter/hook.h"
+#include "mail/filter/filter.h"
 
 enum { START_SECONDS = 60, SPARE_SECONDS = 30, LAST_INHERITED = 1024 };
 

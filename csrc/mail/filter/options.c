@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "mail/filter/hook.h"
+#include "mail/filter/filter.h"
 
 static const char HELP[] =
 "Usage: mail-filter [OPTIONS] -f SENDER -- RECIPIENT... <mail\n"

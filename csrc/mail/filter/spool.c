@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "mail/filter/hook.h"
+#include "mail/filter/filter.h"
 
 enum { CHUNK_BYTES = 1 << 16, PIPE_BYTES = 4096, PATH_BYTES = 4096 };
 

@@ -1,7 +1,7 @@
-/* hook.h - what the files of mail-filter say to each other.  The contract is main.c's: exit 0 or 75, and 0 only after the
+/* filter.h - what the files of mail-filter say to each other.  The contract is main.c's: exit 0 or 75, and 0 only after the
  * mail was handed over.  So nothing here exits, and every function says by its result what went wrong. */
-#ifndef SLUICE_HOOK_H
-#define SLUICE_HOOK_H
+#ifndef SLUICE_MAIL_FILTER_H
+#define SLUICE_MAIL_FILTER_H
 #include <stddef.h>
 #include <stdint.h>
 #include "api/mail.h"

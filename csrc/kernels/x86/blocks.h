@@ -1,12 +1,22 @@
-/* kquant.h - bytes of a block, and the scales of one of 256, for AVX2 and what is above it. */
-#ifndef SLUICE_KQUANT_H
-#define SLUICE_KQUANT_H
+/* blocks.h - blocks of weights for AVX2 and what is above it: their bytes, nibbles, and the scales of those of 256. */
+#ifndef SLUICE_BLOCKS_H
+#define SLUICE_BLOCKS_H
 #include <immintrin.h>
 #include <string.h>
 #include "formats/types.h"
 #include "kernels/inline.h"
 
 enum { N_GROUP = BLOCK_K / GROUP_K };
+
+/* Whether weights have 2 or 3 bits: a sum over a group of 16 fits in 16 bits (16 * 7 * 127), and so do four times such weights. */
+INLINE int is_small(int32_t type) { return type == T_Q2_K || type == T_Q3_K; }
+
+/* 16 bytes of nibbles: elements 0 to 15 are the low halves, 16 to 31 the high ones. */
+INLINE __m256i nibbles(const uint8_t *q)
+{
+    const __m128i v = _mm_loadu_si128((const __m128i *)q);
+    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
+}
 
 /* Bytes of a block: a constant where the type is one, unlike type_row_bytes. */
 INLINE int32_t bytes_of_type(int32_t type)
@@ -25,13 +35,6 @@ INLINE int32_t bytes_of_type(int32_t type)
     case T_Q6_K: return sizeof(block_q6_k);
     default: return sizeof(block_iq4_xs);
     }
-}
-
-INLINE uint32_t word(const uint8_t *x)
-{
-    uint32_t w;
-    memcpy(&w, x, 4);
-    return w;
 }
 
 /* Scales of the 16 groups, as bytes; *min: their minima, or the scales again where there are none. */
