@@ -16,8 +16,6 @@ typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
 typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim, first; } plane;
 enum { AS_COLUMNS = -1 /* the type of that: f32 [.., dim, 32 positions] */ };
 
-static inline const uint8_t *row_of(const plane *x, int64_t j) { return x->p + (j - x->first) * x->row_bytes; }
-
 /* to f32 [(n + 31)/32, dim, 32] = rows j ... j + n - 1 as columns; up to 8 times 32 floats behind them are written, too. */
 static void load_keys(float *to, const plane *k, int32_t j, int32_t n);
 /* to f32 [n, dim] = these rows. */

@@ -198,6 +198,8 @@ INLINE void add_values(const query *x, const float *value, int32_t j0, int32_t n
         add_elements(x + t, value, j0, (span){seen[t].begin > all.end ? seen[t].begin : all.end, seen[t].end}, dim, 1);
 }
 
+static const uint8_t *row_of(const plane *x, int64_t j) { return x->p + (j - x->first) * x->row_bytes; }
+
 static void load_values(float *to, const plane *v, int32_t j, int32_t n)
 {
     for (int32_t i = 0; i < n; i++)

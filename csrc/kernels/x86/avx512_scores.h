@@ -15,6 +15,8 @@ enum { BLOCK_FLOATS = COLUMNS * MAX_HEAD_DIM };
 /* Positions of a block: 32 KB in f32 where that is COLUMNS or more. */
 INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 128 : dim <= 128 ? 64 : COLUMNS; }
 
+INLINE const uint8_t *row_of(const plane *x, int64_t j) { return x->p + (j - x->first) * x->row_bytes; }
+
 /* ---- keys as columns ----------------------------------------------------------------------------- */
 
 /* Elements e ... e + 15 of row x in `lanes`; e is a multiple of 16. */
