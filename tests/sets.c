@@ -200,9 +200,11 @@ static void products(void)
         const int32_t block = type_block(types[i].type) > 1 ? (int32_t)type_block(types[i].type) : 1;
         for (size_t j = 0; j < sizeof shape / sizeof *shape; j++)
             multiply(i, ORDINARY, shape[j][0], shape[j][1], shape[j][2] * block);
-        multiply(i, ORDINARY, 66, 70, block == 256 ? 1280 : 1120); /* rows enough for three shares */
+        /* rows enough for three shares */
+        multiply(i, ORDINARY, 66, 70, block == 256 ? 1280 : 1120);
         if (block == 1)
-            multiply(i, ORDINARY, 261, 35, 1030); /* tokens and elements that do not meet a panel at once */
+            /* tokens and elements that do not meet a panel at once */
+            multiply(i, ORDINARY, 261, 35, 1030);
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int round = 0; round < 6; round++) {
                 const int32_t n = block == 1 ? ONE_OF(1, 3, 15, 16, 17, 31, 77, 172) : ONE_OF(1, 2, 3, 5, 9) * block;

@@ -13,12 +13,16 @@
  *   GRAMMAR_REPEAT   counted loop a begins
  *   GRAMMAR_AGAIN    one round of loop a is done */
 enum { GRAMMAR_BYTES, GRAMMAR_SPLIT, GRAMMAR_CALL, GRAMMAR_RETURN, GRAMMAR_REPEAT, GRAMMAR_AGAIN };
+// clang-format off
 typedef struct { int32_t op, a, b; } grammar_node;
-typedef struct { int32_t next; uint8_t lo, hi; } grammar_arc;          /* disjoint and ascending within a node */
-typedef struct { int32_t body, exit, min, max; } grammar_loop;         /* max -1: no limit; min 0 where the body may be empty */
+/* Of one node they are disjoint and ascending. */
+typedef struct { int32_t next; uint8_t lo, hi; } grammar_arc;
+/* max -1: no limit; min 0 where the body may be empty. */
+typedef struct { int32_t body, exit, min, max; } grammar_loop;
 typedef struct grammar grammar;
 typedef struct trie trie;
 typedef struct { int32_t id; float logit; } candidate;
+// clang-format on
 
 /* What the functions below return beside 0. */
 enum {

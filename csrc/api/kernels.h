@@ -25,9 +25,12 @@ void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const fl
 typedef struct product {
     float *y; const void *w; const int32_t *rows; const float *x; const int8_t *q; const float *d, *s;
     const int16_t *sums; int32_t type, n_tok, n_row, n;
-    const uint16_t *terms; /* of split_bf16: F32, F16, BF16 weights in the arithmetic of reference_fast.c; NULL: in that of reference.c */
+    /* of split_bf16: F32, F16, BF16 weights in the arithmetic of reference_fast.c; NULL: in that of
+     * reference.c */
+    const uint16_t *terms;
     const void *packed; /* for matmuls itself */
-    const struct product *then; int32_t n_then; /* in the first of a group: NULL, or the next group, whose weights threads that wait ask for */
+    /* in the first of a group: NULL, or the next group, whose weights threads that wait ask for */
+    const struct product *then; int32_t n_then;
 } product;
 void matmuls(product *p, int32_t n_product);
 
@@ -84,8 +87,10 @@ enum { CALL_EMBED, CALL_QUANTIZE_Q8, CALL_QUANTIZE_Q8_K, CALL_SPLIT_BF16, CALL_M
  * of row_bytes bytes are positions, and attention's own pos does not count. */
 typedef struct {
     int32_t kind;
+    // clang-format off
     union {
-        struct { float *y; int32_t type; const void *w; const int32_t *ids; int32_t n_tok, n; float scale; } embed;
+        struct { float *y; int32_t type; const void *w; const int32_t *ids; int32_t n_tok, n;
+                 float scale; } embed;
         struct { int8_t *q; float *d, *s; const float *x; int32_t n_tok, n; } quantize_q8;
         struct { int8_t *q; float *d; int16_t *sums; const float *x; int32_t n_tok, n; } quantize_q8_k;
         struct { uint16_t *terms; const float *x; int32_t n_tok, n; } split_bf16;
@@ -93,11 +98,13 @@ typedef struct {
         struct { float *y; const float *x, *w; int32_t n_row, n; float eps; } rmsnorm;
         struct { float *x; const float *cs; int32_t n_tok, n_head, head_dim, n_pair, half; } rope;
         struct { void *y; int32_t type; const float *x; int64_t n, row_bytes; } cache_store;
-        struct { float *o; const float *q; int32_t type; const void *k, *v; float *scores; int32_t n_tok, pos, n_head, n_head_kv, head_dim,
-                 window; float scale, cap; } attention;
+        struct { float *o; const float *q; int32_t type; const void *k, *v; float *scores;
+                 int32_t n_tok, pos, n_head, n_head_kv, head_dim, window;
+                 float scale, cap; } attention;
         struct { float *y; const float *x; int64_t n; } pair; /* silu_mul, gelu_mul, add */
         struct { float *x; const float *b; int32_t n_tok, n; } add_bias;
     };
+    // clang-format on
 } operation;
 /* Makes n calls, each behind the one before; the token is at position pos. */
 void replay(const operation *p, int64_t n, int32_t pos);

@@ -15,10 +15,10 @@ enum {
 
 /* Of a vocabulary. */
 enum {
-    MAX_VOCAB = 1 << 21,        /* tokens, and so logits of a record: a slot of the hash table has 22 bits for id + 1 */
-    MAX_TOKEN_BYTES = 1024,     /* text of a token in a file */
-    MAX_TRIE_BYTES = 1 << 22,   /* texts of all control and user defined tokens: an edge has 27 bits for a node */
-    MAX_VOCAB_BYTES = 32 << 20  /* what all tokens write, where a grammar is to go by it */
+    MAX_VOCAB = 1 << 21,       /* tokens, logits of a record: a hash slot has 22 bits for id + 1 */
+    MAX_TOKEN_BYTES = 1024,    /* text of a token in a file */
+    MAX_TRIE_BYTES = 1 << 22,  /* texts of control and user defined tokens: an edge has 27 bits */
+    MAX_VOCAB_BYTES = 32 << 20 /* what all tokens write, where a grammar is to go by it */
 };
 
 enum { MAX_THREADS = 1024 }; /* of the pool */

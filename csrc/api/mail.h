@@ -10,9 +10,12 @@ enum { MARK_TIMEOUT, MARK_SIZE, MARK_MEMORY, MARK_CRASHED, MARK_MODEL, MARK_EMPT
 enum { MARK_BYTES = 512 }; /* enough for mark_headers */
 
 typedef struct {
-    int32_t answer;    /* MARK_YES the first answer of the question, MARK_NO another one, MARK_UNSURE, MARK_UNCHECKED none */
+    /* MARK_YES the first answer of the question, MARK_NO another one, MARK_UNSURE, MARK_UNCHECKED
+     * none */
+    int32_t answer;
     int32_t reason;    /* of MARK_UNCHECKED: MARK_TIMEOUT ... MARK_SKIPPED */
-    char score[7];     /* "0.9931", zero-terminated as the others: probability of the first answer */
+    /* "0.9931", zero-terminated as the others: probability of the first answer */
+    char score[7];
     char required[7];  /* from which it counts */
     char model[17];    /* 16 hexadecimal digits */
 } mail_verdict;

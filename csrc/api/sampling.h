@@ -12,7 +12,9 @@ typedef struct {
     double repeat;      /* > 0; 1: off */
     double presence, frequency;
     int32_t top_k;      /* 0: off */
-    int32_t least;      /* 1: all logits change their sign, after bias and penalties, so that the worst are the best; 0: off */
+    /* 1: all logits change their sign, after bias and penalties, so that the worst are the best; 0:
+     * off */
+    int32_t least;
     int32_t n_bias;
     const int32_t *bias_id; /* [n_bias], ascending, each once */
     const double *bias;     /* [n_bias], added to their logits; -infinity: never chosen */
@@ -31,7 +33,8 @@ int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payl
 typedef struct {
     double log_p;      /* ln of the id's probability */
     double base_log_p; /* the same in the kept row; 0 without one */
-    double kl;         /* divergence of these logits from the kept row, KL(kept || these), in nats; 0 without one */
+    /* divergence of these logits from the kept row, KL(kept || these), in nats; 0 without one */
+    double kl;
     int32_t top;       /* the id with the greatest logit, the first of equals */
     int32_t base_top;  /* of the kept row; -1 without one */
 } logit_score;

@@ -21,27 +21,35 @@ enum {
 };
 enum {
     PIECE_RESPELT = 1,      /* its text has U+2581 where the file has blanks, and is in `respelt` */
-    PIECE_TAKES_BEFORE = 2, /* where it is split off a text it takes the white space before it along, */
+    /* where it is split off a text it takes the white space before it along, */
+    PIECE_TAKES_BEFORE = 2,
     PIECE_TAKES_BEHIND = 4  /* that behind it */
 };
 
-enum { VOCAB_SPM, VOCAB_BYTES, VOCAB_MERGES }; /* tokenizer.ggml.model "llama", "gpt2" (byte-level), "gemma4" */
+/* tokenizer.ggml.model "llama", "gpt2" (byte-level), "gemma4" */
+enum { VOCAB_SPM, VOCAB_BYTES, VOCAB_MERGES };
 
 typedef struct {
-    const uint8_t *tokens; /* n_vocab times {u64 n_bytes, bytes}, as in the file; already walked by gguf_skip_strings */
+    /* n_vocab times {u64 n_bytes, bytes}, as in the file; already walked by gguf_skip_strings */
+    const uint8_t *tokens;
     const uint8_t *scores; /* f32 [n_vocab], any alignment; NULL: not of this model */
     const uint8_t *types;  /* i32 [n_vocab], any alignment */
     uint8_t *respelt;      /* [respelt_room] */
-    const uint8_t *end_marks; /* texts between zero bytes: user defined pieces with these texts are control */
-    const uint8_t *merges; /* n_merge times {u64 n_bytes, "left right"}, as in the file; walked as well */
+    /* texts between zero bytes: user defined pieces with these texts are control */
+    const uint8_t *end_marks;
+    /* n_merge times {u64 n_bytes, "left right"}, as in the file; walked as well */
+    const uint8_t *merges;
     vocab_piece *piece;    /* [n_vocab] */
     uint16_t *n_left;      /* [n_merge] bytes of the left half */
     uint32_t *last_merge;  /* [n_vocab], zeroed: 1 + the last merge that makes this id */
     uint32_t *merge_before; /* [n_merge]: 1 + the one before it that makes the same id, 0: none */
-    uint32_t *slot;        /* [slot_mask + 1], zeroed: hash of text -> id, n_vocab is MAX_VOCAB at most */
-    uint64_t *edge;        /* [edge_mask + 1], zeroed: trie of the texts of control and user defined pieces */
+    /* [slot_mask + 1], zeroed: hash of text -> id, n_vocab is MAX_VOCAB at most */
+    uint32_t *slot;
+    /* [edge_mask + 1], zeroed: trie of the texts of control and user defined pieces */
+    uint64_t *edge;
     uint64_t tokens_bytes, merges_bytes, respelt_room, end_marks_bytes;
-    uint64_t seed;         /* of the hashes; any number, best one that the writer of the file did not know */
+    /* of the hashes; any number, best one that the writer of the file did not know */
+    uint64_t seed;
     uint32_t slot_mask, edge_mask;
     uint32_t n_node;
     int32_t n_vocab;
@@ -129,7 +137,8 @@ uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vo
 /* ---- pretokenize.c, alphabet.c, utf8.c, bpe.c: byte-level BPE ----------------------------------------- */
 
 enum { PRE_GPT2, PRE_LLAMA3, PRE_QWEN2, PRE_QWEN35, PRE_TEKKEN, PRE_STARCODER, PRE_DEEPSEEK_LLM };
-typedef struct { uint64_t end[6]; } word_ends; /* of the pieces of each rule; zero before the first word of a text */
+/* of the pieces of each rule; zero before the first word of a text */
+typedef struct { uint64_t end[6]; } word_ends;
 /* Where the word ends that begins at byte `at` of UTF-8 text [n_bytes], at < n_bytes; words are asked for in order. */
 uint64_t pretokenize(word_ends *w, const uint8_t *text, uint64_t at, uint64_t n_bytes, int32_t pre);
 

@@ -24,7 +24,8 @@ typedef struct { uint8_t *y; const uint8_t *x; int64_t n; int32_t type, from; at
 static inline float inverse_of(float d)
 {
     const float inverse = d != 0 ? 1 / d : 0;
-    return inverse <= FLT_MAX && inverse >= -FLT_MAX ? inverse : 0; /* d this small is 0 as a half: q does not matter */
+    /* d this small is 0 as a half: q does not matter */
+    return inverse <= FLT_MAX && inverse >= -FLT_MAX ? inverse : 0;
 }
 
 /* Low halves of q are the first 16 elements, bit i of h is the fifth of element i. */

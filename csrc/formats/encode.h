@@ -3,7 +3,8 @@
 #define SLUICE_ENCODE_H
 #include "formats/quant.h"
 
-enum { ENCODE_UNIT = 2 * BLOCK_K }; /* elements that are encoded at a time: the 16 groups of two blocks of Q4_K */
+/* elements that are encoded at a time: the 16 groups of two blocks of Q4_K */
+enum { ENCODE_UNIT = 2 * BLOCK_K };
 
 /* y = two blocks of Q4_K, Q5_K or Q6_K with the n (256 or 512) finite elements at x.  -1, or the first of the blocks whose
  * scale is beyond half precision: 0 or 1, and y is then undefined from there on. */

@@ -5,13 +5,15 @@
  *
  * What is made small is the sum of (x - w)^2 over the block, in three steps.
  *
- * 1. Each group by itself, with a scale D (and an offset M >= 0, w = D q - M) that are any f32.  For a few D around the one
- *    that takes the group's range to the range of q, the q are rounded; D and M are then the least squares solution for these q,
- *    and the candidate whose solution leaves the least is taken.
- * 2. The greatest D and M of the block give d and dmin, rounded to half precision; from here on their rounded values count.  Each
- *    group tries the sc next to D / d, for each the best m, and keeps the pair that leaves the least.
- * 3. For these sc, m and q, d and dmin are the least squares solution of the whole block, rounded; the groups choose again.
- *    Of all rounds the best is kept.
+ * 1. Each group by itself, with a scale D (and an offset M >= 0, w = D q - M) that are any f32.
+ *    For a few D around the one that takes the group's range to the range of q, the q are rounded;
+ *    D and M are then the least squares solution for these q, and the candidate whose solution
+ *    leaves the least is taken.
+ * 2. The greatest D and M of the block give d and dmin, rounded to half precision; from here on
+ *    their rounded values count.  Each group tries the sc next to D / d, for each the best m, and
+ *    keeps the pair that leaves the least.
+ * 3. For these sc, m and q, d and dmin are the least squares solution of the whole block, rounded;
+ *    the groups choose again. Of all rounds the best is kept.
  *
  * Least squares is plain, no element weighs more than another: nothing is known here of the activations.
  *
@@ -27,7 +29,8 @@
 #endif
 
 enum { GROUPS = 16, LONGEST = 32, STARTS = 4, ROUNDS = 3 };
-static const float TO_INTEGER = 0x1.8p23f; /* added and taken away again: rounds to nearest, ties to even, below 2^22 */
+/* added and taken away again: rounds to nearest, ties to even, below 2^22 */
+static const float TO_INTEGER = 0x1.8p23f;
 static const float LEAST = 0x1p-40f;
 
 typedef float per_group[GROUPS];
@@ -43,7 +46,8 @@ typedef struct {
 } groups;
 
 typedef struct { per_group d, m; } fit;                 /* step 1 */
-typedef struct { float d[2], m[2]; uint16_t half_d[2], half_m[2]; per_group scale, min, error; } choice; /* steps 2 and 3 */
+/* steps 2 and 3 */
+typedef struct { float d[2], m[2]; uint16_t half_d[2], half_m[2]; per_group scale, min, error; } choice;
 typedef struct { per_group q, qq, qx; } moments;        /* sums of q, q^2, q x */
 
 static inline float nearest(float x) { return (x + TO_INTEGER) - TO_INTEGER; }
@@ -140,11 +144,13 @@ static void fit_with_min(fit *f, const groups *g)
         for (int l = 0; l < GROUPS; l++)
             inverse[l] = range[l] > 0x1p-60f ? (g->top + MORE[k]) / range[l] : 0;
         count(&s, g, m, inverse);
-        for (int l = 0; l < GROUPS; l++) { /* of y = x + m >= 0, where nothing cancels: y ~ d q + b */
+        /* of y = x + m >= 0, where nothing cancels: y ~ d q + b */
+        for (int l = 0; l < GROUPS; l++) {
             const float n = (float)g->n, sum = g->sum[l] + n * m[l], qy = s.qx[l] + m[l] * s.q[l];
             const float det = n * s.qq[l] - s.q[l] * s.q[l], two = det > 0 ? 1 / det : 0, one = s.qq[l] > 0 ? 1 / s.qq[l] : 0;
             float d = (n * qy - s.q[l] * sum) * two, b = (s.qq[l] * sum - s.q[l] * qy) * two;
-            const int alone = !(det > 0) || b > m[l]; /* all q are one, or M would be negative: d by itself, M = 0 */
+            /* all q are one, or M would be negative: d by itself, M = 0 */
+            const int alone = !(det > 0) || b > m[l];
             d = alone ? s.qx[l] * one : d;
             b = alone ? m[l] : b;
             const float error = (d * d * s.qq[l] + 2 * d * b * s.q[l] + n * b * b) - 2 * (d * qy + b * sum);
@@ -383,7 +389,8 @@ int NAME(encode_k)(uint8_t *y, int32_t type, const float *x, int n)
 {
     groups g = {.n = 16, .n_block = 1, .low = -32, .top = 31, .scale_low = -128, .scale_top = 127};
     if (type != T_Q6_K) {
-        float both[ENCODE_UNIT] = {0}; /* where there is one block, the other is zero and thrown away */
+        /* where there is one block, the other is zero and thrown away */
+        float both[ENCODE_UNIT] = {0};
         uint8_t blocks[2 * sizeof(block_q5_k)];
         g = (groups){.n = 32, .n_block = 2, .low = 0, .top = type == T_Q4_K ? 15 : 31, .scale_low = 0, .scale_top = 63, .has_min = 1};
         memcpy(both, x, (size_t)n * sizeof *x);

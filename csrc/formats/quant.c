@@ -12,6 +12,7 @@
 /* What a file may hold, by type number: block in elements, and its bytes; of the block types that this build reads, where
  * d is in the block and how many halves begin there (d, then m or dmin).  The numbers left out were withdrawn, or are
  * formats of activations. */
+// clang-format off
 static const struct { const char *name; uint16_t block, bytes, at, halves; } format[] = {
     [T_F32] = { "F32", 1, 4, 0, 0 },     [T_F16] = { "F16", 1, 2, 0, 0 },
     [T_Q4_0] = { "Q4_0", 32, 18, offsetof(block_q4_0, d), 1 },
@@ -36,6 +37,7 @@ static const struct { const char *name; uint16_t block, bytes, at, halves; } for
     [35] = { "TQ2_0", 256, 66, 0, 0 },   [39] = { "MXFP4", 32, 17, 0, 0 },
     [40] = { "NVFP4", 64, 36, 0, 0 },    [41] = { "Q1_0", 128, 18, 0, 0 },
 };
+// clang-format on
 enum { N_FORMATS = sizeof format / sizeof *format };
 
 const char *type_name(int32_t type)

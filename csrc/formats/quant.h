@@ -7,8 +7,13 @@
 
 /* quant.c: a block of any such type as integers.  w = d q + m, and w = d scale q - m min with scale and min of the
  * element's group of 16 (a group of 32 is two); m is 0 for types that have none. */
+// clang-format off
 typedef struct { float d, m; int8_t q[32]; } unpacked_32;
-typedef struct { float d, m; int8_t scale[BLOCK_K / GROUP_K], min[BLOCK_K / GROUP_K], q[BLOCK_K]; } unpacked_256;
+typedef struct {
+    float d, m;
+    int8_t scale[BLOCK_K / GROUP_K], min[BLOCK_K / GROUP_K], q[BLOCK_K];
+} unpacked_256;
+// clang-format on
 void unpack_32(unpacked_32 *u, int32_t type, const void *block);
 void unpack_256(unpacked_256 *u, int32_t type, const void *block);
 extern const int8_t iq4_value[16];

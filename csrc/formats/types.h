@@ -15,22 +15,38 @@ static inline int has_min(int32_t type)
 }
 
 /* Blocks of 32 weights as GGUF stores them.  d, m: IEEE half, the bits. */
-typedef struct { uint16_t d; uint8_t q[16]; } block_q4_0;             /* w = d (q - 8); element i: the low half of q[i], i + 16: the high */
-typedef struct { uint16_t d, m; uint8_t q[16]; } block_q4_1;          /* w = d q + m; as above */
-typedef struct { uint16_t d; uint8_t h[4], q[16]; } block_q5_0;       /* w = d (q - 16); as above, bit 4 of element i is bit i of h */
-typedef struct { uint16_t d, m; uint8_t h[4], q[16]; } block_q5_1;    /* w = d q + m; as above */
-typedef struct { uint16_t d; int8_t q[32]; } block_q8_0;              /* w = d q */
-typedef struct { uint16_t d; uint8_t q[16]; } block_iq4_nl;           /* w = d iq4_value[q]; as q4_0 */
+// clang-format off
+/* w = d (q - 8); element i: the low half of q[i], i + 16: the high */
+typedef struct { uint16_t d; uint8_t q[16]; } block_q4_0;
+/* w = d q + m; as above */
+typedef struct { uint16_t d, m; uint8_t q[16]; } block_q4_1;
+/* w = d (q - 16); as above, bit 4 of element i is bit i of h */
+typedef struct { uint16_t d; uint8_t h[4], q[16]; } block_q5_0;
+/* w = d q + m; as above */
+typedef struct { uint16_t d, m; uint8_t h[4], q[16]; } block_q5_1;
+/* w = d q */
+typedef struct { uint16_t d; int8_t q[32]; } block_q8_0;
+/* w = d iq4_value[q]; as q4_0 */
+typedef struct { uint16_t d; uint8_t q[16]; } block_iq4_nl;
+// clang-format on
 
 /* Blocks of 256, in groups of 16 or 32 with a small integer as scale of each, sc, and minimum, m.  Where the bits of
  * element i and of the scales are: unpack_256 in quant.c. */
 enum { BLOCK_K = 256, GROUP_K = 16 };
-typedef struct { uint8_t sc[16], q[64]; uint16_t d, dmin; } block_q2_k;         /* w = d sc q - dmin m, 2 bits; groups of 16 */
-typedef struct { uint8_t h[32], q[64], sc[12]; uint16_t d; } block_q3_k;        /* w = d (sc - 32) (q - 4), 2 bits in q, 1 in h; 16 */
-typedef struct { uint16_t d, dmin; uint8_t sc[12], q[128]; } block_q4_k;        /* w = d sc q - dmin m, 4 bits; 32 */
-typedef struct { uint16_t d, dmin; uint8_t sc[12], h[32], q[128]; } block_q5_k; /* w = d sc q - dmin m, 4 bits in q, 1 in h; 32 */
-typedef struct { uint8_t q[128], h[64]; int8_t sc[16]; uint16_t d; } block_q6_k; /* w = d sc (q - 32), 4 bits in q, 2 in h; 16 */
-typedef struct { uint16_t d, sch; uint8_t sc[4], q[128]; } block_iq4_xs;        /* w = d (sc - 32) iq4_value[q], 4 bits; 32 */
+// clang-format off
+/* w = d sc q - dmin m, 2 bits; groups of 16 */
+typedef struct { uint8_t sc[16], q[64]; uint16_t d, dmin; } block_q2_k;
+/* w = d (sc - 32) (q - 4), 2 bits in q, 1 in h; 16 */
+typedef struct { uint8_t h[32], q[64], sc[12]; uint16_t d; } block_q3_k;
+/* w = d sc q - dmin m, 4 bits; 32 */
+typedef struct { uint16_t d, dmin; uint8_t sc[12], q[128]; } block_q4_k;
+/* w = d sc q - dmin m, 4 bits in q, 1 in h; 32 */
+typedef struct { uint16_t d, dmin; uint8_t sc[12], h[32], q[128]; } block_q5_k;
+/* w = d sc (q - 32), 4 bits in q, 2 in h; 16 */
+typedef struct { uint8_t q[128], h[64]; int8_t sc[16]; uint16_t d; } block_q6_k;
+/* w = d (sc - 32) iq4_value[q], 4 bits; 32 */
+typedef struct { uint16_t d, sch; uint8_t sc[4], q[128]; } block_iq4_xs;
+// clang-format on
 
 _Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(block_q5_0) == 22 && sizeof(block_q5_1) == 24
                && sizeof(block_q8_0) == 34 && sizeof(block_iq4_nl) == 18, "GGUF block sizes");

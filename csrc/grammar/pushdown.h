@@ -11,11 +11,16 @@ static inline uint32_t grammar_mix(uint32_t h, uint32_t v)
 }
 int32_t grammar_reserve(void *array, int32_t *max, int64_t need, int64_t limit, size_t size);
 int32_t grammar_rehash(int32_t **table, int32_t *n_slot, int32_t n, const void *hash, size_t stride);
-int32_t pushdown_new(grammar *g);                                                 /* 0 or an error; free either way */
+/* 0 or an error; free either way */
+int32_t pushdown_new(grammar *g);
 void pushdown_free(grammar *g);
-int32_t pushdown_push(grammar *g, int32_t parent, int32_t where, int32_t count); /* the new stack, or an error */
-void pushdown_begin(grammar *g);                                                  /* no live configuration, no work */
+/* the new stack, or an error */
+int32_t pushdown_push(grammar *g, int32_t parent, int32_t where, int32_t count);
+/* no live configuration, no work */
+void pushdown_begin(grammar *g);
 int32_t pushdown_reach(grammar *g, int32_t node, int32_t stack, int32_t fresh);
-int32_t pushdown_close(grammar *g);                                               /* follow what takes no byte */
-int32_t pushdown_settle(grammar *g);                                              /* into order, covered ones dropped */
+/* follow what takes no byte */
+int32_t pushdown_close(grammar *g);
+/* into order, covered ones dropped */
+int32_t pushdown_settle(grammar *g);
 #endif

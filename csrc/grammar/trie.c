@@ -16,7 +16,8 @@ enum { MAX_DEPTH = 65535, SMALL = 48 };
 
 /* key: 8 bytes of text, zero-padded; left: how many there are, 9 for more */
 typedef struct { uint64_t key; int32_t id; uint8_t left; } entry;
-typedef struct { int32_t lo, hi; uint32_t skip; } range;          /* entries that agree in their first `skip` bytes */
+/* entries that agree in their first `skip` bytes */
+typedef struct { int32_t lo, hi; uint32_t skip; } range;
 
 static int before(const entry *a, const entry *b)
 {

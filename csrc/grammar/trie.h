@@ -3,7 +3,8 @@
 #define SLUICE_GRAMMAR_TRIE_H
 #include "api/grammar.h"
 
-struct trie { /* nodes in preorder, so that a subtree and its ids are contiguous; node 0 is the root */
+/* nodes in preorder, so that a subtree and its ids are contiguous; node 0 is the root */
+struct trie {
     int32_t n_node, n_vocab, max_depth;
     uint8_t *byte;
     uint16_t *depth;

@@ -5,10 +5,14 @@
 
 typedef struct {
     float *o; const float *q; const void *k, *v; float *scores; int64_t n_scores;
-    int32_t type, n_tok, pos, n_head, n_head_kv, head_dim, window; float scale, cap; /* cap 0: none */
+    /* cap 0: none */
+    int32_t type, n_tok, pos, n_head, n_head_kv, head_dim, window; float scale, cap;
     int32_t item_tok; /* tokens an item covers */
-    uint8_t *held; int64_t n_held; int32_t held_rows; /* NULL, or n_held bytes a thread where keys and values of this many positions stay */
-    int32_t steps, n_part; /* 0: items as they are; else parts of ATTEND_ALL, cut by heads, or of a step, cut by positions, queries, elements */
+    /* NULL, or n_held bytes a thread where keys and values of this many positions stay */
+    uint8_t *held; int64_t n_held; int32_t held_rows;
+    /* 0: items as they are; else parts of ATTEND_ALL, cut by heads, or of a step, cut by positions,
+     * queries, elements */
+    int32_t steps, n_part;
 } attention_args;
 enum { ATTEND_SCORES = 1, ATTEND_SOFTMAX = 2, ATTEND_VALUES = 4, ATTEND_ALL = 7, ATTEND_QUERIES = 512 /* at once */ };
 

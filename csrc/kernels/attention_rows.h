@@ -9,11 +9,13 @@
 enum { STRIPE = 32 /* positions */ };
 
 /* One head of one token.  score[j] is that of position j, first to p. */
+// clang-format off
 typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
 
 /* Rows of one head of K or V, or of a part of its elements: that of position j at p + (j - first) * row_bytes; or what load_keys made of
  * them, and then row_bytes is 0. */
 typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim, first; } plane;
+// clang-format on
 enum { AS_COLUMNS = -1 /* the type of that: f32 [.., dim, 32 positions] */ };
 
 /* to f32 [(n + 31)/32, dim, 32] = rows j ... j + n - 1 as columns; up to 8 times 32 floats behind them are written, too. */

@@ -8,11 +8,14 @@
 #define SLUICE_FLOAT_PACK_H
 #include "kernels/arguments.h"
 
-enum { FLOAT_LANES = 16, FLOAT_TOKENS = 6, FLOAT_TILE = 4 }; /* of reference.c, and elements of a step; of a set; rows of a tile */
-enum { FLOAT_SETS = 43, FLOAT_ROWS = 32 };                    /* that meet before others do; 512 tokens are two times 43 sets */
+/* of reference.c, and elements of a step; of a set; rows of a tile */
+enum { FLOAT_LANES = 16, FLOAT_TOKENS = 6, FLOAT_TILE = 4 };
+/* that meet before others do; 512 tokens are two times 43 sets */
+enum { FLOAT_SETS = 43, FLOAT_ROWS = 32 };
 enum { FLOAT_SET_STEP = FLOAT_TOKENS * FLOAT_LANES };         /* floats */
 
-typedef float float_sums[FLOAT_ROWS / FLOAT_TILE][FLOAT_TOKENS][FLOAT_TILE][FLOAT_LANES]; /* of a set */
+/* of a set */
+typedef float float_sums[FLOAT_ROWS / FLOAT_TILE][FLOAT_TOKENS][FLOAT_TILE][FLOAT_LANES];
 
 static inline int64_t float_sets(int64_t n_tok) { return (n_tok + FLOAT_TOKENS - 1) / FLOAT_TOKENS; }
 static inline int64_t float_steps(int64_t n) { return (n + FLOAT_LANES - 1) / FLOAT_LANES; }
@@ -24,6 +27,8 @@ static inline int64_t float_at(int64_t n_set, int64_t set, int64_t k, int64_t n_
     return (k * n_set + set * n_step) * FLOAT_SET_STEP;
 }
 
-int64_t packed_bytes_floats(int64_t n_tok, int64_t n); /* with the room behind; 0: too few tokens, they stay as they are */
-void pack_floats(const void *arg, int64_t begin, int64_t end, int32_t thread); /* pack_args, `block` the steps of a piece; items: sets */
+/* with the room behind; 0: too few tokens, they stay as they are */
+int64_t packed_bytes_floats(int64_t n_tok, int64_t n);
+/* pack_args, `block` the steps of a piece; items: sets */
+void pack_floats(const void *arg, int64_t begin, int64_t end, int32_t thread);
 #endif

@@ -8,13 +8,16 @@
  * What a tile reads must come as fast: it does from the first-level cache, and in order from the second.  Hence the loops, from
  * the inside:
  *
- * - A tile goes through a piece of the elements, PIECE steps of 16.  Its sums then wait in memory for the next piece, all lanes of
- *   them: 24 stores and loads for 24 PIECE fma.
- * - A set of 6 tokens, one piece of which stays in the first-level cache, meets the 8 tiles of a panel.
- * - A panel is a piece of 32 rows of weights, once converted to f32 and laid out as tiles read it.  It stays in the second-level
- *   cache while 43 sets pass, which come from the third, 1 byte for 8 products; meanwhile the next panel's weights, 32 short streams
- *   that the processor would not follow, are asked for.
- * - The next piece follows; after the last one the lanes of 43 sets are added, in the tree of reference.c.
+ * - A tile goes through a piece of the elements, PIECE steps of 16.  Its sums then wait in memory
+ *   for the next piece, all lanes of them: 24 stores and loads for 24 PIECE fma.
+ * - A set of 6 tokens, one piece of which stays in the first-level cache, meets the 8 tiles of a
+ *   panel.
+ * - A panel is a piece of 32 rows of weights, once converted to f32 and laid out as tiles read it.
+ *   It stays in the second-level cache while 43 sets pass, which come from the third, 1 byte for 8
+ *   products; meanwhile the next panel's weights, 32 short streams that the processor would not
+ *   follow, are asked for.
+ * - The next piece follows; after the last one the lanes of 43 sets are added, in the tree of
+ *   reference.c.
  *
  * The sums that wait, 528 KB, are asked for seldom and may be in the third-level cache.  The scheme is that of Goto & van de Geijn
  * 2008, "Anatomy of High-Performance Matrix Multiplication", doi:10.1145/1356052.1356053, but that lanes are elements: theirs are rows. */

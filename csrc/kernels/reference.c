@@ -16,11 +16,11 @@
  *   filled up with zeros, which is what masked loads give.
  * - Products with weights in blocks, of activations in int8, are integers within a block and
  *   one f32 sum over blocks: reference_blocks.c.
- * - A score of attention is one sum, by fma in ascending elements: there are many positions, and a lane is one of
- *   them.  Attention takes the maximum of all scores first (exact in any order), then the
- *   exponentials, their sum in 16 lanes by position mod 16, and the values in ascending
- *   position, one fma each: scores may be split over threads by position, values by
- *   element, and no bit depends on the split.
+ * - A score of attention is one sum, by fma in ascending elements: there are many positions, and a
+ *   lane is one of them.  Attention takes the maximum of all scores first (exact in any order),
+ *   then the exponentials, their sum in 16 lanes by position mod 16, and the values in ascending
+ *   position, one fma each: scores may be split over threads by position, values by element, and no
+ *   bit depends on the split.
  *
  * avx2.c, avx512.c and neon.c compile this file again with their instruction sets and replace what is
  * faster by hand: NAME gives each copy its own names, OWN_QUANTIZE leaves that one out. */
@@ -144,7 +144,8 @@ static void NAME(gelu_mul)(const void *arg, int64_t begin, int64_t end, int32_t 
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         const float x = a->y[i];
-        const float z = (0x1.988454p0f * x) * fmaf(0x1.6e4e26p-5f * x, x, 1.0f); /* 2 sqrt(2/pi), 0.044715 */
+        /* 2 sqrt(2/pi), 0.044715 */
+        const float z = (0x1.988454p0f * x) * fmaf(0x1.6e4e26p-5f * x, x, 1.0f);
         a->y[i] = gate_f32(x, z) * a->x[i];
     }
 }
@@ -196,7 +197,8 @@ static void NAME(rope)(const void *arg, int64_t begin, int64_t end, int32_t thre
  * infinity or NaN has d = NaN and zeros for q, so that the logits show it. */
 static inline float quantize_q8_block(int8_t *q, const float *x, int n)
 {
-    uint32_t most = 0; /* of the bits without sign: exact, and NaN is above infinity is above the rest */
+    /* of the bits without sign: exact, and NaN is above infinity is above the rest */
+    uint32_t most = 0;
     for (int i = 0; i < n; i++) {
         const uint32_t u = f32_bits(x[i]) & 0x7fffffff;
         most = u > most ? u : most;

@@ -210,7 +210,8 @@ static void products_range(const void *arg, int64_t begin, int64_t end, int32_t 
 int64_t limit_products(int32_t which, int64_t n_round)
 {
     const products_args a = {unit_of(which), n_round};
-    const int64_t n_piece = (int64_t)threads_count() * PIECES_PER_THREAD; /* small ones, so that all threads end together */
+    /* small ones, so that all threads end together */
+    const int64_t n_piece = (int64_t)threads_count() * PIECES_PER_THREAD;
     if (!a.u.rounds)
         return 0;
     parallel(products_range, &a, n_piece, 1);

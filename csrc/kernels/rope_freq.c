@@ -2,9 +2,10 @@
  *
  *   plain     freq[i] = base^(-i / n_pair): Su et al. 2021, arXiv:2104.09864, section 3.2.2
  *   linear    divided by one number: Chen et al. 2023, arXiv:2306.15595
- *   llama3,   divided by a number for each pair that the model file lists: Llama 3, arXiv:2407.21783, and LongRoPE, Ding et
- *   longrope  al. 2024, arXiv:2402.13753
- *   yarn      divided where the pair turns seldom, not where it turns often: Peng et al. 2023, arXiv:2309.00071, section 3.2
+ *   llama3,   divided by a number for each pair that the model file lists: Llama 3,
+ *   longrope  arXiv:2407.21783, and LongRoPE, Ding et al. 2024, arXiv:2402.13753
+ *   yarn      divided where the pair turns seldom, not where it turns often: Peng et al. 2023,
+ *             arXiv:2309.00071, section 3.2
  *
  * f64 throughout, by the functions of math64.c: the same bits on every machine.  n_pair numbers a model, then n_pair sines and
  * cosines a token, rounded to f32 once. */
@@ -36,7 +37,8 @@ void rope_freq_yarn(double *freq, int32_t n_pair, double base, double factor, do
     const double low = (int32_t)pair_of(fast, n_pair, log_base, n_ctx), whole = (int32_t)end, high = whole < end ? whole + 1 : whole;
     const double width = high > low ? high - low : 0.001;
     for (int32_t i = 0; i < n_pair; i++) {
-        const double at = (i - low) / width, share = at > 0 ? at < 1 ? at : 1 : 0; /* of the stretched one */
+        /* of the stretched one */
+        const double at = (i - low) / width, share = at > 0 ? at < 1 ? at : 1 : 0;
         freq[i] = plain(i, n_pair, log_base) * (1 - share + share / factor);
     }
 }

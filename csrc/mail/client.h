@@ -6,7 +6,8 @@
 
 enum {
     WORKER_ANSWERED, /* line holds what it said, which mark_read judges */
-    WORKER_ABSENT,   /* nobody listens, or nobody took the connection within wait_ms: so many others wait */
+    /* nobody listens, or nobody took the connection within wait_ms: so many others wait */
+    WORKER_ABSENT,
     WORKER_DIED,     /* it went away, or the connection broke, before a whole line */
     WORKER_BABBLED,  /* more than a line, or a longer one than there is room for */
     WORKER_LATE,     /* the deadline passed */

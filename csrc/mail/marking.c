@@ -5,9 +5,12 @@
  * RFC 5322, section 2.2, with the obsolete blanks of 4.5, and read as Postfix's mime_state.c reads it: printable ASCII
  * without a colon, blanks, a colon; the first line that is neither that nor a continuation ends them.  Readers differ on
  * three things, and what was forged must survive for none of them:
- *   - Where a line that is not empty ends the headers, an empty one is put before it, as Postfix does.
- *   - For some (procmail) CRs alone are no empty line: where the first line ends with LF, LF alone is one.
- *   - For some a bare CR ends a line.  An own header after some is taken out up to the line's end, and these CRs with it.
+ *   - Where a line that is not empty ends the headers, an empty one is put before it, as Postfix
+ *     does.
+ *   - For some (procmail) CRs alone are no empty line: where the first line ends with LF, LF alone
+ *     is one.
+ *   - For some a bare CR ends a line.  An own header after some is taken out up to the line's end,
+ *     and these CRs with it.
  * Lines at the very top like "From user Thu Jan 1 ..." (mbox; any number of > before) stay first: sendmail drops them.
  *
  * One pass over the headers; nothing behind them is looked at. */

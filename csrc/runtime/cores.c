@@ -3,14 +3,17 @@
  * One for each core that it may use, as far as the kernel says so:
  *
  *   - of the CPUs in its affinity mask (taskset, cpusets), which the caller gives,
- *   - those of the fast kind, where there are two: of /sys/devices/cpu_core on Intel, elsewhere those whose cpu_capacity is
- *     at least 3/4 of the largest (Linux, Documentation/scheduler/sched-capacity.rst).  The end of a product waits for the slowest
+ *   - those of the fast kind, where there are two: of /sys/devices/cpu_core on Intel, elsewhere
+ *     those whose cpu_capacity is at least 3/4 of the largest (Linux,
+ *     Documentation/scheduler/sched-capacity.rst).  The end of a product waits for the slowest
  *     piece, and a core of the other kind takes two to four times as long for one;
- *   - of the siblings in a core (hyper-threads) one: writing waits for memory, of which a core asks no more with two,
- *     and in products of many tokens they would share the units that are the limit, and the first-level cache;
- *   - and no more than the CPU quotas of its control group and of all above allow (cpu.max of version 2, cpu.cfs_quota_us of
- *     version 1; Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1), rounded up: of threads beyond that, those that hold a
- *     piece when the quota is used up stand still for the rest of the period, and the others wait.
+ *   - of the siblings in a core (hyper-threads) one: writing waits for memory, of which a core asks
+ *     no more with two, and in products of many tokens they would share the units that are the
+ *     limit, and the first-level cache;
+ *   - and no more than the CPU quotas of its control group and of all above allow (cpu.max of
+ *     version 2, cpu.cfs_quota_us of version 1; Linux, Documentation/admin-guide/cgroup-v2.rst and
+ *     cgroup-v1), rounded up: of threads beyond that, those that hold a piece when the quota is
+ *     used up stand still for the rest of the period, and the others wait.
  *
  * A file that is absent, unreadable or malformed says nothing.  No thread is bound to a CPU: the scheduler prefers fast ones
  * and whole cores by itself, and knows what else runs. */
@@ -24,7 +27,8 @@
 #include "api/runtime.h"
 
 enum { MAX_CPU = 8192, MAX_FILE = 8192, MAX_PATH = 4096, MAX_CAPACITY = 1 << 20, NO_LIMIT = 1024 };
-enum { MAX_MIXED = 64 }; /* more CPUs than this are not asked one by one for their kind: servers have one */
+/* more CPUs than this are not asked one by one for their kind: servers have one */
+enum { MAX_MIXED = 64 };
 
 /* The file of that name as a string, cut where it is too long; 0: it has none. */
 __attribute__((format(printf, 2, 3))) static int read_file(char text[MAX_FILE], const char *name, ...)
@@ -165,7 +169,8 @@ static int32_t fast_ones(int32_t fast[MAX_CPU], const char *sys, const int32_t *
         const char *p = text;
         if (read_file(text, "%s/devices/system/cpu/cpu%d/cpu_capacity", sys, (int)cpu[i]))
             capacity[i] = number(&p);
-        if (capacity[i] < 1 || capacity[i] >= MAX_CAPACITY || (*p && *p != '\n')) { /* usually of the first: this kernel does not tell */
+        /* usually of the first: this kernel does not tell */
+        if (capacity[i] < 1 || capacity[i] >= MAX_CAPACITY || (*p && *p != '\n')) {
             memset(capacity, 0, sizeof capacity);
             largest = 0;
             break;

@@ -24,7 +24,8 @@ static struct slot {
     uint32_t line_bytes;
     char line[LINE_BYTES];
 } slot[N_SLOTS];
-static atomic_flag busy = ATOMIC_FLAG_INIT; /* held by those who change the table, never by the handler */
+/* held by those who change the table, never by the handler */
+static atomic_flag busy = ATOMIC_FLAG_INIT;
 static int installed;
 
 static void on_bus_error(int number, siginfo_t *info, void *context)

@@ -1,11 +1,16 @@
 /* isa.c - the instruction sets, and which of them runs.
  *
  *   amx        avx512 and AMX-INT8: Intel servers since Sapphire Rapids (2023)
- *   avx512     x86-64 with AVX-512 F, BW, DQ, VL and VNNI: Intel servers since Cascade Lake (2019), AMD since Zen 4 (2022)
- *   avx-vnni   avx2 and AVX-VNNI: Intel desktops since Alder Lake (2021), servers of efficient cores since Sierra Forest (2024)
- *   avx2       x86-64 with AVX2, FMA and F16C: Intel since Haswell (2013), AMD since Excavator (2015)
- *   i8mm       neon and I8MM (SMMLA): Arm servers since Neoverse V1 (2020) and N2, others since Cortex-X2, A710 and A510 (2021)
- *   neon       AArch64 with dot products (SDOT, FEAT_DotProd): since Cortex-A55 and A75 (2017), Neoverse N1 (2019)
+ *   avx512     x86-64 with AVX-512 F, BW, DQ, VL and VNNI: Intel servers since Cascade Lake (2019),
+ *              AMD since Zen 4 (2022)
+ *   avx-vnni   avx2 and AVX-VNNI: Intel desktops since Alder Lake (2021), servers of efficient
+ *              cores since Sierra Forest (2024)
+ *   avx2       x86-64 with AVX2, FMA and F16C: Intel since Haswell (2013), AMD since Excavator
+ *              (2015)
+ *   i8mm       neon and I8MM (SMMLA): Arm servers since Neoverse V1 (2020) and N2, others since
+ *              Cortex-X2, A710 and A510 (2021)
+ *   neon       AArch64 with dot products (SDOT, FEAT_DotProd): since Cortex-A55 and A75 (2017),
+ *              Neoverse N1 (2019)
  *   reference  everything else */
 #define _DEFAULT_SOURCE /* syscall */
 #include <stdatomic.h>
@@ -100,7 +105,8 @@ static int runs_here(const isa *set)
     if (set == &isa_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #elif defined(__aarch64__)
-    enum { HWCAP_DOT = 1 << 20, HWCAP2_SMMLA = 1 << 13 }; /* ASIMDDP, I8MM; older headers do not name the second */
+    /* ASIMDDP, I8MM; older headers do not name the second */
+    enum { HWCAP_DOT = 1 << 20, HWCAP2_SMMLA = 1 << 13 };
     if (set == &isa_i8mm)
         return has_hwcap(HWCAP_DOT, HWCAP2_SMMLA);
     if (set == &isa_neon)

@@ -23,13 +23,16 @@
 #include "runtime/threads.h"
 
 enum { CACHE_LINE = 64 };
-enum { SPIN_NS = 50000, YIELD_NS = 2000000, SPINS_PER_LOOK = 32 }; /* how long; looks at the clock, which cost 20 ns, between spins */
+/* how long; looks at the clock, which cost 20 ns, between spins */
+enum { SPIN_NS = 50000, YIELD_NS = 2000000, SPINS_PER_LOOK = 32 };
 enum { MOST_PIECES = 0xffff };
 enum { MOST_AHEAD = 1 << 19 /* bytes: half of a second-level cache, or a quarter */, AT_ONCE = 8 * CACHE_LINE };
 
 typedef void work_function(const void *, int64_t, int64_t, int32_t);
-typedef struct { _Alignas(CACHE_LINE) atomic_uint_fast64_t v; } counter; /* padded: no two on one cache line */
-typedef struct { _Alignas(CACHE_LINE) atomic_uintptr_t p, n_bytes; uintptr_t of, at; } memory; /* the thread's own: bytes of `of` asked for */
+/* padded: no two on one cache line */
+typedef struct { _Alignas(CACHE_LINE) atomic_uint_fast64_t v; } counter;
+/* the thread's own: bytes of `of` asked for */
+typedef struct { _Alignas(CACHE_LINE) atomic_uintptr_t p, n_bytes; uintptr_t of, at; } memory;
 
 static struct {
     int32_t n_threads;
@@ -38,7 +41,8 @@ static struct {
     _Atomic(const void *) arg;
     atomic_int_fast64_t n, grain;
     counter call;    /* its number; a new one starts the workers */
-    counter ticket[MAX_THREADS]; /* of each thread's share: call << 32 | end << 16 | begin, pieces */
+    /* of each thread's share: call << 32 | end << 16 | begin, pieces */
+    counter ticket[MAX_THREADS];
     memory ahead[MAX_THREADS]; /* what each thread may ask for */
     counter done;    /* pieces of this call that are finished */
     counter asleep;  /* workers in `wake` */

@@ -1,7 +1,9 @@
 /* score.c - what rows of logits say: log-softmax of an id, the divergence from another model, and the form that one is kept in.
  *
  *   log p(id)  = x[id] - max x - ln Z,           Z = sum exp(x[i] - max x)
- *   KL(P || Q) = sum p[i] (ln p[i] - ln q[i])    (Kullback & Leibler 1951), P the kept row, Q the logits
+ *   KL(P || Q) = sum p[i] (ln p[i] - ln q[i])    (Kullback & Leibler 1951),
+ *
+ * P the kept row, Q the logits.
  *
  * A kept row is i32 top, f32 step, u16 u[n], two bytes of padding where n is odd, u32 CRC32C of all before: id i's logit is step u[i] below
  * that of `top`, the greatest, of which no more is kept, because softmax does not see it.  step is the range / 65535, so that a row

@@ -4,8 +4,9 @@
  * leftmost, until there is none; a priority queue (a binary heap, the greatest key on top) makes it n log n, whatever the text.
  * Which pairs may be joined, and which first:
  *
- *   SentencePiece   whose joined text is a piece; the highest score
- *   byte-pair lists whose halves are a line of the vocabulary's merges (merge_list.c); the earliest line
+ *   SentencePiece    whose joined text is a piece; the highest score
+ *   byte-pair lists  whose halves are a line of the vocabulary's merges (merge_list.c); the
+ *                    earliest line
  *
  * A symbol that is no piece in the end becomes its bytes (`<0xE2>` ...) or, where there are no byte tokens, one unknown id for a
  * whole run of them. (In a byte-level vocabulary every symbol is a token.) */
@@ -108,7 +109,8 @@ void merge_emit(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id)
 /* As merge_emit, but an unused piece is taken apart again until nothing in it is one; a character that is one is unknown. */
 static void emit_parts(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id)
 {
-    struct { uint32_t at, n_bytes; } todo[MAX_TOKEN_BYTES + 1]; /* disjoint parts of one piece, so never more */
+    /* disjoint parts of one piece, so never more */
+    struct { uint32_t at, n_bytes; } todo[MAX_TOKEN_BYTES + 1];
     int n = 0;
     uint32_t at = 0;
     for (;;) {

@@ -16,7 +16,10 @@ typedef struct {
     int32_t *id;     /* where the next id goes */
     int after_unknown;
 } merger;
-void merge_add(merger *m, uint64_t at, uint64_t n_bytes, int frozen);                /* the next symbol; frozen: it merges with nothing */
-void merge_emit(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id);       /* its id; -1: what stands for a text without one */
-void merge_finish(merger *m);                                                        /* merges what was added, writes ids, begins anew */
+/* the next symbol; frozen: it merges with nothing */
+void merge_add(merger *m, uint64_t at, uint64_t n_bytes, int frozen);
+/* its id; -1: what stands for a text without one */
+void merge_emit(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id);
+/* merges what was added, writes ids, begins anew */
+void merge_finish(merger *m);
 #endif

@@ -31,7 +31,8 @@ static inline uint64_t find_blank_16(uint128 line, uint64_t n)
     const uint64_t one = 0x0101010101010101u;
     /* blanks are zero, but the first byte */
     const uint64_t a = ((uint64_t)line ^ ' ' * one) | 0xff, b = (uint64_t)(line >> 64) ^ ' ' * one;
-    const uint64_t in_a = (a - one) & ~a & 0x80 * one, in_b = (b - one) & ~b & 0x80 * one; /* the lowest bit set is that of a zero */
+    /* the lowest bit set is that of a zero */
+    const uint64_t in_a = (a - one) & ~a & 0x80 * one, in_b = (b - one) & ~b & 0x80 * one;
     const uint64_t i = in_a ? (uint64_t)__builtin_ctzll(in_a) / 8 : in_b ? 8 + (uint64_t)__builtin_ctzll(in_b) / 8 : n;
     return i < n ? i : n;
 }

@@ -36,7 +36,8 @@ static inline uint32_t decode(uint32_t *n_bytes, const uint8_t *p)
 
 static uint32_t class_of(uint32_t point)
 {
-    uint32_t low = 0, high = sizeof unicode_ranges / sizeof *unicode_ranges; /* the range that holds it is in low ... high - 1 */
+    /* the range that holds it is in low ... high - 1 */
+    uint32_t low = 0, high = sizeof unicode_ranges / sizeof *unicode_ranges;
     while (high - low > 1) {
         const uint32_t middle = (low + high) / 2;
         if (unicode_ranges[middle] >> 3 <= point)

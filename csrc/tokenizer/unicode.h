@@ -1,5 +1,6 @@
-/* unicode.h - which class a code point has; Unicode 16.0.  Made by csrc/tokenizer/unicode.py: do not edit.
- * A number is first << 3 | class, and holds up to the next one's first. */
+/* unicode.h - which class a code point has; Unicode 16.0.  Made by unicode.py:
+ * do not edit.  A number is first << 3 | class, and holds up to the next one's first. */
+// clang-format off
 static const uint32_t unicode_ranges[3191] = {
     0x0, 0x4e, 0x70, 0x106, 0x108, 0x185, 0x1d0, 0x209, 0x2d8, 0x30a, 0x3d8,
     0x42e, 0x430, 0x506, 0x508, 0x553, 0x558, 0x595, 0x5a0, 0x5aa, 0x5b0, 0x5cd,

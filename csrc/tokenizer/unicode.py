@@ -17,8 +17,9 @@ CONTROLS_THAT_ARE_SPACE = (*range(0x09, 0x0E), 0x85)
 A_LINE = 11
 
 HEAD = """\
-/* unicode.h - which class a code point has; Unicode {version}.  Made by csrc/tokenizer/unicode.py: do not edit.
- * A number is first << 3 | class, and holds up to the next one's first. */
+/* unicode.h - which class a code point has; Unicode {version}.  Made by unicode.py:
+ * do not edit.  A number is first << 3 | class, and holds up to the next one's first. */
+// clang-format off
 static const uint32_t unicode_ranges[{n}] = {{
 """
 

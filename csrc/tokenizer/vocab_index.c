@@ -10,7 +10,8 @@
 #include "tokenizer/vocab_trie.h"
 #include "tokenizer/vocabulary.h"
 
-enum { ID_BITS = 22, BLOCK = 32 };      /* a slot: {10 bits of the hash, id + 1}; tokens whose slots are fetched at a time */
+/* a slot: {10 bits of the hash, id + 1}; tokens whose slots are fetched at a time */
+enum { ID_BITS = 22, BLOCK = 32 };
 #define SLOT_ID ((1u << ID_BITS) - 1)
 _Static_assert(MAX_VOCAB < 1 << ID_BITS && MAX_TRIE_BYTES < 1 << NODE_BITS, "ids and nodes fit their bits");
 

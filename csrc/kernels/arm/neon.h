@@ -7,11 +7,14 @@
 #include "formats/quant.h"
 #include "kernels/rows.h"
 
-enum { STEP = 16, QUADS = STEP / 4, ROWS = 8, HALVES = ROWS / 4 }; /* elements that a step of tile takes; rows of a panel */
+/* elements that a step of tile takes; rows of a panel */
+enum { STEP = 16, QUADS = STEP / 4, ROWS = 8, HALVES = ROWS / 4 };
 
-void matmul_neon(const void *arg, int64_t begin, int64_t end, int32_t thread);        /* neon_matmul.c */
+/* neon_matmul.c */
+void matmul_neon(const void *arg, int64_t begin, int64_t end, int32_t thread);
 void matmul_i8mm(const void *arg, int64_t begin, int64_t end, int32_t thread);        /* i8mm.c */
-void matmul_panels_neon(const matmul_args *a, int64_t begin, int64_t end);            /* neon_panel.c: blocks, two tokens or more */
+/* neon_panel.c: blocks, two tokens or more */
+void matmul_panels_neon(const matmul_args *a, int64_t begin, int64_t end);
 
 /* ---- f32 ------------------------------------------------------------------------------------ */
 

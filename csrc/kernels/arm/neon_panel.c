@@ -19,7 +19,8 @@ enum { TOKENS = 4, TOKEN_BLOCK = 64, PANEL = 32, PANEL_K = 4 };
 
 #ifdef SMMLA
 #define NAME(f) f##_i8mm
-enum { FEWEST = 2, N_SCALE = ROWS / 2 }; /* tokens that can be multiplied at a time; registers of a scale of 8 rows */
+/* tokens that can be multiplied at a time; registers of a scale of 8 rows */
+enum { FEWEST = 2, N_SCALE = ROWS / 2 };
 
 /* Elements 8 i ... 8 i + 7 of rows 2 p and 2 p + 1 in w[2 p + i]. */
 INLINE void lay_out(int8x16_t w[ROWS], const int8x16_t row[ROWS])
@@ -285,7 +286,8 @@ INLINE void panel_tokens_256(const place *o, const panel_256 *p, int32_t b0, int
 
 /* ---- both ---------------------------------------------------------------------------------------------- */
 
-typedef union { panel_32 of_32; panel_256 of_256; } panel; /* one for the call: a copy for each type would be much of a thread's stack */
+/* one for the call: a copy for each type would be much of a thread's stack */
+typedef union { panel_32 of_32; panel_256 of_256; } panel;
 
 INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], const uint8_t *const next[ROWS], int32_t b0, int32_t n_block)
 {

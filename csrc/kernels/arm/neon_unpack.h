@@ -7,7 +7,8 @@
 
 enum { BLOCK = 32, N_GROUP = BLOCK_K / GROUP_K };
 
-INLINE int type_is_32(int32_t type) { return type < T_Q2_K || type == T_IQ4_NL; } /* of block types: blocks of 32 */
+/* of block types: blocks of 32 */
+INLINE int type_is_32(int32_t type) { return type < T_Q2_K || type == T_IQ4_NL; }
 
 /* 16 bytes at x, of each `mask` after a shift to the right. */
 INLINE uint8x16_t bits_at(const uint8_t *x, int right, int mask)
@@ -57,7 +58,8 @@ INLINE int8x16_t weights_32(int32_t type, const uint8_t *block, int k)
 /* Weights of group g: 16 g ... 16 g + 15. */
 INLINE int8x16_t weights_256(int32_t type, const uint8_t *block, int g)
 {
-    const int quarter = g / 2, two = 2 * (quarter % 4), four = 4 * (quarter % 2), half = g % 2 * 16; /* elements 32 apart share bytes */
+    /* elements 32 apart share bytes */
+    const int quarter = g / 2, two = 2 * (quarter % 4), four = 4 * (quarter % 2), half = g % 2 * 16;
     switch (type) {
     case T_Q2_K: return less(bits_at(block + offsetof(block_q2_k, q) + g / 8 * 32 + half, two, 3), 0);
     case T_Q3_K:
@@ -109,7 +111,9 @@ INLINE int8x16_t group_scales(int8x16_t *min, int32_t type, const uint8_t *block
                         pick(word(block + offsetof(block_q3_k, sc) + 8), table(0x0302010003020100, 0x0302010003020100),
                              table(0xfefefefe00000000, 0xfafafafafcfcfcfc)));
     }
-    case T_Q4_K: case T_Q5_K: { /* both begin alike: the first four scales, the first four minima, the lower bits of the last four */
+    /* both begin alike: the first four scales, the first four minima, the lower bits of the last
+     * four */
+    case T_Q4_K: case T_Q5_K: {
         const uint8_t *sc = block + offsetof(block_q4_k, sc);
         const uint32_t a = word(sc), b = word(sc + 4), c = word(sc + 8);
         *min = twice(b & 0x3f3f3f3f, (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030));

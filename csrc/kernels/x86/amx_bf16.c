@@ -4,12 +4,15 @@
  * pairs [16][token][2], and adds to 16 x 16 sums in f32.  2 x 2 of them share each load: 32 rows, 32 tokens.  Its 16 cycles are the
  * limit, so everything else happens beside it:
  *
- * - Tokens are split and turned into pairs once for all products that read them, and lie so that a stretch of a block of them (256) is
- *   neighbouring memory and stays in the second-level cache while a block of rows (1,024) goes by.
- * - A panel, a stretch of 32 rows, is copied (BF16) or split beside the products of the panel before it: rows as they lie in the file are
- *   some KB apart, whose lines fall into the same few sets of a cache.
- * - A store of a tile waits for its sum, so sums stay in tiles for a stretch.  They are added up as they come, [row][token], in room of the
- *   thread's own, beside the products of the next pair of sets, and turned round into y at the end.
+ * - Tokens are split and turned into pairs once for all products that read them, and lie so that a
+ *   stretch of a block of them (256) is neighbouring memory and stays in the second-level cache
+ *   while a block of rows (1,024) goes by.
+ * - A panel, a stretch of 32 rows, is copied (BF16) or split beside the products of the panel
+ *   before it: rows as they lie in the file are some KB apart, whose lines fall into the same few
+ *   sets of a cache.
+ * - A store of a tile waits for its sum, so sums stay in tiles for a stretch.  They are added up as
+ *   they come, [row][token], in room of the thread's own, beside the products of the next pair of
+ *   sets, and turned round into y at the end.
  *
  * Fewer than 16 tokens are tiles of so many columns; the instruction takes its time all the same. */
 #ifdef __AVX512VNNI__
@@ -102,7 +105,8 @@ void split_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
 INLINE int terms_of(int32_t type) { return type == T_F32 ? 3 : type == T_F16 ? 2 : 1; }
 INLINE int bytes_of(int32_t type) { return type == T_F32 ? 4 : 2; }
 
-typedef struct { _Alignas(64) uint8_t w[STEPS * TERMS * PAIR_BYTES]; } panel; /* [step][term of the type][half][row][32] */
+/* [step][term of the type][half][row][32] */
+typedef struct { _Alignas(64) uint8_t w[STEPS * TERMS * PAIR_BYTES]; } panel;
 
 /* A panel being made, row by row: a stretch of each from byte `at` on, where n elements are left.  later: what comes after it, which is
  * asked for.  any: the bits of each term but the first.  each: how many rows go with a pair of sets. */
@@ -268,7 +272,9 @@ INLINE void stretch(room *at, const uint8_t *w, const uint8_t *x, int64_t next_s
     for (int k = 0; k < n_step; k++) {
         step(w + k * terms_of(type) * PAIR_BYTES, x + k * TERMS * LINE * width, next_set, width, used, two);
         if (used > 1 && k == STEPS / 2 - 1)
-            TILE_STORE(0, out->of[0], 64); /* of no use, but with more than about 100 products between two stores the last takes 250 ns */
+            /* of no use, but with more than about 100 products between two stores the last takes
+             * 250 ns */
+            TILE_STORE(0, out->of[0], 64);
         for (int i = 0; i < 16 / STEPS && at->before.part < at->before.n_part; i++)
             add_part(&at->before);
         take_rows(&at->next, type, first + each * (k + 1) / STEPS);

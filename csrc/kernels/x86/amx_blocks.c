@@ -23,7 +23,8 @@ INLINE void unpack_half(half_panel *p, int32_t type, const uint8_t *const row[HA
 {
     const int64_t bytes = type_row_bytes(type, BLOCK);
     const __m256i offset = _mm256_set1_epi8((char)(type == T_Q8_0 ? 0 : offset_of(type)));
-    uint16_t d[PANEL][HALF], m[PANEL][HALF]; /* all of them first: a load of 16 that follows their stores at once would wait */
+    /* all of them first: a load of 16 that follows their stores at once would wait */
+    uint16_t d[PANEL][HALF], m[PANEL][HALF];
     for (int32_t b = 0; b < n_block; b++) {
         const int64_t at = (b0 + b) * bytes;
         for (int r = 0; r < HALF; r++) {
@@ -135,7 +136,8 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
         const int32_t n = last - b < PANEL ? last - b : PANEL;
         for (int h = 0; h < 2; h++)
             unpack_half(&at->p[h], type, w + h * HALF, b, n);
-        const int goes_on = n % RING == 0 && n > 3; /* so that a pair begins the next one's first three */
+        /* so that a pair begins the next one's first three */
+        const int goes_on = n % RING == 0 && n > 3;
         for (int i = 0; i < 2 * s->n_set; i++) { /* both halves with a set, then with the next */
             const int set = i / 2, h = i % 2;
             const int ahead = goes_on && i + 1 < 2 * s->n_set;

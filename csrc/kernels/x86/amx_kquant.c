@@ -17,7 +17,8 @@
 
 typedef struct {
     uint8_t digit[4][2][HALF][ELEMENTS]; /* i8 [64 elements][low, high][row][element] */
-    int32_t min[HALF][N_GROUP / 2];      /* i16 [row][group]; of groups of 32 the first four words hold all */
+    /* i16 [row][group]; of groups of 32 the first four words hold all */
+    int32_t min[HALF][N_GROUP / 2];
     float d[HALF], m[HALF];
 } half_panel __attribute__((aligned(64)));
 
@@ -35,7 +36,8 @@ INLINE void unpack_row(half_panel *p, int r, int32_t type, const uint8_t *x)
     const __m512i rest = _mm512_castsi256_si512(_mm256_sub_epi16(_mm256_set1_epi16(n_digit(type) == 2 ? 64 : 0),
                                                                  _mm256_mullo_epi16(small, _mm256_set1_epi16((int16_t)offset_of(type)))));
     const __m512i group = _mm512_set_epi64(0x0003000300030003, 0x0003000300030003, 0x0002000200020002, 0x0002000200020002,
-                                           0x0001000100010001, 0x0001000100010001, 0, 0); /* of elements 2 i and 2 i + 1 */
+                                           /* of elements 2 i and 2 i + 1 */
+                                           0x0001000100010001, 0x0001000100010001, 0, 0);
     const __mmask64 odd = 0xaaaaaaaaaaaaaaaa;
     for (int k = 0; k < 4; k++) {
         const __m512i u = natural_64(type, x, k), of = _mm512_add_epi16(group, _mm512_set1_epi16((int16_t)(4 * k)));
@@ -184,7 +186,8 @@ INLINE void panel_sets(room *at, const matmul_args *a, int64_t row, int64_t end,
 {
     const int last = b == s->b0 + s->n_block - 1, n_pair = s->n_set / 2;
     step before = {0};
-    for (int i = 0; i < 2 * n_pair; i++) { /* pairs of sets, both halves with one pair after the other */
+    /* pairs of sets, both halves with one pair after the other */
+    for (int i = 0; i < 2 * n_pair; i++) {
         const step now = step_of(at, a, row, s, b, i / 2 * 2, i % 2);
         if (i == 0)
             block_sums(at->isum, now.p, now.x, type, 2, NULL);
@@ -223,7 +226,8 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
         results_from(&at->y[i / 4][i % 2][i / 2 % 2], from.y, from.n_row, from.valid, from.n_tok);
     }
     for (int32_t b = s->b0; b <= last; b++) {
-        const int64_t next = b < last ? (b + 1) * bytes : ROWS * (a->n / BLOCK_K) * bytes + s->b0 * bytes; /* of the next rows */
+        /* of the next rows */
+        const int64_t next = b < last ? (b + 1) * bytes : ROWS * (a->n / BLOCK_K) * bytes + s->b0 * bytes;
         for (int h = 0; h < 2; h++)
             unpack_half(&at->p[h], type, w + h * HALF, b * bytes, next);
         panel_sets(at, a, row, end, s, b, type);

@@ -5,8 +5,11 @@
 #include "kernels/x86/avx512_unpack.h"
 
 enum { TOKENS = 16 }; /* of a set: the columns of a tile of sums */
-enum { STRETCH = 2048, TOKEN_BLOCK = 512 }; /* elements and tokens that stay in the second-level cache while all rows meet them */
-enum { WHOLE = 1024 }; /* elements: a stretch is of a multiple of so many, but for the last: whole panels of amx_blocks.c */
+/* elements and tokens that stay in the second-level cache while all rows meet them */
+enum { STRETCH = 2048, TOKEN_BLOCK = 512 };
+/* elements: a stretch is of a multiple of so many, but for the last: whole panels of amx_blocks.c
+ * */
+enum { WHOLE = 1024 };
 
 /* Tiles 0 to 3: sums, 4 and 5: 16 rows of weights, `bytes` elements each, 6 and 7: as many elements of 16 tokens, in fours. */
 static inline void begin_tiles(int bytes)

@@ -100,7 +100,8 @@ static void softmax(const query *x)
 /* Positions j0 ... j0 + n - 1 that query x sees, as a range within these n. */
 INLINE span seen_by(const query *x, int32_t j0, int32_t n)
 {
-    const int32_t hidden = x->first > j0 ? x->first - j0 : 0, begin = hidden < n ? hidden : n; /* a window may hide them all */
+    /* a window may hide them all */
+    const int32_t hidden = x->first > j0 ? x->first - j0 : 0, begin = hidden < n ? hidden : n;
     const int32_t end = x->p + 1 < j0 + n ? x->p + 1 - j0 : n;
     return (span){begin, end > begin ? end : begin};
 }

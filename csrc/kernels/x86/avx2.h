@@ -12,8 +12,10 @@
 #include "kernels/rows.h"
 #include "kernels/x86/blocks.h"
 
-enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 }; /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
-enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 }; /* float_panel.h: a piece of a set takes 12 KB, of 4 rows 8; first-level caches may have 32 */
+/* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
+enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 };
+/* float_panel.h: a piece of a set takes 12 KB, of 4 rows 8; first-level caches may have 32 */
+enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 };
 
 #ifdef AVX_VNNI
 #define SET(f) f##_avx_vnni
@@ -22,9 +24,12 @@ enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 }; /* float_panel.h: a piece of a set ta
 #endif
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
 void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread);
-void matmul_floats_avx2(const matmul_args *a, int64_t begin, int64_t end, int32_t thread); /* avx2_float.c: packed */
-void SET(matvec)(const matmul_args *a, int64_t begin, int64_t end);            /* avx2_matvec.c: blocks of 32, one token */
-void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end);     /* avx2_kquant.c: blocks of 256 */
+/* avx2_float.c: packed */
+void matmul_floats_avx2(const matmul_args *a, int64_t begin, int64_t end, int32_t thread);
+/* avx2_matvec.c: blocks of 32, one token */
+void SET(matvec)(const matmul_args *a, int64_t begin, int64_t end);
+/* avx2_kquant.c: blocks of 256 */
+void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end);
 
 /* ---- f32 ------------------------------------------------------------------------------------ */
 

@@ -33,9 +33,11 @@ INLINE void fold_rows(float *y, float (*sums)[6][4][16], int token, int n)
     for (int r = 0; r < n; r += 4, sums++) {
         float (*of)[16] = (*sums)[token];
         const __m256 a = fold_pair(of[0], of[1]), b = fold_pair(of[2], of[3]);
-        const __m256 two = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee)); /* of rows 0, 0, 2, 2, 1, 1, 3, 3 */
+        /* of rows 0, 0, 2, 2, 1, 1, 3, 3 */
+        const __m256 two = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
         const __m128 lo = _mm256_castps256_ps128(two), hi = _mm256_extractf128_ps(two, 1);
-        const __m128 one = _mm_add_ps(_mm_shuffle_ps(lo, hi, 0x88), _mm_shuffle_ps(lo, hi, 0xdd)); /* of rows 0, 2, 1, 3 */
+        /* of rows 0, 2, 1, 3 */
+        const __m128 one = _mm_add_ps(_mm_shuffle_ps(lo, hi, 0x88), _mm_shuffle_ps(lo, hi, 0xdd));
         const __m128 v = _mm_shuffle_ps(one, one, 0xd8);
         if (n - r >= 4)
             _mm_storeu_ps(y + r, v);

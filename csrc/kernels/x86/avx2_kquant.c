@@ -4,7 +4,8 @@
  * makes them small numbers without sign (IQ4_XS, whose weights are large, keeps the sign), group_scales the small
  * integers of its 16 groups.  Within a block everything is exact, so that sums may run in any order:
  *
- *     sum_g sc_g sum_i (u_i - offset) x_i  =  sum_g sc_g sum_i u_i x_i  -  offset sum_g sc_g (sum of group g of x)
+ *     sum_g sc_g sum_i (u_i - offset) x_i
+ *         =  sum_g sc_g sum_i u_i x_i  -  offset sum_g sc_g (sum of group g of x)
  *
  * and the last factor comes with the activations.  maddubs leaves sums of two products in 16 bits, 2 * 63 * 127 at most
  * (Q6_K; 2 * 127 * 127 for IQ4_XS), in which several can be added; pmaddwd then brings in the group's scale and goes to 32
@@ -18,7 +19,8 @@
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/blocks.h"
 
-enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32, STRETCH = 32 }; /* STRETCH: blocks of a row that one token meets before the next row */
+/* STRETCH: blocks of a row that one token meets before the next row */
+enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32, STRETCH = 32 };
 
 /* ---- a block of a row ---------------------------------------------------------------------- */
 
@@ -136,7 +138,8 @@ INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_
             memcpy(&four, x + i * stride + g + k * 4, 4);
             for (int o = 0; o < OCTETS; o++)
                 sum[o][i] = add_fours(sum[o][i], type, p[o].w[b][g / 4 + k], _mm256_set1_epi32(four));
-            for (int o = 0; o < OCTETS && k == group_of(type) / 4 - 1; o++) { /* at once: avx512_matmul.c */
+            /* at once: avx512_matmul.c */
+            for (int o = 0; o < OCTETS && k == group_of(type) / 4 - 1; o++) {
                 const __m256i scale = p[o].scale[b][g / GROUP_K];
                 total[o][i] = is_small(type) ? add_pairs(total[o][i], sum[o][i], scale)
                                              : _mm256_add_epi32(total[o][i], _mm256_mullo_epi32(sum[o][i], scale));
@@ -155,7 +158,8 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row, cons
     float *y = a->y + t * a->n_row + row;
     __m256 sum[OCTETS][MAX_TOKENS];
     for (int i = 0; i < T; i++) {
-        _mm_prefetch((const char *)(y + (T + i) * (int64_t)a->n_row), _MM_HINT_T0); /* of the tokens after these */
+        /* of the tokens after these */
+        _mm_prefetch((const char *)(y + (T + i) * (int64_t)a->n_row), _MM_HINT_T0);
         for (int o = 0; o < OCTETS; o++)
             sum[o][i] = b0 ? _mm256_maskload_ps(y + i * (int64_t)a->n_row + o * ROWS, valid[o]) : _mm256_setzero_ps();
     }
@@ -222,7 +226,9 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         const __m256i w = natural_32(type, block, k), xs = _mm256_loadu_si256((const __m256i *)(x + k * ELEMENTS));
 #ifdef AVX_VNNI
-        if (!is_signed(type)) { /* a sum of 4 products, 4 * 63 * 127 at most, fits in 16 bits: the word's other half meets 0 */
+        /* a sum of 4 products, 4 * 63 * 127 at most, fits in 16 bits: the word's other half meets 0
+         * */
+        if (!is_signed(type)) {
             const __m256i sc = _mm256_shuffle_epi8(scale, _mm256_set1_epi32((int32_t)0x80800100u + 0x0202 * k));
             total[k % 2] = add_pairs(total[k % 2], add_fours(_mm256_setzero_si256(), type, w, xs), sc);
             continue;

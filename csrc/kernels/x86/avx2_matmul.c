@@ -106,7 +106,8 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums 
     float *const y = a->y + t * a->n_row + row;
     __m256 sum[OCTETS][MAX_TOKENS];
     for (int i = 0; i < T; i++) {
-        _mm_prefetch((const char *)(y + (T + i) * (int64_t)a->n_row), _MM_HINT_T0); /* of the tokens after these */
+        /* of the tokens after these */
+        _mm_prefetch((const char *)(y + (T + i) * (int64_t)a->n_row), _MM_HINT_T0);
         for (int o = 0; o < OCTETS; o++)
             sum[o][i] = b0 ? _mm256_maskload_ps(y + i * (int64_t)a->n_row + o * ROWS, valid[o]) : _mm256_setzero_ps();
     }

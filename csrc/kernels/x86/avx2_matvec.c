@@ -9,15 +9,19 @@
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/blocks.h"
 
-enum { BLOCK = 32, HALF = 16, BLOCKS = 8, UNIT = BLOCK * BLOCKS, MOST = 32 }; /* MOST: units of a stretch */
+/* MOST: units of a stretch */
+enum { BLOCK = 32, HALF = 16, BLOCKS = 8, UNIT = BLOCK * BLOCKS, MOST = 32 };
 enum { MOST_BYTES = BLOCKS * sizeof(block_q8_0) }; /* of a unit */
 
 /* A stretch of the token, and what its products with 8 rows leave. */
 typedef struct {
-    __m256i x[MOST][BLOCKS];  /* i8: of 2 j and 2 j + 1 the halves of block j, and above them those of block j + 4; Q8_0: block j */
+    /* i8: of 2 j and 2 j + 1 the halves of block j, and above them those of block j + 4; Q8_0:
+     * block j */
+    __m256i x[MOST][BLOCKS];
     __m256i begin[MOST];      /* i32 [block]: -offset times the sum of x */
     __m256i isum[MOST][ROWS]; /* i32 [block] */
-    union { uint16_t d[MOST][BLOCKS][ROWS]; uint32_t dm[MOST][BLOCKS][ROWS]; }; /* halves; where there are minima, m above d */
+    /* halves; where there are minima, m above d */
+    union { uint16_t d[MOST][BLOCKS][ROWS]; uint32_t dm[MOST][BLOCKS][ROWS]; };
 } room;
 
 /* Whether 8 products of any weights and activations fit 16 bits. */
@@ -167,7 +171,8 @@ INLINE __m256 add_blocks(__m256 sum, const room *r, const matmul_args *a, int64_
 INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int n_stream, int32_t type)
 {
     const int64_t n_block = a->n / BLOCK, bytes = bytes_of_type(type);
-    const uint8_t *after = a->rows ? NULL : (const uint8_t *)a->w + a->n_row * n_block * bytes; /* rows that are picked: copied */
+    /* rows that are picked: copied */
+    const uint8_t *after = a->rows ? NULL : (const uint8_t *)a->w + a->n_row * n_block * bytes;
     room r;
     for (int64_t b0 = 0; b0 < n_block; b0 += MOST * BLOCKS) {
         const int64_t n = n_block - b0 < MOST * BLOCKS ? n_block - b0 : MOST * BLOCKS;

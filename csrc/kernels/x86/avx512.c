@@ -16,7 +16,8 @@ INLINE __m512i greater(__m512i a, __m512i b) { return _mm512_max_epu32(a, b); }
 /* A block in int8; the sums of 8 of its elements in 4 words.  zero: all are. */
 INLINE __m128i quantize_block(int8_t *q, const float *x, __m512 inverse, int zero)
 {
-    const __m512 round = _mm512_set1_ps(0x1.8p23f); /* reference.c's nearest: the integer is in the low bits of the sum */
+    /* reference.c's nearest: the integer is in the low bits of the sum */
+    const __m512 round = _mm512_set1_ps(0x1.8p23f);
     const __mmask16 lanes = zero ? 0 : 0xffff;
     const __m128i ones = _mm_set1_epi8(1);
     __m128i isum = _mm_setzero_si128();
@@ -74,7 +75,8 @@ INLINE __m512i nearest_64(const float *x, __m512 inverse, __mmask16 lanes)
         const __m512 sum = _mm512_add_ps(_mm512_maskz_mul_ps(lanes, _mm512_loadu_ps(x + 16 * i), inverse), round);
         v[i] = _mm512_and_si512(_mm512_castps_si512(sum), _mm512_set1_epi32(255));
     }
-    const __m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3])); /* by quarters */
+    /* by quarters */
+    const __m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3]));
     return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), bytes);
 }
 

@@ -8,17 +8,23 @@
 #include "kernels/functions.h"
 #include "kernels/rows.h"
 
-enum { AVX512_PIECE = 64, AVX512_FEWEST = 64 }; /* float_panel.h: a panel takes 128 KB, a piece of a set 24 KB */
+/* float_panel.h: a panel takes 128 KB, a piece of a set 24 KB */
+enum { AVX512_PIECE = 64, AVX512_FEWEST = 64 };
 enum { TILE = 4 };     /* rows and tokens of a tile: 16 sums in registers */
 enum { BYTES_AHEAD = 2048 }; /* bytes of a row asked for ahead, where one token meets it */
 
-void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_matmul.c */
-void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx512_attention.c */
+/* avx512_matmul.c */
+void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread);
+/* avx512_attention.c */
+void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread);
 
-void matmul_floats_avx512(const matmul_args *a, int64_t begin, int64_t end, int32_t thread); /* avx512_float.c: packed */
+/* avx512_float.c: packed */
+void matmul_floats_avx512(const matmul_args *a, int64_t begin, int64_t end, int32_t thread);
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread);   /* avx2_matmul.c */
-void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread); /* the same with VNNI of 256 bits: has_avx_vnni() */
-void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end); /* avx512_matvec.c: one token */
+/* the same with VNNI of 256 bits: has_avx_vnni() */
+void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread);
+/* avx512_matvec.c: one token */
+void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end);
 /* avx512_pack.c */
 int64_t packed_bytes_avx512(int32_t block, int64_t n_tok, int64_t n);
 void pack_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread);
@@ -26,7 +32,8 @@ void pack_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread);
 int64_t packed_bytes_amx(int32_t block, int64_t n_tok, int64_t n);
 void pack_amx(const void *arg, int64_t begin, int64_t end, int32_t thread);
 void matmul_amx(const void *arg, int64_t begin, int64_t end, int32_t thread);
-void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end);      /* avx512_kquant.c: blocks of 256 */
+/* avx512_kquant.c: blocks of 256 */
+void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end);
 
 /* The first n (0 ... 16) of 16 lanes. */
 INLINE __mmask16 first_lanes(int64_t n) { return (__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0); }

@@ -35,7 +35,8 @@ INLINE __mmask16 seen_by(const query *x, int32_t j)
 /* One step of the two passes of softmax: 16 positions from j on, of which `seen` are wanted. */
 INLINE __m512 max_step(__m512 most, const float *score, __mmask16 seen)
 {
-    return _mm512_mask_max_ps(most, seen, _mm512_maskz_loadu_ps(seen, score), most); /* a NaN is passed over */
+    /* a NaN is passed over */
+    return _mm512_mask_max_ps(most, seen, _mm512_maskz_loadu_ps(seen, score), most);
 }
 
 INLINE __m512 exp_step(__m512 lane, float *score, __m512 most, __mmask16 seen)
@@ -47,7 +48,8 @@ INLINE __m512 exp_step(__m512 lane, float *score, __m512 most, __mmask16 seen)
 
 static void softmax(const query *x)
 {
-    const int32_t begin = x->first / 16 * 16, last = x->p / 16 * 16; /* only these two groups may have lanes that are not seen */
+    /* only these two groups may have lanes that are not seen */
+    const int32_t begin = x->first / 16 * 16, last = x->p / 16 * 16;
     const __mmask16 seen = seen_by(x, begin), seen_last = seen_by(x, last);
     __m512 most = max_step(_mm512_set1_ps(-INFINITY), x->score + begin, seen), other = most, lane = _mm512_setzero_ps();
     int32_t i = begin + 16;

@@ -26,7 +26,8 @@ INLINE void fold_rows(float *y, float (*sums)[6][4][16], int token, int n)
             tile[i] = fold_4(fold_8(_mm512_loadu_ps(of[0]), _mm512_loadu_ps(of[1])),
                              fold_8(_mm512_loadu_ps(of[2]), _mm512_loadu_ps(of[3])));
         }
-        const __m512 one = fold_1(fold_2(tile[0], tile[1]), fold_2(tile[2], tile[3])); /* in quarter q: row q of each tile */
+        /* in quarter q: row q of each tile */
+        const __m512 one = fold_1(fold_2(tile[0], tile[1]), fold_2(tile[2], tile[3]));
         _mm512_mask_storeu_ps(y + r, first_lanes(n - r), _mm512_permutexvar_ps(in_order, one));
     }
 }

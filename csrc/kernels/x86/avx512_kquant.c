@@ -5,12 +5,15 @@
  * 16 rows and token the units that multiply (avx512_matmul.c tells what that limits) do 64 VPDPBUSD, 2 multiplications in f32, twice as
  * many with minima, and
  *
- *   Q3_K             none: scale times weight fits the signed byte that VPDPBUSD wants (its negative, -128 ... 124)
+ *   Q3_K             none: scale times weight fits the signed byte that VPDPBUSD wants (its
+ *                    negative, -128 ... 124)
  *   Q2_K             8 VPDPWSSD for the minima of its 16 groups; scales as above
- *   Q4_K, Q5_K       4 for scales and 4 for minima: where the sums of two groups fit 16 bits each, they stand in one word, and VPDPWSSD
- *                    multiplies them by their scales and adds them up
+ *   Q4_K, Q5_K       4 for scales and 4 for minima: where the sums of two groups fit 16 bits each,
+ *                    they stand in one word, and VPDPWSSD multiplies them by their scales and adds
+ *                    them up
  *   Q6_K             8: the same; its groups have 16 elements
- *   IQ4_XS           8 VPMULLD (one unit's work on Zen 5, two elsewhere), and additions; so do the others where such a sum might not fit
+ *   IQ4_XS           8 VPMULLD (one unit's work on Zen 5, two elsewhere), and additions; so do the
+ *                    others where such a sum might not fit
  *
  * Whether it fits is said by the activations: weights are at most 15, 31 or 32, so their sums are bounded by those of |x| in a group, and
  * pack_avx512 notes the greatest of a set.  127 is only the largest of 256 activations; the others would have to be half as large on
@@ -25,10 +28,14 @@ enum { SMALL = 0x4000, LARGE = 0x8000 }; /* biases of sums of 16 bits: see bias_
 
 typedef struct {
     __m512i w[PANEL][BLOCK_K / 4][2];         /* i8 [block][4 elements][row][4] */
-    __m512i begin[PANEL][N_GROUP][2];         /* i32 [block][step][row]: -128 times its weights' sum */
-    __m512i pair[PANEL][2][N_GROUP / 2][2];   /* where is_word i32 [block][is SMALL][two groups][row]: what add_two_groups begins with */
-    __m512i less[PANEL][2];                   /* i32 [block][row]: what SMALL biases add to a total, negative */
-    __m512i scale[PANEL][N_GROUP][2];         /* i32 [block][group][row]; where is_word i16 [block][two groups][row][2] */
+    /* i32 [block][step][row]: -128 times its weights' sum */
+    __m512i begin[PANEL][N_GROUP][2];
+    /* where is_word i32 [block][is SMALL][two groups][row]: what add_two_groups begins with */
+    __m512i pair[PANEL][2][N_GROUP / 2][2];
+    /* i32 [block][row]: what SMALL biases add to a total, negative */
+    __m512i less[PANEL][2];
+    /* i32 [block][group][row]; where is_word i16 [block][two groups][row][2] */
+    __m512i scale[PANEL][N_GROUP][2];
     __m512i other[PANEL][N_GROUP / 2][2];     /* i16 [block][two groups][row][2]: minima */
     __m512 d[PANEL][2], m[PANEL][2];          /* f32 [block][row] */
 } panel;
@@ -68,7 +75,8 @@ INLINE __m512i two_groups(const __m512i of[4], int g, int32_t type)
 INLINE __m512i scaled_64(int32_t type, const uint8_t *block, int k, __m512i scale)
 {
     const __m512i pair = _mm512_set_epi64(0x0003000300030003, 0x0003000300030003, 0x0002000200020002, 0x0002000200020002,
-                                          0x0001000100010001, 0x0001000100010001, 0, 0); /* the group of elements 2 i and 2 i + 1 */
+                                          /* the group of elements 2 i and 2 i + 1 */
+                                          0x0001000100010001, 0x0001000100010001, 0, 0);
     const __m512i u = natural_64(type, block, k);
     const __m512i sc = _mm512_permutexvar_epi16(_mm512_add_epi16(pair, _mm512_set1_epi16((int16_t)(4 * k))), scale);
     const __m512i offset = _mm512_set1_epi16((int16_t)offset_of(type));

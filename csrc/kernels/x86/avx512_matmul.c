@@ -22,7 +22,8 @@ enum { PANEL = 24, PANEL_BLOCK = BLOCK, TOKEN_BLOCK = 128 };
 
 typedef struct {
     __m512i w[PANEL][BLOCK / 4][2];  /* i8 [block][group of 4][row][4] */
-    __m512i begin[PANEL][2];         /* i32 [block][row]: -128 times the sum of the block's weights */
+    /* i32 [block][row]: -128 times the sum of the block's weights */
+    __m512i begin[PANEL][2];
     __m512 d[PANEL][2], m[PANEL][2]; /* f32 [block][row] */
 } panel;
 typedef set_32 packed_set;
@@ -31,7 +32,8 @@ typedef set_32 packed_set;
 INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32_t b0, int32_t n_block)
 {
     const int64_t block_bytes = type_row_bytes(type, BLOCK);
-    uint16_t d[PANEL][ROWS], m[PANEL][ROWS]; /* all of them first: a load of 16 that follows their stores at once would wait */
+    /* all of them first: a load of 16 that follows their stores at once would wait */
+    uint16_t d[PANEL][ROWS], m[PANEL][ROWS];
     for (int32_t b = 0; b < n_block; b++) {
         const int64_t at = (b0 + b) * block_bytes;
         unpack_block(p->w[b], 0, type, row, at);
@@ -107,7 +109,8 @@ INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const fl
 
 static void matmul_32(const matmul_args *a, int64_t begin, int64_t end)
 {
-    _Alignas(64) kept_sums kept; /* 72 KB, once and not for each type: a caller may have 256 KB of stack */
+    /* 72 KB, once and not for each type: a caller may have 256 KB of stack */
+    _Alignas(64) kept_sums kept;
     switch (a->type) {
     case T_Q8_0: matmul_panels(kept, a, begin, end, T_Q8_0); break;
     case T_Q4_0: matmul_panels(kept, a, begin, end, T_Q4_0); break;
@@ -176,7 +179,8 @@ void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
         matvec_avx512(a, begin, end);
         return;
     }
-    if (type_block(a->type) != 1 && !a->packed) { /* one token, too few for a panel, or no memory to pack them */
+    /* one token, too few for a panel, or no memory to pack them */
+    if (type_block(a->type) != 1 && !a->packed) {
         (has_avx_vnni() ? matmul_avx_vnni : matmul_avx2)(arg, begin, end, thread);
         return;
     }

@@ -3,17 +3,21 @@
  * What counts here is memory: every weight is met once, and must be asked for long before.  How that is done best is a matter of the
  * processor's own prefetchers:
  *
- *   1 stream   A thread reads its rows in the order of the file and asks for what comes 16 KB later, which is four pages: the processor
- *              begins anew in each, and what it then leaves undone is known by that time.  It comes into the second-level cache, and from
- *              there, 2 KB before it is met, into the first.  Asked for from memory into the first, as many lines as that has places to
- *              wait in keep all other loads from them: so Zen 4 reads Q8_0, Q4_0, Q4_K and Q6_K at 60, 57, 50 and 62 % of what memory gives
- *              a thread, in two steps at 87, 82, 85 and 95 %.  On Zen 5 either way serves; one thread
+ *   1 stream   A thread reads its rows in the order of the file and asks for what comes 16 KB
+ *              later, which is four pages: the processor begins anew in each, and what it then
+ *              leaves undone is known by that time.  It comes into the second-level cache, and from
+ *              there, 2 KB before it is met, into the first.  Asked for from memory into the first,
+ *              as many lines as that has places to wait in keep all other loads from them: so Zen 4
+ *              reads Q8_0, Q4_0, Q4_K and Q6_K at 60, 57, 50 and 62 % of what memory gives a
+ *              thread, in two steps at 87, 82, 85 and 95 %.  On Zen 5 either way serves; one thread
  *              is 1.15 times as fast with Q4_K, and 1.25 times with Q6_K, in one stream as in 4.
- *   4 streams  A thread reads a row of each quarter of its rows side by side, unit by unit, and asks for what comes 2 KB later.  On Emerald
- *              Rapids, which follows several streams at once but each by few lines, Q8_0 and Q4_0 are 1.15 times as fast so as in
- *              one (91 and 84 % of reading the same bytes; 88 and 82 in two, 89 and 80 in eight).
+ *   4 streams  A thread reads a row of each quarter of its rows side by side, unit by unit, and
+ *              asks for what comes 2 KB later.  On Emerald Rapids, which follows several streams at
+ *              once but each by few lines, Q8_0 and Q4_0 are 1.15 times as fast so as in one (91
+ *              and 84 % of reading the same bytes; 88 and 82 in two, 89 and 80 in eight).
  *
- *   side by side   The same prefetch serves one stream of blocks of 32 that takes 16 neighbouring rows block by block: avx512_side_by_side.h,
+ *   side by side   The same prefetch serves one stream of blocks of 32 that takes 16 neighbouring
+ *                  rows block by block: avx512_side_by_side.h,
  *              for all rows but those that are picked one by one. It needs only the prefetch into the second-level cache.
  *
  * Otherwise weights stay as they lie, lanes are elements, in units of 256 of them.  Each row's exact sums are put aside: two lanes for each
@@ -93,7 +97,8 @@ INLINE void take(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t t
 INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, int64_t b0, int64_t n, int n_stream, int32_t type)
 {
     const int64_t each = is_of_32(type) ? BLOCKS : 1, bytes = bytes_of_type(type), u0 = b0 / each, n_unit = (n + each - 1) / each;
-    const int64_t own = (end - begin + n_stream - 1) / n_stream, row_bytes = type_row_bytes(type, a->n); /* own: rows of a stream */
+    /* own: rows of a stream */
+    const int64_t own = (end - begin + n_stream - 1) / n_stream, row_bytes = type_row_bytes(type, a->n);
     const int part = HALF / n_stream;
     row_end e = {n - (n_unit - 1) * each, a->rows ? NULL : (const uint8_t *)a->w + a->n_row * row_bytes, {0}};
     take(r, a, b0, n, type);
@@ -130,7 +135,8 @@ INLINE void side_by_side(const matmul_args *a, int64_t begin, int64_t end, int32
         if (offset_of(type))
             take_offsets(offsets, a, b0, n, type);
         for (int64_t row = begin; row < end; row += HALF) {
-            const int64_t from = row + HALF <= end ? row : end - HALF; /* the last 16 rows may be others' too */
+            /* the last 16 rows may be others' too */
+            const int64_t from = row + HALF <= end ? row : end - HALF;
             const __mmask16 own = (__mmask16)(0xffff << (row - from));
             const rows_16 w = rows_at((const uint8_t *)a->w + from * row_bytes + b0 * bytes_of_type(type), row_bytes);
             const __m512 before = b0 ? _mm512_maskz_loadu_ps(own, a->y + from) : _mm512_setzero_ps();

@@ -5,11 +5,13 @@
 
 enum { UNIT = 256, MOST = 32, BLOCKS = UNIT / BLOCK }; /* MOST: units of a stretch */
 
-enum { FAR = 16384, NEAR = 2048 }; /* bytes from what is met to what is asked for: avx512_matvec.c */
+/* bytes from what is met to what is asked for: avx512_matvec.c */
+enum { FAR = 16384, NEAR = 2048 };
 
 /* A stretch of the token, and what its products with 16 rows leave.  One for all types: a thread's stack is small. */
 typedef struct {
-    __m512i x[MOST][4];       /* i8, as weights_64, bytes_64, natural_64 or packed_64 has the weights */
+    /* i8, as weights_64, bytes_64, natural_64 or packed_64 has the weights */
+    __m512i x[MOST][4];
     __m512i begin[MOST][2];   /* i32, lanes of 4 blocks each: -offset times the sum of x */
     union {
         struct {

@@ -66,7 +66,8 @@ INLINE void pack_most(set_256 *out, const int8_t *q, int64_t stride, int n_tok)
         for (int k = 0; k < BLOCK_K; k += ELEMENTS) {
             const __m512i x = _mm512_loadu_si512(q + i * stride + k);
             const __m512i above = _mm512_sad_epu8(_mm512_max_epi8(x, zero), zero), all = _mm512_sad_epu8(_mm512_abs_epi8(x), zero);
-            const __m512i of_8 = _mm512_or_si512(_mm512_slli_epi64(above, 32), _mm512_sub_epi64(all, above)); /* i32: sums below, above 0 */
+            /* i32: sums below, above 0 */
+            const __m512i of_8 = _mm512_or_si512(_mm512_slli_epi64(above, 32), _mm512_sub_epi64(all, above));
             const __m512i of_16 = plus(of_8, _mm512_shuffle_epi32(of_8, 0x4e));
             const __m512i of_32 = plus(of_16, _mm512_shuffle_i32x4(of_16, of_16, 0xb1));
             most_16 = _mm512_max_epi32(most_16, plus(of_16, _mm512_shuffle_epi32(of_16, 0xb1)));

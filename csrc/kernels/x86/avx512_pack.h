@@ -19,7 +19,9 @@ typedef struct {
     int32_t sums[N_GROUP / 2][SET];    /* i16 [two groups][token][2]; groups of 16 */
     int32_t sums_32[N_GROUP / 4][SET]; /* the same of groups of 32 */
     float d[SET];
-    int32_t most_16, most_32; /* the greatest sum, of any group and token: of |x| in 16; of x of one sign, without it, in 32 */
+    /* the greatest sum, of any group and token: of |x| in 16; of x of one sign, without it, in 32
+     * */
+    int32_t most_16, most_32;
 } set_256; /* [set][block] */
 
 INLINE int64_t sets_of_6(int64_t n_tok) { return (n_tok + SET - 1) / SET; }

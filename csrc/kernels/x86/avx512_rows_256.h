@@ -28,7 +28,8 @@ INLINE __m512i packed_64(int32_t type, const uint8_t *block, int k)
     const __m512i n = low_bits(k / 2 ? _mm512_srli_epi16(q, 4) : q, k % 2 ? 12 : 3);
     if (type == T_Q2_K)
         return n;
-    const __m512i h = _mm512_rorv_epi64(twice(block + offsetof(block_q3_k, h)), counts(62, 2)); /* bit 2 + k is vector k's */
+    /* bit 2 + k is vector k's */
+    const __m512i h = _mm512_rorv_epi64(twice(block + offsetof(block_q3_k, h)), counts(62, 2));
     switch (k) {
     case 0: return or_masked(n, h, 4);
     case 1: return or_masked(n, _mm512_slli_epi16(h, 1), 16);

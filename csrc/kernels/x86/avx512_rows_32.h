@@ -84,7 +84,8 @@ INLINE __m512i unit_words(int32_t type, const uint8_t *unit)
     const int32_t size = BLOCKS * bytes_of_type(type);
     __m512i v = _mm512_setzero_si512();
     for (int32_t from = 0; from < size; from += 64) {
-        const int32_t begin = from < size - 64 ? from : size - 64; /* nothing is read beyond the unit */
+        /* nothing is read beyond the unit */
+        const int32_t begin = from < size - 64 ? from : size - 64;
         uint16_t at[32];
         __mmask32 here = 0;
         for (int i = 0; i < 32; i++) {

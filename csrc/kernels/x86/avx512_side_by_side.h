@@ -126,8 +126,10 @@ INLINE __m512i nibble_sums(const rows_16 *w, const int8_t *x, int32_t type)
     }
     if (type == T_IQ4_NL)
         return add_neighbours(add_neighbours(v[0], v[1]), add_neighbours(v[2], v[3]));
-    const __m512i a = add_neighbours_16(v[0], v[1]), b = add_neighbours_16(v[2], v[3]); /* 8 * 31 * 127 < 2^15 */
-    return has_fifths(type) ? add_neighbours(a, b) : add_neighbours_16(a, b);             /* 16 * 15 * 127 < 2^15 */
+    /* 8 * 31 * 127 < 2^15 */
+    const __m512i a = add_neighbours_16(v[0], v[1]), b = add_neighbours_16(v[2], v[3]);
+    /* 16 * 15 * 127 < 2^15 */
+    return has_fifths(type) ? add_neighbours(a, b) : add_neighbours_16(a, b);
 }
 
 /* The same in bytes. */

@@ -42,7 +42,8 @@ INLINE __m128i group_scales(__m128i *min, int32_t type, const uint8_t *block)
 {
     if (type == T_Q4_K || type == T_Q5_K) { /* both begin alike; scale_of and min_of of quant.c */
         const __m128i sc = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q4_k, sc)));
-        const __m128i first = _mm_and_si128(sc, _mm_set1_epi8(63)); /* words: the first four scales, the first four minima */
+        /* words: the first four scales, the first four minima */
+        const __m128i first = _mm_and_si128(sc, _mm_set1_epi8(63));
         const __m128i low = _mm_and_si128(_mm_srlv_epi32(_mm_shuffle_epi32(sc, 0xaa), _mm_set_epi32(0, 0, 4, 0)), _mm_set1_epi8(15));
         const __m128i last = _mm_or_si128(low, _mm_and_si128(_mm_srli_epi16(sc, 2), _mm_set1_epi8(48)));
         const __m128i both = _mm_unpacklo_epi32(first, last);
@@ -68,7 +69,8 @@ INLINE __m128i group_scales(__m128i *min, int32_t type, const uint8_t *block)
         memcpy(&bits, block + offsetof(block_iq4_xs, sch), 2);
         const __m128i x = _mm_unpacklo_epi8(_mm_cvtsi32_si128((int32_t)sc), _mm_cvtsi32_si128((int32_t)(sc >> 4)));
         low = _mm_unpacklo_epi8(x, x);
-        high = _mm_shuffle_epi8(_mm_srlv_epi32(_mm_set1_epi32(bits), _mm_set_epi32(6, 4, 2, 0)), /* byte 4 i + j: groups of 32 i + 4 j */
+        /* byte 4 i + j: groups of 32 i + 4 j */
+        high = _mm_shuffle_epi8(_mm_srlv_epi32(_mm_set1_epi32(bits), _mm_set_epi32(6, 4, 2, 0)),
                                 _mm_set_epi8(13, 13, 9, 9, 5, 5, 1, 1, 12, 12, 8, 8, 4, 4, 0, 0));
     }
     low = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), _mm_slli_epi16(_mm_and_si128(high, _mm_set1_epi8(3)), 4));

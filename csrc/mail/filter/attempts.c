@@ -34,7 +34,8 @@ static void sweep(int dir)
     if (fstatat(dir, SWEPT, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mtime <= now && now - st.st_mtime < SWEEP_SECONDS)
         return;
     const int mark = openat(dir, SWEPT, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
-    if (mark < 0 || futimens(mark, NULL)) { /* it could not be seen that it was done, so it would be done for every mail */
+    /* it could not be seen that it was done, so it would be done for every mail */
+    if (mark < 0 || futimens(mark, NULL)) {
         if (mark >= 0)
             close(mark);
         return;

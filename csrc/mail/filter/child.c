@@ -15,14 +15,16 @@
 #include <unistd.h>
 #include "mail/filter/filter.h"
 
-enum { REAP_MS = 5000, LOOK_MS = 1000 }; /* LOOK_MS: a wake-up that was lost must not cost the whole deadline */
+/* LOOK_MS: a wake-up that was lost must not cost the whole deadline */
+enum { REAP_MS = 5000, LOOK_MS = 1000 };
 
 /* A limit of our own, or the one that is there if that is lower. */
 static void limit(int resource, uint64_t soft, uint64_t hard)
 {
     struct rlimit now, l = { (rlim_t)soft, (rlim_t)hard };
     if (getrlimit(resource, &now) == 0) {
-        l.rlim_max = now.rlim_max < l.rlim_max ? now.rlim_max : l.rlim_max; /* RLIM_INFINITY is the greatest */
+        /* RLIM_INFINITY is the greatest */
+        l.rlim_max = now.rlim_max < l.rlim_max ? now.rlim_max : l.rlim_max;
         l.rlim_cur = now.rlim_cur < l.rlim_cur ? now.rlim_cur : l.rlim_cur;
     }
     if (setrlimit(resource, &l))
@@ -121,7 +123,8 @@ void child_run(child_end *end, const child *c)
     setpgid(pid, pid); /* whichever of us is first */
     close(out[1]), close(failed[1]);
     out[1] = failed[1] = -1;
-    const int64_t until = attend(end, c, pid, out[0]) ? INT64_MAX : now_ms() + REAP_MS; /* it may hang in the kernel */
+    /* it may hang in the kernel */
+    const int64_t until = attend(end, c, pid, out[0]) ? INT64_MAX : now_ms() + REAP_MS;
     kill(-pid, SIGKILL);
     kill(pid, SIGKILL);
     pid_t done;

@@ -14,7 +14,8 @@ enum { DELIVERED = 0, DEFERRED = 75 };
 enum deliver { DELIVER_HEADERS, DELIVER_UNCHANGED, DELIVER_NOTHING, DELIVER_STDOUT };
 typedef struct {
     const char *sender, *queue_id;                            /* NULL: not given */
-    const char *classify, *model, *question, *threads, *cache, *calibration; /* NULL: not given, but classify: could not be found */
+    /* NULL: not given, but classify: could not be found */
+    const char *classify, *model, *question, *threads, *cache, *calibration;
     const char *socket, *sendmail, *spool, *state, *log;
     char **recipients;                                         /* NULL at the end */
     int n_recipients;
@@ -57,8 +58,10 @@ int write_whole(int fd, const uint8_t *data, uint64_t n_bytes, int64_t deadline)
 typedef struct {
     char *const *argv, *const *env;
     int in;                                     /* its stdin, read from the start */
-    int errors;                                 /* its stderr: 1 to where its stdout goes, 0 nowhere */
-    uint64_t memory_bytes, cpu_seconds, file_bytes; /* 0: no limit of ours; file_bytes counts if memory_bytes is given */
+    /* its stderr: 1 to where its stdout goes, 0 nowhere */
+    int errors;
+    /* 0: no limit of ours; file_bytes counts if memory_bytes is given */
+    uint64_t memory_bytes, cpu_seconds, file_bytes;
     int64_t deadline;
     char *out;                                  /* [out_bytes] the first of what it writes */
     size_t out_bytes;

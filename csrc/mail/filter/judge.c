@@ -42,7 +42,9 @@ static int32_t reason_of(const child_end *end)
 {
     if (end->late || end->signal == SIGXCPU)
         return MARK_TIMEOUT;
-    switch (end->code) { /* as classify --help has them; it can be the fault of question or model alone: the mail is here, and not empty */
+    /* as classify --help has them; it can be the fault of question or model alone: the mail is
+     * here, and not empty */
+    switch (end->code) {
     case 64: case 65: case 66: case 69: case 74: return MARK_MODEL;
     case 75: return MARK_MEMORY;
     default: return MARK_CRASHED;

@@ -145,7 +145,8 @@ static int take(options *o, int c, char *value)
     case SPOOL: o->spool = value; return *value != 0;
     case STATE: o->state = value; return *value != 0;
     case LOG: o->log = value; return *value != 0;
-    case QUEUE_ID: o->queue_id = is_id(value) ? value : NULL; return 1; /* no reason to keep a mail from its reader */
+    /* no reason to keep a mail from its reader */
+    case QUEUE_ID: o->queue_id = is_id(value) ? value : NULL; return 1;
     case WORKER_ONLY: o->worker_only = 1; return 1;
     case TRUST_EARLIER: o->trust_earlier = 1; return 1;
     case DEADLINE: i = number(&n, value, 1, 3600); o->deadline_ms = (int64_t)n * 1000; return i;

@@ -32,7 +32,8 @@ static int private_file(int *read_only, const char *directory)
     }
     if ((fd = mkostemp(path, O_CLOEXEC)) < 0) /* O_EXCL, 0600 */
         return -1;
-    *read_only = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* were it another's FIFO by now */
+    /* were it another's FIFO by now */
+    *read_only = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const int error = errno;
     struct stat a, b;
     const int same = *read_only >= 0 && !fstat(fd, &a) && !fstat(*read_only, &b) && a.st_ino == b.st_ino && a.st_dev == b.st_dev;

@@ -21,7 +21,9 @@ typedef struct {
     size_t n_own, own_bytes;
     uint64_t n_forged;  /* headers of the family in all */
     uint64_t n_left;    /* of them, those that will stay because there are too many names */
-    int32_t reason;     /* MAIL_CHECKED: to be judged; else why not (MARK_SIZE, MARK_MEMORY, MARK_SKIPPED) and `bytes` is empty */
+    /* MAIL_CHECKED: to be judged; else why not (MARK_SIZE, MARK_MEMORY, MARK_SKIPPED) and `bytes`
+     * is empty */
+    int32_t reason;
 } mail;
 
 /* Bytes that one mail, and all mails in memory together, may have. Set once, before the first mail. */
