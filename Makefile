@@ -107,9 +107,9 @@ build/%.o: csrc/%.c Makefile
 
 # cffi, API mode: the glue is generated from the public headers; without their lines for the preprocessor they are the cdef.
 API := csrc/api/limits.h $(filter-out csrc/api/limits.h,$(wildcard csrc/api/*.h))
-build/kernels.cdef: $(API) Makefile | build
+build/kernels.cdef: $(API) csrc/api | build
 	$(Q)sed '/^ *#/d' $(API) >$@
-build/kernels.src: $(API) Makefile | build
+build/kernels.src: $(API) csrc/api | build
 	$(Q)printf '#include "%s"\n' $(API:csrc/%=%) >$@
 build/_kernels.c: build/kernels.cdef build/kernels.src
 	$(Q)"$(PYTHON)" -m cffi.gen_src read-sources sluice._kernels $^ $@ >/dev/null
@@ -162,11 +162,14 @@ demo: all
 # AMX's tiles in C (tests/emulated_tiles.c) in place of the instructions: a library for tests alone, in which SLUICE_ISA=amx runs wherever
 # avx512 does.  build/tiles comes first on the path, with the same Python.
 EMULATED = -DEMULATED_TILES -Itests
+# package NAME: build/NAME/sluice, the same Python as in lib/sluice, for a library of its own.
+package = $(Q)mkdir -p build/$(1)/sluice && cd lib/sluice && for f in *; do case "$$f" in *.so|__pycache__) ;; \
+	*) ln -sfn "$(CURDIR)/lib/sluice/$$f" "$(CURDIR)/build/$(1)/sluice/$$f" ;; esac done
 TILES_O := $(patsubst csrc/%.c,%.o,$(wildcard csrc/kernels/x86/amx*.c)) runtime/isa.o kernels/roofline.o
 TILES_OBJ := $(TILES_O:%=build/tiles/%) build/tiles/emulated_tiles.o
 $(eval $(call counted,tiles,$(TILES_OBJ)))
 tiles: build/tiles/sluice/_kernels.abi3.so
-	cd lib/sluice && for f in *; do case "$$f" in *.so|__pycache__) ;; *) ln -sfn "$(CURDIR)/lib/sluice/$$f" "$(CURDIR)/build/tiles/sluice/$$f" ;; esac done
+	$(call package,tiles)
 build/tiles/sluice/_kernels.abi3.so: $(filter-out $(TILES_O:%=build/%),$(OBJ)) $(TILES_OBJ) | build/made/tiles
 	@mkdir -p build/tiles/sluice
 	$(call say,LD $@)
@@ -179,12 +182,9 @@ build/tiles/emulated_tiles.o: tests/emulated_tiles.c Makefile
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
 
 # The same Python over a library built with the sanitizers, tiles emulated; build/asan comes first on the path.
-PACKAGES = chat convert gguf grammar hook mail model question snapshot
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 asan: all .venv/test
-	mkdir -p build/asan/sluice
-	ln -sf "$(CURDIR)"/lib/sluice/*.py build/asan/sluice/
-	for d in $(PACKAGES); do ln -sfn "$(CURDIR)/lib/sluice/$$d" "build/asan/sluice/$$d"; done
+	$(call package,asan)
 	$(MAKE) --no-print-directory asan-library build/asan/mail-filter PYTHON=$(VENV)
 	SLUICE_MAIL_FILTER=build/asan/mail-filter $(VENV) -m pytest tests/test_mail_filter*.py
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
