@@ -5,7 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "api/formats.h"
+#include "api/kernels.h"
+#include "api/runtime.h"
+#include "api/sampling.h"
+#include "formats/types.h"
+#include "runtime/float_bits.h"
 #include "draw.h"
 
 static float *floats(int64_t n, float reach)
@@ -42,8 +47,8 @@ static void fast_products(const char *name, int32_t type, int32_t n_tok, int32_t
     if (!fast_supported())
         isa_select("reference");
     uint16_t *terms = malloc((size_t)terms_size(n_tok, n) * 2);
-    const product p = {malloc((size_t)n_tok * n_row * 4), float_weights(type, (int64_t)n_row * n), NULL, floats((int64_t)n_tok * n, 3),
-                       NULL, NULL, NULL, NULL, type, n_tok, n_row, n, terms};
+    product p = {malloc((size_t)n_tok * n_row * 4), float_weights(type, (int64_t)n_row * n), NULL, floats((int64_t)n_tok * n, 3),
+                       NULL, NULL, NULL, NULL, type, n_tok, n_row, n, terms, NULL, NULL, 0};
     split_bf16(terms, p.x, n_tok, n);
     matmuls(&p, 1);
     show(name, p.y, (int64_t)n_tok * n_row * 4);
@@ -151,7 +156,8 @@ int main(int argc, char **argv)
         const int k = type_block(types[i].type) == 256;
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 19, k ? 1280 : 1120);
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 9, 37, k ? 256 : 96);
-        for (int32_t n = k ? 256 : 32; n <= 1152; n += k ? 256 : 32) { /* small models have rows of 576, 640, 896, 960, 1152 */
+        /* small models have rows of 576, 640, 896, 960, 1152 */
+        for (int32_t n = k ? 256 : 32; n <= 1152; n += k ? 256 : 32) {
             products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 33, n);
             products(types[i].name, types[i].type, types[i].at, types[i].n_half, 8, 17, n);
         }
@@ -166,7 +172,8 @@ int main(int argc, char **argv)
     attend(T_F32, 3, 20, 4, 2, 24, 0, 0);
     attend(T_F16, 17, 30, 8, 2, 64, 0, 0);
     attend(T_F16, 20, 5, 6, 6, 80, 7, 0);
-    attend(T_F16, 1, 300, 5, 1, 96, 0, 0); /* fewer items than threads: cut by position and by element */
+    /* fewer items than threads: cut by position and by element */
+    attend(T_F16, 1, 300, 5, 1, 96, 0, 0);
     attend(T_F16, 1, 310, 8, 4, 64, 0, 0); /* heads that go round the threads */
     attend(T_F32, 2, 400, 24, 3, 64, 130, 0);
     attend(T_F16, 1, 299, 13, 1, 40, 0, 0);

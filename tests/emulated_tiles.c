@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "x86/amx_tile.h"
+#include "kernels/x86/amx_tile.h"
 #include "emulated_tiles.h"
 
 typedef struct { _Alignas(64) uint8_t row[TILE_ROWS][TILE_ROW_BYTES]; } tile;

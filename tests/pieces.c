@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "internal.h"
+#include "runtime/threads.h"
 
 enum { MOST_ITEMS = 300000, LARGE_EVERY = 500 };
 

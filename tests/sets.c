@@ -11,7 +11,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "internal.h"
+#include "api/formats.h"
+#include "api/kernels.h"
+#include "api/runtime.h"
+#include "formats/types.h"
+#include "runtime/isa.h"
+#include "runtime/float_bits.h"
 #include "draw.h"
 
 enum { MAX_BUFFERS = 64, MARGIN = 256, POISON = 0xff }; /* NaN in f32 and f16 */
@@ -157,7 +162,7 @@ static void multiply_fast(int i, int kind, int32_t n_tok, int32_t n_row, int32_t
     snprintf(what, sizeof what, "fast matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d",
              types[i].name, kind, n_tok, n_row, n, n_pick);
     product p = {NULL, weights(i, kind, n_row, n), NULL, floats((int64_t)n_tok * n, 3, kind == ANY ? 997 : 0), NULL, NULL, NULL, NULL,
-                 type, n_tok, n_y, n, NULL};
+                 type, n_tok, n_y, n, NULL, NULL, NULL, 0};
     int32_t *pick = n_pick ? guarded(n_pick * 4) : NULL;
     float *y[2];
     for (int32_t r = 0; r < n_pick; r++)
@@ -195,9 +200,11 @@ static void products(void)
         const int32_t block = type_block(types[i].type) > 1 ? (int32_t)type_block(types[i].type) : 1;
         for (size_t j = 0; j < sizeof shape / sizeof *shape; j++)
             multiply(i, ORDINARY, shape[j][0], shape[j][1], shape[j][2] * block);
-        multiply(i, ORDINARY, 66, 70, block == 256 ? 1280 : 1120); /* rows enough for three shares */
+        /* rows enough for three shares */
+        multiply(i, ORDINARY, 66, 70, block == 256 ? 1280 : 1120);
         if (block == 1)
-            multiply(i, ORDINARY, 261, 35, 1030); /* tokens and elements that do not meet a panel at once */
+            /* tokens and elements that do not meet a panel at once */
+            multiply(i, ORDINARY, 261, 35, 1030);
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int round = 0; round < 6; round++) {
                 const int32_t n = block == 1 ? ONE_OF(1, 3, 15, 16, 17, 31, 77, 172) : ONE_OF(1, 2, 3, 5, 9) * block;

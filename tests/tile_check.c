@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "x86/amx_tile.h"
+#include "kernels/x86/amx_tile.h"
 #include "draw.h"
 
 enum { N_ROUND = 400, LARGEST_STRIDE = 96, ROOM = TILE_ROWS * LARGEST_STRIDE + TILE_ROW_BYTES };
@@ -80,7 +80,8 @@ static void products(void)
     for (int round = 0; round < N_ROUND; round++) {
         const int floats = round % 2, m = 1 + below(16), k = 1 + below(16), n = 1 + below(16);
         const int stride = TILE_ROW_BYTES + 4 * below((LARGEST_STRIDE - TILE_ROW_BYTES) / 4 + 1), reach = round % 3 ? 3 : 60;
-        const int middle = (const int[]){127, 70, 64, 190}[below(4)], any = !below(4); /* products are ordinary, tiny or infinite */
+        /* products are ordinary, tiny or infinite */
+        const int middle = (const int[]){127, 70, 64, 190}[below(4)], any = !below(4);
         tile_shapes shapes = {.palette = 1};
         shapes.n_row[0] = shapes.n_row[4] = (uint8_t)m, shapes.n_row[6] = (uint8_t)k;
         shapes.row_bytes[0] = shapes.row_bytes[6] = (uint16_t)(4 * n), shapes.row_bytes[4] = (uint16_t)(4 * k);

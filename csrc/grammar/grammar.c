@@ -7,7 +7,7 @@
  * stacks).  Once the tables have grown all but the current state is forgotten. */
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "grammar/pushdown.h"
 
 enum {
     MAX_CONFIG = 1 << 20, MAX_STATE = 1 << 17, MAX_STEP_BYTES = 16 << 20,
@@ -107,7 +107,8 @@ int32_t grammar_tidy(grammar *g)
     memcpy(c->live, g->config + s.first, (size_t)s.n * sizeof *c->live);
     c->n_live = s.n;
     c->complete = s.complete;
-    int32_t *moved = calloc((size_t)g->n_frame, sizeof *moved), n = 0; /* 0: not live; new number + 1 */
+    /* 0: not live; new number + 1 */
+    int32_t *moved = calloc((size_t)g->n_frame, sizeof *moved), n = 0;
     if (!moved)
         return GRAMMAR_NO_MEMORY;
     for (int32_t i = 0; i < s.n; i++)

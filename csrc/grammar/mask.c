@@ -11,7 +11,8 @@
  * `loops` has bit k where every character that begins so leads back to it. */
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "grammar/matcher.h"
+#include "grammar/trie.h"
 
 enum { MAX_MASK_BYTES = 8 << 20, BUSY = 16 /* visits after which it pays to know a state's loops */, MAX_LOOKS = 1024 };
 #define ILL_FORMED ((uint64_t)1 << 63)
@@ -26,7 +27,8 @@ static int n_more(uint8_t *lo, uint8_t *hi, uint8_t b)
     return b < 0x80 ? 0 : b < 0xc2 ? -1 : b < 0xe0 ? 1 : b < 0xf0 ? 2 : b < 0xf5 ? 3 : -1;
 }
 
-typedef struct { int8_t wait; uint8_t lo, hi; } character; /* bytes missing yet, and the bounds of the next */
+/* bytes missing yet, and the bounds of the next */
+typedef struct { int8_t wait; uint8_t lo, hi; } character;
 
 /* Whether byte b may follow; *at is brought up to date. */
 static int well_formed(character *at, uint8_t b)
@@ -45,8 +47,10 @@ static int32_t mark_below(trie *t, const uint8_t *class_of)
 {
     if (t->below && !memcmp(t->class_of, class_of, sizeof t->class_of))
         return 0;
-    character *at = calloc((size_t)t->max_depth + 2, sizeof *at);   /* at each depth: the character so far */
-    uint64_t *under = calloc((size_t)t->max_depth + 2, sizeof *under), bits[256]; /* and the open subtree */
+    /* at each depth: the character so far */
+    character *at = calloc((size_t)t->max_depth + 2, sizeof *at);
+    /* and the open subtree */
+    uint64_t *under = calloc((size_t)t->max_depth + 2, sizeof *under), bits[256];
     if (!t->below)
         t->below = malloc((size_t)t->n_node * sizeof *t->below);
     if (!at || !under || !t->below) {
@@ -174,7 +178,8 @@ int32_t grammar_allowed(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
         grammar_drop_masks(g);
     struct grammar_states *state = g->state + g->current;
     state->last = (uint8_t)*last;
-    if ((state->mask = malloc(n_bytes ? n_bytes : 1))) { /* without memory the next call walks again */
+    /* without memory the next call walks again */
+    if ((state->mask = malloc(n_bytes ? n_bytes : 1))) {
         memcpy(state->mask, allowed, n_bytes);
         g->n_mask_bytes += n_bytes;
     }

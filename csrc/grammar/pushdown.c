@@ -13,7 +13,7 @@
  * Nothing here recurses; every table has a limit and every step is counted. */
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "grammar/pushdown.h"
 
 enum { MAX_STEPS = 4000000, MAX_SEEN = 1 << 18, MAX_FRAME = 1 << 20 };
 

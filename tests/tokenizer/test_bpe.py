@@ -227,12 +227,14 @@ def test_encode_of_any_merges_equals_hugging_face(build, lists, pre, texts):
 
 def test_unicode_classes_are_those_of_this_python():
     """Of every character that this Python's database knows: later versions of Unicode move few."""
-    spec = importlib.util.spec_from_file_location("unicode_table", ROOT / "csrc/text/unicode.py")
+    spec = importlib.util.spec_from_file_location(
+        "unicode_table", ROOT / "csrc/tokenizer/unicode.py"
+    )
     maker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(maker)
     numbers = [
         int(n, 16)
-        for n in (ROOT / "csrc/text/unicode.h")
+        for n in (ROOT / "csrc/tokenizer/unicode.h")
         .read_text()
         .split("{", 1)[1]
         .split("}")[0]
