@@ -14,7 +14,8 @@ typedef struct {
 /* Passes up to n strings {u64 n_bytes, bytes} of buf[0..size) from byte at on.
  * Returns 0 where all were passed or the buffer ends within one (n_done < n; it
  * wants 8 + n_bytes bytes from at), -1 where one is longer than max_bytes. */
-int32_t gguf_skip_strings(gguf_scan *out, const uint8_t *buf, uint64_t size, uint64_t at, uint64_t n, uint64_t max_bytes);
+int32_t gguf_skip_strings(gguf_scan *out, const uint8_t *buf, uint64_t size, uint64_t at,
+                          uint64_t n, uint64_t max_bytes);
 
 /* ---- quant.c: the formats of weights ---------------------------------------- */
 
@@ -22,7 +23,8 @@ int32_t gguf_skip_strings(gguf_scan *out, const uint8_t *buf, uint64_t size, uin
 const char *type_name(int32_t type);
 /* Elements of a block of a type that files may hold; 0: no such type. */
 int64_t type_block(int32_t type);
-/* Bytes of a row of n elements, n from 0 to 2^50; 0: no such type; -1: n is not a multiple of the block. */
+/* Bytes of a row of n elements, n from 0 to 2^50; 0: no such type; -1: n is not a multiple of the
+ * block. */
 int64_t type_row_bytes(int32_t type, int64_t n);
 /* 1 if dequantize_row and the kernels read this type, else 0. */
 int32_t type_supported(int32_t type);
@@ -37,10 +39,13 @@ int64_t count_nonfinite(int64_t *first, int32_t type, const void *x, int64_t n);
 
 /* ---- encode.c, encode_k.c: weights to another format ---------------------------- */
 
-/* Whether encode_weights makes this type: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K. */
+/* Whether encode_weights makes this type: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K
+ * and Q6_K. */
 int32_t encodable(int32_t type);
-/* y = n elements of an encodable type, made by all threads of the n at x, of a supported type `from`; n is a multiple of both blocks.
- * Where both are one type y is a copy.  Returns -1, or the first element that stops it, and then y is good for nothing: an infinity or
- * NaN in x (*beyond = 0), or, by block, what is greater than the type can say (*beyond = 1). */
-int64_t encode_weights(int32_t *beyond, void *y, int32_t type, const void *x, int32_t from, int64_t n);
+/* y = n elements of an encodable type, made by all threads of the n at x, of a supported type
+ * `from`; n is a multiple of both blocks. Where both are one type y is a copy.  Returns -1, or the
+ * first element that stops it, and then y is good for nothing: an infinity or NaN in x (*beyond =
+ * 0), or, by block, what is greater than the type can say (*beyond = 1). */
+int64_t encode_weights(int32_t *beyond, void *y, int32_t type, const void *x, int32_t from,
+                       int64_t n);
 #endif

@@ -1,4 +1,5 @@
-/* runtime.h - threads, instruction sets, guarded maps, checksums, and mathematics that give the same bits everywhere. */
+/* runtime.h - threads, instruction sets, guarded maps, checksums, and mathematics that give the
+ * same bits everywhere. */
 #ifndef SLUICE_API_RUNTIME_H
 #define SLUICE_API_RUNTIME_H
 #include <stdint.h>
@@ -34,25 +35,27 @@ void guard_forget(const void *p);
 
 /* ---- threads.c: the pool ------------------------------------------------------- */
 
-/* Makes the pool n threads wide, the caller's among them (1: no threads at all).  0, or -1: the system refused.
- * The operations below are for one caller at a time.  A forked child begins with a pool of one. */
+/* Makes the pool n threads wide, the caller's among them (1: no threads at all).  0, or -1: the
+ * system refused. The operations below are for one caller at a time.  A forked child begins with a
+ * pool of one. */
 int32_t threads_start(int32_t n);
 int32_t threads_count(void);
 
-/* cores.c: how many threads suit a process that may run on these CPUs (cpu [n_cpu], ids of Linux).  proc, sys: "/proc", "/sys". */
+/* cores.c: how many threads suit a process that may run on these CPUs (cpu [n_cpu], ids of Linux).
+ * proc, sys: "/proc", "/sys". */
 int32_t threads_default(const char *proc, const char *sys, const int32_t *cpu, int32_t n_cpu);
 
 /* ---- isa.c: the instruction sets -------------------------------------------------- */
 
 /* One of isa_known, or "" for the best.  0; -1: no such name; -2: not on this machine. */
 int32_t isa_select(const char *name);
-/* The instruction sets of this build, the best first: "amx", "avx512", "avx-vnni", "avx2" or "i8mm", "neon", then "reference"; NULL after
- * the last. */
+/* The instruction sets of this build, the best first: "amx", "avx512", "avx-vnni", "avx2" or
+ * "i8mm", "neon", then "reference"; NULL after the last. */
 const char *isa_known(int32_t i);
 const char *isa_name(void);
 
-/* Rows that a product of quantised weights with one token reads side by side (avx512_matvec.c): 1 or 4, as suits the processor, or as a
- * test has set it; 0: as suits. */
+/* Rows that a product of quantised weights with one token reads side by side (avx512_matvec.c): 1
+ * or 4, as suits the processor, or as a test has set it; 0: as suits. */
 int32_t matvec_streams(void);
 void matvec_streams_set(int32_t n);
 #endif

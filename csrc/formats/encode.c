@@ -1,15 +1,18 @@
-/* encode.c - weights from one format to another: f32 to blocks of 32 and to short floats here, to blocks of 256 in encode_k.c.
+/* encode.c - weights from one format to another: f32 to blocks of 32 and to short floats here, to
+ * blocks of 256 in encode_k.c.
  *
- * Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 have the bits that the gguf package's `quantize` gives, operation by operation in f32:
+ * Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 have the bits that the gguf package's `quantize` gives, operation
+ * by operation in f32:
  *
  *   Q8_0         d = max |x| / 127         q = x / d, halves away from zero
  *   Q4_0, Q5_0   d = the first x farthest from 0 / -8, -16;  q = x / d + 8, 16, cut at 15, 31
  *   Q4_1, Q5_1   d = (max - min) / 15, 31, m = min;  q = (x - min) / d
  *
- * where "/ d" is a product with 1 / d (0 where d is 0) before d is rounded to half precision, and q is rounded by adding
- * 1/2 and cutting.  F16 and BF16: to nearest, ties to even.
+ * where "/ d" is a product with 1 / d (0 where d is 0) before d is rounded to half precision, and q
+ * is rounded by adding 1/2 and cutting.  F16 and BF16: to nearest, ties to even.
  *
- * Pieces of 512 elements, which are whole blocks of any type but the last, go to the threads; none depends on another. */
+ * Pieces of 512 elements, which are whole blocks of any type but the last, go to the threads; none
+ * depends on another. */
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -19,7 +22,13 @@
 
 enum { BLOCK = 32, MOST_BLOCK_BYTES = 2 * sizeof(block_q5_k) };
 
-typedef struct { uint8_t *y; const uint8_t *x; int64_t n; int32_t type, from; atomic_int_fast64_t *stop; } encode_args;
+typedef struct {
+    uint8_t *y;
+    const uint8_t *x;
+    int64_t n;
+    int32_t type, from;
+    atomic_int_fast64_t *stop;
+} encode_args;
 
 static inline float inverse_of(float d)
 {
@@ -105,11 +114,9 @@ static int encode_32(uint8_t *y, int32_t type, const float *x)
         memcpy(y, &q8, sizeof q8);
         return finite_f16(q8.d);
     }
-    case T_Q4_0: case T_Q5_0:
-        b.d = encode_symmetric(q, x, type == T_Q4_0 ? 8 : 16);
-        break;
-    default:
-        b.d = encode_with_min(q, &b.m, x, type == T_Q4_1 ? 15 : 31);
+    case T_Q4_0:
+    case T_Q5_0: b.d = encode_symmetric(q, x, type == T_Q4_0 ? 8 : 16); break;
+    default: b.d = encode_with_min(q, &b.m, x, type == T_Q4_1 ? 15 : 31);
     }
     put_nibbles(b.q, q), put_fifth(b.h, q);
     memcpy(y, &b.d, 2), y += 2;
@@ -147,9 +154,9 @@ static int64_t encode(uint8_t *y, int32_t type, const float *x, int64_t n)
     else {
 #if defined(__x86_64__)
         const isa *set = best_isa();
-        bad = (set == &isa_avx512 || set == &isa_amx ? encode_k_avx512
-               : set == &isa_avx2 || set == &isa_avx_vnni ? encode_k_avx2 : encode_k)
-            (y, type, x, (int)n);
+        bad = (set == &isa_avx512 || set == &isa_amx          ? encode_k_avx512
+                   : set == &isa_avx2 || set == &isa_avx_vnni ? encode_k_avx2
+                                                              : encode_k)(y, type, x, (int)n);
 #else
         bad = encode_k(y, type, x, (int)n);
 #endif
@@ -161,8 +168,7 @@ static int64_t encode(uint8_t *y, int32_t type, const float *x, int64_t n)
 static void stop_at(atomic_int_fast64_t *stop, int64_t at)
 {
     int_fast64_t before = atomic_load(stop);
-    while (at < before && !atomic_compare_exchange_weak(stop, &before, at)) {
-    }
+    while (at < before && !atomic_compare_exchange_weak(stop, &before, at)) {}
 }
 
 static void encode_units(const void *arg, int64_t begin, int64_t end, int32_t thread)
@@ -191,14 +197,16 @@ static void encode_units(const void *arg, int64_t begin, int64_t end, int32_t th
 
 int32_t encodable(int32_t type)
 {
-    static const int32_t types[] = {T_F32, T_F16, T_BF16, T_Q8_0, T_Q4_0, T_Q4_1, T_Q5_0, T_Q5_1, T_Q4_K, T_Q5_K, T_Q6_K};
+    static const int32_t types[] = {T_F32,  T_F16,  T_BF16, T_Q8_0, T_Q4_0, T_Q4_1,
+                                    T_Q5_0, T_Q5_1, T_Q4_K, T_Q5_K, T_Q6_K};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i] == type)
             return 1;
     return 0;
 }
 
-int64_t encode_weights(int32_t *beyond, void *y, int32_t type, const void *x, int32_t from, int64_t n)
+int64_t encode_weights(int32_t *beyond, void *y, int32_t type, const void *x, int32_t from,
+                       int64_t n)
 {
     atomic_int_fast64_t stop = INT64_MAX;
     const encode_args a = {y, x, n, type, from, &stop};

@@ -15,12 +15,14 @@
  * 3. For these sc, m and q, d and dmin are the least squares solution of the whole block, rounded;
  *    the groups choose again. Of all rounds the best is kept.
  *
- * Least squares is plain, no element weighs more than another: nothing is known here of the activations.
+ * Least squares is plain, no element weighs more than another: nothing is known here of the
+ * activations.
  *
- * 16 groups lie side by side, element i of group l at x[i][l], so that each group's sums are plain sums in the order of its
- * elements, and the compiler makes vectors of the groups: this file is compiled once for every instruction set that
- * does it faster (avx2_encode.c, avx512_encode.c), to the same bits.  Blocks are scaled by a power of two first: no square
- * overflows or vanishes.  One whose weights are all below 2^-40 is zero: the least scale of a half is 2^-24. */
+ * 16 groups lie side by side, element i of group l at x[i][l], so that each group's sums are plain
+ * sums in the order of its elements, and the compiler makes vectors of the groups: this file is
+ * compiled once for every instruction set that does it faster (avx2_encode.c, avx512_encode.c), to
+ * the same bits.  Blocks are scaled by a power of two first: no square overflows or vanishes.  One
+ * whose weights are all below 2^-40 is zero: the least scale of a half is 2^-24. */
 #include <math.h>
 #include <string.h>
 #include "formats/encode.h"
@@ -36,25 +38,30 @@ static const float LEAST = 0x1p-40f;
 typedef float per_group[GROUPS];
 
 typedef struct {
-    int n, n_block;                /* elements of a group; blocks that the 16 groups are */
-    float low, top;                /* range of q */
-    float scale_low, scale_top;    /* range of sc */
+    int n, n_block;             /* elements of a group; blocks that the 16 groups are */
+    float low, top;             /* range of q */
+    float scale_low, scale_top; /* range of sc */
     int has_min;
     float x[LONGEST][GROUPS];
-    per_group sum;                 /* of x */
-    float power[2];                /* of two, by which the blocks were scaled */
+    per_group sum;  /* of x */
+    float power[2]; /* of two, by which the blocks were scaled */
 } groups;
 
-typedef struct { per_group d, m; } fit;                 /* step 1 */
+typedef struct { per_group d, m; } fit; /* step 1 */
 /* steps 2 and 3 */
-typedef struct { float d[2], m[2]; uint16_t half_d[2], half_m[2]; per_group scale, min, error; } choice;
-typedef struct { per_group q, qq, qx; } moments;        /* sums of q, q^2, q x */
+typedef struct {
+    float d[2], m[2];
+    uint16_t half_d[2], half_m[2];
+    per_group scale, min, error;
+} choice;
+typedef struct { per_group q, qq, qx; } moments; /* sums of q, q^2, q x */
 
 static inline float nearest(float x) { return (x + TO_INTEGER) - TO_INTEGER; }
 static inline float least(float a, float b) { return a < b ? a : b; }
 static inline float most(float a, float b) { return a > b ? a : b; }
 
-/* What takes the time, with the groups in vectors as wide as the set has: a compiler left to itself would make them of elements. */
+/* What takes the time, with the groups in vectors as wide as the set has: a compiler left to itself
+ * would make them of elements. */
 #if defined(__AVX512F__)
 enum { WIDE = 16 };
 #elif defined(__AVX2__)
@@ -66,14 +73,15 @@ typedef float lanes __attribute__((vector_size(4 * WIDE), aligned(4), may_alias)
 typedef int32_t lane_bits __attribute__((vector_size(4 * WIDE)));
 
 #define AT(p) (*(const lanes *)(p))
-#define PICK(condition, a, b) ((lanes)(((condition) & (lane_bits)(a)) | (~(condition) & (lane_bits)(b))))
+#define PICK(condition, a, b) \
+    ((lanes)(((condition) & (lane_bits)(a)) | (~(condition) & (lane_bits)(b))))
 /* q = (x + m) / d, rounded and cut, with 1 / d given. */
-#define CODE(q, x, m, inverse, low, top)                                   \
-    do {                                                                   \
-        lanes v_ = ((x) + (m)) * (inverse);                                \
-        v_ = PICK(v_ < (top), v_, (top));                                  \
-        v_ = PICK(v_ > (low), v_, (low));                                  \
-        q = (v_ + TO_INTEGER) - TO_INTEGER;                                \
+#define CODE(q, x, m, inverse, low, top) \
+    do { \
+        lanes v_ = ((x) + (m)) * (inverse); \
+        v_ = PICK(v_ < (top), v_, (top)); \
+        v_ = PICK(v_ > (low), v_, (low)); \
+        q = (v_ + TO_INTEGER) - TO_INTEGER; \
     } while (0)
 
 static void count(moments *s, const groups *g, const float *m, const float *inverse)
@@ -94,7 +102,8 @@ static void count(moments *s, const groups *g, const float *m, const float *inve
 }
 
 /* error = the sum of (x - d q + m)^2, with the q that d and m give. */
-static void measure(float *error, const groups *g, const float *d, const float *m, const float *inverse)
+static void measure(float *error, const groups *g, const float *d, const float *m,
+                    const float *inverse)
 {
     const lanes zero = {0}, low = zero + g->low, top = zero + g->top;
     for (int l = 0; l < GROUPS; l += WIDE) {
@@ -122,10 +131,12 @@ static void invert(float *inverse, const float *d)
         inverse[l] = d[l] != 0 ? 1 / d[l] : 0;
 }
 
-/* ---- step 1: a group by itself ------------------------------------------------------------------ */
+/* ---- step 1: a group by itself ------------------------------------------------------------------
+ */
 
 /* Candidates: the range of x goes to that of q and so many steps more. */
-static const float MORE[] = {-1.0f, -0.85f, -0.7f, -0.55f, -0.4f, -0.3f, -0.2f, -0.1f, 0, 0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f, 0.8f};
+static const float MORE[] = {-1.0f, -0.85f, -0.7f, -0.55f, -0.4f, -0.3f, -0.2f, -0.1f,
+                             0,     0.1f,   0.2f,  0.3f,   0.4f,  0.5f,  0.6f,  0.8f};
 enum { N_MORE = sizeof MORE / sizeof *MORE };
 
 /* With an offset.  M is the greatest -x to begin with, so that x + M = D q is 0 or more. */
@@ -147,13 +158,15 @@ static void fit_with_min(fit *f, const groups *g)
         /* of y = x + m >= 0, where nothing cancels: y ~ d q + b */
         for (int l = 0; l < GROUPS; l++) {
             const float n = (float)g->n, sum = g->sum[l] + n * m[l], qy = s.qx[l] + m[l] * s.q[l];
-            const float det = n * s.qq[l] - s.q[l] * s.q[l], two = det > 0 ? 1 / det : 0, one = s.qq[l] > 0 ? 1 / s.qq[l] : 0;
+            const float det = n * s.qq[l] - s.q[l] * s.q[l], two = det > 0 ? 1 / det : 0,
+                        one = s.qq[l] > 0 ? 1 / s.qq[l] : 0;
             float d = (n * qy - s.q[l] * sum) * two, b = (s.qq[l] * sum - s.q[l] * qy) * two;
             /* all q are one, or M would be negative: d by itself, M = 0 */
             const int alone = !(det > 0) || b > m[l];
             d = alone ? s.qx[l] * one : d;
             b = alone ? m[l] : b;
-            const float error = (d * d * s.qq[l] + 2 * d * b * s.q[l] + n * b * b) - 2 * (d * qy + b * sum);
+            const float error =
+                (d * d * s.qq[l] + 2 * d * b * s.q[l] + n * b * b) - 2 * (d * qy + b * sum);
             const int better = d > 0 && error < best[l];
             best[l] = better ? error : best[l];
             f->d[l] = better ? d : f->d[l];
@@ -188,12 +201,14 @@ static void fit_without_min(fit *f, const groups *g)
     }
 }
 
-/* ---- step 2: scales of a block -------------------------------------------------------------------- */
+/* ---- step 2: scales of a block
+ * -------------------------------------------------------------------- */
 
 /* Blocks of the 16 groups: of group l. */
 static inline int block_of(const groups *g, int l) { return l * g->n_block / GROUPS; }
 
-/* The half next to x / power, and its value times power.  The least half rather than 0 where x / power is half of that. */
+/* The half next to x / power, and its value times power.  The least half rather than 0 where x /
+ * power is half of that. */
 static float half_of(uint16_t *half, float x, float power)
 {
     const float real = x / power;
@@ -203,7 +218,8 @@ static float half_of(uint16_t *half, float x, float power)
     return f16_to_f32(*half) * power;
 }
 
-/* d and dmin of each block from the groups' own, so that the greatest has its scale so much below the greatest there is. */
+/* d and dmin of each block from the groups' own, so that the greatest has its scale so much below
+ * the greatest there is. */
 static void begin(choice *c, const groups *g, const fit *f, float below)
 {
     for (int b = 0; b < g->n_block; b++) {
@@ -213,7 +229,9 @@ static void begin(choice *c, const groups *g, const fit *f, float below)
                 d = fabsf(f->d[l]) > fabsf(d) ? f->d[l] : d;
                 m = most(m, f->m[l]);
             }
-        c->d[b] = half_of(&c->half_d[b], d / (g->has_min ? g->scale_top - below : g->scale_low + below), g->power[b]);
+        c->d[b] =
+            half_of(&c->half_d[b], d / (g->has_min ? g->scale_top - below : g->scale_low + below),
+                    g->power[b]);
         c->m[b] = half_of(&c->half_m[b], m / (g->scale_top - below), g->power[b]);
     }
 }
@@ -225,7 +243,8 @@ static void choose(choice *c, const groups *g, const fit *f)
     moments s;
     for (int l = 0; l < GROUPS; l++) {
         unit[l] = c->d[block_of(g, l)], unit_m[l] = c->m[block_of(g, l)];
-        at[l] = unit[l] != 0 ? nearest(most(least(f->d[l] / unit[l], g->scale_top), g->scale_low)) : 0;
+        at[l] =
+            unit[l] != 0 ? nearest(most(least(f->d[l] / unit[l], g->scale_top), g->scale_low)) : 0;
         c->error[l] = INFINITY, c->scale[l] = c->min[l] = 0;
     }
     for (int step = -1; step <= 1; step++) {
@@ -252,7 +271,8 @@ static void choose(choice *c, const groups *g, const fit *f)
     }
 }
 
-/* ---- step 3: the block as a whole ----------------------------------------------------------------- */
+/* ---- step 3: the block as a whole
+ * ----------------------------------------------------------------- */
 
 /* f = what the choice means; inverse of its d. */
 static void meant(fit *f, float *inverse, const groups *g, const choice *c)
@@ -262,7 +282,8 @@ static void meant(fit *f, float *inverse, const groups *g, const choice *c)
     invert(inverse, f->d);
 }
 
-/* d and dmin of `to`: the least squares solution for the scales, minima and q of c; those of c where there is none. */
+/* d and dmin of `to`: the least squares solution for the scales, minima and q of c; those of c
+ * where there is none. */
 static void solve(choice *to, const groups *g, const choice *c)
 {
     moments s;
@@ -313,7 +334,8 @@ static void keep_better(choice *c, const choice *other, const groups *g)
         c->half_d[b] = other->half_d[b], c->half_m[b] = other->half_m[b];
         for (int l = 0; l < GROUPS; l++)
             if (block_of(g, l) == b)
-                c->scale[l] = other->scale[l], c->min[l] = other->min[l], c->error[l] = other->error[l];
+                c->scale[l] = other->scale[l], c->min[l] = other->min[l],
+                c->error[l] = other->error[l];
     }
 }
 
@@ -325,12 +347,13 @@ static void put(uint8_t *y, int32_t type, const groups *g, const choice *c)
     meant(&f, inverse, g, c);
     for (int i = 0; i < g->n; i++)
         for (int l = 0; l < GROUPS; l++)
-            q[l * g->n + i] = (uint8_t)(code(g->x[i][l], f.m[l], inverse[l], g->low, g->top) - g->low);
+            q[l * g->n + i] =
+                (uint8_t)(code(g->x[i][l], f.m[l], inverse[l], g->low, g->top) - g->low);
     for (int l = 0; l < GROUPS; l++)
         scale[l] = (uint8_t)(int8_t)c->scale[l], min[l] = (uint8_t)c->min[l];
     for (int b = 0, n_group = GROUPS / g->n_block; b < g->n_block; b++)
-        pack_k(y + b * type_row_bytes(type, BLOCK_K), type, q + b * BLOCK_K, scale + b * n_group, min + b * n_group,
-               c->half_d[b], c->half_m[b]);
+        pack_k(y + b * type_row_bytes(type, BLOCK_K), type, q + b * BLOCK_K, scale + b * n_group,
+               min + b * n_group, c->half_d[b], c->half_m[b]);
 }
 
 /* The blocks of x, scaled. */
@@ -376,7 +399,8 @@ static int encode_groups(uint8_t *y, int32_t type, groups *g, const float *x)
         solve(&next, g, round ? &next : &best);
         for (int b = 0; b < g->n_block; b++)
             if (is_infinite(next.half_d[b]) || is_infinite(next.half_m[b]))
-                next.d[b] = best.d[b], next.m[b] = best.m[b], next.half_d[b] = best.half_d[b], next.half_m[b] = best.half_m[b];
+                next.d[b] = best.d[b], next.m[b] = best.m[b], next.half_d[b] = best.half_d[b],
+                next.half_m[b] = best.half_m[b];
         meant(&f, inverse, g, &next);
         choose(&next, g, &f);
         keep_better(&best, &next, g);
@@ -392,7 +416,13 @@ int NAME(encode_k)(uint8_t *y, int32_t type, const float *x, int n)
         /* where there is one block, the other is zero and thrown away */
         float both[ENCODE_UNIT] = {0};
         uint8_t blocks[2 * sizeof(block_q5_k)];
-        g = (groups){.n = 32, .n_block = 2, .low = 0, .top = type == T_Q4_K ? 15 : 31, .scale_low = 0, .scale_top = 63, .has_min = 1};
+        g = (groups){.n = 32,
+                     .n_block = 2,
+                     .low = 0,
+                     .top = type == T_Q4_K ? 15 : 31,
+                     .scale_low = 0,
+                     .scale_top = 63,
+                     .has_min = 1};
         memcpy(both, x, (size_t)n * sizeof *x);
         const int bad = encode_groups(blocks, type, &g, both);
         memcpy(y, blocks, (size_t)type_row_bytes(type, n));

@@ -14,8 +14,10 @@ static void put_scale(uint8_t sc[12], int j, uint8_t scale, uint8_t min)
     sc[j] = (uint8_t)(sc[j] | min >> 4 << 6);
 }
 
-/* 32 bytes of q hold 64 elements, low halves first; h holds bit 4 of element i in bit i / 32 of byte i % 32. */
-static void pack_q5(block_q5_k *y, const uint8_t q[BLOCK_K], const uint8_t scale[8], const uint8_t min[8])
+/* 32 bytes of q hold 64 elements, low halves first; h holds bit 4 of element i in bit i / 32 of
+ * byte i % 32. */
+static void pack_q5(block_q5_k *y, const uint8_t q[BLOCK_K], const uint8_t scale[8],
+                    const uint8_t min[8])
 {
     for (int j = 0; j < 8; j++)
         put_scale(y->sc, j, scale[j], min[j]);
@@ -36,11 +38,13 @@ static void pack_q6(block_q6_k *y, const uint8_t q[BLOCK_K], const uint8_t scale
             const uint8_t *four = q + 128 * k + i;
             y->q[64 * k + i] = (uint8_t)((four[0] & 15) | (four[64] & 15) << 4);
             y->q[64 * k + 32 + i] = (uint8_t)((four[32] & 15) | (four[96] & 15) << 4);
-            y->h[32 * k + i] = (uint8_t)(four[0] >> 4 | four[32] >> 4 << 2 | four[64] >> 4 << 4 | four[96] >> 4 << 6);
+            y->h[32 * k + i] = (uint8_t)(four[0] >> 4 | four[32] >> 4 << 2 | four[64] >> 4 << 4
+                                         | four[96] >> 4 << 6);
         }
 }
 
-void pack_k(uint8_t *y, int32_t type, const uint8_t q[BLOCK_K], const uint8_t *scale, const uint8_t *min, uint16_t d, uint16_t dmin)
+void pack_k(uint8_t *y, int32_t type, const uint8_t q[BLOCK_K], const uint8_t *scale,
+            const uint8_t *min, uint16_t d, uint16_t dmin)
 {
     block_q5_k five = {.d = d, .dmin = dmin};
     block_q6_k six = {.d = d};

@@ -7,7 +7,8 @@
 #include <string.h>
 #include "api/formats.h"
 
-int32_t gguf_skip_strings(gguf_scan *out, const uint8_t *buf, uint64_t size, uint64_t at, uint64_t n, uint64_t max_bytes)
+int32_t gguf_skip_strings(gguf_scan *out, const uint8_t *buf, uint64_t size, uint64_t at,
+                          uint64_t n, uint64_t max_bytes)
 {
     uint64_t left = at < size ? size - at : 0, i = 0, n_bytes = 0;
     const uint8_t *p = buf + (size - left);
@@ -24,6 +25,6 @@ int32_t gguf_skip_strings(gguf_scan *out, const uint8_t *buf, uint64_t size, uin
         left -= 8 + n_bytes;
         n_bytes = 0;
     }
-    *out = (gguf_scan){ .at = size - left, .n_done = i, .n_bytes = n_bytes };
+    *out = (gguf_scan){.at = size - left, .n_done = i, .n_bytes = n_bytes};
     return status;
 }

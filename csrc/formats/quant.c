@@ -9,9 +9,9 @@
 #include "formats/quant.h"
 #include "runtime/float_bits.h"
 
-/* What a file may hold, by type number: block in elements, and its bytes; of the block types that this build reads, where
- * d is in the block and how many halves begin there (d, then m or dmin).  The numbers left out were withdrawn, or are
- * formats of activations. */
+/* What a file may hold, by type number: block in elements, and its bytes; of the block types that
+ * this build reads, where d is in the block and how many halves begin there (d, then m or dmin).
+ * The numbers left out were withdrawn, or are formats of activations. */
 // clang-format off
 static const struct { const char *name; uint16_t block, bytes, at, halves; } format[] = {
     [T_F32] = { "F32", 1, 4, 0, 0 },     [T_F16] = { "F16", 1, 2, 0, 0 },
@@ -40,15 +40,9 @@ static const struct { const char *name; uint16_t block, bytes, at, halves; } for
 // clang-format on
 enum { N_FORMATS = sizeof format / sizeof *format };
 
-const char *type_name(int32_t type)
-{
-    return type_block(type) ? format[type].name : "";
-}
+const char *type_name(int32_t type) { return type_block(type) ? format[type].name : ""; }
 
-int64_t type_block(int32_t type)
-{
-    return type >= 0 && type < N_FORMATS ? format[type].block : 0;
-}
+int64_t type_block(int32_t type) { return type >= 0 && type < N_FORMATS ? format[type].block : 0; }
 
 int64_t type_row_bytes(int32_t type, int64_t n)
 {
@@ -60,7 +54,8 @@ int64_t type_row_bytes(int32_t type, int64_t n)
 
 int32_t type_supported(int32_t type)
 {
-    return type == T_F32 || type == T_F16 || type == T_BF16 || (type_block(type) && format[type].halves);
+    return type == T_F32 || type == T_F16 || type == T_BF16
+        || (type_block(type) && format[type].halves);
 }
 
 float f16_to_f32(uint16_t h)
@@ -97,7 +92,8 @@ void convert_f32_f16(uint16_t *y, const float *x, int64_t n)
 /* ---- blocks as integers --------------------------------------------------------------------- */
 
 /* What the 4 bits of IQ4_NL and IQ4_XS stand for: steps that widen away from zero. */
-const int8_t iq4_value[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const int8_t iq4_value[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                              1,    13,   25,  38,  53,  69,  89,  113};
 
 /* Element i of 32 in nibbles: the low halves are the first 16.  Bit i of h. */
 static inline int nibble(const uint8_t q[16], int i) { return q[i % 16] >> i / 16 * 4 & 15; }
@@ -124,16 +120,29 @@ void unpack_32(unpacked_32 *u, int32_t type, const void *block)
         }
 }
 
-/* Element i of 256.  Bytes are shared by elements 32 apart: pairs of bits by the four of 128 elements, halves by the two
- * of 64, single bits by all eight. */
-static inline int two_bits(const uint8_t q[64], int i) { return q[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3; }
-static inline int four_bits(const uint8_t q[128], int i) { return q[i / 64 * 32 + i % 32] >> i / 32 % 2 * 4 & 15; }
+/* Element i of 256.  Bytes are shared by elements 32 apart: pairs of bits by the four of 128
+ * elements, halves by the two of 64, single bits by all eight. */
+static inline int two_bits(const uint8_t q[64], int i)
+{
+    return q[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
+}
+static inline int four_bits(const uint8_t q[128], int i)
+{
+    return q[i / 64 * 32 + i % 32] >> i / 32 % 2 * 4 & 15;
+}
 static inline int one_bit(const uint8_t h[32], int i) { return h[i % 32] >> i / 32 & 1; }
 
-/* Scale and minimum of group j of 8, 6 bits each, of Q4_K and Q5_K: the first four of both have bytes of their own, whose two
- * upper bits go to the last four; these have their lower bits in the two halves of the last bytes. */
-static inline int scale_of(const uint8_t sc[12], int j) { return j < 4 ? sc[j] & 63 : (sc[j + 4] & 15) | sc[j - 4] >> 6 << 4; }
-static inline int min_of(const uint8_t sc[12], int j) { return j < 4 ? sc[j + 4] & 63 : sc[j + 4] >> 4 | sc[j] >> 6 << 4; }
+/* Scale and minimum of group j of 8, 6 bits each, of Q4_K and Q5_K: the first four of both have
+ * bytes of their own, whose two upper bits go to the last four; these have their lower bits in the
+ * two halves of the last bytes. */
+static inline int scale_of(const uint8_t sc[12], int j)
+{
+    return j < 4 ? sc[j] & 63 : (sc[j + 4] & 15) | sc[j - 4] >> 6 << 4;
+}
+static inline int min_of(const uint8_t sc[12], int j)
+{
+    return j < 4 ? sc[j + 4] & 63 : sc[j + 4] >> 4 | sc[j] >> 6 << 4;
+}
 
 static void unpack_q2_k(unpacked_256 *u, const block_q2_k *w)
 {
@@ -151,7 +160,9 @@ static void unpack_q3_k(unpacked_256 *u, const block_q3_k *w)
 {
     u->d = f16_to_f32(w->d);
     for (int j = 0; j < 16; j++)
-        u->scale[j] = (int8_t)(((w->sc[j % 8] >> j / 8 * 4 & 15) | (w->sc[8 + j % 4] >> j / 4 * 2 & 3) << 4) - 32);
+        u->scale[j] =
+            (int8_t)(((w->sc[j % 8] >> j / 8 * 4 & 15) | (w->sc[8 + j % 4] >> j / 4 * 2 & 3) << 4)
+                     - 32);
     for (int i = 0; i < BLOCK_K; i++)
         u->q[i] = (int8_t)((two_bits(w->q, i) | one_bit(w->h, i) << 2) - 4);
 }
@@ -184,7 +195,9 @@ static void unpack_q6_k(unpacked_256 *u, const block_q6_k *w)
     u->d = f16_to_f32(w->d);
     memcpy(u->scale, w->sc, sizeof u->scale);
     for (int i = 0; i < BLOCK_K; i++)
-        u->q[i] = (int8_t)(((w->q[i / 128 * 64 + i % 64] >> i / 64 % 2 * 4 & 15) | two_bits(w->h, i) << 4) - 32);
+        u->q[i] =
+            (int8_t)(((w->q[i / 128 * 64 + i % 64] >> i / 64 % 2 * 4 & 15) | two_bits(w->h, i) << 4)
+                     - 32);
 }
 
 /* Groups of 32 as the blocks of IQ4_NL; of each scale 4 bits in sc, 2 in sch. */
@@ -192,7 +205,8 @@ static void unpack_iq4_xs(unpacked_256 *u, const block_iq4_xs *w)
 {
     u->d = f16_to_f32(w->d);
     for (int j = 0; j < 16; j++)
-        u->scale[j] = (int8_t)(((w->sc[j / 4] >> j / 2 % 2 * 4 & 15) | (w->sch >> j / 2 * 2 & 3) << 4) - 32);
+        u->scale[j] =
+            (int8_t)(((w->sc[j / 4] >> j / 2 % 2 * 4 & 15) | (w->sch >> j / 2 * 2 & 3) << 4) - 32);
     for (int i = 0; i < BLOCK_K; i++)
         u->q[i] = iq4_value[nibble(w->q + i / 32 * 16, i % 32)];
 }
@@ -211,7 +225,8 @@ void unpack_256(unpacked_256 *u, int32_t type, const void *block)
     }
 }
 
-/* ---- a row back to f32 ------------------------------------------------------------------------ */
+/* ---- a row back to f32 ------------------------------------------------------------------------
+ */
 
 static void dequantize_32(float *y, int32_t type, const void *x)
 {
@@ -235,9 +250,7 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
 {
     const int64_t block = type_block(type), bytes = block > 1 ? format[type].bytes : 0;
     switch (type) {
-    case T_F32:
-        memcpy(y, x, (size_t)n * 4);
-        break;
+    case T_F32: memcpy(y, x, (size_t)n * 4); break;
     case T_F16:
         for (int64_t i = 0; i < n; i++)
             y[i] = f16_to_f32(((const uint16_t *)x)[i]);
@@ -248,7 +261,8 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
         break;
     default:
         for (int64_t b = 0; b < n / block; b++)
-            (block == 32 ? dequantize_32 : dequantize_256)(y + b * block, type, (const uint8_t *)x + b * bytes);
+            (block == 32 ? dequantize_32 : dequantize_256)(y + b * block, type,
+                                                           (const uint8_t *)x + b * bytes);
     }
 }
 
@@ -256,7 +270,8 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
 static int bad_halves(int32_t type, const void *x, int64_t b)
 {
     uint16_t h[2] = {0};
-    memcpy(h, (const uint8_t *)x + b * format[type].bytes + format[type].at, format[type].halves * sizeof *h);
+    memcpy(h, (const uint8_t *)x + b * format[type].bytes + format[type].at,
+           format[type].halves * sizeof *h);
     return !finite_f16(h[0]) + !finite_f16(h[1]);
 }
 

@@ -5,8 +5,8 @@
 #include "formats/types.h"
 #include "runtime/float_bits.h"
 
-/* quant.c: a block of any such type as integers.  w = d q + m, and w = d scale q - m min with scale and min of the
- * element's group of 16 (a group of 32 is two); m is 0 for types that have none. */
+/* quant.c: a block of any such type as integers.  w = d q + m, and w = d scale q - m min with scale
+ * and min of the element's group of 16 (a group of 32 is two); m is 0 for types that have none. */
 // clang-format off
 typedef struct { float d, m; int8_t q[32]; } unpacked_32;
 typedef struct {

@@ -4,16 +4,19 @@
 #include "api/grammar.h"
 
 enum { MAX_LIVE = 4096 };
-struct grammar_frame {  /* parent < own number; frame 0 is the bottom */
+struct grammar_frame { /* parent < own number; frame 0 is the bottom */
     int32_t parent;
-    int32_t where;      /* node to return to, or loop */
-    int32_t count;      /* rounds done before this one; -1: not a loop */
+    int32_t where; /* node to return to, or loop */
+    int32_t count; /* rounds done before this one; -1: not a loop */
     uint32_t hash;
-    uint32_t shape;     /* hash of the stack but for its counts */
+    uint32_t shape; /* hash of the stack but for its counts */
 };
 struct grammar_config { int32_t node, stack; };
 struct grammar_work { int32_t node, stack, fresh; };
-struct seen { uint32_t stamp; struct grammar_work work; };
+struct seen {
+    uint32_t stamp;
+    struct grammar_work work;
+};
 struct grammar_closure { /* scratch of one step */
     struct seen *seen;
     int32_t n_seen, max_seen;
@@ -46,11 +49,11 @@ struct grammar {
     struct grammar_closure *closure;
 };
 struct grammar_states {
-    int32_t first, n;       /* its configurations */
+    int32_t first, n; /* its configurations */
     uint32_t hash;
     uint8_t complete, last, n_visit;
-    uint64_t loops;         /* what leads back to this state; see mask.c */
-    uint64_t *mask;         /* cached answer of grammar_allowed, or NULL */
+    uint64_t loops; /* what leads back to this state; see mask.c */
+    uint64_t *mask; /* cached answer of grammar_allowed, or NULL */
 };
 /* The state after `class`; negative: an error. */
 int32_t grammar_next(grammar *g, int32_t state, int32_t class);

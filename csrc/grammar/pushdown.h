@@ -10,7 +10,8 @@ static inline uint32_t grammar_mix(uint32_t h, uint32_t v)
     return h ^ h >> 15;
 }
 int32_t grammar_reserve(void *array, int32_t *max, int64_t need, int64_t limit, size_t size);
-int32_t grammar_rehash(int32_t **table, int32_t *n_slot, int32_t n, const void *hash, size_t stride);
+int32_t grammar_rehash(int32_t **table, int32_t *n_slot, int32_t n, const void *hash,
+                       size_t stride);
 /* 0 or an error; free either way */
 int32_t pushdown_new(grammar *g);
 void pushdown_free(grammar *g);

@@ -15,9 +15,16 @@
 enum { MAX_DEPTH = 65535, SMALL = 48 };
 
 /* key: 8 bytes of text, zero-padded; left: how many there are, 9 for more */
-typedef struct { uint64_t key; int32_t id; uint8_t left; } entry;
+typedef struct {
+    uint64_t key;
+    int32_t id;
+    uint8_t left;
+} entry;
 /* entries that agree in their first `skip` bytes */
-typedef struct { int32_t lo, hi; uint32_t skip; } range;
+typedef struct {
+    int32_t lo, hi;
+    uint32_t skip;
+} range;
 
 static int before(const entry *a, const entry *b)
 {
@@ -64,7 +71,8 @@ static void sort_entries(entry *e, entry *spare, int32_t n)
         memcpy(e, from, (size_t)n * sizeof *e);
 }
 
-static void load_keys(entry *e, int32_t n, const uint8_t *text, const uint32_t *offset, uint32_t skip)
+static void load_keys(entry *e, int32_t n, const uint8_t *text, const uint32_t *offset,
+                      uint32_t skip)
 {
     for (int32_t i = 0; i < n; i++) {
         const uint32_t from = offset[e[i].id] + skip, left = offset[e[i].id + 1] - from;
@@ -77,7 +85,8 @@ static void load_keys(entry *e, int32_t n, const uint8_t *text, const uint32_t *
 }
 
 /* Sort all entries by text; todo has room for n ranges. */
-static void sort_by_text(entry *e, entry *spare, range *todo, int32_t n, const uint8_t *text, const uint32_t *offset)
+static void sort_by_text(entry *e, entry *spare, range *todo, int32_t n, const uint8_t *text,
+                         const uint32_t *offset)
 {
     int32_t n_todo = 0;
     if (n)
@@ -89,7 +98,8 @@ static void sort_by_text(entry *e, entry *spare, range *todo, int32_t n, const u
         for (int32_t i = r.lo, j; i < r.hi; i = j) {
             for (j = i + 1; j < r.hi && e[j].key == e[i].key && e[j].left == e[i].left; j++)
                 ;
-            if (e[i].left == 9 && j - i > 1) /* ranges are disjoint and of 2 or more: at most n / 2 wait */
+            if (e[i].left == 9
+                && j - i > 1) /* ranges are disjoint and of 2 or more: at most n / 2 wait */
                 todo[n_todo++] = (range){i, j, r.skip + 8};
         }
     }
@@ -99,7 +109,8 @@ static void sort_by_text(entry *e, entry *spare, range *todo, int32_t n, const u
 static uint32_t common(const uint8_t *text, const uint32_t *offset, int32_t a, int32_t b)
 {
     const uint8_t *x = text + offset[a], *y = text + offset[b];
-    const uint32_t na = offset[a + 1] - offset[a], nb = offset[b + 1] - offset[b], n = na < nb ? na : nb;
+    const uint32_t na = offset[a + 1] - offset[a], nb = offset[b + 1] - offset[b],
+                   n = na < nb ? na : nb;
     uint32_t i = 0;
     while (i < n && x[i] == y[i])
         i++;
@@ -107,7 +118,8 @@ static uint32_t common(const uint8_t *text, const uint32_t *offset, int32_t a, i
 }
 
 /* The nodes of sorted entries.  open[d] is the node of depth d on the way to the last one. */
-static void make_nodes(trie *t, int32_t *open, const entry *e, int32_t n, const uint8_t *text, const uint32_t *offset)
+static void make_nodes(trie *t, int32_t *open, const entry *e, int32_t n, const uint8_t *text,
+                       const uint32_t *offset)
 {
     int32_t n_node = 1;
     uint32_t deep = 0;
@@ -132,7 +144,8 @@ static void make_nodes(trie *t, int32_t *open, const entry *e, int32_t n, const 
     t->first[n_node] = n;
 }
 
-static trie *build(trie *t, entry *e, range *todo, int32_t n, const uint8_t *text, const uint32_t *offset)
+static trie *build(trie *t, entry *e, range *todo, int32_t n, const uint8_t *text,
+                   const uint32_t *offset)
 {
     sort_by_text(e, e + n, todo, n, text, offset);
     int64_t n_node = 1;
@@ -165,7 +178,8 @@ trie *trie_new(const uint8_t *text, const uint32_t *offset, const uint64_t *skip
         int32_t n = 0;
         t->n_vocab = n_vocab;
         for (int32_t i = 0; i < n_vocab; i++)
-            if (offset[i + 1] > offset[i] && offset[i + 1] - offset[i] <= MAX_DEPTH && !(skip[i / 64] >> i % 64 & 1))
+            if (offset[i + 1] > offset[i] && offset[i + 1] - offset[i] <= MAX_DEPTH
+                && !(skip[i / 64] >> i % 64 & 1))
                 e[n++].id = i;
         done = build(t, e, todo, n, text, offset);
     }
@@ -190,7 +204,4 @@ void trie_free(trie *t)
     free(t);
 }
 
-int32_t trie_n_node(const trie *t)
-{
-    return t->n_node;
-}
+int32_t trie_n_node(const trie *t) { return t->n_node; }

@@ -3,7 +3,8 @@
 #define SLUICE_KERNELS_ARGUMENTS_H
 #include "api/kernels.h"
 
-/* One struct for each function of api/kernels.h; the functions of an instruction set take a `const void *` to it. */
+/* One struct for each function of api/kernels.h; the functions of an instruction set take a `const
+ * void *` to it. */
 typedef product matmul_args;
 // clang-format off
 /* block: elements of a block, or of f32 steps of a piece */

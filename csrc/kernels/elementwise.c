@@ -1,5 +1,5 @@
-/* elementwise.c - what goes row by row or element by element: by the chosen instruction set where it has vectors of its own for
- * it, over the threads. */
+/* elementwise.c - what goes row by row or element by element: by the chosen instruction set where
+ * it has vectors of its own for it, over the threads. */
 #include "api/formats.h"
 #include "kernels/arguments.h"
 #include "kernels/grain.h"
@@ -7,7 +7,13 @@
 #include "runtime/threads.h"
 
 /* Operations that need no vectors of their own: arguments, and a range of items. */
-typedef struct { float *y; const void *w; const int32_t *ids; int32_t type, n; float scale; } embed_args;
+typedef struct {
+    float *y;
+    const void *w;
+    const int32_t *ids;
+    int32_t type, n;
+    float scale;
+} embed_args;
 
 static void embed_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
@@ -23,7 +29,8 @@ static void embed_rows(const void *arg, int64_t begin, int64_t end, int32_t thre
     }
 }
 
-void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n, float scale)
+void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n,
+           float scale)
 {
     const embed_args a = {y, w, ids, type, n, scale};
     parallel(embed_rows, &a, n_tok, grain_of(n, SMALL_WORK / 8, 1));
@@ -35,19 +42,25 @@ void rmsnorm(float *y, const float *x, const float *w, int32_t n_row, int32_t n,
     parallel(best_isa()->rmsnorm, &a, n_row, grain_of(n, SMALL_WORK / 2, 1));
 }
 
-void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head_dim, int32_t n_pair, int32_t half)
+void rope(float *x, const float *cs, int32_t n_tok, int32_t n_head, int32_t head_dim,
+          int32_t n_pair, int32_t half)
 {
     const rope_args a = {x, cs, n_head, head_dim, n_pair, half};
     parallel(best_isa()->rope, &a, n_tok, grain_of((int64_t)n_head * head_dim, SMALL_WORK / 2, 1));
 }
 
-typedef struct { uint8_t *y; const float *x; int32_t type; } store_args;
+typedef struct {
+    uint8_t *y;
+    const float *x;
+    int32_t type;
+} store_args;
 
 static void store_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const store_args *a = arg;
     (void)thread;
-    best_isa()->cache_store(a->y + type_row_bytes(a->type, begin), a->type, a->x + begin, end - begin);
+    best_isa()->cache_store(a->y + type_row_bytes(a->type, begin), a->type, a->x + begin,
+                            end - begin);
 }
 
 void cache_store(void *y, int32_t type, const float *x, int64_t n)
@@ -88,7 +101,11 @@ void add(float *x, const float *y, int64_t n)
     parallel(add_range, &a, n, SMALL_WORK / 2);
 }
 
-typedef struct { float *x; const float *b; int32_t n; } bias_args;
+typedef struct {
+    float *x;
+    const float *b;
+    int32_t n;
+} bias_args;
 
 static void bias_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {

@@ -1,4 +1,5 @@
-/* pack.c - the activations of a group of products, packed into the workspace, each form of them once. */
+/* pack.c - the activations of a group of products, packed into the workspace, each form of them
+ * once. */
 #include <stddef.h>
 #include "api/formats.h"
 #include "kernels/float_pack.h"
@@ -18,7 +19,8 @@ static int64_t packed_bytes(const product *p)
 static int are_packed_alike(const product *a, const product *b)
 {
     const int64_t block = type_block(a->type);
-    return (block == 1 ? a->x == b->x : a->q == b->q) && a->n_tok == b->n_tok && a->n == b->n && block == type_block(b->type);
+    return (block == 1 ? a->x == b->x : a->q == b->q) && a->n_tok == b->n_tok && a->n == b->n
+        && block == type_block(b->type);
 }
 
 static void pack_product(product *p, void *to)
@@ -27,7 +29,8 @@ static void pack_product(product *p, void *to)
     const int64_t n_packed = is_float ? FLOAT_TOKENS : best_isa()->n_packed;
     const pack_args a = {p, to, is_float ? best_isa()->float_piece : (int32_t)type_block(p->type)};
     p->packed = to;
-    parallel(is_float ? pack_floats : best_isa()->pack, &a, (p->n_tok + n_packed - 1) / n_packed, 1);
+    parallel(is_float ? pack_floats : best_isa()->pack, &a, (p->n_tok + n_packed - 1) / n_packed,
+             1);
 }
 
 void pack_products(product *p, int32_t n_product)

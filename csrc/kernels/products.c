@@ -1,4 +1,5 @@
-/* products.c - products of weights and activations: packed, shared out, and run by the chosen instruction set. */
+/* products.c - products of weights and activations: packed, shared out, and run by the chosen
+ * instruction set. */
 #include <stddef.h>
 #include "kernels/fast.h"
 #include "kernels/pack.h"
@@ -7,7 +8,10 @@
 #include "runtime/threads.h"
 
 /* Products side by side, in units of rows. */
-typedef struct { const matmul_args *p; int32_t n; } group_args;
+typedef struct {
+    const matmul_args *p;
+    int32_t n;
+} group_args;
 
 static void matmul_units(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
@@ -17,7 +21,8 @@ static void matmul_units(const void *arg, int64_t begin, int64_t end, int32_t th
         const int64_t from = begin > first ? (begin - first) * UNIT : 0, to = (end - first) * UNIT;
         const int64_t last = to < g->p[i].n_row ? to : g->p[i].n_row;
         if (from < last)
-            (g->p[i].terms ? best_fast()->matmul : best_isa()->matmul)(g->p + i, from, last, thread);
+            (g->p[i].terms ? best_fast()->matmul : best_isa()->matmul)(g->p + i, from, last,
+                                                                       thread);
     }
 }
 
@@ -31,8 +36,9 @@ void matmuls(product *p, int32_t n_product)
     parallel(matmul_units, &g, n_unit, share_of(p, n_unit));
 }
 
-void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x, const int8_t *q, const float *d,
-            const float *s, const int16_t *sums, int32_t n_tok, int32_t n_row, int32_t n)
+void matmul(float *y, int32_t type, const void *w, const int32_t *rows, const float *x,
+            const int8_t *q, const float *d, const float *s, const int16_t *sums, int32_t n_tok,
+            int32_t n_row, int32_t n)
 {
     product p = {y, w, rows, x, q, d, s, sums, type, n_tok, n_row, n, NULL, NULL, NULL, 0};
     matmuls(&p, 1);

@@ -1,4 +1,5 @@
-/* quantize.c - activations in int8, for weights in blocks: by the chosen instruction set, over the threads. */
+/* quantize.c - activations in int8, for weights in blocks: by the chosen instruction set, over the
+ * threads. */
 #include <stddef.h>
 #include "kernels/arguments.h"
 #include "kernels/grain.h"

@@ -4,9 +4,9 @@
  * rounded, and in which order.  All other kernels (avx2.c ...) give these bits and
  * are tested against this file with memcmp.  Only +, -, *, /, sqrt and fma of
  * IEEE 754 are used, each rounded to nearest even, so every processor agrees; an
- * fma is where fmaf is written and nowhere else (-ffp-contract=off).  Which NaN a NaN is, its sign and payload, they leave open, and so
- * does this file.  exp, tanh and what is made of them
- * element by element are in functions.h, the frequencies of RoPE, in f64, in rope_freq.c.
+ * fma is where fmaf is written and nowhere else (-ffp-contract=off).  Which NaN a NaN is, its sign
+ * and payload, they leave open, and so does this file.  exp, tanh and what is made of them element
+ * by element are in functions.h, the frequencies of RoPE, in f64, in rope_freq.c.
  *
  * The order of sums, and why:
  *
@@ -22,8 +22,8 @@
  *   position, one fma each: scores may be split over threads by position, values by element, and no
  *   bit depends on the split.
  *
- * avx2.c, avx512.c and neon.c compile this file again with their instruction sets and replace what is
- * faster by hand: NAME gives each copy its own names, OWN_QUANTIZE leaves that one out. */
+ * avx2.c, avx512.c and neon.c compile this file again with their instruction sets and replace what
+ * is faster by hand: NAME gives each copy its own names, OWN_QUANTIZE leaves that one out. */
 #include <math.h>
 #include <string.h>
 #include "api/limits.h"
@@ -212,8 +212,9 @@ static inline float quantize_q8_block(int8_t *q, const float *x, int n)
 
 /* ---- the cache ---------------------------------------------------------------------- */
 
-/* F16: to nearest, ties to even; Q8_0: q and d of above, d then in F16.  What is beyond 65,504 becomes NaN rather than infinity, so that
- * the logits show it: an infinite score would silently weigh 0. */
+/* F16: to nearest, ties to even; Q8_0: q and d of above, d then in F16.  What is beyond 65,504
+ * becomes NaN rather than infinity, so that the logits show it: an infinite score would silently
+ * weigh 0. */
 static inline uint16_t cached_f16(float x)
 {
     const uint16_t h = f32_to_f16(x);
@@ -234,9 +235,12 @@ static void NAME(cache_store)(void *y, int32_t type, const float *x, int64_t n)
     }
 #ifdef __F16C__
     for (; i + 8 <= n; i += 8) {
-        const __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        const __m128i infinite = _mm_cmpeq_epi16(_mm_and_si128(h, _mm_set1_epi16(0x7fff)), _mm_set1_epi16(0x7c00));
-        _mm_storeu_si128((__m128i *)((uint16_t *)y + i), _mm_or_si128(h, _mm_and_si128(infinite, _mm_set1_epi16(0x200))));
+        const __m128i h =
+            _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const __m128i infinite =
+            _mm_cmpeq_epi16(_mm_and_si128(h, _mm_set1_epi16(0x7fff)), _mm_set1_epi16(0x7c00));
+        _mm_storeu_si128((__m128i *)((uint16_t *)y + i),
+                         _mm_or_si128(h, _mm_and_si128(infinite, _mm_set1_epi16(0x200))));
     }
 #elif defined(__ARM_FEATURE_DOTPROD)
     for (; i + 4 <= n; i += 4) {
@@ -317,7 +321,8 @@ void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t threa
     }
 }
 
-/* ---- attention: Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped queries: arXiv:2305.13245 ---- */
+/* ---- attention: Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped queries: arXiv:2305.13245
+ * ---- */
 
 /* One head of one token.  score: f32 [p - first + 1] scratch, indexed from position first. */
 static void attend_reference(const attention_args *a, float *score, int32_t t, int32_t head)
@@ -325,7 +330,8 @@ static void attend_reference(const attention_args *a, float *score, int32_t t, i
     const int32_t dim = a->head_dim, p = a->pos + t, head_kv = head / (a->n_head / a->n_head_kv);
     const int32_t first = a->window && p >= a->window ? p - a->window + 1 : 0;
     const int64_t head_bytes = type_row_bytes(a->type, dim), row = a->n_head_kv * head_bytes;
-    const uint8_t *k = (const uint8_t *)a->k + head_kv * head_bytes, *v = (const uint8_t *)a->v + head_kv * head_bytes;
+    const uint8_t *k = (const uint8_t *)a->k + head_kv * head_bytes,
+                  *v = (const uint8_t *)a->v + head_kv * head_bytes;
     const float *q = a->q + ((int64_t)t * a->n_head + head) * dim;
     float *o = a->o + ((int64_t)t * a->n_head + head) * dim;
     float most = -INFINITY, lane[LANES] = {0}, value[MAX_HEAD_DIM];
@@ -369,7 +375,23 @@ static void attention_reference(const void *arg, int64_t begin, int64_t end, int
 }
 
 const isa isa_reference = {
-    "reference", 128, matmul_reference, quantize_reference, quantize_k_reference, rmsnorm_reference, rope_reference,
-    attention_reference, silu_mul_reference, gelu_mul_reference, soft_cap_reference, cache_store_reference, NULL, NULL, 0, 0, 0, 0,
+    "reference",
+    128,
+    matmul_reference,
+    quantize_reference,
+    quantize_k_reference,
+    rmsnorm_reference,
+    rope_reference,
+    attention_reference,
+    silu_mul_reference,
+    gelu_mul_reference,
+    soft_cap_reference,
+    cache_store_reference,
+    NULL,
+    NULL,
+    0,
+    0,
+    0,
+    0,
 };
 #endif

@@ -2,7 +2,8 @@
  *
  * The other half of reference.c: the bits of a product of a block type, which every fast
  * kernel must give.  The activations are int8 with one scale per 32 or 256 of them, as long
- * as the block of the weights; the rule by which they are rounded is quantize_q8_block in reference.c.
+ * as the block of the weights; the rule by which they are rounded is quantize_q8_block in
+ * reference.c.
  *
  * Blocks of 32: the sum of the products is exact, int8 times int8 in int32 cannot overflow
  * (32 * 128 * 127 < 2^19), so VPDPBUSD, TDPBSSD, SDOT or maddubs may add in any order.
@@ -15,13 +16,14 @@
  *
  * Blocks of 256 (the K-quants, IQ4_XS): the activations have one scale per 256, so that the small
  * integer scales of the groups belong to the exact part: isum = sum(scale q x) and
- * msum = sum(min x) over the block, then as above one product of scales and one fma for isum, and the same
- * again for msum where the type has minima; that is an eighth of the steps in f32.
- * Any kernel's way to these integers is right: weights as stored, unsigned, with
- * offset * sum(scale x) taken off afterwards, or with the offset taken off at once; scale times q as one
- * factor or two, or as two digits.  No such sum, nor a part of it, leaves int32, whatever the bits: |scale q| is
- * at most 32 * 255 (IQ4_XS with 128 added), 128 * 63 (Q6_K, unsigned), 63 * 31 (Q5_K) or less, |x| is 127,
- * and 32 * 255 * 127 * 256 < 2^28.  msum: 63 * 127 * 256 < 2^21.  The sum of 16 activations: 16 * 127 < 2^15. */
+ * msum = sum(min x) over the block, then as above one product of scales and one fma for isum, and
+ * the same again for msum where the type has minima; that is an eighth of the steps in f32. Any
+ * kernel's way to these integers is right: weights as stored, unsigned, with offset * sum(scale x)
+ * taken off afterwards, or with the offset taken off at once; scale times q as one factor or two,
+ * or as two digits.  No such sum, nor a part of it, leaves int32, whatever the bits: |scale q| is
+ * at most 32 * 255 (IQ4_XS with 128 added), 128 * 63 (Q6_K, unsigned), 63 * 31 (Q5_K) or less, |x|
+ * is 127, and 32 * 255 * 127 * 256 < 2^28.  msum: 63 * 127 * 256 < 2^21.  The sum of 16
+ * activations: 16 * 127 < 2^15. */
 #include <math.h>
 #include "formats/quant.h"
 #include "kernels/reference.h"
@@ -36,8 +38,8 @@ static inline int32_t dot_q8(const int8_t *x, const int8_t *y, int n)
     return sum;
 }
 
-/* y [token * n_row] += block b of a row of weights times that block of each token.  A minimum meets the sum of the
- * activations: s = d sum(q), made once per activation. */
+/* y [token * n_row] += block b of a row of weights times that block of each token.  A minimum meets
+ * the sum of the activations: s = d sum(q), made once per activation. */
 static void add_block_32(float *y, const matmul_args *a, const unpacked_32 *w, int64_t b)
 {
     for (int64_t t = 0; t < a->n_tok; t++, y += a->n_row) {

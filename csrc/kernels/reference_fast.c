@@ -1,25 +1,29 @@
-/* reference_fast.c - products of --arithmetic fast with F32, F16 and BF16 weights: the arithmetic, defined.
+/* reference_fast.c - products of --arithmetic fast with F32, F16 and BF16 weights: the arithmetic,
+ * defined.
  *
- * Every number is a sum of three of bf16, v = v1 + v2 + v3, each the nearest to what the ones before it leave: 24 bits, so
- * nothing is lost, but below 2^-126.  Of the products of terms wi xj those with i + j <= 4 are made, six for F32 weights,
- * five for F16, which are two terms, and three for BF16, which are one.  What is left out, w2 x3 + w3 x2 + w3 x3, is less than
- * 2^-24 |w x|.  A product with terms that are zero changes no bit, so it may be left out, too, and the same weights give the same
- * bits in every type that holds them.
+ * Every number is a sum of three of bf16, v = v1 + v2 + v3, each the nearest to what the ones
+ * before it leave: 24 bits, so nothing is lost, but below 2^-126.  Of the products of terms wi xj
+ * those with i + j <= 4 are made, six for F32 weights, five for F16, which are two terms, and three
+ * for BF16, which are one.  What is left out, w2 x3 + w3 x2 + w3 x3, is less than 2^-24 |w x|.  A
+ * product with terms that are zero changes no bit, so it may be left out, too, and the same weights
+ * give the same bits in every type that holds them.
  *
- * The order is that of TDPBF16PS (Intel SDM 2, under that name), which has no other: 32 elements are a step; in it the
- * even elements are a chain of 16 fma from 0 and the odd ones another; their sum is added to the sum so far.  All of these round to
- * nearest even, and what is below 2^-126 counts as 0, before and after.  Steps ascend, within one the products go by the
- * list below; after each stretch of 256 elements the sum is added to y, in f32 as everywhere, and begins anew at 0.
+ * The order is that of TDPBF16PS (Intel SDM 2, under that name), which has no other: 32 elements
+ * are a step; in it the even elements are a chain of 16 fma from 0 and the odd ones another; their
+ * sum is added to the sum so far.  All of these round to nearest even, and what is below 2^-126
+ * counts as 0, before and after.  Steps ascend, within one the products go by the list below; after
+ * each stretch of 256 elements the sum is added to y, in f32 as everywhere, and begins anew at 0.
  *
- * The error: with u = 2^-24 and S = sum |w x|, the six products of a stretch are 16 + 1 + 48 roundings of partial sums, the stretches one
- * each, and what was left out one more:
+ * The error: with u = 2^-24 and S = sum |w x|, the six products of a stretch are 16 + 1 + 48
+ * roundings of partial sums, the stretches one each, and what was left out one more:
  *
  *     |y - exact| <= 1.02 u (66 + n / 256) S + 2^-126 (7 n + 3 sum |w| + 3 sum |x|)
  *
- * (three products: 42 + n / 256), where the sum in 16 lanes of reference.c has u (n / 16 + 4) S; as errors are random, both stay far below;
- * measured, this one is 1.0 to 1.4 times that one at n = 256, 0.5 to 0.65 at n = 2,048.  tests/kernels/test_fast.py has both.
- * An activation that is infinite, NaN or beyond what bf16 holds (3.39e38) makes every output of its token NaN; such a weight makes the
- * outputs of its row NaN, or infinite. */
+ * (three products: 42 + n / 256), where the sum in 16 lanes of reference.c has u (n / 16 + 4) S; as
+ * errors are random, both stay far below; measured, this one is 1.0 to 1.4 times that one at n =
+ * 256, 0.5 to 0.65 at n = 2,048.  tests/kernels/test_fast.py has both. An activation that is
+ * infinite, NaN or beyond what bf16 holds (3.39e38) makes every output of its token NaN; such a
+ * weight makes the outputs of its row NaN, or infinite. */
 #include <math.h>
 #include "api/runtime.h"
 #include "formats/quant.h"
@@ -27,7 +31,9 @@
 #include "runtime/float_bits.h"
 
 enum { TERMS = 3, N_PRODUCT = 6 };
-static const struct { int w, x; } order[N_PRODUCT] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};
+static const struct {
+    int w, x;
+} order[N_PRODUCT] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};
 
 /* The nearest bf16, ties to even; 0 for what is below the least normal number. */
 static float nearest_bf16(float v)
@@ -40,8 +46,8 @@ static float nearest_bf16(float v)
     return bits_f32((u + 0x7fff + (u >> 16 & 1)) & 0xffff0000);
 }
 
-/* a b + c, 0 where that is below 2^-126 after rounding to 24 bits: where it may be, with factors and sum so much larger that it is
- * normal. */
+/* a b + c, 0 where that is below 2^-126 after rounding to 24 bits: where it may be, with factors
+ * and sum so much larger that it is normal. */
 static float fma_or_zero(float a, float b, float c)
 {
     const float r = fmaf(a, b, c);
@@ -101,7 +107,8 @@ static float dot_fast(int32_t type, const void *w, const float *x, int64_t n)
     return y;
 }
 
-void split_reference(const void *arg, int64_t begin, int64_t end, int32_t thread) /* the product splits x itself */
+void split_reference(const void *arg, int64_t begin, int64_t end,
+                     int32_t thread) /* the product splits x itself */
 {
     (void)arg, (void)begin, (void)end, (void)thread;
 }
@@ -113,6 +120,7 @@ void matmul_fast_reference(const void *arg, int64_t begin, int64_t end, int32_t 
     (void)thread;
     for (int64_t row = begin; row < end; row++)
         for (int64_t t = 0; t < a->n_tok; t++)
-            a->y[t * a->n_row + row] = dot_fast(a->type, (const uint8_t *)a->w + (a->rows ? a->rows[row] : row) * row_bytes,
-                                                a->x + t * a->n, a->n);
+            a->y[t * a->n_row + row] = dot_fast(
+                a->type, (const uint8_t *)a->w + (a->rows ? a->rows[row] : row) * row_bytes,
+                a->x + t * a->n, a->n);
 }

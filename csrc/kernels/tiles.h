@@ -1,11 +1,13 @@
-/* tiles.h - F32, F16, BF16 products in tiles of 2 x 2 or 4 x 1 rows x tokens; included where `tile` is (avx2.h, neon.h). */
+/* tiles.h - F32, F16, BF16 products in tiles of 2 x 2 or 4 x 1 rows x tokens; included where `tile`
+ * is (avx2.h, neon.h). */
 #ifndef SLUICE_TILES_H
 #define SLUICE_TILES_H
 
 enum { FLOAT_BLOCK = 64 }; /* tokens */
 
 /* Rows begin ... end - 1, tokens t0 ... t1 - 1, in tiles; every tile is the same arithmetic. */
-INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, int64_t t1, int32_t type)
+INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, int64_t t1,
+                  int32_t type)
 {
     const int64_t row_bytes = type_row_bytes(type, a->n);
     for (int64_t row = begin, R; row < end; row += R) {
@@ -31,7 +33,8 @@ INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, 
 
 INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
-    for (int64_t t = 0; t < a->n_tok; t += FLOAT_BLOCK) /* a block of activations and these rows stay in cache */
+    for (int64_t t = 0; t < a->n_tok;
+         t += FLOAT_BLOCK) /* a block of activations and these rows stay in cache */
         tiles(a, begin, end, t, t + FLOAT_BLOCK < a->n_tok ? t + FLOAT_BLOCK : a->n_tok, type);
 }
 #endif

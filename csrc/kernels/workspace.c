@@ -2,7 +2,10 @@
 #include <stdlib.h>
 #include "kernels/workspace.h"
 
-static struct { void *p; int64_t size; } workspace;
+static struct {
+    void *p;
+    int64_t size;
+} workspace;
 
 void *workspace_of(int64_t size)
 {

@@ -1,7 +1,9 @@
-/* client.c - the question to a resident worker: a mail over a Unix stream socket, and one line back.
+/* client.c - the question to a resident worker: a mail over a Unix stream socket, and one line
+ * back.
  *
- * All calls are non-blocking, so the deadline holds whatever the other side does.  A worker may answer before it has read
- * all (a mail that is too large, say) and close: what it said is read even where writing to it has failed. */
+ * All calls are non-blocking, so the deadline holds whatever the other side does.  A worker may
+ * answer before it has read all (a mail that is too large, say) and close: what it said is read
+ * even where writing to it has failed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -22,9 +24,14 @@ int64_t now_ms(void)
 }
 
 /* Whoever wants to hear that the answer is still waited for. */
-typedef struct { void (*tell)(void *); void *arg; int64_t next; } listener;
+typedef struct {
+    void (*tell)(void *);
+    void *arg;
+    int64_t next;
+} listener;
 
-/* Milliseconds until `deadline`, 0 after it, at most until the listener is to be told next; it is told now if it is time. */
+/* Milliseconds until `deadline`, 0 after it, at most until the listener is to be told next; it is
+ * told now if it is time. */
 static int time_left(listener *l, int64_t deadline)
 {
     const int64_t now = now_ms(), left = deadline - now;
@@ -42,7 +49,7 @@ static int time_left(listener *l, int64_t deadline)
 /* A socket connected to path, or -1 and why in *failed. */
 static int connected(const char *path, int64_t wait_ms, int64_t deadline, listener *l, int *failed)
 {
-    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
     const int64_t until = now_ms() + wait_ms;
     *failed = WORKER_BROKEN;
     if (strlen(path) >= sizeof to.sun_path) {
@@ -59,7 +66,8 @@ static int connected(const char *path, int64_t wait_ms, int64_t deadline, listen
             continue;
         /* A full queue is EAGAIN at once, and poll says nothing of when there is room: unix(7). */
         if (errno != EAGAIN || now >= until || now >= deadline) {
-            *failed = errno == EAGAIN && now >= deadline && deadline < until ? WORKER_LATE : WORKER_ABSENT;
+            *failed = errno == EAGAIN && now >= deadline && deadline < until ? WORKER_LATE
+                                                                             : WORKER_ABSENT;
             close(fd);
             return -1;
         }
@@ -70,12 +78,13 @@ static int connected(const char *path, int64_t wait_ms, int64_t deadline, listen
 }
 
 /* The exchange itself, on a connected socket. */
-static int exchange(char line[WORKER_LINE], int fd, const uint8_t *mail, size_t n_bytes, int64_t deadline, listener *l)
+static int exchange(char line[WORKER_LINE], int fd, const uint8_t *mail, size_t n_bytes,
+                    int64_t deadline, listener *l)
 {
     size_t n_line = 0;
     int writing = 1;
     for (;;) {
-        struct pollfd p = { fd, (short)(writing ? POLLIN | POLLOUT : POLLIN), 0 };
+        struct pollfd p = {fd, (short)(writing ? POLLIN | POLLOUT : POLLIN), 0};
         const int left = time_left(l, deadline);
         if (!left)
             return WORKER_LATE;
@@ -108,11 +117,12 @@ static int exchange(char line[WORKER_LINE], int fd, const uint8_t *mail, size_t 
     }
 }
 
-int worker_ask_telling(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes, int64_t wait_ms, int64_t deadline,
-                       void (*tell)(void *), void *arg)
+int worker_ask_telling(char line[WORKER_LINE], const char *path, const uint8_t *mail,
+                       size_t n_bytes, int64_t wait_ms, int64_t deadline, void (*tell)(void *),
+                       void *arg)
 {
     int result;
-    listener l = { tell, arg, now_ms() + TELL_MS };
+    listener l = {tell, arg, now_ms() + TELL_MS};
     const int fd = connected(path, wait_ms, deadline, &l, &result);
     *line = 0;
     if (fd < 0)
@@ -124,7 +134,8 @@ int worker_ask_telling(char line[WORKER_LINE], const char *path, const uint8_t *
     return result;
 }
 
-int worker_ask(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes, int64_t wait_ms, int64_t deadline)
+int worker_ask(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes,
+               int64_t wait_ms, int64_t deadline)
 {
     return worker_ask_telling(line, path, mail, n_bytes, wait_ms, deadline, NULL, NULL);
 }

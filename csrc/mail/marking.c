@@ -1,17 +1,19 @@
 /* marking.c - what a mail says about itself after it was judged: its own headers out, ours in.
  *
- * Own are all top-level headers whose name begins with X-Spam-, in any case, with blanks before the colon, folded and
- * repeated; each is taken out with its continuation lines.  What a header line is, and where the headers end, is said by
- * RFC 5322, section 2.2, with the obsolete blanks of 4.5, and read as Postfix's mime_state.c reads it: printable ASCII
- * without a colon, blanks, a colon; the first line that is neither that nor a continuation ends them.  Readers differ on
- * three things, and what was forged must survive for none of them:
+ * Own are all top-level headers whose name begins with X-Spam-, in any case, with blanks before the
+ * colon, folded and repeated; each is taken out with its continuation lines.  What a header line
+ * is, and where the headers end, is said by RFC 5322, section 2.2, with the obsolete blanks of 4.5,
+ * and read as Postfix's mime_state.c reads it: printable ASCII without a colon, blanks, a colon;
+ * the first line that is neither that nor a continuation ends them.  Readers differ on three
+ * things, and what was forged must survive for none of them:
  *   - Where a line that is not empty ends the headers, an empty one is put before it, as Postfix
  *     does.
  *   - For some (procmail) CRs alone are no empty line: where the first line ends with LF, LF alone
  *     is one.
  *   - For some a bare CR ends a line.  An own header after some is taken out up to the line's end,
  *     and these CRs with it.
- * Lines at the very top like "From user Thu Jan 1 ..." (mbox; any number of > before) stay first: sendmail drops them.
+ * Lines at the very top like "From user Thu Jan 1 ..." (mbox; any number of > before) stay first:
+ * sendmail drops them.
  *
  * One pass over the headers; nothing behind them is looked at. */
 #include <stdint.h>
@@ -23,7 +25,8 @@
 #define STATUS "x-spam-status"
 enum { FROM_BYTES = 998 };
 
-static const char *const word[] = { "timeout", "size", "memory", "crashed", "model", "empty", "attempts", "input", "worker", "skipped" };
+static const char *const word[] = {"timeout", "size",     "memory", "crashed", "model",
+                                   "empty",   "attempts", "input",  "worker",  "skipped"};
 
 const char *mark_word(int32_t reason)
 {
@@ -49,9 +52,10 @@ static int is_probability(const uint8_t *s)
 
 int32_t mark_read(mail_verdict *out, const uint8_t *line, uint64_t n_bytes)
 {
-    static const struct { const char *name; int32_t answer; } answers[] = {
-        { "yes", MARK_YES }, { "no", MARK_NO }, { "unsure", MARK_UNSURE }
-    };
+    static const struct {
+        const char *name;
+        int32_t answer;
+    } answers[] = {{"yes", MARK_YES}, {"no", MARK_NO}, {"unsure", MARK_UNSURE}};
     enum { REST = 1 + 6 + 1 + 6 + 1 + 16 }; /* " 0.9931 0.9386 3f9a0c1b2d4e5f60" */
     memset(out, 0, sizeof *out);
     if (n_bytes > 6 && !memcmp(line, "error ", 6)) {
@@ -66,7 +70,8 @@ int32_t mark_read(mail_verdict *out, const uint8_t *line, uint64_t n_bytes)
         if (n_bytes != at + REST || memcmp(line, answers[a].name, at))
             continue;
         const uint8_t *s = line + at;
-        if (s[0] != ' ' || s[7] != ' ' || s[14] != ' ' || !is_probability(s + 1) || !is_probability(s + 8))
+        if (s[0] != ' ' || s[7] != ' ' || s[14] != ' ' || !is_probability(s + 1)
+            || !is_probability(s + 8))
             return -1;
         for (int i = 15; i < REST; i++)
             if (!(s[i] >= '0' && s[i] <= '9') && !(s[i] >= 'a' && s[i] <= 'f'))
@@ -91,11 +96,15 @@ int64_t mark_headers(char *out, const mail_verdict *v)
 {
     char *at = out;
     if (v->answer == MARK_UNCHECKED) {
-        at = put(put(at, "X-Spam-Status: unchecked; reason="), mark_word(v->reason) ? mark_word(v->reason) : "crashed");
+        at = put(put(at, "X-Spam-Status: unchecked; reason="),
+                 mark_word(v->reason) ? mark_word(v->reason) : "crashed");
     } else {
         at = put(put(at, "X-Spam-Flag: "), v->answer == MARK_YES ? "YES" : "NO");
         at = put(put(at, "\nX-Spam-Score: "), v->score);
-        at = put(put(at, "\nX-Spam-Status: "), v->answer == MARK_YES ? "Yes" : v->answer == MARK_NO ? "No" : "Unsure");
+        at = put(put(at, "\nX-Spam-Status: "),
+                 v->answer == MARK_YES      ? "Yes"
+                     : v->answer == MARK_NO ? "No"
+                                            : "Unsure");
         at = put(put(put(put(at, ", score="), v->score), " required="), v->required);
         at = put(put(at, " model="), v->model);
     }
@@ -117,7 +126,8 @@ static uint64_t name_bytes(const uint8_t *line, uint64_t n_bytes)
 static int begins(const uint8_t *line, uint64_t n_bytes, const char *lower)
 {
     uint64_t i = 0;
-    while (i < n_bytes && lower[i] && (line[i] >= 'A' && line[i] <= 'Z' ? line[i] | 32 : line[i]) == (uint8_t)lower[i])
+    while (i < n_bytes && lower[i]
+           && (line[i] >= 'A' && line[i] <= 'Z' ? line[i] | 32 : line[i]) == (uint8_t)lower[i])
         i++;
     return !lower[i];
 }
@@ -141,12 +151,15 @@ static int is_from(const uint8_t *line, uint64_t n_bytes)
     uint64_t n = 0;
     while (n < n_bytes && line[n] == '>')
         n++;
-    return n_bytes <= FROM_BYTES && n_bytes - n > 5 && !memcmp(line + n, "From ", 5) && line[n_bytes - 1] == '\n'
-        && !name_bytes(line, n_bytes);
+    return n_bytes <= FROM_BYTES && n_bytes - n > 5 && !memcmp(line + n, "From ", 5)
+        && line[n_bytes - 1] == '\n' && !name_bytes(line, n_bytes);
 }
 
 /* The new beginning as it grows; `to` NULL: it is only measured. */
-typedef struct { uint8_t *to; uint64_t n; } growing;
+typedef struct {
+    uint8_t *to;
+    uint64_t n;
+} growing;
 
 static void add_bytes(growing *g, const uint8_t *from, uint64_t n)
 {
@@ -185,9 +198,10 @@ static void add_kept(growing *g, mail_marking *out, const uint8_t *line, uint64_
     add_bytes(g, line + kept, n_bytes - kept);
 }
 
-void mark_mail(mail_marking *out, uint8_t *to, const uint8_t *mail, uint64_t n_bytes, const uint8_t *head, uint64_t head_bytes)
+void mark_mail(mail_marking *out, uint8_t *to, const uint8_t *mail, uint64_t n_bytes,
+               const uint8_t *head, uint64_t head_bytes)
 {
-    growing g = { to, 0 };
+    growing g = {to, 0};
     uint64_t at = 0, end = line_end(mail, n_bytes, 0);
     const int crlf = end >= 2 && mail[end - 1] == '\n' && mail[end - 2] == '\r';
     int removing = 0, any = 0;
@@ -201,7 +215,8 @@ void mark_mail(mail_marking *out, uint8_t *to, const uint8_t *mail, uint64_t n_b
         if (name_bytes(line, end - at)) {
             removing = is_own(line, end - at);
             out->n_removed += (uint64_t)removing;
-            out->n_status += (uint64_t)(removing && begins(line, end - at, STATUS) && name_bytes(line, end - at) == sizeof STATUS - 1);
+            out->n_status += (uint64_t)(removing && begins(line, end - at, STATUS)
+                                        && name_bytes(line, end - at) == sizeof STATUS - 1);
         } else if (!any || (*line != ' ' && *line != '\t'))
             break;
         any = 1;

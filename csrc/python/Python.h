@@ -32,8 +32,12 @@ PyAPI void Py_DecRef(PyObject *);
 
 PyAPI PyThreadState *PyEval_SaveThread(void);
 PyAPI void PyEval_RestoreThread(PyThreadState *);
-#define Py_BEGIN_ALLOW_THREADS { PyThreadState *_save = PyEval_SaveThread();
-#define Py_END_ALLOW_THREADS PyEval_RestoreThread(_save); }
+#define Py_BEGIN_ALLOW_THREADS \
+    { \
+        PyThreadState *_save = PyEval_SaveThread();
+#define Py_END_ALLOW_THREADS \
+    PyEval_RestoreThread(_save); \
+    }
 
 PyAPI int PyArg_UnpackTuple(PyObject *, const char *, Py_ssize_t, Py_ssize_t, ...);
 PyAPI PyObject *PyErr_Occurred(void);

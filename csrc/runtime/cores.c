@@ -15,8 +15,8 @@
  *     cgroup-v1), rounded up: of threads beyond that, those that hold a piece when the quota is
  *     used up stand still for the rest of the period, and the others wait.
  *
- * A file that is absent, unreadable or malformed says nothing.  No thread is bound to a CPU: the scheduler prefers fast ones
- * and whole cores by itself, and knows what else runs. */
+ * A file that is absent, unreadable or malformed says nothing.  No thread is bound to a CPU: the
+ * scheduler prefers fast ones and whole cores by itself, and knows what else runs. */
 #define _DEFAULT_SOURCE /* O_CLOEXEC */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -31,7 +31,8 @@ enum { MAX_CPU = 8192, MAX_FILE = 8192, MAX_PATH = 4096, MAX_CAPACITY = 1 << 20,
 enum { MAX_MIXED = 64 };
 
 /* The file of that name as a string, cut where it is too long; 0: it has none. */
-__attribute__((format(printf, 2, 3))) static int read_file(char text[MAX_FILE], const char *name, ...)
+__attribute__((format(printf, 2, 3))) static int read_file(char text[MAX_FILE], const char *name,
+                                                           ...)
 {
     char path[MAX_PATH];
     va_list args;
@@ -61,7 +62,8 @@ static int64_t number(const char **p)
     return value;
 }
 
-/* ---- control groups ------------------------------------------------------------------------------ */
+/* ---- control groups
+ * ------------------------------------------------------------------------------ */
 
 /* Microseconds of a period that group `dir` allows, in CPUs. */
 static int64_t limit_of_group(const char *dir, int version)
@@ -85,8 +87,9 @@ static int64_t limit_of_group(const char *dir, int version)
     return limit < NO_LIMIT ? limit : NO_LIMIT;
 }
 
-/* The least limit of group `path` below `mount` and of all above it that can be seen.  In a container the path may be one that only
- * the host has, or lead out of its namespace ("/.."): the mount itself is then the group, or the nearest above. */
+/* The least limit of group `path` below `mount` and of all above it that can be seen.  In a
+ * container the path may be one that only the host has, or lead out of its namespace ("/.."): the
+ * mount itself is then the group, or the nearest above. */
 static int64_t limit_of_groups(const char *mount, const char *path, int version)
 {
     char dir[MAX_PATH];
@@ -107,19 +110,22 @@ static int64_t limit_of_groups(const char *mount, const char *path, int version)
 /* Whether "cpu" is in a list such as "cpu,cpuacct". */
 static int is_cpu(const char *controllers)
 {
-    while (controllers && (strncmp(controllers, "cpu", 3) || (controllers[3] && controllers[3] != ',')))
+    while (controllers
+           && (strncmp(controllers, "cpu", 3) || (controllers[3] && controllers[3] != ',')))
         controllers = strchr(controllers, ',') ? strchr(controllers, ',') + 1 : NULL;
     return controllers != NULL;
 }
 
-/* /proc/self/cgroup has lines number:controllers:path, version 2 none of the controllers; it is mounted alone or beside version 1. */
+/* /proc/self/cgroup has lines number:controllers:path, version 2 none of the controllers; it is
+ * mounted alone or beside version 1. */
 static int64_t limit_of_quotas(const char *proc, const char *sys)
 {
     char text[MAX_FILE], mount[MAX_PATH];
     int64_t least = NO_LIMIT;
     read_file(text, "%s/self/cgroup", proc);
     for (char *line = text, *next; *line; line = next) {
-        char *end = strchr(line, '\n'), *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        char *end = strchr(line, '\n'), *controllers = strchr(line, ':'),
+             *path = controllers ? strchr(controllers + 1, ':') : NULL;
         next = end ? end + 1 : strchr(line, 0);
         if (!path || (end && path > end))
             continue;
@@ -127,7 +133,8 @@ static int64_t limit_of_quotas(const char *proc, const char *sys)
             *end = 0;
         *path++ = 0;
         const int version = *++controllers ? 1 : 2;
-        const char *const mounts[] = {version == 2 ? "" : "/cpu", version == 2 ? "/unified" : "/cpu,cpuacct"};
+        const char *const mounts[] = {version == 2 ? "" : "/cpu",
+                                      version == 2 ? "/unified" : "/cpu,cpuacct"};
         for (int i = 0; i < 2 && (version == 2 || is_cpu(controllers)); i++) {
             const int n = snprintf(mount, sizeof mount, "%s/fs/cgroup%s", sys, mounts[i]);
             const int64_t limit = n < MAX_PATH ? limit_of_groups(mount, path, version) : NO_LIMIT;
@@ -137,9 +144,11 @@ static int64_t limit_of_quotas(const char *proc, const char *sys)
     return least;
 }
 
-/* ---- CPUs ------------------------------------------------------------------------------------------ */
+/* ---- CPUs
+ * ------------------------------------------------------------------------------------------ */
 
-/* Whether that is a list of CPUs such as 0-3,8; they are marked, where is_in is not NULL, up to where it ceases to be one. */
+/* Whether that is a list of CPUs such as 0-3,8; they are marked, where is_in is not NULL, up to
+ * where it ceases to be one. */
 static int mark(uint8_t is_in[MAX_CPU], const char *list)
 {
     do {
@@ -164,7 +173,8 @@ static int32_t fast_ones(int32_t fast[MAX_CPU], const char *sys, const int32_t *
     uint8_t is_core[MAX_CPU] = {0};
     int64_t capacity[MAX_MIXED] = {0}, largest = 0;
     int32_t n_fast = 0;
-    const int has_list = read_file(text, "%s/devices/cpu_core/cpus", sys) && mark(NULL, text) && mark(is_core, text);
+    const int has_list =
+        read_file(text, "%s/devices/cpu_core/cpus", sys) && mark(NULL, text) && mark(is_core, text);
     for (int32_t i = 0; !has_list && n <= MAX_MIXED && i < n; i++) {
         const char *p = text;
         if (read_file(text, "%s/devices/system/cpu/cpu%d/cpu_capacity", sys, (int)cpu[i]))
@@ -196,7 +206,9 @@ static int32_t count_cores(const char *sys, const int32_t *cpu, int32_t n, int64
     for (int32_t i = 0; i < n && n_core < most; i++)
         if (!is_counted[cpu[i]]) {
             n_core++;
-            if (read_file(text, "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list", sys, (int)cpu[i]) && mark(NULL, text))
+            if (read_file(text, "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list", sys,
+                          (int)cpu[i])
+                && mark(NULL, text))
                 mark(is_counted, text);
         }
     return n_core;

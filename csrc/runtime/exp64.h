@@ -1,11 +1,22 @@
-/* exp64.h - the part of exp in f64 that math64.c and score.c share: 2^-k e^x, with k in the low bits of *shifted. */
+/* exp64.h - the part of exp in f64 that math64.c and score.c share: 2^-k e^x, with k in the low
+ * bits of *shifted. */
 #ifndef SLUICE_EXP64_H
 #define SLUICE_EXP64_H
 #include <stdint.h>
 #include <string.h>
 
-static inline uint64_t f64_bits(double x) { uint64_t u; memcpy(&u, &x, 8); return u; }
-static inline double bits_f64(uint64_t u) { double x; memcpy(&x, &u, 8); return x; }
+static inline uint64_t f64_bits(double x)
+{
+    uint64_t u;
+    memcpy(&u, &x, 8);
+    return u;
+}
+static inline double bits_f64(uint64_t u)
+{
+    double x;
+    memcpy(&x, &u, 8);
+    return x;
+}
 
 /* Adding it to |x| < 2^51 rounds x to an integer, which then lies in the low bits. */
 #define ROUNDER 0x1.8p52

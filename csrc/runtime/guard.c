@@ -52,8 +52,8 @@ static int32_t install(void)
     static char stack[STACK_BYTES];
     stack_t now;
     if (sigaltstack(NULL, &now) == 0 && now.ss_flags & SS_DISABLE)
-        sigaltstack(&(stack_t){ .ss_sp = stack, .ss_size = sizeof stack }, NULL);
-    struct sigaction action = { .sa_flags = SA_SIGINFO | SA_ONSTACK };
+        sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
+    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
     action.sa_sigaction = on_bus_error;
     sigemptyset(&action.sa_mask);
     return sigaction(SIGBUS, &action, NULL);

@@ -27,15 +27,17 @@
 static const isa *chosen = NULL;
 
 #if defined(__x86_64__)
-/* cpuid leaf 1, ecx bit 29 (Intel SDM 2, CPUID): clang's __builtin_cpu_supports does not know the name. */
+/* cpuid leaf 1, ecx bit 29 (Intel SDM 2, CPUID): clang's __builtin_cpu_supports does not know the
+ * name. */
 static int has_f16c(void)
 {
     unsigned int a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && c >> 29 & 1;
 }
 
-/* cpuid leaf 7, subleaf 1, eax bit 4; zero where there is no such subleaf.  gcc 12's __builtin_cpu_supports does not know the name.
- * Asked once: products want to know, and a virtual machine takes microseconds to answer. */
+/* cpuid leaf 7, subleaf 1, eax bit 4; zero where there is no such subleaf.  gcc 12's
+ * __builtin_cpu_supports does not know the name. Asked once: products want to know, and a virtual
+ * machine takes microseconds to answer. */
 int has_avx_vnni(void)
 {
     static atomic_int known; /* 1: no, 2: yes */
@@ -46,8 +48,9 @@ int has_avx_vnni(void)
     return known == 2;
 }
 
-/* AMX-TILE and AMX-INT8 (cpuid leaf 7, edx bits 24 and 25), and Linux's permission for the state of tiles, asked once
- * (Documentation/arch/x86/xstate.rst): for all threads, refused where it does not know of tiles or the signal stack is too small. */
+/* AMX-TILE and AMX-INT8 (cpuid leaf 7, edx bits 24 and 25), and Linux's permission for the state of
+ * tiles, asked once (Documentation/arch/x86/xstate.rst): for all threads, refused where it does not
+ * know of tiles or the signal stack is too small. */
 static int has_amx(void)
 {
 #if defined(EMULATED_TILES)
@@ -64,8 +67,8 @@ static int has_amx(void)
 #endif
 
 #if defined(__aarch64__)
-/* Linux's word for it (Documentation/arch/arm64/elf_hwcaps.rst): bits of AT_HWCAP and AT_HWCAP2.  Other systems
- * have other ways to ask, none of them tried: there the reference runs. */
+/* Linux's word for it (Documentation/arch/arm64/elf_hwcaps.rst): bits of AT_HWCAP and AT_HWCAP2.
+ * Other systems have other ways to ask, none of them tried: there the reference runs. */
 static int has_hwcap(unsigned long hwcap, unsigned long hwcap2)
 {
 #if defined(__linux__)
@@ -98,8 +101,9 @@ static int runs_here(const isa *set)
     if (set == &isa_amx)
         return runs_here(&isa_avx512) && has_amx();
     if (set == &isa_avx512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
-            && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") && runs_here(&isa_avx2);
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
+            && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+            && __builtin_cpu_supports("avx512vnni") && runs_here(&isa_avx2);
     if (set == &isa_avx_vnni)
         return runs_here(&isa_avx2) && has_avx_vnni();
     if (set == &isa_avx2)
@@ -115,14 +119,13 @@ static int runs_here(const isa *set)
     return set == &isa_reference;
 }
 
-static const isa *const sets[] = { /* the best first */
+static const isa *const sets[] = {
+    /* the best first */
 #if defined(__x86_64__)
 #if !defined(EMULATED_TILES)
     &isa_amx,
 #endif
-    &isa_avx512,
-    &isa_avx_vnni,
-    &isa_avx2,
+    &isa_avx512,    &isa_avx_vnni, &isa_avx2,
 #if defined(EMULATED_TILES)
     &isa_amx, /* never the best */
 #endif
@@ -132,7 +135,8 @@ static const isa *const sets[] = { /* the best first */
 #endif
     &isa_reference,
 };
-static const char *const known[] = {"amx", "avx512", "avx-vnni", "avx2", "i8mm", "neon"}; /* of any processor */
+static const char *const known[] = {"amx",  "avx512", "avx-vnni",
+                                    "avx2", "i8mm",   "neon"}; /* of any processor */
 
 enum { N_SET = sizeof sets / sizeof *sets };
 
@@ -165,8 +169,8 @@ const isa *best_isa(void)
 
 const char *isa_name(void) { return best_isa()->name; }
 
-/* AMX-BF16 (leaf 7, edx bit 22) and AVX512_BF16 (subleaf 1, eax bit 5): what has AMX-INT8 has them, so far.  Asked once, too: every share
- * of a product wants to know. */
+/* AMX-BF16 (leaf 7, edx bit 22) and AVX512_BF16 (subleaf 1, eax bit 5): what has AMX-INT8 has them,
+ * so far.  Asked once, too: every share of a product wants to know. */
 int has_tiles_of_bf16(void)
 {
 #if defined(EMULATED_TILES)
@@ -175,7 +179,9 @@ int has_tiles_of_bf16(void)
     static atomic_int known; /* 1: no, 2: yes */
     if (!known) {
         unsigned int a, b, c, d, a1;
-        known = 1 + (__get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 22 & 1 && __get_cpuid_count(7, 1, &a1, &b, &c, &d) && a1 >> 5 & 1);
+        known = 1
+            + (__get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 22 & 1
+               && __get_cpuid_count(7, 1, &a1, &b, &c, &d) && a1 >> 5 & 1);
     }
     return known == 2;
 #else

@@ -19,16 +19,16 @@ typedef struct isa {
     range_function *attention;  /* attention_args; n_head_kv x blocks of item_tok, or n_part */
     range_function *silu_mul;   /* pair_args; elements */
     range_function *gelu_mul;
-    range_function *soft_cap;   /* cap_args; elements */
+    range_function *soft_cap; /* cap_args; elements */
     void (*cache_store)(void *y, int32_t type, const float *x, int64_t n);
     /* Bytes of int8 activations as matmul wants them; 0, none: as they are. */
     int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n);
-    range_function *pack;       /* pack_args; sets of n_packed tokens */
+    range_function *pack; /* pack_args; sets of n_packed tokens */
     int32_t n_packed;
-    int32_t float_piece;        /* steps of a piece of f32 activations, packed as float_pack.h has
-                                   it; 0: as they are */
-    int32_t float_fewest;       /* tokens for which that pays */
-    int32_t cuts_attention;     /* its attention knows steps and parts: else n_part is 0 */
+    int32_t float_piece;    /* steps of a piece of f32 activations, packed as float_pack.h has
+                               it; 0: as they are */
+    int32_t float_fewest;   /* tokens for which that pays */
+    int32_t cuts_attention; /* its attention knows steps and parts: else n_part is 0 */
 } isa;
 const isa *best_isa(void); /* isa.c: the chosen set, or the best that runs here */
 int has_avx_vnni(void);

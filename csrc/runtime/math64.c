@@ -32,7 +32,8 @@ double sluice_exp(double x)
     const double y = exp_of_rest(x, &shifted), k = shifted - ROUNDER;
     /* Two steps of 2^(k/2), so that neither factor is out of range. */
     const int64_t n = (int64_t)k, half = n / 2;
-    return y * bits_f64((uint64_t)(1023 + half) << 52) * bits_f64((uint64_t)(1023 + n - half) << 52);
+    return y * bits_f64((uint64_t)(1023 + half) << 52)
+        * bits_f64((uint64_t)(1023 + n - half) << 52);
 }
 
 double sluice_log(double x)
@@ -68,7 +69,8 @@ double sluice_log(double x)
 }
 
 /* pi/2 in parts of 30, 30, 30 and 53 bits: k below 2^23 times one of the first three is exact. */
-static const double HALF_PI[4] = { 0x1.921fb54p0, 0x1.10b46118p-30, 0x1.313198ap-61, 0x1.701b839a25205p-92 };
+static const double HALF_PI[4] = {0x1.921fb54p0, 0x1.10b46118p-30, 0x1.313198ap-61,
+                                  0x1.701b839a25205p-92};
 
 /* a - b as high + low, exactly (Knuth 1969, The Art of Computer Programming 2, theorem 4.2.2C). */
 static inline double subtract(double *low, double a, double b)
@@ -115,9 +117,21 @@ void sluice_sincos(double *s, double *c, double x)
     const double cosine = w + (((1 - w) - half) + (z * z * q - r * low));
 
     switch ((int)((int64_t)k & 3)) {
-    case 0: *s = sine; *c = cosine; break;
-    case 1: *s = cosine; *c = -sine; break;
-    case 2: *s = -sine; *c = -cosine; break;
-    default: *s = -cosine; *c = sine; break;
+    case 0:
+        *s = sine;
+        *c = cosine;
+        break;
+    case 1:
+        *s = cosine;
+        *c = -sine;
+        break;
+    case 2:
+        *s = -sine;
+        *c = -cosine;
+        break;
+    default:
+        *s = -cosine;
+        *c = sine;
+        break;
     }
 }

@@ -3,7 +3,8 @@
 #include "api/runtime.h"
 #include "runtime/float_bits.h"
 
-/* Without an end in the middle, so that it becomes vectors: 262,144 logits are looked at for every token. */
+/* Without an end in the middle, so that it becomes vectors: 262,144 logits are looked at for every
+ * token. */
 static int has_nonfinite(const float *x, int64_t n)
 {
     uint32_t any = 0;

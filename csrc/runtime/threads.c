@@ -1,18 +1,20 @@
 /* threads.c - the pool.
  *
- * n - 1 threads beside the caller's.  Work is a range of items, cut into pieces.  Each thread has its own share of them, in order, so that
- * it reads memory in order too; who is done takes the last pieces of the others' shares.  A ticket holds the number of the call and what is
- * left of a share; who changes it has that piece.  The caller waits for pieces that were
- * taken, never for a thread that took none: on a busy machine a worker off its processor costs nothing but its help.
- * A worker without work asks the memory for what it will read next, if it was told (look_ahead_at), spins for some microseconds (the next
- * product of a forward pass comes at once) and then sleeps, so a tool that waits for its input uses no processor.  The caller, whose last
- * piece is as long as that, spins, then lets others run, and sleeps where a piece takes long: its thread lost its processor, and may be
- * waiting for this one.  Threads that outnumber the processors hardly spin.  With one thread there is no pool, no atomic and no barrier.
- * Workers leave signals to the threads of the program; those of a fault come to the thread that made it, as always.
- * Only one thread at a time may call what api/kernels.h offers.  A forked child has no workers
- * and begins with a pool of one.
- * The only state of the C core besides the chosen instruction set, workspace.c's room for activations, keys and values, and guard.c's maps
- * is here. */
+ * n - 1 threads beside the caller's.  Work is a range of items, cut into pieces.  Each thread has
+ * its own share of them, in order, so that it reads memory in order too; who is done takes the last
+ * pieces of the others' shares.  A ticket holds the number of the call and what is left of a share;
+ * who changes it has that piece.  The caller waits for pieces that were taken, never for a thread
+ * that took none: on a busy machine a worker off its processor costs nothing but its help. A worker
+ * without work asks the memory for what it will read next, if it was told (look_ahead_at), spins
+ * for some microseconds (the next product of a forward pass comes at once) and then sleeps, so a
+ * tool that waits for its input uses no processor.  The caller, whose last piece is as long as
+ * that, spins, then lets others run, and sleeps where a piece takes long: its thread lost its
+ * processor, and may be waiting for this one.  Threads that outnumber the processors hardly spin.
+ * With one thread there is no pool, no atomic and no barrier. Workers leave signals to the threads
+ * of the program; those of a fault come to the thread that made it, as always. Only one thread at a
+ * time may call what api/kernels.h offers.  A forked child has no workers and begins with a pool of
+ * one. The only state of the C core besides the chosen instruction set, workspace.c's room for
+ * activations, keys and values, and guard.c's maps is here. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include <pthread.h>
 #include <sched.h>
@@ -26,13 +28,19 @@ enum { CACHE_LINE = 64 };
 /* how long; looks at the clock, which cost 20 ns, between spins */
 enum { SPIN_NS = 50000, YIELD_NS = 2000000, SPINS_PER_LOOK = 32 };
 enum { MOST_PIECES = 0xffff };
-enum { MOST_AHEAD = 1 << 19 /* bytes: half of a second-level cache, or a quarter */, AT_ONCE = 8 * CACHE_LINE };
+enum {
+    MOST_AHEAD = 1 << 19 /* bytes: half of a second-level cache, or a quarter */,
+    AT_ONCE = 8 * CACHE_LINE
+};
 
 typedef void work_function(const void *, int64_t, int64_t, int32_t);
 /* padded: no two on one cache line */
 typedef struct { _Alignas(CACHE_LINE) atomic_uint_fast64_t v; } counter;
 /* the thread's own: bytes of `of` asked for */
-typedef struct { _Alignas(CACHE_LINE) atomic_uintptr_t p, n_bytes; uintptr_t of, at; } memory;
+typedef struct {
+    _Alignas(CACHE_LINE) atomic_uintptr_t p, n_bytes;
+    uintptr_t of, at;
+} memory;
 
 static struct {
     int32_t n_threads;
@@ -40,16 +48,18 @@ static struct {
     _Atomic(work_function *) work; /* these four change only while all shares are empty */
     _Atomic(const void *) arg;
     atomic_int_fast64_t n, grain;
-    counter call;    /* its number; a new one starts the workers */
+    counter call; /* its number; a new one starts the workers */
     /* of each thread's share: call << 32 | end << 16 | begin, pieces */
     counter ticket[MAX_THREADS];
     memory ahead[MAX_THREADS]; /* what each thread may ask for */
-    counter done;    /* pieces of this call that are finished */
-    counter asleep;  /* workers in `wake` */
-    counter waits;   /* the caller is in `end` */
+    counter done;              /* pieces of this call that are finished */
+    counter asleep;            /* workers in `wake` */
+    counter waits;             /* the caller is in `end` */
     pthread_mutex_t lock;
     pthread_cond_t wake, end;
-} pool = {.n_threads = 1, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER,
+} pool = {.n_threads = 1,
+          .lock = PTHREAD_MUTEX_INITIALIZER,
+          .wake = PTHREAD_COND_INITIALIZER,
           .end = PTHREAD_COND_INITIALIZER};
 
 static inline void relax(void)
@@ -61,8 +71,9 @@ static inline void relax(void)
 #endif
 }
 
-/* Takes a piece of the share of thread `from` and does it; 0: it is empty.  What is read between the load of the ticket and its exchange
- * belongs to one call: had another begun, the ticket would be another and the exchange would fail. */
+/* Takes a piece of the share of thread `from` and does it; 0: it is empty.  What is read between
+ * the load of the ticket and its exchange belongs to one call: had another begun, the ticket would
+ * be another and the exchange would fail. */
 static int take_piece(int32_t from, int32_t thread)
 {
     uint_fast64_t ticket = atomic_load(&pool.ticket[from].v), begin, end, next;
@@ -105,8 +116,8 @@ static int has_call(uint_fast64_t seen) { return call_number() != seen; }
 static int is_done(uint_fast64_t n_piece) { return atomic_load(&pool.done.v) == n_piece; }
 static void yield(void) { sched_yield(); }
 
-/* Asks for what look_ahead_at named, from where the thread was interrupted, until the condition comes.  Asking never faults, so that it does
- * not matter if p and n_bytes are of two calls. */
+/* Asks for what look_ahead_at named, from where the thread was interrupted, until the condition
+ * comes.  Asking never faults, so that it does not matter if p and n_bytes are of two calls. */
 static void look_ahead(int32_t thread, int condition(uint_fast64_t), uint_fast64_t x)
 {
     memory *m = &pool.ahead[thread];
@@ -131,7 +142,8 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Whether it came within ns.  A clock, because the pause of processors differs by a factor of 50. */
+/* Whether it came within ns.  A clock, because the pause of processors differs by a factor of 50.
+ */
 static inline int comes(int condition(uint_fast64_t), uint_fast64_t x, void rest(void), int64_t ns)
 {
     if (condition(x))
@@ -169,7 +181,8 @@ static void *worker(void *arg)
 static void forget(void) /* in a forked child: only the thread that forked lives on */
 {
     atomic_store(&pool.call.v, 0);
-    for (int32_t t = 0; t < pool.n_threads; t++) /* the thread that forked may not be the one that made a call */
+    for (int32_t t = 0; t < pool.n_threads;
+         t++) /* the thread that forked may not be the one that made a call */
         atomic_store(&pool.ticket[t].v, 0);
     pool.n_threads = 1;
     atomic_store(&pool.asleep.v, 0);
@@ -182,13 +195,15 @@ static int32_t processors(void) /* that this process may use */
 {
 #if defined(__linux__)
     cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set)) /* fails where there are more than fit: enough of them */
+    if (!sched_getaffinity(0, sizeof set,
+                           &set)) /* fails where there are more than fit: enough of them */
         return CPU_COUNT(&set);
 #endif
     return MAX_THREADS;
 }
 
-/* In workers: all but those that a fault raises, which blocked would end the process whatever its handler (guard.c has one). */
+/* In workers: all but those that a fault raises, which blocked would end the process whatever its
+ * handler (guard.c has one). */
 static void block_signals(sigset_t *before)
 {
     static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
@@ -256,9 +271,15 @@ static void sleep_until_done(uint_fast64_t n_piece)
 }
 
 /* Of pieces a ticket can tell so many. */
-static int64_t grain_at_least(int64_t n, int64_t grain) { return grain > n / MOST_PIECES ? grain : n / MOST_PIECES + 1; }
+static int64_t grain_at_least(int64_t n, int64_t grain)
+{
+    return grain > n / MOST_PIECES ? grain : n / MOST_PIECES + 1;
+}
 
-static uint_fast64_t first_piece(uint_fast64_t n_piece, uint_fast64_t t) { return t * n_piece / (uint_fast64_t)pool.n_threads; }
+static uint_fast64_t first_piece(uint_fast64_t n_piece, uint_fast64_t t)
+{
+    return t * n_piece / (uint_fast64_t)pool.n_threads;
+}
 
 int64_t first_item(int64_t n, int64_t grain, int32_t t)
 {
@@ -274,7 +295,8 @@ void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
         return;
     }
     grain = grain_at_least(n, grain);
-    const uint_fast64_t n_piece = (uint_fast64_t)((n + grain - 1) / grain), call = (call_number() + 1) & UINT32_MAX;
+    const uint_fast64_t n_piece = (uint_fast64_t)((n + grain - 1) / grain),
+                        call = (call_number() + 1) & UINT32_MAX;
     atomic_store(&pool.work, work);
     atomic_store(&pool.arg, arg);
     atomic_store(&pool.n, n);
@@ -282,7 +304,8 @@ void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
     atomic_store(&pool.done.v, 0);
     for (uint_fast64_t t = 0; t < (uint_fast64_t)pool.n_threads; t++) {
         const uint_fast64_t begin = first_piece(n_piece, t), end = first_piece(n_piece, t + 1);
-        atomic_store_explicit(&pool.ticket[t].v, call << 32 | end << 16 | begin, memory_order_release);
+        atomic_store_explicit(&pool.ticket[t].v, call << 32 | end << 16 | begin,
+                              memory_order_release);
     }
     atomic_store(&pool.call.v, call);
     wake_workers(n_piece - 1);

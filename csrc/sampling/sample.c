@@ -31,9 +31,19 @@
 #define DIGIT_BITS 11
 #define MASS_BITS 42
 
-static inline uint32_t ordered(float l) { const uint32_t u = f32_bits(l + 0.0f); return u ^ ((uint32_t)-(int32_t)(u >> 31) | 0x80000000u); }
-static inline float unordered(uint32_t u) { return bits_f32(u ^ ((uint32_t)-(int32_t)(~u >> 31) | 0x80000000u)); }
-static inline uint64_t key_of(float l, uint32_t id) { return (uint64_t)ordered(l) << 32 | (uint32_t)~id; }
+static inline uint32_t ordered(float l)
+{
+    const uint32_t u = f32_bits(l + 0.0f);
+    return u ^ ((uint32_t)-(int32_t)(u >> 31) | 0x80000000u);
+}
+static inline float unordered(uint32_t u)
+{
+    return bits_f32(u ^ ((uint32_t)-(int32_t)(~u >> 31) | 0x80000000u));
+}
+static inline uint64_t key_of(float l, uint32_t id)
+{
+    return (uint64_t)ordered(l) << 32 | (uint32_t)~id;
+}
 static inline float key_logit(uint64_t key) { return unordered((uint32_t)(key >> 32)); }
 static inline int32_t key_id(uint64_t key) { return (int32_t)~(uint32_t)key; }
 
@@ -61,13 +71,14 @@ static inline uint64_t mass(double x)
     bits = (bits + 1023 + MASS_BITS) << 52;
     double scale, sum;
     memcpy(&scale, &bits, 8);
-    sum = q * scale + 0x1p52;   /* rounds to an integer, which then lies in the low bits */
+    sum = q * scale + 0x1p52; /* rounds to an integer, which then lies in the low bits */
     memcpy(&bits, &sum, 8);
     return bits & 0xfffffffffffff;
 }
 
 /* m[i] = mass of key[i] at 1/t = heat; their sum. */
-static uint64_t masses(uint64_t *restrict m, const uint64_t *restrict key, int64_t n, float best, double heat)
+static uint64_t masses(uint64_t *restrict m, const uint64_t *restrict key, int64_t n, float best,
+                       double heat)
 {
     enum { PIECE = 512 };
     double x[PIECE]; /* in pieces, because compilers vectorise the two loops and not their union */
@@ -86,8 +97,10 @@ static uint64_t masses(uint64_t *restrict m, const uint64_t *restrict key, int64
     return total;
 }
 
-/* The largest threshold such that the keys from it up have `target` mass, 1 each where m is null. work: u64 [2n]. */
-static uint64_t threshold(uint64_t *work, const uint64_t *key, const uint64_t *m, int64_t n, uint64_t target)
+/* The largest threshold such that the keys from it up have `target` mass, 1 each where m is null.
+ * work: u64 [2n]. */
+static uint64_t threshold(uint64_t *work, const uint64_t *key, const uint64_t *m, int64_t n,
+                          uint64_t target)
 {
     for (int shift = 64 - DIGIT_BITS;; shift = shift > DIGIT_BITS ? shift - DIGIT_BITS : 0) {
         uint64_t sum[1 << DIGIT_BITS] = {0};
@@ -181,7 +194,8 @@ static int64_t ban(uint64_t *key, int64_t n, const sample_options *o)
     return n_kept;
 }
 
-static void penalise(uint64_t *key, int64_t n, const int32_t *seen, int32_t n_seen, const sample_options *o)
+static void penalise(uint64_t *key, int64_t n, const int32_t *seen, int32_t n_seen,
+                     const sample_options *o)
 {
     for (int32_t i = 0; i < n_seen; i++) {
         const int64_t at = find(key, n, seen[2 * i]);
@@ -194,7 +208,8 @@ static void penalise(uint64_t *key, int64_t n, const int32_t *seen, int32_t n_se
     }
 }
 
-static int64_t truncate(uint64_t *key, uint64_t *work, int64_t n, float best, const sample_options *o)
+static int64_t truncate(uint64_t *key, uint64_t *work, int64_t n, float best,
+                        const sample_options *o)
 {
     if (o->top_k > 0 && o->top_k < n)
         n = keep(key, n, threshold(work, key, NULL, n, (uint64_t)o->top_k));
@@ -218,8 +233,9 @@ static int64_t truncate(uint64_t *key, uint64_t *work, int64_t n, float best, co
     return n;
 }
 
-int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payload, const int32_t *seen,
-                    int64_t n, int32_t dense, int32_t n_seen, const sample_options *options, uint64_t random)
+int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payload,
+                    const int32_t *seen, int64_t n, int32_t dense, int32_t n_seen,
+                    const sample_options *options, uint64_t random)
 {
     uint64_t *key = work, *rest = work + n;
     const float *logit = payload;
@@ -255,7 +271,8 @@ int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payl
     if (heat <= 1e30) {
         const int64_t n_kept = truncate(key, rest, n, key_logit(best), options);
         const uint64_t total = masses(rest, key, n_kept, key_logit(best), heat);
-        /* One of `total` units, each within 2^-64 of equally likely (Lemire 2019, arXiv:1805.10941, without rejection). */
+        /* One of `total` units, each within 2^-64 of equally likely (Lemire 2019, arXiv:1805.10941,
+         * without rejection). */
         uint64_t unit = (uint64_t)((unsigned __int128)random * total >> 64);
         int64_t i = 0;
         while (unit >= rest[i])

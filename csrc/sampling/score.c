@@ -1,17 +1,20 @@
-/* score.c - what rows of logits say: log-softmax of an id, the divergence from another model, and the form that one is kept in.
+/* score.c - what rows of logits say: log-softmax of an id, the divergence from another model, and
+ * the form that one is kept in.
  *
  *   log p(id)  = x[id] - max x - ln Z,           Z = sum exp(x[i] - max x)
  *   KL(P || Q) = sum p[i] (ln p[i] - ln q[i])    (Kullback & Leibler 1951),
  *
  * P the kept row, Q the logits.
  *
- * A kept row is i32 top, f32 step, u16 u[n], two bytes of padding where n is odd, u32 CRC32C of all before: id i's logit is step u[i] below
- * that of `top`, the greatest, of which no more is kept, because softmax does not see it.  step is the range / 65535, so that a row
- * whose logits are 30 apart is right to 0.00023; u is rounded to nearest.
+ * A kept row is i32 top, f32 step, u16 u[n], two bytes of padding where n is odd, u32 CRC32C of all
+ * before: id i's logit is step u[i] below that of `top`, the greatest, of which no more is kept,
+ * because softmax does not see it.  step is the range / 65535, so that a row whose logits are 30
+ * apart is right to 0.00023; u is rounded to nearest.
  *
- * All in f64.  exp is that of math64.c, without its ends: of what is more than 700 below the greatest it is e^-700, which adds
- * 1e-304.  Sums are kept in 8 lanes, i mod 8, and the lanes added as a tree.  With b[i] = - step u[i] and B = sum exp(b[i]),
- * KL is (sum exp(b[i]) (b[i] - (x[i] - max x))) / B - ln B + ln Z; below 0 only by rounding, and then 0. */
+ * All in f64.  exp is that of math64.c, without its ends: of what is more than 700 below the
+ * greatest it is e^-700, which adds 1e-304.  Sums are kept in 8 lanes, i mod 8, and the lanes added
+ * as a tree.  With b[i] = - step u[i] and B = sum exp(b[i]), KL is (sum exp(b[i]) (b[i] - (x[i] -
+ * max x))) / B - ln B + ln Z; below 0 only by rounding, and then 0. */
 #include <string.h>
 #include "api/runtime.h"
 #include "api/sampling.h"
@@ -28,9 +31,15 @@ typedef struct {
     int64_t kept_bytes;
     int32_t n;
 } score_args;
-typedef struct { uint8_t *kept; const float *logits; int64_t kept_bytes; int32_t n; } keep_args;
+typedef struct {
+    uint8_t *kept;
+    const float *logits;
+    int64_t kept_bytes;
+    int32_t n;
+} keep_args;
 
-/* e^x for x from -700 to 0, the bits of sluice_exp: its k stands in the low bits of `shifted`, and the result is normal. */
+/* e^x for x from -700 to 0, the bits of sluice_exp: its k stands in the low bits of `shifted`, and
+ * the result is normal. */
 static inline double exp_below_0(double x)
 {
     double shifted;
@@ -54,7 +63,8 @@ static inline void add_lanes(sums *s, const float *x, float most, int n)
     }
 }
 
-static inline void add_lanes_kept(sums *s, const float *x, float most, const uint16_t *u, double step, int n)
+static inline void add_lanes_kept(sums *s, const float *x, float most, const uint16_t *u,
+                                  double step, int n)
 {
     for (int l = 0; l < n; l++) {
         const double v = (double)x[l] - (double)most, q = v > -700 ? v : -700;
@@ -92,7 +102,8 @@ static void score_row(logit_score *out, const float *x, int32_t id, const uint8_
             continue;
         }
         memcpy(u, kept + HEAD_BYTES + 2 * (int64_t)i, 2 * (size_t)part);
-        part == LANES ? add_lanes_kept(&s, x + i, most, u, (double)step, LANES) : add_lanes_kept(&s, x + i, most, u, (double)step, part);
+        part == LANES ? add_lanes_kept(&s, x + i, most, u, (double)step, LANES)
+                      : add_lanes_kept(&s, x + i, most, u, (double)step, part);
     }
     const double log_z = sluice_log(tree(s.z));
     out->log_p = ((double)x[id] - (double)most) - log_z;
@@ -109,12 +120,14 @@ static void score_rows(const void *arg, int64_t begin, int64_t end, int32_t thre
     const score_args *a = arg;
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        score_row(a->out + r, a->logits + r * a->n, a->ids[r], a->kept ? a->kept + r * a->kept_bytes : NULL, a->n);
+        score_row(a->out + r, a->logits + r * a->n, a->ids[r],
+                  a->kept ? a->kept + r * a->kept_bytes : NULL, a->n);
 }
 
 int64_t kept_row_bytes(int32_t n) { return HEAD_BYTES + 2 * ((int64_t)n + n % 2) + CRC_BYTES; }
 
-void score_logits(logit_score *out, const float *logits, const int32_t *ids, const uint8_t *kept, int32_t n_row, int32_t n)
+void score_logits(logit_score *out, const float *logits, const int32_t *ids, const uint8_t *kept,
+                  int32_t n_row, int32_t n)
 {
     const score_args a = {out, logits, ids, kept, kept_row_bytes(n), n};
     parallel(score_rows, &a, n_row, 1 + 4096 / n);
@@ -159,8 +172,10 @@ int32_t first_bad_kept(const uint8_t *kept, int32_t n_row, int32_t n)
         uint32_t crc;
         int32_t top;
         float step;
-        memcpy(&top, kept, 4), memcpy(&step, kept + 4, 4), memcpy(&crc, kept + bytes - CRC_BYTES, CRC_BYTES);
-        if (crc != crc32c(0, kept, (uint64_t)(bytes - CRC_BYTES)) || top < 0 || top >= n || !(step >= 0 && step <= 0x1p113f))
+        memcpy(&top, kept, 4), memcpy(&step, kept + 4, 4),
+            memcpy(&crc, kept + bytes - CRC_BYTES, CRC_BYTES);
+        if (crc != crc32c(0, kept, (uint64_t)(bytes - CRC_BYTES)) || top < 0 || top >= n
+            || !(step >= 0 && step <= 0x1p113f))
             return r;
     }
     return -1;

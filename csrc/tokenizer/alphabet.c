@@ -1,5 +1,6 @@
-/* alphabet.c - the byte-level alphabet: each byte as one printable character.  Bytes that print in Latin-1 stand for themselves, the
- * others, ascending, are U+0100 to U+0143 (a blank is U+0120).  Radford et al. 2019, section 2.2, by OpenAI's encoder.py. */
+/* alphabet.c - the byte-level alphabet: each byte as one printable character.  Bytes that print in
+ * Latin-1 stand for themselves, the others, ascending, are U+0100 to U+0143 (a blank is U+0120).
+ * Radford et al. 2019, section 2.2, by OpenAI's encoder.py. */
 #include "tokenizer/alphabet.h"
 #include "tokenizer/utf8.h"
 

@@ -1,7 +1,7 @@
 /* marks.c - which pieces have the form of a mark of turns: <|im_start|>, [INST].
  *
- * Blanks at both ends aside, a mark begins with < or [, ends with > or ], and has a letter, a digit or a | between, unless it is an
- * HTML tag of the list below. */
+ * Blanks at both ends aside, a mark begins with < or [, ends with > or ], and has a letter, a digit
+ * or a | between, unless it is an HTML tag of the list below. */
 #include "tokenizer/vocabulary.h"
 
 /* The tags that are text even where a vocabulary has them as one piece. */
@@ -17,7 +17,8 @@ static int is_html_tag(const uint8_t *text, uint32_t n_bytes)
     if (n_bytes < 3 || text[0] != '<' || text[n_bytes - 1] != '>')
         return 0;
     for (uint32_t i = text[1] == '/' ? 2 : 1; i < n_bytes - 1; i++) {
-        if (n >= sizeof name - 2 || !((text[i] >= 'a' && text[i] <= 'z') || (text[i] >= '0' && text[i] <= '9')))
+        if (n >= sizeof name - 2
+            || !((text[i] >= 'a' && text[i] <= 'z') || (text[i] >= '0' && text[i] <= '9')))
             return 0;
         name[n++] = (char)text[i];
     }

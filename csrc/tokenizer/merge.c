@@ -1,15 +1,17 @@
 /* merge.c - symbols to ids: byte-pair merges, Sennrich et al. 2015, arXiv:1508.07909.
  *
- * A part of a text is a linked list of symbols. Of all neighbours that may be joined the pair that comes first is, of equals the
- * leftmost, until there is none; a priority queue (a binary heap, the greatest key on top) makes it n log n, whatever the text.
- * Which pairs may be joined, and which first:
+ * A part of a text is a linked list of symbols. Of all neighbours that may be joined the pair that
+ * comes first is, of equals the leftmost, until there is none; a priority queue (a binary heap, the
+ * greatest key on top) makes it n log n, whatever the text. Which pairs may be joined, and which
+ * first:
  *
  *   SentencePiece    whose joined text is a piece; the highest score
  *   byte-pair lists  whose halves are a line of the vocabulary's merges (merge_list.c); the
  *                    earliest line
  *
- * A symbol that is no piece in the end becomes its bytes (`<0xE2>` ...) or, where there are no byte tokens, one unknown id for a
- * whole run of them. (In a byte-level vocabulary every symbol is a token.) */
+ * A symbol that is no piece in the end becomes its bytes (`<0xE2>` ...) or, where there are no byte
+ * tokens, one unknown id for a whole run of them. (In a byte-level vocabulary every symbol is a
+ * token.) */
 #include "runtime/float_bits.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/vocabulary.h"
@@ -45,7 +47,8 @@ static merge_pair pop(merger *m)
     return top;
 }
 
-/* The order of a pair whose joined text is piece `id` and whose left half has n_left bytes, greatest first; -1: they are not joined. */
+/* The order of a pair whose joined text is piece `id` and whose left half has n_left bytes,
+ * greatest first; -1: they are not joined. */
 static inline int64_t pair_order(const vocab *v, int32_t id, uint32_t n_left)
 {
     if (v->model == VOCAB_SPM)
@@ -69,7 +72,9 @@ static inline void consider(merger *m, int32_t left)
         return;
     if (m->v->piece[id].kind == PIECE_UNUSED)
         m->split[id] = a->n_bytes;
-    push(m, (merge_pair){ .key = (uint64_t)order << 32 | (uint32_t)~left, .n_bytes = n_bytes, .id = id });
+    push(
+        m,
+        (merge_pair){.key = (uint64_t)order << 32 | (uint32_t)~left, .n_bytes = n_bytes, .id = id});
 }
 
 static void merge(merger *m)
@@ -106,7 +111,8 @@ void merge_emit(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id)
     m->after_unknown = id < 0 && !m->v->has_bytes;
 }
 
-/* As merge_emit, but an unused piece is taken apart again until nothing in it is one; a character that is one is unknown. */
+/* As merge_emit, but an unused piece is taken apart again until nothing in it is one; a character
+ * that is one is unknown. */
 static void emit_parts(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id)
 {
     /* disjoint parts of one piece, so never more */
@@ -134,8 +140,11 @@ static void emit_parts(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t
 void merge_add(merger *m, uint64_t at, uint64_t n_bytes, int frozen)
 {
     const int32_t i = m->n_symbol++;
-    m->symbol[i] = (merge_symbol){ .prev = i - 1, .next = i + 1, .at = (uint32_t)at, .n_bytes = (uint32_t)n_bytes,
-                                   .id = frozen ? -2 : -1 }; /* -2: merges with nothing */
+    m->symbol[i] = (merge_symbol){.prev = i - 1,
+                                  .next = i + 1,
+                                  .at = (uint32_t)at,
+                                  .n_bytes = (uint32_t)n_bytes,
+                                  .id = frozen ? -2 : -1}; /* -2: merges with nothing */
 }
 
 void merge_finish(merger *m)
@@ -146,7 +155,8 @@ void merge_finish(merger *m)
     merge(m);
     for (int32_t i = 0; i >= 0; i = m->symbol[i].next) {
         const merge_symbol *s = m->symbol + i;
-        const int32_t id = s->id < 0 ? vocab_find(m->v, m->text + s->at, s->n_bytes, m->kinds) : s->id;
+        const int32_t id =
+            s->id < 0 ? vocab_find(m->v, m->text + s->at, s->n_bytes, m->kinds) : s->id;
         (m->v->has_unused ? emit_parts : merge_emit)(m, m->text + s->at, s->n_bytes, id);
     }
     m->n_symbol = 0;

@@ -6,14 +6,14 @@
 /* merge.c: a part of a text, symbol by symbol, then its ids. */
 typedef struct {
     const vocab *v;
-    uint32_t kinds;  /* that merging makes: v->text_kinds, or fewer of them */
+    uint32_t kinds; /* that merging makes: v->text_kinds, or fewer of them */
     const uint8_t *text;
     merge_symbol *symbol;
     merge_pair *pair;
     uint32_t *split; /* [n_vocab] of an unused piece: bytes of its left half, when last seen */
     uint64_t n_pair;
     int32_t n_symbol;
-    int32_t *id;     /* where the next id goes */
+    int32_t *id; /* where the next id goes */
     int after_unknown;
 } merger;
 /* the next symbol; frozen: it merges with nothing */

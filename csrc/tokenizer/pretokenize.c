@@ -1,14 +1,18 @@
-/* pretokenize.c - text into words, before byte-level BPE: merges never reach across the end of a word.
+/* pretokenize.c - text into words, before byte-level BPE: merges never reach across the end of a
+ * word.
  *
- * Every vocabulary of this kind was trained with a regular expression, or some, one after another, that cut its text; they are
- * published with the models (tokenizer.json) and stand above the functions that do the same by hand. A rule is
- * a function (text, at, end) -> where the piece that begins at `at` ends; where expressions follow each other, each rule cuts the
- * pieces of the one before, and sees their ends as the ends of the text (`$`, `(?!\S)`).
+ * Every vocabulary of this kind was trained with a regular expression, or some, one after another,
+ * that cut its text; they are published with the models (tokenizer.json) and stand above the
+ * functions that do the same by hand. A rule is a function (text, at, end) -> where the piece that
+ * begins at `at` ends; where expressions follow each other, each rule cuts the pieces of the one
+ * before, and sees their ends as the ends of the text (`$`, `(?!\S)`).
  *
- * No rule looks back, and what a rule passes over without taking it, its next call takes or passes once more at most: linear
- * time. Alternatives are tried in the order of the expression, and repetition is greedy, as there.
+ * No rule looks back, and what a rule passes over without taking it, its next call takes or passes
+ * once more at most: linear time. Alternatives are tried in the order of the expression, and
+ * repetition is greedy, as there.
  *
- * \p{L}, \p{N}, \p{M}, \s are sets of the classes of unicode.h. Text must be UTF-8 (utf8_repair). */
+ * \p{L}, \p{N}, \p{M}, \s are sets of the classes of unicode.h. Text must be UTF-8 (utf8_repair).
+ */
 #include "api/tokenizer.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
@@ -31,7 +35,8 @@ static inline uint32_t decode(uint32_t *n_bytes, const uint8_t *p)
         return *n_bytes = 2, (c & 31) << 6 | (p[1] & 63);
     if (c < 0xf0)
         return *n_bytes = 3, (c & 15) << 12 | (uint32_t)(p[1] & 63) << 6 | (p[2] & 63);
-    return *n_bytes = 4, (c & 7) << 18 | (uint32_t)(p[1] & 63) << 12 | (uint32_t)(p[2] & 63) << 6 | (p[3] & 63);
+    return *n_bytes = 4,
+           (c & 7) << 18 | (uint32_t)(p[1] & 63) << 12 | (uint32_t)(p[2] & 63) << 6 | (p[3] & 63);
 }
 
 static uint32_t class_of(uint32_t point)
@@ -55,7 +60,8 @@ static inline uint32_t class_of_ascii(uint32_t c)
     return c >= '0' && c <= '9' ? NUMBER : c == ' ' || (c >= 9 && c <= 13) ? SPACE : OTHER;
 }
 
-/* The set that holds the character at `at` and no other class, and its bytes; 0 and 0 at the end. */
+/* The set that holds the character at `at` and no other class, and its bytes; 0 and 0 at the end.
+ */
 static inline uint32_t look(uint32_t *n_bytes, const uint8_t *text, uint64_t at, uint64_t end)
 {
     if (at >= end)
@@ -81,14 +87,18 @@ static uint64_t run(const uint8_t *text, uint64_t at, uint64_t end, uint32_t set
 }
 
 static inline int is_newline(uint8_t c) { return c == '\r' || c == '\n'; }
-static inline uint64_t after(const uint8_t *text, uint64_t at, uint64_t end, uint8_t c) { return at + (at < end && text[at] == c); }
+static inline uint64_t after(const uint8_t *text, uint64_t at, uint64_t end, uint8_t c)
+{
+    return at + (at < end && text[at] == c);
+}
 
 /* 's|'t|'re|'ve|'m|'ll|'d, with fold (?i:...), for which U+017F is an s.  0: none begins here. */
 static uint64_t contraction(const uint8_t *text, uint64_t at, uint64_t end, int fold)
 {
     if (end - at < 2 || text[at] != '\'')
         return 0;
-    const uint8_t mask = fold ? 0xdf : 0xff, a = text[at + 1] & mask, b = end - at > 2 ? text[at + 2] & mask : 0;
+    const uint8_t mask = fold ? 0xdf : 0xff, a = text[at + 1] & mask,
+                  b = end - at > 2 ? text[at + 2] & mask : 0;
     const uint8_t low = fold ? 0 : 32;
 #define IS(x, c) ((x) == ((c) - 32 + low))
     if (IS(a, 's') || IS(a, 't') || IS(a, 'm') || IS(a, 'd'))
@@ -99,7 +109,8 @@ static uint64_t contraction(const uint8_t *text, uint64_t at, uint64_t end, int 
     return fold && end - at > 2 && text[at + 1] == 0xc5 && text[at + 2] == 0xbf ? at + 3 : 0;
 }
 
-/* \s+(?!\S)|\s+: all of a run of blanks at the end, else all but its last, which the next word may take. */
+/* \s+(?!\S)|\s+: all of a run of blanks at the end, else all but its last, which the next word may
+ * take. */
 static uint64_t blanks(const uint8_t *text, uint64_t at, uint64_t end)
 {
     uint64_t last = at, e = at;
@@ -134,9 +145,10 @@ static uint64_t gpt2(const uint8_t *text, uint64_t at, uint64_t end)
     return set & NOT(S) ? run(text, b, end, NOT(L | N | S)) : blanks(text, at, end);
 }
 
-/*  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+, what the newer expressions end with; `slash`: [\r\n/]*;
- * `word`: what is in no mark, \p{L} or more. */
-static uint64_t marks_and_blanks(const uint8_t *text, uint64_t at, uint64_t end, uint32_t word, int slash)
+/*  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+, what the newer expressions end with; `slash`:
+ * [\r\n/]*; `word`: what is in no mark, \p{L} or more. */
+static uint64_t marks_and_blanks(const uint8_t *text, uint64_t at, uint64_t end, uint32_t word,
+                                 int slash)
 {
     const uint64_t b = after(text, at, end, ' ');
     uint64_t e = run(text, b, end, NOT(word | N | S));
@@ -149,8 +161,9 @@ static uint64_t marks_and_blanks(const uint8_t *text, uint64_t at, uint64_t end,
     return e ? e : blanks(text, at, end);
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
- * with n_digit for 3, and `word` for \p{L} but in the first [^...], in which a mark of `word` changes nothing. */
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
+ * ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ with n_digit for 3, and `word` for \p{L} but in
+ * the first [^...], in which a mark of `word` changes nothing. */
 static uint64_t cl100k(const uint8_t *text, uint64_t at, uint64_t end, uint32_t word, int n_digit)
 {
     uint64_t e = contraction(text, at, end, 1);
@@ -171,14 +184,24 @@ static uint64_t cl100k(const uint8_t *text, uint64_t at, uint64_t end, uint32_t 
 }
 
 /* Llama 3: the expression above. */
-static uint64_t llama3(const uint8_t *text, uint64_t at, uint64_t end) { return cl100k(text, at, end, L, 3); }
+static uint64_t llama3(const uint8_t *text, uint64_t at, uint64_t end)
+{
+    return cl100k(text, at, end, L, 3);
+}
 /* Qwen2, 2.5, 3: with \p{N} for \p{N}{1,3}. */
-static uint64_t qwen2(const uint8_t *text, uint64_t at, uint64_t end) { return cl100k(text, at, end, L, 1); }
+static uint64_t qwen2(const uint8_t *text, uint64_t at, uint64_t end)
+{
+    return cl100k(text, at, end, L, 1);
+}
 /* Qwen3.5: ...|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|... */
-static uint64_t qwen35(const uint8_t *text, uint64_t at, uint64_t end) { return cl100k(text, at, end, L | M, 1); }
+static uint64_t qwen35(const uint8_t *text, uint64_t at, uint64_t end)
+{
+    return cl100k(text, at, end, L | M, 1);
+}
 
-/* U*W+|U+W* for U = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], W = [\p{Ll}\p{Lm}\p{Lo}\p{M}]; `whole`: only U*W+.  0: no match.
- * U* takes all it can; where no W follows it gives back, up to the last character that is in both. */
+/* U*W+|U+W* for U = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], W = [\p{Ll}\p{Lm}\p{Lo}\p{M}]; `whole`: only
+ * U*W+.  0: no match. U* takes all it can; where no W follows it gives back, up to the last
+ * character that is in both. */
 static uint64_t cased(const uint8_t *text, uint64_t at, uint64_t end, int whole)
 {
     const uint32_t both = SET(LETTER) | M;
@@ -192,7 +215,8 @@ static uint64_t cased(const uint8_t *text, uint64_t at, uint64_t end, int whole)
     return last ? last : !whole && e > at ? e : 0;
 }
 
-/* Mistral tekken: [^\r\n\p{L}\p{N}]?U*W+|[^\r\n\p{L}\p{N}]?U+W*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
+/* Mistral tekken: [^\r\n\p{L}\p{N}]?U*W+|[^\r\n\p{L}\p{N}]?U+W*|\p{N}|
+ * ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
 static uint64_t tekken(const uint8_t *text, uint64_t at, uint64_t end)
 {
     uint32_t n_bytes;
@@ -228,29 +252,36 @@ typedef struct { uint32_t first, last; } points;
 
 /* DeepSeek-LLM names its letters: those with case, most of them. */
 static const points deepseek_letters[] = {
-    {0x41, 0x5a}, {0x61, 0x7a}, {0xb5, 0xb5}, {0xc0, 0xd6}, {0xd8, 0xf6}, {0xf8, 0x1ba}, {0x1bc, 0x1bf}, {0x1c4, 0x293},
-    {0x295, 0x2af}, {0x370, 0x373}, {0x376, 0x377}, {0x37b, 0x37d}, {0x37f, 0x37f}, {0x386, 0x386}, {0x388, 0x38a},
-    {0x38c, 0x38c}, {0x38e, 0x3a1}, {0x3a3, 0x3f5}, {0x3f7, 0x481}, {0x48a, 0x52f}, {0x531, 0x556}, {0x10a0, 0x10c5},
-    {0x13a0, 0x13f5}, {0x13f8, 0x13fd}, {0x1c90, 0x1cba}, {0x1cbd, 0x1cbf}, {0x1d00, 0x1d2b}, {0x1d6b, 0x1d77},
-    {0x1d79, 0x1d9a}, {0x1e00, 0x1f15}, {0x1f18, 0x1f1d}, {0x1f20, 0x1f45}, {0x1f48, 0x1f4d}, {0x1f50, 0x1f57},
-    {0x1f59, 0x1f59}, {0x1f5b, 0x1f5b}, {0x1f5d, 0x1f5d}, {0x1f5f, 0x1f7d}, {0x1f80, 0x1fb4}, {0x1fb6, 0x1fbc},
-    {0x1fbe, 0x1fbe}, {0x1fc2, 0x1fc4}, {0x1fc6, 0x1fcc}, {0x1fd0, 0x1fd3}, {0x1fd6, 0x1fdb}, {0x1fe0, 0x1fec},
-    {0x1ff2, 0x1ff4}, {0x1ff6, 0x1ffc}, {0x2102, 0x2102}, {0x2107, 0x2107}, {0x210a, 0x2113}, {0x2115, 0x2115},
-    {0x2119, 0x211d}, {0x2124, 0x2124}, {0x2126, 0x2126}, {0x2128, 0x2128}, {0x212a, 0x212d}, {0x212f, 0x2134},
-    {0x2139, 0x2139}, {0x213c, 0x213f}, {0x2145, 0x2149}, {0x214e, 0x214e}, {0x2183, 0x2184}, {0x2c00, 0x2c7b},
-    {0x2c7e, 0x2ce4}, {0x2ceb, 0x2cee}, {0x2cf2, 0x2cf3}, {0xa640, 0xa66d}, {0xa680, 0xa69b}, {0xa722, 0xa76f},
-    {0xa771, 0xa787}, {0xa78b, 0xa78e}, {0xab70, 0xabbf}, {0xfb00, 0xfb06}, {0xfb13, 0xfb17}, {0xff21, 0xff3a},
-    {0xff41, 0xff5a}, {0x10400, 0x1044f}, {0x104b0, 0x104d3}, {0x104d8, 0x104fb}, {0x10c80, 0x10cb2}, {0x10cc0, 0x10cf2},
-    {0x118a0, 0x118df}, {0x1e900, 0x1e943}
-};
-/* !-/:-~ (so letters and [ too), their fullwidth forms, quotation marks U+2018-U+201F, U+3000-U+3002. */
-static const points deepseek_marks[] = {
-    {0x21, 0x2f}, {0x3a, 0x7e}, {0x2018, 0x201f}, {0x3000, 0x3002}, {0xff01, 0xff0f}, {0xff1a, 0xff5e}
-};
-static const points deepseek_cjk[] = { {0x800, 0x9fa5}, {0xac00, 0xd7ff} };
+    {0x41, 0x5a},       {0x61, 0x7a},       {0xb5, 0xb5},       {0xc0, 0xd6},
+    {0xd8, 0xf6},       {0xf8, 0x1ba},      {0x1bc, 0x1bf},     {0x1c4, 0x293},
+    {0x295, 0x2af},     {0x370, 0x373},     {0x376, 0x377},     {0x37b, 0x37d},
+    {0x37f, 0x37f},     {0x386, 0x386},     {0x388, 0x38a},     {0x38c, 0x38c},
+    {0x38e, 0x3a1},     {0x3a3, 0x3f5},     {0x3f7, 0x481},     {0x48a, 0x52f},
+    {0x531, 0x556},     {0x10a0, 0x10c5},   {0x13a0, 0x13f5},   {0x13f8, 0x13fd},
+    {0x1c90, 0x1cba},   {0x1cbd, 0x1cbf},   {0x1d00, 0x1d2b},   {0x1d6b, 0x1d77},
+    {0x1d79, 0x1d9a},   {0x1e00, 0x1f15},   {0x1f18, 0x1f1d},   {0x1f20, 0x1f45},
+    {0x1f48, 0x1f4d},   {0x1f50, 0x1f57},   {0x1f59, 0x1f59},   {0x1f5b, 0x1f5b},
+    {0x1f5d, 0x1f5d},   {0x1f5f, 0x1f7d},   {0x1f80, 0x1fb4},   {0x1fb6, 0x1fbc},
+    {0x1fbe, 0x1fbe},   {0x1fc2, 0x1fc4},   {0x1fc6, 0x1fcc},   {0x1fd0, 0x1fd3},
+    {0x1fd6, 0x1fdb},   {0x1fe0, 0x1fec},   {0x1ff2, 0x1ff4},   {0x1ff6, 0x1ffc},
+    {0x2102, 0x2102},   {0x2107, 0x2107},   {0x210a, 0x2113},   {0x2115, 0x2115},
+    {0x2119, 0x211d},   {0x2124, 0x2124},   {0x2126, 0x2126},   {0x2128, 0x2128},
+    {0x212a, 0x212d},   {0x212f, 0x2134},   {0x2139, 0x2139},   {0x213c, 0x213f},
+    {0x2145, 0x2149},   {0x214e, 0x214e},   {0x2183, 0x2184},   {0x2c00, 0x2c7b},
+    {0x2c7e, 0x2ce4},   {0x2ceb, 0x2cee},   {0x2cf2, 0x2cf3},   {0xa640, 0xa66d},
+    {0xa680, 0xa69b},   {0xa722, 0xa76f},   {0xa771, 0xa787},   {0xa78b, 0xa78e},
+    {0xab70, 0xabbf},   {0xfb00, 0xfb06},   {0xfb13, 0xfb17},   {0xff21, 0xff3a},
+    {0xff41, 0xff5a},   {0x10400, 0x1044f}, {0x104b0, 0x104d3}, {0x104d8, 0x104fb},
+    {0x10c80, 0x10cb2}, {0x10cc0, 0x10cf2}, {0x118a0, 0x118df}, {0x1e900, 0x1e943}};
+/* !-/:-~ (so letters and [ too), their fullwidth forms, quotation marks U+2018-U+201F,
+ * U+3000-U+3002. */
+static const points deepseek_marks[] = {{0x21, 0x2f},     {0x3a, 0x7e},     {0x2018, 0x201f},
+                                        {0x3000, 0x3002}, {0xff01, 0xff0f}, {0xff1a, 0xff5e}};
+static const points deepseek_cjk[] = {{0x800, 0x9fa5}, {0xac00, 0xd7ff}};
 
 /* Bytes of the character at `at` if it is one of `list` (ascending), else 0. */
-static uint32_t in_points(const points *list, uint32_t n, const uint8_t *text, uint64_t at, uint64_t end)
+static uint32_t in_points(const points *list, uint32_t n, const uint8_t *text, uint64_t at,
+                          uint64_t end)
 {
     uint32_t n_bytes, low = 0;
     if (at >= end)
@@ -270,14 +301,16 @@ static uint32_t in_points(const points *list, uint32_t n, const uint8_t *text, u
 }
 
 /* \s?[list]+ or, without `blank`, [list]+: a match where one begins, else all up to the next. */
-static uint64_t listed(const uint8_t *text, uint64_t at, uint64_t end, const points *list, uint32_t n_list, int blank)
+static uint64_t listed(const uint8_t *text, uint64_t at, uint64_t end, const points *list,
+                       uint32_t n_list, int blank)
 {
     uint64_t e = at;
     uint32_t n_bytes, n;
     int first = 1;
     while (e < end) {
         const uint32_t set = look(&n_bytes, text, e, end);
-        const uint64_t b = blank && set & S && in_points(list, n_list, text, e + n_bytes, end) ? e + n_bytes : e;
+        const uint64_t b =
+            blank && set & S && in_points(list, n_list, text, e + n_bytes, end) ? e + n_bytes : e;
         if (b > e || in_points(list, n_list, text, e, end)) {
             if (!first)
                 return e;
@@ -292,12 +325,18 @@ static uint64_t listed(const uint8_t *text, uint64_t at, uint64_t end, const poi
 }
 
 #define LIST(name) name, sizeof name / sizeof *name
-static uint64_t deepseek_words(const uint8_t *text, uint64_t at, uint64_t end) { return listed(text, at, end, LIST(deepseek_letters), 1); }
+static uint64_t deepseek_words(const uint8_t *text, uint64_t at, uint64_t end)
+{
+    return listed(text, at, end, LIST(deepseek_letters), 1);
+}
 static uint64_t deepseek_punctuation(const uint8_t *text, uint64_t at, uint64_t end)
 {
     return listed(text, at, end, LIST(deepseek_marks), 1);
 }
-static uint64_t deepseek_characters(const uint8_t *text, uint64_t at, uint64_t end) { return listed(text, at, end, LIST(deepseek_cjk), 0); }
+static uint64_t deepseek_characters(const uint8_t *text, uint64_t at, uint64_t end)
+{
+    return listed(text, at, end, LIST(deepseek_cjk), 0);
+}
 
 /* \s+$ */
 static uint64_t last_blanks(const uint8_t *text, uint64_t at, uint64_t end)
@@ -327,7 +366,8 @@ uint64_t white_space_begin(const uint8_t *text, uint64_t at, uint64_t end)
         uint64_t before = end - 1;
         while (before > at && end - before < 4 && text[before] >> 6 == 2)
             before--;
-        if (utf8_bytes(text + before, end - before) != end - before || !(set_at(text, before, end) & S))
+        if (utf8_bytes(text + before, end - before) != end - before
+            || !(set_at(text, before, end) & S))
             break;
         end = before;
     }
@@ -336,13 +376,14 @@ uint64_t white_space_begin(const uint8_t *text, uint64_t at, uint64_t end)
 
 typedef uint64_t rule(const uint8_t *text, uint64_t at, uint64_t end);
 static rule *const rules[][7] = {
-    [PRE_GPT2] = { gpt2 },
-    [PRE_LLAMA3] = { llama3 },
-    [PRE_QWEN2] = { qwen2 },
-    [PRE_QWEN35] = { qwen35 },
-    [PRE_TEKKEN] = { tekken },
-    [PRE_STARCODER] = { digits, gpt2 }, /* StarCoder 1 and 2, SmolLM, Command R */
-    [PRE_DEEPSEEK_LLM] = { newlines, deepseek_words, deepseek_punctuation, last_blanks, deepseek_characters, digits },
+    [PRE_GPT2] = {gpt2},
+    [PRE_LLAMA3] = {llama3},
+    [PRE_QWEN2] = {qwen2},
+    [PRE_QWEN35] = {qwen35},
+    [PRE_TEKKEN] = {tekken},
+    [PRE_STARCODER] = {digits, gpt2}, /* StarCoder 1 and 2, SmolLM, Command R */
+    [PRE_DEEPSEEK_LLM] = {newlines, deepseek_words, deepseek_punctuation, last_blanks,
+                          deepseek_characters, digits},
 };
 
 uint64_t pretokenize(word_ends *w, const uint8_t *text, uint64_t at, uint64_t n_bytes, int32_t pre)

@@ -18,8 +18,10 @@
 #include "tokenizer/utf8.h"
 #include "tokenizer/vocabulary.h"
 
-/* The next unit of raw text: a user defined piece, a character, or a bad byte.  *out, *n_out: what stands for it. */
-static uint64_t next_unit(const uint8_t **out, uint64_t *n_out, const vocab *v, uint32_t user, const uint8_t *p, uint64_t n)
+/* The next unit of raw text: a user defined piece, a character, or a bad byte.  *out, *n_out: what
+ * stands for it. */
+static uint64_t next_unit(const uint8_t **out, uint64_t *n_out, const vocab *v, uint32_t user,
+                          const uint8_t *p, uint64_t n)
 {
     uint64_t n_bytes = vocab_match(v, p, n, user);
     *out = p;
@@ -33,8 +35,8 @@ static uint64_t next_unit(const uint8_t **out, uint64_t *n_out, const vocab *v, 
     return 1;
 }
 
-uint64_t spm_normalize(uint8_t *out, const vocab *v, uint32_t user, const uint8_t *text, uint64_t n_bytes, int32_t add_prefix,
-                       int32_t remove_extra)
+uint64_t spm_normalize(uint8_t *out, const vocab *v, uint32_t user, const uint8_t *text,
+                       uint64_t n_bytes, int32_t add_prefix, int32_t remove_extra)
 {
     const uint8_t *end = text + n_bytes, *unit;
     uint64_t n = 0, n_unit, n_used;
@@ -70,8 +72,10 @@ uint64_t spm_normalize(uint8_t *out, const vocab *v, uint32_t user, const uint8_
     return n;
 }
 
-/* The next symbol of a normalized text: its bytes.  *frozen: it is a user defined piece, and merges with nothing. */
-static inline uint64_t next_symbol(int *frozen, const vocab *v, uint32_t user, const uint8_t *p, uint64_t n)
+/* The next symbol of a normalized text: its bytes.  *frozen: it is a user defined piece, and merges
+ * with nothing. */
+static inline uint64_t next_symbol(int *frozen, const vocab *v, uint32_t user, const uint8_t *p,
+                                   uint64_t n)
 {
     uint64_t n_bytes = vocab_match(v, p, n, user);
     *frozen = n_bytes != 0;
@@ -85,7 +89,8 @@ static inline uint64_t next_symbol(int *frozen, const vocab *v, uint32_t user, c
 /* May the symbol at `at` begin a part of its own? */
 static inline int begins_word(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint64_t at)
 {
-    return v->words_apart && !v->has_unused && is_space(text + at, n_bytes - at) && !(at >= 3 && is_space(text + at - 3, 3));
+    return v->words_apart && !v->has_unused && is_space(text + at, n_bytes - at)
+        && !(at >= 3 && is_space(text + at - 3, 3));
 }
 
 uint64_t spm_longest(const vocab *v, uint32_t user, const uint8_t *text, uint64_t n_bytes)
@@ -103,11 +108,17 @@ uint64_t spm_longest(const vocab *v, uint32_t user, const uint8_t *text, uint64_
     return longest;
 }
 
-uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vocab *v, uint32_t user, merge_symbol *symbol,
-                    merge_pair *pair, uint32_t *split)
+uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vocab *v,
+                    uint32_t user, merge_symbol *symbol, merge_pair *pair, uint32_t *split)
 {
     const uint32_t kinds = v->text_kinds & (user_kinds(user) | ~user_kinds(SET_USER | SET_MARKER));
-    merger m = { .v = v, .kinds = kinds, .text = text, .symbol = symbol, .pair = pair, .split = split, .id = id };
+    merger m = {.v = v,
+                .kinds = kinds,
+                .text = text,
+                .symbol = symbol,
+                .pair = pair,
+                .split = split,
+                .id = id};
     int frozen;
     if (v->has_unused)
         memset(split, 0, (size_t)v->n_vocab * sizeof *split);
@@ -117,7 +128,8 @@ uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vo
         if (cut || begins_word(v, text, n_bytes, at))
             merge_finish(&m);
         if (cut)
-            merge_emit(&m, text + at, (uint32_t)step, vocab_find(v, text + at, step, user_kinds(user)));
+            merge_emit(&m, text + at, (uint32_t)step,
+                       vocab_find(v, text + at, step, user_kinds(user)));
         else
             merge_add(&m, at, step, frozen);
     }

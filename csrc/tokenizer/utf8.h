@@ -3,7 +3,8 @@
 #define SLUICE_TOKENIZER_UTF8_H
 #include <stdint.h>
 
-/* Bytes of the UTF-8 character at p, 0: it is not one (overlong, surrogate, beyond U+10FFFF, cut). */
+/* Bytes of the UTF-8 character at p, 0: it is not one (overlong, surrogate, beyond U+10FFFF, cut).
+ */
 static inline uint32_t utf8_bytes(const uint8_t *p, uint64_t n)
 {
     const uint8_t c = p[0];

@@ -2,8 +2,10 @@
 #include "tokenizer/vocab_trie.h"
 #include "tokenizer/vocabulary.h"
 
-/* As vocab_match in raw text, where a blank is U+2581, too, but in a byte-level vocabulary. *id: that piece, if it is not NULL. */
-static uint64_t match_raw(int32_t *id, const vocab *v, const uint8_t *text, uint64_t n_bytes, uint32_t sets, uint32_t kinds)
+/* As vocab_match in raw text, where a blank is U+2581, too, but in a byte-level vocabulary. *id:
+ * that piece, if it is not NULL. */
+static uint64_t match_raw(int32_t *id, const vocab *v, const uint8_t *text, uint64_t n_bytes,
+                          uint32_t sets, uint32_t kinds)
 {
     const int fold = v->model != VOCAB_BYTES;
     uint8_t spelt[3 * MAX_TOKEN_BYTES];
@@ -13,7 +15,8 @@ static uint64_t match_raw(int32_t *id, const vocab *v, const uint8_t *text, uint
         return 0;
     for (uint64_t i = 0; i < n_bytes && edge; i++) {
         const uint8_t *bytes = fold && text[i] == ' ' ? SPACE : text + i;
-        for (int k = 0; k < (bytes == SPACE ? 3 : 1) && (edge = *find_edge(v, node, bytes[k])); k++) {
+        for (int k = 0; k < (bytes == SPACE ? 3 : 1) && (edge = *find_edge(v, node, bytes[k]));
+             k++) {
             spelt[n_spelt++] = bytes[k];
             node = (uint32_t)edge & EDGE_NODE;
         }
@@ -25,17 +28,18 @@ static uint64_t match_raw(int32_t *id, const vocab *v, const uint8_t *text, uint
     return longest;
 }
 
-void vocab_next_cut(vocab_cut *out, const vocab *v, const uint8_t *text, uint64_t n_bytes, uint64_t at, uint32_t sets,
-                    uint32_t user)
+void vocab_next_cut(vocab_cut *out, const vocab *v, const uint8_t *text, uint64_t n_bytes,
+                    uint64_t at, uint32_t sets, uint32_t user)
 {
     const uint32_t added = sets & (SET_ADDED | SET_ADDED_MARKER);
-    const uint32_t kinds = (added & SET_ADDED ? 1u << PIECE_ADDED : 0) |
-                           (added & SET_ADDED_MARKER ? 1u << PIECE_ADDED_MARKER : 0);
+    const uint32_t kinds = (added & SET_ADDED ? 1u << PIECE_ADDED : 0)
+        | (added & SET_ADDED_MARKER ? 1u << PIECE_ADDED_MARKER : 0);
     while (at < n_bytes) {
         const uint8_t *p = text + at;
         const uint64_t n = n_bytes - at, n_control = match_in_trie(v, p, n, sets & SET_CONTROL);
         const uint64_t n_added = added ? match_raw(&out->id, v, p, n, added, kinds) : 0;
-        const uint64_t n_cut = n_control > n_added ? n_control : n_added, n_user = match_raw(NULL, v, p, n, user, 0);
+        const uint64_t n_cut = n_control > n_added ? n_control : n_added,
+                       n_user = match_raw(NULL, v, p, n, user, 0);
         if (n_cut && n_cut >= n_user) {
             if (n_control >= n_added)
                 out->id = vocab_find(v, p, n_control, 1u << PIECE_CONTROL);

@@ -1,7 +1,7 @@
 /* vocab_index.c - texts to tokens: a hash table of all, and a trie of those that are matched whole.
  *
- * The table is open, at most half full, its slots 32 bits {10 bits of the hash, id + 1}: small, because what misses the cache is what
- * takes the time.  The trie is vocab_trie.h's.
+ * The table is open, at most half full, its slots 32 bits {10 bits of the hash, id + 1}: small,
+ * because what misses the cache is what takes the time.  The trie is vocab_trie.h's.
  *
  * The hash is seeded: a file whose writer does not know the seed cannot be made
  * of texts that collide. Results do not depend on the seed.. */
@@ -13,7 +13,8 @@
 /* a slot: {10 bits of the hash, id + 1}; tokens whose slots are fetched at a time */
 enum { ID_BITS = 22, BLOCK = 32 };
 #define SLOT_ID ((1u << ID_BITS) - 1)
-_Static_assert(MAX_VOCAB < 1 << ID_BITS && MAX_TRIE_BYTES < 1 << NODE_BITS, "ids and nodes fit their bits");
+_Static_assert(MAX_VOCAB < 1 << ID_BITS && MAX_TRIE_BYTES < 1 << NODE_BITS,
+               "ids and nodes fit their bits");
 
 __extension__ typedef unsigned __int128 uint128;
 
@@ -48,7 +49,10 @@ static inline int text_equals(const vocab *v, int32_t id, const uint8_t *text, u
     return v->piece[id].n_bytes == n_bytes && !memcmp(piece_text(v, v->piece + id), text, n_bytes);
 }
 
-static inline uint32_t slot_of(uint64_t h, int32_t id) { return (uint32_t)(h >> (32 + ID_BITS)) << ID_BITS | ((uint32_t)id + 1); }
+static inline uint32_t slot_of(uint64_t h, int32_t id)
+{
+    return (uint32_t)(h >> (32 + ID_BITS)) << ID_BITS | ((uint32_t)id + 1);
+}
 
 int32_t vocab_find(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint32_t kinds)
 {
@@ -83,14 +87,21 @@ static void add_to_trie(vocab *v, const uint8_t *text, uint32_t n_bytes, uint32_
     v->first[text[0]] |= (uint8_t)set;
 }
 
-/* Two tokens may have one text if they differ in this: 1 what merging makes, 2 what is matched first, 0 all else. */
+/* Two tokens may have one text if they differ in this: 1 what merging makes, 2 what is matched
+ * first, 0 all else. */
 static inline int class_of_kind(const vocab *v, uint8_t kind)
 {
-    return v->text_kinds >> kind & 1 ? 1 : kind == PIECE_ADDED || kind == PIECE_ADDED_MARKER ? 2 : 0;
+    return v->text_kinds >> kind & 1                        ? 1
+        : kind == PIECE_ADDED || kind == PIECE_ADDED_MARKER ? 2
+                                                            : 0;
 }
 
-/* Of two tokens with one text the one with the greater number is what text becomes; of equals there may not be two. */
-static inline int rank(const vocab_piece *piece) { return is_user(piece->kind) ? 1 + (piece->flags & PIECE_RESPELT) : 0; }
+/* Of two tokens with one text the one with the greater number is what text becomes; of equals there
+ * may not be two. */
+static inline int rank(const vocab_piece *piece)
+{
+    return is_user(piece->kind) ? 1 + (piece->flags & PIECE_RESPELT) : 0;
+}
 
 /* Enters one token, whose text hashes to h; the id of one that has the same text already, or -1. */
 static int32_t enter(vocab *v, int32_t id, uint64_t h)
@@ -104,7 +115,8 @@ static int32_t enter(vocab *v, int32_t id, uint64_t h)
         if ((v->slot[i] ^ wanted) > SLOT_ID)
             continue;
         const int32_t other = (int32_t)((v->slot[i] & SLOT_ID) - 1);
-        if (class_of_kind(v, v->piece[other].kind) != class || !text_equals(v, other, text, piece->n_bytes))
+        if (class_of_kind(v, v->piece[other].kind) != class
+            || !text_equals(v, other, text, piece->n_bytes))
             continue;
         const int a = rank(piece), b = rank(v->piece + other);
         if (a == b || (!class && (!a || !b)))
@@ -137,7 +149,7 @@ int32_t vocab_index(vocab_clash *out, vocab *v)
                 continue; /* nothing spells it, and it writes nothing */
             const int32_t other = enter(v, first + i, h[i]);
             if (other >= 0) {
-                *out = (vocab_clash){ .id = first + i, .other = other };
+                *out = (vocab_clash){.id = first + i, .other = other};
                 return 1;
             }
         }
@@ -145,7 +157,8 @@ int32_t vocab_index(vocab_clash *out, vocab *v)
     for (int32_t byte = 0; byte < 256 && v->model == VOCAB_BYTES; byte++) {
         const uint8_t one = (uint8_t)byte;
         uint8_t letter[2];
-        v->byte_id[byte] = vocab_find(v, letter, alphabet_encode(letter, &one, 1), 1u << PIECE_NORMAL);
+        v->byte_id[byte] =
+            vocab_find(v, letter, alphabet_encode(letter, &one, 1), 1u << PIECE_NORMAL);
     }
     return 0;
 }

@@ -1,4 +1,5 @@
-/* vocab_scan.c - the tokens of a vocabulary, from the arrays of GGUF metadata: checked, and sorted into kinds.
+/* vocab_scan.c - the tokens of a vocabulary, from the arrays of GGUF metadata: checked, and sorted
+ * into kinds.
  *
  * Texts stay where the file's metadata has them.
  *
@@ -10,11 +11,11 @@
  * between, unless it is an HTML tag that marks.c lists. A mark that ends a turn
  * (v->end_marks) is a control token whatever its type, as in llama.cpp.
  *
- * Two programs make user defined pieces of a SentencePiece vocabulary, and differ where text begins with a
- * blank of its own. SentencePiece's own pieces are matched behind that blank. Those that transformers
- * added split the text first, and each part has its blank; llama.cpp's converter
- * gives these the score -1000, and as a rule control tokens, too: where none has it,
- * only marks are taken for added.
+ * Two programs make user defined pieces of a SentencePiece vocabulary, and differ where text begins
+ * with a blank of its own. SentencePiece's own pieces are matched behind that blank. Those that
+ * transformers added split the text first, and each part has its blank; llama.cpp's converter gives
+ * these the score -1000, and as a rule control tokens, too: where none has it, only marks are taken
+ * for added.
  *
  * SentencePiece writes a blank U+2581, in its pieces, too. GGUF files have user defined pieces with
  * blanks instead, because llama.cpp compares raw text: they are spelt back (`respelt`). Of two
@@ -39,13 +40,15 @@ static int spans_words(const uint8_t *text, uint32_t n)
 
 static int is_end_mark(const vocab *v, const uint8_t *text, uint32_t n)
 {
-    for (const uint8_t *p = v->end_marks, *end = p + v->end_marks_bytes; (p = memchr(p, 0, (size_t)(end - p))) != NULL && ++p < end;)
+    for (const uint8_t *p = v->end_marks, *end = p + v->end_marks_bytes;
+         (p = memchr(p, 0, (size_t)(end - p))) != NULL && ++p < end;)
         if ((uint64_t)(end - p) > n && !p[n] && !memcmp(p, text, n))
             return 1;
     return 0;
 }
 
-/* Whether scores say which tokens transformers added: a control token or the unknown one has the score of those. */
+/* Whether scores say which tokens transformers added: a control token or the unknown one has the
+ * score of those. */
 static uint8_t has_added_scores(const vocab *v)
 {
     for (int32_t id = 0; id < v->n_vocab && v->scores && v->add_prefix; id++) {
@@ -65,17 +68,20 @@ static uint8_t user_kind(const vocab *v, const vocab_piece *piece, const uint8_t
     const int mark = is_marker(text, piece->n_bytes);
     if (mark && is_end_mark(v, text, piece->n_bytes))
         return PIECE_CONTROL;
-    if (piece->score == ADDED_SCORE && v->model == VOCAB_SPM && v->add_prefix && (mark || v->added_scores))
+    if (piece->score == ADDED_SCORE && v->model == VOCAB_SPM && v->add_prefix
+        && (mark || v->added_scores))
         return mark ? PIECE_ADDED_MARKER : PIECE_ADDED;
     return mark ? PIECE_MARKER : PIECE_USER;
 }
 
-/* Writes U+2581 for the blanks of a user defined piece, where there is room (what does not fit is refused, MAX_TRIE_BYTES). */
+/* Writes U+2581 for the blanks of a user defined piece, where there is room (what does not fit is
+ * refused, MAX_TRIE_BYTES). */
 static void respell(vocab *v, vocab_piece *piece)
 {
     const uint8_t *text = v->tokens + piece->at, *end = text + piece->n_bytes;
     uint8_t *out = v->respelt + v->respelt_bytes;
-    if (!memchr(text, ' ', piece->n_bytes) || v->respelt_bytes + 3u * piece->n_bytes > v->respelt_room)
+    if (!memchr(text, ' ', piece->n_bytes)
+        || v->respelt_bytes + 3u * piece->n_bytes > v->respelt_room)
         return;
     for (; text < end; text++)
         if (*text == ' ') {
@@ -158,7 +164,8 @@ int32_t vocab_scan(vocab_clash *out, vocab *v, const int32_t *special, int32_t n
             memcpy(&piece->score, v->scores + 4 * (size_t)id, 4);
         memcpy(&type, v->types + 4 * (size_t)id, 4);
         for (int32_t i = 0; i < n_special; i++)
-            if (special[i] == id && (type == PIECE_NORMAL || type == PIECE_USER || type == PIECE_UNUSED))
+            if (special[i] == id
+                && (type == PIECE_NORMAL || type == PIECE_USER || type == PIECE_UNUSED))
                 type = PIECE_CONTROL;
         const int32_t status = scan_token(v, id, type);
         if (status)

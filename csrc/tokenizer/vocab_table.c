@@ -3,7 +3,8 @@
 #include "tokenizer/alphabet.h"
 #include "tokenizer/vocabulary.h"
 
-/* out = what the text of a token in the byte-level alphabet stands for, or, where it is not in it, the text as it is. Returns its bytes. */
+/* out = what the text of a token in the byte-level alphabet stands for, or, where it is not in it,
+ * the text as it is. Returns its bytes. */
 static uint32_t alphabet_decode(uint8_t *out, const uint8_t *text, uint32_t n)
 {
     uint32_t n_out = 0, step;

@@ -1,10 +1,10 @@
-/* vocab_trie.h - the trie of the texts that are matched whole, of control and user defined pieces: edges in a hash table of
- * {node, byte} -> node. */
+/* vocab_trie.h - the trie of the texts that are matched whole, of control and user defined pieces:
+ * edges in a hash table of {node, byte} -> node. */
 #ifndef SLUICE_TOKENIZER_VOCAB_TRIE_H
 #define SLUICE_TOKENIZER_VOCAB_TRIE_H
 #include "api/tokenizer.h"
 
-enum { NODE_BITS = 27 };                /* an edge: {node << 8 | byte, sets << 27 | child} */
+enum { NODE_BITS = 27 }; /* an edge: {node << 8 | byte, sets << 27 | child} */
 #define EDGE_NODE ((1u << NODE_BITS) - 1)
 
 /* Slot of the edge from a node by a byte: the one it has, or the free one where it belongs. */
@@ -18,7 +18,8 @@ static inline uint64_t *find_edge(const vocab *v, uint32_t node, uint8_t byte)
 }
 
 /* vocab_match, in the loops of those who call it for every byte. */
-static inline uint64_t match_in_trie(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint32_t sets)
+static inline uint64_t match_in_trie(const vocab *v, const uint8_t *text, uint64_t n_bytes,
+                                     uint32_t sets)
 {
     if (!n_bytes || !(v->first[text[0]] & sets))
         return 0;

@@ -1,6 +1,8 @@
-/* i8mm.c - products of several tokens on AArch64 with I8MM (SMMLA), otherwise as neon.c; the bits of reference.c.
+/* i8mm.c - products of several tokens on AArch64 with I8MM (SMMLA), otherwise as neon.c; the bits
+ * of reference.c.
  *
- * neon_panel.c, compiled again.  One token and weights in F32, F16 or BF16 gain nothing from SMMLA. */
+ * neon_panel.c, compiled again.  One token and weights in F32, F16 or BF16 gain nothing from SMMLA.
+ */
 #ifdef __ARM_FEATURE_MATMUL_INT8
 #define SMMLA
 #include "kernels/arm/neon_panel.c"

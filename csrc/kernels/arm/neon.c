@@ -1,4 +1,5 @@
-/* neon.c - AArch64 with SDOT (FEAT_DotProd), and the table of the set that has SMMLA beside it; the bits of reference.c.
+/* neon.c - AArch64 with SDOT (FEAT_DotProd), and the table of the set that has SMMLA beside it; the
+ * bits of reference.c.
  *
  * What works element by element is reference.c compiled again for this set: the compiler
  * may vectorise it as it likes, since no order of rounding is left open there. By
@@ -12,24 +13,35 @@
 
 enum { POSITIONS = 16, QUERIES = 4, VALUES = 8 /* registers of an output */ };
 
-/* ---- attention ---------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------
+ */
 
 /* Query i of an item: head i % group of token i / group. */
-typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
+typedef struct {
+    const float *q;
+    float *o, *score;
+    int32_t first, p;
+} query;
 
-INLINE query query_of(const attention_args *a, float *scores, int32_t t0, int32_t head_kv, int32_t i)
+INLINE query query_of(const attention_args *a, float *scores, int32_t t0, int32_t head_kv,
+                      int32_t i)
 {
     const int32_t group = a->n_head / a->n_head_kv, t = t0 + i / group, p = a->pos + t;
-    const int64_t at = ((int64_t)t * a->n_head + (int64_t)head_kv * group + i % group) * a->head_dim;
+    const int64_t at =
+        ((int64_t)t * a->n_head + (int64_t)head_kv * group + i % group) * a->head_dim;
     return (query){a->q + at, a->o + at, scores + (int64_t)i * score_stride(a->pos + a->n_tok),
                    a->window && p >= a->window ? p - a->window + 1 : 0, p};
 }
 
 /* Rows j0 ... j0 + n - 1 of one head of K or V as f32 [n, dim]. */
-typedef struct { float x[POSITIONS * MAX_HEAD_DIM]; int32_t j0, n, dim; } rows;
+typedef struct {
+    float x[POSITIONS * MAX_HEAD_DIM];
+    int32_t j0, n, dim;
+} rows;
 
 /* Up to row `last`, and at most POSITIONS. */
-static void load_block(rows *b, const attention_args *a, const void *x, int32_t head_kv, int32_t j0, int32_t last)
+static void load_block(rows *b, const attention_args *a, const void *x, int32_t head_kv, int32_t j0,
+                       int32_t last)
 {
     const int64_t head = type_row_bytes(a->type, a->head_dim), row = a->n_head_kv * head;
     const uint8_t *from = (const uint8_t *)x + j0 * row + head_kv * head;
@@ -43,11 +55,13 @@ typedef struct { int32_t begin, end; } range;
 
 INLINE range seen_by(const query *x, const rows *b)
 {
-    const int32_t begin = x->first > b->j0 ? x->first - b->j0 : 0, end = x->p + 1 < b->j0 + b->n ? x->p + 1 - b->j0 : b->n;
+    const int32_t begin = x->first > b->j0 ? x->first - b->j0 : 0,
+                  end = x->p + 1 < b->j0 + b->n ? x->p + 1 - b->j0 : b->n;
     return (range){begin, end > begin ? end : begin};
 }
 
-/* columns f32 [dim rounded up to 4, POSITIONS] = the rows, transposed; what is beyond them is never used. */
+/* columns f32 [dim rounded up to 4, POSITIONS] = the rows, transposed; what is beyond them is never
+ * used. */
 static void transpose_rows(float *columns, const rows *b)
 {
     for (int32_t i = 0; i < POSITIONS; i += 4)
@@ -56,16 +70,20 @@ static void transpose_rows(float *columns, const rows *b)
             for (int r = 0; r < 4; r++) {
                 float some[4] = {0};
                 const float *from = b->x + (int64_t)(i + r < b->n ? i + r : b->n - 1) * b->dim + e;
-                v[r] = vld1q_f32(b->dim - e >= 4 ? from : memcpy(some, from, (size_t)(b->dim - e) * 4));
+                v[r] = vld1q_f32(b->dim - e >= 4 ? from
+                                                 : memcpy(some, from, (size_t)(b->dim - e) * 4));
             }
             for (int r = 0; r < 2; r++) {
                 w[2 * r] = vtrn1q_f32(v[2 * r], v[2 * r + 1]);
                 w[2 * r + 1] = vtrn2q_f32(v[2 * r], v[2 * r + 1]);
             }
             for (int k = 0; k < 2; k++) {
-                const float64x2_t a = vreinterpretq_f64_f32(w[k]), c = vreinterpretq_f64_f32(w[2 + k]);
-                vst1q_f32(columns + (int64_t)(e + k) * POSITIONS + i, vreinterpretq_f32_f64(vtrn1q_f64(a, c)));
-                vst1q_f32(columns + (int64_t)(e + 2 + k) * POSITIONS + i, vreinterpretq_f32_f64(vtrn2q_f64(a, c)));
+                const float64x2_t a = vreinterpretq_f64_f32(w[k]),
+                                  c = vreinterpretq_f64_f32(w[2 + k]);
+                vst1q_f32(columns + (int64_t)(e + k) * POSITIONS + i,
+                          vreinterpretq_f32_f64(vtrn1q_f64(a, c)));
+                vst1q_f32(columns + (int64_t)(e + 2 + k) * POSITIONS + i,
+                          vreinterpretq_f32_f64(vtrn2q_f64(a, c)));
             }
         }
 }
@@ -93,7 +111,8 @@ INLINE void score_tile(const query *x, const float *columns, const rows *key, fl
     }
 }
 
-static void score_block(const attention_args *a, float *scores, int32_t t0, int32_t head_kv, int32_t n_query, const rows *key)
+static void score_block(const attention_args *a, float *scores, int32_t t0, int32_t head_kv,
+                        int32_t n_query, const rows *key)
 {
     float columns[POSITIONS * MAX_HEAD_DIM];
     transpose_rows(columns, key);
@@ -122,8 +141,8 @@ static void softmax(const query *x)
     x->score[x->p + 1] = 1.0f / add_lanes(lane);
 }
 
-/* Adds these rows of values, weighted, to the output of query x: ascending positions, one fma each; 32 elements of the output
- * stay in registers meanwhile. */
+/* Adds these rows of values, weighted, to the output of query x: ascending positions, one fma each;
+ * 32 elements of the output stay in registers meanwhile. */
 static void add_values(const query *x, const rows *value)
 {
     const range r = seen_by(x, value);
@@ -134,7 +153,8 @@ static void add_values(const query *x, const rows *value)
             o[i] = vld1q_f32(x->o + e + 4 * i);
         for (int32_t j = r.begin; j < r.end; j++)
             for (int i = 0; i < VALUES; i++)
-                o[i] = vfmaq_n_f32(o[i], vld1q_f32(value->x + (int64_t)j * value->dim + e + 4 * i), x->score[value->j0 + j]);
+                o[i] = vfmaq_n_f32(o[i], vld1q_f32(value->x + (int64_t)j * value->dim + e + 4 * i),
+                                   x->score[value->j0 + j]);
         for (int i = 0; i < VALUES; i++)
             vst1q_f32(x->o + e + 4 * i, o[i]);
     }
@@ -143,8 +163,10 @@ static void add_values(const query *x, const rows *value)
             x->o[i] = fmaf(x->score[value->j0 + j], value->x[(int64_t)j * value->dim + i], x->o[i]);
 }
 
-/* One head of keys and values, a few tokens: each block of K and V is converted once for all their queries. */
-static void attend_block(const attention_args *a, float *scores, int32_t t0, int32_t n_tok, int32_t head_kv)
+/* One head of keys and values, a few tokens: each block of K and V is converted once for all their
+ * queries. */
+static void attend_block(const attention_args *a, float *scores, int32_t t0, int32_t n_tok,
+                         int32_t head_kv)
 {
     const int32_t n_query = n_tok * (a->n_head / a->n_head_kv), last = a->pos + t0 + n_tok - 1;
     const int32_t first = query_of(a, scores, t0, head_kv, 0).first;
@@ -184,11 +206,44 @@ static void attention_neon(const void *arg, int64_t begin, int64_t end, int32_t 
 }
 
 const isa isa_neon = {
-    "neon", 128, matmul_neon, quantize_neon, quantize_k_neon, rmsnorm_neon, rope_neon, attention_neon, silu_mul_neon, gelu_mul_neon,
-    soft_cap_neon, cache_store_neon, NULL, NULL, 0, 0, 0, 0,
+    "neon",
+    128,
+    matmul_neon,
+    quantize_neon,
+    quantize_k_neon,
+    rmsnorm_neon,
+    rope_neon,
+    attention_neon,
+    silu_mul_neon,
+    gelu_mul_neon,
+    soft_cap_neon,
+    cache_store_neon,
+    NULL,
+    NULL,
+    0,
+    0,
+    0,
+    0,
 };
-const isa isa_i8mm = { /* products of several tokens are its own */
-    "i8mm", 128, matmul_i8mm, quantize_neon, quantize_k_neon, rmsnorm_neon, rope_neon, attention_neon, silu_mul_neon, gelu_mul_neon,
-    soft_cap_neon, cache_store_neon, NULL, NULL, 0, 0, 0, 0,
+const isa isa_i8mm = {
+    /* products of several tokens are its own */
+    "i8mm",
+    128,
+    matmul_i8mm,
+    quantize_neon,
+    quantize_k_neon,
+    rmsnorm_neon,
+    rope_neon,
+    attention_neon,
+    silu_mul_neon,
+    gelu_mul_neon,
+    soft_cap_neon,
+    cache_store_neon,
+    NULL,
+    NULL,
+    0,
+    0,
+    0,
+    0,
 };
 #endif

@@ -1,5 +1,5 @@
-/* neon.h - what products and attention share, and of products alone: dots of f32 in the 16 lanes of reference.c, four registers, and
- * 8 rows of blocks. */
+/* neon.h - what products and attention share, and of products alone: dots of f32 in the 16 lanes of
+ * reference.c, four registers, and 8 rows of blocks. */
 #ifndef SLUICE_NEON_H
 #define SLUICE_NEON_H
 #include <arm_neon.h>
@@ -12,7 +12,7 @@ enum { STEP = 16, QUADS = STEP / 4, ROWS = 8, HALVES = ROWS / 4 };
 
 /* neon_matmul.c */
 void matmul_neon(const void *arg, int64_t begin, int64_t end, int32_t thread);
-void matmul_i8mm(const void *arg, int64_t begin, int64_t end, int32_t thread);        /* i8mm.c */
+void matmul_i8mm(const void *arg, int64_t begin, int64_t end, int32_t thread); /* i8mm.c */
 /* neon_panel.c: blocks, two tokens or more */
 void matmul_panels_neon(const matmul_args *a, int64_t begin, int64_t end);
 
@@ -24,7 +24,8 @@ INLINE float32x4_t load_quad(int32_t type, const uint8_t *x, int q)
     if (type == T_F32)
         return vreinterpretq_f32_u8(vld1q_u8(x + 16 * q));
     const uint8x8_t half = vld1_u8(x + 8 * q);
-    return type == T_F16 ? vcvt_f32_f16(vreinterpret_f16_u8(half)) : vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(half), 16));
+    return type == T_F16 ? vcvt_f32_f16(vreinterpret_f16_u8(half))
+                         : vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(half), 16));
 }
 
 /* add_lanes of reference.c: halves on halves. */
@@ -36,7 +37,8 @@ INLINE float sum_lanes(const float32x4_t v[QUADS])
 }
 
 /* One step: R rows of w from byte k * width on, T tokens from element k on. */
-INLINE void tile_step(float32x4_t sum[4][4][QUADS], const uint8_t *const w[], const uint8_t *const x[], int32_t type, int R, int T)
+INLINE void tile_step(float32x4_t sum[4][4][QUADS], const uint8_t *const w[],
+                      const uint8_t *const x[], int32_t type, int R, int T)
 {
     for (int q = 0; q < QUADS; q++) {
         float32x4_t b[4];
@@ -50,8 +52,10 @@ INLINE void tile_step(float32x4_t sum[4][4][QUADS], const uint8_t *const w[], co
     }
 }
 
-/* y[r][t] (at y[t * stride + r]) = dots of R rows and T tokens; a shorter last step is filled up with zeros. */
-INLINE void tile(float *y, int64_t stride, const uint8_t *const w[], const float *const x[], int32_t n, int32_t type, int R, int T)
+/* y[r][t] (at y[t * stride + r]) = dots of R rows and T tokens; a shorter last step is filled up
+ * with zeros. */
+INLINE void tile(float *y, int64_t stride, const uint8_t *const w[], const float *const x[],
+                 int32_t n, int32_t type, int R, int T)
 {
     const int width = type == T_F32 ? 4 : 2;
     const uint8_t *a[4], *b[4];

@@ -1,12 +1,15 @@
-/* amx.c - products of many tokens on AMX-INT8 (Intel since Sapphire Rapids, 2023); the bits of reference.c.
+/* amx.c - products of many tokens on AMX-INT8 (Intel since Sapphire Rapids, 2023); the bits of
+ * reference.c.
  *
- * TDPBSSD multiplies a tile of 16 rows of weights, up to 64 elements of each, with a tile of 16 tokens into 16 x 16 exact sums: 16 cycles.
- * A tile of sums that is stored takes as long again, beside other products only where the two go by turns.  What overlaps, too, is the
- * step in f32 that follows a block, for each of the 256 sums: load, convert, product of scales, fma.  So the next block's tiles are on
- * their way while this one's sums are scaled.
+ * TDPBSSD multiplies a tile of 16 rows of weights, up to 64 elements of each, with a tile of 16
+ * tokens into 16 x 16 exact sums: 16 cycles. A tile of sums that is stored takes as long again,
+ * beside other products only where the two go by turns.  What overlaps, too, is the step in f32
+ * that follows a block, for each of the 256 sums: load, convert, product of scales, fma.  So the
+ * next block's tiles are on their way while this one's sums are scaled.
  *
- * Weights are the operand whose rows are memory as it is, so that unpacking them ends with a store; the tokens are the one
- * that wants four elements of all 16 side by side.  They are packed so once, here, for all products of a group. */
+ * Weights are the operand whose rows are memory as it is, so that unpacking them ends with a store;
+ * the tokens are the one that wants four elements of all 16 side by side.  They are packed so once,
+ * here, for all products of a group. */
 #ifdef __AVX512VNNI__
 #include <string.h>
 #include "kernels/x86/amx_operands.h"
@@ -17,7 +20,8 @@ int64_t packed_bytes_amx(int32_t block, int64_t n_tok, int64_t n)
 {
     if (n_tok < FEWEST)
         return packed_bytes_avx512(block, n_tok, n);
-    return sets_of(n_tok) * (n / block) * (int64_t)(block == BLOCK ? sizeof(tokens_32) : sizeof(tokens_256));
+    return sets_of(n_tok) * (n / block)
+        * (int64_t)(block == BLOCK ? sizeof(tokens_32) : sizeof(tokens_256));
 }
 
 /* The first `bytes` elements of up to 16 tokens, n apart, in fours. */
@@ -27,7 +31,8 @@ INLINE void pack_elements(__m512i *out, const int8_t *q, int64_t n, int n_tok, i
         const __mmask64 some = bytes - k >= ELEMENTS ? ~0ull : (1ull << (bytes - k)) - 1;
         __m512i v[TOKENS];
         for (int i = 0; i < TOKENS; i++)
-            v[i] = i < n_tok ? _mm512_maskz_loadu_epi8(some, q + i * n + k) : _mm512_setzero_si512();
+            v[i] =
+                i < n_tok ? _mm512_maskz_loadu_epi8(some, q + i * n + k) : _mm512_setzero_si512();
         transpose_words(v);
         for (int i = 0; i < TOKENS && k + 4 * i < bytes; i++)
             out[k / 4 + i] = v[i];
@@ -47,12 +52,15 @@ INLINE void pack_sums(tokens_256 *out, const int16_t *sums, int64_t stride, int 
 {
     __m512i v[TOKENS];
     for (int i = 0; i < TOKENS; i++)
-        v[i] = i < n_tok ? _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(sums + i * stride))) : _mm512_setzero_si512();
+        v[i] = i < n_tok
+            ? _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(sums + i * stride)))
+            : _mm512_setzero_si512();
     transpose_words(v);
     for (int g = 0; g < N_GROUP / 2; g++)
         out->sums[g] = v[g];
     for (int g = 0; g < N_GROUP / 4; g++) { /* |sum| of 32 is at most 32 * 127 */
-        const __m512i a = _mm512_madd_epi16(v[2 * g], _mm512_set1_epi16(1)), b = _mm512_madd_epi16(v[2 * g + 1], _mm512_set1_epi16(1));
+        const __m512i a = _mm512_madd_epi16(v[2 * g], _mm512_set1_epi16(1)),
+                      b = _mm512_madd_epi16(v[2 * g + 1], _mm512_set1_epi16(1));
         out->sums_32[g] = _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_slli_epi32(b, 16));
     }
 }

@@ -1,4 +1,5 @@
-/* amx_operands.h - tiles, and the activations as tiles want them: for amx.c, amx_blocks.c and amx_kquant.c. */
+/* amx_operands.h - tiles, and the activations as tiles want them: for amx.c, amx_blocks.c and
+ * amx_kquant.c. */
 #ifndef SLUICE_AMX_OPERANDS_H
 #define SLUICE_AMX_OPERANDS_H
 #include "kernels/x86/amx_tile.h"
@@ -11,7 +12,8 @@ enum { STRETCH = 2048, TOKEN_BLOCK = 512 };
  * */
 enum { WHOLE = 1024 };
 
-/* Tiles 0 to 3: sums, 4 and 5: 16 rows of weights, `bytes` elements each, 6 and 7: as many elements of 16 tokens, in fours. */
+/* Tiles 0 to 3: sums, 4 and 5: 16 rows of weights, `bytes` elements each, 6 and 7: as many elements
+ * of 16 tokens, in fours. */
 static inline void begin_tiles(int bytes)
 {
     tile_shapes shapes = {.palette = 1};
@@ -24,27 +26,33 @@ static inline void begin_tiles(int bytes)
 
 typedef struct { int32_t of[HALF][TOKENS]; } sums __attribute__((aligned(64)));
 
-/* ---- activations in sets of 16 tokens, zeros where there is no token ----------------------------- */
+/* ---- activations in sets of 16 tokens, zeros where there is no token
+ * ----------------------------- */
 
 INLINE int64_t sets_of(int64_t n_tok) { return (n_tok + TOKENS - 1) / TOKENS; }
 
 typedef struct {
     __m512i q[BLOCK / 4]; /* i8 [group of 4][token][4] */
     __m512 d, s;          /* f32 [token] */
-} tokens_32; /* [set][block] */
+} tokens_32;              /* [set][block] */
 typedef struct {
     __m512i q[BLOCK_K / 4];
-    __m512i sums[N_GROUP / 2]; /* i16 [two groups][token][2]; groups of 16 */
+    __m512i sums[N_GROUP / 2];    /* i16 [two groups][token][2]; groups of 16 */
     __m512i sums_32[N_GROUP / 4]; /* the same of groups of 32 */
     __m512 d;
 } tokens_256; /* [block][set] */
 
-/* ---- results ----------------------------------------------------------------------------------- */
+/* ---- results -----------------------------------------------------------------------------------
+ */
 
 typedef struct { __m512 of[HALF]; } results; /* f32 [row][token] of a set and 16 rows */
 
-/* What rows meet at a time: n_set sets of tokens, the first of them token t; blocks b0 ... b0 + n_block - 1. */
-typedef struct { int64_t t; int32_t n_set, b0, n_block; } stretch;
+/* What rows meet at a time: n_set sets of tokens, the first of them token t; blocks b0 ... b0 +
+ * n_block - 1. */
+typedef struct {
+    int64_t t;
+    int32_t n_set, b0, n_block;
+} stretch;
 
 /* The next one, or 0; begins with all zeros.  All blocks of some tokens, then those of the next. */
 INLINE int stretch_next(stretch *s, const matmul_args *a, int32_t block)
@@ -81,14 +89,20 @@ INLINE void results_from(results *sum, const float *y, int64_t n_row, __mmask16 
 }
 
 /* Where the results of a set and 16 rows are. */
-typedef struct { float *y; int64_t n_row; int n_tok; __mmask16 valid; } place;
+typedef struct {
+    float *y;
+    int64_t n_row;
+    int n_tok;
+    __mmask16 valid;
+} place;
 
 INLINE place place_of(const matmul_args *a, const stretch *s, int set, int64_t row, int64_t end)
 {
     const int64_t t = s->t + set * TOKENS;
-    return (place){a->y + t * a->n_row + row, a->n_row, a->n_tok - t < TOKENS ? (int)(a->n_tok - t) : TOKENS, first_lanes(end - row)};
+    return (place){a->y + t * a->n_row + row, a->n_row,
+                   a->n_tok - t < TOKENS ? (int)(a->n_tok - t) : TOKENS, first_lanes(end - row)};
 }
 
-void matmul_blocks_amx(const matmul_args *a, int64_t begin, int64_t end);  /* amx_blocks.c */
-void matmul_kquant_amx(const matmul_args *a, int64_t begin, int64_t end);  /* amx_kquant.c */
+void matmul_blocks_amx(const matmul_args *a, int64_t begin, int64_t end); /* amx_blocks.c */
+void matmul_kquant_amx(const matmul_args *a, int64_t begin, int64_t end); /* amx_kquant.c */
 #endif

@@ -1,4 +1,5 @@
-/* avx2_float.c - products of F32, F16 and BF16 weights and several tokens with AVX2 and FMA: float_panel.h. */
+/* avx2_float.c - products of F32, F16 and BF16 weights and several tokens with AVX2 and FMA:
+ * float_panel.h. */
 #ifdef __AVX2__
 #include "kernels/x86/avx2.h"
 
@@ -34,7 +35,8 @@ INLINE void fold_rows(float *y, float (*sums)[6][4][16], int token, int n)
         float (*of)[16] = (*sums)[token];
         const __m256 a = fold_pair(of[0], of[1]), b = fold_pair(of[2], of[3]);
         /* of rows 0, 0, 2, 2, 1, 1, 3, 3 */
-        const __m256 two = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+        const __m256 two =
+            _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
         const __m128 lo = _mm256_castps256_ps128(two), hi = _mm256_extractf128_ps(two, 1);
         /* of rows 0, 2, 1, 3 */
         const __m128 one = _mm_add_ps(_mm_shuffle_ps(lo, hi, 0x88), _mm_shuffle_ps(lo, hi, 0xdd));
@@ -51,5 +53,8 @@ INLINE void fold_rows(float *y, float (*sums)[6][4][16], int token, int n)
 
 #include "kernels/float_panel.h"
 
-void matmul_floats_avx2(const matmul_args *a, int64_t begin, int64_t end, int32_t thread) { multiply_packed(a, begin, end, thread); }
+void matmul_floats_avx2(const matmul_args *a, int64_t begin, int64_t end, int32_t thread)
+{
+    multiply_packed(a, begin, end, thread);
+}
 #endif

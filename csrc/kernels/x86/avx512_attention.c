@@ -1,18 +1,24 @@
 /* avx512_attention.c - attention for avx512.c; the bits of reference.c.
  *
- * A few tokens and one head of keys and values at a time, K and V block by block for all queries of these tokens.  A lane is a
- * position while scores are made (avx512_scores.h): K is transposed, 32 positions at a time, and each element of a query meets them all.
- * Values, whose lanes are elements, are read as they lie in the cache where queries are few, and converted once
- * where they are many.  8 queries x 32 positions or elements are 16 sums in registers, as many as both units of fma want.
- * At the edge of what is seen a tile may compute a score that no query wants; softmax and the values take only the wanted ones. */
+ * A few tokens and one head of keys and values at a time, K and V block by block for all queries of
+ * these tokens.  A lane is a position while scores are made (avx512_scores.h): K is transposed, 32
+ * positions at a time, and each element of a query meets them all. Values, whose lanes are
+ * elements, are read as they lie in the cache where queries are few, and converted once where they
+ * are many.  8 queries x 32 positions or elements are 16 sums in registers, as many as both units
+ * of fma want. At the edge of what is seen a tile may compute a score that no query wants; softmax
+ * and the values take only the wanted ones. */
 #ifdef __AVX512VNNI__
 #include <math.h>
 #include "kernels/attention.h"
 #include "kernels/x86/avx512_scores.h"
 
-enum { VALUES = 4, AHEAD = 32 /* rows of values: met head by head they are not fetched by the processor itself */ };
+enum {
+    VALUES = 4,
+    AHEAD = 32 /* rows of values: met head by head they are not fetched by the processor itself */
+};
 
-static void score_heads(const query *x, int32_t n_query, const plane *k, int32_t n_head, float scale, int32_t begin, int32_t end)
+static void score_heads(const query *x, int32_t n_query, const plane *k, int32_t n_head,
+                        float scale, int32_t begin, int32_t end)
 {
     if (k->type != T_F16 || n_query > QUERIES)
         score_stripes(x, n_query, k, n_head, scale, begin, end);
@@ -24,7 +30,8 @@ static void score_heads(const query *x, int32_t n_query, const plane *k, int32_t
         score_few(x, n_query, k, n_head, scale, begin, end, 1);
 }
 
-/* ---- queries and their softmax ------------------------------------------------------------------- */
+/* ---- queries and their softmax
+ * ------------------------------------------------------------------- */
 
 /* Lanes, positions j ... j + 15, that query x sees. */
 INLINE __mmask16 seen_by(const query *x, int32_t j)
@@ -51,7 +58,8 @@ static void softmax(const query *x)
     /* only these two groups may have lanes that are not seen */
     const int32_t begin = x->first / 16 * 16, last = x->p / 16 * 16;
     const __mmask16 seen = seen_by(x, begin), seen_last = seen_by(x, last);
-    __m512 most = max_step(_mm512_set1_ps(-INFINITY), x->score + begin, seen), other = most, lane = _mm512_setzero_ps();
+    __m512 most = max_step(_mm512_set1_ps(-INFINITY), x->score + begin, seen), other = most,
+           lane = _mm512_setzero_ps();
     int32_t i = begin + 16;
     for (; i + 16 < last; i += 32) { /* two, for one would wait for itself */
         most = max_step(most, x->score + i, 0xffff);
@@ -59,7 +67,8 @@ static void softmax(const query *x)
     }
     if (i < last)
         most = max_step(most, x->score + i, 0xffff);
-    most = _mm512_set1_ps(_mm512_reduce_max_ps(max_step(_mm512_max_ps(other, most), x->score + last, seen_last)));
+    most = _mm512_set1_ps(
+        _mm512_reduce_max_ps(max_step(_mm512_max_ps(other, most), x->score + last, seen_last)));
     lane = exp_step(lane, x->score + begin, most, seen);
     for (int32_t j = begin + 16; j < last; j += 16)
         lane = exp_step(lane, x->score + j, most, 0xffff);
@@ -70,12 +79,14 @@ static void softmax(const query *x)
     x->score[x->p + 1] = 1.0f / _mm512_cvtss_f32(fold_1(lane, lane));
 }
 
-/* ---- values -------------------------------------------------------------------------------------- */
+/* ---- values
+ * -------------------------------------------------------------------------------------- */
 
-/* Adds rows begin ... end - 1 of values, F32 or F16, the first row at position j0, weighted, to elements e ... e + 16 N - 1 of the
- * outputs of T queries, or to those of them in `lanes`: ascending positions, one fma each. */
-INLINE void add_rows(const query *x, const plane *v, int32_t j0, int32_t begin, int32_t end, int32_t e, __mmask16 lanes, int32_t type,
-                     int T, int N)
+/* Adds rows begin ... end - 1 of values, F32 or F16, the first row at position j0, weighted, to
+ * elements e ... e + 16 N - 1 of the outputs of T queries, or to those of them in `lanes`:
+ * ascending positions, one fma each. */
+INLINE void add_rows(const query *x, const plane *v, int32_t j0, int32_t begin, int32_t end,
+                     int32_t e, __mmask16 lanes, int32_t type, int T, int N)
 {
     const int width = type == T_F32 ? 4 : 2;
     const uint8_t *from = row_of(v, begin) + e * width;
@@ -103,8 +114,8 @@ INLINE void add_rows(const query *x, const plane *v, int32_t j0, int32_t begin, 
 }
 
 /* The same for `step` elements from e on: 16 N, or else 16 or what is left. */
-INLINE void add_part(const query *x, const plane *v, int32_t j0, int32_t begin, int32_t end, int32_t e, int32_t step, int32_t type,
-                     int T, int N)
+INLINE void add_part(const query *x, const plane *v, int32_t j0, int32_t begin, int32_t end,
+                     int32_t e, int32_t step, int32_t type, int T, int N)
 {
     if (step == 16 * N)
         add_rows(x, v, j0, begin, end, e, 0xffff, type, T, N);
@@ -112,8 +123,10 @@ INLINE void add_part(const query *x, const plane *v, int32_t j0, int32_t begin, 
         add_rows(x, v, j0, begin, end, e, first_lanes(v->dim - e), type, T, 1);
 }
 
-/* Adds n rows of values to the outputs of T queries, 16 N elements at a time: rows that only some see, that all see, that some see. */
-INLINE void add_values(const query *x, const plane *v, int32_t j0, int32_t n, int32_t type, int T, int N)
+/* Adds n rows of values to the outputs of T queries, 16 N elements at a time: rows that only some
+ * see, that all see, that some see. */
+INLINE void add_values(const query *x, const plane *v, int32_t j0, int32_t n, int32_t type, int T,
+                       int N)
 {
     int32_t begin[QUERIES], end[QUERIES], first = 0, last = n;
     for (int t = 0; t < T; t++) {
@@ -138,11 +151,13 @@ static void load_values(float *to, const plane *v, int32_t j, int32_t n)
 {
     for (const int32_t end = j + n; j < end; j++, to += v->dim)
         for (int32_t e = 0; e < v->dim; e += 16)
-            _mm512_mask_storeu_ps(to + e, first_lanes(v->dim - e), load_part(v->type, row_of(v, j), e, first_lanes(v->dim - e)));
+            _mm512_mask_storeu_ps(to + e, first_lanes(v->dim - e),
+                                  load_part(v->type, row_of(v, j), e, first_lanes(v->dim - e)));
 }
 
 /* Adds n rows of values from position j on. */
-INLINE void value_rows(const query *x, int32_t n_query, const plane *v, int32_t j, int32_t n, int32_t type)
+INLINE void value_rows(const query *x, int32_t n_query, const plane *v, int32_t j, int32_t n,
+                       int32_t type)
 {
     int32_t i = 0;
     for (; type != T_F32 && i + QUERIES <= n_query; i += QUERIES) /* these share each conversion */
@@ -171,5 +186,8 @@ static void value_part(const query *x, int32_t n_query, const plane *v, int32_t 
     }
 }
 
-void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread) { attend_items(arg, begin, end, thread); }
+void attention_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    attend_items(arg, begin, end, thread);
+}
 #endif

@@ -1,4 +1,5 @@
-/* avx512_float.c - products of F32, F16 and BF16 weights and several tokens with AVX-512: float_panel.h. */
+/* avx512_float.c - products of F32, F16 and BF16 weights and several tokens with AVX-512:
+ * float_panel.h. */
 #ifdef __AVX512VNNI__
 #include "kernels/x86/avx512.h"
 
@@ -34,5 +35,8 @@ INLINE void fold_rows(float *y, float (*sums)[6][4][16], int token, int n)
 
 #include "kernels/float_panel.h"
 
-void matmul_floats_avx512(const matmul_args *a, int64_t begin, int64_t end, int32_t thread) { multiply_packed(a, begin, end, thread); }
+void matmul_floats_avx512(const matmul_args *a, int64_t begin, int64_t end, int32_t thread)
+{
+    multiply_packed(a, begin, end, thread);
+}
 #endif

@@ -1,17 +1,19 @@
 /* avx512_matmul.c - matrix products with AVX-512 and VNNI; the bits of reference.c.
  *
- * Quantised products.  A panel of 32 rows of weights, at most 768 elements long, is unpacked once so that
- * lane = row: one 64-byte vector holds 4 neighbouring elements of each of 16 rows.  It meets the activations in sets of 6 tokens, as
- * avx512_pack.h has them: 2 x 6 tiles take 24 registers for sums.  Nothing can overflow (32 * 255 * 128 < 2^21).  768 elements: panel and
+ * Quantised products.  A panel of 32 rows of weights, at most 768 elements long, is unpacked once
+ * so that lane = row: one 64-byte vector holds 4 neighbouring elements of each of 16 rows.  It
+ * meets the activations in sets of 6 tokens, as avx512_pack.h has them: 2 x 6 tiles take 24
+ * registers for sums.  Nothing can overflow (32 * 255 * 128 < 2^21).  768 elements: panel and
  * tokens stay in the first-level cache.
  *
- * Limit: a block of 16 rows and a token is 8 VPDPBUSD, and for its scale a multiply and an fma, two with a minimum.  All of these take the
- * same two units, so that the best is 8 of 10 of VPDPBUSD's own speed, or of 11; the conversion has units of its own (Zen 5; where there
- * are only two for everything, it makes them 11 and 12).  The tile alone comes to within 1 % of that on Zen 5 where the scale step of a
- * token follows its last products, and to 7 % where it follows those of all 6.
+ * Limit: a block of 16 rows and a token is 8 VPDPBUSD, and for its scale a multiply and an fma, two
+ * with a minimum.  All of these take the same two units, so that the best is 8 of 10 of VPDPBUSD's
+ * own speed, or of 11; the conversion has units of its own (Zen 5; where there are only two for
+ * everything, it makes them 11 and 12).  The tile alone comes to within 1 % of that on Zen 5 where
+ * the scale step of a token follows its last products, and to 7 % where it follows those of all 6.
  *
- * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 4 x 4 or 4 x 1 tiles of rows x tokens, avx512.h; the
- * others in avx512_float.c. */
+ * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 4 x 4 or 4 x 1
+ * tiles of rows x tokens, avx512.h; the others in avx512_float.c. */
 #ifdef __AVX512VNNI__
 #include "kernels/x86/avx512_pack.h"
 #include "runtime/isa.h"
@@ -21,7 +23,7 @@ enum { PANEL = 24, PANEL_BLOCK = BLOCK, TOKEN_BLOCK = 128 };
 /* ---- quantised weights ------------------------------------------------------------------ */
 
 typedef struct {
-    __m512i w[PANEL][BLOCK / 4][2];  /* i8 [block][group of 4][row][4] */
+    __m512i w[PANEL][BLOCK / 4][2]; /* i8 [block][group of 4][row][4] */
     /* i32 [block][row]: -128 times the sum of the block's weights */
     __m512i begin[PANEL][2];
     __m512 d[PANEL][2], m[PANEL][2]; /* f32 [block][row] */
@@ -29,7 +31,8 @@ typedef struct {
 typedef set_32 packed_set;
 
 /* Blocks b0 ... b0 + n_block - 1 of 32 rows. */
-INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32_t b0, int32_t n_block)
+INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32_t b0,
+                   int32_t n_block)
 {
     const int64_t block_bytes = type_row_bytes(type, BLOCK);
     /* all of them first: a load of 16 that follows their stores at once would wait */
@@ -57,10 +60,10 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32
         }
 }
 
-/* A set of T tokens: from, to [token][row]: what earlier panels of these rows added, and where the sums go.  The next set, n_all blocks on,
- * is asked for. */
-INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const float (*from)[ROWS], float (*to)[ROWS], int32_t n_block,
-                      int32_t type, int T)
+/* A set of T tokens: from, to [token][row]: what earlier panels of these rows added, and where the
+ * sums go.  The next set, n_all blocks on, is asked for. */
+INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const float (*from)[ROWS],
+                      float (*to)[ROWS], int32_t n_block, int32_t type, int T)
 {
     __m512 sum[SET][2];
     for (int i = 0; i < T; i++)
@@ -86,7 +89,8 @@ INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const floa
                     const __m512 scale = _mm512_mul_ps(d[h], _mm512_set1_ps(x[b].d[i]));
                     sum[i][h] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(isum[i][h]), sum[i][h]);
                     if (has_min(type))
-                        sum[i][h] = _mm512_fmadd_ps(p->m[b][h], _mm512_set1_ps(x[b].s[i]), sum[i][h]);
+                        sum[i][h] =
+                            _mm512_fmadd_ps(p->m[b][h], _mm512_set1_ps(x[b].s[i]), sum[i][h]);
                 }
             }
         }
@@ -96,8 +100,8 @@ INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const floa
             _mm512_storeu_ps(to[i] + h * HALF, sum[i][h]);
 }
 
-INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const float (*from)[ROWS], float (*to)[ROWS], int32_t n_block,
-                    int32_t type, int n_tok)
+INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const float (*from)[ROWS],
+                    float (*to)[ROWS], int32_t n_block, int32_t type, int n_tok)
 {
     if (n_tok > SET / 2)
         panel_set(p, x, n_all, from, to, n_block, type, SET);
@@ -124,7 +128,8 @@ static void matmul_32(const matmul_args *a, int64_t begin, int64_t end)
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
 
 /* Rows begin ... end - 1, tokens t0 ... t1 - 1, in tiles; every tile is the same arithmetic. */
-INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, int64_t t1, int32_t type)
+INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, int64_t t1,
+                  int32_t type)
 {
     const int64_t row_bytes = type_row_bytes(type, a->n);
     for (int64_t row = begin; row < end; row += TILE) {
@@ -133,11 +138,13 @@ INLINE void tiles(const matmul_args *a, int64_t begin, int64_t end, int64_t t0, 
         rows_from(w, TILE, a, row, end, row_bytes);
         int64_t t = t0;
         for (; t + TILE <= t1; t += TILE) {
-            const float *const x[TILE] = {a->x + t * a->n, a->x + (t + 1) * a->n, a->x + (t + 2) * a->n, a->x + (t + 3) * a->n};
+            const float *const x[TILE] = {a->x + t * a->n, a->x + (t + 1) * a->n,
+                                          a->x + (t + 2) * a->n, a->x + (t + 3) * a->n};
             float sum[TILE * TILE];
             _mm512_storeu_ps(sum, tile(type, w, x, a->n, TILE));
             for (int i = 0; i < TILE; i++)
-                _mm_mask_storeu_ps(a->y + (t + i) * a->n_row + row, (__mmask8)valid, _mm_loadu_ps(sum + i * TILE));
+                _mm_mask_storeu_ps(a->y + (t + i) * a->n_row + row, (__mmask8)valid,
+                                   _mm_loadu_ps(sum + i * TILE));
         }
         for (; t < t1; t++) {
             const float *const x[1] = {a->x + t * a->n};
@@ -168,7 +175,8 @@ INLINE void matmul_float(const matmul_args *a, int64_t begin, int64_t end, int32
         streams(a, begin, end, type);
         return;
     }
-    for (int64_t t = 0; t < a->n_tok; t += TOKEN_BLOCK) /* a block of activations and these rows stay in cache */
+    for (int64_t t = 0; t < a->n_tok;
+         t += TOKEN_BLOCK) /* a block of activations and these rows stay in cache */
         tiles(a, begin, end, t, t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
 }
 

@@ -1,7 +1,8 @@
 /* log.c - lines for syslog's mail facility, or for a file.
  *
- * As syslog(3) writes them (RFC 3164: "<22>Nov 22 06:00:00 mail-filter[4711]: ..." as one datagram to /dev/log), but syslog(3)
- * waits where the daemon does not read, and a mail must not wait for its log. */
+ * As syslog(3) writes them (RFC 3164: "<22>Nov 22 06:00:00 mail-filter[4711]: ..." as one datagram
+ * to /dev/log), but syslog(3) waits where the daemon does not read, and a mail must not wait for
+ * its log. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
@@ -20,7 +21,7 @@ static size_t n_held;
 
 void log_open(const char *file)
 {
-    struct sockaddr_un to = { .sun_family = AF_UNIX, .sun_path = "/dev/log" };
+    struct sockaddr_un to = {.sun_family = AF_UNIX, .sun_path = "/dev/log"};
     is_held = file && !strcmp(file, "-");
     is_socket = !file;
     if (is_held)
@@ -78,7 +79,9 @@ void log_clean(char *text, size_t text_bytes, const char *from, size_t n_bytes)
 {
     size_t n = 0;
     for (size_t i = 0; i < n_bytes && n + 1 < text_bytes; i++)
-        text[n++] = from[i] == '\n' ? ' ' : from[i] < ' ' || from[i] == 127 || from[i] & 0x80 ? '?' : from[i];
+        text[n++] = from[i] == '\n'                             ? ' '
+            : from[i] < ' ' || from[i] == 127 || from[i] & 0x80 ? '?'
+                                                                : from[i];
     while (n && text[n - 1] == ' ')
         n--;
     text[n] = 0;

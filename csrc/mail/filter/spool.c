@@ -1,7 +1,8 @@
 /* spool.c - a mail in a private file: whole, or not at all.
  *
- * The file has no name (O_TMPFILE), or one only until it is open (O_EXCL, then unlink), so that nothing is left behind
- * however this ends, and others get a descriptor that only reads.  Not synced: Postfix keeps its copy until we exit 0. */
+ * The file has no name (O_TMPFILE), or one only until it is open (O_EXCL, then unlink), so that
+ * nothing is left behind however this ends, and others get a descriptor that only reads.  Not
+ * synced: Postfix keeps its copy until we exit 0. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,8 @@ static int private_file(int *read_only, const char *directory)
     *read_only = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const int error = errno;
     struct stat a, b;
-    const int same = *read_only >= 0 && !fstat(fd, &a) && !fstat(*read_only, &b) && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+    const int same = *read_only >= 0 && !fstat(fd, &a) && !fstat(*read_only, &b)
+        && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
     if (!unlink(path) && same)
         return fd;
     close(fd);
@@ -49,7 +51,7 @@ static int private_file(int *read_only, const char *directory)
 /* Waits until fd is ready for `events`.  0 or -1: errno. */
 static int wait_for(int fd, short events, int64_t deadline)
 {
-    struct pollfd p = { fd, events, 0 };
+    struct pollfd p = {fd, events, 0};
     for (;;) {
         const int64_t left = deadline - now_ms();
         if (left <= 0) {
@@ -68,7 +70,9 @@ int write_whole(int fd, const uint8_t *data, uint64_t n_bytes, int64_t deadline)
 {
     while (n_bytes) {
         /* What a pipe that is ready takes without waiting: pipe(7). */
-        const ssize_t n = wait_for(fd, POLLOUT, deadline) ? -1 : write(fd, data, n_bytes < PIPE_BYTES ? n_bytes : PIPE_BYTES);
+        const ssize_t n = wait_for(fd, POLLOUT, deadline)
+            ? -1
+            : write(fd, data, n_bytes < PIPE_BYTES ? n_bytes : PIPE_BYTES);
         if (n < 0 && errno != EINTR && errno != EAGAIN)
             return -1;
         if (n > 0)
@@ -142,7 +146,8 @@ int spool_mail(spool *s, int in, const char *directory, uint64_t limit, int64_t 
     return 0;
 }
 
-int spool_parts(spool *s, const char *directory, const uint8_t *head, uint64_t head_bytes, const uint8_t *rest, uint64_t rest_bytes)
+int spool_parts(spool *s, const char *directory, const uint8_t *head, uint64_t head_bytes,
+                const uint8_t *rest, uint64_t rest_bytes)
 {
     int read_only;
     const int fd = private_file(&read_only, directory);

@@ -2,10 +2,10 @@
 #include <libmilter/mfapi.h>
 
 typedef struct {
-    const char *socket;       /* of the worker */
-    int deadline;             /* seconds for one verdict */
-    int monitor;              /* log what was found, change nothing */
-    int skip_authenticated;   /* mail of senders that logged in is not judged */
+    const char *socket;     /* of the worker */
+    int deadline;           /* seconds for one verdict */
+    int monitor;            /* log what was found, change nothing */
+    int skip_authenticated; /* mail of senders that logged in is not judged */
 } milter_settings;
 
 extern milter_settings settings;

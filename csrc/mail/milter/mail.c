@@ -6,13 +6,14 @@
 #include <strings.h>
 #include "mail/milter/mail.h"
 
-/* Names of the family that are kept for one mail. Filters use some twenty in all; more are somebody's game, and ours are
- * removed however many there are. */
+/* Names of the family that are kept for one mail. Filters use some twenty in all; more are
+ * somebody's game, and ours are removed however many there are. */
 enum { MAX_NAMES = 256, MAX_NAME_BYTES = 16 << 10, FIRST_BYTES = 16 << 10 };
-static const char *const ours[] = { "X-Spam-Flag", "X-Spam-Score", "X-Spam-Status", "X-Spam-Checker-Version" };
+static const char *const ours[] = {"X-Spam-Flag", "X-Spam-Score", "X-Spam-Status",
+                                   "X-Spam-Checker-Version"};
 enum { N_OURS = sizeof ours / sizeof *ours };
 
-struct mail_limits mail_limits = { 16 << 20, 256 << 20 };
+struct mail_limits mail_limits = {16 << 20, 256 << 20};
 static atomic_size_t in_use; /* bytes of all mails */
 
 void mail_give_up(mail *m, int32_t reason)
@@ -94,7 +95,7 @@ static void count(mail *m, const char *name, size_t n)
         m->n_left++;
         return;
     }
-    own[m->n_own++] = (own_name){ copy, 1, is_ours };
+    own[m->n_own++] = (own_name){copy, 1, is_ours};
     m->own_bytes += is_ours ? 0 : n;
 }
 
