@@ -30,6 +30,7 @@ the sets that only one has. --compare prints what differs and ends with 1, or wi
 does; names that only one table has count as differences, but with --common they do not.
 --only REGEX runs those names, --jobs N as many commands at a time.
 """
+
 import argparse
 import concurrent.futures
 import contextlib
@@ -48,13 +49,31 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent if HERE.name == "helpers" else HERE
 SETS = ("amx", "avx512", "avx-vnni", "avx2", "i8mm", "neon", "reference")
-KINDS = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32",
-         "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M")
+KINDS = (
+    "Q8_0",
+    "Q4_0",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "Q4_K",
+    "Q5_K",
+    "Q6_K",
+    "F16",
+    "BF16",
+    "F32",
+    "Q4_K_S",
+    "Q4_K_M",
+    "Q5_K_S",
+    "Q5_K_M",
+)
 FLOATS = ("F32", "F16", "BF16")
 REAL = ("SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf")
 CONTROL = ["<|user|>", "<|assistant|>"]
-TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|{{ 'assistant' if m.role == 'assistant' else 'user' }}|>"
-            "{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}")
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}"
+    "<|{{ 'assistant' if m.role == 'assistant' else 'user' }}|>"
+    "{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
 
 
 def main():
@@ -83,8 +102,9 @@ def main():
 
 # Inputs
 
+
 def make_inputs(directory):
-    """Write the models, mails and texts that every tree is run on; a list of digests beside them."""
+    """Write the models, mails and texts that every tree is run on, and their digests."""
     if (directory / "SUMS").exists():
         sys.exit(f"{directory} is made already; remove it to make it anew")
     sys.path[:0] = [str(HERE), str(TESTS)]
@@ -94,8 +114,11 @@ def make_inputs(directory):
     make_mails(directory / "mails")
     make_texts(directory / "texts")
     shutil.copytree(TESTS / "golden/folders", directory / "folders")
-    shutil.copytree(TESTS / "golden", directory / "streams",
-                    ignore=lambda d, names: [n for n in names if not n.endswith(".in")])
+    shutil.copytree(
+        TESTS / "golden",
+        directory / "streams",
+        ignore=lambda d, names: [n for n in names if not n.endswith(".in")],
+    )
     shared = Path(os.environ.get("SLUICE_SHARED") or TESTS.parents[1] / "shared")
     for kind, pattern in (("vocab", "data/vocab/*.gguf"), ("grammars", "data/grammars/*.gbnf")):
         for path in sorted(shared.glob(pattern)):
@@ -118,18 +141,39 @@ def make_models(directory):
     import numpy as np
     import tiny_model
     from gguf_writer import BLOCK_TYPES, random_blocks, write_gguf
+
     for name, case in golden_cases.cases().items():
         tiny_model.write_model(str(directory / f"golden-{name}.gguf"), **case["config"])
-    wide = {"n_vocab": 420, "n_layer": 2, "n_embd": 256, "n_ff": 512, "n_head": 4, "n_head_kv": 2, "head_dim": 64}
+    wide = {
+        "n_vocab": 420,
+        "n_layer": 2,
+        "n_embd": 256,
+        "n_ff": 512,
+        "n_head": 4,
+        "n_head_kv": 2,
+        "head_dim": 64,
+    }
     tiny_model.write_model(str(directory / "wide-llama.gguf"), **wide, tied=False)
     tiny_model.write_model(str(directory / "wide-gemma3.gguf"), **wide, arch="gemma3")
     for arch in sorted(tiny_model.DEFAULTS):
-        tiny_model.write_model(str(directory / f"plain-{arch}.gguf"), arch=arch, n_vocab=420, n_layer=3)
+        tiny_model.write_model(
+            str(directory / f"plain-{arch}.gguf"), arch=arch, n_vocab=420, n_layer=3
+        )
     chat_model.write_chat_model(directory / "chat-llama.gguf", CONTROL, TEMPLATE, n_ctx=2048)
-    chat_model.write_chat_model(directory / "chat-gemma3.gguf", CONTROL, TEMPLATE, arch="gemma3",
-                                n_ctx=2048, type="bf16", n_layer=6)
-    chat_model.write_bpe_chat_model(directory / "chat-bpe.gguf", [(b"t", b"h"), (b"th", b"e"), (b" ", b"the")],
-                                    ["<|im_start|>", "<|im_end|>"])
+    chat_model.write_chat_model(
+        directory / "chat-gemma3.gguf",
+        CONTROL,
+        TEMPLATE,
+        arch="gemma3",
+        n_ctx=2048,
+        type="bf16",
+        n_layer=6,
+    )
+    chat_model.write_bpe_chat_model(
+        directory / "chat-bpe.gguf",
+        [(b"t", b"h"), (b"th", b"e"), (b" ", b"the")],
+        ["<|im_start|>", "<|im_end|>"],
+    )
     c = tiny_model.complete(wide)
     for kind, (number, size, _, halves) in BLOCK_TYPES.items():
         rng, tensors = np.random.default_rng(7), []
@@ -137,8 +181,8 @@ def make_models(directory):
             if len(shape) == 2:
                 blocks = random_blocks(rng, kind, shape[0] * shape[1] // size)
                 for at in halves:  # scales small enough for sums of 512 products
-                    view = blocks[:, at:at + 2].copy().view("<f2")
-                    blocks[:, at:at + 2] = (view * np.float16(0.002)).view(np.uint8)
+                    view = blocks[:, at : at + 2].copy().view("<f2")
+                    blocks[:, at : at + 2] = (view * np.float16(0.002)).view(np.uint8)
                 tensors.append((role, number, shape, blocks.tobytes()))
             else:
                 tensors.append((role, 0, shape, tiny_model.weights(c, role, shape).tobytes()))
@@ -157,7 +201,7 @@ def make_mails(directory):
     for path in sorted((TESTS / "mails").glob("*.eml")):
         data = path.read_bytes()
         (directory / path.name).write_bytes(data)
-        (directory / f"cut-{path.name}").write_bytes(data[:draw.randrange(len(data))])
+        (directory / f"cut-{path.name}").write_bytes(data[: draw.randrange(len(data))])
         spoilt = bytearray(data)
         for _ in range(40):
             spoilt[draw.randrange(len(spoilt))] = draw.randrange(256)
@@ -172,24 +216,48 @@ def make_mails(directory):
 
 def make_texts(directory):
     from tiny_vocab import TEXT
+
     draw = random.Random(6)
-    texts = {"prose": TEXT.encode(), "empty": b"", "bytes": draw.randbytes(3000), "code": Path(__file__).read_bytes()[:6000]}
+    texts = {
+        "prose": TEXT.encode(),
+        "empty": b"",
+        "bytes": draw.randbytes(3000),
+        "code": Path(__file__).read_bytes()[:6000],
+    }
     for path in sorted((TESTS / "golden/folders").glob("*/texts.json")):
         for i, found in enumerate(json.loads(path.read_text())):
             text = found["text"] if isinstance(found, dict) else found[0]
             texts[f"folder-{i}"] = text.encode()
-    ranges = [(32, 127), (0xA0, 0x250), (0x370, 0x600), (0x900, 0xE80), (0x3040, 0x3100), (0x4E00, 0x4F00), (0x1F300, 0x1F650)]
-    letters = [chr(draw.randrange(*draw.choice(ranges))) if draw.random() < 0.8 else draw.choice(" \n\t\r12'") for _ in range(4000)]
+    ranges = [
+        (32, 127),
+        (0xA0, 0x250),
+        (0x370, 0x600),
+        (0x900, 0xE80),
+        (0x3040, 0x3100),
+        (0x4E00, 0x4F00),
+        (0x1F300, 0x1F650),
+    ]
+    letters = [
+        chr(draw.randrange(*draw.choice(ranges)))
+        if draw.random() < 0.8
+        else draw.choice(" \n\t\r12'")
+        for _ in range(4000)
+    ]
     texts["unicode"] = "".join(letters).encode("utf-8", "replace")
-    texts["marks"] = b"<s>a</s> <|user|>b<|assistant|> <bos><start_of_turn>user\n<|im_start|>x<|im_end|>  \n\n   y"
+    texts["marks"] = (
+        b"<s>a</s> <|user|>b<|assistant|> <bos><start_of_turn>user\n"
+        b"<|im_start|>x<|im_end|>  \n\n   y"
+    )
     for name, data in texts.items():
         (directory / f"{name}.txt").write_bytes(data)
 
 
 # Runs
 
+
 class Place:
     """A folder in which the commands of one tree run; the inputs are in/."""
+
     _known = {}
 
     def __init__(self, tree, inputs, work, name):
@@ -206,18 +274,34 @@ class Place:
 
     def run(self, *argv, input=b"", isa="", threads=None, good=(0,), **env):
         """stdout of one command; a status that is not among the `good` is told."""
-        environment = {k: v for k, v in os.environ.items()
-                       if not k.startswith(("SLUICE", "MODEL", "SOURCE_DATE", "XDG_", "LANG", "LC_", "COLUMNS"))}
-        environment |= {"HOME": str(self._work), "LC_ALL": "C.UTF-8", "TZ": "UTC", "SOURCE_DATE_EPOCH": "1700000000", **env}
+        environment = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(
+                ("SLUICE", "MODEL", "SOURCE_DATE", "XDG_", "LANG", "LC_", "COLUMNS")
+            )
+        }
+        environment |= {
+            "HOME": str(self._work),
+            "LC_ALL": "C.UTF-8",
+            "TZ": "UTC",
+            "SOURCE_DATE_EPOCH": "1700000000",
+            **env,
+        }
         if isa:
             environment["SLUICE_ISA"] = isa
         options = ("-j", threads) if threads else ()
         command = [str(self._tree / "bin" / argv[0]), *map(str, options), *map(str, argv[1:])]
-        done = subprocess.run(command, input=input, cwd=self.here, env=environment, capture_output=True, timeout=600)
+        done = subprocess.run(
+            command, input=input, cwd=self.here, env=environment, capture_output=True, timeout=600
+        )
         self.status = done.returncode
         if done.returncode not in good:
-            print(f"{self.name}: {' '.join(map(str, argv))}: {done.returncode}: "
-                  f"{done.stderr.decode(errors='replace').strip()[-200:]}", file=sys.stderr)
+            print(
+                f"{self.name}: {' '.join(map(str, argv))}: {done.returncode}: "
+                f"{done.stderr.decode(errors='replace').strip()[-200:]}",
+                file=sys.stderr,
+            )
         return done.stdout
 
     def note(self, name, *parts):
@@ -239,8 +323,21 @@ def run_all(tree, inputs, a):
         work = Path(work)
         sets = sets_of(tree, inputs, work)
         print(f"sets: {' '.join(sets)}", file=sys.stderr)
-        found = [job for make in (snapshot_jobs, quantize_jobs, convert_jobs, generate_jobs, perplexity_jobs, tokenize_jobs,
-                                  mail_jobs, classify_jobs, other_jobs) for job in make(inputs, sets, a.quick)]
+        found = [
+            job
+            for make in (
+                snapshot_jobs,
+                quantize_jobs,
+                convert_jobs,
+                generate_jobs,
+                perplexity_jobs,
+                tokenize_jobs,
+                mail_jobs,
+                classify_jobs,
+                other_jobs,
+            )
+            for job in make(inputs, sets, a.quick)
+        ]
         found = [job for job in found if re.search(a.only, job[0])]
         times = []
 
@@ -251,6 +348,7 @@ def run_all(tree, inputs, a):
                 function(place, *arguments)
             times.append((time.monotonic() - begun, name))
             return place.lines
+
         with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
             lines = [line for part in pool.map(run, found) for line in part]
     if a.times:
@@ -268,7 +366,16 @@ def sets_of(tree, inputs, work):
     ids = place.run("tokenize", "-m", "in/models/plain-llama.gguf", input=b"a")
     out = []
     for name in SETS:
-        place.run("prefill", "-m", "in/models/plain-llama.gguf", "-o", "s", input=ids, isa=name, good=(0, 69))
+        place.run(
+            "prefill",
+            "-m",
+            "in/models/plain-llama.gguf",
+            "-o",
+            "s",
+            input=ids,
+            isa=name,
+            good=(0, 69),
+        )
         out += [name] * (place.status == 0)
     if "reference" not in out:
         sys.exit(f"{tree}/bin/prefill does not run")
@@ -281,18 +388,34 @@ def sha(data):
 
 def named(inputs, pattern):
     """Dict: stem -> path from the commands' folder, of the inputs that fit."""
-    return {p.name.removesuffix(".gguf"): f"in/{p.relative_to(inputs)}" for p in sorted(inputs.glob(pattern))}
+    return {
+        p.name.removesuffix(".gguf"): f"in/{p.relative_to(inputs)}"
+        for p in sorted(inputs.glob(pattern))
+    }
 
 
 # Snapshots and logits
 
+
 def snapshot_jobs(inputs, sets, quick):
     models = named(inputs, "models/*.gguf")
     if quick:
-        models = {name: path for name, path in models.items() if re.match("blocks|plain|spam|.*window", name)}
+        models = {
+            name: path
+            for name, path in models.items()
+            if re.match("blocks|plain|spam|.*window", name)
+        }
     for name, path in models.items():
         for isa in sets:
-            yield f"snapshot/{name}/{isa}", snapshot, path, isa, 1, (), 200 if isa == "reference" else 400
+            yield (
+                f"snapshot/{name}/{isa}",
+                snapshot,
+                path,
+                isa,
+                1,
+                (),
+                200 if isa == "reference" else 400,
+            )
         if not quick or name.startswith("plain"):
             yield f"snapshot/{name}/two-threads", snapshot, path, sets[0], 2, (), 400
             yield f"snapshot/{name}/chunk-7", snapshot, path, sets[0], 1, ("--chunk", 7), 300
@@ -300,17 +423,48 @@ def snapshot_jobs(inputs, sets, quick):
         if name.startswith("plain"):
             for kv in ("f32", "q8_0"):
                 for isa in sets[-1:] if quick else sets:
-                    yield f"snapshot/{name}/{kv}/{isa}", snapshot, path, isa, 1, ("--kv", kv), 300, (0, 69)
-    for kind in FLOATS[:1 if quick else None]:
-        for name in ("wide-llama", "wide-gemma3")[:1 if quick else None]:
+                    yield (
+                        f"snapshot/{name}/{kv}/{isa}",
+                        snapshot,
+                        path,
+                        isa,
+                        1,
+                        ("--kv", kv),
+                        300,
+                        (0, 69),
+                    )
+    for kind in FLOATS[: 1 if quick else None]:
+        for name in ("wide-llama", "wide-gemma3")[: 1 if quick else None]:
             for isa in sets:  # 69 and the same words where the set has no such arithmetic
-                yield f"snapshot/{name}/fast-{kind}/{isa}", fast_snapshot, f"in/models/{name}.gguf", kind, isa
+                yield (
+                    f"snapshot/{name}/fast-{kind}/{isa}",
+                    fast_snapshot,
+                    f"in/models/{name}.gguf",
+                    kind,
+                    isa,
+                )
     for kind in KINDS[:3] + KINDS[5:6] if quick else KINDS:
-        for name in ("wide-llama", "wide-gemma3", "golden-llama-odd", "golden-phi3-short")[:1 if quick else None]:
-            yield f"quantized/{name}/{kind}", quantized_snapshot, f"in/models/{name}.gguf", kind, sets
+        for name in ("wide-llama", "wide-gemma3", "golden-llama-odd", "golden-phi3-short")[
+            : 1 if quick else None
+        ]:
+            yield (
+                f"quantized/{name}/{kind}",
+                quantized_snapshot,
+                f"in/models/{name}.gguf",
+                kind,
+                sets,
+            )
     for name, path in named(inputs, "real/*.gguf").items():
         for isa in sets[:1] if quick else sets:
-            yield f"snapshot/{name}/{isa}", snapshot, path, isa, 1, (), 60 if isa == "reference" else 400
+            yield (
+                f"snapshot/{name}/{isa}",
+                snapshot,
+                path,
+                isa,
+                1,
+                (),
+                60 if isa == "reference" else 400,
+            )
         if not quick:
             yield f"snapshot/{name}/two-threads", snapshot, path, sets[0], 2, (), 800
 
@@ -320,17 +474,50 @@ def snapshot(place, path, isa, threads, options, n_bytes, good=(0,)):
     n_bytes = min(n_bytes, 90) if re.search("mqa|phi3-short", path) else n_bytes  # contexts of 128
     prose = (place.inputs / "texts/prose.txt").read_bytes()
     ids = place.ids(path, prose[:n_bytes])
-    place.run("prefill", "-m", path, "-o", "s.snap", *options, input=ids, isa=isa, threads=threads, good=good)
+    place.run(
+        "prefill",
+        "-m",
+        path,
+        "-o",
+        "s.snap",
+        *options,
+        input=ids,
+        isa=isa,
+        threads=threads,
+        good=good,
+    )
     place.note("prefill", "s.snap")
     if place.status:
         return
-    more = place.ids(path, prose[n_bytes:n_bytes + 30], "--no-bos")
+    more = place.ids(path, prose[n_bytes : n_bytes + 30], "--no-bos")
     arithmetic = options if "--arithmetic" in options else ()
-    logits = place.run("decode", "-m", path, *arithmetic, "-o", "t.snap", "s.snap", input=more, isa=isa, threads=threads)
+    logits = place.run(
+        "decode",
+        "-m",
+        path,
+        *arithmetic,
+        "-o",
+        "t.snap",
+        "s.snap",
+        input=more,
+        isa=isa,
+        threads=threads,
+    )
     place.note("decode", logits, "t.snap")
     if "chunk" in place.name or "golden" in path and isa != "reference":
         return
-    rows = place.run("decode", "-m", path, *arithmetic, "--rows", "3,1,7", "s.snap", input=more, isa=isa, threads=threads)
+    rows = place.run(
+        "decode",
+        "-m",
+        path,
+        *arithmetic,
+        "--rows",
+        "3,1,7",
+        "s.snap",
+        input=more,
+        isa=isa,
+        threads=threads,
+    )
     place.note("rows", rows)
 
 
@@ -347,13 +534,26 @@ def quantized_snapshot(place, path, kind, sets):
     for isa in sets:
         place.run("prefill", "-m", "m.gguf", "-o", "s.snap", input=ids, isa=isa, threads=1)
         place.note(f"prefill-{isa}", "s.snap")
-        place.note(f"decode-{isa}", place.run("decode", "-m", "m.gguf", "s.snap", isa=isa, threads=1, input=ids, good=(0, 65)))
+        place.note(
+            f"decode-{isa}",
+            place.run(
+                "decode", "-m", "m.gguf", "s.snap", isa=isa, threads=1, input=ids, good=(0, 65)
+            ),
+        )
 
 
 # Files
 
+
 def quantize_jobs(inputs, sets, quick):
-    yield "quantize/spam/Q4_K_M", quantize, "in/models/spam.gguf", "Q4_K_M", ("--tensor", "blk.*.attn_v=F16"), 2
+    yield (
+        "quantize/spam/Q4_K_M",
+        quantize,
+        "in/models/spam.gguf",
+        "Q4_K_M",
+        ("--tensor", "blk.*.attn_v=F16"),
+        2,
+    )
     if not quick:
         for kind in KINDS:
             yield f"quantize/spam-1/{kind}", quantize, "in/models/spam.gguf", kind, (), 1
@@ -370,7 +570,7 @@ def quantize(place, path, kind, options, threads):
 
 
 def convert_jobs(inputs, sets, quick):
-    for path in sorted((inputs / "folders").iterdir())[::2 if quick else 1]:
+    for path in sorted((inputs / "folders").iterdir())[:: 2 if quick else 1]:
         yield f"convert/folder/{path.name}", convert_folder, f"in/folders/{path.name}", sets
     for path in sorted((inputs / "llama2c").glob("v*.bin")):
         yield f"convert/llama2c/{path.stem}", convert_llama2c, path.stem, sets
@@ -403,7 +603,9 @@ def convert_llama2c(place, name, sets):
         place.note(f"file{'-' if kind else ''}{kind}", f"m{kind}.gguf")
     if name in ("v0", "v1"):  # these run as they are
         ids = place.run("tokenize", "-m", source, *vocab, input=b" t1 t2 t30 t4")
-        place.run("prefill", "-m", source, *vocab, "-o", "s.snap", input=ids, isa=sets[0], threads=1)
+        place.run(
+            "prefill", "-m", source, *vocab, "-o", "s.snap", input=ids, isa=sets[0], threads=1
+        )
         place.note("prefill", ids, "s.snap")
 
 
@@ -421,17 +623,40 @@ def convert_split(place, path):
 def convert_back(place, path):
     for version in (0, 1, 2, -1, -2):
         name = f"v{version}"
-        place.run("gguf-convert", path, "--to", version, "-o", f"{name}.bin", "--vocab-out", f"{name}.vocab")
+        place.run(
+            "gguf-convert",
+            path,
+            "--to",
+            version,
+            "-o",
+            f"{name}.bin",
+            "--vocab-out",
+            f"{name}.vocab",
+        )
         place.note(name, f"{name}.bin", f"{name}.vocab")
         if not place.status:
-            place.run("gguf-convert", f"{name}.bin", "--from", version, "--vocab", f"{name}.vocab", "-o", f"{name}.gguf")
+            place.run(
+                "gguf-convert",
+                f"{name}.bin",
+                "--from",
+                version,
+                "--vocab",
+                f"{name}.vocab",
+                "-o",
+                f"{name}.gguf",
+            )
             place.note(f"{name}-again", f"{name}.gguf")
 
 
 # Text
 
+
 def generate_jobs(inputs, sets, quick):
-    models = named(inputs, "models/plain-*.gguf") | named(inputs, "models/chat-*.gguf") | named(inputs, "real/*.gguf")
+    models = (
+        named(inputs, "models/plain-*.gguf")
+        | named(inputs, "models/chat-*.gguf")
+        | named(inputs, "real/*.gguf")
+    )
     models["spam"] = "in/models/spam.gguf"
     for name, path in models.items():
         for isa in sets[:1] if quick else (sets[0], sets[-1]):
@@ -444,14 +669,32 @@ def generate_jobs(inputs, sets, quick):
 def generate(place, path, isa, quick):
     start = ["generate", "-m", path, "-n", 20]
     for name, options in {
-            "greedy": ["-t", 0, "-o", "t.snap"], "seeded": ["-S", 7, "-k", 0, "-p", 1, "--min-p", 0, "-t", 1.5],
-            "grammar": ["-S", 3, "-e", 'root ::= [a-z ]+ "." | [0-9]+'], "penalties": [
-                "-S", 9, "--repeat-penalty", 1.3, "--presence-penalty", 0.5, "--frequency-penalty", 0.25, "--bias-word", "the=2"],
-            "long": ["-t", 0, "--kv", "q8_0"], "least": ["-t", 0, "--least"], "stop": ["-t", 0, "--stop", "e", "--echo"],
-            }.items():
+        "greedy": ["-t", 0, "-o", "t.snap"],
+        "seeded": ["-S", 7, "-k", 0, "-p", 1, "--min-p", 0, "-t", 1.5],
+        "grammar": ["-S", 3, "-e", 'root ::= [a-z ]+ "." | [0-9]+'],
+        "penalties": [
+            "-S",
+            9,
+            "--repeat-penalty",
+            1.3,
+            "--presence-penalty",
+            0.5,
+            "--frequency-penalty",
+            0.25,
+            "--bias-word",
+            "the=2",
+        ],
+        "long": ["-t", 0, "--kv", "q8_0"],
+        "least": ["-t", 0, "--least"],
+        "stop": ["-t", 0, "--stop", "e", "--echo"],
+    }.items():
         if name == "long" and "mqa" in path:
             continue
-        prompt = "The train leaves from platform four" if name != "long" else (place.inputs / "texts/prose.txt").read_text()[:500]
+        prompt = (
+            "The train leaves from platform four"
+            if name != "long"
+            else (place.inputs / "texts/prose.txt").read_text()[:500]
+        )
         text = place.run(*start, *options, prompt, isa=isa, threads=1, good=(0, 1, 64, 65))
         place.note(name, text, *(["t.snap"] if name == "greedy" else []))
         if quick and name == "grammar":
@@ -461,19 +704,68 @@ def generate(place, path, isa, quick):
 def chat(place, path, isa):
     lines = b"Hello there\nWhat is new?\n  two  blanks, <|user|> as text\n"
     template = ("--template", "chatml") if "bpe" in path else ()
-    for name, options in {"greedy": ["-t", 0], "seeded": ["-S", 4], "system": ["-S", 5, "--system", "Be brief."],
-                          "plain": ["-t", 0, "--template", "plain"]}.items():
+    for name, options in {
+        "greedy": ["-t", 0],
+        "seeded": ["-S", 4],
+        "system": ["-S", 5, "--system", "Be brief."],
+        "plain": ["-t", 0, "--template", "plain"],
+    }.items():
         options = options if "--template" in options else [*options, *template]
-        text = place.run("chat", "-m", path, "-n", 12, *options, "-o", f"{name}.jsonl", input=lines, isa=isa, threads=1)
+        text = place.run(
+            "chat",
+            "-m",
+            path,
+            "-n",
+            12,
+            *options,
+            "-o",
+            f"{name}.jsonl",
+            input=lines,
+            isa=isa,
+            threads=1,
+        )
         place.note(name, text, f"{name}.jsonl")
-    text = place.run("generate", "-m", path, "-n", 12, "-t", 0, "--chat", *template, "--system", "Be brief.", "Hello", isa=isa, threads=1)
+    text = place.run(
+        "generate",
+        "-m",
+        path,
+        "-n",
+        12,
+        "-t",
+        0,
+        "--chat",
+        *template,
+        "--system",
+        "Be brief.",
+        "Hello",
+        isa=isa,
+        threads=1,
+    )
     place.note("generate", text)
-    place.note("messages", place.run("generate", "-m", path, "-n", 12, "-t", 0, *template, "--messages", "greedy.jsonl", "and?",
-                                     isa=isa, threads=1))
+    place.note(
+        "messages",
+        place.run(
+            "generate",
+            "-m",
+            path,
+            "-n",
+            12,
+            "-t",
+            0,
+            *template,
+            "--messages",
+            "greedy.jsonl",
+            "and?",
+            isa=isa,
+            threads=1,
+        ),
+    )
 
 
 def perplexity_jobs(inputs, sets, quick):
-    for name, path in (named(inputs, "models/plain-*.gguf") | {"spam": "in/models/spam.gguf"}).items():
+    for name, path in (
+        named(inputs, "models/plain-*.gguf") | {"spam": "in/models/spam.gguf"}
+    ).items():
         for isa in sets[:1] if quick else sets:
             yield f"perplexity/{name}/{isa}", perplexity, path, isa
     for name, path in {} if quick else named(inputs, "real/*.gguf").items():
@@ -483,7 +775,10 @@ def perplexity_jobs(inputs, sets, quick):
 def perplexity(place, path, isa):
     start = ["perplexity", "-m", path, "-c", 48, "-n", 4, "-j", 1]
     place.note("plain", place.run(*start, "in/texts/prose.txt", isa=isa))
-    place.note("json", place.run(*start, "--json", "--stride", 16, "--kv", "f32", "in/texts/prose.txt", isa=isa))
+    place.note(
+        "json",
+        place.run(*start, "--json", "--stride", 16, "--kv", "f32", "in/texts/prose.txt", isa=isa),
+    )
     place.run(*start, "--save-logits", "m.base", "in/texts/prose.txt", isa=isa)
     place.note("kept", "m.base")
     place.run("gguf-quantize", path, "m.gguf", "Q4_0")
@@ -516,8 +811,19 @@ def tokenize(place, path, quick):
         back = place.run("tokenize", "-m", path, "-d", input=ids)
         place.note(text.stem, ids, back)
     for options in ("--special", "--no-marks --no-prefix", "--no-bos --eos"):
-        ids = place.run("tokenize", "-m", path, *options.split(), input=(place.inputs / "texts/marks.txt").read_bytes(), good=(0, 65, 69))
-        place.note(options.replace(" ", ","), ids, place.run("tokenize", "-m", path, "-d", "--special", input=ids, good=(0, 65)))
+        ids = place.run(
+            "tokenize",
+            "-m",
+            path,
+            *options.split(),
+            input=(place.inputs / "texts/marks.txt").read_bytes(),
+            good=(0, 65, 69),
+        )
+        place.note(
+            options.replace(" ", ","),
+            ids,
+            place.run("tokenize", "-m", path, "-d", "--special", input=ids, good=(0, 65)),
+        )
 
 
 def mail_jobs(inputs, sets, quick):
@@ -528,7 +834,10 @@ def mail_jobs(inputs, sets, quick):
 def mail(place, name):
     data = (place.inputs / "mails" / name).read_bytes()
     for options in ("", "--fold", "--body -n 200"):
-        place.note(options.replace(" ", ",") or "text", place.run("mail-text", *options.split(), input=data))
+        place.note(
+            options.replace(" ", ",") or "text",
+            place.run("mail-text", *options.split(), input=data),
+        )
 
 
 # Questions
@@ -544,7 +853,10 @@ def classify_jobs(inputs, sets, quick):
         for name in own if quick or isa != sets[0] else mails:
             yield f"classify/spam/{isa}/{name}", classify, ("in/mails/" + name,), isa
     for question in QUESTIONS[:1] if quick else QUESTIONS:
-        for model, path in {"chat-llama": "in/models/chat-llama.gguf", **named(inputs, "real/*Instruct*.gguf")}.items():
+        for model, path in {
+            "chat-llama": "in/models/chat-llama.gguf",
+            **named(inputs, "real/*Instruct*.gguf"),
+        }.items():
             for name in own[1:2] if quick or "real/" in path else own[::2]:
                 options = ("-m", path, "-q", question, "in/mails/" + name)
                 yield f"classify/{question}/{model}/{name}", classify, options, sets[0]
@@ -556,7 +868,9 @@ def classify_jobs(inputs, sets, quick):
 def classify(place, options, isa):
     start = ("classify", "--no-cache", "--no-calibration")
     for threads in (1, 2) if isa != "reference" and "real/" not in str(options) else (2,):
-        text = place.run(*start, "--json", "--mass", *options, isa=isa, threads=threads, good=VERDICTS)
+        text = place.run(
+            *start, "--json", "--mass", *options, isa=isa, threads=threads, good=VERDICTS
+        )
         place.note(f"json-{threads}", without_time(text))
     if "real/" in str(options):
         return
@@ -573,22 +887,62 @@ def without_time(text):
 
 def classify_many(place, names):
     mails = [(place.inputs / "mails" / name).read_bytes() for name in names]
-    lines = b"".join(json.dumps({"id": i, "text": data.decode("latin-1")}).encode() + b"\n" for i, data in enumerate(mails))
+    lines = b"".join(
+        json.dumps({"id": i, "text": data.decode("latin-1")}).encode() + b"\n"
+        for i, data in enumerate(mails)
+    )
     out = place.run("classify", "--no-cache", "--no-calibration", "--jsonl", "--mail", input=lines)
     place.note("jsonl", without_time(out))
-    out = place.run("classify", "--no-cache", "--no-calibration", "--jsonl", input=lines + b"{\n", good=(65,))
+    out = place.run(
+        "classify", "--no-cache", "--no-calibration", "--jsonl", input=lines + b"{\n", good=(65,)
+    )
     place.note("jsonl-text", without_time(out))
     for name, data in zip(names, mails):
-        place.note(f"pass-{name}", place.run("classify", "--no-cache", "--no-calibration", "--pass-through", input=data))
+        place.note(
+            f"pass-{name}",
+            place.run("classify", "--no-cache", "--no-calibration", "--pass-through", input=data),
+        )
 
 
 def classify_learn(place, names):
     for i, name in enumerate(names):
         answer = "no" if name.startswith("ham") else "yes"
-        out = place.run("classify", "--no-cache", "--calibration", "c", "--learn", answer, f"in/mails/{name}", good=VERDICTS)
+        out = place.run(
+            "classify",
+            "--no-cache",
+            "--calibration",
+            "c",
+            "--learn",
+            answer,
+            f"in/mails/{name}",
+            good=VERDICTS,
+        )
         place.note(f"{i}", out, "c")
-    place.note("forget", place.run("classify", "--no-cache", "--calibration", "c", "--forget", f"in/mails/{names[0]}", good=VERDICTS), "c")
-    place.note("after", place.run("classify", "--no-cache", "--calibration", "c", "--long", f"in/mails/{names[1]}", good=VERDICTS))
+    place.note(
+        "forget",
+        place.run(
+            "classify",
+            "--no-cache",
+            "--calibration",
+            "c",
+            "--forget",
+            f"in/mails/{names[0]}",
+            good=VERDICTS,
+        ),
+        "c",
+    )
+    place.note(
+        "after",
+        place.run(
+            "classify",
+            "--no-cache",
+            "--calibration",
+            "c",
+            "--long",
+            f"in/mails/{names[1]}",
+            good=VERDICTS,
+        ),
+    )
 
 
 def classify_cache(place, name):
@@ -600,6 +954,7 @@ def classify_cache(place, name):
 
 
 # The other commands
+
 
 def other_jobs(inputs, sets, quick):
     for path in sorted((inputs / "streams").glob("sample-*.in")):
@@ -616,21 +971,46 @@ def other_jobs(inputs, sets, quick):
 
 
 def sample(place, path):
-    for options in ("-S 1", "-t 0", "-S 2 -t 1 -k 0 -p 1 --min-p 0", "-S 3 -k 3 -p 1 --min-p 0", "-S 4 -k 0 -p 0.7", "-S 5 --min-p 0.2 -t 1.5",
-                    "-S 6 --repeat-penalty 1.3 --presence-penalty 0.5 --frequency-penalty 0.25 --last-n 8", "-t 0 --least",
-                    "-S 7 --least -k 3 --bias 5=-9.5 --bias 17=4", "-S 18446744073709551615 --logprob", "-S 8 -n 5"):
-        place.note(options.replace(" ", ","), place.run("sample", *options.split(), input=path.read_bytes()))
+    for options in (
+        "-S 1",
+        "-t 0",
+        "-S 2 -t 1 -k 0 -p 1 --min-p 0",
+        "-S 3 -k 3 -p 1 --min-p 0",
+        "-S 4 -k 0 -p 0.7",
+        "-S 5 --min-p 0.2 -t 1.5",
+        "-S 6 --repeat-penalty 1.3 --presence-penalty 0.5 --frequency-penalty 0.25 --last-n 8",
+        "-t 0 --least",
+        "-S 7 --least -k 3 --bias 5=-9.5 --bias 17=4",
+        "-S 18446744073709551615 --logprob",
+        "-S 8 -n 5",
+    ):
+        place.note(
+            options.replace(" ", ","),
+            place.run("sample", *options.split(), input=path.read_bytes()),
+        )
 
 
 def ring(place, path, isa):
     """The pipeline of one process a step; what each stage writes."""
-    script = ("set -e; mkfifo ring; printf 'The train leaves' | tokenize -m $M | prefill -m $M -o p.snap; "
-              "decode -m $M p.snap <ring | tee logits | grammar-filter -m $M -e 'root ::= [a-z ]+ \".\"' | tee kept "
-              "| sample -S 5 -n 12 | tee ring | tee ids | tokenize -m $M -d >text || true")
+    script = (
+        "set -e; mkfifo ring; "
+        "printf 'The train leaves' | tokenize -m $M | prefill -m $M -o p.snap; "
+        "decode -m $M p.snap <ring | tee logits "
+        "| grammar-filter -m $M -e 'root ::= [a-z ]+ \".\"' | tee kept "
+        "| sample -S 5 -n 12 | tee ring | tee ids | tokenize -m $M -d >text || true"
+    )
     bin = place._tree / "bin"
-    env = {**os.environ, "PATH": f"{bin}:{os.environ['PATH']}", "M": path, "SLUICE_ISA": isa, "HOME": str(place._work),
-           "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(["sh", "-c", script], cwd=place.here, env=env, stdin=subprocess.DEVNULL, timeout=120)
+    env = {
+        **os.environ,
+        "PATH": f"{bin}:{os.environ['PATH']}",
+        "M": path,
+        "SLUICE_ISA": isa,
+        "HOME": str(place._work),
+        "LC_ALL": "C.UTF-8",
+    }
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=place.here, env=env, stdin=subprocess.DEVNULL, timeout=120
+    )
     place.status = done.returncode
     for name in ("logits", "kept", "ids", "text"):
         place.note(name, name)
@@ -647,14 +1027,36 @@ def cache(place, path, isa):
 
 def grammar(place):
     for path in sorted((place.inputs / "grammars").glob("*.gbnf")):
-        for text in ("{}", '{"a": [1, 2.5e3, "x\\u0041"]}', "[1, 2]", "1+2*(3-4)\n", "- a\n- b\n", "こんにちは", "", "x = 1\n"):
-            place.run("grammar-filter", "-g", f"in/grammars/{path.name}", "--check", input=text.encode(), good=(0, 1))
+        for text in (
+            "{}",
+            '{"a": [1, 2.5e3, "x\\u0041"]}',
+            "[1, 2]",
+            "1+2*(3-4)\n",
+            "- a\n- b\n",
+            "こんにちは",
+            "",
+            "x = 1\n",
+        ):
+            place.run(
+                "grammar-filter",
+                "-g",
+                f"in/grammars/{path.name}",
+                "--check",
+                input=text.encode(),
+                good=(0, 1),
+            )
             place.note(f"{path.stem}-{sha(text.encode())[:6]}")
 
 
 def dump(place, path):
-    for name, options in {"plain": [], "json": ["--json"], "check": ["--check"], "values": ["--values", "token_embd.weight", "-n", 70],
-                          "hex": ["--hexdump", "token_embd.weight", "-n", 64], "full": ["--full", "--json"]}.items():
+    for name, options in {
+        "plain": [],
+        "json": ["--json"],
+        "check": ["--check"],
+        "values": ["--values", "token_embd.weight", "-n", 70],
+        "hex": ["--hexdump", "token_embd.weight", "-n", 64],
+        "full": ["--full", "--json"],
+    }.items():
         place.note(name, place.run("gguf-dump", *options, path, good=(0, 1, 65)))
 
 
@@ -672,13 +1074,19 @@ def dump_streams(place):
 
 # Compare
 
+
 def compare(old, new, common):
-    a, b = (dict(line.split() for line in Path(path).read_text().splitlines()) for path in (old, new))
+    a, b = (
+        dict(line.split() for line in Path(path).read_text().splitlines()) for path in (old, new)
+    )
     names = sorted(a.keys() & b.keys() if common else a.keys() | b.keys())
     wrong = [name for name in names if a.get(name) != b.get(name)]
     for name in wrong:
         print(name, "changed" if name in a and name in b else "gone" if name in a else "new")
-    print(f"{len(a)} before, {len(b)} after: " + (f"{len(wrong)} differences" if wrong else f"{len(names)} identical"))
+    print(
+        f"{len(a)} before, {len(b)} after: "
+        + (f"{len(wrong)} differences" if wrong else f"{len(names)} identical")
+    )
     return int(bool(wrong) or not names)
 
 

@@ -32,6 +32,7 @@ symbols, also those that code refers to; with --compare, only the names in the f
 
 It needs gcc and make, of Python packages cffi alone (TREE/.venv, or --python).
 """
+
 import argparse
 import collections
 import hashlib
@@ -45,12 +46,29 @@ import sys
 import tempfile
 from pathlib import Path
 
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "dist", "__pycache__", "*.so", "*.o",
-                                  "golden", "mails", "*.gguf", "training", "spam_training",
-                                  "mail-filter", "mail-milter")
+LEFT_OUT = shutil.ignore_patterns(
+    ".git",
+    ".venv",
+    "build",
+    "dist",
+    "__pycache__",
+    "*.so",
+    "*.o",
+    "golden",
+    "mails",
+    "*.gguf",
+    "training",
+    "spam_training",
+    "mail-filter",
+    "mail-milter",
+)
 FLAGS = "-O3 -g0 -Wall -Wextra -Wvla"
-TARGETS = {"kernels": ["kernels"], "mail-filter": ["bin/mail-filter"],
-           "mail-milter": ["bin/mail-milter"], "tiles": ["tiles"]}
+TARGETS = {
+    "kernels": ["kernels"],
+    "mail-filter": ["bin/mail-filter"],
+    "mail-milter": ["bin/mail-milter"],
+    "tiles": ["tiles"],
+}
 ARM = "aarch64-linux-gnu-gcc"
 
 # Called as the compiler: a compilation becomes one to assembly, which is kept, and an object made
@@ -109,6 +127,7 @@ def read_map(path):
 
 # Build
 
+
 def table(tree, a, names):
     """The lines (kind, group, name, digest) of a tree."""
     with tempfile.TemporaryDirectory() as made:
@@ -136,7 +155,9 @@ def table(tree, a, names):
 def groups(a):
     """(group, compiler, make's targets) of what can be built here and is asked for."""
     out = [(group, "gcc", targets) for group, targets in TARGETS.items()]
-    if not any(Path(d, "libmilter/mfapi.h").exists() for d in ("/usr/include", "/usr/local/include")):
+    if not any(
+        Path(d, "libmilter/mfapi.h").exists() for d in ("/usr/include", "/usr/local/include")
+    ):
         out = [o for o in out if o[0] != "mail-milter"]
         print("libmilter is not installed: no mail-milter", file=sys.stderr)
     if shutil.which(ARM):
@@ -161,8 +182,13 @@ def built(copy, group, cc, targets, python):
         library.unlink()
     env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "CFLAGS"))}
     flags = f"{FLAGS} -ffile-prefix-map={copy}=."
-    done = subprocess.run(["make", "-k", "-j2", *targets, f"CC={wrapper}", f"CFLAGS={flags}",
-                           f"PYTHON={python}"], cwd=copy, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        ["make", "-k", "-j2", *targets, f"CC={wrapper}", f"CFLAGS={flags}", f"PYTHON={python}"],
+        cwd=copy,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         sys.exit(f"{group}: make {' '.join(targets)}: {done.stderr[-3000:]}")
     rows = [json.loads(line) for line in log.read_text().splitlines()]
@@ -192,16 +218,29 @@ def digest_of(lines):
 
 # Assembly
 
-WORD = re.compile(r"(?<![%\w.$])[A-Za-z_][\w$]*(\.[\w#]+)*")  # a symbol, or a mnemonic, or a register of ARM
+WORD = re.compile(
+    r"(?<![%\w.$])[A-Za-z_][\w$]*(\.[\w#]+)*"
+)  # a symbol, or a mnemonic, or a register of ARM
 LOCAL = re.compile(r"\.L[A-Za-z_]*\d+")
 NUMBER = re.compile(r"(?<=\w)\.\d+(?![\w$])")  # known.0, f.constprop.1: counted through the file
-DATA = re.compile(r"\s*\.([248]?byte|value|short|hword|word|xword|long|quad|octa|string|asciz?|zero"
-                  r"|skip|float|double|base64)\b")
+DATA = re.compile(
+    r"\s*\.([248]?byte|value|short|hword|word|xword|long|quad|octa|string|asciz?|zero"
+    r"|skip|float|double|base64)\b"
+)
 STARTS_DATA = re.compile(r"\s*\.(section|text|data|bss)\b")
 FILE_NAME = re.compile(r'"[^"]*\w\.[ch](\\0)?"$')
 
 
-SIZES = {".byte": 1, ".value": 2, ".hword": 2, ".short": 2, ".long": 4, ".word": 4, ".quad": 8, ".xword": 8}
+SIZES = {
+    ".byte": 1,
+    ".value": 2,
+    ".hword": 2,
+    ".short": 2,
+    ".long": 4,
+    ".word": 4,
+    ".quad": 8,
+    ".xword": 8,
+}
 
 
 def period(data):
@@ -243,7 +282,11 @@ class Assembly:
                 if match[0] in self._constants:
                     return f"={self._content(match[0])}"
                 return f".L{labels.setdefault(match[0], len(labels))}"
-            lines = [line if '"' in line and DATA.match(line) else LOCAL.sub(label, line) for line in lines]
+
+            lines = [
+                line if '"' in line and DATA.match(line) else LOCAL.sub(label, line)
+                for line in lines
+            ]
             yield name, [line for line in lines if line.strip()]
 
     def _content(self, label):
@@ -252,8 +295,10 @@ class Assembly:
         if data is not None:
             return hashlib.sha256(period(data)).hexdigest()[:16]
         lines = self._constants[label]
-        return digest_of(LOCAL.sub(lambda m: f"={self._content(m[0])}" if m[0] in self._constants else m[0], x)
-                         for x in lines)[:16]
+        return digest_of(
+            LOCAL.sub(lambda m: f"={self._content(m[0])}" if m[0] in self._constants else m[0], x)
+            for x in lines
+        )[:16]
 
     def _bytes(self, label):
         """The bytes of a constant of plain numbers, else None."""
@@ -263,7 +308,7 @@ class Assembly:
             if word == ".set":
                 other, _, offset = rest.partition("+")
                 data = self._bytes(other)
-                return None if data is None else data[int(offset or 0):]
+                return None if data is None else data[int(offset or 0) :]
             if word in SIZES and re.fullmatch(r"-?\d+", rest):
                 out += (int(rest) % (1 << 8 * SIZES[word])).to_bytes(SIZES[word], "little")
             elif word == ".zero" and rest.isdigit():
@@ -303,7 +348,11 @@ class Assembly:
                 at = end
             elif line.endswith(":"):
                 name = line[:-1]
-                end = self._function_end(name, at) if kinds.get(name) == "function" else self._data_end(at)
+                end = (
+                    self._function_end(name, at)
+                    if kinds.get(name) == "function"
+                    else self._data_end(at)
+                )
                 head = [f"{kinds.get(name)} {section} {sizes.get(name, '')}"]
                 self._units.append((name, head + self._body(at, end)))
                 at = end
@@ -328,22 +377,24 @@ class Assembly:
 
 # Objects (System V ABI, ELF-64; little-endian)
 
+
 def sections(data, names):
     """A line for each section of code, constants and variables: name, size, digest, relocations."""
-    table, = struct.unpack_from("<Q", data, 40)
+    (table,) = struct.unpack_from("<Q", data, 40)
     size, number, strings = struct.unpack_from("<HHH", data, 58)
     heads = [struct.unpack_from("<IIQQQQIIQQ", data, table + i * size) for i in range(number)]
 
     def string(at, of):
         start = heads[of][4] + at
-        return data[start:data.index(b"\0", start)].decode()
+        return data[start : data.index(b"\0", start)].decode()
+
     titles = [string(head[0], strings) for head in heads]
     relocations = {head[7]: head for head in heads if head[1] == 4}
     out = []
     for i, (title, head) in enumerate(zip(titles, heads)):
         if not re.match(r"\.(text|rodata|data|bss|tbss|tdata|init_array)\b", title) or not head[5]:
             continue
-        body = b"" if head[1] == 8 else data[head[4]:head[4] + head[5]]  # SHT_NOBITS has none
+        body = b"" if head[1] == 8 else data[head[4] : head[4] + head[5]]  # SHT_NOBITS has none
         out.append(f"{title} {head[2]} {head[5]} {head[8]} {hashlib.sha256(body).hexdigest()}")
         if i in relocations:
             out += relocated(data, heads, titles, relocations[i], string, names)
@@ -367,6 +418,7 @@ def head_strings(symbols):
 
 # Compare
 
+
 def read_table(path):
     """The lines (kind, group, name, digest) of a table."""
     return [tuple(line.split()) for line in Path(path).read_text().splitlines()]
@@ -384,10 +436,14 @@ def compare(old, new, kinds):
         for kind in ("object", "symbol", "bare"):
             a, b = (digests(lines, kind, group) for lines in (old, new))
             names = [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
-            n_same = sum((collections.Counter(a.get(k)) & collections.Counter(b.get(k))).total() for k in a)
+            n_same = sum(
+                (collections.Counter(a.get(k)) & collections.Counter(b.get(k))).total() for k in a
+            )
             n_old, n_new = (sum(map(len, x.values())) for x in (a, b))
-            print(f"{group}: {kind}: {n_old} before, {n_new} after, {n_same} identical"
-                  + ("" if kind in kinds else " (does not count)"))
+            print(
+                f"{group}: {kind}: {n_old} before, {n_new} after, {n_same} identical"
+                + ("" if kind in kinds else " (does not count)")
+            )
             if kind not in kinds:
                 continue
             for name in names:
