@@ -260,8 +260,8 @@ class Place:
 
     _known = {}
 
-    def __init__(self, tree, inputs, work, name):
-        self._tree, self._work, self.name = tree, work, name
+    def __init__(self, tree, inputs, work, name, quick=False):
+        self._tree, self._work, self.name, self.quick = tree, work, name, quick
         self.inputs, self.lines, self.here = inputs, [], Path(tempfile.mkdtemp(dir=work))
         (self.here / "in").symlink_to(inputs)
 
@@ -344,8 +344,10 @@ def run_all(tree, inputs, a):
         def run(job):
             name, function, *arguments = job
             begun = time.monotonic()
-            with contextlib.closing(Place(tree, inputs, work, name)) as place:
+            with contextlib.closing(Place(tree, inputs, work, name, a.quick)) as place:
                 function(place, *arguments)
+            if a.times and len(times) % 50 == 0:
+                print(f"{len(times)} of {len(found)}", file=sys.stderr, flush=True)
             times.append((time.monotonic() - begun, name))
             return place.lines
 
@@ -400,77 +402,39 @@ def named(inputs, pattern):
 def snapshot_jobs(inputs, sets, quick):
     models = named(inputs, "models/*.gguf")
     if quick:
-        models = {
-            name: path
-            for name, path in models.items()
-            if re.match("blocks|plain|spam|.*window", name)
-        }
+        fits = re.compile("blocks|plain|spam|.*window")
+        models = {name: path for name, path in models.items() if fits.match(name)}
     for name, path in models.items():
+        start, plain = f"snapshot/{name}", name.startswith("plain")
         for isa in sets:
-            yield (
-                f"snapshot/{name}/{isa}",
-                snapshot,
-                path,
-                isa,
-                1,
-                (),
-                200 if isa == "reference" else 400,
-            )
-        if not quick or name.startswith("plain"):
-            yield f"snapshot/{name}/two-threads", snapshot, path, sets[0], 2, (), 400
-            yield f"snapshot/{name}/chunk-7", snapshot, path, sets[0], 1, ("--chunk", 7), 300
-    for name, path in models.items():
-        if name.startswith("plain"):
-            for kv in ("f32", "q8_0"):
-                for isa in sets[-1:] if quick else sets:
-                    yield (
-                        f"snapshot/{name}/{kv}/{isa}",
-                        snapshot,
-                        path,
-                        isa,
-                        1,
-                        ("--kv", kv),
-                        300,
-                        (0, 69),
-                    )
-    for kind in FLOATS[: 1 if quick else None]:
-        for name in ("wide-llama", "wide-gemma3")[: 1 if quick else None]:
-            for isa in sets:  # 69 and the same words where the set has no such arithmetic
-                yield (
-                    f"snapshot/{name}/fast-{kind}/{isa}",
-                    fast_snapshot,
-                    f"in/models/{name}.gguf",
-                    kind,
-                    isa,
-                )
-    for kind in KINDS[:3] + KINDS[5:6] if quick else KINDS:
-        for name in ("wide-llama", "wide-gemma3", "golden-llama-odd", "golden-phi3-short")[
-            : 1 if quick else None
-        ]:
-            yield (
-                f"quantized/{name}/{kind}",
-                quantized_snapshot,
-                f"in/models/{name}.gguf",
-                kind,
-                sets,
-            )
+            yield f"{start}/{isa}", snapshot, path, isa, 1, (), 400
+            for kv in ("f32", "q8_0") if plain and (isa == sets[-1] or not quick) else ():
+                yield f"{start}/{kv}/{isa}", snapshot, path, isa, 1, ("--kv", kv), 300, (0, 69)
+        if plain or not quick:
+            yield f"{start}/two-threads", snapshot, path, sets[0], 2, (), 400
+            yield f"{start}/chunk-7", snapshot, path, sets[0], 1, ("--chunk", 7), 300
+    wide = ("wide-llama", "wide-gemma3")
+    for name in wide[:1] if quick else wide:
+        for kind in FLOATS[:1] if quick else FLOATS:
+            for isa in sets:  # 69 where the set has no such arithmetic
+                path = f"in/models/{name}.gguf"
+                yield f"snapshot/{name}/fast-{kind}/{isa}", fast_snapshot, path, kind, isa
+    wide += ("golden-llama-odd", "golden-phi3-short")
+    for name in wide[:1] if quick else wide:
+        for kind in ("Q4_0", "Q6_K") if quick else KINDS:
+            path = f"in/models/{name}.gguf"
+            yield f"quantized/{name}/{kind}", quantized_snapshot, path, kind, sets
     for name, path in named(inputs, "real/*.gguf").items():
         for isa in sets[:1] if quick else sets:
-            yield (
-                f"snapshot/{name}/{isa}",
-                snapshot,
-                path,
-                isa,
-                1,
-                (),
-                60 if isa == "reference" else 400,
-            )
+            n_bytes = 60 if isa == "reference" else 400
+            yield f"snapshot/{name}/{isa}", snapshot, path, isa, 1, (), n_bytes
         if not quick:
             yield f"snapshot/{name}/two-threads", snapshot, path, sets[0], 2, (), 800
 
 
 def snapshot(place, path, isa, threads, options, n_bytes, good=(0,)):
     """prefill's file; decode's logits after ids that go on; the snapshot that decode leaves."""
+    n_bytes = n_bytes // 2 if isa == "reference" and "real/" not in path else n_bytes
     n_bytes = min(n_bytes, 90) if re.search("mqa|phi3-short", path) else n_bytes  # contexts of 128
     prose = (place.inputs / "texts/prose.txt").read_bytes()
     ids = place.ids(path, prose[:n_bytes])
@@ -504,7 +468,7 @@ def snapshot(place, path, isa, threads, options, n_bytes, good=(0,)):
         threads=threads,
     )
     place.note("decode", logits, "t.snap")
-    if "chunk" in place.name or "golden" in path and isa != "reference":
+    if "chunk" in place.name or "golden" in path and isa != "reference" or place.quick:
         return
     rows = place.run(
         "decode",
@@ -800,7 +764,7 @@ def tokenize(place, path, quick):
         place.run("gguf-convert", path, "-o", "m.gguf")
         path = "m.gguf"
     texts = sorted((place.inputs / "texts").glob("*.txt"))
-    texts += [] if quick else sorted((place.inputs / "mails").glob("[hs][ap]a*.eml"))[::2]
+    texts += [] if quick else sorted((place.inputs / "mails").glob("[hs][ap]a*.eml"))[::4]
     for text in texts:
         if quick and text.stem not in ("unicode", "prose", "marks"):
             continue
@@ -1057,6 +1021,8 @@ def dump(place, path):
         "hex": ["--hexdump", "token_embd.weight", "-n", 64],
         "full": ["--full", "--json"],
     }.items():
+        if "golden" in path and name not in ("plain", "json"):
+            continue
         place.note(name, place.run("gguf-dump", *options, path, good=(0, 1, 65)))
 
 

@@ -30,6 +30,9 @@ choose groups: a header that is split reorders what cffi generates, `--but glue`
 --map FILE has lines OLD=NEW. Given with TREE, it renames sources (`dispatch.c=matmul.c`) and
 symbols, also those that code refers to; with --compare, only the names in the first column of OLD.
 
+--cache DIR keeps compiled code by the digest of the preprocessed source and the flags: a file that
+only moved is not compiled again.
+
 It needs gcc and make, of Python packages cffi alone (TREE/.venv, or --python).
 """
 
@@ -39,6 +42,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -71,30 +75,10 @@ TARGETS = {
 }
 ARM = "aarch64-linux-gnu-gcc"
 
-# Called as the compiler: a compilation becomes one to assembly, which is kept, and an object made
-# of that. A link writes an empty file. All else (-dumpmachine ...) is the compiler's.
-WRAPPER = """#!{python} -I
-import json, os, subprocess, sys
-argv = sys.argv[1:]
-if "-o" not in argv:
-    os.execvp({cc!r}, [{cc!r}, *argv])
-out = argv[argv.index("-o") + 1]
-if "-c" not in argv:
-    open(out, "w").close()
-    sys.exit(0)
-text = out + ".s"
-compile = ["-S" if a == "-c" else text if a == out else a for a in argv]
-code = subprocess.call([{cc!r}, *compile, *{more!r}])
-code = code or subprocess.call([{cc!r}, "-c", "-o", out, text])
-if code:
-    sys.exit(1)
-line = json.dumps([next(a for a in argv if a.endswith(".c")), out, text]) + "\\n"
-with open({log!r}, "a") as log:
-    log.write(line)
-"""
-
 
 def main():
+    if sys.argv[1:2] == ["--compiler"]:
+        return compiler(json.loads(Path(sys.argv[2]).read_text()), sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("trees", nargs="+", metavar="TREE")
     parser.add_argument("--compare", action="store_true", help="the two arguments are tables")
@@ -105,6 +89,7 @@ def main():
     parser.add_argument("--map", metavar="FILE", help="lines OLD=NEW: sources and symbols")
     parser.add_argument("--python", metavar="FILE", help="with cffi [TREE/.venv/bin/python3]")
     parser.add_argument("--keep", metavar="DIR", help="build here, and leave it there")
+    parser.add_argument("--cache", metavar="DIR", help="code of files compiled before")
     a = parser.parse_args()
     if len(a.trees) != (2 if a.compare else 1):
         parser.error("one TREE, or --compare OLD NEW")
@@ -135,13 +120,15 @@ def table(tree, a, names):
         shutil.copytree(tree, copy, ignore=LEFT_OUT, symlinks=True)
         python = tree / ".venv/bin/python3"
         python = a.python or (python if python.exists() else sys.executable)
+        cache = str(Path(a.cache or made).resolve())
+        Path(cache).mkdir(parents=True, exist_ok=True)
         lines, last = [], ""
         for group, cc, targets in groups(a):
             if cc != last:
                 shutil.rmtree(copy / "build", ignore_errors=True)
             last = cc
             objects = collections.defaultdict(list)
-            for source, out, text in built(copy, group, cc, targets, python):
+            for source, out, text in built(copy, group, cc, targets, python, cache):
                 name = group.replace("kernels", "glue") if source.startswith("build/") else group
                 text = Assembly((copy / text).read_text())
                 if "glue" not in name and text.file_names():
@@ -168,12 +155,15 @@ def groups(a):
     return [o for o in out if (not a.only or o[0] in only) and o[0] not in but]
 
 
-def built(copy, group, cc, targets, python):
+def built(copy, group, cc, targets, python, cache):
     """Build `targets` in the copy; a list of (source, object, assembly)."""
     wrapper, log = copy.parent / f"{group}-cc", copy.parent / f"{group}.log"
     # Anchors address variables by their distance from others of the file.
     more = ["-fno-section-anchors"] if cc == ARM else []
-    wrapper.write_text(WRAPPER.format(python=sys.executable, cc=cc, more=more, log=str(log)))
+    settings = copy.parent / f"{group}.json"
+    settings.write_text(json.dumps({"cc": cc, "more": more, "log": str(log), "cache": cache}))
+    this = [sys.executable, "-I", str(Path(__file__).resolve()), "--compiler", str(settings)]
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(this)} "$@"\n')
     wrapper.chmod(0o755)
     log.unlink(missing_ok=True)
     for name in ("mail-filter", "mail-milter"):
@@ -197,6 +187,37 @@ def built(copy, group, cc, targets, python):
     if group == "tiles":
         rows = [row for row in rows if "tiles" in Path(row[1]).parts]
     return rows
+
+
+def compiler(settings, argv):
+    """Do what the compiler is called for: links are left out, compilations are written down."""
+    cc, log, cache = settings["cc"], settings["log"], Path(settings["cache"])
+    if "-o" not in argv:
+        os.execvp(cc, [cc, *argv])
+    out = argv[argv.index("-o") + 1]
+    if "-c" not in argv:
+        Path(out).touch()
+        return 0
+    source = next(a for a in argv if a.endswith(".c"))
+    flags = [a for a in argv if a not in ("-c", "-o", out, source, "-MMD", "-MP")] + settings[
+        "more"
+    ]
+    text = subprocess.run([cc, *flags, "-E", "-P", source], capture_output=True, check=True).stdout
+    ours = [a for a in flags if not a.startswith(("-I", "-D", "-ffile-prefix-map"))]
+    version = subprocess.run([cc, "--version"], capture_output=True, check=True).stdout
+    kept = cache / digest_of([repr((cc, version, ours, text))])
+    if not kept.with_suffix(".o").exists():
+        made = kept.with_suffix(f".{os.getpid()}")
+        assembly, code = f"{made}.s", f"{made}.o"
+        subprocess.run([cc, *flags, "-S", "-o", assembly, source], check=True)
+        subprocess.run([cc, "-c", "-o", code, assembly], check=True)
+        os.replace(assembly, kept.with_suffix(".s"))
+        os.replace(code, kept.with_suffix(".o"))
+    shutil.copy(kept.with_suffix(".s"), out + ".s")
+    shutil.copy(kept.with_suffix(".o"), out)
+    with open(log, "a") as file:
+        file.write(json.dumps([source, out, out + ".s"]) + "\n")
+    return 0
 
 
 def lines_of(group, objects, names):
@@ -253,6 +274,10 @@ def period(data):
     return next((data[:n] for n in sizes if data[:n] * (len(data) // n) == data), data)
 
 
+def is_string(line):
+    return '"' in line and DATA.match(line)
+
+
 class Assembly:
     """What the compiler wrote for one file, read line by line."""
 
@@ -267,7 +292,7 @@ class Assembly:
         line = line.rstrip()
         if line.lstrip().startswith((".cfi_", "#", "//", ".loc ", ".file", ".ident")):
             return ""
-        return line if '"' in line and DATA.match(line) else NUMBER.sub(".#", line)
+        return line if is_string(line) else NUMBER.sub(".#", line)
 
     def file_names(self):
         """The strings that look like the name of a source file."""
@@ -276,18 +301,17 @@ class Assembly:
     def units(self):
         """(name, lines) of every function and variable; local labels are numbered anew."""
         for name, lines in self._units:
-            labels = {}
+            yield name, self._numbered(lines)
 
-            def label(match):
-                if match[0] in self._constants:
-                    return f"={self._content(match[0])}"
-                return f".L{labels.setdefault(match[0], len(labels))}"
+    def _numbered(self, lines):
+        labels = {}
 
-            lines = [
-                line if '"' in line and DATA.match(line) else LOCAL.sub(label, line)
-                for line in lines
-            ]
-            yield name, [line for line in lines if line.strip()]
+        def label(match):
+            if match[0] in self._constants:
+                return f"={self._content(match[0])}"
+            return f".L{labels.setdefault(match[0], len(labels))}"
+
+        return [line if is_string(line) else LOCAL.sub(label, line) for line in lines]
 
     def _content(self, label):
         """A digest of what stands at a constant's label."""
