@@ -20,8 +20,10 @@ A line of the table is `KIND GROUP NAME SHA256`; a name that occurs twice has tw
     bare    the same with every symbol's name replaced by one sign.
 
 So a moved file keeps its object line. A file that is split changes its object line and keeps its
-symbol lines. A renamed function keeps its bare line. What the compiler inlines may change when a
-function moves: then the symbol line changes, and the comparison shows it.
+symbol lines. A renamed function keeps its bare line. What the compiler knows of other functions of
+the file (inlining, registers they leave alone) may change when a function moves: then its symbol
+line changes, and the comparison shows it. In tables made with --apart the compiler knows nothing
+of other functions: where a file is split, these agree.
 
 --compare prints what differs and ends with 1, or with 0 if nothing does. --symbols leaves the
 objects out (for a split file), --bare also the names (for renamed symbols); --only and --but
@@ -67,6 +69,11 @@ LEFT_OUT = shutil.ignore_patterns(
     "mail-milter",
 )
 FLAGS = "-O3 -g0 -Wall -Wextra -Wvla"
+APART = (  # what tells one function about another of its file
+    " -fno-inline -fno-ipa-cp -fno-ipa-sra -fno-ipa-ra -fno-ipa-icf -fno-ipa-pure-const"
+    " -fno-ipa-modref -fno-ipa-reference -fno-ipa-stack-alignment -fno-ipa-vrp"
+    " -fno-ipa-bit-cp -fno-partial-inlining -fno-toplevel-reorder"
+)
 TARGETS = {
     "kernels": ["kernels"],
     "mail-filter": ["bin/mail-filter"],
@@ -88,6 +95,7 @@ def main():
     parser.add_argument("--but", metavar="GROUPS", help="groups to leave out")
     parser.add_argument("--map", metavar="FILE", help="lines OLD=NEW: sources and symbols")
     parser.add_argument("--python", metavar="FILE", help="with cffi [TREE/.venv/bin/python3]")
+    parser.add_argument("--apart", action="store_true", help="compile functions by themselves")
     parser.add_argument("--keep", metavar="DIR", help="build here, and leave it there")
     parser.add_argument("--cache", metavar="DIR", help="code of files compiled before")
     a = parser.parse_args()
@@ -122,13 +130,14 @@ def table(tree, a, names):
         python = a.python or (python if python.exists() else sys.executable)
         cache = str(Path(a.cache or made).resolve())
         Path(cache).mkdir(parents=True, exist_ok=True)
+        flags = FLAGS + APART * a.apart
         lines, last = [], ""
         for group, cc, targets in groups(a):
             if cc != last:
                 shutil.rmtree(copy / "build", ignore_errors=True)
             last = cc
             objects = collections.defaultdict(list)
-            for source, out, text in built(copy, group, cc, targets, python, cache):
+            for source, out, text in built(copy, group, cc, targets, python, cache, flags):
                 name = group.replace("kernels", "glue") if source.startswith("build/") else group
                 text = Assembly((copy / text).read_text())
                 if "glue" not in name and text.file_names():
@@ -155,7 +164,7 @@ def groups(a):
     return [o for o in out if (not a.only or o[0] in only) and o[0] not in but]
 
 
-def built(copy, group, cc, targets, python, cache):
+def built(copy, group, cc, targets, python, cache, flags):
     """Build `targets` in the copy; a list of (source, object, assembly)."""
     wrapper, log = copy.parent / f"{group}-cc", copy.parent / f"{group}.log"
     # Anchors address variables by their distance from others of the file.
@@ -171,7 +180,7 @@ def built(copy, group, cc, targets, python, cache):
     for library in copy.glob("lib/**/*.so"):
         library.unlink()
     env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "CFLAGS"))}
-    flags = f"{FLAGS} -ffile-prefix-map={copy}=."
+    flags = f"{flags} -ffile-prefix-map={copy}=."
     done = subprocess.run(
         ["make", "-k", "-j2", *targets, f"CC={wrapper}", f"CFLAGS={flags}", f"PYTHON={python}"],
         cwd=copy,
@@ -292,7 +301,7 @@ class Assembly:
         line = line.rstrip()
         if line.lstrip().startswith((".cfi_", "#", "//", ".loc ", ".file", ".ident")):
             return ""
-        return line if is_string(line) else NUMBER.sub(".#", line)
+        return line if is_string(line) else NUMBER.sub(".#", line).replace("@PLT", "")
 
     def file_names(self):
         """The strings that look like the name of a source file."""
