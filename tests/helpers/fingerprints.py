@@ -659,7 +659,7 @@ def generate(place, path, isa, quick):
             if name != "long"
             else (place.inputs / "texts/prose.txt").read_text()[:500]
         )
-        text = place.run(*start, *options, prompt, isa=isa, threads=1, good=(0, 1, 64, 65))
+        text = place.run(*start, *options, prompt, isa=isa, threads=1, good=(0, 1, 69))
         place.note(name, text, *(["t.snap"] if name == "greedy" else []))
         if quick and name == "grammar":
             return
