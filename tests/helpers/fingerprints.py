@@ -435,7 +435,8 @@ def snapshot_jobs(inputs, sets, quick):
 def snapshot(place, path, isa, threads, options, n_bytes, good=(0,)):
     """prefill's file; decode's logits after ids that go on; the snapshot that decode leaves."""
     n_bytes = n_bytes // 2 if isa == "reference" and "real/" not in path else n_bytes
-    n_bytes = min(n_bytes, 90) if re.search("mqa|phi3-short", path) else n_bytes  # contexts of 128
+    most = 90 if re.search("mqa|phi3-short", path) else 200 if "phi3-long" in path else n_bytes
+    n_bytes = min(n_bytes, most)  # contexts of 128 and 256
     prose = (place.inputs / "texts/prose.txt").read_bytes()
     ids = place.ids(path, prose[:n_bytes])
     place.run(
@@ -540,7 +541,7 @@ def convert_jobs(inputs, sets, quick):
         yield f"convert/llama2c/{path.stem}", convert_llama2c, path.stem, sets
     yield "convert/split", convert_split, "in/models/spam.gguf"
     if not quick:
-        for name in ("spam", "plain-llama", "golden-llama-gqa"):
+        for name in ("plain-llama", "golden-llama-gqa"):
             yield f"convert/back/{name}", convert_back, f"in/models/{name}.gguf"
 
 
