@@ -218,7 +218,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    from sluice.model import known_sets
+    from sluice.model.model import known_sets
 
     here = sets_here()
     emulated = {"amx"} if "avx512" in here else set()  # by test_tiles.py

@@ -30,7 +30,7 @@ import math
 import random
 import re
 import unicodedata
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "written"

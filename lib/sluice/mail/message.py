@@ -44,7 +44,10 @@ MAX_LINE = 300  # characters
 MAX_LINKS = MAX_FILES = 20
 NOT_SHOWN = frozenset(
     f"text/{kind}"
-    for kind in "calendar vcard x-vcard directory css csv javascript rtf xml x-amp-html rfc822-headers".split()
+    for kind in (
+        "calendar vcard x-vcard directory css csv javascript rtf xml x-amp-html"
+        " rfc822-headers".split()
+    )
 )
 META_CHARSET = rb"""charset\s{0,9}=\s{0,9}["']?([A-Za-z0-9_.:-]{1,40})"""
 

@@ -46,7 +46,8 @@ CHUNK = 1 << 20  # bytes given to the parser at once: it holds four times as man
 
 MAIL_FIELDS = frozenset(
     "from to cc subject date received return-path message-id mime-version content-type reply-to"
-    " sender delivered-to content-transfer-encoding dkim-signature in-reply-to references x-mailer".split()
+    " sender delivered-to content-transfer-encoding dkim-signature in-reply-to references"
+    " x-mailer".split()
 )
 # wherever they stand: they say what a reader sees
 KEPT_FIELDS = MAIL_FIELDS | {"content-disposition"}

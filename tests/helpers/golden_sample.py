@@ -1,0 +1,107 @@
+"""Write tests/golden/sample-*.{in,out}: records of logits, and the ids that seeded runs of `sample`
+must give.
+
+    .venv/bin/python3 tests/helpers/golden_sample.py
+
+The ids come from the reference chain, not from `sample`. Inputs: 64 dense
+records of 96 ids, and 64 of candidates, about half of them.
+"""
+
+import struct
+from pathlib import Path
+
+import reference_sampler as reference
+
+from sluice import stream
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+N_VOCAB, N_RECORD, FIRST_POS = 96, 64, 11
+CASES = {  # name: (input, options of sample, the same for the reference and last_n)
+    "default": ("dense", "-S 1", {}),
+    "greedy": ("dense", "-t 0", dict(temperature=0)),
+    "greedy-candidates": ("candidates", "-t 0", dict(temperature=0)),
+    "plain": (
+        "dense",
+        "-S 2 -t 1 -k 0 -p 1 --min-p 0",
+        dict(seed=2, temperature=1, top_k=0, top_p=1, min_p=0),
+    ),
+    "top-k": ("dense", "-S 3 -k 3 -p 1 --min-p 0", dict(seed=3, top_k=3, top_p=1, min_p=0)),
+    "top-p": (
+        "candidates",
+        "-S 4 -k 0 -p 0.7 --min-p 0",
+        dict(seed=4, top_k=0, top_p=0.7, min_p=0),
+    ),
+    "min-p": (
+        "dense",
+        "-S 5 -k 0 -p 1 --min-p 0.2 -t 1.5",
+        dict(seed=5, top_k=0, top_p=1, min_p=0.2, temperature=1.5),
+    ),
+    "candidates": ("candidates", "-S 18446744073709551615", dict(seed=2**64 - 1)),
+    "penalties": (
+        "dense",
+        "-S 6 --repeat-penalty 1.3 --presence-penalty 0.5 --frequency-penalty 0.25 --last-n 8",
+        dict(seed=6, repeat=1.3, presence=0.5, frequency=0.25, last_n=8),
+    ),
+    "least": (
+        "candidates",
+        "-t 0 --least --presence-penalty 2",
+        dict(temperature=0, least=True, presence=2),
+    ),
+    "bias": (
+        "dense",
+        "-S 7 --least -k 3 --bias 5=-9.5 --bias 17=4 --bias 5=-0.25",
+        dict(seed=7, least=True, top_k=3, bias={5: -9.75, 17: 4}),
+    ),
+}
+
+
+def records(kind):
+    """[(prev, [(id, logit)])]: logits of -8 to 8 in steps of 1/64, from an integer generator."""
+    numbers = iter(reference.splitmix64(len(kind), N_RECORD * (2 * N_VOCAB + 1)))
+    out = []
+    for _ in range(N_RECORD):
+        logits = [(next(numbers) % 1025 - 512) / 64 for _ in range(N_VOCAB)]
+        kept = [next(numbers) % 2 for _ in range(N_VOCAB)]
+        prev = next(numbers) % 12 if out else -1
+        out.append(
+            (prev, [(i, l) for i, l in enumerate(logits) if kind == "dense" or kept[i] or i == 5])
+        )
+    return out
+
+
+def as_stream(kind):
+    parts = [stream.logits_header(bytes(range(32)), N_VOCAB)]
+    for i, (prev, candidates) in enumerate(records(kind)):
+        if kind == "dense":
+            payload = struct.pack(f"<{N_VOCAB}f", *(l for _, l in candidates))
+        else:
+            payload = b"".join(struct.pack("<if", *c) for c in candidates)
+        parts.append(
+            stream.record(b"L" if kind == "dense" else b"C", 0, FIRST_POS + i, prev, payload)
+        )
+    return b"".join(parts) + stream.record(b"E", 0, FIRST_POS + N_RECORD, 0)
+
+
+def expected(kind, seed=1, last_n=64, **options):
+    numbers = reference.splitmix64(seed, FIRST_POS + N_RECORD)
+    recent, ids = [], []
+    for i, (prev, candidates) in enumerate(records(kind)):
+        recent = (recent + [prev])[-last_n:] if prev >= 0 else recent
+        ids.append(reference.choose(candidates, numbers[FIRST_POS + i], recent, **options))
+    return (
+        b"#ids 1 model=0001020304050607 vocab=96\n"
+        + b"".join(b"%d\n" % i for i in ids)
+        + b"#end stop\n"
+    )
+
+
+def main():
+    GOLDEN.mkdir(exist_ok=True)
+    for kind in ("dense", "candidates"):
+        (GOLDEN / f"sample-{kind}.in").write_bytes(as_stream(kind))
+    for name, (kind, _, options) in CASES.items():
+        (GOLDEN / f"sample-{name}.out").write_bytes(expected(kind, **options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Snapshots whose content is known: made, sealed, loaded and refused, here and in another
+process.
+"""
+
+import hashlib
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+from sluice.faults import Fault
+from sluice.kernels import ffi
+from sluice.kvcache.snapshot import Geometry, Snapshot
+
+MODEL = bytes(range(32))
+SMALL = Geometry(n_layer=2, n_head_kv=2, head_dim=8, kv_type=1, n_vocab=40)
+# rows of 4 KiB: several pieces
+LARGE = Geometry(n_layer=2, n_head_kv=8, head_dim=128, kv_type=0, n_vocab=5000)
+
+
+def fill(s, first, last, seed=1):
+    """Ids and rows first to last - 1 of `s` become what the seed and their positions say."""
+    row = s.layout.row_bytes
+    for pos in range(first, last):
+        s.ids[pos] = (pos * 7 + seed) % s.geometry.n_vocab
+        for layer in range(s.geometry.n_layer):
+            for part, at in ((0, s.k(layer)), (1, s.v(layer))):
+                data = hashlib.sha256(f"{seed} {pos} {layer} {part}".encode()).digest()
+                ffi.memmove(
+                    ffi.cast("uint8_t *", at) + pos * row, (data * (row // 32 + 1))[:row], row
+                )
+    for i in range(s.geometry.n_vocab):
+        s.logits[i] = last + i / 8
+    s.n_tok = last
+
+
+def make(
+    directory, n_tok=10, capacity=50, geometry=SMALL, seed=1, model_id=MODEL, arithmetic="exact-2"
+):
+    s = Snapshot.create(geometry, capacity, model_id, arithmetic, str(directory))
+    s.reserve(n_tok)
+    fill(s, 0, n_tok, seed)
+    return s
+
+
+def seal(path, **kwargs):
+    make(path.parent, **kwargs).seal(path)
+    return path
+
+
+def load(path, geometry=SMALL, model_id=MODEL, arithmetic="exact-2"):
+    return Snapshot.open(path, model_id, arithmetic, geometry)
+
+
+def refused(path, **kwargs):
+    """The message with which `load` refuses `path`, code 65."""
+    with pytest.raises(Fault) as e:
+        load(path, **kwargs)
+    assert e.value.code == 65 and str(e.value).startswith(f"{path}: ")
+    return str(e.value)[len(str(path)) + 2 :]
+
+
+def content(s):
+    """All that is valid in `s`, as comparable values."""
+    n = s.n_tok * s.layout.row_bytes
+    planes = [
+        bytes(ffi.buffer(at, n)) for l in range(s.geometry.n_layer) for at in (s.k(l), s.v(l))
+    ]
+    return (
+        s.n_tok,
+        s.ids[: s.n_tok].tolist(),
+        bytes(ffi.buffer(s.logits, s.layout.logits_bytes)),
+        planes,
+    )
+
+
+# Of a child: tests, its helpers and the room of the snapshots
+TESTS = [str(ROOT / "tests" / name) for name in ("", "helpers", "kvcache")]
+MAKER = """
+import os, resource, sys, time
+sys.path[:0] = {tests!r}
+from snapshot_files import *
+"""
+
+
+def python(code, **kwargs):
+    code = MAKER.format(tests=TESTS) + code
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs
+    )

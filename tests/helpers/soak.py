@@ -1,0 +1,318 @@
+"""Mail through a private Postfix with the filter: with things killed and broken on the way, and for
+speed.
+
+    make soak MAILS=5000 KILLS=600        python3 tests/helpers/soak.py --mails 5000 --kills 600
+                                          --speed 600
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import re
+import signal
+import threading
+import time
+
+import letters
+import postfix
+from filtered import PLAIN, filtered, start_worker
+
+VICTIMS = {
+    "hook": "/mail-filter",
+    "classify": "/classify",
+    "worker": "--listen",
+    "sendmail": "/sendmail",
+    "postdrop": "/postdrop",
+}
+MODEL = "lib/sluice/data/spam.gguf"
+QUEUE_MIB = 256
+
+
+def kind_of(argv):
+    """Which of VICTIMS a process is, or None."""
+    if "--listen" in argv:
+        return "worker"
+    for kind, end in VICTIMS.items():
+        if any(word.endswith(end) for word in argv[:4]):
+            return kind
+    return None
+
+
+class Trouble:
+    """Kills and breaks things inside, by a seed, until told to stop. counts: {what: how often}."""
+
+    def __init__(self, p, n_kills, seed, n_each):
+        self.p, self.rng, self.counts = p, random.Random(seed), dict.fromkeys(VICTIMS, 0)
+        plan = ["kill"] * n_kills + [self.restart, self.no_model, self.full_disk] * n_each
+        self.rng.shuffle(plan)
+        self.plan = plan
+        self.error = None
+        self.thread = threading.Thread(target=self._guarded)
+        self.thread.start()
+
+    def end(self):
+        """Wait until all of it has happened."""
+        self.thread.join()
+        if self.error:
+            raise self.error
+
+    def _guarded(self):
+        try:
+            self._run()
+        except BaseException as e:
+            self.error = e
+
+    def _run(self):
+        for what in self.plan:
+            time.sleep(self.rng.uniform(0.0, 0.2))
+            if what == "kill":
+                self.kill()
+            else:
+                what()
+                self.counts[what.__name__] = self.counts.get(what.__name__, 0) + 1
+
+    def kill(self):
+        """kill -9 of one of a kind that is drawn; where none comes in 0.4 seconds, of any other."""
+        kind, end = self.rng.choice(list(VICTIMS)), time.monotonic() + 0.4
+        while True:
+            running = [(kind_of(argv), pid) for pid, argv in self.p.processes().items()]
+            hits = [(k, pid) for k, pid in running if k == kind or (k and time.monotonic() > end)]
+            if hits:
+                hit, pid = self.rng.choice(hits)
+                with contextlib.suppress(ProcessLookupError):  # it had just ended
+                    os.kill(pid, signal.SIGKILL)
+                    self.counts[hit] += 1
+                    return
+            if time.monotonic() > end + 60:
+                raise RuntimeError("nothing is left to kill")
+
+    def restart(self):
+        self.p.stop()
+        time.sleep(self.rng.uniform(0, 1))
+        self.p.start()
+
+    def no_model(self):
+        """An empty file in the model's place; the worker is made to read it."""
+        path = letters.ROOT / MODEL
+        self.p.run("mount", "--bind", "/dev/null", path)
+        for pid, argv in self.p.processes().items():
+            if kind_of(argv) == "worker":
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(self.rng.uniform(0.5, 2))
+        self.p.run("umount", "-l", path)
+
+    def full_disk(self):
+        """The queue and the hook's spool are full, to the last page."""
+        fill = "for d in /var/spool/postfix /var/tmp; do cat /dev/zero >$d/.full 2>/dev/null; done"
+        self.p.run("sh", "-c", fill + "; true")
+        time.sleep(self.rng.uniform(0.5, 2))
+        self.p.run("rm", "-f", "/var/spool/postfix/.full", "/var/tmp/.full")
+
+
+@contextlib.contextmanager
+def kept_running(p):
+    """The worker, started again a second after its end, as systemd does."""
+    ended = threading.Event()
+
+    def keep():
+        while not ended.is_set():
+            process = start_worker(p)
+            while process.poll() is None and not ended.wait(0.1):
+                pass
+            ended.wait(1)
+        process.kill()
+        process.wait()
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def soak(n_mails, n_kills, seed=1, n_each=1, worker=True):
+    """Send n_mails while n_kills processes are killed and all else of Trouble happens: the figures,
+    a dict.
+    """
+    mails = letters.load(n_mails, seed)
+    bad = [letters.crlf(m) for m in letters.hostile()]
+    main = {"soft_bounce": "no", "queue_minfree": "1000000"}
+    with filtered(main, worker=False, queue_mib=QUEUE_MIB) as (p, sink):
+        p.run("mount", "-t", "tmpfs", "-o", "mode=1777,size=64m", "none", "/var/tmp")
+        references = {}
+        refused = dict(
+            letters.send(p, [(f"{n}@reference.example", data) for n, data in enumerate(bad)], PLAIN)
+        )
+        sink.wait(len(bad) - len(refused))
+        for mail in sink.mails:
+            references[bad[int(mail.recipients[0].split("@")[0])]] = letters.without_ours(mail.data)
+        mails = [(to, data) for to, data in mails if data not in bad or data in references]
+        sink.mails.clear()
+        began, sent = time.time(), {}
+        with kept_running(p) if worker else contextlib.nullcontext():
+            trouble = Trouble(p, n_kills, seed, n_each)
+            errors = letters.send(
+                p, mails, senders=4, gap=pace(n_mails, n_kills, n_each), sent=sent
+            )
+            trouble.end()
+            p.drain(600)
+        seconds = time.time() - began
+        left = int(
+            p.run(
+                "sh",
+                "-c",
+                "ls -A /var/tmp /var/lib/filter/attempts 2>/dev/null | grep -c '^[A-Za-z0-9]'",
+                check=False,
+            ).stdout
+        )
+        return {
+            **judge(mails, sink.mails, sent, references, p.log()),
+            "refused": len(errors),
+            "seconds": round(seconds),
+            "files left": left,
+            **{f"killed {k}" if k in VICTIMS else k: n for k, n in trouble.counts.items()},
+        }
+
+
+def pace(n_mails, n_kills, n_each):
+    """Seconds that a sender rests between mails, so that mails come as long as trouble does."""
+    return 4 * (0.3 * n_kills + 3 * n_each) / n_mails
+
+
+def judge(mails, arrived, sent, references, log):
+    """What became of the mails."""
+    got = {}
+    for mail in arrived:
+        # Postfix tells its postmaster
+        for to in mail.recipients if mail.sender != "double-bounce@mx.example.com" else ():
+            got.setdefault(to, []).append(mail)
+    figures = {
+        "mails": len(mails),
+        "lost": 0,
+        "bounced": log.count("status=bounced"),
+        "changed": 0,
+        "badly marked": 0,
+        "duplicates": 0,
+        "duplicates by Postfix": 0,
+        "unchecked": 0,
+    }
+    for to, data in mails:
+        copies = got.pop(to, [])
+        figures["lost"] += not copies
+        # of the topmost Received: through the filter so often
+        passes = {re.search(rb"\sid (\w+);", m.data)[1] for m in copies}
+        figures["duplicates"] += max(0, len(passes) - 1)
+        # stopped while the next server's answer was on its way
+        figures["duplicates by Postfix"] += len(copies) - len(passes)
+        wanted = references.get(data) or letters.without_ours(data)
+        figures["changed"] += any(
+            letters.without_ours(m.data) != wanted or m.sender != "from@example.net" for m in copies
+        )
+        figures["badly marked"] += any(not letters.marked_once(m.data) for m in copies)
+        figures["unchecked"] += any(
+            letters.own_fields(m.data).get("x-spam-status", [""])[0].startswith("unchecked")
+            for m in copies
+        )
+    figures["to nobody we wrote to"] = len(got)
+    return figures
+
+
+# --- speed ---
+
+
+def percentile(values, share):
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def load(p, sink, mails, port, rate=None):
+    """(mails/s, p50, p99 of the seconds from SMTP's answer to arrival): at full speed, or at `rate`
+    mails/s.
+    """
+    sink.mails.clear()
+    sent, began = {}, time.time()
+    errors = letters.send(p, mails, port, senders=4, sent=sent, gap=4 / rate if rate else 0.0)
+    sink.wait(len(mails) - len(errors), 600)
+    seconds = max(m.time for m in sink.mails) - began
+    waits = [m.time - sent[m.recipients[0]] for m in sink.mails]
+    return len(sent) / seconds, percentile(waits, 0.5), percentile(waits, 0.99)
+
+
+def resources(p):
+    """(MiB resident, descriptors) of the worker's processes."""
+    pids = [
+        pid
+        for pid, argv in p.processes().items()
+        if "--listen" in argv and not any("setpriv" in a or "nsenter" in a for a in argv[:1])
+    ]
+    pages = sum(int(open(f"/proc/{pid}/statm").read().split()[1]) for pid in pids)
+    return pages * os.sysconf("SC_PAGESIZE") / 2**20, sum(
+        len(os.listdir(f"/proc/{pid}/fd")) for pid in pids
+    )
+
+
+def speed(n_mails, seed=2):
+    """[(way, figures)] of each way through Postfix."""
+    ordinary = [
+        m
+        for m in letters.load(2 * n_mails, seed)
+        if m[1] not in {letters.crlf(h) for h in letters.hostile()}
+    ][:n_mails]
+    rows = []
+    for way, worker, port in (
+        ("no filter", False, PLAIN),
+        ("one process a mail", False, 25),
+        ("resident worker", True, 25),
+    ):
+        with filtered(worker=worker) as (p, sink):
+            mails = ordinary if port == PLAIN or worker else ordinary[: max(50, n_mails // 3)]
+            load(p, sink, mails[:20], port)
+            before = resources(p)
+            rate, p50, p99 = load(p, sink, mails, port)
+            half = load(p, sink, mails[: len(mails) // 2], port, rate / 2)
+            unchecked = sum(b"unchecked" in m.data for m in sink.mails)
+            after = resources(p)
+            rows.append(
+                (way, rate, p50, p99, *half, unchecked, after[0] - before[0], after[1] - before[1])
+            )
+    return rows
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--mails", type=int, default=5000)
+    options.add_argument("--kills", type=int, default=600)
+    options.add_argument(
+        "--speed", type=int, default=600, help="mails of the measurements of speed; 0: none"
+    )
+    options.add_argument("--seed", type=int, default=1)
+    o = options.parse_args()
+    if postfix.missing():
+        raise SystemExit(f"soak: {postfix.missing()}")
+    if o.mails:
+        figures = soak(o.mails, o.kills, o.seed, n_each=max(1, o.mails // 1000))
+        print(*(f"{name}: {n}" for name, n in figures.items()), sep="\n", flush=True)
+        if any(
+            figures[name]
+            for name in ("lost", "bounced", "changed", "badly marked", "to nobody we wrote to")
+        ):
+            raise SystemExit("soak: not as promised")
+    if o.speed:
+        print(
+            "| way | mails/s | p50 s | p99 s | at half of that rate: mails/s | p50 s | p99 s |"
+            " unchecked | worker MiB more | descriptors more |"
+        )
+        print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+        for way, rate, p50, p99, half, h50, h99, unchecked, mib, fds in speed(o.speed):
+            print(
+                f"| {way} | {rate:.1f} | {p50:.2f} | {p99:.2f} | {half:.1f} | {h50:.2f} | {h99:.2f}"
+                f" | {unchecked} | {mib:.1f} | {fds} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""A client of `classify --listen`, and how fast a worker answers many at once:
+
+    .venv/bin/python3 tests/helpers/worker_client.py [-c CLIENTS] [-s SECONDS] SOCKET MAIL... |
+    ARCHIVE.tar.xz
+
+prints mails a second and the times of a mail, from connect to the end of the answer, in ms.
+"""
+
+import argparse
+import socket
+import tarfile
+import threading
+import time
+
+
+def connect(path, timeout=60):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    s.connect(str(path))  # waits where the backlog is full
+    s.settimeout(timeout)
+    return s
+
+
+def ask(path, data, timeout=60):
+    """What the worker says to a mail, as bytes; b"" where the process that had it died."""
+    with connect(path, timeout) as s:
+        try:
+            s.sendall(data)
+            s.shutdown(socket.SHUT_WR)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return receive(s)
+
+
+def receive(s):
+    """All that comes until the end."""
+    parts = []
+    try:
+        while part := s.recv(4096):
+            parts.append(part)
+    except ConnectionResetError:  # it died with what we sent unread
+        pass
+    return b"".join(parts)
+
+
+def loop(path, mails, n_clients, is_over, ask=ask):
+    """[(mail's index, reply, seconds)] of `n_clients` threads that ask about one mail after another
+    until is_over(number asked).
+    """
+    out, lock, count = [], threading.Lock(), iter(range(1 << 60))
+
+    def work():
+        while True:
+            with lock:
+                i = next(count)
+            if is_over(i):
+                return
+            began = time.monotonic()
+            try:
+                reply = ask(path, mails[i % len(mails)])
+            except OSError as e:
+                reply = e
+            out.append((i % len(mails), reply, time.monotonic() - began))
+
+    threads = [threading.Thread(target=work) for _ in range(n_clients)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return out
+
+
+def read_mails(paths, n_max=400):
+    """The mails at `paths`, or every so many of an archive's, at most n_max."""
+    if not paths[0].endswith(".tar.xz"):
+        return [open(path, "rb").read() for path in paths]
+    with tarfile.open(paths[0]) as archive:
+        found = [
+            archive.extractfile(m).read()
+            for m in archive
+            if m.isfile() and m.size and "readme" not in m.name.lower()
+        ]
+    return found[:: max(1, len(found) // n_max)][:n_max]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("-c", type=int, default=4, metavar="CLIENTS")
+    parser.add_argument("-s", type=float, default=10, metavar="SECONDS")
+    parser.add_argument("socket")
+    parser.add_argument("mails", nargs="+")
+    args = parser.parse_args()
+    mails = read_mails(args.mails)
+    loop(args.socket, mails, args.c, lambda i: i >= 2 * args.c)  # warm
+    began = time.monotonic()
+    found = loop(args.socket, mails, args.c, lambda i: time.monotonic() > began + args.s)
+    seconds = time.monotonic() - began
+    ms = sorted(1e3 * t for _, _, t in found)
+    bad = sum(not isinstance(reply, bytes) or len(reply.split()) != 4 for _, reply, _ in found)
+    print(
+        f"clients={args.c} mails={len(found)} errors={bad} per_s={len(found) / seconds:.1f}"
+        f" p50_ms={ms[len(ms) // 2]:.1f} p99_ms={ms[len(ms) * 99 // 100]:.1f} max_ms={ms[-1]:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
