@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bad_gguf import EVERY_KIND
-from conftest import BIN, ROOT, run
+from conftest import BIN, ROOT, START, run
 from gguf_writer import (
     BF16,
     BLOCK_TYPES,
@@ -472,6 +472,7 @@ def test_start_imports_nothing_it_does_not_use(files):
             "-I",
             "-X",
             "importtime",
+            START,
             BIN / "gguf-dump",
             files / "model.gguf",
         ],
