@@ -89,11 +89,7 @@ class Classifier:
         try:
             prefix_cache.prepare(cache_dir)
             new = Snapshot.create(geometry, self._n_rows, m.file.id, m.arithmetic, cache_dir)
-            new.reserve(len(ids))
-            if known:
-                new.copy_rows_from(known)
-            else:
-                m.prefill(new, ids)
+            m.fill(new, known, [] if known else ids)
             m.file.check_unchanged()
             prefix_cache.store(cache_dir, new)
         except (Fault, OSError):

@@ -8,6 +8,8 @@ every machine draws the same, and a text continued later with the same seed
 goes on as if it had not been interrupted.
 """
 
+import os
+
 from ..faults import USAGE, Fault, bad
 from ..kernels import ffi, lib
 from ..stream import CANDIDATE
@@ -112,6 +114,17 @@ class Sampler:
             if not self._count[old]:
                 del self._count[old]
         self._count[id] = self._count.get(id, 0) + 1
+
+
+def drawn(options, n_vocab, seed=None, bias=(), bias_words=(), vocab=None):
+    """A Sampler for a command's options. options: dict of the keywords of Sampler that are steps.
+
+    seed: None draws one. bias: [(id, x)]; bias_words: [(text, x)], for which `vocab`, a Vocab, is
+    needed. Fault 64 for an id that is none.
+    """
+    seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
+    bias = biases(bias, bias_words, n_vocab, vocab)
+    return Sampler(n_vocab, **options, seed=seed, bias=bias)
 
 
 def biases(pairs, words, n_vocab, vocab=None):

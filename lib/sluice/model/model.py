@@ -145,6 +145,16 @@ class Model:
             pass
         return f, x
 
+    def fill(self, cache, base, ids, chunk=CHUNK):
+        """Make `cache`, an empty one, hold what `base` (a Snapshot, or None) holds and `ids` after
+        it, with the logits after the last.
+        """
+        cache.reserve((base.n_tok if base else 0) + len(ids))
+        if base:
+            cache.copy_rows_from(base)
+        if ids:
+            self.prefill(cache, ids, chunk)
+
     def prefill(self, cache, ids, chunk=CHUNK):
         """`extend`, and the logits after the last id into the cache."""
         f, x = self.extend(cache, ids, chunk)
