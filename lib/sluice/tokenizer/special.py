@@ -1,14 +1,10 @@
 """The ids that begin and end a text, and the one of what has no token."""
 
-from collections import namedtuple
-
 from ..kernels import lib
 from .pieces import CONTROL, END_MARKS, KEY, UNKNOWN, wrong
 
 NONE = 0xFFFFFFFF  # a key of an id says that there is none
 NAMES = ("bos", "eos", "eot", "eom")
-# ids or None, but eog: frozenset of ids, and add_*: bool
-Special = namedtuple("Special", "bos eos eog unknown add_bos add_eos")
 
 
 def named(file, n_vocab, name):
@@ -25,7 +21,8 @@ def named(file, n_vocab, name):
 
 
 def choose(file, index, of_keys, begins):
-    """The Special of a gguf.File. Sets the unknown id of `index` (a C vocab *, its texts entered).
+    """(bos, eos, eog, unknown, add_bos, add_eos) of a gguf.File: ids or None, but eog, a frozenset of
+    ids, and add_*, bool. Sets the unknown id of `index` (a C vocab *, its texts entered).
 
     of_keys: what `named` says of NAMES. begins: whether the begin id is put first where the file
     does not say. Where a key is absent, 1, 2 and 0 are tried, as is custom with SentencePiece.
@@ -38,7 +35,7 @@ def choose(file, index, of_keys, begins):
     bos, eos = (i if i >= 0 else None for i in ids[:2])
     marks = (lib.vocab_find(index, m, len(m), 1 << CONTROL) for m in END_MARKS)
     eog = frozenset(i for i in (*ids[1:], *marks) if i >= 0)
-    return Special(bos, eos, eog, _unknown(file, index), *_added(file, bos, eos, begins))
+    return bos, eos, eog, _unknown(file, index), *_added(file, bos, eos, begins)
 
 
 def _unknown(file, index):
