@@ -101,7 +101,7 @@ def read_exactly(fd, n_bytes):
     return b"".join(parts)
 
 
-def read_text(fd, name="standard input"):
+def read_text(fd: int, name: str = "standard input") -> bytes:
     """All bytes on `fd`, a text called `name`. Fault 65: more than MAX_TEXT_BYTES; OSError."""
     data = read_exactly(fd, MAX_TEXT_BYTES + 1)
     if len(data) > MAX_TEXT_BYTES:

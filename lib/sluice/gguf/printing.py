@@ -10,11 +10,18 @@ import struct
 from ..stream import write_all
 from .metadata import ARRAY, BOOL, F32, F64, STRING
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from .tensor import Tensor
+
 LINES = 512  # written at once
 FLOAT = struct.Struct("<f")
 
 
-def put(lines):
+def put(lines: "Iterable[str]") -> None:
     """Write lines (str, without newline) to stdout, some hundreds at a time."""
     batch = []
     for line in lines:
@@ -26,7 +33,7 @@ def put(lines):
         write_all(1, ("\n".join(batch) + "\n").encode())
 
 
-def put_json(value):
+def put_json(value: "Any") -> None:
     """Write one line of JSON, in ASCII. `value` holds no float that is not finite (see
     `json_number`).
     """
@@ -35,7 +42,7 @@ def put_json(value):
     write_all(1, json.dumps(value, allow_nan=False).encode() + b"\n")
 
 
-def visible(text, keep="", quote=""):
+def visible(text: "Any", keep: str = "", quote: str = "") -> str:
     """`text` (str, or bytes that should be UTF-8) with escapes for what cannot be seen.
 
     Backslash, newline and the like become \\\\, \\n; bytes that are not UTF-8 \\xNN;
@@ -60,7 +67,7 @@ def _seen(c, keep, quote):
     return f"\\{c}" if c == quote else c.encode("unicode_escape").decode()
 
 
-def number(value, kind):
+def number(value: float, kind: int) -> str:
     """A float in the fewest digits that give it back as `kind` (F32 or F64)."""
     if kind == F32 and value - value == 0:
         for digits in range(6, 9):
@@ -71,7 +78,7 @@ def number(value, kind):
     return repr(value)
 
 
-def scalar(value, kind):
+def scalar(value: "Any", kind: int) -> str:
     """One value as text, strings in double quotes."""
     if kind == STRING:
         return visible(value, quote='"')
@@ -80,7 +87,7 @@ def scalar(value, kind):
     return number(value, kind) if kind in (F32, F64) else str(value)
 
 
-def json_number(value, kind):
+def json_number(value: "Any", kind: int) -> "Any":
     """A scalar for JSON; floats that are not finite as in the JSON mapping of Protocol Buffers:
     "NaN", "-Infinity".
     """
@@ -93,7 +100,7 @@ def json_number(value, kind):
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
-def json_value(value, kind):
+def json_value(value: "Any", kind: int) -> "Any":
     return (
         [json_number(v, value.kind) for v in value.values()]
         if kind == ARRAY
@@ -101,6 +108,6 @@ def json_value(value, kind):
     )
 
 
-def shape(tensor):
+def shape(tensor: "Tensor") -> str:
     """The dimensions of a gguf.Tensor, the row length first."""
     return " x ".join(map(str, tensor.dims))

@@ -5,6 +5,14 @@ import struct
 from ..faults import printable, unsupported
 from ..kernels import ffi, lib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..faults import Fault
+    from .cursor import Cursor
+    from .part import Part
+
 N_DIMS = struct.Struct("<I")
 TAIL = struct.Struct("<IQ")
 DIMS = {n: struct.Struct(f"<{n}Q") for n in (1, 2, 3, 4)}
@@ -27,29 +35,31 @@ class Tensor:
 
     __slots__ = ("name", "type", "dims", "shape", "offset", "n_bytes", "part")
 
-    def __init__(self, name, type, dims, offset, n_bytes, part):
+    def __init__(
+        self, name: str, type: int, dims: tuple[int, ...], offset: int, n_bytes: int, part: "Part"
+    ) -> None:
         self.name, self.type, self.dims, self.shape = name, type, dims, without_ones(dims)
         self.offset, self.n_bytes, self.part = offset, n_bytes, part
 
     @property
-    def n_elements(self):
+    def n_elements(self) -> int:
         n = 1
         for d in self.shape:
             n *= d
         return n
 
-    def check_type(self):
+    def check_type(self) -> None:
         """Fault 69 if the type is none this build computes with."""
         if not lib.type_supported(self.type):
             what = f"type {type_name(self.type)} is not supported by this build"
             raise unsupported(self.part.path, f"tensor {self.name}: {what}")
 
-    def fault(self, what):
+    def fault(self, what: str) -> "Fault":
         """The Fault (65) that this tensor has `what` wrong with it."""
         return self.part.fault(f"tensor {self.name}: {what}")
 
 
-def without_ones(dims):
+def without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
     """`dims` without trailing dimensions of 1: a tuple of at least one."""
     n = len(dims)
     while n > 1 and dims[n - 1] == 1:
@@ -57,13 +67,13 @@ def without_ones(dims):
     return tuple(dims[:n])
 
 
-def type_name(kind):
+def type_name(kind: int) -> str:
     """The customary name of a GGML type number, or the number."""
     name = ffi.string(lib.type_name(kind)).decode() if kind < 1 << 31 else ""
     return name or f"number {kind}"
 
 
-def parse(cursor, i, part, others):
+def parse(cursor: "Cursor", i: int, part: "Part", others: dict[str, Tensor]) -> Tensor:
     """Tensor `i` of the directory of the Part `part`, at `cursor`; its offset is still that within
     the tensor data. others: dict by name of those before it. Fault 65 or 69.
     """
@@ -97,7 +107,7 @@ def parse(cursor, i, part, others):
     return tensor
 
 
-def place(tensors, part, alignment):
+def place(tensors: "Iterable[Tensor]", part: "Part", alignment: int) -> None:
     """Turn offsets into absolute ones; the data must be consecutive, padded to the alignment,
     inside the file.
     """
