@@ -9,10 +9,9 @@ from ..system import files
 from ..tokenizer import vocabulary
 from ..generate import generation
 from ..chat import conversation, template, terminal
-from ..faults import bad
 from ..model.model import KV_TYPES, Model
-from ..generate.sampler import Sampler, biases
-from ..kvcache.format import MAX_CAPACITY
+from ..generate.sampler import drawn
+from ..limits import MAX_CAPACITY
 from ..cli import sampling
 import click
 
@@ -96,6 +95,7 @@ def main(
     kv,
     arithmetic,
     threads,
+    huge_pages,
     verbose,
     **steps,
 ):
@@ -141,7 +141,7 @@ def main(
         files.check_target(out, model, vocab_file)
     rules = matcher.given(grammar_path, grammar_text)
     data = text_of(prompt, is_chat) if prompt or not (snapshot or path) else b""
-    m = Model(model, threads, arithmetic, vocab_file)
+    m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     base = m.open_snapshot(snapshot) if snapshot else None
     if is_chat:
@@ -155,13 +155,7 @@ def main(
             if data or not base
             else []
         )
-    seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
-    sampler = Sampler(
-        m.hparams.n_vocab,
-        **steps,
-        seed=seed,
-        bias=biases(bias, bias_word, m.hparams.n_vocab, words),
-    )
+    sampler = drawn(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     cache = generation.begin(
         m, ids, base, capacity, max_ids, kv, os.path.dirname(out) if out else None
     )
@@ -189,7 +183,7 @@ def main(
             ids=n_ids,
             end=g.reason,
             open=answer.n_open,
-            seed=seed,
+            seed=sampler.seed,
             prompt_ms=1e3 * (read - began),
             ms=1e3 * (time.monotonic() - read),
         )
@@ -203,8 +197,6 @@ def text_of(prompt, is_chat):
     """
     data = b""
     if not prompt or "-" in prompt:
-        data = stream.read_exactly(0, vocabulary.MAX_TEXT_BYTES + 1)
-        if len(data) > vocabulary.MAX_TEXT_BYTES:
-            raise bad("standard input", f"more than {vocabulary.MAX_TEXT_BYTES >> 20} MiB of text")
+        data = stream.read_text(0)
         data = data.removesuffix(b"\n") if is_chat else data
     return b" ".join(data if word == "-" else os.fsencode(word) for word in prompt or ["-"])
