@@ -4,8 +4,7 @@ weights one of them.
 
 from dataclasses import dataclass, replace
 
-from ..model.weights import biases
-from ..model.weights import shapes as block_shapes
+from ..model import architectures
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
 N_PLAIN = 3 + 256  # <unk> <s> </s> and the bytes come before the pieces
@@ -133,9 +132,9 @@ def tensors(shape):
         out["output.weight"] = (shape.n_embd, shape.n_vocab)
     if shape.rope_scaling:
         out["rope_freqs.weight"] = (shape.n_rot // 2,)
+    block = architectures.find(shape.arch).shapes(shape)
     for i in range(shape.n_layer):
-        out.update((f"blk.{i}.{name}.weight", dims) for name, dims in block_shapes(shape).items())
-        out.update((f"blk.{i}.{name}.bias", (n,)) for name, n in biases(shape).items())
+        out.update((f"blk.{i}.{name}", dims) for name, dims in block.items())
     return out
 
 

@@ -1,4 +1,4 @@
-"""The operations of a forward pass, as architectures.py writes them: one kernel call a line,
+"""The operations of a forward pass, as the architectures write them: one kernel call a line,
 buffers kept between calls.
 """
 
@@ -233,7 +233,7 @@ class Forward:
             self._packed, self._int8, self._terms = x, {1: (ffi.NULL,) * 4}, None
 
     def _terms_for(self, x, w):
-        """`x` as sums of bf16 where `w` takes them, made once for all products of `x`; else NULL."""
+        """`x` as sums of bf16 if `w` takes them, made once for all products of `x`; else NULL."""
         if not w.in_terms:
             return ffi.NULL
         self._hold(x)

@@ -1,4 +1,4 @@
-"""A model, ready to run: what calls its architecture (architectures.py) chunk by chunk."""
+"""A model, ready to run: what calls the layers of its architecture chunk by chunk."""
 
 import os
 from array import array
@@ -9,7 +9,6 @@ from ..kernels import ffi, lib
 from ..kvcache.format import KV_TYPES, misfit
 from ..kvcache.snapshot import Geometry, Snapshot
 from ..system import cpus
-from .architectures import ARCHITECTURES
 from .forward import Forward
 from .hparams import Hparams
 from .weights import Weights
@@ -59,7 +58,7 @@ class Model:
         return f.through(
             self,
             lambda: f.rmsnorm(
-                ARCHITECTURES[self.hparams.arch](self, f), self.weights.output_norm, "output_norm"
+                self.hparams.architecture.layers(self, f), self.weights.output_norm, "output_norm"
             ),
         )
 

@@ -28,7 +28,7 @@ def metadata(folder, c):
         raise bad(folder, "no tokenizer.model and no tokenizer.json")
     out.update(_special(folder, c, out, settings))
     out.update(_flags(out, settings, getattr(file, "bos_first", ...)))
-    if c.arch.startswith("gemma"):
+    if not c.hf.space_prefix:
         out[KEY + "add_space_prefix"] = ("bool", False)
     return {**out, **_template(folder, settings)}
 
