@@ -25,7 +25,9 @@ import sys
 
 import tiny_vocab
 
-DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden", "folders")
+DIRECTORY = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden", "folders"
+)
 TOLERANCE = 1e-5
 N_IDS, N_VOCAB = 40, 400
 POSITIONS = (0, 9, 19, 29, 39)
@@ -121,6 +123,7 @@ CASES = {  # name: (class, settings, dtype, tokenizer, more)
         {},
     ),
     "deepseek": ("Llama", SMALL, "bfloat16", "deepseek", {}),
+    "olmo2": ("Olmo2", dict(SMALL, pad_token_id=0), "bfloat16", "llama3", {}),
 }
 
 

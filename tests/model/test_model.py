@@ -58,7 +58,10 @@ def test_logits_equal_transformers(tmp_path):
         name: worst(Model(path, 1), tmp_path, ids, positions, expected)
         for name, path, ids, positions, expected in golden_cases(str(tmp_path), EXACT_TYPES)
     }
-    assert len(found) >= 25 and {n.split("-")[0] for n in found} == {*architectures.names(), "mistral"}
+    assert len(found) >= 25 and {n.split("-")[0] for n in found} == {
+        *architectures.names(),
+        "mistral",
+    }
     assert max(found.values()) < 2e-6, found  # as README says
 
 
@@ -85,6 +88,8 @@ OTHERS = {
     "qwen3-q4_1": dict(
         arch="qwen3", rope_scaling={"type": "yarn", "factor": 4.0, "original_context_length": 64}
     ),
+    "olmo2-q4_0": dict(arch="olmo2"),
+    "olmo2-f32": dict(arch="olmo2"),
     "phi3-q8_0": dict(
         arch="phi3", n_rot=24, rope_scaling={"type": "longrope", "original_context_length": 64}
     ),
@@ -278,7 +283,9 @@ def test_last_block_is_computed_for_what_is_asked_alone(models, name, monkeypatc
 
 
 def test_every_architecture_is_among_them():
-    assert {dict(OTHERS[name])["arch"] for name in OTHERS} | {"gemma3"} == set(architectures.names())
+    assert {dict(OTHERS[name])["arch"] for name in OTHERS} | {"gemma3"} == set(
+        architectures.names()
+    )
 
 
 def test_stories260k_continues_greedily_as_published(shared, tmp_path):
