@@ -2,20 +2,45 @@
 
 architectures/NAME.py holds one record, ARCHITECTURE, where NAME is general.architecture of its
 GGUF files. The engine reads it (hparams.py, weights.py, model.py), and so do gguf-convert
-(convert/hf) and sluice-bench. Outside those files, no code tests an architecture's name.
-README.md, beside this file, shows how to add one.
+(convert/hf) and sluice-bench; they test no name. README.md, beside this file, shows how to add one.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from __future__ import annotations
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+    from typing import NamedTuple as Record
+
     from .forward import Forward, Rows
     from .interfaces import Config, Hparams, Keys, Model, Sizes
+else:
+
+    class Record:
+        """What NamedTuple would give, without `typing`, which takes longer to import than an
+        architecture. A subclass lists the fields; those with a value there may be left out.
+        """
+
+        def __init__(self, **fields):
+            known, usual = type(self).__annotations__, vars(type(self))
+            for name in known.keys() | fields:
+                if name not in known:
+                    raise TypeError(f"{type(self).__name__} has no field {name}")
+                if name not in fields and name not in usual:
+                    raise TypeError(f"{type(self).__name__} lacks the field {name}")
+            self.__dict__.update({name: fields.get(name, usual.get(name)) for name in known})
+
+        def __setattr__(self, name, value):
+            raise AttributeError(f"{name}: a record does not change")
+
+        def _replace(self, **changes):
+            return type(self)(**self.__dict__ | changes)
+
 
 # Sizes that the shape of a block's tensor may name. `h` has n_embd, n_ff, n_head, n_head_kv and
 # head_dim: an Hparams, a Config of gguf-convert, or a Shape of sluice-bench.
-SIZES: "dict[str, Callable[[Sizes], int]]" = {
+SIZES: dict[str, Callable[[Sizes], int]] = {
     "n_embd": lambda h: h.n_embd,
     "n_ff": lambda h: h.n_ff,
     "n_q": lambda h: h.n_head * h.head_dim,
@@ -25,7 +50,7 @@ SIZES: "dict[str, Callable[[Sizes], int]]" = {
 ROPES = ("none", "linear", "llama3", "yarn", "longrope")  # kinds of scaling in a config.json
 
 
-def no_window(h: "Hparams", keys: "Keys") -> None:
+def no_window(h: Hparams, keys: Keys) -> None:
     """Refuse a window that hides a position (69); ignore one that is as long as the context.
 
     Published configurations of Qwen have a window and do not use it, converters leave it out, and
@@ -35,7 +60,7 @@ def no_window(h: "Hparams", keys: "Keys") -> None:
         raise keys.unsupported("attention.sliding_window is set: not supported by this build")
 
 
-class HuggingFace(NamedTuple):
+class HuggingFace(Record):
     """How checkpoints of the family look in the folders that gguf-convert reads.
 
     models     model_type of config.json -> the classes of transformers that may stand beside it in
@@ -63,11 +88,11 @@ class HuggingFace(NamedTuple):
     local_rope: bool = False
     norms_lack_one: bool = False
     space_prefix: bool = True
-    refuse: "Callable[[Config], None]" = lambda c: None
-    keys: "Callable[[Config], dict[str, tuple[str, Any]]]" = lambda c: {}
+    refuse: Callable[[Config], None] = lambda c: None
+    keys: Callable[[Config], dict[str, tuple[str, Any]]] = lambda c: {}
 
 
-class Architecture(NamedTuple):
+class Architecture(Record):
     """One family of models.
 
     name       general.architecture, and the name of the file
@@ -75,7 +100,8 @@ class Architecture(NamedTuple):
                embedding to the last block. Returns Rows [n_last, n_embd], f32: the hidden states of
                the tokens whose logits were asked for
     tensors    tensors of a block -> sizes of SIZES, in GGUF order (row length first). A name is
-               that of a weight, or ends in ".bias". Matrices may have any type, vectors are f32
+               that of a weight, or ends in ".bias". Matrices may have any type, vectors are f32.
+               sluice-bench writes its models, which are cached by digest, in this order
     rules      sets what the metadata say beyond the sizes (window, pattern, attn_cap, final_cap,
                scale, rope_local of an Hparams), asking Keys for each key with its limits and
                default. Keys that change results and were not asked for are refused
@@ -87,14 +113,14 @@ class Architecture(NamedTuple):
     """
 
     name: str
-    layers: "Callable[[Model, Forward], Rows]"
+    layers: Callable[[Model, Forward], Rows]
     tensors: Mapping[str, tuple[str, ...]]
     hugging_face: HuggingFace
-    rules: "Callable[[Hparams, Keys], None]" = no_window
+    rules: Callable[[Hparams, Keys], None] = no_window
     fused: Mapping[str, tuple[str, ...]] = {"attn_qkv": ("attn_q", "attn_k", "attn_v")}
     neighbours: bool = False
 
-    def shapes(self, h: "Sizes") -> dict[str, tuple[int, ...]]:
+    def shapes(self, h: Sizes) -> dict[str, tuple[int, ...]]:
         """Full names of a block's tensors, below "blk.N.", -> elements, in GGUF order.
 
         h: an object with the sizes of SIZES.
@@ -104,7 +130,7 @@ class Architecture(NamedTuple):
             for name, sizes in self.tensors.items()
         }
 
-    def stored_shapes(self, h: "Sizes") -> dict[str, tuple[str, tuple[int, ...]]]:
+    def stored_shapes(self, h: Sizes) -> dict[str, tuple[str, tuple[int, ...]]]:
         """What the checkpoint has of a block: full name in the GGUF -> (full name in the layer,
         elements in GGUF order), in the order of hugging_face.names.
 

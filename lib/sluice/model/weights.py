@@ -2,11 +2,15 @@
 hyper-parameters give.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from ..faults import unsupported
 from ..gguf import File, without_ones
 from ..kernels import ffi, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MATRIX_TYPES = (
     "F32",

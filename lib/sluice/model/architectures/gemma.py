@@ -3,19 +3,21 @@
 Gemma Team 2024, arXiv:2403.08295. Gains of norms have their 1 added in a GGUF.
 """
 
+from __future__ import annotations
+
 import math
-from typing import TYPE_CHECKING
 
 from ..architecture import HuggingFace, no_window
 from ..blocks import attend, geglu
 from . import llama
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..forward import Forward, Rows
     from ..interfaces import Model
 
 
-def layers(m: "Model", f: "Forward") -> "Rows":
+def layers(m: Model, f: Forward) -> Rows:
     x = f.embed(m.weights.token_embd, math.sqrt(m.hparams.n_embd))
     for i, w in enumerate(m.weights.layers):
         h = f.rmsnorm(x, w.attn_norm)

@@ -5,13 +5,17 @@ Forward.attention), logits by final_cap (in Model.head). Files without keys for 
 the published values.
 """
 
+from __future__ import annotations
+
 import math
-from typing import TYPE_CHECKING, Any
 
 from ..blocks import attend, geglu
 from . import gemma, llama
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..forward import Forward, Rows
     from ..interfaces import Config, Hparams, Keys, Model
 
@@ -20,7 +24,7 @@ WINDOW, PERIOD, ATTN_CAP, FINAL_CAP = 4096, 2, 50.0, 30.0
 N_LAYER_27B = 46
 
 
-def layers(m: "Model", f: "Forward") -> "Rows":
+def layers(m: Model, f: Forward) -> Rows:
     x = f.embed(m.weights.token_embd, math.sqrt(m.hparams.n_embd))
     for i, w in enumerate(m.weights.layers):
         h = f.rmsnorm(x, w.attn_norm)
@@ -32,7 +36,7 @@ def layers(m: "Model", f: "Forward") -> "Rows":
     return x
 
 
-def rules(h: "Hparams", keys: "Keys") -> None:
+def rules(h: Hparams, keys: Keys) -> None:
     h.window = keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, WINDOW)
     h.pattern = keys.period("attention.sliding_window_pattern", PERIOD)
     if h.pattern != PERIOD:
@@ -44,7 +48,7 @@ def rules(h: "Hparams", keys: "Keys") -> None:
     scale_by_share(h, N_LAYER_27B)
 
 
-def scale_by_share(h: "Hparams", n_layer_27b: int) -> None:
+def scale_by_share(h: Hparams, n_layer_27b: int) -> None:
     """The 27B of Gemma 2 and 3 alone scale scores by the width of a head as if heads filled the
     model; no key says so, so the number of blocks must tell.
     """
@@ -52,7 +56,7 @@ def scale_by_share(h: "Hparams", n_layer_27b: int) -> None:
         h.scale = 1.0 / math.sqrt(h.n_embd / h.n_head)
 
 
-def refuse_scale(c: "Config", n_layer_27b: int) -> None:
+def refuse_scale(c: Config, n_layer_27b: int) -> None:
     """Fault 69 where config.json scales scores by other than `scale_by_share` would."""
     scalar = c.float("query_pre_attn_scalar")
     expected = c.n_embd / c.n_head if c.n_layer == n_layer_27b else c.head_dim
@@ -62,14 +66,14 @@ def refuse_scale(c: "Config", n_layer_27b: int) -> None:
         )
 
 
-def refuse(c: "Config") -> None:
+def refuse(c: Config) -> None:
     refuse_scale(c, N_LAYER_27B)
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if key in c.values and c.values[key] is None:  # a GGUF without the key means the published
             raise c.unsupported(f"{key} = null")
 
 
-def hugging_face_keys(c: "Config") -> dict[str, tuple[str, Any]]:
+def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
     period = c.period(PERIOD)
     if period != PERIOD:
         raise c.unsupported(f"sliding_window_pattern {period}")

@@ -4,14 +4,18 @@ Gemma Team 2025, arXiv:2503.19786. Five local blocks to one global; local blocks
 their own, which is never scaled.
 """
 
+from __future__ import annotations
+
 import math
-from typing import TYPE_CHECKING, Any
 
 from ..blocks import attend, geglu
 from ..rope import Rope
-from . import gemma2
+from . import gemma, gemma2
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..forward import Forward, Rows
     from ..interfaces import Config, Hparams, Keys, Model
 
@@ -20,7 +24,7 @@ PERIOD, LOCAL_ROPE_BASE = 6, 10000.0
 N_LAYER_27B = 62
 
 
-def layers(m: "Model", f: "Forward") -> "Rows":
+def layers(m: Model, f: Forward) -> Rows:
     x = f.embed(m.weights.token_embd, math.sqrt(m.hparams.n_embd))
     for i, w in enumerate(m.weights.layers):
         h = f.rmsnorm(x, w.attn_norm)
@@ -35,7 +39,7 @@ def layers(m: "Model", f: "Forward") -> "Rows":
     return x
 
 
-def rules(h: "Hparams", keys: "Keys") -> None:
+def rules(h: Hparams, keys: Keys) -> None:
     """Without a window every block is global, and the keys of local blocks mean nothing."""
     h.window = keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, 0)
     h.final_cap = keys.cap("final_logit_softcapping")
@@ -46,13 +50,13 @@ def rules(h: "Hparams", keys: "Keys") -> None:
         h.rope_local = Rope(keys.float("rope.freq_base_swa", 0.0, 1e12, LOCAL_ROPE_BASE))
 
 
-def refuse(c: "Config") -> None:
+def refuse(c: Config) -> None:
     gemma2.refuse_scale(c, N_LAYER_27B)
     if c.get("attn_logit_softcapping", (int, float)) is not None:
         raise c.unsupported("attn_logit_softcapping")
 
 
-def hugging_face_keys(c: "Config") -> dict[str, tuple[str, Any]]:
+def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
     out: dict[str, tuple[str, Any]] = {"attention.sliding_window": ("u32", c.window)}
     period = c.period(PERIOD)
     if not 1 <= period <= 512:
@@ -68,7 +72,13 @@ ARCHITECTURE = BASE._replace(
     name="gemma3",
     layers=layers,
     rules=rules,
-    tensors={**BASE.tensors, "attn_q_norm": ("head_dim",), "attn_k_norm": ("head_dim",)},
+    tensors={
+        **gemma.ARCHITECTURE.tensors,
+        "attn_q_norm": ("head_dim",),
+        "attn_k_norm": ("head_dim",),
+        "post_attention_norm": ("n_embd",),
+        "post_ffw_norm": ("n_embd",),
+    },
     hugging_face=BASE.hugging_face._replace(
         models={
             "gemma3_text": ("Gemma3ForCausalLM",),

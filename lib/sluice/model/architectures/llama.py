@@ -5,17 +5,20 @@ pre-norm, RoPE, SwiGLU. Mistral, Jiang et al. 2023, arXiv:2310.06825, section 2:
 every block.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from ..architecture import Architecture, HuggingFace
 from ..blocks import attend, swiglu
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..forward import Forward, Rows
     from ..interfaces import Config, Hparams, Keys, Model
 
 
-def layers(m: "Model", f: "Forward") -> "Rows":
+def layers(m: Model, f: Forward) -> Rows:
     x = f.embed(m.weights.token_embd)
     for i, w in enumerate(m.weights.layers):
         h = f.rmsnorm(x, w.attn_norm)
@@ -26,14 +29,14 @@ def layers(m: "Model", f: "Forward") -> "Rows":
     return x
 
 
-def rules(h: "Hparams", keys: "Keys") -> None:
+def rules(h: Hparams, keys: Keys) -> None:
     """A window applies to every block, as in transformers. llama.cpp's converter writes none, and
     its engine ignores one: such files of Mistral 7B v0.1 see all positions, as 0.2 and later do.
     """
     h.window = keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, 0)
 
 
-def hugging_face_keys(c: "Config") -> dict[str, tuple[str, Any]]:
+def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
     if c.window and c.window < c.n_ctx:
         return {"attention.sliding_window": ("u32", c.window)}
     return {}

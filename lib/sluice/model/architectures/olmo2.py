@@ -4,18 +4,19 @@ OLMo Team 2024, arXiv:2501.00656, section 3.2. Files of OLMo 3 bear the same nam
 which is refused.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
 from ..architecture import HuggingFace, no_window
 from ..blocks import attend, swiglu
 from . import llama
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..forward import Forward, Rows
     from ..interfaces import Model
 
 
-def layers(m: "Model", f: "Forward") -> "Rows":
+def layers(m: Model, f: Forward) -> Rows:
     x = f.embed(m.weights.token_embd)
     for i, w in enumerate(m.weights.layers):
         q, k, v = f.linears(x, w.attn_q, w.attn_k, w.attn_v)

@@ -8,16 +8,19 @@ Llama's rule for a window holds: it applies to every block, as in transformers. 
 ignores it, and there the 4k models go astray after 2,048 tokens.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from ..architecture import ROPES, HuggingFace
 from . import llama
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..interfaces import Config
 
 
-def hugging_face_keys(c: "Config") -> dict[str, tuple[str, Any]]:
+def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
     return {"attention.sliding_window": ("u32", c.window or 0)}
 
 

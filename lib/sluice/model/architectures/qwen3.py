@@ -3,18 +3,19 @@
 Qwen Team 2025, arXiv:2505.09388.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
 from ..architecture import HuggingFace, no_window
 from ..blocks import attend, swiglu
 from . import llama
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..forward import Forward, Rows
     from ..interfaces import Model
 
 
-def layers(m: "Model", f: "Forward") -> "Rows":
+def layers(m: Model, f: Forward) -> Rows:
     x = f.embed(m.weights.token_embd)
     for i, w in enumerate(m.weights.layers):
         h = f.rmsnorm(x, w.attn_norm)
