@@ -21,7 +21,7 @@ from sluice.faults import Fault
 from sluice.kernels import ffi
 from sluice.kvcache.scratch import Scratch
 from sluice.model import architectures
-from sluice.model.architecture import check
+from sluice.model.architecture import Architecture, check
 from sluice.model.model import Model
 
 CONFIG = dict(n_vocab=400, n_embd=64, n_layer=3, n_ff=96, n_head=4, n_head_kv=2, head_dim=16)
@@ -161,6 +161,17 @@ def test_a_name_of_a_file_cannot_import_anything_else(tmp_path, name):
 def test_a_record_that_contradicts_itself_is_refused(change, what):
     with pytest.raises(ValueError, match=what):
         check(architectures.find("llama")._replace(**change))
+
+
+def test_a_record_has_known_fields_alone_and_does_not_change():
+    record = architectures.find("llama")
+    with pytest.raises(TypeError, match="no field tensor$"):
+        record._replace(tensor={})
+    with pytest.raises(TypeError, match="lacks the field"):
+        Architecture(name="x")
+    with pytest.raises(AttributeError, match="does not change"):
+        record.name = "x"
+    assert record._replace(name="x").rules is record.rules and record.name == "llama"
 
 
 def test_a_record_whose_checkpoint_lacks_a_tensor_is_refused():
