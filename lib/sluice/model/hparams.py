@@ -4,12 +4,23 @@ Names are those of the literature and of GGUF: n_embd, n_ff, n_layer, n_head,
 n_head_kv, head_dim, n_rot, n_ctx, n_vocab.
 """
 
+from __future__ import annotations
+
 import math
 
 from ..faults import printable, unsupported
 from ..gguf.metadata import ARRAY, STRING, Array, Unread, describe
 from . import architectures
 from .rope import read_rope
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import builtins
+    from typing import Any
+
+    from ..faults import Fault
+    from .rope import Rope
+
 
 MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 4096, 1024, 1 << 24
 MIN_CAP, MAX_CAP = 1e-3, 1e6  # of soft caps: beyond, 1 / cap or what is capped could leave f32
@@ -50,13 +61,14 @@ class Keys:
 
     MAX_CONTEXT = MAX_CONTEXT
 
-    def __init__(self, file, arch):
-        self.file, self.arch, self.asked = file, arch, set()
+    def __init__(self, file: Any, arch: str):
+        self.file, self.arch = file, arch
+        self.asked: set[str] = set()
 
-    def has(self, key):
+    def has(self, key: str) -> bool:
         return f"{self.arch}.{key}" in self.file.metadata
 
-    def scalar(self, key):
+    def scalar(self, key: str) -> tuple[Any, builtins.int]:
         """(value, type number) of a key that the file has, as it would be without layers: of an
         array with an entry for each block these, if they are all the same. Fault 65 where they are
         not as many as blocks, 69 where they differ."""
@@ -74,10 +86,10 @@ class Keys:
             )
         return entries[0], value.kind
 
-    def bad(self, key, what):
+    def bad(self, key: str, what: str) -> Fault:
         return self.file.fault(f"{self.arch}.{key}: {what}")
 
-    def unsupported(self, what):
+    def unsupported(self, what: str) -> Fault:
         return unsupported(self.file.path, f"{self.arch}.{what}")
 
     def _get(self, key, kind, default):
@@ -85,22 +97,26 @@ class Keys:
         scalar = self.scalar(key) if self.has(key) else None
         return self.file.get(f"{self.arch}.{key}", kind, default, scalar)
 
-    def int(self, key, least, most, default=...):
+    def int(
+        self, key: str, least: builtins.int, most: builtins.int, default: Any = ...
+    ) -> builtins.int:
         value = self._get(key, "u32", default)
         if self.has(key) and not least <= value <= most:
             raise self.bad(key, f"{value} is not within {least} to {most}")
         return value
 
-    def float(self, key, above, below, default=...):
+    def float(
+        self, key: str, above: builtins.float, below: builtins.float, default: Any = ...
+    ) -> builtins.float:
         value = self._get(key, "f32", default)
         if not above < value < below:  # false for NaN
             raise self.bad(key, f"{value} is not within {above:g} to {below:g}")
         return value
 
-    def text(self, key, default):
+    def text(self, key: str, default: Any) -> str:
         return self._get(key, "string", default)
 
-    def period(self, key, usual):
+    def period(self, key: str, usual: builtins.int) -> builtins.int:
         """Every how many blocks one is global, from a number, or bools that are true where a block
         is local, which must be of `usual`."""
         if self.has(key) and self.file.kinds[f"{self.arch}.{key}"] == ARRAY:
@@ -114,14 +130,14 @@ class Keys:
             return usual
         return self.int(key, 1, MAX_LAYERS, usual)
 
-    def cap(self, key, default=0.0):
+    def cap(self, key: str, default: builtins.float = 0.0) -> builtins.float:
         """A soft cap; 0: none."""
         value = self._get(key, "f32", default)
         if value and not MIN_CAP <= value <= MAX_CAP:
             raise self.bad(key, f"{value} is not within {MIN_CAP:g} to {MAX_CAP:g}")
         return value
 
-    def refuse_rest(self):
+    def refuse_rest(self) -> None:
         for key in CHANGES:
             value = self.file.metadata.get(f"{self.arch}.{key}")
             if key not in self.asked and (
@@ -149,7 +165,7 @@ class Hparams:
     attn_cap, final_cap      soft caps of scores and of logits (0: none)
     """
 
-    def __init__(self, file):
+    def __init__(self, file: Any):
         self.arch = arch = file.get("general.architecture", "string")
         record = architectures.find(arch)
         if record is None:
@@ -176,7 +192,8 @@ class Hparams:
         self.scale = 1.0 / math.sqrt(self.head_dim)
         self.window = self.pattern = 0
         self.attn_cap = self.final_cap = 0.0
-        self.rope, self.rope_local = read_rope(keys, file.tensors, self.n_ctx), None
+        self.rope: Rope = read_rope(keys, file.tensors, self.n_ctx)
+        self.rope_local: Rope | None = None
         record.rules(self, keys)
         keys.refuse_rest()
 
@@ -220,6 +237,6 @@ class Hparams:
                 f" {self.n_vocab} rows"
             )
 
-    def window_of(self, layer):
+    def window_of(self, layer: int) -> int:
         """Positions that block `layer` sees; 0: all."""
         return 0 if self.pattern and layer % self.pattern == self.pattern - 1 else self.window

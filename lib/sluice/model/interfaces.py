@@ -67,6 +67,29 @@ class Model(Protocol):
     def hparams(self) -> Hparams: ...
 
 
+class Cache(Protocol):
+    """kvcache: a Snapshot, or a Scratch in memory.
+
+    n_tok, ids    tokens it holds, and their IDs, int32_t[capacity]
+    logits        float[n_vocab], after the last token
+    k(i), v(i)    keys and values of block i, rows of layout.row_bytes in the type of geometry
+    """
+
+    n_tok: builtins.int
+
+    @property
+    def ids(self) -> Any: ...
+    @property
+    def logits(self) -> Any: ...
+    @property
+    def layout(self) -> Any: ...
+    @property
+    def geometry(self) -> Any: ...
+    def k(self, layer: builtins.int) -> Any: ...
+    def v(self, layer: builtins.int) -> Any: ...
+    def reserve(self, n_tok: builtins.int) -> None: ...
+
+
 class Config(Sizes, Protocol):
     """convert.hf.config.Config: a config.json, each value checked when it is asked for."""
 

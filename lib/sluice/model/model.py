@@ -1,5 +1,7 @@
 """A model, ready to run: what calls the layers of its architecture chunk by chunk."""
 
+from __future__ import annotations
+
 import os
 from array import array
 
@@ -9,9 +11,17 @@ from ..kernels import ffi, lib
 from ..kvcache.format import KV_TYPES, misfit
 from ..kvcache.snapshot import Geometry, Snapshot
 from ..system import cpus
-from .forward import Forward
+from .forward import Forward, Rows
 from .hparams import Hparams
 from .weights import Weights
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from .interfaces import Cache
+
 
 ARITHMETIC = "exact-2"  # the name snapshots carry for the bits that csrc/reference.c defines
 # the latter: with products as csrc/reference_fast.c defines them
@@ -35,7 +45,13 @@ class Model:
     taken. Neither changes a bit of any result.
     """
 
-    def __init__(self, path, threads=None, arithmetic="exact", vocab=None):
+    def __init__(
+        self,
+        path: str,
+        threads: int | None = None,
+        arithmetic: str = "exact",
+        vocab: str | None = None,
+    ):
         start(threads, arithmetic)
         self.arithmetic = ARITHMETICS[arithmetic]
         self.file = open_model(path, vocab)
@@ -50,7 +66,7 @@ class Model:
                 h.rope_local.scale,
             )
 
-    def forward(self, f, ids, pos, n_last=1):
+    def forward(self, f: Forward, ids: list[int], pos: int, n_last: int = 1) -> Rows:
         """The hidden states after the last `n_last` of `ids` (a list) at positions pos ..., as Rows
         [n_last, n_embd]; K and V of all go into the cache of `f` (a Forward).
         """
@@ -62,7 +78,7 @@ class Model:
             ),
         )
 
-    def head(self, f, x, logits, ids=None):
+    def head(self, f: Forward, x: Rows, logits: Any, ids: Any = None) -> None:
         """logits (float *) [n_vocab] of the hidden state `x`; or only those of `ids` (an
         int32_t[]), in its order.
 
@@ -71,7 +87,7 @@ class Model:
         y = self._logits(f, x, ids)
         ffi.memmove(logits, y.p, 4 * y.n)
 
-    def head_rows(self, f, x, begin, n):
+    def head_rows(self, f: Forward, x: Rows, begin: int, n: int) -> Rows:
         """logits, Rows [n, n_vocab], of the hidden states `x` from row `begin` on; they are the
         Forward's, until its next product.
 
@@ -91,12 +107,14 @@ class Model:
             )
         return y
 
-    def geometry(self, kv_type):
+    def geometry(self, kv_type: str | None) -> Geometry:
         """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES,
         or None: any).
         """
         h = self.hparams
-        geometry = Geometry(h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES.get(kv_type), h.n_vocab)
+        geometry = Geometry(
+            h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES.get(kv_type or ""), h.n_vocab
+        )
         if kv_type and misfit(geometry):
             raise unsupported(
                 self.file.path,
@@ -104,7 +122,7 @@ class Model:
             )
         return geometry
 
-    def open_snapshot(self, path, kv_type=None):
+    def open_snapshot(self, path: str, kv_type: str | None = None) -> Snapshot:
         """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or
         any); else Fault 65.
         """
@@ -116,7 +134,14 @@ class Model:
             raise bad(path, f"logits: that of id {at} is not finite")
         return cache
 
-    def run(self, cache, ids, n_last, chunk=CHUNK, f=None):
+    def run(
+        self,
+        cache: Cache,
+        ids: list[int],
+        n_last: int,
+        chunk: int = CHUNK,
+        f: Forward | None = None,
+    ) -> Iterator[tuple[Forward, Rows, int]]:
         """Run `ids` (a non-empty list) after those `cache` (a Snapshot or Scratch with room for
         them) holds, chunk by chunk.
 
@@ -138,19 +163,22 @@ class Model:
             cache.n_tok = n_tok + len(part)
             yield f, x, n
 
-    def extend(self, cache, ids, chunk=CHUNK, f=None):
+    def extend(
+        self, cache: Cache, ids: list[int], chunk: int = CHUNK, f: Forward | None = None
+    ) -> tuple[Forward, Rows]:
         """`run` to its end: the Forward and the hidden state after the last of `ids`."""
-        for f, x, _ in self.run(cache, ids, 1, chunk, f):
+        f = f or Forward(self.hparams, cache)
+        for _, x, _ in self.run(cache, ids, 1, chunk, f):
             pass
         return f, x
 
-    def prefill(self, cache, ids, chunk=CHUNK):
+    def prefill(self, cache: Cache, ids: list[int], chunk: int = CHUNK) -> None:
         """`extend`, and the logits after the last id into the cache."""
         f, x = self.extend(cache, ids, chunk)
         self.head(f, x, cache.logits)
 
 
-def start(threads, arithmetic="exact"):
+def start(threads: int | None, arithmetic: str = "exact") -> None:
     """Choose the instruction set, which must have the arithmetic, and start the threads of this
     process.
     """
@@ -172,11 +200,11 @@ def start(threads, arithmetic="exact"):
     lib.threads_start(threads)  # fewer where the system refuses more: slower, the same bits
 
 
-def known_sets():
+def known_sets() -> list[str]:
     """Names of the instruction sets of this build, the best first, the definition ("reference")
     last.
     """
-    names = []
+    names: list[str] = []
     while name := lib.isa_known(len(names)):
         names.append(ffi.string(name).decode())
     return names

@@ -40,13 +40,13 @@ class Matrix:
 
     __slots__ = ("name", "type", "p", "n_out", "n_in", "block", "in_terms")
 
-    def __init__(self, name, type, p, n_in, n_out, fast=False):
+    def __init__(self, name: str, type: int, p: Any, n_in: int, n_out: int, fast: bool = False):
         self.name, self.type, self.p, self.n_in, self.n_out = name, type, p, n_in, n_out
         # weights to a scale: its products take int8 activations in such blocks; 1: f32
         self.block = lib.type_block(type)
         self.in_terms = fast and self.block == 1  # as sums of bf16
 
-    def rows(self, name, begin, n_out):
+    def rows(self, name: str, begin: int, n_out: int) -> Matrix:
         """Rows `begin` to begin + n_out - 1, in another role."""
         at = ffi.cast("const uint8_t *", self.p) + begin * lib.type_row_bytes(self.type, self.n_in)
         return Matrix(name, self.type, at, self.n_in, n_out, self.in_terms)
@@ -132,11 +132,10 @@ class Weights:
         if type not in (MATRIX_TYPES if len(shape) == 2 else ("F32",)):
             raise unsupported(t.part.path, f"tensor {t.name}: type {type} here")
         p = self._file.pointer(t)
-        return (
-            Matrix(name.split(".")[-2], t.type, p, *shape, self._fast)
-            if len(shape) == 2
-            else ffi.cast("const float *", p)
-        )
+        if len(shape) == 1:
+            return ffi.cast("const float *", p)
+        n_in, n_out = shape
+        return Matrix(name.split(".")[-2], t.type, p, n_in, n_out, self._fast)
 
 
 def _attribute(name: str) -> str:
