@@ -2,11 +2,15 @@
 them on the way.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from ...faults import bad, printable, unsupported
 from .. import types
-from ..tensor import Tensor
+from ..tensor import Read, Tensor
+from .config import Config
+from .safetensors import Entry
 
 PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 HEADS = ("lm_head.weight", "language_model.lm_head.weight")
@@ -19,7 +23,7 @@ OTHERS = (
 )
 
 
-def tensors(folder, c, entries):
+def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
     """List of Tensor for the Config `c` of what safetensors.read found. Fault 65: one is missing or
     of another shape; 69: one too many.
     """
@@ -27,7 +31,9 @@ def tensors(folder, c, entries):
     prefix = next((p for p in PREFIXES if p + "embed_tokens.weight" in left), None)
     if prefix is None:
         raise bad(folder, "tensor model.embed_tokens.weight is missing")
-    wanted = [("token_embd.weight", prefix + "embed_tokens.weight", (c.n_embd, c.n_vocab))]
+    wanted: list[tuple[str, str, tuple[int, ...]]] = [
+        ("token_embd.weight", prefix + "embed_tokens.weight", (c.n_embd, c.n_vocab))
+    ]
     for i in range(c.n_layer):
         wanted += [
             (f"blk.{i}.{name}", f"{prefix}layers.{i}.{theirs}", shape)
@@ -77,7 +83,7 @@ def _tensor(c, name, theirs, shape, entry):
     return Tensor(name, shape, type, read, unit, source=entry.reader)
 
 
-def neighbours(read, head_dim):
+def neighbours(read: Read, head_dim: int) -> Read:
     """Rows of heads that rotate in halves (i, i + head_dim / 2) put in the order that rotates
     neighbours (2 i, 2 i + 1), as architectures with `neighbours` have them. Called for whole heads.
     """
@@ -91,6 +97,6 @@ def neighbours(read, head_dim):
     return permuted
 
 
-def plus_one(read, type):
+def plus_one(read: Read, type: str) -> Read:
     """Gains that the checkpoint has without their 1; the sum is rounded once, to f32."""
     return lambda first, n: types.to_f32(read(first, n), type) + np.float32(1)

@@ -2,10 +2,13 @@
 as keys and tensors of a GGUF.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 from ...faults import bad, printable, unsupported
-from .. import tensor
+from ..tensor import Metadata, Tensor, constant
 
 
 class Scaling:
@@ -13,7 +16,7 @@ class Scaling:
     that describes it.
     """
 
-    def __init__(self, config):
+    def __init__(self, config: Any):
         self.config, c = config, config
         new = c.get("rope_parameters", dict) or {}
         self.local = None
@@ -67,7 +70,7 @@ class Scaling:
                 self.config.path, f"rope_type {printable(str(local['rope_type']))} of local layers"
             )
 
-    def keys(self):
+    def keys(self) -> Metadata:
         """Keys below the architecture's name."""
         out = {"rope.freq_base": ("f32", self.base), "rope.dimension_count": ("u32", self.n_rot)}
         if self.local is not None:
@@ -109,14 +112,14 @@ class Scaling:
                 out[f"rope.scaling.{name}"] = ("f32", self._number(self.values, key, ...))
         return out
 
-    def tensors(self):
+    def tensors(self) -> list[Tensor]:
         """The factors of llama3 or longrope as tensors: f32 [n_rot / 2]."""
         if self.kind == "llama3":
-            return [tensor.constant("rope_freqs.weight", self._llama3())]
+            return [constant("rope_freqs.weight", self._llama3())]
         if self.kind != "longrope":
             return []
         return [
-            tensor.constant(f"rope_factors_{name}.weight", self._factors(f"{name}_factor"))
+            constant(f"rope_factors_{name}.weight", self._factors(f"{name}_factor"))
             for name in ("long", "short")
         ]
 
@@ -145,7 +148,7 @@ class Scaling:
         return out
 
 
-def attention_factor(scale, n_original):
+def attention_factor(scale: float, n_original: int) -> float:
     """By how much longrope multiplies what is rotated (Ding et al. 2024, arXiv:2402.13753, as in
     transformers).
     """

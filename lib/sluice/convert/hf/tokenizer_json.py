@@ -2,8 +2,11 @@
 tokenizer.ggml that say the same.
 """
 
+from __future__ import annotations
+
 from ...faults import bad, printable, unsupported
 from ..reader import read_json
+from ..tensor import Metadata
 from . import pretokenizers
 
 MAX_BYTES, MAX_VOCAB, MAX_TOKEN_BYTES = 64 << 20, 1 << 21, 1 << 16
@@ -20,7 +23,7 @@ class File:
     unknown). Fault 65, 69 naming the field.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str):
         self.path, whole = path, read_json(path, MAX_BYTES)
         m = whole.get("model")
         if not isinstance(m, dict):
@@ -135,7 +138,7 @@ class File:
             f" {printable(str(pre), 80)}: not SentencePiece's",
         )
 
-    def metadata(self, n_vocab):
+    def metadata(self, n_vocab: int) -> Metadata:
         """Dict: key -> (kind, value), for a model of `n_vocab` rows: ids that have no token get
         [PADi], those beyond are left out.
         """
@@ -158,7 +161,7 @@ class File:
             if i < n_vocab and types[i] != UNKNOWN:
                 tokens[i], types[i] = e["content"], CONTROL if e.get("special") else USER_DEFINED
         key = "tokenizer.ggml."
-        out = {
+        out: Metadata = {
             key + "model": ("string", self.model),
             key + "pre": ("string", self.pre),
             key + "tokens": ("[string]", tokens),
