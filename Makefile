@@ -11,14 +11,24 @@
 # make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
 # make judge MAILS=FOLDER  its figures on mail of yours, under FOLDER/ham and FOLDER/spam
 # make elsewhere  how well one corpus is judged by what all others teach (the linear yardstick): minutes
-# make figures  the tables and pictures of the README's page on speed again: 6 minutes on an otherwise idle machine
+# make figures  the tables and pictures of csrc/README.md again: 6 minutes on an otherwise idle machine
 # make training-check  the tests of the training that need torch
 # make milter   bin/mail-milter, which judges mail while Postfix receives it (needs Debian's libmilter-dev)
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make hook     only bin/mail-filter, what Postfix starts: plain C, no Python; `pip install .` calls it, too
 # make clean    remove what the compiler made; .venv stays
+# V=1           print whole commands in place of a line a room
 
 PYTHON = python3
+V      = 0
+Q      = $(if $(filter 0,$(V)),@)
+say    = @$(if $(filter 0,$(V)),echo "$(1)",:)
+
+# All cores, unless -j says otherwise; a make within make shares the outer one's jobs.
+ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+endif
+
 CFLAGS = -O3 -g -Wall -Wextra -Wvla
 EXACT  = -Icsrc -std=c11 -fno-math-errno -fno-trapping-math -ffp-contract=off -fPIC -fvisibility=hidden
 SET    =
@@ -33,27 +43,38 @@ DEPEND = -MMD -MP
 
 VENV   = .venv/bin/python3
 EXT    = lib/sluice/_kernels.abi3.so
-SRC   := $(wildcard csrc/*.c csrc/x86/*.c csrc/arm/*.c csrc/text/*.c csrc/grammar/*.c)
+ROOMS  = formats kernels runtime tokenizer grammar sampling
+SRC   := $(foreach room,$(ROOMS),$(wildcard csrc/$(room)/*.c csrc/$(room)/*/*.c)) csrc/mail/marking.c
 OBJ   := $(SRC:csrc/%.c=build/%.o) build/_kernels.o
 
+# counted NAME,OBJECTS: the target build/made/NAME, which prints how many of these objects were compiled.
+define counted
+build/made/$(1): $(2)
+	@mkdir -p $$(@D) && touch $$@
+	$$(call say,CC $(1) $$(words $$?))
+endef
+
 all: .venv/runtime
-	@$(MAKE) --no-print-directory -j2 kernels hook PYTHON=$(VENV)
+	@$(MAKE) --no-print-directory kernels hook PYTHON=$(VENV)
 
 kernels: $(EXT)
 	@:
 
 # The program that Postfix starts.  Static, because a library that cannot be loaded, and without -z relro, because an mprotect that
 # fails, end it with 127 before its first instruction, and then the mail bounces.  Where there is no static libc it is dynamic.
-HOOK_SRC := $(wildcard csrc/hook/*.c) csrc/marking.c
-HOOK_FLAGS = -std=c11 -Wall -Wextra -Wvla
+HOOK_SRC := $(wildcard csrc/mail/filter/*.c) csrc/mail/client.c csrc/mail/marking.c
+HOOK_OBJ := $(HOOK_SRC:csrc/%.c=build/filter/%.o)
+HOOK_FLAGS = -Icsrc -std=c11 -Wall -Wextra -Wvla
 hook: bin/mail-filter
 	@:
-bin/mail-filter: $(HOOK_SRC:csrc/%.c=build/hook/%.o)
-	$(CC) -static -Wl,-z,norelro -o $@.new $^ 2>/dev/null || $(CC) -o $@.new $^
-	mv -f $@.new $@
-build/hook/%.o: csrc/%.c Makefile
+$(eval $(call counted,mail-filter,$(HOOK_OBJ)))
+bin/mail-filter: $(HOOK_OBJ) | build/made/mail-filter
+	$(call say,LD $@)
+	$(Q)$(CC) -static -Wl,-z,norelro -o $@.new $^ 2>/dev/null || $(CC) -o $@.new $^
+	$(Q)mv -f $@.new $@
+build/filter/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
+	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
 
 # One object per instruction set, everything else for the baseline; isa.c picks at run time.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -61,35 +82,44 @@ ifneq ($(findstring x86_64,$(MACHINE)),)
 AVX2 = -mavx2 -mfma -mf16c
 AVXVNNI = $(AVX2) -mavxvnni
 AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
-build/x86/avx2% build/asan/x86/avx2%: SET = $(AVX2)
-build/x86/avx-vnni% build/asan/x86/avx-vnni%: SET = $(AVXVNNI)
-build/x86/avx512% build/asan/x86/avx512%: SET = $(AVX512)
-build/x86/amx% build/asan/x86/amx% build/tiles/x86/amx% build/tiles/emulated_tiles.o build/asan/emulated_tiles.o: SET = $(AVX512)
+X86 = kernels/x86
+build/$(X86)/avx2% build/asan/$(X86)/avx2%: SET = $(AVX2)
+build/$(X86)/avx-vnni% build/asan/$(X86)/avx-vnni%: SET = $(AVXVNNI)
+build/$(X86)/avx512% build/asan/$(X86)/avx512%: SET = $(AVX512)
+build/$(X86)/amx% build/asan/$(X86)/amx% build/tiles/$(X86)/amx%: SET = $(AVX512)
+build/tiles/emulated_tiles.o build/asan/emulated_tiles.o: SET = $(AVX512)
 endif
 ifneq ($(findstring aarch64,$(MACHINE))$(findstring arm64,$(MACHINE)),)
 NEON = -march=armv8.2-a+dotprod
-build/arm/neon% build/asan/arm/neon%: SET = $(NEON)
-build/arm/i8mm% build/asan/arm/i8mm%: SET = $(NEON)+i8mm
+build/kernels/arm/neon% build/asan/kernels/arm/neon%: SET = $(NEON)
+build/kernels/arm/i8mm% build/asan/kernels/arm/i8mm%: SET = $(NEON)+i8mm
 endif
 
-$(EXT): $(OBJ)
-	$(CC) -shared -o $@.new $^ -lm -pthread
-	mv -f $@.new $@
+$(foreach room,$(ROOMS) mail,$(eval $(call counted,$(room),$(filter build/$(room)/%,$(OBJ)))))
+$(EXT): $(OBJ) | $(ROOMS:%=build/made/%) build/made/mail
+	$(call say,LD $@)
+	$(Q)$(CC) -shared -o $@.new $^ -lm -pthread
+	$(Q)mv -f $@.new $@
 
 build/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
+	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
-# cffi, API mode: the glue is generated from the header, which is the cdef.
-build/_kernels.c: csrc/kernels.h csrc/kernels.src | build
-	"$(PYTHON)" -m cffi.gen_src read-sources sluice._kernels csrc/kernels.h csrc/kernels.src $@ >/dev/null
+# cffi, API mode: the glue is generated from the public headers; without their lines for the preprocessor they are the cdef.
+API := csrc/api/limits.h $(filter-out csrc/api/limits.h,$(wildcard csrc/api/*.h))
+build/kernels.cdef: $(API) csrc/api | build
+	$(Q)sed '/^ *#/d' $(API) >$@
+build/kernels.src: $(API) csrc/api | build
+	$(Q)printf '#include "%s"\n' $(API:csrc/%=%) >$@
+build/_kernels.c: build/kernels.cdef build/kernels.src
+	$(Q)"$(PYTHON)" -m cffi.gen_src read-sources sluice._kernels $^ $@ >/dev/null
 
-# Against the stable ABI as csrc/limited declares it: no Python headers are needed.
-build/_kernels.o: build/_kernels.c csrc/limited/Python.h
-	$(CC) -O1 -Wall -fPIC -Icsrc -Icsrc/limited -c -o $@ $<
+# Against the stable ABI as csrc/python declares it: no Python headers are needed.
+build/_kernels.o: build/_kernels.c csrc/python/Python.h $(API)
+	$(Q)$(CC) -O1 -Wall -fPIC -Icsrc -Icsrc/python -c -o $@ $<
 
 build:
-	mkdir -p build
+	@mkdir -p build
 
 # bin/* start .venv/bin/python3 -I; a .pth with a relative path makes it see lib/,
 # so the whole checkout can be moved.
@@ -132,27 +162,30 @@ demo: all
 # AMX's tiles in C (tests/emulated_tiles.c) in place of the instructions: a library for tests alone, in which SLUICE_ISA=amx runs wherever
 # avx512 does.  build/tiles comes first on the path, with the same Python.
 EMULATED = -DEMULATED_TILES -Itests
-TILES_O = $(patsubst csrc/%.c,%.o,$(wildcard csrc/x86/amx*.c)) isa.o limits.o
+# package NAME: build/NAME/sluice, the same Python as in lib/sluice, for a library of its own.
+package = $(Q)mkdir -p build/$(1)/sluice && cd lib/sluice && for f in *; do case "$$f" in *.so|__pycache__) ;; \
+	*) ln -sfn "$(CURDIR)/lib/sluice/$$f" "$(CURDIR)/build/$(1)/sluice/$$f" ;; esac done
+TILES_O := $(patsubst csrc/%.c,%.o,$(wildcard csrc/kernels/x86/amx*.c)) runtime/isa.o kernels/roofline.o
+TILES_OBJ := $(TILES_O:%=build/tiles/%) build/tiles/emulated_tiles.o
+$(eval $(call counted,tiles,$(TILES_OBJ)))
 tiles: build/tiles/sluice/_kernels.abi3.so
-	cd lib/sluice && for f in *; do case "$$f" in *.so|__pycache__) ;; *) ln -sfn "$(CURDIR)/lib/sluice/$$f" "$(CURDIR)/build/tiles/sluice/$$f" ;; esac done
-build/tiles/sluice/_kernels.abi3.so: $(filter-out $(TILES_O:%=build/%),$(OBJ)) $(TILES_O:%=build/tiles/%) build/tiles/emulated_tiles.o
-	mkdir -p build/tiles/sluice
-	$(CC) -shared -o $@ $^ -lm -pthread
+	$(call package,tiles)
+build/tiles/sluice/_kernels.abi3.so: $(filter-out $(TILES_O:%=build/%),$(OBJ)) $(TILES_OBJ) | build/made/tiles
+	@mkdir -p build/tiles/sluice
+	$(call say,LD $@)
+	$(Q)$(CC) -shared -o $@ $^ -lm -pthread
 build/tiles/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
+	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
 build/tiles/emulated_tiles.o: tests/emulated_tiles.c Makefile
-	mkdir -p build/tiles
-	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
+	@mkdir -p build/tiles
+	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
 
 # The same Python over a library built with the sanitizers, tiles emulated; build/asan comes first on the path.
-ROOMS = chat classify cli commands convert generate gguf grammar kvcache mail model perplexity quantize serve system tokenizer
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 asan: all .venv/test
-	mkdir -p build/asan/sluice
-	ln -sf "$(CURDIR)"/lib/sluice/*.py build/asan/sluice/
-	for d in $(ROOMS); do ln -sfn "$(CURDIR)/lib/sluice/$$d" "build/asan/sluice/$$d"; done
-	$(MAKE) --no-print-directory -j2 asan-library build/asan/mail-filter PYTHON=$(VENV)
+	$(call package,asan)
+	$(MAKE) --no-print-directory asan-library build/asan/mail-filter PYTHON=$(VENV)
 	SLUICE_MAIL_FILTER=build/asan/mail-filter $(VENV) -m pytest tests/mail_filter/test_mail_filter*.py
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH=build/asan $(VENV) -m pytest $(ASAN_TESTS)
@@ -163,15 +196,25 @@ ASAN_TESTS = tests/kernels/test_kernels.py tests/kernels/test_norms.py tests/ker
 	tests/gguf/test_llama2c.py tests/mail/test_marking.py
 asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
-build/asan/sluice/_kernels.abi3.so: $(SRC:csrc/%.c=build/asan/%.o) build/asan/emulated_tiles.o build/_kernels.o
-	$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
-build/asan/mail-filter: $(HOOK_SRC) csrc/hook/hook.h csrc/hook/client.h csrc/kernels.h Makefile | build
-	$(CC) $(CFLAGS) $(HOOK_FLAGS) $(SANITIZE) -o $@ $(HOOK_SRC)
+ASAN_OBJ := $(SRC:csrc/%.c=build/asan/%.o) build/asan/emulated_tiles.o
+ASAN_HOOK_OBJ := $(HOOK_OBJ:build/%=build/asan/%)
+$(eval $(call counted,asan,$(ASAN_OBJ)))
+build/asan/sluice/_kernels.abi3.so: $(ASAN_OBJ) build/_kernels.o | build/made/asan
+	@mkdir -p $(@D)
+	$(call say,LD $@)
+	$(Q)$(CC) $(SANITIZE) -shared -o $@ $^ -lm -pthread
+build/asan/mail-filter: $(ASAN_HOOK_OBJ)
+	$(call say,LD $@)
+	$(Q)$(CC) $(SANITIZE) -o $@ $^
+build/asan/filter/%.o: csrc/%.c Makefile
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) $(SANITIZE) -c -o $@ $<
 build/asan/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
+	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
 build/asan/emulated_tiles.o: tests/emulated_tiles.c Makefile | build
-	$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
+	@mkdir -p build/asan
+	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
 
 # torch and transformers, apart from .venv.  torch's default wheel for Linux brings 3 GB of CUDA;
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make golden  takes the one without.
@@ -206,19 +249,22 @@ golden-check: build/golden-venv/done
 MILTER = bin/mail-milter
 MILTER_BUILD = build/milter
 MILTER_SET =
-MILTER_SRC := $(wildcard csrc/milter/*.c) csrc/hook/client.c csrc/marking.c
+MILTER_SRC := $(wildcard csrc/mail/milter/*.c) csrc/mail/client.c csrc/mail/marking.c
+MILTER_OBJ := $(MILTER_SRC:csrc/%.c=$(MILTER_BUILD)/%.o)
 VERSION := $(shell sed -n 's/^VERSION = //p' lib/sluice/__init__.py)
 
 milter: $(MILTER)
 	@:
 
-$(MILTER): $(MILTER_SRC:csrc/%.c=$(MILTER_BUILD)/%.o)
-	$(CC) $(MILTER_SET) -o $@.new $^ -lmilter -pthread
-	mv -f $@.new $@
+$(eval $(call counted,mail-milter,$(MILTER_OBJ)))
+$(MILTER): $(MILTER_OBJ) | build/made/mail-milter
+	$(call say,LD $@)
+	$(Q)$(CC) $(MILTER_SET) -o $@.new $^ -lmilter -pthread
+	$(Q)mv -f $@.new $@
 
 $(MILTER_BUILD)/%.o: csrc/%.c lib/sluice/__init__.py Makefile
-	mkdir -p $(@D)
-	$(CC) $(DEPEND) $(CFLAGS) -std=c11 $(MILTER_SET) -DSLUICE_VERSION='$(VERSION)' -c -o $@ $<
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(DEPEND) $(CFLAGS) -Icsrc -std=c11 $(MILTER_SET) -DSLUICE_VERSION='$(VERSION)' -c -o $@ $<
 
 # The spam model. TRAIN="--leave-out enron --seconds 600": options of `python -m spam_training`.
 CORPORA = ../shared/data/spam
@@ -251,4 +297,4 @@ clean:
 
 .PHONY: all soak kernels hook milter demo figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
 
--include $(wildcard build/*.d build/*/*.d build/*/*/*.d)
+-include $(patsubst %.o,%.d,$(OBJ) $(HOOK_OBJ) $(TILES_OBJ) $(ASAN_OBJ) $(ASAN_HOOK_OBJ) $(MILTER_OBJ))

@@ -5,7 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "api/formats.h"
+#include "api/kernels.h"
+#include "api/runtime.h"
+#include "api/sampling.h"
+#include "formats/types.h"
+#include "runtime/float_bits.h"
 #include "draw.h"
 
 static float *floats(int64_t n, float reach)
@@ -42,8 +47,22 @@ static void fast_products(const char *name, int32_t type, int32_t n_tok, int32_t
     if (!fast_supported())
         isa_select("reference");
     uint16_t *terms = malloc((size_t)terms_size(n_tok, n) * 2);
-    const product p = {malloc((size_t)n_tok * n_row * 4), float_weights(type, (int64_t)n_row * n), NULL, floats((int64_t)n_tok * n, 3),
-                       NULL, NULL, NULL, NULL, type, n_tok, n_row, n, terms};
+    product p = {malloc((size_t)n_tok * n_row * 4),
+                 float_weights(type, (int64_t)n_row * n),
+                 NULL,
+                 floats((int64_t)n_tok * n, 3),
+                 NULL,
+                 NULL,
+                 NULL,
+                 NULL,
+                 type,
+                 n_tok,
+                 n_row,
+                 n,
+                 terms,
+                 NULL,
+                 NULL,
+                 0};
     split_bf16(terms, p.x, n_tok, n);
     matmuls(&p, 1);
     show(name, p.y, (int64_t)n_tok * n_row * 4);
@@ -51,11 +70,13 @@ static void fast_products(const char *name, int32_t type, int32_t n_tok, int32_t
 }
 
 /* at, n_half: the halves of a block, which are made small numbers. */
-static void products(const char *name, int32_t type, int at, int n_half, int32_t n_tok, int32_t n_row, int32_t n)
+static void products(const char *name, int32_t type, int at, int n_half, int32_t n_tok,
+                     int32_t n_row, int32_t n)
 {
     const int64_t row_bytes = type_row_bytes(type, n);
     const int block_bytes = (int)type_row_bytes(type, type_block(type));
-    uint8_t *w = type_block(type) == 1 ? float_weights(type, (int64_t)n_row * n) : malloc((size_t)(n_row * row_bytes));
+    uint8_t *w = type_block(type) == 1 ? float_weights(type, (int64_t)n_row * n)
+                                       : malloc((size_t)(n_row * row_bytes));
     for (int64_t i = 0; type_block(type) > 1 && i < n_row * row_bytes; i++)
         w[i] = (uint8_t)draw();
     for (int64_t i = at; type_block(type) > 1 && i < n_row * row_bytes; i += block_bytes)
@@ -83,10 +104,12 @@ static void products(const char *name, int32_t type, int at, int n_half, int32_t
     show("dequantize_row", row, (int64_t)n * 4);
 }
 
-static void attend(int32_t type, int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv, int32_t dim, int32_t window, float cap)
+static void attend(int32_t type, int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_head_kv,
+                   int32_t dim, int32_t window, float cap)
 {
     const int64_t n = (int64_t)(pos + n_tok) * n_head_kv * dim;
-    float *q = floats((int64_t)n_tok * n_head * dim, 1), *o = malloc((size_t)n_tok * n_head * dim * 4);
+    float *q = floats((int64_t)n_tok * n_head * dim, 1),
+          *o = malloc((size_t)n_tok * n_head * dim * 4);
     void *k = malloc((size_t)n * 4), *v = malloc((size_t)n * 4);
     cache_store(k, type, floats(n, 2), n);
     cache_store(v, type, floats(n, 2), n);
@@ -99,15 +122,17 @@ static void attend(int32_t type, int32_t n_tok, int32_t pos, int32_t n_head, int
 /* Blocks of weights whose groups differ in size, some of them zero, one or all below 0. */
 static void encode_all(void)
 {
-    static const int32_t types[] = {T_F16, T_BF16, T_Q8_0, T_Q4_0, T_Q4_1, T_Q5_0, T_Q5_1, T_Q4_K, T_Q5_K, T_Q6_K};
+    static const int32_t types[] = {T_F16,  T_BF16, T_Q8_0, T_Q4_0, T_Q4_1,
+                                    T_Q5_0, T_Q5_1, T_Q4_K, T_Q5_K, T_Q6_K};
     enum { N = 21 * BLOCK_K };
     float *x = floats(N, 1);
     uint8_t *y = malloc(4 * N);
     int32_t beyond;
     for (int i = 0; i < N; i++)
         x[i] = i / 32 % 11 == 3 ? 0
-            : i / 32 % 13 == 5  ? -0.3f
-                                : (x[i] - (float)(i / 64 % 5)) * bits_f32((uint32_t)(127 - i / 32 % 17) << 23);
+            : i / 32 % 13 == 5
+            ? -0.3f
+            : (x[i] - (float)(i / 64 % 5)) * bits_f32((uint32_t)(127 - i / 32 % 17) << 23);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (encode_weights(&beyond, y, types[i], x, T_F32, N) >= 0)
             exit(70);
@@ -139,19 +164,33 @@ int main(int argc, char **argv)
 {
     if (argc != 3 || isa_select(argv[1]) || threads_start(atoi(argv[2])))
         return 64;
-    static const struct { const char *name; int32_t type, at, n_half; } types[] = {
-        {"matmul F32", T_F32, 0, 0}, {"matmul F16", T_F16, 0, 0}, {"matmul BF16", T_BF16, 0, 0},
-        {"matmul Q8_0", T_Q8_0, 0, 1}, {"matmul Q4_0", T_Q4_0, 0, 1}, {"matmul Q4_1", T_Q4_1, 0, 2},
-        {"matmul Q5_0", T_Q5_0, 0, 1}, {"matmul Q5_1", T_Q5_1, 0, 2}, {"matmul IQ4_NL", T_IQ4_NL, 0, 1},
-        {"matmul Q2_K", T_Q2_K, offsetof(block_q2_k, d), 2}, {"matmul Q3_K", T_Q3_K, offsetof(block_q3_k, d), 1},
-        {"matmul Q4_K", T_Q4_K, 0, 2}, {"matmul Q5_K", T_Q5_K, 0, 2},
-        {"matmul Q6_K", T_Q6_K, offsetof(block_q6_k, d), 1}, {"matmul IQ4_XS", T_IQ4_XS, 0, 1},
+    static const struct {
+        const char *name;
+        int32_t type, at, n_half;
+    } types[] = {
+        {"matmul F32", T_F32, 0, 0},
+        {"matmul F16", T_F16, 0, 0},
+        {"matmul BF16", T_BF16, 0, 0},
+        {"matmul Q8_0", T_Q8_0, 0, 1},
+        {"matmul Q4_0", T_Q4_0, 0, 1},
+        {"matmul Q4_1", T_Q4_1, 0, 2},
+        {"matmul Q5_0", T_Q5_0, 0, 1},
+        {"matmul Q5_1", T_Q5_1, 0, 2},
+        {"matmul IQ4_NL", T_IQ4_NL, 0, 1},
+        {"matmul Q2_K", T_Q2_K, offsetof(block_q2_k, d), 2},
+        {"matmul Q3_K", T_Q3_K, offsetof(block_q3_k, d), 1},
+        {"matmul Q4_K", T_Q4_K, 0, 2},
+        {"matmul Q5_K", T_Q5_K, 0, 2},
+        {"matmul Q6_K", T_Q6_K, offsetof(block_q6_k, d), 1},
+        {"matmul IQ4_XS", T_IQ4_XS, 0, 1},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const int k = type_block(types[i].type) == 256;
-        products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 19, k ? 1280 : 1120);
+        products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 19,
+                 k ? 1280 : 1120);
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 9, 37, k ? 256 : 96);
-        for (int32_t n = k ? 256 : 32; n <= 1152; n += k ? 256 : 32) { /* small models have rows of 576, 640, 896, 960, 1152 */
+        /* small models have rows of 576, 640, 896, 960, 1152 */
+        for (int32_t n = k ? 256 : 32; n <= 1152; n += k ? 256 : 32) {
             products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 33, n);
             products(types[i].name, types[i].type, types[i].at, types[i].n_half, 8, 17, n);
         }
@@ -166,7 +205,8 @@ int main(int argc, char **argv)
     attend(T_F32, 3, 20, 4, 2, 24, 0, 0);
     attend(T_F16, 17, 30, 8, 2, 64, 0, 0);
     attend(T_F16, 20, 5, 6, 6, 80, 7, 0);
-    attend(T_F16, 1, 300, 5, 1, 96, 0, 0); /* fewer items than threads: cut by position and by element */
+    /* fewer items than threads: cut by position and by element */
+    attend(T_F16, 1, 300, 5, 1, 96, 0, 0);
     attend(T_F16, 1, 310, 8, 4, 64, 0, 0); /* heads that go round the threads */
     attend(T_F32, 2, 400, 24, 3, 64, 130, 0);
     attend(T_F16, 1, 299, 13, 1, 40, 0, 0);
@@ -202,6 +242,7 @@ int main(int argc, char **argv)
     show("soft_cap", x, 4096 * 4);
     add_bias(x, w, 32, 128);
     show("add_bias", x, 4096 * 4);
-    printf("crc32c %08x %08x\n", crc32c(0, (const uint8_t *)up, 4096 * 4), crc32c_plain(0, (const uint8_t *)up, 4096 * 4));
+    printf("crc32c %08x %08x\n", crc32c(0, (const uint8_t *)up, 4096 * 4),
+           crc32c_plain(0, (const uint8_t *)up, 4096 * 4));
     return 0;
 }

@@ -1,4 +1,5 @@
-/* draw.h - the pseudo-random numbers of C test programs: SplitMix64 from 1, as lib/sluice/sampler.py has it; 32 bits of each. */
+/* draw.h - the pseudo-random numbers of C test programs: SplitMix64 from 1, as
+ * lib/sluice/generate/sampler.py has it; 32 bits of each. */
 #include <stdint.h>
 
 static uint32_t draw(void)

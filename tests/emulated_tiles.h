@@ -1,4 +1,5 @@
-/* emulated_tiles.h - the instructions of csrc/x86/amx_tile.h as functions: emulated_tiles.c. */
+/* emulated_tiles.h - the instructions of csrc/kernels/x86/amx_tile.h as functions:
+ * emulated_tiles.c. */
 #ifndef EMULATED_TILES_H
 #define EMULATED_TILES_H
 
@@ -19,6 +20,7 @@ void emulated_bf16(void *to, const float low[16], const float high[16]);
 #define TILE_ZERO(tile) emulated_zero(tile)
 #define TILE_DOT_INT8(sum, a, b) emulated_dot_int8(sum, a, b)
 #define TILE_DOT_BF16(sum, a, b) emulated_dot_bf16(sum, a, b)
-#define NEAREST_BF16(to, low, high) emulated_bf16(&(to), (const float *)&(low), (const float *)&(high))
+#define NEAREST_BF16(to, low, high) \
+    emulated_bf16(&(to), (const float *)&(low), (const float *)&(high))
 #endif
 #endif

@@ -1,11 +1,12 @@
-/* pieces.c - calls of threads.c's parallel, of few items and of more pieces than a ticket can tell: each item is done once, and shares begin
- * where first_item says; what threads that wait may ask for is an address that nobody can read, and nothing comes of it.
+/* pieces.c - calls of threads.c's parallel, of few items and of more pieces than a ticket can tell:
+ * each item is done once, and shares begin where first_item says; what threads that wait may ask
+ * for is an address that nobody can read, and nothing comes of it.
  *
  * pieces THREADS CALLS: exit status 0, or 1 and what is wrong. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "internal.h"
+#include "runtime/threads.h"
 
 enum { MOST_ITEMS = 300000, LARGE_EVERY = 500 };
 
@@ -24,7 +25,8 @@ static int are_shares(int64_t n, int64_t grain, int32_t n_thread)
     int64_t before = 0;
     for (int32_t t = 0; t <= n_thread; t++) {
         const int64_t first = first_item(n, grain, t);
-        if (first < before || (first < n && first % grain) || (t == 0 && first) || (t == n_thread && first < n)
+        if (first < before || (first < n && first % grain) || (t == 0 && first)
+            || (t == n_thread && first < n)
             || (t < n_thread && first - before > (n / grain / n_thread + 2) * grain))
             return 0;
         before = first;
@@ -51,7 +53,8 @@ int main(int argc, char **argv)
         parallel(count, &n_thread, n, grain);
         for (int64_t i = 0; i < most; i++)
             if (atomic_exchange(&done[i], 0) != (i < n)) {
-                printf("call %d of %d items, %d at least a piece: item %d\n", (int)call, (int)n, (int)grain, (int)i);
+                printf("call %d of %d items, %d at least a piece: item %d\n", (int)call, (int)n,
+                       (int)grain, (int)i);
                 return 1;
             }
     }

@@ -1,9 +1,11 @@
-/* sets.c - the kernels of one instruction set against the reference, memcmp, on odd shapes and any bits.
+/* sets.c - the kernels of one instruction set against the reference, memcmp, on odd shapes and any
+ * bits.
  *
- * What test_kernels.py, test_norms.py and test_attention.py do in the processor they run on, for one that is only emulated:
- * test_bits.py builds it for aarch64 and runs it by qemu.  Every buffer ends at a page that may not be touched and has poison before it.
- * argv[1]: the set; prints its name and how many results were compared, with a second argument only its name.
- * 64: no such set here, 1: a difference. */
+ * What test_kernels.py, test_norms.py and test_attention.py do in the processor they run on, for
+ * one that is only emulated: test_bits.py builds it for aarch64 and runs it by qemu.  Every buffer
+ * ends at a page that may not be touched and has poison before it. argv[1]: the set; prints its
+ * name and how many results were compared, with a second argument only its name. 64: no such set
+ * here, 1: a difference. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +13,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "internal.h"
+#include "api/formats.h"
+#include "api/kernels.h"
+#include "api/runtime.h"
+#include "formats/types.h"
+#include "runtime/isa.h"
+#include "runtime/float_bits.h"
 #include "draw.h"
 
 enum { MAX_BUFFERS = 64, MARGIN = 256, POISON = 0xff }; /* NaN in f32 and f16 */
@@ -23,15 +30,21 @@ static int n_compared;
 static int32_t one_of(const int32_t *list, int n) { return list[draw() % (uint32_t)n]; }
 #define ONE_OF(...) one_of((const int32_t[]){__VA_ARGS__}, sizeof (int32_t[]){__VA_ARGS__} / 4)
 
-/* ---- guarded buffers, all freed at once --------------------------------------------------------- */
+/* ---- guarded buffers, all freed at once ---------------------------------------------------------
+ */
 
-static struct { uint8_t *map, *p; size_t map_bytes; } buffer[MAX_BUFFERS];
+static struct {
+    uint8_t *map, *p;
+    size_t map_bytes;
+} buffer[MAX_BUFFERS];
 static int n_buffer;
 
 static void *guarded(int64_t n_bytes)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), body = ((size_t)n_bytes + MARGIN + page - 1) / page * page;
-    uint8_t *map = mmap(NULL, body + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE),
+                 body = ((size_t)n_bytes + MARGIN + page - 1) / page * page;
+    uint8_t *map =
+        mmap(NULL, body + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED || mprotect(map + body, page, PROT_NONE) || n_buffer == MAX_BUFFERS)
         abort();
     memset(map, POISON, body);
@@ -55,7 +68,8 @@ static void free_all(void)
 /* f32 [n] within +-reach; one in `odd` of them infinite, NaN, zero, huge or tiny. */
 static float *floats(int64_t n, float reach, uint32_t odd)
 {
-    static const float strange[] = {INFINITY, -INFINITY, NAN, 0.0f, -0.0f, 3e38f, -3e38f, 1e-40f, 65519.9f, 65520.0f, -88.0f, 1e-31f};
+    static const float strange[] = {INFINITY, -INFINITY, NAN,      0.0f,     -0.0f,  3e38f,
+                                    -3e38f,   1e-40f,    65519.9f, 65520.0f, -88.0f, 1e-31f};
     float *x = guarded(n * 4);
     for (int64_t i = 0; i < n; i++) {
         x[i] = ((float)(draw() >> 8) * 0x1p-23f - 1.0f) * reach;
@@ -74,35 +88,56 @@ static void compare(float *found, float *expected, int64_t n)
     }
     for (int64_t i = 0; i < n; i++)
         if (memcmp(found + i, expected + i, 4)) {
-            fprintf(stderr, "%s: %s: element %lld of %lld is %a, not %a\n", set, what, (long long)i, (long long)n, found[i], expected[i]);
+            fprintf(stderr, "%s: %s: element %lld of %lld is %a, not %a\n", set, what, (long long)i,
+                    (long long)n, found[i], expected[i]);
             exit(1);
         }
     n_compared++;
 }
 
-/* ---- products ------------------------------------------------------------------------------------ */
+/* ---- products
+ * ------------------------------------------------------------------------------------ */
 
-/* What halves of a block, or elements, are; LARGEST: every other bit set or none, and activations at the end of their range. */
+/* What halves of a block, or elements, are; LARGEST: every other bit set or none, and activations
+ * at the end of their range. */
 enum { ORDINARY, SMALL, ANY, LARGEST, N_KINDS };
 
-static const struct { const char *name; int32_t type, at, n_half; } types[] = {
-    {"F32", T_F32, 0, 0}, {"F16", T_F16, 0, 0}, {"BF16", T_BF16, 0, 0}, {"Q8_0", T_Q8_0, 0, 1}, {"Q4_0", T_Q4_0, 0, 1},
-    {"Q4_1", T_Q4_1, 0, 2}, {"Q5_0", T_Q5_0, 0, 1}, {"Q5_1", T_Q5_1, 0, 2}, {"IQ4_NL", T_IQ4_NL, 0, 1},
-    {"Q2_K", T_Q2_K, offsetof(block_q2_k, d), 2}, {"Q3_K", T_Q3_K, offsetof(block_q3_k, d), 1}, {"Q4_K", T_Q4_K, 0, 2},
-    {"Q5_K", T_Q5_K, 0, 2}, {"Q6_K", T_Q6_K, offsetof(block_q6_k, d), 1}, {"IQ4_XS", T_IQ4_XS, 0, 1},
+static const struct {
+    const char *name;
+    int32_t type, at, n_half;
+} types[] = {
+    {"F32", T_F32, 0, 0},
+    {"F16", T_F16, 0, 0},
+    {"BF16", T_BF16, 0, 0},
+    {"Q8_0", T_Q8_0, 0, 1},
+    {"Q4_0", T_Q4_0, 0, 1},
+    {"Q4_1", T_Q4_1, 0, 2},
+    {"Q5_0", T_Q5_0, 0, 1},
+    {"Q5_1", T_Q5_1, 0, 2},
+    {"IQ4_NL", T_IQ4_NL, 0, 1},
+    {"Q2_K", T_Q2_K, offsetof(block_q2_k, d), 2},
+    {"Q3_K", T_Q3_K, offsetof(block_q3_k, d), 1},
+    {"Q4_K", T_Q4_K, 0, 2},
+    {"Q5_K", T_Q5_K, 0, 2},
+    {"Q6_K", T_Q6_K, offsetof(block_q6_k, d), 1},
+    {"IQ4_XS", T_IQ4_XS, 0, 1},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static uint16_t half_of(int kind)
 {
     const uint16_t bits = (uint16_t)draw();
-    return kind == ANY ? bits : kind == SMALL ? bits & 0x83ff : kind == LARGEST ? 0x3c00 : (bits & 0x83ff) | 0x2c00;
+    return kind == ANY    ? bits
+        : kind == SMALL   ? bits & 0x83ff
+        : kind == LARGEST ? 0x3c00
+                          : (bits & 0x83ff) | 0x2c00;
 }
 
 static uint8_t *weights(int i, int kind, int32_t n_row, int32_t n)
 {
     const int32_t type = types[i].type;
-    const int64_t n_bytes = n_row * type_row_bytes(type, n), block = type_row_bytes(type, type_block(type));
+    const int64_t n_bytes = n_row * type_row_bytes(type, n),
+                  block = type_row_bytes(type, type_block(type));
     uint8_t *w = guarded(n_bytes), same = (uint8_t)ONE_OF(0x00, 0x77, 0x80, 0xff);
     for (int64_t b = 0; b < n_bytes; b++)
         w[b] = kind == LARGEST && type_block(type) > 1 ? same : (uint8_t)draw();
@@ -123,7 +158,8 @@ static void multiply(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
 {
     const int32_t type = types[i].type, n_pick = draw() % 4 ? 0 : 1 + (int32_t)(draw() % 12);
     const int64_t block = type_block(type);
-    snprintf(what, sizeof what, "matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d", types[i].name, kind, n_tok, n_row, n, n_pick);
+    snprintf(what, sizeof what, "matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d",
+             types[i].name, kind, n_tok, n_row, n, n_pick);
     const uint8_t *w = weights(i, kind, n_row, n);
     float *x = floats((int64_t)n_tok * n, 3, kind == ANY ? 997 : 0);
     int32_t *pick = n_pick ? guarded(n_pick * 4) : NULL;
@@ -153,11 +189,18 @@ static void multiply(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
 /* Products of --arithmetic fast, where the set has them. */
 static void multiply_fast(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
 {
-    const int32_t type = types[i].type, n_pick = draw() % 4 ? 0 : 1 + (int32_t)(draw() % 12), n_y = n_pick ? n_pick : n_row;
+    const int32_t type = types[i].type, n_pick = draw() % 4 ? 0 : 1 + (int32_t)(draw() % 12),
+                  n_y = n_pick ? n_pick : n_row;
     snprintf(what, sizeof what, "fast matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d",
              types[i].name, kind, n_tok, n_row, n, n_pick);
-    product p = {NULL, weights(i, kind, n_row, n), NULL, floats((int64_t)n_tok * n, 3, kind == ANY ? 997 : 0), NULL, NULL, NULL, NULL,
-                 type, n_tok, n_y, n, NULL};
+    product p = {NULL, weights(i, kind, n_row, n),
+                 NULL, floats((int64_t)n_tok * n, 3, kind == ANY ? 997 : 0),
+                 NULL, NULL,
+                 NULL, NULL,
+                 type, n_tok,
+                 n_y,  n,
+                 NULL, NULL,
+                 NULL, 0};
     int32_t *pick = n_pick ? guarded(n_pick * 4) : NULL;
     float *y[2];
     for (int32_t r = 0; r < n_pick; r++)
@@ -186,27 +229,35 @@ static void fast_products(void)
 
 static void products(void)
 {
-    static const int32_t shape[][3] = { /* tokens, rows, blocks (of a float type: elements) */
-        {1, 1, 1}, {1, 7, 2}, {2, 8, 3}, {3, 9, 1}, {4, 17, 5}, {5, 33, 2}, {7, 3, 35}, {6, 16, 32}, {8, 2, 8}, {67, 5, 2}, {1, 19, 33},
-        {1, 19, 8}, {1, 17, 264}, /* one token and rows of whole units */
-        {19, 40, 9}, {17, 33, 70}, /* rows longer than what is packed at a time */
-        {579, 17, 3} /* more tokens than sums are kept of */};
+    static const int32_t shape[][3] =
+        {
+            /* tokens, rows, blocks (of a float type: elements) */
+            {1, 1, 1},   {1, 7, 2},    {2, 8, 3},    {3, 9, 1}, {4, 17, 5},
+            {5, 33, 2},  {7, 3, 35},   {6, 16, 32},  {8, 2, 8}, {67, 5, 2},
+            {1, 19, 33}, {1, 19, 8},   {1, 17, 264}, /* one token and rows of whole units */
+            {19, 40, 9}, {17, 33, 70},               /* rows longer than what is packed at a time */
+            {579, 17, 3} /* more tokens than sums are kept of */};
     for (int i = 0; i < N_TYPES; i++) {
-        const int32_t block = type_block(types[i].type) > 1 ? (int32_t)type_block(types[i].type) : 1;
+        const int32_t block =
+            type_block(types[i].type) > 1 ? (int32_t)type_block(types[i].type) : 1;
         for (size_t j = 0; j < sizeof shape / sizeof *shape; j++)
             multiply(i, ORDINARY, shape[j][0], shape[j][1], shape[j][2] * block);
-        multiply(i, ORDINARY, 66, 70, block == 256 ? 1280 : 1120); /* rows enough for three shares */
+        /* rows enough for three shares */
+        multiply(i, ORDINARY, 66, 70, block == 256 ? 1280 : 1120);
         if (block == 1)
-            multiply(i, ORDINARY, 261, 35, 1030); /* tokens and elements that do not meet a panel at once */
+            /* tokens and elements that do not meet a panel at once */
+            multiply(i, ORDINARY, 261, 35, 1030);
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int round = 0; round < 6; round++) {
-                const int32_t n = block == 1 ? ONE_OF(1, 3, 15, 16, 17, 31, 77, 172) : ONE_OF(1, 2, 3, 5, 9) * block;
+                const int32_t n = block == 1 ? ONE_OF(1, 3, 15, 16, 17, 31, 77, 172)
+                                             : ONE_OF(1, 2, 3, 5, 9) * block;
                 multiply(i, kind, ONE_OF(1, 2, 3, 4, 5, 7, 10, 18), ONE_OF(1, 2, 5, 8, 11, 24), n);
             }
     }
 }
 
-/* Rows of every multiple of a block up to 1,152, as small models have them; one token is read in both ways of avx512_matvec.c. */
+/* Rows of every multiple of a block up to 1,152, as small models have them; one token is read in
+ * both ways of avx512_matvec.c. */
 static void small_models(void)
 {
     static const int32_t streams[] = {1, 4};
@@ -243,27 +294,32 @@ static void quantised(int k)
     }
     compare(d[1], d[0], n_tok * (n / block));
     compare(s[1], s[0], n_tok * (n / block));
-    if (memcmp(q[0], q[1], (size_t)n_tok * n) || memcmp(sums[0], sums[1], (size_t)n_tok * (n / GROUP_K) * 2)) {
+    if (memcmp(q[0], q[1], (size_t)n_tok * n)
+        || memcmp(sums[0], sums[1], (size_t)n_tok * (n / GROUP_K) * 2)) {
         fprintf(stderr, "%s: %s\n", set, what);
         exit(1);
     }
     free_all();
 }
 
-/* ---- the rest ------------------------------------------------------------------------------------ */
+/* ---- the rest
+ * ------------------------------------------------------------------------------------ */
 
 /* dim: of a head; 0: one of many. */
 static void attend(int32_t type, int32_t dim)
 {
     const int32_t n_head_kv = dim ? 1 : ONE_OF(1, 2, 3), n_head = n_head_kv * ONE_OF(1, 2, 5);
     if (!dim)
-        dim = type == T_Q8_0 ? ONE_OF(32, 96, 320, 1024) : ONE_OF(1, 7, 16, 40, 64, 80, 130, 288, 1024);
+        dim = type == T_Q8_0 ? ONE_OF(32, 96, 320, 1024)
+                             : ONE_OF(1, 7, 16, 40, 64, 80, 130, 288, 1024);
     const int32_t n_tok = ONE_OF(1, 2, 18, 35, 70);
-    const int32_t pos = n_tok > 2 ? ONE_OF(0, 1, 50) : ONE_OF(0, 50, 260, 321), window = ONE_OF(0, 1, 9, 33);
+    const int32_t pos = n_tok > 2 ? ONE_OF(0, 1, 50) : ONE_OF(0, 50, 260, 321),
+                  window = ONE_OF(0, 1, 9, 33);
     const float cap = (float)ONE_OF(0, 0, 2, 50);
     const int64_t n = (int64_t)(pos + n_tok) * n_head_kv * dim, n_q = (int64_t)n_tok * n_head * dim;
-    snprintf(what, sizeof what, "attention %d, %d of %d heads, dim %d, n_tok %d, pos %d, window %d, cap %g", type, n_head_kv, n_head, dim,
-             n_tok, pos, window, cap);
+    snprintf(what, sizeof what,
+             "attention %d, %d of %d heads, dim %d, n_tok %d, pos %d, window %d, cap %g", type,
+             n_head_kv, n_head, dim, n_tok, pos, window, cap);
     const float *q = floats(n_q, 1, 0), *keys = floats(n, 2, 0), *values = floats(n, 2, 0);
     float *o[2];
     for (int ours = 0; ours < 2; ours++) {
@@ -273,7 +329,8 @@ static void attend(int32_t type, int32_t dim)
         cache_store(k, type, keys, n);
         cache_store(v, type, values, n);
         o[ours] = guarded(n_q * 4);
-        attention(o[ours], q, type, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window, 0.125f, cap);
+        attention(o[ours], q, type, k, v, scores, n_tok, pos, n_head, n_head_kv, dim, window,
+                  0.125f, cap);
     }
     compare(o[1], o[0], n_q);
     free_all();
@@ -299,9 +356,11 @@ static void stored(void)
 static void function(int which)
 {
     static const char *const names[] = {"silu_mul", "gelu_mul", "soft_cap", "rmsnorm", "rope"};
-    const int32_t n_row = ONE_OF(1, 3, 6), n = ONE_OF(1, 5, 16, 31, 117, 256), n_pair = n / 2, half = (int32_t)(draw() % 2);
+    const int32_t n_row = ONE_OF(1, 3, 6), n = ONE_OF(1, 5, 16, 31, 117, 256), n_pair = n / 2,
+                  half = (int32_t)(draw() % 2);
     snprintf(what, sizeof what, "%s of %d x %d, half %d", names[which], n_row, n, half);
-    const float *x = floats(n_row * n, ONE_OF(1, 9, 100), which < 4 ? 20 : 0), *other = floats(n_row * n, 2, 0);
+    const float *x = floats(n_row * n, ONE_OF(1, 9, 100), which < 4 ? 20 : 0),
+                *other = floats(n_row * n, 2, 0);
     float *y[2];
     for (int ours = 0; ours < 2; ours++) {
         isa_select(ours ? set : "reference");
@@ -336,7 +395,8 @@ int main(int argc, char **argv)
         function(i % 5);
     }
     for (int i = 0; i < 36; i++) /* heads of the small models, one head of keys and values */
-        attend((const int32_t[]){T_F32, T_F16, T_Q8_0}[i % 3], (const int32_t[]){64, 96, 128, 256}[i / 3 % 4]);
+        attend((const int32_t[]){T_F32, T_F16, T_Q8_0}[i % 3],
+               (const int32_t[]){64, 96, 128, 256}[i / 3 % 4]);
     printf("%s %d\n", set, n_compared);
     return 0;
 }

@@ -1,9 +1,9 @@
 /* tile_check.c - the tile instructions alone: built for the processor, and for their emulation with
  * -DEMULATED_TILES; the lines are the same.
  *
- * tile_check              products of random tiles of all shapes: a line for each, its shape and the hash of what was stored
- * tile_check bf16         the same of roundings to bf16, which more processors have
- * tile_check fault N      what the processor must refuse; 65 where there is no N-th
+ * tile_check              products of random tiles of all shapes: a line for each, its shape and
+ * the hash of what was stored tile_check bf16         the same of roundings to bf16, which more
+ * processors have tile_check fault N      what the processor must refuse; 65 where there is no N-th
  * 64: this processor does not have them. */
 #define _DEFAULT_SOURCE /* syscall */
 #include <cpuid.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "x86/amx_tile.h"
+#include "kernels/x86/amx_tile.h"
 #include "draw.h"
 
 enum { N_ROUND = 400, LARGEST_STRIDE = 96, ROOM = TILE_ROWS * LARGEST_STRIDE + TILE_ROW_BYTES };
@@ -42,13 +42,18 @@ static uint64_t hash(const void *p, size_t n)
     return h;
 }
 
-/* Floats whose exponents lie in a window of `reach` anywhere, as bf16 or f32; sometimes any bits. */
+/* Floats whose exponents lie in a window of `reach` anywhere, as bf16 or f32; sometimes any bits.
+ */
 static uint32_t float_bits(int middle, int reach, int any)
 {
     const int exponent = middle + below(2 * reach + 1) - reach;
     if (any && !below(40))
         return draw();
-    return (draw() & 0x807fffff) | (uint32_t)(exponent < 0 ? 0 : exponent > 254 ? 254 : exponent) << 23;
+    return (draw() & 0x807fffff)
+        | (uint32_t)(exponent < 0         ? 0
+                         : exponent > 254 ? 254
+                                          : exponent)
+        << 23;
 }
 
 static void fill(uint8_t *to, int floats, int middle, int reach, int any)
@@ -79,11 +84,14 @@ static void products(void)
     static uint8_t sum[ROOM], a[ROOM], b[ROOM], out[ROOM];
     for (int round = 0; round < N_ROUND; round++) {
         const int floats = round % 2, m = 1 + below(16), k = 1 + below(16), n = 1 + below(16);
-        const int stride = TILE_ROW_BYTES + 4 * below((LARGEST_STRIDE - TILE_ROW_BYTES) / 4 + 1), reach = round % 3 ? 3 : 60;
-        const int middle = (const int[]){127, 70, 64, 190}[below(4)], any = !below(4); /* products are ordinary, tiny or infinite */
+        const int stride = TILE_ROW_BYTES + 4 * below((LARGEST_STRIDE - TILE_ROW_BYTES) / 4 + 1),
+                  reach = round % 3 ? 3 : 60;
+        /* products are ordinary, tiny or infinite */
+        const int middle = (const int[]){127, 70, 64, 190}[below(4)], any = !below(4);
         tile_shapes shapes = {.palette = 1};
         shapes.n_row[0] = shapes.n_row[4] = (uint8_t)m, shapes.n_row[6] = (uint8_t)k;
-        shapes.row_bytes[0] = shapes.row_bytes[6] = (uint16_t)(4 * n), shapes.row_bytes[4] = (uint16_t)(4 * k);
+        shapes.row_bytes[0] = shapes.row_bytes[6] = (uint16_t)(4 * n),
+        shapes.row_bytes[4] = (uint16_t)(4 * k);
         fill(sum, floats, floats ? 2 * middle - 127 : 0, reach, any);
         fill(a, 2 * floats, middle, reach, any);
         fill(b, 2 * floats, middle, reach, any);
@@ -104,7 +112,8 @@ static void products(void)
         TILE_RELEASE();
         if (floats)
             one_nan(out, 4 * n, stride, m);
-        printf("%s %d x %d x %d, stride %d, reach %d: %016llx\n", floats ? "bf16" : "int8", m, k, n, stride, reach, (unsigned long long)hash(out, ROOM));
+        printf("%s %d x %d x %d, stride %d, reach %d: %016llx\n", floats ? "bf16" : "int8", m, k, n,
+               stride, reach, (unsigned long long)hash(out, ROOM));
     }
 }
 

@@ -7,11 +7,15 @@
  * stacks).  Once the tables have grown all but the current state is forgotten. */
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "grammar/pushdown.h"
 
 enum {
-    MAX_CONFIG = 1 << 20, MAX_STATE = 1 << 17, MAX_STEP_BYTES = 16 << 20,
-    TIDY_FRAME = 1 << 16, TIDY_CONFIG = 1 << 18, TIDY_STATE = 1 << 14,
+    MAX_CONFIG = 1 << 20,
+    MAX_STATE = 1 << 17,
+    MAX_STEP_BYTES = 16 << 20,
+    TIDY_FRAME = 1 << 16,
+    TIDY_CONFIG = 1 << 18,
+    TIDY_STATE = 1 << 14,
 };
 
 /* The number of the state that is the live set, or an error. */
@@ -21,31 +25,39 @@ static int32_t intern(grammar *g)
     const size_t n_bytes = (size_t)c->n_live * sizeof *c->live;
     uint32_t hash = (uint32_t)c->complete;
     for (int32_t i = 0; i < c->n_live; i++)
-        hash = grammar_mix(grammar_mix(hash, (uint32_t)c->live[i].node), (uint32_t)c->live[i].stack);
+        hash =
+            grammar_mix(grammar_mix(hash, (uint32_t)c->live[i].node), (uint32_t)c->live[i].stack);
     uint32_t at = hash & (uint32_t)(g->n_state_hash - 1);
     for (int32_t i; (i = g->state_hash[at]) != 0; at = (at + 1) & (uint32_t)(g->n_state_hash - 1)) {
         const struct grammar_states *s = g->state + i - 1;
-        if (s->hash == hash && s->n == c->n_live && s->complete == c->complete &&
-            !memcmp(g->config + s->first, c->live, n_bytes))
+        if (s->hash == hash && s->n == c->n_live && s->complete == c->complete
+            && !memcmp(g->config + s->first, c->live, n_bytes))
             return i - 1;
     }
-    const int64_t limit = MAX_STEP_BYTES / 4 / g->n_class < MAX_STATE ? MAX_STEP_BYTES / 4 / g->n_class : MAX_STATE;
+    const int64_t limit =
+        MAX_STEP_BYTES / 4 / g->n_class < MAX_STATE ? MAX_STEP_BYTES / 4 / g->n_class : MAX_STATE;
     int32_t max_state = g->max_state;
-    int32_t status = grammar_reserve(&g->config, &g->max_config, (int64_t)g->n_config + c->n_live + 1, MAX_CONFIG, sizeof *g->config);
+    int32_t status =
+        grammar_reserve(&g->config, &g->max_config, (int64_t)g->n_config + c->n_live + 1,
+                        MAX_CONFIG, sizeof *g->config);
     if (!status)
-        status = grammar_reserve(&g->state, &max_state, (int64_t)g->n_state + 1, limit, sizeof *g->state);
+        status = grammar_reserve(&g->state, &max_state, (int64_t)g->n_state + 1, limit,
+                                 sizeof *g->state);
     if (!status)
-        status = grammar_reserve(&g->step, &g->max_state, (int64_t)g->n_state + 1, limit, (size_t)g->n_class * sizeof *g->step);
+        status = grammar_reserve(&g->step, &g->max_state, (int64_t)g->n_state + 1, limit,
+                                 (size_t)g->n_class * sizeof *g->step);
     if (status)
         return status;
     memcpy(g->config + g->n_config, c->live, n_bytes);
-    g->state[g->n_state] = (struct grammar_states){.first = g->n_config, .n = c->n_live, .hash = hash, .complete = (uint8_t)c->complete};
+    g->state[g->n_state] = (struct grammar_states){
+        .first = g->n_config, .n = c->n_live, .hash = hash, .complete = (uint8_t)c->complete};
     for (int32_t i = 0; i < g->n_class; i++)
         g->step[(int64_t)g->n_state * g->n_class + i] = STATE_UNKNOWN;
     g->n_config += c->n_live;
     g->state_hash[at] = ++g->n_state;
     if (2 * g->n_state > g->n_state_hash
-        && (status = grammar_rehash(&g->state_hash, &g->n_state_hash, g->n_state, &g->state->hash, sizeof *g->state)))
+        && (status = grammar_rehash(&g->state_hash, &g->n_state_hash, g->n_state, &g->state->hash,
+                                    sizeof *g->state)))
         return status;
     return g->n_state - 1;
 }
@@ -98,7 +110,8 @@ void grammar_drop_masks(grammar *g)
 int32_t grammar_tidy(grammar *g)
 {
     g->n_steps = 0;
-    if ((g->n_frame < g->tidy_frame && g->n_config < TIDY_CONFIG && g->n_state < TIDY_STATE) || g->current < 0)
+    if ((g->n_frame < g->tidy_frame && g->n_config < TIDY_CONFIG && g->n_state < TIDY_STATE)
+        || g->current < 0)
         return 0;
     grammar_drop_masks(g);
     struct grammar_closure *c = g->closure;
@@ -107,7 +120,8 @@ int32_t grammar_tidy(grammar *g)
     memcpy(c->live, g->config + s.first, (size_t)s.n * sizeof *c->live);
     c->n_live = s.n;
     c->complete = s.complete;
-    int32_t *moved = calloc((size_t)g->n_frame, sizeof *moved), n = 0; /* 0: not live; new number + 1 */
+    /* 0: not live; new number + 1 */
+    int32_t *moved = calloc((size_t)g->n_frame, sizeof *moved), n = 0;
     if (!moved)
         return GRAMMAR_NO_MEMORY;
     for (int32_t i = 0; i < s.n; i++)
@@ -118,7 +132,8 @@ int32_t grammar_tidy(grammar *g)
         if (moved[i]) {
             struct grammar_frame f = g->frame[i];
             f.parent = i ? moved[f.parent] - 1 : f.parent;
-            f.hash = grammar_mix(grammar_mix(grammar_mix(0, (uint32_t)f.parent), (uint32_t)f.where), (uint32_t)f.count);
+            f.hash = grammar_mix(grammar_mix(grammar_mix(0, (uint32_t)f.parent), (uint32_t)f.where),
+                                 (uint32_t)f.count);
             g->frame[n] = f;
             moved[i] = ++n;
         }
@@ -128,7 +143,8 @@ int32_t grammar_tidy(grammar *g)
     g->n_frame = n;
     g->tidy_frame = 2 * n > TIDY_FRAME ? 2 * n : TIDY_FRAME;
     g->n_state = g->n_config = 0;
-    int32_t status = grammar_rehash(&g->frame_hash, &g->n_frame_hash, g->n_frame, &g->frame->hash, sizeof *g->frame);
+    int32_t status = grammar_rehash(&g->frame_hash, &g->n_frame_hash, g->n_frame, &g->frame->hash,
+                                    sizeof *g->frame);
     if (!status)
         status = grammar_rehash(&g->state_hash, &g->n_state_hash, 0, NULL, 0);
     if (!status)
@@ -150,8 +166,9 @@ static void find_classes(grammar *g, int32_t n_arc)
     }
 }
 
-grammar *grammar_new(int32_t *status, const grammar_node *node, const grammar_arc *arc, const int32_t *target,
-                     const grammar_loop *loop, int32_t n_node, int32_t n_arc, int32_t n_loop, int32_t start)
+grammar *grammar_new(int32_t *status, const grammar_node *node, const grammar_arc *arc,
+                     const int32_t *target, const grammar_loop *loop, int32_t n_node, int32_t n_arc,
+                     int32_t n_loop, int32_t start)
 {
     (void)n_node;
     *status = GRAMMAR_NO_MEMORY;

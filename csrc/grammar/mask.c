@@ -11,14 +11,20 @@
  * `loops` has bit k where every character that begins so leads back to it. */
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "grammar/matcher.h"
+#include "grammar/trie.h"
 
-enum { MAX_MASK_BYTES = 8 << 20, BUSY = 16 /* visits after which it pays to know a state's loops */, MAX_LOOKS = 1024 };
+enum {
+    MAX_MASK_BYTES = 8 << 20,
+    BUSY = 16 /* visits after which it pays to know a state's loops */,
+    MAX_LOOKS = 1024
+};
 #define ILL_FORMED ((uint64_t)1 << 63)
 
 static uint64_t bit_of(int32_t class) { return (uint64_t)1 << class % 63; }
 
-/* How many bytes must follow lead byte b, and within which bounds the first of them lies; -1: b begins no character. */
+/* How many bytes must follow lead byte b, and within which bounds the first of them lies; -1: b
+ * begins no character. */
 static int n_more(uint8_t *lo, uint8_t *hi, uint8_t b)
 {
     *lo = b == 0xe0 ? 0xa0 : b == 0xf0 ? 0x90 : 0x80;
@@ -26,7 +32,11 @@ static int n_more(uint8_t *lo, uint8_t *hi, uint8_t b)
     return b < 0x80 ? 0 : b < 0xc2 ? -1 : b < 0xe0 ? 1 : b < 0xf0 ? 2 : b < 0xf5 ? 3 : -1;
 }
 
-typedef struct { int8_t wait; uint8_t lo, hi; } character; /* bytes missing yet, and the bounds of the next */
+/* bytes missing yet, and the bounds of the next */
+typedef struct {
+    int8_t wait;
+    uint8_t lo, hi;
+} character;
 
 /* Whether byte b may follow; *at is brought up to date. */
 static int well_formed(character *at, uint8_t b)
@@ -45,8 +55,10 @@ static int32_t mark_below(trie *t, const uint8_t *class_of)
 {
     if (t->below && !memcmp(t->class_of, class_of, sizeof t->class_of))
         return 0;
-    character *at = calloc((size_t)t->max_depth + 2, sizeof *at);   /* at each depth: the character so far */
-    uint64_t *under = calloc((size_t)t->max_depth + 2, sizeof *under), bits[256]; /* and the open subtree */
+    /* at each depth: the character so far */
+    character *at = calloc((size_t)t->max_depth + 2, sizeof *at);
+    /* and the open subtree */
+    uint64_t *under = calloc((size_t)t->max_depth + 2, sizeof *under), bits[256];
     if (!t->below)
         t->below = malloc((size_t)t->n_node * sizeof *t->below);
     if (!at || !under || !t->below) {
@@ -80,7 +92,8 @@ static int32_t mark_below(trie *t, const uint8_t *class_of)
 
 /* Whether all n bytes more, the first within lo and hi, lead from state `from` to state `to`:
  * 1 or 0, or an error.  n is 3 at most; *looks is what it may still cost. */
-static int32_t leads_back(grammar *g, int32_t to, int32_t from, int n, uint8_t lo, uint8_t hi, int *looks)
+static int32_t leads_back(grammar *g, int32_t to, int32_t from, int n, uint8_t lo, uint8_t hi,
+                          int *looks)
 {
     if (n == 0)
         return from == to;
@@ -100,15 +113,18 @@ static int32_t find_loops(grammar *g, trie *t, int32_t state)
     int looks = MAX_LOOKS;
     int32_t status = mark_below(t, g->class_of);
     for (int32_t b = 0; b < 256 && !status; b++) {
-        if (b && g->class_of[b] == g->class_of[b - 1] && b != 0x80 && b != 0xc2 && b != 0xe0 && b != 0xe1 && b != 0xed &&
-            b != 0xee && b != 0xf0 && b != 0xf1 && b != 0xf4 && b != 0xf5)
+        if (b && g->class_of[b] == g->class_of[b - 1] && b != 0x80 && b != 0xc2 && b != 0xe0
+            && b != 0xe1 && b != 0xed && b != 0xee && b != 0xf0 && b != 0xf1 && b != 0xf4
+            && b != 0xf5)
             continue; /* as the byte before */
         uint8_t lo, hi;
         const int n = n_more(&lo, &hi, (uint8_t)b);
         const int32_t next = grammar_next(g, state, g->class_of[b]);
         if (b >= 0x80 && b <= 0xbf && next >= 0)
             return 0; /* within a character */
-        const int32_t back = next < 0 ? next : n < 0 ? 0 : leads_back(g, state, next, n, lo, hi, &looks);
+        const int32_t back = next < 0 ? next
+            : n < 0                   ? 0
+                                      : leads_back(g, state, next, n, lo, hi, &looks);
         if (back < GRAMMAR_REFUSED)
             return back;
         *(back == 1 ? &loops : &others) |= bit_of(g->class_of[b]);
@@ -174,14 +190,16 @@ int32_t grammar_allowed(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
         grammar_drop_masks(g);
     struct grammar_states *state = g->state + g->current;
     state->last = (uint8_t)*last;
-    if ((state->mask = malloc(n_bytes ? n_bytes : 1))) { /* without memory the next call walks again */
+    /* without memory the next call walks again */
+    if ((state->mask = malloc(n_bytes ? n_bytes : 1))) {
         memcpy(state->mask, allowed, n_bytes);
         g->n_mask_bytes += n_bytes;
     }
     return 0;
 }
 
-int32_t candidates_of_dense(candidate *out, const float *logits, const uint64_t *allowed, int32_t n_vocab)
+int32_t candidates_of_dense(candidate *out, const float *logits, const uint64_t *allowed,
+                            int32_t n_vocab)
 {
     int32_t n = 0;
     for (int32_t w = 0; w < (n_vocab + 63) / 64; w++)
@@ -193,7 +211,8 @@ int32_t candidates_of_dense(candidate *out, const float *logits, const uint64_t 
     return n;
 }
 
-int32_t candidates_of_candidates(candidate *out, const candidate *in, const uint64_t *allowed, int32_t n)
+int32_t candidates_of_candidates(candidate *out, const candidate *in, const uint64_t *allowed,
+                                 int32_t n)
 {
     int32_t kept = 0;
     for (int32_t i = 0; i < n; i++)

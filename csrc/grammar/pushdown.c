@@ -1,4 +1,5 @@
-/* pushdown.c - the live configurations of a grammar: stacks, and what is reached without taking a byte.
+/* pushdown.c - the live configurations of a grammar: stacks, and what is reached without taking a
+ * byte.
  *
  * A configuration is a node that takes a byte, and a stack: where the open rules
  * return to and how many rounds each open counted loop has done.  Stacks are
@@ -13,7 +14,7 @@
  * Nothing here recurses; every table has a limit and every step is counted. */
 #include <stdlib.h>
 #include <string.h>
-#include "internal.h"
+#include "grammar/pushdown.h"
 
 enum { MAX_STEPS = 4000000, MAX_SEEN = 1 << 18, MAX_FRAME = 1 << 20 };
 
@@ -63,21 +64,25 @@ int32_t grammar_rehash(int32_t **table, int32_t *n_slot, int32_t n, const void *
 /* The number of the stack `parent` with one frame more, or an error. */
 int32_t pushdown_push(grammar *g, int32_t parent, int32_t where, int32_t count)
 {
-    const uint32_t hash = grammar_mix(grammar_mix(grammar_mix(0, (uint32_t)parent), (uint32_t)where), (uint32_t)count);
+    const uint32_t hash = grammar_mix(
+        grammar_mix(grammar_mix(0, (uint32_t)parent), (uint32_t)where), (uint32_t)count);
     uint32_t at = hash & (uint32_t)(g->n_frame_hash - 1);
     for (int32_t i; (i = g->frame_hash[at]) != 0; at = (at + 1) & (uint32_t)(g->n_frame_hash - 1)) {
         const struct grammar_frame *f = g->frame + i - 1;
         if (f->parent == parent && f->where == where && f->count == count)
             return i - 1;
     }
-    int32_t status = grammar_reserve(&g->frame, &g->max_frame, (int64_t)g->n_frame + 1, MAX_FRAME, sizeof *g->frame);
+    int32_t status = grammar_reserve(&g->frame, &g->max_frame, (int64_t)g->n_frame + 1, MAX_FRAME,
+                                     sizeof *g->frame);
     if (status)
         return status;
     const uint32_t above = parent < 0 ? 0 : g->frame[parent].shape;
-    g->frame[g->n_frame] = (struct grammar_frame){parent, where, count, hash, grammar_mix(grammar_mix(above, (uint32_t)where), count >= 0)};
+    g->frame[g->n_frame] = (struct grammar_frame){
+        parent, where, count, hash, grammar_mix(grammar_mix(above, (uint32_t)where), count >= 0)};
     g->frame_hash[at] = ++g->n_frame;
     if (2 * g->n_frame > g->n_frame_hash
-        && (status = grammar_rehash(&g->frame_hash, &g->n_frame_hash, g->n_frame, &g->frame->hash, sizeof *g->frame)))
+        && (status = grammar_rehash(&g->frame_hash, &g->n_frame_hash, g->n_frame, &g->frame->hash,
+                                    sizeof *g->frame)))
         return status;
     return g->n_frame - 1;
 }
@@ -85,11 +90,12 @@ int32_t pushdown_push(grammar *g, int32_t parent, int32_t where, int32_t count)
 /* Slot of `w` in the set of what this step has seen. */
 static struct seen *find_seen(struct grammar_closure *c, struct grammar_work w)
 {
-    uint32_t at = grammar_mix(grammar_mix(grammar_mix(0, (uint32_t)w.node), (uint32_t)w.stack), (uint32_t)w.fresh);
+    uint32_t at = grammar_mix(grammar_mix(grammar_mix(0, (uint32_t)w.node), (uint32_t)w.stack),
+                              (uint32_t)w.fresh);
     for (;; at++) {
         struct seen *s = c->seen + (at & (uint32_t)(c->max_seen - 1));
-        if (s->stamp != c->stamp ||
-            (s->work.node == w.node && s->work.stack == w.stack && s->work.fresh == w.fresh))
+        if (s->stamp != c->stamp
+            || (s->work.node == w.node && s->work.stack == w.stack && s->work.fresh == w.fresh))
             return s;
     }
 }
@@ -135,7 +141,8 @@ int32_t pushdown_reach(grammar *g, int32_t node, int32_t stack, int32_t fresh)
         c->live[c->n_live++] = (struct grammar_config){node, stack};
         return 0;
     }
-    if ((status = grammar_reserve(&g->work, &g->max_work, (int64_t)g->n_work + 1, 2 * MAX_SEEN, sizeof *g->work)))
+    if ((status = grammar_reserve(&g->work, &g->max_work, (int64_t)g->n_work + 1, 2 * MAX_SEEN,
+                                  sizeof *g->work)))
         return status;
     g->work[g->n_work++] = w;
     return 0;
@@ -177,17 +184,17 @@ int32_t pushdown_close(grammar *g)
             if (w.stack == 0)
                 g->closure->complete = 1;
             else
-                status = pushdown_reach(g, g->frame[w.stack].where, g->frame[w.stack].parent, higher);
+                status =
+                    pushdown_reach(g, g->frame[w.stack].where, g->frame[w.stack].parent, higher);
             break;
         case GRAMMAR_REPEAT:
             if (g->loop[n.a].min == 0)
                 status = pushdown_reach(g, g->loop[n.a].exit, w.stack, w.fresh);
             if (!status)
-                status = pushdown_reach(g, g->loop[n.a].body, pushdown_push(g, w.stack, n.a, 0), deeper);
+                status =
+                    pushdown_reach(g, g->loop[n.a].body, pushdown_push(g, w.stack, n.a, 0), deeper);
             break;
-        case GRAMMAR_AGAIN:
-            status = again(g, w, n.a);
-            break;
+        case GRAMMAR_AGAIN: status = again(g, w, n.a); break;
         }
     }
     return status;
@@ -200,7 +207,8 @@ static int covers(grammar *g, int32_t a, int32_t b)
     while (a != b) {
         const struct grammar_frame *x = g->frame + a, *y = g->frame + b;
         g->n_steps++;
-        if (a == 0 || b == 0 || x->shape != y->shape || x->where != y->where || (x->count < 0) != (y->count < 0))
+        if (a == 0 || b == 0 || x->shape != y->shape || x->where != y->where
+            || (x->count < 0) != (y->count < 0))
             return 0;
         if (x->count > y->count || (x->count < y->count && x->count + 1 < g->loop[x->where].min))
             return 0;
@@ -234,7 +242,8 @@ int32_t pushdown_settle(grammar *g)
     int32_t n = 0, group = 0;
     for (int32_t i = 0; i < c->n_live; i++) {
         const struct grammar_config x = v[i];
-        if (n == group || v[group].node != x.node || g->frame[v[group].stack].shape != g->frame[x.stack].shape)
+        if (n == group || v[group].node != x.node
+            || g->frame[v[group].stack].shape != g->frame[x.stack].shape)
             group = n;
         int covered = 0;
         for (int32_t j = group; j < n && !covered; j++)

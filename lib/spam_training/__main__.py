@@ -1,4 +1,4 @@
-"""Make the spam model: python -m sluice.training CORPORA [OPTIONS], what `make model` calls.
+"""Make the spam model: python -m spam_training CORPORA [OPTIONS], what `make model` calls.
 
 Interrupted, it goes on where it was; --seconds makes pieces of it.
 """

@@ -1,4 +1,4 @@
-"""How far the corpora carry: python -m sluice.training.elsewhere CORPORA.
+"""How far the corpora carry: python -m spam_training.elsewhere CORPORA.
 
 Mail of a source that took no part in training is harder than mail kept out of corpora that did.
 This leaves out one corpus after the other, fits the linear yardstick (teacher.py) to all the rest

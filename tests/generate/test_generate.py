@@ -365,7 +365,7 @@ def test_harmless_text_has_no_controls(data):
 
 
 def test_words_can_be_bound_biased_and_turned_round(tiny, tmp_path):
-    """The README's recipes."""
+    """The recipes of lib/README.md."""
     model = tiny / "llama.gguf"
     (tmp_path / "words.gbnf").write_text(WORDS)
     text = run(

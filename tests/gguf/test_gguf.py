@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 from sluice import gguf
 from sluice.faults import BAD_DATA, IO_ERROR, UNSUPPORTED, Fault
+from sluice.gguf.metadata import KIND_NAMES
 from sluice.kernels import ffi, lib
 
 
@@ -49,7 +50,9 @@ def memory_file():
 
 
 def fault_of(path):
-    """The Fault of opening `path`, None if it is taken; anything else escapes and fails the test."""
+    """The Fault of opening `path`, None if it is taken; anything else escapes and fails the
+    test.
+    """
     try:
         gguf.File(path)
     except Fault as e:
@@ -70,11 +73,11 @@ def test_file_gives_back_what_was_written(tmp_path, version):
     for key, (kind, value) in EVERY_KIND.items():
         found = file.metadata[key]
         if kind.startswith("["):
-            assert gguf.KIND_NAMES[found.kind] == kind[1:-1] and found.n == len(value)
+            assert KIND_NAMES[found.kind] == kind[1:-1] and found.n == len(value)
             assert found.values() == [v.encode() if isinstance(v, str) else v for v in value]
             assert file.get(key, kind) is found
         else:
-            assert gguf.KIND_NAMES[file.kinds[key]] == kind
+            assert KIND_NAMES[file.kinds[key]] == kind
             if kind == "f32":
                 value = struct.unpack("<f", struct.pack("<f", value))[0]
             if key == "k.bytes":
@@ -199,7 +202,9 @@ def test_refused_files_leave_no_descriptor_open(memory_file):
 
 
 def peak_bytes(code, *argv):
-    """Resident memory at its highest of a fresh interpreter that runs `code`, and what it printed."""
+    """Resident memory at its highest of a fresh interpreter that runs `code`, and what it
+    printed.
+    """
     code = (
         "import resource, sys; from sluice import gguf\nfrom sluice.faults import Fault\npath ="
         f" sys.argv[1]\n{code}\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)"

@@ -276,8 +276,8 @@ def test_swapped_shards_are_named(here):
     for a, b in ((1, 2), (0, 1), (0, 2)):
         here[a].write_bytes(data[b])
         here[b].write_bytes(data[a])
-        for given in here:
-            code, line = fault_of(given)
+        for path in here:
+            code, line = fault_of(path)
             assert code == 65 and "split.no" in line
             assert line.startswith((str(here[a]), str(here[b])))
         for i in (a, b):

@@ -1,4 +1,6 @@
-"""classify asked about a text, as a command and in this process; the questions and models for it."""
+"""classify asked about a text, as a command and in this process; the questions and models for
+it.
+"""
 
 import json
 import os
@@ -58,8 +60,7 @@ def run_measured(models, argv, stdin):
     done = subprocess.run(
         [sys.executable, "-S", "-c", MEASURE, BIN / "classify", "-m", models / "llama.gguf", *argv],
         stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
     )
     assert done.returncode < 128
     return done.stdout, int(done.stderr.split()[-1])

@@ -85,8 +85,8 @@ def _become(argv, files, cwd, timeout):
 
 
 def ring(*stages, timeout=60):
-    """Commands as the ring of README: the first reads what the one before the last writes, as the
-    last does.
+    """Commands as the loop of README.md: the first reads what the one before the last writes, as
+    the last does.
 
     stages: lists of arguments, such as ["decode", "-m", path, snapshot]. Returns the statuses of
     all, stdout of the last, stderr of all, and what went through tee.

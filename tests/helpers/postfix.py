@@ -45,8 +45,8 @@ MAIN = {
     # 127.0.0.1 stands for a stranger: no header is added or changed
     "local_header_rewrite_clients": "",
     "maillog_file": "/var/log/postfix.log",
-    # What the tests wait for would take minutes otherwise; the README's page keeps Postfix's own
-    # values.
+    # What the tests wait for would take minutes otherwise; configs/postfix/README.md keeps
+    # Postfix's own values.
     "queue_run_delay": "5s",
     "minimal_backoff_time": "5s",
     "maximal_backoff_time": "5s",
@@ -234,7 +234,9 @@ class Postfix:
             return ""
 
     def deliveries(self, transport=None):
-        """(service, recipient, dsn, status, text) of every delivery attempt in the log, in order."""
+        """(service, recipient, dsn, status, text) of every delivery attempt in the log, in
+        order.
+        """
         attempt = re.compile(
             r"postfix/(\S+)\[\d+\]: \w+: to=<(.*?)>,.* dsn=([\d.]+), status=(\w+) \((.*)\)$", re.M
         )

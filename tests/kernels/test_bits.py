@@ -15,12 +15,10 @@ SETS["avx-vnni"] = SETS["avx2"] + ["-mavxvnni"]
 SETS["avx512"] = SETS["avx2"] + "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni".split()
 SETS["amx"] = SETS["emulated"] = SETS["avx512"]
 ARM_SETS = {"neon": ["-march=armv8.2-a+dotprod"], "i8mm": ["-march=armv8.2-a+dotprod+i8mm"]}
-SOURCES = [
-    path
-    for room in ("", "x86", "arm", "text", "grammar")
-    for path in sorted((ROOT / "csrc" / room).glob("*.c"))
-]
-EMULATED = ["-DEMULATED_TILES", "-I", ROOT / "tests"]  # see csrc/x86/amx_tile.h
+ENGINE = ("formats", "kernels", "runtime", "tokenizer", "grammar", "sampling")
+SOURCES = [path for room in ENGINE for path in sorted((ROOT / "csrc" / room).rglob("*.c"))]
+SOURCES.append(ROOT / "csrc" / "mail" / "marking.c")
+EMULATED = ["-DEMULATED_TILES", "-I", ROOT / "tests"]  # see csrc/kernels/x86/amx_tile.h
 FLAGS = "-std=c11 -O3 -Wall -Wextra -fno-math-errno -ffp-contract=off".split()
 
 

@@ -118,7 +118,7 @@ def test_logits_are_near_those_of_f32_and_the_same_bits_everywhere(tmp_path, nam
     difference = (
         np.abs(np.frombuffer(found["reference", 1, 512], "<f4") - exact).max() / np.abs(exact).max()
     )
-    # as README says: activations in int8, a step is max/127 of 32 or of 256
+    # as lib/README.md says: activations in int8, a step is max/127 of 32 or of 256
     assert difference < 0.07, difference
 
 

@@ -376,7 +376,7 @@ import sys
 from sluice.kernels import lib
 from sluice.model import Model
 from sluice.model.forward import Forward
-from sluice.snapshot.scratch import Scratch
+from sluice.kvcache.scratch import Scratch
 m = Model(sys.argv[1], 1, "fast")
 f = Forward(m.hparams, Scratch(m.geometry("f16"), 64))
 for pos in range(60):  # the scores of a late position are room for the early ones of more threads, so that no buffer grows for another reason

@@ -86,7 +86,7 @@ def test_every_item_is_done_once(threads, tmp_path):
             "-o",
             program,
             ROOT / "tests" / "pieces.c",
-            ROOT / "csrc" / "threads.c",
+            ROOT / "csrc" / "runtime" / "threads.c",
             "-pthread",
         ],
         check=True,

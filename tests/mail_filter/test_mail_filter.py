@@ -272,7 +272,7 @@ def test_help_and_version_end_with_0():
     assert done.stdout.decode() == f"mail-filter (sluice) {VERSION}\n"
     text = subprocess.run([FILTER, "-h"], capture_output=True).stdout.decode()
     assert max(map(len, text.splitlines())) <= 118 and len(text.splitlines()) < 90
-    source = (ROOT / "csrc/hook/options.c").read_text()
+    source = (ROOT / "csrc/mail/filter/options.c").read_text()
     assert all(f"--{name}" in text for name in re.findall(r'\{ "([a-z-]+)", [01], 0,', source))
 
 

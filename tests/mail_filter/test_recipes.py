@@ -247,7 +247,7 @@ def test_mail_comes_with_its_headers_and_is_sorted_by_them(deliver, place, name)
 
 
 def test_large_mail_comes_whole(deliver, place):
-    want, (folder, data) = baseline(deliver, place, LARGE), delivered(deliver, place, LARGE)
+    want, (_, data) = baseline(deliver, place, LARGE), delivered(deliver, place, LARGE)
     assert (
         b"X-Spam-Status: " in data[:400]
         and headers.mark(data, b"") == want

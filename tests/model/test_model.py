@@ -73,7 +73,7 @@ def test_logits_of_quantised_weights_are_near_transformers(tmp_path):
         for name, path, ids, positions, expected in golden_cases(str(tmp_path), QUANTISED_TYPES)
     }
     assert len(found) >= 8
-    assert max(found.values()) < 0.04, found  # as README says
+    assert max(found.values()) < 0.04, found  # as lib/README.md says
 
 
 # Of the other architectures one each, in blocks and as floats in turn, with what is particular to

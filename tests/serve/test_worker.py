@@ -198,7 +198,7 @@ def takes(s, data):
 
 ENDLESS = """
 import itertools
-from sluice.question import inputs
+from sluice.classify import inputs
 text = inputs.text
 inputs.text = lambda data, *rest: sum(itertools.repeat(0)) if b"endless" in data else text(data, *rest)
 """  # a fault that no mail is known to meet: a loop in C code without an end
@@ -254,7 +254,7 @@ def rss(pid):
 
 
 LEAKS = """
-from sluice.question import inputs
+from sluice.classify import inputs
 text, kept = inputs.text, []
 inputs.text = lambda data, *rest: kept.append(b"x" * (80 << 20)) or text(data, *rest)
 """  # a fault that no mail is known to meet: memory that is never given back

@@ -17,6 +17,7 @@ from spm_model import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Mode
 
 from sluice import gguf, stream
 from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
+from sluice.kernels import ffi
 from sluice.tokenizer import detokenizer as text
 from sluice.tokenizer.vocabulary import MAX_TEXT_BYTES, Vocab
 
@@ -516,7 +517,7 @@ def test_table_is_what_each_id_writes(shared, tables):
             BYTE: bytes([int(t[3:5], 16)]) if kind == BYTE else b"",
         }.get(kind, b"")
         assert (
-            bytes(gguf.ffi.buffer(data + offset[i], offset[i + 1] - offset[i]))
+            bytes(ffi.buffer(data + offset[i], offset[i + 1] - offset[i]))
             == expected
             == vocab.bytes_of(i)
         )

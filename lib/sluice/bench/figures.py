@@ -1,8 +1,8 @@
-"""The figures of README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or `make
-figures` for those that need nobody else's program.
+"""The figures of csrc/README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or
+`make figures` for those that need nobody else's program.
 
 A part is a command line of sluice-bench, and what becomes of its rows: Markdown that replaces what
-stands in README.md between "<!-- figures: PART -->" and "<!-- end -->", and perhaps a picture
+stands on that page between "<!-- figures: PART -->" and "<!-- end -->", and perhaps a picture
 beside this module. Parts named amx-... are of a processor that has AMX, the others of one that has
 not. To be run from the top of a checkout, on a machine that does nothing else. All of it takes 6
 minutes on two cores, and 3 GB of disk for models the first time.
@@ -13,9 +13,10 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import time
 
-README, HERE = "README.md", "lib/sluice/bench/pictures"
+PAGE, HERE = "csrc/README.md", "lib/sluice/bench/pictures"
 TYPES = (
     "F32",
     "F16",
@@ -61,7 +62,7 @@ COMMANDS = {
     ),
 }
 PICTURES = {
-    "depth": "Tokens a second against the number of ids in the cache before",
+    "depth": "Tokens a second against the number of tokens in the cache",
     "products": "GFLOP/s of products by weight type and instruction set",
 }
 # processors at work on a machine that does nothing else; seconds that it is watched for, before
@@ -83,17 +84,15 @@ def main(parts):
     for part in parts or [("amx-" if amx else "") + part for part in OWN]:
         if part not in COMMANDS:
             sys.exit(f"{part}: none of {', '.join(COMMANDS)}")
-        replace(read(README), part, "")  # there is a place for it
+        replace(read(PAGE), part, "")  # there is a place for it
         began = time.monotonic()
         rows = measure(part)
-        text = (
-            f"{place(rows, load)}\n\n```sh\nsluice-bench"
-            f" {COMMANDS[part]}\n```\n\n{TEXTS[part](rows)}\n"
-        )
+        where = textwrap.fill(place(rows, load), 100)
+        text = f"{where}\n\n```sh\nsluice-bench {COMMANDS[part]}\n```\n\n{TEXTS[part](rows)}\n"
         if part in PICTURES:
-            text += f"\n![{PICTURES[part]}]({HERE}/{part}.svg)\n"
-        page = replace(read(README), part, text)
-        with open(README, "w", encoding="utf-8") as f:
+            text += f"\n![{PICTURES[part]}]({picture(part)})\n"
+        page = replace(read(PAGE), part, text)
+        with open(PAGE, "w", encoding="utf-8") as f:
             f.write(page)
         print(f"{part}: {time.monotonic() - began:.0f} s", file=sys.stderr)
 
@@ -118,6 +117,11 @@ def busy():
 def read(path):
     with open(path, encoding="utf-8") as f:
         return f.read()
+
+
+def picture(part):
+    """The path of the picture of `part`, as the page links to it."""
+    return os.path.relpath(f"{HERE}/{part}.svg", os.path.dirname(PAGE))
 
 
 def measure(part):
@@ -147,7 +151,7 @@ def replace(page, part, text):
         flags=re.S,
     )
     if n != 1:
-        sys.exit(f"{README}: {n} places for {part}")
+        sys.exit(f"{PAGE}: {n} places for {part}")
     return page
 
 

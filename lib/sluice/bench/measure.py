@@ -141,7 +141,9 @@ class Costs:
         return products + 4 * self.h.n_head * self.h.head_dim * self._seen(test.n_depth, n, n_last)
 
     def read_bytes(self, test):
-        """Of a generation; None for a prompt, whose reading depends on how it is cut into chunks."""
+        """Of a generation; None for a prompt, whose reading depends on how it is cut into
+        chunks.
+        """
         return (
             None
             if test.n_prompt
@@ -247,10 +249,8 @@ def row(backend, ours, test, ns, costs, could, kv, reads=()):
         "n_threads": ours.threads,
         "type_k": kv,
         "type_v": kv,
-        "test": (
-            (f"pp{n}" if test.n_prompt else f"tg{n}")
-            + (f" @ d{test.n_depth}" if test.n_depth else "")
-        ),
+        "test": (f"pp{n}" if test.n_prompt else f"tg{n}")
+        + (f" @ d{test.n_depth}" if test.n_depth else ""),
         **test._asdict(),
         "samples_ns": ns,
         "samples_ts": ts,

@@ -134,11 +134,9 @@ class Weights:
         if self._pool[0] != deviation:
             self._pool = (
                 deviation,
-                (
-                    self._floats(deviation)
-                    if self._base
-                    else bytes(self._scaled(deviation / self._unit, self._n))
-                ),
+                self._floats(deviation)
+                if self._base
+                else bytes(self._scaled(deviation / self._unit, self._n)),
             )
         return self._pool[1]
 

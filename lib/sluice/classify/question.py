@@ -320,7 +320,9 @@ def _keep(path, data, tree):
 
 
 def ship(directory=DATA):
-    """Write what is parsed of each shipped question into `directory`, and nothing else of the kind."""
+    """Write what is parsed of each shipped question into `directory`, and nothing else of the
+    kind.
+    """
     from .. import yamlfile
     from ..system import files
 

@@ -75,7 +75,9 @@ def choose(file, vocab):
 
 
 def need(file, vocab, mark):
-    """The id of the control token `mark` (str); Fault 65 naming it where the vocabulary has none."""
+    """The id of the control token `mark` (str); Fault 65 naming it where the vocabulary has
+    none.
+    """
     i = vocab.control_id(mark)
     if i is None:
         raise bad(

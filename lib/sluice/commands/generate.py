@@ -198,7 +198,9 @@ def main(
 
 
 def text_of(prompt, is_chat):
-    """The prompt's bytes: of the arguments, and of stdin where it is among them or there are none."""
+    """The prompt's bytes: of the arguments, and of stdin where it is among them or there are
+    none.
+    """
     data = b""
     if not prompt or "-" in prompt:
         data = stream.read_exactly(0, vocabulary.MAX_TEXT_BYTES + 1)

@@ -86,7 +86,9 @@ OUTSIDE = ("token_embd", "output_norm", "rope", "output")  # of the layers
 
 
 class Config:
-    """The header's numbers, checked: FIELDS, and `tied`, `version`, `group` (of version 2, else 0)."""
+    """The header's numbers, checked: FIELDS, and `tied`, `version`, `group` (of version 2, else
+    0).
+    """
 
     def __init__(self, path, numbers, tied, version, group=0):
         for field, value, most in zip(FIELDS, numbers, LIMITS):

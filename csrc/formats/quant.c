@@ -1,0 +1,295 @@
+/* quant.c - the formats of weights: names, sizes, blocks as integers, and one row back to f32.
+ *
+ * GGUF stores a weight matrix row by row, each row as blocks; the block layouts
+ * are in types.h.  dequantize_row gives exactly the f32 values that the gguf
+ * package's `dequantize` gives: scale times integer in f32, the scale from half
+ * precision, times its group's small integer first.  Any bit pattern is
+ * memory-safe: what indexes a table is cut to the table's size. */
+#include <string.h>
+#include "formats/quant.h"
+#include "runtime/float_bits.h"
+
+/* What a file may hold, by type number: block in elements, and its bytes; of the block types that
+ * this build reads, where d is in the block and how many halves begin there (d, then m or dmin).
+ * The numbers left out were withdrawn, or are formats of activations. */
+// clang-format off
+static const struct { const char *name; uint16_t block, bytes, at, halves; } format[] = {
+    [T_F32] = { "F32", 1, 4, 0, 0 },     [T_F16] = { "F16", 1, 2, 0, 0 },
+    [T_Q4_0] = { "Q4_0", 32, 18, offsetof(block_q4_0, d), 1 },
+    [T_Q4_1] = { "Q4_1", 32, 20, offsetof(block_q4_1, d), 2 },
+    [T_Q5_0] = { "Q5_0", 32, 22, offsetof(block_q5_0, d), 1 },
+    [T_Q5_1] = { "Q5_1", 32, 24, offsetof(block_q5_1, d), 2 },
+    [T_Q8_0] = { "Q8_0", 32, 34, offsetof(block_q8_0, d), 1 },
+    [T_Q2_K] = { "Q2_K", 256, 84, offsetof(block_q2_k, d), 2 },
+    [T_Q3_K] = { "Q3_K", 256, 110, offsetof(block_q3_k, d), 1 },
+    [T_Q4_K] = { "Q4_K", 256, 144, offsetof(block_q4_k, d), 2 },
+    [T_Q5_K] = { "Q5_K", 256, 176, offsetof(block_q5_k, d), 2 },
+    [T_Q6_K] = { "Q6_K", 256, 210, offsetof(block_q6_k, d), 1 },
+    [16] = { "IQ2_XXS", 256, 66, 0, 0 }, [17] = { "IQ2_XS", 256, 74, 0, 0 },
+    [18] = { "IQ3_XXS", 256, 98, 0, 0 }, [19] = { "IQ1_S", 256, 50, 0, 0 },
+    [T_IQ4_NL] = { "IQ4_NL", 32, 18, offsetof(block_iq4_nl, d), 1 },
+    [21] = { "IQ3_S", 256, 110, 0, 0 },  [22] = { "IQ2_S", 256, 82, 0, 0 },
+    [T_IQ4_XS] = { "IQ4_XS", 256, 136, offsetof(block_iq4_xs, d), 1 },
+    [24] = { "I8", 1, 1, 0, 0 },         [25] = { "I16", 1, 2, 0, 0 },
+    [26] = { "I32", 1, 4, 0, 0 },        [27] = { "I64", 1, 8, 0, 0 },
+    [28] = { "F64", 1, 8, 0, 0 },        [29] = { "IQ1_M", 256, 56, 0, 0 },
+    [T_BF16] = { "BF16", 1, 2, 0, 0 },   [34] = { "TQ1_0", 256, 54, 0, 0 },
+    [35] = { "TQ2_0", 256, 66, 0, 0 },   [39] = { "MXFP4", 32, 17, 0, 0 },
+    [40] = { "NVFP4", 64, 36, 0, 0 },    [41] = { "Q1_0", 128, 18, 0, 0 },
+};
+// clang-format on
+enum { N_FORMATS = sizeof format / sizeof *format };
+
+const char *type_name(int32_t type) { return type_block(type) ? format[type].name : ""; }
+
+int64_t type_block(int32_t type) { return type >= 0 && type < N_FORMATS ? format[type].block : 0; }
+
+int64_t type_row_bytes(int32_t type, int64_t n)
+{
+    const int64_t block = type_block(type);
+    if (!block)
+        return 0;
+    return n % block ? -1 : n / block * format[type].bytes;
+}
+
+int32_t type_supported(int32_t type)
+{
+    return type == T_F32 || type == T_F16 || type == T_BF16
+        || (type_block(type) && format[type].halves);
+}
+
+float f16_to_f32(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;
+    if (rest >= 0x7c00) /* infinity, NaN (made quiet, as the processor does) */
+        return bits_f32(sign | 0x7f800000 | (rest & 0x3ff) << 13 | (rest > 0x7c00 ? 0x400000 : 0));
+    if (rest >= 0x400) /* normal: the exponent moves from bias 15 to bias 127 */
+        return bits_f32(sign | ((rest << 13) + ((127 - 15) << 23)));
+    return bits_f32(sign | f32_bits((float)rest * 0x1p-24f)); /* subnormal: exact in f32 */
+}
+
+uint16_t f32_to_f16(float f)
+{
+    const uint32_t u = f32_bits(f), sign = u >> 16 & 0x8000, rest = u & 0x7fffffff;
+    if (rest > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
+    if (rest >= 0x477ff000) /* rounds to 65536 or more */
+        return (uint16_t)(sign | 0x7c00);
+    if (rest < 0x38800000) { /* subnormal half: let the f32 adder round at bit 2^-24 */
+        const float r = bits_f32(rest) + 0.5f;
+        return (uint16_t)(sign | (f32_bits(r) - 0x3f000000));
+    }
+    const uint32_t odd = rest >> 13 & 1;
+    return (uint16_t)(sign | (rest - (112u << 23) + 0xfff + odd) >> 13);
+}
+
+void convert_f32_f16(uint16_t *y, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = f32_to_f16(x[i]);
+}
+
+/* ---- blocks as integers --------------------------------------------------------------------- */
+
+/* What the 4 bits of IQ4_NL and IQ4_XS stand for: steps that widen away from zero. */
+const int8_t iq4_value[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                              1,    13,   25,  38,  53,  69,  89,  113};
+
+/* Element i of 32 in nibbles: the low halves are the first 16.  Bit i of h. */
+static inline int nibble(const uint8_t q[16], int i) { return q[i % 16] >> i / 16 * 4 & 15; }
+static inline int bit(const uint8_t h[4], int i) { return h[i / 8] >> i % 8 & 1; }
+
+void unpack_32(unpacked_32 *u, int32_t type, const void *block)
+{
+    const block_q4_0 *q4_0 = block;
+    const block_q4_1 *q4_1 = block;
+    const block_q5_0 *q5_0 = block;
+    const block_q5_1 *q5_1 = block;
+    const block_q8_0 *q8_0 = block;
+    const block_iq4_nl *iq4_nl = block;
+    u->d = f16_to_f32(q4_0->d); /* all begin with d */
+    u->m = has_min(type) ? f16_to_f32(q4_1->m) : 0.0f;
+    for (int i = 0; i < 32; i++)
+        switch (type) {
+        case T_Q4_0: u->q[i] = (int8_t)(nibble(q4_0->q, i) - 8); break;
+        case T_Q4_1: u->q[i] = (int8_t)nibble(q4_1->q, i); break;
+        case T_Q5_0: u->q[i] = (int8_t)((nibble(q5_0->q, i) | bit(q5_0->h, i) << 4) - 16); break;
+        case T_Q5_1: u->q[i] = (int8_t)(nibble(q5_1->q, i) | bit(q5_1->h, i) << 4); break;
+        case T_IQ4_NL: u->q[i] = iq4_value[nibble(iq4_nl->q, i)]; break;
+        default: u->q[i] = q8_0->q[i];
+        }
+}
+
+/* Element i of 256.  Bytes are shared by elements 32 apart: pairs of bits by the four of 128
+ * elements, halves by the two of 64, single bits by all eight. */
+static inline int two_bits(const uint8_t q[64], int i)
+{
+    return q[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
+}
+static inline int four_bits(const uint8_t q[128], int i)
+{
+    return q[i / 64 * 32 + i % 32] >> i / 32 % 2 * 4 & 15;
+}
+static inline int one_bit(const uint8_t h[32], int i) { return h[i % 32] >> i / 32 & 1; }
+
+/* Scale and minimum of group j of 8, 6 bits each, of Q4_K and Q5_K: the first four of both have
+ * bytes of their own, whose two upper bits go to the last four; these have their lower bits in the
+ * two halves of the last bytes. */
+static inline int scale_of(const uint8_t sc[12], int j)
+{
+    return j < 4 ? sc[j] & 63 : (sc[j + 4] & 15) | sc[j - 4] >> 6 << 4;
+}
+static inline int min_of(const uint8_t sc[12], int j)
+{
+    return j < 4 ? sc[j + 4] & 63 : sc[j + 4] >> 4 | sc[j] >> 6 << 4;
+}
+
+static void unpack_q2_k(unpacked_256 *u, const block_q2_k *w)
+{
+    u->d = f16_to_f32(w->d), u->m = f16_to_f32(w->dmin);
+    for (int j = 0; j < 16; j++) {
+        u->scale[j] = w->sc[j] & 15;
+        u->min[j] = (int8_t)(w->sc[j] >> 4);
+    }
+    for (int i = 0; i < BLOCK_K; i++)
+        u->q[i] = (int8_t)two_bits(w->q, i);
+}
+
+/* Of each scale 4 bits are in the halves of the first 8 bytes, 2 in the last 4. */
+static void unpack_q3_k(unpacked_256 *u, const block_q3_k *w)
+{
+    u->d = f16_to_f32(w->d);
+    for (int j = 0; j < 16; j++)
+        u->scale[j] =
+            (int8_t)(((w->sc[j % 8] >> j / 8 * 4 & 15) | (w->sc[8 + j % 4] >> j / 4 * 2 & 3) << 4)
+                     - 32);
+    for (int i = 0; i < BLOCK_K; i++)
+        u->q[i] = (int8_t)((two_bits(w->q, i) | one_bit(w->h, i) << 2) - 4);
+}
+
+static void unpack_q4_k(unpacked_256 *u, const block_q4_k *w)
+{
+    u->d = f16_to_f32(w->d), u->m = f16_to_f32(w->dmin);
+    for (int j = 0; j < 16; j++) {
+        u->scale[j] = (int8_t)scale_of(w->sc, j / 2);
+        u->min[j] = (int8_t)min_of(w->sc, j / 2);
+    }
+    for (int i = 0; i < BLOCK_K; i++)
+        u->q[i] = (int8_t)four_bits(w->q, i);
+}
+
+static void unpack_q5_k(unpacked_256 *u, const block_q5_k *w)
+{
+    u->d = f16_to_f32(w->d), u->m = f16_to_f32(w->dmin);
+    for (int j = 0; j < 16; j++) {
+        u->scale[j] = (int8_t)scale_of(w->sc, j / 2);
+        u->min[j] = (int8_t)min_of(w->sc, j / 2);
+    }
+    for (int i = 0; i < BLOCK_K; i++)
+        u->q[i] = (int8_t)(four_bits(w->q, i) | one_bit(w->h, i) << 4);
+}
+
+/* Unlike the others its halves are shared by elements 64 apart. */
+static void unpack_q6_k(unpacked_256 *u, const block_q6_k *w)
+{
+    u->d = f16_to_f32(w->d);
+    memcpy(u->scale, w->sc, sizeof u->scale);
+    for (int i = 0; i < BLOCK_K; i++)
+        u->q[i] =
+            (int8_t)(((w->q[i / 128 * 64 + i % 64] >> i / 64 % 2 * 4 & 15) | two_bits(w->h, i) << 4)
+                     - 32);
+}
+
+/* Groups of 32 as the blocks of IQ4_NL; of each scale 4 bits in sc, 2 in sch. */
+static void unpack_iq4_xs(unpacked_256 *u, const block_iq4_xs *w)
+{
+    u->d = f16_to_f32(w->d);
+    for (int j = 0; j < 16; j++)
+        u->scale[j] =
+            (int8_t)(((w->sc[j / 4] >> j / 2 % 2 * 4 & 15) | (w->sch >> j / 2 * 2 & 3) << 4) - 32);
+    for (int i = 0; i < BLOCK_K; i++)
+        u->q[i] = iq4_value[nibble(w->q + i / 32 * 16, i % 32)];
+}
+
+void unpack_256(unpacked_256 *u, int32_t type, const void *block)
+{
+    u->m = 0.0f;
+    memset(u->min, 0, sizeof u->min);
+    switch (type) {
+    case T_Q2_K: unpack_q2_k(u, block); break;
+    case T_Q3_K: unpack_q3_k(u, block); break;
+    case T_Q4_K: unpack_q4_k(u, block); break;
+    case T_Q5_K: unpack_q5_k(u, block); break;
+    case T_Q6_K: unpack_q6_k(u, block); break;
+    default: unpack_iq4_xs(u, block);
+    }
+}
+
+/* ---- a row back to f32 ------------------------------------------------------------------------
+ */
+
+static void dequantize_32(float *y, int32_t type, const void *x)
+{
+    unpacked_32 u;
+    unpack_32(&u, type, x);
+    for (int i = 0; i < 32; i++)
+        y[i] = has_min(type) ? u.d * (float)u.q[i] + u.m : u.d * (float)u.q[i];
+}
+
+static void dequantize_256(float *y, int32_t type, const void *x)
+{
+    unpacked_256 u;
+    unpack_256(&u, type, x);
+    for (int i = 0; i < BLOCK_K; i++) {
+        const float w = u.d * (float)u.scale[i / GROUP_K] * (float)u.q[i];
+        y[i] = has_min(type) ? w - u.m * (float)u.min[i / GROUP_K] : w;
+    }
+}
+
+void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
+{
+    const int64_t block = type_block(type), bytes = block > 1 ? format[type].bytes : 0;
+    switch (type) {
+    case T_F32: memcpy(y, x, (size_t)n * 4); break;
+    case T_F16:
+        for (int64_t i = 0; i < n; i++)
+            y[i] = f16_to_f32(((const uint16_t *)x)[i]);
+        break;
+    case T_BF16:
+        for (int64_t i = 0; i < n; i++)
+            y[i] = bits_f32((uint32_t)((const uint16_t *)x)[i] << 16);
+        break;
+    default:
+        for (int64_t b = 0; b < n / block; b++)
+            (block == 32 ? dequantize_32 : dequantize_256)(y + b * block, type,
+                                                           (const uint8_t *)x + b * bytes);
+    }
+}
+
+/* The halves of block b. */
+static int bad_halves(int32_t type, const void *x, int64_t b)
+{
+    uint16_t h[2] = {0};
+    memcpy(h, (const uint8_t *)x + b * format[type].bytes + format[type].at,
+           format[type].halves * sizeof *h);
+    return !finite_f16(h[0]) + !finite_f16(h[1]);
+}
+
+int64_t count_nonfinite(int64_t *first, int32_t type, const void *x, int64_t n)
+{
+    int64_t count = 0;
+    *first = -1;
+    for (int64_t i = 0, block = type_block(type), b = 0; i < n; i += block, b++) {
+        int bad;
+        switch (type) {
+        case T_F32: bad = !finite_f32(((const uint32_t *)x)[b]); break;
+        case T_F16: bad = !finite_f16(((const uint16_t *)x)[b]); break;
+        case T_BF16: bad = !finite_bf16(((const uint16_t *)x)[b]); break;
+        default: bad = bad_halves(type, x, b);
+        }
+        if (bad && *first < 0)
+            *first = i;
+        count += bad;
+    }
+    return count;
+}

@@ -1,0 +1,63 @@
+/* matcher.h - the state of a matcher: stacks, configurations, and the states made of them. */
+#ifndef SLUICE_GRAMMAR_MATCHER_H
+#define SLUICE_GRAMMAR_MATCHER_H
+#include "api/grammar.h"
+
+enum { MAX_LIVE = 4096 };
+struct grammar_frame { /* parent < own number; frame 0 is the bottom */
+    int32_t parent;
+    int32_t where; /* node to return to, or loop */
+    int32_t count; /* rounds done before this one; -1: not a loop */
+    uint32_t hash;
+    uint32_t shape; /* hash of the stack but for its counts */
+};
+struct grammar_config { int32_t node, stack; };
+struct grammar_work { int32_t node, stack, fresh; };
+struct seen {
+    uint32_t stamp;
+    struct grammar_work work;
+};
+struct grammar_closure { /* scratch of one step */
+    struct seen *seen;
+    int32_t n_seen, max_seen;
+    uint32_t stamp;
+    struct grammar_config live[MAX_LIVE];
+    int32_t n_live;
+    int complete;
+};
+
+/* grammar.c gives mask.c its states: numbers from 0, or one of the errors (negative). */
+enum { STATE_UNKNOWN = -100 };
+struct grammar {
+    const grammar_node *node;
+    const grammar_arc *arc;
+    const int32_t *target;
+    const grammar_loop *loop;
+    int32_t n_loop, current, n_steps, tidy_frame, has_loops;
+    uint8_t class_of[256], byte_of[256]; /* bytes no arc tells apart; one byte of each class */
+    int32_t n_class;
+    struct grammar_frame *frame; /* stacks: linked frames, equal ones stored once */
+    int32_t *frame_hash, n_frame, max_frame, n_frame_hash;
+    struct grammar_config *config; /* configurations of all states */
+    int32_t n_config, max_config;
+    struct grammar_states *state;
+    int32_t *state_hash, n_state, max_state, n_state_hash;
+    int32_t *step; /* [max_state, n_class]: the next state, or STATE_UNKNOWN */
+    struct grammar_work *work;
+    int32_t n_work, max_work;
+    uint64_t n_mask_bytes;
+    struct grammar_closure *closure;
+};
+struct grammar_states {
+    int32_t first, n; /* its configurations */
+    uint32_t hash;
+    uint8_t complete, last, n_visit;
+    uint64_t loops; /* what leads back to this state; see mask.c */
+    uint64_t *mask; /* cached answer of grammar_allowed, or NULL */
+};
+/* The state after `class`; negative: an error. */
+int32_t grammar_next(grammar *g, int32_t state, int32_t class);
+/* Forget all but the current state once the tables have grown; 0 or an error. */
+int32_t grammar_tidy(grammar *g);
+void grammar_drop_masks(grammar *g);
+#endif

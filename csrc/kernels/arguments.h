@@ -1,0 +1,19 @@
+/* arguments.h - the arguments of the operations, as instruction sets take them. */
+#ifndef SLUICE_KERNELS_ARGUMENTS_H
+#define SLUICE_KERNELS_ARGUMENTS_H
+#include "api/kernels.h"
+
+/* One struct for each function of api/kernels.h; the functions of an instruction set take a `const
+ * void *` to it. */
+typedef product matmul_args;
+// clang-format off
+/* block: elements of a block, or of f32 steps of a piece */
+typedef struct { const matmul_args *a; void *packed; int32_t block; } pack_args;
+typedef struct { float *y; const float *x, *w; int32_t n; float eps; } rmsnorm_args;
+typedef struct { int8_t *q; float *d, *s; int16_t *sums; const float *x; int32_t n; } quantize_args;
+typedef struct { uint16_t *terms; const float *x; int32_t n_tok, n; } split_args;
+typedef struct { float *x; const float *cs; int32_t n_head, head_dim, n_pair, half; } rope_args;
+typedef struct { float *y; const float *x; } pair_args;
+typedef struct { float *x; float cap; } cap_args;
+// clang-format on
+#endif

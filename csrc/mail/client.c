@@ -1,0 +1,141 @@
+/* client.c - the question to a resident worker: a mail over a Unix stream socket, and one line
+ * back.
+ *
+ * All calls are non-blocking, so the deadline holds whatever the other side does.  A worker may
+ * answer before it has read all (a mail that is too large, say) and close: what it said is read
+ * even where writing to it has failed. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+#include "mail/client.h"
+
+enum { TRY_AGAIN_MS = 10, TELL_MS = 10000, POLL_MS = 60000 };
+
+int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Whoever wants to hear that the answer is still waited for. */
+typedef struct {
+    void (*tell)(void *);
+    void *arg;
+    int64_t next;
+} listener;
+
+/* Milliseconds until `deadline`, 0 after it, at most until the listener is to be told next; it is
+ * told now if it is time. */
+static int time_left(listener *l, int64_t deadline)
+{
+    const int64_t now = now_ms(), left = deadline - now;
+    if (left <= 0)
+        return 0;
+    if (!l->tell)
+        return left > POLL_MS ? POLL_MS : (int)left;
+    if (now >= l->next) {
+        l->tell(l->arg);
+        l->next = now + TELL_MS;
+    }
+    return (int)(left < l->next - now ? left : l->next - now);
+}
+
+/* A socket connected to path, or -1 and why in *failed. */
+static int connected(const char *path, int64_t wait_ms, int64_t deadline, listener *l, int *failed)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    const int64_t until = now_ms() + wait_ms;
+    *failed = WORKER_BROKEN;
+    if (strlen(path) >= sizeof to.sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    strcpy(to.sun_path, path);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    while (connect(fd, (struct sockaddr *)&to, sizeof to)) {
+        const int64_t now = now_ms();
+        if (errno == EINTR)
+            continue;
+        /* A full queue is EAGAIN at once, and poll says nothing of when there is room: unix(7). */
+        if (errno != EAGAIN || now >= until || now >= deadline) {
+            *failed = errno == EAGAIN && now >= deadline && deadline < until ? WORKER_LATE
+                                                                             : WORKER_ABSENT;
+            close(fd);
+            return -1;
+        }
+        time_left(l, deadline);
+        poll(NULL, 0, TRY_AGAIN_MS);
+    }
+    return fd;
+}
+
+/* The exchange itself, on a connected socket. */
+static int exchange(char line[WORKER_LINE], int fd, const uint8_t *mail, size_t n_bytes,
+                    int64_t deadline, listener *l)
+{
+    size_t n_line = 0;
+    int writing = 1;
+    for (;;) {
+        struct pollfd p = {fd, (short)(writing ? POLLIN | POLLOUT : POLLIN), 0};
+        const int left = time_left(l, deadline);
+        if (!left)
+            return WORKER_LATE;
+        if (poll(&p, 1, left) < 0 && errno != EINTR)
+            return WORKER_BROKEN;
+        if (writing && p.revents & (POLLOUT | POLLERR | POLLHUP)) {
+            const ssize_t n = n_bytes ? send(fd, mail, n_bytes, MSG_NOSIGNAL) : 0;
+            if (n > 0)
+                mail += n, n_bytes -= (size_t)n;
+            if (!n_bytes || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+                shutdown(fd, SHUT_WR);
+                writing = 0;
+            }
+        }
+        if (p.revents & (POLLIN | POLLERR | POLLHUP)) {
+            const ssize_t n = recv(fd, line + n_line, WORKER_LINE - n_line, 0);
+            if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                continue;
+            if (n <= 0)
+                return WORKER_DIED;
+            n_line += (size_t)n;
+            const char *end = memchr(line, '\n', n_line);
+            if (end ? end != line + n_line - 1 : n_line == WORKER_LINE)
+                return WORKER_BABBLED;
+            if (end) {
+                line[n_line - 1] = 0;
+                return WORKER_ANSWERED;
+            }
+        }
+    }
+}
+
+int worker_ask_telling(char line[WORKER_LINE], const char *path, const uint8_t *mail,
+                       size_t n_bytes, int64_t wait_ms, int64_t deadline, void (*tell)(void *),
+                       void *arg)
+{
+    int result;
+    listener l = {tell, arg, now_ms() + TELL_MS};
+    const int fd = connected(path, wait_ms, deadline, &l, &result);
+    *line = 0;
+    if (fd < 0)
+        return result;
+    result = exchange(line, fd, mail, n_bytes, deadline, &l);
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return result;
+}
+
+int worker_ask(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes,
+               int64_t wait_ms, int64_t deadline)
+{
+    return worker_ask_telling(line, path, mail, n_bytes, wait_ms, deadline, NULL, NULL);
+}

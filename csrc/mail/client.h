@@ -1,0 +1,30 @@
+/* client.h - asking a resident worker (`classify --listen SOCKET`) about one mail. */
+#ifndef SLUICE_CLIENT_H
+#define SLUICE_CLIENT_H
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    WORKER_ANSWERED, /* line holds what it said, which mark_read judges */
+    /* nobody listens, or nobody took the connection within wait_ms: so many others wait */
+    WORKER_ABSENT,
+    WORKER_DIED,    /* it went away, or the connection broke, before a whole line */
+    WORKER_BABBLED, /* more than a line, or a longer one than there is room for */
+    WORKER_LATE,    /* the deadline passed */
+    WORKER_BROKEN   /* a system call failed here (no descriptor left, path too long): errno */
+};
+enum { WORKER_LINE = 128, WORKER_WAIT_MS = 200 };
+
+/* CLOCK_MONOTONIC in milliseconds, which no change of the clock moves. */
+int64_t now_ms(void);
+/* Writes mail [n_bytes] to the worker that listens at `path`, and reads its line: zero-terminated,
+ * without the newline. wait_ms: how long to try where the queue of connections is full;
+ * WORKER_WAIT_MS does.  deadline: in now_ms's time.  Returns WORKER_..., leaves no descriptor,
+ * raises no SIGPIPE, sets no signal and no timer. */
+int worker_ask(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes,
+               int64_t wait_ms, int64_t deadline);
+/* The same; tell(arg) is called about every ten seconds while it waits. */
+int worker_ask_telling(char line[WORKER_LINE], const char *path, const uint8_t *mail,
+                       size_t n_bytes, int64_t wait_ms, int64_t deadline, void (*tell)(void *),
+                       void *arg);
+#endif

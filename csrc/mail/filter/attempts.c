@@ -1,0 +1,123 @@
+/* attempts.c - a mail that never gets through the classifier must get through at last: what earlier
+ * attempts came to.
+ *
+ * DIR/QUEUEID-HASH holds two digits, counts up to 9: how many classifications began and did not
+ * come back to us, and how many deliveries sendmail refused for good.  The hash is of sender and
+ * recipients, because Postfix starts one filter for each 50 recipients of a mail, at the same time.
+ * A mark is removed when the mail is delivered; those of mails that are not in the queue any more
+ * (a queue keeps a mail for 5 days) are removed once an hour at most, by whoever comes first.  A
+ * directory that others could write in counts for nothing: whoever put marks there could let any
+ * mail pass unchecked. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "mail/filter/filter.h"
+
+#define SWEPT ".swept"
+enum { ID_BYTES = 64, KEEP_SECONDS = 14 * 86400, SWEEP_SECONDS = 3600, SWEEP_ENTRIES = 10000 };
+
+/* FNV-1a (Fowler, Noll, Vo 1991), 64 bits, of a string and its final zero. */
+static uint64_t hash(uint64_t h, const char *s)
+{
+    do
+        h = (h ^ (uint8_t)*s) * 0x100000001b3;
+    while (*s++);
+    return h;
+}
+
+static void sweep(int dir)
+{
+    struct stat st;
+    const time_t now = time(NULL);
+    if (fstatat(dir, SWEPT, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mtime <= now
+        && now - st.st_mtime < SWEEP_SECONDS)
+        return;
+    const int mark =
+        openat(dir, SWEPT, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    /* it could not be seen that it was done, so it would be done for every mail */
+    if (mark < 0 || futimens(mark, NULL)) {
+        if (mark >= 0)
+            close(mark);
+        return;
+    }
+    close(mark);
+    const int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    if (!entries) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    struct dirent *e;
+    for (int n = 0; n < SWEEP_ENTRIES && (e = readdir(entries)); n++)
+        if (e->d_name[0] != '.' && fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0
+            && S_ISREG(st.st_mode) && now - st.st_mtime > KEEP_SECONDS)
+            unlinkat(dir, e->d_name, 0);
+    closedir(entries);
+}
+
+/* The directory, if it is ours or root's, and not open to all for writing; or -1. */
+static int open_state(const char *path)
+{
+    struct stat st;
+    mkdir(path, 0700); /* or it is there */
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (!fstat(fd, &st) && (st.st_uid == geteuid() || st.st_uid == 0) && !(st.st_mode & S_IWOTH))
+        return fd;
+    close(fd);
+    log_line("%s: is another's, or all may write there: no attempts are counted", path);
+    return -1;
+}
+
+void attempts_open(attempts *a, const options *o)
+{
+    char digits[2];
+    uint64_t h = hash(0xcbf29ce484222325, o->sender ? o->sender : "");
+    *a = (attempts){.fd = -1};
+    if (!o->state || !o->queue_id || strlen(o->queue_id) > ID_BYTES)
+        return;
+    if ((a->fd = open_state(o->state)) < 0)
+        return;
+    for (int i = 0; i < o->n_recipients; i++)
+        h = hash(h, o->recipients[i]);
+    snprintf(a->name, sizeof a->name, "%s-%016llx", o->queue_id, (unsigned long long)h);
+    sweep(a->fd);
+    const int fd = openat(a->fd, a->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    if (read(fd, digits, sizeof digits) == sizeof digits && digits[0] >= '0' && digits[0] <= '9'
+        && digits[1] >= '0' && digits[1] <= '9')
+        a->begun = digits[0] - '0', a->refused = digits[1] - '0';
+    close(fd);
+}
+
+void attempts_write(attempts *a, int begun, int refused)
+{
+    if (a->fd < 0)
+        return;
+    if (!begun && !refused) {
+        attempts_done(a);
+        return;
+    }
+    const char digits[2] = {(char)('0' + (begun > ATTEMPTS_MAX ? ATTEMPTS_MAX : begun)),
+                            (char)('0' + (refused > ATTEMPTS_MAX ? ATTEMPTS_MAX : refused))};
+    const int fd =
+        openat(a->fd, a->name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    if (fd < 0)
+        return;
+    (void)!pwrite(fd, digits, sizeof digits, 0);
+    close(fd);
+}
+
+void attempts_done(attempts *a)
+{
+    if (a->fd >= 0)
+        unlinkat(a->fd, a->name, 0);
+}

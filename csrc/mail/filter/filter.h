@@ -1,0 +1,119 @@
+/* filter.h - what the files of mail-filter say to each other.  The contract is main.c's: exit 0 or
+ * 75, and 0 only after the mail was handed over.  So nothing here exits, and every function says by
+ * its result what went wrong. */
+#ifndef SLUICE_MAIL_FILTER_H
+#define SLUICE_MAIL_FILTER_H
+#include <stddef.h>
+#include <stdint.h>
+#include "api/mail.h"
+#include "mail/client.h"
+
+enum { DELIVERED = 0, DEFERRED = 75 };
+
+/* ---- options.c --------------------------------------------------------------- */
+
+enum deliver { DELIVER_HEADERS, DELIVER_UNCHANGED, DELIVER_NOTHING, DELIVER_STDOUT };
+typedef struct {
+    const char *sender, *queue_id; /* NULL: not given */
+    /* NULL: not given, but classify: could not be found */
+    const char *classify, *model, *question, *threads, *cache, *calibration;
+    const char *socket, *sendmail, *spool, *state, *log;
+    char **recipients; /* NULL at the end */
+    int n_recipients;
+    int64_t deadline_ms, read_ms, send_ms;
+    uint64_t max_bytes, spool_bytes, memory_bytes;
+    enum deliver deliver;
+    int defer, trust_earlier, worker_only;
+} options;
+
+enum { OPTIONS_RUN, OPTIONS_SHOWN, OPTIONS_WRONG };
+/* Fills o; OPTIONS_SHOWN: --help or --version was printed; OPTIONS_WRONG: why [why_bytes] says what
+ * is. */
+int options_read(options *o, int argc, char **argv, char *why, size_t why_bytes);
+
+/* ---- log.c ---------------------------------------------------------------------- */
+
+/* Lines go to syslog's mail facility, or to the end of `file`, or to stderr ("-"), there after all
+ * else. Never waits. */
+void log_open(const char *file);
+__attribute__((format(printf, 1, 2))) void log_line(const char *format, ...);
+void log_close(void);
+/* text = from [n_bytes] on one line of printable ASCII, cut to fit text [text_bytes]. */
+void log_clean(char *text, size_t text_bytes, const char *from, size_t n_bytes);
+
+/* ---- spool.c -------------------------------------------------------------------- */
+
+typedef struct {
+    int fd; /* of a file without a name, open for reading only; -1: none */
+    uint64_t n_bytes;
+    const uint8_t *data; /* of spool_mail, mapped */
+} spool;
+
+/* Reads `in` to its end into a file in `directory`.  0, or -1: errno (EFBIG more than `limit`
+ * bytes, ETIMEDOUT). */
+int spool_mail(spool *s, int in, const char *directory, uint64_t limit, int64_t deadline);
+/* A file of head [head_bytes] and rest [rest_bytes].  0 or -1: errno. */
+int spool_parts(spool *s, const char *directory, const uint8_t *head, uint64_t head_bytes,
+                const uint8_t *rest, uint64_t rest_bytes);
+/* Writes all to fd, waiting for it until the deadline.  0 or -1: errno. */
+int write_whole(int fd, const uint8_t *data, uint64_t n_bytes, int64_t deadline);
+
+/* ---- child.c -------------------------------------------------------------------- */
+
+typedef struct {
+    char *const *argv, *const *env;
+    int in; /* its stdin, read from the start */
+    /* its stderr: 1 to where its stdout goes, 0 nowhere */
+    int errors;
+    /* 0: no limit of ours; file_bytes counts if memory_bytes is given */
+    uint64_t memory_bytes, cpu_seconds, file_bytes;
+    int64_t deadline;
+    char *out; /* [out_bytes] the first of what it writes */
+    size_t out_bytes;
+} child;
+typedef struct {
+    int failed; /* errno: it was not started */
+    int late;   /* the deadline passed, and it was killed */
+    int code;   /* its exit status, -1: a signal */
+    int signal;
+    size_t n_out; /* bytes in out */
+    int more;     /* it wrote more than that */
+} child_end;
+/* Runs a program in a process group of its own and returns when it has ended, its whole group
+ * killed. */
+void child_run(child_end *end, const child *c);
+
+/* ---- judge.c -------------------------------------------------------------------- */
+
+typedef struct {
+    const char *by;     /* worker, process, none */
+    const char *worker; /* how asking it went: -, answered, absent, died, babbled, late, broken */
+    int ran;            /* whether a process was started; then: */
+    child_end end;
+} judged;
+/* The verdict on a mail by the worker or by a process of our own. */
+void judge(mail_verdict *v, judged *how, const options *o, const spool *mail);
+
+/* ---- attempts.c ------------------------------------------------------------------ */
+
+enum { ATTEMPTS_BEFORE_PASSING = 2, ATTEMPTS_MAX = 9 };
+typedef struct {
+    int fd; /* of the directory, -1: nothing is counted */
+    char name[96];
+    int begun;   /* classifications that began and did not come back here */
+    int refused; /* deliveries that sendmail refused for good */
+} attempts;
+/* What is known of earlier attempts at this mail for these recipients.  Whatever fails, nothing is
+ * counted. */
+void attempts_open(attempts *a, const options *o);
+void attempts_write(attempts *a, int begun, int refused);
+void attempts_done(attempts *a);
+
+/* ---- deliver.c -------------------------------------------------------------------- */
+
+/* Hands the file to sendmail.  NULL: taken, else why not; *refused: by an exit status that promises
+ * nothing of trying again. */
+const char *deliver(const options *o, const spool *mail, const char *id, int *refused);
+/* What children get of our environment, and a path. */
+char *const *child_environment(int for_sendmail);
+#endif

@@ -1,5 +1,0 @@
-/* avx-vnni_matmul.c - avx2_matmul.c's quantised products once more, for AVX2 with AVX-VNNI; what differs is in avx2.h. */
-#ifdef __AVXVNNI__
-#define AVX_VNNI
-#include "avx2_matmul.c"
-#endif

@@ -1,5 +1,0 @@
-/* avx2_encode.c - encode_k.c for x86-64 with AVX2. */
-#ifdef __AVX2__
-#define NAME(f) f##_avx2
-#include "encode_k.c"
-#endif
