@@ -4,6 +4,7 @@ test looks at a clock.
 
 import csv
 import faulthandler
+import hashlib
 import io
 import itertools
 import json
@@ -178,6 +179,27 @@ def test_model_stays_finite(tmp_path, name, kind):
     f, x = m.extend(cache, measure.ids(m.hparams.n_vocab, 40))
     m.head(f, x, logits)  # a Fault where one is not finite
     assert 0.1 < statistics.pstdev(list(logits)) < 20
+
+
+def test_kept_models_are_found_again():
+    """Their names have a digest of the whole header: metadata, and the tensors in their order."""
+    digest = lambda shape: hashlib.sha256(
+        synthetic.VERSION
+        + gguf_write.head(
+            shapes.metadata(shape, synthetic.FILE_TYPES["Q8_0"]), synthetic.tensors(shape, "Q8_0")
+        )
+    ).hexdigest()[:8]
+    assert {name: digest(shape) for name, shape in shapes.SHAPES.items()} == {
+        "smollm2-135m": "69571f6b",
+        "smollm2-360m": "ab9114d8",
+        "gemma-3-270m": "32a47989",
+        "qwen2.5-0.5b": "b73baa8c",
+        "gemma-3-1b": "9e28012c",
+        "tinyllama-1.1b": "c9201f7a",
+        "llama-3.2-1b": "5f1b7466",
+        "mistral-7b": "8aae25dd",
+        "tiny": "9a2cdf37",
+    }
 
 
 def test_shapes_have_the_published_number_of_weights():

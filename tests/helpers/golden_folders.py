@@ -124,6 +124,7 @@ CASES = {  # name: (class, settings, dtype, tokenizer, more)
         {},
     ),
     "deepseek": ("Llama", SMALL, "bfloat16", "deepseek", {}),
+    "olmo2": ("Olmo2", dict(SMALL, pad_token_id=0), "bfloat16", "llama3", {}),
 }
 
 

@@ -40,6 +40,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     Qwen2Config,
@@ -65,6 +67,11 @@ BLOCK_NAMES = {
     "qwen2": PRE_NORM,
     "qwen3": PRE_NORM | HEAD_NORMS,
     "phi3": PRE_NORM | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    "olmo2": HEAD_NORMS
+    | {
+        "post_attention_norm": "post_attention_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    },
     "gemma2": SANDWICH,
     "gemma3": SANDWICH | HEAD_NORMS,
 }
@@ -195,8 +202,9 @@ def settings(metadata, tensors, scaling):
                 "rope.scaling.original_context_length", get("context_length")
             ),
         )
-    if arch in ("qwen2", "qwen3", "gemma"):
+    if arch in ("olmo2", "qwen2", "qwen3", "gemma"):
         kind, config = {
+            "olmo2": (Olmo2ForCausalLM, Olmo2Config),
             "qwen2": (Qwen2ForCausalLM, Qwen2Config),
             "qwen3": (Qwen3ForCausalLM, Qwen3Config),
             "gemma": (GemmaForCausalLM, GemmaConfig),

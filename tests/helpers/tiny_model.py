@@ -1,6 +1,6 @@
 """Small GGUF models of pseudo-random weights, the same bytes on every machine.
 
-    python3 tests/helpers/tiny_model.py OUT.gguf [--arch llama|gemma|gemma2|gemma3|phi3|qwen2|qwen3]
+    python3 tests/helpers/tiny_model.py OUT.gguf [--arch llama|gemma|gemma2|gemma3|olmo2|phi3|qwen2|qwen3]
                                          [--type f32|f16|bf16|q8_0|q4_0|q4_1] [--seed N] [--vocab N]
 
 Only the standard library; no number depends on anything but random.Random(integer).random(), whose bits Python guarantees
@@ -26,6 +26,10 @@ llama.  Pairs are neighbours (2 i, 2 i + 1): the converter has permuted the rows
 qwen2, qwen3, phi3.  Llama's block, but pairs are (i, i + dimension_count / 2), rows as in the checkpoint. qwen2 has attn_q.bias, attn_k.bias
     and attn_v.bias, F32; qwen3 attn_q_norm and attn_k_norm, [key_length], on each head before rope. phi3 stores the rows of attn_q,
     attn_k and attn_v as one matrix attn_qkv, those of ffn_gate and ffn_up as one, ffn_up; its window is in every block.
+
+olmo2.  As qwen3, but attn_q_norm and attn_k_norm are for all heads together, [head_count * key_length] and
+    [head_count_kv * key_length]; there are no norms before: x += norm(attn_output(attention(x)), post_attention_norm);
+    x += norm(ffn_down(silu(ffn_gate(x)) * ffn_up(x)), post_ffw_norm).
 
 gemma.  As gemma3, without norms after, norms on heads, and local blocks. gemma2: as gemma3, without norms on heads; one rope;
     block i is local where i is even; a score s is c * tanh(s / c) with c `attn_logit_softcapping`, else 50, a logit the
@@ -110,6 +114,7 @@ DEFAULTS = {
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
+    "olmo2": {**LLAMA, "arch": "olmo2", "rope_base": 5e5, "eps": 1e-6},
     "phi3": {**LLAMA, "arch": "phi3", "n_rot": None},
     "qwen2": {**LLAMA, "arch": "qwen2", "rope_base": 1e6, "eps": 1e-6},
     "qwen3": {**LLAMA, "arch": "qwen3", "rope_base": 1e6, "eps": 1e-6, "head_dim": 48},
@@ -165,7 +170,10 @@ def shapes(c):
             }
         if c["arch"] in ("gemma3", "qwen3"):
             block.update(attn_q_norm=(c["head_dim"],), attn_k_norm=(c["head_dim"],))
-        if c["arch"] in ("gemma2", "gemma3"):
+        if c["arch"] == "olmo2":
+            del block["attn_norm"], block["ffn_norm"]
+            block.update(attn_q_norm=(q,), attn_k_norm=(kv,))
+        if c["arch"] in ("gemma2", "gemma3", "olmo2"):
             block.update(post_attention_norm=(n,), post_ffw_norm=(n,))
         if c["arch"] == "qwen2":
             out.update(
@@ -313,7 +321,7 @@ def metadata(c):
         "attention.layer_norm_rms_epsilon": ("f32", c["eps"]),
         "rope.freq_base": ("f32", c["rope_base"]),
     }
-    if arch in ("qwen2", "phi3"):  # their converters write no width of heads
+    if arch in ("qwen2", "phi3", "olmo2"):  # their converters write no width of heads
         del numbers["attention.key_length"], numbers["attention.value_length"]
     if arch in ("llama", "phi3"):
         numbers["rope.dimension_count"] = ("u32", n_rot(c))

@@ -20,7 +20,7 @@ from tiny_model import write_model
 
 from sluice import gguf
 from sluice.faults import Fault
-from sluice.model.architectures import ARCHITECTURES
+from sluice.model import architectures
 from sluice.model.model import Model
 from sluice.perplexity import evaluate
 from sluice.quantize import mixes, requantize
@@ -238,7 +238,7 @@ def test_a_name_with_the_letters_of_patterns_can_be_given_as_it_is(tmp_path):
     assert of(("=\\n.weight", "F16")) == ["Q4_0", "Q4_0", "F16"] == of(("=*", "F16"))
 
 
-@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("arch", architectures.names())
 def test_every_architecture_runs_after(tmp_path, arch):
     scaling = {
         "phi3": {"type": "longrope", "original_context_length": 64},

@@ -2,10 +2,12 @@
 weights one of them.
 """
 
-from dataclasses import dataclass, replace
+from __future__ import annotations
 
-from ..model.weights import biases
-from ..model.weights import shapes as block_shapes
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..model import architectures
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
 N_PLAIN = 3 + 256  # <unk> <s> </s> and the bytes come before the pieces
@@ -33,7 +35,7 @@ class Shape:
     rope_scaling: tuple = ()
 
     @property
-    def n_rot(self):
+    def n_rot(self) -> int:
         return self.head_dim
 
 
@@ -107,7 +109,7 @@ BOTH_ENDS = ("smollm2-135m", "tinyllama-1.1b")
 HELP = f"Models of random weights instead: {', '.join(SHAPES)}.  [default: {','.join(BOTH_ENDS)}]"
 
 
-def find(name):
+def find(name: str) -> str | None:
     """The key of SHAPES that `name` means, whatever its letters' case and its marks ("gemma3-1b",
     "Gemma-3-1B"), or None.
     """
@@ -118,14 +120,14 @@ def _plain(name):
     return "".join(c for c in name.lower() if c.isalnum())
 
 
-def cut(shape, n_layer):
+def cut(shape: Shape, n_layer: int) -> Shape:
     """`shape` with its first `n_layer` blocks alone."""
     return replace(shape, n_layer=n_layer, name=f"{shape.name}, {n_layer} layers,")
 
 
-def tensors(shape):
+def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
     """Dict: tensor name -> shape in GGUF order, in file order."""
-    out = {
+    out: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (shape.n_embd, shape.n_vocab),
         "output_norm.weight": (shape.n_embd,),
     }
@@ -133,13 +135,15 @@ def tensors(shape):
         out["output.weight"] = (shape.n_embd, shape.n_vocab)
     if shape.rope_scaling:
         out["rope_freqs.weight"] = (shape.n_rot // 2,)
+    record = architectures.find(shape.arch)
+    assert record, shape.arch
+    block = record.shapes(shape)
     for i in range(shape.n_layer):
-        out.update((f"blk.{i}.{name}.weight", dims) for name, dims in block_shapes(shape).items())
-        out.update((f"blk.{i}.{name}.bias", (n,)) for name, n in biases(shape).items())
+        out.update((f"blk.{i}.{name}", dims) for name, dims in block.items())
     return out
 
 
-def rope_factors(shape):
+def rope_factors(shape: Shape) -> list[float]:
     """What Llama 3 divides its rope frequencies by, n_rot / 2 of them: 1 where a wave turns often
     within the first context, the factor where it hardly turns once, and a blend, linear in the
     number of turns, between.
@@ -153,7 +157,7 @@ def rope_factors(shape):
     return out
 
 
-def metadata(shape, file_type):
+def metadata(shape: Shape, file_type: int) -> dict[str, tuple[str, Any]]:
     """Dict: key -> (kind, value), with a vocabulary of the right size that spells any text by its
     bytes.
     """
@@ -194,7 +198,7 @@ def metadata(shape, file_type):
     }
 
 
-def vocabulary(n):
+def vocabulary(n: int) -> tuple[list[str], list[float], list[int]]:
     """(texts, scores, types) of `n` tokens: three control tokens, the bytes, and pieces that are
     numbers.
     """

@@ -7,11 +7,15 @@ model answers means nothing; it reads and computes what a real one of its shape 
 on every machine, from the standard library alone.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import random
 import struct
 from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from ..faults import USAGE, Fault, unsupported
 from ..gguf import write as gguf_write
@@ -44,16 +48,14 @@ SCALES = {
 }
 
 
-def types():
-    """The names of types that this build computes with and this module can make, mixes among
-    them.
-    """
+def types() -> list[str]:
+    """The types that this build computes with and this module can make, mixes among them."""
     known = numbers()
     plain = [name for name in (*FLOATS, *SCALES) if lib.type_supported(known[name])]
     return plain + [name for name, parts in MIXES.items() if set(parts) <= set(plain)]
 
 
-def check_type(name, option="--type"):
+def check_type(name: str, option: str = "--type") -> None:
     """Fault 64 or 69 where a model cannot be made of type `name`, or a head, which is one matrix,
     not of a mix.
     """
@@ -66,7 +68,7 @@ def check_type(name, option="--type"):
         )
 
 
-def check_types(names, head=None):
+def check_types(names: Iterable[str], head: str | None = None) -> None:
     """The same for --type and --head, if there is one."""
     for name in names:
         check_type(name)
@@ -74,7 +76,9 @@ def check_types(names, head=None):
         check_type(head, "--head")
 
 
-def type_of(kind, tensor, dims, shape, head=None):
+def type_of(
+    kind: str, tensor: str, dims: tuple[int, ...], shape: shapes.Shape, head: str | None = None
+) -> str:
     """The name of the type that `tensor` of dimensions `dims` has in a model of `shape` and `kind`.
     head: another type for the head, or None.
     """
@@ -86,7 +90,7 @@ def type_of(kind, tensor, dims, shape, head=None):
 class Weights:
     """Random rows of one type: `pieces` of a matrix as it stands in a file."""
 
-    def __init__(self, name):
+    def __init__(self, name: str):
         self.name, self.type = name, numbers()[name]
         self._base = Weights("Q8_0") if name in FLOATS else None  # floats are what int8 blocks mean
         self.block = lib.type_block(self.type)
@@ -98,7 +102,7 @@ class Weights:
             # blocks differ in scale
             self._factor = [0.75 + 0.5 * draw.random() for _ in range(1 << 10)]
             self._unit = self._deviation()
-        self._pool = (None, b"")
+        self._pool: tuple[float | None, bytes] = (None, b"")
 
     def _scaled(self, d, n):
         """The first `n` blocks with scales around `d`."""
@@ -125,7 +129,7 @@ class Weights:
         lib.dequantize_row(ffi.from_buffer("float[]", out), self.type, ffi.from_buffer(blocks), n)
         return out
 
-    def pool(self, deviation):
+    def pool(self, deviation: float) -> bytes:
         """Bytes of many blocks whose weights have this deviation."""
         if self._pool[0] != deviation:
             self._pool = (
@@ -151,10 +155,8 @@ class Weights:
         out[0::2], out[1::2] = raw[2::4], raw[3::4]  # the upper halves
         return bytes(out)
 
-    def pieces(self, n_in, n_row, start=0):
-        """The bytes of a matrix [n_row, n_in], piece by piece; another `start` gives another
-        one.
-        """
+    def pieces(self, n_in: int, n_row: int, start: int = 0) -> Iterator[memoryview]:
+        """The bytes of a matrix [n_row, n_in], in pieces; another `start` gives another matrix."""
         pool, left = memoryview(self.pool(n_in**-0.5)), lib.type_row_bytes(self.type, n_in) * n_row
         at = start * 7919 * self.block_bytes % len(pool)
         while left:
@@ -163,11 +165,13 @@ class Weights:
             at, left = 0, left - len(piece)
 
 
-def tensors(shape, kind, head=None):
+def tensors(shape: shapes.Shape, kind: str, head: str | None = None) -> list[tuple]:
     """What gguf_write takes: the tensors of a model of `shape`, type `kind` and `head` (see
     type_of), their data made when they are written.
     """
-    made, out = {}, []
+    made: dict[str, Weights] = {}
+    out: list[tuple] = []
+    data: bytes | Callable[[], Iterator[memoryview]]
     for i, (name, dims) in enumerate(shapes.tensors(shape).items()):
         type = type_of(kind, name, dims, shape, head)
         if name == "rope_freqs.weight":
@@ -186,7 +190,7 @@ def _weights(made, type):
     return made[type]
 
 
-def cache_home():
+def cache_home() -> str:
     """The directory where models are kept if no other is named: with the rest of the cache, else in
     the temporary directory.
     """
@@ -196,10 +200,15 @@ def cache_home():
     return os.path.join(cache_directory.home() or temporary, "bench")
 
 
-def find_all(directory, keys, kinds, n_layer, head, say):
-    """The paths of `find` for each of `keys` and `kinds`; without a directory in that of the
-    cache.
-    """
+def find_all(
+    directory: str | None,
+    keys: Iterable[str],
+    kinds: Iterable[str],
+    n_layer: int | None,
+    head: str | None,
+    say: Callable[[str], Any],
+) -> list[str]:
+    """The paths of `find` for each of `keys` and `kinds`; directory None: that of the cache."""
     return [
         find(directory or cache_home(), key, kind, n_layer, say, head)
         for key in keys
@@ -207,7 +216,14 @@ def find_all(directory, keys, kinds, n_layer, head, say):
     ]
 
 
-def find(directory, key, kind, n_layer=None, say=lambda message: None, head=None):
+def find(
+    directory: str,
+    key: str,
+    kind: str,
+    n_layer: int | None = None,
+    say: Callable[[str], Any] = lambda message: None,
+    head: str | None = None,
+) -> str:
     """Path of the model of SHAPES[key], type `kind` and `head` (see type_of) in `directory`,
     written if it is not there. Fault 64, 69, 73 to 75.
     """

@@ -1,12 +1,14 @@
 """From GGUF to a checkpoint of llama2.c and its vocabulary."""
 
+from __future__ import annotations
+
 import os
 
 from ..cli import progress
 from .llama2c import write as to
 
 
-def run(source, out, version, vocab_out, verbose):
+def run(source: str, out: str, version: int, vocab_out: str | None, verbose: bool) -> None:
     clock = progress.Clock()
     file, c = to.source(source)
     words = to.vocab(file) if vocab_out else None
@@ -14,7 +16,7 @@ def run(source, out, version, vocab_out, verbose):
         os.path.basename(out), sum(t.n_elements for t in file.tensors.values())
     ) as tell:
         to.write(out, file, c, version, tell)
-    if vocab_out:
+    if vocab_out and words:
         to.write_vocab(vocab_out, *words, c)
     if verbose:
         clock.report(out, len(file.tensors))

@@ -6,7 +6,12 @@ varint length and that many bytes, 5 four bytes. Types 3 and 4 (groups) are refu
 written them since 2008.
 """
 
+from __future__ import annotations
+
+import builtins
 import struct
+from collections.abc import Iterator
+from typing import Any
 
 from ..faults import bad, unsupported
 
@@ -21,13 +26,13 @@ class Span:
 
     __slots__ = ("source", "at", "end")
 
-    def __init__(self, source, at, end):
+    def __init__(self, source: Any, at: int, end: int):
         self.source, self.at, self.end = source, at, end
 
-    def bytes(self):
+    def bytes(self) -> builtins.bytes:
         return self.source.bytes(self.at, self.end - self.at)
 
-    def fields(self):
+    def fields(self) -> Iterator[tuple[int, int, Any]]:
         """Yield (number, wire type, value) of the message in it: an int, 4 or 8 bytes, or for BYTES
         a Span. Fault 65 where it is none.
         """
@@ -80,18 +85,18 @@ class Span:
 class Memory:
     """Bytes as the source of a Span."""
 
-    def __init__(self, path, data):
+    def __init__(self, path: str, data: bytes):
         self.path, self.data, self.size = path, data, len(data)
 
-    def bytes(self, at, n):
+    def bytes(self, at: int, n: int) -> builtins.bytes:
         return self.data[at : at + n]
 
 
-def message(path, data):
+def message(path: str, data: bytes) -> Span:
     return Span(Memory(path, data), 0, len(data))
 
 
-def floats(kind, value, path, what):
+def floats(kind: int, value: Any, path: str, what: str) -> Any:
     """The f32 of one occurrence of a repeated float: packed or alone."""
     data = value.bytes() if kind == BYTES else value
     if kind not in (BYTES, FIXED32) or len(data) % 4:
@@ -99,13 +104,13 @@ def floats(kind, value, path, what):
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 
-def int32(kind, value, path, what):
+def int32(kind: int, value: Any, path: str, what: str) -> int:
     if kind != VARINT:
         raise bad(path, f"{what}: not an integer")
     return (value & 0xFFFFFFFF) - (value << 1 & 1 << 32)
 
 
-def put_varint(n):
+def put_varint(n: int) -> bytes:
     out = bytearray()
     n &= (1 << 64) - 1
     while n > 0x7F:
@@ -115,10 +120,10 @@ def put_varint(n):
     return bytes(out)
 
 
-def put_bytes(number, data):
+def put_bytes(number: int, data: bytes) -> bytes:
     return put_varint(number << 3 | BYTES) + put_varint(len(data)) + data
 
 
-def put_int(number, n):
+def put_int(number: int, n: int) -> bytes:
     """A proto3 integer: 0 is not written."""
     return put_varint(number << 3 | VARINT) + put_varint(n) if n else b""

@@ -1,11 +1,14 @@
-"""A file of weights that is read in pieces, and text that must be JSON: both checked, both
-bounded.
-"""
+"""A file of weights that is read in pieces, and JSON: both checked, both bounded."""
 
+from __future__ import annotations
+
+import builtins
 import json
 import os
 import re
 import stat
+from collections.abc import Callable
+from typing import Any
 
 from ..faults import IO_ERROR, Fault, bad
 
@@ -15,9 +18,9 @@ class Reader:
     was; OSError if it cannot be read.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
-        self._fd = None
+        self._fd = -1
         self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         self._stat = s = os.fstat(self._fd)
         if not stat.S_ISREG(s.st_mode):
@@ -27,10 +30,10 @@ class Reader:
         self.size = s.st_size
 
     def __del__(self):
-        if self._fd is not None:
+        if self._fd >= 0:
             os.close(self._fd)
 
-    def bytes(self, at, n):
+    def bytes(self, at: int, n: int) -> builtins.bytes:
         """`n` bytes from `at` on."""
         out = []
         while n:
@@ -44,13 +47,13 @@ class Reader:
             at, n = at + len(data), n - len(data)
         return out[0] if len(out) == 1 else b"".join(out)
 
-    def check_unchanged(self):
+    def check_unchanged(self) -> None:
         """Fault 74 if the file was overwritten, cut or touched since it was opened."""
         then, now = self._stat, os.fstat(self._fd)
         if (then.st_size, then.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
             raise Fault(IO_ERROR, f"{self.path}: the file was changed while it was in use")
 
-    def rows(self, dtype, at, n_in):
+    def rows(self, dtype: Any, at: int, n_in: int) -> Callable[[int, int], Any]:
         """The function read of a Tensor whose rows lie at byte `at`, one after the other."""
         import numpy as np
 
@@ -59,7 +62,7 @@ class Reader:
         ).reshape(n, n_in)
 
 
-def read_small(path, most):
+def read_small(path: str, most: int) -> bytes:
     """The bytes of a file of at most `most` of them."""
     r = Reader(path)
     if r.size > most:
@@ -67,7 +70,7 @@ def read_small(path, most):
     return r.bytes(0, r.size)
 
 
-def parse_json(path, data):
+def parse_json(path: str, data: bytes) -> dict[str, Any]:
     """The object in `data` (bytes). Fault 65: no JSON, a name twice in one object, no object at the
     top, or absurd in depth.
     """
@@ -97,5 +100,5 @@ def parse_json(path, data):
     return found
 
 
-def read_json(path, most):
+def read_json(path: str, most: int) -> dict[str, Any]:
     return parse_json(path, read_small(path, most))

@@ -2,6 +2,11 @@
 time.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import numpy as np
 
 from ..gguf import write as gguf_write
@@ -11,6 +16,9 @@ from . import types
 
 # of f32: what a piece of a tensor may take in memory; work space is some times that
 PIECE_BYTES = 4 << 20
+Read = Callable[[int, int], np.ndarray]  # first row, rows -> [rows, n_in]
+Tell = Callable[[int], Any]  # is told of elements done
+Metadata = dict[str, tuple[str, Any]]  # key -> (kind, value)
 
 
 class Tensor:
@@ -30,17 +38,25 @@ class Tensor:
     __slots__ = ("name", "shape", "type", "read", "unit", "blocks", "piece", "source")
 
     def __init__(
-        self, name, shape, type, read, unit=1, blocks=None, piece=PIECE_BYTES, source=None
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        type: str,
+        read: Read,
+        unit: int = 1,
+        blocks: Callable[[int, int], bytes] | None = None,
+        piece: int = PIECE_BYTES,
+        source: Any = None,
     ):
         self.name, self.shape, self.type, self.read = name, tuple(shape), type, read
         self.unit, self.blocks, self.piece, self.source = unit, blocks, piece, source
 
     @property
-    def n_rows(self):
+    def n_rows(self) -> int:
         return self.shape[1] if len(self.shape) > 1 else 1
 
     @property
-    def what(self):
+    def what(self) -> str:
         """Its name in a message."""
         return (
             f"{self.source.path}: tensor {self.name}"
@@ -48,7 +64,7 @@ class Tensor:
             else f"tensor {self.name}"
         )
 
-    def target(self, kind, n_layer, tied):
+    def target(self, kind: str | None, n_layer: int, tied: bool) -> str:
         """The type it gets in a file of `kind`, by the rules of mixes.py; None: what the source
         has.
         """
@@ -56,7 +72,7 @@ class Tensor:
             kind or ("Q8_0" if self.blocks else self.type), self.name, self.shape, n_layer, tied
         )
 
-    def pieces(self, type, tell=lambda n: None):
+    def pieces(self, type: str, tell: Tell = lambda n: None) -> Iterator[Any]:
         """Its bytes in `type`, in pieces. tell(n): n elements are done."""
         n_in = self.shape[0]
         step, small = (
@@ -76,26 +92,30 @@ class Tensor:
             self.source.check_unchanged()
 
 
-def transposed(read, n_rows, n_columns, first, n):
+def transposed(read: Read, n_rows: int, n_columns: int, first: int, n: int) -> np.ndarray:
     """Columns `first` to `first + n` of a matrix whose rows read(i, m) gives, as rows: [n, n_rows].
     Reads all rows, a few at a time.
     """
-    out, step = None, max(1, PIECE_BYTES // (4 * n_columns))
-    for i in range(0, n_rows, step):
-        part = read(i, min(step, n_rows - i))[:, first : first + n]
-        if out is None:
-            out = np.empty((n, n_rows), part.dtype)
+    step = max(1, PIECE_BYTES // (4 * n_columns))
+    columns = lambda i: read(i, min(step, n_rows - i))[:, first : first + n]
+    part = columns(0)
+    out = np.empty((n, n_rows), part.dtype)
+    out[:, : len(part)] = part.T
+    for i in range(step, n_rows, step):
+        part = columns(i)
         out[:, i : i + len(part)] = part.T
     return out
 
 
-def constant(name, values):
+def constant(name: str, values: list[float]) -> Tensor:
     """A vector of f32 that is computed, not read."""
     x = np.asarray(values, "<f4").reshape(1, -1)
     return Tensor(name, (x.shape[1],), "F32", lambda first, n: x)
 
 
-def write_gguf(path, metadata, tensors, kind, progress):
+def write_gguf(
+    path: str, metadata: Metadata, tensors: list[Tensor], kind: str | None, progress: Tell
+) -> None:
     """Write the file, whole or not at all. kind: one of quantized.KINDS or None; progress: function
     that is told of elements done.
     """

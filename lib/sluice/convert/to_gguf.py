@@ -1,5 +1,7 @@
 """To GGUF: which source a path is, and the way from there to the file."""
 
+from __future__ import annotations
+
 import os
 
 from ..cli import progress
@@ -12,14 +14,16 @@ from .tensor import write_gguf
 PICKLES = (b"PK\3\4", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
-def folder(path, out, kind, verbose):
+def folder(path: str, out: str, kind: str | None, verbose: bool) -> None:
     from .hf import folder as hf
 
     metadata, tensors = hf.read(path)
     _write(out, metadata, tensors, kind, verbose)
 
 
-def checkpoint(path, out, kind, vocab, version, verbose):
+def checkpoint(
+    path: str, out: str, kind: str | None, vocab: str | None, version: int | None, verbose: bool
+) -> None:
     """A checkpoint of llama2.c, or a llama.proto message with weights."""
     r = Reader(path)
     head = r.bytes(0, min(r.size, 512))

@@ -4,6 +4,8 @@ the rules are in mixes.py.
     encode("Q8_0", x, "F32", "tensor a.weight")    bytes of x, f32 [n, n_in], whole rows
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from ..faults import BAD_DATA, Fault
@@ -14,14 +16,14 @@ NUMBERS = mixes.numbers()
 STORED = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}  # bf16: its bits
 
 
-def to_f32(x, type):
+def to_f32(x: np.ndarray, type: str) -> np.ndarray:
     """x, an array of STORED[type], as f32; exact."""
     if type == "BF16":
         return (x.astype(np.uint32) << 16).view(np.float32)
     return x.astype(np.float32, copy=False)
 
 
-def check_finite(x, type, what, first=0):
+def check_finite(x: np.ndarray, type: str, what: str, first: int = 0) -> None:
     """Fault 65 where a number of `x` (of STORED[type]) is none: every format here can hold such, no
     model can use it.
     """
@@ -30,7 +32,7 @@ def check_finite(x, type, what, first=0):
         raise _stopped(what, first + at[0] // x.shape[-1], type, False)
 
 
-def encode(type, x, stored, what, first=0):
+def encode(type: str, x: np.ndarray, stored: str, what: str, first: int = 0) -> bytearray:
     """The bytes of x, contiguous rows of STORED[stored], [n, n_in], as `type`; rows are whole
     blocks of it.
 
@@ -50,7 +52,7 @@ def _stopped(what, row, type, beyond):
     return Fault(BAD_DATA, f"{what}: row {row}: {requantize.reason(NUMBERS[type], beyond)}")
 
 
-def blocks_q8_0(d, q, what):
+def blocks_q8_0(d: np.ndarray, q: np.ndarray, what: str) -> bytes:
     """The bytes of blocks of scale `d` (f32 [n, 1], rounded to f16 here) and int8 [n, 32]."""
     with np.errstate(over="ignore"):
         d = d.astype("<f2")

@@ -1,11 +1,21 @@
-"""The operations of a forward pass, as architectures.py writes them: one kernel call a line,
+"""The operations of a forward pass, as the architectures write them: one kernel call a line,
 buffers kept between calls.
 """
+
+from __future__ import annotations
 
 import mmap
 
 from ..kernels import ffi, lib
 from ..system import huge_pages
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from .interfaces import Cache
+
 
 _LARGE = 1 << 20  # bytes
 _small = ffi.new_allocator(should_clear_after_alloc=False)
@@ -65,7 +75,7 @@ class Rows:
 
     __slots__ = ("p", "n")
 
-    def __init__(self, p, n):
+    def __init__(self, p: Any, n: int):
         self.p, self.n = p, n
 
 
@@ -75,16 +85,22 @@ class Forward:
     Buffers belong to the Forward that runs many chunks: `start` begins the next one.
     """
 
-    def __init__(self, hparams, cache):
-        self.h, self.cache, self._buffers, self.n_tok = hparams, cache, {}, 0
+    def __init__(self, hparams: Any, cache: Cache):
+        self.h, self.cache, self.n_tok = hparams, cache, 0
+        self._buffers: dict[str, Any] = {}
         # whose forms are held; block -> (q, d, s, sums), and terms, of lib.matmuls
-        self._packed, self._int8, self._terms = None, {}, None
-        self._planes = []  # (k, v) of each layer, uint8_t *
+        self._packed: Rows | None = None
+        self._int8: dict[int, tuple] = {}
+        self._terms: Any = None
+        self._planes: list[tuple[Any, Any]] = []  # (k, v) of each layer, uint8_t *
         # what pointers into buffers for `n_tok` ids make: the same for one token after the other
-        self._held = {}
-        self._calls = None  # while `through` writes them down
+        self._held: dict[Any, tuple] = {}
+        # (name, arguments) of each, while `through` writes them down
+        self._calls: list[tuple[str, tuple]] | None = None
 
-    def start(self, ids, pos, ropes, n_last):
+    def start(
+        self, ids: list[int], pos: int, ropes: Mapping[str, tuple[Any, float]], n_last: int
+    ) -> None:
         """Begin a chunk: `ids` a list of ints; `ropes` {name: (f64 frequencies [n_rot/2], scale)},
         their angles are made here; the hidden states after the last `n_last` ids are asked for.
         """
@@ -106,7 +122,7 @@ class Forward:
             lib.rope_angles(cs, freq, pos, self.n_tok, self.h.n_rot // 2, scale)
             self._angles[name] = cs
 
-    def through(self, m, layers):
+    def through(self, m: Any, layers: Callable[[], Rows]) -> Rows:
         """What `layers` returns, a function of no arguments that calls the operations below with
         the weights of `m`, a Model.
 
@@ -122,7 +138,8 @@ class Forward:
             operations, _, x = self._held[key]
             lib.replay(operations, len(operations), self.pos)
             return x
-        self._calls = calls = []
+        calls: list[tuple[str, tuple]] = []
+        self._calls = calls
         try:
             x = layers()
             is_whole = self._calls is calls  # no buffer was replaced meanwhile
@@ -160,26 +177,26 @@ class Forward:
             self._forget()
         return held
 
-    def held_bytes(self):
+    def held_bytes(self) -> int:
         """Bytes of the buffers: those of the longest chunk so far."""
         return sum(map(ffi.sizeof, self._buffers.values()))
 
     def _rows(self, name, n):
         return Rows(self._buffer("float[]", name, self.n_tok * n), n)
 
-    def embed(self, w, scale=1.0):
+    def embed(self, w: Any, scale: float = 1.0) -> Rows:
         """x = scale * the rows of `w` that the ids name."""
         x = self._rows("x", w.n_in)
         self._do("embed", x.p, w.type, w.p, self._ids, self.n_tok, w.n_in, scale)
         return x
 
-    def rmsnorm(self, x, w, name="norm"):
+    def rmsnorm(self, x: Rows, w: Any, name: str = "norm") -> Rows:
         """RMS norm of each row into another buffer."""
         y = self._rows(name, x.n)
         self._do("rmsnorm", y.p, x.p, w, self.n_tok, x.n, self.h.eps)
         return y
 
-    def rmsnorm_heads(self, x, w):
+    def rmsnorm_heads(self, x: Rows, w: Any) -> None:
         """RMS norm of each head of `x`, in place."""
         self._do(
             "rmsnorm",
@@ -191,7 +208,7 @@ class Forward:
             self.h.eps,
         )
 
-    def linear(self, x, w, ids=None):
+    def linear(self, x: Rows, w: Any, ids: Any = None) -> Rows:
         """x w^T, or only the outputs that `ids` (an int32_t[]) names."""
         if ids is None:
             return self.linears(x, w)[0]
@@ -199,7 +216,7 @@ class Forward:
         self._do("matmuls", ffi.new("product[]", [self._product(x, w, y, ids)]), 1)
         return y
 
-    def linears(self, x, *ws):
+    def linears(self, x: Rows, *ws: Any) -> list[Rows]:
         """x w^T for each of `ws`: a group of products, for which the threads wait once."""
         for w in ws:
             self._packed_for(x, w), self._terms_for(x, w)
@@ -233,9 +250,7 @@ class Forward:
             self._packed, self._int8, self._terms = x, {1: (ffi.NULL,) * 4}, None
 
     def _terms_for(self, x, w):
-        """`x` as sums of bf16 where `w` takes them, made once for all products of `x`; else
-        NULL.
-        """
+        """`x` as sums of bf16 if `w` takes them, made once for all products of `x`; else NULL."""
         if not w.in_terms:
             return ffi.NULL
         self._hold(x)
@@ -275,7 +290,7 @@ class Forward:
         self._held[block, n_in] = q, d, s, sums
         return q, d, s, sums
 
-    def rope(self, x, name, half=False):
+    def rope(self, x: Rows, name: str, half: bool = False) -> None:
         """Rotate the heads of `x` in place by the angles called `name`."""
         h = self.h
         self._do(
@@ -289,7 +304,7 @@ class Forward:
             half,
         )
 
-    def store(self, layer, k, v):
+    def store(self, layer: int, k: Rows, v: Rows) -> None:
         """Append keys and values to the cache."""
         row_bytes, kind, n = (
             self.cache.layout.row_bytes,
@@ -300,7 +315,7 @@ class Forward:
             lib.cache_store(plane + self.pos * row_bytes, kind, x.p, n)
             self._note("cache_store", plane, kind, x.p, n, row_bytes)
 
-    def attention(self, layer, q, window=0):
+    def attention(self, layer: int, q: Rows, window: int = 0) -> Rows:
         """Attention of the queries over the cache, positions 0 to each query's own (the last
         `window` of them if not 0).
         """
@@ -330,29 +345,29 @@ class Forward:
         n = lib.attention_scores(self.n_tok, self.pos, self.h.n_head, self.h.n_head_kv)
         return self._buffer("float[]", "scores", n if self.n_tok > 1 else 1 << (n - 1).bit_length())
 
-    def silu_mul(self, gate, up):
+    def silu_mul(self, gate: Rows, up: Rows) -> Rows:
         """gate = silu(gate) * up; what was gate is returned."""
         self._do("silu_mul", gate.p, up.p, self.n_tok * up.n)
         return gate
 
-    def gelu_mul(self, gate, up):
+    def gelu_mul(self, gate: Rows, up: Rows) -> Rows:
         """gate = gelu(gate) * up, the tanh form; what was gate is returned."""
         self._do("gelu_mul", gate.p, up.p, self.n_tok * up.n)
         return gate
 
-    def soft_cap(self, x, cap):
+    def soft_cap(self, x: Rows, cap: float) -> None:
         """x = cap tanh(x / cap)."""
         self._do("soft_cap", x.p, self.n_tok * x.n, cap)
 
-    def add_bias(self, x, b):
+    def add_bias(self, x: Rows, b: Any) -> None:
         """x += b, a vector, in every row."""
         self._do("add_bias", x.p, b, self.n_tok, x.n)
 
-    def add(self, x, y):
+    def add(self, x: Rows, y: Rows) -> None:
         """x += y."""
         self._do("add", x.p, y.p, self.n_tok * x.n)
 
-    def needed(self, layer, *rows):
+    def needed(self, layer: int, *rows: Rows) -> Sequence[Rows]:
         """`rows`, of queries and what else the chunk has for each id; after the last block's keys
         and values are stored, those of the last `n_last` ids alone, and that many is `n_tok` from
         here on: nothing reads the others any more.
@@ -363,7 +378,7 @@ class Forward:
         self.pos += begin
         return [self.part(x, begin, self.n_last) for x in rows]
 
-    def part(self, x, begin, n):
+    def part(self, x: Rows, begin: int, n: int) -> Rows:
         """Rows begin ... begin + n - 1 of `x`; `n_tok` is n from here on."""
         self._take(n)
         return Rows(x.p + begin * x.n, x.n)

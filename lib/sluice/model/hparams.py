@@ -4,11 +4,23 @@ Names are those of the literature and of GGUF: n_embd, n_ff, n_layer, n_head,
 n_head_kv, head_dim, n_rot, n_ctx, n_vocab.
 """
 
+from __future__ import annotations
+
 import math
 
 from ..faults import printable, unsupported
 from ..gguf.metadata import ARRAY, STRING, Array, Unread, describe
-from .rope import Rope, read_rope
+from . import architectures
+from .rope import read_rope
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import builtins
+    from typing import Any
+
+    from ..faults import Fault
+    from .rope import Rope
+
 
 MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 4096, 1024, 1 << 24
 MIN_CAP, MAX_CAP = 1e-3, 1e6  # of soft caps: beyond, 1 / cap or what is capped could leave f32
@@ -49,13 +61,14 @@ class Keys:
 
     MAX_CONTEXT = MAX_CONTEXT
 
-    def __init__(self, file, arch):
-        self.file, self.arch, self.asked = file, arch, set()
+    def __init__(self, file: Any, arch: str):
+        self.file, self.arch = file, arch
+        self.asked: set[str] = set()
 
-    def has(self, key):
+    def has(self, key: str) -> bool:
         return f"{self.arch}.{key}" in self.file.metadata
 
-    def scalar(self, key):
+    def scalar(self, key: str) -> tuple[Any, builtins.int]:
         """(value, type number) of a key that the file has, as it would be without layers: of an
         array with an entry for each block these, if they are all the same. Fault 65 where they are
         not as many as blocks, 69 where they differ."""
@@ -73,10 +86,10 @@ class Keys:
             )
         return entries[0], value.kind
 
-    def bad(self, key, what):
+    def bad(self, key: str, what: str) -> Fault:
         return self.file.fault(f"{self.arch}.{key}: {what}")
 
-    def unsupported(self, what):
+    def unsupported(self, what: str) -> Fault:
         return unsupported(self.file.path, f"{self.arch}.{what}")
 
     def _get(self, key, kind, default):
@@ -84,22 +97,26 @@ class Keys:
         scalar = self.scalar(key) if self.has(key) else None
         return self.file.get(f"{self.arch}.{key}", kind, default, scalar)
 
-    def int(self, key, least, most, default=...):
+    def int(
+        self, key: str, least: builtins.int, most: builtins.int, default: Any = ...
+    ) -> builtins.int:
         value = self._get(key, "u32", default)
         if self.has(key) and not least <= value <= most:
             raise self.bad(key, f"{value} is not within {least} to {most}")
         return value
 
-    def float(self, key, above, below, default=...):
+    def float(
+        self, key: str, above: builtins.float, below: builtins.float, default: Any = ...
+    ) -> builtins.float:
         value = self._get(key, "f32", default)
         if not above < value < below:  # false for NaN
             raise self.bad(key, f"{value} is not within {above:g} to {below:g}")
         return value
 
-    def text(self, key, default):
+    def text(self, key: str, default: Any) -> str:
         return self._get(key, "string", default)
 
-    def period(self, key, usual):
+    def period(self, key: str, usual: builtins.int) -> builtins.int:
         """Every how many blocks one is global, from a number, or bools that are true where a block
         is local, which must be of `usual`."""
         if self.has(key) and self.file.kinds[f"{self.arch}.{key}"] == ARRAY:
@@ -113,14 +130,14 @@ class Keys:
             return usual
         return self.int(key, 1, MAX_LAYERS, usual)
 
-    def cap(self, key, default=0.0):
+    def cap(self, key: str, default: builtins.float = 0.0) -> builtins.float:
         """A soft cap; 0: none."""
         value = self._get(key, "f32", default)
         if value and not MIN_CAP <= value <= MAX_CAP:
             raise self.bad(key, f"{value} is not within {MIN_CAP:g} to {MAX_CAP:g}")
         return value
 
-    def refuse_rest(self):
+    def refuse_rest(self) -> None:
         for key in CHANGES:
             value = self.file.metadata.get(f"{self.arch}.{key}")
             if key not in self.asked and (
@@ -132,29 +149,32 @@ class Keys:
 
 
 class Hparams:
-    """What `arch` needs to know; every number is within the limits above.
+    """The hyper-parameters; every number is within the limits above.
 
-    n_ctx
-    trained context, positions n_vocab
-    rows of token_embd.weight n_layer, n_embd, n_ff
-    blocks, model width, feed-forward width n_head, n_head_kv
-    query heads, key-value heads head_dim, n_rot
-    elements of a head, and how many of them rotate eps
-    of the RMS norms rope
-    Rope of global blocks;  rope_local: of local ones, None: the same window, pattern
-    positions a local block sees (0: all); block i is global where i % pattern == pattern - 1 (0:
-        none is) scale
-    of attention scores attn_cap, final_cap
-    soft caps of scores and of logits (0: none)
+    arch, architecture       general.architecture, and its record (architecture.Architecture)
+    n_ctx                    trained context, positions
+    n_vocab                  rows of token_embd.weight
+    n_layer, n_embd, n_ff    blocks, model width, feed-forward width
+    n_head, n_head_kv        query heads, key-value heads
+    head_dim, n_rot          elements of a head, and how many of them rotate
+    eps                      of the RMS norms
+    rope, rope_local         Rope of global blocks; of local ones, None: the same
+    window, pattern          positions a local block sees (0: all); block i is global if
+                             i % pattern == pattern - 1 (pattern 0: none is)
+    scale                    of attention scores
+    attn_cap, final_cap      soft caps of scores and of logits (0: none)
     """
 
-    def __init__(self, file):
+    def __init__(self, file: Any):
         self.arch = arch = file.get("general.architecture", "string")
-        if arch not in ARCHITECTURES:
+        record = architectures.find(arch)
+        if record is None:
             raise unsupported(
                 file.path,
-                f"architecture {printable(arch)}; this build runs " + ", ".join(ARCHITECTURES),
+                f"architecture {printable(arch)}; this build runs "
+                + ", ".join(architectures.names()),
             )
+        self.architecture = record
         keys = Keys(file, arch)
         embd = file.tensors.get("token_embd.weight")
         if embd is None or len(embd.dims) < 2 or len(embd.shape) > 2:
@@ -172,8 +192,9 @@ class Hparams:
         self.scale = 1.0 / math.sqrt(self.head_dim)
         self.window = self.pattern = 0
         self.attn_cap = self.final_cap = 0.0
-        self.rope, self.rope_local = read_rope(keys, file.tensors, self.n_ctx), None
-        ARCHITECTURES[arch](self, keys)
+        self.rope: Rope = read_rope(keys, file.tensors, self.n_ctx)
+        self.rope_local: Rope | None = None
+        record.rules(self, keys)
         keys.refuse_rest()
 
     def _read_heads(self, keys):
@@ -216,81 +237,6 @@ class Hparams:
                 f" {self.n_vocab} rows"
             )
 
-    def window_of(self, layer):
+    def window_of(self, layer: int) -> int:
         """Positions that block `layer` sees; 0: all."""
         return 0 if self.pattern and layer % self.pattern == self.pattern - 1 else self.window
-
-
-def _llama(h, keys):
-    """Llama 1 to 3, TinyLlama, SmolLM, Mistral. llama.cpp's converter writes no window, and ignores
-    one: such files of Mistral 7B v0.1 see all positions, as 0.2 and later do; a file that has the
-    key gets what it says, in every block, as in transformers.
-    """
-    h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
-
-
-def _no_window(h, keys):
-    """Qwen: published configurations have a window and do not use it, converters leave it out, and
-    no key says for which blocks it is. One that hides nothing is none.
-    """
-    if 0 < keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0) < h.n_ctx:
-        raise keys.unsupported("attention.sliding_window is set: not supported by this build")
-
-
-def _phi3(h, keys):
-    """Phi 3, 3.5 and 4: a window in every block, as in transformers (2,047 in the 4k models, wider
-    than the context in others, 0 in Phi 4; files of early 2024 lack the key). llama.cpp ignores it,
-    and there the 4k models go astray after 2,048 ids.
-    """
-    h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
-
-
-def _gemma2(h, keys):
-    """Gemma 2: blocks 0, 2, ... are local. Files of before the keys for window and caps mean the
-    published values.
-    """
-    h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 4096)
-    h.pattern = keys.period("attention.sliding_window_pattern", 2)
-    if h.pattern != 2:
-        raise keys.unsupported(
-            "attention.sliding_window_pattern is set: not supported by this build"
-        )
-    h.attn_cap, h.final_cap = (
-        keys.cap("attn_logit_softcapping", 50.0),
-        keys.cap("final_logit_softcapping", 30.0),
-    )
-    if h.n_layer == 46:
-        _scale_by_share(h)
-
-
-def _gemma3(h, keys):
-    """Gemma 3, text: five local blocks to one global; local blocks rotate by another base and are
-    never scaled.
-    """
-    h.window = keys.int("attention.sliding_window", 0, MAX_CONTEXT, 0)
-    h.final_cap = keys.cap("final_logit_softcapping")
-    keys.asked.update(("attention.sliding_window_pattern", "rope.freq_base_swa"))
-    if h.n_layer == 62:
-        _scale_by_share(h)
-    if not h.window:
-        return
-    h.pattern = keys.period("attention.sliding_window_pattern", 6)
-    h.rope_local = Rope(keys.float("rope.freq_base_swa", 0.0, 1e12, 10000.0))
-
-
-def _scale_by_share(h):
-    """The 27B of Gemma 2 and 3 alone scale by the width of a head as if heads filled the model; no
-    key says so.
-    """
-    h.scale = 1.0 / math.sqrt(h.n_embd / h.n_head)
-
-
-ARCHITECTURES = {
-    "llama": _llama,
-    "qwen2": _no_window,
-    "qwen3": _no_window,
-    "phi3": _phi3,
-    "gemma": _no_window,
-    "gemma2": _gemma2,
-    "gemma3": _gemma3,
-}

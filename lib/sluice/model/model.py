@@ -1,4 +1,6 @@
-"""A model, ready to run: what calls its architecture (architectures.py) chunk by chunk."""
+"""A model, ready to run: what calls the layers of its architecture chunk by chunk."""
+
+from __future__ import annotations
 
 import os
 from array import array
@@ -9,10 +11,17 @@ from ..kernels import ffi, lib
 from ..kvcache.format import KV_TYPES, misfit
 from ..kvcache.snapshot import Geometry, Snapshot
 from ..system import cpus
-from .architectures import ARCHITECTURES
-from .forward import Forward
+from .forward import Forward, Rows
 from .hparams import Hparams
 from .weights import Weights
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from .interfaces import Cache
+
 
 ARITHMETIC = "exact-2"  # the name snapshots carry for the bits that csrc/reference.c defines
 # the latter: with products as csrc/reference_fast.c defines them
@@ -36,7 +45,14 @@ class Model:
     without it the best is taken. Neither changes a bit of any result.
     """
 
-    def __init__(self, path, threads=None, arithmetic="exact", vocab=None, huge_pages=False):
+    def __init__(
+        self,
+        path: str,
+        threads: int | None = None,
+        arithmetic: str = "exact",
+        vocab: str | None = None,
+        huge_pages: bool = False,
+    ):
         start(threads, arithmetic)
         self.arithmetic = ARITHMETICS[arithmetic]
         self.file = open_model(path, vocab, huge_pages)
@@ -51,7 +67,7 @@ class Model:
                 h.rope_local.scale,
             )
 
-    def forward(self, f, ids, pos, n_last=1):
+    def forward(self, f: Forward, ids: list[int], pos: int, n_last: int = 1) -> Rows:
         """The hidden states after the last `n_last` of `ids` (a list) at positions pos ..., as Rows
         [n_last, n_embd]; K and V of all go into the cache of `f` (a Forward).
         """
@@ -59,11 +75,11 @@ class Model:
         return f.through(
             self,
             lambda: f.rmsnorm(
-                ARCHITECTURES[self.hparams.arch](self, f), self.weights.output_norm, "output_norm"
+                self.hparams.architecture.layers(self, f), self.weights.output_norm, "output_norm"
             ),
         )
 
-    def head(self, f, x, logits, ids=None):
+    def head(self, f: Forward, x: Rows, logits: Any, ids: Any = None) -> None:
         """logits (float *) [n_vocab] of the hidden state `x`; or only those of `ids` (an
         int32_t[]), in its order.
 
@@ -72,7 +88,7 @@ class Model:
         y = self._logits(f, x, ids)
         ffi.memmove(logits, y.p, 4 * y.n)
 
-    def head_rows(self, f, x, begin, n):
+    def head_rows(self, f: Forward, x: Rows, begin: int, n: int) -> Rows:
         """logits, Rows [n, n_vocab], of the hidden states `x` from row `begin` on; they are the
         Forward's, until its next product.
 
@@ -92,12 +108,14 @@ class Model:
             )
         return y
 
-    def geometry(self, kv_type):
+    def geometry(self, kv_type: str | None) -> Geometry:
         """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES,
         or None: any).
         """
         h = self.hparams
-        geometry = Geometry(h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES.get(kv_type), h.n_vocab)
+        geometry = Geometry(
+            h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES.get(kv_type or ""), h.n_vocab
+        )
         if kv_type and misfit(geometry):
             raise unsupported(
                 self.file.path,
@@ -105,7 +123,7 @@ class Model:
             )
         return geometry
 
-    def open_snapshot(self, path, kv_type=None):
+    def open_snapshot(self, path: str, kv_type: str | None = None) -> Snapshot:
         """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or
         any); else Fault 65.
         """
@@ -117,7 +135,14 @@ class Model:
             raise bad(path, f"logits: that of id {at} is not finite")
         return cache
 
-    def run(self, cache, ids, n_last, chunk=CHUNK, f=None):
+    def run(
+        self,
+        cache: Cache,
+        ids: list[int],
+        n_last: int,
+        chunk: int = CHUNK,
+        f: Forward | None = None,
+    ) -> Iterator[tuple[Forward, Rows, int]]:
         """Run `ids` (a non-empty list) after those `cache` (a Snapshot or Scratch with room for
         them) holds, chunk by chunk.
 
@@ -139,13 +164,18 @@ class Model:
             cache.n_tok = n_tok + len(part)
             yield f, x, n
 
-    def extend(self, cache, ids, chunk=CHUNK, f=None):
+    def extend(
+        self, cache: Cache, ids: list[int], chunk: int = CHUNK, f: Forward | None = None
+    ) -> tuple[Forward, Rows]:
         """`run` to its end: the Forward and the hidden state after the last of `ids`."""
-        for f, x, _ in self.run(cache, ids, 1, chunk, f):
+        f = f or Forward(self.hparams, cache)
+        for _, x, _ in self.run(cache, ids, 1, chunk, f):
             pass
         return f, x
 
-    def fill(self, cache, base, ids, chunk=CHUNK):
+    def fill(
+        self, cache: Cache, base: Snapshot | None, ids: list[int], chunk: int = CHUNK
+    ) -> None:
         """Make `cache`, an empty one, hold what `base` (a Snapshot, or None) holds and `ids` after
         it, with the logits after the last.
         """
@@ -155,13 +185,13 @@ class Model:
         if ids:
             self.prefill(cache, ids, chunk)
 
-    def prefill(self, cache, ids, chunk=CHUNK):
+    def prefill(self, cache: Cache, ids: list[int], chunk: int = CHUNK) -> None:
         """`extend`, and the logits after the last id into the cache."""
         f, x = self.extend(cache, ids, chunk)
         self.head(f, x, cache.logits)
 
 
-def start(threads, arithmetic="exact"):
+def start(threads: int | None, arithmetic: str = "exact") -> None:
     """Choose the instruction set, which must have the arithmetic, and start the threads of this
     process.
     """
@@ -183,11 +213,11 @@ def start(threads, arithmetic="exact"):
     lib.threads_start(threads)  # fewer where the system refuses more: slower, the same bits
 
 
-def known_sets():
+def known_sets() -> list[str]:
     """Names of the instruction sets of this build, the best first, the definition ("reference")
     last.
     """
-    names = []
+    names: list[str] = []
     while name := lib.isa_known(len(names)):
         names.append(ffi.string(name).decode())
     return names

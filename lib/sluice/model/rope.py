@@ -27,10 +27,18 @@ longer than the original context are computed as transformers does; shorter ones
 that was started for the whole context.
 """
 
+from __future__ import annotations
+
 import math
 
 from ..faults import printable
 from ..kernels import ffi, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from typing import Any
+
 
 KINDS = ("none", "linear", "yarn", "longrope")
 MAX_FACTOR, MAX_SCALE = 1e6, 1e3
@@ -46,15 +54,16 @@ class Rope:
     tensors        names the file must have;  divisors: that of them which applies, or None
     """
 
-    def __init__(self, base, kind="none", factor=1.0):
+    def __init__(self, base: float, kind: str = "none", factor: float = 1.0):
         self.base, self.kind, self.factor, self.scale = base, kind, factor, 1.0
-        self.n_ctx = self.fast = self.slow = self.divisors = None
-        self.tensors = ()
+        self.n_ctx: int | None = None
+        self.fast: float | None = None
+        self.slow: float | None = None
+        self.divisors: str | None = None
+        self.tensors: tuple[str, ...] = ()
 
-    def frequencies(self, n_pair, divisors):
-        """f64 [n_pair]: by how much each pair turns per position; divisors: f32 [n_pair] or
-        NULL.
-        """
+    def frequencies(self, n_pair: int, divisors: Any) -> Any:
+        """f64 [n_pair]: how far each pair turns per position; divisors: f32 [n_pair] or NULL."""
         freq = ffi.new("double[]", n_pair)
         if self.kind == "yarn":
             lib.rope_freq_yarn(
@@ -65,7 +74,7 @@ class Rope:
         return freq
 
 
-def read_rope(keys, tensors, n_ctx):
+def read_rope(keys: Any, tensors: Container[str], n_ctx: int) -> Rope:
     """The Rope that `keys` (an hparams.Keys) and the names of `tensors` describe, of a model
     trained for n_ctx positions.
     """

@@ -2,9 +2,15 @@
 hyper-parameters give.
 """
 
+from __future__ import annotations
+
 from ..faults import unsupported
-from ..gguf import without_ones
+from ..gguf import File, without_ones
 from ..kernels import ffi, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MATRIX_TYPES = (
     "F32",
@@ -34,22 +40,26 @@ class Matrix:
 
     __slots__ = ("name", "type", "p", "n_out", "n_in", "block", "in_terms")
 
-    def __init__(self, name, type, p, n_in, n_out, fast=False):
+    def __init__(self, name: str, type: int, p: Any, n_in: int, n_out: int, fast: bool = False):
         self.name, self.type, self.p, self.n_in, self.n_out = name, type, p, n_in, n_out
         # weights to a scale: its products take int8 activations in such blocks; 1: f32
         self.block = lib.type_block(type)
         self.in_terms = fast and self.block == 1  # as sums of bf16
 
-    def rows(self, name, begin, n_out):
+    def rows(self, name: str, begin: int, n_out: int) -> Matrix:
         """Rows `begin` to begin + n_out - 1, in another role."""
         at = ffi.cast("const uint8_t *", self.p) + begin * lib.type_row_bytes(self.type, self.n_in)
         return Matrix(name, self.type, at, self.n_in, n_out, self.in_terms)
 
 
 class Layer:
-    """One block: a Matrix, or an f32 vector (const float *), for each name of the architecture's
-    tables.
+    """One block: a Matrix, or an f32 vector (const float *), for each tensor of the architecture;
+    the bias of attn_q is attn_q_bias.
     """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 class Weights:
@@ -57,12 +67,12 @@ class Weights:
     [Layer], and rope_divisors (f32 [n_rot / 2] or NULL).
     """
 
-    def __init__(self, file, h, fast=False):
+    def __init__(self, file: File, h: Any, fast: bool = False):
         self._file, self._left, self._fast = file, dict(file.tensors), fast
-        self.token_embd = self._take("token_embd", (h.n_embd, h.n_vocab))
-        self.output_norm = self._take("output_norm", (h.n_embd,))
+        self.token_embd = self._take("token_embd.weight", (h.n_embd, h.n_vocab))
+        self.output_norm = self._take("output_norm.weight", (h.n_embd,))
         self.output = (
-            self._take("output", (h.n_embd, h.n_vocab))
+            self._take("output.weight", (h.n_embd, h.n_vocab))
             if "output.weight" in self._left
             else self.token_embd
         )
@@ -74,85 +84,60 @@ class Weights:
                 t.part.path, f"tensor {name}: not part of a {h.arch} model that this build runs"
             )
 
-    def _layer(self, prefix, h):
-        layer, table, bias = Layer(), shapes(h), biases(h)
-        if f"{prefix}.attn_qkv.weight" in self._left:
-            self._split(layer, f"{prefix}.attn_qkv", table, ("attn_q", "attn_k", "attn_v"))
-        if h.arch == "phi3" and f"{prefix}.ffn_gate.weight" not in self._left:
-            self._split(layer, f"{prefix}.ffn_up", table, ("ffn_gate", "ffn_up"))
+    def _layer(self, prefix: str, h: Any) -> Layer:
+        layer, table = Layer(), h.architecture.shapes(h)
+        for whole, parts in h.architecture.fused.items():
+            for kind in ("weight", "bias"):
+                if self._is_fused(prefix, whole, parts, kind, table):
+                    self._split(layer, prefix, whole, parts, kind, table)
         for name, shape in table.items():
-            setattr(layer, name, self._take(f"{prefix}.{name}", shape))
-        if bias and f"{prefix}.attn_qkv.bias" in self._left:
-            p = self._take(f"{prefix}.attn_qkv", (sum(bias.values()),), "bias")
-            for name, n in bias.items():
-                setattr(layer, f"{name}_bias", p)
-                p += n
-        else:
-            for name, n in bias.items():
-                setattr(layer, f"{name}_bias", self._take(f"{prefix}.{name}", (n,), "bias"))
+            setattr(layer, _attribute(name), self._take(f"{prefix}.{name}", shape))
         return layer
 
-    def _split(self, layer, fused, table, names):
-        """Matrices stored as one, the rows of the first before those of the next; they leave the
+    def _is_fused(self, prefix, whole, parts, kind, table):
+        """Whether the file has `parts` as one tensor. A name that is also that of a part tells by
+        the lack of the first.
+        """
+        if f"{parts[0]}.{kind}" not in table:
+            return False
+        if whole in parts:
+            return f"{prefix}.{parts[0]}.{kind}" not in self._left
+        return f"{prefix}.{whole}.{kind}" in self._left
+
+    def _split(self, layer, prefix, whole, parts, kind, table):
+        """Parts stored as one, the rows of the first before those of the next; they leave the
         table.
         """
-        parts, begin = [(name, *table.pop(name)) for name in names], 0
-        whole = self._take(fused, (parts[0][1], sum(n_out for _, _, n_out in parts)))
-        for name, _, n_out in parts:
-            setattr(layer, name, whole.rows(name, begin, n_out))
+        shapes, begin = [table.pop(f"{part}.{kind}") for part in parts], 0
+        shape = *shapes[0][:-1], sum(shape[-1] for shape in shapes)
+        taken = self._take(f"{prefix}.{whole}.{kind}", shape)
+        for part, (*n_in, n_out) in zip(parts, shapes):
+            value = taken.rows(part, begin, n_out) if n_in else taken + begin
+            setattr(layer, _attribute(f"{part}.{kind}"), value)
             begin += n_out
 
     def _take_divisors(self, name, n):
-        p = self._take(name, (n,))
+        p = self._take(f"{name}.weight", (n,))
         if not all(0 < p[i] < 1e9 for i in range(n)):
             raise self._file.fault(f"tensor {name}.weight: a factor is not within 0 to 1e9")
         return p
 
-    def _take(self, name, shape, kind="weight"):
-        t = self._left.pop(f"{name}.{kind}", None)
+    def _take(self, name, shape):
+        t = self._left.pop(name, None)
         if t is None:
-            raise self._file.fault(f"tensor {name}.{kind} is missing")
+            raise self._file.fault(f"tensor {name} is missing")
         if t.shape != without_ones(shape):
             raise t.fault(f"shape {list(t.dims)}, expected {list(shape)}")
         type = ffi.string(lib.type_name(t.type)).decode()
         if type not in (MATRIX_TYPES if len(shape) == 2 else ("F32",)):
             raise unsupported(t.part.path, f"tensor {t.name}: type {type} here")
         p = self._file.pointer(t)
-        return (
-            Matrix(name.rsplit(".", 1)[-1], t.type, p, *shape, self._fast)
-            if len(shape) == 2
-            else ffi.cast("const float *", p)
-        )
+        if len(shape) == 1:
+            return ffi.cast("const float *", p)
+        n_in, n_out = shape
+        return Matrix(name.split(".")[-2], t.type, p, n_in, n_out, self._fast)
 
 
-def shapes(h):
-    """The weights of one block: name -> shape in GGUF order (n_in first). attn_q, attn_k and attn_v
-    may be stored as one, attn_qkv, and phi3's ffn_gate and ffn_up are, as ffn_up.
-    """
-    n_q, n_kv = h.n_head * h.head_dim, h.n_head_kv * h.head_dim
-    table = {
-        "attn_norm": (h.n_embd,),
-        "attn_q": (h.n_embd, n_q),
-        "attn_k": (h.n_embd, n_kv),
-        "attn_v": (h.n_embd, n_kv),
-        "attn_output": (n_q, h.n_embd),
-        "ffn_norm": (h.n_embd,),
-        "ffn_gate": (h.n_embd, h.n_ff),
-        "ffn_up": (h.n_embd, h.n_ff),
-        "ffn_down": (h.n_ff, h.n_embd),
-    }
-    if h.arch in ("qwen3", "gemma3"):
-        table.update(attn_q_norm=(h.head_dim,), attn_k_norm=(h.head_dim,))
-    if h.arch in ("gemma2", "gemma3"):
-        table.update(post_attention_norm=(h.n_embd,), post_ffw_norm=(h.n_embd,))
-    return table
-
-
-def biases(h):
-    """The biases of one block: name of the matrix -> elements."""
-    n_kv = h.n_head_kv * h.head_dim
-    return (
-        {"attn_q": h.n_head * h.head_dim, "attn_k": n_kv, "attn_v": n_kv}
-        if h.arch == "qwen2"
-        else {}
-    )
+def _attribute(name: str) -> str:
+    """Of a Layer: "attn_q.weight" -> "attn_q", "attn_q.bias" -> "attn_q_bias"."""
+    return name.removesuffix(".weight").replace(".", "_")

@@ -4,49 +4,13 @@ Keys and their meaning are those of llama.cpp's converter; what has no key there
 results in silence, is refused by name.
 """
 
-from ...faults import bad, printable, unsupported
+import builtins
+from typing import Any
+
+from ...faults import Fault, bad, printable, unsupported
+from ...model import architectures
 from . import rope
 
-ARCHITECTURES = {  # model_type: (architecture in GGUF, class of transformers)
-    "llama": ("llama", "LlamaForCausalLM"),
-    "mistral": ("llama", "MistralForCausalLM"),
-    "gemma": ("gemma", "GemmaForCausalLM"),
-    "gemma2": ("gemma2", "Gemma2ForCausalLM"),
-    "gemma3_text": ("gemma3", "Gemma3ForCausalLM"),
-    "gemma3": ("gemma3", "Gemma3ForConditionalGeneration"),
-    "qwen2": ("qwen2", "Qwen2ForCausalLM"),
-    "qwen3": ("qwen3", "Qwen3ForCausalLM"),
-    "phi3": ("phi3", "Phi3ForCausalLM"),
-}
-DEFAULTS = {  # what a config.json may leave out, as transformers has it
-    "llama": {},
-    "qwen2": {},
-    "qwen3": {"head_dim": 128},
-    "phi3": {"rms_norm_eps": 1e-5},
-    "gemma": {"head_dim": 256, "tie_word_embeddings": True},
-    "gemma2": {
-        "head_dim": 256,
-        "num_key_value_heads": 4,
-        "tie_word_embeddings": True,
-        "query_pre_attn_scalar": 256,
-        "sliding_window": 4096,
-        "max_position_embeddings": 8192,
-        "attn_logit_softcapping": 50.0,
-        "final_logit_softcapping": 30.0,
-    },
-    "gemma3": {
-        "head_dim": 256,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "tie_word_embeddings": True,
-        "sliding_window": 4096,
-        "query_pre_attn_scalar": 256,
-        "max_position_embeddings": 131072,
-    },
-}
-ACTIVATIONS = {"gemma": ("gelu_pytorch_tanh", "gelu")}  # of gemma, the latter means the former
-# blocks of the 27B, which alone scale by n_embd / n_head; no key says so
-BY_WIDTH = {"gemma2": 46, "gemma3": 62}
 LIMITS = {
     "num_hidden_layers": 512,
     "hidden_size": 1 << 20,
@@ -60,35 +24,42 @@ LIMITS = {
 
 
 class Config:
-    """path, values (the object, of a model with a text part that part), arch, and the numbers every
-    source of tensors needs: n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim, n_vocab, tied.
-    `rope`: a rope.Scaling. Fault 65, 69 naming the key.
+    """A config.json, checked. Fault 65, 69 naming the key.
+
+    path, values      the file, and its object; of a model with a text part, that part
+    architecture      record of the family; hf: its HuggingFace part; arch: its name
+    n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim, n_ctx, n_vocab    as in hparams.Hparams
+    tied              whether the embedding is the head too
+    window            sliding_window, positions, or None
+    rope              a rope.Scaling
     """
 
-    def __init__(self, path, values):
+    def __init__(self, path: str, values: dict[str, Any]):
         self.path, kind = path, values.get("model_type")
-        known = ARCHITECTURES.get(kind) if isinstance(kind, str) else None
-        if known is None:
-            raise unsupported(
-                path,
+        records = {t: r for r in architectures.load_all() for t in r.hugging_face.models}
+        if not isinstance(kind, str) or kind not in records:
+            raise self.unsupported(
                 f"model_type {printable(str(kind))}; this build converts"
-                f" {', '.join(sorted(ARCHITECTURES))}",
+                f" {', '.join(sorted(records))}"
             )
-        self.arch, wanted = known
-        classes = values.get("architectures") or [wanted]
-        if classes not in ([wanted], ["Gemma3ForCausalLM"] if kind == "gemma3" else [wanted]):
-            raise unsupported(path, f"architectures {printable(str(classes))}, not {wanted}")
+        self.architecture = records[kind]
+        self.arch, self.hf = self.architecture.name, self.architecture.hugging_face
+        wanted = self.hf.models[kind]
+        classes = values.get("architectures") or [wanted[0]]
+        if classes not in [[name] for name in wanted]:
+            raise self.unsupported(
+                f"architectures {printable(str(classes))}, not {' or '.join(wanted)}"
+            )
         if values.get("quantization_config"):
-            raise unsupported(path, "quantization_config: weights that are quantised already")
+            raise self.unsupported("quantization_config: weights that are quantised already")
         inner = values.get("text_config")
         self.values = {**values, **inner} if isinstance(inner, dict) else values
-        self.defaults = DEFAULTS[self.arch]
         self.n_layer, self.n_embd = self.int("num_hidden_layers"), self.int("hidden_size")
         self.n_ff, self.n_head = self.int("intermediate_size"), self.int("num_attention_heads")
         self.n_head_kv = self.int("num_key_value_heads", self.n_head)
         self.head_dim = self.int("head_dim", max(1, self.n_embd // self.n_head))
         self.n_ctx = self.int("max_position_embeddings", 2048)
-        self.n_vocab = self.int("vocab_size", 262208 if self.arch == "gemma3" else ...)
+        self.n_vocab = self.int("vocab_size")
         self.tied = self.flag("tie_word_embeddings")
         if self.n_head % self.n_head_kv:
             raise self.bad(
@@ -98,18 +69,19 @@ class Config:
         if self.head_dim % 2:
             raise self.bad("head_dim", f"{self.head_dim} is odd")
         self._refuse()
-        self.rope = rope.Scaling(self)
+        self.rope, self.window = rope.Scaling(self), self._window()
 
-    def bad(self, key, what):
+    def bad(self, key: str, what: str) -> Fault:
         return bad(self.path, f"{key}: {what}")
 
-    def get(self, key, kinds, default=None):
-        """The value of `key`, of one of the types `kinds`; the default where it is absent or
-        null.
-        """
+    def unsupported(self, what: str) -> Fault:
+        return unsupported(self.path, what)
+
+    def get(self, key: str, kinds: Any, default: Any = None) -> Any:
+        """The value of `key`, of one of the types `kinds`; the default if it is absent or null."""
         value = self.values.get(key)
         if value is None:
-            value = self.defaults.get(key, default)
+            value = self.hf.defaults.get(key, default)
             if value is ...:
                 raise self.bad(key, "is missing")
             return value
@@ -121,19 +93,19 @@ class Config:
             raise self.bad(key, f"is {printable(str(value), 40)}")
         return value
 
-    def int(self, key, default=..., least=1):
+    def int(self, key: str, default: Any = ..., least: builtins.int = 1) -> builtins.int:
         value, most = self.get(key, int, default), LIMITS.get(key, 1 << 24)
         if not least <= value <= most:
             raise self.bad(key, f"{value} is not within {least} to {most}")
         return value
 
-    def float(self, key, default=...):
+    def float(self, key: str, default: Any = ...) -> builtins.float:
         value = float(self.get(key, (int, float), default))
         if not 0 < value < 1e12:
             raise self.bad(key, f"{value:g} is not within 0 to 1e12")
         return value
 
-    def flag(self, key, default=False):
+    def flag(self, key: str, default: bool = False) -> bool:
         return self.get(key, bool, default)
 
     def _refuse(self):
@@ -144,27 +116,20 @@ class Config:
             "use_bidirectional_attention",
         ):
             if self.flag(key):
-                raise unsupported(self.path, f"{key} = true")
-        gemma = self.arch.startswith("gemma")
-        allowed = ACTIVATIONS["gemma"] if gemma else ("silu",)
+                raise self.unsupported(f"{key} = true")
+        allowed = self.hf.activations
         act = self.get("hidden_activation", str) or self.get("hidden_act", str, allowed[0])
         if act not in allowed:
-            raise unsupported(self.path, f"hidden_act {printable(act)}, not {allowed[0]}")
-        if self.arch in BY_WIDTH:
-            scalar = self.float("query_pre_attn_scalar")
-            expected = (
-                self.n_embd / self.n_head if self.n_layer == BY_WIDTH[self.arch] else self.head_dim
-            )
-            if scalar != expected:
-                raise unsupported(
-                    self.path,
-                    f"query_pre_attn_scalar {scalar:g}: a GGUF of {self.n_layer} blocks means"
-                    f" {expected:g}",
-                )
-        if self.arch == "gemma3" and self.get("attn_logit_softcapping", (int, float)) is not None:
-            raise unsupported(self.path, "attn_logit_softcapping")
+            raise self.unsupported(f"hidden_act {printable(act)}, not {allowed[0]}")
+        self.hf.refuse(self)
 
-    def metadata(self, name):
+    def _window(self) -> builtins.int | None:
+        window = self.get("sliding_window", int)
+        if window is not None and not 0 <= window <= 1 << 24:
+            raise self.bad("sliding_window", f"{window} is not within 0 to 2^24")
+        return window
+
+    def metadata(self, name: str) -> dict[str, tuple[str, Any]]:
         """Dict: key -> (kind, value), for a model called `name`."""
         arch = self.arch
         own = {
@@ -179,18 +144,8 @@ class Config:
             "attention.value_length": ("u32", self.head_dim),
             "vocab_size": ("u32", self.n_vocab),
             **self.rope.keys(),
+            **self.hf.keys(self),
         }
-        window = self.get("sliding_window", int)
-        if window is not None and not 0 <= window <= 1 << 24:
-            raise self.bad("sliding_window", f"{window} is not within 0 to 2^24")
-        if arch in ("gemma2", "gemma3"):
-            own["attention.sliding_window"] = ("u32", window)
-            own.update(self._pattern())
-            own.update(self._caps())
-        elif arch == "phi3":
-            own["attention.sliding_window"] = ("u32", window or 0)
-        elif arch == "llama" and window and window < self.n_ctx:
-            own["attention.sliding_window"] = ("u32", window)
         return {
             "general.architecture": ("string", arch),
             "general.type": ("string", "model"),
@@ -198,42 +153,21 @@ class Config:
             **{f"{arch}.{key}": value for key, value in own.items()},
         }
 
-    def _caps(self):
-        out = {}
-        for key in ("attn_logit_softcapping", "final_logit_softcapping"):
-            if self.arch == "gemma2" and key in self.values and self.values[key] is None:
-                # a GGUF without the key means 50 and 30
-                raise unsupported(self.path, f"{key} = null")
-            if self.get(key, (int, float)) is not None:
-                out[key] = ("f32", self.float(key))
-        return out
-
-    def _pattern(self):
-        """Which layers are local. A GGUF can say that every n-th is global; 2 goes without saying
-        for gemma2, 6 for gemma3.
+    def period(self, usual: builtins.int) -> builtins.int:
+        """Every how many layers one is global, the last of them, all others being local. `usual`
+        where config.json does not say. Fault 69 where the layers are in another order.
         """
-        usual = 2 if self.arch == "gemma2" else 6
         types = self.get("layer_types", list)
-        n = (
-            self.get("sliding_window_pattern", int)
-            or self.get("_sliding_window_pattern", int)
-            or usual
-        )
-        if types is not None:
-            fits = lambda n: (
-                types
-                == [
-                    "full_attention" if i % n == n - 1 else "sliding_attention"
-                    for i in range(self.n_layer)
-                ]
+        if types is None:
+            return (
+                self.get("sliding_window_pattern", int)
+                or self.get("_sliding_window_pattern", int)
+                or usual
             )
-            n = next((n for n in (usual, *range(1, self.n_layer + 1)) if fits(n)), None)
-            if n is None:
-                raise unsupported(
-                    self.path, "layer_types: not every n-th layer is global and all others local"
-                )
-        if n == usual:
-            return {}
-        if self.arch == "gemma2" or not 1 <= n <= 512:
-            raise unsupported(self.path, f"sliding_window_pattern {n}")
-        return {"attention.sliding_window_pattern": ("u32", n)}
+        for n in (usual, *range(1, self.n_layer + 1)):
+            if types == [
+                "full_attention" if i % n == n - 1 else "sliding_attention"
+                for i in range(self.n_layer)
+            ]:
+                return n
+        raise self.unsupported("layer_types: not every n-th layer is global and all others local")

@@ -1,18 +1,19 @@
-"""A model in a folder as Hugging Face keeps it: metadata and tensors of the GGUF that it
-becomes.
-"""
+"""A model in a folder as Hugging Face keeps it: metadata and tensors of the GGUF it becomes."""
+
+from __future__ import annotations
 
 import os
 
 from ...faults import bad
 from ..reader import read_json
+from ..tensor import Metadata, Tensor
 from . import names, safetensors, vocabulary
 from .config import Config
 
 MAX_CONFIG_BYTES = 4 << 20
 
 
-def read(path):
+def read(path: str) -> tuple[Metadata, list[Tensor]]:
     """(metadata, tensors). Fault 65, 66, 69 naming the file and what is wrong with it."""
     config_path = os.path.join(path, "config.json")
     if not os.path.lexists(config_path):

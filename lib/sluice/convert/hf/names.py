@@ -2,23 +2,16 @@
 them on the way.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from ...faults import bad, printable, unsupported
 from .. import types
-from ..tensor import Tensor
+from ..tensor import Read, Tensor
+from .config import Config
+from .safetensors import Entry
 
-NORMS = {
-    "llama": {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"},
-    "gemma2": {
-        "attn_norm": "input_layernorm",
-        "post_attention_norm": "post_attention_layernorm",
-        "ffn_norm": "pre_feedforward_layernorm",
-        "post_ffw_norm": "post_feedforward_layernorm",
-    },
-}
-HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-BIASES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
 PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 HEADS = ("lm_head.weight", "language_model.lm_head.weight")
 # not of the text
@@ -30,51 +23,21 @@ OTHERS = (
 )
 
 
-def block(c):
-    """List of (name in GGUF, name in a layer, shape in GGUF order) of one layer of the Config
-    `c`.
-    """
-    n, q, kv = c.n_embd, c.n_head * c.head_dim, c.n_head_kv * c.head_dim
-    if c.arch == "phi3":  # fused: queries, keys and values; gate and up
-        out = [
-            ("attn_qkv", "self_attn.qkv_proj", (n, q + 2 * kv)),
-            ("ffn_up", "mlp.gate_up_proj", (n, 2 * c.n_ff)),
-        ]
-    else:
-        out = [
-            ("attn_q", "self_attn.q_proj", (n, q)),
-            ("attn_k", "self_attn.k_proj", (n, kv)),
-            ("attn_v", "self_attn.v_proj", (n, kv)),
-            ("ffn_gate", "mlp.gate_proj", (n, c.n_ff)),
-            ("ffn_up", "mlp.up_proj", (n, c.n_ff)),
-        ]
-    out += [("attn_output", "self_attn.o_proj", (q, n)), ("ffn_down", "mlp.down_proj", (c.n_ff, n))]
-    norms = NORMS["gemma2" if c.arch in ("gemma2", "gemma3") else "llama"]
-    out += [(name, theirs, (n,)) for name, theirs in norms.items()]
-    if c.arch in ("gemma3", "qwen3"):
-        out += [(name, theirs, (c.head_dim,)) for name, theirs in HEAD_NORMS.items()]
-    out = [(f"{name}.weight", f"{theirs}.weight", shape) for name, theirs, shape in out]
-    if c.arch == "qwen2":
-        out += [
-            (f"{name}.bias", f"{theirs}.bias", (q if name == "attn_q" else kv,))
-            for name, theirs in BIASES.items()
-        ]
-    return out
-
-
-def tensors(folder, c, entries):
+def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
     """List of Tensor for the Config `c` of what safetensors.read found. Fault 65: one is missing or
     of another shape; 69: one too many.
     """
-    left = dict(entries)
+    left, block = dict(entries), c.architecture.stored_shapes(c)
     prefix = next((p for p in PREFIXES if p + "embed_tokens.weight" in left), None)
     if prefix is None:
         raise bad(folder, "tensor model.embed_tokens.weight is missing")
-    wanted = [("token_embd.weight", prefix + "embed_tokens.weight", (c.n_embd, c.n_vocab))]
+    wanted: list[tuple[str, str, tuple[int, ...]]] = [
+        ("token_embd.weight", prefix + "embed_tokens.weight", (c.n_embd, c.n_vocab))
+    ]
     for i in range(c.n_layer):
         wanted += [
             (f"blk.{i}.{name}", f"{prefix}layers.{i}.{theirs}", shape)
-            for name, theirs, shape in block(c)
+            for name, (theirs, shape) in block.items()
         ]
     wanted.append(("output_norm.weight", prefix + "norm.weight", (c.n_embd,)))
     head = next((h for h in HEADS if h in left), HEADS[0])
@@ -113,16 +76,16 @@ def _tensor(c, name, theirs, shape, entry):
         entry.dtype,
         1,
     )
-    if c.arch == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
+    if c.architecture.neighbours and name.endswith(("attn_q.weight", "attn_k.weight")):
         read, unit = neighbours(read, c.head_dim), c.head_dim
-    if c.arch.startswith("gemma") and name.endswith("norm.weight"):
+    if c.hf.norms_lack_one and name.endswith("norm.weight"):
         read, type = plus_one(read, type), "F32"
     return Tensor(name, shape, type, read, unit, source=entry.reader)
 
 
-def neighbours(read, head_dim):
+def neighbours(read: Read, head_dim: int) -> Read:
     """Rows of heads that rotate in halves (i, i + head_dim / 2) put in the order that rotates
-    neighbours (2 i, 2 i + 1), as a GGUF of llama has them. Called for whole heads.
+    neighbours (2 i, 2 i + 1), as architectures with `neighbours` have them. Called for whole heads.
     """
 
     def permuted(first, n):
@@ -134,6 +97,6 @@ def neighbours(read, head_dim):
     return permuted
 
 
-def plus_one(read, type):
-    """Gains of Gemma, which the checkpoint has without their 1; the sum is rounded once, to f32."""
+def plus_one(read: Read, type: str) -> Read:
+    """Gains that the checkpoint has without their 1; the sum is rounded once, to f32."""
     return lambda first, n: types.to_f32(read(first, n), type) + np.float32(1)

@@ -5,7 +5,10 @@ What a pattern is was read from the published tokenizer.json of the models named
 for it says the same.
 """
 
+from __future__ import annotations
+
 import json
+from typing import Any
 
 from ...faults import printable, unsupported
 
@@ -229,7 +232,7 @@ KNOWN = (
 )
 
 
-def plain(step):
+def plain(step: Any) -> Any:
     """A step with its defaults written out, and without what changes offsets alone."""
     if not isinstance(step, dict):
         return step
@@ -243,7 +246,7 @@ def plain(step):
     return step
 
 
-def recognise(path, pre_tokenizer, normalizer, ignore_merges):
+def recognise(path: str, pre_tokenizer: Any, normalizer: Any, ignore_merges: bool) -> str:
     """The name, or Fault 69 that says what the pre-tokenizer is."""
     found, kind = plain(pre_tokenizer), _kind(normalizer)
     for name, known, normalizers, whole_words in KNOWN:
@@ -271,7 +274,7 @@ def _kind(normalizer):
     return normalizer.get("type", "of no type") if isinstance(normalizer, dict) else None
 
 
-def has_bytes(step):
+def has_bytes(step: Any) -> bool:
     """Whether a pre-tokenizer turns bytes into characters (ByteLevel), on some level."""
     if not isinstance(step, dict):
         return False

@@ -2,10 +2,13 @@
 as keys and tensors of a GGUF.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 from ...faults import bad, printable, unsupported
-from .. import tensor
+from ..tensor import Metadata, Tensor, constant
 
 
 class Scaling:
@@ -13,11 +16,11 @@ class Scaling:
     that describes it.
     """
 
-    def __init__(self, config):
+    def __init__(self, config: Any):
         self.config, c = config, config
         new = c.get("rope_parameters", dict) or {}
         self.local = None
-        if c.arch == "gemma3":
+        if c.hf.local_rope:
             nested = isinstance(new.get("full_attention"), dict)
             local = new.get("sliding_attention") if nested else {}
             new = new["full_attention"] if nested else new
@@ -26,24 +29,19 @@ class Scaling:
                 local or {}, "rope_theta", c.float("rope_local_base_freq", 10000.0)
             )
         self.values = values = new or c.get("rope_scaling", dict) or {}
-        self.base = self._number(
-            new, "rope_theta", c.float("rope_theta", 1e6 if c.arch == "gemma3" else 10000.0)
-        )
+        self.base = self._number(new, "rope_theta", c.float("rope_theta", 10000.0))
         kind = values.get("rope_type") or values.get("type") or "default"
         self.kind = (
             {"default": "none", "su": "longrope"}.get(kind, kind)
             if isinstance(kind, str)
             else str(kind)
         )
-        if (
-            self.kind not in ("none", "linear", "llama3", "yarn", "longrope")
-            or self.kind == "longrope"
-            and c.arch != "phi3"
-        ):
+        if self.kind not in c.hf.ropes:
             raise unsupported(c.path, f"rope_type {printable(self.kind)} of a {c.arch}")
         partial = self._number(new, "partial_rotary_factor", c.float("partial_rotary_factor", 1.0))
         self.n_rot = int(c.head_dim * partial)
-        if partial != 1 and c.arch != "phi3" or self.n_rot % 2 or not 2 <= self.n_rot <= c.head_dim:
+        allowed = partial == 1 or c.hf.partial_rotary
+        if not allowed or self.n_rot % 2 or not 2 <= self.n_rot <= c.head_dim:
             raise unsupported(c.path, f"partial_rotary_factor {partial:g} of a {c.arch}")
         self.factor = (
             self._number(values, "factor", ...)
@@ -72,15 +70,12 @@ class Scaling:
                 self.config.path, f"rope_type {printable(str(local['rope_type']))} of local layers"
             )
 
-    def keys(self):
+    def keys(self) -> Metadata:
         """Keys below the architecture's name."""
-        arch, out = (
-            self.config.arch,
-            {"rope.freq_base": ("f32", self.base), "rope.dimension_count": ("u32", self.n_rot)},
-        )
+        out = {"rope.freq_base": ("f32", self.base), "rope.dimension_count": ("u32", self.n_rot)}
         if self.local is not None:
             out["rope.freq_base_swa"] = ("f32", self.local)
-        if arch == "phi3":
+        if "longrope" in self.config.hf.ropes:
             out["rope.scaling.original_context_length"] = ("u32", self.original)
         if self.kind in ("linear", "yarn"):
             out["rope.scaling.type"], out["rope.scaling.factor"] = (
@@ -117,14 +112,14 @@ class Scaling:
                 out[f"rope.scaling.{name}"] = ("f32", self._number(self.values, key, ...))
         return out
 
-    def tensors(self):
+    def tensors(self) -> list[Tensor]:
         """The factors of llama3 or longrope as tensors: f32 [n_rot / 2]."""
         if self.kind == "llama3":
-            return [tensor.constant("rope_freqs.weight", self._llama3())]
+            return [constant("rope_freqs.weight", self._llama3())]
         if self.kind != "longrope":
             return []
         return [
-            tensor.constant(f"rope_factors_{name}.weight", self._factors(f"{name}_factor"))
+            constant(f"rope_factors_{name}.weight", self._factors(f"{name}_factor"))
             for name in ("long", "short")
         ]
 
@@ -153,7 +148,7 @@ class Scaling:
         return out
 
 
-def attention_factor(scale, n_original):
+def attention_factor(scale: float, n_original: int) -> float:
     """By how much longrope multiplies what is rotated (Ding et al. 2024, arXiv:2402.13753, as in
     transformers).
     """

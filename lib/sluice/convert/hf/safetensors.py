@@ -6,6 +6,8 @@ data, to which the offsets refer. Here it must be covered without holes or overl
 asks.
 """
 
+from __future__ import annotations
+
 import os
 
 from ...faults import bad, printable, unsupported
@@ -42,11 +44,11 @@ class Entry:
 
     __slots__ = ("reader", "dtype", "shape", "at")
 
-    def __init__(self, reader, dtype, shape, at):
+    def __init__(self, reader: Reader, dtype: str, shape: tuple[int, ...], at: int):
         self.reader, self.dtype, self.shape, self.at = reader, dtype, shape, at
 
 
-def read(folder):
+def read(folder: str) -> dict[str, Entry]:
     """Dict: name -> Entry, of all tensors of the model in `folder`. Fault 65, 66, 69."""
     index = os.path.join(folder, "model.safetensors.index.json")
     single = os.path.join(folder, "model.safetensors")
@@ -103,7 +105,7 @@ def _sharded(folder, index):
     return out
 
 
-def shard(path):
+def shard(path: str) -> dict[str, Entry]:
     """Dict: name -> Entry, of one file."""
     r = Reader(path)
     if r.size < 8:

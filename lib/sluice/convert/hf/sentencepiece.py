@@ -7,12 +7,15 @@ precompiled_charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_w
 of pieces are numbered as in GGUF.
 """
 
+from __future__ import annotations
+
 import struct
 
 from ...faults import bad, unsupported
 from ...limits import MAX_VOCAB, MAX_VOCAB_FILE_BYTES
 from .. import protobuf
 from ..reader import read_small
+from ..tensor import Metadata
 
 
 class Model:
@@ -20,8 +23,11 @@ class Model:
     add_prefix, remove_extra: bool.
     """
 
-    def __init__(self, path):
-        self.path, self.tokens, self.scores, self.types = path, [], [], []
+    def __init__(self, path: str):
+        self.path = path
+        self.tokens: list[bytes] = []
+        self.scores: list[float] = []
+        self.types: list[int] = []
         self.ids = {"unknown": 0, "bos": 1, "eos": 2, "padding": -1}
         self.add_prefix = self.remove_extra = True
         for number, kind, value in protobuf.message(
@@ -87,10 +93,10 @@ class Model:
             elif number == 5 and not value:
                 raise unsupported(self.path, "normalizer_spec.escape_whitespaces = false")
 
-    def metadata(self):
+    def metadata(self) -> Metadata:
         """Dict: key -> (kind, value)."""
         key = "tokenizer.ggml."
-        out = {
+        out: Metadata = {
             key + "model": ("string", "llama"),
             key + "pre": ("string", "default"),
             key + "tokens": ("[string]", self.tokens),

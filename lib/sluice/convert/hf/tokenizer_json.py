@@ -2,9 +2,12 @@
 tokenizer.ggml that say the same.
 """
 
+from __future__ import annotations
+
 from ...faults import bad, printable, unsupported
 from ...limits import MAX_VOCAB, MAX_VOCAB_FILE_BYTES
 from ..reader import read_json
+from ..tensor import Metadata
 from . import pretokenizers
 
 MAX_TOKEN_BYTES = 1 << 16
@@ -21,7 +24,7 @@ class File:
     unknown). Fault 65, 69 naming the field.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str):
         self.path, whole = path, read_json(path, MAX_VOCAB_FILE_BYTES)
         m = whole.get("model")
         if not isinstance(m, dict):
@@ -136,7 +139,7 @@ class File:
             f" {printable(str(pre), 80)}: not SentencePiece's",
         )
 
-    def metadata(self, n_vocab):
+    def metadata(self, n_vocab: int) -> Metadata:
         """Dict: key -> (kind, value), for a model of `n_vocab` rows: ids that have no token get
         [PADi], those beyond are left out.
         """
@@ -159,7 +162,7 @@ class File:
             if i < n_vocab and types[i] != UNKNOWN:
                 tokens[i], types[i] = e["content"], CONTROL if e.get("special") else USER_DEFINED
         key = "tokenizer.ggml."
-        out = {
+        out: Metadata = {
             key + "model": ("string", self.model),
             key + "pre": ("string", self.pre),
             key + "tokens": ("[string]", tokens),

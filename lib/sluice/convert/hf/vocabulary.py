@@ -2,33 +2,36 @@
 beside them say of special ids.
 """
 
+from __future__ import annotations
+
 import os
 
 from ...faults import bad, printable
 from ..llama2c import vocabulary
 from ..reader import parse_json, read_json, read_small
+from ..tensor import Metadata
 from . import sentencepiece, tokenizer_json
+from .config import Config
 
 MAX_JSON_BYTES, MAX_TEMPLATE_BYTES = 16 << 20, 1 << 20
 KEY = "tokenizer.ggml."
 
 
-def metadata(folder, c):
+def metadata(folder: str, c: Config) -> Metadata:
     """Dict: key -> (kind, value), for the Config `c`."""
     model, fast = (os.path.join(folder, name) for name in ("tokenizer.model", "tokenizer.json"))
     settings = _optional(folder, "tokenizer_config.json")
-    file = None
     if os.path.lexists(model) and (vocabulary.kind(model) == "model" or not os.path.lexists(fast)):
         out = _sentencepiece(folder, sentencepiece.Model(model), c, settings)
-        file = model
+        first = ...  # such a file does not say
     elif os.path.lexists(fast):
         file = tokenizer_json.File(fast)
-        out = file.metadata(c.n_vocab)
+        out, first = file.metadata(c.n_vocab), file.bos_first
     else:
         raise bad(folder, "no tokenizer.model and no tokenizer.json")
     out.update(_special(folder, c, out, settings))
-    out.update(_flags(out, settings, getattr(file, "bos_first", ...)))
-    if c.arch.startswith("gemma"):
+    out.update(_flags(out, settings, first))
+    if not c.hf.space_prefix:
         out[KEY + "add_space_prefix"] = ("bool", False)
     return {**out, **_template(folder, settings)}
 
@@ -39,9 +42,7 @@ def _optional(folder, name):
 
 
 def _sentencepiece(folder, model, c, settings):
-    """Pieces of the model, the tokens that were added to them, and [PADi] for rows that have
-    none.
-    """
+    """Pieces of the model, the tokens that were added to them, [PADi] for rows that have none."""
     n = c.n_vocab
     if len(model.tokens) > n:
         raise bad(model.path, f"{len(model.tokens)} pieces, but the model has {n} rows")

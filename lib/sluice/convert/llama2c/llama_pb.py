@@ -1,6 +1,9 @@
 """A Transformer of llama.proto: config, vocabulary and perhaps weights of a llama2.c model."""
 
+from __future__ import annotations
+
 import struct
+from typing import Any
 
 from ...faults import Fault, bad, unsupported
 from ...gguf import llama2c
@@ -32,8 +35,11 @@ class File:
     them, or None; weights: dict role -> wire.Span, or None. Fault 65, 69 naming the field.
     """
 
-    def __init__(self, path):
-        self.path, self.config, self.vocab, self.weights = path, None, None, None
+    def __init__(self, path: str):
+        self.path = path
+        self.config: Any = None
+        self.vocab: Any = None
+        self.weights: Any = None
         r = Reader(path)
         for number, kind, value in protobuf.Span(r, 0, r.size).fields():
             name = {CONFIG: "config", WEIGHTS: "weights", TOKENIZER: "tokenizer"}.get(number)
@@ -95,11 +101,11 @@ class File:
                 tokens[i] = tokens[i].strip(b"\n")
         return tokens, scores
 
-    def tensors(self):
+    def tensors(self) -> tuple[llama2c.Config, list[Tensor]]:
         """(llama2c.Config, list of Tensor) of its weights."""
         if self.config is None or self.vocab is None:
             raise bad(self.path, f"{'tokenizer' if self.config else 'config'} is missing")
-        c = llama2c.Config(self.path, self.config.values(), "output" not in self.weights, 0)
+        c: Any = llama2c.Config(self.path, self.config.values(), "output" not in self.weights, 0)
         out = []
         for name, role, _, n_bytes in by_layer(c):
             span = self.weights.get(role)
@@ -121,7 +127,7 @@ class File:
         return c, out
 
 
-def is_utf8(data):
+def is_utf8(data: bytes) -> bool:
     try:
         data.decode()
         return True
@@ -129,7 +135,7 @@ def is_utf8(data):
         return False
 
 
-def file_bytes(config, tokens, scores):
+def file_bytes(config: Any, tokens: list[bytes], scores: Any) -> bytes:
     """The bytes of a Transformer without weights. config: object with llama2c.FIELDS; tokens as in
     tokenizer.bin.
     """
@@ -143,7 +149,7 @@ def file_bytes(config, tokens, scores):
     return protobuf.put_bytes(CONFIG, numbers) + protobuf.put_bytes(TOKENIZER, vocab)
 
 
-def is_message(path):
+def is_message(path: str) -> bool:
     """Whether the file begins as a Transformer does."""
     r = Reader(path)
     try:

@@ -1,5 +1,9 @@
 """Checkpoints of llama2.c of every version (llama2c.py has the layouts) as a source of tensors."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from ...faults import BAD_DATA, Fault
@@ -12,7 +16,7 @@ from ..tensor import Tensor, transposed
 COLUMN_PIECE = 64 << 20
 
 
-def tensors(path, version=None):
+def tensors(path: str, version: int | None = None) -> tuple[llama2c.Config, list[Tensor]]:
     """(Config, list of Tensor) of the checkpoint at `path`. version: what the user says it is; only
     -1 and -2 need it.
     """
@@ -21,7 +25,7 @@ def tensors(path, version=None):
     return c, [_tensor(r, c, *part) for part in by_layer(c)]
 
 
-def by_layer(c):
+def by_layer(c: Any) -> list[tuple]:
     """c.parts() without the tables of rope, in the order that a GGUF has them: embedding, layer
     after layer, the rest.
     """

@@ -2,15 +2,20 @@
 bytes, not by its name.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 from ...faults import bad
 from ...gguf import llama2c
 from .. import protobuf
 from ..hf import sentencepiece
 from ..reader import Reader
+from ..tensor import Metadata
 from . import llama_pb
 
 
-def kind(path):
+def kind(path: str) -> str:
     """ "bin" for a tokenizer.bin, "pb" for a Transformer of llama.proto, "model" for one of
     SentencePiece.
     """
@@ -26,7 +31,7 @@ def kind(path):
         return "pb"
 
 
-def metadata(path, c):
+def metadata(path: str, c: Any) -> Metadata:
     """The keys of tokenizer.ggml for the vocabulary at `path`, which must be that of `c`, a
     llama2c.Config: dict key -> (kind, value).
     """
@@ -54,10 +59,8 @@ def _check_size(path, n, c):
         raise bad(path, f"{n} tokens; the model has {c.vocab_size}")
 
 
-def tokens_as_bin(tokens):
-    """Tokens as tokenizer.bin has them: a blank for U+2581, newlines around those of BOS and
-    EOS.
-    """
+def tokens_as_bin(tokens: Any) -> list[bytes]:
+    """Tokens as tokenizer.bin has them: a blank for U+2581, newlines around BOS and EOS."""
     out = [t.replace(b"\xe2\x96\x81", b" ") for t in tokens]
     for i in (llama2c.BOS, llama2c.EOS):
         if i < len(out):
@@ -65,7 +68,7 @@ def tokens_as_bin(tokens):
     return out
 
 
-def bin_bytes(tokens, scores):
+def bin_bytes(tokens: Any, scores: Any) -> bytes:
     """The bytes of a tokenizer.bin. tokens, scores: as a GGUF has them."""
     tokens = tokens_as_bin(tokens)
     longest = max(map(len, tokens)).to_bytes(4, "little")

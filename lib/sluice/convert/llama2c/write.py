@@ -2,7 +2,11 @@
 its vocabulary.
 """
 
+from __future__ import annotations
+
 from array import array
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +24,8 @@ from . import llama_pb
 from .vocabulary import bin_bytes, tokens_as_bin
 
 
-def source(path):
-    """(gguf.File, llama2c.Config) of a GGUF that llama2.c can hold. Fault 69 naming what it
-    cannot.
-    """
+def source(path: str) -> tuple[gguf.File, llama2c.Config]:
+    """(gguf.File, llama2c.Config) of a GGUF that llama2.c can hold; else Fault 69 says why not."""
     file = gguf.File(path)
     h = Hparams(file)
     if h.arch != "llama":
@@ -61,7 +63,7 @@ def _same(file, a, b):
     )
 
 
-def tensors(file, c):
+def tensors(file: gguf.File, c: llama2c.Config) -> dict[str, Tensor]:
     """Dict: name -> Tensor of `file`, exactly those of `c`. Fault 65, 69."""
     left, out = dict(file.tensors), {}
     for name, role, _, _ in c.parts()[0]:
@@ -108,7 +110,9 @@ def _tensor(file, t, shape):
     )
 
 
-def write(path, file, c, version, progress):
+def write(
+    path: str, file: gguf.File, c: llama2c.Config, version: int, progress: Callable[[int], Any]
+) -> None:
     """Write the checkpoint, whole or not at all. progress: told of elements done."""
     group = group_size(file, c) if version == 2 else 0
     numbers = [getattr(c, name) for name in llama2c.FIELDS]
@@ -189,7 +193,7 @@ def _grouped(t, group, progress):
     yield b"".join(scales)
 
 
-def group_size(file, c):
+def group_size(file: gguf.File, c: Any) -> int:
     """64, or 32 where matrices are Q8_0 already, halved until rows are whole groups: what runq.c
     needs.
     """
@@ -199,7 +203,7 @@ def group_size(file, c):
     return n
 
 
-def rope_tables(c):
+def rope_tables(c: Any) -> Iterator[bytes]:
     """The two tables of versions 0 to -2 that nothing reads, piece by piece: cos, then sin, of
     position times frequency, f32 [seq_len, head / 2] each.
     """
@@ -218,7 +222,7 @@ def rope_tables(c):
             )
 
 
-def vocab(file):
+def vocab(file: gguf.File) -> tuple[Any, Any]:
     """(tokens, scores) of the GGUF `file`. Fault 69 where llama2.c would read its ids otherwise."""
     key = "tokenizer.ggml."
     if file.get(key + "model", "string") != "llama":
@@ -248,7 +252,7 @@ def vocab(file):
     return tokens, scores
 
 
-def write_vocab(path, tokens, scores, c):
+def write_vocab(path: str, tokens: Any, scores: Any, c: llama2c.Config) -> None:
     """Write a tokenizer.bin; or where the name ends in .pb a Transformer of llama.proto with the
     config `c` and no weights.
     """

@@ -1,0 +1,180 @@
+"""The record of an architecture: all that distinguishes one family of models from another.
+
+architectures/NAME.py holds one record, ARCHITECTURE, where NAME is general.architecture of its
+GGUF files. The engine reads it (hparams.py, weights.py, model.py), and so do gguf-convert
+(convert/hf) and sluice-bench; they test no name. README.md, beside this file, shows how to add one.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+    from typing import NamedTuple as Record
+
+    from .forward import Forward, Rows
+    from .interfaces import Config, Hparams, Keys, Model, Sizes
+else:
+
+    class Record:
+        """What NamedTuple would give, without `typing`, which takes longer to import than an
+        architecture. A subclass lists the fields; those with a value there may be left out.
+        """
+
+        def __init__(self, **fields):
+            known, usual = type(self).__annotations__, vars(type(self))
+            for name in known.keys() | fields:
+                if name not in known:
+                    raise TypeError(f"{type(self).__name__} has no field {name}")
+                if name not in fields and name not in usual:
+                    raise TypeError(f"{type(self).__name__} lacks the field {name}")
+            self.__dict__.update({name: fields.get(name, usual.get(name)) for name in known})
+
+        def __setattr__(self, name, value):
+            raise AttributeError(f"{name}: a record does not change")
+
+        def _replace(self, **changes):
+            return type(self)(**self.__dict__ | changes)
+
+
+# Sizes that the shape of a block's tensor may name. `h` has n_embd, n_ff, n_head, n_head_kv and
+# head_dim: an Hparams, a Config of gguf-convert, or a Shape of sluice-bench.
+SIZES: dict[str, Callable[[Sizes], int]] = {
+    "n_embd": lambda h: h.n_embd,
+    "n_ff": lambda h: h.n_ff,
+    "n_q": lambda h: h.n_head * h.head_dim,
+    "n_kv": lambda h: h.n_head_kv * h.head_dim,
+    "head_dim": lambda h: h.head_dim,
+}
+ROPES = ("none", "linear", "llama3", "yarn", "longrope")  # kinds of scaling in a config.json
+
+
+def no_window(h: Hparams, keys: Keys) -> None:
+    """Refuse a window that hides a position (69); ignore one that is as long as the context.
+
+    Published configurations of Qwen have a window and do not use it, converters leave it out, and
+    no key says in which blocks it applies.
+    """
+    if 0 < keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, 0) < h.n_ctx:
+        raise keys.unsupported("attention.sliding_window is set: not supported by this build")
+
+
+class HuggingFace(Record):
+    """How checkpoints of the family look in the folders that gguf-convert reads.
+
+    models     model_type of config.json -> the classes of transformers that may stand beside it in
+               `architectures`; the first is what an absent entry means
+    names      tensor of a block in a GGUF -> its name within a layer of the checkpoint, in the
+               order of the GGUF that is written; a name of `fused` stands for all its parts
+    defaults   what config.json may leave out, as transformers has it
+    activations   hidden_act that is accepted; the first is meant where config.json has none
+    ropes      kinds of RoPE scaling, of ROPES; with "longrope" the GGUF always has
+               rope.scaling.original_context_length
+    partial_rotary   whether partial_rotary_factor may differ from 1
+    local_rope       whether local blocks have a RoPE of their own: rope.freq_base_swa
+    norms_lack_one   whether 1 is missing from the stored gains of norms
+    space_prefix     False: the GGUF says that no blank is put before a text
+    refuse     raises Fault 69 for values of config.json that no key of a GGUF can express
+    keys       keys below the architecture's name beyond those of every family -> (kind, value)
+    """
+
+    models: Mapping[str, tuple[str, ...]]
+    names: Mapping[str, str]
+    defaults: Mapping[str, Any] = {}
+    activations: tuple[str, ...] = ("silu",)
+    ropes: tuple[str, ...] = ("none", "linear", "llama3", "yarn")
+    partial_rotary: bool = False
+    local_rope: bool = False
+    norms_lack_one: bool = False
+    space_prefix: bool = True
+    refuse: Callable[[Config], None] = lambda c: None
+    keys: Callable[[Config], dict[str, tuple[str, Any]]] = lambda c: {}
+
+
+class Architecture(Record):
+    """One family of models.
+
+    name       general.architecture, and the name of the file
+    layers     function of a Model and a Forward that has begun a chunk: the forward pass from the
+               embedding to the last block. Returns Rows [n_last, n_embd], f32: the hidden states of
+               the tokens whose logits were asked for
+    tensors    tensors of a block -> sizes of SIZES, in GGUF order (row length first). A name is
+               that of a weight, or ends in ".bias". Matrices may have any type, vectors are f32.
+               sluice-bench writes its models, which are cached by digest, in this order
+    rules      sets what the metadata say beyond the sizes (window, pattern, attn_cap, final_cap,
+               scale, rope_local of an Hparams), asking Keys for each key with its limits and
+               default. Keys that change results and were not asked for are refused
+    fused      tensors whose rows may be stored as one: name of the whole -> names of the parts, in
+               the order of their rows
+    neighbours RoPE turns pairs of neighbours (2 i, 2 i + 1), and gguf-convert puts rows of queries
+               and keys in that order. Else a pair is two elements half the rotated part apart
+    hugging_face   where the checkpoints come from
+    """
+
+    name: str
+    layers: Callable[[Model, Forward], Rows]
+    tensors: Mapping[str, tuple[str, ...]]
+    hugging_face: HuggingFace
+    rules: Callable[[Hparams, Keys], None] = no_window
+    fused: Mapping[str, tuple[str, ...]] = {"attn_qkv": ("attn_q", "attn_k", "attn_v")}
+    neighbours: bool = False
+
+    def shapes(self, h: Sizes) -> dict[str, tuple[int, ...]]:
+        """Full names of a block's tensors, below "blk.N.", -> elements, in GGUF order.
+
+        h: an object with the sizes of SIZES.
+        """
+        return {
+            full_name(name): tuple(SIZES[size](h) for size in sizes)
+            for name, sizes in self.tensors.items()
+        }
+
+    def stored_shapes(self, h: Sizes) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """What the checkpoint has of a block: full name in the GGUF -> (full name in the layer,
+        elements in GGUF order), in the order of hugging_face.names.
+
+        h: an object with the sizes of SIZES.
+        """
+        shapes, names, out = self.shapes(h), self.hugging_face.names, {}
+        for name, theirs in names.items():
+            parts = self.fused.get(name, ())
+            if not parts or parts[0] in names:
+                shape = shapes[full_name(name)]
+            else:
+                n_in, n_out = zip(*(shapes[full_name(part)] for part in parts))
+                shape = n_in[0], sum(n_out)
+            out[full_name(name)] = full_name(theirs), shape
+        return out
+
+
+def full_name(name: str) -> str:
+    """The name with its kind: "attn_q" -> "attn_q.weight"; "attn_q.bias" as it is."""
+    return name if name.endswith(".bias") else name + ".weight"
+
+
+def check(record: Architecture) -> None:
+    """Raise ValueError that says which field of a record cannot be meant."""
+
+    def must(holds: bool, what: str) -> None:
+        if not holds:
+            raise ValueError(f"architecture {record.name}: {what}")
+
+    tensors, names = record.tensors, record.hugging_face.names
+    for name, sizes in tensors.items():
+        must(len(sizes) in (1, 2) and set(sizes) <= SIZES.keys(), f"tensors: {name}: {sizes}")
+        weight = name.removesuffix(".bias")
+        must(
+            weight == name or tensors.get(weight, ())[1:] == sizes,
+            f"tensors: {name} does not fit {weight}",
+        )
+    for whole, parts in record.fused.items():
+        must(set(parts) <= tensors.keys(), f"fused: {whole}: no such tensors as {parts}")
+    fused = {name for name, parts in record.fused.items() if parts[0] not in names}
+    found = [part for name in names for part in (record.fused[name] if name in fused else [name])]
+    must(sorted(found) == sorted(tensors), "names and tensors are not the same")
+    must(
+        not record.neighbours or not {"attn_q.bias", "attn_k.bias", "attn_qkv"} & names.keys(),
+        "neighbours: gguf-convert permutes neither biases nor fused matrices",
+    )
+    must(set(record.hugging_face.ropes) <= set(ROPES), f"ropes: {record.hugging_face.ropes}")

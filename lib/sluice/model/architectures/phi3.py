@@ -1,0 +1,46 @@
+"""Phi 3, 3.5 and 4: Llama's block, stored in fewer matrices, with LongRoPE for long contexts.
+
+Abdin et al. 2024, arXiv:2404.14219. Phi-4-mini (2503.01743) turns three quarters of each head.
+q, k and v are rows of one stored matrix, gate and up of another.
+
+Llama's rule for a window holds: it applies to every block, as in transformers. It is 2,047 in the
+4k models, wider than the context in others, 0 in Phi 4; files of early 2024 lack the key. llama.cpp
+ignores it, and there the 4k models go astray after 2,048 tokens.
+"""
+
+from __future__ import annotations
+
+from ..architecture import ROPES, HuggingFace
+from . import llama
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..interfaces import Config
+
+
+def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
+    return {"attention.sliding_window": ("u32", c.window or 0)}
+
+
+ARCHITECTURE = llama.ARCHITECTURE._replace(
+    name="phi3",
+    neighbours=False,
+    fused={**llama.ARCHITECTURE.fused, "ffn_up": ("ffn_gate", "ffn_up")},
+    hugging_face=HuggingFace(
+        models={"phi3": ("Phi3ForCausalLM",)},
+        defaults={"rms_norm_eps": 1e-5},
+        ropes=ROPES,
+        partial_rotary=True,
+        names={
+            "attn_qkv": "self_attn.qkv_proj",
+            "ffn_up": "mlp.gate_up_proj",
+            "attn_output": "self_attn.o_proj",
+            "ffn_down": "mlp.down_proj",
+            "attn_norm": "input_layernorm",
+            "ffn_norm": "post_attention_layernorm",
+        },
+        keys=hugging_face_keys,
+    ),
+)

@@ -1,0 +1,107 @@
+"""What the functions of a record may ask of their arguments, for the type checker alone.
+
+A record depends on these, not on the modules that read it: hparams.py, model.py and gguf-convert.
+"""
+
+import builtins
+from typing import Any, Protocol
+
+from ..faults import Fault
+from .rope import Rope
+
+
+class Sizes(Protocol):
+    """What the shapes of a block's tensors depend on."""
+
+    @property
+    def n_embd(self) -> int: ...
+    @property
+    def n_ff(self) -> int: ...
+    @property
+    def n_head(self) -> int: ...
+    @property
+    def n_head_kv(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+
+
+class Hparams(Sizes, Protocol):
+    """hparams.Hparams: the sizes, and what `rules` sets."""
+
+    n_layer: int
+    n_ctx: int
+    window: int
+    pattern: int
+    scale: float
+    attn_cap: float
+    final_cap: float
+    rope_local: Rope | None
+
+    def window_of(self, layer: int) -> int: ...
+
+
+class Keys(Protocol):
+    """hparams.Keys: values below the architecture's name, each checked when it is asked for."""
+
+    MAX_CONTEXT: builtins.int
+    asked: set[str]
+
+    def int(
+        self, key: str, least: builtins.int, most: builtins.int, default: Any = ...
+    ) -> builtins.int: ...
+    def float(
+        self, key: str, above: builtins.float, below: builtins.float, default: Any = ...
+    ) -> builtins.float: ...
+    def cap(self, key: str, default: builtins.float = ...) -> builtins.float: ...
+    def period(self, key: str, usual: builtins.int) -> builtins.int: ...
+    def bad(self, key: str, what: str) -> Fault: ...
+    def unsupported(self, what: str) -> Fault: ...
+
+
+class Model(Protocol):
+    """model.Model: weights.token_embd, and weights.layers, a Layer for each block."""
+
+    @property
+    def weights(self) -> Any: ...
+    @property
+    def hparams(self) -> Hparams: ...
+
+
+class Cache(Protocol):
+    """kvcache: a Snapshot, or a Scratch in memory.
+
+    n_tok, ids    tokens it holds, and their IDs, int32_t[capacity]
+    logits        float[n_vocab], after the last token
+    k(i), v(i)    keys and values of block i, rows of layout.row_bytes in the type of geometry
+    """
+
+    n_tok: builtins.int
+
+    @property
+    def ids(self) -> Any: ...
+    @property
+    def logits(self) -> Any: ...
+    @property
+    def layout(self) -> Any: ...
+    @property
+    def geometry(self) -> Any: ...
+    def k(self, layer: builtins.int) -> Any: ...
+    def v(self, layer: builtins.int) -> Any: ...
+    def reserve(self, n_tok: builtins.int) -> None: ...
+
+
+class Config(Sizes, Protocol):
+    """convert.hf.config.Config: a config.json, each value checked when it is asked for."""
+
+    n_layer: builtins.int
+    n_ctx: builtins.int
+    window: builtins.int | None
+    values: dict[str, Any]
+
+    def get(self, key: str, kinds: Any, default: Any = None) -> Any: ...
+    def int(self, key: str, default: Any = ..., least: builtins.int = 1) -> builtins.int: ...
+    def float(self, key: str, default: Any = ...) -> builtins.float: ...
+    def flag(self, key: str, default: bool = False) -> bool: ...
+    def period(self, usual: builtins.int) -> builtins.int: ...
+    def bad(self, key: str, what: str) -> Fault: ...
+    def unsupported(self, what: str) -> Fault: ...
