@@ -16,6 +16,7 @@
 # make milter   bin/mail-milter, which judges mail while Postfix receives it (needs Debian's libmilter-dev)
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make hook     only bin/mail-filter, what Postfix starts: plain C, no Python; `pip install .` calls it, too
+# make man      a manual page of every command, in build/man/man1; `pip install .` calls it, too
 # make clean    remove what the compiler made; .venv stays
 
 PYTHON = python3
@@ -54,6 +55,10 @@ bin/mail-filter: $(HOOK_SRC:csrc/%.c=build/hook/%.o)
 build/hook/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
+
+# Made of the commands' own declarations, and of the usage texts of the C programs.
+man: kernels
+	PYTHONPATH=lib "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" -m sluice.cli.pages build/man/man1
 
 # One object per instruction set, everything else for the baseline; isa.c picks at run time.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -249,6 +254,6 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all soak kernels hook milter demo figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
+.PHONY: all soak kernels hook man milter demo figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
 
 -include $(wildcard build/*.d build/*/*.d build/*/*/*.d)

@@ -103,7 +103,7 @@ def _of_rows(rows):
 
 def _line(help):
     """The first sentence of a help text."""
-    return re.split(r"(?:\.|;|:) |\.$| \[", help)[0]
+    return re.split(r"[.;] |\.$| \[", help)[0]
 
 
 # bash ------------------------------------------------------------------------------------
@@ -115,8 +115,8 @@ _BASH = """\
 _sluice_files() {
     local suffix IFS=$'\\n'
     compopt -o filenames 2>/dev/null
+    (($#)) || { COMPREPLY+=($(compgen -f -- "$cur")); return; }
     COMPREPLY+=($(compgen -d -- "$cur"))
-    (($#)) || COMPREPLY+=($(compgen -f -- "$cur"))
     for suffix; do COMPREPLY+=($(compgen -f -X "!*.$suffix" -- "$cur")); done
 }
 
@@ -183,6 +183,9 @@ _ZSH = """\
 #compdef sluice @NAMES@
 # zsh completion for sluice and its commands, made by `sluice completion zsh`
 
+# _sluice_either WORDS PATTERN: complete words, and files that match the pattern
+_sluice_either() { _alternative "words:word:($1)" "files:file:_files -g '$2'"; }
+
 _sluice_command() {
     case $1 in
 @COMMANDS@
@@ -228,17 +231,16 @@ def _zsh_flag(flag, spelling):
 
 def _zsh_value(value):
     """The action of a specification for _arguments."""
-    files = "_files -/" if value.kind == DIRECTORIES else "_files" if value.kind == FILES else ""
-    if value.suffixes:
-        files = f'_files -g "*.({"|".join(value.suffixes)})"'
-    if not value.words:
-        return files or " "
+    if value.kind == DIRECTORIES:
+        return "_files -/"
     words = " ".join(value.words)
-    return (
-        f'_alternative "words:word:({words})" {shlex.quote("files:file:" + files)}'
-        if files
-        else f"({words})"
-    )
+    if value.kind != FILES:
+        return f"({words})" if words else " "
+    # (gguf) alone would be a qualifier of the pattern
+    many = "|".join(value.suffixes)
+    pattern = "*" if not many else f"*.({many})" if "|" in many else f"*.{many}"
+    # the blank: _arguments adds no words of its own
+    return f' _sluice_either "{words}" "{pattern}"' if words else f'_files -g "{pattern}"'
 
 
 # fish ------------------------------------------------------------------------------------

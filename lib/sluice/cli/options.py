@@ -192,7 +192,7 @@ def _variables(context, parameter, values):
     try:
         return dict(template.parse_variable(value) for value in values)
     except ValueError as e:
-        raise click.BadParameter(str(e))
+        raise click.BadParameter(str(e)) from None
 
 
 CHAT = (

@@ -16,7 +16,7 @@ import click
 
 
 @cli.command()
-@cli.argument("file", required=False, metavar="[FILE]", callback=cli.not_with_file, files=("eml",))
+@cli.argument("file", required=False, metavar="[FILE]", callback=cli.not_with_file)
 @cli.option(
     "-m",
     "--model",

@@ -5,7 +5,6 @@ import os
 from .. import cli, stream
 from ..generate.sampler import Sampler, biases
 from ..cli import sampling
-import click
 
 
 @cli.command()
