@@ -130,22 +130,6 @@ def test_fish(folder):
 def test_zsh_at_a_terminal(folder):
     """Words typed, then a tab: the line that zsh shows has the rest."""
     needed("zsh")
-    for typed, shown in (
-        ("sluice clas\t", "sluice classify"),
-        ("sluice classify --huge\t", "classify --huge-pages"),
-        ("classify --huge\t", "classify --huge-pages"),
-        ("classify --arithmetic e\t", "--arithmetic exact"),
-        ("generate -m a\t", "generate -m a.gguf"),
-        ("generate --model d/\t", "d/e.gguf"),
-        ("sluice completion f\t", "completion fish"),
-        ("mail-filter --worker\t", "--worker-only"),
-        ("classify -q sen\t", "-q sentiment"),
-    ):
-        assert shown in by_zsh(folder, typed, shown), typed
-
-
-def by_zsh(folder, typed, shown):
-    """What a terminal gets of zsh until it has `shown`, or 20 s are over."""
     start = "PS1='READY> '; autoload -Uz compinit && compinit -u -D && source ../scripts/zsh\n"
     pid, fd = pty.fork()
     if not pid:
@@ -158,16 +142,30 @@ def by_zsh(folder, typed, shown):
     try:
         os.write(fd, start.encode())
         out = read_until(fd, "\nREADY> ")
-        assert "READY> " in out, out
-        os.write(fd, typed.encode())
-        return read_until(fd, shown)
+        assert "\nREADY> " in out, out
+        for typed, shown in (
+            ("sluice clas", "sluice classify"),
+            ("sluice classify --huge", "classify --huge-pages"),
+            ("classify --huge", "classify --huge-pages"),
+            ("classify --arithmetic e", "--arithmetic exact"),
+            ("generate -m a", "generate -m a.gguf"),
+            ("generate --model d/", "d/e.gguf"),
+            ("sluice completion f", "completion fish"),
+            ("sluice help gguf-d", "help gguf-dump"),
+            ("mail-filter --worker", "--worker-only"),
+            ("classify -q sen", "-q sentiment"),
+            ("classify -q q", "-q q.yaml"),
+        ):
+            os.write(fd, b"\x15" + typed.encode() + b"\t")  # ^U: an empty line first
+            assert shown in read_until(fd, shown), typed
     finally:
         os.close(fd)
         os.kill(pid, 9)
         os.waitpid(pid, 0)
 
 
-def read_until(fd, text, seconds=20):
+def read_until(fd, text, seconds=60):
+    """What a terminal gets until it has `text`, or the time is over."""
     out, end = "", time.monotonic() + seconds
     while text not in out and time.monotonic() < end:
         if select.select([fd], [], [], 0.2)[0]:
