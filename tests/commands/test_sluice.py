@@ -137,7 +137,7 @@ def test_no_command_costs_another_ones_start():
             [sys.executable, "-I", "-X", "importtime", START, *argv],
             capture_output=True,
             text=True,
-            input="",
+            input=MAIL.decode(),
         )
         return {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
 

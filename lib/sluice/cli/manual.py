@@ -248,7 +248,7 @@ def _roff_block(title, block, is_first):
     if kind == "row":
         return [".TP", _roff_flags(block[1]), *(_roff_text(body) or ["\\&"])]
     if kind == "lines":
-        lines = [_escaped(line) or "\\&" for line in body]
+        lines = [_protected(_escaped(line)) or "\\&" for line in body]
         return [*([] if is_first else [".PP"]), ".nf", *lines, ".fi"]
     if title == "SEE ALSO":
         pages = [name if name.endswith(")") else f"{name}(1)" for name in body.split(", ")]
@@ -257,8 +257,8 @@ def _roff_block(title, block, is_first):
 
 
 def _roff_text(text):
-    lines = textwrap.wrap(text, WIDTH - 10, break_long_words=False, break_on_hyphens=False)
-    return [_escaped(line) for line in lines]
+    lines = textwrap.wrap(_escaped(text), WIDTH - 2, **FILL)
+    return [_protected(line) for line in lines]
 
 
 def _roff_flags(head):
@@ -269,11 +269,12 @@ def _roff_flags(head):
 
 
 def _escaped(text):
-    """Text as roff reads it: nothing in it is a request or an escape."""
+    """Text as roff reads it: nothing in it is an escape."""
     for plain, escape in (("\\", "\\(rs"), ("-", "\\-"), ("'", "\\(aq"), ("`", "\\(ga")):
         text = text.replace(plain, escape)
-    return _protected(text.replace("^", "\\(ha").replace("~", "\\(ti"))
+    return text.replace("^", "\\(ha").replace("~", "\\(ti")
 
 
 def _protected(line):
+    """A line of roff that is no request."""
     return "\\&" + line if line.startswith((".", "'")) else line
