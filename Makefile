@@ -131,8 +131,10 @@ soak: KILLS = 600
 soak: all .venv/test
 	$(VENV) tests/helpers/soak.py --mails $(MAILS) --kills $(KILLS)
 
-demo: all
+demo: demo-begins all
 	@sh tests/demo.sh "$(MODEL)"
+demo-begins:
+	@[ -e $(EXT) ] || echo "The build takes one to two minutes on two cores, and downloads packages from PyPI."
 
 # AMX's tiles in C (tests/emulated_tiles.c) in place of the instructions: a library for tests alone, in which SLUICE_ISA=amx runs wherever
 # avx512 does.  build/tiles comes first on the path, with the same Python.
@@ -254,6 +256,6 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all soak kernels hook man milter demo figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
+.PHONY: all soak kernels hook man milter demo demo-begins figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
 
 -include $(wildcard build/*.d build/*/*.d build/*/*/*.d)

@@ -40,8 +40,9 @@ show 'for mail in *.eml; do printf "%-24s " $mail; classify $mail || true; done'
 show 'if classify <spam-cards.eml >/dev/null; then echo spam; else echo "let it pass"; fi'
 cat <<'END'
 
-The same, one process per step: the message as the model reads it, its tokens after those of the question, and the
-label from the last logits through a grammar.
+The same, one process per step: the message as the model reads it, its tokens
+after those of the question, and the label from the last logits through a
+grammar.
 END
 show 'mail-text --normalize <ham-mutt.eml | tee mail.txt; echo'
 show 'printf "<s><|user|>\nis this mail spam ?\n" | tokenize -m "$M" --special --no-bos | prefill -m "$M" -o question.snap'

@@ -157,7 +157,8 @@ def test_help_is_the_text_without_a_terminal():
         done = run("sluice", "help", name)
         assert (done.returncode, done.stderr) == (0, b"")
         assert done.stdout.decode() == manual.text(pages.page(name))
-    assert run("sluice", "help", "sample").stdout == run("sample", "--help").stdout
+    text = run("sample", "--help").stdout
+    assert run("sluice", "help", "sample").stdout == text == run("sluice", "sample", "-h").stdout
 
 
 @pytest.mark.parametrize("man", ["there", "failing", "absent"])

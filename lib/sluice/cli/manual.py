@@ -210,7 +210,8 @@ def _usage_rows(part):
 
 def _section(title, blocks):
     out = [title]
-    column = COLUMN if title == "OPTIONS" else 6
+    heads = [len(block[1]) for block in blocks if block[0] == "row"]
+    column = COLUMN if title == "OPTIONS" else 4 + max(heads, default=0)
     for i, block in enumerate(blocks):
         kind, body = block[0], block[-1]
         apart = i and "text" in (kind, blocks[i - 1][0])

@@ -102,6 +102,12 @@ def main(words):
     raise faults.Fault(faults.UNSUPPORTED, f"{word}: is not installed")
 
 
+ROWS = [
+    f"{name}  {summary}" for group in (*COMMANDS.values(), OWN) for name, summary in group.items()
+]
+main.help += "\n    COMMANDS\n      " + "\n      ".join(ROWS)
+
+
 def listing():
     """All commands in their groups, a line each."""
     lines = ["Usage: sluice COMMAND [WORD]...", ""]
