@@ -16,6 +16,7 @@
 # make milter   bin/mail-milter, which judges mail while Postfix receives it (needs Debian's libmilter-dev)
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make hook     only bin/mail-filter, what Postfix starts: plain C, no Python; `pip install .` calls it, too
+# make man      a manual page of every command, in build/man/man1; `pip install .` calls it, too
 # make completion  completion scripts for bash, zsh and fish, in build/completion; `pip install .` calls it, too
 # make deb      build/deb/sluice_*.deb, a Debian package (needs debhelper, python3-pip and a network)
 # make deb-check  the package through lintian, into a Debian in a directory and out again (needs root, debootstrap, lintian)
@@ -57,6 +58,17 @@ bin/mail-filter: $(HOOK_SRC:csrc/%.c=build/hook/%.o)
 build/hook/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
+
+# Made of the commands' own declarations, and of the usage texts of the C programs.
+man: kernels
+	PYTHONPATH=lib "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" -m sluice.cli.pages build/man/man1
+
+# Completion scripts of `sluice`, for three shells.
+completion: kernels hook
+	@mkdir -p build/completion/bash build/completion/zsh build/completion/fish
+	complete() { PYTHONPATH=lib "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" \
+		lib/sluice/start.py bin/sluice completion $$1 >build/completion/$$1/$$2; }; \
+		complete bash sluice && complete zsh _sluice && complete fish sluice.fish
 
 # One object per instruction set, everything else for the baseline; isa.c picks at run time.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -223,12 +235,6 @@ $(MILTER_BUILD)/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	mkdir -p $(@D)
 	$(CC) $(DEPEND) $(CFLAGS) -std=c11 $(MILTER_SET) -DSLUICE_VERSION='$(VERSION)' -c -o $@ $<
 
-# Completion scripts, where `pip install` and the Debian package take them from.
-completion: kernels hook
-	mkdir -p build/completion/bash build/completion/zsh build/completion/fish
-	complete() { PYTHONPATH=lib "$(PYTHON)" lib/sluice/start.py bin/sluice completion $$1 >build/completion/$$1/$$2; }; \
-		complete bash sluice && complete zsh _sluice && complete fish sluice.fish
-
 # The Debian package: configs/debian over a copy of the tree, with the objects that are compiled here.
 DEB = build/deb/sluice
 deb: all
@@ -275,6 +281,6 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all completion deb deb-check soak kernels hook milter demo figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
+.PHONY: all completion deb deb-check soak kernels hook man milter demo figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
 
 -include $(wildcard build/*.d build/*/*.d build/*/*/*.d)

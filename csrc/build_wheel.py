@@ -27,7 +27,6 @@ PROGRAMS = {"mail-filter"}
 START = "lib/sluice/start.py"
 MAIN = "\n    del sys.argv[0]\n"  # in a checkout, the first word is the path of the command
 LIBRARY = "sluice/_kernels.abi3.so"
-PAGES = ("man", "completion") if os.path.exists("lib/sluice/commands/sluice.py") else ()
 
 
 def script():
@@ -79,7 +78,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """PEP 517: the wheel."""
     for old in glob.glob("build/lib*") + glob.glob("build/scripts*") + glob.glob("build/bdist*"):
         shutil.rmtree(old)
-    make("kernels", "hook", *PAGES)
+    make("kernels", "hook", "man", "completion")
     return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 

@@ -13,7 +13,7 @@ import time
 import pytest
 from bpe_model import bpe_metadata
 from chat_model import write_chat_model
-from conftest import BIN, ROOT, run, shell
+from conftest import BIN, ROOT, shell
 from gguf_writer import write_gguf
 from tiny_model import write_model
 
@@ -272,13 +272,6 @@ def test_stages_without_an_end_mark_end_in_65(files):
     assert shell("head -n 4 ids | tokenize -m m.gguf -d", files).returncode == 65
 
 
-def example(tool):
-    """The shell text of the example in COMMAND --help."""
-    text = run(tool, "--help").stdout.decode()
-    found = re.search(r"Examples?:(.*?)(?:See also|$)", text.split("Options:")[0], re.S).group(1)
-    return "\n".join(line.strip() for line in found.strip().splitlines())
-
-
 def test_text_blocks_and_recipes_run(files, tmp_path):
     (tmp_path / "prompt.txt").write_bytes((files / "prompt.txt").read_bytes())
     (tmp_path / "words.gbnf").write_text(
@@ -290,28 +283,6 @@ def test_text_blocks_and_recipes_run(files, tmp_path):
     for name in ("generate", "recipes"):
         done = shell("set -e\n" + block(name), tmp_path, M=str(files / "m.gguf"))
         assert (done.returncode, done.stderr) == (0, b"") and done.stdout
-
-
-# that one stays: test_milter.py
-@pytest.mark.parametrize("tool", sorted(p.name for p in BIN.iterdir() if p.name != "mail-milter"))
-def test_help_example_runs(files, tmp_path, tool):
-    for name in ("m.gguf", "p.snap", "prompt.txt", "yesno.gbnf", "ids"):
-        shutil.copy2(files / name, tmp_path / name)
-    os.mkfifo(tmp_path / "ring")
-    script = example(tool)
-    assert tool in script
-    done = shell("set -e\n" + script, tmp_path)
-    assert (done.returncode, done.stderr) == (0, b""), script
-
-
-def test_help_says_what_it_must():
-    for tool in sorted(p.name for p in BIN.iterdir()):
-        done = run(tool, "--help")
-        assert (
-            done.returncode == 0 and b"Exit status:" in done.stdout and b"Usage:" in done.stdout
-        ), tool
-        assert b"Example" in done.stdout, tool
-        assert run(tool, "-V").stdout.decode().startswith(f"{tool} (sluice) ")
 
 
 def test_demo_takes_a_model_whose_name_has_a_blank(files):

@@ -516,18 +516,6 @@ def test_too_ambiguous_text_is_refused():
     )
 
 
-def test_help_example_runs():
-    help = run("grammar-filter", "-h").stdout.decode()
-    example = help.split("Example:")[1].strip().splitlines()[0].strip()
-    done = subprocess.run(
-        ["sh", "-c", example],
-        env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
-        capture_output=True,
-        timeout=60,
-    )
-    assert done.stdout == b"matches\n" and done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize("name", ["stories260K.gguf", "spam-proto-q8_0.gguf"])
 def test_masks_of_real_vocabularies(name, shared):
     words = vocabulary.Vocab(gguf.File(str(shared(f"data/models/{name}"))))

@@ -362,11 +362,3 @@ def test_a_megabyte_of_anything(shared, text):
     back = run("tokenize", "-m", path, "-d", input=there.stdout, preexec_fn=limits)
     assert back.returncode == 0
     assert back.stdout.decode() == ("\ufffd" * len(data) if text == "broken" else data.decode())
-
-
-def test_help_example_runs(model):
-    text = run("tokenize", "--help").stdout.decode()
-    example = re.search(r"Example:  (.*)", text)[1].replace("m.gguf", str(model))
-    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
-    result = subprocess.run(["sh", "-c", example], capture_output=True, timeout=60, env=environment)
-    assert (result.returncode, result.stderr) == (0, b"") and result.stdout == b"Once upon a time"

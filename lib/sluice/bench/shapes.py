@@ -104,7 +104,6 @@ SHAPES = {
 }
 # what runs where nothing is asked for: a small model and a large one
 BOTH_ENDS = ("smollm2-135m", "tinyllama-1.1b")
-HELP = f"Models of random weights instead: {', '.join(SHAPES)}.  [default: {','.join(BOTH_ENDS)}]"
 
 
 def find(name):

@@ -19,17 +19,25 @@ from . import lean  # noqa: E402
 with lean.imports():
     import click  # noqa: E402
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
+from . import declared  # noqa: E402
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
-def command(**kwargs):
-    """click.command with -h, -V and a help text that keeps its lines."""
+def command(**settings):
+    """click.command with -h and -V, and its manual for a help text; `settings` of its context."""
 
     def wrap(function):
         option = click.version_option(
-            VERSION, "-V", "--version", message="%(prog)s (sluice) %(version)s"
+            VERSION,
+            "-V",
+            "--version",
+            message="%(prog)s (sluice) %(version)s",
+            help="Print the version.",
         )
-        return click.command(context_settings=CONTEXT, **kwargs)(option(function))
+        return click.command(cls=declared.Command, context_settings={**CONTEXT, **settings})(
+            option(function)
+        )
 
     return wrap
 

@@ -1,121 +1,189 @@
 """Options that several commands have."""
 
+import os
+import stat
+
 import click
 
-from .values import Mode
+from .. import faults
+from .declared import option
+from .values import Mode, OrNone
 
-model_option = click.option(
+model_option = option(
     "-m",
     "--model",
     metavar="FILE",
     envvar="MODEL",
     required=True,
     show_envvar=True,
-    help="GGUF file; of a model in several files any one.",
+    show_default="$MODEL",
+    files=("gguf",),
+    group="Model",
+    help="GGUF model; any file of a split model.",
 )
-vocab_option = click.option(
+vocab_option = option(
     "--vocab",
     "vocab_file",
     metavar="FILE",
-    help="tokenizer.bin, where the model is a checkpoint of llama2.c.",
+    files=("bin",),
+    group="Model",
+    help="tokenizer.bin of a llama2.c checkpoint.",
 )
-threads_option = click.option(
+threads_option = option(
     "-j",
     "--threads",
     type=click.IntRange(1, 1024),
     metavar="N",
     default=None,
-    help="Worker threads.  [default: one a core that this process may use]",
+    show_default="available cores",
+    help="Worker threads.",
 )
-arithmetic_option = click.option(
+arithmetic_option = option(
     "--arithmetic",
     type=click.Choice(["exact", "fast"]),
+    metavar="MODE",
     default="exact",
     help=(
-        "Of products with F32, F16 and BF16 weights: fast splits numbers into bf16 for AMX, as"
-        " exact as f32, but other bits."
+        "exact or fast. fast computes products with F32, F16 and BF16 weights by AMX in pairs of"
+        " bf16 numbers: as accurate as f32, but with other bits."
     ),
 )
 
 
 def _want_huge_pages(context, param, value):
     if value:
-        from .system import huge_pages
+        from ..system import huge_pages
 
         huge_pages.wanted = True
 
 
-huge_pages_option = click.option(
+huge_pages_option = option(
     "--huge-pages",
     is_flag=True,
     expose_value=False,
     callback=_want_huge_pages,
     help=(
-        "Copy the model into memory in pages of 2 MiB first, for processes that stay: 0.6 to 2.5 s"
-        " and 1 GB of memory for each GB. Generation is then 1.1 to 1.6 times as fast as from a"
-        " page cache in scattered pages of 4 KiB, and no faster than from one in large pages. The"
-        " same bits."
+        "Copy the model into memory in 2 MiB pages at start, for long-running processes. Costs 0.6"
+        " to 2.5 s and 1 GB of memory per GB. Generation is 1.1 to 1.6 times as fast as from a page"
+        " cache of scattered 4 KiB pages. Output bits do not change."
     ),
 )
+verbose_option = option(
+    "-v", "--verbose", is_flag=True, help="Print one line of statistics to stderr."
+)
+
+FILE = "sluice.file"  # the key in a context's meta of the file that -f named
+
+
+def _open_as_stdin(context, parameter, path):
+    """Make the file at `path` standard input; "-" is standard input as it is.
+
+    Raises Fault (65) for a directory, OSError where the file cannot be opened.
+    """
+    if path is None:
+        return
+    context.meta[FILE] = path
+    if path == "-":
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
+        raise faults.bad(path, "is a directory")
+    os.dup2(fd, 0)
+    os.close(fd)
+
+
+def text_option(help, group="Input"):
+    """-f FILE: the file is opened as standard input, before anything is read."""
+    return option(
+        "-f",
+        "--file",
+        "text_file",
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=_open_as_stdin,
+        group=group,
+        help=help,
+    )
+
+
+def or_file(context, parameter, words):
+    """Callback of an argument of several words in which "-" is standard input: with -f it is one of
+    them, the last one unless it is there.
+    """
+    return (*words, "-") if FILE in context.meta and "-" not in words else words
+
+
+def not_with_file(context, parameter, path):
+    """Callback of an argument FILE: usage error if -f is given, too."""
+    if path is not None and FILE in context.meta:
+        raise click.UsageError("FILE and -f exclude each other")
+    return path
 
 
 def calibration_options(function):
     """--learn, --forget, --calibration and --no-calibration, for learning.learner()."""
-    for option in (
-        click.option(
-            "--no-calibration", is_flag=True, help="Answer as shipped, whatever was learnt."
+    for decorate in (
+        option(
+            "--no-calibration",
+            is_flag=True,
+            group="Calibration",
+            help="Use the question's own calibration.",
         ),
-        click.option(
+        option(
             "--calibration",
             "learnt_file",
             metavar="FILE",
-            help=(
-                "What was learnt.  [default: QUESTION.calibration in "
-                "$XDG_DATA_HOME/sluice or ~/.local/share/sluice]"
-            ),
+            group="Calibration",
+            show_default="QUESTION.calibration in $XDG_DATA_HOME/sluice or ~/.local/share/sluice",
+            help="Calibration file to read and update.",
         ),
-        click.option("--forget", is_flag=True, help="Forget what was learnt of this text."),
-        click.option(
+        option(
+            "--forget",
+            is_flag=True,
+            group="Calibration",
+            help="Remove this text from the calibration and refit.",
+        ),
+        option(
             "--learn",
-            metavar="ANSWER",
-            help="Learn that this is the right answer; print what is answered from now on.",
+            metavar="LABEL",
+            group="Calibration",
+            help="Refit the calibration with this text as LABEL, and print the new result. The"
+            " model does not change.",
         ),
     ):
-        function = option(function)
+        function = decorate(function)
     return function
 
 
 def listen_options(function):
     """--listen, --workers and --mode, those of worker.run()."""
-    for option in (
-        click.option(
+    for decorate in (
+        option(
             "--mode",
             type=Mode(),
             metavar="MODE",
-            help="Of --listen: who may connect, as for chmod.  [default: 0600]",
+            group="Server",
+            show_default="0600",
+            help="Permissions of the socket, in octal.",
         ),
-        click.option(
+        option(
             "--workers",
             type=click.IntRange(1, 1024),
             metavar="N",
-            help=(
-                "Of --listen: how many mails at a time.  "
-                "[default: one a core that this process may use]"
-            ),
+            group="Server",
+            show_default="available cores",
+            help="Messages classified at the same time.",
         ),
-        click.option(
+        option(
             "--listen",
             metavar="SOCKET",
-            help="Stay, and answer mails that come on this Unix socket.",
+            group="Server",
+            help="Serve this Unix socket until SIGTERM.",
         ),
     ):
-        function = option(function)
+        function = decorate(function)
     return function
-
-
-verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, help="One key=value line on stderr at the end."
-)
 
 
 def _variables(context, parameter, values):
@@ -124,47 +192,114 @@ def _variables(context, parameter, values):
     try:
         return dict(template.parse_variable(value) for value in values)
     except ValueError as e:
-        raise click.BadParameter(str(e))
+        raise click.BadParameter(str(e)) from None
 
 
 CHAT = (
-    click.option(
-        "--system", metavar="TEXT", help="What the model is told first, in the system's role."
+    option(
+        "--system",
+        aliases=("--system-prompt",),
+        metavar="TEXT",
+        group="Chat",
+        help="System message at the start of the conversation.",
     ),
-    click.option(
+    option(
         "--messages",
         "path",
         metavar="FILE",
-        help=(
-            "A conversation that was: JSON lines or a JSON array with role and content, "
-            "or a list in YAML (.yaml, .yml)."
-        ),
+        files=("jsonl", "json", "yaml", "yml"),
+        group="Chat",
+        help="Conversation to continue: JSON lines or a JSON array of objects with role and"
+        " content, or a YAML list (.yaml, .yml).",
     ),
-    click.option(
+    option(
         "--template",
         "template_path",
+        aliases=("--chat-template", "--chat-template-file"),
         metavar="FILE|NAME",
-        help=(
-            "Chat template in place of the model's: a file, or chatml or plain, which come with"
-            " sluice."
-        ),
+        files=("jinja",),
+        words=("chatml", "plain"),
+        group="Chat",
+        show_default="the model's",
+        help="Chat template: a file, or the bundled chatml or plain.",
     ),
-    click.option(
+    option(
         "--set",
         "variables",
         metavar="NAME=VALUE",
         multiple=True,
         callback=_variables,
-        help=(
-            "A variable for the template: JSON, or else a string, as in enable_thinking=false; can"
-            " be given again."
-        ),
+        group="Chat",
+        help="Set a template variable, such as enable_thinking=false. VALUE is JSON, else a string."
+        " Repeatable.",
     ),
 )
 
 
 def chat_options(function):
     """Decorator: all of CHAT, in their order in the help."""
-    for option in reversed(CHAT):
-        function = option(function)
+    for decorate in reversed(CHAT):
+        function = decorate(function)
     return function
+
+
+def predict_option(what):
+    """-n, --n-predict: the limit of `what`, in tokens."""
+    return option(
+        "-n",
+        "--n-predict",
+        "max_ids",
+        aliases=("--max-tokens", "--max-ids", "--predict"),
+        type=OrNone(min=1),
+        metavar="N",
+        group="Output",
+        show_default="no limit",
+        help=f"End {what} after N tokens; -1: no limit.",
+    )
+
+
+stop_option = option(
+    "--stop",
+    "stops",
+    multiple=True,
+    metavar="TEXT",
+    group="Output",
+    help="End before this text. Repeatable.",
+)
+
+
+def grammar_options(function):
+    """-g and -e: a grammar that constrains the output."""
+    by_text = option(
+        "-e",
+        "--grammar-text",
+        metavar="TEXT",
+        group="Output",
+        help="The grammar itself, instead of -g.",
+    )
+    by_file = option(
+        "-g",
+        "--grammar",
+        "grammar_path",
+        aliases=("--grammar-file",),
+        metavar="FILE",
+        files=("gbnf",),
+        group="Output",
+        help="Constrain the output to this grammar (GBNF).",
+    )
+    return by_file(by_text(function))
+
+
+def context_option(limit, help, shown):
+    """-c, --ctx-size, from 1 to `limit`."""
+    return option(
+        "-c",
+        "--ctx-size",
+        "capacity",
+        aliases=("--capacity",),
+        type=click.IntRange(1, limit),
+        metavar="N",
+        group="Cache",
+        show_default=shown,
+        help=help,
+    )

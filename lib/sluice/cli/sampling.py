@@ -1,107 +1,112 @@
 """The options of the sampler: of `sample`, `generate` and `chat` alike."""
 
+import functools
+
 import click
 
 from .. import stream
+from . import declared
 from .values import Bias, Number, OrNone
 
+option = functools.partial(declared.option, group="Sampling")
+
 OPTIONS = (
-    click.option(
+    option(
         "-t",
         "--temperature",
+        aliases=("--temp",),
         type=Number(min=0),
         default=0.8,
         metavar="T",
-        help="Divide logits by T before the draw; 0 takes the best id.",
+        help="Divide logits by T; 0: greedy.",
     ),
-    click.option(
+    option(
         "-k",
         "--top-k",
         type=click.IntRange(0, stream.MAX_VOCAB),
         default=40,
         metavar="K",
-        help="Keep the K best; 0 keeps all.",
+        help="Keep the K most likely tokens; 0: all.",
     ),
-    click.option(
+    option(
         "-p",
         "--top-p",
         type=Number(0, 1),
         default=0.95,
         metavar="P",
-        help="Keep the fewest best that have probability P together; 1 keeps all.",
+        help="Keep the fewest most likely tokens with total probability P; 1: all.",
     ),
-    click.option(
+    option(
         "--min-p",
         type=Number(0, 1),
         default=0.05,
         metavar="P",
-        help="Keep those at least P times as probable as the best; 0 keeps all.",
+        help="Keep tokens at least P times as likely as the most likely one; 0: all.",
     ),
-    click.option(
+    option(
         "--repeat-penalty",
         "repeat",
         type=Number(0.01, 100),
         default=1.0,
         metavar="R",
-        help="Divide logits above 0 of recent ids by R, multiply others; 1 is off.",
+        help="Divide positive logits of recent tokens by R and multiply negative ones; 1: off.",
     ),
-    click.option(
+    option(
         "--presence-penalty",
         "presence",
         type=Number(-1000, 1000),
         default=0.0,
         metavar="A",
-        help="Subtract A from logits of recent ids; 0 is off.",
+        help="Subtract A from the logits of recent tokens; 0: off.",
     ),
-    click.option(
+    option(
         "--frequency-penalty",
         "frequency",
         type=Number(-1000, 1000),
         default=0.0,
         metavar="A",
-        help="Subtract A for each time a recent id occurred; 0 is off.",
+        help="Subtract A per occurrence of a recent token; 0: off.",
     ),
-    click.option(
+    option(
         "--last-n",
+        aliases=("--repeat-last-n",),
         type=click.IntRange(0, 1 << 20),
         default=64,
         metavar="N",
-        help="How many ids are recent.",
+        help="Number of recent tokens for the penalties.",
     ),
-    click.option(
+    option(
         "--bias",
         type=Bias(),
         multiple=True,
         metavar="ID=X",
-        help="Add X to the logit of this id; -inf: never choose it; can be given again.",
+        help="Add X to the logit of token ID; -inf forbids the token. Repeatable.",
     ),
-    click.option(
+    option(
         "--least",
         is_flag=True,
-        help="Turn the order round: the least likely are the best. With -t 0 the very least.",
+        help="Prefer the least likely tokens; with -t 0 take the least likely one.",
     ),
-    click.option(
+    option(
         "-S",
         "--seed",
         type=OrNone(0, (1 << 64) - 1),
         metavar="N",
-        help="Start of the random numbers; -1: a random one.  [default: random; -v tells]",
+        show_default="random; -v prints it",
+        help="RNG seed; -1: a random one.",
     ),
 )
-bias_word_option = click.option(
+bias_word_option = option(
     "--bias-word",
     type=Bias(words=True),
     multiple=True,
     metavar="WORD=X",
-    help=(
-        "Add X to the logits of all ids that WORD is written in, with a blank before it and"
-        " without."
-    ),
+    help="Add X to the logits of all tokens of WORD, with and without a leading space. Repeatable.",
 )
 
 
 def options(function):
     """Decorator: all of OPTIONS, in their order in the help."""
-    for option in reversed(OPTIONS):
-        function = option(function)
+    for decorate in reversed(OPTIONS):
+        function = decorate(function)
     return function

@@ -1,4 +1,4 @@
-"""chat - a conversation with a model, at a terminal or through pipes."""
+"""chat: a conversation with a model, at a terminal or through pipes."""
 
 import contextlib
 import os
@@ -17,59 +17,46 @@ from ..cli import sampling
 import click
 
 
-@cli.command(options_metavar="[OPTIONS] [<messages >answers]")
+@cli.command()
 @cli.model_option
 @cli.vocab_option
 @cli.chat_options
-@click.option(
+@cli.option(
     "--switch",
     is_flag=True,
-    help="Roles switched: the model is the user and begins; you are the assistant.",
+    group="Chat",
+    help="Switch roles: the model is the user and begins, you are the assistant.",
 )
-@click.option(
-    "-n",
-    "--max-ids",
-    type=cli.OrNone(min=1),
-    metavar="N",
-    help="End an answer after N ids; -1: no limit.  [default: no limit]",
-)
-@click.option(
-    "--stop",
-    "stops",
-    multiple=True,
-    metavar="TEXT",
-    help="End an answer before this text; can be given again.",
-)
-@click.option(
-    "-g",
-    "--grammar",
-    "grammar_path",
+@cli.text_option("Read messages from FILE, one per line, as from a pipe.", "Chat")
+@cli.option(
+    "-o",
+    "--out",
     metavar="FILE",
-    help="Answer what this grammar (GBNF) allows.",
+    group="Chat",
+    help="Save the conversation at the end, in the format of --messages.",
 )
-@click.option("-e", "--grammar-text", metavar="TEXT", help="The grammar itself, in place of -g.")
-@sampling.options
-@sampling.bias_word_option
-@click.option(
-    "-o", "--out", metavar="FILE", help="Save the conversation at the end, as --messages reads it."
-)
-@click.option(
+@cli.option(
     "--history",
     metavar="FILE",
-    help="Keep what is typed here, for the next time; made with mode 0600.  [default: none]",
+    group="Chat",
+    show_default="none",
+    help="Keep the lines typed at the terminal in FILE (mode 0600).",
 )
-@click.option(
-    "-c",
-    "--capacity",
-    type=click.IntRange(1, MAX_CAPACITY),
-    metavar="N",
-    help="Ids the conversation has room for.  [default: the model's context]",
+@cli.predict_option("an answer")
+@cli.stop_option
+@cli.grammar_options
+@sampling.options
+@sampling.bias_word_option
+@cli.context_option(
+    MAX_CAPACITY, "Context size of the conversation, in tokens.", "the model's context"
 )
-@click.option(
+@cli.option(
     "--kv",
     type=click.Choice(list(KV_TYPES)),
+    metavar="TYPE",
     default="f16",
-    help="Type of the cached keys and values.",
+    group="Cache",
+    help="Type of the KV cache: f32, f16 or q8_0.",
 )
 @cli.arithmetic_option
 @cli.threads_option
@@ -99,35 +86,49 @@ def main(
     verbose,
     **steps,
 ):
-    """Talk with a model in the turns of its chat template.
+    """Chat with a model, at a terminal or through pipes.
 
-    At a terminal every line is a message; a paste of several lines is one, arrow keys edit it and
-    bring earlier ones back. Ctrl-C stops an answer (what was written of it stays in the
-    conversation), Ctrl-D ends. From a pipe or a file every line is a message, too, and the answers
-    are all that stdout gets, a line end after each. Nothing that is typed or piped is ever a
-    command, and nothing in a message becomes a control token. What the model writes cannot control
-    the terminal: escape characters are shown as ^[. Answers are valid UTF-8: bytes that make no
-    character become U+FFFD, and of a character that is open at the end nothing is written, but its
-    ids stay in the conversation.
+    SYNOPSIS
+      chat -m MODEL [OPTIONS]
+      chat -m MODEL [OPTIONS] <messages >answers
 
-    After each answer stderr gets the ids read and written, how many a second, why it ended (cut: by
-    -n or the context, before its grammar was complete) and how many of the context are in use (from
-    a pipe with -v alone). When a quarter of the context is no longer free for an answer, the oldest
-    messages are left out, up to the next of the same author, the system message never; a line says
-    so. A message that does not fit is refused: a line at a terminal, 65 from a pipe. --messages
-    begins with a conversation that was; if its last message is yours, the model answers it first.
+    DESCRIPTION
+      Each line is a message; the model's chat template formats it. At a terminal a paste of several
+      lines is one message, and the arrow keys edit a message and recall earlier ones. Ctrl-C stops
+      an answer; the part already written stays in the conversation. Ctrl-D ends.
 
-    \b
-    Exit status: 0 stdin ended; 1 from a pipe: it ended, but -n or the context cut an answer before
-      its grammar was complete; 64 usage;
-      65 bad model, grammar, messages or template, a message that does not fit;
-      66 no such file; 69 unsupported model or arithmetic, no chat template; 73 cannot create FILE;
-      74 cannot read or write; 75 out of memory.
+      From a pipe or a file each line is a message, too, and stdout gets the answers only, each with
+      a newline. No input is a command, and text in a message never becomes a control token. Output
+      cannot control the terminal: escape characters are shown as ^[. Answers are valid UTF-8:
+      invalid bytes become U+FFFD, and an incomplete character at the end is dropped, although its
+      tokens stay in the conversation.
 
-    \b
-    Example:
-      printf 'Hello\\nAnd now?\\n' | chat -m m.gguf --template plain --system 'Be brief.' -n 20 -S 1 -o talk.jsonl
-    See also: generate, classify.
+      After each answer, stderr gets the numbers of tokens processed and generated, tokens per
+      second, the reason for the end (cut: -n or the context ended the answer before its grammar was
+      complete) and the used part of the context; from a pipe only with -v. When less than a quarter
+      of the context is free for an answer, the oldest messages are dropped, up to the next one of
+      the same role; the system message stays. A line on stderr reports that. A message that does
+      not fit is refused: at a terminal with a line, from a pipe with status 65. If the last message
+      of --messages is the user's, the model answers it first.
+
+    EXIT STATUS
+      0   end of stdin
+      1   from a pipe: -n or the context cut an answer before its grammar was complete
+      64  usage error
+      65  invalid model, grammar, messages or template; message too long
+      66  no such file
+      69  unsupported model or arithmetic; no chat template
+      73  cannot create FILE
+      74  I/O error
+      75  out of memory; retry
+
+    EXAMPLES
+      printf 'Hello\\nAnd now?\\n' |
+        chat -m m.gguf --template plain --system 'Be brief.' -n 20 -o talk.jsonl
+      chat -m m.gguf --messages talk.jsonl --template plain -n 20 -f prompt.txt
+
+    SEE ALSO
+      generate, classify
     """
     if grammar_path and grammar_text is not None:
         raise click.UsageError("give -g FILE or -e TEXT, not both")

@@ -1,4 +1,4 @@
-"""classify: a question about a text, answered by a model in one word."""
+"""classify: a question about a text, answered by a label."""
 
 import sys
 import time
@@ -15,51 +15,66 @@ from ..classify import calibration, classifier, inputs
 import click
 
 
-@cli.command(options_metavar="[OPTIONS]")
-@click.argument("file", required=False, metavar="[FILE] <text")
-@click.option(
-    "-m", "--model", metavar="FILE", help="GGUF file.  [default: the question's own; else $MODEL]"
+@cli.command()
+@cli.argument("file", required=False, metavar="[FILE]", callback=cli.not_with_file)
+@cli.option(
+    "-m",
+    "--model",
+    metavar="FILE",
+    files=("gguf",),
+    group="Model",
+    show_default="the question's model, else $MODEL",
+    help="GGUF model.",
 )
 @cli.vocab_option
-@click.option(
+@cli.option(
     "-q",
     "--question",
     "asked",
     default="spam",
-    metavar="FILE|NAME",
-    help="What is asked: a YAML file, or a question that comes with sluice.",
+    metavar="Q",
+    files=("yaml", "yml"),
+    words=("spam", "language-is-english", "urgent", "sentiment"),
+    group="Model",
+    help="Name of a bundled question, or a YAML file.",
 )
-@click.option("--mail", is_flag=True, help="The input is a whole mail, whatever the question says.")
-@click.option(
+@cli.text_option("Read FILE as standard input.")
+@cli.option("--mail", is_flag=True, group="Input", help="The input is a message (RFC 5322).")
+@cli.option(
     "--long",
     is_flag=True,
-    help="Print more: ANSWER, the probability of the first answer, what it needs, the model's id.",
+    group="Output",
+    help="Print label, P(first label), threshold and model ID.",
 )
-@click.option(
+@cli.option(
     "--pass-through",
     is_flag=True,
-    help="Write the mail on stdin to stdout, with X-Spam headers that say what it is.",
+    group="Output",
+    help="Copy the message from stdin to stdout, with X-Spam headers.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print an object with all there is to say.")
-@click.option(
-    "--jsonl", is_flag=True, help="Read objects with id and text, one a line; answer each with one."
+@cli.option("--json", "as_json", is_flag=True, group="Output", help="Print one JSON object.")
+@cli.option(
+    "--jsonl",
+    is_flag=True,
+    group="Output",
+    help="Read objects with id and text, one per line; print one object for each.",
 )
-@click.option(
+@cli.option(
     "--mass",
     is_flag=True,
-    help="With --json or --jsonl: how much of the probability the answers hold among all ids.",
+    group="Output",
+    help="With --json or --jsonl: add the labels' share of the total probability.",
 )
 @cli.calibration_options
-@click.option(
+@cli.option(
     "--cache",
     "cache_dir",
     metavar="DIR",
-    help=(
-        "Keep what every call has in common here.  [default: "
-        "$XDG_CACHE_HOME/sluice or ~/.cache/sluice]"
-    ),
+    group="Cache",
+    show_default="$XDG_CACHE_HOME/sluice or ~/.cache/sluice",
+    help="Cache for parsed questions, model IDs and prompt prefixes.",
 )
-@click.option("--no-cache", is_flag=True, help="Keep nothing.")
+@cli.option("--no-cache", is_flag=True, group="Cache", help="Disable the cache.")
 @cli.listen_options
 @cli.arithmetic_option
 @cli.threads_option
@@ -89,45 +104,66 @@ def main(
     learnt_file,
     no_calibration,
 ):
-    """Answer a question about a mail or any text.
+    """Classify a text with a language model.
 
-    Reads FILE, or stdin, to its end and writes one line: the answer and its probability. The
-    question, a YAML file, names the prompt, the answers, from which probability on an answer
-    counts, and may name the model. If the best one does not count, the line says "unsure" and the
-    probability of the first. Shipped: spam (the default), and for any chat model
-    language-is-english, urgent and sentiment. Of a long text the head and the tail are read.
+    SYNOPSIS
+      classify [OPTIONS] [FILE]
+      classify --jsonl|--pass-through [OPTIONS] <input
+      classify --listen SOCKET [OPTIONS]
 
-    With --jsonl stdin has objects {"id": ..., "text": ...}, one a line; each is answered at once by
-    one with id, answer and score, or with id and error. With --mail the text is a whole mail, its
-    bytes as the characters of Latin-1.
+    DESCRIPTION
+      Read FILE or stdin and print one line: a label and its probability. The question, a YAML file,
+      defines the prompt, the labels and a threshold for each label; it may also name the model. If
+      the most likely label is below its threshold, print "unsure" and the probability of the first
+      label. Bundled questions: spam (the default), and for any chat model language-is-english,
+      urgent and sentiment. Long input is truncated to its first and last tokens.
 
-    With --pass-through a mail of any size is read whole, then written with X-Spam-Flag, -Score and
-    -Status on top, and without any X-Spam header that it had; the rest as it is. Where no verdict
-    is to be had within 60 s it says "X-Spam-Status: unchecked; reason=WORD", as mail-filter does.
-    The status is 0 where all was written; else, if nothing was, the mail is yours still.
+      --jsonl reads objects {"id": ..., "text": ...}, one per line. Each is answered at once by an
+      object with id, answer and score, or with id and error. With --mail a text is a whole message,
+      its bytes as the characters of Latin-1.
 
-    --learn and --forget change the calibration: how probable an answer must look to the model to be
-    called so probable. A mail moves it a little, a hundred a lot: teach both answers, mails that
-    were judged well, too. Kept are numbers only, of the last 10,000 texts (mode 0600). A file that
-    is damaged, or of another model, is left out, saying so.
+      --pass-through reads a message of any size to its end. It is then written with X-Spam-Flag,
+      X-Spam-Score and X-Spam-Status at the top, and without the X-Spam headers that it came with;
+      nothing else changes. Without a result within 60 s the header says "X-Spam-Status: unchecked;
+      reason=WORD", as that of mail-filter does. If the exit status is not 0 and nothing was
+      written, the message is still the caller's.
 
-    What all calls have in common is kept in a cache: the parsed question, the model's id and, where
-    that is long, the model's state after the prompt's first part. Never the input.
+      --learn and --forget refit the calibration, which maps the model's probabilities to the
+      printed ones. One message moves it a little, a hundred move it a lot. Label correctly
+      classified messages, too, and use every label. The calibration file (mode 0600) contains
+      numbers only, of the last 10,000 texts. A damaged file, or one of another model, is ignored
+      with a message on stderr.
 
-    With --listen the command stays, with the model ready: who writes a mail to the socket, shuts
-    down that side and reads, gets the line of --long with yes, no or unsure, or "error WORD".
-    SIGHUP: read question and model again. SIGTERM: end.
+      The cache holds the parsed question, the model ID and, for a long prompt, the model's state
+      after the first part of the prompt. It never holds input.
 
-    \b
-    Exit status: 0 the first answer of the question (yes), 1 another one, 2 unsure; 0 with --jsonl all lines answered, with --learn
-      and --forget done, with --pass-through all written.
-      64 usage; 65 bad question, model or input, no text, or bad lines, nothing to forget; 66 no such file; 69 unsupported model or arithmetic;
-      73 cannot create or listen; 74 cannot read or write; 75 out of memory. A verdict is a line on stdout: where Python has too
-      little memory to begin, or is interrupted before, its status is 1 and there is none.
+      With --listen the command stays with the model loaded. A client connects, sends one message,
+      half-closes and reads one line: that of --long with yes, no or unsure, or "error WORD". SIGHUP
+      reloads question and model, SIGTERM ends.
 
-    \b
-    Example:  if classify -m m.gguf -q urgent <prompt.txt >/dev/null; then echo read it now; else echo "$?"; fi
-    See also: mail-filter, mail-text.
+    EXIT STATUS
+      0   first label (yes); --jsonl answered all lines; --learn, --forget or --pass-through
+          succeeded
+      1   another label
+      2   unsure
+      64  usage error
+      65  invalid question, model or input; empty text; invalid lines; nothing to forget
+      66  no such file
+      69  unsupported model or arithmetic
+      73  cannot create the file or socket
+      74  I/O error
+      75  out of memory; retry
+
+      A result is always a line on stdout. Status 1 without that line is a failure: Python could not
+      start, or was interrupted early.
+
+    EXAMPLES
+      classify mail.eml
+      if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
+      classify -m m.gguf -q urgent --jsonl <texts.jsonl
+
+    SEE ALSO
+      mail-filter, mail-text, generate
     """
     began = time.monotonic()
     cli.only_one(long=long, as_json=as_json, jsonl=jsonl, listen=listen, pass_through=pass_through)

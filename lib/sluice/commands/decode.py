@@ -1,4 +1,4 @@
-"""decode - run a model one id at a time: ids to logits."""
+"""decode: a model run token by token, tokens to logits."""
 
 import time
 
@@ -24,42 +24,57 @@ def parse_rows(context, parameter, value):
 
 
 @cli.command()
-@click.argument("snapshot", metavar="SNAPSHOT")
+@cli.argument("snapshot", metavar="SNAPSHOT")
 @cli.model_option
 @cli.vocab_option
-@click.option(
+@cli.option(
     "--rows",
     metavar="IDS",
     callback=parse_rows,
-    help="Compute only these ids' logits, separated by commas; the records are candidates.",
+    group="Output",
+    help="Compute only the logits of these token IDs, separated by commas; write candidates.",
 )
-@click.option(
-    "-o", "--out", metavar="FILE", help="Save the extended cache as a new snapshot at the end."
+@cli.option(
+    "-o",
+    "--out",
+    metavar="FILE",
+    group="Output",
+    help="Save the extended KV cache as a new snapshot at the end.",
 )
 @cli.arithmetic_option
 @cli.threads_option
 @cli.huge_pages_option
 @cli.verbose_option
 def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, verbose):
-    """Run a model one id at a time.
+    """Run a model token by token and write its logits.
 
-    \b
-    Usage: decode -m MODEL SNAPSHOT <ids >logits
+    SYNOPSIS
+      decode -m MODEL [OPTIONS] SNAPSHOT <tokens >logits
 
-    Writes one record of logits for SNAPSHOT before reading anything, so that a ring starts by
-    itself, then one for each id read, unless #end comes with it: nobody asks what follows. Ends
-    with an E record that says why: #end was read, an id ended the text (one of the model's
-    end-of-text ids), or the snapshot has no room for the id that was read last. SNAPSHOT is mapped
-    copy-on-write and never changes.
+    DESCRIPTION
+      Write one record of logits for SNAPSHOT before reading anything, so that a generation loop
+      starts by itself. Then write one record for each token read, unless #end arrives with the
+      token. The last record (E) gives the reason: #end was read, the token was an end-of-generation
+      token, or the snapshot has no space for the last token. SNAPSHOT is mapped copy-on-write and
+      never changes.
 
-    \b
-    Exit status: 0 the ids ended with #end, whatever its reason, or the text or the room came to its
-      end; 64 usage; 65 bad, cut or mismatched input; 66 no such file;
-      69 unsupported model or arithmetic; 73 cannot create FILE; 74 cannot read or write; 75 out of memory or disk.
+    EXIT STATUS
+      0   the tokens ended with #end, whatever its reason, or the text or the context came to its
+          end
+      64  usage error
+      65  invalid, truncated or mismatched input
+      66  no such file
+      69  unsupported model or arithmetic
+      73  cannot create FILE
+      74  I/O error
+      75  out of memory or disk space; retry
 
-    \b
-    Example: decode -m m.gguf p.snap <ring | sample -t 0 -n 64 | tee ring | tokenize -m m.gguf -d
-    See also: prefill, grammar-filter, sample.
+    EXAMPLES
+      decode -m m.gguf p.snap <ring |
+        sample -t 0 -n 64 | tee ring | tokenize -m m.gguf -d
+
+    SEE ALSO
+      prefill, grammar-filter, sample
     """
     if out:
         files.check_target(out, model, vocab_file)

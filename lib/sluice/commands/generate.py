@@ -1,4 +1,4 @@
-"""generate - text that goes on from a prompt: the whole ring in one process."""
+"""generate: text from a prompt, in one process."""
 
 import os
 import time
@@ -17,56 +17,52 @@ from ..cli import sampling
 import click
 
 
-@cli.command(options_metavar="[OPTIONS]")
-@click.argument("prompt", nargs=-1, metavar="[PROMPT]... [<prompt] >text")
+@cli.command()
+@cli.argument("prompt", nargs=-1, metavar="[PROMPT]...", callback=cli.or_file)
 @cli.model_option
 @cli.vocab_option
-@click.option(
-    "-n",
-    "--max-ids",
-    type=cli.OrNone(min=1),
-    metavar="N",
-    help="End after N ids; -1: no limit.  [default: no limit]",
-)
-@click.option(
-    "--stop",
-    "stops",
-    multiple=True,
-    metavar="TEXT",
-    help="End before this text; can be given again.",
-)
-@click.option(
-    "-g", "--grammar", "grammar_path", metavar="FILE", help="Write what this grammar (GBNF) allows."
-)
-@click.option("-e", "--grammar-text", metavar="TEXT", help="The grammar itself, in place of -g.")
-@click.option("--echo", is_flag=True, help="Write the prompt, too.")
-@click.option("--special", is_flag=True, help="Let the prompt's text become control tokens.")
-@click.option(
-    "--chat",
+@cli.text_option("Read FILE as standard input; it follows PROMPT, or stands for '-'.", "Prompt")
+@cli.option(
+    "--special",
     is_flag=True,
-    help="The prompt is a user's message, put in turns by the model's chat template.",
+    group="Prompt",
+    help="Parse control tokens in the prompt. Never use it with untrusted text.",
 )
-@cli.chat_options
-@sampling.options
-@sampling.bias_word_option
-@click.option(
+@cli.option(
     "-s",
     "--snapshot",
     metavar="FILE",
+    group="Prompt",
     help="Snapshot to start from; the prompt continues its text.",
 )
-@click.option("-o", "--out", metavar="FILE", help="Save prompt and text as a snapshot at the end.")
-@click.option(
-    "-c",
-    "--capacity",
-    type=click.IntRange(1, MAX_CAPACITY),
-    metavar="N",
-    help="Ids there is room for, prompt included.  [default: the model's context]",
+@cli.option(
+    "--chat",
+    is_flag=True,
+    group="Chat",
+    help="The prompt is a user message, formatted by the model's chat template.",
 )
-@click.option(
+@cli.chat_options
+@cli.predict_option("the text")
+@cli.stop_option
+@cli.grammar_options
+@cli.option("--echo", is_flag=True, group="Output", help="Print the prompt, too.")
+@cli.option(
+    "-o",
+    "--out",
+    metavar="FILE",
+    group="Output",
+    help="Save prompt and text as a snapshot at the end.",
+)
+@sampling.options
+@sampling.bias_word_option
+@cli.context_option(MAX_CAPACITY, "Context size in tokens, prompt included.", "the model's context")
+@cli.option(
     "--kv",
     type=click.Choice(list(KV_TYPES)),
-    help="Type of the cached keys and values.  [default: that of -s, or f16]",
+    metavar="TYPE",
+    group="Cache",
+    show_default="that of -s, or f16",
+    help="Type of the KV cache: f32, f16 or q8_0.",
 )
 @cli.arithmetic_option
 @cli.threads_option
@@ -99,35 +95,52 @@ def main(
     verbose,
     **steps,
 ):
-    """Write text that goes on from a prompt.
+    """Generate text from a prompt.
 
-    The prompt is the arguments, joined by blanks, in which "-" stands for the text on stdin, byte
-    for byte; without arguments it is that text. With -s or --messages and no arguments, these alone
-    are the prompt. Text goes to stdout as it is chosen, and nothing else does. It is valid UTF-8:
-    bytes that make no character become U+FFFD, and of a character that is open at the end nothing
-    is written (-v tells: open, in bytes). To a terminal, control characters are shown as ^[. It is,
-    byte for byte, what the ring tokenize | prefill | decode | grammar-filter | sample | tokenize -d
-    writes with these options, and so is the status. It ends at an end-of-text id, when the grammar
-    is complete, before a --stop, after N ids or when there is no room; -v tells: end=stop, length,
-    full, or cut, which is N ids or no room before the grammar is complete. A --stop is an end that
-    was asked for, whatever the grammar says. -o saves all ids, also those of an open character.
+    SYNOPSIS
+      generate -m MODEL [OPTIONS] [PROMPT]...
+      generate -m MODEL [OPTIONS] <prompt
+      generate -m MODEL [OPTIONS] -f FILE
 
-    With --chat, --system, --messages or --template the prompt is the user's next message in a chat
-    (of stdin without its last newline). Text in messages never becomes a control token; --special
-    is about plain prompts alone: never give it for text that somebody else wrote. Dates that a
-    template writes are those of SOURCE_DATE_EPOCH, if that is set.
+    DESCRIPTION
+      The prompt is the arguments joined by spaces; the argument "-" stands for the text on stdin,
+      byte for byte. Without arguments the prompt is stdin. With -s or --messages and no arguments,
+      these alone are the prompt.
 
-    \b
-    Exit status: 0 done; 1 -n or the context cut the text before its grammar was complete; 64 usage;
-      65 bad model, snapshot, grammar, messages or template; 66 no such file; 69 unsupported model
-      or arithmetic, no chat template; 73 cannot create FILE; 74 cannot read or write;
-      75 out of memory or disk.
+      Generated text is written to stdout token by token, and nothing else is. The text is valid
+      UTF-8: invalid bytes become U+FFFD, and an incomplete character at the end is dropped (-v
+      prints its size as open, in bytes). On a terminal, control characters are shown as ^[.
 
-    \b
-    Example:
-      generate -m m.gguf -n 20 -S 1 'Once upon a time'
-      generate -m m.gguf -t 0 -g yesno.gbnf 'Is this spam?' - <prompt.txt
-    See also: chat, sample, decode.
+      The text ends at an end-of-generation token, when the grammar is complete, before a --stop
+      text, after -n tokens, or when the context is full. -v prints the reason as end: stop, length,
+      full, or cut, which is length or full before the grammar is complete. A --stop text ends with
+      stop, whatever the grammar. Text and exit status are those of the pipeline tokenize | prefill
+      | decode | grammar-filter | sample | tokenize -d with the same options. -o saves all tokens,
+      also those of an incomplete character.
+
+      With --chat, --system, --messages or --template the prompt is the user's next message (from
+      stdin without its last newline). Text in messages never becomes a control token; --special
+      applies to plain prompts only. Dates that a template prints are those of SOURCE_DATE_EPOCH, if
+      that is set.
+
+    EXIT STATUS
+      0   success
+      1   -n or the context cut the text before its grammar was complete
+      64  usage error
+      65  invalid model, snapshot, grammar, messages or template
+      66  no such file
+      69  unsupported model or arithmetic; no chat template
+      73  cannot create FILE
+      74  I/O error
+      75  out of memory or disk space; retry
+
+    EXAMPLES
+      generate -m m.gguf -n 20 --seed 1 'Once upon a time'
+      generate -m m.gguf --temp 0 -g yesno.gbnf 'Is this spam?' - <prompt.txt
+      generate -m m.gguf -n 20 -f prompt.txt
+
+    SEE ALSO
+      chat, classify, sample, decode
     """
     began = time.monotonic()
     is_chat = bool(chat or system is not None or path or template_path)

@@ -15,55 +15,71 @@ VERSIONS = ["0", "1", "2", "-1", "-2"]
 
 
 @cli.command()
-@click.argument("source", metavar="SOURCE")
-@click.option(
-    "-o", "--out", metavar="FILE", required=True, help="Write the model here: whole, or not at all."
+@cli.argument("source", metavar="SOURCE")
+@cli.option(
+    "-o",
+    "--out",
+    metavar="FILE",
+    required=True,
+    group="Output",
+    help="Write the model to FILE, atomically.",
 )
-@click.option(
+@cli.option(
     "--type",
     "kind",
     metavar="TYPE",
     type=click.Choice(requantize.KINDS, case_sensitive=False),
-    help="Type of matrices in a GGUF; vectors are always F32.  [default: what they are in SOURCE]",
+    group="Conversion",
+    show_default="as in SOURCE",
+    help="Type of the matrices of a GGUF; vectors are always F32.",
 )
-@click.option(
+@cli.option(
     "--vocab",
     metavar="FILE",
+    files=("bin", "model", "pb"),
+    group="Conversion",
     help=(
         "Vocabulary of a llama2.c checkpoint: tokenizer.bin, tokenizer.model or a llama.proto"
         " message."
     ),
 )
-@click.option(
+@cli.option(
     "--from",
     "from_version",
     metavar="VERSION",
     type=click.Choice(VERSIONS),
-    help="Version of a llama2.c checkpoint; only -1 and -2 cannot be told by themselves.",
+    group="Conversion",
+    help="Version of a llama2.c checkpoint; only -1 and -2 are not detected.",
 )
-@click.option(
+@cli.option(
     "--to",
     metavar="FORMAT",
     type=click.Choice(["gguf", *VERSIONS]),
     default="gguf",
-    help="gguf; or, of a GGUF, the version of llama2.c checkpoint to write.",
+    group="Conversion",
+    help="gguf, or the version of the llama2.c checkpoint to make of a GGUF.",
 )
-@click.option(
+@cli.option(
     "--vocab-out",
     metavar="FILE",
-    help="With --to VERSION: write the vocabulary too, a tokenizer.bin or NAME.pb.",
+    group="Output",
+    help="With --to VERSION: write the vocabulary, too, to tokenizer.bin or NAME.pb.",
 )
-@click.option("--merge", is_flag=True, help="Of a GGUF in several files: write one.")
-@click.option(
+@cli.option(
+    "--merge", is_flag=True, group="Conversion", help="Merge the files of a split GGUF into one."
+)
+@cli.option(
     "--split-bytes",
     type=cli.Bytes(),
     metavar="N",
-    help="Of a GGUF: write several files of at most N bytes; N can be such as 50M or 2G.",
+    group="Conversion",
+    help="Split a GGUF into files of at most N bytes, such as 50M or 2G.",
 )
-@click.option(
+@cli.option(
     "--no-tensor-first-split",
     is_flag=True,
-    help="With --split-bytes: the first file has the metadata alone.",
+    group="Conversion",
+    help="With --split-bytes: the first file contains metadata only.",
 )
 @cli.threads_option
 @cli.verbose_option
@@ -81,45 +97,55 @@ def main(
     threads,
     verbose,
 ):
-    """Convert a model to GGUF, or a GGUF to a llama2.c checkpoint; split a GGUF, or merge one.
+    """Convert models to GGUF and back, split and merge them.
 
-    \b
-    Usage: gguf-convert FOLDER -o m.gguf
-           gguf-convert model.bin --vocab tokenizer.bin -o m.gguf
-           gguf-convert m.gguf --to 0 -o model.bin --vocab-out tokenizer.bin
-           gguf-convert m.gguf --split-bytes 2G -o big.gguf
-           gguf-convert big-00001-of-00003.gguf --merge -o m.gguf
+    SYNOPSIS
+      gguf-convert FOLDER -o m.gguf [OPTIONS]
+      gguf-convert model.bin --vocab tokenizer.bin -o m.gguf [OPTIONS]
+      gguf-convert m.gguf --to 0 -o model.bin --vocab-out tokenizer.bin
+      gguf-convert m.gguf --split-bytes 2G -o big.gguf
+      gguf-convert big-00001-of-00003.gguf --merge -o m.gguf
 
-    FOLDER is a model as Hugging Face keeps it: config.json, safetensors (sharded or not), and
-    tokenizer.model or tokenizer.json, of llama (with Mistral and SmolLM), gemma, gemma2, gemma3,
-    qwen2, qwen3 or phi3. Weights that are pickles (.bin, .pth, .pt) are programs: they are refused,
-    never run.
+    DESCRIPTION
+      FOLDER is a Hugging Face model: config.json, safetensors (sharded or not), and tokenizer.model
+      or tokenizer.json. Supported families: llama (with Mistral and SmolLM), gemma, gemma2, gemma3,
+      qwen2, qwen3 and phi3. Pickled weights (.bin, .pth, .pt) are programs: they are refused, never
+      run.
 
-    Checkpoints of llama2.c have versions: 0, without a number; 1; 2, int8 in groups; -1 and -2,
-    matrices of bf16 by rows and by columns. Version 2 keeps its int8 in Q8_0, whose scales are F16;
-    --type F32 keeps it exactly. A llama.proto message with weights can be SOURCE, too.
+      Checkpoints of llama2.c have versions: 0, without a number; 1; 2, int8 in groups; -1 and -2,
+      matrices of bf16 by rows and by columns. The int8 of version 2 becomes Q8_0, whose scales are
+      F16; --type F32 keeps the values exactly. SOURCE can also be a llama.proto message with
+      weights.
 
-    TYPE is one that gguf-quantize writes, a mix too, and means the same here: Q8_0, Q4_0, Q4_1,
-    Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16, F32, Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M. A row that is no
-    multiple of 256 takes Q5_0 for Q4_K, Q5_1 for Q5_K, Q8_0 for Q6_K, one that is no multiple of 32
-    takes F16.
+      TYPE is a type or mix of gguf-quantize, with the same meaning: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1,
+      Q4_K, Q5_K, Q6_K, F16, BF16, F32, Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M. A row that is not a
+      multiple of 256 takes Q5_0 for Q4_K, Q5_1 for Q5_K and Q8_0 for Q6_K; one that is not a
+      multiple of 32 takes F16.
 
-    --split-bytes writes NAME-00001-of-000NN.gguf, where FILE is NAME.gguf or NAME, as llama.cpp's
-    gguf-split does, which reads them. All commands take such a model: give any one of its files.
-    All files appear or none, and none may be there already. --merge gives back the bytes of the
-    file that was split. What neither copies is said on stderr: keys split.* of a whole file, keys
-    of later files, bytes behind the last tensor; padding becomes zeros.
+      --split-bytes writes NAME-00001-of-000NN.gguf, where FILE is NAME.gguf or NAME, like
+      gguf-split of llama.cpp, which reads these files. All commands accept any file of such a
+      model. All files are written, or none; none may exist before. --merge restores the bytes of
+      the file that was split. stderr reports what neither copies: split.* keys of a whole file,
+      keys of later files, bytes after the last tensor. Padding becomes zeros.
 
-    No more than a piece of a tensor is in memory; on a terminal stderr shows how far it is.
+      Memory holds one piece of a tensor at a time. On a terminal stderr shows the progress.
 
-    \b
-    Exit status: 0 done; 64 usage; 65 bad, cut or mismatched input; 66 no such file; 69 unsupported (named);
-      73 cannot create FILE; 74 cannot read or write; 75 out of memory or disk.
+    EXIT STATUS
+      0   success
+      64  usage error
+      65  invalid, truncated or mismatched input
+      66  no such file
+      69  unsupported feature (named)
+      73  cannot create FILE
+      74  I/O error
+      75  out of memory or disk space; retry
 
-    \b
-    Example:  gguf-convert m.gguf --to 1 -o model.bin --vocab-out tokenizer.bin
-              gguf-convert model.bin --vocab tokenizer.bin --type BF16 -o again.gguf
-    See also: gguf-dump, gguf-quantize, tokenize.
+    EXAMPLES
+      gguf-convert m.gguf --to 1 -o model.bin --vocab-out tokenizer.bin
+      gguf-convert model.bin --vocab tokenizer.bin --type BF16 -o again.gguf
+
+    SEE ALSO
+      gguf-dump, gguf-quantize, tokenize
     """
     version = from_version and int(from_version)
     if no_tensor_first_split and not split_bytes:

@@ -1,4 +1,4 @@
-"""Print a model, a snapshot or a stream."""
+"""gguf-dump: a model, a snapshot or a stream, printed."""
 
 import os
 import stat
@@ -9,62 +9,83 @@ import click
 
 
 @cli.command()
-@click.argument("path", metavar="[FILE]", required=False)
-@click.argument("key", metavar="[KEY]", required=False)
-@click.option(
-    "--full", is_flag=True, help="All elements of arrays, all of strings, all ids and logits."
+@cli.argument("path", metavar="[FILE]", required=False)
+@cli.argument("key", metavar="[KEY]", required=False)
+@cli.option(
+    "--full",
+    is_flag=True,
+    group="Output",
+    help="Print whole arrays and strings, all tokens and all logits.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="The same as JSON; of a stream one object a record."
+@cli.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    group="Output",
+    help="Print JSON; of a stream one object per record.",
 )
-@click.option("--hexdump", metavar="TENSOR", help="The first bytes of a tensor.")
-@click.option("--values", metavar="TENSOR", help="The first elements of a tensor, as f32.")
-@click.option(
+@cli.option("--hexdump", metavar="TENSOR", group="Output", help="Print the bytes of a tensor.")
+@cli.option(
+    "--values", metavar="TENSOR", group="Output", help="Print the elements of a tensor as f32."
+)
+@cli.option(
     "-n",
     "--count",
     type=click.IntRange(1, 1 << 24),
     metavar="N",
     default=256,
-    help="Bytes of --hexdump, elements of --values.",
+    group="Output",
+    help="Number of bytes of --hexdump or elements of --values.",
 )
-@click.option(
-    "--alone", is_flag=True, help="Of a model in several files this one, whatever the others are."
-)
-@click.option(
+@cli.option("--alone", is_flag=True, group="Input", help="Read only this file of a split model.")
+@cli.option(
     "--check",
     is_flag=True,
-    help="Look at every scale and float of a model, every checksum of a snapshot; "
-    "print the tensors that hold infinities or NaN.",
+    group="Output",
+    help=(
+        "Check all scales and floats of a model, or all checksums of a snapshot; print tensors with"
+        " infinities or NaN."
+    ),
 )
 def main(path, key, full, as_json, hexdump, values, count, alone, check):
-    """Print a model, a snapshot or a stream; its first bytes say which it is.
+    """Print a model, a snapshot or a stream.
 
-    Reads FILE, or stdin without one: a stream is printed as it arrives, a model or
-    snapshot must be a file (gguf-dump <FILE will do). stdout is aligned for reading, or
-    JSON. Nothing in a file reaches the terminal as a control code: strings are escaped.
+    SYNOPSIS
+      gguf-dump [OPTIONS] FILE [KEY]
+      gguf-dump [OPTIONS] <FILE
 
-    Of a GGUF model: header, metadata with long values cut, and the tensors with shape (row length
-    first), offset from the start of the file, and bytes. With KEY the bare value of one key: a
-    string with its own newlines, an array one element a line, each with \\n and the like written
-    out. The file is checked whole, but tensor data is read only to be printed, and all of it once
-    for the model id of the listing, the BLAKE3 of the file; the id is kept in
-    $XDG_CACHE_HOME/sluice or ~/.cache/sluice while the file stays as it is. FILE can be any shard
-    of a model that is split: the model is printed, with the shard of each tensor, or with --alone
-    that file. Values of more than 64 KiB that no command needs are written whole with KEY alone.
+    DESCRIPTION
+      Read FILE or stdin; its first bytes tell the kind. A stream is printed as it arrives. A model
+      or snapshot must be a file (gguf-dump <FILE works, a pipe does not). The output is a table or
+      JSON. Strings are escaped, so no control code in a file reaches the terminal.
 
-    \b
-    Exit status:
-      0 done                           64 usage
-      1 no such key or tensor          65 bad or cut input; --check found something
-      66 no such file                  69 a version or type this build does not know
-      74 cannot read or write          75 out of memory
-    \b
-    Examples:
+      A GGUF model is printed as header, metadata with long values cut, and tensors with shape (row
+      length first), offset from the start of the file, and size in bytes. KEY prints the bare value
+      of one key: a string with its newlines, an array one element per line, each with \\n and the
+      like escaped. The whole file is checked. Tensor data is read to be printed, and once for the
+      model ID of the listing, the BLAKE3 hash of the file, which is kept in $XDG_CACHE_HOME/sluice
+      or ~/.cache/sluice while the file does not change. FILE can be any file of a split model: the
+      whole model is printed, with the file number of each tensor; --alone prints that file. Values
+      above 64 KiB that no command needs are printed whole with KEY only.
+
+    EXIT STATUS
+      0   success
+      1   no such key or tensor
+      64  usage error
+      65  invalid or truncated input; --check found an error
+      66  no such file
+      69  unsupported version or type
+      74  I/O error
+      75  out of memory; retry
+
+    EXAMPLES
       gguf-dump m.gguf
       gguf-dump m.gguf tokenizer.ggml.model
       gguf-dump --values token_embd.weight -n 64 m.gguf
       decode -m m.gguf p.snap <ids | gguf-dump
-    See also: tokenize, prefill, decode.
+
+    SEE ALSO
+      tokenize, prefill, decode
     """
     if sum(map(bool, (key, hexdump, values, check))) > 1:
         raise click.UsageError("KEY, --hexdump, --values and --check exclude each other")

@@ -1,4 +1,4 @@
-"""gguf-quantize - a copy of a model with its weights in other types."""
+"""gguf-quantize: a copy of a model with weights of other types."""
 
 import os
 import time
@@ -24,53 +24,65 @@ def parse_types(context, parameter, values):
 
 
 @cli.command()
-@click.argument("source", metavar="IN")
-@click.argument("rest", nargs=-1, metavar="OUT TYPE")
-@click.option(
+@cli.argument("source", metavar="IN", files=("gguf",))
+@cli.argument("rest", nargs=-1, metavar="OUT TYPE", files=("gguf",), words=requantize.KINDS)
+@cli.option(
     "--tensor",
     "overrides",
     multiple=True,
     callback=parse_types,
     metavar="NAME=TYPE",
+    group="Output",
     help=(
-        "Another type for these matrices, such as token_embd=Q8_0 or 'blk.*.attn_v=F16'; again for"
-        " more, the last counts."
+        "Use another type for these matrices, such as token_embd=Q8_0 or 'blk.*.attn_v=F16'."
+        " Repeatable; the last match counts."
     ),
 )
-@click.option(
+@cli.option(
     "--dry-run",
     is_flag=True,
-    help="Write nothing (OUT may be left out): print what would become what, with sizes.",
+    group="Output",
+    help="Write nothing; print the new type and size of each tensor. OUT is optional.",
 )
 @cli.threads_option
 @cli.verbose_option
 def main(source, rest, overrides, dry_run, threads, verbose):
-    """Copy a model with its weights in another type.
+    """Quantize the weights of a model.
 
-    \b
-    Usage: gguf-quantize IN OUT TYPE
-           gguf-quantize --dry-run IN TYPE
+    SYNOPSIS
+      gguf-quantize [OPTIONS] IN OUT TYPE
+      gguf-quantize --dry-run [OPTIONS] IN TYPE
 
-    TYPE is Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16 or F32, which every matrix
-    then has, or a mix: Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M give the head, and the M also some of the
-    attn_v and ffn_down, more bits. Norms and other vectors become F32. A row that is no multiple of
-    256 takes Q5_0 for Q4_K, Q5_1 for Q5_K, Q8_0 for Q6_K, one that is no multiple of 32 takes F16.
-    IN may be of any type that models run in: weights that are quantised already are rounded a
-    second time, and those that have their type are copied. The bytes do not depend on the number of
-    threads or the processor.
+    DESCRIPTION
+      TYPE is Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16 or F32, for every matrix, or
+      a mix: Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M use more bits for the output head, and the M mixes
+      also for some attn_v and ffn_down. Norms and other vectors become F32. A row that is not a
+      multiple of 256 takes Q5_0 for Q4_K, Q5_1 for Q5_K and Q8_0 for Q6_K; one that is not a
+      multiple of 32 takes F16.
 
-    Metadata goes over as it is, but for general.file_type and general.quantization_version. IN may
-    be a shard of a model in several files; OUT is one file, which appears whole or not at all, and
-    replaces a file of that name; it cannot be IN. A weight that is infinite or NaN is refused, with
-    its tensor and row.
+      IN may have any supported type. Quantized weights are rounded a second time; weights that
+      already have their type are copied. The output bytes do not depend on the thread count or the
+      processor.
 
-    \b
-    Exit status: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a type that this build does not read;
-      73 cannot create OUT; 74 cannot read or write; 75 out of memory or disk.
+      Metadata is copied, except general.file_type and general.quantization_version. IN may be any
+      file of a split model. OUT is one file, written atomically; it replaces an existing file, but
+      cannot be IN. An infinite or NaN weight is an error, with its tensor and row.
 
-    \b
-    Example: gguf-quantize m.gguf m-q4_k_m.gguf Q4_K_M --tensor token_embd=Q8_0
-    See also: gguf-dump, perplexity.
+    EXIT STATUS
+      0   success
+      64  usage error
+      65  invalid input
+      66  no such file
+      69  unsupported type
+      73  cannot create OUT
+      74  I/O error
+      75  out of memory or disk space; retry
+
+    EXAMPLES
+      gguf-quantize m.gguf m-q4_k_m.gguf Q4_K_M --tensor token_embd=Q8_0
+
+    SEE ALSO
+      gguf-dump, perplexity
     """
     if len(rest) not in ((1, 2) if dry_run else (2,)):
         raise click.UsageError("expected IN OUT TYPE" + (" or IN TYPE" if dry_run else ""))

@@ -1,4 +1,4 @@
-"""Keep of each logits record the ids that a grammar allows next."""
+"""grammar-filter: the logits of tokens that a grammar allows."""
 
 import time
 
@@ -7,55 +7,82 @@ from ..grammar import matcher as grammar
 import click
 
 
-@cli.command(options_metavar="-m FILE -g FILE [OPTIONS] <logits >logits")
-@click.option(
+@cli.command()
+@cli.option(
     "-m",
     "--model",
     metavar="FILE",
     envvar="MODEL",
     show_envvar=True,
-    help="GGUF file; not needed for --check.",
+    show_default="$MODEL",
+    files=("gguf",),
+    group="Model",
+    help="GGUF model; not needed with --check.",
 )
 @cli.vocab_option
-@click.option("-g", "--grammar", "path", metavar="FILE", help="Grammar in GBNF.")
-@click.option(
-    "-e", "--grammar-text", "text", metavar="TEXT", help="The grammar itself, in place of -g."
+@cli.option(
+    "-g",
+    "--grammar",
+    "path",
+    aliases=("--grammar-file",),
+    metavar="FILE",
+    files=("gbnf",),
+    group="Input",
+    help="Grammar (GBNF).",
 )
-@click.option(
+@cli.option(
+    "-e",
+    "--grammar-text",
+    "text",
+    metavar="TEXT",
+    group="Input",
+    help="The grammar itself, instead of -g.",
+)
+@cli.option(
     "--check",
     is_flag=True,
-    help="Only say by the exit status whether the text on stdin is a sentence of the grammar.",
+    group="Output",
+    help="Print nothing; exit with 0 if the text on stdin matches the grammar, else with 1.",
 )
 @cli.verbose_option
 def main(model, vocab_file, path, text, check, verbose):
-    """Keep of each logits record the ids that a grammar allows next.
+    """Keep the logits of tokens that a grammar allows.
 
-    Reads logits records, dense or candidates, and writes records of the ids whose text
-    keeps the answer within the grammar, with their logits unchanged. The id chosen from a
-    record is learnt from the next one. End-of-generation ids are allowed exactly when the answer is
-    complete. The output ends when nothing may follow the answer; it never ends well with an
-    answer that is not complete, unless the model's cache is full or sample has had its -n ids.
-    Records are marked as constrained, and as may-end where the answer is complete: by these marks
-    sample writes "#end cut" where an answer is cut before that, and tokenize -d ends with 1.
+    SYNOPSIS
+      grammar-filter -m MODEL -g FILE [OPTIONS] <logits >logits
+      grammar-filter -g FILE --check <text
 
-    The grammar is GBNF as llama.cpp has it: "text", [a-z], [^a-z], ., ( ), |, * + ? {m} {m,} {m,n}
-    and named rules, of which `root` is the start. It works on the bytes of UTF-8 text. Left
-    recursion is refused. Token terminals such as <[1000]> are not supported.
+    DESCRIPTION
+      Read records of logits, dense or candidates. Write records of the tokens whose text stays
+      within the grammar, with unchanged logits. The token chosen from a record is known from the
+      next record. End-of-generation tokens are allowed exactly when the text is complete. The
+      output ends when nothing may follow. It never ends successfully with an incomplete text,
+      unless the KV cache is full or sample reached its -n tokens. Records are marked as
+      constrained, and as may-end where the text is complete: by these marks sample prints "#end
+      cut" for a text cut before its end, and tokenize -d exits with 1.
 
-    With --check the text must match to its last byte: use printf rather than echo.
+      The grammar is the GBNF of llama.cpp: "text", [a-z], [^a-z], ., ( ), |, * + ? {m} {m,} {m,n}
+      and named rules, starting with `root`. It applies to the bytes of UTF-8 text. Left recursion
+      is refused. Token terminals such as <[1000]> are not supported.
 
-    \b
-    Exit status: 0 done, also where -n or the cache cut the answer (tokenize -d tells), or the text
-      matches; 1 --check: it does not match; 64 usage; 65 bad
-      grammar (with line and column), bad or cut input, an id that the grammar does not allow, or
-      an answer cut before it was complete; 66 no such file; 69 token terminals; 74 cannot read or
-      write; 75 out of memory.
+      With --check the text must match to its last byte: use printf rather than echo.
 
-    \b
-    Example:
-      printf yes | grammar-filter -e 'root ::= "yes" | "no"' --check && echo matches
+    EXIT STATUS
+      0   success, also if -n or the KV cache cut the text (tokenize -d tells); --check: match
+      1   --check: no match
+      64  usage error
+      65  invalid grammar (with line and column); invalid or truncated input; a token that the
+          grammar does not allow; a text that ended before it was complete
+      66  no such file
+      69  token terminals
+      74  I/O error
+      75  out of memory; retry
 
-    See also: decode, sample, tokenize.
+    EXAMPLES
+      printf yes | grammar-filter -e 'root ::= "yes" | "no"' --check && echo match
+
+    SEE ALSO
+      decode, sample, tokenize
     """
     began = time.monotonic()
     if (path is None) == (text is None):

@@ -1,3 +1,5 @@
+"""mail-text: a message to the text that its reader sees."""
+
 import time
 
 from .. import cli, stream
@@ -5,46 +7,64 @@ from ..mail import message
 import click
 
 
-@cli.command(options_metavar="[OPTIONS] <mail >text")
-@click.option(
+@cli.command()
+@cli.option(
     "-n",
     "--bytes",
     "max_bytes",
     type=click.IntRange(min=1),
     default=256 << 10,
     metavar="N",
-    help="Write at most N bytes, whole characters.",
+    group="Output",
+    help="Limit of the output in bytes; whole characters.",
 )
-@click.option("--body", is_flag=True, help="Without the lines From, Subject, Links and Files.")
-@click.option(
-    "--fold",
+@cli.option(
+    "--body",
     is_flag=True,
+    group="Output",
+    help="Omit the lines From, Subject, Links and Files.",
+)
+@cli.option(
+    "--normalize",
+    "fold",
+    aliases=("--fold",),
+    is_flag=True,
+    group="Output",
     help=(
-        "In the form that models of sluice read: lower case, digits 0, marks between blanks, the"
-        " body one line."
+        "Print the form that the spam model reads: lower case, 0 for each digit, punctuation"
+        " between spaces, the body in one line."
     ),
 )
 @cli.verbose_option
 def main(max_bytes, body, fold, verbose):
-    """Turn a mail into the text that its reader would see.
+    """Convert a message to the text that its reader sees.
 
-    stdin is one message as it came (RFC 5322 and MIME, also with the first line of an mbox) or any
-    text, at most 16 MiB, what follows is not read; stdout gets UTF-8 without control characters but
-    newline: lines From, Subject, Links (hosts) and Files (attachments, by name), an empty line, and
-    the body.
+    SYNOPSIS
+      mail-text [OPTIONS] <message >text
 
-    HTML is read without what it hides; of alternatives the one is taken that a client shows;
-    characters that show nothing are left out; nothing is opened or fetched. There is no malformed
-    mail: whatever the bytes are, the answer is the text that could be found, and 0. -v counts what
-    was left out, and says in reason= what went wrong: a list of words, or none.
+    DESCRIPTION
+      Read one message from stdin (RFC 5322 and MIME, with or without the first line of an mbox), or
+      any text, and at most 16 MiB of it. Print UTF-8 without control characters except newline: the
+      lines From, Subject, Links (hosts) and Files (names of attachments), an empty line, and the
+      body.
 
-    \b
-    Exit status: 0 done; 64 usage; 65 stdin is a directory; 74 cannot read or write; 75 out of memory.
+      Hidden parts of HTML are omitted. Of alternatives the one is used that a mail client shows.
+      Invisible characters are dropped. Nothing is opened or fetched. No input is malformed: any
+      bytes give a text and status 0. -v prints counts of omitted parts, and as reason a list of the
+      problems, or none.
 
-    \b
-    Example:  printf 'Subject: Hi\\n\\nHow are you?\\n' | mail-text -v 2>/dev/null
+    EXIT STATUS
+      0   success
+      64  usage error
+      65  stdin is a directory
+      74  I/O error
+      75  out of memory; retry
 
-    See also: tokenize.
+    EXAMPLES
+      printf 'Subject: Hi\\n\\nHow are you?\\n' | mail-text -v 2>/dev/null
+
+    SEE ALSO
+      classify, tokenize
     """
     start = time.perf_counter()
     data = stream.read_exactly(0, message.MAX_BYTES + 1)

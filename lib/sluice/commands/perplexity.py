@@ -1,4 +1,4 @@
-"""perplexity - how well a model foretells a text."""
+"""perplexity: how well a model predicts a text."""
 
 import contextlib
 import os
@@ -16,45 +16,59 @@ import click
 
 
 @cli.command()
-@click.argument("path", metavar="[FILE]", required=False)
+@cli.argument("path", metavar="[FILE]", required=False, callback=cli.not_with_file)
 @cli.model_option
 @cli.vocab_option
-@click.option(
+@cli.text_option("Read FILE as standard input.")
+@cli.option(
     "-c",
     "--context",
+    aliases=("--ctx-size",),
     type=click.IntRange(4, MAX_CAPACITY),
     metavar="N",
-    help=(
-        "Ids of a window, within the model's context.  "
-        "[default: 512, or that context if it is less]"
-    ),
+    group="Input",
+    show_default="512, or the model's context if that is smaller",
+    help="Window size in tokens.",
 )
-@click.option(
+@cli.option(
     "--stride",
+    aliases=("--ppl-stride",),
     type=click.IntRange(1),
     metavar="N",
-    help="Windows begin every N ids and their last N ids count.",
+    group="Input",
+    help="Start a window every N tokens and count its last N tokens.",
 )
-@click.option(
-    "-n", "--windows", type=cli.OrNone(1), metavar="N", help="Stop after N windows; -1: no limit."
+@cli.option(
+    "-n",
+    "--windows",
+    aliases=("--chunks",),
+    type=cli.OrNone(1),
+    metavar="N",
+    group="Input",
+    show_default="no limit",
+    help="Stop after N windows; -1: no limit.",
 )
-@click.option(
-    "--save-logits",
-    metavar="FILE",
-    help="Keep the logits of all that counts: 2 bytes for each entry of the vocabulary and id.",
-)
-@click.option(
+@cli.option(
     "--kl",
     metavar="BASE",
-    help="Compare with logits that another model kept; the text is that of BASE.",
+    group="Input",
+    help="Compare with the logits in BASE, kept from another model, on the text of BASE.",
 )
-@click.option(
+@cli.option(
+    "--save-logits",
+    metavar="FILE",
+    group="Output",
+    help="Keep the logits of all counted tokens: 2 bytes per vocabulary entry and token.",
+)
+@cli.option("--json", "as_json", is_flag=True, group="Output", help="Print one JSON object.")
+@cli.option(
     "--kv",
     type=click.Choice(list(KV_TYPES)),
+    metavar="TYPE",
     default="f16",
-    help="Type of the cached keys and values.",
+    group="Cache",
+    help="Type of the KV cache: f32, f16 or q8_0.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @cli.arithmetic_option
 @cli.threads_option
 @cli.verbose_option
@@ -73,38 +87,46 @@ def main(
     threads,
     verbose,
 ):
-    """How well a model foretells a text.
+    """Compute a model's perplexity on a text.
 
-    \b
-    Usage: perplexity -m MODEL [FILE] >result
-           perplexity -m MODEL --kl BASE >result
+    SYNOPSIS
+      perplexity -m MODEL [OPTIONS] [FILE]
+      perplexity -m MODEL --kl BASE [OPTIONS]
 
-    Reads a text of at most 16 MiB from FILE or stdin, any bytes, and prints "perplexity P +- E": e
-    to the mean of - ln p over the ids that count, and its standard error. The text is cut in
-    windows of -c ids that are read by themselves, their first id replaced by the begin id if the
-    model wants one. Of each window the ids behind its middle count: 255 of 512 (with -c N: N - N/2
-    - 1). What fills no window at the end is left out. So does llama.cpp's tool, and the numbers can
-    be compared. With --stride, windows overlap instead. The digits do not depend on threads,
-    instruction set or processor.
+    DESCRIPTION
+      Read a text of at most 16 MiB, any bytes, from FILE or stdin. Print "perplexity P +- E": e to
+      the power of the mean of - ln p over the counted tokens, and its standard error. The text is
+      cut into independent windows of -c tokens. The first token of a window is replaced by the BOS
+      token, if the model uses one. Of each window the tokens after the middle count: 255 of 512
+      (with -c N: N - N/2 - 1). An incomplete window at the end is dropped. The tool of llama.cpp
+      does the same, and the numbers are comparable. With --stride, windows overlap instead. The
+      digits do not depend on the thread count, instruction set or processor.
 
-    --kl prints more lines: the base's own perplexity; the mean of ln(p of the base / p); the mean,
-    median, 99 and 99.9 percentile and maximum of the Kullback-Leibler divergence of the model from
-    the base, in nats; and for which share of positions both have the same most probable id. BASE is
-    from --save-logits, of a model with the same vocabulary. Its logits are rounded to a 65535th of
-    their range, so a model differs from itself by 1e-8 or so.
+      --kl prints more lines: the perplexity of the base; the mean of ln(p of the base / p); mean,
+      median, 99th and 99.9th percentile and maximum of the Kullback-Leibler divergence of the model
+      from the base, in nats; and the share of positions at which both have the same most likely
+      token. BASE is a file of --save-logits, from a model with the same vocabulary. Its logits are
+      rounded to a 65535th of their range, so a model differs from itself by about 1e-8.
 
-    On a terminal stderr shows the progress and the estimate so far; elsewhere -v prints them, a
-    line a window.
+      On a terminal stderr shows the progress and the current estimate; elsewhere -v prints them,
+      one line per window.
 
-    \b
-    Exit status: 0 done; 64 usage; 65 bad model, BASE or text (too long, or less than a window); 66 no such file;
-      69 unsupported model or arithmetic; 73 cannot create the file; 74 cannot read or write; 75 out of memory or disk.
+    EXIT STATUS
+      0   success
+      64  usage error
+      65  invalid model, BASE or text (too long, or shorter than a window)
+      66  no such file
+      69  unsupported model or arithmetic
+      73  cannot create FILE
+      74  I/O error
+      75  out of memory or disk space; retry
 
-    \b
-    Example:
+    EXAMPLES
       perplexity -m m.gguf -c 8 --save-logits m.base prompt.txt
       perplexity -m m.gguf --kl m.base
-    See also: gguf-quantize, sluice-bench.
+
+    SEE ALSO
+      gguf-quantize, sluice-bench
     """
     if kl and (path or context or stride or save_logits):
         raise click.UsageError(

@@ -1,4 +1,4 @@
-"""prefill - run ids through a model and keep its state as a file."""
+"""prefill: tokens to a snapshot of the model's state."""
 
 import os
 import time
@@ -16,50 +16,55 @@ ROOM = 1024  # rows a new snapshot has beyond its ids, and the multiple its capa
 @cli.command()
 @cli.model_option
 @cli.vocab_option
-@click.option(
-    "-s", "--snapshot", metavar="FILE", help="Snapshot to start from; the ids continue its own."
+@cli.option(
+    "-s",
+    "--snapshot",
+    metavar="FILE",
+    group="Prompt",
+    help="Snapshot to start from; the tokens continue its own.",
 )
-@click.option("-o", "--out", metavar="FILE", help="Write the snapshot here.")
-@click.option(
+@cli.option("-o", "--out", metavar="FILE", group="Output", help="Write the snapshot to FILE.")
+@cli.option(
     "--cache",
     "cache_dir",
     metavar="DIR",
+    group="Cache",
     help=(
-        "Start from the longest known prefix of the ids in DIR, store the result there and print"
-        " its name."
+        "Prefix cache: start from the longest prefix of the tokens in DIR, store the result there"
+        " and print its name."
     ),
 )
-@click.option(
+@cli.option(
     "--cache-bytes",
     type=click.IntRange(0),
     metavar="N",
     default=1 << 30,
-    help="Least recently used snapshots beyond N bytes leave DIR.",
+    group="Cache",
+    help="Limit of DIR; least recently used snapshots are deleted.",
 )
-@click.option(
-    "-c",
-    "--capacity",
-    type=click.IntRange(1, MAX_CAPACITY),
-    metavar="N",
-    help=(
-        "Rows of the snapshot: ids it can grow to.  [default: 1024 more than it holds, rounded up,"
-        " at most the model's context]"
-    ),
+@cli.context_option(
+    MAX_CAPACITY,
+    "Context size of the snapshot, in tokens.",
+    "1024 more than it holds, rounded up, at most the model's context",
 )
-@click.option(
+@cli.option(
     "--kv",
     type=click.Choice(list(KV_TYPES)),
+    metavar="TYPE",
+    group="Cache",
+    show_default="that of -s, or f16",
     help=(
-        "Type of the cached keys and values; q8_0 takes 34 bytes where f16 takes 64, rounds more,"
-        " and needs heads of a multiple of 32.  [default: that of -s, or f16]"
+        "Type of the KV cache: f32, f16 or q8_0. q8_0 takes 34 bytes where f16 takes 64, rounds"
+        " more, and needs a head size that is a multiple of 32."
     ),
 )
-@click.option(
+@cli.option(
     "--chunk",
+    aliases=("--batch-size",),
     type=click.IntRange(1, 1 << 16),
     metavar="N",
     default=CHUNK,
-    help="Ids taken through the layers at once; changes speed and memory, not a bit of the result.",
+    help="Batch size in tokens; affects speed and memory only.",
 )
 @cli.arithmetic_option
 @cli.threads_option
@@ -78,24 +83,33 @@ def main(
     threads,
     verbose,
 ):
-    """Run ids through a model and write its state, a snapshot.
+    """Run tokens through a model and save its state.
 
-    \b
-    Usage: prefill -m MODEL -o FILE <ids
-           prefill -m MODEL --cache DIR <ids >name
+    SYNOPSIS
+      prefill -m MODEL -o FILE [OPTIONS] <tokens
+      prefill -m MODEL --cache DIR [OPTIONS] <tokens >name
 
-    Reads a stream of ids (tokenize writes one) to its #end. The snapshot holds the ids, the keys
-    and values of every layer, and the logits after the last id. It appears under its name complete
-    or not at all, with mode 0600: it contains the text. Prints nothing with -o; with --cache alone
-    the file's name.
+    DESCRIPTION
+      Read a stream of tokens, as tokenize writes it, to its #end. Write a snapshot: the tokens, the
+      keys and values of every layer, and the logits after the last token. The file is written
+      atomically, with mode 0600, because it contains the text. -o prints nothing; --cache alone
+      prints the name of the file.
 
-    \b
-    Exit status: 0 done; 64 usage; 65 bad, cut or mismatched input; 66 no such file; 69 unsupported model or arithmetic;
-      73 cannot create the file; 74 cannot read or write; 75 out of memory or disk.
+    EXIT STATUS
+      0   success
+      64  usage error
+      65  invalid, truncated or mismatched input
+      66  no such file
+      69  unsupported model or arithmetic
+      73  cannot create the file
+      74  I/O error
+      75  out of memory or disk space; retry
 
-    \b
-    Example: tokenize -m m.gguf <prompt.txt | prefill -m m.gguf -o p.snap
-    See also: tokenize, decode, gguf-dump.
+    EXAMPLES
+      tokenize -m m.gguf <prompt.txt | prefill -m m.gguf -o p.snap
+
+    SEE ALSO
+      tokenize, decode, gguf-dump
     """
     if not (out or cache_dir):
         raise click.UsageError("give -o FILE or --cache DIR: where to write the snapshot")

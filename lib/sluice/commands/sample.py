@@ -1,55 +1,58 @@
-"""sample: logits to ids."""
+"""sample: logits to tokens."""
 
 import os
 
 from .. import cli, stream
 from ..generate.sampler import Sampler, biases
 from ..cli import sampling
-import click
 
 
-@cli.command(options_metavar="[OPTIONS] <logits >ids")
+@cli.command()
 @sampling.options
-@click.option(
-    "-n",
-    "--max-ids",
-    type=cli.OrNone(min=1),
-    metavar="N",
-    help="End after N ids; -1: no limit.  [default: no limit]",
-)
-@click.option(
+@cli.predict_option("the text")
+@cli.option(
     "--logprob",
     is_flag=True,
-    help="Write the natural logarithm of each id's probability as a second column.",
+    group="Output",
+    help="Print the natural logarithm of each token's probability as a second column.",
 )
 @cli.verbose_option
 def main(seed, max_ids, logprob, verbose, bias, **steps):
-    """Choose an id for each record of logits.
+    """Sample a token from each record of logits.
 
-    stdin is a stream of logits, as decode or grammar-filter writes it; stdout gets one id for each
-    record, written before the next record is read, and `#end` with a reason: stop, after a record
-    that says it is the last one or at the end of the logits; full, if they end because there is no
-    room in the cache; length, after N ids. Of records that grammar-filter marks as constrained, one
-    more is read after N ids, to see whether the text may end there. If not, or if the cache is full
-    before it may, the reason is cut, and tokenize -d ends with 1. A stream of logits that is cut is
-    an error.
+    SYNOPSIS
+      sample [OPTIONS] <logits >tokens
 
-    The chain, in this order: --bias, the three penalties, --least, -k, -p, --min-p, -t, draw. -p
-    and --min-p look at probabilities before the temperature. The better of two ids is the one with
-    the larger logit, then the lower one. Recent ids are learned from the records, so ids of the
-    prompt are not among them. The draw for position N of a text is number N of SplitMix64 started
-    at the seed, and all arithmetic is exact or fixed: a seed gives the same ids on every machine.
+    DESCRIPTION
+      Read a stream of logits, as decode or grammar-filter writes it. Write one token ID for each
+      record before reading the next one, and at the end "#end" with a reason: stop, at a record
+      marked as the last one or at the end of the logits; full, if the KV cache is full; length,
+      after -n tokens. If grammar-filter marks the records as constrained, one more record is read
+      after -n tokens, which tells whether the text may end there. If it may not, or the cache is
+      full before it may, the reason is cut, and tokenize -d exits with 1. A truncated stream of
+      logits is an error.
 
-    --logprob is about the record as it came: the softmax over its candidates, before the chain.
+      The steps, in this order: --bias, the three penalties, --least, -k, -p, --min-p, -t, random
+      draw. -p and --min-p use probabilities before the temperature. Of two tokens with equal logits
+      the one with the lower ID wins. Recent tokens are taken from the records, so tokens of the
+      prompt do not count. The draw for position N of a text is number N of SplitMix64, started at
+      the seed. All arithmetic is exact or fixed, so a seed gives the same tokens on every machine.
 
-    \b
-    Exit status: 0 the ids ended with #end, whatever its reason; 64 usage; 65 bad or cut input, or
-      a logit that is not finite; 74 cannot read or write.
+      --logprob applies to the record as received: the softmax over its candidates, before all
+      steps.
 
-    \b
-    Example:  decode -m m.gguf p.snap <ring | sample -t 0 -n 256 | tee ring | tokenize -m m.gguf -d
+    EXIT STATUS
+      0   the tokens ended with #end, whatever the reason
+      64  usage error
+      65  invalid or truncated input; a logit that is not finite
+      74  I/O error
 
-    See also: decode, grammar-filter, tokenize.
+    EXAMPLES
+      decode -m m.gguf p.snap <ring |
+        sample -t 0 -n 256 | tee ring | tokenize -m m.gguf -d
+
+    SEE ALSO
+      decode, grammar-filter, tokenize
     """
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
     logits = stream.LogitsReader(0)

@@ -1,4 +1,4 @@
-"""sluice-bench: how fast models run here, beside what the machine could do."""
+"""sluice-bench: how fast models run on this machine."""
 
 import os
 
@@ -20,113 +20,165 @@ import click
 
 
 @cli.command()
-@click.option(
+@cli.option(
     "-m",
     "--model",
     metavar="FILE",
-    help="GGUF file; of a model in several files any one.  [default: $MODEL]",
+    files=("gguf",),
+    group="Model",
+    show_default="$MODEL",
+    help="GGUF model; any file of a split model.",
 )
 @cli.vocab_option
-@click.option("--shape", "names", callback=models, help=shapes.HELP, **LIST)
-@click.option(
+@cli.option(
+    "--shape",
+    "names",
+    callback=models,
+    group="Model",
+    words=tuple(shapes.SHAPES),
+    show_default=",".join(shapes.BOTH_ENDS),
+    help=f"Models of random weights instead of -m: {', '.join(shapes.SHAPES)}.",
+    **LIST,
+)
+@cli.option(
     "--type",
     "types",
     default="Q8_0",
     callback=words,
+    group="Model",
     help="Weight types of --shape and --matmul.",
     **LIST,
 )
-@click.option(
+@cli.option(
     "--head",
     metavar="TYPE",
-    help="Another type for the head of --shape.  [default: as --type has it]",
+    group="Model",
+    show_default="as --type",
+    help="Weight type of the output head of --shape.",
 )
-@click.option(
-    "--layers", type=click.IntRange(1), metavar="N", help="Cut --shape to its first N blocks."
+@cli.option(
+    "--layers",
+    type=click.IntRange(1),
+    metavar="N",
+    group="Model",
+    help="Use only the first N layers of --shape.",
 )
-@click.option(
+@cli.option(
     "--cache",
     metavar="DIR",
-    help="Keep models of --shape here.  [default: sluice/bench in $XDG_CACHE_HOME or ~/.cache]",
+    group="Model",
+    show_default="sluice/bench in $XDG_CACHE_HOME or ~/.cache",
+    help="Keep the models of --shape in DIR.",
 )
-@click.option(
+@cli.option(
     "-p",
     "--prompt",
+    aliases=("--n-prompt",),
     type=Numbers(0),
     default="512",
-    help="Ids of a prompt; 0: no such test.",
+    group="Tests",
+    help="Prompt sizes in tokens; 0: no such test.",
     **LIST,
 )
-@click.option(
+@cli.option(
     "-n",
     "--generate",
+    aliases=("--n-gen",),
     type=Numbers(0),
     default="128",
-    help="Ids to generate; 0: no such test.",
+    group="Tests",
+    help="Numbers of tokens to generate; 0: no such test.",
     **LIST,
 )
-@click.option(
-    "-d", "--depth", type=Numbers(0), default="0", help="Ids that are in the cache before.", **LIST
+@cli.option(
+    "-d",
+    "--depth",
+    aliases=("--n-depth",),
+    type=Numbers(0),
+    default="0",
+    group="Tests",
+    help="Tokens in the KV cache before the test.",
+    **LIST,
 )
-@click.option(
+@cli.option(
     "--start",
     type=Numbers(1),
     default=None,
-    help="Ids of a prompt that a new process (prefill) reads.",
+    group="Tests",
+    help="Prompt sizes for a new process (prefill).",
     **LIST,
 )
-@click.option(
+@cli.option(
+    "--matmul",
+    "products",
+    callback=sizes,
+    metavar="M,N,K[;...]",
+    group="Tests",
+    help="Time products of M rows with a matrix [N, K] alone.",
+)
+@cli.option(
+    "--baseline",
+    "against",
+    aliases=("--against",),
+    type=click.Choice(rival.NAMES),
+    metavar="ENGINE",
+    group="Tests",
+    help=f"Alternate with another installed engine and print ratios: {' or '.join(rival.NAMES)}.",
+)
+@cli.option(
     "-r",
     "--repetitions",
     type=click.IntRange(1, 1000),
     metavar="N",
     default=5,
+    group="Tests",
     help="Runs of each test.",
 )
-@click.option(
+@cli.option(
     "-j",
     "--threads",
     type=Numbers(1),
     default=None,
-    help="Threads.  [default: one a core that this process may use]",
+    group="Tests",
+    show_default="available cores",
+    help="Worker threads.",
     **LIST,
 )
-@click.option(
-    "--isa", callback=words, help="Instruction sets.  [default: $SLUICE_ISA, else the best]", **LIST
+@cli.option(
+    "--isa",
+    callback=words,
+    group="Tests",
+    show_default="$SLUICE_ISA, else the best",
+    help="Instruction sets.",
+    **LIST,
 )
-@click.option(
+@cli.option(
     "--kv",
     type=click.Choice(["f32", "f16", "q8_0"]),
+    metavar="TYPE",
     default="f16",
-    help="Type of the cached keys and values.",
+    group="Tests",
+    help="Type of the KV cache: f32, f16 or q8_0.",
 )
-@cli.arithmetic_option
-@cli.huge_pages_option
-@click.option(
+@cli.option(
     "-o",
     "--output",
     type=click.Choice(["md", "csv", "json"]),
+    metavar="FORMAT",
     default="md",
-    help="Form of the table.",
+    group="Output",
+    help="Format of the table: md, csv or json.",
 )
-@click.option(
-    "--matmul",
-    "products",
-    callback=sizes,
-    metavar="M,N,K[;...]",
-    help="Time products of M rows with matrices [N, K] alone.",
-)
-@click.option(
-    "--against",
-    type=click.Choice(rival.NAMES),
-    help="Alternate with this engine, if it is installed; print ratios.",
-)
-@click.option(
+@cli.option(
     "--plot",
     "picture",
     metavar="FILE",
-    help="Draw the rows too: .svg, .png or .pdf; needs matplotlib.",
+    files=("svg", "png", "pdf"),
+    group="Output",
+    help="Plot the rows, too (.svg, .png or .pdf); needs matplotlib.",
 )
+@cli.arithmetic_option
+@cli.huge_pages_option
 def main(
     model,
     vocab_file,
@@ -149,30 +201,44 @@ def main(
     against,
     picture,
 ):
-    """How fast a model runs here, as a table.
+    """Measure how fast models run on this machine.
 
-    Runs a model file, or one of random weights that it makes and keeps: pp512 reads a prompt of 512
-    ids in one go, tg128 generates 128 ids one by one, and "@ d1536" says how many ids were in the
-    cache before. Ids are fixed and what comes out is thrown away. Of each test the first run (of
-    tg: 4 ids) warms up and is not counted.
+    SYNOPSIS
+      sluice-bench [-m MODEL | --shape LIST] [OPTIONS]
+      sluice-bench --matmul M,N,K[;...] [OPTIONS]
 
-    t/s is the median and, behind ±, half the distance between the quartiles. GFLOP/s counts a
-    multiplication and an addition each, in products with weights and attention; GB/s the weights,
-    keys and values read for an id. "of limit" puts them beside what was measured in the same run:
-    reading the bytes that an id needs with all threads (of tg just before and after each run), or
-    products that stay in registers (f32 fma, int8 dot products or tiles). memory is the most that
-    was held beyond mapped files. start181 is a whole process, from the exec of prefill to its exit:
-    all of 181 ids. LIST is values separated by commas; every combination is run.
+    DESCRIPTION
+      Run a model file, or models of random weights that are made and kept. pp512 processes a prompt
+      of 512 tokens in one batch, tg128 generates 128 tokens one by one, "@ d1536" gives the number
+      of tokens in the KV cache before the test. Tokens are fixed and the output is discarded. The
+      first run of each test (of tg: 4 tokens) is a warm-up and does not count.
 
-    \b
-    Exit status: 0 done; 64 usage; 65 bad model; 66 no such file; 69 unsupported model, arithmetic or instruction set, or
-      a package that is not installed or crashed; 73 cannot create a file; 74 cannot read or write; 75 out of memory or disk.
+      t/s is the median, and after the sign +- half the interquartile range. GFLOP/s counts
+      multiplications and additions in products with weights and in attention. GB/s counts the
+      weights, keys and values read per token. "of limit" compares them with the machine's limit,
+      measured in the same run: reading the same bytes with all threads (for tg just before and
+      after each run), or products of operands in registers (f32 FMA, int8 dot products or tiles).
+      memory is the peak outside of mapped files. start181 is a whole process, from exec of prefill
+      to its exit, for a prompt of 181 tokens. LIST is values separated by commas; every combination
+      is run.
 
-    \b
-    Example:  sluice-bench --shape tiny --type Q8_0,Q4_0 -p 64 -n 8 -d 0,128 -r 2
-              sluice-bench --shape tiny -p 0 -n 0 --start 181 -r 2
-              sluice-bench --matmul '64,256,256;1,256,256' -r 2 -o csv
-    See also: prefill, decode.
+    EXIT STATUS
+      0   success
+      64  usage error
+      65  invalid model
+      66  no such file
+      69  unsupported model, arithmetic or instruction set; a package is missing or crashed
+      73  cannot create a file
+      74  I/O error
+      75  out of memory or disk space; retry
+
+    EXAMPLES
+      sluice-bench --shape tiny --type Q8_0,Q4_0 -p 64 -n 8 -d 0,128 -r 2
+      sluice-bench --shape tiny -p 0 -n 0 --start 181 -r 2
+      sluice-bench --matmul '64,256,256;1,256,256' -r 2 -o csv
+
+    SEE ALSO
+      perplexity, prefill, decode
     """
     cli.only_one(model=model, shape=names, matmul=products)
     model = model or (None if names or products else os.environ.get("MODEL"))

@@ -1,3 +1,5 @@
+"""tokenize: text to tokens, tokens to text."""
+
 import os
 import time
 
@@ -10,71 +12,102 @@ import click
 PIECE = 1 << 15  # ids written at once
 
 
-@cli.command(options_metavar="[OPTIONS] <text >ids")
+@cli.command()
 @cli.model_option
 @cli.vocab_option
-@click.option(
-    "-d", "--decode", is_flag=True, help="The reverse: ids on stdin, their text on stdout."
+@cli.text_option("Read FILE as standard input.")
+@cli.option(
+    "-d", "--decode", is_flag=True, group="Input", help="Convert tokens on stdin to text on stdout."
 )
-@click.option(
-    "--bos/--no-bos", default=None, help="Put the begin id first.  [default: as the model says]"
+@cli.option(
+    "--special",
+    is_flag=True,
+    group="Input",
+    help="Parse control tokens in the text; with -d: print them.",
 )
-@click.option(
-    "--eos/--no-eos", default=None, help="Put the end id last.  [default: as the model says]"
-)
-@click.option(
-    "--special", is_flag=True, help="Let text become control tokens; with -d: write their text."
-)
-@click.option(
+@cli.option(
     "--no-marks",
     is_flag=True,
-    help="Leave user-defined tokens that look like marks of turns as text.",
+    group="Input",
+    help="Treat user-defined tokens that look like turn markers as text.",
 )
-@click.option(
+@cli.option(
     "--no-prefix",
     is_flag=True,
-    help="No blank before the text; with -d: leave the first blank where it is.",
+    group="Input",
+    help="Add no space before the text; with -d: keep the first space.",
+)
+@cli.option(
+    "--bos/--no-bos",
+    default=None,
+    group="Output",
+    show_default="the model's setting",
+    help="Begin with the BOS token.",
+)
+@cli.option(
+    "--eos/--no-eos",
+    default=None,
+    group="Output",
+    show_default="the model's setting",
+    help="End with the EOS token.",
+)
+@cli.option(
+    "--count", "counts", is_flag=True, group="Output", help="Print only the number of tokens."
 )
 @cli.verbose_option
-def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, verbose):
-    """Turn text into ids, or with -d ids into text (<ids >text).
+def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, counts, verbose):
+    """Convert text to tokens, or tokens to text.
 
-    Reads a text of at most 16 MiB, any bytes, and writes its ids, one a line, between "#ids" and
-    "#end text". An empty text gives the begin id alone. What is not UTF-8 becomes U+FFFD. Names of
-    control tokens in the text stay text, unless --special is given: never give it for text that
-    somebody else wrote. User-defined tokens (runs of blanks, HTML tags, <think>) come out of every
-    text, as the model was trained; some old files have marks of turns among them, and --no-marks
-    keeps those out.
+    SYNOPSIS
+      tokenize -m MODEL [OPTIONS] <text >tokens
+      tokenize -m MODEL --count [OPTIONS] <text
+      tokenize -m MODEL -d [OPTIONS] <tokens >text
 
-    With -d it reads ids and writes each one's text as it arrives, but only whole characters;
-    control tokens write nothing. The blank that many vocabularies put before a text is taken away
-    again. The text is valid UTF-8: bytes that make no character become U+FFFD, and of a character
-    that is open at the end nothing is written (-v tells: open, in bytes). To a terminal, control
-    characters are shown as ^[.
+    DESCRIPTION
+      Read a text of at most 16 MiB, any bytes, and print its token IDs, one per line, between
+      "#ids" and "#end text". An empty text gives the BOS token alone. Invalid UTF-8 becomes U+FFFD.
+      Names of control tokens in the text stay text unless --special is given: never use it with
+      untrusted text. User-defined tokens (runs of spaces, HTML tags, <think>) are recognized in
+      every text, as in training. Some old files define turn markers this way; --no-marks treats
+      those as text.
 
-    "#ids" names the model by the BLAKE3 of its file, of which every byte is read the first time;
-    then the digest is kept in $XDG_CACHE_HOME/sluice or ~/.cache/sluice while the file stays as it
-    is.
+      -d reads tokens and prints the text of each as it arrives, in whole characters. Control tokens
+      print nothing. The space that many vocabularies add before a text is removed. The text is
+      valid UTF-8: invalid bytes become U+FFFD, and an incomplete character at the end is dropped
+      (-v prints its size as open, in bytes). On a terminal, control characters are shown as ^[.
 
-    The vocabulary is SentencePiece BPE (tokenizer.ggml.model "llama"), byte-level BPE ("gpt2", with
-    a tokenizer.ggml.pre that is known; another is named in the message) or Gemma 4's ("gemma4").
-    Text is not normalised.
+      "#ids" names the model by the BLAKE3 hash of its file. The first run reads the whole file; the
+      hash is then kept in $XDG_CACHE_HOME/sluice or ~/.cache/sluice while the file does not change.
 
-    \b
-    Exit status: 0 done; 1 -d: the ids end with "#end cut", so -n or the context cut the text before
-      its grammar was complete; 64 usage; 65 bad or cut ids, bad model file, too much text;
-      66 no such file; 69 other vocabulary; 74 cannot read or write; 75 out of memory.
+      Supported vocabularies: SentencePiece BPE (tokenizer.ggml.model "llama"), byte-level BPE
+      ("gpt2" with a known tokenizer.ggml.pre; the message names an unknown one) and Gemma 4
+      ("gemma4"). Text is not normalized.
 
-    \b
-    Example:  echo -n 'Once upon a time' | tokenize -m m.gguf | tokenize -m m.gguf -d
-    See also: prefill, sample.
+    EXIT STATUS
+      0   success
+      1   -d: the tokens end with "#end cut": -n or the context cut the text before its grammar was
+          complete
+      64  usage error
+      65  invalid or truncated tokens; invalid model; text too long
+      66  no such file
+      69  unsupported vocabulary
+      74  I/O error
+      75  out of memory; retry
+
+    EXAMPLES
+      printf %s 'Once upon a time' | tokenize -m m.gguf | tokenize -m m.gguf -d
+      tokenize -m m.gguf --count -f prompt.txt
+
+    SEE ALSO
+      prefill, sample
     """
     start = time.perf_counter()
     if decode and (bos is not None or eos is not None):
         raise click.UsageError("--bos and --eos are about writing ids: not with -d")
+    cli.refuse(decode and counts, "--count and -d exclude each other")
     file = open_model(model, vocab_file)
     words = vocabulary.Vocab(file)
-    work = ids_to_text if decode else text_to_ids
+    work = ids_to_text if decode else text_to_count if counts else text_to_ids
     figures, reason = work(
         file, words, special=special, marks=not no_marks, prefix=not no_prefix, bos=bos, eos=eos
     )
@@ -84,11 +117,24 @@ def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, verb
         raise click.exceptions.Exit(1)
 
 
-def text_to_ids(file, words, **how):
+def text_to_count(file, words, **how):
+    """Print the number of tokens. Returns the figures and the reason of `#end`."""
+    ids, n_bytes = tokens_of_stdin(words, how)
+    stream.write_all(1, b"%d\n" % len(ids))
+    return {"ids": len(ids), "bytes": n_bytes}, "text"
+
+
+def tokens_of_stdin(words, how):
+    """(token IDs, number of bytes) of the text on stdin. Raises Fault (65) if it is too long."""
     data = stream.read_exactly(0, vocabulary.MAX_TEXT_BYTES + 1)
     if len(data) > vocabulary.MAX_TEXT_BYTES:
         raise bad("standard input", f"more than {vocabulary.MAX_TEXT_BYTES >> 20} MiB of text")
-    ids = words.encode(data, **how)
+    return words.encode(data, **how), len(data)
+
+
+def text_to_ids(file, words, **how):
+    """Print the tokens as a stream. Returns the figures and the reason of `#end`."""
+    ids, n_bytes = tokens_of_stdin(words, how)
     out = stream.ids_header(file.id, words.n_vocab)
     for at in range(0, len(ids), PIECE):  # a string for each id takes more memory than all else
         if at:
@@ -96,7 +142,7 @@ def text_to_ids(file, words, **how):
             out = b""
         out += "".join(f"{i}\n" for i in ids[at : at + PIECE]).encode()
     stream.write_all(1, out + stream.ids_end("text"))
-    return {"ids": len(ids), "bytes": len(data)}, "text"
+    return {"ids": len(ids), "bytes": n_bytes}, "text"
 
 
 def ids_to_text(file, words, special, prefix, **_):

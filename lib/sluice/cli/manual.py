@@ -1,0 +1,279 @@
+"""Manual of a command, made from its declarations: as text for --help, as roff for man.
+
+A manual is a list of sections, pairs of a title and its blocks. A block is one of
+
+    ("text", STR)          a paragraph, which is filled
+    ("lines", [STR])       lines as they are
+    ("row", HEAD, STR)     an option or an exit status, and what it means
+    ("group", STR)         the heading of the rows that follow
+
+The sections of a click command come from its docstring (`of_command`): the first line is the
+summary; a line in capitals begins a section, whose lines are indented by two columns. OPTIONS is
+made of the declared options. Those of a C program come from its --help (`of_usage`).
+"""
+
+import inspect
+import os
+import re
+import textwrap
+import time
+
+import click
+
+from .. import VERSION
+from .declared import Option
+
+WIDTH, COLUMN = 80, 26  # of a terminal; where the meaning of a row begins
+GROUPS = ("Model", "Prompt", "Chat", "Input", "Output", "Conversion", "Sampling", "Tests")
+GROUPS += ("Calibration", "Cache", "Server", "General")  # in the order of the manual
+VERBATIM = ("SYNOPSIS", "EXAMPLES")
+LATER = ("EXIT STATUS", "EXAMPLES", "SEE ALSO")  # than OPTIONS
+
+
+def of_command(name, command):
+    """The manual of a click command, called `name`."""
+    summary, given = _docstring(inspect.cleandoc(command.help or ""))
+    return _ordered(name, summary, [*given, ("OPTIONS", _options(command))])
+
+
+def of_usage(name, summary, usage):
+    """The manual of a program whose --help prints `usage`, called `name`.
+
+    Raises ValueError where a heading of it is missing.
+    """
+    parts = re.split(r"^(Usage|Exit status|Example|See also|Options):", usage, flags=re.M)
+    part = dict(zip(parts[1::2], parts[2::2]))
+    missing = {"Usage", "Exit status", "Example", "See also", "Options"} - set(part)
+    if missing:
+        raise ValueError(f"{name} --help: no {', '.join(sorted(missing))}")
+    synopsis, _, description = part["Usage"].partition("\n\n")
+    return _ordered(
+        name,
+        summary,
+        [
+            ("SYNOPSIS", [("lines", _stripped(synopsis))]),
+            ("DESCRIPTION", [_narrow(block) for block in _blocks(textwrap.dedent(description))]),
+            ("OPTIONS", _usage_rows(part["Options"])),
+            ("EXIT STATUS", [("text", " ".join(part["Exit status"].split()))]),
+            ("EXAMPLES", [("lines", _stripped(part["Example"]))]),
+            ("SEE ALSO", [("text", " ".join(part["See also"].split()).rstrip("."))]),
+        ],
+    )
+
+
+def text(manual):
+    """The manual as --help prints it, with lines of at most WIDTH columns."""
+    return "\n".join(line for title, blocks in manual for line in _section(title, blocks)) + "\n"
+
+
+def roff(manual):
+    """The manual as a page for man, of section 1. Its date is SOURCE_DATE_EPOCH, or today."""
+    name = summary_of(manual)[0]
+    date = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH") or time.time()))
+    out = [f'.TH {name.upper()} 1 "{time.strftime("%Y-%m-%d", date)}" "Sluice {VERSION}" "Sluice"']
+    for title, blocks in manual:
+        out.append(f".SH {title}")
+        for i, block in enumerate(blocks):
+            out += _roff_block(title, block, is_first=not i or blocks[i - 1][0] == "group")
+    return "\n".join(out) + "\n"
+
+
+def summary_of(manual):
+    """(name, summary) of a manual."""
+    name, _, summary = manual[0][1][0][1].partition(" - ")
+    return name, summary
+
+
+def flags(option):
+    """An option as its row of the manual begins: "-m, --model FILE", "--bos, --no-bos"."""
+    names = ", ".join([*names_of(option), *option.secondary_opts])
+    return names if option.is_flag else f"{names} {metavar_of(option)}"
+
+
+def names_of(option):
+    return option.names if isinstance(option, Option) else option.opts
+
+
+def metavar_of(option):
+    return option.metavar or option.type.name.upper()
+
+
+# Reading ---------------------------------------------------------------------------------
+
+
+def _docstring(doc):
+    """(summary, sections) of a docstring."""
+    summary, *parts = re.split(r"^([A-Z][A-Z ]+)\n", doc, flags=re.M)
+    return summary.strip(), [
+        (title, [("lines", textwrap.dedent(body).strip("\n").split("\n"))])
+        if title in VERBATIM
+        else (title, _blocks(textwrap.dedent(body)))
+        for title, body in zip(parts[::2], parts[1::2])
+    ]
+
+
+def _ordered(name, summary, sections):
+    heading = ("NAME", [("text", f"{name} - {summary[0].lower()}{summary[1:].rstrip('.')}")])
+    first = [section for section in sections if section[0] not in ("OPTIONS", *LATER)]
+    last = sorted(
+        (section for section in sections if section[0] in ("OPTIONS", *LATER)),
+        key=lambda section: ("OPTIONS", *LATER).index(section[0]),
+    )
+    return [heading, *first, *last]
+
+
+def _blocks(body):
+    """Paragraphs, indented lines and rows ("65  bad input") of a section."""
+    out = []
+    for part in re.split(r"\n\s*\n", body.strip("\n")):
+        lines = part.split("\n")
+        if re.match(r"\S+ {2,}\S", lines[0]):
+            for line in lines:
+                found = re.match(r"(\S+) {2,}(\S.*)", line)
+                if found:
+                    out.append(("row", *found.groups()))
+                elif line.startswith(" "):
+                    out[-1] = ("row", out[-1][1], f"{out[-1][2]} {line.strip()}")
+                else:
+                    out.append(("text", line))
+        elif lines[0].startswith(" "):
+            out.append(("lines", textwrap.dedent(part).split("\n")))
+        elif part.strip():
+            out.append(("text", " ".join(part.split())))
+    return out
+
+
+def _options(command):
+    """Rows of the options that are shown, in groups, and a line with their other spellings."""
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    with click.Context(command, **command.context_settings) as context:
+        options.append(command.get_help_option(context))
+    options.sort(key=lambda option: option.name in ("version", "help"))  # these last
+    group_of = lambda option: getattr(option, "group", "General")
+    out = []
+    for group in GROUPS:
+        rows = [("row", flags(o), _meaning(o)) for o in options if group_of(o) == group]
+        out += [("group", group), *rows] if rows else []
+    aliases = [
+        f"{', '.join(o.aliases)} ({names_of(o)[0]})" for o in options if getattr(o, "aliases", ())
+    ]
+    return [*out, ("text", f"Also accepted: {'; '.join(aliases)}.")] if aliases else out
+
+
+def _meaning(option):
+    """The help of an option, and its default in brackets."""
+    default, help = option.show_default, option.help or ""
+    if not isinstance(default, str):
+        is_said = not option.is_flag and not option.multiple and _is_value(option.default)
+        default = f"{option.default}" if is_said else ""
+    help = help if ". " in help else help.removesuffix(".")
+    return f"{help} [{default}]".strip() if default else help
+
+
+def _is_value(default):
+    """Whether a default is one: click has a sentinel, of which only the type tells."""
+    return isinstance(default, (str, int, float)) and not isinstance(default, bool)
+
+
+def _stripped(part):
+    return [line.strip() for line in part.strip().split("\n")]
+
+
+def _narrow(block):
+    """Lines as they are, with what stands apart at the end of one too long in a line of its own."""
+    if block[0] != "lines":
+        return block
+    out = []
+    for line in block[1]:
+        head, gap, note = line.rpartition("   ")
+        out += [head.rstrip(), f"    {note.strip()}"] if gap and len(line) > 74 else [line]
+    return ("lines", out)
+
+
+def _usage_rows(part):
+    """Rows of the options in a program's usage."""
+    out = []
+    for line in part.split("\n"):
+        if line.startswith("  -"):
+            fields = re.split(r" {2,}", line.strip())
+            heads = [field for field in fields if field.startswith("-")]
+            out.append(["row", "; ".join(heads), " ".join(fields[len(heads) :])])
+        elif line.strip():
+            out[-1][2] += f" {line.strip()}"
+    for row in out:
+        row[2] = re.sub(r"\[default: ", "[", row[2])
+    return [tuple(row) for row in out]
+
+
+# Writing ---------------------------------------------------------------------------------
+
+
+def _section(title, blocks):
+    out = [title]
+    column = COLUMN if title == "OPTIONS" else 6
+    for i, block in enumerate(blocks):
+        kind, body = block[0], block[-1]
+        apart = i and "text" in (kind, blocks[i - 1][0])
+        out += [""] if apart else []
+        if kind == "text":
+            out += textwrap.wrap(
+                body, WIDTH - 2, initial_indent="  ", subsequent_indent="  ", **FILL
+            )
+        elif kind == "lines":
+            extra = "" if title in VERBATIM else "  "
+            out += [f"  {extra}{line}".rstrip() for line in body]
+        elif kind == "group":
+            out.append(f" {body}")
+        else:
+            out += _row(block[1], body, column)
+    return out
+
+
+FILL = {"break_long_words": False, "break_on_hyphens": False}
+
+
+def _row(head, meaning, column):
+    first = f"  {head}".ljust(column)
+    lines = textwrap.wrap(meaning, WIDTH - 1 - column, **FILL)
+    if not lines:
+        return [first.rstrip()]
+    rest = [" " * column + line for line in lines]
+    return [first + lines[0], *rest[1:]] if first.endswith("  ") else [first.rstrip(), *rest]
+
+
+def _roff_block(title, block, is_first):
+    kind, body = block[0], block[-1]
+    if kind == "group":
+        return [f".SS {body}"]
+    if kind == "row":
+        return [".TP", _roff_flags(block[1]), *(_roff_text(body) or ["\\&"])]
+    if kind == "lines":
+        lines = [_escaped(line) or "\\&" for line in body]
+        return [*([] if is_first else [".PP"]), ".nf", *lines, ".fi"]
+    if title == "SEE ALSO":
+        pages = [name if name.endswith(")") else f"{name}(1)" for name in body.split(", ")]
+        return _roff_text(", ".join(pages))
+    return [*([] if is_first else [".PP"]), *_roff_text(body)]
+
+
+def _roff_text(text):
+    lines = textwrap.wrap(text, WIDTH - 10, break_long_words=False, break_on_hyphens=False)
+    return [_escaped(line) for line in lines]
+
+
+def _roff_flags(head):
+    """A row's head: names of options bold, what stands for a value italic."""
+    bold = re.sub(r"(?<![\w-])(-[\w-]*\w)", r"\\fB\1\\fR", head.replace("\\", "\\(rs"))
+    value = re.sub(r"(?<= )([A-Z][A-Z|=,_]*)\b", r"\\fI\1\\fR", bold)
+    return _protected(value.replace("-", "\\-"))
+
+
+def _escaped(text):
+    """Text as roff reads it: nothing in it is a request or an escape."""
+    for plain, escape in (("\\", "\\(rs"), ("-", "\\-"), ("'", "\\(aq"), ("`", "\\(ga")):
+        text = text.replace(plain, escape)
+    return _protected(text.replace("^", "\\(ha").replace("~", "\\(ti"))
+
+
+def _protected(line):
+    return "\\&" + line if line.startswith((".", "'")) else line

@@ -1,0 +1,196 @@
+"""sluice: all commands under one name. lib/sluice/start.py runs `sluice COMMAND`; this is the rest:
+the list of commands, their manuals and completion.
+"""
+
+import os
+import subprocess
+import sys
+
+from .. import cli, faults, stream
+import click
+
+# Of each command its summary, as its manual has it.
+COMMANDS = {
+    "Pipeline": {
+        "tokenize": "convert text to tokens, or tokens to text",
+        "prefill": "run tokens through a model and save its state",
+        "decode": "run a model token by token and write its logits",
+        "grammar-filter": "keep the logits of tokens that a grammar allows",
+        "sample": "sample a token from each record of logits",
+    },
+    "Answers": {
+        "classify": "classify a text with a language model",
+        "generate": "generate text from a prompt",
+        "chat": "chat with a model, at a terminal or through pipes",
+    },
+    "Mail": {
+        "mail-text": "convert a message to the text that its reader sees",
+        "mail-filter": "mark a mail with the answer of classify, for Postfix",
+        "mail-milter": "mark mail while Postfix or Sendmail receives it",
+    },
+    "Model files": {
+        "gguf-convert": "convert models to GGUF and back, split and merge them",
+        "gguf-dump": "print a model, a snapshot or a stream",
+        "gguf-quantize": "quantize the weights of a model",
+    },
+    "Measuring": {
+        "perplexity": "compute a model's perplexity on a text",
+        "sluice-bench": "measure how fast models run on this machine",
+    },
+}
+OWN = {
+    "help": "show the manual of a command",
+    "completion": "print the completion script of a shell",
+}
+NAMES = [name for group in COMMANDS.values() for name in group]
+
+
+@cli.command(allow_interspersed_args=False)
+@cli.argument("words", nargs=-1, metavar="COMMAND [WORD]...", words=(*NAMES, *OWN))
+def main(words):
+    """Language models as Unix filters.
+
+    SYNOPSIS
+      sluice
+      sluice COMMAND [WORD]...
+      sluice help [COMMAND]
+      sluice completion bash|zsh|fish
+
+    DESCRIPTION
+      Without arguments list all commands. `sluice COMMAND` runs a command with the words that
+      follow, exactly as the separate program COMMAND does, except for its name in messages.
+
+      `sluice help COMMAND` shows the manual page of a command: through man(1) on a terminal, else
+      as plain text. `sluice completion SHELL` prints a script that completes commands, options,
+      values and files.
+
+      Postfix must start mail-filter itself rather than `sluice mail-filter`: only mail-filter
+      returns 0 or 75 under all circumstances.
+
+    EXIT STATUS
+      0   success
+      64  usage error, unknown command
+      69  the command is not installed
+      74  I/O error
+      75  out of memory; retry
+      Else the status of COMMAND.
+
+    EXAMPLES
+      sluice classify --no-cache mail.eml
+      sluice help classify
+      sluice completion bash >sluice.bash
+
+    SEE ALSO
+      classify, generate, tokenize
+    """
+    if not words or words == ("help",):
+        return stream.write_all(1, listing().encode())
+    word, *rest = words
+    if word == "help" and len(rest) == 1:
+        return show(known(rest[0], [*NAMES, "sluice"]))
+    if word == "completion" and len(rest) == 1:
+        from ..cli import completion
+
+        shell = known(rest[0], completion.SHELLS, "shell")
+        names = (*NAMES, "sluice")
+        own = {"help": completion.Value(names), "completion": completion.Value(completion.SHELLS)}
+        return stream.write_all(1, completion.script(shell, described(), own).encode())
+    if word in OWN:
+        choices = "the name of a command" if word == "help" else "bash, zsh or fish"
+        raise click.UsageError(f"{word}: takes one word, {choices}")
+    known(word, [*NAMES, *OWN])
+    raise faults.Fault(faults.UNSUPPORTED, f"{word}: is not installed")
+
+
+def listing():
+    """All commands in their groups, a line each."""
+    lines = ["Usage: sluice COMMAND [WORD]...", ""]
+    for title, commands in [*COMMANDS.items(), ("Help", OWN)]:
+        lines += [f" {title}", *(f"  {name:<16}{commands[name]}" for name in commands)]
+    return "\n".join(lines) + "\n"
+
+
+def known(word, words, kind="command"):
+    """`word`, which is one of `words`. Raises UsageError that names the nearest ones."""
+    if word in words:
+        return word
+    import difflib
+
+    near = difflib.get_close_matches(word, words, 3, 0.5) or [w for w in words if word in w][:3]
+    hint = f"; the nearest: {', '.join(near)}" if near else ""
+    raise click.UsageError(f"{faults.printable(word)}: unknown {kind}{hint}")
+
+
+def show(name):
+    """Show the manual of the command `name`: through man if stdout is a terminal and man is there,
+    else as text.
+    """
+    from ..cli import manual
+
+    page = manual_of(name)
+    if not (os.isatty(1) and _man(manual.roff(page))):
+        stream.write_all(1, manual.text(page).encode())
+
+
+def _man(roff):
+    """Show a page through man; whether that succeeded."""
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", suffix=".1") as file:
+        file.write(roff)
+        file.flush()
+        try:
+            return subprocess.run(["man", "-l", file.name], check=False).returncode == 0
+        except OSError:
+            return False
+
+
+def manual_of(name):
+    """The manual of the command `name` (cli.manual).
+
+    Raises Fault (69) for a program that is not installed.
+    """
+    from .. import start
+    from ..cli import manual
+
+    if name in start.PROGRAMS:
+        return manual_of_usage(name, usage_of(name))
+    return manual.of_command(name, command(name))
+
+
+def manual_of_usage(name, usage):
+    """The manual of a program that prints `usage`; its summary is that of COMMANDS."""
+    from ..cli import manual
+
+    (summary,) = (group[name] for group in COMMANDS.values() if name in group)
+    return manual.of_usage(name, summary, usage)
+
+
+def usage_of(name):
+    """What the program `name`, which is no Python, prints for --help.
+
+    Raises Fault (69) if it is not installed.
+    """
+    from .. import start
+
+    path = start.program_path(sys.argv[0], name)
+    if path is None:
+        raise faults.Fault(faults.UNSUPPORTED, f"{name}: is not installed")
+    return subprocess.run([path, "--help"], check=True, capture_output=True, text=True).stdout
+
+
+def command(name):
+    """The click command of the command `name`."""
+    module = "sluice.commands." + name.replace("-", "_")
+    return main if name == "sluice" else __import__(module, fromlist=["main"]).main
+
+
+def described():
+    """{name: click command, or rows of options of a program} of all commands that are installed."""
+    from .. import start
+
+    out = {name: command(name) for name in NAMES if name not in start.PROGRAMS}
+    for name in start.PROGRAMS:
+        if start.program_path(sys.argv[0], name):
+            out[name] = dict(manual_of(name))["OPTIONS"]
+    return out
