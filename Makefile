@@ -247,7 +247,7 @@ deb: all
 	cp -r configs/debian $(DEB)/debian
 	printf 'sluice (%s-1) unstable; urgency=medium\n\n  * CHANGELOG.md has the changes.\n\n -- %s  %s\n' \
 		'$(subst ",,$(VERSION))' "$$(sed -n 's/^Maintainer: //p' configs/debian/control)" "$$(date -R)" >$(DEB)/debian/changelog
-	cd $(DEB) && dpkg-buildpackage -b -us -uc
+	cd $(DEB) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL dpkg-buildpackage -b -us -uc
 
 deb-check: all .venv/test
 	$(VENV) -m pytest tests/packaging/test_deb.py
