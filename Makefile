@@ -19,6 +19,9 @@
 # make kernels  only the library, with PYTHON; this is what `pip install .` calls
 # make hook     only bin/mail-filter, what Postfix starts: plain C, no Python; `pip install .` calls it, too
 # make man      a manual page of every command, in build/man/man1; `pip install .` calls it, too
+# make completion  completion scripts for bash, zsh and fish, in build/completion; `pip install .` calls it, too
+# make deb      build/deb/sluice_*.deb, a Debian package (needs debhelper, python3-pip and a network)
+# make deb-check  the package through lintian, into a Debian in a directory and out again (needs root, debootstrap, lintian)
 # make clean    remove what the compiler made; .venv stays
 # V=1           print whole commands in place of a line a room
 
@@ -82,6 +85,13 @@ build/filter/%.o: csrc/%.c Makefile
 # Made of the commands' own declarations, and of the usage texts of the C programs.
 man: kernels
 	PYTHONPATH=lib "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" -m sluice.cli.pages build/man/man1
+
+# Completion scripts of `sluice`, for three shells.
+completion: kernels hook
+	@mkdir -p build/completion/bash build/completion/zsh build/completion/fish
+	complete() { PYTHONPATH=lib "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" \
+		lib/sluice/start.py bin/sluice completion $$1 >build/completion/$$1/$$2; }; \
+		complete bash sluice && complete zsh _sluice && complete fish sluice.fish
 
 # One object per instruction set, everything else for the baseline; isa.c picks at run time.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -283,6 +293,23 @@ $(MILTER_BUILD)/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) -Icsrc -std=c11 $(MILTER_SET) -DSLUICE_VERSION='$(VERSION)' -c -o $@ $<
 
+# The Debian package: configs/debian over a copy of the tree, with the objects that are compiled here.
+DEB = build/deb/sluice
+deb: all
+	rm -rf build/deb
+	mkdir -p $(DEB)
+	tar -c --exclude='./.?*' --exclude=./build --exclude=./tests --exclude=./dist --exclude=__pycache__ --exclude='*.so' \
+		--exclude=./bin/mail-filter --exclude=./bin/mail-milter . | tar -x -C $(DEB)
+	find build/* -type d '(' -name '*venv*' -o -name deb -o -name asan -o -name tiles ')' -prune -o -name '*.[do]' -print0 | \
+		tar -c --null -T - | tar -x -C $(DEB)
+	cp -r configs/debian $(DEB)/debian
+	printf 'sluice (%s-1) unstable; urgency=medium\n\n  * CHANGELOG.md has the changes.\n\n -- %s  %s\n' \
+		'$(subst ",,$(VERSION))' "$$(sed -n 's/^Maintainer: //p' configs/debian/control)" "$$(date -R)" >$(DEB)/debian/changelog
+	cd $(DEB) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL dpkg-buildpackage -b -us -uc
+
+deb-check: all .venv/test
+	$(VENV) -m pytest tests/packaging/test_deb.py
+
 # The spam model. TRAIN="--leave-out enron --seconds 600": options of `python -m spam_training`.
 CORPORA = ../shared/data/spam
 TRAINING = build/training-venv/bin/python3
@@ -312,6 +339,6 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all soak kernels hook man milter demo demo-begins figures real-models test test-all vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
+.PHONY: all completion deb deb-check soak kernels hook man milter demo demo-begins figures real-models test test-all vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
 
 -include $(patsubst %.o,%.d,$(OBJ) $(HOOK_OBJ) $(TILES_OBJ) $(ASAN_OBJ) $(ASAN_HOOK_OBJ) $(MILTER_OBJ))

@@ -1,53 +1,87 @@
-"""The build backend: `pip install .` calls make for the library, mail-filter and the manual pages,
-then setuptools for the wheel.
+"""The build backend: `pip install .` calls make for the library, mail-filter, the man pages and the
+completion scripts, then setuptools for the wheel.
 
-Two things setuptools cannot be told in pyproject.toml are said here: that the
-wheel holds a compiled library (so that it is tagged for this platform, abi3),
-and that an installed command begins with `#!python` (which pip replaces by the
-interpreter it installs for) where bin/ has the lines of shell that find .venv
-from a checkout; mail-filter, a program, is left as it is.
+It says four things that pyproject.toml cannot say:
+
+- The wheel holds a compiled library. So it is tagged for this platform (and abi3).
+- The library and mail-filter go in without debug information.
+- An installed command is lib/sluice/start.py after the line `#!python`, which pip replaces by the
+  interpreter it installs for. mail-filter, a program, is copied.
+- An earlier build leaves nothing in the wheel.
 """
 
+import glob
 import os
 import shutil
 import subprocess
 import sys
-from distutils.command.build_scripts import (
-    build_scripts,  # setuptools brings it, also where Python has it no more
-)
 
 from setuptools import Distribution, build_meta
 from setuptools.build_meta import *  # noqa: F401,F403  (the hooks that need no change)
+from setuptools.command.build_py import build_py
 
-# how the lines of shell begin and end; to Python they are a string
-SHIM = ("#!/bin/sh\n", "''':'\n"), "'''\n"
-BINARIES = {"bin/mail-filter"}
+# isort: split
+from distutils.command.build_scripts import build_scripts  # setuptools brings it to Python 3.12
+
+PROGRAMS = {"mail-filter"}
+START = "lib/sluice/start.py"
+MAIN = "\n    del sys.argv[0]\n"  # in a checkout, the first word is the path of the command
+LIBRARY = "sluice/_kernels.abi3.so"
 
 
-def copy_script(self, script, outfiles, updated_files):
-    """Write bin/NAME to the wheel, if it is Python with a first line that pip rewrites."""
-    out = f"{self.build_dir}/{script.rsplit('/', 1)[-1]}"
+def script():
+    """The text of an installed command. It imports nothing of the package before `run` has seen to
+    it that an error ends with a code of its own.
+    """
+    with open(START) as f:
+        text = f.read()
+    assert text.count(MAIN) == 1, f"{START}: does not drop its first word"
+    return "#!python\n" + text.replace(MAIN, "\n")
+
+
+def copy_script(self, path, outfiles, updated_files):
+    """Write bin/NAME to the wheel."""
+    command = os.path.basename(path)
+    out = os.path.join(self.build_dir, command)
     outfiles.append(out)
     updated_files.append(out)
-    if script in BINARIES:
-        shutil.copy(script, out)
+    if command in PROGRAMS:
+        shutil.copy(path, out)
+        strip(out)
         return
-    with open(script) as f:
-        lines = f.readlines()
-    begin, end = SHIM
-    assert tuple(lines[:2]) == begin, f"{script}: does not begin with the shell that finds .venv"
     with open(out, "w") as f:
-        f.writelines(["#!python\n", *lines[lines.index(end) + 1 :]])
+        f.write(script())
+
+
+def copy_package(self, run=build_py.run):
+    """Copy the package to the build directory."""
+    run(self)
+    library = os.path.join(self.build_lib, LIBRARY)
+    if os.path.exists(library):  # not where pip installs a link to the checkout
+        strip(library)
+
+
+def strip(path):
+    """Take the debug information, four fifths of the file, out of a compiled file."""
+    subprocess.run(["strip", "-S", path], check=True)
+
+
+def make(*targets):
+    """Run make for the interpreter that runs this. pip may itself run under make: what an outer
+    make says of its jobs is not for this one.
+    """
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    subprocess.run(["make", *targets, f"PYTHON={sys.executable}"], check=True, env=env)
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    """PEP 517: the wheel."""
+    for old in glob.glob("build/lib*") + glob.glob("build/scripts*") + glob.glob("build/bdist*"):
+        shutil.rmtree(old)
+    make("kernels", "hook", "man", "completion")
+    return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 Distribution.has_ext_modules = lambda self: True
 build_scripts._copy_script = copy_script
-
-
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    # pip may itself run under make: what an outer make says of its jobs is not for this one
-    env = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
-    }
-    subprocess.run(["make", "kernels", "hook", "man", f"PYTHON={sys.executable}"], check=True, env=env)
-    return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+build_py.run = copy_package

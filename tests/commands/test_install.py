@@ -3,9 +3,12 @@ here.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 
 import pytest
 from conftest import BIN, ROOT
@@ -51,48 +54,98 @@ def pythons():
     return found
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    d = tmp_path_factory.mktemp("wheel")
-    # nothing that was built here may leak in
-    shutil.copytree(
-        ROOT,
-        d / "source",
-        ignore=shutil.ignore_patterns(
-            ".git",
-            ".venv",
-            "build",
-            "__pycache__",
-            "*.so",
-            ".hypothesis",
-            ".pytest_cache",
-            "mail-filter",
-            "mail-milter",
-            "*.new",
-        ),
-    )
-    (d / "a venv").symlink_to(sys.prefix)  # a path with a blank is a path
-    python = d / "a venv" / "bin" / "python3"
+def copy_checkout(to, *more):
+    """Copy the checkout, links as links, without what was built; `more` are names to leave out."""
+    names = [".git", ".venv", "*-venv", "__pycache__", ".hypothesis", ".*_cache", "*.egg-info"]
+    ignored = shutil.ignore_patterns(*names, "deb", "asan", "tiles", "*.tar", *more)
+    shutil.copytree(ROOT, to, symlinks=True, ignore=ignored)
+    return to
+
+
+def names_in(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        return set(file.namelist())
+
+
+def pip_wheel(directory, source):
+    """The wheel that pip builds of a folder or an sdist, in `directory`."""
+    directory.mkdir()
+    (directory / "a venv").symlink_to(sys.prefix)  # a path with a blank is a path
+    python = directory / "a venv" / "bin" / "python3"
     done = subprocess.run(
-        [python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(d), str(d / "source")],
+        [python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", directory, source],
         capture_output=True,
+        cwd=directory,
     )
     assert done.returncode == 0, done.stderr.decode()
-    (path,) = d.glob("*.whl")
+    (path,) = directory.glob("*.whl")
     return path
 
 
-def test_wheel_is_tagged_for_every_python_from_3_10(wheel):
-    assert "-cp310-abi3-" in wheel.name
-    listing = subprocess.run(
-        [sys.executable, "-m", "zipfile", "-l", str(wheel)], capture_output=True
-    ).stdout.decode()
-    assert listing.count(".so ") == 1 and all(f"scripts/{tool} " in listing for tool in TOOLS)
-    assert all(f"share/man/man1/{tool}.1 " in listing for tool in TOOLS)
-    data = [f"sluice/configs/{p.name} " for p in (ROOT / "configs").glob("*.yaml")]
-    data += [f"sluice/configs/{p.name} " for p in (ROOT / "configs").glob("*.jinja")]
-    data += [f"sluice/data/{p.name} " for p in (ROOT / "lib" / "sluice" / "data").glob("*.gguf")]
-    assert len(data) >= 6 and all(name in listing for name in data), listing
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    d = tmp_path_factory.mktemp("sdist")
+    source = copy_checkout(d / "source", "build", "*.so", "mail-filter", "mail-milter")
+    subprocess.run([sys.executable, "-m", "venv", d / "venv"], check=True)
+    python = d / "venv" / "bin" / "python3"
+    subprocess.run([python, "-m", "pip", "install", "-q", "build"], check=True)
+    command = [python, "-m", "build", "--sdist", "-o", d, source]
+    done = subprocess.run(command, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    (path,) = d.glob("*.tar.gz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory, sdist):
+    """Built of the sdist, which pip unpacks in an empty folder."""
+    return pip_wheel(tmp_path_factory.mktemp("wheel") / "of sdist", sdist)
+
+
+def test_sdist_has_no_tests_and_nothing_built(sdist):
+    with tarfile.open(sdist) as file:
+        names = {member.name.partition("/")[2] for member in file}
+    assert {"README.md", "LICENSE", "Makefile", "bin/classify", "configs/debian/rules"} <= names
+    assert not [name for name in names if name.endswith((".o", ".so", ".pyc"))]
+    assert not names & {"bin/mail-filter", "bin/mail-milter"}
+    assert all(
+        name.endswith("requirements.txt")
+        for name in names
+        if name.startswith(("tests/", "lib/spam_training/")) and "." in name
+    )
+
+
+def test_wheel_holds_what_it_should(wheel):
+    assert wheel.name.startswith("sluice_lm-") and "-cp310-abi3-" in wheel.name
+    assert wheel.stat().st_size <= 9_000_000  # with the bundled model
+    names = names_in(wheel)
+    assert not [name for name in names if "training" in name or "/written" in name]
+    assert [name for name in names if name.endswith(".so")] == ["sluice/_kernels.abi3.so"]
+    configs = [p for p in (ROOT / "configs").iterdir() if p.suffix in (".yaml", ".jinja")]
+    models = list((ROOT / "lib" / "sluice" / "data").glob("*.gguf"))
+    assert len(configs) >= 6 and models
+    assert {f"sluice/configs/{p.name}" for p in configs} <= names
+    assert {f"sluice/data/{p.name}" for p in models} <= names
+    assert not [name for name in names if re.match("sluice/configs/.*/", name)]
+
+    data = wheel.name.rpartition("-cp310")[0] + ".data"
+    assert {f"{data}/scripts/{tool}" for tool in TOOLS} <= names
+    share = f"{data}/data/share"
+    assert {f"{share}/man/man1/{tool}.1" for tool in TOOLS} <= names
+    assert {
+        f"{share}/bash-completion/completions/sluice",
+        f"{share}/zsh/site-functions/_sluice",
+        f"{share}/fish/vendor_completions.d/sluice.fish",
+    } <= names
+
+
+def test_wheel_of_a_built_checkout_is_the_same(wheel, tmp_path):
+    """Nothing that an earlier build left gets into it."""
+    source = copy_checkout(tmp_path / "source")
+    stale = source / "build" / "lib.linux-x86_64-cpython-311" / "sluice" / "training"
+    stale.mkdir(parents=True)
+    (stale / "old.py").write_text("")
+    assert names_in(pip_wheel(tmp_path / "wheel", source)) == names_in(wheel)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -109,19 +162,22 @@ def test_installed_commands_run(wheel, tmp_path, version):
     assert done.returncode == 0, done.stderr.decode()
     write_model(str(tmp_path / "m.gguf"), n_layer=1, n_vocab=400)
     env = {"PATH": f"{bin}:/usr/bin:/bin", "MODEL": "m.gguf", "HOME": str(tmp_path)}
-    script = """set -e
-        for tool in %s; do $tool -V; done
+    env["TOOLS"] = " ".join(TOOLS)
+    script = r"""set -e
+        for tool in $TOOLS; do $tool -V; done
+        sluice classify -V | grep -q '^sluice classify (sluice) '
+        sluice mail-filter -V | grep -q '(sluice)'
         echo hello | tokenize | prefill -o p.snap
         mkfifo ring
-        decode p.snap <ring | grammar-filter -e 'root ::= "yes" | "no"' | sample -t 0 | tee ring | tokenize -d
+        decode p.snap <ring | grammar-filter -e 'root ::= "yes" | "no"' |
+            sample -t 0 | tee ring | tokenize -d
         gguf-dump p.snap >/dev/null
         echo; echo hello | chat --template plain -n 3 >talk; [ -s talk ]
         generate -n 3 hello >/dev/null
         echo hello | classify -q language-is-english >answer || [ $? -le 2 ]
-        grep -Eq '^(yes|no|unsure) [01]\\.[0-9]{3}$' answer
-        printf 'Subject: hi\n\nhello\n' | mail-filter --deliver stdout >marked; grep -q '^X-Spam-Score: ' marked""" % " ".join(
-        TOOLS
-    )
+        grep -Eq '^(yes|no|unsure) [01]\.[0-9]{3}$' answer
+        printf 'Subject: hi\n\nhello\n' | mail-filter --deliver stdout >marked
+        grep -q '^X-Spam-Score: ' marked"""
     done = subprocess.run(
         ["sh", "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=60
     )
@@ -129,6 +185,22 @@ def test_installed_commands_run(wheel, tmp_path, version):
     assert done.stdout.endswith((b"yes\n", b"no\n")) and done.stdout.count(b"(sluice)") == len(
         TOOLS
     )
+
+    # an error before the command has begun is no verdict
+    (package,) = (tmp_path / "venv" / "lib").glob("python*/site-packages/sluice")
+    for cause, code, lines in (
+        ("raise OSError(5, 'cannot be read')", 75, 1),
+        ("raise ImportError('cannot be mapped')", 75, 1),
+        ("raise ValueError", 70, None),
+        ("import nothing_of_this_name", 70, None),
+    ):
+        (package / "__init__.py").write_text(cause)
+        done = subprocess.run(["classify"], env=env, input=b"hello", capture_output=True)
+        assert (done.returncode, done.stdout) == (code, b""), done.stderr
+        assert lines is None or done.stderr.count(b"\n") == lines
+    shutil.rmtree(package)
+    done = subprocess.run(["classify"], env=env, input=b"hello", capture_output=True)
+    assert (done.returncode, done.stdout) == (70, b"")
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang", CROSS])
