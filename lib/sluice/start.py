@@ -8,7 +8,6 @@ that is a verdict.
 """
 
 import os
-import signal
 import sys
 
 # as in faults.py, which may be what cannot be imported
@@ -19,6 +18,8 @@ UMBRELLA, PROGRAMS = "sluice", ("mail-filter", "mail-milter")
 def run(path):
     """Run the command that `path` names as this process; sys.argv[1:] are its words."""
     sys.excepthook = _end
+    import signal  # under _end: it takes memory, of which there may be too little
+
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # no traceback: cli.run takes over
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     name = name_of(path)
@@ -63,6 +64,8 @@ def _chosen(path):
 
 def _become(path, program):
     """Replace this process by `program`, as if it had been started in place of `sluice`."""
+    import signal
+
     found = program_path(path, program)
     if found is None:
         name = os.path.basename(path)
@@ -83,6 +86,8 @@ def _file(name):
 
 def _end(kind, e, trace):
     if issubclass(kind, KeyboardInterrupt):
+        import signal
+
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     if issubclass(kind, (MemoryError, OSError, ImportError)) and not issubclass(
