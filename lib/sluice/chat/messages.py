@@ -39,6 +39,16 @@ def read(path):
         entries = (
             (f"line {n}", _json(line, path, f"line {n}")) for n, line in lines if line.strip()
         )
+    return _checked(entries, path)
+
+
+def of_list(entries, name):
+    """The Messages of a list of dicts, at least one; `name`: what errors call it. Fault 65."""
+    return _checked(_numbered(entries, name), name)
+
+
+def _checked(entries, path):
+    """The Messages of (place, dict) pairs."""
     found = []
     for place, entry in entries:
         if len(found) == MAX_MESSAGES:
