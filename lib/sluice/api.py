@@ -28,7 +28,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
@@ -310,7 +310,7 @@ class Generation(Iterator[str]):
     ) -> None:
         self.tokens: list[int] = []
         self.seed, self.n_prompt = seed, n_prompt
-        self._pieces = self._run(file, steps, text, max_tokens)
+        self._pieces = _pieces(steps.ids(max_tokens), steps, text, self.tokens, file)
         self._steps = steps
 
     @property
@@ -325,19 +325,31 @@ class Generation(Iterator[str]):
         with _turn:
             return next(self._pieces)
 
-    def _run(
-        self, file: Any, steps: engine.Generation, text: engine.Answer, max_tokens: int | None
-    ) -> Iterator[str]:
-        for token in steps.ids(max_tokens):
-            self.tokens.append(token)
-            if piece := text.add(token):
-                yield piece.decode()
-            if text.stopped:
-                steps.finish("stop")
-                break
-        if rest := text.rest():
-            yield rest.decode()
-        file.check_unchanged()
+    def close(self) -> None:
+        """End here, and give back the memory."""
+        with _turn:
+            self._pieces.close()
+
+
+def _pieces(
+    tokens: Iterable[int],
+    steps: engine.Generation,
+    text: engine.Answer,
+    chosen: list[int],
+    file: Any,
+) -> Generator[str, None, None]:
+    """The text of `tokens`, which are put into `chosen`. Not a method: an object that held it would
+    hold itself, and the model after its end."""
+    for token in tokens:
+        chosen.append(token)
+        if piece := text.add(token):
+            yield piece.decode()
+        if text.stopped:
+            steps.finish("stop")
+            break
+    if rest := text.rest():
+        yield rest.decode()
+    file.check_unchanged()
 
 
 class Verdict(NamedTuple):

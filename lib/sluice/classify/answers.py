@@ -45,8 +45,7 @@ class Tree:
 
     def __init__(self, question, vocab):
         self._path, self._vocab, self._names = question.path, vocab, list(question.answers)
-        canonical = question.tokenisations == "canonical"
-        self._heads = self._heads_of_ids if canonical else self._heads_of_bytes
+        self._canonical = canonical = question.tokenisations == "canonical"
         self.n_nodes, self.depth, self._writing = 0, 0, {}
         states = [
             (a, s.encode(), self._canonical_ids(s))
@@ -109,10 +108,9 @@ class Tree:
             }
         )
 
-    def _heads_of_ids(self, rest):
-        return [(rest[0], rest[1:])]
-
-    def _heads_of_bytes(self, rest):
+    def _heads(self, rest):
+        if self._canonical:
+            return [(rest[0], rest[1:])]
         return [(i, rest[n:]) for n in range(1, len(rest) + 1) for i in self._ids_writing(rest[:n])]
 
     def _ids_writing(self, data):
