@@ -281,7 +281,7 @@ def test_a_parsed_question_is_kept_by_content_and_yaml_is_not_imported_again(tmp
     path, cache = tmp_path / "q.yaml", tmp_path / "c"
     path.write_text(GOOD)
     code = (
-        "import sys; from sluice import question; q = question.read(sys.argv[1], sys.argv[2]); "
+        "import sys; from sluice.classify import question; q = question.read(sys.argv[1], sys.argv[2]); "
         "print(sorted(vars(q).items()), 'yaml' in sys.modules)"
     )
     python = lambda: subprocess.run(
@@ -534,5 +534,5 @@ def test_what_is_parsed_of_shipped_questions_is_shipped(tmp_path):
 
     question.ship(str(tmp_path))
     assert kept(question.DATA) == kept(tmp_path) and len(kept(tmp_path)) == 4, (
-        'configs/ changed: .venv/bin/python3 -c "from sluice import question; question.ship()"'
+        'configs/ changed: .venv/bin/python3 -c "from sluice.classify import question; question.ship()"'
     )

@@ -374,9 +374,9 @@ def test_logits_are_near_those_of_exact(models, tmp_path):
 MORE_THREADS = """
 import sys
 from sluice.kernels import lib
-from sluice.model import Model
+from sluice.model.model import Model
 from sluice.model.forward import Forward
-from sluice.snapshot.scratch import Scratch
+from sluice.kvcache.scratch import Scratch
 m = Model(sys.argv[1], 1, "fast")
 f = Forward(m.hparams, Scratch(m.geometry("f16"), 64))
 for pos in range(60):  # the scores of a late position are room for the early ones of more threads, so that no buffer grows for another reason

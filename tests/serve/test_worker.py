@@ -198,7 +198,7 @@ def takes(s, data):
 
 ENDLESS = """
 import itertools
-from sluice.question import inputs
+from sluice.classify import inputs
 text = inputs.text
 inputs.text = lambda data, *rest: sum(itertools.repeat(0)) if b"endless" in data else text(data, *rest)
 """  # a fault that no mail is known to meet: a loop in C code without an end
@@ -254,7 +254,7 @@ def rss(pid):
 
 
 LEAKS = """
-from sluice.question import inputs
+from sluice.classify import inputs
 text, kept = inputs.text, []
 inputs.text = lambda data, *rest: kept.append(b"x" * (80 << 20)) or text(data, *rest)
 """  # a fault that no mail is known to meet: memory that is never given back
@@ -291,7 +291,7 @@ def large_model(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "before",
-    ["", "from sluice import memory; memory.STATUS = '/dev/null/absent'"],
+    ["", "from sluice.system import memory; memory.STATUS = '/dev/null/absent'"],
     ids=["proc", "no proc"],
 )
 def test_a_worker_of_a_large_model_stays(start, large_model, before):
