@@ -244,7 +244,7 @@ def test_values_are_the_weights(files, i):
     )
     for n in (1, 33, 192):
         done = run("gguf-dump", "--json", "--values", name, "-n", n, files / "model.gguf")
-        assert json.loads(done.stdout) == [float(dump.number(x, dump.F32)) for x in theirs[:n]]
+        assert json.loads(done.stdout) == [float(dump.number(x, gguf.F32)) for x in theirs[:n]]
     text = (
         run("gguf-dump", "--values", name, "-n", 1000, files / "model.gguf")
         .stdout.decode()
@@ -291,7 +291,7 @@ def test_hexdump_is_the_bytes_at_the_offset_listed(files):
 )
 def test_number_is_short_and_exact(x):
     x = struct.unpack("<f", struct.pack("<f", x))[0]
-    text = dump.number(x, dump.F32)
+    text = dump.number(x, gguf.F32)
     assert struct.pack("<f", float(text)) == struct.pack("<f", x) and len(text) <= len(f"{x:.9g}")
 
 

@@ -40,7 +40,7 @@ arithmetic_option = click.option(
 
 def _want_huge_pages(context, param, value):
     if value:
-        from ..system import huge_pages
+        from .system import huge_pages
 
         huge_pages.wanted = True
 

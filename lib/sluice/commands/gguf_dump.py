@@ -118,7 +118,7 @@ def dump_model(path, key, full, as_json, hexdump, values, count, alone, check):
     elif hexdump:
         dump.put(dump.hexdump_lines(file, tensor, count))
     elif values and as_json:
-        dump.put_json([dump.json_number(x, dump.F32) for x in dump.values(file, tensor, count)])
+        dump.put_json([dump.json_number(x, gguf.F32) for x in dump.values(file, tensor, count)])
     elif values:
         dump.put(dump.values_lines(file, tensor, count))
     elif key and as_json:

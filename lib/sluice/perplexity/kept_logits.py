@@ -33,12 +33,10 @@ from ..system import files
 
 MAGIC, VERSION = b"KLBASE", 1
 HEADER = struct.Struct("<6sHIi5II32s32s20s")
+FIELDS = "magic version n_vocab bos n_ctx stride n_count n_window n_ids zero model vocab pad"
 CRC = struct.Struct("<I")
 MAX_VOCAB, MAX_IDS = 1 << 21, 1 << 24
-Header = namedtuple(
-    "Header",
-    "magic version n_vocab bos n_ctx stride n_count n_window n_ids zero model vocab pad",
-)
+Header = namedtuple("Header", FIELDS)
 
 
 def vocab_id(file):
