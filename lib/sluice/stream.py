@@ -39,6 +39,7 @@ import os
 import struct
 
 from .faults import bad
+from .limits import MAX_TEXT_BYTES, MAX_VOCAB
 
 REASONS = ("stop", "length", "full", "cut", "text")
 LAST, FULL, LENGTH, CONSTRAINED, MAY_END = 1, 2, 4, 8, 16
@@ -55,7 +56,6 @@ HEADER = struct.Struct("<6sHII16s")
 RECORD = struct.Struct("<BBHIIi")
 CANDIDATE = struct.Struct("<if")
 MAGIC, VERSION = b"LOGITS", 1
-MAX_VOCAB = 1 << 21
 MAX_POS = 1 << 31  # so that the next one fits too
 MAX_LINE_BYTES = 256
 CHUNK_BYTES = 1 << 16
@@ -99,6 +99,14 @@ def read_exactly(fd, n_bytes):
         parts.append(part)
         n_bytes -= len(part)
     return b"".join(parts)
+
+
+def read_text(fd, name="standard input"):
+    """All bytes on `fd`, a text called `name`. Fault 65: more than MAX_TEXT_BYTES; OSError."""
+    data = read_exactly(fd, MAX_TEXT_BYTES + 1)
+    if len(data) > MAX_TEXT_BYTES:
+        raise bad(name, f"more than {MAX_TEXT_BYTES >> 20} MiB of text")
+    return data
 
 
 def read_file(path, most):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bad_gguf import EVERY_KIND
-from conftest import BIN, ROOT, run
+from conftest import BIN, ROOT, START, run
 from gguf_writer import (
     BF16,
     BLOCK_TYPES,
@@ -30,7 +30,7 @@ from gguf_writer import (
 
 from sluice import gguf, stream
 from sluice.faults import Fault
-from sluice.gguf import dump
+from sluice.gguf import dump_tensor, printing
 from sluice.gguf.dump_state import SnapshotFile
 from sluice.kernels import ffi, lib
 from sluice.kvcache import format
@@ -244,7 +244,7 @@ def test_values_are_the_weights(files, i):
     )
     for n in (1, 33, 192):
         done = run("gguf-dump", "--json", "--values", name, "-n", n, files / "model.gguf")
-        assert json.loads(done.stdout) == [float(dump.number(x, gguf.F32)) for x in theirs[:n]]
+        assert json.loads(done.stdout) == [float(printing.number(x, gguf.F32)) for x in theirs[:n]]
     text = (
         run("gguf-dump", "--values", name, "-n", 1000, files / "model.gguf")
         .stdout.decode()
@@ -270,7 +270,7 @@ def test_block_types_are_listed_valued_and_checked(tmp_path):
     file = gguf.File(path)
     for name, blocks in data.items():
         theirs = dequantize(blocks, GGMLQuantizationType[name]).ravel()
-        assert dump.values(file, file.tensors[name], 700) == theirs[:700].tolist()
+        assert dump_tensor.values(file, file.tensors[name], 700) == theirs[:700].tolist()
     assert run("gguf-dump", "--check", path).returncode == 0
 
 
@@ -291,7 +291,7 @@ def test_hexdump_is_the_bytes_at_the_offset_listed(files):
 )
 def test_number_is_short_and_exact(x):
     x = struct.unpack("<f", struct.pack("<f", x))[0]
-    text = dump.number(x, gguf.F32)
+    text = printing.number(x, gguf.F32)
     assert struct.pack("<f", float(text)) == struct.pack("<f", x) and len(text) <= len(f"{x:.9g}")
 
 
@@ -305,10 +305,10 @@ def test_visible_text_can_be_read_back():
         "ümläut ▁ 😀",
         '"q"',
     ):
-        shown = dump.visible(text)
+        shown = printing.visible(text)
         assert shown.isprintable()
         assert shown.encode("latin-1", "backslashreplace").decode("unicode_escape") == text
-    assert dump.visible(b"\xff\\xff\x1b") == "\\xff\\\\xff\\x1b"
+    assert printing.visible(b"\xff\\xff\x1b") == "\\xff\\\\xff\\x1b"
 
 
 def test_streams_of_big_arrays_are_printed_whole(tmp_path):
@@ -472,6 +472,7 @@ def test_start_imports_nothing_it_does_not_use(files):
             "-I",
             "-X",
             "importtime",
+            START,
             BIN / "gguf-dump",
             files / "model.gguf",
         ],

@@ -41,11 +41,6 @@ def tiny(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def wanted(monkeypatch):
-    monkeypatch.setattr(huge_pages, "wanted", True)
-
-
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("hugepages") / "f"
@@ -57,25 +52,24 @@ def file(tmp_path_factory):
 @given(st.integers(0, 4), st.integers(1, len(DATA)), st.sampled_from([1000, 1 << 23]))
 def test_a_copy_has_the_bytes_of_the_file(file, page, n_bytes, piece):
     with open(file, "rb") as f, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(huge_pages, "wanted", True)
         patch.setattr(huge_pages, "PIECE", piece)  # reads of any size make it up
         if page * GRAIN + n_bytes > len(DATA):  # as of a map: the file was cut
             with pytest.raises(ValueError):
-                huge_pages.of_file(f.fileno(), page * GRAIN, n_bytes, "f")
+                huge_pages.of_file(f.fileno(), page * GRAIN, n_bytes, "f", True)
         else:
             assert (
-                huge_pages.of_file(f.fileno(), page * GRAIN, n_bytes, "f")[:]
+                huge_pages.of_file(f.fileno(), page * GRAIN, n_bytes, "f", True)[:]
                 == DATA[page * GRAIN :][:n_bytes]
             )
 
 
 @here
-def test_a_copy_lies_in_huge_pages(tmp_path, wanted):
+def test_a_copy_lies_in_huge_pages(tmp_path):
     n_bytes = 16 << 20
     with open(tmp_path / "f", "w+b") as f:
         f.truncate(n_bytes)
         before = huge_bytes()
-        area = huge_pages.of_file(f.fileno(), 0, n_bytes, "f")
+        area = huge_pages.of_file(f.fileno(), 0, n_bytes, "f", True)
         if not huge_bytes() - before:
             pytest.skip("no huge page was to be had: memory is fragmented")
         assert huge_bytes() - before <= n_bytes == len(area)
@@ -87,22 +81,22 @@ def huge_bytes():
 
 
 @pytest.mark.parametrize("says, code", [("always madvise [never]\n", 69), (None, 69)])
-def test_a_system_without_huge_pages_is_named(tmp_path, monkeypatch, wanted, tiny, says, code):
+def test_a_system_without_huge_pages_is_named(tmp_path, monkeypatch, tiny, says, code):
     monkeypatch.setattr(huge_pages, "ENABLED", str(tmp_path / "enabled"))
     if says:
         (tmp_path / "enabled").write_text(says)
-    file = gguf.File(str(tiny))
+    file = gguf.File(str(tiny), huge_pages=True)
     with pytest.raises(Fault, match="--huge-pages: this system has none") as e:
         file.pointer(next(iter(file.tensors.values())))
     assert e.value.code == code
 
 
 @here
-def test_a_copy_that_has_no_room_is_refused_before_it_is_begun(tmp_path, monkeypatch, wanted, file):
+def test_a_copy_that_has_no_room_is_refused_before_it_is_begun(tmp_path, monkeypatch, file):
     (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable:        8 kB\n")
     monkeypatch.setattr(memory, "MACHINE", str(tmp_path / "meminfo"))
     with open(file, "rb") as f, pytest.raises(Fault) as e:
-        huge_pages.of_file(f.fileno(), 0, len(DATA), "f")
+        huge_pages.of_file(f.fileno(), 0, len(DATA), "f", True)
     assert (e.value.code, str(e.value)) == (
         75,
         (

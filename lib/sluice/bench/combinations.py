@@ -7,12 +7,21 @@ from . import apart as processes
 from . import measure, rival
 
 
-def of_model(path, vocab, tests, repetitions, kv, against, starts, arithmetic):
+def of_model(path, vocab, tests, repetitions, kv, against, starts, arithmetic, huge_pages=False):
     """A function of a number of threads (None: the default) that yields the rows of the model at
     `path`; see measure.run.
     """
     return lambda n_threads: measure.run(
-        path, tests, repetitions, n_threads, kv, rival.make(against), starts, arithmetic, vocab
+        path,
+        tests,
+        repetitions,
+        n_threads,
+        kv,
+        rival.make(against),
+        starts,
+        arithmetic,
+        vocab,
+        huge_pages,
     )
 
 

@@ -31,8 +31,10 @@ LEAST_NS = 20_000_000  # of a sample: short products are repeated within it
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
-def run(kinds, sizes, repetitions, threads, arithmetic="exact"):
-    """Yield a row (a dict) for each type of `kinds` and (m, n, k) of `sizes`."""
+def run(kinds, sizes, repetitions, threads, arithmetic="exact", huge_pages=False):
+    """Yield a row (a dict) for each type of `kinds` and (m, n, k) of `sizes`. huge_pages: ask for
+    them for the matrix.
+    """
     model.start(threads, arithmetic)
     isa, n_threads = ffi.string(lib.isa_name()).decode(), lib.threads_count()
     blas = _blas(n_threads)
@@ -40,7 +42,7 @@ def run(kinds, sizes, repetitions, threads, arithmetic="exact"):
     for kind in kinds:
         weights = Weights(kind)
         for m, n, k in sizes:
-            ours = _product(weights, m, n, k, arithmetic == "fast")
+            ours = _product(weights, m, n, k, arithmetic == "fast", huge_pages)
             theirs = blas and blas(m, n, k)
             samples = _time([ours, theirs] if theirs else [ours], repetitions)
             rates = [[2 * m * n * k / ns for ns in s] for s in samples]
@@ -84,11 +86,11 @@ def check(kinds, sizes):
             )
 
 
-def _product(weights, m, n, k, fast):
+def _product(weights, m, n, k, fast, in_huge_pages):
     """A function that computes y [m, n] once, through forward.py like a layer of a model."""
     # on a page, as weights nearly are in a file
     data = mmap.mmap(-1, lib.type_row_bytes(weights.type, k) * n)
-    if huge_pages.wanted:
+    if in_huge_pages:
         huge_pages.ask(data)
     for piece in weights.pieces(k, n):
         data.write(piece)

@@ -36,8 +36,10 @@ class Engine:
 
     fault = None
 
-    def __init__(self, path, threads, kv, capacity, arithmetic="exact", vocab=None):
-        self.m, self.arithmetic = Model(path, threads, arithmetic, vocab), arithmetic
+    def __init__(
+        self, path, threads, kv, capacity, arithmetic="exact", vocab=None, huge_pages=False
+    ):
+        self.m, self.arithmetic = Model(path, threads, arithmetic, vocab, huge_pages), arithmetic
         self.vocab = vocab
         m = self.m
         self.isa, self.threads, self.h, self.file = (
@@ -151,14 +153,23 @@ class Costs:
 
 
 def run(
-    path, tests, repetitions, threads, kv, rival=None, starts=(), arithmetic="exact", vocab=None
+    path,
+    tests,
+    repetitions,
+    threads,
+    kv,
+    rival=None,
+    starts=(),
+    arithmetic="exact",
+    vocab=None,
+    huge_pages=False,
 ):
     """Yield a row (see `row`) for each Test and engine: ours, and after it that of `rival` (a Rival
     that was not started); then one for each of `starts`, prompts that processes of their own read
     (see start.py).
     """
     n_ids = max((t.n_depth + max(t.n_prompt, t.n_gen) for t in tests), default=1)
-    ours = Engine(path, threads, kv, n_ids, arithmetic, vocab)
+    ours = Engine(path, threads, kv, n_ids, arithmetic, vocab, huge_pages)
     costs, could = Costs(ours.m, kv), limits.measure(ours.spans())
     if rival:
         rival.start(ours.file.parts[0].path, ours.threads, kv, n_ids, ids(ours.h.n_vocab, n_ids))

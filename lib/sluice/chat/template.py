@@ -28,7 +28,7 @@ import re
 
 from .. import stream
 from ..faults import TRY_AGAIN, UNSUPPORTED, USAGE, Fault, bad, printable
-from ..tokenizer.vocabulary import MAX_TEXT_BYTES
+from ..limits import MAX_TEXT_BYTES
 
 KEY = "tokenizer.chat_template"
 MAX_BYTES = 1 << 20

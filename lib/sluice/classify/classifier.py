@@ -2,22 +2,18 @@
 options and its output.
 """
 
-import os
-
-from ..faults import USAGE, Fault, bad
+from ..faults import Fault, bad
 from ..kernels import ffi, lib
-from ..kvcache import prefix_cache
-from ..kvcache.format import MAX_CAPACITY
+from ..kvcache import capacity, prefix_cache
 from ..kvcache.scratch import Scratch
 from ..kvcache.snapshot import Snapshot
 from ..model.forward import Forward
 from ..model.model import Model
-from ..system import cache_directory
 from ..tokenizer.vocabulary import Vocab
 from . import inputs
 from .answers import Tree, calibrated
 from .prompt import Prompt
-from .question import UNSURE, model_path
+from .question import UNSURE
 
 KV_TYPE = "f16"
 EXIT_OTHER, EXIT_UNSURE = 1, 2
@@ -44,7 +40,7 @@ class Classifier:
     """A question.Question put to the model file at `path`. cache_dir: where the ids before the
     input and the model's id are kept, or None.
 
-    vocab: see Model. as_mail: the inputs are whole mails, whatever the question says. mass: compute
+    vocab, huge_pages: see Model. as_mail: the inputs are whole mails, whatever the question says. mass: compute
     it, for each text. learnt: a calibration.Learnt, or None. Fault 65, 69; whatever is wrong with
     the cache is no matter.
     """
@@ -60,15 +56,16 @@ class Classifier:
         arithmetic="exact",
         vocab=None,
         learnt=None,
+        huge_pages=False,
     ):
         self.learnt, self.question, self.as_mail, self._with_mass = learnt, question, as_mail, mass
         self.is_mail = as_mail or question.kind == "mail"
-        self.model = m = Model(path, threads, arithmetic, vocab)
+        self.model = m = Model(path, threads, arithmetic, vocab, huge_pages)
         m.file.id_cache = cache_dir
         self._vocab = Vocab(m.file)
         self.tree = Tree(question, self._vocab)
         self.prompt = p = Prompt(
-            question, m.file, self._vocab, min(m.hparams.n_ctx, MAX_CAPACITY), self.tree.depth
+            question, m.file, self._vocab, capacity.limit(m.hparams.n_ctx), self.tree.depth
         )
         self._n_rows = len(p.before) + p.head + p.tail + len(p.after) + self.tree.depth
         self.kept = "none"  # what the cache did: none, found or stored
@@ -191,23 +188,3 @@ class Classifier:
         out = ffi.new("float[]", self.model.hparams.n_vocab)
         self.model.head(self._forward, self._hidden, out)
         return out
-
-
-def model_of(q, path=None):
-    """The path of the model for a Question: `path`, else that it names, else the variable MODEL.
-    Fault 64 where there is none.
-    """
-    path = path or (model_path(q) if q.model else os.environ.get("MODEL"))
-    if not path:
-        raise Fault(
-            USAGE,
-            "the question names no model: give -m FILE or the variable MODEL (see classify --help)",
-        )
-    return path
-
-
-def cache_in(directory=None, none=False):
-    """The cache to use: `directory`, or the user's, made if absent; None with `none`, or where it
-    cannot be used.
-    """
-    return None if none else cache_directory.usable(directory or cache_directory.home())

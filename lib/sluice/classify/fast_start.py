@@ -10,7 +10,7 @@ import os
 
 FLAGS = {
     "--long": "long",
-    "--mail": "mail",
+    "--mail": "as_mail",
     "--no-cache": "no_cache",
     "--no-calibration": "no_calibration",
 }
@@ -46,7 +46,7 @@ def run(argv):
 
 
 def parse(argv):
-    """The options as arguments of _answer(), or None where click is needed."""
+    """The options as arguments of Setup, or None where click is needed."""
     found, words = {}, iter(argv)
     for word in words:
         value = next(words, "-") if word in VALUES else True
@@ -67,34 +67,15 @@ def parse(argv):
     return found if found.pop("long", False) else None
 
 
-def _answer(
-    asked="spam",
-    mail=False,
-    model=None,
-    cache_dir=None,
-    no_cache=False,
-    learnt_file=None,
-    no_calibration=False,
-    threads=None,
-):
+def _answer(**options):
     """The exit code, after the line."""
     from .. import stream
-    from . import calibration, classifier, inputs, question
+    from .setup import Setup
 
-    learnt_file = calibration.path_for(asked, learnt_file, no_calibration)
-    directory = classifier.cache_in(cache_dir, no_cache)
-    q = question.read(question.find(asked), directory)
-    data = inputs.read_file(None, mail or q.kind == "mail")
-    learnt = learnt_file and calibration.Learnt(learnt_file, q, _say)
-    c = classifier.Classifier(
-        q, classifier.model_of(q, model), threads, directory, mail, learnt=learnt
-    )
+    setup = Setup(**options)
+    q = setup.question()
+    data = setup.read_input(q)
+    c = setup.classifier(q)
     v = c.ask(data)
     stream.write_all(1, c.line(v, v.answer))
     return c.status(v)
-
-
-def _say(message):
-    from .. import messages
-
-    messages.say(message)

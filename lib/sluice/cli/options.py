@@ -36,20 +36,9 @@ arithmetic_option = click.option(
         " exact as f32, but other bits."
     ),
 )
-
-
-def _want_huge_pages(context, param, value):
-    if value:
-        from .system import huge_pages
-
-        huge_pages.wanted = True
-
-
 huge_pages_option = click.option(
     "--huge-pages",
     is_flag=True,
-    expose_value=False,
-    callback=_want_huge_pages,
     help=(
         "Copy the model into memory in pages of 2 MiB first, for processes that stay: 0.6 to 2.5 s"
         " and 1 GB of memory for each GB. Generation is then 1.1 to 1.6 times as fast as from a"

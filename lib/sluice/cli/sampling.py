@@ -2,7 +2,7 @@
 
 import click
 
-from .. import stream
+from .. import limits
 from .values import Bias, Number, OrNone
 
 OPTIONS = (
@@ -17,7 +17,7 @@ OPTIONS = (
     click.option(
         "-k",
         "--top-k",
-        type=click.IntRange(0, stream.MAX_VOCAB),
+        type=click.IntRange(0, limits.MAX_VOCAB),
         default=40,
         metavar="K",
         help="Keep the K best; 0 keeps all.",

@@ -11,7 +11,8 @@ from ..chat import conversation, messages as files, template, terminal
 from ..faults import BAD_DATA, Fault
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import Sampler, biases
-from ..kvcache.format import MAX_CAPACITY
+from ..kvcache import capacity as rooms
+from ..limits import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
 from ..cli import sampling
 import click
@@ -96,6 +97,7 @@ def main(
     kv,
     arithmetic,
     threads,
+    huge_pages,
     verbose,
     **steps,
 ):
@@ -136,7 +138,7 @@ def main(
     if out:
         newfile.check_target(out, model, vocab_file, template_path)
     rules, said = matcher.given(grammar_path, grammar_text), conversation.opening(system, path)
-    m = Model(model, threads, arithmetic, vocab_file)
+    m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
@@ -146,7 +148,7 @@ def main(
         seed=seed,
         bias=biases(bias, bias_word, m.hparams.n_vocab, words),
     )
-    cache = Scratch(m.geometry(kv), capacity or min(m.hparams.n_ctx, MAX_CAPACITY), logits=True)
+    cache = Scratch(m.geometry(kv), rooms.limit(m.hparams.n_ctx, capacity), logits=True)
     at_terminal, interrupt = os.isatty(0), terminal.Interrupt()
     talk = conversation.Conversation(
         m,

@@ -9,9 +9,8 @@ if sys.argv[1:2] == ["--long"]:  # with a few other options this answers, and en
     fast_start.run(sys.argv[1:])
 
 from .. import cli  # first: an interrupt during the other imports is silent
-from ..classify import question
 from .. import stream
-from ..classify import calibration, classifier, inputs
+from ..classify.setup import Setup
 import click
 
 
@@ -83,6 +82,7 @@ def main(
     mode,
     arithmetic,
     threads,
+    huge_pages,
     verbose,
     learn,
     forget,
@@ -137,48 +137,41 @@ def main(
         "--mass has a place in objects only: with --json or --jsonl",
     )
     cli.refuse(not listen and (workers or mode is not None), "--workers and --mode are of --listen")
-    learnt_file, learns = calibration.path_for(asked, learnt_file, no_calibration), None
-    if forget or learn is not None:
+    is_learning = forget or learn is not None
+    setup = Setup(
+        asked,
+        model,
+        cache_dir,
+        no_cache,
+        learnt_file,
+        no_calibration,
+        threads,
+        as_mail=mail or pass_through,
+        mass=mass,
+        arithmetic=arithmetic,
+        vocab=vocab_file,
+        huge_pages=huge_pages,
+        say=None if is_learning else cli.say,
+    )
+    learns = None
+    if is_learning:
         from ..classify import learning
 
-        learns = learning.learner(
-            learnt_file, learn, forget, jsonl or listen or pass_through, no_calibration
-        )
-    directory = classifier.cache_in(cache_dir, no_cache)
-    ask = lambda: question.read(question.find(asked), directory)
-
-    def load(q, threads=threads):
-        return classifier.Classifier(
-            q,
-            classifier.model_of(q, model),
-            threads,
-            directory,
-            mail or pass_through,
-            mass,
-            arithmetic,
-            vocab_file,
-            learnt_file and calibration.Learnt(learnt_file, q, None if learns else cli.say),
-        )
-
+        is_many = jsonl or listen or pass_through
+        learns = learning.learner(setup.learnt_file, learn, forget, is_many, no_calibration)
     if listen:
         from ..serve import worker
 
-        worker.run(
-            listen,
-            0o600 if mode is None else mode,
-            lambda: load(ask(), 1),
-            workers,
-            threads,
-            verbose,
-        )
+        load = lambda: setup.classifier(threads=1)
+        worker.run(listen, 0o600 if mode is None else mode, load, workers, threads, verbose)
     if pass_through:
         from ..serve import pass_through as passing
 
-        return passing.run(lambda: load(ask()))
-    q = ask()
+        return passing.run(setup.classifier)
+    q = setup.question()
     # before the model: nothing to read ends at once
-    data = None if jsonl else inputs.read_file(file, mail or q.kind == "mail")
-    c = load(q)
+    data = None if jsonl else setup.read_input(q, file)
+    c = setup.classifier(q)
     if jsonl:
         from .. import jsonl
 

@@ -5,9 +5,8 @@ import time
 from .. import cli, stream
 from ..system import files
 from ..tokenizer import vocabulary
-from ..kernels import ffi
+from ..generate import records
 from ..model.model import Model
-from ..model.forward import Forward
 import click
 
 
@@ -38,7 +37,7 @@ def parse_rows(context, parameter, value):
 @cli.threads_option
 @cli.huge_pages_option
 @cli.verbose_option
-def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, verbose):
+def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, huge_pages, verbose):
     """Run a model one id at a time.
 
     \b
@@ -63,51 +62,34 @@ def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, verbose):
         files.check_target(out, model, vocab_file)
     cli.refuse_terminal("a stream of logits")
     began = time.monotonic()
-    m = Model(model, threads, arithmetic, vocab_file)
+    m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     cache = m.open_snapshot(snapshot)
     if rows and rows[-1] >= m.hparams.n_vocab:
         raise click.UsageError(
             f"--rows: id {rows[-1]} is not below the vocabulary size {m.hparams.n_vocab}"
         )
-    eog, f, n_begin = vocabulary.end_ids(m.file), Forward(m.hparams, cache), cache.n_tok
-    pos = n_begin  # of the id that comes next
-    # a saved cache needs all of them
-    picked = ffi.new("int32_t[]", rows) if rows and not out else None
-    some = ffi.new("float[]", len(rows)) if picked else None
+    n_begin = cache.n_tok
+    decoder = records.Decoder(m, cache, vocabulary.end_ids(m.file), bool(out), rows)
+    reader = None
 
-    def put(prev, values):
-        kind, payload = b"L", ffi.buffer(cache.logits, 4 * m.hparams.n_vocab)
-        if rows:
-            values = values or [cache.logits[i] for i in rows]
-            kind, payload = b"C", b"".join(map(stream.CANDIDATE.pack, rows, values))
-        stream.write_all(1, stream.record(kind, 0, pos, prev, payload))
+    def given():
+        for id in reader:
+            yield id, not reader.end_is_here()
 
+    answer = decoder.records(given())
     stream.write_all(1, stream.logits_header(m.file.id, m.hparams.n_vocab))
-    put(-1, None)
-    reader, prev, flags = stream.IdReader(0, m.file, m.hparams.n_vocab), -1, 0
-    for id in reader:
-        ends = id in eog
-        # the end of a text needs no room
-        is_full = cache.n_tok == cache.capacity and (out or not ends)
-        prev, pos = id, pos + 1
-        if is_full:
-            flags = stream.FULL
-            break
-        asked = not (ends or reader.end_is_here())  # for the logits after this id
-        if asked or out:
-            _, x = m.extend(cache, [id], f=f)
-            m.head(f, x, some or cache.logits, picked)
-        if ends:
-            break
-        if asked:
-            put(prev, some)
-    flags = flags or stream.END_FLAGS.get(reader.reason, 0)
+    stream.write_all(1, next(answer).pack())  # before the first id, which may be chosen from it
+    reader = stream.IdReader(0, m.file, m.hparams.n_vocab)
+    for record in answer:
+        if record.kind != b"E" and not reader.end_is_here():
+            stream.write_all(1, record.pack())
+    record.flags |= stream.END_FLAGS.get(reader.reason, 0)
     m.file.check_unchanged()
     if out:
         cache.seal(out)
-    stream.end_quietly(1, stream.record(b"E", flags, pos, prev))
+    stream.end_quietly(1, record.pack())
     if reader.reason is None:
         reader.drain()
     if verbose:
-        pos -= bool(flags & stream.FULL)
+        pos = record.pos - bool(record.flags & stream.FULL)
         cli.report(ids=pos - n_begin, pos=pos, ms=1e3 * (time.monotonic() - began))

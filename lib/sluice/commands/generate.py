@@ -9,10 +9,9 @@ from ..system import files
 from ..tokenizer import vocabulary
 from ..generate import generation
 from ..chat import conversation, template, terminal
-from ..faults import bad
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import Sampler, biases
-from ..kvcache.format import MAX_CAPACITY
+from ..limits import MAX_CAPACITY
 from ..cli import sampling
 import click
 
@@ -96,6 +95,7 @@ def main(
     kv,
     arithmetic,
     threads,
+    huge_pages,
     verbose,
     **steps,
 ):
@@ -141,7 +141,7 @@ def main(
         files.check_target(out, model, vocab_file)
     rules = matcher.given(grammar_path, grammar_text)
     data = text_of(prompt, is_chat) if prompt or not (snapshot or path) else b""
-    m = Model(model, threads, arithmetic, vocab_file)
+    m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     base = m.open_snapshot(snapshot) if snapshot else None
     if is_chat:
@@ -201,8 +201,6 @@ def text_of(prompt, is_chat):
     """The prompt's bytes: of the arguments, and of stdin where it is among them or there are none."""
     data = b""
     if not prompt or "-" in prompt:
-        data = stream.read_exactly(0, vocabulary.MAX_TEXT_BYTES + 1)
-        if len(data) > vocabulary.MAX_TEXT_BYTES:
-            raise bad("standard input", f"more than {vocabulary.MAX_TEXT_BYTES >> 20} MiB of text")
+        data = stream.read_text(0)
         data = data.removesuffix(b"\n") if is_chat else data
     return b" ".join(data if word == "-" else os.fsencode(word) for word in prompt or ["-"])

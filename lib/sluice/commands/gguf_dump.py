@@ -4,7 +4,7 @@ import os
 import stat
 
 from .. import cli, faults, gguf, stream
-from ..gguf import dump
+from ..gguf import dump, dump_tensor, printing
 import click
 
 
@@ -114,18 +114,20 @@ def dump_model(path, key, full, as_json, hexdump, values, count, alone, check):
             f"{path}: no {'key' if key else 'tensor'} {faults.printable(key or hexdump or values)}",
         )
     if check:
-        dump.check(file)
+        dump_tensor.check(file)
     elif hexdump:
-        dump.put(dump.hexdump_lines(file, tensor, count))
+        printing.put(dump_tensor.hexdump_lines(file, tensor, count))
     elif values and as_json:
-        dump.put_json([dump.json_number(x, gguf.F32) for x in dump.values(file, tensor, count)])
+        printing.put_json(
+            [printing.json_number(x, gguf.F32) for x in dump_tensor.values(file, tensor, count)]
+        )
     elif values:
-        dump.put(dump.values_lines(file, tensor, count))
+        printing.put(dump_tensor.values_lines(file, tensor, count))
     elif key and as_json:
         dump.put_json_value(file, key)
     elif key:
         dump.put_value(file, key)
     elif as_json:
-        dump.put_json(dump.model_json(file, full))
+        printing.put_json(dump.model_json(file, full))
     else:
-        dump.put(dump.model_lines(file, full))
+        printing.put(dump.model_lines(file, full))

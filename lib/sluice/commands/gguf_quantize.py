@@ -7,7 +7,7 @@ from .. import cli, gguf
 from ..quantize import mixes, requantize
 from ..system import files
 from ..cli import progress
-from ..gguf import dump
+from ..gguf import printing
 from ..model.model import start
 import click
 
@@ -81,7 +81,7 @@ def main(source, rest, overrides, dry_run, threads, verbose):
     file = gguf.File(source)
     plan = requantize.plan(file, kind, overrides)
     if dry_run:
-        return dump.put(requantize.lines(plan))
+        return printing.put(requantize.lines(plan))
     files.check_target(out, *(part.path for part in file.parts))
     start(threads)
     n_bytes = sum(t.n_bytes for t, _ in plan)

@@ -11,7 +11,8 @@ from ..system import files
 from ..tokenizer import vocabulary
 from ..perplexity import evaluate as p
 from ..model.model import Model
-from ..kvcache.format import KV_TYPES, MAX_CAPACITY
+from ..kvcache.format import KV_TYPES
+from ..limits import MAX_CAPACITY
 import click
 
 

@@ -7,10 +7,9 @@ from .. import cli, faults, stream
 from ..system import files
 from ..model.model import CHUNK, KV_TYPES, Model
 from ..kvcache.snapshot import Snapshot
-from ..kvcache.format import MAX_CAPACITY
+from ..kvcache import capacity as rooms
+from ..limits import MAX_CAPACITY
 import click
-
-ROOM = 1024  # rows a new snapshot has beyond its ids, and the multiple its capacity is rounded to
 
 
 @cli.command()
@@ -107,9 +106,9 @@ def main(
     geometry = base.geometry if base and not kv else m.geometry(kv or "f16")
     if base and base.geometry != geometry:
         raise faults.bad(snapshot, f"its keys and values are not {kv} (see --kv)")
-    limit = capacity or min(m.hparams.n_ctx, MAX_CAPACITY)
-    ids = read_ids(m, base.ids[: base.n_tok].tolist() if base else [], limit, bool(capacity))
-    rows = capacity or min(limit, -(-(len(ids) + ROOM) // ROOM) * ROOM)
+    limit = rooms.limit(m.hparams.n_ctx, capacity)
+    ids = read_ids(m, base.ids[: base.n_tok].tolist() if base else [], limit, capacity)
+    rows = capacity or rooms.rows(len(ids), limit)
     if cache_dir:
         from ..kvcache import prefix_cache
 
@@ -145,9 +144,9 @@ def main(
         cli.report(ids=len(ids), reused=n_base, ms=1e3 * (time.monotonic() - began), out=name)
 
 
-def read_ids(m, ids, limit, was_asked):
-    """`ids` and after them those on stdin, at most `limit`: asked for, or else the model's context
-    and what a snapshot holds.
+def read_ids(m, ids, limit, capacity):
+    """`ids` and after them those on stdin, at most `limit`: the `capacity` asked for, or else the
+    model's context.
     """
     reader = stream.IdReader(0, m.file, m.hparams.n_vocab)
     for id in reader:
@@ -157,12 +156,7 @@ def read_ids(m, ids, limit, was_asked):
     if len(ids) > limit:
         raise faults.bad(
             reader.name,
-            f"line {reader.n_line}: more than {limit} ids"
-            + (
-                ""
-                if was_asked or limit == MAX_CAPACITY
-                else ", the model's context (a larger --capacity overrides it)"
-            ),
+            f"line {reader.n_line}: more than {limit} ids{rooms.remedy(limit, capacity)}",
         )
     reader.finish()
     if not ids:

@@ -144,6 +144,7 @@ def main(
     isa,
     kv,
     arithmetic,
+    huge_pages,
     output,
     products,
     against,
@@ -196,7 +197,9 @@ def main(
     if picture:
         plot.check(picture, tests or products)
     if products:
-        make = lambda n_threads: matmul.run(types, products, repetitions, n_threads, arithmetic)
+        make = lambda n_threads: matmul.run(
+            types, products, repetitions, n_threads, arithmetic, huge_pages
+        )
         rows = combinations.rows([make], isa or [None], threads or [None])
     else:
         paths = (
@@ -206,7 +209,15 @@ def main(
         )
         makes = [
             combinations.of_model(
-                path, vocab_file, tests, repetitions, kv, against, start or (), arithmetic
+                path,
+                vocab_file,
+                tests,
+                repetitions,
+                kv,
+                against,
+                start or (),
+                arithmetic,
+                huge_pages,
             )
             for path in paths
         ]

@@ -3,7 +3,6 @@ import time
 
 from .. import cli, stream
 from ..tokenizer import detokenizer, vocabulary
-from ..faults import bad
 from ..gguf.model_file import open_model
 import click
 
@@ -85,9 +84,7 @@ def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, verb
 
 
 def text_to_ids(file, words, **how):
-    data = stream.read_exactly(0, vocabulary.MAX_TEXT_BYTES + 1)
-    if len(data) > vocabulary.MAX_TEXT_BYTES:
-        raise bad("standard input", f"more than {vocabulary.MAX_TEXT_BYTES >> 20} MiB of text")
+    data = stream.read_text(0)
     ids = words.encode(data, **how)
     out = stream.ids_header(file.id, words.n_vocab)
     for at in range(0, len(ids), PIECE):  # a string for each id takes more memory than all else

@@ -9,18 +9,13 @@ Records go from one step to the next as they do through the pipes, so every id, 
 and every end is the ring's, byte for byte.
 """
 
-from .. import stream
 from ..faults import bad
 from ..grammar import matcher as grammar
-from ..kernels import ffi
-from ..kvcache.format import MAX_CAPACITY
+from ..kvcache import capacity as rooms
 from ..kvcache.scratch import Scratch
 from ..kvcache.snapshot import Snapshot
-from ..model.forward import Forward
 from ..tokenizer.detokenizer import Joiner
-
-# rows a cache has beyond its ids, and the multiple its capacity is rounded to: as prefill has it
-ROOM = 1024
+from .records import Decoder
 
 
 class Generation:
@@ -33,22 +28,15 @@ class Generation:
     """
 
     def __init__(self, model, cache, sampler, eog, matcher=None, keep=False):
-        self.model, self.cache, self.sampler, self.eog, self.matcher, self.keep = (
-            model,
-            cache,
-            sampler,
-            eog,
-            matcher,
-            keep,
-        )
-        self.reason, self._chosen, self._enough = None, None, False
-        self._forward = Forward(model.hparams, cache)
+        self.cache, self.sampler, self.matcher, self.keep = cache, sampler, matcher, keep
+        self.reason, self._chosen, self._pos, self._enough = None, None, None, False
+        self._decoder = Decoder(model, cache, eog, keep)
 
     def ids(self, max_ids=None):
         """Yields the ids as they are chosen, at most `max_ids`. Fault 65 as grammar-filter and
         sample have it.
         """
-        records = self._records()
+        records = self._decoder.records(self._given())
         if self.matcher:
             records = grammar.filter_records(records, self.matcher, "the model's answer")
         for n, record in enumerate(records, 1):
@@ -56,6 +44,7 @@ class Generation:
                 self.reason = record.end_before()
                 return
             self._chosen = self.sampler.choose(record, name="the model's answer")[0]
+            self._pos = record.pos
             self.reason = record.end_after(n == max_ids)
             yield self._chosen
             if n == max_ids and not self.reason:
@@ -67,35 +56,12 @@ class Generation:
     def finish(self, reason):
         """End here, after the last id that was yielded, for `reason`: a stop string was found."""
         self.reason = reason
-        if self.keep and self._chosen is not None and self.cache.n_tok < self.cache.capacity:
-            self._take()
+        if self.keep and self._pos == self.cache.n_tok < self.cache.capacity:
+            self._decoder.read(self._chosen)
 
-    def _records(self):
-        """What decode writes: a Record of logits for what the cache holds, and after each id that
-        was chosen.
-        """
-        h, cache = self.model.hparams, self.cache
-        pos, prev, flags = cache.n_tok, -1, 0
+    def _given(self):
         while True:
-            yield stream.Record(b"L", 0, pos, prev, ffi.buffer(cache.logits, 4 * h.n_vocab))
-            ends = self._chosen in self.eog
-            # the end of a text needs no room
-            is_full = cache.n_tok == cache.capacity and (self.keep or not ends)
-            prev, pos = self._chosen, pos + 1
-            if is_full:
-                flags = stream.FULL
-                break
-            if self.keep or not (ends or self._enough):  # after enough, only marks are looked at
-                self._take()
-            if ends:
-                break
-        self._chosen = None
-        yield stream.Record(b"E", flags, pos, prev, b"")
-
-    def _take(self):
-        _, x = self.model.extend(self.cache, [self._chosen], f=self._forward)
-        self.model.head(self._forward, x, self.cache.logits)
-        self._chosen = None
+            yield self._chosen, not self._enough  # after enough, only marks are looked at
 
 
 class Answer:
@@ -155,25 +121,18 @@ def begin(
     is known no more than prefill would give it (or max_ids need). Fault 65 where the ids do not
     fit, or there are none.
     """
-    n_base, n_ctx = base.n_tok if base else 0, min(model.hparams.n_ctx, MAX_CAPACITY)
-    n, limit = n_base + len(ids), capacity or (n_ctx if ids or not base else base.capacity)
+    n_base, limit = base.n_tok if base else 0, rooms.limit(model.hparams.n_ctx, capacity)
+    if base and not (ids or capacity):
+        limit = base.capacity
+    n = n_base + len(ids)
     if not n:
         raise bad(name, "no ids: nothing to run")
     if n > limit:
-        raise bad(
-            name,
-            f"{n} ids, more than {limit}"
-            + (
-                "" if limit != n_ctx else ", the model's context (a larger --capacity overrides it)"
-            ),
-        )
+        raise bad(name, f"{n} ids, more than {limit}{rooms.remedy(limit, capacity)}")
     if base and kv and model.geometry(kv) != base.geometry:
         raise bad("the snapshot", f"its keys and values are not {kv} (see --kv)")
-    rows = (
-        limit
-        if capacity or not ids or max_ids is None
-        else min(limit, -(-(n + max(ROOM, max_ids)) // ROOM) * ROOM)
-    )
+    is_exact = capacity or not ids or max_ids is None
+    rows = limit if is_exact else rooms.rows(n, limit, max_ids)
     geometry = base.geometry if base else model.geometry(kv or "f16")
     if directory is None:
         cache = Scratch(geometry, rows, logits=True)

@@ -1,5 +1,6 @@
 """GGUF files: `File` is a checked model of one file or several, `Tensor` one of its tensors."""
 
 from .file import File, Tensor, type_name, without_ones
+from .metadata import F32, KIND_NAMES
 
-__all__ = ["File", "Tensor", "type_name", "without_ones"]
+__all__ = ["F32", "KIND_NAMES", "File", "Tensor", "type_name", "without_ones"]

@@ -1,104 +1,11 @@
-"""A model file in words: what gguf-dump prints of it, as lines of text or as JSON.
+"""A model file in words: what gguf-dump prints of its header, metadata and tensor directory."""
 
-Every string that comes from a file is made visible before it is printed: no
-control code, nor any other character without a shape of its own, reaches the
-output as it is.
-"""
-
-import struct
-
-from ..faults import BAD_DATA, Fault, unsupported
-from ..kernels import ffi, lib
 from ..stream import write_all
 from .file import type_name
-from .metadata import ARRAY, BOOL, F32, F64, KIND_NAMES, STRING, Unread
+from .metadata import ARRAY, KIND_NAMES, STRING, Unread
+from .printing import LINES, json_number, json_value, put, put_json, scalar, shape, visible
 
 ABBREVIATED = 60  # characters of a value
-CHECK_ELEMENTS = 1 << 15  # of a tensor at a time: a multiple of every block
-LINES = 512  # written at once
-FLOAT = struct.Struct("<f")
-
-
-def put(lines):
-    """Write lines (str, without newline) to stdout, some hundreds at a time."""
-    batch = []
-    for line in lines:
-        batch.append(line)
-        if len(batch) == LINES:
-            write_all(1, ("\n".join(batch) + "\n").encode())
-            batch = []
-    if batch:
-        write_all(1, ("\n".join(batch) + "\n").encode())
-
-
-def put_json(value):
-    """Write one line of JSON, in ASCII. `value` holds no float that is not finite (see
-    `json_number`).
-    """
-    import json
-
-    write_all(1, json.dumps(value, allow_nan=False).encode() + b"\n")
-
-
-def visible(text, keep="", quote=""):
-    """`text` (str, or bytes that should be UTF-8) with escapes for what cannot be seen.
-
-    Backslash, newline and the like become \\\\, \\n; bytes that are not UTF-8 \\xNN;
-    other characters that are not printable (Unicode: controls, formats such as the
-    direction overrides, separators but the space) \\xNN, \\uNNNN. `keep`: characters
-    that stay as they are; `quote`: one to put around it, and to escape.
-    """
-    if isinstance(text, bytes):
-        try:
-            text = text.decode()
-        except UnicodeDecodeError:  # so that the two sorts of backslash differ
-            text = text.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
-            return quote + "".join(_seen(c, keep + "\\", quote) for c in text) + quote
-    if not (text.isprintable() and "\\" not in text and (not quote or quote not in text)):
-        text = "".join(_seen(c, keep, quote) for c in text)
-    return quote + text + quote
-
-
-def _seen(c, keep, quote):
-    if c in keep or c.isprintable() and c != "\\" and c != quote:
-        return c
-    return f"\\{c}" if c == quote else c.encode("unicode_escape").decode()
-
-
-def number(value, kind):
-    """A float in the fewest digits that give it back as `kind` (F32 or F64)."""
-    if kind == F32 and value - value == 0:
-        for digits in range(6, 9):
-            text = f"{value:.{digits}g}"
-            if FLOAT.pack(float(text)) == FLOAT.pack(value):
-                return text
-        return f"{value:.9g}"
-    return repr(value)
-
-
-def scalar(value, kind):
-    """One value as text, strings in double quotes."""
-    if kind == STRING:
-        return visible(value, quote='"')
-    if kind == BOOL:
-        return "true" if value else "false"
-    return number(value, kind) if kind in (F32, F64) else str(value)
-
-
-def json_number(value, kind):
-    """A scalar for JSON; floats that are not finite as in the JSON mapping of Protocol Buffers:
-    "NaN", "-Infinity".
-    """
-    if kind in (F32, F64):
-        if value != value:
-            return "NaN"
-        if value - value != 0:
-            return "Infinity" if value > 0 else "-Infinity"
-        return float(number(value, kind))
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
-
-
-# Metadata --------------------------------------------------------------------
 
 
 def text_pieces(value):
@@ -191,21 +98,6 @@ def put_json_value(file, key):
     write_all(1, (begin + json.dumps(batch)[1:-1].encode() if batch else b"") + b"]\n")
 
 
-def json_value(value, kind):
-    return (
-        [json_number(v, value.kind) for v in value.values()]
-        if kind == ARRAY
-        else json_number(value, kind)
-    )
-
-
-# The whole file ----------------------------------------------------------------
-
-
-def shape_text(tensor):
-    return " x ".join(map(str, tensor.dims))
-
-
 def model_lines(file, full):
     """Header, metadata and tensors, aligned."""
     tensors = list(file.tensors.values())
@@ -242,14 +134,14 @@ def model_lines(file, full):
     )
     shard = {part: str(i) for i, part in enumerate(file.parts, 1)}
     rows = [
-        (t.name, type_name(t.type), shape_text(t), str(t.offset), str(t.n_bytes), shard[t.part])
+        (t.name, type_name(t.type), shape(t), str(t.offset), str(t.n_bytes), shard[t.part])
         for t in tensors
     ]
     if rows:
         rows.insert(0, ("name", "type", "shape", "offset", "bytes", "shard"))
     a, b, c, d, e, f = (max(map(len, column)) for column in zip(*rows)) if rows else (0,) * 6
-    for name, kind, shape, offset, n_bytes, number in rows:
-        line = f"  {name:{a}}  {kind:{b}}  {shape:{c}}  {offset:>{d}}  {n_bytes:>{e}}"
+    for name, kind, dims, offset, n_bytes, number in rows:
+        line = f"  {name:{a}}  {kind:{b}}  {dims:{c}}  {offset:>{d}}  {n_bytes:>{e}}"
         yield line + f"  {number:>{f}}" * is_split
 
 
@@ -290,76 +182,3 @@ def model_json(file, full):
             for t in file.tensors.values()
         ],
     }
-
-
-# Tensor data -------------------------------------------------------------------
-
-
-def hexdump_lines(file, tensor, n):
-    """The first `n` bytes: offset in the file, 16 bytes, and those that are ASCII."""
-    data = file.read(tensor, 0, min(n, tensor.n_bytes))
-    for at in range(0, len(data), 16):
-        row = data[at : at + 16]
-        text = "".join(chr(c) if 32 <= c < 127 else "." for c in row)
-        yield f"{tensor.offset + at:08x}  {row[:8].hex(' '):23}  {row[8:].hex(' '):23}  |{text}|"
-
-
-def values(file, tensor, n):
-    """The first `n` elements as a list of floats, each exactly an f32."""
-    refuse_unsupported(file, tensor)
-    block = lib.type_block(tensor.type)
-    n = min(n, tensor.n_elements)
-    n_whole = -(-n // block) * block
-    y = ffi.new("float[]", n_whole)
-    lib.dequantize_row(
-        y,
-        tensor.type,
-        ffi.from_buffer(file.read(tensor, 0, lib.type_row_bytes(tensor.type, n_whole))),
-        n_whole,
-    )
-    return ffi.unpack(y, n)
-
-
-def values_lines(file, tensor, n):
-    yield f"{tensor.name}  {type_name(tensor.type)}  {shape_text(tensor)}"
-    v = values(file, tensor, n)
-    for i in range(0, len(v), 8):
-        yield f"{i:8}  " + "  ".join(f"{number(x, F32):>15}" for x in v[i : i + 8])
-
-
-def refuse_unsupported(file, tensor):
-    if not lib.type_supported(tensor.type):
-        what = f"type {type_name(tensor.type)} is not supported by this build"
-        raise unsupported(tensor.part.path, f"tensor {tensor.name}: {what}")
-
-
-def check(file):
-    """Look at every stored scale and float, some 100 KB at a time: a line for each tensor with one
-    that is infinite or NaN, then Fault 65; Fault 69 if a tensor's type cannot be checked."""
-    n_bad, unknown, first = 0, None, ffi.new("int64_t *")
-    for t in file.tensors.values():
-        if not lib.type_supported(t.type):
-            unknown = unknown or t
-            continue
-        n, where = 0, None
-        for i in range(0, t.n_elements, CHECK_ELEMENTS):
-            n_here = min(CHECK_ELEMENTS, t.n_elements - i)
-            data = file.read(t, lib.type_row_bytes(t.type, i), lib.type_row_bytes(t.type, n_here))
-            n += lib.count_nonfinite(first, t.type, ffi.from_buffer(data), n_here)
-            if where is None and first[0] >= 0:
-                where = i + first[0]
-        if n:
-            n_bad += 1
-            index = []
-            for d in t.shape:
-                index.append(where % d)
-                where //= d
-            put([f"{t.name}: {n} not finite, the first at {index}"])
-    file.check_unchanged()
-    if n_bad:
-        raise Fault(
-            BAD_DATA,
-            f"{file.path}: {n_bad} of {len(file.tensors)} tensors hold values that are not finite",
-        )
-    if unknown:
-        refuse_unsupported(file, unknown)

@@ -7,17 +7,17 @@ from ..faults import bad
 from ..kvcache.format import (
     FIELDS,
     KV_TYPES,
-    MAX_CAPACITY,
     Geometry,
     Layout,
     check_extent,
     misfit,
     read_header,
 )
-from ..stream import CANDIDATE, FLAG_WORDS, MAX_VOCAB, IdReader, LogitsReader
-from .dump import json_number, number, put, put_json
+from ..limits import MAX_CAPACITY, MAX_VOCAB
+from ..stream import CANDIDATE, FLAG_WORDS, IdReader, LogitsReader
 from .file import type_name
 from .metadata import F32
+from .printing import json_number, number, put, put_json
 
 N_BEST = 5
 IDS_A_LINE = 10

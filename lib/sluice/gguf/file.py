@@ -114,9 +114,12 @@ class File:
     kind = "a GGUF"  # in messages
     MAX_METADATA_BYTES, MAX_TENSORS = MAX_METADATA_BYTES, MAX_TENSORS
 
-    def __init__(self, path, alone=False):
-        """alone: of a split model this shard and no other."""
+    def __init__(self, path, alone=False, huge_pages=False):
+        """alone: of a split model this shard and no other. huge_pages: copy tensor data into memory
+        in pages of 2 MiB when the first is asked for, rather than map them.
+        """
         self.path, self._id, self._earlier_id = path, None, None
+        self._huge_pages = huge_pages
         self.id_cache = cache_directory.home()
         self.parts = [Part(path, MIN_FILE_BYTES, self.kind)]
         cursor = Cursor(self.parts[0], MAX_METADATA_BYTES)
@@ -318,7 +321,7 @@ class File:
         if not lib.type_supported(tensor.type):
             what = f"type {type_name(tensor.type)} is not supported by this build"
             raise unsupported(tensor.part.path, f"tensor {tensor.name}: {what}")
-        return tensor.part.pointer(tensor.offset)
+        return tensor.part.pointer(tensor.offset, self._huge_pages)
 
     def check_unchanged(self):
         """Fault 74 if a file was overwritten, cut or touched since it was opened: results are

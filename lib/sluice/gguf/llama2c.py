@@ -26,7 +26,7 @@ is fixed: RMS epsilon 1e-5, rope base 10000.
 import os
 import struct
 
-from .. import gguf
+from .. import gguf, limits
 from ..faults import bad, unsupported
 from . import write as gguf_write
 from .cursor import read_begin
@@ -37,10 +37,17 @@ NUMBERS = struct.Struct("<7i")
 VERSIONED = struct.Struct("<4si7iBi")  # the last is the group of version 2
 TOKEN = struct.Struct("<fi")
 FIELDS = ("dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "seq_len")
-LIMITS = (1 << 20, 1 << 20, 512, 4096, 4096, 1 << 21, 1 << 24)  # those of hparams.py
+LIMITS = (
+    limits.MAX_WIDTH,
+    limits.MAX_WIDTH,
+    limits.MAX_LAYERS,
+    limits.MAX_HEADS,
+    limits.MAX_HEADS,
+    limits.MAX_VOCAB,
+    limits.MAX_CONTEXT,
+)
 HEADER_BYTES = {0: 28, -1: 28, -2: 28, 1: 256, 2: 256}
 EPS, ROPE_BASE, BOS, EOS = 1e-5, 10000.0, 1, 2
-MAX_VOCAB_BYTES = 64 << 20
 
 MATRICES = {
     "attn_q",
@@ -230,9 +237,10 @@ def read_vocab(path, n_vocab):
 
 def vocab_bytes(path):
     """The tokenizer.bin at `path`, whole. Fault 65."""
-    data = read_begin(path, MAX_VOCAB_BYTES + 1)
-    if len(data) > MAX_VOCAB_BYTES:
-        raise bad(path, f"more than {MAX_VOCAB_BYTES >> 20} MiB: not a tokenizer.bin")
+    data = read_begin(path, limits.MAX_VOCAB_FILE_BYTES + 1)
+    if len(data) > limits.MAX_VOCAB_FILE_BYTES:
+        most = limits.MAX_VOCAB_FILE_BYTES >> 20
+        raise bad(path, f"more than {most} MiB: not a tokenizer.bin")
     return data
 
 
@@ -294,9 +302,9 @@ class Checkpoint(gguf.File):
 
     kind = "a llama2.c"
 
-    def __init__(self, path, vocab):
+    def __init__(self, path, vocab, huge_pages=False):
         self._vocab_path = vocab
-        super().__init__(path)
+        super().__init__(path, huge_pages=huge_pages)
 
     def _parse(self, cursor):
         cursor.need(min(self.size, VERSIONED.size), "header")

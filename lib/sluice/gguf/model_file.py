@@ -7,13 +7,13 @@ from ..faults import BAD_DATA, USAGE, Fault
 from .cursor import read_begin
 
 
-def open_model(path, vocab=None):
+def open_model(path, vocab=None, huge_pages=False):
     """A gguf.File, or with `vocab`, the path of a tokenizer.bin, the llama2.c checkpoint at `path`,
-    which looks like one.
+    which looks like one. huge_pages: see gguf.File.
     """
     if vocab is None:
         try:
-            return gguf.File(path)
+            return gguf.File(path, huge_pages=huge_pages)
         except Fault as e:
             from . import llama2c
 
@@ -27,7 +27,7 @@ def open_model(path, vocab=None):
     from . import llama2c
 
     try:
-        return llama2c.Checkpoint(path, vocab)
+        return llama2c.Checkpoint(path, vocab, huge_pages)
     except Fault as e:
         if e.code == BAD_DATA and begins_as_gguf(path):
             raise Fault(

@@ -53,23 +53,23 @@ class Part:
             )
         return data
 
-    def pointer(self, offset):
-        """Address of byte `offset` of the tensor data or behind, in a read-only map that lives as
-        long as this Part.
+    def pointer(self, offset, huge_pages=False):
+        """Address of byte `offset` of the tensor data or behind, in a read-only map, or with
+        `huge_pages` in a copy, which live as long as this Part. The first call decides which.
 
         If the file is cut while it is mapped, touching what is gone ends the process: 74.
         """
         if self._pointer is None:
-            self._map_data()
+            self._map_data(huge_pages)
         return self._pointer + (offset - self._map_start)
 
-    def _map_data(self):
+    def _map_data(self, is_copied):
         import mmap
 
         self._map_start = self.data_offset - self.data_offset % mmap.ALLOCATIONGRANULARITY
         n_bytes = self.size - self._map_start
         try:
-            self._map = huge_pages.of_file(self.fd, self._map_start, n_bytes, self.path)
+            self._map = huge_pages.of_file(self.fd, self._map_start, n_bytes, self.path, is_copied)
         except ValueError:  # it is already shorter than this
             raise self.changed() from None
         pointer = ffi.cast("const uint8_t *", ffi.from_buffer(self._map))

@@ -9,6 +9,7 @@ keys split.*, with zeros for padding, and nothing behind the last tensor.
 import os
 
 from ..faults import USAGE, Fault
+from ..limits import MAX_SHARDS
 from ..system import files as newfile
 from . import shards, write
 from .file import File
@@ -126,8 +127,6 @@ def _plan(file, most, tensors_first):
                 "in a shard of its own",
             )
         out[-1].append(t)
-    if len(out) > shards.MAX_SHARDS:
-        raise Fault(
-            USAGE, f"--split-bytes: these are {len(out)} shards, more than {shards.MAX_SHARDS}"
-        )
+    if len(out) > MAX_SHARDS:
+        raise Fault(USAGE, f"--split-bytes: these are {len(out)} shards, more than {MAX_SHARDS}")
     return out

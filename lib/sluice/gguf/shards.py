@@ -10,10 +10,10 @@ import os
 import re
 
 from ..faults import NO_INPUT, Fault, unsupported
+from ..limits import MAX_SHARDS
 from .metadata import MAX_SCAN_BYTES
 
 NO, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
-MAX_SHARDS = 512  # descriptors and maps of one process; the largest models known have 50
 _NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 
 

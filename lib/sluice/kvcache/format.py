@@ -38,11 +38,11 @@ from collections import namedtuple
 
 from ..faults import bad
 from ..kernels import lib
+from ..limits import MAX_CAPACITY
 
 MAGIC, VERSION, OF_SAMPLES = b"KVSNAP", 2, 1
 PAGE_BYTES = 4096
 PIECE_BYTES = 1 << 20
-MAX_CAPACITY = 1 << 22  # ids
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # GGML numbers
 HEADER = struct.Struct("<6sHII32s4I4I3Q3QQII16s32s")
 FIELDS = (

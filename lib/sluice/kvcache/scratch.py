@@ -6,10 +6,11 @@ import mmap
 
 from ..kernels import ffi
 from .format import Layout
+from .planes import Planes
 from .snapshot import MAP_NORESERVE
 
 
-class Scratch:
+class Scratch(Planes):
     """An empty cache of `geometry` for `capacity` ids. Pages that are not written cost nothing.
 
     logits: float * [n_vocab], only where they are asked for; else None.
@@ -19,31 +20,12 @@ class Scratch:
         self.geometry, self.capacity, self.n_tok = geometry, capacity, 0
         self.layout = Layout(geometry, capacity)
         self.logits = ffi.new("float[]", geometry.n_vocab) if logits else None
-        self._map = mmap.mmap(
-            -1, self.layout.file_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        )
-        self._base = ffi.cast("uint8_t *", ffi.from_buffer("uint8_t[]", self._map))
-        at = self.layout.ids_offset
-        self.ids = memoryview(self._map)[at : at + 4 * capacity].cast("i")
-
-    def k(self, layer):
-        return ffi.cast(
-            "void *", self._base + self.layout.kv_offset + layer * self.layout.layer_stride
-        )
-
-    def v(self, layer):
-        return ffi.cast(
-            "void *",
-            self._base
-            + self.layout.kv_offset
-            + layer * self.layout.layer_stride
-            + self.layout.v_distance,
-        )
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+        self._take_map(mmap.mmap(-1, self.layout.file_bytes, flags=flags))
 
     def reserve(self, n_tok):
         """Nothing: memory comes when it is written."""
-        if n_tok > self.capacity:
-            raise ValueError(f"{n_tok} ids, but the capacity is {self.capacity}")
+        self._check_room(n_tok)
 
     def copy_rows_from(self, base):
         """Take the ids, rows and logits of `base`, a Snapshot of this geometry; they become this

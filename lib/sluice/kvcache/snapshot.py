@@ -16,12 +16,13 @@ from ..kernels import ffi, lib
 from ..system import files, mapping
 from . import format
 from .format import Geometry
+from .planes import Planes
 
 __all__ = ["Geometry", "Snapshot"]
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named since Python 3.13
 
 
-class Snapshot:
+class Snapshot(Planes):
     """An open snapshot: made by `create` or `open`.
 
     geometry, capacity, model_id, arithmetic: what it is bound to.
@@ -49,18 +50,15 @@ class Snapshot:
         """
         self._release()
         try:
-            self._map = mmap.mmap(
+            area = mmap.mmap(
                 self._fd, self.layout.file_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE
             )
         except ValueError:  # it was long enough a moment ago
             raise Fault(IO_ERROR, f"{name}: cut while it was in use") from None
         self._private = bool(flags & mmap.MAP_PRIVATE)
-        self._buffer = ffi.from_buffer("uint8_t[]", self._map)
-        self._base = ffi.cast("uint8_t *", self._buffer)
+        self._take_map(area)
         mapping.begin(self._base, self.layout.file_bytes, name)
         self.logits = ffi.cast("float *", self._base + self.layout.logits_offset)
-        at = self.layout.ids_offset
-        self.ids = memoryview(self._map)[at : at + 4 * self.capacity].cast("i")
 
     def _release(self):
         if self._map is not None:
@@ -94,20 +92,6 @@ class Snapshot:
         if not 0 <= n <= self.capacity:
             raise ValueError(f"n_tok {n} is not 0 to the capacity {self.capacity}")
         self._n_tok, self._n_stored = n, min(n, self._n_stored)  # rows from n on may be written now
-
-    def k(self, layer):
-        return ffi.cast(
-            "void *", self._base + self.layout.kv_offset + layer * self.layout.layer_stride
-        )
-
-    def v(self, layer):
-        return ffi.cast(
-            "void *",
-            self._base
-            + self.layout.kv_offset
-            + layer * self.layout.layer_stride
-            + self.layout.v_distance,
-        )
 
     # Making one.
 
@@ -149,8 +133,7 @@ class Snapshot:
         """Allocate disk for the first `n_tok` ids and rows: Fault 75 here, where a kernel's store
         would be SIGBUS.
         """
-        if n_tok > self.capacity:
-            raise ValueError(f"{n_tok} ids, but the capacity is {self.capacity}")
+        self._check_room(n_tok)
         first, self._n_reserved = self._n_reserved, max(n_tok, self._n_reserved)
         if self._private or n_tok <= first:
             return

@@ -31,15 +31,15 @@ class Model:
     runs on chosen.
 
     arithmetic: "exact" or "fast"; after that the name snapshots carry. vocab: the tokenizer.bin of
-    a llama2.c checkpoint. `threads`: how many (None: as csrc/cores.c decides). The environment
+    a llama2.c checkpoint. huge_pages: see gguf.File. `threads`: how many (None: as csrc/cores.c decides). The environment
     variable SLUICE_ISA names an instruction set (one of lib.isa_known); without it the best is
     taken. Neither changes a bit of any result.
     """
 
-    def __init__(self, path, threads=None, arithmetic="exact", vocab=None):
+    def __init__(self, path, threads=None, arithmetic="exact", vocab=None, huge_pages=False):
         start(threads, arithmetic)
         self.arithmetic = ARITHMETICS[arithmetic]
-        self.file = open_model(path, vocab)
+        self.file = open_model(path, vocab, huge_pages)
         self.hparams = h = Hparams(self.file)
         self.weights = Weights(self.file, h, arithmetic == "fast")
         self._ropes = {

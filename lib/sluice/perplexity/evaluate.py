@@ -26,7 +26,6 @@ from ..faults import bad
 from ..kernels import ffi, lib
 from ..kvcache.scratch import Scratch
 from ..model.forward import Forward
-from ..tokenizer import vocabulary
 
 Score = namedtuple("Score", "log_p base_log_p kl top base_top")  # logit_score of csrc/kernels.h
 MAX_LOGITS = 1 << 23  # floats that are held at a time: of a large vocabulary only some positions
@@ -34,14 +33,10 @@ MAX_LOGITS = 1 << 23  # floats that are held at a time: of a large vocabulary on
 
 def read_ids(path, words):
     """The ids (array of i32) of the text in the file `path`, or on stdin, by a Vocab. Fault 65
-    beyond vocab.MAX_TEXT_BYTES.
+    beyond limits.MAX_TEXT_BYTES.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path else 0
-    data = stream.read_exactly(fd, vocabulary.MAX_TEXT_BYTES + 1)
-    if len(data) > vocabulary.MAX_TEXT_BYTES:
-        raise bad(
-            path or "standard input", f"more than {vocabulary.MAX_TEXT_BYTES >> 20} MiB of text"
-        )
+    data = stream.read_text(fd, path or "standard input")
     return array("i", words.encode(data, eos=False))
 
 

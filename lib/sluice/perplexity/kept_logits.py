@@ -28,14 +28,14 @@ from collections import namedtuple
 from ..faults import bad, unsupported
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
-from ..kvcache.format import MAX_CAPACITY
+from ..limits import MAX_CAPACITY, MAX_VOCAB
 from ..system import files
 
 MAGIC, VERSION = b"KLBASE", 1
 HEADER = struct.Struct("<6sHIi5II32s32s20s")
 FIELDS = "magic version n_vocab bos n_ctx stride n_count n_window n_ids zero model vocab pad"
 CRC = struct.Struct("<I")
-MAX_VOCAB, MAX_IDS = 1 << 21, 1 << 24
+MAX_IDS = 1 << 24  # of a text
 Header = namedtuple("Header", FIELDS)
 
 

@@ -12,8 +12,6 @@ from ..faults import IO_ERROR, TRY_AGAIN, Fault, unsupported
 ENABLED = "/sys/kernel/mm/transparent_hugepage/enabled"
 PIECE = 1 << 23  # bytes of a read
 
-wanted = False  # whether of_file copies: --huge-pages
-
 
 def ask(area):
     """Ask for them for `area`, a mmap.mmap; where there are none nothing happens."""
@@ -26,9 +24,9 @@ def ask(area):
             pass
 
 
-def of_file(fd, start, n_bytes, path):
-    """Bytes start ... start + n_bytes - 1 of the file `fd`, a mmap.mmap: a read-only map, or a copy
-    in huge pages where these are `wanted`. `start` is a multiple of mmap.ALLOCATIONGRANULARITY.
+def of_file(fd, start, n_bytes, path, is_copied=False):
+    """Bytes start ... start + n_bytes - 1 of the file `fd`, a mmap.mmap: a read-only map, or, with
+    `is_copied`, a copy in huge pages. `start` is a multiple of mmap.ALLOCATIONGRANULARITY.
 
     What a map is the first to read goes into the page cache in pieces of 2 MiB where the kernel and
     the file system can: then every later process needs one page fault where it needs 32 (of 16
@@ -39,7 +37,7 @@ def of_file(fd, start, n_bytes, path):
     """
     import mmap
 
-    if wanted:
+    if is_copied:
         return _copy(fd, start, n_bytes, path)
     area = mmap.mmap(fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=start)
     ask(area)

@@ -48,12 +48,10 @@ from array import array
 
 from ..faults import UNSUPPORTED, Fault, bad, printable, unsupported
 from ..kernels import ffi, lib
+from ..limits import MAX_TEXT_BYTES, MAX_VOCAB
 from . import bpe, whitespace
 
 NONE = 0xFFFFFFFF
-MAX_VOCAB = 1 << 21
-# of one text; work space is up to 150 times that, for a text without blanks
-MAX_TEXT_BYTES = 16 << 20
 MAX_TRIE_BYTES = 1 << 22  # of all control and user defined texts
 MAX_SPELT = 3 * 1024  # bytes of one user defined text
 UNKNOWN, CONTROL, MARKER, BYTE = (

@@ -1,0 +1,32 @@
+"""Where a mapped KV cache has its ids, keys and values."""
+
+from ..kernels import ffi
+
+
+class Planes:
+    """A cache whose bytes lie as a format.Layout says, in a map.
+
+    layout: format.Layout. capacity: ids it has room for.
+    ids: memoryview i32 [capacity].
+    """
+
+    def _take_map(self, area):
+        """Let `area`, a mmap.mmap of layout.file_bytes, be the cache's bytes."""
+        self._map, self._buffer = area, ffi.from_buffer("uint8_t[]", area)
+        self._base = ffi.cast("uint8_t *", self._buffer)
+        at = self.layout.ids_offset
+        self.ids = memoryview(area)[at : at + 4 * self.capacity].cast("i")
+
+    def k(self, layer):
+        """void * to the keys of `layer`, [capacity][n_head_kv][head_dim] of the cache's type."""
+        at = self.layout.kv_offset + layer * self.layout.layer_stride
+        return ffi.cast("void *", self._base + at)
+
+    def v(self, layer):
+        """void * to the values of `layer`, as `k`."""
+        at = self.layout.kv_offset + layer * self.layout.layer_stride + self.layout.v_distance
+        return ffi.cast("void *", self._base + at)
+
+    def _check_room(self, n_tok):
+        if n_tok > self.capacity:
+            raise ValueError(f"{n_tok} ids, but the capacity is {self.capacity}")
