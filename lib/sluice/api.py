@@ -32,17 +32,15 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
-from . import stream
 from .chat import messages as conversations
 from .chat import template as chat_template
-from .classify import calibration as calibrations
-from .classify import classifier
-from .classify import question as questions
+from .classify.setup import Setup
 from .generate import generation as engine
 from .generate.sampler import Sampler, biases
 from .grammar.matcher import Grammar, Matcher
 from .kernels import ffi
-from .kvcache.format import KV_TYPES, MAX_CAPACITY
+from .kvcache.format import KV_TYPES
+from .limits import MAX_CAPACITY, MAX_VOCAB
 from .model import model as models
 from .tokenizer.detokenizer import Joiner
 from .tokenizer.vocabulary import Vocab
@@ -101,11 +99,14 @@ class Model(_Closable):
         threads: int | None = None,
         arithmetic: Arithmetic = "exact",
         vocab: Path | None = None,
+        huge_pages: bool = False,
     ) -> None:
         _check_engine(threads, arithmetic)
         self.path = os.fspath(path)
         with _turn:
-            self._model = models.Model(self.path, threads, arithmetic, vocab and os.fspath(vocab))
+            self._model = models.Model(
+                self.path, threads, arithmetic, _str_or_none(vocab), huge_pages
+            )
             self._vocab = Vocab(self._model.file)
         self.n_vocab: int = self._vocab.n_vocab
         self.context_size: int = min(self._model.hparams.n_ctx, MAX_CAPACITY)
@@ -241,7 +242,7 @@ class Model(_Closable):
             sampler = Sampler(
                 self.n_vocab,
                 temperature=_number("temperature", temperature, 0),
-                top_k=_whole("top_k", top_k, 0, stream.MAX_VOCAB),
+                top_k=_whole("top_k", top_k, 0, MAX_VOCAB),
                 top_p=_number("top_p", top_p, 0, 1),
                 min_p=_number("min_p", min_p, 0, 1),
                 repeat=_number("repeat_penalty", repeat_penalty, 0.01, 100),
@@ -278,14 +279,16 @@ def load(
     threads: int | None = None,
     arithmetic: Arithmetic = "exact",
     vocab: Path | None = None,
+    huge_pages: bool = False,
 ) -> Model:
     """Open the model at `path`, a GGUF file; of a model in several files any one.
 
     threads: worker threads of this process. None: one for each core that it may use.
     arithmetic: "exact", or "fast" for products on AMX-BF16, which have other bits.
     vocab: the tokenizer.bin, where the model is a checkpoint of llama2.c.
+    huge_pages: copy the model into memory in 2 MiB pages, for a process that stays.
     """
-    return Model(path, threads=threads, arithmetic=arithmetic, vocab=vocab)
+    return Model(path, threads=threads, arithmetic=arithmetic, vocab=vocab, huge_pages=huge_pages)
 
 
 class Generation(Iterator[str]):
@@ -385,7 +388,7 @@ class Question(_Closable):
     One that cannot be used is ignored, with a warning.
     cache: True for the user's, False for none, or a directory: it holds the parsed question and
     the state after the prompt's first part, never a text.
-    threads, arithmetic, vocab: as for `load`.
+    threads, arithmetic, vocab, huge_pages: as for `load`.
 
     labels: tuple of str, in the question's order.
     thresholds: dict, the probability that each label needs.
@@ -403,25 +406,28 @@ class Question(_Closable):
         threads: int | None = None,
         arithmetic: Arithmetic = "exact",
         vocab: Path | None = None,
+        huge_pages: bool = False,
     ) -> None:
         _check_engine(threads, arithmetic)
         name = os.fspath(question)
+        options = Setup(
+            name if isinstance(question, str) else os.path.join(os.curdir, name),
+            _str_or_none(model),
+            None if isinstance(cache, bool) else os.fspath(cache),
+            cache is False,
+            None if isinstance(calibration, bool) else os.fspath(calibration),
+            calibration is False,
+            threads,
+            mail,
+            mass,
+            arithmetic,
+            _str_or_none(vocab),
+            huge_pages,
+            _warn,
+        )
         with _turn:
-            directory = classifier.cache_in(_path_in(cache), cache is False)
-            path = questions.find(name) if isinstance(question, str) else name
-            asked = questions.read(path, directory)
-            fitted = calibrations.path_for(name, _path_in(calibration), calibration is False)
-            self._classifier = classifier.Classifier(
-                asked,
-                classifier.model_of(asked, model and os.fspath(model)),
-                threads,
-                directory,
-                mail,
-                mass,
-                arithmetic,
-                vocab and os.fspath(vocab),
-                fitted and calibrations.Learnt(fitted, asked, _warn),
-            )
+            asked = options.question()
+            self._classifier = options.classifier(asked)
         self.labels: tuple[str, ...] = tuple(asked.answers)
         self.thresholds: dict[str, float] = dict(asked.thresholds)
 
@@ -459,8 +465,8 @@ def _as_bytes(text: Text) -> bytes:
     return bytes(memoryview(text))  # TypeError for an int, of which bytes() would make zeros
 
 
-def _path_in(value: bool | Path) -> str | None:
-    return None if isinstance(value, bool) else os.fspath(value)
+def _str_or_none(path: Path | None) -> str | None:
+    return None if path is None else os.fspath(path)
 
 
 def _warn(message: str) -> None:
@@ -502,5 +508,5 @@ def _biases(
         if isinstance(key, str):
             words.append((key, number))
         else:
-            tokens.append((_whole("bias", key, 0, stream.MAX_VOCAB), number))
+            tokens.append((_whole("bias", key, 0, MAX_VOCAB), number))
     return tokens, words
