@@ -11,6 +11,13 @@ import json
 from . import stream
 from .faults import BAD_DATA, Fault, bad
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from .classify.classifier import Classifier, Verdict
+
 # a mail of 16 MiB is this long if half of its bytes are written like \u00ff
 MAX_LINE_BYTES = 64 << 20
 MAX_ID_CHARACTERS = 1000
@@ -21,12 +28,12 @@ MAX_VALUES = 10000  # values and names: each takes many times its bytes once it 
 class BadLine(Exception):
     """What is wrong with a line. id: that of the line, or None."""
 
-    def __init__(self, what, id=None):
+    def __init__(self, what: str, id: str | int | None = None) -> None:
         super().__init__(what)
         self.id = id
 
 
-def lines(fd):
+def lines(fd: int) -> "Iterator[bytes | None]":
     """The lines on a descriptor (bytes without the newline), as they arrive; None for one that is
     too long. Holds one line and one chunk.
     """
@@ -45,7 +52,11 @@ def lines(fd):
         yield b"".join(parts) if n_bytes <= MAX_LINE_BYTES else None
 
 
-def load(line, pairs=None, most=MAX_VALUES):
+def load(
+    line: bytes | None,
+    pairs: "Callable[[list[tuple[str, Any]]], Any] | None" = None,
+    most: int = MAX_VALUES,
+) -> "Any":
     """The value of a line of JSON (bytes, or None for one too long); BadLine. pairs: makes an
     object of its (name, value) pairs; most: how many values and names a line longer than LARGE may
     have."""
@@ -65,7 +76,7 @@ def load(line, pairs=None, most=MAX_VALUES):
         raise BadLine(f"line is not JSON: {e}"[:200]) from None
 
 
-def parse(line, charset):
+def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
     """(id, text as bytes in `charset`) of a line; BadLine."""
     found = load(line)
     if not isinstance(found, dict):
@@ -107,12 +118,12 @@ def _whole(digits):
     return int(digits)
 
 
-def dump(fields):
+def dump(fields: "dict[str, Any]") -> bytes:
     """The line for a dict, as bytes with the newline; ASCII."""
     return json.dumps(fields).encode() + b"\n"
 
 
-def answer(classifier):
+def answer(classifier: "Classifier") -> None:
     """Answer every line on stdin by one on stdout, at once and in order. Fault 65, at the end,
     where some of them were bad.
     """
@@ -137,13 +148,13 @@ def answer(classifier):
         raise bad("standard input", f"{n_bad} of {n} lines are bad and were answered by errors")
 
 
-def verdict(v):
+def verdict(v: "Verdict") -> "dict[str, Any]":
     """A Verdict as a dict: what a line of --jsonl says."""
     mass = {} if v.mass is None else {"mass": round(v.mass, 6)}
     return {"answer": v.answer, "score": round(v.score, 6), **mass}
 
 
-def report(classifier, v, ms):
+def report(classifier: "Classifier", v: "Verdict", ms: float) -> "dict[str, Any]":
     """A Verdict as a dict with all there is to say: --json. `ms`: milliseconds it took."""
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
     names = list(classifier.question.answers)

@@ -15,6 +15,10 @@ from .answers import Tree, calibrated
 from .prompt import Prompt
 from .question import UNSURE
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .calibration import Fit
+
 KV_TYPE = "f16"
 EXIT_OTHER, EXIT_UNSURE = 1, 2
 # ids before the input times bytes of weights: below, computing them is faster than opening a
@@ -34,6 +38,17 @@ class Verdict:
     mass: probability of all answers' ids among all ids, or None.
     reasons: of a mail, see sluice.mail.
     """
+
+    answer: str
+    score: float
+    scores: dict[str, float]
+    log_p: list[float]
+    fit: "Fit | None"
+    n_ids: int
+    n_reused: int
+    cut: bool
+    mass: float | None
+    reasons: list[str] | None
 
 
 class Classifier:

@@ -51,6 +51,12 @@ from ..kernels import ffi, lib
 from ..limits import MAX_TEXT_BYTES, MAX_VOCAB
 from . import bpe, whitespace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..gguf import File
+
 NONE = 0xFFFFFFFF
 MAX_TRIE_BYTES = 1 << 22  # of all control and user defined texts
 MAX_SPELT = 3 * 1024  # bytes of one user defined text
@@ -106,7 +112,7 @@ class Vocab:
     Faults: 65 naming the key and the token, 69 for a vocabulary of another sort.
     """
 
-    def __init__(self, file):
+    def __init__(self, file: "File") -> None:
         self._file = file
         model = file.get(KEY + "model", "string")
         if model not in MODELS:
@@ -131,7 +137,7 @@ class Vocab:
             self._alive += bpe.read_merges(file, self._index)
         self._choose_ids(special)
         self._choose_rules(begins)
-        self._table = None
+        self._table: "tuple[Any, Any] | None" = None
 
     def _bad(self, key, what):
         return bad(self._file.path, f"{KEY}{key}: {what}")
@@ -302,7 +308,16 @@ class Vocab:
         texts = self._index.respelt if piece.flags & lib.PIECE_RESPELT else self._index.tokens
         return bytes(ffi.buffer(texts + piece.at, piece.n_bytes))
 
-    def encode(self, data, bos=None, eos=None, special=False, prefix=True, marks=True, after=None):
+    def encode(
+        self,
+        data: bytes,
+        bos: bool | None = None,
+        eos: bool | None = None,
+        special: bool = False,
+        prefix: bool = True,
+        marks: bool = True,
+        after: int | None = None,
+    ) -> list[int]:
         """The ids of a text (bytes, at most MAX_TEXT_BYTES): a list of int.
 
         bos, eos: put that id at the begin, the end; None: as the model's metadata says. special:
@@ -358,7 +373,7 @@ class Vocab:
         """Where text goes on that follows the id `i` (or None) at source[at:n]."""
         return lib.white_space_end(source, at, n) if self._takes(i, lib.PIECE_TAKES_BEHIND) else at
 
-    def begins_taking(self, data):
+    def begins_taking(self, data: bytes) -> bool:
         """Whether the white space that a text ends with goes to a token that `data` (bytes),
         tokenised with `special`, begins with.
         """
@@ -386,7 +401,7 @@ class Vocab:
         n_ids = lib.spm_encode(ids, text, n_bytes, self._index, user, symbols, pairs, split)
         return ffi.unpack(ids, n_ids)
 
-    def table(self):
+    def table(self) -> "tuple[Any, Any]":
         """(text, offset): const uint8_t *, const uint32_t * [n_vocab + 1]: id i writes
         text[offset[i]:offset[i + 1]].
 
@@ -401,7 +416,7 @@ class Vocab:
             self._table, self._written = (text, offset), ffi.buffer(text, offset[self.n_vocab])
         return self._table
 
-    def bytes_of(self, i, special=False):
+    def bytes_of(self, i: int, special: bool = False) -> bytes:
         """The bytes that id `i` writes: b"" for control, unknown and unused, unless `special`: then
         their text.
         """
@@ -410,7 +425,7 @@ class Vocab:
         _, offset = self._table or self.table()
         return self._written[offset[i] : offset[i + 1]]
 
-    def control_id(self, text):
+    def control_id(self, text: str) -> int | None:
         """The id of the control token, or user defined mark, with this text (str), or None."""
         data = text.encode()
         i = lib.vocab_find(
@@ -418,7 +433,7 @@ class Vocab:
         )
         return i if i >= 0 else None
 
-    def ids_writing(self, data):
+    def ids_writing(self, data: bytes) -> list[int]:
         """The ids that write exactly `data` (non-empty bytes): the tokens of this text, in the
         forms that the file may have, and the byte token; ascending.
         """
@@ -435,18 +450,18 @@ class Vocab:
             found.add(self._index.byte_id[data[0]])
         return sorted(i for i in found if i >= 0 and self.bytes_of(i) == data)
 
-    def is_control(self, i):
+    def is_control(self, i: int) -> bool:
         """Whether id `i` is a control token."""
         return self._index.piece[i].kind == CONTROL
 
-    def splits(self, i):
+    def splits(self, i: int) -> bool:
         """Whether id `i` splits the text that it is in, so that what follows begins with a prefix
         of its own.
         """
         return self._index.piece[i].kind in (CONTROL, ADDED, ADDED_MARKER)
 
 
-def usual_types(file, tokens):
+def usual_types(file: "File", tokens: list[bytes]) -> bytes:
     """The bytes of an array of token types for a gguf.File that has none, of its `tokens` (list of
     bytes): the unknown token and those that end a turn are what they are, <0x00> to <0xFF> bytes if
     all are there, and all others normal."""
@@ -465,7 +480,7 @@ def usual_types(file, tokens):
     return types.tobytes()
 
 
-def end_ids(file):
+def end_ids(file: "File") -> frozenset[int]:
     """The ids that end a generation (a frozenset), also where this build cannot tokenize with the
     vocabulary of `file`.
     """
@@ -478,6 +493,6 @@ def end_ids(file):
     return frozenset(i for i in ids if i != NONE)
 
 
-def power_of_two(n):
+def power_of_two(n: int) -> int:
     """The least power of two that is not below `n`."""
     return 1 << max(n - 1, 1).bit_length()
