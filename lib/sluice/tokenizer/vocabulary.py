@@ -137,7 +137,7 @@ class Vocab:
             self._alive += bpe.read_merges(file, self._index)
         self._choose_ids(special)
         self._choose_rules(begins)
-        self._table: "tuple[Any, Any] | None" = None
+        self._table: tuple[Any, Any] | None = None
 
     def _bad(self, key, what):
         return bad(self._file.path, f"{KEY}{key}: {what}")
