@@ -6,10 +6,16 @@ from .file import type_name
 from .metadata import F32
 from .printing import number, put, shape
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .file import File, Tensor
+
 CHECK_ELEMENTS = 1 << 15  # of a tensor at a time: a multiple of every block
 
 
-def hexdump_lines(file, tensor, n):
+def hexdump_lines(file: "File", tensor: "Tensor", n: int) -> "Iterator[str]":
     """The first `n` bytes: offset in the file, 16 bytes, and those that are ASCII."""
     data = file.read(tensor, 0, min(n, tensor.n_bytes))
     for at in range(0, len(data), 16):
@@ -18,7 +24,7 @@ def hexdump_lines(file, tensor, n):
         yield f"{tensor.offset + at:08x}  {row[:8].hex(' '):23}  {row[8:].hex(' '):23}  |{text}|"
 
 
-def values(file, tensor, n):
+def values(file: "File", tensor: "Tensor", n: int) -> list[float]:
     """The first `n` elements as a list of floats, each exactly an f32."""
     refuse_unsupported(file, tensor)
     block = lib.type_block(tensor.type)
@@ -34,20 +40,20 @@ def values(file, tensor, n):
     return ffi.unpack(y, n)
 
 
-def values_lines(file, tensor, n):
+def values_lines(file: "File", tensor: "Tensor", n: int) -> "Iterator[str]":
     yield f"{tensor.name}  {type_name(tensor.type)}  {shape(tensor)}"
     v = values(file, tensor, n)
     for i in range(0, len(v), 8):
         yield f"{i:8}  " + "  ".join(f"{number(x, F32):>15}" for x in v[i : i + 8])
 
 
-def refuse_unsupported(file, tensor):
+def refuse_unsupported(file: "File", tensor: "Tensor") -> None:
     if not lib.type_supported(tensor.type):
         what = f"type {type_name(tensor.type)} is not supported by this build"
         raise unsupported(tensor.part.path, f"tensor {tensor.name}: {what}")
 
 
-def check(file):
+def check(file: "File") -> None:
     """Look at every stored scale and float, some 100 KB at a time: a line for each tensor with one
     that is infinite or NaN, then Fault 65; Fault 69 if a tensor's type cannot be checked."""
     n_bad, unknown, first = 0, None, ffi.new("int64_t *")

@@ -36,6 +36,13 @@ from .metadata import (
 )
 from .part import Part
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ..faults import Error
+
 HEADER = struct.Struct("<4sI")
 COUNTS = struct.Struct("<QQ")
 N_DIMS = struct.Struct("<I")
@@ -68,23 +75,25 @@ class Tensor:
 
     __slots__ = ("name", "type", "dims", "shape", "offset", "n_bytes", "part")
 
-    def __init__(self, name, type, dims, offset, n_bytes, part):
+    def __init__(
+        self, name: str, type: int, dims: tuple[int, ...], offset: int, n_bytes: int, part: "Part"
+    ) -> None:
         self.name, self.type, self.dims, self.shape = name, type, dims, without_ones(dims)
         self.offset, self.n_bytes, self.part = offset, n_bytes, part
 
     @property
-    def n_elements(self):
+    def n_elements(self) -> int:
         n = 1
         for d in self.shape:
             n *= d
         return n
 
-    def fault(self, what):
+    def fault(self, what: str) -> "Error":
         """The Fault (65) that this tensor has `what` wrong with it."""
         return self.part.fault(f"tensor {self.name}: {what}")
 
 
-def without_ones(dims):
+def without_ones(dims: "Sequence[int]") -> tuple[int, ...]:
     """`dims` without trailing dimensions of 1: a tuple of at least one."""
     n = len(dims)
     while n > 1 and dims[n - 1] == 1:
@@ -112,9 +121,12 @@ class File:
     """
 
     kind = "a GGUF"  # in messages
+    id_cache: str | None
+    _id: bytes | None
+    _earlier_id: bytes | None
     MAX_METADATA_BYTES, MAX_TENSORS = MAX_METADATA_BYTES, MAX_TENSORS
 
-    def __init__(self, path, alone=False, huge_pages=False):
+    def __init__(self, path: str, alone: bool = False, huge_pages: bool = False) -> None:
         """alone: of a split model this shard and no other. huge_pages: copy tensor data into memory
         in pages of 2 MiB when the first is asked for, rather than map them.
         """
@@ -131,14 +143,14 @@ class File:
             shards.join(self)
 
     @property
-    def size(self):
+    def size(self) -> int:
         return sum(part.size for part in self.parts)
 
     @property
-    def data_offset(self):
+    def data_offset(self) -> int:
         return self.parts[0].data_offset
 
-    def fault(self, what):
+    def fault(self, what: str) -> "Error":
         """The Fault (65) that this file has `what` wrong with it."""
         return bad(self.path, what)
 
@@ -243,7 +255,9 @@ class File:
 
     # Using it.
 
-    def get(self, key, kind, default=..., scalar=None):
+    def get(
+        self, key: str, kind: str, default: "Any" = ..., scalar: "tuple[Any, int] | None" = None
+    ) -> "Any":
         """The value of `key`, which must be of `kind`: a name of KIND_NAMES, or "[u32]" for an
         array; else 65 naming both.
 
@@ -272,7 +286,7 @@ class File:
             raise self._bad(f"{key}: expected {kind}, found {describe(value, stored)}")
         return value
 
-    def raw(self, key):
+    def raw(self, key: str) -> "bytes | memoryview | Unread":
         """The bytes of the value of `key` as the file has them, its type number first: a
         memoryview, or the Unread."""
         if self._spans[key] is None:
@@ -281,7 +295,7 @@ class File:
         return self.parts[0].head[begin:end]
 
     @property
-    def id(self):
+    def id(self) -> bytes:
         if self._id is None:
             self._id = self._identify()
         return self._id
@@ -292,7 +306,7 @@ class File:
         return identity.of(self.parts, self.id_cache)
 
     @property
-    def earlier_id(self):
+    def earlier_id(self) -> bytes:
         """bytes [32], the id of this model in earlier versions (see identity.earlier), which
         calibrations may have."""
         if self._earlier_id is None:
@@ -307,12 +321,12 @@ class File:
         MAX_METADATA_BYTES there was none."""
         return self.parts[0].read(min(self._n_head, MAX_METADATA_BYTES), 0, "header")
 
-    def read(self, tensor, start, n_bytes):
+    def read(self, tensor: "Tensor", start: int, n_bytes: int) -> bytes:
         """A copy of `n_bytes` bytes of `tensor` from its byte `start` on, read and not mapped."""
         assert 0 <= start and start + n_bytes <= tensor.n_bytes
         return tensor.part.read(n_bytes, tensor.offset + start, f"tensor {tensor.name}")
 
-    def pointer(self, tensor):
+    def pointer(self, tensor: "Tensor") -> "Any":
         """Address of the first byte of `tensor` (const uint8_t *) in the read-only map of its part,
         which lives as long as this File.
 
@@ -323,14 +337,14 @@ class File:
             raise unsupported(tensor.part.path, f"tensor {tensor.name}: {what}")
         return tensor.part.pointer(tensor.offset, self._huge_pages)
 
-    def check_unchanged(self):
+    def check_unchanged(self) -> None:
         """Fault 74 if a file was overwritten, cut or touched since it was opened: results are
         void."""
         for part in self.parts:
             part.check_unchanged()
 
 
-def type_name(kind):
+def type_name(kind: int) -> str:
     """The customary name of a GGML type number, or the number."""
     name = ffi.string(lib.type_name(kind)).decode() if kind < 1 << 31 else ""
     return name or f"number {kind}"

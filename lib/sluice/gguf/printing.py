@@ -10,11 +10,18 @@ import struct
 from ..stream import write_all
 from .metadata import ARRAY, BOOL, F32, F64, STRING
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from .file import Tensor
+
 LINES = 512  # written at once
 FLOAT = struct.Struct("<f")
 
 
-def put(lines):
+def put(lines: "Iterable[str]") -> None:
     """Write lines (str, without newline) to stdout, some hundreds at a time."""
     batch = []
     for line in lines:
@@ -26,7 +33,7 @@ def put(lines):
         write_all(1, ("\n".join(batch) + "\n").encode())
 
 
-def put_json(value):
+def put_json(value: "Any") -> None:
     """Write one line of JSON, in ASCII. `value` holds no float that is not finite (see
     `json_number`).
     """
@@ -35,7 +42,7 @@ def put_json(value):
     write_all(1, json.dumps(value, allow_nan=False).encode() + b"\n")
 
 
-def visible(text, keep="", quote=""):
+def visible(text: str | bytes, keep: str = "", quote: str = "") -> str:
     """`text` (str, or bytes that should be UTF-8) with escapes for what cannot be seen.
 
     Backslash, newline and the like become \\\\, \\n; bytes that are not UTF-8 \\xNN;
@@ -44,10 +51,11 @@ def visible(text, keep="", quote=""):
     that stay as they are; `quote`: one to put around it, and to escape.
     """
     if isinstance(text, bytes):
+        data = text
         try:
-            text = text.decode()
+            text = data.decode()
         except UnicodeDecodeError:  # so that the two sorts of backslash differ
-            text = text.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+            text = data.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
             return quote + "".join(_seen(c, keep + "\\", quote) for c in text) + quote
     if not (text.isprintable() and "\\" not in text and (not quote or quote not in text)):
         text = "".join(_seen(c, keep, quote) for c in text)
@@ -60,7 +68,7 @@ def _seen(c, keep, quote):
     return f"\\{c}" if c == quote else c.encode("unicode_escape").decode()
 
 
-def number(value, kind):
+def number(value: float, kind: int) -> str:
     """A float in the fewest digits that give it back as `kind` (F32 or F64)."""
     if kind == F32 and value - value == 0:
         for digits in range(6, 9):
@@ -71,7 +79,7 @@ def number(value, kind):
     return repr(value)
 
 
-def scalar(value, kind):
+def scalar(value: "Any", kind: int) -> str:
     """One value as text, strings in double quotes."""
     if kind == STRING:
         return visible(value, quote='"')
@@ -80,7 +88,7 @@ def scalar(value, kind):
     return number(value, kind) if kind in (F32, F64) else str(value)
 
 
-def json_number(value, kind):
+def json_number(value: float, kind: int | None) -> "Any":
     """A scalar for JSON; floats that are not finite as in the JSON mapping of Protocol Buffers:
     "NaN", "-Infinity".
     """
@@ -93,7 +101,7 @@ def json_number(value, kind):
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
-def json_value(value, kind):
+def json_value(value: "Any", kind: int) -> "Any":
     return (
         [json_number(v, value.kind) for v in value.values()]
         if kind == ARRAY
@@ -101,6 +109,6 @@ def json_value(value, kind):
     )
 
 
-def shape(tensor):
+def shape(tensor: "Tensor") -> str:
     """The dimensions of a gguf.Tensor, the row length first."""
     return " x ".join(map(str, tensor.dims))
