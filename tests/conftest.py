@@ -126,6 +126,7 @@ def models(tmp_path_factory):
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A cache of its own for each test."""
+    (tmp_path / "home").mkdir(exist_ok=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("MODEL", raising=False)

@@ -477,6 +477,7 @@ def test_a_cache_that_fails_changes_nothing(models, tmp_path, home, trouble):
     elif trouble == "unwritable":
         env = {"HOME": "/proc/1"}
     elif trouble == "a file":
+        home.rmdir()
         home.write_text("")
     elif trouble == "full":  # no file may grow
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

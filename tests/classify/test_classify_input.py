@@ -204,7 +204,9 @@ def test_an_interrupt_while_a_command_loads_is_silent(tool):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    seen = dict(line.split() for line in done.stdout.splitlines())
+    *lines, version = done.stdout.splitlines()
+    assert version.startswith(f"{tool} (sluice)")
+    seen = dict(line.split() for line in lines)
     assert {"click", "sluice.stream"} <= set(seen) and set(seen.values()) == {"SIG_DFL"}, done
 
 

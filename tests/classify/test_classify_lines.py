@@ -7,8 +7,8 @@ import pytest
 from classify_call import ALIKE, classify, jsonl, question, run_measured, write_question
 from conftest import BIN, shell
 
-from sluice import jsonl as jsonl_lines
 from sluice import stream
+from sluice.classify import report
 from sluice.classify.classifier import Classifier
 from sluice.faults import Fault
 
@@ -99,13 +99,13 @@ def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch
         c.prompt, "input_ids", lambda data, rest: ([] if data == b"nothing" else [5], False)
     )
     monkeypatch.setattr(
-        jsonl_lines,
+        report,
         "lines",
         lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'],
     )
     monkeypatch.setattr(stream, "write_all", lambda fd, data: out.append(json.loads(data)))
     with pytest.raises(Fault, match="1 of 2 lines are bad"):
-        jsonl_lines.answer(c)
+        report.answer(c)
     assert (
         out[0] == {"id": 1, "error": "input: no text, and nothing around it"}
         and out[1]["id"] == 2
@@ -159,7 +159,7 @@ def test_a_line_of_a_million_values_is_never_read(models, tmp_path, unit):
     "text", ["[,{" * 500_000, '\\"' * 500_000, "\\" * 999_999, '\\\\"[' * 300_000], ids=range(4)
 )
 def test_a_large_text_is_one_value_whatever_is_in_it(text):
-    assert jsonl_lines.parse(json.dumps({"id": 7, "text": text}).encode(), "utf-8") == (
+    assert report.parse(json.dumps({"id": 7, "text": text}).encode(), "utf-8") == (
         7,
         text.encode(),
     )

@@ -152,10 +152,10 @@ def test_available_memory_is_that_of_the_machine_and_of_each_group(
 
 @here
 @pytest.mark.parametrize("change", ["cut", "written", "touched"])
-def test_a_file_that_changes_after_it_was_copied_is_noticed(tmp_path, wanted, tiny, change):
+def test_a_file_that_changes_after_it_was_copied_is_noticed(tmp_path, tiny, change):
     path = tmp_path / "m.gguf"
     shutil.copy(tiny, path)
-    file = gguf.File(str(path))
+    file = gguf.File(str(path), huge_pages=True)
     t = list(file.tensors.values())[-1]
     p, before = file.pointer(t), file.read(t, 0, t.n_bytes)
     file.check_unchanged()
@@ -174,9 +174,9 @@ def test_a_file_that_changes_after_it_was_copied_is_noticed(tmp_path, wanted, ti
 
 
 @here
-def test_a_file_that_was_cut_before_it_is_copied_is_one_line(tmp_path, wanted, tiny):
+def test_a_file_that_was_cut_before_it_is_copied_is_one_line(tmp_path, tiny):
     shutil.copy(tiny, tmp_path / "m.gguf")
-    file = gguf.File(str(tmp_path / "m.gguf"))
+    file = gguf.File(str(tmp_path / "m.gguf"), huge_pages=True)
     os.truncate(tmp_path / "m.gguf", file.data_offset + 5)
     with pytest.raises(Fault, match="changed while it was in use") as e:
         file.pointer(next(iter(file.tensors.values())))

@@ -4,7 +4,7 @@ options and its output.
 
 from ..faults import Fault, bad
 from ..kernels import ffi, lib
-from ..kvcache import capacity, prefix_cache
+from ..kvcache import capacity
 from ..kvcache.scratch import Scratch
 from ..kvcache.snapshot import Snapshot
 from ..model.forward import Forward
@@ -96,6 +96,8 @@ class Classifier:
         weights = sum(t.n_bytes for t in m.file.tensors.values())
         if not cache_dir or not ids or len(ids) * weights < WORTH_KEEPING:
             return None
+        from ..kvcache import prefix_cache  # seldom needed
+
         geometry = m.geometry(KV_TYPE)
         known = prefix_cache.get(cache_dir, m.file.id, m.arithmetic, geometry, ids)
         if known and known.capacity >= self._n_rows:
@@ -104,11 +106,7 @@ class Classifier:
         try:
             prefix_cache.prepare(cache_dir)
             new = Snapshot.create(geometry, self._n_rows, m.file.id, m.arithmetic, cache_dir)
-            new.reserve(len(ids))
-            if known:
-                new.copy_rows_from(known)
-            else:
-                m.prefill(new, ids)
+            m.fill(new, known, [] if known else ids)
             m.file.check_unchanged()
             prefix_cache.store(cache_dir, new)
         except (Fault, OSError):

@@ -9,8 +9,13 @@ import os
 from ..faults import USAGE, Fault
 from ..messages import say as to_stderr
 from ..system import cache_directory
-from . import calibration, inputs, question
+from . import calibration, inputs
 from .classifier import Classifier
+from .question import Question, find, model_path, read
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Setup:
@@ -28,40 +33,40 @@ class Setup:
 
     def __init__(
         self,
-        asked="spam",
-        model=None,
-        cache_dir=None,
-        no_cache=False,
-        learnt_file=None,
-        no_calibration=False,
-        threads=None,
-        as_mail=False,
-        mass=False,
-        arithmetic="exact",
-        vocab=None,
-        huge_pages=False,
-        say=to_stderr,
-    ):
+        asked: str = "spam",
+        model: str | None = None,
+        cache_dir: str | None = None,
+        no_cache: bool = False,
+        learnt_file: str | None = None,
+        no_calibration: bool = False,
+        threads: int | None = None,
+        as_mail: bool = False,
+        mass: bool = False,
+        arithmetic: str = "exact",
+        vocab: str | None = None,
+        huge_pages: bool = False,
+        say: "Callable[[str], None] | None" = to_stderr,
+    ) -> None:
         self.learnt_file = calibration.path_for(asked, learnt_file, no_calibration)
         self._asked, self._model, self._threads, self._as_mail = asked, model, threads, as_mail
         self._cache_dir, self._no_cache, self._mass, self._say = cache_dir, no_cache, mass, say
         self._arithmetic, self._vocab, self._huge_pages = arithmetic, vocab, huge_pages
         self._directory = None
 
-    def question(self):
-        """The question.Question, read from its file. Fault 65 naming what is wrong; OSError."""
+    def question(self) -> Question:
+        """The Question, read from its file. Fault 65 naming what is wrong; OSError."""
         cache = None if self._no_cache else self._cache_dir or cache_directory.home()
         self._directory = cache_directory.usable(cache)
-        return question.read(question.find(self._asked), self._directory)
+        return read(find(self._asked), self._directory)
 
-    def read_input(self, q, path=None):
+    def read_input(self, q: Question, path: str | None = None) -> bytes:
         """The bytes that a Question looks at of the file at `path`, or of stdin (None, "-").
 
         Fault 65 where there are none; OSError.
         """
         return inputs.read_file(path, self._as_mail or q.kind == "mail")
 
-    def classifier(self, q=None, threads=None):
+    def classifier(self, q: Question | None = None, threads: int | None = None) -> Classifier:
         """The Classifier for a Question, or for the one asked, read anew.
 
         threads: of this one, in place of the option's. Fault 64 where no model is named, 65 or 69
@@ -82,7 +87,7 @@ class Setup:
         )
 
     def _model_of(self, q):
-        path = self._model or (question.model_path(q) if q.model else os.environ.get("MODEL"))
+        path = self._model or (model_path(q) if q.model else os.environ.get("MODEL"))
         if not path:
             raise Fault(
                 USAGE,

@@ -10,7 +10,7 @@ from ..tokenizer import vocabulary
 from ..chat import conversation, messages as files, template, terminal
 from ..faults import BAD_DATA, Fault
 from ..model.model import KV_TYPES, Model
-from ..generate.sampler import Sampler, biases
+from ..generate.sampler import drawn
 from ..kvcache import capacity as rooms
 from ..limits import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
@@ -141,13 +141,7 @@ def main(
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
-    seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
-    sampler = Sampler(
-        m.hparams.n_vocab,
-        **steps,
-        seed=seed,
-        bias=biases(bias, bias_word, m.hparams.n_vocab, words),
-    )
+    sampler = drawn(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     cache = Scratch(m.geometry(kv), rooms.limit(m.hparams.n_ctx, capacity), logits=True)
     at_terminal, interrupt = os.isatty(0), terminal.Interrupt()
     talk = conversation.Conversation(
@@ -189,6 +183,6 @@ def main(
     if out and said:
         files.write(out, said)
     if verbose:
-        cli.report(messages=len(said), cut=talk.n_cut, seed=seed)
+        cli.report(messages=len(said), cut=talk.n_cut, seed=sampler.seed)
     if talk.n_cut and not at_terminal:
         raise click.exceptions.Exit(1)

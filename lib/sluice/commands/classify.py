@@ -173,16 +173,16 @@ def main(
     data = None if jsonl else setup.read_input(q, file)
     c = setup.classifier(q)
     if jsonl:
-        from .. import jsonl
+        from ..classify import report
 
-        return jsonl.answer(c)
+        return report.answer(c)
     v = learns(c, data) if learns else c.ask(data)
     ms = 1e3 * (time.monotonic() - began)
     line = c.line(v, v.answer) if long else f"{v.answer} {v.score:.3f}\n".encode()
     if as_json:
-        from .. import jsonl
+        from ..classify import report
 
-        line = jsonl.dump(jsonl.report(c, v, ms))
+        line = report.dump(report.whole(c, v, ms))
     stream.write_all(1, line)
     if verbose:
         cli.report(ids=v.n_ids, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.kept, ms=ms)

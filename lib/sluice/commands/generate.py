@@ -10,7 +10,7 @@ from ..tokenizer import vocabulary
 from ..generate import generation
 from ..chat import conversation, template, terminal
 from ..model.model import KV_TYPES, Model
-from ..generate.sampler import Sampler, biases
+from ..generate.sampler import drawn
 from ..limits import MAX_CAPACITY
 from ..cli import sampling
 import click
@@ -155,13 +155,7 @@ def main(
             if data or not base
             else []
         )
-    seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
-    sampler = Sampler(
-        m.hparams.n_vocab,
-        **steps,
-        seed=seed,
-        bias=biases(bias, bias_word, m.hparams.n_vocab, words),
-    )
+    sampler = drawn(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     cache = generation.begin(
         m, ids, base, capacity, max_ids, kv, os.path.dirname(out) if out else None
     )
@@ -189,7 +183,7 @@ def main(
             ids=n_ids,
             end=g.reason,
             open=answer.n_open,
-            seed=seed,
+            seed=sampler.seed,
             prompt_ms=1e3 * (read - began),
             ms=1e3 * (time.monotonic() - read),
         )

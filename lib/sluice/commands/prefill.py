@@ -122,11 +122,7 @@ def main(
         result = Snapshot.create(
             geometry, rows, m.file.id, m.arithmetic, os.path.dirname(out) if out else cache_dir
         )
-        result.reserve(len(ids))
-        if base:
-            result.copy_rows_from(base)
-        if n_base < len(ids):
-            m.prefill(result, ids[n_base:], chunk)
+        m.fill(result, base, ids[n_base:], chunk)
     m.file.check_unchanged()
     name = out
     if out:

@@ -1,9 +1,7 @@
 """sample: logits to ids."""
 
-import os
-
 from .. import cli, stream
-from ..generate.sampler import Sampler, biases
+from ..generate.sampler import drawn
 from ..cli import sampling
 import click
 
@@ -51,9 +49,8 @@ def main(seed, max_ids, logprob, verbose, bias, **steps):
 
     See also: decode, grammar-filter, tokenize.
     """
-    seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
     logits = stream.LogitsReader(0)
-    sampler = Sampler(logits.n_vocab, **steps, seed=seed, bias=biases(bias, (), logits.n_vocab))
+    sampler = drawn(steps, logits.n_vocab, seed, bias)
     stream.write_all(1, stream.ids_header(logits.model_half, logits.n_vocab))
     n_ids, records = 0, iter(logits)
     for record in records:
@@ -72,4 +69,4 @@ def main(seed, max_ids, logprob, verbose, bias, **steps):
         stream.write_all(1, line)
     logits.finish()
     if verbose:
-        cli.report(ids=n_ids, end=reason, seed=seed)
+        cli.report(ids=n_ids, end=reason, seed=sampler.seed)

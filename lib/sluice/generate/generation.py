@@ -138,9 +138,5 @@ def begin(
         cache = Scratch(geometry, rows, logits=True)
     else:
         cache = Snapshot.create(geometry, rows, model.file.id, model.arithmetic, directory)
-    if base:
-        cache.reserve(n)
-        cache.copy_rows_from(base)
-    if ids:
-        model.prefill(cache, ids)
+    model.fill(cache, base, ids)
     return cache

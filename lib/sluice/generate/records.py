@@ -7,6 +7,13 @@ from .. import stream
 from ..kernels import ffi
 from ..model.forward import Forward
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+    from typing import Any
+
+    from ..model.model import Model
+
 
 class Decoder:
     """A model that reads one id after another; the records are those that `decode` writes.
@@ -17,14 +24,22 @@ class Decoder:
     rows: ascending ids whose logits alone are computed, as C records; None: all, as L records.
     """
 
-    def __init__(self, model, cache, eog, keep=False, rows=None):
+    def __init__(
+        self,
+        model: "Model",
+        cache: "Any",
+        eog: "Container[int]",
+        keep: bool = False,
+        rows: list[int] | None = None,
+    ) -> None:
         self.model, self.cache, self.keep = model, cache, keep
         self._eog, self._rows, self._forward = eog, rows, Forward(model.hparams, cache)
-        self._picked = ffi.new("int32_t[]", rows) if rows and not keep else None
-        self._some = ffi.new("float[]", len(rows)) if self._picked else None
+        self._picked = self._some = None  # `rows` for C, and where their logits go
+        if rows and not keep:
+            self._picked, self._some = ffi.new("int32_t[]", rows), ffi.new("float[]", len(rows))
         self._values = None  # of `rows`, where the cache's logits are not theirs
 
-    def records(self, given):
+    def records(self, given: "Iterable[tuple[int, bool]]") -> "Iterator[stream.Record]":
         """Yield a stream.Record of logits for what the cache holds and one after each id, then E.
 
         given: iterator of (id, is_asked), read after each record: the id that was chosen from it,
@@ -49,7 +64,7 @@ class Decoder:
             yield self._record(pos, prev)
         yield stream.Record(b"E", flags, pos, prev, b"")
 
-    def read(self, id):
+    def read(self, id: int) -> None:
         """Take `id` into the cache, with the logits after it."""
         _, x = self.model.extend(self.cache, [id], f=self._forward)
         self._values = self._some

@@ -8,9 +8,18 @@ every machine draws the same, and a text continued later with the same seed
 goes on as if it had not been interrupted.
 """
 
+import os
+
 from ..faults import USAGE, Fault, bad
 from ..kernels import ffi, lib
 from ..stream import CANDIDATE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..tokenizer.vocabulary import Vocab
 
 MASK = (1 << 64) - 1
 
@@ -112,6 +121,24 @@ class Sampler:
             if not self._count[old]:
                 del self._count[old]
         self._count[id] = self._count.get(id, 0) + 1
+
+
+def drawn(
+    options: "dict[str, Any]",
+    n_vocab: int,
+    seed: int | None = None,
+    bias: "Iterable[tuple[int, float]]" = (),
+    bias_words: "Iterable[tuple[str, float]]" = (),
+    vocab: "Vocab | None" = None,
+) -> Sampler:
+    """A Sampler for a command's options. options: dict of the keywords of Sampler that are steps.
+
+    seed: None draws one. bias: [(id, x)]; bias_words: [(text, x)], for which `vocab`, a Vocab, is
+    needed. Fault 64 for an id that is none.
+    """
+    seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
+    added = biases(bias, bias_words, n_vocab, vocab)
+    return Sampler(n_vocab, **options, seed=seed, bias=added)
 
 
 def biases(pairs, words, n_vocab, vocab=None):

@@ -1,9 +1,9 @@
 """A model file in words: what gguf-dump prints of its header, metadata and tensor directory."""
 
 from ..stream import write_all
-from .file import type_name
 from .metadata import ARRAY, KIND_NAMES, STRING, Unread
 from .printing import LINES, json_number, json_value, put, put_json, scalar, shape, visible
+from .tensor import type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from ..kvcache.format import (
 )
 from ..limits import MAX_CAPACITY, MAX_VOCAB
 from ..stream import CANDIDATE, FLAG_WORDS, IdReader, LogitsReader
-from .file import type_name
 from .metadata import F32
 from .printing import json_number, number, put, put_json
+from .tensor import type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
-"""Tensor data in words: what gguf-dump prints of it, and its check for values that are not finite."""
+"""Tensor data in words: what gguf-dump prints of it, and its check for values not finite."""
 
-from ..faults import BAD_DATA, Fault, unsupported
+from ..faults import BAD_DATA, Fault
 from ..kernels import ffi, lib
-from .file import type_name
 from .metadata import F32
 from .printing import number, put, shape
 
@@ -10,7 +9,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .file import File, Tensor
+    from .file import File
+    from .tensor import Tensor
+from .tensor import type_name
 
 CHECK_ELEMENTS = 1 << 15  # of a tensor at a time: a multiple of every block
 
@@ -26,7 +27,7 @@ def hexdump_lines(file: "File", tensor: "Tensor", n: int) -> "Iterator[str]":
 
 def values(file: "File", tensor: "Tensor", n: int) -> list[float]:
     """The first `n` elements as a list of floats, each exactly an f32."""
-    refuse_unsupported(file, tensor)
+    tensor.check_type()
     block = lib.type_block(tensor.type)
     n = min(n, tensor.n_elements)
     n_whole = -(-n // block) * block
@@ -45,12 +46,6 @@ def values_lines(file: "File", tensor: "Tensor", n: int) -> "Iterator[str]":
     v = values(file, tensor, n)
     for i in range(0, len(v), 8):
         yield f"{i:8}  " + "  ".join(f"{number(x, F32):>15}" for x in v[i : i + 8])
-
-
-def refuse_unsupported(file: "File", tensor: "Tensor") -> None:
-    if not lib.type_supported(tensor.type):
-        what = f"type {type_name(tensor.type)} is not supported by this build"
-        raise unsupported(tensor.part.path, f"tensor {tensor.name}: {what}")
 
 
 def check(file: "File") -> None:
@@ -82,4 +77,4 @@ def check(file: "File") -> None:
             f"{file.path}: {n_bad} of {len(file.tensors)} tensors hold values that are not finite",
         )
     if unknown:
-        refuse_unsupported(file, unknown)
+        unknown.check_type()

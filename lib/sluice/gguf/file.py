@@ -19,8 +19,8 @@ A model may be in several files (shards.py), which are one File.
 import struct
 
 from ..faults import bad, printable, unsupported
-from ..kernels import ffi, lib
 from ..system import cache_directory
+from . import tensor
 from .cursor import Cursor
 from .metadata import (
     ARRAY,
@@ -38,67 +38,21 @@ from .part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
     from ..faults import Error
 
 HEADER = struct.Struct("<4sI")
 COUNTS = struct.Struct("<QQ")
-N_DIMS = struct.Struct("<I")
-TENSOR_TAIL = struct.Struct("<IQ")
-DIMS = {n: struct.Struct(f"<{n}Q") for n in (1, 2, 3, 4)}
 
 MIN_FILE_BYTES = HEADER.size + COUNTS.size
-MIN_KV_BYTES, MIN_TENSOR_BYTES = 8 + 1 + 4 + 1, 8 + 1 + 4 + 8 + 4 + 8
+MIN_KV_BYTES = 8 + 1 + 4 + 1
 MAX_KV, MAX_TENSORS = 65_536, 65_536
 # four times the largest known; also what a hostile file can cost in memory
 MAX_METADATA_BYTES = 64 << 20
-MAX_NAME_BYTES = 64
-MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
 MAX_ALIGNMENT = 1 << 20
 SAMPLE_BYTES = 4096  # of each tensor, in `earlier_id`
 LFS_POINTER = b"version https://git-lfs"
-
-
-class Tensor:
-    """One entry of the tensor directory.
-
-    type     GGML type number; a format of the GGML table, not always one this build computes with
-    shape    tuple, in GGUF order: the row length first; without trailing dimensions of 1, which are
-             none
-    dims     the same as the file has it
-    offset   bytes from the start of the file
-    n_bytes  of data, without padding
-    part     the Part that holds it
-    """
-
-    __slots__ = ("name", "type", "dims", "shape", "offset", "n_bytes", "part")
-
-    def __init__(
-        self, name: str, type: int, dims: tuple[int, ...], offset: int, n_bytes: int, part: "Part"
-    ) -> None:
-        self.name, self.type, self.dims, self.shape = name, type, dims, without_ones(dims)
-        self.offset, self.n_bytes, self.part = offset, n_bytes, part
-
-    @property
-    def n_elements(self) -> int:
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
-
-    def fault(self, what: str) -> "Error":
-        """The Fault (65) that this tensor has `what` wrong with it."""
-        return self.part.fault(f"tensor {self.name}: {what}")
-
-
-def without_ones(dims: "Sequence[int]") -> tuple[int, ...]:
-    """`dims` without trailing dimensions of 1: a tuple of at least one."""
-    n = len(dims)
-    while n > 1 and dims[n - 1] == 1:
-        n -= 1
-    return tuple(dims[:n])
 
 
 class File:
@@ -172,7 +126,7 @@ class File:
         n_tensors, n_kv = cursor.unpack(COUNTS, "header")
         left = cursor.size - cursor.at
         for field, n, least, most in (
-            ("n_tensors", n_tensors, MIN_TENSOR_BYTES, MAX_TENSORS),
+            ("n_tensors", n_tensors, tensor.MIN_BYTES, MAX_TENSORS),
             ("n_kv", n_kv, MIN_KV_BYTES, MAX_KV),
         ):
             if n > most:
@@ -182,12 +136,13 @@ class File:
         self.metadata, self.kinds, self._spans = parse_metadata(cursor, n_kv)
         self.alignment = a = self._alignment()
         self.tensors = {}
-        for i in range(n_tensors):
-            self._parse_tensor(cursor, i)
         part = self.parts[0]
+        for i in range(n_tensors):
+            t = tensor.parse(cursor, i, part, self.tensors)
+            self.tensors[t.name] = t
         part.head, self._n_head = cursor.memory[: cursor.at], cursor.offset
         part.data_offset = -(-self._n_head // a) * a
-        self._place_tensors(part)
+        tensor.place(self.tensors.values(), part, a)
 
     def _alignment(self):
         key = "general.alignment"
@@ -200,58 +155,6 @@ class File:
         if not (8 <= a <= MAX_ALIGNMENT and a & (a - 1) == 0):
             raise self._bad(f"{key}: {a} is not a power of two from 8 to {MAX_ALIGNMENT}")
         return a
-
-    def _parse_tensor(self, cursor, i):
-        name = cursor.string(f"tensor {i}: name", 1, MAX_NAME_BYTES)
-        if not name.isascii() or not name.decode().isprintable():
-            raise self._bad(f"tensor {i}: name {printable(name)} is not printable ASCII")
-        name = name.decode()
-        what = f"tensor {name}"
-        if name in self.tensors:
-            raise self._bad(f"{what}: the name appears twice")
-        (n_dims,) = cursor.unpack(N_DIMS, what)
-        if not 1 <= n_dims <= 4:
-            raise self._bad(f"{what}: n_dims {n_dims} is not 1 to 4")
-        shape = cursor.unpack(DIMS[n_dims], what)
-        kind, offset = cursor.unpack(TENSOR_TAIL, what)
-        for d in shape:
-            if not 1 <= d <= MAX_DIM:
-                raise self._bad(f"{what}: dimension {d} is not 1 to 2^40")
-        row_bytes = lib.type_row_bytes(kind, shape[0]) if kind < 1 << 31 else 0
-        if row_bytes == 0:
-            raise unsupported(self.path, f"{what}: type number {kind} is not known to this build")
-        if row_bytes < 0:
-            raise self._bad(
-                f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
-                f"{lib.type_block(kind)}"
-            )
-        tensor = Tensor(name, kind, shape, offset, 0, self.parts[0])
-        tensor.n_bytes = row_bytes * (tensor.n_elements // shape[0])  # Python integers do not wrap
-        if tensor.n_elements >= MAX_BYTES or tensor.n_bytes >= MAX_BYTES:
-            raise self._bad(f"{what}: dimensions {shape} are more than 2^63 bytes")
-        self.tensors[name] = tensor
-
-    def _place_tensors(self, part):
-        """Turn offsets into absolute ones; the data must be consecutive, padded to the alignment,
-        inside the file.
-        """
-        expected = 0
-        for t in self.tensors.values():
-            if t.offset % self.alignment:
-                raise self._bad(
-                    f"tensor {t.name}: offset {t.offset} is not a multiple of the alignment,"
-                    f" {self.alignment}"
-                )
-            if t.offset != expected:
-                raise self._bad(
-                    f"tensor {t.name}: offset {t.offset}, but the tensors before it end at"
-                    f" {expected}"
-                )
-            t.offset += part.data_offset
-            if t.offset + t.n_bytes > part.size:
-                end = t.offset + t.n_bytes
-                raise t.fault(f"ends at byte {end}, but the file has {part.size}")
-            expected += -(-t.n_bytes // self.alignment) * self.alignment
 
     # Using it.
 
@@ -321,30 +224,22 @@ class File:
         MAX_METADATA_BYTES there was none."""
         return self.parts[0].read(min(self._n_head, MAX_METADATA_BYTES), 0, "header")
 
-    def read(self, tensor: "Tensor", start: int, n_bytes: int) -> bytes:
-        """A copy of `n_bytes` bytes of `tensor` from its byte `start` on, read and not mapped."""
-        assert 0 <= start and start + n_bytes <= tensor.n_bytes
-        return tensor.part.read(n_bytes, tensor.offset + start, f"tensor {tensor.name}")
+    def read(self, t: "tensor.Tensor", start: int, n_bytes: int) -> bytes:
+        """A copy of bytes `start` ... of the Tensor `t`, `n_bytes` of them, read and not mapped."""
+        assert 0 <= start and start + n_bytes <= t.n_bytes
+        return t.part.read(n_bytes, t.offset + start, f"tensor {t.name}")
 
-    def pointer(self, tensor: "Tensor") -> "Any":
-        """Address of the first byte of `tensor` (const uint8_t *) in the read-only map of its part,
-        which lives as long as this File.
+    def pointer(self, t: "tensor.Tensor") -> "Any":
+        """Address of the first byte of the Tensor `t` (const uint8_t *) in the read-only map of its
+        part, which lives as long as this File.
 
         Fault 69 if the tensor's type is none this build computes with.
         """
-        if not lib.type_supported(tensor.type):
-            what = f"type {type_name(tensor.type)} is not supported by this build"
-            raise unsupported(tensor.part.path, f"tensor {tensor.name}: {what}")
-        return tensor.part.pointer(tensor.offset, self._huge_pages)
+        t.check_type()
+        return t.part.pointer(t.offset, self._huge_pages)
 
     def check_unchanged(self) -> None:
         """Fault 74 if a file was overwritten, cut or touched since it was opened: results are
         void."""
         for part in self.parts:
             part.check_unchanged()
-
-
-def type_name(kind: int) -> str:
-    """The customary name of a GGML type number, or the number."""
-    name = ffi.string(lib.type_name(kind)).decode() if kind < 1 << 31 else ""
-    return name or f"number {kind}"

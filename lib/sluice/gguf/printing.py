@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from .file import Tensor
+    from .tensor import Tensor
 
 LINES = 512  # written at once
 FLOAT = struct.Struct("<f")
@@ -42,7 +42,7 @@ def put_json(value: "Any") -> None:
     write_all(1, json.dumps(value, allow_nan=False).encode() + b"\n")
 
 
-def visible(text: str | bytes, keep: str = "", quote: str = "") -> str:
+def visible(text: "Any", keep: str = "", quote: str = "") -> str:
     """`text` (str, or bytes that should be UTF-8) with escapes for what cannot be seen.
 
     Backslash, newline and the like become \\\\, \\n; bytes that are not UTF-8 \\xNN;
@@ -51,11 +51,10 @@ def visible(text: str | bytes, keep: str = "", quote: str = "") -> str:
     that stay as they are; `quote`: one to put around it, and to escape.
     """
     if isinstance(text, bytes):
-        data = text
         try:
-            text = data.decode()
+            text = text.decode()
         except UnicodeDecodeError:  # so that the two sorts of backslash differ
-            text = data.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+            text = text.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
             return quote + "".join(_seen(c, keep + "\\", quote) for c in text) + quote
     if not (text.isprintable() and "\\" not in text and (not quote or quote not in text)):
         text = "".join(_seen(c, keep, quote) for c in text)
@@ -88,7 +87,7 @@ def scalar(value: "Any", kind: int) -> str:
     return number(value, kind) if kind in (F32, F64) else str(value)
 
 
-def json_number(value: float, kind: int | None) -> "Any":
+def json_number(value: "Any", kind: int | None) -> "Any":
     """A scalar for JSON; floats that are not finite as in the JSON mapping of Protocol Buffers:
     "NaN", "-Infinity".
     """

@@ -6,17 +6,17 @@ from ..limits import MAX_CAPACITY
 ROOM = 1024
 
 
-def limit(n_ctx, capacity=None):
+def limit(n_ctx: int, capacity: int | None = None) -> int:
     """The most ids a cache may hold: `capacity` where it is given, else a model's context."""
     return capacity or min(n_ctx, MAX_CAPACITY)
 
 
-def rows(n_tok, limit, n_more=0):
+def rows(n_tok: int, limit: int, n_more: int = 0) -> int:
     """The capacity of a new cache of `n_tok` ids that `n_more` will follow: at most `limit`."""
     return min(limit, -(-(n_tok + max(ROOM, n_more)) // ROOM) * ROOM)
 
 
-def remedy(limit, capacity=None):
+def remedy(limit: int, capacity: int | None = None) -> str:
     """The end of a message that there are more ids than `limit`, for the `capacity` asked for."""
     if capacity or limit == MAX_CAPACITY:
         return ""

@@ -31,9 +31,9 @@ class Model:
     runs on chosen.
 
     arithmetic: "exact" or "fast"; after that the name snapshots carry. vocab: the tokenizer.bin of
-    a llama2.c checkpoint. huge_pages: see gguf.File. `threads`: how many (None: as csrc/cores.c decides). The environment
-    variable SLUICE_ISA names an instruction set (one of lib.isa_known); without it the best is
-    taken. Neither changes a bit of any result.
+    a llama2.c checkpoint. huge_pages: see gguf.File. `threads`: how many (None: as csrc/cores.c
+    decides). The environment variable SLUICE_ISA names an instruction set (one of lib.isa_known);
+    without it the best is taken. Neither changes a bit of any result.
     """
 
     def __init__(self, path, threads=None, arithmetic="exact", vocab=None, huge_pages=False):
@@ -144,6 +144,16 @@ class Model:
         for f, x, _ in self.run(cache, ids, 1, chunk, f):
             pass
         return f, x
+
+    def fill(self, cache, base, ids, chunk=CHUNK):
+        """Make `cache`, an empty one, hold what `base` (a Snapshot, or None) holds and `ids` after
+        it, with the logits after the last.
+        """
+        cache.reserve((base.n_tok if base else 0) + len(ids))
+        if base:
+            cache.copy_rows_from(base)
+        if ids:
+            self.prefill(cache, ids, chunk)
 
     def prefill(self, cache, ids, chunk=CHUNK):
         """`extend`, and the logits after the last id into the cache."""

@@ -16,6 +16,7 @@ first where `add_bos_token` is absent.
 from ..faults import bad, printable, unsupported
 from ..gguf.metadata import STRING, Array
 from ..kernels import ffi, lib
+from .pieces import KEY, NORMAL, new_raw
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from ..gguf import File
 
-NORMAL = 1  # of tokenizer.ggml.token_type
-KEY = "tokenizer.ggml."
 MAX_MERGES = 1 << 22  # eight times the largest known
 # name: rule, whether words that are tokens are not merged, whether a text begins with the begin id
 PRE = {
@@ -53,7 +52,6 @@ WRONG_MERGE = {  # by what vocab_index_merges returns
     2: lambda clash: "makes no token of type normal",
     3: lambda clash: f"is merge {clash.other} again",
 }
-new_raw = ffi.new_allocator(should_clear_after_alloc=False)  # pages that are not used cost nothing
 
 
 def choose_words(file: "File", index: "Any") -> bool:

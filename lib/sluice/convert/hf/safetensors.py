@@ -9,9 +9,10 @@ asks.
 import os
 
 from ...faults import bad, printable, unsupported
+from ...limits import MAX_SHARDS
 from ..reader import Reader, parse_json, read_json
 
-MAX_HEADER_BYTES, MAX_INDEX_BYTES, MAX_SHARDS = 64 << 20, 32 << 20, 512
+MAX_HEADER_BYTES, MAX_INDEX_BYTES = 64 << 20, 32 << 20
 WIDTHS = {
     "BOOL": 1,
     "U8": 1,

@@ -10,11 +10,9 @@ of pieces are numbered as in GGUF.
 import struct
 
 from ...faults import bad, unsupported
+from ...limits import MAX_VOCAB, MAX_VOCAB_FILE_BYTES
 from .. import protobuf
 from ..reader import read_small
-
-MAX_BYTES = 64 << 20
-MAX_VOCAB = 1 << 21
 
 
 class Model:
@@ -26,7 +24,9 @@ class Model:
         self.path, self.tokens, self.scores, self.types = path, [], [], []
         self.ids = {"unknown": 0, "bos": 1, "eos": 2, "padding": -1}
         self.add_prefix = self.remove_extra = True
-        for number, kind, value in protobuf.message(path, read_small(path, MAX_BYTES)).fields():
+        for number, kind, value in protobuf.message(
+            path, read_small(path, MAX_VOCAB_FILE_BYTES)
+        ).fields():
             if number in (1, 2, 3) and kind != protobuf.BYTES:
                 raise bad(path, f"field {number}: not a message: not a SentencePiece model")
             if number == 1:

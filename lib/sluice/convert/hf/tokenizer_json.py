@@ -3,10 +3,11 @@ tokenizer.ggml that say the same.
 """
 
 from ...faults import bad, printable, unsupported
+from ...limits import MAX_VOCAB, MAX_VOCAB_FILE_BYTES
 from ..reader import read_json
 from . import pretokenizers
 
-MAX_BYTES, MAX_VOCAB, MAX_TOKEN_BYTES = 64 << 20, 1 << 21, 1 << 16
+MAX_TOKEN_BYTES = 1 << 16
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 BLANK = "\u2581"
 BYTES = {f"<0x{b:02X}>" for b in range(256)}
@@ -21,7 +22,7 @@ class File:
     """
 
     def __init__(self, path):
-        self.path, whole = path, read_json(path, MAX_BYTES)
+        self.path, whole = path, read_json(path, MAX_VOCAB_FILE_BYTES)
         m = whole.get("model")
         if not isinstance(m, dict):
             raise self._bad("model", "is missing")

@@ -4,6 +4,7 @@ import struct
 
 from ...faults import Fault, bad, unsupported
 from ...gguf import llama2c
+from ...limits import MAX_VOCAB_FILE_BYTES
 from .. import protobuf, types
 from ..reader import Reader
 from ..tensor import Tensor
@@ -46,8 +47,8 @@ class File:
                 self.config = self._config(value)
             elif number == WEIGHTS:
                 self.weights = self._weights(value)
-            elif value.end - value.at > llama2c.MAX_VOCAB_BYTES:
-                raise bad(path, f"tokenizer: more than {llama2c.MAX_VOCAB_BYTES >> 20} MiB")
+            elif value.end - value.at > MAX_VOCAB_FILE_BYTES:
+                raise bad(path, f"tokenizer: more than {MAX_VOCAB_FILE_BYTES >> 20} MiB")
             else:
                 self.vocab = self._vocab(protobuf.message(path, value.bytes()))
 

@@ -13,7 +13,7 @@ from ...gguf.write import check_room
 from ...kernels import ffi, lib
 from ...model.hparams import Hparams
 from ...system import files
-from ...tokenizer.vocabulary import usual_types
+from ...tokenizer.pieces import usual_types
 from .. import types
 from ..tensor import PIECE_BYTES, Tensor, transposed
 from . import llama_pb

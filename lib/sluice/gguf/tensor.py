@@ -1,0 +1,129 @@
+"""The tensor directory of a GGUF file (see file.py): its entries, checked, and where data lie."""
+
+import struct
+
+from ..faults import printable, unsupported
+from ..kernels import ffi, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..faults import Fault
+    from .cursor import Cursor
+    from .part import Part
+
+N_DIMS = struct.Struct("<I")
+TAIL = struct.Struct("<IQ")
+DIMS = {n: struct.Struct(f"<{n}Q") for n in (1, 2, 3, 4)}
+MIN_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # of an entry
+MAX_NAME_BYTES = 64
+MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
+
+
+class Tensor:
+    """One entry of the tensor directory.
+
+    type     GGML type number; a format of the GGML table, not always one this build computes with
+    shape    tuple, in GGUF order: the row length first; without trailing dimensions of 1, which are
+             none
+    dims     the same as the file has it
+    offset   bytes from the start of the file
+    n_bytes  of data, without padding
+    part     the Part that holds it
+    """
+
+    __slots__ = ("name", "type", "dims", "shape", "offset", "n_bytes", "part")
+
+    def __init__(
+        self, name: str, type: int, dims: tuple[int, ...], offset: int, n_bytes: int, part: "Part"
+    ) -> None:
+        self.name, self.type, self.dims, self.shape = name, type, dims, without_ones(dims)
+        self.offset, self.n_bytes, self.part = offset, n_bytes, part
+
+    @property
+    def n_elements(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    def check_type(self) -> None:
+        """Fault 69 if the type is none this build computes with."""
+        if not lib.type_supported(self.type):
+            what = f"type {type_name(self.type)} is not supported by this build"
+            raise unsupported(self.part.path, f"tensor {self.name}: {what}")
+
+    def fault(self, what: str) -> "Fault":
+        """The Fault (65) that this tensor has `what` wrong with it."""
+        return self.part.fault(f"tensor {self.name}: {what}")
+
+
+def without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """`dims` without trailing dimensions of 1: a tuple of at least one."""
+    n = len(dims)
+    while n > 1 and dims[n - 1] == 1:
+        n -= 1
+    return tuple(dims[:n])
+
+
+def type_name(kind: int) -> str:
+    """The customary name of a GGML type number, or the number."""
+    name = ffi.string(lib.type_name(kind)).decode() if kind < 1 << 31 else ""
+    return name or f"number {kind}"
+
+
+def parse(cursor: "Cursor", i: int, part: "Part", others: dict[str, Tensor]) -> Tensor:
+    """Tensor `i` of the directory of the Part `part`, at `cursor`; its offset is still that within
+    the tensor data. others: dict by name of those before it. Fault 65 or 69.
+    """
+    data = cursor.string(f"tensor {i}: name", 1, MAX_NAME_BYTES)
+    if not data.isascii() or not data.decode().isprintable():
+        raise part.fault(f"tensor {i}: name {printable(data)} is not printable ASCII")
+    name = data.decode()
+    what = f"tensor {name}"
+    if name in others:
+        raise part.fault(f"{what}: the name appears twice")
+    (n_dims,) = cursor.unpack(N_DIMS, what)
+    if not 1 <= n_dims <= 4:
+        raise part.fault(f"{what}: n_dims {n_dims} is not 1 to 4")
+    shape = cursor.unpack(DIMS[n_dims], what)
+    kind, offset = cursor.unpack(TAIL, what)
+    for d in shape:
+        if not 1 <= d <= MAX_DIM:
+            raise part.fault(f"{what}: dimension {d} is not 1 to 2^40")
+    row_bytes = lib.type_row_bytes(kind, shape[0]) if kind < 1 << 31 else 0
+    if row_bytes == 0:
+        raise unsupported(part.path, f"{what}: type number {kind} is not known to this build")
+    if row_bytes < 0:
+        raise part.fault(
+            f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
+            f"{lib.type_block(kind)}"
+        )
+    tensor = Tensor(name, kind, shape, offset, 0, part)
+    tensor.n_bytes = row_bytes * (tensor.n_elements // shape[0])  # Python integers do not wrap
+    if tensor.n_elements >= MAX_BYTES or tensor.n_bytes >= MAX_BYTES:
+        raise part.fault(f"{what}: dimensions {shape} are more than 2^63 bytes")
+    return tensor
+
+
+def place(tensors: "Iterable[Tensor]", part: "Part", alignment: int) -> None:
+    """Turn offsets into absolute ones; the data must be consecutive, padded to the alignment,
+    inside the file.
+    """
+    expected = 0
+    for t in tensors:
+        if t.offset % alignment:
+            raise part.fault(
+                f"tensor {t.name}: offset {t.offset} is not a multiple of the alignment,"
+                f" {alignment}"
+            )
+        if t.offset != expected:
+            raise part.fault(
+                f"tensor {t.name}: offset {t.offset}, but the tensors before it end at {expected}"
+            )
+        t.offset += part.data_offset
+        if t.offset + t.n_bytes > part.size:
+            end = t.offset + t.n_bytes
+            raise t.fault(f"ends at byte {end}, but the file has {part.size}")
+        expected += -(-t.n_bytes // alignment) * alignment
