@@ -97,7 +97,8 @@ class Conversation:
         read = time.monotonic()
         matcher = Matcher(rules, self.vocab) if rules else None
         generation = Generation(self.model, self.cache, sampler, self.vocab.eog, matcher)
-        answer, chosen, parts, reason = Answer(self.vocab, stops), [], [], "stop"
+        answer, chosen, parts = Answer(self.vocab, stops), [], []
+        reason: str | None = "stop"
         try:
             for id in generation.ids(self.n_answer):
                 chosen.append(id)
