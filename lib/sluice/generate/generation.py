@@ -161,7 +161,7 @@ def begin(
     rows = limit if is_exact else rooms.rows(n, limit, max_ids or 0)
     geometry = base.geometry if base else model.geometry(kv or "f16")
     if directory is None:
-        cache = Scratch(geometry, rows, logits=True)
+        cache: Any = Scratch(geometry, rows, logits=True)
     else:
         cache = Snapshot.create(geometry, rows, model.file.id, model.arithmetic, directory)
     model.fill(cache, base, ids)
