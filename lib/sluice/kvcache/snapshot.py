@@ -101,11 +101,11 @@ class Snapshot(Planes):
         self.close()
 
     @property
-    def n_tok(self):
+    def n_tok(self) -> int:
         return self._n_tok
 
     @n_tok.setter
-    def n_tok(self, n):
+    def n_tok(self, n: int) -> None:
         if not 0 <= n <= self.capacity:
             raise ValueError(f"n_tok {n} is not 0 to the capacity {self.capacity}")
         self._n_tok, self._n_stored = n, min(n, self._n_stored)  # rows from n on may be written now
