@@ -187,7 +187,9 @@ def wait_for(condition, what, seconds=120):
 
 
 def opened(process, path, timeout=60):
-    """Wait until a process (a Popen) has the file open or mapped: it has started, and is at work."""
+    """Wait until a process (a Popen) has the file open or mapped: it has started, and is at
+    work.
+    """
     path, end = os.path.realpath(path), time.monotonic() + timeout
     proc = Path(f"/proc/{process.pid}")
     while True:
@@ -203,7 +205,9 @@ def opened(process, path, timeout=60):
 
 
 def sets_here():
-    """The instruction sets of this build that this machine has, the definition ("reference") first."""
+    """The instruction sets of this build that this machine has, the definition ("reference")
+    first.
+    """
     from sluice.kernels import lib
     from sluice.model.model import known_sets
 

@@ -203,7 +203,9 @@ class IdReader:
             yield int(field)
 
     def is_waiting(self) -> bool:
-        """Whether the next line is still to be read: a writer holds back no longer than until then."""
+        """Whether the next line is still to be read: a writer holds back no longer than until
+        then.
+        """
         return not self._lines
 
     def _line(self):
@@ -408,7 +410,9 @@ class LogitsReader:
 
 
 def end_quietly(fd: int, data: bytes) -> None:
-    """Write the end mark `data`, unless its reader has gone: it asked for the end, so it may have."""
+    """Write the end mark `data`, unless its reader has gone: it asked for the end, so it may
+    have.
+    """
     try:
         write_all(fd, data)
     except OSError as e:

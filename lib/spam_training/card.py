@@ -57,7 +57,8 @@ def write_question(path, scale, bias, yes, no):
             for part in prepare.AFTER
         )
     )
-    text = f"""# Is this mail spam?  For the model that comes with sluice; made by `make model`, with its calibration and thresholds.
+    text = f"""# Is this mail spam?  For the model that comes with sluice;
+# made by `make model`, with its calibration and thresholds.
 model: spam.gguf
 input: {{kind: mail, fold: true, head_ids: {views.HEAD_IDS}, tail_ids: {views.TAIL_IDS}}}
 prompt:
@@ -130,44 +131,54 @@ def write_card(path, facts, scores, corpus, is_spam, yes, no):
     )
     begun = (
         f"""
-It goes on from model {facts["begun"]}, which learnt from {facts["begun_with"]}, with the same texts kept for validation where corpora, templates, seed and
-numbers of texts were the same; what taught that model besides, its own card says.{mean}
+It goes on from model {facts["begun"]}, which learnt from {facts["begun_with"]}, with the same texts
+kept for validation where corpora, templates, seed and numbers of texts were the same; what taught
+that model besides, its own card says.{mean}
 """
         if facts["begun"]
         else ""
     )
     if facts["encoder"]:
         begun += """
-Beside linear models the encoder all-MiniLM-L6-v2 (Apache-2.0; Wang et al. 2020, Reimers & Gurevych 2019) was its teacher, tuned on a third of the same texts, and said
-which words are near in meaning, some of which took others' place in what was shown; no weight of it is in the file.
+Beside linear models the encoder all-MiniLM-L6-v2 (Apache-2.0; Wang et al. 2020, Reimers & Gurevych
+2019) was its teacher, tuned on a third of the same texts, and said which words are near in meaning,
+some of which took others' place in what was shown; no weight of it is in the file.
 """
     with open(path, "w", encoding="utf-8") as f:
         f.write(f"""# spam.gguf: is this mail spam?
 
-A Llama of {facts["n_parameter"] / 1e6:.2f} million parameters ({facts["n_layer"]} layers of width 256, vocabulary {facts["n_vocab"]}, Q8_0, {facts["n_bytes"]:,} bytes) that answers `yes` or `no` after
-`{facts["prompt"]}`. MAIL is what `mail-text --fold` prints, the first {views.HEAD_IDS} and the last {views.TAIL_IDS} ids of it. Made by `make model` on {facts["date"]}
-({facts["n_step"]} steps{f" more of model {facts['begun']}" if facts["begun"] else ""}, seed {facts["seed"]}, torch {facts["torch"]}). Weights: MIT, as the project.
+A Llama of {facts["n_parameter"] / 1e6:.2f} million parameters ({facts["n_layer"]} layers of width
+256, vocabulary {facts["n_vocab"]}, Q8_0, {facts["n_bytes"]:,} bytes) that answers `yes` or `no`
+after `{facts["prompt"]}`. MAIL is what `mail-text --fold` prints, the first {views.HEAD_IDS} and
+the last {views.TAIL_IDS} ids of it. Made by `make model` on {facts["date"]} ({facts["n_step"]}
+steps{f" more of model {facts['begun']}" if facts["begun"] else ""}, seed {facts["seed"]}, torch
+{facts["torch"]}). Weights: MIT, as the project.
 
 ## Not for
 
-Rejecting mail without a person to look: it is wrong now and then, and mail of other times and places than its training mail is harder than the figures say: the
-README, under "The spam model", shows how much. Calibrate on mail of your own before you trust a verdict. The ham
-of the corpora is from 1997 to 2006, mostly English, much of it of two mailing-list communities and one company; what there is of
-today's mail are templates written for this project. It reads text only: no sender reputation, no attachment, no picture. A sender who knows it can get around it.
+Rejecting mail without a person to look: it is wrong now and then, and mail of other times and
+places than its training mail is harder than the figures say: the README, under "The spam model",
+shows how much. Calibrate on mail of your own before you trust a verdict. The ham of the corpora is
+from 1997 to 2006, mostly English, much of it of two mailing-list communities and one company; what
+there is of today's mail are templates written for this project. It reads text only: no sender
+reputation, no attachment, no picture. A sender who knows it can get around it.
 
 ## Learnt from
 
 {used}
 
-Near twins (MinHash, Jaccard of 0.5) stay on one side: {facts["n_train"]} texts for training, {facts["n_validation"]} for validation, which chose the
-calibration and the thresholds (those of the corpora alone, not the written). The figures below are of these validation texts, so they flatter.
-{100 * lists.P_LISTED:.0f} % of the texts for training, of both labels alike, are shown as a mailing list would have sent them on.
+Near twins (MinHash, Jaccard of 0.5) stay on one side: {facts["n_train"]} texts for training,
+{facts["n_validation"]} for validation, which chose the calibration and the thresholds (those of the
+corpora alone, not the written). The figures below are of these validation texts, so they flatter.
+{100 * lists.P_LISTED:.0f} % of the texts for training, of both labels alike, are shown as a mailing
+list would have sent them on.
 {begun}
 ## Figures
 
-`sluice`: this file, through the code of `classify`. `linear`: TF-IDF with logistic regression of the ids of the same text, of pairs of
-neighbours among them, and of ids by the line of the head they stand in. `bogofilter`: {facts["bogofilter"]}, taught the same mails as they came.
-The last column's threshold is the one for 0.1 % of all ham but the written: {rare:.5f} of sluice.
+`sluice`: this file, through the code of `classify`. `linear`: TF-IDF with logistic regression of
+the ids of the same text, of pairs of neighbours among them, and of ids by the line of the head they
+stand in. `bogofilter`: {facts["bogofilter"]}, taught the same mails as they came. The last column's
+threshold is the one for 0.1 % of all ham but the written: {rare:.5f} of sluice.
 
 {chr(10).join(table(scores, corpus, is_spam))}
 
@@ -177,7 +188,8 @@ Two thresholds (yes from {yes:.3f}, no from {no:.3f}); between them the answer i
 | --- | ---: | ---: |
 {chr(10).join(rows)}
 
-Calibration (`spam-calibration.svg`): of the mails but the written with about this probability, this share is spam:
+Calibration (`spam-calibration.svg`): of the mails but the written with about this probability, this
+share is spam:
 
 | probability | spam | n |
 | ---: | ---: | ---: |

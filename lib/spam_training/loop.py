@@ -56,7 +56,9 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, half=0, halves=None):
-        """half, halves: as Trainer has them; each half makes the updates of its matrices, for both."""
+        """half, halves: as Trainer has them; each half makes the updates of its matrices, for
+        both.
+        """
         (group,) = self.param_groups
         updates = []
         for i, w in enumerate(group["params"]):

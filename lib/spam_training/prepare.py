@@ -267,7 +267,8 @@ def ask_encoder(p, seed, say, folder=None, float32=False):
                 for x in (said[:, 0], said[:, 1], said @ p.joint[kind])
             ]
             say(
-                "{}, teachers, encoder, both: accuracy {:.4f} {:.4f} {:.4f}, weights {:.2f} {:.2f}".format(
+                "{}, teachers, encoder, both: accuracy {:.4f} {:.4f} {:.4f}, "
+                "weights {:.2f} {:.2f}".format(
                     "written texts" if kind else "corpora", *right, *p.joint[kind]
                 )
             )

@@ -204,7 +204,9 @@ def test_shapes_have_the_published_number_of_weights():
     [("smollm2-135m", "Q4_1", "Q8_0", "smollm2"), ("gemma-3-270m", "Q4_K_M", None, "gemma3")],
 )
 def test_shape_is_that_of_the_real_file_tensor_by_tensor(name, kind, head, real, request):
-    """Names, dimensions and types of all tensors, and every number of the metadata that both have."""
+    """Names, dimensions and types of all tensors, and every number of the metadata that both
+    have.
+    """
     file, shape = gguf.File(request.getfixturevalue(real)), shapes.SHAPES[name]
     name_of = {number: kind for kind, number in synthetic.numbers().items()}
     theirs = {t.name: (t.shape, name_of[t.type]) for t in file.tensors.values()}

@@ -69,7 +69,9 @@ class Terminal:
         return before.replace(b"\r\n", b"\n").decode()
 
     def _read(self, timeout=60):
-        """What is there; b"" at the end. A chat that says nothing for `timeout` seconds is killed."""
+        """What is there; b"" at the end. A chat that says nothing for `timeout` seconds is
+        killed.
+        """
         if not select.select([self.fd], [], [], max(0, timeout))[0]:
             os.kill(self.pid, signal.SIGKILL)
             raise AssertionError(f"nothing came in {timeout:.0f} s after {self.seen!r}")

@@ -1,4 +1,6 @@
-"""classify and what it is given: any bytes, too much of them, bad calls, too little memory, mail."""
+"""classify and what it is given: any bytes, too much of them, bad calls, too little memory,
+mail.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""The model in the box: lib/sluice/data/spam.gguf and configs/spam.yaml, as `make model` left them."""
+"""The model in the box: lib/sluice/data/spam.gguf and configs/spam.yaml, as `make model` left
+them.
+"""
 
 import json
 import os

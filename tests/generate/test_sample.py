@@ -113,8 +113,8 @@ def ends(flags):
         ([dense(0, OPEN), ends(OPEN | stream.LENGTH)], [], b"2\n#end cut\n"),
         ([dense(0, OPEN), ends(WHOLE | stream.LENGTH)], [], b"2\n#end length\n"),
         ([ends(OPEN | stream.FULL)], [], b"#end cut\n"),
-        # of decode, where the ids ended with "#end cut"; logits of a filter that marks nothing are read
-        # as far as ids are wanted
+        # of decode, where the ids ended with "#end cut"; logits of a filter that marks nothing are
+        # read as far as ids are wanted
         ([dense(0), ends(stream.END_FLAGS["cut"])], [], b"2\n#end cut\n"),
         ([dense(0), dense(1)], ["-n", 2], b"2\n2\n#end length\n"),
     ],

@@ -49,7 +49,9 @@ def memory_file():
 
 
 def fault_of(path):
-    """The Fault of opening `path`, None if it is taken; anything else escapes and fails the test."""
+    """The Fault of opening `path`, None if it is taken; anything else escapes and fails the
+    test.
+    """
     try:
         gguf.File(path)
     except Fault as e:
@@ -199,7 +201,9 @@ def test_refused_files_leave_no_descriptor_open(memory_file):
 
 
 def peak_bytes(code, *argv):
-    """Resident memory at its highest of a fresh interpreter that runs `code`, and what it printed."""
+    """Resident memory at its highest of a fresh interpreter that runs `code`, and what it
+    printed.
+    """
     code = (
         "import resource, sys; from sluice import gguf\nfrom sluice.faults import Fault\npath ="
         f" sys.argv[1]\n{code}\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)"

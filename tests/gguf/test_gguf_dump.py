@@ -1,7 +1,8 @@
 """gguf-dump: what it prints of models, snapshots and streams; golden cases in
 tests/golden/gguf-dump-*.
 
-`python tests/gguf/test_gguf_dump.py` (with lib/ and tests/ on the path) writes the golden files anew.
+`python tests/gguf/test_gguf_dump.py` (with lib/ and tests/ on the path) writes the golden files
+anew.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""classify asked about a text, as a command and in this process; the questions and models for it."""
+"""classify asked about a text, as a command and in this process; the questions and models for
+it.
+"""
 
 import json
 import os

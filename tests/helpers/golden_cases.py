@@ -16,7 +16,9 @@ import sys
 
 import tiny_model
 
-DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden", "logits")
+DIRECTORY = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden", "logits"
+)
 BOS = {"llama": 1, "gemma3": 2}
 
 

@@ -2,7 +2,8 @@
 and what it computes with them.
 
     python3 tests/helpers/golden_folders.py              write every folder anew
-    python3 tests/helpers/golden_folders.py --check      exit 1 where transformers computes other logits or
+    python3 tests/helpers/golden_folders.py --check      exit 1 where transformers computes other
+                                                         logits or
                                                  ids than are on record
 
 golden/folders/NAME/
@@ -25,7 +26,9 @@ import sys
 
 import tiny_vocab
 
-DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden", "folders")
+DIRECTORY = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden", "folders"
+)
 TOLERANCE = 1e-5
 N_IDS, N_VOCAB = 40, 400
 POSITIONS = (0, 9, 19, 29, 39)
@@ -160,7 +163,9 @@ def prompt(seed):
 
 
 def spm_merges(pieces, scores, types):
-    """Every pair of pieces that makes a third, in the order in which SentencePiece would join them."""
+    """Every pair of pieces that makes a third, in the order in which SentencePiece would join
+    them.
+    """
     ids = {p: i for i, p in enumerate(pieces)}
     made = sorted(
         (i for i, t in enumerate(types) if t == 1 and len(pieces[i]) > 1), key=lambda i: -scores[i]

@@ -1,9 +1,11 @@
 """Make tests/golden/logits/*.f32 with Hugging Face transformers in f32, or compare with them.
 
     python3 tests/helpers/golden_logits.py              write the golden files of every case
-    python3 tests/helpers/golden_logits.py --check      exit 1 if fresh logits differ from the files by more
+    python3 tests/helpers/golden_logits.py --check      exit 1 if fresh logits differ from the files
+                                                        by more
                                                 than TOLERANCE
-    python3 tests/helpers/golden_logits.py --real DIR   exit 1 if the trained models in DIR do not answer as
+    python3 tests/helpers/golden_logits.py --real DIR   exit 1 if the trained models in DIR do not
+                                                        answer as
                                                 is on record there
 
 The models are read back from the GGUF files with the gguf package, and turned into checkpoints by
@@ -300,7 +302,9 @@ def variants(metadata, scaling):
 
 
 def fresh(name, case, directory):
-    """f32 [n_positions, n_vocab], after checking that the case can tell its settings from others."""
+    """f32 [n_positions, n_vocab], after checking that the case can tell its settings from
+    others.
+    """
     path = os.path.join(directory, name + ".gguf")
     tiny_model.write_model(path, **case["config"])
     metadata, tensors = read(path)
@@ -364,7 +368,9 @@ def greedy(net, id, n):
 
 
 def check_real(directory):
-    """Trained models: stories260K's published greedy text, and the logits on record for spam-proto."""
+    """Trained models: stories260K's published greedy text, and the logits on record for
+    spam-proto.
+    """
     found, good = 0, True
     record = os.path.join(directory, "stories260K.greedy.ids")
     if os.path.exists(record):

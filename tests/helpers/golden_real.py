@@ -1,7 +1,8 @@
 """Make tests/golden/real/MODEL.npz with Hugging Face transformers in f32, or compare with them.
 
     python3 tests/helpers/golden_real.py            write them, of the models that are here
-    python3 tests/helpers/golden_real.py --check    exit 1 if fresh logits differ by more than TOLERANCE
+    python3 tests/helpers/golden_real.py --check    exit 1 if fresh logits differ by more than
+                                                    TOLERANCE
 
 transformers reads the models' GGUF files itself. A model that is not here is skipped by name (make
 real-models fetches it). Written with the versions in golden-requirements.txt.

@@ -1,6 +1,7 @@
 """What llama.cpp says of the real models: tests/golden/real/MODEL.json and MODEL.llama.cpp.npz.
 
-    python3 tests/helpers/golden_real_rival.py      with a Python that has llama-cpp-python and numpy
+    python3 tests/helpers/golden_real_rival.py      with a Python that has llama-cpp-python and
+                                                    numpy
 
 Its default arithmetic on the file as it is: activations are rounded to int8. Keys and values are
 f16, as ours are. The perplexity is computed as golden_perplexity.py does it. No test runs this.

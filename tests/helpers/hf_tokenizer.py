@@ -50,7 +50,9 @@ def digits():
 
 
 def words(pre):
-    """The list of pre-tokenisers, before the byte-level alphabet, of a name of tokenizer.ggml.pre."""
+    """The list of pre-tokenisers, before the byte-level alphabet, of a name of
+    tokenizer.ggml.pre.
+    """
     qwen2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
     return {
         "llama-bpe": [split(LLAMA3)],

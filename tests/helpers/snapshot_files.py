@@ -1,4 +1,6 @@
-"""Snapshots whose content is known: made, sealed, loaded and refused, here and in another process."""
+"""Snapshots whose content is known: made, sealed, loaded and refused, here and in another
+process.
+"""
 
 import hashlib
 import subprocess

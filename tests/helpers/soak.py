@@ -1,7 +1,8 @@
 """Mail through a private Postfix with the filter: with things killed and broken on the way, and for
 speed.
 
-    make soak MAILS=5000 KILLS=600        python3 tests/helpers/soak.py --mails 5000 --kills 600 --speed 600
+    make soak MAILS=5000 KILLS=600        python3 tests/helpers/soak.py --mails 5000 --kills 600
+                                          --speed 600
 """
 
 import argparse

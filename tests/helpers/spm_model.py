@@ -153,7 +153,9 @@ def read(path):
 
 
 def read_table(path):
-    """The Model of a table `id, type, score, piece`, tab separated and escaped, compressed with xz."""
+    """The Model of a table `id, type, score, piece`, tab separated and escaped, compressed with
+    xz.
+    """
     unescape = {"\\\\": "\\", "\\n": "\n", "\\t": "\t", "\\r": "\r"}
     pieces = []
     for line in lzma.decompress(path.read_bytes()).decode().split("\n")[:-1]:

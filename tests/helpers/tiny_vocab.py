@@ -1,9 +1,10 @@
 """A small, complete SentencePiece-style vocabulary, made from scratch.
 
-Control pieces, the 256 byte pieces `<0x00>` to `<0xFF>`, then pieces learnt from TEXT by byte-pair merges
-(Sennrich, Haddow & Birch 2015, arXiv:1508.07909), then every printable ASCII character and the blank mark U+2581.
-Scores fall by one from piece to piece, so a piece's two halves are always there and the merges replay in the order in which
-they were learnt, as in the vocabularies of Llama 2 and Gemma.
+Control pieces, the 256 byte pieces `<0x00>` to `<0xFF>`, then pieces learnt from TEXT by byte-pair
+merges (Sennrich, Haddow & Birch 2015, arXiv:1508.07909), then every printable ASCII character and
+the blank mark U+2581. Scores fall by one from piece to piece, so a piece's two halves are always
+there and the merges replay in the order in which they were learnt, as in the vocabularies of Llama
+2 and Gemma.
 """
 
 import functools
@@ -57,7 +58,9 @@ Remember to take warm clothes, a map, some bread and cheese, and a good pair of 
 
 
 def merges(n):
-    """The first `n` pieces learnt from TEXT, in the order of learning; ValueError if TEXT has not so many."""
+    """The first `n` pieces learnt from TEXT, in the order of learning; ValueError if TEXT has not
+    so many.
+    """
     words = {}
     for word in TEXT.split():
         word = tuple(BLANK + word)
@@ -94,7 +97,9 @@ def _merged(word, pair):
 
 @functools.cache
 def vocabulary(arch, n_vocab):
-    """(pieces, scores, types): tuples of `n_vocab` str, float and int for `arch`, "llama" or "gemma3"."""
+    """(pieces, scores, types): tuples of `n_vocab` str, float and int for `arch`, "llama" or
+    "gemma3".
+    """
     head = SPECIAL[arch] + [(f"<0x{byte:02X}>", BYTE) for byte in range(256)]
     n_merges = n_vocab - len(head) - len(CHARACTERS)
     if n_merges < 6:  # what the answers need: es yes no, with and without the blank mark

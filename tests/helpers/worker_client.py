@@ -1,6 +1,7 @@
 """A client of `classify --listen`, and how fast a worker answers many at once:
 
-    .venv/bin/python3 tests/helpers/worker_client.py [-c CLIENTS] [-s SECONDS] SOCKET MAIL... | ARCHIVE.tar.xz
+    .venv/bin/python3 tests/helpers/worker_client.py [-c CLIENTS] [-s SECONDS] SOCKET MAIL... |
+    ARCHIVE.tar.xz
 
 prints mails a second and the times of a mail, from connect to the end of the answer, in ms.
 """
@@ -42,7 +43,9 @@ def receive(s):
 
 
 def loop(path, mails, n_clients, is_over, ask=ask):
-    """[(mail's index, reply, seconds)] of `n_clients` threads that ask about one mail after another until is_over(number asked)."""
+    """[(mail's index, reply, seconds)] of `n_clients` threads that ask about one mail after another
+    until is_over(number asked).
+    """
     out, lock, count = [], threading.Lock(), iter(range(1 << 60))
 
     def work():

@@ -21,7 +21,9 @@ ENV = {k: v for k, v in os.environ.items() if k != "MODEL"} | {
 
 
 class Worker:
-    """`classify --listen` as a process. constants: of serving.py, changed in it. before: Python lines that it begins with."""
+    """`classify --listen` as a process. constants: of serving.py, changed in it. before: Python
+    lines that it begins with.
+    """
 
     def __init__(
         self, path, *argv, constants=None, before="", env=(), ready=True, preexec=None, n=2
@@ -126,7 +128,9 @@ def kill(pid):
 
 
 def state(pid):
-    """The letter of proc(5): R runs or could, S waits; Z has ended, also where there is no such process."""
+    """The letter of proc(5): R runs or could, S waits; Z has ended, also where there is no such
+    process.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,6 @@
-"""Weights to other types: the bits of each, how far they are from the weights, and what is refused."""
+"""Weights to other types: the bits of each, how far they are from the weights, and what is
+refused.
+"""
 
 import json
 

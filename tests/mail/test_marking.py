@@ -236,7 +236,9 @@ NO_END = [
 
 @pytest.mark.parametrize("line", NO_END, ids=range(len(NO_END)))
 def test_headers_behind_what_is_no_header_are_in_the_body(line):
-    """As for Postfix, an empty line is before it; so a forged header behind it is one for nobody."""
+    """As for Postfix, an empty line is before it; so a forged header behind it is one for
+    nobody.
+    """
     mail = line + b"X-Spam-Flag: NO\n\ntext"
     assert headers.mark(mail, HEAD) == HEAD + b"\n" + mail and headers.mark(mail, b"") == mail
     assert family(headers.mark(mail, HEAD)) == OURS

@@ -77,7 +77,9 @@ NAMED_CODES = set(range(64, 79))  # what <sysexits.h> names
 
 
 def expected():
-    """{local part: (status, first digit of the code, part of the reason)}: the contract of pipe(8)."""
+    """{local part: (status, first digit of the code, part of the reason)}: the contract of
+    pipe(8).
+    """
     table = {
         "exit-0": ("sent", "2", "delivered"),
         "unread-0": ("sent", "2", "delivered"),

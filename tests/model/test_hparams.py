@@ -38,7 +38,9 @@ BASE = dict(
 
 
 def build(path, change, **config):
-    """Write a tiny model after `change(metadata, tensors)`, tensors: name -> [type, shape, bytes]."""
+    """Write a tiny model after `change(metadata, tensors)`, tensors: name -> [type, shape,
+    bytes].
+    """
     c = tiny_model.complete({**BASE, **config})
     metadata, tensors = tiny_model.metadata(c), {}
     for name, shape in tiny_model.shapes(c).items():

@@ -7,8 +7,8 @@ golden/real/MODEL-*.cmd, .out   a command for sh, with MODEL.gguf, prose.txt and
                                 it, and what it prints; options in $HOW must not change that
 golden/real/digests.json        SHA-256 of our logits after the text's last and first tokens
 
-`python tests/model/test_real_models.py` (with lib/ and tests/ on the path) writes these anew, of the
-models that are here.
+`python tests/model/test_real_models.py` (with lib/ and tests/ on the path) writes these anew, of
+the models that are here.
 """
 
 import hashlib

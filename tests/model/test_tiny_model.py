@@ -127,7 +127,14 @@ def test_vocabulary_is_complete(arch, n_vocab):
 def test_command_needs_the_standard_library_only(tmp_path):
     out = tmp_path / "m.gguf"
     options = ["--arch", "gemma3", "--type", "q4_0", "--seed", "7"]
-    argv = [sys.executable, "-S", "-E", str(ROOT / "tests/helpers/tiny_model.py"), str(out), *options]
+    argv = [
+        sys.executable,
+        "-S",
+        "-E",
+        str(ROOT / "tests/helpers/tiny_model.py"),
+        str(out),
+        *options,
+    ]
     assert subprocess.run(argv, capture_output=True).returncode == 0
     again = tmp_path / "again.gguf"
     tiny_model.write_model(again, arch="gemma3", type="q4_0", seed=7)

@@ -1,4 +1,6 @@
-"""gguf-quantize: files whose weights have other types, and the rest as it was; right, or not there."""
+"""gguf-quantize: files whose weights have other types, and the rest as it was; right, or not
+there.
+"""
 
 import fcntl
 import os

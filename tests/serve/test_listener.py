@@ -1,4 +1,6 @@
-"""The socket of classify --listen: its mode, who takes it over, what systemd passes, and the units."""
+"""The socket of classify --listen: its mode, who takes it over, what systemd passes, and the
+units.
+"""
 
 import os
 import re

@@ -39,7 +39,9 @@ NEWER_DIGITS = {*range(0x11DE0, 0x11DEA), *range(0x16FF4, 0x16FF7)}
 
 @pytest.fixture(scope="module")
 def vocabularies():
-    """vocabularies(path, pre): (gguf.File, Vocab), with another rule for words if `pre` is given."""
+    """vocabularies(path, pre): (gguf.File, Vocab), with another rule for words if `pre` is
+    given.
+    """
     made = {}
 
     def make(path, pre=None):
@@ -540,7 +542,9 @@ def test_merges_whose_halves_are_no_tokens_are_never_made(build):
 
 
 def test_without_merges_and_types_texts_are_written_in_single_bytes(build):
-    """The specification: where the keys are absent, tokens are atomic. Marks of an end stay marks."""
+    """The specification: where the keys are absent, tokens are atomic. Marks of an end stay
+    marks.
+    """
     vocab = build([], [("<|im_end|>", NORMAL)], merges=None, token_type=None)
     for text in (b"Once upon", "h\u00e9llo \u65e5\n".encode(), b"<|im_end|>"):
         assert vocab.encode(text, bos=False) == list(text) and decode(vocab, list(text)) == text

@@ -53,7 +53,9 @@ def expected(data):
 
 
 def joined(parts):
-    """(what is written after each part, the bytes that are open then) for ids that write `parts`."""
+    """(what is written after each part, the bytes that are open then) for ids that write
+    `parts`.
+    """
     joiner, out = detokenizer.Joiner(Bytes(parts)), []
     for i in range(len(parts)):
         joiner.add(i)

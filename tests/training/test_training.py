@@ -249,7 +249,9 @@ def test_features_count_items_and_pairs():
 
 
 def test_features_count_items_of_the_head_by_line_as_well():
-    """A mark changes neither the item nor the pairs: it adds a feature, another one in each line."""
+    """A mark changes neither the item nor the pairs: it adds a feature, another one in each
+    line.
+    """
     of = lambda items: dict(zip(*(part.tolist() for part in teacher.features(items))))
     plain_, sender, subject = (
         of([5, 6, 5, 7]),

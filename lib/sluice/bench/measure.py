@@ -143,7 +143,9 @@ class Costs:
         return products + 4 * self.h.n_head * self.h.head_dim * self._seen(test.n_depth, n, n_last)
 
     def read_bytes(self, test):
-        """Of a generation; None for a prompt, whose reading depends on how it is cut into chunks."""
+        """Of a generation; None for a prompt, whose reading depends on how it is cut into
+        chunks.
+        """
         return (
             None
             if test.n_prompt

@@ -45,7 +45,9 @@ SCALES = {
 
 
 def types():
-    """The names of types that this build computes with and this module can make, mixes among them."""
+    """The names of types that this build computes with and this module can make, mixes among
+    them.
+    """
     known = numbers()
     plain = [name for name in (*FLOATS, *SCALES) if lib.type_supported(known[name])]
     return plain + [name for name, parts in MIXES.items() if set(parts) <= set(plain)]
@@ -152,7 +154,9 @@ class Weights:
         return bytes(out)
 
     def pieces(self, n_in, n_row, start=0):
-        """The bytes of a matrix [n_row, n_in], piece by piece; another `start` gives another one."""
+        """The bytes of a matrix [n_row, n_in], piece by piece; another `start` gives another
+        one.
+        """
         pool, left = memoryview(self.pool(n_in**-0.5)), lib.type_row_bytes(self.type, n_in) * n_row
         at = start * 7919 * self.block_bytes % len(pool)
         while left:
@@ -195,7 +199,9 @@ def cache_home():
 
 
 def find_all(directory, keys, kinds, n_layer, head, say):
-    """The paths of `find` for each of `keys` and `kinds`; without a directory in that of the cache."""
+    """The paths of `find` for each of `keys` and `kinds`; without a directory in that of the
+    cache.
+    """
     return [
         find(directory or cache_home(), key, kind, n_layer, say, head)
         for key in keys

@@ -46,7 +46,8 @@ ROLES = ("system", "user", "assistant")
 THINKING = re.compile("(<think>|</think>|<\\|channel>|<channel\\|>)")
 WHITE_SPACE = (
     "\t\n\v\f\r"
-    " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+    " \x85\xa0\u1680"
+    "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
 RESERVED = ("messages", "add_generation_prompt", "bos_token", "eos_token")
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from sluice.chat.renderer import main; main()"

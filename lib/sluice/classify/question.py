@@ -328,7 +328,9 @@ def _keep(path, data, tree):
 
 
 def ship(directory: str = DATA) -> None:
-    """Write what is parsed of each shipped question into `directory`, and nothing else of the kind."""
+    """Write what is parsed of each shipped question into `directory`, and nothing else of the
+    kind.
+    """
     from .. import yamlfile
     from ..system import files
 

@@ -80,7 +80,9 @@ def choose(file: "File", vocab: "Vocab") -> str:
 
 
 def need(file: "File", vocab: "Vocab", mark: str) -> int:
-    """The id of the control token `mark` (str); Fault 65 naming it where the vocabulary has none."""
+    """The id of the control token `mark` (str); Fault 65 naming it where the vocabulary has
+    none.
+    """
     i = vocab.control_id(mark)
     if i is None:
         raise bad(

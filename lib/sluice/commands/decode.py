@@ -11,7 +11,9 @@ import click
 
 
 def parse_rows(context, parameter, value):
-    """The option's ids, separated by commas or blanks, as a sorted list of distinct ones; or None."""
+    """The option's ids, separated by commas or blanks, as a sorted list of distinct ones; or
+    None.
+    """
     if value is None:
         return None
     fields = value.replace(",", " ").split()

@@ -192,7 +192,9 @@ def main(
 
 
 def text_of(prompt, is_chat):
-    """The prompt's bytes: of the arguments, and of stdin where it is among them or there are none."""
+    """The prompt's bytes: of the arguments, and of stdin where it is among them or there are
+    none.
+    """
     data = b""
     if not prompt or "-" in prompt:
         data = stream.read_text(0)

@@ -1,4 +1,6 @@
-"""A file of weights that is read in pieces, and text that must be JSON: both checked, both bounded."""
+"""A file of weights that is read in pieces, and text that must be JSON: both checked, both
+bounded.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Snapshots and streams in words: what gguf-dump prints of the files and pipes that join the tools."""
+"""Snapshots and streams in words: what gguf-dump prints of the files and pipes that join the
+tools.
+"""
 
 import os
 from heapq import nlargest

@@ -98,7 +98,9 @@ OUTSIDE = ("token_embd", "output_norm", "rope", "output")  # of the layers
 
 
 class Config:
-    """The header's numbers, checked: FIELDS, and `tied`, `version`, `group` (of version 2, else 0)."""
+    """The header's numbers, checked: FIELDS, and `tied`, `version`, `group` (of version 2, else
+    0).
+    """
 
     dim: int
     hidden_dim: int

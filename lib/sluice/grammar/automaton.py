@@ -174,7 +174,9 @@ class Program:
         return start
 
     def _shorten(self):
-        """A rule named at the end of a rule needs no return: right recursion keeps its stack flat."""
+        """A rule named at the end of a rule needs no return: right recursion keeps its stack
+        flat.
+        """
         for label, (op, a, b) in ((i, c) for i, c in enumerate(self.code) if c):
             if op == lib.GRAMMAR_CALL and self._through(b) == self.end:
                 self.code[label] = (JUMP, a, 0)
@@ -214,7 +216,9 @@ def class_arcs(
 
 
 def _tail(ranges, n_more, after, label_of):
-    """The first of 1 + n_more six-bit digits of `ranges` as [(lo, hi, label)]; four levels at most."""
+    """The first of 1 + n_more six-bit digits of `ranges` as [(lo, hi, label)]; four levels at
+    most.
+    """
     if n_more == 0:
         return [(lo, hi, after) for lo, hi in ranges]
     bits, full = 6 * n_more, (1 << 6 * n_more) - 1

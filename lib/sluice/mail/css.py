@@ -130,7 +130,9 @@ def _blank(m):
 
 @lru_cache(512)
 def declarations(style: str) -> dict[str, str]:
-    """{name: value} of a style attribute, in lower case, comments and what strings hold taken out."""
+    """{name: value} of a style attribute, in lower case, comments and what strings hold taken
+    out.
+    """
     style, found = style.lower(), {}
     if any(c in style for c in "/\"'("):
         style = re.sub(HOLDS_SEMICOLON, _blank, style)

@@ -48,7 +48,10 @@ MAX_LINE = 300  # characters
 MAX_LINKS = MAX_FILES = 20
 NOT_SHOWN = frozenset(
     f"text/{kind}"
-    for kind in "calendar vcard x-vcard directory css csv javascript rtf xml x-amp-html rfc822-headers".split()
+    for kind in (
+        "calendar vcard x-vcard directory css csv javascript rtf xml x-amp-html"
+        " rfc822-headers".split()
+    )
 )
 META_CHARSET = rb"""charset\s{0,9}=\s{0,9}["']?([A-Za-z0-9_.:-]{1,40})"""
 
@@ -146,7 +149,9 @@ def _first(names, n):
 
 
 class _View:
-    """What has been shown of a message: text comes from blocks(), everything else is added up here."""
+    """What has been shown of a message: text comes from blocks(), everything else is added up
+    here.
+    """
 
     def __init__(self, reasons, has_header):
         self.reasons, self.has_header, self.left = reasons, has_header, MAX_ALL_BYTES

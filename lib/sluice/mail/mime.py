@@ -50,7 +50,8 @@ CHUNK = 1 << 20  # bytes given to the parser at once: it holds four times as man
 
 MAIL_FIELDS = frozenset(
     "from to cc subject date received return-path message-id mime-version content-type reply-to"
-    " sender delivered-to content-transfer-encoding dkim-signature in-reply-to references x-mailer".split()
+    " sender delivered-to content-transfer-encoding dkim-signature in-reply-to references"
+    " x-mailer".split()
 )
 # wherever they stand: they say what a reader sees
 KEPT_FIELDS = MAIL_FIELDS | {"content-disposition"}
@@ -292,7 +293,9 @@ def _without_blanks_before_colons(data):
 
 
 def _look_again(tree, part):
-    """Parse what the parser could not: a multipart with an unknown boundary, a message in base64."""
+    """Parse what the parser could not: a multipart with an unknown boundary, a message in
+    base64.
+    """
     if part.depth >= MAX_DEPTH:
         return
     if part.kind.startswith("multipart/") and isinstance(part.get_payload(), str):

@@ -60,7 +60,9 @@ def normal(text: str) -> tuple[str, int]:
 
 
 def line(text: str, n_max: int) -> tuple[str, int]:
-    """(the normal form of a str as one line of at most n_max characters, how many showed nothing)."""
+    """(the normal form of a str as one line of at most n_max characters, how many showed
+    nothing).
+    """
     text, n_invisible = normal(text[: 4 * n_max])
     return text.replace("\n", " ").replace("  ", " ")[:n_max].rstrip(), n_invisible
 

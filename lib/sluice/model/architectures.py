@@ -2,10 +2,10 @@
 
 `m` is a model.Model, `f` a forward.Forward that has begun a chunk; each returns the hidden states
 after the last block that were asked for, Rows [n_last, n_embd]; of other ids that block makes keys
-and values alone. What is stored how, in a GGUF file, is said in tests/helpers/tiny_model.py, and followed
-by the checks of hparams.py and weights.py: queries and keys of llama are permuted so that the pairs
-RoPE turns are neighbours; elsewhere a pair is two elements half a head apart (`half`). Norm gains
-of the Gemmas have their 1 added.
+and values alone. What is stored how, in a GGUF file, is said in tests/helpers/tiny_model.py, and
+followed by the checks of hparams.py and weights.py: queries and keys of llama are permuted so that
+the pairs RoPE turns are neighbours; elsewhere a pair is two elements half a head apart (`half`).
+Norm gains of the Gemmas have their 1 added.
 """
 
 import math

@@ -233,7 +233,9 @@ class Forward:
             self._packed, self._int8, self._terms = x, {1: (ffi.NULL,) * 4}, None
 
     def _terms_for(self, x, w):
-        """`x` as sums of bf16 where `w` takes them, made once for all products of `x`; else NULL."""
+        """`x` as sums of bf16 where `w` takes them, made once for all products of `x`; else
+        NULL.
+        """
         if not w.in_terms:
             return ffi.NULL
         self._hold(x)

@@ -52,7 +52,9 @@ class Rope:
         self.tensors = ()
 
     def frequencies(self, n_pair, divisors):
-        """f64 [n_pair]: by how much each pair turns per position; divisors: f32 [n_pair] or NULL."""
+        """f64 [n_pair]: by how much each pair turns per position; divisors: f32 [n_pair] or
+        NULL.
+        """
         freq = ffi.new("double[]", n_pair)
         if self.kind == "yarn":
             lib.rope_freq_yarn(

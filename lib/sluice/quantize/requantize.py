@@ -143,7 +143,9 @@ def reason(type, beyond):
 
 
 def lines(plan):
-    """The plan as a table (list of str): name, shape, types and bytes of each tensor, and the sums."""
+    """The plan as a table (list of str): name, shape, types and bytes of each tensor, and the
+    sums.
+    """
     rows = [("tensor", "shape", "from", "to", "bytes", "bytes")]
     sums = [0, 0, 0]
     for t, type in plan:

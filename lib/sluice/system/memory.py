@@ -13,7 +13,9 @@ MACHINE, GROUP, GROUPS = "/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def begin() -> None:
-    """Forget the peak until now, where the kernel lets us; else it stays that of the whole process."""
+    """Forget the peak until now, where the kernel lets us; else it stays that of the whole
+    process.
+    """
     try:
         with open(CLEAR, "w") as f:
             f.write(RESET_PEAK)

@@ -104,7 +104,9 @@ class Config:
         return bad(self.path, f"{key}: {what}")
 
     def get(self, key, kinds, default=None):
-        """The value of `key`, of one of the types `kinds`; the default where it is absent or null."""
+        """The value of `key`, of one of the types `kinds`; the default where it is absent or
+        null.
+        """
         value = self.values.get(key)
         if value is None:
             value = self.defaults.get(key, default)

@@ -1,4 +1,6 @@
-"""A model in a folder as Hugging Face keeps it: metadata and tensors of the GGUF that it becomes."""
+"""A model in a folder as Hugging Face keeps it: metadata and tensors of the GGUF that it
+becomes.
+"""
 
 import os
 

@@ -31,7 +31,9 @@ OTHERS = (
 
 
 def block(c):
-    """List of (name in GGUF, name in a layer, shape in GGUF order) of one layer of the Config `c`."""
+    """List of (name in GGUF, name in a layer, shape in GGUF order) of one layer of the Config
+    `c`.
+    """
     n, q, kv = c.n_embd, c.n_head * c.head_dim, c.n_head_kv * c.head_dim
     if c.arch == "phi3":  # fused: queries, keys and values; gate and up
         out = [

@@ -39,7 +39,9 @@ def _optional(folder, name):
 
 
 def _sentencepiece(folder, model, c, settings):
-    """Pieces of the model, the tokens that were added to them, and [PADi] for rows that have none."""
+    """Pieces of the model, the tokens that were added to them, and [PADi] for rows that have
+    none.
+    """
     n = c.n_vocab
     if len(model.tokens) > n:
         raise bad(model.path, f"{len(model.tokens)} pieces, but the model has {n} rows")

@@ -55,7 +55,9 @@ def _check_size(path, n, c):
 
 
 def tokens_as_bin(tokens):
-    """Tokens as tokenizer.bin has them: a blank for U+2581, newlines around those of BOS and EOS."""
+    """Tokens as tokenizer.bin has them: a blank for U+2581, newlines around those of BOS and
+    EOS.
+    """
     out = [t.replace(b"\xe2\x96\x81", b" ") for t in tokens]
     for i in (llama2c.BOS, llama2c.EOS):
         if i < len(out):

@@ -21,7 +21,9 @@ from .vocabulary import bin_bytes, tokens_as_bin
 
 
 def source(path):
-    """(gguf.File, llama2c.Config) of a GGUF that llama2.c can hold. Fault 69 naming what it cannot."""
+    """(gguf.File, llama2c.Config) of a GGUF that llama2.c can hold. Fault 69 naming what it
+    cannot.
+    """
     file = gguf.File(path)
     h = Hparams(file)
     if h.arch != "llama":
