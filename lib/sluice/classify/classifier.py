@@ -57,9 +57,9 @@ class Classifier:
     """A question.Question put to the model file at `path`. cache_dir: where the ids before the
     input and the model's id are kept, or None.
 
-    vocab, huge_pages: see Model. as_mail: the inputs are whole mails, whatever the question says. mass: compute
-    it, for each text. learnt: a calibration.Learnt, or None. Fault 65, 69; whatever is wrong with
-    the cache is no matter.
+    vocab, huge_pages: see Model. as_mail: the inputs are whole mails, whatever the question says.
+    mass: compute it, for each text. learnt: a calibration.Learnt, or None. Fault 65, 69; whatever
+    is wrong with the cache is no matter.
     """
 
     def __init__(

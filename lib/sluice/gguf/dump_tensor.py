@@ -4,6 +4,7 @@ from ..faults import BAD_DATA, Fault
 from ..kernels import ffi, lib
 from .metadata import F32
 from .printing import number, put, shape
+from .tensor import type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
 
     from .file import File
     from .tensor import Tensor
-from .tensor import type_name
 
 CHECK_ELEMENTS = 1 << 15  # of a tensor at a time: a multiple of every block
 

@@ -27,8 +27,8 @@ def named(file: "File", n_vocab: int, name: str) -> int | None:
 
 
 def choose(file: "File", index: "Any", of_keys: "Any", begins: bool) -> "tuple[Any, ...]":
-    """(bos, eos, eog, unknown, add_bos, add_eos) of a gguf.File: ids or None, but eog, a frozenset of
-    ids, and add_*, bool. Sets the unknown id of `index` (a C vocab *, its texts entered).
+    """(bos, eos, eog, unknown, add_bos, add_eos) of a gguf.File: ids or None, but eog, a frozenset
+    of ids, and add_*, bool. Sets the unknown id of `index` (a C vocab *, its texts entered).
 
     of_keys: what `named` says of NAMES. begins: whether the begin id is put first where the file
     does not say. Where a key is absent, 1, 2 and 0 are tried, as is custom with SentencePiece.
