@@ -37,8 +37,10 @@ def __getattr__(name: str) -> object:
         from . import faults
 
         return getattr(faults, name)
-    from . import api
-
+    try:
+        from . import api
+    except SystemExit as e:  # it ends a command; of a program it is one import that fails
+        raise ImportError("the kernels of sluice cannot be loaded", name="sluice._kernels") from e
     return getattr(api, name)
 
 

@@ -89,6 +89,18 @@ assert type(sluice.generate) is type(sluice)"""
     python(code)
 
 
+def test_missing_kernels_are_an_import_error(tmp_path):
+    for file in ("__init__.py", "faults.py", "kernels.py", "messages.py"):
+        (tmp_path / "sluice").mkdir(exist_ok=True)
+        (tmp_path / "sluice" / file).write_bytes((ROOT / "lib" / "sluice" / file).read_bytes())
+    (tmp_path / "sluice" / "api.py").write_text("from .kernels import ffi")
+    code = "import sluice\ntry:\n    sluice.load\nexcept ImportError as e:\n    print(e)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env={"PYTHONPATH": str(tmp_path)}
+    )
+    assert (done.returncode, done.stdout) == (0, b"the kernels of sluice cannot be loaded\n")
+
+
 def test_arguments_have_the_defaults_and_ranges_of_the_options(tiny):
     arguments = inspect.signature(sluice.Model.generate).parameters
     names = {"repeat": "repeat_penalty", "presence": "presence_penalty"}
