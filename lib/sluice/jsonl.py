@@ -8,6 +8,11 @@ import json
 
 from . import stream
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
 # a mail of 16 MiB is this long if half of its bytes are written like \u00ff
 MAX_LINE_BYTES = 64 << 20
 LARGE = 1 << 20  # a line of more bytes has at most
@@ -17,12 +22,12 @@ MAX_VALUES = 10000  # values and names: each takes many times its bytes once it 
 class BadLine(Exception):
     """What is wrong with a line. id: that of the line, or None."""
 
-    def __init__(self, what, id=None):
+    def __init__(self, what: str, id: str | int | None = None) -> None:
         super().__init__(what)
         self.id = id
 
 
-def lines(fd):
+def lines(fd: int) -> "Iterator[bytes | None]":
     """The lines on a descriptor (bytes without the newline), as they arrive; None for one that is
     too long. Holds one line and one chunk.
     """
@@ -41,7 +46,11 @@ def lines(fd):
         yield b"".join(parts) if n_bytes <= MAX_LINE_BYTES else None
 
 
-def load(line, pairs=None, most=MAX_VALUES):
+def load(
+    line: bytes | None,
+    pairs: "Callable[[list[tuple[str, Any]]], Any] | None" = None,
+    most: int = MAX_VALUES,
+) -> "Any":
     """The value of a line of JSON (bytes, or None for one too long); BadLine. pairs: makes an
     object of its (name, value) pairs; most: how many values and names a line longer than LARGE may
     have."""
@@ -82,6 +91,6 @@ def _whole(digits):
     return int(digits)
 
 
-def dump(fields):
+def dump(fields: "dict[str, Any]") -> bytes:
     """The line for a dict, as bytes with the newline; ASCII."""
     return json.dumps(fields).encode() + b"\n"

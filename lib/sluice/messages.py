@@ -6,7 +6,7 @@ import sys
 from . import faults
 
 
-def say(message):
+def say(message: object) -> None:
     """One line on stderr, `command: message`, without control codes, file names as they are; a
     closed stderr is nobody's business."""
     line = faults.one_line(f"{program()}: {message}".replace("\n", " "))
@@ -16,11 +16,11 @@ def say(message):
         pass
 
 
-def program():
+def program() -> str:
     """The name this command was called by."""
     return os.path.basename(sys.argv[0])
 
 
-def report(**fields):
+def report(**fields: object) -> None:
     """The line of -v: `command: key=value key=value`; floats with one decimal."""
     say(" ".join(f"{k}={v:.1f}" if isinstance(v, float) else f"{k}={v}" for k, v in fields.items()))

@@ -41,6 +41,13 @@ import struct
 from .faults import bad
 from .limits import MAX_TEXT_BYTES, MAX_VOCAB
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from .gguf import File
+
 REASONS = ("stop", "length", "full", "cut", "text")
 LAST, FULL, LENGTH, CONSTRAINED, MAY_END = 1, 2, 4, 8, 16
 FLAG_WORDS = {
@@ -62,7 +69,7 @@ CHUNK_BYTES = 1 << 16
 DRAIN_BYTES = 1 << 24
 
 
-def write_all(fd, data):
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
     """Write every byte of `data` to `fd`, at once and unbuffered; OSError, naming the standard
     stream, if that fails.
     """
@@ -74,7 +81,7 @@ def write_all(fd, data):
             raise _named(e, fd) from None
 
 
-def read_some(fd, most=1 << 20):
+def read_some(fd: int, most: int = 1 << 20) -> bytes:
     """What is there to read, up to `most` bytes; b"" at the end of input. OSError, naming the
     standard stream, if that fails.
     """
@@ -89,7 +96,7 @@ def _named(e, fd):
     return e
 
 
-def read_exactly(fd, n_bytes):
+def read_exactly(fd: int, n_bytes: int) -> bytes:
     """Up to `n_bytes` from `fd`: fewer only where the input ends."""
     parts = []
     while n_bytes:
@@ -109,7 +116,7 @@ def read_text(fd: int, name: str = "standard input") -> bytes:
     return data
 
 
-def read_file(path, most):
+def read_file(path: str, most: int) -> bytes:
     """The bytes of the file at `path`, at most `most` of them, whatever it is. Fault 65: more, or a
     directory; OSError.
     """
@@ -126,12 +133,12 @@ def read_file(path, most):
 # Ids -----------------------------------------------------------------------
 
 
-def ids_header(model_id, n_vocab):
+def ids_header(model_id: bytes, n_vocab: int) -> bytes:
     """The first line of an id stream, for a model id of 32 bytes."""
     return b"#ids 1 model=%s vocab=%d\n" % (model_id[:8].hex().encode(), n_vocab)
 
 
-def ids_end(reason):
+def ids_end(reason: str) -> bytes:
     """The last line of an id stream; `reason` is one of REASONS."""
     assert reason in REASONS
     return b"#end %s\n" % reason.encode()
@@ -146,7 +153,14 @@ class IdReader:
     what was read from the descriptor before, at most a part of the first line.
     """
 
-    def __init__(self, fd, model=None, n_vocab=None, name="standard input", start=b""):
+    def __init__(
+        self,
+        fd: int,
+        model: "File | None" = None,
+        n_vocab: int | None = None,
+        name: str = "standard input",
+        start: bytes = b"",
+    ) -> None:
         self.fd, self.name, self.n_line, self.reason = fd, name, 0, None
         # whole lines that were read, the next one last; the part of one
         self._lines, self._rest = [], start
@@ -170,7 +184,7 @@ class IdReader:
         if n_vocab is not None and self.n_vocab != n_vocab:
             raise self._bad(f"ids of a vocabulary of {self.n_vocab}, but the model has {n_vocab}")
 
-    def __iter__(self):
+    def __iter__(self) -> "Iterator[int]":
         while self.reason is None:
             line = self._line()
             if line.startswith(b"#"):
@@ -188,7 +202,7 @@ class IdReader:
                 raise self._bad(f"id {int(field)} is not below the vocabulary size {self.n_vocab}")
             yield int(field)
 
-    def is_waiting(self):
+    def is_waiting(self) -> bool:
         """Whether the next line is still to be read: a writer holds back no longer than until
         then.
         """
@@ -212,13 +226,13 @@ class IdReader:
         self.n_line += 1
         return self._lines.pop()
 
-    def end_is_here(self):
+    def end_is_here(self) -> bool:
         """Whether the next line is `#end` and has already arrived: nothing will be asked after the
         id just read.
         """
         return bool(self._lines) and self._lines[-1].startswith(b"#end ")
 
-    def finish(self):
+    def finish(self) -> None:
         """Read to the end of input: a Fault if anything follows `#end`, which nobody would look at
         otherwise.
         """
@@ -226,7 +240,7 @@ class IdReader:
             self.n_line += 1
             raise self._bad('there is more after "#end": one stream at a time')
 
-    def drain(self):
+    def drain(self) -> None:
         """Read on until `#end`, the end of input or DRAIN_BYTES: a writer must not be killed for
         saying goodbye.
         """
@@ -253,19 +267,19 @@ class Record:
 
     __slots__ = ("kind", "flags", "pos", "prev", "payload")
 
-    def __init__(self, kind, flags, pos, prev, payload):
+    def __init__(self, kind: bytes, flags: int, pos: int, prev: int, payload: "Any") -> None:
         self.kind, self.flags, self.pos, self.prev, self.payload = kind, flags, pos, prev, payload
 
-    def pack(self):
+    def pack(self) -> bytes:
         """The record as bytes."""
         return record(self.kind, self.flags, self.pos, self.prev, self.payload)
 
     @property
-    def is_whole(self):
+    def is_whole(self) -> bool:
         """Whether the text up to `prev` is complete in its grammar, or has none."""
         return not self.flags & CONSTRAINED or bool(self.flags & MAY_END)
 
-    def end_after(self, enough):
+    def end_after(self, enough: bool) -> str | None:
         """Why the ids end with the one chosen from this record, as `#end` says it.
 
         None: they do not; or it is the last one asked for (`enough`), and `end_before` of the next
@@ -274,19 +288,19 @@ class Record:
             return "stop"
         return "length" if enough and not self.flags & CONSTRAINED else None
 
-    def end_before(self):
+    def end_before(self) -> str:
         """Why the ids end before this record, as `#end` says it: it is an E, or enough came."""
         if self.kind == b"E" and not self.flags & (FULL | LENGTH):
             return "stop"
         return "cut" if not self.is_whole else "full" if self.flags & FULL else "length"
 
 
-def logits_header(model_id, n_vocab):
+def logits_header(model_id: bytes, n_vocab: int) -> bytes:
     """The 32 bytes that begin a logits stream."""
     return HEADER.pack(MAGIC, VERSION, n_vocab, 0, model_id[:16])
 
 
-def record(kind, flags, pos, prev, payload=b""):
+def record(kind: bytes, flags: int, pos: int, prev: int, payload: "Any" = b"") -> bytes:
     """One record as bytes; `payload` is bytes-like."""
     return RECORD.pack(kind[0], flags, 0, len(payload), pos, prev) + bytes(payload)
 
@@ -300,7 +314,14 @@ class LogitsReader:
     what was read from the descriptor before, at most a part of the header.
     """
 
-    def __init__(self, fd, allowed=b"LCE", model=None, name="standard input", start=b""):
+    def __init__(
+        self,
+        fd: int,
+        allowed: bytes = b"LCE",
+        model: "File | None" = None,
+        name: str = "standard input",
+        start: bytes = b"",
+    ) -> None:
         self.fd, self.allowed, self.name, self.n_record = fd, allowed, name, 0
         self._is_over = False
         self._constrained = None  # whether the L and C records are, as soon as one was read
@@ -327,7 +348,7 @@ class LogitsReader:
                 f"but {model.path} is {model.id[:8].hex()}",
             )
 
-    def __iter__(self):
+    def __iter__(self) -> "Iterator[Record]":
         while True:
             r = self._record()
             self._is_over = r.kind == b"E"
@@ -335,7 +356,7 @@ class LogitsReader:
             if self._is_over:
                 return
 
-    def finish(self):
+    def finish(self) -> None:
         """Where E was read: Fault 65 if the stream goes on behind it."""
         if self._is_over and read_exactly(self.fd, 1):
             raise bad(self.name, "there is more after the E record")
@@ -388,7 +409,7 @@ class LogitsReader:
         return bad(self.name, f"record {self.n_record + 1}: {what}")
 
 
-def end_quietly(fd, data):
+def end_quietly(fd: int, data: bytes) -> None:
     """Write the end mark `data`, unless its reader has gone: it asked for the end, so it may
     have.
     """

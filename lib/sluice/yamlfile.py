@@ -11,13 +11,17 @@ import re
 
 from .faults import bad, printable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 MAX_DEPTH = 8
 CONSTANTS = {"": None, "~": None, "null": None, "true": True, "false": False}
 INTEGER = r"-?(0|[1-9][0-9]{0,17})"
 NUMBER = re.compile(INTEGER + r"(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?")
 
 
-def parse(data, name):
+def parse(data: bytes, name: str) -> "Any":
     """The content of `data` (bytes, whose number the caller bounds); Fault 65 naming `name`, called
     so by messages, and the line.
     """

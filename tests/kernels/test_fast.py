@@ -374,7 +374,7 @@ def test_logits_are_near_those_of_exact(models, tmp_path):
 MORE_THREADS = """
 import sys
 from sluice.kernels import lib
-from sluice.model import Model
+from sluice.model.model import Model
 from sluice.model.forward import Forward
 from sluice.kvcache.scratch import Scratch
 m = Model(sys.argv[1], 1, "fast")

@@ -255,7 +255,7 @@ def test_markup_loads_lxml_only_for_html():
     import sys
 
     code = (
-        "import sys; from sluice.mail import message as mail; mail.read(b'Subject: x\\n\\nhttp://a.example hi');"
+        "import sys; from sluice.mail import message; message.read(b'Subject: x\\n\\nhttp://a.example hi');"
         " print('lxml' in sys.modules)"
     )
     assert (

@@ -275,7 +275,7 @@ def test_malformed_lists_of_groups_say_nothing(machine, text):
 # ---- this machine ----
 
 COUNT = (
-    "from sluice import model; from sluice.kernels import lib; model.start({});"
+    "from sluice.model import model; from sluice.kernels import lib; model.start({});"
     " print(lib.threads_count())"
 )
 

@@ -18,8 +18,19 @@ from ..model.model import CHUNK
 from . import messages as files
 from .template import Message
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
-def opening(system, path):
+    from ..generate.sampler import Sampler
+    from ..grammar.matcher import Grammar
+    from ..kvcache.scratch import Scratch
+    from ..model.model import Model
+    from ..tokenizer.vocabulary import Vocab
+    from .template import Template
+
+
+def opening(system: str | None, path: str | None) -> "list[Message]":
     """The Messages that --system and --messages begin a conversation with. Fault 65; OSError."""
     return (
         []
@@ -43,16 +54,16 @@ class Conversation:
 
     def __init__(
         self,
-        model,
-        vocab,
-        its_template,
-        cache,
-        messages,
-        speaker="assistant",
-        n_answer=None,
-        report=lambda line: None,
-        interrupted=lambda: False,
-    ):
+        model: "Model",
+        vocab: "Vocab",
+        its_template: "Template",
+        cache: "Scratch",
+        messages: "list[Message]",
+        speaker: str = "assistant",
+        n_answer: int | None = None,
+        report: "Callable[[str], None]" = lambda line: None,
+        interrupted: "Callable[[], bool]" = lambda: False,
+    ) -> None:
         self.model, self.vocab, self.template, self.cache = model, vocab, its_template, cache
         self.messages, self.speaker, self.n_answer = messages, speaker, n_answer
         self._report, self._interrupted, self._n_left_out, self._told = (
@@ -64,7 +75,9 @@ class Conversation:
         self.author = "user" if speaker == "assistant" else "assistant"
         self.figures, self.n_cut = {}, 0
 
-    def answer(self, sampler, rules=None, stops=()):
+    def answer(
+        self, sampler: "Sampler", rules: "Grammar | None" = None, stops: "Iterable[bytes]" = ()
+    ) -> "Iterator[bytes]":
         """Yields the answer to `messages` as bytes, as it is written; it is then the last message,
         as far as it went.
 
@@ -84,7 +97,8 @@ class Conversation:
         read = time.monotonic()
         matcher = Matcher(rules, self.vocab) if rules else None
         generation = Generation(self.model, self.cache, sampler, self.vocab.eog, matcher)
-        answer, chosen, parts, reason = Answer(self.vocab, stops), [], [], "stop"
+        answer, chosen, parts = Answer(self.vocab, stops), [], []
+        reason: str | None = "stop"
         try:
             for id in generation.ids(self.n_answer):
                 chosen.append(id)

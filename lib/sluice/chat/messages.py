@@ -18,6 +18,11 @@ from .. import jsonl, stream, yamlfile
 from ..faults import NO_OUTPUT, bad, printable, unsupported
 from .template import ROLES, Message
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
 MAX_BYTES = 16 << 20
 # what somebody writes by hand: its parser takes a minute for the other limit
 MAX_YAML_BYTES = 1 << 20
@@ -26,7 +31,7 @@ VALUES = 16  # and names, of a message in an array
 BOM = "\ufeff".encode()
 
 
-def read(path):
+def read(path: str) -> "list[Message]":
     """The Messages in the file `path`, at least one. Fault 65; OSError."""
     as_yaml = path.endswith((".yaml", ".yml"))
     data = stream.read_file(path, MAX_YAML_BYTES if as_yaml else MAX_BYTES)
@@ -39,6 +44,16 @@ def read(path):
         entries = (
             (f"line {n}", _json(line, path, f"line {n}")) for n, line in lines if line.strip()
         )
+    return _checked(entries, path)
+
+
+def of_list(entries: "list[Any]", name: str) -> "list[Message]":
+    """The Messages of a list of dicts, at least one; `name`: what errors call it. Fault 65."""
+    return _checked(_numbered(entries, name), name)
+
+
+def _checked(entries, path):
+    """The Messages of (place, dict) pairs."""
     found = []
     for place, entry in entries:
         if len(found) == MAX_MESSAGES:
@@ -115,7 +130,7 @@ def _content(content, path, place):
     return "\n".join(part["text"] for part in content)
 
 
-def write(path, messages):
+def write(path: str, messages: "Iterable[Message]") -> None:
     """Write `messages` as JSON lines to `path`, mode 0600: they are private. Fault 73, 74 or 75
     with `path` as it was.
     """

@@ -18,12 +18,16 @@ import os
 import resource
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 CPU_SECONDS = 1
 MEMORY_BYTES = 512 << 20
 MAX_CHARACTERS = 2 << 20  # of a text
 
 
-def main():
+def main() -> None:
     try:
         request = json.loads(sys.stdin.buffer.read())
     except RecursionError:
@@ -35,22 +39,22 @@ def main():
     os._exit(0)
 
 
-def answer(request):
+def answer(request: "dict[str, Any]") -> "dict[str, Any]":
     """What is written to stdout for what is on stdin, as dicts."""
     try:
         return {"texts": render(**request)}
     except ModuleNotFoundError as e:
-        return {"missing": e.name.partition(".")[0]}
+        return {"missing": (e.name or "").partition(".")[0]}
     except MemoryError:
         return {"error": f"needs more than {MEMORY_BYTES >> 20} MiB of memory"}
     except RecursionError:
         return {"error": "is nested too deeply"}
     except Exception as e:  # whatever a template can raise: it is a program
-        line = f"line {e.lineno}: " if getattr(e, "lineno", None) else ""
+        line = f"line {n}: " if (n := getattr(e, "lineno", None)) else ""
         return {"error": f"{line}{e}"[:1000] or type(e).__name__}
 
 
-def render(template, variables, now):
+def render(template: str, variables: "list[dict[str, Any]]", now: int | None) -> list[str]:
     """The texts that `template` makes of each of `variables`."""
     import datetime
 
@@ -128,7 +132,7 @@ def _environment(strftime_now):
     return e
 
 
-def limit():
+def limit() -> None:
     """From here on: bounded time and memory, no new files, no new processes."""
     for kind, most in (
         ("CPU", CPU_SECONDS),

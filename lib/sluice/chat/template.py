@@ -30,6 +30,14 @@ from .. import stream
 from ..faults import TRY_AGAIN, UNSUPPORTED, USAGE, Fault, bad, printable
 from ..limits import MAX_TEXT_BYTES
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ..gguf import File
+    from ..tokenizer.vocabulary import Vocab
+
 KEY = "tokenizer.chat_template"
 MAX_BYTES = 1 << 20
 SPECIMEN = "\"<&'"
@@ -53,7 +61,7 @@ class Message:
 
     __slots__ = ("role", "content", "ids")
 
-    def __init__(self, role, content, ids=None):
+    def __init__(self, role: str, content: str, ids: list[int] | None = None) -> None:
         self.role, self.content, self.ids = role, content, ids
 
 
@@ -64,7 +72,9 @@ class Template:
     variables: {name: value} that it finds beside its own.
     """
 
-    def __init__(self, source, name, vocab, variables=None):
+    def __init__(
+        self, source: str, name: str, vocab: "Vocab", variables: "Mapping[str, Any] | None" = None
+    ) -> None:
         self.source, self.name, self._vocab = source, name, vocab
         token = lambda i: (
             "" if i is None else vocab.bytes_of(i, special=True).decode("utf-8", "replace")
@@ -77,7 +87,7 @@ class Template:
             "eos_token": token(vocab.eos),
         }
 
-    def ids(self, messages, prompt=True):
+    def ids(self, messages: "list[Message]", prompt: bool = True) -> tuple[list[int], list[int]]:
         """(ids, left_out) of a list of Messages; with `prompt` also what precedes the assistant's
         next one.
 
@@ -88,7 +98,7 @@ class Template:
         left_out = [i for i, m in enumerate(messages) if m.content.strip() and i not in shown]
         return self._join(segments, messages), left_out
 
-    def ids_before(self, messages, role):
+    def ids_before(self, messages: "list[Message]", role: str) -> list[int]:
         """The ids of `messages` and of what precedes the text of one more, of `role`."""
         segments = self.segments([*messages, Message(role, "x")], False)
         ends = [n for n, (_, _, i) in enumerate(segments) if i == len(messages)]
@@ -96,7 +106,9 @@ class Template:
             raise bad(self.name, f"does not write the text of a last message of {role} once")
         return self._join(segments[: ends[0]], messages)
 
-    def segments(self, messages, prompt=True):
+    def segments(
+        self, messages: "list[Message]", prompt: bool = True
+    ) -> list[tuple[str, str, int | None]]:
         """[(kind, text, index)]: kind "template" (index None) or "message", then of
         messages[index]; what is joined gives the text of the conversation.
         """
@@ -328,7 +340,12 @@ def _now():
     return int(now) if now else None
 
 
-def of(file, vocab, path=None, variables=None):
+def of(
+    file: "File",
+    vocab: "Vocab",
+    path: str | None = None,
+    variables: "Mapping[str, Any] | None" = None,
+) -> "Template":
     """The Template of a gguf.File, or the one in the file `path` (a name of configs/*.jinja, or a
     path). Fault 65, 69; OSError.
     """
@@ -350,7 +367,7 @@ def of(file, vocab, path=None, variables=None):
         raise bad(path, f"byte {e.start} is not UTF-8") from None
 
 
-def parse_variable(text):
+def parse_variable(text: str) -> "tuple[str, Any]":
     """(name, value) of NAME=VALUE: the value as JSON, or else a string; ValueError with what is
     wrong.
     """

@@ -14,6 +14,11 @@ import sys
 from .. import jsonl, stream
 from ..faults import NO_OUTPUT, Fault, bad
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
 # Controls of direction, with which text looks like something else, and tags and notes, with which
 # it is there and not seen.
 HIDING = [
@@ -30,14 +35,14 @@ SHOWN.update({c: f"\\x{c:02x}" for c in range(128, 160)})
 SHOWN.update({c: chr(c).encode("unicode_escape").decode() for c in HIDING})
 
 
-def harmless(data):
+def harmless(data: bytes) -> bytes:
     """Text from a model (bytes, whole UTF-8 characters) as bytes that a terminal only shows:
     control characters but tab and newline as ^[ or \\x9b, what is not UTF-8 as \\xff.
     """
     return data.decode("utf-8", "backslashreplace").translate(SHOWN).encode()
 
 
-def show(data):
+def show(data: bytes) -> None:
     """Write an answer's text to stdout: as it is, or to a terminal harmlessly."""
     stream.write_all(1, harmless(data) if os.isatty(1) else data)
 
@@ -49,16 +54,16 @@ class Interrupt:
 
     PATIENCE = 2
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.clear()
 
-    def __call__(self):
+    def __call__(self) -> bool:
         return self._n > 0
 
-    def clear(self):
+    def clear(self) -> None:
         self._n = 0
 
-    def __enter__(self):
+    def __enter__(self) -> "Interrupt":
         self._before = signal.signal(signal.SIGINT, self._count)
         return self
 
@@ -67,15 +72,15 @@ class Interrupt:
         if self._n > self.PATIENCE:
             raise KeyboardInterrupt
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: "Any") -> None:
         signal.signal(signal.SIGINT, self._before)
 
 
-def typed(prompt, history=None):
+def typed(prompt: str, history: str | None = None) -> "Iterator[bytes]":
     """The messages that are typed at a terminal (bytes), each after `prompt`, to Ctrl-D. Ctrl-C
     throws the line away.
     """
-    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
     edited = os.isatty(1)
     readline = _editor(history) if edited else None
     while True:
@@ -146,7 +151,7 @@ def _private(path):
         )
 
 
-def summary(figures):
+def summary(figures: "dict[str, Any]") -> str:
     """The line about an answer, of conversation.Conversation's figures."""
     f = figures
     speed = lambda n, s: f"{n} at {n / max(s, 1e-6):.1f}/s"
@@ -157,7 +162,7 @@ def summary(figures):
     )
 
 
-def piped():
+def piped() -> "Iterator[bytes]":
     """The messages on stdin, which is no terminal: one a line (bytes), empty lines left out."""
     for line in jsonl.lines(0):
         if line is None:

@@ -19,6 +19,14 @@ grammar-filter; with "canonical" only the one sequence that the tokenizer makes 
 from ..faults import bad, printable
 from ..kernels import ffi, lib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from ..tokenizer.vocabulary import Vocab
+    from .question import Question
+
 MAX_NODES = 256  # each is a step of the model
 NEVER = float("-inf")
 
@@ -30,7 +38,7 @@ class Node:
 
     __slots__ = ("ids", "next", "rows")
 
-    def __init__(self, branches):
+    def __init__(self, branches: "dict[int, Any]") -> None:
         self.ids = sorted(branches)
         self.next = [branches[i] for i in self.ids]
         self.rows = ffi.new("int32_t[]", self.ids)
@@ -43,10 +51,9 @@ class Tree:
     Fault 65 naming answers that cannot be told apart, or that need more than MAX_NODES steps.
     """
 
-    def __init__(self, question, vocab):
+    def __init__(self, question: "Question", vocab: "Vocab") -> None:
         self._path, self._vocab, self._names = question.path, vocab, list(question.answers)
-        canonical = question.tokenisations == "canonical"
-        self._heads = self._heads_of_ids if canonical else self._heads_of_bytes
+        self._canonical = canonical = question.tokenisations == "canonical"
         self.n_nodes, self.depth, self._writing = 0, 0, {}
         states = [
             (a, s.encode(), self._canonical_ids(s))
@@ -109,10 +116,9 @@ class Tree:
             }
         )
 
-    def _heads_of_ids(self, rest):
-        return [(rest[0], rest[1:])]
-
-    def _heads_of_bytes(self, rest):
+    def _heads(self, rest):
+        if self._canonical:
+            return [(rest[0], rest[1:])]
         return [(i, rest[n:]) for n in range(1, len(rest) + 1) for i in self._ids_writing(rest[:n])]
 
     def _ids_writing(self, data):
@@ -120,7 +126,9 @@ class Tree:
             self._writing[data] = self._vocab.ids_writing(data)
         return self._writing[data]
 
-    def log_probabilities(self, look, dense=None):
+    def log_probabilities(
+        self, look: "Callable[[list[int], Any], Any]", dense: "Callable[[], Any] | None" = None
+    ) -> tuple[list[float], float | None]:
         """(log P [n_answer], log mass).
 
         look(path, rows) gives the logits f32 (float *) of `rows` (int32_t[]) after the ids `path`
@@ -145,7 +153,7 @@ class Tree:
         return [log_sum(terms) for terms in found], log_sum(masses) if dense else None
 
 
-def log_sum(terms):
+def log_sum(terms: list[float]) -> float:
     """ln of the sum of e^term, in order; -infinity of none."""
     top = max(terms, default=NEVER)
     if top == NEVER:
@@ -156,7 +164,7 @@ def log_sum(terms):
     return top + lib.sluice_log(total)
 
 
-def calibrated(log_p, scale, bias):
+def calibrated(log_p: "Iterable[float]", scale: float, bias: "Iterable[float]") -> list[float]:
     """The probabilities exp(scale log_p + bias), made to add up to 1."""
     scores = [scale * p + b for p, b in zip(log_p, bias)]
     total = log_sum(scores)

@@ -24,6 +24,14 @@ import os
 from ..faults import Fault, bad
 from ..system import files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..gguf import File
+    from .question import Question
+
 MAGIC = b"#calibration 1 "
 FIRST_BYTES = len(MAGIC) + 6 + 1 + 8 + 1 + 8 + 1 + 8 + 1
 MAX_HEAD_BYTES = 1 << 16
@@ -36,7 +44,7 @@ SUFFIX = ".calibration"
 class Fit:
     """What is fitted for a model and a question. n_mails; shipped, fitted: [scale, *biases]."""
 
-    def __init__(self, n_mails, shipped, fitted):
+    def __init__(self, n_mails: int, shipped: list[float], fitted: list[float]) -> None:
         self.n_mails, self.shipped, self.fitted = n_mails, shipped, fitted
 
 
@@ -47,15 +55,20 @@ class Learnt:
     given a line for each new reason not to use it, where it is not None.
     """
 
-    def __init__(self, path, question, say=None):
+    _seen: "Any"
+    _fit: Fit | None
+
+    def __init__(
+        self, path: str, question: "Question", say: "Callable[[str], object] | None" = None
+    ) -> None:
         self.path, self._question, self._say = path, question, say
         self._seen, self._fault, self._fit = None, None, None
 
-    def fit(self, file):
+    def fit(self, file: "File") -> "Fit | None":
         """The Fit to use with the model `file` (a gguf.File), or None: as shipped."""
         try:
             s = os.stat(self.path)
-            seen = s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
+            seen: Any = (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
         except OSError as e:
             seen = e.errno
         if seen != self._seen:
@@ -93,12 +106,14 @@ class Learnt:
             self._say(f"{why}; the calibration is the shipped one")
 
 
-def path_for(asked, learnt_file=None, no_calibration=False):
+def path_for(
+    asked: str, learnt_file: str | None = None, no_calibration: bool = False
+) -> str | None:
     """Where the calibration for the question called `asked` is read, or None."""
     return None if no_calibration else learnt_file or home(asked)
 
 
-def home(asked):
+def home(asked: str) -> str | None:
     """Where the calibration for the question called `asked` is: sluice in $XDG_DATA_HOME or
     ~/.local/share; None without a home.
     """
@@ -116,22 +131,22 @@ def home(asked):
     )
 
 
-def name_of(file):
+def name_of(file: "File") -> str:
     """16 hex digits: the model `file` (a gguf.File), as a calibration has it."""
     return file.id[:8].hex()
 
 
-def earlier_name_of(file):
+def earlier_name_of(file: "File") -> str:
     """The same, as calibrations had it before a model's id covered its whole file."""
     return file.earlier_id[:8].hex()
 
 
-def shipped(question):
+def shipped(question: "Question") -> list[float]:
     """[scale, *biases] of a Question, in the order of its answers."""
     return [question.scale, *(question.bias[name] for name in question.answers)]
 
 
-def digest(question):
+def digest(question: "Question") -> str:
     """16 hex digits of all that decides what is asked, and so what the log probabilities mean; not
     of thresholds and calibration.
     """
@@ -152,7 +167,7 @@ def digest(question):
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
 
-def read_head(path):
+def read_head(path: str) -> "dict[tuple[str, str], Fit]":
     """{(model, question): Fit} of the file at `path`; the mails are not looked at. OSError; Fault
     65: damaged, or not to be trusted.
     """
@@ -166,7 +181,7 @@ def read_head(path):
     return parse_head(path, first[FIRST_BYTES : FIRST_BYTES + n_head], crc)
 
 
-def parse_first(path, data):
+def parse_first(path: str, data: bytes) -> "tuple[Any, ...]":
     """(bytes of the head, its CRC, bytes of the mails, their CRC) that the first line says. Fault
     65.
     """
@@ -182,7 +197,7 @@ def parse_first(path, data):
     return found
 
 
-def parse_head(path, data, crc):
+def parse_head(path: str, data: bytes, crc: int) -> "dict[tuple[str, str], Fit]":
     """{(model, question): Fit}. Fault 65."""
     if checksum(data) != crc:
         raise bad(path, "damaged: the head has another checksum")
@@ -200,20 +215,20 @@ def parse_head(path, data, crc):
     return fits
 
 
-def checksum(data):
+def checksum(data: bytes) -> int:
     from ..kernels import lib
 
     return lib.crc32c(0, data, len(data))
 
 
-def hexadecimal(text):
+def hexadecimal(text: str) -> str:
     """`text`, 16 hex digits; ValueError."""
     if len(text) != 16 or set(text) - set("0123456789abcdef"):
         raise ValueError
     return text
 
 
-def number(text):
+def number(text: str) -> float:
     """The float that `text` is; ValueError where it is too large, or none."""
     x = float(text)
     if not -MAX_SIZE <= x <= MAX_SIZE:  # NaN is neither

@@ -15,6 +15,12 @@ from .answers import Tree, calibrated
 from .prompt import Prompt
 from .question import UNSURE
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .calibration import Fit
+
 KV_TYPE = "f16"
 EXIT_OTHER, EXIT_UNSURE = 1, 2
 # ids before the input times bytes of weights: below, computing them is faster than opening a
@@ -35,6 +41,17 @@ class Verdict:
     reasons: of a mail, see sluice.mail.
     """
 
+    answer: str
+    score: float
+    scores: dict[str, float]
+    log_p: list[float]
+    fit: "Fit | None"
+    n_ids: int
+    n_reused: int
+    cut: bool
+    mass: float | None
+    reasons: list[str] | None
+
 
 class Classifier:
     """A question.Question put to the model file at `path`. cache_dir: where the ids before the
@@ -47,17 +64,17 @@ class Classifier:
 
     def __init__(
         self,
-        question,
-        path,
-        threads=None,
-        cache_dir=None,
-        as_mail=False,
-        mass=False,
-        arithmetic="exact",
-        vocab=None,
-        learnt=None,
-        huge_pages=False,
-    ):
+        question: "Any",
+        path: str,
+        threads: int | None = None,
+        cache_dir: str | None = None,
+        as_mail: bool = False,
+        mass: bool = False,
+        arithmetic: str = "exact",
+        vocab: str | None = None,
+        learnt: "Any" = None,
+        huge_pages: bool = False,
+    ) -> None:
         self.learnt, self.question, self.as_mail, self._with_mass = learnt, question, as_mail, mass
         self.is_mail = as_mail or question.kind == "mail"
         self.model = m = Model(path, threads, arithmetic, vocab, huge_pages)
@@ -99,19 +116,19 @@ class Classifier:
         self.kept = "stored"
         return new
 
-    def held_bytes(self):
+    def held_bytes(self) -> int:
         """Bytes that are held from one text to the next on purpose: activations, and room for keys
         and values.
         """
         return self._kv.layout.file_bytes + self._forward.held_bytes()
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Compute the ids before the input now, once for all texts."""
         if not self.n_known and self.prompt.before:
             self.model.extend(self._kv, self.prompt.before, f=self._forward)
             self.n_known = self._kv.n_tok
 
-    def ask(self, data):
+    def ask(self, data: bytes) -> "Verdict":
         """The Verdict on an input (bytes). Fault 65 where there is nothing in it."""
         if not data:
             raise bad("input", "no text: it is empty")
@@ -134,7 +151,7 @@ class Classifier:
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 
-    def judge(self, v):
+    def judge(self, v: "Verdict") -> None:
         """Answer and scores of the Verdict `v` from its log_p and the calibration as it is now."""
         q, names = self.question, list(self.question.answers)
         v.fit = self.learnt and self.learnt.fit(self.model.file)
@@ -146,7 +163,7 @@ class Classifier:
             (names[best], p[best]) if p[best] >= q.thresholds[names[best]] else (UNSURE, p[0])
         )
 
-    def line(self, v, name=None):
+    def line(self, v: "Verdict", name: str | None = None) -> bytes:
         """The line of --long for a Verdict, as bytes: `name` (yes, no or unsure by the answer's
         place), the probability of the first answer, the one it needs, 16 hex digits of the model's
         id.
@@ -158,7 +175,7 @@ class Classifier:
             f" {self.model.file.id[:8].hex()}\n".encode()
         )
 
-    def status(self, v):
+    def status(self, v: "Verdict") -> int:
         """The exit status that a Verdict is: 0 the first answer, 1 another, 2 unsure."""
         return (
             EXIT_UNSURE

@@ -8,6 +8,10 @@ is done here: click reads them all, and says what is wrong.
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 FLAGS = {
     "--long": "long",
     "--mail": "as_mail",
@@ -26,7 +30,7 @@ VALUES = {
 }
 
 
-def run(argv):
+def run(argv: list[str]) -> None:
     """Answer the mail or text on stdin and end the process, if `argv` (the words after the
     command's name) is of those options.
     """
@@ -45,9 +49,10 @@ def run(argv):
     os._exit(code)
 
 
-def parse(argv):
+def parse(argv: list[str]) -> "dict[str, Any] | None":
     """The options as arguments of Setup, or None where click is needed."""
-    found, words = {}, iter(argv)
+    found: dict[str, Any] = {}
+    words = iter(argv)
     for word in words:
         value = next(words, "-") if word in VALUES else True
         name = FLAGS.get(word) or VALUES.get(word)

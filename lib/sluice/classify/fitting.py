@@ -18,6 +18,10 @@ from math import fsum  # sum() rounds otherwise from Python 3.12 on
 
 from ..kernels import lib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 # a mail that is the contrary of what a margin of m nats (calibrated) says pulls at scale / shipped
 # with m at most,
 STIFF_SCALE = 100.0
@@ -31,14 +35,14 @@ ENOUGH = 1e-9  # of a Newton step's expected gain, in nats
 MAX_WORK = 4_000_000  # rows times parameters squared: a step takes a second or less
 
 
-def most_rows(n_answers):
+def most_rows(n_answers: int) -> int:
     """How many rows `fit` should be given at most for so many answers, that it takes some seconds
     at most.
     """
     return MAX_WORK // (n_answers + 1) ** 2
 
 
-def fit(rows, labels, scale, bias):
+def fit(rows: "Any", labels: "Any", scale: float, bias: "Any") -> tuple[float, list[float]]:
     """(scale, biases) for `rows` [n][n_answers], log probabilities before calibration (nats), whose
     right answers are `labels` [n]; `scale` and `bias` [n_answers] are those shipped.
     """
@@ -54,11 +58,11 @@ def fit(rows, labels, scale, bias):
 class Problem:
     """What is minimised. w: scale, then the biases."""
 
-    def __init__(self, rows, labels, scale, bias):
+    def __init__(self, rows: "Any", labels: "Any", scale: float, bias: "Any") -> None:
         self.rows, self.labels, self.shipped = rows, labels, [scale, *bias]
         self.stiff = [STIFF_SCALE / scale**2] + [STIFF_BIAS] * len(bias)
 
-    def descend(self, w, first):
+    def descend(self, w: list[float], first: int) -> list[float]:
         """The minimum over w[first:], from `w` on; what is before stays."""
         value, gradient, hessian = self.at(w)
         for _ in range(MAX_STEPS):
@@ -78,7 +82,7 @@ class Problem:
             w, (value, gradient, hessian) = tried, found
         return w
 
-    def at(self, w):
+    def at(self, w: list[float]) -> tuple[float, list[float], list[list[float]]]:
         """(value, gradient [n], second derivatives [n][n]) at `w`."""
         n, off = len(w), [x - s for x, s in zip(w, self.shipped)]
         value = fsum(0.5 * k * d * d for k, d in zip(self.stiff, off))
@@ -110,7 +114,7 @@ class Problem:
         return value, gradient, hessian
 
 
-def solve(a, b):
+def solve(a: list[list[float]], b: list[float]) -> list[float]:
     """x with a x = b, for a symmetric positive definite `a` [n][n]: Cholesky."""
     n = len(b)
     low = [[0.0] * n for _ in range(n)]

@@ -10,11 +10,16 @@ import os
 from .. import stream
 from ..faults import bad
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 MAIL_BYTES = (16 << 20) + 1  # one more than sluice.mail reads, so that it says so
 END_BYTES = 128 << 10
 
 
-def read(fd, is_mail, read_some=stream.read_some):
+def read(fd: "Any", is_mail: bool, read_some: "Callable[[Any], bytes]" = stream.read_some) -> bytes:
     """The bytes to look at of what is on `fd`, which is read to its end: a writer is not killed for
     having more to say.
 
@@ -33,7 +38,7 @@ def read(fd, is_mail, read_some=stream.read_some):
     return b"".join(head) + tail
 
 
-def read_file(path, is_mail):
+def read_file(path: str | None, is_mail: bool) -> bytes:
     """`read` of the file at `path`, or of stdin (None, "-"). Fault 65 where it is empty or a
     directory, OSError.
     """
@@ -47,7 +52,7 @@ def read_file(path, is_mail):
     return data
 
 
-def text(data, is_mail, fold):
+def text(data: bytes, is_mail: bool, fold: bool) -> tuple[bytes, bytes | None, list[str] | None]:
     """(text, rest, reasons) of an input. text: as bytes, of the head alone where the middle is left
     out; rest: then that of the tail, else None; reasons: what sluice.mail says of a mail, or None.
     """

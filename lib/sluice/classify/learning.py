@@ -16,11 +16,20 @@ from ..system import files
 from . import calibration, fitting, inputs
 from .calibration import Fit, checksum, hexadecimal, number
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .classifier import Classifier, Verdict
+
 WAIT_S = 20.0
 MAX_BYTES = 64 << 20  # of the lines: MAX_LINES of them with 64 answers take less
 
 
-def learner(path, learn, forget, is_many, no_calibration):
+def learner(
+    path: str | None, learn: str | None, forget: bool, is_many: "Any", no_calibration: bool
+) -> "Callable[[Classifier, bytes], Verdict] | None":
     """What makes of a Classifier and an input the Verdict after learning or forgetting it.
 
     path: of the calibration. learn: the right answer, or None with `forget`. Fault 64 for options
@@ -43,7 +52,9 @@ class Line:
     floats.
     """
 
-    def __init__(self, text, model, question, label, log_p):
+    def __init__(
+        self, text: str, model: str, question: str, label: int, log_p: list[float]
+    ) -> None:
         self.text, self.model, self.question, self.label, self.log_p = (
             text,
             model,
@@ -52,11 +63,11 @@ class Line:
             log_p,
         )
 
-    def key(self):
+    def key(self) -> tuple[str, str, str]:
         """What the file has one line of: (text, model, question)."""
         return self.text, self.model, self.question
 
-    def dump(self):
+    def dump(self) -> bytes:
         """As bytes with the newline."""
         return (
             " ".join(
@@ -66,7 +77,7 @@ class Line:
         )
 
 
-def change(c, data, path, answer=None):
+def change(c: "Classifier", data: bytes, path: str, answer: str | None = None) -> "Any":
     """Learn that `answer` is the right one for the input `data` (bytes), or forget that input where
     it is None: in the file at `path`, made if absent. The Verdict on it from now on, of a
     classifier.Classifier whose `learnt` is that file.
@@ -102,7 +113,7 @@ def change(c, data, path, answer=None):
     return v
 
 
-def read_lines(path):
+def read_lines(path: str) -> "list[Line]":
     """The Lines of the file at `path`, none where it is absent. Fault 65 naming the line."""
     try:
         with open(files.open_trusted(path), "rb") as f:

@@ -10,6 +10,12 @@ does.
 from ..faults import bad
 from . import templates
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..gguf import File
+    from ..tokenizer.vocabulary import Vocab
+    from .question import Question
+
 CUT_BYTES = 64 << 10  # of a text's head and as many of its tail are encoded, whatever its length,
 CUT_BYTES_PER_ID = 16  # and this many more for each id that is to be kept
 
@@ -22,7 +28,9 @@ class Prompt:
     Fault 65 where a control token is missing or the prompt alone does not fit.
     """
 
-    def __init__(self, question, file, vocab, n_ctx, n_more):
+    def __init__(
+        self, question: "Question", file: "File", vocab: "Vocab", n_ctx: int, n_more: int
+    ) -> None:
         self._vocab, segments, ids, self.frame = vocab, question.prompt, [], None
         if question.frame:
             self.frame = (
@@ -55,7 +63,7 @@ class Prompt:
             )
         self.head, self.tail = fit(question.head_ids, question.tail_ids, room)
 
-    def input_ids(self, data, rest=None):
+    def input_ids(self, data: bytes, rest: bytes | None = None) -> tuple[list[int], bool]:
         """(ids, cut): the ids of a text (bytes), at most head + tail: the first and the last ones;
         whether some are left out.
 
@@ -84,7 +92,7 @@ class Prompt:
         return first[: self.head] + (last[-self.tail :] if self.tail else []), True
 
 
-def joined(segments):
+def joined(segments: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     """(kind, text, first) of segments, texts that follow each other made one; first: at the begin
     or after a control token.
     """
@@ -98,7 +106,7 @@ def joined(segments):
     return out
 
 
-def fit(head, tail, room):
+def fit(head: int, tail: int, room: int) -> tuple[int, int]:
     """(head, tail) made smaller in proportion where they are more than `room` together."""
     if head + tail <= room:
         return head, tail

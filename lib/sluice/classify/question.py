@@ -36,6 +36,10 @@ from ..faults import NO_INPUT, Fault, bad, printable
 from ..kernels import lib
 from . import templates
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 # of the package: configs/ and data/ lie there
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHIPPED, DATA = os.path.join(HERE, "configs"), os.path.join(HERE, "data")
@@ -54,7 +58,11 @@ class Question:
     float} and bias {name: float} for every answer, scale.
     """
 
-    def __init__(self, tree, path):
+    model: "Any"
+    head_ids: int
+    tail_ids: int
+
+    def __init__(self, tree: "Any", path: str) -> None:
         self.path = path
         top = self._dict(
             tree,
@@ -205,7 +213,7 @@ class Question:
         }
 
 
-def find(name):
+def find(name: str) -> str:
     """The path of a question: `name` itself if it has a slash or ends in .yaml, else that of the
     shipped one of this name.
     """
@@ -221,7 +229,7 @@ def find(name):
     return os.path.join(SHIPPED, name + ".yaml")
 
 
-def model_path(question):
+def model_path(question: "Question") -> str:
     """Where the model is that a question names: beside the question, else, if it is a name alone,
     in the package's data folder.
     """
@@ -234,7 +242,7 @@ def model_path(question):
     )
 
 
-def read(path, cache_dir=None):
+def read(path: str, cache_dir: str | None = None) -> "Question":
     """The Question in the file `path`. Fault 65 naming file and key, OSError.
 
     With cache_dir the parsed file is kept there beside its text, under its CRC: reading YAML takes
@@ -319,7 +327,7 @@ def _keep(path, data, tree):
         files.publish(fd, temporary, path)
 
 
-def ship(directory=DATA):
+def ship(directory: str = DATA) -> None:
     """Write what is parsed of each shipped question into `directory`, and nothing else of the
     kind.
     """

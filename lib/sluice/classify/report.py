@@ -10,10 +10,16 @@ from .. import stream
 from ..faults import BAD_DATA, Fault, bad
 from ..jsonl import BadLine, dump, lines, load
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .classifier import Classifier, Verdict
+
 MAX_ID_CHARACTERS = 1000
 
 
-def parse(line, charset):
+def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
     """(id, text as bytes in `charset`) of a line; BadLine."""
     found = load(line)
     if not isinstance(found, dict):
@@ -34,7 +40,7 @@ def parse(line, charset):
         raise BadLine(f"text: character {e.start} {what}", id) from None
 
 
-def answer(classifier):
+def answer(classifier: "Classifier") -> None:
     """Answer every line on stdin by one on stdout, at once and in order. Fault 65, at the end,
     where some of them were bad.
     """
@@ -59,13 +65,13 @@ def answer(classifier):
         raise bad("standard input", f"{n_bad} of {n} lines are bad and were answered by errors")
 
 
-def verdict(v):
+def verdict(v: "Verdict") -> "dict[str, Any]":
     """A Verdict as a dict: what a line of --jsonl says."""
     mass = {} if v.mass is None else {"mass": round(v.mass, 6)}
     return {"answer": v.answer, "score": round(v.score, 6), **mass}
 
 
-def whole(classifier, v, ms):
+def whole(classifier: "Classifier", v: "Verdict", ms: float) -> "dict[str, Any]":
     """A Verdict as a dict with all there is to say: --json. `ms`: milliseconds it took."""
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
     names = list(classifier.question.answers)

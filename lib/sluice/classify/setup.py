@@ -51,7 +51,7 @@ class Setup:
         self._asked, self._model, self._threads, self._as_mail = asked, model, threads, as_mail
         self._cache_dir, self._no_cache, self._mass, self._say = cache_dir, no_cache, mass, say
         self._arithmetic, self._vocab, self._huge_pages = arithmetic, vocab, huge_pages
-        self._directory = None
+        self._directory: str | None = None
 
     def question(self) -> Question:
         """The Question, read from its file. Fault 65 naming what is wrong; OSError."""

@@ -10,16 +10,21 @@ from collections import namedtuple
 
 from ..faults import bad, printable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..gguf import File
+    from ..tokenizer.vocabulary import Vocab
+
 AUTO = "auto"
 MAX_TEMPLATE = 1 << 20
 Frame = namedtuple("Frame", "before after seen", defaults=((),))
 
 
-def special(text):
+def special(text: str) -> tuple[str, str]:
     return ("special", text)
 
 
-def text(text):
+def text(text: str) -> tuple[str, str]:
     return ("text", text)
 
 
@@ -60,7 +65,7 @@ FRAMES = {
 }
 
 
-def choose(file, vocab):
+def choose(file: "File", vocab: "Vocab") -> str:
     """The name of the frame that `auto` stands for, with the model `file` (a gguf.File) and its
     Vocab.
     """
@@ -74,7 +79,7 @@ def choose(file, vocab):
     raise AssertionError("the last frame needs nothing")
 
 
-def need(file, vocab, mark):
+def need(file: "File", vocab: "Vocab", mark: str) -> int:
     """The id of the control token `mark` (str); Fault 65 naming it where the vocabulary has
     none.
     """

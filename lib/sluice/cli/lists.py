@@ -1,11 +1,13 @@
 """Values of options that are lists."""
 
+from typing import Any
+
 import click
 
 from ..bench import shapes
 from .values import Numbers
 
-LIST = {"metavar": "LIST"}
+LIST: dict[str, Any] = {"metavar": "LIST"}
 
 
 def words(context, param, value):

@@ -17,6 +17,11 @@ from ..kvcache.snapshot import Snapshot
 from ..tokenizer.detokenizer import Joiner
 from .records import Decoder
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+    from typing import Any
+
 
 class Generation:
     """What follows the ids in `cache`, whose logits are those after the last one.
@@ -27,12 +32,24 @@ class Generation:
     also the last one: so it can be sealed, or continued.
     """
 
-    def __init__(self, model, cache, sampler, eog, matcher=None, keep=False):
+    reason: str | None
+    _chosen: "Any"
+    _pos: int | None
+
+    def __init__(
+        self,
+        model: "Any",
+        cache: "Any",
+        sampler: "Any",
+        eog: "Container[int]",
+        matcher: "Any" = None,
+        keep: bool = False,
+    ) -> None:
         self.cache, self.sampler, self.matcher, self.keep = cache, sampler, matcher, keep
         self.reason, self._chosen, self._pos, self._enough = None, None, None, False
         self._decoder = Decoder(model, cache, eog, keep)
 
-    def ids(self, max_ids=None):
+    def ids(self, max_ids: int | None = None) -> "Iterator[int]":
         """Yields the ids as they are chosen, at most `max_ids`. Fault 65 as grammar-filter and
         sample have it.
         """
@@ -53,7 +70,7 @@ class Generation:
             if self.reason:
                 return self.finish(self.reason)
 
-    def finish(self, reason):
+    def finish(self, reason: str) -> None:
         """End here, after the last id that was yielded, for `reason`: a stop string was found."""
         self.reason = reason
         if self.keep and self._pos == self.cache.n_tok < self.cache.capacity:
@@ -73,24 +90,26 @@ class Answer:
     n_open: bytes at the end that begin a character and are not written.
     """
 
-    def __init__(self, vocab, stops=(), echo=()):
+    def __init__(
+        self, vocab: "Any", stops: "Iterable[bytes]" = (), echo: "Iterable[int]" = ()
+    ) -> None:
         self._joiner, self._held, self.stopped = Joiner(vocab), b"", False
         self._stops = [stop.decode("utf-8", "replace").encode() for stop in stops]
         for id in echo:
             self._joiner.add(id)
         self.echo = self._joiner.take()  # no stop string is looked for in it
 
-    def add(self, id):
+    def add(self, id: int) -> bytes:
         """What can be written after `id`, as bytes."""
         self._joiner.add(id)
         return self._pass(self._joiner.take())
 
-    def rest(self):
+    def rest(self) -> bytes:
         """What is left at the end: the begin of one of `stops`, whose rest did not come."""
         return self._held
 
     @property
-    def n_open(self):
+    def n_open(self) -> int:
         return 0 if self.stopped else self._joiner.n_open
 
     def _pass(self, data):
@@ -111,8 +130,15 @@ class Answer:
 
 
 def begin(
-    model, ids, base=None, capacity=None, max_ids=None, kv=None, directory=None, name="prompt"
-):
+    model: "Any",
+    ids: list[int],
+    base: "Any" = None,
+    capacity: int | None = None,
+    max_ids: int | None = None,
+    kv: str | None = None,
+    directory: str | None = None,
+    name: str = "prompt",
+) -> "Any":
     """The cache of `base` (a Snapshot or None) and `ids` after it, with the logits after the last:
     what generation goes on from.
 
@@ -132,10 +158,10 @@ def begin(
     if base and kv and model.geometry(kv) != base.geometry:
         raise bad("the snapshot", f"its keys and values are not {kv} (see --kv)")
     is_exact = capacity or not ids or max_ids is None
-    rows = limit if is_exact else rooms.rows(n, limit, max_ids)
+    rows = limit if is_exact else rooms.rows(n, limit, max_ids or 0)
     geometry = base.geometry if base else model.geometry(kv or "f16")
     if directory is None:
-        cache = Scratch(geometry, rows, logits=True)
+        cache: Any = Scratch(geometry, rows, logits=True)
     else:
         cache = Snapshot.create(geometry, rows, model.file.id, model.arithmetic, directory)
     model.fill(cache, base, ids)

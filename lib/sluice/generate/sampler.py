@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MASK = (1 << 64) - 1
 
 
-def splitmix64(seed, i):
+def splitmix64(seed: int, i: int) -> int:
     """Number `i`, from 0, of SplitMix64 started at `seed`: 64 bits as an int."""
     z = (seed + (i + 1) * 0x9E3779B97F4A7C15) & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
@@ -43,19 +43,19 @@ class Sampler:
 
     def __init__(
         self,
-        n_vocab,
-        temperature=0.8,
-        top_k=40,
-        top_p=0.95,
-        min_p=0.05,
-        repeat=1.0,
-        presence=0.0,
-        frequency=0.0,
-        last_n=64,
-        seed=0,
-        bias=None,
-        least=False,
-    ):
+        n_vocab: int,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        repeat: float = 1.0,
+        presence: float = 0.0,
+        frequency: float = 0.0,
+        last_n: int = 64,
+        seed: int = 0,
+        bias: "Any" = None,
+        least: bool = False,
+    ) -> None:
         self.seed, self.last_n = seed, last_n
         ids = sorted(bias or ())
         # alive as long as what points there
@@ -81,7 +81,9 @@ class Sampler:
         self._id, self._log_p = ffi.new("int32_t *"), ffi.new("double *")
         self._recent, self._next, self._count = [], 0, {}
 
-    def choose(self, record, logprob=False, name="standard input"):
+    def choose(
+        self, record: "Any", logprob: bool = False, name: str = "standard input"
+    ) -> tuple[int, float | None]:
         """(id, ln p) for an L or C `record` (stream.Record); ln p, None unless `logprob`, is that
         of the softmax of the record's own logits, before the chain. Fault 65 if one is not finite.
         """
@@ -141,7 +143,12 @@ def drawn(
     return Sampler(n_vocab, **options, seed=seed, bias=added)
 
 
-def biases(pairs, words, n_vocab, vocab=None):
+def biases(
+    pairs: "Iterable[tuple[int, float]]",
+    words: "Iterable[tuple[str, float]]",
+    n_vocab: int,
+    vocab: "Any" = None,
+) -> dict[int, float]:
     """{id: sum of what is added}, of the options' values; Fault 64 for an id that is none. `words`
     need a Vocab.
     """

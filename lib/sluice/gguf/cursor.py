@@ -14,12 +14,19 @@ import struct
 from ..faults import IO_ERROR, Fault, bad
 from ..kernels import ffi
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..faults import Error
+    from .part import Part
+
 FIRST_READ_BYTES = 1 << 16
 MAX_READ_BYTES = 1 << 20
 LENGTH = struct.Struct("<Q")  # of a string
 
 
-def read_begin(path, n):
+def read_begin(path: str, n: int) -> bytes:
     """The first `n` bytes of the file at `path`, or all it has. Fault 65 where it is no regular
     file: a FIFO must not hang us.
     """
@@ -60,17 +67,17 @@ class Cursor:
         "_fresh",
     )
 
-    def __init__(self, part, limit):
+    def __init__(self, part: "Part", limit: int) -> None:
         self.part, self.path, self.size, self.limit = part, part.path, part.size, limit
         reserved = mmap.mmap(-1, min(part.size, limit), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.memory, self.address = memoryview(reserved), ffi.from_buffer("uint8_t[]", reserved)
         self.n_read = self.at = self.skipped = self.scanned = self._fresh = 0
 
     @property
-    def offset(self):
+    def offset(self) -> int:
         return self.at + self.skipped
 
-    def need(self, n_bytes, field):
+    def need(self, n_bytes: int, field: str) -> None:
         """Make `n_bytes` bytes from `at` on valid, or raise the Fault that the file ends within
         `field`.
         """
@@ -92,7 +99,7 @@ class Cursor:
                 raise self.bad(f"{field}: file became shorter while it was read")
             self.n_read += n
 
-    def drop(self, start, n_bytes, field):
+    def drop(self, start: int, n_bytes: int, field: str) -> None:
         """Forget what was kept from `start` on, and pass over `n_bytes` more from `at` on without
         keeping them."""
         if self.offset + n_bytes > self.size:
@@ -105,23 +112,23 @@ class Cursor:
         self.at, self.n_read = start, start + n_left
         self._fresh = self.n_read  # reading ahead begins anew: more may be passed over soon
 
-    def bad(self, what):
+    def bad(self, what: str) -> "Error":
         return bad(self.path, what)
 
-    def unpack(self, packed, field):
+    def unpack(self, packed: "struct.Struct", field: str) -> "tuple[Any, ...]":
         """The values of a struct.Struct."""
         self.need(packed.size, field)
         values = packed.unpack_from(self.memory, self.at)
         self.at += packed.size
         return values
 
-    def take(self, n_bytes, field):
+    def take(self, n_bytes: int, field: str) -> memoryview:
         """`n_bytes` bytes, as a memoryview."""
         self.need(n_bytes, field)
         self.at += n_bytes
         return self.memory[self.at - n_bytes : self.at]
 
-    def window(self, start, end):
+    def window(self, start: int, end: int) -> "Any":
         """The bytes from `start` to `end`, valid already, as a buffer that keeps the memory alive.
 
         Not a memoryview: CPython (to 3.13 at least) crashes when its collector meets a
@@ -130,7 +137,7 @@ class Cursor:
         owner = self.address
         return ffi.buffer(ffi.gc(owner + start, lambda _: owner), end - start)
 
-    def string(self, field, least, most):
+    def string(self, field: str, least: int, most: int) -> bytes:
         """A string {u64 n_bytes, bytes} of `least` to `most` bytes, as bytes."""
         (n_bytes,) = self.unpack(LENGTH, field)
         if not least <= n_bytes <= most:

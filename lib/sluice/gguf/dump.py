@@ -5,10 +5,17 @@ from .metadata import ARRAY, KIND_NAMES, STRING, Unread
 from .printing import LINES, json_number, json_value, put, put_json, scalar, shape, visible
 from .tensor import type_name
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from .file import File
+
 ABBREVIATED = 60  # characters of a value
 
 
-def text_pieces(value):
+def text_pieces(value: "Unread") -> "Iterator[str]":
     """The string of an Unread as str, in pieces; bytes that are not UTF-8 as \\xNN."""
     import codecs
 
@@ -18,7 +25,7 @@ def text_pieces(value):
     yield decoder.decode(b"", True)
 
 
-def kind_of(file, key):
+def kind_of(file: "File", key: str) -> str:
     value = file.metadata[key]
     return (
         f"{KIND_NAMES[value.kind]}[{value.n}]"
@@ -27,7 +34,7 @@ def kind_of(file, key):
     )
 
 
-def abbreviated(value, kind):
+def abbreviated(value: "Any", kind: int) -> str:
     """A value in about ABBREVIATED characters."""
     if isinstance(value, Unread) and kind == STRING:
         begin = b"".join(value.pieces(ABBREVIATED - 10)).decode("utf-8", "ignore")
@@ -45,7 +52,7 @@ def abbreviated(value, kind):
     return scalar(value, kind)
 
 
-def metadata_lines(file, full):
+def metadata_lines(file: "File", full: bool) -> "Iterator[str]":
     width = min(44, max((len(k) for k in file.metadata), default=0))
     kind_width = max((len(kind_of(file, k)) for k in file.metadata), default=0)
     for key, value in file.metadata.items():
@@ -62,7 +69,7 @@ def metadata_lines(file, full):
             yield f"{head}  {scalar(value, kind)}"
 
 
-def put_value(file, key):
+def put_value(file: "File", key: str) -> None:
     """Write the bare value of a key: a string with its own newlines and tabs, an array one element
     a line, escaped."""
     value, kind = file.metadata[key], file.kinds[key]
@@ -77,7 +84,7 @@ def put_value(file, key):
         put([scalar(value, kind)])
 
 
-def put_json_value(file, key):
+def put_json_value(file: "File", key: str) -> None:
     """Write the value of a key as one line of JSON."""
     value, kind = file.metadata[key], file.kinds[key]
     if not isinstance(value, Unread):
@@ -98,7 +105,7 @@ def put_json_value(file, key):
     write_all(1, (begin + json.dumps(batch)[1:-1].encode() if batch else b"") + b"]\n")
 
 
-def model_lines(file, full):
+def model_lines(file: "File", full: bool) -> "Iterator[str]":
     """Header, metadata and tensors, aligned."""
     tensors = list(file.tensors.values())
     yield (
@@ -145,10 +152,10 @@ def model_lines(file, full):
         yield line + f"  {number:>{f}}" * is_split
 
 
-def model_json(file, full):
+def model_json(file: "File", full: bool) -> "dict[str, Any]":
     """The same for machines. Of an array only kind and count, unless `full`: half a value looks
     like a whole one; of a value that is not read its bytes alone."""
-    metadata = {}
+    metadata: dict[str, dict[str, Any]] = {}
     for key, value in file.metadata.items():
         entry = metadata[key] = {"type": KIND_NAMES[file.kinds[key]]}
         if file.kinds[key] == ARRAY:

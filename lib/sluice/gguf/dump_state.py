@@ -21,17 +21,23 @@ from .metadata import F32
 from .printing import json_number, number, put, put_json
 from .tensor import type_name
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..stream import Record
+
 N_BEST = 5
 IDS_A_LINE = 10
 MAX_LAYERS, MAX_ROW_ELEMENTS = 4096, 1 << 24
 
 
-def best_text(best):
+def best_text(best: "Iterable[tuple[float, int]]") -> str:
     """The likeliest ids: `id logit`, by descending logit."""
     return "  ".join(f"{i} {number(x, F32)}" for x, i in best)
 
 
-def best_of(pairs, n=N_BEST):
+def best_of(pairs: "Iterable[tuple[int, float]]", n: int = N_BEST) -> list[tuple[float, int]]:
     """(logit, id) of the `n` largest logits of (id, logit); equal ones by ascending id; NaN is not
     among them.
     """
@@ -44,7 +50,7 @@ def best_of(pairs, n=N_BEST):
 class SnapshotFile:
     """The parts of a snapshot that are printed. Fault 65 names `name` and the field."""
 
-    def __init__(self, fd, name):
+    def __init__(self, fd: int, name: str) -> None:
         self.fd, self.name = fd, name
         self.header = h = read_header(fd, name)
         for field, least, most in (
@@ -74,13 +80,13 @@ class SnapshotFile:
             raise bad(self.name, "became shorter while it was read")
         return memoryview(data).cast(form)
 
-    def ids(self, n):
+    def ids(self, n: int) -> list[int]:
         return self._read("i", n, self.layout.ids_offset).tolist()
 
-    def logits(self):
+    def logits(self) -> list[float]:
         return self._read("f", self.header["n_vocab"], self.layout.logits_offset)
 
-    def check(self):
+    def check(self) -> None:
         """Every checksum, and the ids against the vocabulary."""
         from ..kvcache.snapshot import Snapshot
 
@@ -89,7 +95,7 @@ class SnapshotFile:
         ).close()
 
 
-def dump_snapshot(snapshot, full, as_json):
+def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
     h, n_tok = snapshot.header, snapshot.header["n_tok"]
     ids, best = (
         snapshot.ids(n_tok if full or as_json else min(n_tok, IDS_A_LINE)),
@@ -141,7 +147,7 @@ def dump_snapshot(snapshot, full, as_json):
     put(lines + ["", "likeliest next ids and their logits", "  " + best_text(best)])
 
 
-def id_lines(ids):
+def id_lines(ids: list[int]) -> list[str]:
     return [
         " " + "".join(f"{i:>8}" for i in ids[at : at + IDS_A_LINE])
         for at in range(0, len(ids), IDS_A_LINE)
@@ -151,7 +157,7 @@ def id_lines(ids):
 # Streams ---------------------------------------------------------------------------
 
 
-def dump_ids(fd, name, start, as_json):
+def dump_ids(fd: int, name: str, start: bytes, as_json: bool) -> None:
     """Print as they arrive, and hold no more than a line."""
     reader, n, line = IdReader(fd, name=name, start=start), 0, []
     head = {"format": "ids", "model": reader.model_hex, "vocab": reader.n_vocab}
@@ -175,13 +181,13 @@ def dump_ids(fd, name, start, as_json):
     )
 
 
-def record_pairs(r):
+def record_pairs(r: "Record") -> "Iterable[tuple[int, float]]":
     if r.kind == b"L":
         return enumerate(memoryview(r.payload).cast("f"))
     return CANDIDATE.iter_unpack(r.payload)
 
 
-def dump_logits(fd, name, start, full, as_json):
+def dump_logits(fd: int, name: str, start: bytes, full: bool, as_json: bool) -> None:
     """A line for each record, as it arrives: position, the id before, how many logits, the largest
     of them.
     """

@@ -36,6 +36,12 @@ from .metadata import (
 )
 from .part import Part
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..faults import Error
+
 HEADER = struct.Struct("<4sI")
 COUNTS = struct.Struct("<QQ")
 
@@ -69,9 +75,12 @@ class File:
     """
 
     kind = "a GGUF"  # in messages
+    id_cache: str | None
+    _id: bytes | None
+    _earlier_id: bytes | None
     MAX_METADATA_BYTES, MAX_TENSORS = MAX_METADATA_BYTES, MAX_TENSORS
 
-    def __init__(self, path, alone=False, huge_pages=False):
+    def __init__(self, path: str, alone: bool = False, huge_pages: bool = False) -> None:
         """alone: of a split model this shard and no other. huge_pages: copy tensor data into memory
         in pages of 2 MiB when the first is asked for, rather than map them.
         """
@@ -88,14 +97,14 @@ class File:
             shards.join(self)
 
     @property
-    def size(self):
+    def size(self) -> int:
         return sum(part.size for part in self.parts)
 
     @property
-    def data_offset(self):
+    def data_offset(self) -> int:
         return self.parts[0].data_offset
 
-    def fault(self, what):
+    def fault(self, what: str) -> "Error":
         """The Fault (65) that this file has `what` wrong with it."""
         return bad(self.path, what)
 
@@ -149,7 +158,9 @@ class File:
 
     # Using it.
 
-    def get(self, key, kind, default=..., scalar=None):
+    def get(
+        self, key: str, kind: str, default: "Any" = ..., scalar: "tuple[Any, int] | None" = None
+    ) -> "Any":
         """The value of `key`, which must be of `kind`: a name of KIND_NAMES, or "[u32]" for an
         array; else 65 naming both.
 
@@ -178,7 +189,7 @@ class File:
             raise self._bad(f"{key}: expected {kind}, found {describe(value, stored)}")
         return value
 
-    def raw(self, key):
+    def raw(self, key: str) -> "bytes | memoryview | Unread":
         """The bytes of the value of `key` as the file has them, its type number first: a
         memoryview, or the Unread."""
         if self._spans[key] is None:
@@ -187,7 +198,7 @@ class File:
         return self.parts[0].head[begin:end]
 
     @property
-    def id(self):
+    def id(self) -> bytes:
         if self._id is None:
             self._id = self._identify()
         return self._id
@@ -198,7 +209,7 @@ class File:
         return identity.of(self.parts, self.id_cache)
 
     @property
-    def earlier_id(self):
+    def earlier_id(self) -> bytes:
         """bytes [32], the id of this model in earlier versions (see identity.earlier), which
         calibrations may have."""
         if self._earlier_id is None:
@@ -213,12 +224,12 @@ class File:
         MAX_METADATA_BYTES there was none."""
         return self.parts[0].read(min(self._n_head, MAX_METADATA_BYTES), 0, "header")
 
-    def read(self, t, start, n_bytes):
+    def read(self, t: "tensor.Tensor", start: int, n_bytes: int) -> bytes:
         """A copy of bytes `start` ... of the Tensor `t`, `n_bytes` of them, read and not mapped."""
         assert 0 <= start and start + n_bytes <= t.n_bytes
         return t.part.read(n_bytes, t.offset + start, f"tensor {t.name}")
 
-    def pointer(self, t):
+    def pointer(self, t: "tensor.Tensor") -> "Any":
         """Address of the first byte of the Tensor `t` (const uint8_t *) in the read-only map of its
         part, which lives as long as this File.
 
@@ -227,7 +238,7 @@ class File:
         t.check_type()
         return t.part.pointer(t.offset, self._huge_pages)
 
-    def check_unchanged(self):
+    def check_unchanged(self) -> None:
         """Fault 74 if a file was overwritten, cut or touched since it was opened: results are
         void."""
         for part in self.parts:

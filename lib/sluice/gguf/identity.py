@@ -36,6 +36,12 @@ from ..faults import Fault
 from ..kernels import ffi, lib
 from ..system import cache_directory, files, huge_pages, mapping
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .part import Part
+
 MAGIC, SUFFIX = b"#model-id 1", ".id"
 MAX_ENTRIES = 1024  # a model may have 512 files
 SETTLED_NS = 2_500_000_000  # FAT's clock ticks every 2 s, the coarsest of those in use
@@ -45,7 +51,7 @@ NOTHING_TO_SYNC = (errno.EINVAL, errno.EROFS)  # a file system that is only read
 SEVERAL = "sluice 2026-11-26 model of several files"  # BLAKE3's derive_key context
 
 
-def of(parts, directory, more=()):
+def of(parts: "Sequence[Part]", directory: str | None, more: "Sequence[bytes]" = ()) -> bytes:
     """bytes [32], the id of the model in the files `parts` (gguf.part.Part) and in `more`, contents
     (bytes) of files that were read whole.
 
@@ -60,7 +66,7 @@ def of(parts, directory, more=()):
     return _blake3()(b"".join(digests), derive_key_context=SEVERAL).digest()
 
 
-def digest(part, directory):
+def digest(part: "Part", directory: str | None) -> bytes:
     """The BLAKE3 of the file `part`: kept in `directory`, or computed and then kept. Fault 74."""
     before = _stat(part)
     if known := directory and _recall(directory, before):
@@ -77,7 +83,7 @@ def digest(part, directory):
     return found
 
 
-def earlier(size, head, samples):
+def earlier(size: int, head: bytes, samples: "Iterable[bytes]") -> bytes:
     """The id by which earlier versions knew a GGUF: SHA-256 of its size in bytes, all that is
     before its tensor data, and the first 4 KiB of each tensor."""
     import hashlib

@@ -32,6 +32,11 @@ from . import write as gguf_write
 from .cursor import read_begin
 from .metadata import ARRAY, ARRAY_HEAD, KIND_NAMES, Array
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 MAGIC = b"24ka"
 NUMBERS = struct.Struct("<7i")
 VERSIONED = struct.Struct("<4si7iBi")  # the last is the group of version 2
@@ -97,7 +102,17 @@ class Config:
     0).
     """
 
-    def __init__(self, path, numbers, tied, version, group=0):
+    dim: int
+    hidden_dim: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    vocab_size: int
+    seq_len: int
+
+    def __init__(
+        self, path: str, numbers: "Sequence[int]", tied: bool, version: int, group: int = 0
+    ) -> None:
         for field, value, most in zip(FIELDS, numbers, LIMITS):
             if not 1 <= value <= most:
                 raise bad(path, f"{field}: {value} is not within 1 to {most}")
@@ -114,7 +129,7 @@ class Config:
         if version == 2 and not (1 <= group <= self.dim and not self.dim % group):
             raise bad(path, f"group size: {group} does not divide dim {self.dim}")
 
-    def shape(self, role):
+    def shape(self, role: str) -> tuple[int, ...]:
         """In GGUF order, row length first."""
         d, kv, ff = self.dim, self.n_kv_heads * self.head_dim, self.hidden_dim
         return {
@@ -130,7 +145,7 @@ class Config:
             "rope": (self.head_dim, self.seq_len),
         }.get(role, (d,))
 
-    def parts(self):
+    def parts(self) -> tuple[list[tuple[str, str, int, int]], int]:
         """List of (name, role, offset, n_bytes), in file order, and the size of the file; a name
         ends in .weight, but `rope`'s.
         """
@@ -151,7 +166,7 @@ class Config:
                 at += n
         return out, at
 
-    def n_bytes(self, role):
+    def n_bytes(self, role: str) -> int:
         n = 1
         for d in self.shape(role):
             n *= d
@@ -159,7 +174,7 @@ class Config:
             return n + 4 * -(-n // self.group)
         return (2 if role in MATRICES and role != "token_embd" and self.version < 0 else 4) * n
 
-    def metadata(self):
+    def metadata(self) -> "dict[str, tuple[str, Any]]":
         """Dict: key -> (kind, value) as gguf_write takes it: what a GGUF of this model says, but
         for the vocabulary.
         """
@@ -178,7 +193,7 @@ class Config:
         }
 
 
-def read_config(path, head, size, version=None):
+def read_config(path: str, head: bytes, size: int, version: int | None = None) -> "Config":
     """The Config of a file of `size` bytes that begins with `head`. version: what the user says it
     is, or None.
 
@@ -221,7 +236,7 @@ def read_config(path, head, size, version=None):
     return c
 
 
-def looks_like(path):
+def looks_like(path: str) -> bool:
     """Whether the file begins as a checkpoint of llama2.c does."""
     try:
         read_config(path, read_begin(path, VERSIONED.size), os.path.getsize(path))
@@ -230,14 +245,14 @@ def looks_like(path):
     return True
 
 
-def read_vocab(path, n_vocab):
+def read_vocab(path: str, n_vocab: int) -> tuple[list[bytes], list[float]]:
     """(tokens, scores) of a tokenizer.bin of `n_vocab` ids: lists of bytes, as SentencePiece has
     them, and float. Fault 65.
     """
     return parse_vocab(path, vocab_bytes(path), n_vocab)
 
 
-def vocab_bytes(path):
+def vocab_bytes(path: str) -> bytes:
     """The tokenizer.bin at `path`, whole. Fault 65."""
     data = read_begin(path, limits.MAX_VOCAB_FILE_BYTES + 1)
     if len(data) > limits.MAX_VOCAB_FILE_BYTES:
@@ -246,7 +261,7 @@ def vocab_bytes(path):
     return data
 
 
-def parse_vocab(path, data, n_vocab):
+def parse_vocab(path: str, data: bytes, n_vocab: int) -> tuple[list[bytes], list[float]]:
     """As `read_vocab`, of the bytes `data`."""
     at, tokens, scores = 4, [], []
     for i in range(n_vocab):
@@ -271,7 +286,7 @@ def parse_vocab(path, data, n_vocab):
     return tokens, scores
 
 
-def vocab_metadata(tokens, scores):
+def vocab_metadata(tokens: list[bytes], scores: list[float]) -> "dict[str, tuple[str, Any]]":
     """The keys of tokenizer.ggml for a vocabulary of llama2.c: ids 0 to 2 are <unk>, <s> and </s>,
     the next 256 bytes (if named so).
     """
@@ -304,7 +319,7 @@ class Checkpoint(gguf.File):
 
     kind = "a llama2.c"
 
-    def __init__(self, path, vocab, huge_pages=False):
+    def __init__(self, path: str, vocab: str, huge_pages: bool = False) -> None:
         self._vocab_path = vocab
         super().__init__(path, huge_pages=huge_pages)
 

@@ -7,6 +7,14 @@ from ..faults import printable, unsupported
 from ..kernels import ffi, lib
 from .cursor import LENGTH
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from .cursor import Cursor
+    from .part import Part
+
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 SCALARS = {
     k: struct.Struct("<" + c)
@@ -70,10 +78,10 @@ class Array:
 
     __slots__ = ("kind", "n", "raw")
 
-    def __init__(self, kind, n, raw):
+    def __init__(self, kind: int, n: int, raw: "Any") -> None:
         self.kind, self.n, self.raw = kind, n, raw
 
-    def values(self, most=None):
+    def values(self, most: int | None = None) -> "list[Any]":
         """The first `most` elements (default: all) as a list; strings as bytes."""
         n = self.n if most is None else min(self.n, most)
         if self.kind == STRING:
@@ -99,12 +107,14 @@ class Unread:
 
     __slots__ = ("kind", "n", "offset", "n_bytes", "_part", "_key")
 
-    def __init__(self, part, key, kind, n, offset, n_bytes):
+    def __init__(
+        self, part: "Part", key: str, kind: int | None, n: int, offset: int, n_bytes: int
+    ) -> None:
         self._part, self._key = part, key
         self.kind, self.n, self.offset, self.n_bytes = kind, n, offset, n_bytes
 
     @property
-    def raw_bytes(self):
+    def raw_bytes(self) -> int:
         """Bytes of the value as the file has it, its type number first."""
         return len(self._head()) + self.n_bytes
 
@@ -113,12 +123,12 @@ class Unread:
             return KIND.pack(STRING) + LENGTH.pack(self.n)
         return KIND.pack(ARRAY) + ARRAY_HEAD.pack(self.kind, self.n)
 
-    def raw(self):
+    def raw(self) -> "Iterator[bytes]":
         """Yields the bytes of the value, its type number first, in pieces."""
         yield self._head()
         yield from self.pieces()
 
-    def pieces(self, most=None):
+    def pieces(self, most: int | None = None) -> "Iterator[bytes]":
         """Yields its bytes, or the first `most` of them, in pieces. Fault 74."""
         n_bytes = self.n_bytes if most is None else min(most, self.n_bytes)
         at, end = self.offset, self.offset + n_bytes
@@ -127,7 +137,7 @@ class Unread:
             yield data
             at += len(data)
 
-    def values(self, most=None):
+    def values(self, most: int | None = None) -> "Iterator[Any]":
         """An iterator of the elements of the array, or of the first `most`; strings as bytes, of
         one longer than PIECE the beginning."""
         n = self.n if most is None else min(self.n, most)
@@ -158,7 +168,7 @@ class Unread:
                 at, begin, data = at + begin, 0, b""
 
 
-def describe(value, kind):
+def describe(value: "Any", kind: int) -> str:
     """A value for a message: its kind and, of a scalar, what it is."""
     if kind == ARRAY:
         return f"an array of {value.n} {KIND_NAMES[value.kind]}"
@@ -167,7 +177,9 @@ def describe(value, kind):
     return f"{KIND_NAMES[kind]} {printable(value, 40) if kind == STRING else value}"
 
 
-def parse_metadata(cursor, n_kv):
+def parse_metadata(
+    cursor: "Cursor", n_kv: int
+) -> "tuple[dict[str, Any], dict[str, int], dict[str, Any]]":
     """`n_kv` keys at the cursor: dict key -> bool, int, float, str, Array or Unread, dict key ->
     type number, and dict key -> (begin, end) of its bytes in the cursor's memory from the type
     number on, None of an Unread; in file order.
@@ -176,10 +188,10 @@ def parse_metadata(cursor, n_kv):
     """
     metadata, kinds, spans = {}, {}, {}
     for i in range(n_kv):
-        key = cursor.string(f"key {i}", 1, MAX_KEY_BYTES)
-        if not all(32 < c < 127 for c in key):
-            raise cursor.bad(f"key {i}: {printable(key)} is not printable ASCII")
-        key = key.decode()
+        name = cursor.string(f"key {i}", 1, MAX_KEY_BYTES)
+        if not all(32 < c < 127 for c in name):
+            raise cursor.bad(f"key {i}: {printable(name)} is not printable ASCII")
+        key = name.decode()
         field = key if len(key) <= 80 else f"{key[:77]}..."
         if key in metadata:
             raise cursor.bad(f"{field}: the key appears twice")

@@ -7,7 +7,7 @@ from ..faults import BAD_DATA, USAGE, Fault
 from .cursor import read_begin
 
 
-def open_model(path, vocab=None, huge_pages=False):
+def open_model(path: str, vocab: str | None = None, huge_pages: bool = False) -> "gguf.File":
     """A gguf.File, or with `vocab`, the path of a tokenizer.bin, the llama2.c checkpoint at `path`,
     which looks like one. huge_pages: see gguf.File.
     """
@@ -36,5 +36,5 @@ def open_model(path, vocab=None, huge_pages=False):
         raise
 
 
-def begins_as_gguf(path):
+def begins_as_gguf(path: str) -> bool:
     return read_begin(path, 4) == b"GGUF"

@@ -8,6 +8,12 @@ from ..faults import IO_ERROR, Fault, bad
 from ..kernels import ffi, lib
 from ..system import huge_pages, mapping
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..faults import Error
+
 
 class Part:
     """The file at `path`, open. Fault 65 where it is no regular file or has less than `least`
@@ -19,7 +25,11 @@ class Part:
                      and padding
     """
 
-    def __init__(self, path, least, kind):
+    fd: "Any"
+    _map: "Any"
+    _pointer: "Any"
+
+    def __init__(self, path: str, least: int, kind: str) -> None:
         self.path, self.data_offset, self.head = path, 0, b""
         self.fd = self._map = self._pointer = None
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO must not hang us
@@ -33,17 +43,17 @@ class Part:
                 "is empty" if not self.size else f"{self.size} bytes: too short for {kind} header"
             )
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self._pointer is not None:
             lib.guard_forget(self._pointer)
         if self.fd is not None:
             os.close(self.fd)
 
-    def fault(self, what):
+    def fault(self, what: str) -> "Error":
         """The Fault (65) that this file has `what` wrong with it."""
         return bad(self.path, what)
 
-    def read(self, n_bytes, offset, what, least=None):
+    def read(self, n_bytes: int, offset: int, what: str, least: int | None = None) -> bytes:
         """A copy of `n_bytes` bytes from `offset` on, or, where the file ends there, of `least` at
         least. Fault 74 names `what` where the file has them no more."""
         data = os.pread(self.fd, n_bytes, offset)
@@ -53,7 +63,7 @@ class Part:
             )
         return data
 
-    def pointer(self, offset, huge_pages=False):
+    def pointer(self, offset: int, huge_pages: bool = False) -> "Any":
         """Address of byte `offset` of the tensor data or behind, in a read-only map, or with
         `huge_pages` in a copy, which live as long as this Part. The first call decides which.
 
@@ -76,13 +86,13 @@ class Part:
         mapping.begin(pointer, n_bytes, self.path, "cut while it was in use")
         self._pointer = pointer
 
-    def changed(self):
+    def changed(self) -> "Error":
         return Fault(
             IO_ERROR,
             f"{self.path}: the file was changed while it was in use; replace models by rename",
         )
 
-    def check_unchanged(self):
+    def check_unchanged(self) -> None:
         """Fault 74 if the file was overwritten, cut or touched since it was opened: results are
         void.
 

@@ -87,7 +87,7 @@ def scalar(value: "Any", kind: int) -> str:
     return number(value, kind) if kind in (F32, F64) else str(value)
 
 
-def json_number(value: "Any", kind: int) -> "Any":
+def json_number(value: "Any", kind: int | None) -> "Any":
     """A scalar for JSON; floats that are not finite as in the JSON mapping of Protocol Buffers:
     "NaN", "-Infinity".
     """

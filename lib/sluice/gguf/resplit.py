@@ -14,10 +14,22 @@ from ..system import files as newfile
 from . import shards, write
 from .file import File
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .file import File
+
 PIECE = 4 << 20  # bytes of a tensor in memory
 
 
-def split(file, out, most, tensors_first=True, tell=lambda n_bytes: None):
+def split(
+    file: "File",
+    out: str,
+    most: int,
+    tensors_first: bool = True,
+    tell: "Callable[[int], object]" = lambda n_bytes: None,
+) -> list[str]:
     """Write a gguf.File as shards of at most `most` bytes each, NAME-00001-of-000NN.gguf, where
     `out` is NAME or NAME.gguf; their paths.
 
@@ -39,7 +51,7 @@ def split(file, out, most, tensors_first=True, tell=lambda n_bytes: None):
     return paths
 
 
-def merge(file, out, tell=lambda n_bytes: None):
+def merge(file: "File", out: str, tell: "Callable[[int], object]" = lambda n_bytes: None) -> None:
     """Write all shards of a gguf.File as one file. Fault 73 to 75."""
     metadata = {key: ("raw", file.raw(key)) for key in file.metadata if key not in shards.KEYS}
     write.write(
@@ -57,7 +69,7 @@ def _fill(f, file, head, entries):
     file.check_unchanged()
 
 
-def lost(file):
+def lost(file: "File") -> list[str]:
     """What a copy of a gguf.File will not have, a line for each: what it is, and where."""
     out = [
         f"{file.path}: {key} is left out"

@@ -13,16 +13,20 @@ from ..faults import NO_INPUT, Fault, unsupported
 from ..limits import MAX_SHARDS
 from .metadata import MAX_SCAN_BYTES
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .file import File
+
 NO, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
 _NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 
 
-def name(prefix, i, count):
+def name(prefix: str, i: int, count: int) -> str:
     """The path of shard `i` (from 0) of `count`."""
     return f"{prefix}-{i + 1:05}-of-{count:05}.gguf"
 
 
-def beside(path):
+def beside(path: str) -> list[str]:
     """The names of all shards, if `path` is the name of one, or leads to one."""
     found = _parse(path)
     return (
@@ -38,7 +42,7 @@ def _parse(path):
     return _NAME.fullmatch(os.fspath(path)) or _NAME.fullmatch(os.path.realpath(path))
 
 
-def join(file):
+def join(file: "File") -> None:
     """Make `file`, a gguf.File of a shard, the whole model. Fault 65, 66 or 69 names the shard that
     is missing or does not belong."""
     no, count = file.get(NO, "u32", 0), file.get(COUNT, "u32")

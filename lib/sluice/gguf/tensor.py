@@ -77,10 +77,10 @@ def parse(cursor: "Cursor", i: int, part: "Part", others: dict[str, Tensor]) -> 
     """Tensor `i` of the directory of the Part `part`, at `cursor`; its offset is still that within
     the tensor data. others: dict by name of those before it. Fault 65 or 69.
     """
-    name = cursor.string(f"tensor {i}: name", 1, MAX_NAME_BYTES)
-    if not name.isascii() or not name.decode().isprintable():
-        raise part.fault(f"tensor {i}: name {printable(name)} is not printable ASCII")
-    name = name.decode()
+    data = cursor.string(f"tensor {i}: name", 1, MAX_NAME_BYTES)
+    if not data.isascii() or not data.decode().isprintable():
+        raise part.fault(f"tensor {i}: name {printable(data)} is not printable ASCII")
+    name = data.decode()
     what = f"tensor {name}"
     if name in others:
         raise part.fault(f"{what}: the name appears twice")

@@ -23,18 +23,26 @@ from ..kernels import lib
 from ..system import files
 from .metadata import ARRAY, ARRAY_HEAD, KIND, KIND_NAMES, SCALARS, Unread
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, BinaryIO
+
+    Metadata = Mapping[str, tuple[str, Any]]
+    Tensors = Sequence[tuple[str, int, Sequence[int], Any]]
+
 ALIGNMENT = 32
 LENGTH = struct.Struct("<Q")
 HEADER = struct.Struct("<4sIQQ")  # magic, version, n_tensors, n_kv
 
 
-def string(text):
+def string(text: str | bytes) -> bytes:
     """u64 n_bytes and the bytes of `text` (str or bytes)."""
     data = text.encode() if isinstance(text, str) else text
     return LENGTH.pack(len(data)) + data
 
 
-def value(kind, v):
+def value(kind: str, v: "Any") -> bytes:
     """The bytes of a metadata value of `kind`, without its type number."""
     if kind == "string":
         return string(v)
@@ -47,7 +55,7 @@ def value(kind, v):
     return head + b"".join(map(string, v))
 
 
-def key_value(key, kind, v):
+def key_value(key: str, kind: str, v: "Any") -> bytes:
     """The bytes of an entry; of an Unread those before its value."""
     if kind == "raw":
         return string(key) + (b"" if isinstance(v, Unread) else bytes(v))
@@ -58,7 +66,7 @@ def key_value(key, kind, v):
     )
 
 
-def tensor_bytes(type, shape):
+def tensor_bytes(type: int, shape: "Sequence[int]") -> int:
     """Bytes of the data of a tensor, without padding."""
     n_row = 1
     for n in shape[1:]:
@@ -69,11 +77,11 @@ def tensor_bytes(type, shape):
     return row_bytes * n_row
 
 
-def padding(n_bytes, alignment):
+def padding(n_bytes: int, alignment: int) -> int:
     return -n_bytes % alignment
 
 
-def head(metadata, tensors, alignment=ALIGNMENT):
+def head(metadata: "Metadata", tensors: "Tensors", alignment: int = ALIGNMENT) -> bytes:
     """All that stands before the data, its padding with it, where no value is an Unread."""
     return b"".join(Head(metadata, tensors, alignment).pieces)
 
@@ -85,7 +93,9 @@ class Head:
     pieces   list of bytes and Unread;   n_bytes: of all of them;   n_bare: without the padding
     """
 
-    def __init__(self, metadata, tensors, alignment=ALIGNMENT, version=3):
+    def __init__(
+        self, metadata: "Metadata", tensors: "Tensors", alignment: int = ALIGNMENT, version: int = 3
+    ) -> None:
         self.pieces, offset = [HEADER.pack(b"GGUF", version, len(tensors), len(metadata))], 0
         for key, (kind, v) in metadata.items():
             self.pieces += [key_value(key, kind, v), *([v] if isinstance(v, Unread) else ())]
@@ -97,28 +107,35 @@ class Head:
         self.pieces.append(bytes(padding(self.n_bare, alignment)))
         self.n_bytes = self.n_bare + len(self.pieces[-1])
 
-    def write(self, f):
+    def write(self, f: "BinaryIO") -> None:
         for piece in self.pieces:
             f.writelines(piece.raw() if isinstance(piece, Unread) else (piece,))
 
 
-def tensor_entry(name, type, shape, offset):
+def tensor_entry(name: str, type: int, shape: "Sequence[int]", offset: int) -> bytes:
     """The bytes of an entry of the tensor directory."""
     return string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, type, offset)
 
 
-def data_bytes(tensors, alignment=ALIGNMENT):
+def data_bytes(tensors: "Tensors", alignment: int = ALIGNMENT) -> int:
     """Bytes of the data of these tensors, padding with it."""
     sizes = [tensor_bytes(type, shape) for _, type, shape, _ in tensors]
     return sum(n + padding(n, alignment) for n in sizes)
 
 
-def file_bytes(head, tensors, alignment=ALIGNMENT):
+def file_bytes(head: bytes, tensors: "Tensors", alignment: int = ALIGNMENT) -> int:
     """Size of the file of these tensors."""
     return len(head) + data_bytes(tensors, alignment)
 
 
-def write(path, metadata, tensors, alignment=ALIGNMENT, check=lambda: None, version=3):
+def write(
+    path: str,
+    metadata: "Metadata",
+    tensors: "Tensors",
+    alignment: int = ALIGNMENT,
+    check: "Callable[[], object]" = lambda: None,
+    version: int = 3,
+) -> None:
     """Write the file. Fault 73, 74 or 75 with `path` as it was; 75 before a byte is written where
     the disk has no room.
 
@@ -135,7 +152,7 @@ def write(path, metadata, tensors, alignment=ALIGNMENT, check=lambda: None, vers
     files.write(path, fill)
 
 
-def fill_file(f, head, tensors, alignment=ALIGNMENT):
+def fill_file(f: "BinaryIO", head: "Head", tensors: "Tensors", alignment: int = ALIGNMENT) -> None:
     """Write a Head and the data of its tensors to an open file."""
     head.write(f)
     for name, type, shape, pieces in tensors:
@@ -155,7 +172,7 @@ def _write_tensor(f, name, n_bytes, pieces):
         )
 
 
-def check_room(path, n_bytes):
+def check_room(path: str, n_bytes: int) -> None:
     """Fault 75 where the disk has less than `n_bytes` for a new file `path`."""
     try:
         s = os.statvfs(os.path.dirname(path) or ".")

@@ -10,6 +10,12 @@ from ..faults import bad
 from ..kernels import lib
 from .syntax import TEXT
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .syntax import Syntax
+
 LAST_POINTS = (0x7F, 0x7FF, 0xFFFF, 0x10FFFF)  # the last code point of 1, 2, 3, 4 bytes
 LEAD_BYTES = (0x00, 0xC0, 0xE0, 0xF0)
 JUMP = -1
@@ -24,7 +30,7 @@ class Program:
     Afterwards `start`, and `node`, `arc`, `target`, `loop` as grammar_new takes them.
     """
 
-    def __init__(self, syntax):
+    def __init__(self, syntax: "Syntax") -> None:
         self.syntax = syntax
         n = len(syntax.kind)
         self.code = [None] * n
@@ -186,7 +192,11 @@ class Program:
         return label
 
 
-def class_arcs(ranges, after, label_of):
+def class_arcs(
+    ranges: "Iterable[tuple[int, int]]",
+    after: int,
+    label_of: "Callable[[list[tuple[int, int, int]]], int]",
+) -> list[tuple[int, int, int]]:
     """Arcs (lo, hi, label) of the first byte of the UTF-8 of `ranges`, ((lo, hi), ...) of code
     points, in order.
 

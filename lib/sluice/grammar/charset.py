@@ -1,10 +1,14 @@
 """Sets of Unicode characters as sorted ranges ((lo, hi), ...) of code points."""
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 MAX_CODE_POINT = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)  # code points that are no characters: UTF-8 has no bytes for them
 
 
-def merge(ranges):
+def merge(ranges: "Iterable[tuple[int, int]]") -> list[tuple[int, int]]:
     """Ranges in order, disjoint, with neighbours joined."""
     out = []
     for lo, hi in sorted(ranges):
@@ -15,14 +19,14 @@ def merge(ranges):
     return out
 
 
-def complement(ranges):
+def complement(ranges: "Iterable[tuple[int, int]]") -> list[tuple[int, int]]:
     """The code points in none of `ranges` (merged)."""
     starts = [0] + [hi + 1 for _, hi in ranges]
     ends = [lo - 1 for lo, _ in ranges] + [MAX_CODE_POINT]
     return [(lo, hi) for lo, hi in zip(starts, ends) if lo <= hi]
 
 
-def without_surrogates(ranges):
+def without_surrogates(ranges: "Iterable[tuple[int, int]]") -> tuple[tuple[int, int], ...]:
     """`ranges` (merged) as a tuple, less the surrogates, which no UTF-8 text holds."""
     first, last = SURROGATES
     cut = []

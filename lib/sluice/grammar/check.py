@@ -7,8 +7,15 @@ All of it is linear in the size of the grammar and none of it recurses.
 from ..faults import printable
 from .syntax import CHOICE, CLASS, NAME, REPEAT, SEQUENCE, TEXT
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
-def check(syntax):
+    from .syntax import Syntax
+
+
+def check(syntax: "Syntax") -> None:
     """Raise the Fault for the first thing that is wrong; fills syntax.nullable."""
     for kind, value, at in zip(syntax.kind, syntax.value, syntax.at):
         if kind == NAME and value not in syntax.rules:
@@ -26,7 +33,7 @@ def check(syntax):
     _refuse_left_recursion(syntax)
 
 
-def children(kind, value):
+def children(kind: int, value: "Any") -> "Sequence[int]":
     """The nodes within a node."""
     return value if kind in (SEQUENCE, CHOICE) else (value[0],) if kind == REPEAT else ()
 

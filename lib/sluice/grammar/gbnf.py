@@ -20,6 +20,10 @@ from .charset import MAX_CODE_POINT, SURROGATES, complement, merge, without_surr
 from .check import check
 from .syntax import CHOICE, CLASS, MAX_ELEMENTS, NAME, REPEAT, SEQUENCE, TEXT, Syntax
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .syntax import Syntax
+
 MAX_SOURCE_BYTES = 1 << 20
 MAX_RULES, MAX_DEPTH = 10_000, 256
 MAX_COUNT = 1_000_000_000
@@ -30,7 +34,7 @@ DIGITS = frozenset("0123456789")
 SUFFIXES = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def parse(source, name):
+def parse(source: bytes, name: str) -> "Syntax":
     """The Syntax of `source` (bytes), with every check made; `name` is for messages. Fault 65, or
     69 for token terminals.
     """

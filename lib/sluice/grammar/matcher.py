@@ -9,6 +9,12 @@ from ..faults import bad
 from ..kernels import ffi, lib
 from . import automaton, gbnf
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+
 MAX_TEXT_BYTES = 32 << 20  # of a vocabulary, as in csrc/text/trie.c
 TROUBLE = {
     lib.GRAMMAR_WIDE: "too ambiguous: more than 4096 live stacks",
@@ -24,7 +30,7 @@ class Grammar:
     name    what messages call it, usually its path
     """
 
-    def __init__(self, source, name):
+    def __init__(self, source: bytes, name: str) -> None:
         self.name = name
         program = automaton.Program(gbnf.parse(source, name))
         self.start = program.start
@@ -40,7 +46,7 @@ class Matcher:
     vocab: anything with `n_vocab`, `eog` and `table()` as vocab.Vocab has them, or None.
     """
 
-    def __init__(self, grammar, vocab=None):
+    def __init__(self, grammar: "Grammar", vocab: "Any" = None) -> None:
         self.grammar, self.vocab = grammar, vocab
         status = ffi.new("int32_t *")
         g = grammar
@@ -65,16 +71,16 @@ class Matcher:
         self._out = None
 
     @property
-    def complete(self):
+    def complete(self) -> bool:
         """Whether the bytes so far are a sentence of the grammar."""
         return bool(lib.grammar_state(self._grammar) & lib.GRAMMAR_COMPLETE)
 
     @property
-    def open(self):
+    def open(self) -> bool:
         """Whether more bytes may follow."""
         return bool(lib.grammar_state(self._grammar) & lib.GRAMMAR_OPEN)
 
-    def feed(self, data):
+    def feed(self, data: bytes) -> bool:
         """Take `data` (bytes). False if no sentence goes on like this; then and after a Fault the
         matcher is of no more use.
         """
@@ -82,14 +88,14 @@ class Matcher:
             lib.grammar_feed(self._grammar, ffi.from_buffer("uint8_t[]", data), len(data))
         )
 
-    def accept(self, id):
+    def accept(self, id: int) -> bool:
         """Take the text of `id`, which must have one. False as for `feed`."""
         start, end = self._offset[id], self._offset[id + 1]
         if start == end or id in self.vocab.eog:
             return False
         return self._check(lib.grammar_feed(self._grammar, self._text + start, end - start))
 
-    def allowed(self):
+    def allowed(self) -> "tuple[Any, bool]":
         """(set, last): the ids that may come next, and whether each of them ends the answer.
 
         set is uint64_t [(n_vocab + 63) / 64], one bit an id, good until the next
@@ -104,7 +110,7 @@ class Matcher:
                 self._allowed[id // 64] |= 1 << id % 64
         return self._allowed, bool(self._last[0])
 
-    def filter(self, kind, payload):
+    def filter(self, kind: bytes, payload: "Any") -> tuple[bytes, bool]:
         """(candidates, last): of a record's payload (stream.Record) what `allowed` has, as the
         payload of a C record.
         """
@@ -135,12 +141,12 @@ class Matcher:
         return status == 0
 
 
-def read(path):
+def read(path: str) -> "Grammar":
     """The Grammar in the file `path`. OSError, or a Fault with line and column."""
     return Grammar(stream.read_file(path, gbnf.MAX_SOURCE_BYTES), path)
 
 
-def given(path, text):
+def given(path: str | None, text: str | None) -> "Grammar | None":
     """The Grammar of the file `path`, or else of the option --grammar-text, a str; or None."""
     if path is not None:
         return read(path)
@@ -149,7 +155,9 @@ def given(path, text):
     )
 
 
-def filter_records(records, matcher, name="standard input"):
+def filter_records(
+    records: "Iterable[stream.Record]", matcher: "Matcher", name: str = "standard input"
+) -> "Iterator[stream.Record]":
     """What is left of `records` (a stream.LogitsReader, or an iterator of stream.Record) under a
     grammar: yields Records, the last of type E.
 
@@ -159,7 +167,7 @@ def filter_records(records, matcher, name="standard input"):
     An E that comes before the text is complete is refused, unless it says that the cache is full
     or enough ids were asked for.
     """
-    eog, pos = matcher.vocab.eog, None
+    eog, pos = matcher.vocab.eog, -1
     for n, r in enumerate(records, 1):
         place = f"{name}: record {n}"
         is_chosen = n > 1 and (r.kind != b"E" or r.pos > pos and r.prev >= 0)
@@ -183,7 +191,7 @@ def filter_records(records, matcher, name="standard input"):
                 raise bad(place, "none of the candidates is allowed by the grammar")
             yield stream.Record(b"E", marks, r.pos, r.prev, b"")
             return
-        last = last and (r.flags & stream.LAST or not r.flags & stream.CONSTRAINED)
+        last = last and bool(r.flags & stream.LAST or not r.flags & stream.CONSTRAINED)
         yield stream.Record(b"C", marks | (stream.LAST if last else 0), r.pos, r.prev, payload)
         if last:
             yield stream.Record(b"E", stream.CONSTRAINED | stream.MAY_END, r.pos + 1, -1, b"")

@@ -2,6 +2,12 @@
 
 from ..faults import bad
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..faults import Error
+
 MAX_ELEMENTS = 100_000
 TEXT, CLASS, NAME, SEQUENCE, CHOICE, REPEAT = range(6)
 
@@ -15,21 +21,21 @@ class Syntax:
     rules: name -> node. nullable[i]: node i may be empty.
     """
 
-    def __init__(self, source, name):
+    def __init__(self, source: str, name: str) -> None:
         self.source, self.name = source, name
         self.kind, self.value, self.at, self.rules, self.rule_at = [], [], [], {}, {}
         self.nullable = []
 
-    def bad(self, at, what):
+    def bad(self, at: int, what: str) -> "Error":
         """The Fault for what is wrong at character `at`."""
         return bad(f"{self.name}: {self.place(at)}", what)
 
-    def place(self, at):
+    def place(self, at: int) -> str:
         """`line L, column C` of character `at`."""
         line = self.source.count("\n", 0, at) + 1
         return f"line {line}, column {at - self.source.rfind(chr(10), 0, at)}"
 
-    def add(self, kind, value, at):
+    def add(self, kind: int, value: "Any", at: int) -> int:
         """A new node; its number."""
         if len(self.kind) >= 4 * MAX_ELEMENTS:
             raise self.bad(at, f"more than {MAX_ELEMENTS} elements")

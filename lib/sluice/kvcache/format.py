@@ -40,6 +40,11 @@ from ..faults import bad
 from ..kernels import lib
 from ..limits import MAX_CAPACITY
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
 MAGIC, VERSION, OF_SAMPLES = b"KVSNAP", 2, 1
 PAGE_BYTES = 4096
 PIECE_BYTES = 1 << 20
@@ -56,7 +61,7 @@ CRC = struct.Struct("<I")
 Geometry = namedtuple("Geometry", "n_layer n_head_kv head_dim kv_type n_vocab")
 
 
-def misfit(geometry):
+def misfit(geometry: "Any") -> str | None:
     """What is wrong where heads are no whole blocks of the KV type, else None."""
     if lib.type_row_bytes(geometry.kv_type, geometry.head_dim) < 0:
         return (
@@ -75,7 +80,7 @@ class Layout:
     in the header.
     """
 
-    def __init__(self, geometry, capacity):
+    def __init__(self, geometry: "Any", capacity: int) -> None:
         if geometry.kv_type not in KV_TYPES.values():
             raise ValueError(f"KV type {geometry.kv_type}")
         if what := misfit(geometry):
@@ -95,7 +100,7 @@ class Layout:
         self.kv_offset = self.checksum_offset + _pages(4 * self.n_checksum(capacity))
         self.file_bytes = self.kv_offset + self.n_plane * self.v_distance
 
-    def sections(self, n_tok):
+    def sections(self, n_tok: int) -> "Iterator[tuple[str, int, int]]":
         """(name, offset, bytes) of what is valid when `n_tok` ids are held."""
         yield "ids", self.ids_offset, 4 * n_tok
         yield "logits", self.logits_offset, self.logits_bytes
@@ -106,13 +111,15 @@ class Layout:
                 n_tok * self.row_bytes,
             )
 
-    def n_checksum(self, n_tok):
+    def n_checksum(self, n_tok: int) -> int:
         return sum(-(-n // PIECE_BYTES) for n in (4 * n_tok, self.logits_bytes)) + self.n_plane * -(
             -n_tok * self.row_bytes // PIECE_BYTES
         )
 
 
-def pack_header(geometry, capacity, n_tok, model_id, arithmetic, checksums):
+def pack_header(
+    geometry: "Any", capacity: int, n_tok: int, model_id: bytes, arithmetic: str, checksums: bytes
+) -> bytes:
     """The header page, for the checksums as bytes; the inverse of `read_header`."""
     lay, g = Layout(geometry, capacity), geometry
     digested = HEADER.pack(
@@ -145,7 +152,7 @@ def pack_header(geometry, capacity, n_tok, model_id, arithmetic, checksums):
     return page + CRC.pack(lib.crc32c(0, page, len(page)))
 
 
-def read_header(fd, name):
+def read_header(fd: int, name: str) -> "dict[str, Any]":
     """The header of the snapshot on `fd` as a dict by FIELDS; Fault 65 naming `name` and field
     unless it is sound in itself.
 
@@ -187,7 +194,9 @@ def read_header(fd, name):
     return h
 
 
-def check_identity(h, path, model_id, arithmetic, geometry, model):
+def check_identity(
+    h: "dict[str, Any]", path: str, model_id: bytes, arithmetic: str, geometry: "Any", model: str
+) -> None:
     if h["model_id"] != model_id:
         raise bad(
             path, f"made with model {h['model_id'][:8].hex()}, but {model} is {model_id[:8].hex()}"
@@ -212,7 +221,7 @@ def check_identity(h, path, model_id, arithmetic, geometry, model):
         raise bad(path, f"n_tok {h['n_tok']} is not 1 to the capacity {h['capacity']}")
 
 
-def check_extent(h, path, layout, size):
+def check_extent(h: "dict[str, Any]", path: str, layout: "Layout", size: int) -> None:
     for field in FIELDS[FIELDS.index("ids_offset") : FIELDS.index("n_checksum")]:
         if h[field] != getattr(layout, field):
             raise bad(path, f"{field} is {h[field]}, but must be {getattr(layout, field)}")
@@ -224,7 +233,7 @@ def check_extent(h, path, layout, size):
         raise bad(path, f"file_bytes is {layout.file_bytes}, but the file has {size}")
 
 
-def sha256(data):
+def sha256(data: "Any") -> bytes:
     import hashlib
 
     return hashlib.sha256(data).digest()

@@ -18,12 +18,17 @@ from ..system.cache_directory import check, prepare, trim
 from . import format
 from .snapshot import Snapshot
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
 MAX_BYTES = 1 << 30
 MAX_FILES = 4096  # each costs a look
 SUFFIX = ".kv"
 
 
-def file_name(model_id, arithmetic, kv_type, ids):
+def file_name(model_id: bytes, arithmetic: str, kv_type: int, ids: "Sequence[int]") -> str:
     """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes, the name of
     an arithmetic and a number of kvsnap.KV_TYPES."""
     digest = _digest(arithmetic, kv_type)
@@ -31,7 +36,14 @@ def file_name(model_id, arithmetic, kv_type, ids):
     return _name(model_id, digest)
 
 
-def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: None):
+def find(
+    directory: str,
+    model_id: bytes,
+    arithmetic: str,
+    geometry: "Any",
+    ids: "Sequence[int]",
+    report: "Callable[[str], object]" = lambda message: None,
+) -> "Snapshot | None":
     """The Snapshot of the longest prefix of `ids` that is stored in `directory`, opened; or None.
 
     One whose bytes are damaged is passed over, removed and told to `report`; one of another
@@ -66,7 +78,9 @@ def find(directory, model_id, arithmetic, geometry, ids, report=lambda message: 
     return None
 
 
-def get(directory, model_id, arithmetic, geometry, ids):
+def get(
+    directory: str, model_id: bytes, arithmetic: str, geometry: "Any", ids: "Sequence[int]"
+) -> "Snapshot | None":
     """The Snapshot of exactly `ids`, opened; or None: where there is none, or it or the directory
     is not to be trusted.
     """
@@ -83,7 +97,7 @@ def get(directory, model_id, arithmetic, geometry, ids):
     return s
 
 
-def store(directory, snapshot, max_bytes=MAX_BYTES):
+def store(directory: str, snapshot: "Snapshot", max_bytes: int = MAX_BYTES) -> str:
     """Seal `snapshot` under its name in `directory`, made if absent; then remove what is over
     `max_bytes` of disk.
 

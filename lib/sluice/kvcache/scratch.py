@@ -9,6 +9,10 @@ from .format import Layout
 from .planes import Planes
 from .snapshot import MAP_NORESERVE
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class Scratch(Planes):
     """An empty cache of `geometry` for `capacity` ids. Pages that are not written cost nothing.
@@ -16,18 +20,18 @@ class Scratch(Planes):
     logits: float * [n_vocab], only where they are asked for; else None.
     """
 
-    def __init__(self, geometry, capacity, logits=False):
+    def __init__(self, geometry: "Any", capacity: int, logits: bool = False) -> None:
         self.geometry, self.capacity, self.n_tok = geometry, capacity, 0
         self.layout = Layout(geometry, capacity)
         self.logits = ffi.new("float[]", geometry.n_vocab) if logits else None
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
         self._take_map(mmap.mmap(-1, self.layout.file_bytes, flags=flags))
 
-    def reserve(self, n_tok):
+    def reserve(self, n_tok: int) -> None:
         """Nothing: memory comes when it is written."""
         self._check_room(n_tok)
 
-    def copy_rows_from(self, base):
+    def copy_rows_from(self, base: "Any") -> None:
         """Take the ids, rows and logits of `base`, a Snapshot of this geometry; they become this
         one's only ones.
         """

@@ -18,6 +18,10 @@ from . import format
 from .format import Geometry
 from .planes import Planes
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 __all__ = ["Geometry", "Snapshot"]
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named since Python 3.13
 
@@ -34,7 +38,20 @@ class Snapshot(Planes):
         use it in `with`: what was not sealed then is gone.
     """
 
-    def __init__(self, fd, geometry, capacity, model_id, arithmetic, layout):
+    _fd: "Any"
+    _map: "Any"
+    _name: "Any"
+    _directory: str
+
+    def __init__(
+        self,
+        fd: int,
+        geometry: "Any",
+        capacity: int,
+        model_id: bytes,
+        arithmetic: str,
+        layout: "format.Layout",
+    ) -> None:
         self.geometry, self.capacity, self.model_id, self.arithmetic = (
             geometry,
             capacity,
@@ -66,7 +83,7 @@ class Snapshot(Planes):
             # unmapped with its last view
             self._map = self._buffer = self._base = self.logits = self.ids = None
 
-    def close(self):
+    def close(self) -> None:
         """Give back the map and the descriptor; what was not sealed is gone."""
         self._release()
         if self._fd is not None:
@@ -77,18 +94,18 @@ class Snapshot(Planes):
 
     __del__ = close
 
-    def __enter__(self):
+    def __enter__(self) -> "Snapshot":
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: "Any") -> None:
         self.close()
 
     @property
-    def n_tok(self):
+    def n_tok(self) -> int:
         return self._n_tok
 
     @n_tok.setter
-    def n_tok(self, n):
+    def n_tok(self, n: int) -> None:
         if not 0 <= n <= self.capacity:
             raise ValueError(f"n_tok {n} is not 0 to the capacity {self.capacity}")
         self._n_tok, self._n_stored = n, min(n, self._n_stored)  # rows from n on may be written now
@@ -96,7 +113,9 @@ class Snapshot(Planes):
     # Making one.
 
     @classmethod
-    def create(cls, geometry, capacity, model_id, arithmetic, directory):
+    def create(
+        cls, geometry: "Any", capacity: int, model_id: bytes, arithmetic: str, directory: str | None
+    ) -> "Snapshot":
         """An empty snapshot, a file without a name in `directory` ("" is the current one), mapped
         shared.
 
@@ -129,7 +148,7 @@ class Snapshot(Planes):
             ) from None
         return self
 
-    def reserve(self, n_tok):
+    def reserve(self, n_tok: int) -> None:
         """Allocate disk for the first `n_tok` ids and rows: Fault 75 here, where a kernel's store
         would be SIGBUS.
         """
@@ -148,7 +167,7 @@ class Snapshot(Planes):
             self._n_reserved = first
             raise files.write_fault(f"{self._directory}: snapshot", e) from None
 
-    def copy_rows_from(self, base, n_tok=None):
+    def copy_rows_from(self, base: "Any", n_tok: int | None = None) -> None:
         """Take the first `n_tok` (default: all) ids and rows of `base`, and its logits if all; they
         become this one's only ones.
 
@@ -176,7 +195,7 @@ class Snapshot(Planes):
             ffi.memmove(self.logits, base.logits, self.layout.logits_bytes)
         self.n_tok = n_tok
 
-    def seal(self, path):
+    def seal(self, path: str) -> None:
         """Write checksums and header, sync, and name the file `path`, in place of a regular file
         that may be there.
 
@@ -227,7 +246,9 @@ class Snapshot(Planes):
     # Opening one.
 
     @classmethod
-    def open(cls, path, model_id, arithmetic, geometry, model="the model"):
+    def open(
+        cls, path: str, model_id: bytes, arithmetic: str, geometry: "Any", model: str = "the model"
+    ) -> "Snapshot":
         """The snapshot at `path`, checked in every byte that is valid, mapped copy-on-write.
 
         Fault 65 naming the field, with both values where it belongs to another

@@ -103,7 +103,7 @@ UNNAMED = frozenset(
 )
 
 
-def decode(data, name, cut=False):
+def decode(data: bytes, name: str, cut: bool = False) -> tuple[str, bool]:
     """(characters, whether the name is known) of bytes; what is no character of the set becomes
     U+FFFD.
 

@@ -8,6 +8,10 @@ counts, as in a browser. Linear in MAX_STYLE characters.
 import re
 from functools import lru_cache
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 MAX_STYLE = 8192  # characters of one attribute; what follows is not read
 MAX_BACKGROUND = 500  # of a background; the search for words is square in their number
 # a colour that is none; others are 0xRRGGBB, and None is one that is not known: an image, an
@@ -60,14 +64,14 @@ WORD = r"[a-z-]+\([^)]*\)?|[^\s(]+"  # a function that is not closed ends with t
 HEX_DIGITS = frozenset("0123456789abcdef")
 
 
-def near(a, b):
+def near(a: int | None, b: int | None) -> bool:
     """Whether text of colour a cannot be seen on b; False where one is not known."""
     if a is None or b is None or a < 0 or b < 0:
         return a == CLEAR
     return all(abs((a >> shift & 255) - (b >> shift & 255)) <= NEAR for shift in (0, 8, 16))
 
 
-def color(value):
+def color(value: str) -> int | None:
     """0xRRGGBB, CLEAR or None of a colour as CSS or an attribute of HTML writes it."""
     value = value[:100].strip().lower()
     if value in COLORS:
@@ -125,7 +129,7 @@ def _blank(m):
 
 
 @lru_cache(512)
-def declarations(style):
+def declarations(style: str) -> dict[str, str]:
     """{name: value} of a style attribute, in lower case, comments and what strings hold taken
     out.
     """
@@ -152,7 +156,7 @@ def _is_zero(value):
     return _number(value)[0] == 0
 
 
-def apply(style, look):
+def apply(style: str, look: "tuple[Any, ...]") -> "tuple[Any, ...]":
     """The look of an element in a parent's with this style attribute: (text colour, background,
     gone, veiled, tiny).
 

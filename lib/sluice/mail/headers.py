@@ -4,8 +4,12 @@ are in csrc/marking.c.
 
 from ..kernels import ffi, lib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mmap import mmap
 
-def headers(line):
+
+def headers(line: bytes) -> bytes:
     """The headers (bytes, each line with its newline) for a line (bytes) such as "yes 0.9931 0.9386
     3f9a0c1b2d4e5f60" or "error timeout", as `classify --long` and its workers print it. ValueError
     where it is anything else.
@@ -16,7 +20,7 @@ def headers(line):
     return ffi.buffer(out, lib.mark_headers(out, verdict))[:]
 
 
-def beginning(mail, head):
+def beginning(mail: "bytes | mmap", head: bytes) -> tuple[bytes, int]:
     """(bytes, n): what to write instead of the first n bytes of the mail (bytes, or anything with a
     buffer), so that it has no X-Spam-* headers of others at top level, and `head` (bytes, of
     `headers`) on top.
@@ -28,7 +32,7 @@ def beginning(mail, head):
     return ffi.buffer(out, m.n_out)[:], m.n_read
 
 
-def mark(mail, head):
+def mark(mail: bytes, head: bytes) -> bytes:
     """The mail (bytes) with another `beginning`."""
     new, n_read = beginning(mail, head)
     return new + mail[n_read:]

@@ -18,6 +18,11 @@ import re
 
 from . import css
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
 MAX_TAGS = 30000  # `<` of one page; the busiest of 4,561 mails has 2,306
 MAX_LINKS = 500
 MAX_LINK = 2000  # characters of one
@@ -63,7 +68,7 @@ class Page:
     within a tag, comment or script; n_tags, and whether there are n_more.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.out, self.links, self.looks, self.sheet = [], [], [PAGE], []
         self.n_hidden = self.n_comment = self.n_open_pre = self.n_open_silent = self.want = (
             self.n_tags
@@ -73,7 +78,7 @@ class Page:
 
     # What lxml calls.
 
-    def start(self, tag, attributes):
+    def start(self, tag: str, attributes: "Mapping[str, str]") -> None:
         self.last = tag
         look = self.looks[-1]
         self.looks.append(
@@ -87,7 +92,7 @@ class Page:
         elif tag in PRE:
             self.n_open_pre += 1
 
-    def end(self, tag):
+    def end(self, tag: str) -> None:
         if len(self.looks) > 1:
             self.looks.pop()
         self._break(tag)
@@ -99,7 +104,7 @@ class Page:
         elif tag in PRE:
             self.n_open_pre -= 1
 
-    def data(self, text):
+    def data(self, text: str) -> None:
         if self.n_open_silent:
             if self.last == "style":
                 self.sheet.append(text)
@@ -114,10 +119,10 @@ class Page:
         else:
             self._put(text)
 
-    def comment(self, text):
+    def comment(self, text: str) -> None:
         self.n_comment += 1
 
-    def close(self):
+    def close(self) -> "Any":
         return self
 
     def _put(self, text):
@@ -178,12 +183,12 @@ class Page:
             ]
 
 
-def looks_like(text):
+def looks_like(text: str) -> bool:
     """Whether a text that is called plain begins as HTML and has an end tag."""
     return "</" in text and bool(re.match(SECTION, text[:200], re.I))
 
 
-def read(html, max_tags=MAX_TAGS):
+def read(html: str, max_tags: int = MAX_TAGS) -> "tuple[str, Page]":
     """(text, Page) of a str."""
     from lxml import etree  # slow to load, and most plain mail needs it not
 
@@ -204,7 +209,7 @@ def read(html, max_tags=MAX_TAGS):
     return "".join(page.out), page
 
 
-def hosts(urls):
+def hosts(urls: "Iterable[str]") -> list[str]:
     """The hosts of URLs, in lower case, without user and port; what is no http URL has none."""
     return [
         host
@@ -213,7 +218,7 @@ def hosts(urls):
     ]
 
 
-def hosts_in_text(text):
+def hosts_in_text(text: str) -> list[str]:
     """The hosts of the http URLs in a plain text, in order."""
     return [
         host

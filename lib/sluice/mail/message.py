@@ -37,6 +37,10 @@ could not be followed is said by words in `reasons`: those of mime.py, and
 
 from . import charsets, markup, mime, normalize, transfer
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 MAX_BYTES = 16 << 20
 MAX_TEXT_BYTES = 512 << 10  # of a part, transfer encoding taken off
 MAX_ALL_BYTES = 1024 << 10  # of all parts together
@@ -58,12 +62,12 @@ class Mail:
     n_invisible: characters that show nothing.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.sender = self.subject = self.body = ""
         self.links, self.files, self.reasons = [], [], []
         self.n_parts = self.n_html = self.n_hidden = self.n_comment = self.n_invisible = 0
 
-    def head(self, form=str):
+    def head(self, form: "Callable[[str], str]" = str) -> str:
         """The lines of the head, without the empty line; form: what is done with each value."""
         lines = (
             ("From", self.sender),
@@ -73,7 +77,7 @@ class Mail:
         )
         return "".join(f"{name}: {form(value)}\n" for name, value in lines if value)
 
-    def text(self, max_bytes=None, head=True, fold=False):
+    def text(self, max_bytes: int | None = None, head: bool = True, fold: bool = False) -> bytes:
         """Head and body as UTF-8, a newline at the end of what is not empty, cut between characters
         to max_bytes.
 
@@ -93,7 +97,7 @@ class Mail:
         )
 
 
-def read(data):
+def read(data: bytes) -> "Mail":
     """The Mail in `data` (bytes): a message, or a text without a header. Never raises, but for
     MemoryError, and ImportError where there is HTML and lxml cannot be loaded: what it hides must
     not be shown, nor judged, as what it says.

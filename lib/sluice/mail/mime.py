@@ -31,6 +31,10 @@ from email.message import Message
 
 from . import charsets, transfer
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 # 15 MB of base64; the parser asks of every line whether it ends one of the parts it is in
 MAX_LINES = 200000
 MAX_LINES_AGAIN = 50000  # of what has to be parsed once more
@@ -65,7 +69,7 @@ class Part(Message):
     depth = 0
     fixed_kind = None
 
-    def __init__(self, tree, **kwargs):
+    def __init__(self, tree: "Any", **kwargs: "Any") -> None:
         super().__init__(**kwargs)
         self.tree, self.fields, self.left_lines, self.left_bytes = (
             tree,
@@ -76,7 +80,7 @@ class Part(Message):
 
     # What the parser calls.
 
-    def set_raw(self, name, value):
+    def set_raw(self, name: str, value: "Any") -> None:
         self.left_lines -= 1 + value.count("\n")
         self.left_bytes -= len(name) + len(value)
         name = name.lower()
@@ -92,7 +96,7 @@ class Part(Message):
         elif name == "content-type":
             self.tree.reasons.add("ambiguous")
 
-    def attach(self, payload):
+    def attach(self, payload: "Any") -> None:
         self.tree.n_parts += 1
         if self.tree.n_parts > MAX_PARTS:
             self.tree.n_parts = MAX_PARTS
@@ -101,23 +105,23 @@ class Part(Message):
         payload.depth = self.depth + 1
         super().attach(payload)
 
-    def get_content_type(self):
+    def get_content_type(self) -> str:
         if self.depth < MAX_DEPTH or not self.kind.startswith(("multipart/", "message/")):
             return self.kind
         self.tree.reasons.add("depth")
         return "text/plain"
 
-    def get_content_maintype(self):
+    def get_content_maintype(self) -> str:
         return self.get_content_type().partition("/")[0]
 
-    def get_boundary(self, failobj=None):
+    def get_boundary(self, failobj: "Any" = None) -> "Any":
         boundary = self.params.get("boundary", "").rstrip()
         return boundary if 0 < len(boundary) <= MAX_BOUNDARY else failobj
 
     # What has been parsed.
 
     @property
-    def kind(self):
+    def kind(self) -> str:
         if self.fixed_kind is None:
             value = (
                 _word(self.fields["content-type"])
@@ -129,35 +133,35 @@ class Part(Message):
         return self.fixed_kind
 
     @property
-    def params(self):
+    def params(self) -> dict[str, str]:
         return self._parameters("content-type")[1]
 
     @property
-    def disposition(self):
+    def disposition(self) -> str:
         return self._parameters("content-disposition")[0]
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self._parameters("content-disposition")[1].get("filename") or self.params.get(
             "name", ""
         )
 
     @property
-    def children(self):
+    def children(self) -> "list[Any]":
         payload = self.get_payload()
         return payload if isinstance(payload, list) else []
 
     @property
-    def body(self):
+    def body(self) -> str:
         """The body as it is written, a character for each byte; "" of what has children."""
         payload = self.get_payload()
         return payload if isinstance(payload, str) else ""
 
     @property
-    def encoding(self):
+    def encoding(self) -> str:
         return _word(self.fields.get("content-transfer-encoding", "")).strip(" \t\"'")
 
-    def is_message(self):
+    def is_message(self) -> bool:
         return (
             self.kind in ("message/rfc822", "message/global") and self.disposition != "attachment"
         )
@@ -251,7 +255,7 @@ class _Tree:
         return data
 
 
-def parse(data):
+def parse(data: bytes) -> "tuple[Part, int, set[str], bool]":
     """(root Part, number of parts, set of reasons, whether a header was there) of a message: bytes
     with LF line ends.
 
@@ -326,7 +330,7 @@ def _wrapped(tree, part, header):
     return tree.feed(header + b"\n\n" + part.body.encode("latin-1", "replace"), part.depth)
 
 
-def content(part, limit, reasons):
+def content(part: "Part", limit: int, reasons: set[str]) -> tuple[bytes, bool]:
     """(bytes of the part's body with its transfer encoding taken off, at most `limit`; whether
     there is more).
     """

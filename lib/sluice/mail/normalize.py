@@ -44,7 +44,7 @@ MARKS = re.compile(
 LONG_WORD = re.compile("([!-~]{60})[!-~]+")
 
 
-def normal(text):
+def normal(text: str) -> tuple[str, int]:
     """(the normal form of a str, how many characters that show nothing were in it)."""
     text, n_invisible = NEWLINES.sub("\n", text), 0
     if text.isascii():
@@ -59,7 +59,7 @@ def normal(text):
     return LONG_WORD.sub(r"\1", MARKS.sub(r"\1\1\1", text)), n_invisible
 
 
-def line(text, n_max):
+def line(text: str, n_max: int) -> tuple[str, int]:
     """(the normal form of a str as one line of at most n_max characters, how many showed
     nothing).
     """
@@ -104,7 +104,7 @@ def _few_marks(m):
     return "".join(out)
 
 
-def fold(text):
+def fold(text: str) -> str:
     """The form in which raw texts and those that come in lower case with their marks split off look
     alike: one line.
 

@@ -10,6 +10,10 @@ import re
 
 from . import charsets
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 MAX_ENCODED_WORDS = 60  # of one field; the standard library's search is square in their number
 MAX_RUNS = 4000  # of base64 in a body, each with its padding
 NOT_BASE64 = bytes(
@@ -21,7 +25,7 @@ RUN = re.compile(rb"([^=]+)(=*)")
 NONE = ("", "7bit", "8bit", "binary", "7-bit", "8-bit")
 
 
-def decode(body, encoding, limit, reasons):
+def decode(body: str, encoding: str, limit: int, reasons: set[str]) -> tuple[bytes, bool]:
     """(bytes of a str with its transfer encoding taken off, at most `limit`; whether there is
     more).
     """
@@ -104,14 +108,14 @@ DECODER = {
 }
 
 
-def header_text(value, reasons):
+def header_text(value: str, reasons: set[str]) -> str:
     """The characters of a field's value: encoded words of RFC 2047 decoded, also split within a
     character.
     """
-    pieces = [(value, None)]
+    pieces: list[tuple[Any, Any]] = [(value, None)]
     if "=?" in value:
         from email.errors import HeaderParseError
-        from email.header import decode_header, ecre
+        from email.header import decode_header, ecre  # type: ignore[attr-defined]
 
         words = value.split("=?", MAX_ENCODED_WORDS)
         head, tail = (

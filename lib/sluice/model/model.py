@@ -173,9 +173,7 @@ class Model:
             pass
         return f, x
 
-    def fill(
-        self, cache: Cache, base: Snapshot | None, ids: list[int], chunk: int = CHUNK
-    ) -> None:
+    def fill(self, cache: Cache, base: Snapshot | None, ids: list[int], chunk: int = CHUNK) -> None:
         """Make `cache`, an empty one, hold what `base` (a Snapshot, or None) holds and `ids` after
         it, with the logits after the last.
         """

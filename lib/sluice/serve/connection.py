@@ -27,6 +27,13 @@ from ..faults import OUR_BUG, Exit, Fault
 from ..kernels import lib
 from ..system import memory
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Any
+
+    from ..classify.classifier import Classifier
+
 SEND_SECONDS = 10
 ANSWER_SECONDS = 10
 # bytes that a worker may map beyond what it has when it begins, and its threads need
@@ -40,7 +47,15 @@ MAX_GROWTH = 64 << 20
 CHUNK_BYTES = 1 << 18
 
 
-def serve(listener, life, classifier, slots, slot, threads, verbose):
+def serve(
+    listener: "socket.socket",
+    life: int,
+    classifier: "Classifier",
+    slots: "Any",
+    slot: int,
+    threads: int,
+    verbose: bool,
+) -> None:
     """Answer connections of `listener` (not blocking) until `life`, the reading end of a pipe, is
     at its end.
 
@@ -62,7 +77,7 @@ def serve(listener, life, classifier, slots, slot, threads, verbose):
         if not is_over:
             events = dict(poll.poll())
             is_over, ready = life in events, events.get(listener.fileno(), 0)
-            is_shut = is_over and ready & select.EPOLLHUP
+            is_shut = bool(is_over and ready & select.EPOLLHUP)
             if not ready:
                 continue
         try:
@@ -87,7 +102,7 @@ def _held():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 if own is None else own
 
 
-def limit(threads):
+def limit(threads: int) -> None:
     """No core file, and MEMORY beyond what is mapped now and what so many threads need."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
@@ -148,7 +163,7 @@ def _answer(connection, classifier, slots, verbose):
         raise Exit(0)  # a new worker has what this one has lost
 
 
-def receive(connection, is_mail):
+def receive(connection: "socket.socket", is_mail: bool) -> bytes:
     """The bytes to look at of what a client sends until it ends; TimeoutError if that takes longer
     than SEND_SECONDS.
     """
@@ -164,11 +179,11 @@ def receive(connection, is_mail):
     return inputs.read(connection, is_mail, read_some)
 
 
-def where(e):
+def where(e: BaseException) -> str:
     """Where an exception was raised, "file.py:line": what can be logged of one whose text may be
     that of a mail.
     """
-    at = e.__traceback__
+    at: Any = e.__traceback__
     while at.tb_next:
         at = at.tb_next
     return f"{os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}"

@@ -27,7 +27,7 @@ class Listener:
     passed: it is systemd's, and stays when we end.
     """
 
-    def __init__(self, path, mode):
+    def __init__(self, path: str, mode: int) -> None:
         self.path = path
         self.socket = _passed(path)
         self.passed = self.socket is not None
@@ -35,7 +35,7 @@ class Listener:
             self.socket, self._id = _own(path, mode)
         self.socket.setblocking(False)
 
-    def is_named(self):
+    def is_named(self) -> bool | None:
         """True while the socket has its name; None if it was removed, False if something else is
         there.
         """
@@ -48,7 +48,7 @@ class Listener:
         except OSError:  # of a file system that is gone for a moment
             return True
 
-    def end(self):
+    def end(self) -> None:
         """Take no connection any more; those that wait already can still be accepted. Systemd's is
         left as it is.
         """
@@ -143,7 +143,7 @@ def _passed(path):
     return s
 
 
-def notify(*lines):
+def notify(*lines: str) -> None:
     """Tell systemd, if it wants to know (sd_notify(3)): notify("READY=1"). Whatever hinders it is
     no matter.
     """

@@ -20,12 +20,18 @@ from ..faults import IO_ERROR, Fault
 from ..mail import headers
 from ..system.files import write_fault
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..classify.classifier import Classifier
+
 KEPT_BYTES = inputs.MAIL_BYTES
 SECONDS = 60  # for the verdict
 LINE_BYTES = 256
 
 
-def run(load):
+def run(load: "Callable[[], Classifier]") -> None:
     """Read, judge with the Classifier that load() gives, write. Fault 75: no room for the mail;
     OSError: it cannot be read or written.
     """
@@ -36,7 +42,7 @@ def run(load):
     stream.write_all(1, memoryview(mail)[n_read:])
 
 
-def read(fd):
+def read(fd: int) -> bytes | mmap.mmap:
     """All that is on `fd`, as bytes or as the map of a private file."""
     parts, n_bytes, spool = [], 0, None
     while chunk := stream.read_some(fd):
@@ -71,7 +77,7 @@ def _write(spool, data):
         raise write_fault("a temporary file", e) from None
 
 
-def judge(data, load):
+def judge(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
     """The line of a worker (serving.py), without its newline, for a mail: by a child, within
     SECONDS.
     """

@@ -33,6 +33,12 @@ from ..faults import IO_ERROR, TRY_AGAIN, Exit
 from . import connection
 from .listener import Listener, notify
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..classify.classifier import Classifier
+
 TICK = 1.0  # seconds between looks at whether parent and socket are still there
 # seconds before what died at its start is started again; doubled each time
 MIN_PAUSE, MAX_PAUSE = 0.1, 10
@@ -58,7 +64,14 @@ Content-Transfer-Encoding: quoted-printable
 """  # of what mail is made of, so that every module is loaded before the fork
 
 
-def run(path, mode, load, n_workers=None, threads=None, verbose=False):
+def run(
+    path: str,
+    mode: int,
+    load: "Callable[[], Classifier]",
+    n_workers: int | None = None,
+    threads: int | None = None,
+    verbose: bool = False,
+) -> None:
     """Listen on `path` (its mode: an int) until SIGTERM or SIGINT.
 
     load(): a Classifier, of one thread; called in each group. n_workers: None is one a core that

@@ -7,7 +7,7 @@ from ..faults import NO_OUTPUT, Fault
 from . import files as newfile
 
 
-def home():
+def home() -> str | None:
     """Path of the directory: sluice in $XDG_CACHE_HOME or ~/.cache; None without a home.
 
     A home that does not exist is none: daemons have such (`/nonexistent`), and it is not made.
@@ -21,7 +21,7 @@ def home():
     return os.path.join(base, "sluice")
 
 
-def usable(directory):
+def usable(directory: str | None) -> str | None:
     """`directory`, made with its parents if absent; None where it is None, cannot be made, or
     cannot be trusted."""
     if not directory:
@@ -33,7 +33,7 @@ def usable(directory):
     return directory
 
 
-def prepare_path(directory):
+def prepare_path(directory: str) -> None:
     """As `prepare`, with all directories that `directory` is in."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
@@ -42,7 +42,7 @@ def prepare_path(directory):
     prepare(directory)
 
 
-def prepare(directory):
+def prepare(directory: str) -> None:
     """Make `directory`, mode 0700, if absent. Fault 73 if that fails or it cannot be trusted."""
     try:
         os.mkdir(directory, 0o700)
@@ -53,13 +53,13 @@ def prepare(directory):
     check(directory)
 
 
-def check(directory):
+def check(directory: str) -> None:
     """Fault 73 if `directory` is none, or others than its owner, us or root, can write there."""
     if what := newfile.distrust(os.stat(directory), stat.S_ISDIR, "directory"):
         raise Fault(NO_OUTPUT, f"{directory}: {what}: not used as a cache")
 
 
-def trim(directory, suffix, max_files, max_bytes=None):
+def trim(directory: str, suffix: str, max_files: int, max_bytes: int | None = None) -> None:
     """Remove the files in `directory` that end in `suffix`, oldest mtime first, until the rest
     keeps to both bounds.
 

@@ -3,7 +3,7 @@
 import os
 
 
-def hold():
+def hold() -> None:
     """Fill closed descriptors 0, 1, 2, so that no file opened later takes their place.
 
     Each is held the wrong way round: reading a closed stdin and writing a

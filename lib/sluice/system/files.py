@@ -12,6 +12,11 @@ import stat
 
 from ..faults import BAD_DATA, IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, Fault, bad
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 # what kernels and file systems without it say
 NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -19,12 +24,12 @@ NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPER
 PREFIX, SUFFIX = ".sluice-", ".tmp"
 
 
-def write_fault(path, e, code=IO_ERROR):
+def write_fault(path: str, e: "OSError", code: int = IO_ERROR) -> "Fault":
     """The Fault for OSError `e` while writing `path`: 75 if there is no room, else `code`."""
     return Fault(TRY_AGAIN if e.errno in FULL else code, f"{path}: cannot write: {e.strerror}")
 
 
-def nameless(directory):
+def nameless(directory: str) -> tuple[int, str | None]:
     """(descriptor, None) of a new file in `directory` without a name, mode 0600, locked; or
     (descriptor, temporary path).
     """
@@ -60,7 +65,7 @@ def nameless(directory):
     return fd, path
 
 
-def check_target(target, *sources):
+def check_target(target: str, *sources: str | None) -> None:
     """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it;
     64 for one that is, by whatever path, one of `sources` (paths or None), which would be lost,
     with all shards of a model that one of them is of.
@@ -88,7 +93,9 @@ def _shards(path):
     return shards.beside(path)
 
 
-def write(target, fill, mode=None, sync=True):
+def write(
+    target: str, fill: "Callable[[Any], object]", mode: int | None = None, sync: bool = True
+) -> None:
     """Make the file `target` of what `fill`, given an open binary file, writes to it. Fault 73, 74
     or 75 with `target` as it was.
 
@@ -128,7 +135,7 @@ def _filled(target, fill, mode=None, sync=True):
         raise
 
 
-def write_all(files):
+def write_all(files: "list[tuple[str, Any]]") -> None:
     """Make several new files, all or none: `files` is a list of (target, fill) as of `write`. Fault
     73, 74 or 75; 73 where one of them is there already.
 
@@ -163,7 +170,7 @@ def _umask():
     return mask
 
 
-def publish(fd, path, target, sync=True):
+def publish(fd: "Any", path: str | None, target: str, sync: bool = True) -> None:
     """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync
     the directory, unless told otherwise.
 
@@ -225,7 +232,7 @@ def _temporary(directory):
     return os.path.join(directory, f"{PREFIX}{os.urandom(8).hex()}{SUFFIX}")
 
 
-def unlink(path):
+def unlink(path: str) -> None:
     """Remove `path` if it can be removed."""
     try:
         os.unlink(path)
@@ -257,7 +264,7 @@ def _sweep(directory):
             os.close(fd)
 
 
-def copy_range(to_fd, to, from_fd, at, n_bytes):
+def copy_range(to_fd: int, to: int, from_fd: int, at: int, n_bytes: int) -> int:
     """Copy up to `n_bytes` between files in the kernel, which may share blocks; bytes copied, 0
     where it cannot.
     """
@@ -276,7 +283,7 @@ def copy_range(to_fd, to, from_fd, at, n_bytes):
     return done
 
 
-def open_trusted(path):
+def open_trusted(path: str) -> int:
     """A read-only descriptor of the regular file `path` that nobody but its owner, us or root,
     could have written.
 
@@ -295,7 +302,7 @@ def open_trusted(path):
     return fd
 
 
-def distrust(s, is_kind, kind):
+def distrust(s: "os.stat_result", is_kind: "Callable[[int], bool]", kind: str) -> str | None:
     """Why what os.stat says `s` of is not to be trusted: it is no `kind`, or others than its owner,
     us or root, could have written it; else None.
     """

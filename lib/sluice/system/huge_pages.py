@@ -9,11 +9,15 @@ what that gains and costs.
 
 from ..faults import IO_ERROR, TRY_AGAIN, Fault, unsupported
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import mmap
+
 ENABLED = "/sys/kernel/mm/transparent_hugepage/enabled"
 PIECE = 1 << 23  # bytes of a read
 
 
-def ask(area):
+def ask(area: "mmap.mmap") -> None:
     """Ask for them for `area`, a mmap.mmap; where there are none nothing happens."""
     import mmap
 
@@ -24,7 +28,7 @@ def ask(area):
             pass
 
 
-def of_file(fd, start, n_bytes, path, is_copied=False):
+def of_file(fd: int, start: int, n_bytes: int, path: str, is_copied: bool = False) -> "mmap.mmap":
     """Bytes start ... start + n_bytes - 1 of the file `fd`, a mmap.mmap: a read-only map, or, with
     `is_copied`, a copy in huge pages. `start` is a multiple of mmap.ALLOCATIONGRANULARITY.
 

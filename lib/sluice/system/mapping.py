@@ -7,8 +7,17 @@ import sys
 from ..faults import one_line
 from ..kernels import lib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def begin(pointer, n_bytes, path, what="cut, or its disk failed, while it was in use"):
+
+def begin(
+    pointer: "Any",
+    n_bytes: int,
+    path: str,
+    what: str = "cut, or its disk failed, while it was in use",
+) -> None:
     """From now on, until lib.guard_forget(pointer), touching a page of the map that is gone ends
     the process with a line that says `what` of the file at `path`."""
     line = f"{os.path.basename(sys.argv[0])}: {one_line(str(path)[:400])}: {what}"

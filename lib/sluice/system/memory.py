@@ -12,7 +12,7 @@ RESET_PEAK = "5"
 MACHINE, GROUP, GROUPS = "/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
-def begin():
+def begin() -> None:
     """Forget the peak until now, where the kernel lets us; else it stays that of the whole
     process.
     """
@@ -23,19 +23,19 @@ def begin():
         pass
 
 
-def peak():
+def peak() -> int | None:
     """Bytes since `begin`; None where there is no such /proc."""
     kib = _status("VmHWM", "RssFile")
     return kib and kib[0] - kib[1] << 10
 
 
-def now():
+def now() -> int | None:
     """Bytes; None where there is no such /proc."""
     kib = _status("RssAnon", "VmSwap")
     return kib and sum(kib) << 10
 
 
-def available():
+def available() -> int | None:
     """Bytes that this process could have more without swapping: of the machine, and of the groups
     that it is in (cgroup v2), less what is no page of a file there. None where no one says.
     """

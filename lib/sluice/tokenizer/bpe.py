@@ -18,6 +18,12 @@ from ..gguf.metadata import STRING, Array
 from ..kernels import ffi, lib
 from .pieces import KEY, NORMAL, new_raw
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..gguf import File
+
 MAX_MERGES = 1 << 22  # eight times the largest known
 # name: rule, whether words that are tokens are not merged, whether a text begins with the begin id
 PRE = {
@@ -48,7 +54,7 @@ WRONG_MERGE = {  # by what vocab_index_merges returns
 }
 
 
-def choose_words(file, index):
+def choose_words(file: "File", index: "Any") -> bool:
     """Set the rules of `index` (a C vocab *) from `pre` of a gguf.File. Returns whether texts begin
     with the begin id.
     """
@@ -63,7 +69,7 @@ def choose_words(file, index):
     return add_bos
 
 
-def read_merges(file, index):
+def read_merges(file: "File", index: "Any") -> "tuple[Any, ...]":
     """Check the merges of a gguf.File and enter them into `index`, whose tokens are there. Returns
     what must live as long as it.
 
@@ -105,7 +111,7 @@ def _refuse_longer(file, index):
             )
 
 
-def nth(raw, i):
+def nth(raw: bytes, i: int) -> bytes:
     """String `i` of an array of GGUF strings."""
     scan = ffi.new("gguf_scan *")
     lib.gguf_skip_strings(scan, raw, len(raw), 0, i, len(raw))
@@ -113,7 +119,7 @@ def nth(raw, i):
     return bytes(ffi.buffer(raw + at, int.from_bytes(ffi.buffer(raw + scan.at, 8)[:], "little")))
 
 
-def encode(index, source, n_bytes, user):
+def encode(index: "Any", source: "Any", n_bytes: int, user: int) -> list[int]:
     """The ids (list) of a text of bytes, `source` (uint8_t *) [n_bytes], in a byte-level
     vocabulary.
 
@@ -128,7 +134,7 @@ def encode(index, source, n_bytes, user):
     return ffi.unpack(ids, n_ids)
 
 
-def letters(data):
+def letters(data: bytes) -> bytes:
     """`data` (bytes) in the byte-level alphabet (bytes), in which tokens of type normal are
     written.
     """

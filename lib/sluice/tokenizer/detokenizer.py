@@ -6,11 +6,15 @@ longest begin of a character and each other byte once (Unicode 15.0, section 3.9
 "U+FFFD Substitution of Maximal Subparts"; so do Python and the WHATWG's decoders).
 """
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .vocabulary import Vocab
+
 # by lead byte; RFC 3629, section 4
 SECOND = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}
 
 
-def n_open_bytes(data):
+def n_open_bytes(data: bytes) -> int:
     """How many bytes at the end of `data` are the begin of a UTF-8 character that is not complete:
     0 to 3.
     """
@@ -36,12 +40,12 @@ class Joiner:
     with `special`, one that follows a control token) is taken away.
     """
 
-    def __init__(self, vocab, special=False, prefix=True):
+    def __init__(self, vocab: "Vocab", special: bool = False, prefix: bool = True) -> None:
         self._vocab, self._special, self._strip = vocab, special, prefix and vocab.add_prefix
         self._at_start = self._strip
         self._parts = []
 
-    def add(self, i):
+    def add(self, i: int) -> None:
         data = self._vocab.bytes_of(i, self._special)
         if self._strip and data:
             splits = self._vocab.splits(i)
@@ -50,7 +54,7 @@ class Joiner:
         else:
             self._parts.append(data)
 
-    def take(self):
+    def take(self) -> bytes:
         """What was added and not taken, as UTF-8 (bytes); the begin of a character stays back."""
         data = b"".join(self._parts)
         n = len(data) - n_open_bytes(data)
@@ -58,5 +62,5 @@ class Joiner:
         return data[:n].decode("utf-8", "replace").encode()
 
     @property
-    def n_open(self):
+    def n_open(self) -> int:
         return n_open_bytes(b"".join(self._parts))

@@ -7,6 +7,13 @@ from ..kernels import ffi, lib
 from ..limits import MAX_VOCAB
 from .pieces import END_MARKS, KEY, new_raw, usual_types, wrong
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..gguf import File
+    from ..gguf.metadata import Array
+
 MAX_TRIE_BYTES = 1 << 22  # of all control and user defined texts
 MAX_SPELT = 3 * 1024  # bytes of one user defined text
 WRONG_TOKEN = {  # by what vocab_scan returns: key, reason
@@ -18,7 +25,7 @@ WRONG_TOKEN = {  # by what vocab_scan returns: key, reason
 }
 
 
-def check_sizes(file, n_vocab):
+def check_sizes(file: "File", n_vocab: int) -> None:
     """Fault 65 where `n_vocab` tokens are too many, or not as many as the model has rows."""
     if not 1 <= n_vocab <= MAX_VOCAB:
         raise wrong(file, "tokens", f"{n_vocab} tokens, not 1 to {MAX_VOCAB}")
@@ -32,7 +39,7 @@ def check_sizes(file, n_vocab):
             )
 
 
-def enter(file, index, tokens, of_keys):
+def enter(file: "File", index: "Any", tokens: "Array", of_keys: "Any") -> "list[Any]":
     """Enter `tokens`, an Array of strings of a gguf.File, into `index` (a C vocab *).
 
     of_keys: what special.named says of special.NAMES: control tokens whatever their type. Returns
@@ -42,7 +49,7 @@ def enter(file, index, tokens, of_keys):
     return alive + _find_texts(file, index)
 
 
-def text_of(index, i):
+def text_of(index: "Any", i: int) -> bytes:
     """The text of token `i` as the file has it (bytes), but U+2581 for the blanks of a user defined
     piece.
     """
@@ -114,6 +121,6 @@ def _find_texts(file, index):
     return [slots, edges]
 
 
-def power_of_two(n):
+def power_of_two(n: int) -> int:
     """The least power of two that is not below `n`."""
     return 1 << max(n - 1, 1).bit_length()

@@ -7,6 +7,11 @@ from array import array
 from ..faults import bad
 from ..kernels import ffi, lib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..faults import Error
+    from ..gguf import File
+
 KEY = "tokenizer.ggml."
 UNKNOWN, CONTROL, MARKER, BYTE = (
     lib.PIECE_UNKNOWN,
@@ -38,12 +43,12 @@ END_MARKS = (  # tokens that end a turn, whatever the metadata says of them
 new_raw = ffi.new_allocator(should_clear_after_alloc=False)
 
 
-def wrong(file, key, what):
+def wrong(file: "File", key: str, what: str) -> "Error":
     """The Fault (65) that `key`, without KEY, of a gguf.File has `what` wrong with it."""
     return bad(file.path, f"{KEY}{key}: {what}")
 
 
-def usual_types(file, tokens):
+def usual_types(file: "File", tokens: list[bytes]) -> bytes:
     """The bytes of an array of token types for a gguf.File that has none, of its `tokens` (list of
     bytes): the unknown token and those that end a turn are what they are, <0x00> to <0xFF> bytes if
     all are there, and all others normal."""

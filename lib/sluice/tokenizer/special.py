@@ -3,11 +3,17 @@
 from ..kernels import lib
 from .pieces import CONTROL, END_MARKS, KEY, UNKNOWN, wrong
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..gguf import File
+
 NONE = 0xFFFFFFFF  # a key of an id says that there is none
 NAMES = ("bos", "eos", "eot", "eom")
 
 
-def named(file, n_vocab, name):
+def named(file: "File", n_vocab: int, name: str) -> int | None:
     """The id that the key of `name` in a gguf.File names; None where the key is absent, -1 where it
     says that there is none. Fault 65.
     """
@@ -20,7 +26,7 @@ def named(file, n_vocab, name):
     return value
 
 
-def choose(file, index, of_keys, begins):
+def choose(file: "File", index: "Any", of_keys: "Any", begins: bool) -> "tuple[Any, ...]":
     """(bos, eos, eog, unknown, add_bos, add_eos) of a gguf.File: ids or None, but eog, a frozenset
     of ids, and add_*, bool. Sets the unknown id of `index` (a C vocab *, its texts entered).
 

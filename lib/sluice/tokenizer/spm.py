@@ -6,22 +6,29 @@ from ..faults import unsupported
 from ..kernels import ffi, lib
 from .pieces import KEY, new_raw
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..gguf import File
+
 BLANK = "\u2581".encode()
 
 
-def refuse_other_rules(file):
+def refuse_other_rules(file: "File") -> None:
     """Fault 69 where a gguf.File wants texts treated in a way that this build does not have."""
     if file.get(KEY + "treat_whitespace_as_suffix", "bool", False):
         raise unsupported(file.path, f"{KEY}treat_whitespace_as_suffix")
     charsmap = file.metadata.get(KEY + "precompiled_charsmap")
-    if charsmap is not None and getattr(charsmap, "n", 1):
+    n = getattr(charsmap, "n", 1)
+    if charsmap is not None and n:
         raise unsupported(
             file.path,
             f"{KEY}precompiled_charsmap: text normalisation other than identity",
         )
 
 
-def choose_blanks(file, index):
+def choose_blanks(file: "File", index: "Any") -> tuple[bool, bool]:
     """Set the rule of `index` (a C vocab *) for the blank before a text from a gguf.File.
 
     Returns (add_prefix, remove_extra), bool: of vocabularies that are not SentencePiece's False.
@@ -33,7 +40,9 @@ def choose_blanks(file, index):
     return add_prefix, flag("remove_extra_whitespaces", False)
 
 
-def encode(index, source, n_bytes, user, prefix, remove_extra):
+def encode(
+    index: "Any", source: "Any", n_bytes: int, user: int, prefix: bool, remove_extra: bool
+) -> list[int]:
     """The ids (list) of a text of bytes, `source` (uint8_t *) [n_bytes].
 
     user: the sets of user defined pieces that text may become. prefix: put a blank before it.

@@ -47,6 +47,12 @@ from . import bpe, special, spm, whitespace
 from .index import check_sizes, enter, text_of
 from .pieces import ADDED, ADDED_MARKER, CONTROL, KEY, MARKER, TEXT_KINDS, new_raw, wrong
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..gguf import File
+
 MODELS = {"llama": lib.VOCAB_SPM, "gpt2": lib.VOCAB_BYTES, "gemma4": lib.VOCAB_MERGES}
 
 
@@ -62,7 +68,7 @@ class Vocab:
     Faults: 65 naming the key and the token, 69 for a vocabulary of another sort.
     """
 
-    def __init__(self, file):
+    def __init__(self, file: "File") -> None:
         self._file = file
         model = file.get(KEY + "model", "string")
         if model not in MODELS:
@@ -86,9 +92,18 @@ class Vocab:
             self._alive += bpe.read_merges(file, index)
         chosen = special.choose(file, index, of_keys, begins)
         self.bos, self.eos, self.eog, self.unknown, self.add_bos, self.add_eos = chosen
-        self._table = None
+        self._table: tuple[Any, Any] | None = None
 
-    def encode(self, data, bos=None, eos=None, special=False, prefix=True, marks=True, after=None):
+    def encode(
+        self,
+        data: bytes,
+        bos: bool | None = None,
+        eos: bool | None = None,
+        special: bool = False,
+        prefix: bool = True,
+        marks: bool = True,
+        after: int | None = None,
+    ) -> list[int]:
         """The ids of a text (bytes, at most MAX_TEXT_BYTES): a list of int.
 
         bos, eos: put that id at the begin, the end; None: as the model's metadata says. special:
@@ -144,7 +159,7 @@ class Vocab:
         """Where text goes on that follows the id `i` (or None) at source[at:n]."""
         return lib.white_space_end(source, at, n) if self._takes(i, lib.PIECE_TAKES_BEHIND) else at
 
-    def begins_taking(self, data):
+    def begins_taking(self, data: bytes) -> bool:
         """Whether the white space that a text ends with goes to a token that `data` (bytes),
         tokenised with `special`, begins with.
         """
@@ -164,7 +179,7 @@ class Vocab:
         prefix = prefix and self.add_prefix
         return spm.encode(self._index, source, n_bytes, user, prefix, self.remove_extra)
 
-    def table(self):
+    def table(self) -> "tuple[Any, Any]":
         """(text, offset): const uint8_t *, const uint32_t * [n_vocab + 1]: id i writes
         text[offset[i]:offset[i + 1]].
 
@@ -179,7 +194,7 @@ class Vocab:
             self._table, self._written = (text, offset), ffi.buffer(text, offset[self.n_vocab])
         return self._table
 
-    def bytes_of(self, i, special=False):
+    def bytes_of(self, i: int, special: bool = False) -> bytes:
         """The bytes that id `i` writes: b"" for control, unknown and unused, unless `special`: then
         their text.
         """
@@ -188,7 +203,7 @@ class Vocab:
         _, offset = self._table or self.table()
         return self._written[offset[i] : offset[i + 1]]
 
-    def control_id(self, text):
+    def control_id(self, text: str) -> int | None:
         """The id of the control token, or user defined mark, with this text (str), or None."""
         data = text.encode()
         i = lib.vocab_find(
@@ -196,7 +211,7 @@ class Vocab:
         )
         return i if i >= 0 else None
 
-    def ids_writing(self, data):
+    def ids_writing(self, data: bytes) -> list[int]:
         """The ids that write exactly `data` (non-empty bytes): the tokens of this text, in the
         forms that the file may have, and the byte token; ascending.
         """
@@ -213,18 +228,18 @@ class Vocab:
             found.add(self._index.byte_id[data[0]])
         return sorted(i for i in found if i >= 0 and self.bytes_of(i) == data)
 
-    def is_control(self, i):
+    def is_control(self, i: int) -> bool:
         """Whether id `i` is a control token."""
         return self._index.piece[i].kind == CONTROL
 
-    def splits(self, i):
+    def splits(self, i: int) -> bool:
         """Whether id `i` splits the text that it is in, so that what follows begins with a prefix
         of its own.
         """
         return self._index.piece[i].kind in (CONTROL, ADDED, ADDED_MARKER)
 
 
-def end_ids(file):
+def end_ids(file: "File") -> frozenset[int]:
     """The ids that end a generation (a frozenset), also where this build cannot tokenize with the
     vocabulary of `file`.
     """

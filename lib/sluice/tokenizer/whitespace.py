@@ -17,13 +17,19 @@ here.
 from ..faults import Fault
 from ..kernels import lib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..gguf import File
+
 PHI_3 = ("phi3", "phimoe")
 PHI_3_NAMES = ("phi-3", "phi3", "phi 3")
 KEEPS = (b"<unk>", b"<s>", b"<|endoftext|>")
 CONTROL = 1 << lib.PIECE_CONTROL
 
 
-def apply(file, index):
+def apply(file: "File", index: "Any") -> int:
     """Set the flags of tokens of `index` (a C vocab *, its texts entered) by the family of the
     model, a gguf.File. Returns the flags set.
     """
