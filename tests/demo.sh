@@ -33,15 +33,16 @@ if [ "$1" ]; then
     exit
 fi
 
-echo 'This takes about 10 seconds on two cores.'
+echo 'This takes about 5 seconds on two cores.'
 echo
 echo 'Six mails of 2002 that are not in the training data (tests/mails/README.md).'
 show 'for mail in *.eml; do printf "%-24s " $mail; classify $mail || true; done'
 show 'if classify <spam-cards.eml >/dev/null; then echo spam; else echo "let it pass"; fi'
 cat <<'END'
 
-The same, one process per step: the message as the model reads it, its tokens after those of the question, and the
-label from the last logits through a grammar.
+The same, one process per step: the message as the model reads it, its tokens
+after those of the question, and the label from the last logits through a
+grammar.
 END
 show 'mail-text --normalize <ham-mutt.eml | tee mail.txt; echo'
 show 'printf "<s><|user|>\nis this mail spam ?\n" | tokenize -m "$M" --special --no-bos | prefill -m "$M" -o question.snap'

@@ -37,7 +37,7 @@ def name_of(path):
     return name
 
 
-def program_path(path, name):
+def program_path(path: str, name: str) -> "str | None":
     """Where the program `name` is, beside `path` or what that is a link to; or None."""
     for directory in (os.path.dirname(path), os.path.dirname(os.path.realpath(path))):
         found = os.path.join(directory, name)

@@ -745,7 +745,7 @@ def test_command_outlives_a_rival_that_crashes(tiny, tmp_path, form):
     )
     assert (done.returncode, done.stderr) == (
         69,
-        "sluice-bench: --against: llama.cpp (0): its process ended: SIGSEGV, Segmentation fault\n",
+        "sluice-bench: --baseline: llama.cpp (0): its process ended: SIGSEGV, Segmentation fault\n",
     )
     if form == "json":
         assert [r["test"] for r in json.loads(done.stdout)] == ["pp4", "tg2"]

@@ -137,7 +137,7 @@ def test_no_command_costs_another_ones_start():
             [sys.executable, "-I", "-X", "importtime", START, *argv],
             capture_output=True,
             text=True,
-            input="",
+            input=MAIL.decode(),
         )
         return {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
 
@@ -157,7 +157,8 @@ def test_help_is_the_text_without_a_terminal():
         done = run("sluice", "help", name)
         assert (done.returncode, done.stderr) == (0, b"")
         assert done.stdout.decode() == manual.text(pages.page(name))
-    assert run("sluice", "help", "sample").stdout == run("sample", "--help").stdout
+    text = run("sample", "--help").stdout
+    assert run("sluice", "help", "sample").stdout == text == run("sluice", "sample", "-h").stdout
 
 
 @pytest.mark.parametrize("man", ["there", "failing", "absent"])

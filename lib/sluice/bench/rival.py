@@ -25,7 +25,7 @@ def check(name):
     """Fault 69 where the package `name` is not installed."""
     if importlib.util.find_spec(MODULES[name]) is None:
         raise unsupported(
-            "--against", f"{name} is not installed beside sluice (pip install {name})"
+            "--baseline", f"{name} is not installed beside sluice (pip install {name})"
         )
 
 
@@ -40,7 +40,7 @@ def check_rows(rows):
     """
     for row in rows:
         if row.get("rival_fault"):
-            raise unsupported("--against", row["rival_fault"])
+            raise unsupported("--baseline", row["rival_fault"])
 
 
 class Rival:

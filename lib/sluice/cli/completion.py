@@ -17,15 +17,15 @@ FILES, DIRECTORIES = "files", "directories"
 class Value(NamedTuple):
     """What completes a value: words, and files with these suffixes (() is any), or directories."""
 
-    words: tuple = ()
+    words: tuple[str, ...] = ()
     kind: str | None = None
-    suffixes: tuple = ()
+    suffixes: tuple[str, ...] = ()
 
 
 class Flag(NamedTuple):
     """An option: its spellings, its meaning in a line, and its Value, None where it takes none."""
 
-    names: tuple
+    names: tuple[str, ...]
     help: str
     value: Value | None
 
@@ -33,11 +33,11 @@ class Flag(NamedTuple):
 class Syntax(NamedTuple):
     """What may follow a command's name: options, and what completes all other words."""
 
-    flags: list
+    flags: list[Flag]
     words: Value
 
 
-def script(shell, commands, own):
+def script(shell: str, commands: dict[str, click.Command | list], own: dict[str, Value]) -> str:
     """The completion script for `shell`, one of SHELLS.
 
     commands: {name: click command, or the OPTIONS of a manual}; own: {word of `sluice`: Value of

@@ -48,7 +48,8 @@ class Command(click.Command):
     def format_help(self, ctx, formatter):
         from . import manual
 
-        formatter.write(manual.text(manual.of_command(ctx.info_name, self)))
+        name = ctx.info_name.split()[-1]  # "sluice classify" has the manual of classify
+        formatter.write(manual.text(manual.of_command(name, self)))
 
     def get_help_option(self, ctx):
         found = super().get_help_option(ctx)

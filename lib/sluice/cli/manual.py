@@ -26,17 +26,18 @@ from .declared import Option
 WIDTH, COLUMN = 80, 26  # of a terminal; where the meaning of a row begins
 GROUPS = ("Model", "Prompt", "Chat", "Input", "Output", "Conversion", "Sampling", "Tests")
 GROUPS += ("Calibration", "Cache", "Server", "General")  # in the order of the manual
+Manual = list[tuple[str, list[tuple]]]  # [(title, [block])]
 VERBATIM = ("SYNOPSIS", "EXAMPLES")
 LATER = ("EXIT STATUS", "EXAMPLES", "SEE ALSO")  # than OPTIONS
 
 
-def of_command(name, command):
+def of_command(name: str, command: click.Command) -> Manual:
     """The manual of a click command, called `name`."""
     summary, given = _docstring(inspect.cleandoc(command.help or ""))
     return _ordered(name, summary, [*given, ("OPTIONS", _options(command))])
 
 
-def of_usage(name, summary, usage):
+def of_usage(name: str, summary: str, usage: str) -> Manual:
     """The manual of a program whose --help prints `usage`, called `name`.
 
     Raises ValueError where a heading of it is missing.
@@ -61,12 +62,12 @@ def of_usage(name, summary, usage):
     )
 
 
-def text(manual):
+def text(manual: Manual) -> str:
     """The manual as --help prints it, with lines of at most WIDTH columns."""
     return "\n".join(line for title, blocks in manual for line in _section(title, blocks)) + "\n"
 
 
-def roff(manual):
+def roff(manual: Manual) -> str:
     """The manual as a page for man, of section 1. Its date is SOURCE_DATE_EPOCH, or today."""
     name = summary_of(manual)[0]
     date = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH") or time.time()))
@@ -78,23 +79,25 @@ def roff(manual):
     return "\n".join(out) + "\n"
 
 
-def summary_of(manual):
+def summary_of(manual: Manual) -> tuple[str, str]:
     """(name, summary) of a manual."""
     name, _, summary = manual[0][1][0][1].partition(" - ")
     return name, summary
 
 
-def flags(option):
+def flags(option: click.Option) -> str:
     """An option as its row of the manual begins: "-m, --model FILE", "--bos, --no-bos"."""
     names = ", ".join([*names_of(option), *option.secondary_opts])
     return names if option.is_flag else f"{names} {metavar_of(option)}"
 
 
-def names_of(option):
+def names_of(option: click.Option) -> list[str]:
+    """The spellings of an option that are shown, without those that negate it."""
     return option.names if isinstance(option, Option) else option.opts
 
 
-def metavar_of(option):
+def metavar_of(option: click.Option) -> str:
+    """What stands for the value of an option."""
     return option.metavar or option.type.name.upper()
 
 
@@ -210,7 +213,8 @@ def _usage_rows(part):
 
 def _section(title, blocks):
     out = [title]
-    column = COLUMN if title == "OPTIONS" else 6
+    heads = [len(block[1]) for block in blocks if block[0] == "row"]
+    column = COLUMN if title == "OPTIONS" else 4 + max(heads, default=0)
     for i, block in enumerate(blocks):
         kind, body = block[0], block[-1]
         apart = i and "text" in (kind, blocks[i - 1][0])
@@ -248,7 +252,7 @@ def _roff_block(title, block, is_first):
     if kind == "row":
         return [".TP", _roff_flags(block[1]), *(_roff_text(body) or ["\\&"])]
     if kind == "lines":
-        lines = [_escaped(line) or "\\&" for line in body]
+        lines = [_protected(_escaped(line)) or "\\&" for line in body]
         return [*([] if is_first else [".PP"]), ".nf", *lines, ".fi"]
     if title == "SEE ALSO":
         pages = [name if name.endswith(")") else f"{name}(1)" for name in body.split(", ")]
@@ -257,8 +261,8 @@ def _roff_block(title, block, is_first):
 
 
 def _roff_text(text):
-    lines = textwrap.wrap(text, WIDTH - 10, break_long_words=False, break_on_hyphens=False)
-    return [_escaped(line) for line in lines]
+    lines = textwrap.wrap(_escaped(text), WIDTH - 2, **FILL)
+    return [_protected(line) for line in lines]
 
 
 def _roff_flags(head):
@@ -269,11 +273,12 @@ def _roff_flags(head):
 
 
 def _escaped(text):
-    """Text as roff reads it: nothing in it is a request or an escape."""
+    """Text as roff reads it: nothing in it is an escape."""
     for plain, escape in (("\\", "\\(rs"), ("-", "\\-"), ("'", "\\(aq"), ("`", "\\(ga")):
         text = text.replace(plain, escape)
-    return _protected(text.replace("^", "\\(ha").replace("~", "\\(ti"))
+    return text.replace("^", "\\(ha").replace("~", "\\(ti")
 
 
 def _protected(line):
+    """A line of roff that is no request."""
     return "\\&" + line if line.startswith((".", "'")) else line

@@ -13,7 +13,7 @@ from . import manual
 CSRC = Path(__file__).resolve().parents[3] / "csrc"
 
 
-def write_all(directory):
+def write_all(directory: str) -> list[str]:
     """Write a page for each command and for sluice itself; return the paths."""
     os.makedirs(directory, exist_ok=True)
     paths = []
@@ -24,14 +24,14 @@ def write_all(directory):
     return paths
 
 
-def page(name):
+def page(name: str) -> manual.Manual:
     """The manual of a command; that of a C program from its source, since it may not be built."""
     if name in start.PROGRAMS:
         return sluice.manual_of_usage(name, usage_in_source(name))
     return sluice.manual_of(name)
 
 
-def usage_in_source(name):
+def usage_in_source(name: str) -> str:
     """The text that the C program `name` prints for --help: the string literals that begin with
     "Usage: NAME". Raises LookupError if no source has it.
     """

@@ -102,7 +102,13 @@ def main(words):
     raise faults.Fault(faults.UNSUPPORTED, f"{word}: is not installed")
 
 
-def listing():
+ROWS = [
+    f"{name}  {summary}" for group in (*COMMANDS.values(), OWN) for name, summary in group.items()
+]
+main.help += "\n    COMMANDS\n      " + "\n      ".join(ROWS)
+
+
+def listing() -> str:
     """All commands in their groups, a line each."""
     lines = ["Usage: sluice COMMAND [WORD]...", ""]
     for title, commands in [*COMMANDS.items(), ("Help", OWN)]:
@@ -110,7 +116,7 @@ def listing():
     return "\n".join(lines) + "\n"
 
 
-def known(word, words, kind="command"):
+def known(word: str, words: "list[str] | tuple[str, ...]", kind: str = "command") -> str:
     """`word`, which is one of `words`. Raises UsageError that names the nearest ones."""
     if word in words:
         return word
@@ -121,7 +127,7 @@ def known(word, words, kind="command"):
     raise click.UsageError(f"{faults.printable(word)}: unknown {kind}{hint}")
 
 
-def show(name):
+def show(name: str) -> None:
     """Show the manual of the command `name`: through man if stdout is a terminal and man is there,
     else as text.
     """
@@ -145,7 +151,7 @@ def _man(roff):
             return False
 
 
-def manual_of(name):
+def manual_of(name: str) -> list:
     """The manual of the command `name` (cli.manual).
 
     Raises Fault (69) for a program that is not installed.
@@ -158,7 +164,7 @@ def manual_of(name):
     return manual.of_command(name, command(name))
 
 
-def manual_of_usage(name, usage):
+def manual_of_usage(name: str, usage: str) -> list:
     """The manual of a program that prints `usage`; its summary is that of COMMANDS."""
     from ..cli import manual
 
@@ -166,7 +172,7 @@ def manual_of_usage(name, usage):
     return manual.of_usage(name, summary, usage)
 
 
-def usage_of(name):
+def usage_of(name: str) -> str:
     """What the program `name`, which is no Python, prints for --help.
 
     Raises Fault (69) if it is not installed.
@@ -179,13 +185,13 @@ def usage_of(name):
     return subprocess.run([path, "--help"], check=True, capture_output=True, text=True).stdout
 
 
-def command(name):
+def command(name: str) -> click.Command:
     """The click command of the command `name`."""
     module = "sluice.commands." + name.replace("-", "_")
     return main if name == "sluice" else __import__(module, fromlist=["main"]).main
 
 
-def described():
+def described() -> "dict[str, click.Command | list]":
     """{name: click command, or rows of options of a program} of all commands that are installed."""
     from .. import start
 

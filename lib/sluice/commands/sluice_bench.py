@@ -242,9 +242,11 @@ def main(
     """
     cli.only_one(model=model, shape=names, matmul=products)
     model = model or (None if names or products else os.environ.get("MODEL"))
-    cli.refuse(vocab_file and (against or not model), "--vocab goes with -m, and without --against")
     cli.refuse(
-        products and (against or start), "--against and --start run models: not with --matmul"
+        vocab_file and (against or not model), "--vocab goes with -m, and without --baseline"
+    )
+    cli.refuse(
+        products and (against or start), "--baseline and --start run models: not with --matmul"
     )
     cli.refuse(head and (model or products), "--head is of --shape")
     synthetic.check_types(types, head)
