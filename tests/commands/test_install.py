@@ -119,6 +119,8 @@ def test_wheel_holds_what_it_should(wheel):
     assert wheel.name.startswith("sluice_lm-") and "-cp310-abi3-" in wheel.name
     assert wheel.stat().st_size <= 9_000_000  # with the bundled model
     names = names_in(wheel)
+    package = (ROOT / "lib" / "sluice").rglob("*.py")  # of each room that pyproject.toml must list
+    assert {str(path.relative_to(ROOT / "lib")) for path in package} <= names
     assert not [name for name in names if "training" in name or "/written" in name]
     assert [name for name in names if name.endswith(".so")] == ["sluice/_kernels.abi3.so"]
     configs = [p for p in (ROOT / "configs").iterdir() if p.suffix in (".yaml", ".jinja")]
