@@ -1292,7 +1292,3 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
 )
 def test_refusals_are_one_line(argv, code, says):
     assert says in bench(*argv, code=code)
-
-
-def test_command_keeps_its_size():
-    assert len((BIN.parent / "lib/sluice/commands/sluice_bench.py").read_text().splitlines()) <= 100

@@ -24,7 +24,16 @@ from .. import VERSION
 from .declared import Option
 
 WIDTH, COLUMN = 80, 26  # of a terminal; where the meaning of a row begins
-GROUPS = ("Model", "Prompt", "Chat", "Input", "Output", "Conversion", "Sampling", "Tests")
+GROUPS: tuple[str, ...] = (
+    "Model",
+    "Prompt",
+    "Chat",
+    "Input",
+    "Output",
+    "Conversion",
+    "Sampling",
+    "Tests",
+)
 GROUPS += ("Calibration", "Cache", "Server", "General")  # in the order of the manual
 Manual = list[tuple[str, list[tuple]]]  # [(title, [block])]
 VERBATIM = ("SYNOPSIS", "EXAMPLES")

@@ -195,7 +195,7 @@ def described() -> "dict[str, click.Command | list]":
     """{name: click command, or rows of options of a program} of all commands that are installed."""
     from .. import start
 
-    out = {name: command(name) for name in NAMES if name not in start.PROGRAMS}
+    out: dict = {name: command(name) for name in NAMES if name not in start.PROGRAMS}
     for name in start.PROGRAMS:
         if start.program_path(sys.argv[0], name):
             out[name] = dict(manual_of(name))["OPTIONS"]

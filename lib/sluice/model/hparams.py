@@ -10,6 +10,14 @@ import math
 
 from ..faults import printable, unsupported
 from ..gguf.metadata import ARRAY, STRING, Array, Unread, describe
+from ..limits import (
+    MAX_CONTEXT,
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_VOCAB,
+    MAX_WIDTH,
+)
 from . import architectures
 from .rope import read_rope
 
@@ -22,7 +30,6 @@ if TYPE_CHECKING:
     from .rope import Rope
 
 
-MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_HEAD_DIM, MAX_CONTEXT = 512, 1 << 20, 4096, 1024, 1 << 24
 MIN_CAP, MAX_CAP = 1e-3, 1e6  # of soft caps: beyond, 1 / cap or what is capped could leave f32
 
 # What would change the result: refused where it is set and the architecture did not ask for it.
@@ -226,9 +233,9 @@ class Hparams:
 
     def _check_vocab(self, keys):
         file = keys.file
-        if keys.int("vocab_size", 1, 1 << 21, self.n_vocab) != self.n_vocab:
+        if keys.int("vocab_size", 1, MAX_VOCAB, self.n_vocab) != self.n_vocab:
             raise keys.bad("vocab_size", f"token_embd.weight has {self.n_vocab} rows")
-        if self.n_vocab > 1 << 21:
+        if self.n_vocab > MAX_VOCAB:
             raise file.fault(f"tensor token_embd.weight: {self.n_vocab} rows, more than 2^21")
         tokens = file.metadata.get("tokenizer.ggml.tokens")
         if tokens is not None and file.get("tokenizer.ggml.tokens", "[string]").n != self.n_vocab:

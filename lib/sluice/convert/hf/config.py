@@ -7,19 +7,20 @@ results in silence, is refused by name.
 import builtins
 from typing import Any
 
+from ... import limits
 from ...faults import Fault, bad, printable, unsupported
 from ...model import architectures
 from . import rope
 
 LIMITS = {
-    "num_hidden_layers": 512,
-    "hidden_size": 1 << 20,
-    "intermediate_size": 1 << 20,
-    "num_attention_heads": 4096,
-    "num_key_value_heads": 4096,
-    "head_dim": 1024,
-    "max_position_embeddings": 1 << 24,
-    "vocab_size": 1 << 21,
+    "num_hidden_layers": limits.MAX_LAYERS,
+    "hidden_size": limits.MAX_WIDTH,
+    "intermediate_size": limits.MAX_WIDTH,
+    "num_attention_heads": limits.MAX_HEADS,
+    "num_key_value_heads": limits.MAX_HEADS,
+    "head_dim": limits.MAX_HEAD_DIM,
+    "max_position_embeddings": limits.MAX_CONTEXT,
+    "vocab_size": limits.MAX_VOCAB,
 }
 
 
@@ -94,7 +95,7 @@ class Config:
         return value
 
     def int(self, key: str, default: Any = ..., least: builtins.int = 1) -> builtins.int:
-        value, most = self.get(key, int, default), LIMITS.get(key, 1 << 24)
+        value, most = self.get(key, int, default), LIMITS.get(key, limits.MAX_CONTEXT)
         if not least <= value <= most:
             raise self.bad(key, f"{value} is not within {least} to {most}")
         return value
@@ -125,7 +126,7 @@ class Config:
 
     def _window(self) -> builtins.int | None:
         window = self.get("sliding_window", int)
-        if window is not None and not 0 <= window <= 1 << 24:
+        if window is not None and not 0 <= window <= limits.MAX_CONTEXT:
             raise self.bad("sliding_window", f"{window} is not within 0 to 2^24")
         return window
 

@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from ...faults import bad, printable, unsupported
+from ...limits import MAX_CONTEXT
 from ..tensor import Metadata, Tensor, constant
 
 
@@ -52,7 +53,7 @@ class Scaling:
             "original_max_position_embeddings", int
         )
         self.original = original or (8192 if self.kind == "llama3" else c.n_ctx)
-        if type(self.original) is not int or not 1 <= self.original <= 1 << 24:
+        if type(self.original) is not int or not 1 <= self.original <= MAX_CONTEXT:
             raise self._bad("original_max_position_embeddings", self.original)
 
     def _bad(self, key, value):
