@@ -1,4 +1,4 @@
-"""The C core: `lib` its functions, `ffi` its types (csrc/kernels.h is the declaration of both)."""
+"""The C core: `lib` its functions, `ffi` its types (csrc/api is the declaration of both)."""
 
 try:
     from ._kernels import ffi, lib

@@ -24,7 +24,7 @@ from .measure import REST_S, spread
 from .synthetic import MIXES, Weights, numbers
 
 # activations, repeated; of the normal distribution, as few of a model's are large: kernels look
-# (csrc/x86/avx512_kquant.c)
+# (csrc/kernels/x86/avx512_kquant.c)
 N_RANDOM = 1 << 12
 LEAST_NS = 20_000_000  # of a sample: short products are repeated within it
 # read when numpy is loaded

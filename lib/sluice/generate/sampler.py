@@ -1,4 +1,4 @@
-"""From records of logits to ids: the chain of csrc/sample.c, the recent past, and the random
+"""From records of logits to ids: the chain of csrc/sampling/sample.c, the recent past, and the random
 numbers.
 
 The random numbers are SplitMix64 (Steele, Lea & Flood 2014, "Fast Splittable

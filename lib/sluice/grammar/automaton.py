@@ -1,5 +1,5 @@
 """A parsed grammar as an automaton over bytes: the nodes, arcs, targets and loops of
-csrc/kernels.h.
+csrc/api.
 
 Classes of code points become trees of UTF-8 byte ranges, so a character may be
 split over ids in any way, and what is not UTF-8 never matches. Counted

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-MAX_TEXT_BYTES = 32 << 20  # of a vocabulary, as in csrc/text/trie.c
+MAX_TEXT_BYTES = 32 << 20  # of a vocabulary, as in csrc/grammar/trie.c
 TROUBLE = {
     lib.GRAMMAR_WIDE: "too ambiguous: more than 4096 live stacks",
     lib.GRAMMAR_SLOW: "too ambiguous: more than 4 million steps for one token",

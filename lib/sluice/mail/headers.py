@@ -1,5 +1,5 @@
 """The headers that say what was found about a mail: X-Spam-*, forged ones out, ours in.  The rules
-are in csrc/marking.c.
+are in csrc/mail/marking.c.
 """
 
 from ..kernels import ffi, lib

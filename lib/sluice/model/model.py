@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .interfaces import Cache
 
 
-ARITHMETIC = "exact-2"  # the name snapshots carry for the bits that csrc/reference.c defines
-# the latter: with products as csrc/reference_fast.c defines them
+ARITHMETIC = "exact-2"  # the name snapshots carry for the bits that csrc/kernels/reference.c defines
+# the latter: with products as csrc/kernels/reference_fast.c defines them
 ARITHMETICS = {"exact": ARITHMETIC, "fast": "fast-2"}
 CHUNK = 512  # ids that prefill takes through the layers at once
 # the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and
@@ -40,7 +40,7 @@ class Model:
     runs on chosen.
 
     arithmetic: "exact" or "fast"; after that the name snapshots carry. vocab: the tokenizer.bin of
-    a llama2.c checkpoint. huge_pages: see gguf.File. `threads`: how many (None: as csrc/cores.c
+    a llama2.c checkpoint. huge_pages: see gguf.File. `threads`: how many (None: as csrc/runtime/cores.c
     decides). The environment variable SLUICE_ISA names an instruction set (one of lib.isa_known);
     without it the best is taken. Neither changes a bit of any result.
     """

@@ -1,5 +1,5 @@
 """How the heads of a model turn: RoPE as the metadata give it, checked, and the frequencies that
-follow (csrc/rope_freq.c).
+follow (csrc/kernels/rope_freq.c).
 
 Keys of {arch}.rope., as llama.cpp's converter writes them:
 

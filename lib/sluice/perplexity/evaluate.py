@@ -27,7 +27,7 @@ from ..kernels import ffi, lib
 from ..kvcache.scratch import Scratch
 from ..model.forward import Forward
 
-Score = namedtuple("Score", "log_p base_log_p kl top base_top")  # logit_score of csrc/kernels.h
+Score = namedtuple("Score", "log_p base_log_p kl top base_top")  # logit_score of csrc/api
 MAX_LOGITS = 1 << 23  # floats that are held at a time: of a large vocabulary only some positions
 
 

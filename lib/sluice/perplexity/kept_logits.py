@@ -13,7 +13,7 @@ perplexity.py):
         and the bytes
     104 u8[20]  zero                 124 u32     CRC32C of the 124 bytes before
     128 i32 [n_ids], u32 CRC32C of them
-    then n_window n_count rows as csrc/score.c keeps them, each with its checksum
+    then n_window n_count rows as csrc/sampling/score.c keeps them, each with its checksum
 
 The size of the file follows from the header; any other is an error. The ids are the text: the file
 has mode 0600.

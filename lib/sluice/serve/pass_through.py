@@ -107,7 +107,7 @@ def judge(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
     if is_late:
         messages.say(f"not judged: no verdict after {SECONDS} s")
         return b"error timeout"
-    if status == IO_ERROR:  # csrc/guard.c: the model's file was cut while it was mapped
+    if status == IO_ERROR:  # csrc/runtime/guard.c: the model's file was cut while it was mapped
         return b"error model"
     messages.say(
         "not judged: the process for it"

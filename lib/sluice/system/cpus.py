@@ -6,7 +6,7 @@ from ..kernels import lib
 
 
 def n_threads() -> int:
-    """What csrc/cores.c chooses for the CPUs on which this process may run."""
+    """What csrc/runtime/cores.c chooses for the CPUs on which this process may run."""
     if hasattr(os, "sched_getaffinity"):
         cpus = list(os.sched_getaffinity(0))
     else:

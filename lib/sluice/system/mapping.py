@@ -1,5 +1,5 @@
 """Maps of files that are cut while they are in use: one line, and 74, in place of a signal
-(csrc/guard.c)."""
+(csrc/runtime/guard.c)."""
 
 import os
 import sys

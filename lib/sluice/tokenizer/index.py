@@ -1,4 +1,4 @@
-"""The tokens of a file in memory: checked, and found by their text (csrc/text/vocab.c)."""
+"""The tokens of a file in memory: checked, and found by their text (csrc/tokenizer/vocab_scan.c)."""
 
 import os
 

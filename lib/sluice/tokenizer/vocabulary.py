@@ -1,5 +1,5 @@
-"""A vocabulary: text to ids and ids to text (the work is in csrc/text/vocab.c, spm.c, bpe.c,
-merge.c; index.py reads the tokens, special.py the ids that begin and end a text).
+"""A vocabulary: text to ids and ids to text. csrc/tokenizer does the work; index.py reads the
+tokens, special.py the ids that begin and end a text.
 
 GGUF keys, all under `tokenizer.ggml.`; those of byte-pair lists, `pre` and `merges`, are in bpe.py:
 
@@ -26,7 +26,7 @@ Rules where references or files leave a choice:
   `</s>`, which is HTML, too).
 - User defined pieces are matched in every text before anything else: the leftmost first, of these
   the longest. In llama and gemma4 a blank in one is the same as U+2581. Those of the form of a mark
-  (`<think>`, `[INST]`, see csrc/text/vocab.c) can be left out (`marks`).
+  (`<think>`, `[INST]`, see csrc/tokenizer/marks.c) can be left out (`marks`).
 - Where text begins with a blank of its own, SentencePiece's pieces are matched behind it, as
   SentencePiece does, and those that transformers added split text, each part with its blank, as
   there. llama.cpp splits at both, and not at the leftmost piece first, but at all places of the
