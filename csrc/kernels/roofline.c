@@ -98,11 +98,12 @@ typedef struct {
 
 /* Rounds of acc[i] = NEXT(acc[i], x) in registers of type VEC, which asm calls FILE (a string);
  * indices are written out: registers. */
+// clang-format off
 #define EACH(DO, FILE, NEXT) \
-    DO(0, FILE, NEXT) \
-    DO(1, FILE, NEXT) DO(2, FILE, NEXT) DO(3, FILE, NEXT) DO(4, FILE, NEXT) DO(5, FILE, NEXT) \
-        DO(6, FILE, NEXT) DO(7, FILE, NEXT) DO(8, FILE, NEXT) DO(9, FILE, NEXT) DO(10, FILE, NEXT) \
-            DO(11, FILE, NEXT)
+    DO(0, FILE, NEXT) DO(1, FILE, NEXT) DO(2, FILE, NEXT) DO(3, FILE, NEXT) \
+    DO(4, FILE, NEXT) DO(5, FILE, NEXT) DO(6, FILE, NEXT) DO(7, FILE, NEXT) \
+    DO(8, FILE, NEXT) DO(9, FILE, NEXT) DO(10, FILE, NEXT) DO(11, FILE, NEXT)
+// clang-format on
 #define ZERO(i, FILE, NEXT) acc[i] = x;
 #define STEP(i, FILE, NEXT) \
     __asm__ volatile("" : "+" FILE(x)); \

@@ -120,7 +120,7 @@ static int runs_here(const isa *set)
 }
 
 static const isa *const sets[] = {
-    /* the best first */
+/* the best first */
 #if defined(__x86_64__)
 #if !defined(EMULATED_TILES)
     &isa_amx,

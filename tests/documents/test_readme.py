@@ -363,7 +363,7 @@ def test_demo_takes_a_model_whose_name_has_a_blank(files):
         ["make", "-s", "demo", f"MODEL={files}/my model.gguf"],
         cwd=ROOT,
         capture_output=True,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert {"yes", "no"} & set(done.stdout.decode(errors="replace").split("\n"))

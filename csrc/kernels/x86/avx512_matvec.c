@@ -186,9 +186,10 @@ void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end)
         is_one ? stretch(&r, a, begin, end, b0, n, 1, type) \
                : stretch(&r, a, begin, end, b0, n, 4, type); \
         break;
-            OF(T_Q4_0)
-            OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_Q8_0) OF(T_IQ4_NL) OF(T_Q2_K) OF(T_Q3_K)
-                OF(T_Q4_K) OF(T_Q5_K) OF(T_Q6_K) OF(T_IQ4_XS)
+            // clang-format off
+            OF(T_Q4_0) OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_Q8_0) OF(T_IQ4_NL)
+            OF(T_Q2_K) OF(T_Q3_K) OF(T_Q4_K) OF(T_Q5_K) OF(T_Q6_K) OF(T_IQ4_XS)
+            // clang-format on
 #undef OF
         }
     }

@@ -21,7 +21,6 @@ import time
 import click
 
 from .. import VERSION
-from .declared import Option
 
 WIDTH, COLUMN = 80, 26  # of a terminal; where the meaning of a row begins
 GROUPS: tuple[str, ...] = (
@@ -102,7 +101,7 @@ def flags(option: click.Option) -> str:
 
 def names_of(option: click.Option) -> list[str]:
     """The spellings of an option that are shown, without those that negate it."""
-    return option.names if isinstance(option, Option) else option.opts
+    return getattr(option, "names", option.opts)
 
 
 def metavar_of(option: click.Option) -> str:

@@ -1,5 +1,5 @@
-"""Rows of numbers from type to type: arrays of numpy in, bytes out. The work is in csrc/formats/encode.c,
-the rules are in mixes.py.
+"""Rows of numbers from type to type: arrays of numpy in, bytes out. The work is in
+csrc/formats/encode.c, the rules are in mixes.py.
 
     encode("Q8_0", x, "F32", "tensor a.weight")    bytes of x, f32 [n, n_in], whole rows
 """

@@ -1,5 +1,5 @@
-"""From records of logits to ids: the chain of csrc/sampling/sample.c, the recent past, and the random
-numbers.
+"""From records of logits to ids: the chain of csrc/sampling/sample.c, the recent past, and the
+random numbers.
 
 The random numbers are SplitMix64 (Steele, Lea & Flood 2014, "Fast Splittable
 Pseudorandom Number Generators", OOPSLA, figure 16): the number for position

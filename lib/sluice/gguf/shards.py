@@ -6,11 +6,9 @@ together); the first has the metadata of the model, and perhaps no tensors. A co
 that of a whole file (0 in what gguf-split --merge wrote).
 """
 
-import os
-import re
-
 from ..faults import NO_INPUT, Fault, unsupported
 from ..limits import MAX_SHARDS
+from ..system.shard_names import name, parse
 from .metadata import MAX_SCAN_BYTES
 
 TYPE_CHECKING = False
@@ -18,28 +16,6 @@ if TYPE_CHECKING:
     from .file import File
 
 NO, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
-_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
-
-
-def name(prefix: str, i: int, count: int) -> str:
-    """The path of shard `i` (from 0) of `count`."""
-    return f"{prefix}-{i + 1:05}-of-{count:05}.gguf"
-
-
-def beside(path: str) -> list[str]:
-    """The names of all shards, if `path` is the name of one, or leads to one."""
-    found = _parse(path)
-    return (
-        [name(found[1], i, int(found[3])) for i in range(min(int(found[3]), MAX_SHARDS))]
-        if found
-        else []
-    )
-
-
-def _parse(path):
-    """The match of _NAME with `path`, or with the name of what it leads to: a link to a shard, or
-    standard input. None: with neither."""
-    return _NAME.fullmatch(os.fspath(path)) or _NAME.fullmatch(os.path.realpath(path))
 
 
 def join(file: "File") -> None:
@@ -86,7 +62,7 @@ def join(file: "File") -> None:
 
 def _prefix(file, no, count):
     """What the names of all shards begin with."""
-    found = _parse(file.path)
+    found = parse(file.path)
     if not found:
         raise file.fault(
             f"{COUNT}: this is one of {count} shards, but its name does not end in "
@@ -128,10 +104,10 @@ def _check(shard, i, first):
 
 
 def _take_tensors(shard, tensors, first):
-    for name, tensor in shard.tensors.items():
-        if name in tensors:
-            raise shard.fault(f"tensor {name}: is in {tensors[name].part.path}, too")
-        tensors[name] = tensor
+    for key, tensor in shard.tensors.items():
+        if key in tensors:
+            raise shard.fault(f"tensor {key}: is in {tensors[key].part.path}, too")
+        tensors[key] = tensor
     if len(tensors) > shard.MAX_TENSORS:
         most = shard.MAX_TENSORS
         raise shard.fault(f"{len(tensors)} tensors in all shards so far, more than {most}")

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .interfaces import Cache
 
 
-ARITHMETIC = "exact-2"  # the name snapshots carry for the bits that csrc/kernels/reference.c defines
+ARITHMETIC = (
+    "exact-2"  # the name snapshots carry for the bits that csrc/kernels/reference.c defines
+)
 # the latter: with products as csrc/kernels/reference_fast.c defines them
 ARITHMETICS = {"exact": ARITHMETIC, "fast": "fast-2"}
 CHUNK = 512  # ids that prefill takes through the layers at once
@@ -40,9 +42,9 @@ class Model:
     runs on chosen.
 
     arithmetic: "exact" or "fast"; after that the name snapshots carry. vocab: the tokenizer.bin of
-    a llama2.c checkpoint. huge_pages: see gguf.File. `threads`: how many (None: as csrc/runtime/cores.c
-    decides). The environment variable SLUICE_ISA names an instruction set (one of lib.isa_known);
-    without it the best is taken. Neither changes a bit of any result.
+    a llama2.c checkpoint. huge_pages: see gguf.File. `threads`: how many (None: as
+    csrc/runtime/cores.c decides). The environment variable SLUICE_ISA names an instruction set (one
+    of lib.isa_known); without it the best is taken. Neither changes a bit of any result.
     """
 
     def __init__(

@@ -38,8 +38,8 @@ SEND_SECONDS = 10
 ANSWER_SECONDS = 10
 # bytes that a worker may map beyond what it has when it begins, and its threads need
 MEMORY = 1 << 30
-# bytes of a thread: its stack (csrc/runtime/threads.c), and keys and values that attention holds (MOST_HELD
-# of csrc/kernels/attention_cut.c)
+# bytes of a thread: its stack (csrc/runtime/threads.c), and keys and values that attention holds
+# (MOST_HELD of csrc/kernels/attention_cut.c)
 THREAD = 5 << 20
 # bytes: a worker that holds more than when it began is replaced by one that does not, so that none
 # stays large

@@ -85,12 +85,12 @@ def check_target(target: str, *sources: str | None) -> None:
 
 
 def _shards(path):
-    """The paths of the shards that stand beside `path`, if that is one (gguf/shards.py)."""
+    """The paths of the shards that stand beside `path`, if that is one."""
     if not any("-of-" in name for name in (os.fspath(path), os.path.realpath(path))):
         return ()
-    from ..gguf import shards
+    from . import shard_names
 
-    return shards.beside(path)
+    return shard_names.beside(path)
 
 
 def write(

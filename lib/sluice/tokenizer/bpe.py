@@ -3,8 +3,8 @@ of merges.
 
 GGUF keys, under `tokenizer.ggml.`:
 
-    pre      how text is cut (csrc/tokenizer/pretokenize.c); a name that is not in PRE is refused. Not
-             read for model "gemma4"
+    pre      how text is cut (csrc/tokenizer/pretokenize.c); a name that is not in PRE is refused.
+             Not read for model "gemma4"
     merges   [string] "left right", the first is made first; each makes a token of type normal, none
              stands there twice; may be absent where all normal tokens are single characters
 

@@ -1,4 +1,6 @@
-"""The tokens of a file in memory: checked, and found by their text (csrc/tokenizer/vocab_scan.c)."""
+"""The tokens of a file in memory: checked, and found by their text
+(csrc/tokenizer/vocab_scan.c).
+"""
 
 import os
 

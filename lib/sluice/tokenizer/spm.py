@@ -1,5 +1,6 @@
 """What SentencePiece's vocabularies have besides tokens: rules about blanks, and the way a text
-becomes pieces (csrc/tokenizer/spm.c). Gemma 4's go the same way, but have a list of merges (bpe.py).
+becomes pieces (csrc/tokenizer/spm.c). Gemma 4's go the same way, but have a list of merges
+(bpe.py).
 """
 
 from ..faults import unsupported
