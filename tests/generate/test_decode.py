@@ -394,11 +394,13 @@ def test_a_tool_that_may_start_no_process_says_nothing_that_is_a_verdict(tmp_pat
     sure of.
     """
     # as another user does not get into every home
+    (tmp_path / "lib" / "sluice").mkdir(parents=True)
+    (tmp_path / "lib" / "sluice" / "start.py").touch()
     shutil.copytree(BIN, tmp_path / "bin", symlinks=True)
     os.chmod(tmp_path, 0o755)
     limit = (
         "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NPROC, (1, 1));"
-        " os.chdir(sys.argv[1]); os.setgid(65534); os.setuid(65534); os.execv(sys.argv[2],"
+        " os.chdir(sys.argv[1]); os.setgid(61999); os.setuid(61999); os.execv(sys.argv[2],"
         " sys.argv[2:])"
     )
     for name, code in ("bin/classify", 69), ("./bin/classify", 75):

@@ -127,7 +127,6 @@ def picture(part):
 def measure(part):
     """The rows of a part, its picture drawn."""
     argv = [
-        sys.executable,
         "bin/sluice-bench",
         *(word.strip("'") for word in COMMANDS[part].split()),
         "-o",
