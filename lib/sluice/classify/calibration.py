@@ -1,14 +1,13 @@
 """A user's own calibration: the file that `classify --learn` writes, and the few numbers of it that
 `classify` reads.
 
-    #calibration 1 000161 5e1c77a0 00001180 0b9d2e41  bytes and CRC-32C of the head, then of the
-            mails
-    3f9a0c1b2d4e5f60 90ab12cd34ef5678 20 1.5009 0.5266,0.0 1.31 0.2,0.3  head: a line for each model
-            and question,
-    9f86d081884c7d65 3f9a0c1b2d4e5f60 90ab12cd34ef5678 0 -0.01 -4.6  mails: a line each, that learnt
-            last at the end
+    #calibration 1 000161 5e1c77a0 00001180 0b9d2e41
+    3f9a0c1b2d4e5f60 90ab12cd34ef5678 20 1.5009 0.5266,0.0 1.31 0.2,0.3
+    9f86d081884c7d65 3f9a0c1b2d4e5f60 90ab12cd34ef5678 0 -0.01 -4.6
 
-In the head: model, question, mails, the scale and biases that were shipped, those fitted. Of a
+The first line has the bytes and the CRC-32C of the head, then of the mails. The head is a line for
+each model and question: model, question, mails, the scale and biases that were shipped, those
+fitted. After it comes a line for each mail, the last learnt at the end. Of a
 mail: a digest of its text, model, question, the number of the right answer, log probabilities
 before calibration in the order of the answers. A model is the first 16 hex digits of its id; in
 files that an earlier sluice wrote, until the next learner, of its gguf.File.earlier_id. Never a

@@ -1,9 +1,9 @@
 """`classify --long` as a mail hook starts it, a process a mail: without click, whose loading takes
 a quarter of all the time.
 
-bin/classify asks here first. Taken are a few of its options, each a word of its own and its value
-the next; with any other word in the command line, or a value that is not as it should be, nothing
-is done here: click reads them all, and says what is wrong.
+commands/classify.py calls `run` before it imports click. Taken are a few of its options, each a
+word of its own and its value the next; with any other word in the command line, or a value that is
+not as it should be, nothing is done here: click reads them all, and says what is wrong.
 """
 
 import os

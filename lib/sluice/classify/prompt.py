@@ -3,8 +3,8 @@ it.
 
 Segments are encoded one by one and joined as ids, so nothing in the input can become a control
 token or merge with its surroundings. The blank that some vocabularies put before a text (see
-vocab.py) is put where a text begins the prompt or follows a control token, as `tokenize --special`
-does.
+tokenizer/vocabulary.py) is put where a text begins the prompt or follows a control token, as
+`tokenize --special` does.
 """
 
 from ..faults import bad

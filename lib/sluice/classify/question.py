@@ -1,30 +1,28 @@
 """A question: what a model is asked about a text, and what it may answer. A YAML file
 (configs/*.yaml):
 
-    model: spam.gguf              # optional: a file beside this one; without a / also in the
-                                  package's data folder
+    model: spam.gguf              # optional: a file next to this one, or in the package's data
     input:
-      kind: mail                  # mail: a message (sluice.mail makes the text); text: the bytes
-                                  are the text
-      fold: true                  # optional: the text in the form of plain.fold()
-      head_ids: 384               # of a longer text the first 384 ids
+      kind: mail                  # mail: a message; text: the bytes are the text
+      fold: true                  # optional: the text as mail.normalize.fold() gives it
+      head_ids: 384               # of a longer text the first 384 tokens
       tail_ids: 128               # and the last 128 are read
-    frame: auto                   # optional: the turns of a chat around the prompt; auto or a name
-                                  of frames.py
-    prompt:                       # segments, each encoded alone and joined as ids
+    frame: auto                   # optional: chat template; auto, or a name of templates.py
+    prompt:                       # segments, each encoded alone and joined as tokens
       - special: "<s>"            # a control token, by its text
       - text: "Is this spam?"     # text, never a control token
       - input                     # once
-    answers:                      # answer -> spellings, what the model may write for it
+    answers:                      # label -> spellings, what the model may write for it
       yes: ["yes"]
       no: ["no"]
-    tokenisations: all            # optional: all ways to write a spelling in ids, or canonical: the
-                                  tokenizer's alone
-    thresholds: {yes: 0.9}        # optional: a best answer less probable than this is unsure
+    tokenisations: all            # optional: all ways to write a spelling in tokens; canonical: the
+                                  # tokenizer's alone
+    thresholds: {yes: 0.9}        # optional: a best label less probable than this is unsure
     calibration:                  # optional: p ~ exp(scale * log P + bias)
       scale: 1.0
       bias: {yes: 0.0}
 
+A model's name without a "/" is also looked for in the package's data folder.
 Every key is checked; one that is not known is refused, so that a misspelt threshold is not a
 threshold of 0.
 """

@@ -149,7 +149,7 @@ def _can_start(n):
 
 def _add(h, part, at, n_bytes):
     """Hash through a map: nothing is copied, and what is not in the page cache comes there in large
-    pieces (hugepages.py)."""
+    pieces (system/huge_pages.py)."""
     import mmap
 
     try:

@@ -1,7 +1,7 @@
 """A snapshot: the state of a model after some ids (its KV cache and last logits) as a file that is
 mapped, not loaded.
 
-Its bytes are described in kvsnap.py. A named snapshot is whole and never changes:
+Its bytes are described in format.py. A named snapshot is whole and never changes:
 it is written without a name, synced, then named in one step. Writers to one name
 need no lock, the last one wins; readers keep what they opened. It holds the text
 it was made from, so its mode is 0600, and one that others could have written is

@@ -8,7 +8,7 @@ The text:
     Links: example.org, www.example.com
     Files: minutes.pdf
 
-    The body, in the normal form of plain.py.
+    The body, in the normal form of normalize.py.
 
 A line of the head is there if it has something to say; an empty line ends the head, and without a
 head there is none. From and Subject are at most MAX_LINE characters, encoded words decoded. Links:
@@ -81,8 +81,8 @@ class Mail:
         """Head and body as UTF-8, a newline at the end of what is not empty, cut between characters
         to max_bytes.
 
-        fold: each value of the head, and the body, as plain.fold gives it, and no newline after the
-        body.
+        fold: each value of the head, and the body, as normalize.fold gives it, and no newline after
+        the body.
         """
         text, body = (
             self.head(normalize.fold if fold else str) if head else "",

@@ -8,8 +8,8 @@ made them, for the architectures that this project runs.
     head                      the second in every mix: output.weight, or token_embd.weight where
                               that is the head
     attn_v, ffn_down   _M     the second in the first and the last eighth of the blocks and in every
-                       third between Q4_K_S Q5_K: attn_v in the first four blocks, ffn_down in the
-                       first eighth
+                              third between
+                       Q4_K_S Q5_K: attn_v in the first four blocks, ffn_down in the first eighth
     attn_qkv           _M     Q5_K in Q4_K_M, Q6_K in Q5_K_M
 
 Where a row is no multiple of a type's block, SHORT says what is taken instead, and where that does

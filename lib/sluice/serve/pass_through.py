@@ -1,5 +1,5 @@
-"""`classify --pass-through`: the mail on stdin on stdout, with the X-Spam headers of marking.py;
-whole, or not at all.
+"""`classify --pass-through`: the mail on stdin on stdout, with the X-Spam headers of
+mail/headers.py; whole, or not at all.
 
 The whole mail is read first, up to KEPT_BYTES in memory, a larger one in a temporary file without a
 name. Then a child of this process judges it: whatever ends the child (a model that is gone, no
@@ -78,7 +78,7 @@ def _write(spool, data):
 
 
 def judge(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
-    """The line of a worker (serving.py), without its newline, for a mail: by a child, within
+    """The line of a worker (connection.py), without its newline, for a mail: by a child, within
     SECONDS.
     """
     reader, writer = os.pipe()

@@ -1,8 +1,8 @@
 """`classify --listen`: processes that have the model ready and answer on a Unix socket.
 
     client: connects, writes a mail, shuts down its writing side, reads one line to its end
-    line:   "yes 0.9931 0.9386 3f9a0c1b2d4e5f60\\n" or "error WORD\\n" (serving.py); none where the
-            process that had the mail died
+    line:   "yes 0.9931 0.9386 3f9a0c1b2d4e5f60\\n" or "error WORD\\n" (connection.py); none where
+            the process that had the mail died
 
 Three kinds of processes, each made by fork(2) alone:
 
@@ -257,7 +257,7 @@ class _Group:
         self._master, self._listener, self._classifier = master, listener, classifier
         self._n, self._threads, self._verbose = n_workers, threads, verbose
         self._workers = {}  # pid: slot
-        # shared; a byte for each: it has had a mail; the last: see serving.py
+        # shared; a byte for each: it has had a mail; the last: see connection.py
         self._slots = mmap.mmap(-1, n_workers + 1)
         self._pauses = [_Pause() for _ in range(n_workers)]
 
