@@ -59,7 +59,7 @@ def test_with_emulated_tiles(library, argv):
         [sys.executable, "-c", "from conftest import sets_here; print(*sets_here())"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": f"{library}:{ROOT / 'tests'}"},
+        env={**os.environ, "PYTHONPATH": f"{library}:{ROOT / 'tests'}:{ROOT / 'tests/helpers'}"},
     ).stdout
     assert said.split()[:2] == ["reference", "amx"]
     done = subprocess.run(
