@@ -217,9 +217,9 @@ SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fram
 asan: all .venv/test
 	$(call package,asan)
 	$(MAKE) --no-print-directory asan-library build/asan/mail-filter PYTHON=$(VENV)
-	SLUICE_MAIL_FILTER=build/asan/mail-filter $(PYTEST) tests/mail_filter/test_mail_filter*.py
+	SLUICE_MAIL_FILTER="$(CURDIR)/build/asan/mail-filter" $(PYTEST) tests/mail_filter/test_mail_filter*.py
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-	PYTHONPATH=build/asan $(PYTEST) $(ASAN_TESTS)
+	PYTHONPATH="$(CURDIR)/build/asan" $(PYTEST) $(ASAN_TESTS)
 
 ASAN_TESTS = tests/kernels/test_kernels.py tests/kernels/test_norms.py tests/kernels/test_attention.py tests/kernels/test_fast.py tests/kernels/test_quant.py tests/gguf/test_gguf.py \
 	tests/tokenizer/test_vocab.py tests/tokenizer/test_bpe.py tests/grammar/test_grammar.py tests/generate/test_sampler.py tests/kernels/test_math64.py tests/model/test_model.py \
