@@ -338,7 +338,7 @@ elsewhere: all build/training-venv/done
 # The tests that need torch: a small training in pieces, and the net against the engine.
 training-check: all build/training-venv/done
 	$(TRAINING) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
-	PYTHONPATH=lib $(TRAINING) -m pytest tests/training/test_training.py
+	PYTHONPATH="$(CURDIR)/lib" $(TRAINING) -m pytest tests/training/test_training.py
 
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
