@@ -17,6 +17,7 @@ from tiny_model import write_model
 NEEDED = ("dpkg-buildpackage", "dh", "debootstrap", "lintian", "unshare")
 MISSING = [name for name in NEEDED if not shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")]
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.skipif(bool(MISSING), reason=f"not on this machine: {', '.join(MISSING)}"),
     pytest.mark.skipif(os.geteuid() != 0, reason="not root: no package is installed in a chroot"),
 ]
