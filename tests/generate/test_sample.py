@@ -238,7 +238,7 @@ def test_bad_input_in_place_of_the_last_marks_exits_65_without_an_end(rest):
     ],
 )
 def test_bad_usage_exits_64(options):
-    check(run("sample", *options, input=logits(END)), 64, out=b"", error=b": ")
+    check(run("sample", *options, input=logits(END)), 64, out=b"", error=b"--help")
 
 
 def test_a_full_disk_exits_74():

@@ -155,7 +155,9 @@ def biases(
     out = {}
     for id, x in pairs:
         if id >= n_vocab:
-            raise Fault(USAGE, f"--bias: id {id} is not below the vocabulary size {n_vocab}")
+            raise Fault(
+                USAGE, f"--bias: id {id} is not below the vocabulary size {n_vocab} (see --help)"
+            )
         out[id] = out.get(id, 0.0) + x
     for word, x in words:
         text = word.encode("utf-8", "surrogateescape").lstrip(b" ")
