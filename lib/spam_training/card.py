@@ -150,9 +150,9 @@ some of which took others' place in what was shown; no weight of it is in the fi
 A Llama of {facts["n_parameter"] / 1e6:.2f} million parameters ({facts["n_layer"]} layers of width
 256, vocabulary {facts["n_vocab"]}, Q8_0, {facts["n_bytes"]:,} bytes) that answers `yes` or `no`
 after `{facts["prompt"]}`. MAIL is what `mail-text --fold` prints, the first {views.HEAD_IDS} and
-the last {views.TAIL_IDS} ids of it. Made by `make model` on {facts["date"]} ({facts["n_step"]}
-steps{f" more of model {facts['begun']}" if facts["begun"] else ""}, seed {facts["seed"]}, torch
-{facts["torch"]}). Weights: MIT, as the project.
+the last {views.TAIL_IDS} ids of it. Made by `make model` on {facts["date"]}
+({facts["n_step"]} steps{f" more of model {facts['begun']}" if facts["begun"] else ""}, seed
+{facts["seed"]}, torch {facts["torch"]}). Weights: MIT, as the project.
 
 ## Not for
 
