@@ -282,7 +282,7 @@ def sets_here():
 
 
 def ids_in(stream):
-    """The ids of an id stream (bytes) that ends as it should."""
+    """The tokens of an id stream (bytes) that ends as it should."""
     lines = stream.decode().splitlines()
     assert lines[0].startswith("#ids 1 ") and lines[-1].startswith("#end "), stream[-200:]
     return [int(line.split("\t")[0]) for line in lines[1:-1]]

@@ -159,7 +159,7 @@ class Model(_Closable):
         self._check_open()
         checked = self._checked(tokens)
         with _turn:
-            cache = engine.begin(self._model, checked, max_ids=0, name="tokens")
+            cache = engine.begin(self._model, checked, max_tokens=0, name="tokens")
             self._model.file.check_unchanged()
             return memoryview(ffi.buffer(cache.logits, 4 * self.n_vocab)[:]).cast("f")
 
@@ -185,7 +185,7 @@ class Model(_Closable):
         with _turn:
             path = None if template is None else os.fspath(template)
             maker = chat_template.of(self._model.file, self._vocab, path, variables)
-            return list(maker.ids(found)[0])
+            return list(maker.tokens(found)[0])
 
     def generate(
         self,
@@ -313,7 +313,7 @@ class Generation(Iterator[str]):
     ) -> None:
         self.tokens: list[int] = []
         self.seed, self.n_prompt = seed, n_prompt
-        self._pieces = _pieces(steps.ids(max_tokens), steps, text, self.tokens, file)
+        self._pieces = _pieces(steps.tokens(max_tokens), steps, text, self.tokens, file)
         self._steps = steps
 
     @property
@@ -447,7 +447,7 @@ class Question(_Closable):
             c.prepare()
             v = c.ask(_as_bytes(text))
             return Verdict(
-                v.answer, v.score, v.scores, c.status(v), v.n_ids, v.cut, v.mass, v.reasons
+                v.answer, v.score, v.scores, c.status(v), v.n_tokens, v.cut, v.mass, v.reasons
             )
 
     def classify_many(self, texts: Iterable[Text]) -> Iterator[Verdict]:

@@ -45,9 +45,6 @@ class UnsupportedError(Error):
     """Well-formed input, beyond this build or this processor: exit 69."""
 
 
-Fault = Error  # its name in the rooms
-
-
 class Exit(Exception):
     """An end without a message: `code` is the exit code."""
 
@@ -56,14 +53,14 @@ class Exit(Exception):
         self.code = code
 
 
-def bad(thing: str, what: str) -> Error:
+def data_error(thing: str, what: str) -> Error:
     """The DataError for input that is malformed, cut or does not belong: exit 65."""
-    return Fault(BAD_DATA, f"{thing}: {what}")
+    return Error(BAD_DATA, f"{thing}: {what}")
 
 
-def unsupported(thing: str, what: str) -> Error:
+def unsupported_error(thing: str, what: str) -> Error:
     """The UnsupportedError for input that is well-formed but beyond this build: exit 69."""
-    return Fault(UNSUPPORTED, f"{thing}: {what}")
+    return Error(UNSUPPORTED, f"{thing}: {what}")
 
 
 def printable(text: str | bytes, limit: int = 80) -> str:

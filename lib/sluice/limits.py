@@ -4,10 +4,10 @@ Each bounds what a hostile file or stream can cost in memory or time. A limit th
 has stands in that module.
 """
 
-MAX_VOCAB = 1 << 21  # ids
+MAX_VOCAB = 1 << 21  # tokens
 MAX_TEXT_BYTES = 16 << 20  # of one text; tokenizing takes up to 150 times that, without blanks
-MAX_CAPACITY = 1 << 22  # ids in a KV cache
-MAX_CONTEXT = 1 << 24  # ids a model may claim to have been trained with
+MAX_CAPACITY = 1 << 22  # tokens in a KV cache
+MAX_CONTEXT = 1 << 24  # tokens a model may claim to have been trained with
 MAX_VOCAB_FILE_BYTES = 64 << 20  # tokenizer.bin, tokenizer.json, tokenizer.model
 MAX_SHARDS = 512  # files of one model: descriptors and maps; the largest models known have 50
 

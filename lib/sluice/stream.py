@@ -1,6 +1,6 @@
-"""The two streams that join the tools: ids as text, logits as binary records.
+"""The two streams that join the tools: tokens as text, logits as binary records.
 
-Ids, one per line; an optional second column is the natural logarithm of the
+Tokens, one per line; an optional second column is the natural logarithm of the
 id's probability; lines that begin with `#` are control lines:
 
     #ids 1 model=3f9c0a12b4d57e60 vocab=32000
@@ -10,13 +10,14 @@ id's probability; lines that begin with `#` are control lines:
 
 `#end` says why: stop (the grammar is complete, or end of text), length (the
 maximum was reached), full (no room left in the cache), cut (one of these two,
-and the text is not complete in its grammar), text (the ids of a text).
+and the text is not complete in its grammar), text (the tokens of a text).
 
 Logits, little-endian: a 32-byte header, then records with a 16-byte head.
 
     0  u8[6]   "LOGITS"              0  u8     type: L dense, C candidates, E end
     6  u16     version = 1           1  u8     flags: 1 last (whatever is chosen completes the
-    8  u32     n_vocab                         answer); of E: 2 no room in the cache, 4 enough ids;
+    8  u32     n_vocab                         answer); of E: 2 no room in the cache, 4 enough
+       tokens;
     12 u32     zero                            8 constrained (a grammar binds the text), 16 may-end
     16 u8[16]  model id, first half            (constrained, and up to prev it is complete)
                                      2  u16    zero
@@ -38,7 +39,7 @@ import errno
 import os
 import struct
 
-from .faults import bad
+from .faults import data_error
 from .limits import MAX_TEXT_BYTES, MAX_VOCAB
 
 TYPE_CHECKING = False
@@ -109,28 +110,30 @@ def read_exactly(fd: int, n_bytes: int) -> bytes:
 
 
 def read_text(fd: int, name: str = "standard input") -> bytes:
-    """All bytes on `fd`, a text called `name`. Fault 65: more than MAX_TEXT_BYTES; OSError."""
+    """All bytes on `fd`, a text called `name`. DataError: more than MAX_TEXT_BYTES; OSError."""
     data = read_exactly(fd, MAX_TEXT_BYTES + 1)
     if len(data) > MAX_TEXT_BYTES:
-        raise bad(name, f"more than {MAX_TEXT_BYTES >> 20} MiB of text")
+        raise data_error(name, f"more than {MAX_TEXT_BYTES >> 20} MiB of text")
     return data
 
 
 def read_file(path: str, most: int) -> bytes:
-    """The bytes of the file at `path`, at most `most` of them, whatever it is. Fault 65: more, or a
-    directory; OSError.
+    """The bytes of the file at `path`, at most `most` of them, whatever it is. DataError: more, or
+    a directory; OSError.
     """
     try:
         with open(path, "rb") as f:
             data = f.read(most + 1)
     except IsADirectoryError:
-        raise bad(path, "is a directory") from None
+        raise data_error(path, "is a directory") from None
     if len(data) > most:
-        raise bad(path, f"more than {most >> 20} MiB" if most >> 20 else f"more than {most} bytes")
+        raise data_error(
+            path, f"more than {most >> 20} MiB" if most >> 20 else f"more than {most} bytes"
+        )
     return data
 
 
-# Ids -----------------------------------------------------------------------
+# Tokens -----------------------------------------------------------------------
 
 
 def ids_header(model_id: bytes, n_vocab: int) -> bytes:
@@ -145,10 +148,10 @@ def ids_end(reason: str) -> bytes:
 
 
 class IdReader:
-    """The ids on a descriptor, as they arrive: iterate, then look at `reason`.
+    """The tokens on a descriptor, as they arrive: iterate, then look at `reason`.
 
     Checks the header against `model` (a gguf.File, or None to accept any), each
-    id against the vocabulary, and that the stream ends with `#end`. Faults name
+    id against the vocabulary, and that the stream ends with `#end`. Errors name
     `name` and the line number. Holds at most one line and one chunk. `start` is
     what was read from the descriptor before, at most a part of the first line.
     """
@@ -166,23 +169,25 @@ class IdReader:
         self._lines, self._rest = [], start
         fields = self._line().split()
         if fields[:2] != [b"#ids", b"1"]:
-            raise self._bad('does not begin with "#ids 1": not a stream of ids')
+            raise self._data_error('does not begin with "#ids 1": not a stream of tokens')
         keys = dict(f.partition(b"=")[::2] for f in fields[2:])
         self.model_hex, vocab = (
             keys.get(b"model", b"").decode("ascii", "replace"),
             keys.get(b"vocab", b""),
         )
         if not (vocab.isdigit() and len(vocab) <= 7 and 0 < int(vocab) <= MAX_VOCAB):
-            raise self._bad("#ids: vocab= is missing or out of range")
+            raise self._data_error("#ids: vocab= is missing or out of range")
         self.n_vocab = int(vocab)
         if len(self.model_hex) != 16 or not set(self.model_hex) <= set("0123456789abcdef"):
-            raise self._bad("#ids: model= is not 16 hexadecimal digits")
+            raise self._data_error("#ids: model= is not 16 hexadecimal digits")
         if model is not None and self.model_hex != model.id[:8].hex():
-            raise self._bad(
-                f"ids made with model {self.model_hex}, but {model.path} is {model.id[:8].hex()}"
+            raise self._data_error(
+                f"tokens made with model {self.model_hex}, but {model.path} is {model.id[:8].hex()}"
             )
         if n_vocab is not None and self.n_vocab != n_vocab:
-            raise self._bad(f"ids of a vocabulary of {self.n_vocab}, but the model has {n_vocab}")
+            raise self._data_error(
+                f"tokens of a vocabulary of {self.n_vocab}, but the model has {n_vocab}"
+            )
 
     def __iter__(self) -> "Iterator[int]":
         while self.reason is None:
@@ -190,16 +195,18 @@ class IdReader:
             if line.startswith(b"#"):
                 word, _, reason = line.partition(b" ")
                 if word != b"#end" or reason.decode("ascii", "replace") not in REASONS:
-                    raise self._bad(
+                    raise self._data_error(
                         'control line is not "#end" with a reason of ' + ", ".join(REASONS)
                     )
                 self.reason = reason.decode()
                 return
             field = line.partition(b"\t")[0]
             if not (field.isdigit() and len(field) <= 7):
-                raise self._bad("not an id")
+                raise self._data_error("not an id")
             if int(field) >= self.n_vocab:
-                raise self._bad(f"id {int(field)} is not below the vocabulary size {self.n_vocab}")
+                raise self._data_error(
+                    f"id {int(field)} is not below the vocabulary size {self.n_vocab}"
+                )
             yield int(field)
 
     def is_waiting(self) -> bool:
@@ -209,19 +216,19 @@ class IdReader:
         return not self._lines
 
     def _line(self):
-        """The next line without its newline; Fault at an end of input before `#end`."""
+        """The next line without its newline; Error at an end of input before `#end`."""
         while not self._lines:
             chunk = read_some(self.fd, CHUNK_BYTES)
             if not chunk:
                 self.n_line += 1
-                raise self._bad(
+                raise self._data_error(
                     'ends before "#end": the stream was cut' if self.n_line > 1 else "is empty"
                 )
             lines = (self._rest + chunk).split(b"\n")
             self._rest = lines.pop()
             if len(self._rest) > MAX_LINE_BYTES:
                 self.n_line += 1 + len(lines)
-                raise self._bad("line is too long to be an id")
+                raise self._data_error("line is too long to be an id")
             self._lines = lines[::-1]
         self.n_line += 1
         return self._lines.pop()
@@ -233,12 +240,12 @@ class IdReader:
         return bool(self._lines) and self._lines[-1].startswith(b"#end ")
 
     def finish(self) -> None:
-        """Read to the end of input: a Fault if anything follows `#end`, which nobody would look at
+        """Read to the end of input: an Error if anything follows `#end`, which nobody would look at
         otherwise.
         """
         if self._lines or self._rest or read_some(self.fd, 1):
             self.n_line += 1
-            raise self._bad('there is more after "#end": one stream at a time')
+            raise self._data_error('there is more after "#end": one stream at a time')
 
     def drain(self) -> None:
         """Read on until `#end`, the end of input or DRAIN_BYTES: a writer must not be killed for
@@ -253,8 +260,8 @@ class IdReader:
             self._lines = (self._rest + chunk).split(b"\n")
             self._rest = self._lines[-1][-MAX_LINE_BYTES:]
 
-    def _bad(self, what):
-        return bad(self.name, f"line {self.n_line}: {what}")
+    def _data_error(self, what):
+        return data_error(self.name, f"line {self.n_line}: {what}")
 
 
 # Logits ----------------------------------------------------------------------
@@ -280,7 +287,7 @@ class Record:
         return not self.flags & CONSTRAINED or bool(self.flags & MAY_END)
 
     def end_after(self, enough: bool) -> str | None:
-        """Why the ids end with the one chosen from this record, as `#end` says it.
+        """Why the tokens end with the one chosen from this record, as `#end` says it.
 
         None: they do not; or it is the last one asked for (`enough`), and `end_before` of the next
         record tells."""
@@ -289,7 +296,7 @@ class Record:
         return "length" if enough and not self.flags & CONSTRAINED else None
 
     def end_before(self) -> str:
-        """Why the ids end before this record, as `#end` says it: it is an E, or enough came."""
+        """Why the tokens end before this record, as `#end` says it: it is an E, or enough came."""
         if self.kind == b"E" and not self.flags & (FULL | LENGTH):
             return "stop"
         return "cut" if not self.is_whole else "full" if self.flags & FULL else "length"
@@ -310,7 +317,7 @@ class LogitsReader:
 
     `allowed` is the letters this reader takes, E among them. Checks the header
     against `model` (a gguf.File, or None), sizes, reserved bytes, that candidate
-    ids ascend and are below n_vocab, and that the stream ends with E. `start` is
+    tokens ascend and are below n_vocab, and that the stream ends with E. `start` is
     what was read from the descriptor before, at most a part of the header.
     """
 
@@ -327,22 +334,22 @@ class LogitsReader:
         self._constrained = None  # whether the L and C records are, as soon as one was read
         head = start + read_exactly(fd, HEADER.size - len(start))
         if len(head) < HEADER.size:
-            raise bad(
+            raise data_error(
                 name, "is empty" if not head else f"header cut at byte {len(head)} of {HEADER.size}"
             )
         magic, version, self.n_vocab, zero, self.model_half = HEADER.unpack(head)
         if magic != MAGIC:
-            raise bad(name, "does not begin with LOGITS: not a stream of logits")
+            raise data_error(name, "does not begin with LOGITS: not a stream of logits")
         if version != VERSION:
-            raise bad(name, f"logits stream version {version}; this build reads {VERSION}")
+            raise data_error(name, f"logits stream version {version}; this build reads {VERSION}")
         if zero or not 0 < self.n_vocab <= MAX_VOCAB:
-            raise bad(
+            raise data_error(
                 name,
                 f"logits header: n_vocab {self.n_vocab} is out of range or the reserved field is"
                 " not zero",
             )
         if model is not None and self.model_half != model.id[:16]:
-            raise bad(
+            raise data_error(
                 name,
                 f"logits made with model {self.model_half[:8].hex()}, "
                 f"but {model.path} is {model.id[:8].hex()}",
@@ -357,56 +364,60 @@ class LogitsReader:
                 return
 
     def finish(self) -> None:
-        """Where E was read: Fault 65 if the stream goes on behind it."""
+        """Where E was read: DataError if the stream goes on behind it."""
         if self._is_over and read_exactly(self.fd, 1):
-            raise bad(self.name, "there is more after the E record")
+            raise data_error(self.name, "there is more after the E record")
 
     def _record(self):
         head = read_exactly(self.fd, RECORD.size)
         if len(head) < RECORD.size:
-            raise self._bad("the stream was cut: no E record at its end")
+            raise self._data_error("the stream was cut: no E record at its end")
         kind, flags, zero, n_bytes, pos, prev = RECORD.unpack(head)
         kind = bytes([kind])
         if kind not in (b"L", b"C", b"E") or kind not in self.allowed:
-            raise self._bad(f"type {kind!r} is not one of {self.allowed.decode()}")
+            raise self._data_error(f"type {kind!r} is not one of {self.allowed.decode()}")
         self._check_flags(kind, flags, zero)
         if pos >= MAX_POS:
-            raise self._bad(f"pos {pos} is not below {MAX_POS}")
+            raise self._data_error(f"pos {pos} is not below {MAX_POS}")
         if not -1 <= prev < self.n_vocab:
-            raise self._bad(f"prev {prev} is not an id of this vocabulary")
+            raise self._data_error(f"prev {prev} is not an id of this vocabulary")
         fits = {
             b"L": n_bytes == 4 * self.n_vocab,
             b"E": n_bytes == 0,
             b"C": n_bytes % CANDIDATE.size == 0 and 0 < n_bytes <= CANDIDATE.size * self.n_vocab,
         }[kind]
         if not fits:
-            raise self._bad(f"payload of {n_bytes} bytes does not fit type {kind.decode()}")
+            raise self._data_error(f"payload of {n_bytes} bytes does not fit type {kind.decode()}")
         payload = read_exactly(self.fd, n_bytes)
         if len(payload) < n_bytes:
-            raise self._bad(f"payload cut at byte {len(payload)} of {n_bytes}")
+            raise self._data_error(f"payload cut at byte {len(payload)} of {n_bytes}")
         if kind == b"C":
-            ids = memoryview(payload).cast("i")[::2].tolist()
-            if ids[0] < 0 or ids[-1] >= self.n_vocab or any(a >= b for a, b in zip(ids, ids[1:])):
-                raise self._bad("candidate ids do not ascend below n_vocab")
+            tokens = memoryview(payload).cast("i")[::2].tolist()
+            if (
+                tokens[0] < 0
+                or tokens[-1] >= self.n_vocab
+                or any(a >= b for a, b in zip(tokens, tokens[1:]))
+            ):
+                raise self._data_error("candidate tokens do not ascend below n_vocab")
         self.n_record += 1
         return Record(kind, flags, pos, prev, payload)
 
     def _check_flags(self, kind, flags, zero):
         if zero or flags & ~(LAST | FULL | LENGTH | CONSTRAINED | MAY_END):
-            raise self._bad("reserved bits are not zero")
+            raise self._data_error("reserved bits are not zero")
         constrained = flags & CONSTRAINED
         if flags & MAY_END and not constrained:
-            raise self._bad("may-end without constrained")
+            raise self._data_error("may-end without constrained")
         if kind == b"E":
             if constrained and not flags & (MAY_END | FULL | LENGTH):
-                raise self._bad("ends the text as complete, but without may-end it is not")
+                raise self._data_error("ends the text as complete, but without may-end it is not")
         elif self._constrained not in (None, constrained):
-            raise self._bad("constrained unlike the records before it")
+            raise self._data_error("constrained unlike the records before it")
         else:
             self._constrained = constrained
 
-    def _bad(self, what):
-        return bad(self.name, f"record {self.n_record + 1}: {what}")
+    def _data_error(self, what):
+        return data_error(self.name, f"record {self.n_record + 1}: {what}")
 
 
 def end_quietly(fd: int, data: bytes) -> None:

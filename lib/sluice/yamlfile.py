@@ -9,7 +9,7 @@ appears twice, a second document, more than MAX_DEPTH levels. Plain scalars are 
 
 import re
 
-from .faults import bad, printable
+from .faults import data_error, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,27 +22,27 @@ NUMBER = re.compile(INTEGER + r"(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?")
 
 
 def parse(data: bytes, name: str) -> "Any":
-    """The content of `data` (bytes, whose number the caller bounds); Fault 65 naming `name`, called
-    so by messages, and the line.
+    """The content of `data` (bytes, whose number the caller bounds); DataError naming `name`,
+    called so by messages, and the line.
     """
     import yaml
 
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
-        raise bad(name, f"byte {e.start} is not UTF-8") from None
+        raise data_error(name, f"byte {e.start} is not UTF-8") from None
     try:
         return _document(
             yaml, yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name
         )
     except yaml.MarkedYAMLError as e:
-        mark, problem = e.problem_mark or e.context_mark, e.problem or e.context
+        mark, problem = e.problem_mark or e.context_mark, e.problem or e.context or ""
         # libyaml reads ahead of its events, and has a greater limit of its own
         if "nesting depth" in problem:
             problem = f"nested more than {MAX_DEPTH} deep"
-        raise bad(name, f"line {mark.line + 1}: {problem}" if mark else problem) from None
+        raise data_error(name, f"line {mark.line + 1}: {problem}" if mark else problem) from None
     except yaml.YAMLError as e:  # of the reader: a character that YAML does not have
-        raise bad(name, str(e).splitlines()[0]) from None
+        raise data_error(name, str(e).splitlines()[0]) from None
 
 
 def _document(yaml, events, name):
@@ -51,7 +51,7 @@ def _document(yaml, events, name):
         if isinstance(event, yaml.DocumentStartEvent):
             n_documents += 1
             if n_documents > 1:
-                raise _bad(name, event, "a second document")
+                raise _data_error(name, event, "a second document")
             value = _value(yaml, events, next(events), name, 0)
     return value
 
@@ -59,13 +59,13 @@ def _document(yaml, events, name):
 def _value(yaml, events, event, name, depth):
     """The value that begins with `event`. The recursion is at most MAX_DEPTH deep."""
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-        raise _bad(name, event, "aliases and anchors are not read")
+        raise _data_error(name, event, "aliases and anchors are not read")
     if event.tag is not None:
-        raise _bad(name, event, f"the tag {printable(event.tag)} is not read")
+        raise _data_error(name, event, f"the tag {printable(event.tag)} is not read")
     if isinstance(event, yaml.ScalarEvent):
         return _scalar(event)
     if depth == MAX_DEPTH:
-        raise _bad(name, event, f"nested more than {MAX_DEPTH} deep")
+        raise _data_error(name, event, f"nested more than {MAX_DEPTH} deep")
     if isinstance(event, yaml.SequenceStartEvent):
         out = []
         for item in iter(events.__next__, None):
@@ -77,9 +77,9 @@ def _value(yaml, events, event, name, depth):
         if isinstance(key, yaml.MappingEndEvent):
             return out
         if not isinstance(key, yaml.ScalarEvent) or key.anchor or key.tag:
-            raise _bad(name, key, "a key that is not a word")
+            raise _data_error(name, key, "a key that is not a word")
         if key.value in out:
-            raise _bad(name, key, f"the key {printable(key.value)} appears twice")
+            raise _data_error(name, key, f"the key {printable(key.value)} appears twice")
         out[key.value] = _value(yaml, events, next(events), name, depth + 1)
 
 
@@ -93,5 +93,5 @@ def _scalar(event):
     return event.value
 
 
-def _bad(name, event, what):
-    return bad(name, f"line {event.start_mark.line + 1}: {what}")
+def _data_error(name, event, what):
+    return data_error(name, f"line {event.start_mark.line + 1}: {what}")

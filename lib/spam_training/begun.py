@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from sluice import gguf
-from sluice.faults import bad, unsupported
+from sluice.faults import data_error, unsupported_error
 
 from . import export, views, vocabulary
 
@@ -20,7 +20,7 @@ Begun = namedtuple("Begun", "vocabulary weights n_layer id datasets digest")
 
 def read(path, shape_of):
     """The Begun in a file. shape_of(n_vocab): the net.Shape that is to be trained; the file's may
-    have fewer layers. Fault 65 or 69 names the key or tensor that does not fit.
+    have fewer layers. Error 65 or 69 names the key or tensor that does not fit.
     """
     file = gguf.File(path)  # refuses what is not a regular file, before it is read whole
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
@@ -31,12 +31,12 @@ def read(path, shape_of):
         if not kind.startswith("["):
             found = file.get(key, kind)
             if np.float32(found) != np.float32(value) if kind == "f32" else found != value:
-                raise bad(path, f"{key}: {found}, where what is trained has {value}")
+                raise data_error(path, f"{key}: {found}, where what is trained has {value}")
     sizes = export.sizes(shape)
     for name in sorted(sizes.keys() | file.tensors.keys()):
         found = file.tensors[name].shape[::-1] if name in file.tensors else "missing"
         if found != sizes.get(name):
-            raise bad(
+            raise data_error(
                 path, f"tensor {name}: {found}, where what is trained has {sizes.get(name, 'none')}"
             )
     weights = {name: _weights(file, tensor) for name, tensor in file.tensors.items()}
@@ -75,26 +75,30 @@ def _vocabulary(file):
         for key, kind in (("tokens", "[string]"), ("scores", "[f32]"), ("token_type", "[i32]"))
     )
     if not len(tokens) == len(scores) == len(types):
-        raise file.fault(
+        raise file.data_error(
             f"tokenizer.ggml.scores: {len(scores)} and token_type: {len(types)}, but there are"
             f" {len(tokens)} tokens"
         )
     try:
         tokens = [token.decode() for token in tokens]
     except UnicodeDecodeError:
-        raise file.fault("tokenizer.ggml.tokens: not UTF-8") from None
+        raise file.data_error("tokenizer.ggml.tokens: not UTF-8") from None
     for text, i in {**vocabulary.CONTROL, "<0x0A>": views.NEWLINE}.items():
         if tokens[i : i + 1] != [text]:
-            raise file.fault(f"tokenizer.ggml.tokens: id {i} is not {text}")
+            raise file.data_error(f"tokenizer.ggml.tokens: id {i} is not {text}")
     for word in vocabulary.ANSWERS:
         if word not in tokens:
-            raise file.fault(f"tokenizer.ggml.tokens: there is no piece {word!r} to answer with")
+            raise file.data_error(
+                f"tokenizer.ggml.tokens: there is no piece {word!r} to answer with"
+            )
     return tokens, scores, types
 
 
 def _weights(file, tensor):
     if tensor.type not in (export.F32, export.Q8_0):
-        raise unsupported(file.path, f"tensor {tensor.name}: a training begins with F32 and Q8_0")
+        raise unsupported_error(
+            file.path, f"tensor {tensor.name}: a training begins with F32 and Q8_0"
+        )
     data = file.read(tensor, 0, tensor.n_bytes)
     x = export.of_q8_0(data) if tensor.type == export.Q8_0 else np.frombuffer(data, "<f4")
     return x.reshape(tensor.shape[::-1]).copy()

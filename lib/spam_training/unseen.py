@@ -9,7 +9,7 @@ import numpy as np
 
 from sluice import cli
 from sluice.classify import question
-from sluice.faults import IO_ERROR, Fault, bad
+from sluice.faults import IO_ERROR, Error, data_error
 
 from . import corpora, judge
 
@@ -59,9 +59,9 @@ def main(mails, model, config, rare):
         try:
             found = list(corpora.labelled(Path(path)))
         except OSError as e:
-            raise Fault(IO_ERROR, f"{path}: cannot read: {e.strerror or e}") from None
+            raise Error(IO_ERROR, f"{path}: cannot read: {e.strerror or e}") from None
         if not found:
-            raise bad(path, "no messages under ham/ or spam/")
+            raise data_error(path, "no messages under ham/ or spam/")
         margin = judge.answers(model, config, found)
         p = judge.sigmoid(asked.scale * margin + asked.bias["yes"] - asked.bias.get("no", 0.0))
         click.echo(line(path, p, np.array([m.is_spam for m in found]), asked.thresholds, rare))

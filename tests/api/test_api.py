@@ -158,10 +158,10 @@ def test_tokens_and_text_are_those_of_tokenize(tiny, name, text):
 
 def first_logits(path, directory, data):
     """The logits (bytes) that prefill leaves for decode."""
-    ids = run("tokenize", "-m", path, input=data).stdout
-    made = run("prefill", "-m", path, "-o", directory / "p.snap", input=ids)
+    tokens = run("tokenize", "-m", path, input=data).stdout
+    made = run("prefill", "-m", path, "-o", directory / "p.snap", input=tokens)
     assert made.returncode == 0
-    stream = run("decode", "-m", path, directory / "p.snap", input=ids).stdout
+    stream = run("decode", "-m", path, directory / "p.snap", input=tokens).stdout
     (n_bytes,) = struct.unpack_from("<I", stream, 32 + 4)
     return stream[32 + 16 : 32 + 16 + n_bytes]
 
@@ -227,7 +227,7 @@ def test_text_and_reason_are_those_of_generate(
         pieces = list(text)
     assert "".join(pieces).encode() == done.stdout
     assert all(pieces) and (pieces or text.reason == "stop")
-    assert (text.reason, len(text.tokens)) == (fields["end"], int(fields["ids"]))
+    assert (text.reason, len(text.tokens)) == (fields["end"], int(fields["tokens"]))
     assert text.n_prompt == int(fields["prompt"])
     assert done.returncode == (1 if text.reason == "cut" else 0)
     assert next(text, None) is None  # the end stays
@@ -438,12 +438,12 @@ def test_errors_are_made_by_code_and_can_be_pickled():
         (69, sluice.UnsupportedError),
         (74, sluice.Error),
     ):
-        error = faults.Fault(code, "m.gguf: what is wrong")
+        error = faults.Error(code, "m.gguf: what is wrong")
         again = pickle.loads(pickle.dumps(error))
         assert type(error) is type(again) is kind
         assert (again.code, str(again)) == (code, "m.gguf: what is wrong")
-    assert type(faults.bad("a", "b")) is sluice.DataError
-    assert type(faults.unsupported("a", "b")) is sluice.UnsupportedError
+    assert type(faults.data_error("a", "b")) is sluice.DataError
+    assert type(faults.unsupported_error("a", "b")) is sluice.UnsupportedError
 
 
 @pytest.mark.parametrize(

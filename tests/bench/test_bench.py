@@ -35,7 +35,7 @@ from sluice.bench import (
     synthetic,
     table,
 )
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.gguf import write as gguf_write
 from sluice.kernels import ffi, lib
 from sluice.kvcache.scratch import Scratch
@@ -113,19 +113,19 @@ def test_writer_leaves_nothing_half_written(tmp_path, error):
         raise error
 
     (tmp_path / "m").write_bytes(b"before")
-    with pytest.raises(Fault if isinstance(error, OSError) else error):
+    with pytest.raises(Error if isinstance(error, OSError) else error):
         gguf_write.write(tmp_path / "m", META, [*TENSORS, ("big", F32, (1000,), pieces)])
     assert os.listdir(tmp_path) == ["m"] and (tmp_path / "m").read_bytes() == b"before"
 
 
 def test_writer_refuses_what_has_no_room(tmp_path):
-    with pytest.raises(Fault, match="bytes, and .* are free") as e:
+    with pytest.raises(Error, match="bytes, and .* are free") as e:
         gguf_write.write(tmp_path / "m", META, [("big", F32, (1 << 39,), b"")])
     assert e.value.code == 75 and not os.listdir(tmp_path)
 
 
 def test_writer_refuses_a_directory_that_is_not_there(tmp_path):
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         gguf_write.write(tmp_path / "no" / "m", META, TENSORS)
     assert e.value.code == 73
 
@@ -174,8 +174,8 @@ def test_model_stays_finite(tmp_path, name, kind):
     m = model.Model(str(tmp_path / "m"), 1)
     assert m.hparams.arch == shapes.SHAPES[name].arch
     cache, logits = Scratch(m.geometry("f16"), 40), ffi.new("float[]", m.hparams.n_vocab)
-    f, x = m.extend(cache, measure.ids(m.hparams.n_vocab, 40))
-    m.head(f, x, logits)  # a Fault where one is not finite
+    f, x = m.extend(cache, measure.tokens(m.hparams.n_vocab, 40))
+    m.head(f, x, logits)  # an Error where one is not finite
     assert 0.1 < statistics.pstdev(list(logits)) < 20
 
 
@@ -638,8 +638,8 @@ class Slow:
 
     backend, fault, calls = "slow", None, []
 
-    def start(self, path, threads, kv, capacity, ids):
-        assert len(ids) == capacity
+    def start(self, path, threads, kv, capacity, tokens):
+        assert len(tokens) == capacity
 
     def to_depth(self, n):
         self.calls.append(n)
@@ -664,9 +664,9 @@ def test_rival_alternates_and_becomes_a_ratio(tiny):
 class Fragile:
     """An engine that does not survive a generation, in the way its name says."""
 
-    def __init__(self, path, threads, kv, capacity, ids):
+    def __init__(self, path, threads, kv, capacity, tokens):
         if kv == "f32":
-            raise Fault(69, "no such cache")
+            raise Error(69, "no such cache")
         faulthandler.disable()  # pytest's
         self.way = kv
 
@@ -676,13 +676,13 @@ class Fragile:
     def to_depth(self, n):
         pass
 
-    def timed(self, ids, at_once):
+    def timed(self, tokens, at_once):
         if not at_once and self.way == "f16":
             os.kill(os.getpid(), signal.SIGSEGV)
         if not at_once:
             os.write(2, b"\n  file.c:7: it gave up\nmore of it\n")
             os.abort()
-        return 1000 * len(ids)
+        return 1000 * len(tokens)
 
 
 @pytest.mark.parametrize(
@@ -713,7 +713,7 @@ def test_rival_that_fails_takes_nothing_with_it(tiny, kv, rivals, says):
         ours[0]["ratio"] is None
     ) == (not rivals)
     assert ours[1]["ratio"] is None and says in ours[1]["rival_fault"]
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         rival.check_rows(rows)
     assert e.value.code == 69 and says in str(e.value)
 
@@ -813,7 +813,7 @@ class Package(python_types.ModuleType):
 
 
 def asked_of_rivals(monkeypatch, make, calls, flash):
-    """What is called for a depth of 600, two ids at once, the same depth again and two ids one by
+    """What is called for a depth of 600, two tokens at once, the same depth again and two tokens one by
     one.
     """
     monkeypatch.setenv("GGML_NO_BACKTRACE", "")
@@ -944,11 +944,11 @@ def test_start_runs_whole_processes(tiny, tmp_path, monkeypatch):
 
 
 def test_start_says_what_prefill_says(tiny):
-    assert "prefill: standard input: line 2050: more than 2048 ids" in bench(
+    assert "prefill: standard input: line 2050: more than 2048 tokens" in bench(
         "-m", tiny, "-p", 0, "-n", 0, "--start", 3000, code=65
     )
     engine = measure.Engine(tiny, 1, "f16", 1)
-    with pytest.raises(Fault, match="ended with 3") as e:
+    with pytest.raises(Error, match="ended with 3") as e:
         start.times(engine, [1], 1, "f16", str(script(tiny + ".sh", "exit 3")))
     assert e.value.code == 3
 
@@ -992,7 +992,7 @@ def test_what_is_not_installed_is_one_line(monkeypatch, tmp_path, tiny):
         lambda: rival.check("llama-cpp-python"),
         lambda: plot.check(str(tmp_path / "x.svg")),
     ):
-        with pytest.raises(Fault, match="not installed") as e:
+        with pytest.raises(Error, match="not installed") as e:
             check()
         assert e.value.code == 69
 
@@ -1063,10 +1063,10 @@ def test_plot_shows_what_rows_have(tmp_path):
                     "tg32, sluice amx",
                     "Q8_0",
                     "Q4_K",
-                    "ids in the cache before",
+                    "tokens in the cache before",
                 ],
             ),
-            (beside, [2, 1], ["Q8_0 sluice amx", "Q4_K other 1", "Prompt of 512 ids"]),
+            (beside, [2, 1], ["Q8_0 sluice amx", "Q4_K other 1", "Prompt of 512 tokens"]),
             (
                 products,
                 [1, 1],
@@ -1081,7 +1081,7 @@ def test_plot_shows_what_rows_have(tmp_path):
                     "BLAS, f32",
                 ],
             ),
-            ([run_row()], [1], ["Prompt of 512 ids", "Q8_0"]),
+            ([run_row()], [1], ["Prompt of 512 tokens", "Q8_0"]),
             ([run_row(n_prompt=0, n_gen=8)], [1], ["tg8"]),
             ([run_row() | {"test": "start181"}], [], []),
         )
@@ -1239,18 +1239,18 @@ def test_rows_come_from_a_child_and_so_do_faults():
 
     def fails():
         yield {"a": 1}
-        raise Fault(69, "no")
+        raise Error(69, "no")
 
     rows = apart.rows(fails)
     assert next(rows) == {"a": 1}
-    with pytest.raises(Fault, match="no") as e:
+    with pytest.raises(Error, match="no") as e:
         next(rows)
     assert e.value.code == 69
     for ending, code, says in (
         (lambda: os._exit(3), 70, "exit code 3"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), 75, "SIGKILL, Killed"),
     ):
-        with pytest.raises(Fault, match=says) as e:
+        with pytest.raises(Error, match=says) as e:
             list(apart.rows(ending))
         assert e.value.code == code
 

@@ -275,7 +275,7 @@ def test_nothing_is_computed_twice_and_nothing_changes_by_it(here, model):
         alone = talk(Scratch(m.geometry("f16"), 400, logits=True), list(ours))
         answers = [b"".join(each.answer(Sampler(420, seed=5))) for each in (together, alone)]
         assert answers[0] == answers[1] and len(answers[0]) > 3
-        assert ours[-1].ids == alone.messages[-1].ids and len(ours) == 2 * n + 2
+        assert ours[-1].tokens == alone.messages[-1].tokens and len(ours) == 2 * n + 2
         assert together.figures["prompt"] == alone.figures["prompt"] == alone.figures["new"]
         assert together.figures["new"] <= alone.figures["new"] - 30 * n  # at least the turns before
 
@@ -309,11 +309,11 @@ def test_a_long_conversation_is_cut_in_few_steps(here, model):
     for n in range(400):
         said += [template.Message("user", f"Is {n} odd?"), template.Message("assistant", "no")]
     said.append(template.Message("user", "Why?"))
-    t, n_ids = template.of(m.file, words), []
-    ids = t.ids
-    t.ids = lambda kept: n_ids.append(len(kept)) or ids(kept)
+    t, n_tokens = template.of(m.file, words), []
+    tokens = t.tokens
+    t.tokens = lambda kept: n_tokens.append(len(kept)) or tokens(kept)
     talk = Conversation(m, words, t, Scratch(m.geometry("f16"), 200, logits=True), said, n_answer=3)
-    assert b"".join(talk.answer(Sampler(420, seed=1))) and len(n_ids) < 14 and len(said) == 803
+    assert b"".join(talk.answer(Sampler(420, seed=1))) and len(n_tokens) < 14 and len(said) == 803
     left = talk.figures["prompt"]
     assert 120 <= left <= 197  # as many as there is room for
 
@@ -324,7 +324,7 @@ LONG = ["-e", 'root ::= "\U0001f980"{9}']
 def test_an_answer_that_is_cut_before_its_grammar_is_complete_ends_a_piped_chat_with_1(
     model, tmp_path
 ):
-    """After all answers. Of the character that -n cut nothing is written, and its ids stay in the
+    """After all answers. Of the character that -n cut nothing is written, and its tokens stay in the
     conversation.
     """
     for n, whole in ((4, "\U0001f980"), (6, "\U0001f980"), (9, "\U0001f980\U0001f980")):
@@ -370,7 +370,7 @@ def test_ids_of_a_character_that_was_cut_stay_in_the_conversation(here, model):
     assert talk.figures["end"] == "cut" and talk.figures["open"] > 0 and talk.n_cut == 1
     assert messages[-1].content == "\U0001f980"
     assert (
-        b"".join(map(words.bytes_of, messages[-1].ids))
+        b"".join(map(words.bytes_of, messages[-1].tokens))
         == "\U0001f980\U0001f980".encode()[: 4 + talk.figures["open"]]
     )
     messages.append(template.Message("user", "Two"))
@@ -480,7 +480,7 @@ def test_a_template_that_has_no_system_role_says_so(tmp_path):
         ("{% for i in range(10**9) %}{% endfor %}", 65, b"Range too big"),
         ("", 69, b"has no chat template"),
         ("x{% if %}", 65, b"line 1"),
-        ("{% if 0 %}x{% endif %}", 65, b"no ids"),
+        ("{% if 0 %}x{% endif %}", 65, b"no tokens"),
     ],
 )
 def test_bad_templates_end_in_one_line(tmp_path, template, code, error):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sluice import gguf
 from sluice.chat import renderer, template
 from sluice.chat.template import Message, Template
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.tokenizer.vocabulary import Vocab
 
 LINES = [json.loads(line) for line in golden_templates.GOLDEN.read_text().splitlines()]
@@ -70,7 +70,7 @@ def here():
 @pytest.mark.parametrize("now", ["abc", "-1", "1.5", "1e9", " 1", "\u0661", "999999999999", "0x10"])
 def test_a_day_that_is_no_number_is_refused_by_the_name_of_the_variable(monkeypatch, here, now):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", now)
-    with pytest.raises(Fault, match="^SOURCE_DATE_EPOCH: .* is not a number of seconds") as e:
+    with pytest.raises(Error, match="^SOURCE_DATE_EPOCH: .* is not a number of seconds") as e:
         made("{{ strftime_now('%Y') }}").segments([Message("user", "Hi")], True)
     assert e.value.code == 64
 
@@ -125,7 +125,7 @@ def test_texts_equal_those_of_transformers(datafile, monkeypatch, here, name):
             segments = made(source, variables).segments(
                 [Message(**m) for m in said], line["prompt"]
             )
-        except Fault as e:
+        except Error as e:
             assert line["sha256"] is None and e.code == 65, (line, e)
             continue
         assert golden_templates.digest(text_of(segments)) == line["sha256"], line["case"]
@@ -145,7 +145,7 @@ def test_texts_equal_those_of_transformers(datafile, monkeypatch, here, name):
 
 
 def test_ids_equal_those_of_the_whole_text(vocab):
-    """For harmless text: the segments joined as ids are what tokenize --special makes of the text
+    """For harmless text: the segments joined as tokens are what tokenize --special makes of the text
     of the conversation.
     """
     t = Template(CHATML, "t", vocab)
@@ -155,10 +155,12 @@ def test_ids_equal_those_of_the_whole_text(vocab):
         ("assistant", "no"),
         ("user", "Why not?"),
     )
-    ids, left_out = t.ids(said)
+    tokens, left_out = t.tokens(said)
     whole = text_of(t.segments(said))
-    assert ids == vocab.encode(whole.encode(), bos=False, eos=False, special=True) and not left_out
-    assert ids.count(vocab.control_id("<|im_start|>")) == 5
+    assert (
+        tokens == vocab.encode(whole.encode(), bos=False, eos=False, special=True) and not left_out
+    )
+    assert tokens.count(vocab.control_id("<|im_start|>")) == 5
 
 
 def test_text_between_the_template_and_a_message_has_one_blank_at_most(vocab):
@@ -168,8 +170,8 @@ def test_text_between_the_template_and_a_message_has_one_blank_at_most(vocab):
     t = Template(
         "Q: {{ messages[0].content }} and <|im_end|>so on {{ messages[0].content }}", "t", vocab
     )
-    ids, _ = t.ids(messages(("user", "spam")))
-    written = b"".join(vocab.bytes_of(i, special=True) for i in ids)
+    tokens, _ = t.tokens(messages(("user", "spam")))
+    written = b"".join(vocab.bytes_of(i, special=True) for i in tokens)
     assert written == b" Q: spam and <|im_end|> so on spam"
 
 
@@ -194,18 +196,18 @@ def test_text_between_the_template_and_a_message_has_one_blank_at_most(vocab):
 @pytest.mark.parametrize("role", ["user", "system"])
 def test_a_message_cannot_write_control_tokens(vocab, role, text):
     t = Template(CHATML, "t", vocab)
-    harmless, _ = t.ids(messages((role, "x")))
-    ids, _ = t.ids(messages((role, text)))
-    control = lambda ids: [i for i in ids if vocab.is_control(i)]
-    assert control(ids) == control(harmless)
-    written = b"".join(vocab.bytes_of(i) for i in ids)
+    harmless, _ = t.tokens(messages((role, "x")))
+    tokens, _ = t.tokens(messages((role, text)))
+    control = lambda tokens: [i for i in tokens if vocab.is_control(i)]
+    assert control(tokens) == control(harmless)
+    written = b"".join(vocab.bytes_of(i) for i in tokens)
     assert text.encode() in written
 
 
 def test_an_answer_can_show_its_thoughts_to_the_template_and_nothing_else(vocab):
     t = Template(CHATML, "t", vocab)
-    ids, _ = t.ids(messages(("user", "x"), ("assistant", "<think>y</think>z<|im_end|><s>")))
-    names = [vocab.bytes_of(i, special=True).decode() for i in ids if vocab.is_control(i)]
+    tokens, _ = t.tokens(messages(("user", "x"), ("assistant", "<think>y</think>z<|im_end|><s>")))
+    names = [vocab.bytes_of(i, special=True).decode() for i in tokens if vocab.is_control(i)]
     assert names == [
         "<|im_start|>",
         "<|im_end|>",
@@ -238,23 +240,25 @@ def test_any_text_comes_through_as_it_is(here, texts):
 def test_ids_of_an_answer_stay_what_they_were(vocab):
     t = Template(CHATML, "t", vocab)
     odd = [vocab.encode(c, bos=False, eos=False, prefix=False)[0] for c in (b"s", b"p", b"a", b"m")]
-    ids, _ = t.ids([Message("user", "x"), Message("assistant", "spam", odd)])
-    assert any(ids[n : n + 4] == odd for n in range(len(ids)))
+    tokens, _ = t.tokens([Message("user", "x"), Message("assistant", "spam", odd)])
+    assert any(tokens[n : n + 4] == odd for n in range(len(tokens)))
     trimmed = CHATML.replace("m.content", "m.content[:-1]")
-    with pytest.raises(Fault):  # and a template that cuts texts is refused
-        Template(trimmed, "t", vocab).ids([Message("user", "x"), Message("assistant", "spam", odd)])
+    with pytest.raises(Error):  # and a template that cuts texts is refused
+        Template(trimmed, "t", vocab).tokens(
+            [Message("user", "x"), Message("assistant", "spam", odd)]
+        )
 
 
 def test_what_is_left_out_is_told(vocab):
     t = Template(
         "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", "t", vocab
     )
-    assert t.ids(messages(("system", "Be brief."), ("user", "Hello")))[1] == [0]
+    assert t.tokens(messages(("system", "Be brief."), ("user", "Hello")))[1] == [0]
 
 
 def test_ids_before_a_role_are_its_turn_opened(vocab):
-    ids = Template(CHATML, "t", vocab).ids_before(messages(("assistant", "Ask.")), "user")
-    assert b"".join(vocab.bytes_of(i, special=True) for i in ids).endswith(
+    tokens = Template(CHATML, "t", vocab).tokens_before(messages(("assistant", "Ask.")), "user")
+    assert b"".join(vocab.bytes_of(i, special=True) for i in tokens).endswith(
         b"<|im_end|> \n<|im_start|> user\n"
     )
 
@@ -308,7 +312,7 @@ REFUSED = {  # what does nothing to a process, and is an error in any
 @pytest.mark.parametrize("name", REFUSED)
 def test_templates_are_refused_in_one_line(here, name):
     source, said = REFUSED[name]
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         made(source).segments(messages(("user", "Hello")))
     assert (
         e.value.code == 65
@@ -321,7 +325,7 @@ def test_templates_are_refused_in_one_line(here, name):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_end_in_one_line(name):
     source, said = HOSTILE[name]
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         made(source).segments(messages(("user", "Hello")))
     assert (
         e.value.code == 65
@@ -334,7 +338,7 @@ def test_a_template_cannot_make_much_of_a_long_message(here):
     """10 bytes of a template that are a megabyte each time: refused before there is the whole."""
     again = made("{% for i in range(17) %}{{ messages[0].content }}{% endfor %}")
     assert len(text_of(again.segments(messages(("user", "x" * 900000))))) == 17 * 900000
-    with pytest.raises(Fault, match="more than 16 Mi characters") as e:
+    with pytest.raises(Error, match="more than 16 Mi characters") as e:
         again.segments(messages(("user", "x" * 1000000)))
     assert e.value.code == 65
 
@@ -343,7 +347,7 @@ def test_a_variable_nested_too_deeply_is_refused():
     deep = []
     for _ in range(5000):
         deep = [deep]
-    with pytest.raises(Fault, match="nested too deeply") as e:
+    with pytest.raises(Error, match="nested too deeply") as e:
         made(CHATML, {"a": deep}).segments(messages(("user", "x")))
     assert e.value.code == 65
 
@@ -367,7 +371,7 @@ def test_a_template_cannot_open_files_or_start_processes(tmp_path, monkeypatch):
         monkeypatch.setattr(
             template, "PROGRAM", f"import sys; sys.path[:] = sys.argv[1:]; {program}"
         )
-        with pytest.raises(Fault, match="Too many open files|Resource temporarily|unsafe") as e:
+        with pytest.raises(Error, match="Too many open files|Resource temporarily|unsafe") as e:
             made("{{ " + call + " }}").segments(messages(("user", "x")))
         assert e.value.code == 65
     assert not os.listdir(tmp_path) and renderer.CPU_SECONDS < 5
@@ -390,17 +394,17 @@ def test_without_jinja_the_end_is_named(monkeypatch):
         "import sys; sys.path[:] = sys.argv[1:]; sys.modules['jinja2'] = None; "
         "from sluice.chat.renderer import main; main()",
     )
-    with pytest.raises(Fault, match="jinja2, which is not installed") as e:
+    with pytest.raises(Error, match="jinja2, which is not installed") as e:
         made(CHATML).segments(messages(("user", "x")))
     assert e.value.code == 69
 
 
 @pytest.mark.parametrize("name", ["chatml", "plain"])
 def test_shipped_templates_run(vocab, name):
-    ids, left_out = template.of(None, vocab, name).ids(
+    tokens, left_out = template.of(None, vocab, name).tokens(
         messages(("system", "a"), ("user", "b"), ("assistant", "c"), ("user", "d"))
     )
-    assert ids and not left_out
+    assert tokens and not left_out
 
 
 @pytest.mark.parametrize("text", ["x", "=1", "a b=1", "messages=[]", "_x=1", "bos_token=a"])

@@ -14,7 +14,7 @@ from sluice import gguf, stream
 from sluice.classify.answers import MAX_NODES, Tree, calibrated, log_sum
 from sluice.classify.classifier import Classifier
 from sluice.classify.question import Question
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.grammar import matcher as grammar
 from sluice.kernels import ffi
 from sluice.kvcache.scratch import Scratch
@@ -94,7 +94,7 @@ def test_json_says_everything(models, tmp_path):
     )
     assert "mass" not in json.loads(classify(models, "-q", q, "--json", input=TEXT).stdout)
     verbose = classify(models, "-q", q, "-v", input=TEXT).stderr.decode()
-    assert f"ids={found['ids']} reused=0 steps=1 cache=none ms=" in verbose
+    assert f"tokens={found['ids']} reused=0 steps=1 cache=none ms=" in verbose
 
 
 def test_models_come_from_option_question_and_variable_in_this_order(models, tmp_path):
@@ -110,20 +110,20 @@ def test_models_come_from_option_question_and_variable_in_this_order(models, tmp
         )
         return json.loads(done.stdout)["model"]
 
-    ids = {a: gguf.File(str(models / f"{a}.gguf")).id[:8].hex() for a in ("llama", "gemma3")}
+    tokens = {a: gguf.File(str(models / f"{a}.gguf")).id[:8].hex() for a in ("llama", "gemma3")}
     write_question(tmp_path / "q.yaml", prompt=["input"])
-    assert model(MODEL=str(models / "gemma3.gguf")) == ids["gemma3"]
+    assert model(MODEL=str(models / "gemma3.gguf")) == tokens["gemma3"]
     write_question(tmp_path / "q.yaml", prompt=["input"], model="mine.gguf")
     (tmp_path / "mine.gguf").symlink_to(models / "llama.gguf")
-    assert model(MODEL=str(models / "gemma3.gguf")) == ids["llama"]
-    assert model("-m", str(models / "gemma3.gguf")) == ids["gemma3"]
+    assert model(MODEL=str(models / "gemma3.gguf")) == tokens["llama"]
+    assert model("-m", str(models / "gemma3.gguf")) == tokens["gemma3"]
 
 
 # The arithmetic.
 
 
 def prompt_ids(c, text=TEXT):
-    return c.prompt.before + c.prompt.input_ids(text)[0] + c.prompt.after
+    return c.prompt.before + c.prompt.input_tokens(text)[0] + c.prompt.after
 
 
 class Ring:
@@ -131,13 +131,13 @@ class Ring:
     over what is left.
     """
 
-    def __init__(self, c, ids, source):
-        self.c, self.ids, self.grammar = c, ids, grammar.Grammar(source.encode(), "test")
+    def __init__(self, c, tokens, source):
+        self.c, self.tokens, self.grammar = c, tokens, grammar.Grammar(source.encode(), "test")
 
     def logits(self, path):
         m = self.c.model
-        kv = Scratch(m.geometry("f16"), len(self.ids) + 20)
-        f, x = m.extend(kv, self.ids + path)
+        kv = Scratch(m.geometry("f16"), len(self.tokens) + 20)
+        f, x = m.extend(kv, self.tokens + path)
         out = ffi.new("float[]", m.hparams.n_vocab)
         m.head(f, x, out)
         return ffi.unpack(out, m.hparams.n_vocab)
@@ -254,7 +254,7 @@ def test_mass_is_the_probability_without_the_restriction(models):
     c = opened(models)
     v = c.ask(TEXT)
     logits, total = Ring(c, prompt_ids(c), 'root ::= "x"').logits([]), 0.0
-    for i in c.tree.root.ids:
+    for i in c.tree.root.tokens:
         total += math.exp(logits[i])
     assert v.mass == pytest.approx(total / math.fsum(map(math.exp, logits)), rel=1e-9)
     several = opened(models, answers=ALIKE)
@@ -296,11 +296,11 @@ def test_answers_that_cannot_be_told_apart_are_refused(models):
     same_ids = Words()
     # it changes texts, so they may become alike
     same_ids.encode, same_ids.remove_extra = lambda data, **_: [1, 2], True
-    with pytest.raises(Fault, match="yes and no are written with the same ids"):
+    with pytest.raises(Error, match="yes and no are written with the same tokens"):
         Tree(question(tokenisations="canonical"), same_ids)
-    with pytest.raises(Fault, match="another begins with no, and the vocabulary has no id"):
+    with pytest.raises(Error, match="another begins with no, and the vocabulary has no id"):
         Tree(question(answers={"no": ["no"], "none": ["none"]}), Words())
-    with pytest.raises(Fault, match="cannot write"):
+    with pytest.raises(Error, match="cannot write"):
         Tree(
             question(answers={"no": ["a"], "yes": ["b"]}),
             type("None", (Words,), {"ids_writing": lambda self, data: []})(),
@@ -317,7 +317,7 @@ def test_an_answer_that_the_vocabulary_cannot_write_is_refused(tokenisations, sp
         lambda data: list(data) if data < b"\x80" and len(data) == 1 else [],
     )
     ascii.encode = lambda data, **_: [b if b < 128 else 0 for b in data]
-    with pytest.raises(Fault, match='q.yaml: answers: the vocabulary cannot write ".*\u2603"'):
+    with pytest.raises(Error, match='q.yaml: answers: the vocabulary cannot write ".*\u2603"'):
         Tree(
             question(answers={"yes": ["yes", spelling], "no": ["no"]}, tokenisations=tokenisations),
             ascii,
@@ -326,7 +326,7 @@ def test_an_answer_that_the_vocabulary_cannot_write_is_refused(tokenisations, sp
 
 def test_the_number_of_steps_is_bounded(models):
     alike = {"first": ["abcdefghijklmnop1"], "second": ["abcdefghijklmnop2"]}
-    with pytest.raises(Fault, match=f"more than {MAX_NODES} steps"):
+    with pytest.raises(Error, match=f"more than {MAX_NODES} steps"):
         opened(models, answers=alike)
     assert opened(models, answers=alike, tokenisations="canonical").tree.n_nodes <= 17
     assert (
@@ -342,7 +342,7 @@ def test_the_number_of_steps_is_bounded(models):
 
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
 def test_logits_are_those_of_prefill(models, tmp_path, arch):
-    """memcmp: for the same ids, whatever threads, cache, instruction set and lines before; and so
+    """memcmp: for the same tokens, whatever threads, cache, instruction set and lines before; and so
     equal scores.
     """
     start = {"llama": "<s>", "gemma3": "<bos>"}[arch]
@@ -350,11 +350,11 @@ def test_logits_are_those_of_prefill(models, tmp_path, arch):
         prompt=[{"special": start}, {"text": "Is it? " * 70}, "input", {"text": "\nAnswer: "}]
     )
     c = Classifier(Question(tree, "q.yaml"), str(models / f"{arch}.gguf"))
-    ids = prompt_ids(c)
+    tokens = prompt_ids(c)
     model = str(models / f"{arch}.gguf")
     (tmp_path / "ids").write_bytes(
         stream.ids_header(c.model.file.id, c._vocab.n_vocab)
-        + b"".join(b"%d\n" % i for i in ids)
+        + b"".join(b"%d\n" % i for i in tokens)
         + stream.ids_end("text")
     )
     done = shell(

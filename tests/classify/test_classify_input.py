@@ -17,7 +17,7 @@ from conftest import START, run, shell
 
 from sluice.classify import inputs
 from sluice.classify.classifier import Classifier
-from sluice.faults import Fault
+from sluice.faults import Error
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -61,7 +61,7 @@ def test_of_a_long_text_both_ends_are_looked_at(tmp_path):
 
 
 def test_a_text_whose_middle_was_not_read_is_cut(models, monkeypatch):
-    """Also where what was read of it has fewer ids than are kept."""
+    """Also where what was read of it has fewer tokens than are kept."""
     c = opened(models, input={"kind": "text", "head_ids": 1000, "tail_ids": 500})
     assert not c.ask(TEXT).cut
     monkeypatch.setattr(inputs, "END_BYTES", 20)
@@ -69,14 +69,14 @@ def test_a_text_whose_middle_was_not_read_is_cut(models, monkeypatch):
 
 
 def test_an_end_with_few_ids_is_not_filled_from_the_other_end(models):
-    """Folded, a hundred kilobytes of blanks are nothing: the ids of a head that has few are not the
+    """Folded, a hundred kilobytes of blanks are nothing: the tokens of a head that has few are not the
     tail's first ones.
     """
     c = opened(models, input={"kind": "text", "fold": True, "head_ids": 200, "tail_ids": 50})
     blanks, words = b" " * inputs.END_BYTES, b"The meeting has been moved. " * 10_000
-    n = {text: len(c.prompt.input_ids(text)[0]) for text in (b"begin", b"end")}
+    n = {text: len(c.prompt.input_tokens(text)[0]) for text in (b"begin", b"end")}
     around = len(c.prompt.before) + len(c.prompt.after)
-    for data, n_ids in (
+    for data, n_tokens in (
         (b"begin" + blanks + words, n[b"begin"] + 50),
         (words + blanks + b"end", 200 + n[b"end"]),
         (b"begin" + 3 * blanks + b"end", n[b"begin"] + n[b"end"]),
@@ -84,7 +84,7 @@ def test_an_end_with_few_ids_is_not_filled_from_the_other_end(models):
         (words, 250),
     ):
         v = c.ask(data)
-        assert (v.n_ids, v.cut) == (around + n_ids, True), data[:10]
+        assert (v.n_tokens, v.cut) == (around + n_tokens, True), data[:10]
     behind_the_seam = lambda mark: b"begin" + blanks + mark * 50 + words[: inputs.END_BYTES - 50]
     assert c.ask(behind_the_seam(b"a")).log_p == c.ask(behind_the_seam(b"b")).log_p
 
@@ -122,7 +122,7 @@ def test_a_model_that_changes_meanwhile_gives_no_verdict(tmp_path):
     c = Classifier(question(), write_chat_model(tmp_path / "m.gguf"))
     c.ask(TEXT)
     os.utime(tmp_path / "m.gguf", (1, 1))
-    with pytest.raises(Fault, match="was changed while it was in use") as e:
+    with pytest.raises(Error, match="was changed while it was in use") as e:
         c.ask(TEXT)
     assert e.value.code == 74
 

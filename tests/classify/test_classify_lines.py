@@ -10,7 +10,7 @@ from conftest import BIN, shell
 from sluice import stream
 from sluice.classify import report
 from sluice.classify.classifier import Classifier
-from sluice.faults import Fault
+from sluice.faults import Error
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -96,7 +96,7 @@ def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch
         [],
     )
     monkeypatch.setattr(
-        c.prompt, "input_ids", lambda data, rest: ([] if data == b"nothing" else [5], False)
+        c.prompt, "input_tokens", lambda data, rest: ([] if data == b"nothing" else [5], False)
     )
     monkeypatch.setattr(
         report,
@@ -104,7 +104,7 @@ def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch
         lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'],
     )
     monkeypatch.setattr(stream, "write_all", lambda fd, data: out.append(json.loads(data)))
-    with pytest.raises(Fault, match="1 of 2 lines are bad"):
+    with pytest.raises(Error, match="1 of 2 lines are bad"):
         report.answer(c)
     assert (
         out[0] == {"id": 1, "error": "input: no text, and nothing around it"}

@@ -17,7 +17,7 @@ from conftest import BIN, ROOT, run
 
 from sluice import gguf
 from sluice.classify import calibration, fitting, learning, question
-from sluice.faults import Fault
+from sluice.faults import Error
 
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 HAM, SPAM = (
@@ -353,7 +353,7 @@ def test_a_learner_that_cannot_have_the_lock_says_so(file, monkeypatch):
     monkeypatch.setattr(learning, "WAIT_S", 0.1)
     with (
         learning._lock(str(file)),
-        pytest.raises(Fault, match="another process has held it") as e,
+        pytest.raises(Error, match="another process has held it") as e,
         learning._lock(str(file)),
     ):
         pass
@@ -450,7 +450,7 @@ def test_damage_is_one_line_for_a_learner_and_never_stops_an_answer(file):
             or fit.fitted == next(iter(good.values())).fitted
             and not said
         ), name
-        with pytest.raises(Fault) as e:
+        with pytest.raises(Error) as e:
             learning.read_lines(str(file))
         assert (
             e.value.code == 65 and str(e.value).startswith(f"{file}: ") and "\n" not in str(e.value)
@@ -511,7 +511,7 @@ def test_lines_with_the_right_checksum_are_still_checked(file):
         b"\xff\n",
     ):
         put(head, bad)
-        with pytest.raises(Fault, match="line 3: "):
+        with pytest.raises(Error, match="line 3: "):
             learning.read_lines(str(file))
     for bad in (
         re.sub(rb" [0-9.]+", b" inf", head, count=1),
@@ -520,7 +520,7 @@ def test_lines_with_the_right_checksum_are_still_checked(file):
         b"\n",
     ):
         put(bad, body)
-        with pytest.raises(Fault, match="line 2: "):
+        with pytest.raises(Error, match="line 2: "):
             calibration.read_head(str(file))
 
 

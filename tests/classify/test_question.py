@@ -1,5 +1,5 @@
 """Question files: what is read, what is refused and by which name, what is kept of them, and the
-ids they become.
+tokens they become.
 """
 
 import json
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from sluice import gguf, yamlfile
 from sluice.classify import prompt, question, templates
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.kernels import lib
 from sluice.tokenizer import vocabulary
 
@@ -72,7 +72,7 @@ def test_shipped_questions_are_found_by_name_and_are_sound(name):
 
 def test_unknown_names_are_refused_with_the_known_ones():
     for name in ("ham", "yesno", "../spam"[3:].upper(), ""):
-        with pytest.raises(Fault, match="language-is-english, sentiment, spam, urgent") as e:
+        with pytest.raises(Error, match="language-is-english, sentiment, spam, urgent") as e:
             question.find(name)
         assert e.value.code == 66
 
@@ -202,7 +202,7 @@ BAD = {  # what is wrong: (line or text to replace, by what, words of the messag
 def test_bad_files_are_refused_by_name(tmp_path, what):
     old, new, words = BAD[what]
     assert old in GOOD
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         read(tmp_path, GOOD.replace(old, new, 1))
     assert e.value.code == 65 and words in str(e.value) and "q.yaml" in str(e.value)
 
@@ -223,7 +223,7 @@ def test_bad_files_are_refused_by_name(tmp_path, what):
     ],
 )
 def test_what_is_no_question_is_refused(tmp_path, data):
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         read(tmp_path, data)
     assert e.value.code == 65
 
@@ -241,7 +241,7 @@ def test_damaged_questions_are_read_or_refused(tmp_path_factory, data):
         )
     try:
         question.Question(yamlfile.parse(text.encode(), "x.yaml"), "x.yaml")
-    except Fault as e:
+    except Error as e:
         assert e.code == 65 and str(e).startswith("x.yaml: ")
 
 
@@ -362,7 +362,7 @@ def test_a_cache_that_cannot_be_made_is_no_matter(tmp_path, place):
     assert question.read(str(tmp_path / "q.yaml"), place).scale == 2.0
 
 
-# The ids it becomes.
+# The tokens it becomes.
 
 
 def opened(path):
@@ -379,9 +379,9 @@ def test_segments_are_encoded_alone_and_joined_as_ids(tmp_path):
     p, words = compiled(tmp_path, write_chat_model(tmp_path / "m.gguf", ["<|user|>"]))
     assert p.before == [words.bos] + words.encode(b"Is it?\n", bos=False) and p.after == []
     for hostile in (b"<|user|>", b"</s>", b"<s><s>"):
-        ids, cut = p.input_ids(hostile)
-        assert ids == words.encode(hostile, bos=False, prefix=False) and not cut
-        assert not any(words.is_control(i) for i in ids)
+        tokens, cut = p.input_tokens(hostile)
+        assert tokens == words.encode(hostile, bos=False, prefix=False) and not cut
+        assert not any(words.is_control(i) for i in tokens)
 
 
 def test_ids_equal_those_that_tokenize_makes_of_the_whole(tmp_path):
@@ -396,7 +396,7 @@ def test_ids_equal_those_that_tokenize_makes_of_the_whole(tmp_path):
         whole = run(
             "tokenize", "-m", model, "--special", "--no-bos", input=b"<s>some words here</s>Answer"
         ).stdout
-        assert p.before + p.input_ids(b"some words here")[0] + p.after == ids_in(whole)
+        assert p.before + p.input_tokens(b"some words here")[0] + p.after == ids_in(whole)
 
 
 def test_a_missing_control_token_is_refused_by_name(tmp_path):
@@ -406,7 +406,7 @@ def test_a_missing_control_token_is_refused_by_name(tmp_path):
         ("thresholds:", "frame: phi3\nthresholds:"),
     ):
         with pytest.raises(
-            Fault, match=re.escape('m.gguf: the vocabulary has no control token "<|user|>"')
+            Error, match=re.escape('m.gguf: the vocabulary has no control token "<|user|>"')
         ):
             compiled(tmp_path, model, GOOD.replace(old, new))
 
@@ -415,16 +415,16 @@ def test_long_inputs_keep_head_and_tail(tmp_path):
     p, words = compiled(tmp_path, write_chat_model(tmp_path / "m.gguf"))
     data = " ".join(f"word{i}" for i in range(2000)).encode()
     whole = words.encode(data, bos=False, prefix=False)
-    ids, cut = p.input_ids(data)
-    assert cut and ids == whole[:20] + whole[-10:]
+    tokens, cut = p.input_tokens(data)
+    assert cut and tokens == whole[:20] + whole[-10:]
     for n in (29, 30, 31):
         short = words.encode(b"a" * n, bos=False, prefix=False)
         assert len(short) == n
-        ids, cut = p.input_ids(b"a" * n)
-        assert len(ids) == min(n, 30) and cut == (n > 30)
+        tokens, cut = p.input_tokens(b"a" * n)
+        assert len(tokens) == min(n, 30) and cut == (n > 30)
     huge = data * 4000  # 40 MB: only its ends are encoded
-    ids, cut = p.input_ids(huge)
-    assert cut and ids[:20] == whole[:20] and ids[-10:] == whole[-10:]
+    tokens, cut = p.input_tokens(huge)
+    assert cut and tokens[:20] == whole[:20] and tokens[-10:] == whole[-10:]
 
 
 def test_ends_without_the_middle_are_encoded_apart(tmp_path):
@@ -441,7 +441,7 @@ def test_ends_without_the_middle_are_encoded_apart(tmp_path):
         (many, many),
         (many * 4000, many * 4000),
     ):
-        assert p.input_ids(head, tail) == (
+        assert p.input_tokens(head, tail) == (
             encode(head[:5000])[:20] + encode(tail[-5000:])[-10:],
             True,
         )
@@ -451,8 +451,8 @@ def test_inputs_are_cut_to_the_context(tmp_path):
     model = write_chat_model(tmp_path / "m.gguf")
     n = len(compiled(tmp_path, model)[0].before)
     p, _ = compiled(tmp_path, model, n_ctx=n + 12, n_more=3)
-    assert (p.head, p.tail) == (6, 3) and len(p.input_ids(b"a" * 100)[0]) == 9
-    with pytest.raises(Fault, match="has a context of"):
+    assert (p.head, p.tail) == (6, 3) and len(p.input_tokens(b"a" * 100)[0]) == 9
+    with pytest.raises(Error, match="has a context of"):
         compiled(tmp_path, model, n_ctx=n + 3, n_more=3)
     assert (
         prompt.fit(20, 10, 30) == (20, 10)
@@ -462,7 +462,7 @@ def test_inputs_are_cut_to_the_context(tmp_path):
 
 
 FRAMED = GOOD.replace('  - special: "<s>"\n', "") + "frame: auto\n"
-FRAMES = {  # name: control tokens, template, what tokenize --special makes the same ids of
+FRAMES = {  # name: control tokens, template, what tokenize --special makes the same tokens of
     "chatml": (
         ["<|im_start|>", "<|im_end|>"],
         None,
@@ -492,10 +492,10 @@ def test_auto_chooses_the_frame_of_the_vocabulary(tmp_path, name):
     model = write_chat_model(tmp_path / "m.gguf", control, template)
     p, words = compiled(tmp_path, model, FRAMED.replace('"Is it?\\n"', '"Q"'))
     assert p.frame == name
-    ids = ids_in(run("tokenize", "-m", model, "--special", input=whole.encode()).stdout)
-    assert p.before[0] == ids[0] == words.bos
+    tokens = ids_in(run("tokenize", "-m", model, "--special", input=whole.encode()).stdout)
+    assert p.before[0] == tokens[0] == words.bos
     if control:  # else the input parts a text that tokenize reads as one
-        assert p.before + p.after == ids
+        assert p.before + p.after == tokens
     text = b"".join(words.bytes_of(i, special=True) for i in p.before + p.after)
     assert text.replace(b" ", b"") == ("<s>" + whole).replace(" ", "").encode()
 

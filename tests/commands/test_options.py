@@ -167,8 +167,8 @@ def test_count_is_the_number_of_tokens(folder):
     for text in ("", "Once upon a time", "a" * 5000, "\\0\\377"):
         for options in ("", " --no-bos --eos", " --no-prefix"):
             say = f"printf '{text}' | tokenize -m m.gguf{options}"
-            ids = output(say, folder).splitlines()
-            assert output(f"{say} --count", folder) == b"%d\n" % sum(i.isdigit() for i in ids)
+            tokens = output(say, folder).splitlines()
+            assert output(f"{say} --count", folder) == b"%d\n" % sum(i.isdigit() for i in tokens)
 
 
 def test_count_refuses_what_has_no_text(folder):

@@ -32,7 +32,7 @@ from sluice.convert import protobuf, types
 from sluice.convert.hf import sentencepiece as spm
 from sluice.convert.hf import tokenizer_json
 from sluice.convert.llama2c import llama_pb, vocabulary, write
-from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
+from sluice.faults import BAD_DATA, UNSUPPORTED, Error
 from sluice.gguf.metadata import KIND_NAMES
 from sluice.gguf.model_file import open_model
 from sluice.quantize import requantize
@@ -222,7 +222,7 @@ def test_bf16_is_the_nearest(number):
 
 
 def test_what_rounds_beyond_bf16_is_refused():
-    with pytest.raises(Fault, match="x: row 0: a weight is too large for BF16"):
+    with pytest.raises(Error, match="x: row 0: a weight is too large for BF16"):
         types.encode("BF16", np.array([[3.4e38]], "<f4"), "F32", "x")
 
 
@@ -345,7 +345,7 @@ def test_sentencepiece_models_are_read_as_sentencepiece_reads_them(datafile, nam
 
 
 def test_tokenizer_json_of_a_sentencepiece_model_joins_as_it_does(tmp_path):
-    """Scores found from merges alone give the ids of the model that the merges were made from."""
+    """Scores found from merges alone give the tokens of the model that the merges were made from."""
     import json
 
     pieces, scores, kinds = tiny_vocab.vocabulary("llama", 500)
@@ -393,7 +393,7 @@ def test_tokenizer_json_of_a_sentencepiece_model_joins_as_it_does(tmp_path):
         ) < len(merges):
             try:
                 tokenizer_json.File(str(path)).metadata(500)
-            except Fault as e:
+            except Error as e:
                 assert e.code == UNSUPPORTED and "not SentencePiece's" in str(e)
 
 
@@ -468,7 +468,7 @@ def test_any_bytes_are_a_message_or_a_fault(data, at):
         try:
             for _, kind, value in protobuf.message("x", message).fields():
                 list(value.fields()) if kind == protobuf.BYTES else None
-        except Fault as e:
+        except Error as e:
             assert e.code in (BAD_DATA, UNSUPPORTED)
 
 
@@ -523,7 +523,7 @@ def test_input_that_is_no_file_or_cannot_be_read_is_refused_at_once(files, tmp_p
             convert_call.refused(65, *argv[:1], tmp_path / "m", *argv[1:])
             == f"{tmp_path / 'fifo'}: not a regular file"
         )
-    with pytest.raises(Fault, match="fifo: not a regular file"):
+    with pytest.raises(Error, match="fifo: not a regular file"):
         open_model(str(path), str(tmp_path / "fifo"))
     assert "/proc/self/mem: Input/output error" in convert_call.refused(
         74, "/proc/self/mem", tmp_path / "m", "--vocab", files.tok
@@ -599,7 +599,7 @@ def test_source_that_changes_meanwhile_makes_no_file(files, tmp_path):
     path, _ = files.put(0)
     c, tensors = read.tensors(str(path))
     touched = lambda n: os.utime(path, ns=(1, 1))
-    with pytest.raises(Fault, match="was changed while it was in use"):
+    with pytest.raises(Error, match="was changed while it was in use"):
         tensor.write_gguf(tmp_path / "m.gguf", c.metadata(), tensors, None, touched)
     assert sorted(os.listdir(tmp_path)) == ["tok", "v0"]
 

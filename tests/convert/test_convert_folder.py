@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice import gguf
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.kernels import ffi
 from sluice.kvcache.snapshot import Snapshot
 from sluice.model.model import Model
@@ -72,14 +72,14 @@ def config(name):
 def test_logits_equal_transformers(converted, name):
     path = converted(name)
     m = Model(path, 1)
-    ids = list(map(int, (FOLDERS / name / "prompt.ids").read_text().split()))
+    tokens = list(map(int, (FOLDERS / name / "prompt.ids").read_text().split()))
     known = array.array("f", (FOLDERS / name / "logits.f32").read_bytes())
     n = m.hparams.n_vocab
     for i, p in enumerate(POSITIONS):
         cache = Snapshot.create(
             m.geometry("f32"), 64, m.file.id, m.arithmetic, str(os.path.dirname(path))
         )
-        m.prefill(cache, ids[: p + 1])
+        m.prefill(cache, tokens[: p + 1])
         want, got = np.array(known[i * n : (i + 1) * n]), np.array(ffi.unpack(cache.logits, n))
         assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
 
@@ -310,18 +310,18 @@ def test_vocabulary_is_that_of_tokenizer_json(converted, name, model, pre):
     )
     get = lambda key, kind: f.get("tokenizer.ggml." + key, kind)
     assert (get("model", "string"), get("pre", "string")) == (model, pre)
-    tokens, types = (
+    texts, types = (
         [t.decode() for t in get("tokens", "[string]").values()],
         get("token_type", "[i32]").values(),
     )
-    assert len(tokens) == len(types) == config(name)["vocab_size"]
-    ids = {**theirs["model"]["vocab"], **{e["content"]: e["id"] for e in theirs["added_tokens"]}}
-    assert all(tokens[i] == t for t, i in ids.items())
+    assert len(texts) == len(types) == config(name)["vocab_size"]
+    tokens = {**theirs["model"]["vocab"], **{e["content"]: e["id"] for e in theirs["added_tokens"]}}
+    assert all(texts[i] == t for t, i in tokens.items())
     for e in theirs["added_tokens"]:
         assert types[e["id"]] == (2 if e["content"] == "<unk>" else 3 if e["special"] else 4)
     assert all(
-        types[i] == 5 and tokens[i] == f"[PAD{i}]"
-        for i in set(range(len(tokens))) - set(ids.values())
+        types[i] == 5 and texts[i] == f"[PAD{i}]"
+        for i in set(range(len(texts))) - set(tokens.values())
     )
     if model == "gpt2":
         assert [m.decode() for m in get("merges", "[string]").values()] == [
@@ -329,7 +329,7 @@ def test_vocabulary_is_that_of_tokenizer_json(converted, name, model, pre):
         ]
     settings = json.loads((FOLDERS / name / "tokenizer_config.json").read_text())
     for key in ("bos", "eos"):
-        assert get(f"{key}_token_id", "u32") == ids[settings[f"{key}_token"]]
+        assert get(f"{key}_token_id", "u32") == tokens[settings[f"{key}_token"]]
     assert get("add_bos_token", "bool") == (pre not in ("qwen2", "smollm", "deepseek-llm"))
     assert f.metadata.get("tokenizer.chat_template") == settings.get("chat_template")
 
@@ -337,8 +337,8 @@ def test_vocabulary_is_that_of_tokenizer_json(converted, name, model, pre):
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_get_the_ids_of_tokenizers(converted, name):
     words = Vocab(gguf.File(converted(name)))
-    for text, ids in json.loads((FOLDERS / name / "texts.json").read_text()):
-        assert words.encode(text.encode(), bos=False, eos=False, special=True) == ids, text
+    for text, tokens in json.loads((FOLDERS / name / "texts.json").read_text()):
+        assert words.encode(text.encode(), bos=False, eos=False, special=True) == tokens, text
 
 
 # What is wrong with a folder ---------------------------------------------------------
@@ -767,7 +767,7 @@ def places(value, path=()):
 @given(data=st.data())
 def test_any_value_anywhere_is_a_fault_or_a_model(tmp_path_factory, data):
     """One or two values of a folder's JSON files replaced by others, or taken away: nothing else
-    than a Fault or a whole file comes of it.
+    than an Error or a whole file comes of it.
     """
     d = tmp_path_factory.getbasetemp() / "hostile"
     shutil.rmtree(d, ignore_errors=True)
@@ -806,7 +806,7 @@ def test_any_value_anywhere_is_a_fault_or_a_model(tmp_path_factory, data):
         )
     try:
         convert(path, d / "out.gguf")
-    except Fault as e:
+    except Error as e:
         assert e.code in (65, 69) and "\n" not in str(e) and not (d / "out.gguf").exists()
     except FileNotFoundError:
         assert not (d / "out.gguf").exists()
@@ -830,7 +830,7 @@ def test_any_bytes_for_a_sentencepiece_model_are_a_fault_or_one(tmp_path_factory
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
     try:
         sentencepiece.Model(str(path)).metadata()
-    except Fault as e:
+    except Error as e:
         assert e.code in (65, 69) and "\n" not in str(e)
 
 

@@ -258,14 +258,14 @@ def test_spam_script_answers_alike_in_all_three_forms(spam_model, tmp_path):
     assert answer in (loop.stdout.decode(), "unsure")
     # of unsure it is the first answer's
     assert (0 if answer == "unsure" else 0.5) <= float(score) <= 1
-    ids = int(
+    tokens = int(
         shell("gguf-dump --json p.snap", tmp_path)
         .stdout.decode()
         .split('"n_tok": ')[1]
         .split(",")[0]
     )
     # the same prompt
-    assert json.loads(shell(command + " --json <mail", tmp_path).stdout)["ids"] == ids
+    assert json.loads(shell(command + " --json <mail", tmp_path).stdout)["ids"] == tokens
     said = shell(IF.replace("classify tests/mails/spam-cards.eml", f"{command} mail"), tmp_path)
     assert (
         said.stderr == b""

@@ -83,17 +83,17 @@ def test_decode_positions_and_prev(files):
 
 
 def test_end_record_is_the_same_however_the_ids_arrive(files):
-    n, ids = len(ids_in((files / "ids").read_bytes())), head_of(files) + b"7\n9\n"
+    n, tokens = len(ids_in((files / "ids").read_bytes())), head_of(files) + b"7\n9\n"
     p = subprocess.Popen(
         [BIN / "decode", "-m", files / "m.gguf", files / "p.snap"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    os.write(p.stdin.fileno(), ids)
+    os.write(p.stdin.fileno(), tokens)
     out = p.stdout.read(HEADER.size + 3 * (RECORD.size + 4 * N_VOCAB))
     out += p.communicate(b"#end stop\n", timeout=60)[0]
     at_once = run(
-        "decode", "-m", files / "m.gguf", files / "p.snap", input=ids + b"#end stop\n"
+        "decode", "-m", files / "m.gguf", files / "p.snap", input=tokens + b"#end stop\n"
     ).stdout
     assert records(out)[-1] == records(at_once)[-1] == ("E", 0, n + 2, 9)
 
@@ -127,8 +127,8 @@ def test_decode_says_when_the_cache_is_full(files):
 
 def test_end_of_text_in_a_full_cache_is_a_stop(files):
     n = len(ids_in((files / "ids").read_bytes()))
-    ids = head_of(files) + b"7\n" * (64 - n) + b"2\n#end stop\n"
-    done = run("decode", "-m", files / "m.gguf", files / "p.snap", input=ids)
+    tokens = head_of(files) + b"7\n" * (64 - n) + b"2\n#end stop\n"
+    done = run("decode", "-m", files / "m.gguf", files / "p.snap", input=tokens)
     assert records(done.stdout)[-1][:2] == ("E", 0) and run(
         "sample", input=done.stdout
     ).stdout.endswith(b"#end stop\n")
@@ -150,9 +150,9 @@ def test_decode_ends_though_its_writer_never_does(files, tmp_path):
 
 
 def test_decode_saves_the_extended_cache(files, tmp_path):
-    ids = (files / "ids").read_bytes().splitlines(True)
-    (tmp_path / "all").write_bytes(b"".join(ids[:-1]) + b"7\n9\n2\n#end text\n")
-    (tmp_path / "more").write_bytes(ids[0] + b"7\n9\n2\n#end stop\n")
+    tokens = (files / "ids").read_bytes().splitlines(True)
+    (tmp_path / "all").write_bytes(b"".join(tokens[:-1]) + b"7\n9\n2\n#end text\n")
+    (tmp_path / "more").write_bytes(tokens[0] + b"7\n9\n2\n#end stop\n")
     env = {"MODEL": str(files / "m.gguf")}
     for rows in ("", "--rows 5,6"):
         done = shell(
@@ -192,10 +192,10 @@ def test_prefill_prints_nothing_with_o_and_the_name_with_cache(files, tmp_path):
 
 
 def test_prefill_refuses_more_ids_than_the_context(files, tmp_path):
-    ids = head_of(files) + b"7\n" * 65 + b"#end text\n"
-    done = run("prefill", "-m", files / "m.gguf", "-o", tmp_path / "x", input=ids)
+    tokens = head_of(files) + b"7\n" * 65 + b"#end text\n"
+    done = run("prefill", "-m", files / "m.gguf", "-o", tmp_path / "x", input=tokens)
     assert done.returncode == 65 and b"context" in done.stderr and not (tmp_path / "x").exists()
-    done = run("prefill", "-m", files / "m.gguf", "-c", 100, "-o", tmp_path / "x", input=ids)
+    done = run("prefill", "-m", files / "m.gguf", "-c", 100, "-o", tmp_path / "x", input=tokens)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -213,7 +213,7 @@ def test_prefill_refuses_more_ids_than_a_snapshot_holds(tmp_path):
     )
     assert (
         done.returncode == 65
-        and b"more than 4194304 ids" in done.stderr
+        and b"more than 4194304 tokens" in done.stderr
         and done.stderr.count(b"\n") == 1
     )
 
@@ -235,16 +235,20 @@ def test_prefill_refuses_a_cache_of_the_other_type(files, tmp_path):
 
 
 def test_prefill_goes_on_in_the_type_of_its_base(files, tmp_path):
-    ids, snaps = (
+    tokens, snaps = (
         (files / "ids").read_bytes(),
         [tmp_path / name for name in ("f32", "more", "named")],
     )
     assert (
-        run("prefill", "-m", files / "m.gguf", "--kv", "f32", "-o", snaps[0], input=ids).returncode
+        run(
+            "prefill", "-m", files / "m.gguf", "--kv", "f32", "-o", snaps[0], input=tokens
+        ).returncode
         == 0
     )
     assert (
-        run("prefill", "-m", files / "m.gguf", "-s", snaps[0], "-o", snaps[1], input=ids).returncode
+        run(
+            "prefill", "-m", files / "m.gguf", "-s", snaps[0], "-o", snaps[1], input=tokens
+        ).returncode
         == 0
     )
     assert (
@@ -258,7 +262,7 @@ def test_prefill_goes_on_in_the_type_of_its_base(files, tmp_path):
             snaps[0],
             "-o",
             snaps[2],
-            input=ids,
+            input=tokens,
         ).returncode
         == 0
     )
@@ -411,11 +415,11 @@ def test_a_tool_that_may_start_no_process_says_nothing_that_is_a_verdict(tmp_pat
 def test_a_model_of_which_a_byte_was_changed_finds_no_snapshot_and_opens_none(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=N_VOCAB, n_ctx=64)
-    ids = run("tokenize", "-m", model, input=b"Some words").stdout
+    tokens = run("tokenize", "-m", model, input=b"Some words").stdout
     common = "prefill", "-m", model, "--cache", tmp_path / "c", "-v"
-    prefill = lambda ids, *argv: run(*common, *argv, input=ids)
-    assert b" reused=0 " in prefill(ids, "-o", tmp_path / "s").stderr
-    assert b" reused=0 " not in prefill(ids).stderr
+    prefill = lambda tokens, *argv: run(*common, *argv, input=tokens)
+    assert b" reused=0 " in prefill(tokens, "-o", tmp_path / "s").stderr
+    assert b" reused=0 " not in prefill(tokens).stderr
     before, tensor = os.stat(model), max(File(str(model)).tensors.values(), key=lambda t: t.n_bytes)
     with open(model, "r+b") as f:
         f.seek(tensor.offset + tensor.n_bytes - 1)
@@ -423,17 +427,17 @@ def test_a_model_of_which_a_byte_was_changed_finds_no_snapshot_and_opens_none(tm
         f.seek(-1, os.SEEK_CUR)
         f.write(bytes([last[0] ^ 1]))
     os.utime(model, ns=(before.st_atime_ns, before.st_mtime_ns))
-    done = prefill(ids)
-    assert done.returncode == 65 and b"ids made with model" in done.stderr
+    done = prefill(tokens)
+    assert done.returncode == 65 and b"tokens made with model" in done.stderr
     assert b" reused=0 " in prefill(run("tokenize", "-m", model, input=b"Some words").stdout).stderr
     done = run("decode", "-m", model, tmp_path / "s", input=b"")
     assert done.returncode == 65 and b"s: made with model" in done.stderr
 
 
 def test_prefill_refuses_a_second_stream(files, tmp_path):
-    ids = (files / "ids").read_bytes()
-    done = run("prefill", "-m", files / "m.gguf", "-o", tmp_path / "x", input=ids + ids)
-    n = ids.count(b"\n") + 1
+    tokens = (files / "ids").read_bytes()
+    done = run("prefill", "-m", files / "m.gguf", "-o", tmp_path / "x", input=tokens + tokens)
+    n = tokens.count(b"\n") + 1
     assert (
         done.returncode == 65
         and f"line {n}: there is more after".encode() in done.stderr
@@ -451,12 +455,12 @@ def test_models_with_another_vocabulary_decode_up_to_their_end_of_text(files, tm
     assert data[at : at + 5] == b"llama"
     model.write_bytes(data[:at] + b"gpt-2" + data[at + 5 :])
     assert run("tokenize", "-m", model, input=b"x").returncode == 69
-    ids = b"#ids 1 model=%s vocab=%d\n1\n7\n#end text\n" % (
+    tokens = b"#ids 1 model=%s vocab=%d\n1\n7\n#end text\n" % (
         File(str(model)).id[:8].hex().encode(),
         N_VOCAB,
     )
-    assert run("prefill", "-m", model, "-o", tmp_path / "p", input=ids).returncode == 0
-    done = run("decode", "-m", model, tmp_path / "p", input=ids.replace(b"1\n7\n", b"9\n2\n8\n"))
+    assert run("prefill", "-m", model, "-o", tmp_path / "p", input=tokens).returncode == 0
+    done = run("decode", "-m", model, tmp_path / "p", input=tokens.replace(b"1\n7\n", b"9\n2\n8\n"))
     assert done.returncode == 0 and [r[0] for r in records(done.stdout)] == ["L", "L", "E"]
 
 

@@ -25,7 +25,7 @@ from tiny_model import write_model
 
 from sluice import gguf
 from sluice.chat import messages, terminal
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.generate import generation
 from sluice.generate import sampler as chain
 from sluice.generate.sampler import Sampler
@@ -142,7 +142,7 @@ def test_ends_at_an_end_of_text_id_and_where_there_is_no_room(tiny, tmp_path):
         done = run("generate", "-m", tiny / "llama.gguf", "-t", 0, "-v", *options, "Once")
         assert done.returncode == 0
         fields = dict(f.split("=") for f in done.stderr.decode().split()[1:])
-        return fields["end"], int(fields["ids"]), done.stdout
+        return fields["end"], int(fields["tokens"]), done.stdout
 
     assert end("-n", 7)[:2] == ("length", 7)
     assert end("--bias", "2=1000")[:3] == ("stop", 1, b"")  # </s>
@@ -257,14 +257,14 @@ def test_answers_are_whole_characters_up_to_the_first_stop(text, stops, data):
 
 @pytest.fixture(scope="module")
 def in_process(tiny):
-    """(model, vocabulary, caches of a prompt by the room behind it, how many ids that is, the
+    """(model, vocabulary, caches of a prompt by the room behind it, how many tokens that is, the
     logits after them).
     """
     m = Model(str(tiny / "llama.gguf"), 1)
     words = Vocab(m.file)
-    ids = words.encode(b"Once upon")
-    caches = {room: generation.begin(m, ids, capacity=len(ids) + room) for room in (1, 4, 50)}
-    return m, words, caches, len(ids), list(caches[1].logits[0 : m.hparams.n_vocab])
+    tokens = words.encode(b"Once upon")
+    caches = {room: generation.begin(m, tokens, capacity=len(tokens) + room) for room in (1, 4, 50)}
+    return m, words, caches, len(tokens), list(caches[1].logits[0 : m.hparams.n_vocab])
 
 
 @settings(
@@ -296,8 +296,8 @@ def test_a_text_is_cut_exactly_if_it_is_no_sentence_of_its_grammar(
         m, cache, sampler, words.eog, Matcher(grammar.given(None, slow.gbnf(g)), words), keep
     )
     try:
-        raw = b"".join(words.bytes_of(i) for i in go.ids(n))
-    except Fault as e:
+        raw = b"".join(words.bytes_of(i) for i in go.tokens(n))
+    except Error as e:
         assert "too ambiguous" in str(e)
         return
     try:
@@ -513,9 +513,11 @@ def test_what_has_a_bias_of_minus_infinity_is_never_written(tiny):
             temperature=0,
             bias=chain.biases([(i, -math.inf) for i in seen], (), m.hparams.n_vocab),
         )
-        ids = set(generation.Generation(m, generation.begin(m, [1, 300, 301]), sampler, ()).ids(12))
-        assert ids and not ids & seen
-        seen |= ids
+        tokens = set(
+            generation.Generation(m, generation.begin(m, [1, 300, 301]), sampler, ()).tokens(12)
+        )
+        assert tokens and not tokens & seen
+        seen |= tokens
     plain, without = (
         start("generate", "-m", tiny / "llama.gguf", "-t", 0, "-n", 1, *bias, "a")
         for bias in ((), [w for i in range(210) for w in ("--bias", f"{i}=-inf")])
@@ -613,7 +615,7 @@ def test_a_part_that_is_no_text_is_unsupported_by_name(tmp_path, part):
         [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, part]}]
     )
     with pytest.raises(
-        Fault, match=f'message 1: part 2 of content is of type "{part["type"]}"'
+        Error, match=f'message 1: part 2 of content is of type "{part["type"]}"'
     ) as e:
         read(tmp_path, text)
     assert e.value.code == 69
@@ -681,6 +683,6 @@ def test_a_part_that_is_no_text_is_unsupported_by_name(tmp_path, part):
 )
 def test_bad_messages_are_refused_by_place(tmp_path, name, text, error):
     (tmp_path / name).write_text(text)
-    with pytest.raises(Fault, match=re.escape(error)) as e:
+    with pytest.raises(Error, match=re.escape(error)) as e:
         messages.read(str(tmp_path / name))
     assert e.value.code == 65 and str(e.value).startswith(str(tmp_path / name))

@@ -24,7 +24,7 @@ decode -m "$M" p.snap <ring | {filter} sample -t 0 -n {n} --logprob | tee ring >
 
 
 def ring(directory, model, filter="", n=256):
-    """Run the ring on p.snap of `directory`: the ids it chose."""
+    """Run the ring on p.snap of `directory`: the tokens it chose."""
     done = shell(RING.format(filter=filter, n=n), directory, M=str(model))
     assert (done.returncode, done.stderr) == (0, b"")
     os.unlink(directory / "ring")
@@ -50,11 +50,11 @@ def test_spam_prototype_answers_as_recorded(datafile, tmp_path):
     assert len(records) == 20
     for line in records:
         r = json.loads(line)
-        ids = run(
+        tokens = run(
             "tokenize", "-m", model, "--special", "--no-bos", input=r["prompt"].encode()
         ).stdout
-        assert ids_in(ids) == r["ids"], r["file"]
-        (tmp_path / "ids").write_bytes(ids)
+        assert ids_in(tokens) == r["ids"], r["file"]
+        (tmp_path / "ids").write_bytes(tokens)
         assert shell('prefill -m "$M" -o p.snap <ids', tmp_path, M=str(model)).returncode == 0
         rows = run(
             "decode",
@@ -63,7 +63,7 @@ def test_spam_prototype_answers_as_recorded(datafile, tmp_path):
             "--rows",
             f"{r['yes_id']},{r['no_id']}",
             tmp_path / "p.snap",
-            input=ids.splitlines(True)[0] + b"#end text\n",
+            input=tokens.splitlines(True)[0] + b"#end text\n",
         ).stdout
         pairs = dict(CANDIDATE.iter_unpack(rows[HEADER.size + RECORD.size :][:16]))
         assert (pairs[r["yes_id"]] > pairs[r["no_id"]]) == (r["answer"] == "yes"), r["file"]
@@ -97,11 +97,11 @@ def test_bits_do_not_depend_on_how_the_work_is_done(files, tmp_path, arch):
     """Threads, chunks, instruction sets, a base snapshot, a cache: one hash of snapshot and of
     decoded logits.
     """
-    ids = (files / f"{arch}.ids").read_bytes().splitlines(True)
-    head, last, body = ids[0], b"#end text\n", ids[1:-1]
+    tokens = (files / f"{arch}.ids").read_bytes().splitlines(True)
+    head, last, body = tokens[0], b"#end text\n", tokens[1:-1]
     n = len(body)
     assert n > 300
-    (tmp_path / "ids").write_bytes(b"".join(ids))
+    (tmp_path / "ids").write_bytes(b"".join(tokens))
     (tmp_path / "begin").write_bytes(head + b"".join(body[: n // 3]) + last)
     (tmp_path / "rest").write_bytes(head + b"".join(body[n // 3 :]) + last)
     (tmp_path / "more").write_bytes(head + b"".join(body[:40]) + last)
@@ -160,27 +160,27 @@ def test_rows_of_decode_equal_the_dense_ones(files, tmp_path):
 
 @pytest.fixture(scope="module")
 def cuts(tmp_path_factory):
-    """A model, and snapshots of a prompt that have room for 3, for 9 and for 300 ids more."""
+    """A model, and snapshots of a prompt that have room for 3, for 9 and for 300 tokens more."""
     d = tmp_path_factory.mktemp("cuts")
     write_model(str(d / "m.gguf"), n_layer=1, n_vocab=420, n_ctx=400)
-    ids = run("tokenize", "-m", d / "m.gguf", input=b"Once upon").stdout
+    tokens = run("tokenize", "-m", d / "m.gguf", input=b"Once upon").stdout
     for room in (3, 9, 300):
         done = run(
             "prefill",
             "-m",
             d / "m.gguf",
             "-c",
-            len(ids_in(ids)) + room,
+            len(ids_in(tokens)) + room,
             "-o",
             d / f"{room}.snap",
-            input=ids,
+            input=tokens,
         )
         assert done.returncode == 0, done.stderr
     return d
 
 
 def both(d, room, source, n, options):
-    """(status, text, reason, text of the ids as bytes) of generate and of the ring alike; or None,
+    """(status, text, reason, text of the tokens as bytes) of generate and of the ring alike; or None,
     where the grammar is too ambiguous for both.
     """
     model, snapshot, limit = d / "m.gguf", d / f"{room}.snap", ["-n", n] if n else []
@@ -299,7 +299,7 @@ def test_ends_of_ring_and_generate(cuts, source, n, options, status, reason):
     ],
 )
 def test_the_id_that_finds_no_room_counts(cuts, source, status, n):
-    """Four ids of one character each: room for three, and one that is the last."""
+    """Four tokens of one character each: room for three, and one that is the last."""
     found = both(cuts, 3, source, n, ["-t", 0, "--bias", "2=-1000"])
     assert found[3] == b"~~~~" and found[0] == status
     assert found[2] == ("cut" if status else "full")

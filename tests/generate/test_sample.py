@@ -113,8 +113,8 @@ def ends(flags):
         ([dense(0, OPEN), ends(OPEN | stream.LENGTH)], [], b"2\n#end cut\n"),
         ([dense(0, OPEN), ends(WHOLE | stream.LENGTH)], [], b"2\n#end length\n"),
         ([ends(OPEN | stream.FULL)], [], b"#end cut\n"),
-        # of decode, where the ids ended with "#end cut"; logits of a filter that marks nothing are
-        # read as far as ids are wanted
+        # of decode, where the tokens ended with "#end cut"; logits of a filter that marks nothing are
+        # read as far as tokens are wanted
         ([dense(0), ends(stream.END_FLAGS["cut"])], [], b"2\n#end cut\n"),
         ([dense(0), dense(1)], ["-n", 2], b"2\n2\n#end length\n"),
     ],
@@ -203,7 +203,7 @@ def test_bad_input_exits_65_without_an_end(given, error):
     ],
 )
 def test_bad_input_in_place_of_the_last_marks_exits_65_without_an_end(rest):
-    """All ids that were asked for are there; a filter that was killed must not look like a text
+    """All tokens that were asked for are there; a filter that was killed must not look like a text
     that ended.
     """
     result = run("sample", "-t", 0, "-n", 1, input=logits(dense(0, OPEN)) + rest)
@@ -301,7 +301,7 @@ def test_without_a_seed_the_one_reported_gives_the_run_again():
     a, b = run("sample", "-v", input=given), run("sample", "-v", "-S", -1, input=given)
     assert a.returncode == 0 and a.stdout != b.stdout
     fields = dict(f.split("=") for f in a.stderr.decode().split()[1:])
-    assert fields["ids"] == "40" and fields["end"] == "stop"
+    assert fields["tokens"] == "40" and fields["end"] == "stop"
     assert run("sample", "-S", fields["seed"], input=given).stdout == a.stdout
 
 

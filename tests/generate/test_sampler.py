@@ -9,7 +9,7 @@ import pytest
 import reference_sampler as reference
 
 from sluice import stream
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.generate.sampler import Sampler, splitmix64
 
 OFF = dict(top_k=0, top_p=1.0, min_p=0.0)
@@ -91,9 +91,9 @@ def test_candidates_equal_the_reference_and_dense():
     rng = random.Random(2)
     for trial in range(700):
         n = rng.randrange(1, 50)
-        ids = sorted(rng.sample(range(1000), n))
+        tokens = sorted(rng.sample(range(1000), n))
         pairs, options, seed = (
-            list(zip(ids, some_logits(rng, n))),
+            list(zip(tokens, some_logits(rng, n))),
             some_options(rng),
             rng.getrandbits(64),
         )
@@ -104,7 +104,7 @@ def test_candidates_equal_the_reference_and_dense():
         b = Sampler(1000, seed=seed, **options).choose(
             dense([l for _, l in pairs], 3, 0), logprob=True
         )
-        assert a == b and ids.index(got) < n
+        assert a == b and tokens.index(got) < n
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_bias_of_minus_infinity_is_never_chosen():
                 least=least,
             )
             assert sampler.choose(dense([3.4e38, 0.0, 0.0, -3.4e38, 0.0]))[0] in (1, 2, 4)
-    with pytest.raises(Fault, match="position 0 has a bias of -inf: none is left") as e:
+    with pytest.raises(Error, match="position 0 has a bias of -inf: none is left") as e:
         Sampler(2, bias={0: NEVER, 1: NEVER}).choose(dense([1.0, 2.0]))
     assert e.value.code == 65
     id, log_p = Sampler(3, temperature=0, bias={0: NEVER}).choose(
@@ -243,7 +243,7 @@ def test_a_logit_that_is_not_finite_is_named(value, at):
     logits[at] = value
     for record in (dense(logits, 42), candidates(list(enumerate(logits)), 42)):
         for options in ({}, dict(temperature=0)):
-            with pytest.raises(Fault, match=f"id {at} at position 42 is not finite") as e:
+            with pytest.raises(Error, match=f"id {at} at position 42 is not finite") as e:
                 Sampler(20, **options).choose(record)
             assert e.value.code == 65
 

@@ -19,7 +19,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path, most, words):
         assert stream.read_file(path, most) == b"a" * n
     for longer in (path, "/dev/zero"):  # which has no end
         (tmp_path / "f").write_bytes(b"a" * (most + 1))
-        with pytest.raises(faults.Fault) as e:
+        with pytest.raises(faults.Error) as e:
             stream.read_file(longer, most)
         assert (e.value.code, str(e.value)) == (65, f"{longer}: {words}")
 
@@ -31,7 +31,7 @@ def test_a_pipe_is_read_to_its_end_and_a_directory_is_refused(tmp_path):
     writer.start()
     assert stream.read_file(path, 100) == b"one\ntwo\n"
     writer.join()
-    with pytest.raises(faults.Fault) as e:
+    with pytest.raises(faults.Error) as e:
         stream.read_file(str(tmp_path), 100)
     assert (e.value.code, str(e.value)) == (65, f"{tmp_path}: is a directory")
     with pytest.raises(FileNotFoundError):

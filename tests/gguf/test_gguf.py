@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice import gguf
-from sluice.faults import BAD_DATA, IO_ERROR, UNSUPPORTED, Fault
+from sluice.faults import BAD_DATA, IO_ERROR, UNSUPPORTED, Error
 from sluice.gguf.metadata import KIND_NAMES
 from sluice.kernels import ffi, lib
 
@@ -50,12 +50,12 @@ def memory_file():
 
 
 def fault_of(path):
-    """The Fault of opening `path`, None if it is taken; anything else escapes and fails the
+    """The Error of opening `path`, None if it is taken; anything else escapes and fails the
     test.
     """
     try:
         gguf.File(path)
-    except Fault as e:
+    except Error as e:
         assert e.code in (BAD_DATA, UNSUPPORTED) and "\n" not in str(e) and str(e).startswith(path)
         return e
 
@@ -115,7 +115,7 @@ def test_get_states_what_was_expected_and_found(tmp_path):
         ("k.u8", "[u8]", "u8 255"),
         ("k.[i32]", "[u32]", "3 i32"),
     ):
-        with pytest.raises(Fault) as e:
+        with pytest.raises(Error) as e:
             file.get(key, kind)
         assert (
             e.value.code == BAD_DATA
@@ -123,7 +123,7 @@ def test_get_states_what_was_expected_and_found(tmp_path):
             and found in str(e.value)
         )
         assert str(e.value).isprintable()
-    with pytest.raises(Fault, match="absent is missing"):
+    with pytest.raises(Error, match="absent is missing"):
         file.get("absent", "u32")
 
 
@@ -186,7 +186,7 @@ def test_bad_file_ends_in_its_code_and_names_the_field(
 def test_file_that_is_none_is_refused(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path, tmp_path / "fifo", "/dev/null", "/dev/zero"):
-        with pytest.raises(Fault, match="not a regular file"):
+        with pytest.raises(Error, match="not a regular file"):
             gguf.File(path)
     with pytest.raises(FileNotFoundError):
         gguf.File(tmp_path / "absent")
@@ -208,7 +208,7 @@ def peak_bytes(code, *argv):
     printed.
     """
     code = (
-        "import resource, sys; from sluice import gguf\nfrom sluice.faults import Fault\npath ="
+        "import resource, sys; from sluice import gguf\nfrom sluice.faults import Error\npath ="
         f" sys.argv[1]\n{code}\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)"
     )
     out = subprocess.run(
@@ -274,7 +274,7 @@ def test_hostile_size_costs_bounded_memory_and_time(tmp_path, what):
     path.write_bytes(begin)
     os.truncate(path, size)
     peak, said = peak_bytes(
-        "try:\n gguf.File(path)\nexcept Fault as e:\n print(str(e)[len(path):])", path
+        "try:\n gguf.File(path)\nexcept Error as e:\n print(str(e)[len(path):])", path
     )
     base, _ = peak_bytes("gguf", path)
     if what in ("keys", "tensors", "array", "strings"):
@@ -303,7 +303,7 @@ def open_one(n_bytes):
         file = gguf.File(path)
         cycle = [file, file.metadata["a.list"].raw]
         cycle += [memoryview(cycle[1]), ffi.from_buffer(cycle[1]), cycle]
-    except Fault as e:
+    except Error as e:
         e.cycle = e
         return 1
     return 0
@@ -486,7 +486,7 @@ def test_map_asks_for_large_pages(tmp_path):
 def test_pointer_refuses_a_type_it_does_not_compute_with(tmp_path):
     write_gguf(tmp_path / "m.gguf", {}, [("t", 17, (256,), bytes(74))])
     file = gguf.File(tmp_path / "m.gguf")
-    with pytest.raises(Fault, match="tensor t: type IQ2_XS is not supported") as e:
+    with pytest.raises(Error, match="tensor t: type IQ2_XS is not supported") as e:
         file.pointer(file.tensors["t"])
     assert e.value.code == UNSUPPORTED
 
@@ -525,13 +525,13 @@ def test_changed_in_place_is_noticed(model_path, how):
             else:
                 f.seek(file.size if how == "longer" else file.data_offset)
                 f.write(b"\0")
-    with pytest.raises(Fault, match="changed while it was in use") as e:
+    with pytest.raises(Error, match="changed while it was in use") as e:
         file.check_unchanged()
     assert e.value.code == IO_ERROR
     if how == "cut":
-        with pytest.raises(Fault, match="changed while"):
+        with pytest.raises(Error, match="changed while"):
             file.pointer(file.tensors["t"])  # the map would be longer than the file
-        with pytest.raises(Fault, match="tensor t: the file became shorter"):
+        with pytest.raises(Error, match="tensor t: the file became shorter"):
             file.read(file.tensors["t"], 0, 262144)
 
 

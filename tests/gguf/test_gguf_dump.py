@@ -30,7 +30,7 @@ from gguf_writer import (
 )
 
 from sluice import gguf, stream
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.gguf import dump_tensor, printing
 from sluice.gguf.dump_state import SnapshotFile
 from sluice.kernels import ffi, lib
@@ -91,7 +91,7 @@ def make_files(directory):
     )
     snapshot = Snapshot.create(Geometry(2, 2, 4, 1, 8), 40, MODEL_ID, "reference 1", str(directory))
     snapshot.reserve(20)
-    snapshot.ids[:20] = (
+    snapshot.tokens[:20] = (
         memoryview(struct.pack("<20i", *(i % 8 for i in range(20)))).cast("B").cast("i")
     )
     snapshot.n_tok = 20
@@ -163,7 +163,7 @@ def test_marks_of_a_grammar_are_printed(tmp_path):
         ["full", "constrained"],
     ]
     (tmp_path / "ids").write_bytes(stream.ids_header(MODEL_ID, 8) + b"3\n" + stream.ids_end("cut"))
-    assert run("gguf-dump", tmp_path / "ids").stdout.endswith(b"\n1 ids, end: cut\n")
+    assert run("gguf-dump", tmp_path / "ids").stdout.endswith(b"\n1 tokens, end: cut\n")
     assert json.loads(run("gguf-dump", "--json", tmp_path / "ids").stdout.splitlines()[-1]) == {
         "count": 1,
         "end": "cut",
@@ -410,7 +410,7 @@ def test_snapshot_that_lies_with_a_right_header_checksum_exits_65(files, tmp_pat
             path.write_bytes(page + data[4096:])
             path.chmod(0o600)
             fd = os.open(path, os.O_RDONLY)
-            with pytest.raises(Fault) as e:
+            with pytest.raises(Error) as e:
                 SnapshotFile(fd, str(path)).check()
             os.close(fd)
             assert e.value.code == 65

@@ -25,7 +25,7 @@ from gguf_writer import F32, Q8_0, f32, gguf_bytes, q8_0, write_gguf
 from tiny_model import write_model
 
 from sluice import gguf
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.gguf import identity, model_file
 from sluice.gguf.metadata import Unread
 from sluice.gguf.part import Part
@@ -138,7 +138,7 @@ def test_each_of_1000_bytes_of_a_made_model_changes_its_id(model, cache):
         assert len(known) == n + 2, at
         try:
             n_read += id_of(model, cache) in known
-        except Fault:  # it is no model any more
+        except Error:  # it is no model any more
             pass
         flip(model, at)
     assert n_read > 500 and id_of(model, cache) in known and len(known) == 1001
@@ -178,13 +178,13 @@ def test_id_changes_with_every_part_of_a_file(tmp_path):
     tensors = [("a", F32, (32, 4), f32(weights)), ("b", Q8_0, (32, 4), q8_0(weights))]
     path = tmp_path / "a.gguf"
     write_gguf(path, {"general.architecture": ("string", "llama")}, tensors)
-    data, ids = path.read_bytes(), {truth(path)}
+    data, tokens = path.read_bytes(), {truth(path)}
     places = [t.offset + t.n_bytes - 1 for t in gguf.File(str(path)).tensors.values()]
     changed = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in places]
     for n, other in enumerate((data + b"\0", data.replace(b"llama", b"lIama"), *changed)):
         path.write_bytes(other)
-        ids.add(id_of(path, None))
-        assert len(ids) == n + 2
+        tokens.add(id_of(path, None))
+        assert len(tokens) == n + 2
 
 
 def test_llama2c_checkpoint_and_tokenizer_are_both_covered(tmp_path, hashed, cache):
@@ -239,8 +239,8 @@ def test_another_process_takes_what_was_kept(tmp_path):
     shutil.copy(SPAM, tmp_path / "m.gguf")
     time.sleep(identity.SETTLED_NS / 1e9 + 0.1)
     env = {"XDG_CACHE_HOME": str(tmp_path / "c")}
-    ids = {importing("blake3", "tokenize", "-m", tmp_path / "m.gguf", env=env) for _ in range(2)}
-    assert {has for has, _ in ids} == {True, False} and len({out for _, out in ids}) == 1
+    tokens = {importing("blake3", "tokenize", "-m", tmp_path / "m.gguf", env=env) for _ in range(2)}
+    assert {has for has, _ in tokens} == {True, False} and len({out for _, out in tokens}) == 1
 
 
 def test_id_cache_of_none_keeps_nothing(model, cache, hashed):
@@ -431,14 +431,14 @@ def test_a_file_that_changes_before_or_while_it_is_hashed_is_refused(model, cach
     file = gguf.File(str(model))
     file.id_cache = str(cache)
     write_in_place(model)
-    with pytest.raises(Fault, match="m.gguf: the file was changed while it was in use") as e:
+    with pytest.raises(Error, match="m.gguf: the file was changed while it was in use") as e:
         file.id
     assert e.value.code == 74 and entries(cache) == []
     settle(model)
     file = gguf.File(str(model))
     file.id_cache = str(cache)
     monkeypatch.setattr(identity, "_hash", lambda part: (real(part), write_in_place(model))[0])
-    with pytest.raises(Fault, match="changed while it was in use"):
+    with pytest.raises(Error, match="changed while it was in use"):
         file.id
     assert entries(cache) == []
 
@@ -642,7 +642,7 @@ def test_entries_are_bounded(model, cache, monkeypatch, tmp_path):
     assert set(entries(cache)) == of_the_last | {"notes.txt"}
 
 
-# Faults, kills and crowds.
+# Errors, kills and crowds.
 
 CALLS = (
     "openat,open,fstat,newfstatat,stat,statx,lstat,mkdir,write,link,linkat,rename,renameat,"
@@ -817,9 +817,9 @@ def test_only_commands_that_need_it_compute_it(tmp_path):
     assert not needs("generate", "-m", model, "-n", "2", "-S", "1")
     assert needs("generate", "-m", model, "-n", "2", "-S", "1", "-o", "g.snap")
     assert needs("generate", "-m", model, "-n", "2", "-S", "1", "-s", "g.snap", input=b"")
-    has, ids = look("tokenize", "-m", model)
-    assert has and needs("tokenize", "-m", model, "-d", input=ids)
-    assert needs("prefill", "-m", model, "-o", "p.snap", input=ids)
+    has, tokens = look("tokenize", "-m", model)
+    assert has and needs("tokenize", "-m", model, "-d", input=tokens)
+    assert needs("prefill", "-m", model, "-o", "p.snap", input=tokens)
     text = b"Some words " * 20
     assert not needs("perplexity", "-m", model, "-c", "8", input=text)
     assert needs("perplexity", "-m", model, "-c", "8", "--save-logits", "l", input=text)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice import gguf
-from sluice.faults import BAD_DATA, UNSUPPORTED, USAGE, Fault
+from sluice.faults import BAD_DATA, UNSUPPORTED, USAGE, Error
 from sluice.gguf import llama2c, model_file
 
 PROMPT = b"Once upon a time"
@@ -34,7 +34,7 @@ def files(tmp_path_factory):
 
 
 def fault_of(*args):
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         model_file.open_model(*map(str, args))
     assert "\n" not in str(e.value)
     return e.value
@@ -89,20 +89,20 @@ decode -m $M $V p.snap <ring | sample -t 0 -n $N | tee ring ids | tokenize -m $M
     "name,vocab", [("stories260K", "tok512"), ("aidreams260K", "aidreams260K.tok512")]
 )
 def test_published_checkpoints_write_their_greedy_text(datafile, tmp_path, name, vocab):
-    """The ring over the checkpoint as it is, and over the GGUF made of it: the ids and the text on
+    """The ring over the checkpoint as it is, and over the GGUF made of it: the tokens and the text on
     record.
     """
     d = f"models/{name}"
-    ids = list(map(int, datafile(f"{d}.greedy.ids").read_text().split()))
+    tokens = list(map(int, datafile(f"{d}.greedy.ids").read_text().split()))
     text = datafile(f"{d}.greedy.txt").read_bytes().rstrip(b"\n")
     convert(datafile(f"{d}.bin"), tmp_path / "m.gguf", "--vocab", datafile(f"models/{vocab}.bin"))
     for model, words in (
         (datafile(f"{d}.bin"), f"--vocab {datafile(f'models/{vocab}.bin')}"),
         ("m.gguf", ""),
     ):
-        done = shell(RING, tmp_path, M=str(model), V=words, N=str(len(ids)))
+        done = shell(RING, tmp_path, M=str(model), V=words, N=str(len(tokens)))
         assert (done.returncode, done.stderr) == (0, b"")
-        assert ids_in((tmp_path / "ids").read_bytes()) == ids and done.stdout == text
+        assert ids_in((tmp_path / "ids").read_bytes()) == tokens and done.stdout == text
 
 
 def test_generate_chat_and_bench_take_a_vocabulary(datafile, tmp_path):
@@ -184,12 +184,12 @@ def test_id_is_that_of_both_files(files, tmp_path):
     other = bytearray((files / "tok").read_bytes())
     other[-1] ^= 1
     (tmp_path / "tok").write_bytes(other)
-    ids = {
+    tokens = {
         model_file.open_model(str(files / name), str(tok)).id
         for name in ("v0", "v1", "v0-untied")
         for tok in (files / "tok", tmp_path / "tok")
     }
-    assert len(ids) == 6
+    assert len(tokens) == 6
     done = run("tokenize", "-m", files / "v0", "--vocab", tmp_path / "tok", input=PROMPT)
     done = run(
         "prefill",
@@ -292,7 +292,7 @@ def test_any_damage_is_a_fault_or_a_model(tmp_path_factory, data):
     (d / "m").write_bytes(model), (d / "t").write_bytes(tok)
     try:
         file = model_file.open_model(str(d / "m"), str(d / "t"))
-    except Fault as e:
+    except Error as e:
         assert e.code in (BAD_DATA, UNSUPPORTED, USAGE)
     else:
         assert isinstance(file, llama2c.Checkpoint) and all(

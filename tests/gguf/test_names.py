@@ -13,7 +13,7 @@ MODEL = b"m\xfe \xc3\xa9\xff.gguf"
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """A directory with such a name, in it a model, what is none, and the ids of a text."""
+    """A directory with such a name, in it a model, what is none, and the tokens of a text."""
     d = os.path.join(os.fsencode(tmp_path_factory.mktemp("names")), b"d\xe9")
     os.mkdir(d)
     write_model(
@@ -88,9 +88,9 @@ def test_what_is_written_goes_to_such_names_and_reports_name_them(here, tmp_path
     d = os.fsencode(tmp_path)
     shutil.copy(os.path.join(here, MODEL), os.path.join(d, MODEL))
     m, out = os.path.join(d, MODEL), lambda name: os.path.join(d, name)
-    ids = run("tokenize", "-m", m).stdout
-    assert run("prefill", "-m", m, "-o", out(b"s\xfe"), input=ids).returncode == 0
-    assert run("decode", "-m", m, out(b"s\xfe"), input=ids).returncode == 0
+    tokens = run("tokenize", "-m", m).stdout
+    assert run("prefill", "-m", m, "-o", out(b"s\xfe"), input=tokens).returncode == 0
+    assert run("decode", "-m", m, out(b"s\xfe"), input=tokens).returncode == 0
     assert run("gguf-dump", out(b"s\xfe")).returncode == run("gguf-dump", m).returncode == 0
     assert run("gguf-quantize", m, out(b"q\xfe"), "Q8_0").returncode == 0 and os.path.exists(
         out(b"q\xfe")

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice import gguf
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.gguf import resplit, shards
 from sluice.kernels import ffi
 from sluice.kvcache.scratch import Scratch
@@ -100,7 +100,7 @@ def here(tmp_path, model):
 
 
 def fault_of(path):
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         gguf.File(str(path))
     return e.value.code, str(e.value)
 
@@ -161,7 +161,7 @@ def test_split_files_keep_the_limit_and_merge_to_the_same_bytes(
     d = tmp_path_factory.mktemp("split")
     try:
         paths = resplit.split(gguf.File(str(model)), str(d / name), most, tensors_first)
-    except Fault as e:
+    except Error as e:
         assert e.code == 64 and "--split-bytes: " in str(e)
         assert os.listdir(d) == [] and most < 60_000
         return
@@ -202,9 +202,11 @@ def test_version_alignment_and_dimensions_come_back(tmp_path, version, alignment
 
 def test_commands_of_a_ring_take_the_shards(here, model, tmp_path):
     """Ids, snapshots and logits of one shard's name go with another's."""
-    ids = run("tokenize", "-m", here[1], input=b"Once upon a time")
-    assert run("prefill", "-m", here[0], "-o", tmp_path / "snap", input=ids.stdout).returncode == 0
-    ring = run("decode", "-m", here[2], tmp_path / "snap", input=ids.stdout)
+    tokens = run("tokenize", "-m", here[1], input=b"Once upon a time")
+    assert (
+        run("prefill", "-m", here[0], "-o", tmp_path / "snap", input=tokens.stdout).returncode == 0
+    )
+    ring = run("decode", "-m", here[2], tmp_path / "snap", input=tokens.stdout)
     assert ring.returncode == 0 and len(ring.stdout) > 400
     text = b"Once upon a time there was a model in three files."
     ours, theirs = (
@@ -336,7 +338,7 @@ def test_a_shard_of_another_model_is_named(here, tmp_path):
     theirs = cut(other / "m.gguf", [9, 9, n - 18])
     kept = here[1].read_bytes()
     shutil.copy(theirs[1], here[1])
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         Model(str(here[0]), 1)
     assert e.value.code == 65 and "shape" in str(e.value)
     assert str(e.value).startswith(f"{here[1]}: tensor blk.")
@@ -440,7 +442,7 @@ def test_refused_shards_leave_no_descriptor_open(here):
     for _ in range(20):
         try:
             gguf.File(str(here[0]))
-        except Fault:
+        except Error:
             pass
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -452,7 +454,7 @@ def test_a_shard_that_changes_is_noticed(here):
         f.seek(-1, 2)
         f.write(b"\xff")
     os.utime(here[2], ns=(1, 1))
-    with pytest.raises(Fault, match="changed while") as e:
+    with pytest.raises(Error, match="changed while") as e:
         file.check_unchanged()
     assert str(e.value).startswith(str(here[2]))
 
@@ -536,7 +538,7 @@ def test_a_fault_on_the_way_leaves_nothing(model, tmp_path, monkeypatch, step, n
         return real(*args, **kwargs)
 
     monkeypatch.setattr(os, name, failing)
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         resplit.split(gguf.File(str(model)), str(tmp_path / "s"), 50_000)
     assert e.value.code in (73, 74, 75) and len(calls) == nth and os.listdir(tmp_path) == []
 
@@ -565,7 +567,7 @@ def test_no_room_is_said_before_a_byte_is_written(model, tmp_path, monkeypatch):
     full = os.statvfs(tmp_path)
     said = type("Said", (), dict(f_bavail=1, f_frsize=4096, f_blocks=full.f_blocks))
     monkeypatch.setattr(os, "statvfs", lambda path: said)
-    with pytest.raises(Fault, match="bytes, and 4,096 are free") as e:
+    with pytest.raises(Error, match="bytes, and 4,096 are free") as e:
         resplit.split(gguf.File(str(model)), str(tmp_path / "s"), 50_000)
     assert e.value.code == 75 and os.listdir(tmp_path) == []
 
@@ -622,11 +624,11 @@ def test_smollm2_in_five_files_is_smollm2(smollm2, tmp_path):
             for path in (smollm2, paths[3])
         )
         assert whole.stdout == split.stdout != b"" and split.returncode == 0
-    ids = [
+    tokens = [
         run("tokenize", "-m", path, input=text).stdout.split(b"\n")[1:]
         for path in (smollm2, paths[0])
     ]
-    assert ids[0] == ids[1] and len(ids[0]) > 400
+    assert tokens[0] == tokens[1] and len(tokens[0]) > 400
     assert run("gguf-convert", paths[2], "--merge", "-o", tmp_path / "m.gguf").returncode == 0
     assert subprocess.run(["cmp", tmp_path / "m.gguf", smollm2]).returncode == 0
 
@@ -641,8 +643,8 @@ def test_start_does_not_load_what_only_shards_need():
 
 def test_the_id_covers_every_byte_of_every_shard_and_is_that_of_any(here, model):
     """A split model is not the file it was cut from: its bytes are others."""
-    ids = {gguf.File(str(path)).id for path in here}
-    assert len(ids) == 1 and gguf.File(str(model)).id not in ids
+    tokens = {gguf.File(str(path)).id for path in here}
+    assert len(tokens) == 1 and gguf.File(str(model)).id not in tokens
     for n, path in enumerate(here):
         for at in (
             path.stat().st_size - 1,
@@ -651,8 +653,8 @@ def test_the_id_covers_every_byte_of_every_shard_and_is_that_of_any(here, model)
             data = path.read_bytes()
             path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
             try:
-                known = len(ids)
-                ids.add(gguf.File(str(here[0])).id)
-                assert len(ids) == known + 1, (path, at)
+                known = len(tokens)
+                tokens.add(gguf.File(str(here[0])).id)
+                assert len(tokens) == known + 1, (path, at)
             finally:
                 path.write_bytes(data)

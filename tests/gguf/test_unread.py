@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from test_shards import IDS, logits
 
 from sluice import gguf
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.gguf import resplit, shards
 from sluice.gguf.metadata import KEPT, KIND_NAMES, LARGE, PIECE, Unread
 from sluice.gguf.metadata import MAX_SCAN_BYTES as MOST
@@ -92,7 +92,7 @@ def test_large_values_anywhere_change_nothing_and_are_copied(model, tmp_path_fac
                 assert [v if kind != "[string]" else v[: PIECE - 8] for v in found.values()] == [
                     v if kind != "[string]" else v[: PIECE - 8] for v in value
                 ]
-            with pytest.raises(Fault, match=f"more than {LARGE}") as e:
+            with pytest.raises(Error, match=f"more than {LARGE}") as e:
                 file.get(key, kind)
             assert e.value.code == 65
     assert logits(d / "m.gguf") == logits(d / "bare.gguf")
@@ -205,7 +205,7 @@ def test_strings_that_are_read_to_be_passed_over_are_bounded(tmp_path, monkeypat
     hole_of_strings(tmp_path / "m.gguf", ["a.x", "a.y"])
     assert len(gguf.File(str(tmp_path / "m.gguf")).metadata) == 2
     hole_of_strings(tmp_path / "m.gguf", ["a.x", "a.y", "a.z"])
-    with pytest.raises(Fault, match=r"m.gguf: a.z: arrays of strings of more than 1 GiB") as e:
+    with pytest.raises(Error, match=r"m.gguf: a.z: arrays of strings of more than 1 GiB") as e:
         gguf.File(str(tmp_path / "m.gguf"))
     assert e.value.code == 69
 
@@ -215,7 +215,7 @@ def test_and_so_are_those_of_all_shards(tmp_path):
     for i in range(4):
         split = [key_value(key, "u16", n) for key, n in zip(shards.KEYS, (i, 4, 0))]
         hole_of_strings(shards.name(tmp_path / "m", i, 4), ["a.x"], split)
-    with pytest.raises(Fault, match=r"m-00003-of-00004.gguf: arrays of strings of more") as e:
+    with pytest.raises(Error, match=r"m-00003-of-00004.gguf: arrays of strings of more") as e:
         gguf.File(shards.name(tmp_path / "m", 0, 4))
     assert e.value.code == 69
 
@@ -247,6 +247,6 @@ def test_a_file_that_is_cut_while_a_value_is_printed_is_74(tmp_path):
     file = gguf.File(str(tmp_path / "m.gguf"))
     os.truncate(tmp_path / "m.gguf", 1000)
     for key in file.metadata:
-        with pytest.raises(Fault, match="became shorter") as e:
+        with pytest.raises(Error, match="became shorter") as e:
             list(file.metadata[key].pieces())
         assert e.value.code == 74

@@ -46,17 +46,17 @@ def outcome(rules, text):
 
 
 def comparable(rules, text):
-    """The outcome, or None where the grammar is too ambiguous for this text: a Fault is never a
+    """The outcome, or None where the grammar is too ambiguous for this text: an Error is never a
     wrong answer.
     """
     try:
         return outcome(rules, text)
-    except faults.Fault as e:
+    except faults.Error as e:
         assert "too ambiguous" in str(e)
         return None
 
 
-def ids(matcher):
+def tokens(matcher):
     bits, last = matcher.allowed()
     return {i for i in range(matcher.vocab.n_vocab) if bits[i // 64] >> i % 64 & 1}, last
 
@@ -214,7 +214,7 @@ REFUSED = [  # grammar, line, column, part of the message
 
 @pytest.mark.parametrize("source, line, column, what", REFUSED)
 def test_bad_grammar_is_refused_at_its_place(source, line, column, what):
-    with pytest.raises(faults.Fault) as e:
+    with pytest.raises(faults.Error) as e:
         compiled(source)
     assert e.value.code == faults.BAD_DATA
     assert str(e.value).startswith(f"g: line {line}, column {column}: ")
@@ -222,13 +222,13 @@ def test_bad_grammar_is_refused_at_its_place(source, line, column, what):
 
 
 def test_grammar_that_is_not_utf8_is_refused_at_its_place():
-    with pytest.raises(faults.Fault, match="g: line 2, column 3: not valid UTF-8"):
+    with pytest.raises(faults.Error, match="g: line 2, column 3: not valid UTF-8"):
         compiled(b'root ::= "a"\n# \xff')
 
 
 @pytest.mark.parametrize("source", ["root ::= <[1000]>", "root ::= <think>", 'root ::= "a" !<[5]>'])
 def test_token_terminals_are_named_unsupported(source):
-    with pytest.raises(faults.Fault, match="line 1, column .*token terminals") as e:
+    with pytest.raises(faults.Error, match="line 1, column .*token terminals") as e:
         compiled(source)
     assert e.value.code == faults.UNSUPPORTED
 
@@ -304,7 +304,7 @@ def test_hostile_grammar_is_refused_or_right(name):
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         result = outcome(compiled(source), text)
-    except faults.Fault as e:
+    except faults.Error as e:
         assert e.code == faults.BAD_DATA
         result = str(e)
     assert result == wanted or wanted in result and len(wanted) > 4
@@ -358,7 +358,7 @@ def test_hostile_grammar_is_refused_or_right(name):
 def test_any_bytes_are_a_grammar_or_a_fault(source):
     try:
         rules = compiled(source)
-    except faults.Fault as e:
+    except faults.Error as e:
         assert e.code in (faults.BAD_DATA, faults.UNSUPPORTED) and "\n" not in str(e)
     else:
         grammar.Matcher(rules).feed(b"aab")
@@ -422,11 +422,11 @@ def longer(g):
 def test_automaton_agrees_with_slow_matcher(g, texts):
     source = slow.gbnf(g)
     if len(slow.can_end(g)) < 3:
-        with pytest.raises(faults.Fault, match="can never end"):
+        with pytest.raises(faults.Error, match="can never end"):
             compiled(source)
         return
     if slow.left_recursive(g):
-        with pytest.raises(faults.Fault, match="left-recursive"):
+        with pytest.raises(faults.Error, match="left-recursive"):
             compiled(source)
         return
     rules = compiled(source)
@@ -449,19 +449,19 @@ def test_mask_is_every_id_that_can_be_fed(g, choices, rng):
         return
     try:
         compare_masks(compiled(slow.gbnf(g)), choices, rng)
-    except faults.Fault as e:
+    except faults.Error as e:
         assert "too ambiguous" in str(e)
 
 
 def compare_masks(rules, choices, rng):
-    """Go along a path of allowed ids; at each place the mask must be what feeding every id says."""
+    """Go along a path of allowed tokens; at each place the mask must be what feeding every id says."""
     texts = [b"", b"a", b"b", b"\xc3", b"\xa9", b"c", b"a\xc3", b"\xa9b", b"", b"\xff"]
     texts += ["".join(rng.choices(LETTERS + "c", k=rng.randint(1, 5))).encode() for _ in range(70)]
     words = Words(texts, eog=(0, 1))
     m, taken = grammar.Matcher(rules, words), b""
     for choice in [None] + choices:
-        allowed, last = ids(m)
-        allowed_again, _ = ids(m)  # from the cache
+        allowed, last = tokens(m)
+        allowed_again, _ = tokens(m)  # from the cache
         assert allowed_again == allowed
         expected, ends = set(), True
         for i, text in enumerate(texts):
@@ -480,7 +480,7 @@ def compare_masks(rules, choices, rng):
         chosen = left[choice % len(left)]
         taken += texts[chosen]
         assert m.accept(chosen)
-    refused = [i for i in range(len(texts)) if i not in ids(m)[0]]
+    refused = [i for i in range(len(texts)) if i not in tokens(m)[0]]
     if refused:
         assert (
             not m.accept(refused[0])
@@ -513,7 +513,7 @@ def test_counters_equal_expansion(g, text):
     wide = {name: expand(e) for name, e in g.items()}
     try:
         expanded = compiled(slow.gbnf(wide))
-    except faults.Fault:  # a{0,0} of a rule that is left-recursive only inside it
+    except faults.Error:  # a{0,0} of a rule that is left-recursive only inside it
         return
     results = {comparable(compiled(slow.gbnf(g)), text), comparable(expanded, text)} - {None}
     assert len(results) <= 1
@@ -543,7 +543,7 @@ def test_deep_nesting_is_matched_and_its_end_is_a_fault():
     rules = compiled('root ::= "[" root? "]"')
     assert outcome(rules, "[" * 200_000 + "]" * 200_000) == "yes"
     assert outcome(rules, "[" * 200_000 + "]" * 199_999) == "open"
-    with pytest.raises(faults.Fault, match="g: nested too deeply"):
+    with pytest.raises(faults.Error, match="g: nested too deeply"):
         outcome(rules, "[" * 1_100_000)
 
 
@@ -555,7 +555,7 @@ def test_matcher_forgets_states_and_stays_right():
     m = grammar.Matcher(rules, words)
     assert m.feed(text.encode())
     assert (
-        ids(m)[0] == {0, 1, 2, 4, 5, 3}
+        tokens(m)[0] == {0, 1, 2, 4, 5, 3}
         and m.feed(b"]" * 299)
         and not m.complete
         and m.feed(b"]")
@@ -623,9 +623,9 @@ def test_character_may_be_split_over_ids(cut):
     data = "😀".encode()
     words = Words([data[:cut], data[cut:], b"a", data, data[:cut] + b"a", b""], eog=[5])
     m = grammar.Matcher(compiled("root ::= [^a]"), words)
-    assert ids(m) == ({0, 3}, False)
-    assert m.accept(0) and ids(m) == ({1}, True)
-    assert m.accept(1) and ids(m)[0] == {5}
+    assert tokens(m) == ({0, 3}, False)
+    assert m.accept(0) and tokens(m) == ({1}, True)
+    assert m.accept(1) and tokens(m)[0] == {5}
 
 
 # Vocabularies ------------------------------------------------------------------------
@@ -651,26 +651,28 @@ def test_every_spelling_of_an_answer_stays():
         eog=[1],
     )
     m = grammar.Matcher(compiled('root ::= "yes" | "no"'), words)
-    assert ids(m) == ({2, 3, 7, 8}, False)
-    assert m.accept(3) and ids(m) == ({4, 5}, False)
-    assert m.accept(4) and ids(m) == ({1}, True)
+    assert tokens(m) == ({2, 3, 7, 8}, False)
+    assert m.accept(3) and tokens(m) == ({4, 5}, False)
+    assert m.accept(4) and tokens(m) == ({1}, True)
 
 
 def test_last_says_that_nothing_can_follow():
     words = Words([b"", b"yes", b"no", b"!", b"y"], eog=[0])
-    assert ids(grammar.Matcher(compiled('root ::= "yes" | "no"'), Words(words.texts[:4], [0]))) == (
+    assert tokens(
+        grammar.Matcher(compiled('root ::= "yes" | "no"'), Words(words.texts[:4], [0]))
+    ) == (
         {1, 2},
         True,
     )
     m = grammar.Matcher(compiled('root ::= "yes" "!"?'), words)
-    assert ids(m) == ({1, 4}, False)
-    assert m.accept(1) and ids(m) == ({0, 3}, True)
+    assert tokens(m) == ({1, 4}, False)
+    assert m.accept(1) and tokens(m) == ({0, 3}, True)
 
 
 def test_ids_without_text_and_end_ids_are_never_text():
     words = Words([b"", b"a", b"a", b""], eog=[1])
     m = grammar.Matcher(compiled('root ::= "a"*'), words)
-    assert ids(m) == ({1, 2}, False)
+    assert tokens(m) == ({1, 2}, False)
     assert not m.accept(0)
     assert not grammar.Matcher(compiled('root ::= "a"*'), words).accept(1)
 
@@ -690,7 +692,7 @@ def test_ids_without_text_and_end_ids_are_never_text():
 def test_trie_holds_every_text(texts):
     words = Words(texts)
     m = grammar.Matcher(compiled("root ::= [\\x00-\\x7f]*"), words)
-    assert ids(m)[0] == {i for i, t in enumerate(texts) if t and all(b < 128 for b in t)}
+    assert tokens(m)[0] == {i for i, t in enumerate(texts) if t and all(b < 128 for b in t)}
     trie = lib.trie_new(*words.table(), ffi.new("uint64_t[]", 8), len(texts))
     assert lib.trie_n_node(trie) == len({t[:k] for t in texts for k in range(len(t) + 1)})
     lib.trie_free(trie)
@@ -726,7 +728,7 @@ def test_mask_of_a_large_vocabulary_is_exact_in_any_order_of_grammars():
                 one = grammar.Matcher(m.grammar)
                 if text and one.feed(b"".join(path[: steps + 1]) + text):
                     expected.add(i)
-            assert ids(m)[0] == expected
+            assert tokens(m)[0] == expected
 
 
 # The grammars of llama.cpp ---------------------------------------------------------------

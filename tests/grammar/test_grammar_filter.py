@@ -58,8 +58,10 @@ def dense(prev, seed=0, pos=7, flags=0):
     return stream.record(b"L", flags, pos, prev, struct.pack(f"<{N}f", *logits(seed)))
 
 
-def sparse(prev, ids, pos=7):
-    return stream.record(b"C", 0, pos, prev, b"".join(struct.pack("<if", i, float(i)) for i in ids))
+def sparse(prev, tokens, pos=7):
+    return stream.record(
+        b"C", 0, pos, prev, b"".join(struct.pack("<if", i, float(i)) for i in tokens)
+    )
 
 
 def end(flags=0, prev=-1, pos=9):
@@ -71,7 +73,7 @@ def header(model, n_vocab=N):
 
 
 def filtered(model, text, *records, **kwargs):
-    """The finished command, and its records as (kind, flags, pos, prev, ids)."""
+    """The finished command, and its records as (kind, flags, pos, prev, tokens)."""
     done = run(
         "grammar-filter", "-m", model, "-e", text, input=header(model) + b"".join(records), **kwargs
     )
@@ -109,7 +111,7 @@ def refused(done, code, *parts):
     assert "E" not in [r[0] for r in parsed(done.stdout)]
 
 
-def ids(*texts):
+def tokens(*texts):
     return sorted(ID[t] for t in texts)
 
 
@@ -118,7 +120,7 @@ def test_answer_of_one_id(model):
     done, records = filtered(model, YESNO, dense(5), dense(ID["yes"], 1, 8), dense(9))
     assert (done.returncode, done.stderr) == (0, b"")
     assert records == [
-        ("C", OPEN, 7, 5, ids("yes", "no", "y", "n")),
+        ("C", OPEN, 7, 5, tokens("yes", "no", "y", "n")),
         ("E", WHOLE, 8, ID["yes"], []),
     ]
 
@@ -127,8 +129,8 @@ def test_answer_of_several_ids_and_every_spelling(model):
     done, records = filtered(model, YESNO, dense(-1), dense(ID["y"], 1, 8), dense(ID["es"], 2, 9))
     assert done.returncode == 0, done.stderr
     assert records == [
-        ("C", OPEN, 7, -1, ids("yes", "no", "y", "n")),
-        ("C", OPEN, 8, ID["y"], ids("es", "e")),
+        ("C", OPEN, 7, -1, tokens("yes", "no", "y", "n")),
+        ("C", OPEN, 8, ID["y"], tokens("es", "e")),
         ("E", WHOLE, 9, ID["es"], []),
     ]
 
@@ -148,8 +150,8 @@ def test_last_record_ends_the_stream_at_once(model):
     done, records = filtered(model, YESNO, dense(3), dense(ID["n"], 1, 8))
     assert done.returncode == 0, done.stderr
     assert records == [
-        ("C", OPEN, 7, 3, ids("yes", "no", "y", "n")),
-        ("C", OPEN | stream.LAST, 8, ID["n"], ids("o")),
+        ("C", OPEN, 7, 3, tokens("yes", "no", "y", "n")),
+        ("C", OPEN | stream.LAST, 8, ID["n"], tokens("o")),
         ("E", WHOLE, 9, -1, []),
     ]
 
@@ -168,13 +170,13 @@ def test_logits_and_header_are_unchanged(model):
     )
     assert done.returncode == 0 and done.stdout[:32] == header(model)
     for i, (id, bits) in enumerate(struct.iter_unpack("<i4s", done.stdout[48 : 48 + 32])):
-        assert id == ids("yes", "no", "y", "n")[i] and bits == raw[4 * id : 4 * id + 4]
+        assert id == tokens("yes", "no", "y", "n")[i] and bits == raw[4 * id : 4 * id + 4]
 
 
 def test_prev_of_the_first_record_is_no_part_of_the_answer(model):
     for prev in (-1, ID["maybe"], END, ID["yes"]):
         _, records = filtered(model, YESNO, dense(prev), end(stream.FULL))
-        assert records[0] == ("C", OPEN, 7, prev, ids("yes", "no", "y", "n"))
+        assert records[0] == ("C", OPEN, 7, prev, tokens("yes", "no", "y", "n"))
 
 
 def test_candidates_are_filtered_too(model):
@@ -182,7 +184,7 @@ def test_candidates_are_filtered_too(model):
         model, YESNO, sparse(-1, [END, ID["yes"], ID["no"], ID["!"]]), sparse(ID["no"], [END], 8)
     )
     assert done.returncode == 0, done.stderr
-    assert [r[4] for r in records] == [ids("yes", "no"), []]
+    assert [r[4] for r in records] == [tokens("yes", "no"), []]
 
 
 def test_end_ids_are_allowed_exactly_when_complete(model):
@@ -196,9 +198,9 @@ def test_end_ids_are_allowed_exactly_when_complete(model):
     )
     assert done.returncode == 0
     assert [r[4] for r in records] == [
-        ids("yes", "y", "yes!"),
-        ids("!", "</s>"),
-        ids("!", "</s>"),
+        tokens("yes", "y", "yes!"),
+        tokens("!", "</s>"),
+        tokens("!", "</s>"),
         [],
     ]
     assert [r[1] for r in records] == [OPEN, WHOLE, WHOLE, WHOLE]
@@ -260,15 +262,15 @@ def test_a_text_may_end_where_all_filters_say_so(model):
     for first, second in ((more, more), (more, once), (once, more)):
         done, records = both(first, second, *given)
         assert done.returncode == 0, done.stderr
-        assert records[:2] == [(OPEN, ids("yes", "y", "yes!")), (WHOLE, ids("!", "</s>"))]
+        assert records[:2] == [(OPEN, tokens("yes", "y", "yes!")), (WHOLE, tokens("!", "</s>"))]
         assert records[-1] == (WHOLE, [])
     done, records = both(
         'root ::= "yes" "!" "!"?', more, *given[:2], end(stream.LENGTH, ID["yes"], 8)
     )
     assert done.returncode == 0
     assert records == [
-        (OPEN, ids("yes", "y", "yes!")),
-        (OPEN, ids("!")),
+        (OPEN, tokens("yes", "y", "yes!")),
+        (OPEN, tokens("!")),
         (OPEN | stream.LENGTH, []),
     ]
     done, records = both("root ::= [a-z] [a-z!]*", more, *given[:1], end(stream.FULL, ID["y"], 8))

@@ -24,7 +24,7 @@ def letters(data):
 def bpe_metadata(made, added=(), rule="gpt-2", **more):
     """Metadata of a vocabulary of the 256 bytes, what the merges `made` [(bytes, bytes)] make, and
     `added` [(text, type)]; `more` adds or replaces keys of tokenizer.ggml (KEY=None leaves one
-    out). Ids: the bytes, the merges as they come, the added.
+    out). Tokens: the bytes, the merges as they come, the added.
     """
     texts = [*LETTERS, *(letters(a + b) for a, b in made), *(text for text, _ in added)]
     types = [NORMAL] * (len(texts) - len(added)) + [kind for _, kind in added]

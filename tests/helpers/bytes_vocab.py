@@ -2,7 +2,7 @@
 
 
 class Bytes:
-    """A vocabulary whose ids write what they are told."""
+    """A vocabulary whose tokens write what they are told."""
 
     add_prefix = False
 

@@ -3,11 +3,11 @@ for each of many calls.
 """
 
 from sluice.commands.gguf_convert import main as MAIN
-from sluice.faults import Fault
+from sluice.faults import Error
 
 
 def convert(source, out, *options):
-    """Convert, and give back `out`; a Fault escapes."""
+    """Convert, and give back `out`; an Error escapes."""
     MAIN.main([str(a) for a in (source, "-o", out, *options)], standalone_mode=False)
     return out
 
@@ -19,7 +19,7 @@ def refused(code, source, out, *options):
     before = sorted(p.name for p in out.parent.iterdir())
     try:
         convert(source, out, *options)
-    except Fault as e:
+    except Error as e:
         assert e.code == code and "\n" not in str(e), e
         assert sorted(p.name for p in out.parent.iterdir()) == before
         return str(e)

@@ -265,7 +265,7 @@ class Place:
         self.inputs, self.lines, self.here = inputs, [], Path(tempfile.mkdtemp(dir=work))
         (self.here / "in").symlink_to(inputs)
 
-    def ids(self, path, text, *options):
+    def tokens(self, path, text, *options):
         """What tokenize writes of a text; of an input's model it is asked once."""
         key = (path, text, options)
         if not path.startswith("in/") or key not in self._known:
@@ -365,7 +365,7 @@ def run_all(tree, inputs, a):
 def sets_of(tree, inputs, work):
     """The instruction sets that this machine has, the best first."""
     place = Place(tree, inputs, work, "sets")
-    ids = place.run("tokenize", "-m", "in/models/plain-llama.gguf", input=b"a")
+    tokens = place.run("tokenize", "-m", "in/models/plain-llama.gguf", input=b"a")
     out = []
     for name in SETS:
         place.run(
@@ -374,7 +374,7 @@ def sets_of(tree, inputs, work):
             "in/models/plain-llama.gguf",
             "-o",
             "s",
-            input=ids,
+            input=tokens,
             isa=name,
             good=(0, 69),
         )
@@ -433,12 +433,12 @@ def snapshot_jobs(inputs, sets, quick):
 
 
 def snapshot(place, path, isa, threads, options, n_bytes, good=(0,)):
-    """prefill's file; decode's logits after ids that go on; the snapshot that decode leaves."""
+    """prefill's file; decode's logits after tokens that go on; the snapshot that decode leaves."""
     n_bytes = n_bytes // 2 if isa == "reference" and "real/" not in path else n_bytes
     most = 90 if re.search("mqa|phi3-short", path) else 200 if "phi3-long" in path else n_bytes
     n_bytes = min(n_bytes, most)  # contexts of 128 and 256
     prose = (place.inputs / "texts/prose.txt").read_bytes()
-    ids = place.ids(path, prose[:n_bytes])
+    tokens = place.tokens(path, prose[:n_bytes])
     place.run(
         "prefill",
         "-m",
@@ -446,7 +446,7 @@ def snapshot(place, path, isa, threads, options, n_bytes, good=(0,)):
         "-o",
         "s.snap",
         *options,
-        input=ids,
+        input=tokens,
         isa=isa,
         threads=threads,
         good=good,
@@ -454,7 +454,7 @@ def snapshot(place, path, isa, threads, options, n_bytes, good=(0,)):
     place.note("prefill", "s.snap")
     if place.status:
         return
-    more = place.ids(path, prose[n_bytes : n_bytes + 30], "--no-bos")
+    more = place.tokens(path, prose[n_bytes : n_bytes + 30], "--no-bos")
     arithmetic = options if "--arithmetic" in options else ()
     logits = place.run(
         "decode",
@@ -495,14 +495,14 @@ def quantized_snapshot(place, path, kind, sets):
     place.run("gguf-quantize", "-j", 1, path, "m.gguf", kind)
     place.note("file", "m.gguf")
     text = (place.inputs / "texts/prose.txt").read_bytes()[:150]
-    ids = place.run("tokenize", "-m", "m.gguf", input=text)
+    tokens = place.run("tokenize", "-m", "m.gguf", input=text)
     for isa in sets:
-        place.run("prefill", "-m", "m.gguf", "-o", "s.snap", input=ids, isa=isa, threads=1)
+        place.run("prefill", "-m", "m.gguf", "-o", "s.snap", input=tokens, isa=isa, threads=1)
         place.note(f"prefill-{isa}", "s.snap")
         place.note(
             f"decode-{isa}",
             place.run(
-                "decode", "-m", "m.gguf", "s.snap", isa=isa, threads=1, input=ids, good=(0, 65)
+                "decode", "-m", "m.gguf", "s.snap", isa=isa, threads=1, input=tokens, good=(0, 65)
             ),
         )
 
@@ -552,10 +552,10 @@ def convert_folder(place, path, sets):
         place.run("gguf-convert", path, "-o", out, *options)
         place.note(f"file{'-' if kind else ''}{kind}", out)
     text = (place.inputs / "texts/folder-2.txt").read_bytes()[:60]
-    ids = place.run("tokenize", "-m", "F32.gguf", input=text, good=(0, 69))
-    place.note("ids", ids)
+    tokens = place.run("tokenize", "-m", "F32.gguf", input=text, good=(0, 69))
+    place.note("ids", tokens)
     if not place.status:
-        place.run("prefill", "-m", "F32.gguf", "-o", "s.snap", input=ids, isa=sets[0], threads=1)
+        place.run("prefill", "-m", "F32.gguf", "-o", "s.snap", input=tokens, isa=sets[0], threads=1)
         place.note("prefill", "s.snap")
 
 
@@ -567,11 +567,11 @@ def convert_llama2c(place, name, sets):
         place.run("gguf-convert", source, *vocab, *version, "-o", f"m{kind}.gguf", *options)
         place.note(f"file{'-' if kind else ''}{kind}", f"m{kind}.gguf")
     if name in ("v0", "v1"):  # these run as they are
-        ids = place.run("tokenize", "-m", source, *vocab, input=b" t1 t2 t30 t4")
+        tokens = place.run("tokenize", "-m", source, *vocab, input=b" t1 t2 t30 t4")
         place.run(
-            "prefill", "-m", source, *vocab, "-o", "s.snap", input=ids, isa=sets[0], threads=1
+            "prefill", "-m", source, *vocab, "-o", "s.snap", input=tokens, isa=sets[0], threads=1
         )
-        place.note("prefill", ids, "s.snap")
+        place.note("prefill", tokens, "s.snap")
 
 
 def convert_split(place, path):
@@ -580,9 +580,9 @@ def convert_split(place, path):
     place.note("split", " ".join(names).encode(), *names)
     place.run("gguf-convert", names[1], "--merge", "-o", "whole.gguf")
     place.note("merge", "whole.gguf")
-    ids = place.run("tokenize", "-m", names[1], input=b"hello")
-    place.run("prefill", "-m", names[0], "-o", "s.snap", input=ids, threads=1)
-    place.note("prefill", ids, "s.snap")
+    tokens = place.run("tokenize", "-m", names[1], input=b"hello")
+    place.run("prefill", "-m", names[0], "-o", "s.snap", input=tokens, threads=1)
+    place.note("prefill", tokens, "s.snap")
 
 
 def convert_back(place, path):
@@ -769,14 +769,14 @@ def tokenize(place, path, quick):
     for text in texts:
         if quick and text.stem not in ("unicode", "prose", "marks"):
             continue
-        ids = place.run("tokenize", "-m", path, input=text.read_bytes(), good=(0, 69))
+        tokens = place.run("tokenize", "-m", path, input=text.read_bytes(), good=(0, 69))
         if place.status:  # a vocabulary that is not supported
-            place.note("", ids)
+            place.note("", tokens)
             return
-        back = place.run("tokenize", "-m", path, "-d", input=ids)
-        place.note(text.stem, ids, back)
+        back = place.run("tokenize", "-m", path, "-d", input=tokens)
+        place.note(text.stem, tokens, back)
     for options in ("--special", "--no-marks --no-prefix", "--no-bos --eos"):
-        ids = place.run(
+        tokens = place.run(
             "tokenize",
             "-m",
             path,
@@ -786,8 +786,8 @@ def tokenize(place, path, quick):
         )
         place.note(
             options.replace(" ", ","),
-            ids,
-            place.run("tokenize", "-m", path, "-d", "--special", input=ids, good=(0, 65)),
+            tokens,
+            place.run("tokenize", "-m", path, "-d", "--special", input=tokens, good=(0, 65)),
         )
 
 
@@ -985,8 +985,8 @@ def cache(place, path, isa):
     """prefill --cache: the names and bytes of what is kept."""
     text = (place.inputs / "texts/prose.txt").read_bytes()
     for i, n in enumerate((200, 400, 300)):
-        ids = place.run("tokenize", "-m", path, input=text[:n])
-        name = place.run("prefill", "-m", path, "--cache", "c", input=ids, isa=isa, threads=1)
+        tokens = place.run("tokenize", "-m", path, input=text[:n])
+        name = place.run("prefill", "-m", path, "--cache", "c", input=tokens, isa=isa, threads=1)
         place.note(f"{i}", name, name.decode().strip())
 
 
@@ -1029,10 +1029,10 @@ def dump(place, path):
 
 def dump_streams(place):
     model = "in/models/plain-llama.gguf"
-    ids = place.run("tokenize", "-m", model, input=b"Once upon a time")
-    place.run("prefill", "-m", model, "-o", "s.snap", input=ids)
-    logits = place.run("decode", "-m", model, "s.snap", input=ids, good=(0, 65))
-    for name, data in (("ids", ids), ("logits", logits)):
+    tokens = place.run("tokenize", "-m", model, input=b"Once upon a time")
+    place.run("prefill", "-m", model, "-o", "s.snap", input=tokens)
+    logits = place.run("decode", "-m", model, "s.snap", input=tokens, good=(0, 65))
+    for name, data in (("ids", tokens), ("logits", logits)):
         for options in ([], ["--json"], ["--full"]):
             place.note(f"{name}{''.join(options)}", place.run("gguf-dump", *options, input=data))
     for options in ([], ["--json"], ["--check"]):

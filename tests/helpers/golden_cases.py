@@ -33,7 +33,7 @@ def cases():
 
 
 def prompt(case):
-    """The ids of the case: BOS, then pseudo-random ones of the whole vocabulary."""
+    """The tokens of the case: BOS, then pseudo-random ones of the whole vocabulary."""
     config = tiny_model.complete(case["config"])
     draw = random.Random(config["seed"]).random
     return [BOS[tiny_model.FAMILY.get(config["arch"], "llama")]] + [
@@ -60,10 +60,10 @@ def expected(name, case):
 
 
 def golden_cases(directory, types=("f32", "f16", "bf16")):
-    """Yield (name, path of a model written into `directory`, ids, positions, expected logits) for
+    """Yield (name, path of a model written into `directory`, tokens, positions, expected logits) for
     these weight types.
 
-    Expected logits after the ids 0 to p of the prompt stand at the index of p in positions. With
+    Expected logits after the tokens 0 to p of the prompt stand at the index of p in positions. With
     the types f32, f16 and bf16, where the golden logits come from the same weights and f32
     activations, an engine in f32 should agree within 1e-4 of the largest logit; with quantised
     weights transformers multiplies the dequantised weights by f32 activations, and an engine that

@@ -4,13 +4,13 @@ and what it computes with them.
     python3 tests/helpers/golden_folders.py              write every folder anew
     python3 tests/helpers/golden_folders.py --check      exit 1 where transformers computes other
                                                          logits or
-                                                 ids than are on record
+                                                 tokens than are on record
 
 golden/folders/NAME/
 config.json, model*.safetensors (random, seeded), tokenizer.json, tokenizer_config.json, and
-    prompt.ids          ids of a prompt, one a line
-    logits.f32          f32 little-endian [len(POSITIONS), n_vocab]: after those of its ids
-    texts.json          texts and their ids as the `tokenizers` package has them, without BOS
+    prompt.ids          tokens of a prompt, one a line
+    logits.f32          f32 little-endian [len(POSITIONS), n_vocab]: after those of its tokens
+    texts.json          texts and their tokens as the `tokenizers` package has them, without BOS
 
 Written with the versions in golden-requirements.txt. Configurations are small, and none of their
 numbers is another's.
@@ -151,11 +151,11 @@ def model(case, seed):
     return net
 
 
-def logits(net, ids):
+def logits(net, tokens):
     import torch
 
     with torch.no_grad():
-        return net(torch.tensor([ids])).logits[0, list(POSITIONS)].float()
+        return net(torch.tensor([tokens])).logits[0, list(POSITIONS)].float()
 
 
 def prompt(seed):
@@ -167,7 +167,7 @@ def spm_merges(pieces, scores, types):
     """Every pair of pieces that makes a third, in the order in which SentencePiece would join
     them.
     """
-    ids = {p: i for i, p in enumerate(pieces)}
+    tokens = {p: i for i, p in enumerate(pieces)}
     made = sorted(
         (i for i, t in enumerate(types) if t == 1 and len(pieces[i]) > 1), key=lambda i: -scores[i]
     )
@@ -175,7 +175,7 @@ def spm_merges(pieces, scores, types):
         (p[:at], p[at:])
         for p in (pieces[i] for i in made)
         for at in range(1, len(p))
-        if p[:at] in ids and p[at:] in ids
+        if p[:at] in tokens and p[at:] in tokens
     ]
 
 
@@ -294,8 +294,8 @@ def tokenizer(kind):
 def write(name, seed):
     case, folder = CASES[name], os.path.join(DIRECTORY, name)
     shutil.rmtree(folder, ignore_errors=True)
-    net, ids = model(case, seed), prompt(seed)
-    rows = logits(net, ids)
+    net, tokens = model(case, seed), prompt(seed)
+    rows = logits(net, tokens)
     import torch
 
     t, settings = tokenizer(case[3])
@@ -311,7 +311,7 @@ def write(name, seed):
     with open(os.path.join(folder, "texts.json"), "w", encoding="utf-8") as f:
         json.dump([[text, t.encode(text, add_special_tokens=False).ids] for text in TEXTS], f)
     with open(os.path.join(folder, "prompt.ids"), "w") as f:
-        f.writelines(f"{i}\n" for i in ids)
+        f.writelines(f"{i}\n" for i in tokens)
     with open(os.path.join(folder, "logits.f32"), "wb") as f:
         f.write(struct.pack(f"<{rows.numel()}f", *rows.flatten().tolist()))
     for entry in os.listdir(folder):
@@ -321,7 +321,7 @@ def write(name, seed):
 
 def check(name):
     """By how much transformers, given the folder, computes other logits than are on record there,
-    of the largest; ids must be the same.
+    of the largest; tokens must be the same.
     """
     import torch
     import transformers
@@ -340,7 +340,7 @@ def check(name):
     t = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
     with open(os.path.join(folder, "texts.json"), encoding="utf-8") as f:
         same = all(
-            t.encode(text, add_special_tokens=False).ids == ids for text, ids in json.load(f)
+            t.encode(text, add_special_tokens=False).ids == tokens for text, tokens in json.load(f)
         )
     return float((rows - known).abs().max() / known.abs().max()) if same else float("inf")
 

@@ -6,10 +6,10 @@
                                      where they differ
 
 The references read pieces, scores, types and merges of the GGUF file; SentencePiece's model has its
-user defined pieces with U+2581 where the file has blanks. llama.cpp gives the same ids but in two
+user defined pieces with U+2581 where the file has blanks. llama.cpp gives the same tokens but in two
 places, both in Gemma's text, where the references stand for what the model was trained with:
 
-- `</s>`, there HTML, becomes a control token of its own accord, and so 3 or 4 ids of text;
+- `</s>`, there HTML, becomes a control token of its own accord, and so 3 or 4 tokens of text;
 - runs of U+2581 are not the pieces that runs of blanks are.
 
 transformers 5.24 (AutoTokenizer with gguf_file) is no reference for these files: it cuts SmolLM2's
@@ -171,9 +171,9 @@ def text():
             return b"".join(out)
 
 
-def digest(ids):
-    """SHA-256 of ids as 32-bit numbers, the lowest byte first."""
-    return hashlib.sha256(struct.pack(f"<{len(ids)}I", *ids)).hexdigest()
+def digest(tokens):
+    """SHA-256 of tokens as 32-bit numbers, the lowest byte first."""
+    return hashlib.sha256(struct.pack(f"<{len(tokens)}I", *tokens)).hexdigest()
 
 
 def sentencepiece_ids(path, data):
@@ -220,13 +220,13 @@ REFERENCES = {
 def main(against=None):
     data, found = text(), {}
     for name, (model, ids_of, source) in REFERENCES.items():
-        ids = (llama_ids if against else ids_of)(model.path, data)
+        tokens = (llama_ids if against else ids_of)(model.path, data)
         found[name] = {
             "source": source,
             "n_bytes": len(data),
             "text": hashlib.sha256(data).hexdigest(),
-            "n_ids": len(ids),
-            "ids": digest(ids),
+            "n_ids": len(tokens),
+            "ids": digest(tokens),
         }
     if not against:
         PATH.write_text(json.dumps(found, indent=1) + "\n")

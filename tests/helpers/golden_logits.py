@@ -254,9 +254,9 @@ def model(metadata, tensors, scaling=None):
 
 
 @torch.no_grad()
-def logits(net, ids, positions):
+def logits(net, tokens, positions):
     """f32 [n_positions, n_vocab]."""
-    return net(torch.tensor([ids])).logits[0, positions].float()
+    return net(torch.tensor([tokens])).logits[0, positions].float()
 
 
 def difference(a, b):
@@ -316,11 +316,11 @@ def fresh(name, case, directory):
     path = os.path.join(directory, name + ".gguf")
     tiny_model.write_model(path, **case["config"])
     metadata, tensors = read(path)
-    ids, scaling = golden_cases.prompt(case), case["config"].get("rope_scaling")
-    right = logits(model(metadata, tensors, scaling), ids, case["positions"])
+    tokens, scaling = golden_cases.prompt(case), case["config"].get("rope_scaling")
+    right = logits(model(metadata, tensors, scaling), tokens, case["positions"])
     for what, other_metadata, other_scaling in variants(metadata, scaling):
         change = difference(
-            logits(model(other_metadata, tensors, other_scaling), ids, case["positions"]), right
+            logits(model(other_metadata, tensors, other_scaling), tokens, case["positions"]), right
         )
         if change < TELLING:
             raise SystemExit(
@@ -366,7 +366,7 @@ def check_all():
 
 @torch.no_grad()
 def greedy(net, id, n):
-    """The `n` ids that follow `id`."""
+    """The `n` tokens that follow `id`."""
     out, cache = [], None
     for _ in range(n):
         step = net(torch.tensor([[id]]), past_key_values=cache, use_cache=True)

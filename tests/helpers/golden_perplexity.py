@@ -4,7 +4,7 @@
             llama-cpp-python and numpy
 
 Logits from llama-cpp-python, with keys and values in f32; windows and sums as llama.cpp's
-perplexity tool has them: windows of n_ctx ids, the first of each replaced by the begin id where the
+perplexity tool has them: windows of n_ctx tokens, the first of each replaced by the begin id where the
 vocabulary puts one before a text, of each those behind the middle count.
 """
 
@@ -30,10 +30,10 @@ def perplexity(model, text, n_ctx):
     llm = Llama(
         str(model), n_ctx=n_ctx, n_batch=n_ctx, logits_all=True, verbose=False, type_k=0, type_v=0
     )
-    ids, nll = llm.tokenize(text.read_bytes(), add_bos=True, special=False), []
+    tokens, nll = llm.tokenize(text.read_bytes(), add_bos=True, special=False), []
     begin = llm.tokenize(b"", add_bos=True)  # [] where the vocabulary has no begin id before a text
-    for i in range(len(ids) // n_ctx):
-        window = ids[i * n_ctx : (i + 1) * n_ctx]
+    for i in range(len(tokens) // n_ctx):
+        window = tokens[i * n_ctx : (i + 1) * n_ctx]
         llm.reset()
         llm.eval(begin + window[len(begin) :])
         for j in range(n_ctx // 2, n_ctx - 1):

@@ -33,10 +33,10 @@ def net(model):
 
 
 @torch.no_grad()
-def rows(model, ids):
-    """f32 [n_vocab] after each of the last N_POSITIONS of `ids`."""
+def rows(model, tokens):
+    """f32 [n_vocab] after each of the last N_POSITIONS of `tokens`."""
     m = net(model)
-    hidden = m.model(torch.tensor([ids])).last_hidden_state[0, -cases.N_POSITIONS :]
+    hidden = m.model(torch.tensor([tokens])).last_hidden_state[0, -cases.N_POSITIONS :]
     for part in hidden.split(ROWS):
         yield from m.lm_head(part).numpy()
 

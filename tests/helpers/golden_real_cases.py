@@ -67,16 +67,16 @@ def entries(i, step, n_vocab):
 
 def largest(row):
     """The entries of the N_TOP largest logits of `row`, largest first, of equals the lower one."""
-    ids = np.flatnonzero(row >= np.partition(row, -N_TOP)[-N_TOP])
-    return ids[np.argsort(-row[ids], kind="stable")][:N_TOP]
+    tokens = np.flatnonzero(row >= np.partition(row, -N_TOP)[-N_TOP])
+    return tokens[np.argsort(-row[tokens], kind="stable")][:N_TOP]
 
 
 def keep(rows, step):
     """The Kept of `rows`, an iterable of f32 [n_vocab], one a position."""
     found = [], [], [], []
     for i, row in enumerate(rows):
-        ids = largest(row)
-        values = ids, row[ids], log_sum_exp(row), row[entries(i, step, len(row))]
+        tokens = largest(row)
+        values = tokens, row[tokens], log_sum_exp(row), row[entries(i, step, len(row))]
         for kept, value in zip(found, values):
             kept.append(value)
     kinds = "<i4", "<f4", "<f8", "<f4"

@@ -24,24 +24,24 @@ F16 = 1  # the type of its cache
 WINDOW = 256  # of the perplexity
 
 
-def greedy(llm, ids, n):
-    """The `n` token IDs that follow `ids`, fewer where the text ends."""
+def greedy(llm, tokens, n):
+    """The `n` token IDs that follow `tokens`, fewer where the text ends."""
     llm.reset()
     out = []
     while len(out) < n:
-        llm.eval(ids)
-        ids = [int(llm.scores[llm.n_tokens - 1].argmax())]
-        if ids[0] == llm.token_eos():
+        llm.eval(tokens)
+        tokens = [int(llm.scores[llm.n_tokens - 1].argmax())]
+        if tokens[0] == llm.token_eos():
             break
-        out += ids
+        out += tokens
     return out
 
 
-def rows(llm, ids):
-    """f32 [N_POSITIONS][n_vocab] after the last of `ids`."""
+def rows(llm, tokens):
+    """f32 [N_POSITIONS][n_vocab] after the last of `tokens`."""
     llm.reset()
-    llm.eval(ids)
-    return np.array(llm.scores[len(ids) - cases.N_POSITIONS : len(ids)])
+    llm.eval(tokens)
+    return np.array(llm.scores[len(tokens) - cases.N_POSITIONS : len(tokens)])
 
 
 def main():
@@ -57,14 +57,14 @@ def main():
             type_v=F16,
         )
         # add_bos: where the vocabulary has one before a text
-        tokens = lambda text: llm.tokenize(text, add_bos=True, special=False)
-        ids = tokens(cases.TEXT.read_bytes())
-        cases.save(cases.keep(rows(llm, ids), cases.RIVAL_STEP), name + cases.RIVAL)
-        texts = {key: greedy(llm, tokens(text.encode()), N_GREEDY) for key, text in PROMPTS.items()}
+        encode = lambda text: llm.tokenize(text, add_bos=True, special=False)
+        tokens = encode(cases.TEXT.read_bytes())
+        cases.save(cases.keep(rows(llm, tokens), cases.RIVAL_STEP), name + cases.RIVAL)
+        texts = {key: greedy(llm, encode(text.encode()), N_GREEDY) for key, text in PROMPTS.items()}
         measured = {"n_ctx": WINDOW, **perplexity(model.path, cases.TEXT, WINDOW)}
-        found = {"ids": ids, "prompts": PROMPTS, "greedy": texts, "perplexity": measured}
+        found = {"ids": tokens, "prompts": PROMPTS, "greedy": texts, "perplexity": measured}
         (cases.DIRECTORY / f"{name}.json").write_text(json.dumps(found) + "\n")
-        print(name, len(ids), measured)
+        print(name, len(tokens), measured)
 
 
 if __name__ == "__main__":

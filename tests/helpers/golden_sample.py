@@ -1,10 +1,10 @@
-"""Write tests/golden/sample-*.{in,out}: records of logits, and the ids that seeded runs of `sample`
+"""Write tests/golden/sample-*.{in,out}: records of logits, and the tokens that seeded runs of `sample`
 must give.
 
     .venv/bin/python3 tests/helpers/golden_sample.py
 
-The ids come from the reference chain, not from `sample`. Inputs: 64 dense
-records of 96 ids, and 64 of candidates, about half of them.
+The tokens come from the reference chain, not from `sample`. Inputs: 64 dense
+records of 96 tokens, and 64 of candidates, about half of them.
 """
 
 import struct
@@ -84,13 +84,13 @@ def as_stream(kind):
 
 def expected(kind, seed=1, last_n=64, **options):
     numbers = reference.splitmix64(seed, FIRST_POS + N_RECORD)
-    recent, ids = [], []
+    recent, tokens = [], []
     for i, (prev, candidates) in enumerate(records(kind)):
         recent = (recent + [prev])[-last_n:] if prev >= 0 else recent
-        ids.append(reference.choose(candidates, numbers[FIRST_POS + i], recent, **options))
+        tokens.append(reference.choose(candidates, numbers[FIRST_POS + i], recent, **options))
     return (
         b"#ids 1 model=0001020304050607 vocab=96\n"
-        + b"".join(b"%d\n" % i for i in ids)
+        + b"".join(b"%d\n" % i for i in tokens)
         + b"#end stop\n"
     )
 

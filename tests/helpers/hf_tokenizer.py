@@ -111,10 +111,11 @@ class Reference:
             self._tokenizer.add_special_tokens([make(i) for i in control])
             added += control
         # its own numbers for them
-        self._ids = {self._tokenizer.token_to_id(texts[i]): i for i in added}
+        self._tokens = {self._tokenizer.token_to_id(texts[i]): i for i in added}
 
     def encode(self, text):
-        """The ids of a str."""
+        """The tokens of a str."""
         return [
-            self._ids.get(i, i) for i in self._tokenizer.encode(text, add_special_tokens=False).ids
+            self._tokens.get(i, i)
+            for i in self._tokenizer.encode(text, add_special_tokens=False).ids
         ]

@@ -95,7 +95,7 @@ def quantised(x, n_tok, n, block):
 def product(name, raw, x, n_tok, rows, n, pick=None):
     w = Buffer(len(raw), np.uint8, np.frombuffer(raw, np.uint8))
     y = Buffer(n_tok * (len(pick) if pick is not None else rows))
-    ids = ffi.NULL if pick is None else ffi.new("int32_t[]", list(pick))
+    tokens = ffi.NULL if pick is None else ffi.new("int32_t[]", list(pick))
     floats, parts = x.p(), [ffi.NULL] * 4
     if name in BLOCK_TYPES:
         held = quantised(x, n_tok, n, block_of(name))
@@ -108,7 +108,7 @@ def product(name, raw, x, n_tok, rows, n, pick=None):
         y.p(),
         number_of(name),
         w.p("void *"),
-        ids,
+        tokens,
         floats,
         *parts,
         n_tok,

@@ -83,7 +83,7 @@ class Process:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def descendants(self):
-        """Process ids of its children, and theirs."""
+        """Process IDs of its children, and theirs."""
         found, at = [self.process.pid], 0
         while at < len(found):
             with (

@@ -9,7 +9,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.kernels import ffi
 from sluice.kvcache.snapshot import Geometry, Snapshot
 
@@ -23,7 +23,7 @@ def fill(s, first, last, seed=1):
     """Ids and rows first to last - 1 of `s` become what the seed and their positions say."""
     row = s.layout.row_bytes
     for pos in range(first, last):
-        s.ids[pos] = (pos * 7 + seed) % s.geometry.n_vocab
+        s.tokens[pos] = (pos * 7 + seed) % s.geometry.n_vocab
         for layer in range(s.geometry.n_layer):
             for part, at in ((0, s.k(layer)), (1, s.v(layer))):
                 data = hashlib.sha256(f"{seed} {pos} {layer} {part}".encode()).digest()
@@ -55,7 +55,7 @@ def load(path, geometry=SMALL, model_id=MODEL, arithmetic="exact-2"):
 
 def refused(path, **kwargs):
     """The message with which `load` refuses `path`, code 65."""
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         load(path, **kwargs)
     assert e.value.code == 65 and str(e.value).startswith(f"{path}: ")
     return str(e.value)[len(str(path)) + 2 :]
@@ -69,7 +69,7 @@ def content(s):
     ]
     return (
         s.n_tok,
-        s.ids[: s.n_tok].tolist(),
+        s.tokens[: s.n_tok].tolist(),
         bytes(ffi.buffer(s.logits, s.layout.logits_bytes)),
         planes,
     )

@@ -2,7 +2,7 @@
 
 A `.model` is a protocol buffer (sentencepiece_model.proto of google/sentencepiece). Of its fields
 these are used: 1 pieces {1 text, 2 score f32, 3 type}; 2 trainer_spec {3 model_type (2: BPE), 35
-byte_fallback, 40..43 ids of unk, bos, eos, pad}; 3 normalizer_spec {3 add_dummy_prefix, 4
+byte_fallback, 40..43 tokens of unk, bos, eos, pad}; 3 normalizer_spec {3 add_dummy_prefix, 4
 remove_extra_whitespaces}.
 """
 
@@ -58,8 +58,8 @@ class Model:
     def proto(self):
         """The bytes of a `.model`."""
         texts = [p[0] for p in self.pieces]
-        ids = [(40, [p[2] for p in self.pieces].index(UNKNOWN)), (41, -1), (42, -1), (43, -1)]
-        ids[1:3] = [
+        tokens = [(40, [p[2] for p in self.pieces].index(UNKNOWN)), (41, -1), (42, -1), (43, -1)]
+        tokens[1:3] = [
             (41, texts.index(b"<s>") if b"<s>" in texts else -1),
             (42, texts.index(b"</s>") if b"</s>" in texts else -1),
         ]
@@ -71,7 +71,7 @@ class Model:
             2,
             field(3, 2)
             + field(35, int(self.byte_fallback))
-            + b"".join(field(n, i) for n, i in ids),
+            + b"".join(field(n, i) for n, i in tokens),
         )
         out += field(
             3,

@@ -26,7 +26,7 @@ ENV = {**os.environ, "SLUICE_ISA": FAST}  # the reference is slow, and the same 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A directory with a model m.gguf, ids, and their snapshots exact.snap and fast.snap."""
+    """A directory with a model m.gguf, tokens, and their snapshots exact.snap and fast.snap."""
     d = tmp_path_factory.mktemp("arithmetic")
     write_model(str(d / "m.gguf"), type="f16", n_layer=2, n_vocab=400)
     (d / "ids").write_bytes(
@@ -104,7 +104,7 @@ def test_another_arithmetic_is_refused_and_nothing_written(made, tmp_path, their
 
 
 def test_fast_bits_do_not_depend_on_threads_chunks_or_the_way(made, tmp_path):
-    found, ids = set(), (made / "ids").read_bytes()
+    found, tokens = set(), (made / "ids").read_bytes()
     for threads in (1, 2, 3):
         for chunk in (1, 7, 512):
             done = run(
@@ -119,7 +119,7 @@ def test_fast_bits_do_not_depend_on_threads_chunks_or_the_way(made, tmp_path):
                 chunk,
                 "-o",
                 tmp_path / "s",
-                input=ids,
+                input=tokens,
                 env=ENV,
             )
             assert (done.returncode, done.stderr) == (0, b"")

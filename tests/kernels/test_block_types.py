@@ -82,10 +82,10 @@ def write_pair(directory, name, kind_of, **config):
     write_gguf(directory / f"{name}-f32.gguf", metadata(c), twins)
 
 
-def logits_after(path, directory, ids, threads=1, chunk=512):
+def logits_after(path, directory, tokens, threads=1, chunk=512):
     m = Model(str(path), threads)
     cache = Snapshot.create(m.geometry("f16"), 256, m.file.id, ARITHMETIC, str(directory))
-    m.prefill(cache, ids, chunk)
+    m.prefill(cache, tokens, chunk)
     return np.array(ffi.unpack(cache.logits, m.hparams.n_vocab), "<f4")
 
 

@@ -41,7 +41,7 @@ def product(isa, name, raw, x, n_tok, rows, n, pick=None, fast=True):
     """
     assert lib.isa_select(isa.encode()) == 0
     w, x = Buffer(len(raw), np.uint8, np.frombuffer(raw, np.uint8)), Buffer(n_tok * n, values=x)
-    y, ids = (
+    y, tokens = (
         Buffer(n_tok * (rows if pick is None else len(pick))),
         ffi.NULL if pick is None else ffi.new("int32_t[]", list(pick)),
     )
@@ -54,7 +54,7 @@ def product(isa, name, raw, x, n_tok, rows, n, pick=None, fast=True):
             (
                 y.p(),
                 w.p("void *"),
-                ids,
+                tokens,
                 x.p(),
                 ffi.NULL,
                 ffi.NULL,
@@ -327,12 +327,12 @@ def models(tmp_path_factory):
 IDS = [1] + [(7919 * i + 13) % 400 for i in range(39)]
 
 
-def fingerprint(m, ids, directory, chunk, n_first=None):
-    """The hash of the snapshot after `ids`, those from n_first on one by one."""
+def fingerprint(m, tokens, directory, chunk, n_first=None):
+    """The hash of the snapshot after `tokens`, those from n_first on one by one."""
     cache = Snapshot.create(m.geometry("f16"), 64, m.file.id, m.arithmetic, str(directory))
-    m.prefill(cache, ids[:n_first], chunk)
+    m.prefill(cache, tokens[:n_first], chunk)
     f = Forward(m.hparams, cache)
-    for id in ids[n_first:] if n_first else []:
+    for id in tokens[n_first:] if n_first else []:
         _, x = m.extend(cache, [id], f=f)
         m.head(f, x, cache.logits)
     cache.seal(str(directory / "s"))

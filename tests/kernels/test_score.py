@@ -10,13 +10,13 @@ from sluice.kernels import ffi, lib
 from sluice.perplexity import evaluate
 
 
-def score(logits, ids, kept=None):
+def score(logits, tokens, kept=None):
     logits = np.ascontiguousarray(logits, "<f4")
     out = ffi.new("logit_score[]", len(logits))
     lib.score_logits(
         out,
         ffi.from_buffer("float[]", logits),
-        ids,
+        tokens,
         ffi.from_buffer("uint8_t[]", kept) if kept is not None else ffi.NULL,
         *logits.shape,
     )
@@ -42,7 +42,7 @@ def log_softmax(x):
 def test_log_softmax_and_divergence_equal_numpy(seed, n, size):
     rng = np.random.default_rng(seed)
     x, y = (rng.standard_normal((5, n)).astype("<f4") * np.float32(size) for _ in range(2))
-    ids, kept = rng.integers(0, n, 5).tolist(), keep(y)
+    tokens, kept = rng.integers(0, n, 5).tolist(), keep(y)
     rows = kept.reshape(5, -1)
     steps = rows[:, 4:8].copy().view("<f4").astype("f8")
     meant = -steps * rows[:, 8 : 8 + 2 * n].copy().view("<u2")
@@ -52,11 +52,11 @@ def test_log_softmax_and_divergence_equal_numpy(seed, n, size):
     assert lib.first_bad_kept(ffi.from_buffer("uint8_t[]", kept), 5, n) == -1
     assert np.abs(meant - (y.astype("f8") - y.max(1, keepdims=True))).max() <= steps.max() * 0.51
     q, p = log_softmax(x), log_softmax(meant)
-    for i, s in enumerate(score(x, ids, kept)):
-        assert s.log_p == score(x, ids)[i].log_p and math.isclose(
-            s.log_p, q[i, ids[i]], rel_tol=1e-13, abs_tol=1e-13
+    for i, s in enumerate(score(x, tokens, kept)):
+        assert s.log_p == score(x, tokens)[i].log_p and math.isclose(
+            s.log_p, q[i, tokens[i]], rel_tol=1e-13, abs_tol=1e-13
         )
-        assert math.isclose(s.base_log_p, p[i, ids[i]], rel_tol=1e-13, abs_tol=1e-13)
+        assert math.isclose(s.base_log_p, p[i, tokens[i]], rel_tol=1e-13, abs_tol=1e-13)
         assert math.isclose(
             s.kl, max(0, (np.exp(p[i]) * (p[i] - q[i])).sum()), rel_tol=1e-9, abs_tol=1e-12 * size
         )

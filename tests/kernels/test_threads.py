@@ -50,11 +50,21 @@ def test_a_group_of_products_is_what_each_gives_alone(names):
                 kinds = ("int8_t *", "float *", "float *", "int16_t *")
                 pointers = [part.p(kind) if part else ffi.NULL for part, kind in zip(parts, kinds)]
                 y, w = Buffer(n_tok * n_out), Buffer(len(w), np.uint8, np.frombuffer(w, np.uint8))
-                ids = ffi.NULL if pick is None else ffi.new("int32_t[]", pick)
+                tokens = ffi.NULL if pick is None else ffi.new("int32_t[]", pick)
                 fields.append(
-                    (y.p(), w.p("void *"), ids, x.p(), *pointers, number_of(name), n_tok, n_out, n)
+                    (
+                        y.p(),
+                        w.p("void *"),
+                        tokens,
+                        x.p(),
+                        *pointers,
+                        number_of(name),
+                        n_tok,
+                        n_out,
+                        n,
+                    )
                 )
-                held.append((y, w, ids, parts))
+                held.append((y, w, tokens, parts))
             group = ffi.new("product[]", fields)
             # what threads that wait ask for changes nothing
             group[0].then, group[0].n_then = group, len(group)

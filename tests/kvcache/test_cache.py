@@ -10,7 +10,7 @@ import struct
 import pytest
 from snapshot_files import LARGE, MODEL, SMALL, content, make, python
 
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.kvcache import prefix_cache
 from sluice.system import cache_directory
 
@@ -26,9 +26,9 @@ def store(directory, n_tok, seed=1, **kwargs):
 
 
 def find(
-    directory, ids, model_id=MODEL, arithmetic="exact-2", geometry=SMALL, report=lambda m: None
+    directory, tokens, model_id=MODEL, arithmetic="exact-2", geometry=SMALL, report=lambda m: None
 ):
-    return prefix_cache.find(str(directory), model_id, arithmetic, geometry, ids, report)
+    return prefix_cache.find(str(directory), model_id, arithmetic, geometry, tokens, report)
 
 
 def test_the_name_is_by_content(tmp_path):
@@ -59,7 +59,7 @@ def test_find_gives_the_longest_prefix(tmp_path):
         30,
     ]
     assert find(tmp_path, ids_of(1)) is None and find(tmp_path, []) is None
-    assert find(tmp_path, ids_of(8) + [0] * 10).n_tok == 5  # leaves the others after 8 ids
+    assert find(tmp_path, ids_of(8) + [0] * 10).n_tok == 5  # leaves the others after 8 tokens
     assert find(tmp_path, ids_of(20, seed=2)).n_tok == 12
     assert find(tmp_path, ids_of(20, seed=3)) is None
     with make(tmp_path, 9) as s:
@@ -68,10 +68,10 @@ def test_find_gives_the_longest_prefix(tmp_path):
 
 def test_get_gives_exactly_these_ids(tmp_path):
     path = store(tmp_path / "c", 5)
-    get = lambda ids, model=MODEL: prefix_cache.get(
-        str(tmp_path / "c"), model, "exact-2", SMALL, ids
+    get = lambda tokens, model=MODEL: prefix_cache.get(
+        str(tmp_path / "c"), model, "exact-2", SMALL, tokens
     )
-    assert get(ids_of(5)).ids[:5].tolist() == ids_of(5)
+    assert get(ids_of(5)).tokens[:5].tolist() == ids_of(5)
     assert (
         get(ids_of(4)) is None
         and get(ids_of(6)) is None
@@ -114,7 +114,7 @@ def test_arithmetics_and_kv_types_lie_side_by_side(tmp_path):
         assert find(tmp_path, ids_of(5), **kw).n_tok == 5
 
 
-# magic, version, header, ids, logits, V of the last layer
+# magic, version, header, tokens, logits, V of the last layer
 @pytest.mark.parametrize("at", [0, 6, 100, 4092, 4096, 8200, -4096])
 def test_a_damaged_one_is_passed_over_reported_and_removed(tmp_path, at):
     store(tmp_path, 5)
@@ -139,7 +139,7 @@ def test_one_under_a_wrong_name_is_not_used(tmp_path):
     path = store(tmp_path, 9)
     os.rename(path, tmp_path / prefix_cache.file_name(MODEL, "exact-2", 1, ids_of(9, seed=2)))
     assert find(tmp_path, ids_of(9)) is None
-    assert find(tmp_path, ids_of(9, seed=2)) is None  # the name fits, the ids do not
+    assert find(tmp_path, ids_of(9, seed=2)) is None  # the name fits, the tokens do not
 
 
 def test_what_others_could_have_written_is_not_used(tmp_path):
@@ -163,7 +163,7 @@ def test_a_directory_that_others_may_write_is_refused(tmp_path, mode):
         lambda: find(tmp_path / "c", ids_of(5)),
         lambda: prefix_cache.prepare(str(tmp_path / "c")),
     ):
-        with pytest.raises(Fault, match="could have been written by others") as e:
+        with pytest.raises(Error, match="could have been written by others") as e:
             use()
         assert e.value.code == 73
 
@@ -175,13 +175,13 @@ def test_a_directory_of_somebody_else_or_none_is_refused(tmp_path):
         (tmp_path / "no" / "c", "No such file"),
         (tmp_path / "file" / "c", "Not a directory"),
     ):
-        with pytest.raises(Fault, match=error) as e:
+        with pytest.raises(Error, match=error) as e:
             prefix_cache.prepare(str(place))
         assert e.value.code == 73
     if os.geteuid() == 0:
         (tmp_path / "c").mkdir(mode=0o755)
         os.chown(tmp_path / "c", 12345, -1)
-        with pytest.raises(Fault, match="owned by user 12345"):
+        with pytest.raises(Error, match="owned by user 12345"):
             find(tmp_path / "c", ids_of(5))
 
 
@@ -231,7 +231,7 @@ for i in range(40):
     n = 3 + i % 5
     s = t.find({str(tmp_path)!r}, t.ids_of(9))
     if s:
-        assert s.ids[:s.n_tok].tolist() == t.ids_of(s.n_tok)
+        assert s.tokens[:s.n_tok].tolist() == t.ids_of(s.n_tok)
         s.close()
     t.store({str(tmp_path)!r}, n)
     cache.trim({str(tmp_path)!r}, cache.SUFFIX, 3)

@@ -11,7 +11,7 @@ import struct
 import pytest
 from snapshot_files import LARGE, MODEL, SMALL, content, fill, load, make, refused, seal
 
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.kernels import ffi, lib
 from sluice.kvcache import format
 from sluice.kvcache.snapshot import Geometry, Snapshot
@@ -38,8 +38,8 @@ def test_the_bytes_are_those_of_the_table(tmp_path):
     data = seal(tmp_path / "a.kv").read_bytes()
     assert data[:16] == b"KVSNAP\x02\x00" + struct.pack("<II", 4096, 0) and data[16:48] == MODEL
     assert struct.unpack_from("<8I", data, 48) == (2, 2, 8, 1, 40, 50, 10, 0)
-    ids, logits, kv, stride, v, size = struct.unpack_from("<6Q", data, 80)
-    assert (ids, logits, kv, stride, v, size) == (
+    tokens, logits, kv, stride, v, size = struct.unpack_from("<6Q", data, 80)
+    assert (tokens, logits, kv, stride, v, size) == (
         4096,
         8192,
         16384,
@@ -51,12 +51,12 @@ def test_the_bytes_are_those_of_the_table(tmp_path):
     assert (checksums, n, piece) == (12288, 6, 1 << 20)
     assert data[144:160] == b"exact-2".ljust(16, b"\0")
     assert data[160:192] == hashlib.sha256(data[:160] + data[checksums : checksums + 24]).digest()
-    assert struct.unpack_from("<10i", data, ids) == tuple((i * 7 + 1) % 40 for i in range(10))
+    assert struct.unpack_from("<10i", data, tokens) == tuple((i * 7 + 1) % 40 for i in range(10))
     assert struct.unpack_from("<40f", data, logits) == tuple(10 + i / 8 for i in range(40))
     row = hashlib.sha256(b"1 3 1 1").digest()
     assert data[kv + stride + v + 3 * 32 :][:32] == row
     crcs = struct.unpack_from("<6I", data, checksums)
-    assert crcs[0] == crc_by_bits(data[ids : ids + 40]) and crcs[5] == crc_by_bits(
+    assert crcs[0] == crc_by_bits(data[tokens : tokens + 40]) and crcs[5] == crc_by_bits(
         data[kv + stride + v :][:320]
     )
     assert struct.unpack_from("<I", data, 4092)[0] == crc_by_bits(data[:4092])
@@ -151,8 +151,8 @@ def test_a_part_of_a_base_has_no_logits(tmp_path):
     base = load(seal(tmp_path / "a.kv", n_tok=10))
     part = Snapshot.create(SMALL, 60, MODEL, "exact-2", str(tmp_path))
     part.copy_rows_from(base, 4)
-    n_tok, ids, logits, planes = content(part)
-    assert (n_tok, ids) == (4, base.ids[:4].tolist()) and not any(logits)
+    n_tok, tokens, logits, planes = content(part)
+    assert (n_tok, tokens) == (4, base.tokens[:4].tolist()) and not any(logits)
     assert planes == [p[: 4 * part.layout.row_bytes] for p in content(base)[3]]
 
 
@@ -326,7 +326,7 @@ def test_reserved_header_bytes_must_be_zero(tmp_path):
 @pytest.mark.parametrize("id", [40, -1, 2**31 - 1])
 def test_an_id_outside_the_vocabulary_is_named(tmp_path, id):
     s = make(tmp_path)
-    s.ids[4] = id
+    s.tokens[4] = id
     s.seal(tmp_path / "a.kv")
     assert refused(tmp_path / "a.kv") == f"ids: {id} is not below the vocabulary size 40"
 
@@ -349,7 +349,7 @@ def test_random_damage_with_right_checksums_never_crashes(tmp_path):
         )
         try:
             load(path)
-        except Fault as e:
+        except Error as e:
             n_refused += e.code == 65
         path.write_bytes(data)
     assert n_refused > 300

@@ -13,7 +13,7 @@ import time
 import pytest
 from snapshot_files import LARGE, MAKER, MODEL, SMALL, TESTS, load, make, python, refused, seal
 
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.kvcache import format
 from sluice.kvcache.snapshot import Geometry, Snapshot
 from sluice.system import files
@@ -58,7 +58,7 @@ def test_only_a_regular_file_is_replaced(tmp_path):
         ("fifo", "not a regular file"),
         ("dir", "a directory"),
     ):
-        with pytest.raises(Fault, match=error) as e:
+        with pytest.raises(Error, match=error) as e:
             make(tmp_path).seal(tmp_path / name)
         assert e.value.code == 73 and sorted(os.listdir(tmp_path)) == before
     os.link(victim, tmp_path / "hard")
@@ -69,16 +69,16 @@ def test_only_a_regular_file_is_replaced(tmp_path):
 @pytest.mark.parametrize("directory", ["absent", "file", "/proc"])
 def test_a_place_that_takes_no_files_is_73(tmp_path, directory):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         make(tmp_path / directory)
     assert e.value.code == 73
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         make(tmp_path).seal(tmp_path / directory / "a.kv")
     assert e.value.code == 73 and os.listdir(tmp_path) == ["file"]
 
 
 def test_a_file_beyond_63_bits_is_73(tmp_path):
-    with pytest.raises(Fault, match="more than a file can have") as e:
+    with pytest.raises(Error, match="more than a file can have") as e:
         Snapshot.create(
             Geometry(512, 1 << 20, 1024, 1, 768), 1 << 22, MODEL, "exact-2", str(tmp_path)
         )
@@ -123,7 +123,7 @@ def test_a_call_that_fails_leaves_the_old_file(tmp_path, naming, monkeypatch, ca
 
     real = getattr(os, call)
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         s.seal(path)
     assert e.value.code == (73 if code == 74 and call != "fsync" else code) and str(path) in str(
         e.value
@@ -228,7 +228,7 @@ def test_a_limit_on_file_size_is_an_error_and_no_signal(tmp_path):
 resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
 try:
     make({str(tmp_path)!r}, 600, 700, LARGE)
-except Fault as e:
+except Error as e:
     print(e.code, e)
 """
     with python(code) as p:
@@ -266,7 +266,7 @@ def test_a_full_disk_is_75_at_every_fill(small_disk, naming):
         outcome = 0
         try:
             seal(small_disk / "old.kv", n_tok=80, capacity=90, geometry=LARGE)  # wants 1.3 MB
-        except Fault as e:
+        except Error as e:
             outcome = e.code
             assert (
                 (small_disk / "old.kv").read_bytes() == old
@@ -293,7 +293,7 @@ import pathlib
 try:
     seal(pathlib.Path({str(path)!r}), seed=2)
     print("sealed")
-except Fault as e:
+except Error as e:
     print(e.code)
 """
     script = MAKER.format(tests=TESTS) + code
@@ -392,7 +392,7 @@ def test_no_descriptor_and_no_map_stays_behind(tmp_path):
     before = held()
     for seed in range(20):
         load(path).close()
-        with pytest.raises(Fault):
+        with pytest.raises(Error):
             load(path, arithmetic="other")
         s = make(tmp_path, seed=seed)
         s.seal(path)
@@ -421,6 +421,6 @@ def test_a_file_that_is_cut_right_after_it_was_named_is_no_bug(tmp_path, monkeyp
     monkeypatch.setattr(
         files, "publish", lambda fd, name, path: (publish(fd, name, path), os.truncate(path, 100))
     )
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         seal(tmp_path / "s.kv")
     assert e.value.code == 74 and str(e.value) == f"{tmp_path}/s.kv: cut while it was in use"

@@ -17,7 +17,7 @@ from gguf_writer import write_gguf
 
 from sluice import gguf
 from sluice.convert import to_gguf
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.kernels import ffi
 from sluice.kvcache.scratch import Scratch
 from sluice.model import architectures
@@ -67,21 +67,21 @@ def write(path, architecture):
     return {name: np.array(v, np.float64).reshape(shapes[name][::-1]) for name, v in values.items()}
 
 
-def reference(w, ids):
-    """f64 [n_vocab]: logits after the last of `ids`."""
+def reference(w, tokens):
+    """f64 [n_vocab]: logits after the last of `tokens`."""
     n_head, n_kv, dim = CONFIG["n_head"], CONFIG["n_head_kv"], CONFIG["head_dim"]
 
     def norm(x, gain):
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float64(np.float32(1e-5))) * gain
 
     def turned(x, n):
-        x = x.reshape(len(ids), n, dim // 2, 2)
-        angle = np.arange(len(ids))[:, None] * 10000.0 ** (-2 * np.arange(dim // 2) / dim)
+        x = x.reshape(len(tokens), n, dim // 2, 2)
+        angle = np.arange(len(tokens))[:, None] * 10000.0 ** (-2 * np.arange(dim // 2) / dim)
         cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
         a, b = x[..., 0], x[..., 1]
-        return np.stack([a * cos - b * sin, a * sin + b * cos], -1).reshape(len(ids), n, dim)
+        return np.stack([a * cos - b * sin, a * sin + b * cos], -1).reshape(len(tokens), n, dim)
 
-    x = w["token_embd.weight"][ids]
+    x = w["token_embd.weight"][tokens]
     for i in range(CONFIG["n_layer"]):
         of = lambda name, i=i: w[f"blk.{i}.{name}.weight"]
         h = norm(x, of("ffn_norm"))
@@ -89,13 +89,13 @@ def reference(w, ids):
         x = x + gate / (1 + np.exp(-gate)) * (h @ of("ffn_up").T) @ of("ffn_down").T
         h = norm(x, of("attn_norm"))
         q, k = turned(h @ of("attn_q").T, n_head), turned(h @ of("attn_k").T, n_kv)
-        v = (h @ of("attn_v").T).reshape(len(ids), n_kv, dim)
+        v = (h @ of("attn_v").T).reshape(len(tokens), n_kv, dim)
         k, v = (np.repeat(each, n_head // n_kv, axis=1) for each in (k, v))
         s = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(dim)
-        s = np.where(np.tri(len(ids), dtype=bool), s, -np.inf)
+        s = np.where(np.tri(len(tokens), dtype=bool), s, -np.inf)
         p = np.exp(s - s.max(-1, keepdims=True))
         o = np.einsum("hqk,khd->qhd", p / p.sum(-1, keepdims=True), v)
-        x = x + o.reshape(len(ids), -1) @ of("attn_output").T
+        x = x + o.reshape(len(tokens), -1) @ of("attn_output").T
     return norm(x[-1], w["output_norm.weight"]) @ w["token_embd.weight"].T
 
 
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_it_is_converted(added, tmp_path):
 
 def test_unknown_architecture_is_refused_with_the_names_of_the_files(added, tmp_path):
     write(tmp_path / "m.gguf", "mamba")
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         Model(str(tmp_path / "m.gguf"), 1)
     assert e.value.code == 69
     assert str(e.value).endswith(

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice import gguf
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.gguf.metadata import KIND_NAMES
 from sluice.kernels import ffi
 from sluice.kvcache.scratch import Scratch
@@ -455,7 +455,7 @@ BAD_OF = [
 def test_bad_model_of_each_architecture_prints_one_line(tmp_path, row):
     config, change, code, line = BAD_OF[row]
     path = build(tmp_path / "m.gguf", change, **config)
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         Model(path, 1)
     assert (e.value.code, str(e.value)) == (code, f"{path}: {line}")
 
@@ -463,7 +463,7 @@ def test_bad_model_of_each_architecture_prints_one_line(tmp_path, row):
 @pytest.mark.parametrize("row", range(len(BAD)))
 def test_bad_model_is_refused_by_name(tmp_path, row):
     change, code, named = BAD[row]
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         Model(build(tmp_path / "m.gguf", change), 1)
     assert (
         e.value.code == code and named in str(e.value) and str(tmp_path / "m.gguf") in str(e.value)
@@ -582,11 +582,11 @@ def test_any_rope_is_refused_by_name_or_has_frequencies(kind, numbers):
             key: KIND_NAMES.index({str: "string", int: "u32", float: "f64"}[type(v)])
             for key, v in metadata.items()
         }
-        get, fault, _bad = gguf.File.get, gguf.File.fault, gguf.File._bad
+        get, data_error = gguf.File.get, gguf.File.data_error
 
     try:
         rope = read_rope(Keys(File(), "llama"), File.tensors, 4096)
-    except Fault as e:
+    except Error as e:
         assert e.code in (65, 69) and "llama.rope." in str(e)
         return
     freq = list(rope.frequencies(16, ffi.new("float[]", [1.5] * 16)))
@@ -832,7 +832,7 @@ def test_gemma3_pattern_as_bools(tmp_path, pattern, ok):
     if ok:
         assert make().hparams.pattern == 6
     else:
-        with pytest.raises(Fault, match="sliding_window_pattern") as e:
+        with pytest.raises(Error, match="sliding_window_pattern") as e:
             make()
         assert e.value.code == 69
 

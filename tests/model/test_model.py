@@ -14,7 +14,7 @@ from conftest import sets_here
 from golden_cases import golden_cases
 from tiny_model import write_model
 
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.kernels import ffi, lib
 from sluice.kvcache.scratch import Scratch
 from sluice.kvcache.snapshot import Snapshot
@@ -40,11 +40,11 @@ def fingerprint(m, cache, path):
     return hashlib.sha256(logits_of(m, cache) + path.read_bytes()).hexdigest()
 
 
-def worst(m, directory, ids, positions, expected):
+def worst(m, directory, tokens, positions, expected):
     """The largest difference from the expected logits, as a share of the largest expected logit."""
     cache, difference, size, begin = new_cache(m, directory, "f32"), 0.0, 0.0, 0
     for p, want in zip(positions, expected):
-        m.prefill(cache, ids[begin : p + 1])
+        m.prefill(cache, tokens[begin : p + 1])
         begin = p + 1
         got = ffi.unpack(cache.logits, len(want))
         difference = max(difference, max(abs(a - b) for a, b in zip(got, want)))
@@ -55,8 +55,8 @@ def worst(m, directory, ids, positions, expected):
 def test_logits_equal_transformers(tmp_path):
     # f32 sums in another order: measured 1.7e-6 at most; the cache is f32 here, as theirs is
     found = {
-        name: worst(Model(path, 1), tmp_path, ids, positions, expected)
-        for name, path, ids, positions, expected in golden_cases(str(tmp_path), EXACT_TYPES)
+        name: worst(Model(path, 1), tmp_path, tokens, positions, expected)
+        for name, path, tokens, positions, expected in golden_cases(str(tmp_path), EXACT_TYPES)
     }
     assert len(found) >= 25 and {n.split("-")[0] for n in found} == {
         *architectures.names(),
@@ -69,8 +69,8 @@ def test_logits_of_quantised_weights_are_near_transformers(tmp_path):
     # theirs are f32 products with the same weights dequantised; ours round the activations to int8
     # (a step is max/127)
     found = {
-        name: worst(Model(path, 1), tmp_path, ids, positions, expected)
-        for name, path, ids, positions, expected in golden_cases(str(tmp_path), QUANTISED_TYPES)
+        name: worst(Model(path, 1), tmp_path, tokens, positions, expected)
+        for name, path, tokens, positions, expected in golden_cases(str(tmp_path), QUANTISED_TYPES)
     }
     assert len(found) >= 8
     assert max(found.values()) < 0.04, found  # as lib/README.md says
@@ -198,7 +198,7 @@ def test_a_cap_does_not_hide_what_is_not_finite(tmp_path):
         data[t.offset : t.offset + t.n_bytes] = struct.pack("<f", 3e38) * (t.n_bytes // 4)
         (tmp_path / "bad.gguf").write_bytes(data)
         m = Model(str(tmp_path / "bad.gguf"), 1)
-        with pytest.raises(Fault, match="not finite") as e:
+        with pytest.raises(Error, match="not finite") as e:
             m.prefill(new_cache(m, tmp_path, "f32"), [1, 2, 3])
         assert e.value.code == 65
 
@@ -221,14 +221,14 @@ def test_a_q8_0_cache_gives_the_same_bits_however_it_is_filled_and_nearly_those_
     m.prefill(exact, IDS)
     a, b = (ffi.unpack(c.logits, m.hparams.n_vocab) for c in (cache, exact))
     assert 0 < max(abs(x - y) for x, y in zip(a, b)) < 0.05 * max(map(abs, b))
-    with pytest.raises(Fault, match="kv_type 8, but .* has 1") as e:
+    with pytest.raises(Error, match="kv_type 8, but .* has 1") as e:
         m.open_snapshot(str(tmp_path / "s"), "f16")
     assert e.value.code == 65
 
 
 def test_q8_0_needs_heads_of_whole_blocks(tmp_path):
     write_model(str(tmp_path / "m.gguf"), head_dim=16)
-    with pytest.raises(Fault, match="heads of 16 .* q8_0") as e:
+    with pytest.raises(Error, match="heads of 16 .* q8_0") as e:
         Model(str(tmp_path / "m.gguf")).geometry("q8_0")
     assert e.value.code == 69
 
@@ -266,7 +266,7 @@ def test_rows_of_logits_equal_those_after_each_id(models, name):
 
 @pytest.mark.parametrize("name", [*OTHERS, "llama-q8_0", "gemma3-f16"])
 def test_last_block_is_computed_for_what_is_asked_alone(models, name, monkeypatch):
-    """Its keys and values are for all ids; what follows them there is for the last n_last."""
+    """Its keys and values are for all tokens; what follows them there is for the last n_last."""
     m, seen = Model(str(models[name]), 1), []
     linears = Forward.linears
     monkeypatch.setattr(
@@ -312,7 +312,7 @@ def test_nonfinite_weights_end_in_a_fault(tmp_path):
     data[t.offset + 400 : t.offset + 404] = b"\x00\x00\xc0\x7f"
     path.write_bytes(data)
     m = Model(str(path), 1)
-    with pytest.raises(Fault, match="not finite") as e:
+    with pytest.raises(Error, match="not finite") as e:
         m.prefill(new_cache(m, tmp_path), [1, 2, 3])
     assert e.value.code == 65
 
@@ -322,7 +322,9 @@ def test_a_wide_model_gets_shorter_chunks_not_more_memory(tmp_path, monkeypatch)
     m, taken = Model(str(tmp_path / "m.gguf")), []
     forward = m.forward
     monkeypatch.setattr(
-        m, "forward", lambda f, ids, pos, n: (taken.append(len(ids)), forward(f, ids, pos, n))[1]
+        m,
+        "forward",
+        lambda f, tokens, pos, n: (taken.append(len(tokens)), forward(f, tokens, pos, n))[1],
     )
     found = set()
     for limit in (1 << 26, 3 * 1024 + 5, 1):
@@ -352,7 +354,7 @@ def test_snapshot_with_nonfinite_logits_is_refused(models, tmp_path):
     m.prefill(cache, IDS[:5])
     cache.logits[7] = float("nan")
     cache.seal(str(tmp_path / "s"))
-    with pytest.raises(Fault, match="logits: that of id 7") as e:
+    with pytest.raises(Error, match="logits: that of id 7") as e:
         m.open_snapshot(str(tmp_path / "s"))
     assert e.value.code == 65
 

@@ -43,10 +43,10 @@ def model(request):
     return request.getfixturevalue
 
 
-def logits(m, ids, n, kv="f16", chunk=512):
-    """f32 [n_vocab] after each of the last `n` of `ids`."""
-    cache, n_vocab = Scratch(m.geometry(kv), len(ids)), m.hparams.n_vocab
-    for f, x, kept in m.run(cache, ids, n, chunk):
+def logits(m, tokens, n, kv="f16", chunk=512):
+    """f32 [n_vocab] after each of the last `n` of `tokens`."""
+    cache, n_vocab = Scratch(m.geometry(kv), len(tokens)), m.hparams.n_vocab
+    for f, x, kept in m.run(cache, tokens, n, chunk):
         for at in range(0, kept, ROWS):
             count = min(ROWS, kept - at)
             y = m.head_rows(f, x, at, count)
@@ -78,9 +78,9 @@ def test_logits_with_f32_weights_equal_transformers(model, tmp_path, name):
     path, f32 = model(name), tmp_path / "f32.gguf"
     done = run("gguf-quantize", path, f32, "F32")
     assert done.returncode == 0, done.stderr
-    ids = cases.facts(name)["ids"]
+    tokens = cases.facts(name)["ids"]
     try:
-        ours = logits(Model(str(f32)), ids, N_POSITIONS, "f32")
+        ours = logits(Model(str(f32)), tokens, N_POSITIONS, "f32")
         apart = cases.difference(cases.load(name), ours)
     finally:
         f32.unlink()  # a gigabyte
@@ -134,10 +134,10 @@ def test_what_llama_cpp_generates_are_our_best_tokens_too(model, name):
     the near ties went."""
     facts, m = cases.facts(name), Model(str(model(name)))
     for key, prompt in facts["prompts"].items():
-        ids = ids_in(run("tokenize", "-m", model(name), input=prompt.encode()).stdout)
+        tokens = ids_in(run("tokenize", "-m", model(name), input=prompt.encode()).stdout)
         theirs = facts["greedy"][key]
         assert len(theirs) == 48
-        rows = np.array(list(logits(m, ids + theirs[:-1], len(theirs))))
+        rows = np.array(list(logits(m, tokens + theirs[:-1], len(theirs))))
         behind = rows.max(axis=1) - rows[np.arange(len(theirs)), theirs]
         assert behind.max() < 0.02 * rows.max(), (key, behind)
         assert (behind == 0).mean() > 0.9, (key, behind)
@@ -152,16 +152,16 @@ def ways():
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_have_the_golden_bits(model, name):
     """On every instruction set and processor, with one thread and two, whatever the batch."""
-    m, ids = Model(str(model(name))), cases.facts(name)["ids"]
+    m, tokens = Model(str(model(name))), cases.facts(name)["ids"]
     golden = json.loads(DIGESTS.read_text())[name]
     for isa, threads, chunk in ways():
         lib.isa_select(isa.encode())
         lib.threads_start(threads)
-        found = digest(logits(m, ids, ROWS, chunk=chunk))
+        found = digest(logits(m, tokens, ROWS, chunk=chunk))
         assert found == golden["text"], (isa, threads, chunk)
     for isa in sets_here():
         lib.isa_select(isa.encode())
-        assert digest(logits(m, ids[:BEGIN], BEGIN)) == golden["begin"], isa
+        assert digest(logits(m, tokens[:BEGIN], BEGIN)) == golden["begin"], isa
 
 
 # Commands ----------------------------------------------------------------------
@@ -258,10 +258,10 @@ def test_snapshot_is_continued_as_if_there_had_been_no_break(model, tmp_path, na
     once = command("generate", "-t", 0, "-n", 20, input=prompt).stdout
     first = command("generate", "-t", 0, "-n", 8, "-o", "first.snap", input=prompt).stdout
     assert first + command("generate", "-t", 0, "-n", 12, "-s", "first.snap").stdout == once
-    ids = command("tokenize", input=prompt).stdout
-    begin = b"".join([*ids.splitlines(True)[:60], b"#end text\n"])
+    tokens = command("tokenize", input=prompt).stdout
+    begin = b"".join([*tokens.splitlines(True)[:60], b"#end text\n"])
     command("prefill", "--cache", "cache", input=begin)
-    done = command("prefill", "--cache", "cache", "-v", input=ids)
+    done = command("prefill", "--cache", "cache", "-v", input=tokens)
     assert b" reused=59 " in done.stderr
     ring = (
         f"mkfifo ring; decode -m {path} {done.stdout.decode().strip()} <ring | sample -t 0 -n 20 |"
@@ -275,10 +275,10 @@ def write_all():
     digests = json.loads(DIGESTS.read_text()) if DIGESTS.exists() else {}
     here = {name: model.path for name, model in cases.MODELS.items() if model.is_here()}
     for name, path in here.items():
-        ids, m = cases.facts(name)["ids"], Model(str(path))
+        tokens, m = cases.facts(name)["ids"], Model(str(path))
         digests[name] = {
-            "begin": digest(logits(m, ids[:BEGIN], BEGIN)),
-            "text": digest(logits(m, ids, ROWS)),
+            "begin": digest(logits(m, tokens[:BEGIN], BEGIN)),
+            "text": digest(logits(m, tokens, ROWS)),
         }
     DIGESTS.write_text(json.dumps(digests, indent=1) + "\n")
     with tempfile.TemporaryDirectory() as directory:

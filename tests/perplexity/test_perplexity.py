@@ -25,7 +25,7 @@ from test_score import score
 from tiny_model import complete, metadata, shapes, weights, write_model
 
 from sluice import gguf, stream
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.kernels import lib
 from sluice.model.model import Model
 from sluice.perplexity import evaluate, kept_logits
@@ -60,8 +60,8 @@ def ids_of(path):
 def test_every_probability_has_the_bits_of_decode(files, tmp_path):
     """Ids go into decode one by one; its records of logits are the truth."""
     m = gguf.File(str(files / "m.gguf"))
-    ids, n_ctx = ids_of(files / "m.gguf"), 24
-    windows = evaluate.Windows(ids, n_ctx, None, 1)
+    tokens, n_ctx = ids_of(files / "m.gguf"), 24
+    windows = evaluate.Windows(tokens, n_ctx, None, 1)
     ours, expected, total = scores(files / "m.gguf", windows), [], evaluate.Sums()
     for i in range(3):
         read, counted = windows.window(i)
@@ -162,14 +162,16 @@ def test_numbers_do_not_depend_on_set_threads_or_pieces(files, monkeypatch):
 
 @given(st.integers(0, 300), st.integers(4, 40), st.integers(0, 39), st.integers(1, 9))
 def test_windows_count_ids_once_and_in_order(n, n_ctx, stride, most):
-    ids = array("i", range(1000, 1000 + n))
+    tokens = array("i", range(1000, 1000 + n))
     stride = stride if 0 < stride < n_ctx else None
-    w = evaluate.Windows(ids, n_ctx, stride, 7)
+    w = evaluate.Windows(tokens, n_ctx, stride, 7)
     counted = []
     for i in range(w.n_window):
         read, count = w.window(i)
         at = i * (stride or n_ctx)
-        assert len(read) == n_ctx and read[0] == 7 and read[1:] == ids[at + 1 : at + n_ctx].tolist()
+        assert (
+            len(read) == n_ctx and read[0] == 7 and read[1:] == tokens[at + 1 : at + n_ctx].tolist()
+        )
         assert (
             len(count) == (stride or n_ctx - n_ctx // 2 - 1) and list(count) == read[-len(count) :]
         )
@@ -182,19 +184,19 @@ def test_windows_count_ids_once_and_in_order(n, n_ctx, stride, most):
         )
     else:
         assert w.n_window == n // n_ctx or stride
-    assert evaluate.Windows(ids, n_ctx, stride, 7, most).n_window == min(most, w.n_window)
+    assert evaluate.Windows(tokens, n_ctx, stride, 7, most).n_window == min(most, w.n_window)
 
 
 def test_stdin_file_windows_and_stride(files):
-    ids = ids_of(files / "m.gguf")
+    tokens = ids_of(files / "m.gguf")
     whole = run("perplexity", "-m", files / "m.gguf", "-c", 32, files / "text")
     assert run("perplexity", "-m", files / "m.gguf", "-c", 32, input=TEXT).stdout == whole.stdout
     name, value, sign, error = whole.stdout.decode().split()
     assert (name, sign) == ("perplexity", "+-") and 1 < float(value) and 0 < float(error)
     for options, n in (
-        ([], len(ids) // 32),
+        ([], len(tokens) // 32),
         (["-n", 2], 2),
-        (["--stride", 8], (len(ids) - 32) // 8 + 1),
+        (["--stride", 8], (len(tokens) - 32) // 8 + 1),
     ):
         found = json.loads(
             run(
@@ -293,13 +295,13 @@ def test_every_damaged_byte_is_found(files, tmp_path):
         def flip(data):
             data[at] ^= 1 << at % 8
 
-        with pytest.raises(Fault) as e:
+        with pytest.raises(Error) as e:
             read_all(damaged(files, tmp_path, flip))
         assert e.value.code in (65, 69), at
     for n in (0, 5, 127, 131, 132, 500, len(data) - 1):
-        with pytest.raises(Fault):
+        with pytest.raises(Error):
             read_all(damaged(files, tmp_path, lambda data: data[:n]))
-    with pytest.raises(Fault):
+    with pytest.raises(Error):
         read_all(damaged(files, tmp_path, lambda data: data + b"\0"))
 
 
@@ -326,8 +328,8 @@ def with_header(data, **fields):
         dict(n_count=14),
         dict(n_window=0),
         dict(n_window=1 << 31),
-        dict(n_ids=(1 << 32) - 1),
-        dict(n_ids=1),
+        dict(n_tokens=(1 << 32) - 1),
+        dict(n_tokens=1),
         dict(zero=1),
         dict(pad=b"x" * 20),
         dict(stride=14),
@@ -358,16 +360,16 @@ def test_base_of_another_vocabulary_is_refused(files, tmp_path):
 def test_windows_of_a_base_are_no_longer_than_any_that_can_be_made(files, tmp_path):
     """A file of 64 MB that asks for attention over 16 million positions."""
     path, n = tmp_path / "b", (1 << 22) + 1
-    ids = bytes(4 * n)
+    tokens = bytes(4 * n)
     data = bytearray((files / "m.base").read_bytes()[:132])
-    with_header(data, n_ctx=n, n_ids=n, stride=1, n_count=1, n_window=1)
+    with_header(data, n_ctx=n, n_tokens=n, stride=1, n_count=1, n_window=1)
     path.write_bytes(
         data[:128]
-        + ids
-        + struct.pack("<I", lib.crc32c(0, ids, len(ids)))
+        + tokens
+        + struct.pack("<I", lib.crc32c(0, tokens, len(tokens)))
         + bytes(lib.kept_row_bytes(768))
     )
-    with pytest.raises(Fault, match="header: its windows") as e:
+    with pytest.raises(Error, match="header: its windows") as e:
         kept_logits.Base(str(path))
     assert e.value.code == 65
 
@@ -425,16 +427,16 @@ def test_byte_pair_vocabularies_with_and_without_begin_id(tmp_path):
             ],
         )
         file = gguf.File(str(tmp_path / "m.gguf"))
-        ids = array("i", vocab.Vocab(file).encode(TEXT, eos=False))
-        assert (ids[0] == 0) == bos
-        cut = evaluate.Windows(ids, 16, None, 0 if bos else None)
+        tokens = array("i", vocab.Vocab(file).encode(TEXT, eos=False))
+        assert (tokens[0] == 0) == bos
+        cut = evaluate.Windows(tokens, 16, None, 0 if bos else None)
         total = evaluate.Sums()
         for s in scores(tmp_path / "m.gguf", cut):
             total.add(s.log_p)
         found = json.loads(
             run("perplexity", "-m", tmp_path / "m.gguf", "-c", 16, "--json", input=TEXT).stdout
         )
-        assert (found["perplexity"], found["ids"]) == (total.perplexity, len(ids) // 16 * 7)
+        assert (found["perplexity"], found["ids"]) == (total.perplexity, len(tokens) // 16 * 7)
         assert run("perplexity", "-m", tmp_path / "m.gguf", "-c", 16).returncode == 65
 
 
@@ -460,7 +462,7 @@ def test_windows_stay_within_the_models_context(files, tmp_path):
         data.replace(key + struct.pack("<I", limit), key + struct.pack("<I", 31))
     )
     done = run("perplexity", "-m", tmp_path / "short.gguf", "--kl", files / "m.base")
-    assert done.returncode == 65 and b"its windows are of 32 ids" in done.stderr
+    assert done.returncode == 65 and b"its windows are of 32 tokens" in done.stderr
 
 
 def test_minus_one_window_is_no_limit(files):
@@ -501,7 +503,7 @@ def test_numbers_beyond_f64_are_no_json_numbers():
         (["-n", -2, "text"], 64, "-n"),
         (["-c", 32, "--stride", 32, "text"], 64, "--stride"),
         (["none"], 66, "none"),
-        (["empty"], 65, "1 ids, less than a window of 512"),
+        (["empty"], 65, "1 tokens, less than a window of 512"),
         (["-c", 500, "text"], 65, "less than a window of 500"),
         (["-c", 32, "text", "--save-logits", "no/where"], 73, "no/where"),
         (["-c", 32, "text", "--save-logits", "."], 73, "directory"),
@@ -617,6 +619,6 @@ def test_progress_and_estimate_are_shown(files):
     assert (
         told.stdout == done.stdout
         and lines[-2].endswith(f"perplexity={value}")
-        and " ids_s=" in lines[-1]
+        and " tokens_s=" in lines[-1]
     )
     assert run("perplexity", "-m", files / "m.gguf", "-c", 32, files / "text").stderr == b""

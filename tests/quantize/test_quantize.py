@@ -19,7 +19,7 @@ from test_encode import encode
 from tiny_model import write_model
 
 from sluice import gguf
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.model import architectures
 from sluice.model.model import Model
 from sluice.perplexity import evaluate
@@ -270,10 +270,10 @@ def test_every_architecture_runs_after(tmp_path, arch):
             if len(shape) == 2
             else (type, data) == ("F32", before[name][2])
         ), name
-    ids = run(
+    tokens = run(
         "tokenize", "-m", tmp_path / "o", input=b"The quick brown fox jumps over the lazy dog. " * 9
     ).stdout
-    done = run("prefill", "-m", tmp_path / "o", "-o", tmp_path / "p.snap", input=ids)
+    done = run("prefill", "-m", tmp_path / "o", "-o", tmp_path / "p.snap", input=tokens)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -469,6 +469,6 @@ def test_changed_file_is_refused(tiny, tmp_path, monkeypatch):
     def touch(n_bytes):
         os.utime(path)
 
-    with pytest.raises(Fault, match="changed while it was in use") as e:
+    with pytest.raises(Error, match="changed while it was in use") as e:
         requantize.write(str(tmp_path / "o"), file, "Q8_0", plan, touch)
     assert e.value.code == 74 and os.listdir(tmp_path) == ["m.gguf"]

@@ -16,7 +16,7 @@ import time
 import pytest
 from conftest import BIN, MEASURE, ROOT, run, shell
 
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.mail import headers
 from sluice.serve import pass_through
 
@@ -342,7 +342,7 @@ def test_no_place_for_a_temporary_file_is_75(monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", no_room)
-    with pytest.raises(Fault, match="a temporary file: cannot write: No space left") as e:
+    with pytest.raises(Error, match="a temporary file: cannot write: No space left") as e:
         pass_through._temporary()
     assert e.value.code == 75
 

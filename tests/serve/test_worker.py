@@ -508,7 +508,7 @@ def test_the_log_says_nothing_of_a_mail(start):
     lines = w.log().splitlines()
     assert len(lines) == len(DATA) + 2 and "secret" not in w.log()
     for line in lines:
-        name, pid, answer, n_bytes, ids, ms = line.split(" ")
+        name, pid, answer, n_bytes, tokens, ms = line.split(" ")
         assert (
             answer in ("answer=yes", "answer=no", "answer=unsure", "error=empty")
             and pid.startswith("pid=")

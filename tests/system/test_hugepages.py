@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tiny_model import write_model
 
 from sluice import gguf
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.kernels import ffi
 from sluice.system import huge_pages, memory
 
@@ -86,7 +86,7 @@ def test_a_system_without_huge_pages_is_named(tmp_path, monkeypatch, tiny, says,
     if says:
         (tmp_path / "enabled").write_text(says)
     file = gguf.File(str(tiny), huge_pages=True)
-    with pytest.raises(Fault, match="--huge-pages: this system has none") as e:
+    with pytest.raises(Error, match="--huge-pages: this system has none") as e:
         file.pointer(next(iter(file.tensors.values())))
     assert e.value.code == code
 
@@ -95,7 +95,7 @@ def test_a_system_without_huge_pages_is_named(tmp_path, monkeypatch, tiny, says,
 def test_a_copy_that_has_no_room_is_refused_before_it_is_begun(tmp_path, monkeypatch, file):
     (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable:        8 kB\n")
     monkeypatch.setattr(memory, "MACHINE", str(tmp_path / "meminfo"))
-    with open(file, "rb") as f, pytest.raises(Fault) as e:
+    with open(file, "rb") as f, pytest.raises(Error) as e:
         huge_pages.of_file(f.fileno(), 0, len(DATA), "f", True)
     assert (e.value.code, str(e.value)) == (
         75,
@@ -168,7 +168,7 @@ def test_a_file_that_changes_after_it_was_copied_is_noticed(tmp_path, tiny, chan
     os.utime(path, ns=(1, 1))
     # the copy is what was opened, and no signal comes of it
     assert ffi.buffer(p, t.n_bytes)[:] == before
-    with pytest.raises(Fault, match="changed while it was in use") as e:
+    with pytest.raises(Error, match="changed while it was in use") as e:
         file.check_unchanged()
     assert e.value.code == 74
 
@@ -178,7 +178,7 @@ def test_a_file_that_was_cut_before_it_is_copied_is_one_line(tmp_path, tiny):
     shutil.copy(tiny, tmp_path / "m.gguf")
     file = gguf.File(str(tmp_path / "m.gguf"), huge_pages=True)
     os.truncate(tmp_path / "m.gguf", file.data_offset + 5)
-    with pytest.raises(Fault, match="changed while it was in use") as e:
+    with pytest.raises(Error, match="changed while it was in use") as e:
         file.pointer(next(iter(file.tensors.values())))
     assert e.value.code == 74
 
@@ -186,8 +186,8 @@ def test_a_file_that_was_cut_before_it_is_copied_is_one_line(tmp_path, tiny):
 @here
 def test_commands_answer_the_same_with_a_copy(tiny, tmp_path, home):
     mail = BIN.parent / "tests" / "mails" / "spam-cards.eml"
-    ids = run("tokenize", "-m", tiny, input=b"some text").stdout
-    assert run("prefill", "-m", tiny, "-o", tmp_path / "s", input=ids).returncode == 0
+    tokens = run("tokenize", "-m", tiny, input=b"some text").stdout
+    assert run("prefill", "-m", tiny, "-o", tmp_path / "s", input=tokens).returncode == 0
     for command in (
         ("generate", "-m", tiny, "-n", 20, "-t", 0, "-c", 100, "some text"),
         ("classify", "--json", "--no-cache", mail),

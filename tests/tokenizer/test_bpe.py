@@ -1,4 +1,4 @@
-"""Byte-pair vocabularies: words and ids equal Hugging Face's and llama.cpp's, text comes back, bad
+"""Byte-pair vocabularies: words and tokens equal Hugging Face's and llama.cpp's, text comes back, bad
 files are refused.
 """
 
@@ -20,7 +20,7 @@ from test_vocab import cases, decode
 
 from sluice import gguf
 from sluice.classify import answers
-from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
+from sluice.faults import BAD_DATA, UNSUPPORTED, Error
 from sluice.grammar import matcher as grammar
 from sluice.kernels import ffi, lib
 from sluice.tokenizer import bpe
@@ -85,9 +85,9 @@ def words(pre, text):
 def test_encode_equals_llama_cpp(datafile, vocabularies, name):
     path = datafile(f"vocab/ggml-vocab-{name}.gguf")
     _, vocab = vocabularies(path)
-    for data, ids in cases(path.with_suffix(".gguf.inp"), path.with_suffix(".gguf.out")):
-        assert vocab.encode(data, bos=False) == ids, data
-        assert decode(vocab, ids) == data
+    for data, tokens in cases(path.with_suffix(".gguf.inp"), path.with_suffix(".gguf.out")):
+        assert vocab.encode(data, bos=False) == tokens, data
+        assert decode(vocab, tokens) == data
 
 
 TRICKY = [
@@ -159,8 +159,8 @@ def test_encode_of_gemma_3_is_as_published(datafile, tmp_path):
         [],
     )
     vocab = Vocab(gguf.File(str(tmp_path / "g.gguf")))
-    for text, ids in GEMMA_3.items():
-        assert vocab.encode(text.encode(), bos=False) == ids, text
+    for text, tokens in GEMMA_3.items():
+        assert vocab.encode(text.encode(), bos=False) == tokens, text
 
 
 GEMMA_3 = {
@@ -410,12 +410,12 @@ def test_answers_need_tokens_that_write_them(build):
     gone = dict(
         tokens=("[string]", [*LETTERS.replace("c", ""), "ab"]), token_type=("[i32]", [NORMAL] * 256)
     )
-    with pytest.raises(Fault, match="cannot write"):
+    with pytest.raises(Error, match="cannot write"):
         answers.Tree(Question, build([AB], **gone))
     vocab = build([AB], [("ab", USER_DEFINED)])
-    assert answers.Tree(Question, vocab).root.ids == [99, 257]
+    assert answers.Tree(Question, vocab).root.tokens == [99, 257]
     Question.tokenisations = "all"
-    assert answers.Tree(Question, vocab).root.ids == [97, 99, 256, 257]
+    assert answers.Tree(Question, vocab).root.tokens == [97, 99, 256, 257]
 
 
 def test_a_grammar_sees_the_bytes_of_tokens(datafile, vocabularies):
@@ -430,10 +430,11 @@ def test_a_grammar_sees_the_bytes_of_tokens(datafile, vocabularies):
     found = {i for i in range(vocab.n_vocab) if allowed[i // 64] >> i % 64 & 1}
     assert found == {i for i in range(vocab.n_vocab) if vocab.bytes_of(i) in begins}
     assert max(len(vocab.bytes_of(i)) for i in found) > 3
-    for text, ids in ((" 漢字", None), (" yes", None), (" 42", vocab.encode(b" 42"))):
+    for text, tokens in ((" 漢字", None), (" yes", None), (" 42", vocab.encode(b" 42"))):
         matcher = grammar.Matcher(matcher.grammar, vocab)
         assert (
-            all(matcher.accept(i) for i in ids or vocab.encode(text.encode())) and matcher.complete
+            all(matcher.accept(i) for i in tokens or vocab.encode(text.encode()))
+            and matcher.complete
         )
 
 
@@ -464,7 +465,7 @@ def with_item(values, i, v):
     return [*values[:i], v, *values[i + 1 :]]
 
 
-def tokens(i, text, kind=NORMAL):
+def with_token(i, text, kind=NORMAL):
     """The keys with token `i` replaced."""
     return {
         "tokens": array("string", with_item(TOKENS, i, text)),
@@ -508,15 +509,15 @@ BAD = [  # keys, exit code, what the message must hold
     ({"token_type": array("i32", with_item(TYPES, 3, 0))}, BAD_DATA, "token_type: token 3"),
     ({"token_type": array("i32", with_item(TYPES, 3, 7))}, BAD_DATA, "token_type: token 3"),
     ({"token_type": array("i32", with_item(TYPES, 3, -1))}, BAD_DATA, "token_type: token 3"),
-    (tokens(3, "<0x03>", BYTE), BAD_DATA, "token_type: token 3: its type is byte"),
+    (with_token(3, "<0x03>", BYTE), BAD_DATA, "token_type: token 3: its type is byte"),
     (
-        tokens(257, b"\xe6\xbc", USER_DEFINED),
+        with_token(257, b"\xe6\xbc", USER_DEFINED),
         BAD_DATA,
         "tokens: token 257: is of type user defined and not UTF-8",
     ),
-    (tokens(5, "a"), BAD_DATA, "has the same text as token"),
-    (tokens(257, "ab"), BAD_DATA, "tokens: token 257 has the same text as token 256"),
-    (tokens(258, "x" * 1025, CONTROL), UNSUPPORTED, "token 258 has more than 1024 bytes"),
+    (with_token(5, "a"), BAD_DATA, "has the same text as token"),
+    (with_token(257, "ab"), BAD_DATA, "tokens: token 257 has the same text as token 256"),
+    (with_token(258, "x" * 1025, CONTROL), UNSUPPORTED, "token 258 has more than 1024 bytes"),
     ({"bos_token_id": ("u32", 259)}, BAD_DATA, "bos_token_id: 259 is not below"),
     ({"eos_token_id": ("u32", 1 << 31)}, BAD_DATA, "eos_token_id"),
     ({"bos_token_id": ("i32", -1)}, BAD_DATA, "bos_token_id: expected u32"),
@@ -527,7 +528,7 @@ BAD = [  # keys, exit code, what the message must hold
 
 @pytest.mark.parametrize("keys, code, message", BAD, ids=range(len(BAD)))
 def test_bad_vocabulary_is_refused(build, keys, code, message):
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         build([AB, ABC], [("<|end|>", CONTROL)], **keys)
     assert (
         e.value.code == code
@@ -551,7 +552,7 @@ def test_without_merges_and_types_texts_are_written_in_single_bytes(build):
     for text in (b"Once upon", "h\u00e9llo \u65e5\n".encode(), b"<|im_end|>"):
         assert vocab.encode(text, bos=False) == list(text) and decode(vocab, list(text)) == text
     assert vocab.encode(b"a<|im_end|>", bos=False, special=True) == [97, 256] and 256 in vocab.eog
-    with pytest.raises(Fault, match="merges is missing, and token 256") as e:
+    with pytest.raises(Error, match="merges is missing, and token 256") as e:
         build([], [("ab", NORMAL)], merges=None)
     assert e.value.code == BAD_DATA
 
@@ -577,7 +578,7 @@ def test_long_merges_in_any_order_are_found(build):
 def test_a_half_may_begin_with_a_blank(build, left):
     """As llama.cpp reads merges; a vocabulary of model gemma4 could use one."""
     if " " in left[1:]:
-        with pytest.raises(Fault, match="merge 0"):
+        with pytest.raises(Error, match="merge 0"):
             build(
                 [AB, ABC],
                 [(left + "x", NORMAL)],
@@ -614,7 +615,7 @@ def test_any_vocabulary_is_refused_or_encodes(build, added, merges, model, pre, 
             merges=array("string", [b"a b", b"ab c", *merges]),
         )
         out = vocab.encode(data, special=special)
-    except Fault as e:
+    except Error as e:
         assert e.code in (BAD_DATA, UNSUPPORTED)
         return
     assert all(0 <= i < vocab.n_vocab for i in out) and len(out) <= 3 * len(data) + 2

@@ -186,8 +186,8 @@ def test_a_megabyte_of_anything(datafile, vocabularies, name, pre):
             ((1 << 20) if name == "llama-bpe" and text in ("a", "blank", "cjk") else 1 << 18)
             // len(unit)
         )
-        ids = vocab.encode(data, bos=False)
-        assert b"".join(map(vocab.bytes_of, ids)) == data
+        tokens = vocab.encode(data, bos=False)
+        assert b"".join(map(vocab.bytes_of, tokens)) == data
 
 
 def test_a_megabyte_of_one_word_needs_bounded_memory(datafile):

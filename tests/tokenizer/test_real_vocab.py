@@ -1,4 +1,4 @@
-"""The vocabularies of real models: ids of 200 KB of mixed text, the article's cases, white space,
+"""The vocabularies of real models: tokens of 200 KB of mixed text, the article's cases, white space,
 HTML; the time to open one.
 """
 
@@ -42,9 +42,9 @@ def mixed():
 @pytest.mark.parametrize("name", GOLDEN)
 def test_ids_of_mixed_text_are_those_of_the_trained_tokenizer(request, vocab_of, mixed, name):
     vocab = vocab_of(request.getfixturevalue(name))
-    ids = vocab.encode(mixed, bos=False)
-    assert (len(ids), golden_ids.digest(ids)) == (GOLDEN[name]["n_ids"], GOLDEN[name]["ids"])
-    assert not any(vocab.is_control(i) for i in ids)
+    tokens = vocab.encode(mixed, bos=False)
+    assert (len(tokens), golden_ids.digest(tokens)) == (GOLDEN[name]["n_ids"], GOLDEN[name]["ids"])
+    assert not any(vocab.is_control(i) for i in tokens)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -63,10 +63,10 @@ def test_mixed_text_comes_back(request, mixed, name):
 def test_the_articles_cases_hold_on_the_real_gemma(gemma3, vocab_of):
     vocab = vocab_of(gemma3)
     assert len(GEMMA_3) == 7
-    for text, ids in GEMMA_3.items():
-        assert vocab.encode(text.encode(), bos=False) == ids, text
-        assert vocab.encode(text.encode(), bos=False, special=True) == ids
-        assert decode(vocab, ids) == text.encode()
+    for text, tokens in GEMMA_3.items():
+        assert vocab.encode(text.encode(), bos=False) == tokens, text
+        assert vocab.encode(text.encode(), bos=False, special=True) == tokens
+        assert decode(vocab, tokens) == text.encode()
 
 
 # of llama.cpp and sentencepiece alike, but for </s>, which llama.cpp calls a control token
@@ -85,13 +85,13 @@ GEMMA_TEXTS = {
 
 def test_user_defined_pieces_of_the_real_gemma_come_out_of_text(gemma3, vocab_of):
     vocab = vocab_of(gemma3)
-    for text, ids in GEMMA_TEXTS.items():
+    for text, tokens in GEMMA_TEXTS.items():
         assert (
             vocab.encode(text.encode(), bos=False)
             == vocab.encode(text.encode(), bos=False, special=True)
-            == ids
+            == tokens
         ), text
-        assert decode(vocab, ids) == text.encode()
+        assert decode(vocab, tokens) == text.encode()
     types, texts = (
         vocab._file.metadata["tokenizer.ggml." + key].values() for key in ("token_type", "tokens")
     )
@@ -115,8 +115,8 @@ def test_the_line_of_gemma_through_the_command(gemma3):
 
 def test_a_chat_message_cannot_forge_marks_but_may_hold_html(gemma3, vocab_of):
     vocab = vocab_of(gemma3)
-    ids = vocab.encode(b"<start_of_image><s>x</s>  ", bos=False, marks=False)
-    assert 255999 not in ids and ids[-3:] == [236781, 212, 138] and 203 in ids
+    tokens = vocab.encode(b"<start_of_image><s>x</s>  ", bos=False, marks=False)
+    assert 255999 not in tokens and tokens[-3:] == [236781, 212, 138] and 203 in tokens
 
 
 def test_a_large_vocabulary_opens_in_a_blink(gemma3):

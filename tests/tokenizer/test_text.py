@@ -1,4 +1,4 @@
-"""The text of ids: valid UTF-8 whatever bytes they write, and all of it as soon as it is one."""
+"""The text of tokens: valid UTF-8 whatever bytes they write, and all of it as soon as it is one."""
 
 import codecs
 import itertools
@@ -53,7 +53,7 @@ def expected(data):
 
 
 def joined(parts):
-    """(what is written after each part, the bytes that are open then) for ids that write
+    """(what is written after each part, the bytes that are open then) for tokens that write
     `parts`.
     """
     joiner, out = detokenizer.Joiner(Bytes(parts)), []

@@ -38,8 +38,8 @@ def model(tmp_path_factory):
     return path
 
 
-def ids(result):
-    """The ids of a complete stream."""
+def tokens(result):
+    """The tokens of a complete stream."""
     assert result.returncode == 0 and result.stderr == b"", result.stderr
     head, *lines, end, last = result.stdout.split(b"\n")
     assert re.fullmatch(rb"#ids 1 model=[0-9a-f]{16} vocab=\d+", head) and (end, last) == (
@@ -50,7 +50,7 @@ def ids(result):
 
 
 def stream(model, numbers, end=b"#end text\n"):
-    """A stream of ids as `tokenize` would write it for this model."""
+    """A stream of tokens as `tokenize` would write it for this model."""
     head = run("tokenize", "-m", model).stdout.split(b"\n")[0]
     return head + b"\n" + b"".join(b"%d\n" % i for i in numbers) + end
 
@@ -67,17 +67,17 @@ def stream(model, numbers, end=b"#end text\n"):
     ],
 )
 def test_flags(model, flags, expected):
-    assert ids(run("tokenize", "-m", model, *flags, input=b"a")) == expected
+    assert tokens(run("tokenize", "-m", model, *flags, input=b"a")) == expected
 
 
 def test_empty_text_is_the_begin_id_alone(model):
-    assert ids(run("tokenize", "-m", model)) == [BOS]
-    assert ids(run("tokenize", "-m", model, "--no-bos")) == []
+    assert tokens(run("tokenize", "-m", model)) == [BOS]
+    assert tokens(run("tokenize", "-m", model, "--no-bos")) == []
 
 
 def test_special_is_needed_for_control_tokens(model):
-    assert EOS not in ids(run("tokenize", "-m", model, input=b"a</s>"))
-    assert ids(run("tokenize", "-m", model, "--special", input=b"a</s>")) == [BOS, BLANK_A, EOS]
+    assert EOS not in tokens(run("tokenize", "-m", model, input=b"a</s>"))
+    assert tokens(run("tokenize", "-m", model, "--special", input=b"a</s>")) == [BOS, BLANK_A, EOS]
 
 
 @pytest.mark.parametrize("flags", [[], ["--no-prefix"]])
@@ -241,13 +241,13 @@ def test_decode_shows_controls_to_a_terminal_and_writes_them_to_a_pipe(model):
 
 def test_verbose_reports_one_line(model):
     result = run("tokenize", "-v", "-m", model, input=b"a b")
-    assert re.fullmatch(rb"tokenize: ids=4 bytes=3 ms=\d+\.\d\n", result.stderr)
+    assert re.fullmatch(rb"tokenize: tokens=4 bytes=3 ms=\d+\.\d\n", result.stderr)
     result = run("tokenize", "-v", "-d", "-m", model, input=result.stdout)
-    assert re.fullmatch(rb"tokenize: ids=4 bytes=3 open=0 ms=\d+\.\d\n", result.stderr)
+    assert re.fullmatch(rb"tokenize: tokens=4 bytes=3 open=0 ms=\d+\.\d\n", result.stderr)
     result = run(
         "tokenize", "-v", "-d", "-m", model, input=stream(model, [A, byte(0xE2), byte(0x82)])
     )
-    assert re.fullmatch(rb"tokenize: ids=3 bytes=1 open=2 ms=\d+\.\d\n", result.stderr)
+    assert re.fullmatch(rb"tokenize: tokens=3 bytes=1 open=2 ms=\d+\.\d\n", result.stderr)
 
 
 def bad_input(model):
@@ -306,7 +306,7 @@ def test_full_disk_and_closed_stdout_exit_74(model, flags):
 
 
 def test_model_from_the_environment(model):
-    assert ids(run("tokenize", input=b"a", env={**os.environ, "MODEL": str(model)})) == [
+    assert tokens(run("tokenize", input=b"a", env={**os.environ, "MODEL": str(model)})) == [
         BOS,
         BLANK_A,
     ]
@@ -314,7 +314,7 @@ def test_model_from_the_environment(model):
 
 @pytest.mark.full
 def test_ids_of_a_long_text_take_little_memory(model):
-    """A byte of what is not UTF-8 may become three ids; writing them takes no more than they do."""
+    """A byte of what is not UTF-8 may become three tokens; writing them takes no more than they do."""
 
     def peak(n):
         with subprocess.Popen(
@@ -361,7 +361,7 @@ def test_a_megabyte_of_anything(datafile, text):
     path = datafile("vocab/ggml-vocab-llama-spm.gguf")
     data = SLOW[text] * ((1 << 20) // len(SLOW[text]))
     there = run("tokenize", "-m", path, input=data, preexec_fn=limits)
-    assert len(ids(there)) > 1 << 13
+    assert len(tokens(there)) > 1 << 13
     back = run("tokenize", "-m", path, "-d", input=there.stdout, preexec_fn=limits)
     assert back.returncode == 0
     assert back.stdout.decode() == ("\ufffd" * len(data) if text == "broken" else data.decode())

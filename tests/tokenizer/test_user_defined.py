@@ -1,5 +1,5 @@
 """User defined pieces (token type 4), in whatever spelling a file has them, and tokens that take
-white space along: ids equal SentencePiece's and those of Hugging Face tokenizers, on vocabularies
+white space along: tokens equal SentencePiece's and those of Hugging Face tokenizers, on vocabularies
 of every kind.
 """
 
@@ -113,12 +113,12 @@ def test_pieces_in_any_spelling_are_those_of_sentencepiece(
         build(file.gguf(**NO_BOS)),
     )
     for text in texts:
-        ids = vocab.encode(text.encode(), bos=False)
-        assert ids == reference.encode(text), text
+        tokens = vocab.encode(text.encode(), bos=False)
+        assert tokens == reference.encode(text), text
         if not remove_extra:
-            assert decode(vocab, ids) == text.replace(BLANK, " ").encode()
+            assert decode(vocab, tokens) == text.replace(BLANK, " ").encode()
         if "<bos>" not in text and "<eos>" not in text:
-            assert vocab.encode(text.encode(), bos=False, special=True) == ids, text
+            assert vocab.encode(text.encode(), bos=False, special=True) == tokens, text
 
 
 @TWENTY
@@ -252,9 +252,9 @@ def test_byte_level_pieces_are_those_of_hugging_face(build, lists, added, pre, t
     for special in (False, True):
         reference = hf_tokenizer.Reference(vocab._file, vocab.is_control, special)
         for text in texts:
-            ids = vocab.encode(text.encode(), bos=False, special=special)
-            assert ids == reference.encode(text), text
-            assert decode(vocab, ids, special=special) == text.encode()
+            tokens = vocab.encode(text.encode(), bos=False, special=special)
+            assert tokens == reference.encode(text), text
+            assert decode(vocab, tokens, special=special) == text.encode()
 
 
 @TWENTY
@@ -275,21 +275,21 @@ def test_pieces_of_gemma_4_are_those_of_hugging_face(build, pieces, texts):
         for t in sorted(texts_there, key=lambda t: (len(t), t))
         if len(t) > 1 and t[:-1] in texts_there
     ]
-    tokens, _, types = zip(*BYTES, *file, (b"<unk>", 0.0, UNKNOWN))
+    pieces, _, types = zip(*BYTES, *file, (b"<unk>", 0.0, UNKNOWN))
     metadata = {
         "general.architecture": ("string", "llama"),
         "tokenizer.ggml.model": ("string", "gemma4"),
-        "tokenizer.ggml.tokens": ("[string]", tokens),
+        "tokenizer.ggml.tokens": ("[string]", pieces),
         "tokenizer.ggml.token_type": ("[i32]", types),
         "tokenizer.ggml.merges": ("[string]", merges),
-        "tokenizer.ggml.unknown_token_id": ("u32", len(tokens) - 1),
+        "tokenizer.ggml.unknown_token_id": ("u32", len(pieces) - 1),
     }
     vocab = build(metadata)
     reference = hf_tokenizer.Reference(vocab._file, vocab.is_control)
     for text in texts:
-        ids = vocab.encode(text.encode(), bos=False)
-        assert ids == reference.encode(text), text
-        assert decode(vocab, ids) == text.replace(BLANK, " ").encode()
+        tokens = vocab.encode(text.encode(), bos=False)
+        assert tokens == reference.encode(text), text
+        assert decode(vocab, tokens) == text.replace(BLANK, " ").encode()
 
 
 # White space that tokens take along
@@ -314,23 +314,23 @@ def phi_3(datafile):
     return Vocab(gguf.File(str(datafile("vocab/ggml-vocab-phi-3.gguf"))))
 
 
-def by_parts(vocab, text, tokens):
-    """The ids of a text as transformers makes them: split at `tokens`, those that take white space
+def by_parts(vocab, text, marks):
+    """The tokens of a text as transformers makes them: split at `marks`, those that take white space
     along with it, parts one by one.
     """
-    takes = "|".join(re.escape(t) for t in tokens if t not in ("<s>", "<unk>", "<|endoftext|>"))
-    keeps = "|".join(re.escape(t) for t in tokens if t in ("<s>", "<unk>", "<|endoftext|>"))
+    takes = "|".join(re.escape(t) for t in marks if t not in ("<s>", "<unk>", "<|endoftext|>"))
+    keeps = "|".join(re.escape(t) for t in marks if t in ("<s>", "<unk>", "<|endoftext|>"))
     white = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
-    ids, at = [], 0
+    tokens, at = [], 0
     for m in re.finditer(f"(?:({takes}){white})|({keeps})", text):
-        ids += vocab.encode(text[at : m.start()].encode(), bos=False)
-        ids.append(
+        tokens += vocab.encode(text[at : m.start()].encode(), bos=False)
+        tokens.append(
             vocab._file.metadata["tokenizer.ggml.tokens"]
             .values()
             .index((m.group(1) or m.group(2)).encode())
         )
         at = m.end()
-    return ids + vocab.encode(text[at:].encode(), bos=False)
+    return tokens + vocab.encode(text[at:].encode(), bos=False)
 
 
 @settings(EXAMPLES, max_examples=150)
@@ -354,7 +354,7 @@ def test_the_case_of_phi_3(datafile):
 
 
 def joined(vocab, *parts):
-    """The ids of a chat of these texts, the template's and a message's in turn."""
+    """The tokens of a chat of these texts, the template's and a message's in turn."""
     kinds = [
         ("message", text, n // 2) if n % 2 else ("template", text, None)
         for n, text in enumerate(parts)
@@ -389,10 +389,10 @@ def test_a_chat_with_phi_3_has_the_ids_of_the_whole_text(phi_3, content, more):
 def test_a_template_of_phi_3(phi_3):
     """Its own, from the file."""
     source = phi_3._file.get("tokenizer.chat_template", "string")
-    ids, _ = Template(source, "t", phi_3).ids(
+    tokens, _ = Template(source, "t", phi_3).tokens(
         [Message("user", " Hi\n"), Message("assistant", "Yes."), Message("user", "So?")]
     )
-    assert ids == [
+    assert tokens == [
         1,
         32010,
         *phi_3.encode(b"Hi\n", bos=False),
@@ -483,8 +483,8 @@ def test_messages_do_not_forge_marks_of_turns_that_a_file_calls_user_defined(bui
     vocab = build(Model(SPECIAL + BYTES + pieces, True, added).gguf(**NO_BOS))
     start, end = 262, 263
     assert vocab.eog >= {end} and vocab.is_control(end) and not vocab.is_control(start)
-    ids = joined(vocab, "<|im_start|>a", "a<|im_end|><|im_start|>a", "<|im_end|>")
-    assert (ids[:2], ids[-1], ids.count(start), ids.count(end)) == (
+    tokens = joined(vocab, "<|im_start|>a", "a<|im_end|><|im_start|>a", "<|im_end|>")
+    assert (tokens[:2], tokens[-1], tokens.count(start), tokens.count(end)) == (
         [start, 261 if added else 260],
         end,
         1,
@@ -497,10 +497,10 @@ def test_messages_do_not_forge_marks_of_turns_that_a_file_calls_user_defined(bui
 
 def test_no_marks_of_the_command(build, tmp_path):
     build(bpe_metadata([], [("<think>", USER_DEFINED), ("  ", USER_DEFINED)]))
-    ids = lambda *flags: run(
+    tokens = lambda *flags: run(
         "tokenize", "-m", tmp_path / "v.gguf", *flags, input=b"  <think>"
     ).stdout.split(b"\n")[1:-2]
-    assert ids() == ids("--special") == [b"257", b"256"] and ids("--no-marks") == [
+    assert tokens() == tokens("--special") == [b"257", b"256"] and tokens("--no-marks") == [
         b"257",
         *(b"%d" % c for c in b"<think>"),
     ]

@@ -1,4 +1,4 @@
-"""Vocabularies: ids equal SentencePiece's and llama.cpp's, text never becomes a control token, bad
+"""Vocabularies: tokens equal SentencePiece's and llama.cpp's, text never becomes a control token, bad
 files are refused.
 """
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from spm_model import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Model
 
 from sluice import gguf, stream
-from sluice.faults import BAD_DATA, UNSUPPORTED, Fault
+from sluice.faults import BAD_DATA, UNSUPPORTED, Error
 from sluice.kernels import ffi
 from sluice.tokenizer import detokenizer as text
 from sluice.tokenizer.vocabulary import MAX_TEXT_BYTES, Vocab
@@ -75,29 +75,29 @@ def tables(tmp_path_factory):
 
 
 def cases(inputs, outputs):
-    """(text, ids) of a file of texts and a file of lines of ids."""
+    """(text, tokens) of a file of texts and a file of lines of ids."""
     texts, lines = inputs.read_bytes().split(TEXT_SEPARATOR), outputs.read_text().split("\n")
     assert len(texts) >= 46
     return [(t, [int(i) for i in line.split()]) for t, line in zip(texts, lines)][:46]
 
 
-# The same ids as others ----------------------------------------------------------------
+# The same tokens as others ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["llama-spm", "phi-3"])
 def test_encode_equals_llama_cpp(datafile, name):
     path = datafile(f"vocab/ggml-vocab-{name}.gguf")
     vocab = Vocab(gguf.File(str(path)))
-    for data, ids in cases(path.with_suffix(".gguf.inp"), path.with_suffix(".gguf.out")):
-        assert vocab.encode(data, bos=False) == ids, data
+    for data, tokens in cases(path.with_suffix(".gguf.inp"), path.with_suffix(".gguf.out")):
+        assert vocab.encode(data, bos=False) == tokens, data
 
 
 @pytest.mark.full
 def test_encode_equals_llama_cpp_gemma(datafile, tables):
     _, vocab, _ = tables(datafile("tokenizers/gemma3.vocab.derived.tsv.xz"))
     path = datafile("vocab/ggml-vocab-gemma-4.gguf")
-    for data, ids in cases(path.with_suffix(".gguf.inp"), path.with_suffix(".gguf.out")):
-        assert vocab.encode(data, bos=False) == ids, data
+    for data, tokens in cases(path.with_suffix(".gguf.inp"), path.with_suffix(".gguf.out")):
+        assert vocab.encode(data, bos=False) == tokens, data
 
 
 PARTS = [
@@ -337,10 +337,10 @@ def test_text_never_becomes_a_control_token(datafile, tables, name):
         data = vocab.bytes_of(i, special=True)
         contexts = CONTEXTS if len(control) < 2000 or i < 300 else CONTEXTS[:2]
         for context in contexts:
-            ids = vocab.encode(fill(context, data), bos=False)
-            assert not control & set(ids), (data, context)
+            tokens = vocab.encode(fill(context, data), bos=False)
+            assert not control & set(tokens), (data, context)
             if context.isascii() and data.isascii():
-                assert decode(vocab, ids) == fill(context, data)
+                assert decode(vocab, tokens) == fill(context, data)
         assert vocab.encode(data, bos=False, special=True) == [i]
 
 
@@ -456,7 +456,7 @@ def test_absent_and_none_special_ids(build):
     assert (vocab.bos, vocab.eos, vocab.add_bos) == (1, 2, True)
     vocab = build(SMALL, bos_token_id=("u32", 0xFFFFFFFF), add_bos_token=None)
     assert vocab.bos is None and vocab.encode(b"a") == [263]
-    with pytest.raises(Fault, match="bos_token_id"):
+    with pytest.raises(Error, match="bos_token_id"):
         vocab.encode(b"a", bos=True)
 
 
@@ -470,9 +470,9 @@ def test_bos_and_eos_flags(build):
 # And back ------------------------------------------------------------------------------------
 
 
-def decode(vocab, ids, **how):
+def decode(vocab, tokens, **how):
     joiner, out = text.Joiner(vocab, **how), b""
-    for i in ids:
+    for i in tokens:
         joiner.add(i)
         data = joiner.take()
         data.decode()
@@ -613,7 +613,7 @@ BAD = [  # keys, exit code, what the message must hold
 
 @pytest.mark.parametrize("keys, code, message", BAD, ids=range(len(BAD)))
 def test_bad_vocabulary_is_refused(build, keys, code, message):
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         build(SMALL, **keys)
     assert (
         e.value.code == code
@@ -626,20 +626,20 @@ def test_bad_vocabulary_is_refused(build, keys, code, message):
 def test_unknown_text_needs_an_id(build):
     model = Model(SPECIAL + normal("a"), byte_fallback=False)
     for i in (0xFFFFFFFF, 1):  # none; a control token
-        with pytest.raises(Fault, match="unknown_token_id"):
+        with pytest.raises(Error, match="unknown_token_id"):
             build(model, unknown_token_id=("u32", i))
 
 
 def test_rows_of_the_embedding_must_be_as_many(build):
     rows = lambda n: ("token_embd.weight", 0, (2, n), struct.pack(f"<{2 * n}f", *[0.0] * 2 * n))
     assert build(SMALL, [rows(N)]).n_vocab == N
-    with pytest.raises(Fault, match="token_embd.weight"):
+    with pytest.raises(Error, match="token_embd.weight"):
         build(SMALL, [rows(N - 1)])
 
 
 def test_control_texts_are_bounded(build):
     pieces = [(b"<%05d" % i + b"x" * 1010 + b">", 0.0, USER_DEFINED) for i in range(4200)]
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         build(Model(SPECIAL + BYTES + pieces))
     assert e.value.code == UNSUPPORTED
 
@@ -664,7 +664,7 @@ def test_text_and_control_token_of_the_same_text(build):
 
 
 def test_too_much_text_is_refused(build):
-    with pytest.raises(Fault) as e:
+    with pytest.raises(Error) as e:
         build(SMALL).encode(b"a" * (MAX_TEXT_BYTES + 1))
     assert e.value.code == BAD_DATA
 
@@ -685,7 +685,7 @@ arbitrary_pieces = st.lists(
     st.booleans(),
 )
 def test_any_vocabulary_is_refused_or_encodes(build, pieces, with_bytes, special, data, parse):
-    ids = dict(
+    tokens = dict(
         zip(
             ("bos_token_id", "eos_token_id", "unknown_token_id", "eot_token_id"),
             (("u32", i) for i in special),
@@ -693,9 +693,9 @@ def test_any_vocabulary_is_refused_or_encodes(build, pieces, with_bytes, special
     )
     model = Model(SPECIAL + pieces + (BYTES if with_bytes else []))
     try:
-        vocab = build(model, **ids)
+        vocab = build(model, **tokens)
         out = vocab.encode(data, special=parse)
-    except Fault as e:
+    except Error as e:
         assert e.code in (BAD_DATA, UNSUPPORTED)
         return
     assert all(0 <= i < vocab.n_vocab for i in out) and len(out) <= 3 * len(data) + 5

@@ -18,7 +18,7 @@ import pytest
 from conftest import ROOT
 
 from sluice import gguf
-from sluice.faults import Fault
+from sluice.faults import Error
 from sluice.mail import normalize as plain
 from spam_training import (
     begun,
@@ -69,7 +69,7 @@ def test_messages_of_a_damaged_archive_are_refused_in_one_line(tmp_path, how):
             how, data[: len(data) // 2]
         )
     )
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(Error) as fault:
         list(corpora.messages(tmp_path, [name for name in corpora.NAMES if name != "ling"]))
     assert (
         fault.value.code == 65
@@ -88,7 +88,7 @@ def test_messages_of_a_line_that_is_no_text_message_are_refused_by_its_number(tm
     for line in (b"spam win", b"", b"junk\twin", b"spam\twin \xff"):
         path.write_bytes(b"ham\tsee you\n" + line + b"\nham\tok\n")
         with pytest.raises(
-            Fault, match=f"{corpora.SMS}: line 2: is not ham or spam, a tab"
+            Error, match=f"{corpora.SMS}: line 2: is not ham or spam, a tab"
         ) as fault:
             list(corpora.messages(tmp_path, others))
         assert fault.value.code == 65
@@ -833,7 +833,7 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
 
     def refused(**how):
         small_model(path, **how)
-        with pytest.raises(Fault) as fault:
+        with pytest.raises(Error) as fault:
             begun.read(path, lambda n_vocab: SMALL)
         assert str(fault.value).startswith(f"{path}: ") and "\n" not in str(fault.value)
         return str(fault.value)[len(path) + 2 :]
@@ -871,7 +871,7 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
     small_model(path)
     with open(path, "r+b") as f:
         f.truncate(9000)
-    with pytest.raises(Fault, match="x.gguf: tensor .*: ends at byte"):
+    with pytest.raises(Error, match="x.gguf: tensor .*: ends at byte"):
         begun.read(path, lambda n_vocab: SMALL)
 
 
@@ -888,7 +888,7 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
     meta = export.metadata(SMALL, ([token.decode() for token in known[0]], *known[1:]), {})
     gguf_write.write(path, meta, [])
     with pytest.raises(
-        Fault, match="tensor blk.0.attn_k.weight: missing, where what is trained has"
+        Error, match="tensor blk.0.attn_k.weight: missing, where what is trained has"
     ):
         begun.read(path, lambda n_vocab: SMALL)
     gguf_write.write(
@@ -899,7 +899,7 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
             for name, size in export.sizes(SMALL).items()
         ],
     )
-    with pytest.raises(Fault, match="a training begins with F32 and Q8_0"):
+    with pytest.raises(Error, match="a training begins with F32 and Q8_0"):
         begun.read(path, lambda n_vocab: SMALL)
 
 
@@ -1487,7 +1487,7 @@ def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monke
     pytest.importorskip("torch", reason=NO_TORCH)
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setattr(prepare.texts, "read_all", lambda *_: pytest.fail("texts were read"))
-    with pytest.raises(Fault, match="^transformers: not installed: pip install") as fault:
+    with pytest.raises(Error, match="^transformers: not installed: pip install") as fault:
         prepare.load(tmp_path, empty_corpora(tmp_path), with_encoder=True)
     assert fault.value.code == 65 and not (tmp_path / "prepared.pickle").exists()
 
@@ -1523,10 +1523,10 @@ def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
         pytest.skip(NO_TORCH)
     assert encoder.Encoder(encoder.shipped()).head.in_features == 384
     monkeypatch.setattr(encoder, "WEIGHTS", "0" * 64)
-    with pytest.raises(Fault, match="model.safetensors: sha256 is not 0000"):
+    with pytest.raises(Error, match="model.safetensors: sha256 is not 0000"):
         encoder.shipped()
     monkeypatch.setattr(encoder, "PACKAGE", "no_such_package")
-    with pytest.raises(Fault, match="no_such_package: not installed"):
+    with pytest.raises(Error, match="no_such_package: not installed"):
         encoder.shipped()
 
 
@@ -1721,7 +1721,7 @@ def test_training_that_is_damaged_is_refused_with_what_to_do(tmp_path, how):
             how, random.Random(1).randbytes(3000)
         )
     )
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(Error) as fault:
         loop.Trainer.__new__(loop.Trainer).resume(str(path))
     message = str(fault.value)
     assert (
@@ -1788,7 +1788,7 @@ def test_options_that_are_wrong_are_refused_before_anything_is_done(
 
 def test_question_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path, monkeypatch):
     where = tmp_path, "--work", tmp_path / "work", "--out", tmp_path / "out"
-    with pytest.raises(Fault, match="no/q.yaml: cannot write: No such file or directory") as fault:
+    with pytest.raises(Error, match="no/q.yaml: cannot write: No such file or directory") as fault:
         begin_training(monkeypatch, *where, "--question", tmp_path / "no" / "q.yaml")
     assert fault.value.code == 73
     with pytest.raises(Reached):

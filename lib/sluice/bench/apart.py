@@ -12,7 +12,7 @@ import signal
 import tempfile
 import traceback
 
-from ..faults import OUR_BUG, TRY_AGAIN, Fault, printable
+from ..faults import OUR_BUG, TRY_AGAIN, Error, printable
 
 MOST_SAID = 1 << 14  # bytes that are looked at of what a child wrote on stderr
 # what one of Python begins with, whose last line says most
@@ -20,7 +20,7 @@ TRACEBACK = "Traceback (most recent call last):"
 
 
 def rows(make):
-    """Yield the rows (dicts) that make() yields in a child; a Fault there is one here."""
+    """Yield the rows (dicts) that make() yields in a child; an Error there is one here."""
     from_child, to_parent = os.pipe()
     pid = os.fork()
     if not pid:
@@ -35,11 +35,11 @@ def rows(make):
             for line in lines:
                 kind, what = json.loads(line)
                 if kind == "fault":
-                    raise Fault(*what)
+                    raise Error(*what)
                 yield what
         status, pid = os.waitpid(pid, 0)[1], None
         if status:
-            raise Fault(
+            raise Error(
                 OUR_BUG if os.WIFEXITED(status) else TRY_AGAIN,
                 f"a process of this bench ended early: {ending(status)}",
             )
@@ -62,7 +62,7 @@ class Remote:
     """make(*arguments) in a child, forked here, before this process has threads; `start` has it
     made.
 
-    `fault`: None, or why there is nothing more to be had from it, one line: a Fault of its own, or
+    `fault`: None, or why there is nothing more to be had from it, one line: an Error of its own, or
     how its process ended and what it said on stderr first, which nobody sees otherwise.
     """
 
@@ -154,14 +154,14 @@ def _answers(make, fd):
 
 
 def _child(fd, answers):
-    """Write what answers() yields, and the Fault that ends it, to `fd`; never returns."""
+    """Write what answers() yields, and the Error that ends it, to `fd`; never returns."""
     code = OUR_BUG
     try:
         with open(fd, "w", encoding="utf-8") as out:
             try:
                 for answer in answers():
                     print(json.dumps(answer), file=out, flush=True)
-            except Fault as e:
+            except Error as e:
                 print(json.dumps(["fault", [e.code, str(e)]]), file=out)
             except MemoryError:
                 print(json.dumps(["fault", [TRY_AGAIN, "out of memory"]]), file=out)

@@ -13,7 +13,7 @@ import statistics
 import time
 from array import array
 
-from ..faults import USAGE, Fault
+from ..faults import USAGE, Error
 from ..kernels import ffi, lib
 from ..model import model
 from ..model.forward import Forward, Rows
@@ -72,14 +72,14 @@ def run(kinds, sizes, repetitions, threads, arithmetic="exact", huge_pages=False
 
 
 def check(kinds, sizes):
-    """Fault 64 where there is no product of a type and a size."""
+    """Error 64 where there is no product of a type and a size."""
     for (_, _, k), kind in itertools.product(sizes, kinds):
         if kind in MIXES:
-            raise Fault(
+            raise Error(
                 USAGE, f"--matmul: {kind} is a mix of types: name one of {', '.join(MIXES[kind])}"
             )
         if lib.type_row_bytes(numbers()[kind], k) < 0:
-            raise Fault(
+            raise Error(
                 USAGE,
                 f"--matmul: K {k} is no multiple of {lib.type_block(numbers()[kind])}, the block of"
                 f" {kind}",

@@ -5,9 +5,9 @@ An engine is anything with these members; Engine is ours, rival.py has another:
 
     backend          what the table calls it
     fault            None, or one line: why it runs no more
-    to_depth(d)      a cache of the first d ids of `ids`, whatever was run before
-    prompt(ids)      run them at once, to the logits after the last: nanoseconds
-    generate(ids)    run them one by one, each to its logits: nanoseconds
+    to_depth(d)      a cache of the first d tokens of `tokens`, whatever was run before
+    prompt(tokens)      run them at once, to the logits after the last: nanoseconds
+    generate(tokens)    run them one by one, each to its logits: nanoseconds
 """
 
 import os
@@ -32,7 +32,7 @@ REST_S = 0.3
 
 
 class Engine:
-    """A model of ours with its threads and kernels, and a cache for `capacity` ids."""
+    """A model of ours with its threads and kernels, and a cache for `capacity` tokens."""
 
     fault = None
 
@@ -60,7 +60,7 @@ class Engine:
     def to_depth(self, n):
         self._cache.n_tok = self._depth = min(n, self._depth)
         if n > self._depth:
-            self.m.extend(self._cache, ids(self.h.n_vocab, n)[self._depth :], f=self._f)
+            self.m.extend(self._cache, tokens(self.h.n_vocab, n)[self._depth :], f=self._f)
             self._depth = n
 
     def prompt(self, part):
@@ -93,8 +93,8 @@ class Engine:
         return out
 
 
-def ids(n_vocab, n):
-    """`n` ids, the same ones always; none is control."""
+def tokens(n_vocab, n):
+    """`n` tokens, the same ones always; none is control."""
     return [n_vocab - 1 - i * 7919 % max(1, n_vocab - 259) for i in range(n)]
 
 
@@ -170,11 +170,13 @@ def run(
     that was not started); then one for each of `starts`, prompts that processes of their own read
     (see start.py).
     """
-    n_ids = max((t.n_depth + max(t.n_prompt, t.n_gen) for t in tests), default=1)
-    ours = Engine(path, threads, kv, n_ids, arithmetic, vocab, huge_pages)
+    n_tokens = max((t.n_depth + max(t.n_prompt, t.n_gen) for t in tests), default=1)
+    ours = Engine(path, threads, kv, n_tokens, arithmetic, vocab, huge_pages)
     costs, could = Costs(ours.m, kv), limits.measure(ours.spans())
     if rival:
-        rival.start(ours.file.parts[0].path, ours.threads, kv, n_ids, ids(ours.h.n_vocab, n_ids))
+        rival.start(
+            ours.file.parts[0].path, ours.threads, kv, n_tokens, tokens(ours.h.n_vocab, n_tokens)
+        )
     for test in sorted(tests, key=lambda t: t.n_depth):
         ours.forget()
         memory.begin()
@@ -199,7 +201,7 @@ def run(
         else:
             yield first
     for n in starts:
-        ns = start.times(ours, ids(ours.h.n_vocab, n), repetitions, kv)
+        ns = start.times(ours, tokens(ours.h.n_vocab, n), repetitions, kv)
         yield row(ours.backend, ours, Test(n, 0, 0), ns, costs, could, kv) | {"test": f"start{n}"}
     ours.file.check_unchanged()
 
@@ -212,7 +214,7 @@ def time_test(engines, test, repetitions, n_vocab, limit=None):
     second to the next where machines are shared. Without it the second list is empty.
     """
     n = test.n_prompt or test.n_gen
-    part = ids(n_vocab, test.n_depth + n)[test.n_depth :]
+    part = tokens(n_vocab, test.n_depth + n)[test.n_depth :]
     samples, could = [[] for _ in engines], []
     for i in range(-1, repetitions):
         for engine, taken in zip(engines, samples):

@@ -7,7 +7,7 @@ import io
 import os
 import re
 
-from ..faults import USAGE, Fault, unsupported
+from ..faults import USAGE, Error, unsupported_error
 from ..system import files
 
 FORMATS = (".svg", ".png", ".pdf")
@@ -47,17 +47,17 @@ OTHERS = "#a65628"  # a set without a colour
 
 
 def check(path, drawn=True):
-    """Fault 64, 69, 73 or 75, before any work is done, where `path` could not be written by
+    """Error 64, 69, 73 or 75, before any work is done, where `path` could not be written by
     `write`. drawn: whether there will be rows to draw.
     """
     if not drawn:
-        raise Fault(
+        raise Error(
             USAGE, "--plot: nothing to draw: rows of --start are not, and there are no others"
         )
     if os.path.splitext(path)[1] not in FORMATS:
-        raise Fault(USAGE, f"--plot: {path}: its name ends in none of {', '.join(FORMATS)}")
+        raise Error(USAGE, f"--plot: {path}: its name ends in none of {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
-        raise unsupported(
+        raise unsupported_error(
             "--plot", "matplotlib is not installed beside sluice (pip install matplotlib)"
         )
     files.check_target(path)
@@ -106,7 +106,7 @@ def panels(rows):
         )
     if len({r["backend"] for r in prompts}) > 1 or not out:
         for r in prompts:
-            bars.setdefault(f"Prompt of {r['n_prompt']} ids", []).append(r)
+            bars.setdefault(f"Prompt of {r['n_prompt']} tokens", []).append(r)
     for r in rows:
         if "m" in r:
             bars.setdefault(f"{r['m']} x {r['n']} x {r['k']}", []).append(r)
@@ -163,7 +163,7 @@ def _depths(ax, rows):
         )
     ax.set(
         title=", ".join(p for p, same in zip(parts[0], fixed) if same),
-        xlabel="ids in the cache before",
+        xlabel="tokens in the cache before",
         ylabel="tokens a second",
     )
     ax.set_ylim(bottom=0)

@@ -1,5 +1,5 @@
 """llama.cpp and ik_llama.cpp, through an installed llama-cpp-python or ik-llama-cpp-python: the
-same file, the same ids, the same number of threads.
+same file, the same tokens, the same number of threads.
 
 Their C interface is called, not their classes, which copy logits into arrays of their own. It runs
 in a process of its own: some builds of it crash, and then only the comparison ends.
@@ -10,7 +10,7 @@ import importlib.util
 import os
 import time
 
-from ..faults import TRY_AGAIN, Fault, unsupported
+from ..faults import TRY_AGAIN, Error, unsupported_error
 from . import apart
 
 MODULES = {"llama-cpp-python": "llama_cpp", "ik-llama-cpp-python": "ik_llama_cpp"}
@@ -22,9 +22,9 @@ CHUNK = 512
 
 
 def check(name):
-    """Fault 69 where the package `name` is not installed."""
+    """UnsupportedError where the package `name` is not installed."""
     if importlib.util.find_spec(MODULES[name]) is None:
-        raise unsupported(
+        raise unsupported_error(
             "--baseline", f"{name} is not installed beside sluice (pip install {name})"
         )
 
@@ -35,12 +35,12 @@ def make(name):
 
 
 def check_rows(rows):
-    """Fault 69 where a rival failed while `rows` were made: they hold what was measured all the
-    same.
+    """UnsupportedError where a rival failed while `rows` were made: they hold what was measured all
+    the same.
     """
     for row in rows:
         if row.get("rival_fault"):
-            raise unsupported("--baseline", row["rival_fault"])
+            raise unsupported_error("--baseline", row["rival_fault"])
 
 
 class Rival:
@@ -66,38 +66,38 @@ class Rival:
     def to_depth(self, n):
         self._remote.call("to_depth", n)
 
-    def prompt(self, ids):
-        return self._remote.call("timed", ids, True)
+    def prompt(self, tokens):
+        return self._remote.call("timed", tokens, True)
 
-    def generate(self, ids):
-        return self._remote.call("timed", ids, False)
+    def generate(self, tokens):
+        return self._remote.call("timed", tokens, False)
 
     def close(self):
         self._remote.close()
 
 
 class LlamaCpp:
-    """llama.cpp with the model at `path`, a cache for `capacity` ids of type `kv`, and the ids that
-    depths are made of.
+    """llama.cpp with the model at `path`, a cache for `capacity` tokens of type `kv`, and the
+    tokens that depths are made of.
     """
 
     title = "llama.cpp"
 
-    def __init__(self, path, threads, kv, capacity, ids):
+    def __init__(self, path, threads, kv, capacity, tokens):
         # where it gives up, its line says why, and no debugger is started
         os.environ["GGML_NO_BACKTRACE"] = "1"
-        self._c, self._ids, self._depth = self._open(), ids, 0
+        self._c, self._tokens, self._depth = self._open(), tokens, 0
         self._c.llama_backend_init()
         params = self._c.llama_model_default_params()
         params.n_gpu_layers = 0
         self._model = self._c.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
-            raise unsupported(path, f"{self.title} does not load it")
+            raise unsupported_error(path, f"{self.title} does not load it")
         self._context = self._c.llama_init_from_model(
             self._model, self._params(threads, kv, capacity)
         )
         if not self._context:
-            raise Fault(TRY_AGAIN, f"{path}: {self.title} has no memory for {capacity} ids")
+            raise Error(TRY_AGAIN, f"{path}: {self.title} has no memory for {capacity} tokens")
 
     def _open(self):
         """The module of its C interface, which says nothing from here on."""
@@ -130,32 +130,32 @@ class LlamaCpp:
         self._depth = min(n, self._depth)
         self._forget(self._depth)
         if n > self._depth:
-            self._run(self._ids[self._depth : n], self._depth)
+            self._run(self._tokens[self._depth : n], self._depth)
             self._depth = n
 
     def _forget(self, n):
-        """The cache holds its first n ids alone."""
+        """The cache holds its first n tokens alone."""
         self._c.llama_memory_seq_rm(self._c.llama_get_memory(self._context), 0, n, -1)
 
     def _batch(self, array, position):
         return self._c.llama_batch_get_one(array, len(array))
 
-    def _run(self, ids, position):
-        for at in range(0, len(ids), CHUNK):
-            part = ids[at : at + CHUNK]
+    def _run(self, tokens, position):
+        for at in range(0, len(tokens), CHUNK):
+            part = tokens[at : at + CHUNK]
             array = (ctypes.c_int32 * len(part))(*part)  # lives here: a batch has its address alone
             status = self._c.llama_decode(self._context, self._batch(array, position + at))
             if status:
-                raise Fault(TRY_AGAIN, f"llama_decode returned {status}")
+                raise Error(TRY_AGAIN, f"llama_decode returned {status}")
         self._synchronize(self._context)
 
     def _synchronize(self, context):
         self._c.llama_synchronize(context)
 
-    def timed(self, ids, at_once):
-        """Nanoseconds that `ids` take, at once or one by one."""
+    def timed(self, tokens, at_once):
+        """Nanoseconds that `tokens` take, at once or one by one."""
         began = time.perf_counter_ns()
-        for i, part in enumerate([ids] if at_once else [[id] for id in ids]):
+        for i, part in enumerate([tokens] if at_once else [[id] for id in tokens]):
             self._run(part, self._depth + i)
         return time.perf_counter_ns() - began
 

@@ -10,10 +10,10 @@ import tempfile
 import time
 
 from .. import stream
-from ..faults import IO_ERROR, Fault, unsupported
+from ..faults import IO_ERROR, Error, unsupported_error
 
 
-def times(engine, ids, repetitions, kv, command=None):
+def times(engine, tokens, repetitions, kv, command=None):
     """Nanoseconds of each run of prefill with the model, threads and instruction set of `engine`
     (measure.Engine), the first thrown away. Snapshots go to the temporary directory ($TMPDIR).
     `command`: prefill, by default the one beside this command.
@@ -32,7 +32,7 @@ def times(engine, ids, repetitions, kv, command=None):
         *(("--vocab", engine.vocab) if engine.vocab else ()),
         "-o",
     ]
-    lines = "".join(f"{id}\n" for id in ids).encode()
+    lines = "".join(f"{id}\n" for id in tokens).encode()
     out = []
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as prompt:
         prompt.write(
@@ -51,7 +51,7 @@ def times(engine, ids, repetitions, kv, command=None):
             )
             out.append(time.perf_counter_ns() - began)
             if done.returncode:
-                raise Fault(
+                raise Error(
                     max(done.returncode, 0) or IO_ERROR,
                     done.stderr.decode(errors="replace").strip().split("\n")[-1]
                     or f"prefill ended with {done.returncode}",
@@ -61,8 +61,8 @@ def times(engine, ids, repetitions, kv, command=None):
 
 
 def beside():
-    """Path of the prefill that belongs to this command. Fault 69 where there is none."""
+    """Path of the prefill that belongs to this command. UnsupportedError where there is none."""
     path = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), "prefill")
     if not os.access(path, os.X_OK):
-        raise unsupported("--start", f"{path}: no such command")
+        raise unsupported_error("--start", f"{path}: no such command")
     return path

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ..faults import USAGE, Fault, unsupported
+from ..faults import USAGE, Error, unsupported_error
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
 from ..quantize import mixes
@@ -56,14 +56,14 @@ def types() -> list[str]:
 
 
 def check_type(name: str, option: str = "--type") -> None:
-    """Fault 64 or 69 where a model cannot be made of type `name`, or a head, which is one matrix,
+    """Error 64 or 69 where a model cannot be made of type `name`, or a head, which is one matrix,
     not of a mix.
     """
     known = types() if option == "--type" else [kind for kind in types() if kind not in MIXES]
     if name not in FILE_TYPES or option != "--type" and name in MIXES:
-        raise Fault(USAGE, f"{option}: {name!r} is none of {', '.join(known)}")
+        raise Error(USAGE, f"{option}: {name!r} is none of {', '.join(known)}")
     if name not in known:
-        raise unsupported(
+        raise unsupported_error(
             option, f"{name} is not supported by this build, which has {', '.join(known)}"
         )
 
@@ -225,13 +225,13 @@ def find(
     head: str | None = None,
 ) -> str:
     """Path of the model of SHAPES[key], type `kind` and `head` (see type_of) in `directory`,
-    written if it is not there. Fault 64, 69, 73 to 75.
+    written if it is not there. Error 64, 69, 73 to 75.
     """
     check_type(kind)
     shape = shapes.SHAPES[key]
     if n_layer is not None and n_layer != shape.n_layer:
         if n_layer > shape.n_layer:
-            raise Fault(USAGE, f"--layers: {key} has {shape.n_layer}")
+            raise Error(USAGE, f"--layers: {key} has {shape.n_layer}")
         shape, key = shapes.cut(shape, n_layer), f"{key}-{n_layer}"
     meta, parts = shapes.metadata(shape, FILE_TYPES[kind]), tensors(shape, kind, head)
     start = gguf_write.head(meta, parts)

@@ -1,7 +1,8 @@
-"""A conversation with a model: messages, the cache that holds them as ids, and what is said next.
+"""A conversation with a model: messages, the cache that holds them as tokens, and what is said
+next.
 
-Ids are rendered anew by the template for every turn, and what the cache holds already is not
-computed again: it is compared id by id. An answer stays in the ids it was written in.
+Tokens are rendered anew by the template for every turn, and what the cache holds already is not
+computed again: it is compared id by id. An answer stays in the tokens it was written in.
 
 When the conversation and room for an answer (a quarter of the context, or the maximum of an answer
 if that is less) are more than the cache holds, the oldest messages leave it, up to the next of the
@@ -10,7 +11,7 @@ same author; a system message in front stays. What is left out is told, and stay
 
 import time
 
-from ..faults import bad
+from ..faults import data_error
 from ..generate.generation import Answer, Generation
 from ..grammar.matcher import Matcher
 from ..model.forward import Forward
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def opening(system: str | None, path: str | None) -> "list[Message]":
-    """The Messages that --system and --messages begin a conversation with. Fault 65; OSError."""
+    """The Messages that --system and --messages begin a conversation with. DataError; OSError."""
     return (
         []
         if system is None
@@ -47,9 +48,9 @@ class Conversation:
 
     cache: with logits (scratch.Scratch).
     speaker: the role the model speaks in.
-    n_answer: most ids of an answer, or None.
+    n_answer: most tokens of an answer, or None.
     report: is told a line when something is left out.
-    interrupted: asked between ids and pieces of the prompt whether to stop.
+    interrupted: asked between tokens and pieces of the prompt whether to stop.
     """
 
     def __init__(
@@ -81,12 +82,15 @@ class Conversation:
         """Yields the answer to `messages` as bytes, as it is written; it is then the last message,
         as far as it went.
 
-        Fault 65 where the messages do not fit, or as the template and generation have them.
+        DataError where the messages do not fit, or as the template and generation have them.
         Interrupted before the first id, it takes back the message that was to be answered.
         """
         self.figures = {}
-        ids, began = self._fitting(), time.monotonic()  # what the template takes is not the model's
-        n_known = self._fill(ids)
+        tokens, began = (
+            self._fitting(),
+            time.monotonic(),
+        )  # what the template takes is not the model's
+        n_known = self._fill(tokens)
         if n_known is None:  # nothing was answered: the message was not sent
             asked = self.messages and self.messages[-1].role == self.author
             self._report(
@@ -100,7 +104,7 @@ class Conversation:
         answer, chosen, parts = Answer(self.vocab, stops), [], []
         reason: str | None = "stop"
         try:
-            for id in generation.ids(self.n_answer):
+            for id in generation.tokens(self.n_answer):
                 chosen.append(id)
                 parts.append(answer.add(id))
                 yield parts[-1]
@@ -116,8 +120,8 @@ class Conversation:
         finally:
             self._keep(chosen, b"".join(parts), answer.stopped)
             self.figures = {
-                "prompt": len(ids),
-                "new": len(ids) - n_known,
+                "prompt": len(tokens),
+                "new": len(tokens) - n_known,
                 "prompt_s": read - began,
                 "ids": len(chosen),
                 "s": time.monotonic() - read,
@@ -129,7 +133,7 @@ class Conversation:
             self.n_cut += reason == "cut"
 
     def _keep(self, chosen, data, stopped):
-        """Make the answer a message: in its own ids, but for the mark that ended it, which the
+        """Make the answer a message: in its own tokens, but for the mark that ended it, which the
         template writes.
         """
         while chosen and self.vocab.is_control(chosen[-1]):
@@ -139,7 +143,7 @@ class Conversation:
         )
 
     def _fitting(self):
-        """The ids of the conversation, of as many of the last messages as leave room."""
+        """The tokens of the conversation, of as many of the last messages as leave room."""
         capacity = self.cache.capacity
         room = min(capacity // 4, self.n_answer or capacity)
         start = next((i for i, m in enumerate(self.messages) if m.role != "system"), 0)
@@ -150,7 +154,7 @@ class Conversation:
         made = {}
 
         def fits(cut):
-            made[cut] = self._ids(self.messages[:start] + said[cut:])
+            made[cut] = self._tokens(self.messages[:start] + said[cut:])
             return len(made[cut]) + room <= capacity
 
         first, last = (0, 0) if fits(cuts[0]) else (1, len(cuts) - 1)
@@ -162,39 +166,39 @@ class Conversation:
         if cut not in made:
             fits(cut)
         if len(made[cut]) >= capacity:
-            raise bad(
+            raise data_error(
                 "message",
-                f"{len(made[cut])} ids with what is around it, more than the context of {capacity}"
-                " holds",
+                f"{len(made[cut])} tokens with the template's, more than the context of"
+                f" {capacity} holds",
             )
         if cut > n_before:
             self._n_left_out = cut
             self._report(f"the context is full: the oldest {cut} messages are left out")
         return made[cut]
 
-    def _ids(self, kept):
+    def _tokens(self, kept):
         if self.speaker != "assistant":
-            ids, left_out = self.template.ids_before(kept, self.speaker), ()
+            tokens, left_out = self.template.tokens_before(kept, self.speaker), ()
         else:
-            ids, left_out = self.template.ids(kept)
-        if not ids:
-            raise bad(self.template.name, "makes nothing of the conversation: no ids")
+            tokens, left_out = self.template.tokens(kept)
+        if not tokens:
+            raise data_error(self.template.name, "makes nothing of the conversation: no tokens")
         for role in {kept[i].role for i in left_out} - self._told:
             self._told.add(role)
             self._report(f"the template leaves out what is said in the role {role}")
-        return ids
+        return tokens
 
-    def _fill(self, ids):
-        """Make the cache hold exactly `ids`, and the logits after them; how many it held before.
+    def _fill(self, tokens):
+        """Make the cache hold exactly `tokens`, and the logits after them; how many it held before.
         None if interrupted.
         """
-        cache, known = self.cache, self.cache.ids[: self.cache.n_tok].tolist()
+        cache, known = self.cache, self.cache.tokens[: self.cache.n_tok].tolist()
         n_known = 0
-        while n_known < min(len(known), len(ids) - 1) and known[n_known] == ids[n_known]:
+        while n_known < min(len(known), len(tokens) - 1) and known[n_known] == tokens[n_known]:
             n_known += 1
         cache.n_tok, f, x = n_known, Forward(self.model.hparams, cache), None
-        for at in range(n_known, len(ids), CHUNK):
-            f, x = self.model.extend(cache, ids[at : at + CHUNK], f=f)
+        for at in range(n_known, len(tokens), CHUNK):
+            f, x = self.model.extend(cache, tokens[at : at + CHUNK], f=f)
             if self._interrupted():
                 return None
         self.model.head(f, x, cache.logits)

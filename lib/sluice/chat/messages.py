@@ -15,7 +15,7 @@ import io
 import json
 
 from .. import jsonl, stream, yamlfile
-from ..faults import NO_OUTPUT, bad, printable, unsupported
+from ..faults import NO_OUTPUT, data_error, printable, unsupported_error
 from .template import ROLES, Message
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ BOM = "\ufeff".encode()
 
 
 def read(path: str) -> "list[Message]":
-    """The Messages in the file `path`, at least one. Fault 65; OSError."""
+    """The Messages in the file `path`, at least one. DataError; OSError."""
     as_yaml = path.endswith((".yaml", ".yml"))
     data = stream.read_file(path, MAX_YAML_BYTES if as_yaml else MAX_BYTES)
     if as_yaml:
@@ -48,7 +48,7 @@ def read(path: str) -> "list[Message]":
 
 
 def of_list(entries: "list[Any]", name: str) -> "list[Message]":
-    """The Messages of a list of dicts, at least one; `name`: what errors call it. Fault 65."""
+    """The Messages of a list of dicts, at least one; `name`: what errors call it. DataError."""
     return _checked(_numbered(entries, name), name)
 
 
@@ -57,16 +57,16 @@ def _checked(entries, path):
     found = []
     for place, entry in entries:
         if len(found) == MAX_MESSAGES:
-            raise bad(path, f"{place}: more than {MAX_MESSAGES} messages")
+            raise data_error(path, f"{place}: more than {MAX_MESSAGES} messages")
         found.append(_message(entry, path, place))
     if not found:
-        raise bad(path, "has no messages")
+        raise data_error(path, "has no messages")
     return found
 
 
 def _numbered(found, path):
     if not isinstance(found, list):
-        raise bad(path, "is not a list of messages")
+        raise data_error(path, "is not a list of messages")
     return ((f"message {n}", entry) for n, entry in enumerate(found, 1))
 
 
@@ -75,7 +75,7 @@ def _json(data, path, place=None, most=jsonl.MAX_VALUES):
         return jsonl.load(data, _keys, most)
     except jsonl.BadLine as e:
         what = str(e).replace("line", place, 1) if place else str(e).removeprefix("line ")
-        raise bad(path, what) from None
+        raise data_error(path, what) from None
 
 
 def _keys(pairs):
@@ -95,14 +95,16 @@ def _message(entry, path, place):
         or needed - set(entry)
         or any(value for key, value in entry.items() if key not in needed)
     ):
-        raise bad(path, f"{place} is not an object with role and content, and these alone")
+        raise data_error(path, f"{place} is not an object with role and content, and these alone")
     role, content = entry["role"], _content(entry["content"], path, place)
     if role not in ROLES:
-        raise bad(path, f"{place}: role {printable(str(role))} is not one of " + ", ".join(ROLES))
+        raise data_error(
+            path, f"{place}: role {printable(str(role))} is not one of " + ", ".join(ROLES)
+        )
     try:
         content.encode()
     except UnicodeEncodeError as e:
-        raise bad(
+        raise data_error(
             path, f"{place}: character {e.start} of content is half of a surrogate pair"
         ) from None
     return Message(role, content)
@@ -115,23 +117,23 @@ def _content(content, path, place):
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise bad(path, f"{place}: content is not a text")
+        raise data_error(path, f"{place}: content is not a text")
     for n, part in enumerate(content, 1):
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise bad(path, f"{place}: part {n} of content is not an object with a type")
+            raise data_error(path, f"{place}: part {n} of content is not an object with a type")
         if part["type"] != "text":
-            raise unsupported(
+            raise unsupported_error(
                 path,
                 f"{place}: part {n} of content is of type "
                 f"{printable(part['type'])}: this build reads text",
             )
         if not isinstance(part.get("text"), str):
-            raise bad(path, f"{place}: part {n} of content: text is missing or not a text")
+            raise data_error(path, f"{place}: part {n} of content: text is missing or not a text")
     return "\n".join(part["text"] for part in content)
 
 
 def write(path: str, messages: "Iterable[Message]") -> None:
-    """Write `messages` as JSON lines to `path`, mode 0600: they are private. Fault 73, 74 or 75
+    """Write `messages` as JSON lines to `path`, mode 0600: they are private. Error 73, 74 or 75
     with `path` as it was.
     """
     import os
@@ -142,11 +144,11 @@ def write(path: str, messages: "Iterable[Message]") -> None:
     try:
         fd, name = files.nameless(os.path.dirname(path) or ".")
     except OSError as e:
-        raise files.write_fault(path, e, NO_OUTPUT) from None
+        raise files.write_error(path, e, NO_OUTPUT) from None
     try:
         with open(fd, "wb", closefd=False) as f:
             f.write(lines.encode())
         os.fsync(fd)
     except OSError as e:
-        raise files.write_fault(path, e) from None
+        raise files.write_error(path, e) from None
     files.publish(fd, name, path)

@@ -1,9 +1,10 @@
-"""A chat template: from messages to ids, in which no message can forge a control token or a turn.
+"""A chat template: from messages to tokens, in which no message can forge a control token or a
+turn.
 
 The template, a program in Jinja that comes with the model (`tokenizer.chat_template`), never sees
 what messages say. It is rendered (renderer.py, in a process of its own, within limits) with
-placeholders for them, the text that comes out is cut at the placeholders, and ids are joined: parts
-of the template tokenised with special matching, parts of messages without.
+placeholders for them, the text that comes out is cut at the placeholders, and tokens are joined:
+parts of the template tokenised with special matching, parts of messages without.
 
 A placeholder is a random word, so a template may trim, join, split and test it like any text that
 has none of the marks it looks for. Three things stay visible to it:
@@ -27,7 +28,7 @@ import os
 import re
 
 from .. import stream
-from ..faults import TRY_AGAIN, UNSUPPORTED, USAGE, Fault, bad, printable
+from ..faults import TRY_AGAIN, UNSUPPORTED, USAGE, Error, data_error, printable
 from ..limits import MAX_TEXT_BYTES
 
 TYPE_CHECKING = False
@@ -56,13 +57,13 @@ PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from sluice.chat.renderer imp
 class Message:
     """role: one of ROLES.
     content: str.
-    ids: of an answer that the model gave, the ids it is written in; else None.
+    tokens: of an answer that the model gave, the tokens it is written in; else None.
     """
 
-    __slots__ = ("role", "content", "ids")
+    __slots__ = ("role", "content", "tokens")
 
-    def __init__(self, role: str, content: str, ids: list[int] | None = None) -> None:
-        self.role, self.content, self.ids = role, content, ids
+    def __init__(self, role: str, content: str, tokens: list[int] | None = None) -> None:
+        self.role, self.content, self.tokens = role, content, tokens
 
 
 class Template:
@@ -87,9 +88,9 @@ class Template:
             "eos_token": token(vocab.eos),
         }
 
-    def ids(self, messages: "list[Message]", prompt: bool = True) -> tuple[list[int], list[int]]:
-        """(ids, left_out) of a list of Messages; with `prompt` also what precedes the assistant's
-        next one.
+    def tokens(self, messages: "list[Message]", prompt: bool = True) -> tuple[list[int], list[int]]:
+        """(tokens, left_out) of a list of Messages; with `prompt` also what precedes the
+        assistant's next one.
 
         left_out: the indices of messages of which the template writes nothing.
         """
@@ -98,12 +99,12 @@ class Template:
         left_out = [i for i, m in enumerate(messages) if m.content.strip() and i not in shown]
         return self._join(segments, messages), left_out
 
-    def ids_before(self, messages: "list[Message]", role: str) -> list[int]:
-        """The ids of `messages` and of what precedes the text of one more, of `role`."""
+    def tokens_before(self, messages: "list[Message]", role: str) -> list[int]:
+        """The tokens of `messages` and of what precedes the text of one more, of `role`."""
         segments = self.segments([*messages, Message(role, "x")], False)
         ends = [n for n, (_, _, i) in enumerate(segments) if i == len(messages)]
         if len(ends) != 1:
-            raise bad(self.name, f"does not write the text of a last message of {role} once")
+            raise data_error(self.name, f"does not write the text of a last message of {role} once")
         return self._join(segments[: ends[0]], messages)
 
     def segments(
@@ -150,12 +151,14 @@ class Template:
         if not (
             same and all("".join(x.split()) == "".join(y.split()) for x, y in zip(a[::2], b[::2]))
         ):
-            raise bad(self.name, "makes something of the text of a message that cannot be followed")
+            raise data_error(
+                self.name, "makes something of the text of a message that cannot be followed"
+            )
         if (
             sum(len(slots[part][2]) if n % 2 else len(part) for n, part in enumerate(a))
             > MAX_TEXT_BYTES
         ):
-            raise bad(
+            raise data_error(
                 self.name,
                 f"makes more than {MAX_TEXT_BYTES >> 20} Mi characters of the conversation",
             )
@@ -179,24 +182,24 @@ class Template:
         return [tuple(s) for s in out if s[1]]
 
     def _join(self, segments, messages):
-        """The ids of segments. Of a message whose ids are known these, where the template passes it
-        on as it was.
+        """The tokens of segments. Of a message whose tokens are known these, where the template
+        passes it on as it was.
         """
-        ids = []
+        tokens = []
         for n, (kind, text, i) in enumerate(segments):
-            after = ids[-1] if ids else None
+            after = tokens[-1] if tokens else None
             first = after is None or self._vocab.splits(after)
             taken = self._vocab.takes_before and self._white_space_is_taken(segments[n + 1 :])
             data = (text.rstrip(WHITE_SPACE) if taken else text).encode("utf-8", "replace")
             if kind == "template":
-                ids += self._encode_template(data, first, after)
-            elif messages[i].ids is not None and messages[i].content == text:
-                ids += messages[i].ids
+                tokens += self._encode_template(data, first, after)
+            elif messages[i].tokens is not None and messages[i].content == text:
+                tokens += messages[i].tokens
             else:
-                ids += self._vocab.encode(
+                tokens += self._vocab.encode(
                     data, bos=False, eos=False, prefix=first, marks=False, after=after
                 )
-        return ids
+        return tokens
 
     def _white_space_is_taken(self, segments):
         """Whether the first of a template's segments that is not white space begins with a token
@@ -210,18 +213,18 @@ class Template:
         return False
 
     def _encode_template(self, text, first, after):
-        """The ids of a part of the template, with special matching; a blank before it only where it
-        is `first` of a text.
+        """The tokens of a part of the template, with special matching; a blank before it only where
+        it is `first` of a text.
 
         after: the id that it follows, or None.
         """
         v = self._vocab
         if first or not v.add_prefix:
             return v.encode(text, bos=False, eos=False, special=True, after=after)
-        ids = v.encode(text, bos=False, eos=False, special=True, prefix=False)
-        control = next((i for i in ids if v.splits(i)), None)
+        tokens = v.encode(text, bos=False, eos=False, special=True, prefix=False)
+        control = next((i for i in tokens if v.splits(i)), None)
         if control is None:
-            return ids
+            return tokens
         # the first one: what follows it begins anew
         at = text.find(v.bytes_of(control, special=True))
         return v.encode(text[:at], bos=False, eos=False, prefix=False) + v.encode(
@@ -241,11 +244,11 @@ class Template:
             }
         )
         if "missing" in answer:
-            raise Fault(
+            raise Error(
                 UNSUPPORTED, f"chat templates need {answer['missing']}, which is not installed"
             )
         if "error" in answer:
-            raise bad(
+            raise data_error(
                 self.name,
                 re.sub(
                     f"[qz][0-9a-f]{{24,34}}({SPECIMEN})?[0-9]+x[0-9]+[qz]", "...", answer["error"]
@@ -262,7 +265,7 @@ class Template:
         try:
             data = json.dumps(request).encode()
         except RecursionError:
-            raise bad(self.name, "a variable is nested too deeply") from None
+            raise data_error(self.name, "a variable is nested too deeply") from None
         environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
         # inherited: Ctrl-C is for us, also before the new session
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -281,7 +284,7 @@ class Template:
             try:
                 out, _ = child.communicate(data, WALL_SECONDS)
             except subprocess.TimeoutExpired:
-                raise bad(self.name, f"took more than {WALL_SECONDS} s") from None
+                raise data_error(self.name, f"took more than {WALL_SECONDS} s") from None
             finally:
                 child.kill()
         try:
@@ -295,12 +298,12 @@ class Template:
         from .renderer import CPU_SECONDS
 
         if code in (-signal.SIGXCPU, -signal.SIGKILL):
-            return bad(self.name, f"took more than {CPU_SECONDS} s of processor time")
+            return data_error(self.name, f"took more than {CPU_SECONDS} s of processor time")
         if code >= 0:
-            return Fault(
+            return Error(
                 TRY_AGAIN, f"{self.name}: could not be rendered: its process ended with {code}"
             )
-        return bad(
+        return data_error(
             self.name, f"its process ended by signal {-code}: nested too deeply, or too large"
         )
 
@@ -329,11 +332,11 @@ def _split(message, i, nonce, letter):
 
 
 def _now():
-    """The seconds of SOURCE_DATE_EPOCH, which the dates of a template are those of, or None. Fault
+    """The seconds of SOURCE_DATE_EPOCH, which the dates of a template are those of, or None. Error
     64."""
     now = os.environ.get("SOURCE_DATE_EPOCH", "")
     if now and not (now.isascii() and now.isdigit() and len(now) < 12):
-        raise Fault(
+        raise Error(
             USAGE,
             f"SOURCE_DATE_EPOCH: {printable(now)} is not a number of seconds from 0 to 99999999999",
         )
@@ -347,12 +350,12 @@ def of(
     variables: "Mapping[str, Any] | None" = None,
 ) -> "Template":
     """The Template of a gguf.File, or the one in the file `path` (a name of configs/*.jinja, or a
-    path). Fault 65, 69; OSError.
+    path). Error 65, 69; OSError.
     """
     if path is None:
         source = file.get(KEY, "string", None)
         if not source:
-            raise Fault(
+            raise Error(
                 UNSUPPORTED, f"{file.path}: has no chat template ({KEY}); --template gives one"
             )
         return Template(source, f"{file.path}: {KEY}", vocab, variables)
@@ -364,7 +367,7 @@ def of(
     try:
         return Template(stream.read_file(path, MAX_BYTES).decode(), path, vocab, variables)
     except UnicodeDecodeError as e:
-        raise bad(path, f"byte {e.start} is not UTF-8") from None
+        raise data_error(path, f"byte {e.start} is not UTF-8") from None
 
 
 def parse_variable(text: str) -> "tuple[str, Any]":

@@ -12,7 +12,7 @@ import stat
 import sys
 
 from .. import jsonl, stream
-from ..faults import NO_OUTPUT, Fault, bad
+from ..faults import NO_OUTPUT, Error, data_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _editor(history):
 
 
 def _private(path):
-    """Make the file of a history, or see that it is a file that nobody else can read. Fault 73;
+    """Make the file of a history, or see that it is a file that nobody else can read. Error 73;
     OSError.
     """
     try:
@@ -140,11 +140,11 @@ def _private(path):
             path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
         )
     except OSError as e:
-        raise Fault(NO_OUTPUT, f"{path}: cannot keep a history there: {e.strerror}") from None
+        raise Error(NO_OUTPUT, f"{path}: cannot keep a history there: {e.strerror}") from None
     s = os.fstat(fd)
     os.close(fd)
     if not stat.S_ISREG(s.st_mode) or s.st_uid != os.geteuid() or s.st_mode & 0o077:
-        raise Fault(
+        raise Error(
             NO_OUTPUT,
             f"{path}: is not a file of ours that nobody else can read (mode 0600): no history is"
             " kept there",
@@ -166,6 +166,8 @@ def piped() -> "Iterator[bytes]":
     """The messages on stdin, which is no terminal: one a line (bytes), empty lines left out."""
     for line in jsonl.lines(0):
         if line is None:
-            raise bad("standard input", f"a line is longer than {jsonl.MAX_LINE_BYTES >> 20} MiB")
+            raise data_error(
+                "standard input", f"a line is longer than {jsonl.MAX_LINE_BYTES >> 20} MiB"
+            )
         if line.strip():
             yield line.rstrip(b"\r")

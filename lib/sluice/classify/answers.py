@@ -1,22 +1,22 @@
 """How probable is each of some answers, if the model must write one of them?
 
-The answers' spellings, in ids, are a tree. At each of its nodes the model's probabilities count
-among the ids that lead on to a spelling and no others, which is what a grammar does to the ids a
-sampler may choose from:
+The answers' spellings, in tokens, are a tree. At each of its nodes the model's probabilities count
+among the tokens that lead on to a spelling and no others, which is what a grammar does to the
+tokens a sampler may choose from:
 
     P(answer) = sum over its paths of the product, over the nodes passed, of softmax(logits of the
-    node's ids)
+    node's tokens)
 
 A path ends as soon as only one answer is left: the rest would be multiplied by sums of 1. So
-answers that differ in their first ids take one look at the logits after the prompt, whatever their
-length. Where a whole spelling is the begin of another answer's, the ids that end a text are the
-branch that ends there.
+answers that differ in their first tokens take one look at the logits after the prompt, whatever
+their length. Where a whole spelling is the begin of another answer's, the tokens that end a text
+are the branch that ends there.
 
-Tokenisations: with "all" the paths are all sequences of ids whose bytes are the spelling, as under
-grammar-filter; with "canonical" only the one sequence that the tokenizer makes of it.
+Tokenisations: with "all" the paths are all sequences of tokens whose bytes are the spelling, as
+under grammar-filter; with "canonical" only the one sequence that the tokenizer makes of it.
 """
 
-from ..faults import bad, printable
+from ..faults import data_error, printable
 from ..kernels import ffi, lib
 
 TYPE_CHECKING = False
@@ -32,23 +32,23 @@ NEVER = float("-inf")
 
 
 class Node:
-    """ids: ascending, where the answers part or may part.
+    """tokens: ascending, where the answers part or may part.
     next: for each an answer's index, or a Node.
     """
 
-    __slots__ = ("ids", "next", "rows")
+    __slots__ = ("tokens", "next", "rows")
 
     def __init__(self, branches: "dict[int, Any]") -> None:
-        self.ids = sorted(branches)
-        self.next = [branches[i] for i in self.ids]
-        self.rows = ffi.new("int32_t[]", self.ids)
+        self.tokens = sorted(branches)
+        self.next = [branches[i] for i in self.tokens]
+        self.rows = ffi.new("int32_t[]", self.tokens)
 
 
 class Tree:
-    """The tree of a Question's answers in the ids of a Vocab.
-    root: Node; n_nodes; depth: ids on the longest way to its last node.
+    """The tree of a Question's answers in the tokens of a Vocab.
+    root: Node; n_nodes; depth: tokens on the longest way to its last node.
 
-    Fault 65 naming answers that cannot be told apart, or that need more than MAX_NODES steps.
+    DataError naming answers that cannot be told apart, or that need more than MAX_NODES steps.
     """
 
     def __init__(self, question: "Question", vocab: "Vocab") -> None:
@@ -56,30 +56,34 @@ class Tree:
         self._canonical = canonical = question.tokenisations == "canonical"
         self.n_nodes, self.depth, self._writing = 0, 0, {}
         states = [
-            (a, s.encode(), self._canonical_ids(s))
+            (a, s.encode(), self._canonical_tokens(s))
             for a, name in enumerate(self._names)
             for s in question.answers[name]
         ]
-        self.root = self._grow([(a, ids if canonical else data) for a, data, ids in states], 0)
+        self.root = self._grow(
+            [(a, tokens if canonical else data) for a, data, tokens in states], 0
+        )
 
-    def _canonical_ids(self, spelling):
-        ids = tuple(self._vocab.encode(spelling.encode(), bos=False, eos=False, prefix=False))
-        written = b"".join(map(self._vocab.bytes_of, ids))
+    def _canonical_tokens(self, spelling):
+        tokens = tuple(self._vocab.encode(spelling.encode(), bos=False, eos=False, prefix=False))
+        written = b"".join(map(self._vocab.bytes_of, tokens))
         if (
-            self._vocab.unknown in ids
+            self._vocab.unknown in tokens
             or written != spelling.encode()
             and not self._vocab.remove_extra
         ):
-            raise bad(self._path, f"answers: the vocabulary cannot write {printable(spelling)}")
-        return ids
+            raise data_error(
+                self._path, f"answers: the vocabulary cannot write {printable(spelling)}"
+            )
+        return tokens
 
     def _grow(self, states, depth):
-        """The Node for `states` [(answer, rest of a spelling)], `depth` ids below the root. Each
+        """The Node for `states` [(answer, rest of a spelling)], `depth` tokens below the root. Each
         spelling has at most 256 bytes, so does this recursion.
         """
         self.n_nodes, self.depth = self.n_nodes + 1, max(depth, self.depth)
         if self.n_nodes > MAX_NODES:
-            raise bad(
+            raise data_error(
                 self._path,
                 f"answers: to tell them apart takes more than {MAX_NODES} steps of the model;"
                 ' answers that begin differently take one, and "tokenisations: canonical" takes'
@@ -87,16 +91,16 @@ class Tree:
             )
         branches, ended = {}, {a for a, rest in states if not rest}
         if len(ended) > 1:
-            raise bad(
+            raise data_error(
                 self._path,
                 f"answers: {' and '.join(self._names[a] for a in sorted(ended))} are written with"
-                " the same ids",
+                " the same tokens",
             )
         for a, rest in states:
             for i, left in self._heads(rest) if rest else ():
                 branches.setdefault(i, []).append((a, left))
         if ended and not self._vocab.eog:
-            raise bad(
+            raise data_error(
                 self._path,
                 f"answers: another begins with {self._names[ended.pop()]}, and the vocabulary has"
                 " no id that ends a text",
@@ -104,7 +108,7 @@ class Tree:
         for i in self._vocab.eog if ended else ():
             branches[i] = [(a, None) for a in ended]
         if not branches:
-            raise bad(self._path, "answers: the vocabulary cannot write them")
+            raise data_error(self._path, "answers: the vocabulary cannot write them")
         return Node(
             {
                 i: (
@@ -131,19 +135,20 @@ class Tree:
     ) -> tuple[list[float], float | None]:
         """(log P [n_answer], log mass).
 
-        look(path, rows) gives the logits f32 (float *) of `rows` (int32_t[]) after the ids `path`
-        (a list); it is called depth first. With dense(), the logits of the whole vocabulary after
-        the same ids, log mass is the logarithm of the probability, among all ids, of the paths the
-        answers took; else None. Sums are in a fixed order: the same bits on every machine.
+        look(path, rows) gives the logits f32 (float *) of `rows` (int32_t[]) after the tokens
+        `path` (a list); it is called depth first. With dense(), the logits of the whole vocabulary
+        after the same tokens, log mass is the logarithm of the probability, among all tokens, of
+        the paths the answers took; else None. Sums are in a fixed order: the same bits on every
+        machine.
         """
         found, masses, todo = [[] for _ in self._names], [], [(self.root, [], 0.0, 0.0)]
         while todo:
             node, path, log_p, log_q = todo.pop()
-            logits = ffi.unpack(look(path, node.rows), len(node.ids))
+            logits = ffi.unpack(look(path, node.rows), len(node.tokens))
             among, of_all = log_sum(logits), None
             if dense:
                 of_all = log_sum(ffi.unpack(dense(), self._vocab.n_vocab))
-            for i, logit, below in zip(node.ids, logits, node.next):
+            for i, logit, below in zip(node.tokens, logits, node.next):
                 p, q = log_p + (logit - among), log_q + (logit - of_all) if dense else 0.0
                 if isinstance(below, Node):
                     todo.append((below, path + [i], p, q))

@@ -20,7 +20,7 @@ shipped. A learner refuses it (65).
 
 import os
 
-from ..faults import Fault, bad
+from ..faults import Error, data_error
 from ..system import files
 
 TYPE_CHECKING = False
@@ -78,7 +78,7 @@ class Learnt:
                 pass
             except OSError as e:
                 self._tell(f"{self.path}: {e.strerror}")
-            except Fault as e:
+            except Error as e:
                 self._tell(str(e))
         return self._fit
 
@@ -91,9 +91,9 @@ class Learnt:
             return None  # questions of one name share a file: this one was never taught
         fit = models and (models.get(name_of(file)) or models.get(earlier_name_of(file)))
         if not fit:
-            raise bad(self.path, "what was learnt is of another model or question")
+            raise data_error(self.path, "what was learnt is of another model or question")
         if fit.shipped != shipped(self._question):
-            raise bad(
+            raise data_error(
                 self.path,
                 "was fitted to another calibration of the question: the next --learn fits it again",
             )
@@ -167,21 +167,21 @@ def digest(question: "Question") -> str:
 
 
 def read_head(path: str) -> "dict[tuple[str, str], Fit]":
-    """{(model, question): Fit} of the file at `path`; the mails are not looked at. OSError; Fault
+    """{(model, question): Fit} of the file at `path`; the mails are not looked at. OSError; Error
     65: damaged, or not to be trusted.
     """
     with open(files.open_trusted(path), "rb") as f:
         first = f.read(FIRST_BYTES + MAX_HEAD_BYTES)
         n_head, crc, n_lines, _ = parse_first(path, first)
         if os.fstat(f.fileno()).st_size != FIRST_BYTES + n_head + n_lines:
-            raise bad(
+            raise data_error(
                 path, f"damaged: it is not the {FIRST_BYTES + n_head + n_lines} bytes that it says"
             )
     return parse_head(path, first[FIRST_BYTES : FIRST_BYTES + n_head], crc)
 
 
 def parse_first(path: str, data: bytes) -> "tuple[Any, ...]":
-    """(bytes of the head, its CRC, bytes of the mails, their CRC) that the first line says. Fault
+    """(bytes of the head, its CRC, bytes of the mails, their CRC) that the first line says. Error
     65.
     """
     try:
@@ -190,16 +190,16 @@ def parse_first(path: str, data: bytes) -> "tuple[Any, ...]":
         n_head, crc_head, n_lines, crc_lines = data[len(MAGIC) : FIRST_BYTES - 1].split(b" ")
         found = _decimal(n_head), int(crc_head, 16), _decimal(n_lines), int(crc_lines, 16)
     except ValueError:
-        raise bad(path, "line 1: is not that of a calibration") from None
+        raise data_error(path, "line 1: is not that of a calibration") from None
     if found[0] > MAX_HEAD_BYTES:
-        raise bad(path, f"line 1: a head of {found[0]} bytes")
+        raise data_error(path, f"line 1: a head of {found[0]} bytes")
     return found
 
 
 def parse_head(path: str, data: bytes, crc: int) -> "dict[tuple[str, str], Fit]":
-    """{(model, question): Fit}. Fault 65."""
+    """{(model, question): Fit}. DataError."""
     if checksum(data) != crc:
-        raise bad(path, "damaged: the head has another checksum")
+        raise data_error(path, "damaged: the head has another checksum")
     fits = {}
     for n, line in enumerate(data.decode("ascii", "replace").splitlines(), 2):
         try:
@@ -210,7 +210,7 @@ def parse_head(path: str, data: bytes, crc: int) -> "dict[tuple[str, str], Fit]"
                 raise ValueError
             fits[hexadecimal(model), hexadecimal(question)] = Fit(_decimal(n_mails), old, new)
         except ValueError:
-            raise bad(path, f"line {n}: is not a fit") from None
+            raise data_error(path, f"line {n}: is not a fit") from None
     return fits
 
 

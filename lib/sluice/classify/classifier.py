@@ -2,7 +2,7 @@
 options and its output.
 """
 
-from ..faults import Fault, bad
+from ..faults import Error, data_error
 from ..kernels import ffi, lib
 from ..kvcache import capacity
 from ..kvcache.scratch import Scratch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KV_TYPE = "f16"
 EXIT_OTHER, EXIT_UNSURE = 1, 2
-# ids before the input times bytes of weights: below, computing them is faster than opening a
+# tokens before the input times bytes of weights: below, computing them is faster than opening a
 # snapshot
 WORTH_KEEPING = 1 << 28
 
@@ -37,7 +37,7 @@ class Verdict:
     n_ids: read in all.
     n_reused: of them, not computed for this text.
     cut: whether some of the text was left out.
-    mass: probability of all answers' ids among all ids, or None.
+    mass: probability of all answers' tokens among all tokens, or None.
     reasons: of a mail, see sluice.mail.
     """
 
@@ -46,7 +46,7 @@ class Verdict:
     scores: dict[str, float]
     log_p: list[float]
     fit: "Fit | None"
-    n_ids: int
+    n_tokens: int
     n_reused: int
     cut: bool
     mass: float | None
@@ -54,11 +54,11 @@ class Verdict:
 
 
 class Classifier:
-    """A question.Question put to the model file at `path`. cache_dir: where the ids before the
+    """A question.Question put to the model file at `path`. cache_dir: where the tokens before the
     input and the model's id are kept, or None.
 
     vocab, huge_pages: see Model. as_mail: the inputs are whole messages, whatever the question
-    says. mass: compute it, for each text. learnt: a calibration.Learnt, or None. Fault 65, 69;
+    says. mass: compute it, for each text. learnt: a calibration.Learnt, or None. Error 65, 69;
     cache errors are ignored.
     """
 
@@ -91,27 +91,27 @@ class Classifier:
         self.n_known = self._kv.n_tok
 
     def _known(self, cache_dir):
-        """The KV cache with the ids before the input, from `cache_dir` or for it; None where that
-        is not worth it or fails.
+        """The KV cache with the tokens before the input, from `cache_dir` or for it; None where
+        that is not worth it or fails.
         """
-        m, ids = self.model, self.prompt.before
+        m, tokens = self.model, self.prompt.before
         weights = sum(t.n_bytes for t in m.file.tensors.values())
-        if not cache_dir or not ids or len(ids) * weights < WORTH_KEEPING:
+        if not cache_dir or not tokens or len(tokens) * weights < WORTH_KEEPING:
             return None
         from ..kvcache import prefix_cache  # seldom needed
 
         geometry = m.geometry(KV_TYPE)
-        known = prefix_cache.get(cache_dir, m.file.id, m.arithmetic, geometry, ids)
+        known = prefix_cache.get(cache_dir, m.file.id, m.arithmetic, geometry, tokens)
         if known and known.capacity >= self._n_rows:
             self.kept = "found"
             return known
         try:
             prefix_cache.prepare(cache_dir)
             new = Snapshot.create(geometry, self._n_rows, m.file.id, m.arithmetic, cache_dir)
-            m.fill(new, known, [] if known else ids)
+            m.fill(new, known, [] if known else tokens)
             m.file.check_unchanged()
             prefix_cache.store(cache_dir, new)
-        except (Fault, OSError):
+        except (Error, OSError):
             return None
         self.kept = "stored"
         return new
@@ -123,23 +123,23 @@ class Classifier:
         return self._kv.layout.file_bytes + self._forward.held_bytes()
 
     def prepare(self) -> None:
-        """Compute the ids before the input now, once for all texts."""
+        """Compute the tokens before the input now, once for all texts."""
         if not self.n_known and self.prompt.before:
             self.model.extend(self._kv, self.prompt.before, f=self._forward)
             self.n_known = self._kv.n_tok
 
     def ask(self, data: bytes) -> "Verdict":
-        """The Verdict on an input (bytes). Fault 65 where there is nothing in it."""
+        """The Verdict on an input (bytes). DataError where there is nothing in it."""
         if not data:
-            raise bad("input", "no text: it is empty")
+            raise data_error("input", "no text: it is empty")
         text, rest, reasons = inputs.text(data, self.is_mail, self.question.fold)
-        ids, cut = self.prompt.input_ids(text, rest)
-        ids = self.prompt.before + ids + self.prompt.after
-        if not ids:
-            raise bad("input", "no text, and nothing around it")
-        n_known = min(self.n_known, len(ids) - 1)  # the logits come from the last one
+        tokens, cut = self.prompt.input_tokens(text, rest)
+        tokens = self.prompt.before + tokens + self.prompt.after
+        if not tokens:
+            raise data_error("input", "no text, and nothing around it")
+        n_known = min(self.n_known, len(tokens) - 1)  # the logits come from the last one
         self._kv.n_tok = n_known
-        self._n_prompt, self._hidden = len(ids), self._extend(ids[n_known:])
+        self._n_prompt, self._hidden = len(tokens), self._extend(tokens[n_known:])
         log_p, log_mass = self.tree.log_probabilities(
             self._look, self._dense if self._with_mass else None
         )
@@ -147,7 +147,7 @@ class Classifier:
         v = Verdict()
         v.log_p = log_p
         self.judge(v)
-        v.n_ids, v.n_reused, v.cut, v.reasons = len(ids), n_known, cut, reasons
+        v.n_tokens, v.n_reused, v.cut, v.reasons = len(tokens), n_known, cut, reasons
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 
@@ -183,11 +183,11 @@ class Classifier:
             else EXIT_OTHER * (v.answer != next(iter(self.question.answers)))
         )
 
-    def _extend(self, ids):
-        return self.model.extend(self._kv, ids, f=self._forward)[1]
+    def _extend(self, tokens):
+        return self.model.extend(self._kv, tokens, f=self._forward)[1]
 
     def _look(self, path, rows):
-        """Logits of `rows` after the prompt and the ids of `path`. The cache holds all but its
+        """Logits of `rows` after the prompt and the tokens of `path`. The cache holds all but its
         last: the tree is walked depth first, so they were looked at before, and nothing but what
         follows them since.
         """

@@ -8,7 +8,7 @@ model anyway. So memory and time are bounded whatever comes.
 import os
 
 from .. import stream
-from ..faults import bad
+from ..faults import data_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,16 +39,16 @@ def read(fd: "Any", is_mail: bool, read_some: "Callable[[Any], bytes]" = stream.
 
 
 def read_file(path: str | None, is_mail: bool) -> bytes:
-    """`read` of the file at `path`, or of stdin (None, "-"). Fault 65 where it is empty or a
+    """`read` of the file at `path`, or of stdin (None, "-"). DataError where it is empty or a
     directory, OSError.
     """
     fd = 0 if path in (None, "-") else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = read(fd, is_mail)
     except IsADirectoryError:
-        raise bad(path or "standard input", "is a directory") from None
+        raise data_error(path or "standard input", "is a directory") from None
     if not data:
-        raise bad(path or "standard input", "no text: it is empty")
+        raise data_error(path or "standard input", "no text: it is empty")
     return data
 
 

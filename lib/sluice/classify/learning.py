@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 
-from ..faults import IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, Fault, bad, printable
+from ..faults import IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, Error, data_error, printable
 from ..system import files
 from . import calibration, fitting, inputs
 from .calibration import Fit, checksum, hexadecimal, number
@@ -32,16 +32,16 @@ def learner(
 ) -> "Callable[[Classifier, bytes], Verdict] | None":
     """What makes of a Classifier and an input the Verdict after learning or forgetting it.
 
-    path: of the calibration. learn: the right answer, or None with `forget`. Fault 64 for options
+    path: of the calibration. learn: the right answer, or None with `forget`. Error 64 for options
     that do not go together.
     """
     if is_many or no_calibration or forget and learn is not None:
-        raise Fault(
+        raise Error(
             USAGE,
             "--learn or --forget: one of them, without --jsonl, --listen and --no-calibration",
         )
     if not path:
-        raise Fault(
+        raise Error(
             USAGE, "--learn and --forget: there is no home to keep it in: give --calibration FILE"
         )
     return lambda classifier, data: change(classifier, data, path, learn)
@@ -82,11 +82,11 @@ def change(c: "Classifier", data: bytes, path: str, answer: str | None = None) -
     it is None: in the file at `path`, made if absent. The Verdict on it from now on, of a
     classifier.Classifier whose `learnt` is that file.
 
-    Fault 64 for what is no answer, 65: no text, nothing to forget, a damaged file; 73, 74, 75.
+    Error 64 for what is no answer, 65: no text, nothing to forget, a damaged file; 73, 74, 75.
     """
     names = list(c.question.answers)
     if answer is not None and answer not in names:
-        raise Fault(USAGE, f"--learn {printable(answer)}: the answers are {', '.join(names)}")
+        raise Error(USAGE, f"--learn {printable(answer)}: the answers are {', '.join(names)}")
     v = c.ask(data)
     file, question, text = c.model.file, calibration.digest(c.question), _digest(c, data)
     model, earlier = calibration.name_of(file), calibration.earlier_name_of(file)
@@ -94,7 +94,9 @@ def change(c: "Classifier", data: bytes, path: str, answer: str | None = None) -
     others = lambda lines: [l for l in lines if l.key() != (text, model, question)]
     lines = read()  # before anything is made
     if answer is None and len(others(lines)) == len(lines):
-        raise bad(path, "nothing to forget: this text was not learnt with this model and question")
+        raise data_error(
+            path, "nothing to forget: this text was not learnt with this model and question"
+        )
     _make_directory(path)
     with _lock(path):
         kept = others(read())
@@ -114,7 +116,7 @@ def change(c: "Classifier", data: bytes, path: str, answer: str | None = None) -
 
 
 def read_lines(path: str) -> "list[Line]":
-    """The Lines of the file at `path`, none where it is absent. Fault 65 naming the line."""
+    """The Lines of the file at `path`, none where it is absent. DataError naming the line."""
     try:
         with open(files.open_trusted(path), "rb") as f:
             data = f.read(MAX_BYTES)
@@ -125,7 +127,7 @@ def read_lines(path: str) -> "list[Line]":
     n_fits = len(calibration.parse_head(path, data[at : at + n_head], crc_head))
     data = data[at + n_head :]
     if (len(data), checksum(data)) != (n_lines, crc):
-        raise bad(
+        raise data_error(
             path, "damaged: the mails have another checksum, or are cut; remove it to begin again"
         )
     return [
@@ -156,7 +158,7 @@ def _line(path, n, line):
             raise ValueError
         return found
     except ValueError:
-        raise bad(path, f"line {n}: is not a mail that was learnt") from None
+        raise data_error(path, f"line {n}: is not a mail that was learnt") from None
 
 
 def _write(path, lines, asked, model, question, earlier=None):
@@ -225,7 +227,7 @@ def _make_directory(path):
     try:
         os.makedirs(directory, 0o700, exist_ok=True)
     except OSError as e:
-        raise files.write_fault(directory, e, NO_OUTPUT) from None
+        raise files.write_error(directory, e, NO_OUTPUT) from None
 
 
 @contextlib.contextmanager
@@ -238,7 +240,7 @@ def _lock(path):
             name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
         )
     except OSError as e:
-        raise files.write_fault(name, e, NO_OUTPUT) from None
+        raise files.write_error(name, e, NO_OUTPUT) from None
     try:
         end = time.monotonic() + WAIT_S
         while True:
@@ -247,12 +249,12 @@ def _lock(path):
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise Fault(
+                    raise Error(
                         TRY_AGAIN, f"{name}: another process has held it for {WAIT_S:.0f} s"
                     ) from None
                 time.sleep(0.02)
             except OSError as e:
-                raise Fault(IO_ERROR, f"{name}: cannot lock: {e.strerror}") from None
+                raise Error(IO_ERROR, f"{name}: cannot lock: {e.strerror}") from None
         yield
     finally:
         os.close(fd)

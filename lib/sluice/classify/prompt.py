@@ -1,13 +1,13 @@
-"""A prompt in ids: what stands before the input, the input itself cut to size, what stands after
+"""A prompt in tokens: what stands before the input, the input itself cut to size, what stands after
 it.
 
-Segments are encoded one by one and joined as ids, so nothing in the input can become a control
+Segments are encoded one by one and joined as tokens, so nothing in the input can become a control
 token or merge with its surroundings. The blank that some vocabularies put before a text (see
 tokenizer/vocabulary.py) is put where a text begins the prompt or follows a control token, as
 `tokenize --special` does.
 """
 
-from ..faults import bad
+from ..faults import data_error
 from . import templates
 
 TYPE_CHECKING = False
@@ -21,17 +21,17 @@ CUT_BYTES_PER_ID = 16  # and this many more for each id that is to be kept
 
 
 class Prompt:
-    """A Question in the ids of a vocabulary.
+    """A Question in the tokens of a vocabulary.
 
-    before, after: lists of ids around the input.   frame: name of the frame, or None.
-    head, tail: how many ids of the input fit, with `n_more` after the prompt, into `n_ctx`.
-    Fault 65 where a control token is missing or the prompt alone does not fit.
+    before, after: lists of tokens around the input.   frame: name of the frame, or None.
+    head, tail: how many tokens of the input fit, with `n_more` after the prompt, into `n_ctx`.
+    DataError where a control token is missing or the prompt alone does not fit.
     """
 
     def __init__(
         self, question: "Question", file: "File", vocab: "Vocab", n_ctx: int, n_more: int
     ) -> None:
-        self._vocab, segments, ids, self.frame = vocab, question.prompt, [], None
+        self._vocab, segments, tokens, self.frame = vocab, question.prompt, [], None
         if question.frame:
             self.frame = (
                 templates.choose(file, vocab)
@@ -40,8 +40,8 @@ class Prompt:
             )
             frame = templates.FRAMES[self.frame]
             segments = frame.before + segments + frame.after
-            ids = [vocab.bos] if vocab.add_bos else []
-        self.after = ids  # until the input comes
+            tokens = [vocab.bos] if vocab.add_bos else []
+        self.after = tokens  # until the input comes
         for kind, text, first in joined(segments):
             last = self.after[-1] if self.after else None
             # also where that took along all white space between
@@ -56,20 +56,20 @@ class Prompt:
                 self.before, self.after, self._prefix, self._last = self.after, [], first, last
         room = n_ctx - len(self.before) - len(self.after) - n_more
         if room < 1:
-            raise bad(
+            raise data_error(
                 question.path,
-                f"the prompt and the answers take {n_ctx - room} ids, and {file.path} has a context"
-                f" of {n_ctx}",
+                f"the prompt and the answers take {n_ctx - room} tokens, and {file.path} has a"
+                f" context of {n_ctx}",
             )
         self.head, self.tail = fit(question.head_ids, question.tail_ids, room)
 
-    def input_ids(self, data: bytes, rest: bytes | None = None) -> tuple[list[int], bool]:
-        """(ids, cut): the ids of a text (bytes), at most head + tail: the first and the last ones;
-        whether some are left out.
+    def input_tokens(self, data: bytes, rest: bytes | None = None) -> tuple[list[int], bool]:
+        """(tokens, cut): the tokens of a text (bytes), at most head + tail: the first and the last
+        ones; whether some are left out.
 
         rest: where the text's middle is not there, `data` is what stands before it and this what
         stands behind it. They are encoded apart, so that neither takes the other's place nor merges
-        with it, however few ids one of them has.
+        with it, however few tokens one of them has.
         """
         encode = lambda part, prefix: self._vocab.encode(
             part,

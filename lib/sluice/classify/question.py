@@ -30,7 +30,7 @@ threshold of 0.
 import os
 
 from .. import stream
-from ..faults import NO_INPUT, Fault, bad, printable
+from ..faults import NO_INPUT, Error, data_error, printable
 from ..kernels import lib
 from . import templates
 
@@ -92,14 +92,18 @@ class Question:
         self.kind = self._choice(value, "kind", ("mail", "text"), "input.")
         self.fold = value.get("fold", False)
         if not isinstance(self.fold, bool):
-            raise self._bad("input.fold", "is not true or false")
+            raise self._data_error("input.fold", "is not true or false")
         for key in ("head_ids", "tail_ids"):
             n = value[key]
             if type(n) is not int or not 0 <= n <= MAX_IDS:
-                raise self._bad(f"input.{key}", f"is not a number of ids from 0 to {MAX_IDS}")
+                raise self._data_error(
+                    f"input.{key}", f"is not a number of tokens from 0 to {MAX_IDS}"
+                )
             setattr(self, key, n)
         if not self.head_ids + self.tail_ids:
-            raise self._bad("input", "head_ids and tail_ids are both 0: nothing would be read")
+            raise self._data_error(
+                "input", "head_ids and tail_ids are both 0: nothing would be read"
+            )
 
     def _read_prompt(self, value):
         self.prompt = []
@@ -113,16 +117,16 @@ class Question:
                 and len(segment) == 1
                 and set(segment) <= {"special", "text"}
             ):
-                raise self._bad(where, "is none of: input, {special: ...}, {text: ...}")
+                raise self._data_error(where, "is none of: input, {special: ...}, {text: ...}")
             kind, text = next(iter(segment.items()))
             self.prompt.append((kind, self._text(text, where, MAX_BYTES)))
         n = sum(kind == "input" for kind, _ in self.prompt)
         if n != 1:
-            raise self._bad("prompt", f"the segment input is there {n} times, not once")
+            raise self._data_error("prompt", f"the segment input is there {n} times, not once")
 
     def _read_answers(self, value):
         if not isinstance(value, dict) or not 2 <= len(value) <= MAX_ANSWERS:
-            raise self._bad(
+            raise self._data_error(
                 "answers", f"is not a mapping of 2 to {MAX_ANSWERS} answers to their spellings"
             )
         self.answers, seen = {}, {}
@@ -135,14 +139,14 @@ class Question:
                 or len(name) > 80
                 or name == UNSURE
             ):
-                raise self._bad(
+                raise self._data_error(
                     "answers",
                     f"{printable(name)} is not a word that can be printed, or is the word {UNSURE}",
                 )
             for s in self._list(spellings, where, MAX_SPELLINGS):
                 self._text(s, where, MAX_SPELLING_BYTES)
                 if s in seen:
-                    raise self._bad(
+                    raise self._data_error(
                         where, f"the spelling {printable(s)} is there twice, also as {seen[s]}"
                     )
                 seen[s] = name
@@ -150,31 +154,31 @@ class Question:
 
     # Kinds of values.
 
-    def _bad(self, where, what):
-        return bad(self.path, f"{where}: {what}" if where else what)
+    def _data_error(self, where, what):
+        return data_error(self.path, f"{where}: {what}" if where else what)
 
     def _dict(self, value, where, needed, optional):
         if not isinstance(value, dict):
-            raise self._bad(where, "is not a mapping of keys to values")
+            raise self._data_error(where, "is not a mapping of keys to values")
         for key in value:
             if key not in needed and key not in optional:
-                raise self._bad(
+                raise self._data_error(
                     where,
                     f"there is no key {printable(key)}; known: {', '.join((*needed, *optional))}",
                 )
         for key in needed:
             if key not in value:
-                raise self._bad(where, f"the key {key} is missing")
+                raise self._data_error(where, f"the key {key} is missing")
         return value
 
     def _list(self, value, where, most=1000):
         if not isinstance(value, list) or not 1 <= len(value) <= most:
-            raise self._bad(where, f"is not a list of 1 to {most}")
+            raise self._data_error(where, f"is not a list of 1 to {most}")
         return value
 
     def _text(self, value, where, most):
         if not isinstance(value, str) or not value:
-            raise self._bad(
+            raise self._data_error(
                 where,
                 "is not a text, or empty (a number or true, if it is meant as text, stands in"
                 " quotes)",
@@ -182,25 +186,27 @@ class Question:
         try:
             n_bytes = len(value.encode())
         except UnicodeEncodeError:
-            raise self._bad(where, "has half of a surrogate pair, which is no character") from None
+            raise self._data_error(
+                where, "has half of a surrogate pair, which is no character"
+            ) from None
         if n_bytes > most:
-            raise self._bad(where, f"more than {most} bytes")
+            raise self._data_error(where, f"more than {most} bytes")
         return value
 
     def _string(self, tree, key, most):
         value = self._text(tree[key], key, most)
         if "\0" in value:
-            raise self._bad(key, "has a NUL")
+            raise self._data_error(key, "has a NUL")
         return value
 
     def _choice(self, tree, key, choices, prefix=""):
         if not isinstance(tree[key], str) or tree[key] not in choices:
-            raise self._bad(prefix + key, f"is none of {', '.join(choices)}")
+            raise self._data_error(prefix + key, f"is none of {', '.join(choices)}")
         return tree[key]
 
     def _number(self, value, where, least, most):
         if type(value) not in (int, float) or not least <= value <= most:  # NaN is neither
-            raise self._bad(where, f"is not a number from {least} to {most}")
+            raise self._data_error(where, f"is not a number from {least} to {most}")
         return float(value)
 
     def _per_answer(self, value, where, least, most):
@@ -219,7 +225,7 @@ def find(name: str) -> str:
         return name
     shipped = sorted(f[:-5] for f in os.listdir(SHIPPED) if f.endswith(".yaml"))
     if name not in shipped:
-        raise Fault(
+        raise Error(
             NO_INPUT,
             f"-q {printable(name)}: none of the shipped questions, {', '.join(shipped)}; a file has"
             " a / or ends in .yaml",
@@ -241,7 +247,7 @@ def model_path(question: "Question") -> str:
 
 
 def read(path: str, cache_dir: str | None = None) -> "Question":
-    """The Question in the file `path`. Fault 65 naming file and key, OSError.
+    """The Question in the file `path`. DataError naming file and key, OSError.
 
     With cache_dir the parsed file is kept there beside its text, under its CRC: reading YAML takes
     longer than a small model's answer. It is taken for the same text only, and checked like a file;
@@ -260,7 +266,7 @@ def read(path: str, cache_dir: str | None = None) -> "Question":
             TypeError,
             AttributeError,
             RecursionError,
-            Fault,
+            Error,
         ):  # absent, damaged, not to be trusted
             pass
     from .. import yamlfile
@@ -270,7 +276,7 @@ def read(path: str, cache_dir: str | None = None) -> "Question":
     if kept:
         try:
             _keep(kept, data, tree)
-        except (OSError, Fault):
+        except (OSError, Error):
             pass
     return question
 

@@ -7,7 +7,7 @@ null where there is none.
 """
 
 from .. import stream
-from ..faults import BAD_DATA, Fault, bad
+from ..faults import BAD_DATA, Error, data_error
 from ..jsonl import BadLine, dump, lines, load
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
 
 
 def answer(classifier: "Classifier") -> None:
-    """Answer every line on stdin by one on stdout, at once and in order. Fault 65, at the end,
+    """Answer every line on stdin by one on stdout, at once and in order. DataError, at the end,
     where some of them were bad.
     """
     charset = "latin-1" if classifier.as_mail else "utf-8"
@@ -56,13 +56,15 @@ def answer(classifier: "Classifier") -> None:
             out = {"id": id, **verdict(classifier.ask(data))}
         except BadLine as e:
             n_bad, out = n_bad + 1, {"id": e.id, "error": str(e)}
-        except Fault as e:
+        except Error as e:
             if e.code != BAD_DATA:
                 raise
             n_bad, out = n_bad + 1, {"id": id, "error": str(e)}
         stream.write_all(1, dump(out))
     if n_bad:
-        raise bad("standard input", f"{n_bad} of {n} lines are bad and were answered by errors")
+        raise data_error(
+            "standard input", f"{n_bad} of {n} lines are bad and were answered by errors"
+        )
 
 
 def verdict(v: "Verdict") -> "dict[str, Any]":
@@ -83,7 +85,7 @@ def whole(classifier: "Classifier", v: "Verdict", ms: float) -> "dict[str, Any]"
     return {
         **verdict(v),
         "scores": {name: round(p, 6) for name, p in v.scores.items()},
-        "ids": v.n_ids,
+        "ids": v.n_tokens,
         "reused": v.n_reused,
         "cut": v.cut,
         "ms": round(ms, 1),

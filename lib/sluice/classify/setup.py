@@ -6,7 +6,7 @@ The only place that puts these together: for the command, for its start without 
 
 import os
 
-from ..faults import USAGE, Fault
+from ..faults import USAGE, Error
 from ..messages import say as to_stderr
 from ..system import cache_directory
 from . import calibration, inputs
@@ -54,7 +54,7 @@ class Setup:
         self._directory: str | None = None
 
     def question(self) -> Question:
-        """The Question, read from its file. Fault 65 naming what is wrong; OSError."""
+        """The Question, read from its file. DataError naming what is wrong; OSError."""
         cache = None if self._no_cache else self._cache_dir or cache_directory.home()
         self._directory = cache_directory.usable(cache)
         return read(find(self._asked), self._directory)
@@ -62,14 +62,14 @@ class Setup:
     def read_input(self, q: Question, path: str | None = None) -> bytes:
         """The bytes that a Question looks at of the file at `path`, or of stdin (None, "-").
 
-        Fault 65 where there are none; OSError.
+        DataError where there are none; OSError.
         """
         return inputs.read_file(path, self._as_mail or q.kind == "mail")
 
     def classifier(self, q: Question | None = None, threads: int | None = None) -> Classifier:
         """The Classifier for a Question, or for the one asked, read anew.
 
-        threads: of this one, in place of the option's. Fault 64 where no model is named, 65 or 69
+        threads: of this one, in place of the option's. Error 64 where no model is named, 65 or 69
         naming what is wrong with it; OSError.
         """
         q = q or self.question()
@@ -89,7 +89,7 @@ class Setup:
     def _model_of(self, q):
         path = self._model or (model_path(q) if q.model else os.environ.get("MODEL"))
         if not path:
-            raise Fault(
+            raise Error(
                 USAGE,
                 "the question names no model: give -m FILE or the variable MODEL"
                 " (see classify --help)",

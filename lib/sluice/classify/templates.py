@@ -8,7 +8,7 @@ families apart whose turn marks are plain text. The last one fits every model.
 
 from collections import namedtuple
 
-from ..faults import bad, printable
+from ..faults import data_error, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ def choose(file: "File", vocab: "Vocab") -> str:
 
 
 def need(file: "File", vocab: "Vocab", mark: str) -> int:
-    """The id of the control token `mark` (str); Fault 65 naming it where the vocabulary has
+    """The id of the control token `mark` (str); DataError naming it where the vocabulary has
     none.
     """
     i = vocab.control_id(mark)
     if i is None:
-        raise bad(
+        raise data_error(
             file.path,
             f"the vocabulary has no control token {printable(mark)}, which the question needs; -q"
             " gives another question",

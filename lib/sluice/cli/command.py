@@ -73,7 +73,7 @@ def run(main):
     """Run `main` (a click command) as this process and exit: the only place that turns errors into
     codes and lines.
 
-    A Fault ends in its own code; click's usage errors in 64; a missing or
+    An Error ends in its own code; click's usage errors in 64; a missing or
     unreadable input file in 66; any other failing read or write in 74 (a reader
     of our stdout that went away is silent); out of memory, and a library that
     is there but cannot be loaded, in 75. Anything else is our bug: its
@@ -109,7 +109,7 @@ def code_of(e):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         return 0
-    if isinstance(e, faults.Fault):
+    if isinstance(e, faults.Error):
         say(e)
         return e.code
     if isinstance(e, MemoryError):

@@ -69,7 +69,7 @@ FILE = "sluice.file"  # the key in a context's meta of the file that -f named
 def _open_as_stdin(context, parameter, path):
     """Make the file at `path` standard input; "-" is standard input as it is.
 
-    Raises Fault (65) for a directory, OSError where the file cannot be opened.
+    Raises Error (65) for a directory, OSError where the file cannot be opened.
     """
     if path is None:
         return
@@ -78,7 +78,7 @@ def _open_as_stdin(context, parameter, path):
         return
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     if stat.S_ISDIR(os.fstat(fd).st_mode):
-        raise faults.bad(path, "is a directory")
+        raise faults.data_error(path, "is a directory")
     os.dup2(fd, 0)
     os.close(fd)
 
@@ -239,7 +239,7 @@ def predict_option(what):
     return option(
         "-n",
         "--n-predict",
-        "max_ids",
+        "max_tokens",
         aliases=("--max-tokens", "--max-ids", "--predict"),
         type=OrNone(min=1),
         metavar="N",

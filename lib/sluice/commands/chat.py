@@ -8,7 +8,7 @@ from ..grammar import matcher
 from ..system import files as newfile
 from ..tokenizer import vocabulary
 from ..chat import conversation, messages as files, template, terminal
-from ..faults import BAD_DATA, Fault
+from ..faults import BAD_DATA, Error
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import drawn
 from ..kvcache import capacity as rooms
@@ -71,7 +71,7 @@ def main(
     template_path,
     variables,
     switch,
-    max_ids,
+    max_tokens,
     stops,
     grammar_path,
     grammar_text,
@@ -152,7 +152,7 @@ def main(
         cache,
         said,
         "user" if switch else "assistant",
-        max_ids,
+        max_tokens,
         cli.say,
         interrupt,
     )
@@ -175,7 +175,7 @@ def main(
             said.append(template.Message(talk.author, line.decode("utf-8", "replace")))
             try:
                 answer()
-            except Fault as e:
+            except Error as e:
                 if not (at_terminal and e.code == BAD_DATA):
                     raise
                 del said[n_said:]

@@ -221,5 +221,5 @@ def main(
         line = report.dump(report.whole(c, v, ms))
     stream.write_all(1, line)
     if verbose:
-        cli.report(ids=v.n_ids, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.kept, ms=ms)
+        cli.report(tokens=v.n_tokens, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.kept, ms=ms)
     raise click.exceptions.Exit(0 if learns else c.status(v))

@@ -11,14 +11,14 @@ import click
 
 
 def parse_rows(context, parameter, value):
-    """The option's ids, separated by commas or blanks, as a sorted list of distinct ones; or
+    """The option's tokens, separated by commas or blanks, as a sorted list of distinct ones; or
     None.
     """
     if value is None:
         return None
     fields = value.replace(",", " ").split()
     if not (fields and all(f.isascii() and f.isdigit() and len(f) <= 7 for f in fields)):
-        raise click.BadParameter("not a list of ids such as 5281,1360")
+        raise click.BadParameter("not a list of tokens such as 5281,1360")
     return sorted(set(map(int, fields)))
 
 
@@ -86,7 +86,7 @@ def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, huge_pages
             f"--rows: id {rows[-1]} is not below the vocabulary size {m.hparams.n_vocab}"
         )
     n_begin = cache.n_tok
-    decoder = records.Decoder(m, cache, vocabulary.end_ids(m.file), bool(out), rows)
+    decoder = records.Decoder(m, cache, vocabulary.end_tokens(m.file), bool(out), rows)
     reader = None
 
     def given():
@@ -109,4 +109,4 @@ def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, huge_pages
         reader.drain()
     if verbose:
         pos = record.pos - bool(record.flags & stream.FULL)
-        cli.report(ids=pos - n_begin, pos=pos, ms=1e3 * (time.monotonic() - began))
+        cli.report(tokens=pos - n_begin, pos=pos, ms=1e3 * (time.monotonic() - began))

@@ -71,7 +71,7 @@ def main(
     prompt,
     model,
     vocab_file,
-    max_ids,
+    max_tokens,
     stops,
     grammar_path,
     grammar_text,
@@ -161,27 +161,29 @@ def main(
         messages = conversation.opening(system, path) + (
             [template.Message("user", data.decode("utf-8", "replace"))] if data else []
         )
-        ids, _ = template.of(m.file, words, template_path, variables).ids(messages)
+        tokens, _ = template.of(m.file, words, template_path, variables).tokens(messages)
     else:
-        ids = (
+        tokens = (
             words.encode(data, special=special, bos=False if base else None, prefix=not base)
             if data or not base
             else []
         )
     sampler = drawn(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     cache = generation.begin(
-        m, ids, base, capacity, max_ids, kv, os.path.dirname(out) if out else None
+        m, tokens, base, capacity, max_tokens, kv, os.path.dirname(out) if out else None
     )
     n_prompt, read = cache.n_tok, time.monotonic()
     g = generation.Generation(
         m, cache, sampler, words.eog, matcher.Matcher(rules, words) if rules else None, bool(out)
     )
     answer = generation.Answer(
-        words, [os.fsencode(stop) for stop in stops], cache.ids[:n_prompt].tolist() if echo else ()
+        words,
+        [os.fsencode(stop) for stop in stops],
+        cache.tokens[:n_prompt].tolist() if echo else (),
     )
     terminal.show(answer.echo)
-    n_ids = 0
-    for n_ids, id in enumerate(g.ids(max_ids), 1):
+    n_tokens = 0
+    for n_tokens, id in enumerate(g.tokens(max_tokens), 1):
         terminal.show(answer.add(id))
         if answer.stopped:
             g.finish("stop")
@@ -193,7 +195,7 @@ def main(
     if verbose:
         cli.report(
             prompt=n_prompt,
-            ids=n_ids,
+            tokens=n_tokens,
             end=g.reason,
             open=answer.n_open,
             seed=sampler.seed,

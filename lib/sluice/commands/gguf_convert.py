@@ -181,7 +181,7 @@ def main(
             )
         to_gguf.folder(source, out, kind, verbose)
     elif model_file.begins_as_gguf(source):
-        raise faults.Fault(
+        raise faults.Error(
             faults.USAGE,
             f"{source}: is a GGUF: --to VERSION makes a checkpoint of it, "
             "gguf-quantize another type, "
@@ -198,7 +198,7 @@ def copy(source, out, split_bytes, no_tensor_first_split, verbose):
 
     began, file = time.monotonic(), gguf.File(source)
     if not (split_bytes or "split.count" in file.metadata):
-        raise faults.Fault(faults.USAGE, f"{source}: --merge: is one file already")
+        raise faults.Error(faults.USAGE, f"{source}: --merge: is one file already")
     if not split_bytes:
         newfile.check_target(out, *(part.path for part in file.parts))
     for line in resplit.lost(file):

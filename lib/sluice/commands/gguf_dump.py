@@ -95,16 +95,16 @@ def main(path, key, full, as_json, hexdump, values, count, alone, check):
     fd = 0 if path is None else os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     mode = os.fstat(fd).st_mode
     if stat.S_ISDIR(mode):
-        raise faults.bad(name, "is a directory")
+        raise faults.data_error(name, "is a directory")
     start = stream.read_exactly(fd, 6)
     if start.startswith((b"GGUF", b"KVSNAP")) and not stat.S_ISREG(mode):
-        raise faults.bad(name, "a model or snapshot from a pipe: name the file")
+        raise faults.data_error(name, "a model or snapshot from a pipe: name the file")
     if start.startswith(b"GGUF"):
         return dump_model(
             path or "/dev/stdin", key, full, as_json, hexdump, values, count, alone, check
         )
     if not start.startswith((b"KVSNAP", b"LOGITS", b"#ids ")):
-        raise faults.bad(
+        raise faults.data_error(
             name,
             f"begins not with GGUF, KVSNAP, LOGITS or #ids but with {faults.printable(start)}"
             if start
@@ -119,7 +119,7 @@ def main(path, key, full, as_json, hexdump, values, count, alone, check):
     if start == b"LOGITS":
         dump_state.dump_logits(fd, name, start, full, as_json)
     elif start != b"KVSNAP":
-        dump_state.dump_ids(fd, name, start, as_json)
+        dump_state.dump_tokens(fd, name, start, as_json)
     else:
         # --check takes no links
         snapshot = dump_state.SnapshotFile(fd, path or os.path.realpath("/dev/stdin"))
@@ -130,7 +130,7 @@ def dump_model(path, key, full, as_json, hexdump, values, count, alone, check):
     file = gguf.File(path, alone)
     tensor = file.tensors.get(hexdump or values)
     if (key and key not in file.metadata) or ((hexdump or values) and tensor is None):
-        raise faults.Fault(
+        raise faults.Error(
             1,
             f"{path}: no {'key' if key else 'tensor'} {faults.printable(key or hexdump or values)}",
         )

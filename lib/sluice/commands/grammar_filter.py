@@ -101,7 +101,7 @@ def main(model, vocab_file, path, text, check, verbose):
     matcher = grammar.Matcher(rules, words)
     reader = stream.LogitsReader(0, b"LCE", model=file)
     if reader.n_vocab != words.n_vocab:
-        raise stream.bad(
+        raise stream.data_error(
             reader.name,
             f"logits of a vocabulary of {reader.n_vocab}, but the model has {words.n_vocab}",
         )

@@ -148,12 +148,14 @@ def main(
             most = m.hparams.n_ctx
             raise click.UsageError(f"-c: {n_ctx} is more than {most}, the model's context")
         if stride and stride >= n_ctx:
-            raise click.UsageError(f"--stride: {stride} is not below the {n_ctx} ids of a window")
-        cut = p.Windows(p.read_ids(path, words), n_ctx, stride, bos, windows)
+            raise click.UsageError(
+                f"--stride: {stride} is not below the {n_ctx} tokens of a window"
+            )
+        cut = p.Windows(p.read_tokens(path, words), n_ctx, stride, bos, windows)
         if not cut.n_window:
-            raise faults.bad(
+            raise faults.data_error(
                 path or "standard input",
-                f"{len(cut.ids)} ids, less than a window of {n_ctx} (see -c)",
+                f"{len(cut.tokens)} tokens, less than a window of {n_ctx} (see -c)",
             )
     with watching(cut.n_window, verbose) as watch:
         run = lambda keep: p.measure(m, cut, kv, base, keep, watch)
@@ -169,10 +171,10 @@ def main(
     if verbose:
         seconds = time.monotonic() - began
         cli.report(
-            ids=sums.n,
+            tokens=sums.n,
             windows=cut.n_window,
             ms=1e3 * seconds,
-            ids_s=cut.n_window * cut.n_ctx / seconds,
+            tokens_s=cut.n_window * cut.n_ctx / seconds,
         )
 
 

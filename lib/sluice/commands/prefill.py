@@ -119,30 +119,30 @@ def main(
     base = m.open_snapshot(snapshot) if snapshot else None
     geometry = base.geometry if base and not kv else m.geometry(kv or "f16")
     if base and base.geometry != geometry:
-        raise faults.bad(snapshot, f"its keys and values are not {kv} (see --kv)")
+        raise faults.data_error(snapshot, f"its keys and values are not {kv} (see --kv)")
     limit = rooms.limit(m.hparams.n_ctx, capacity)
-    ids = read_ids(m, base.ids[: base.n_tok].tolist() if base else [], limit, capacity)
-    rows = capacity or rooms.rows(len(ids), limit)
+    tokens = read_tokens(m, base.tokens[: base.n_tok].tolist() if base else [], limit, capacity)
+    rows = capacity or rooms.rows(len(tokens), limit)
     if cache_dir:
         from ..kvcache import prefix_cache
 
         prefix_cache.prepare(cache_dir)
-        known = prefix_cache.find(cache_dir, m.file.id, m.arithmetic, geometry, ids, cli.say)
+        known = prefix_cache.find(cache_dir, m.file.id, m.arithmetic, geometry, tokens, cli.say)
         base = known if known and (base is None or known.n_tok > base.n_tok) else base
     n_base = base.n_tok if base else 0
-    is_new = n_base < len(ids) or base.capacity != rows
+    is_new = n_base < len(tokens) or base.capacity != rows
     result = base
     if is_new:
         result = Snapshot.create(
             geometry, rows, m.file.id, m.arithmetic, os.path.dirname(out) if out else cache_dir
         )
-        m.fill(result, base, ids[n_base:], chunk)
+        m.fill(result, base, tokens[n_base:], chunk)
     m.file.check_unchanged()
     name = out
     if out:
         result.seal(out)
     if cache_dir:
-        known_name = prefix_cache.file_name(m.file.id, m.arithmetic, geometry.kv_type, ids)
+        known_name = prefix_cache.file_name(m.file.id, m.arithmetic, geometry.kv_type, tokens)
         known_name = os.path.join(cache_dir, known_name)
         stored = (
             known_name if known is result else prefix_cache.store(cache_dir, result, cache_bytes)
@@ -151,24 +151,24 @@ def main(
         if not out:
             stream.write_all(1, os.fsencode(stored) + b"\n")
     if verbose:
-        cli.report(ids=len(ids), reused=n_base, ms=1e3 * (time.monotonic() - began), out=name)
+        cli.report(tokens=len(tokens), reused=n_base, ms=1e3 * (time.monotonic() - began), out=name)
 
 
-def read_ids(m, ids, limit, capacity):
-    """`ids` and after them those on stdin, at most `limit`: the `capacity` asked for, or else the
-    model's context.
+def read_tokens(m, tokens, limit, capacity):
+    """`tokens` and after them those on stdin, at most `limit`: the `capacity` asked for, or else
+    the model's context.
     """
     reader = stream.IdReader(0, m.file, m.hparams.n_vocab)
     for id in reader:
-        ids.append(id)
-        if len(ids) > limit:
+        tokens.append(id)
+        if len(tokens) > limit:
             break
-    if len(ids) > limit:
-        raise faults.bad(
+    if len(tokens) > limit:
+        raise faults.data_error(
             reader.name,
-            f"line {reader.n_line}: more than {limit} ids{rooms.remedy(limit, capacity)}",
+            f"line {reader.n_line}: more than {limit} tokens{rooms.remedy(limit, capacity)}",
         )
     reader.finish()
-    if not ids:
-        raise faults.bad(reader.name, "no ids: nothing to run")
-    return ids
+    if not tokens:
+        raise faults.data_error(reader.name, "no tokens: nothing to run")
+    return tokens

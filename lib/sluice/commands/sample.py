@@ -15,7 +15,7 @@ from ..cli import sampling
     help="Print the natural logarithm of each token's probability as a second column.",
 )
 @cli.verbose_option
-def main(seed, max_ids, logprob, verbose, bias, **steps):
+def main(seed, max_tokens, logprob, verbose, bias, **steps):
     """Sample a token from each record of logits.
 
     SYNOPSIS
@@ -55,15 +55,15 @@ def main(seed, max_ids, logprob, verbose, bias, **steps):
     logits = stream.LogitsReader(0)
     sampler = drawn(steps, logits.n_vocab, seed, bias)
     stream.write_all(1, stream.ids_header(logits.model_half, logits.n_vocab))
-    n_ids, records = 0, iter(logits)
+    n_tokens, records = 0, iter(logits)
     for record in records:
         if record.kind == b"E":
             reason, line = record.end_before(), b""
         else:
             id, log_p = sampler.choose(record, logprob)
-            line, n_ids = b"%d\t%.6f\n" % (id, log_p) if logprob else b"%d\n" % id, n_ids + 1
-            reason = record.end_after(n_ids == max_ids)
-            if n_ids == max_ids and not reason:
+            line, n_tokens = b"%d\t%.6f\n" % (id, log_p) if logprob else b"%d\n" % id, n_tokens + 1
+            reason = record.end_after(n_tokens == max_tokens)
+            if n_tokens == max_tokens and not reason:
                 stream.write_all(1, line)
                 reason, line = next(records).end_before(), b""
         if reason:
@@ -72,4 +72,4 @@ def main(seed, max_ids, logprob, verbose, bias, **steps):
         stream.write_all(1, line)
     logits.finish()
     if verbose:
-        cli.report(ids=n_ids, end=reason, seed=sampler.seed)
+        cli.report(tokens=n_tokens, end=reason, seed=sampler.seed)

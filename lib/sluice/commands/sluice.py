@@ -99,7 +99,7 @@ def main(words):
         choices = "the name of a command" if word == "help" else "bash, zsh or fish"
         raise click.UsageError(f"{word}: takes one word, {choices}")
     known(word, [*NAMES, *OWN])
-    raise faults.Fault(faults.UNSUPPORTED, f"{word}: is not installed")
+    raise faults.Error(faults.UNSUPPORTED, f"{word}: is not installed")
 
 
 ROWS = [
@@ -154,7 +154,7 @@ def _man(roff):
 def manual_of(name: str) -> list:
     """The manual of the command `name` (cli.manual).
 
-    Raises Fault (69) for a program that is not installed.
+    Raises Error (69) for a program that is not installed.
     """
     from .. import start
     from ..cli import manual
@@ -175,13 +175,13 @@ def manual_of_usage(name: str, usage: str) -> list:
 def usage_of(name: str) -> str:
     """What the program `name`, which is no Python, prints for --help.
 
-    Raises Fault (69) if it is not installed.
+    Raises Error (69) if it is not installed.
     """
     from .. import start
 
     path = start.program_path(sys.argv[0], name)
     if path is None:
-        raise faults.Fault(faults.UNSUPPORTED, f"{name}: is not installed")
+        raise faults.Error(faults.UNSUPPORTED, f"{name}: is not installed")
     return subprocess.run([path, "--help"], check=True, capture_output=True, text=True).stdout
 
 

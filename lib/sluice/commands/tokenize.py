@@ -8,7 +8,7 @@ from ..tokenizer import detokenizer, vocabulary
 from ..gguf.model_file import open_model
 import click
 
-PIECE = 1 << 15  # ids written at once
+PIECE = 1 << 15  # tokens written at once
 
 
 @cli.command()
@@ -102,11 +102,11 @@ def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, coun
     """
     start = time.perf_counter()
     if decode and (bos is not None or eos is not None):
-        raise click.UsageError("--bos and --eos are about writing ids: not with -d")
+        raise click.UsageError("--bos and --eos are about writing tokens: not with -d")
     cli.refuse(decode and counts, "--count and -d exclude each other")
     file = open_model(model, vocab_file)
     words = vocabulary.Vocab(file)
-    work = ids_to_text if decode else text_to_count if counts else text_to_ids
+    work = tokens_to_text if decode else text_to_count if counts else text_to_tokens
     figures, reason = work(
         file, words, special=special, marks=not no_marks, prefix=not no_prefix, bos=bos, eos=eos
     )
@@ -118,46 +118,46 @@ def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, coun
 
 def text_to_count(file, words, **how):
     """Print the number of tokens. Returns the figures and the reason of `#end`."""
-    ids, n_bytes = tokens_of_stdin(words, how)
-    stream.write_all(1, b"%d\n" % len(ids))
-    return {"ids": len(ids), "bytes": n_bytes}, "text"
+    tokens, n_bytes = tokens_of_stdin(words, how)
+    stream.write_all(1, b"%d\n" % len(tokens))
+    return {"tokens": len(tokens), "bytes": n_bytes}, "text"
 
 
 def tokens_of_stdin(words, how):
-    """(token IDs, number of bytes) of the text on stdin. Raises Fault (65) if it is too long."""
+    """(token IDs, number of bytes) of the text on stdin. Raises Error (65) if it is too long."""
     data = stream.read_text(0)
     return words.encode(data, **how), len(data)
 
 
-def text_to_ids(file, words, **how):
+def text_to_tokens(file, words, **how):
     """Print the tokens as a stream. Returns the figures and the reason of `#end`."""
-    ids, n_bytes = tokens_of_stdin(words, how)
+    tokens, n_bytes = tokens_of_stdin(words, how)
     out = stream.ids_header(file.id, words.n_vocab)
-    for at in range(0, len(ids), PIECE):  # a string for each id takes more memory than all else
+    for at in range(0, len(tokens), PIECE):  # a string for each id takes more memory than all else
         if at:
             stream.write_all(1, out)
             out = b""
-        out += "".join(f"{i}\n" for i in ids[at : at + PIECE]).encode()
+        out += "".join(f"{i}\n" for i in tokens[at : at + PIECE]).encode()
     stream.write_all(1, out + stream.ids_end("text"))
-    return {"ids": len(ids), "bytes": n_bytes}, "text"
+    return {"tokens": len(tokens), "bytes": n_bytes}, "text"
 
 
-def ids_to_text(file, words, special, prefix, **_):
+def tokens_to_text(file, words, special, prefix, **_):
     """Writes whenever the next id has yet to arrive, so that a ring is seen live.
 
     Returns the figures and the reason of `#end`."""
     reader = stream.IdReader(0, file, words.n_vocab)
     joiner, show = detokenizer.Joiner(words, special, prefix), writer()
-    n_ids = n_bytes = 0
+    n_tokens = n_bytes = 0
     try:
-        for n_ids, i in enumerate(reader, 1):
+        for n_tokens, i in enumerate(reader, 1):
             joiner.add(i)
             if reader.is_waiting():
                 n_bytes += show(joiner.take())
     finally:
         n_bytes += show(joiner.take())
     reader.finish()
-    return {"ids": n_ids, "bytes": n_bytes, "open": joiner.n_open}, reader.reason
+    return {"tokens": n_tokens, "bytes": n_bytes, "open": joiner.n_open}, reader.reason
 
 
 def writer():

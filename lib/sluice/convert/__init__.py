@@ -2,9 +2,9 @@
 imports it; numpy comes with it.
 """
 
-from ..faults import unsupported
+from ..faults import unsupported_error
 
 try:
     import numpy  # noqa: F401
 except ModuleNotFoundError:
-    raise unsupported("numpy", "is not installed beside sluice (pip install numpy)") from None
+    raise unsupported_error("numpy", "is not installed beside sluice (pip install numpy)") from None

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from ..faults import bad, unsupported
+from ..faults import data_error, unsupported_error
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 MAX_VARINT_BYTES = 10
@@ -34,7 +34,7 @@ class Span:
 
     def fields(self) -> Iterator[tuple[int, int, Any]]:
         """Yield (number, wire type, value) of the message in it: an int, 4 or 8 bytes, or for BYTES
-        a Span. Fault 65 where it is none.
+        a Span. DataError where it is none.
         """
         at = self.at
         while at < self.end:
@@ -42,7 +42,7 @@ class Span:
             tag, at = self._varint(at)
             number, kind = tag >> 3, tag & 7
             if not 1 <= number < 1 << 29:
-                raise bad(
+                raise data_error(
                     self.source.path,
                     f"byte {begin}: field number {number}: not a message of protocol buffers",
                 )
@@ -54,16 +54,16 @@ class Span:
             elif kind in (FIXED32, FIXED64):
                 n = 4 if kind == FIXED32 else 8
                 if at + n > self.end:
-                    raise bad(
+                    raise data_error(
                         self.source.path, f"byte {begin}: field {number} ends beyond its message"
                     )
                 value, at = self.source.bytes(at, n), at + n
             else:
-                raise unsupported(
+                raise unsupported_error(
                     self.source.path, f"byte {begin}: wire type {kind} of protocol buffers"
                 )
             if at > self.end:
-                raise bad(
+                raise data_error(
                     self.source.path,
                     f"byte {begin}: field {number} ends {at - self.end} bytes beyond its message",
                 )
@@ -75,7 +75,7 @@ class Span:
             value |= (byte & 0x7F) << 7 * i
             if byte < 0x80:
                 return value & (1 << 64) - 1, at + i + 1
-        raise bad(
+        raise data_error(
             self.source.path,
             f"byte {at}: a number of more than {len(data)} bytes: cut, or not a message of protocol"
             " buffers",
@@ -100,13 +100,13 @@ def floats(kind: int, value: Any, path: str, what: str) -> Any:
     """The f32 of one occurrence of a repeated float: packed or alone."""
     data = value.bytes() if kind == BYTES else value
     if kind not in (BYTES, FIXED32) or len(data) % 4:
-        raise bad(path, f"{what}: not floats")
+        raise data_error(path, f"{what}: not floats")
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 
 def int32(kind: int, value: Any, path: str, what: str) -> int:
     if kind != VARINT:
-        raise bad(path, f"{what}: not an integer")
+        raise data_error(path, f"{what}: not an integer")
     return (value & 0xFFFFFFFF) - (value << 1 & 1 << 32)
 
 

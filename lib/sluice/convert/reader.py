@@ -10,11 +10,11 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from ..faults import IO_ERROR, Fault, bad
+from ..faults import IO_ERROR, Error, data_error
 
 
 class Reader:
-    """An open regular file. Fault 65 for another kind of file, 74 where it becomes shorter than it
+    """An open regular file. DataError for another kind of file, 74 where it becomes shorter than it
     was; OSError if it cannot be read.
     """
 
@@ -24,7 +24,7 @@ class Reader:
         self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         self._stat = s = os.fstat(self._fd)
         if not stat.S_ISREG(s.st_mode):
-            raise bad(
+            raise data_error(
                 self.path, "is a directory" if stat.S_ISDIR(s.st_mode) else "not a regular file"
             )
         self.size = s.st_size
@@ -40,18 +40,18 @@ class Reader:
             try:
                 data = os.pread(self._fd, min(n, 1 << 30), at)
             except OSError as e:
-                raise Fault(IO_ERROR, f"{self.path}: {e.strerror}") from None
+                raise Error(IO_ERROR, f"{self.path}: {e.strerror}") from None
             if not data:
-                raise Fault(IO_ERROR, f"{self.path}: the file became shorter while it was read")
+                raise Error(IO_ERROR, f"{self.path}: the file became shorter while it was read")
             out.append(data)
             at, n = at + len(data), n - len(data)
         return out[0] if len(out) == 1 else b"".join(out)
 
     def check_unchanged(self) -> None:
-        """Fault 74 if the file was overwritten, cut or touched since it was opened."""
+        """Error 74 if the file was overwritten, cut or touched since it was opened."""
         then, now = self._stat, os.fstat(self._fd)
         if (then.st_size, then.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
-            raise Fault(IO_ERROR, f"{self.path}: the file was changed while it was in use")
+            raise Error(IO_ERROR, f"{self.path}: the file was changed while it was in use")
 
     def rows(self, dtype: Any, at: int, n_in: int) -> Callable[[int, int], Any]:
         """The function read of a Tensor whose rows lie at byte `at`, one after the other."""
@@ -66,13 +66,13 @@ def read_small(path: str, most: int) -> bytes:
     """The bytes of a file of at most `most` of them."""
     r = Reader(path)
     if r.size > most:
-        raise bad(path, f"{r.size} bytes, more than {most >> 20} MiB")
+        raise data_error(path, f"{r.size} bytes, more than {most >> 20} MiB")
     return r.bytes(0, r.size)
 
 
 def parse_json(path: str, data: bytes) -> dict[str, Any]:
-    """The object in `data` (bytes). Fault 65: no JSON, a name twice in one object, no object at the
-    top, or absurd in depth.
+    """The object in `data` (bytes). DataError: no JSON, a name twice in one object, no object at
+    the top, or absurd in depth.
     """
 
     def once(pairs):
@@ -86,17 +86,17 @@ def parse_json(path: str, data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data, object_pairs_hook=once)
     except RecursionError:
-        raise bad(path, "nested too deep") from None
+        raise data_error(path, "nested too deep") from None
     except ValueError as e:  # UnicodeDecodeError too
-        raise bad(path, f"not JSON: {str(e)[:120]}") from None
+        raise data_error(path, f"not JSON: {str(e)[:120]}") from None
     if not isinstance(found, dict):
-        raise bad(path, "holds no object")
+        raise data_error(path, "holds no object")
     # half a surrogate pair is no character, and no UTF-8 can say it
     if re.search(rb"\\u[dD][89a-fA-F]", data):
         try:
             json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise bad(path, "not JSON: half of a surrogate pair in a string") from None
+            raise data_error(path, "not JSON: half of a surrogate pair in a string") from None
     return found
 
 

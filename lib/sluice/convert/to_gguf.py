@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..cli import progress
-from ..faults import USAGE, Fault, unsupported
+from ..faults import USAGE, Error, unsupported_error
 from .llama2c import llama_pb, read, vocabulary
 from .reader import Reader
 from .tensor import write_gguf
@@ -28,12 +28,12 @@ def checkpoint(
     r = Reader(path)
     head = r.bytes(0, min(r.size, 512))
     if head.startswith(PICKLES):
-        raise unsupported(
+        raise unsupported_error(
             path,
             "a pickle of torch, which is a program: never read; have its maker save safetensors",
         )
     if path.endswith(".safetensors"):
-        raise Fault(
+        raise Error(
             USAGE,
             f"{path}: weights alone; give the folder, which has config.json and the tokenizer too",
         )
@@ -45,7 +45,7 @@ def checkpoint(
         c, tensors, words = _message(path, vocab)
     else:
         if vocab is None:
-            raise Fault(USAGE, f"{path}: give its vocabulary too, --vocab tokenizer.bin")
+            raise Error(USAGE, f"{path}: give its vocabulary too, --vocab tokenizer.bin")
         c, tensors = read.tensors(path, version)
         words = vocabulary.metadata(vocab, c)
     name = os.fsencode(os.path.splitext(os.path.basename(path))[0]).decode("utf-8", "replace")
@@ -56,11 +56,11 @@ def checkpoint(
 def _message(path, vocab):
     file = llama_pb.File(path)
     if file.weights is None:
-        raise Fault(
+        raise Error(
             USAGE, f"{path}: has no weights; give it as --vocab beside the checkpoint that has them"
         )
     if vocab:
-        raise Fault(USAGE, f"{path}: has its own vocabulary: without --vocab")
+        raise Error(USAGE, f"{path}: has its own vocabulary: without --vocab")
     c, tensors = file.tensors()
     return c, tensors, vocabulary.metadata(path, c)
 

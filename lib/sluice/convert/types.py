@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..faults import BAD_DATA, Fault
+from ..faults import BAD_DATA, Error
 from ..kernels import ffi, lib
 from ..quantize import mixes, requantize
 
@@ -24,8 +24,8 @@ def to_f32(x: np.ndarray, type: str) -> np.ndarray:
 
 
 def check_finite(x: np.ndarray, type: str, what: str, first: int = 0) -> None:
-    """Fault 65 where a number of `x` (of STORED[type]) is none: every format here can hold such, no
-    model can use it.
+    """DataError where a number of `x` (of STORED[type]) is none: every format here can hold such,
+    no model can use it.
     """
     at = ffi.new("int64_t *")
     if lib.count_nonfinite(at, NUMBERS[type], ffi.from_buffer(x), x.size):
@@ -36,7 +36,7 @@ def encode(type: str, x: np.ndarray, stored: str, what: str, first: int = 0) -> 
     """The bytes of x, contiguous rows of STORED[stored], [n, n_in], as `type`; rows are whole
     blocks of it.
 
-    Fault 65 names the row, x[0] being row `first` of `what`, where a number is none or beyond the
+    DataError names the row, x[0] being row `first` of `what`, where a number is none or beyond the
     type.
     """
     out, beyond = bytearray(lib.type_row_bytes(NUMBERS[type], x.size)), ffi.new("int32_t *")
@@ -49,7 +49,7 @@ def encode(type: str, x: np.ndarray, stored: str, what: str, first: int = 0) -> 
 
 
 def _stopped(what, row, type, beyond):
-    return Fault(BAD_DATA, f"{what}: row {row}: {requantize.reason(NUMBERS[type], beyond)}")
+    return Error(BAD_DATA, f"{what}: row {row}: {requantize.reason(NUMBERS[type], beyond)}")
 
 
 def blocks_q8_0(d: np.ndarray, q: np.ndarray, what: str) -> bytes:
@@ -57,7 +57,7 @@ def blocks_q8_0(d: np.ndarray, q: np.ndarray, what: str) -> bytes:
     with np.errstate(over="ignore"):
         d = d.astype("<f2")
     if not np.isfinite(d).all():
-        raise Fault(BAD_DATA, f"{what}: a block is scaled by more than F16 holds")
+        raise Error(BAD_DATA, f"{what}: a block is scaled by more than F16 holds")
     return np.concatenate(
         [d.view(np.uint8).reshape(-1, 2), q.view(np.uint8).reshape(-1, 32)], axis=1
     ).tobytes()

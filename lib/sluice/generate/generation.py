@@ -2,14 +2,14 @@
 same functions.
 
     generation = Generation(model, cache, sampler, vocab.eog)
-    for id in generation.ids(256): ...
+    for id in generation.tokens(256): ...
     generation.reason  # why it ended, as `#end` says it
 
 Records go from one step to the next as they do through the pipes, so every id, every random number
 and every end is the ring's, byte for byte.
 """
 
-from ..faults import bad
+from ..faults import data_error
 from ..grammar import matcher as grammar
 from ..kvcache import capacity as rooms
 from ..kvcache.scratch import Scratch
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Generation:
-    """What follows the ids in `cache`, whose logits are those after the last one.
+    """What follows the tokens in `cache`, whose logits are those after the last one.
 
-    eog: ids that end it.
+    eog: tokens that end it.
     matcher: a fresh grammar.Matcher, or None.
     keep: every id goes into the cache, with the logits after it,
     also the last one: so it can be sealed, or continued.
@@ -49,8 +49,8 @@ class Generation:
         self.reason, self._chosen, self._pos, self._enough = None, None, None, False
         self._decoder = Decoder(model, cache, eog, keep)
 
-    def ids(self, max_ids: int | None = None) -> "Iterator[int]":
-        """Yields the ids as they are chosen, at most `max_ids`. Fault 65 as grammar-filter and
+    def tokens(self, max_tokens: int | None = None) -> "Iterator[int]":
+        """Yields the tokens as they are chosen, at most `max_ids`. DataError as grammar-filter and
         sample have it.
         """
         records = self._decoder.records(self._given())
@@ -62,9 +62,9 @@ class Generation:
                 return
             self._chosen = self.sampler.choose(record, name="the model's answer")[0]
             self._pos = record.pos
-            self.reason = record.end_after(n == max_ids)
+            self.reason = record.end_after(n == max_tokens)
             yield self._chosen
-            if n == max_ids and not self.reason:
+            if n == max_tokens and not self.reason:
                 self._enough = True
                 self.reason = next(records).end_before()
             if self.reason:
@@ -82,10 +82,10 @@ class Generation:
 
 
 class Answer:
-    """The text of ids as they arrive: whole UTF-8 characters, up to the one of `stops` (bytes) that
-    is complete first, of which no part is written.
+    """The text of tokens as they arrive: whole UTF-8 characters, up to the one of `stops` (bytes)
+    that is complete first, of which no part is written.
 
-    echo: ids that stand before them and are written, too.
+    echo: tokens that stand before them and are written, too.
     stopped: whether one of `stops` was found.
     n_open: bytes at the end that begin a character and are not written.
     """
@@ -131,38 +131,38 @@ class Answer:
 
 def begin(
     model: "Any",
-    ids: list[int],
+    tokens: list[int],
     base: "Any" = None,
     capacity: int | None = None,
-    max_ids: int | None = None,
+    max_tokens: int | None = None,
     kv: str | None = None,
     directory: str | None = None,
     name: str = "prompt",
 ) -> "Any":
-    """The cache of `base` (a Snapshot or None) and `ids` after it, with the logits after the last:
-    what generation goes on from.
+    """The cache of `base` (a Snapshot or None) and `tokens` after it, with the logits after the
+    last: what generation goes on from.
 
     In memory, or with `directory` a Snapshot there, to be sealed. Its capacity is the one asked
-    for, or else that of `base` where no ids follow it, or else the context's, but where `max_ids`
-    is known no more than prefill would give it (or max_ids need). Fault 65 where the ids do not
-    fit, or there are none.
+    for, or else that of `base` where no tokens follow it, or else the context's, but where
+    `max_ids` is known no more than prefill would give it (or max_ids need). DataError where the
+    tokens do not fit, or there are none.
     """
     n_base, limit = base.n_tok if base else 0, rooms.limit(model.hparams.n_ctx, capacity)
-    if base and not (ids or capacity):
+    if base and not (tokens or capacity):
         limit = base.capacity
-    n = n_base + len(ids)
+    n = n_base + len(tokens)
     if not n:
-        raise bad(name, "no ids: nothing to run")
+        raise data_error(name, "no tokens: nothing to run")
     if n > limit:
-        raise bad(name, f"{n} ids, more than {limit}{rooms.remedy(limit, capacity)}")
+        raise data_error(name, f"{n} tokens, more than {limit}{rooms.remedy(limit, capacity)}")
     if base and kv and model.geometry(kv) != base.geometry:
-        raise bad("the snapshot", f"its keys and values are not {kv} (see --kv)")
-    is_exact = capacity or not ids or max_ids is None
-    rows = limit if is_exact else rooms.rows(n, limit, max_ids or 0)
+        raise data_error("the snapshot", f"its keys and values are not {kv} (see --kv)")
+    is_exact = capacity or not tokens or max_tokens is None
+    rows = limit if is_exact else rooms.rows(n, limit, max_tokens or 0)
     geometry = base.geometry if base else model.geometry(kv or "f16")
     if directory is None:
         cache: Any = Scratch(geometry, rows, logits=True)
     else:
         cache = Snapshot.create(geometry, rows, model.file.id, model.arithmetic, directory)
-    model.fill(cache, base, ids)
+    model.fill(cache, base, tokens)
     return cache

@@ -1,6 +1,6 @@
 """The loop of generation: read an id, compute the logits after it, yield them as a record.
 
-`decode` runs it on the ids of a stream, `generation.Generation` on those it chooses itself.
+`decode` runs it on the tokens of a stream, `generation.Generation` on those it chooses itself.
 """
 
 from .. import stream
@@ -19,9 +19,9 @@ class Decoder:
     """A model that reads one id after another; the records are those that `decode` writes.
 
     model: model.Model. cache: a Snapshot or Scratch with logits, which grows by each id.
-    eog: ids that end the text.
+    eog: tokens that end the text.
     keep: the cache will be saved or continued, so it takes every id with all logits after it.
-    rows: ascending ids whose logits alone are computed, as C records; None: all, as L records.
+    rows: ascending tokens whose logits alone are computed, as C records; None: all, as L records.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Decoder:
         and whether the logits after that id are needed. Where they are not, the next record has
         the logits of the one before it: its head and a grammar's marks are right.
         The E record is flagged FULL where the cache has no room for the last id.
-        Fault 65 where logits are not finite.
+        DataError where logits are not finite.
         """
         pos, prev, flags = self.cache.n_tok, -1, 0
         yield self._record(pos, prev)

@@ -1,4 +1,4 @@
-"""From records of logits to ids: the chain of csrc/sampling/sample.c, the recent past, and the
+"""From records of logits to tokens: the chain of csrc/sampling/sample.c, the recent past, and the
 random numbers.
 
 The random numbers are SplitMix64 (Steele, Lea & Flood 2014, "Fast Splittable
@@ -10,7 +10,7 @@ goes on as if it had not been interrupted.
 
 import os
 
-from ..faults import USAGE, Fault, bad
+from ..faults import USAGE, Error, data_error
 from ..kernels import ffi, lib
 from ..stream import CANDIDATE
 
@@ -33,12 +33,12 @@ def splitmix64(seed: int, i: int) -> int:
 
 
 class Sampler:
-    """Chooses ids, record by record; remembers the last `last_n` ids that the records say were
-    consumed.
+    """Chooses tokens, record by record; remembers the last `last_n` tokens that the records say
+    were consumed.
 
     The arguments are the options of `sample`: temperature 0 takes the best; top_k 0,
     top_p 1, min_p 0, repeat 1, presence 0, frequency 0 are off. bias: {id: what is added to its
-    logit; -inf: it is never chosen}, ids below n_vocab. least: the least likely are the best.
+    logit; -inf: it is never chosen}, tokens below n_vocab. least: the least likely are the best.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Sampler:
         least: bool = False,
     ) -> None:
         self.seed, self.last_n = seed, last_n
-        ids = sorted(bias or ())
+        tokens = sorted(bias or ())
         # alive as long as what points there
-        self._bias = ffi.new("int32_t[]", ids), ffi.new("double[]", [bias[i] for i in ids])
+        self._bias = ffi.new("int32_t[]", tokens), ffi.new("double[]", [bias[i] for i in tokens])
         self._options = ffi.new(
             "sample_options *",
             dict(
@@ -71,7 +71,7 @@ class Sampler:
                 presence=presence,
                 frequency=frequency,
                 least=least,
-                n_bias=len(ids),
+                n_bias=len(tokens),
                 bias_id=self._bias[0],
                 bias=self._bias[1],
             ),
@@ -85,7 +85,7 @@ class Sampler:
         self, record: "Any", logprob: bool = False, name: str = "standard input"
     ) -> tuple[int, float | None]:
         """(id, ln p) for an L or C `record` (stream.Record); ln p, None unless `logprob`, is that
-        of the softmax of the record's own logits, before the chain. Fault 65 if one is not finite.
+        of the softmax of the record's own logits, before the chain. DataError if one is not finite.
         """
         if self._penalise and record.prev >= 0:
             self._remember(record.prev)
@@ -105,11 +105,13 @@ class Sampler:
             splitmix64(self.seed, record.pos),
         )
         if status == -2:
-            raise bad(
+            raise data_error(
                 name, f"every candidate at position {record.pos} has a bias of -inf: none is left"
             )
         if status:
-            raise bad(name, f"logit of id {self._id[0]} at position {record.pos} is not finite")
+            raise data_error(
+                name, f"logit of id {self._id[0]} at position {record.pos} is not finite"
+            )
         return self._id[0], self._log_p[0] if logprob else None
 
     def _remember(self, id):
@@ -136,7 +138,7 @@ def drawn(
     """A Sampler for a command's options. options: dict of the keywords of Sampler that are steps.
 
     seed: None draws one. bias: [(id, x)]; bias_words: [(text, x)], for which `vocab`, a Vocab, is
-    needed. Fault 64 for an id that is none.
+    needed. Error 64 for an id that is none.
     """
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
     added = biases(bias, bias_words, n_vocab, vocab)
@@ -149,13 +151,13 @@ def biases(
     n_vocab: int,
     vocab: "Any" = None,
 ) -> dict[int, float]:
-    """{id: sum of what is added}, of the options' values; Fault 64 for an id that is none. `words`
+    """{id: sum of what is added}, of the options' values; Error 64 for an id that is none. `words`
     need a Vocab.
     """
     out = {}
     for id, x in pairs:
         if id >= n_vocab:
-            raise Fault(
+            raise Error(
                 USAGE, f"--bias: id {id} is not below the vocabulary size {n_vocab} (see --help)"
             )
         out[id] = out.get(id, 0.0) + x

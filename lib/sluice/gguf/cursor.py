@@ -11,7 +11,7 @@ import os
 import stat
 import struct
 
-from ..faults import IO_ERROR, Fault, bad
+from ..faults import IO_ERROR, Error, data_error
 from ..kernels import ffi
 
 TYPE_CHECKING = False
@@ -27,23 +27,23 @@ LENGTH = struct.Struct("<Q")  # of a string
 
 
 def read_begin(path: str, n: int) -> bytes:
-    """The first `n` bytes of the file at `path`, or all it has. Fault 65 where it is no regular
+    """The first `n` bytes of the file at `path`, or all it has. DataError where it is no regular
     file: a FIFO must not hang us.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise bad(path, "not a regular file")
+            raise data_error(path, "not a regular file")
         with open(fd, "rb", closefd=False) as f:
             return f.read(n)
     except OSError as e:
-        raise Fault(IO_ERROR, f"{path}: {e.strerror}") from None
+        raise Error(IO_ERROR, f"{path}: {e.strerror}") from None
     finally:
         os.close(fd)
 
 
 class Cursor:
-    """A position in a file (a part.Part), of whose bytes at most `limit` are kept. Faults name its
+    """A position in a file (a part.Part), of whose bytes at most `limit` are kept. Errors name its
     path and the field.
 
     memory   memoryview of the bytes that are kept; those before `n_read` are valid
@@ -78,7 +78,7 @@ class Cursor:
         return self.at + self.skipped
 
     def need(self, n_bytes: int, field: str) -> None:
-        """Make `n_bytes` bytes from `at` on valid, or raise the Fault that the file ends within
+        """Make `n_bytes` bytes from `at` on valid, or raise the Error that the file ends within
         `field`.
         """
         end = self.at + n_bytes
@@ -86,9 +86,11 @@ class Cursor:
             return
         left = self.size - self.skipped
         if end > left:
-            raise self.bad(f"{field}: file ends at byte {self.size}, {end - left} bytes too early")
+            raise self.data_error(
+                f"{field}: file ends at byte {self.size}, {end - left} bytes too early"
+            )
         if end > self.limit:
-            raise self.bad(f"{field}: metadata of more than {self.limit >> 20} MiB")
+            raise self.data_error(f"{field}: metadata of more than {self.limit >> 20} MiB")
         ahead = min(max(self.n_read - self._fresh, FIRST_READ_BYTES), MAX_READ_BYTES)
         goal = min(max(end, self.n_read + ahead), left, self.limit)
         while self.n_read < goal:
@@ -96,7 +98,7 @@ class Cursor:
             piece = self.memory[self.n_read : min(goal, self.n_read + MAX_READ_BYTES)]
             n = os.preadv(self.part.fd, [piece], self.n_read + self.skipped)
             if not n:
-                raise self.bad(f"{field}: file became shorter while it was read")
+                raise self.data_error(f"{field}: file became shorter while it was read")
             self.n_read += n
 
     def drop(self, start: int, n_bytes: int, field: str) -> None:
@@ -104,7 +106,9 @@ class Cursor:
         keeping them."""
         if self.offset + n_bytes > self.size:
             n_more = self.offset + n_bytes - self.size
-            raise self.bad(f"{field}: file ends at byte {self.size}, {n_more} bytes too early")
+            raise self.data_error(
+                f"{field}: file ends at byte {self.size}, {n_more} bytes too early"
+            )
         behind = min(self.at + n_bytes, self.n_read)  # what was read ahead from here on stays
         n_left = self.n_read - behind
         self.memory[start : start + n_left] = self.memory[behind : self.n_read]
@@ -112,8 +116,8 @@ class Cursor:
         self.at, self.n_read = start, start + n_left
         self._fresh = self.n_read  # reading ahead begins anew: more may be passed over soon
 
-    def bad(self, what: str) -> "Error":
-        return bad(self.path, what)
+    def data_error(self, what: str) -> "Error":
+        return data_error(self.path, what)
 
     def unpack(self, packed: "struct.Struct", field: str) -> "tuple[Any, ...]":
         """The values of a struct.Struct."""
@@ -141,5 +145,5 @@ class Cursor:
         """A string {u64 n_bytes, bytes} of `least` to `most` bytes, as bytes."""
         (n_bytes,) = self.unpack(LENGTH, field)
         if not least <= n_bytes <= most:
-            raise self.bad(f"{field}: length {n_bytes} is not within {least} to {most}")
+            raise self.data_error(f"{field}: length {n_bytes} is not within {least} to {most}")
         return bytes(self.take(n_bytes, field))

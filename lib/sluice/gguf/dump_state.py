@@ -5,7 +5,7 @@ tools.
 import os
 from heapq import nlargest
 
-from ..faults import bad
+from ..faults import data_error
 from ..kvcache.format import (
     FIELDS,
     KV_TYPES,
@@ -33,7 +33,7 @@ MAX_LAYERS, MAX_ROW_ELEMENTS = 4096, 1 << 24
 
 
 def best_text(best: "Iterable[tuple[float, int]]") -> str:
-    """The likeliest ids: `id logit`, by descending logit."""
+    """The likeliest tokens: `id logit`, by descending logit."""
     return "  ".join(f"{i} {number(x, F32)}" for x, i in best)
 
 
@@ -48,7 +48,7 @@ def best_of(pairs: "Iterable[tuple[int, float]]", n: int = N_BEST) -> list[tuple
 
 
 class SnapshotFile:
-    """The parts of a snapshot that are printed. Fault 65 names `name` and the field."""
+    """The parts of a snapshot that are printed. DataError names `name` and the field."""
 
     def __init__(self, fd: int, name: str) -> None:
         self.fd, self.name = fd, name
@@ -62,32 +62,32 @@ class SnapshotFile:
             ("n_tok", 1, h["capacity"]),
         ):
             if not least <= h[field] <= most:
-                raise bad(name, f"{field} is {h[field]}, not {least} to {most}")
+                raise data_error(name, f"{field} is {h[field]}, not {least} to {most}")
         if h["kv_type"] not in KV_TYPES.values():
-            raise bad(
+            raise data_error(
                 name,
                 f"kv_type {h['kv_type']} is not one of {', '.join(map(str, KV_TYPES.values()))}",
             )
         self.geometry = Geometry(*(h[f] for f in Geometry._fields))
         if what := misfit(self.geometry):
-            raise bad(name, what)
+            raise data_error(name, what)
         self.layout = Layout(self.geometry, h["capacity"])
         check_extent(h, name, self.layout, os.fstat(fd).st_size)
 
     def _read(self, form, n, offset):
         data = os.pread(self.fd, 4 * n, offset)
         if len(data) < 4 * n:
-            raise bad(self.name, "became shorter while it was read")
+            raise data_error(self.name, "became shorter while it was read")
         return memoryview(data).cast(form)
 
-    def ids(self, n: int) -> list[int]:
+    def tokens(self, n: int) -> list[int]:
         return self._read("i", n, self.layout.ids_offset).tolist()
 
     def logits(self) -> list[float]:
         return self._read("f", self.header["n_vocab"], self.layout.logits_offset)
 
     def check(self) -> None:
-        """Every checksum, and the ids against the vocabulary."""
+        """Every checksum, and the tokens against the vocabulary."""
         from ..kvcache.snapshot import Snapshot
 
         Snapshot.open(
@@ -97,8 +97,8 @@ class SnapshotFile:
 
 def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
     h, n_tok = snapshot.header, snapshot.header["n_tok"]
-    ids, best = (
-        snapshot.ids(n_tok if full or as_json else min(n_tok, IDS_A_LINE)),
+    tokens, best = (
+        snapshot.tokens(n_tok if full or as_json else min(n_tok, IDS_A_LINE)),
         best_of(enumerate(snapshot.logits())),
     )
     row_bytes = h["n_layer"] * 2 * snapshot.layout.row_bytes
@@ -111,7 +111,7 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
                 "format": "KVSNAP",
                 **plain,
                 "model_id": h["model_id"].hex(),
-                "ids": ids,
+                "ids": tokens,
                 "best": [[i, json_number(x, F32)] for x, i in best],
             }
         )
@@ -143,21 +143,21 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
         )
     ]
     lines += [f"  {name:19}  {value}" for name, value in rows]
-    lines += ["", "ids"] + id_lines(ids) + ["  ..."] * (len(ids) < n_tok)
-    put(lines + ["", "likeliest next ids and their logits", "  " + best_text(best)])
+    lines += ["", "ids"] + id_lines(tokens) + ["  ..."] * (len(tokens) < n_tok)
+    put(lines + ["", "likeliest next tokens and their logits", "  " + best_text(best)])
 
 
-def id_lines(ids: list[int]) -> list[str]:
+def id_lines(tokens: list[int]) -> list[str]:
     return [
-        " " + "".join(f"{i:>8}" for i in ids[at : at + IDS_A_LINE])
-        for at in range(0, len(ids), IDS_A_LINE)
+        " " + "".join(f"{i:>8}" for i in tokens[at : at + IDS_A_LINE])
+        for at in range(0, len(tokens), IDS_A_LINE)
     ]
 
 
 # Streams ---------------------------------------------------------------------------
 
 
-def dump_ids(fd: int, name: str, start: bytes, as_json: bool) -> None:
+def dump_tokens(fd: int, name: str, start: bytes, as_json: bool) -> None:
     """Print as they arrive, and hold no more than a line."""
     reader, n, line = IdReader(fd, name=name, start=start), 0, []
     head = {"format": "ids", "model": reader.model_hex, "vocab": reader.n_vocab}
@@ -177,7 +177,7 @@ def dump_ids(fd: int, name: str, start: bytes, as_json: bool) -> None:
     (
         put_json({"count": n, "end": reader.reason})
         if as_json
-        else put(["", f"{n} ids, end: {reader.reason}"])
+        else put(["", f"{n} tokens, end: {reader.reason}"])
     )
 
 

@@ -1,6 +1,6 @@
 """Tensor data in words: what gguf-dump prints of it, and its check for values not finite."""
 
-from ..faults import BAD_DATA, Fault
+from ..faults import BAD_DATA, Error
 from ..kernels import ffi, lib
 from .metadata import F32
 from .printing import number, put, shape
@@ -50,7 +50,8 @@ def values_lines(file: "File", tensor: "Tensor", n: int) -> "Iterator[str]":
 
 def check(file: "File") -> None:
     """Look at every stored scale and float, some 100 KB at a time: a line for each tensor with one
-    that is infinite or NaN, then Fault 65; Fault 69 if a tensor's type cannot be checked."""
+    that is infinite or NaN, then DataError; UnsupportedError if a tensor's type cannot be checked.
+    """
     n_bad, unknown, first = 0, None, ffi.new("int64_t *")
     for t in file.tensors.values():
         if not lib.type_supported(t.type):
@@ -72,7 +73,7 @@ def check(file: "File") -> None:
             put([f"{t.name}: {n} not finite, the first at {index}"])
     file.check_unchanged()
     if n_bad:
-        raise Fault(
+        raise Error(
             BAD_DATA,
             f"{file.path}: {n_bad} of {len(file.tensors)} tensors hold values that are not finite",
         )

@@ -18,7 +18,7 @@ A model may be in several files (shards.py), which are one File.
 
 import struct
 
-from ..faults import bad, printable, unsupported
+from ..faults import data_error, printable, unsupported_error
 from ..system import cache_directory
 from . import tensor
 from .cursor import Cursor
@@ -56,7 +56,7 @@ LFS_POINTER = b"version https://git-lfs"
 
 
 class File:
-    """A checked GGUF file, open, or all shards of a model that is split. Fault 65 or 69 names the
+    """A checked GGUF file, open, or all shards of a model that is split. Error 65 or 69 names the
     field that is wrong; OSError if it cannot be read.
 
     path        as given: of a split model that of any shard
@@ -104,25 +104,29 @@ class File:
     def data_offset(self) -> int:
         return self.parts[0].data_offset
 
-    def fault(self, what: str) -> "Error":
-        """The Fault (65) that this file has `what` wrong with it."""
-        return bad(self.path, what)
-
-    _bad = fault
+    def data_error(self, what: str) -> "Error":
+        """The Error (65) that this file has `what` wrong with it."""
+        return data_error(self.path, what)
 
     # Reading metadata.
 
     def _parse(self, cursor):
         magic, self.version = cursor.unpack(HEADER, "header")
         if magic == LFS_POINTER[:4] and cursor.memory[: len(LFS_POINTER)] == LFS_POINTER:
-            raise self._bad("is a pointer of Git LFS, not the file itself: git lfs pull fetches it")
+            raise self.data_error(
+                "is a pointer of Git LFS, not the file itself: git lfs pull fetches it"
+            )
         if magic != b"GGUF":
-            raise self._bad(f"magic: begins not with GGUF but with {printable(magic)}")
+            raise self.data_error(f"magic: begins not with GGUF but with {printable(magic)}")
         if self.version not in (2, 3):
             swapped = int.from_bytes(self.version.to_bytes(4, "little"), "big")
             if swapped in (1, 2, 3):
-                raise unsupported(self.path, f"version: GGUF {swapped} in the other byte order")
-            raise unsupported(self.path, f"version: GGUF {self.version}; this build reads 2 and 3")
+                raise unsupported_error(
+                    self.path, f"version: GGUF {swapped} in the other byte order"
+                )
+            raise unsupported_error(
+                self.path, f"version: GGUF {self.version}; this build reads 2 and 3"
+            )
         n_tensors, n_kv = cursor.unpack(COUNTS, "header")
         left = cursor.size - cursor.at
         for field, n, least, most in (
@@ -130,9 +134,9 @@ class File:
             ("n_kv", n_kv, MIN_KV_BYTES, MAX_KV),
         ):
             if n > most:
-                raise self._bad(f"{field}: {n} is more than {most}")
+                raise self.data_error(f"{field}: {n} is more than {most}")
             if n > left // least:
-                raise self._bad(f"{field}: {n} do not fit into {left} bytes")
+                raise self.data_error(f"{field}: {n} do not fit into {left} bytes")
         self.metadata, self.kinds, self._spans = parse_metadata(cursor, n_kv)
         self.alignment = a = self._alignment()
         self.tensors = {}
@@ -150,10 +154,10 @@ class File:
             return 32
         a = self.metadata[key]
         if self.kinds[key] != U32:
-            raise self._bad(f"{key}: expected u32, found {describe(a, self.kinds[key])}")
+            raise self.data_error(f"{key}: expected u32, found {describe(a, self.kinds[key])}")
         # 8: so every type is aligned in the map
         if not (8 <= a <= MAX_ALIGNMENT and a & (a - 1) == 0):
-            raise self._bad(f"{key}: {a} is not a power of two from 8 to {MAX_ALIGNMENT}")
+            raise self.data_error(f"{key}: {a} is not a power of two from 8 to {MAX_ALIGNMENT}")
         return a
 
     # Using it.
@@ -171,11 +175,11 @@ class File:
         """
         if key not in self.metadata:
             if default is ...:
-                raise self._bad(f"{key} is missing")
+                raise self.data_error(f"{key} is missing")
             return default
         value, stored = scalar or (self.metadata[key], self.kinds[key])
         if isinstance(value, Unread):
-            raise self._bad(f"{key}: {value.n_bytes} bytes, more than {LARGE}")
+            raise self.data_error(f"{key}: {value.n_bytes} bytes, more than {LARGE}")
         if kind.startswith("["):
             fits = stored == ARRAY and KIND_NAMES[value.kind] == kind[1:-1]
         elif KIND_NAMES.index(kind) in INTEGERS:
@@ -186,7 +190,7 @@ class File:
         else:
             fits = KIND_NAMES[stored] == kind
         if not fits:
-            raise self._bad(f"{key}: expected {kind}, found {describe(value, stored)}")
+            raise self.data_error(f"{key}: expected {kind}, found {describe(value, stored)}")
         return value
 
     def raw(self, key: str) -> "bytes | memoryview | Unread":
@@ -233,13 +237,13 @@ class File:
         """Address of the first byte of the Tensor `t` (const uint8_t *) in the read-only map of its
         part, which lives as long as this File.
 
-        Fault 69 if the tensor's type is none this build computes with.
+        UnsupportedError if the tensor's type is none this build computes with.
         """
         t.check_type()
         return t.part.pointer(t.offset, self._huge_pages)
 
     def check_unchanged(self) -> None:
-        """Fault 74 if a file was overwritten, cut or touched since it was opened: results are
+        """Error 74 if a file was overwritten, cut or touched since it was opened: results are
         void."""
         for part in self.parts:
             part.check_unchanged()

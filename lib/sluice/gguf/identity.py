@@ -32,7 +32,7 @@ import os
 import struct
 import time
 
-from ..faults import Fault
+from ..faults import Error
 from ..kernels import ffi, lib
 from ..system import cache_directory, files, huge_pages, mapping
 
@@ -55,7 +55,7 @@ def of(parts: "Sequence[Part]", directory: str | None, more: "Sequence[bytes]" =
     """bytes [32], the id of the model in the files `parts` (gguf.part.Part) and in `more`, contents
     (bytes) of files that were read whole.
 
-    directory: where digests are kept, or None. Fault 74 where a file is no longer what it was when
+    directory: where digests are kept, or None. Error 74 where a file is no longer what it was when
     it was opened; a file that is cut while it is hashed ends the process with a line, and 74.
     """
     digests = [digest(part, directory) for part in parts]
@@ -67,7 +67,7 @@ def of(parts: "Sequence[Part]", directory: str | None, more: "Sequence[bytes]" =
 
 
 def digest(part: "Part", directory: str | None) -> bytes:
-    """The BLAKE3 of the file `part`: kept in `directory`, or computed and then kept. Fault 74."""
+    """The BLAKE3 of the file `part`: kept in `directory`, or computed and then kept. Error 74."""
     before = _stat(part)
     if known := directory and _recall(directory, before):
         return known
@@ -169,7 +169,7 @@ def _add(h, part, at, n_bytes):
 
 
 def _stat(part):
-    """os.fstat of the file now. Fault 74 where it is not what it was when it was opened."""
+    """os.fstat of the file now. Error 74 where it is not what it was when it was opened."""
     part.check_unchanged()
     return os.fstat(part.fd)
 
@@ -229,7 +229,7 @@ def _recall(directory, s):
         with open(files.open_trusted(_path(directory, s)), "rb", buffering=0) as f:
             entry = f.read(len(expected) + 1)
         digest = bytes.fromhex(entry[-74:-10].decode("ascii"))
-    except (OSError, Fault, ValueError):
+    except (OSError, Error, ValueError):
         return None
     return digest if len(digest) == 32 and entry == _entry(s, digest) else None
 
@@ -239,5 +239,5 @@ def _keep(directory, s, digest):
     try:
         files.write(path, lambda f: f.write(_entry(s, digest)), 0o600, sync=False)
         cache_directory.trim(directory, SUFFIX, MAX_ENTRIES)
-    except (OSError, Fault):
+    except (OSError, Error):
         pass

@@ -27,7 +27,7 @@ import os
 import struct
 
 from .. import gguf, limits
-from ..faults import bad, unsupported
+from ..faults import data_error, unsupported_error
 from . import write as gguf_write
 from .cursor import read_begin
 from .metadata import ARRAY, ARRAY_HEAD, KIND_NAMES, Array
@@ -115,19 +115,19 @@ class Config:
     ) -> None:
         for field, value, most in zip(FIELDS, numbers, LIMITS):
             if not 1 <= value <= most:
-                raise bad(path, f"{field}: {value} is not within 1 to {most}")
+                raise data_error(path, f"{field}: {value} is not within 1 to {most}")
             setattr(self, field, value)
         for of, by in (("dim", "n_heads"), ("n_heads", "n_kv_heads")):
             if getattr(self, of) % getattr(self, by):
-                raise bad(
+                raise data_error(
                     path, f"{by}: {getattr(self, by)} does not divide {of} {getattr(self, of)}"
                 )
         self.tied, self.version, self.group = tied, version, group
         self.head_dim = self.dim // self.n_heads
         if self.head_dim % 2:
-            raise bad(path, f"n_heads: heads of {self.head_dim} elements, an odd number")
+            raise data_error(path, f"n_heads: heads of {self.head_dim} elements, an odd number")
         if version == 2 and not (1 <= group <= self.dim and not self.dim % group):
-            raise bad(path, f"group size: {group} does not divide dim {self.dim}")
+            raise data_error(path, f"group size: {group} does not divide dim {self.dim}")
 
     def shape(self, role: str) -> tuple[int, ...]:
         """In GGUF order, row length first."""
@@ -197,27 +197,29 @@ def read_config(path: str, head: bytes, size: int, version: int | None = None) -
     """The Config of a file of `size` bytes that begins with `head`. version: what the user says it
     is, or None.
 
-    Fault 65 where size and header differ or the header lies, 69 for another version, 65 asking for
+    DataError where size and header differ or the header lies, 69 for another version, 65 asking for
     one where it takes a word of the user.
     """
     if head[:4] == MAGIC and len(head) >= VERSIONED.size:
         _, found, *numbers, tied, group = VERSIONED.unpack_from(head)
         if found not in (1, 2):
-            raise unsupported(
+            raise unsupported_error(
                 path, f"version: llama2.c checkpoint {found}; this build reads 0, 1, 2, -1 and -2"
             )
         if tied > 1:
-            raise bad(path, f"shared classifier: {tied} is not 0 or 1")
+            raise data_error(path, f"shared classifier: {tied} is not 0 or 1")
         c = Config(path, numbers, bool(tied), found, group if found == 2 else 0)
     else:
         if len(head) < NUMBERS.size:
-            raise bad(path, f"{size} bytes: too short for the header of a llama2.c checkpoint")
+            raise data_error(
+                path, f"{size} bytes: too short for the header of a llama2.c checkpoint"
+            )
         numbers = list(NUMBERS.unpack_from(head))
         tied, numbers[5] = numbers[5] > 0, abs(numbers[5])
         c = Config(path, numbers, tied, 0)
         if version is None:
             if size == Config(path, numbers, tied, -1).parts()[1]:
-                raise bad(
+                raise data_error(
                     path,
                     "matrices are bf16, by rows (version -1) or columns (-2), which the file does"
                     " not say: gguf-convert --from -1 or --from -2",
@@ -225,10 +227,10 @@ def read_config(path: str, head: bytes, size: int, version: int | None = None) -
         elif version < 0:
             c = Config(path, numbers, tied, version)
     if version is not None and version != c.version:
-        raise bad(path, f"is of version {c.version}, not {version}")
+        raise data_error(path, f"is of version {c.version}, not {version}")
     expected = c.parts()[1]
     if size != expected:
-        raise bad(
+        raise data_error(
             path,
             f"has {size} bytes; its header, of version {c.version}, means {expected}"
             + (": cut" if size < expected else ""),
@@ -246,18 +248,18 @@ def looks_like(path: str) -> bool:
 
 
 def read_vocab(path: str, n_vocab: int) -> tuple[list[bytes], list[float]]:
-    """(tokens, scores) of a tokenizer.bin of `n_vocab` ids: lists of bytes, as SentencePiece has
-    them, and float. Fault 65.
+    """(tokens, scores) of a tokenizer.bin of `n_vocab` tokens: lists of bytes, as SentencePiece has
+    them, and float. DataError.
     """
     return parse_vocab(path, vocab_bytes(path), n_vocab)
 
 
 def vocab_bytes(path: str) -> bytes:
-    """The tokenizer.bin at `path`, whole. Fault 65."""
+    """The tokenizer.bin at `path`, whole. DataError."""
     data = read_begin(path, limits.MAX_VOCAB_FILE_BYTES + 1)
     if len(data) > limits.MAX_VOCAB_FILE_BYTES:
         most = limits.MAX_VOCAB_FILE_BYTES >> 20
-        raise bad(path, f"more than {most} MiB: not a tokenizer.bin")
+        raise data_error(path, f"more than {most} MiB: not a tokenizer.bin")
     return data
 
 
@@ -266,18 +268,18 @@ def parse_vocab(path: str, data: bytes, n_vocab: int) -> tuple[list[bytes], list
     at, tokens, scores = 4, [], []
     for i in range(n_vocab):
         if at + TOKEN.size > len(data):
-            raise bad(path, f"ends after {i} tokens; the model has {n_vocab}")
+            raise data_error(path, f"ends after {i} tokens; the model has {n_vocab}")
         score, n = TOKEN.unpack_from(data, at)
         at += TOKEN.size
         if not 0 <= n <= len(data) - at:
-            raise bad(path, f"token {i}: length {n}, but {len(data) - at} bytes are left")
+            raise data_error(path, f"token {i}: length {n}, but {len(data) - at} bytes are left")
         if score - score != 0:
-            raise bad(path, f"token {i}: its score is {score}")
+            raise data_error(path, f"token {i}: its score is {score}")
         tokens.append(data[at : at + n].replace(b" ", b"\xe2\x96\x81"))
         scores.append(score)
         at += n
     if at != len(data):
-        raise bad(
+        raise data_error(
             path, f"{len(data) - at} bytes follow the last of {n_vocab} tokens: of another model"
         )
     for i in (BOS, EOS):
@@ -287,8 +289,8 @@ def parse_vocab(path: str, data: bytes, n_vocab: int) -> tuple[list[bytes], list
 
 
 def vocab_metadata(tokens: list[bytes], scores: list[float]) -> "dict[str, tuple[str, Any]]":
-    """The keys of tokenizer.ggml for a vocabulary of llama2.c: ids 0 to 2 are <unk>, <s> and </s>,
-    the next 256 bytes (if named so).
+    """The keys of tokenizer.ggml for a vocabulary of llama2.c: tokens 0 to 2 are <unk>, <s> and
+    </s>, the next 256 bytes (if named so).
     """
     n, first_byte = len(tokens), 3
     types = [2, 3, 3][:n] + [1] * (n - 3)
@@ -310,10 +312,10 @@ def vocab_metadata(tokens: list[bytes], scores: list[float]) -> "dict[str, tuple
 
 class Checkpoint(gguf.File):
     """The checkpoint at `path` with the vocabulary in `vocab`, a tokenizer.bin, as a gguf.File:
-    versions 0 and 1, whose f32 the kernels take as it lies. Fault 65; 69 for other versions, naming
-    the command that converts them.
+    versions 0 and 1, whose f32 the kernels take as it lies. DataError; 69 for other versions,
+    naming the command that converts them.
 
-    The id is that of both files together, every byte of both, so that a stream of ids made with
+    The id is that of both files together, every byte of both, so that a stream of tokens made with
     another vocabulary is refused.
     """
 
@@ -328,7 +330,7 @@ class Checkpoint(gguf.File):
         head = bytes(cursor.memory[: min(self.size, VERSIONED.size)])
         c = read_config(self.path, head, self.size)
         if c.version not in (0, 1):
-            raise unsupported(
+            raise unsupported_error(
                 self.path,
                 f"version: llama2.c checkpoint {c.version}, whose int8 groups lie apart from their"
                 " scales; gguf-convert makes a GGUF of it",

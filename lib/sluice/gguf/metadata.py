@@ -3,7 +3,7 @@
 import re
 import struct
 
-from ..faults import printable, unsupported
+from ..faults import printable, unsupported_error
 from ..kernels import ffi, lib
 from .cursor import LENGTH
 
@@ -129,7 +129,7 @@ class Unread:
         yield from self.pieces()
 
     def pieces(self, most: int | None = None) -> "Iterator[bytes]":
-        """Yields its bytes, or the first `most` of them, in pieces. Fault 74."""
+        """Yields its bytes, or the first `most` of them, in pieces. Error 74."""
         n_bytes = self.n_bytes if most is None else min(most, self.n_bytes)
         at, end = self.offset, self.offset + n_bytes
         while at < end:
@@ -190,11 +190,11 @@ def parse_metadata(
     for i in range(n_kv):
         name = cursor.string(f"key {i}", 1, MAX_KEY_BYTES)
         if not all(32 < c < 127 for c in name):
-            raise cursor.bad(f"key {i}: {printable(name)} is not printable ASCII")
+            raise cursor.data_error(f"key {i}: {printable(name)} is not printable ASCII")
         key = name.decode()
         field = key if len(key) <= 80 else f"{key[:77]}..."
         if key in metadata:
-            raise cursor.bad(f"{field}: the key appears twice")
+            raise cursor.data_error(f"{field}: the key appears twice")
         begin = cursor.at
         (kind,) = cursor.unpack(KIND, field)
         metadata[key] = value = _value(cursor, field, kind, KEPT.fullmatch(key) is not None)
@@ -204,7 +204,7 @@ def parse_metadata(
 
 def _value(cursor, field, kind, is_kept):
     if kind > F64:
-        raise cursor.bad(f"{field}: value type {kind} is not one of 0 to 12")
+        raise cursor.data_error(f"{field}: value type {kind} is not one of 0 to 12")
     if kind == STRING:
         return _string(cursor, field, is_kept)
     if kind == ARRAY:
@@ -212,7 +212,7 @@ def _value(cursor, field, kind, is_kept):
     (value,) = cursor.unpack(SCALARS[kind], field)
     if kind == BOOL:
         if value > 1:
-            raise cursor.bad(f"{field}: bool is {value}, not 0 or 1")
+            raise cursor.data_error(f"{field}: bool is {value}, not 0 or 1")
         return bool(value)
     return value
 
@@ -222,7 +222,7 @@ def _string(cursor, field, is_kept):
     if n_bytes > LARGE and not is_kept:
         return _pass(cursor, field, None, n_bytes, n_bytes)
     if n_bytes > MAX_STRING_BYTES:
-        raise cursor.bad(f"{field}: length {n_bytes} is not within 0 to {MAX_STRING_BYTES}")
+        raise cursor.data_error(f"{field}: length {n_bytes} is not within 0 to {MAX_STRING_BYTES}")
     return bytes(cursor.take(n_bytes, field)).decode("utf-8", "backslashreplace")
 
 
@@ -236,13 +236,13 @@ def _pass(cursor, field, kind, n, n_bytes):
 def _array(cursor, field, is_kept):
     kind, n = cursor.unpack(ARRAY_HEAD, field)
     if kind > F64:
-        raise cursor.bad(f"{field}: element type {kind} is not one of 0 to 12")
+        raise cursor.data_error(f"{field}: element type {kind} is not one of 0 to 12")
     if kind == ARRAY:
-        raise unsupported(cursor.path, f"{field}: an array of arrays")
+        raise unsupported_error(cursor.path, f"{field}: an array of arrays")
     width = LENGTH.size if kind == STRING else SCALARS[kind].size
     left = cursor.size - cursor.offset
     if n > left // width:
-        raise cursor.bad(f"{field}: {n} elements do not fit into {left} bytes")
+        raise cursor.data_error(f"{field}: {n} elements do not fit into {left} bytes")
     if kind == STRING:
         return _strings(cursor, field, n, is_kept)
     if n * width > LARGE and not is_kept:
@@ -252,7 +252,7 @@ def _array(cursor, field, is_kept):
     if kind == BOOL:
         wrong = bytes(part).lstrip(b"\0\1")
         if wrong:
-            raise cursor.bad(
+            raise cursor.data_error(
                 f"{field}: element {n - len(wrong)} is {wrong[0]}, and a bool is 0 or 1"
             )
     return Array(kind, n, cursor.window(start, cursor.at))
@@ -271,7 +271,7 @@ def _strings(cursor, field, n, is_kept):
         cursor.at = scan.at
         what = f"{field}: string {n_done}"
         if status < 0:
-            raise cursor.bad(f"{what} has {scan.n_bytes} bytes, more than {most}")
+            raise cursor.data_error(f"{what} has {scan.n_bytes} bytes, more than {most}")
         if n_done == n:
             break
         if scan.n_bytes > LARGE and not is_kept:
@@ -292,9 +292,11 @@ def _strings(cursor, field, n, is_kept):
 
 
 def _check_scanned(cursor, field, n_bytes, is_kept):
-    """Fault 69 where `n_bytes` more are too many: a sparse file costs its author nothing."""
+    """UnsupportedError where `n_bytes` more are too many: a sparse file costs its author
+    nothing.
+    """
     if cursor.scanned + n_bytes > MAX_SCAN_BYTES and not is_kept:
-        raise unsupported(
+        raise unsupported_error(
             cursor.path,
             f"{field}: arrays of strings of more than {MAX_SCAN_BYTES >> 30} GiB together",
         )

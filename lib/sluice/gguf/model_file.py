@@ -3,7 +3,7 @@ beside it.
 """
 
 from .. import gguf
-from ..faults import BAD_DATA, USAGE, Fault
+from ..faults import BAD_DATA, USAGE, Error
 from .cursor import read_begin
 
 
@@ -14,11 +14,11 @@ def open_model(path: str, vocab: str | None = None, huge_pages: bool = False) ->
     if vocab is None:
         try:
             return gguf.File(path, huge_pages=huge_pages)
-        except Fault as e:
+        except Error as e:
             from . import llama2c
 
             if e.code == BAD_DATA and llama2c.looks_like(path):
-                raise Fault(
+                raise Error(
                     USAGE,
                     f"{path}: a checkpoint of llama2.c: give its vocabulary too, --vocab"
                     " tokenizer.bin",
@@ -28,9 +28,9 @@ def open_model(path: str, vocab: str | None = None, huge_pages: bool = False) ->
 
     try:
         return llama2c.Checkpoint(path, vocab, huge_pages)
-    except Fault as e:
+    except Error as e:
         if e.code == BAD_DATA and begins_as_gguf(path):
-            raise Fault(
+            raise Error(
                 USAGE, f"{path}: a GGUF, which has its vocabulary inside: without --vocab"
             ) from None
         raise

@@ -4,7 +4,7 @@ are asked for."""
 import os
 import stat
 
-from ..faults import IO_ERROR, Fault, bad
+from ..faults import IO_ERROR, Error, data_error
 from ..kernels import ffi, lib
 from ..system import huge_pages, mapping
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """The file at `path`, open. Fault 65 where it is no regular file or has less than `least`
+    """The file at `path`, open. DataError where it is no regular file or has less than `least`
     bytes; OSError.
 
     fd, size, stat   descriptor, bytes and os.stat_result of when it was opened
@@ -36,10 +36,10 @@ class Part:
         self.fd = os.open(path, flags)
         self.stat = os.fstat(self.fd)
         if not stat.S_ISREG(self.stat.st_mode):
-            raise bad(path, "not a regular file")
+            raise data_error(path, "not a regular file")
         self.size = self.stat.st_size
         if self.size < least:
-            raise self.fault(
+            raise self.data_error(
                 "is empty" if not self.size else f"{self.size} bytes: too short for {kind} header"
             )
 
@@ -49,16 +49,16 @@ class Part:
         if self.fd is not None:
             os.close(self.fd)
 
-    def fault(self, what: str) -> "Error":
-        """The Fault (65) that this file has `what` wrong with it."""
-        return bad(self.path, what)
+    def data_error(self, what: str) -> "Error":
+        """The Error (65) that this file has `what` wrong with it."""
+        return data_error(self.path, what)
 
     def read(self, n_bytes: int, offset: int, what: str, least: int | None = None) -> bytes:
         """A copy of `n_bytes` bytes from `offset` on, or, where the file ends there, of `least` at
-        least. Fault 74 names `what` where the file has them no more."""
+        least. Error 74 names `what` where the file has them no more."""
         data = os.pread(self.fd, n_bytes, offset)
         if len(data) < (n_bytes if least is None else least):
-            raise Fault(
+            raise Error(
                 IO_ERROR, f"{self.path}: {what}: the file became shorter while it was in use"
             )
         return data
@@ -87,13 +87,13 @@ class Part:
         self._pointer = pointer
 
     def changed(self) -> "Error":
-        return Fault(
+        return Error(
             IO_ERROR,
             f"{self.path}: the file was changed while it was in use; replace models by rename",
         )
 
     def check_unchanged(self) -> None:
-        """Fault 74 if the file was overwritten, cut or touched since it was opened: results are
+        """Error 74 if the file was overwritten, cut or touched since it was opened: results are
         void.
 
         The time of the last status change counts only while the number of links

@@ -8,7 +8,7 @@ keys split.*, with zeros for padding, and nothing behind the last tensor.
 
 import os
 
-from ..faults import USAGE, Fault
+from ..faults import USAGE, Error
 from ..limits import MAX_SHARDS
 from ..system import files as newfile
 from . import shards, write
@@ -34,7 +34,7 @@ def split(
     `out` is NAME or NAME.gguf; their paths.
 
     tensors_first: the first shard may have tensors, not metadata alone. All shards appear, or none;
-    none is there already. tell: is told of bytes done. Fault 64 where `most` is too few, naming
+    none is there already. tell: is told of bytes done. Error 64 where `most` is too few, naming
     what takes more; 73 to 75.
     """
     plan = _plan(file, most, tensors_first)
@@ -52,7 +52,7 @@ def split(
 
 
 def merge(file: "File", out: str, tell: "Callable[[int], object]" = lambda n_bytes: None) -> None:
-    """Write all shards of a gguf.File as one file. Fault 73 to 75."""
+    """Write all shards of a gguf.File as one file. Error 73 to 75."""
     metadata = {key: ("raw", file.raw(key)) for key in file.metadata if key not in shards.KEYS}
     write.write(
         out,
@@ -120,7 +120,7 @@ def _plan(file, most, tensors_first):
     first = write.Head(_metadata(file, 0, 1), [], file.alignment, file.version)
     other = write.Head(_metadata(file, 1, 1), [], file.alignment, file.version)
     if first.n_bytes > most:
-        raise Fault(
+        raise Error(
             USAGE, f"--split-bytes: the metadata of {file.path} take {first.n_bytes:,} bytes"
         )
     padded = lambda n: n + write.padding(n, file.alignment)
@@ -133,12 +133,12 @@ def _plan(file, most, tensors_first):
             n_head, n_data = other.n_bare, 0
         n_head, n_data = n_head + n_entry, n_data + n_tensor
         if padded(n_head) + n_data > most:
-            raise Fault(
+            raise Error(
                 USAGE,
                 f"--split-bytes: tensor {t.name} takes {padded(n_head) + n_data:,} bytes "
                 "in a shard of its own",
             )
         out[-1].append(t)
     if len(out) > MAX_SHARDS:
-        raise Fault(USAGE, f"--split-bytes: these are {len(out)} shards, more than {MAX_SHARDS}")
+        raise Error(USAGE, f"--split-bytes: these are {len(out)} shards, more than {MAX_SHARDS}")
     return out

@@ -6,7 +6,7 @@ together); the first has the metadata of the model, and perhaps no tensors. A co
 that of a whole file (0 in what gguf-split --merge wrote).
 """
 
-from ..faults import NO_INPUT, Fault, unsupported
+from ..faults import NO_INPUT, Error, unsupported_error
 from ..limits import MAX_SHARDS
 from ..system.shard_names import name, parse
 from .metadata import MAX_SCAN_BYTES
@@ -19,15 +19,15 @@ NO, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
 
 
 def join(file: "File") -> None:
-    """Make `file`, a gguf.File of a shard, the whole model. Fault 65, 66 or 69 names the shard that
+    """Make `file`, a gguf.File of a shard, the whole model. Error 65, 66 or 69 names the shard that
     is missing or does not belong."""
     no, count = file.get(NO, "u32", 0), file.get(COUNT, "u32")
     if no >= max(count, 1):
-        raise file.fault(f"{NO}: {no}, but {COUNT} is {count}")
+        raise file.data_error(f"{NO}: {no}, but {COUNT} is {count}")
     if count <= 1:
         return
     if count > MAX_SHARDS:
-        raise unsupported(file.path, f"{COUNT}: {count} shards, more than {MAX_SHARDS}")
+        raise unsupported_error(file.path, f"{COUNT}: {count} shards, more than {MAX_SHARDS}")
     prefix = _prefix(file, no, count)
     first = file if no == 0 else _open(file, prefix, 0, count)
     parts, tensors, n_head, n_scanned = [], {}, 0, 0
@@ -39,9 +39,9 @@ def join(file: "File") -> None:
         n_head, n_scanned = n_head + len(parts[-1].head), n_scanned + shard.n_scanned
         if n_head > file.MAX_METADATA_BYTES:
             most = file.MAX_METADATA_BYTES >> 20
-            raise shard.fault(f"metadata of more than {most} MiB in all shards")
+            raise shard.data_error(f"metadata of more than {most} MiB in all shards")
         if n_scanned > MAX_SCAN_BYTES:
-            raise unsupported(
+            raise unsupported_error(
                 shard.path,
                 f"arrays of strings of more than {MAX_SCAN_BYTES >> 30} GiB in all shards",
             )
@@ -49,7 +49,7 @@ def join(file: "File") -> None:
             parts[-1].head = bytes(parts[-1].head)  # and what was reserved for it is free
     if len(tensors) != first.get(TENSORS, "u32"):
         n = first.get(TENSORS, "u32")
-        raise first.fault(f"{TENSORS}: {n}, but the {count} shards have {len(tensors)}")
+        raise first.data_error(f"{TENSORS}: {n}, but the {count} shards have {len(tensors)}")
     file.version, file.alignment, file.metadata, file.kinds, file._spans = (
         first.version,
         first.alignment,
@@ -64,15 +64,15 @@ def _prefix(file, no, count):
     """What the names of all shards begin with."""
     found = parse(file.path)
     if not found:
-        raise file.fault(
+        raise file.data_error(
             f"{COUNT}: this is one of {count} shards, but its name does not end in "
             f"{name('', no, count)} (shards are joined by gguf-convert --merge, "
             "not by cat)"
         )
     if int(found[3]) != count:
-        raise file.fault(f"{COUNT}: {count}, but the name says {int(found[3])}")
+        raise file.data_error(f"{COUNT}: {count}, but the name says {int(found[3])}")
     if int(found[2]) != no + 1:
-        raise file.fault(
+        raise file.data_error(
             f"{NO}: {no}, which is shard {no + 1} of {count}, but the name says {int(found[2])}"
         )
     return found[1]
@@ -83,11 +83,11 @@ def _open(file, prefix, i, count):
     try:
         return type(file)(path, alone=True)
     except FileNotFoundError:
-        raise Fault(NO_INPUT, f"{path}: missing: shard {i + 1} of {count} of the model") from None
+        raise Error(NO_INPUT, f"{path}: missing: shard {i + 1} of {count} of the model") from None
 
 
 def _check(shard, i, first):
-    """Fault 65 where `shard` is not number `i` (from 0) of the model of `first`."""
+    """DataError where `shard` is not number `i` (from 0) of the model of `first`."""
     for key, wanted in (
         (NO, i),
         (COUNT, first.get(COUNT, "u32")),
@@ -95,19 +95,23 @@ def _check(shard, i, first):
     ):
         found = shard.get(key, "u32", 0 if key == NO else ...)
         if found != wanted:
-            raise shard.fault(f"{key}: {found}, expected {wanted} in shard {i + 1} of {first.path}")
+            raise shard.data_error(
+                f"{key}: {found}, expected {wanted} in shard {i + 1} of {first.path}"
+            )
     for key, value in shard.metadata.items():
         if key in (NO, "general.alignment") or type(value) not in (bool, int, float, str):
             continue
         if first.metadata.get(key, value) != value:
-            raise shard.fault(f"{key}: differs from that of {first.path}: a shard of another model")
+            raise shard.data_error(
+                f"{key}: differs from that of {first.path}: a shard of another model"
+            )
 
 
 def _take_tensors(shard, tensors, first):
     for key, tensor in shard.tensors.items():
         if key in tensors:
-            raise shard.fault(f"tensor {key}: is in {tensors[key].part.path}, too")
+            raise shard.data_error(f"tensor {key}: is in {tensors[key].part.path}, too")
         tensors[key] = tensor
     if len(tensors) > shard.MAX_TENSORS:
         most = shard.MAX_TENSORS
-        raise shard.fault(f"{len(tensors)} tensors in all shards so far, more than {most}")
+        raise shard.data_error(f"{len(tensors)} tensors in all shards so far, more than {most}")

@@ -2,14 +2,14 @@
 
 import struct
 
-from ..faults import printable, unsupported
+from ..faults import printable, unsupported_error
 from ..kernels import ffi, lib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..faults import Fault
+    from ..faults import Error
     from .cursor import Cursor
     from .part import Part
 
@@ -49,14 +49,14 @@ class Tensor:
         return n
 
     def check_type(self) -> None:
-        """Fault 69 if the type is none this build computes with."""
+        """UnsupportedError if the type is none this build computes with."""
         if not lib.type_supported(self.type):
             what = f"type {type_name(self.type)} is not supported by this build"
-            raise unsupported(self.part.path, f"tensor {self.name}: {what}")
+            raise unsupported_error(self.part.path, f"tensor {self.name}: {what}")
 
-    def fault(self, what: str) -> "Fault":
-        """The Fault (65) that this tensor has `what` wrong with it."""
-        return self.part.fault(f"tensor {self.name}: {what}")
+    def data_error(self, what: str) -> "Error":
+        """The Error (65) that this tensor has `what` wrong with it."""
+        return self.part.data_error(f"tensor {self.name}: {what}")
 
 
 def without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -75,35 +75,35 @@ def type_name(kind: int) -> str:
 
 def parse(cursor: "Cursor", i: int, part: "Part", others: dict[str, Tensor]) -> Tensor:
     """Tensor `i` of the directory of the Part `part`, at `cursor`; its offset is still that within
-    the tensor data. others: dict by name of those before it. Fault 65 or 69.
+    the tensor data. others: dict by name of those before it. Error 65 or 69.
     """
     data = cursor.string(f"tensor {i}: name", 1, MAX_NAME_BYTES)
     if not data.isascii() or not data.decode().isprintable():
-        raise part.fault(f"tensor {i}: name {printable(data)} is not printable ASCII")
+        raise part.data_error(f"tensor {i}: name {printable(data)} is not printable ASCII")
     name = data.decode()
     what = f"tensor {name}"
     if name in others:
-        raise part.fault(f"{what}: the name appears twice")
+        raise part.data_error(f"{what}: the name appears twice")
     (n_dims,) = cursor.unpack(N_DIMS, what)
     if not 1 <= n_dims <= 4:
-        raise part.fault(f"{what}: n_dims {n_dims} is not 1 to 4")
+        raise part.data_error(f"{what}: n_dims {n_dims} is not 1 to 4")
     shape = cursor.unpack(DIMS[n_dims], what)
     kind, offset = cursor.unpack(TAIL, what)
     for d in shape:
         if not 1 <= d <= MAX_DIM:
-            raise part.fault(f"{what}: dimension {d} is not 1 to 2^40")
+            raise part.data_error(f"{what}: dimension {d} is not 1 to 2^40")
     row_bytes = lib.type_row_bytes(kind, shape[0]) if kind < 1 << 31 else 0
     if row_bytes == 0:
-        raise unsupported(part.path, f"{what}: type number {kind} is not known to this build")
+        raise unsupported_error(part.path, f"{what}: type number {kind} is not known to this build")
     if row_bytes < 0:
-        raise part.fault(
+        raise part.data_error(
             f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
             f"{lib.type_block(kind)}"
         )
     tensor = Tensor(name, kind, shape, offset, 0, part)
     tensor.n_bytes = row_bytes * (tensor.n_elements // shape[0])  # Python integers do not wrap
     if tensor.n_elements >= MAX_BYTES or tensor.n_bytes >= MAX_BYTES:
-        raise part.fault(f"{what}: dimensions {shape} are more than 2^63 bytes")
+        raise part.data_error(f"{what}: dimensions {shape} are more than 2^63 bytes")
     return tensor
 
 
@@ -114,16 +114,16 @@ def place(tensors: "Iterable[Tensor]", part: "Part", alignment: int) -> None:
     expected = 0
     for t in tensors:
         if t.offset % alignment:
-            raise part.fault(
+            raise part.data_error(
                 f"tensor {t.name}: offset {t.offset} is not a multiple of the alignment,"
                 f" {alignment}"
             )
         if t.offset != expected:
-            raise part.fault(
+            raise part.data_error(
                 f"tensor {t.name}: offset {t.offset}, but the tensors before it end at {expected}"
             )
         t.offset += part.data_offset
         if t.offset + t.n_bytes > part.size:
             end = t.offset + t.n_bytes
-            raise t.fault(f"ends at byte {end}, but the file has {part.size}")
+            raise t.data_error(f"ends at byte {end}, but the file has {part.size}")
         expected += -(-t.n_bytes // alignment) * alignment

@@ -18,7 +18,7 @@ list of (name, GGML type number, shape in GGUF order: row length first, data); d
 import os
 import struct
 
-from ..faults import NO_OUTPUT, TRY_AGAIN, Fault
+from ..faults import NO_OUTPUT, TRY_AGAIN, Error
 from ..kernels import lib
 from ..system import files
 from .metadata import ARRAY, ARRAY_HEAD, KIND, KIND_NAMES, SCALARS, Unread
@@ -136,7 +136,7 @@ def write(
     check: "Callable[[], object]" = lambda: None,
     version: int = 3,
 ) -> None:
-    """Write the file. Fault 73, 74 or 75 with `path` as it was; 75 before a byte is written where
+    """Write the file. Error 73, 74 or 75 with `path` as it was; 75 before a byte is written where
     the disk has no room.
 
     `check` is called when all is written and nothing is named: what it raises leaves `path` as it
@@ -173,13 +173,13 @@ def _write_tensor(f, name, n_bytes, pieces):
 
 
 def check_room(path: str, n_bytes: int) -> None:
-    """Fault 75 where the disk has less than `n_bytes` for a new file `path`."""
+    """Error 75 where the disk has less than `n_bytes` for a new file `path`."""
     try:
         s = os.statvfs(os.path.dirname(path) or ".")
     except OSError as e:
-        raise files.write_fault(path, e, NO_OUTPUT) from None
+        raise files.write_error(path, e, NO_OUTPUT) from None
     free = s.f_bavail * s.f_frsize
     if s.f_blocks and n_bytes > free:
-        raise Fault(
+        raise Error(
             TRY_AGAIN, f"{path}: cannot write: it takes {n_bytes:,} bytes, and {free:,} are free"
         )

@@ -2,11 +2,11 @@
 csrc/api.
 
 Classes of code points become trees of UTF-8 byte ranges, so a character may be
-split over ids in any way, and what is not UTF-8 never matches. Counted
+split over tokens in any way, and what is not UTF-8 never matches. Counted
 repetitions stay counters: {0,1000000} is as small as {0,2}.
 """
 
-from ..faults import bad
+from ..faults import data_error
 from ..kernels import lib
 from .syntax import TEXT
 
@@ -51,7 +51,7 @@ class Program:
 
     def _label(self, code):
         if len(self.code) >= len(self.after) + MAX_LABELS:
-            raise bad(
+            raise data_error(
                 self.syntax.name, f"its characters and classes need more than {MAX_LABELS} nodes"
             )
         self.code.append(code)

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def check(syntax: "Syntax") -> None:
-    """Raise the Fault for the first thing that is wrong; fills syntax.nullable."""
+    """Raise the Error for the first thing that is wrong; fills syntax.nullable."""
     for kind, value, at in zip(syntax.kind, syntax.value, syntax.at):
         if kind == NAME and value not in syntax.rules:
-            raise syntax.bad(at, f"rule {printable(value)} is not defined")
+            raise syntax.data_error(at, f"rule {printable(value)} is not defined")
     up, needs = _parents(syntax)
     ends = _spread(syntax, up, needs, lambda kind, value: kind in (TEXT, CLASS))
     for name, node in syntax.rules.items():
         if not ends[node]:
-            raise syntax.bad(
+            raise syntax.data_error(
                 syntax.rule_at[name],
                 f"rule {printable(name)} can never end: it always needs itself or another such"
                 " rule",
@@ -107,7 +107,7 @@ def _refuse_left_recursion(syntax):
                 if target in on_path:
                     cycle = [name_of[n] for n, _ in path[on_path[target] :]] + [name_of[target]]
                     shown = cycle if len(cycle) <= 6 else cycle[:3] + ["..."] + cycle[-2:]
-                    raise syntax.bad(
+                    raise syntax.data_error(
                         syntax.at[named],
                         f"rule {printable(name_of[target])} is left-recursive"
                         f" ({' -> '.join(n[:40] for n in shown)})",

@@ -15,7 +15,7 @@ A grammar may come from anywhere, so: nothing here recurses, everything is
 bounded, and every refusal says the line and column (in characters, from 1).
 """
 
-from ..faults import bad, printable, unsupported
+from ..faults import data_error, printable, unsupported_error
 from .charset import MAX_CODE_POINT, SURROGATES, complement, merge, without_surrogates
 from .check import check
 from .syntax import CHOICE, CLASS, MAX_ELEMENTS, NAME, REPEAT, SEQUENCE, TEXT, Syntax
@@ -35,16 +35,18 @@ SUFFIXES = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 def parse(source: bytes, name: str) -> "Syntax":
-    """The Syntax of `source` (bytes), with every check made; `name` is for messages. Fault 65, or
+    """The Syntax of `source` (bytes), with every check made; `name` is for messages. Error 65, or
     69 for token terminals.
     """
     if len(source) > MAX_SOURCE_BYTES:
-        raise bad(name, f"grammar of more than {MAX_SOURCE_BYTES >> 20} MiB")
+        raise data_error(name, f"grammar of more than {MAX_SOURCE_BYTES >> 20} MiB")
     try:
         text = source.decode("utf-8")
     except UnicodeDecodeError as e:
         before = source[: e.start].decode("utf-8")
-        raise bad(f"{name}: {Syntax(before, name).place(len(before))}", "not valid UTF-8") from None
+        raise data_error(
+            f"{name}: {Syntax(before, name).place(len(before))}", "not valid UTF-8"
+        ) from None
     syntax = Syntax(text, name)
     _Parser(syntax).grammar()
     check(syntax)
@@ -57,18 +59,18 @@ class _Parser:
         self.syntax, self.text, self.at = syntax, syntax.source + "\0", 0
         self.n_elements = 0
 
-    def _bad(self, what, at=None):
-        return self.syntax.bad(self.at if at is None else at, what)
+    def _data_error(self, what, at=None):
+        return self.syntax.data_error(self.at if at is None else at, what)
 
     def _unexpected(self, wanted):
         if self.at >= len(self.text) - 1:
-            return self._bad(f"the grammar ends where {wanted} is expected")
-        return self._bad(f"{printable(self.text[self.at])} where {wanted} is expected")
+            return self._data_error(f"the grammar ends where {wanted} is expected")
+        return self._data_error(f"{printable(self.text[self.at])} where {wanted} is expected")
 
     def _count(self, n, at):
         self.n_elements += n
         if self.n_elements > MAX_ELEMENTS:
-            raise self._bad(f"more than {MAX_ELEMENTS} elements", at)
+            raise self._data_error(f"more than {MAX_ELEMENTS} elements", at)
 
     def _skip(self, newlines):
         """Pass blanks and comments, and line ends if `newlines`."""
@@ -100,13 +102,13 @@ class _Parser:
             start = self.at
             name = self._name("a rule's name")
             if name in syntax.rules:
-                raise self._bad(
+                raise self._data_error(
                     f"rule {printable(name)} is defined again; first at"
                     f" {syntax.place(syntax.rule_at[name])}",
                     start,
                 )
             if len(syntax.rules) >= MAX_RULES:
-                raise self._bad(f"more than {MAX_RULES} rules", start)
+                raise self._data_error(f"more than {MAX_RULES} rules", start)
             self._skip(False)
             if not self.text.startswith("::=", self.at):
                 raise self._unexpected('"::="')
@@ -118,7 +120,7 @@ class _Parser:
                 raise self._unexpected("the end of the rule")
             self._skip(True)
         if "root" not in syntax.rules:
-            raise self._bad('no rule is called "root"')
+            raise self._data_error('no rule is called "root"')
 
     def _choice(self):
         """Everything after `::=`; open groups are on a list, not on Python's stack."""
@@ -141,7 +143,7 @@ class _Parser:
                 sequence.append(syntax.add(NAME, name, start))
             elif c == "(":
                 if len(groups) == MAX_DEPTH:
-                    raise self._bad(f"more than {MAX_DEPTH} groups within each other")
+                    raise self._data_error(f"more than {MAX_DEPTH} groups within each other")
                 self.at += 1
                 self._count(1, start)
                 groups.append((start, began, sequences, sequence))
@@ -157,7 +159,7 @@ class _Parser:
                 continue
             elif c in "*+?{":
                 if not sequence:
-                    raise self._bad(f'nothing before "{c}" to repeat')
+                    raise self._data_error(f'nothing before "{c}" to repeat')
                 sequence[-1] = self._repeat(sequence[-1], bool(groups))
             elif c == ")" and groups:
                 self.at += 1
@@ -166,14 +168,14 @@ class _Parser:
                 _, began, sequences, sequence = groups.pop()
                 sequence.append(node)
             elif c in "<!":
-                raise unsupported(
+                raise unsupported_error(
                     f"{syntax.name}: {syntax.place(start)}",
                     "token terminals (<[1000]>, <think>) are not supported",
                 )
             elif groups:
                 self.at = groups[-1][0] if self.at >= len(self.text) - 1 else self.at
                 raise (
-                    self._bad('"(" is never closed')
+                    self._data_error('"(" is never closed')
                     if self.at == groups[-1][0]
                     else self._unexpected('an element or ")"')
                 )
@@ -189,7 +191,7 @@ class _Parser:
         """One code point of a text or class that began at `opened`; surrogates are refused."""
         start, c = self.at, self.text[self.at]
         if self.at >= len(self.text) - 1:
-            raise self._bad(f"{what} is never closed", opened)
+            raise self._data_error(f"{what} is never closed", opened)
         self.at += 1
         if c != "\\":
             return ord(c)
@@ -198,14 +200,16 @@ class _Parser:
             self.at += 1
             return ESCAPES[c]
         if c not in HEX_DIGITS:
-            raise self._bad(f"unknown escape {printable(self.text[start : start + 2])}", start)
+            raise self._data_error(
+                f"unknown escape {printable(self.text[start : start + 2])}", start
+            )
         n = HEX_DIGITS[c]
         digits = self.text[self.at + 1 : self.at + 1 + n]
         if len(digits) != n or not all(d in "0123456789abcdefABCDEF" for d in digits):
-            raise self._bad(f"\\{c} needs {n} hexadecimal digits", start)
+            raise self._data_error(f"\\{c} needs {n} hexadecimal digits", start)
         value = int(digits, 16)
         if value > MAX_CODE_POINT or SURROGATES[0] <= value <= SURROGATES[1]:
-            raise self._bad(f"{value:#x} is not a Unicode character", start)
+            raise self._data_error(f"{value:#x} is not a Unicode character", start)
         self.at += 1 + n
         return value
 
@@ -231,15 +235,15 @@ class _Parser:
                 self.at += 1
                 hi = self._character(start, "class")
                 if hi < lo:
-                    raise self._bad(f"range from {lo:#x} down to {hi:#x}", began)
+                    raise self._data_error(f"range from {lo:#x} down to {hi:#x}", began)
             ranges.append((lo, hi))
             self._count(1, began)
         self.at += 1
         if not ranges:
-            raise self._bad("empty class", start)
+            raise self._data_error("empty class", start)
         ranges = without_surrogates(complement(merge(ranges)) if negated else merge(ranges))
         if not ranges:
-            raise self._bad("class of no character", start)
+            raise self._data_error("class of no character", start)
         return self.syntax.add(CLASS, ranges, start)
 
     def _repeat(self, node, nested):
@@ -260,7 +264,7 @@ class _Parser:
             raise self._unexpected('"}"')
         self.at += 1
         if most is not None and most < least:
-            raise self._bad(f"{{{least},{most}}}: the upper bound is below the lower", start)
+            raise self._data_error(f"{{{least},{most}}}: the upper bound is below the lower", start)
         return self.syntax.add(REPEAT, (node, least, most), start)
 
     def _number(self):
@@ -271,5 +275,5 @@ class _Parser:
         if self.at == start:
             raise self._unexpected("a number")
         if len(digits) > 10 or int(digits or "0") > MAX_COUNT:
-            raise self._bad(f"more than {MAX_COUNT} repetitions", start)
+            raise self._data_error(f"more than {MAX_COUNT} repetitions", start)
         return int(digits or "0")

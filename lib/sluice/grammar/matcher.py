@@ -1,11 +1,11 @@
-"""A grammar at work: which bytes, and which ids of a vocabulary, may come next.
+"""A grammar at work: which bytes, and which tokens of a vocabulary, may come next.
 
 The text of a grammar (gbnf.py) becomes an automaton over bytes (automaton.py);
 csrc/grammar/grammar.c runs it, and csrc/grammar/mask.c walks the vocabulary with it.
 """
 
 from .. import stream
-from ..faults import bad
+from ..faults import data_error
 from ..kernels import ffi, lib
 from . import automaton, gbnf
 
@@ -63,7 +63,7 @@ class Matcher:
         self._trie = lib.trie_new(self._text, self._offset, skip, vocab.n_vocab)
         if not self._trie:
             if self._offset[vocab.n_vocab] > MAX_TEXT_BYTES:
-                raise bad("vocabulary", f"more than {MAX_TEXT_BYTES >> 20} MiB of text")
+                raise data_error("vocabulary", f"more than {MAX_TEXT_BYTES >> 20} MiB of text")
             raise MemoryError
         self._trie = ffi.gc(self._trie, lib.trie_free)
         self._allowed = ffi.new("uint64_t[]", self._words)
@@ -81,7 +81,7 @@ class Matcher:
         return bool(lib.grammar_state(self._grammar) & lib.GRAMMAR_OPEN)
 
     def feed(self, data: bytes) -> bool:
-        """Take `data` (bytes). False if no sentence goes on like this; then and after a Fault the
+        """Take `data` (bytes). False if no sentence goes on like this; then and after an Error the
         matcher is of no more use.
         """
         return self._check(
@@ -96,10 +96,10 @@ class Matcher:
         return self._check(lib.grammar_feed(self._grammar, self._text + start, end - start))
 
     def allowed(self) -> "tuple[Any, bool]":
-        """(set, last): the ids that may come next, and whether each of them ends the answer.
+        """(set, last): the tokens that may come next, and whether each of them ends the answer.
 
         set is uint64_t [(n_vocab + 63) / 64], one bit an id, good until the next
-        call. End-of-generation ids are in it exactly when the text is complete.
+        call. End-of-generation tokens are in it exactly when the text is complete.
         last: after any of these the text is complete and nothing could follow.
         """
         status = lib.grammar_allowed(self._allowed, self._last, self._grammar, self._trie)
@@ -127,9 +127,9 @@ class Matcher:
             n = lib.candidates_of_candidates(self._out, given, allowed, len(given))
         return ffi.buffer(self._out, n * ffi.sizeof("candidate"))[:], last
 
-    def _id_set(self, ids):
+    def _id_set(self, tokens):
         words = ffi.new("uint64_t[]", self._words)
-        for id in ids:
+        for id in tokens:
             words[id // 64] |= 1 << id % 64
         return words
 
@@ -137,12 +137,12 @@ class Matcher:
         if status == lib.GRAMMAR_NO_MEMORY:
             raise MemoryError
         if status in TROUBLE:
-            raise bad(self.grammar.name, TROUBLE[status])
+            raise data_error(self.grammar.name, TROUBLE[status])
         return status == 0
 
 
 def read(path: str) -> "Grammar":
-    """The Grammar in the file `path`. OSError, or a Fault with line and column."""
+    """The Grammar in the file `path`. OSError, or an Error with line and column."""
     return Grammar(stream.read_file(path, gbnf.MAX_SOURCE_BYTES), path)
 
 
@@ -165,22 +165,24 @@ def filter_records(
     id that was chosen from the record before. All are marked as constrained, and as may-end where
     the text so far is complete, also in the grammar of a filter before this one, if there is one.
     An E that comes before the text is complete is refused, unless it says that the cache is full
-    or enough ids were asked for.
+    or enough tokens were asked for.
     """
     eog, pos = matcher.vocab.eog, -1
     for n, r in enumerate(records, 1):
         place = f"{name}: record {n}"
         is_chosen = n > 1 and (r.kind != b"E" or r.pos > pos and r.prev >= 0)
         if is_chosen and r.prev in eog and not matcher.complete:
-            raise bad(place, f"id {r.prev} ends the text before it is complete in the grammar")
+            raise data_error(
+                place, f"id {r.prev} ends the text before it is complete in the grammar"
+            )
         if is_chosen and r.prev not in eog and (r.prev < 0 or not matcher.accept(r.prev)):
-            raise bad(place, f"id {r.prev} was chosen, but the grammar does not allow it")
+            raise data_error(place, f"id {r.prev} was chosen, but the grammar does not allow it")
         marks, pos = stream.CONSTRAINED, r.pos
         if matcher.complete and r.is_whole:
             marks |= stream.MAY_END
         if r.kind == b"E":
             if not (matcher.complete or r.end_before() != "stop"):
-                raise bad(place, "the input ends before the text is complete in the grammar")
+                raise data_error(place, "the input ends before the text is complete in the grammar")
             yield stream.Record(b"E", r.flags & ~stream.MAY_END | marks, r.pos, r.prev, b"")
             return
         payload, last = b"", False
@@ -188,7 +190,7 @@ def filter_records(
             payload, last = matcher.filter(r.kind, r.payload)
         if not payload:
             if not marks & stream.MAY_END:
-                raise bad(place, "none of the candidates is allowed by the grammar")
+                raise data_error(place, "none of the candidates is allowed by the grammar")
             yield stream.Record(b"E", marks, r.pos, r.prev, b"")
             return
         last = last and bool(r.flags & stream.LAST or not r.flags & stream.CONSTRAINED)

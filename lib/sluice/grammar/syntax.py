@@ -1,6 +1,6 @@
 """A parsed grammar as a list of nodes."""
 
-from ..faults import bad
+from ..faults import data_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ class Syntax:
         self.kind, self.value, self.at, self.rules, self.rule_at = [], [], [], {}, {}
         self.nullable = []
 
-    def bad(self, at: int, what: str) -> "Error":
-        """The Fault for what is wrong at character `at`."""
-        return bad(f"{self.name}: {self.place(at)}", what)
+    def data_error(self, at: int, what: str) -> "Error":
+        """The Error for what is wrong at character `at`."""
+        return data_error(f"{self.name}: {self.place(at)}", what)
 
     def place(self, at: int) -> str:
         """`line L, column C` of character `at`."""
@@ -38,7 +38,7 @@ class Syntax:
     def add(self, kind: int, value: "Any", at: int) -> int:
         """A new node; its number."""
         if len(self.kind) >= 4 * MAX_ELEMENTS:
-            raise self.bad(at, f"more than {MAX_ELEMENTS} elements")
+            raise self.data_error(at, f"more than {MAX_ELEMENTS} elements")
         self.kind.append(kind)
         self.value.append(value)
         self.at.append(at)

@@ -2,7 +2,7 @@
 
 Little-endian. One header page, then regions that begin on pages of 4096 bytes:
 
-    0   u8[6]   "KVSNAP"                 80  u64  offset of the ids, i32 [capacity]
+    0   u8[6]   "KVSNAP"                 80  u64  offset of the tokens, i32 [capacity]
     6   u16     version = 2              88  u64  offset of the logits, f32 [n_vocab]
     8   u32     header bytes = 4096      96  u64  offset of the KV planes
     12  u32     flags = 0                104 u64  layer stride: bytes from a layer's K to the next's
@@ -14,13 +14,13 @@ Little-endian. One header page, then regions that begin on pages of 4096 bytes:
                 0 = f32, 1 = f16,
                 8 = q8_0                 144 u8[16]  arithmetic: a name, NUL-padded
     64  u32     n_vocab                  160 u8[32]  digest: SHA-256 of bytes 0 to 159
-    68  u32     capacity, in ids                     and of the checksums
-    72  u32     n_tok: ids it holds      192      zero
+    68  u32     capacity, in tokens                     and of the checksums
+    72  u32     n_tok: tokens it holds      192      zero
     76  u32     zero                     4092 u32 CRC32C of the 4092 bytes before
 
 The planes are [layer][K or V][capacity][n_head_kv][head_dim]. K is stored after
 rotation, so a row belongs to its position: a snapshot is a prefix, never a fragment.
-The logits are those after the last id. The ids are the truth: all else follows
+The logits are those after the last id. The tokens are the truth: all else follows
 from them, the model and the arithmetic, and so does every byte of the file,
 however it was computed.
 
@@ -28,7 +28,7 @@ Version 1 has the same bytes, but a model id of samples of the model's file, by 
 another model's.
 
 A checksum is the CRC32C of 1 MiB, or of what is left, of the valid part of a
-section: the n_tok ids, the logits, then n_tok rows of K and of V of each layer.
+section: the n_tok tokens, the logits, then n_tok rows of K and of V of each layer.
 What lies behind the valid rows is a hole: it costs no disk, and is not read.
 """
 
@@ -36,7 +36,7 @@ import os
 import struct
 from collections import namedtuple
 
-from ..faults import bad
+from ..faults import data_error
 from ..kernels import lib
 from ..limits import MAX_CAPACITY
 
@@ -101,7 +101,7 @@ class Layout:
         self.file_bytes = self.kv_offset + self.n_plane * self.v_distance
 
     def sections(self, n_tok: int) -> "Iterator[tuple[str, int, int]]":
-        """(name, offset, bytes) of what is valid when `n_tok` ids are held."""
+        """(name, offset, bytes) of what is valid when `n_tok` tokens are held."""
         yield "ids", self.ids_offset, 4 * n_tok
         yield "logits", self.logits_offset, self.logits_bytes
         for i in range(self.n_plane):
@@ -153,29 +153,31 @@ def pack_header(
 
 
 def read_header(fd: int, name: str) -> "dict[str, Any]":
-    """The header of the snapshot on `fd` as a dict by FIELDS; Fault 65 naming `name` and field
+    """The header of the snapshot on `fd` as a dict by FIELDS; DataError naming `name` and field
     unless it is sound in itself.
 
     Nothing is compared with a model or with the file's size. `arithmetic` is a str.
     """
     page = os.pread(fd, PAGE_BYTES, 0)
     if len(page) < 8 or page[:6] != MAGIC:
-        raise bad(name, "does not begin with KVSNAP: not a snapshot")
+        raise data_error(name, "does not begin with KVSNAP: not a snapshot")
     version = int.from_bytes(page[6:8], "little")
     if version == OF_SAMPLES:
-        raise bad(
+        raise data_error(
             name,
             "snapshot version 1, of an earlier sluice, which knew a model by samples of "
             "its file: make it again, with the command that made it (prefill, "
             "generate -o, decode -o)",
         )
     if version != VERSION:
-        raise bad(name, f"snapshot version {version}; this build reads {VERSION}")
+        raise data_error(name, f"snapshot version {version}; this build reads {VERSION}")
     if len(page) < PAGE_BYTES:
-        raise bad(name, f"header cut at byte {len(page)} of {PAGE_BYTES}")
+        raise data_error(name, f"header cut at byte {len(page)} of {PAGE_BYTES}")
     crc, said = lib.crc32c(0, page, PAGE_BYTES - 4), CRC.unpack_from(page, PAGE_BYTES - 4)[0]
     if crc != said:
-        raise bad(name, f"header checksum is {crc:08x}, but the header says {said:08x}: damaged")
+        raise data_error(
+            name, f"header checksum is {crc:08x}, but the header says {said:08x}: damaged"
+        )
     h = dict(zip(FIELDS, HEADER.unpack_from(page)))
     for field, value in (
         ("header_bytes", PAGE_BYTES),
@@ -184,12 +186,12 @@ def read_header(fd: int, name: str) -> "dict[str, Any]":
         ("piece_bytes", PIECE_BYTES),
     ):
         if h[field] != value:
-            raise bad(name, f"{field} is {h[field]}, not {value}")
+            raise data_error(name, f"{field} is {h[field]}, not {value}")
     if any(page[HEADER.size : PAGE_BYTES - 4]):
-        raise bad(name, "reserved bytes of the header are not zero")
+        raise data_error(name, "reserved bytes of the header are not zero")
     arithmetic = h["arithmetic"].rstrip(b"\0")
     if not arithmetic.isascii() or not arithmetic.decode().isprintable() or not arithmetic:
-        raise bad(name, "arithmetic is not a name")
+        raise data_error(name, "arithmetic is not a name")
     h["arithmetic"] = arithmetic.decode()
     return h
 
@@ -198,39 +200,39 @@ def check_identity(
     h: "dict[str, Any]", path: str, model_id: bytes, arithmetic: str, geometry: "Any", model: str
 ) -> None:
     if h["model_id"] != model_id:
-        raise bad(
+        raise data_error(
             path, f"made with model {h['model_id'][:8].hex()}, but {model} is {model_id[:8].hex()}"
         )
     if h["arithmetic"] != arithmetic:
-        raise bad(
+        raise data_error(
             path,
             f"made with arithmetic {h['arithmetic']}, but this is {arithmetic} (see --arithmetic)",
         )
     if h["kv_type"] not in KV_TYPES.values():
-        raise bad(
+        raise data_error(
             path, f"kv_type {h['kv_type']} is not one of {', '.join(map(str, KV_TYPES.values()))}"
         )
     for field, value in geometry._asdict().items():
         if h[field] != value:
-            raise bad(path, f"made with {field} {h[field]}, but {model} has {value}")
+            raise data_error(path, f"made with {field} {h[field]}, but {model} has {value}")
     if what := misfit(geometry):
-        raise bad(path, what)
+        raise data_error(path, what)
     if not 1 <= h["capacity"] <= MAX_CAPACITY:
-        raise bad(path, f"capacity {h['capacity']} is not 1 to {MAX_CAPACITY}")
+        raise data_error(path, f"capacity {h['capacity']} is not 1 to {MAX_CAPACITY}")
     if not 1 <= h["n_tok"] <= h["capacity"]:
-        raise bad(path, f"n_tok {h['n_tok']} is not 1 to the capacity {h['capacity']}")
+        raise data_error(path, f"n_tok {h['n_tok']} is not 1 to the capacity {h['capacity']}")
 
 
 def check_extent(h: "dict[str, Any]", path: str, layout: "Layout", size: int) -> None:
     for field in FIELDS[FIELDS.index("ids_offset") : FIELDS.index("n_checksum")]:
         if h[field] != getattr(layout, field):
-            raise bad(path, f"{field} is {h[field]}, but must be {getattr(layout, field)}")
+            raise data_error(path, f"{field} is {h[field]}, but must be {getattr(layout, field)}")
     if h["n_checksum"] != layout.n_checksum(h["n_tok"]):
-        raise bad(
+        raise data_error(
             path, f"n_checksum is {h['n_checksum']}, but must be {layout.n_checksum(h['n_tok'])}"
         )
     if size != layout.file_bytes:
-        raise bad(path, f"file_bytes is {layout.file_bytes}, but the file has {size}")
+        raise data_error(path, f"file_bytes is {layout.file_bytes}, but the file has {size}")
 
 
 def sha256(data: "Any") -> bytes:

@@ -1,4 +1,4 @@
-"""Where a mapped KV cache has its ids, keys and values."""
+"""Where a mapped KV cache has its tokens, keys and values."""
 
 from ..kernels import ffi
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 class Planes:
     """A cache whose bytes lie as a format.Layout says, in a map.
 
-    layout: format.Layout. capacity: ids it has room for.
-    ids: memoryview i32 [capacity].
+    layout: format.Layout. capacity: tokens it has room for.
+    tokens: memoryview i32 [capacity].
     """
 
     layout: "Layout"
     capacity: int
-    ids: memoryview
+    tokens: memoryview
 
     def _take_map(self, area: "mmap.mmap") -> None:
         """Let `area`, a mmap.mmap of layout.file_bytes, be the cache's bytes."""
         self._map, self._buffer = area, ffi.from_buffer("uint8_t[]", area)
         self._base = ffi.cast("uint8_t *", self._buffer)
         at = self.layout.ids_offset
-        self.ids = memoryview(area)[at : at + 4 * self.capacity].cast("i")
+        self.tokens = memoryview(area)[at : at + 4 * self.capacity].cast("i")
 
     def k(self, layer: int) -> "Any":
         """void * to the keys of `layer`, [capacity][n_head_kv][head_dim] of the cache's type."""
@@ -40,4 +40,4 @@ class Planes:
 
     def _check_room(self, n_tok: int) -> None:
         if n_tok > self.capacity:
-            raise ValueError(f"{n_tok} ids, but the capacity is {self.capacity}")
+            raise ValueError(f"{n_tok} tokens, but the capacity is {self.capacity}")

@@ -1,18 +1,18 @@
-"""A directory of snapshots that are found by content: which prefix of these ids is computed
+"""A directory of snapshots that are found by content: which prefix of these tokens is computed
 already?
 
 A snapshot is called `<8 hex of model id>-<16 hex>.kv`; the latter begin the SHA-256 of a line with
-its arithmetic and the number of its KV type, and then its ids as i32, little-endian. So these alone
-say what to look for; what is found is still checked like any snapshot, and its ids are compared.
-There is no index and no lock: files are only replaced, the last writer wins, and a reader keeps
-what it opened. The directory holds text that was private; it is 0700 and refused if others could
-write there. Its size is bounded: what was not used for longest goes first.
+its arithmetic and the number of its KV type, and then its tokens as i32, little-endian. So these
+alone say what to look for; what is found is still checked like any snapshot, and its tokens are
+compared. There is no index and no lock: files are only replaced, the last writer wins, and a reader
+keeps what it opened. The directory holds text that was private; it is 0700 and refused if others
+could write there. Its size is bounded: what was not used for longest goes first.
 """
 
 import os
 import struct
 
-from ..faults import Fault
+from ..faults import Error
 from ..system import files
 from ..system.cache_directory import check, prepare, trim
 from . import format
@@ -28,11 +28,12 @@ MAX_FILES = 4096  # each costs a look
 SUFFIX = ".kv"
 
 
-def file_name(model_id: bytes, arithmetic: str, kv_type: int, ids: "Sequence[int]") -> str:
-    """The name of the snapshot of `ids`, a sequence of int, for a model id of 32 bytes, the name of
-    an arithmetic and a number of kvsnap.KV_TYPES."""
+def file_name(model_id: bytes, arithmetic: str, kv_type: int, tokens: "Sequence[int]") -> str:
+    """The name of the snapshot of `tokens`, a sequence of int, for a model id of 32 bytes, the name
+    of an arithmetic and a number of kvsnap.KV_TYPES.
+    """
     digest = _digest(arithmetic, kv_type)
-    digest.update(_bytes(ids))
+    digest.update(_bytes(tokens))
     return _name(model_id, digest)
 
 
@@ -41,13 +42,14 @@ def find(
     model_id: bytes,
     arithmetic: str,
     geometry: "Any",
-    ids: "Sequence[int]",
+    tokens: "Sequence[int]",
     report: "Callable[[str], object]" = lambda message: None,
 ) -> "Snapshot | None":
-    """The Snapshot of the longest prefix of `ids` that is stored in `directory`, opened; or None.
+    """The Snapshot of the longest prefix of `tokens` that is stored in `directory`, opened; or
+    None.
 
     One whose bytes are damaged is passed over, removed and told to `report`; one of another
-    arithmetic, KV type or geometry is passed over. Fault 73 where the directory cannot be trusted.
+    arithmetic, KV type or geometry is passed over. Error 73 where the directory cannot be trusted.
     """
     try:
         check(directory)
@@ -59,18 +61,18 @@ def find(
         path = os.path.join(directory, name)
         if name.startswith(model_id[:4].hex() + "-") and name.endswith(SUFFIX):
             n_tok = _peek(path, model_id, arithmetic, geometry, report)
-            if n_tok is not None and 1 <= n_tok <= len(ids):
+            if n_tok is not None and 1 <= n_tok <= len(tokens):
                 wanted.setdefault(n_tok, []).append(path)
     prefixes, digest, done = [], _digest(arithmetic, geometry.kv_type), 0
     for n_tok in sorted(wanted):
-        digest.update(_bytes(ids[done:n_tok]))
+        digest.update(_bytes(tokens[done:n_tok]))
         done = n_tok
         path = os.path.join(directory, _name(model_id, digest))
         if path in wanted[n_tok]:
             prefixes.append(path)
     for path in reversed(prefixes):
         s = _open(path, model_id, arithmetic, geometry, report)
-        if s and s.ids[: s.n_tok].tolist() == list(ids[: s.n_tok]):
+        if s and s.tokens[: s.n_tok].tolist() == list(tokens[: s.n_tok]):
             _touch(path)
             return s
         if s:
@@ -79,18 +81,18 @@ def find(
 
 
 def get(
-    directory: str, model_id: bytes, arithmetic: str, geometry: "Any", ids: "Sequence[int]"
+    directory: str, model_id: bytes, arithmetic: str, geometry: "Any", tokens: "Sequence[int]"
 ) -> "Snapshot | None":
-    """The Snapshot of exactly `ids`, opened; or None: where there is none, or it or the directory
-    is not to be trusted.
+    """The Snapshot of exactly `tokens`, opened; or None: where there is none, or it or the
+    directory is not to be trusted.
     """
-    path = os.path.join(directory, file_name(model_id, arithmetic, geometry.kv_type, ids))
+    path = os.path.join(directory, file_name(model_id, arithmetic, geometry.kv_type, tokens))
     try:
         check(directory)
         s = Snapshot.open(path, model_id, arithmetic, geometry)
-    except (OSError, Fault):
+    except (OSError, Error):
         return None
-    if s.ids[: s.n_tok].tolist() != list(ids):
+    if s.tokens[: s.n_tok].tolist() != list(tokens):
         s.close()
         return None
     _touch(path)
@@ -101,11 +103,11 @@ def store(directory: str, snapshot: "Snapshot", max_bytes: int = MAX_BYTES) -> s
     """Seal `snapshot` under its name in `directory`, made if absent; then remove what is over
     `max_bytes` of disk.
 
-    Returns its path. Fault 73, 74 or 75.
+    Returns its path. Error 73, 74 or 75.
     """
     prepare(directory)
     s = snapshot
-    name = file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.ids[: s.n_tok])
+    name = file_name(s.model_id, s.arithmetic, s.geometry.kv_type, s.tokens[: s.n_tok])
     path = os.path.join(directory, name)
     snapshot.seal(path)
     trim(directory, SUFFIX, MAX_FILES, max_bytes)
@@ -118,8 +120,8 @@ def _digest(arithmetic, kv_type):
     return hashlib.sha256(f"{arithmetic} {kv_type}\n".encode())
 
 
-def _bytes(ids):
-    return struct.pack(f"<{len(ids)}i", *ids)
+def _bytes(tokens):
+    return struct.pack(f"<{len(tokens)}i", *tokens)
 
 
 def _name(model_id, digest):
@@ -130,11 +132,11 @@ def _peek(path, model_id, arithmetic, geometry, report):
     """n_tok of the snapshot at `path` if its header is sound and ours, else None."""
     try:
         fd = files.open_trusted(path)
-    except (OSError, Fault):
+    except (OSError, Error):
         return None  # gone, or not ours to remove
     try:
         h = format.read_header(fd, path)
-    except Fault as e:
+    except Error as e:
         _remove(path, e, report)
         return None
     finally:
@@ -152,7 +154,7 @@ def _open(path, model_id, arithmetic, geometry, report):
         return Snapshot.open(path, model_id, arithmetic, geometry)
     except OSError:
         return None
-    except Fault as e:  # its header was ours, so it is damaged
+    except Error as e:  # its header was ours, so it is damaged
         _remove(path, e, report)
         return None
 

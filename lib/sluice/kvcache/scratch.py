@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Scratch(Planes):
-    """An empty cache of `geometry` for `capacity` ids. Pages that are not written cost nothing.
+    """An empty cache of `geometry` for `capacity` tokens. Pages that are not written cost nothing.
 
     logits: float * [n_vocab], only where they are asked for; else None.
     """
@@ -32,7 +32,7 @@ class Scratch(Planes):
         self._check_room(n_tok)
 
     def copy_rows_from(self, base: "Any") -> None:
-        """Take the ids, rows and logits of `base`, a Snapshot of this geometry; they become this
+        """Take the tokens, rows and logits of `base`, a Snapshot of this geometry; they become this
         one's only ones.
         """
         assert base.geometry == self.geometry and base.n_tok <= self.capacity
@@ -40,6 +40,6 @@ class Scratch(Planes):
         for i in range(self.geometry.n_layer):
             ffi.memmove(self.k(i), base.k(i), n_bytes)
             ffi.memmove(self.v(i), base.v(i), n_bytes)
-        self.ids[: base.n_tok] = base.ids[: base.n_tok]
+        self.tokens[: base.n_tok] = base.tokens[: base.n_tok]
         ffi.memmove(self.logits, base.logits, 4 * self.geometry.n_vocab)
         self.n_tok = base.n_tok

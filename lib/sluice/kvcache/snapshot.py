@@ -1,5 +1,5 @@
-"""A snapshot: the state of a model after some ids (its KV cache and last logits) as a file that is
-mapped, not loaded.
+"""A snapshot: the state of a model after some tokens (its KV cache and last logits) as a file that
+is mapped, not loaded.
 
 Its bytes are described in format.py. A named snapshot is whole and never changes:
 it is written without a name, synced, then named in one step. Writers to one name
@@ -11,7 +11,7 @@ refused: owned by neither us nor root, writable by group or others, or a symboli
 import mmap
 import os
 
-from ..faults import IO_ERROR, NO_OUTPUT, TRY_AGAIN, Fault, bad
+from ..faults import IO_ERROR, NO_OUTPUT, TRY_AGAIN, Error, data_error
 from ..kernels import ffi, lib
 from ..system import files, mapping
 from . import format
@@ -30,8 +30,8 @@ class Snapshot(Planes):
     """An open snapshot: made by `create` or `open`.
 
     geometry, capacity, model_id, arithmetic: what it is bound to.
-    ids: memoryview i32 [capacity]; the first n_tok are valid.
-    n_tok: may be set; ids and rows must be there.
+    tokens: memoryview i32 [capacity]; the first n_tok are valid.
+    n_tok: may be set; tokens and rows must be there.
     logits: float * [n_vocab].
     k(layer), v(layer): void * to [capacity][n_head_kv][head_dim]. A pointer is valid until `seal`
         or `close`. Of one that was opened or sealed, what is written stays private. close it, or
@@ -71,7 +71,7 @@ class Snapshot(Planes):
                 self._fd, self.layout.file_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE
             )
         except ValueError:  # it was long enough a moment ago
-            raise Fault(IO_ERROR, f"{name}: cut while it was in use") from None
+            raise Error(IO_ERROR, f"{name}: cut while it was in use") from None
         self._private = bool(flags & mmap.MAP_PRIVATE)
         self._take_map(area)
         mapping.begin(self._base, self.layout.file_bytes, name)
@@ -81,7 +81,7 @@ class Snapshot(Planes):
         if self._map is not None:
             lib.guard_forget(self._base)
             # unmapped with its last view
-            self._map = self._buffer = self._base = self.logits = self.ids = None
+            self._map = self._buffer = self._base = self.logits = self.tokens = None
 
     def close(self) -> None:
         """Give back the map and the descriptor; what was not sealed is gone."""
@@ -120,13 +120,13 @@ class Snapshot(Planes):
         shared.
 
         model_id: 32 bytes; arithmetic: 1 to 16 ASCII characters. Every row must be
-        `reserve`d before it is written. Fault 73 or 75 where it cannot be created.
+        `reserve`d before it is written. Error 73 or 75 where it cannot be created.
         """
         assert len(model_id) == 32 and 1 <= len(arithmetic.encode("ascii")) <= 16
         layout = format.Layout(geometry, capacity)
         directory, self = directory or ".", None
         if layout.file_bytes >= 1 << 63:
-            raise Fault(
+            raise Error(
                 NO_OUTPUT,
                 f"{directory}: cannot create a snapshot: {layout.file_bytes} bytes, more than a"
                 " file can have",
@@ -142,15 +142,15 @@ class Snapshot(Planes):
         except OSError as e:
             if self:
                 self.close()
-            raise Fault(
+            raise Error(
                 TRY_AGAIN if e.errno in files.FULL else NO_OUTPUT,
                 f"{directory}: cannot create a snapshot: {e.strerror}",
             ) from None
         return self
 
     def reserve(self, n_tok: int) -> None:
-        """Allocate disk for the first `n_tok` ids and rows: Fault 75 here, where a kernel's store
-        would be SIGBUS.
+        """Allocate disk for the first `n_tok` tokens and rows: Error 75 here, where a kernel's
+        store would be SIGBUS.
         """
         self._check_room(n_tok)
         first, self._n_reserved = self._n_reserved, max(n_tok, self._n_reserved)
@@ -165,13 +165,13 @@ class Snapshot(Planes):
                 )
         except OSError as e:
             self._n_reserved = first
-            raise files.write_fault(f"{self._directory}: snapshot", e) from None
+            raise files.write_error(f"{self._directory}: snapshot", e) from None
 
     def copy_rows_from(self, base: "Any", n_tok: int | None = None) -> None:
-        """Take the first `n_tok` (default: all) ids and rows of `base`, and its logits if all; they
-        become this one's only ones.
+        """Take the first `n_tok` (default: all) tokens and rows of `base`, and its logits if all;
+        they become this one's only ones.
 
-        `base` must have the same geometry, model and arithmetic. Fault 74 or 75.
+        `base` must have the same geometry, model and arithmetic. Error 74 or 75.
         """
         n_tok = base.n_tok if n_tok is None else n_tok
         assert (base.geometry, base.model_id, base.arithmetic) == (
@@ -181,7 +181,7 @@ class Snapshot(Planes):
         )
         assert n_tok <= base.n_tok and not self._private
         self.reserve(n_tok)
-        self.ids[:n_tok] = base.ids[:n_tok]
+        self.tokens[:n_tok] = base.tokens[:n_tok]
         row_bytes, n_stored = self.layout.row_bytes, min(n_tok, base._n_stored)
         for i in range(self.layout.n_plane):
             to = self.layout.kv_offset + i * self.layout.v_distance
@@ -189,7 +189,7 @@ class Snapshot(Planes):
             try:
                 done = files.copy_range(self._fd, to, base._fd, at, n_stored * row_bytes)
             except OSError as e:
-                raise files.write_fault(f"{self._directory}: snapshot", e) from None
+                raise files.write_error(f"{self._directory}: snapshot", e) from None
             ffi.memmove(self._base + to + done, base._base + at + done, n_tok * row_bytes - done)
         if n_tok == base.n_tok:
             ffi.memmove(self.logits, base.logits, self.layout.logits_bytes)
@@ -200,7 +200,7 @@ class Snapshot(Planes):
         that may be there.
 
         `path` is in the directory given to `create`; of a snapshot that was opened
-        (or sealed) a new file is made there. Fault 73, 74 or 75; `path` is then as it
+        (or sealed) a new file is made there. Error 73, 74 or 75; `path` is then as it
         was, unless it is the last step that fails, the sync of the directory.
         """
         path = os.fspath(path)
@@ -211,13 +211,13 @@ class Snapshot(Planes):
                 new.copy_rows_from(self)
                 return new.seal(path)
         if not 1 <= self.n_tok <= self._n_reserved:
-            raise ValueError(f"{self.n_tok} ids to seal, {self._n_reserved} reserved")
+            raise ValueError(f"{self.n_tok} tokens to seal, {self._n_reserved} reserved")
         # what is reserved and not valid is zero
         for _, at, n_bytes in self.layout.sections(self._n_reserved):
             if at >= self.layout.kv_offset:
                 valid = self.n_tok * self.layout.row_bytes
                 ffi.memmove(self._base + at + valid, bytes(n_bytes - valid), n_bytes - valid)
-        self.ids[self.n_tok : self._n_reserved] = memoryview(
+        self.tokens[self.n_tok : self._n_reserved] = memoryview(
             bytes(4 * (self._n_reserved - self.n_tok))
         ).cast("i")
         checksums = b"".join(format.CRC.pack(crc) for _, crc in self._checksums())
@@ -228,7 +228,7 @@ class Snapshot(Planes):
         try:
             os.fsync(self._fd)
         except OSError as e:
-            raise files.write_fault(path, e) from None
+            raise files.write_error(path, e) from None
         files.publish(self._fd, self._name, path)
         self._name, self._n_stored = None, self.n_tok
         self._attach(mmap.MAP_PRIVATE | MAP_NORESERVE, path)
@@ -251,7 +251,7 @@ class Snapshot(Planes):
     ) -> "Snapshot":
         """The snapshot at `path`, checked in every byte that is valid, mapped copy-on-write.
 
-        Fault 65 naming the field, with both values where it belongs to another
+        DataError naming the field, with both values where it belongs to another
         model (called `model` in the message), arithmetic or geometry (whose kv_type may
         be None: any); OSError where it cannot be read. Reads the valid bytes once.
         """
@@ -271,7 +271,7 @@ class Snapshot(Planes):
         try:
             self._attach(mmap.MAP_PRIVATE | MAP_NORESERVE, path)
         except ValueError:  # mmap: length is greater than file size
-            raise bad(path, "became shorter while it was opened") from None
+            raise data_error(path, "became shorter while it was opened") from None
         self._n_tok = self._n_stored = self._n_reserved = h["n_tok"]
         self._check_sections(h, path)
         return self
@@ -280,13 +280,13 @@ class Snapshot(Planes):
         checksums = os.pread(self._fd, h["n_checksum"] * format.CRC.size, h["checksum_offset"])
         header = os.pread(self._fd, format.DIGESTED_BYTES, 0)
         if format.sha256(header + checksums) != h["digest"]:
-            raise bad(path, "digest is not that of the header and the checksums: damaged")
+            raise data_error(path, "digest is not that of the header and the checksums: damaged")
         for (said,), (what, crc) in zip(format.CRC.iter_unpack(checksums), self._checksums()):
             if crc != said:
-                raise bad(
+                raise data_error(
                     path, f"{what}: checksum is {crc:08x}, but the file says {said:08x}: damaged"
                 )
         n_vocab = self.geometry.n_vocab
-        for id in self.ids[: self.n_tok].tolist():
+        for id in self.tokens[: self.n_tok].tolist():
             if not 0 <= id < n_vocab:
-                raise bad(path, f"ids: {id} is not below the vocabulary size {n_vocab}")
+                raise data_error(path, f"ids: {id} is not below the vocabulary size {n_vocab}")

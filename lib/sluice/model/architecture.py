@@ -57,7 +57,7 @@ def no_window(h: Hparams, keys: Keys) -> None:
     no key says in which blocks it applies.
     """
     if 0 < keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, 0) < h.n_ctx:
-        raise keys.unsupported("attention.sliding_window is set: not supported by this build")
+        raise keys.unsupported_error("attention.sliding_window is set: not supported by this build")
 
 
 class HuggingFace(Record):
@@ -75,7 +75,7 @@ class HuggingFace(Record):
     local_rope       whether local blocks have a RoPE of their own: rope.freq_base_swa
     norms_lack_one   whether 1 is missing from the stored gains of norms
     space_prefix     False: the GGUF says that no blank is put before a text
-    refuse     raises Fault 69 for values of config.json that no key of a GGUF can express
+    refuse     raises UnsupportedError for values of config.json that no key of a GGUF can express
     keys       keys below the architecture's name beyond those of every family -> (kind, value)
     """
 

@@ -80,7 +80,8 @@ class Rows:
 
 
 class Forward:
-    """One chunk of `n_tok` ids at positions pos, pos + 1, ... over a cache (a snapshot.Snapshot).
+    """One chunk of `n_tok` tokens at positions pos, pos + 1, ... over a cache (a
+    snapshot.Snapshot).
 
     Buffers belong to the Forward that runs many chunks: `start` begins the next one.
     """
@@ -93,18 +94,19 @@ class Forward:
         self._int8: dict[int, tuple] = {}
         self._terms: Any = None
         self._planes: list[tuple[Any, Any]] = []  # (k, v) of each layer, uint8_t *
-        # what pointers into buffers for `n_tok` ids make: the same for one token after the other
+        # what pointers into buffers for `n_tok` tokens make: the same for one token after the other
         self._held: dict[Any, tuple] = {}
         # (name, arguments) of each, while `through` writes them down
         self._calls: list[tuple[str, tuple]] | None = None
 
     def start(
-        self, ids: list[int], pos: int, ropes: Mapping[str, tuple[Any, float]], n_last: int
+        self, tokens: list[int], pos: int, ropes: Mapping[str, tuple[Any, float]], n_last: int
     ) -> None:
-        """Begin a chunk: `ids` a list of ints; `ropes` {name: (f64 frequencies [n_rot/2], scale)},
-        their angles are made here; the hidden states after the last `n_last` ids are asked for.
+        """Begin a chunk: `tokens` a list of ints; `ropes` {name: (f64 frequencies [n_rot/2],
+        scale)}, their angles are made here; the hidden states after the last `n_last` tokens are
+        asked for.
         """
-        self._take(len(ids))
+        self._take(len(tokens))
         self.pos, self.n_last, c = pos, n_last, self.cache
         # a snapshot that was sealed is mapped elsewhere
         if not self._planes or self._planes[0][0] != c.k(0):
@@ -113,8 +115,8 @@ class Forward:
                 for i in range(self.h.n_layer)
             ]
             self._forget()
-        self._ids = self._buffer("int32_t[]", "ids", len(ids))
-        self._ids[0 : len(ids)] = ids
+        self._tokens = self._buffer("int32_t[]", "ids", len(tokens))
+        self._tokens[0 : len(tokens)] = tokens
         self._packed = None
         self._angles = {}
         for name, (freq, scale) in ropes.items():
@@ -185,9 +187,9 @@ class Forward:
         return Rows(self._buffer("float[]", name, self.n_tok * n), n)
 
     def embed(self, w: Any, scale: float = 1.0) -> Rows:
-        """x = scale * the rows of `w` that the ids name."""
+        """x = scale * the rows of `w` that the tokens name."""
         x = self._rows("x", w.n_in)
-        self._do("embed", x.p, w.type, w.p, self._ids, self.n_tok, w.n_in, scale)
+        self._do("embed", x.p, w.type, w.p, self._tokens, self.n_tok, w.n_in, scale)
         return x
 
     def rmsnorm(self, x: Rows, w: Any, name: str = "norm") -> Rows:
@@ -208,12 +210,12 @@ class Forward:
             self.h.eps,
         )
 
-    def linear(self, x: Rows, w: Any, ids: Any = None) -> Rows:
-        """x w^T, or only the outputs that `ids` (an int32_t[]) names."""
-        if ids is None:
+    def linear(self, x: Rows, w: Any, tokens: Any = None) -> Rows:
+        """x w^T, or only the outputs that `tokens` (an int32_t[]) names."""
+        if tokens is None:
             return self.linears(x, w)[0]
-        y = self._rows(w.name, len(ids))
-        self._do("matmuls", ffi.new("product[]", [self._product(x, w, y, ids)]), 1)
+        y = self._rows(w.name, len(tokens))
+        self._do("matmuls", ffi.new("product[]", [self._product(x, w, y, tokens)]), 1)
         return y
 
     def linears(self, x: Rows, *ws: Any) -> list[Rows]:
@@ -231,11 +233,11 @@ class Forward:
         self._do("matmuls", group[2], len(ws))
         return [Rows(y.p, y.n) for y in group[1]]
 
-    def _product(self, x, w, y, ids=ffi.NULL):
+    def _product(self, x, w, y, tokens=ffi.NULL):
         return (
             y.p,
             w.p,
-            ids,
+            tokens,
             x.p,
             *self._packed_for(x, w),
             w.type,
@@ -369,8 +371,8 @@ class Forward:
 
     def needed(self, layer: int, *rows: Rows) -> Sequence[Rows]:
         """`rows`, of queries and what else the chunk has for each id; after the last block's keys
-        and values are stored, those of the last `n_last` ids alone, and that many is `n_tok` from
-        here on: nothing reads the others any more.
+        and values are stored, those of the last `n_last` tokens alone, and that many is `n_tok`
+        from here on: nothing reads the others any more.
         """
         begin = self.n_tok - self.n_last
         if layer < self.h.n_layer - 1 or not begin:

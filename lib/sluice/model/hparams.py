@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from ..faults import printable, unsupported
+from ..faults import printable, unsupported_error
 from ..gguf.metadata import ARRAY, STRING, Array, Unread, describe
 from ..limits import (
     MAX_CONTEXT,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import builtins
     from typing import Any
 
-    from ..faults import Fault
+    from ..faults import Error
     from .rope import Rope
 
 
@@ -77,7 +77,7 @@ class Keys:
 
     def scalar(self, key: str) -> tuple[Any, builtins.int]:
         """(value, type number) of a key that the file has, as it would be without layers: of an
-        array with an entry for each block these, if they are all the same. Fault 65 where they are
+        array with an entry for each block these, if they are all the same. DataError where they are
         not as many as blocks, 69 where they differ."""
         name = f"{self.arch}.{key}"
         value, kind = self.file.metadata[name], self.file.kinds[name]
@@ -86,18 +86,18 @@ class Keys:
         entries = value.values(MAX_LAYERS + 1)
         n_layer = value.n if key == "block_count" else self.int("block_count", 1, MAX_LAYERS)
         if not entries or value.n != n_layer or key == "block_count" and entries[0] != n_layer:
-            raise self.bad(key, f"{describe(value, kind)}, not one for each block")
+            raise self.data_error(key, f"{describe(value, kind)}, not one for each block")
         if any(entry != entries[0] for entry in entries):
-            raise self.unsupported(
+            raise self.unsupported_error(
                 f"{key} differs from block to block: not supported by this build"
             )
         return entries[0], value.kind
 
-    def bad(self, key: str, what: str) -> Fault:
-        return self.file.fault(f"{self.arch}.{key}: {what}")
+    def data_error(self, key: str, what: str) -> Error:
+        return self.file.data_error(f"{self.arch}.{key}: {what}")
 
-    def unsupported(self, what: str) -> Fault:
-        return unsupported(self.file.path, f"{self.arch}.{what}")
+    def unsupported_error(self, what: str) -> Error:
+        return unsupported_error(self.file.path, f"{self.arch}.{what}")
 
     def _get(self, key, kind, default):
         self.asked.add(key)
@@ -109,7 +109,7 @@ class Keys:
     ) -> builtins.int:
         value = self._get(key, "u32", default)
         if self.has(key) and not least <= value <= most:
-            raise self.bad(key, f"{value} is not within {least} to {most}")
+            raise self.data_error(key, f"{value} is not within {least} to {most}")
         return value
 
     def float(
@@ -117,7 +117,7 @@ class Keys:
     ) -> builtins.float:
         value = self._get(key, "f32", default)
         if not above < value < below:  # false for NaN
-            raise self.bad(key, f"{value} is not within {above:g} to {below:g}")
+            raise self.data_error(key, f"{value} is not within {above:g} to {below:g}")
         return value
 
     def text(self, key: str, default: Any) -> str:
@@ -131,9 +131,11 @@ class Keys:
             value = self.file.get(f"{self.arch}.{key}", "[bool]")
             n_layer = self.int("block_count", 1, MAX_LAYERS)
             if value.n != n_layer:
-                raise self.bad(key, f"{describe(value, ARRAY)}, not one for each block")
+                raise self.data_error(key, f"{describe(value, ARRAY)}, not one for each block")
             if value.values() != [i % usual != usual - 1 for i in range(n_layer)]:
-                raise self.unsupported(f"{key} other than {usual - 1} local to one global block")
+                raise self.unsupported_error(
+                    f"{key} other than {usual - 1} local to one global block"
+                )
             return usual
         return self.int(key, 1, MAX_LAYERS, usual)
 
@@ -141,7 +143,7 @@ class Keys:
         """A soft cap; 0: none."""
         value = self._get(key, "f32", default)
         if value and not MIN_CAP <= value <= MAX_CAP:
-            raise self.bad(key, f"{value} is not within {MIN_CAP:g} to {MAX_CAP:g}")
+            raise self.data_error(key, f"{value} is not within {MIN_CAP:g} to {MAX_CAP:g}")
         return value
 
     def refuse_rest(self) -> None:
@@ -150,9 +152,9 @@ class Keys:
             if key not in self.asked and (
                 any(value.values(MAX_LAYERS)) if isinstance(value, Array) else value
             ):
-                raise self.unsupported(f"{key} is set: not supported by this build")
+                raise self.unsupported_error(f"{key} is set: not supported by this build")
         if self.file.metadata.get(f"{self.arch}.attention.causal", True) is not True:
-            raise self.unsupported("attention.causal is false: not supported by this build")
+            raise self.unsupported_error("attention.causal is false: not supported by this build")
 
 
 class Hparams:
@@ -176,7 +178,7 @@ class Hparams:
         self.arch = arch = file.get("general.architecture", "string")
         record = architectures.find(arch)
         if record is None:
-            raise unsupported(
+            raise unsupported_error(
                 file.path,
                 f"architecture {printable(arch)}; this build runs "
                 + ", ".join(architectures.names()),
@@ -185,7 +187,7 @@ class Hparams:
         keys = Keys(file, arch)
         embd = file.tensors.get("token_embd.weight")
         if embd is None or len(embd.dims) < 2 or len(embd.shape) > 2:
-            raise file.fault(
+            raise file.data_error(
                 "tensor token_embd.weight is missing or not a matrix: not a file of weights"
             )
         self.n_vocab = embd.dims[1]
@@ -208,12 +210,12 @@ class Hparams:
         self.n_head = keys.int("attention.head_count", 1, MAX_HEADS)
         self.n_head_kv = keys.int("attention.head_count_kv", 1, self.n_head, self.n_head)
         if self.n_head % self.n_head_kv:
-            raise keys.bad(
+            raise keys.data_error(
                 "attention.head_count_kv",
                 f"{self.n_head_kv} does not divide head_count {self.n_head}",
             )
         if not keys.has("attention.key_length") and self.n_embd % self.n_head:
-            raise keys.bad(
+            raise keys.data_error(
                 "attention.head_count",
                 f"{self.n_head} does not divide embedding_length {self.n_embd}",
             )
@@ -221,25 +223,25 @@ class Hparams:
             "attention.key_length", 2, MAX_HEAD_DIM, self.n_embd // self.n_head
         )
         if self.head_dim % 2 or not 2 <= self.head_dim <= MAX_HEAD_DIM:
-            raise keys.bad(
+            raise keys.data_error(
                 "attention.key_length",
                 f"{self.head_dim} is not an even number up to {MAX_HEAD_DIM}",
             )
         if keys.int("attention.value_length", 2, MAX_HEAD_DIM, self.head_dim) != self.head_dim:
-            raise keys.unsupported("attention.value_length other than key_length")
+            raise keys.unsupported_error("attention.value_length other than key_length")
         self.n_rot = keys.int("rope.dimension_count", 2, self.head_dim, self.head_dim)
         if self.n_rot % 2:
-            raise keys.bad("rope.dimension_count", f"{self.n_rot} is odd")
+            raise keys.data_error("rope.dimension_count", f"{self.n_rot} is odd")
 
     def _check_vocab(self, keys):
         file = keys.file
         if keys.int("vocab_size", 1, MAX_VOCAB, self.n_vocab) != self.n_vocab:
-            raise keys.bad("vocab_size", f"token_embd.weight has {self.n_vocab} rows")
+            raise keys.data_error("vocab_size", f"token_embd.weight has {self.n_vocab} rows")
         if self.n_vocab > MAX_VOCAB:
-            raise file.fault(f"tensor token_embd.weight: {self.n_vocab} rows, more than 2^21")
+            raise file.data_error(f"tensor token_embd.weight: {self.n_vocab} rows, more than 2^21")
         tokens = file.metadata.get("tokenizer.ggml.tokens")
         if tokens is not None and file.get("tokenizer.ggml.tokens", "[string]").n != self.n_vocab:
-            raise file.fault(
+            raise file.data_error(
                 f"tokenizer.ggml.tokens: {tokens.n} tokens, but token_embd.weight has"
                 f" {self.n_vocab} rows"
             )

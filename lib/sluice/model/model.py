@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 
-from ..faults import UNSUPPORTED, USAGE, Fault, bad, unsupported
+from ..faults import UNSUPPORTED, USAGE, Error, data_error, unsupported_error
 from ..gguf.model_file import open_model
 from ..kernels import ffi, lib
 from ..kvcache.format import KV_TYPES, misfit
@@ -28,7 +28,7 @@ ARITHMETIC = (
 )
 # the latter: with products as csrc/kernels/reference_fast.c defines them
 ARITHMETICS = {"exact": ARITHMETIC, "fast": "fast-2"}
-CHUNK = 512  # ids that prefill takes through the layers at once
+CHUNK = 512  # tokens that prefill takes through the layers at once
 # the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and
 # so
 SMALL_CHUNK = 128
@@ -69,11 +69,11 @@ class Model:
                 h.rope_local.scale,
             )
 
-    def forward(self, f: Forward, ids: list[int], pos: int, n_last: int = 1) -> Rows:
-        """The hidden states after the last `n_last` of `ids` (a list) at positions pos ..., as Rows
-        [n_last, n_embd]; K and V of all go into the cache of `f` (a Forward).
+    def forward(self, f: Forward, tokens: list[int], pos: int, n_last: int = 1) -> Rows:
+        """The hidden states after the last `n_last` of `tokens` (a list) at positions pos ..., as
+        Rows [n_last, n_embd]; K and V of all go into the cache of `f` (a Forward).
         """
-        f.start(ids, pos, self._ropes, n_last)
+        f.start(tokens, pos, self._ropes, n_last)
         return f.through(
             self,
             lambda: f.rmsnorm(
@@ -81,30 +81,30 @@ class Model:
             ),
         )
 
-    def head(self, f: Forward, x: Rows, logits: Any, ids: Any = None) -> None:
-        """logits (float *) [n_vocab] of the hidden state `x`; or only those of `ids` (an
+    def head(self, f: Forward, x: Rows, logits: Any, tokens: Any = None) -> None:
+        """logits (float *) [n_vocab] of the hidden state `x`; or only those of `tokens` (an
         int32_t[]), in its order.
 
-        Fault 65 where one is not finite: a damaged file must not become an answer.
+        DataError where one is not finite: a damaged file must not become an answer.
         """
-        y = self._logits(f, x, ids)
+        y = self._logits(f, x, tokens)
         ffi.memmove(logits, y.p, 4 * y.n)
 
     def head_rows(self, f: Forward, x: Rows, begin: int, n: int) -> Rows:
         """logits, Rows [n, n_vocab], of the hidden states `x` from row `begin` on; they are the
         Forward's, until its next product.
 
-        Each row has the bits that `head` gives. Fault 65 where one is not finite.
+        Each row has the bits that `head` gives. DataError where one is not finite.
         """
         return self._logits(f, f.part(x, begin, n))
 
-    def _logits(self, f, x, ids=None):
-        y = f.linear(x, self.weights.output, ids)
+    def _logits(self, f, x, tokens=None):
+        y = f.linear(x, self.weights.output, tokens)
         if self.hparams.final_cap:
             f.soft_cap(y, self.hparams.final_cap)
         at = lib.first_nonfinite(y.p, f.n_tok * y.n)
         if at >= 0:
-            raise self.file.fault(
+            raise self.file.data_error(
                 f"logit {at % y.n} is not finite: damaged weights or cache, or activations beyond"
                 " what it holds"
             )
@@ -119,7 +119,7 @@ class Model:
             h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES.get(kv_type or ""), h.n_vocab
         )
         if kv_type and misfit(geometry):
-            raise unsupported(
+            raise unsupported_error(
                 self.file.path,
                 f"heads of {h.head_dim} are no whole blocks of {kv_type}; f16 and f32 hold them",
             )
@@ -127,67 +127,69 @@ class Model:
 
     def open_snapshot(self, path: str, kv_type: str | None = None) -> Snapshot:
         """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or
-        any); else Fault 65.
+        any); else DataError.
         """
         cache = Snapshot.open(
             path, self.file.id, self.arithmetic, self.geometry(kv_type), self.file.path
         )
         at = lib.first_nonfinite(cache.logits, self.hparams.n_vocab)
         if at >= 0:
-            raise bad(path, f"logits: that of id {at} is not finite")
+            raise data_error(path, f"logits: that of id {at} is not finite")
         return cache
 
     def run(
         self,
         cache: Cache,
-        ids: list[int],
+        tokens: list[int],
         n_last: int,
         chunk: int = CHUNK,
         f: Forward | None = None,
     ) -> Iterator[tuple[Forward, Rows, int]]:
-        """Run `ids` (a non-empty list) after those `cache` (a Snapshot or Scratch with room for
+        """Run `tokens` (a non-empty list) after those `cache` (a Snapshot or Scratch with room for
         them) holds, chunk by chunk.
 
         Yields (Forward, x, n) after each chunk: the hidden states x, Rows [n, n_embd], after those
-        of its ids that are among the last `n_last` of all; of a chunk without such (n is 0) x has a
-        row all the same. The cache then holds its ids and rows.
+        of its tokens that are among the last `n_last` of all; of a chunk without such (n is 0) x
+        has a row all the same. The cache then holds its tokens and rows.
         """
         f, h = f or Forward(self.hparams, cache), self.hparams
         if self.file.size <= SMALL_MODEL:
             chunk = min(chunk, SMALL_CHUNK)
         chunk = max(1, min(chunk, MAX_ACTIVATIONS // max(h.n_embd, h.n_ff, h.n_head * h.head_dim)))
-        chunk = -(-len(ids) // -(-len(ids) // chunk))  # as many chunks, but alike
-        for at in range(0, len(ids), chunk):
-            part, n_tok = ids[at : at + chunk], cache.n_tok
-            n = max(0, min(len(part), n_last - (len(ids) - at - len(part))))
+        chunk = -(-len(tokens) // -(-len(tokens) // chunk))  # as many chunks, but alike
+        for at in range(0, len(tokens), chunk):
+            part, n_tok = tokens[at : at + chunk], cache.n_tok
+            n = max(0, min(len(part), n_last - (len(tokens) - at - len(part))))
             cache.reserve(n_tok + len(part))
             x = self.forward(f, part, n_tok, max(1, n))
-            cache.ids[n_tok : n_tok + len(part)] = array("i", part)
+            cache.tokens[n_tok : n_tok + len(part)] = array("i", part)
             cache.n_tok = n_tok + len(part)
             yield f, x, n
 
     def extend(
-        self, cache: Cache, ids: list[int], chunk: int = CHUNK, f: Forward | None = None
+        self, cache: Cache, tokens: list[int], chunk: int = CHUNK, f: Forward | None = None
     ) -> tuple[Forward, Rows]:
-        """`run` to its end: the Forward and the hidden state after the last of `ids`."""
+        """`run` to its end: the Forward and the hidden state after the last of `tokens`."""
         f = f or Forward(self.hparams, cache)
-        for _, x, _ in self.run(cache, ids, 1, chunk, f):
+        for _, x, _ in self.run(cache, tokens, 1, chunk, f):
             pass
         return f, x
 
-    def fill(self, cache: Cache, base: Snapshot | None, ids: list[int], chunk: int = CHUNK) -> None:
-        """Make `cache`, an empty one, hold what `base` (a Snapshot, or None) holds and `ids` after
-        it, with the logits after the last.
+    def fill(
+        self, cache: Cache, base: Snapshot | None, tokens: list[int], chunk: int = CHUNK
+    ) -> None:
+        """Make `cache`, an empty one, hold what `base` (a Snapshot, or None) holds and `tokens`
+        after it, with the logits after the last.
         """
-        cache.reserve((base.n_tok if base else 0) + len(ids))
+        cache.reserve((base.n_tok if base else 0) + len(tokens))
         if base:
             cache.copy_rows_from(base)
-        if ids:
-            self.prefill(cache, ids, chunk)
+        if tokens:
+            self.prefill(cache, tokens, chunk)
 
-    def prefill(self, cache: Cache, ids: list[int], chunk: int = CHUNK) -> None:
+    def prefill(self, cache: Cache, tokens: list[int], chunk: int = CHUNK) -> None:
         """`extend`, and the logits after the last id into the cache."""
-        f, x = self.extend(cache, ids, chunk)
+        f, x = self.extend(cache, tokens, chunk)
         self.head(f, x, cache.logits)
 
 
@@ -198,11 +200,11 @@ def start(threads: int | None, arithmetic: str = "exact") -> None:
     wanted = os.environ.get("SLUICE_ISA", "")
     status = lib.isa_select(os.fsencode(wanted))
     if status == -1:
-        raise Fault(USAGE, f"SLUICE_ISA: {wanted!r} is not {' or '.join(known_sets())}")
+        raise Error(USAGE, f"SLUICE_ISA: {wanted!r} is not {' or '.join(known_sets())}")
     if status == -2:
-        raise Fault(UNSUPPORTED, f"SLUICE_ISA: this processor does not have {wanted}")
+        raise Error(UNSUPPORTED, f"SLUICE_ISA: this processor does not have {wanted}")
     if arithmetic == "fast" and not lib.fast_supported():
-        raise Fault(
+        raise Error(
             UNSUPPORTED,
             f"--arithmetic fast: {ffi.string(lib.isa_name()).decode()} has no products in bf16,"
             " which amx (AMX-BF16) has; leave it out, or SLUICE_ISA=reference computes the same"

@@ -19,10 +19,10 @@ Keys of {arch}.rope., as llama.cpp's converter writes them:
     tensors rope_factors_long.weight, rope_factors_short.weight    longrope: the same
 
 LongRoPE has two sets of divisors: for what fits into the original context, and for what does not.
-Others choose by the length that was asked for, or change over in mid-sequence; then the same ids
+Others choose by the length that was asked for, or change over in mid-sequence; then the same tokens
 have several answers, and a stored cache may be of the wrong kind. Here the model alone decides: the
 long ones where its context_length is beyond the original, else the short ones. So bits depend on
-nothing but ids, model and arithmetic, and a snapshot can grow up to the whole context. Prompts
+nothing but tokens, model and arithmetic, and a snapshot can grow up to the whole context. Prompts
 longer than the original context are computed as transformers does; shorter ones as a server does
 that was started for the whole context.
 """
@@ -81,7 +81,7 @@ def read_rope(keys: Any, tensors: Container[str], n_ctx: int) -> Rope:
     longrope = "rope_factors_long.weight" in tensors
     kind = keys.text("rope.scaling.type", "longrope" if longrope else "linear")
     if kind not in KINDS:
-        raise keys.unsupported(
+        raise keys.unsupported_error(
             f"rope.scaling.type {printable(kind)}; this build has {', '.join(KINDS)}, and llama3 "
             "(tensor rope_freqs.weight)"
         )
@@ -111,24 +111,24 @@ def _yarn(rope, keys, n_ctx):
     rope.fast = keys.float("rope.scaling.yarn_beta_fast", 0.0, MAX_FACTOR, 32.0)
     rope.slow = keys.float("rope.scaling.yarn_beta_slow", 0.0, MAX_FACTOR, 1.0)
     if rope.fast < rope.slow:
-        raise keys.bad(
+        raise keys.data_error(
             "rope.scaling.yarn_beta_fast", f"{rope.fast} is less than yarn_beta_slow {rope.slow}"
         )
     if not rope.base > 1:
-        raise keys.bad("rope.freq_base", f"{rope.base} is not above 1, as yarn needs")
+        raise keys.data_error("rope.freq_base", f"{rope.base} is not above 1, as yarn needs")
     usual = 0.1 * lib.sluice_log(rope.factor) + 1.0 if rope.factor > 1 else 1.0
     rope.scale = keys.float("rope.scaling.yarn_attn_factor", 0.0, MAX_SCALE, usual)
     rope.scale *= keys.float("rope.scaling.attn_factor", 0.0, MAX_SCALE, 1.0)
     # -1: not set
     if keys.float("rope.scaling.yarn_ext_factor", -math.inf, math.inf, 1.0) not in (1.0, -1.0):
-        raise keys.unsupported("rope.scaling.yarn_ext_factor other than 1")
+        raise keys.unsupported_error("rope.scaling.yarn_ext_factor other than 1")
 
 
 def _longrope(rope, keys, n_ctx):
     """Ding et al. 2024, arXiv:2402.13753; the default of `scale` as Phi-3's code has it."""
     rope.n_ctx = keys.int("rope.scaling.original_context_length", 2, keys.MAX_CONTEXT, n_ctx)
     if keys.float("rope.scaling.factor", 0.0, MAX_FACTOR, 1.0) != 1.0:
-        raise keys.unsupported("rope.scaling.factor beside longrope")
+        raise keys.unsupported_error("rope.scaling.factor beside longrope")
     is_long = n_ctx > rope.n_ctx
     usual = (
         math.sqrt(1 + lib.sluice_log(n_ctx / rope.n_ctx) / lib.sluice_log(rope.n_ctx))

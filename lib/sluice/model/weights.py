@@ -4,7 +4,7 @@ hyper-parameters give.
 
 from __future__ import annotations
 
-from ..faults import unsupported
+from ..faults import unsupported_error
 from ..gguf import File, without_ones
 from ..kernels import ffi, lib
 
@@ -80,7 +80,7 @@ class Weights:
         self.rope_divisors = divisors.get(h.rope.divisors, ffi.NULL)
         self.layers = [self._layer(f"blk.{i}", h) for i in range(h.n_layer)]
         for name, t in self._left.items():
-            raise unsupported(
+            raise unsupported_error(
                 t.part.path, f"tensor {name}: not part of a {h.arch} model that this build runs"
             )
 
@@ -119,18 +119,18 @@ class Weights:
     def _take_divisors(self, name, n):
         p = self._take(f"{name}.weight", (n,))
         if not all(0 < p[i] < 1e9 for i in range(n)):
-            raise self._file.fault(f"tensor {name}.weight: a factor is not within 0 to 1e9")
+            raise self._file.data_error(f"tensor {name}.weight: a factor is not within 0 to 1e9")
         return p
 
     def _take(self, name, shape):
         t = self._left.pop(name, None)
         if t is None:
-            raise self._file.fault(f"tensor {name} is missing")
+            raise self._file.data_error(f"tensor {name} is missing")
         if t.shape != without_ones(shape):
-            raise t.fault(f"shape {list(t.dims)}, expected {list(shape)}")
+            raise t.data_error(f"shape {list(t.dims)}, expected {list(shape)}")
         type = ffi.string(lib.type_name(t.type)).decode()
         if type not in (MATRIX_TYPES if len(shape) == 2 else ("F32",)):
-            raise unsupported(t.part.path, f"tensor {t.name}: type {type} here")
+            raise unsupported_error(t.part.path, f"tensor {t.name}: type {type} here")
         p = self._file.pointer(t)
         if len(shape) == 1:
             return ffi.cast("const float *", p)

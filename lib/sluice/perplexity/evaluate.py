@@ -1,19 +1,19 @@
-"""How well a model foretells a text, and how far from another model it is: windows of ids, and sums
-over them.
+"""How well a model foretells a text, and how far from another model it is: windows of tokens, and
+sums over them.
 
-A text becomes ids once, as a whole, with the begin id first if the model wants one. A window is
-n_ctx ids in a row, and its first id is replaced by the begin id, again if the model wants one;
+A text becomes tokens once, as a whole, with the begin id first if the model wants one. A window is
+n_ctx tokens in a row, and its first id is replaced by the begin id, again if the model wants one;
 every window is read with an empty cache.
 
-    without a stride   windows follow each other; of each the ids from n_ctx / 2 + 1 on count (n_ctx
-                       - n_ctx / 2 - 1 of them), so that every id that counts has n_ctx / 2 others
-                       before it
-    stride N           windows begin every N ids, and the last N ids of each count: N or more ids in
-                       common with the one before
+    without a stride   windows follow each other; of each the tokens from n_ctx / 2 + 1 on count
+                       (n_ctx - n_ctx / 2 - 1 of them), so that every id that counts has n_ctx / 2
+                       others before it
+    stride N           windows begin every N tokens, and the last N tokens of each count: N or more
+                       tokens in common with the one before
 
-Ids that fill no window are left out. An id counts with ln p, its probability after the ids before
-it in the window. The first way, with n_ctx 512, is that of llama.cpp's tool, and the numbers can be
-compared.
+Tokens that fill no window are left out. An id counts with ln p, its probability after the tokens
+before it in the window. The first way, with n_ctx 512, is that of llama.cpp's tool, and the numbers
+can be compared.
 """
 
 import math
@@ -22,7 +22,7 @@ from array import array
 from collections import namedtuple
 
 from .. import stream
-from ..faults import bad
+from ..faults import data_error
 from ..kernels import ffi, lib
 from ..kvcache.scratch import Scratch
 from ..model.forward import Forward
@@ -31,8 +31,8 @@ Score = namedtuple("Score", "log_p base_log_p kl top base_top")  # logit_score o
 MAX_LOGITS = 1 << 23  # floats that are held at a time: of a large vocabulary only some positions
 
 
-def read_ids(path, words):
-    """The ids (array of i32) of the text in the file `path`, or on stdin, by a Vocab. Fault 65
+def read_tokens(path, words):
+    """The tokens (array of i32) of the text in the file `path`, or on stdin, by a Vocab. DataError
     beyond limits.MAX_TEXT_BYTES.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path else 0
@@ -41,29 +41,29 @@ def read_ids(path, words):
 
 
 class Windows:
-    """ids (array of i32), and how they are cut: n_ctx, stride, n_count ids of each count, n_window,
-    bos (an id or None).
+    """tokens (array of i32), and how they are cut: n_ctx, stride, n_count tokens of each count,
+    n_window, bos (an id or None).
     """
 
-    def __init__(self, ids, n_ctx, stride=None, bos=None, most=None):
-        self.ids, self.n_ctx, self.bos = ids, n_ctx, bos
+    def __init__(self, tokens, n_ctx, stride=None, bos=None, most=None):
+        self.tokens, self.n_ctx, self.bos = tokens, n_ctx, bos
         self.stride = stride or n_ctx
         self.n_count = stride or n_ctx - n_ctx // 2 - 1
-        n = (len(ids) - n_ctx) // self.stride + 1 if len(ids) >= n_ctx else 0
+        n = (len(tokens) - n_ctx) // self.stride + 1 if len(tokens) >= n_ctx else 0
         self.n_window = n if most is None else min(n, most)
 
     def window(self, i):
-        """The ids of window `i`, as the model reads them (a list), and those that count, as the
+        """The tokens of window `i`, as the model reads them (a list), and those that count, as the
         text has them (array).
         """
         at = i * self.stride
-        ids, counted = (
-            self.ids[at : at + self.n_ctx].tolist(),
-            self.ids[at + self.n_ctx - self.n_count : at + self.n_ctx],
+        tokens, counted = (
+            self.tokens[at : at + self.n_ctx].tolist(),
+            self.tokens[at + self.n_ctx - self.n_count : at + self.n_ctx],
         )
         if self.bos is not None:
-            ids[0] = self.bos
-        return ids, counted
+            tokens[0] = self.bos
+        return tokens, counted
 
 
 class Sums:
@@ -127,7 +127,7 @@ class Divergence:
 
 
 def scores(m, windows, kv_type="f16", base=None, keep=None):
-    """For each window of `windows` the Scores (a list) of its counted ids, run through `m` (a
+    """For each window of `windows` the Scores (a list) of its counted tokens, run through `m` (a
     Model).
 
     base: a basefile.Base of the same windows, or None; keep: called with rows in the kept form (a
@@ -142,13 +142,13 @@ def scores(m, windows, kv_type="f16", base=None, keep=None):
         else None
     )
     for i in range(windows.n_window):
-        ids, counted = windows.window(i)
+        tokens, counted = windows.window(i)
         out, targets = (
             ffi.new("logit_score[]", windows.n_count),
             ffi.from_buffer("int32_t[]", counted),
         )
         cache.n_tok = n_done = 0
-        for f, x, n in m.run(cache, ids[:-1], windows.n_count, f=f):
+        for f, x, n in m.run(cache, tokens[:-1], windows.n_count, f=f):
             for at in range(0, n, most):
                 n_row = min(most, n - at)
                 y = m.head_rows(f, x, at, n_row)
@@ -163,7 +163,7 @@ def scores(m, windows, kv_type="f16", base=None, keep=None):
 
 def measure(m, windows, kv_type, base, keep, watch):
     """(Sums, Divergence or None) of all `scores`; `watch` is called with each window's number, from
-    1 on, and the Sums so far. Fault 74 where the model's file was changed meanwhile.
+    1 on, and the Sums so far. Error 74 where the model's file was changed meanwhile.
     """
     sums, divergence = Sums(), Divergence() if base else None
     for i, window in enumerate(scores(m, windows, kv_type, base, keep), 1):
@@ -177,29 +177,29 @@ def measure(m, windows, kv_type, base, keep, watch):
 
 
 def windows_of(base, m, bos, vocab_id, most=None):
-    """The Windows of a basefile.Base, the first `most` of them. Fault 65 where it is of another
+    """The Windows of a basefile.Base, the first `most` of them. DataError where it is of another
     vocabulary than that of `m` (a Model), whose begin id is `bos` and whose tokens have this
     basefile.vocab_id.
     """
     h, ours = base.h, -1 if bos is None else bos
     if h.n_vocab != m.hparams.n_vocab or h.vocab != vocab_id:
-        raise bad(
+        raise data_error(
             base.path,
-            f"made with another vocabulary ({h.n_vocab} ids) than that of {m.file.path}"
+            f"made with another vocabulary ({h.n_vocab} tokens) than that of {m.file.path}"
             f" ({m.hparams.n_vocab})",
         )
     if h.bos != ours:
-        raise bad(
+        raise data_error(
             base.path, f"its windows begin with id {h.bos}, those of {m.file.path} with {ours}"
         )
     if h.n_ctx > m.hparams.n_ctx:
-        raise bad(
+        raise data_error(
             base.path,
-            f"its windows are of {h.n_ctx} ids, and the context of {m.file.path} is "
+            f"its windows are of {h.n_ctx} tokens, and the context of {m.file.path} is "
             f"{m.hparams.n_ctx}",
         )
     return Windows(
-        base.ids,
+        base.tokens,
         h.n_ctx,
         h.stride if h.stride == h.n_count else None,
         bos,

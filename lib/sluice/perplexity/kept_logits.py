@@ -1,7 +1,7 @@
 """Logits of a model over a text, kept to be compared with another model's: what `perplexity
 --save-logits` writes.
 
-Little-endian; one header, the ids of the text, then a row for each id that counts (see
+Little-endian; one header, the tokens of the text, then a row for each id that counts (see
 perplexity.py):
 
     0   u8[6]   "KLBASE"             24  u32     n_count: positions of a window that count
@@ -15,8 +15,8 @@ perplexity.py):
     128 i32 [n_ids], u32 CRC32C of them
     then n_window n_count rows as csrc/sampling/score.c keeps them, each with its checksum
 
-The size of the file follows from the header; any other is an error. The ids are the text: the file
-has mode 0600.
+The size of the file follows from the header; any other is an error. The tokens are the text: the
+file has mode 0600.
 """
 
 import os
@@ -25,7 +25,7 @@ import struct
 from array import array
 from collections import namedtuple
 
-from ..faults import bad, unsupported
+from ..faults import data_error, unsupported_error
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
 from ..limits import MAX_CAPACITY, MAX_VOCAB
@@ -33,7 +33,7 @@ from ..system import files
 
 MAGIC, VERSION = b"KLBASE", 1
 HEADER = struct.Struct("<6sHIi5II32s32s20s")
-FIELDS = "magic version n_vocab bos n_ctx stride n_count n_window n_ids zero model vocab pad"
+FIELDS = "magic version n_vocab bos n_ctx stride n_count n_window n_tokens zero model vocab pad"
 CRC = struct.Struct("<I")
 MAX_IDS = 1 << 24  # of a text
 Header = namedtuple("Header", FIELDS)
@@ -46,11 +46,11 @@ def vocab_id(file):
     return hashlib.sha256(file.get("tokenizer.ggml.tokens", "[string]").raw).digest()
 
 
-def file_bytes(n_vocab, n_ids, n_window, n_count):
+def file_bytes(n_vocab, n_tokens, n_window, n_count):
     return (
         HEADER.size
         + CRC.size
-        + 4 * n_ids
+        + 4 * n_tokens
         + CRC.size
         + n_window * n_count * lib.kept_row_bytes(n_vocab)
     )
@@ -69,19 +69,19 @@ def head(file, n_vocab, windows):
         w.stride,
         w.n_count,
         w.n_window,
-        len(w.ids),
+        len(w.tokens),
         0,
         file.id,
         vocab_id(file),
         bytes(20),
     )
-    ids = w.ids.tobytes()
-    return h + CRC.pack(_crc(h)) + ids + CRC.pack(_crc(ids))
+    tokens = w.tokens.tobytes()
+    return h + CRC.pack(_crc(h)) + tokens + CRC.pack(_crc(tokens))
 
 
 def write(path, file, n_vocab, windows, run):
     """Make the file `path` and return what `run` returns, which is called with a function that
-    takes rows (a buffer). Fault 73, 74 or 75 with `path` as it was; 75 at once where the disk has
+    takes rows (a buffer). Error 73, 74 or 75 with `path` as it was; 75 at once where the disk has
     no room.
     """
     result = []
@@ -91,7 +91,7 @@ def write(path, file, n_vocab, windows, run):
         result.append(run(f.write))
 
     gguf_write.check_room(
-        path, file_bytes(n_vocab, len(windows.ids), windows.n_window, windows.n_count)
+        path, file_bytes(n_vocab, len(windows.tokens), windows.n_window, windows.n_count)
     )
     files.write(path, fill, 0o600)
     return result[0]
@@ -102,8 +102,8 @@ def _crc(data):
 
 
 class Base:
-    """An open file of this format, its header and ids checked; `rows` reads on, row after row.
-    Fault 65 or 69.
+    """An open file of this format, its header and tokens checked; `rows` reads on, row after row.
+    Error 65 or 69.
     """
 
     def __init__(self, path):
@@ -111,30 +111,30 @@ class Base:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         s = os.fstat(self._fd)
         if not stat.S_ISREG(s.st_mode):
-            raise bad(path, "not a regular file")
+            raise data_error(path, "not a regular file")
         raw = os.read(self._fd, HEADER.size + CRC.size)
         if not raw.startswith(MAGIC):
-            raise bad(
+            raise data_error(
                 path,
                 "does not begin with KLBASE: not a file of perplexity --save-logits"
                 if raw
                 else "is empty",
             )
         if len(raw) < HEADER.size + CRC.size:
-            raise bad(path, f"header cut at byte {len(raw)}")
+            raise data_error(path, f"header cut at byte {len(raw)}")
         self.h = h = Header(*HEADER.unpack_from(raw))
         if h.version != VERSION:
-            raise unsupported(path, f"version {h.version}; this build reads {VERSION}")
+            raise unsupported_error(path, f"version {h.version}; this build reads {VERSION}")
         if CRC.unpack_from(raw, HEADER.size)[0] != _crc(raw[: HEADER.size]):
-            raise bad(path, "header: its checksum is wrong")
+            raise data_error(path, "header: its checksum is wrong")
         self._check(s.st_size)
-        self.ids = array("i")
-        ids = self._read(4 * h.n_ids + CRC.size, "ids")
-        if CRC.unpack(ids[-CRC.size :])[0] != _crc(ids[: -CRC.size]):
-            raise bad(path, "ids: the checksum is wrong")
-        self.ids.frombytes(ids[: -CRC.size])
-        if max(self.ids) >= h.n_vocab or min(self.ids) < 0:
-            raise bad(path, f"ids: one is not below the vocabulary size {h.n_vocab}")
+        self.tokens = array("i")
+        tokens = self._read(4 * h.n_tokens + CRC.size, "ids")
+        if CRC.unpack(tokens[-CRC.size :])[0] != _crc(tokens[: -CRC.size]):
+            raise data_error(path, "ids: the checksum is wrong")
+        self.tokens.frombytes(tokens[: -CRC.size])
+        if max(self.tokens) >= h.n_vocab or min(self.tokens) < 0:
+            raise data_error(path, f"ids: one is not below the vocabulary size {h.n_vocab}")
 
     def __del__(self):
         if self._fd is not None:
@@ -143,25 +143,27 @@ class Base:
     def _check(self, size):
         h = self.h
         if not (0 < h.n_vocab <= MAX_VOCAB and -1 <= h.bos < h.n_vocab):
-            raise bad(self.path, f"header: n_vocab {h.n_vocab} or begin id {h.bos} is out of range")
+            raise data_error(
+                self.path, f"header: n_vocab {h.n_vocab} or begin id {h.bos} is out of range"
+            )
         if (
             not (
-                0 < h.n_count < h.n_ctx <= min(h.n_ids, MAX_CAPACITY)
-                and h.n_ids <= MAX_IDS
+                0 < h.n_count < h.n_ctx <= min(h.n_tokens, MAX_CAPACITY)
+                and h.n_tokens <= MAX_IDS
                 and h.n_window > 0
                 and (
                     h.n_count == h.stride
                     or (h.stride, h.n_count) == (h.n_ctx, h.n_ctx - h.n_ctx // 2 - 1)
                 )
-                and (h.n_window - 1) * h.stride + h.n_ctx <= h.n_ids
+                and (h.n_window - 1) * h.stride + h.n_ctx <= h.n_tokens
             )
             or h.zero
             or any(h.pad)
         ):
-            raise bad(self.path, "header: its windows do not fit its ids")
-        expected = file_bytes(h.n_vocab, h.n_ids, h.n_window, h.n_count)
+            raise data_error(self.path, "header: its windows do not fit its tokens")
+        expected = file_bytes(h.n_vocab, h.n_tokens, h.n_window, h.n_count)
         if size != expected:
-            raise bad(self.path, f"{size} bytes, but its header means {expected}")
+            raise data_error(self.path, f"{size} bytes, but its header means {expected}")
 
     def _read(self, n_bytes, what):
         data = bytearray(n_bytes)
@@ -169,7 +171,7 @@ class Base:
         while n < n_bytes:
             part = os.readv(self._fd, [view[n:]])
             if not part:
-                raise bad(self.path, f"{what}: the file became shorter while it was read")
+                raise data_error(self.path, f"{what}: the file became shorter while it was read")
             n += part
         return view
 
@@ -179,7 +181,7 @@ class Base:
         rows = self._read(n * lib.kept_row_bytes(self.h.n_vocab), what)
         wrong = lib.first_bad_kept(ffi.from_buffer("uint8_t[]", rows), n, self.h.n_vocab)
         if wrong >= 0:
-            raise bad(
+            raise data_error(
                 self.path,
                 f"row {self._n_read + wrong}: its checksum, its greatest id or its step is wrong",
             )

@@ -9,7 +9,7 @@ pieces of PIECE elements: memory does not grow with the file, nor with a row.
 
 from fnmatch import fnmatchcase
 
-from ..faults import USAGE, Fault, unsupported
+from ..faults import USAGE, Error, unsupported_error
 from ..gguf import shards, type_name
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
@@ -36,7 +36,7 @@ def plan(file, kind, overrides=()):
 
     kind: one of KINDS; overrides: list of (pattern, type name), of which the last that fits a
     tensor's name (with or without ".weight"; * and ? as in a shell) counts. They are for matrices:
-    models run with vectors of F32 alone. Fault 64 for an override that fits no matrix or no row, 69
+    models run with vectors of F32 alone. Error 64 for an override that fits no matrix or no row, 69
     for a tensor of a type that cannot be read.
     """
     known, used, out = mixes.numbers(), set(), []
@@ -51,7 +51,7 @@ def plan(file, kind, overrides=()):
         if asked:
             pattern, name = overrides[asked[-1]]
             if t.shape[0] % lib.type_block(known[name]):
-                raise Fault(
+                raise Error(
                     USAGE,
                     f"--tensor {pattern}={name}: {t.name} has rows of {t.shape[0]}, no multiple of"
                     f" {lib.type_block(known[name])}",
@@ -61,11 +61,11 @@ def plan(file, kind, overrides=()):
             type = _type_of(t, kind, n_layer, tied, known)
         if type != t.type and not lib.type_supported(t.type):
             what = f"type {type_name(t.type)} is not supported by this build"
-            raise unsupported(t.part.path, f"tensor {t.name}: {what}")
+            raise unsupported_error(t.part.path, f"tensor {t.name}: {what}")
         out.append((t, type))
     for i, (pattern, name) in enumerate(overrides):
         if i not in used:
-            raise Fault(
+            raise Error(
                 USAGE, f"--tensor {pattern}={name}: no matrix of {file.path} has such a name"
             )
     return out
@@ -102,7 +102,7 @@ def metadata(file, kind, plan):
 
 
 def write(path, file, kind, plan, advance=lambda n_bytes: None):
-    """Write the copy: Fault 65 names a tensor and row that are not finite or too large for their
+    """Write the copy: DataError names a tensor and row that are not finite or too large for their
     type; 73, 74, 75 as gguf_write.write. `advance` is called with how many bytes of `file` have
     been read since the last time.
     """
@@ -126,9 +126,9 @@ def _pieces(file, t, type, room, advance):
         n = min(PIECE, t.n_elements - at)
         start, n_in = lib.type_row_bytes(t.type, at), lib.type_row_bytes(t.type, n)
         if is_read:
-            bad = lib.encode_weights(beyond, room, type, p + start, t.type, n)
-            if bad >= 0:
-                raise t.fault(f"row {(at + bad) // t.shape[0]}: {reason(type, beyond[0])}")
+            bad_at = lib.encode_weights(beyond, room, type, p + start, t.type, n)
+            if bad_at >= 0:
+                raise t.data_error(f"row {(at + bad_at) // t.shape[0]}: {reason(type, beyond[0])}")
             yield memoryview(ffi.buffer(room, lib.type_row_bytes(type, n)))
         else:
             yield file.read(t, start, n_in)  # as it is, whatever it means

@@ -23,7 +23,7 @@ import time
 
 from .. import messages
 from ..classify import inputs
-from ..faults import OUR_BUG, Exit, Fault
+from ..faults import OUR_BUG, Error, Exit
 from ..kernels import lib
 from ..system import memory
 
@@ -118,7 +118,7 @@ def limit(threads: int) -> None:
 
 def _answer(connection, classifier, slots, verbose):
     """Read a mail and send the line for it."""
-    began, n_bytes, n_ids, error = time.monotonic(), 0, 0, None
+    began, n_bytes, n_tokens, error = time.monotonic(), 0, 0, None
     try:
         data = receive(connection, classifier.is_mail)
         n_bytes = len(data)
@@ -127,12 +127,12 @@ def _answer(connection, classifier, slots, verbose):
         else:
             signal.setitimer(signal.ITIMER_REAL, ANSWER_SECONDS)
             v = classifier.ask(data)
-            n_ids, reply = v.n_ids, classifier.line(v)
+            n_tokens, reply = v.n_tokens, classifier.line(v)
     except TimeoutError:
         error = "timeout"
     except MemoryError:
         error = "memory"
-    except Fault as e:
+    except Error as e:
         error = "input" if str(e).startswith("input: ") else "model"
         if error == "model" and not slots[-1]:
             slots[-1] = 1
@@ -154,7 +154,11 @@ def _answer(connection, classifier, slots, verbose):
     if verbose:
         word = {"error": error} if error else {"answer": reply.split()[0].decode()}
         messages.report(
-            pid=os.getpid(), **word, bytes=n_bytes, ids=n_ids, ms=1e3 * (time.monotonic() - began)
+            pid=os.getpid(),
+            **word,
+            bytes=n_bytes,
+            tokens=n_tokens,
+            ms=1e3 * (time.monotonic() - began),
         )
     if error == "crashed":
         messages.say(bug)

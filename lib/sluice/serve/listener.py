@@ -11,7 +11,7 @@ import os
 import socket
 import stat
 
-from ..faults import NO_OUTPUT, USAGE, Fault, bad
+from ..faults import NO_OUTPUT, USAGE, Error, data_error
 from ..system import files
 
 # connections that wait for a worker; the next client waits in connect(2), or gets EAGAIN
@@ -59,11 +59,11 @@ class Listener:
 
 
 def _own(path, mode):
-    """(socket, its device and inode) at `path`. Fault 73 naming what is in the way."""
+    """(socket, its device and inode) at `path`. Error 73 naming what is in the way."""
     temporary = f"{path}.{os.getpid()}"
     n_bytes = len(os.fsencode(temporary))
     if n_bytes > MAX_PATH:
-        raise Fault(
+        raise Error(
             NO_OUTPUT,
             f"{path}: a socket's path has at most {MAX_PATH - n_bytes + len(os.fsencode(path))}"
             " bytes here",
@@ -88,14 +88,14 @@ def _own(path, mode):
             files.unlink(temporary)
             raise
     except OSError as e:
-        raise Fault(NO_OUTPUT, f"{path}: cannot listen: {e.strerror}") from None
+        raise Error(NO_OUTPUT, f"{path}: cannot listen: {e.strerror}") from None
     return s, found
 
 
 def _check_directory(path):
     s = os.stat(os.path.dirname(path) or ".")
     if s.st_mode & 0o022 and not s.st_mode & stat.S_ISVTX:
-        raise Fault(
+        raise Error(
             NO_OUTPUT,
             f"{path}: others could put their socket there: the mode of the directory is"
             f" {stat.S_IMODE(s.st_mode):04o}",
@@ -105,7 +105,7 @@ def _check_directory(path):
 def _refuse_other(path):
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise Fault(NO_OUTPUT, f"{path}: is there and no socket: only a socket is replaced")
+            raise Error(NO_OUTPUT, f"{path}: is there and no socket: only a socket is replaced")
     except FileNotFoundError:
         pass
 
@@ -116,12 +116,12 @@ def _id(path):
 
 
 def _passed(path):
-    """The socket that systemd passed to this process, checked; None if none was. Fault 64, 65."""
+    """The socket that systemd passed to this process, checked; None if none was. Error 64, 65."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return None
     n = os.environ.get("LISTEN_FDS", "0")
     if n != "1":
-        raise Fault(USAGE, f"LISTEN_FDS: {n} descriptors were passed; one socket is served")
+        raise Error(USAGE, f"LISTEN_FDS: {n} descriptors were passed; one socket is served")
     try:
         s = socket.socket(fileno=PASSED)
         fits = (s.family, s.type) == (socket.AF_UNIX, socket.SOCK_STREAM) and s.getsockopt(
@@ -132,14 +132,14 @@ def _passed(path):
             raise
         fits = False
     if not fits:
-        raise bad(
+        raise data_error(
             f"descriptor {PASSED}",
             "LISTEN_FDS says that a socket was passed, but it is no listening Unix stream socket",
         )
     s.set_inheritable(False)
     name = s.getsockname()
     if not isinstance(name, str) or os.path.realpath(name) != os.path.realpath(path):
-        raise Fault(USAGE, f"--listen {path}: the socket that was passed is {name!r}")
+        raise Error(USAGE, f"--listen {path}: the socket that was passed is {name!r}")
     return s
 
 

@@ -16,9 +16,9 @@ import time
 
 from .. import messages, stream
 from ..classify import inputs
-from ..faults import IO_ERROR, Fault
+from ..faults import IO_ERROR, Error
 from ..mail import headers
-from ..system.files import write_fault
+from ..system.files import write_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ LINE_BYTES = 256
 
 
 def run(load: "Callable[[], Classifier]") -> None:
-    """Read, judge with the Classifier that load() gives, write. Fault 75: no room for the mail;
+    """Read, judge with the Classifier that load() gives, write. Error 75: no room for the mail;
     OSError: it cannot be read or written.
     """
     mail = read(0)
@@ -67,14 +67,14 @@ def _temporary():
     try:
         return tempfile.TemporaryFile(buffering=0)
     except OSError as e:
-        raise write_fault("a temporary file", e) from None
+        raise write_error("a temporary file", e) from None
 
 
 def _write(spool, data):
     try:
         stream.write_all(spool.fileno(), data)
     except OSError as e:
-        raise write_fault("a temporary file", e) from None
+        raise write_error("a temporary file", e) from None
 
 
 def judge(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
@@ -136,11 +136,11 @@ def _line(data, load):
         stage, why = "memory", "out of memory"
     except ImportError as e:  # a library that is there could not be mapped
         stage, why = "memory", str(e)
-    except (Fault, OSError) as e:
+    except (Error, OSError) as e:
         why = str(e)
         if isinstance(e, OSError) and e.filename:
             why = f"{e.filename}: {e.strerror}"
-        if stage == "input" and not (isinstance(e, Fault) and why.startswith("input: ")):
+        if stage == "input" and not (isinstance(e, Error) and why.startswith("input: ")):
             stage = "model"  # it was changed while it was read
     except BaseException as e:
         from . import connection

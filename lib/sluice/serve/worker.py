@@ -75,7 +75,7 @@ def run(
     """Listen on `path` (its mode: an int) until SIGTERM or SIGINT.
 
     load(): a Classifier, of one thread; called in each group. n_workers: None is one a core that
-    this process may use. threads: of each worker. Fault 64, 65 or 73 before anything is served;
+    this process may use. threads: of each worker. Error 64, 65 or 73 before anything is served;
     Exit with the code of a group that cannot start the first time.
     """
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -3,7 +3,7 @@
 import os
 import stat
 
-from ..faults import NO_OUTPUT, Fault
+from ..faults import NO_OUTPUT, Error
 from . import files as newfile
 
 
@@ -28,7 +28,7 @@ def usable(directory: str | None) -> str | None:
         return None
     try:
         prepare_path(directory)
-    except (Fault, OSError):
+    except (Error, OSError):
         return None
     return directory
 
@@ -38,25 +38,25 @@ def prepare_path(directory: str) -> None:
     try:
         os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
     except OSError as e:
-        raise newfile.write_fault(directory, e, NO_OUTPUT) from None
+        raise newfile.write_error(directory, e, NO_OUTPUT) from None
     prepare(directory)
 
 
 def prepare(directory: str) -> None:
-    """Make `directory`, mode 0700, if absent. Fault 73 if that fails or it cannot be trusted."""
+    """Make `directory`, mode 0700, if absent. Error 73 if that fails or it cannot be trusted."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:
         pass
     except OSError as e:
-        raise newfile.write_fault(directory, e, NO_OUTPUT) from None
+        raise newfile.write_error(directory, e, NO_OUTPUT) from None
     check(directory)
 
 
 def check(directory: str) -> None:
-    """Fault 73 if `directory` is none, or others than its owner, us or root, can write there."""
+    """Error 73 if `directory` is none, or others than its owner, us or root, can write there."""
     if what := newfile.distrust(os.stat(directory), stat.S_ISDIR, "directory"):
-        raise Fault(NO_OUTPUT, f"{directory}: {what}: not used as a cache")
+        raise Error(NO_OUTPUT, f"{directory}: {what}: not used as a cache")
 
 
 def trim(directory: str, suffix: str, max_files: int, max_bytes: int | None = None) -> None:

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 
-from ..faults import BAD_DATA, IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, Fault, bad
+from ..faults import BAD_DATA, IO_ERROR, NO_OUTPUT, TRY_AGAIN, USAGE, Error, data_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPER
 PREFIX, SUFFIX = ".sluice-", ".tmp"
 
 
-def write_fault(path: str, e: "OSError", code: int = IO_ERROR) -> "Fault":
-    """The Fault for OSError `e` while writing `path`: 75 if there is no room, else `code`."""
-    return Fault(TRY_AGAIN if e.errno in FULL else code, f"{path}: cannot write: {e.strerror}")
+def write_error(path: str, e: "OSError", code: int = IO_ERROR) -> "Error":
+    """The Error for OSError `e` while writing `path`: 75 if there is no room, else `code`."""
+    return Error(TRY_AGAIN if e.errno in FULL else code, f"{path}: cannot write: {e.strerror}")
 
 
 def nameless(directory: str) -> tuple[int, str | None]:
@@ -66,19 +66,19 @@ def nameless(directory: str) -> tuple[int, str | None]:
 
 
 def check_target(target: str, *sources: str | None) -> None:
-    """Fault 73 or 75, before the work is done, for a `target` that `publish` would refuse after it;
+    """Error 73 or 75, before the work is done, for a `target` that `publish` would refuse after it;
     64 for one that is, by whatever path, one of `sources` (paths or None), which would be lost,
     with all shards of a model that one of them is of.
     """
     for source in (path for source in sources if source for path in (source, *_shards(source))):
         if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
-            raise Fault(USAGE, f"{target} is {source}, which is read: write another file")
+            raise Error(USAGE, f"{target} is {source}, which is read: write another file")
     directory = os.path.dirname(target) or "."
     try:
         _refuse_special(target)
         fd, path = nameless(directory)
     except OSError as e:
-        raise write_fault(target, e, NO_OUTPUT) from None
+        raise write_error(target, e, NO_OUTPUT) from None
     os.close(fd)
     if path:
         unlink(path)
@@ -96,7 +96,7 @@ def _shards(path):
 def write(
     target: str, fill: "Callable[[Any], object]", mode: int | None = None, sync: bool = True
 ) -> None:
-    """Make the file `target` of what `fill`, given an open binary file, writes to it. Fault 73, 74
+    """Make the file `target` of what `fill`, given an open binary file, writes to it. Error 73, 74
     or 75 with `target` as it was.
 
     mode: None, for what is nobody's secret, is the mode that files get here. sync: wait until it is
@@ -118,7 +118,7 @@ def _filled(target, fill, mode=None, sync=True):
     try:
         fd, path = nameless(os.path.dirname(target) or ".")
     except OSError as e:
-        raise write_fault(target, e, NO_OUTPUT) from None
+        raise write_error(target, e, NO_OUTPUT) from None
     try:
         with open(fd, "wb", closefd=False) as f:
             fill(f)
@@ -131,12 +131,12 @@ def _filled(target, fill, mode=None, sync=True):
         if path:
             unlink(path)
         if isinstance(e, OSError):
-            raise write_fault(target, e) from None
+            raise write_error(target, e) from None
         raise
 
 
 def write_all(files: "list[tuple[str, Any]]") -> None:
-    """Make several new files, all or none: `files` is a list of (target, fill) as of `write`. Fault
+    """Make several new files, all or none: `files` is a list of (target, fill) as of `write`. Error
     73, 74 or 75; 73 where one of them is there already.
 
     All are written and synced before the first gets its name, and names are given from the last to
@@ -144,7 +144,7 @@ def write_all(files: "list[tuple[str, Any]]") -> None:
     """
     for target, _ in files:
         if os.path.lexists(target):
-            raise Fault(NO_OUTPUT, f"{target}: exists: files of a set are not replaced")
+            raise Error(NO_OUTPUT, f"{target}: exists: files of a set are not replaced")
     made = []
     try:
         for target, fill in files:
@@ -174,14 +174,14 @@ def publish(fd: "Any", path: str | None, target: str, sync: bool = True) -> None
     """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync
     the directory, unless told otherwise.
 
-    `target` may be absent or a regular file, which is replaced. Fault 73 or 75 with
+    `target` may be absent or a regular file, which is replaced. Error 73 or 75 with
     `target` as it was and no temporary name left; 74 where only the last sync failed.
     """
     directory = os.path.dirname(target) or "."
     try:
         directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as e:
-        raise write_fault(target, e, NO_OUTPUT) from None
+        raise write_error(target, e, NO_OUTPUT) from None
     try:
         _refuse_special(target)
         _name(fd, path, target, directory_fd)
@@ -205,7 +205,7 @@ def _name(fd, path, target, directory_fd):
     except OSError as e:
         if path is not None:
             unlink(path)
-        raise write_fault(target, e, NO_OUTPUT) from None
+        raise write_error(target, e, NO_OUTPUT) from None
 
 
 def _refuse_special(target):
@@ -217,7 +217,7 @@ def _refuse_special(target):
         kind = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a directory"}.get(
             stat.S_IFMT(mode), "not a regular file"
         )
-        raise Fault(NO_OUTPUT, f"{target}: is {kind}: only a regular file is replaced")
+        raise Error(NO_OUTPUT, f"{target}: is {kind}: only a regular file is replaced")
 
 
 def _sync_directory(fd, target):
@@ -225,7 +225,7 @@ def _sync_directory(fd, target):
         os.fsync(fd)
     except OSError as e:
         if e.errno != errno.EINVAL:  # a file system whose directories need no sync
-            raise write_fault(target, e) from None
+            raise write_error(target, e) from None
 
 
 def _temporary(directory):
@@ -287,18 +287,18 @@ def open_trusted(path: str) -> int:
     """A read-only descriptor of the regular file `path` that nobody but its owner, us or root,
     could have written.
 
-    Fault 65 for a symbolic link, what is not a regular file, another owner, or a
+    DataError for a symbolic link, what is not a regular file, another owner, or a
     file writable by its group or others; OSError where it cannot be opened.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as e:
         if e.errno == errno.ELOOP:
-            raise bad(path, "is a symbolic link; name the file itself") from None
+            raise data_error(path, "is a symbolic link; name the file itself") from None
         raise
     if what := distrust(os.fstat(fd), stat.S_ISREG, "regular file"):
         os.close(fd)
-        raise Fault(BAD_DATA, f"{path}: {what}")
+        raise Error(BAD_DATA, f"{path}: {what}")
     return fd
 
 

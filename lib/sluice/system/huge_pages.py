@@ -7,7 +7,7 @@ anonymous memory instead, for which the kernel compacts memory where it must: cs
 what that gains and costs.
 """
 
-from ..faults import IO_ERROR, TRY_AGAIN, Fault, unsupported
+from ..faults import IO_ERROR, TRY_AGAIN, Error, unsupported_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def of_file(fd: int, start: int, n_bytes: int, path: str, is_copied: bool = Fals
     the file system can: then every later process needs one page fault where it needs 32 (of 16
     pages each, 0.1 s of processor time in 1 GB).
 
-    ValueError where the file is shorter; Fault 69 where the kernel has no huge pages, 74 where the
-    file cannot be read and 75 where there is no room for a copy.
+    ValueError where the file is shorter; UnsupportedError where the kernel has no huge pages, 74
+    where the file cannot be read and 75 where there is no room for a copy.
     """
     import mmap
 
@@ -65,7 +65,7 @@ def _copy(fd, start, n_bytes, path):
                 try:
                     n = os.preadv(fd, [piece], start + at)
                 except OSError as e:
-                    raise Fault(IO_ERROR, f"{path}: {e.strerror}") from None
+                    raise Error(IO_ERROR, f"{path}: {e.strerror}") from None
             if not n:
                 raise ValueError("the file is shorter")
             at += n
@@ -73,8 +73,8 @@ def _copy(fd, start, n_bytes, path):
 
 
 def _check(n_bytes, path):
-    """Fault 69 where the kernel has no huge pages for programs that ask, 75 where there is no
-    memory for `n_bytes`.
+    """UnsupportedError where the kernel has no huge pages for programs that ask, 75 where there is
+    no memory for `n_bytes`.
     """
     try:
         with open(ENABLED) as f:
@@ -82,7 +82,7 @@ def _check(n_bytes, path):
     except OSError:
         has = False
     if not has:
-        raise unsupported(
+        raise unsupported_error(
             "--huge-pages", f"this system has none: {ENABLED} is absent or says never"
         )
     from . import memory
@@ -93,7 +93,7 @@ def _check(n_bytes, path):
 
 
 def _no_room(n_bytes, path, free=""):
-    return Fault(
+    return Error(
         TRY_AGAIN,
         f"{path}: --huge-pages needs {n_bytes / 1e9:.2f} GB of memory{free}; without it the file is"
         " mapped",

@@ -13,7 +13,7 @@ which is a token is never merged (`ignore_merges`; no key says it), and that the
 first where `add_bos_token` is absent.
 """
 
-from ..faults import bad, printable, unsupported
+from ..faults import data_error, printable, unsupported_error
 from ..gguf.metadata import STRING, Array
 from ..kernels import ffi, lib
 from .pieces import KEY, NORMAL, new_raw
@@ -60,9 +60,11 @@ def choose_words(file: "File", index: "Any") -> bool:
     """
     name = file.get(KEY + "pre", "string", None)
     if name is None:
-        raise unsupported(file.path, f"{KEY}pre is missing: it says how text is cut into words")
+        raise unsupported_error(
+            file.path, f"{KEY}pre is missing: it says how text is cut into words"
+        )
     if name not in PRE:
-        raise unsupported(
+        raise unsupported_error(
             file.path, f"{KEY}pre {printable(name)}; this build cuts words as {', '.join(PRE)}"
         )
     index.pre, index.ignore_merges, add_bos = PRE[name]
@@ -82,7 +84,7 @@ def read_merges(file: "File", index: "Any") -> "tuple[Any, ...]":
         merges = Array(STRING, 0, bytes(1))
     n = merges.n
     if n > MAX_MERGES:
-        raise unsupported(file.path, f"{KEY}merges: {n}, more than {MAX_MERGES}")
+        raise unsupported_error(file.path, f"{KEY}merges: {n}, more than {MAX_MERGES}")
     raw, last = ffi.from_buffer("uint8_t[]", merges.raw), ffi.new("uint32_t[]", index.n_vocab)
     n_left, before = new_raw("uint16_t[]", n + 1), new_raw("uint32_t[]", n + 1)
     index.merges, index.merges_bytes, index.n_merge = raw, len(raw), n
@@ -90,7 +92,7 @@ def read_merges(file: "File", index: "Any") -> "tuple[Any, ...]":
     clash = ffi.new("vocab_clash *")
     status = lib.vocab_index_merges(clash, index)
     if status:
-        raise bad(
+        raise data_error(
             file.path,
             f"{KEY}merges: merge {clash.id}, {printable(nth(raw, clash.id))},"
             f" {WRONG_MERGE[status](clash)}",
@@ -99,12 +101,12 @@ def read_merges(file: "File", index: "Any") -> "tuple[Any, ...]":
 
 
 def _refuse_longer(file, index):
-    """Fault 65 where a normal token has more than one character, which only merges make."""
+    """DataError where a normal token has more than one character, which only merges make."""
     for i in range(index.n_vocab):
         piece = index.piece[i]
         text = bytes(ffi.buffer(index.tokens + piece.at, piece.n_bytes))
         if piece.kind == NORMAL and len(text.decode("utf-8", "replace")) > 1:
-            raise bad(
+            raise data_error(
                 file.path,
                 f"{KEY}merges is missing, and token {i}, {printable(text)}, "
                 "is made by merges alone",
@@ -120,7 +122,7 @@ def nth(raw: bytes, i: int) -> bytes:
 
 
 def encode(index: "Any", source: "Any", n_bytes: int, user: int) -> list[int]:
-    """The ids (list) of a text of bytes, `source` (uint8_t *) [n_bytes], in a byte-level
+    """The tokens (list) of a text of bytes, `source` (uint8_t *) [n_bytes], in a byte-level
     vocabulary.
 
     user: the sets of user defined pieces that text may become.
@@ -128,10 +130,10 @@ def encode(index: "Any", source: "Any", n_bytes: int, user: int) -> list[int]:
     text = new_raw("uint8_t[]", 3 * n_bytes)
     n_bytes = lib.utf8_repair(text, source, n_bytes)
     n = lib.bpe_longest(index, user, text, n_bytes)
-    ids, letters = new_raw("int32_t[]", n_bytes), new_raw("uint8_t[]", 2 * n + 1)
+    tokens, letters = new_raw("int32_t[]", n_bytes), new_raw("uint8_t[]", 2 * n + 1)
     symbols, pairs = new_raw("merge_symbol[]", n + 1), new_raw("merge_pair[]", 2 * n + 1)
-    n_ids = lib.bpe_encode(ids, text, n_bytes, index, user, letters, symbols, pairs)
-    return ffi.unpack(ids, n_ids)
+    n_tokens = lib.bpe_encode(tokens, text, n_bytes, index, user, letters, symbols, pairs)
+    return ffi.unpack(tokens, n_tokens)
 
 
 def letters(data: bytes) -> bytes:

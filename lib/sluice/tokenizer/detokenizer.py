@@ -1,4 +1,4 @@
-"""The text of ids that arrive one by one, as whole UTF-8 characters.
+"""The text of tokens that arrive one by one, as whole UTF-8 characters.
 
 An id may write a part of a character. What is handed on is valid UTF-8: the begin
 of a character waits for the rest, and bytes that cannot become one are U+FFFD, each
@@ -31,7 +31,7 @@ def n_open_bytes(data: bytes) -> int:
 
 
 class Joiner:
-    """Takes ids with `add`; `take` returns the text that can be written now.
+    """Takes tokens with `add`; `take` returns the text that can be written now.
 
     n_open: how many bytes wait for the rest of a character.
 

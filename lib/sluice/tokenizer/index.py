@@ -4,7 +4,7 @@
 
 import os
 
-from ..faults import printable, unsupported
+from ..faults import printable, unsupported_error
 from ..kernels import ffi, lib
 from ..limits import MAX_VOCAB
 from .pieces import END_MARKS, KEY, new_raw, usual_types, wrong
@@ -28,7 +28,7 @@ WRONG_TOKEN = {  # by what vocab_scan returns: key, reason
 
 
 def check_sizes(file: "File", n_vocab: int) -> None:
-    """Fault 65 where `n_vocab` tokens are too many, or not as many as the model has rows."""
+    """DataError where `n_vocab` tokens are too many, or not as many as the model has rows."""
     if not 1 <= n_vocab <= MAX_VOCAB:
         raise wrong(file, "tokens", f"{n_vocab} tokens, not 1 to {MAX_VOCAB}")
     for name in ("token_embd.weight", "output.weight"):
@@ -45,7 +45,7 @@ def enter(file: "File", index: "Any", tokens: "Array", of_keys: "Any") -> "list[
     """Enter `tokens`, an Array of strings of a gguf.File, into `index` (a C vocab *).
 
     of_keys: what special.named says of special.NAMES: control tokens whatever their type. Returns
-    a list of what must live as long as `index`. Fault 65 or 69 naming the key and the token.
+    a list of what must live as long as `index`. Error 65 or 69 naming the key and the token.
     """
     alive = _scan(file, index, tokens, of_keys)
     return alive + _find_texts(file, index)
@@ -94,14 +94,16 @@ def _scan(file, index, tokens, of_keys):
 
 def _check_scan(file, index, status, clash):
     if status == 4:
-        raise unsupported(file.path, f"{KEY}tokens: token {clash.id} has more than 1024 bytes")
+        raise unsupported_error(
+            file.path, f"{KEY}tokens: token {clash.id} has more than 1024 bytes"
+        )
     if status == 5:
         raise wrong(file, "tokens", f"there are byte tokens, but <0x{clash.other:02X}> is missing")
     if status:
         key, what = WRONG_TOKEN[status]
         raise wrong(file, key, f"token {clash.id}: {what}")
     if index.trie_bytes > MAX_TRIE_BYTES:
-        raise unsupported(
+        raise unsupported_error(
             file.path,
             f"{KEY}tokens: {index.trie_bytes} bytes of control and user defined tokens, "
             f"more than {MAX_TRIE_BYTES}",

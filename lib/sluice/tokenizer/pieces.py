@@ -4,7 +4,7 @@ file has none.
 
 from array import array
 
-from ..faults import bad
+from ..faults import data_error
 from ..kernels import ffi, lib
 
 TYPE_CHECKING = False
@@ -44,8 +44,8 @@ new_raw = ffi.new_allocator(should_clear_after_alloc=False)
 
 
 def wrong(file: "File", key: str, what: str) -> "Error":
-    """The Fault (65) that `key`, without KEY, of a gguf.File has `what` wrong with it."""
-    return bad(file.path, f"{KEY}{key}: {what}")
+    """The Error (65) that `key`, without KEY, of a gguf.File has `what` wrong with it."""
+    return data_error(file.path, f"{KEY}{key}: {what}")
 
 
 def usual_types(file: "File", tokens: list[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""The ids that begin and end a text, and the one of what has no token."""
+"""The tokens that begin and end a text, and the one of what has no token."""
 
 from ..kernels import lib
 from .pieces import CONTROL, END_MARKS, KEY, UNKNOWN, wrong
@@ -15,7 +15,7 @@ NAMES = ("bos", "eos", "eot", "eom")
 
 def named(file: "File", n_vocab: int, name: str) -> int | None:
     """The id that the key of `name` in a gguf.File names; None where the key is absent, -1 where it
-    says that there is none. Fault 65.
+    says that there is none. DataError.
     """
     key = f"{name}_token_id"
     value = file.get(KEY + key, "u32", None)
@@ -27,8 +27,9 @@ def named(file: "File", n_vocab: int, name: str) -> int | None:
 
 
 def choose(file: "File", index: "Any", of_keys: "Any", begins: bool) -> "tuple[Any, ...]":
-    """(bos, eos, eog, unknown, add_bos, add_eos) of a gguf.File: ids or None, but eog, a frozenset
-    of ids, and add_*, bool. Sets the unknown id of `index` (a C vocab *, its texts entered).
+    """(bos, eos, eog, unknown, add_bos, add_eos) of a gguf.File: tokens or None, but eog, a
+    frozenset of tokens, and add_*, bool. Sets the unknown id of `index` (a C vocab *, its texts
+    entered).
 
     of_keys: what `named` says of NAMES. begins: whether the begin id is put first where the file
     does not say. Where a key is absent, 1, 2 and 0 are tried, as is custom with SentencePiece.
@@ -37,10 +38,10 @@ def choose(file: "File", index: "Any", of_keys: "Any", begins: bool) -> "tuple[A
         index.model == lib.VOCAB_SPM and i < index.n_vocab and index.piece[i].kind == CONTROL
     )
     defaults = [1 if is_control(1) else -1, 2 if is_control(2) else -1, -1, -1]
-    ids = [default if i is None else i for i, default in zip(of_keys, defaults)]
-    bos, eos = (i if i >= 0 else None for i in ids[:2])
+    tokens = [default if i is None else i for i, default in zip(of_keys, defaults)]
+    bos, eos = (i if i >= 0 else None for i in tokens[:2])
     marks = (lib.vocab_find(index, m, len(m), 1 << CONTROL) for m in END_MARKS)
-    eog = frozenset(i for i in (*ids[1:], *marks) if i >= 0)
+    eog = frozenset(i for i in (*tokens[1:], *marks) if i >= 0)
     return bos, eos, eog, _unknown(file, index), *_added(file, bos, eos, begins)
 
 
@@ -54,7 +55,7 @@ def _unknown(file, index):
             file,
             "unknown_token_id",
             "not a token of type unknown, and there are no byte tokens either: "
-            "not every text has ids",
+            "not every text has tokens",
         )
     return None if has_bytes else unknown
 

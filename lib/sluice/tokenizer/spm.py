@@ -3,7 +3,7 @@ becomes pieces (csrc/tokenizer/spm.c). Gemma 4's go the same way, but have a lis
 (bpe.py).
 """
 
-from ..faults import unsupported
+from ..faults import unsupported_error
 from ..kernels import ffi, lib
 from .pieces import KEY, new_raw
 
@@ -17,13 +17,15 @@ BLANK = "\u2581".encode()
 
 
 def refuse_other_rules(file: "File") -> None:
-    """Fault 69 where a gguf.File wants texts treated in a way that this build does not have."""
+    """UnsupportedError where a gguf.File wants texts treated in a way that this build does not
+    have.
+    """
     if file.get(KEY + "treat_whitespace_as_suffix", "bool", False):
-        raise unsupported(file.path, f"{KEY}treat_whitespace_as_suffix")
+        raise unsupported_error(file.path, f"{KEY}treat_whitespace_as_suffix")
     charsmap = file.metadata.get(KEY + "precompiled_charsmap")
     n = getattr(charsmap, "n", 1)
     if charsmap is not None and n:
-        raise unsupported(
+        raise unsupported_error(
             file.path,
             f"{KEY}precompiled_charsmap: text normalisation other than identity",
         )
@@ -44,7 +46,7 @@ def choose_blanks(file: "File", index: "Any") -> tuple[bool, bool]:
 def encode(
     index: "Any", source: "Any", n_bytes: int, user: int, prefix: bool, remove_extra: bool
 ) -> list[int]:
-    """The ids (list) of a text of bytes, `source` (uint8_t *) [n_bytes].
+    """The tokens (list) of a text of bytes, `source` (uint8_t *) [n_bytes].
 
     user: the sets of user defined pieces that text may become. prefix: put a blank before it.
     remove_extra: make one blank of several, and none at the ends.
@@ -52,8 +54,8 @@ def encode(
     text = new_raw("uint8_t[]", 3 * n_bytes + 3)
     n_bytes = lib.spm_normalize(text, index, user, source, n_bytes, prefix, remove_extra)
     n = lib.spm_longest(index, user, text, n_bytes)
-    ids = new_raw("int32_t[]", n_bytes + 1)
+    tokens = new_raw("int32_t[]", n_bytes + 1)
     split = new_raw("uint32_t[]", index.n_vocab) if index.has_unused else ffi.NULL
     symbols, pairs = new_raw("merge_symbol[]", n), new_raw("merge_pair[]", 2 * n)
-    n_ids = lib.spm_encode(ids, text, n_bytes, index, user, symbols, pairs, split)
-    return ffi.unpack(ids, n_ids)
+    n_tokens = lib.spm_encode(tokens, text, n_bytes, index, user, symbols, pairs, split)
+    return ffi.unpack(tokens, n_tokens)

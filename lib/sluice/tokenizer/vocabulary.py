@@ -1,5 +1,5 @@
-"""A vocabulary: text to ids and ids to text. csrc/tokenizer does the work; index.py reads the
-tokens, special.py the ids that begin and end a text.
+"""A vocabulary: text to tokens and tokens to text. csrc/tokenizer does the work; index.py reads the
+tokens, special.py the tokens that begin and end a text.
 
 GGUF keys, all under `tokenizer.ggml.`; those of byte-pair lists, `pre` and `merges`, are in bpe.py:
 
@@ -21,7 +21,8 @@ GGUF keys, all under `tokenizer.ggml.`; those of byte-pair lists, `pre` and `mer
 
 Rules where references or files leave a choice:
 
-- Text is never a control token, except on request (`special`). The ids of bos, eos, eot and eom are
+- Text is never a control token, except on request (`special`). The tokens of bos, eos, eot and eom
+  are
   control tokens whatever their type, and so are user defined pieces that end a turn (END_MARKS but
   `</s>`, which is HTML, too).
 - User defined pieces are matched in every text before anything else: the leftmost first, of these
@@ -40,7 +41,7 @@ Rules where references or files leave a choice:
 - A token without text is never produced, and writes nothing.
 """
 
-from ..faults import UNSUPPORTED, Fault, bad, printable, unsupported
+from ..faults import UNSUPPORTED, Error, data_error, printable, unsupported_error
 from ..kernels import ffi, lib
 from ..limits import MAX_TEXT_BYTES
 from . import bpe, special, spm, whitespace
@@ -59,20 +60,20 @@ MODELS = {"llama": lib.VOCAB_SPM, "gpt2": lib.VOCAB_BYTES, "gemma4": lib.VOCAB_M
 class Vocab:
     """The vocabulary of a gguf.File.
 
-    n_vocab     number of ids
-    bos, eos    ids, or None
-    eog         frozenset of the ids that end a generation
+    n_vocab     number of tokens
+    bos, eos    tokens, or None
+    eog         frozenset of the tokens that end a generation
     add_bos, add_eos, add_prefix, remove_extra   the model's own rules, bool
     takes_before   whether it has tokens that take along the white space before them (whitespace.py)
 
-    Faults: 65 naming the key and the token, 69 for a vocabulary of another sort.
+    Errors: 65 naming the key and the token, 69 for a vocabulary of another sort.
     """
 
     def __init__(self, file: "File") -> None:
         self._file = file
         model = file.get(KEY + "model", "string")
         if model not in MODELS:
-            raise unsupported(
+            raise unsupported_error(
                 file.path,
                 f'{KEY}model {printable(model)}; this build reads "llama" (SentencePiece BPE),'
                 ' "gpt2" (byte-level BPE) and "gemma4"',
@@ -104,7 +105,7 @@ class Vocab:
         marks: bool = True,
         after: int | None = None,
     ) -> list[int]:
-        """The ids of a text (bytes, at most MAX_TEXT_BYTES): a list of int.
+        """The tokens of a text (bytes, at most MAX_TEXT_BYTES): a list of int.
 
         bos, eos: put that id at the begin, the end; None: as the model's metadata says. special:
         texts of control tokens in `data` become these tokens, the longest at each place; the text
@@ -114,10 +115,10 @@ class Vocab:
         what that token takes along of the white space behind it is left out.
         """
         if len(data) > MAX_TEXT_BYTES:
-            raise bad("text", f"{len(data)} bytes, more than {MAX_TEXT_BYTES >> 20} MiB")
-        ids = []
+            raise data_error("text", f"{len(data)} bytes, more than {MAX_TEXT_BYTES >> 20} MiB")
+        tokens = []
         if self.add_bos if bos is None else bos:
-            ids.append(self._need(self.bos, "bos"))
+            tokens.append(self._need(self.bos, "bos"))
         source, n = ffi.from_buffer("uint8_t[]", data), len(data)
         user = lib.SET_USER | (lib.SET_MARKER if marks else 0)
         at = self._behind(after, source, 0, n)
@@ -128,14 +129,14 @@ class Vocab:
                 else begin
             )
             if at < until:
-                ids += self._encode_text(source + at, until - at, prefix, user)
-            ids.append(i)
+                tokens += self._encode_text(source + at, until - at, prefix, user)
+            tokens.append(i)
             at = max(at, self._behind(i, source, end, n))
         if at < n:
-            ids += self._encode_text(source + at, n - at, prefix, user)
+            tokens += self._encode_text(source + at, n - at, prefix, user)
         if self.add_eos if eos is None else eos:
-            ids.append(self._need(self.eos, "eos"))
-        return ids
+            tokens.append(self._need(self.eos, "eos"))
+        return tokens
 
     def _cuts(self, source, at, n, special, user):
         """(begin, end, id) of the tokens that split a text source[at:n] before it is encoded:
@@ -212,7 +213,7 @@ class Vocab:
         return i if i >= 0 else None
 
     def ids_writing(self, data: bytes) -> list[int]:
-        """The ids that write exactly `data` (non-empty bytes): the tokens of this text, in the
+        """The tokens that write exactly `data` (non-empty bytes): the tokens of this text, in the
         forms that the file may have, and the byte token; ascending.
         """
         forms = {
@@ -239,14 +240,14 @@ class Vocab:
         return self._index.piece[i].kind in (CONTROL, ADDED, ADDED_MARKER)
 
 
-def end_ids(file: "File") -> frozenset[int]:
-    """The ids that end a generation (a frozenset), also where this build cannot tokenize with the
-    vocabulary of `file`.
+def end_tokens(file: "File") -> frozenset[int]:
+    """The tokens that end a generation (a frozenset), also where this build cannot tokenize with
+    the vocabulary of `file`.
     """
     try:
         return Vocab(file).eog
-    except Fault as e:
+    except Error as e:
         if e.code != UNSUPPORTED:
             raise
-    ids = (file.get(f"{KEY}{name}_token_id", "u32", special.NONE) for name in special.NAMES[1:])
-    return frozenset(i for i in ids if i != special.NONE)
+    tokens = (file.get(f"{KEY}{name}_token_id", "u32", special.NONE) for name in special.NAMES[1:])
+    return frozenset(i for i in tokens if i != special.NONE)

@@ -1,8 +1,8 @@
 """White space that control tokens take along: an attribute of tokens that GGUF does not hold.
 
 A tokenizer_config.json says it for each token (`lstrip`, `rstrip`): where the token is found in a
-text, the white space before or behind it (Unicode's) belongs to it and makes no ids. In a GGUF file
-the family of the model stands for it:
+text, the white space before or behind it (Unicode's) belongs to it and makes no tokens. In a GGUF
+file the family of the model stands for it:
 
     Phi-3     SentencePiece, of architecture phi3 or phimoe, or named so: control tokens and `</s>`
               take that behind them; `<unk>`, `<s>` and `<|endoftext|>` do not. As llama.cpp, which
@@ -14,7 +14,7 @@ Other families with such tokens are encoders (`<mask>` of jina-v2 and ModernBERT
 here.
 """
 
-from ..faults import Fault
+from ..faults import Error
 from ..kernels import lib
 
 TYPE_CHECKING = False
@@ -58,5 +58,5 @@ def _text(file, key):
     """A string of the metadata; "" where the key is absent or something else."""
     try:
         return file.get(key, "string", "")
-    except Fault:
+    except Error:
         return ""

@@ -8,7 +8,7 @@ import builtins
 from typing import Any
 
 from ... import limits
-from ...faults import Fault, bad, printable, unsupported
+from ...faults import Error, data_error, printable, unsupported_error
 from ...model import architectures
 from . import rope
 
@@ -25,7 +25,7 @@ LIMITS = {
 
 
 class Config:
-    """A config.json, checked. Fault 65, 69 naming the key.
+    """A config.json, checked. Error 65, 69 naming the key.
 
     path, values      the file, and its object; of a model with a text part, that part
     architecture      record of the family; hf: its HuggingFace part; arch: its name
@@ -39,7 +39,7 @@ class Config:
         self.path, kind = path, values.get("model_type")
         records = {t: r for r in architectures.load_all() for t in r.hugging_face.models}
         if not isinstance(kind, str) or kind not in records:
-            raise self.unsupported(
+            raise self.unsupported_error(
                 f"model_type {printable(str(kind))}; this build converts"
                 f" {', '.join(sorted(records))}"
             )
@@ -48,11 +48,11 @@ class Config:
         wanted = self.hf.models[kind]
         classes = values.get("architectures") or [wanted[0]]
         if classes not in [[name] for name in wanted]:
-            raise self.unsupported(
+            raise self.unsupported_error(
                 f"architectures {printable(str(classes))}, not {' or '.join(wanted)}"
             )
         if values.get("quantization_config"):
-            raise self.unsupported("quantization_config: weights that are quantised already")
+            raise self.unsupported_error("quantization_config: weights that are quantised already")
         inner = values.get("text_config")
         self.values = {**values, **inner} if isinstance(inner, dict) else values
         self.n_layer, self.n_embd = self.int("num_hidden_layers"), self.int("hidden_size")
@@ -63,20 +63,20 @@ class Config:
         self.n_vocab = self.int("vocab_size")
         self.tied = self.flag("tie_word_embeddings")
         if self.n_head % self.n_head_kv:
-            raise self.bad(
+            raise self.data_error(
                 "num_key_value_heads",
                 f"{self.n_head_kv} does not divide num_attention_heads {self.n_head}",
             )
         if self.head_dim % 2:
-            raise self.bad("head_dim", f"{self.head_dim} is odd")
+            raise self.data_error("head_dim", f"{self.head_dim} is odd")
         self._refuse()
         self.rope, self.window = rope.Scaling(self), self._window()
 
-    def bad(self, key: str, what: str) -> Fault:
-        return bad(self.path, f"{key}: {what}")
+    def data_error(self, key: str, what: str) -> Error:
+        return data_error(self.path, f"{key}: {what}")
 
-    def unsupported(self, what: str) -> Fault:
-        return unsupported(self.path, what)
+    def unsupported_error(self, what: str) -> Error:
+        return unsupported_error(self.path, what)
 
     def get(self, key: str, kinds: Any, default: Any = None) -> Any:
         """The value of `key`, of one of the types `kinds`; the default if it is absent or null."""
@@ -84,26 +84,26 @@ class Config:
         if value is None:
             value = self.hf.defaults.get(key, default)
             if value is ...:
-                raise self.bad(key, "is missing")
+                raise self.data_error(key, "is missing")
             return value
         if (
             not isinstance(value, kinds)
             or isinstance(value, bool)
             and bool not in (kinds if isinstance(kinds, tuple) else (kinds,))
         ):
-            raise self.bad(key, f"is {printable(str(value), 40)}")
+            raise self.data_error(key, f"is {printable(str(value), 40)}")
         return value
 
     def int(self, key: str, default: Any = ..., least: builtins.int = 1) -> builtins.int:
         value, most = self.get(key, int, default), LIMITS.get(key, limits.MAX_CONTEXT)
         if not least <= value <= most:
-            raise self.bad(key, f"{value} is not within {least} to {most}")
+            raise self.data_error(key, f"{value} is not within {least} to {most}")
         return value
 
     def float(self, key: str, default: Any = ...) -> builtins.float:
         value = float(self.get(key, (int, float), default))
         if not 0 < value < 1e12:
-            raise self.bad(key, f"{value:g} is not within 0 to 1e12")
+            raise self.data_error(key, f"{value:g} is not within 0 to 1e12")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -117,17 +117,17 @@ class Config:
             "use_bidirectional_attention",
         ):
             if self.flag(key):
-                raise self.unsupported(f"{key} = true")
+                raise self.unsupported_error(f"{key} = true")
         allowed = self.hf.activations
         act = self.get("hidden_activation", str) or self.get("hidden_act", str, allowed[0])
         if act not in allowed:
-            raise self.unsupported(f"hidden_act {printable(act)}, not {allowed[0]}")
+            raise self.unsupported_error(f"hidden_act {printable(act)}, not {allowed[0]}")
         self.hf.refuse(self)
 
     def _window(self) -> builtins.int | None:
         window = self.get("sliding_window", int)
         if window is not None and not 0 <= window <= limits.MAX_CONTEXT:
-            raise self.bad("sliding_window", f"{window} is not within 0 to 2^24")
+            raise self.data_error("sliding_window", f"{window} is not within 0 to 2^24")
         return window
 
     def metadata(self, name: str) -> dict[str, tuple[str, Any]]:
@@ -156,7 +156,7 @@ class Config:
 
     def period(self, usual: builtins.int) -> builtins.int:
         """Every how many layers one is global, the last of them, all others being local. `usual`
-        where config.json does not say. Fault 69 where the layers are in another order.
+        where config.json does not say. UnsupportedError where the layers are in another order.
         """
         types = self.get("layer_types", list)
         if types is None:
@@ -171,4 +171,6 @@ class Config:
                 for i in range(self.n_layer)
             ]:
                 return n
-        raise self.unsupported("layer_types: not every n-th layer is global and all others local")
+        raise self.unsupported_error(
+            "layer_types: not every n-th layer is global and all others local"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ...faults import bad
+from ...faults import data_error
 from ..reader import read_json
 from ..tensor import Metadata, Tensor
 from . import names, safetensors, vocabulary
@@ -14,10 +14,10 @@ MAX_CONFIG_BYTES = 4 << 20
 
 
 def read(path: str) -> tuple[Metadata, list[Tensor]]:
-    """(metadata, tensors). Fault 65, 66, 69 naming the file and what is wrong with it."""
+    """(metadata, tensors). Error 65, 66, 69 naming the file and what is wrong with it."""
     config_path = os.path.join(path, "config.json")
     if not os.path.lexists(config_path):
-        raise bad(path, "no config.json: not a model as Hugging Face keeps it")
+        raise data_error(path, "no config.json: not a model as Hugging Face keeps it")
     c = Config(config_path, read_json(config_path, MAX_CONFIG_BYTES))
     metadata = c.metadata(
         os.fsencode(os.path.basename(os.path.abspath(path))).decode("utf-8", "replace")

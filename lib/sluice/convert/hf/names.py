@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...faults import bad, printable, unsupported
+from ...faults import data_error, printable, unsupported_error
 from .. import types
 from ..tensor import Read, Tensor
 from .config import Config
@@ -24,13 +24,13 @@ OTHERS = (
 
 
 def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
-    """List of Tensor for the Config `c` of what safetensors.read found. Fault 65: one is missing or
-    of another shape; 69: one too many.
+    """List of Tensor for the Config `c` of what safetensors.read found. DataError: one is missing
+    or of another shape; 69: one too many.
     """
     left, block = dict(entries), c.architecture.stored_shapes(c)
     prefix = next((p for p in PREFIXES if p + "embed_tokens.weight" in left), None)
     if prefix is None:
-        raise bad(folder, "tensor model.embed_tokens.weight is missing")
+        raise data_error(folder, "tensor model.embed_tokens.weight is missing")
     wanted: list[tuple[str, str, tuple[int, ...]]] = [
         ("token_embd.weight", prefix + "embed_tokens.weight", (c.n_embd, c.n_vocab))
     ]
@@ -47,12 +47,12 @@ def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
     for name, theirs, shape in wanted:
         entry = left.pop(theirs, None)
         if entry is None:
-            raise bad(folder, f"tensor {theirs} is missing")
+            raise data_error(folder, f"tensor {theirs} is missing")
         out.append(_tensor(c, name, theirs, shape, entry))
     left.pop(head, None)
     for name, entry in left.items():
         if not name.startswith(OTHERS) and not name.endswith("rotary_emb.inv_freq"):
-            raise unsupported(
+            raise unsupported_error(
                 entry.reader.path,
                 f"tensor {printable(name)}: not part of a {c.arch} model as config.json has it",
             )
@@ -61,13 +61,13 @@ def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
 
 def _tensor(c, name, theirs, shape, entry):
     if entry.shape != shape[::-1]:
-        raise bad(
+        raise data_error(
             entry.reader.path,
             f"tensor {theirs}: shape {list(entry.shape)}, but config.json means"
             f" {list(shape[::-1])}",
         )
     if entry.dtype not in types.STORED:
-        raise unsupported(
+        raise unsupported_error(
             entry.reader.path,
             f"tensor {theirs}: dtype {entry.dtype}; this build converts F32, F16 and BF16",
         )

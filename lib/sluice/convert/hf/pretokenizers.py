@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ...faults import printable, unsupported
+from ...faults import printable, unsupported_error
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -247,19 +247,21 @@ def plain(step: Any) -> Any:
 
 
 def recognise(path: str, pre_tokenizer: Any, normalizer: Any, ignore_merges: bool) -> str:
-    """The name, or Fault 69 that says what the pre-tokenizer is."""
+    """The name, or UnsupportedError that says what the pre-tokenizer is."""
     found, kind = plain(pre_tokenizer), _kind(normalizer)
     for name, known, normalizers, whole_words in KNOWN:
         if found == known:
             if kind not in normalizers:
-                raise unsupported(
+                raise unsupported_error(
                     path, f"normalizer {printable(str(kind))} before the pre-tokenizer of {name}"
                 )
             if ignore_merges and not whole_words:
-                raise unsupported(path, f"model.ignore_merges with the pre-tokenizer of {name}")
+                raise unsupported_error(
+                    path, f"model.ignore_merges with the pre-tokenizer of {name}"
+                )
             return name
     names = ", ".join(name for name, *_ in KNOWN)
-    raise unsupported(
+    raise unsupported_error(
         path, f"pre_tokenizer {printable(json.dumps(found), 120)}: is none of {names}"
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...faults import bad, printable, unsupported
+from ...faults import data_error, printable, unsupported_error
 from ...limits import MAX_CONTEXT
 from ..tensor import Metadata, Tensor, constant
 
@@ -38,12 +38,12 @@ class Scaling:
             else str(kind)
         )
         if self.kind not in c.hf.ropes:
-            raise unsupported(c.path, f"rope_type {printable(self.kind)} of a {c.arch}")
+            raise unsupported_error(c.path, f"rope_type {printable(self.kind)} of a {c.arch}")
         partial = self._number(new, "partial_rotary_factor", c.float("partial_rotary_factor", 1.0))
         self.n_rot = int(c.head_dim * partial)
         allowed = partial == 1 or c.hf.partial_rotary
         if not allowed or self.n_rot % 2 or not 2 <= self.n_rot <= c.head_dim:
-            raise unsupported(c.path, f"partial_rotary_factor {partial:g} of a {c.arch}")
+            raise unsupported_error(c.path, f"partial_rotary_factor {partial:g} of a {c.arch}")
         self.factor = (
             self._number(values, "factor", ...)
             if self.kind in ("linear", "llama3", "yarn")
@@ -54,20 +54,20 @@ class Scaling:
         )
         self.original = original or (8192 if self.kind == "llama3" else c.n_ctx)
         if type(self.original) is not int or not 1 <= self.original <= MAX_CONTEXT:
-            raise self._bad("original_max_position_embeddings", self.original)
+            raise self._data_error("original_max_position_embeddings", self.original)
 
-    def _bad(self, key, value):
-        return bad(self.config.path, f"rope scaling: {key}: {printable(str(value), 40)}")
+    def _data_error(self, key, value):
+        return data_error(self.config.path, f"rope scaling: {key}: {printable(str(value), 40)}")
 
     def _number(self, values, key, default):
         value = values.get(key, default)
         if value is ... or type(value) not in (int, float) or not 0 < value < 1e12:
-            raise self._bad(key, "is missing" if value is ... else value)
+            raise self._data_error(key, "is missing" if value is ... else value)
         return float(value)
 
     def _plain(self, local):
         if local.get("rope_type", "default") != "default":
-            raise unsupported(
+            raise unsupported_error(
                 self.config.path, f"rope_type {printable(str(local['rope_type']))} of local layers"
             )
 
@@ -101,9 +101,9 @@ class Scaling:
         out = {"rope.scaling.original_context_length": ("u32", self.original)}
         for key in ("mscale", "mscale_all_dim"):
             if self.values.get(key):
-                raise unsupported(self.config.path, f"rope scaling: {key}")
+                raise unsupported_error(self.config.path, f"rope scaling: {key}")
         if self.values.get("truncate", True) is not True:
-            raise unsupported(self.config.path, "rope scaling: truncate = false")
+            raise unsupported_error(self.config.path, "rope scaling: truncate = false")
         for key, name in (
             ("attention_factor", "attn_factor"),
             ("beta_fast", "yarn_beta_fast"),
@@ -127,7 +127,7 @@ class Scaling:
     def _factors(self, key):
         values = self.values.get(key)
         if not isinstance(values, list) or len(values) != self.n_rot // 2:
-            raise self._bad(key, f"is no list of {self.n_rot // 2} numbers")
+            raise self._data_error(key, f"is no list of {self.n_rot // 2} numbers")
         return [self._number({key: v}, key, ...) for v in values]
 
     def _llama3(self):
@@ -139,7 +139,9 @@ class Scaling:
             self._number(self.values, "high_freq_factor", 4.0),
         )
         if low >= high:
-            raise self._bad("low_freq_factor", f"{low:g} is not below high_freq_factor {high:g}")
+            raise self._data_error(
+                "low_freq_factor", f"{low:g} is not below high_freq_factor {high:g}"
+            )
         out = []
         for i in range(0, self.n_rot, 2):
             # within the original context

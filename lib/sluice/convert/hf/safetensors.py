@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from ...faults import bad, printable, unsupported
+from ...faults import data_error, printable, unsupported_error
 from ...limits import MAX_SHARDS
 from ..reader import Reader, parse_json, read_json
 
@@ -49,7 +49,7 @@ class Entry:
 
 
 def read(folder: str) -> dict[str, Entry]:
-    """Dict: name -> Entry, of all tensors of the model in `folder`. Fault 65, 66, 69."""
+    """Dict: name -> Entry, of all tensors of the model in `folder`. Error 65, 66, 69."""
     index = os.path.join(folder, "model.safetensors.index.json")
     single = os.path.join(folder, "model.safetensors")
     if os.path.lexists(index):
@@ -58,11 +58,11 @@ def read(folder: str) -> dict[str, Entry]:
         return shard(single)
     for name in sorted(os.listdir(folder)):
         if name.endswith((".bin", ".pth", ".pt", ".ckpt", ".pkl")):
-            raise unsupported(
+            raise unsupported_error(
                 os.path.join(folder, name),
                 "a pickle, which is a program: never read; save the model as safetensors",
             )
-    raise bad(folder, "no model.safetensors and no model.safetensors.index.json")
+    raise data_error(folder, "no model.safetensors and no model.safetensors.index.json")
 
 
 def _sharded(folder, index):
@@ -72,10 +72,10 @@ def _sharded(folder, index):
         or not where
         or not all(isinstance(v, str) for v in where.values())
     ):
-        raise bad(index, "weight_map: is not an object of file names")
+        raise data_error(index, "weight_map: is not an object of file names")
     names = sorted(set(where.values()))
     if len(names) > MAX_SHARDS:
-        raise bad(index, f"weight_map: {len(names)} files, more than {MAX_SHARDS}")
+        raise data_error(index, f"weight_map: {len(names)} files, more than {MAX_SHARDS}")
     for name in names:
         if (
             name != os.path.basename(name)
@@ -83,7 +83,7 @@ def _sharded(folder, index):
             or not name.endswith(".safetensors")
             or "\0" in name
         ):
-            raise bad(
+            raise data_error(
                 index,
                 f"weight_map: {printable(name)} is not the name of a safetensors file in this"
                 " folder",
@@ -94,11 +94,11 @@ def _sharded(folder, index):
         found = shard(path)
         for tensor, entry in found.items():
             if where.get(tensor) != name:
-                raise bad(path, f"tensor {printable(tensor)}: is here, but not by the index")
+                raise data_error(path, f"tensor {printable(tensor)}: is here, but not by the index")
             out[tensor] = entry
     for tensor, name in where.items():
         if tensor not in out:
-            raise bad(
+            raise data_error(
                 os.path.join(folder, name),
                 f"tensor {printable(tensor)}: is missing here, where the index has it",
             )
@@ -109,10 +109,10 @@ def shard(path: str) -> dict[str, Entry]:
     """Dict: name -> Entry, of one file."""
     r = Reader(path)
     if r.size < 8:
-        raise bad(path, f"{r.size} bytes: too short for a safetensors file")
+        raise data_error(path, f"{r.size} bytes: too short for a safetensors file")
     n = int.from_bytes(r.bytes(0, 8), "little")
     if n > min(r.size - 8, MAX_HEADER_BYTES):
-        raise bad(
+        raise data_error(
             path,
             f"header: {n} bytes, but the file has {r.size}, and {MAX_HEADER_BYTES >> 20} MiB are"
             " the most",
@@ -127,14 +127,14 @@ def shard(path: str) -> dict[str, Entry]:
     expected = 0
     for begin, end, name in sorted(spans):
         if begin != expected:
-            raise bad(
+            raise data_error(
                 path,
                 f"tensor {printable(name)}: begins at byte {begin} of the data, but the one before"
                 f" it ends at {expected}",
             )
         expected = end
     if data_at + expected != r.size:
-        raise bad(
+        raise data_error(
             path,
             f"{r.size} bytes; its header means {data_at + expected}"
             + (": cut" if data_at + expected > r.size else ""),
@@ -146,20 +146,22 @@ def _entry(path, name, value):
     """(dtype, shape, begin, end) of a header's entry, checked as far as it goes alone."""
     what = f"tensor {printable(name)}"
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
-        raise bad(path, f"{what}: not an object of dtype, shape and data_offsets")
+        raise data_error(path, f"{what}: not an object of dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if dtype not in WIDTHS if isinstance(dtype, str) else True:
-        raise unsupported(path, f"{what}: dtype {printable(str(dtype))} is not known to this build")
+        raise unsupported_error(
+            path, f"{what}: dtype {printable(str(dtype))} is not known to this build"
+        )
     whole = lambda v: type(v) is int and 0 <= v <= MAX_BYTES
     if not isinstance(shape, list) or len(shape) > MAX_DIMS or not all(map(whole, shape)):
-        raise bad(path, f"{what}: shape {printable(str(shape))}")
+        raise data_error(path, f"{what}: shape {printable(str(shape))}")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(whole, offsets)):
-        raise bad(path, f"{what}: data_offsets {printable(str(offsets))}")
+        raise data_error(path, f"{what}: data_offsets {printable(str(offsets))}")
     n_bytes = WIDTHS[dtype]
     for d in shape:
         n_bytes *= d
     if offsets[1] - offsets[0] != n_bytes:
-        raise bad(
+        raise data_error(
             path,
             f"{what}: {offsets[1] - offsets[0]} bytes, but its shape {shape} of {dtype} takes"
             f" {n_bytes}",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 
-from ...faults import bad, unsupported
+from ...faults import data_error, unsupported_error
 from ...limits import MAX_VOCAB, MAX_VOCAB_FILE_BYTES
 from .. import protobuf
 from ..reader import read_small
@@ -34,7 +34,7 @@ class Model:
             path, read_small(path, MAX_VOCAB_FILE_BYTES)
         ).fields():
             if number in (1, 2, 3) and kind != protobuf.BYTES:
-                raise bad(path, f"field {number}: not a message: not a SentencePiece model")
+                raise data_error(path, f"field {number}: not a message: not a SentencePiece model")
             if number == 1:
                 self._piece(value)
             elif number == 2:
@@ -42,10 +42,10 @@ class Model:
             elif number == 3:
                 self._normalizer(value)
         if not self.tokens:
-            raise bad(path, "holds no pieces: not a SentencePiece model")
+            raise data_error(path, "holds no pieces: not a SentencePiece model")
         for name, i in self.ids.items():
             if i >= len(self.tokens):
-                raise bad(path, f"{name}_id: {i} is not below the {len(self.tokens)} pieces")
+                raise data_error(path, f"{name}_id: {i} is not below the {len(self.tokens)} pieces")
 
     def _piece(self, span):
         what, token, score, type = f"piece {len(self.tokens)}", b"", 0.0, 1
@@ -57,9 +57,9 @@ class Model:
             elif number == 3:
                 type = protobuf.int32(kind, value, self.path, what)
         if score - score != 0 or not 1 <= type <= 6:
-            raise bad(self.path, f"{what}: score {score}, type {type}")
+            raise data_error(self.path, f"{what}: score {score}, type {type}")
         if len(self.tokens) == MAX_VOCAB:
-            raise bad(self.path, f"more than {MAX_VOCAB} pieces")
+            raise data_error(self.path, f"more than {MAX_VOCAB} pieces")
         self.tokens.append(token), self.scores.append(score), self.types.append(type)
 
     def _trainer(self, span):
@@ -68,12 +68,12 @@ class Model:
             if number == 3:
                 model_type = value
             elif number == 24 and value:
-                raise unsupported(self.path, "trainer_spec.treat_whitespace_as_suffix")
+                raise unsupported_error(self.path, "trainer_spec.treat_whitespace_as_suffix")
             elif 40 <= number <= 43:
                 name = ("unknown", "bos", "eos", "padding")[number - 40]
                 self.ids[name] = protobuf.int32(kind, value, self.path, f"trainer_spec, {name} id")
         if model_type != 2:
-            raise unsupported(
+            raise unsupported_error(
                 self.path,
                 f"trainer_spec.model_type {model_type if isinstance(model_type, int) else ''}: not"
                 " BPE (2)",
@@ -82,7 +82,7 @@ class Model:
     def _normalizer(self, span):
         for number, kind, value in span.fields():
             if number == 2 and kind == protobuf.BYTES and value.end > value.at:
-                raise unsupported(
+                raise unsupported_error(
                     self.path,
                     "normalizer_spec.precompiled_charsmap: text normalisation other than identity",
                 )
@@ -91,7 +91,7 @@ class Model:
             elif number == 4:
                 self.remove_extra = bool(value)
             elif number == 5 and not value:
-                raise unsupported(self.path, "normalizer_spec.escape_whitespaces = false")
+                raise unsupported_error(self.path, "normalizer_spec.escape_whitespaces = false")
 
     def metadata(self) -> Metadata:
         """Dict: key -> (kind, value)."""

@@ -4,7 +4,7 @@ tokenizer.ggml that say the same.
 
 from __future__ import annotations
 
-from ...faults import bad, printable, unsupported
+from ...faults import data_error, printable, unsupported_error
 from ...limits import MAX_VOCAB, MAX_VOCAB_FILE_BYTES
 from ..reader import read_json
 from ..tensor import Metadata
@@ -21,20 +21,20 @@ PREPEND = {"type": "Prepend", "prepend": BLANK}
 class File:
     """model ("gpt2" or "llama"), ids (dict token -> id), added (dict id -> entry), merges (list of
     pairs of str), `add_prefix`, bos_first (the id that post-processing puts first, None: none, ...:
-    unknown). Fault 65, 69 naming the field.
+    unknown). Error 65, 69 naming the field.
     """
 
     def __init__(self, path: str):
         self.path, whole = path, read_json(path, MAX_VOCAB_FILE_BYTES)
         m = whole.get("model")
         if not isinstance(m, dict):
-            raise self._bad("model", "is missing")
+            raise self._data_error("model", "is missing")
         kind = m.get("type", "BPE" if "merges" in m else None)
         if kind != "BPE":
-            raise unsupported(path, f"model.type {printable(str(kind))}, not BPE")
+            raise unsupported_error(path, f"model.type {printable(str(kind))}, not BPE")
         for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
             if m.get(key):
-                raise unsupported(path, f"model.{key}")
+                raise unsupported_error(path, f"model.{key}")
         self.ids, self.unknown = self._vocab(m.get("vocab")), m.get("unk_token")
         self.merges = self._merges(m.get("merges"))
         self.added = self._added(whole.get("added_tokens") or [])
@@ -44,7 +44,7 @@ class File:
             self.pre = pretokenizers.recognise(path, pre, normalizer, m.get("ignore_merges", False))
         else:
             if not m.get("byte_fallback") or not BYTES <= self.ids.keys():
-                raise unsupported(
+                raise unsupported_error(
                     path,
                     f"pre_tokenizer {printable(str(pre), 120)}: neither on bytes nor SentencePiece"
                     " with bytes to fall back on",
@@ -52,23 +52,25 @@ class File:
             self.pre, self.add_prefix = "default", self._prefix(pre, normalizer)
         self.bos_first = _first(whole.get("post_processor"))
 
-    def _bad(self, field, what):
-        return bad(self.path, f"{field}: {what}")
+    def _data_error(self, field, what):
+        return data_error(self.path, f"{field}: {what}")
 
     def _vocab(self, vocab):
         if not isinstance(vocab, dict) or not vocab:
-            raise self._bad("model.vocab", "is no object of tokens and ids")
+            raise self._data_error("model.vocab", "is no object of tokens and ids")
         if len(vocab) > MAX_VOCAB or not all(
             type(i) is int and 0 <= i < MAX_VOCAB for i in vocab.values()
         ):
-            raise self._bad("model.vocab", f"more than {MAX_VOCAB} tokens, or an id that is none")
+            raise self._data_error(
+                "model.vocab", f"more than {MAX_VOCAB} tokens, or an id that is none"
+            )
         if len(set(vocab.values())) < len(vocab):
-            raise self._bad("model.vocab", "two tokens have the same id")
+            raise self._data_error("model.vocab", "two tokens have the same id")
         return vocab
 
     def _merges(self, merges):
         if not isinstance(merges, list) or len(merges) > 4 * MAX_VOCAB:
-            raise self._bad("model.merges", "is no list of pairs")
+            raise self._data_error("model.merges", "is no list of pairs")
         out = []
         for i, pair in enumerate(merges):
             pair = pair.split(" ") if isinstance(pair, str) else pair
@@ -77,9 +79,9 @@ class File:
                 and len(pair) == 2
                 and all(isinstance(p, str) and p for p in pair)
             ):
-                raise self._bad("model.merges", f"entry {i} is no pair of tokens")
+                raise self._data_error("model.merges", f"entry {i} is no pair of tokens")
             if not (pair[0] in self.ids and pair[1] in self.ids and pair[0] + pair[1] in self.ids):
-                raise self._bad(
+                raise self._data_error(
                     "model.merges",
                     f"entry {i}: {printable(' '.join(pair), 40)} is not made of tokens into a"
                     " token",
@@ -96,9 +98,9 @@ class File:
                 and 0 <= e["id"] < MAX_VOCAB
                 and isinstance(e.get("content"), str)
             ):
-                raise self._bad("added_tokens", f"entry {i} has no id and content")
+                raise self._data_error("added_tokens", f"entry {i} has no id and content")
             if self.ids.get(e["content"], e["id"]) != e["id"]:
-                raise self._bad(
+                raise self._data_error(
                     "added_tokens",
                     f"{printable(e['content'], 40)} has two ids, {self.ids[e['content']]} and"
                     f" {e['id']}",
@@ -133,7 +135,7 @@ class File:
         }
         if pre in (None, parts) and steps in ([PREPEND, REPLACE], [REPLACE]):
             return len(steps) == 2
-        raise unsupported(
+        raise unsupported_error(
             self.path,
             f"normalizer {printable(str(normalizer), 80)} with pre_tokenizer"
             f" {printable(str(pre), 80)}: not SentencePiece's",
@@ -146,7 +148,7 @@ class File:
         tokens, types = [f"[PAD{i}]" for i in range(n_vocab)], [UNUSED] * n_vocab
         for token, i in self.ids.items():
             if i >= n_vocab:
-                raise self._bad("model.vocab", f"id {i}, but the model has {n_vocab}")
+                raise self._data_error("model.vocab", f"id {i}, but the model has {n_vocab}")
             is_byte = self.model == "llama" and token in BYTES
             tokens[i], types[i] = (
                 token,
@@ -193,7 +195,7 @@ class File:
             if made in given:
                 continue
             if made != last and made in rank:
-                raise unsupported(
+                raise unsupported_error(
                     self.path,
                     f"model.merges: those that make {printable(made, 40)} stand apart: not"
                     " SentencePiece's",
@@ -208,7 +210,7 @@ class File:
                 token[:at] in self.ids and token[at:] in self.ids for at in range(1, len(token))
             )
             if possible != n_pairs.get(token, 0):
-                raise unsupported(
+                raise unsupported_error(
                     self.path,
                     f"model.merges: {printable(token, 40)} is made of {n_pairs.get(token, 0)}"
                     f" pairs, not {possible}: not SentencePiece's",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from ...faults import bad, printable
+from ...faults import data_error, printable
 from ..llama2c import vocabulary
 from ..reader import parse_json, read_json, read_small
 from ..tensor import Metadata
@@ -28,7 +28,7 @@ def metadata(folder: str, c: Config) -> Metadata:
         file = tokenizer_json.File(fast)
         out, first = file.metadata(c.n_vocab), file.bos_first
     else:
-        raise bad(folder, "no tokenizer.model and no tokenizer.json")
+        raise data_error(folder, "no tokenizer.model and no tokenizer.json")
     out.update(_special(folder, c, out, settings))
     out.update(_flags(out, settings, first))
     if not c.hf.space_prefix:
@@ -45,7 +45,7 @@ def _sentencepiece(folder, model, c, settings):
     """Pieces of the model, the tokens that were added to them, [PADi] for rows that have none."""
     n = c.n_vocab
     if len(model.tokens) > n:
-        raise bad(model.path, f"{len(model.tokens)} pieces, but the model has {n} rows")
+        raise data_error(model.path, f"{len(model.tokens)} pieces, but the model has {n} rows")
     for i in range(len(model.tokens), n):
         model.tokens.append(b"[PAD%d]" % i), model.scores.append(-10000.0), model.types.append(5)
     for i, (token, special) in sorted(_added(folder, settings).items()):
@@ -66,7 +66,7 @@ def _added(folder, settings):
     out = {}
     for token, i in _optional(folder, "added_tokens.json").items():
         if type(i) is not int or i < 0:
-            raise bad(
+            raise data_error(
                 os.path.join(folder, "added_tokens.json"),
                 f"{printable(token, 40)}: its id is {printable(str(i), 40)}",
             )
@@ -80,7 +80,7 @@ def _added(folder, settings):
             and isinstance(e, dict)
             and isinstance(e.get("content"), str)
         ):
-            raise bad(
+            raise data_error(
                 os.path.join(folder, "tokenizer_config.json"),
                 f"added_tokens_decoder: {printable(i, 40)} has no id and content",
             )
@@ -162,10 +162,10 @@ def _template(folder, settings):
 
 def _text(path, data):
     if len(data) > MAX_TEMPLATE_BYTES:
-        raise bad(
+        raise data_error(
             path, f"chat template: {len(data)} bytes, more than {MAX_TEMPLATE_BYTES >> 20} MiB"
         )
     try:
         return {"tokenizer.chat_template": ("string", data.decode())}
     except UnicodeDecodeError:
-        raise bad(path, "chat template: not UTF-8") from None
+        raise data_error(path, "chat template: not UTF-8") from None

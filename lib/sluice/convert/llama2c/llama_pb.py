@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ...faults import Fault, bad, unsupported
+from ...faults import Error, data_error, unsupported_error
 from ...gguf import llama2c
 from ...limits import MAX_VOCAB_FILE_BYTES
 from .. import protobuf, types
@@ -32,7 +32,7 @@ ROLES = {
 
 class File:
     """config: dict of llama2c.FIELDS, or None; vocab: (tokens, scores) as llama2c.read_vocab gives
-    them, or None; weights: dict role -> wire.Span, or None. Fault 65, 69 naming the field.
+    them, or None; weights: dict role -> wire.Span, or None. Error 65, 69 naming the field.
     """
 
     def __init__(self, path: str):
@@ -46,15 +46,15 @@ class File:
             if name is None:
                 continue  # what a later version may add
             if kind != protobuf.BYTES:
-                raise bad(path, f"{name}: not a message")
+                raise data_error(path, f"{name}: not a message")
             if getattr(self, "vocab" if number == TOKENIZER else name) is not None:
-                raise unsupported(path, f"{name}: written in two pieces")
+                raise unsupported_error(path, f"{name}: written in two pieces")
             if number == CONFIG:
                 self.config = self._config(value)
             elif number == WEIGHTS:
                 self.weights = self._weights(value)
             elif value.end - value.at > MAX_VOCAB_FILE_BYTES:
-                raise bad(path, f"tokenizer: more than {MAX_VOCAB_FILE_BYTES >> 20} MiB")
+                raise data_error(path, f"tokenizer: more than {MAX_VOCAB_FILE_BYTES >> 20} MiB")
             else:
                 self.vocab = self._vocab(protobuf.message(path, value.bytes()))
 
@@ -71,7 +71,9 @@ class File:
         for number, kind, value in span.fields():
             role = ROLES.get(number)
             if role and (kind != protobuf.BYTES or role in out):
-                raise unsupported(self.path, f"weights, field {number}: not in one packed piece")
+                raise unsupported_error(
+                    self.path, f"weights, field {number}: not in one packed piece"
+                )
             if role:
                 out[role] = value
         return out
@@ -82,20 +84,24 @@ class File:
             if number == 1 and kind == protobuf.BYTES:
                 token = value.bytes()
                 if not is_utf8(token):
-                    raise bad(self.path, f"tokenizer.vocab: token {len(tokens)} is not UTF-8")
+                    raise data_error(
+                        self.path, f"tokenizer.vocab: token {len(tokens)} is not UTF-8"
+                    )
                 tokens.append(token.replace(b" ", b"\xe2\x96\x81"))
             elif number == 2:
                 scores += protobuf.floats(kind, value, self.path, "tokenizer.scores")
             elif number == 3:
                 n_vocab = protobuf.int32(kind, value, self.path, "tokenizer.vocab_sized")
         if not len(tokens) == len(scores) == (n_vocab or len(tokens)):
-            raise bad(
+            raise data_error(
                 self.path,
                 f"tokenizer: {len(tokens)} tokens, {len(scores)} scores, vocab_sized {n_vocab}",
             )
         wrong = next((i for i, x in enumerate(scores) if x - x != 0), None)
         if wrong is not None:
-            raise bad(self.path, f"tokenizer.scores: that of token {wrong} is {scores[wrong]}")
+            raise data_error(
+                self.path, f"tokenizer.scores: that of token {wrong} is {scores[wrong]}"
+            )
         for i in (llama2c.BOS, llama2c.EOS):
             if i < len(tokens):
                 tokens[i] = tokens[i].strip(b"\n")
@@ -104,7 +110,7 @@ class File:
     def tensors(self) -> tuple[llama2c.Config, list[Tensor]]:
         """(llama2c.Config, list of Tensor) of its weights."""
         if self.config is None or self.vocab is None:
-            raise bad(self.path, f"{'tokenizer' if self.config else 'config'} is missing")
+            raise data_error(self.path, f"{'tokenizer' if self.config else 'config'} is missing")
         c: Any = llama2c.Config(self.path, self.config.values(), "output" not in self.weights, 0)
         out = []
         for name, role, _, n_bytes in by_layer(c):
@@ -112,7 +118,7 @@ class File:
             n_all = n_bytes * (1 if role in llama2c.OUTSIDE else c.n_layers)
             if span is None or span.end - span.at != n_all:
                 found = "missing" if span is None else f"{span.end - span.at} bytes"
-                raise bad(self.path, f"weights of {role}: {found}, expected {n_all}")
+                raise data_error(self.path, f"weights of {role}: {found}, expected {n_all}")
             at = span.at + (n_bytes * int(name.split(".")[1]) if role not in llama2c.OUTSIDE else 0)
             shape = c.shape(role)
             out.append(
@@ -155,5 +161,5 @@ def is_message(path: str) -> bool:
     try:
         number, kind, value = next(protobuf.Span(r, 0, r.size).fields())
         return kind == protobuf.BYTES and next(value.fields())[1] == protobuf.VARINT
-    except (Fault, StopIteration):
+    except (Error, StopIteration):
         return False

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...faults import BAD_DATA, Fault
+from ...faults import BAD_DATA, Error
 from ...gguf import llama2c
 from .. import types
 from ..reader import Reader
@@ -70,7 +70,7 @@ def _groups(r, c, name, shape, at):
         lo, hi = begin // group, -(-end // group)
         s = np.frombuffer(r.bytes(scales_at + 4 * lo, 4 * (hi - lo)), "<f4")
         if not (np.isfinite(s).all() and (s >= 0).all()):
-            raise Fault(
+            raise Error(
                 BAD_DATA,
                 f"{r.path}: tensor {name}: a scale is negative or not finite (a file of 2023, whose"
                 " scales stand at its end?)",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...faults import bad
+from ...faults import data_error
 from ...gguf import llama2c
 from .. import protobuf
 from ..hf import sentencepiece
@@ -44,10 +44,10 @@ def metadata(path: str, c: Any) -> Metadata:
         return model.metadata()
     file = llama_pb.File(path)
     if file.vocab is None:
-        raise bad(path, "tokenizer is missing")
+        raise data_error(path, "tokenizer is missing")
     for name, value in (file.config or {}).items():
         if value != getattr(c, name):
-            raise bad(
+            raise data_error(
                 path, f"config.{name}: {value}, but the checkpoint's header says {getattr(c, name)}"
             )
     _check_size(path, len(file.vocab[0]), c)
@@ -56,7 +56,7 @@ def metadata(path: str, c: Any) -> Metadata:
 
 def _check_size(path, n, c):
     if n != c.vocab_size:
-        raise bad(path, f"{n} tokens; the model has {c.vocab_size}")
+        raise data_error(path, f"{n} tokens; the model has {c.vocab_size}")
 
 
 def tokens_as_bin(tokens: Any) -> list[bytes]:

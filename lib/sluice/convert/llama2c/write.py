@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import gguf
-from ...faults import BAD_DATA, Fault, unsupported
+from ...faults import BAD_DATA, Error, unsupported_error
 from ...gguf import llama2c
 from ...gguf.write import check_room
 from ...kernels import ffi, lib
@@ -25,11 +25,13 @@ from .vocabulary import bin_bytes, tokens_as_bin
 
 
 def source(path: str) -> tuple[gguf.File, llama2c.Config]:
-    """(gguf.File, llama2c.Config) of a GGUF that llama2.c can hold; else Fault 69 says why not."""
+    """(gguf.File, llama2c.Config) of a GGUF that llama2.c can hold; else UnsupportedError says why
+    not.
+    """
     file = gguf.File(path)
     h = Hparams(file)
     if h.arch != "llama":
-        raise unsupported(path, f"general.architecture {h.arch}: llama2.c has llama alone")
+        raise unsupported_error(path, f"general.architecture {h.arch}: llama2.c has llama alone")
     eps = np.float32(llama2c.EPS)
     for what, found, wanted in (
         ("llama.attention.layer_norm_rms_epsilon", np.float32(h.eps), eps),
@@ -43,7 +45,7 @@ def source(path: str) -> tuple[gguf.File, llama2c.Config]:
         ("llama.attention.sliding_window", h.window, 0),
     ):
         if found != wanted:
-            raise unsupported(
+            raise unsupported_error(
                 path,
                 f"{what}: llama2.c has no place for it (here {found:g}, there always {wanted:g})",
             )
@@ -64,27 +66,29 @@ def _same(file, a, b):
 
 
 def tensors(file: gguf.File, c: llama2c.Config) -> dict[str, Tensor]:
-    """Dict: name -> Tensor of `file`, exactly those of `c`. Fault 65, 69."""
+    """Dict: name -> Tensor of `file`, exactly those of `c`. Error 65, 69."""
     left, out = dict(file.tensors), {}
     for name, role, _, _ in c.parts()[0]:
         if role == "rope":
             continue
         t = left.pop(name, None)
         if t is None:
-            raise file.fault(f"tensor {name} is missing")
+            raise file.data_error(f"tensor {name} is missing")
         if t.shape != gguf.without_ones(c.shape(role)):
-            raise t.fault(f"shape {list(t.dims)}, expected {list(c.shape(role))}")
+            raise t.data_error(f"shape {list(t.dims)}, expected {list(c.shape(role))}")
         out[name] = _tensor(file, t, c.shape(role))
     left.pop("output.weight", None)
     for name in left:
-        raise unsupported(left[name].part.path, f"tensor {name}: llama2.c has no place for it")
+        raise unsupported_error(
+            left[name].part.path, f"tensor {name}: llama2.c has no place for it"
+        )
     return out
 
 
 def _tensor(file, t, shape):
     type, n_in = gguf.type_name(t.type), t.shape[0]
     if not lib.type_supported(t.type):
-        raise unsupported(
+        raise unsupported_error(
             t.part.path, f"tensor {t.name}: type {type} is not supported by this build"
         )
     row_bytes = lib.type_row_bytes(t.type, n_in)
@@ -223,17 +227,21 @@ def rope_tables(c: Any) -> Iterator[bytes]:
 
 
 def vocab(file: gguf.File) -> tuple[Any, Any]:
-    """(tokens, scores) of the GGUF `file`. Fault 69 where llama2.c would read its ids otherwise."""
+    """(tokens, scores) of the GGUF `file`. UnsupportedError where llama2.c would read its ids
+    otherwise.
+    """
     key = "tokenizer.ggml."
     if file.get(key + "model", "string") != "llama":
-        raise unsupported(file.path, f"{key}model: llama2.c has SentencePiece vocabularies alone")
+        raise unsupported_error(
+            file.path, f"{key}model: llama2.c has SentencePiece vocabularies alone"
+        )
     tokens = file.get(key + "tokens", "[string]").values()
     scores = file.get(key + "scores", "[f32]", None)
     types_ = file.get(key + "token_type", "[i32]", None)
     scores = scores.values() if scores else [0.0] * len(tokens)
     types_ = types_.values() if types_ else array("i", usual_types(file, tokens))
     if not len(tokens) == len(scores) == len(types_):
-        raise Fault(
+        raise Error(
             BAD_DATA,
             f"{file.path}: {key}tokens: {len(tokens)}, with {len(scores)} scores and {len(types_)}"
             " types",
@@ -241,12 +249,12 @@ def vocab(file: gguf.File) -> tuple[Any, Any]:
     for name, wanted in (("bos", llama2c.BOS), ("eos", llama2c.EOS)):
         found = file.get(f"{key}{name}_token_id", "u32", wanted)
         if found != wanted:
-            raise unsupported(
+            raise unsupported_error(
                 file.path, f"{key}{name}_token_id: {found}; llama2.c has {wanted} always"
             )
     at = [i for i, type in enumerate(types_) if type == 6]
     if at and at != list(range(3, 259)):
-        raise unsupported(
+        raise unsupported_error(
             file.path, f"{key}token_type: bytes are not ids 3 to 258, as llama2.c has them"
         )
     return tokens, scores
@@ -260,7 +268,7 @@ def write_vocab(path: str, tokens: Any, scores: Any, c: llama2c.Config) -> None:
         tokens = tokens_as_bin(tokens)
         for i, token in enumerate(tokens):
             if not llama_pb.is_utf8(token):
-                raise unsupported(
+                raise unsupported_error(
                     path, f"token {i} is not UTF-8, as strings of protocol buffers are"
                 )
         data = llama_pb.file_bytes(c, tokens, scores)

@@ -40,7 +40,7 @@ def rules(h: Hparams, keys: Keys) -> None:
     h.window = keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, WINDOW)
     h.pattern = keys.period("attention.sliding_window_pattern", PERIOD)
     if h.pattern != PERIOD:
-        raise keys.unsupported(
+        raise keys.unsupported_error(
             "attention.sliding_window_pattern is set: not supported by this build"
         )
     h.attn_cap = keys.cap("attn_logit_softcapping", ATTN_CAP)
@@ -57,11 +57,11 @@ def scale_by_share(h: Hparams, n_layer_27b: int) -> None:
 
 
 def refuse_scale(c: Config, n_layer_27b: int) -> None:
-    """Fault 69 where config.json scales scores by other than `scale_by_share` would."""
+    """UnsupportedError where config.json scales scores by other than `scale_by_share` would."""
     scalar = c.float("query_pre_attn_scalar")
     expected = c.n_embd / c.n_head if c.n_layer == n_layer_27b else c.head_dim
     if scalar != expected:
-        raise c.unsupported(
+        raise c.unsupported_error(
             f"query_pre_attn_scalar {scalar:g}: a GGUF of {c.n_layer} blocks means {expected:g}"
         )
 
@@ -70,13 +70,13 @@ def refuse(c: Config) -> None:
     refuse_scale(c, N_LAYER_27B)
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if key in c.values and c.values[key] is None:  # a GGUF without the key means the published
-            raise c.unsupported(f"{key} = null")
+            raise c.unsupported_error(f"{key} = null")
 
 
 def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
     period = c.period(PERIOD)
     if period != PERIOD:
-        raise c.unsupported(f"sliding_window_pattern {period}")
+        raise c.unsupported_error(f"sliding_window_pattern {period}")
     return {
         "attention.sliding_window": ("u32", c.window),
         "attn_logit_softcapping": ("f32", c.float("attn_logit_softcapping")),

@@ -53,14 +53,14 @@ def rules(h: Hparams, keys: Keys) -> None:
 def refuse(c: Config) -> None:
     gemma2.refuse_scale(c, N_LAYER_27B)
     if c.get("attn_logit_softcapping", (int, float)) is not None:
-        raise c.unsupported("attn_logit_softcapping")
+        raise c.unsupported_error("attn_logit_softcapping")
 
 
 def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
     out: dict[str, tuple[str, Any]] = {"attention.sliding_window": ("u32", c.window)}
     period = c.period(PERIOD)
     if not 1 <= period <= 512:
-        raise c.unsupported(f"sliding_window_pattern {period}")
+        raise c.unsupported_error(f"sliding_window_pattern {period}")
     if period != PERIOD:
         out["attention.sliding_window_pattern"] = "u32", period
     if c.get("final_logit_softcapping", (int, float)) is not None:
