@@ -48,6 +48,12 @@ SET    =
 # Which headers an object was made of, the compiler writes beside it; the last line of this file reads that.
 DEPEND = -MMD -MP
 
+# The version stands in lib/sluice/__init__.py alone; what prints it is compiled again where that changes.
+VERSION := $(shell sed -n 's/^VERSION = //p' lib/sluice/__init__.py)
+VERSIONED = -DSLUICE_VERSION='$(VERSION)'
+build/mail/%.o build/asan/mail/%.o: SET = $(VERSIONED)
+build/mail/marking.o build/asan/mail/marking.o: lib/sluice/__init__.py
+
 VENV   = .venv/bin/python3
 EXT    = lib/sluice/_kernels.abi3.so
 ROOMS  = formats kernels runtime tokenizer grammar sampling
@@ -71,7 +77,7 @@ kernels: $(EXT)
 # fails, end it with 127 before its first instruction, and then the mail bounces.  Where there is no static libc it is dynamic.
 HOOK_SRC := $(wildcard csrc/mail/filter/*.c) csrc/mail/client.c csrc/mail/marking.c
 HOOK_OBJ := $(HOOK_SRC:csrc/%.c=build/filter/%.o)
-HOOK_FLAGS = -Icsrc -std=c11 -Wall -Wextra -Wvla
+HOOK_FLAGS = -Icsrc -std=c11 -Wall -Wextra -Wvla $(VERSIONED)
 hook: bin/mail-filter
 	@:
 $(eval $(call counted,mail-filter,$(HOOK_OBJ)))
@@ -79,7 +85,7 @@ bin/mail-filter: $(HOOK_OBJ) | build/made/mail-filter
 	$(call say,LD $@)
 	$(Q)$(CC) -static -Wl,-z,norelro -o $@.new $^ 2>/dev/null || $(CC) -o $@.new $^
 	$(Q)mv -f $@.new $@
-build/filter/%.o: csrc/%.c Makefile
+build/filter/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
 
@@ -237,7 +243,7 @@ build/asan/sluice/_kernels.abi3.so: $(ASAN_OBJ) build/_kernels.o | build/made/as
 build/asan/mail-filter: $(ASAN_HOOK_OBJ)
 	$(call say,LD $@)
 	$(Q)$(CC) $(SANITIZE) -o $@ $^
-build/asan/filter/%.o: csrc/%.c Makefile
+build/asan/filter/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) $(SANITIZE) -c -o $@ $<
 build/asan/%.o: csrc/%.c Makefile
@@ -282,7 +288,6 @@ MILTER_BUILD = build/milter
 MILTER_SET =
 MILTER_SRC := $(wildcard csrc/mail/milter/*.c) csrc/mail/client.c csrc/mail/marking.c
 MILTER_OBJ := $(MILTER_SRC:csrc/%.c=$(MILTER_BUILD)/%.o)
-VERSION := $(shell sed -n 's/^VERSION = //p' lib/sluice/__init__.py)
 
 milter: $(MILTER)
 	@:
@@ -295,7 +300,7 @@ $(MILTER): $(MILTER_OBJ) | build/made/mail-milter
 
 $(MILTER_BUILD)/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(DEPEND) $(CFLAGS) -Icsrc -std=c11 $(MILTER_SET) -DSLUICE_VERSION='$(VERSION)' -c -o $@ $<
+	$(Q)$(CC) $(DEPEND) $(CFLAGS) -Icsrc -std=c11 $(MILTER_SET) $(VERSIONED) -c -o $@ $<
 
 # The Debian package: configs/debian over a copy of the tree, with the objects that are compiled here.
 DEB = build/deb/sluice

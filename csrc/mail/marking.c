@@ -21,7 +21,7 @@
 #include "api/mail.h"
 
 #define FAMILY "x-spam-"
-#define CHECKER "X-Spam-Checker-Version: Sluice 0.1.0\n"
+#define CHECKER "X-Spam-Checker-Version: Sluice " SLUICE_VERSION "\n"
 #define STATUS "x-spam-status"
 enum { FROM_BYTES = 998 };
 

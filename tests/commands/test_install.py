@@ -223,6 +223,7 @@ def test_kernels_compile_without_a_warning(compiler):
                 "-Wextra",
                 "-Werror",
                 "-fsyntax-only",
+                '-DSLUICE_VERSION="test"',
                 "-I",
                 ROOT / "csrc",
                 *wide,

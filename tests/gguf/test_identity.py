@@ -846,7 +846,7 @@ def test_a_cache_of_ones_own_and_none_are_heeded(tmp_path):
 
 
 def test_earlier_id_is_what_it_was():
-    """Of the spam model as it was published with Sluice 0.1.0, whose page says 8af9fe374fbc5cc7."""
+    """Of the spam model as it was first published, whose page says 8af9fe374fbc5cc7."""
     assert gguf.File(str(SPAM)).earlier_id[:8].hex() == "8af9fe374fbc5cc7"
 
 

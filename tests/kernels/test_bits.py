@@ -22,6 +22,7 @@ SOURCES = [path for room in ENGINE for path in sorted((ROOT / "csrc" / room).rgl
 SOURCES.append(ROOT / "csrc" / "mail" / "marking.c")
 EMULATED = ["-DEMULATED_TILES", "-I", ROOT / "tests"]  # see csrc/kernels/x86/amx_tile.h
 FLAGS = "-std=c11 -O3 -Wall -Wextra -fno-math-errno -ffp-contract=off".split()
+FLAGS.append('-DSLUICE_VERSION="test"')
 
 
 def flags_of(source, compiler):

@@ -19,6 +19,8 @@ import pytest
 from conftest import ROOT, run
 from milter_client import LEADING_BLANKS, NR_MAIL, Milter, edited, packet, split
 
+from sluice import VERSION
+
 pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(milter_process.missing() is not None, reason=str(milter_process.missing())),
@@ -27,7 +29,7 @@ PATHS = sorted((ROOT / "tests/mails").glob("*.eml"))
 # a mailbox's line is no part of the mail
 MAILS = [re.sub(rb"\AFrom .*\n", b"", path.read_bytes()) for path in PATHS]
 OURS = [b"X-Spam-Flag", b"X-Spam-Score", b"X-Spam-Status", b"X-Spam-Checker-Version"]
-CHECKER = (b"X-Spam-Checker-Version", b" Sluice 0.1.0")
+CHECKER = (b"X-Spam-Checker-Version", f" Sluice {VERSION}".encode())
 MAIL = b"From: a@example.com\nSubject: lunch\n\nat noon\n"
 
 
@@ -87,7 +89,7 @@ def verdict(mail):
         "YES" if answer == "yes" else "NO",
         score,
         f"{word}, score={score} required={required} model={model}",
-        "Sluice 0.1.0",
+        f"Sluice {VERSION}",
     ]
     return [(name, b" " + value.encode()) for name, value in zip(OURS, values)]
 
@@ -509,6 +511,6 @@ def test_help_and_version(program):
     help_text = run("mail-milter", "--help").stdout.decode()
     for word in ("Usage: ", "Exit status: ", "Example: ", "unchecked; reason=", "[default: "):
         assert word in help_text
-    assert run("mail-milter", "-V").stdout == b"mail-milter (sluice) 0.1.0\n"
+    assert run("mail-milter", "-V").stdout == f"mail-milter (sluice) {VERSION}\n".encode()
     with open("/dev/full", "w") as full:
         assert run("mail-milter", "--help", stdout=full).returncode == 74

@@ -22,7 +22,7 @@ static const char HELP[] =
     "    X-Spam-Score: 0.9656                               (probability of spam)\n"
     "    X-Spam-Status: Yes, score=0.9656 required=0.8681 model=3f9a0c1b2d4e5f60     (or No, Unsure)\n"
     "    X-Spam-Status: unchecked; reason=timeout           (then no score and no flag)\n"
-    "    X-Spam-Checker-Version: Sluice 0.1.0\n"
+    "    X-Spam-Checker-Version: Sluice VERSION\n"
     "\n"
     "  Reasons: timeout, size, memory, crashed, model, empty, attempts, input, worker, skipped.\n"
     "  Whatever else goes wrong (no space, sendmail fails) the mail stays in Postfix's queue, which tries again.\n"
@@ -229,7 +229,7 @@ int options_read(options *o, int argc, char **argv, char *why, size_t why_bytes)
     for (int c, at = 1; (c = getopt_long(argc, argv, "+f:m:q:j:Vh", LONG, NULL)) != -1;
          at = optind) {
         if (c == 'h' || c == 'V') {
-            const char *text = c == 'h' ? HELP : "mail-filter (sluice) 0.1.0\n";
+            const char *text = c == 'h' ? HELP : "mail-filter (sluice) " SLUICE_VERSION "\n";
             (void)!write_whole(1, (const uint8_t *)text, strlen(text), now_ms() + 10000);
             return OPTIONS_SHOWN;
         }
