@@ -51,8 +51,6 @@ DEPEND = -MMD -MP
 # The version stands in lib/sluice/__init__.py alone; what prints it is compiled again where that changes.
 VERSION := $(shell sed -n 's/^VERSION = //p' lib/sluice/__init__.py)
 VERSIONED = -DSLUICE_VERSION='$(VERSION)'
-build/mail/%.o build/asan/mail/%.o: SET = $(VERSIONED)
-build/mail/marking.o build/asan/mail/marking.o: lib/sluice/__init__.py
 
 VENV   = .venv/bin/python3
 EXT    = lib/sluice/_kernels.abi3.so
@@ -91,12 +89,12 @@ build/filter/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 
 # Made of the commands' own declarations, and of the usage texts of the C programs.
 man: kernels
-	PYTHONPATH=lib "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" -m sluice.cli.pages build/man/man1
+	PYTHONPATH="lib$${PYTHONPATH:+:$$PYTHONPATH}" "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" -m sluice.cli.pages build/man/man1
 
 # Completion scripts of `sluice`, for three shells.
 completion: kernels hook
 	@mkdir -p build/completion/bash build/completion/zsh build/completion/fish
-	complete() { PYTHONPATH=lib "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" \
+	complete() { PYTHONPATH="lib$${PYTHONPATH:+:$$PYTHONPATH}" "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" \
 		lib/sluice/start.py bin/sluice completion $$1 >build/completion/$$1/$$2; }; \
 		complete bash sluice && complete zsh _sluice && complete fish sluice.fish
 
@@ -125,6 +123,8 @@ $(EXT): $(OBJ) | $(ROOMS:%=build/made/%) build/made/mail
 	$(Q)$(CC) -shared -o $@.new $^ -lm -pthread
 	$(Q)mv -f $@.new $@
 
+build/mail/%.o build/asan/mail/%.o: SET = $(VERSIONED)
+build/mail/marking.o build/asan/mail/marking.o: lib/sluice/__init__.py
 build/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<

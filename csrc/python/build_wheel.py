@@ -5,8 +5,9 @@ It says four things that pyproject.toml cannot say:
 
 - The wheel holds a compiled library. So it is tagged for this platform (and abi3).
 - The library and mail-filter go in without debug information.
-- An installed command is lib/sluice/start.py after the line `#!python`, which pip replaces by the
-  interpreter it installs for. mail-filter, a program, is copied.
+- An installed command is a script of sh that runs sluice-start: lib/sluice/start.py after the line
+  `#!python`, which pip replaces by the interpreter it installs for. mail-filter, a program, is
+  copied.
 - An earlier build leaves nothing in the wheel.
 """
 
@@ -24,23 +25,31 @@ from setuptools.command.build_py import build_py
 from distutils.command.build_scripts import build_scripts  # setuptools brings it to Python 3.12
 
 PROGRAMS = {"mail-filter"}
-START = "lib/sluice/start.py"
-MAIN = "\n    del sys.argv[0]\n"  # in a checkout, the first word is the path of the command
+START = "sluice-start"
+COMMAND = """\
+#!/bin/sh
+# Runs lib/sluice/start.py, here sluice-start, with the Python that this was installed for.
+d="${0%%/*}"; [ -f "$d/sluice-start" ] || {
+    trap 'exit 75' EXIT; d="$(readlink -f "$0")"; d="${d%%/*}"; trap - EXIT; }
+[ -x "$d/sluice-start" ] || { echo "${0##*/}: sluice-start is not installed" >&2; exit 69; }
+%s\
+exec "$d/sluice-start" "$0" "$@"
+"""
 LIBRARY = "sluice/_kernels.abi3.so"
 
 
 def script():
-    """The text of an installed command. It imports nothing of the package before `run` has seen to
-    it that an error ends with a code of its own.
+    """The text of an installed command: bin/sluice with START in place of a checkout's Python and
+    lib. It refuses what Python cannot start with, before Python does so with 1.
     """
-    with open(START) as f:
-        text = f.read()
-    assert text.count(MAIN) == 1, f"{START}: does not drop its first word"
-    return "#!python\n" + text.replace(MAIN, "\n")
+    with open("bin/sluice") as f:
+        refusals = [line for line in f if line.startswith("[ ! -d /dev/")]
+    assert refusals, "bin/sluice: refuses no directory"
+    return COMMAND % "".join(refusals)
 
 
 def copy_script(self, path, outfiles, updated_files):
-    """Write bin/NAME to the wheel."""
+    """Write bin/NAME to the wheel, and START with the umbrella command."""
     command = os.path.basename(path)
     out = os.path.join(self.build_dir, command)
     outfiles.append(out)
@@ -51,6 +60,12 @@ def copy_script(self, path, outfiles, updated_files):
         return
     with open(out, "w") as f:
         f.write(script())
+    if command == "sluice":
+        out = os.path.join(self.build_dir, START)
+        outfiles.append(out)
+        updated_files.append(out)
+        with open("lib/sluice/start.py") as source, open(out, "w") as f:
+            f.write("#!python\n" + source.read())
 
 
 def copy_package(self, run=build_py.run):

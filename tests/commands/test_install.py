@@ -15,6 +15,8 @@ from conftest import BIN, ROOT
 from test_bits import CROSS, SOURCES, flags_of
 from tiny_model import write_model
 
+from sluice import start
+
 pytestmark = pytest.mark.full
 
 # made by `make milter` alone, where libmilter is
@@ -70,7 +72,8 @@ def names_in(wheel):
 def pip_wheel(directory, source):
     """The wheel that pip builds of a folder or an sdist, in `directory`."""
     directory.mkdir()
-    (directory / "a venv").symlink_to(sys.prefix)  # a path with a blank is a path
+    # a path with a space is a path; what the build needs must come from pip's own environment
+    subprocess.run([sys.executable, "-m", "venv", directory / "a venv"], check=True)
     python = directory / "a venv" / "bin" / "python3"
     done = subprocess.run(
         [python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", directory, source],
@@ -187,6 +190,20 @@ def test_installed_commands_run(wheel, tmp_path, version):
     assert done.stdout.endswith((b"yes\n", b"no\n")) and done.stdout.count(b"(sluice)") == len(
         TOOLS
     )
+
+    # nor is a directory in place of a standard file, with which Python does not start
+    directory = os.open("/", os.O_RDONLY)
+    for tool in (tool for tool in TOOLS if tool not in start.PROGRAMS):
+        for name, code, said in (
+            ("stdin", 65, f"{tool}: standard input: is a directory\n"),
+            ("stdout", 74, f"{tool}: standard output: is a directory\n"),
+            ("stderr", 74, None),
+        ):
+            files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+            files |= {"stderr": subprocess.PIPE, name: directory}
+            done = subprocess.run([tool], env=env, text=True, **files)
+            assert (done.returncode, done.stdout or "", done.stderr) == (code, "", said), tool
+    os.close(directory)
 
     # an error before the command has begun is no verdict
     (package,) = (tmp_path / "venv" / "lib").glob("python*/site-packages/sluice")

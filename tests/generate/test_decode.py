@@ -465,11 +465,16 @@ def test_models_with_another_vocabulary_decode_up_to_their_end_of_text(files, tm
 
 
 @pytest.mark.parametrize("tool", SCRIPTS)
-def test_a_directory_on_stdin_is_one_line(tool):
+def test_directory_as_standard_file_is_one_line(tool):
     directory = os.open("/", os.O_RDONLY)
     p = subprocess.run([BIN / tool], stdin=directory, capture_output=True)
-    os.close(directory)
     assert (p.returncode, p.stderr) == (65, f"{tool}: standard input: is a directory\n".encode())
+    nothing = {"stdin": subprocess.DEVNULL}
+    p = subprocess.run([BIN / tool], **nothing, stdout=directory, stderr=subprocess.PIPE)
+    assert (p.returncode, p.stderr) == (74, f"{tool}: standard output: is a directory\n".encode())
+    p = subprocess.run([BIN / tool], **nothing, stdout=subprocess.PIPE, stderr=directory)
+    assert (p.returncode, p.stdout) == (74, b"")
+    os.close(directory)
 
 
 @pytest.mark.parametrize("ignored", [False, True])

@@ -89,15 +89,12 @@ def _named(metavar, words=(), suffixes=()):
 
 
 def _of_rows(rows):
-    """Of the rows of a manual: "-f SENDER", "-m, --model FILE; -q, --question FILE|NAME"."""
+    """Of the rows of a manual: "-f SENDER", "-m, --model FILE"."""
     flags = []
     for _, head, help in (row for row in rows if row[0] == "row"):
-        heads = head.split("; ")
-        for part in heads:
-            *names, last = part.split(", ")
-            name, _, metavar = last.partition(" ")
-            value = _named(metavar) if metavar else None
-            flags.append(Flag((*names, name), _line(help) if len(heads) == 1 else "", value))
+        *names, last = head.split(", ")
+        name, _, metavar = last.partition(" ")
+        flags.append(Flag((*names, name), _line(help), _named(metavar) if metavar else None))
     return Syntax(flags, Value())
 
 

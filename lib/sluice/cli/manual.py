@@ -45,29 +45,25 @@ def of_command(name: str, command: click.Command) -> Manual:
     return _ordered(name, summary, [*given, ("OPTIONS", _options(command))])
 
 
-def of_usage(name: str, summary: str, usage: str) -> Manual:
-    """The manual of a program whose --help prints `usage`, called `name`.
+def of_usage(usage: str) -> Manual:
+    """The manual of a program that prints `usage` for --help: `text` of the manual is `usage`.
 
-    Raises ValueError where a heading of it is missing.
+    Raises ValueError where a section of it is missing.
     """
-    parts = re.split(r"^(Usage|Exit status|Example|See also|Options):", usage, flags=re.M)
-    part = dict(zip(parts[1::2], parts[2::2]))
-    missing = {"Usage", "Exit status", "Example", "See also", "Options"} - set(part)
+    titles_and_bodies = re.split(r"^([A-Z][A-Z ]+)\n", usage, flags=re.M)[1:]
+    part = dict(zip(titles_and_bodies[::2], titles_and_bodies[1::2]))
+    missing = {"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", *LATER} - set(part)
     if missing:
-        raise ValueError(f"{name} --help: no {', '.join(sorted(missing))}")
-    synopsis, _, description = part["Usage"].partition("\n\n")
-    return _ordered(
-        name,
-        summary,
-        [
-            ("SYNOPSIS", [("lines", _stripped(synopsis))]),
-            ("DESCRIPTION", [_narrow(block) for block in _blocks(textwrap.dedent(description))]),
-            ("OPTIONS", _usage_rows(part["Options"])),
-            ("EXIT STATUS", [("text", " ".join(part["Exit status"].split()))]),
-            ("EXAMPLES", [("lines", _stripped(part["Example"]))]),
-            ("SEE ALSO", [("text", " ".join(part["See also"].split()).rstrip("."))]),
-        ],
-    )
+        raise ValueError(f"--help: no {', '.join(sorted(missing))}")
+    out: Manual = []
+    for title, body in part.items():
+        if title == "OPTIONS":
+            out.append((title, _usage_rows(body)))
+        elif title in VERBATIM:
+            out.append((title, [("lines", textwrap.dedent(body).strip("\n").split("\n"))]))
+        else:
+            out.append((title, _blocks(textwrap.dedent(body))))
+    return out
 
 
 def text(manual: Manual) -> str:
@@ -186,33 +182,17 @@ def _is_value(default):
     return isinstance(default, (str, int, float)) and not isinstance(default, bool)
 
 
-def _stripped(part):
-    return [line.strip() for line in part.strip().split("\n")]
-
-
-def _narrow(block):
-    """Lines as they are, with what stands apart at the end of one too long in a line of its own."""
-    if block[0] != "lines":
-        return block
-    out = []
-    for line in block[1]:
-        head, gap, note = line.rpartition("   ")
-        out += [head.rstrip(), f"    {note.strip()}"] if gap and len(line) > 74 else [line]
-    return ("lines", out)
-
-
-def _usage_rows(part):
-    """Rows of the options in a program's usage."""
-    out = []
-    for line in part.split("\n"):
-        if line.startswith("  -"):
-            fields = re.split(r" {2,}", line.strip())
-            heads = [field for field in fields if field.startswith("-")]
-            out.append(["row", "; ".join(heads), " ".join(fields[len(heads) :])])
-        elif line.strip():
-            out[-1][2] += f" {line.strip()}"
-    for row in out:
-        row[2] = re.sub(r"\[default: ", "[", row[2])
+def _usage_rows(body):
+    """Groups and rows of OPTIONS as `text` writes them."""
+    out: list[list[str]] = []
+    for line in body.rstrip("\n").split("\n"):
+        if not line.startswith("  "):
+            out.append(["group", line.strip()])
+        elif line.startswith("  -"):
+            head, _, meaning = line.strip().partition("  ")
+            out.append(["row", head, meaning.strip()])
+        else:
+            out[-1][2] = f"{out[-1][2]} {line.strip()}".strip()
     return [tuple(row) for row in out]
 
 

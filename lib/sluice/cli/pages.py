@@ -27,15 +27,15 @@ def write_all(directory: str) -> list[str]:
 def page(name: str) -> manual.Manual:
     """The manual of a command; that of a C program from its source, since it may not be built."""
     if name in start.PROGRAMS:
-        return sluice.manual_of_usage(name, usage_in_source(name))
+        return manual.of_usage(usage_in_source(name))
     return sluice.manual_of(name)
 
 
 def usage_in_source(name: str) -> str:
-    """The text that the C program `name` prints for --help: the string literals that begin with
-    "Usage: NAME". Raises LookupError if no source has it.
+    """The text that the C program `name` prints for --help: the string literals that begin with the
+    section NAME. Raises LookupError if no source has it.
     """
-    begin = re.compile(rf'(?:"Usage: {name} (?:[^"\\]|\\.)*"\s*)(?:"(?:[^"\\]|\\.)*"\s*)*;')
+    begin = re.compile(rf'"NAME\\n"\s*"  {name} - (?:[^"\\]|\\.)*"\s*(?:"(?:[^"\\]|\\.)*"\s*)*;')
     for path in sorted(CSRC.rglob("*.c")):
         found = begin.search(path.read_text(encoding="utf-8"))
         if found:

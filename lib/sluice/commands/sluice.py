@@ -25,8 +25,8 @@ COMMANDS = {
     },
     "Mail": {
         "mail-text": "convert a message to the text that its reader sees",
-        "mail-filter": "mark a mail with the answer of classify, for Postfix",
-        "mail-milter": "mark mail while Postfix or Sendmail receives it",
+        "mail-filter": "mark a message with the answer of classify, for Postfix",
+        "mail-milter": "mark messages while Postfix or Sendmail receives them",
     },
     "Model files": {
         "gguf-convert": "convert models to GGUF and back, split and merge them",
@@ -160,16 +160,8 @@ def manual_of(name: str) -> list:
     from ..cli import manual
 
     if name in start.PROGRAMS:
-        return manual_of_usage(name, usage_of(name))
+        return manual.of_usage(usage_of(name))
     return manual.of_command(name, command(name))
-
-
-def manual_of_usage(name: str, usage: str) -> list:
-    """The manual of a program that prints `usage`; its summary is that of COMMANDS."""
-    from ..cli import manual
-
-    (summary,) = (group[name] for group in COMMANDS.values() if name in group)
-    return manual.of_usage(name, summary, usage)
 
 
 def usage_of(name: str) -> str:
