@@ -1,9 +1,9 @@
-/* mail.h - the headers that say what was found about a mail. */
+/* mail.h - the X-Spam headers of a message. */
 #ifndef SLUICE_API_MAIL_H
 #define SLUICE_API_MAIL_H
 #include <stdint.h>
 
-/* ---- marking.c: the headers that say what was found about a mail -------------------- */
+/* ---- marking.c: the X-Spam headers of a message -------------------------------------- */
 
 enum { MARK_YES, MARK_NO, MARK_UNSURE, MARK_UNCHECKED };
 enum {
@@ -21,20 +21,20 @@ enum {
 enum { MARK_BYTES = 512 }; /* enough for mark_headers */
 
 typedef struct {
-    /* MARK_YES the first answer of the question, MARK_NO another one, MARK_UNSURE, MARK_UNCHECKED
-     * none */
+    /* MARK_YES: the first answer of the question; MARK_NO: another one; MARK_UNSURE;
+     * MARK_UNCHECKED: no verdict */
     int32_t answer;
     int32_t reason; /* of MARK_UNCHECKED: MARK_TIMEOUT ... MARK_SKIPPED */
     /* "0.9931", zero-terminated as the others: probability of the first answer */
     char score[7];
-    char required[7]; /* from which it counts */
+    char required[7]; /* threshold of the first answer */
     char model[17];   /* 16 hexadecimal digits */
 } mail_verdict;
 
-/* The word of a reason ("timeout"), NULL: there is none of that number. */
+/* The word of a reason ("timeout"), or NULL for an unknown number. */
 const char *mark_word(int32_t reason);
-/* The verdict in a line of `classify --long` or of a worker, without its newline: "yes 0.9931
- * 0.9386 3f9a0c1b2d4e5f60" (or no, unsure), or "error WORD".  0, or -1: the line is anything else.
+/* Parses a line of `classify --long` or of a worker, without its newline: "yes 0.9931
+ * 0.9386 3f9a0c1b2d4e5f60" (or no, unsure), or "error WORD".  Returns 0, or -1 for any other line.
  */
 int32_t mark_read(mail_verdict *out, const uint8_t *line, uint64_t n_bytes);
 /* out [MARK_BYTES] = the headers of a verdict, each "Name: value\n", zero-terminated.  Returns
@@ -42,15 +42,15 @@ int32_t mark_read(mail_verdict *out, const uint8_t *line, uint64_t n_bytes);
 int64_t mark_headers(char *out, const mail_verdict *v);
 
 typedef struct {
-    uint64_t n_out;     /* bytes of the new beginning: n_read + 2 head_bytes + 4 at most */
-    uint64_t n_read;    /* bytes of the mail that it replaces; all behind them stays as it is */
-    uint64_t n_removed; /* headers that were taken out */
-    uint64_t n_status;  /* how many of them were an X-Spam-Status */
+    uint64_t n_out;     /* bytes of the new header section: at most n_read + 2 head_bytes + 4 */
+    uint64_t n_read;    /* bytes of the message that it replaces; the rest stays as it is */
+    uint64_t n_removed; /* headers that were removed */
+    uint64_t n_status;  /* X-Spam-Status headers among them */
 } mail_marking;
 
-/* The beginning of mail [n_bytes] without its own headers, and `head` [head_bytes], lines that end
- * in \n, on its top: to [n_out], or NULL: it is only measured.  Line ends of what is added are
- * those of the mail's first line; without a head nothing is. */
+/* to [n_out] = the header section of mail [n_bytes] without X-Spam headers, with `head`
+ * [head_bytes], lines that end in \n, at its top.  to = NULL: only fills *out.  Added lines end as
+ * the first line of the message does; without a head nothing is added. */
 void mark_mail(mail_marking *out, uint8_t *to, const uint8_t *mail, uint64_t n_bytes,
                const uint8_t *head, uint64_t head_bytes);
 #endif

@@ -1,9 +1,9 @@
-/* client.c - the question to a resident worker: a mail over a Unix stream socket, and one line
- * back.
+/* client.c - ask a resident worker: send a message to a Unix stream socket, read one line.
  *
- * All calls are non-blocking, so the deadline holds whatever the other side does.  A worker may
- * answer before it has read all (a mail that is too large, say) and close: what it said is read
- * even where writing to it has failed. */
+ * Diagnostics: WORKER_...
+ * Guards against a worker that hangs, floods or goes away: all calls are non-blocking, so the
+ * deadline holds.  A worker may answer before it has read the whole message (one that is too large)
+ * and close: its answer is read even if sending failed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "mail/client.h"
 
-enum { TRY_AGAIN_MS = 10, TELL_MS = 10000, POLL_MS = 60000 };
+enum { RETRY_MS = 10, PROGRESS_MS = 10000, POLL_MS = 60000 };
 
 int64_t now_ms(void)
 {
@@ -23,31 +23,32 @@ int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Whoever wants to hear that the answer is still waited for. */
+/* A callback that is called while the answer is awaited. */
 typedef struct {
     void (*tell)(void *);
     void *arg;
     int64_t next;
-} listener;
+} progress;
 
-/* Milliseconds until `deadline`, 0 after it, at most until the listener is to be told next; it is
- * told now if it is time. */
-static int time_left(listener *l, int64_t deadline)
+/* Milliseconds until `deadline`, 0 after it, at most until the next call of callback->tell, which
+ * is called now if it is due. */
+static int time_left(progress *callback, int64_t deadline)
 {
     const int64_t now = now_ms(), left = deadline - now;
     if (left <= 0)
         return 0;
-    if (!l->tell)
+    if (!callback->tell)
         return left > POLL_MS ? POLL_MS : (int)left;
-    if (now >= l->next) {
-        l->tell(l->arg);
-        l->next = now + TELL_MS;
+    if (now >= callback->next) {
+        callback->tell(callback->arg);
+        callback->next = now + PROGRESS_MS;
     }
-    return (int)(left < l->next - now ? left : l->next - now);
+    return (int)(left < callback->next - now ? left : callback->next - now);
 }
 
-/* A socket connected to path, or -1 and why in *failed. */
-static int connected(const char *path, int64_t wait_ms, int64_t deadline, listener *l, int *failed)
+/* A socket connected to path, or -1 and the WORKER_... in *failed. */
+static int connected(const char *path, int64_t wait_ms, int64_t deadline, progress *callback,
+                     int *failed)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     const int64_t until = now_ms() + wait_ms;
@@ -66,28 +67,28 @@ static int connected(const char *path, int64_t wait_ms, int64_t deadline, listen
             continue;
         /* A full queue is EAGAIN at once, and poll says nothing of when there is room: unix(7). */
         if (errno != EAGAIN || now >= until || now >= deadline) {
-            *failed = errno == EAGAIN && now >= deadline && deadline < until ? WORKER_LATE
+            *failed = errno == EAGAIN && now >= deadline && deadline < until ? WORKER_TIMEOUT
                                                                              : WORKER_ABSENT;
             close(fd);
             return -1;
         }
-        time_left(l, deadline);
-        poll(NULL, 0, TRY_AGAIN_MS);
+        time_left(callback, deadline);
+        poll(NULL, 0, RETRY_MS);
     }
     return fd;
 }
 
 /* The exchange itself, on a connected socket. */
 static int exchange(char line[WORKER_LINE], int fd, const uint8_t *mail, size_t n_bytes,
-                    int64_t deadline, listener *l)
+                    int64_t deadline, progress *callback)
 {
     size_t n_line = 0;
     int writing = 1;
     for (;;) {
         struct pollfd p = {fd, (short)(writing ? POLLIN | POLLOUT : POLLIN), 0};
-        const int left = time_left(l, deadline);
+        const int left = time_left(callback, deadline);
         if (!left)
-            return WORKER_LATE;
+            return WORKER_TIMEOUT;
         if (poll(&p, 1, left) < 0 && errno != EINTR)
             return WORKER_BROKEN;
         if (writing && p.revents & (POLLOUT | POLLERR | POLLHUP)) {
@@ -104,11 +105,11 @@ static int exchange(char line[WORKER_LINE], int fd, const uint8_t *mail, size_t 
             if (n < 0 && (errno == EAGAIN || errno == EINTR))
                 continue;
             if (n <= 0)
-                return WORKER_DIED;
+                return WORKER_CLOSED;
             n_line += (size_t)n;
             const char *end = memchr(line, '\n', n_line);
             if (end ? end != line + n_line - 1 : n_line == WORKER_LINE)
-                return WORKER_BABBLED;
+                return WORKER_PROTOCOL_ERROR;
             if (end) {
                 line[n_line - 1] = 0;
                 return WORKER_ANSWERED;
@@ -117,17 +118,17 @@ static int exchange(char line[WORKER_LINE], int fd, const uint8_t *mail, size_t 
     }
 }
 
-int worker_ask_telling(char line[WORKER_LINE], const char *path, const uint8_t *mail,
-                       size_t n_bytes, int64_t wait_ms, int64_t deadline, void (*tell)(void *),
-                       void *arg)
+int worker_ask_progress(char line[WORKER_LINE], const char *path, const uint8_t *mail,
+                        size_t n_bytes, int64_t wait_ms, int64_t deadline, void (*tell)(void *),
+                        void *arg)
 {
     int result;
-    listener l = {tell, arg, now_ms() + TELL_MS};
-    const int fd = connected(path, wait_ms, deadline, &l, &result);
+    progress callback = {tell, arg, now_ms() + PROGRESS_MS};
+    const int fd = connected(path, wait_ms, deadline, &callback, &result);
     *line = 0;
     if (fd < 0)
         return result;
-    result = exchange(line, fd, mail, n_bytes, deadline, &l);
+    result = exchange(line, fd, mail, n_bytes, deadline, &callback);
     const int error = errno;
     close(fd);
     errno = error;
@@ -137,5 +138,5 @@ int worker_ask_telling(char line[WORKER_LINE], const char *path, const uint8_t *
 int worker_ask(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes,
                int64_t wait_ms, int64_t deadline)
 {
-    return worker_ask_telling(line, path, mail, n_bytes, wait_ms, deadline, NULL, NULL);
+    return worker_ask_progress(line, path, mail, n_bytes, wait_ms, deadline, NULL, NULL);
 }

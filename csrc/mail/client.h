@@ -1,17 +1,17 @@
-/* client.h - asking a resident worker (`classify --listen SOCKET`) about one mail. */
+/* client.h - ask a resident worker (`classify --listen SOCKET`) about one message. */
 #ifndef SLUICE_CLIENT_H
 #define SLUICE_CLIENT_H
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    WORKER_ANSWERED, /* line holds what it said, which mark_read judges */
-    /* nobody listens, or nobody took the connection within wait_ms: so many others wait */
+    WORKER_ANSWERED, /* line holds the answer, for mark_read */
+    /* no process listens, or none accepted within wait_ms because the queue is full */
     WORKER_ABSENT,
-    WORKER_DIED,    /* it went away, or the connection broke, before a whole line */
-    WORKER_BABBLED, /* more than a line, or a longer one than there is room for */
-    WORKER_LATE,    /* the deadline passed */
-    WORKER_BROKEN   /* a system call failed here (no descriptor left, path too long): errno */
+    WORKER_CLOSED,         /* the connection ended before a whole line */
+    WORKER_PROTOCOL_ERROR, /* more than a line, or a line that is too long */
+    WORKER_TIMEOUT,        /* the deadline passed */
+    WORKER_BROKEN /* a system call failed here (no descriptor left, path too long): errno */
 };
 enum { WORKER_LINE = 128, WORKER_WAIT_MS = 200 };
 
@@ -24,7 +24,7 @@ int64_t now_ms(void);
 int worker_ask(char line[WORKER_LINE], const char *path, const uint8_t *mail, size_t n_bytes,
                int64_t wait_ms, int64_t deadline);
 /* The same; tell(arg) is called about every ten seconds while it waits. */
-int worker_ask_telling(char line[WORKER_LINE], const char *path, const uint8_t *mail,
-                       size_t n_bytes, int64_t wait_ms, int64_t deadline, void (*tell)(void *),
-                       void *arg);
+int worker_ask_progress(char line[WORKER_LINE], const char *path, const uint8_t *mail,
+                        size_t n_bytes, int64_t wait_ms, int64_t deadline, void (*tell)(void *),
+                        void *arg);
 #endif

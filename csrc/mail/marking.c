@@ -1,21 +1,27 @@
-/* marking.c - what a mail says about itself after it was judged: its own headers out, ours in.
+/* marking.c - mark a message: remove its X-Spam headers and add those of a verdict.
  *
- * Own are all top-level headers whose name begins with X-Spam-, in any case, with blanks before the
- * colon, folded and repeated; each is taken out with its continuation lines.  What a header line
- * is, and where the headers end, is said by RFC 5322, section 2.2, with the obsolete blanks of 4.5,
- * and read as Postfix's mime_state.c reads it: printable ASCII without a colon, blanks, a colon;
- * the first line that is neither that nor a continuation ends them.  Readers differ on three
- * things, and what was forged must survive for none of them:
- *   - Where a line that is not empty ends the headers, an empty one is put before it, as Postfix
- *     does.
- *   - For some (procmail) CRs alone are no empty line: where the first line ends with LF, LF alone
- *     is one.
- *   - For some a bare CR ends a line.  An own header after some is taken out up to the line's end,
- *     and these CRs with it.
+ * This file only marks.  Yes, no or unsure is decided in lib/sluice/classify/classifier.py, by
+ * `classify` or its worker; it comes as the line that mark_read parses.
+ *
+ * Removed are all top-level headers whose name begins with X-Spam-, in any case, with spaces before
+ * the colon, folded and repeated, each with its continuation lines.  RFC 5322, section 2.2, with
+ * the obsolete spaces of 4.5, defines a header line and the end of the headers.  It is read as
+ * Postfix's mime_state.c reads it: printable ASCII without a colon, spaces, a colon; the first line
+ * that is neither that nor a continuation ends the headers.
+ *
+ * Diagnostics: mark_read returns -1 for a line that is no verdict; mark_mail cannot fail.
+ *
+ * Guards against forged X-Spam headers, for every reader of the message.  Readers differ in three
+ * points:
+ *   - If a line that is not empty ends the headers, an empty one is inserted, as Postfix does.
+ *   - Some (procmail) do not take CRs alone for an empty line: if the first line ends with LF, only
+ *     LF alone is one.
+ *   - For some a bare CR ends a line.  An X-Spam header after one is removed up to the end of the
+ *     line, with these CRs.
  * Lines at the very top like "From user Thu Jan 1 ..." (mbox; any number of > before) stay first:
  * sendmail drops them.
  *
- * One pass over the headers; nothing behind them is looked at. */
+ * One pass over the headers; the body is not read. */
 #include <stdint.h>
 #include <string.h>
 #include "api/mail.h"
@@ -122,7 +128,7 @@ static uint64_t name_bytes(const uint8_t *line, uint64_t n_bytes)
     return at < n_bytes && line[at] == ':' ? n : 0;
 }
 
-/* Whether line [n_bytes] begins with what `lower` spells, in any case. */
+/* Whether line [n_bytes] begins with `lower`, in any case. */
 static int begins(const uint8_t *line, uint64_t n_bytes, const char *lower)
 {
     uint64_t i = 0;
@@ -132,7 +138,7 @@ static int begins(const uint8_t *line, uint64_t n_bytes, const char *lower)
     return !lower[i];
 }
 
-/* Whether the line [n_bytes] is a header of the family X-Spam-*. */
+/* Whether the line [n_bytes] is an X-Spam header. */
 static int is_own(const uint8_t *line, uint64_t n_bytes)
 {
     return begins(line, n_bytes, FAMILY) && name_bytes(line, n_bytes);

@@ -167,7 +167,7 @@ def test_a_sendmail_that_cannot_do_it(box):
         done = box.run("--sendmail", path)
         assert (
             refused(done)
-            and b"the mail cannot be delivered: sendmail cannot be started: " in done.stderr
+            and b"the message cannot be delivered: sendmail cannot be started: " in done.stderr
         )
         assert re.search(r"sendmail status=-?\d+ signal=0 late=0 errno=[1-9]", box.lines()[0])
     box.script("sendmail", HANG.format(box.path, "wait"))

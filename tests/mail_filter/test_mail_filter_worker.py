@@ -1,5 +1,5 @@
 """mail-filter and a resident worker: who answers, and what becomes of the mail where the worker is
-absent, late, dead or babbles.
+absent, too slow or dead, or breaks the protocol.
 """
 
 import os
@@ -53,7 +53,7 @@ def test_a_worker_answers_as_a_process_does(box):
         # it hangs: half of the deadline is its, then there is a process
         os.killpg(p.pid, signal.SIGSTOP)
         assert box.run("--socket", path, "--deadline", 6).returncode == 0
-        assert box.mails() == [MARKED] and "by=process worker=late" in box.lines()[0]
+        assert box.mails() == [MARKED] and "by=process worker=timeout" in box.lines()[0]
         assert box.run("--socket", path, "--deadline", 1, "--worker-only").returncode == 0
         assert box.mails() == [FORTUNE["error timeout"]]
     finally:
@@ -67,7 +67,7 @@ def test_a_worker_answers_as_a_process_does(box):
     assert box.mails() == [MARKED] * 2
     one, other = box.lines()
     # who took a connection may still be dying
-    assert re.search("by=process worker=(absent|died)", one) and "by=process worker=absent" in other
+    assert re.search("by=process worker=(absent|closed)", one) and "by=process worker=absent" in other
 
 
 def serve(path, answer, read=True):
@@ -100,17 +100,17 @@ WORKERS = [
     (b"error timeout\n", "answered", "timeout"),
     (b"error size\n", "answered", "size"),
     (b"error worker\n", "answered", "own"),
-    (b"", "died", "own"),
-    (GOOD[:-1], "died", "own"),
-    (GOOD[:5], "died", "own"),
-    (b"hello\n", "babbled", "own"),
-    (b"\n", "babbled", "own"),
-    (GOOD + b"x", "babbled", "own"),
-    (GOOD + GOOD, "babbled", "own"),
-    (b"x" * 100000, "babbled", "own"),
-    (b"\0" * 30 + b"\n", "babbled", "own"),
-    (b"\xff\n", "babbled", "own"),
-    (GOOD.replace(b"0.0001", b"0.00\r1"), "babbled", "own"),
+    (b"", "closed", "own"),
+    (GOOD[:-1], "closed", "own"),
+    (GOOD[:5], "closed", "own"),
+    (b"hello\n", "protocol-error", "own"),
+    (b"\n", "protocol-error", "own"),
+    (GOOD + b"x", "protocol-error", "own"),
+    (GOOD + GOOD, "protocol-error", "own"),
+    (b"x" * 100000, "protocol-error", "own"),
+    (b"\0" * 30 + b"\n", "protocol-error", "own"),
+    (b"\xff\n", "protocol-error", "own"),
+    (GOOD.replace(b"0.0001", b"0.00\r1"), "protocol-error", "own"),
 ]
 
 
@@ -132,7 +132,7 @@ def test_whatever_a_worker_says(box, read):
                 )
                 # it closed with the mail unread, and what it said was lost with it
                 if f"worker={word}" not in line and not read:
-                    said, word_here = LINE, "died"
+                    said, word_here = LINE, "closed"
                     assert f"worker={word_here}" in line, (answer, line)
                 else:
                     assert f"worker={word}" in line, (answer, line)

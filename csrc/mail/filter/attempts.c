@@ -1,13 +1,14 @@
-/* attempts.c - a mail that never gets through the classifier must get through at last: what earlier
- * attempts came to.
+/* attempts.c - count the failed attempts at a message, so that it is delivered in the end.
  *
- * DIR/QUEUEID-HASH holds two digits, counts up to 9: how many classifications began and did not
- * come back to us, and how many deliveries sendmail refused for good.  The hash is of sender and
- * recipients, because Postfix starts one filter for each 50 recipients of a mail, at the same time.
- * A mark is removed when the mail is delivered; those of mails that are not in the queue any more
- * (a queue keeps a mail for 5 days) are removed once an hour at most, by whoever comes first.  A
- * directory that others could write in counts for nothing: whoever put marks there could let any
- * mail pass unchecked. */
+ * DIR/QUEUEID-HASH holds two digits, counts of at most 9: classifications that began and did not
+ * return here, and deliveries that sendmail refused for good.  The hash covers sender and
+ * recipients, because Postfix starts one filter for each 50 recipients of a message, all at once.
+ * The file is removed when the message is delivered.  Files of messages that left the queue
+ * otherwise (a queue keeps a message for 5 days) are removed after 14 days, at most once an hour.
+ *
+ * Diagnostics: `begun` and `refused` of the log line.  After any error nothing is counted.
+ * Guards against a message that kills the classifier each time, and against forged counts, which
+ * would let any message pass unchecked: a directory that other users can write is not used. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -39,7 +40,7 @@ static void sweep(int dir)
         return;
     const int mark =
         openat(dir, SWEPT, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
-    /* it could not be seen that it was done, so it would be done for every mail */
+    /* without this file the sweep would be repeated for every message */
     if (mark < 0 || futimens(mark, NULL)) {
         if (mark >= 0)
             close(mark);
@@ -61,7 +62,7 @@ static void sweep(int dir)
     closedir(entries);
 }
 
-/* The directory, if it is ours or root's, and not open to all for writing; or -1. */
+/* The directory, if it belongs to this user or root and is not writable for all; or -1. */
 static int open_state(const char *path)
 {
     struct stat st;
@@ -72,7 +73,7 @@ static int open_state(const char *path)
     if (!fstat(fd, &st) && (st.st_uid == geteuid() || st.st_uid == 0) && !(st.st_mode & S_IWOTH))
         return fd;
     close(fd);
-    log_line("%s: is another's, or all may write there: no attempts are counted", path);
+    log_line("%s: belongs to another user, or is writable for all: no attempts are counted", path);
     return -1;
 }
 

@@ -1,9 +1,13 @@
-/* child.c - a program run under limits, until its deadline at most, and nothing of it left after.
+/* child.c - run a program under limits and a deadline, and leave none of its processes.
  *
- * It leads a process group, which is killed when it has ended or must; the kernel kills it where we
- * die ourselves.  SIGCHLD is blocked but while we wait (ppoll), so that no end of a child is missed
- * and none is waited for by polling. RLIMIT_NPROC is not set: it counts all processes of the user,
- * also those of the filters beside this one. */
+ * The child leads a process group, which is killed when the child has ended or must end.  The
+ * kernel kills the child if this process dies.  SIGCHLD is blocked except while waiting (ppoll), so
+ * no end of a child is missed, and none is polled for.  RLIMIT_NPROC is not set: it counts all
+ * processes of the user, also those of other filters.
+ *
+ * Diagnostics: child_end.
+ * Guards against a program that hangs, forks, fills memory, the disk or the output, or ignores
+ * SIGTERM. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +23,7 @@
 /* LOOK_MS: a wake-up that was lost must not cost the whole deadline */
 enum { REAP_MS = 5000, LOOK_MS = 1000 };
 
-/* A limit of our own, or the one that is there if that is lower. */
+/* Sets a limit, or keeps the present one if that is lower. */
 static void limit(int resource, uint64_t soft, uint64_t hard)
 {
     struct rlimit now, l = {(rlim_t)soft, (rlim_t)hard};
@@ -69,9 +73,9 @@ static void wait_some(int fd, int64_t ms)
     ppoll(&p, 1, &t, &none);
 }
 
-enum { AT_END, TAKEN, NOTHING_YET };
+enum { AT_END, READ_SOME, NOTHING_YET };
 
-/* Takes some of what is there to read. */
+/* Reads some of the output that is there. */
 static int drain(child_end *end, const child *c, int fd)
 {
     char rest[4096];
@@ -82,11 +86,11 @@ static int drain(child_end *end, const child *c, int fd)
         end->more = 1;
     else if (n > 0)
         end->n_out += (size_t)n;
-    return n > 0 ? TAKEN : n < 0 && (errno == EAGAIN || errno == EINTR) ? NOTHING_YET : AT_END;
+    return n > 0 ? READ_SOME : n < 0 && (errno == EAGAIN || errno == EINTR) ? NOTHING_YET : AT_END;
 }
 
-/* Reads and waits until the child has ended, which is not reaped: its number must still be its own
- * when its group is killed. 0: the deadline has passed. */
+/* Reads and waits until the child has ended. It is not reaped: its PID must still be its own when
+ * its group is killed. 0: the deadline has passed. */
 static int attend(child_end *end, const child *c, pid_t pid, int out)
 {
     int open = 1;
@@ -94,7 +98,7 @@ static int attend(child_end *end, const child *c, pid_t pid, int out)
         siginfo_t info = {.si_pid = 0};
         if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0
             && info.si_pid == pid) {
-            while (!end->more && drain(end, c, out) == TAKEN)
+            while (!end->more && drain(end, c, out) == READ_SOME)
                 ;
             return 1;
         }
@@ -125,7 +129,7 @@ void child_run(child_end *end, const child *c)
         end->failed = errno;
         goto close;
     }
-    setpgid(pid, pid); /* whichever of us is first */
+    setpgid(pid, pid); /* in parent and child: either may be first */
     close(out[1]), close(failed[1]);
     out[1] = failed[1] = -1;
     /* it may hang in the kernel */

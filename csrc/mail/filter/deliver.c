@@ -1,10 +1,13 @@
-/* deliver.c - the mail goes back into the queue: sendmail(1), with the whole of it in a file on its
- * stdin.
+/* deliver.c - put the message back into the queue: sendmail(1) with the whole file as its stdin.
  *
- * -G: a relay's mail, no header is rewritten; -i: a lone dot is a line like others; never -t: the
- * recipients are those of the envelope.  postdrop has synced the mail when sendmail ends with 0,
- * and only then is it taken.  What sendmail prints may quote addresses, so of it the log gets one
- * line. */
+ * -G: a relayed message, no header is rewritten; -i: a single dot is no end; never -t: the
+ * recipients are those of the envelope.  sendmail ends with 0 after postdrop has synced the
+ * message; only then is it delivered.
+ *
+ * Diagnostics: an error text, `refused`, and one line of the log with sendmail's output, which may
+ * quote addresses.
+ * Guards against a second delivery after Postfix stopped, and against recipients or senders that
+ * look like options ("--"). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +18,7 @@
 #include "mail/filter/filter.h"
 
 enum {
-    SAID_BYTES = 2048,
+    OUTPUT_BYTES = 2048,
     LOGGED_BYTES = 400,
     WHY_BYTES = 100,
     N_FIXED = 8,
@@ -41,11 +44,10 @@ char *const *child_environment(int for_sendmail)
     return env;
 }
 
-/* Whether who started us has gone: pipe(8) holds the other end of our stdout until we end.  Where
- * it was stopped meanwhile
- * (`postfix stop`) the mail is still in the queue and will come again, so sending it now would be
- * sending it twice. */
-static int nobody_waits(void)
+/* Whether pipe(8) has gone: it holds the other end of stdout until this program ends.  If Postfix
+ * was stopped meanwhile (`postfix stop`), the message is still in the queue and will come again:
+ * delivering it now would deliver it twice. */
+static int reader_is_gone(void)
 {
     struct stat st;
     struct pollfd p = {1, 0, 0};
@@ -55,16 +57,16 @@ static int nobody_waits(void)
 
 const char *deliver(const options *o, const spool *mail, const char *id, int *refused)
 {
-    static char said[SAID_BYTES], why[WHY_BYTES];
+    static char output[OUTPUT_BYTES], why[WHY_BYTES];
     char line[LOGGED_BYTES];
     child_end end;
     const char **argv = malloc(sizeof *argv * (size_t)(N_FIXED + o->n_recipients));
     int n = 0;
     *refused = 0;
-    if (nobody_waits()) {
-        log_line("%s: nobody waits for the result: not sent", id);
+    if (reader_is_gone()) {
+        log_line("%s: stdout has no reader any more: not sent", id);
         free(argv);
-        return "nobody waits for the result";
+        return "stdout has no reader any more";
     }
     if (!argv)
         return strerror(ENOMEM);
@@ -79,19 +81,19 @@ const char *deliver(const options *o, const spool *mail, const char *id, int *re
                        .in = mail->fd,
                        .errors = 1,
                        .deadline = now_ms() + o->send_ms,
-                       .out = said,
-                       .out_bytes = sizeof said});
+                       .out = output,
+                       .out_bytes = sizeof output});
     free(argv);
-    const int taken = !end.failed && end.code == 0; /* late or not */
-    if (!taken || end.n_out) {
-        log_clean(line, sizeof line, said, end.n_out);
+    const int delivered = !end.failed && end.code == 0; /* late or not */
+    if (!delivered || end.n_out) {
+        log_clean(line, sizeof line, output, end.n_out);
         log_line("%s: sendmail status=%d signal=%d late=%d errno=%d said=%s", id, end.code,
                  end.signal, end.late, end.failed, line);
     }
     *refused = !end.failed && !end.late && end.code > 0 && end.code != DEFERRED;
     if (end.failed)
         snprintf(why, sizeof why, "sendmail cannot be started: %s", strerror(end.failed));
-    return taken     ? NULL
+    return delivered ? NULL
         : end.failed ? why
         : end.late   ? "sendmail took too long"
                      : "sendmail failed";

@@ -1,6 +1,6 @@
-/* filter.h - what the files of mail-filter say to each other.  The contract is main.c's: exit 0 or
- * 75, and 0 only after the mail was handed over.  So nothing here exits, and every function says by
- * its result what went wrong. */
+/* filter.h - the interfaces between the files of mail-filter.  main.c has the contract: exit with
+ * 0 or 75, and with 0 only after the message was delivered.  So no function here exits; each
+ * returns its error. */
 #ifndef SLUICE_MAIL_FILTER_H
 #define SLUICE_MAIL_FILTER_H
 #include <stddef.h>
@@ -27,8 +27,8 @@ typedef struct {
 } options;
 
 enum { OPTIONS_RUN, OPTIONS_SHOWN, OPTIONS_WRONG };
-/* Fills o; OPTIONS_SHOWN: --help or --version was printed; OPTIONS_WRONG: why [why_bytes] says what
- * is. */
+/* Fills o; OPTIONS_SHOWN: --help or --version was printed; OPTIONS_WRONG: why [why_bytes] is the
+ * error message. */
 int options_read(options *o, int argc, char **argv, char *why, size_t why_bytes);
 
 /* ---- log.c ---------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ void log_clean(char *text, size_t text_bytes, const char *from, size_t n_bytes);
 typedef struct {
     int fd; /* of a file without a name, open for reading only; -1: none */
     uint64_t n_bytes;
-    const uint8_t *data; /* of spool_mail, mapped */
+    const uint8_t *data; /* mapped, by spool_mail */
 } spool;
 
 /* Reads `in` to its end into a file in `directory`.  0, or -1: errno (EFBIG more than `limit`
@@ -83,16 +83,16 @@ typedef struct {
  * killed. */
 void child_run(child_end *end, const child *c);
 
-/* ---- judge.c -------------------------------------------------------------------- */
+/* ---- classify.c ----------------------------------------------------------------- */
 
 typedef struct {
     const char *by;     /* worker, process, none */
-    const char *worker; /* how asking it went: -, answered, absent, died, babbled, late, broken */
+    const char *worker; /* result: -, answered, absent, closed, protocol-error, timeout, broken */
     int ran;            /* whether a process was started; then: */
     child_end end;
-} judged;
-/* The verdict on a mail by the worker or by a process of our own. */
-void judge(mail_verdict *v, judged *how, const options *o, const spool *mail);
+} verdict_source;
+/* Gets the verdict on a message from the worker or from a process. */
+void classify(mail_verdict *v, verdict_source *how, const options *o, const spool *mail);
 
 /* ---- attempts.c ------------------------------------------------------------------ */
 
@@ -103,17 +103,17 @@ typedef struct {
     int begun;   /* classifications that began and did not come back here */
     int refused; /* deliveries that sendmail refused for good */
 } attempts;
-/* What is known of earlier attempts at this mail for these recipients.  Whatever fails, nothing is
- * counted. */
+/* Reads the counts of earlier attempts at this message for these recipients.  After any error
+ * nothing is counted. */
 void attempts_open(attempts *a, const options *o);
 void attempts_write(attempts *a, int begun, int refused);
 void attempts_done(attempts *a);
 
 /* ---- deliver.c -------------------------------------------------------------------- */
 
-/* Hands the file to sendmail.  NULL: taken, else why not; *refused: by an exit status that promises
- * nothing of trying again. */
+/* Gives the file to sendmail.  NULL: delivered, else the error; *refused: sendmail's exit status is
+ * one after which a retry is pointless. */
 const char *deliver(const options *o, const spool *mail, const char *id, int *refused);
-/* What children get of our environment, and a path. */
+/* The environment of children: a PATH, and for sendmail what pipe(8) exports. */
 char *const *child_environment(int for_sendmail);
 #endif

@@ -1,8 +1,11 @@
 /* log.c - lines for syslog's mail facility, or for a file.
  *
- * As syslog(3) writes them (RFC 3164: "<22>Nov 22 06:00:00 mail-filter[4711]: ..." as one datagram
- * to /dev/log), but syslog(3) waits where the daemon does not read, and a mail must not wait for
- * its log. */
+ * The format is that of syslog(3) (RFC 3164: "<22>Nov 22 06:00:00 mail-filter[4711]: ..." as one
+ * datagram to /dev/log).
+ *
+ * Diagnostics: none; a line that cannot be written is dropped.
+ * Guards against a log daemon that does not read: syslog(3) would wait, and a message must not wait
+ * for its log.  Control characters of foreign text are replaced. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
@@ -14,17 +17,18 @@
 #include <unistd.h>
 #include "mail/filter/filter.h"
 
-enum { MAIL_INFO = 2 << 3 | 6, LINE_BYTES = 1024, HELD_BYTES = 4096 };
-static int fd = -1, is_socket, is_held;
-static char held[HELD_BYTES]; /* for stderr: what Postfix looks at first is the line that defers */
-static size_t n_held;
+enum { MAIL_INFO = 2 << 3 | 6, LINE_BYTES = 1024, BUFFER_BYTES = 4096 };
+static int fd = -1, is_socket, is_buffered;
+static char
+    buffer[BUFFER_BYTES]; /* for stderr: the line with the reason must come first for Postfix */
+static size_t n_buffered;
 
 void log_open(const char *file)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX, .sun_path = "/dev/log"};
-    is_held = file && !strcmp(file, "-");
+    is_buffered = file && !strcmp(file, "-");
     is_socket = !file;
-    if (is_held)
+    if (is_buffered)
         fd = 2;
     else if (file)
         fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
@@ -60,19 +64,19 @@ void log_line(const char *format, ...)
         return;
     }
     line[n++] = '\n';
-    if (!is_held) {
+    if (!is_buffered) {
         (void)!write(fd, line, n);
-    } else if (n <= sizeof held - n_held) {
-        memcpy(held + n_held, line, n);
-        n_held += n;
+    } else if (n <= sizeof buffer - n_buffered) {
+        memcpy(buffer + n_buffered, line, n);
+        n_buffered += n;
     }
 }
 
 void log_close(void)
 {
-    if (is_held)
-        (void)!write(2, held, n_held);
-    n_held = 0;
+    if (is_buffered)
+        (void)!write(2, buffer, n_buffered);
+    n_buffered = 0;
 }
 
 void log_clean(char *text, size_t text_bytes, const char *from, size_t n_bytes)

@@ -1,10 +1,17 @@
-/* main.c - mail-filter: what Postfix's pipe(8) starts for each mail.
+/* main.c - mail-filter, the program that Postfix's pipe(8) starts for each message.
  *
- * pipe(8) defers a mail where the command exits with 75 or dies by a signal, and bounces it for
- * nearly any other status, or where it runs too long (global/pipe_command.c).  So the answer is 75
- * from the first instruction on, and 0 only where sendmail has ended with 0; SIGALRM, with its
- * default action, ends what hangs for whatever reason.  It is C, without threads and without
- * anything that is loaded at run time, because an interpreter that cannot start exits with 1. */
+ * Spool stdin, get a verdict (classify.c), mark the message (mail/marking.c), deliver it
+ * (deliver.c).
+ *
+ * Diagnostics: exit status 0 or 75, nothing else.  pipe(8) keeps a message in the queue if the
+ * command exits with 75 or is killed by a signal, and bounces it for nearly any other status or if
+ * it runs too long (global/pipe_command.c).  So the status is 75 from the first instruction on, and
+ * 0 only after sendmail ended with 0.  One line on stderr gives the reason; log.c has one line per
+ * message.
+ *
+ * Guards against lost and bounced messages.  SIGALRM with its default action ends whatever hangs.
+ * C, without threads and without libraries loaded at run time: an interpreter that cannot start
+ * exits with 1. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +30,7 @@ enum { START_SECONDS = 60, SPARE_SECONDS = 30, LAST_INHERITED = 1024 };
 
 static void ignore(int number) { (void)number; }
 
-/* Nothing of what was inherited matters after this. */
+/* Resets all that was inherited: signals, limits, umask, descriptors. */
 static int prepare(void)
 {
     sigset_t chld;
@@ -39,7 +46,7 @@ static int prepare(void)
     alarm(START_SECONDS);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     umask(077);
-    /* Closed standard files are held the wrong way round: to read or write them fails as it should.
+    /* Closed standard files are opened in the wrong direction: reading or writing them must fail.
      */
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
@@ -53,7 +60,7 @@ static int prepare(void)
     return 0;
 }
 
-/* The one line that says why not. */
+/* Prints the one line with the reason; returns the status. */
 __attribute__((format(printf, 1, 2))) static int deferred(const char *format, ...)
 {
     char line[512] = "4.3.0 mail-filter: ";
@@ -72,8 +79,8 @@ static int is_failure(const mail_verdict *v)
         && v->reason != MARK_SKIPPED && v->reason != MARK_ATTEMPTS;
 }
 
-/* The mail goes to where --deliver says, with `head` on top ("": only without what was forged;
- * NULL: as it came). NULL: it is there, else why not. */
+/* Delivers the message as --deliver says, with `head` on top ("": only without forged headers;
+ * NULL: as it came). NULL: delivered, else the error. */
 static const char *hand_over(const options *o, const spool *mail, const char *head, const char *id,
                              int *refused)
 {
@@ -107,7 +114,8 @@ static const char *hand_over(const options *o, const spool *mail, const char *he
 }
 
 static void log_mail(const options *o, const char *id, const spool *mail, const mail_verdict *v,
-                     const judged *how, const attempts *a, int64_t began, const char *delivery)
+                     const verdict_source *how, const attempts *a, int64_t began,
+                     const char *delivery)
 {
     static const char *const answers[] = {"yes", "no", "unsure", "unchecked"};
     static const char *const hows[] = {"headers", "unchanged", "nothing", "stdout"};
@@ -126,11 +134,12 @@ static void log_mail(const options *o, const char *id, const spool *mail, const 
         (unsigned long long)mail->n_bytes, a->begun, a->refused, hows[o->deliver], delivery);
 }
 
-/* The verdict, and where none is to be sought. */
-static void decide(mail_verdict *v, judged *how, const options *o, const spool *mail, attempts *a)
+/* Gets the verdict, or the reason why classify is not asked. */
+static void decide(mail_verdict *v, verdict_source *how, const options *o, const spool *mail,
+                   attempts *a)
 {
     mail_marking m;
-    *how = (judged){.by = "none", .worker = "-"};
+    *how = (verdict_source){.by = "none", .worker = "-"};
     *v = (mail_verdict){.answer = MARK_UNCHECKED, .reason = MARK_EMPTY};
     if (o->trust_earlier)
         mark_mail(&m, NULL, mail->data, mail->n_bytes, NULL, 0);
@@ -144,9 +153,8 @@ static void decide(mail_verdict *v, judged *how, const options *o, const spool *
         v->reason = MARK_ATTEMPTS;
     } else {
         attempts_write(a, a->begun + 1, a->refused);
-        judge(v, how, o, mail);
-        if (!o->defer || !is_failure(v)) /* else it has ended without a delivery by our own
-                                            decision, which counts as well */
+        classify(v, how, o, mail);
+        if (!o->defer || !is_failure(v)) /* a deferral that this program decides counts, too */
             attempts_write(a, a->begun, a->refused);
     }
 }
@@ -158,11 +166,11 @@ static int filter(const options *o)
     char head[MARK_BYTES];
     mail_verdict v;
     attempts a;
-    judged how;
+    verdict_source how;
     spool mail;
     int refused = 0;
     if (spool_mail(&mail, 0, o->spool, o->spool_bytes, began + o->read_ms))
-        return deferred("%s: the mail cannot be spooled: %s", o->spool, strerror(errno));
+        return deferred("%s: the message cannot be spooled: %s", o->spool, strerror(errno));
     attempts_open(&a, o);
     decide(&v, &how, o, &mail, &a);
     if (o->defer && is_failure(&v)) {
@@ -181,7 +189,7 @@ static int filter(const options *o)
     const char *why = hand_over(o, &mail, as_it_is ? NULL : head, id, &refused);
     if (refused && !as_it_is
         && (a.begun >= ATTEMPTS_BEFORE_PASSING || a.refused >= ATTEMPTS_BEFORE_PASSING)) {
-        delivery = "sent-bare"; /* with our headers it may just be too large */
+        delivery = "sent-bare"; /* with the new headers it may be too large */
         why = hand_over(o, &mail, "", id, &refused);
     }
     if (!why)
@@ -189,7 +197,7 @@ static int filter(const options *o)
     else if (refused)
         attempts_write(&a, a.begun, a.refused + 1);
     log_mail(o, id, &mail, &v, &how, &a, began, why ? "deferred" : delivery);
-    return why ? deferred("the mail cannot be delivered: %s", why) : DELIVERED;
+    return why ? deferred("the message cannot be delivered: %s", why) : DELIVERED;
 }
 
 int main(int argc, char **argv)

@@ -1,4 +1,7 @@
-/* options.c - what the command line says, and --help, which is the manual. */
+/* options.c - the command line of mail-filter, and the text of --help.
+ *
+ * Diagnostics: OPTIONS_WRONG and an error text.
+ * Guards against control characters in the error text, which Postfix puts into its log. */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <limits.h>
@@ -147,15 +150,15 @@ static const struct option LONG[] = {{"deliver", 1, 0, DELIVER},
                                      {"help", 0, 0, 'h'},
                                      {0, 0, 0, 0}};
 
-/* A whole number from `least` to `most` alone in text: 1 and *value, or 0. */
-static int number(uint64_t *value, const char *text, uint64_t least, uint64_t most)
+/* A whole number from `min` to `max` alone in text: 1 and *value, or 0. */
+static int number(uint64_t *value, const char *text, uint64_t min, uint64_t max)
 {
     uint64_t v = 0;
     const char *s = text;
-    for (; *s >= '0' && *s <= '9' && v <= most; s++)
+    for (; *s >= '0' && *s <= '9' && v <= max; s++)
         v = 10 * v + (uint64_t)(*s - '0');
     *value = v;
-    return s != text && !*s && v >= least && v <= most;
+    return s != text && !*s && v >= min && v <= max;
 }
 
 /* The index of text in names [n], or -1. */
@@ -175,7 +178,7 @@ static int is_id(const char *s)
 }
 
 /* classify in the directory of this program, NULL: unknown. */
-static const char *beside(void)
+static const char *default_classify(void)
 {
     static char path[PATH_MAX + 16];
     const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
@@ -189,8 +192,8 @@ static const char *beside(void)
     return path;
 }
 
-/* One option: 0 where its value is wrong. */
-static int take(options *o, int c, char *value)
+/* Stores one option; 0 if its value is wrong. */
+static int store(options *o, int c, char *value)
 {
     static const char *const hows[] = {"headers", "unchanged", "nothing", "stdout"},
                              *const failures[] = {"pass", "defer"};
@@ -211,7 +214,7 @@ static int take(options *o, int c, char *value)
     case SPOOL: o->spool = value; return *value != 0;
     case STATE: o->state = value; return *value != 0;
     case LOG: o->log = value; return *value != 0;
-    /* no reason to keep a mail from its reader */
+    /* a wrong ID is no reason to defer a message */
     case QUEUE_ID: o->queue_id = is_id(value) ? value : NULL; return 1;
     case WORKER_ONLY: o->worker_only = 1; return 1;
     case TRUST_EARLIER: o->trust_earlier = 1; return 1;
@@ -246,7 +249,7 @@ static int take(options *o, int c, char *value)
 int options_read(options *o, int argc, char **argv, char *why, size_t why_bytes)
 {
     const char *tmp = getenv("TMPDIR");
-    *o = (options){.classify = beside(),
+    *o = (options){.classify = default_classify(),
                    .sendmail = "/usr/sbin/sendmail",
                    .spool = tmp && *tmp == '/' ? tmp : "/var/tmp",
                    .deadline_ms = 60000,
@@ -263,11 +266,11 @@ int options_read(options *o, int argc, char **argv, char *why, size_t why_bytes)
             (void)!write_whole(1, (const uint8_t *)text, strlen(text), now_ms() + 10000);
             return OPTIONS_SHOWN;
         }
-        if (!take(o, c, optarg)) {
+        if (!store(o, c, optarg)) {
             char shown[40];
             log_clean(shown, sizeof shown, argv[at], strlen(argv[at]));
             snprintf(why, why_bytes, "%s: %s (see --help)", shown,
-                     c == '?' ? "no such option, or its value is missing" : "not a value it takes");
+                     c == '?' ? "no such option, or its value is missing" : "invalid value");
             return OPTIONS_WRONG;
         }
     }

@@ -1,8 +1,12 @@
-/* spool.c - a mail in a private file: whole, or not at all.
+/* spool.c - write a message to a private file: completely, or not at all.
  *
- * The file has no name (O_TMPFILE), or one only until it is open (O_EXCL, then unlink), so that
- * nothing is left behind however this ends, and others get a descriptor that only reads.  Not
- * synced: Postfix keeps its copy until we exit 0. */
+ * The file has no name (O_TMPFILE), or one only until it is open (O_EXCL, then unlink), so no end
+ * of this process leaves a file behind.  Others get a read-only descriptor.  The file is not
+ * synced: Postfix keeps its copy until this program exits with 0.
+ *
+ * Diagnostics: -1 and errno; EFBIG beyond the limit, ETIMEDOUT after the deadline.
+ * Guards against other users' files and FIFOs in the directory, truncated writes, and a sender that
+ * stops sending. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +37,7 @@ static int private_file(int *read_only, const char *directory)
     }
     if ((fd = mkostemp(path, O_CLOEXEC)) < 0) /* O_EXCL, 0600 */
         return -1;
-    /* were it another's FIFO by now */
+    /* O_NONBLOCK: another user may have put a FIFO there */
     *read_only = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const int error = errno;
     struct stat a, b;
@@ -69,7 +73,7 @@ static int wait_for(int fd, short events, int64_t deadline)
 int write_whole(int fd, const uint8_t *data, uint64_t n_bytes, int64_t deadline)
 {
     while (n_bytes) {
-        /* What a pipe that is ready takes without waiting: pipe(7). */
+        /* A ready pipe accepts so many bytes without waiting: pipe(7). */
         const ssize_t n = wait_for(fd, POLLOUT, deadline)
             ? -1
             : write(fd, data, n_bytes < PIPE_BYTES ? n_bytes : PIPE_BYTES);
@@ -95,7 +99,7 @@ static int write_file(int fd, const uint8_t *data, uint64_t n_bytes)
     return 0;
 }
 
-/* Closes what was written and keeps what reads, if the file is as long as it should be. */
+/* Closes the writing descriptor and keeps the reading one, if the file has its full length. */
 static int sealed(spool *s, int fd, int read_only, uint64_t n_bytes, int result)
 {
     struct stat st;

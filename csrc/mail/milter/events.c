@@ -1,8 +1,11 @@
-/* events.c - a mail is collected while it comes, judged at its end, and marked.
+/* events.c - collect a message as it arrives, classify it at its end, mark it.
  *
- * Every event is answered by "go on", and whatever fails only makes the mail's status "unchecked":
- * there is no path to a rejection, a temporary failure or a discarded mail.  libmilter calls one
- * connection's events one after the other, and those of several connections in several threads. */
+ * libmilter calls the events of one connection one after the other, and those of several
+ * connections in several threads.
+ *
+ * Diagnostics: one line per message to syslog; "X-Spam-Status: unchecked; reason=WORD".
+ * Guards against lost mail: every event is answered by "continue", and an error only makes the
+ * status "unchecked".  No path leads to a rejection, a temporary failure or a discarded message. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,30 +107,29 @@ static sfsistat on_body(SMFICTX *ctx, unsigned char *bytes, size_t n_bytes)
                                                                           : SMFIS_CONTINUE;
 }
 
-static void still_waiting(void *ctx) { (void)smfi_progress(ctx); }
+static void send_progress(void *ctx) { (void)smfi_progress(ctx); }
 
-/* A worker that died under this mail, or of something else just then, is replaced by another: that
- * one is asked too. */
+/* A worker that died is replaced by another, which is asked too. */
 static void ask(SMFICTX *ctx, mail_verdict *v, const uint8_t *bytes, size_t n_bytes)
 {
     char line[WORKER_LINE];
     const int64_t wait_ms = (int64_t)settings.deadline * 1000, deadline = now_ms() + wait_ms;
-    int result = WORKER_DIED;
-    for (int attempt = 0; attempt < 2 && result == WORKER_DIED; attempt++)
-        result = worker_ask_telling(line, settings.socket, bytes, n_bytes, wait_ms, deadline,
-                                    still_waiting, ctx);
+    int result = WORKER_CLOSED;
+    for (int attempt = 0; attempt < 2 && result == WORKER_CLOSED; attempt++)
+        result = worker_ask_progress(line, settings.socket, bytes, n_bytes, wait_ms, deadline,
+                                     send_progress, ctx);
     if (result == WORKER_ANSWERED && !mark_read(v, (const uint8_t *)line, strlen(line)))
         return;
     if (result == WORKER_ABSENT || result == WORKER_BROKEN)
         syslog(LOG_ERR, "%s: %m", settings.socket);
     memset(v, 0, sizeof *v);
     v->answer = MARK_UNCHECKED;
-    v->reason = result == WORKER_LATE ? MARK_TIMEOUT
-        : result == WORKER_DIED       ? MARK_CRASHED
-                                      : MARK_WORKER;
+    v->reason = result == WORKER_TIMEOUT ? MARK_TIMEOUT
+        : result == WORKER_CLOSED        ? MARK_CRASHED
+                                         : MARK_WORKER;
 }
 
-static void judge(SMFICTX *ctx, session *s, mail_verdict *v)
+static void classify(SMFICTX *ctx, session *s, mail_verdict *v)
 {
     memset(v, 0, sizeof *v);
     v->answer = MARK_UNCHECKED;
@@ -136,26 +138,26 @@ static void judge(SMFICTX *ctx, session *s, mail_verdict *v)
         ask(ctx, v, s->mail.bytes, s->mail.n_bytes);
 }
 
-/* Delete the family's headers, ours before others; of one name the last first, so that the numbers
- * of the others stay. Returns how many are left. */
+/* Delete the X-Spam headers, those of this program's names first; of one name the last first, so
+ * that the indices of the others stay. Returns how many are left. */
 static uint64_t remove_forged(SMFICTX *ctx, const mail *m)
 {
-    uint64_t left = m->n_left, at_most = HEADER_READS / (m->n_headers + 1);
-    at_most = at_most < MIN_DELETIONS ? MIN_DELETIONS : at_most;
+    uint64_t left = m->n_left, n_max = HEADER_READS / (m->n_headers + 1);
+    n_max = n_max < MIN_DELETIONS ? MIN_DELETIONS : n_max;
     for (int ours = 1; ours >= 0; ours--)
         for (size_t i = 0; i < m->n_own; i++)
             for (uint32_t n = m->own[i].is_ours == ours ? m->own[i].n : 0; n; n--)
-                if (at_most) {
-                    at_most--;
+                if (n_max) {
+                    n_max--;
                     (void)smfi_chgheader(ctx, m->own[i].name, (int)n, NULL);
                 } else
                     left++;
     return left;
 }
 
-/* Our headers above all others, in their order. Where the MTA keeps the blank after the colon it is
- * ours to give. */
-static void insert_ours(SMFICTX *ctx, const mail_verdict *v, unsigned long flags)
+/* Insert the new headers above all others, in their order. If the MTA keeps the space after the
+ * colon, the value begins with it. */
+static void insert_headers(SMFICTX *ctx, const mail_verdict *v, unsigned long flags)
 {
     char text[MARK_BYTES], *end = text + mark_headers(text, v);
     while (end > text) {
@@ -184,8 +186,8 @@ static void report(SMFICTX *ctx, const mail_verdict *v, uint64_t n_forged, uint6
                answers[v->answer], v->score, v->required, v->model,
                (unsigned long long)(n_forged - n_left), ms);
     if (n_left && !settings.monitor)
-        syslog(LOG_WARNING, "%.64s: %llu headers X-Spam-* are too many to be removed", id,
-               (unsigned long long)n_left);
+        syslog(LOG_WARNING, "%.64s: %llu headers X-Spam-* could not be removed: there are too many",
+               id, (unsigned long long)n_left);
 }
 
 static sfsistat on_end(SMFICTX *ctx)
@@ -194,14 +196,14 @@ static sfsistat on_end(SMFICTX *ctx)
     const int64_t began = now_ms();
     mail_verdict v;
     uint64_t n_left = 0, n_forged = s ? s->mail.n_forged : 0;
-    judge(ctx, s, &v);
+    classify(ctx, s, &v);
     const long ms = (long)(now_ms() - began);
     if (settings.monitor)
         n_left = n_forged;
     else {
         if (s)
             n_left = remove_forged(ctx, &s->mail);
-        insert_ours(ctx, &v, s ? s->flags : atomic_load(&last_flags));
+        insert_headers(ctx, &v, s ? s->flags : atomic_load(&last_flags));
     }
     report(ctx, &v, n_forged, n_left, ms);
     if (s)

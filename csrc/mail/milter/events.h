@@ -1,11 +1,11 @@
-/* What happens at each event of the milter protocol. */
+/* events.h - the settings of mail-milter, and its callbacks for the milter protocol. */
 #include <libmilter/mfapi.h>
 
 typedef struct {
     const char *socket;     /* of the worker */
     int deadline;           /* seconds for one verdict */
-    int monitor;            /* log what was found, change nothing */
-    int skip_authenticated; /* mail of senders that logged in is not judged */
+    int monitor;            /* log the verdict, change nothing */
+    int skip_authenticated; /* messages of senders that logged in are not classified */
 } milter_settings;
 
 extern milter_settings settings;

@@ -1,4 +1,8 @@
-/* mail.c - a mail in memory, and in no more memory than was granted. */
+/* mail.c - a message in memory, within limits.
+ *
+ * Diagnostics: mail.reason.
+ * Guards against messages that fill the memory, one by one or all together, and against thousands
+ * of X-Spam header names. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -6,8 +10,8 @@
 #include <strings.h>
 #include "mail/milter/mail.h"
 
-/* Names of the family that are kept for one mail. Filters use some twenty in all; more are
- * somebody's game, and ours are removed however many there are. */
+/* X-Spam header names that are kept for one message. All filters together use some twenty; a
+ * message with more is an attack. The names of this program are removed in any case. */
 enum { MAX_NAMES = 256, MAX_NAME_BYTES = 16 << 10, FIRST_BYTES = 16 << 10 };
 static const char *const ours[] = {"X-Spam-Flag", "X-Spam-Score", "X-Spam-Status",
                                    "X-Spam-Checker-Version"};
@@ -35,7 +39,7 @@ void mail_clear(mail *m)
     m->reason = MAIL_CHECKED;
 }
 
-/* Room for n more bytes: 0, or the reason why there is none. */
+/* Make space for n more bytes: MAIL_CHECKED, or the reason for failure. */
 static int32_t grow(mail *m, size_t n)
 {
     size_t to = m->n_allocated ? m->n_allocated : FIRST_BYTES;
@@ -71,7 +75,7 @@ void mail_add(mail *m, const void *bytes, size_t n)
     m->n_bytes += n;
 }
 
-/* Count a header of the family, name [n]. */
+/* Count an X-Spam header, name [n]. */
 static void count(mail *m, const char *name, size_t n)
 {
     m->n_forged++;
@@ -99,12 +103,12 @@ static void count(mail *m, const char *name, size_t n)
     m->own_bytes += is_ours ? 0 : n;
 }
 
-void mail_add_header(mail *m, const char *name, const char *value, int with_blank)
+void mail_add_header(mail *m, const char *name, const char *value, int with_space)
 {
     size_t n = strlen(name);
     m->n_headers++;
     mail_add(m, name, n);
-    mail_add(m, ": ", with_blank ? 1 : 2);
+    mail_add(m, ": ", with_space ? 1 : 2);
     while (n && (name[n - 1] == ' ' || name[n - 1] == '\t'))
         n--;
     for (const char *line = value, *end; line; line = end ? end + 1 : NULL) {

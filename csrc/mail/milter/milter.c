@@ -1,4 +1,8 @@
-/* milter.c - mail-milter: options, a socket, and the way into libmilter. */
+/* milter.c - mail-milter: options, the socket, and the start of libmilter.
+ *
+ * Diagnostics: the exit statuses of --help, and one line on stderr.
+ * Guards against removing another program's file or socket, listening on all addresses, and running
+ * as root. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -88,17 +92,17 @@ _Noreturn static void die(int code, const char *format, ...)
     exit(code);
 }
 
-/* A whole number from `least` to `most`. */
-static long number(const char *option, const char *text, int base, long least, long most)
+/* A whole number from `min` to `max`. */
+static long number(const char *option, const char *text, int base, long min, long max)
 {
     char *end;
     errno = 0;
     const long n = strtol(text, &end, base);
-    if (*text < '0' || *text > '9' || *end || errno || n < least || n > most)
+    if (*text < '0' || *text > '9' || *end || errno || n < min || n > max)
         die(USAGE,
             base == 8 ? "--%s: '%s' is not a mode from %lo to %lo"
                       : "--%s: '%s' is not a number from %ld to %ld",
-            option, text, least, most);
+            option, text, min, max);
     return n;
 }
 
@@ -119,7 +123,7 @@ static const char *unix_path(const char *listen)
     return NULL;
 }
 
-/* libmilter removes what is at `path`: see that it is nobody's file and nobody's socket in use. */
+/* libmilter removes the file at `path`: check that it is a socket without a listener. */
 static void check_path(const char *path)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -128,10 +132,10 @@ static void check_path(const char *path)
     if (lstat(path, &st))
         return;
     if (!S_ISSOCK(st.st_mode))
-        die(CANNOT_CREATE, "%s: is there and is no socket", path);
+        die(CANNOT_CREATE, "%s: exists and is no socket", path);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 && !connect(fd, (struct sockaddr *)&to, sizeof to))
-        die(TRY_AGAIN, "%s: somebody listens there", path);
+        die(TRY_AGAIN, "%s: another process listens there", path);
     close(fd);
 }
 
@@ -147,8 +151,7 @@ static void become(const struct passwd *p, const char *path)
         die(USAGE, "--user: cannot become '%s': %s", p->pw_name, strerror(errno));
 }
 
-/* No mail in core files; a descriptor for every client that the mail server may have, and one for
- * its question. */
+/* No message in core files; two descriptors for every client of the mail server. */
 static void set_limits(void)
 {
     struct rlimit r = {0, 0};
@@ -228,7 +231,7 @@ int main(int argc, char **argv)
         default: die(USAGE, "%s: no such option", argv[optind - 1]);
         }
     if (optind < argc)
-        die(USAGE, "'%s': there are no arguments besides options", argv[optind]);
+        die(USAGE, "'%s': unexpected argument", argv[optind]);
     if (!listen || !settings.socket)
         die(USAGE, listen ? "--socket WORKER is missing" : "-p LISTEN is missing");
     struct sockaddr_un a;

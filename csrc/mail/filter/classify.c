@@ -1,9 +1,13 @@
-/* judge.c - the verdict on a mail: the worker's, or that of a process of our own.
+/* classify.c - get a verdict on a message: from the worker, or from classify in a process.
  *
- * A worker that answers is believed, also where it says that it cannot judge, but for worker, which
- * speaks of itself.  In any other case there is a process, while there is time: to a worker half of
- * it is given.  Nothing but a line that mark_read takes, and the exit status that goes with it, is
- * a verdict. */
+ * A worker's answer is final, also if it is "error WORD"; "error worker" is not, since it tells
+ * about the worker alone.  In all other cases classify is run in the time that is left: the worker
+ * gets half of it.
+ *
+ * Diagnostics: `worker` and `by` of the log line, and a reason of MARK_UNCHECKED.
+ * Guards against output that is no verdict (a crash, a library's message, a text that a message
+ * provoked): a verdict is one whole line that mark_read accepts, and from a process the exit status
+ * that belongs to it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -18,21 +22,22 @@ static void unchecked(mail_verdict *v, int32_t reason)
     *v = (mail_verdict){.answer = MARK_UNCHECKED, .reason = reason};
 }
 
-/* Whether the worker's word is the last. */
-static int ask_worker(mail_verdict *v, judged *how, const options *o, const spool *mail,
+/* Whether the worker's answer is final. */
+static int ask_worker(mail_verdict *v, verdict_source *how, const options *o, const spool *mail,
                       int64_t deadline)
 {
-    static const char *const words[] = {"answered", "absent", "died", "babbled", "late", "broken"};
+    static const char *const words[] = {"answered",       "absent",  "closed",
+                                        "protocol-error", "timeout", "broken"};
     char line[WORKER_LINE];
     const int64_t half = now_ms() + (deadline - now_ms()) / 2;
     const int result = worker_ask(line, o->socket, mail->data, mail->n_bytes, WORKER_WAIT_MS,
                                   o->worker_only ? deadline : half);
     how->worker = words[result];
-    unchecked(v, result == WORKER_LATE ? MARK_TIMEOUT : MARK_WORKER);
+    unchecked(v, result == WORKER_TIMEOUT ? MARK_TIMEOUT : MARK_WORKER);
     if (result != WORKER_ANSWERED)
         return 0;
     if (mark_read(v, (const uint8_t *)line, strlen(line))) {
-        how->worker = words[WORKER_BABBLED];
+        how->worker = words[WORKER_PROTOCOL_ERROR];
         unchecked(v, MARK_WORKER);
         return 0;
     }
@@ -40,13 +45,13 @@ static int ask_worker(mail_verdict *v, judged *how, const options *o, const spoo
     return v->answer != MARK_UNCHECKED || v->reason != MARK_WORKER;
 }
 
-/* What the end of the process says, where it printed no verdict. */
+/* The reason for MARK_UNCHECKED from the end of a process that printed no verdict. */
 static int32_t reason_of(const child_end *end)
 {
     if (end->late || end->signal == SIGXCPU)
         return MARK_TIMEOUT;
-    /* as classify --help has them; it can be the fault of question or model alone: the mail is
-     * here, and not empty */
+    /* Of classify --help. Only the question or the model can cause them: the message is here and
+     * is not empty. */
     switch (end->code) {
     case 64:
     case 65:
@@ -58,7 +63,7 @@ static int32_t reason_of(const child_end *end)
     }
 }
 
-static void ask_process(mail_verdict *v, judged *how, const options *o, const spool *mail,
+static void ask_process(mail_verdict *v, verdict_source *how, const options *o, const spool *mail,
                         int64_t deadline)
 {
     char out[WORKER_LINE];
@@ -102,10 +107,10 @@ static void ask_process(mail_verdict *v, judged *how, const options *o, const sp
         unchecked(v, reason_of(end));
 }
 
-void judge(mail_verdict *v, judged *how, const options *o, const spool *mail)
+void classify(mail_verdict *v, verdict_source *how, const options *o, const spool *mail)
 {
     const int64_t deadline = now_ms() + o->deadline_ms;
-    *how = (judged){.by = "none", .worker = "-"};
+    *how = (verdict_source){.by = "none", .worker = "-"};
     unchecked(v, MARK_WORKER);
     if (o->socket && ask_worker(v, how, o, mail, deadline))
         return;
