@@ -67,7 +67,9 @@ def test_a_worker_answers_as_a_process_does(box):
     assert box.mails() == [MARKED] * 2
     one, other = box.lines()
     # who took a connection may still be dying
-    assert re.search("by=process worker=(absent|closed)", one) and "by=process worker=absent" in other
+    assert (
+        re.search("by=process worker=(absent|closed)", one) and "by=process worker=absent" in other
+    )
 
 
 def serve(path, answer, read=True):

@@ -472,7 +472,7 @@ REFUSED = [
     (["--memory"], "needs a value"),
     (["--colour"], "no such option"),
     (["-x"], "no such option"),
-    (["x"], "no arguments"),
+    (["x"], "unexpected argument"),
     (["-p", "unix:/x", "--socket", "/w", "--user", "no such user"], "no user"),
 ]
 

@@ -211,7 +211,7 @@ def test_a_mail_that_takes_too_long_ends_one_worker(start):
     assert w.ask(DATA[0]) == long_lines()[0] and w.workers() != before
     assert (
         w.log()
-        == f"classify: worker {before[0]} was ended by SIGALRM: a mail took longer than 2.5 s; it"
+        == f"classify: worker {before[0]} was ended by SIGALRM: a message took longer than 2.5 s; it"
         " is replaced\n"
     )
 
@@ -374,7 +374,7 @@ def test_a_group_that_is_killed_is_replaced(start):
         w.wait_for(
             lambda: not any(map(is_alive, workers)) and len(w.workers()) == 2, "other workers"
         )
-    assert w.log().count("was ended by SIGKILL: it is started again") == 3
+    assert w.log().count("was ended by SIGKILL: it is restarted") == 3
 
 
 def test_nothing_outlives_the_master(start):
@@ -460,7 +460,7 @@ def test_a_restart_reads_question_and_model_again(start, my_model):
     my_model.write_text("answers: 1\n")
     for _ in range(3):
         w.restart(wait=False)
-        w.wait_for(lambda: w.log().count("those that were loaded go on") > _, "refusal")
+        w.wait_for(lambda: w.log().count("the old ones stay") > _, "refusal")
         assert w.ask(DATA[0]) == line
     assert f"{my_model}: " in w.log() and len(w.workers()) == 2
 
@@ -475,7 +475,7 @@ def test_a_model_that_is_changed_is_an_error_until_a_restart(start, my_model):
     os.truncate(model, 1 << 20)
     assert w.ask(DATA[0]) in (b"", b"error model\n")
     w.restart(wait=False)
-    w.wait_for(lambda: "those that were loaded go on" in w.log(), "refusal")
+    w.wait_for(lambda: "the old ones stay" in w.log(), "refusal")
     shutil.copy(SHIPPED, model.parent / "new")
     (model.parent / "new").rename(model)
     w.restart()

@@ -1,5 +1,5 @@
-"""Bytes to characters, by the name of a character set in a mail: an allow-list, and what is done
-with every other name.
+"""Decode bytes by the name of a character set in a message: an allow-list, and a rule for all other
+names.
 
 The names are those that mail uses, read as the WHATWG's "Encoding Standard" reads them where that
 is what senders mean (iso-8859-1 is windows-1252, gb2312 is gb18030, shift_jis is windows-31j).
@@ -104,10 +104,9 @@ UNNAMED = frozenset(
 
 
 def decode(data: bytes, name: str, cut: bool = False) -> tuple[str, bool]:
-    """(characters, whether the name is known) of bytes; what is no character of the set becomes
-    U+FFFD.
+    """Decode bytes; return (characters, whether the name is known). Invalid bytes become U+FFFD.
 
-    cut: the bytes are the begin of more, so that the last character may be in part.
+    cut: the bytes are the beginning of more, so the last character may be incomplete.
     """
     name = name.strip(" \t\"'").lower().replace("_", "-")
     codec = CODEC.get(name)

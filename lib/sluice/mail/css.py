@@ -1,4 +1,4 @@
-"""What a style attribute and the colours of HTML say about whether text can be seen.
+"""Decide whether text is visible, from a style attribute and the colours of HTML.
 
 CSS 2.1, section 4 (declarations, escapes, comments), and CSS Color 3, as much of them as decides
 visibility. A declaration that is not understood changes nothing, and of two of one name the last
@@ -86,7 +86,7 @@ def color(value: str) -> int | None:
     return CLEAR if value[6:] == "00" else int(value[:6], 16)
 
 
-def _rgb(value):
+def _rgb(value: str) -> int | None:
     """rgb(1, 2, 3), rgba(1 2 3 / 0) and the like."""
     parts = [
         (float(m.group()), value[m.end() : m.end() + 1] == "%") for m in re.finditer(NUMBER, value)
@@ -101,7 +101,7 @@ def _rgb(value):
     return red << 16 | green << 8 | blue
 
 
-def _background(value):
+def _background(value: str) -> int | None:
     """The first colour among the words of a `background` value, None if it names an image or no
     colour is found.
     """
@@ -117,14 +117,14 @@ def _background(value):
     )
 
 
-def _unescape(m):
+def _unescape(m: "re.Match[str]") -> str:
     if not m.group(1):
         return m.group(2)
     code = int(m.group(1), 16)
     return chr(code).lower() if 0 < code < 0xD800 else "\ufffd"
 
 
-def _blank(m):
+def _placeholder(m: "re.Match[str]") -> str:
     return " " if m.group(1) else "url()" if m.group().startswith("url") else "''"
 
 
@@ -135,7 +135,7 @@ def declarations(style: str) -> dict[str, str]:
     """
     style, found = style.lower(), {}
     if any(c in style for c in "/\"'("):
-        style = re.sub(HOLDS_SEMICOLON, _blank, style)
+        style = re.sub(HOLDS_SEMICOLON, _placeholder, style)
     for declaration in style.split(";"):
         name, colon, value = declaration.partition(":")
         if "\\" in declaration:
@@ -146,13 +146,13 @@ def declarations(style: str) -> dict[str, str]:
     return found
 
 
-def _number(value):
+def _number(value: str) -> tuple[float | None, str]:
     """(the number that a value begins with or None, what follows it)."""
     m = re.match(NUMBER, value)
     return (float(m.group()), value[m.end() :]) if m else (None, value)
 
 
-def _is_zero(value):
+def _is_zero(value: str) -> bool:
     return _number(value)[0] == 0
 
 
@@ -195,7 +195,7 @@ def apply(style: str, look: "tuple[Any, ...]") -> "tuple[Any, ...]":
     return ink, paper, gone, veiled, tiny
 
 
-def _size_of_font(value):
+def _size_of_font(value: str) -> str:
     """The size in a value of `font`: the first word that begins as a number and is no weight."""
     return next(
         (
@@ -207,7 +207,7 @@ def _size_of_font(value):
     )
 
 
-def _is_tiny(value, parent):
+def _is_tiny(value: str, parent: bool) -> bool:
     """Whether text of this font-size is read by no eye; `parent`: whether that of the element
     around it is not.
     """

@@ -1,5 +1,5 @@
-"""The headers that say what was found about a mail: X-Spam-*, forged ones out, ours in.  The rules
-are in csrc/mail/marking.c.
+"""The X-Spam headers of a message: remove those it came with, add those of a verdict. The rules are
+in csrc/mail/marking.c.
 """
 
 from ..kernels import ffi, lib
@@ -10,20 +10,22 @@ if TYPE_CHECKING:
 
 
 def headers(line: bytes) -> bytes:
-    """The headers (bytes, each line with its newline) for a line (bytes) such as "yes 0.9931 0.9386
-    3f9a0c1b2d4e5f60" or "error timeout", as `classify --long` and its workers print it. ValueError
-    where it is anything else.
+    """Make the headers of a verdict, each with its newline.
+
+    line: "yes 0.9931 0.9386 3f9a0c1b2d4e5f60", "error timeout" and the like, as `classify --long`
+    and its workers print it. Raises ValueError for any other line.
     """
     verdict, out = ffi.new("mail_verdict *"), ffi.new("char[]", lib.MARK_BYTES)
     if lib.mark_read(verdict, line, len(line)):
         raise ValueError(f"not a verdict: {line!r}")
-    return ffi.buffer(out, lib.mark_headers(out, verdict))[:]
+    return bytes(ffi.buffer(out, lib.mark_headers(out, verdict)))
 
 
 def beginning(mail: "bytes | mmap", head: bytes) -> tuple[bytes, int]:
-    """(bytes, n): what to write instead of the first n bytes of the mail (bytes, or anything with a
-    buffer), so that it has no X-Spam-* headers of others at top level, and `head` (bytes, of
-    `headers`) on top.
+    """Return (bytes, n): the replacement for the first n bytes of a message.
+
+    The result has no X-Spam headers at top level but those of `head`, made by `headers`, at the
+    top. mail: bytes, or an object with a buffer.
     """
     m, data = ffi.new("mail_marking *"), ffi.from_buffer("uint8_t[]", mail)
     lib.mark_mail(m, ffi.NULL, data, len(mail), head, len(head))
@@ -33,6 +35,6 @@ def beginning(mail: "bytes | mmap", head: bytes) -> tuple[bytes, int]:
 
 
 def mark(mail: bytes, head: bytes) -> bytes:
-    """The mail (bytes) with another `beginning`."""
+    """Return the message with its new `beginning`."""
     new, n_read = beginning(mail, head)
     return new + mail[n_read:]

@@ -1,4 +1,5 @@
-"""HTML to the text that a reader sees, and the hosts of its links. lxml (libxml2) reads the HTML.
+"""Convert HTML to the text that a reader sees, and list the hosts of its links. lxml (libxml2)
+parses the HTML.
 
 It tells a target of tags and text; no tree is built, since its time would be the square of the
 depth of the tags. libxml2 looks through all open elements at an end tag that fits none, so that
@@ -10,8 +11,8 @@ colour (css.py). Their characters are counted. Style sheets are not applied; whe
 backgrounds, only a background that is set by an attribute counts. A formatting element ends with
 the block it is in, as libxml2 has it; browsers open it again in the next.
 
-Blocks become newlines (one, or two around what stands apart), other blanks one blank. Alternative
-texts of images are left out.
+Blocks become newlines (one, or two around what stands apart), other white space one space.
+Alternative texts of images are left out.
 """
 
 import re
@@ -42,7 +43,7 @@ SECTION = (
     " \t\n>]"
 )
 
-# Newlines before and after an element; 0 a blank.
+# Newlines before and after an element; 0 is a space.
 NEWLINES = dict.fromkeys("td th".split(), 0)
 NEWLINES.update(
     dict.fromkeys(
@@ -60,7 +61,7 @@ NO_TEXT = frozenset("script style title iframe noembed noframes".split())
 PRE = frozenset(("pre", "listing"))
 WHITE = 0xFFFFFF
 # (look as in css.apply, whether nothing of it is seen)
-PAGE = ((0, WHITE, False, False, False), False)
+PAGE: "tuple[tuple[Any, ...], bool]" = ((0, WHITE, False, False, False), False)
 
 
 class Page:
@@ -73,7 +74,7 @@ class Page:
         self.n_hidden = self.n_comment = self.n_open_pre = self.n_open_silent = self.want = (
             self.n_tags
         ) = self.n_more = 0
-        self.is_blank = self.has_sheet = self.is_cut = False
+        self.has_space = self.has_sheet = self.is_cut = False
         self.last = ""
 
     # What lxml calls.
@@ -110,7 +111,7 @@ class Page:
                 self.sheet.append(text)
         elif self.looks[-1][1]:
             self.n_hidden += sum(map(len, text.split()))
-            self.is_blank = self.is_blank or text[:1].isspace() or text[-1:].isspace()
+            self.has_space = self.has_space or text[:1].isspace() or text[-1:].isspace()
         elif self.n_open_pre and "\n" in text:
             for i, line in enumerate(text.split("\n")):
                 if i:
@@ -125,26 +126,28 @@ class Page:
     def close(self) -> "Any":
         return self
 
-    def _put(self, text):
+    def _put(self, text: str) -> None:
         words = " ".join(text.split())
         if not words:
-            self.is_blank = self.is_blank or bool(text)
+            self.has_space = self.has_space or bool(text)
             return
         if self.out and self.want:
             self.out.append("\n" * self.want)
-        elif self.out and (self.is_blank or text[0].isspace()):
+        elif self.out and (self.has_space or text[0].isspace()):
             self.out.append(" ")
         self.out.append(words)
-        self.want, self.is_blank = 0, text[-1].isspace()
+        self.want, self.has_space = 0, text[-1].isspace()
 
-    def _break(self, tag):
+    def _break(self, tag: str) -> None:
         n = NEWLINES.get(tag)
         if n == 0:
-            self.is_blank = True
+            self.has_space = True
         elif n and n > self.want:
             self.want = n
 
-    def _look(self, tag, attributes, look):
+    def _look(
+        self, tag: str, attributes: "Mapping[str, str]", look: "tuple[Any, ...]"
+    ) -> "tuple[tuple[Any, ...], bool]":
         get = attributes.get
         ink, paper, gone, veiled, tiny = look
         link = get("href") or get("action")
@@ -169,11 +172,11 @@ class Page:
         look = css.apply(style, look) if style else look
         return look, look[2] or look[3] or look[4] or css.near(look[0], look[1])
 
-    def _paint(self):
+    def _paint(self) -> None:
         """A style sheet may have painted the page."""
         if not self.has_sheet:
             self.has_sheet = True
-            looks = [
+            looks: list[tuple[tuple[Any, ...], bool]] = [
                 ((ink, None if paper == WHITE else paper, *rest), hidden)
                 for (ink, paper, *rest), hidden in self.looks
             ]
@@ -227,6 +230,6 @@ def hosts_in_text(text: str) -> list[str]:
     ]
 
 
-def _host(authority):
+def _host(authority: str) -> str:
     host = authority.rpartition("@")[2].lower()
     return host.partition(":")[0].rstrip(".,;)") if not host.startswith("[") else host

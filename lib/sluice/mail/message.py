@@ -1,5 +1,5 @@
-"""A mail, or any text, as the text that its reader would see. `mail-text`, training and `classify`
-all use read().
+"""Convert a message, or any text, to the text that its reader sees. `mail-text`, training and
+`classify` use read().
 
 The text:
 
@@ -10,11 +10,11 @@ The text:
 
     The body, in the normal form of normalize.py.
 
-A line of the head is there if it has something to say; an empty line ends the head, and without a
-head there is none. From and Subject are at most MAX_LINE characters, encoded words decoded. Links:
-the hosts of up to MAX_LINKS http links, each once, in order (of HTML those of href and action,
-whatever the text of the link says). Files: up to MAX_FILES attachments by name, or by type where
-they have none; they are never opened.
+Empty lines of the head are omitted; an empty line ends the head, and without a head there is none.
+From and Subject are at most MAX_LINE characters, encoded words decoded. Links: the hosts of up to
+MAX_LINKS http links, each once, in order (of HTML those of href and action, whatever the text of
+the link says). Files: up to MAX_FILES attachments by name, or by type where they have none; they
+are never opened.
 
 The body is what a client shows. Of multipart/alternative the last part that is HTML or plain text
 and has a text (else the last that has one); all parts of any other multipart one after the other; a
@@ -23,8 +23,8 @@ unless it is the whole message; so is a message. HTML is read by markup.py, with
 cannot see; that is counted. A part called plain that begins as HTML is read as HTML. What has no
 mail header at all is a body from its first byte. A first line `From ` (mbox) is passed over.
 
-Whatever the bytes are, the result is a text: valid Unicode, no control character but newline. What
-could not be followed is said by words in `reasons`: those of mime.py, and
+Whatever the bytes are, the result is a text: valid Unicode, no control character but newline.
+`reasons` has a word for each problem: those of mime.py, and
 
     bytes      more than MAX_BYTES bytes: the rest is not read
     text       more than MAX_TEXT_BYTES of a part or MAX_ALL_BYTES of all parts: the rest is not
@@ -32,14 +32,15 @@ could not be followed is said by words in `reasons`: those of mime.py, and
     html       more than markup.MAX_TAGS tags: the rest is not read; or the page ends within a tag,
                comment or script
     empty      there is no text in it
-    internal   a bug of ours: the bytes are shown as they are
+    internal   a bug in this program: the bytes are shown as they are
 """
 
 from . import charsets, markup, mime, normalize, transfer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
 MAX_BYTES = 16 << 20
 MAX_TEXT_BYTES = 512 << 10  # of a part, transfer encoding taken off
@@ -98,9 +99,9 @@ class Mail:
 
 
 def read(data: bytes) -> "Mail":
-    """The Mail in `data` (bytes): a message, or a text without a header. Never raises, but for
-    MemoryError, and ImportError where there is HTML and lxml cannot be loaded: what it hides must
-    not be shown, nor judged, as what it says.
+    """The Mail in `data` (bytes): a message, or a text without a header. Raises only
+    MemoryError, and ImportError for HTML if lxml cannot be loaded: its hidden text must not be
+    shown or classified.
     """
     mail, reasons = Mail(), set()
     if len(data) > MAX_BYTES:
@@ -133,7 +134,7 @@ def read(data: bytes) -> "Mail":
     return mail
 
 
-def _field(mail, part, name, reasons):
+def _field(mail: "Mail", part: "mime.Part", name: str, reasons: set[str]) -> str:
     """The text of a field as one line."""
     text, n_invisible = normalize.line(
         transfer.header_text(part.fields.get(name, ""), reasons), MAX_LINE
@@ -142,7 +143,7 @@ def _field(mail, part, name, reasons):
     return text
 
 
-def _first(names, n):
+def _first(names: list[str], n: int) -> list[str]:
     """The first n different ones of some strings, each fit for a list in one line."""
     lines = dict.fromkeys(normalize.line(name.replace(",", " "), 100)[0] for name in names[:1000])
     return [line for line in lines if line][:n]
@@ -153,13 +154,13 @@ class _View:
     here.
     """
 
-    def __init__(self, reasons, has_header):
+    def __init__(self, reasons: set[str], has_header: bool) -> None:
         self.reasons, self.has_header, self.left = reasons, has_header, MAX_ALL_BYTES
         self.left_tags = markup.MAX_TAGS
         self.links, self.files = [], []
         self.n_html = self.n_hidden = self.n_comment = 0
 
-    def blocks(self, part):
+    def blocks(self, part: "mime.Part") -> list[str]:
         """The blocks of text of a part, a list of str. The depth of parts is at most
         mime.MAX_DEPTH, and so is this recursion.
         """
@@ -182,20 +183,21 @@ class _View:
                 *self.blocks(part.children[0]),
             ]
         is_text = part.kind.startswith(("text/", "multipart/")) and part.kind not in NOT_SHOWN
-        is_text = is_text or part.is_message() and part.body  # one that lies too deep to be parsed
+        # one that lies too deep to be parsed
+        is_text = is_text or part.is_message() and bool(part.body)
         if is_text and (part.depth == 0 or part.disposition != "attachment"):
             return [self._shown(part)]
         if part.body or part.children or part.name:
             self.files.append(self._name(part))
         return []
 
-    def _alternative(self, children):
+    def _alternative(self, children: "list[mime.Part]") -> list[str]:
         """The blocks of the child that a client chooses; nothing of the others is counted."""
 
-        def rank(child):
+        def rank(child: "mime.Part") -> bool:
             return child.kind.startswith("multipart/") or child.kind in ("text/html", "text/plain")
 
-        first = None
+        first: Any = None
         outer = self._counts()
         for child in sorted(reversed(children), key=rank, reverse=True):  # stable: the last first
             self._set_counts(([], [], 0, 0, 0))
@@ -204,17 +206,17 @@ class _View:
             first = first if first and not chosen else self._counts()
             if chosen:
                 break
-        # where none has a text, the pictures and links of the best
+        # if none has a text, the pictures and links of the best
         self._set_counts(a + b for a, b in zip(outer, first))
         return blocks if chosen else []
 
-    def _counts(self):
+    def _counts(self) -> "tuple[Any, ...]":
         return self.links, self.files, self.n_html, self.n_hidden, self.n_comment
 
-    def _set_counts(self, counts):
+    def _set_counts(self, counts: "Iterable[Any]") -> None:
         self.links, self.files, self.n_html, self.n_hidden, self.n_comment = counts
 
-    def _shown(self, part):
+    def _shown(self, part: "mime.Part") -> str:
         limit = min(MAX_TEXT_BYTES, self.left)
         data, more = mime.content(part, limit, self.reasons)
         if more:
@@ -243,7 +245,7 @@ class _View:
         self.n_comment += page.n_comment
         return text
 
-    def _name(self, part):
+    def _name(self, part: "mime.Part") -> str:
         name = part.name
         if all(c <= "\xff" for c in name):  # else of RFC 2231: characters already
             name = transfer.header_text(name, self.reasons)

@@ -1,12 +1,12 @@
-"""A message as a tree of parts: the standard library's `email` within limits that hold whatever the
-message is.
+"""Parse a message to a tree of parts, with the standard library's `email` under limits.
 
-`email.feedparser` finds header, parts and parameters. Alone it is not fit for hostile mail: it
-descends by recursion, knows no number of parts, and decodes by any codec a message names. So its
+`email.feedparser` finds header, parts and parameters. Alone it is not safe for
+hostile messages: it recurses, does not limit the number of parts, and decodes with any codec that a
+message names. So its
 parts are of class Part, which stops it, and bytes become characters by charsets.decode alone. It
 reads the bytes as latin-1, so that each character is a byte.
 
-What goes beyond a limit, or is malformed, is left as it is, and a word is put into `reasons`:
+Content beyond a limit, or malformed, is left as it is, and a word is added to `reasons`:
 
     lines       more than MAX_LINES lines: the rest is not read
     header      more than MAX_HEADER_LINES lines or MAX_HEADER_BYTES bytes of header fields: of the
@@ -166,14 +166,14 @@ class Part(Message):
             self.kind in ("message/rfc822", "message/global") and self.disposition != "attachment"
         )
 
-    def _parameters(self, field):
+    def _parameters(self, field: str) -> tuple[str, dict[str, str]]:
         """(the value, {name: parameter}) of a field, once."""
         found = self.__dict__.get(field)
         if found is None:
             found = self.__dict__[field] = self._read_parameters(field)
         return found
 
-    def _read_parameters(self, field):
+    def _read_parameters(self, field: str) -> tuple[str, dict[str, str]]:
         if field not in self.fields:
             return "", {}
         try:
@@ -191,12 +191,12 @@ class Part(Message):
         return _word(self.fields[field]), params
 
 
-def _word(value):
+def _word(value: str) -> str:
     """What a field says before its parameters, in lower case."""
     return _without_comments(value).partition(";")[0].strip().lower()
 
 
-def _without_comments(value):
+def _without_comments(value: str) -> str:
     """A field's value without comments, which nest, and end with it if not before (RFC 5322,
     3.2.2).
     """
@@ -212,7 +212,7 @@ def _without_comments(value):
     return "".join(out)
 
 
-def _plain(value):
+def _plain(value: "Any") -> "Any":
     """A parameter's value as str: of RFC 2231 it is (character set, language, bytes as latin-1)."""
     if isinstance(value, tuple):
         return charsets.decode(value[2].encode("latin-1", "replace"), value[0] or "")[0]
@@ -222,21 +222,21 @@ def _plain(value):
 class _Tree:
     """What is counted while a message is parsed."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.reasons, self.n_parts, self.left_lines = set(), 1, MAX_LINES
 
-    def feed(self, data, depth):
+    def feed(self, data: bytes, depth: int) -> "Part":
         """The Part in `data` (bytes), which lies at this depth."""
         made = []
 
-        def factory(policy):
+        def factory(policy: "Any") -> "Part":
             part = Part(self, policy=policy)
             part.depth = part.depth if made else depth
             made.append(part)
             return part
 
         data = self._first_lines(data)
-        parser = FeedParser(factory)
+        parser = FeedParser(factory)  # type: ignore[arg-type]
         made.clear()  # it tries the factory first
         try:
             for at in range(0, len(data) or 1, CHUNK):
@@ -246,7 +246,7 @@ class _Tree:
             pass
         return made[0]
 
-    def _first_lines(self, data):
+    def _first_lines(self, data: bytes) -> bytes:
         n = data.count(b"\n")
         if n > self.left_lines:
             self.reasons.add("lines")
@@ -265,7 +265,7 @@ def parse(data: bytes) -> "tuple[Part, int, set[str], bool]":
     data = data.removeprefix(b"\xef\xbb\xbf")
     if data.startswith((b"From ", b">From ")):
         data, is_mbox = data.partition(b"\n")[2], True
-    root = tree.feed(_without_blanks_before_colons(data), 0)
+    root = tree.feed(_without_spaces_before_colons(data), 0)
     has_header = is_mbox or not MAIL_FIELDS.isdisjoint(root.fields)
     if not has_header:
         root = Part(tree)
@@ -279,7 +279,7 @@ def parse(data: bytes) -> "tuple[Part, int, set[str], bool]":
     return root, tree.n_parts, tree.reasons, has_header
 
 
-def _without_blanks_before_colons(data):
+def _without_spaces_before_colons(data: bytes) -> bytes:
     """The message with `Subject :` of RFC 822 as `Subject:`, where for the parser the header would
     end.
     """
@@ -292,7 +292,7 @@ def _without_blanks_before_colons(data):
     )
 
 
-def _look_again(tree, part):
+def _look_again(tree: "_Tree", part: "Part") -> None:
     """Parse what the parser could not: a multipart with an unknown boundary, a message in
     base64.
     """
@@ -322,11 +322,11 @@ def _look_again(tree, part):
         )
 
 
-def _quoted(boundary):
+def _quoted(boundary: str) -> bytes:
     return boundary.replace("\\", "\\\\").replace('"', '\\"').encode("latin-1")
 
 
-def _wrapped(tree, part, header):
+def _wrapped(tree: "_Tree", part: "Part", header: bytes) -> "Part":
     return tree.feed(header + b"\n\n" + part.body.encode("latin-1", "replace"), part.depth)
 
 

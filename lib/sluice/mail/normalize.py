@@ -1,24 +1,23 @@
-"""The normal form of text that a reader sees: what mail-text writes, and what a question about a
-text is asked of.
+"""The normal form of text: what mail-text prints and classify reads.
 
 In this order:
 
     - CR LF, CR, VT, FF, NEL, U+2028 and U+2029 become LF
-    - characters that show nothing are taken out and counted: the soft hyphen, zero-width characters
+    - invisible characters are removed and counted: the soft hyphen, zero-width characters
       and joiners, fillers,
       marks and overrides of direction, variation selectors, tags, the byte order mark inside a text
-    - other control characters, surrogates and noncharacters are taken out
-    - a run of tabs, blanks and Unicode's other spaces becomes one blank, none at the begin and end
-      of a line
-    - a run of empty lines becomes one, none at the begin and end of the text
+    - other control characters, surrogates and noncharacters are removed
+    - a run of tabs and spaces, also Unicode's, becomes one space, none at the beginning and end of
+      a line
+    - a run of empty lines becomes one, none at the beginning and end of the text
     - four or more of one punctuation mark or symbol become three
-    - of a word of more than 60 printable ASCII characters the first 60 stay
+    - a word of more than 60 printable ASCII characters is cut to 60
 
 Nothing else is changed: case, accents, look-alike letters and U+FFFD stay as they came. A text in
 normal form is not changed again. The sets are written out here, so that the form does not depend on
 the version of Python.
 
-fold() goes further, to what a model is asked of.
+fold() goes further: to the form that the spam model reads.
 """
 
 import re
@@ -35,7 +34,7 @@ CONTROL = (
     + "]+"
 )
 ASCII_CONTROL = dict.fromkeys([*range(9), *range(0x0E, 0x20), 0x7F])
-BLANKS = re.compile("[ \t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+SPACES = re.compile("[ \t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 LINE_ENDS = re.compile(" ?\n ?")
 EMPTY_LINES = re.compile("\n{3,}")
 MARKS = re.compile(
@@ -45,7 +44,7 @@ LONG_WORD = re.compile("([!-~]{60})[!-~]+")
 
 
 def normal(text: str) -> tuple[str, int]:
-    """(the normal form of a str, how many characters that show nothing were in it)."""
+    """Return (the normal form, number of invisible characters removed)."""
     text, n_invisible = NEWLINES.sub("\n", text), 0
     if text.isascii():
         text = text.translate(ASCII_CONTROL)
@@ -54,25 +53,25 @@ def normal(text: str) -> tuple[str, int]:
         text = re.sub(INVISIBLE, "", text)
         n_invisible = before - len(text)
         text = re.sub(CONTROL, "", text)
-    text = BLANKS.sub(" ", text)
+    text = SPACES.sub(" ", text)
     text = EMPTY_LINES.sub("\n\n", LINE_ENDS.sub("\n", text)).strip(" \n")
     return LONG_WORD.sub(r"\1", MARKS.sub(r"\1\1\1", text)), n_invisible
 
 
 def line(text: str, n_max: int) -> tuple[str, int]:
-    """(the normal form of a str as one line of at most n_max characters, how many showed
-    nothing).
+    """Return (the normal form as one line of at most n_max characters, number of invisible
+    characters removed).
     """
     text, n_invisible = normal(text[: 4 * n_max])
     return text.replace("\n", " ").replace("  ", " ")[:n_max].rstrip(), n_invisible
 
 
 class _Folded(dict):
-    """str.translate's table of fold(): a digit is 0, what parts words is a blank, what is neither
-    stands alone.
+    """str.translate's table of fold(): a digit is 0, a separator is a space, any other
+    character stands alone.
     """
 
-    def __missing__(self, code):
+    def __missing__(self, code: int) -> str:
         c = chr(code)
         if c.isdecimal():
             to = "0"
@@ -84,7 +83,7 @@ class _Folded(dict):
         return to
 
 
-def _in_word(c):
+def _in_word(c: str) -> bool:
     return c.isalnum() or unicodedata.category(c)[0] == "M"
 
 
@@ -94,7 +93,7 @@ MAX_DIGITS, MAX_WORD, MAX_MARKS = 5, 24, 30
 MAY_BE_MARKS = "[\\W\uff9e\uff9f]{%d,}" % (MAX_MARKS + 1)
 
 
-def _few_marks(m):
+def _few_marks(m: "re.Match[str]") -> str:
     """Of combining marks in a row the first MAX_MARKS, as in UAX #15's Stream-Safe Text Format."""
     out, n = [], 0
     for c in m.group():
@@ -105,14 +104,13 @@ def _few_marks(m):
 
 
 def fold(text: str) -> str:
-    """The form in which raw texts and those that come in lower case with their marks split off look
-    alike: one line.
+    """Normalize further, to one line: raw text and tokenized lower-case text get the same form.
 
     In this order: of combining marks in a row MAX_MARKS stay; Unicode's NFKC; lower case; a decimal
     digit is 0, and of a run of them MAX_DIGITS stay; what is neither letter, number, combining mark
-    nor blank stands alone between blanks; of three or more of one such character in a row two stay;
-    of a word the first MAX_WORD characters; blanks and newlines are one blank, none at the begin
-    and end. What is folded is not changed by folding it again. Python's Unicode tables decide, so
+    nor space stands alone between spaces; of three or more of one such character in a row two stay;
+    of a word the first MAX_WORD characters; spaces and newlines are one space, none at the
+    beginning and end. The form is idempotent. Python's Unicode tables decide, so
     that a character younger than they are may differ.
     """
     # NFKC sorts marks in a row, in time square in their number; no word keeps so many

@@ -1,5 +1,5 @@
-"""What mail does to bytes and characters so that they pass as ASCII, taken off: transfer encodings
-and encoded words.
+"""Decode what makes bytes and characters of a message pass as ASCII: transfer encodings and encoded
+words.
 
 RFC 2045, section 6, and RFC 2047. A str is one of latin-1 characters, each of them a byte, as
 mime.py reads them.
@@ -26,22 +26,20 @@ NONE = ("", "7bit", "8bit", "binary", "7-bit", "8-bit")
 
 
 def decode(body: str, encoding: str, limit: int, reasons: set[str]) -> tuple[bytes, bool]:
-    """(bytes of a str with its transfer encoding taken off, at most `limit`; whether there is
-    more).
-    """
+    """Decode a transfer encoding; return (at most `limit` bytes, whether there are more)."""
     decoder, factor = DECODER.get(encoding, (_as_it_is, 1))
     n_in = factor * limit + 1
     out = decoder(body[:n_in].encode("latin-1", "replace"), reasons)
     return out[:limit], len(out) > limit or len(body) > n_in
 
 
-def _as_it_is(raw, reasons):
+def _as_it_is(raw: bytes, reasons: set[str]) -> bytes:
     return raw
 
 
-def _base64(raw, reasons):
-    """What is encoded, also in several runs, each with its padding: mailers join them, and clients
-    show all. Behind padding there may be other text, the footer of a list: it is passed over.
+def _base64(raw: bytes, reasons: set[str]) -> bytes:
+    """Decode base64, also of several runs, each with its padding: mailers join them, and clients
+    show all. Other text after the padding, such as the footer of a list, is skipped.
     """
     out, is_whole = [], True
     for n, m in enumerate(RUN.finditer(raw)):
@@ -61,18 +59,18 @@ def _base64(raw, reasons):
     return b"".join(out)
 
 
-def _groups(run):
+def _groups(run: bytes) -> bytes:
     """The bytes of base64 without padding; a last character alone is less than a byte."""
     run = run[: len(run) - (len(run) % 4 == 1)]
     return binascii.a2b_base64(run + b"=" * (-len(run) % 4))
 
 
-def _is_clean(run):
+def _is_clean(run: bytes) -> bool:
     return len(run) == len(run.translate(None, NOT_BASE64_NOR_BLANK))
 
 
-def _reads(data):
-    """Whether bytes are UTF-8 without control characters, as what never was base64 seldom is."""
+def _reads(data: bytes) -> bool:
+    """Whether bytes are UTF-8 without control characters; text decoded as base64 rarely is."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -80,11 +78,11 @@ def _reads(data):
     return len(data) == len(data.translate(None, NOT_IN_TEXT))
 
 
-def _quoted_printable(raw, reasons):
+def _quoted_printable(raw: bytes, reasons: set[str]) -> bytes:
     return binascii.a2b_qp(raw)
 
 
-def _uudecode(raw, reasons):
+def _uudecode(raw: bytes, reasons: set[str]) -> bytes:
     out = []
     for line in raw.partition(b"begin ")[2].split(b"\n")[1:]:
         if line.startswith((b"end", b"`")):
@@ -144,7 +142,7 @@ def header_text(value: str, reasons: set[str]) -> str:
     return "".join(out).replace("\n", " ")
 
 
-def _mended(m):
+def _mended(m: "re.Match[str]") -> str:
     """An encoded word; of one in base64 without the last character, if that is less than a byte."""
     charset, encoding, data = m.groups()
     if encoding in "bB":

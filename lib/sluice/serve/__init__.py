@@ -1,1 +1,1 @@
-"""Processes that stay: `classify --listen`, and the message that passes through `classify`."""
+"""`classify --listen`, a daemon with workers, and `classify --pass-through`."""

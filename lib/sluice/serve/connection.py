@@ -1,18 +1,18 @@
-"""A worker: one connection after another, within limits that hold whatever comes.
+"""A worker process: serve one connection after another, within limits.
 
-The line that answers: `yes`, `no` or `unsure` (the first answer of the question, another one,
-none), the probability of the first answer, the one it needs, and 16 hex digits of the model's id.
-Or `error` and one of these words:
+The reply is one line: `yes`, `no` or `unsure` (the first answer of the question, another one,
+none), the probability of the first answer, its threshold, and 16 hex digits of the model ID. Or
+`error` and one of these words:
 
-    timeout  the client took longer than SEND_SECONDS to send the mail
-    empty    there was nothing
-    input    nothing to judge: no text, and none around it
-    memory   not enough of it
-    model    the model's file was changed while it is in use, or gives no numbers
-    crashed  a bug of ours
+    timeout  the client took longer than SEND_SECONDS to send the message
+    empty    the client sent nothing
+    input    the message has no text to classify
+    memory   out of memory
+    model    the model's file was changed while in use, or its logits are no numbers
+    crashed  a bug in this program
 
-A mail that takes longer than ANSWER_SECONDS ends the worker by SIGALRM; the client reads the end of
-file without a line.
+A message that takes longer than ANSWER_SECONDS ends the worker by SIGALRM; the client reads the end
+of file without a line.
 """
 
 import os
@@ -36,13 +36,12 @@ if TYPE_CHECKING:
 
 SEND_SECONDS = 10
 ANSWER_SECONDS = 10
-# bytes that a worker may map beyond what it has when it begins, and its threads need
+# bytes that a worker may map beyond its own at the start and those of its threads
 MEMORY = 1 << 30
-# bytes of a thread: its stack (csrc/runtime/threads.c), and keys and values that attention holds
-# (MOST_HELD of csrc/kernels/attention_cut.c)
+# bytes of a thread: its stack (csrc/runtime/threads.c), and the keys and values that attention
+# caches (csrc/kernels/attention_cut.c)
 THREAD = 5 << 20
-# bytes: a worker that holds more than when it began is replaced by one that does not, so that none
-# stays large
+# bytes: a worker that has grown by more is replaced
 MAX_GROWTH = 64 << 20
 CHUNK_BYTES = 1 << 18
 
@@ -59,9 +58,9 @@ def serve(
     """Answer connections of `listener` (not blocking) until `life`, the reading end of a pipe, is
     at its end.
 
-    Those that wait for a listener that was shut down are answered before. slots: shared bytes;
-    slots[slot] is set with the first mail, the last one by the first worker that finds the model
-    changed.
+    Connections that wait for a listener that was shut down are answered first. slots: shared
+    bytes; slots[slot] is set with the first message, the last byte by the first worker that finds
+    the model changed.
     """
     limit(threads)
     if threads > 1:
@@ -70,9 +69,9 @@ def serve(
     poll.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
     poll.register(life, select.EPOLLIN)
     is_over = is_shut = False
-    most = _held() + MAX_GROWTH + threads * THREAD
+    max_bytes = _used() + MAX_GROWTH + threads * THREAD
     if memory.now() is None:
-        most += classifier.model.file.size
+        max_bytes += classifier.model.file.size
     while not is_over or is_shut:
         if not is_over:
             events = dict(poll.poll())
@@ -81,7 +80,7 @@ def serve(
             if not ready:
                 continue
         try:
-            # at the end too: who came may have woken this worker and no other (EPOLLEXCLUSIVE)
+            # at the end, too: a client may have woken this worker alone (EPOLLEXCLUSIVE)
             connection, _ = listener.accept()
         except BlockingIOError:
             if is_over:
@@ -90,34 +89,38 @@ def serve(
         slots[slot] = 1
         with connection:
             _answer(connection, classifier, slots, verbose)
-        if _held() > most + classifier.held_bytes():
+        if _used() > max_bytes + classifier.held_bytes():
             return
 
 
-def _held():
-    """Bytes beyond mapped files; where the kernel does not say, the most that there ever were, the
-    model's file among them.
+def _used() -> int:
+    """Bytes in memory without mapped files; if the kernel does not tell, the peak, with the model's
+    file.
     """
     own = memory.now()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 if own is None else own
 
 
 def limit(threads: int) -> None:
-    """No core file, and MEMORY beyond what is mapped now and what so many threads need."""
+    """Limit this process: no core file, and MEMORY beyond what is mapped now and THREAD per
+    thread.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with open("/proc/self/statm") as f:
             mapped = int(f.read().split()[0]) * resource.getpagesize()
     except OSError:
         return
-    most = mapped + MEMORY + threads * THREAD
+    max_bytes = mapped + MEMORY + threads * THREAD
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if soft == resource.RLIM_INFINITY or soft > most:
-        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    if soft == resource.RLIM_INFINITY or soft > max_bytes:
+        resource.setrlimit(resource.RLIMIT_AS, (max_bytes, hard))
 
 
-def _answer(connection, classifier, slots, verbose):
-    """Read a mail and send the line for it."""
+def _answer(
+    connection: "socket.socket", classifier: "Classifier", slots: "Any", verbose: bool
+) -> None:
+    """Read a message and send its line."""
     began, n_bytes, n_tokens, error = time.monotonic(), 0, 0, None
     try:
         data = receive(connection, classifier.is_mail)
@@ -137,13 +140,13 @@ def _answer(connection, classifier, slots, verbose):
         if error == "model" and not slots[-1]:
             slots[-1] = 1
             messages.say(
-                f"{e}; when it is as it should be, send SIGHUP to the first process of this worker"
+                f"{e}; once the file is in order, send SIGHUP to the first process of this worker"
             )
-    except OSError:  # of the connection: nobody is there to read an answer
+    except OSError:  # of the connection: the client is gone
         error = "input"
     except Exception as e:
         error = "crashed"
-        # the text of an exception may be that of a mail
+        # the text of an exception may quote the message
         bug = f"internal error: {type(e).__name__} at {where(e)}"
     signal.setitimer(signal.ITIMER_REAL, 0)
     try:
@@ -164,16 +167,16 @@ def _answer(connection, classifier, slots, verbose):
         messages.say(bug)
         raise Exit(OUR_BUG)
     if error == "memory":
-        raise Exit(0)  # a new worker has what this one has lost
+        raise Exit(0)  # a new worker has the memory that this one has lost
 
 
 def receive(connection: "socket.socket", is_mail: bool) -> bytes:
-    """The bytes to look at of what a client sends until it ends; TimeoutError if that takes longer
-    than SEND_SECONDS.
+    """The bytes that a client sends, as many as are classified. Raises TimeoutError after
+    SEND_SECONDS.
     """
     end = time.monotonic() + SEND_SECONDS
 
-    def read_some(s):
+    def read_some(s: "socket.socket") -> bytes:
         left = end - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -184,9 +187,7 @@ def receive(connection: "socket.socket", is_mail: bool) -> bytes:
 
 
 def where(e: BaseException) -> str:
-    """Where an exception was raised, "file.py:line": what can be logged of one whose text may be
-    that of a mail.
-    """
+    """Where an exception was raised, "file.py:line", for the log: its text may quote a message."""
     at: Any = e.__traceback__
     while at.tb_next:
         at = at.tb_next

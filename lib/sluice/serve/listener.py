@@ -1,9 +1,9 @@
-"""The Unix socket that a worker listens on, its own or one that systemd opened (sd_listen_fds(3)),
-and what systemd is told.
+"""The Unix socket that workers listen on, created here or by systemd (sd_listen_fds(3)), and
+notifications of systemd.
 
-An own socket is bound under a name in passing and then renamed: whoever connects finds the old one
-or the new one, never none. It has the wanted mode before it has its name. A socket that is there
-already is replaced, whoever listens on it; anything else is not.
+A socket created here is bound under a temporary name and then renamed: a client finds the old
+socket or the new one. The mode is set before the rename. An existing socket is replaced, even if a
+process listens on it; any other file is an error.
 """
 
 import errno
@@ -24,32 +24,34 @@ SO_ACCEPTCONN = getattr(socket, "SO_ACCEPTCONN", 30)
 class Listener:
     """socket: listening, not blocking.
     path: as given.
-    passed: it is systemd's, and stays when we end.
+    passed: whether systemd created it; then it stays when this process ends.
     """
 
     def __init__(self, path: str, mode: int) -> None:
         self.path = path
-        self.socket = _passed(path)
-        self.passed = self.socket is not None
-        if not self.passed:
+        passed = _passed(path)
+        self.passed = passed is not None
+        if passed:
+            self.socket = passed
+        else:
             self.socket, self._id = _own(path, mode)
         self.socket.setblocking(False)
 
-    def is_named(self) -> bool | None:
+    def is_named(self) -> "bool | None":
         """True while the socket has its name; None if it was removed, False if something else is
         there.
         """
         if self.passed:
             return True
         try:
-            return _id(self.path) == self._id
+            return bool(_id(self.path) == self._id)
         except FileNotFoundError:
             return None
         except OSError:  # of a file system that is gone for a moment
             return True
 
     def end(self) -> None:
-        """Take no connection any more; those that wait already can still be accepted. Systemd's is
+        """Accept no new connection; those that wait can still be accepted. The socket of systemd is
         left as it is.
         """
         if not self.passed:
@@ -58,8 +60,8 @@ class Listener:
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
-def _own(path, mode):
-    """(socket, its device and inode) at `path`. Error 73 naming what is in the way."""
+def _own(path: str, mode: int) -> tuple[socket.socket, tuple[int, int]]:
+    """(socket, its device and inode) at `path`. Error 73 if it cannot be created."""
     temporary = f"{path}.{os.getpid()}"
     n_bytes = len(os.fsencode(temporary))
     if n_bytes > MAX_PATH:
@@ -92,7 +94,7 @@ def _own(path, mode):
     return s, found
 
 
-def _check_directory(path):
+def _check_directory(path: str) -> None:
     s = os.stat(os.path.dirname(path) or ".")
     if s.st_mode & 0o022 and not s.st_mode & stat.S_ISVTX:
         raise Error(
@@ -102,7 +104,7 @@ def _check_directory(path):
         )
 
 
-def _refuse_other(path):
+def _refuse_other(path: str) -> None:
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise Error(NO_OUTPUT, f"{path}: is there and no socket: only a socket is replaced")
@@ -110,12 +112,12 @@ def _refuse_other(path):
         pass
 
 
-def _id(path):
+def _id(path: str) -> tuple[int, int]:
     s = os.lstat(path)
     return s.st_dev, s.st_ino
 
 
-def _passed(path):
+def _passed(path: str) -> socket.socket | None:
     """The socket that systemd passed to this process, checked; None if none was. Error 64, 65."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return None
@@ -144,8 +146,8 @@ def _passed(path):
 
 
 def notify(*lines: str) -> None:
-    """Tell systemd, if it wants to know (sd_notify(3)): notify("READY=1"). Whatever hinders it is
-    no matter.
+    """Notify systemd if $NOTIFY_SOCKET is set (sd_notify(3)): notify("READY=1"). Errors are
+    ignored.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):

@@ -1,11 +1,10 @@
-"""`classify --pass-through`: the mail on stdin on stdout, with the X-Spam headers of
-mail/headers.py; whole, or not at all.
+"""`classify --pass-through`: copy a message from stdin to stdout and add the X-Spam headers of
+mail/headers.py.
 
-The whole mail is read first, up to KEPT_BYTES in memory, a larger one in a temporary file without a
-name. Then a child of this process judges it: whatever ends the child (a model that is gone, no
-memory, a bug, kill -9, SECONDS), the mail is here, and is written with a reason instead of a
-verdict. Nothing is written before that, so who reads us and finds our status is not 0 after no byte
-at all still has the mail as it was.
+The whole message is read first: up to KEPT_BYTES into memory, a larger one into a temporary file
+without a name. Then a child process classifies it. If the child fails (no model, no memory, a bug,
+kill -9, SECONDS), the message is written with a reason instead of a verdict. Nothing is written
+before that: a caller that sees no output and a status other than 0 still has the message.
 """
 
 import mmap
@@ -23,6 +22,7 @@ from ..system.files import write_error
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, NoReturn
 
     from ..classify.classifier import Classifier
 
@@ -32,18 +32,18 @@ LINE_BYTES = 256
 
 
 def run(load: "Callable[[], Classifier]") -> None:
-    """Read, judge with the Classifier that load() gives, write. Error 75: no room for the mail;
-    OSError: it cannot be read or written.
+    """Read, classify with the Classifier that load() returns, write. Error 75: no space for the
+    message; OSError: it cannot be read or written.
     """
     mail = read(0)
-    line = judge(memoryview(mail)[: inputs.MAIL_BYTES], load) if mail else b"error empty"
+    line = classify(memoryview(mail)[: inputs.MAIL_BYTES], load) if mail else b"error empty"
     head, n_read = headers.beginning(mail, headers.headers(line))
     stream.write_all(1, head)
     stream.write_all(1, memoryview(mail)[n_read:])
 
 
 def read(fd: int) -> bytes | mmap.mmap:
-    """All that is on `fd`, as bytes or as the map of a private file."""
+    """Read `fd` to its end; return bytes, or the map of a private file."""
     parts, n_bytes, spool = [], 0, None
     while chunk := stream.read_some(fd):
         n_bytes += len(chunk)
@@ -61,7 +61,7 @@ def read(fd: int) -> bytes | mmap.mmap:
     return mmap.mmap(spool.fileno(), n_bytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
 
 
-def _temporary():
+def _temporary() -> "Any":
     import tempfile
 
     try:
@@ -70,28 +70,29 @@ def _temporary():
         raise write_error("a temporary file", e) from None
 
 
-def _write(spool, data):
+def _write(spool: "Any", data: bytes) -> None:
     try:
         stream.write_all(spool.fileno(), data)
     except OSError as e:
         raise write_error("a temporary file", e) from None
 
 
-def judge(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
-    """The line of a worker (connection.py), without its newline, for a mail: by a child, within
-    SECONDS.
+def classify(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
+    """Classify a message in a child process, within SECONDS.
+
+    Returns the line of a worker (connection.py), without its newline.
     """
     reader, writer = os.pipe()
     try:
         pid = os.fork()
     except OSError as e:
-        messages.say(f"not judged: {e.strerror}")
+        messages.say(f"not classified: {e.strerror}")
         return b"error memory"
     if not pid:
         _answer(data, load, writer)
     os.close(writer)
     line, end = b"", time.monotonic() + SECONDS
-    # select(2) takes no descriptor from 1024 on, and many may have been inherited
+    # not select(2), which fails for descriptors from 1024 on: many may have been inherited
     ready = select.poll()
     ready.register(reader, select.POLLIN)
     while len(line) < LINE_BYTES and ready.poll(max(0, 1e3 * (end - time.monotonic()))):
@@ -100,23 +101,23 @@ def judge(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
             break
         line += part
     is_late = time.monotonic() >= end
-    os.kill(pid, signal.SIGKILL)  # ours until we wait for it; it may have ended
+    os.kill(pid, signal.SIGKILL)  # its PID is reserved until waitpid; it may have ended
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if line.endswith(b"\n"):
         return line[:-1]
     if is_late:
-        messages.say(f"not judged: no verdict after {SECONDS} s")
+        messages.say(f"not classified: no verdict after {SECONDS} s")
         return b"error timeout"
     if status == IO_ERROR:  # csrc/runtime/guard.c: the model's file was cut while it was mapped
         return b"error model"
     messages.say(
-        "not judged: the process for it"
+        "not classified: the process for it"
         f" {f'ended with {status}' if status >= 0 else f'was killed by signal {-status}'}"
     )
     return b"error crashed"
 
 
-def _answer(data, load, writer):
+def _answer(data: bytes | memoryview, load: "Callable[[], Classifier]", writer: int) -> "NoReturn":
     """The child: never returns."""
     try:
         signal.alarm(2 * SECONDS)  # where the parent was killed
@@ -126,7 +127,7 @@ def _answer(data, load, writer):
         os._exit(0)
 
 
-def _line(data, load):
+def _line(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
     stage = "model"
     try:
         classifier = load()
@@ -145,7 +146,7 @@ def _line(data, load):
     except BaseException as e:
         from . import connection
 
-        # its text may be that of the mail
+        # its text may quote the message
         stage, why = "crashed", f"internal error: {type(e).__name__} at {connection.where(e)}"
-    messages.say(f"not judged: {why}")
+    messages.say(f"not classified: {why}")
     return f"error {stage}\n".encode()
