@@ -31,7 +31,7 @@ class Listener:
         self.path = path
         passed = _passed(path)
         self.passed = passed is not None
-        if passed:
+        if passed is not None:
             self.socket = passed
         else:
             self.socket, self._id = _own(path, mode)
