@@ -18,7 +18,7 @@ static const char *const ours[] = {"X-Spam-Flag", "X-Spam-Score", "X-Spam-Status
 enum { N_OURS = sizeof ours / sizeof *ours };
 
 struct mail_limits mail_limits = {16 << 20, 256 << 20};
-static atomic_size_t in_use; /* bytes of all mails */
+static atomic_size_t in_use; /* bytes of all messages */
 
 void mail_give_up(mail *m, int32_t reason)
 {

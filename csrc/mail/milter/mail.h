@@ -26,7 +26,8 @@ typedef struct {
     int32_t reason;
 } mail;
 
-/* Bytes that one mail, and all mails in memory together, may have. Set once, before the first mail.
+/* Limits in bytes of one message, and of all messages in memory. Set once, before the first
+ * message.
  */
 extern struct mail_limits { size_t one, all; } mail_limits;
 
