@@ -79,6 +79,34 @@ def test_readme_leads_to_every_other_page():
     assert {str(path) for path, _ in links("README.md")} >= {*pages, "CHANGELOG.md"}
 
 
+def rooms_of_csrc():
+    """The files that the tables of csrc/README.md list, as paths below csrc."""
+    _, *parts = re.split(r"^\*\*`(.+?)/`\*\*", PAGES["csrc/README.md"], flags=re.M)
+    return {
+        f"{room}/{file}"
+        for room, text in zip(parts[::2], parts[1::2])
+        for file in re.findall(r"^\| `(.+?)` \|", text.partition("\n## ")[0], re.M)
+    }
+
+
+def test_each_file_of_csrc_has_a_row():
+    files = {p for p in (ROOT / "csrc").rglob("*.*") if p.suffix in (".c", ".h", ".py")}
+    # a header next to a file of the same name needs none
+    needed = {p for p in files if p.suffix != ".h" or p.with_suffix(".c") not in files}
+    names = lambda paths: {str(p.relative_to(ROOT / "csrc")) for p in paths}
+    assert names(needed) - rooms_of_csrc() == set()
+    assert rooms_of_csrc() - names(files) == set()
+
+
+def test_table_of_places_names_files():
+    table = PAGES["lib/README.md"].split("## Where to find it")[1].split("\n## ")[0]
+    places = re.findall(r"`([\w./]+/[\w./]*)`", table)
+    assert len(places) >= 15
+    for place in places:
+        where = (ROOT / "lib" / place).resolve()
+        assert where.exists() or where.name == "NAME.py" and where.parent.is_dir(), place
+
+
 def test_changelog_begins_with_this_version():
     from sluice import VERSION
 
