@@ -1,9 +1,9 @@
-/* vocab_cut.c - control and added tokens, which are split off raw text before it is encoded. */
+/* vocab_cut.c - find control and added tokens in raw text; they are split off before encoding. */
 #include "tokenizer/vocab_trie.h"
 #include "tokenizer/vocabulary.h"
 
-/* As vocab_match in raw text, where a blank is U+2581, too, but in a byte-level vocabulary. *id:
- * that piece, if it is not NULL. */
+/* Like vocab_match, but in raw text: except in a byte-level vocabulary a space matches U+2581.
+ * *id, unless NULL: the piece. */
 static uint64_t match_raw(int32_t *id, const vocab *v, const uint8_t *text, uint64_t n_bytes,
                           uint32_t sets, uint32_t kinds)
 {

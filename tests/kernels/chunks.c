@@ -48,7 +48,7 @@ int main(int argc, char **argv)
         random = random * 1664525 + 1013904223;
         const int64_t n = random / 7 % (max_items + 1), grain = 1 + random / 5 % 3;
         for (int32_t t = 0; t < n_thread; t++)
-            look_ahead_at(t, (const char *)16 + call % 3 * (intptr_t)t, call % 2 << 20);
+            prefetch_when_idle(t, (const char *)16 + call % 3 * (intptr_t)t, call % 2 << 20);
         if (max_items < MAX_ITEMS && !are_ranges(n, grain, n_thread)) {
             printf("ranges of %d items, chunks of %d or more\n", (int)n, (int)grain);
             return 1;
