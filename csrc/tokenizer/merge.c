@@ -143,7 +143,7 @@ void merge_add(merger *m, uint64_t at, uint64_t n_bytes, int frozen)
                                   .next = i + 1,
                                   .at = (uint32_t)at,
                                   .n_bytes = (uint32_t)n_bytes,
-                                  .id = frozen ? -2 : -1}; /* -2: merges with nothing */
+                                  .id = frozen ? -2 : -1}; /* -2: not merged */
 }
 
 void merge_finish(merger *m)

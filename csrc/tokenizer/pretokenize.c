@@ -199,8 +199,8 @@ static uint64_t qwen35(const uint8_t *text, uint64_t at, uint64_t end)
 }
 
 /* U*W+|U+W* for U = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], W = [\p{Ll}\p{Lm}\p{Lo}\p{M}]; `whole`: only
- * U*W+.  0: no match. U* takes all it can; where no W follows it gives back, up to the last
- * character that is in both. */
+ * U*W+.  0: no match. U* is greedy; if no W follows, it backtracks to behind the
+ * last character that is in both. */
 static uint64_t cased(const uint8_t *text, uint64_t at, uint64_t end, int whole)
 {
     const uint32_t both = SET(LETTER) | M;

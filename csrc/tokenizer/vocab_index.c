@@ -4,7 +4,7 @@
  * The hash table uses open addressing and is at most half full. A slot has 32 bits, {10 bits of the
  * hash, token + 1}: small, because cache misses take the time. The trie is in vocab_trie.h.
  *
- * The hash is seeded against hash flooding: without the seed, nobody can make a file whose texts
+ * The hash is seeded against hash flooding: without the seed, a file cannot be made whose texts
  * collide. Results do not depend on the seed. */
 #include <string.h>
 #include "tokenizer/alphabet.h"
