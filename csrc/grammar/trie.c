@@ -1,12 +1,11 @@
-/* trie.c - the texts of a vocabulary as a prefix tree.
+/* trie.c - a trie (prefix tree) of the texts of a vocabulary.
  *
- * Ids are sorted by text, then one pass over neighbours makes the nodes in
- * preorder: a subtree is a range of nodes, its ids are a range of ids, and a walk
- * that skips a subtree is one assignment.
+ * Tokens are sorted by text. One pass over neighbours then makes the nodes in preorder. So a
+ * subtree is a range of nodes, its tokens are a range, and skipping a subtree is one assignment.
  *
- * Sorting takes 8 bytes of text at a time as one big-endian number (radix sort,
- * least byte first) and repeats on groups that are still equal: linear in the
- * bytes that decide.  262,144 texts take about 20 ms. */
+ * The sort is a radix sort, least significant byte first, of 8 bytes of text as one big-endian
+ * number. Groups that are still equal are sorted by the next 8 bytes. Time is linear in the bytes
+ * that differ: about 20 ms for 262,144 texts. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/limits.h"
@@ -39,7 +38,7 @@ static int radix_pass(entry *out, const entry *in, int32_t n, int d)
         at[1 + (d ? in[i].key >> 8 * (d - 1) & 255 : in[i].left)]++;
     for (int b = 1; b <= 256; b++)
         if (at[b] == n)
-            return 0; /* all alike: nothing to do */
+            return 0; /* all equal: nothing to do */
     for (int b = 0; b < 256; b++)
         at[b + 1] += at[b];
     for (int32_t i = 0; i < n; i++)
@@ -47,7 +46,7 @@ static int radix_pass(entry *out, const entry *in, int32_t n, int d)
     return 1;
 }
 
-/* Sort e[0..n) by (key, left), equal ones in the order they have. */
+/* Sorts e[0..n) by (key, left); stable. */
 static void sort_entries(entry *e, entry *spare, int32_t n)
 {
     if (n <= SMALL) {
@@ -84,7 +83,7 @@ static void load_keys(entry *e, int32_t n, const uint8_t *text, const uint32_t *
     }
 }
 
-/* Sort all entries by text; todo has room for n ranges. */
+/* Sorts all entries by text; todo [n]. */
 static void sort_by_text(entry *e, entry *spare, range *todo, int32_t n, const uint8_t *text,
                          const uint32_t *offset)
 {
@@ -99,13 +98,13 @@ static void sort_by_text(entry *e, entry *spare, range *todo, int32_t n, const u
             for (j = i + 1; j < r.hi && e[j].key == e[i].key && e[j].left == e[i].left; j++)
                 ;
             if (e[i].left == 9
-                && j - i > 1) /* ranges are disjoint and of 2 or more: at most n / 2 wait */
+                && j - i > 1) /* disjoint ranges of 2 or more: at most n / 2 in todo */
                 todo[n_todo++] = (range){i, j, r.skip + 8};
         }
     }
 }
 
-/* Bytes that texts a and b have in common from their start. */
+/* Length of the common prefix of texts a and b. */
 static uint32_t common(const uint8_t *text, const uint32_t *offset, int32_t a, int32_t b)
 {
     const uint8_t *x = text + offset[a], *y = text + offset[b];
@@ -117,7 +116,7 @@ static uint32_t common(const uint8_t *text, const uint32_t *offset, int32_t a, i
     return i;
 }
 
-/* The nodes of sorted entries.  open[d] is the node of depth d on the way to the last one. */
+/* Makes the nodes of sorted entries. open[d]: the node of depth d on the path to the last node. */
 static void make_nodes(trie *t, int32_t *open, const entry *e, int32_t n, const uint8_t *text,
                        const uint32_t *offset)
 {
@@ -136,7 +135,7 @@ static void make_nodes(trie *t, int32_t *open, const entry *e, int32_t n, const 
             t->first[n_node] = i;
             open[deep] = n_node;
         }
-        t->ids[i] = e[i].id;
+        t->tokens[i] = e[i].id;
     }
     for (; deep > 0; deep--)
         t->end[open[deep]] = n_node;
@@ -159,9 +158,9 @@ static trie *build(trie *t, entry *e, range *todo, int32_t n, const uint8_t *tex
     t->depth = malloc((size_t)n_node * sizeof *t->depth);
     t->end = malloc((size_t)n_node * sizeof *t->end);
     t->first = malloc((size_t)(n_node + 1) * sizeof *t->first);
-    t->ids = malloc((size_t)(n + 1) * sizeof *t->ids);
+    t->tokens = malloc((size_t)(n + 1) * sizeof *t->tokens);
     t->path = malloc((size_t)(t->max_depth + 1) * sizeof *t->path);
-    if (!t->byte || !t->depth || !t->end || !t->first || !t->ids || !t->path)
+    if (!t->byte || !t->depth || !t->end || !t->first || !t->tokens || !t->path)
         return NULL;
     make_nodes(t, t->path, e, n, text, offset);
     return t;
@@ -198,7 +197,7 @@ void trie_free(trie *t)
     free(t->depth);
     free(t->end);
     free(t->first);
-    free(t->ids);
+    free(t->tokens);
     free(t->path);
     free(t->below);
     free(t);

@@ -11,7 +11,7 @@ const fast_products *best_fast(void)
                                                 matmul_fast_reference};
 #if defined(__x86_64__)
     static const fast_products on_tiles = {&isa_amx, split_amx, matmul_fast_amx};
-    if (best_isa() == &isa_amx && has_tiles_of_bf16())
+    if (best_isa() == &isa_amx && has_amx_bf16())
         return &on_tiles;
 #endif
     return best_isa() == &isa_reference ? &by_definition : NULL;

@@ -6,7 +6,7 @@
 
 int64_t packed_bytes_floats(int64_t n_tok, int64_t n)
 {
-    if (n_tok < best_isa()->float_fewest)
+    if (n_tok < best_isa()->float_min_tokens)
         return 0;
     return float_bytes(n_tok, n) + threads_count() * FLOAT_SETS * (int64_t)sizeof(float_sums);
 }

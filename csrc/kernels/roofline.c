@@ -213,8 +213,8 @@ static unit unit_of(int32_t which)
     if (which == LIMIT_TILE_INT8)
         return has_tiles ? (unit){tiles_int8, 4 * 16 * 16 * 64 * 2} : (unit){NULL, 0};
     if (which == LIMIT_TILE_BF16)
-        return has_tiles && has_tiles_of_bf16() ? (unit){tiles_bf16, 4 * 16 * 16 * 32 * 2}
-                                                : (unit){NULL, 0};
+        return has_tiles && has_amx_bf16() ? (unit){tiles_bf16, 4 * 16 * 16 * 32 * 2}
+                                           : (unit){NULL, 0};
     if (which == LIMIT_FMA_TILES)
         return has_tiles ? (unit){fma_tiles, N_ACC * 16 * 2} : (unit){NULL, 0};
     if ((which == LIMIT_FMA_F32 || which == LIMIT_DOT_INT8)

@@ -14,7 +14,7 @@ enum { ROWS_OF_ONE = 256 };
 
 int64_t share_of(const product *p, int64_t n_unit)
 {
-    const int64_t most = (p->n_tok == 1 ? ROWS_OF_ONE : best_isa()->most_rows) / UNIT,
+    const int64_t most = (p->n_tok == 1 ? ROWS_OF_ONE : best_isa()->max_chunk_rows) / UNIT,
                   n_thread = threads_count(), round = most * n_thread;
     const int64_t least = grain_of((int64_t)p->n * p->n_tok * UNIT, SMALL_WORK * 4, 1);
     int64_t n_share = (n_unit > round ? (n_unit + round - 1) / round : 2) * n_thread;
@@ -42,12 +42,12 @@ void name_shares(const product *p, int32_t n_product)
         while (i < n_product && begin >= first + units_of(p + i))
             first += units_of(p + i++);
         if (i == n_product || begin == end) {
-            look_ahead_at(t, NULL, 0);
+            prefetch_when_idle(t, NULL, 0);
             continue;
         }
         const int64_t row_bytes = type_row_bytes(p[i].type, p[i].n), row = (begin - first) * UNIT,
                       last = (end - first) * UNIT;
-        look_ahead_at(t, (const uint8_t *)p[i].w + row * row_bytes,
-                      ((last < p[i].n_row ? last : p[i].n_row) - row) * row_bytes);
+        prefetch_when_idle(t, (const uint8_t *)p[i].w + row * row_bytes,
+                           ((last < p[i].n_row ? last : p[i].n_row) - row) * row_bytes);
     }
 }

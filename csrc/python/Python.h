@@ -1,13 +1,12 @@
 /* Python.h - the part of CPython's stable ABI (PEP 384) that cffi's generated glue calls.
  *
- * Declared here so that building needs a compiler and no Python headers, which many
- * distributions pack apart, and so that one library loads into every CPython from
- * 3.10 on.  Facts from https://docs.python.org/3/c-api/stable.html; nothing in it may
- * change without a new ABI. */
+ * With these declarations a build needs no Python headers, which many distributions package
+ * separately, and one library loads into every CPython from 3.10 on. Source:
+ * https://docs.python.org/3/c-api/stable.html, which cannot change without a new ABI. */
 #ifndef SLUICE_LIMITED_PYTHON_H
 #define SLUICE_LIMITED_PYTHON_H
 #include <stddef.h>
-#include <assert.h> /* Python.h brings these, and the glue relies on it */
+#include <assert.h> /* CPython's Python.h includes these; the glue relies on it */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@ PyAPI void Py_IncRef(PyObject *);
 PyAPI void Py_DecRef(PyObject *);
 #define Py_INCREF(o) Py_IncRef((PyObject *)(o))
 #define Py_DECREF(o) Py_DecRef((PyObject *)(o))
-#define Py_XDECREF(o) Py_DecRef((PyObject *)(o)) /* Py_DecRef takes NULL */
+#define Py_XDECREF(o) Py_DecRef((PyObject *)(o)) /* Py_DecRef accepts NULL */
 
 PyAPI PyThreadState *PyEval_SaveThread(void);
 PyAPI void PyEval_RestoreThread(PyThreadState *);

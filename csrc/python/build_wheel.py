@@ -1,7 +1,7 @@
 """The build backend: `pip install .` calls make for the library, mail-filter, the man pages and the
 completion scripts, then setuptools for the wheel.
 
-It says four things that pyproject.toml cannot say:
+It does four things that pyproject.toml cannot declare:
 
 - The wheel holds a compiled library. So it is tagged for this platform (and abi3).
 - The library and mail-filter go in without debug information.
@@ -77,20 +77,20 @@ def copy_package(self, run=build_py.run):
 
 
 def strip(path):
-    """Take the debug information, four fifths of the file, out of a compiled file."""
+    """Remove the debug information, four fifths of a compiled file."""
     subprocess.run(["strip", "-S", path], check=True)
 
 
 def make(*targets):
-    """Run make for the interpreter that runs this. pip may itself run under make: what an outer
-    make says of its jobs is not for this one.
+    """Run make for this interpreter. If pip itself runs under make, the settings of the outer make
+    are dropped, because its jobs are not available here.
     """
     env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
     subprocess.run(["make", *targets, f"PYTHON={sys.executable}"], check=True, env=env)
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """PEP 517: the wheel."""
+    """Build the wheel (PEP 517)."""
     for old in glob.glob("build/lib*") + glob.glob("build/scripts*") + glob.glob("build/bdist*"):
         shutil.rmtree(old)
     make("kernels", "hook", "man", "completion")

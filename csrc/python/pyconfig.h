@@ -1,1 +1,1 @@
-/* pyconfig.h - nothing of how an interpreter was built matters to the stable ABI. */
+/* pyconfig.h - empty: the stable ABI does not depend on how an interpreter was built. */

@@ -1,14 +1,14 @@
-/* crc32c.c - checksums of snapshots: CRC-32C, the polynomial of iSCSI.
+/* crc32c.c - CRC-32C (Castagnoli, as in iSCSI), the checksum of snapshots and kept logits.
  *
  * Castagnoli, Brauer & Herrmann 1993, "Optimization of Cyclic Redundancy-Check
  * Codes with 24 and 32 Parity Bits"; RFC 3720, section 12.1: polynomial
  * 0x1edc6f41, bits reflected, all ones before and inverted after.
  *
- * The processor's instruction takes 8 bytes a cycle but answers 3 cycles later,
- * so three blocks are summed side by side and joined: the CRC of AB is that of A
- * times x^(8 bytes of B), plus that of B, modulo the polynomial.  The join costs
- * 32 steps a block of 16 KiB.  About 20 GB/s, above what memory delivers; the
- * table reaches 0.4.  Both give the same. */
+ * The processor's instruction (SSE4.2, ARMv8 CRC) accepts 8 bytes a cycle with a latency of 3
+ * cycles. So three blocks are processed side by side, then joined: CRC(AB) = CRC(A) x^(8 bytes of
+ * B) + CRC(B), modulo the polynomial. A join takes 32 steps for a block of 16 KiB. Without the
+ * instruction a table of 256 entries is used (Sarwate 1988). Both give the same result; about 20
+ * and 0.4 GB/s. */
 #include <string.h>
 #include "api/runtime.h"
 
@@ -67,8 +67,8 @@ uint32_t crc32c_plain(uint32_t crc, const uint8_t *p, uint64_t n)
 #define TARGET __attribute__((target("sse4.2")))
 #define STEP8(crc, x) ((uint32_t)_mm_crc32_u64(crc, x))
 #define STEP1(crc, x) _mm_crc32_u8(crc, x)
-static int have_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
-/* clang's header has the functions only where the whole file is compiled for the extension. */
+static int has_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
+/* clang's header declares the functions only if the whole file is compiled for the extension. */
 #elif defined(__aarch64__) && defined(__linux__) \
     && (!defined(__clang__) || defined(__ARM_FEATURE_CRC32))
 #include <arm_acle.h>
@@ -76,7 +76,7 @@ static int have_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
 #define TARGET __attribute__((target("+crc")))
 #define STEP8(crc, x) __crc32cd(crc, x)
 #define STEP1(crc, x) __crc32cb(crc, x)
-static int have_instruction(void) { return (getauxval(AT_HWCAP) & 1 << 7) != 0; } /* HWCAP_CRC32 */
+static int has_instruction(void) { return (getauxval(AT_HWCAP) & 1 << 7) != 0; } /* HWCAP_CRC32 */
 #endif
 
 #ifdef TARGET
@@ -122,7 +122,7 @@ TARGET static uint32_t crc32c_instruction(uint32_t crc, const uint8_t *p, uint64
 uint32_t crc32c(uint32_t crc, const uint8_t *p, uint64_t n)
 {
 #ifdef TARGET
-    if (have_instruction())
+    if (has_instruction())
         return crc32c_instruction(crc, p, n);
 #endif
     return crc32c_plain(crc, p, n);

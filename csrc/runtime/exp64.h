@@ -1,5 +1,5 @@
-/* exp64.h - the part of exp in f64 that math64.c and score.c share: 2^-k e^x, with k in the low
- * bits of *shifted. */
+/* exp64.h - the core of exp in f64, shared by math64.c and score.c: exp_of_rest returns 2^-k e^x,
+ * with k in the low bits of *shifted. The algorithm is described in math64.c. */
 #ifndef SLUICE_EXP64_H
 #define SLUICE_EXP64_H
 #include <stdint.h>
@@ -18,7 +18,7 @@ static inline double bits_f64(uint64_t u)
     return x;
 }
 
-/* Adding it to |x| < 2^51 rounds x to an integer, which then lies in the low bits. */
+/* x + ROUNDER rounds |x| < 2^51 to an integer, in the low bits of the sum. */
 #define ROUNDER 0x1.8p52
 
 static const double LN2_HIGH = 0x1.62e42fefa38p-1, LN2_LOW = 0x1.ef35793c7673p-45;

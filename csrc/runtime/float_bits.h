@@ -1,12 +1,11 @@
-/* float_bits.h - the bits of an f32, and what a compiler must promise of its arithmetic. */
+/* float_bits.h - f32 as bits and back; compile-time checks: IEEE arithmetic, little-endian. */
 #ifndef SLUICE_RUNTIME_FLOAT_BITS_H
 #define SLUICE_RUNTIME_FLOAT_BITS_H
 #include <float.h>
 #include <stdint.h>
 
 #if FLT_EVAL_METHOD != 0 || defined(__FAST_MATH__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error \
-    "the bits that reference.c defines need IEEE arithmetic as written, and files are little-endian"
+#error "this code needs IEEE arithmetic as written, and a little-endian processor"
 #endif
 
 static inline float bits_f32(uint32_t u)

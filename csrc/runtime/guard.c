@@ -1,14 +1,12 @@
-/* guard.c - a map whose file was cut: one line on stderr and exit 74, not a signal.
+/* guard.c - exit status 74 and one line on stderr, not SIGBUS, if a mapped file is truncated.
  *
- * Reading a page of a map that lies beyond the end of its file, or that the disk
- * cannot deliver, raises SIGBUS.  A map that is registered here turns that into
- * the error it is.  The handler may run in any thread and at any instruction, so
- * it does three things only, all async-signal-safe (POSIX.1-2017, 2.4.3): it looks
- * the address up in a fixed table, write(2)s a line made when the map was
- * registered, and _exit(2)s.  A fault anywhere else takes the default action.
+ * Reading a page of an mmap beyond the end of its file, or a page that the disk cannot deliver,
+ * raises SIGBUS. For registered maps the handler turns the signal into an I/O error. It may run in
+ * any thread, at any instruction, so it does three async-signal-safe things only (POSIX.1-2017,
+ * 2.4.3): it looks up the address in a fixed table, writes a line that was made at registration
+ * (write(2)), and ends the process (_exit(2)). Any other fault gets the default action.
  *
- * The table is static state, and the slots are published one field at a time: a
- * slot counts from the moment n_bytes is not zero, and that is stored last. */
+ * The table is static. A slot is valid while its n_bytes is not 0; n_bytes is stored last. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdatomic.h>
@@ -24,7 +22,7 @@ static struct slot {
     uint32_t line_bytes;
     char line[LINE_BYTES];
 } slot[N_SLOTS];
-/* held by those who change the table, never by the handler */
+/* a spin lock for changes of the table; the handler never takes it */
 static atomic_flag busy = ATOMIC_FLAG_INIT;
 static int installed;
 
@@ -45,8 +43,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     raise(number); /* pending until this handler returns */
 }
 
-/* The handler runs on its own stack in the thread that registers first; another
- * thread's fault is handled on its own, which is in order: it hit a map, not its end. */
+/* In the thread that registers first the handler has a stack of its own. In other threads it runs
+ * on the thread's stack, which is intact: the fault is in a map, not a stack overflow. */
 static int32_t install(void)
 {
     static char stack[STACK_BYTES];

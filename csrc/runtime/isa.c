@@ -1,4 +1,4 @@
-/* isa.c - the instruction sets, and which of them runs.
+/* isa.c - choose the instruction set at run time, by cpuid or AT_HWCAP.
  *
  *   amx        avx512 and AMX-INT8: Intel servers since Sapphire Rapids (2023)
  *   avx512     x86-64 with AVX-512 F, BW, DQ, VL and VNNI: Intel servers since Cascade Lake (2019),
@@ -11,7 +11,7 @@
  *              Cortex-X2, A710 and A510 (2021)
  *   neon       AArch64 with dot products (SDOT, FEAT_DotProd): since Cortex-A55 and A75 (2017),
  *              Neoverse N1 (2019)
- *   reference  everything else */
+ *   reference  every other processor */
 #define _DEFAULT_SOURCE /* syscall */
 #include <stdatomic.h>
 #include <string.h>
@@ -27,17 +27,15 @@
 static const isa *chosen = NULL;
 
 #if defined(__x86_64__)
-/* cpuid leaf 1, ecx bit 29 (Intel SDM 2, CPUID): clang's __builtin_cpu_supports does not know the
- * name. */
+/* cpuid leaf 1, ecx bit 29 (Intel SDM 2, CPUID). clang's __builtin_cpu_supports lacks the name. */
 static int has_f16c(void)
 {
     unsigned int a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && c >> 29 & 1;
 }
 
-/* cpuid leaf 7, subleaf 1, eax bit 4; zero where there is no such subleaf.  gcc 12's
- * __builtin_cpu_supports does not know the name. Asked once: products want to know, and a virtual
- * machine takes microseconds to answer. */
+/* cpuid leaf 7, subleaf 1, eax bit 4; 0 without that subleaf. gcc 12's __builtin_cpu_supports lacks
+ * the name. Cached: each matrix product asks, and cpuid takes microseconds in a virtual machine. */
 int has_avx_vnni(void)
 {
     static atomic_int known; /* 1: no, 2: yes */
@@ -48,9 +46,9 @@ int has_avx_vnni(void)
     return known == 2;
 }
 
-/* AMX-TILE and AMX-INT8 (cpuid leaf 7, edx bits 24 and 25), and Linux's permission for the state of
- * tiles, asked once (Documentation/arch/x86/xstate.rst): for all threads, refused where it does not
- * know of tiles or the signal stack is too small. */
+/* AMX-TILE and AMX-INT8 (cpuid leaf 7, edx bits 24 and 25), and Linux's permission to use the tile
+ * state (Documentation/arch/x86/xstate.rst). The permission holds for all threads. Linux refuses it
+ * if it does not support tiles, or if the signal stack is too small. */
 static int has_amx(void)
 {
 #if defined(EMULATED_TILES)
@@ -67,8 +65,8 @@ static int has_amx(void)
 #endif
 
 #if defined(__aarch64__)
-/* Linux's word for it (Documentation/arch/arm64/elf_hwcaps.rst): bits of AT_HWCAP and AT_HWCAP2.
- * Other systems have other ways to ask, none of them tried: there the reference runs. */
+/* Features as Linux reports them in AT_HWCAP and AT_HWCAP2 (Documentation/arch/arm64/
+ * elf_hwcaps.rst). On other systems the reference runs. */
 static int has_hwcap(unsigned long hwcap, unsigned long hwcap2)
 {
 #if defined(__linux__)
@@ -80,7 +78,7 @@ static int has_hwcap(unsigned long hwcap, unsigned long hwcap2)
 }
 #endif
 
-static atomic_int streams; /* 0: not asked yet, or as suits the processor */
+static atomic_int streams; /* 0: not yet chosen */
 
 void matvec_streams_set(int32_t n) { streams = n == 1 || n == 4 ? n : 0; }
 
@@ -120,14 +118,14 @@ static int runs_here(const isa *set)
 }
 
 static const isa *const sets[] = {
-/* the best first */
+/* best first */
 #if defined(__x86_64__)
 #if !defined(EMULATED_TILES)
     &isa_amx,
 #endif
     &isa_avx512,    &isa_avx_vnni, &isa_avx2,
 #if defined(EMULATED_TILES)
-    &isa_amx, /* never the best */
+    &isa_amx, /* emulated, so never the default */
 #endif
 #elif defined(__aarch64__)
     &isa_i8mm,
@@ -136,7 +134,7 @@ static const isa *const sets[] = {
     &isa_reference,
 };
 static const char *const known[] = {"amx",  "avx512", "avx-vnni",
-                                    "avx2", "i8mm",   "neon"}; /* of any processor */
+                                    "avx2", "i8mm",   "neon"}; /* on any processor */
 
 enum { N_SET = sizeof sets / sizeof *sets };
 
@@ -169,9 +167,9 @@ const isa *best_isa(void)
 
 const char *isa_name(void) { return best_isa()->name; }
 
-/* AMX-BF16 (leaf 7, edx bit 22) and AVX512_BF16 (subleaf 1, eax bit 5): what has AMX-INT8 has them,
- * so far.  Asked once, too: every share of a product wants to know. */
-int has_tiles_of_bf16(void)
+/* AMX-BF16 (cpuid leaf 7, edx bit 22) and AVX512_BF16 (subleaf 1, eax bit 5). All processors with
+ * AMX-INT8 have them so far. Cached: each chunk of a matrix product asks. */
+int has_amx_bf16(void)
 {
 #if defined(EMULATED_TILES)
     return 1;

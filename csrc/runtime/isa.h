@@ -1,16 +1,16 @@
-/* isa.h - an instruction set: its operations, and which one runs. */
+/* isa.h - an instruction set: its operations, as function pointers, and the set that runs. */
 #ifndef SLUICE_RUNTIME_ISA_H
 #define SLUICE_RUNTIME_ISA_H
 #include <stdint.h>
 #include "api/runtime.h"
 
-/* An operation over items begin ... end - 1, by thread `thread`; arg: its arguments. */
+/* An operation on items begin ... end - 1, run by thread `thread`; arg: its arguments. */
 typedef void range_function(const void *arg, int64_t begin, int64_t end, int32_t thread);
 
-/* One instruction set: each operation, its arguments, and what its items are. */
+/* One instruction set. Behind each operation: the type of its arguments; its items. */
 typedef struct isa {
     const char *name;
-    int32_t most_rows;          /* that a share of a product should have, a multiple of 32 */
+    int32_t max_chunk_rows;     /* rows of w in a chunk of a GEMM, a multiple of 32 */
     range_function *matmul;     /* matmul_args; rows of w */
     range_function *quantize;   /* quantize_args; tokens */
     range_function *quantize_k; /* the same in blocks of 256 */
@@ -21,17 +21,16 @@ typedef struct isa {
     range_function *gelu_mul;
     range_function *soft_cap; /* cap_args; elements */
     void (*cache_store)(void *y, int32_t type, const float *x, int64_t n);
-    /* Bytes of int8 activations as matmul wants them; 0, none: as they are. */
+    /* Bytes of int8 activations packed for matmul; 0 or NULL: matmul reads them as they are. */
     int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n);
-    range_function *pack; /* pack_args; sets of n_packed tokens */
+    range_function *pack; /* pack_args; micropanels of n_packed tokens (NR) */
     int32_t n_packed;
-    int32_t float_piece;    /* steps of a piece of f32 activations, packed as float_pack.h has
-                               it; 0: as they are */
-    int32_t float_fewest;   /* tokens for which that pays */
-    int32_t cuts_attention; /* its attention knows steps and parts: else n_part is 0 */
+    int32_t float_kc;         /* KC of packed f32 activations (float_pack.h); 0: not packed */
+    int32_t float_min_tokens; /* fewer tokens are not packed */
+    int32_t cuts_attention;   /* attention can be split by position (n_part) */
 } isa;
-const isa *best_isa(void); /* isa.c: the chosen set, or the best that runs here */
+const isa *best_isa(void); /* isa.c: the chosen set, or the best of this machine */
 int has_avx_vnni(void);
-int has_tiles_of_bf16(void);
+int has_amx_bf16(void);
 extern const isa isa_reference, isa_avx2, isa_avx_vnni, isa_avx512, isa_amx, isa_neon, isa_i8mm;
 #endif

@@ -6,13 +6,12 @@
  *   sin,  x = k pi/2 + r, |r| <= pi/4, r as a sum of two doubles; Taylor
  *   cos   polynomials to r^17 and r^16
  *
- * Argument reduction: Cody & Waite 1980, "Software Manual for the Elementary
- * Functions".  The constants are cut so short that k times each of them is exact.
+ * Argument reduction: Cody & Waite 1980, "Software Manual for the Elementary Functions". The
+ * constants have so few bits that k times each of them is exact.
  *
- * Only + - * / of IEEE doubles and moves of bits, in the order written: libm's
- * functions differ between C libraries and their versions.  Taylor coefficients
- * rather than fitted ones, because anybody can check them; the terms left out
- * are below 2^-57 of the result.
+ * Only + - * / of IEEE doubles and bit operations, in the order written, because the functions of
+ * libm differ between C libraries and versions. The coefficients are those of Taylor, not a minimax
+ * fit, so they can be verified by hand; the omitted terms are below 2^-57 of the result.
  *
  * Error, measured against 200 bits in tests/kernels/test_math64.py: below 1 ulp
  * (sin and cos: for |x| <= 2^23 = 8,388,608; beyond, both are NaN). */

@@ -1,10 +1,9 @@
-/* nonfinite.c - infinities and NaNs among f32. */
+/* nonfinite.c - find infinities and NaNs in an f32 array. */
 #include <math.h>
 #include "api/runtime.h"
 #include "runtime/float_bits.h"
 
-/* Without an end in the middle, so that it becomes vectors: 262,144 logits are looked at for every
- * token. */
+/* Without an early exit, so the compiler vectorizes it: each token checks up to 262,144 logits. */
 static int has_nonfinite(const float *x, int64_t n)
 {
     uint32_t any = 0;

@@ -1,20 +1,30 @@
-/* threads.c - the pool.
+/* threads.c - the thread pool, with work stealing (chunk stealing).
  *
- * n - 1 threads beside the caller's.  Work is a range of items, cut into pieces.  Each thread has
- * its own share of them, in order, so that it reads memory in order too; who is done takes the last
- * pieces of the others' shares.  A ticket holds the number of the call and what is left of a share;
- * who changes it has that piece.  The caller waits for pieces that were taken, never for a thread
- * that took none: on a busy machine a worker off its processor costs nothing but its help. A worker
- * without work asks the memory for what it will read next, if it was told (look_ahead_at), spins
- * for some microseconds (the next product of a forward pass comes at once) and then sleeps, so a
- * tool that waits for its input uses no processor.  The caller, whose last piece is as long as
- * that, spins, then lets others run, and sleeps where a piece takes long: its thread lost its
- * processor, and may be waiting for this one.  Threads that outnumber the processors hardly spin.
- * With one thread there is no pool, no atomic and no barrier. Workers leave signals to the threads
- * of the program; those of a fault come to the thread that made it, as always. Only one thread at a
- * time may call what api/kernels.h offers.  A forked child has no workers and begins with a pool of
- * one. The only state of the C core besides the chosen instruction set, workspace.c's room for
- * activations, keys and values, and guard.c's maps is here. */
+ * The pool has the caller's thread and n - 1 workers. `parallel` splits a range of items into
+ * chunks of `grain` items. Each thread has a range of chunks and runs them in order, so it reads
+ * memory in order. A thread without chunks steals from the end of another thread's range (Blumofe &
+ * Leiserson 1999, "Scheduling multithreaded computations by work stealing", J. ACM 46(5); there
+ * with deques, here with an interval).
+ *
+ * A range is one 64-bit word: the number of the call, the index behind its last chunk, and the
+ * index of its first chunk. A successful compare-and-exchange of the word assigns a chunk to a
+ * thread. The call ends when all chunks are finished. The caller never waits for a worker that has
+ * no chunk, so a worker that loses its processor on a busy machine costs only its help.
+ *
+ * An idle worker prefetches what it will read next, if it was told (prefetch_when_idle), then spins
+ * for some microseconds, because the next operation of a forward pass follows at once, and then
+ * sleeps, so a program that waits for input uses no processor. The caller spins, then yields, then
+ * sleeps until the last chunk ends: its worker may have lost its processor and wait for this one.
+ * Threads hardly spin if they outnumber the processors. With one thread there is no pool, no atomic
+ * operation and no barrier.
+ *
+ * Workers block the signals of the program, except those of faults, which the kernel sends to the
+ * thread that caused them. A forked child has no workers; its pool has one thread. Only one thread
+ * at a time may call the functions of api/kernels.h. No thread is pinned: CPU affinity is the
+ * user's (taskset), and NUMA placement is the kernel's (first touch).
+ *
+ * Static state of the C core is here, in isa.c (the chosen instruction set), workspace.c (the
+ * workspace of kernels) and guard.c (guarded maps). */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include <pthread.h>
 #include <sched.h>
@@ -25,36 +35,36 @@
 #include "runtime/threads.h"
 
 enum { CACHE_LINE = 64 };
-/* how long; looks at the clock, which cost 20 ns, between spins */
+/* durations; spins between two looks at the clock, each of which costs 20 ns */
 enum { SPIN_NS = 50000, YIELD_NS = 2000000, SPINS_PER_LOOK = 32 };
-enum { MOST_PIECES = 0xffff };
+enum { MAX_CHUNKS = 0xffff }; /* of a call: a chunk index has 16 bits */
 enum {
-    MOST_AHEAD = 1 << 19 /* bytes: half of a second-level cache, or a quarter */,
-    AT_ONCE = 8 * CACHE_LINE
+    MAX_PREFETCH = 1 << 19, /* bytes: a quarter or half of a second-level cache */
+    PREFETCH_STEP = 8 * CACHE_LINE
 };
 
 typedef void work_function(const void *, int64_t, int64_t, int32_t);
-/* padded: no two on one cache line */
+/* padded: each has a cache line of its own */
 typedef struct { _Alignas(CACHE_LINE) atomic_uint_fast64_t v; } counter;
-/* the thread's own: bytes of `of` asked for */
+/* what an idle thread prefetches; only the thread itself uses last_p and n_done */
 typedef struct {
     _Alignas(CACHE_LINE) atomic_uintptr_t p, n_bytes;
-    uintptr_t of, at;
-} memory;
+    uintptr_t last_p, n_done; /* bytes at last_p already prefetched */
+} prefetch_range;
 
 static struct {
     int32_t n_threads;
     int64_t spin_ns;
-    _Atomic(work_function *) work; /* these four change only while all shares are empty */
+    _Atomic(work_function *) work; /* these four change only while all ranges are empty */
     _Atomic(const void *) arg;
     atomic_int_fast64_t n, grain;
-    counter call; /* its number; a new one starts the workers */
-    /* of each thread's share: call << 32 | end << 16 | begin, pieces */
-    counter ticket[MAX_THREADS];
-    memory ahead[MAX_THREADS]; /* what each thread may ask for */
-    counter done;              /* pieces of this call that are finished */
-    counter asleep;            /* workers in `wake` */
-    counter waits;             /* the caller is in `end` */
+    counter call; /* number of the call; a new number starts the workers */
+    /* each thread's chunks: call << 32 | end << 16 | begin */
+    counter range[MAX_THREADS];
+    prefetch_range prefetch[MAX_THREADS];
+    counter done;   /* finished chunks of this call */
+    counter asleep; /* workers that wait for `wake` */
+    counter waits;  /* the caller waits for `end` */
     pthread_mutex_t lock;
     pthread_cond_t wake, end;
 } pool = {.n_threads = 1,
@@ -71,26 +81,27 @@ static inline void relax(void)
 #endif
 }
 
-/* Takes a piece of the share of thread `from` and does it; 0: it is empty.  What is read between
- * the load of the ticket and its exchange belongs to one call: had another begun, the ticket would
- * be another and the exchange would fail. */
-static int take_piece(int32_t from, int32_t thread)
+/* Runs a chunk of the range of thread `from`: the first chunk if `from` is `thread` itself, else
+ * the last (stealing). Returns 0 if the range is empty. All fields read between the load of the
+ * range and the exchange belong to one call: the range of a later call has another number, so the
+ * exchange would fail. */
+static int run_chunk(int32_t from, int32_t thread)
 {
-    uint_fast64_t ticket = atomic_load(&pool.ticket[from].v), begin, end, next;
+    uint_fast64_t range = atomic_load(&pool.range[from].v), begin, end, next;
     work_function *work;
     const void *arg;
     int64_t n, grain;
     do {
-        begin = ticket & MOST_PIECES;
-        end = ticket >> 16 & MOST_PIECES;
+        begin = range & MAX_CHUNKS;
+        end = range >> 16 & MAX_CHUNKS;
         if (begin == end)
             return 0;
         work = atomic_load(&pool.work);
         arg = atomic_load(&pool.arg);
         n = atomic_load(&pool.n);
         grain = atomic_load(&pool.grain);
-        next = from == thread ? ticket + 1 : ticket - (1 << 16);
-    } while (!atomic_compare_exchange_weak(&pool.ticket[from].v, &ticket, next));
+        next = from == thread ? range + 1 : range - (1 << 16);
+    } while (!atomic_compare_exchange_weak(&pool.range[from].v, &range, next));
     const int64_t first = (int64_t)(from == thread ? begin : end - 1) * grain;
     work(arg, first, first + grain < n ? first + grain : n, thread);
     atomic_fetch_add(&pool.done.v, 1);
@@ -102,60 +113,62 @@ static int take_piece(int32_t from, int32_t thread)
     return 1;
 }
 
-static void take_pieces(int32_t thread)
+static void run_chunks(int32_t thread)
 {
     for (int32_t i = 0; i < pool.n_threads; i++)
-        while (take_piece((thread + i) % pool.n_threads, thread))
+        while (run_chunk((thread + i) % pool.n_threads, thread))
             ;
 }
 
 static uint_fast64_t call_number(void) { return atomic_load(&pool.call.v); }
 
-/* What threads wait for. */
+/* Conditions to wait for. */
 static int has_call(uint_fast64_t seen) { return call_number() != seen; }
-static int is_done(uint_fast64_t n_piece) { return atomic_load(&pool.done.v) == n_piece; }
+static int is_done(uint_fast64_t n_chunk) { return atomic_load(&pool.done.v) == n_chunk; }
 static void yield(void) { sched_yield(); }
 
-/* Asks for what look_ahead_at named, from where the thread was interrupted, until the condition
- * comes.  Asking never faults, so that it does not matter if p and n_bytes are of two calls. */
-static void look_ahead(int32_t thread, int condition(uint_fast64_t), uint_fast64_t x)
+/* Prefetches the bytes of prefetch_when_idle, from where the thread last stopped, until the
+ * condition holds. A prefetch never faults, so p and n_bytes may belong to different calls. */
+static void prefetch_until(int32_t thread, int condition(uint_fast64_t), uint_fast64_t x)
 {
-    memory *m = &pool.ahead[thread];
+    prefetch_range *m = &pool.prefetch[thread];
     const uintptr_t p = atomic_load(&m->p), n_bytes = atomic_load(&m->n_bytes);
-    if (m->of != p)
-        m->of = p, m->at = 0;
-    for (; pool.spin_ns && m->at < n_bytes && !condition(x); m->at += AT_ONCE)
-        for (int i = 0; i < AT_ONCE; i += CACHE_LINE)
-            __builtin_prefetch((const char *)p + m->at + i, 0, 2);
+    if (m->last_p != p)
+        m->last_p = p, m->n_done = 0;
+    for (; pool.spin_ns && m->n_done < n_bytes && !condition(x); m->n_done += PREFETCH_STEP)
+        for (int i = 0; i < PREFETCH_STEP; i += CACHE_LINE)
+            __builtin_prefetch((const char *)p + m->n_done + i, 0, 2);
 }
 
-void look_ahead_at(int32_t t, const void *p, int64_t n_bytes)
+void prefetch_when_idle(int32_t t, const void *p, int64_t n_bytes)
 {
-    atomic_store(&pool.ahead[t].p, (uintptr_t)p);
-    atomic_store(&pool.ahead[t].n_bytes, (uintptr_t)(n_bytes < MOST_AHEAD ? n_bytes : MOST_AHEAD));
+    atomic_store(&pool.prefetch[t].p, (uintptr_t)p);
+    atomic_store(&pool.prefetch[t].n_bytes,
+                 (uintptr_t)(n_bytes < MAX_PREFETCH ? n_bytes : MAX_PREFETCH));
 }
 
-static int64_t now(void)
+static int64_t now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Whether it came within ns.  A clock, because the pause of processors differs by a factor of 50.
- */
-static inline int comes(int condition(uint_fast64_t), uint_fast64_t x, void rest(void), int64_t ns)
+/* Does the condition hold within ns? Measured by the clock: the duration of a pause instruction
+ * differs among processors by a factor of 50. */
+static inline int spin_until(int condition(uint_fast64_t), uint_fast64_t x, void pause(void),
+                             int64_t ns)
 {
     if (condition(x))
         return 1;
-    const int64_t end = now() + ns;
+    const int64_t end = now_ns() + ns;
     do
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
             if (condition(x))
                 return 1;
-            rest();
+            pause();
         }
-    while (now() < end);
+    while (now_ns() < end);
     return condition(x);
 }
 
@@ -163,8 +176,8 @@ static void *worker(void *arg)
 {
     uint_fast64_t seen = 0;
     for (;;) {
-        look_ahead((int32_t)(intptr_t)arg, has_call, seen);
-        if (!comes(has_call, seen, relax, pool.spin_ns)) {
+        prefetch_until((int32_t)(intptr_t)arg, has_call, seen);
+        if (!spin_until(has_call, seen, relax, pool.spin_ns)) {
             pthread_mutex_lock(&pool.lock);
             atomic_fetch_add(&pool.asleep.v, 1);
             while (!has_call(seen))
@@ -173,17 +186,18 @@ static void *worker(void *arg)
             pthread_mutex_unlock(&pool.lock);
         }
         seen = call_number();
-        take_pieces((int32_t)(intptr_t)arg);
+        run_chunks((int32_t)(intptr_t)arg);
     }
     return NULL;
 }
 
-static void forget(void) /* in a forked child: only the thread that forked lives on */
+/* In a forked child only the thread that forked exists. */
+static void reset_in_child(void)
 {
     atomic_store(&pool.call.v, 0);
-    for (int32_t t = 0; t < pool.n_threads;
-         t++) /* the thread that forked may not be the one that made a call */
-        atomic_store(&pool.ticket[t].v, 0);
+    /* another thread than the one that forked may have made a call */
+    for (int32_t t = 0; t < pool.n_threads; t++)
+        atomic_store(&pool.range[t].v, 0);
     pool.n_threads = 1;
     atomic_store(&pool.asleep.v, 0);
     atomic_store(&pool.waits.v, 0);
@@ -191,19 +205,19 @@ static void forget(void) /* in a forked child: only the thread that forked lives
     pool.wake = pool.end = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 }
 
-static int32_t processors(void) /* that this process may use */
+/* Processors that this process may use: its CPU affinity. */
+static int32_t count_processors(void)
 {
 #if defined(__linux__)
     cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set,
-                           &set)) /* fails where there are more than fit: enough of them */
+    if (!sched_getaffinity(0, sizeof set, &set)) /* fails if there are more than the set holds */
         return CPU_COUNT(&set);
 #endif
     return MAX_THREADS;
 }
 
-/* In workers: all but those that a fault raises, which blocked would end the process whatever its
- * handler (guard.c has one). */
+/* Blocks all signals in workers, except those of faults: if blocked, they would end the process
+ * without calling a handler (guard.c has one). */
 static void block_signals(sigset_t *before)
 {
     static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
@@ -223,14 +237,14 @@ int32_t threads_start(int32_t n)
     sigset_t before;
     if (n == 1)
         return 0;
-    if (!registered && pthread_atfork(NULL, NULL, forget))
+    if (!registered && pthread_atfork(NULL, NULL, reset_in_child))
         return -1;
     registered = 1;
     if (pthread_attr_init(&attr))
         return -1;
     pthread_attr_setstacksize(&attr, 1 << 20);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pool.spin_ns = n <= processors() ? SPIN_NS : 0;
+    pool.spin_ns = n <= count_processors() ? SPIN_NS : 0;
     block_signals(&before);
     int32_t started = 1;
     for (; started < n; started++) {
@@ -240,13 +254,14 @@ int32_t threads_start(int32_t n)
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
-    pool.n_threads = started; /* fewer than asked for only where the system refused */
+    pool.n_threads = started; /* fewer only if the system refused */
     return started == n ? 0 : -1;
 }
 
 int32_t threads_count(void) { return pool.n_threads; }
 
-static void wake_workers(uint_fast64_t n) /* n or more of those that sleep, or all */
+/* Wakes n or more sleeping workers, or all. */
+static void wake_workers(uint_fast64_t n)
 {
     const uint_fast64_t asleep = atomic_load(&pool.asleep.v);
     if (!asleep)
@@ -260,31 +275,31 @@ static void wake_workers(uint_fast64_t n) /* n or more of those that sleep, or a
     pthread_mutex_unlock(&pool.lock);
 }
 
-static void sleep_until_done(uint_fast64_t n_piece)
+static void sleep_until_done(uint_fast64_t n_chunk)
 {
     pthread_mutex_lock(&pool.lock);
     atomic_store(&pool.waits.v, 1);
-    while (!is_done(n_piece))
+    while (!is_done(n_chunk))
         pthread_cond_wait(&pool.end, &pool.lock);
     atomic_store(&pool.waits.v, 0);
     pthread_mutex_unlock(&pool.lock);
 }
 
-/* Of pieces a ticket can tell so many. */
-static int64_t grain_at_least(int64_t n, int64_t grain)
+/* The smallest grain, `grain` or more, that gives at most MAX_CHUNKS chunks. */
+static int64_t min_grain(int64_t n, int64_t grain)
 {
-    return grain > n / MOST_PIECES ? grain : n / MOST_PIECES + 1;
+    return grain > n / MAX_CHUNKS ? grain : n / MAX_CHUNKS + 1;
 }
 
-static uint_fast64_t first_piece(uint_fast64_t n_piece, uint_fast64_t t)
+static uint_fast64_t first_chunk(uint_fast64_t n_chunk, uint_fast64_t t)
 {
-    return t * n_piece / (uint_fast64_t)pool.n_threads;
+    return t * n_chunk / (uint_fast64_t)pool.n_threads;
 }
 
 int64_t first_item(int64_t n, int64_t grain, int32_t t)
 {
-    grain = grain_at_least(n, grain);
-    return (int64_t)first_piece((uint_fast64_t)((n + grain - 1) / grain), (uint_fast64_t)t) * grain;
+    grain = min_grain(n, grain);
+    return (int64_t)first_chunk((uint_fast64_t)((n + grain - 1) / grain), (uint_fast64_t)t) * grain;
 }
 
 void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
@@ -294,8 +309,8 @@ void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
             work(arg, 0, n, 0);
         return;
     }
-    grain = grain_at_least(n, grain);
-    const uint_fast64_t n_piece = (uint_fast64_t)((n + grain - 1) / grain),
+    grain = min_grain(n, grain);
+    const uint_fast64_t n_chunk = (uint_fast64_t)((n + grain - 1) / grain),
                         call = (call_number() + 1) & UINT32_MAX;
     atomic_store(&pool.work, work);
     atomic_store(&pool.arg, arg);
@@ -303,14 +318,15 @@ void parallel(work_function *work, const void *arg, int64_t n, int64_t grain)
     atomic_store(&pool.grain, grain);
     atomic_store(&pool.done.v, 0);
     for (uint_fast64_t t = 0; t < (uint_fast64_t)pool.n_threads; t++) {
-        const uint_fast64_t begin = first_piece(n_piece, t), end = first_piece(n_piece, t + 1);
-        atomic_store_explicit(&pool.ticket[t].v, call << 32 | end << 16 | begin,
+        const uint_fast64_t begin = first_chunk(n_chunk, t), end = first_chunk(n_chunk, t + 1);
+        atomic_store_explicit(&pool.range[t].v, call << 32 | end << 16 | begin,
                               memory_order_release);
     }
     atomic_store(&pool.call.v, call);
-    wake_workers(n_piece - 1);
-    take_pieces(0);
-    look_ahead(0, is_done, n_piece);
-    if (!comes(is_done, n_piece, relax, pool.spin_ns) && !comes(is_done, n_piece, yield, YIELD_NS))
-        sleep_until_done(n_piece);
+    wake_workers(n_chunk - 1);
+    run_chunks(0);
+    prefetch_until(0, is_done, n_chunk);
+    if (!spin_until(is_done, n_chunk, relax, pool.spin_ns)
+        && !spin_until(is_done, n_chunk, yield, YIELD_NS))
+        sleep_until_done(n_chunk);
 }

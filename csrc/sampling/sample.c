@@ -1,28 +1,28 @@
-/* sample.c - one record of logits to one id.
+/* sample.c - sample one token from one record of logits: top-k, top-p (nucleus), min-p,
+ * temperature.
  *
- * The chain, in this order; each step works on what the one before left:
- *   bias         l + b for ids that are named; rounded to f32; without those of b = -infinity
+ * The steps, in this order; each works on the candidates that the one before left:
+ *   bias         l + b for the given tokens, rounded to f32; b = -infinity removes the token
  *   penalties    Keskar et al. 2019, arXiv:1909.05858, section 4.1, and the
  *                customary refinement: l / r where l > 0, l r elsewhere; then
  *                l - presence - count frequency; rounded to f32
- *   least        -l, where the least likely are asked for
+ *   least        -l, if the least likely tokens are preferred
  *   top-k        the k best; Fan et al. 2018, arXiv:1805.04833, section 5.4
- *   top-p        the fewest best that hold p of the mass; Holtzman et al. 2019,
+ *   top-p        the smallest set of best tokens with mass p or more; Holtzman et al. 2019,
  *                arXiv:1904.09751, section 3.1
- *   min-p        those with at least min_p times the probability of the best;
+ *   min-p        tokens with at least min_p times the probability of the best;
  *                Nguyen et al. 2024, arXiv:2407.01082
- *   temperature  e^(l / t), then one draw; t = 0: the best
- * Better is a larger logit, then a lower id.
+ *   temperature  one sample from e^(l / t); t = 0: the best (greedy)
+ * A better token has a larger logit, or an equal one and a lower token ID.
  *
- * A candidate is one u64, its key: the logit's bits, made to order like an
- * integer, above the inverted id.  So "better" is one comparison, there are no
- * ties, and every step is a threshold.  A candidate's mass is an integer too:
- * 2^42 e^(l - best), rounded.  Integer sums are exact in any order, hence the
- * result depends on nothing but the numbers; 2^21 of them fit 63 bits.  What is
- * lost is mass below 2^-43 of the best's.
+ * A candidate is a u64 key: the bits of the logit, mapped to order like an integer, above the
+ * inverted token ID. So one comparison tells the better token, there are no ties, and each step is
+ * a threshold. The mass of a candidate is an integer, too: 2^42 e^(l - best), rounded. Integer sums
+ * are exact in any order, so the result depends on the logits alone; sums of 2^21 masses fit 63
+ * bits. Mass below 2^-43 of the best token's is lost.
  *
- * Nothing is sorted: the threshold is found digit by digit.  Dense records of
- * 262,144 cost about 0.5 ms with top-k, 1 ms with the mass of all. */
+ * Nothing is sorted: a radix selection finds the threshold digit by digit. A dense record of
+ * 262,144 takes about 0.5 ms with top-k, 1 ms with the mass of all. */
 #include <string.h>
 #include "api/runtime.h"
 #include "api/sampling.h"
@@ -47,8 +47,8 @@ static inline uint64_t key_of(float l, uint32_t id)
 static inline float key_logit(uint64_t key) { return unordered((uint32_t)(key >> 32)); }
 static inline int32_t key_id(uint64_t key) { return (int32_t)~(uint32_t)key; }
 
-/* 2^42 e^x, -30 <= x <= 0, rounded; 0 at -30.  Taylor's polynomial to r^11 (see
- * math64.c), without a branch or a call, so that compilers do several at once. */
+/* 2^42 e^x for -30 <= x <= 0, rounded; 0 at -30. Taylor polynomial to r^11 (see math64.c), without
+ * a branch or a call, so compilers vectorize it. */
 static inline uint64_t mass(double x)
 {
     const double rounder = 0x1.8p52;
@@ -76,20 +76,20 @@ static inline uint64_t mass(double x)
     return bits & 0xfffffffffffff;
 }
 
-/* m[i] = mass of key[i] at 1/t = heat; their sum. */
+/* m[i] = mass of key[i] at inverse temperature `heat`. Returns the sum. */
 static uint64_t masses(uint64_t *restrict m, const uint64_t *restrict key, int64_t n, float best,
                        double heat)
 {
-    enum { PIECE = 512 };
-    double x[PIECE]; /* in pieces, because compilers vectorise the two loops and not their union */
+    enum { CHUNK = 512 };
+    double x[CHUNK]; /* in chunks: compilers vectorize the two loops, not one loop of both */
     uint64_t total = 0;
-    for (int64_t first = 0; first < n; first += PIECE) {
-        const int64_t n_piece = n - first < PIECE ? n - first : PIECE;
-        for (int64_t i = 0; i < n_piece; i++) {
+    for (int64_t first = 0; first < n; first += CHUNK) {
+        const int64_t n_chunk = n - first < CHUNK ? n - first : CHUNK;
+        for (int64_t i = 0; i < n_chunk; i++) {
             const double d = ((double)key_logit(key[first + i]) - best) * heat;
             x[i] = d > -30 ? d : -30;
         }
-        for (int64_t i = 0; i < n_piece; i++) {
+        for (int64_t i = 0; i < n_chunk; i++) {
             m[first + i] = mass(x[i]);
             total += m[first + i];
         }
@@ -97,8 +97,8 @@ static uint64_t masses(uint64_t *restrict m, const uint64_t *restrict key, int64
     return total;
 }
 
-/* The largest threshold such that the keys from it up have `target` mass, 1 each where m is null.
- * work: u64 [2n]. */
+/* The largest threshold such that the keys from it up have mass `target` or more; m NULL: mass 1
+ * each. work: u64 [2n]. */
 static uint64_t threshold(uint64_t *work, const uint64_t *key, const uint64_t *m, int64_t n,
                           uint64_t target)
 {
@@ -114,7 +114,7 @@ static uint64_t threshold(uint64_t *work, const uint64_t *key, const uint64_t *m
         uint64_t digit = mask;
         while (sum[digit] < target)
             target -= sum[digit--];
-        int64_t n_kept = 0; /* of this digit; the first round leaves key as it is */
+        int64_t n_kept = 0; /* keys with this digit; the first round does not change key */
         for (int64_t i = 0; i < n; i++)
             if ((key[i] >> shift & mask) == digit) {
                 if (m)
@@ -131,13 +131,13 @@ static uint64_t threshold(uint64_t *work, const uint64_t *key, const uint64_t *m
     }
 }
 
-/* Keep the keys from `least` up, in their order; how many. */
-static int64_t keep(uint64_t *key, int64_t n, uint64_t least)
+/* Keeps the keys from `min` up, in order. Returns their number. */
+static int64_t keep(uint64_t *key, int64_t n, uint64_t min)
 {
     int64_t n_kept = 0;
     for (int64_t i = 0; i < n; i++) {
         key[n_kept] = key[i];
-        n_kept += key[i] >= least;
+        n_kept += key[i] >= min;
     }
     return n_kept;
 }
@@ -150,7 +150,7 @@ static uint64_t best_of(const uint64_t *key, int64_t n)
     return best;
 }
 
-/* The place of `id` among keys of ascending ids, or -1. */
+/* The index of token `id` among keys of ascending tokens, or -1. */
 static int64_t find(const uint64_t *key, int64_t n, int32_t id)
 {
     int64_t low = 0, high = n;
@@ -164,14 +164,14 @@ static int64_t find(const uint64_t *key, int64_t n, int32_t id)
     return low < n && key_id(key[low]) == id ? low : -1;
 }
 
-/* `l` as a key of the id of `key`, within what f32 holds. */
+/* `key` with logit l, limited to finite f32. */
 static inline uint64_t with_logit(uint64_t key, double l)
 {
     const double limit = 0x1.fffffep127; /* the largest f32 */
     return key_of((float)(l > limit ? limit : l < -limit ? -limit : l), (uint32_t)key_id(key));
 }
 
-static void favour(uint64_t *key, int64_t n, const sample_options *o)
+static void add_biases(uint64_t *key, int64_t n, const sample_options *o)
 {
     for (int32_t i = 0; i < o->n_bias; i++) {
         const int64_t at = find(key, n, o->bias_id[i]);
@@ -180,8 +180,8 @@ static void favour(uint64_t *key, int64_t n, const sample_options *o)
     }
 }
 
-/* Without those whose bias is -infinity, in their order; how many. */
-static int64_t ban(uint64_t *key, int64_t n, const sample_options *o)
+/* Removes the tokens with a bias of -infinity, in order. Returns the number of the others. */
+static int64_t remove_banned(uint64_t *key, int64_t n, const sample_options *o)
 {
     int64_t n_kept = 0;
     for (int64_t i = 0, b = 0; i < n; i++) {
@@ -194,7 +194,7 @@ static int64_t ban(uint64_t *key, int64_t n, const sample_options *o)
     return n_kept;
 }
 
-static void penalise(uint64_t *key, int64_t n, const int32_t *seen, int32_t n_seen,
+static void penalize(uint64_t *key, int64_t n, const int32_t *seen, int32_t n_seen,
                      const sample_options *o)
 {
     for (int32_t i = 0; i < n_seen; i++) {
@@ -222,10 +222,10 @@ static int64_t truncate(uint64_t *key, uint64_t *work, int64_t n, float best,
         n = keep(key, n, threshold(work, key, m, n, target < total ? target : total));
     }
     if (o->min_p > 0) {
-        const double least = best + sluice_log(o->min_p);
-        if (least > -0x1.fffffep127) {
-            float l = (float)least; /* the first f32 from `least` up */
-            if (l < least)
+        const double min = best + sluice_log(o->min_p);
+        if (min > -0x1.fffffep127) {
+            float l = (float)min; /* the first f32 from `min` up */
+            if (l < min)
                 l = unordered(ordered(l) + 1);
             n = keep(key, n, (uint64_t)ordered(l) << 32);
         }
@@ -252,16 +252,16 @@ int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payl
             return -1;
         }
 
-    double log_total = 0; /* of the raw logits: ln sum e^l */
+    double log_total = 0; /* ln sum e^l of the unchanged logits */
     if (log_p) {
         const float raw_best = key_logit(best_of(key, n));
         log_total = raw_best + sluice_log((double)masses(rest, key, n, raw_best, 1) * 0x1p-42);
     }
-    n = ban(key, n, options);
+    n = remove_banned(key, n, options);
     if (n == 0)
         return -2;
-    favour(key, n, options);
-    penalise(key, n, seen, n_seen, options);
+    add_biases(key, n, options);
+    penalize(key, n, seen, n_seen, options);
     if (options->least)
         for (int64_t i = 0; i < n; i++)
             key[i] = with_logit(key[i], -key_logit(key[i]));
@@ -271,8 +271,8 @@ int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payl
     if (heat <= 1e30) {
         const int64_t n_kept = truncate(key, rest, n, key_logit(best), options);
         const uint64_t total = masses(rest, key, n_kept, key_logit(best), heat);
-        /* One of `total` units, each within 2^-64 of equally likely (Lemire 2019, arXiv:1805.10941,
-         * without rejection). */
+        /* One of `total` units, uniform to within 2^-64 (Lemire 2019, arXiv:1805.10941, without
+         * rejection). */
         uint64_t unit = (uint64_t)((unsigned __int128)random * total >> 64);
         int64_t i = 0;
         while (unit >= rest[i])
@@ -282,7 +282,7 @@ int32_t sample_pick(int32_t *id, double *log_p, uint64_t *work, const void *payl
     *id = chosen;
     if (log_p) {
         int64_t low = chosen;
-        if (!dense) /* the ids ascend */
+        if (!dense) /* tokens ascend */
             for (low = 0; pair[2 * low] != chosen;)
                 low++;
         *log_p = (double)(dense ? logit[low] : logit[2 * low + 1]) - log_total;

@@ -1,6 +1,6 @@
-/* alphabet.c - the byte-level alphabet: each byte as one printable character.  Bytes that print in
- * Latin-1 stand for themselves, the others, ascending, are U+0100 to U+0143 (a blank is U+0120).
- * Radford et al. 2019, section 2.2, by OpenAI's encoder.py. */
+/* alphabet.c - the alphabet of byte-level BPE: each byte as one printable character. Printable
+ * bytes of Latin-1 stand for themselves; the others, ascending, are U+0100 to U+0143 (the space is
+ * U+0120). Source: Radford et al. 2019, section 2.2, bytes_to_unicode in OpenAI's encoder.py. */
 #include "tokenizer/alphabet.h"
 #include "tokenizer/utf8.h"
 

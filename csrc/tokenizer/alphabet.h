@@ -24,7 +24,7 @@ static inline uint64_t put_letter(uint8_t *out, uint8_t byte)
     return 2;
 }
 
-/* The byte that a character of the byte-level alphabet stands for, -1: it is none of them.  p [n],
- * n >= 1; *n_bytes: of the character. */
+/* The byte that the character at p [n] stands for; -1: it is not in the alphabet. n >= 1; *n_bytes:
+ * bytes of the character. */
 int32_t alphabet_byte(uint32_t *n_bytes, const uint8_t *p, uint64_t n);
 #endif

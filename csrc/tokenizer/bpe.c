@@ -1,20 +1,19 @@
-/* bpe.c - text to ids: byte-level BPE.
+/* bpe.c - text to tokens by byte-level BPE (byte-pair encoding), as in GPT-2.
  *
- * Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2: a text
- * is cut into words (pretokenize.c), the bytes of each are its symbols, and these are merged
- * (merge.c), the pair that stands first in a list of merges first. Files write each byte as one
- * printable character (alphabet.h). Words are turned into that alphabet and merged there, so that
- * the texts of tokens are compared where they lie in the file.
+ * Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2. The
+ * pre-tokenizer splits a text into words (pretokenize.c). The bytes of a word are its symbols. BPE
+ * merges join two symbols at a time (merge.c), the pair that is first in the list of merges first.
+ * Files write each byte as one printable character (alphabet.h). Words are merged in that alphabet,
+ * so the texts of tokens are compared in place, in the mapped file.
  *
- * A byte without a token (StarCoder has none for F1, which begins the planes 4 to 7 of Unicode) is
- * passed over, and what is beside it is merged as if it were not there, as in Hugging Face
- * tokenizers. */
+ * A byte without a token is skipped, and its neighbours are merged as if it were absent, as in
+ * Hugging Face tokenizers. (StarCoder lacks 0xF1, the first byte of planes 4 to 7 of Unicode.) */
 #include "tokenizer/alphabet.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/vocabulary.h"
 
-/* out [2 n_bytes] = text in the alphabet, but for bytes that are no tokens; *n_known: how many are.
- * Returns the bytes written. */
+/* out [2 n_bytes] = text in the alphabet, without bytes that are not tokens; *n_known: bytes that
+ * are. Returns the bytes written. */
 static uint64_t letters_of(uint8_t *out, uint64_t *n_known, const vocab *v, const uint8_t *text,
                            uint64_t n_bytes)
 {
@@ -28,8 +27,8 @@ static uint64_t letters_of(uint8_t *out, uint64_t *n_known, const vocab *v, cons
     return n;
 }
 
-/* The next word, or user defined token, from `at`: its end. *cut: where the text between user
- * defined tokens ends. *id: that token, or -1. */
+/* The end of the word, or user defined token, that begins at `at`. *cut: the end of the text before
+ * the next user defined token. *id: the user defined token, or -1 for a word. */
 static uint64_t next_word(int32_t *id, uint64_t *cut, word_ends *w, const vocab *v, uint32_t user,
                           const uint8_t *text, uint64_t at, uint64_t n_bytes)
 {

@@ -1,4 +1,4 @@
-/* byte_token.c - the names of byte tokens: <0x00> to <0xFF>. */
+/* byte_token.c - the names of byte tokens, <0x00> to <0xFF>, which serve as byte fallback. */
 #include "tokenizer/vocabulary.h"
 
 int32_t byte_value(const uint8_t *text, uint32_t n_bytes)

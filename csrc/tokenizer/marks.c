@@ -1,10 +1,10 @@
-/* marks.c - which pieces have the form of a mark of turns: <|im_start|>, [INST].
+/* marks.c - recognize chat markers by their form: <|im_start|>, [INST].
  *
- * Blanks at both ends aside, a mark begins with < or [, ends with > or ], and has a letter, a digit
- * or a | between, unless it is an HTML tag of the list below. */
+ * Apart from white space at both ends, a marker begins with < or [, ends with > or ], and has a
+ * letter, a digit or a | between. HTML tags of the list below are no markers. */
 #include "tokenizer/vocabulary.h"
 
-/* The tags that are text even where a vocabulary has them as one piece. */
+/* HTML tags are text, even if a vocabulary has them as pieces. */
 static int is_html_tag(const uint8_t *text, uint32_t n_bytes)
 {
     static const char names[] =
@@ -28,12 +28,12 @@ static int is_html_tag(const uint8_t *text, uint32_t n_bytes)
 
 int is_marker(const uint8_t *text, uint32_t n)
 {
-    for (uint32_t k; (k = blank(text, n)); n -= k)
+    for (uint32_t k; (k = white_space(text, n)); n -= k)
         text += k;
     while (n) {
-        if (n >= 3 && blank(text + n - 3, 3) == 3)
+        if (n >= 3 && white_space(text + n - 3, 3) == 3)
             n -= 3;
-        else if (blank(text + n - 1, 1))
+        else if (white_space(text + n - 1, 1))
             n -= 1;
         else
             break;

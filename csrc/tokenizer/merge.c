@@ -1,22 +1,21 @@
-/* merge.c - symbols to ids: byte-pair merges, Sennrich et al. 2015, arXiv:1508.07909.
+/* merge.c - BPE merges: symbols to tokens. Sennrich et al. 2015, arXiv:1508.07909.
  *
- * A part of a text is a linked list of symbols. Of all neighbours that may be joined the pair that
- * comes first is, of equals the leftmost, until there is none; a priority queue (a binary heap, the
- * greatest key on top) makes it n log n, whatever the text. Which pairs may be joined, and which
- * first:
+ * A part of a text is a linked list of symbols. While two neighbours can be merged, the pair with
+ * the highest priority is, of equal pairs the leftmost. A priority queue (a binary heap with the
+ * greatest key on top) makes it O(n log n) for any text. The pairs and their priorities:
  *
- *   SentencePiece    whose joined text is a piece; the highest score
- *   byte-pair lists  whose halves are a line of the vocabulary's merges (merge_list.c); the
- *                    earliest line
+ *   SentencePiece    pairs whose joined text is a piece; the highest score first
+ *   byte-level BPE   pairs whose halves are a line of the vocabulary's merges (merge_list.c); the
+ *   and Gemma 4      earliest line first
  *
- * A symbol that is no piece in the end becomes its bytes (`<0xE2>` ...) or, where there are no byte
- * tokens, one unknown id for a whole run of them. (In a byte-level vocabulary every symbol is a
- * token.) */
+ * Byte fallback: a symbol that is not a piece at the end becomes byte tokens (`<0xE2>` ...).
+ * Without byte tokens, a run of such symbols becomes one unknown token. (In a byte-level vocabulary
+ * every symbol is a token.) */
 #include "runtime/float_bits.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/vocabulary.h"
 
-/* Ascends with the score. */
+/* An integer that orders like the score. */
 static inline uint32_t score_order(float score)
 {
     const uint32_t u = f32_bits(score + 0.0f); /* -0 becomes +0 */
@@ -47,9 +46,9 @@ static merge_pair pop(merger *m)
     return top;
 }
 
-/* The order of a pair whose joined text is piece `id` and whose left half has n_left bytes,
- * greatest first; -1: they are not joined. */
-static inline int64_t pair_order(const vocab *v, int32_t id, uint32_t n_left)
+/* The priority of a pair whose joined text is piece `id` and whose left half has n_left bytes; -1:
+ * it is not merged. */
+static inline int64_t pair_priority(const vocab *v, int32_t id, uint32_t n_left)
 {
     if (v->model == VOCAB_SPM)
         return score_order(v->piece[id].score);
@@ -57,8 +56,8 @@ static inline int64_t pair_order(const vocab *v, int32_t id, uint32_t n_left)
     return i ? (int64_t)UINT32_MAX - i : -1;
 }
 
-/* Enters left and the symbol after it into the queue, if together they are a piece. */
-static inline void consider(merger *m, int32_t left)
+/* Queues symbol `left` and the next one, if they can be merged. */
+static inline void queue_pair(merger *m, int32_t left)
 {
     if (left < 0 || m->symbol[left].next < 0)
         return;
@@ -67,25 +66,25 @@ static inline void consider(merger *m, int32_t left)
     if (n_bytes > m->v->max_bytes || a->id == -2 || m->symbol[a->next].id == -2)
         return;
     const int32_t id = vocab_find(m->v, m->text + a->at, n_bytes, m->kinds);
-    const int64_t order = id < 0 ? -1 : pair_order(m->v, id, a->n_bytes);
-    if (order < 0)
+    const int64_t priority = id < 0 ? -1 : pair_priority(m->v, id, a->n_bytes);
+    if (priority < 0)
         return;
     if (m->v->piece[id].kind == PIECE_UNUSED)
         m->split[id] = a->n_bytes;
-    push(
-        m,
-        (merge_pair){.key = (uint64_t)order << 32 | (uint32_t)~left, .n_bytes = n_bytes, .id = id});
+    push(m,
+         (merge_pair){
+             .key = (uint64_t)priority << 32 | (uint32_t)~left, .n_bytes = n_bytes, .id = id});
 }
 
 static void merge(merger *m)
 {
     for (int32_t i = 0; i + 1 < m->n_symbol; i++)
-        consider(m, i);
+        queue_pair(m, i);
     while (m->n_pair) {
         const merge_pair top = pop(m);
         const int32_t left = (int32_t)~(uint32_t)top.key;
         merge_symbol *a = m->symbol + left;
-        /* Stale where either has grown or gone since: the sum of bytes tells. */
+        /* Stale if either symbol has grown or gone since: then the sum of bytes differs. */
         if (!a->n_bytes || a->next < 0 || a->n_bytes + m->symbol[a->next].n_bytes != top.n_bytes)
             continue;
         merge_symbol *b = m->symbol + a->next;
@@ -95,12 +94,12 @@ static void merge(merger *m)
         b->n_bytes = 0;
         if (a->next >= 0)
             m->symbol[a->next].prev = left;
-        consider(m, a->prev);
-        consider(m, left);
+        queue_pair(m, a->prev);
+        queue_pair(m, left);
     }
 }
 
-/* The id of a symbol that stays as it is, or what stands for a text that no piece spells. */
+/* Writes token `id`; for -1, a text without a piece, its byte tokens (byte fallback) or unknown. */
 void merge_emit(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id)
 {
     if (id < 0 && m->v->has_bytes)
@@ -111,11 +110,11 @@ void merge_emit(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id)
     m->after_unknown = id < 0 && !m->v->has_bytes;
 }
 
-/* As merge_emit, but an unused piece is taken apart again until nothing in it is one; a character
- * that is one is unknown. */
+/* Like merge_emit, but an unused piece is split again until none of its parts is unused; an unused
+ * character is unknown. */
 static void emit_parts(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id)
 {
-    /* disjoint parts of one piece, so never more */
+    /* disjoint parts of one piece: at most its bytes */
     struct { uint32_t at, n_bytes; } todo[MAX_TOKEN_BYTES + 1];
     int n = 0;
     uint32_t at = 0;
@@ -144,7 +143,7 @@ void merge_add(merger *m, uint64_t at, uint64_t n_bytes, int frozen)
                                   .next = i + 1,
                                   .at = (uint32_t)at,
                                   .n_bytes = (uint32_t)n_bytes,
-                                  .id = frozen ? -2 : -1}; /* -2: merges with nothing */
+                                  .id = frozen ? -2 : -1}; /* -2: not merged */
 }
 
 void merge_finish(merger *m)

@@ -1,25 +1,25 @@
-/* merge.h - the merging of symbols, for those that cut a text into them. */
+/* merge.h - BPE merges, for spm.c and bpe.c, which split a text into symbols. */
 #ifndef SLUICE_TOKENIZER_MERGE_H
 #define SLUICE_TOKENIZER_MERGE_H
 #include "api/tokenizer.h"
 
-/* merge.c: a part of a text, symbol by symbol, then its ids. */
+/* A part of a text: its symbols are added one by one, then merged. */
 typedef struct {
     const vocab *v;
-    uint32_t kinds; /* that merging makes: v->text_kinds, or fewer of them */
+    uint32_t kinds; /* that merges make: v->text_kinds, or a subset */
     const uint8_t *text;
     merge_symbol *symbol;
     merge_pair *pair;
-    uint32_t *split; /* [n_vocab] of an unused piece: bytes of its left half, when last seen */
+    uint32_t *split; /* [n_vocab] bytes of the left half of an unused piece, as last merged */
     uint64_t n_pair;
     int32_t n_symbol;
-    int32_t *id; /* where the next id goes */
+    int32_t *id; /* where the next token is written */
     int after_unknown;
 } merger;
-/* the next symbol; frozen: it merges with nothing */
+/* Adds the next symbol; a frozen one is not merged. */
 void merge_add(merger *m, uint64_t at, uint64_t n_bytes, int frozen);
-/* its id; -1: what stands for a text without one */
+/* Writes a token; id -1: byte fallback or unknown. */
 void merge_emit(merger *m, const uint8_t *text, uint32_t n_bytes, int32_t id);
-/* merges what was added, writes ids, begins anew */
+/* Merges the symbols added, writes their tokens, and removes the symbols. */
 void merge_finish(merger *m);
 #endif

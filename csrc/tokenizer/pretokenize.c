@@ -1,15 +1,14 @@
-/* pretokenize.c - text into words, before byte-level BPE: merges never reach across the end of a
- * word.
+/* pretokenize.c - the pre-tokenizer of byte-level BPE: split text into words, which merges never
+ * span.
  *
- * Every vocabulary of this kind was trained with a regular expression, or some, one after another,
- * that cut its text; they are published with the models (tokenizer.json) and stand above the
- * functions that do the same by hand. A rule is a function (text, at, end) -> where the piece that
- * begins at `at` ends; where expressions follow each other, each rule cuts the pieces of the one
- * before, and sees their ends as the ends of the text (`$`, `(?!\S)`).
+ * A vocabulary of this kind was trained on text that one or several regular expressions had split.
+ * They are published with the models (tokenizer.json). Here each stands above a hand-written
+ * function that does the same. A rule is a function (text, at, end) -> the end of the part that
+ * begins at `at`. With several expressions, each rule splits the parts of the rule before, and sees
+ * their ends as ends of the text (`$`, `(?!\S)`).
  *
- * No rule looks back, and what a rule passes over without taking it, its next call takes or passes
- * once more at most: linear time. Alternatives are tried in the order of the expression, and
- * repetition is greedy, as there.
+ * Time is linear: no rule looks back, and each character is looked ahead at most twice. As in the
+ * expressions, alternatives are tried in order, and repetition is greedy.
  *
  * \p{L}, \p{N}, \p{M}, \s are sets of the classes of unicode.h. Text must be UTF-8 (utf8_repair).
  */
@@ -41,7 +40,7 @@ static inline uint32_t decode(uint32_t *n_bytes, const uint8_t *p)
 
 static uint32_t class_of(uint32_t point)
 {
-    /* the range that holds it is in low ... high - 1 */
+    /* the range of `point` is in low ... high - 1 */
     uint32_t low = 0, high = sizeof unicode_ranges / sizeof *unicode_ranges;
     while (high - low > 1) {
         const uint32_t middle = (low + high) / 2;
@@ -60,8 +59,7 @@ static inline uint32_t class_of_ascii(uint32_t c)
     return c >= '0' && c <= '9' ? NUMBER : c == ' ' || (c >= 9 && c <= 13) ? SPACE : OTHER;
 }
 
-/* The set that holds the character at `at` and no other class, and its bytes; 0 and 0 at the end.
- */
+/* The set with only the class of the character at `at`, and its bytes; 0 and 0 at the end. */
 static inline uint32_t look(uint32_t *n_bytes, const uint8_t *text, uint64_t at, uint64_t end)
 {
     if (at >= end)
@@ -77,7 +75,7 @@ static inline uint32_t set_at(const uint8_t *text, uint64_t at, uint64_t end)
     return look(&n_bytes, text, at, end);
 }
 
-/* Where the run of characters in `set` that begins at `at` ends. */
+/* The end of the run of characters in `set` that begins at `at`. */
 static uint64_t run(const uint8_t *text, uint64_t at, uint64_t end, uint32_t set)
 {
     uint32_t n_bytes;
@@ -92,7 +90,8 @@ static inline uint64_t after(const uint8_t *text, uint64_t at, uint64_t end, uin
     return at + (at < end && text[at] == c);
 }
 
-/* 's|'t|'re|'ve|'m|'ll|'d, with fold (?i:...), for which U+017F is an s.  0: none begins here. */
+/* 's|'t|'re|'ve|'m|'ll|'d; fold: (?i:...), in which U+017F is an s. Returns the end; 0: no match.
+ */
 static uint64_t contraction(const uint8_t *text, uint64_t at, uint64_t end, int fold)
 {
     if (end - at < 2 || text[at] != '\'')
@@ -109,9 +108,9 @@ static uint64_t contraction(const uint8_t *text, uint64_t at, uint64_t end, int 
     return fold && end - at > 2 && text[at + 1] == 0xc5 && text[at + 2] == 0xbf ? at + 3 : 0;
 }
 
-/* \s+(?!\S)|\s+: all of a run of blanks at the end, else all but its last, which the next word may
- * take. */
-static uint64_t blanks(const uint8_t *text, uint64_t at, uint64_t end)
+/* \s+(?!\S)|\s+: a whole run of white space at the end of the text, else all of it but the last
+ * character, which may belong to the next word. */
+static uint64_t spaces(const uint8_t *text, uint64_t at, uint64_t end)
 {
     uint64_t last = at, e = at;
     uint32_t n_bytes;
@@ -120,7 +119,7 @@ static uint64_t blanks(const uint8_t *text, uint64_t at, uint64_t end)
     return e == end || last == at ? e : last;
 }
 
-/* \s*[\r\n]+: up to the last line end in a run of blanks; 0: there is none. */
+/* \s*[\r\n]+: up to the last line end in a run of white space; 0: no match. */
 static uint64_t lines(const uint8_t *text, uint64_t at, uint64_t end)
 {
     uint64_t found = 0;
@@ -142,12 +141,12 @@ static uint64_t gpt2(const uint8_t *text, uint64_t at, uint64_t end)
         return run(text, b, end, L);
     if (set & N)
         return run(text, b, end, N);
-    return set & NOT(S) ? run(text, b, end, NOT(L | N | S)) : blanks(text, at, end);
+    return set & NOT(S) ? run(text, b, end, NOT(L | N | S)) : spaces(text, at, end);
 }
 
-/*  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+, what the newer expressions end with; `slash`:
- * [\r\n/]*; `word`: what is in no mark, \p{L} or more. */
-static uint64_t marks_and_blanks(const uint8_t *text, uint64_t at, uint64_t end, uint32_t word,
+/*  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+, the end of the newer expressions. slash:
+ * [\r\n/]*; word: \p{L}, or \p{L} and more. */
+static uint64_t marks_and_spaces(const uint8_t *text, uint64_t at, uint64_t end, uint32_t word,
                                  int slash)
 {
     const uint64_t b = after(text, at, end, ' ');
@@ -158,7 +157,7 @@ static uint64_t marks_and_blanks(const uint8_t *text, uint64_t at, uint64_t end,
         return e;
     }
     e = lines(text, at, end);
-    return e ? e : blanks(text, at, end);
+    return e ? e : spaces(text, at, end);
 }
 
 /* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
@@ -180,7 +179,7 @@ static uint64_t cl100k(const uint8_t *text, uint64_t at, uint64_t end, uint32_t 
     }
     if (!is_newline(text[at]) && set_at(text, at + n_bytes, end) & word)
         return run(text, at + n_bytes, end, word);
-    return marks_and_blanks(text, at, end, word, 0);
+    return marks_and_spaces(text, at, end, word, 0);
 }
 
 /* Llama 3: the expression above. */
@@ -200,8 +199,8 @@ static uint64_t qwen35(const uint8_t *text, uint64_t at, uint64_t end)
 }
 
 /* U*W+|U+W* for U = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], W = [\p{Ll}\p{Lm}\p{Lo}\p{M}]; `whole`: only
- * U*W+.  0: no match. U* takes all it can; where no W follows it gives back, up to the last
- * character that is in both. */
+ * U*W+.  0: no match. U* is greedy; if no W follows, it backtracks to behind the
+ * last character that is in both. */
 static uint64_t cased(const uint8_t *text, uint64_t at, uint64_t end, int whole)
 {
     const uint32_t both = SET(LETTER) | M;
@@ -228,7 +227,7 @@ static uint64_t tekken(const uint8_t *text, uint64_t at, uint64_t end)
         if (e)
             return e;
     }
-    return set & N ? at + n_bytes : marks_and_blanks(text, at, end, L, 1);
+    return set & N ? at + n_bytes : marks_and_spaces(text, at, end, L, 1);
 }
 
 /* \p{N}: every digit alone. */
@@ -250,7 +249,7 @@ static uint64_t newlines(const uint8_t *text, uint64_t at, uint64_t end)
 
 typedef struct { uint32_t first, last; } points;
 
-/* DeepSeek-LLM names its letters: those with case, most of them. */
+/* DeepSeek-LLM lists its letters: most of those with case. */
 static const points deepseek_letters[] = {
     {0x41, 0x5a},       {0x61, 0x7a},       {0xb5, 0xb5},       {0xc0, 0xd6},
     {0xd8, 0xf6},       {0xf8, 0x1ba},      {0x1bc, 0x1bf},     {0x1c4, 0x293},
@@ -275,8 +274,9 @@ static const points deepseek_letters[] = {
     {0x10c80, 0x10cb2}, {0x10cc0, 0x10cf2}, {0x118a0, 0x118df}, {0x1e900, 0x1e943}};
 /* !-/:-~ (so letters and [ too), their fullwidth forms, quotation marks U+2018-U+201F,
  * U+3000-U+3002. */
-static const points deepseek_marks[] = {{0x21, 0x2f},     {0x3a, 0x7e},     {0x2018, 0x201f},
-                                        {0x3000, 0x3002}, {0xff01, 0xff0f}, {0xff1a, 0xff5e}};
+static const points deepseek_punctuation_marks[] = {{0x21, 0x2f},     {0x3a, 0x7e},
+                                                    {0x2018, 0x201f}, {0x3000, 0x3002},
+                                                    {0xff01, 0xff0f}, {0xff1a, 0xff5e}};
 static const points deepseek_cjk[] = {{0x800, 0x9fa5}, {0xac00, 0xd7ff}};
 
 /* Bytes of the character at `at` if it is one of `list` (ascending), else 0. */
@@ -287,7 +287,7 @@ static uint32_t in_points(const points *list, uint32_t n, const uint8_t *text, u
     if (at >= end)
         return 0;
     const uint32_t point = decode(&n_bytes, text + at);
-    while (n) { /* the answer, if any, is in list[low ... low + n - 1] */
+    while (n) { /* if listed, the range is in list[low ... low + n - 1] */
         const uint32_t half = n / 2;
         if (point > list[low + half].last) {
             low += half + 1;
@@ -300,9 +300,9 @@ static uint32_t in_points(const points *list, uint32_t n, const uint8_t *text, u
     return 0;
 }
 
-/* \s?[list]+ or, without `blank`, [list]+: a match where one begins, else all up to the next. */
+/* \s?[list]+ or, without `space`, [list]+: the match at `at`, or all before the next match. */
 static uint64_t listed(const uint8_t *text, uint64_t at, uint64_t end, const points *list,
-                       uint32_t n_list, int blank)
+                       uint32_t n_list, int space)
 {
     uint64_t e = at;
     uint32_t n_bytes, n;
@@ -310,7 +310,7 @@ static uint64_t listed(const uint8_t *text, uint64_t at, uint64_t end, const poi
     while (e < end) {
         const uint32_t set = look(&n_bytes, text, e, end);
         const uint64_t b =
-            blank && set & S && in_points(list, n_list, text, e + n_bytes, end) ? e + n_bytes : e;
+            space && set & S && in_points(list, n_list, text, e + n_bytes, end) ? e + n_bytes : e;
         if (b > e || in_points(list, n_list, text, e, end)) {
             if (!first)
                 return e;
@@ -331,7 +331,7 @@ static uint64_t deepseek_words(const uint8_t *text, uint64_t at, uint64_t end)
 }
 static uint64_t deepseek_punctuation(const uint8_t *text, uint64_t at, uint64_t end)
 {
-    return listed(text, at, end, LIST(deepseek_marks), 1);
+    return listed(text, at, end, LIST(deepseek_punctuation_marks), 1);
 }
 static uint64_t deepseek_characters(const uint8_t *text, uint64_t at, uint64_t end)
 {
@@ -339,7 +339,7 @@ static uint64_t deepseek_characters(const uint8_t *text, uint64_t at, uint64_t e
 }
 
 /* \s+$ */
-static uint64_t last_blanks(const uint8_t *text, uint64_t at, uint64_t end)
+static uint64_t last_spaces(const uint8_t *text, uint64_t at, uint64_t end)
 {
     uint64_t begin = end;
     for (uint64_t before = end; before > at; begin = before) {
@@ -382,7 +382,7 @@ static rule *const rules[][7] = {
     [PRE_QWEN35] = {qwen35},
     [PRE_TEKKEN] = {tekken},
     [PRE_STARCODER] = {digits, gpt2}, /* StarCoder 1 and 2, SmolLM, Command R */
-    [PRE_DEEPSEEK_LLM] = {newlines, deepseek_words, deepseek_punctuation, last_blanks,
+    [PRE_DEEPSEEK_LLM] = {newlines, deepseek_words, deepseek_punctuation, last_spaces,
                           deepseek_characters, digits},
 };
 

@@ -1,25 +1,24 @@
-/* spm.c - text to ids: SentencePiece BPE, and Gemma 4's.
+/* spm.c - text to tokens by SentencePiece BPE, with byte fallback; and by the tokenizer of Gemma 4.
  *
- * Kudo & Richardson 2018, "SentencePiece", arXiv:1808.06226. A blank is written U+2581, and
- * the characters of the whole text are merged (merge.c). Gemma 4 does the same with a list
- * of merges in place of scores.
+ * Kudo & Richardson 2018, "SentencePiece", arXiv:1808.06226. A space is written U+2581, and the
+ * characters of the whole text are merged (merge.c). Gemma 4 does the same with a list of merges in
+ * place of scores.
  *
- * The text is cut before it is merged wherever no merge can reach across: around
- * a user defined piece, and, if no piece holds a blank (U+2581) after another
- * character, at the begin of every word.  That changes no id, because the order of
- * merges within a part does not depend on the others; it keeps the queue in cache
- * and memory proportional to the longest part.
+ * Before merging, the text is split where no merge can span: around user defined pieces and, if no
+ * piece has a U+2581 after another character, before each word. This changes no token, because the
+ * order of merges within a part does not depend on other parts. It keeps the queue in cache, and
+ * memory proportional to the longest part.
  *
- * Pieces of type UNUSED take part in merging and are taken apart again at the end,
- * as they were last put together anywhere; with them the text is not cut, so
- * that "last" means the same as in SentencePiece. */
+ * Pieces of type UNUSED are merged, and split again at the end into the halves of their last merge
+ * anywhere in the text. With such pieces the text is not split, so that "last" means the same as in
+ * SentencePiece. */
 #include <string.h>
 #include "tokenizer/merge.h"
 #include "tokenizer/utf8.h"
 #include "tokenizer/vocabulary.h"
 
-/* The next unit of raw text: a user defined piece, a character, or a bad byte.  *out, *n_out: what
- * stands for it. */
+/* Bytes of the next unit of raw text: a user defined piece, a character, or an invalid byte. *out
+ * [*n_out]: its normalized form. */
 static uint64_t next_unit(const uint8_t **out, uint64_t *n_out, const vocab *v, uint32_t user,
                           const uint8_t *p, uint64_t n)
 {
@@ -72,8 +71,8 @@ uint64_t spm_normalize(uint8_t *out, const vocab *v, uint32_t user, const uint8_
     return n;
 }
 
-/* The next symbol of a normalized text: its bytes.  *frozen: it is a user defined piece, and merges
- * with nothing. */
+/* Bytes of the next symbol of a normalized text. *frozen: it is a user defined piece, which is not
+ * merged. */
 static inline uint64_t next_symbol(int *frozen, const vocab *v, uint32_t user, const uint8_t *p,
                                    uint64_t n)
 {
@@ -86,7 +85,7 @@ static inline uint64_t next_symbol(int *frozen, const vocab *v, uint32_t user, c
     return n_bytes;
 }
 
-/* May the symbol at `at` begin a part of its own? */
+/* May the text be split before the symbol at `at`? */
 static inline int begins_word(const vocab *v, const uint8_t *text, uint64_t n_bytes, uint64_t at)
 {
     return v->words_apart && !v->has_unused && is_space(text + at, n_bytes - at)

@@ -1,5 +1,5 @@
-/* unicode.h - which class a code point has; Unicode 16.0.  Made by unicode.py:
- * do not edit.  A number is first << 3 | class, and holds up to the next one's first. */
+/* unicode.h - the class of each code point in Unicode 16.0. Made by unicode.py: do not edit.
+ * A number is first << 3 | class, valid up to the first code point of the next number. */
 // clang-format off
 static const uint32_t unicode_ranges[3191] = {
     0x0, 0x4e, 0x70, 0x106, 0x108, 0x185, 0x1d0, 0x209, 0x2d8, 0x30a, 0x3d8,

@@ -1,12 +1,12 @@
-"""Make csrc/tokenizer/unicode.h: the class of every code point, as far as the pre-tokenisers of
-csrc/tokenizer/pretokenize.c ask for it.
+"""Make csrc/tokenizer/unicode.h: the classes of code points that the pre-tokenizers of
+csrc/tokenizer/pretokenize.c distinguish.
 
     pip install unicodedata2==16.0.0      # the Unicode Character Database as a module; nothing else
                                           needs it
     python3 csrc/tokenizer/unicode.py >csrc/tokenizer/unicode.h
 
 Version 16.0 is that of the regular expressions of Hugging Face tokenizers 0.23 (Oniguruma 6.9.10),
-so both cut alike. The classes come from general categories (Unicode Standard, section 4.5);
+so both split alike. The classes come from general categories (Unicode Standard, section 4.5);
 White_Space is Z and the controls named below (PropList.txt; no version since 6.3 changed it).
 """
 
@@ -20,8 +20,8 @@ CONTROLS_THAT_ARE_SPACE = (*range(0x09, 0x0E), 0x85)
 A_LINE = 11
 
 HEAD = """\
-/* unicode.h - which class a code point has; Unicode {version}.  Made by unicode.py:
- * do not edit.  A number is first << 3 | class, and holds up to the next one's first. */
+/* unicode.h - the class of each code point in Unicode {version}. Made by unicode.py: do not edit.
+ * A number is first << 3 | class, valid up to the first code point of the next number. */
 // clang-format off
 static const uint32_t unicode_ranges[{n}] = {{
 """
@@ -51,8 +51,8 @@ def main():
 
     if unicodedata2.unidata_version != VERSION:
         sys.exit(
-            f"unicode.py: unicodedata2 has Unicode {unicodedata2.unidata_version}, {VERSION} is"
-            " wanted"
+            f"unicode.py: unicodedata2 has Unicode {unicodedata2.unidata_version}; install"
+            f" unicodedata2=={VERSION}"
         )
     numbers = [
         first << 3 | CLASSES.index(name)

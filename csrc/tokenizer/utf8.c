@@ -1,4 +1,4 @@
-/* utf8.c - bytes that are to be text. */
+/* utf8.c - replace invalid UTF-8 by U+FFFD. */
 #include <string.h>
 #include "api/tokenizer.h"
 #include "tokenizer/utf8.h"

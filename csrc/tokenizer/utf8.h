@@ -1,10 +1,9 @@
-/* utf8.h - characters of UTF-8. */
+/* utf8.h - validate UTF-8 (RFC 3629), one character at a time. */
 #ifndef SLUICE_TOKENIZER_UTF8_H
 #define SLUICE_TOKENIZER_UTF8_H
 #include <stdint.h>
 
-/* Bytes of the UTF-8 character at p, 0: it is not one (overlong, surrogate, beyond U+10FFFF, cut).
- */
+/* Bytes of the UTF-8 character at p [n]; 0: invalid (overlong, surrogate, beyond U+10FFFF, cut). */
 static inline uint32_t utf8_bytes(const uint8_t *p, uint64_t n)
 {
     const uint8_t c = p[0];

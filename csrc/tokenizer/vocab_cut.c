@@ -1,15 +1,15 @@
-/* vocab_cut.c - control and added tokens, which are split off raw text before it is encoded. */
+/* vocab_cut.c - find control and added tokens in raw text; they are split off before encoding. */
 #include "tokenizer/vocab_trie.h"
 #include "tokenizer/vocabulary.h"
 
-/* As vocab_match in raw text, where a blank is U+2581, too, but in a byte-level vocabulary. *id:
- * that piece, if it is not NULL. */
+/* Like vocab_match, but in raw text: except in a byte-level vocabulary a space matches U+2581.
+ * *id, unless NULL: the piece. */
 static uint64_t match_raw(int32_t *id, const vocab *v, const uint8_t *text, uint64_t n_bytes,
                           uint32_t sets, uint32_t kinds)
 {
     const int fold = v->model != VOCAB_BYTES;
-    uint8_t spelt[3 * MAX_TOKEN_BYTES];
-    uint64_t longest = 0, n_spelt = 0, n_longest = 0, edge = 1;
+    uint8_t normalized[3 * MAX_TOKEN_BYTES];
+    uint64_t longest = 0, n_normalized = 0, n_longest = 0, edge = 1;
     uint32_t node = 0;
     if (!n_bytes || !(v->first[fold && text[0] == ' ' ? SPACE[0] : text[0]] & sets))
         return 0;
@@ -17,14 +17,14 @@ static uint64_t match_raw(int32_t *id, const vocab *v, const uint8_t *text, uint
         const uint8_t *bytes = fold && text[i] == ' ' ? SPACE : text + i;
         for (int k = 0; k < (bytes == SPACE ? 3 : 1) && (edge = *find_edge(v, node, bytes[k]));
              k++) {
-            spelt[n_spelt++] = bytes[k];
+            normalized[n_normalized++] = bytes[k];
             node = (uint32_t)edge & EDGE_NODE;
         }
         if ((uint32_t)edge >> NODE_BITS & sets)
-            longest = i + 1, n_longest = n_spelt;
+            longest = i + 1, n_longest = n_normalized;
     }
     if (longest && id)
-        *id = vocab_find(v, spelt, n_longest, kinds);
+        *id = vocab_find(v, normalized, n_longest, kinds);
     return longest;
 }
 

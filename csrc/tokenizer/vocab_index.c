@@ -1,20 +1,21 @@
-/* vocab_index.c - texts to tokens: a hash table of all, and a trie of those that are matched whole.
+/* vocab_index.c - text to token: a hash table of all tokens, and a trie of control and user defined
+ * tokens, which are matched whole.
  *
- * The table is open, at most half full, its slots 32 bits {10 bits of the hash, id + 1}: small,
- * because what misses the cache is what takes the time.  The trie is vocab_trie.h's.
+ * The hash table uses open addressing and is at most half full. A slot has 32 bits, {10 bits of the
+ * hash, token + 1}: small, because cache misses take the time. The trie is in vocab_trie.h.
  *
- * The hash is seeded: a file whose writer does not know the seed cannot be made
- * of texts that collide. Results do not depend on the seed.. */
+ * The hash is seeded against hash flooding: without the seed, a file cannot be made whose texts
+ * collide. Results do not depend on the seed. */
 #include <string.h>
 #include "tokenizer/alphabet.h"
 #include "tokenizer/vocab_trie.h"
 #include "tokenizer/vocabulary.h"
 
-/* a slot: {10 bits of the hash, id + 1}; tokens whose slots are fetched at a time */
+/* bits of token + 1 in a slot; tokens whose slots are prefetched together */
 enum { ID_BITS = 22, BLOCK = 32 };
 #define SLOT_ID ((1u << ID_BITS) - 1)
 _Static_assert(MAX_VOCAB < 1 << ID_BITS && MAX_TRIE_BYTES < 1 << NODE_BITS,
-               "ids and nodes fit their bits");
+               "tokens and nodes fit their bits");
 
 __extension__ typedef unsigned __int128 uint128;
 
@@ -87,8 +88,8 @@ static void add_to_trie(vocab *v, const uint8_t *text, uint32_t n_bytes, uint32_
     v->first[text[0]] |= (uint8_t)set;
 }
 
-/* Two tokens may have one text if they differ in this: 1 what merging makes, 2 what is matched
- * first, 0 all else. */
+/* Two tokens may have the same text if their classes differ: 1 made by merges, 2 matched first, 0
+ * all others. */
 static inline int class_of_kind(const vocab *v, uint8_t kind)
 {
     return v->text_kinds >> kind & 1                        ? 1
@@ -96,14 +97,15 @@ static inline int class_of_kind(const vocab *v, uint8_t kind)
                                                             : 0;
 }
 
-/* Of two tokens with one text the one with the greater number is what text becomes; of equals there
- * may not be two. */
+/* Of two tokens with the same text the one with the higher rank is used. Equal ranks are an error.
+ */
 static inline int rank(const vocab_piece *piece)
 {
     return is_user(piece->kind) ? 1 + (piece->flags & PIECE_RESPELT) : 0;
 }
 
-/* Enters one token, whose text hashes to h; the id of one that has the same text already, or -1. */
+/* Enters token `id`, whose text has hash h. Returns a conflicting token with the same text, or -1.
+ */
 static int32_t enter(vocab *v, int32_t id, uint64_t h)
 {
     const vocab_piece *piece = v->piece + id;
@@ -123,7 +125,7 @@ static int32_t enter(vocab *v, int32_t id, uint64_t h)
             return other;
         if (a < b)
             return -1;
-        break; /* it takes the other's place */
+        break; /* it replaces the other */
     }
     v->slot[i] = wanted;
     if (set_of(piece->kind))
@@ -146,7 +148,7 @@ int32_t vocab_index(vocab_clash *out, vocab *v)
         for (int32_t i = 0; i < n; i++) {
             const vocab_piece *piece = v->piece + first + i;
             if (!piece->n_bytes || (piece->kind == PIECE_UNUSED && v->model != VOCAB_SPM))
-                continue; /* nothing spells it, and it writes nothing */
+                continue; /* no text becomes it, and it has no text */
             const int32_t other = enter(v, first + i, h[i]);
             if (other >= 0) {
                 *out = (vocab_clash){.id = first + i, .other = other};

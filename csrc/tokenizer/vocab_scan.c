@@ -1,37 +1,37 @@
-/* vocab_scan.c - the tokens of a vocabulary, from the arrays of GGUF metadata: checked, and sorted
- * into kinds.
+/* vocab_scan.c - read the tokens of a vocabulary from GGUF metadata: check them, and sort them into
+ * kinds. The texts stay in the file's metadata.
  *
- * Texts stay where the file's metadata has them.
+ * Text never becomes a control token. It becomes user defined pieces: they are matched before
+ * merging, the leftmost first, then the longest. In GGUF files chat and image markers may be user
+ * defined pieces, too. A caller can exclude these for a message, which must not forge a turn;
+ * marks.c recognizes them. A marker that ends a turn (v->end_marks) is a control token whatever its
+ * type, as in llama.cpp.
  *
- * Control tokens never come out of text. User defined pieces do, in every text: they
- * are matched before anything else, the leftmost first, of these the longest. GGUF files
- * hold marks of turns and images as such pieces, too. A caller may leave those out (for
- * a message, which must not forge a turn): a piece is a mark if, blanks at both ends
- * aside, it begins with < or [, ends with > or ], and has a letter, a digit or a |
- * between, unless it is an HTML tag that marks.c lists. A mark that ends a turn
- * (v->end_marks) is a control token whatever its type, as in llama.cpp.
+ * Two programs make user defined pieces of a SentencePiece vocabulary. They differ if a space is
+ * put before the text. Pieces of SentencePiece itself are matched behind that space. Pieces added
+ * by transformers split the text first, and each part gets a space. llama.cpp's converter gives
+ * added pieces the score -1000, and usually control tokens, too. If no control token has this
+ * score, only markers count as added.
  *
- * Two programs make user defined pieces of a SentencePiece vocabulary, and differ where text begins
- * with a blank of its own. SentencePiece's own pieces are matched behind that blank. Those that
- * transformers added split the text first, and each part has its blank; llama.cpp's converter gives
- * these the score -1000, and as a rule control tokens, too: where none has it, only marks are taken
- * for added.
+ * SentencePiece writes a space as U+2581, in its pieces, too. In GGUF files user defined pieces
+ * have spaces instead, because llama.cpp compares raw text; `respelt` has them with U+2581 again.
+ * If two pieces differ only in this, text becomes the one with spaces in the file.
  *
- * SentencePiece writes a blank U+2581, in its pieces, too. GGUF files have user defined pieces with
- * blanks instead, because llama.cpp compares raw text: they are spelt back (`respelt`). Of two
- * pieces that differ in that alone text becomes the one that the file writes with blanks. */
+ * Hostile files: the length of each text, its type, its score and byte tokens are checked here
+ * before use. */
 #include <math.h>
 #include "tokenizer/utf8.h"
 #include "tokenizer/vocabulary.h"
 
 static const float ADDED_SCORE = -1000;
 
-/* Is there U+2581 after anything but U+2581? */
+/* Is there a U+2581 after another character? */
 static int spans_words(const uint8_t *text, uint32_t n)
 {
     const uint8_t *end = text + n, *p = text;
     while (end - p >= 3 && (p = memchr(p, 0xe2, (size_t)(end - p) - 2)) != NULL) {
-        if (p[1] == 0x96 && p[2] == 0x81 && p > text && !(p - text >= 3 && blank(p - 3, 3) == 3))
+        if (p[1] == 0x96 && p[2] == 0x81 && p > text
+            && !(p - text >= 3 && white_space(p - 3, 3) == 3))
             return 1;
         p++;
     }
@@ -47,8 +47,8 @@ static int is_end_mark(const vocab *v, const uint8_t *text, uint32_t n)
     return 0;
 }
 
-/* Whether scores say which tokens transformers added: a control token or the unknown one has the
- * score of those. */
+/* Do scores tell which tokens transformers added? Then a control token or the unknown token has the
+ * score of added tokens. */
 static uint8_t has_added_scores(const vocab *v)
 {
     for (int32_t id = 0; id < v->n_vocab && v->scores && v->add_prefix; id++) {
@@ -74,14 +74,14 @@ static uint8_t user_kind(const vocab *v, const vocab_piece *piece, const uint8_t
     return mark ? PIECE_MARKER : PIECE_USER;
 }
 
-/* Writes U+2581 for the blanks of a user defined piece, where there is room (what does not fit is
- * refused, MAX_TRIE_BYTES). */
+/* Writes U+2581 for the spaces of a user defined piece, if it fits in `respelt`; if not, the
+ * vocabulary exceeds MAX_TRIE_BYTES and is refused. */
 static void respell(vocab *v, vocab_piece *piece)
 {
     const uint8_t *text = v->tokens + piece->at, *end = text + piece->n_bytes;
     uint8_t *out = v->respelt + v->respelt_bytes;
     if (!memchr(text, ' ', piece->n_bytes)
-        || v->respelt_bytes + 3u * piece->n_bytes > v->respelt_room)
+        || v->respelt_bytes + 3u * piece->n_bytes > v->respelt_capacity)
         return;
     for (; text < end; text++)
         if (*text == ' ') {
@@ -103,7 +103,7 @@ static int is_utf8(const uint8_t *text, uint32_t n)
     return 1;
 }
 
-/* Takes one token into v; 0 or an error of vocab_scan. */
+/* Adds one token to v. 0, or an error of vocab_scan. */
 static int32_t scan_token(vocab *v, int32_t id, int32_t type)
 {
     vocab_piece *piece = v->piece + id;
@@ -118,7 +118,7 @@ static int32_t scan_token(vocab *v, int32_t id, int32_t type)
     if (type == PIECE_BYTE && v->model == VOCAB_BYTES)
         return 6;
     if (is_user(piece->kind) && v->model == VOCAB_BYTES && !is_utf8(text, piece->n_bytes))
-        return 7; /* it could be found within a character, and pretokenize goes by whole ones */
+        return 7; /* it could match inside a character, but pretokenize needs whole ones */
     if (is_user(piece->kind) && v->model != VOCAB_BYTES)
         respell(v, piece);
     if (type == PIECE_BYTE) {

@@ -1,10 +1,10 @@
-/* vocab_table.c - what each token of a vocabulary writes. */
+/* vocab_table.c - the detokenizer's table: the text of each token. */
 #include <string.h>
 #include "tokenizer/alphabet.h"
 #include "tokenizer/vocabulary.h"
 
-/* out = what the text of a token in the byte-level alphabet stands for, or, where it is not in it,
- * the text as it is. Returns its bytes. */
+/* out = the bytes that a text in the byte-level alphabet stands for, or the text itself if it has
+ * other characters. Returns the number of bytes. */
 static uint32_t alphabet_decode(uint8_t *out, const uint8_t *text, uint32_t n)
 {
     uint32_t n_out = 0, step;
@@ -35,7 +35,7 @@ void vocab_table(uint8_t *text, uint32_t *offset, const vocab *v)
             n += piece->n_bytes;
         } else if (piece->kind == PIECE_NORMAL || is_user(piece->kind))
             while (p < end) {
-                const int is_space = blank(p, (uint32_t)(end - p)) == 3;
+                const int is_space = white_space(p, (uint32_t)(end - p)) == 3;
                 text[n++] = is_space ? ' ' : *p;
                 p += is_space ? 3 : 1;
             }

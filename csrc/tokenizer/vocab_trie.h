@@ -1,5 +1,5 @@
-/* vocab_trie.h - the trie of the texts that are matched whole, of control and user defined pieces:
- * edges in a hash table of {node, byte} -> node. */
+/* vocab_trie.h - a trie of control and user defined pieces, whose texts are matched whole. Its
+ * edges are in a hash table of {node, byte} -> node. */
 #ifndef SLUICE_TOKENIZER_VOCAB_TRIE_H
 #define SLUICE_TOKENIZER_VOCAB_TRIE_H
 #include "api/tokenizer.h"
@@ -7,7 +7,7 @@
 enum { NODE_BITS = 27 }; /* an edge: {node << 8 | byte, sets << 27 | child} */
 #define EDGE_NODE ((1u << NODE_BITS) - 1)
 
-/* Slot of the edge from a node by a byte: the one it has, or the free one where it belongs. */
+/* The slot of the edge from a node by a byte, or the free slot for it. */
 static inline uint64_t *find_edge(const vocab *v, uint32_t node, uint8_t byte)
 {
     const uint32_t key = node << 8 | byte;
@@ -17,7 +17,7 @@ static inline uint64_t *find_edge(const vocab *v, uint32_t node, uint8_t byte)
     return v->edge + i;
 }
 
-/* vocab_match, in the loops of those who call it for every byte. */
+/* vocab_match, inline for loops that call it for each byte. */
 static inline uint64_t match_in_trie(const vocab *v, const uint8_t *text, uint64_t n_bytes,
                                      uint32_t sets)
 {

@@ -1,11 +1,11 @@
-/* vocabulary.h - what a piece of a vocabulary is: its text, its kind, the merges that make it. */
+/* vocabulary.h - a piece (token) of a vocabulary: its text, its kind, the merges that make it. */
 #ifndef SLUICE_TOKENIZER_VOCABULARY_H
 #define SLUICE_TOKENIZER_VOCABULARY_H
 #include <string.h>
 #include "api/limits.h"
 #include "api/tokenizer.h"
 
-static const uint8_t SPACE[3] = {0xe2, 0x96, 0x81}; /* U+2581, written for a blank */
+static const uint8_t SPACE[3] = {0xe2, 0x96, 0x81}; /* U+2581, written for a space */
 
 static inline int is_space(const uint8_t *p, uint64_t n) { return n >= 3 && !memcmp(p, SPACE, 3); }
 
@@ -18,7 +18,7 @@ static inline uint32_t find_merge(const vocab *v, int32_t id, uint64_t n_left)
     return i;
 }
 
-/* Where the text of a piece is. */
+/* The text of a piece. */
 static inline const uint8_t *piece_text(const vocab *v, const vocab_piece *piece)
 {
     return (piece->flags & PIECE_RESPELT ? v->respelt : v->tokens) + piece->at;
@@ -30,15 +30,15 @@ static inline uint32_t user_kinds(uint32_t user)
     return (user & SET_USER ? 1u << PIECE_USER : 0) | (user & SET_MARKER ? 1u << PIECE_MARKER : 0);
 }
 
-/* Blanks at p: a space, tab, newline or U+2581; its bytes, 0: none. */
-static inline uint32_t blank(const uint8_t *p, uint32_t n)
+/* Bytes of the white space character at p (space, tab, newline, U+2581); 0: none. */
+static inline uint32_t white_space(const uint8_t *p, uint32_t n)
 {
     if (n >= 3 && !memcmp(p, "\xe2\x96\x81", 3))
         return 3;
     return n && (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r');
 }
 
-/* The set of the trie that a kind is in, 0: none. */
+/* The set of the trie with this kind; 0: none. */
 static inline uint32_t set_of(uint8_t kind)
 {
     switch (kind) {
@@ -53,8 +53,8 @@ static inline uint32_t set_of(uint8_t kind)
 
 static inline int is_user(uint8_t kind) { return set_of(kind) & ~(uint32_t)SET_CONTROL; }
 
-/* marks.c: whether a text has the form of a mark of turns. */
+/* marks.c: has the text the form of a chat marker? */
 int is_marker(const uint8_t *text, uint32_t n);
-/* byte_token.c: the value of "<0x41>", -1: it is not of that form. */
+/* byte_token.c: the value of "<0x41>"; -1: another form. */
 int32_t byte_value(const uint8_t *text, uint32_t n_bytes);
 #endif

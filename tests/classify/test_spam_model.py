@@ -88,7 +88,7 @@ def test_verdicts_have_the_same_bits_on_every_instruction_set(monkeypatch):
 @pytest.mark.full
 def test_demo_judges_six_mails():
     done = subprocess.run(
-        ["sh", ROOT / "tests" / "demo.sh"],
+        ["sh", ROOT / "tests" / "helpers" / "demo.sh"],
         capture_output=True,
         timeout=120,
     )

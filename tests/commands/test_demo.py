@@ -12,7 +12,7 @@ SPAM = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
 
 def demo(*argv, **env):
     done = subprocess.run(
-        ["sh", ROOT / "tests" / "demo.sh", *argv],
+        ["sh", ROOT / "tests" / "helpers" / "demo.sh", *argv],
         capture_output=True,
         timeout=120,
         env={**os.environ, **env},

@@ -1,4 +1,4 @@
-"""The same bits on another processor and from another compiler: tests/bits.c, built here and for
+"""The same bits on another processor and from another compiler: bits.c, built here and for
 aarch64, prints the same.
 """
 
@@ -20,7 +20,7 @@ ARM_SETS = {"neon": ["-march=armv8.2-a+dotprod"], "i8mm": ["-march=armv8.2-a+dot
 ENGINE = ("formats", "kernels", "runtime", "tokenizer", "grammar", "sampling")
 SOURCES = [path for room in ENGINE for path in sorted((ROOT / "csrc" / room).rglob("*.c"))]
 SOURCES.append(ROOT / "csrc" / "mail" / "marking.c")
-EMULATED = ["-DEMULATED_TILES", "-I", ROOT / "tests"]  # see csrc/kernels/x86/amx_tile.h
+EMULATED = ["-DEMULATED_TILES", "-I", ROOT / "tests" / "kernels"]  # see csrc/kernels/x86/amx_tile.h
 FLAGS = "-std=c11 -O3 -Wall -Wextra -fno-math-errno -ffp-contract=off".split()
 FLAGS.append('-DSLUICE_VERSION="test"')
 
@@ -38,8 +38,8 @@ def tiles_of(compiler):
 
 
 def build(directory, compiler, *flags, names=("bits", "sets")):
-    """tests/bits.c and tests/sets.c, each with all of csrc, by `compiler`: the path of the first
-    program; the other is beside it.
+    """bits.c and sets.c, each with all of csrc, by `compiler`: the path of the first program; the
+    other is beside it.
     """
     emulated = tiles_of(compiler)
 
@@ -66,7 +66,10 @@ def build(directory, compiler, *flags, names=("bits", "sets")):
 
     objects = [
         compiled(source)
-        for source in [*SOURCES, *([ROOT / "tests" / "emulated_tiles.c"] if emulated else [])]
+        for source in [
+            *SOURCES,
+            *([ROOT / "tests" / "kernels" / "emulated_tiles.c"] if emulated else []),
+        ]
     ]
     for name in names:
         done = subprocess.run(
@@ -75,7 +78,7 @@ def build(directory, compiler, *flags, names=("bits", "sets")):
                 *flags,
                 "-o",
                 directory / name,
-                compiled(ROOT / "tests" / f"{name}.c"),
+                compiled(ROOT / "tests" / "kernels" / f"{name}.c"),
                 *objects,
                 "-lm",
                 "-pthread",

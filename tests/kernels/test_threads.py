@@ -82,10 +82,10 @@ def test_a_group_of_products_is_what_each_gives_alone(names):
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, cc")
 @pytest.mark.parametrize("threads", [1, 2, 5, 40])
 def test_every_item_is_done_once(threads, tmp_path):
-    """Whoever takes it: tests/pieces.c, with few items and with many, on more threads than there
-    are processors.
+    """Whichever thread takes it: chunks.c, with few items and with many, on more threads than
+    there are processors.
     """
-    program = tmp_path / "pieces"
+    program = tmp_path / "chunks"
     subprocess.run(
         [
             "cc",
@@ -95,7 +95,7 @@ def test_every_item_is_done_once(threads, tmp_path):
             ROOT / "csrc",
             "-o",
             program,
-            ROOT / "tests" / "pieces.c",
+            ROOT / "tests" / "kernels" / "chunks.c",
             ROOT / "csrc" / "runtime" / "threads.c",
             "-pthread",
         ],

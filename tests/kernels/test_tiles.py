@@ -1,4 +1,4 @@
-"""AMX's kernels on processors without it: their tiles are emulated (tests/emulated_tiles.c), and
+"""AMX's kernels on processors without it: their tiles are emulated (emulated_tiles.c), and
 the tests of the kernels run on a library built so.
 """
 
@@ -78,7 +78,7 @@ def test_with_emulated_tiles(library, argv):
 
 @pytest.fixture(scope="module")
 def check(tmp_path_factory):
-    """tests/tile_check.c with the emulation, and with the processor's instructions."""
+    """tile_check.c with the emulation, and with the processor's instructions."""
     d = tmp_path_factory.mktemp("check")
     flags = [
         "-std=c11",
@@ -89,15 +89,15 @@ def check(tmp_path_factory):
         "-I",
         ROOT / "csrc",
         "-I",
-        ROOT / "tests",
+        ROOT / "tests" / "kernels",
         *SETS["avx512"],
     ]
     for name, more in (
         ("real", []),
-        ("emulated", [*EMULATED, ROOT / "tests" / "emulated_tiles.c"]),
+        ("emulated", [*EMULATED, ROOT / "tests" / "kernels" / "emulated_tiles.c"]),
     ):
         done = subprocess.run(
-            ["gcc", *flags, "-o", d / name, ROOT / "tests" / "tile_check.c", *more],
+            ["gcc", *flags, "-o", d / name, ROOT / "tests" / "kernels" / "tile_check.c", *more],
             capture_output=True,
         )
         assert done.returncode == 0, done.stderr.decode()

@@ -1,8 +1,9 @@
 /* amx_tile.h - the tile instructions of AMX (Intel SDM 1, "Intel AMX", and 2, each under its name):
  * eight registers of up to 16 rows of 64 bytes.
  *
- * With EMULATED_TILES they are functions in plain C, tests/emulated_tiles.c, by which the kernels
- * are tested on processors that have AVX-512 but no AMX; what is installed is never built so. */
+ * With EMULATED_TILES they are functions in plain C, tests/kernels/emulated_tiles.c, by which the
+ * kernels are tested on processors that have AVX-512 but no AMX; what is installed is never built
+ * so. */
 #ifndef SLUICE_AMX_TILE_H
 #define SLUICE_AMX_TILE_H
 #include <stdint.h>

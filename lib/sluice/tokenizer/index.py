@@ -84,7 +84,7 @@ def _scan(file, index, tokens, of_keys):
     index.tokens, index.tokens_bytes, index.n_vocab = raw, len(raw), n_vocab
     index.scores, index.types, index.piece = scores, types, pieces
     index.end_marks, index.end_marks_bytes = marks, len(marks)
-    index.respelt, index.respelt_room = respelt, len(respelt)
+    index.respelt, index.respelt_capacity = respelt, len(respelt)
     index.seed = int.from_bytes(os.urandom(8), "little")
     clash = ffi.new("vocab_clash *")
     status = lib.vocab_scan(clash, index, [-1 if i is None else i for i in of_keys], len(of_keys))

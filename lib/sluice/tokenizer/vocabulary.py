@@ -88,7 +88,7 @@ class Vocab:
         check_sizes(file, self.n_vocab)
         of_keys = [special.named(file, self.n_vocab, name) for name in special.NAMES]
         self._alive = enter(file, index, tokens, of_keys)
-        self.takes_before = bool(whitespace.apply(file, index) & lib.PIECE_TAKES_BEFORE)
+        self.takes_before = bool(whitespace.apply(file, index) & lib.PIECE_LSTRIP)
         if self._model != lib.VOCAB_SPM:
             self._alive += bpe.read_merges(file, index)
         chosen = special.choose(file, index, of_keys, begins)
@@ -125,7 +125,7 @@ class Vocab:
         for begin, end, i in self._cuts(source, at, n, special, user):
             until = (
                 lib.white_space_begin(source, at, begin)
-                if self._takes(i, lib.PIECE_TAKES_BEFORE)
+                if self._takes(i, lib.PIECE_LSTRIP)
                 else begin
             )
             if at < until:
@@ -158,7 +158,7 @@ class Vocab:
 
     def _behind(self, i, source, at, n):
         """Where text goes on that follows the id `i` (or None) at source[at:n]."""
-        return lib.white_space_end(source, at, n) if self._takes(i, lib.PIECE_TAKES_BEHIND) else at
+        return lib.white_space_end(source, at, n) if self._takes(i, lib.PIECE_RSTRIP) else at
 
     def begins_taking(self, data: bytes) -> bool:
         """Whether the white space that a text ends with goes to a token that `data` (bytes),
@@ -167,7 +167,7 @@ class Vocab:
         source, n = ffi.from_buffer("uint8_t[]", data), len(data)
         at = lib.white_space_end(source, 0, n)
         begin, _, i = next(self._cuts(source, at, n, True, 0), (n, n, None))
-        return begin == at and bool(self._takes(i, lib.PIECE_TAKES_BEFORE))
+        return begin == at and bool(self._takes(i, lib.PIECE_LSTRIP))
 
     def _need(self, i, name):
         if i is None:

@@ -40,17 +40,17 @@ def apply(file: "File", index: "Any") -> int:
     if index.model == lib.VOCAB_SPM and (
         arch in PHI_3 or any(name in _text(file, "general.name").lower() for name in PHI_3_NAMES)
     ):
-        lib.vocab_flag(index, CONTROL, lib.PIECE_TAKES_BEHIND)
+        lib.vocab_flag(index, CONTROL, lib.PIECE_RSTRIP)
         end = find(b"</s>", 0x3FF)
         if end >= 0:
-            index.piece[end].flags |= lib.PIECE_TAKES_BEHIND
+            index.piece[end].flags |= lib.PIECE_RSTRIP
         for i in (find(text, CONTROL) for text in KEEPS):
             if i >= 0:
-                index.piece[i].flags &= ~lib.PIECE_TAKES_BEHIND & 0xFF
-        return lib.PIECE_TAKES_BEHIND
+                index.piece[i].flags &= ~lib.PIECE_RSTRIP & 0xFF
+        return lib.PIECE_RSTRIP
     if index.model == lib.VOCAB_BYTES and arch == "phi3" and find(b"<|im_sep|>", CONTROL) >= 0:
-        lib.vocab_flag(index, CONTROL, lib.PIECE_TAKES_BEFORE | lib.PIECE_TAKES_BEHIND)
-        return lib.PIECE_TAKES_BEFORE | lib.PIECE_TAKES_BEHIND
+        lib.vocab_flag(index, CONTROL, lib.PIECE_LSTRIP | lib.PIECE_RSTRIP)
+        return lib.PIECE_LSTRIP | lib.PIECE_RSTRIP
     return 0
 
 

@@ -1,4 +1,4 @@
-/* emulated_tiles.h - the instructions of csrc/kernels/x86/amx_tile.h as functions:
+/* emulated_tiles.h - the tile instructions of csrc/kernels/x86/amx_tile.h as functions of
  * emulated_tiles.c. */
 #ifndef EMULATED_TILES_H
 #define EMULATED_TILES_H

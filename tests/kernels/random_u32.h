@@ -1,8 +1,8 @@
-/* draw.h - the pseudo-random numbers of C test programs: SplitMix64 from 1, as
- * lib/sluice/generate/sampler.py has it; 32 bits of each. */
+/* random_u32.h - pseudo-random numbers of the C test programs: the lower 32 bits of SplitMix64
+ * (Steele, Lea & Flood 2014), seed 1; lib/sluice/generate/sampler.py uses the same generator. */
 #include <stdint.h>
 
-static uint32_t draw(void)
+static uint32_t random_u32(void)
 {
     static uint64_t state = 1;
     uint64_t z = state += 0x9e3779b97f4a7c15u;

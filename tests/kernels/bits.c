@@ -1,7 +1,10 @@
-/* bits.c - one line a kernel, the hash of its result on fixed pseudo-random input.
+/* bits.c - print the hash of each kernel's result on fixed pseudo-random input.
  *
- * Built for any processor; test_bits.py builds it for this one and for aarch64 (run by
- * qemu) and compares the lines.  argv[1]: the instruction set, argv[2]: threads. */
+ *     bits SET THREADS
+ *
+ * Exit status 64: this machine does not have the instruction set. The program builds for any
+ * processor; test_bits.py builds it for this one and for AArch64, which qemu runs, and compares the
+ * lines. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +14,14 @@
 #include "api/sampling.h"
 #include "formats/types.h"
 #include "runtime/float_bits.h"
-#include "draw.h"
+#include "random_u32.h"
 
+/* f32 [n], uniform within +-reach */
 static float *floats(int64_t n, float reach)
 {
     float *x = malloc((size_t)n * 4);
     for (int64_t i = 0; i < n; i++)
-        x[i] = ((float)(draw() >> 8) * 0x1p-23f - 1.0f) * reach;
+        x[i] = ((float)(random_u32() >> 8) * 0x1p-23f - 1.0f) * reach;
     return x;
 }
 
@@ -35,12 +39,13 @@ static uint8_t *float_weights(int32_t type, int64_t n)
     uint8_t *w = malloc((size_t)n_bytes);
     if (type == T_F32)
         return memcpy(w, floats(n, 1), (size_t)n_bytes);
-    for (int64_t i = 0; i < n_bytes; i++) /* exponents that stay small */
-        w[i] = i % 2 ? (uint8_t)((draw() & 0x83) | (type == T_F16 ? 0x30 : 0x3c)) : (uint8_t)draw();
+    for (int64_t i = 0; i < n_bytes; i++) /* only small exponents */
+        w[i] = i % 2 ? (uint8_t)((random_u32() & 0x83) | (type == T_F16 ? 0x30 : 0x3c))
+                     : (uint8_t)random_u32();
     return w;
 }
 
-/* --arithmetic fast: of a set that does not have it the definition is shown. */
+/* --arithmetic fast; a set without it shows the result of the reference. */
 static void fast_products(const char *name, int32_t type, int32_t n_tok, int32_t n_row, int32_t n)
 {
     const char *set = isa_name();
@@ -69,7 +74,7 @@ static void fast_products(const char *name, int32_t type, int32_t n_tok, int32_t
     isa_select(set);
 }
 
-/* at, n_half: the halves of a block, which are made small numbers. */
+/* at, n_half: offset and number of the f16 fields of a block; they become small numbers. */
 static void products(const char *name, int32_t type, int at, int n_half, int32_t n_tok,
                      int32_t n_row, int32_t n)
 {
@@ -78,7 +83,7 @@ static void products(const char *name, int32_t type, int at, int n_half, int32_t
     uint8_t *w = type_block(type) == 1 ? float_weights(type, (int64_t)n_row * n)
                                        : malloc((size_t)(n_row * row_bytes));
     for (int64_t i = 0; type_block(type) > 1 && i < n_row * row_bytes; i++)
-        w[i] = (uint8_t)draw();
+        w[i] = (uint8_t)random_u32();
     for (int64_t i = at; type_block(type) > 1 && i < n_row * row_bytes; i += block_bytes)
         for (int h = 0; h < n_half; h++)
             w[i + 2 * h + 1] = (uint8_t)((w[i + 2 * h + 1] & 0x83) | 0x20);
@@ -119,7 +124,7 @@ static void attend(int32_t type, int32_t n_tok, int32_t pos, int32_t n_head, int
     show("attention", o, (int64_t)n_tok * n_head * dim * 4);
 }
 
-/* Blocks of weights whose groups differ in size, some of them zero, one or all below 0. */
+/* Weights whose groups differ in magnitude; some groups are zero, some negative throughout. */
 static void encode_all(void)
 {
     static const int32_t types[] = {T_F16,  T_BF16, T_Q8_0, T_Q4_0, T_Q4_1,
@@ -140,23 +145,23 @@ static void encode_all(void)
     }
 }
 
-/* Rows of logits: of sharp and flat ones, with and without a kept row of others. */
+/* Rows of sharp and of flat logits, with and without kept logits to compare with. */
 static void score_all(void)
 {
     enum { N = 517, N_ROW = 6 };
     float *x = floats(N_ROW * N, 1), *other = floats(N_ROW * N, 12);
-    int32_t ids[N_ROW];
+    int32_t tokens[N_ROW];
     logit_score *out = malloc(2 * N_ROW * sizeof *out);
     uint8_t *kept = malloc((size_t)kept_row_bytes(N) * N_ROW);
     for (int i = 0; i < N_ROW; i++) {
-        ids[i] = (int32_t)(draw() % N);
+        tokens[i] = (int32_t)(random_u32() % N);
         for (int j = 0; j < N; j++)
             x[i * N + j] *= bits_f32((uint32_t)(127 + i * 2) << 23);
     }
     keep_logits(kept, other, N_ROW, N);
     show("keep_logits", kept, kept_row_bytes(N) * N_ROW);
-    score_logits(out, x, ids, NULL, N_ROW, N);
-    score_logits(out + N_ROW, x, ids, kept, N_ROW, N);
+    score_logits(out, x, tokens, NULL, N_ROW, N);
+    score_logits(out + N_ROW, x, tokens, kept, N_ROW, N);
     show("score_logits", out, 2 * N_ROW * (int64_t)sizeof *out);
 }
 
@@ -189,7 +194,7 @@ int main(int argc, char **argv)
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 19,
                  k ? 1280 : 1120);
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 9, 37, k ? 256 : 96);
-        /* small models have rows of 576, 640, 896, 960, 1152 */
+        /* rows of small models: 576, 640, 896, 960, 1152 */
         for (int32_t n = k ? 256 : 32; n <= 1152; n += k ? 256 : 32) {
             products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 33, n);
             products(types[i].name, types[i].type, types[i].at, types[i].n_half, 8, 17, n);
@@ -205,9 +210,9 @@ int main(int argc, char **argv)
     attend(T_F32, 3, 20, 4, 2, 24, 0, 0);
     attend(T_F16, 17, 30, 8, 2, 64, 0, 0);
     attend(T_F16, 20, 5, 6, 6, 80, 7, 0);
-    /* fewer items than threads: cut by position and by element */
+    /* fewer items than threads: split by position and by element */
     attend(T_F16, 1, 300, 5, 1, 96, 0, 0);
-    attend(T_F16, 1, 310, 8, 4, 64, 0, 0); /* heads that go round the threads */
+    attend(T_F16, 1, 310, 8, 4, 64, 0, 0); /* KV heads divide evenly among threads */
     attend(T_F32, 2, 400, 24, 3, 64, 130, 0);
     attend(T_F16, 1, 299, 13, 1, 40, 0, 0);
     attend(T_Q8_0, 17, 30, 8, 2, 64, 0, 0);

@@ -1,10 +1,11 @@
-/* tile_check.c - the tile instructions alone: built for the processor, and for their emulation with
- * -DEMULATED_TILES; the lines are the same.
+/* tile_check.c - the tile instructions of AMX alone. Built for the processor, and with
+ * -DEMULATED_TILES for the emulation; both print the same lines.
  *
- * tile_check              products of random tiles of all shapes: a line for each, its shape and
- * the hash of what was stored tile_check bf16         the same of roundings to bf16, which more
- * processors have tile_check fault N      what the processor must refuse; 65 where there is no N-th
- * 64: this processor does not have them. */
+ *     tile_check            products of random tiles of all shapes: shape and hash of the result
+ *     tile_check bf16       roundings to bf16 (AVX512_BF16, which more processors have)
+ *     tile_check fault N    invalid use number N, which the processor must refuse; 65: no such N
+ *
+ * Exit status 64: this processor does not have the instructions. */
 #define _DEFAULT_SOURCE /* syscall */
 #include <cpuid.h>
 #include <immintrin.h>
@@ -14,13 +15,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "kernels/x86/amx_tile.h"
-#include "draw.h"
+#include "random_u32.h"
 
-enum { N_ROUND = 400, LARGEST_STRIDE = 96, ROOM = TILE_ROWS * LARGEST_STRIDE + TILE_ROW_BYTES };
+enum {
+    N_ROUND = 400,
+    LARGEST_STRIDE = 96,
+    BUFFER_BYTES = TILE_ROWS * LARGEST_STRIDE + TILE_ROW_BYTES
+};
 
-static int below(int n) { return (int)(draw() % (uint32_t)n); }
+static int below(int n) { return (int)(random_u32() % (uint32_t)n); }
 
-static int can(const char *what)
+/* Does this processor have the instructions that `what` tests? */
+static int has_instructions(const char *what)
 {
     unsigned int a = 0, b, c, d = 0;
 #ifdef EMULATED_TILES
@@ -42,14 +48,13 @@ static uint64_t hash(const void *p, size_t n)
     return h;
 }
 
-/* Floats whose exponents lie in a window of `reach` anywhere, as bf16 or f32; sometimes any bits.
- */
+/* Bits of an f32 whose exponent lies within `reach` of `middle`; with `any`, sometimes any bits. */
 static uint32_t float_bits(int middle, int reach, int any)
 {
     const int exponent = middle + below(2 * reach + 1) - reach;
     if (any && !below(40))
-        return draw();
-    return (draw() & 0x807fffff)
+        return random_u32();
+    return (random_u32() & 0x807fffff)
         | (uint32_t)(exponent < 0         ? 0
                          : exponent > 254 ? 254
                                           : exponent)
@@ -58,15 +63,15 @@ static uint32_t float_bits(int middle, int reach, int any)
 
 static void fill(uint8_t *to, int floats, int middle, int reach, int any)
 {
-    for (int i = 0; i < ROOM; i += 4) {
-        uint32_t v = floats ? float_bits(middle, reach, any) : draw();
-        if (floats == 2) /* two of bf16 */
+    for (int i = 0; i < BUFFER_BYTES; i += 4) {
+        uint32_t v = floats ? float_bits(middle, reach, any) : random_u32();
+        if (floats == 2) /* two bf16 */
             v = (v & 0xffff0000) | float_bits(middle, reach, any) >> 16;
         memcpy(to + i, &v, 4);
     }
 }
 
-/* Which NaN is nobody's choice. */
+/* All NaNs become the same one. */
 static void one_nan(uint8_t *p, int row_bytes, int stride, int n_row)
 {
     const uint32_t nan = 0x7fc00000;
@@ -81,7 +86,7 @@ static void one_nan(uint8_t *p, int row_bytes, int stride, int n_row)
 
 static void products(void)
 {
-    static uint8_t sum[ROOM], a[ROOM], b[ROOM], out[ROOM];
+    static uint8_t sum[BUFFER_BYTES], a[BUFFER_BYTES], b[BUFFER_BYTES], out[BUFFER_BYTES];
     for (int round = 0; round < N_ROUND; round++) {
         const int floats = round % 2, m = 1 + below(16), k = 1 + below(16), n = 1 + below(16);
         const int stride = TILE_ROW_BYTES + 4 * below((LARGEST_STRIDE - TILE_ROW_BYTES) / 4 + 1),
@@ -95,7 +100,7 @@ static void products(void)
         fill(sum, floats, floats ? 2 * middle - 127 : 0, reach, any);
         fill(a, 2 * floats, middle, reach, any);
         fill(b, 2 * floats, middle, reach, any);
-        memset(out, 0xa5, ROOM);
+        memset(out, 0xa5, BUFFER_BYTES);
         TILE_CONFIG(&shapes);
         if (round % 5)
             TILE_LOAD(0, sum, stride);
@@ -113,7 +118,7 @@ static void products(void)
         if (floats)
             one_nan(out, 4 * n, stride, m);
         printf("%s %d x %d x %d, stride %d, reach %d: %016llx\n", floats ? "bf16" : "int8", m, k, n,
-               stride, reach, (unsigned long long)hash(out, ROOM));
+               stride, reach, (unsigned long long)hash(out, BUFFER_BYTES));
     }
 }
 
@@ -122,7 +127,7 @@ __attribute__((target("avx512f"))) static void roundings(void)
     for (int round = 0; round < N_ROUND; round++) {
         uint32_t v[32];
         for (int i = 0; i < 32; i++) {
-            v[i] = round % 2 ? draw() : float_bits(round % 254, 2, 0);
+            v[i] = round % 2 ? random_u32() : float_bits(round % 254, 2, 0);
             if (i % 5 == 0)
                 v[i] = (v[i] & 0xffff0000) | 0x8000; /* halfway */
         }
@@ -168,7 +173,7 @@ static int fault(int which)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "products";
-    if (!can(what))
+    if (!has_instructions(what))
         return 64;
     if (argc > 2)
         return fault(atoi(argv[2]));

@@ -1,14 +1,14 @@
-/* emulated_tiles.c - AMX's tiles in C, a set of eight for each thread (Intel SDM 2, LDTILECFG,
- * TILELOADD, TILESTORED, TDPBSSD, TDPBF16PS).
+/* emulated_tiles.c - the tile registers of AMX in C, eight for each thread. Source: Intel SDM 2,
+ * LDTILECFG, TILELOADD, TILESTORED, TDPBSSD, TDPBF16PS.
  *
- * What would be a fault of the processor (#GP, #UD) is a line and an abort.  Of memory only the
- * rows x bytes of a tile's shape are read and written.  Two things are stricter than the processor:
- * a load that was interrupted is not taken up again (start_row), and who configures tiles must
- * release them before they are configured anew, as kernels do that leave none behind.
+ * Each fault of the processor (#GP, #UD) becomes a message and an abort. Loads and stores access
+ * only the rows and bytes of the tile's shape. Two rules are stricter than the processor's: an
+ * interrupted load is not resumed (start_row must be 0), and tiles must be released before they are
+ * configured again, so a kernel cannot leave any behind.
  *
- * TDPBF16PS does not look at MXCSR: nearest even, what is below 2^-126 counts as 0 before and
- * after.  Here MXCSR is set so and the processor's own fma does it, unlike reference_fast.c, which
- * takes care of small numbers itself. */
+ * TDPBF16PS ignores MXCSR: it rounds to nearest even and flushes subnormal inputs and results to 0.
+ * This file sets MXCSR to these modes and uses the processor's fma. (reference_fast.c flushes small
+ * numbers itself.) */
 #ifdef __AVX512VNNI__
 #include <immintrin.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ typedef struct { _Alignas(64) uint8_t row[TILE_ROWS][TILE_ROW_BYTES]; } tile;
 
 static _Thread_local int configured;
 static _Thread_local tile_shapes shape;
-static _Thread_local tile held[N_TILE];
+static _Thread_local tile tiles[N_TILE];
 
 #define NEED(condition, ...) ((condition) ? (void)0 : fault(__VA_ARGS__))
 
@@ -48,13 +48,13 @@ void emulated_config(const tile_shapes *s)
     }
     shape = *s;
     configured = 1;
-    memset(held, 0, sizeof held);
+    memset(tiles, 0, sizeof tiles);
 }
 
 void emulated_release(void)
 {
     configured = 0;
-    memset(held, 0, sizeof held);
+    memset(tiles, 0, sizeof tiles);
 }
 
 static void need_tile(int i)
@@ -66,22 +66,22 @@ static void need_tile(int i)
 void emulated_load(int i, const void *p, int64_t stride)
 {
     need_tile(i);
-    memset(&held[i], 0, sizeof held[i]);
+    memset(&tiles[i], 0, sizeof tiles[i]);
     for (int r = 0; r < shape.n_row[i]; r++)
-        memcpy(held[i].row[r], (const uint8_t *)p + r * stride, shape.row_bytes[i]);
+        memcpy(tiles[i].row[r], (const uint8_t *)p + r * stride, shape.row_bytes[i]);
 }
 
 void emulated_store(int i, void *p, int64_t stride)
 {
     need_tile(i);
     for (int r = 0; r < shape.n_row[i]; r++)
-        memcpy((uint8_t *)p + r * stride, held[i].row[r], shape.row_bytes[i]);
+        memcpy((uint8_t *)p + r * stride, tiles[i].row[r], shape.row_bytes[i]);
 }
 
 void emulated_zero(int i)
 {
     need_tile(i);
-    memset(&held[i], 0, sizeof held[i]);
+    memset(&tiles[i], 0, sizeof tiles[i]);
 }
 
 static void need_product(int sum, int a, int b)
@@ -91,32 +91,31 @@ static void need_product(int sum, int a, int b)
     NEED(shape.row_bytes[sum] % 4 == 0 && shape.row_bytes[a] % 4 == 0
              && shape.row_bytes[b] % 4 == 0,
          "tiles of the product into %d: rows are not of 4 bytes each", sum);
-    NEED(shape.n_row[sum] == shape.n_row[a],
-         "tile %d has another number of rows than what it is the product of", sum);
+    NEED(shape.n_row[sum] == shape.n_row[a], "tile %d and its first factor differ in rows", sum);
     NEED(shape.row_bytes[a] / 4 == shape.n_row[b], "the factors of tile %d do not fit each other",
          sum);
     NEED(shape.row_bytes[sum] == shape.row_bytes[b],
-         "tile %d has another number of columns than what it is the product of", sum);
+         "tile %d and its second factor differ in columns", sum);
 }
 
 void emulated_dot_int8(int sum, int a, int b)
 {
     need_product(sum, a, b);
     for (int m = 0; m < shape.n_row[sum]; m++) {
-        uint32_t total[TILE_ROW_BYTES / 4]; /* int32 that wraps */
-        memcpy(total, held[sum].row[m], sizeof total);
+        uint32_t total[TILE_ROW_BYTES / 4]; /* int32, wraps */
+        memcpy(total, tiles[sum].row[m], sizeof total);
         for (int k = 0; k < shape.n_row[b]; k++) {
-            const int8_t *p = (const int8_t *)held[a].row[m] + 4 * k,
-                         *q = (const int8_t *)held[b].row[k];
+            const int8_t *p = (const int8_t *)tiles[a].row[m] + 4 * k,
+                         *q = (const int8_t *)tiles[b].row[k];
             for (int n = 0; n < TILE_ROW_BYTES / 4; n++) /* b is 0 beyond its columns */
                 total[n] += (uint32_t)(p[0] * q[4 * n] + p[1] * q[4 * n + 1] + p[2] * q[4 * n + 2]
                                        + p[3] * q[4 * n + 3]);
         }
-        memcpy(held[sum].row[m], total, sizeof total);
+        memcpy(tiles[sum].row[m], total, sizeof total);
     }
 }
 
-/* Not inlined: so no operation on floats leaves the stretch in which MXCSR is another. */
+/* Not inlined: no operation on floats may move out of the code between the changes of MXCSR. */
 __attribute__((noinline)) static void add_products(tile *sum, const tile *a, const tile *b,
                                                    int n_row, int n_pair, int n_column)
 {
@@ -143,12 +142,12 @@ void emulated_dot_bf16(int sum, int a, int b)
     const unsigned int before = _mm_getcsr();
     need_product(sum, a, b);
     _mm_setcsr(FLUSH_TO_ZERO | NO_EXCEPTIONS | DENORMALS_ARE_ZERO);
-    add_products(&held[sum], &held[a], &held[b], shape.n_row[sum], shape.n_row[b],
+    add_products(&tiles[sum], &tiles[a], &tiles[b], shape.n_row[sum], shape.n_row[b],
                  shape.row_bytes[sum] / 4);
     _mm_setcsr(before);
 }
 
-/* VCVTNE2PS2BF16: ties to even, 0 for what is below 2^-126, NaN quiet. */
+/* VCVTNE2PS2BF16: rounds to nearest even, subnormals become 0, NaNs quiet. */
 static uint16_t nearest(float v)
 {
     uint32_t u;
@@ -168,5 +167,5 @@ void emulated_bf16(void *to, const float low[16], const float high[16])
     memcpy(to, v, sizeof v);
 }
 #else
-typedef int no_such_processor; /* ISO C wants a declaration */
+typedef int no_such_processor; /* ISO C requires a declaration */
 #endif

@@ -1,11 +1,13 @@
-/* sets.c - the kernels of one instruction set against the reference, memcmp, on odd shapes and any
- * bits.
+/* sets.c - compare the kernels of one instruction set with the reference, byte for byte, on unusual
+ * shapes and arbitrary bits.
  *
- * What test_kernels.py, test_norms.py and test_attention.py do in the processor they run on, for
- * one that is only emulated: test_bits.py builds it for aarch64 and runs it by qemu.  Every buffer
- * ends at a page that may not be touched and has poison before it. argv[1]: the set; prints its
- * name and how many results were compared, with a second argument only its name. 64: no such set
- * here, 1: a difference. */
+ *     sets SET          print the name of the set and the number of results compared
+ *     sets SET best     print only the name; SET may be "", the best set
+ *
+ * Exit status 64: this machine does not have the set; 1: a difference. test_kernels.py,
+ * test_norms.py and test_attention.py do the same on the processor that runs them. test_bits.py
+ * builds this program for AArch64, too, and runs it under qemu. Each buffer ends at a page without
+ * access and has poison before it, so a read or write outside is found. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +21,7 @@
 #include "formats/types.h"
 #include "runtime/isa.h"
 #include "runtime/float_bits.h"
-#include "draw.h"
+#include "random_u32.h"
 
 enum { MAX_BUFFERS = 64, MARGIN = 256, POISON = 0xff }; /* NaN in f32 and f16 */
 
@@ -27,11 +29,10 @@ static const char *set;
 static char what[200];
 static int n_compared;
 
-static int32_t one_of(const int32_t *list, int n) { return list[draw() % (uint32_t)n]; }
+static int32_t one_of(const int32_t *list, int n) { return list[random_u32() % (uint32_t)n]; }
 #define ONE_OF(...) one_of((const int32_t[]){__VA_ARGS__}, sizeof (int32_t[]){__VA_ARGS__} / 4)
 
-/* ---- guarded buffers, all freed at once ---------------------------------------------------------
- */
+/* ---- guarded buffers, all freed at once ---- */
 
 static struct {
     uint8_t *map, *p;
@@ -72,14 +73,14 @@ static float *floats(int64_t n, float reach, uint32_t odd)
                                     -3e38f,   1e-40f,    65519.9f, 65520.0f, -88.0f, 1e-31f};
     float *x = guarded(n * 4);
     for (int64_t i = 0; i < n; i++) {
-        x[i] = ((float)(draw() >> 8) * 0x1p-23f - 1.0f) * reach;
-        if (odd && draw() % odd == 0)
-            x[i] = strange[draw() % (sizeof strange / sizeof *strange)];
+        x[i] = ((float)(random_u32() >> 8) * 0x1p-23f - 1.0f) * reach;
+        if (odd && random_u32() % odd == 0)
+            x[i] = strange[random_u32() % (sizeof strange / sizeof *strange)];
     }
     return x;
 }
 
-/* Which NaN is nobody's choice; all else is memcmp. */
+/* memcmp, except that all NaNs are equal. */
 static void compare(float *found, float *expected, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -95,11 +96,10 @@ static void compare(float *found, float *expected, int64_t n)
     n_compared++;
 }
 
-/* ---- products
- * ------------------------------------------------------------------------------------ */
+/* ---- matrix products ---- */
 
-/* What halves of a block, or elements, are; LARGEST: every other bit set or none, and activations
- * at the end of their range. */
+/* Kinds of f16 fields of a block, or of elements. LARGEST: all bytes are one of 0x00, 0x77, 0x80
+ * and 0xff, and activations lie at the ends of their range. */
 enum { ORDINARY, SMALL, ANY, LARGEST, N_KINDS };
 
 static const struct {
@@ -126,7 +126,7 @@ enum { N_TYPES = sizeof types / sizeof *types };
 
 static uint16_t half_of(int kind)
 {
-    const uint16_t bits = (uint16_t)draw();
+    const uint16_t bits = (uint16_t)random_u32();
     return kind == ANY    ? bits
         : kind == SMALL   ? bits & 0x83ff
         : kind == LARGEST ? 0x3c00
@@ -140,7 +140,7 @@ static uint8_t *weights(int i, int kind, int32_t n_row, int32_t n)
                   block = type_row_bytes(type, type_block(type));
     uint8_t *w = guarded(n_bytes), same = (uint8_t)ONE_OF(0x00, 0x77, 0x80, 0xff);
     for (int64_t b = 0; b < n_bytes; b++)
-        w[b] = kind == LARGEST && type_block(type) > 1 ? same : (uint8_t)draw();
+        w[b] = kind == LARGEST && type_block(type) > 1 ? same : (uint8_t)random_u32();
     for (int64_t b = 0; b < n_bytes; b += block) {
         for (int h = 0; h < types[i].n_half; h++) {
             const uint16_t half = half_of(kind);
@@ -156,7 +156,8 @@ static uint8_t *weights(int i, int kind, int32_t n_row, int32_t n)
 
 static void multiply(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
 {
-    const int32_t type = types[i].type, n_pick = draw() % 4 ? 0 : 1 + (int32_t)(draw() % 12);
+    const int32_t type = types[i].type,
+                  n_pick = random_u32() % 4 ? 0 : 1 + (int32_t)(random_u32() % 12);
     const int64_t block = type_block(type);
     snprintf(what, sizeof what, "matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d",
              types[i].name, kind, n_tok, n_row, n, n_pick);
@@ -164,7 +165,7 @@ static void multiply(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
     float *x = floats((int64_t)n_tok * n, 3, kind == ANY ? 997 : 0);
     int32_t *pick = n_pick ? guarded(n_pick * 4) : NULL;
     for (int32_t r = 0; r < n_pick; r++)
-        pick[r] = (int32_t)(draw() % (uint32_t)n_row);
+        pick[r] = (int32_t)(random_u32() % (uint32_t)n_row);
     for (int64_t k = 0; kind == LARGEST && k < (int64_t)n_tok * n; k++)
         x[k] = k / n % 2 && k % 3 ? -1.0f : 1.0f;
     const int32_t n_y = n_pick ? n_pick : n_row;
@@ -186,10 +187,11 @@ static void multiply(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
     free_all();
 }
 
-/* Products of --arithmetic fast, where the set has them. */
+/* A product of --arithmetic fast, if the set has it. */
 static void multiply_fast(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
 {
-    const int32_t type = types[i].type, n_pick = draw() % 4 ? 0 : 1 + (int32_t)(draw() % 12),
+    const int32_t type = types[i].type,
+                  n_pick = random_u32() % 4 ? 0 : 1 + (int32_t)(random_u32() % 12),
                   n_y = n_pick ? n_pick : n_row;
     snprintf(what, sizeof what, "fast matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d",
              types[i].name, kind, n_tok, n_row, n, n_pick);
@@ -204,7 +206,7 @@ static void multiply_fast(int i, int kind, int32_t n_tok, int32_t n_row, int32_t
     int32_t *pick = n_pick ? guarded(n_pick * 4) : NULL;
     float *y[2];
     for (int32_t r = 0; r < n_pick; r++)
-        pick[r] = (int32_t)(draw() % (uint32_t)n_row);
+        pick[r] = (int32_t)(random_u32() % (uint32_t)n_row);
     p.rows = pick;
     for (int ours = 0; ours < 2; ours++) {
         isa_select(ours ? set : "reference");
@@ -229,23 +231,22 @@ static void fast_products(void)
 
 static void products(void)
 {
-    static const int32_t shape[][3] =
-        {
-            /* tokens, rows, blocks (of a float type: elements) */
-            {1, 1, 1},   {1, 7, 2},    {2, 8, 3},    {3, 9, 1}, {4, 17, 5},
-            {5, 33, 2},  {7, 3, 35},   {6, 16, 32},  {8, 2, 8}, {67, 5, 2},
-            {1, 19, 33}, {1, 19, 8},   {1, 17, 264}, /* one token and rows of whole units */
-            {19, 40, 9}, {17, 33, 70},               /* rows longer than what is packed at a time */
-            {579, 17, 3} /* more tokens than sums are kept of */};
+    static const int32_t shape[][3] = {/* tokens, rows, blocks (of a float type: elements) */
+                                       {1, 1, 1},    {1, 7, 2},    {2, 8, 3},   {3, 9, 1},
+                                       {4, 17, 5},   {5, 33, 2},   {7, 3, 35},  {6, 16, 32},
+                                       {8, 2, 8},    {67, 5, 2},   {1, 19, 33}, {1, 19, 8},
+                                       {1, 17, 264}, /* one token, whole units of rows */
+                                       {19, 40, 9},  {17, 33, 70}, /* rows longer than a KC block */
+                                       {579, 17, 3} /* more tokens than sums in the workspace */};
     for (int i = 0; i < N_TYPES; i++) {
         const int32_t block =
             type_block(types[i].type) > 1 ? (int32_t)type_block(types[i].type) : 1;
         for (size_t j = 0; j < sizeof shape / sizeof *shape; j++)
             multiply(i, ORDINARY, shape[j][0], shape[j][1], shape[j][2] * block);
-        /* rows enough for three shares */
+        /* enough rows for three threads */
         multiply(i, ORDINARY, 66, 70, block == 256 ? 1280 : 1120);
         if (block == 1)
-            /* tokens and elements that do not meet a panel at once */
+            /* tokens and elements beyond one panel */
             multiply(i, ORDINARY, 261, 35, 1030);
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int round = 0; round < 6; round++) {
@@ -256,8 +257,8 @@ static void products(void)
     }
 }
 
-/* Rows of every multiple of a block up to 1,152, as small models have them; one token is read in
- * both ways of avx512_matvec.c. */
+/* Rows of every multiple of a block up to 1,152, as in small models. GEMV uses both numbers of
+ * streams of avx512_matvec.c. */
 static void small_models(void)
 {
     static const int32_t streams[] = {1, 4};
@@ -275,7 +276,7 @@ static void small_models(void)
     matvec_streams_set(0);
 }
 
-static void quantised(int k)
+static void quantize(int k)
 {
     const int32_t block = k ? 256 : 32, n_tok = ONE_OF(1, 2, 5), n = ONE_OF(1, 2, 7) * block;
     snprintf(what, sizeof what, "quantize %d, n_tok %d, n %d", block, n_tok, n);
@@ -302,10 +303,9 @@ static void quantised(int k)
     free_all();
 }
 
-/* ---- the rest
- * ------------------------------------------------------------------------------------ */
+/* ---- other operations ---- */
 
-/* dim: of a head; 0: one of many. */
+/* dim: elements of a head; 0: chosen at random. */
 static void attend(int32_t type, int32_t dim)
 {
     const int32_t n_head_kv = dim ? 1 : ONE_OF(1, 2, 3), n_head = n_head_kv * ONE_OF(1, 2, 5);
@@ -357,7 +357,7 @@ static void function(int which)
 {
     static const char *const names[] = {"silu_mul", "gelu_mul", "soft_cap", "rmsnorm", "rope"};
     const int32_t n_row = ONE_OF(1, 3, 6), n = ONE_OF(1, 5, 16, 31, 117, 256), n_pair = n / 2,
-                  half = (int32_t)(draw() % 2);
+                  half = (int32_t)(random_u32() % 2);
     snprintf(what, sizeof what, "%s of %d x %d, half %d", names[which], n_row, n, half);
     const float *x = floats(n_row * n, ONE_OF(1, 9, 100), which < 4 ? 20 : 0),
                 *other = floats(n_row * n, 2, 0);
@@ -389,12 +389,12 @@ int main(int argc, char **argv)
     small_models();
     fast_products();
     for (int i = 0; i < 40; i++) {
-        quantised(i % 2);
+        quantize(i % 2);
         attend((const int32_t[]){T_F32, T_F16, T_Q8_0}[i % 3], 0);
         stored();
         function(i % 5);
     }
-    for (int i = 0; i < 36; i++) /* heads of the small models, one head of keys and values */
+    for (int i = 0; i < 36; i++) /* head sizes of small models, one KV head */
         attend((const int32_t[]){T_F32, T_F16, T_Q8_0}[i % 3],
                (const int32_t[]){64, 96, 128, 256}[i / 3 % 4]);
     printf("%s %d\n", set, n_compared);
