@@ -158,10 +158,14 @@ build:
 figures: all .venv/bench
 	$(VENV) -m sluice.bench.figures
 
-# Whole files go to JOBS processes.  FILES: some of them.
-JOBS   = 2
+# JOBS processes: one more than the cores of a small machine, since tests wait.  The quick tests are short and cost little to
+# prepare: a process that has ended takes some over from another.  Of all tests whole files go to a process: some build in
+# build/.  Python keeps what it compiled.  FILES: some files.
+JOBS   = 3
 FILES  =
-PYTEST = $(VENV) -m pytest -n $(JOBS) --dist loadfile
+DIST   = loadfile
+PYTEST = PYTHONDONTWRITEBYTECODE= $(VENV) -m pytest -n $(JOBS) --dist $(DIST)
+test: DIST = worksteal
 test: all .venv/test
 	$(PYTEST) --quick $(FILES)
 
