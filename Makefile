@@ -184,10 +184,15 @@ PIP = -m pip install -q --disable-pip-version-check
 figures: all .venv/bench
 	$(VENV) -m sluice.bench.figures
 
-# pytest distributes whole files among JOBS processes. FILES: the files to run.
-JOBS   = 2
+# JOBS processes, one more than the cores of a small machine, because tests wait. The quick tests are
+# short and cheap to prepare, so an idle process takes some from another. Of all tests whole files go
+# to a process, because some build in build/. Python keeps its compiled modules. FILES: the files to
+# run.
+JOBS   = 3
 FILES  =
-PYTEST = $(VENV) -m pytest -n $(JOBS) --dist loadfile
+DIST   = loadfile
+PYTEST = PYTHONDONTWRITEBYTECODE= $(VENV) -m pytest -n $(JOBS) --dist $(DIST)
+test: DIST = worksteal
 test: all .venv/test
 	$(PYTEST) --quick $(FILES)
 

@@ -194,6 +194,7 @@ def test_text_between_the_template_and_a_message_has_one_blank_at_most(vocab):
     ],
 )
 @pytest.mark.parametrize("role", ["user", "system"])
+@pytest.mark.quick_cases(5)
 def test_a_message_cannot_write_control_tokens(vocab, role, text):
     t = Template(CHATML, "t", vocab)
     harmless, _ = t.tokens(messages((role, "x")))
@@ -323,6 +324,7 @@ def test_templates_are_refused_in_one_line(here, name):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.quick_cases(6)
 def test_hostile_templates_end_in_one_line(name):
     source, said = HOSTILE[name]
     with pytest.raises(Error) as e:

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from classify_call import ALIKE, classify, jsonl, question, run_measured, write_question
-from conftest import BIN, shell
+from conftest import BIN
 
 from sluice import stream
 from sluice.classify import report
@@ -182,12 +182,14 @@ def test_lines_are_answered_as_they_come(models, tmp_path):
 
 def test_a_reader_that_goes_away_is_silent(models, tmp_path):
     q = write_question(tmp_path / "q.yaml")
-    lines = b'{"id": 1, "text": "a text"}\n' * 50
-    (tmp_path / "lines").write_bytes(lines)
-    script = f"(classify -q '{q}' --jsonl <lines; echo $? >code) | head -n 1"
-    done = shell(script, tmp_path, MODEL=str(models / "llama.gguf"))
-    assert (
-        done.stderr == b""
-        and done.stdout.count(b"\n") == 1
-        and (tmp_path / "code").read_text() == "74\n"
-    )
+    line = b'{"id": 1, "text": "a text"}\n'
+    argv = [BIN / "classify", "-m", models / "llama.gguf", "-q", q, "--jsonl"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(argv, **pipes) as p:
+        p.stdin.write(line)
+        p.stdin.flush()
+        assert json.loads(p.stdout.readline())["id"] == 1
+        p.stdout.close()  # before the other lines are there to be answered
+        p.stdin.write(line * 49)
+        p.stdin.close()
+        assert (p.stderr.read(), p.wait()) == (b"", 74)

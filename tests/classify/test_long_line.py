@@ -53,6 +53,7 @@ def test_the_long_line_has_the_score_of_the_first_answer(tmp_path):
         ("--calibration", "none"),
     ],
 )
+@pytest.mark.quick_cases(4)
 def test_the_short_way_to_the_long_line_is_the_same(my_model, argv):
     for data in (DATA[0], DATA[3]):
         ways = [

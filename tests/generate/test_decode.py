@@ -52,7 +52,9 @@ def test_decode_writes_its_first_record_before_reading(files):
     want, got = HEADER.size + RECORD.size + 4 * N_VOCAB, b""
     while len(got) < want:
         assert select.select([p.stdout], [], [], 20)[0], "nothing came before an id was written"
-        got += os.read(p.stdout.fileno(), want - len(got))
+        part = os.read(p.stdout.fileno(), want - len(got))
+        assert part, "decode ended"
+        got += part
     rest, _ = p.communicate(head_of(files) + b"#end stop\n", timeout=60)
     assert records(got + rest)[-1][0] == "E" and p.returncode == 0
 

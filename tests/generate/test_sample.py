@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 
+import forked
 import golden_sample
 import pytest
 from conftest import BIN, run
@@ -120,7 +121,7 @@ def ends(flags):
     ],
 )
 def test_a_text_that_is_cut_before_its_grammar_is_complete(records, options, out):
-    check(run("sample", "-t", 0, *options, input=logits(*records)), 0, out=IDS + out)
+    check(forked.run("sample", "-t", 0, *options, input=logits(*records)), 0, out=IDS + out)
 
 
 def test_the_last_id_is_written_before_the_record_of_its_marks_is_read():
@@ -186,7 +187,7 @@ def test_ids_are_written_before_the_next_record_is_read():
     ],
 )
 def test_bad_input_exits_65_without_an_end(given, error):
-    result = run("sample", "-t", 0, input=given)
+    result = forked.run("sample", "-t", 0, input=given)
     check(result, 65, error=error)
     assert b"#end" not in result.stdout
 
@@ -238,7 +239,7 @@ def test_bad_input_in_place_of_the_last_marks_exits_65_without_an_end(rest):
     ],
 )
 def test_bad_usage_exits_64(options):
-    check(run("sample", *options, input=logits(END)), 64, out=b"", error=b"--help")
+    check(forked.run("sample", *options, input=logits(END)), 64, out=b"", error=b"--help")
 
 
 def test_a_full_disk_exits_74():

@@ -12,6 +12,7 @@ import struct
 import subprocess
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from bad_gguf import EVERY_KIND
@@ -449,7 +450,7 @@ def test_stream_is_printed_as_it_arrives(files):
     ],
 )
 def test_wrong_use_ends_in_its_code(files, argv, code, names):
-    done = run("gguf-dump", *argv, cwd=files)
+    done = forked.run("gguf-dump", *argv, cwd=files)
     assert done.returncode == code and done.stdout == b""
     assert done.stderr.count(b"\n") == 1 and names in done.stderr.decode()
 

@@ -11,6 +11,7 @@ import struct
 import termios
 from array import array
 
+import forked
 import golden_perplexity
 import llama2c_writer
 import numpy as np
@@ -339,7 +340,7 @@ def with_header(data, **fields):
 )
 def test_lying_headers_are_refused(files, tmp_path, fields):
     path = damaged(files, tmp_path, lambda data: with_header(data, **fields))
-    done = run("perplexity", "-m", files / "m.gguf", "--kl", path)
+    done = forked.run("perplexity", "-m", files / "m.gguf", "--kl", path)
     assert (
         done.returncode == 65
         and done.stdout == b""
@@ -516,7 +517,7 @@ def test_bad_lines_are_refused(files, argv, code, what):
     with open(files / "long", "wb") as f:
         f.truncate((16 << 20) + 1)
     before = sorted(os.listdir(files))
-    done = run("perplexity", "-m", "m.gguf", *argv, cwd=files)
+    done = forked.run("perplexity", "-m", "m.gguf", *argv, cwd=files)
     assert (
         done.returncode == code
         and what in done.stderr.decode()

@@ -11,6 +11,7 @@ import subprocess
 import termios
 from array import array
 
+import forked
 import gguf_writer
 import numpy as np
 import pytest
@@ -320,7 +321,7 @@ def test_bad_lines_are_refused(tmp_path, argv, code, what):
     os.link(tmp_path / "m.gguf", tmp_path / "link.gguf")
     (tmp_path / "text").write_text("GGML and no more than that, long enough")
     before = sorted(os.listdir(tmp_path)), (tmp_path / "m.gguf").read_bytes()
-    done = run("gguf-quantize", *argv, cwd=tmp_path)
+    done = forked.run("gguf-quantize", *argv, cwd=tmp_path)
     assert (
         done.returncode == code
         and what in done.stderr.decode()
