@@ -195,16 +195,6 @@ static void encode_units(const void *arg, int64_t begin, int64_t end, int32_t th
     }
 }
 
-int32_t encodable(int32_t type)
-{
-    static const int32_t types[] = {T_F32,  T_F16,  T_BF16, T_Q8_0, T_Q4_0, T_Q4_1,
-                                    T_Q5_0, T_Q5_1, T_Q4_K, T_Q5_K, T_Q6_K};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (types[i] == type)
-            return 1;
-    return 0;
-}
-
 int64_t encode_weights(int32_t *beyond, void *y, int32_t type, const void *x, int32_t from,
                        int64_t n)
 {

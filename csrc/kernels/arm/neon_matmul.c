@@ -109,7 +109,7 @@ INLINE void rows_token_256(const matmul_args *a, int64_t row, int64_t end, int32
 INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
     for (int64_t row = begin; row < end; row += ROWS)
-        if (type_is_32(type))
+        if (is_of_32(type))
             rows_token_32(a, row, end, type);
         else
             rows_token_256(a, row, end, type);
@@ -117,20 +117,12 @@ INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int32_t
 
 static void matmul_token(const matmul_args *a, int64_t begin, int64_t end)
 {
+#define CALL(type) rows_token(a, begin, end, type)
     switch (a->type) {
-    case T_Q8_0: rows_token(a, begin, end, T_Q8_0); break;
-    case T_Q4_0: rows_token(a, begin, end, T_Q4_0); break;
-    case T_Q4_1: rows_token(a, begin, end, T_Q4_1); break;
-    case T_Q5_0: rows_token(a, begin, end, T_Q5_0); break;
-    case T_Q5_1: rows_token(a, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: rows_token(a, begin, end, T_IQ4_NL); break;
-    case T_Q2_K: rows_token(a, begin, end, T_Q2_K); break;
-    case T_Q3_K: rows_token(a, begin, end, T_Q3_K); break;
-    case T_Q4_K: rows_token(a, begin, end, T_Q4_K); break;
-    case T_Q5_K: rows_token(a, begin, end, T_Q5_K); break;
-    case T_Q6_K: rows_token(a, begin, end, T_Q6_K); break;
-    case T_IQ4_XS: rows_token(a, begin, end, T_IQ4_XS); break;
+        TYPES_32(CASE_OF_TYPE)
+        TYPES_256(CASE_OF_TYPE)
     }
+#undef CALL
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */

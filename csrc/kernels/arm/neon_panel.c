@@ -326,7 +326,7 @@ typedef union {
 INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS],
                    const uint8_t *const next[ROWS], int32_t b0, int32_t n_block)
 {
-    const int is_32 = type_is_32(type);
+    const int is_32 = is_of_32(type);
     const int64_t bytes = type_row_bytes(type, is_32 ? BLOCK : BLOCK_K);
     for (int32_t b = 0; b < n_block; b++) {
         for (int r = 0; r < ROWS; r++)
@@ -341,7 +341,7 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS],
 INLINE void panel_tokens(const place *o, const panel *p, int32_t b0, int32_t n_block, int32_t type,
                          int T)
 {
-    if (type_is_32(type))
+    if (is_of_32(type))
         panel_tokens_32(o, &p->of_32, b0, n_block, type, T);
     else
         panel_tokens_256(o, &p->of_256, b0, n_block, type, T);
@@ -370,8 +370,8 @@ INLINE void panels(const matmul_args *a, panel *p, int64_t begin, int64_t end, i
 
 INLINE void matmul_of(const matmul_args *a, panel *p, int64_t begin, int64_t end, int32_t type)
 {
-    const int32_t n_block = a->n / (type_is_32(type) ? BLOCK : BLOCK_K),
-                  most = type_is_32(type) ? PANEL : PANEL_K;
+    const int32_t n_block = a->n / (is_of_32(type) ? BLOCK : BLOCK_K),
+                  most = is_of_32(type) ? PANEL : PANEL_K;
     for (int64_t t = 0; t < a->n_tok;
          t += TOKEN_BLOCK) /* a block of activations stays in cache for these rows */
         for (int32_t b0 = 0; b0 < n_block; b0 += most)
@@ -382,19 +382,11 @@ INLINE void matmul_of(const matmul_args *a, panel *p, int64_t begin, int64_t end
 void NAME(matmul_panels)(const matmul_args *a, int64_t begin, int64_t end)
 {
     panel p;
+#define CALL(type) matmul_of(a, &p, begin, end, type)
     switch (a->type) {
-    case T_Q8_0: matmul_of(a, &p, begin, end, T_Q8_0); break;
-    case T_Q4_0: matmul_of(a, &p, begin, end, T_Q4_0); break;
-    case T_Q4_1: matmul_of(a, &p, begin, end, T_Q4_1); break;
-    case T_Q5_0: matmul_of(a, &p, begin, end, T_Q5_0); break;
-    case T_Q5_1: matmul_of(a, &p, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: matmul_of(a, &p, begin, end, T_IQ4_NL); break;
-    case T_Q2_K: matmul_of(a, &p, begin, end, T_Q2_K); break;
-    case T_Q3_K: matmul_of(a, &p, begin, end, T_Q3_K); break;
-    case T_Q4_K: matmul_of(a, &p, begin, end, T_Q4_K); break;
-    case T_Q5_K: matmul_of(a, &p, begin, end, T_Q5_K); break;
-    case T_Q6_K: matmul_of(a, &p, begin, end, T_Q6_K); break;
-    case T_IQ4_XS: matmul_of(a, &p, begin, end, T_IQ4_XS); break;
+        TYPES_32(CASE_OF_TYPE)
+        TYPES_256(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

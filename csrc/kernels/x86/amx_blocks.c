@@ -180,13 +180,10 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at
 void matmul_blocks_amx(const matmul_args *a, int64_t begin, int64_t end)
 {
     room at;
+#define CALL(type) matmul_of(a, begin, end, &at, type)
     switch (a->type) {
-    case T_Q8_0: matmul_of(a, begin, end, &at, T_Q8_0); break;
-    case T_Q4_0: matmul_of(a, begin, end, &at, T_Q4_0); break;
-    case T_Q4_1: matmul_of(a, begin, end, &at, T_Q4_1); break;
-    case T_Q5_0: matmul_of(a, begin, end, &at, T_Q5_0); break;
-    case T_Q5_1: matmul_of(a, begin, end, &at, T_Q5_1); break;
-    case T_IQ4_NL: matmul_of(a, begin, end, &at, T_IQ4_NL); break;
+        TYPES_32(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

@@ -24,7 +24,7 @@ typedef struct {
     float d[HALF], m[HALF];
 } half_panel __attribute__((aligned(64)));
 
-INLINE int n_digit(int32_t type) { return type == T_Q2_K || type == T_Q3_K ? 1 : 2; }
+INLINE int n_digit(int32_t type) { return is_small(type) ? 1 : 2; }
 INLINE int is_turned(int32_t type) { return type == T_Q3_K; }
 
 /* Row r of a half: the block at x. */
@@ -276,13 +276,10 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at
 void matmul_kquant_amx(const matmul_args *a, int64_t begin, int64_t end)
 {
     room at;
+#define CALL(type) matmul_of(a, begin, end, &at, type)
     switch (a->type) {
-    case T_Q2_K: matmul_of(a, begin, end, &at, T_Q2_K); break;
-    case T_Q3_K: matmul_of(a, begin, end, &at, T_Q3_K); break;
-    case T_Q4_K: matmul_of(a, begin, end, &at, T_Q4_K); break;
-    case T_Q5_K: matmul_of(a, begin, end, &at, T_Q5_K); break;
-    case T_Q6_K: matmul_of(a, begin, end, &at, T_Q6_K); break;
-    case T_IQ4_XS: matmul_of(a, begin, end, &at, T_IQ4_XS); break;
+        TYPES_256(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

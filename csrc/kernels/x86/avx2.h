@@ -203,17 +203,11 @@ INLINE __m256i iq4_of(__m256i index)
  * has none. */
 INLINE int offset_of(int32_t type)
 {
-    switch (type) {
-    case T_Q3_K: return 4;
-    case T_Q4_0: return 8;
-    case T_Q5_0: return 16;
-    case T_Q6_K: return 32;
 #ifdef AVX_VNNI /* any byte will do; maddubs wants small ones */
-    case T_Q8_0:
-    case T_IQ4_NL: return 128;
+    return type == T_IQ4_XS ? 0 : zero_of(type);
+#else
+    return bits_of(type) == 8 ? 0 : zero_of(type);
 #endif
-    default: return 0;
-    }
 }
 
 /* Whether a type's weights are bytes with a sign here. */
@@ -267,14 +261,10 @@ INLINE __m256i scale_of_rows(int32_t type, __m256i two, int g)
  * (Q8_0), 127 (IQ4), 63 (Q6_K), 31 (Q5_0, Q5_1, Q5_K), 15 (Q4_0, Q4_1, Q4_K) or less. */
 INLINE int pairs_in_16(int32_t type)
 {
-    switch (type) {
-    case T_Q8_0:
-    case T_IQ4_NL:
-    case T_IQ4_XS: return 1;
-    case T_Q6_K: return 2;
-    case T_Q5_0:
-    case T_Q5_1:
-    case T_Q5_K: return 4;
+    switch (bits_of(type)) {
+    case 8: return 1;
+    case 6: return 2;
+    case 5: return 4;
     default: return 8;
     }
 }

@@ -98,7 +98,7 @@ INLINE void prefetch(const uint8_t *block, int64_t bytes)
 INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const row[ROWS],
                          const uint8_t *const next[ROWS], int64_t at)
 {
-    const int64_t bytes = bytes_of_type(type);
+    const int64_t bytes = bytes_of_block(type);
     __m256i w[ROWS], scale[ROWS], other[ROWS], two[N_GROUP / 2];
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         for (int r = 0; r < ROWS; r++)
@@ -213,7 +213,7 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row,
 INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t t0,
                    int64_t t1, int32_t type)
 {
-    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = bytes_of_type(type);
+    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = bytes_of_block(type);
     const int32_t n = a->n / BLOCK_K - b0 < PANEL ? a->n / BLOCK_K - b0 : PANEL;
     panel p[OCTETS];
     for (int64_t row = begin; row < end; row += OCTETS * ROWS) {
@@ -276,12 +276,12 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
 
 /* Whether a row's weights take longer to unpack than to come: then more than one stream gains
  * nothing, and costs registers. */
-INLINE int is_slow(int32_t type) { return type == T_Q2_K || type == T_Q3_K || type == T_IQ4_XS; }
+INLINE int is_slow(int32_t type) { return is_small(type) || type == T_IQ4_XS; }
 
 /* Rows begin ... end - 1 times the only token, 8 before the steps in f32. */
 INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int n_stream, int32_t type)
 {
-    const int64_t bytes = bytes_of_type(type), n_block = a->n / BLOCK_K;
+    const int64_t bytes = bytes_of_block(type), n_block = a->n / BLOCK_K;
     for (int64_t b0 = 0; b0 < n_block; b0 += STRETCH) {
         const int64_t n = n_block - b0 < STRETCH ? n_block - b0 : STRETCH;
         for (int64_t from = 0; from < rows_of_stream(begin, end, n_stream);
@@ -334,13 +334,10 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t 
 
 void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end)
 {
+#define CALL(type) matmul_of(a, begin, end, type)
     switch (a->type) {
-    case T_Q2_K: matmul_of(a, begin, end, T_Q2_K); break;
-    case T_Q3_K: matmul_of(a, begin, end, T_Q3_K); break;
-    case T_Q4_K: matmul_of(a, begin, end, T_Q4_K); break;
-    case T_Q5_K: matmul_of(a, begin, end, T_Q5_K); break;
-    case T_Q6_K: matmul_of(a, begin, end, T_Q6_K); break;
-    case T_IQ4_XS: matmul_of(a, begin, end, T_IQ4_XS); break;
+        TYPES_256(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

@@ -242,6 +242,7 @@ void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
         SET(matvec)(a, begin, end);
         return;
     }
+#define CALL(type) matmul_quantised(a, begin, end, type)
     switch (a->type) {
 #ifdef AVX_VNNI
     case T_F32:
@@ -252,13 +253,9 @@ void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
     case T_F16: matmul_of_floats(a, begin, end, T_F16); break;
     case T_BF16: matmul_of_floats(a, begin, end, T_BF16); break;
 #endif
-    case T_Q8_0: matmul_quantised(a, begin, end, T_Q8_0); break;
-    case T_Q4_0: matmul_quantised(a, begin, end, T_Q4_0); break;
-    case T_Q4_1: matmul_quantised(a, begin, end, T_Q4_1); break;
-    case T_Q5_0: matmul_quantised(a, begin, end, T_Q5_0); break;
-    case T_Q5_1: matmul_quantised(a, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: matmul_quantised(a, begin, end, T_IQ4_NL); break;
+        TYPES_32(CASE_OF_TYPE)
     default: SET(matmul_kquant)(a, begin, end);
     }
+#undef CALL
 }
 #endif

@@ -54,7 +54,7 @@ INLINE __m256i two_fifths(int32_t type, const uint8_t *block, int h)
     const __m256i which = _mm256_broadcastsi128_si256(
         _mm_set_epi64x(0x0101010101010101 * (2 * h + 1), 0x0101010101010101 * (2 * h)));
     const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
-    const __m256i bytes = _mm256_shuffle_epi8(two_blocks(block + at, bytes_of_type(type)), which);
+    const __m256i bytes = _mm256_shuffle_epi8(two_blocks(block + at, bytes_of_block(type)), which);
     return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit),
                             _mm256_set1_epi8(16));
 }
@@ -62,7 +62,7 @@ INLINE __m256i two_fifths(int32_t type, const uint8_t *block, int h)
 /* Elements 16 h ... 16 h + 15 of a block and of the fourth after it, plus offset_of(type). */
 INLINE __m256i two_halves(int32_t type, const uint8_t *block, int h)
 {
-    const int32_t bytes = bytes_of_type(type);
+    const int32_t bytes = bytes_of_block(type);
     const __m256i q = two_blocks(block + bytes - HALF, bytes),
                   n = _mm256_and_si256(h ? _mm256_srli_epi16(q, 4) : q, _mm256_set1_epi8(15));
     if (type == T_IQ4_NL)
@@ -101,7 +101,7 @@ INLINE __m256i unit_sums(int32_t type, const uint8_t *unit, const __m256i x[BLOC
         return fold(one);
     }
     for (int j = 0; j < 4; j++)
-        two[j] = block_products(type, unit + j * bytes_of_type(type), x + 2 * j);
+        two[j] = block_products(type, unit + j * bytes_of_block(type), x + 2 * j);
     const __m256 a = _mm256_castsi256_ps(join(type, two[0], two[1])),
                  b = _mm256_castsi256_ps(join(type, two[2], two[3]));
     return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
@@ -127,7 +127,7 @@ INLINE void take(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t t
 
 INLINE void row_unit(room *r, int i, int64_t u, const uint8_t *w, int32_t type)
 {
-    const int32_t bytes = bytes_of_type(type);
+    const int32_t bytes = bytes_of_block(type);
     r->isum[u][i] = _mm256_add_epi32(r->begin[u], unit_sums(type, w, r->x[u]));
     for (int b = 0; b < BLOCKS; b++) { /* all blocks begin with d, then m */
         if (has_min(type))
@@ -142,7 +142,7 @@ INLINE void row_unit(room *r, int i, int64_t u, const uint8_t *w, int32_t type)
 INLINE void row_blocks(room *r, int i, const uint8_t *w, const uint8_t *after, int64_t b, int64_t n,
                        int n_stream, int32_t type)
 {
-    const int32_t bytes = bytes_of_type(type);
+    const int32_t bytes = bytes_of_block(type);
     ask_ahead(w, (int32_t)(n - b < BLOCKS ? n - b : BLOCKS) * bytes, n_stream);
     if (b + BLOCKS <= n || w + BLOCKS * bytes <= after) {
         row_unit(r, i, b / BLOCKS, w, type);
@@ -189,7 +189,7 @@ INLINE __m256 add_blocks(__m256 sum, const room *r, const matmul_args *a, int64_
 
 INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int n_stream, int32_t type)
 {
-    const int64_t n_block = a->n / BLOCK, bytes = bytes_of_type(type);
+    const int64_t n_block = a->n / BLOCK, bytes = bytes_of_block(type);
     /* rows that are picked: copied */
     const uint8_t *after = a->rows ? NULL : (const uint8_t *)a->w + a->n_row * n_block * bytes;
     room r;
@@ -214,13 +214,10 @@ INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int n_st
 void SET(matvec)(const matmul_args *a, int64_t begin, int64_t end)
 {
     const int is_one = matvec_streams() == 1;
+#define CALL(type) is_one ? matvec_of(a, begin, end, 1, type) : matvec_of(a, begin, end, 4, type)
     switch (a->type) {
-#define OF(type) \
-    case type: \
-        is_one ? matvec_of(a, begin, end, 1, type) : matvec_of(a, begin, end, 4, type); \
-        break;
-        OF(T_Q8_0) OF(T_Q4_0) OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_IQ4_NL)
-#undef OF
+        TYPES_32(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

@@ -44,10 +44,7 @@ typedef struct {
 typedef set_256 packed_set;
 
 /* Elements that are added up before a scale multiplies them. */
-INLINE int step_of(int32_t type)
-{
-    return type == T_Q2_K || type == T_Q3_K ? BLOCK_K : group_of(type);
-}
+INLINE int step_of(int32_t type) { return is_small(type) ? BLOCK_K : group_of(type); }
 
 /* Whether sums of a step may fit 16 bits. */
 INLINE int is_word(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_Q6_K; }
@@ -347,13 +344,10 @@ INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const fl
 void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end)
 {
     _Alignas(64) kept_sums kept; /* 72 KB: a caller may have 256 KB of stack */
+#define CALL(type) matmul_panels(kept, a, begin, end, type)
     switch (a->type) {
-    case T_Q2_K: matmul_panels(kept, a, begin, end, T_Q2_K); break;
-    case T_Q3_K: matmul_panels(kept, a, begin, end, T_Q3_K); break;
-    case T_Q4_K: matmul_panels(kept, a, begin, end, T_Q4_K); break;
-    case T_Q5_K: matmul_panels(kept, a, begin, end, T_Q5_K); break;
-    case T_Q6_K: matmul_panels(kept, a, begin, end, T_Q6_K); break;
-    case T_IQ4_XS: matmul_panels(kept, a, begin, end, T_IQ4_XS); break;
+        TYPES_256(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

@@ -115,14 +115,11 @@ static void matmul_32(const matmul_args *a, int64_t begin, int64_t end)
 {
     /* 72 KB, once and not for each type: a caller may have 256 KB of stack */
     _Alignas(64) kept_sums kept;
+#define CALL(type) matmul_panels(kept, a, begin, end, type)
     switch (a->type) {
-    case T_Q8_0: matmul_panels(kept, a, begin, end, T_Q8_0); break;
-    case T_Q4_0: matmul_panels(kept, a, begin, end, T_Q4_0); break;
-    case T_Q4_1: matmul_panels(kept, a, begin, end, T_Q4_1); break;
-    case T_Q5_0: matmul_panels(kept, a, begin, end, T_Q5_0); break;
-    case T_Q5_1: matmul_panels(kept, a, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: matmul_panels(kept, a, begin, end, T_IQ4_NL); break;
+        TYPES_32(CASE_OF_TYPE)
     }
+#undef CALL
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */

@@ -56,7 +56,7 @@ typedef struct {
 
 INLINE void unit_in_part(room *r, int i, row_end *e, const uint8_t *w, int64_t u, int32_t type)
 {
-    const int32_t bytes = bytes_of_type(type);
+    const int32_t bytes = bytes_of_block(type);
     if (w + BLOCKS * bytes > e->after)
         w = memcpy(e->copy, w, (size_t)(e->n_block * bytes));
     if (e->n_block <= BLOCKS / 2)
@@ -73,8 +73,8 @@ INLINE void units_of(room *r, int i, row_end *e, const matmul_args *a, const uin
     const int64_t n_here = n - u < step_of(type) ? n - u : step_of(type),
                   is_whole = u + n_here < n || e->n_block == BLOCKS;
     ask_ahead(w,
-              is_of_32(type) ? (is_whole ? BLOCKS : e->n_block) * bytes_of_type(type)
-                             : n_here * bytes_of_type(type),
+              is_of_32(type) ? (is_whole ? BLOCKS : e->n_block) * bytes_of_block(type)
+                             : n_here * bytes_of_block(type),
               n_stream);
     if (is_of_32(type) && !is_whole)
         unit_in_part(r, i, e, w, u, type);
@@ -105,7 +105,7 @@ INLINE void take(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t t
 INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, int64_t b0,
                     int64_t n, int n_stream, int32_t type)
 {
-    const int64_t each = is_of_32(type) ? BLOCKS : 1, bytes = bytes_of_type(type), u0 = b0 / each,
+    const int64_t each = is_of_32(type) ? BLOCKS : 1, bytes = bytes_of_block(type), u0 = b0 / each,
                   n_unit = (n + each - 1) / each;
     /* own: rows of a stream */
     const int64_t own = (end - begin + n_stream - 1) / n_stream,
@@ -157,7 +157,7 @@ INLINE void side_by_side(const matmul_args *a, int64_t begin, int64_t end, int32
             const int64_t from = row + HALF <= end ? row : end - HALF;
             const __mmask16 own = (__mmask16)(0xffff << (row - from));
             const rows_16 w = rows_at(
-                (const uint8_t *)a->w + from * row_bytes + b0 * bytes_of_type(type), row_bytes);
+                (const uint8_t *)a->w + from * row_bytes + b0 * bytes_of_block(type), row_bytes);
             const __m512 before =
                 b0 ? _mm512_maskz_loadu_ps(own, a->y + from) : _mm512_setzero_ps();
             _mm512_mask_storeu_ps(a->y + from, own,
@@ -171,27 +171,23 @@ void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end)
     const int64_t block = type_block(a->type), n_block = a->n / block, most = MOST * UNIT / block;
     const int is_one = matvec_streams() == 1;
     room r;
+#define CALL(type) \
+    side_by_side(a, begin, end, type); \
+    return
     if (is_one && !a->rows && end - begin >= HALF)
         switch (a->type) {
-#define OF(type) \
-    case type: side_by_side(a, begin, end, type); return;
-            OF(T_Q4_0) OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_Q8_0) OF(T_IQ4_NL)
-#undef OF
+            TYPES_32(CASE_OF_TYPE)
         }
+#undef CALL
+#define CALL(type) \
+    is_one ? stretch(&r, a, begin, end, b0, n, 1, type) : stretch(&r, a, begin, end, b0, n, 4, type)
     for (int64_t b0 = 0; b0 < n_block; b0 += most) {
         const int64_t n = n_block - b0 < most ? n_block - b0 : most;
         switch (a->type) {
-#define OF(type) \
-    case type: \
-        is_one ? stretch(&r, a, begin, end, b0, n, 1, type) \
-               : stretch(&r, a, begin, end, b0, n, 4, type); \
-        break;
-            // clang-format off
-            OF(T_Q4_0) OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_Q8_0) OF(T_IQ4_NL)
-            OF(T_Q2_K) OF(T_Q3_K) OF(T_Q4_K) OF(T_Q5_K) OF(T_Q6_K) OF(T_IQ4_XS)
-            // clang-format on
-#undef OF
+            TYPES_32(CASE_OF_TYPE)
+            TYPES_256(CASE_OF_TYPE)
         }
     }
+#undef CALL
 }
 #endif

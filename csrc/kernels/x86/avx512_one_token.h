@@ -37,12 +37,10 @@ typedef struct {
 /* Whether packed_block takes them: what has the most instructions for its bytes. */
 INLINE int is_packed(int32_t type) { return is_small(type) || type == T_IQ4_XS; }
 
-INLINE int has_fifths(int32_t type) { return type == T_Q5_0 || type == T_Q5_1; }
+INLINE int has_fifths(int32_t type) { return is_of_32(type) && bits_of(type) == 5; }
 
 /* Whether four_of_k takes them: scales of 6 bits. */
 INLINE int is_of_k(int32_t type) { return type == T_Q4_K || type == T_Q5_K; }
-
-INLINE int is_of_32(int32_t type) { return bytes_of_type(type) <= (int32_t)sizeof(block_q8_0); }
 
 /* 16 bytes of each of 4 neighbouring blocks.  A masked broadcast is a load and a blend, which has
  * more ports than a shuffle. */

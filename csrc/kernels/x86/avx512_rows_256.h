@@ -161,7 +161,7 @@ INLINE __m512i block_k(int32_t type, const uint8_t *block, const __m512i x[4], _
 /* n (1 to 4) blocks of row i from unit u on, the first at w. */
 INLINE void four_of_k(room *r, int i, const uint8_t *w, int64_t u, int64_t n, int32_t type)
 {
-    const int64_t bytes = bytes_of_type(type);
+    const int64_t bytes = bytes_of_block(type);
     const uint8_t *block[4];
     for (int j = 0; j < 4; j++)
         block[j] = w + (j < n ? j : n - 1) * bytes;

@@ -30,7 +30,7 @@ INLINE const uint8_t *row_of(const rows_16 *w, int i) { return w->p[i / 4] + i %
 INLINE rows_16 next_block(rows_16 w, int32_t type)
 {
     for (int i = 0; i < 4; i++)
-        w.p[i] += bytes_of_type(type);
+        w.p[i] += bytes_of_block(type);
     return w;
 }
 
@@ -124,7 +124,7 @@ INLINE __mmask64 fifths_of(const rows_16 *w, int i, int64_t at, int h)
 /* Sums of 16 rows, a block in nibbles: lane = row.  x: the block of the token. */
 INLINE __m512i nibble_sums(const rows_16 *w, const int8_t *x, int32_t type)
 {
-    const int64_t at_q = bytes_of_type(type) - HALF, at_fifths = at_q - 4;
+    const int64_t at_q = bytes_of_block(type) - HALF, at_fifths = at_q - 4;
     const __m512i first = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)x));
     const __m512i last = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(x + HALF)));
     __m512i v[4];
@@ -186,7 +186,7 @@ INLINE __m512 add_side_by_side(__m512 sum, const int32_t *offsets, const matmul_
                                int64_t b0, int64_t n, int32_t type)
 {
     enum { EARLY = 4 /* blocks: what was stored can be loaded by then */ };
-    const int64_t bytes = bytes_of_type(type);
+    const int64_t bytes = bytes_of_block(type);
     const uint8_t *next = w.p[0] + HALF * w.row_bytes + FAR;
     row_scales s;
     for (int64_t i = 0; i < EARLY && i < n; i++)
