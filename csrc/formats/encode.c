@@ -154,11 +154,12 @@ static int64_t encode(uint8_t *y, int32_t type, const float *x, int64_t n)
     else {
 #if defined(__x86_64__)
         const isa *set = best_isa();
-        bad = (set == &isa_avx512 || set == &isa_amx          ? encode_k_avx512
-                   : set == &isa_avx2 || set == &isa_avx_vnni ? encode_k_avx2
-                                                              : encode_k)(y, type, x, (int)n);
+        bad = (set == &isa_avx512 || set == &isa_amx ? encode_k_avx512
+                   : set == &isa_avx2 || set == &isa_avx_vnni
+                   ? encode_k_avx2
+                   : encode_k_reference)(y, type, x, (int)n);
 #else
-        bad = encode_k(y, type, x, (int)n);
+        bad = encode_k_reference(y, type, x, (int)n);
 #endif
     }
     return bad < 0 ? -1 : bad * block;

@@ -26,8 +26,9 @@
 #include <math.h>
 #include <string.h>
 #include "formats/encode.h"
-#ifndef NAME
-#define NAME(f) f
+#include "kernels/set.h"
+#ifndef SET
+#define SET reference
 #endif
 
 enum { GROUPS = 16, LONGEST = 32, STARTS = 4, ROUNDS = 3 };

@@ -27,45 +27,49 @@
 #ifndef SLUICE_FLOAT_PANEL_H
 #define SLUICE_FLOAT_PANEL_H
 #include "kernels/float_pack.h"
+#include "kernels/rows.h"
 
-/* The set's own: enum { WIDTH, AT_ONCE, PIECE }: lanes of a register, tokens of a tile, 6 or 3,
- * steps of a piece; VEC, and of it ZERO, LOAD, STORE, FMA(a, b, sum) and IN_REGISTER(v), loaded
- * once: a compiler would make it an operand in memory of each fma; and void take_16(float *to,
- * type, const uint8_t *from, left): 16 weights in f32, zeros from the left'th on; void
- * fold_rows(float *y, float_sums sums, token, n): add_lanes of a token's sums with rows 0 ... n
- * - 1. */
+/* The including file defines VECTOR and its operations (set.h), and
+ *
+ *     enum { VECTOR_LANES, AT_ONCE, PIECE }: lanes of a register, tokens of a tile (6 or 3), steps
+ *     of a piece
+ *     void load_16(float *to, type, const uint8_t *from, left): 16 weights in f32, zeros from the
+ *     left'th on
+ *     void fold_rows(float *y, float_sums sums, token, n): add_lanes of a token's sums with rows
+ *     0 ... n - 1 */
 enum { TILES = FLOAT_ROWS / FLOAT_TILE, TILE_STEP = FLOAT_TILE * FLOAT_LANES, LINE = 64 };
 
 typedef struct { _Alignas(64) float w[TILES][PIECE][FLOAT_TILE][FLOAT_LANES]; } float_panel;
 
-/* 4 rows and T tokens (6 or 3), WIDTH lanes, n_step steps.  The operand with fewer registers is
- * kept, the other one passes.  ahead: lines to ask for meanwhile, one a step, or NULL. */
+/* 4 rows and T tokens (6 or 3), VECTOR_LANES lanes, n_step steps.  The operand with fewer registers
+ * is kept, the other one passes.  ahead: lines to ask for meanwhile, one a step, or NULL. */
 INLINE void multiply_tile(float *sums, const float *w, const float *x, int64_t n_step,
                           const float *ahead, int is_first, int T)
 {
-    VEC sum[FLOAT_TOKENS][FLOAT_TILE];
+    VECTOR sum[FLOAT_TOKENS][FLOAT_TILE];
     for (int t = 0; t < T; t++)
         for (int r = 0; r < FLOAT_TILE; r++)
-            sum[t][r] = is_first ? ZERO() : LOAD(sums + t * TILE_STEP + r * FLOAT_LANES);
+            sum[t][r] =
+                is_first ? VECTOR_ZERO() : VECTOR_LOAD(sums + t * TILE_STEP + r * FLOAT_LANES);
     for (int64_t s = 0; s < n_step; s++, w += TILE_STEP, x += FLOAT_SET_STEP) {
-        VEC kept[FLOAT_TILE];
+        VECTOR kept[FLOAT_TILE];
         const int n_row = FLOAT_TILE, rows_kept = T >= n_row;
         if (ahead)
             __builtin_prefetch(ahead + s * FLOAT_LANES, 0, 2);
         for (int i = 0; i < (rows_kept ? n_row : T); i++)
-            kept[i] = LOAD((rows_kept ? w : x) + i * FLOAT_LANES);
+            kept[i] = VECTOR_LOAD((rows_kept ? w : x) + i * FLOAT_LANES);
         for (int i = 0; i < (rows_kept ? T : n_row); i++) {
-            VEC passing = LOAD((rows_kept ? x : w) + i * FLOAT_LANES);
-            IN_REGISTER(passing);
+            VECTOR passing = VECTOR_LOAD((rows_kept ? x : w) + i * FLOAT_LANES);
+            VECTOR_KEEP(passing);
             for (int j = 0; j < (rows_kept ? n_row : T); j++) {
-                VEC *const to = rows_kept ? &sum[i][j] : &sum[j][i];
-                *to = FMA(passing, kept[j], *to);
+                VECTOR *const to = rows_kept ? &sum[i][j] : &sum[j][i];
+                *to = VECTOR_FMA(passing, kept[j], *to);
             }
         }
     }
     for (int t = 0; t < T; t++)
         for (int r = 0; r < FLOAT_TILE; r++)
-            STORE(sums + t * TILE_STEP + r * FLOAT_LANES, sum[t][r]);
+            VECTOR_STORE(sums + t * TILE_STEP + r * FLOAT_LANES, sum[t][r]);
 }
 
 /* n_tile tiles of a panel and a set, or the first 3 tokens of it; the first of them ask for the
@@ -78,7 +82,7 @@ INLINE void multiply_set(float_sums sums, const float_panel *p, const float *x, 
     int64_t asked = 0;
     for (int i = 0; i < n_tile; i++)
         for (int t = 0; t < n_tok; t += T)
-            for (int l = 0; l < FLOAT_LANES; l += WIDTH, asked++)
+            for (int l = 0; l < FLOAT_LANES; l += VECTOR_LANES, asked++)
                 multiply_tile(&sums[i][t][0][l], &p->w[i][0][0][l], x + t * FLOAT_LANES + l, n_step,
                               asked < FLOAT_TOKENS ? next + asked * n_step * FLOAT_LANES : NULL,
                               is_first, T);
@@ -91,7 +95,7 @@ INLINE void take_panel(float_panel *p, int32_t type, const uint8_t *const row[FL
     const int width = type == T_F32 ? 4 : 2;
     for (int r = 0; r < n_tile * FLOAT_TILE; r++)
         for (int64_t s = 0, e = k * FLOAT_LANES; s < n_step; s++, e += FLOAT_LANES)
-            take_16(p->w[r / FLOAT_TILE][s][r % FLOAT_TILE], type, row[r] + e * width, n - e);
+            load_16(p->w[r / FLOAT_TILE][s][r % FLOAT_TILE], type, row[r] + e * width, n - e);
 }
 
 /* The rows from `row` on; past the end the last one again, whose results are not stored. */

@@ -22,8 +22,8 @@
  *   position, one fma each: scores may be split over threads by position, values by element, and no
  *   bit depends on the split.
  *
- * avx2.c, avx512.c and neon.c compile this file again with their instruction sets and replace what
- * is faster by hand: NAME gives each copy its own names, OWN_QUANTIZE leaves that one out. */
+ * avx2.c, avx512.c and neon.c compile this file again (set.h) and replace what is faster by hand.
+ */
 #include <math.h>
 #include <string.h>
 #include "api/limits.h"
@@ -31,11 +31,12 @@
 #include "kernels/attention_arguments.h"
 #include "kernels/functions.h"
 #include "kernels/reference.h"
+#include "kernels/set.h"
 #include "runtime/isa.h"
 
-#ifndef NAME
-#define NAME(f) f##_reference
-#define REFERENCE
+#ifndef SET
+#define SET reference
+#define IS_REFERENCE
 #endif
 #ifdef __F16C__
 #include <immintrin.h>
@@ -263,7 +264,7 @@ static inline int32_t sum_q8(const int8_t *q, int n)
     return sum;
 }
 
-#ifndef OWN_QUANTIZE
+#ifndef WITHOUT_QUANTIZE
 static void NAME(quantize)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const quantize_args *a = arg;
@@ -285,7 +286,7 @@ static void NAME(quantize_k)(const void *arg, int64_t begin, int64_t end, int32_
 }
 #endif
 
-#ifdef REFERENCE /* matrix products and attention: other sets write these by hand */
+#ifdef IS_REFERENCE /* matrix products and attention: other sets write these by hand */
 
 /* ---- matrix product --------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 #include "api/limits.h"
 #include "kernels/arm/neon.h"
 #include "runtime/isa.h"
-#define NAME(f) f##_neon
+#define SET neon
 #include "kernels/reference.c"
 
 enum { POSITIONS = 16, QUERIES = 4, VALUES = 8 /* registers of an output */ };

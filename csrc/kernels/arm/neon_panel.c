@@ -15,14 +15,17 @@
  * int32, where they stay exact, as do the minima times the sums of the activations. */
 #ifdef __ARM_FEATURE_DOTPROD
 #include "kernels/arm/neon_unpack.h"
+#include "kernels/set.h"
+#ifndef SET
+#define SET neon
+#endif
 
 enum { TOKENS = 4, TOKEN_BLOCK = 64, PANEL = 32, PANEL_K = 4 };
 
 /* ---- exact sums of 8 rows and T tokens, in 2 T registers
  * ------------------------------------------ */
 
-#ifdef SMMLA
-#define NAME(f) f##_i8mm
+#ifdef WITH_SMMLA
 /* tokens that can be multiplied at a time; registers of a scale of 8 rows */
 enum { FEWEST = 2, N_SCALE = ROWS / 2 };
 
@@ -76,7 +79,6 @@ INLINE void lay_out_scale(int32x4_t scale[N_SCALE], int16x8_t rows)
     scale[2] = vzip1q_s32(high, high), scale[3] = vzip2q_s32(high, high);
 }
 #else
-#define NAME(f) f##_neon
 enum { FEWEST = 1, N_SCALE = HALVES };
 
 /* Elements 4 g ... 4 g + 3 of rows 4 h ... 4 h + 3 in w[4 h + g]: 4 x 4 words transposed. */

@@ -26,7 +26,7 @@
 enum {
     STEP = FAST_STEP,
     STEPS = FAST_STRETCH / STEP,
-    SET = 16,
+    NR = 16,
     TERMS = 3,
     TOKEN_BLOCK = FAST_TOKENS,
     LINE = 64
@@ -76,8 +76,8 @@ typedef struct {
 static tokens tokens_of(const uint16_t *terms, int32_t n_tok, int32_t n)
 {
     const uintptr_t at = ((uintptr_t)terms + LINE - 1) / LINE * LINE;
-    return (tokens){(const uint8_t *)at, (n_tok + SET - 1) / SET, (n + STEP - 1) / STEP,
-                    n_tok < SET ? n_tok : SET};
+    return (tokens){(const uint8_t *)at, (n_tok + NR - 1) / NR, (n + STEP - 1) / STEP,
+                    n_tok < NR ? n_tok : NR};
 }
 
 INLINE int steps_of(const tokens *x, int64_t stretch)
@@ -98,8 +98,8 @@ INLINE const uint8_t *tiles_of(const tokens *x, int64_t stretch, int64_t set)
 /* Step k of n_tok tokens at x, from each up to `left` elements. */
 INLINE void split_step(uint8_t *to, const float *x, int n_tok, int64_t n, int64_t left, int width)
 {
-    __m512i v[TERMS][SET];
-    for (int t = 0; t < SET; t++) {
+    __m512i v[TERMS][NR];
+    for (int t = 0; t < NR; t++) {
         __m512i term[TERMS];
         const float *from = x + (t < n_tok ? t : 0) * n;
         split_32(term, TERMS, _mm512_maskz_loadu_ps(t < n_tok ? first_lanes(left) : 0, from),
@@ -123,8 +123,8 @@ void split_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
     for (int64_t set = begin; set < end; set++)
         for (int64_t k = 0; k < x.n_step; k++)
             split_step((uint8_t *)tiles_of(&x, k / STEPS, set) + k % STEPS * TERMS * LINE * x.width,
-                       a->x + set * SET * a->n + k * STEP,
-                       (int)(a->n_tok - set * SET < SET ? a->n_tok - set * SET : SET), a->n,
+                       a->x + set * NR * a->n + k * STEP,
+                       (int)(a->n_tok - set * NR < NR ? a->n_tok - set * NR : NR), a->n,
                        a->n - k * STEP, x.width);
 }
 
@@ -258,13 +258,13 @@ INLINE void all_to_y(const matmul_args *a, const sums *from, int64_t row, int64_
                      int64_t set1)
 {
     const int64_t n_pair = (set1 - set0 + 1) / 2,
-                  last = set1 * SET < a->n_tok ? set1 * SET : a->n_tok;
-    for (int64_t t = set0 * SET; t < last; t += 4)
+                  last = set1 * NR < a->n_tok ? set1 * NR : a->n_tok;
+    for (int64_t t = set0 * NR; t < last; t += 4)
         for (int64_t r = row; r < end; r += HALF) {
-            const int64_t p = (r - row) / ROWS, i = t - set0 * SET;
+            const int64_t p = (r - row) / ROWS, i = t - set0 * NR;
             to_y(a->y + t * a->n_row + r, a->n_row, last - t, first_lanes(end - r),
-                 from[p * n_pair + i / (2 * SET)].of[i / SET % 2 * 2 + (r - row) / HALF % 2],
-                 (int)(i % SET));
+                 from[p * n_pair + i / (2 * NR)].of[i / NR % 2 * 2 + (r - row) / HALF % 2],
+                 (int)(i % NR));
         }
 }
 
@@ -359,7 +359,7 @@ INLINE void panel_tokens(room *at, const tokens *x, const uint8_t *w, sums *so_f
     for (int64_t set = set0; set < set1; set += 2, so_far++) {
         const int two = set + 1 < set1;
         if (two)
-            stretch(at, w, tiles_of(x, s, set), next_set, SET, n_step, type, used, 1);
+            stretch(at, w, tiles_of(x, s, set), next_set, NR, n_step, type, used, 1);
         else
             stretch(at, w, tiles_of(x, s, set), next_set, x->width, n_step, type, used, 0);
         add_rest(&at->before);
@@ -434,7 +434,7 @@ void matmul_fast_amx(const void *arg, int64_t begin, int64_t end, int32_t thread
 {
     const matmul_args *a = arg;
     const tokens x = tokens_of(a->terms, a->n_tok, a->n);
-    const int64_t n_set = TOKEN_BLOCK / SET, n_pair = (x.n_set < n_set ? x.n_set + 1 : n_set) / 2;
+    const int64_t n_set = TOKEN_BLOCK / NR, n_pair = (x.n_set < n_set ? x.n_set + 1 : n_set) / 2;
     room at;
     at.parity = at.before.part = at.before.n_part = 0;
     at.so_far = (sums *)(x.p + x.n_step * x.n_set * TERMS * LINE * x.width)

@@ -8,7 +8,6 @@
 #include "kernels/attention.h"
 #include "kernels/x86/avx2.h"
 #include "runtime/isa.h"
-#define NAME(f) f##_avx2
 #include "kernels/reference.c"
 
 /* ---- attention ----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
  * reference.c, two registers, and blocks of quantised rows.
  *
  * The quantised products are compiled twice.  Where the processor has AVX-VNNI, which avx-vnni_*.c
- * say by AVX_VNNI, products of bytes go to 32 bits at once, four of them added to a sum in one
+ * say by WITH_VNNI, products of bytes go to 32 bits at once, four of them added to a sum in one
  * instruction: what depends on that is here, under "products of bytes". */
 #ifndef SLUICE_AVX2_H
 #define SLUICE_AVX2_H
@@ -10,26 +10,26 @@
 #include <string.h>
 #include "formats/quant.h"
 #include "kernels/rows.h"
+#include "kernels/set.h"
 #include "kernels/x86/blocks.h"
+
+#ifndef SET
+#define SET avx2
+#endif
 
 /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 };
 /* float_panel.h: a piece of a set takes 12 KB, of 4 rows 8; first-level caches may have 32 */
 enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 };
 
-#ifdef AVX_VNNI
-#define SET(f) f##_avx_vnni
-#else
-#define SET(f) f##_avx2
-#endif
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
 void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread);
 /* avx2_float.c: packed */
 void matmul_floats_avx2(const matmul_args *a, int64_t begin, int64_t end, int32_t thread);
 /* avx2_matvec.c: blocks of 32, one token */
-void SET(matvec)(const matmul_args *a, int64_t begin, int64_t end);
+void NAME(matvec)(const matmul_args *a, int64_t begin, int64_t end);
 /* avx2_kquant.c: blocks of 256 */
-void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end);
+void NAME(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end);
 
 /* ---- f32 ------------------------------------------------------------------------------------ */
 
@@ -203,7 +203,7 @@ INLINE __m256i iq4_of(__m256i index)
  * has none. */
 INLINE int offset_of(int32_t type)
 {
-#ifdef AVX_VNNI /* any byte will do; maddubs wants small ones */
+#ifdef WITH_VNNI /* any byte will do; maddubs wants small ones */
     return type == T_IQ4_XS ? 0 : zero_of(type);
 #else
     return bits_of(type) == 8 ? 0 : zero_of(type);
@@ -224,7 +224,7 @@ INLINE __m256i times(int32_t type, __m256i w, __m256i x)
 /* sum + products of 16 bits, added in pairs. */
 INLINE __m256i add_pairs(__m256i sum, __m256i a, __m256i b)
 {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     return _mm256_dpwssd_avx_epi32(sum, a, b);
 #else
     return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
@@ -234,7 +234,7 @@ INLINE __m256i add_pairs(__m256i sum, __m256i a, __m256i b)
 /* sum + 32 weights times 32 activations, added in fours. */
 INLINE __m256i add_fours(__m256i sum, int32_t type, __m256i w, __m256i x)
 {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     (void)type;
     return _mm256_dpbusd_avx_epi32(sum, w, x);
 #else
@@ -242,7 +242,7 @@ INLINE __m256i add_fours(__m256i sum, int32_t type, __m256i w, __m256i x)
 #endif
 }
 
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
 /* Panels of 8 rows that tokens meet at a time, and these: two sums of each stay in registers. Loads
  * would be the limit otherwise: 6 tokens and 8 rows take 7 for 6 of VPDPBUSD, 3 and 16 only 5. */
 enum { OCTETS = 2 };

@@ -80,7 +80,7 @@ typedef struct {
  * it.) */
 INLINE int panel_offset(int32_t type)
 {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     if (type == T_IQ4_XS)
         return 128;
 #endif
@@ -137,7 +137,7 @@ INLINE __m256i with_sums(const panel *p, int32_t b, const int16_t *sums)
 INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_t b, int32_t g,
                        const int8_t *x, int64_t stride, int32_t type, int T)
 {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     __m256i sum[OCTETS][MAX_TOKENS];
     for (int o = 0; o < OCTETS; o++)
         for (int i = 0; i < T; i++)
@@ -255,7 +255,7 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         const __m256i w = natural_32(type, block, k),
                       xs = _mm256_loadu_si256((const __m256i *)(x + k * ELEMENTS));
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
         /* a sum of 4 products, 4 * 63 * 127 at most, fits in 16 bits: the word's other half meets 0
          * */
         if (!is_signed(type)) {
@@ -332,7 +332,7 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t 
                    type);
 }
 
-void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end)
+void NAME(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end)
 {
 #define CALL(type) matmul_of(a, begin, end, type)
     switch (a->type) {

@@ -139,7 +139,7 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums 
             for (int o = 0; o < OCTETS; o++)
                 isum[o][i] = offset_of(type) ? _mm256_set1_epi32(first->of[t % TOKEN_BLOCK + i][b])
                                              : _mm256_setzero_si256();
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
 #pragma GCC unroll 8
         for (int k = 0; k < BLOCK / 4; k++)
 #pragma GCC unroll 3
@@ -204,7 +204,7 @@ INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t en
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
 
-#ifndef AVX_VNNI
+#ifndef WITH_VNNI
 #include "kernels/tiles.h"
 
 /* One token: a row of each of 4 streams side by side; the last row again where one has ended. */
@@ -231,7 +231,7 @@ INLINE void matmul_of_floats(const matmul_args *a, int64_t begin, int64_t end, i
 }
 #endif
 
-void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+void NAME(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
     if (type_block(a->type) == 1 && a->packed) {
@@ -239,12 +239,12 @@ void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
         return;
     }
     if (a->n_tok == 1 && type_block(a->type) == BLOCK) {
-        SET(matvec)(a, begin, end);
+        NAME(matvec)(a, begin, end);
         return;
     }
 #define CALL(type) matmul_quantised(a, begin, end, type)
     switch (a->type) {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     case T_F32:
     case T_F16:
     case T_BF16: matmul_avx2(arg, begin, end, thread); break;
@@ -254,7 +254,7 @@ void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
     case T_BF16: matmul_of_floats(a, begin, end, T_BF16); break;
 #endif
         TYPES_32(CASE_OF_TYPE)
-    default: SET(matmul_kquant)(a, begin, end);
+    default: NAME(matmul_kquant)(a, begin, end);
     }
 #undef CALL
 }

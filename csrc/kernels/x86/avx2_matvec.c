@@ -32,7 +32,7 @@ typedef struct {
 /* Whether 8 products of any weights and activations fit 16 bits. */
 INLINE int fits_16(int32_t type)
 {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     return (void)type, 0; /* VPDPBUSD leaves 32 */
 #else
     return pairs_in_16(type) >= 4;
@@ -211,7 +211,7 @@ INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int n_st
     }
 }
 
-void SET(matvec)(const matmul_args *a, int64_t begin, int64_t end)
+void NAME(matvec)(const matmul_args *a, int64_t begin, int64_t end)
 {
     const int is_one = matvec_streams() == 1;
 #define CALL(type) is_one ? matvec_of(a, begin, end, 1, type) : matvec_of(a, begin, end, 4, type)

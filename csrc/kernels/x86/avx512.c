@@ -3,8 +3,8 @@
  * What works element by element is reference.c compiled again for this set.  By hand: the
  * activations in int8 here, matrix products in avx512_matmul.c, attention in avx512_attention.c. */
 #ifdef __AVX512VNNI__
-#define NAME(f) f##_avx512
-#define OWN_QUANTIZE
+#define SET avx512
+#define WITHOUT_QUANTIZE
 #include "runtime/isa.h"
 #include "kernels/reference.c"
 #include "kernels/x86/avx512.h"

@@ -184,7 +184,7 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32
 }
 
 /* isum[i] += the products of so many steps of 4 elements, for T tokens. */
-INLINE void add_products(__m512i isum[SET][2], const __m512i (*w)[2], const int32_t (*q)[SET],
+INLINE void add_products(__m512i isum[NR][2], const __m512i (*w)[2], const int32_t (*q)[NR],
                          int steps, int T)
 {
 #pragma GCC unroll 8
@@ -204,12 +204,12 @@ INLINE void add_products(__m512i isum[SET][2], const __m512i (*w)[2], const int3
  * in the upper; they change places; the even one's is added below.  The bias of each keeps it from
  * borrowing of the other.  Where the even one begins below 0 or above 16 bits, its carry, which
  * will come, is in the odd one's begin. */
-INLINE void add_two_groups(__m512i total[SET][2], const panel *p, int32_t b, int g,
-                           const set_256 *x, int32_t type, int32_t bias, int T)
+INLINE void add_two_groups(__m512i total[NR][2], const panel *p, int32_t b, int g, const set_256 *x,
+                           int32_t type, int32_t bias, int T)
 {
     const int steps = group_of(type) / 4, odd = (2 * g + 1) * steps, even = 2 * g * steps;
     const __m512i biases = _mm512_set1_epi16((int16_t)bias);
-    __m512i isum[SET][2];
+    __m512i isum[NR][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
             isum[i][h] = p->pair[b][bias == SMALL][g][h];
@@ -234,11 +234,11 @@ INLINE void add_two_groups(__m512i total[SET][2], const panel *p, int32_t b, int
 }
 
 /* total += the sums of step s times its scale, whether they fit or not. */
-INLINE void add_step(__m512i total[SET][2], const panel *p, int32_t b, int s, const set_256 *x,
+INLINE void add_step(__m512i total[NR][2], const panel *p, int32_t b, int s, const set_256 *x,
                      int32_t type, int T)
 {
     const int steps = group_of(type) / 4;
-    __m512i isum[SET][2];
+    __m512i isum[NR][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
             isum[i][h] = p->begin[b][s][h];
@@ -263,7 +263,7 @@ INLINE void prefetch_part(const set_256 *next, int part)
 
 /* The exact sums of block b for T tokens: of Q3_K their negatives.  next: the same block of the
  * next set, asked for. */
-INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const set_256 *x,
+INLINE void block_sums(__m512i total[NR][2], const panel *p, int32_t b, const set_256 *x,
                        const set_256 *next, int32_t type, int32_t bias, int T)
 {
     const int whole = step_of(type) == BLOCK_K;
@@ -294,8 +294,8 @@ INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256
                       const float (*from)[ROWS], float (*to)[ROWS], int32_t type, int32_t bias,
                       int T)
 {
-    const int32_t (*const sums)[SET] = group_of(type) == 32 ? x->sums_32 : x->sums;
-    __m512i total[SET][2];
+    const int32_t (*const sums)[NR] = group_of(type) == 32 ? x->sums_32 : x->sums;
+    __m512i total[NR][2];
     block_sums(total, p, b, x, next, type, bias, T);
 #pragma GCC unroll 6
     for (int i = 0; i < T; i++) {
@@ -329,13 +329,13 @@ INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const fl
             : is_word(type)                  ? LARGE
                                              : 0;
         if (type == T_Q4_K && bias == LARGE)
-            block_set(p, b, x + b, x + n_all + b, from, to, type, LARGE, SET);
+            block_set(p, b, x + b, x + n_all + b, from, to, type, LARGE, NR);
         else if (bias != usual)
-            block_set(p, b, x + b, x + n_all + b, from, to, type, 0, SET);
-        else if (n_tok > SET / 2)
-            block_set(p, b, x + b, x + n_all + b, from, to, type, usual, SET);
+            block_set(p, b, x + b, x + n_all + b, from, to, type, 0, NR);
+        else if (n_tok > NR / 2)
+            block_set(p, b, x + b, x + n_all + b, from, to, type, usual, NR);
         else
-            block_set(p, b, x + b, x + n_all + b, from, to, type, usual, SET / 2);
+            block_set(p, b, x + b, x + n_all + b, from, to, type, usual, NR / 2);
     }
 }
 

@@ -65,12 +65,12 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32
 INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const float (*from)[ROWS],
                       float (*to)[ROWS], int32_t n_block, int32_t type, int T)
 {
-    __m512 sum[SET][2];
+    __m512 sum[NR][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
             sum[i][h] = _mm512_loadu_ps(from[i] + h * HALF);
     for (int32_t b = 0; b < n_block; b++) {
-        __m512i isum[SET][2];
+        __m512i isum[NR][2];
         for (int i = 0; i < (int)sizeof *x; i += 64)
             _mm_prefetch((const char *)(x + n_all + b) + i, _MM_HINT_T0);
         for (int i = 0; i < T; i++)
@@ -103,10 +103,10 @@ INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const floa
 INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const float (*from)[ROWS],
                     float (*to)[ROWS], int32_t n_block, int32_t type, int n_tok)
 {
-    if (n_tok > SET / 2)
-        panel_set(p, x, n_all, from, to, n_block, type, SET);
+    if (n_tok > NR / 2)
+        panel_set(p, x, n_all, from, to, n_block, type, NR);
     else
-        panel_set(p, x, n_all, from, to, n_block, type, SET / 2);
+        panel_set(p, x, n_all, from, to, n_block, type, NR / 2);
 }
 
 #include "kernels/x86/avx512_panels.h"

@@ -15,11 +15,11 @@ int64_t packed_bytes_avx512(int32_t block, int64_t n_tok, int64_t n)
 }
 
 /* n elements of up to 6 tokens, `stride` apart. */
-INLINE void pack_elements(int32_t (*out)[SET], const int8_t *q, int64_t stride, int n_tok, int n)
+INLINE void pack_elements(int32_t (*out)[NR], const int8_t *q, int64_t stride, int n_tok, int n)
 {
     for (int k = 0; k < n; k += 16) {
-        __m128i x[SET], y[4];
-        for (int i = 0; i < SET; i++)
+        __m128i x[NR], y[4];
+        for (int i = 0; i < NR; i++)
             x[i] = i < n_tok ? _mm_xor_si128(_mm_loadu_si128((const __m128i *)(q + i * stride + k)),
                                              _mm_set1_epi8(-128))
                              : _mm_set1_epi8(-128);
@@ -40,16 +40,16 @@ INLINE void pack_elements(int32_t (*out)[SET], const int8_t *q, int64_t stride, 
 }
 
 /* One float of each token. */
-INLINE void pack_floats(float out[SET], const float *x, int64_t stride, int n_tok)
+INLINE void pack_floats(float out[NR], const float *x, int64_t stride, int n_tok)
 {
-    for (int i = 0; i < SET; i++)
+    for (int i = 0; i < NR; i++)
         out[i] = i < n_tok ? x[i * stride] : 0;
 }
 
 /* Sums of groups of 16 of a block, and those of groups of 32: |sum| is at most 32 * 127. */
 INLINE void pack_sums(set_256 *out, const int16_t *sums, int64_t stride, int n_tok)
 {
-    for (int i = 0; i < SET; i++) {
+    for (int i = 0; i < NR; i++) {
         int32_t of_16[N_GROUP / 2], of_32[N_GROUP / 4];
         const __m256i v = i < n_tok ? _mm256_loadu_si256((const __m256i *)(sums + i * stride))
                                     : _mm256_setzero_si256();
@@ -92,8 +92,8 @@ void pack_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
     const int64_t n = a->n, n_block = n / p->block;
     (void)thread;
     for (int64_t set = begin; set < end; set++) {
-        const int64_t t = set * SET;
-        const int n_tok = a->n_tok - t < SET ? (int)(a->n_tok - t) : SET;
+        const int64_t t = set * NR;
+        const int n_tok = a->n_tok - t < NR ? (int)(a->n_tok - t) : NR;
         for (int64_t b = 0; b < n_block; b++) {
             const int64_t at = t * n_block + b;
             if (p->block == BLOCK) {

@@ -8,24 +8,24 @@
 #define SLUICE_AVX512_PACK_H
 #include "kernels/x86/avx512_unpack.h"
 
-enum { SET = 6 };
+enum { NR = 6 };
 
 /* Where there is no token: 128 as q, zeros else. */
 typedef struct {
-    int32_t q[BLOCK / 4][SET]; /* u8 [four elements][token][4] */
-    float d[SET], s[SET];
+    int32_t q[BLOCK / 4][NR]; /* u8 [four elements][token][4] */
+    float d[NR], s[NR];
 } set_32; /* [set][block] */
 typedef struct {
-    int32_t q[BLOCK_K / 4][SET];
-    int32_t sums[N_GROUP / 2][SET];    /* i16 [two groups][token][2]; groups of 16 */
-    int32_t sums_32[N_GROUP / 4][SET]; /* the same of groups of 32 */
-    float d[SET];
+    int32_t q[BLOCK_K / 4][NR];
+    int32_t sums[N_GROUP / 2][NR];    /* i16 [two groups][token][2]; groups of 16 */
+    int32_t sums_32[N_GROUP / 4][NR]; /* the same of groups of 32 */
+    float d[NR];
     /* the greatest sum, of any group and token: of |x| in 16; of x of one sign, without it, in 32
      * */
     int32_t most_16, most_32;
 } set_256; /* [set][block] */
 
-INLINE int64_t sets_of_6(int64_t n_tok) { return (n_tok + SET - 1) / SET; }
+INLINE int64_t sets_of_6(int64_t n_tok) { return (n_tok + NR - 1) / NR; }
 
 /* One word in all lanes, from memory: what a load can do by itself.  The compiler, left to it,
  * loads words that it wants twice to general registers, and spreading them from there takes the
@@ -47,7 +47,7 @@ INLINE __m512i all_lanes(const int32_t *x)
 /* Asks for 32 rows' results of a set. */
 INLINE void prefetch_results(const float *y, int64_t n_row)
 {
-    for (int i = 0; i < SET; i++)
+    for (int i = 0; i < NR; i++)
         for (int h = 0; h < 2; h++)
             _mm_prefetch((const char *)(y + i * n_row + h * HALF), _MM_HINT_T0);
 }

@@ -16,8 +16,8 @@ enum { SETS = 96 };
 
 /* [set][token][row].  Not in y, whose rows lie a power of two apart as often as not: then some
  * hundred tokens meet in a few sets of the caches, and push each other out. */
-typedef float kept_sums[SETS][SET][ROWS];
-static const float zero[SET][ROWS];
+typedef float kept_sums[SETS][NR][ROWS];
+static const float zero[NR][ROWS];
 
 /* 32 rows from `row` on, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1.  The panel
  * after this one begins at row `after`, block b_after. */
@@ -39,8 +39,8 @@ INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t 
     __asm__ volatile("" : : : "memory"); /* nothing of it is worth a register */
     for (int64_t s = s0; s < s1; s++) {
         const packed_set *x = (const packed_set *)a->packed + s * n_block + b0;
-        float (*const sums)[ROWS] = kept[s - s0], *y = a->y + s * SET * a->n_row + row;
-        const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
+        float (*const sums)[ROWS] = kept[s - s0], *y = a->y + s * NR * a->n_row + row;
+        const int n_tok = a->n_tok - s * NR < NR ? (int)(a->n_tok - s * NR) : NR;
         for (int64_t r = (s - s0) * ROWS / (s1 - s0); r < (s - s0 + 1) * ROWS / (s1 - s0); r++)
             for (int64_t line = 0; line < after_bytes; line += 64)
                 _mm_prefetch((const char *)next[r] + b_after * block_bytes + line, _MM_HINT_T1);
