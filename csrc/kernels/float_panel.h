@@ -102,11 +102,7 @@ INLINE void take_panel(float_panel *p, int32_t type, const uint8_t *const row[FL
 INLINE void rows_of_panel(const uint8_t *w[FLOAT_ROWS], const matmul_args *a, int64_t row,
                           int64_t end)
 {
-    const int64_t row_bytes = type_row_bytes(a->type, a->n);
-    for (int r = 0; r < FLOAT_ROWS; r++) {
-        const int64_t i = row + r < end ? row + r : end - 1;
-        w[r] = (const uint8_t *)a->w + (a->rows ? a->rows[i] : i) * row_bytes;
-    }
+    rows_from(w, FLOAT_ROWS, a, row, end, type_row_bytes(a->type, a->n));
 }
 
 /* Asks for part `part` of n_part of bytes begin ... end - 1 of the rows. */

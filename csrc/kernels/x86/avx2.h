@@ -287,9 +287,7 @@ INLINE __m256i scale_of_rows(int32_t type, __m256i two, int g)
 /* Sums of products of 4 elements of each of 8 rows, w, with those at x, two each. */
 INLINE __m256i pairs_of(int32_t type, __m256i w, const int8_t *x)
 {
-    int32_t four;
-    memcpy(&four, x, 4);
-    return times(type, w, _mm256_set1_epi32(four));
+    return times(type, w, _mm256_set1_epi32((int32_t)word(x)));
 }
 
 /* total[i] += scale * sum(w x) of 4 n elements of each of 8 rows and of token i of T, whose own are

@@ -125,9 +125,8 @@ INLINE __m256i with_sums(const panel *p, int32_t b, const int16_t *sums)
 {
     __m256i total = _mm256_setzero_si256();
     for (int g = 0; g < N_GROUP / 2; g++) {
-        int32_t two;
-        memcpy(&two, sums + 2 * g, 4);
-        total = add_pairs(total, p->other[b][g], _mm256_set1_epi32(two));
+        const __m256i two = _mm256_set1_epi32((int32_t)word(sums + 2 * g));
+        total = add_pairs(total, p->other[b][g], two);
     }
     return total;
 }
@@ -146,11 +145,9 @@ INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_
     for (int k = 0; k < group_of(type) / 4; k++)
 #pragma GCC unroll 3
         for (int i = 0; i < T; i++) {
-            int32_t four;
-            memcpy(&four, x + i * stride + g + k * 4, 4);
+            const __m256i four = _mm256_set1_epi32((int32_t)word(x + i * stride + g + k * 4));
             for (int o = 0; o < OCTETS; o++)
-                sum[o][i] =
-                    add_fours(sum[o][i], type, p[o].w[b][g / 4 + k], _mm256_set1_epi32(four));
+                sum[o][i] = add_fours(sum[o][i], type, p[o].w[b][g / 4 + k], four);
             /* at once: avx512_matmul.c */
             for (int o = 0; o < OCTETS && k == group_of(type) / 4 - 1; o++) {
                 const __m256i scale = p[o].scale[b][g / GROUP_K];

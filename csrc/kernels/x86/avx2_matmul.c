@@ -144,9 +144,8 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums 
         for (int k = 0; k < BLOCK / 4; k++)
 #pragma GCC unroll 3
             for (int i = 0; i < T; i++) {
-                int32_t four;
-                memcpy(&four, a->q + at * BLOCK + i * (int64_t)a->n + k * 4, 4);
-                const __m256i x = _mm256_set1_epi32(four);
+                const __m256i x =
+                    _mm256_set1_epi32((int32_t)word(a->q + at * BLOCK + i * (int64_t)a->n + k * 4));
                 for (int o = 0; o < OCTETS; o++)
                     isum[o][i] = add_fours(isum[o][i], type, p[o].w[b][k], x);
                 for (int o = 0; o < OCTETS && k == BLOCK / 4 - 1;
