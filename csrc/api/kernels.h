@@ -7,7 +7,7 @@
  * whatever the set, threads and rows. */
 
 /* y f32 [n_tok, n] = scale * the rows ids of w, type [*, n]. */
-void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n,
+void embed(float *y, int32_t type, const void *w, const int32_t *tokens, int32_t n_tok, int32_t n,
            float scale);
 
 /* Activations for weights in blocks of 32: x f32 [n_tok, n] ~ d q.  n % 32 == 0.
@@ -125,7 +125,7 @@ typedef struct {
     int32_t kind;
     // clang-format off
     union {
-        struct { float *y; int32_t type; const void *w; const int32_t *ids; int32_t n_tok, n;
+        struct { float *y; int32_t type; const void *w; const int32_t *tokens; int32_t n_tok, n;
                  float scale; } embed;
         struct { int8_t *q; float *d, *s; const float *x; int32_t n_tok, n; } quantize_q8;
         struct { int8_t *q; float *d; int16_t *sums; const float *x; int32_t n_tok, n; } quantize_q8_k;

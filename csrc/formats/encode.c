@@ -20,7 +20,7 @@
 #include "runtime/isa.h"
 #include "runtime/threads.h"
 
-enum { BLOCK = 32, MOST_BLOCK_BYTES = 2 * sizeof(block_q5_k) };
+enum { BLOCK = 32, MAX_BLOCK_BYTES = 2 * sizeof(block_q5_k) };
 
 typedef struct {
     uint8_t *y;

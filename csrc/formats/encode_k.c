@@ -34,7 +34,7 @@
 enum { GROUPS = 16, LONGEST = 32, STARTS = 4, ROUNDS = 3 };
 /* added and taken away again: rounds to nearest, ties to even, below 2^22 */
 static const float TO_INTEGER = 0x1.8p23f;
-static const float LEAST = 0x1p-40f;
+static const float MIN_SIZE = 0x1p-40f;
 
 typedef float per_group[GROUPS];
 
@@ -58,8 +58,8 @@ typedef struct {
 typedef struct { per_group q, qq, qx; } moments; /* sums of q, q^2, q x */
 
 static inline float nearest(float x) { return (x + TO_INTEGER) - TO_INTEGER; }
-static inline float least(float a, float b) { return a < b ? a : b; }
-static inline float most(float a, float b) { return a > b ? a : b; }
+static inline float f32_min(float a, float b) { return a < b ? a : b; }
+static inline float f32_max(float a, float b) { return a > b ? a : b; }
 
 /* What takes the time, with the groups in vectors as wide as the set has: a compiler left to itself
  * would make them of elements. */
@@ -123,7 +123,7 @@ static void measure(float *error, const groups *g, const float *d, const float *
 /* The q of one element, as CODE has it. */
 static inline float code(float x, float m, float inverse, float low, float top)
 {
-    return nearest(most(least((x + m) * inverse, top), low));
+    return nearest(f32_max(f32_min((x + m) * inverse, top), low));
 }
 
 static void invert(float *inverse, const float *d)
@@ -148,7 +148,7 @@ static void fit_with_min(fit *f, const groups *g)
     for (int l = 0; l < GROUPS; l++) {
         float lo = 0, hi = -INFINITY;
         for (int i = 0; i < g->n; i++)
-            lo = least(g->x[i][l], lo), hi = most(g->x[i][l], hi);
+            lo = f32_min(g->x[i][l], lo), hi = f32_max(g->x[i][l], hi);
         m[l] = -lo, range[l] = hi - lo;
         f->d[l] = 0, f->m[l] = -lo, best[l] = INFINITY;
     }
@@ -184,7 +184,7 @@ static void fit_without_min(fit *f, const groups *g)
     for (int l = 0; l < GROUPS; l++) {
         float lo = 0, hi = 0;
         for (int i = 0; i < g->n; i++)
-            lo = least(g->x[i][l], lo), hi = most(g->x[i][l], hi);
+            lo = f32_min(g->x[i][l], lo), hi = f32_max(g->x[i][l], hi);
         far[l] = -lo > hi ? lo : hi;
         zero[l] = f->d[l] = f->m[l] = best[l] = 0;
     }
@@ -228,7 +228,7 @@ static void begin(choice *c, const groups *g, const fit *f, float below)
         for (int l = 0; l < GROUPS; l++)
             if (block_of(g, l) == b) {
                 d = fabsf(f->d[l]) > fabsf(d) ? f->d[l] : d;
-                m = most(m, f->m[l]);
+                m = f32_max(m, f->m[l]);
             }
         c->d[b] =
             half_of(&c->half_d[b], d / (g->has_min ? g->scale_top - below : g->scale_low + below),
@@ -244,13 +244,14 @@ static void choose(choice *c, const groups *g, const fit *f)
     moments s;
     for (int l = 0; l < GROUPS; l++) {
         unit[l] = c->d[block_of(g, l)], unit_m[l] = c->m[block_of(g, l)];
-        at[l] =
-            unit[l] != 0 ? nearest(most(least(f->d[l] / unit[l], g->scale_top), g->scale_low)) : 0;
+        at[l] = unit[l] != 0
+            ? nearest(f32_max(f32_min(f->d[l] / unit[l], g->scale_top), g->scale_low))
+            : 0;
         c->error[l] = INFINITY, c->scale[l] = c->min[l] = 0;
     }
     for (int step = -1; step <= 1; step++) {
         for (int l = 0; l < GROUPS; l++) {
-            scale[l] = most(least(at[l] + (float)step, g->scale_top), g->scale_low);
+            scale[l] = f32_max(f32_min(at[l] + (float)step, g->scale_top), g->scale_low);
             d[l] = unit[l] * scale[l], m[l] = f->m[l], min[l] = 0;
         }
         invert(inverse, d);
@@ -258,7 +259,8 @@ static void choose(choice *c, const groups *g, const fit *f)
             count(&s, g, m, inverse);
             for (int l = 0; l < GROUPS; l++) { /* the offset that is best for these q */
                 const float own = (d[l] * s.q[l] - g->sum[l]) / (float)g->n;
-                min[l] = unit_m[l] > 0 ? nearest(most(least(own / unit_m[l], g->scale_top), 0)) : 0;
+                min[l] =
+                    unit_m[l] > 0 ? nearest(f32_max(f32_min(own / unit_m[l], g->scale_top), 0)) : 0;
                 m[l] = unit_m[l] * min[l];
             }
         }
@@ -358,15 +360,15 @@ static void put(uint8_t *y, int32_t type, const groups *g, const choice *c)
 }
 
 /* The blocks of x, scaled. */
-static void take(groups *g, const float *x)
+static void load_groups(groups *g, const float *x)
 {
     for (int b = 0; b < g->n_block; b++) {
         float greatest = 0;
         int exponent;
         for (int i = 0; i < BLOCK_K; i++)
-            greatest = most(greatest, fabsf(x[b * BLOCK_K + i]));
+            greatest = f32_max(greatest, fabsf(x[b * BLOCK_K + i]));
         frexpf(greatest, &exponent);
-        g->power[b] = greatest < LEAST ? 0 : ldexpf(1, -exponent < 127 ? -exponent : 127);
+        g->power[b] = greatest < MIN_SIZE ? 0 : ldexpf(1, -exponent < 127 ? -exponent : 127);
     }
     for (int l = 0; l < GROUPS; l++) {
         float sum = 0;
@@ -382,7 +384,7 @@ static int encode_groups(uint8_t *y, int32_t type, groups *g, const float *x)
 {
     fit f;
     choice best, next;
-    take(g, x);
+    load_groups(g, x);
     (g->has_min ? fit_with_min : fit_without_min)(&f, g);
     for (int below = 0; below < STARTS; below++) {
         begin(&next, g, &f, (float)below);

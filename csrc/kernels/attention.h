@@ -66,17 +66,18 @@ static void weigh(const query *x, const attention_args *a)
 
 /* Keys and values as a thread holds them: its share of a->held says which head's they are, and is
  * filled anew where that is another's. */
-static void take_held(plane *k, plane *v, const attention_args *a, int32_t head, int32_t thread)
+static void fetch_cached(plane *k, plane *v, const attention_args *a, int32_t head, int32_t thread)
 {
-    uint8_t *const held = a->held + thread * a->n_held;
-    const int32_t dim = a->head_dim, n = a->held_rows, first = a->pos + a->n_tok - n;
-    float *const keys = (float *)(held + HELD_HEADER), *const values = keys + held_keys(n, dim);
+    uint8_t *const cached = a->cached + thread * a->n_cached;
+    const int32_t dim = a->head_dim, n = a->cached_rows, first = a->pos + a->n_tok - n;
+    float *const keys = (float *)(cached + CACHED_HEADER),
+                 *const values = keys + cached_keys(n, dim);
     int32_t now;
-    memcpy(&now, held, sizeof now);
+    memcpy(&now, cached, sizeof now);
     if (now != head) {
         load_keys(keys, k, first, n);
         load_values(values, v, first, n);
-        memcpy(held, &head, sizeof head);
+        memcpy(cached, &head, sizeof head);
     }
     *k = (plane){(const uint8_t *)keys, 0, AS_COLUMNS, dim, first};
     *v = (plane){(const uint8_t *)values, (int64_t)dim * 4, T_F32, dim, first};
@@ -92,8 +93,8 @@ static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n
     const int32_t first = set_queries(x, a, scores, t0, n_tok, h0, n_head);
     plane k = plane_of(a, a->k, head, (span){0, a->head_dim}),
           v = plane_of(a, a->v, head, (span){0, a->head_dim});
-    if (a->held)
-        take_held(&k, &v, a, head, thread);
+    if (a->cached)
+        fetch_cached(&k, &v, a, head, thread);
     score_heads(x, n_query, &k, 1, a->scale, first, end);
     for (int32_t i = 0; i < n_query; i++)
         weigh(x + i, a);

@@ -2,7 +2,7 @@
  * piece by piece of their elements, all sets of a piece before the next one, so that tile after
  * tile reads on in one stream:
  *
- *     [piece of n_piece steps][set][step of the piece][token of the set][16 elements]
+ *     [piece of n_chunk steps][set][step of the piece][token of the set][16 elements]
  *
  * Behind them is room for the sums of each thread. */
 #ifndef SLUICE_FLOAT_PACK_H

@@ -10,19 +10,19 @@
  * What a tile reads must come as fast: it does from the first-level cache, and in order from the
  * second.  Hence the loops, from the inside:
  *
- * - A tile goes through a piece of the elements, PIECE steps of 16.  Its sums then wait in memory
- *   for the next piece, all lanes of them: 24 stores and loads for 24 PIECE fma.
+ * - A tile goes through a piece of the elements, KC steps of 16.  Its sums then wait in memory
+ *   for the next piece, all lanes of them: 24 stores and loads for 24 KC fma.
  * - A set of 6 tokens, one piece of which stays in the first-level cache, meets the 8 tiles of a
  *   panel.
  * - A panel is a piece of 32 rows of weights, once converted to f32 and laid out as tiles read it.
  *   It stays in the second-level cache while 43 sets pass, which come from the third, 1 byte for 8
  *   products; meanwhile the next panel's weights, 32 short streams that the processor would not
- *   follow, are asked for.
+ *   follow, are n_prefetched for.
  * - The next piece follows; after the last one the lanes of 43 sets are added, in the tree of
  *   reference.c.
  *
- * The sums that wait, 528 KB, are asked for seldom and may be in the third-level cache.  The scheme
- * is that of Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication",
+ * The sums that wait, 528 KB, are n_prefetched for seldom and may be in the third-level cache.  The
+ * scheme is that of Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication",
  * doi:10.1145/1356052.1356053, but that lanes are elements: theirs are rows. */
 #ifndef SLUICE_FLOAT_PANEL_H
 #define SLUICE_FLOAT_PANEL_H
@@ -31,7 +31,7 @@
 
 /* The including file defines VECTOR and its operations (set.h), and
  *
- *     enum { VECTOR_LANES, AT_ONCE, PIECE }: lanes of a register, tokens of a tile (6 or 3), steps
+ *     enum { VECTOR_LANES, NR, KC }: lanes of a register, tokens of a tile (6 or 3), steps
  *     of a piece
  *     void load_16(float *to, type, const uint8_t *from, left): 16 weights in f32, zeros from the
  *     left'th on
@@ -39,7 +39,7 @@
  *     0 ... n - 1 */
 enum { TILES = FLOAT_ROWS / FLOAT_TILE, TILE_STEP = FLOAT_TILE * FLOAT_LANES, LINE = 64 };
 
-typedef struct { _Alignas(64) float w[TILES][PIECE][FLOAT_TILE][FLOAT_LANES]; } float_panel;
+typedef struct { _Alignas(64) float w[TILES][KC][FLOAT_TILE][FLOAT_LANES]; } float_panel;
 
 /* 4 rows and T tokens (6 or 3), VECTOR_LANES lanes, n_step steps.  The operand with fewer registers
  * is kept, the other one passes.  ahead: lines to ask for meanwhile, one a step, or NULL. */
@@ -77,20 +77,21 @@ INLINE void multiply_tile(float *sums, const float *w, const float *x, int64_t n
 INLINE void multiply_set(float_sums sums, const float_panel *p, const float *x, int n_tile,
                          int64_t n_step, int is_first, int n_tok)
 {
-    const int T = n_tok < AT_ONCE ? n_tok : AT_ONCE;
+    const int T = n_tok < NR ? n_tok : NR;
     const float *const next = x + n_step * FLOAT_SET_STEP;
-    int64_t asked = 0;
+    int64_t n_prefetched = 0;
     for (int i = 0; i < n_tile; i++)
         for (int t = 0; t < n_tok; t += T)
-            for (int l = 0; l < FLOAT_LANES; l += VECTOR_LANES, asked++)
-                multiply_tile(&sums[i][t][0][l], &p->w[i][0][0][l], x + t * FLOAT_LANES + l, n_step,
-                              asked < FLOAT_TOKENS ? next + asked * n_step * FLOAT_LANES : NULL,
-                              is_first, T);
+            for (int l = 0; l < FLOAT_LANES; l += VECTOR_LANES, n_prefetched++)
+                multiply_tile(
+                    &sums[i][t][0][l], &p->w[i][0][0][l], x + t * FLOAT_LANES + l, n_step,
+                    n_prefetched < FLOAT_TOKENS ? next + n_prefetched * n_step * FLOAT_LANES : NULL,
+                    is_first, T);
 }
 
 /* Steps k ... k + n_step - 1 of n_tile tiles of rows that have n elements. */
-INLINE void take_panel(float_panel *p, int32_t type, const uint8_t *const row[FLOAT_ROWS],
-                       int n_tile, int64_t k, int64_t n_step, int64_t n)
+INLINE void unpack_panel(float_panel *p, int32_t type, const uint8_t *const row[FLOAT_ROWS],
+                         int n_tile, int64_t k, int64_t n_step, int64_t n)
 {
     const int width = type == T_F32 ? 4 : 2;
     for (int r = 0; r < n_tile * FLOAT_TILE; r++)
@@ -106,8 +107,8 @@ INLINE void rows_of_panel(const uint8_t *w[FLOAT_ROWS], const matmul_args *a, in
 }
 
 /* Asks for part `part` of n_part of bytes begin ... end - 1 of the rows. */
-INLINE void ask_for(const uint8_t *const row[FLOAT_ROWS], int64_t begin, int64_t end, int64_t part,
-                    int64_t n_part)
+INLINE void prefetch_bytes(const uint8_t *const row[FLOAT_ROWS], int64_t begin, int64_t end,
+                           int64_t part, int64_t n_part)
 {
     const int64_t n_line = (end - begin + LINE - 1) / LINE, all = n_line * FLOAT_ROWS;
     for (int64_t i = all * part / n_part; i < all * (part + 1) / n_part; i++)
@@ -124,13 +125,13 @@ INLINE void multiply_rows(float_sums *sums, const matmul_args *a,
     const int64_t step_bytes = FLOAT_LANES * (type == T_F32 ? 4 : 2);
     float_panel p;
     for (int64_t k = 0, end; k < n_step; k = end) {
-        end = k + PIECE < n_step ? k + PIECE : n_step;
-        const int64_t from = end < n_step ? end * step_bytes : 0, to = from + PIECE * step_bytes;
-        take_panel(&p, type, w, n_tile, k, end - k, a->n);
+        end = k + KC < n_step ? k + KC : n_step;
+        const int64_t from = end < n_step ? end * step_bytes : 0, to = from + KC * step_bytes;
+        unpack_panel(&p, type, w, n_tile, k, end - k, a->n);
         for (int64_t s = s0; s < s1; s++) {
             const float *x = (const float *)a->packed + float_at(n_set, s, k, end - k);
             const int is_short = a->n_tok - s * FLOAT_TOKENS <= FLOAT_TOKENS / 2;
-            ask_for(from ? w : next, from, to < row_bytes ? to : row_bytes, s - s0, s1 - s0);
+            prefetch_bytes(from ? w : next, from, to < row_bytes ? to : row_bytes, s - s0, s1 - s0);
             if (is_short)
                 multiply_set(sums[s - s0], &p, x, n_tile, end - k, k == 0, FLOAT_TOKENS / 2);
             else if (k == 0)

@@ -12,7 +12,7 @@ static int64_t packed_bytes(const product *p)
 {
     const int64_t block = type_block(p->type);
     if (block == 1)
-        return best_isa()->float_piece && !p->terms ? packed_bytes_floats(p->n_tok, p->n) : 0;
+        return best_isa()->float_kc && !p->terms ? packed_bytes_floats(p->n_tok, p->n) : 0;
     return best_isa()->pack ? best_isa()->packed_bytes((int32_t)block, p->n_tok, p->n) : 0;
 }
 
@@ -27,7 +27,7 @@ static void pack_product(product *p, void *to)
 {
     const int is_float = type_block(p->type) == 1;
     const int64_t n_packed = is_float ? FLOAT_TOKENS : best_isa()->n_packed;
-    const pack_args a = {p, to, is_float ? best_isa()->float_piece : (int32_t)type_block(p->type)};
+    const pack_args a = {p, to, is_float ? best_isa()->float_kc : (int32_t)type_block(p->type)};
     p->packed = to;
     parallel(is_float ? pack_floats : best_isa()->pack, &a, (p->n_tok + n_packed - 1) / n_packed,
              1);

@@ -199,16 +199,16 @@ static void NAME(rope)(const void *arg, int64_t begin, int64_t end, int32_t thre
 static inline float quantize_q8_block(int8_t *q, const float *x, int n)
 {
     /* of the bits without sign: exact, and NaN is above infinity is above the rest */
-    uint32_t most = 0;
+    uint32_t max = 0;
     for (int i = 0; i < n; i++) {
         const uint32_t u = f32_bits(x[i]) & 0x7fffffff;
-        most = u > most ? u : most;
+        max = u > max ? u : max;
     }
-    const int usable = most < 0x7f800000 && most >= f32_bits(0x1p-100f);
-    const float inverse = usable ? 127.0f / bits_f32(most) : 0.0f;
+    const int usable = max < 0x7f800000 && max >= f32_bits(0x1p-100f);
+    const float inverse = usable ? 127.0f / bits_f32(max) : 0.0f;
     for (int i = 0; i < n; i++)
         q[i] = (int8_t)(usable ? nearest(x[i] * inverse) : 0.0f);
-    return usable ? bits_f32(most) / 127.0f : most < 0x7f800000 ? 0.0f : NAN;
+    return usable ? bits_f32(max) / 127.0f : max < 0x7f800000 ? 0.0f : NAN;
 }
 
 /* ---- the cache ---------------------------------------------------------------------- */
@@ -335,7 +335,7 @@ static void attend_reference(const attention_args *a, float *score, int32_t t, i
                   *v = (const uint8_t *)a->v + head_kv * head_bytes;
     const float *q = a->q + ((int64_t)t * a->n_head + head) * dim;
     float *o = a->o + ((int64_t)t * a->n_head + head) * dim;
-    float most = -INFINITY, lane[LANES] = {0}, value[MAX_HEAD_DIM];
+    float max = -INFINITY, lane[LANES] = {0}, value[MAX_HEAD_DIM];
     for (int32_t j = first; j <= p; j++) {
         float_row(value, a->type, k + j * row, dim);
         float sum = 0;
@@ -346,9 +346,9 @@ static void attend_reference(const attention_args *a, float *score, int32_t t, i
     if (a->cap != 0.0f)
         cap_all(score, p + 1 - first, a->cap);
     for (int32_t j = first; j <= p; j++)
-        most = score[j - first] > most ? score[j - first] : most;
+        max = score[j - first] > max ? score[j - first] : max;
     for (int32_t j = first; j <= p; j++) {
-        const float e = exp_f32(score[j - first] - most);
+        const float e = exp_f32(score[j - first] - max);
         score[j - first] = e;
         lane[j % LANES] += e;
     }

@@ -93,9 +93,9 @@ static float dot_fast(int32_t type, const void *w, const float *x, int64_t n)
 {
     const int n_term = type == T_F32 ? 3 : type == T_F16 ? 2 : 1;
     float y = 0;
-    for (int64_t first = 0; first < n; first += FAST_STRETCH) {
+    for (int64_t first = 0; first < n; first += FAST_KC) {
         float sum = 0, of_w[TERMS][FAST_STEP], of_x[TERMS][FAST_STEP];
-        for (int64_t k = first; k < n && k < first + FAST_STRETCH; k += FAST_STEP) {
+        for (int64_t k = first; k < n && k < first + FAST_KC; k += FAST_STEP) {
             split(of_w, type, w, k, n);
             split(of_x, T_F32, x, k, n);
             for (int i = 0; i < N_PRODUCT; i++)

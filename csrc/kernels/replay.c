@@ -10,7 +10,7 @@ static void make(const operation *p, int32_t pos)
 {
     switch (p->kind) {
     case CALL_EMBED:
-        embed(p->embed.y, p->embed.type, p->embed.w, p->embed.ids, p->embed.n_tok, p->embed.n,
+        embed(p->embed.y, p->embed.type, p->embed.w, p->embed.tokens, p->embed.n_tok, p->embed.n,
               p->embed.scale);
         break;
     case CALL_QUANTIZE_Q8:

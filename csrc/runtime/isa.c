@@ -49,8 +49,8 @@ int has_avx_vnni(void)
 }
 
 /* AMX-TILE and AMX-INT8 (cpuid leaf 7, edx bits 24 and 25), and Linux's permission for the state of
- * tiles, asked once (Documentation/arch/x86/xstate.rst): for all threads, refused where it does not
- * know of tiles or the signal stack is too small. */
+ * tiles, n_prefetched once (Documentation/arch/x86/xstate.rst): for all threads, refused where it
+ * does not know of tiles or the signal stack is too small. */
 static int has_amx(void)
 {
 #if defined(EMULATED_TILES)
@@ -80,7 +80,7 @@ static int has_hwcap(unsigned long hwcap, unsigned long hwcap2)
 }
 #endif
 
-static atomic_int streams; /* 0: not asked yet, or as suits the processor */
+static atomic_int streams; /* 0: not n_prefetched yet, or as suits the processor */
 
 void matvec_streams_set(int32_t n) { streams = n == 1 || n == 4 ? n : 0; }
 

@@ -10,7 +10,7 @@ typedef void range_function(const void *arg, int64_t begin, int64_t end, int32_t
 /* One instruction set: each operation, its arguments, and what its items are. */
 typedef struct isa {
     const char *name;
-    int32_t most_rows;          /* that a share of a product should have, a multiple of 32 */
+    int32_t max_rows;           /* that a share of a product should have, a multiple of 32 */
     range_function *matmul;     /* matmul_args; rows of w */
     range_function *quantize;   /* quantize_args; tokens */
     range_function *quantize_k; /* the same in blocks of 256 */
@@ -25,10 +25,10 @@ typedef struct isa {
     int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n);
     range_function *pack; /* pack_args; sets of n_packed tokens */
     int32_t n_packed;
-    int32_t float_piece;    /* steps of a piece of f32 activations, packed as float_pack.h has
-                               it; 0: as they are */
-    int32_t float_fewest;   /* tokens for which that pays */
-    int32_t cuts_attention; /* its attention knows steps and parts: else n_part is 0 */
+    int32_t float_kc;         /* steps of a piece of f32 activations, packed as float_pack.h has
+                                    it; 0: as they are */
+    int32_t float_min_tokens; /* tokens for which that pays */
+    int32_t cuts_attention;   /* its attention knows steps and parts: else n_part is 0 */
 } isa;
 const isa *best_isa(void); /* isa.c: the chosen set, or the best that runs here */
 int has_avx_vnni(void);

@@ -27,7 +27,7 @@ enum { TOKENS = 4, TOKEN_BLOCK = 64, PANEL = 32, PANEL_K = 4 };
 
 #ifdef WITH_SMMLA
 /* tokens that can be multiplied at a time; registers of a scale of 8 rows */
-enum { FEWEST = 2, N_SCALE = ROWS / 2 };
+enum { MIN_TOKENS = 2, N_SCALE = ROWS / 2 };
 
 /* Elements 8 i ... 8 i + 7 of rows 2 p and 2 p + 1 in w[2 p + i]. */
 INLINE void lay_out(int8x16_t w[ROWS], const int8x16_t row[ROWS])
@@ -79,7 +79,7 @@ INLINE void lay_out_scale(int32x4_t scale[N_SCALE], int16x8_t rows)
     scale[2] = vzip1q_s32(high, high), scale[3] = vzip2q_s32(high, high);
 }
 #else
-enum { FEWEST = 1, N_SCALE = HALVES };
+enum { MIN_TOKENS = 1, N_SCALE = HALVES };
 
 /* Elements 4 g ... 4 g + 3 of rows 4 h ... 4 h + 3 in w[4 h + g]: 4 x 4 words transposed. */
 INLINE void lay_out(int8x16_t w[ROWS], const int8x16_t row[ROWS])
@@ -366,18 +366,18 @@ INLINE void panels(const matmul_args *a, panel *p, int64_t begin, int64_t end, i
             panel_tokens(&o, p, b0, n_block, type, 2);
         o.stride = 0;
         if (o.t < t1)
-            panel_tokens(&o, p, b0, n_block, type, FEWEST);
+            panel_tokens(&o, p, b0, n_block, type, MIN_TOKENS);
     }
 }
 
 INLINE void matmul_of(const matmul_args *a, panel *p, int64_t begin, int64_t end, int32_t type)
 {
     const int32_t n_block = a->n / (is_of_32(type) ? BLOCK : BLOCK_K),
-                  most = is_of_32(type) ? PANEL : PANEL_K;
+                  max = is_of_32(type) ? PANEL : PANEL_K;
     for (int64_t t = 0; t < a->n_tok;
          t += TOKEN_BLOCK) /* a block of activations stays in cache for these rows */
-        for (int32_t b0 = 0; b0 < n_block; b0 += most)
-            panels(a, p, begin, end, b0, n_block - b0 < most ? n_block - b0 : most, t,
+        for (int32_t b0 = 0; b0 < n_block; b0 += max)
+            panels(a, p, begin, end, b0, n_block - b0 < max ? n_block - b0 : max, t,
                    t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
 }
 

@@ -14,11 +14,11 @@
 #include <string.h>
 #include "kernels/x86/amx_operands.h"
 
-enum { FEWEST = 8 }; /* tokens that are worth a tile; fewer: VNNI */
+enum { MIN_TOKENS = 8 }; /* tokens that are worth a tile; fewer: VNNI */
 
 int64_t packed_bytes_amx(int32_t block, int64_t n_tok, int64_t n)
 {
-    if (n_tok < FEWEST)
+    if (n_tok < MIN_TOKENS)
         return packed_bytes_avx512(block, n_tok, n);
     return sets_of(n_tok) * (n / block)
         * (int64_t)(block == BLOCK ? sizeof(tokens_32) : sizeof(tokens_256));
@@ -70,7 +70,7 @@ void pack_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
     const pack_args *p = arg;
     const matmul_args *a = p->a;
     const int64_t n = a->n, n_block = n / p->block;
-    if (a->n_tok < FEWEST) {
+    if (a->n_tok < MIN_TOKENS) {
         pack_avx512(arg, 0, (a->n_tok + 5) / 6, thread);
         return;
     }
@@ -97,7 +97,7 @@ void pack_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
 void matmul_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    if (!a->packed || type_block(a->type) == 1 || a->n_tok < FEWEST)
+    if (!a->packed || type_block(a->type) == 1 || a->n_tok < MIN_TOKENS)
         matmul_avx512(arg, begin, end, thread);
     else if (type_block(a->type) == BLOCK)
         matmul_blocks_amx(a, begin, end);

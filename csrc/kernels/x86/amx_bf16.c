@@ -25,7 +25,7 @@
 
 enum {
     STEP = FAST_STEP,
-    STEPS = FAST_STRETCH / STEP,
+    STEPS = FAST_KC / STEP,
     NR = 16,
     TERMS = 3,
     TOKEN_BLOCK = FAST_TOKENS,
@@ -80,19 +80,19 @@ static tokens tokens_of(const uint16_t *terms, int32_t n_tok, int32_t n)
                     n_tok < NR ? n_tok : NR};
 }
 
-INLINE int steps_of(const tokens *x, int64_t stretch)
+INLINE int steps_of(const tokens *x, int64_t kc_block)
 {
-    return (int)(x->n_step - stretch * STEPS < STEPS ? x->n_step - stretch * STEPS : STEPS);
+    return (int)(x->n_step - kc_block * STEPS < STEPS ? x->n_step - kc_block * STEPS : STEPS);
 }
-INLINE int64_t set_bytes(const tokens *x, int64_t stretch)
+INLINE int64_t set_bytes(const tokens *x, int64_t kc_block)
 {
-    return (int64_t)steps_of(x, stretch) * TERMS * LINE * x->width;
+    return (int64_t)steps_of(x, kc_block) * TERMS * LINE * x->width;
 }
 
-INLINE const uint8_t *tiles_of(const tokens *x, int64_t stretch, int64_t set)
+INLINE const uint8_t *tiles_of(const tokens *x, int64_t kc_block, int64_t set)
 {
-    return x->p + stretch * STEPS * x->n_set * TERMS * LINE * x->width
-        + set * set_bytes(x, stretch);
+    return x->p + kc_block * STEPS * x->n_set * TERMS * LINE * x->width
+        + set * set_bytes(x, kc_block);
 }
 
 /* Step k of n_tok tokens at x, from each up to `left` elements. */
@@ -138,19 +138,19 @@ INLINE int bytes_of(int32_t type) { return type == T_F32 ? 4 : 2; }
 typedef struct { _Alignas(64) uint8_t w[STEPS * TERMS * PAIR_BYTES]; } panel;
 
 /* A panel being made, row by row: a stretch of each from byte `at` on, where n elements are left.
- * later: what comes after it, which is asked for.  any: the bits of each term but the first.  each:
- * how many rows go with a pair of sets. */
+ * later: what comes after it, which is n_prefetched for.  any: the bits of each term but the first.
+ * each: how many rows go with a pair of sets. */
 typedef struct {
     __m512i any[TERMS];
     panel *to;
     const uint8_t *row[ROWS], *later[ROWS];
     int64_t at, later_at, n;
     int r, each;
-} taking;
+} unpacking;
 
 /* A step of a row: elements that are in low and high. */
-INLINE void take_step(uint8_t *to, __m512i any[TERMS], int32_t type, const uint8_t *from,
-                      const uint8_t *later, __mmask16 low, __mmask16 high)
+INLINE void unpack_step(uint8_t *to, __m512i any[TERMS], int32_t type, const uint8_t *from,
+                        const uint8_t *later, __mmask16 low, __mmask16 high)
 {
     __m512i term[TERMS];
     _mm_prefetch((const char *)later, _MM_HINT_T1);
@@ -170,34 +170,34 @@ INLINE void take_step(uint8_t *to, __m512i any[TERMS], int32_t type, const uint8
 
 /* Stores wait for the products before them, and there is room for some 100: what is counted along
  * the way stays in registers for a row. */
-INLINE void take_row(taking *t, int32_t type)
+INLINE void unpack_row(unpacking *t, int32_t type)
 {
     const int64_t bytes = STEP * bytes_of(type), panel_bytes = terms_of(type) * PAIR_BYTES;
     const uint8_t *from = t->row[t->r] + t->at, *later = t->later[t->r] + t->later_at;
     uint8_t *to = t->to->w + t->r * 64;
     __m512i any[TERMS] = {t->any[0], t->any[1], t->any[2]};
-    if (t->n >= FAST_STRETCH)
+    if (t->n >= FAST_KC)
         for (int k = 0; k < STEPS; k++)
-            take_step(to + k * panel_bytes, any, type, from + k * bytes, later + k * bytes, 0xffff,
-                      0xffff);
+            unpack_step(to + k * panel_bytes, any, type, from + k * bytes, later + k * bytes,
+                        0xffff, 0xffff);
     else
         for (int64_t k = 0, left = t->n; left > 0; k++, left -= STEP)
-            take_step(to + k * panel_bytes, any, type, from + k * bytes, later + k * bytes,
-                      first_lanes(left), first_lanes(left - 16));
+            unpack_step(to + k * panel_bytes, any, type, from + k * bytes, later + k * bytes,
+                        first_lanes(left), first_lanes(left - 16));
     for (int i = 1; i < terms_of(type); i++)
         t->any[i] = any[i];
     t->r++;
 }
 
-INLINE void take_rows(taking *t, int32_t type, int end)
+INLINE void unpack_rows(unpacking *t, int32_t type, int end)
 {
     while (t->r < end)
-        take_row(t, type);
+        unpack_row(t, type);
 }
 
 /* How many terms there are up to the last that is not zero everywhere: a product with zeros would
  * change nothing. */
-INLINE int terms_in(const taking *t, int32_t type)
+INLINE int terms_in(const unpacking *t, int32_t type)
 {
     int used = terms_of(type);
     while (used > 1 && !_mm512_test_epi32_mask(t->any[used - 1], t->any[used - 1]))
@@ -314,15 +314,15 @@ typedef struct {
     panel p[2];
     sums s[2];
     int parity;
-    taking next;
+    unpacking next;
     adding before;
     sums *so_far;
-} room;
+} workspace;
 
 /* A stretch of a pair of sets, or of the last one; beside it the sums before are added and the next
  * panel is made. */
-INLINE void stretch(room *at, const uint8_t *w, const uint8_t *x, int64_t next_set, int width,
-                    int n_step, int32_t type, int used, int two)
+INLINE void multiply_kc_block(workspace *at, const uint8_t *w, const uint8_t *x, int64_t next_set,
+                              int width, int n_step, int32_t type, int used, int two)
 {
     sums *out = &at->s[at->parity];
     const int first = at->next.r,
@@ -340,7 +340,7 @@ INLINE void stretch(room *at, const uint8_t *w, const uint8_t *x, int64_t next_s
             TILE_STORE(0, out->of[0], 64);
         for (int i = 0; i < 16 / STEPS && at->before.part < at->before.n_part; i++)
             add_part(&at->before);
-        take_rows(&at->next, type, first + each * (k + 1) / STEPS);
+        unpack_rows(&at->next, type, first + each * (k + 1) / STEPS);
     }
     TILE_STORE(0, out->of[0], 64);
     TILE_STORE(1, out->of[1], 64);
@@ -351,7 +351,7 @@ INLINE void stretch(room *at, const uint8_t *w, const uint8_t *x, int64_t next_s
 }
 
 /* 32 rows and sets set0 ... set1 - 1, stretch s. */
-INLINE void panel_tokens(room *at, const tokens *x, const uint8_t *w, sums *so_far, int64_t s,
+INLINE void panel_tokens(workspace *at, const tokens *x, const uint8_t *w, sums *so_far, int64_t s,
                          int64_t set0, int64_t set1, int32_t type, int used)
 {
     const int n_step = steps_of(x, s);
@@ -359,9 +359,10 @@ INLINE void panel_tokens(room *at, const tokens *x, const uint8_t *w, sums *so_f
     for (int64_t set = set0; set < set1; set += 2, so_far++) {
         const int two = set + 1 < set1;
         if (two)
-            stretch(at, w, tiles_of(x, s, set), next_set, NR, n_step, type, used, 1);
+            multiply_kc_block(at, w, tiles_of(x, s, set), next_set, NR, n_step, type, used, 1);
         else
-            stretch(at, w, tiles_of(x, s, set), next_set, x->width, n_step, type, used, 0);
+            multiply_kc_block(at, w, tiles_of(x, s, set), next_set, x->width, n_step, type, used,
+                              0);
         add_rest(&at->before);
         at->before = (adding){&at->s[at->parity], so_far, 0, two ? 16 : 8, !s};
         at->parity ^= 1;
@@ -372,55 +373,55 @@ INLINE void panel_tokens(room *at, const tokens *x, const uint8_t *w, sums *so_f
  * of a stretch before the next one, or, where the tokens fit a cache, all stretches of a panel, as
  * they lie in the file. */
 typedef struct {
-    int64_t begin, end, set0, set1, n_panel, n_stretch;
+    int64_t begin, end, set0, set1, n_panel, n_kc_block;
     int rows_first;
 } block;
 
 INLINE int64_t panel_of(const block *b, int64_t i)
 {
-    return b->rows_first ? i / b->n_stretch : i % b->n_panel;
+    return b->rows_first ? i / b->n_kc_block : i % b->n_panel;
 }
-INLINE int64_t stretch_of(const block *b, int64_t i)
+INLINE int64_t kc_block_of(const block *b, int64_t i)
 {
-    return b->rows_first ? i % b->n_stretch : i / b->n_panel;
+    return b->rows_first ? i % b->n_kc_block : i / b->n_panel;
 }
 
 /* Begin to take item i, and to ask for the one after it. */
-INLINE void begin_taking(taking *t, panel *to, const matmul_args *a, const block *b, int64_t i,
-                         int32_t type)
+INLINE void begin_unpacking(unpacking *t, panel *to, const matmul_args *a, const block *b,
+                            int64_t i, int32_t type)
 {
-    const int64_t s = stretch_of(b, i), j = i + 1 < b->n_panel * b->n_stretch ? i + 1 : i,
+    const int64_t s = kc_block_of(b, i), j = i + 1 < b->n_panel * b->n_kc_block ? i + 1 : i,
                   n_pair = (b->set1 - b->set0 + 1) / 2;
     for (int term = 0; term < TERMS; term++)
         t->any[term] = _mm512_setzero_si512();
     rows_from(t->row, ROWS, a, b->begin + panel_of(b, i) * ROWS, b->end, a->n * bytes_of(type));
     rows_from(t->later, ROWS, a, b->begin + panel_of(b, j) * ROWS, b->end, a->n * bytes_of(type));
-    t->to = to, t->r = 0, t->n = a->n - s * FAST_STRETCH;
-    t->at = s * FAST_STRETCH * bytes_of(type),
-    t->later_at = stretch_of(b, j) * FAST_STRETCH * bytes_of(type);
+    t->to = to, t->r = 0, t->n = a->n - s * FAST_KC;
+    t->at = s * FAST_KC * bytes_of(type),
+    t->later_at = kc_block_of(b, j) * FAST_KC * bytes_of(type);
     t->each = (int)((ROWS + n_pair - 1) / n_pair);
 }
 
-INLINE void multiply_block(const matmul_args *a, const tokens *x, room *at, const block *b,
+INLINE void multiply_block(const matmul_args *a, const tokens *x, workspace *at, const block *b,
                            int32_t type)
 {
-    const int64_t n_item = b->n_panel * b->n_stretch, n_pair = (b->set1 - b->set0 + 1) / 2;
-    begin_taking(&at->next, &at->p[0], a, b, 0, type);
+    const int64_t n_item = b->n_panel * b->n_kc_block, n_pair = (b->set1 - b->set0 + 1) / 2;
+    begin_unpacking(&at->next, &at->p[0], a, b, 0, type);
     for (int64_t i = 0; i < n_item; i++) {
-        const int64_t p = panel_of(b, i), s = stretch_of(b, i), row = b->begin + p * ROWS;
+        const int64_t p = panel_of(b, i), s = kc_block_of(b, i), row = b->begin + p * ROWS;
         const uint8_t *w = at->p[i % 2].w;
         sums *so_far = at->so_far + (b->rows_first ? 0 : p * n_pair);
-        take_rows(&at->next, type, ROWS);
+        unpack_rows(&at->next, type, ROWS);
         const int used = terms_in(&at->next, type);
         if (i + 1 < n_item)
-            begin_taking(&at->next, &at->p[(i + 1) % 2], a, b, i + 1, type);
+            begin_unpacking(&at->next, &at->p[(i + 1) % 2], a, b, i + 1, type);
         if (used == 1)
             panel_tokens(at, x, w, so_far, s, b->set0, b->set1, type, 1);
         else if (used == 2)
             panel_tokens(at, x, w, so_far, s, b->set0, b->set1, type, 2);
         else
             panel_tokens(at, x, w, so_far, s, b->set0, b->set1, type, 3);
-        if (b->rows_first && s + 1 == b->n_stretch) {
+        if (b->rows_first && s + 1 == b->n_kc_block) {
             add_rest(&at->before);
             all_to_y(a, so_far, row, row + ROWS < b->end ? row + ROWS : b->end, b->set0, b->set1);
         }
@@ -435,7 +436,7 @@ void matmul_fast_amx(const void *arg, int64_t begin, int64_t end, int32_t thread
     const matmul_args *a = arg;
     const tokens x = tokens_of(a->terms, a->n_tok, a->n);
     const int64_t n_set = TOKEN_BLOCK / NR, n_pair = (x.n_set < n_set ? x.n_set + 1 : n_set) / 2;
-    room at;
+    workspace at;
     at.parity = at.before.part = at.before.n_part = 0;
     at.so_far = (sums *)(x.p + x.n_step * x.n_set * TERMS * LINE * x.width)
         + thread * (FAST_ROWS / ROWS) * n_pair;
@@ -447,7 +448,7 @@ void matmul_fast_amx(const void *arg, int64_t begin, int64_t end, int32_t thread
                        0,   0,
                        0};
             b.n_panel = (b.end - b.begin + ROWS - 1) / ROWS,
-            b.n_stretch = (x.n_step + STEPS - 1) / STEPS;
+            b.n_kc_block = (x.n_step + STEPS - 1) / STEPS;
             b.rows_first = (b.set1 - b.set0) * x.n_step * TERMS * LINE * x.width <= CACHED;
             switch (a->type) {
             case T_F32: multiply_block(a, &x, &at, &b, T_F32); break;

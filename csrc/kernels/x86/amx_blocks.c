@@ -134,13 +134,13 @@ typedef struct {
     half_panel p[2];
     sums isum[RING];
     results y[2][TOKEN_BLOCK / TOKENS];
-} room;
+} workspace;
 
 static const results zero;
 
 /* Rows `row` ... end - 1, at most 32. */
-INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, const stretch *s,
-                    int32_t type)
+INLINE void rows_of(const matmul_args *a, workspace *at, int64_t row, int64_t end,
+                    const kc_block *s, int32_t type)
 {
     const int64_t n_block = a->n / BLOCK;
     const tokens_32 *x = (const tokens_32 *)a->packed + s->t / TOKENS * n_block;
@@ -168,10 +168,10 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
     }
 }
 
-INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at, int32_t type)
+INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, workspace *at, int32_t type)
 {
     begin_tiles(BLOCK);
-    for (stretch s = {0}; stretch_next(&s, a, BLOCK);)
+    for (kc_block s = {0}; next_kc_block(&s, a, BLOCK);)
         for (int64_t row = begin; row < end; row += ROWS)
             rows_of(a, at, row, end, &s, type);
     TILE_RELEASE();
@@ -179,7 +179,7 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at
 
 void matmul_blocks_amx(const matmul_args *a, int64_t begin, int64_t end)
 {
-    room at;
+    workspace at;
 #define CALL(type) matmul_of(a, begin, end, &at, type)
     switch (a->type) {
         TYPES_32(CASE_OF_TYPE)

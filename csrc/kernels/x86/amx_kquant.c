@@ -69,7 +69,7 @@ INLINE void unpack_row(half_panel *p, int r, int32_t type, const uint8_t *x)
         _mm256_storeu_si256((__m256i *)p->min[r], _mm256_cvtepi8_epi16(min));
 }
 
-/* The block at byte `at` of 16 rows, and the one at `next` asked for. */
+/* The block at byte `at` of 16 rows, and the one at `next` n_prefetched for. */
 INLINE void unpack_half(half_panel *p, int32_t type, const uint8_t *const row[HALF], int64_t at,
                         int64_t next)
 {
@@ -180,7 +180,8 @@ INLINE void block_sums(sums isum[4], const half_panel *p, const tokens_256 *cons
 }
 
 /* Results of n_set sets to a->y. */
-INLINE void step_out(const step *s, int n_set, const matmul_args *a, int64_t end, const stretch *of)
+INLINE void step_out(const step *s, int n_set, const matmul_args *a, int64_t end,
+                     const kc_block *of)
 {
     for (int i = 0; i < n_set; i++) {
         const place to = place_of(a, of, s->set + i, s->row, end);
@@ -193,12 +194,12 @@ typedef struct {
     half_panel p[2];
     sums isum[4];
     results y[TOKEN_BLOCK / TOKENS / 2][2][2];
-} room;
+} workspace;
 
 static const results zero[2];
 
 /* Block b of the panel at `row`, half h, with `set` and the next. */
-INLINE step step_of(room *at, const matmul_args *a, int64_t row, const stretch *s, int32_t b,
+INLINE step step_of(workspace *at, const matmul_args *a, int64_t row, const kc_block *s, int32_t b,
                     int set, int h)
 {
     const tokens_256 *x =
@@ -209,8 +210,8 @@ INLINE step step_of(room *at, const matmul_args *a, int64_t row, const stretch *
 
 /* Block b of rows `row` ... end - 1, at most 32, with all sets; after the last block of the stretch
  * the results go out. */
-INLINE void panel_sets(room *at, const matmul_args *a, int64_t row, int64_t end, const stretch *s,
-                       int32_t b, int32_t type)
+INLINE void panel_sets(workspace *at, const matmul_args *a, int64_t row, int64_t end,
+                       const kc_block *s, int32_t b, int32_t type)
 {
     const int last = b == s->b0 + s->n_block - 1, n_pair = s->n_set / 2;
     step before = {0};
@@ -244,8 +245,8 @@ INLINE void panel_sets(room *at, const matmul_args *a, int64_t row, int64_t end,
 }
 
 /* Rows `row` ... end - 1, at most 32. */
-INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, const stretch *s,
-                    int32_t type)
+INLINE void rows_of(const matmul_args *a, workspace *at, int64_t row, int64_t end,
+                    const kc_block *s, int32_t type)
 {
     const int64_t bytes = type_row_bytes(type, BLOCK_K), last = s->b0 + s->n_block - 1;
     const uint8_t *w[ROWS];
@@ -264,10 +265,10 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
     }
 }
 
-INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at, int32_t type)
+INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, workspace *at, int32_t type)
 {
     begin_tiles(ELEMENTS);
-    for (stretch s = {0}; stretch_next(&s, a, BLOCK_K);)
+    for (kc_block s = {0}; next_kc_block(&s, a, BLOCK_K);)
         for (int64_t row = begin; row < end; row += ROWS)
             rows_of(a, at, row, end, &s, type);
     TILE_RELEASE();
@@ -275,7 +276,7 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at
 
 void matmul_kquant_amx(const matmul_args *a, int64_t begin, int64_t end)
 {
-    room at;
+    workspace at;
 #define CALL(type) matmul_of(a, begin, end, &at, type)
     switch (a->type) {
         TYPES_256(CASE_OF_TYPE)

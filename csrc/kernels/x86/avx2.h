@@ -20,7 +20,7 @@
 /* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 };
 /* float_panel.h: a piece of a set takes 12 KB, of 4 rows 8; first-level caches may have 32 */
-enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 };
+enum { AVX2_KC = 32, AVX2_MIN_TOKENS = 8 };
 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
 void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread);
@@ -149,7 +149,7 @@ INLINE void results_to(float *y, const rows_8 *g, __m256 sum)
 }
 
 /* Asks for so many bytes of a stream, some way behind w. */
-INLINE void ask_ahead(const uint8_t *w, int64_t bytes, int n_stream)
+INLINE void prefetch_ahead(const uint8_t *w, int64_t bytes, int n_stream)
 {
     for (int64_t line = 0; line < bytes; line += 64)
         _mm_prefetch((const char *)w + (n_stream == 1 ? 8192 : 2048) + line, _MM_HINT_T0);

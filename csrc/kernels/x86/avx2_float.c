@@ -3,7 +3,7 @@
 #ifdef __AVX2__
 #include "kernels/x86/avx2.h"
 
-enum { VECTOR_LANES = 8, AT_ONCE = 3, PIECE = AVX2_PIECE };
+enum { VECTOR_LANES = 8, NR = 3, KC = AVX2_KC };
 #define VECTOR __m256
 #define VECTOR_ZERO _mm256_setzero_ps
 #define VECTOR_LOAD(p) _mm256_loadu_ps(p)

@@ -23,8 +23,8 @@
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/blocks.h"
 
-/* STRETCH: blocks of a row that one token meets before the next row */
-enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32, STRETCH = 32 };
+/* KC_BLOCKS: blocks of a row that one token meets before the next row */
+enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32, KC_BLOCKS = 32 };
 
 /* ---- a block of a row ---------------------------------------------------------------------- */
 
@@ -279,21 +279,21 @@ INLINE int is_slow(int32_t type) { return is_small(type) || type == T_IQ4_XS; }
 INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int n_stream, int32_t type)
 {
     const int64_t bytes = bytes_of_block(type), n_block = a->n / BLOCK_K;
-    for (int64_t b0 = 0; b0 < n_block; b0 += STRETCH) {
-        const int64_t n = n_block - b0 < STRETCH ? n_block - b0 : STRETCH;
+    for (int64_t b0 = 0; b0 < n_block; b0 += KC_BLOCKS) {
+        const int64_t n = n_block - b0 < KC_BLOCKS ? n_block - b0 : KC_BLOCKS;
         for (int64_t from = 0; from < rows_of_stream(begin, end, n_stream);
              from += ROWS / n_stream) {
             rows_8 g;
             rows_of_streams(&g, a, begin, end, from, n_stream);
             __m256 sum = b0 ? results_of(&g, a->y) : _mm256_setzero_ps();
-            __m256i total[STRETCH][ROWS], msum[STRETCH][ROWS];
+            __m256i total[KC_BLOCKS][ROWS], msum[KC_BLOCKS][ROWS];
             for (int i = 0; i < ROWS / n_stream; i++)
                 for (int64_t b = 0; b < n; b++)
                     for (int r = i; r < ROWS; r += ROWS / n_stream) {
                         const __m256i sums =
                             _mm256_loadu_si256((const __m256i *)(a->sums + (b0 + b) * N_GROUP));
                         const uint8_t *w = g.w[r] + (b0 + b) * bytes;
-                        ask_ahead(w, bytes, n_stream);
+                        prefetch_ahead(w, bytes, n_stream);
                         total[b][r] =
                             row_block(&msum[b][r], type, w, a->q + (b0 + b) * BLOCK_K, sums);
                     }

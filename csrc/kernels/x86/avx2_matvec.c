@@ -11,23 +11,23 @@
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/blocks.h"
 
-/* MOST: units of a stretch */
-enum { BLOCK = 32, HALF = 16, BLOCKS = 8, UNIT = BLOCK * BLOCKS, MOST = 32 };
-enum { MOST_BYTES = BLOCKS * sizeof(block_q8_0) }; /* of a unit */
+/* KC_UNITS: units of a stretch */
+enum { BLOCK = 32, HALF = 16, BLOCKS = 8, UNIT = BLOCK * BLOCKS, KC_UNITS = 32 };
+enum { MAX_UNIT_BYTES = BLOCKS * sizeof(block_q8_0) }; /* of a unit */
 
 /* A stretch of the token, and what its products with 8 rows leave. */
 typedef struct {
     /* i8: of 2 j and 2 j + 1 the halves of block j, and above them those of block j + 4; Q8_0:
      * block j */
-    __m256i x[MOST][BLOCKS];
-    __m256i begin[MOST];      /* i32 [block]: -offset times the sum of x */
-    __m256i isum[MOST][ROWS]; /* i32 [block] */
+    __m256i x[KC_UNITS][BLOCKS];
+    __m256i begin[KC_UNITS];      /* i32 [block]: -offset times the sum of x */
+    __m256i isum[KC_UNITS][ROWS]; /* i32 [block] */
     /* halves; where there are minima, m above d */
     union {
-        uint16_t d[MOST][BLOCKS][ROWS];
-        uint32_t dm[MOST][BLOCKS][ROWS];
+        uint16_t d[KC_UNITS][BLOCKS][ROWS];
+        uint32_t dm[KC_UNITS][BLOCKS][ROWS];
     };
-} room;
+} workspace;
 
 /* Whether 8 products of any weights and activations fit 16 bits. */
 INLINE int fits_16(int32_t type)
@@ -109,7 +109,7 @@ INLINE __m256i unit_sums(int32_t type, const uint8_t *unit, const __m256i x[BLOC
 }
 
 /* n blocks from b0 on of the token to r. */
-INLINE void take(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
+INLINE void load_tokens(workspace *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
 {
     for (int64_t b = 0; b < n; b += BLOCKS) {
         int8_t q[UNIT] = {0};
@@ -125,7 +125,7 @@ INLINE void take(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t t
     }
 }
 
-INLINE void row_unit(room *r, int i, int64_t u, const uint8_t *w, int32_t type)
+INLINE void row_unit(workspace *r, int i, int64_t u, const uint8_t *w, int32_t type)
 {
     const int32_t bytes = bytes_of_block(type);
     r->isum[u][i] = _mm256_add_epi32(r->begin[u], unit_sums(type, w, r->x[u]));
@@ -139,22 +139,22 @@ INLINE void row_unit(room *r, int i, int64_t u, const uint8_t *w, int32_t type)
 
 /* Blocks b ... of row i, up to 8 before block n; the first is at w, and nothing may be read from
  * `after` on.  Where fewer are left, those of the next row stand beside them and meet zeros. */
-INLINE void row_blocks(room *r, int i, const uint8_t *w, const uint8_t *after, int64_t b, int64_t n,
-                       int n_stream, int32_t type)
+INLINE void row_blocks(workspace *r, int i, const uint8_t *w, const uint8_t *after, int64_t b,
+                       int64_t n, int n_stream, int32_t type)
 {
     const int32_t bytes = bytes_of_block(type);
-    ask_ahead(w, (int32_t)(n - b < BLOCKS ? n - b : BLOCKS) * bytes, n_stream);
+    prefetch_ahead(w, (int32_t)(n - b < BLOCKS ? n - b : BLOCKS) * bytes, n_stream);
     if (b + BLOCKS <= n || w + BLOCKS * bytes <= after) {
         row_unit(r, i, b / BLOCKS, w, type);
     } else {
-        uint8_t rest[MOST_BYTES] = {0};
+        uint8_t rest[MAX_UNIT_BYTES] = {0};
         memcpy(rest, w, (size_t)(n - b) * bytes);
         row_unit(r, i, b / BLOCKS, rest, type);
     }
 }
 
 /* Scales of block b of a unit of 8 rows: d, and where there are minima m. */
-INLINE void scales_of(__m256 *d, __m256 *m, const room *r, int64_t u, int64_t b, int32_t type)
+INLINE void scales_of(__m256 *d, __m256 *m, const workspace *r, int64_t u, int64_t b, int32_t type)
 {
     if (!has_min(type)) {
         *d = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)r->d[u][b]));
@@ -169,8 +169,8 @@ INLINE void scales_of(__m256 *d, __m256 *m, const room *r, int64_t u, int64_t b,
 }
 
 /* sum [row] plus n blocks of 8 rows; b0: the number of the first. */
-INLINE __m256 add_blocks(__m256 sum, const room *r, const matmul_args *a, int64_t b0, int64_t n,
-                         int32_t type)
+INLINE __m256 add_blocks(__m256 sum, const workspace *r, const matmul_args *a, int64_t b0,
+                         int64_t n, int32_t type)
 {
     for (int64_t b = 0; b < n; b += BLOCKS) {
         __m256i isum[BLOCKS];
@@ -192,10 +192,10 @@ INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int n_st
     const int64_t n_block = a->n / BLOCK, bytes = bytes_of_block(type);
     /* rows that are picked: copied */
     const uint8_t *after = a->rows ? NULL : (const uint8_t *)a->w + a->n_row * n_block * bytes;
-    room r;
-    for (int64_t b0 = 0; b0 < n_block; b0 += MOST * BLOCKS) {
-        const int64_t n = n_block - b0 < MOST * BLOCKS ? n_block - b0 : MOST * BLOCKS;
-        take(&r, a, b0, n, type);
+    workspace r;
+    for (int64_t b0 = 0; b0 < n_block; b0 += KC_UNITS * BLOCKS) {
+        const int64_t n = n_block - b0 < KC_UNITS * BLOCKS ? n_block - b0 : KC_UNITS * BLOCKS;
+        load_tokens(&r, a, b0, n, type);
         for (int64_t at = 0; at < rows_of_stream(begin, end, n_stream); at += ROWS / n_stream) {
             rows_8 g;
             rows_of_streams(&g, a, begin, end, at, n_stream);

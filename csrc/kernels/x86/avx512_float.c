@@ -3,7 +3,7 @@
 #ifdef __AVX512VNNI__
 #include "kernels/x86/avx512.h"
 
-enum { VECTOR_LANES = 16, AT_ONCE = 6, PIECE = AVX512_PIECE };
+enum { VECTOR_LANES = 16, NR = 6, KC = AVX512_KC };
 #define VECTOR __m512
 #define VECTOR_ZERO _mm512_setzero_ps
 #define VECTOR_LOAD(p) _mm512_loadu_ps(p)

@@ -55,10 +55,10 @@ INLINE int is_word(int32_t type) { return type == T_Q4_K || type == T_Q5_K || ty
  * they may not fit. */
 INLINE int32_t bias_for(int32_t type, const set_256 *x)
 {
-    const int32_t most = type == T_Q6_K ? x->most_16 * 32 : x->most_32 * (type == T_Q4_K ? 15 : 31);
-    if (type == T_Q4_K && most <= SMALL - 2)
+    const int32_t max = type == T_Q6_K ? x->max_16 * 32 : x->max_32 * (type == T_Q4_K ? 15 : 31);
+    if (type == T_Q4_K && max <= SMALL - 2)
         return SMALL; /* the others hardly ever */
-    return is_word(type) && most <= LARGE - 2 ? LARGE : 0;
+    return is_word(type) && max <= LARGE - 2 ? LARGE : 0;
 }
 
 /* Two groups meet the sums of x at a time. */
@@ -262,7 +262,7 @@ INLINE void prefetch_part(const set_256 *next, int part)
 }
 
 /* The exact sums of block b for T tokens: of Q3_K their negatives.  next: the same block of the
- * next set, asked for. */
+ * next set, n_prefetched for. */
 INLINE void block_sums(__m512i total[NR][2], const panel *p, int32_t b, const set_256 *x,
                        const set_256 *next, int32_t type, int32_t bias, int T)
 {
@@ -300,11 +300,11 @@ INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256
 #pragma GCC unroll 6
     for (int i = 0; i < T; i++) {
         const __m512 d = _mm512_set1_ps(x->d[i]);
-        __m512i least[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+        __m512i msum[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
         for (int g = 0; g < pairs_of(type) && has_min(type); g++) {
             const __m512i two = all_lanes(&sums[g][i]);
-            DOT_WORDS(least[0], p->other[b][g][0], two);
-            DOT_WORDS(least[1], p->other[b][g][1], two);
+            DOT_WORDS(msum[0], p->other[b][g][0], two);
+            DOT_WORDS(msum[1], p->other[b][g][1], two);
         }
         for (int h = 0; h < 2; h++) {
             const __m512 scale = _mm512_mul_ps(p->d[b][h], d),
@@ -313,7 +313,7 @@ INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256
             __m512 sum = type == T_Q3_K ? _mm512_fnmadd_ps(scale, isum, before)
                                         : _mm512_fmadd_ps(scale, isum, before);
             if (has_min(type))
-                sum = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], d), _mm512_cvtepi32_ps(least[h]),
+                sum = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], d), _mm512_cvtepi32_ps(msum[h]),
                                        sum);
             _mm512_storeu_ps(to[i] + h * HALF, sum);
         }

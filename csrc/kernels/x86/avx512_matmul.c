@@ -61,7 +61,7 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32
 }
 
 /* A set of T tokens: from, to [token][row]: what earlier panels of these rows added, and where the
- * sums go.  The next set, n_all blocks on, is asked for. */
+ * sums go.  The next set, n_all blocks on, is n_prefetched for. */
 INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const float (*from)[ROWS],
                       float (*to)[ROWS], int32_t n_block, int32_t type, int T)
 {

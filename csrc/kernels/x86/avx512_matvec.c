@@ -1,8 +1,8 @@
 /* avx512_matvec.c - products of weights in small integers with one token, AVX-512 VNNI; the bits of
  * reference.c.
  *
- * What counts here is memory: every weight is met once, and must be asked for long before.  How
- * that is done best is a matter of the processor's own prefetchers:
+ * What counts here is memory: every weight is met once, and must be n_prefetched for long before.
+ * How that is done best is a matter of the processor's own prefetchers:
  *
  *   1 stream   A thread reads its rows in the order of the file and asks for what comes 16 KB
  *              later, which is four pages: the processor begins anew in each, and what it then
@@ -37,7 +37,7 @@
 INLINE int64_t step_of(int32_t type) { return is_of_k(type) ? 4 : 1; }
 
 /* Asks for so many bytes some way behind w, in one of n_stream streams. */
-INLINE void ask_ahead(const uint8_t *w, int64_t bytes, int n_stream)
+INLINE void prefetch_ahead(const uint8_t *w, int64_t bytes, int n_stream)
 {
     for (int64_t line = 0; line < bytes; line += 64) {
         if (n_stream == 1)
@@ -54,7 +54,7 @@ typedef struct {
     uint8_t copy[BLOCKS * sizeof(block_q8_0)];
 } row_end;
 
-INLINE void unit_in_part(room *r, int i, row_end *e, const uint8_t *w, int64_t u, int32_t type)
+INLINE void unit_in_part(workspace *r, int i, row_end *e, const uint8_t *w, int64_t u, int32_t type)
 {
     const int32_t bytes = bytes_of_block(type);
     if (w + BLOCKS * bytes > e->after)
@@ -67,15 +67,15 @@ INLINE void unit_in_part(room *r, int i, row_end *e, const uint8_t *w, int64_t u
 
 /* Units u ... of row i, up to a step of them before unit n; the first is at w, and is number u0 + u
  * of the row. */
-INLINE void units_of(room *r, int i, row_end *e, const matmul_args *a, const uint8_t *w, int64_t u0,
-                     int64_t u, int64_t n, int n_stream, int32_t type)
+INLINE void units_of(workspace *r, int i, row_end *e, const matmul_args *a, const uint8_t *w,
+                     int64_t u0, int64_t u, int64_t n, int n_stream, int32_t type)
 {
     const int64_t n_here = n - u < step_of(type) ? n - u : step_of(type),
                   is_whole = u + n_here < n || e->n_block == BLOCKS;
-    ask_ahead(w,
-              is_of_32(type) ? (is_whole ? BLOCKS : e->n_block) * bytes_of_block(type)
-                             : n_here * bytes_of_block(type),
-              n_stream);
+    prefetch_ahead(w,
+                   is_of_32(type) ? (is_whole ? BLOCKS : e->n_block) * bytes_of_block(type)
+                                  : n_here * bytes_of_block(type),
+                   n_stream);
     if (is_of_32(type) && !is_whole)
         unit_in_part(r, i, e, w, u, type);
     else if (is_of_32(type))
@@ -87,23 +87,23 @@ INLINE void units_of(room *r, int i, row_end *e, const matmul_args *a, const uin
 }
 
 /* The token's n blocks from b0 on to r. */
-INLINE void take(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
+INLINE void load_tokens(workspace *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
 {
     if (is_of_32(type))
-        take_32(r, a, b0, n, type);
+        load_32(r, a, b0, n, type);
     else if (is_of_k(type))
-        take_k(r, a, b0, n);
+        load_k(r, a, b0, n);
     else if (!is_packed(type))
         memcpy(r->x, a->q + b0 * UNIT, n * UNIT);
     else
         for (int64_t u = 0; u < n; u++)
-            take_packed(r->x[u], a->q + (b0 + u) * UNIT, type);
+            load_packed(r->x[u], a->q + (b0 + u) * UNIT, type);
 }
 
 /* Rows begin ... end - 1, n blocks from b0 on; y has what earlier blocks added.  Of 16 rows that
  * are folded together each stream has a part, neighbours. */
-INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, int64_t b0,
-                    int64_t n, int n_stream, int32_t type)
+INLINE void rows_kc_block(workspace *r, const matmul_args *a, int64_t begin, int64_t end,
+                          int64_t b0, int64_t n, int n_stream, int32_t type)
 {
     const int64_t each = is_of_32(type) ? BLOCKS : 1, bytes = bytes_of_block(type), u0 = b0 / each,
                   n_unit = (n + each - 1) / each;
@@ -114,7 +114,7 @@ INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, i
     row_end e = {n - (n_unit - 1) * each,
                  a->rows ? NULL : (const uint8_t *)a->w + a->n_row * row_bytes,
                  {0}};
-    take(r, a, b0, n, type);
+    load_tokens(r, a, b0, n, type);
     for (int64_t at = 0; at < own; at += part) {
         const uint8_t *w[HALF];
         float y[2 * HALF] = {0}; /* beyond 16: a part is moved as if it were 16 */
@@ -147,11 +147,11 @@ INLINE void stretch(room *r, const matmul_args *a, int64_t begin, int64_t end, i
 INLINE void side_by_side(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
     const int64_t row_bytes = type_row_bytes(type, a->n), n_block = a->n / BLOCK;
-    int32_t offsets[MOST * BLOCKS];
-    for (int64_t b0 = 0; b0 < n_block; b0 += MOST * BLOCKS) {
-        const int64_t n = n_block - b0 < MOST * BLOCKS ? n_block - b0 : MOST * BLOCKS;
+    int32_t offsets[KC_UNITS * BLOCKS];
+    for (int64_t b0 = 0; b0 < n_block; b0 += KC_UNITS * BLOCKS) {
+        const int64_t n = n_block - b0 < KC_UNITS * BLOCKS ? n_block - b0 : KC_UNITS * BLOCKS;
         if (offset_of(type))
-            take_offsets(offsets, a, b0, n, type);
+            load_offsets(offsets, a, b0, n, type);
         for (int64_t row = begin; row < end; row += HALF) {
             /* the last 16 rows may be others' too */
             const int64_t from = row + HALF <= end ? row : end - HALF;
@@ -168,9 +168,10 @@ INLINE void side_by_side(const matmul_args *a, int64_t begin, int64_t end, int32
 
 void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end)
 {
-    const int64_t block = type_block(a->type), n_block = a->n / block, most = MOST * UNIT / block;
+    const int64_t block = type_block(a->type), n_block = a->n / block,
+                  max = KC_UNITS * UNIT / block;
     const int is_one = matvec_streams() == 1;
-    room r;
+    workspace r;
 #define CALL(type) \
     side_by_side(a, begin, end, type); \
     return
@@ -180,9 +181,10 @@ void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end)
         }
 #undef CALL
 #define CALL(type) \
-    is_one ? stretch(&r, a, begin, end, b0, n, 1, type) : stretch(&r, a, begin, end, b0, n, 4, type)
-    for (int64_t b0 = 0; b0 < n_block; b0 += most) {
-        const int64_t n = n_block - b0 < most ? n_block - b0 : most;
+    is_one ? rows_kc_block(&r, a, begin, end, b0, n, 1, type) \
+           : rows_kc_block(&r, a, begin, end, b0, n, 4, type)
+    for (int64_t b0 = 0; b0 < n_block; b0 += max) {
+        const int64_t n = n_block - b0 < max ? n_block - b0 : max;
         switch (a->type) {
             TYPES_32(CASE_OF_TYPE)
             TYPES_256(CASE_OF_TYPE)

@@ -22,7 +22,7 @@ typedef struct {
     float d[NR];
     /* the greatest sum, of any group and token: of |x| in 16; of x of one sign, without it, in 32
      * */
-    int32_t most_16, most_32;
+    int32_t max_16, max_32;
 } set_256; /* [set][block] */
 
 INLINE int64_t sets_of_6(int64_t n_tok) { return (n_tok + NR - 1) / NR; }

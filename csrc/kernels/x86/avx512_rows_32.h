@@ -57,7 +57,7 @@ INLINE void add_products(__m512i v[2], int32_t type, const __m512i w[4], const _
 
 /* Blocks b0 ... b0 + n - 1 of the token to r: the elements in the order of weights_64, or of
  * bytes_64; what the last unit lacks is 0. */
-INLINE void take_32(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
+INLINE void load_32(workspace *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
 {
     const __m512i zero = _mm512_setzero_si512(), offset = _mm512_set1_epi8((char)offset_of(type));
     const __m512i offsets[4] = {offset, offset, offset, offset};
@@ -121,7 +121,7 @@ INLINE int slot_of(int32_t type, int i)
 
 /* Unit u of row i, which is at w, times the token's; of the 2 halves of its blocks the second may
  * be none of the row's. */
-INLINE void unit_of_32(room *r, int i, const uint8_t *w, int64_t u, int halves, int32_t type)
+INLINE void unit_of_32(workspace *r, int i, const uint8_t *w, int64_t u, int halves, int32_t type)
 {
     __m512i q[4], v[2] = {r->begin[u][0], r->begin[u][1]};
     const __m512i words = unit_words(type, w);
@@ -191,7 +191,7 @@ INLINE void fold_blocks(__m512i out[BLOCKS], const __m512i isum[HALF])
 }
 
 /* sum [row] plus n blocks of 16 rows; at: the number of the first. */
-INLINE __m512 add_32(__m512 sum, const room *r, const matmul_args *a, int64_t at, int64_t n,
+INLINE __m512 add_32(__m512 sum, const workspace *r, const matmul_args *a, int64_t at, int64_t n,
                      int32_t type)
 {
     for (int64_t u = 0; u * BLOCKS < n; u++) {

@@ -49,7 +49,7 @@ INLINE uint64_t bits_at(const uint8_t *p, int bytes)
 
 /* Scales of a block to place `to`.  All blocks begin with d, then m.  Several at a time are put
  * together before they are stored: stores are what there are fewest of. */
-INLINE void take_scales(row_scales *s, int64_t to, const rows_16 *w, int64_t at, int32_t type)
+INLINE void load_scales(row_scales *s, int64_t to, const rows_16 *w, int64_t at, int32_t type)
 {
     if (has_min(type))
         for (int r = 0; r < HALF; r += 2) {
@@ -172,7 +172,7 @@ INLINE __m512i byte_sums(const rows_16 *w, const int8_t *x)
 }
 
 /* Of blocks b0 ... b0 + n - 1 of the token, what offset_of(type) adds to sums. */
-INLINE void take_offsets(int32_t *sum, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
+INLINE void load_offsets(int32_t *sum, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
 {
     for (int64_t b = 0; b < n; b++) {
         sum[b] = 0;
@@ -190,7 +190,7 @@ INLINE __m512 add_side_by_side(__m512 sum, const int32_t *offsets, const matmul_
     const uint8_t *next = w.p[0] + HALF * w.row_bytes + FAR;
     row_scales s;
     for (int64_t i = 0; i < EARLY && i < n; i++)
-        take_scales(&s, i, &w, i * bytes, type);
+        load_scales(&s, i, &w, i * bytes, type);
     for (int64_t i = 0; i < n; i++, w = next_block(w, type), next += bytes * HALF) {
         const int64_t b = b0 + i;
         const int8_t *x = a->q + b * BLOCK;
@@ -198,7 +198,7 @@ INLINE __m512 add_side_by_side(__m512 sum, const int32_t *offsets, const matmul_
         for (int64_t line = 0; line < bytes * HALF; line += 64)
             _mm_prefetch((const char *)next + line, _MM_HINT_T1);
         if (i + EARLY < n)
-            take_scales(&s, (i + EARLY) % BLOCKS, &w, EARLY * bytes, type);
+            load_scales(&s, (i + EARLY) % BLOCKS, &w, EARLY * bytes, type);
         scales_of(&d, &m, &s, i % BLOCKS, type);
         __m512i isum = type == T_Q8_0 ? byte_sums(&w, x) : nibble_sums(&w, x, type);
         if (offset_of(type))
