@@ -11,7 +11,7 @@
  * where "/ d" is a product with 1 / d (0 where d is 0) before d is rounded to half precision, and q
  * is rounded by adding 1/2 and cutting.  F16 and BF16: to nearest, ties to even.
  *
- * Pieces of 512 elements, which are whole blocks of any type but the last, go to the threads; none
+ * Chunks of 512 elements, which are whole blocks of any type but the last, go to the threads; none
  * depends on another. */
 #include <math.h>
 #include <stdatomic.h>

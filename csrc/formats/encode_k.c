@@ -3,15 +3,15 @@
  *   Q4_K, Q5_K   w = d sc q - dmin m   8 groups of 32; q 0 to 15 or 31, sc and m 0 to 63
  *   Q6_K         w = d sc q            16 groups of 16; q -32 to 31, sc -128 to 127
  *
- * What is made small is the sum of (x - w)^2 over the block, in three steps.
+ * The encoder minimizes the sum of (x - w)^2 over the block, in three steps.
  *
  * 1. Each group by itself, with a scale D (and an offset M >= 0, w = D q - M) that are any f32.
  *    For a few D around the one that takes the group's range to the range of q, the q are rounded;
  *    D and M are then the least squares solution for these q, and the candidate whose solution
- *    leaves the least is taken.
+ *    leaves the smallest sum is chosen.
  * 2. The greatest D and M of the block give d and dmin, rounded to half precision; from here on
  *    their rounded values count.  Each group tries the sc next to D / d, for each the best m, and
- *    keeps the pair that leaves the least.
+ *    keeps the pair that leaves the smallest sum.
  * 3. For these sc, m and q, d and dmin are the least squares solution of the whole block, rounded;
  *    the groups choose again. Of all rounds the best is kept.
  *
@@ -22,7 +22,7 @@
  * sums in the order of its elements, and the compiler makes vectors of the groups: this file is
  * compiled once for every instruction set that does it faster (avx2_encode.c, avx512_encode.c), to
  * the same bits.  Blocks are scaled by a power of two first: no square overflows or vanishes.  One
- * whose weights are all below 2^-40 is zero: the least scale of a half is 2^-24. */
+ * whose weights are all below 2^-40 is zero: the smallest scale of a half is 2^-24. */
 #include <math.h>
 #include <string.h>
 #include "formats/encode.h"
@@ -32,7 +32,7 @@
 #endif
 
 enum { GROUPS = 16, LONGEST = 32, STARTS = 4, ROUNDS = 3 };
-/* added and taken away again: rounds to nearest, ties to even, below 2^22 */
+/* added and subtracted again: rounds to nearest, ties to even, below 2^22 */
 static const float TO_INTEGER = 0x1.8p23f;
 static const float MIN_SIZE = 0x1p-40f;
 
@@ -61,7 +61,7 @@ static inline float nearest(float x) { return (x + TO_INTEGER) - TO_INTEGER; }
 static inline float f32_min(float a, float b) { return a < b ? a : b; }
 static inline float f32_max(float a, float b) { return a > b ? a : b; }
 
-/* What takes the time, with the groups in vectors as wide as the set has: a compiler left to itself
+/* Where the time goes, with the groups in vectors as wide as the set has: a compiler left to itself
  * would make them of elements. */
 #if defined(__AVX512F__)
 enum { WIDE = 16 };
@@ -208,7 +208,7 @@ static void fit_without_min(fit *f, const groups *g)
 /* Blocks of the 16 groups: of group l. */
 static inline int block_of(const groups *g, int l) { return l * g->n_block / GROUPS; }
 
-/* The half next to x / power, and its value times power.  The least half rather than 0 where x /
+/* The half next to x / power, and its value times power.  The smallest half rather than 0 where x /
  * power is half of that. */
 static float half_of(uint16_t *half, float x, float power)
 {

@@ -24,14 +24,17 @@
  * group        elements that share a scale
  * has_min      a block has a minimum, m or dmin, behind its scale d
  * is_encoded   encode.c makes it */
-#define TYPES_32(ROW) \
+#define TYPES_32_BYTES(ROW) \
     /*                      bits zero group min encoded */ \
-    ROW( 8, Q8_0,   q8_0,    8,  128,  32,  0,  1) \
+    ROW( 8, Q8_0,   q8_0,    8,  128,  32,  0,  1)
+#define TYPES_32_BITS(ROW) \
     ROW( 2, Q4_0,   q4_0,    4,    8,  32,  0,  1) \
     ROW( 3, Q4_1,   q4_1,    4,    0,  32,  1,  1) \
     ROW( 6, Q5_0,   q5_0,    5,   16,  32,  0,  1) \
-    ROW( 7, Q5_1,   q5_1,    5,    0,  32,  1,  1) \
+    ROW( 7, Q5_1,   q5_1,    5,    0,  32,  1,  1)
+#define TYPES_32_INDICES(ROW) \
     ROW(20, IQ4_NL, iq4_nl,  8,  128,  32,  0,  0)
+#define TYPES_32(ROW) TYPES_32_BYTES(ROW) TYPES_32_BITS(ROW) TYPES_32_INDICES(ROW)
 #define TYPES_256(ROW) \
     ROW(10, Q2_K,   q2_k,    2,    0,  16,  1,  0) \
     ROW(11, Q3_K,   q3_k,    3,    4,  16,  0,  0) \

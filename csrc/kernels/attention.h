@@ -1,12 +1,12 @@
-/* attention.h - which queries meet which rows of keys and values, and in what order; for avx2.c and
+/* attention.h - which queries read which rows of keys and values, and in what order; for avx2.c and
  * avx512_attention.c, which say how.
  *
  * A prompt's items are a few tokens and one head of keys and values each.  Of a long prompt, each
- * thread converts a head's keys and values once and holds them for the items that follow; else
- * every item converts what it meets, block by block.  A few tokens, as in decoding, meet rows in
+ * thread converts a head's keys and values once and caches them for the items that follow; else
+ * every item converts what it reads, block by block.  A few tokens, as in decoding, read rows in
  * the order of memory instead, block by block of positions and in each block head by head, so that
- * the processor fetches them ahead: each thread its heads where these go round the threads; else
- * scores are shared out by position, then values by element. */
+ * the processor fetches them ahead: threads have whole heads if the KV heads divide evenly; else
+ * scores are divided by position, then values by element. */
 #ifndef SLUICE_ATTENTION_H
 #define SLUICE_ATTENTION_H
 #include <string.h>
@@ -64,8 +64,8 @@ static void weigh(const query *x, const attention_args *a)
     softmax(x);
 }
 
-/* Keys and values as a thread holds them: its share of a->held says which head's they are, and is
- * filled anew where that is another's. */
+/* Converted keys and values of a head, from the thread's part of a->cached, whose header has the
+ * head's number; another head is converted first. */
 static void fetch_cached(plane *k, plane *v, const attention_args *a, int32_t head, int32_t thread)
 {
     uint8_t *const cached = a->cached + thread * a->n_cached;

@@ -32,10 +32,10 @@ enum {
 
 /* Floats from the scores of one query to those of the next, for n positions and the inverse of
  * their sum: lines of the cache, and an odd number of them, 9 more than a multiple of 16, so that
- * what several queries hold of the same positions does not meet in the same sets. */
+ * scores of several queries for the same positions are not in the same sets. */
 static inline int64_t score_stride(int64_t n) { return ((n + 1 + 15) / 16 + 6) / 16 * 256 + 144; }
 
-/* Of attention_args.held: bytes before the floats of a thread's share, and floats that n keys take
+/* Of attention_args.cached: bytes before the floats of a thread's share, and floats of n keys
  * as columns. */
 enum { CACHED_HEADER = 64 };
 static inline int64_t cached_keys(int64_t n, int64_t dim) { return ((n + 31) / 32 * dim + 8) * 32; }

@@ -14,9 +14,9 @@ static int32_t item_tokens(int32_t n_tok, int32_t group)
     return n_tok < max ? n_tok : max;
 }
 
-/* How a call is cut.  Items where there are many queries and the items go round the threads, or
- * where the call is small; else in n_part parts: one of some heads for each thread, or, where heads
- * do not go round the threads, more parts of each step, which costs two barriers more. */
+/* How a call is cut.  Items if there are many queries and the items divide evenly among the
+ * threads, or if the call is small; else in n_part parts: one of some heads for each thread, or, if
+ * heads do not divide evenly, more parts of each step, which costs two barriers more. */
 enum {
     WORTH_CUTTING = 256 /* positions */,
     MAX_CUT_TOKENS = 64 /* all their scores are kept at once */,
@@ -50,7 +50,7 @@ int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_h
 }
 
 /* Where each thread has two items of a head or more, it converts that head's rows once and keeps
- * them, if they are not too many.  Without memory every item converts what it meets: the bits are
+ * them, if they are not too many.  Without memory every item converts what it reads: the bits are
  * the same. */
 enum { MAX_CACHED = 4 << 20 /* bytes of a thread */ };
 

@@ -1,9 +1,10 @@
-/* grain.h - how many items a thread takes at a time. */
+/* grain.h - how many items a thread gets at a time. */
 #ifndef SLUICE_KERNELS_GRAIN_H
 #define SLUICE_KERNELS_GRAIN_H
 #include <stdint.h>
 
-/* A grain of about `least` operations: small enough to share, large enough to be worth handing out.
+/* A grain of at least `min_operations`: small enough to share, large enough to be worth handing
+ * out.
  */
 static inline int64_t grain_of(int64_t operations_per_item, int64_t min_operations,
                                int64_t multiple)

@@ -5,8 +5,8 @@
  * are tested against this file with memcmp.  Only +, -, *, /, sqrt and fma of
  * IEEE 754 are used, each rounded to nearest even, so every processor agrees; an
  * fma is where fmaf is written and nowhere else (-ffp-contract=off).  Which NaN a NaN is, its sign
- * and payload, they leave open, and so does this file.  exp, tanh and what is made of them element
- * by element are in functions.h, the frequencies of RoPE, in f64, in rope_freq.c.
+ * and payload, they leave open, and so does this file.  exp, tanh, SiLU and GELU
+ * are in functions.h, the frequencies of RoPE, in f64, in rope_freq.c.
  *
  * The order of sums, and why:
  *
@@ -17,7 +17,7 @@
  * - Products with weights in blocks, of activations in int8, are integers within a block and
  *   one f32 sum over blocks: reference_blocks.c.
  * - A score of attention is one sum, by fma in ascending elements: there are many positions, and a
- *   lane is one of them.  Attention takes the maximum of all scores first (exact in any order),
+ *   lane is one of them.  Attention finds the maximum of all scores first (exact in any order),
  *   then the exponentials, their sum in 16 lanes by position mod 16, and the values in ascending
  *   position, one fma each: scores may be split over threads by position, values by element, and no
  *   bit depends on the split.

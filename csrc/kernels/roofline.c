@@ -33,7 +33,7 @@ static inline void add_line(uint64_t *lane, const uint8_t *p)
         lane[i] += v[i];
 }
 
-/* Several streams at once, and n_prefetched for ahead: one alone does not fill the bus. */
+/* Several streams at once, and prefetched ahead: one alone does not fill the bus. */
 static void read_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const read_args *a = arg;
@@ -139,7 +139,7 @@ __attribute__((target("avx2,fma"))) ROUNDS(fma_avx2, __m256, "x", FMA_AVX2)
                 __attribute__((target("avx512f,avx512vnni")))
                 ROUNDS(dot_avx512, __m512i, "v", DOT_AVX512)
 
-    /* Tiles of 16 x 64 bytes, where the chosen set has n_prefetched for them. */
+    /* Tiles of 16 x 64 bytes, where the chosen set has enabled them. */
     static const tile_shapes full = {
         1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 #define TILES(NAME, DOT) \

@@ -7,7 +7,7 @@
 #include "runtime/threads.h"
 
 /* Units of a share: at most 128 rows, so that it stays in the second-level cache, or 256 for tiles;
- * of one token, which meets weights in memory's order, 256, long enough to begin and short enough
+ * of one token, which reads weights in memory's order, 256, long enough to begin and short enough
  * to end together.  As large as that allows, since a share prepares weights or activations, but as
  * many for each thread, two or more; one, where two would be too small to be worth handing out. */
 enum { ROWS_OF_ONE = 256 };

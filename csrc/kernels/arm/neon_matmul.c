@@ -1,10 +1,10 @@
-/* neon_matmul.c - matrix products on AArch64 with SDOT; the bits of reference.c.
- *
- * One token and weights in blocks: 8 rows at a time as they are stored, lane = element; the 4 lanes
- * of each row's exact sums are added up at the end of a block, so that the step in f32 has lane =
- * row.  More tokens: neon_panel.c.
- *
- * F32, F16, BF16 weights: 2 x 2 or 4 x 1 tiles of rows x tokens: neon.h. */
+/* neon_matmul.c - GEMV (one token) of quantized weights, and products of floats, NEON with SDOT.
+ * Y[row] = sum_k X[k] * W[row][k]; X int8, or f32 for floats; Y f32.
+ * Micro-kernel: 8 rows as they are stored, lane = element. The 4 lanes of each row's exact sums are
+ *   added at the end of a block, so that the step in f32 has lane = row.
+ * Packing: none. Floats: 2 x 2 or 4 x 1 tiles of rows x tokens, neon.h.
+ * Overflow: none; reference_blocks.c gives the bounds.
+ * Result: bit-identical to reference.c. More tokens and blocks: neon_panel.c. */
 #ifdef __ARM_FEATURE_DOTPROD
 #include "kernels/arm/neon_unpack.h"
 

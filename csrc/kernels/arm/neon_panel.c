@@ -1,18 +1,15 @@
-/* neon_panel.c - products of several tokens with weights in blocks, on NEON with SDOT; the bits of
- * reference.c.
- *
- * A panel of 8 rows of weights, at most 1,024 elements long, is unpacked once to bytes with sign
- * and serves all tokens of the call, 4 at a time: 8 accumulators of exact sums, in which lane =
- * row.  SDOT takes 4 elements of 4 rows and, by lane, 4 of a token.  The step in f32 after a block
- * is then one convert, one multiplication and one fma for 4 outputs.
- *
- * i8mm.c compiles this file again with SMMLA, which multiplies 8 elements of 2 rows with those of 2
- * tokens: half the instructions for the price of one more shuffle of what comes in (8 elements of
- * two tokens side by side) and of what comes out (rows and tokens alternate).  A token without a
- * partner is its own.
- *
- * Blocks of 256: the sums of a group of 16 or 32 elements are multiplied by the group's scale in
- * int32, where they stay exact, as do the minima times the sums of the activations. */
+/* neon_panel.c - GEMM of quantized weights, NEON with SDOT. i8mm.c compiles it again with SMMLA.
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; X int8, Y f32.
+ * Micro-kernel: MR = 8 rows, NR = 4 tokens, KC <= 1,024 (PANEL or PANEL_K blocks).
+ * Registers: 8 exact sums, lane = row. SDOT multiplies 4 elements of 4 rows by, per lane, 4 of a
+ *   token. SMMLA multiplies 8 elements of 2 rows by those of 2 tokens: half the instructions, for
+ *   one more shuffle of the tokens (8 elements of two side by side) and of the sums (rows and
+ *   tokens alternate). A token without a partner is its own.
+ * Packing: W to i8 panels [block][16 elements][lay_out]; X as it lies.
+ * Overflow: none. Blocks of 256: group sums times the group's scale stay exact in int32, as do
+ *   minima times the sums of the activations.
+ * Result: bit-identical to reference.c. After a block one convert, one multiplication and one fma
+ *   make the step in f32 for 4 outputs. */
 #ifdef __ARM_FEATURE_DOTPROD
 #include "kernels/arm/neon_unpack.h"
 #include "kernels/set.h"
@@ -51,7 +48,8 @@ INLINE void add_16(int32x4_t sum[], const int8x16_t w[ROWS], const int8_t *x, in
         first[u] = vreinterpretq_s8_s64(vtrn1q_s64(a, b)),
         last[u] = vreinterpretq_s8_s64(vtrn2q_s64(a, b));
     }
-    for (int p = 0; p < ROWS / 2; p++) { /* each register of weights meets all tokens, which stay */
+    for (int p = 0; p < ROWS / 2;
+         p++) { /* each register of weights is multiplied by all tokens, which stay */
         for (int u = 0; u < T / 2; u++)
             sum[4 * u + p] = vmmlaq_s32(sum[4 * u + p], w[2 * p], first[u]);
         for (int u = 0; u < T / 2; u++)
@@ -103,7 +101,8 @@ INLINE void add_16(int32x4_t sum[], const int8x16_t w[ROWS], const int8_t *x, in
     for (int t = 0; t < T; t++)
         token[t] = vld1q_s8(x + t * stride);
 #define DOT(g) \
-    for (int t = 0; t < T; t++) /* each register of weights meets all tokens, which stay */ \
+    for (int t = 0; t < T; \
+         t++) /* each register of weights is multiplied by all tokens, which stay */ \
         sum[2 * t + h] = vdotq_laneq_s32(sum[2 * t + h], w[4 * h + g], token[t], g);
     for (int h = 0; h < HALVES; h++) {
         DOT(0) DOT(1) DOT(2) DOT(3)

@@ -1,5 +1,5 @@
-/* amx.c - products of many tokens on AMX-INT8 (Intel since Sapphire Rapids, 2023); the bits of
- * reference.c.
+/* amx.c - GEMM on AMX-INT8 (Intel since Sapphire Rapids, 2023): packing of tokens, and dispatch to
+ * amx_blocks.c and amx_kquant.c.
  *
  * TDPBSSD multiplies a tile of 16 rows of weights, up to 64 elements of each, with a tile of 16
  * tokens into 16 x 16 exact sums: 16 cycles. A tile of sums that is stored takes as long again,
@@ -7,8 +7,8 @@
  * that follows a block, for each of the 256 sums: load, convert, product of scales, fma.  So the
  * next block's tiles are on their way while this one's sums are scaled.
  *
- * Weights are the operand whose rows are memory as it is, so that unpacking them ends with a store;
- * the tokens are the one that wants four elements of all 16 side by side.  They are packed so once,
+ * Weights are the operand whose rows are plain memory, so unpacking ends with a store. Tokens are
+ * the operand with four elements of all 16 side by side.  They are packed so once,
  * here, for all products of a group. */
 #ifdef __AVX512VNNI__
 #include <string.h>

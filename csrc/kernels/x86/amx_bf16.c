@@ -1,23 +1,21 @@
-/* amx_bf16.c - products of --arithmetic fast on AMX-BF16 (Intel since Sapphire Rapids, 2023); the
- * bits of reference_fast.c.
+/* amx_bf16.c - GEMM of --arithmetic fast, AMX-BF16 (Intel since Sapphire Rapids, 2023).
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; W and X as terms of bf16, Y f32.
+ * Micro-kernel: MR = 32 rows, NR = 2 x 16 tokens, KC = 256; MC = 1,024 rows, NC = 256 tokens.
+ * Registers: 4 tiles of sums, 2 of tokens, 2 of weights.
+ * Packing: X split and turned into pairs [16][token][2] once for all products that read them, so
+ *   that a KC block of NC tokens is neighbouring memory and stays in the second-level cache while
+ *   MC rows go by. W: a panel, a KC block of 32 rows, is copied (BF16) or split beside the products
+ *   of the panel before it: rows of the file are some KB apart, and their lines fall into the same
+ *   few sets of a cache.
+ * Result: bit-identical to reference_fast.c.
  *
- * TDPBF16PS multiplies 16 rows of weights, 32 elements each, as they lie in a row, with the same
- * elements of 16 tokens, as pairs [16][token][2], and adds to 16 x 16 sums in f32.  2 x 2 of them
- * share each load: 32 rows, 32 tokens.  Its 16 cycles are the limit, so everything else happens
- * beside it:
+ * TDPBF16PS multiplies 16 rows of weights, 32 elements each, by the same elements of 16 tokens, and
+ * adds to 16 x 16 sums in f32. Its 16 cycles are the limit, so everything else happens beside it. A
+ * store of a tile waits for its sum, so sums stay in tiles for a KC block. They are added up as
+ * they come, [row][token], in the thread's own workspace, beside the products of the next pair of
+ * micropanels, and transposed into y at the end.
  *
- * - Tokens are split and turned into pairs once for all products that read them, and lie so that a
- *   stretch of a block of them (256) is neighbouring memory and stays in the second-level cache
- *   while a block of rows (1,024) goes by.
- * - A panel, a stretch of 32 rows, is copied (BF16) or split beside the products of the panel
- *   before it: rows as they lie in the file are some KB apart, whose lines fall into the same few
- *   sets of a cache.
- * - A store of a tile waits for its sum, so sums stay in tiles for a stretch.  They are added up as
- *   they come, [row][token], in room of the thread's own, beside the products of the next pair of
- *   sets, and turned round into y at the end.
- *
- * Fewer than 16 tokens are tiles of so many columns; the instruction takes its time all the same.
- */
+ * Fewer than 16 tokens are tiles of as many columns; the instruction is as slow. */
 #ifdef __AVX512VNNI__
 #include "kernels/fast.h"
 #include "kernels/x86/amx_tile.h"
@@ -65,7 +63,7 @@ INLINE void split_32(__m512i term[], int n, __m512 a, __m512 b)
     }
 }
 
-/* Where the terms of a product's tokens are: [stretch][set][step of the stretch][term], each a tile
+/* Where the terms of a product's tokens are: [KC block][set][step of the block][term], each a tile
  * [16 pairs][width][2]. */
 typedef struct {
     const uint8_t *p;
@@ -137,8 +135,8 @@ INLINE int bytes_of(int32_t type) { return type == T_F32 ? 4 : 2; }
 /* [step][term of the type][half][row][32] */
 typedef struct { _Alignas(64) uint8_t w[STEPS * TERMS * PAIR_BYTES]; } panel;
 
-/* A panel being made, row by row: a stretch of each from byte `at` on, where n elements are left.
- * later: what comes after it, which is n_prefetched for.  any: the bits of each term but the first.
+/* A panel being made, row by row: a KC block of each from byte `at` on, where n elements are left.
+ * later: what comes after it, which is prefetched.  any: the bits of each term but the first.
  * each: how many rows go with a pair of sets. */
 typedef struct {
     __m512i any[TERMS];
@@ -168,7 +166,7 @@ INLINE void unpack_step(uint8_t *to, __m512i any[TERMS], int32_t type, const uin
     }
 }
 
-/* Stores wait for the products before them, and there is room for some 100: what is counted along
+/* Stores wait for the products before them; some 100 may wait: what is counted along
  * the way stays in registers for a row. */
 INLINE void unpack_row(unpacking *t, int32_t type)
 {
@@ -210,7 +208,7 @@ INLINE int terms_in(const unpacking *t, int32_t type)
 
 typedef struct { _Alignas(64) float of[4][16][16]; } sums; /* [tile][row][token] */
 
-/* The sums of a stretch and where they are added: n_part quarters of tiles, of which `part` are
+/* The sums of a KC block and where they are added: n_part quarters of tiles, of which `part` are
  * done. */
 typedef struct {
     const sums *from;
@@ -309,7 +307,7 @@ INLINE void step(const uint8_t *w, const uint8_t *x, int64_t next_set, int width
 }
 
 /* Two of each, so that one is made while the other is read.  so_far: [panel of the block][pair], in
- * the room that comes with the terms. */
+ * the workspace behind the terms. */
 typedef struct {
     panel p[2];
     sums s[2];
@@ -319,8 +317,8 @@ typedef struct {
     sums *so_far;
 } workspace;
 
-/* A stretch of a pair of sets, or of the last one; beside it the sums before are added and the next
- * panel is made. */
+/* A KC block of a pair of sets, or of the last one; beside it the sums before are added and the
+ * next panel is made. */
 INLINE void multiply_kc_block(workspace *at, const uint8_t *w, const uint8_t *x, int64_t next_set,
                               int width, int n_step, int32_t type, int used, int two)
 {
@@ -350,7 +348,7 @@ INLINE void multiply_kc_block(workspace *at, const uint8_t *w, const uint8_t *x,
     }
 }
 
-/* 32 rows and sets set0 ... set1 - 1, stretch s. */
+/* 32 rows and sets set0 ... set1 - 1, KC block s. */
 INLINE void panel_tokens(workspace *at, const tokens *x, const uint8_t *w, sums *so_far, int64_t s,
                          int64_t set0, int64_t set1, int32_t type, int used)
 {
@@ -369,8 +367,8 @@ INLINE void panel_tokens(workspace *at, const tokens *x, const uint8_t *w, sums 
     }
 }
 
-/* Rows begin ... end - 1, sets set0 ... set1 - 1.  Item i is a panel p and a stretch s: all panels
- * of a stretch before the next one, or, where the tokens fit a cache, all stretches of a panel, as
+/* Rows begin ... end - 1, sets set0 ... set1 - 1.  Item i is a panel p and a KC block s: all panels
+ * of a KC block before the next one, or, where the tokens fit a cache, all KC blocks of a panel, as
  * they lie in the file. */
 typedef struct {
     int64_t begin, end, set0, set1, n_panel, n_kc_block;
@@ -386,7 +384,7 @@ INLINE int64_t kc_block_of(const block *b, int64_t i)
     return b->rows_first ? i % b->n_kc_block : i / b->n_panel;
 }
 
-/* Begin to take item i, and to ask for the one after it. */
+/* Begin to unpack item i, and to prefetch the one after it. */
 INLINE void begin_unpacking(unpacking *t, panel *to, const matmul_args *a, const block *b,
                             int64_t i, int32_t type)
 {

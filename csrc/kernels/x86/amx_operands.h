@@ -6,9 +6,9 @@
 #include "kernels/x86/avx512_unpack.h"
 
 enum { TOKENS = 16 }; /* of a set: the columns of a tile of sums */
-/* elements and tokens that stay in the second-level cache while all rows meet them */
+/* elements and tokens that stay in the second-level cache for all rows */
 enum { KC = 2048, TOKEN_BLOCK = 512 };
-/* elements: a stretch is of a multiple of so many, but for the last: whole panels of amx_blocks.c
+/* elements: a KC block is of a multiple of so many, but for the last: whole panels of amx_blocks.c
  * */
 enum { WHOLE = 1024 };
 
@@ -47,7 +47,7 @@ typedef struct {
 
 typedef struct { __m512 of[HALF]; } results; /* f32 [row][token] of a set and 16 rows */
 
-/* What rows meet at a time: n_set sets of tokens, the first of them token t; blocks b0 ... b0 +
+/* A KC block of some tokens: n_set sets of tokens, the first of them token t; blocks b0 ... b0 +
  * n_block - 1. */
 typedef struct {
     int64_t t;

@@ -29,7 +29,7 @@ INLINE int32_t tile_of(int32_t left)
 /* Positions of a block: 16 KB in f32 where that is COLUMNS or more. */
 INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 64 : COLUMNS; }
 
-/* exp_f32 of 8 lanes, none of them above 0; a NaN stays one.  What comes of lanes below `least` is
+/* exp_f32 of 8 lanes, none of them above 0; a NaN stays one.  The result of lanes below `lowest` is
  * thrown away. */
 INLINE __m256 exp_8(__m256 x)
 {
@@ -241,7 +241,7 @@ static void load_values(float *to, const plane *v, int32_t j, int32_t n)
 }
 
 /* What is beyond the rows is zero.  PIECE elements of 8 rows at a time: a thread's stack is small,
- * and a block takes most of what there is. */
+ * and a block uses nearly all of what there is. */
 static void load_keys(float *block, const plane *x, int32_t j, int32_t n)
 {
     enum { PIECE = 128 /* whole blocks of Q8_0 */ };

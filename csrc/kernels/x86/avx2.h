@@ -17,9 +17,9 @@
 #define SET avx2
 #endif
 
-/* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
+/* elements that a step of tile takes; rows of a panel, tokens at a time */
 enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 };
-/* float_panel.h: a piece of a set takes 12 KB, of 4 rows 8; first-level caches may have 32 */
+/* float_panel.h: a KC block of a set has 12 KB, of 4 rows 8; first-level caches may have 32 */
 enum { AVX2_KC = 32, AVX2_MIN_TOKENS = 8 };
 
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
@@ -102,7 +102,7 @@ INLINE void tile(float *y, int64_t stride, const uint8_t *const w[], const float
 
 /* ---- quantised rows ------------------------------------------------------------------------ */
 
-/* 8 rows that meet one token together, neighbours of each of n_stream streams (1 or 4:
+/* 8 rows that are multiplied by one token together, neighbours of each of n_stream streams (1 or 4:
  * avx512_matvec.c); row: their numbers, or -1: none, in place of which another one is read. */
 typedef struct {
     const uint8_t *w[ROWS];
@@ -148,7 +148,7 @@ INLINE void results_to(float *y, const rows_8 *g, __m256 sum)
             y[g->row[r]] = in[r];
 }
 
-/* Asks for so many bytes of a stream, some way behind w. */
+/* Prefetches so many bytes of a stream, some way ahead of w. */
 INLINE void prefetch_ahead(const uint8_t *w, int64_t bytes, int n_stream)
 {
     for (int64_t line = 0; line < bytes; line += 64)
@@ -243,8 +243,8 @@ INLINE __m256i add_fours(__m256i sum, int32_t type, __m256i w, __m256i x)
 }
 
 #ifdef WITH_VNNI
-/* Panels of 8 rows that tokens meet at a time, and these: two sums of each stay in registers. Loads
- * would be the limit otherwise: 6 tokens and 8 rows take 7 for 6 of VPDPBUSD, 3 and 16 only 5. */
+/* Panels of 8 rows at a time, and tokens: two sums of each stay in registers. Loads
+ * would be the limit otherwise: 6 tokens and 8 rows need 7 for 6 of VPDPBUSD, 3 and 16 only 5. */
 enum { OCTETS = 2 };
 INLINE int tokens_of(int32_t type) { return (void)type, MAX_TOKENS / OCTETS; }
 
@@ -269,7 +269,7 @@ INLINE int pairs_in_16(int32_t type)
     }
 }
 
-/* Panels that tokens meet at a time, and these: their sums, and for small weights those in 16 bits,
+/* Panels at a time, and tokens: their sums, and for small weights those in 16 bits,
  * stay in registers. */
 enum { OCTETS = 1 };
 INLINE int tokens_of(int32_t type) { return pairs_in_16(type) == 1 ? MAX_TOKENS : 4; }

@@ -1,29 +1,30 @@
-/* avx2_kquant.c - products with weights in blocks of 256, with AVX2; the bits of reference.c.
- * avx-vnni_kquant.c compiles it again.
+/* avx2_kquant.c - GEMM and GEMV of blocks of 256, AVX2. avx-vnni_kquant.c compiles it again.
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; X int8 with a scale for 256, Y f32.
+ * Micro-kernel: MR = 8 rows (16 with VPDPBUSD), NR <= 6 tokens, KC <= 1,024 (PANEL blocks). One
+ *   token: 8 rows, lane = element; the lanes are added when all 8 have been read.
+ * Registers: 12 of 16 ymm (6 sums of a group, 6 of a block); lane = row.
+ * Packing: W to panels [block][k/4][row][4]; one token: none.
+ * Overflow: none. maddubs leaves sums of two products in 16 bits, at most 2 * 63 * 127 (Q6_K; 2 *
+ *   127 * 127 for IQ4_XS), in which several can be added.
+ * Result: bit-identical to reference.c: within a block all is exact, in any order.
  *
- * All types come through two functions: natural_32 gives 32 neighbouring weights of a block as
- * bytes, with an offset where that makes them small numbers without sign (IQ4_XS, whose weights are
- * large, keeps the sign), group_scales the small integers of its 16 groups.  Within a block
- * everything is exact, so that sums may run in any order:
+ * Two functions unpack every type: natural_32 gives 32 neighbouring weights of a block as bytes,
+ * with an offset where that makes them small numbers without sign (IQ4_XS, whose weights are large,
+ * keeps the sign), group_scales the small integers of its 16 groups.
  *
  *     sum_g sc_g sum_i (u_i - offset) x_i
  *         =  sum_g sc_g sum_i u_i x_i  -  offset sum_g sc_g (sum of group g of x)
  *
- * and the last factor comes with the activations.  maddubs leaves sums of two products in 16 bits,
- * 2 * 63 * 127 at most (Q6_K; 2 * 127 * 127 for IQ4_XS), in which several can be added; pmaddwd
- * then brings in the group's scale and goes to 32 bits: two multiplications for 4 elements of 8
- * rows become little more than one, and scales cost nothing.  VPDPBUSD goes to 32 bits for as much,
- * without the additions; the scale comes in once a group.
- *
- * Many tokens: a panel of 8 rows, at most 4 blocks long, is unpacked so that lane = row, as in
- * avx2_matmul.c; with VPDPBUSD two of them.  One token: row after row, lane = element, and the 8
- * lanes of each of 8 rows are added up when all have been read. */
+ * and the last factor comes with the activations. pmaddwd brings in the group's scale and goes to
+ * 32 bits: two multiplications for 4 elements of 8 rows become little more than one, and scales
+ * cost nothing. VPDPBUSD goes to 32 bits for as much, without the additions; the scale comes in
+ * once a group. */
 #ifdef __AVX2__
 #include "api/runtime.h"
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/blocks.h"
 
-/* KC_BLOCKS: blocks of a row that one token meets before the next row */
+/* KC_BLOCKS: blocks of a row that one token is multiplied by before the next row */
 enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32, KC_BLOCKS = 32 };
 
 /* ---- a block of a row ---------------------------------------------------------------------- */
@@ -60,7 +61,7 @@ INLINE __m256i natural_32(int32_t type, const uint8_t *block, int k)
     }
 }
 
-/* What meets the sums of the activations' groups, i16: minima, or scales times -offset. */
+/* Factors of the sums of the activations' groups, i16: minima, or scales times -offset. */
 INLINE __m256i with_sums_of(int32_t type, __m128i min, int offset)
 {
     const __m256i m = _mm256_cvtepi8_epi16(min);
@@ -76,8 +77,8 @@ typedef struct {
     __m256 d[PANEL], m[PANEL];         /* f32 [block][row] */
 } panel;
 
-/* What weights of a panel have added: VPDPBUSD takes IQ4_XS so.  (One token alone does not pay for
- * it.) */
+/* What weights of a panel have added: VPDPBUSD multiplies IQ4_XS so.  (One token alone does not pay
+ * for it.) */
 INLINE int panel_offset(int32_t type)
 {
 #ifdef WITH_VNNI
@@ -125,8 +126,9 @@ INLINE __m256i with_sums(const panel *p, int32_t b, const int16_t *sums)
 {
     __m256i total = _mm256_setzero_si256();
     for (int g = 0; g < N_GROUP / 2; g++) {
-        const __m256i two = _mm256_set1_epi32((int32_t)word(sums + 2 * g));
-        total = add_pairs(total, p->other[b][g], two);
+        int32_t two;
+        memcpy(&two, sums + 2 * g, 4);
+        total = add_pairs(total, p->other[b][g], _mm256_set1_epi32(two));
     }
     return total;
 }
@@ -145,9 +147,11 @@ INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_
     for (int k = 0; k < group_of(type) / 4; k++)
 #pragma GCC unroll 3
         for (int i = 0; i < T; i++) {
-            const __m256i four = _mm256_set1_epi32((int32_t)word(x + i * stride + g + k * 4));
+            int32_t four;
+            memcpy(&four, x + i * stride + g + k * 4, 4);
             for (int o = 0; o < OCTETS; o++)
-                sum[o][i] = add_fours(sum[o][i], type, p[o].w[b][g / 4 + k], four);
+                sum[o][i] =
+                    add_fours(sum[o][i], type, p[o].w[b][g / 4 + k], _mm256_set1_epi32(four));
             /* at once: avx512_matmul.c */
             for (int o = 0; o < OCTETS && k == group_of(type) / 4 - 1; o++) {
                 const __m256i scale = p[o].scale[b][g / GROUP_K];
@@ -162,7 +166,7 @@ INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_
 #endif
 }
 
-/* T tokens from token t on meet OCTETS panels; y has what earlier panels of these rows added,
+/* T tokens from token t on times OCTETS panels; y has the sums of earlier panels of these rows,
  * unless this is the first. */
 INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row,
                          const __m256i valid[OCTETS], int64_t t, int32_t b0, int32_t n_block,
@@ -253,7 +257,8 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
         const __m256i w = natural_32(type, block, k),
                       xs = _mm256_loadu_si256((const __m256i *)(x + k * ELEMENTS));
 #ifdef WITH_VNNI
-        /* a sum of 4 products, 4 * 63 * 127 at most, fits in 16 bits: the word's other half meets 0
+        /* a sum of 4 products, 4 * 63 * 127 at most, fits in 16 bits: the word's other half is
+         * multiplied by 0
          * */
         if (!is_signed(type)) {
             const __m256i sc =
@@ -271,7 +276,7 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     return _mm256_add_epi32(total[0], total[1]);
 }
 
-/* Whether a row's weights take longer to unpack than to come: then more than one stream gains
+/* Whether unpacking a row is slower than reading it: then more than one stream gains
  * nothing, and costs registers. */
 INLINE int is_slow(int32_t type) { return is_small(type) || type == T_IQ4_XS; }
 

@@ -1,21 +1,23 @@
-/* avx2_matvec.c - products of weights in blocks of 32 with one token, AVX2; the bits of
- * reference.c.  avx-vnni_matvec.c compiles it again.
- *
- * Every weight is met once, 8 rows one after the other or four side by side (avx512_matvec.c), in
- * units of 8 blocks, whose exact sums come out as 8 lanes of a register and are put aside, with the
- * scales.  Then 8 x 8 of them are turned so that lane = row, and the steps in f32 follow in the
- * order of the reference.  What is left at the end of a row, less than a unit, is read together
- * with the beginning of the next, whose elements meet zeros. */
+/* avx2_matvec.c - GEMV (one token) of blocks of 32, AVX2. avx-vnni_matvec.c compiles it again.
+ * Y[row] = sum_k X[k] * W[row][k]; X int8, Y f32.
+ * Micro-kernel: 8 rows, one after the other or in four streams (avx512_matvec.c), in units of 8
+ *   blocks; KC <= KC_UNITS units.
+ * Registers: one unit of one row; its 8 exact sums are the lanes of one ymm.
+ * Packing: none; weights are read as they lie. Sums and scales wait in the workspace and are
+ *   transposed 8 x 8, so that lane = row. A shorter last unit is read together with the beginning
+ *   of the next row, whose elements are multiplied by 0.
+ * Overflow: none; fits_16 says where 8 products fit 16 bits.
+ * Result: bit-identical to reference.c. */
 #ifdef __AVX2__
 #include "api/runtime.h"
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/blocks.h"
 
-/* KC_UNITS: units of a stretch */
+/* KC_UNITS: units of a KC block */
 enum { BLOCK = 32, HALF = 16, BLOCKS = 8, UNIT = BLOCK * BLOCKS, KC_UNITS = 32 };
 enum { MAX_UNIT_BYTES = BLOCKS * sizeof(block_q8_0) }; /* of a unit */
 
-/* A stretch of the token, and what its products with 8 rows leave. */
+/* A KC block of the token, and the sums and scales of 8 rows. */
 typedef struct {
     /* i8: of 2 j and 2 j + 1 the halves of block j, and above them those of block j + 4; Q8_0:
      * block j */
@@ -138,7 +140,8 @@ INLINE void row_unit(workspace *r, int i, int64_t u, const uint8_t *w, int32_t t
 }
 
 /* Blocks b ... of row i, up to 8 before block n; the first is at w, and nothing may be read from
- * `after` on.  Where fewer are left, those of the next row stand beside them and meet zeros. */
+ * `after` on.  Where fewer are left, those of the next row stand beside them and are multiplied by
+ * zeros. */
 INLINE void row_blocks(workspace *r, int i, const uint8_t *w, const uint8_t *after, int64_t b,
                        int64_t n, int n_stream, int32_t type)
 {

@@ -2,11 +2,11 @@
  *
  * A few tokens and one head of keys and values at a time, K and V block by block for all queries of
  * these tokens.  A lane is a position while scores are made (avx512_scores.h): K is transposed, 32
- * positions at a time, and each element of a query meets them all. Values, whose lanes are
- * elements, are read as they lie in the cache where queries are few, and converted once where they
- * are many.  8 queries x 32 positions or elements are 16 sums in registers, as many as both units
- * of fma want. At the edge of what is seen a tile may compute a score that no query wants; softmax
- * and the values take only the wanted ones. */
+ * positions at a time, and each element of a query is multiplied by them all. Values, whose lanes
+ * are elements, are read as they lie in the cache where queries are few, and converted once where
+ * they are many.  8 queries x 32 positions or elements are 16 sums in registers, as many as both
+ * units of fma want. At the edge of what is seen a tile may compute a score that no query wants;
+ * softmax and the values read only the wanted ones. */
 #ifdef __AVX512VNNI__
 #include <math.h>
 #include "kernels/attention.h"
@@ -14,7 +14,8 @@
 
 enum {
     VALUES = 4,
-    AHEAD = 32 /* rows of values: met head by head they are not fetched by the processor itself */
+    AHEAD =
+        32 /* rows of values: read head by head they are not prefetched by the processor itself */
 };
 
 static void score_heads(const query *x, int32_t n_query, const plane *k, int32_t n_head,

@@ -1,11 +1,14 @@
-/* avx512_kquant.c - products with weights in blocks of 256, with AVX-512 and VNNI; the bits of
- * reference.c.
+/* avx512_kquant.c - GEMM of blocks of 256, AVX-512 VNNI.
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; X int8 with a scale for 256, Y f32.
+ * Micro-kernel: MR = 32 rows, NR = 6 tokens, KC <= 512 (PANEL blocks).
+ * Registers: 24 of 32 zmm (12 sums of a group, 12 of a block); lane = row.
+ * Packing: W to i8 panels [block][k/4][row][4], X to micropanels of NR tokens, avx512_pack.h.
+ * Overflow: none; 255 * 127 * 32 * 256 < 2^28.
+ * Result: bit-identical to reference.c: within a block all is exact, in any order.
  *
- * Within a block everything is exact, so that sums may run in any order.  A panel of 32 rows, at
- * most 2 blocks long, is unpacked so that lane = row, as in avx512_matmul.c.  How the scales of the
- * groups come in depends on what the type's integers leave room for.  Per block, 16 rows and token
- * the units that multiply (avx512_matmul.c tells what that limits) do 64 VPDPBUSD, 2
- * multiplications in f32, twice as many with minima, and
+ * How the scales of the groups come in depends on the range of the type's integers. Per block, 16
+ * rows and token the multiplying units (avx512_matmul.c: they are the limit) do 64 VPDPBUSD, 2
+ * multiplications in f32, 4 with minima, and
  *
  *   Q3_K             none: scale times weight fits the signed byte that VPDPBUSD wants (its
  *                    negative, -128 ... 124)
@@ -17,11 +20,9 @@
  *   IQ4_XS           8 VPMULLD (one unit's work on Zen 5, two elsewhere), and additions; so do the
  *                    others where such a sum might not fit
  *
- * Whether it fits is said by the activations: weights are at most 15, 31 or 32, so their sums are
- * bounded by those of |x| in a group, and pack_avx512 notes the greatest of a set.  127 is only the
- * largest of 256 activations; the others would have to be half as large on average.
- *
- * Bounds, of int32: 255 * 127 * 32 * 256 < 2^28.  One token alone: avx512_matvec.c. */
+ * The activations decide whether it fits: weights are at most 15, 31 or 32, so their sums are
+ * bounded by the sums of |x| in a group, and pack_avx512 notes the largest of a micropanel. 127 is
+ * only the largest of 256 activations; the others would have to be half as large on average. */
 #ifdef __AVX512VNNI__
 #include "kernels/x86/avx512_pack.h"
 
@@ -50,9 +51,9 @@ INLINE int step_of(int32_t type) { return is_small(type) ? BLOCK_K : group_of(ty
 INLINE int is_word(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_Q6_K; }
 
 /* What is added to such sums of these tokens, so that they have no sign: they are at most 2 less,
- * so that one may be added or taken off, too.  SMALL leaves a number that is positive with a sign
- * as well, and what it adds to the total is taken off in advance; LARGE is taken off each word.  0:
- * they may not fit. */
+ * so that one may be added or subtracted, too.  SMALL leaves a number that is positive with a sign
+ * as well, and what it adds to the total is subtracted in advance; LARGE is subtracted from each
+ * word.  0: they may not fit. */
 INLINE int32_t bias_for(int32_t type, const set_256 *x)
 {
     const int32_t max = type == T_Q6_K ? x->max_16 * 32 : x->max_32 * (type == T_Q4_K ? 15 : 31);
@@ -61,7 +62,7 @@ INLINE int32_t bias_for(int32_t type, const set_256 *x)
     return is_word(type) && max <= LARGE - 2 ? LARGE : 0;
 }
 
-/* Two groups meet the sums of x at a time. */
+/* Two groups are multiplied by the sums of x at a time. */
 INLINE int pairs_of(int32_t type) { return BLOCK_K / 2 / group_of(type); }
 
 /* i16 [row][2]: groups 2 g and 2 g + 1 of what transpose_16 made of bytes [row][group of 16]: two
@@ -262,7 +263,7 @@ INLINE void prefetch_part(const set_256 *next, int part)
 }
 
 /* The exact sums of block b for T tokens: of Q3_K their negatives.  next: the same block of the
- * next set, n_prefetched for. */
+ * next set, prefetched. */
 INLINE void block_sums(__m512i total[NR][2], const panel *p, int32_t b, const set_256 *x,
                        const set_256 *next, int32_t type, int32_t bias, int T)
 {

@@ -1,39 +1,37 @@
-/* avx512_matvec.c - products of weights in small integers with one token, AVX-512 VNNI; the bits of
- * reference.c.
+/* avx512_matvec.c - GEMV (one token) of quantized weights, AVX-512 VNNI.
+ * Y[row] = sum_k X[k] * W[row][k]; X int8, Y f32.
+ * Micro-kernel: 16 rows, units of 256 elements, KC <= KC_UNITS units. Blocks of 32 in one stream:
+ *   16 rows side by side, avx512_side_by_side.h.
+ * Registers: one row at a time; lane = element.
+ * Packing: none; weights are read as they lie. Exact sums of a row's units wait in the workspace:
+ *   two lanes for each of 8 blocks of 32, or the lanes of a K-quant's block, and its scales as
+ *   halves. They are folded for 16 rows so that lane = row; then the steps in f32 follow. A row
+ *   that is no whole number of units reads on into the next row, whose blocks are multiplied by 0.
+ * Overflow: none; avx512_rows_32.h and avx512_rows_256.h give the bounds.
+ * Result: bit-identical to reference.c.
  *
- * What counts here is memory: every weight is met once, and must be n_prefetched for long before.
- * How that is done best is a matter of the processor's own prefetchers:
+ * Limit: memory. Each weight is read once, so prefetching decides, and the processor's own
+ * prefetchers decide how:
  *
- *   1 stream   A thread reads its rows in the order of the file and asks for what comes 16 KB
- *              later, which is four pages: the processor begins anew in each, and what it then
- *              leaves undone is known by that time.  It comes into the second-level cache, and from
- *              there, 2 KB before it is met, into the first.  Asked for from memory into the first,
- *              as many lines as that has places to wait in keep all other loads from them: so Zen 4
- *              reads Q8_0, Q4_0, Q4_K and Q6_K at 60, 57, 50 and 62 % of what memory gives a
- *              thread, in two steps at 87, 82, 85 and 95 %.  On Zen 5 either way serves; one thread
- *              is 1.15 times as fast with Q4_K, and 1.25 times with Q6_K, in one stream as in 4.
- *   4 streams  A thread reads a row of each quarter of its rows side by side, unit by unit, and
- *              asks for what comes 2 KB later.  On Emerald Rapids, which follows several streams at
- *              once but each by few lines, Q8_0 and Q4_0 are 1.15 times as fast so as in one (91
- *              and 84 % of reading the same bytes; 88 and 82 in two, 89 and 80 in eight).
- *
- *   side by side   The same prefetch serves one stream of blocks of 32 that takes 16 neighbouring
- *                  rows block by block: avx512_side_by_side.h,
- *              for all rows but those that are picked one by one. It needs only the prefetch into
- * the second-level cache.
- *
- * Otherwise weights stay as they lie, lanes are elements, in units of 256 of them.  Each row's
- * exact sums are put aside: two lanes for each of 8 blocks of 32, or the lanes of the sum of a
- * K-quant's block; and its scales, as halves.  Then the units of 16 rows are folded so that lane =
- * row, and the steps in f32 follow in the order of the reference.  A row that is no whole number of
- * units ends in one that reads on into the next row. */
+ *   1 stream   A thread reads its rows in the order of the file and prefetches 16 KB ahead. That is
+ *              four pages: the processor's prefetcher starts anew in each, and what it misses is
+ *              known by then. Lines come into the second-level cache and, 2 KB before they are
+ *              read, into the first. Prefetches from memory into the first-level cache occupy all
+ *              its miss buffers and block other loads: so Zen 4 reads Q8_0, Q4_0, Q4_K and Q6_K at
+ *              60, 57, 50 and 62 % of what memory gives a thread, in two steps at 87, 82, 85 and
+ *              95 %. On Zen 5 both ways do; one thread is 1.15 times as fast with Q4_K, and 1.25
+ *              times with Q6_K, in one stream as in 4.
+ *   4 streams  A thread reads a row of each quarter of its rows, unit by unit, and prefetches 2 KB
+ *              ahead. Emerald Rapids follows several streams at once but each by few lines: Q8_0
+ *              and Q4_0 are 1.15 times as fast as in one (91 and 84 % of reading the same bytes; 88
+ *              and 82 in two, 89 and 80 in eight). */
 #ifdef __AVX512VNNI__
 #include "api/runtime.h"
 #include "kernels/x86/avx512_rows_256.h"
 #include "kernels/x86/avx512_rows_32.h"
 #include "kernels/x86/avx512_side_by_side.h"
 
-/* Units that are met at a time. */
+/* Units at a time. */
 INLINE int64_t step_of(int32_t type) { return is_of_k(type) ? 4 : 1; }
 
 /* Asks for so many bytes some way behind w, in one of n_stream streams. */
@@ -46,8 +44,8 @@ INLINE void prefetch_ahead(const uint8_t *w, int64_t bytes, int n_stream)
     }
 }
 
-/* A part of a row that ends within a unit: its blocks beside those of the next row, which meet
- * zeros, or beside zeros in `copy`, where none may be read. */
+/* A part of a row that ends within a unit: its blocks beside those of the next row, which are
+ * multiplied by zeros, or beside zeros in `copy`, where none may be read. */
 typedef struct {
     int64_t n_block;      /* of the last unit of 32s, 1 to 8 */
     const uint8_t *after; /* what may be read ends here */
@@ -177,7 +175,9 @@ void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end)
     return
     if (is_one && !a->rows && end - begin >= HALF)
         switch (a->type) {
-            TYPES_32(CASE_OF_TYPE)
+            TYPES_32_BITS(CASE_OF_TYPE)
+            TYPES_32_BYTES(CASE_OF_TYPE)
+            TYPES_32_INDICES(CASE_OF_TYPE)
         }
 #undef CALL
 #define CALL(type) \
@@ -186,7 +186,9 @@ void matvec_avx512(const matmul_args *a, int64_t begin, int64_t end)
     for (int64_t b0 = 0; b0 < n_block; b0 += max) {
         const int64_t n = n_block - b0 < max ? n_block - b0 : max;
         switch (a->type) {
-            TYPES_32(CASE_OF_TYPE)
+            TYPES_32_BITS(CASE_OF_TYPE)
+            TYPES_32_BYTES(CASE_OF_TYPE)
+            TYPES_32_INDICES(CASE_OF_TYPE)
             TYPES_256(CASE_OF_TYPE)
         }
     }

@@ -4,12 +4,12 @@
 #define SLUICE_AVX512_ONE_TOKEN_H
 #include "kernels/x86/avx512_unpack.h"
 
-enum { UNIT = 256, KC_UNITS = 32, BLOCKS = UNIT / BLOCK }; /* KC_UNITS: units of a stretch */
+enum { UNIT = 256, KC_UNITS = 32, BLOCKS = UNIT / BLOCK }; /* KC_UNITS: units of a KC block */
 
-/* bytes from what is met to what is n_prefetched for: avx512_matvec.c */
+/* bytes from what is read to what is prefetched: avx512_matvec.c */
 enum { FAR = 16384, NEAR = 2048 };
 
-/* A stretch of the token, and what its products with 16 rows leave.  One for all types: a thread's
+/* A KC block of the token, and the sums and scales of 16 rows.  One for all types: a thread's
  * stack is small. */
 typedef struct {
     /* i8, as weights_64, bytes_64, natural_64 or packed_64 has the weights */
@@ -34,12 +34,12 @@ typedef struct {
     };
 } workspace;
 
-/* Whether packed_block takes them: what has the most instructions for its bytes. */
+/* Whether packed_block unpacks them: what has the most instructions for its bytes. */
 INLINE int is_packed(int32_t type) { return is_small(type) || type == T_IQ4_XS; }
 
 INLINE int has_fifths(int32_t type) { return is_of_32(type) && bits_of(type) == 5; }
 
-/* Whether four_of_k takes them: scales of 6 bits. */
+/* Whether four_of_k unpacks them: scales of 6 bits. */
 INLINE int is_of_k(int32_t type) { return type == T_Q4_K || type == T_Q5_K; }
 
 /* 16 bytes of each of 4 neighbouring blocks.  A masked broadcast is a load and a blend, which has

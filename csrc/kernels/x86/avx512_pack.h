@@ -1,5 +1,6 @@
-/* avx512_pack.h - activations as the tiles of avx512_matmul.c and avx512_kquant.c meet them: in
- * sets of 6 tokens, block after block, so that a tile reads one stream.
+/* avx512_pack.h - activations as the micro-kernels of avx512_matmul.c and avx512_kquant.c read
+ * them: in micropanels ("sets") of NR = 6 tokens, block after block, so that a tile reads one
+ * stream.
  *
  * VPDPBUSD wants one factor without sign.  It is the activation, with 128 added once, here; a
  * tile's sums then begin at -128 times the sum of their weights, which comes with the panel and

@@ -1,7 +1,7 @@
 /* avx512_panels.h - the walk of avx512_matmul.c and avx512_kquant.c over rows, sets of tokens and
- * panels: a panel is unpacked once and meets up to 96 sets, whose sums are kept here between it and
- * the next panel of the same rows.  Meanwhile the next panel's weights, 32 short streams that the
- * processor would not follow, are n_prefetched for. */
+ * panels: a panel is unpacked once and multiplied by up to 96 sets, whose sums are kept here
+ * between it and the next panel of the same rows.  Meanwhile the next panel's weights, 32 short
+ * streams that the processor would not follow, are prefetched. */
 #ifndef SLUICE_AVX512_PANELS_H
 #define SLUICE_AVX512_PANELS_H
 #include "kernels/x86/avx512_pack.h"
@@ -11,11 +11,11 @@
  * row[ROWS], int32_t b0, int32_t n): blocks b0 ... b0 + n - 1 of 32 rows; void add_set(const panel
  * *p, const packed_set *x, int64_t n_all, const float (*from)[ROWS], float (*to)[ROWS], int32_t n,
  * type, n_tok): to = from + n blocks of a set, [token][row]; the next set, n_all blocks on, is
- * n_prefetched for. */
+ * prefetched. */
 enum { SETS = 96 };
 
 /* [set][token][row].  Not in y, whose rows lie a power of two apart as often as not: then some
- * hundred tokens meet in a few sets of the caches, and push each other out. */
+ * hundred tokens share a few sets of the caches, and evict each other. */
 typedef float kept_sums[SETS][NR][ROWS];
 static const float zero[NR][ROWS];
 

@@ -3,8 +3,8 @@
  *
  * Keys become columns, 32 positions at a time: an element of all of them in a row.  Where queries
  * are many these are f32, converted once. Where they are few, as in decoding, all the transposing
- * costs as much as the scores: columns stay halves, converted as they are met, and the next ones
- * are made between the elements of those that are being met. */
+ * costs as much as the scores: columns stay halves, converted as they are read, and the next ones
+ * are made between the elements of those that are being read. */
 #ifndef SLUICE_AVX512_SCORES_H
 #define SLUICE_AVX512_SCORES_H
 #include "api/limits.h"
@@ -59,7 +59,7 @@ INLINE void store_halves(float *to, __m512i half)
 
 /* line [COLUMNS, 32] = 32 elements (fewer where the row ends) from e on of n (1 ... 32) rows of
  * F16, those of the last one again up to 32. Copied, for rows may lie so far apart that the
- * first-level cache has no room for all at once. */
+ * first-level cache is too small for all at once. */
 INLINE void copy_lines(uint16_t line[][COLUMNS], const plane *x, int32_t n, int32_t e)
 {
     const __mmask32 lanes = x->dim - e < 32 ? (1u << (x->dim - e)) - 1 : 0xffffffff;
@@ -214,7 +214,7 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
  * ----------------------------------------------------------------------- */
 
 /* next f16 [dim rounded up to 8, COLUMNS], elements e ... e + 7 = n rows of F16 as columns; the
- * rows behind them are n_prefetched for. */
+ * rows behind them are prefetched. */
 INLINE void load_next(uint16_t *next, uint16_t line[][COLUMNS], const plane *rows, int32_t n,
                       int32_t e)
 {

@@ -8,7 +8,7 @@
  *
  * Cost on Zen 4, whose four vector units take half a register a cycle each: some 44 operations of a
  * whole register for a block of 16 rows in Q4_0, of which 12 bring rows together and 6 fold: 22
- * cycles at best.  36 are taken from the second-level cache. */
+ * cycles at best.  36 are measured from the second-level cache. */
 #ifndef SLUICE_AVX512_SIDE_BY_SIDE_H
 #define SLUICE_AVX512_SIDE_BY_SIDE_H
 #include "kernels/x86/avx512_one_token.h"
