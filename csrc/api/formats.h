@@ -19,15 +19,32 @@ int32_t gguf_skip_strings(gguf_scan *out, const uint8_t *buf, uint64_t size, uin
 
 /* ---- quant.c: the formats of weights ---------------------------------------- */
 
-/* Customary name of a GGML type number, "" if there is none. */
+/* A row of the table of weight types, types.h. */
+typedef struct {
+    const char *name; /* the customary one, such as Q4_K */
+    int32_t number;   /* of GGML */
+    /* elements of a block, 1 for floats; bytes of a block */
+    int32_t block, bytes;
+    /* bits of a weight without its scale; 0 if is_read is 0 */
+    int32_t bits;
+    /* byte of a block where its scales begin, each an f16, and how many: d, or d and a minimum */
+    int32_t at_d, n_scale;
+    int32_t is_read;    /* 1 if dequantize_row and the kernels read this type */
+    int32_t is_encoded; /* 1 if encode_weights makes it */
+} weight_type;
+
+/* What is known of a GGML type number; NULL: files hold no such type. */
+const weight_type *type_facts(int32_t type);
+/* Its name; "" for NULL. */
 const char *type_name(int32_t type);
-/* Elements of a block of a type that files may hold; 0: no such type. */
+/* Its block; 0 for NULL. */
 int64_t type_block(int32_t type);
 /* Bytes of a row of n elements, n from 0 to 2^50; 0: no such type; -1: n is not a multiple of the
  * block. */
 int64_t type_row_bytes(int32_t type, int64_t n);
-/* 1 if dequantize_row and the kernels read this type, else 0. */
+/* is_read and is_encoded; 0 for NULL. */
 int32_t type_supported(int32_t type);
+int32_t encodable(int32_t type);
 /* y f32 [n] = the n elements at x, of a supported type, n a multiple of its block. */
 void dequantize_row(float *y, int32_t type, const void *x, int64_t n);
 /* y f16 [n], the bits = x f32 [n], to nearest, ties to even. */
@@ -39,9 +56,6 @@ int64_t count_nonfinite(int64_t *first, int32_t type, const void *x, int64_t n);
 
 /* ---- encode.c, encode_k.c: weights to another format ---------------------------- */
 
-/* Whether encode_weights makes this type: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K
- * and Q6_K. */
-int32_t encodable(int32_t type);
 /* y = n elements of an encodable type, made by all threads of the n at x, of a supported type
  * `from`; n is a multiple of both blocks. Where both are one type y is a copy.  Returns -1, or the
  * first element that stops it, and then y is good for nothing: an infinity or NaN in x (*beyond =

@@ -6,8 +6,8 @@
 /* The bits of every result are those of reference.c (of products with terms, of reference_fast.c)
  * whatever the set, threads and rows. */
 
-/* y f32 [n_tok, n] = scale * the rows ids of w, type [*, n]. */
-void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n,
+/* y f32 [n_tok, n] = scale * the rows `tokens` of w, type [*, n]. */
+void embed(float *y, int32_t type, const void *w, const int32_t *tokens, int32_t n_tok, int32_t n,
            float scale);
 
 /* Activations for weights in blocks of 32: x f32 [n_tok, n] ~ d q.  n % 32 == 0.
@@ -42,7 +42,7 @@ typedef struct product {
      * reference.c */
     const uint16_t *terms;
     const void *packed; /* for matmuls itself */
-    /* in the first of a group: NULL, or the next group, whose weights threads that wait ask for */
+    /* in the first of a group: NULL, or the next group, whose weights waiting threads prefetch */
     const struct product *then;
     int32_t n_then;
 } product;
@@ -125,7 +125,7 @@ typedef struct {
     int32_t kind;
     // clang-format off
     union {
-        struct { float *y; int32_t type; const void *w; const int32_t *ids; int32_t n_tok, n;
+        struct { float *y; int32_t type; const void *w; const int32_t *tokens; int32_t n_tok, n;
                  float scale; } embed;
         struct { int8_t *q; float *d, *s; const float *x; int32_t n_tok, n; } quantize_q8;
         struct { int8_t *q; float *d; int16_t *sums; const float *x; int32_t n_tok, n; } quantize_q8_k;

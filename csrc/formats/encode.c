@@ -11,7 +11,7 @@
  * where "/ d" is a product with 1 / d (0 where d is 0) before d is rounded to half precision, and q
  * is rounded by adding 1/2 and cutting.  F16 and BF16: to nearest, ties to even.
  *
- * Pieces of 512 elements, which are whole blocks of any type but the last, go to the threads; none
+ * Chunks of 512 elements, which are whole blocks of any type but the last, go to the threads; none
  * depends on another. */
 #include <math.h>
 #include <stdatomic.h>
@@ -20,7 +20,7 @@
 #include "runtime/isa.h"
 #include "runtime/threads.h"
 
-enum { BLOCK = 32, MOST_BLOCK_BYTES = 2 * sizeof(block_q5_k) };
+enum { BLOCK = 32, MAX_BLOCK_BYTES = 2 * sizeof(block_q5_k) };
 
 typedef struct {
     uint8_t *y;
@@ -154,11 +154,12 @@ static int64_t encode(uint8_t *y, int32_t type, const float *x, int64_t n)
     else {
 #if defined(__x86_64__)
         const isa *set = best_isa();
-        bad = (set == &isa_avx512 || set == &isa_amx          ? encode_k_avx512
-                   : set == &isa_avx2 || set == &isa_avx_vnni ? encode_k_avx2
-                                                              : encode_k)(y, type, x, (int)n);
+        bad = (set == &isa_avx512 || set == &isa_amx ? encode_k_avx512
+                   : set == &isa_avx2 || set == &isa_avx_vnni
+                   ? encode_k_avx2
+                   : encode_k_reference)(y, type, x, (int)n);
 #else
-        bad = encode_k(y, type, x, (int)n);
+        bad = encode_k_reference(y, type, x, (int)n);
 #endif
     }
     return bad < 0 ? -1 : bad * block;
@@ -193,16 +194,6 @@ static void encode_units(const void *arg, int64_t begin, int64_t end, int32_t th
         else if (a->type != a->from && (bad = encode(y, a->type, x, n)) >= 0)
             stop_at(a->stop, 2 * (at + bad) + 1);
     }
-}
-
-int32_t encodable(int32_t type)
-{
-    static const int32_t types[] = {T_F32,  T_F16,  T_BF16, T_Q8_0, T_Q4_0, T_Q4_1,
-                                    T_Q5_0, T_Q5_1, T_Q4_K, T_Q5_K, T_Q6_K};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (types[i] == type)
-            return 1;
-    return 0;
 }
 
 int64_t encode_weights(int32_t *beyond, void *y, int32_t type, const void *x, int32_t from,

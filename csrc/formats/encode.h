@@ -9,7 +9,7 @@ enum { ENCODE_UNIT = 2 * BLOCK_K };
 /* y = two blocks of Q4_K, Q5_K or Q6_K with the n (256 or 512) finite elements at x.  -1, or the
  * first of the blocks whose scale is beyond half precision: 0 or 1, and y is then undefined from
  * there on. */
-int encode_k(uint8_t *y, int32_t type, const float *x, int n);
+int encode_k_reference(uint8_t *y, int32_t type, const float *x, int n);
 int encode_k_avx2(uint8_t *y, int32_t type, const float *x, int n);
 int encode_k_avx512(uint8_t *y, int32_t type, const float *x, int n);
 

@@ -3,15 +3,15 @@
  *   Q4_K, Q5_K   w = d sc q - dmin m   8 groups of 32; q 0 to 15 or 31, sc and m 0 to 63
  *   Q6_K         w = d sc q            16 groups of 16; q -32 to 31, sc -128 to 127
  *
- * What is made small is the sum of (x - w)^2 over the block, in three steps.
+ * The encoder minimizes the sum of (x - w)^2 over the block, in three steps.
  *
  * 1. Each group by itself, with a scale D (and an offset M >= 0, w = D q - M) that are any f32.
  *    For a few D around the one that takes the group's range to the range of q, the q are rounded;
  *    D and M are then the least squares solution for these q, and the candidate whose solution
- *    leaves the least is taken.
+ *    leaves the smallest sum is chosen.
  * 2. The greatest D and M of the block give d and dmin, rounded to half precision; from here on
  *    their rounded values count.  Each group tries the sc next to D / d, for each the best m, and
- *    keeps the pair that leaves the least.
+ *    keeps the pair that leaves the smallest sum.
  * 3. For these sc, m and q, d and dmin are the least squares solution of the whole block, rounded;
  *    the groups choose again. Of all rounds the best is kept.
  *
@@ -22,18 +22,19 @@
  * sums in the order of its elements, and the compiler makes vectors of the groups: this file is
  * compiled once for every instruction set that does it faster (avx2_encode.c, avx512_encode.c), to
  * the same bits.  Blocks are scaled by a power of two first: no square overflows or vanishes.  One
- * whose weights are all below 2^-40 is zero: the least scale of a half is 2^-24. */
+ * whose weights are all below 2^-40 is zero: the smallest scale of a half is 2^-24. */
 #include <math.h>
 #include <string.h>
 #include "formats/encode.h"
-#ifndef NAME
-#define NAME(f) f
+#include "kernels/set.h"
+#ifndef SET
+#define SET reference
 #endif
 
 enum { GROUPS = 16, LONGEST = 32, STARTS = 4, ROUNDS = 3 };
-/* added and taken away again: rounds to nearest, ties to even, below 2^22 */
+/* added and subtracted again: rounds to nearest, ties to even, below 2^22 */
 static const float TO_INTEGER = 0x1.8p23f;
-static const float LEAST = 0x1p-40f;
+static const float MIN_SIZE = 0x1p-40f;
 
 typedef float per_group[GROUPS];
 
@@ -57,10 +58,10 @@ typedef struct {
 typedef struct { per_group q, qq, qx; } moments; /* sums of q, q^2, q x */
 
 static inline float nearest(float x) { return (x + TO_INTEGER) - TO_INTEGER; }
-static inline float least(float a, float b) { return a < b ? a : b; }
-static inline float most(float a, float b) { return a > b ? a : b; }
+static inline float f32_min(float a, float b) { return a < b ? a : b; }
+static inline float f32_max(float a, float b) { return a > b ? a : b; }
 
-/* What takes the time, with the groups in vectors as wide as the set has: a compiler left to itself
+/* Where the time goes, with the groups in vectors as wide as the set has: a compiler left to itself
  * would make them of elements. */
 #if defined(__AVX512F__)
 enum { WIDE = 16 };
@@ -122,7 +123,7 @@ static void measure(float *error, const groups *g, const float *d, const float *
 /* The q of one element, as CODE has it. */
 static inline float code(float x, float m, float inverse, float low, float top)
 {
-    return nearest(most(least((x + m) * inverse, top), low));
+    return nearest(f32_max(f32_min((x + m) * inverse, top), low));
 }
 
 static void invert(float *inverse, const float *d)
@@ -147,7 +148,7 @@ static void fit_with_min(fit *f, const groups *g)
     for (int l = 0; l < GROUPS; l++) {
         float lo = 0, hi = -INFINITY;
         for (int i = 0; i < g->n; i++)
-            lo = least(g->x[i][l], lo), hi = most(g->x[i][l], hi);
+            lo = f32_min(g->x[i][l], lo), hi = f32_max(g->x[i][l], hi);
         m[l] = -lo, range[l] = hi - lo;
         f->d[l] = 0, f->m[l] = -lo, best[l] = INFINITY;
     }
@@ -183,7 +184,7 @@ static void fit_without_min(fit *f, const groups *g)
     for (int l = 0; l < GROUPS; l++) {
         float lo = 0, hi = 0;
         for (int i = 0; i < g->n; i++)
-            lo = least(g->x[i][l], lo), hi = most(g->x[i][l], hi);
+            lo = f32_min(g->x[i][l], lo), hi = f32_max(g->x[i][l], hi);
         far[l] = -lo > hi ? lo : hi;
         zero[l] = f->d[l] = f->m[l] = best[l] = 0;
     }
@@ -207,7 +208,7 @@ static void fit_without_min(fit *f, const groups *g)
 /* Blocks of the 16 groups: of group l. */
 static inline int block_of(const groups *g, int l) { return l * g->n_block / GROUPS; }
 
-/* The half next to x / power, and its value times power.  The least half rather than 0 where x /
+/* The half next to x / power, and its value times power.  The smallest half rather than 0 where x /
  * power is half of that. */
 static float half_of(uint16_t *half, float x, float power)
 {
@@ -227,7 +228,7 @@ static void begin(choice *c, const groups *g, const fit *f, float below)
         for (int l = 0; l < GROUPS; l++)
             if (block_of(g, l) == b) {
                 d = fabsf(f->d[l]) > fabsf(d) ? f->d[l] : d;
-                m = most(m, f->m[l]);
+                m = f32_max(m, f->m[l]);
             }
         c->d[b] =
             half_of(&c->half_d[b], d / (g->has_min ? g->scale_top - below : g->scale_low + below),
@@ -243,13 +244,14 @@ static void choose(choice *c, const groups *g, const fit *f)
     moments s;
     for (int l = 0; l < GROUPS; l++) {
         unit[l] = c->d[block_of(g, l)], unit_m[l] = c->m[block_of(g, l)];
-        at[l] =
-            unit[l] != 0 ? nearest(most(least(f->d[l] / unit[l], g->scale_top), g->scale_low)) : 0;
+        at[l] = unit[l] != 0
+            ? nearest(f32_max(f32_min(f->d[l] / unit[l], g->scale_top), g->scale_low))
+            : 0;
         c->error[l] = INFINITY, c->scale[l] = c->min[l] = 0;
     }
     for (int step = -1; step <= 1; step++) {
         for (int l = 0; l < GROUPS; l++) {
-            scale[l] = most(least(at[l] + (float)step, g->scale_top), g->scale_low);
+            scale[l] = f32_max(f32_min(at[l] + (float)step, g->scale_top), g->scale_low);
             d[l] = unit[l] * scale[l], m[l] = f->m[l], min[l] = 0;
         }
         invert(inverse, d);
@@ -257,7 +259,8 @@ static void choose(choice *c, const groups *g, const fit *f)
             count(&s, g, m, inverse);
             for (int l = 0; l < GROUPS; l++) { /* the offset that is best for these q */
                 const float own = (d[l] * s.q[l] - g->sum[l]) / (float)g->n;
-                min[l] = unit_m[l] > 0 ? nearest(most(least(own / unit_m[l], g->scale_top), 0)) : 0;
+                min[l] =
+                    unit_m[l] > 0 ? nearest(f32_max(f32_min(own / unit_m[l], g->scale_top), 0)) : 0;
                 m[l] = unit_m[l] * min[l];
             }
         }
@@ -357,15 +360,15 @@ static void put(uint8_t *y, int32_t type, const groups *g, const choice *c)
 }
 
 /* The blocks of x, scaled. */
-static void take(groups *g, const float *x)
+static void load_groups(groups *g, const float *x)
 {
     for (int b = 0; b < g->n_block; b++) {
         float greatest = 0;
         int exponent;
         for (int i = 0; i < BLOCK_K; i++)
-            greatest = most(greatest, fabsf(x[b * BLOCK_K + i]));
+            greatest = f32_max(greatest, fabsf(x[b * BLOCK_K + i]));
         frexpf(greatest, &exponent);
-        g->power[b] = greatest < LEAST ? 0 : ldexpf(1, -exponent < 127 ? -exponent : 127);
+        g->power[b] = greatest < MIN_SIZE ? 0 : ldexpf(1, -exponent < 127 ? -exponent : 127);
     }
     for (int l = 0; l < GROUPS; l++) {
         float sum = 0;
@@ -381,7 +384,7 @@ static int encode_groups(uint8_t *y, int32_t type, groups *g, const float *x)
 {
     fit f;
     choice best, next;
-    take(g, x);
+    load_groups(g, x);
     (g->has_min ? fit_with_min : fit_without_min)(&f, g);
     for (int below = 0; below < STARTS; below++) {
         begin(&next, g, &f, (float)below);

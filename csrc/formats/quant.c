@@ -9,54 +9,50 @@
 #include "formats/quant.h"
 #include "runtime/float_bits.h"
 
-/* What a file may hold, by type number: block in elements, and its bytes; of the block types that
- * this build reads, where d is in the block and how many halves begin there (d, then m or dmin).
- * The numbers left out were withdrawn, or are formats of activations. */
+/* What a file may hold, by type number; a number that is not in the table has a block of 0. */
 // clang-format off
-static const struct { const char *name; uint16_t block, bytes, at, halves; } format[] = {
-    [T_F32] = { "F32", 1, 4, 0, 0 },     [T_F16] = { "F16", 1, 2, 0, 0 },
-    [T_Q4_0] = { "Q4_0", 32, 18, offsetof(block_q4_0, d), 1 },
-    [T_Q4_1] = { "Q4_1", 32, 20, offsetof(block_q4_1, d), 2 },
-    [T_Q5_0] = { "Q5_0", 32, 22, offsetof(block_q5_0, d), 1 },
-    [T_Q5_1] = { "Q5_1", 32, 24, offsetof(block_q5_1, d), 2 },
-    [T_Q8_0] = { "Q8_0", 32, 34, offsetof(block_q8_0, d), 1 },
-    [T_Q2_K] = { "Q2_K", 256, 84, offsetof(block_q2_k, d), 2 },
-    [T_Q3_K] = { "Q3_K", 256, 110, offsetof(block_q3_k, d), 1 },
-    [T_Q4_K] = { "Q4_K", 256, 144, offsetof(block_q4_k, d), 2 },
-    [T_Q5_K] = { "Q5_K", 256, 176, offsetof(block_q5_k, d), 2 },
-    [T_Q6_K] = { "Q6_K", 256, 210, offsetof(block_q6_k, d), 1 },
-    [16] = { "IQ2_XXS", 256, 66, 0, 0 }, [17] = { "IQ2_XS", 256, 74, 0, 0 },
-    [18] = { "IQ3_XXS", 256, 98, 0, 0 }, [19] = { "IQ1_S", 256, 50, 0, 0 },
-    [T_IQ4_NL] = { "IQ4_NL", 32, 18, offsetof(block_iq4_nl, d), 1 },
-    [21] = { "IQ3_S", 256, 110, 0, 0 },  [22] = { "IQ2_S", 256, 82, 0, 0 },
-    [T_IQ4_XS] = { "IQ4_XS", 256, 136, offsetof(block_iq4_xs, d), 1 },
-    [24] = { "I8", 1, 1, 0, 0 },         [25] = { "I16", 1, 2, 0, 0 },
-    [26] = { "I32", 1, 4, 0, 0 },        [27] = { "I64", 1, 8, 0, 0 },
-    [28] = { "F64", 1, 8, 0, 0 },        [29] = { "IQ1_M", 256, 56, 0, 0 },
-    [T_BF16] = { "BF16", 1, 2, 0, 0 },   [34] = { "TQ1_0", 256, 54, 0, 0 },
-    [35] = { "TQ2_0", 256, 66, 0, 0 },   [39] = { "MXFP4", 32, 17, 0, 0 },
-    [40] = { "NVFP4", 64, 36, 0, 0 },    [41] = { "Q1_0", 128, 18, 0, 0 },
+static const weight_type table[] = {
+#define ROW(number, NAME, bytes) [number] = {#NAME, number, 1, bytes, 8 * bytes, 0, 0, 1, 1},
+    TYPES_FLOAT(ROW)
+#undef ROW
+#define BLOCK(elements, number, NAME, name, bits, min, encoded) \
+    [number] = {#NAME, number, elements, sizeof(block_##name), bits, \
+                offsetof(block_##name, d), 1 + min, 1, encoded},
+#define ROW(number, NAME, name, bits, zero, group, min, encoded) \
+    BLOCK(32, number, NAME, name, bits, min, encoded)
+    TYPES_32(ROW)
+#undef ROW
+#define ROW(number, NAME, name, bits, zero, group, min, encoded) \
+    BLOCK(BLOCK_K, number, NAME, name, bits, min, encoded)
+    TYPES_256(ROW)
+#undef ROW
+#define ROW(number, NAME, elements, bytes) [number] = {#NAME, number, elements, bytes, .bits = 0},
+    TYPES_UNREAD(ROW)
+#undef ROW
 };
 // clang-format on
-enum { N_FORMATS = sizeof format / sizeof *format };
+enum { N_NUMBERS = sizeof table / sizeof *table };
 
-const char *type_name(int32_t type) { return type_block(type) ? format[type].name : ""; }
+const weight_type *type_facts(int32_t type)
+{
+    return type >= 0 && type < N_NUMBERS && table[type].block ? &table[type] : NULL;
+}
 
-int64_t type_block(int32_t type) { return type >= 0 && type < N_FORMATS ? format[type].block : 0; }
+const char *type_name(int32_t type) { return type_block(type) ? table[type].name : ""; }
+
+int64_t type_block(int32_t type) { return type >= 0 && type < N_NUMBERS ? table[type].block : 0; }
 
 int64_t type_row_bytes(int32_t type, int64_t n)
 {
     const int64_t block = type_block(type);
     if (!block)
         return 0;
-    return n % block ? -1 : n / block * format[type].bytes;
+    return n % block ? -1 : n / block * table[type].bytes;
 }
 
-int32_t type_supported(int32_t type)
-{
-    return type == T_F32 || type == T_F16 || type == T_BF16
-        || (type_block(type) && format[type].halves);
-}
+int32_t type_supported(int32_t type) { return type_block(type) && table[type].is_read; }
+
+int32_t encodable(int32_t type) { return type_block(type) && table[type].is_encoded; }
 
 float f16_to_f32(uint16_t h)
 {
@@ -99,25 +95,57 @@ const int8_t iq4_value[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
 static inline int nibble(const uint8_t q[16], int i) { return q[i % 16] >> i / 16 * 4 & 15; }
 static inline int bit(const uint8_t h[4], int i) { return h[i / 8] >> i % 8 & 1; }
 
+static void unpack_q8_0(unpacked_32 *u, const block_q8_0 *w)
+{
+    u->d = f16_to_f32(w->d);
+    memcpy(u->q, w->q, sizeof u->q);
+}
+
+static void unpack_q4_0(unpacked_32 *u, const block_q4_0 *w)
+{
+    u->d = f16_to_f32(w->d);
+    for (int i = 0; i < 32; i++)
+        u->q[i] = (int8_t)(nibble(w->q, i) - 8);
+}
+
+static void unpack_q4_1(unpacked_32 *u, const block_q4_1 *w)
+{
+    u->d = f16_to_f32(w->d), u->m = f16_to_f32(w->m);
+    for (int i = 0; i < 32; i++)
+        u->q[i] = (int8_t)nibble(w->q, i);
+}
+
+static void unpack_q5_0(unpacked_32 *u, const block_q5_0 *w)
+{
+    u->d = f16_to_f32(w->d);
+    for (int i = 0; i < 32; i++)
+        u->q[i] = (int8_t)((nibble(w->q, i) | bit(w->h, i) << 4) - 16);
+}
+
+static void unpack_q5_1(unpacked_32 *u, const block_q5_1 *w)
+{
+    u->d = f16_to_f32(w->d), u->m = f16_to_f32(w->m);
+    for (int i = 0; i < 32; i++)
+        u->q[i] = (int8_t)(nibble(w->q, i) | bit(w->h, i) << 4);
+}
+
+static void unpack_iq4_nl(unpacked_32 *u, const block_iq4_nl *w)
+{
+    u->d = f16_to_f32(w->d);
+    for (int i = 0; i < 32; i++)
+        u->q[i] = iq4_value[nibble(w->q, i)];
+}
+
+/* unpack_NAME(u, block) of the block's type. */
+#define UNPACK(number, NAME, name, ...) \
+    case number: unpack_##name(u, block); break;
+
 void unpack_32(unpacked_32 *u, int32_t type, const void *block)
 {
-    const block_q4_0 *q4_0 = block;
-    const block_q4_1 *q4_1 = block;
-    const block_q5_0 *q5_0 = block;
-    const block_q5_1 *q5_1 = block;
-    const block_q8_0 *q8_0 = block;
-    const block_iq4_nl *iq4_nl = block;
-    u->d = f16_to_f32(q4_0->d); /* all begin with d */
-    u->m = has_min(type) ? f16_to_f32(q4_1->m) : 0.0f;
-    for (int i = 0; i < 32; i++)
-        switch (type) {
-        case T_Q4_0: u->q[i] = (int8_t)(nibble(q4_0->q, i) - 8); break;
-        case T_Q4_1: u->q[i] = (int8_t)nibble(q4_1->q, i); break;
-        case T_Q5_0: u->q[i] = (int8_t)((nibble(q5_0->q, i) | bit(q5_0->h, i) << 4) - 16); break;
-        case T_Q5_1: u->q[i] = (int8_t)(nibble(q5_1->q, i) | bit(q5_1->h, i) << 4); break;
-        case T_IQ4_NL: u->q[i] = iq4_value[nibble(iq4_nl->q, i)]; break;
-        default: u->q[i] = q8_0->q[i];
-        }
+    u->m = 0.0f;
+    switch (type) {
+        TYPES_32(UNPACK)
+    }
 }
 
 /* Element i of 256.  Bytes are shared by elements 32 apart: pairs of bits by the four of 128
@@ -216,12 +244,7 @@ void unpack_256(unpacked_256 *u, int32_t type, const void *block)
     u->m = 0.0f;
     memset(u->min, 0, sizeof u->min);
     switch (type) {
-    case T_Q2_K: unpack_q2_k(u, block); break;
-    case T_Q3_K: unpack_q3_k(u, block); break;
-    case T_Q4_K: unpack_q4_k(u, block); break;
-    case T_Q5_K: unpack_q5_k(u, block); break;
-    case T_Q6_K: unpack_q6_k(u, block); break;
-    default: unpack_iq4_xs(u, block);
+        TYPES_256(UNPACK)
     }
 }
 
@@ -248,7 +271,7 @@ static void dequantize_256(float *y, int32_t type, const void *x)
 
 void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
 {
-    const int64_t block = type_block(type), bytes = block > 1 ? format[type].bytes : 0;
+    const int64_t block = type_block(type), bytes = block > 1 ? table[type].bytes : 0;
     switch (type) {
     case T_F32: memcpy(y, x, (size_t)n * 4); break;
     case T_F16:
@@ -270,8 +293,8 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
 static int bad_halves(int32_t type, const void *x, int64_t b)
 {
     uint16_t h[2] = {0};
-    memcpy(h, (const uint8_t *)x + b * format[type].bytes + format[type].at,
-           format[type].halves * sizeof *h);
+    memcpy(h, (const uint8_t *)x + b * table[type].bytes + table[type].at_d,
+           table[type].n_scale * sizeof *h);
     return !finite_f16(h[0]) + !finite_f16(h[1]);
 }
 

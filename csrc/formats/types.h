@@ -1,31 +1,74 @@
-/* types.h - the types of weights: their GGML numbers, and blocks as GGUF stores them. */
+/* types.h - the table of weight types, and blocks as GGUF stores them.
+ *
+ * A type is one row here. Its GGML number, name, sizes and layout, and the switches that lead to
+ * its functions, are expansions of these lists; Python reads them through api/formats.h. A row of
+ * a block type also needs, under its lower-case name, a struct block_NAME (below), a function
+ * unpack_NAME (quant.c) and a case wherever a kernel turns such a block into bytes: csrc/README.md
+ * lists the places. */
 #ifndef SLUICE_FORMATS_TYPES_H
 #define SLUICE_FORMATS_TYPES_H
 #include <stddef.h>
 #include <stdint.h>
 
-/* GGML type numbers. */
-enum {
-    T_F32 = 0,
-    T_F16 = 1,
-    T_Q4_0 = 2,
-    T_Q4_1 = 3,
-    T_Q5_0 = 6,
-    T_Q5_1 = 7,
-    T_Q8_0 = 8,
-    T_Q2_K = 10,
-    T_Q3_K = 11,
-    T_Q4_K = 12,
-    T_Q5_K = 13,
-    T_Q6_K = 14,
-    T_IQ4_NL = 20,
-    T_IQ4_XS = 23,
-    T_BF16 = 30
-};
-static inline int has_min(int32_t type)
-{
-    return type == T_Q4_1 || type == T_Q5_1 || type == T_Q2_K || type == T_Q4_K || type == T_Q5_K;
-}
+// clang-format off
+/* ROW(number, NAME, bytes of an element): encode.c makes all of them. */
+#define TYPES_FLOAT(ROW) \
+    ROW( 0, F32,  4) \
+    ROW( 1, F16,  2) \
+    ROW(30, BF16, 2)
+
+/* ROW(number, NAME, name, bits, zero, group, has_min, is_encoded), of blocks of 32, then of 256.
+ *
+ * bits, zero   q + zero is an unsigned integer of so many bits. The formats with fewer than 8
+ *              store that integer; zero is 0 where a minimum takes its place. IQ4: q of iq4_value
+ * group        elements that share a scale
+ * has_min      a block has a minimum, m or dmin, behind its scale d
+ * is_encoded   encode.c makes it */
+#define TYPES_32_BYTES(ROW) \
+    /*                      bits zero group min encoded */ \
+    ROW( 8, Q8_0,   q8_0,    8,  128,  32,  0,  1)
+#define TYPES_32_BITS(ROW) \
+    ROW( 2, Q4_0,   q4_0,    4,    8,  32,  0,  1) \
+    ROW( 3, Q4_1,   q4_1,    4,    0,  32,  1,  1) \
+    ROW( 6, Q5_0,   q5_0,    5,   16,  32,  0,  1) \
+    ROW( 7, Q5_1,   q5_1,    5,    0,  32,  1,  1)
+#define TYPES_32_INDICES(ROW) \
+    ROW(20, IQ4_NL, iq4_nl,  8,  128,  32,  0,  0)
+#define TYPES_32(ROW) TYPES_32_BYTES(ROW) TYPES_32_BITS(ROW) TYPES_32_INDICES(ROW)
+#define TYPES_256(ROW) \
+    ROW(10, Q2_K,   q2_k,    2,    0,  16,  1,  0) \
+    ROW(11, Q3_K,   q3_k,    3,    4,  16,  0,  0) \
+    ROW(12, Q4_K,   q4_k,    4,    0,  32,  1,  1) \
+    ROW(13, Q5_K,   q5_k,    5,    0,  32,  1,  1) \
+    ROW(14, Q6_K,   q6_k,    6,   32,  16,  0,  1) \
+    ROW(23, IQ4_XS, iq4_xs,  8,  128,  32,  0,  0)
+#define TYPES_BLOCK(ROW) TYPES_32(ROW) TYPES_256(ROW)
+
+/* ROW(number, NAME, elements of a block, bytes of it): files may hold them, no kernel reads them.
+ * The numbers left out were withdrawn, or are formats of activations. */
+#define TYPES_UNREAD(ROW) \
+    ROW(16, IQ2_XXS, 256, 66) ROW(17, IQ2_XS, 256, 74) ROW(18, IQ3_XXS, 256, 98) \
+    ROW(19, IQ1_S, 256, 50) ROW(21, IQ3_S, 256, 110) ROW(22, IQ2_S, 256, 82) \
+    ROW(24, I8, 1, 1) ROW(25, I16, 1, 2) ROW(26, I32, 1, 4) ROW(27, I64, 1, 8) \
+    ROW(28, F64, 1, 8) ROW(29, IQ1_M, 256, 56) ROW(34, TQ1_0, 256, 54) \
+    ROW(35, TQ2_0, 256, 66) ROW(39, MXFP4, 32, 17) ROW(40, NVFP4, 64, 36) \
+    ROW(41, Q1_0, 128, 18)
+// clang-format on
+
+/* T_F32 ...: the GGML numbers. */
+#define NUMBER(number, NAME, ...) T_##NAME = number,
+enum { TYPES_FLOAT(NUMBER) TYPES_BLOCK(NUMBER) };
+#undef NUMBER
+
+/* Dispatch to a function that is compiled for each type of a list:
+ *
+ *     #define CALL(type) multiply(a, begin, end, type)
+ *         switch (a->type) {
+ *             TYPES_32(CASE_OF_TYPE)
+ *         }
+ *     #undef CALL */
+#define CASE_OF_TYPE(number, NAME, ...) \
+    case T_##NAME: CALL(T_##NAME); break;
 
 /* Blocks of 32 weights as GGUF stores them.  d, m: IEEE half, the bits. */
 // clang-format off
@@ -70,20 +113,80 @@ _Static_assert(sizeof(block_q2_k) == 84 && sizeof(block_q3_k) == 110 && sizeof(b
                    && sizeof(block_iq4_xs) == 136,
                "GGUF block sizes");
 
-/* Elements that share a scale. */
-static inline int32_t group_of(int32_t type)
+/* Facts of a block type: constants where the type is one. (FACT or plain inline changes nothing but
+ * the order in which the compiler does its work, and so the registers it takes.) */
+#define FACT static inline __attribute__((always_inline))
+
+static inline int has_min(int32_t type)
 {
-    return type == T_Q4_K || type == T_Q5_K || type == T_IQ4_XS ? 32 : 16;
+#define ROW(number, NAME, name, bits, zero, group, min, encoded) || (min && type == T_##NAME)
+    return 0 TYPES_BLOCK(ROW);
+#undef ROW
 }
 
-/* Byte of a block where d is; dmin, where there is one, comes after it. */
+/* Elements of a block of 256 that share a scale. */
+static inline int32_t group_of(int32_t type)
+{
+#define ROW(number, NAME, name, bits, zero, group, ...) || (group == 32 && type == T_##NAME)
+    return 0 TYPES_256(ROW) ? 32 : 16;
+#undef ROW
+}
+
+/* Byte of a block where d is; m or dmin, if there is one, comes after it. */
 static inline int64_t at_d(int32_t type)
 {
+#define ROW(number, NAME, name, ...) \
+    case T_##NAME: return offsetof(block_##name, d);
     switch (type) {
-    case T_Q2_K: return offsetof(block_q2_k, d);
-    case T_Q3_K: return offsetof(block_q3_k, d);
-    case T_Q6_K: return offsetof(block_q6_k, d);
-    default: return 0;
+        TYPES_BLOCK(ROW)
     }
+    return 0;
+#undef ROW
 }
+
+FACT int32_t bytes_of_block(int32_t type)
+{
+#define ROW(number, NAME, name, ...) \
+    case T_##NAME: return sizeof(block_##name);
+    switch (type) {
+        TYPES_BLOCK(ROW)
+    }
+    return 0;
+#undef ROW
+}
+
+FACT int32_t bits_of(int32_t type)
+{
+#define ROW(number, NAME, name, bits, ...) \
+    case T_##NAME: return bits;
+    switch (type) {
+        TYPES_BLOCK(ROW)
+    }
+    return 0;
+#undef ROW
+}
+
+FACT int32_t zero_of(int32_t type)
+{
+#define ROW(number, NAME, name, bits, zero, ...) \
+    case T_##NAME: return zero;
+    switch (type) {
+        TYPES_BLOCK(ROW)
+    }
+    return 0;
+#undef ROW
+}
+
+FACT int is_of_32(int32_t type)
+{
+#define ROW(number, NAME, ...) \
+    case T_##NAME: return 1;
+    switch (type) {
+        TYPES_32(ROW)
+    }
+    return 0;
+#undef ROW
+}
+
+#undef FACT
 #endif

@@ -1,13 +1,13 @@
-/* arguments.h - the arguments of the operations, as instruction sets take them. */
+/* arguments.h - the arguments of the operations, as the functions of instruction sets get them. */
 #ifndef SLUICE_KERNELS_ARGUMENTS_H
 #define SLUICE_KERNELS_ARGUMENTS_H
 #include "api/kernels.h"
 
-/* One struct for each function of api/kernels.h; the functions of an instruction set take a `const
+/* One struct for each function of api/kernels.h; the functions of an instruction set get a `const
  * void *` to it. */
 typedef product matmul_args;
 // clang-format off
-/* block: elements of a block, or of f32 steps of a piece */
+/* block: elements of a block, or of f32 steps of a KC block */
 typedef struct { const matmul_args *a; void *packed; int32_t block; } pack_args;
 typedef struct { float *y; const float *x, *w; int32_t n; float eps; } rmsnorm_args;
 typedef struct { int8_t *q; float *d, *s; int16_t *sums; const float *x; int32_t n; } quantize_args;

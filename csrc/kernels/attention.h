@@ -1,12 +1,12 @@
-/* attention.h - which queries meet which rows of keys and values, and in what order; for avx2.c and
+/* attention.h - which queries read which rows of keys and values, and in what order; for avx2.c and
  * avx512_attention.c, which say how.
  *
  * A prompt's items are a few tokens and one head of keys and values each.  Of a long prompt, each
- * thread converts a head's keys and values once and holds them for the items that follow; else
- * every item converts what it meets, block by block.  A few tokens, as in decoding, meet rows in
+ * thread converts a head's keys and values once and caches them for the items that follow; else
+ * every item converts what it reads, block by block.  A few tokens, as in decoding, read rows in
  * the order of memory instead, block by block of positions and in each block head by head, so that
- * the processor fetches them ahead: each thread its heads where these go round the threads; else
- * scores are shared out by position, then values by element. */
+ * the processor fetches them ahead: threads have whole heads if the KV heads divide evenly; else
+ * scores are divided by position, then values by element. */
 #ifndef SLUICE_ATTENTION_H
 #define SLUICE_ATTENTION_H
 #include <string.h>
@@ -64,19 +64,20 @@ static void weigh(const query *x, const attention_args *a)
     softmax(x);
 }
 
-/* Keys and values as a thread holds them: its share of a->held says which head's they are, and is
- * filled anew where that is another's. */
-static void take_held(plane *k, plane *v, const attention_args *a, int32_t head, int32_t thread)
+/* Converted keys and values of a head, from the thread's part of a->cached, whose header has the
+ * head's number; another head is converted first. */
+static void fetch_cached(plane *k, plane *v, const attention_args *a, int32_t head, int32_t thread)
 {
-    uint8_t *const held = a->held + thread * a->n_held;
-    const int32_t dim = a->head_dim, n = a->held_rows, first = a->pos + a->n_tok - n;
-    float *const keys = (float *)(held + HELD_HEADER), *const values = keys + held_keys(n, dim);
+    uint8_t *const cached = a->cached + thread * a->n_cached;
+    const int32_t dim = a->head_dim, n = a->cached_rows, first = a->pos + a->n_tok - n;
+    float *const keys = (float *)(cached + CACHED_HEADER),
+                 *const values = keys + cached_keys(n, dim);
     int32_t now;
-    memcpy(&now, held, sizeof now);
+    memcpy(&now, cached, sizeof now);
     if (now != head) {
         load_keys(keys, k, first, n);
         load_values(values, v, first, n);
-        memcpy(held, &head, sizeof head);
+        memcpy(cached, &head, sizeof head);
     }
     *k = (plane){(const uint8_t *)keys, 0, AS_COLUMNS, dim, first};
     *v = (plane){(const uint8_t *)values, (int64_t)dim * 4, T_F32, dim, first};
@@ -92,8 +93,8 @@ static void attend(const attention_args *a, float *scores, int32_t t0, int32_t n
     const int32_t first = set_queries(x, a, scores, t0, n_tok, h0, n_head);
     plane k = plane_of(a, a->k, head, (span){0, a->head_dim}),
           v = plane_of(a, a->v, head, (span){0, a->head_dim});
-    if (a->held)
-        take_held(&k, &v, a, head, thread);
+    if (a->cached)
+        fetch_cached(&k, &v, a, head, thread);
     score_heads(x, n_query, &k, 1, a->scale, first, end);
     for (int32_t i = 0; i < n_query; i++)
         weigh(x + i, a);

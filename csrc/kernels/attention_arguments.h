@@ -14,10 +14,10 @@ typedef struct {
     int32_t type, n_tok, pos, n_head, n_head_kv, head_dim, window;
     float scale, cap;
     int32_t item_tok; /* tokens an item covers */
-    /* NULL, or n_held bytes a thread where keys and values of this many positions stay */
-    uint8_t *held;
-    int64_t n_held;
-    int32_t held_rows;
+    /* NULL, or n_cached bytes a thread where keys and values of this many positions stay */
+    uint8_t *cached;
+    int64_t n_cached;
+    int32_t cached_rows;
     /* 0: items as they are; else parts of ATTEND_ALL, cut by heads, or of a step, cut by positions,
      * queries, elements */
     int32_t steps, n_part;
@@ -32,13 +32,13 @@ enum {
 
 /* Floats from the scores of one query to those of the next, for n positions and the inverse of
  * their sum: lines of the cache, and an odd number of them, 9 more than a multiple of 16, so that
- * what several queries hold of the same positions does not meet in the same sets. */
+ * scores of several queries for the same positions are not in the same sets. */
 static inline int64_t score_stride(int64_t n) { return ((n + 1 + 15) / 16 + 6) / 16 * 256 + 144; }
 
-/* Of attention_args.held: bytes before the floats of a thread's share, and floats that n keys take
+/* Of attention_args.cached: bytes before the floats of a thread's share, and floats of n keys
  * as columns. */
-enum { HELD_HEADER = 64 };
-static inline int64_t held_keys(int64_t n, int64_t dim) { return ((n + 31) / 32 * dim + 8) * 32; }
+enum { CACHED_HEADER = 64 };
+static inline int64_t cached_keys(int64_t n, int64_t dim) { return ((n + 31) / 32 * dim + 8) * 32; }
 
 /* Item i of n_item: head by head, so that those of one head find its keys and values in the
  * second-level cache. */

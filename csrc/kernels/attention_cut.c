@@ -10,13 +10,13 @@
  * and V; one token where a group is larger. */
 static int32_t item_tokens(int32_t n_tok, int32_t group)
 {
-    const int32_t most = group <= 2 ? 64 : group <= 128 ? 128 / group : 1;
-    return n_tok < most ? n_tok : most;
+    const int32_t max = group <= 2 ? 64 : group <= 128 ? 128 / group : 1;
+    return n_tok < max ? n_tok : max;
 }
 
-/* How a call is cut.  Items where there are many queries and the items go round the threads, or
- * where the call is small; else in n_part parts: one of some heads for each thread, or, where heads
- * do not go round the threads, more parts of each step, which costs two barriers more. */
+/* How a call is cut.  Items if there are many queries and the items divide evenly among the
+ * threads, or if the call is small; else in n_part parts: one of some heads for each thread, or, if
+ * heads do not divide evenly, more parts of each step, which costs two barriers more. */
 enum {
     WORTH_CUTTING = 256 /* positions */,
     MAX_CUT_TOKENS = 64 /* all their scores are kept at once */,
@@ -50,28 +50,29 @@ int64_t attention_scores(int32_t n_tok, int32_t pos, int32_t n_head, int32_t n_h
 }
 
 /* Where each thread has two items of a head or more, it converts that head's rows once and keeps
- * them, if they are not too many.  Without memory every item converts what it meets: the bits are
+ * them, if they are not too many.  Without memory every item converts what it reads: the bits are
  * the same. */
-enum { MOST_HELD = 4 << 20 /* bytes of a thread */ };
+enum { MAX_CACHED = 4 << 20 /* bytes of a thread */ };
 
-static void hold(attention_args *a, const cut *c)
+static void cache_converted(attention_args *a, const cut *c)
 {
     const int32_t n_thread = threads_count();
     const int64_t first = a->window && a->pos >= a->window ? a->pos - a->window + 1 : 0,
                   rows = (int64_t)a->pos + a->n_tok - first;
-    const int64_t n_bytes = HELD_HEADER + 4 * (held_keys(rows, a->head_dim) + rows * a->head_dim);
-    const int64_t n_held = (n_bytes + PAGE - 1) / PAGE * PAGE;
+    const int64_t n_bytes =
+        CACHED_HEADER + 4 * (cached_keys(rows, a->head_dim) + rows * a->head_dim);
+    const int64_t n_cached = (n_bytes + PAGE - 1) / PAGE * PAGE;
     if (!best_isa()->cuts_attention || c->n_part || c->n_item < 2 * (int64_t)n_thread * a->n_head_kv
-        || n_held > MOST_HELD)
+        || n_cached > MAX_CACHED)
         return;
-    a->held = workspace_of(n_held * n_thread);
-    if (!a->held)
+    a->cached = workspace_of(n_cached * n_thread);
+    if (!a->cached)
         return;
     const int32_t none = -1;
     for (int32_t i = 0; i < n_thread; i++)
-        memcpy(a->held + i * n_held, &none, sizeof none);
-    a->n_held = n_held;
-    a->held_rows = (int32_t)rows;
+        memcpy(a->cached + i * n_cached, &none, sizeof none);
+    a->n_cached = n_cached;
+    a->cached_rows = (int32_t)rows;
 }
 
 void attention(float *o, const float *q, int32_t type, const void *k, const void *v, float *scores,
@@ -91,7 +92,7 @@ void attention(float *o, const float *q, int32_t type, const void *k, const void
         NULL,      0,
         0,         ATTEND_ALL,
         c.n_part};
-    hold(&a, &c);
+    cache_converted(&a, &c);
     if (c.n_part <= threads_count()) {
         parallel(best_isa()->attention, &a, c.n_part ? c.n_part : c.n_item, 1);
         return;

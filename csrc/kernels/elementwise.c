@@ -10,7 +10,7 @@
 typedef struct {
     float *y;
     const void *w;
-    const int32_t *ids;
+    const int32_t *tokens;
     int32_t type, n;
     float scale;
 } embed_args;
@@ -22,17 +22,17 @@ static void embed_rows(const void *arg, int64_t begin, int64_t end, int32_t thre
     (void)thread;
     for (int64_t t = begin; t < end; t++) {
         float *y = a->y + t * a->n;
-        dequantize_row(y, a->type, (const uint8_t *)a->w + a->ids[t] * row_bytes, a->n);
+        dequantize_row(y, a->type, (const uint8_t *)a->w + a->tokens[t] * row_bytes, a->n);
         if (a->scale != 1.0f)
             for (int64_t i = 0; i < a->n; i++)
                 y[i] *= a->scale;
     }
 }
 
-void embed(float *y, int32_t type, const void *w, const int32_t *ids, int32_t n_tok, int32_t n,
+void embed(float *y, int32_t type, const void *w, const int32_t *tokens, int32_t n_tok, int32_t n,
            float scale)
 {
-    const embed_args a = {y, w, ids, type, n, scale};
+    const embed_args a = {y, w, tokens, type, n, scale};
     parallel(embed_rows, &a, n_tok, grain_of(n, SMALL_WORK / 8, 1));
 }
 

@@ -20,7 +20,7 @@ const fast_products *best_fast(void)
 int32_t fast_supported(void) { return best_fast() != NULL; }
 
 /* 3 terms, whole sets of 16 tokens (or fewer than one), whole steps; sums of each thread, pairs of
- * sets; room to begin at a line of the cache. */
+ * sets; the rest to begin at a line of the cache. */
 int64_t terms_size(int32_t n_tok, int32_t n)
 {
     const int64_t tokens = n_tok < 16 ? n_tok : ((int64_t)n_tok + 15) / 16 * 16,

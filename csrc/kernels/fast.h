@@ -13,8 +13,8 @@ typedef struct {
 const fast_products *best_fast(void); /* of the chosen set; NULL: it has none */
 
 /* reference_fast.c and amx_bf16.c: products of split_bf16's terms, and these.  Elements of a step,
- * and of a stretch. */
-enum { FAST_STEP = 32, FAST_STRETCH = 256, FAST_ROWS = 1024, FAST_TOKENS = 256 };
+ * and of a KC block. */
+enum { FAST_STEP = 32, FAST_KC = 256, FAST_ROWS = 1024, FAST_TOKENS = 256 };
 /* matmul_args; items: rows of w */
 void matmul_fast_reference(const void *arg, int64_t begin, int64_t end, int32_t thread);
 void matmul_fast_amx(const void *arg, int64_t begin, int64_t end, int32_t thread);

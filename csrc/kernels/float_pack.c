@@ -13,7 +13,7 @@ int64_t packed_bytes_floats(int64_t n_tok, int64_t n)
 
 /* n_step steps from element e on of a token that has n, or that is not there: what is missing is
  * zero, as in reference.c's dot. */
-static void pack_piece(float *to, const float *x, int64_t e, int64_t n, int64_t n_step)
+static void pack_kc_block(float *to, const float *x, int64_t e, int64_t n, int64_t n_step)
 {
     for (int64_t s = 0; s < n_step; s++, to += FLOAT_SET_STEP, e += FLOAT_LANES)
         if (x && e + FLOAT_LANES <= n)
@@ -36,7 +36,7 @@ void pack_floats(const void *arg, int64_t begin, int64_t end, int32_t thread)
             const int64_t n = n_step - k < p->block ? n_step - k : p->block;
             float *const to = (float *)p->packed + float_at(n_set, set, k, n);
             for (int64_t i = 0, t = set * FLOAT_TOKENS; i < FLOAT_TOKENS; i++, t++)
-                pack_piece(to + i * FLOAT_LANES, t < a->n_tok ? a->x + t * a->n : NULL,
-                           k * FLOAT_LANES, a->n, n);
+                pack_kc_block(to + i * FLOAT_LANES, t < a->n_tok ? a->x + t * a->n : NULL,
+                              k * FLOAT_LANES, a->n, n);
         }
 }

@@ -1,4 +1,4 @@
-/* functions.h - exp and what is made of it, of one f32: part of the definition in reference.c, in
+/* functions.h - exp, tanh, SiLU and GELU of one f32: part of the definition in reference.c, in
  * vectors where the compiler makes them. */
 #ifndef SLUICE_FUNCTIONS_H
 #define SLUICE_FUNCTIONS_H
@@ -15,7 +15,7 @@ static const float exp_term[5] = {0x1.6a23d0p-10f, 0x1.123a20p-7f, 0x1.5558f2p-5
 static inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
 /* exp: x = n ln 2 + r, |r| <= ln 2 / 2;  e^r = 1 + r + r^2 P(r), P of degree 4 fitted for
- * the least relative error (3e-9, below the rounding of f32).  ln 2 is taken off in two parts.
+ * the smallest relative error (3e-9, below the rounding of f32).  ln 2 is subtracted in two parts.
  * 0 below -87, infinity above 88.72; within them the result is normal. */
 static inline float exp_less_1(float r) /* r + r^2 P(r) */
 {

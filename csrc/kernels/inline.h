@@ -8,7 +8,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* The 32 bits at any address. */
-INLINE uint32_t word(const uint8_t *x)
+INLINE uint32_t word(const void *x)
 {
     uint32_t w;
     memcpy(&w, x, 4);

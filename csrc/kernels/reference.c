@@ -5,8 +5,8 @@
  * are tested against this file with memcmp.  Only +, -, *, /, sqrt and fma of
  * IEEE 754 are used, each rounded to nearest even, so every processor agrees; an
  * fma is where fmaf is written and nowhere else (-ffp-contract=off).  Which NaN a NaN is, its sign
- * and payload, they leave open, and so does this file.  exp, tanh and what is made of them element
- * by element are in functions.h, the frequencies of RoPE, in f64, in rope_freq.c.
+ * and payload, they leave open, and so does this file.  exp, tanh, SiLU and GELU
+ * are in functions.h, the frequencies of RoPE, in f64, in rope_freq.c.
  *
  * The order of sums, and why:
  *
@@ -17,13 +17,13 @@
  * - Products with weights in blocks, of activations in int8, are integers within a block and
  *   one f32 sum over blocks: reference_blocks.c.
  * - A score of attention is one sum, by fma in ascending elements: there are many positions, and a
- *   lane is one of them.  Attention takes the maximum of all scores first (exact in any order),
+ *   lane is one of them.  Attention finds the maximum of all scores first (exact in any order),
  *   then the exponentials, their sum in 16 lanes by position mod 16, and the values in ascending
  *   position, one fma each: scores may be split over threads by position, values by element, and no
  *   bit depends on the split.
  *
- * avx2.c, avx512.c and neon.c compile this file again with their instruction sets and replace what
- * is faster by hand: NAME gives each copy its own names, OWN_QUANTIZE leaves that one out. */
+ * avx2.c, avx512.c and neon.c compile this file again (set.h) and replace what is faster by hand.
+ */
 #include <math.h>
 #include <string.h>
 #include "api/limits.h"
@@ -31,11 +31,12 @@
 #include "kernels/attention_arguments.h"
 #include "kernels/functions.h"
 #include "kernels/reference.h"
+#include "kernels/set.h"
 #include "runtime/isa.h"
 
-#ifndef NAME
-#define NAME(f) f##_reference
-#define REFERENCE
+#ifndef SET
+#define SET reference
+#define IS_REFERENCE
 #endif
 #ifdef __F16C__
 #include <immintrin.h>
@@ -198,16 +199,16 @@ static void NAME(rope)(const void *arg, int64_t begin, int64_t end, int32_t thre
 static inline float quantize_q8_block(int8_t *q, const float *x, int n)
 {
     /* of the bits without sign: exact, and NaN is above infinity is above the rest */
-    uint32_t most = 0;
+    uint32_t max = 0;
     for (int i = 0; i < n; i++) {
         const uint32_t u = f32_bits(x[i]) & 0x7fffffff;
-        most = u > most ? u : most;
+        max = u > max ? u : max;
     }
-    const int usable = most < 0x7f800000 && most >= f32_bits(0x1p-100f);
-    const float inverse = usable ? 127.0f / bits_f32(most) : 0.0f;
+    const int usable = max < 0x7f800000 && max >= f32_bits(0x1p-100f);
+    const float inverse = usable ? 127.0f / bits_f32(max) : 0.0f;
     for (int i = 0; i < n; i++)
         q[i] = (int8_t)(usable ? nearest(x[i] * inverse) : 0.0f);
-    return usable ? bits_f32(most) / 127.0f : most < 0x7f800000 ? 0.0f : NAN;
+    return usable ? bits_f32(max) / 127.0f : max < 0x7f800000 ? 0.0f : NAN;
 }
 
 /* ---- the cache ---------------------------------------------------------------------- */
@@ -263,7 +264,7 @@ static inline int32_t sum_q8(const int8_t *q, int n)
     return sum;
 }
 
-#ifndef OWN_QUANTIZE
+#ifndef WITHOUT_QUANTIZE
 static void NAME(quantize)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const quantize_args *a = arg;
@@ -285,7 +286,7 @@ static void NAME(quantize_k)(const void *arg, int64_t begin, int64_t end, int32_
 }
 #endif
 
-#ifdef REFERENCE /* matrix products and attention: other sets write these by hand */
+#ifdef IS_REFERENCE /* matrix products and attention: other sets write these by hand */
 
 /* ---- matrix product --------------------------------------------------------------------- */
 
@@ -334,7 +335,7 @@ static void attend_reference(const attention_args *a, float *score, int32_t t, i
                   *v = (const uint8_t *)a->v + head_kv * head_bytes;
     const float *q = a->q + ((int64_t)t * a->n_head + head) * dim;
     float *o = a->o + ((int64_t)t * a->n_head + head) * dim;
-    float most = -INFINITY, lane[LANES] = {0}, value[MAX_HEAD_DIM];
+    float max = -INFINITY, lane[LANES] = {0}, value[MAX_HEAD_DIM];
     for (int32_t j = first; j <= p; j++) {
         float_row(value, a->type, k + j * row, dim);
         float sum = 0;
@@ -345,9 +346,9 @@ static void attend_reference(const attention_args *a, float *score, int32_t t, i
     if (a->cap != 0.0f)
         cap_all(score, p + 1 - first, a->cap);
     for (int32_t j = first; j <= p; j++)
-        most = score[j - first] > most ? score[j - first] : most;
+        max = score[j - first] > max ? score[j - first] : max;
     for (int32_t j = first; j <= p; j++) {
-        const float e = exp_f32(score[j - first] - most);
+        const float e = exp_f32(score[j - first] - max);
         score[j - first] = e;
         lane[j % LANES] += e;
     }

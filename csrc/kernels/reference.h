@@ -1,4 +1,4 @@
-/* reference.h - what other instruction sets take from the reference. */
+/* reference.h - functions of the reference that other instruction sets call. */
 #ifndef SLUICE_KERNELS_REFERENCE_H
 #define SLUICE_KERNELS_REFERENCE_H
 #include "kernels/arguments.h"

@@ -19,7 +19,7 @@
  * msum = sum(min x) over the block, then as above one product of scales and one fma for isum, and
  * the same again for msum where the type has minima; that is an eighth of the steps in f32. Any
  * kernel's way to these integers is right: weights as stored, unsigned, with offset * sum(scale x)
- * taken off afterwards, or with the offset taken off at once; scale times q as one factor or two,
+ * subtracted afterwards, or with the offset subtracted at once; scale times q as one factor or two,
  * or as two digits.  No such sum, nor a part of it, leaves int32, whatever the bits: |scale q| is
  * at most 32 * 255 (IQ4_XS with 128 added), 128 * 63 (Q6_K, unsigned), 63 * 31 (Q5_K) or less, |x|
  * is 127, and 32 * 255 * 127 * 256 < 2^28.  msum: 63 * 127 * 256 < 2^21.  The sum of 16
@@ -38,8 +38,8 @@ static inline int32_t dot_q8(const int8_t *x, const int8_t *y, int n)
     return sum;
 }
 
-/* y [token * n_row] += block b of a row of weights times that block of each token.  A minimum meets
- * the sum of the activations: s = d sum(q), made once per activation. */
+/* y [token * n_row] += block b of a row of weights times that block of each token.  A minimum is
+ * multiplied by the sum of the activations: s = d sum(q), made once per activation. */
 static void add_block_32(float *y, const matmul_args *a, const unpacked_32 *w, int64_t b)
 {
     for (int64_t t = 0; t < a->n_tok; t++, y += a->n_row) {

@@ -12,10 +12,10 @@
  * are a step; in it the even elements are a chain of 16 fma from 0 and the odd ones another; their
  * sum is added to the sum so far.  All of these round to nearest even, and what is below 2^-126
  * counts as 0, before and after.  Steps ascend, within one the products go by the list below; after
- * each stretch of 256 elements the sum is added to y, in f32 as everywhere, and begins anew at 0.
+ * each KC block of 256 elements the sum is added to y, in f32 as everywhere, and begins anew at 0.
  *
- * The error: with u = 2^-24 and S = sum |w x|, the six products of a stretch are 16 + 1 + 48
- * roundings of partial sums, the stretches one each, and what was left out one more:
+ * The error: with u = 2^-24 and S = sum |w x|, the six products of a KC block are 16 + 1 + 48
+ * roundings of partial sums, the KC blocks one each, and what was left out one more:
  *
  *     |y - exact| <= 1.02 u (66 + n / 256) S + 2^-126 (7 n + 3 sum |w| + 3 sum |x|)
  *
@@ -35,7 +35,7 @@ static const struct {
     int w, x;
 } order[N_PRODUCT] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};
 
-/* The nearest bf16, ties to even; 0 for what is below the least normal number. */
+/* The nearest bf16, ties to even; 0 for what is below the smallest normal number. */
 static float nearest_bf16(float v)
 {
     const uint32_t u = f32_bits(v), size = u & 0x7fffffff;
@@ -93,9 +93,9 @@ static float dot_fast(int32_t type, const void *w, const float *x, int64_t n)
 {
     const int n_term = type == T_F32 ? 3 : type == T_F16 ? 2 : 1;
     float y = 0;
-    for (int64_t first = 0; first < n; first += FAST_STRETCH) {
+    for (int64_t first = 0; first < n; first += FAST_KC) {
         float sum = 0, of_w[TERMS][FAST_STEP], of_x[TERMS][FAST_STEP];
-        for (int64_t k = first; k < n && k < first + FAST_STRETCH; k += FAST_STEP) {
+        for (int64_t k = first; k < n && k < first + FAST_KC; k += FAST_STEP) {
             split(of_w, type, w, k, n);
             split(of_x, T_F32, x, k, n);
             for (int i = 0; i < N_PRODUCT; i++)

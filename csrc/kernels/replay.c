@@ -1,8 +1,8 @@
 /* replay.c - makes calls of the operations of api/kernels.h again, from a list.
  *
  * A forward pass of one token makes the same calls as that of the token before it: only positions
- * differ, and what the buffers hold.  A small model makes some 500 of them in 2 ms, of which
- * finding the arguments anew, or only calling from Python, would take a fifth. */
+ * and the contents of the buffers differ.  A small model makes some 500 of them in 2 ms, of which
+ * finding the arguments anew, or only calling from Python, would cost a fifth. */
 #include "api/formats.h"
 #include "api/kernels.h"
 
@@ -10,7 +10,7 @@ static void make(const operation *p, int32_t pos)
 {
     switch (p->kind) {
     case CALL_EMBED:
-        embed(p->embed.y, p->embed.type, p->embed.w, p->embed.ids, p->embed.n_tok, p->embed.n,
+        embed(p->embed.y, p->embed.type, p->embed.w, p->embed.tokens, p->embed.n_tok, p->embed.n,
               p->embed.scale);
         break;
     case CALL_QUANTIZE_Q8:

@@ -18,7 +18,7 @@
 #include "runtime/isa.h"
 #include "runtime/threads.h"
 
-enum { PIECE = 1 << 18, LINE = 64, N_STREAM = 4, AHEAD = 1024, N_ACC = 12, PIECES_PER_THREAD = 32 };
+enum { CHUNK = 1 << 18, LINE = 64, N_STREAM = 4, AHEAD = 1024, N_ACC = 12, CHUNKS_PER_THREAD = 32 };
 
 typedef struct {
     const uint8_t *p;
@@ -33,7 +33,7 @@ static inline void add_line(uint64_t *lane, const uint8_t *p)
         lane[i] += v[i];
 }
 
-/* Several streams at once, and asked for ahead: one alone does not fill the bus. */
+/* Several streams at once, and prefetched ahead: one alone does not fill the bus. */
 static void read_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const read_args *a = arg;
@@ -82,11 +82,11 @@ uint64_t limit_read(const void *p, int64_t n_bytes)
     const read_args a = {p, &sum};
 #if defined(__x86_64__)
     if (strcmp(isa_name(), "reference")) { /* any other has AVX2 at least */
-        parallel(read_range_avx2, &a, n_bytes / LINE, PIECE / LINE);
+        parallel(read_range_avx2, &a, n_bytes / LINE, CHUNK / LINE);
         return sum;
     }
 #endif
-    parallel(read_range, &a, n_bytes / LINE, PIECE / LINE);
+    parallel(read_range, &a, n_bytes / LINE, CHUNK / LINE);
     return sum;
 }
 
@@ -139,7 +139,7 @@ __attribute__((target("avx2,fma"))) ROUNDS(fma_avx2, __m256, "x", FMA_AVX2)
                 __attribute__((target("avx512f,avx512vnni")))
                 ROUNDS(dot_avx512, __m512i, "v", DOT_AVX512)
 
-    /* Tiles of 16 x 64 bytes, where the chosen set has asked for them. */
+    /* Tiles of 16 x 64 bytes, where the chosen set has enabled them. */
     static const tile_shapes full = {
         1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 #define TILES(NAME, DOT) \
@@ -251,9 +251,9 @@ int64_t limit_products(int32_t which, int64_t n_round)
 {
     const products_args a = {unit_of(which), n_round};
     /* small ones, so that all threads end together */
-    const int64_t n_piece = (int64_t)threads_count() * PIECES_PER_THREAD;
+    const int64_t n_chunk = (int64_t)threads_count() * CHUNKS_PER_THREAD;
     if (!a.u.rounds)
         return 0;
-    parallel(products_range, &a, n_piece, 1);
-    return n_piece * n_round * a.u.operations;
+    parallel(products_range, &a, n_chunk, 1);
+    return n_chunk * n_round * a.u.operations;
 }

@@ -1,5 +1,4 @@
-/* rope_freq.c - by how much each pair of a head turns: the frequencies of RoPE and what stretches
- * them, and the angles.
+/* rope_freq.c - frequencies of RoPE, their scaling to longer contexts, and the angles.
  *
  *   plain     freq[i] = base^(-i / n_pair): Su et al. 2021, arXiv:2104.09864, section 3.2.2
  *   linear    divided by one number: Chen et al. 2023, arXiv:2306.15595

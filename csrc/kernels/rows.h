@@ -5,8 +5,7 @@
 #include "kernels/inline.h"
 
 /* w [n] = the n rows from `row` on; past the end the last row again, whose results are not
- * stored.  row_bytes is type_row_bytes of a row: two divisions, and so the caller's, who needs them
- * once. */
+ * stored.  row_bytes is type_row_bytes of a row: two divisions, so the caller computes it once. */
 INLINE void rows_from(const uint8_t *w[], int n, const matmul_args *a, int64_t row, int64_t end,
                       int64_t row_bytes)
 {

@@ -7,20 +7,19 @@
 #include "runtime/threads.h"
 
 /* Units of a share: at most 128 rows, so that it stays in the second-level cache, or 256 for tiles;
- * of one token, which meets weights in memory's order, 256, long enough to begin and short enough
+ * of one token, which reads weights in memory's order, 256, long enough to begin and short enough
  * to end together.  As large as that allows, since a share prepares weights or activations, but as
  * many for each thread, two or more; one, where two would be too small to be worth handing out. */
 enum { ROWS_OF_ONE = 256 };
 
 int64_t share_of(const product *p, int64_t n_unit)
 {
-    const int64_t most = (p->n_tok == 1 ? ROWS_OF_ONE : best_isa()->max_chunk_rows) / UNIT,
-                  n_thread = threads_count(), round = most * n_thread;
-    const int64_t least = grain_of((int64_t)p->n * p->n_tok * UNIT, SMALL_WORK * 4, 1);
+    const int64_t max = (p->n_tok == 1 ? ROWS_OF_ONE : best_isa()->max_chunk_rows) / UNIT,
+                  n_thread = threads_count(), round = max * n_thread;
+    const int64_t min = grain_of((int64_t)p->n * p->n_tok * UNIT, SMALL_WORK * 4, 1);
     int64_t n_share = (n_unit > round ? (n_unit + round - 1) / round : 2) * n_thread;
-    if (n_unit < least * n_share)
-        n_share =
-            n_unit >= least * n_thread || least >= most ? n_thread : (n_unit + least - 1) / least;
+    if (n_unit < min * n_share)
+        n_share = n_unit >= min * n_thread || min >= max ? n_thread : (n_unit + min - 1) / min;
     return (n_unit + n_share - 1) / n_share;
 }
 

@@ -1,4 +1,4 @@
-/* workspace.c - one piece of memory, kept from call to call: as much as the largest prompt took. */
+/* workspace.c - one block of memory, reused across calls: as much as the largest prompt needed. */
 #include <stdlib.h>
 #include "kernels/workspace.h"
 

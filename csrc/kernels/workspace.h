@@ -1,4 +1,5 @@
-/* workspace.h - memory for packed activations, or for what attention holds. */
+/* workspace.h - memory for packed activations, or for K and V that attention has converted; reused
+ * across calls. */
 #ifndef SLUICE_KERNELS_WORKSPACE_H
 #define SLUICE_KERNELS_WORKSPACE_H
 #include <stdint.h>

@@ -4,7 +4,8 @@
  * neon_panel.c, compiled again.  One token and weights in F32, F16 or BF16 gain nothing from SMMLA.
  */
 #ifdef __ARM_FEATURE_MATMUL_INT8
-#define SMMLA
+#define SET i8mm
+#define WITH_SMMLA
 #include "kernels/arm/neon_panel.c"
 
 void matmul_i8mm(const void *arg, int64_t begin, int64_t end, int32_t thread)

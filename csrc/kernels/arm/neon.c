@@ -8,7 +8,7 @@
 #include "api/limits.h"
 #include "kernels/arm/neon.h"
 #include "runtime/isa.h"
-#define NAME(f) f##_neon
+#define SET neon
 #include "kernels/reference.c"
 
 enum { POSITIONS = 16, QUERIES = 4, VALUES = 8 /* registers of an output */ };
@@ -131,11 +131,11 @@ static void score_block(const attention_args *a, float *scores, int32_t t0, int3
 /* score[j] -> exp(score[j] - max); score[p + 1] = 1 / their sum. */
 static void softmax(const query *x)
 {
-    float most = -INFINITY, lane[LANES] = {0};
+    float max = -INFINITY, lane[LANES] = {0};
     for (int32_t j = x->first; j <= x->p; j++)
-        most = x->score[j] > most ? x->score[j] : most;
+        max = x->score[j] > max ? x->score[j] : max;
     for (int32_t j = x->first; j <= x->p; j++)
-        x->score[j] = exp_f32(x->score[j] - most);
+        x->score[j] = exp_f32(x->score[j] - max);
     for (int32_t j = x->first; j <= x->p; j++)
         lane[j % LANES] += x->score[j];
     x->score[x->p + 1] = 1.0f / add_lanes(lane);

@@ -1,10 +1,10 @@
-/* neon_matmul.c - matrix products on AArch64 with SDOT; the bits of reference.c.
- *
- * One token and weights in blocks: 8 rows at a time as they are stored, lane = element; the 4 lanes
- * of each row's exact sums are added up at the end of a block, so that the step in f32 has lane =
- * row.  More tokens: neon_panel.c.
- *
- * F32, F16, BF16 weights: 2 x 2 or 4 x 1 tiles of rows x tokens: neon.h. */
+/* neon_matmul.c - GEMV (one token) of quantized weights, and products of floats, NEON with SDOT.
+ * Y[row] = sum_k X[k] * W[row][k]; X int8, or f32 for floats; Y f32.
+ * Micro-kernel: 8 rows as they are stored, lane = element. The 4 lanes of each row's exact sums are
+ *   added at the end of a block, so that the step in f32 has lane = row.
+ * Packing: none. Floats: 2 x 2 or 4 x 1 tiles of rows x tokens, neon.h.
+ * Overflow: none; reference_blocks.c gives the bounds.
+ * Result: bit-identical to reference.c. More tokens and blocks: neon_panel.c. */
 #ifdef __ARM_FEATURE_DOTPROD
 #include "kernels/arm/neon_unpack.h"
 
@@ -109,7 +109,7 @@ INLINE void rows_token_256(const matmul_args *a, int64_t row, int64_t end, int32
 INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int32_t type)
 {
     for (int64_t row = begin; row < end; row += ROWS)
-        if (type_is_32(type))
+        if (is_of_32(type))
             rows_token_32(a, row, end, type);
         else
             rows_token_256(a, row, end, type);
@@ -117,20 +117,12 @@ INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int32_t
 
 static void matmul_token(const matmul_args *a, int64_t begin, int64_t end)
 {
+#define CALL(type) rows_token(a, begin, end, type)
     switch (a->type) {
-    case T_Q8_0: rows_token(a, begin, end, T_Q8_0); break;
-    case T_Q4_0: rows_token(a, begin, end, T_Q4_0); break;
-    case T_Q4_1: rows_token(a, begin, end, T_Q4_1); break;
-    case T_Q5_0: rows_token(a, begin, end, T_Q5_0); break;
-    case T_Q5_1: rows_token(a, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: rows_token(a, begin, end, T_IQ4_NL); break;
-    case T_Q2_K: rows_token(a, begin, end, T_Q2_K); break;
-    case T_Q3_K: rows_token(a, begin, end, T_Q3_K); break;
-    case T_Q4_K: rows_token(a, begin, end, T_Q4_K); break;
-    case T_Q5_K: rows_token(a, begin, end, T_Q5_K); break;
-    case T_Q6_K: rows_token(a, begin, end, T_Q6_K); break;
-    case T_IQ4_XS: rows_token(a, begin, end, T_IQ4_XS); break;
+        TYPES_32(CASE_OF_TYPE)
+        TYPES_256(CASE_OF_TYPE)
     }
+#undef CALL
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */

@@ -1,30 +1,30 @@
-/* neon_panel.c - products of several tokens with weights in blocks, on NEON with SDOT; the bits of
- * reference.c.
- *
- * A panel of 8 rows of weights, at most 1,024 elements long, is unpacked once to bytes with sign
- * and serves all tokens of the call, 4 at a time: 8 accumulators of exact sums, in which lane =
- * row.  SDOT takes 4 elements of 4 rows and, by lane, 4 of a token.  The step in f32 after a block
- * is then one convert, one multiplication and one fma for 4 outputs.
- *
- * i8mm.c compiles this file again with SMMLA, which multiplies 8 elements of 2 rows with those of 2
- * tokens: half the instructions for the price of one more shuffle of what comes in (8 elements of
- * two tokens side by side) and of what comes out (rows and tokens alternate).  A token without a
- * partner is its own.
- *
- * Blocks of 256: the sums of a group of 16 or 32 elements are multiplied by the group's scale in
- * int32, where they stay exact, as do the minima times the sums of the activations. */
+/* neon_panel.c - GEMM of quantized weights, NEON with SDOT. i8mm.c compiles it again with SMMLA.
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; X int8, Y f32.
+ * Micro-kernel: MR = 8 rows, NR = 4 tokens, KC <= 1,024 (PANEL or PANEL_K blocks).
+ * Registers: 8 exact sums, lane = row. SDOT multiplies 4 elements of 4 rows by, per lane, 4 of a
+ *   token. SMMLA multiplies 8 elements of 2 rows by those of 2 tokens: half the instructions, for
+ *   one more shuffle of the tokens (8 elements of two side by side) and of the sums (rows and
+ *   tokens alternate). A token without a partner is its own.
+ * Packing: W to i8 panels [block][16 elements][lay_out]; X as it lies.
+ * Overflow: none. Blocks of 256: group sums times the group's scale stay exact in int32, as do
+ *   minima times the sums of the activations.
+ * Result: bit-identical to reference.c. After a block one convert, one multiplication and one fma
+ *   make the step in f32 for 4 outputs. */
 #ifdef __ARM_FEATURE_DOTPROD
 #include "kernels/arm/neon_unpack.h"
+#include "kernels/set.h"
+#ifndef SET
+#define SET neon
+#endif
 
 enum { TOKENS = 4, TOKEN_BLOCK = 64, PANEL = 32, PANEL_K = 4 };
 
 /* ---- exact sums of 8 rows and T tokens, in 2 T registers
  * ------------------------------------------ */
 
-#ifdef SMMLA
-#define NAME(f) f##_i8mm
+#ifdef WITH_SMMLA
 /* tokens that can be multiplied at a time; registers of a scale of 8 rows */
-enum { FEWEST = 2, N_SCALE = ROWS / 2 };
+enum { MIN_TOKENS = 2, N_SCALE = ROWS / 2 };
 
 /* Elements 8 i ... 8 i + 7 of rows 2 p and 2 p + 1 in w[2 p + i]. */
 INLINE void lay_out(int8x16_t w[ROWS], const int8x16_t row[ROWS])
@@ -48,7 +48,8 @@ INLINE void add_16(int32x4_t sum[], const int8x16_t w[ROWS], const int8_t *x, in
         first[u] = vreinterpretq_s8_s64(vtrn1q_s64(a, b)),
         last[u] = vreinterpretq_s8_s64(vtrn2q_s64(a, b));
     }
-    for (int p = 0; p < ROWS / 2; p++) { /* each register of weights meets all tokens, which stay */
+    for (int p = 0; p < ROWS / 2;
+         p++) { /* each register of weights is multiplied by all tokens, which stay */
         for (int u = 0; u < T / 2; u++)
             sum[4 * u + p] = vmmlaq_s32(sum[4 * u + p], w[2 * p], first[u]);
         for (int u = 0; u < T / 2; u++)
@@ -76,8 +77,7 @@ INLINE void lay_out_scale(int32x4_t scale[N_SCALE], int16x8_t rows)
     scale[2] = vzip1q_s32(high, high), scale[3] = vzip2q_s32(high, high);
 }
 #else
-#define NAME(f) f##_neon
-enum { FEWEST = 1, N_SCALE = HALVES };
+enum { MIN_TOKENS = 1, N_SCALE = HALVES };
 
 /* Elements 4 g ... 4 g + 3 of rows 4 h ... 4 h + 3 in w[4 h + g]: 4 x 4 words transposed. */
 INLINE void lay_out(int8x16_t w[ROWS], const int8x16_t row[ROWS])
@@ -101,7 +101,8 @@ INLINE void add_16(int32x4_t sum[], const int8x16_t w[ROWS], const int8_t *x, in
     for (int t = 0; t < T; t++)
         token[t] = vld1q_s8(x + t * stride);
 #define DOT(g) \
-    for (int t = 0; t < T; t++) /* each register of weights meets all tokens, which stay */ \
+    for (int t = 0; t < T; \
+         t++) /* each register of weights is multiplied by all tokens, which stay */ \
         sum[2 * t + h] = vdotq_laneq_s32(sum[2 * t + h], w[4 * h + g], token[t], g);
     for (int h = 0; h < HALVES; h++) {
         DOT(0) DOT(1) DOT(2) DOT(3)
@@ -326,7 +327,7 @@ typedef union {
 INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS],
                    const uint8_t *const next[ROWS], int32_t b0, int32_t n_block)
 {
-    const int is_32 = type_is_32(type);
+    const int is_32 = is_of_32(type);
     const int64_t bytes = type_row_bytes(type, is_32 ? BLOCK : BLOCK_K);
     for (int32_t b = 0; b < n_block; b++) {
         for (int r = 0; r < ROWS; r++)
@@ -341,7 +342,7 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS],
 INLINE void panel_tokens(const place *o, const panel *p, int32_t b0, int32_t n_block, int32_t type,
                          int T)
 {
-    if (type_is_32(type))
+    if (is_of_32(type))
         panel_tokens_32(o, &p->of_32, b0, n_block, type, T);
     else
         panel_tokens_256(o, &p->of_256, b0, n_block, type, T);
@@ -364,37 +365,29 @@ INLINE void panels(const matmul_args *a, panel *p, int64_t begin, int64_t end, i
             panel_tokens(&o, p, b0, n_block, type, 2);
         o.stride = 0;
         if (o.t < t1)
-            panel_tokens(&o, p, b0, n_block, type, FEWEST);
+            panel_tokens(&o, p, b0, n_block, type, MIN_TOKENS);
     }
 }
 
 INLINE void matmul_of(const matmul_args *a, panel *p, int64_t begin, int64_t end, int32_t type)
 {
-    const int32_t n_block = a->n / (type_is_32(type) ? BLOCK : BLOCK_K),
-                  most = type_is_32(type) ? PANEL : PANEL_K;
+    const int32_t n_block = a->n / (is_of_32(type) ? BLOCK : BLOCK_K),
+                  max = is_of_32(type) ? PANEL : PANEL_K;
     for (int64_t t = 0; t < a->n_tok;
          t += TOKEN_BLOCK) /* a block of activations stays in cache for these rows */
-        for (int32_t b0 = 0; b0 < n_block; b0 += most)
-            panels(a, p, begin, end, b0, n_block - b0 < most ? n_block - b0 : most, t,
+        for (int32_t b0 = 0; b0 < n_block; b0 += max)
+            panels(a, p, begin, end, b0, n_block - b0 < max ? n_block - b0 : max, t,
                    t + TOKEN_BLOCK < a->n_tok ? t + TOKEN_BLOCK : a->n_tok, type);
 }
 
 void NAME(matmul_panels)(const matmul_args *a, int64_t begin, int64_t end)
 {
     panel p;
+#define CALL(type) matmul_of(a, &p, begin, end, type)
     switch (a->type) {
-    case T_Q8_0: matmul_of(a, &p, begin, end, T_Q8_0); break;
-    case T_Q4_0: matmul_of(a, &p, begin, end, T_Q4_0); break;
-    case T_Q4_1: matmul_of(a, &p, begin, end, T_Q4_1); break;
-    case T_Q5_0: matmul_of(a, &p, begin, end, T_Q5_0); break;
-    case T_Q5_1: matmul_of(a, &p, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: matmul_of(a, &p, begin, end, T_IQ4_NL); break;
-    case T_Q2_K: matmul_of(a, &p, begin, end, T_Q2_K); break;
-    case T_Q3_K: matmul_of(a, &p, begin, end, T_Q3_K); break;
-    case T_Q4_K: matmul_of(a, &p, begin, end, T_Q4_K); break;
-    case T_Q5_K: matmul_of(a, &p, begin, end, T_Q5_K); break;
-    case T_Q6_K: matmul_of(a, &p, begin, end, T_Q6_K); break;
-    case T_IQ4_XS: matmul_of(a, &p, begin, end, T_IQ4_XS); break;
+        TYPES_32(CASE_OF_TYPE)
+        TYPES_256(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

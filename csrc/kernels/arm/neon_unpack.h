@@ -8,9 +8,6 @@
 
 enum { BLOCK = 32, N_GROUP = BLOCK_K / GROUP_K };
 
-/* of block types: blocks of 32 */
-INLINE int type_is_32(int32_t type) { return type < T_Q2_K || type == T_IQ4_NL; }
-
 /* 16 bytes at x, of each `mask` after a shift to the right. */
 INLINE uint8x16_t bits_at(const uint8_t *x, int right, int mask)
 {

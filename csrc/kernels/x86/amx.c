@@ -1,5 +1,5 @@
-/* amx.c - products of many tokens on AMX-INT8 (Intel since Sapphire Rapids, 2023); the bits of
- * reference.c.
+/* amx.c - GEMM on AMX-INT8 (Intel since Sapphire Rapids, 2023): packing of tokens, and dispatch to
+ * amx_blocks.c and amx_kquant.c.
  *
  * TDPBSSD multiplies a tile of 16 rows of weights, up to 64 elements of each, with a tile of 16
  * tokens into 16 x 16 exact sums: 16 cycles. A tile of sums that is stored takes as long again,
@@ -7,18 +7,18 @@
  * that follows a block, for each of the 256 sums: load, convert, product of scales, fma.  So the
  * next block's tiles are on their way while this one's sums are scaled.
  *
- * Weights are the operand whose rows are memory as it is, so that unpacking them ends with a store;
- * the tokens are the one that wants four elements of all 16 side by side.  They are packed so once,
+ * Weights are the operand whose rows are plain memory, so unpacking ends with a store. Tokens are
+ * the operand with four elements of all 16 side by side.  They are packed so once,
  * here, for all products of a group. */
 #ifdef __AVX512VNNI__
 #include <string.h>
 #include "kernels/x86/amx_operands.h"
 
-enum { FEWEST = 8 }; /* tokens that are worth a tile; fewer: VNNI */
+enum { MIN_TOKENS = 8 }; /* tokens that are worth a tile; fewer: VNNI */
 
 int64_t packed_bytes_amx(int32_t block, int64_t n_tok, int64_t n)
 {
-    if (n_tok < FEWEST)
+    if (n_tok < MIN_TOKENS)
         return packed_bytes_avx512(block, n_tok, n);
     return sets_of(n_tok) * (n / block)
         * (int64_t)(block == BLOCK ? sizeof(tokens_32) : sizeof(tokens_256));
@@ -70,7 +70,7 @@ void pack_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
     const pack_args *p = arg;
     const matmul_args *a = p->a;
     const int64_t n = a->n, n_block = n / p->block;
-    if (a->n_tok < FEWEST) {
+    if (a->n_tok < MIN_TOKENS) {
         pack_avx512(arg, 0, (a->n_tok + 5) / 6, thread);
         return;
     }
@@ -97,7 +97,7 @@ void pack_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
 void matmul_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
-    if (!a->packed || type_block(a->type) == 1 || a->n_tok < FEWEST)
+    if (!a->packed || type_block(a->type) == 1 || a->n_tok < MIN_TOKENS)
         matmul_avx512(arg, begin, end, thread);
     else if (type_block(a->type) == BLOCK)
         matmul_blocks_amx(a, begin, end);

@@ -1,23 +1,21 @@
-/* amx_bf16.c - products of --arithmetic fast on AMX-BF16 (Intel since Sapphire Rapids, 2023); the
- * bits of reference_fast.c.
+/* amx_bf16.c - GEMM of --arithmetic fast, AMX-BF16 (Intel since Sapphire Rapids, 2023).
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; W and X as terms of bf16, Y f32.
+ * Micro-kernel: MR = 32 rows, NR = 2 x 16 tokens, KC = 256; MC = 1,024 rows, NC = 256 tokens.
+ * Registers: 4 tiles of sums, 2 of tokens, 2 of weights.
+ * Packing: X split and turned into pairs [16][token][2] once for all products that read them, so
+ *   that a KC block of NC tokens is neighbouring memory and stays in the second-level cache while
+ *   MC rows go by. W: a panel, a KC block of 32 rows, is copied (BF16) or split beside the products
+ *   of the panel before it: rows of the file are some KB apart, and their lines fall into the same
+ *   few sets of a cache.
+ * Result: bit-identical to reference_fast.c.
  *
- * TDPBF16PS multiplies 16 rows of weights, 32 elements each, as they lie in a row, with the same
- * elements of 16 tokens, as pairs [16][token][2], and adds to 16 x 16 sums in f32.  2 x 2 of them
- * share each load: 32 rows, 32 tokens.  Its 16 cycles are the limit, so everything else happens
- * beside it:
+ * TDPBF16PS multiplies 16 rows of weights, 32 elements each, by the same elements of 16 tokens, and
+ * adds to 16 x 16 sums in f32. Its 16 cycles are the limit, so everything else happens beside it. A
+ * store of a tile waits for its sum, so sums stay in tiles for a KC block. They are added up as
+ * they come, [row][token], in the thread's own workspace, beside the products of the next pair of
+ * micropanels, and transposed into y at the end.
  *
- * - Tokens are split and turned into pairs once for all products that read them, and lie so that a
- *   stretch of a block of them (256) is neighbouring memory and stays in the second-level cache
- *   while a block of rows (1,024) goes by.
- * - A panel, a stretch of 32 rows, is copied (BF16) or split beside the products of the panel
- *   before it: rows as they lie in the file are some KB apart, whose lines fall into the same few
- *   sets of a cache.
- * - A store of a tile waits for its sum, so sums stay in tiles for a stretch.  They are added up as
- *   they come, [row][token], in room of the thread's own, beside the products of the next pair of
- *   sets, and turned round into y at the end.
- *
- * Fewer than 16 tokens are tiles of so many columns; the instruction takes its time all the same.
- */
+ * Fewer than 16 tokens are tiles of as many columns; the instruction is as slow. */
 #ifdef __AVX512VNNI__
 #include "kernels/fast.h"
 #include "kernels/x86/amx_tile.h"
@@ -25,8 +23,8 @@
 
 enum {
     STEP = FAST_STEP,
-    STEPS = FAST_STRETCH / STEP,
-    SET = 16,
+    STEPS = FAST_KC / STEP,
+    NR = 16,
     TERMS = 3,
     TOKEN_BLOCK = FAST_TOKENS,
     LINE = 64
@@ -65,7 +63,7 @@ INLINE void split_32(__m512i term[], int n, __m512 a, __m512 b)
     }
 }
 
-/* Where the terms of a product's tokens are: [stretch][set][step of the stretch][term], each a tile
+/* Where the terms of a product's tokens are: [KC block][set][step of the block][term], each a tile
  * [16 pairs][width][2]. */
 typedef struct {
     const uint8_t *p;
@@ -76,30 +74,30 @@ typedef struct {
 static tokens tokens_of(const uint16_t *terms, int32_t n_tok, int32_t n)
 {
     const uintptr_t at = ((uintptr_t)terms + LINE - 1) / LINE * LINE;
-    return (tokens){(const uint8_t *)at, (n_tok + SET - 1) / SET, (n + STEP - 1) / STEP,
-                    n_tok < SET ? n_tok : SET};
+    return (tokens){(const uint8_t *)at, (n_tok + NR - 1) / NR, (n + STEP - 1) / STEP,
+                    n_tok < NR ? n_tok : NR};
 }
 
-INLINE int steps_of(const tokens *x, int64_t stretch)
+INLINE int steps_of(const tokens *x, int64_t kc_block)
 {
-    return (int)(x->n_step - stretch * STEPS < STEPS ? x->n_step - stretch * STEPS : STEPS);
+    return (int)(x->n_step - kc_block * STEPS < STEPS ? x->n_step - kc_block * STEPS : STEPS);
 }
-INLINE int64_t set_bytes(const tokens *x, int64_t stretch)
+INLINE int64_t set_bytes(const tokens *x, int64_t kc_block)
 {
-    return (int64_t)steps_of(x, stretch) * TERMS * LINE * x->width;
+    return (int64_t)steps_of(x, kc_block) * TERMS * LINE * x->width;
 }
 
-INLINE const uint8_t *tiles_of(const tokens *x, int64_t stretch, int64_t set)
+INLINE const uint8_t *tiles_of(const tokens *x, int64_t kc_block, int64_t set)
 {
-    return x->p + stretch * STEPS * x->n_set * TERMS * LINE * x->width
-        + set * set_bytes(x, stretch);
+    return x->p + kc_block * STEPS * x->n_set * TERMS * LINE * x->width
+        + set * set_bytes(x, kc_block);
 }
 
 /* Step k of n_tok tokens at x, from each up to `left` elements. */
 INLINE void split_step(uint8_t *to, const float *x, int n_tok, int64_t n, int64_t left, int width)
 {
-    __m512i v[TERMS][SET];
-    for (int t = 0; t < SET; t++) {
+    __m512i v[TERMS][NR];
+    for (int t = 0; t < NR; t++) {
         __m512i term[TERMS];
         const float *from = x + (t < n_tok ? t : 0) * n;
         split_32(term, TERMS, _mm512_maskz_loadu_ps(t < n_tok ? first_lanes(left) : 0, from),
@@ -123,8 +121,8 @@ void split_amx(const void *arg, int64_t begin, int64_t end, int32_t thread)
     for (int64_t set = begin; set < end; set++)
         for (int64_t k = 0; k < x.n_step; k++)
             split_step((uint8_t *)tiles_of(&x, k / STEPS, set) + k % STEPS * TERMS * LINE * x.width,
-                       a->x + set * SET * a->n + k * STEP,
-                       (int)(a->n_tok - set * SET < SET ? a->n_tok - set * SET : SET), a->n,
+                       a->x + set * NR * a->n + k * STEP,
+                       (int)(a->n_tok - set * NR < NR ? a->n_tok - set * NR : NR), a->n,
                        a->n - k * STEP, x.width);
 }
 
@@ -137,20 +135,20 @@ INLINE int bytes_of(int32_t type) { return type == T_F32 ? 4 : 2; }
 /* [step][term of the type][half][row][32] */
 typedef struct { _Alignas(64) uint8_t w[STEPS * TERMS * PAIR_BYTES]; } panel;
 
-/* A panel being made, row by row: a stretch of each from byte `at` on, where n elements are left.
- * later: what comes after it, which is asked for.  any: the bits of each term but the first.  each:
- * how many rows go with a pair of sets. */
+/* A panel being made, row by row: a KC block of each from byte `at` on, where n elements are left.
+ * later: what comes after it, which is prefetched.  any: the bits of each term but the first.
+ * each: how many rows go with a pair of sets. */
 typedef struct {
     __m512i any[TERMS];
     panel *to;
     const uint8_t *row[ROWS], *later[ROWS];
     int64_t at, later_at, n;
     int r, each;
-} taking;
+} unpacking;
 
 /* A step of a row: elements that are in low and high. */
-INLINE void take_step(uint8_t *to, __m512i any[TERMS], int32_t type, const uint8_t *from,
-                      const uint8_t *later, __mmask16 low, __mmask16 high)
+INLINE void unpack_step(uint8_t *to, __m512i any[TERMS], int32_t type, const uint8_t *from,
+                        const uint8_t *later, __mmask16 low, __mmask16 high)
 {
     __m512i term[TERMS];
     _mm_prefetch((const char *)later, _MM_HINT_T1);
@@ -168,36 +166,36 @@ INLINE void take_step(uint8_t *to, __m512i any[TERMS], int32_t type, const uint8
     }
 }
 
-/* Stores wait for the products before them, and there is room for some 100: what is counted along
+/* Stores wait for the products before them; some 100 may wait: what is counted along
  * the way stays in registers for a row. */
-INLINE void take_row(taking *t, int32_t type)
+INLINE void unpack_row(unpacking *t, int32_t type)
 {
     const int64_t bytes = STEP * bytes_of(type), panel_bytes = terms_of(type) * PAIR_BYTES;
     const uint8_t *from = t->row[t->r] + t->at, *later = t->later[t->r] + t->later_at;
     uint8_t *to = t->to->w + t->r * 64;
     __m512i any[TERMS] = {t->any[0], t->any[1], t->any[2]};
-    if (t->n >= FAST_STRETCH)
+    if (t->n >= FAST_KC)
         for (int k = 0; k < STEPS; k++)
-            take_step(to + k * panel_bytes, any, type, from + k * bytes, later + k * bytes, 0xffff,
-                      0xffff);
+            unpack_step(to + k * panel_bytes, any, type, from + k * bytes, later + k * bytes,
+                        0xffff, 0xffff);
     else
         for (int64_t k = 0, left = t->n; left > 0; k++, left -= STEP)
-            take_step(to + k * panel_bytes, any, type, from + k * bytes, later + k * bytes,
-                      first_lanes(left), first_lanes(left - 16));
+            unpack_step(to + k * panel_bytes, any, type, from + k * bytes, later + k * bytes,
+                        first_lanes(left), first_lanes(left - 16));
     for (int i = 1; i < terms_of(type); i++)
         t->any[i] = any[i];
     t->r++;
 }
 
-INLINE void take_rows(taking *t, int32_t type, int end)
+INLINE void unpack_rows(unpacking *t, int32_t type, int end)
 {
     while (t->r < end)
-        take_row(t, type);
+        unpack_row(t, type);
 }
 
 /* How many terms there are up to the last that is not zero everywhere: a product with zeros would
  * change nothing. */
-INLINE int terms_in(const taking *t, int32_t type)
+INLINE int terms_in(const unpacking *t, int32_t type)
 {
     int used = terms_of(type);
     while (used > 1 && !_mm512_test_epi32_mask(t->any[used - 1], t->any[used - 1]))
@@ -210,7 +208,7 @@ INLINE int terms_in(const taking *t, int32_t type)
 
 typedef struct { _Alignas(64) float of[4][16][16]; } sums; /* [tile][row][token] */
 
-/* The sums of a stretch and where they are added: n_part quarters of tiles, of which `part` are
+/* The sums of a KC block and where they are added: n_part quarters of tiles, of which `part` are
  * done. */
 typedef struct {
     const sums *from;
@@ -258,13 +256,13 @@ INLINE void all_to_y(const matmul_args *a, const sums *from, int64_t row, int64_
                      int64_t set1)
 {
     const int64_t n_pair = (set1 - set0 + 1) / 2,
-                  last = set1 * SET < a->n_tok ? set1 * SET : a->n_tok;
-    for (int64_t t = set0 * SET; t < last; t += 4)
+                  last = set1 * NR < a->n_tok ? set1 * NR : a->n_tok;
+    for (int64_t t = set0 * NR; t < last; t += 4)
         for (int64_t r = row; r < end; r += HALF) {
-            const int64_t p = (r - row) / ROWS, i = t - set0 * SET;
+            const int64_t p = (r - row) / ROWS, i = t - set0 * NR;
             to_y(a->y + t * a->n_row + r, a->n_row, last - t, first_lanes(end - r),
-                 from[p * n_pair + i / (2 * SET)].of[i / SET % 2 * 2 + (r - row) / HALF % 2],
-                 (int)(i % SET));
+                 from[p * n_pair + i / (2 * NR)].of[i / NR % 2 * 2 + (r - row) / HALF % 2],
+                 (int)(i % NR));
         }
 }
 
@@ -309,20 +307,20 @@ INLINE void step(const uint8_t *w, const uint8_t *x, int64_t next_set, int width
 }
 
 /* Two of each, so that one is made while the other is read.  so_far: [panel of the block][pair], in
- * the room that comes with the terms. */
+ * the workspace behind the terms. */
 typedef struct {
     panel p[2];
     sums s[2];
     int parity;
-    taking next;
+    unpacking next;
     adding before;
     sums *so_far;
-} room;
+} workspace;
 
-/* A stretch of a pair of sets, or of the last one; beside it the sums before are added and the next
- * panel is made. */
-INLINE void stretch(room *at, const uint8_t *w, const uint8_t *x, int64_t next_set, int width,
-                    int n_step, int32_t type, int used, int two)
+/* A KC block of a pair of sets, or of the last one; beside it the sums before are added and the
+ * next panel is made. */
+INLINE void multiply_kc_block(workspace *at, const uint8_t *w, const uint8_t *x, int64_t next_set,
+                              int width, int n_step, int32_t type, int used, int two)
 {
     sums *out = &at->s[at->parity];
     const int first = at->next.r,
@@ -340,7 +338,7 @@ INLINE void stretch(room *at, const uint8_t *w, const uint8_t *x, int64_t next_s
             TILE_STORE(0, out->of[0], 64);
         for (int i = 0; i < 16 / STEPS && at->before.part < at->before.n_part; i++)
             add_part(&at->before);
-        take_rows(&at->next, type, first + each * (k + 1) / STEPS);
+        unpack_rows(&at->next, type, first + each * (k + 1) / STEPS);
     }
     TILE_STORE(0, out->of[0], 64);
     TILE_STORE(1, out->of[1], 64);
@@ -350,8 +348,8 @@ INLINE void stretch(room *at, const uint8_t *w, const uint8_t *x, int64_t next_s
     }
 }
 
-/* 32 rows and sets set0 ... set1 - 1, stretch s. */
-INLINE void panel_tokens(room *at, const tokens *x, const uint8_t *w, sums *so_far, int64_t s,
+/* 32 rows and sets set0 ... set1 - 1, KC block s. */
+INLINE void panel_tokens(workspace *at, const tokens *x, const uint8_t *w, sums *so_far, int64_t s,
                          int64_t set0, int64_t set1, int32_t type, int used)
 {
     const int n_step = steps_of(x, s);
@@ -359,68 +357,69 @@ INLINE void panel_tokens(room *at, const tokens *x, const uint8_t *w, sums *so_f
     for (int64_t set = set0; set < set1; set += 2, so_far++) {
         const int two = set + 1 < set1;
         if (two)
-            stretch(at, w, tiles_of(x, s, set), next_set, SET, n_step, type, used, 1);
+            multiply_kc_block(at, w, tiles_of(x, s, set), next_set, NR, n_step, type, used, 1);
         else
-            stretch(at, w, tiles_of(x, s, set), next_set, x->width, n_step, type, used, 0);
+            multiply_kc_block(at, w, tiles_of(x, s, set), next_set, x->width, n_step, type, used,
+                              0);
         add_rest(&at->before);
         at->before = (adding){&at->s[at->parity], so_far, 0, two ? 16 : 8, !s};
         at->parity ^= 1;
     }
 }
 
-/* Rows begin ... end - 1, sets set0 ... set1 - 1.  Item i is a panel p and a stretch s: all panels
- * of a stretch before the next one, or, where the tokens fit a cache, all stretches of a panel, as
+/* Rows begin ... end - 1, sets set0 ... set1 - 1.  Item i is a panel p and a KC block s: all panels
+ * of a KC block before the next one, or, where the tokens fit a cache, all KC blocks of a panel, as
  * they lie in the file. */
 typedef struct {
-    int64_t begin, end, set0, set1, n_panel, n_stretch;
+    int64_t begin, end, set0, set1, n_panel, n_kc_block;
     int rows_first;
 } block;
 
 INLINE int64_t panel_of(const block *b, int64_t i)
 {
-    return b->rows_first ? i / b->n_stretch : i % b->n_panel;
+    return b->rows_first ? i / b->n_kc_block : i % b->n_panel;
 }
-INLINE int64_t stretch_of(const block *b, int64_t i)
+INLINE int64_t kc_block_of(const block *b, int64_t i)
 {
-    return b->rows_first ? i % b->n_stretch : i / b->n_panel;
+    return b->rows_first ? i % b->n_kc_block : i / b->n_panel;
 }
 
-/* Begin to take item i, and to ask for the one after it. */
-INLINE void begin_taking(taking *t, panel *to, const matmul_args *a, const block *b, int64_t i,
-                         int32_t type)
+/* Begin to unpack item i, and to prefetch the one after it. */
+INLINE void begin_unpacking(unpacking *t, panel *to, const matmul_args *a, const block *b,
+                            int64_t i, int32_t type)
 {
-    const int64_t s = stretch_of(b, i), j = i + 1 < b->n_panel * b->n_stretch ? i + 1 : i,
+    const int64_t s = kc_block_of(b, i), j = i + 1 < b->n_panel * b->n_kc_block ? i + 1 : i,
                   n_pair = (b->set1 - b->set0 + 1) / 2;
     for (int term = 0; term < TERMS; term++)
         t->any[term] = _mm512_setzero_si512();
     rows_from(t->row, ROWS, a, b->begin + panel_of(b, i) * ROWS, b->end, a->n * bytes_of(type));
     rows_from(t->later, ROWS, a, b->begin + panel_of(b, j) * ROWS, b->end, a->n * bytes_of(type));
-    t->to = to, t->r = 0, t->n = a->n - s * FAST_STRETCH;
-    t->at = s * FAST_STRETCH * bytes_of(type),
-    t->later_at = stretch_of(b, j) * FAST_STRETCH * bytes_of(type);
+    t->to = to, t->r = 0, t->n = a->n - s * FAST_KC;
+    t->at = s * FAST_KC * bytes_of(type),
+    t->later_at = kc_block_of(b, j) * FAST_KC * bytes_of(type);
     t->each = (int)((ROWS + n_pair - 1) / n_pair);
 }
 
-INLINE void multiply_block(const matmul_args *a, const tokens *x, room *at, const block *b,
+INLINE void multiply_block(const matmul_args *a, const tokens *x, workspace *at, const block *b,
                            int32_t type)
 {
-    const int64_t n_item = b->n_panel * b->n_stretch, n_pair = (b->set1 - b->set0 + 1) / 2;
-    begin_taking(&at->next, &at->p[0], a, b, 0, type);
+    const int64_t n_item = b->n_panel * b->n_kc_block, n_pair = (b->set1 - b->set0 + 1) / 2;
+    begin_unpacking(&at->next, &at->p[0], a, b, 0, type);
     for (int64_t i = 0; i < n_item; i++) {
-        const int64_t p = panel_of(b, i), s = stretch_of(b, i), row = b->begin + p * ROWS;
+        const int64_t p = panel_of(b, i), s = kc_block_of(b, i), row = b->begin + p * ROWS;
         const uint8_t *w = at->p[i % 2].w;
         sums *so_far = at->so_far + (b->rows_first ? 0 : p * n_pair);
-        take_rows(&at->next, type, ROWS);
+        unpack_rows(&at->next, type, ROWS);
         const int used = terms_in(&at->next, type);
         if (i + 1 < n_item)
-            begin_taking(&at->next, &at->p[(i + 1) % 2], a, b, i + 1, type);
+            begin_unpacking(&at->next, &at->p[(i + 1) % 2], a, b, i + 1, type);
         if (used == 1)
             panel_tokens(at, x, w, so_far, s, b->set0, b->set1, type, 1);
         else if (used == 2)
             panel_tokens(at, x, w, so_far, s, b->set0, b->set1, type, 2);
         else
             panel_tokens(at, x, w, so_far, s, b->set0, b->set1, type, 3);
-        if (b->rows_first && s + 1 == b->n_stretch) {
+        if (b->rows_first && s + 1 == b->n_kc_block) {
             add_rest(&at->before);
             all_to_y(a, so_far, row, row + ROWS < b->end ? row + ROWS : b->end, b->set0, b->set1);
         }
@@ -434,8 +433,8 @@ void matmul_fast_amx(const void *arg, int64_t begin, int64_t end, int32_t thread
 {
     const matmul_args *a = arg;
     const tokens x = tokens_of(a->terms, a->n_tok, a->n);
-    const int64_t n_set = TOKEN_BLOCK / SET, n_pair = (x.n_set < n_set ? x.n_set + 1 : n_set) / 2;
-    room at;
+    const int64_t n_set = TOKEN_BLOCK / NR, n_pair = (x.n_set < n_set ? x.n_set + 1 : n_set) / 2;
+    workspace at;
     at.parity = at.before.part = at.before.n_part = 0;
     at.so_far = (sums *)(x.p + x.n_step * x.n_set * TERMS * LINE * x.width)
         + thread * (FAST_ROWS / ROWS) * n_pair;
@@ -447,7 +446,7 @@ void matmul_fast_amx(const void *arg, int64_t begin, int64_t end, int32_t thread
                        0,   0,
                        0};
             b.n_panel = (b.end - b.begin + ROWS - 1) / ROWS,
-            b.n_stretch = (x.n_step + STEPS - 1) / STEPS;
+            b.n_kc_block = (x.n_step + STEPS - 1) / STEPS;
             b.rows_first = (b.set1 - b.set0) * x.n_step * TERMS * LINE * x.width <= CACHED;
             switch (a->type) {
             case T_F32: multiply_block(a, &x, &at, &b, T_F32); break;

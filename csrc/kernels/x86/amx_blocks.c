@@ -1,16 +1,22 @@
-/* amx_blocks.c - products with weights in blocks of 32 on AMX-INT8; the bits of reference.c.
+/* amx_blocks.c - GEMM of blocks of 32, AMX-INT8.
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; X int8 with a scale for 32, Y f32.
+ * Micro-kernel: MR = 16 rows (half a panel), NR = 16 tokens, KC <= 2,048 (next_kc_block).
+ * Registers: a tile of weights, one of tokens and a ring of tiles of sums; 16 zmm of results.
+ * Packing: W to i8 rows of a panel; X to micropanels of 16 tokens, amx.c.
+ * Overflow: none; 32 * 128 * 127 < 2^19.
+ * Result: bit-identical to reference.c.
  *
- * Each block needs tiles of its own, half full, and its own step in f32: that step is most of the
- * work, all the more as a tile instruction halves, for a while, the speed of multiplications, fma
- * and conversions of 512 bits, and of products of integers.  Additions keep theirs, so a sum
- * becomes f32 by two of them.  The results of 16 rows and 16 tokens stay in registers over the
- * blocks of a panel, and the tiles run ahead: while block b is scaled, the sums of b + 1 are stored
- * and those of b + 3 begin in the same tile; what the tiles do comes between rows of scaling, and
- * goes on from a pair of rows and tokens to the next.
+ * Each block needs tiles of its own, half full, and its own step in f32. That step is the larger
+ * part of the work, all the more as a tile instruction halves, for a while, the speed of 512-bit
+ * multiplications, fma, conversions and integer products. Additions keep theirs, so two additions
+ * make a sum f32. The results of 16 rows and 16 tokens stay in registers over the blocks of a
+ * panel, and the tiles run ahead: while block b is scaled, the sums of b + 1 are stored and those
+ * of b + 3 begin in the same tile. Tile instructions stand between rows of scaling, and go on from
+ * a pair of rows and tokens to the next.
  *
  * Tiles of bf16 would give the same sums, exact and converted: 36 cycles a block where all lies in
- * the first-level cache, for 47 here.  But twice the bytes come from the second, and that takes
- * longer than it saves. */
+ * the first-level cache, for 47 here. But twice the bytes come from the second, which costs more
+ * than it saves. */
 #ifdef __AVX512VNNI__
 #include <string.h>
 #include "kernels/x86/amx_operands.h"
@@ -83,7 +89,7 @@ typedef struct {
 } pair;
 
 /* A pair, n_block blocks: results come from `from` and go to `y`.  `begun`: the pair before has
- * begun this one's first three blocks, as this one does for `next`, if there is one. */
+ * started this one's first three blocks, as this one does for `next`, if there is one. */
 INLINE void pair_sums(results *y, const results *from, sums isum[RING], const pair *now,
                       const pair *next, int begun, int32_t n_block, int32_t type)
 {
@@ -134,13 +140,13 @@ typedef struct {
     half_panel p[2];
     sums isum[RING];
     results y[2][TOKEN_BLOCK / TOKENS];
-} room;
+} workspace;
 
 static const results zero;
 
 /* Rows `row` ... end - 1, at most 32. */
-INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, const stretch *s,
-                    int32_t type)
+INLINE void rows_of(const matmul_args *a, workspace *at, int64_t row, int64_t end,
+                    const kc_block *s, int32_t type)
 {
     const int64_t n_block = a->n / BLOCK;
     const tokens_32 *x = (const tokens_32 *)a->packed + s->t / TOKENS * n_block;
@@ -168,10 +174,10 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
     }
 }
 
-INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at, int32_t type)
+INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, workspace *at, int32_t type)
 {
     begin_tiles(BLOCK);
-    for (stretch s = {0}; stretch_next(&s, a, BLOCK);)
+    for (kc_block s = {0}; next_kc_block(&s, a, BLOCK);)
         for (int64_t row = begin; row < end; row += ROWS)
             rows_of(a, at, row, end, &s, type);
     TILE_RELEASE();
@@ -179,14 +185,11 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at
 
 void matmul_blocks_amx(const matmul_args *a, int64_t begin, int64_t end)
 {
-    room at;
+    workspace at;
+#define CALL(type) matmul_of(a, begin, end, &at, type)
     switch (a->type) {
-    case T_Q8_0: matmul_of(a, begin, end, &at, T_Q8_0); break;
-    case T_Q4_0: matmul_of(a, begin, end, &at, T_Q4_0); break;
-    case T_Q4_1: matmul_of(a, begin, end, &at, T_Q4_1); break;
-    case T_Q5_0: matmul_of(a, begin, end, &at, T_Q5_0); break;
-    case T_Q5_1: matmul_of(a, begin, end, &at, T_Q5_1); break;
-    case T_IQ4_NL: matmul_of(a, begin, end, &at, T_IQ4_NL); break;
+        TYPES_32(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

@@ -1,19 +1,23 @@
-/* amx_kquant.c - products with weights in blocks of 256 on AMX-INT8; the bits of reference.c.
+/* amx_kquant.c - GEMM of blocks of 256, AMX-INT8.
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; X int8 with a scale for 256, Y f32.
+ * Micro-kernel: MR = 16 rows x 2 digits, NR = 2 x 16 tokens; a panel is one block of 32 rows.
+ * Registers: 4 tiles of sums, 2 of weights, 2 of tokens: one load for each product.
+ * Packing: W times its groups' scales as two digits of 8 bits; X to micropanels of 16 tokens.
+ * Overflow: none; the step in f32 sees 128 sum(high x) + sum(low x) < 2^27.
+ * Result: bit-identical to reference.c.
  *
- * The scales of the groups go into the weights, which then are two digits of 8 bits:
+ * The digits:
  *
  *     w = scale (u - offset) = 128 high + low,   -64 <= low < 64,   |high| <= 64
  *
- * (|w| is at most 128 * 32, of Q6_K, or 32 * 128, of IQ4_XS), so that a block is two chains of four
- * full tiles, and the step in f32 sees 128 sum(high x) + sum(low x), below 2^27.  2 bits with
- * scales of 4 fit one digit.  So do 3 bits with scales of 6, which are -124 to 128, if their sign
- * is turned.
+ * (|w| <= 128 * 32, of Q6_K, or 32 * 128, of IQ4_XS), so a block is two chains of four full tiles.
+ * 2 bits with scales of 4 fit one digit. So do 3 bits with scales of 6, which are -124 to 128, if
+ * their sign is turned.
  *
- * A panel is one block of 32 rows.  Two sets of tokens share each tile of weights, both digits each
- * tile of tokens: four sums, one load for each product.  While the unit is busy with that, the sums
- * of the tiles before are scaled: rows of that between the products.  A tile of sums is stored just
- * before it begins anew: stores and first products by turns take a tenth less than four stores at
- * once. */
+ * Two micropanels share each tile of weights, both digits each tile of tokens. While the unit is
+ * busy with that, the sums of the tiles before are scaled: rows of scaling stand between the
+ * products. A tile of sums is stored just before it begins anew: stores and first products by turns
+ * cost a tenth less than four stores at once. */
 #ifdef __AVX512VNNI__
 #include "kernels/x86/amx_operands.h"
 
@@ -24,7 +28,7 @@ typedef struct {
     float d[HALF], m[HALF];
 } half_panel __attribute__((aligned(64)));
 
-INLINE int n_digit(int32_t type) { return type == T_Q2_K || type == T_Q3_K ? 1 : 2; }
+INLINE int n_digit(int32_t type) { return is_small(type) ? 1 : 2; }
 INLINE int is_turned(int32_t type) { return type == T_Q3_K; }
 
 /* Row r of a half: the block at x. */
@@ -35,7 +39,7 @@ INLINE void unpack_row(half_panel *p, int r, int32_t type, const uint8_t *x)
     const __m256i small =
         is_turned(type) ? _mm256_sub_epi16(_mm256_setzero_si256(), of_group) : of_group;
     const __m512i scale = _mm512_castsi256_si512(small);
-    /* 64, which makes the low digit one without sign, less what the offset takes away */
+    /* 64, which makes the low digit one without sign, less what the offset subtracts */
     const __m512i rest = _mm512_castsi256_si512(
         _mm256_sub_epi16(_mm256_set1_epi16(n_digit(type) == 2 ? 64 : 0),
                          _mm256_mullo_epi16(small, _mm256_set1_epi16((int16_t)offset_of(type)))));
@@ -69,7 +73,7 @@ INLINE void unpack_row(half_panel *p, int r, int32_t type, const uint8_t *x)
         _mm256_storeu_si256((__m256i *)p->min[r], _mm256_cvtepi8_epi16(min));
 }
 
-/* The block at byte `at` of 16 rows, and the one at `next` asked for. */
+/* The block at byte `at` of 16 rows, and the one at `next` prefetched. */
 INLINE void unpack_half(half_panel *p, int32_t type, const uint8_t *const row[HALF], int64_t at,
                         int64_t next)
 {
@@ -180,7 +184,8 @@ INLINE void block_sums(sums isum[4], const half_panel *p, const tokens_256 *cons
 }
 
 /* Results of n_set sets to a->y. */
-INLINE void step_out(const step *s, int n_set, const matmul_args *a, int64_t end, const stretch *of)
+INLINE void step_out(const step *s, int n_set, const matmul_args *a, int64_t end,
+                     const kc_block *of)
 {
     for (int i = 0; i < n_set; i++) {
         const place to = place_of(a, of, s->set + i, s->row, end);
@@ -193,12 +198,12 @@ typedef struct {
     half_panel p[2];
     sums isum[4];
     results y[TOKEN_BLOCK / TOKENS / 2][2][2];
-} room;
+} workspace;
 
 static const results zero[2];
 
 /* Block b of the panel at `row`, half h, with `set` and the next. */
-INLINE step step_of(room *at, const matmul_args *a, int64_t row, const stretch *s, int32_t b,
+INLINE step step_of(workspace *at, const matmul_args *a, int64_t row, const kc_block *s, int32_t b,
                     int set, int h)
 {
     const tokens_256 *x =
@@ -207,10 +212,10 @@ INLINE step step_of(room *at, const matmul_args *a, int64_t row, const stretch *
     return (step){at->isum, &at->p[h], {x, x + 1}, b ? y : zero, y, set, row + h * HALF};
 }
 
-/* Block b of rows `row` ... end - 1, at most 32, with all sets; after the last block of the stretch
- * the results go out. */
-INLINE void panel_sets(room *at, const matmul_args *a, int64_t row, int64_t end, const stretch *s,
-                       int32_t b, int32_t type)
+/* Block b of rows `row` ... end - 1, at most 32, with all sets; after the last block of the KC
+ * block the results go out. */
+INLINE void panel_sets(workspace *at, const matmul_args *a, int64_t row, int64_t end,
+                       const kc_block *s, int32_t b, int32_t type)
 {
     const int last = b == s->b0 + s->n_block - 1, n_pair = s->n_set / 2;
     step before = {0};
@@ -244,13 +249,13 @@ INLINE void panel_sets(room *at, const matmul_args *a, int64_t row, int64_t end,
 }
 
 /* Rows `row` ... end - 1, at most 32. */
-INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, const stretch *s,
-                    int32_t type)
+INLINE void rows_of(const matmul_args *a, workspace *at, int64_t row, int64_t end,
+                    const kc_block *s, int32_t type)
 {
     const int64_t bytes = type_row_bytes(type, BLOCK_K), last = s->b0 + s->n_block - 1;
     const uint8_t *w[ROWS];
     rows_from(w, ROWS, a, row, end, type_row_bytes(type, a->n));
-    for (int i = 0; s->b0 && i < 2 * s->n_set; i++) { /* what the stretches before left */
+    for (int i = 0; s->b0 && i < 2 * s->n_set; i++) { /* what the KC blocks before left */
         const place from = place_of(a, s, i / 2, row + i % 2 * HALF, end);
         results_from(&at->y[i / 4][i % 2][i / 2 % 2], from.y, from.n_row, from.valid, from.n_tok);
     }
@@ -264,10 +269,10 @@ INLINE void rows_of(const matmul_args *a, room *at, int64_t row, int64_t end, co
     }
 }
 
-INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at, int32_t type)
+INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, workspace *at, int32_t type)
 {
     begin_tiles(ELEMENTS);
-    for (stretch s = {0}; stretch_next(&s, a, BLOCK_K);)
+    for (kc_block s = {0}; next_kc_block(&s, a, BLOCK_K);)
         for (int64_t row = begin; row < end; row += ROWS)
             rows_of(a, at, row, end, &s, type);
     TILE_RELEASE();
@@ -275,14 +280,11 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, room *at
 
 void matmul_kquant_amx(const matmul_args *a, int64_t begin, int64_t end)
 {
-    room at;
+    workspace at;
+#define CALL(type) matmul_of(a, begin, end, &at, type)
     switch (a->type) {
-    case T_Q2_K: matmul_of(a, begin, end, &at, T_Q2_K); break;
-    case T_Q3_K: matmul_of(a, begin, end, &at, T_Q3_K); break;
-    case T_Q4_K: matmul_of(a, begin, end, &at, T_Q4_K); break;
-    case T_Q5_K: matmul_of(a, begin, end, &at, T_Q5_K); break;
-    case T_Q6_K: matmul_of(a, begin, end, &at, T_Q6_K); break;
-    case T_IQ4_XS: matmul_of(a, begin, end, &at, T_IQ4_XS); break;
+        TYPES_256(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

@@ -6,9 +6,9 @@
 #include "kernels/x86/avx512_unpack.h"
 
 enum { TOKENS = 16 }; /* of a set: the columns of a tile of sums */
-/* elements and tokens that stay in the second-level cache while all rows meet them */
-enum { STRETCH = 2048, TOKEN_BLOCK = 512 };
-/* elements: a stretch is of a multiple of so many, but for the last: whole panels of amx_blocks.c
+/* elements and tokens that stay in the second-level cache for all rows */
+enum { KC = 2048, TOKEN_BLOCK = 512 };
+/* elements: a KC block is of a multiple of so many, but for the last: whole panels of amx_blocks.c
  * */
 enum { WHOLE = 1024 };
 
@@ -47,24 +47,24 @@ typedef struct {
 
 typedef struct { __m512 of[HALF]; } results; /* f32 [row][token] of a set and 16 rows */
 
-/* What rows meet at a time: n_set sets of tokens, the first of them token t; blocks b0 ... b0 +
+/* A KC block of some tokens: n_set sets of tokens, the first of them token t; blocks b0 ... b0 +
  * n_block - 1. */
 typedef struct {
     int64_t t;
     int32_t n_set, b0, n_block;
-} stretch;
+} kc_block;
 
 /* The next one, or 0; begins with all zeros.  All blocks of some tokens, then those of the next. */
-INLINE int stretch_next(stretch *s, const matmul_args *a, int32_t block)
+INLINE int next_kc_block(kc_block *s, const matmul_args *a, int32_t block)
 {
-    const int32_t n = (a->n + STRETCH - 1) / STRETCH, each = (a->n + n - 1) / n;
-    const int32_t all = a->n / block, most = (each + WHOLE - 1) / WHOLE * (WHOLE / block);
+    const int32_t n = (a->n + KC - 1) / KC, each = (a->n + n - 1) / n;
+    const int32_t all = a->n / block, max = (each + WHOLE - 1) / WHOLE * (WHOLE / block);
     s->b0 += s->n_block;
     if (s->b0 >= all)
-        *s = (stretch){s->t + TOKEN_BLOCK, 0, 0, 0};
+        *s = (kc_block){s->t + TOKEN_BLOCK, 0, 0, 0};
     const int64_t left = a->n_tok - s->t, n_tok = left < TOKEN_BLOCK ? left : TOKEN_BLOCK;
     s->n_set = (int32_t)sets_of(n_tok);
-    s->n_block = all - s->b0 < most ? all - s->b0 : most;
+    s->n_block = all - s->b0 < max ? all - s->b0 : max;
     return left > 0;
 }
 
@@ -96,7 +96,7 @@ typedef struct {
     __mmask16 valid;
 } place;
 
-INLINE place place_of(const matmul_args *a, const stretch *s, int set, int64_t row, int64_t end)
+INLINE place place_of(const matmul_args *a, const kc_block *s, int set, int64_t row, int64_t end)
 {
     const int64_t t = s->t + set * TOKENS;
     return (place){a->y + t * a->n_row + row, a->n_row,

@@ -8,7 +8,6 @@
 #include "kernels/attention.h"
 #include "kernels/x86/avx2.h"
 #include "runtime/isa.h"
-#define NAME(f) f##_avx2
 #include "kernels/reference.c"
 
 /* ---- attention ----------------------------------------------------------------------------------
@@ -30,11 +29,11 @@ INLINE int32_t tile_of(int32_t left)
 /* Positions of a block: 16 KB in f32 where that is COLUMNS or more. */
 INLINE int32_t positions_of(int32_t dim) { return dim <= 64 ? 64 : COLUMNS; }
 
-/* exp_f32 of 8 lanes, none of them above 0; a NaN stays one.  What comes of lanes below `least` is
+/* exp_f32 of 8 lanes, none of them above 0; a NaN stays one.  The result of lanes below `lowest` is
  * thrown away. */
 INLINE __m256 exp_8(__m256 x)
 {
-    const __m256 least = _mm256_set1_ps(-87.0f), shift = _mm256_set1_ps(0x1.8p23f);
+    const __m256 lowest = _mm256_set1_ps(-87.0f), shift = _mm256_set1_ps(0x1.8p23f);
     const __m256 t = _mm256_add_ps(_mm256_mul_ps(x, _mm256_set1_ps(exp_log2e)), shift),
                  n = _mm256_sub_ps(t, shift);
     const __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(exp_ln2[1]),
@@ -46,7 +45,7 @@ INLINE __m256 exp_8(__m256 x)
     const __m256i y =
         _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23));
     const __m256 rest = _mm256_max_ps(_mm256_setzero_ps(), x); /* 0, or NaN */
-    return _mm256_blendv_ps(rest, _mm256_castsi256_ps(y), _mm256_cmp_ps(x, least, _CMP_GE_OQ));
+    return _mm256_blendv_ps(rest, _mm256_castsi256_ps(y), _mm256_cmp_ps(x, lowest, _CMP_GE_OQ));
 }
 
 /* Lanes, positions j ... j + 7, that query x sees. */
@@ -60,22 +59,22 @@ INLINE __m256i lanes_seen(const query *x, int32_t j)
 
 /* 16 positions from j on, of which x does not see all: the greatest, by lane; and exp, with the
  * sums. */
-INLINE void max_edge(__m256 most[2], const query *x, int32_t j)
+INLINE void max_edge(__m256 max[2], const query *x, int32_t j)
 {
     for (int h = 0; h < 2; h++) {
         const __m256i seen = lanes_seen(x, j + 8 * h);
         const __m256 s = _mm256_maskload_ps(x->score + j + 8 * h, seen);
-        most[h] =
+        max[h] =
             _mm256_max_ps(_mm256_blendv_ps(_mm256_set1_ps(-INFINITY), s, _mm256_castsi256_ps(seen)),
-                          most[h]); /* a NaN is passed over */
+                          max[h]); /* a NaN is passed over */
     }
 }
 
-INLINE void exp_edge(__m256 lane[2], const query *x, int32_t j, __m256 most)
+INLINE void exp_edge(__m256 lane[2], const query *x, int32_t j, __m256 max)
 {
     for (int h = 0; h < 2; h++) {
         const __m256i seen = lanes_seen(x, j + 8 * h);
-        const __m256 e = exp_8(_mm256_sub_ps(_mm256_maskload_ps(x->score + j + 8 * h, seen), most));
+        const __m256 e = exp_8(_mm256_sub_ps(_mm256_maskload_ps(x->score + j + 8 * h, seen), max));
         _mm256_maskstore_ps(x->score + j + 8 * h, seen, e);
         lane[h] = _mm256_add_ps(lane[h], _mm256_and_ps(e, _mm256_castsi256_ps(seen)));
     }
@@ -85,15 +84,15 @@ static void softmax(const query *x)
 {
     /* only these two groups may have lanes that are not seen */
     const int32_t begin = x->first / LANES * LANES, last = x->p / LANES * LANES;
-    __m256 most[2] = {_mm256_set1_ps(-INFINITY), _mm256_set1_ps(-INFINITY)},
+    __m256 max[2] = {_mm256_set1_ps(-INFINITY), _mm256_set1_ps(-INFINITY)},
            lane[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
     float found = -INFINITY, of[LANES];
-    max_edge(most, x, begin);
-    max_edge(most, x, last);
+    max_edge(max, x, begin);
+    max_edge(max, x, last);
     for (int32_t j = begin + LANES; j < last; j += LANES)
         for (int h = 0; h < 2; h++)
-            most[h] = _mm256_max_ps(_mm256_loadu_ps(x->score + j + 8 * h), most[h]);
-    _mm256_storeu_ps(of, _mm256_max_ps(most[0], most[1]));
+            max[h] = _mm256_max_ps(_mm256_loadu_ps(x->score + j + 8 * h), max[h]);
+    _mm256_storeu_ps(of, _mm256_max_ps(max[0], max[1]));
     for (int l = 0; l < 8; l++)
         found = of[l] > found ? of[l] : found;
     const __m256 top = _mm256_set1_ps(found);
@@ -242,7 +241,7 @@ static void load_values(float *to, const plane *v, int32_t j, int32_t n)
 }
 
 /* What is beyond the rows is zero.  PIECE elements of 8 rows at a time: a thread's stack is small,
- * and a block takes most of what there is. */
+ * and a block uses nearly all of what there is. */
 static void load_keys(float *block, const plane *x, int32_t j, int32_t n)
 {
     enum { PIECE = 128 /* whole blocks of Q8_0 */ };
@@ -341,8 +340,8 @@ const isa isa_avx2 = {
     NULL,
     NULL,
     0,
-    AVX2_PIECE,
-    AVX2_FEWEST,
+    AVX2_KC,
+    AVX2_MIN_TOKENS,
     1,
 };
 const isa isa_avx_vnni = {
@@ -362,8 +361,8 @@ const isa isa_avx_vnni = {
     NULL,
     NULL,
     0,
-    AVX2_PIECE,
-    AVX2_FEWEST,
+    AVX2_KC,
+    AVX2_MIN_TOKENS,
     1,
 };
 #endif

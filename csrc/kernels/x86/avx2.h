@@ -2,7 +2,7 @@
  * reference.c, two registers, and blocks of quantised rows.
  *
  * The quantised products are compiled twice.  Where the processor has AVX-VNNI, which avx-vnni_*.c
- * say by AVX_VNNI, products of bytes go to 32 bits at once, four of them added to a sum in one
+ * say by WITH_VNNI, products of bytes go to 32 bits at once, four of them added to a sum in one
  * instruction: what depends on that is here, under "products of bytes". */
 #ifndef SLUICE_AVX2_H
 #define SLUICE_AVX2_H
@@ -10,26 +10,26 @@
 #include <string.h>
 #include "formats/quant.h"
 #include "kernels/rows.h"
+#include "kernels/set.h"
 #include "kernels/x86/blocks.h"
 
-/* elements that a step of tile takes; rows of a panel, tokens it meets at a time */
-enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 };
-/* float_panel.h: a piece of a set takes 12 KB, of 4 rows 8; first-level caches may have 32 */
-enum { AVX2_PIECE = 32, AVX2_FEWEST = 8 };
-
-#ifdef AVX_VNNI
-#define SET(f) f##_avx_vnni
-#else
-#define SET(f) f##_avx2
+#ifndef SET
+#define SET avx2
 #endif
+
+/* elements that a step of tile takes; rows of a panel, tokens at a time */
+enum { STEP = 16, ROWS = 8, MAX_TOKENS = 6 };
+/* float_panel.h: a KC block of a set has 12 KB, of 4 rows 8; first-level caches may have 32 */
+enum { AVX2_KC = 32, AVX2_MIN_TOKENS = 8 };
+
 void matmul_avx2(const void *arg, int64_t begin, int64_t end, int32_t thread); /* avx2_matmul.c */
 void matmul_avx_vnni(const void *arg, int64_t begin, int64_t end, int32_t thread);
 /* avx2_float.c: packed */
 void matmul_floats_avx2(const matmul_args *a, int64_t begin, int64_t end, int32_t thread);
 /* avx2_matvec.c: blocks of 32, one token */
-void SET(matvec)(const matmul_args *a, int64_t begin, int64_t end);
+void NAME(matvec)(const matmul_args *a, int64_t begin, int64_t end);
 /* avx2_kquant.c: blocks of 256 */
-void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end);
+void NAME(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end);
 
 /* ---- f32 ------------------------------------------------------------------------------------ */
 
@@ -102,7 +102,7 @@ INLINE void tile(float *y, int64_t stride, const uint8_t *const w[], const float
 
 /* ---- quantised rows ------------------------------------------------------------------------ */
 
-/* 8 rows that meet one token together, neighbours of each of n_stream streams (1 or 4:
+/* 8 rows that are multiplied by one token together, neighbours of each of n_stream streams (1 or 4:
  * avx512_matvec.c); row: their numbers, or -1: none, in place of which another one is read. */
 typedef struct {
     const uint8_t *w[ROWS];
@@ -148,8 +148,8 @@ INLINE void results_to(float *y, const rows_8 *g, __m256 sum)
             y[g->row[r]] = in[r];
 }
 
-/* Asks for so many bytes of a stream, some way behind w. */
-INLINE void ask_ahead(const uint8_t *w, int64_t bytes, int n_stream)
+/* Prefetches so many bytes of a stream, some way ahead of w. */
+INLINE void prefetch_ahead(const uint8_t *w, int64_t bytes, int n_stream)
 {
     for (int64_t line = 0; line < bytes; line += 64)
         _mm_prefetch((const char *)w + (n_stream == 1 ? 8192 : 2048) + line, _MM_HINT_T0);
@@ -203,17 +203,11 @@ INLINE __m256i iq4_of(__m256i index)
  * has none. */
 INLINE int offset_of(int32_t type)
 {
-    switch (type) {
-    case T_Q3_K: return 4;
-    case T_Q4_0: return 8;
-    case T_Q5_0: return 16;
-    case T_Q6_K: return 32;
-#ifdef AVX_VNNI /* any byte will do; maddubs wants small ones */
-    case T_Q8_0:
-    case T_IQ4_NL: return 128;
+#ifdef WITH_VNNI /* any byte will do; maddubs wants small ones */
+    return type == T_IQ4_XS ? 0 : zero_of(type);
+#else
+    return bits_of(type) == 8 ? 0 : zero_of(type);
 #endif
-    default: return 0;
-    }
 }
 
 /* Whether a type's weights are bytes with a sign here. */
@@ -230,7 +224,7 @@ INLINE __m256i times(int32_t type, __m256i w, __m256i x)
 /* sum + products of 16 bits, added in pairs. */
 INLINE __m256i add_pairs(__m256i sum, __m256i a, __m256i b)
 {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     return _mm256_dpwssd_avx_epi32(sum, a, b);
 #else
     return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
@@ -240,7 +234,7 @@ INLINE __m256i add_pairs(__m256i sum, __m256i a, __m256i b)
 /* sum + 32 weights times 32 activations, added in fours. */
 INLINE __m256i add_fours(__m256i sum, int32_t type, __m256i w, __m256i x)
 {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     (void)type;
     return _mm256_dpbusd_avx_epi32(sum, w, x);
 #else
@@ -248,9 +242,9 @@ INLINE __m256i add_fours(__m256i sum, int32_t type, __m256i w, __m256i x)
 #endif
 }
 
-#ifdef AVX_VNNI
-/* Panels of 8 rows that tokens meet at a time, and these: two sums of each stay in registers. Loads
- * would be the limit otherwise: 6 tokens and 8 rows take 7 for 6 of VPDPBUSD, 3 and 16 only 5. */
+#ifdef WITH_VNNI
+/* Panels of 8 rows at a time, and tokens: two sums of each stay in registers. Loads
+ * would be the limit otherwise: 6 tokens and 8 rows need 7 for 6 of VPDPBUSD, 3 and 16 only 5. */
 enum { OCTETS = 2 };
 INLINE int tokens_of(int32_t type) { return (void)type, MAX_TOKENS / OCTETS; }
 
@@ -267,19 +261,15 @@ INLINE __m256i scale_of_rows(int32_t type, __m256i two, int g)
  * (Q8_0), 127 (IQ4), 63 (Q6_K), 31 (Q5_0, Q5_1, Q5_K), 15 (Q4_0, Q4_1, Q4_K) or less. */
 INLINE int pairs_in_16(int32_t type)
 {
-    switch (type) {
-    case T_Q8_0:
-    case T_IQ4_NL:
-    case T_IQ4_XS: return 1;
-    case T_Q6_K: return 2;
-    case T_Q5_0:
-    case T_Q5_1:
-    case T_Q5_K: return 4;
+    switch (bits_of(type)) {
+    case 8: return 1;
+    case 6: return 2;
+    case 5: return 4;
     default: return 8;
     }
 }
 
-/* Panels that tokens meet at a time, and these: their sums, and for small weights those in 16 bits,
+/* Panels at a time, and tokens: their sums, and for small weights those in 16 bits,
  * stay in registers. */
 enum { OCTETS = 1 };
 INLINE int tokens_of(int32_t type) { return pairs_in_16(type) == 1 ? MAX_TOKENS : 4; }
@@ -297,9 +287,7 @@ INLINE __m256i scale_of_rows(int32_t type, __m256i two, int g)
 /* Sums of products of 4 elements of each of 8 rows, w, with those at x, two each. */
 INLINE __m256i pairs_of(int32_t type, __m256i w, const int8_t *x)
 {
-    int32_t four;
-    memcpy(&four, x, 4);
-    return times(type, w, _mm256_set1_epi32(four));
+    return times(type, w, _mm256_set1_epi32((int32_t)word(x)));
 }
 
 /* total[i] += scale * sum(w x) of 4 n elements of each of 8 rows and of token i of T, whose own are

@@ -3,15 +3,15 @@
 #ifdef __AVX2__
 #include "kernels/x86/avx2.h"
 
-enum { WIDTH = 8, AT_ONCE = 3, PIECE = AVX2_PIECE };
-#define VEC __m256
-#define ZERO _mm256_setzero_ps
-#define LOAD(p) _mm256_loadu_ps(p)
-#define STORE(p, v) _mm256_storeu_ps(p, v)
-#define FMA _mm256_fmadd_ps
-#define IN_REGISTER(v) __asm__("" : "+x"(v))
+enum { VECTOR_LANES = 8, NR = 3, KC = AVX2_KC };
+#define VECTOR __m256
+#define VECTOR_ZERO _mm256_setzero_ps
+#define VECTOR_LOAD(p) _mm256_loadu_ps(p)
+#define VECTOR_STORE(p, v) _mm256_storeu_ps(p, v)
+#define VECTOR_FMA _mm256_fmadd_ps
+#define VECTOR_KEEP(v) __asm__("" : "+x"(v))
 
-INLINE void take_16(float *to, int32_t type, const uint8_t *from, int64_t left)
+INLINE void load_16(float *to, int32_t type, const uint8_t *from, int64_t left)
 {
     uint8_t part[64] = {0};
     if (left < 16)

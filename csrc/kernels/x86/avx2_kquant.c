@@ -1,30 +1,31 @@
-/* avx2_kquant.c - products with weights in blocks of 256, with AVX2; the bits of reference.c.
- * avx-vnni_kquant.c compiles it again.
+/* avx2_kquant.c - GEMM and GEMV of blocks of 256, AVX2. avx-vnni_kquant.c compiles it again.
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; X int8 with a scale for 256, Y f32.
+ * Micro-kernel: MR = 8 rows (16 with VPDPBUSD), NR <= 6 tokens, KC <= 1,024 (PANEL blocks). One
+ *   token: 8 rows, lane = element; the lanes are added when all 8 have been read.
+ * Registers: 12 of 16 ymm (6 sums of a group, 6 of a block); lane = row.
+ * Packing: W to panels [block][k/4][row][4]; one token: none.
+ * Overflow: none. maddubs leaves sums of two products in 16 bits, at most 2 * 63 * 127 (Q6_K; 2 *
+ *   127 * 127 for IQ4_XS), in which several can be added.
+ * Result: bit-identical to reference.c: within a block all is exact, in any order.
  *
- * All types come through two functions: natural_32 gives 32 neighbouring weights of a block as
- * bytes, with an offset where that makes them small numbers without sign (IQ4_XS, whose weights are
- * large, keeps the sign), group_scales the small integers of its 16 groups.  Within a block
- * everything is exact, so that sums may run in any order:
+ * Two functions unpack every type: natural_32 gives 32 neighbouring weights of a block as bytes,
+ * with an offset where that makes them small numbers without sign (IQ4_XS, whose weights are large,
+ * keeps the sign), group_scales the small integers of its 16 groups.
  *
  *     sum_g sc_g sum_i (u_i - offset) x_i
  *         =  sum_g sc_g sum_i u_i x_i  -  offset sum_g sc_g (sum of group g of x)
  *
- * and the last factor comes with the activations.  maddubs leaves sums of two products in 16 bits,
- * 2 * 63 * 127 at most (Q6_K; 2 * 127 * 127 for IQ4_XS), in which several can be added; pmaddwd
- * then brings in the group's scale and goes to 32 bits: two multiplications for 4 elements of 8
- * rows become little more than one, and scales cost nothing.  VPDPBUSD goes to 32 bits for as much,
- * without the additions; the scale comes in once a group.
- *
- * Many tokens: a panel of 8 rows, at most 4 blocks long, is unpacked so that lane = row, as in
- * avx2_matmul.c; with VPDPBUSD two of them.  One token: row after row, lane = element, and the 8
- * lanes of each of 8 rows are added up when all have been read. */
+ * and the last factor comes with the activations. pmaddwd brings in the group's scale and goes to
+ * 32 bits: two multiplications for 4 elements of 8 rows become little more than one, and scales
+ * cost nothing. VPDPBUSD goes to 32 bits for as much, without the additions; the scale comes in
+ * once a group. */
 #ifdef __AVX2__
 #include "api/runtime.h"
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/blocks.h"
 
-/* STRETCH: blocks of a row that one token meets before the next row */
-enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32, STRETCH = 32 };
+/* KC_BLOCKS: blocks of a row that one token is multiplied by before the next row */
+enum { PANEL = 4, TOKEN_BLOCK = 128, ELEMENTS = 32, KC_BLOCKS = 32 };
 
 /* ---- a block of a row ---------------------------------------------------------------------- */
 
@@ -60,7 +61,7 @@ INLINE __m256i natural_32(int32_t type, const uint8_t *block, int k)
     }
 }
 
-/* What meets the sums of the activations' groups, i16: minima, or scales times -offset. */
+/* Factors of the sums of the activations' groups, i16: minima, or scales times -offset. */
 INLINE __m256i with_sums_of(int32_t type, __m128i min, int offset)
 {
     const __m256i m = _mm256_cvtepi8_epi16(min);
@@ -76,11 +77,11 @@ typedef struct {
     __m256 d[PANEL], m[PANEL];         /* f32 [block][row] */
 } panel;
 
-/* What weights of a panel have added: VPDPBUSD takes IQ4_XS so.  (One token alone does not pay for
- * it.) */
+/* What weights of a panel have added: VPDPBUSD multiplies IQ4_XS so.  (One token alone does not pay
+ * for it.) */
 INLINE int panel_offset(int32_t type)
 {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     if (type == T_IQ4_XS)
         return 128;
 #endif
@@ -98,7 +99,7 @@ INLINE void prefetch(const uint8_t *block, int64_t bytes)
 INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const row[ROWS],
                          const uint8_t *const next[ROWS], int64_t at)
 {
-    const int64_t bytes = bytes_of_type(type);
+    const int64_t bytes = bytes_of_block(type);
     __m256i w[ROWS], scale[ROWS], other[ROWS], two[N_GROUP / 2];
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         for (int r = 0; r < ROWS; r++)
@@ -137,7 +138,7 @@ INLINE __m256i with_sums(const panel *p, int32_t b, const int16_t *sums)
 INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_t b, int32_t g,
                        const int8_t *x, int64_t stride, int32_t type, int T)
 {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     __m256i sum[OCTETS][MAX_TOKENS];
     for (int o = 0; o < OCTETS; o++)
         for (int i = 0; i < T; i++)
@@ -165,7 +166,7 @@ INLINE void add_groups(__m256i total[OCTETS][MAX_TOKENS], const panel *p, int32_
 #endif
 }
 
-/* T tokens from token t on meet OCTETS panels; y has what earlier panels of these rows added,
+/* T tokens from token t on times OCTETS panels; y has the sums of earlier panels of these rows,
  * unless this is the first. */
 INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row,
                          const __m256i valid[OCTETS], int64_t t, int32_t b0, int32_t n_block,
@@ -213,7 +214,7 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, int64_t row,
 INLINE void panels(const matmul_args *a, int64_t begin, int64_t end, int32_t b0, int64_t t0,
                    int64_t t1, int32_t type)
 {
-    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = bytes_of_type(type);
+    const int64_t row_bytes = type_row_bytes(type, a->n), bytes = bytes_of_block(type);
     const int32_t n = a->n / BLOCK_K - b0 < PANEL ? a->n / BLOCK_K - b0 : PANEL;
     panel p[OCTETS];
     for (int64_t row = begin; row < end; row += OCTETS * ROWS) {
@@ -255,8 +256,9 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     for (int k = 0; k < BLOCK_K / ELEMENTS; k++) {
         const __m256i w = natural_32(type, block, k),
                       xs = _mm256_loadu_si256((const __m256i *)(x + k * ELEMENTS));
-#ifdef AVX_VNNI
-        /* a sum of 4 products, 4 * 63 * 127 at most, fits in 16 bits: the word's other half meets 0
+#ifdef WITH_VNNI
+        /* a sum of 4 products, 4 * 63 * 127 at most, fits in 16 bits: the word's other half is
+         * multiplied by 0
          * */
         if (!is_signed(type)) {
             const __m256i sc =
@@ -274,29 +276,29 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
     return _mm256_add_epi32(total[0], total[1]);
 }
 
-/* Whether a row's weights take longer to unpack than to come: then more than one stream gains
+/* Whether unpacking a row is slower than reading it: then more than one stream gains
  * nothing, and costs registers. */
-INLINE int is_slow(int32_t type) { return type == T_Q2_K || type == T_Q3_K || type == T_IQ4_XS; }
+INLINE int is_slow(int32_t type) { return is_small(type) || type == T_IQ4_XS; }
 
 /* Rows begin ... end - 1 times the only token, 8 before the steps in f32. */
 INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int n_stream, int32_t type)
 {
-    const int64_t bytes = bytes_of_type(type), n_block = a->n / BLOCK_K;
-    for (int64_t b0 = 0; b0 < n_block; b0 += STRETCH) {
-        const int64_t n = n_block - b0 < STRETCH ? n_block - b0 : STRETCH;
+    const int64_t bytes = bytes_of_block(type), n_block = a->n / BLOCK_K;
+    for (int64_t b0 = 0; b0 < n_block; b0 += KC_BLOCKS) {
+        const int64_t n = n_block - b0 < KC_BLOCKS ? n_block - b0 : KC_BLOCKS;
         for (int64_t from = 0; from < rows_of_stream(begin, end, n_stream);
              from += ROWS / n_stream) {
             rows_8 g;
             rows_of_streams(&g, a, begin, end, from, n_stream);
             __m256 sum = b0 ? results_of(&g, a->y) : _mm256_setzero_ps();
-            __m256i total[STRETCH][ROWS], msum[STRETCH][ROWS];
+            __m256i total[KC_BLOCKS][ROWS], msum[KC_BLOCKS][ROWS];
             for (int i = 0; i < ROWS / n_stream; i++)
                 for (int64_t b = 0; b < n; b++)
                     for (int r = i; r < ROWS; r += ROWS / n_stream) {
                         const __m256i sums =
                             _mm256_loadu_si256((const __m256i *)(a->sums + (b0 + b) * N_GROUP));
                         const uint8_t *w = g.w[r] + (b0 + b) * bytes;
-                        ask_ahead(w, bytes, n_stream);
+                        prefetch_ahead(w, bytes, n_stream);
                         total[b][r] =
                             row_block(&msum[b][r], type, w, a->q + (b0 + b) * BLOCK_K, sums);
                     }
@@ -332,15 +334,12 @@ INLINE void matmul_of(const matmul_args *a, int64_t begin, int64_t end, int32_t 
                    type);
 }
 
-void SET(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end)
+void NAME(matmul_kquant)(const matmul_args *a, int64_t begin, int64_t end)
 {
+#define CALL(type) matmul_of(a, begin, end, type)
     switch (a->type) {
-    case T_Q2_K: matmul_of(a, begin, end, T_Q2_K); break;
-    case T_Q3_K: matmul_of(a, begin, end, T_Q3_K); break;
-    case T_Q4_K: matmul_of(a, begin, end, T_Q4_K); break;
-    case T_Q5_K: matmul_of(a, begin, end, T_Q5_K); break;
-    case T_Q6_K: matmul_of(a, begin, end, T_Q6_K); break;
-    case T_IQ4_XS: matmul_of(a, begin, end, T_IQ4_XS); break;
+        TYPES_256(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

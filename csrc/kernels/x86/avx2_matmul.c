@@ -1,19 +1,18 @@
-/* avx2_matmul.c - matrix products with AVX2, FMA and F16C; the bits of reference.c.
- * avx-vnni_matmul.c compiles the quantised ones again.
+/* avx2_matmul.c - GEMM of blocks of 32, AVX2 with FMA and F16C; floats of one token, or of too few
+ * for a panel. avx-vnni_matmul.c compiles the quantized part again.
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; X int8 with a scale for 32, Y f32.
+ * Micro-kernel: MR = 8 rows (16 with VPDPBUSD), NR <= 6 tokens, KC <= 1,024 (PANEL blocks);
+ *   TOKEN_BLOCK tokens share a panel.
+ * Registers: 12 of 16 ymm (6 sums in f32, 6 in int32); lane = row.
+ * Packing: W to i8 panels [block][k/4][row][4]; 4 elements of X are broadcast.
+ * Overflow: none. maddubs wants an unsigned factor: small weights have an offset added, and a
+ *   block's sum begins at -offset sum(x); of large ones the sign moves to x, |w| <= 128, |x| <=
+ * 127, two products <= 32,512. Sums of more products of small weights stay in 16 bits before they
+ * go to 32. VPDPBUSD adds four products to 32 bits at once; there all types have an offset. Result:
+ * bit-identical to reference.c.
  *
- * Quantised products.  A panel of 8 rows of weights, at most 1,024 elements long, is unpacked
- * once to bytes so that lane = row: one 32-byte vector holds 4 neighbouring elements of each of the
- * 8 rows.  An activation's 4 elements are broadcast against it; maddubs wants an unsigned factor,
- * so small weights have an offset added, and the block's sum begins at -offset sum(x).  Of large
- * ones the sign moves to the activation: |w| <= 128, |x| <= 127, two products at most 32,512: it
- * cannot saturate.  Where weights are small, sums of more products stay in 16 bits before they go
- * to 32.  VPDPBUSD adds four products to 32 bits at once; there all types have an offset.  The sums
- * of a block come out as 8 lanes, ready for one convert, one multiply and one fma. One panel serves
- * 256 tokens, with VPDPBUSD two side by side: OCTETS of avx2.h tells why.  One token alone:
- * avx2_matvec.c.
- *
- * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 2 x 2 or 4 x 1
- * tiles of rows x tokens, avx2.h; the others in avx2_float.c. */
+ * Floats: tiles of 2 x 2 or 4 x 1 rows x tokens, avx2.h; more tokens: avx2_float.c. One token and
+ * blocks: avx2_matvec.c. */
 #ifdef __AVX2__
 #include "kernels/x86/avx2.h"
 
@@ -116,7 +115,7 @@ INLINE __m256 add_scaled(__m256 sum, const matmul_args *a, const panel *p, int32
     return has_min(type) ? _mm256_fmadd_ps(p->m[b], _mm256_set1_ps(a->s[at]), sum) : sum;
 }
 
-/* T tokens from token t on meet OCTETS panels; y has what earlier panels of these rows added,
+/* T tokens from token t on times OCTETS panels; y has the sums of earlier panels of these rows,
  * unless this is the first. */
 INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums *first, int64_t row,
                          const __m256i valid[OCTETS], int64_t t, int32_t b0, int32_t n_block,
@@ -139,14 +138,13 @@ INLINE void panel_tokens(const matmul_args *a, const panel *p, const begin_sums 
             for (int o = 0; o < OCTETS; o++)
                 isum[o][i] = offset_of(type) ? _mm256_set1_epi32(first->of[t % TOKEN_BLOCK + i][b])
                                              : _mm256_setzero_si256();
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
 #pragma GCC unroll 8
         for (int k = 0; k < BLOCK / 4; k++)
 #pragma GCC unroll 3
             for (int i = 0; i < T; i++) {
-                int32_t four;
-                memcpy(&four, a->q + at * BLOCK + i * (int64_t)a->n + k * 4, 4);
-                const __m256i x = _mm256_set1_epi32(four);
+                const __m256i x =
+                    _mm256_set1_epi32((int32_t)word(a->q + at * BLOCK + i * (int64_t)a->n + k * 4));
                 for (int o = 0; o < OCTETS; o++)
                     isum[o][i] = add_fours(isum[o][i], type, p[o].w[b][k], x);
                 for (int o = 0; o < OCTETS && k == BLOCK / 4 - 1;
@@ -204,7 +202,7 @@ INLINE void matmul_quantised(const matmul_args *a, int64_t begin_row, int64_t en
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */
 
-#ifndef AVX_VNNI
+#ifndef WITH_VNNI
 #include "kernels/tiles.h"
 
 /* One token: a row of each of 4 streams side by side; the last row again where one has ended. */
@@ -231,7 +229,7 @@ INLINE void matmul_of_floats(const matmul_args *a, int64_t begin, int64_t end, i
 }
 #endif
 
-void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+void NAME(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
     if (type_block(a->type) == 1 && a->packed) {
@@ -239,11 +237,12 @@ void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
         return;
     }
     if (a->n_tok == 1 && type_block(a->type) == BLOCK) {
-        SET(matvec)(a, begin, end);
+        NAME(matvec)(a, begin, end);
         return;
     }
+#define CALL(type) matmul_quantised(a, begin, end, type)
     switch (a->type) {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     case T_F32:
     case T_F16:
     case T_BF16: matmul_avx2(arg, begin, end, thread); break;
@@ -252,13 +251,9 @@ void SET(matmul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
     case T_F16: matmul_of_floats(a, begin, end, T_F16); break;
     case T_BF16: matmul_of_floats(a, begin, end, T_BF16); break;
 #endif
-    case T_Q8_0: matmul_quantised(a, begin, end, T_Q8_0); break;
-    case T_Q4_0: matmul_quantised(a, begin, end, T_Q4_0); break;
-    case T_Q4_1: matmul_quantised(a, begin, end, T_Q4_1); break;
-    case T_Q5_0: matmul_quantised(a, begin, end, T_Q5_0); break;
-    case T_Q5_1: matmul_quantised(a, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: matmul_quantised(a, begin, end, T_IQ4_NL); break;
-    default: SET(matmul_kquant)(a, begin, end);
+        TYPES_32(CASE_OF_TYPE)
+    default: NAME(matmul_kquant)(a, begin, end);
     }
+#undef CALL
 }
 #endif

@@ -1,38 +1,40 @@
-/* avx2_matvec.c - products of weights in blocks of 32 with one token, AVX2; the bits of
- * reference.c.  avx-vnni_matvec.c compiles it again.
- *
- * Every weight is met once, 8 rows one after the other or four side by side (avx512_matvec.c), in
- * units of 8 blocks, whose exact sums come out as 8 lanes of a register and are put aside, with the
- * scales.  Then 8 x 8 of them are turned so that lane = row, and the steps in f32 follow in the
- * order of the reference.  What is left at the end of a row, less than a unit, is read together
- * with the beginning of the next, whose elements meet zeros. */
+/* avx2_matvec.c - GEMV (one token) of blocks of 32, AVX2. avx-vnni_matvec.c compiles it again.
+ * Y[row] = sum_k X[k] * W[row][k]; X int8, Y f32.
+ * Micro-kernel: 8 rows, one after the other or in four streams (avx512_matvec.c), in units of 8
+ *   blocks; KC <= KC_UNITS units.
+ * Registers: one unit of one row; its 8 exact sums are the lanes of one ymm.
+ * Packing: none; weights are read as they lie. Sums and scales wait in the workspace and are
+ *   transposed 8 x 8, so that lane = row. A shorter last unit is read together with the beginning
+ *   of the next row, whose elements are multiplied by 0.
+ * Overflow: none; fits_16 says where 8 products fit 16 bits.
+ * Result: bit-identical to reference.c. */
 #ifdef __AVX2__
 #include "api/runtime.h"
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/blocks.h"
 
-/* MOST: units of a stretch */
-enum { BLOCK = 32, HALF = 16, BLOCKS = 8, UNIT = BLOCK * BLOCKS, MOST = 32 };
-enum { MOST_BYTES = BLOCKS * sizeof(block_q8_0) }; /* of a unit */
+/* KC_UNITS: units of a KC block */
+enum { BLOCK = 32, HALF = 16, BLOCKS = 8, UNIT = BLOCK * BLOCKS, KC_UNITS = 32 };
+enum { MAX_UNIT_BYTES = BLOCKS * sizeof(block_q8_0) }; /* of a unit */
 
-/* A stretch of the token, and what its products with 8 rows leave. */
+/* A KC block of the token, and the sums and scales of 8 rows. */
 typedef struct {
     /* i8: of 2 j and 2 j + 1 the halves of block j, and above them those of block j + 4; Q8_0:
      * block j */
-    __m256i x[MOST][BLOCKS];
-    __m256i begin[MOST];      /* i32 [block]: -offset times the sum of x */
-    __m256i isum[MOST][ROWS]; /* i32 [block] */
+    __m256i x[KC_UNITS][BLOCKS];
+    __m256i begin[KC_UNITS];      /* i32 [block]: -offset times the sum of x */
+    __m256i isum[KC_UNITS][ROWS]; /* i32 [block] */
     /* halves; where there are minima, m above d */
     union {
-        uint16_t d[MOST][BLOCKS][ROWS];
-        uint32_t dm[MOST][BLOCKS][ROWS];
+        uint16_t d[KC_UNITS][BLOCKS][ROWS];
+        uint32_t dm[KC_UNITS][BLOCKS][ROWS];
     };
-} room;
+} workspace;
 
 /* Whether 8 products of any weights and activations fit 16 bits. */
 INLINE int fits_16(int32_t type)
 {
-#ifdef AVX_VNNI
+#ifdef WITH_VNNI
     return (void)type, 0; /* VPDPBUSD leaves 32 */
 #else
     return pairs_in_16(type) >= 4;
@@ -54,7 +56,7 @@ INLINE __m256i two_fifths(int32_t type, const uint8_t *block, int h)
     const __m256i which = _mm256_broadcastsi128_si256(
         _mm_set_epi64x(0x0101010101010101 * (2 * h + 1), 0x0101010101010101 * (2 * h)));
     const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
-    const __m256i bytes = _mm256_shuffle_epi8(two_blocks(block + at, bytes_of_type(type)), which);
+    const __m256i bytes = _mm256_shuffle_epi8(two_blocks(block + at, bytes_of_block(type)), which);
     return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit),
                             _mm256_set1_epi8(16));
 }
@@ -62,7 +64,7 @@ INLINE __m256i two_fifths(int32_t type, const uint8_t *block, int h)
 /* Elements 16 h ... 16 h + 15 of a block and of the fourth after it, plus offset_of(type). */
 INLINE __m256i two_halves(int32_t type, const uint8_t *block, int h)
 {
-    const int32_t bytes = bytes_of_type(type);
+    const int32_t bytes = bytes_of_block(type);
     const __m256i q = two_blocks(block + bytes - HALF, bytes),
                   n = _mm256_and_si256(h ? _mm256_srli_epi16(q, 4) : q, _mm256_set1_epi8(15));
     if (type == T_IQ4_NL)
@@ -101,7 +103,7 @@ INLINE __m256i unit_sums(int32_t type, const uint8_t *unit, const __m256i x[BLOC
         return fold(one);
     }
     for (int j = 0; j < 4; j++)
-        two[j] = block_products(type, unit + j * bytes_of_type(type), x + 2 * j);
+        two[j] = block_products(type, unit + j * bytes_of_block(type), x + 2 * j);
     const __m256 a = _mm256_castsi256_ps(join(type, two[0], two[1])),
                  b = _mm256_castsi256_ps(join(type, two[2], two[3]));
     return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
@@ -109,7 +111,7 @@ INLINE __m256i unit_sums(int32_t type, const uint8_t *unit, const __m256i x[BLOC
 }
 
 /* n blocks from b0 on of the token to r. */
-INLINE void take(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
+INLINE void load_tokens(workspace *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
 {
     for (int64_t b = 0; b < n; b += BLOCKS) {
         int8_t q[UNIT] = {0};
@@ -125,9 +127,9 @@ INLINE void take(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t t
     }
 }
 
-INLINE void row_unit(room *r, int i, int64_t u, const uint8_t *w, int32_t type)
+INLINE void row_unit(workspace *r, int i, int64_t u, const uint8_t *w, int32_t type)
 {
-    const int32_t bytes = bytes_of_type(type);
+    const int32_t bytes = bytes_of_block(type);
     r->isum[u][i] = _mm256_add_epi32(r->begin[u], unit_sums(type, w, r->x[u]));
     for (int b = 0; b < BLOCKS; b++) { /* all blocks begin with d, then m */
         if (has_min(type))
@@ -138,23 +140,24 @@ INLINE void row_unit(room *r, int i, int64_t u, const uint8_t *w, int32_t type)
 }
 
 /* Blocks b ... of row i, up to 8 before block n; the first is at w, and nothing may be read from
- * `after` on.  Where fewer are left, those of the next row stand beside them and meet zeros. */
-INLINE void row_blocks(room *r, int i, const uint8_t *w, const uint8_t *after, int64_t b, int64_t n,
-                       int n_stream, int32_t type)
+ * `after` on.  Where fewer are left, those of the next row stand beside them and are multiplied by
+ * zeros. */
+INLINE void row_blocks(workspace *r, int i, const uint8_t *w, const uint8_t *after, int64_t b,
+                       int64_t n, int n_stream, int32_t type)
 {
-    const int32_t bytes = bytes_of_type(type);
-    ask_ahead(w, (int32_t)(n - b < BLOCKS ? n - b : BLOCKS) * bytes, n_stream);
+    const int32_t bytes = bytes_of_block(type);
+    prefetch_ahead(w, (int32_t)(n - b < BLOCKS ? n - b : BLOCKS) * bytes, n_stream);
     if (b + BLOCKS <= n || w + BLOCKS * bytes <= after) {
         row_unit(r, i, b / BLOCKS, w, type);
     } else {
-        uint8_t rest[MOST_BYTES] = {0};
+        uint8_t rest[MAX_UNIT_BYTES] = {0};
         memcpy(rest, w, (size_t)(n - b) * bytes);
         row_unit(r, i, b / BLOCKS, rest, type);
     }
 }
 
 /* Scales of block b of a unit of 8 rows: d, and where there are minima m. */
-INLINE void scales_of(__m256 *d, __m256 *m, const room *r, int64_t u, int64_t b, int32_t type)
+INLINE void scales_of(__m256 *d, __m256 *m, const workspace *r, int64_t u, int64_t b, int32_t type)
 {
     if (!has_min(type)) {
         *d = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)r->d[u][b]));
@@ -169,8 +172,8 @@ INLINE void scales_of(__m256 *d, __m256 *m, const room *r, int64_t u, int64_t b,
 }
 
 /* sum [row] plus n blocks of 8 rows; b0: the number of the first. */
-INLINE __m256 add_blocks(__m256 sum, const room *r, const matmul_args *a, int64_t b0, int64_t n,
-                         int32_t type)
+INLINE __m256 add_blocks(__m256 sum, const workspace *r, const matmul_args *a, int64_t b0,
+                         int64_t n, int32_t type)
 {
     for (int64_t b = 0; b < n; b += BLOCKS) {
         __m256i isum[BLOCKS];
@@ -189,13 +192,13 @@ INLINE __m256 add_blocks(__m256 sum, const room *r, const matmul_args *a, int64_
 
 INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int n_stream, int32_t type)
 {
-    const int64_t n_block = a->n / BLOCK, bytes = bytes_of_type(type);
+    const int64_t n_block = a->n / BLOCK, bytes = bytes_of_block(type);
     /* rows that are picked: copied */
     const uint8_t *after = a->rows ? NULL : (const uint8_t *)a->w + a->n_row * n_block * bytes;
-    room r;
-    for (int64_t b0 = 0; b0 < n_block; b0 += MOST * BLOCKS) {
-        const int64_t n = n_block - b0 < MOST * BLOCKS ? n_block - b0 : MOST * BLOCKS;
-        take(&r, a, b0, n, type);
+    workspace r;
+    for (int64_t b0 = 0; b0 < n_block; b0 += KC_UNITS * BLOCKS) {
+        const int64_t n = n_block - b0 < KC_UNITS * BLOCKS ? n_block - b0 : KC_UNITS * BLOCKS;
+        load_tokens(&r, a, b0, n, type);
         for (int64_t at = 0; at < rows_of_stream(begin, end, n_stream); at += ROWS / n_stream) {
             rows_8 g;
             rows_of_streams(&g, a, begin, end, at, n_stream);
@@ -211,16 +214,13 @@ INLINE void matvec_of(const matmul_args *a, int64_t begin, int64_t end, int n_st
     }
 }
 
-void SET(matvec)(const matmul_args *a, int64_t begin, int64_t end)
+void NAME(matvec)(const matmul_args *a, int64_t begin, int64_t end)
 {
     const int is_one = matvec_streams() == 1;
+#define CALL(type) is_one ? matvec_of(a, begin, end, 1, type) : matvec_of(a, begin, end, 4, type)
     switch (a->type) {
-#define OF(type) \
-    case type: \
-        is_one ? matvec_of(a, begin, end, 1, type) : matvec_of(a, begin, end, 4, type); \
-        break;
-        OF(T_Q8_0) OF(T_Q4_0) OF(T_Q4_1) OF(T_Q5_0) OF(T_Q5_1) OF(T_IQ4_NL)
-#undef OF
+        TYPES_32(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

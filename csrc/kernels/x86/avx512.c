@@ -3,8 +3,8 @@
  * What works element by element is reference.c compiled again for this set.  By hand: the
  * activations in int8 here, matrix products in avx512_matmul.c, attention in avx512_attention.c. */
 #ifdef __AVX512VNNI__
-#define NAME(f) f##_avx512
-#define OWN_QUANTIZE
+#define SET avx512
+#define WITHOUT_QUANTIZE
 #include "runtime/isa.h"
 #include "kernels/reference.c"
 #include "kernels/x86/avx512.h"
@@ -48,11 +48,11 @@ static void quantize_avx512(const void *arg, int64_t begin, int64_t end, int32_t
             v[i] = greater(_mm512_and_si512(_mm512_loadu_si512(from), size),
                            _mm512_and_si512(_mm512_loadu_si512(from + 16), size));
         }
-        const __m512i most = fold_16(v, greater);
-        const __mmask16 finite = _mm512_cmplt_epu32_mask(most, infinite);
+        const __m512i max = fold_16(v, greater);
+        const __mmask16 finite = _mm512_cmplt_epu32_mask(max, infinite);
         const __mmask16 usable =
-            finite & _mm512_cmpge_epu32_mask(most, _mm512_set1_epi32((int32_t)f32_bits(0x1p-100f)));
-        _mm512_storeu_ps(inverse, _mm512_maskz_div_ps(usable, top, _mm512_castsi512_ps(most)));
+            finite & _mm512_cmpge_epu32_mask(max, _mm512_set1_epi32((int32_t)f32_bits(0x1p-100f)));
+        _mm512_storeu_ps(inverse, _mm512_maskz_div_ps(usable, top, _mm512_castsi512_ps(max)));
         for (int i = 0; i < 4; i++) {
             x[i] = _mm512_setzero_si512();
             for (int k = 0; k < 4; k++) {
@@ -66,7 +66,7 @@ static void quantize_avx512(const void *arg, int64_t begin, int64_t end, int32_t
         }
         const __m512 d =
             _mm512_mask_blend_ps(finite, _mm512_set1_ps(NAN),
-                                 _mm512_maskz_div_ps(usable, _mm512_castsi512_ps(most), top));
+                                 _mm512_maskz_div_ps(usable, _mm512_castsi512_ps(max), top));
         _mm512_mask_storeu_ps(a->d + b, valid, d);
         _mm512_mask_storeu_ps(a->s + b, valid,
                               _mm512_mul_ps(d, _mm512_cvtepi32_ps(fold_quarters(x, plus))));
@@ -100,9 +100,9 @@ static void quantize_k_avx512(const void *arg, int64_t begin, int64_t end, int32
         __m512i v = _mm512_setzero_si512(), sums[4];
         for (int i = 0; i < BLOCK_K; i += 16)
             v = greater(v, _mm512_and_si512(_mm512_loadu_si512(x + i), size));
-        const uint32_t most = _mm512_reduce_max_epu32(v);
-        const int usable = most < 0x7f800000 && most >= f32_bits(0x1p-100f);
-        const __m512 inverse = _mm512_set1_ps(usable ? 127.0f / bits_f32(most) : 0.0f);
+        const uint32_t max = _mm512_reduce_max_epu32(v);
+        const int usable = max < 0x7f800000 && max >= f32_bits(0x1p-100f);
+        const __m512 inverse = _mm512_set1_ps(usable ? 127.0f / bits_f32(max) : 0.0f);
         for (int i = 0; i < 4; i++) {
             const __m512i q = nearest_64(x + 64 * i, inverse, usable ? 0xffff : 0);
             _mm512_storeu_si512(a->q + b * BLOCK_K + 64 * i, q);
@@ -110,7 +110,7 @@ static void quantize_k_avx512(const void *arg, int64_t begin, int64_t end, int32
         }
         _mm256_storeu_si256((__m256i *)(a->sums + b * (BLOCK_K / GROUP_K)),
                             _mm512_cvtepi32_epi16(fold_quarters(sums, plus)));
-        a->d[b] = usable ? bits_f32(most) / 127.0f : most < 0x7f800000 ? 0.0f : NAN;
+        a->d[b] = usable ? bits_f32(max) / 127.0f : max < 0x7f800000 ? 0.0f : NAN;
     }
 }
 
@@ -130,8 +130,8 @@ const isa isa_avx512 = {
     packed_bytes_avx512,
     pack_avx512,
     6,
-    AVX512_PIECE,
-    AVX512_FEWEST,
+    AVX512_KC,
+    AVX512_MIN_TOKENS,
     1,
 };
 const isa isa_amx = {
@@ -151,8 +151,8 @@ const isa isa_amx = {
     packed_bytes_amx,
     pack_amx,
     16,
-    AVX512_PIECE,
-    AVX512_FEWEST,
+    AVX512_KC,
+    AVX512_MIN_TOKENS,
     1,
 };
 #endif

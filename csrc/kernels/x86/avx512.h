@@ -8,10 +8,10 @@
 #include "kernels/functions.h"
 #include "kernels/rows.h"
 
-/* float_panel.h: a panel takes 128 KB, a piece of a set 24 KB */
-enum { AVX512_PIECE = 64, AVX512_FEWEST = 64 };
+/* float_panel.h: a panel has 128 KB, a KC block of a set 24 KB */
+enum { AVX512_KC = 64, AVX512_MIN_TOKENS = 64 };
 enum { TILE = 4 };           /* rows and tokens of a tile: 16 sums in registers */
-enum { BYTES_AHEAD = 2048 }; /* bytes of a row asked for ahead, where one token meets it */
+enum { BYTES_AHEAD = 2048 }; /* bytes prefetched ahead of a row, with one token */
 
 /* avx512_matmul.c */
 void matmul_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread);
@@ -125,11 +125,11 @@ INLINE __m512 tile(int32_t type, const uint8_t *const w[TILE], const float *cons
     return fold_tile(sum, T);
 }
 
-/* exp_f32 of 16 lanes, none of them above 0; a NaN stays one.  What comes of lanes below `least` is
- * thrown away. */
+/* exp_f32 of 16 lanes, none of them above 0; a NaN stays one.  The result of lanes below `lowest`
+ * is thrown away. */
 INLINE __m512 exp_16(__m512 x)
 {
-    const __m512 least = _mm512_set1_ps(-87.0f), shift = _mm512_set1_ps(0x1.8p23f);
+    const __m512 lowest = _mm512_set1_ps(-87.0f), shift = _mm512_set1_ps(0x1.8p23f);
     const __m512 n =
         _mm512_sub_ps(_mm512_add_ps(_mm512_mul_ps(x, _mm512_set1_ps(exp_log2e)), shift), shift);
     const __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(exp_ln2[1]),
@@ -138,7 +138,7 @@ INLINE __m512 exp_16(__m512 x)
     for (int i = 1; i < 5; i++)
         p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(exp_term[i]));
     p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), p, n);
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, lowest, _CMP_NLT_UQ), p, n);
 }
 
 /* ---- integers ---------------------------------------------------------------------------- */

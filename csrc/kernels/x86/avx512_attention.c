@@ -2,11 +2,11 @@
  *
  * A few tokens and one head of keys and values at a time, K and V block by block for all queries of
  * these tokens.  A lane is a position while scores are made (avx512_scores.h): K is transposed, 32
- * positions at a time, and each element of a query meets them all. Values, whose lanes are
- * elements, are read as they lie in the cache where queries are few, and converted once where they
- * are many.  8 queries x 32 positions or elements are 16 sums in registers, as many as both units
- * of fma want. At the edge of what is seen a tile may compute a score that no query wants; softmax
- * and the values take only the wanted ones. */
+ * positions at a time, and each element of a query is multiplied by them all. Values, whose lanes
+ * are elements, are read as they lie in the cache where queries are few, and converted once where
+ * they are many.  8 queries x 32 positions or elements are 16 sums in registers, as many as both
+ * units of fma want. At the edge of what is seen a tile may compute a score that no query wants;
+ * softmax and the values read only the wanted ones. */
 #ifdef __AVX512VNNI__
 #include <math.h>
 #include "kernels/attention.h"
@@ -14,7 +14,8 @@
 
 enum {
     VALUES = 4,
-    AHEAD = 32 /* rows of values: met head by head they are not fetched by the processor itself */
+    AHEAD =
+        32 /* rows of values: read head by head they are not prefetched by the processor itself */
 };
 
 static void score_heads(const query *x, int32_t n_query, const plane *k, int32_t n_head,
@@ -40,15 +41,15 @@ INLINE __mmask16 seen_by(const query *x, int32_t j)
 }
 
 /* One step of the two passes of softmax: 16 positions from j on, of which `seen` are wanted. */
-INLINE __m512 max_step(__m512 most, const float *score, __mmask16 seen)
+INLINE __m512 max_step(__m512 max, const float *score, __mmask16 seen)
 {
     /* a NaN is passed over */
-    return _mm512_mask_max_ps(most, seen, _mm512_maskz_loadu_ps(seen, score), most);
+    return _mm512_mask_max_ps(max, seen, _mm512_maskz_loadu_ps(seen, score), max);
 }
 
-INLINE __m512 exp_step(__m512 lane, float *score, __m512 most, __mmask16 seen)
+INLINE __m512 exp_step(__m512 lane, float *score, __m512 max, __mmask16 seen)
 {
-    const __m512 e = exp_16(_mm512_sub_ps(_mm512_maskz_loadu_ps(seen, score), most));
+    const __m512 e = exp_16(_mm512_sub_ps(_mm512_maskz_loadu_ps(seen, score), max));
     _mm512_mask_storeu_ps(score, seen, e);
     return _mm512_mask_add_ps(lane, seen, lane, e);
 }
@@ -58,22 +59,22 @@ static void softmax(const query *x)
     /* only these two groups may have lanes that are not seen */
     const int32_t begin = x->first / 16 * 16, last = x->p / 16 * 16;
     const __mmask16 seen = seen_by(x, begin), seen_last = seen_by(x, last);
-    __m512 most = max_step(_mm512_set1_ps(-INFINITY), x->score + begin, seen), other = most,
+    __m512 max = max_step(_mm512_set1_ps(-INFINITY), x->score + begin, seen), other = max,
            lane = _mm512_setzero_ps();
     int32_t i = begin + 16;
     for (; i + 16 < last; i += 32) { /* two, for one would wait for itself */
-        most = max_step(most, x->score + i, 0xffff);
+        max = max_step(max, x->score + i, 0xffff);
         other = max_step(other, x->score + i + 16, 0xffff);
     }
     if (i < last)
-        most = max_step(most, x->score + i, 0xffff);
-    most = _mm512_set1_ps(
-        _mm512_reduce_max_ps(max_step(_mm512_max_ps(other, most), x->score + last, seen_last)));
-    lane = exp_step(lane, x->score + begin, most, seen);
+        max = max_step(max, x->score + i, 0xffff);
+    max = _mm512_set1_ps(
+        _mm512_reduce_max_ps(max_step(_mm512_max_ps(other, max), x->score + last, seen_last)));
+    lane = exp_step(lane, x->score + begin, max, seen);
     for (int32_t j = begin + 16; j < last; j += 16)
-        lane = exp_step(lane, x->score + j, most, 0xffff);
+        lane = exp_step(lane, x->score + j, max, 0xffff);
     if (last > begin)
-        lane = exp_step(lane, x->score + last, most, seen_last);
+        lane = exp_step(lane, x->score + last, max, seen_last);
     lane = fold_4(fold_8(lane, lane), lane);
     lane = fold_2(lane, lane);
     x->score[x->p + 1] = 1.0f / _mm512_cvtss_f32(fold_1(lane, lane));

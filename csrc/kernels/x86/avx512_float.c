@@ -3,15 +3,15 @@
 #ifdef __AVX512VNNI__
 #include "kernels/x86/avx512.h"
 
-enum { WIDTH = 16, AT_ONCE = 6, PIECE = AVX512_PIECE };
-#define VEC __m512
-#define ZERO _mm512_setzero_ps
-#define LOAD(p) _mm512_loadu_ps(p)
-#define STORE(p, v) _mm512_storeu_ps(p, v)
-#define FMA _mm512_fmadd_ps
-#define IN_REGISTER(v) __asm__("" : "+v"(v))
+enum { VECTOR_LANES = 16, NR = 6, KC = AVX512_KC };
+#define VECTOR __m512
+#define VECTOR_ZERO _mm512_setzero_ps
+#define VECTOR_LOAD(p) _mm512_loadu_ps(p)
+#define VECTOR_STORE(p, v) _mm512_storeu_ps(p, v)
+#define VECTOR_FMA _mm512_fmadd_ps
+#define VECTOR_KEEP(v) __asm__("" : "+v"(v))
 
-INLINE void take_16(float *to, int32_t type, const uint8_t *from, int64_t left)
+INLINE void load_16(float *to, int32_t type, const uint8_t *from, int64_t left)
 {
     _mm512_storeu_ps(to, load_lanes(type, from, first_lanes(left)));
 }

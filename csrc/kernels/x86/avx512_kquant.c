@@ -1,11 +1,14 @@
-/* avx512_kquant.c - products with weights in blocks of 256, with AVX-512 and VNNI; the bits of
- * reference.c.
+/* avx512_kquant.c - GEMM of blocks of 256, AVX-512 VNNI.
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; X int8 with a scale for 256, Y f32.
+ * Micro-kernel: MR = 32 rows, NR = 6 tokens, KC <= 512 (PANEL blocks).
+ * Registers: 24 of 32 zmm (12 sums of a group, 12 of a block); lane = row.
+ * Packing: W to i8 panels [block][k/4][row][4], X to micropanels of NR tokens, avx512_pack.h.
+ * Overflow: none; 255 * 127 * 32 * 256 < 2^28.
+ * Result: bit-identical to reference.c: within a block all is exact, in any order.
  *
- * Within a block everything is exact, so that sums may run in any order.  A panel of 32 rows, at
- * most 2 blocks long, is unpacked so that lane = row, as in avx512_matmul.c.  How the scales of the
- * groups come in depends on what the type's integers leave room for.  Per block, 16 rows and token
- * the units that multiply (avx512_matmul.c tells what that limits) do 64 VPDPBUSD, 2
- * multiplications in f32, twice as many with minima, and
+ * How the scales of the groups come in depends on the range of the type's integers. Per block, 16
+ * rows and token the multiplying units (avx512_matmul.c: they are the limit) do 64 VPDPBUSD, 2
+ * multiplications in f32, 4 with minima, and
  *
  *   Q3_K             none: scale times weight fits the signed byte that VPDPBUSD wants (its
  *                    negative, -128 ... 124)
@@ -17,11 +20,9 @@
  *   IQ4_XS           8 VPMULLD (one unit's work on Zen 5, two elsewhere), and additions; so do the
  *                    others where such a sum might not fit
  *
- * Whether it fits is said by the activations: weights are at most 15, 31 or 32, so their sums are
- * bounded by those of |x| in a group, and pack_avx512 notes the greatest of a set.  127 is only the
- * largest of 256 activations; the others would have to be half as large on average.
- *
- * Bounds, of int32: 255 * 127 * 32 * 256 < 2^28.  One token alone: avx512_matvec.c. */
+ * The activations decide whether it fits: weights are at most 15, 31 or 32, so their sums are
+ * bounded by the sums of |x| in a group, and pack_avx512 notes the largest of a micropanel. 127 is
+ * only the largest of 256 activations; the others would have to be half as large on average. */
 #ifdef __AVX512VNNI__
 #include "kernels/x86/avx512_pack.h"
 
@@ -44,27 +45,24 @@ typedef struct {
 typedef set_256 packed_set;
 
 /* Elements that are added up before a scale multiplies them. */
-INLINE int step_of(int32_t type)
-{
-    return type == T_Q2_K || type == T_Q3_K ? BLOCK_K : group_of(type);
-}
+INLINE int step_of(int32_t type) { return is_small(type) ? BLOCK_K : group_of(type); }
 
 /* Whether sums of a step may fit 16 bits. */
 INLINE int is_word(int32_t type) { return type == T_Q4_K || type == T_Q5_K || type == T_Q6_K; }
 
 /* What is added to such sums of these tokens, so that they have no sign: they are at most 2 less,
- * so that one may be added or taken off, too.  SMALL leaves a number that is positive with a sign
- * as well, and what it adds to the total is taken off in advance; LARGE is taken off each word.  0:
- * they may not fit. */
+ * so that one may be added or subtracted, too.  SMALL leaves a number that is positive with a sign
+ * as well, and what it adds to the total is subtracted in advance; LARGE is subtracted from each
+ * word.  0: they may not fit. */
 INLINE int32_t bias_for(int32_t type, const set_256 *x)
 {
-    const int32_t most = type == T_Q6_K ? x->most_16 * 32 : x->most_32 * (type == T_Q4_K ? 15 : 31);
-    if (type == T_Q4_K && most <= SMALL - 2)
+    const int32_t max = type == T_Q6_K ? x->max_16 * 32 : x->max_32 * (type == T_Q4_K ? 15 : 31);
+    if (type == T_Q4_K && max <= SMALL - 2)
         return SMALL; /* the others hardly ever */
-    return is_word(type) && most <= LARGE - 2 ? LARGE : 0;
+    return is_word(type) && max <= LARGE - 2 ? LARGE : 0;
 }
 
-/* Two groups meet the sums of x at a time. */
+/* Two groups are multiplied by the sums of x at a time. */
 INLINE int pairs_of(int32_t type) { return BLOCK_K / 2 / group_of(type); }
 
 /* i16 [row][2]: groups 2 g and 2 g + 1 of what transpose_16 made of bytes [row][group of 16]: two
@@ -187,7 +185,7 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32
 }
 
 /* isum[i] += the products of so many steps of 4 elements, for T tokens. */
-INLINE void add_products(__m512i isum[SET][2], const __m512i (*w)[2], const int32_t (*q)[SET],
+INLINE void add_products(__m512i isum[NR][2], const __m512i (*w)[2], const int32_t (*q)[NR],
                          int steps, int T)
 {
 #pragma GCC unroll 8
@@ -207,12 +205,12 @@ INLINE void add_products(__m512i isum[SET][2], const __m512i (*w)[2], const int3
  * in the upper; they change places; the even one's is added below.  The bias of each keeps it from
  * borrowing of the other.  Where the even one begins below 0 or above 16 bits, its carry, which
  * will come, is in the odd one's begin. */
-INLINE void add_two_groups(__m512i total[SET][2], const panel *p, int32_t b, int g,
-                           const set_256 *x, int32_t type, int32_t bias, int T)
+INLINE void add_two_groups(__m512i total[NR][2], const panel *p, int32_t b, int g, const set_256 *x,
+                           int32_t type, int32_t bias, int T)
 {
     const int steps = group_of(type) / 4, odd = (2 * g + 1) * steps, even = 2 * g * steps;
     const __m512i biases = _mm512_set1_epi16((int16_t)bias);
-    __m512i isum[SET][2];
+    __m512i isum[NR][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
             isum[i][h] = p->pair[b][bias == SMALL][g][h];
@@ -237,11 +235,11 @@ INLINE void add_two_groups(__m512i total[SET][2], const panel *p, int32_t b, int
 }
 
 /* total += the sums of step s times its scale, whether they fit or not. */
-INLINE void add_step(__m512i total[SET][2], const panel *p, int32_t b, int s, const set_256 *x,
+INLINE void add_step(__m512i total[NR][2], const panel *p, int32_t b, int s, const set_256 *x,
                      int32_t type, int T)
 {
     const int steps = group_of(type) / 4;
-    __m512i isum[SET][2];
+    __m512i isum[NR][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
             isum[i][h] = p->begin[b][s][h];
@@ -265,8 +263,8 @@ INLINE void prefetch_part(const set_256 *next, int part)
 }
 
 /* The exact sums of block b for T tokens: of Q3_K their negatives.  next: the same block of the
- * next set, asked for. */
-INLINE void block_sums(__m512i total[SET][2], const panel *p, int32_t b, const set_256 *x,
+ * next set, prefetched. */
+INLINE void block_sums(__m512i total[NR][2], const panel *p, int32_t b, const set_256 *x,
                        const set_256 *next, int32_t type, int32_t bias, int T)
 {
     const int whole = step_of(type) == BLOCK_K;
@@ -297,17 +295,17 @@ INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256
                       const float (*from)[ROWS], float (*to)[ROWS], int32_t type, int32_t bias,
                       int T)
 {
-    const int32_t (*const sums)[SET] = group_of(type) == 32 ? x->sums_32 : x->sums;
-    __m512i total[SET][2];
+    const int32_t (*const sums)[NR] = group_of(type) == 32 ? x->sums_32 : x->sums;
+    __m512i total[NR][2];
     block_sums(total, p, b, x, next, type, bias, T);
 #pragma GCC unroll 6
     for (int i = 0; i < T; i++) {
         const __m512 d = _mm512_set1_ps(x->d[i]);
-        __m512i least[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+        __m512i msum[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
         for (int g = 0; g < pairs_of(type) && has_min(type); g++) {
             const __m512i two = all_lanes(&sums[g][i]);
-            DOT_WORDS(least[0], p->other[b][g][0], two);
-            DOT_WORDS(least[1], p->other[b][g][1], two);
+            DOT_WORDS(msum[0], p->other[b][g][0], two);
+            DOT_WORDS(msum[1], p->other[b][g][1], two);
         }
         for (int h = 0; h < 2; h++) {
             const __m512 scale = _mm512_mul_ps(p->d[b][h], d),
@@ -316,7 +314,7 @@ INLINE void block_set(const panel *p, int32_t b, const set_256 *x, const set_256
             __m512 sum = type == T_Q3_K ? _mm512_fnmadd_ps(scale, isum, before)
                                         : _mm512_fmadd_ps(scale, isum, before);
             if (has_min(type))
-                sum = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], d), _mm512_cvtepi32_ps(least[h]),
+                sum = _mm512_fnmadd_ps(_mm512_mul_ps(p->m[b][h], d), _mm512_cvtepi32_ps(msum[h]),
                                        sum);
             _mm512_storeu_ps(to[i] + h * HALF, sum);
         }
@@ -332,13 +330,13 @@ INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const fl
             : is_word(type)                  ? LARGE
                                              : 0;
         if (type == T_Q4_K && bias == LARGE)
-            block_set(p, b, x + b, x + n_all + b, from, to, type, LARGE, SET);
+            block_set(p, b, x + b, x + n_all + b, from, to, type, LARGE, NR);
         else if (bias != usual)
-            block_set(p, b, x + b, x + n_all + b, from, to, type, 0, SET);
-        else if (n_tok > SET / 2)
-            block_set(p, b, x + b, x + n_all + b, from, to, type, usual, SET);
+            block_set(p, b, x + b, x + n_all + b, from, to, type, 0, NR);
+        else if (n_tok > NR / 2)
+            block_set(p, b, x + b, x + n_all + b, from, to, type, usual, NR);
         else
-            block_set(p, b, x + b, x + n_all + b, from, to, type, usual, SET / 2);
+            block_set(p, b, x + b, x + n_all + b, from, to, type, usual, NR / 2);
     }
 }
 
@@ -347,13 +345,10 @@ INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const fl
 void matmul_kquant_avx512(const matmul_args *a, int64_t begin, int64_t end)
 {
     _Alignas(64) kept_sums kept; /* 72 KB: a caller may have 256 KB of stack */
+#define CALL(type) matmul_panels(kept, a, begin, end, type)
     switch (a->type) {
-    case T_Q2_K: matmul_panels(kept, a, begin, end, T_Q2_K); break;
-    case T_Q3_K: matmul_panels(kept, a, begin, end, T_Q3_K); break;
-    case T_Q4_K: matmul_panels(kept, a, begin, end, T_Q4_K); break;
-    case T_Q5_K: matmul_panels(kept, a, begin, end, T_Q5_K); break;
-    case T_Q6_K: matmul_panels(kept, a, begin, end, T_Q6_K); break;
-    case T_IQ4_XS: matmul_panels(kept, a, begin, end, T_IQ4_XS); break;
+        TYPES_256(CASE_OF_TYPE)
     }
+#undef CALL
 }
 #endif

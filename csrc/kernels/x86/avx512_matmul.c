@@ -1,19 +1,20 @@
-/* avx512_matmul.c - matrix products with AVX-512 and VNNI; the bits of reference.c.
- *
- * Quantised products.  A panel of 32 rows of weights, at most 768 elements long, is unpacked once
- * so that lane = row: one 64-byte vector holds 4 neighbouring elements of each of 16 rows.  It
- * meets the activations in sets of 6 tokens, as avx512_pack.h has them: 2 x 6 tiles take 24
- * registers for sums.  Nothing can overflow (32 * 255 * 128 < 2^21).  768 elements: panel and
- * tokens stay in the first-level cache.
+/* avx512_matmul.c - GEMM of blocks of 32, AVX-512 VNNI; floats of one token, or of too few for a
+ * panel.
+ * Y[token][row] = sum_k X[token][k] * W[row][k]; X int8 with a scale for 32, Y f32.
+ * Micro-kernel: MR = 32 rows, NR = 6 tokens, KC <= 768 (PANEL blocks), so that panel and tokens
+ *   stay in the first-level cache.
+ * Registers: 24 of 32 zmm (12 sums in int32, 12 in f32); lane = row.
+ * Packing: W to i8 panels [block][k/4][row][4]; X to micropanels of NR tokens, avx512_pack.h.
+ * Overflow: none; 32 * 255 * 128 < 2^21.
+ * Result: bit-identical to reference.c.
  *
  * Limit: a block of 16 rows and a token is 8 VPDPBUSD, and for its scale a multiply and an fma, two
- * with a minimum.  All of these take the same two units, so that the best is 8 of 10 of VPDPBUSD's
- * own speed, or of 11; the conversion has units of its own (Zen 5; where there are only two for
- * everything, it makes them 11 and 12).  The tile alone comes to within 1 % of that on Zen 5 where
- * the scale step of a token follows its last products, and to 7 % where it follows those of all 6.
+ * with a minimum. All of these share two units, so the bound is 8 of 10 of VPDPBUSD's own speed, or
+ * of 11. Conversions have units of their own on Zen 5; where two units do everything, the bounds
+ * are 8 of 11 and of 12. The micro-kernel alone comes to within 1 % of that on Zen 5 if the scale
+ * step of a token follows its last products, and to 7 % if it follows those of all 6.
  *
- * F32, F16, BF16 products.  Those of one token, or of too few for a panel, are here: 4 x 4 or 4 x 1
- * tiles of rows x tokens, avx512.h; the others in avx512_float.c. */
+ * Floats: tiles of 4 x 4 or 4 x 1 rows x tokens, avx512.h; more tokens: avx512_float.c. */
 #ifdef __AVX512VNNI__
 #include "kernels/x86/avx512_pack.h"
 #include "runtime/isa.h"
@@ -61,16 +62,16 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32
 }
 
 /* A set of T tokens: from, to [token][row]: what earlier panels of these rows added, and where the
- * sums go.  The next set, n_all blocks on, is asked for. */
+ * sums go.  The next set, n_all blocks on, is prefetched. */
 INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const float (*from)[ROWS],
                       float (*to)[ROWS], int32_t n_block, int32_t type, int T)
 {
-    __m512 sum[SET][2];
+    __m512 sum[NR][2];
     for (int i = 0; i < T; i++)
         for (int h = 0; h < 2; h++)
             sum[i][h] = _mm512_loadu_ps(from[i] + h * HALF);
     for (int32_t b = 0; b < n_block; b++) {
-        __m512i isum[SET][2];
+        __m512i isum[NR][2];
         for (int i = 0; i < (int)sizeof *x; i += 64)
             _mm_prefetch((const char *)(x + n_all + b) + i, _MM_HINT_T0);
         for (int i = 0; i < T; i++)
@@ -103,10 +104,10 @@ INLINE void panel_set(const panel *p, const set_32 *x, int64_t n_all, const floa
 INLINE void add_set(const panel *p, const packed_set *x, int64_t n_all, const float (*from)[ROWS],
                     float (*to)[ROWS], int32_t n_block, int32_t type, int n_tok)
 {
-    if (n_tok > SET / 2)
-        panel_set(p, x, n_all, from, to, n_block, type, SET);
+    if (n_tok > NR / 2)
+        panel_set(p, x, n_all, from, to, n_block, type, NR);
     else
-        panel_set(p, x, n_all, from, to, n_block, type, SET / 2);
+        panel_set(p, x, n_all, from, to, n_block, type, NR / 2);
 }
 
 #include "kernels/x86/avx512_panels.h"
@@ -115,14 +116,11 @@ static void matmul_32(const matmul_args *a, int64_t begin, int64_t end)
 {
     /* 72 KB, once and not for each type: a caller may have 256 KB of stack */
     _Alignas(64) kept_sums kept;
+#define CALL(type) matmul_panels(kept, a, begin, end, type)
     switch (a->type) {
-    case T_Q8_0: matmul_panels(kept, a, begin, end, T_Q8_0); break;
-    case T_Q4_0: matmul_panels(kept, a, begin, end, T_Q4_0); break;
-    case T_Q4_1: matmul_panels(kept, a, begin, end, T_Q4_1); break;
-    case T_Q5_0: matmul_panels(kept, a, begin, end, T_Q5_0); break;
-    case T_Q5_1: matmul_panels(kept, a, begin, end, T_Q5_1); break;
-    case T_IQ4_NL: matmul_panels(kept, a, begin, end, T_IQ4_NL); break;
+        TYPES_32(CASE_OF_TYPE)
     }
+#undef CALL
 }
 
 /* ---- F32, F16, BF16 weights ---------------------------------------------------------------- */

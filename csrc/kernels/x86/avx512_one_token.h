@@ -4,45 +4,43 @@
 #define SLUICE_AVX512_ONE_TOKEN_H
 #include "kernels/x86/avx512_unpack.h"
 
-enum { UNIT = 256, MOST = 32, BLOCKS = UNIT / BLOCK }; /* MOST: units of a stretch */
+enum { UNIT = 256, KC_UNITS = 32, BLOCKS = UNIT / BLOCK }; /* KC_UNITS: units of a KC block */
 
-/* bytes from what is met to what is asked for: avx512_matvec.c */
+/* bytes from what is read to what is prefetched: avx512_matvec.c */
 enum { FAR = 16384, NEAR = 2048 };
 
-/* A stretch of the token, and what its products with 16 rows leave.  One for all types: a thread's
+/* A KC block of the token, and the sums and scales of 16 rows.  One for all types: a thread's
  * stack is small. */
 typedef struct {
     /* i8, as weights_64, bytes_64, natural_64 or packed_64 has the weights */
-    __m512i x[MOST][4];
-    __m512i begin[MOST][2]; /* i32, lanes of 4 blocks each: -offset times the sum of x */
+    __m512i x[KC_UNITS][4];
+    __m512i begin[KC_UNITS][2]; /* i32, lanes of 4 blocks each: -offset times the sum of x */
     union {
         struct {
             __m512i isum[HALF];           /* lanes of a row each, of all blocks */
             uint16_t d[HALF][2 * BLOCKS]; /* [slot_of][block] d, or d and m */
-        } of_32[MOST];
+        } of_32[KC_UNITS];
         struct {
             __m512i isum[HALF], msum[HALF / 2]; /* lanes of a row each; of rows 2 i, 2 i + 1 */
             uint16_t d[HALF], m[HALF];
-        } of_256[MOST];
+        } of_256[KC_UNITS];
         struct { /* Q4_K, Q5_K */
             struct {
                 __m512i isum[HALF];
                 uint32_t dm[HALF];
-            } unit[MOST];
-            __m512i msum[MOST / 4][HALF], sums[MOST / 4];
+            } unit[KC_UNITS];
+            __m512i msum[KC_UNITS / 4][HALF], sums[KC_UNITS / 4];
         } of_k;
     };
-} room;
+} workspace;
 
-/* Whether packed_block takes them: what has the most instructions for its bytes. */
+/* Whether packed_block unpacks them: what has the most instructions for its bytes. */
 INLINE int is_packed(int32_t type) { return is_small(type) || type == T_IQ4_XS; }
 
-INLINE int has_fifths(int32_t type) { return type == T_Q5_0 || type == T_Q5_1; }
+INLINE int has_fifths(int32_t type) { return is_of_32(type) && bits_of(type) == 5; }
 
-/* Whether four_of_k takes them: scales of 6 bits. */
+/* Whether four_of_k unpacks them: scales of 6 bits. */
 INLINE int is_of_k(int32_t type) { return type == T_Q4_K || type == T_Q5_K; }
-
-INLINE int is_of_32(int32_t type) { return bytes_of_type(type) <= (int32_t)sizeof(block_q8_0); }
 
 /* 16 bytes of each of 4 neighbouring blocks.  A masked broadcast is a load and a blend, which has
  * more ports than a shuffle. */

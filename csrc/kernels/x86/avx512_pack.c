@@ -15,11 +15,11 @@ int64_t packed_bytes_avx512(int32_t block, int64_t n_tok, int64_t n)
 }
 
 /* n elements of up to 6 tokens, `stride` apart. */
-INLINE void pack_elements(int32_t (*out)[SET], const int8_t *q, int64_t stride, int n_tok, int n)
+INLINE void pack_elements(int32_t (*out)[NR], const int8_t *q, int64_t stride, int n_tok, int n)
 {
     for (int k = 0; k < n; k += 16) {
-        __m128i x[SET], y[4];
-        for (int i = 0; i < SET; i++)
+        __m128i x[NR], y[4];
+        for (int i = 0; i < NR; i++)
             x[i] = i < n_tok ? _mm_xor_si128(_mm_loadu_si128((const __m128i *)(q + i * stride + k)),
                                              _mm_set1_epi8(-128))
                              : _mm_set1_epi8(-128);
@@ -40,16 +40,16 @@ INLINE void pack_elements(int32_t (*out)[SET], const int8_t *q, int64_t stride, 
 }
 
 /* One float of each token. */
-INLINE void pack_floats(float out[SET], const float *x, int64_t stride, int n_tok)
+INLINE void pack_floats(float out[NR], const float *x, int64_t stride, int n_tok)
 {
-    for (int i = 0; i < SET; i++)
+    for (int i = 0; i < NR; i++)
         out[i] = i < n_tok ? x[i * stride] : 0;
 }
 
 /* Sums of groups of 16 of a block, and those of groups of 32: |sum| is at most 32 * 127. */
 INLINE void pack_sums(set_256 *out, const int16_t *sums, int64_t stride, int n_tok)
 {
-    for (int i = 0; i < SET; i++) {
+    for (int i = 0; i < NR; i++) {
         int32_t of_16[N_GROUP / 2], of_32[N_GROUP / 4];
         const __m256i v = i < n_tok ? _mm256_loadu_si256((const __m256i *)(sums + i * stride))
                                     : _mm256_setzero_si256();
@@ -63,11 +63,11 @@ INLINE void pack_sums(set_256 *out, const int16_t *sums, int64_t stride, int n_t
     }
 }
 
-/* most_16 and most_32 of a block of n_tok tokens, `stride` apart. */
-INLINE void pack_most(set_256 *out, const int8_t *q, int64_t stride, int n_tok)
+/* max_16 and max_32 of a block of n_tok tokens, `stride` apart. */
+INLINE void pack_max(set_256 *out, const int8_t *q, int64_t stride, int n_tok)
 {
     const __m512i zero = _mm512_setzero_si512();
-    __m512i most_16 = zero, most_32 = zero;
+    __m512i max_16 = zero, max_32 = zero;
     for (int i = 0; i < n_tok; i++)
         for (int k = 0; k < BLOCK_K; k += ELEMENTS) {
             const __m512i x = _mm512_loadu_si512(q + i * stride + k);
@@ -78,11 +78,11 @@ INLINE void pack_most(set_256 *out, const int8_t *q, int64_t stride, int n_tok)
                 _mm512_or_si512(_mm512_slli_epi64(above, 32), _mm512_sub_epi64(all, above));
             const __m512i of_16 = plus(of_8, _mm512_shuffle_epi32(of_8, 0x4e));
             const __m512i of_32 = plus(of_16, _mm512_shuffle_i32x4(of_16, of_16, 0xb1));
-            most_16 = _mm512_max_epi32(most_16, plus(of_16, _mm512_shuffle_epi32(of_16, 0xb1)));
-            most_32 = _mm512_max_epi32(most_32, of_32);
+            max_16 = _mm512_max_epi32(max_16, plus(of_16, _mm512_shuffle_epi32(of_16, 0xb1)));
+            max_32 = _mm512_max_epi32(max_32, of_32);
         }
-    out->most_16 = _mm512_reduce_max_epi32(most_16);
-    out->most_32 = _mm512_reduce_max_epi32(most_32);
+    out->max_16 = _mm512_reduce_max_epi32(max_16);
+    out->max_32 = _mm512_reduce_max_epi32(max_32);
 }
 
 void pack_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
@@ -92,8 +92,8 @@ void pack_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
     const int64_t n = a->n, n_block = n / p->block;
     (void)thread;
     for (int64_t set = begin; set < end; set++) {
-        const int64_t t = set * SET;
-        const int n_tok = a->n_tok - t < SET ? (int)(a->n_tok - t) : SET;
+        const int64_t t = set * NR;
+        const int n_tok = a->n_tok - t < NR ? (int)(a->n_tok - t) : NR;
         for (int64_t b = 0; b < n_block; b++) {
             const int64_t at = t * n_block + b;
             if (p->block == BLOCK) {
@@ -106,7 +106,7 @@ void pack_avx512(const void *arg, int64_t begin, int64_t end, int32_t thread)
                 pack_elements(out->q, a->q + t * n + b * BLOCK_K, n, n_tok, BLOCK_K);
                 pack_sums(out, a->sums + at * N_GROUP, n_block * N_GROUP, n_tok);
                 pack_floats(out->d, a->d + at, n_block, n_tok);
-                pack_most(out, a->q + t * n + b * BLOCK_K, n, n_tok);
+                pack_max(out, a->q + t * n + b * BLOCK_K, n, n_tok);
             }
         }
     }

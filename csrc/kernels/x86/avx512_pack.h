@@ -1,5 +1,6 @@
-/* avx512_pack.h - activations as the tiles of avx512_matmul.c and avx512_kquant.c meet them: in
- * sets of 6 tokens, block after block, so that a tile reads one stream.
+/* avx512_pack.h - activations as the micro-kernels of avx512_matmul.c and avx512_kquant.c read
+ * them: in micropanels ("sets") of NR = 6 tokens, block after block, so that a tile reads one
+ * stream.
  *
  * VPDPBUSD wants one factor without sign.  It is the activation, with 128 added once, here; a
  * tile's sums then begin at -128 times the sum of their weights, which comes with the panel and
@@ -8,24 +9,24 @@
 #define SLUICE_AVX512_PACK_H
 #include "kernels/x86/avx512_unpack.h"
 
-enum { SET = 6 };
+enum { NR = 6 };
 
 /* Where there is no token: 128 as q, zeros else. */
 typedef struct {
-    int32_t q[BLOCK / 4][SET]; /* u8 [four elements][token][4] */
-    float d[SET], s[SET];
+    int32_t q[BLOCK / 4][NR]; /* u8 [four elements][token][4] */
+    float d[NR], s[NR];
 } set_32; /* [set][block] */
 typedef struct {
-    int32_t q[BLOCK_K / 4][SET];
-    int32_t sums[N_GROUP / 2][SET];    /* i16 [two groups][token][2]; groups of 16 */
-    int32_t sums_32[N_GROUP / 4][SET]; /* the same of groups of 32 */
-    float d[SET];
+    int32_t q[BLOCK_K / 4][NR];
+    int32_t sums[N_GROUP / 2][NR];    /* i16 [two groups][token][2]; groups of 16 */
+    int32_t sums_32[N_GROUP / 4][NR]; /* the same of groups of 32 */
+    float d[NR];
     /* the greatest sum, of any group and token: of |x| in 16; of x of one sign, without it, in 32
      * */
-    int32_t most_16, most_32;
+    int32_t max_16, max_32;
 } set_256; /* [set][block] */
 
-INLINE int64_t sets_of_6(int64_t n_tok) { return (n_tok + SET - 1) / SET; }
+INLINE int64_t sets_of_6(int64_t n_tok) { return (n_tok + NR - 1) / NR; }
 
 /* One word in all lanes, from memory: what a load can do by itself.  The compiler, left to it,
  * loads words that it wants twice to general registers, and spreading them from there takes the
@@ -47,7 +48,7 @@ INLINE __m512i all_lanes(const int32_t *x)
 /* Asks for 32 rows' results of a set. */
 INLINE void prefetch_results(const float *y, int64_t n_row)
 {
-    for (int i = 0; i < SET; i++)
+    for (int i = 0; i < NR; i++)
         for (int h = 0; h < 2; h++)
             _mm_prefetch((const char *)(y + i * n_row + h * HALF), _MM_HINT_T0);
 }

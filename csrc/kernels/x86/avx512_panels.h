@@ -1,7 +1,7 @@
 /* avx512_panels.h - the walk of avx512_matmul.c and avx512_kquant.c over rows, sets of tokens and
- * panels: a panel is unpacked once and meets up to 96 sets, whose sums are kept here between it and
- * the next panel of the same rows.  Meanwhile the next panel's weights, 32 short streams that the
- * processor would not follow, are asked for. */
+ * panels: a panel is unpacked once and multiplied by up to 96 sets, whose sums are kept here
+ * between it and the next panel of the same rows.  Meanwhile the next panel's weights, 32 short
+ * streams that the processor would not follow, are prefetched. */
 #ifndef SLUICE_AVX512_PANELS_H
 #define SLUICE_AVX512_PANELS_H
 #include "kernels/x86/avx512_pack.h"
@@ -11,13 +11,13 @@
  * row[ROWS], int32_t b0, int32_t n): blocks b0 ... b0 + n - 1 of 32 rows; void add_set(const panel
  * *p, const packed_set *x, int64_t n_all, const float (*from)[ROWS], float (*to)[ROWS], int32_t n,
  * type, n_tok): to = from + n blocks of a set, [token][row]; the next set, n_all blocks on, is
- * asked for. */
+ * prefetched. */
 enum { SETS = 96 };
 
 /* [set][token][row].  Not in y, whose rows lie a power of two apart as often as not: then some
- * hundred tokens meet in a few sets of the caches, and push each other out. */
-typedef float kept_sums[SETS][SET][ROWS];
-static const float zero[SET][ROWS];
+ * hundred tokens share a few sets of the caches, and evict each other. */
+typedef float kept_sums[SETS][NR][ROWS];
+static const float zero[NR][ROWS];
 
 /* 32 rows from `row` on, blocks b0 and on up to a panel of them, sets s0 ... s1 - 1.  The panel
  * after this one begins at row `after`, block b_after. */
@@ -39,8 +39,8 @@ INLINE void panel_of(kept_sums kept, const matmul_args *a, int64_t row, int64_t 
     __asm__ volatile("" : : : "memory"); /* nothing of it is worth a register */
     for (int64_t s = s0; s < s1; s++) {
         const packed_set *x = (const packed_set *)a->packed + s * n_block + b0;
-        float (*const sums)[ROWS] = kept[s - s0], *y = a->y + s * SET * a->n_row + row;
-        const int n_tok = a->n_tok - s * SET < SET ? (int)(a->n_tok - s * SET) : SET;
+        float (*const sums)[ROWS] = kept[s - s0], *y = a->y + s * NR * a->n_row + row;
+        const int n_tok = a->n_tok - s * NR < NR ? (int)(a->n_tok - s * NR) : NR;
         for (int64_t r = (s - s0) * ROWS / (s1 - s0); r < (s - s0 + 1) * ROWS / (s1 - s0); r++)
             for (int64_t line = 0; line < after_bytes; line += 64)
                 _mm_prefetch((const char *)next[r] + b_after * block_bytes + line, _MM_HINT_T1);

@@ -4,7 +4,7 @@
 #include "kernels/x86/avx512_one_token.h"
 
 /* A block of the token in the order of packed_64. */
-INLINE void take_packed(__m512i x[4], const int8_t *q, int32_t type)
+INLINE void load_packed(__m512i x[4], const int8_t *q, int32_t type)
 {
     __m512i in[4];
     for (int k = 0; k < 4; k++)
@@ -92,7 +92,7 @@ INLINE __m512i packed_block(__m256i *msum, int32_t type, const uint8_t *block, c
 
 /* Activations of Q4_K and Q5_K: in[2 i], in[2 i + 1] are groups 4 i ... 4 i + 3; x[2 i] has the
  * first and the third of them. */
-INLINE void take_k(room *r, const matmul_args *a, int64_t u0, int64_t n)
+INLINE void load_k(workspace *r, const matmul_args *a, int64_t u0, int64_t n)
 {
     for (int64_t u = 0; u < n; u++)
         for (int k = 0; k < 4; k += 2) {
@@ -159,9 +159,9 @@ INLINE __m512i block_k(int32_t type, const uint8_t *block, const __m512i x[4], _
 }
 
 /* n (1 to 4) blocks of row i from unit u on, the first at w. */
-INLINE void four_of_k(room *r, int i, const uint8_t *w, int64_t u, int64_t n, int32_t type)
+INLINE void four_of_k(workspace *r, int i, const uint8_t *w, int64_t u, int64_t n, int32_t type)
 {
-    const int64_t bytes = bytes_of_type(type);
+    const int64_t bytes = bytes_of_block(type);
     const uint8_t *block[4];
     for (int j = 0; j < 4; j++)
         block[j] = w + (j < n ? j : n - 1) * bytes;
@@ -194,7 +194,7 @@ INLINE void fold_minima(__m512i out[4], const __m512i msum[HALF])
     transpose_quarters(out, four);
 }
 
-INLINE __m512 add_k(__m512 sum, const room *r, const matmul_args *a, int64_t at, int64_t n)
+INLINE __m512 add_k(__m512 sum, const workspace *r, const matmul_args *a, int64_t at, int64_t n)
 {
     for (int64_t u = 0; u < n; u += 4) {
         __m512i msum[4];
@@ -239,7 +239,7 @@ INLINE __m512i block_256(__m256i *msum, int32_t type, const uint8_t *block, cons
 }
 
 /* Block u of row i, which is at w and has number `at`. */
-INLINE void unit_of_256(room *r, int i, const matmul_args *a, const uint8_t *w, int64_t at,
+INLINE void unit_of_256(workspace *r, int i, const matmul_args *a, const uint8_t *w, int64_t at,
                         int64_t u, int32_t type)
 {
     __m256i msum;
@@ -253,7 +253,7 @@ INLINE void unit_of_256(room *r, int i, const matmul_args *a, const uint8_t *w, 
     }
 }
 
-INLINE __m512 add_256(__m512 sum, const room *r, const matmul_args *a, int64_t at, int64_t n,
+INLINE __m512 add_256(__m512 sum, const workspace *r, const matmul_args *a, int64_t at, int64_t n,
                       int32_t type)
 {
     for (int64_t u = 0; u < n; u++) {

@@ -7,7 +7,7 @@
  */
 INLINE __m512i four_nibbles(int32_t type, const uint8_t *block)
 {
-    const int32_t bytes = bytes_of_type(type), at_q = bytes - HALF, from = 4 * bytes - 64;
+    const int32_t bytes = bytes_of_block(type), at_q = bytes - HALF, from = 4 * bytes - 64;
     uint16_t at[32] = {0};
     for (int i = 8; i < 32; i++)
         at[i] = (uint16_t)((i / 8 * bytes + at_q - from) / 2 + i % 8);
@@ -20,7 +20,7 @@ INLINE __m512i four_nibbles(int32_t type, const uint8_t *block)
  * of blocks 0 to 3 (k < 2) or 4 to 7. fifths: their fifth bits, where they have some. */
 INLINE __m512i weights_64(int32_t type, const uint8_t *unit, int k, uint64_t fifths)
 {
-    const __m512i q = four_nibbles(type, unit + k / 2 * 4 * bytes_of_type(type)),
+    const __m512i q = four_nibbles(type, unit + k / 2 * 4 * bytes_of_block(type)),
                   n = low_bits(k % 2 ? _mm512_srli_epi16(q, 4) : q, 15);
     if (type == T_IQ4_NL)
         return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_unsigned()), n);
@@ -57,7 +57,7 @@ INLINE void add_products(__m512i v[2], int32_t type, const __m512i w[4], const _
 
 /* Blocks b0 ... b0 + n - 1 of the token to r: the elements in the order of weights_64, or of
  * bytes_64; what the last unit lacks is 0. */
-INLINE void take_32(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
+INLINE void load_32(workspace *r, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
 {
     const __m512i zero = _mm512_setzero_si512(), offset = _mm512_set1_epi8((char)offset_of(type));
     const __m512i offsets[4] = {offset, offset, offset, offset};
@@ -80,7 +80,7 @@ INLINE void take_32(room *r, const matmul_args *a, int64_t b0, int64_t n, int32_
 /* Byte of a unit where word i of unit_words lies; -1: nowhere. */
 INLINE int32_t byte_of_word(int32_t type, int i)
 {
-    const int32_t bytes = bytes_of_type(type), each = has_min(type) ? 2 : 1;
+    const int32_t bytes = bytes_of_block(type), each = has_min(type) ? 2 : 1;
     if (i < each * BLOCKS)
         return i / each * bytes + i % each * 2; /* all blocks begin with d, then m */
     if (i < HALF || !has_fifths(type))
@@ -94,7 +94,7 @@ INLINE int32_t byte_of_word(int32_t type, int i)
  * more. */
 INLINE __m512i unit_words(int32_t type, const uint8_t *unit)
 {
-    const int32_t size = BLOCKS * bytes_of_type(type);
+    const int32_t size = BLOCKS * bytes_of_block(type);
     __m512i v = _mm512_setzero_si512();
     for (int32_t from = 0; from < size; from += 64) {
         /* nothing is read beyond the unit */
@@ -121,7 +121,7 @@ INLINE int slot_of(int32_t type, int i)
 
 /* Unit u of row i, which is at w, times the token's; of the 2 halves of its blocks the second may
  * be none of the row's. */
-INLINE void unit_of_32(room *r, int i, const uint8_t *w, int64_t u, int halves, int32_t type)
+INLINE void unit_of_32(workspace *r, int i, const uint8_t *w, int64_t u, int halves, int32_t type)
 {
     __m512i q[4], v[2] = {r->begin[u][0], r->begin[u][1]};
     const __m512i words = unit_words(type, w);
@@ -191,7 +191,7 @@ INLINE void fold_blocks(__m512i out[BLOCKS], const __m512i isum[HALF])
 }
 
 /* sum [row] plus n blocks of 16 rows; at: the number of the first. */
-INLINE __m512 add_32(__m512 sum, const room *r, const matmul_args *a, int64_t at, int64_t n,
+INLINE __m512 add_32(__m512 sum, const workspace *r, const matmul_args *a, int64_t at, int64_t n,
                      int32_t type)
 {
     for (int64_t u = 0; u * BLOCKS < n; u++) {

@@ -3,8 +3,8 @@
  *
  * Keys become columns, 32 positions at a time: an element of all of them in a row.  Where queries
  * are many these are f32, converted once. Where they are few, as in decoding, all the transposing
- * costs as much as the scores: columns stay halves, converted as they are met, and the next ones
- * are made between the elements of those that are being met. */
+ * costs as much as the scores: columns stay halves, converted as they are read, and the next ones
+ * are made between the elements of those that are being read. */
 #ifndef SLUICE_AVX512_SCORES_H
 #define SLUICE_AVX512_SCORES_H
 #include "api/limits.h"
@@ -59,7 +59,7 @@ INLINE void store_halves(float *to, __m512i half)
 
 /* line [COLUMNS, 32] = 32 elements (fewer where the row ends) from e on of n (1 ... 32) rows of
  * F16, those of the last one again up to 32. Copied, for rows may lie so far apart that the
- * first-level cache has no room for all at once. */
+ * first-level cache is too small for all at once. */
 INLINE void copy_lines(uint16_t line[][COLUMNS], const plane *x, int32_t n, int32_t e)
 {
     const __mmask32 lanes = x->dim - e < 32 ? (1u << (x->dim - e)) - 1 : 0xffffffff;
@@ -70,7 +70,7 @@ INLINE void copy_lines(uint16_t line[][COLUMNS], const plane *x, int32_t n, int3
 
 /* Asks for a line of 8 of the 32 rows behind these 32: for all of them when e has gone from 0 to
  * dim, if that is a multiple of 32. */
-INLINE void ask_for_lines(const plane *x, int32_t e)
+INLINE void prefetch_lines(const plane *x, int32_t e)
 {
     const uint8_t *row = row_of(x, COLUMNS + e % 32) + e / 32 * 64;
     for (int k = 0; k < 8; k++, row += x->row_bytes)
@@ -197,13 +197,13 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
                        int32_t end)
 {
     _Alignas(64) float block[BLOCK_FLOATS];
-    const int32_t most = n_query <= QUERIES ? COLUMNS : positions_of(k->dim);
+    const int32_t max = n_query <= QUERIES ? COLUMNS : positions_of(k->dim);
     if (k->type == AS_COLUMNS)
         begin -= (begin - k->first) % COLUMNS;
     for (int32_t j = begin, n; j < end; j += n) {
         const float *key =
             k->type == AS_COLUMNS ? (const float *)k->p + (int64_t)(j - k->first) * k->dim : block;
-        n = end - j < most ? end - j : most;
+        n = end - j < max ? end - j : max;
         if (k->type != AS_COLUMNS)
             load_keys(block, k, j, n);
         score_queries(x, n_query, key, j, n, k->dim, scale);
@@ -214,14 +214,14 @@ static void score_part(const query *x, int32_t n_query, const plane *k, float sc
  * ----------------------------------------------------------------------- */
 
 /* next f16 [dim rounded up to 8, COLUMNS], elements e ... e + 7 = n rows of F16 as columns; the
- * rows behind them are asked for. */
+ * rows behind them are prefetched. */
 INLINE void load_next(uint16_t *next, uint16_t line[][COLUMNS], const plane *rows, int32_t n,
                       int32_t e)
 {
     __m512i column[8];
     if (e % 32 == 0)
         copy_lines(line, rows, n, e);
-    ask_for_lines(rows, e);
+    prefetch_lines(rows, e);
     turn_lines(column, line, e % 32);
     for (int i = 0; i < 8; i++)
         _mm512_store_si512(next + (e + i) * COLUMNS, column[i]);

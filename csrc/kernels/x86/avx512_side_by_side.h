@@ -8,7 +8,7 @@
  *
  * Cost on Zen 4, whose four vector units take half a register a cycle each: some 44 operations of a
  * whole register for a block of 16 rows in Q4_0, of which 12 bring rows together and 6 fold: 22
- * cycles at best.  36 are taken from the second-level cache. */
+ * cycles at best.  36 are measured from the second-level cache. */
 #ifndef SLUICE_AVX512_SIDE_BY_SIDE_H
 #define SLUICE_AVX512_SIDE_BY_SIDE_H
 #include "kernels/x86/avx512_one_token.h"
@@ -30,7 +30,7 @@ INLINE const uint8_t *row_of(const rows_16 *w, int i) { return w->p[i / 4] + i %
 INLINE rows_16 next_block(rows_16 w, int32_t type)
 {
     for (int i = 0; i < 4; i++)
-        w.p[i] += bytes_of_type(type);
+        w.p[i] += bytes_of_block(type);
     return w;
 }
 
@@ -49,7 +49,7 @@ INLINE uint64_t bits_at(const uint8_t *p, int bytes)
 
 /* Scales of a block to place `to`.  All blocks begin with d, then m.  Several at a time are put
  * together before they are stored: stores are what there are fewest of. */
-INLINE void take_scales(row_scales *s, int64_t to, const rows_16 *w, int64_t at, int32_t type)
+INLINE void load_scales(row_scales *s, int64_t to, const rows_16 *w, int64_t at, int32_t type)
 {
     if (has_min(type))
         for (int r = 0; r < HALF; r += 2) {
@@ -124,7 +124,7 @@ INLINE __mmask64 fifths_of(const rows_16 *w, int i, int64_t at, int h)
 /* Sums of 16 rows, a block in nibbles: lane = row.  x: the block of the token. */
 INLINE __m512i nibble_sums(const rows_16 *w, const int8_t *x, int32_t type)
 {
-    const int64_t at_q = bytes_of_type(type) - HALF, at_fifths = at_q - 4;
+    const int64_t at_q = bytes_of_block(type) - HALF, at_fifths = at_q - 4;
     const __m512i first = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)x));
     const __m512i last = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(x + HALF)));
     __m512i v[4];
@@ -172,7 +172,7 @@ INLINE __m512i byte_sums(const rows_16 *w, const int8_t *x)
 }
 
 /* Of blocks b0 ... b0 + n - 1 of the token, what offset_of(type) adds to sums. */
-INLINE void take_offsets(int32_t *sum, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
+INLINE void load_offsets(int32_t *sum, const matmul_args *a, int64_t b0, int64_t n, int32_t type)
 {
     for (int64_t b = 0; b < n; b++) {
         sum[b] = 0;
@@ -186,11 +186,11 @@ INLINE __m512 add_side_by_side(__m512 sum, const int32_t *offsets, const matmul_
                                int64_t b0, int64_t n, int32_t type)
 {
     enum { EARLY = 4 /* blocks: what was stored can be loaded by then */ };
-    const int64_t bytes = bytes_of_type(type);
+    const int64_t bytes = bytes_of_block(type);
     const uint8_t *next = w.p[0] + HALF * w.row_bytes + FAR;
     row_scales s;
     for (int64_t i = 0; i < EARLY && i < n; i++)
-        take_scales(&s, i, &w, i * bytes, type);
+        load_scales(&s, i, &w, i * bytes, type);
     for (int64_t i = 0; i < n; i++, w = next_block(w, type), next += bytes * HALF) {
         const int64_t b = b0 + i;
         const int8_t *x = a->q + b * BLOCK;
@@ -198,7 +198,7 @@ INLINE __m512 add_side_by_side(__m512 sum, const int32_t *offsets, const matmul_
         for (int64_t line = 0; line < bytes * HALF; line += 64)
             _mm_prefetch((const char *)next + line, _MM_HINT_T1);
         if (i + EARLY < n)
-            take_scales(&s, (i + EARLY) % BLOCKS, &w, EARLY * bytes, type);
+            load_scales(&s, (i + EARLY) % BLOCKS, &w, EARLY * bytes, type);
         scales_of(&d, &m, &s, i % BLOCKS, type);
         __m512i isum = type == T_Q8_0 ? byte_sums(&w, x) : nibble_sums(&w, x, type);
         if (offset_of(type))

@@ -9,19 +9,7 @@
 enum { BLOCK = 32, HALF = 16, ROWS = 2 * HALF, ELEMENTS = 64 };
 
 /* What is added to weights so that they have no sign. */
-INLINE int32_t offset_of(int32_t type)
-{
-    switch (type) {
-    case T_Q8_0:
-    case T_IQ4_NL:
-    case T_IQ4_XS: return 128;
-    case T_Q6_K: return 32;
-    case T_Q5_0: return 16;
-    case T_Q4_0: return 8;
-    case T_Q3_K: return 4;
-    default: return 0;
-    }
-}
+INLINE int32_t offset_of(int32_t type) { return zero_of(type); }
 
 /* ---- blocks of 32 -------------------------------------------------------------------------- */
 

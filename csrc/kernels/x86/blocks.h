@@ -11,32 +11,13 @@ enum { N_GROUP = BLOCK_K / GROUP_K };
 
 /* Whether weights have 2 or 3 bits: a sum over a group of 16 fits in 16 bits (16 * 7 * 127), and so
  * do four times such weights. */
-INLINE int is_small(int32_t type) { return type == T_Q2_K || type == T_Q3_K; }
+INLINE int is_small(int32_t type) { return bits_of(type) <= 3; }
 
 /* 16 bytes of nibbles: elements 0 to 15 are the low halves, 16 to 31 the high ones. */
 INLINE __m256i nibbles(const uint8_t *q)
 {
     const __m128i v = _mm_loadu_si128((const __m128i *)q);
     return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
-}
-
-/* Bytes of a block: a constant where the type is one, unlike type_row_bytes. */
-INLINE int32_t bytes_of_type(int32_t type)
-{
-    switch (type) {
-    case T_Q4_0: return sizeof(block_q4_0);
-    case T_Q4_1: return sizeof(block_q4_1);
-    case T_Q5_0: return sizeof(block_q5_0);
-    case T_Q5_1: return sizeof(block_q5_1);
-    case T_IQ4_NL: return sizeof(block_iq4_nl);
-    case T_Q8_0: return sizeof(block_q8_0);
-    case T_Q2_K: return sizeof(block_q2_k);
-    case T_Q3_K: return sizeof(block_q3_k);
-    case T_Q4_K: return sizeof(block_q4_k);
-    case T_Q5_K: return sizeof(block_q5_k);
-    case T_Q6_K: return sizeof(block_q6_k);
-    default: return sizeof(block_iq4_xs);
-    }
 }
 
 /* Scales of the 16 groups, as bytes; *min: their minima, or the scales again where there are none.

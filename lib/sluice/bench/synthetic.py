@@ -30,28 +30,21 @@ VERSION = b"sluice synthetic 1\n"
 # the same
 POOL_BYTES = 8 << 20
 
-# The scales of a block, each an f16: byte where it stands -> its size beside d. A minimum is chosen
-# so that the mean is near 0.
-SCALES = {
-    "Q4_0": {0: 1},
-    "Q4_1": {0: 1, 2: -7.5},
-    "Q5_0": {0: 1},
-    "Q5_1": {0: 1, 2: -15.5},
-    "Q8_0": {0: 1},
-    "Q2_K": {80: 1, 82: 1.5},
-    "Q3_K": {108: 1},
-    "Q4_K": {0: 1, 2: 7.5},
-    "Q5_K": {0: 1, 2: 15.5},
-    "Q6_K": {208: 1},
-    "IQ4_NL": {0: 1},
-    "IQ4_XS": {0: 1},
-}
+
+def scales(type: int) -> dict[int, float]:
+    """The scales of a block of type number `type`, each an f16: byte where it is -> its size beside
+    d. A minimum is chosen so that the mean is near 0: it is added in blocks of 32, and taken off in
+    blocks of 256.
+    """
+    facts = lib.type_facts(type)
+    middle = ((1 << facts.bits) - 1) / 2
+    sizes = (1, middle if facts.block == 256 else -middle)
+    return {facts.at_d + 2 * i: sizes[i] for i in range(facts.n_scale)}
 
 
 def types() -> list[str]:
     """The types that this build computes with and this module can make, mixes among them."""
-    known = numbers()
-    plain = [name for name in (*FLOATS, *SCALES) if lib.type_supported(known[name])]
+    plain = [*FLOATS, *mixes.block_types(lib.type_supported)]
     return plain + [name for name, parts in MIXES.items() if set(parts) <= set(plain)]
 
 
@@ -107,7 +100,7 @@ class Weights:
     def _scaled(self, d, n):
         """The first `n` blocks with scales around `d`."""
         blocks = bytearray(self._random[: n * self.block_bytes])
-        for at, size in SCALES[self.name].items():
+        for at, size in scales(self.type).items():
             halves = struct.pack(
                 f"<{len(self._factor)}e", *[f * d * size for f in self._factor]
             ) * -(-n // len(self._factor))

@@ -5,30 +5,12 @@ hyper-parameters give.
 from __future__ import annotations
 
 from ..faults import unsupported_error
-from ..gguf import File, without_ones
+from ..gguf import File, type_name, without_ones
 from ..kernels import ffi, lib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-MATRIX_TYPES = (
-    "F32",
-    "F16",
-    "BF16",
-    "Q8_0",
-    "Q4_0",
-    "Q4_1",
-    "Q5_0",
-    "Q5_1",
-    "Q2_K",
-    "Q3_K",
-    "Q4_K",
-    "Q5_K",
-    "Q6_K",
-    "IQ4_NL",
-    "IQ4_XS",
-)
 
 
 class Matrix:
@@ -128,8 +110,8 @@ class Weights:
             raise self._file.data_error(f"tensor {name} is missing")
         if t.shape != without_ones(shape):
             raise t.data_error(f"shape {list(t.dims)}, expected {list(shape)}")
-        type = ffi.string(lib.type_name(t.type)).decode()
-        if type not in (MATRIX_TYPES if len(shape) == 2 else ("F32",)):
+        type = type_name(t.type)
+        if not (lib.type_supported(t.type) if len(shape) == 2 else type == "F32"):
             raise unsupported_error(t.part.path, f"tensor {t.name}: type {type} here")
         p = self._file.pointer(t)
         if len(shape) == 1:

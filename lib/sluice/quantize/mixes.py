@@ -69,8 +69,15 @@ MAX_TYPE = 256
 
 
 def numbers():
-    """Dict: name of a GGML type -> its number."""
+    """Dict: name of a GGML type -> its number, ascending; of the table in csrc/formats/types.h."""
     return {ffi.string(lib.type_name(i)).decode(): i for i in range(MAX_TYPE) if lib.type_block(i)}
+
+
+def block_types(can):
+    """List of the names of those types in blocks for whose number `can`, a function of lib such as
+    lib.encodable, returns 1; by number.
+    """
+    return [name for name, i in numbers().items() if lib.type_block(i) > 1 and can(i)]
 
 
 def is_vector(dims):

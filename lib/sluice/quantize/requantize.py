@@ -17,17 +17,10 @@ from . import mixes
 
 PIECE = 1 << 21  # elements: whole blocks of any type
 QUANTIZATION_VERSION = 2  # of the block formats, as GGUF's specification counts them
-KINDS = (
-    "Q4_0",
-    "Q4_1",
-    "Q5_0",
-    "Q5_1",
-    "Q8_0",
-    *(f"Q{n}_K{mix}" for n in (4, 5) for mix in ("", "_S", "_M")),
-    "Q6_K",
-    "F16",
-    "BF16",
-    "F32",
+KINDS = tuple(  # each type that encode_weights makes, and after it the mixes of it
+    kind
+    for type in (*mixes.block_types(lib.encodable), "F16", "BF16", "F32")
+    for kind in (type, *(mix for mix in mixes.MIXES if mix.startswith(f"{type}_")))
 )
 
 
