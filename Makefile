@@ -325,7 +325,7 @@ build/training-venv/done: lib/requirements.txt lib/spam_training/requirements.tx
 
 model: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m spam_training "$(CORPORA)" $(TRAIN)
-	$(VENV) -c "from sluice.classify import question; question.ship()"
+	$(VENV) -c "from sluice.classify import question; question.write_bundled()"
 
 # Figures of the model in the box, or of JUDGE="-m MODEL -q QUESTION", on mail it has not seen: MAILS, archives or folders with ham/ and spam/.
 judge: all .venv/test

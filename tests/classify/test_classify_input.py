@@ -145,7 +145,7 @@ BAD = {  # what is wrong: (arguments, input, code, words)
     "empty": ([], b"", 65, "standard input: no text"),
     "no such file": (["nowhere"], b"", 66, "nowhere: No such file"),
     "directory": (["."], b"", 65, ".: is a directory"),
-    "no such question": (["-q", "nothing"], TEXT, 66, "none of the shipped questions"),
+    "no such question": (["-q", "nothing"], TEXT, 66, "unknown question"),
     "no such question file": (["-q", "nowhere.yaml"], TEXT, 66, "nowhere.yaml: No such file"),
     "question is a directory": (["-q", "./."], TEXT, 65, "is a directory"),
     "question is noise": (["-q", "./noise"], TEXT, 65, "noise"),
@@ -300,7 +300,7 @@ def test_lines_hold_whole_mails_as_latin_1(models, tmp_path):
         found[-1]
         == {
             "id": 9,
-            "error": "text: character 0 is not a byte (a mail is given as Latin-1)",
+            "error": "text: character 0 is not a byte; give the bytes of a message as characters of Latin-1",
         }
         and done.returncode == 65
     )

@@ -123,7 +123,7 @@ def calibration_options(function):
         ),
         option(
             "--calibration",
-            "learnt_file",
+            "calibration_file",
             metavar="FILE",
             group="Calibration",
             show_default="QUESTION.calibration in $XDG_DATA_HOME/sluice or ~/.local/share/sluice",

@@ -101,7 +101,7 @@ def main(
     verbose,
     learn,
     forget,
-    learnt_file,
+    calibration_file,
     no_calibration,
 ):
     """Classify a text with a language model.
@@ -179,7 +179,7 @@ def main(
         model,
         cache_dir,
         no_cache,
-        learnt_file,
+        calibration_file,
         no_calibration,
         threads,
         as_mail=mail or pass_through,
@@ -194,7 +194,7 @@ def main(
         from ..classify import learning
 
         is_many = jsonl or listen or pass_through
-        learns = learning.learner(setup.learnt_file, learn, forget, is_many, no_calibration)
+        learns = learning.learner(setup.calibration_file, learn, forget, is_many, no_calibration)
     if listen:
         from ..serve import worker
 
@@ -221,5 +221,5 @@ def main(
         line = report.dump(report.whole(c, v, ms))
     stream.write_all(1, line)
     if verbose:
-        cli.report(tokens=v.n_tokens, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.kept, ms=ms)
+        cli.report(tokens=v.n_tokens, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.cache_state, ms=ms)
     raise click.exceptions.Exit(0 if learns else c.status(v))
