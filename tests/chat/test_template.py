@@ -279,7 +279,7 @@ HOSTILE = {  # what it does to a process: template, what is said
     ),
     "long": (
         "{% set x = 'a' * 1000000 %}{% for i in range(20) %}{{ x }}{% endfor %}",
-        "makes more than 2 Mi characters",
+        "prints more than 2 Mi characters",
     ),
     "power": ("{{ 9 ** 999999999 }}", "1 s of processor time"),
     "recursion": ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply"),

@@ -298,7 +298,9 @@ def test_answers_that_cannot_be_told_apart_are_refused(models):
     same_ids.encode, same_ids.remove_extra = lambda data, **_: [1, 2], True
     with pytest.raises(Error, match="yes and no have the same tokens"):
         Tree(question(tokenisations="canonical"), same_ids)
-    with pytest.raises(Error, match="no is a prefix of another answer, and the vocabulary has no EOG token"):
+    with pytest.raises(
+        Error, match="no is a prefix of another answer, and the vocabulary has no EOG token"
+    ):
         Tree(question(answers={"no": ["no"], "none": ["none"]}), Words())
     with pytest.raises(Error, match="cannot spell"):
         Tree(
@@ -326,7 +328,7 @@ def test_an_answer_that_the_vocabulary_cannot_write_is_refused(tokenisations, sp
 
 def test_the_number_of_steps_is_bounded(models):
     alike = {"first": ["abcdefghijklmnop1"], "second": ["abcdefghijklmnop2"]}
-    with pytest.raises(Error, match=f"more than {MAX_NODES} steps"):
+    with pytest.raises(Error, match=f"more than {MAX_NODES} evaluations"):
         opened(models, answers=alike)
     assert opened(models, answers=alike, tokenisations="canonical").tree.n_nodes <= 17
     assert (

@@ -156,7 +156,7 @@ BAD = {  # what is wrong: (arguments, input, code, words)
     "mass alone": (["--mass"], TEXT, 64, "--mass"),
     "threads": (["-j", "0"], TEXT, 64, "-j"),
     "unknown option": (["--spam"], TEXT, 64, "--spam"),
-    "prompt too long": (["-q", "./long.yaml"], TEXT, 65, "has a context of"),
+    "prompt too long": (["-q", "./long.yaml"], TEXT, 65, "more than the context of"),
     "control token": (["-q", "./user.yaml"], TEXT, 65, '"<|nobody|>"'),
 }
 
@@ -215,7 +215,7 @@ def test_an_interrupt_while_a_command_loads_is_silent(tool):
 
 def test_no_model_is_a_usage_error(tmp_path):
     done = run("classify", "-q", "urgent", input=TEXT)
-    assert done.returncode == 64 and b"-m FILE or the variable MODEL" in done.stderr
+    assert done.returncode == 64 and b"give -m FILE or set $MODEL" in done.stderr
 
 
 def test_a_full_disk_and_closed_streams_are_no_verdicts(models, tmp_path):

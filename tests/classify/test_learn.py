@@ -294,7 +294,8 @@ def test_another_model_or_question_is_left_out_and_kept(file, tmp_path):
     assert done.returncode in (0, 1, 2) and json.loads(done.stdout)["calibration"] is None
     assert (
         done.stderr.count(b"\n") == 1
-        and b"belong to another model or question; the question's calibration is used" in done.stderr
+        and b"belong to another model or question; the question's calibration is used"
+        in done.stderr
     )
     for answer in ("no", "yes"):
         classify(file, "-q", tmp_path / "other.yaml", "--learn", answer, mail=SPAM)
@@ -324,7 +325,7 @@ def test_oldest_are_dropped(file, monkeypatch):
     assert [line.text for line in learning.read_lines(str(file))] == [
         line.text for line in lines[2:]
     ]
-    assert calibration.read_head(str(file))["0" * 16, "1" * 16].n_mails == 3
+    assert calibration.read_head(str(file))["0" * 16, "1" * 16].n_texts == 3
 
 
 # Learners at the same time, killed ones, full disks.
@@ -536,7 +537,7 @@ def test_a_process_that_stays_sees_what_is_learnt(file):
     assert learnt.fit(model) is None
     for n, mail in enumerate((HAM, SPAM), 1):
         classify(file, "--learn", "no", mail=mail)
-        assert learnt.fit(model).n_mails == n
+        assert learnt.fit(model).n_texts == n
     file.write_bytes(b"noise")
     assert learnt.fit(model) is None and learnt.fit(model) is None and len(said) == 1
     file.unlink()
@@ -689,7 +690,8 @@ def test_the_earlier_id_of_another_model_is_refused_as_before(file, named, my_mo
         file.write_bytes(contents)
         done = classify(file, "-q", my_model)
         assert (
-            done.returncode in (0, 1, 2) and b"belong to another model or question; the question's cal" in done.stderr
+            done.returncode in (0, 1, 2)
+            and b"belong to another model or question; the question's cal" in done.stderr
         )
         assert classify(file, "-q", my_model, "--learn", "yes").returncode == 0
         theirs = contents[calibration.FIRST_BYTES :][:16].decode()

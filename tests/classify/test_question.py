@@ -452,7 +452,7 @@ def test_inputs_are_cut_to_the_context(tmp_path):
     n = len(compiled(tmp_path, model)[0].before)
     p, _ = compiled(tmp_path, model, n_ctx=n + 12, n_more=3)
     assert (p.head, p.tail) == (6, 3) and len(p.input_tokens(b"a" * 100)[0]) == 9
-    with pytest.raises(Error, match="has a context of"):
+    with pytest.raises(Error, match="more than the context of"):
         compiled(tmp_path, model, n_ctx=n + 3, n_more=3)
     assert (
         prompt.fit(20, 10, 30) == (20, 10)

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "lib" / "sluice"
 # in which every public function is annotated; this list grows
 ANNOTATED = [
     "__init__.py",
-    "api.py",
+    "api",
     "chat",
     "classify",
     "faults.py",

@@ -651,7 +651,7 @@ def test_a_part_that_is_no_text_is_unsupported_by_name(tmp_path, part):
         (
             "a.json",
             '[{"role": "user", "content": "x", "name": "y"}]',
-            "message 1 is not an object with role and content, and these alone",
+            "message 1 is not an object with role and content and no other keys",
         ),
         ("a.json", '[{"role": "user", "content": {}}]', "message 1: content is not a text"),
         (
