@@ -106,7 +106,7 @@ def test_arguments_have_the_defaults_and_ranges_of_the_options(tiny):
     names = {"repeat": "repeat_penalty", "presence": "presence_penalty"}
     names["frequency"] = "frequency_penalty"
 
-    @sampling.options
+    @sampling.options_without_words
     def command():
         pass
 

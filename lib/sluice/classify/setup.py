@@ -94,7 +94,7 @@ class Setup:
         if not path:
             raise Error(
                 USAGE,
-                "no model: the question names none; give -m FILE or set $MODEL"
+                f"{q.path}: names no model; give -m FILE or set $MODEL"
                 " (see classify --help)",
             )
         return path

@@ -1,4 +1,4 @@
-"""Man pages of all commands: `python -m sluice.cli.pages DIRECTORY` writes DIRECTORY/NAME.1."""
+"""Write the man pages of all commands: `python -m sluice.cli.pages DIRECTORY`, to NAME.1."""
 
 import ast
 import os
@@ -25,15 +25,16 @@ def write_all(directory: str) -> list[str]:
 
 
 def page(name: str) -> manual.Manual:
-    """The manual of a command; that of a C program from its source, since it may not be built."""
+    """Return the manual of a command; that of a C program from its source, as it may be unbuilt."""
     if name in start.PROGRAMS:
         return sluice.manual_of_usage(name, usage_in_source(name))
     return sluice.manual_of(name)
 
 
 def usage_in_source(name: str) -> str:
-    """The text that the C program `name` prints for --help: the string literals that begin with
-    "Usage: NAME". Raises LookupError if no source has it.
+    """Return the text that the C program `name` prints for --help, from its source.
+
+    The text is the string literals that begin with "Usage: NAME". Raises LookupError.
     """
     begin = re.compile(rf'(?:"Usage: {name} (?:[^"\\]|\\.)*"\s*)(?:"(?:[^"\\]|\\.)*"\s*)*;')
     for path in sorted(CSRC.rglob("*.c")):
