@@ -311,11 +311,11 @@ def of(
                 UNSUPPORTED, f"{file.path}: has no chat template ({KEY}); give one by --template"
             )
         return Template(source, f"{file.path}: {KEY}", vocab, variables)
-    shipped = os.path.join(
+    bundled = os.path.join(
         os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs", f"{path}.jinja"
     )
-    if os.sep not in path and not os.path.exists(path) and os.path.exists(shipped):
-        path = shipped
+    if os.sep not in path and not os.path.exists(path) and os.path.exists(bundled):
+        path = bundled
     try:
         return Template(stream.read_file(path, MAX_BYTES).decode(), path, vocab, variables)
     except UnicodeDecodeError as e:

@@ -238,12 +238,12 @@ def find(name: str) -> str:
 
 def model_path(question: "Question") -> str:
     """Return the path of the question's model: next to the question, else in the package's data."""
-    beside = os.path.join(os.path.dirname(question.path), question.model)
+    adjacent = os.path.join(os.path.dirname(question.path), question.model)
     bundled = os.path.join(DATA, question.model)
     return (
         bundled
-        if os.sep not in question.model and os.path.exists(bundled) and not os.path.exists(beside)
-        else beside
+        if os.sep not in question.model and os.path.exists(bundled) and not os.path.exists(adjacent)
+        else adjacent
     )
 
 

@@ -94,7 +94,6 @@ class Setup:
         if not path:
             raise Error(
                 USAGE,
-                f"{q.path}: names no model; give -m FILE or set $MODEL"
-                " (see classify --help)",
+                f"{q.path}: names no model; give -m FILE or set $MODEL (see classify --help)",
             )
         return path

@@ -137,7 +137,7 @@ def main(
         raise click.UsageError("--stop: the text is empty")
     if out:
         paths.check_target(out, model, vocab_file, template_path)
-    rules, said = matcher.given(grammar_path, grammar_text), conversation.opening(system, path)
+    rules, messages = matcher.given(grammar_path, grammar_text), conversation.opening(system, path)
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
@@ -149,7 +149,7 @@ def main(
         words,
         its_template,
         cache,
-        said,
+        messages,
         "user" if switch else "assistant",
         max_tokens,
         cli.say,
@@ -167,22 +167,22 @@ def main(
             cli.say(terminal.summary(talk.figures))
 
     with interrupt if at_terminal else contextlib.nullcontext():
-        if switch or said and said[-1].role == talk.author:
+        if switch or messages and messages[-1].role == talk.author:
             answer()
         for line in terminal.typed("> ", history) if at_terminal else terminal.piped():
-            n_said = len(said)
-            said.append(template.Message(talk.author, line.decode("utf-8", "replace")))
+            n_messages = len(messages)
+            messages.append(template.Message(talk.author, line.decode("utf-8", "replace")))
             try:
                 answer()
             except Error as e:
                 if not (at_terminal and e.code == BAD_DATA):
                     raise
-                del said[n_said:]
+                del messages[n_messages:]
                 cli.say(e)
     m.file.check_unchanged()
-    if out and said:
-        message_files.write(out, said)
+    if out and messages:
+        message_files.write(out, messages)
     if verbose:
-        cli.report(messages=len(said), cut=talk.n_cut, seed=sampler.seed)
+        cli.report(messages=len(messages), cut=talk.n_cut, seed=sampler.seed)
     if talk.n_cut and not at_terminal:
         raise click.exceptions.Exit(1)

@@ -110,7 +110,7 @@ import click
 )
 @cli.option(
     "--matmul",
-    "products",
+    "matrix_sizes",
     callback=sizes,
     metavar="M,N,K[;...]",
     group="Tests",
@@ -118,7 +118,7 @@ import click
 )
 @cli.option(
     "--baseline",
-    "against",
+    "baseline",
     aliases=("--against",),
     type=click.Choice(rival.NAMES),
     metavar="ENGINE",
@@ -198,8 +198,8 @@ def main(
     arithmetic: str,
     huge_pages: bool,
     output: str,
-    products: list[tuple[int, int, int]],
-    against: str | None,
+    matrix_sizes: list[tuple[int, int, int]],
+    baseline: str | None,
     picture: str | None,
 ) -> None:
     """Measure how fast models run on this machine.
@@ -245,28 +245,28 @@ def main(
     SEE ALSO
       perplexity, prefill, decode
     """
-    cli.only_one(model=model, shape=names, matmul=products)
-    model = model or (None if names or products else os.environ.get("MODEL"))
-    cli.refuse(vocab_file and (against or not model), "--vocab: needs -m, and not with --baseline")
-    cli.refuse(products and (against or start), "--baseline and --start: not with --matmul")
-    cli.refuse(head and (model or products), "--head: needs --shape")
+    cli.only_one(model=model, shape=names, matmul=matrix_sizes)
+    model = model or (None if names or matrix_sizes else os.environ.get("MODEL"))
+    cli.refuse(vocab_file and (baseline or not model), "--vocab: needs -m, and not with --baseline")
+    cli.refuse(matrix_sizes and (baseline or start), "--baseline and --start: not with --matmul")
+    cli.refuse(head and (model or matrix_sizes), "--head: needs --shape")
     synthetic.check_types(types, head)
     tests = [
         measure.Test(*pair, d)
         for d in depth
         for pair in [*((p, 0) for p in prompt if p), *((0, n) for n in generate if n)]
     ]
-    cli.refuse(not (tests or start or products), "-p 0 and -n 0: no test is left")
-    matmul.check(types, products)
-    if against:
-        rival.check(against)
+    cli.refuse(not (tests or start or matrix_sizes), "-p 0 and -n 0: no test is left")
+    matmul.check(types, matrix_sizes)
+    if baseline:
+        rival.check(baseline)
     if start:
         processes.beside()
     if picture:
-        plot.check(picture, tests or products)
-    if products:
+        plot.check(picture, tests or matrix_sizes)
+    if matrix_sizes:
         make = lambda n_threads: matmul.run(
-            types, products, repetitions, n_threads, arithmetic, huge_pages
+            types, matrix_sizes, repetitions, n_threads, arithmetic, huge_pages
         )
         rows = combinations.rows([make], isa or [None], threads or [None])
     else:
@@ -282,15 +282,15 @@ def main(
                 tests,
                 repetitions,
                 kv,
-                against,
+                baseline,
                 start or (),
                 arithmetic,
                 huge_pages,
             )
             for path in paths
         ]
-        rows = combinations.rows(makes, isa or [None], threads or [None], apart=bool(against))
-    rows = table.write(rows, output, table.columns(products, against), repetitions)
+        rows = combinations.rows(makes, isa or [None], threads or [None], apart=bool(baseline))
+    rows = table.write(rows, output, table.columns(matrix_sizes, baseline), repetitions)
     if picture:
         plot.write(picture, rows)
     rival.check_rows(rows)
