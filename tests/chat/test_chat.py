@@ -205,7 +205,7 @@ def test_a_history_is_kept_only_where_it_is_asked_for_and_private(model, tmp_pat
     assert os.stat(tmp_path / "history").st_mode & 0o777 == 0o600
     os.chmod(tmp_path / "history", 0o644)
     t = Terminal(model, "--history", tmp_path / "history", *YES)
-    t.expect("nobody else can read")
+    t.expect("with mode 0600")
     while t._read():
         pass
     assert os.waitstatus_to_exitcode(os.waitpid(t.pid, 0)[1]) == 73
@@ -337,7 +337,7 @@ def test_an_answer_that_is_cut_before_its_grammar_is_complete_ends_a_piped_chat_
         )
         assert (done.returncode, done.stdout.decode()) == (1, f"{whole}\n" * 2)
         assert (
-            done.stderr.count(b"(cut" + b", in a character" * (n > len(whole.encode()))) == 2
+            done.stderr.count(b"(cut" + b", within a character" * (n > len(whole.encode()))) == 2
             and b" cut=2 " in done.stderr
         )
         assert [text for role, text in said(tmp_path / "talk") if role == "assistant"] == [
@@ -472,7 +472,7 @@ def test_a_template_that_has_no_system_role_says_so(tmp_path):
     done = run("chat", "-m", path, *YES, "--system", "Be brief.", input=b"a\nb\n")
     assert (
         done.returncode == 0
-        and done.stderr.count(b"leaves out what is said in the role system") == 1
+        and done.stderr.count(b"the template drops messages of the role system") == 1
     )
 
 
