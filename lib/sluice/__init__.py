@@ -1,13 +1,13 @@
-"""Language models as Unix filters, and as a library.
+"""Run language models on a CPU: the package of the commands, and the Python API.
 
     model = sluice.load("m.gguf")          # tokenize, detokenize, logits, generate
     question = sluice.Question("spam")     # classify, classify_many
 
-The public names are those of `__all__`; the modules beneath are the commands' own. Importing this
-package loads none of them: the first use of a name does.
+`__all__` lists the public names. All other modules are internal to the commands. Importing this
+package loads no other module; the first use of a public name does.
 """
 
-TYPE_CHECKING = False  # as typing has it; checkers take it for true
+TYPE_CHECKING = False  # type checkers treat it as true; importing typing takes too long
 if TYPE_CHECKING:
     from .api import Generation, Model, Question, Verdict, load
     from .faults import DataError, Error, UnsupportedError
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> object:
         return getattr(faults, name)
     try:
         from . import api
-    except SystemExit as e:  # it ends a command; of a program it is one import that fails
+    except SystemExit as e:  # this ends a command; in a program only the import fails
         raise ImportError("the kernels of sluice cannot be loaded", name="sluice._kernels") from e
     return getattr(api, name)
 

@@ -1,24 +1,24 @@
-"""Start of every command: `start.py PATH WORD...` runs the command that PATH is a name of.
+"""Start a command: `start.py PATH WORD...` runs the command that PATH names.
 
-`sluice COMMAND` is COMMAND under the name "sluice COMMAND"; of the programs in PROGRAMS, which are
-no Python, it becomes the one beside it.
+`sluice COMMAND` runs COMMAND under the name "sluice COMMAND". For a C program in PROGRAMS, it
+replaces itself by the program of this name in the same directory.
 
-An error before the command has begun ends with a code of its own, never with 1: from `classify`
-that is a verdict.
+An error before the command begins exits with a code of its own, never with 1, which is a result of
+`classify`.
 """
 
 import os
 import sys
 
-# as in faults.py, which may be what cannot be imported
+# as in faults.py, which may fail to import
 OUR_BUG, TRY_AGAIN, USAGE, UNAVAILABLE = 70, 75, 64, 69
 UMBRELLA, PROGRAMS = "sluice", ("mail-filter", "mail-milter")
 
 
-def run(path):
-    """Run the command that `path` names as this process; sys.argv[1:] are its words."""
+def run(path: str) -> None:
+    """Run the command that `path` names as this process, with sys.argv[1:], and exit."""
     sys.excepthook = _end
-    import signal  # under _end: it takes memory, of which there may be too little
+    import signal  # after setting excepthook: the import can fail for lack of memory
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # no traceback: cli.run takes over
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -31,15 +31,15 @@ def run(path):
     cli.run(module.main)
 
 
-def name_of(path):
-    """The command's name: the first in the chain of links from `path` that a command has."""
+def name_of(path: str) -> str:
+    """Return the name of the command: the first one in the chain of links from `path`."""
     while not os.path.isfile(_file(name := os.path.basename(path))) and os.path.islink(path):
         path = os.path.join(os.path.dirname(path), os.readlink(path))
     return name
 
 
 def program_path(path: str, name: str) -> "str | None":
-    """Where the program `name` is, beside `path` or what that is a link to; or None."""
+    """Return the path of the program `name`, next to `path` or to the link's target; or None."""
     for directory in (os.path.dirname(path), os.path.dirname(os.path.realpath(path))):
         found = os.path.join(directory, name)
         if os.access(found, os.X_OK):
@@ -48,30 +48,31 @@ def program_path(path: str, name: str) -> "str | None":
 
 
 def _chosen(path):
-    """The name of the command that `sluice COMMAND` means, whose name and words sys.argv then has;
-    `sluice` itself if there is none of the name. Does not return for one of PROGRAMS.
+    """Return the COMMAND of `sluice COMMAND`, and put its name and words into sys.argv.
+
+    Returns "sluice" if there is no such command. Does not return for one of PROGRAMS.
     """
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     if word in PROGRAMS:
         _become(path, word)
     if not (word[:1].isalpha() and "_" not in word and os.path.isfile(_file(word))):
         return UMBRELLA
-    # in its directory: `sluice-bench --start` looks for a command beside its own
+    # with a directory: `sluice-bench --start` looks for a command next to its own
     directory, name = os.path.dirname(os.path.realpath(path)), os.path.basename(path)
     sys.argv[:2] = [os.path.join(directory, f"{name} {word}")]
     return word
 
 
 def _become(path, program):
-    """Replace this process by `program`, as if it had been started in place of `sluice`."""
+    """Replace this process by `program`, as if the user had started it instead of `sluice`."""
     import signal
 
     found = program_path(path, program)
     if found is None:
         name = os.path.basename(path)
-        os.write(2, f"{name}: {program}: is not installed beside {name}\n".encode())
+        os.write(2, f"{name}: {program}: is not installed in the directory of {name}\n".encode())
         os._exit(UNAVAILABLE)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
         signal.signal(number, signal.SIG_DFL)
     os.execv(found, [found, *sys.argv[2:]])
 
@@ -93,7 +94,8 @@ def _end(kind, e, trace):
     if issubclass(kind, (MemoryError, OSError, ImportError)) and not issubclass(
         kind, ModuleNotFoundError
     ):
-        name = os.path.basename(sys.argv[0])  # what is there cannot be had
+        # a file or library exists, but cannot be loaded
+        name = os.path.basename(sys.argv[0])
         os.write(
             2, f"{name}: {e if str(e) else 'out of memory'}\n".encode("utf-8", "surrogateescape")
         )

@@ -57,8 +57,9 @@ def write_question(path, scale, bias, yes, no):
             for part in prepare.AFTER
         )
     )
-    text = f"""# Is this mail spam?  For the model that comes with sluice;
-# made by `make model`, with its calibration and thresholds.
+    text = f"""\
+# Is this message spam? For the bundled model. `make model` writes this file, with calibration and
+# thresholds.
 model: spam.gguf
 input: {{kind: mail, fold: true, head_ids: {views.HEAD_IDS}, tail_ids: {views.TAIL_IDS}}}
 prompt:

@@ -117,7 +117,7 @@ def table(margin, is_spam, asked, sizes, users, seed):
     """[(n, [wrong, unsure, log loss])] for n of `sizes` mails taught. margin: float64 [n], raw log
     P(yes) - log P(no).
     """
-    shipped = calibration.shipped(asked)
+    shipped = calibration.prior(asked)
     # log P of yes and of no
     rows = np.stack((-np.logaddexp(0, -margin), -np.logaddexp(0, margin)), 1)
     for n in sizes:

@@ -1283,7 +1283,7 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
         (("--shape", "tiny", "--head", "Q4_K_M"), 64, "--head"),
         (("--shape", "tiny", "--head", "IQ1_S"), 64, "IQ1_S"),
         (("-m", "x", "--head", "Q8_0"), 64, "--head"),
-        (("--shape", "tiny", "-p", 0, "-n", 0), 64, "nothing to run"),
+        (("--shape", "tiny", "-p", 0, "-n", 0), 64, "no test is left"),
         (("--shape", "tiny", "--type", "Q9"), 64, "Q9"),
         (("--shape", "tiny", "--layers", 3), 64, "tiny has 2"),
         (("--matmul", "8,8"), 64, "M,N,K"),

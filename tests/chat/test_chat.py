@@ -116,17 +116,19 @@ def test_talk_at_a_terminal(model, tmp_path):
     t = Terminal(model, "-o", tmp_path / "talk", *YES)
     t.expect("> ")
     t.type("Grü\x7f\x7foß\r")  # the last two characters rubbed out, whatever their bytes
-    assert re.search(r"[\r\n](yes|no)\n$", t.expect("chat: read "))
+    assert re.search(r"[\r\n](yes|no)\n$", t.expect("chat: prompt: "))
     line = t.expect(" in use")
     assert re.fullmatch(
-        r"(\d+) at [\d.]+/s of \1, wrote [12] at [\d.]+/s \(stop\), \d+ of 400", line
+        r"(\d+) of \1 tokens processed, [\d.]+/s; generated: [12] tokens, [\d.]+/s \(stop\);"
+        r" context: \d+ of 400",
+        line,
     ), line
     t.expect("> ")
     t.type("\x1b[A!\r")
-    assert "Goß!" in t.expect("chat: read ")
+    assert "Goß!" in t.expect("chat: prompt: ")
     t.expect("> ")
     t.type("\x1b[200~one\n\ttwo\n\x1b[201~three\r")
-    t.expect("chat: read ")
+    t.expect("chat: prompt: ")
     assert t.end() == 0
     assert [content for role, content in said(tmp_path / "talk") if role == "user"] == [
         "Goß",
@@ -203,7 +205,7 @@ def test_a_history_is_kept_only_where_it_is_asked_for_and_private(model, tmp_pat
     assert os.stat(tmp_path / "history").st_mode & 0o777 == 0o600
     os.chmod(tmp_path / "history", 0o644)
     t = Terminal(model, "--history", tmp_path / "history", *YES)
-    t.expect("nobody else can read")
+    t.expect("with mode 0600")
     while t._read():
         pass
     assert os.waitstatus_to_exitcode(os.waitpid(t.pid, 0)[1]) == 73
@@ -213,7 +215,7 @@ def test_a_message_that_does_not_fit_ends_nothing_at_a_terminal(model):
     t = Terminal(model, "-c", 60, *YES)
     t.expect("> ")
     t.type("word " * 100 + "\r")
-    t.expect("more than the context of 60 holds")
+    t.expect("more than the context of 60;")
     t.expect("> ")
     t.type("Hello\r")
     t.expect(" in use")
@@ -268,7 +270,7 @@ def test_nothing_is_computed_twice_and_nothing_changes_by_it(here, model):
     m = Model(model, 1)
     words, ours = Vocab(m.file), []
     t = template.of(m.file, words)
-    talk = lambda cache, said: Conversation(m, words, t, cache, said, n_answer=12)
+    talk = lambda cache, said: Conversation(m, words, t, cache, said, max_tokens=12)
     together = talk(Scratch(m.geometry("f16"), 400, logits=True), ours)
     for n, question in enumerate(["Is it?", "Is it not?", "Then what is it?"]):
         ours.append(template.Message("user", question))
@@ -296,7 +298,7 @@ def test_a_message_is_taken_back_where_ctrl_c_comes_before_the_answer(model):
     assert (
         list(talk.answer(Sampler(420))) == []
         and said == []
-        and "taken back" in told[0]
+        and "the message was removed" in told[0]
         and not talk.figures
     )
 
@@ -312,7 +314,9 @@ def test_a_long_conversation_is_cut_in_few_steps(here, model):
     t, n_tokens = template.of(m.file, words), []
     tokens = t.tokens
     t.tokens = lambda kept: n_tokens.append(len(kept)) or tokens(kept)
-    talk = Conversation(m, words, t, Scratch(m.geometry("f16"), 200, logits=True), said, n_answer=3)
+    talk = Conversation(
+        m, words, t, Scratch(m.geometry("f16"), 200, logits=True), said, max_tokens=3
+    )
     assert b"".join(talk.answer(Sampler(420, seed=1))) and len(n_tokens) < 14 and len(said) == 803
     left = talk.figures["prompt"]
     assert 120 <= left <= 197  # as many as there is room for
@@ -333,7 +337,7 @@ def test_an_answer_that_is_cut_before_its_grammar_is_complete_ends_a_piped_chat_
         )
         assert (done.returncode, done.stdout.decode()) == (1, f"{whole}\n" * 2)
         assert (
-            done.stderr.count(b"(cut" + b", in a character" * (n > len(whole.encode()))) == 2
+            done.stderr.count(b"(cut" + b", within a character" * (n > len(whole.encode()))) == 2
             and b" cut=2 " in done.stderr
         )
         assert [text for role, text in said(tmp_path / "talk") if role == "assistant"] == [
@@ -363,7 +367,7 @@ def test_ids_of_a_character_that_was_cut_stay_in_the_conversation(here, model):
         template.of(m.file, words),
         Scratch(m.geometry("f16"), 400, logits=True),
         messages,
-        n_answer=6,
+        max_tokens=6,
     )
     rules = matcher.given(None, LONG[1])
     assert b"".join(talk.answer(Sampler(420, seed=1), rules)).decode() == "\U0001f980"
@@ -384,7 +388,7 @@ def test_an_answer_that_is_cut_at_a_terminal_is_said_there(model):
     t = Terminal(model, "-n", 6, *LONG)
     t.expect("> ")
     t.type("One\r")
-    assert "(cut, in a character: its begin is not written)" in t.expect(" in use")
+    assert "(cut, within a character, which is dropped)" in t.expect(" in use")
     assert t.end() == 0
 
 
@@ -418,7 +422,7 @@ def test_the_oldest_messages_leave_a_full_context(model, tmp_path):
         input=b"Tell me more.\n" * 8,
     )
     assert done.returncode == 0 and done.stdout.count(b"\n") == 8
-    notes = re.findall(r"context is full: the oldest (\d+) messages", done.stderr.decode())
+    notes = re.findall(r"context is full; the oldest (\d+) messages", done.stderr.decode())
     assert notes and all(int(n) % 2 == 0 for n in notes) and sorted(notes, key=int) == notes
     used = [int(n) for n in re.findall(r"(\d+) of 120 in use", done.stderr.decode())]
     assert len(used) == 8 and max(used) <= 120
@@ -429,7 +433,7 @@ def test_a_message_that_does_not_fit_exits_65_from_a_pipe(model):
     done = run("chat", "-m", model, "-c", 60, *YES, input=b"Hello\n" + b"word " * 100)
     assert (
         done.returncode == 65
-        and b"more than the context of 60 holds" in done.stderr
+        and b"more than the context of 60;" in done.stderr
         and done.stdout.count(b"\n") == 1
     )
 
@@ -468,7 +472,7 @@ def test_a_template_that_has_no_system_role_says_so(tmp_path):
     done = run("chat", "-m", path, *YES, "--system", "Be brief.", input=b"a\nb\n")
     assert (
         done.returncode == 0
-        and done.stderr.count(b"leaves out what is said in the role system") == 1
+        and done.stderr.count(b"the template drops messages of the role system") == 1
     )
 
 

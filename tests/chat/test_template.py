@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice import gguf
-from sluice.chat import renderer, template
+from sluice.chat import renderer, sandbox, template
 from sluice.chat.template import Message, Template
 from sluice.faults import Error
 from sluice.tokenizer.vocabulary import Vocab
@@ -280,7 +280,7 @@ HOSTILE = {  # what it does to a process: template, what is said
     ),
     "long": (
         "{% set x = 'a' * 1000000 %}{% for i in range(20) %}{{ x }}{% endfor %}",
-        "makes more than 2 Mi characters",
+        "prints more than 2 Mi characters",
     ),
     "power": ("{{ 9 ** 999999999 }}", "1 s of processor time"),
     "recursion": ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply"),
@@ -371,7 +371,7 @@ def test_a_template_cannot_open_files_or_start_processes(tmp_path, monkeypatch):
     )
     for call in (f"o('{tmp_path}/x', 'w')", "o('/etc/passwd')", "s(['/bin/true'])"):
         monkeypatch.setattr(
-            template, "PROGRAM", f"import sys; sys.path[:] = sys.argv[1:]; {program}"
+            sandbox, "PROGRAM", f"import sys; sys.path[:] = sys.argv[1:]; {program}"
         )
         with pytest.raises(Error, match="Too many open files|Resource temporarily|unsafe") as e:
             made("{{ " + call + " }}").segments(messages(("user", "x")))
@@ -382,16 +382,16 @@ def test_a_template_cannot_open_files_or_start_processes(tmp_path, monkeypatch):
 def test_a_renderer_is_not_interrupted(monkeypatch):
     """Ctrl-C that arrives before it has a session of its own is its caller's all the same."""
     monkeypatch.setattr(
-        template,
+        sandbox,
         "PROGRAM",
-        "import os, signal; os.kill(os.getpid(), signal.SIGINT); " + template.PROGRAM,
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT); " + sandbox.PROGRAM,
     )
     assert text_of(made("{{ messages[0].content }}").segments(messages(("user", "x")))) == "x"
 
 
 def test_without_jinja_the_end_is_named(monkeypatch):
     monkeypatch.setattr(
-        template,
+        sandbox,
         "PROGRAM",
         "import sys; sys.path[:] = sys.argv[1:]; sys.modules['jinja2'] = None; "
         "from sluice.chat.renderer import main; main()",

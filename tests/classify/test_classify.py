@@ -296,11 +296,13 @@ def test_answers_that_cannot_be_told_apart_are_refused(models):
     same_ids = Words()
     # it changes texts, so they may become alike
     same_ids.encode, same_ids.remove_extra = lambda data, **_: [1, 2], True
-    with pytest.raises(Error, match="yes and no are written with the same tokens"):
+    with pytest.raises(Error, match="yes and no have the same tokens"):
         Tree(question(tokenisations="canonical"), same_ids)
-    with pytest.raises(Error, match="another begins with no, and the vocabulary has no id"):
+    with pytest.raises(
+        Error, match="no is a prefix of another answer, and the vocabulary has no EOG token"
+    ):
         Tree(question(answers={"no": ["no"], "none": ["none"]}), Words())
-    with pytest.raises(Error, match="cannot write"):
+    with pytest.raises(Error, match="cannot spell"):
         Tree(
             question(answers={"no": ["a"], "yes": ["b"]}),
             type("None", (Words,), {"ids_writing": lambda self, data: []})(),
@@ -317,7 +319,7 @@ def test_an_answer_that_the_vocabulary_cannot_write_is_refused(tokenisations, sp
         lambda data: list(data) if data < b"\x80" and len(data) == 1 else [],
     )
     ascii.encode = lambda data, **_: [b if b < 128 else 0 for b in data]
-    with pytest.raises(Error, match='q.yaml: answers: the vocabulary cannot write ".*\u2603"'):
+    with pytest.raises(Error, match='q.yaml: answers: the vocabulary cannot spell ".*\u2603"'):
         Tree(
             question(answers={"yes": ["yes", spelling], "no": ["no"]}, tokenisations=tokenisations),
             ascii,
@@ -326,7 +328,7 @@ def test_an_answer_that_the_vocabulary_cannot_write_is_refused(tokenisations, sp
 
 def test_the_number_of_steps_is_bounded(models):
     alike = {"first": ["abcdefghijklmnop1"], "second": ["abcdefghijklmnop2"]}
-    with pytest.raises(Error, match=f"more than {MAX_NODES} steps"):
+    with pytest.raises(Error, match=f"more than {MAX_NODES} evaluations"):
         opened(models, answers=alike)
     assert opened(models, answers=alike, tokenisations="canonical").tree.n_nodes <= 17
     assert (

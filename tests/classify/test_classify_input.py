@@ -145,7 +145,7 @@ BAD = {  # what is wrong: (arguments, input, code, words)
     "empty": ([], b"", 65, "standard input: no text"),
     "no such file": (["nowhere"], b"", 66, "nowhere: No such file"),
     "directory": (["."], b"", 65, ".: is a directory"),
-    "no such question": (["-q", "nothing"], TEXT, 66, "none of the shipped questions"),
+    "no such question": (["-q", "nothing"], TEXT, 66, "unknown question"),
     "no such question file": (["-q", "nowhere.yaml"], TEXT, 66, "nowhere.yaml: No such file"),
     "question is a directory": (["-q", "./."], TEXT, 65, "is a directory"),
     "question is noise": (["-q", "./noise"], TEXT, 65, "noise"),
@@ -156,7 +156,7 @@ BAD = {  # what is wrong: (arguments, input, code, words)
     "mass alone": (["--mass"], TEXT, 64, "--mass"),
     "threads": (["-j", "0"], TEXT, 64, "-j"),
     "unknown option": (["--spam"], TEXT, 64, "--spam"),
-    "prompt too long": (["-q", "./long.yaml"], TEXT, 65, "has a context of"),
+    "prompt too long": (["-q", "./long.yaml"], TEXT, 65, "more than the context of"),
     "control token": (["-q", "./user.yaml"], TEXT, 65, '"<|nobody|>"'),
 }
 
@@ -215,7 +215,7 @@ def test_an_interrupt_while_a_command_loads_is_silent(tool):
 
 def test_no_model_is_a_usage_error(tmp_path):
     done = run("classify", "-q", "urgent", input=TEXT)
-    assert done.returncode == 64 and b"-m FILE or the variable MODEL" in done.stderr
+    assert done.returncode == 64 and b"give -m FILE or set $MODEL" in done.stderr
 
 
 def test_a_full_disk_and_closed_streams_are_no_verdicts(models, tmp_path):
@@ -300,7 +300,7 @@ def test_lines_hold_whole_mails_as_latin_1(models, tmp_path):
         found[-1]
         == {
             "id": 9,
-            "error": "text: character 0 is not a byte (a mail is given as Latin-1)",
+            "error": "text: character 0 is not a byte; give the bytes of a message as characters of Latin-1",
         }
         and done.returncode == 65
     )

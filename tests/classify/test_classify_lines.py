@@ -82,8 +82,8 @@ def test_bad_lines_are_answered_by_errors_and_passed_over(models, tmp_path):
     assert (
         done.returncode == 65
         and done.stderr.decode()
-        == f"classify: standard input: {n_bad} of {len(found)} lines are bad and were answered by"
-        " errors\n"
+        == f"classify: standard input: {n_bad} of {len(found)} lines are invalid; their objects have"
+        ' "error"\n'
     )
 
 
@@ -104,10 +104,10 @@ def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch
         lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'],
     )
     monkeypatch.setattr(stream, "write_all", lambda fd, data: out.append(json.loads(data)))
-    with pytest.raises(Error, match="1 of 2 lines are bad"):
+    with pytest.raises(Error, match="1 of 2 lines are invalid"):
         report.answer(c)
     assert (
-        out[0] == {"id": 1, "error": "input: no text, and nothing around it"}
+        out[0] == {"id": 1, "error": "input: no text, and the prompt is empty, too"}
         and out[1]["id"] == 2
         and "answer" in out[1]
     )

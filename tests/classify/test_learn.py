@@ -133,7 +133,7 @@ def test_scale_stays_positive_and_all_is_finite(pairs):
 def test_fit_of_as_many_as_are_kept_is_quick():
     draw, began = random.Random(2), time.process_time()
     for n_answers in (2, 64):
-        n = min(calibration.MAX_LINES, fitting.most_rows(n_answers))
+        n = min(calibration.MAX_LINES, fitting.max_rows(n_answers))
         fitting.fit(
             [[draw.gauss(-3, 2) for _ in range(n_answers)] for _ in range(n)],
             [draw.randrange(n_answers) for _ in range(n)],
@@ -294,7 +294,8 @@ def test_another_model_or_question_is_left_out_and_kept(file, tmp_path):
     assert done.returncode in (0, 1, 2) and json.loads(done.stdout)["calibration"] is None
     assert (
         done.stderr.count(b"\n") == 1
-        and b"of another model or question; the calibration is the shipped one" in done.stderr
+        and b"belong to another model or question; the question's calibration is used"
+        in done.stderr
     )
     for answer in ("no", "yes"):
         classify(file, "-q", tmp_path / "other.yaml", "--learn", answer, mail=SPAM)
@@ -315,14 +316,16 @@ def test_another_model_or_question_is_left_out_and_kept(file, tmp_path):
 
 
 def test_oldest_are_dropped(file, monkeypatch):
-    lines = [learning.Line(f"{i:016x}", "0" * 16, "1" * 16, i % 2, [-0.5, -0.9]) for i in range(5)]
+    lines = [
+        learning.Example(f"{i:016x}", "0" * 16, "1" * 16, i % 2, [-0.5, -0.9]) for i in range(5)
+    ]
     q = question.read(str(ROOT / "configs" / "spam.yaml"))
     monkeypatch.setattr(calibration, "MAX_LINES", 3)
     learning._write(str(file), lines[-calibration.MAX_LINES :], q, "0" * 16, "1" * 16)
     assert [line.text for line in learning.read_lines(str(file))] == [
         line.text for line in lines[2:]
     ]
-    assert calibration.read_head(str(file))["0" * 16, "1" * 16].n_mails == 3
+    assert calibration.read_head(str(file))["0" * 16, "1" * 16].n_texts == 3
 
 
 # Learners at the same time, killed ones, full disks.
@@ -353,7 +356,7 @@ def test_a_learner_that_cannot_have_the_lock_says_so(file, monkeypatch):
     monkeypatch.setattr(learning, "WAIT_S", 0.1)
     with (
         learning._lock(str(file)),
-        pytest.raises(Error, match="another process has held it") as e,
+        pytest.raises(Error, match="another process has held the lock") as e,
         learning._lock(str(file)),
     ):
         pass
@@ -443,7 +446,7 @@ def test_damage_is_one_line_for_a_learner_and_never_stops_an_answer(file):
     for name, bad in damages(data):
         file.write_bytes(bad)
         said = []
-        fit = calibration.Learnt(str(file), q, said.append).fit(Model)
+        fit = calibration.UserCalibration(str(file), q, said.append).fit(Model)
         assert (
             fit is None
             and len(said) == 1
@@ -477,7 +480,7 @@ def test_trouble_with_the_file_is_a_warning(file, trouble):
     done = classify(file)
     assert (done.returncode, done.stdout) == (want.returncode, want.stdout)
     assert done.stderr.count(b"\n") == 1 and done.stderr.endswith(
-        b"; the calibration is the shipped one\n"
+        b"; the question's calibration is used\n"
     )
     done = classify(file, "--learn", "no")
     assert (done.returncode, done.stderr.count(b"\n")) == (65, 1)
@@ -527,14 +530,14 @@ def test_lines_with_the_right_checksum_are_still_checked(file):
 def test_a_process_that_stays_sees_what_is_learnt(file):
     """A resident worker asks Learnt before each answer."""
     q, said = question.read(str(ROOT / "configs" / "spam.yaml")), []
-    learnt = calibration.Learnt(str(file), q, said.append)
+    learnt = calibration.UserCalibration(str(file), q, said.append)
     from sluice import gguf
 
     model = gguf.File(question.model_path(q))
     assert learnt.fit(model) is None
     for n, mail in enumerate((HAM, SPAM), 1):
         classify(file, "--learn", "no", mail=mail)
-        assert learnt.fit(model).n_mails == n
+        assert learnt.fit(model).n_texts == n
     file.write_bytes(b"noise")
     assert learnt.fit(model) is None and learnt.fit(model) is None and len(said) == 1
     file.unlink()
@@ -559,7 +562,7 @@ def test_usage(file):
     done = classify(file, "--learn", "yes", mail=b"")
     assert (done.returncode, done.stderr) == (
         65,
-        b"classify: standard input: no text: it is empty\n",
+        b"classify: standard input: no text: the input is empty\n",
     ) and not file.exists()
 
 
@@ -667,7 +670,9 @@ def test_of_a_mail_taught_under_both_ids_the_later_one_counts(file, named):
     old, now, earlier = named
     lines = [line for line in learning.read_lines(str(file)) for _ in range(2)]
     for n, line in enumerate(lines):
-        lines[n] = learning.Line(line.text, (earlier, now)[n % 2], line.question, n % 2, line.log_p)
+        lines[n] = learning.Example(
+            line.text, (earlier, now)[n % 2], line.question, n % 2, line.log_p
+        )
     kept = learning._renamed(lines, earlier, now)
     assert [(l.model, l.label) for l in kept] == 2 * [(now, 1)] and len({l.text for l in kept}) == 2
 
@@ -685,7 +690,8 @@ def test_the_earlier_id_of_another_model_is_refused_as_before(file, named, my_mo
         file.write_bytes(contents)
         done = classify(file, "-q", my_model)
         assert (
-            done.returncode in (0, 1, 2) and b"of another model or question; the cal" in done.stderr
+            done.returncode in (0, 1, 2)
+            and b"belong to another model or question; the question's cal" in done.stderr
         )
         assert classify(file, "-q", my_model, "--learn", "yes").returncode == 0
         theirs = contents[calibration.FIRST_BYTES :][:16].decode()

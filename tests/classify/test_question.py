@@ -115,8 +115,8 @@ BAD = {  # what is wrong: (line or text to replace, by what, words of the messag
         "head_ids and tail_ids are both 0",
     ),
     "fold": ("kind: text", "kind: text, fold: maybe", "input.fold"),
-    "no input segment": ("  - input\n", "", "input is there 0 times"),
-    "two input segments": ("  - input\n", "  - input\n  - input\n", "input is there 2 times"),
+    "no input segment": ("  - input\n", "", "input occurs 0 times"),
+    "two input segments": ("  - input\n", "  - input\n  - input\n", "input occurs 2 times"),
     "segment": ("  - input\n", "  - inputs\n", "prompt, segment 3"),
     "segment of two": ('special: "<s>"', '{special: "<s>", text: "a"}', "prompt, segment 1"),
     "empty text": ('text: "Is it?\\n"', 'text: ""', "prompt, segment 2"),
@@ -135,7 +135,7 @@ BAD = {  # what is wrong: (line or text to replace, by what, words of the messag
     "spelling twice": (
         'no: ["no"]',
         'no: ["no", "yes"]',
-        'answers.no: the spelling "yes" is there twice, also as yes',
+        'answers.no: the spelling "yes" occurs twice; yes has it, too',
     ),
     "spelling twice in one": ('no: ["no"]', 'no: ["no", "no"]', "answers.no"),
     "empty spelling": ('no: ["no"]', 'no: [""]', "answers.no"),
@@ -452,7 +452,7 @@ def test_inputs_are_cut_to_the_context(tmp_path):
     n = len(compiled(tmp_path, model)[0].before)
     p, _ = compiled(tmp_path, model, n_ctx=n + 12, n_more=3)
     assert (p.head, p.tail) == (6, 3) and len(p.input_tokens(b"a" * 100)[0]) == 9
-    with pytest.raises(Error, match="has a context of"):
+    with pytest.raises(Error, match="more than the context of"):
         compiled(tmp_path, model, n_ctx=n + 3, n_more=3)
     assert (
         prompt.fit(20, 10, 30) == (20, 10)
@@ -491,7 +491,7 @@ def test_auto_chooses_the_frame_of_the_vocabulary(tmp_path, name):
     control, template, whole = FRAMES[name]
     model = write_chat_model(tmp_path / "m.gguf", control, template)
     p, words = compiled(tmp_path, model, FRAMED.replace('"Is it?\\n"', '"Q"'))
-    assert p.frame == name
+    assert p.template == name
     tokens = ids_in(run("tokenize", "-m", model, "--special", input=whole.encode()).stdout)
     assert p.before[0] == tokens[0] == words.bos
     if control:  # else the input parts a text that tokenize reads as one
@@ -503,7 +503,7 @@ def test_auto_chooses_the_frame_of_the_vocabulary(tmp_path, name):
 def test_auto_finds_gemma(tmp_path):
     model = write_chat_model(tmp_path / "m.gguf", arch="gemma3", n_layer=6, type="f16")
     p, words = compiled(tmp_path, model, FRAMED)
-    assert p.frame == "gemma" and p.before[0] == words.bos
+    assert p.template == "gemma" and p.before[0] == words.bos
     assert [words.bytes_of(i, special=True) for i in p.before[:2]] == [b"<bos>", b"<start_of_turn>"]
 
 
@@ -513,23 +513,23 @@ def test_a_template_is_never_run(tmp_path):
         + "(" * 50000
     )
     p, _ = compiled(tmp_path, write_chat_model(tmp_path / "m.gguf", template=template), FRAMED)
-    assert p.frame == "plain"
+    assert p.template == "plain"
 
 
 def test_every_frame_can_be_named_and_the_last_fits_all():
-    assert list(templates.FRAMES)[-1] == "plain"
+    assert list(templates.TEMPLATES)[-1] == "plain"
     assert not any(
         kind == "special"
-        for kind, _ in templates.FRAMES["plain"].before + templates.FRAMES["plain"].after
+        for kind, _ in templates.TEMPLATES["plain"].before + templates.TEMPLATES["plain"].after
     )
-    assert set(FRAMES) | {"gemma"} == set(templates.FRAMES)
+    assert set(FRAMES) | {"gemma"} == set(templates.TEMPLATES)
 
 
 def test_what_is_parsed_of_shipped_questions_is_shipped(tmp_path):
     def kept(directory):
         return {p.name: p.read_bytes() for p in Path(directory).glob("*" + question.SUFFIX)}
 
-    question.ship(str(tmp_path))
+    question.write_bundled(str(tmp_path))
     assert kept(question.DATA) == kept(tmp_path) and len(kept(tmp_path)) == 4, (
-        'configs/ changed: .venv/bin/python3 -c "from sluice.classify import question; question.ship()"'
+        'configs/ changed: .venv/bin/python3 -c "from sluice.classify import question; question.write_bundled()"'
     )

@@ -191,5 +191,5 @@ def test_scripts_run_no_command(folder):
 def test_unknown_shell_is_named_with_those_there_are():
     done = run("sluice", "completion", "bas")
     assert done.returncode == 64 and done.stdout == b""
-    assert b'sluice: "bas": unknown shell; the nearest: bash' in done.stderr
+    assert b'sluice: "bas": unknown shell; try bash' in done.stderr
     assert run("sluice", "completion").returncode == 64

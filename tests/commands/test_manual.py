@@ -102,7 +102,7 @@ def files(tmp_path_factory):
     (d / "texts.jsonl").write_text('{"id": 1, "text": "Come at once!"}\n')
     shutil.copy2(ROOT / "configs" / "yesno.gbnf", d)
     shutil.copy2(ROOT / "tests" / "mails" / "spam-cards.eml", d / "mail.eml")
-    script = "tokenize -m m.gguf <prompt.txt >ids && prefill -m m.gguf -o p.snap <ids"
+    script = "tokenize -m m.gguf <prompt.txt >tokens && prefill -m m.gguf -o p.snap <tokens"
     assert shell(script, d).returncode == 0
     return d
 

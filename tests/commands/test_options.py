@@ -91,6 +91,7 @@ def test_old_spellings_are_taken():
     for name, old in (
         *((name, "--max-ids") for name in ("generate", "chat", "sample")),
         *((name, "--capacity") for name in ("generate", "chat", "prefill")),
+        ("perplexity", "--context"),
         ("mail-text", "--fold"),
         ("sluice-bench", "--against"),
     ):
@@ -107,8 +108,8 @@ def test_no_spelling_means_two_options():
 
 def test_messages_name_the_shown_spelling(folder):
     done = run("sample", "--temp", "x")
-    assert done.returncode == faults.USAGE and b"'-t' / '--temperature'" in done.stderr
-    assert b"'--temp'" not in done.stderr
+    assert done.returncode == faults.USAGE and b"-t/--temperature: " in done.stderr
+    assert b"--temp:" not in done.stderr and b"--temp/" not in done.stderr
 
 
 # -f -------------------------------------------------------------------------------------

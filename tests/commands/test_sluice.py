@@ -100,7 +100,7 @@ def test_program_that_is_not_there_is_69(tmp_path):
         env={"PYTHONPATH": str(ROOT / "lib")},
     )
     assert (done.returncode, done.stdout) == (69, b"")
-    assert done.stderr == b"sluice: mail-milter: is not installed beside sluice\n"
+    assert done.stderr == b"sluice: mail-milter: is not installed in the directory of sluice\n"
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ def test_program_that_is_not_there_is_69(tmp_path):
         (("zzz",), ["unknown command"]),
         (("",), ["unknown command"]),
         (("gguf_dump",), ["unknown command", "gguf-dump"]),
-        (("--init--",), ["No such option"]),
+        (("--init--",), ["no such option"]),
         (("../commands/sample",), ["unknown command"]),
-        (("--frob",), ["No such option"]),
+        (("--frob",), ["no such option"]),
         (("help", "clasify"), ["unknown command", "classify"]),
-        (("help", "classify", "chat"), ["takes one word"]),
+        (("help", "classify", "chat"), ["needs one argument"]),
         (("completion",), ["bash, zsh or fish"]),
     ],
 )

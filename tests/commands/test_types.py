@@ -15,9 +15,11 @@ PACKAGE = ROOT / "lib" / "sluice"
 # in which every public function is annotated; this list grows
 ANNOTATED = [
     "__init__.py",
-    "api.py",
+    "api",
     "chat",
     "classify",
+    "cli",
+    "commands",
     "faults.py",
     "generate",
     "gguf",
@@ -28,6 +30,7 @@ ANNOTATED = [
     "mail",
     "messages.py",
     "serve",
+    "start.py",
     "stream.py",
     "system",
     "tokenizer",

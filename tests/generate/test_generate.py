@@ -460,11 +460,11 @@ def test_a_reader_that_left_and_an_interrupt(tiny, tmp_path):
 @pytest.mark.parametrize(
     "options, code, error",
     [
-        (["-g", "x", "-e", "y", "a"], 64, b"not both"),
-        (["--chat", "-s", "x", "a"], 64, b"without -s"),
+        (["-g", "x", "-e", "y", "a"], 64, b"exclude each other"),
+        (["--chat", "-s", "x", "a"], 64, b"-s and --special"),
         (["--chat", "--special", "a"], 64, b"--special"),
         (["--stop", "", "a"], 64, b"--stop"),
-        (["--bias", "x=1", "a"], 64, b"not an id"),
+        (["--bias", "x=1", "a"], 64, b"not a token ID"),
         (["--bias", "5", "a"], 64, b"ID=X"),
         (["--bias", "5=nan", "a"], 64, b"--bias"),
         (["--bias", "5=inf", "a"], 64, b"--bias"),
@@ -651,7 +651,7 @@ def test_a_part_that_is_no_text_is_unsupported_by_name(tmp_path, part):
         (
             "a.json",
             '[{"role": "user", "content": "x", "name": "y"}]',
-            "message 1 is not an object with role and content, and these alone",
+            "message 1 is not an object with role and content and no other keys",
         ),
         ("a.json", '[{"role": "user", "content": {}}]', "message 1: content is not a text"),
         (

@@ -473,14 +473,14 @@ def test_the_command_splits_and_merges(model, tmp_path):
 @pytest.mark.parametrize(
     "argv, code, names",
     [
-        (["--split-bytes", "100K", "--merge"], 64, "without each other"),
+        (["--split-bytes", "100K", "--merge"], 64, "exclude each other"),
         *[
             (["--split-bytes", n], 64, "not a number of bytes")
             for n in ("0", "1X", "-5", "", "1 K", "5KM", "9MM", "K")
         ],
-        (["--merge"], 64, "is one file already"),
-        (["--no-tensor-first-split"], 64, "goes with --split-bytes"),
-        (["--split-bytes", "1M", "--type", "F16"], 64, "as it is"),
+        (["--merge"], 64, "is already one file"),
+        (["--no-tensor-first-split"], 64, "needs --split-bytes"),
+        (["--split-bytes", "1M", "--type", "F16"], 64, "exclude each other"),
         (["--split-bytes", "9"], 64, "the metadata of"),
         (["--split-bytes", "20K"], 64, "tensor token_embd.weight takes"),
     ],

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from sluice import cli
-from sluice.chat import renderer
-from sluice.chat.template import Template
+from sluice.chat import renderer, sandbox
 
 BIN = Path(__file__).resolve().parents[2] / "bin"
 
@@ -44,7 +43,7 @@ def render_here(patch):
     """Let templates be rendered in this process: by the same function, without the limits."""
     patch.setattr(renderer, "_environment", _once)
     patch.setattr(renderer, "limit", lambda: None)
-    patch.setattr(Template, "_ask", lambda self, request: renderer.answer(request))
+    patch.setattr(sandbox, "ask", lambda request, name: renderer.answer(request))
 
 
 def run(tool, *argv, input=b"", cwd=None, timeout=60):

@@ -296,8 +296,8 @@ def test_names_that_look_like_those_of_blocks_are_no_blocks(tmp_path):
 
 
 BAD_LINES = [
-    (["m.gguf", "Q8_0"], 64, "expected IN OUT TYPE"),
-    (["m.gguf", "a", "b", "Q8_0"], 64, "expected IN OUT TYPE"),
+    (["m.gguf", "Q8_0"], 64, "give IN OUT TYPE"),
+    (["m.gguf", "a", "b", "Q8_0"], 64, "give IN OUT TYPE"),
     ([], 64, "IN"),
     (["m.gguf", "o", "Q3_K"], 64, "'Q3_K' is none of Q4_0"),
     (["m.gguf", "o", "Q8_0", "--tensor", "x"], 64, "is not NAME=TYPE"),

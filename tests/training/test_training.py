@@ -1762,7 +1762,7 @@ def begin_training(monkeypatch, *options):
         (("--written", "0"), "'--written': 0 is not in the range x>=1"),
         (("--steps", "-1"), "'--steps': -1 is not in the range"),
         (("--seed", "-1"), "'--seed': -1 is not in the range"),
-        (("--keep", "nan"), "nan is not a number"),
+        (("--keep", "nan"), "nan is not a finite number"),
         (("--keep", "0.5"), "there is no --begin"),
     ],
 )

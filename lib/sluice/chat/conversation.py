@@ -1,12 +1,11 @@
-"""A conversation with a model: messages, the cache that holds them as tokens, and what is said
-next.
+"""A conversation with a model: its messages, their KV cache, and the next answer.
 
-Tokens are rendered anew by the template for every turn, and what the cache holds already is not
-computed again: it is compared id by id. An answer stays in the tokens it was written in.
+The template renders all messages for each turn. Tokens that agree with those in the KV cache are
+not processed again. An answer keeps the tokens that the model generated.
 
-When the conversation and room for an answer (a quarter of the context, or the maximum of an answer
-if that is less) are more than the cache holds, the oldest messages leave it, up to the next of the
-same author; a system message in front stays. What is left out is told, and stays in `messages`.
+An answer needs a quarter of the context, or `max_tokens` if that is less. If the remaining context
+is smaller, the oldest messages are dropped from the prompt, up to the next one of the same role; a
+leading system message stays. A message reports that. `messages` keeps all of them.
 """
 
 import time
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def opening(system: str | None, path: str | None) -> "list[Message]":
-    """The Messages that --system and --messages begin a conversation with. DataError; OSError."""
+    """Return the messages of --system and --messages. Raises DataError or OSError."""
     return (
         []
         if system is None
@@ -43,14 +42,16 @@ def opening(system: str | None, path: str | None) -> "list[Message]":
 
 
 class Conversation:
-    """messages: list of Message, all there were.   figures: of the last answer, a dict.
-    n_cut: answers that `n_answer` or the context cut before their grammar was complete.
+    """A conversation with a model.
 
-    cache: with logits (scratch.Scratch).
-    speaker: the role the model speaks in.
-    n_answer: most tokens of an answer, or None.
-    report: is told a line when something is left out.
-    interrupted: asked between tokens and pieces of the prompt whether to stop.
+    messages: list of Message, all of them. author: the user's role.
+    figures: dict, statistics of the last answer (see terminal.summary).
+    n_cut: number of answers that `max_tokens` or the context cut before their grammar was complete.
+
+    cache: a Scratch with logits. speaker: the model's role.
+    max_tokens: limit of an answer, or None.
+    report: called with a message if messages are dropped.
+    interrupted: called between tokens and batches of the prompt; True stops.
     """
 
     def __init__(
@@ -61,13 +62,13 @@ class Conversation:
         cache: "Scratch",
         messages: "list[Message]",
         speaker: str = "assistant",
-        n_answer: int | None = None,
+        max_tokens: int | None = None,
         report: "Callable[[str], None]" = lambda line: None,
         interrupted: "Callable[[], bool]" = lambda: False,
     ) -> None:
         self.model, self.vocab, self.template, self.cache = model, vocab, its_template, cache
-        self.messages, self.speaker, self.n_answer = messages, speaker, n_answer
-        self._report, self._interrupted, self._n_left_out, self._told = (
+        self.messages, self.speaker, self.max_tokens = messages, speaker, max_tokens
+        self._report, self._interrupted, self._n_dropped, self._reported_roles = (
             report,
             interrupted,
             0,
@@ -79,34 +80,34 @@ class Conversation:
     def answer(
         self, sampler: "Sampler", rules: "Grammar | None" = None, stops: "Iterable[bytes]" = ()
     ) -> "Iterator[bytes]":
-        """Yields the answer to `messages` as bytes, as it is written; it is then the last message,
-        as far as it went.
+        """Yield the answer to `messages` as bytes, token by token, and append it as a message.
 
-        DataError where the messages do not fit, or as the template and generation have them.
-        Interrupted before the first id, it takes back the message that was to be answered.
+        Interrupted before the first token, it removes the message that was to be answered.
+        Raises DataError if the messages do not fit into the context, and the errors of the template
+        and of Generation.
         """
         self.figures = {}
         tokens, began = (
-            self._fitting(),
-            time.monotonic(),
-        )  # what the template takes is not the model's
+            self._fitting_tokens(),
+            time.monotonic(),  # after the template: its time is not the model's
+        )
         n_known = self._fill(tokens)
-        if n_known is None:  # nothing was answered: the message was not sent
+        if n_known is None:  # interrupted: as if the message had not been sent
             asked = self.messages and self.messages[-1].role == self.author
             self._report(
-                "stopped before an answer began" + (": the message is taken back" if asked else "")
+                "stopped before the answer" + ("; the message was removed" if asked else "")
             )
             del self.messages[len(self.messages) - bool(asked) :]
             return
-        read = time.monotonic()
+        answer_began = time.monotonic()
         matcher = Matcher(rules, self.vocab) if rules else None
         generation = Generation(self.model, self.cache, sampler, self.vocab.eog, matcher)
         answer, chosen, parts = Answer(self.vocab, stops), [], []
         reason: str | None = "stop"
         try:
-            for id in generation.tokens(self.n_answer):
-                chosen.append(id)
-                parts.append(answer.add(id))
+            for token in generation.tokens(self.max_tokens):
+                chosen.append(token)
+                parts.append(answer.add(token))
                 yield parts[-1]
                 if answer.stopped:
                     break
@@ -118,13 +119,13 @@ class Conversation:
             parts.append(answer.rest())
             yield parts[-1]
         finally:
-            self._keep(chosen, b"".join(parts), answer.stopped)
+            self._append_answer(chosen, b"".join(parts), answer.stopped)
             self.figures = {
                 "prompt": len(tokens),
                 "new": len(tokens) - n_known,
-                "prompt_s": read - began,
-                "ids": len(chosen),
-                "s": time.monotonic() - read,
+                "prompt_s": answer_began - began,
+                "tokens": len(chosen),
+                "s": time.monotonic() - answer_began,
                 "used": self.cache.n_tok,
                 "context": self.cache.capacity,
                 "end": reason,
@@ -132,9 +133,9 @@ class Conversation:
             }
             self.n_cut += reason == "cut"
 
-    def _keep(self, chosen, data, stopped):
-        """Make the answer a message: in its own tokens, but for the mark that ended it, which the
-        template writes.
+    def _append_answer(self, chosen, data, stopped):
+        """Append the answer as a message, with its tokens except the end marker, which the template
+        adds.
         """
         while chosen and self.vocab.is_control(chosen[-1]):
             chosen = chosen[:-1]
@@ -142,55 +143,56 @@ class Conversation:
             Message(self.speaker, data.decode("utf-8", "replace"), None if stopped else chosen)
         )
 
-    def _fitting(self):
-        """The tokens of the conversation, of as many of the last messages as leave room."""
+    def _fitting_tokens(self):
+        """Return the tokens of the conversation, without old messages that do not fit."""
         capacity = self.cache.capacity
-        room = min(capacity // 4, self.n_answer or capacity)
+        n_needed = min(capacity // 4, self.max_tokens or capacity)
         start = next((i for i, m in enumerate(self.messages) if m.role != "system"), 0)
-        said, n_before = self.messages[start:], self._n_left_out
+        said, n_before = self.messages[start:], self._n_dropped
         cuts = [
             i for i in range(n_before, len(said)) if i == n_before or said[i].role == said[0].role
         ] or [0]
-        made = {}
+        rendered = {}
 
         def fits(cut):
-            made[cut] = self._tokens(self.messages[:start] + said[cut:])
-            return len(made[cut]) + room <= capacity
+            rendered[cut] = self._tokens(self.messages[:start] + said[cut:])
+            return len(rendered[cut]) + n_needed <= capacity
 
         first, last = (0, 0) if fits(cuts[0]) else (1, len(cuts) - 1)
-        # the first cut that fits; what remains in the end is taken also if it leaves less room
+        # the first cut that fits; the last one is used even if it leaves less context
         while first < last:
             middle = (first + last) // 2
             first, last = (first, middle) if fits(cuts[middle]) else (middle + 1, last)
         cut = cuts[min(first, last)]
-        if cut not in made:
+        if cut not in rendered:
             fits(cut)
-        if len(made[cut]) >= capacity:
+        if len(rendered[cut]) >= capacity:
             raise data_error(
                 "message",
-                f"{len(made[cut])} tokens with the template's, more than the context of"
-                f" {capacity} holds",
+                f"{len(rendered[cut])} tokens with the template's, more than the context of"
+                f" {capacity}; shorten it, or raise --ctx-size",
             )
         if cut > n_before:
-            self._n_left_out = cut
-            self._report(f"the context is full: the oldest {cut} messages are left out")
-        return made[cut]
+            self._n_dropped = cut
+            self._report(f"the context is full; the oldest {cut} messages are dropped")
+        return rendered[cut]
 
     def _tokens(self, kept):
         if self.speaker != "assistant":
-            tokens, left_out = self.template.tokens_before(kept, self.speaker), ()
+            tokens, dropped = self.template.tokens_before(kept, self.speaker), ()
         else:
-            tokens, left_out = self.template.tokens(kept)
+            tokens, dropped = self.template.tokens(kept)
         if not tokens:
-            raise data_error(self.template.name, "makes nothing of the conversation: no tokens")
-        for role in {kept[i].role for i in left_out} - self._told:
-            self._told.add(role)
-            self._report(f"the template leaves out what is said in the role {role}")
+            raise data_error(self.template.name, "prints nothing for the conversation: no tokens")
+        for role in {kept[i].role for i in dropped} - self._reported_roles:
+            self._reported_roles.add(role)
+            self._report(f"the template drops messages of the role {role}")
         return tokens
 
     def _fill(self, tokens):
-        """Make the cache hold exactly `tokens`, and the logits after them; how many it held before.
-        None if interrupted.
+        """Process `tokens` so that the cache has exactly these, and the logits after them.
+
+        Returns the number of tokens that it had before, or None if interrupted.
         """
         cache, known = self.cache, self.cache.tokens[: self.cache.n_tok].tolist()
         n_known = 0

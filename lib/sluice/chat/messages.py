@@ -1,14 +1,13 @@
-"""A conversation as a file: messages, each with role (system, user or assistant) and content, in
-their order.
+"""Read and write conversations: messages with role (system, user or assistant) and content.
 
-JSON lines, one object a line, or an array:     or, where the name ends in .yaml or .yml, a list:
+JSON lines, one object per line, or an array:   or, if the name ends in .yaml or .yml, a list:
 
     {"role": "user", "content": "Hello"}            - role: user
     {"role": "assistant", "content": "Hi"}            content: Hello
 
-Content may be null, which is no text, or a list of parts {"type": "text", "text": ...}, which are
-joined by line ends, as llama.cpp and vLLM do. Other keys may be there if they hold nothing. Every
-line and key is checked; 65 names the line or message that is wrong, 69 a part of another type.
+Content is a string, null (no text), or a list of parts {"type": "text", "text": ...}, which are
+joined by newlines, as in llama.cpp and vLLM. Other keys must be empty or null. DataError names the
+line or message at fault, UnsupportedError a part of another type.
 """
 
 import io
@@ -24,21 +23,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_BYTES = 16 << 20
-# what somebody writes by hand: its parser takes a minute for the other limit
+# for files written by hand: parsing YAML of MAX_BYTES takes a minute
 MAX_YAML_BYTES = 1 << 20
 MAX_MESSAGES = 10000
-VALUES = 16  # and names, of a message in an array
+VALUES = 16  # names and values of a message in an array
 BOM = "\ufeff".encode()
 
 
 def read(path: str) -> "list[Message]":
-    """The Messages in the file `path`, at least one. DataError; OSError."""
+    """Read the messages of the file `path`, at least one. Raises DataError or OSError."""
     as_yaml = path.endswith((".yaml", ".yml"))
     data = stream.read_file(path, MAX_YAML_BYTES if as_yaml else MAX_BYTES)
     if as_yaml:
         entries = _numbered(yamlfile.parse(data, path), path)
     elif data.removeprefix(BOM).lstrip()[:1] == b"[":
-        entries = _numbered(_json(data.removeprefix(BOM), path, most=VALUES * MAX_MESSAGES), path)
+        entries = _numbered(
+            _json(data.removeprefix(BOM), path, max_values=VALUES * MAX_MESSAGES), path
+        )
     else:
         lines = enumerate(io.BytesIO(data.removeprefix(BOM)), 1)
         entries = (
@@ -48,12 +49,15 @@ def read(path: str) -> "list[Message]":
 
 
 def of_list(entries: "list[Any]", name: str) -> "list[Message]":
-    """The Messages of a list of dicts, at least one; `name`: what errors call it. DataError."""
+    """Check a list of dicts and return its messages, at least one. Raises DataError.
+
+    name: the list's name in messages.
+    """
     return _checked(_numbered(entries, name), name)
 
 
 def _checked(entries, path):
-    """The Messages of (place, dict) pairs."""
+    """Check (place, dict) pairs and return their messages."""
     found = []
     for place, entry in entries:
         if len(found) == MAX_MESSAGES:
@@ -70,17 +74,17 @@ def _numbered(found, path):
     return ((f"message {n}", entry) for n, entry in enumerate(found, 1))
 
 
-def _json(data, path, place=None, most=jsonl.MAX_VALUES):
+def _json(data, path, place=None, max_values=jsonl.MAX_VALUES):
     try:
-        return jsonl.load(data, _keys, most)
+        return jsonl.load(data, _keys, max_values)
     except jsonl.BadLine as e:
         what = str(e).replace("line", place, 1) if place else str(e).removeprefix("line ")
         raise data_error(path, what) from None
 
 
 def _keys(pairs):
-    """The dict of the pairs of an object; ValueError where a key comes twice: readers differ in
-    which one counts.
+    """Return the dict of an object. Raises ValueError for a duplicate key: readers differ in which
+    of the two counts.
     """
     out = dict(pairs)
     if len(out) < len(pairs):
@@ -95,7 +99,7 @@ def _message(entry, path, place):
         or needed - set(entry)
         or any(value for key, value in entry.items() if key not in needed)
     ):
-        raise data_error(path, f"{place} is not an object with role and content, and these alone")
+        raise data_error(path, f"{place} is not an object with role and content and no other keys")
     role, content = entry["role"], _content(entry["content"], path, place)
     if role not in ROLES:
         raise data_error(
@@ -111,7 +115,7 @@ def _message(entry, path, place):
 
 
 def _content(content, path, place):
-    """The text (str) of what the key content holds."""
+    """Return the text of a value of the key content."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -125,7 +129,7 @@ def _content(content, path, place):
             raise unsupported_error(
                 path,
                 f"{place}: part {n} of content is of type "
-                f"{printable(part['type'])}: this build reads text",
+                f"{printable(part['type'])}; only text is supported",
             )
         if not isinstance(part.get("text"), str):
             raise data_error(path, f"{place}: part {n} of content: text is missing or not a text")
@@ -133,8 +137,9 @@ def _content(content, path, place):
 
 
 def write(path: str, messages: "Iterable[Message]") -> None:
-    """Write `messages` as JSON lines to `path`, mode 0600: they are private. Error 73, 74 or 75
-    with `path` as it was.
+    """Write `messages` as JSON lines to `path`, atomically, with mode 0600.
+
+    Raises Error 73, 74 or 75.
     """
     import os
 

@@ -1,16 +1,14 @@
-"""Chat templates are rendered here: a program of its own, started by template.py, which a template
-cannot harm its caller from.
+"""Render chat templates in a child process with bounded time and memory: the child's program.
 
-A template comes with a model, so it is a stranger's program. It runs in Jinja2's
-ImmutableSandboxedEnvironment, with the names and settings that templates of this field are written
-for (those of Hugging Face's transformers, its documentation "Writing a chat template"), in a
-process that may take CPU_SECONDS of processor time and MEMORY_BYTES of address space, and that can
-open no file and start no other process (root could, whom that limit does not bind) once it has read
-its task.
+A template comes with a model, so it is untrusted code. It runs in Jinja2's
+ImmutableSandboxedEnvironment, with the names and settings of Hugging Face's transformers
+(documentation "Writing a chat template"). The process gets CPU_SECONDS of processor time and
+MEMORY_BYTES of address space. After reading its request it cannot open a file or start a process
+(except as root, whom that limit does not bind).
 
-stdin: an object in JSON, {"template": str, "variables": [{name: value}, ...], "now": seconds or
-null}. stdout: {"texts": [str, ...]}, one for each of the variables; or {"error": one line}; or
-{"missing": the absent module}.
+stdin: JSON, {"template": str, "variables": [{name: value}, ...], "now": seconds or null}.
+stdout: {"texts": [str, ...]}, one text per element of variables; or {"error": one line}; or
+{"missing": name of a module that is not installed}.
 """
 
 import json
@@ -28,6 +26,7 @@ MAX_CHARACTERS = 2 << 20  # of a text
 
 
 def main() -> None:
+    """Answer the request on stdin and end the process."""
     try:
         request = json.loads(sys.stdin.buffer.read())
     except RecursionError:
@@ -40,7 +39,7 @@ def main() -> None:
 
 
 def answer(request: "dict[str, Any]") -> "dict[str, Any]":
-    """What is written to stdout for what is on stdin, as dicts."""
+    """Return the answer to a request. Raises nothing."""
     try:
         return {"texts": render(**request)}
     except ModuleNotFoundError as e:
@@ -49,23 +48,28 @@ def answer(request: "dict[str, Any]") -> "dict[str, Any]":
         return {"error": f"needs more than {MEMORY_BYTES >> 20} MiB of memory"}
     except RecursionError:
         return {"error": "is nested too deeply"}
-    except Exception as e:  # whatever a template can raise: it is a program
+    except Exception as e:  # a template is a program: it can raise anything
         line = f"line {n}: " if (n := getattr(e, "lineno", None)) else ""
         return {"error": f"{line}{e}"[:1000] or type(e).__name__}
 
 
 def render(template: str, variables: "list[dict[str, Any]]", now: int | None) -> list[str]:
-    """The texts that `template` makes of each of `variables`."""
+    """Render `template` once for each of `variables`; return the texts.
+
+    now: seconds since the epoch for strftime_now, in UTC. None: the present, in local time.
+    """
     import datetime
 
     environment = _environment(lambda form: _moment(datetime, now).strftime(form))
-    _moment(datetime, now).strftime("%d %b %Y")  # the zone's file is read while files can be opened
+    _moment(datetime, now).strftime(
+        "%d %b %Y"
+    )  # reads the time zone's file while files can be opened
     limit()
     compiled, texts = environment.from_string(template), []
     for names in variables:
         text = compiled.render(names)
         if len(text) > MAX_CHARACTERS:
-            raise ValueError(f"makes more than {MAX_CHARACTERS >> 20} Mi characters")
+            raise ValueError(f"prints more than {MAX_CHARACTERS >> 20} Mi characters")
         texts.append(text)
     return texts
 
@@ -90,9 +94,7 @@ def _environment(strftime_now):
     from jinja2.utils import Namespace
 
     class Generation(Extension):
-        """{% generation %} ... {% endgeneration %} marks what is trained on: to a reader it is
-        nothing.
-        """
+        """{% generation %} ... {% endgeneration %} marks text for training: no effect here."""
 
         tags = {"generation"}
 
@@ -127,14 +129,14 @@ def _environment(strftime_now):
     e.globals.update(
         raise_exception=raise_exception, strftime_now=strftime_now, namespace=namespace
     )
-    del e.globals["lipsum"], e.filters["random"]  # chance has no place in a prompt
-    e.from_string("{{ 'a' ~ 1 }}").render()  # what Python loads for this is loaded
+    del e.globals["lipsum"], e.filters["random"]  # a prompt must not be random
+    e.from_string("{{ 'a' ~ 1 }}").render()  # loads what Python needs for this
     return e
 
 
 def limit() -> None:
-    """From here on: bounded time and memory, no new files, no new processes."""
-    for kind, most in (
+    """Limit this process: time, memory, no new files, no new processes."""
+    for kind, maximum in (
         ("CPU", CPU_SECONDS),
         ("AS", MEMORY_BYTES),
         ("CORE", 0),
@@ -143,7 +145,7 @@ def limit() -> None:
         ("NOFILE", 0),
     ):
         try:
-            resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (most, most))
+            resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (maximum, maximum))
         except (
             AttributeError,
             ValueError,

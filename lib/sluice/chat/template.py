@@ -1,26 +1,23 @@
-"""A chat template: from messages to tokens, in which no message can forge a control token or a
-turn.
+"""Apply a chat template to messages; text in a message never becomes a control token or a turn.
 
-The template, a program in Jinja that comes with the model (`tokenizer.chat_template`), never sees
-what messages say. It is rendered (renderer.py, in a process of its own, within limits) with
-placeholders for them, the text that comes out is cut at the placeholders, and tokens are joined:
-parts of the template tokenised with special matching, parts of messages without.
+The template is a Jinja program that comes with the model (`tokenizer.chat_template`). It never sees
+the text of messages. sandbox.py renders it with placeholders in their place. The rendered text is
+split at the placeholders, and the parts are tokenized one by one: parts of the template with
+control tokens, messages without.
 
-A placeholder is a random word, so a template may trim, join, split and test it like any text that
-has none of the marks it looks for. Three things stay visible to it:
+A placeholder is a random word, so a template can trim, join, split and test it like any text
+without special markers. Three properties of a message stay visible to the template:
 
-- Blanks and line ends around a message stand around its placeholder, so that `| trim` does what it
-  does.
+- White space around a message stands around its placeholder, so `| trim` works.
 - An empty message is empty.
-- In an assistant's message the marks of thinking (THINKING) stay, so that a template can leave
-  earlier thoughts out. Where they
-  come through, they are control tokens, as they were when the model wrote them.
+- The thinking markers in an assistant's message (THINKING) stay, so a template can drop earlier
+  thoughts. Markers that the template keeps become control tokens, as when the model generated them.
 
-The template is rendered twice, with different placeholders, the second time without the blanks
-around messages and with characters in the words that quoting and escaping change (SPECIMEN). What
-is left besides placeholders must be the same both times; if not, the template makes something of
-the text itself (its length, its first letter, capitals, a string of JSON), and is refused: 65, as
-is everything else that goes wrong in it.
+The template is rendered twice with different placeholders. The second rendering has no white space
+around messages, and its placeholders have characters that quoting and escaping change (SPECIMEN).
+Apart from placeholders both results must be equal. If they are not, the template computes something
+from the text (its length, its first letter, upper case, a JSON string) and is refused (65), as for
+any other error in it.
 """
 
 import json
@@ -28,8 +25,9 @@ import os
 import re
 
 from .. import stream
-from ..faults import TRY_AGAIN, UNSUPPORTED, USAGE, Error, data_error, printable
+from ..faults import UNSUPPORTED, USAGE, Error, data_error, printable
 from ..limits import MAX_TEXT_BYTES
+from . import sandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 KEY = "tokenizer.chat_template"
 MAX_BYTES = 1 << 20
 SPECIMEN = "\"<&'"
-WALL_SECONDS = 20  # beside the renderer's own limits: a machine that is busy
 ROLES = ("system", "user", "assistant")
 THINKING = re.compile("(<think>|</think>|<\\|channel>|<channel\\|>)")
 WHITE_SPACE = (
@@ -51,13 +48,13 @@ WHITE_SPACE = (
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
 RESERVED = ("messages", "add_generation_prompt", "bos_token", "eos_token")
-PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from sluice.chat.renderer import main; main()"
 
 
 class Message:
-    """role: one of ROLES.
-    content: str.
-    tokens: of an answer that the model gave, the tokens it is written in; else None.
+    """A message of a conversation.
+
+    role: one of ROLES. content: str.
+    tokens: the tokens that the model generated, for its own answers; else None.
     """
 
     __slots__ = ("role", "content", "tokens")
@@ -67,10 +64,10 @@ class Message:
 
 
 class Template:
-    """source: str.
-    name: what messages call it.
-    vocab: a vocab.Vocab.
-    variables: {name: value} that it finds beside its own.
+    """A chat template with the vocabulary of a model.
+
+    source: str, Jinja. name: the template's name in messages.
+    variables: {name: value}, more variables for the template.
     """
 
     def __init__(
@@ -89,29 +86,34 @@ class Template:
         }
 
     def tokens(self, messages: "list[Message]", prompt: bool = True) -> tuple[list[int], list[int]]:
-        """(tokens, left_out) of a list of Messages; with `prompt` also what precedes the
-        assistant's next one.
+        """Tokenize a conversation: (tokens, dropped).
 
-        left_out: the indices of messages of which the template writes nothing.
+        prompt: add the tokens that precede the assistant's next message.
+        dropped: indices of the messages that the template drops.
+        Raises DataError if the template fails or cannot be followed, or Error 69 without Jinja2.
         """
         segments = self.segments(messages, prompt)
         shown = {i for kind, _, i in segments if kind == "message"}
-        left_out = [i for i, m in enumerate(messages) if m.content.strip() and i not in shown]
-        return self._join(segments, messages), left_out
+        dropped = [i for i, m in enumerate(messages) if m.content.strip() and i not in shown]
+        return self._join(segments, messages), dropped
 
     def tokens_before(self, messages: "list[Message]", role: str) -> list[int]:
-        """The tokens of `messages` and of what precedes the text of one more, of `role`."""
+        """Tokenize `messages`, and the template's text before the next message, of role `role`."""
         segments = self.segments([*messages, Message(role, "x")], False)
         ends = [n for n, (_, _, i) in enumerate(segments) if i == len(messages)]
         if len(ends) != 1:
-            raise data_error(self.name, f"does not write the text of a last message of {role} once")
+            raise data_error(
+                self.name, f"does not print a last message of role {role} exactly once"
+            )
         return self._join(segments[: ends[0]], messages)
 
     def segments(
         self, messages: "list[Message]", prompt: bool = True
     ) -> list[tuple[str, str, int | None]]:
-        """[(kind, text, index)]: kind "template" (index None) or "message", then of
-        messages[index]; what is joined gives the text of the conversation.
+        """Render a conversation as segments, [(kind, text, index)].
+
+        kind: "template" (index None), or "message" for messages[index]. The joined texts are the
+        text of the conversation.
         """
         found, made = [], []
         for letter, size, specimen in (("q", 12, ""), ("z", 17, SPECIMEN)):
@@ -122,7 +124,7 @@ class Template:
                     {
                         "role": m.role,
                         "content": "".join(
-                            text if kind != "blank" or letter == "q" else ""
+                            text if kind != "space" or letter == "q" else ""
                             for kind, text, _ in parts
                         ),
                     }
@@ -140,8 +142,8 @@ class Template:
         return self._matched(a, b, found[0][1], found[1][1])
 
     def _matched(self, a, b, slots, other_slots):
-        """Segments of the parts of both renderings: template and placeholder in turn."""
-        # a template can change the numbers in one
+        """Return the segments. a, b: parts of both renderings, template and placeholder in turn."""
+        # a template can change the numbers in a placeholder
         known = all(x in slots for x in a[1::2]) and all(y in other_slots for y in b[1::2])
         same = (
             known
@@ -152,7 +154,7 @@ class Template:
             same and all("".join(x.split()) == "".join(y.split()) for x, y in zip(a[::2], b[::2]))
         ):
             raise data_error(
-                self.name, "makes something of the text of a message that cannot be followed"
+                self.name, "changes the text of a message in a way that cannot be followed"
             )
         if (
             sum(len(slots[part][2]) if n % 2 else len(part) for n, part in enumerate(a))
@@ -160,7 +162,7 @@ class Template:
         ):
             raise data_error(
                 self.name,
-                f"makes more than {MAX_TEXT_BYTES >> 20} Mi characters of the conversation",
+                f"prints more than {MAX_TEXT_BYTES >> 20} Mi characters for the conversation",
             )
         out, lead = [], ""
         for n, part in enumerate(a):
@@ -168,7 +170,7 @@ class Template:
                 (i, _), _, text, _ = slots[part]
                 out.append(["message", lead + text, i])
                 continue
-            extra = max(0, len(part) - len(b[n]))  # blanks that were the messages' own
+            extra = max(0, len(part) - len(b[n]))  # white space of the messages
             head = min(extra, len(part) - len(part.lstrip()), len(slots[a[n - 1]][3]) if n else 0)
             tail = min(
                 extra - head,
@@ -182,8 +184,9 @@ class Template:
         return [tuple(s) for s in out if s[1]]
 
     def _join(self, segments, messages):
-        """The tokens of segments. Of a message whose tokens are known these, where the template
-        passes it on as it was.
+        """Tokenize segments and join the tokens.
+
+        A message with known tokens keeps them if the template prints it unchanged.
         """
         tokens = []
         for n, (kind, text, i) in enumerate(segments):
@@ -202,8 +205,8 @@ class Template:
         return tokens
 
     def _white_space_is_taken(self, segments):
-        """Whether the first of a template's segments that is not white space begins with a token
-        that takes along what is before it.
+        """Whether the next template segment with text begins with a token that takes white space
+        before it along.
         """
         for kind, text, _ in segments:
             if text.strip(WHITE_SPACE):
@@ -213,10 +216,10 @@ class Template:
         return False
 
     def _encode_template(self, text, first, after):
-        """The tokens of a part of the template, with special matching; a blank before it only where
-        it is `first` of a text.
+        """Tokenize a part of the template, with control tokens.
 
-        after: the id that it follows, or None.
+        first: whether it begins a text, which gets the vocabulary's space. after: the token before
+        it, or None.
         """
         v = self._vocab
         if first or not v.add_prefix:
@@ -225,23 +228,20 @@ class Template:
         control = next((i for i in tokens if v.splits(i)), None)
         if control is None:
             return tokens
-        # the first one: what follows it begins anew
+        # the text after the first control token is tokenized as the begin of a text
         at = text.find(v.bytes_of(control, special=True))
         return v.encode(text[:at], bos=False, eos=False, prefix=False) + v.encode(
             text[at:], bos=False, eos=False, special=True
         )
 
     def _render(self, conversations, prompt):
-        """The texts of conversations (lists of {role, content})."""
-        answer = self._ask(
-            {
-                "template": self.source,
-                "now": _now(),
-                "variables": [
-                    {**self._variables, "messages": c, "add_generation_prompt": prompt}
-                    for c in conversations
-                ],
-            }
+        """Render each of `conversations`, lists of {role, content}; return the texts."""
+        names = [
+            {**self._variables, "messages": c, "add_generation_prompt": prompt}
+            for c in conversations
+        ]
+        answer = sandbox.ask(
+            {"template": self.source, "now": _now(), "variables": names}, self.name
         )
         if "missing" in answer:
             raise Error(
@@ -256,61 +256,12 @@ class Template:
             )
         return answer["texts"]
 
-    def _ask(self, request):
-        """The renderer's answer to a request."""
-        import signal
-        import subprocess
-        import sys
-
-        try:
-            data = json.dumps(request).encode()
-        except RecursionError:
-            raise data_error(self.name, "a variable is nested too deeply") from None
-        environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-        # inherited: Ctrl-C is for us, also before the new session
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            child = subprocess.Popen(
-                [sys.executable, "-I", "-c", PROGRAM, *sys.path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        with child:
-            try:
-                out, _ = child.communicate(data, WALL_SECONDS)
-            except subprocess.TimeoutExpired:
-                raise data_error(self.name, f"took more than {WALL_SECONDS} s") from None
-            finally:
-                child.kill()
-        try:
-            return json.loads(out)
-        except ValueError:
-            raise self._ended(child.returncode) from None
-
-    def _ended(self, code):
-        import signal
-
-        from .renderer import CPU_SECONDS
-
-        if code in (-signal.SIGXCPU, -signal.SIGKILL):
-            return data_error(self.name, f"took more than {CPU_SECONDS} s of processor time")
-        if code >= 0:
-            return Error(
-                TRY_AGAIN, f"{self.name}: could not be rendered: its process ended with {code}"
-            )
-        return data_error(
-            self.name, f"its process ended by signal {-code}: nested too deeply, or too large"
-        )
-
 
 def _split(message, i, nonce, letter):
-    """[(kind, text, slot)] of message `i`: kind "blank", "mark" (of thinking) or "slot", whose text
-    is its placeholder; slot: ((i, j), blanks before, text, blanks after), or None.
+    """Split message `i`: [(kind, text, slot)].
+
+    kind: "space", "mark" (a thinking marker), or "slot" for a placeholder.
+    slot: ((i, j), white space before, text, white space after) of a placeholder, else None.
     """
     out, j = [], 0
     for part in (
@@ -321,19 +272,18 @@ def _split(message, i, nonce, letter):
             continue
         text, start = part.strip(), len(part) - len(part.lstrip())
         before, after = part[:start], part[start + len(text) :]
-        out.append(("blank", before, None))
+        out.append(("space", before, None))
         if text:
             out += [
                 ("slot", f"{nonce}{i}x{j}{letter}", ((i, j), before, text, after)),
-                ("blank", after, None),
+                ("space", after, None),
             ]
             j += 1
     return out
 
 
 def _now():
-    """The seconds of SOURCE_DATE_EPOCH, which the dates of a template are those of, or None. Error
-    64."""
+    """Return $SOURCE_DATE_EPOCH, the date that templates print, in seconds, or None. Error 64."""
     now = os.environ.get("SOURCE_DATE_EPOCH", "")
     if now and not (now.isascii() and now.isdigit() and len(now) < 12):
         raise Error(
@@ -349,21 +299,23 @@ def of(
     path: str | None = None,
     variables: "Mapping[str, Any] | None" = None,
 ) -> "Template":
-    """The Template of a gguf.File, or the one in the file `path` (a name of configs/*.jinja, or a
-    path). Error 65, 69; OSError.
+    """Return the template of the model `file`, or the one that `path` names.
+
+    path: a file, or the name of a bundled template (configs/*.jinja). None: the model's template.
+    Raises UnsupportedError (69) if the model has no template, DataError, or OSError.
     """
     if path is None:
         source = file.get(KEY, "string", None)
         if not source:
             raise Error(
-                UNSUPPORTED, f"{file.path}: has no chat template ({KEY}); --template gives one"
+                UNSUPPORTED, f"{file.path}: has no chat template ({KEY}); give one by --template"
             )
         return Template(source, f"{file.path}: {KEY}", vocab, variables)
-    shipped = os.path.join(
+    bundled = os.path.join(
         os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs", f"{path}.jinja"
     )
-    if os.sep not in path and not os.path.exists(path) and os.path.exists(shipped):
-        path = shipped
+    if os.sep not in path and not os.path.exists(path) and os.path.exists(bundled):
+        path = bundled
     try:
         return Template(stream.read_file(path, MAX_BYTES).decode(), path, vocab, variables)
     except UnicodeDecodeError as e:
@@ -371,14 +323,12 @@ def of(
 
 
 def parse_variable(text: str) -> "tuple[str, Any]":
-    """(name, value) of NAME=VALUE: the value as JSON, or else a string; ValueError with what is
-    wrong.
-    """
+    """Parse NAME=VALUE: (name, value). value: parsed JSON, else a string. Raises ValueError."""
     name, equals, value = text.partition("=")
     if not (equals and name.isidentifier() and not name.startswith("_")):
         raise ValueError(f"{printable(text)} is not of the form NAME=VALUE")
     if name in RESERVED:
-        raise ValueError(f"{name} is the conversation's own")
+        raise ValueError(f"{name} is reserved")
     try:
         return name, json.loads(value)
     except (ValueError, RecursionError):

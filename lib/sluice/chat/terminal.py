@@ -1,9 +1,7 @@
-"""The user's end of a chat: lines that are typed or piped, an answer that is shown without harm,
-and Ctrl-C.
+"""Terminal input and output of a chat: lines typed or piped, escaped output, and Ctrl-C.
 
-Lines are edited by readline, which Python brings: UTF-8, history, and a paste of several lines as
-one message. It knows dumb terminals. Where stdin or stdout is no terminal, lines are read as they
-come.
+Python's readline edits lines: UTF-8, history, and a paste of several lines as one message. It
+supports dumb terminals. If stdin or stdout is not a terminal, lines are read without editing.
 """
 
 import os
@@ -19,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-# Controls of direction, with which text looks like something else, and tags and notes, with which
-# it is there and not seen.
-HIDING = [
+# Controls of writing direction, which make text look like other text; tags and annotations, which
+# make it invisible.
+HIDDEN = [
     0x61C,
     0x200E,
     0x200F,
@@ -30,26 +28,28 @@ HIDING = [
     *range(0xFFF9, 0xFFFC),
     *range(0xE0000, 0xE0080),
 ]
-SHOWN = {c: f"^{chr(c ^ 64)}" for c in [*range(32), 127] if c not in b"\t\n"}
-SHOWN.update({c: f"\\x{c:02x}" for c in range(128, 160)})
-SHOWN.update({c: chr(c).encode("unicode_escape").decode() for c in HIDING})
+ESCAPES = {c: f"^{chr(c ^ 64)}" for c in [*range(32), 127] if c not in b"\t\n"}
+ESCAPES.update({c: f"\\x{c:02x}" for c in range(128, 160)})
+ESCAPES.update({c: chr(c).encode("unicode_escape").decode() for c in HIDDEN})
 
 
 def harmless(data: bytes) -> bytes:
-    """Text from a model (bytes, whole UTF-8 characters) as bytes that a terminal only shows:
-    control characters but tab and newline as ^[ or \\x9b, what is not UTF-8 as \\xff.
+    """Escape a model's text (whole UTF-8 characters) so that it cannot control a terminal.
+
+    Control characters except tab and newline become ^[ or \\x9b, invalid UTF-8 becomes \\xff.
     """
-    return data.decode("utf-8", "backslashreplace").translate(SHOWN).encode()
+    return data.decode("utf-8", "backslashreplace").translate(ESCAPES).encode()
 
 
 def show(data: bytes) -> None:
-    """Write an answer's text to stdout: as it is, or to a terminal harmlessly."""
+    """Write a part of an answer to stdout; to a terminal with escapes."""
     stream.write_all(1, harmless(data) if os.isatty(1) else data)
 
 
 class Interrupt:
-    """Within `with`, Ctrl-C sets a flag that calling this asks for; the third one before `clear` is
-    as everywhere.
+    """Within `with`, Ctrl-C sets a flag; calling the object returns it.
+
+    The third Ctrl-C before `clear` raises KeyboardInterrupt.
     """
 
     PATIENCE = 2
@@ -61,6 +61,7 @@ class Interrupt:
         return self._n > 0
 
     def clear(self) -> None:
+        """Reset the flag."""
         self._n = 0
 
     def __enter__(self) -> "Interrupt":
@@ -77,8 +78,9 @@ class Interrupt:
 
 
 def typed(prompt: str, history: str | None = None) -> "Iterator[bytes]":
-    """The messages that are typed at a terminal (bytes), each after `prompt`, to Ctrl-D. Ctrl-C
-    throws the line away.
+    """Yield the messages typed at a terminal, as bytes, until Ctrl-D. Ctrl-C discards the line.
+
+    prompt: printed before each line. history: file for the lines, or None.
     """
     sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
     edited = os.isatty(1)
@@ -99,7 +101,7 @@ def typed(prompt: str, history: str | None = None) -> "Iterator[bytes]":
 
 
 def _line(prompt, edited):
-    """One line that is typed, KeyboardInterrupt for Ctrl-C, EOFError for Ctrl-D."""
+    """Read a typed line. Raises KeyboardInterrupt for Ctrl-C, EOFError for Ctrl-D."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         if edited:
@@ -114,9 +116,7 @@ def _line(prompt, edited):
 
 
 def _editor(history):
-    """The readline module, set up, with what is in the file `history`; None where Python is without
-    it.
-    """
+    """Return the readline module with the lines of the file `history`; None if it is missing."""
     if history:
         _private(history)
     try:
@@ -132,8 +132,9 @@ def _editor(history):
 
 
 def _private(path):
-    """Make the file of a history, or see that it is a file that nobody else can read. Error 73;
-    OSError.
+    """Create the history file, or check that only its owner, this user, can read it.
+
+    Raises Error 73, or OSError.
     """
     try:
         fd = os.open(
@@ -146,24 +147,28 @@ def _private(path):
     if not stat.S_ISREG(s.st_mode) or s.st_uid != os.geteuid() or s.st_mode & 0o077:
         raise Error(
             NO_OUTPUT,
-            f"{path}: is not a file of ours that nobody else can read (mode 0600): no history is"
-            " kept there",
+            f"{path}: cannot keep a history there: it must be a regular file of yours, with mode"
+            " 0600",
         )
 
 
 def summary(figures: "dict[str, Any]") -> str:
-    """The line about an answer, of conversation.Conversation's figures."""
+    """Return the line about an answer. figures: those of conversation.Conversation."""
     f = figures
-    speed = lambda n, s: f"{n} at {n / max(s, 1e-6):.1f}/s"
-    end = f["end"] + ", in a character: its begin is not written" * (f["open"] > 0)
+    speed = lambda n, s: f"{n / max(s, 1e-6):.1f}/s"
+    end = f["end"] + ", within a character, which is dropped" * (f["open"] > 0)
     return (
-        f"read {speed(f['new'], f['prompt_s'])} of {f['prompt']}, "
-        f"wrote {speed(f['ids'], f['s'])} ({end}), {f['used']} of {f['context']} in use"
+        f"prompt: {f['new']} of {f['prompt']} tokens processed, {speed(f['new'], f['prompt_s'])};"
+        f" generated: {f['tokens']} tokens, {speed(f['tokens'], f['s'])} ({end});"
+        f" context: {f['used']} of {f['context']} in use"
     )
 
 
 def piped() -> "Iterator[bytes]":
-    """The messages on stdin, which is no terminal: one a line (bytes), empty lines left out."""
+    """Yield the messages on stdin, one per line, as bytes, without empty lines.
+
+    Raises DataError for a line that is too long.
+    """
     for line in jsonl.lines(0):
         if line is None:
             raise data_error(

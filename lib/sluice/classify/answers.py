@@ -1,19 +1,17 @@
-"""How probable is each of some answers, if the model must write one of them?
+"""Probability of each label (answer) of a question, given that the model generates one of them.
 
-The answers' spellings, in tokens, are a tree. At each of its nodes the model's probabilities count
-among the tokens that lead on to a spelling and no others, which is what a grammar does to the
-tokens a sampler may choose from:
+The spellings of all answers, as token sequences, form a tree. At each node the softmax is over the
+tokens that continue a spelling and no others, as if grammar-filter constrained the output:
 
-    P(answer) = sum over its paths of the product, over the nodes passed, of softmax(logits of the
-    node's tokens)
+    P(answer) = sum over its paths of the product over the nodes of softmax(logits of the node's
+    tokens)
 
-A path ends as soon as only one answer is left: the rest would be multiplied by sums of 1. So
-answers that differ in their first tokens take one look at the logits after the prompt, whatever
-their length. Where a whole spelling is the begin of another answer's, the tokens that end a text
-are the branch that ends there.
+A path ends as soon as only one answer is left, because all further factors add up to 1. So answers
+with different first tokens need the logits after the prompt only, whatever their length. If a
+spelling is a prefix of another answer's spelling, the EOG tokens are the branch that ends there.
 
-Tokenisations: with "all" the paths are all sequences of tokens whose bytes are the spelling, as
-under grammar-filter; with "canonical" only the one sequence that the tokenizer makes of it.
+Tokenisations: "all" has a path for each token sequence whose bytes are the spelling, as
+grammar-filter does; "canonical" has one path per spelling, the tokenizer's.
 """
 
 from ..faults import data_error, printable
@@ -27,13 +25,16 @@ if TYPE_CHECKING:
     from ..tokenizer.vocabulary import Vocab
     from .question import Question
 
-MAX_NODES = 256  # each is a step of the model
+MAX_NODES = 256  # each costs an evaluation of the model
 NEVER = float("-inf")
 
 
 class Node:
-    """tokens: ascending, where the answers part or may part.
-    next: for each an answer's index, or a Node.
+    """A node of the tree.
+
+    tokens: list of int, ascending, the possible next tokens.
+    next: for each token the index of an answer, or a Node.
+    rows: int32_t[], the same tokens, for Model.head.
     """
 
     __slots__ = ("tokens", "next", "rows")
@@ -45,10 +46,12 @@ class Node:
 
 
 class Tree:
-    """The tree of a Question's answers in the tokens of a Vocab.
-    root: Node; n_nodes; depth: tokens on the longest way to its last node.
+    """The tree of a question's answers in the tokens of a vocabulary.
 
-    DataError naming answers that cannot be told apart, or that need more than MAX_NODES steps.
+    root: Node. n_nodes: int. depth: int, tokens on the longest path to a node.
+
+    Raises DataError if two answers have the same tokens, if the vocabulary cannot spell an answer,
+    or if the tree has more than MAX_NODES nodes.
     """
 
     def __init__(self, question: "Question", vocab: "Vocab") -> None:
@@ -73,42 +76,43 @@ class Tree:
             and not self._vocab.remove_extra
         ):
             raise data_error(
-                self._path, f"answers: the vocabulary cannot write {printable(spelling)}"
+                self._path, f"answers: the vocabulary cannot spell {printable(spelling)}"
             )
         return tokens
 
     def _grow(self, states, depth):
-        """The Node for `states` [(answer, rest of a spelling)], `depth` tokens below the root. Each
-        spelling has at most 256 bytes, so does this recursion.
+        """Build the Node for `states` [(answer, rest of a spelling)], `depth` tokens below root.
+
+        The recursion is at most 256 deep, because a spelling has at most 256 bytes.
         """
         self.n_nodes, self.depth = self.n_nodes + 1, max(depth, self.depth)
         if self.n_nodes > MAX_NODES:
             raise data_error(
                 self._path,
-                f"answers: to tell them apart takes more than {MAX_NODES} steps of the model;"
-                ' answers that begin differently take one, and "tokenisations: canonical" takes'
-                " fewer",
+                f"answers: more than {MAX_NODES} evaluations of the model are needed to tell them"
+                ' apart; answers with different first tokens need one, and "tokenisations:'
+                ' canonical" needs fewer',
             )
         branches, ended = {}, {a for a, rest in states if not rest}
         if len(ended) > 1:
             raise data_error(
                 self._path,
-                f"answers: {' and '.join(self._names[a] for a in sorted(ended))} are written with"
-                " the same tokens",
+                f"answers: {' and '.join(self._names[a] for a in sorted(ended))} have the same"
+                " tokens",
             )
         for a, rest in states:
-            for i, left in self._heads(rest) if rest else ():
+            for i, left in self._first_tokens(rest) if rest else ():
                 branches.setdefault(i, []).append((a, left))
         if ended and not self._vocab.eog:
             raise data_error(
                 self._path,
-                f"answers: another begins with {self._names[ended.pop()]}, and the vocabulary has"
-                " no id that ends a text",
+                f"answers: {self._names[ended.pop()]} is a prefix of another answer, and the"
+                " vocabulary has no EOG token",
             )
         for i in self._vocab.eog if ended else ():
             branches[i] = [(a, None) for a in ended]
         if not branches:
-            raise data_error(self._path, "answers: the vocabulary cannot write them")
+            raise data_error(self._path, "answers: the vocabulary cannot spell them")
         return Node(
             {
                 i: (
@@ -120,12 +124,14 @@ class Tree:
             }
         )
 
-    def _heads(self, rest):
+    def _first_tokens(self, rest):
         if self._canonical:
             return [(rest[0], rest[1:])]
-        return [(i, rest[n:]) for n in range(1, len(rest) + 1) for i in self._ids_writing(rest[:n])]
+        return [
+            (i, rest[n:]) for n in range(1, len(rest) + 1) for i in self._tokens_writing(rest[:n])
+        ]
 
-    def _ids_writing(self, data):
+    def _tokens_writing(self, data):
         if data not in self._writing:
             self._writing[data] = self._vocab.ids_writing(data)
         return self._writing[data]
@@ -133,13 +139,13 @@ class Tree:
     def log_probabilities(
         self, look: "Callable[[list[int], Any], Any]", dense: "Callable[[], Any] | None" = None
     ) -> tuple[list[float], float | None]:
-        """(log P [n_answer], log mass).
+        """Return (log P [n_answers], log mass), in nats.
 
-        look(path, rows) gives the logits f32 (float *) of `rows` (int32_t[]) after the tokens
-        `path` (a list); it is called depth first. With dense(), the logits of the whole vocabulary
-        after the same tokens, log mass is the logarithm of the probability, among all tokens, of
-        the paths the answers took; else None. Sums are in a fixed order: the same bits on every
-        machine.
+        look(path, rows): returns the logits, f32 (float *), of the tokens `rows` (int32_t[]) after
+        the prompt and the tokens `path` (list of int). Calls are depth first.
+        dense(): returns the logits of the whole vocabulary after the same tokens. With it, log mass
+        is the log probability of all paths together among all tokens; without it, None.
+        Sums have a fixed order, so the bits are the same on every machine.
         """
         found, masses, todo = [[] for _ in self._names], [], [(self.root, [], 0.0, 0.0)]
         while todo:
@@ -159,7 +165,7 @@ class Tree:
 
 
 def log_sum(terms: list[float]) -> float:
-    """ln of the sum of e^term, in order; -infinity of none."""
+    """Return ln(sum of e^term), summed in order; -infinity if there are no terms."""
     top = max(terms, default=NEVER)
     if top == NEVER:
         return NEVER
@@ -170,7 +176,7 @@ def log_sum(terms: list[float]) -> float:
 
 
 def calibrated(log_p: "Iterable[float]", scale: float, bias: "Iterable[float]") -> list[float]:
-    """The probabilities exp(scale log_p + bias), made to add up to 1."""
+    """Return the probabilities exp(scale * log_p + bias), normalized to a sum of 1."""
     scores = [scale * p + b for p, b in zip(log_p, bias)]
     total = log_sum(scores)
     return [lib.sluice_exp(s - total) for s in scores]

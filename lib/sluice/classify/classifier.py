@@ -1,6 +1,4 @@
-"""A model and a question, ready for one text after another: what `classify` does between its
-options and its output.
-"""
+"""Classify texts: process prompt and input, and read label probabilities from the logits."""
 
 from ..faults import Error, data_error
 from ..kernels import ffi, lib
@@ -23,22 +21,24 @@ if TYPE_CHECKING:
 
 KV_TYPE = "f16"
 EXIT_OTHER, EXIT_UNSURE = 1, 2
-# tokens before the input times bytes of weights: below, computing them is faster than opening a
-# snapshot
-WORTH_KEEPING = 1 << 28
+# Tokens before the input * bytes of weights. Below this, processing the tokens is faster than
+# opening a snapshot.
+MIN_CACHE_COST = 1 << 28
 
 
 class Verdict:
-    """answer: name, or "unsure".
-    score: probability of the answer; of the first one if unsure.
-    scores: {name: probability}.
-    log_p: log probabilities in the order of the answers, before calibration.
-    fit: the calibration.Fit in use, None: as shipped.
-    n_ids: read in all.
-    n_reused: of them, not computed for this text.
-    cut: whether some of the text was left out.
-    mass: probability of all answers' tokens among all tokens, or None.
-    reasons: of a mail, see sluice.mail.
+    """The result for one text.
+
+    answer: the most probable label, or "unsure".
+    score: probability of the answer; of the first label if unsure.
+    scores: {label: probability}.
+    log_p: uncalibrated log probabilities (nats) in the order of the labels.
+    fit: the calibration.Fit in use; None: the question's calibration.
+    n_tokens: tokens of prompt and input.
+    n_reused: those of them that came from the cache or from an earlier text.
+    cut: whether the middle of the text was dropped.
+    mass: probability of all labels' paths among all tokens, or None.
+    reasons: problems found in a message (see sluice.mail), or None.
     """
 
     answer: str
@@ -54,12 +54,15 @@ class Verdict:
 
 
 class Classifier:
-    """A question.Question put to the model file at `path`. cache_dir: where the tokens before the
-    input and the model's id are kept, or None.
+    """A question with the model file at `path`, ready for one text after another.
 
-    vocab, huge_pages: see Model. as_mail: the inputs are whole messages, whatever the question
-    says. mass: compute it, for each text. learnt: a calibration.Learnt, or None. Error 65, 69;
-    cache errors are ignored.
+    cache_dir: directory for the model ID and for a snapshot of the tokens before the input, or
+    None. Cache errors are ignored.
+    as_mail: the inputs are messages (RFC 5322), whatever the question says.
+    mass: compute Verdict.mass. user_calibration: a calibration.UserCalibration, or None.
+    threads, arithmetic, vocab, huge_pages: see model.Model.
+
+    Raises DataError or UnsupportedError for a model that is invalid or does not fit the question.
     """
 
     def __init__(
@@ -72,10 +75,15 @@ class Classifier:
         mass: bool = False,
         arithmetic: str = "exact",
         vocab: str | None = None,
-        learnt: "Any" = None,
+        user_calibration: "Any" = None,
         huge_pages: bool = False,
     ) -> None:
-        self.learnt, self.question, self.as_mail, self._with_mass = learnt, question, as_mail, mass
+        self.user_calibration, self.question, self.as_mail, self._with_mass = (
+            user_calibration,
+            question,
+            as_mail,
+            mass,
+        )
         self.is_mail = as_mail or question.kind == "mail"
         self.model = m = Model(path, threads, arithmetic, vocab, huge_pages)
         m.file.id_cache = cache_dir
@@ -85,25 +93,26 @@ class Classifier:
             question, m.file, self._vocab, capacity.limit(m.hparams.n_ctx), self.tree.depth
         )
         self._n_rows = len(p.before) + p.head + p.tail + len(p.after) + self.tree.depth
-        self.kept = "none"  # what the cache did: none, found or stored
-        self._kv = self._known(cache_dir) or Scratch(m.geometry(KV_TYPE), self._n_rows)
+        self.cache_state = "none"  # or "found" or "stored": what -v prints as cache
+        self._kv = self._cached_prefix(cache_dir) or Scratch(m.geometry(KV_TYPE), self._n_rows)
         self._forward = Forward(m.hparams, self._kv)
         self.n_known = self._kv.n_tok
 
-    def _known(self, cache_dir):
-        """The KV cache with the tokens before the input, from `cache_dir` or for it; None where
-        that is not worth it or fails.
+    def _cached_prefix(self, cache_dir):
+        """Open or store a snapshot of the tokens before the input in `cache_dir`.
+
+        Returns None if the tokens are too few, or if the cache cannot be used.
         """
         m, tokens = self.model, self.prompt.before
         weights = sum(t.n_bytes for t in m.file.tensors.values())
-        if not cache_dir or not tokens or len(tokens) * weights < WORTH_KEEPING:
+        if not cache_dir or not tokens or len(tokens) * weights < MIN_CACHE_COST:
             return None
         from ..kvcache import prefix_cache  # seldom needed
 
         geometry = m.geometry(KV_TYPE)
         known = prefix_cache.get(cache_dir, m.file.id, m.arithmetic, geometry, tokens)
         if known and known.capacity >= self._n_rows:
-            self.kept = "found"
+            self.cache_state = "found"
             return known
         try:
             prefix_cache.prepare(cache_dir)
@@ -113,31 +122,29 @@ class Classifier:
             prefix_cache.store(cache_dir, new)
         except (Error, OSError):
             return None
-        self.kept = "stored"
+        self.cache_state = "stored"
         return new
 
     def held_bytes(self) -> int:
-        """Bytes that are held from one text to the next on purpose: activations, and room for keys
-        and values.
-        """
+        """Return the bytes kept from one text to the next: activations, and the KV cache."""
         return self._kv.layout.file_bytes + self._forward.held_bytes()
 
     def prepare(self) -> None:
-        """Compute the tokens before the input now, once for all texts."""
+        """Process the tokens before the input now, once for all texts."""
         if not self.n_known and self.prompt.before:
             self.model.extend(self._kv, self.prompt.before, f=self._forward)
             self.n_known = self._kv.n_tok
 
     def ask(self, data: bytes) -> "Verdict":
-        """The Verdict on an input (bytes). DataError where there is nothing in it."""
+        """Classify an input. Raises DataError if it is empty."""
         if not data:
-            raise data_error("input", "no text: it is empty")
+            raise data_error("input", "no text: the input is empty")
         text, rest, reasons = inputs.text(data, self.is_mail, self.question.fold)
         tokens, cut = self.prompt.input_tokens(text, rest)
         tokens = self.prompt.before + tokens + self.prompt.after
         if not tokens:
-            raise data_error("input", "no text, and nothing around it")
-        n_known = min(self.n_known, len(tokens) - 1)  # the logits come from the last one
+            raise data_error("input", "no text, and the prompt is empty, too")
+        n_known = min(self.n_known, len(tokens) - 1)  # the last token gives the logits
         self._kv.n_tok = n_known
         self._n_prompt, self._hidden = len(tokens), self._extend(tokens[n_known:])
         log_p, log_mass = self.tree.log_probabilities(
@@ -146,15 +153,15 @@ class Classifier:
         self.model.file.check_unchanged()
         v = Verdict()
         v.log_p = log_p
-        self.judge(v)
+        self.evaluate(v)
         v.n_tokens, v.n_reused, v.cut, v.reasons = len(tokens), n_known, cut, reasons
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 
-    def judge(self, v: "Verdict") -> None:
-        """Answer and scores of the Verdict `v` from its log_p and the calibration as it is now."""
+    def evaluate(self, v: "Verdict") -> None:
+        """Set answer, scores and fit of `v` from its log_p and the current calibration."""
         q, names = self.question, list(self.question.answers)
-        v.fit = self.learnt and self.learnt.fit(self.model.file)
+        v.fit = self.user_calibration and self.user_calibration.fit(self.model.file)
         scale, *bias = v.fit.fitted if v.fit else (q.scale, *(q.bias[name] for name in names))
         p = calibrated(v.log_p, scale, bias)
         best = max(range(len(p)), key=lambda a: p[a])
@@ -164,9 +171,9 @@ class Classifier:
         )
 
     def line(self, v: "Verdict", name: str | None = None) -> bytes:
-        """The line of --long for a Verdict, as bytes: `name` (yes, no or unsure by the answer's
-        place), the probability of the first answer, the one it needs, 16 hex digits of the model's
-        id.
+        """Return the line of --long: label, P(first label), threshold, model ID (16 hex digits).
+
+        name: printed as label. None: "yes" for the first label, "no" for another one, or "unsure".
         """
         first = next(iter(self.question.answers))
         name = name or (UNSURE if v.answer == UNSURE else "yes" if v.answer == first else "no")
@@ -176,7 +183,7 @@ class Classifier:
         )
 
     def status(self, v: "Verdict") -> int:
-        """The exit status that a Verdict is: 0 the first answer, 1 another, 2 unsure."""
+        """Return the exit status: 0 for the first label, 1 for another one, 2 for unsure."""
         return (
             EXIT_UNSURE
             if v.answer == UNSURE
@@ -187,9 +194,10 @@ class Classifier:
         return self.model.extend(self._kv, tokens, f=self._forward)[1]
 
     def _look(self, path, rows):
-        """Logits of `rows` after the prompt and the tokens of `path`. The cache holds all but its
-        last: the tree is walked depth first, so they were looked at before, and nothing but what
-        follows them since.
+        """Return the logits of `rows` after the prompt and the tokens `path`.
+
+        The KV cache already has all of `path` but its last token, because the tree is walked depth
+        first.
         """
         if path:
             self._kv.n_tok = self._n_prompt + len(path) - 1
@@ -199,7 +207,7 @@ class Classifier:
         return out
 
     def _dense(self):
-        """The logits of the whole vocabulary where _look looked last."""
+        """Return the logits of the whole vocabulary at the position of the last _look."""
         out = ffi.new("float[]", self.model.hparams.n_vocab)
         self.model.head(self._forward, self._hidden, out)
         return out

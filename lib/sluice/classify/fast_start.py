@@ -1,9 +1,8 @@
-"""`classify --long` as a mail hook starts it, a process a mail: without click, whose loading takes
-a quarter of all the time.
+"""Fast start of `classify --long` without click, for mail filters that run a process per message.
 
-commands/classify.py calls `run` before it imports click. Taken are a few of its options, each a
-word of its own and its value the next; with any other word in the command line, or a value that is
-not as it should be, nothing is done here: click reads them all, and says what is wrong.
+Importing click takes a quarter of the run time. commands/classify.py calls `run` before that
+import. `run` knows a few options, each written as a word and its value as the next word. On any
+other word or invalid value it returns, and click parses the command line and reports the error.
 """
 
 import os
@@ -24,15 +23,16 @@ VALUES = {
     "-m": "model",
     "--model": "model",
     "--cache": "cache_dir",
-    "--calibration": "learnt_file",
+    "--calibration": "calibration_file",
     "-j": "threads",
     "--threads": "threads",
 }
 
 
 def run(argv: list[str]) -> None:
-    """Answer the mail or text on stdin and end the process, if `argv` (the words after the
-    command's name) is of those options.
+    """Classify stdin and end the process if `argv` has only known options; else return.
+
+    argv: the words after the command's name.
     """
     options = parse(argv)
     if options is None:
@@ -50,7 +50,7 @@ def run(argv: list[str]) -> None:
 
 
 def parse(argv: list[str]) -> "dict[str, Any] | None":
-    """The options as arguments of Setup, or None where click is needed."""
+    """Parse `argv` into keyword arguments of Setup; None if click must parse it."""
     found: dict[str, Any] = {}
     words = iter(argv)
     for word in words:
@@ -73,7 +73,7 @@ def parse(argv: list[str]) -> "dict[str, Any] | None":
 
 
 def _answer(**options):
-    """The exit code, after the line."""
+    """Print the line of --long; return the exit status."""
     from .. import stream
     from .setup import Setup
 

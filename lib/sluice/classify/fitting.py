@@ -1,20 +1,19 @@
-"""A calibration fitted to what somebody says of some mails: penalised maximum likelihood, by
-Newton's method.
+"""Fit the calibration P(label) ~ exp(scale * log P + bias) to labelled examples.
 
-    P(answer) ~ exp(scale log P + bias)
+Penalized maximum likelihood by Newton's method. The objective is convex:
 
-minimises
-- sum ln P(right answer)  +  STIFF_SCALE / 2 (scale / shipped - 1)^2  +  STIFF_BIAS / 2 sum (bias -
-    shipped)^2
+    - sum ln P(correct label)
+    + PENALTY_SCALE / 2 * (scale / prior_scale - 1)^2
+    + PENALTY_BIAS / 2 * sum (bias - prior_bias)^2
 
-which is convex, so there is one minimum. (Platt 1999 for two answers; Guo et al. 2017, "vector
-scaling" with one scale, for more.) The penalty is what the shipped calibration is worth: with none
-learnt it is the minimum, one mail moves it a little, a hundred outweigh it. Sums are in a fixed
-order and exp and ln are ours, so the same mails give the same bits on every machine. No numpy:
-classify --learn takes as long to start as classify.
+Source: Platt 1999 for two labels; Guo et al. 2017 (vector scaling, with one scale) for more. The
+penalty keeps the fit near the question's calibration, the prior: without examples the prior is the
+minimum, one example moves it a little, a hundred outweigh it. Sums have a fixed order, and exp and
+ln are those of the kernels, so the same examples give the same bits on every machine. No numpy:
+`classify --learn` starts as fast as `classify`.
 """
 
-from math import fsum  # sum() rounds otherwise from Python 3.12 on
+from math import fsum  # sum() rounds differently from Python 3.12 on
 
 from ..kernels import lib
 
@@ -22,72 +21,74 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# a mail that is the contrary of what a margin of m nats (calibrated) says pulls at scale / shipped
-# with m at most,
-STIFF_SCALE = 100.0
-# and at each of two biases with 1. Both chosen with training/taught.py: softer ones harmed mail of
-# the shipped kind
-STIFF_BIAS = 3.0
-RANGE = 5.0  # scale stays within this factor of the shipped one: never 0, never negative
-CLIP = 60.0  # nats: log probabilities further below the best one say no more than that
+# The gradient of one misclassified example with a calibrated margin of m nats is at most m along
+# scale / prior_scale and at most 1 along each bias. Both values come from experiments on the
+# corpora of lib/spam_training: lower ones harmed messages like those of the training set.
+PENALTY_SCALE = 100.0
+PENALTY_BIAS = 3.0
+RANGE = 5.0  # scale stays within this factor of the prior's, so it stays positive
+CLIP = 60.0  # nats: log probabilities this far below the best one are clipped
 MAX_STEPS = 60
-ENOUGH = 1e-9  # of a Newton step's expected gain, in nats
-MAX_WORK = 4_000_000  # rows times parameters squared: a step takes a second or less
+TOLERANCE = 1e-9  # of a Newton step's expected gain, in nats
+MAX_WORK = 4_000_000  # rows * parameters^2: a step takes at most a second
 
 
-def most_rows(n_answers: int) -> int:
-    """How many rows `fit` should be given at most for so many answers, that it takes some seconds
-    at most.
-    """
+def max_rows(n_answers: int) -> int:
+    """Return the number of rows for which `fit` takes a few seconds at most."""
     return MAX_WORK // (n_answers + 1) ** 2
 
 
 def fit(rows: "Any", labels: "Any", scale: float, bias: "Any") -> tuple[float, list[float]]:
-    """(scale, biases) for `rows` [n][n_answers], log probabilities before calibration (nats), whose
-    right answers are `labels` [n]; `scale` and `bias` [n_answers] are those shipped.
+    """Fit scale and biases to labelled examples.
+
+    rows: float [n][n_labels], uncalibrated log probabilities, nats.
+    labels: int [n], index of the correct label.
+    scale: float; bias: float [n_labels]; the prior.
+    Returns (scale, bias); scale stays within a factor of RANGE of the prior's. Raises nothing.
     """
     rows = [_clipped(row) for row in rows]
     problem = Problem(rows, labels, scale, bias)
     w = problem.descend([scale, *bias], first=0)
-    least, most = scale / RANGE, scale * RANGE
-    if not least <= w[0] <= most:  # convex: then the minimum within the range is on its edge
-        w = problem.descend([min(max(w[0], least), most), *bias], first=1)
+    min_scale, max_scale = scale / RANGE, scale * RANGE
+    # the objective is convex: if its minimum is outside the range, the best scale is on the edge
+    if not min_scale <= w[0] <= max_scale:
+        w = problem.descend([min(max(w[0], min_scale), max_scale), *bias], first=1)
     return w[0], w[1:]
 
 
 class Problem:
-    """What is minimised. w: scale, then the biases."""
+    """The objective. Its argument w is [scale, *biases]."""
 
     def __init__(self, rows: "Any", labels: "Any", scale: float, bias: "Any") -> None:
-        self.rows, self.labels, self.shipped = rows, labels, [scale, *bias]
-        self.stiff = [STIFF_SCALE / scale**2] + [STIFF_BIAS] * len(bias)
+        self.rows, self.labels, self.prior = rows, labels, [scale, *bias]
+        self.penalty = [PENALTY_SCALE / scale**2] + [PENALTY_BIAS] * len(bias)
 
     def descend(self, w: list[float], first: int) -> list[float]:
-        """The minimum over w[first:], from `w` on; what is before stays."""
+        """Minimize over w[first:], starting from `w`; w[:first] stays fixed."""
         value, gradient, hessian = self.at(w)
         for _ in range(MAX_STEPS):
             step = solve([row[first:] for row in hessian[first:]], gradient[first:])
             gain = fsum(s * g for s, g in zip(step, gradient[first:]))
-            if gain < ENOUGH:
+            if gain < TOLERANCE:
                 break
             size = 1.0
-            while True:  # Armijo's rule; with a convex function it ends
+            while True:  # Armijo's rule; it ends, because the objective is convex
                 tried = w[:first] + [x - size * s for x, s in zip(w[first:], step)]
                 found = self.at(tried)
                 if found[0] <= value - 1e-4 * size * gain:
                     break
                 size /= 2
-                if size < 1e-6:  # rounding is all that is left
+                if size < 1e-6:  # only rounding errors remain
                     return w
             w, (value, gradient, hessian) = tried, found
         return w
 
     def at(self, w: list[float]) -> tuple[float, list[float], list[list[float]]]:
-        """(value, gradient [n], second derivatives [n][n]) at `w`."""
-        n, off = len(w), [x - s for x, s in zip(w, self.shipped)]
-        value = fsum(0.5 * k * d * d for k, d in zip(self.stiff, off))
-        gradient = [k * d for k, d in zip(self.stiff, off)]
-        hessian = [[self.stiff[i] if i == j else 0.0 for j in range(n)] for i in range(n)]
+        """Return (value, gradient [n], Hessian [n][n]) at `w`, in float64."""
+        n, off = len(w), [x - s for x, s in zip(w, self.prior)]
+        value = fsum(0.5 * k * d * d for k, d in zip(self.penalty, off))
+        gradient = [k * d for k, d in zip(self.penalty, off)]
+        hessian = [[self.penalty[i] if i == j else 0.0 for j in range(n)] for i in range(n)]
         scale, bias = w[0], w[1:]
         for row, right in zip(self.rows, self.labels):
             z = [scale * x + b for x, b in zip(row, bias)]
@@ -115,7 +116,7 @@ class Problem:
 
 
 def solve(a: list[list[float]], b: list[float]) -> list[float]:
-    """x with a x = b, for a symmetric positive definite `a` [n][n]: Cholesky."""
+    """Solve a x = b by Cholesky decomposition. a: [n][n], symmetric positive definite; b: [n]."""
     n = len(b)
     low = [[0.0] * n for _ in range(n)]
     for i in range(n):

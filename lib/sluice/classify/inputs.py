@@ -1,8 +1,8 @@
-"""An input of `classify`: which of its bytes are looked at, and the text they are.
+"""Read an input of `classify`, and convert it to the text that the prompt gets.
 
-Of a mail the first MAIL_BYTES; sluice.mail makes the text. Of a text the first END_BYTES and the
-last END_BYTES, if it has more than both together: what is between them would not be read by the
-model anyway. So memory and time are bounded whatever comes.
+Memory and time are bounded for any input. Of a message the first MAIL_BYTES are used; sluice.mail
+converts them to text. Of a longer text the first and the last END_BYTES are used: the prompt
+drops the tokens between them in any case.
 """
 
 import os
@@ -15,17 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-MAIL_BYTES = (16 << 20) + 1  # one more than sluice.mail reads, so that it says so
+MAIL_BYTES = (16 << 20) + 1  # one more than sluice.mail reads, so that it reports the cut
 END_BYTES = 128 << 10
 
 
 def read(fd: "Any", is_mail: bool, read_some: "Callable[[Any], bytes]" = stream.read_some) -> bytes:
-    """The bytes to look at of what is on `fd`, which is read to its end: a writer is not killed for
-    having more to say.
+    """Read `fd` to its end, so that no writer gets SIGPIPE, and return the bytes that are used.
 
-    read_some(fd): the next bytes, b"" at the end.
+    read_some(fd): returns the next bytes, b"" at the end.
     """
-    # one more, so that text() knows of it
+    # one byte more, by which text() knows of the cut
     n_head, n_tail = (MAIL_BYTES, 0) if is_mail else (END_BYTES, END_BYTES + 1)
     head, tail, n = [], b"", 0
     while chunk := read_some(fd):
@@ -39,8 +38,9 @@ def read(fd: "Any", is_mail: bool, read_some: "Callable[[Any], bytes]" = stream.
 
 
 def read_file(path: str | None, is_mail: bool) -> bytes:
-    """`read` of the file at `path`, or of stdin (None, "-"). DataError where it is empty or a
-    directory, OSError.
+    """Call `read` on the file at `path`, or on stdin (None or "-").
+
+    Raises DataError if the file is empty or a directory, or OSError.
     """
     fd = 0 if path in (None, "-") else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -48,13 +48,15 @@ def read_file(path: str | None, is_mail: bool) -> bytes:
     except IsADirectoryError:
         raise data_error(path or "standard input", "is a directory") from None
     if not data:
-        raise data_error(path or "standard input", "no text: it is empty")
+        raise data_error(path or "standard input", "no text: the input is empty")
     return data
 
 
 def text(data: bytes, is_mail: bool, fold: bool) -> tuple[bytes, bytes | None, list[str] | None]:
-    """(text, rest, reasons) of an input. text: as bytes, of the head alone where the middle is left
-    out; rest: then that of the tail, else None; reasons: what sluice.mail says of a mail, or None.
+    """Convert an input to (text, rest, reasons).
+
+    text: the whole text, or that of the head if the middle is dropped. rest: the text of the tail
+    in that case, else None. reasons: the problems that sluice.mail found in a message, or None.
     """
     if is_mail:
         from ..mail import message

@@ -1,10 +1,8 @@
-"""`classify --learn` and `--forget`: the file of calibration.py with a mail more, or less, and
-fitted again.
+"""`classify --learn` and `--forget`: add an example to the calibration or remove one, and refit.
 
-A learner holds a lock (FILE.lock, which stays, empty) from reading the file to replacing it, so
-that of learners at the same time none is lost; it waits for another one for WAIT_S seconds. The
-file is replaced whole, or not at all; what it holds of this model under its earlier id then has the
-present one.
+A lock (FILE.lock, an empty file that stays) is held from reading the file to replacing it, so
+concurrent updates are not lost. A process waits WAIT_S seconds for the lock. The file is replaced
+atomically. Examples of this model under its earlier ID get its present ID.
 """
 
 import contextlib
@@ -24,32 +22,33 @@ if TYPE_CHECKING:
     from .classifier import Classifier, Verdict
 
 WAIT_S = 20.0
-MAX_BYTES = 64 << 20  # of the lines: MAX_LINES of them with 64 answers take less
+MAX_BYTES = 64 << 20  # of the file; MAX_LINES examples with 64 answers take less
 
 
 def learner(
     path: str | None, learn: str | None, forget: bool, is_many: "Any", no_calibration: bool
 ) -> "Callable[[Classifier, bytes], Verdict] | None":
-    """What makes of a Classifier and an input the Verdict after learning or forgetting it.
+    """Return a function of a Classifier and an input that learns or forgets the input.
 
-    path: of the calibration. learn: the right answer, or None with `forget`. Error 64 for options
-    that do not go together.
+    The function returns the Verdict afterwards. path: the calibration file. learn: the correct
+    answer, or None with `forget`. Raises Error 64 for options that exclude each other.
     """
     if is_many or no_calibration or forget and learn is not None:
         raise Error(
             USAGE,
-            "--learn or --forget: one of them, without --jsonl, --listen and --no-calibration",
+            "--learn and --forget exclude each other, --jsonl, --listen, --pass-through and"
+            " --no-calibration",
         )
     if not path:
-        raise Error(
-            USAGE, "--learn and --forget: there is no home to keep it in: give --calibration FILE"
-        )
+        raise Error(USAGE, "--learn and --forget: $HOME is not set; give --calibration FILE")
     return lambda classifier, data: change(classifier, data, path, learn)
 
 
-class Line:
-    """A mail learnt. text, model, question: 16 hex digits each; label: number of the answer; log_p:
-    floats.
+class Example:
+    """A learned text: a line of the file.
+
+    text, model, question: 16 hex digits each. label: index of the correct answer. log_p: list of
+    float, uncalibrated log probabilities, nats.
     """
 
     def __init__(
@@ -64,11 +63,11 @@ class Line:
         )
 
     def key(self) -> tuple[str, str, str]:
-        """What the file has one line of: (text, model, question)."""
+        """Return (text, model, question), which is unique in a file."""
         return self.text, self.model, self.question
 
     def dump(self) -> bytes:
-        """As bytes with the newline."""
+        """Return the line, with its newline."""
         return (
             " ".join(
                 (self.text, self.model, self.question, str(self.label), *map(repr, self.log_p))
@@ -78,11 +77,12 @@ class Line:
 
 
 def change(c: "Classifier", data: bytes, path: str, answer: str | None = None) -> "Any":
-    """Learn that `answer` is the right one for the input `data` (bytes), or forget that input where
-    it is None: in the file at `path`, made if absent. The Verdict on it from now on, of a
-    classifier.Classifier whose `learnt` is that file.
+    """Learn `answer` as the correct one for `data`, or forget `data` if `answer` is None.
 
-    Error 64 for what is no answer, 65: no text, nothing to forget, a damaged file; 73, 74, 75.
+    Updates the file at `path`, which must be that of `c.user_calibration`; creates it if it is
+    absent. Returns the Verdict with the new calibration. Raises Error 64 if the question has no
+    such answer, DataError for an empty text, a text to forget that was not learned or a damaged
+    file, and Error 73, 74 or 75 if the file cannot be written.
     """
     names = list(c.question.answers)
     if answer is not None and answer not in names:
@@ -92,17 +92,17 @@ def change(c: "Classifier", data: bytes, path: str, answer: str | None = None) -
     model, earlier = calibration.name_of(file), calibration.earlier_name_of(file)
     read = lambda: _renamed(read_lines(path), earlier, model)
     others = lambda lines: [l for l in lines if l.key() != (text, model, question)]
-    lines = read()  # before anything is made
+    lines = read()  # before any file is created
     if answer is None and len(others(lines)) == len(lines):
         raise data_error(
-            path, "nothing to forget: this text was not learnt with this model and question"
+            path, "nothing to forget: this text was not learned with this model and question"
         )
     _make_directory(path)
     with _lock(path):
         kept = others(read())
         if answer is not None:
             kept.append(
-                Line(
+                Example(
                     text,
                     model,
                     question,
@@ -111,12 +111,15 @@ def change(c: "Classifier", data: bytes, path: str, answer: str | None = None) -
                 )
             )
         _write(path, kept[-calibration.MAX_LINES :], c.question, model, question, earlier)
-    c.judge(v)
+    c.evaluate(v)
     return v
 
 
-def read_lines(path: str) -> "list[Line]":
-    """The Lines of the file at `path`, none where it is absent. DataError naming the line."""
+def read_lines(path: str) -> "list[Example]":
+    """Read all examples of the file at `path`; none if it is absent.
+
+    Raises DataError naming the line.
+    """
     try:
         with open(files.open_trusted(path), "rb") as f:
             data = f.read(MAX_BYTES)
@@ -128,7 +131,7 @@ def read_lines(path: str) -> "list[Line]":
     data = data[at + n_head :]
     if (len(data), checksum(data)) != (n_lines, crc):
         raise data_error(
-            path, "damaged: the mails have another checksum, or are cut; remove it to begin again"
+            path, "damaged: wrong size or checksum of the examples; remove the file to begin again"
         )
     return [
         _line(path, n, line)
@@ -137,8 +140,10 @@ def read_lines(path: str) -> "list[Line]":
 
 
 def _renamed(lines, earlier, model):
-    """`lines` with the model called `model` where they have it as `earlier`; of two that are then
-    of one text, the later one."""
+    """Return `lines` with the model name `earlier` replaced by `model`.
+
+    Of two examples that are then equal in text, model and question the later one stays.
+    """
     kept = {}
     for l in lines:
         if l.model == earlier:
@@ -151,22 +156,24 @@ def _renamed(lines, earlier, model):
 def _line(path, n, line):
     try:
         text, model, question, label, *log_p = line.split(" ")
-        found = Line(
+        found = Example(
             *map(hexadecimal, (text, model, question)), int(label), [number(x) for x in log_p]
         )
         if not 0 <= found.label < len(log_p):
             raise ValueError
         return found
     except ValueError:
-        raise data_error(path, f"line {n}: is not a mail that was learnt") from None
+        raise data_error(path, f"line {n}: is not an example") from None
 
 
 def _write(path, lines, asked, model, question, earlier=None):
-    """Replace the file; the fit for (model, question) is made again, those of other pairs stay, of
-    a model called `earlier` as `model`."""
-    present, shipped = (
+    """Replace the file, with a new fit for (model, question).
+
+    Fits of other pairs stay; the model name `earlier` becomes `model`.
+    """
+    present, prior = (
         {(l.model, l.question) for l in lines} - {(model, question)},
-        calibration.shipped(asked),
+        calibration.prior(asked),
     )
     try:
         found = calibration.read_head(path)
@@ -177,14 +184,14 @@ def _write(path, lines, asked, model, question, earlier=None):
     ours = [
         l
         for l in lines
-        if (l.model, l.question) == (model, question) and len(l.log_p) == len(shipped) - 1
+        if (l.model, l.question) == (model, question) and len(l.log_p) == len(prior) - 1
     ]
     if ours:
-        used = ours[-fitting.most_rows(len(asked.answers)) :]
+        used = ours[-fitting.max_rows(len(asked.answers)) :]
         scale, bias = fitting.fit(
-            [l.log_p for l in used], [l.label for l in used], shipped[0], shipped[1:]
+            [l.log_p for l in used], [l.label for l in used], prior[0], prior[1:]
         )
-        fits[model, question] = Fit(len(used), shipped, [scale, *bias])
+        fits[model, question] = Fit(len(used), prior, [scale, *bias])
     fits = dict(list(fits.items())[-calibration.MAX_FITS :])
     head = b"".join(_head_line(*key, fit) for key, fit in fits.items())
     body = b"".join(line.dump() for line in lines)
@@ -198,7 +205,7 @@ def _write(path, lines, asked, model, question, earlier=None):
 
 
 def _mode(path):
-    """0600, and who else the owner of the file that is there let read it."""
+    """Return mode 0600, with the read bits that the owner gave to others in the present file."""
     try:
         return 0o600 | os.stat(path).st_mode & 0o044
     except OSError:
@@ -207,14 +214,13 @@ def _mode(path):
 
 def _head_line(model, question, fit):
     numbers = lambda w: f"{w[0]!r} {','.join(map(repr, w[1:]))}"
-    return (
-        f"{model} {question} {fit.n_mails} {numbers(fit.shipped)} {numbers(fit.fitted)}\n".encode()
-    )
+    return f"{model} {question} {fit.n_texts} {numbers(fit.prior)} {numbers(fit.fitted)}\n".encode()
 
 
 def _digest(c, data):
-    """16 hex digits of the text that is judged: so a mail is the same one after a filter or a
-    mailbox added headers to it.
+    """Return 16 hex digits of a hash of the text that the prompt gets.
+
+    Headers that a filter or a mailbox adds to a message do not change it.
     """
     import hashlib
 
@@ -250,7 +256,7 @@ def _lock(path):
             except BlockingIOError:
                 if time.monotonic() > end:
                     raise Error(
-                        TRY_AGAIN, f"{name}: another process has held it for {WAIT_S:.0f} s"
+                        TRY_AGAIN, f"{name}: another process has held the lock for {WAIT_S:.0f} s"
                     ) from None
                 time.sleep(0.02)
             except OSError as e:

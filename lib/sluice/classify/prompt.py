@@ -1,10 +1,9 @@
-"""A prompt in tokens: what stands before the input, the input itself cut to size, what stands after
-it.
+"""The prompt of a question as tokens: the part before the input, the cut input, the part after.
 
-Segments are encoded one by one and joined as tokens, so nothing in the input can become a control
-token or merge with its surroundings. The blank that some vocabularies put before a text (see
-tokenizer/vocabulary.py) is put where a text begins the prompt or follows a control token, as
-`tokenize --special` does.
+Segments are tokenized one by one and joined as tokens, so no input becomes a control token or
+merges with its surroundings. Some vocabularies add a space before a text (tokenizer/vocabulary.py).
+Like `tokenize --special`, this module adds the space if a text begins the prompt or follows a
+control token.
 """
 
 from ..faults import data_error
@@ -16,35 +15,40 @@ if TYPE_CHECKING:
     from ..tokenizer.vocabulary import Vocab
     from .question import Question
 
-CUT_BYTES = 64 << 10  # of a text's head and as many of its tail are encoded, whatever its length,
-CUT_BYTES_PER_ID = 16  # and this many more for each id that is to be kept
+# Of a longer text the first and last CUT_BYTES + CUT_BYTES_PER_TOKEN * (tokens to keep) bytes are
+# tokenized.
+CUT_BYTES = 64 << 10
+CUT_BYTES_PER_TOKEN = 16
 
 
 class Prompt:
-    """A Question in the tokens of a vocabulary.
+    """A question in the tokens of a vocabulary.
 
-    before, after: lists of tokens around the input.   frame: name of the frame, or None.
-    head, tail: how many tokens of the input fit, with `n_more` after the prompt, into `n_ctx`.
-    DataError where a control token is missing or the prompt alone does not fit.
+    before, after: list of int, the tokens around the input.
+    template: name of the chat template, or None.
+    head, tail: int, the number of first and last tokens of the input that fit into `n_ctx`, with
+    `n_more` tokens after the prompt.
+
+    Raises DataError if a control token is missing or the prompt without input does not fit.
     """
 
     def __init__(
         self, question: "Question", file: "File", vocab: "Vocab", n_ctx: int, n_more: int
     ) -> None:
-        self._vocab, segments, tokens, self.frame = vocab, question.prompt, [], None
+        self._vocab, segments, tokens, self.template = vocab, question.prompt, [], None
         if question.frame:
-            self.frame = (
+            self.template = (
                 templates.choose(file, vocab)
                 if question.frame == templates.AUTO
                 else question.frame
             )
-            frame = templates.FRAMES[self.frame]
-            segments = frame.before + segments + frame.after
+            template = templates.TEMPLATES[self.template]
+            segments = template.before + segments + template.after
             tokens = [vocab.bos] if vocab.add_bos else []
-        self.after = tokens  # until the input comes
+        self.after = tokens  # becomes `before` at the input
         for kind, text, first in joined(segments):
             last = self.after[-1] if self.after else None
-            # also where that took along all white space between
+            # also if that token took along all white space between
             first = first or (last is not None and vocab.splits(last))
             if kind == "special":
                 self.after.append(templates.need(file, vocab, text))
@@ -54,22 +58,22 @@ class Prompt:
                 )
             else:
                 self.before, self.after, self._prefix, self._last = self.after, [], first, last
-        room = n_ctx - len(self.before) - len(self.after) - n_more
-        if room < 1:
+        n_free = n_ctx - len(self.before) - len(self.after) - n_more
+        if n_free < 1:
             raise data_error(
                 question.path,
-                f"the prompt and the answers take {n_ctx - room} tokens, and {file.path} has a"
-                f" context of {n_ctx}",
+                f"prompt and answers take {n_ctx - n_free} tokens, more than the context of"
+                f" {file.path}, {n_ctx}",
             )
-        self.head, self.tail = fit(question.head_ids, question.tail_ids, room)
+        self.head, self.tail = fit(question.head_ids, question.tail_ids, n_free)
 
     def input_tokens(self, data: bytes, rest: bytes | None = None) -> tuple[list[int], bool]:
-        """(tokens, cut): the tokens of a text (bytes), at most head + tail: the first and the last
-        ones; whether some are left out.
+        """Tokenize a text: (tokens, cut).
 
-        rest: where the text's middle is not there, `data` is what stands before it and this what
-        stands behind it. They are encoded apart, so that neither takes the other's place nor merges
-        with it, however few tokens one of them has.
+        tokens: at most head + tail of them, the first and the last ones. cut: whether some are
+        missing.
+        rest: None, or the end of a text whose middle is missing; `data` is then its begin. Both are
+        tokenized separately, so they neither merge nor take each other's share.
         """
         encode = lambda part, prefix: self._vocab.encode(
             part,
@@ -79,7 +83,7 @@ class Prompt:
             marks=False,
             after=self._last if prefix else None,
         )
-        keep = CUT_BYTES + CUT_BYTES_PER_ID * max(self.head, self.tail)
+        keep = CUT_BYTES + CUT_BYTES_PER_TOKEN * max(self.head, self.tail)
         if rest is not None or len(data) > 2 * keep:
             first, last = (
                 encode(data[:keep], self._prefix),
@@ -93,8 +97,9 @@ class Prompt:
 
 
 def joined(segments: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:
-    """(kind, text, first) of segments, texts that follow each other made one; first: at the begin
-    or after a control token.
+    """Join adjacent text segments; return [(kind, text, first)].
+
+    first: whether the segment is the first one, or follows a control token.
     """
     out, first = [], True
     for kind, text in segments:
@@ -106,9 +111,9 @@ def joined(segments: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     return out
 
 
-def fit(head: int, tail: int, room: int) -> tuple[int, int]:
-    """(head, tail) made smaller in proportion where they are more than `room` together."""
-    if head + tail <= room:
+def fit(head: int, tail: int, n_free: int) -> tuple[int, int]:
+    """Scale (head, tail) down in proportion if their sum exceeds `n_free` tokens."""
+    if head + tail <= n_free:
         return head, tail
-    less = room * tail // (head + tail)
-    return room - less, less
+    less = n_free * tail // (head + tail)
+    return n_free - less, less

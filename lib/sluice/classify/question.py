@@ -1,30 +1,28 @@
-"""A question: what a model is asked about a text, and what it may answer. A YAML file
-(configs/*.yaml):
+"""Read and check a question: prompt, answers (labels), thresholds and calibration, in YAML.
 
     model: spam.gguf              # optional: a file next to this one, or in the package's data
     input:
-      kind: mail                  # mail: a message; text: the bytes are the text
-      fold: true                  # optional: the text as mail.normalize.fold() gives it
+      kind: mail                  # mail: a message (RFC 5322); text: the bytes are the text
+      fold: true                  # optional: normalize the text (mail-text --normalize)
       head_ids: 384               # of a longer text the first 384 tokens
-      tail_ids: 128               # and the last 128 are read
+      tail_ids: 128               # and the last 128 are used
     frame: auto                   # optional: chat template; auto, or a name of templates.py
-    prompt:                       # segments, each encoded alone and joined as tokens
-      - special: "<s>"            # a control token, by its text
-      - text: "Is this spam?"     # text, never a control token
-      - input                     # once
-    answers:                      # label -> spellings, what the model may write for it
+    prompt:                       # segments, tokenized one by one and joined as tokens
+      - special: "<s>"            # a control token, given by its text
+      - text: "Is this spam?"     # text, without control tokens
+      - input                     # exactly once
+    answers:                      # label -> its spellings, the texts that count for it
       yes: ["yes"]
       no: ["no"]
-    tokenisations: all            # optional: all ways to write a spelling in tokens; canonical: the
-                                  # tokenizer's alone
-    thresholds: {yes: 0.9}        # optional: a best label less probable than this is unsure
-    calibration:                  # optional: p ~ exp(scale * log P + bias)
+    tokenisations: all            # optional: all token sequences of a spelling; canonical: the
+                                  # tokenizer's only
+    thresholds: {yes: 0.9}        # optional: below it the best label becomes "unsure"
+    calibration:                  # optional: P(label) ~ exp(scale * log P + bias)
       scale: 1.0
       bias: {yes: 0.0}
 
-A model's name without a "/" is also looked for in the package's data folder.
-Every key is checked; one that is not known is refused, so that a misspelt threshold is not a
-threshold of 0.
+A model name without "/" is also looked up in the package's data directory. An unknown key is an
+error, so a misspelt threshold is not a threshold of 0.
 """
 
 import os
@@ -38,22 +36,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# of the package: configs/ and data/ lie there
+# the package's directory, which has configs/ and data/
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SHIPPED, DATA = os.path.join(HERE, "configs"), os.path.join(HERE, "data")
+BUNDLED, DATA = os.path.join(HERE, "configs"), os.path.join(HERE, "data")
 MAX_BYTES = 64 << 10  # of the file
-MAX_IDS = 1 << 17  # of the head or tail
+MAX_TOKENS = 1 << 17  # of head or tail
 MAX_ANSWERS = MAX_SPELLINGS = 64
 MAX_SPELLING_BYTES = 256
 UNSURE = "unsure"
 SUFFIX = ".question"  # of a parsed question in a cache
-MAX_KEPT = 64  # parsed questions a cache keeps
+MAX_CACHED = 64  # parsed questions in a cache
 
 
 class Question:
-    """Fields as in the file: path, model (or None), kind, fold, head_ids, tail_ids, frame (or
-    None), prompt [(kind, text)], answers {name: [spelling]}, tokenisations, thresholds {name:
-    float} and bias {name: float} for every answer, scale.
+    """A checked question. Its attributes are named as the keys of the file.
+
+    path: str, the file. model, frame: str or None. kind, tokenisations: str. fold: bool.
+    head_ids, tail_ids: int. prompt: [(kind, text)]. answers: {label: [spelling]}.
+    thresholds, bias: {label: float} for every label. scale: float.
+
+    Raises DataError naming file and key.
     """
 
     model: "Any"
@@ -70,7 +72,7 @@ class Question:
         )
         self.model = self._string(top, "model", 1000) if "model" in top else None
         self.frame = (
-            self._choice(top, "frame", (templates.AUTO, *templates.FRAMES))
+            self._choice(top, "frame", (templates.AUTO, *templates.TEMPLATES))
             if "frame" in top
             else None
         )
@@ -95,15 +97,13 @@ class Question:
             raise self._data_error("input.fold", "is not true or false")
         for key in ("head_ids", "tail_ids"):
             n = value[key]
-            if type(n) is not int or not 0 <= n <= MAX_IDS:
+            if type(n) is not int or not 0 <= n <= MAX_TOKENS:
                 raise self._data_error(
-                    f"input.{key}", f"is not a number of tokens from 0 to {MAX_IDS}"
+                    f"input.{key}", f"is not a number of tokens from 0 to {MAX_TOKENS}"
                 )
             setattr(self, key, n)
         if not self.head_ids + self.tail_ids:
-            raise self._data_error(
-                "input", "head_ids and tail_ids are both 0: nothing would be read"
-            )
+            raise self._data_error("input", "head_ids and tail_ids are both 0: no text is left")
 
     def _read_prompt(self, value):
         self.prompt = []
@@ -122,7 +122,9 @@ class Question:
             self.prompt.append((kind, self._text(text, where, MAX_BYTES)))
         n = sum(kind == "input" for kind, _ in self.prompt)
         if n != 1:
-            raise self._data_error("prompt", f"the segment input is there {n} times, not once")
+            raise self._data_error(
+                "prompt", f"the segment input occurs {n} times; exactly one is needed"
+            )
 
     def _read_answers(self, value):
         if not isinstance(value, dict) or not 2 <= len(value) <= MAX_ANSWERS:
@@ -141,18 +143,18 @@ class Question:
             ):
                 raise self._data_error(
                     "answers",
-                    f"{printable(name)} is not a word that can be printed, or is the word {UNSURE}",
+                    f"{printable(name)} is not a printable word, or is the reserved word {UNSURE}",
                 )
             for s in self._list(spellings, where, MAX_SPELLINGS):
                 self._text(s, where, MAX_SPELLING_BYTES)
                 if s in seen:
                     raise self._data_error(
-                        where, f"the spelling {printable(s)} is there twice, also as {seen[s]}"
+                        where, f"the spelling {printable(s)} occurs twice; {seen[s]} has it, too"
                     )
                 seen[s] = name
             self.answers[name] = list(spellings)
 
-    # Kinds of values.
+    # Types of values.
 
     def _data_error(self, where, what):
         return data_error(self.path, f"{where}: {what}" if where else what)
@@ -164,37 +166,37 @@ class Question:
             if key not in needed and key not in optional:
                 raise self._data_error(
                     where,
-                    f"there is no key {printable(key)}; known: {', '.join((*needed, *optional))}",
+                    f"there is no key {printable(key)}; use {', '.join((*needed, *optional))}",
                 )
         for key in needed:
             if key not in value:
                 raise self._data_error(where, f"the key {key} is missing")
         return value
 
-    def _list(self, value, where, most=1000):
-        if not isinstance(value, list) or not 1 <= len(value) <= most:
-            raise self._data_error(where, f"is not a list of 1 to {most}")
+    def _list(self, value, where, maximum=1000):
+        if not isinstance(value, list) or not 1 <= len(value) <= maximum:
+            raise self._data_error(where, f"is not a list of 1 to {maximum}")
         return value
 
-    def _text(self, value, where, most):
+    def _text(self, value, where, maximum):
         if not isinstance(value, str) or not value:
             raise self._data_error(
                 where,
-                "is not a text, or empty (a number or true, if it is meant as text, stands in"
-                " quotes)",
+                "is not a text, or is empty; put quotes around a number or true that is meant as"
+                " text",
             )
         try:
             n_bytes = len(value.encode())
         except UnicodeEncodeError:
             raise self._data_error(
-                where, "has half of a surrogate pair, which is no character"
+                where, "has half of a surrogate pair, which is not a character"
             ) from None
-        if n_bytes > most:
-            raise self._data_error(where, f"more than {most} bytes")
+        if n_bytes > maximum:
+            raise self._data_error(where, f"more than {maximum} bytes")
         return value
 
-    def _string(self, tree, key, most):
-        value = self._text(tree[key], key, most)
+    def _string(self, tree, key, maximum):
+        value = self._text(tree[key], key, maximum)
         if "\0" in value:
             raise self._data_error(key, "has a NUL")
         return value
@@ -204,62 +206,61 @@ class Question:
             raise self._data_error(prefix + key, f"is none of {', '.join(choices)}")
         return tree[key]
 
-    def _number(self, value, where, least, most):
-        if type(value) not in (int, float) or not least <= value <= most:  # NaN is neither
-            raise self._data_error(where, f"is not a number from {least} to {most}")
+    def _number(self, value, where, minimum, maximum):
+        if type(value) not in (int, float) or not minimum <= value <= maximum:  # NaN fails, too
+            raise self._data_error(where, f"is not a number from {minimum} to {maximum}")
         return float(value)
 
-    def _per_answer(self, value, where, least, most):
+    def _per_answer(self, value, where, minimum, maximum):
         value = self._dict(value, where, (), tuple(self.answers))
         return {
-            name: self._number(value.get(name, 0.0), f"{where}.{name}", least, most)
+            name: self._number(value.get(name, 0.0), f"{where}.{name}", minimum, maximum)
             for name in self.answers
         }
 
 
 def find(name: str) -> str:
-    """The path of a question: `name` itself if it has a slash or ends in .yaml, else that of the
-    shipped one of this name.
+    """Return the path of a question: `name` if it has "/" or ends in .yaml, else a bundled file.
+
+    Raises Error 66 if no bundled question has this name.
     """
     if os.sep in name or name.endswith((".yaml", ".yml")):
         return name
-    shipped = sorted(f[:-5] for f in os.listdir(SHIPPED) if f.endswith(".yaml"))
-    if name not in shipped:
+    bundled = sorted(f[:-5] for f in os.listdir(BUNDLED) if f.endswith(".yaml"))
+    if name not in bundled:
         raise Error(
             NO_INPUT,
-            f"-q {printable(name)}: none of the shipped questions, {', '.join(shipped)}; a file has"
-            " a / or ends in .yaml",
+            f"-q {printable(name)}: unknown question; use {', '.join(bundled)}, or a path that has"
+            ' "/" or ends in ".yaml"',
         )
-    return os.path.join(SHIPPED, name + ".yaml")
+    return os.path.join(BUNDLED, name + ".yaml")
 
 
 def model_path(question: "Question") -> str:
-    """Where the model is that a question names: beside the question, else, if it is a name alone,
-    in the package's data folder.
-    """
-    beside = os.path.join(os.path.dirname(question.path), question.model)
-    shipped = os.path.join(DATA, question.model)
+    """Return the path of the question's model: next to the question, else in the package's data."""
+    adjacent = os.path.join(os.path.dirname(question.path), question.model)
+    bundled = os.path.join(DATA, question.model)
     return (
-        shipped
-        if os.sep not in question.model and os.path.exists(shipped) and not os.path.exists(beside)
-        else beside
+        bundled
+        if os.sep not in question.model and os.path.exists(bundled) and not os.path.exists(adjacent)
+        else adjacent
     )
 
 
 def read(path: str, cache_dir: str | None = None) -> "Question":
-    """The Question in the file `path`. DataError naming file and key, OSError.
+    """Read the question in the file `path`. Raises DataError naming file and key, or OSError.
 
-    With cache_dir the parsed file is kept there beside its text, under its CRC: reading YAML takes
-    longer than a small model's answer. It is taken for the same text only, and checked like a file;
-    whatever hinders keeping it is no matter. What is parsed of shipped questions is shipped
-    (`ship`).
+    cache_dir: directory for parsed files, or None. Parsing YAML takes longer than a small model's
+    evaluation, so the parsed file is cached with its text, under the CRC of the text. It is used
+    for the same text only, and checked as a file is. Cache errors are ignored. The package has the
+    parsed files of the bundled questions (`write_bundled`).
     """
     data = stream.read_file(path, MAX_BYTES)
-    kept = cache_dir and _kept_name(cache_dir, data)
-    for name, is_ours in ((_kept_name(DATA, data), True), (kept, False)):
+    cached = cache_dir and _cache_name(cache_dir, data)
+    for name, is_ours in ((_cache_name(DATA, data), True), (cached, False)):
         try:
             if name:
-                return Question(_recall(name, data, is_ours), path)
+                return Question(_load(name, data, is_ours), path)
         except (
             OSError,
             ValueError,
@@ -267,31 +268,31 @@ def read(path: str, cache_dir: str | None = None) -> "Question":
             AttributeError,
             RecursionError,
             Error,
-        ):  # absent, damaged, not to be trusted
+        ):  # absent, damaged, or written by others
             pass
     from .. import yamlfile
 
     tree = yamlfile.parse(data, path)
     question = Question(tree, path)
-    if kept:
+    if cached:
         try:
-            _keep(kept, data, tree)
+            _store(cached, data, tree)
         except (OSError, Error):
             pass
     return question
 
 
-def _kept_name(cache_dir, data):
+def _cache_name(cache_dir, data):
     return os.path.join(cache_dir, f"{lib.crc32c(0, data, len(data)):08x}{SUFFIX}")
 
 
 def _checksum(data):
-    """The first line of a kept question: CRC-32C of the rest."""
+    """Return the first line of a cached question: the CRC-32C of the rest."""
     return b"%08x\n" % lib.crc32c(0, data, len(data))
 
 
-def _recall(path, data, is_ours):
-    """The parsed file `data` as it was kept at `path`, in a cache or (is_ours) in the package."""
+def _load(path, data, is_ours):
+    """Load the parsed form of `data` from `path`, in the package (is_ours) or in a cache."""
     with open(path if is_ours else _trusted(path), "rb") as f:
         checksum, data_kept = f.read(9), f.read(16 * MAX_BYTES)
     import json
@@ -312,18 +313,18 @@ def _trusted(path):
 
 
 def _packed(data, tree):
-    """A parsed file as it is kept, as bytes."""
+    """Return the bytes of a cached question."""
     import json
 
-    kept = json.dumps([data.decode(), tree]).encode()
-    return _checksum(kept) + kept
+    cached = json.dumps([data.decode(), tree]).encode()
+    return _checksum(cached) + cached
 
 
-def _keep(path, data, tree):
+def _store(path, data, tree):
     from ..system import cache_directory, files
 
     cache_directory.prepare(os.path.dirname(path))
-    cache_directory.trim(os.path.dirname(path), SUFFIX, MAX_KEPT)
+    cache_directory.trim(os.path.dirname(path), SUFFIX, MAX_CACHED)
     fd, temporary = files.nameless(os.path.dirname(path))
     with open(fd, "wb") as f:
         f.write(_packed(data, tree))
@@ -331,19 +332,17 @@ def _keep(path, data, tree):
         files.publish(fd, temporary, path)
 
 
-def ship(directory: str = DATA) -> None:
-    """Write what is parsed of each shipped question into `directory`, and nothing else of the
-    kind.
-    """
+def write_bundled(directory: str = DATA) -> None:
+    """Write the parsed form of each bundled question to `directory`; delete all other ones."""
     from .. import yamlfile
     from ..system import files
 
     for name in os.listdir(directory):
         if name.endswith(SUFFIX):
             os.unlink(os.path.join(directory, name))
-    for name in sorted(os.listdir(SHIPPED)):
+    for name in sorted(os.listdir(BUNDLED)):
         if name.endswith(".yaml"):
-            with open(os.path.join(SHIPPED, name), "rb") as f:
+            with open(os.path.join(BUNDLED, name), "rb") as f:
                 data = f.read()
             packed = _packed(data, yamlfile.parse(data, name))
-            files.write(_kept_name(directory, data), lambda f: f.write(packed))
+            files.write(_cache_name(directory, data), lambda f: f.write(packed))

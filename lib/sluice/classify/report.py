@@ -1,9 +1,8 @@
-"""Verdicts as JSON: the object of `classify --json`, and the lines of --jsonl, which answer
-{"id": ..., "text": ...}, one object a line.
+"""JSON output of `classify`: the object of --json, and one object per input line of --jsonl.
 
-A line that is wrong is answered by an error: what jsonl.load refuses, no text, half of a surrogate
-pair. Keys other than id and text are passed over. An id is a string, a whole number or null, and
-null where there is none.
+An input line is {"id": ..., "text": ...}; other keys are ignored. "id" is a string, an integer or
+null; a missing one counts as null. An invalid line gets an object with "error": JSON that
+jsonl.load refuses, no text, or half of a surrogate pair.
 """
 
 from .. import stream
@@ -20,7 +19,7 @@ MAX_ID_CHARACTERS = 1000
 
 
 def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
-    """(id, text as bytes in `charset`) of a line; BadLine."""
+    """Parse an input line into (id, text in `charset`). Raises BadLine."""
     found = load(line)
     if not isinstance(found, dict):
         raise BadLine("line is not an object")
@@ -33,7 +32,7 @@ def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
         return id, found["text"].encode(charset)
     except UnicodeEncodeError as e:
         what = (
-            "is not a byte (a mail is given as Latin-1)"
+            "is not a byte; give the bytes of a message as characters of Latin-1"
             if charset == "latin-1"
             else "is half of a surrogate pair"
         )
@@ -41,8 +40,9 @@ def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
 
 
 def answer(classifier: "Classifier") -> None:
-    """Answer every line on stdin by one on stdout, at once and in order. DataError, at the end,
-    where some of them were bad.
+    """Classify each line of stdin; print one object per line, at once and in order.
+
+    Raises DataError at the end if any line was invalid.
     """
     charset = "latin-1" if classifier.as_mail else "utf-8"
     n = n_bad = 0
@@ -63,22 +63,22 @@ def answer(classifier: "Classifier") -> None:
         stream.write_all(1, dump(out))
     if n_bad:
         raise data_error(
-            "standard input", f"{n_bad} of {n} lines are bad and were answered by errors"
+            "standard input", f'{n_bad} of {n} lines are invalid; their objects have "error"'
         )
 
 
 def verdict(v: "Verdict") -> "dict[str, Any]":
-    """A Verdict as a dict: what a line of --jsonl says."""
+    """Return the dict of a line of --jsonl."""
     mass = {} if v.mass is None else {"mass": round(v.mass, 6)}
     return {"answer": v.answer, "score": round(v.score, 6), **mass}
 
 
 def whole(classifier: "Classifier", v: "Verdict", ms: float) -> "dict[str, Any]":
-    """A Verdict as a dict with all there is to say: --json. `ms`: milliseconds it took."""
+    """Return the dict of --json. ms: milliseconds since the command started."""
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
     names = list(classifier.question.answers)
-    learnt = v.fit and {
-        "learnt": v.fit.n_mails,
+    fit = v.fit and {
+        "learnt": v.fit.n_texts,
         "scale": v.fit.fitted[0],
         "bias": dict(zip(names, v.fit.fitted[1:])),
     }
@@ -91,7 +91,7 @@ def whole(classifier: "Classifier", v: "Verdict", ms: float) -> "dict[str, Any]"
         "ms": round(ms, 1),
         "model": classifier.model.file.id[:8].hex(),
         "arithmetic": classifier.model.arithmetic,
-        "frame": classifier.prompt.frame,
-        "calibration": learnt,
+        "frame": classifier.prompt.template,
+        "calibration": fit,
         **reasons,
     }

@@ -1,7 +1,7 @@
-"""From what `classify` was asked to a model that answers: question, cache, calibration, Classifier.
+"""Build a Classifier from the options of `classify`: question, cache, calibration and model.
 
-The only place that puts these together: for the command, for its start without click, for
---pass-through and for each group of workers.
+The command, its fast start without click, --pass-through, the workers of --listen and
+sluice.Question all use this module.
 """
 
 import os
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 
 class Setup:
-    """The options of `classify`, by their names; nothing is opened yet.
+    """The options of `classify`. Creating one opens no file.
 
-    asked: a question's name or the path of its YAML file.
-    model: path of the model, or None: the question's own, else that of the variable MODEL.
-    cache_dir: a directory, or None: the user's. no_cache: keep nothing.
-    learnt_file: path of the calibration, or None: the question's own. no_calibration: use none.
+    asked: name of a bundled question, or path of a YAML file.
+    model: path of the model. None: the question's own model, else the one that $MODEL names.
+    cache_dir: cache directory. None: the user's. no_cache: no cache at all.
+    calibration_file: path of the user's calibration. None: the question's file in the user's data
+    directory. no_calibration: use the question's calibration only.
     threads, arithmetic, vocab, huge_pages: see model.Model. as_mail, mass: see Classifier.
-    say: is given a line where the calibration cannot be used, unless it is None.
+    say: called with a message if the calibration cannot be used. None: no message.
 
-    learnt_file: path of the calibration that is used, or None.
+    Attribute calibration_file: path of the calibration in use, or None.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Setup:
         model: str | None = None,
         cache_dir: str | None = None,
         no_cache: bool = False,
-        learnt_file: str | None = None,
+        calibration_file: str | None = None,
         no_calibration: bool = False,
         threads: int | None = None,
         as_mail: bool = False,
@@ -47,30 +48,31 @@ class Setup:
         huge_pages: bool = False,
         say: "Callable[[str], None] | None" = to_stderr,
     ) -> None:
-        self.learnt_file = calibration.path_for(asked, learnt_file, no_calibration)
+        self.calibration_file = calibration.path_for(asked, calibration_file, no_calibration)
         self._asked, self._model, self._threads, self._as_mail = asked, model, threads, as_mail
         self._cache_dir, self._no_cache, self._mass, self._say = cache_dir, no_cache, mass, say
         self._arithmetic, self._vocab, self._huge_pages = arithmetic, vocab, huge_pages
         self._directory: str | None = None
 
     def question(self) -> Question:
-        """The Question, read from its file. DataError naming what is wrong; OSError."""
+        """Read and check the question. Raises DataError naming the key at fault, or OSError."""
         cache = None if self._no_cache else self._cache_dir or cache_directory.home()
         self._directory = cache_directory.usable(cache)
         return read(find(self._asked), self._directory)
 
     def read_input(self, q: Question, path: str | None = None) -> bytes:
-        """The bytes that a Question looks at of the file at `path`, or of stdin (None, "-").
+        """Read the input of a question from the file at `path`, or from stdin (None or "-").
 
-        DataError where there are none; OSError.
+        Returns at most the bytes that inputs.read keeps. Raises DataError if the input is empty or
+        a directory, or OSError.
         """
         return inputs.read_file(path, self._as_mail or q.kind == "mail")
 
     def classifier(self, q: Question | None = None, threads: int | None = None) -> Classifier:
-        """The Classifier for a Question, or for the one asked, read anew.
+        """Open the model, and return the Classifier for `q`; None reads the question again.
 
-        threads: of this one, in place of the option's. Error 64 where no model is named, 65 or 69
-        naming what is wrong with it; OSError.
+        threads: overrides the option. Raises Error 64 if no model is named, DataError (65) or
+        UnsupportedError (69) for a model at fault, or OSError.
         """
         q = q or self.question()
         return Classifier(
@@ -82,7 +84,8 @@ class Setup:
             self._mass,
             self._arithmetic,
             self._vocab,
-            self.learnt_file and calibration.Learnt(self.learnt_file, q, self._say),
+            self.calibration_file
+            and calibration.UserCalibration(self.calibration_file, q, self._say),
             self._huge_pages,
         )
 
@@ -91,7 +94,6 @@ class Setup:
         if not path:
             raise Error(
                 USAGE,
-                "the question names no model: give -m FILE or the variable MODEL"
-                " (see classify --help)",
+                f"{q.path}: names no model; give -m FILE or set $MODEL (see classify --help)",
             )
         return path

@@ -1,9 +1,9 @@
-"""The turns of a chat around a prompt, as segments, by family. A model's own template (a program in
-its metadata) is never run.
+"""Chat templates of `classify`, one per model family, as lists of segments around a prompt.
 
-`auto` takes the first frame of FRAMES whose `special` segments are all control tokens of the
-vocabulary, and whose `seen` texts, if it has any, are all somewhere in the template: that tells the
-families apart whose turn marks are plain text. The last one fits every model.
+`classify` never runs the model's own template, which is a program in its metadata. `auto` selects
+the first of TEMPLATES whose special segments are all control tokens of the vocabulary and whose
+`must_contain` texts all occur in the model's template. These texts tell families apart that write
+turn markers as plain text. The last template fits every model.
 """
 
 from collections import namedtuple
@@ -17,27 +17,29 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 MAX_TEMPLATE = 1 << 20
-Frame = namedtuple("Frame", "before after seen", defaults=((),))
+Template = namedtuple("Template", "before after must_contain", defaults=((),))
 
 
 def special(text: str) -> tuple[str, str]:
+    """A segment that is one control token, given by its text."""
     return ("special", text)
 
 
 def text(text: str) -> tuple[str, str]:
+    """A segment of plain text, without control tokens."""
     return ("text", text)
 
 
-FRAMES = {
-    "chatml": Frame(
+TEMPLATES = {
+    "chatml": Template(
         [special("<|im_start|>"), text("user\n")],
         [special("<|im_end|>"), text("\n"), special("<|im_start|>"), text("assistant\n")],
     ),
-    "gemma": Frame(
+    "gemma": Template(
         [special("<start_of_turn>"), text("user\n")],
         [special("<end_of_turn>"), text("\n"), special("<start_of_turn>"), text("model\n")],
     ),
-    "llama3": Frame(
+    "llama3": Template(
         [special("<|start_header_id|>"), text("user"), special("<|end_header_id|>"), text("\n\n")],
         [
             special("<|eot_id|>"),
@@ -47,47 +49,43 @@ FRAMES = {
             text("\n\n"),
         ],
     ),
-    "phi3": Frame(
+    "phi3": Template(
         [special("<|user|>"), text("\n")],
         [special("<|end|>"), text("\n"), special("<|assistant|>"), text("\n")],
     ),
-    "sluice": Frame(
+    "sluice": Template(
         [special("<|user|>"), text("\n")], [special("</s>"), special("<|assistant|>"), text("\n")]
     ),
-    "mistral": Frame([special("[INST]")], [special("[/INST]")]),
-    "zephyr": Frame(
+    "mistral": Template([special("[INST]")], [special("[/INST]")]),
+    "zephyr": Template(
         [text("<|user|>\n")],
         [special("</s>"), text("\n<|assistant|>\n")],
         ("<|user|>", "<|assistant|>"),
     ),
-    "llama2": Frame([text("[INST] ")], [text(" [/INST]")], ("[INST]", "[/INST]")),
-    "plain": Frame([text("Question: ")], [text("\nAnswer:")]),
+    "llama2": Template([text("[INST] ")], [text(" [/INST]")], ("[INST]", "[/INST]")),
+    "plain": Template([text("Question: ")], [text("\nAnswer:")]),
 }
 
 
 def choose(file: "File", vocab: "Vocab") -> str:
-    """The name of the frame that `auto` stands for, with the model `file` (a gguf.File) and its
-    Vocab.
-    """
-    template = file.get("tokenizer.chat_template", "string", "")[:MAX_TEMPLATE]
-    for name, frame in FRAMES.items():
-        marks = [mark for kind, mark in frame.before + frame.after if kind == "special"]
+    """Return the name of the template that `auto` selects for a model and its vocabulary."""
+    model_template = file.get("tokenizer.chat_template", "string", "")[:MAX_TEMPLATE]
+    for name, template in TEMPLATES.items():
+        marks = [mark for kind, mark in template.before + template.after if kind == "special"]
         if all(vocab.control_id(mark) is not None for mark in marks) and all(
-            mark in template for mark in frame.seen
+            mark in model_template for mark in template.must_contain
         ):
             return name
-    raise AssertionError("the last frame needs nothing")
+    raise AssertionError("the last template fits every model")
 
 
 def need(file: "File", vocab: "Vocab", mark: str) -> int:
-    """The id of the control token `mark` (str); DataError naming it where the vocabulary has
-    none.
-    """
+    """Return the ID of the control token `mark`. Raises DataError if the vocabulary has none."""
     i = vocab.control_id(mark)
     if i is None:
         raise data_error(
             file.path,
-            f"the vocabulary has no control token {printable(mark)}, which the question needs; -q"
-            " gives another question",
+            f"the vocabulary has no control token {printable(mark)}, which the question needs;"
+            " choose another model or question (-m, -q)",
         )
     return i

@@ -1,4 +1,4 @@
-"""Command lines: options and their values, one-line errors, exit codes.
+"""Command-line interface of all commands: options, option values, one-line errors, exit codes.
 
 @cli.command()
 @cli.model_option

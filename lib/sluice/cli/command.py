@@ -1,13 +1,16 @@
-"""A command from its first word to its exit code."""
+"""Run a command: parse its options, print one-line errors, end with an exit code of sysexits.h."""
 
 import errno
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 IGNORED = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-# an interrupt while a command is still starting ends it without a traceback; `run` takes over from
-# here
+# An interrupt while a command starts ends it without a traceback. From `run` on, Python handles it.
 if not IGNORED:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -24,10 +27,13 @@ from . import declared  # noqa: E402
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
-def command(**settings):
-    """click.command with -h and -V, and its manual for a help text; `settings` of its context."""
+def command(**settings: Any) -> "Callable[[Callable[..., Any]], click.Command]":
+    """Decorator: a click command with -h and -V, whose help is its manual.
 
-    def wrap(function):
+    settings: context settings of click.
+    """
+
+    def wrap(function: "Callable[..., Any]") -> click.Command:
         option = click.version_option(
             VERSION,
             "-V",
@@ -42,9 +48,10 @@ def command(**settings):
     return wrap
 
 
-def only_one(**given):
-    """Usage error where more than one of these arguments is given; `as_json` is called --json,
-    `file` FILE.
+def only_one(**given: object) -> None:
+    """Raise UsageError if more than one of these options is given.
+
+    The name `as_json` stands for --json, `file` for FILE.
     """
     names = [
         "FILE" if name == "file" else "--" + name.removeprefix("as_").replace("_", "-")
@@ -55,55 +62,55 @@ def only_one(**given):
         raise click.UsageError(f"{names[0]} and {names[1]} exclude each other")
 
 
-def refuse_terminal(what):
-    """Usage error if stdout is a terminal: `what` is binary, and would be noise there."""
+def refuse_terminal(what: str) -> None:
+    """Raise UsageError if stdout is a terminal, because `what` is binary."""
     if os.isatty(1):
         raise click.UsageError(
-            f"stdout is a terminal, and {what} is binary: pipe it into a command or a file"
+            f"standard output: is a terminal, and {what} is binary; pipe it into a command or a"
+            " file"
         )
 
 
-def refuse(is_wrong, why):
-    """Usage error `why` if the options do not go together."""
+def refuse(is_wrong: object, why: str) -> None:
+    """Raise UsageError `why` if `is_wrong`."""
     if is_wrong:
         raise click.UsageError(why)
 
 
-def run(main):
-    """Run `main` (a click command) as this process and exit: the only place that turns errors into
-    codes and lines.
+def run(main: click.Command) -> NoReturn:
+    """Run `main` as this process and exit. No other function converts errors to codes and lines.
 
-    An Error ends in its own code; click's usage errors in 64; a missing or
-    unreadable input file in 66; any other failing read or write in 74 (a reader
-    of our stdout that went away is silent); out of memory, and a library that
-    is there but cannot be loaded, in 75. Anything else is our bug: its
-    traceback, and 70.
+    Exit code: that of an Error; 64 for a usage error; 66 for an input file that is missing or not
+    readable; 74 for another failed read or write, without a line if the reader of stdout went away;
+    75 for lack of memory and for a library that cannot be loaded; 70, with a traceback, for any
+    other exception, which is a bug.
     """
     descriptors.hold()
     if not IGNORED:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 0
     try:
-        # Not main.main(): that ends in 1, the code of "no", where a reader of our stdout went away.
+        # Not main.main(): it exits with 1, the status of "no", if the reader of stdout went away.
         with main.make_context(program(), sys.argv[1:]) as context:
             main.invoke(context)
         if sys.stdout:  # None when the command was started with it closed
             sys.stdout.flush()
     except BaseException as e:
         code = code_of(e)
-    os._exit(code)  # stdout was flushed or is broken, and nothing else is left to do
+    os._exit(code)  # stdout is flushed or broken, and nothing else is left to do
 
 
-def code_of(e):
-    """The exit code for what ended a command, an exception that is being handled; its line is said.
-    After an interrupt: ends by it.
+def code_of(e: BaseException) -> int:
+    """Print the line for an exception that ended a command, and return its exit code.
+
+    An interrupt ends the process by SIGINT. Call it while the exception is being handled.
     """
     if isinstance(e, click.exceptions.Exit):
         return e.exit_code
     if isinstance(e, faults.Exit):
         return e.code
     if isinstance(e, click.UsageError):
-        say(f"{e.format_message()} (see {program()} --help)")
+        say(f"{_usage_message(e)} (see {program()} --help)")
         return faults.USAGE
     if isinstance(e, (KeyboardInterrupt, click.Abort)):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -115,13 +122,17 @@ def code_of(e):
     if isinstance(e, MemoryError):
         say("out of memory")
         return faults.TRY_AGAIN
-    # a library that is there could not be mapped
+    # a library that exists cannot be mapped
     if isinstance(e, ImportError) and not isinstance(e, ModuleNotFoundError):
         say(e)
         return faults.TRY_AGAIN
     if isinstance(e, OSError):
         if e.errno != errno.EPIPE:
-            say(f"{e.filename}: {e.strerror}" if e.filename else e.strerror or e)
+            say(
+                e.strerror or e
+                if e.filename is None
+                else f"{e.filename or 'empty file name'}: {e.strerror}"
+            )
         missing = isinstance(e, (FileNotFoundError, PermissionError))
         return (
             faults.TRY_AGAIN
@@ -130,9 +141,28 @@ def code_of(e):
             if missing
             else faults.IO_ERROR
         )
-    if isinstance(e, SystemExit):  # click's answer to EPIPE, before it comes to us
+    if isinstance(e, SystemExit):  # click's reaction to EPIPE in its own code
         return faults.IO_ERROR
     return _our_bug()
+
+
+def _usage_message(e):
+    """The message of a usage error, in the form "object: cause; remedy"."""
+    hint = e.param.get_error_hint(e.ctx) if isinstance(e, click.BadParameter) and e.param else ""
+    if isinstance(e, click.MissingParameter) and hint:
+        if not isinstance(e.param, declared.Option):
+            return f"{hint}: missing argument"
+        variable = f" or set ${e.param.envvar}" if e.param.envvar else ""
+        return f"{hint}: missing option; give {e.param.names[0]} {e.param.metavar}{variable}"
+    if hint:
+        return f"{hint}: {e.message.removesuffix('.')}"
+    if isinstance(e, click.NoSuchOption):
+        near = [name for name in e.possibilities or () if name.startswith("-")]
+        return f"{e.option_name}: no such option" + f"; try {', '.join(near)}" * bool(near)
+    if isinstance(e, click.BadOptionUsage):
+        takes_one = "does not take" not in e.message
+        return f"{e.option_name}: {'needs a value' if takes_one else 'does not take a value'}"
+    return e.format_message().removesuffix(".")
 
 
 def _our_bug():

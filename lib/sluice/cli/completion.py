@@ -1,5 +1,6 @@
-"""Completion scripts for bash, zsh and fish, made of the declarations of commands: no command runs
-while a user types.
+"""Generate completion scripts for bash, zsh and fish from the declarations of all commands.
+
+The scripts contain all words; completion runs no command.
 """
 
 import re
@@ -15,7 +16,7 @@ FILES, DIRECTORIES = "files", "directories"
 
 
 class Value(NamedTuple):
-    """What completes a value: words, and files with these suffixes (() is any), or directories."""
+    """Completion of a value: words, and files with these suffixes ((): any), or directories."""
 
     words: tuple[str, ...] = ()
     kind: str | None = None
@@ -23,7 +24,7 @@ class Value(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """An option: its spellings, its meaning in a line, and its Value, None where it takes none."""
+    """An option: spellings, one line of help, and its Value; None if it has no value."""
 
     names: tuple[str, ...]
     help: str
@@ -31,17 +32,17 @@ class Flag(NamedTuple):
 
 
 class Syntax(NamedTuple):
-    """What may follow a command's name: options, and what completes all other words."""
+    """The words after a command's name: options, and the completion of all other words."""
 
     flags: list[Flag]
     words: Value
 
 
 def script(shell: str, commands: dict[str, click.Command | list], own: dict[str, Value]) -> str:
-    """The completion script for `shell`, one of SHELLS.
+    """Return the completion script for `shell`, one of SHELLS.
 
-    commands: {name: click command, or the OPTIONS of a manual}; own: {word of `sluice`: Value of
-    the word after it}, which `sluice` completes beside the commands.
+    commands: {name: click command, or the OPTIONS of a manual}. own: {subcommand of `sluice`: Value
+    of the word after it}, besides the commands.
     """
     syntax = {
         name: _of_rows(given) if isinstance(given, list) else _of_command(given)
@@ -81,7 +82,7 @@ def _value(param):
 
 
 def _named(metavar, words=(), suffixes=()):
-    """The Value that a metavar stands for."""
+    """Return the Value for a metavar."""
     if metavar in ("DIR", "DIRECTORY"):
         return Value(words, DIRECTORIES)
     is_file = suffixes or re.search(r"\b(FILE|PATH|SOCKET|BASE|SNAPSHOT)\b", metavar)
@@ -89,7 +90,7 @@ def _named(metavar, words=(), suffixes=()):
 
 
 def _of_rows(rows):
-    """Of the rows of a manual: "-f SENDER", "-m, --model FILE"."""
+    """Return the Syntax of rows of a manual: "-m, --model FILE; -q, --question FILE|NAME"."""
     flags = []
     for _, head, help in (row for row in rows if row[0] == "row"):
         *names, last = head.split(", ")
@@ -99,7 +100,7 @@ def _of_rows(rows):
 
 
 def _line(help):
-    """The first sentence of a help text."""
+    """Return the first sentence of a help text."""
     return re.split(r"[.;] |\.$| \[", help)[0]
 
 
@@ -227,7 +228,7 @@ def _zsh_flag(flag, spelling):
 
 
 def _zsh_value(value):
-    """The action of a specification for _arguments."""
+    """Return the action of a specification for _arguments."""
     if value.kind == DIRECTORIES:
         return "_files -/"
     words = " ".join(value.words)
@@ -236,7 +237,7 @@ def _zsh_value(value):
     # (gguf) alone would be a qualifier of the pattern
     many = "|".join(value.suffixes)
     pattern = "*" if not many else f"*.({many})" if "|" in many else f"*.{many}"
-    # the blank: _arguments adds no words of its own
+    # the leading space: _arguments adds no words of its own
     return f' _sluice_either "{words}" "{pattern}"' if words else f'_files -g "{pattern}"'
 
 

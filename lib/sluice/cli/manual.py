@@ -1,15 +1,15 @@
-"""Manual of a command, made from its declarations: as text for --help, as roff for man.
+"""Generate the manual of a command from its declarations: text for --help, roff for man.
 
-A manual is a list of sections, pairs of a title and its blocks. A block is one of
+A manual is a list of sections, (title, blocks). A block is one of
 
-    ("text", STR)          a paragraph, which is filled
-    ("lines", [STR])       lines as they are
-    ("row", HEAD, STR)     an option or an exit status, and what it means
-    ("group", STR)         the heading of the rows that follow
+    ("text", STR)          a paragraph, to be filled
+    ("lines", [STR])       lines to be printed verbatim
+    ("row", HEAD, STR)     an option, exit status or other term, and its meaning
+    ("group", STR)         the heading of the following rows
 
-The sections of a click command come from its docstring (`of_command`): the first line is the
-summary; a line in capitals begins a section, whose lines are indented by two columns. OPTIONS is
-made of the declared options. Those of a C program come from its --help (`of_usage`).
+For a click command (`of_command`) the sections come from its docstring. The first line is the
+summary. A line in capitals begins a section, indented by two columns. OPTIONS lists the declared
+options. For a C program (`of_usage`) the sections come from its --help.
 """
 
 import inspect
@@ -22,7 +22,7 @@ import click
 
 from .. import VERSION
 
-WIDTH, COLUMN = 80, 26  # of a terminal; where the meaning of a row begins
+WIDTH, COLUMN = 80, 26  # of a terminal; column of an option's meaning
 GROUPS: tuple[str, ...] = (
     "Model",
     "Prompt",
@@ -36,11 +36,11 @@ GROUPS: tuple[str, ...] = (
 GROUPS += ("Calibration", "Cache", "Server", "General")  # in the order of the manual
 Manual = list[tuple[str, list[tuple]]]  # [(title, [block])]
 VERBATIM = ("SYNOPSIS", "EXAMPLES")
-LATER = ("EXIT STATUS", "EXAMPLES", "SEE ALSO")  # than OPTIONS
+LATER = ("EXIT STATUS", "EXAMPLES", "SEE ALSO")  # sections after OPTIONS
 
 
 def of_command(name: str, command: click.Command) -> Manual:
-    """The manual of a click command, called `name`."""
+    """Return the manual of a click command, called `name`."""
     summary, given = _docstring(inspect.cleandoc(command.help or ""))
     return _ordered(name, summary, [*given, ("OPTIONS", _options(command))])
 
@@ -67,12 +67,12 @@ def of_usage(usage: str) -> Manual:
 
 
 def text(manual: Manual) -> str:
-    """The manual as --help prints it, with lines of at most WIDTH columns."""
+    """Return the manual as text for --help, with lines of at most WIDTH columns."""
     return "\n".join(line for title, blocks in manual for line in _section(title, blocks)) + "\n"
 
 
 def roff(manual: Manual) -> str:
-    """The manual as a page for man, of section 1. Its date is SOURCE_DATE_EPOCH, or today."""
+    """Return the manual as a page of section 1 for man. Date: $SOURCE_DATE_EPOCH, or today."""
     name = summary_of(manual)[0]
     date = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH") or time.time()))
     out = [f'.TH {name.upper()} 1 "{time.strftime("%Y-%m-%d", date)}" "Sluice {VERSION}" "Sluice"']
@@ -84,24 +84,24 @@ def roff(manual: Manual) -> str:
 
 
 def summary_of(manual: Manual) -> tuple[str, str]:
-    """(name, summary) of a manual."""
+    """Return (name, summary) of a manual."""
     name, _, summary = manual[0][1][0][1].partition(" - ")
     return name, summary
 
 
 def flags(option: click.Option) -> str:
-    """An option as its row of the manual begins: "-m, --model FILE", "--bos, --no-bos"."""
+    """Return the head of an option's row: "-m, --model FILE", "--bos, --no-bos"."""
     names = ", ".join([*names_of(option), *option.secondary_opts])
     return names if option.is_flag else f"{names} {metavar_of(option)}"
 
 
 def names_of(option: click.Option) -> list[str]:
-    """The spellings of an option that are shown, without those that negate it."""
+    """Return the spellings of an option in the help, without negations (--no-bos)."""
     return getattr(option, "names", option.opts)
 
 
 def metavar_of(option: click.Option) -> str:
-    """What stands for the value of an option."""
+    """Return the placeholder for the value of an option, such as FILE."""
     return option.metavar or option.type.name.upper()
 
 
@@ -109,7 +109,7 @@ def metavar_of(option: click.Option) -> str:
 
 
 def _docstring(doc):
-    """(summary, sections) of a docstring."""
+    """Split a docstring into (summary, sections)."""
     summary, *parts = re.split(r"^([A-Z][A-Z ]+)\n", doc, flags=re.M)
     return summary.strip(), [
         (title, [("lines", textwrap.dedent(body).strip("\n").split("\n"))])
@@ -130,7 +130,7 @@ def _ordered(name, summary, sections):
 
 
 def _blocks(body):
-    """Paragraphs, indented lines and rows ("65  bad input") of a section."""
+    """Split a section into paragraphs, indented lines and rows ("65  bad input")."""
     out = []
     for part in re.split(r"\n\s*\n", body.strip("\n")):
         lines = part.split("\n")
@@ -151,7 +151,7 @@ def _blocks(body):
 
 
 def _options(command):
-    """Rows of the options that are shown, in groups, and a line with their other spellings."""
+    """Return the rows of all options in their groups, and a line with their aliases."""
     options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
     with click.Context(command, **command.context_settings) as context:
         options.append(command.get_help_option(context))
@@ -168,17 +168,21 @@ def _options(command):
 
 
 def _meaning(option):
-    """The help of an option, and its default in brackets."""
+    """Return the help of an option, and its default in brackets."""
     default, help = option.show_default, option.help or ""
     if not isinstance(default, str):
         is_said = not option.is_flag and not option.multiple and _is_value(option.default)
-        default = f"{option.default}" if is_said else ""
+        default = (
+            f"{option.default:{'g' if isinstance(option.default, float) else ''}}"
+            if is_said
+            else ""
+        )
     help = help if ". " in help else help.removesuffix(".")
     return f"{help} [{default}]".strip() if default else help
 
 
 def _is_value(default):
-    """Whether a default is one: click has a sentinel, of which only the type tells."""
+    """Whether a default is a value: for none click has a sentinel of a type of its own."""
     return isinstance(default, (str, int, float)) and not isinstance(default, bool)
 
 
@@ -254,19 +258,19 @@ def _roff_text(text):
 
 
 def _roff_flags(head):
-    """A row's head: names of options bold, what stands for a value italic."""
+    """Return a row's head with bold options and italic values."""
     bold = re.sub(r"(?<![\w-])(-[\w-]*\w)", r"\\fB\1\\fR", head.replace("\\", "\\(rs"))
     value = re.sub(r"(?<= )([A-Z][A-Z|=,_]*)\b", r"\\fI\1\\fR", bold)
     return _protected(value.replace("-", "\\-"))
 
 
 def _escaped(text):
-    """Text as roff reads it: nothing in it is an escape."""
+    """Escape text for roff."""
     for plain, escape in (("\\", "\\(rs"), ("-", "\\-"), ("'", "\\(aq"), ("`", "\\(ga")):
         text = text.replace(plain, escape)
     return text.replace("^", "\\(ha").replace("~", "\\(ti")
 
 
 def _protected(line):
-    """A line of roff that is no request."""
+    """Protect a line of roff from being read as a request."""
     return "\\&" + line if line.startswith((".", "'")) else line

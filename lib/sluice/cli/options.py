@@ -1,7 +1,9 @@
-"""Options that several commands have."""
+"""Options shared by several commands."""
 
 import os
 import stat
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -19,7 +21,7 @@ model_option = option(
     show_default="$MODEL",
     files=("gguf",),
     group="Model",
-    help="GGUF model; any file of a split model.",
+    help="GGUF model; any file of a split one.",
 )
 vocab_option = option(
     "--vocab",
@@ -44,32 +46,30 @@ arithmetic_option = option(
     metavar="MODE",
     default="exact",
     help=(
-        "exact or fast. fast computes products with F32, F16 and BF16 weights by AMX in pairs of"
-        " bf16 numbers: as accurate as f32, but with other bits."
+        "exact, or fast: matrix products with F32, F16 and BF16 weights by AMX-BF16, which the"
+        " processor must have. fast is as accurate, but its output bits differ."
     ),
 )
-
-
 huge_pages_option = option(
     "--huge-pages",
     is_flag=True,
     help=(
-        "Copy the model into memory in 2 MiB pages at start, for long-running processes. Costs 0.6"
-        " to 2.5 s and 1 GB of memory per GB. Generation is 1.1 to 1.6 times as fast as from a page"
-        " cache of scattered 4 KiB pages. Output bits do not change."
+        "Copy the model into memory in 2 MiB pages at start, for long-running processes. This takes"
+        " 0.6 to 2.5 s and 1 GB of memory per GB. Generation is up to 1.6 times as fast as from a"
+        " fragmented page cache; output bits do not change."
     ),
 )
 verbose_option = option(
     "-v", "--verbose", is_flag=True, help="Print one line of statistics to stderr."
 )
 
-FILE = "sluice.file"  # the key in a context's meta of the file that -f named
+FILE = "sluice.file"  # key in a context's meta of the path that -f names
 
 
 def _open_as_stdin(context, parameter, path):
-    """Make the file at `path` standard input; "-" is standard input as it is.
+    """Open the file at `path` as standard input; "-" leaves standard input as it is.
 
-    Raises Error (65) for a directory, OSError where the file cannot be opened.
+    Raises DataError for a directory, or OSError.
     """
     if path is None:
         return
@@ -83,8 +83,8 @@ def _open_as_stdin(context, parameter, path):
     os.close(fd)
 
 
-def text_option(help, group="Input"):
-    """-f FILE: the file is opened as standard input, before anything is read."""
+def text_option(help: str, group: str = "Input") -> Any:
+    """Return the option -f FILE, which opens FILE as standard input before anything is read."""
     return option(
         "-f",
         "--file",
@@ -98,36 +98,41 @@ def text_option(help, group="Input"):
     )
 
 
-def or_file(context, parameter, words):
-    """Callback of an argument of several words in which "-" is standard input: with -f it is one of
-    them, the last one unless it is there.
+def or_file(
+    context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Callback of an argument with several words, in which "-" means standard input.
+
+    With -f, "-" is appended if it is missing.
     """
     return (*words, "-") if FILE in context.meta and "-" not in words else words
 
 
-def not_with_file(context, parameter, path):
-    """Callback of an argument FILE: usage error if -f is given, too."""
+def not_with_file(
+    context: click.Context, parameter: click.Parameter, path: str | None
+) -> str | None:
+    """Callback of an argument FILE. Raises UsageError if -f is given, too."""
     if path is not None and FILE in context.meta:
         raise click.UsageError("FILE and -f exclude each other")
     return path
 
 
-def calibration_options(function):
-    """--learn, --forget, --calibration and --no-calibration, for learning.learner()."""
+def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --learn, --forget, --calibration and --no-calibration."""
     for decorate in (
         option(
             "--no-calibration",
             is_flag=True,
             group="Calibration",
-            help="Use the question's own calibration.",
+            help="Ignore the user's calibration; use the question's.",
         ),
         option(
             "--calibration",
-            "learnt_file",
+            "calibration_file",
             metavar="FILE",
             group="Calibration",
             show_default="QUESTION.calibration in $XDG_DATA_HOME/sluice or ~/.local/share/sluice",
-            help="Calibration file to read and update.",
+            help="The user's calibration file, read and updated.",
         ),
         option(
             "--forget",
@@ -139,16 +144,16 @@ def calibration_options(function):
             "--learn",
             metavar="LABEL",
             group="Calibration",
-            help="Refit the calibration with this text as LABEL, and print the new result. The"
-            " model does not change.",
+            help="Add this text with its correct LABEL to the calibration, refit, and print the new"
+            " result. The model does not change.",
         ),
     ):
         function = decorate(function)
     return function
 
 
-def listen_options(function):
-    """--listen, --workers and --mode, those of worker.run()."""
+def listen_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --listen, --workers and --mode."""
     for decorate in (
         option(
             "--mode",
@@ -221,21 +226,21 @@ CHAT = (
         multiple=True,
         callback=_variables,
         group="Chat",
-        help="Set a template variable, such as enable_thinking=false. VALUE is JSON, else a string."
+        help="Set a template variable, such as enable_thinking=false; VALUE is JSON or a string."
         " Repeatable.",
     ),
 )
 
 
-def chat_options(function):
-    """Decorator: all of CHAT, in their order in the help."""
+def chat_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: the options in CHAT, in the order of the help."""
     for decorate in reversed(CHAT):
         function = decorate(function)
     return function
 
 
-def predict_option(what):
-    """-n, --n-predict: the limit of `what`, in tokens."""
+def predict_option(what: str) -> Any:
+    """Return the option -n, --n-predict, the limit of `what` in tokens."""
     return option(
         "-n",
         "--n-predict",
@@ -255,18 +260,18 @@ stop_option = option(
     multiple=True,
     metavar="TEXT",
     group="Output",
-    help="End before this text. Repeatable.",
+    help="End the output before the first occurrence of TEXT. Repeatable.",
 )
 
 
-def grammar_options(function):
-    """-g and -e: a grammar that constrains the output."""
+def grammar_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: -g and -e, a grammar that constrains the output."""
     by_text = option(
         "-e",
         "--grammar-text",
         metavar="TEXT",
         group="Output",
-        help="The grammar itself, instead of -g.",
+        help="Constrain the output to the grammar TEXT (GBNF).",
     )
     by_file = option(
         "-g",
@@ -276,13 +281,14 @@ def grammar_options(function):
         metavar="FILE",
         files=("gbnf",),
         group="Output",
-        help="Constrain the output to this grammar (GBNF).",
+        help="Constrain the output to the grammar in FILE (GBNF).",
     )
-    return by_file(by_text(function))
+    decorated: Callable[..., Any] = by_file(by_text(function))
+    return decorated
 
 
-def context_option(limit, help, shown):
-    """-c, --ctx-size, from 1 to `limit`."""
+def context_option(limit: int, help: str, shown: str) -> Any:
+    """Return the option -c, --ctx-size, from 1 to `limit` tokens."""
     return option(
         "-c",
         "--ctx-size",

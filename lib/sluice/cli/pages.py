@@ -1,4 +1,4 @@
-"""Man pages of all commands: `python -m sluice.cli.pages DIRECTORY` writes DIRECTORY/NAME.1."""
+"""Write the man pages of all commands: `python -m sluice.cli.pages DIRECTORY`, to NAME.1."""
 
 import ast
 import os
@@ -25,7 +25,7 @@ def write_all(directory: str) -> list[str]:
 
 
 def page(name: str) -> manual.Manual:
-    """The manual of a command; that of a C program from its source, since it may not be built."""
+    """Return the manual of a command; that of a C program from its source, as it may be unbuilt."""
     if name in start.PROGRAMS:
         return manual.of_usage(usage_in_source(name))
     return sluice.manual_of(name)

@@ -1,6 +1,8 @@
-"""The options of the sampler: of `sample`, `generate` and `chat` alike."""
+"""Options of the sampler, which `sample`, `generate` and `chat` share."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -10,6 +12,13 @@ from .values import Bias, Number, OrNone
 
 option = functools.partial(declared.option, group="Sampling")
 
+BIAS_WORD = option(
+    "--bias-word",
+    type=Bias(words=True),
+    multiple=True,
+    metavar="WORD=X",
+    help="Add X to the logits of all tokens of WORD, with and without a leading space. Repeatable.",
+)
 OPTIONS = (
     option(
         "-t",
@@ -82,10 +91,11 @@ OPTIONS = (
         metavar="ID=X",
         help="Add X to the logit of token ID; -inf forbids the token. Repeatable.",
     ),
+    BIAS_WORD,
     option(
         "--least",
         is_flag=True,
-        help="Prefer the least likely tokens; with -t 0 take the least likely one.",
+        help="Prefer the least likely tokens; with -t 0 choose the least likely one.",
     ),
     option(
         "-S",
@@ -96,17 +106,17 @@ OPTIONS = (
         help="RNG seed; -1: a random one.",
     ),
 )
-bias_word_option = option(
-    "--bias-word",
-    type=Bias(words=True),
-    multiple=True,
-    metavar="WORD=X",
-    help="Add X to the logits of all tokens of WORD, with and without a leading space. Repeatable.",
-)
 
 
-def options(function):
-    """Decorator: all of OPTIONS, in their order in the help."""
+def options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: the options in OPTIONS, in the order of the help."""
     for decorate in reversed(OPTIONS):
         function = decorate(function)
+    return function
+
+
+def options_without_words(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: the same without --bias-word, for `sample`, which has no vocabulary."""
+    for decorate in reversed(OPTIONS):
+        function = function if decorate is BIAS_WORD else decorate(function)
     return function

@@ -1,43 +1,52 @@
-"""Types of option values, checked."""
+"""Types of option values: numbers, byte counts, file modes, token biases."""
 
 import math
+from typing import Any
 
 import click
 
 
 class Number(click.FloatRange):
-    """A finite number from `min` to `max`."""
+    """A finite float from `min` to `max`."""
 
-    def convert(self, value, param, ctx):
-        number = super().convert(value, param, ctx)
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the float. Raises BadParameter."""
+        number = float(super().convert(value, param, ctx))
         if number != number or number in (float("inf"), float("-inf")):
-            self.fail(f"{value} is not a number.", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 
 class OrNone(click.IntRange):
-    """A whole number within a range, or -1, as llama.cpp's commands have it, which is None: no
-    limit, a random seed."""
+    """An integer within a range; -1, as in llama.cpp, becomes None: no limit, a random seed."""
 
-    def convert(self, value, param, ctx):
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the int, or None for -1. Raises BadParameter."""
         return None if str(value).strip() == "-1" else super().convert(value, param, ctx)
 
-    def _describe_range(self):  # of click, for --help
+    def _describe_range(self):  # called by click for messages
         return f"-1 or {super()._describe_range()}"
 
 
 class Bytes(click.ParamType):
-    """A number of bytes: 4096, or 500K, 50M, 2G (thousands, millions and so on)."""
+    """A number of bytes: 4096, or 500K, 50M, 2G (powers of 1000)."""
 
     name = "bytes"
 
-    def convert(self, value, param, ctx):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number. Raises BadParameter."""
         if isinstance(value, int):
             return value
         unit = {"K": 1000, "M": 1000**2, "G": 1000**3}.get(value[-1:].upper(), 1)
         digits = value if unit == 1 else value[:-1]
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 15 and int(digits)):
-            self.fail(f"{value!r} is not a number of bytes such as 4096, 50M or 2G.", param, ctx)
+            self.fail(f"{value!r} is not a number of bytes such as 4096, 50M or 2G", param, ctx)
         return int(digits) * unit
 
 
@@ -46,7 +55,8 @@ class Mode(click.ParamType):
 
     name = "mode"
 
-    def convert(self, value, param, context):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the mode. Raises BadParameter."""
         if isinstance(value, int):
             return value
         if not (
@@ -57,7 +67,7 @@ class Mode(click.ParamType):
             and "9" not in value
             and int(value, 8) <= 0o777
         ):
-            self.fail(f"{value!r} is not a mode from 0000 to 0777", param, context)
+            self.fail(f"{value!r} is not a mode from 0000 to 0777", param, ctx)
         return int(value, 8)
 
 
@@ -65,22 +75,27 @@ MAX_BIAS = 1e6
 
 
 class Bias(click.ParamType):
-    """KEY=X: (KEY, a number from -MAX_BIAS to MAX_BIAS, or -inf), the last `=` counts. KEY is an
-    id, or with `words` any text."""
+    """KEY=X, split at the last "=". KEY: a token ID, or any text with `words`.
 
-    def __init__(self, words=False):
+    X: a number from -MAX_BIAS to MAX_BIAS, or -inf.
+    """
+
+    def __init__(self, words: bool = False) -> None:
         self.name, self._words = ("word=x" if words else "id=x"), words
 
-    def convert(self, value, param, ctx):
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int | str, float]:
+        """Return (key, x). Raises BadParameter."""
         key, equals, number = value.rpartition("=")
         if not (equals and key):
-            self.fail(f"{value!r} is not of the form {self.name.upper()}.", param, ctx)
+            self.fail(f"{value!r} is not of the form {self.name.upper()}", param, ctx)
         is_never = number.strip().lower() in ("-inf", "-infinity")
         number = -math.inf if is_never else Number(-MAX_BIAS, MAX_BIAS).convert(number, param, ctx)
         if self._words:
             return key, number
         if not (key.isascii() and key.isdigit() and len(key) <= 7):
-            self.fail(f"{key!r} is not an id.", param, ctx)
+            self.fail(f"{key!r} is not a token ID", param, ctx)
         return int(key), number
 
 
@@ -88,23 +103,24 @@ MAX_NUMBER = (1 << 22) - 1
 
 
 class Numbers(click.ParamType):
-    """Numbers of at least `least`, separated by commas."""
+    """Integers from `minimum` to MAX_NUMBER, separated by commas."""
 
     name = "list"
 
-    def __init__(self, least):
-        self.least = least
+    def __init__(self, minimum: int) -> None:
+        self.minimum = minimum
 
-    def convert(self, value, param, context):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a list of int. Raises BadParameter."""
         try:
             out = [int(part) for part in str(value).split(",")]
         except ValueError:
             out = [-1]
-        if not all(self.least <= n <= MAX_NUMBER for n in out):
+        if not all(self.minimum <= n <= MAX_NUMBER for n in out):
             self.fail(
-                f"{value!r} is not a list of numbers from {self.least} to {MAX_NUMBER}, like"
+                f"{value!r} is not a list of numbers from {self.minimum} to {MAX_NUMBER}, such as"
                 " 128,512",
                 param,
-                context,
+                ctx,
             )
         return out

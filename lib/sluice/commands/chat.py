@@ -1,17 +1,18 @@
-"""chat: a conversation with a model, at a terminal or through pipes."""
+"""chat: chat with a model, at a terminal or through pipes."""
 
 import contextlib
 import os
+from typing import Any
 
 from .. import cli
 from ..grammar import matcher
-from ..system import files as newfile
+from ..system import files as paths
 from ..tokenizer import vocabulary
-from ..chat import conversation, messages as files, template, terminal
+from ..chat import conversation, messages as message_files, template, terminal
 from ..faults import BAD_DATA, Error
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import drawn
-from ..kvcache import capacity as rooms
+from ..kvcache import capacity as capacities
 from ..limits import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
 from ..cli import sampling
@@ -26,7 +27,7 @@ import click
     "--switch",
     is_flag=True,
     group="Chat",
-    help="Switch roles: the model is the user and begins, you are the assistant.",
+    help="Switch roles: the model is the user and begins; you are the assistant.",
 )
 @cli.text_option("Read messages from FILE, one per line, as from a pipe.", "Chat")
 @cli.option(
@@ -34,20 +35,18 @@ import click
     "--out",
     metavar="FILE",
     group="Chat",
-    help="Save the conversation at the end, in the format of --messages.",
+    help="Save the conversation to FILE at the end, in the format of --messages.",
 )
 @cli.option(
     "--history",
     metavar="FILE",
     group="Chat",
-    show_default="none",
-    help="Keep the lines typed at the terminal in FILE (mode 0600).",
+    help="Keep the lines that you type in FILE (mode 0600), for the arrow keys.",
 )
 @cli.predict_option("an answer")
 @cli.stop_option
 @cli.grammar_options
 @sampling.options
-@sampling.bias_word_option
 @cli.context_option(
     MAX_CAPACITY, "Context size of the conversation, in tokens.", "the model's context"
 )
@@ -64,30 +63,30 @@ import click
 @cli.huge_pages_option
 @cli.verbose_option
 def main(
-    model,
-    vocab_file,
-    system,
-    path,
-    template_path,
-    variables,
-    switch,
-    max_tokens,
-    stops,
-    grammar_path,
-    grammar_text,
-    seed,
-    bias,
-    bias_word,
-    out,
-    history,
-    capacity,
-    kv,
-    arithmetic,
-    threads,
-    huge_pages,
-    verbose,
-    **steps,
-):
+    model: str,
+    vocab_file: str | None,
+    system: str | None,
+    path: str | None,
+    template_path: str | None,
+    variables: dict[str, Any],
+    switch: bool,
+    max_tokens: int | None,
+    stops: tuple[str, ...],
+    grammar_path: str | None,
+    grammar_text: str | None,
+    seed: int | None,
+    bias: tuple[tuple[int, float], ...],
+    bias_word: tuple[tuple[str, float], ...],
+    out: str | None,
+    history: str | None,
+    capacity: int | None,
+    kv: str,
+    arithmetic: str,
+    threads: int | None,
+    huge_pages: bool,
+    verbose: bool,
+    **steps: Any,
+) -> None:
     """Chat with a model, at a terminal or through pipes.
 
     SYNOPSIS
@@ -95,23 +94,23 @@ def main(
       chat -m MODEL [OPTIONS] <messages >answers
 
     DESCRIPTION
-      Each line is a message; the model's chat template formats it. At a terminal a paste of several
-      lines is one message, and the arrow keys edit a message and recall earlier ones. Ctrl-C stops
-      an answer; the part already written stays in the conversation. Ctrl-D ends.
+      Each line of stdin is a message; the model's chat template formats it. At a terminal a paste
+      of several lines is one message, and the arrow keys edit a line and recall earlier ones.
+      Ctrl-C stops an answer; the part already printed stays in the conversation. Ctrl-D ends.
 
-      From a pipe or a file each line is a message, too, and stdout gets the answers only, each with
-      a newline. No input is a command, and text in a message never becomes a control token. Output
-      cannot control the terminal: escape characters are shown as ^[. Answers are valid UTF-8:
-      invalid bytes become U+FFFD, and an incomplete character at the end is dropped, although its
-      tokens stay in the conversation.
+      From a pipe or a file, stdout gets the answers only, each with a newline. No input is a
+      command, and text in a message never becomes a control token. Output cannot control the
+      terminal: escape characters are shown as ^[. Answers are valid UTF-8: invalid bytes become
+      U+FFFD, and an incomplete character at the end is dropped.
 
       After each answer, stderr gets the numbers of tokens processed and generated, tokens per
-      second, the reason for the end (cut: -n or the context ended the answer before its grammar was
-      complete) and the used part of the context; from a pipe only with -v. When less than a quarter
-      of the context is free for an answer, the oldest messages are dropped, up to the next one of
-      the same role; the system message stays. A line on stderr reports that. A message that does
-      not fit is refused: at a terminal with a line, from a pipe with status 65. If the last message
-      of --messages is the user's, the model answers it first.
+      second, the reason for the end (as for generate) and the used part of the context; from a pipe
+      only with -v.
+
+      If less than a quarter of the context is left for an answer, the oldest messages are dropped,
+      up to the next one of the same role; the system message stays. A line on stderr reports that.
+      A message that does not fit is an error: a line at a terminal, status 65 from a pipe. If the
+      last message of --messages is the user's, the model answers it first.
 
     EXIT STATUS
       0   end of stdin
@@ -133,24 +132,24 @@ def main(
       generate, classify
     """
     if grammar_path and grammar_text is not None:
-        raise click.UsageError("give -g FILE or -e TEXT, not both")
+        raise click.UsageError("-g and -e exclude each other")
     if not all(stops):
-        raise click.UsageError("--stop: an empty text is everywhere")
+        raise click.UsageError("--stop: the text is empty")
     if out:
-        newfile.check_target(out, model, vocab_file, template_path)
-    rules, said = matcher.given(grammar_path, grammar_text), conversation.opening(system, path)
+        paths.check_target(out, model, vocab_file, template_path)
+    rules, messages = matcher.given(grammar_path, grammar_text), conversation.opening(system, path)
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
     sampler = drawn(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
-    cache = Scratch(m.geometry(kv), rooms.limit(m.hparams.n_ctx, capacity), logits=True)
+    cache = Scratch(m.geometry(kv), capacities.limit(m.hparams.n_ctx, capacity), logits=True)
     at_terminal, interrupt = os.isatty(0), terminal.Interrupt()
     talk = conversation.Conversation(
         m,
         words,
         its_template,
         cache,
-        said,
+        messages,
         "user" if switch else "assistant",
         max_tokens,
         cli.say,
@@ -168,22 +167,22 @@ def main(
             cli.say(terminal.summary(talk.figures))
 
     with interrupt if at_terminal else contextlib.nullcontext():
-        if switch or said and said[-1].role == talk.author:
+        if switch or messages and messages[-1].role == talk.author:
             answer()
         for line in terminal.typed("> ", history) if at_terminal else terminal.piped():
-            n_said = len(said)
-            said.append(template.Message(talk.author, line.decode("utf-8", "replace")))
+            n_messages = len(messages)
+            messages.append(template.Message(talk.author, line.decode("utf-8", "replace")))
             try:
                 answer()
             except Error as e:
                 if not (at_terminal and e.code == BAD_DATA):
                     raise
-                del said[n_said:]
+                del messages[n_messages:]
                 cli.say(e)
     m.file.check_unchanged()
-    if out and said:
-        files.write(out, said)
+    if out and messages:
+        message_files.write(out, messages)
     if verbose:
-        cli.report(messages=len(said), cut=talk.n_cut, seed=sampler.seed)
+        cli.report(messages=len(messages), cut=talk.n_cut, seed=sampler.seed)
     if talk.n_cut and not at_terminal:
         raise click.exceptions.Exit(1)

@@ -1,9 +1,9 @@
-"""classify: a question about a text, answered by a label."""
+"""classify: classify a text with a language model; print a label and its probability."""
 
 import sys
 import time
 
-if sys.argv[1:2] == ["--long"]:  # with a few other options this answers, and ends
+if sys.argv[1:2] == ["--long"]:  # if it knows all options, this classifies and exits
     from ..classify import fast_start
 
     fast_start.run(sys.argv[1:])
@@ -35,34 +35,42 @@ import click
     files=("yaml", "yml"),
     words=("spam", "language-is-english", "urgent", "sentiment"),
     group="Model",
-    help="Name of a bundled question, or a YAML file.",
+    help="Name of a bundled question, or path of a YAML file.",
 )
 @cli.text_option("Read FILE as standard input.")
-@cli.option("--mail", is_flag=True, group="Input", help="The input is a message (RFC 5322).")
+@cli.option(
+    "--mail",
+    is_flag=True,
+    group="Input",
+    help="The input is a message (RFC 5322), whatever the question says.",
+)
 @cli.option(
     "--long",
     is_flag=True,
     group="Output",
-    help="Print label, P(first label), threshold and model ID.",
+    help="Print label, P(first label), its threshold and the model ID in one line.",
 )
 @cli.option(
     "--pass-through",
     is_flag=True,
     group="Output",
-    help="Copy the message from stdin to stdout, with X-Spam headers.",
+    help="Copy the message from stdin to stdout and add X-Spam headers.",
 )
 @cli.option("--json", "as_json", is_flag=True, group="Output", help="Print one JSON object.")
 @cli.option(
     "--jsonl",
     is_flag=True,
     group="Output",
-    help="Read objects with id and text, one per line; print one object for each.",
+    help="Read JSON objects with id and text, one per line; print one for each.",
 )
 @cli.option(
     "--mass",
     is_flag=True,
     group="Output",
-    help="With --json or --jsonl: add the labels' share of the total probability.",
+    help=(
+        "With --json or --jsonl: add mass, the probability of all labels together among all"
+        " possible outputs."
+    ),
 )
 @cli.calibration_options
 @cli.option(
@@ -80,30 +88,30 @@ import click
 @cli.huge_pages_option
 @cli.verbose_option
 def main(
-    file,
-    model,
-    vocab_file,
-    asked,
-    mail,
-    long,
-    pass_through,
-    as_json,
-    jsonl,
-    mass,
-    cache_dir,
-    no_cache,
-    listen,
-    workers,
-    mode,
-    arithmetic,
-    threads,
-    huge_pages,
-    verbose,
-    learn,
-    forget,
-    learnt_file,
-    no_calibration,
-):
+    file: str | None,
+    model: str | None,
+    vocab_file: str | None,
+    asked: str,
+    mail: bool,
+    long: bool,
+    pass_through: bool,
+    as_json: bool,
+    jsonl: bool,
+    mass: bool,
+    cache_dir: str | None,
+    no_cache: bool,
+    listen: str | None,
+    workers: int | None,
+    mode: int | None,
+    arithmetic: str,
+    threads: int | None,
+    huge_pages: bool,
+    verbose: bool,
+    learn: str | None,
+    forget: bool,
+    calibration_file: str | None,
+    no_calibration: bool,
+) -> None:
     """Classify a text with a language model.
 
     SYNOPSIS
@@ -112,49 +120,48 @@ def main(
       classify --listen SOCKET [OPTIONS]
 
     DESCRIPTION
-      Read FILE or stdin and print one line: a label and its probability. The question, a YAML file,
+      Read FILE or stdin and print one line: a label and its probability. A question, a YAML file,
       defines the prompt, the labels and a threshold for each label; it may also name the model. If
       the most likely label is below its threshold, print "unsure" and the probability of the first
       label. Bundled questions: spam (the default), and for any chat model language-is-english,
       urgent and sentiment. Long input is truncated to its first and last tokens.
 
-      --jsonl reads objects {"id": ..., "text": ...}, one per line. Each is answered at once by an
-      object with id, answer and score, or with id and error. With --mail a text is a whole message,
-      its bytes as the characters of Latin-1.
+      --jsonl reads objects {"id": ..., "text": ...}, one per line. For each it prints an object at
+      once: id, answer (the label) and score (its probability), or id and error. With --mail, text
+      is a message whose bytes are written as characters of Latin-1.
 
-      --pass-through reads a message of any size to its end. It is then written with X-Spam-Flag,
-      X-Spam-Score and X-Spam-Status at the top, and without the X-Spam headers that it came with;
-      nothing else changes. Without a result within 60 s the header says "X-Spam-Status: unchecked;
-      reason=WORD", as that of mail-filter does. If the exit status is not 0 and nothing was
-      written, the message is still the caller's.
+      --pass-through reads a message of any size and prints it with the new headers X-Spam-Flag,
+      X-Spam-Score and X-Spam-Status at the top. X-Spam headers that the message already had are
+      removed; nothing else changes. If there is no result within 60 s, the header is
+      "X-Spam-Status: unchecked; reason=WORD", as for mail-filter. If the command fails and prints
+      nothing, use the original message.
 
-      --learn and --forget refit the calibration, which maps the model's probabilities to the
-      printed ones. One message moves it a little, a hundred move it a lot. Label correctly
-      classified messages, too, and use every label. The calibration file (mode 0600) contains
-      numbers only, of the last 10,000 texts. A damaged file, or one of another model, is ignored
-      with a message on stderr.
+      --learn and --forget refit the user's calibration, which maps the model's probabilities to the
+      printed ones. One message changes it a little, a hundred change it a lot. Learn every label,
+      and messages with a correct result, too. The calibration file (mode 0600) has only numbers, of
+      the last 10,000 texts. A damaged file, or one of another model, is ignored with a message on
+      stderr.
 
       The cache holds the parsed question, the model ID and, for a long prompt, the model's state
-      after the first part of the prompt. It never holds input.
+      after the part before the input. It never holds input.
 
-      With --listen the command stays with the model loaded. A client connects, sends one message,
-      half-closes and reads one line: that of --long with yes, no or unsure, or "error WORD". SIGHUP
-      reloads question and model, SIGTERM ends.
+      --listen keeps the model loaded and serves a Unix socket. A client connects, sends one
+      message, half-closes and reads one line: that of --long, with yes, no or unsure as label, or
+      "error WORD". SIGHUP reloads question and model; SIGTERM ends.
 
     EXIT STATUS
-      0   first label (yes); --jsonl answered all lines; --learn, --forget or --pass-through
-          succeeded
+      0   first label (yes); success of --jsonl, --learn, --forget or --pass-through
       1   another label
       2   unsure
       64  usage error
-      65  invalid question, model or input; empty text; invalid lines; nothing to forget
+      65  invalid question, model or input; empty input; invalid lines; nothing to forget
       66  no such file
       69  unsupported model or arithmetic
       73  cannot create the file or socket
       74  I/O error
       75  out of memory; retry
 
-      A result is always a line on stdout. Status 1 without that line is a failure: Python could not
+      A result is always a line on stdout. Status 1 without that line is a failure: Python did not
       start, or was interrupted early.
 
     EXAMPLES
@@ -170,16 +177,16 @@ def main(
     cli.only_one(file=file, jsonl=jsonl, listen=listen, pass_through=pass_through)
     cli.refuse(
         mass and not (jsonl or as_json),
-        "--mass has a place in objects only: with --json or --jsonl",
+        "--mass: needs --json or --jsonl",
     )
-    cli.refuse(not listen and (workers or mode is not None), "--workers and --mode are of --listen")
+    cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
     is_learning = forget or learn is not None
     setup = Setup(
         asked,
         model,
         cache_dir,
         no_cache,
-        learnt_file,
+        calibration_file,
         no_calibration,
         threads,
         as_mail=mail or pass_through,
@@ -194,7 +201,7 @@ def main(
         from ..classify import learning
 
         is_many = jsonl or listen or pass_through
-        learns = learning.learner(setup.learnt_file, learn, forget, is_many, no_calibration)
+        learns = learning.learner(setup.calibration_file, learn, forget, is_many, no_calibration)
     if listen:
         from ..serve import worker
 
@@ -205,8 +212,8 @@ def main(
 
         return passing.run(setup.classifier)
     q = setup.question()
-    # before the model: nothing to read ends at once
-    data = None if jsonl else setup.read_input(q, file)
+    # before the model is opened: empty input ends at once
+    data = b"" if jsonl else setup.read_input(q, file)
     c = setup.classifier(q)
     if jsonl:
         from ..classify import report
@@ -221,5 +228,7 @@ def main(
         line = report.dump(report.whole(c, v, ms))
     stream.write_all(1, line)
     if verbose:
-        cli.report(tokens=v.n_tokens, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.kept, ms=ms)
+        cli.report(
+            tokens=v.n_tokens, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.cache_state, ms=ms
+        )
     raise click.exceptions.Exit(0 if learns else c.status(v))

@@ -1,6 +1,7 @@
-"""decode: a model run token by token, tokens to logits."""
+"""decode: run a model token by token; read tokens, write logits."""
 
 import time
+from collections.abc import Iterator
 
 from .. import cli, stream
 from ..system import files
@@ -10,15 +11,18 @@ from ..model.model import Model
 import click
 
 
-def parse_rows(context, parameter, value):
-    """The option's tokens, separated by commas or blanks, as a sorted list of distinct ones; or
-    None.
+def parse_rows(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> list[int] | None:
+    """Parse token IDs, separated by commas or spaces, into a sorted list without duplicates.
+
+    None stays None. Raises BadParameter.
     """
     if value is None:
         return None
     fields = value.replace(",", " ").split()
     if not (fields and all(f.isascii() and f.isdigit() and len(f) <= 7 for f in fields)):
-        raise click.BadParameter("not a list of tokens such as 5281,1360")
+        raise click.BadParameter(f"{value!r} is not a list of token IDs such as 5281,1360")
     return sorted(set(map(int, fields)))
 
 
@@ -31,20 +35,30 @@ def parse_rows(context, parameter, value):
     metavar="IDS",
     callback=parse_rows,
     group="Output",
-    help="Compute only the logits of these token IDs, separated by commas; write candidates.",
+    help="Compute only the logits of these token IDs, separated by commas.",
 )
 @cli.option(
     "-o",
     "--out",
     metavar="FILE",
     group="Output",
-    help="Save the extended KV cache as a new snapshot at the end.",
+    help="Save the extended KV cache to FILE at the end, as a new snapshot.",
 )
 @cli.arithmetic_option
 @cli.threads_option
 @cli.huge_pages_option
 @cli.verbose_option
-def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, huge_pages, verbose):
+def main(
+    snapshot: str,
+    model: str,
+    vocab_file: str | None,
+    rows: list[int] | None,
+    out: str | None,
+    arithmetic: str,
+    threads: int | None,
+    huge_pages: bool,
+    verbose: bool,
+) -> None:
     """Run a model token by token and write its logits.
 
     SYNOPSIS
@@ -54,12 +68,14 @@ def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, huge_pages
       Write one record of logits for SNAPSHOT before reading anything, so that a generation loop
       starts by itself. Then write one record for each token read, unless #end arrives with the
       token. The last record (E) gives the reason: #end was read, the token was an end-of-generation
-      token, or the snapshot has no space for the last token. SNAPSHOT is mapped copy-on-write and
-      never changes.
+      token, or the context of the snapshot (prefill --ctx-size) is full. SNAPSHOT never changes:
+      decode maps it copy-on-write.
+
+      In the example, "ring" is a FIFO made by mkfifo(1). It returns the tokens that sample chooses
+      to decode, which closes the generation loop.
 
     EXIT STATUS
-      0   the tokens ended with #end, whatever its reason, or the text or the context came to its
-          end
+      0   the tokens ended with #end, the text ended, or the context is full
       64  usage error
       65  invalid, truncated or mismatched input
       66  no such file
@@ -83,24 +99,27 @@ def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, huge_pages
     cache = m.open_snapshot(snapshot)
     if rows and rows[-1] >= m.hparams.n_vocab:
         raise click.UsageError(
-            f"--rows: id {rows[-1]} is not below the vocabulary size {m.hparams.n_vocab}"
+            f"--rows: token ID {rows[-1]} is not below the vocabulary size {m.hparams.n_vocab}"
         )
     n_begin = cache.n_tok
     decoder = records.Decoder(m, cache, vocabulary.end_tokens(m.file), bool(out), rows)
-    reader = None
+    reader: stream.IdReader | None = None
 
-    def given():
-        for id in reader:
-            yield id, not reader.end_is_here()
+    def tokens() -> Iterator[tuple[int, bool]]:
+        assert reader is not None
+        for token in reader:
+            yield token, not reader.end_is_here()
 
-    answer = decoder.records(given())
+    answer = decoder.records(tokens())
     stream.write_all(1, stream.logits_header(m.file.id, m.hparams.n_vocab))
-    stream.write_all(1, next(answer).pack())  # before the first id, which may be chosen from it
+    stream.write_all(
+        1, next(answer).pack()
+    )  # before the first token is read: it may depend on this record
     reader = stream.IdReader(0, m.file, m.hparams.n_vocab)
     for record in answer:
         if record.kind != b"E" and not reader.end_is_here():
             stream.write_all(1, record.pack())
-    record.flags |= stream.END_FLAGS.get(reader.reason, 0)
+    record.flags |= stream.END_FLAGS.get(reader.reason or "", 0)
     m.file.check_unchanged()
     if out:
         cache.seal(out)

@@ -1,7 +1,8 @@
-"""generate: text from a prompt, in one process."""
+"""generate: generate text from a prompt, in one process."""
 
 import os
 import time
+from typing import Any
 
 from .. import cli, stream
 from ..grammar import matcher
@@ -20,7 +21,7 @@ import click
 @cli.argument("prompt", nargs=-1, metavar="[PROMPT]...", callback=cli.or_file)
 @cli.model_option
 @cli.vocab_option
-@cli.text_option("Read FILE as standard input; it follows PROMPT, or stands for '-'.", "Prompt")
+@cli.text_option("Read FILE as standard input, in place of '-' or after PROMPT.", "Prompt")
 @cli.option(
     "--special",
     is_flag=True,
@@ -32,7 +33,7 @@ import click
     "--snapshot",
     metavar="FILE",
     group="Prompt",
-    help="Snapshot to start from; the prompt continues its text.",
+    help="Start from the snapshot in FILE; the prompt continues its text.",
 )
 @cli.option(
     "--chat",
@@ -50,10 +51,9 @@ import click
     "--out",
     metavar="FILE",
     group="Output",
-    help="Save prompt and text as a snapshot at the end.",
+    help="Save prompt and text to FILE at the end, as a snapshot.",
 )
 @sampling.options
-@sampling.bias_word_option
 @cli.context_option(MAX_CAPACITY, "Context size in tokens, prompt included.", "the model's context")
 @cli.option(
     "--kv",
@@ -68,33 +68,33 @@ import click
 @cli.huge_pages_option
 @cli.verbose_option
 def main(
-    prompt,
-    model,
-    vocab_file,
-    max_tokens,
-    stops,
-    grammar_path,
-    grammar_text,
-    echo,
-    special,
-    chat,
-    system,
-    path,
-    template_path,
-    variables,
-    seed,
-    bias,
-    bias_word,
-    snapshot,
-    out,
-    capacity,
-    kv,
-    arithmetic,
-    threads,
-    huge_pages,
-    verbose,
-    **steps,
-):
+    prompt: tuple[str, ...],
+    model: str,
+    vocab_file: str | None,
+    max_tokens: int | None,
+    stops: tuple[str, ...],
+    grammar_path: str | None,
+    grammar_text: str | None,
+    echo: bool,
+    special: bool,
+    chat: bool,
+    system: str | None,
+    path: str | None,
+    template_path: str | None,
+    variables: dict[str, Any],
+    seed: int | None,
+    bias: tuple[tuple[int, float], ...],
+    bias_word: tuple[tuple[str, float], ...],
+    snapshot: str | None,
+    out: str | None,
+    capacity: int | None,
+    kv: str | None,
+    arithmetic: str,
+    threads: int | None,
+    huge_pages: bool,
+    verbose: bool,
+    **steps: Any,
+) -> None:
     """Generate text from a prompt.
 
     SYNOPSIS
@@ -104,24 +104,27 @@ def main(
 
     DESCRIPTION
       The prompt is the arguments joined by spaces; the argument "-" stands for the text on stdin,
-      byte for byte. Without arguments the prompt is stdin. With -s or --messages and no arguments,
-      these alone are the prompt.
+      byte for byte. Without arguments the prompt is stdin; with -s or --messages and no arguments
+      it is the snapshot or the conversation alone.
 
-      Generated text is written to stdout token by token, and nothing else is. The text is valid
-      UTF-8: invalid bytes become U+FFFD, and an incomplete character at the end is dropped (-v
-      prints its size as open, in bytes). On a terminal, control characters are shown as ^[.
+      stdout gets the generated text, token by token, and nothing else. The text is valid UTF-8:
+      invalid bytes become U+FFFD, and an incomplete character at the end is dropped (-v prints its
+      size as open, in bytes). On a terminal, control characters are shown as ^[.
 
-      The text ends at an end-of-generation token, when the grammar is complete, before a --stop
-      text, after -n tokens, or when the context is full. -v prints the reason as end: stop, length,
-      full, or cut, which is length or full before the grammar is complete. A --stop text ends with
-      stop, whatever the grammar. Text and exit status are those of the pipeline tokenize | prefill
-      | decode | grammar-filter | sample | tokenize -d with the same options. -o saves all tokens,
-      also those of an incomplete character.
+      -v prints why the text ended, as end:
 
-      With --chat, --system, --messages or --template the prompt is the user's next message (from
-      stdin without its last newline). Text in messages never becomes a control token; --special
-      applies to plain prompts only. Dates that a template prints are those of SOURCE_DATE_EPOCH, if
-      that is set.
+      stop    end-of-generation token, complete grammar, or a --stop text
+      length  -n tokens
+      full    the context is full
+      cut     length or full, before the grammar was complete: exit status 1
+
+      Text and exit status are those of the pipeline tokenize | prefill | decode | grammar-filter |
+      sample | tokenize -d with the same options.
+
+      With --chat, --system, --messages or --template the prompt is the user's next message (stdin
+      without its last newline), and the model's chat template formats the conversation. Text in
+      messages never becomes a control token; --special applies to plain prompts only. If
+      $SOURCE_DATE_EPOCH is set, templates print its date.
 
     EXIT STATUS
       0   success
@@ -145,11 +148,13 @@ def main(
     began = time.monotonic()
     is_chat = bool(chat or system is not None or path or template_path)
     if grammar_path and grammar_text is not None:
-        raise click.UsageError("give -g FILE or -e TEXT, not both")
+        raise click.UsageError("-g and -e exclude each other")
     if is_chat and (snapshot or special):
-        raise click.UsageError("a chat is put together by its template: without -s and --special")
+        raise click.UsageError(
+            "-s and --special: not with --chat, --system, --messages or --template"
+        )
     if not all(stops):
-        raise click.UsageError("--stop: an empty text is everywhere")
+        raise click.UsageError("--stop: the text is empty")
     if out:
         files.check_target(out, model, vocab_file)
     rules = matcher.given(grammar_path, grammar_text)
@@ -172,7 +177,7 @@ def main(
     cache = generation.begin(
         m, tokens, base, capacity, max_tokens, kv, os.path.dirname(out) if out else None
     )
-    n_prompt, read = cache.n_tok, time.monotonic()
+    n_prompt, prompt_end = cache.n_tok, time.monotonic()
     g = generation.Generation(
         m, cache, sampler, words.eog, matcher.Matcher(rules, words) if rules else None, bool(out)
     )
@@ -183,8 +188,8 @@ def main(
     )
     terminal.show(answer.echo)
     n_tokens = 0
-    for n_tokens, id in enumerate(g.tokens(max_tokens), 1):
-        terminal.show(answer.add(id))
+    for n_tokens, token in enumerate(g.tokens(max_tokens), 1):
+        terminal.show(answer.add(token))
         if answer.stopped:
             g.finish("stop")
             break
@@ -199,17 +204,15 @@ def main(
             end=g.reason,
             open=answer.n_open,
             seed=sampler.seed,
-            prompt_ms=1e3 * (read - began),
-            ms=1e3 * (time.monotonic() - read),
+            prompt_ms=1e3 * (prompt_end - began),
+            ms=1e3 * (time.monotonic() - prompt_end),
         )
     if g.reason == "cut":
         raise click.exceptions.Exit(1)
 
 
-def text_of(prompt, is_chat):
-    """The prompt's bytes: of the arguments, and of stdin where it is among them or there are
-    none.
-    """
+def text_of(prompt: tuple[str, ...], is_chat: bool) -> bytes:
+    """Return the prompt of the arguments; "-", or no argument, is stdin."""
     data = b""
     if not prompt or "-" in prompt:
         data = stream.read_text(0)

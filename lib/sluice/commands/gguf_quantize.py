@@ -1,4 +1,4 @@
-"""gguf-quantize: a copy of a model with weights of other types."""
+"""gguf-quantize: quantize the weights of a model."""
 
 import os
 import time
@@ -12,8 +12,10 @@ from ..model.model import start
 import click
 
 
-def parse_types(context, parameter, values):
-    """The option's NAME=TYPE as a list of (name, type)."""
+def parse_types(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """Parse each NAME=TYPE into (name, type). Raises BadParameter."""
     out = []
     for value in values:
         name, _, type = value.rpartition("=")
@@ -34,19 +36,26 @@ def parse_types(context, parameter, values):
     metavar="NAME=TYPE",
     group="Output",
     help=(
-        "Use another type for these matrices, such as token_embd=Q8_0 or 'blk.*.attn_v=F16'."
-        " Repeatable; the last match counts."
+        "Use TYPE for the matrices NAME, such as token_embd=Q8_0 or 'blk.*.attn_v=F16'. Repeatable;"
+        " the last match counts."
     ),
 )
 @cli.option(
     "--dry-run",
     is_flag=True,
     group="Output",
-    help="Write nothing; print the new type and size of each tensor. OUT is optional.",
+    help="Only print the new type and size of each tensor. OUT is optional.",
 )
 @cli.threads_option
 @cli.verbose_option
-def main(source, rest, overrides, dry_run, threads, verbose):
+def main(
+    source: str,
+    rest: tuple[str, ...],
+    overrides: list[tuple[str, str]],
+    dry_run: bool,
+    threads: int | None,
+    verbose: bool,
+) -> None:
     """Quantize the weights of a model.
 
     SYNOPSIS
@@ -56,9 +65,9 @@ def main(source, rest, overrides, dry_run, threads, verbose):
     DESCRIPTION
       TYPE is Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16 or F32, for every matrix, or
       a mix: Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M use more bits for the output head, and the M mixes
-      also for some attn_v and ffn_down. Norms and other vectors become F32. A row that is not a
-      multiple of 256 takes Q5_0 for Q4_K, Q5_1 for Q5_K and Q8_0 for Q6_K; one that is not a
-      multiple of 32 takes F16.
+      also for some attn_v and ffn_down. Norms and other vectors become F32. If the row length is
+      not a multiple of 256, Q5_0 replaces Q4_K, Q5_1 Q5_K and Q8_0 Q6_K; if it is not a multiple of
+      32, F16 replaces any type.
 
       IN may have any supported type. Quantized weights are rounded a second time; weights that
       already have their type are copied. The output bytes do not depend on the thread count or the
@@ -66,7 +75,7 @@ def main(source, rest, overrides, dry_run, threads, verbose):
 
       Metadata is copied, except general.file_type and general.quantization_version. IN may be any
       file of a split model. OUT is one file, written atomically; it replaces an existing file, but
-      cannot be IN. An infinite or NaN weight is an error, with its tensor and row.
+      cannot be IN. An infinite or NaN weight is an error; the message names tensor and row.
 
     EXIT STATUS
       0   success
@@ -85,14 +94,14 @@ def main(source, rest, overrides, dry_run, threads, verbose):
       gguf-dump, perplexity
     """
     if len(rest) not in ((1, 2) if dry_run else (2,)):
-        raise click.UsageError("expected IN OUT TYPE" + (" or IN TYPE" if dry_run else ""))
+        raise click.UsageError("give IN OUT TYPE" + (" or IN TYPE" if dry_run else ""))
     out, kind = rest[0] if len(rest) == 2 else None, rest[-1].upper()
     if kind not in requantize.KINDS:
         raise click.UsageError(f"TYPE: {rest[-1]!r} is none of {', '.join(requantize.KINDS)}")
     began = time.monotonic()
     file = gguf.File(source)
     plan = requantize.plan(file, kind, overrides)
-    if dry_run:
+    if dry_run or out is None:
         return printing.put(requantize.lines(plan))
     files.check_target(out, *(part.path for part in file.parts))
     start(threads)

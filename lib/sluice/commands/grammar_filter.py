@@ -1,4 +1,4 @@
-"""grammar-filter: the logits of tokens that a grammar allows."""
+"""grammar-filter: keep the logits of tokens that a grammar allows."""
 
 import time
 
@@ -28,7 +28,7 @@ import click
     metavar="FILE",
     files=("gbnf",),
     group="Input",
-    help="Grammar (GBNF).",
+    help="Use the grammar in FILE (GBNF).",
 )
 @cli.option(
     "-e",
@@ -36,7 +36,7 @@ import click
     "text",
     metavar="TEXT",
     group="Input",
-    help="The grammar itself, instead of -g.",
+    help="Use the grammar TEXT (GBNF).",
 )
 @cli.option(
     "--check",
@@ -45,7 +45,14 @@ import click
     help="Print nothing; exit with 0 if the text on stdin matches the grammar, else with 1.",
 )
 @cli.verbose_option
-def main(model, vocab_file, path, text, check, verbose):
+def main(
+    model: str | None,
+    vocab_file: str | None,
+    path: str | None,
+    text: str | None,
+    check: bool,
+    verbose: bool,
+) -> None:
     """Keep the logits of tokens that a grammar allows.
 
     SYNOPSIS
@@ -53,28 +60,29 @@ def main(model, vocab_file, path, text, check, verbose):
       grammar-filter -g FILE --check <text
 
     DESCRIPTION
-      Read records of logits, dense or candidates. Write records of the tokens whose text stays
-      within the grammar, with unchanged logits. The token chosen from a record is known from the
-      next record. End-of-generation tokens are allowed exactly when the text is complete. The
-      output ends when nothing may follow. It never ends successfully with an incomplete text,
-      unless the KV cache is full or sample reached its -n tokens. Records are marked as
-      constrained, and as may-end where the text is complete: by these marks sample prints "#end
-      cut" for a text cut before its end, and tokenize -d exits with 1.
+      Read records of logits, as decode or grammar-filter writes them. Write records with only the
+      tokens whose text stays within the grammar; their logits do not change. The next record tells
+      which token was chosen from a record. End-of-generation tokens are allowed exactly when the
+      text is complete. The output ends when nothing can follow.
+
+      The text is incomplete at the end only if the context is full or sample reached its -n tokens.
+      For this case records have two marks: constrained, and may-end if the text is complete. From
+      these sample prints "#end cut" for a text cut before its end, and tokenize -d exits with 1.
 
       The grammar is the GBNF of llama.cpp: "text", [a-z], [^a-z], ., ( ), |, * + ? {m} {m,} {m,n}
-      and named rules, starting with `root`. It applies to the bytes of UTF-8 text. Left recursion
-      is refused. Token terminals such as <[1000]> are not supported.
+      and named rules, starting with root. It applies to the bytes of UTF-8 text. Left recursion is
+      refused. Token terminals such as <[1000]> are not supported.
 
       With --check the text must match to its last byte: use printf rather than echo.
 
     EXIT STATUS
-      0   success, also if -n or the KV cache cut the text (tokenize -d tells); --check: match
+      0   success, also if -n or the context cut the text (see tokenize -d); --check: match
       1   --check: no match
       64  usage error
       65  invalid grammar (with line and column); invalid or truncated input; a token that the
           grammar does not allow; a text that ended before it was complete
       66  no such file
-      69  token terminals
+      69  grammar with token terminals
       74  I/O error
       75  out of memory; retry
 
@@ -86,11 +94,12 @@ def main(model, vocab_file, path, text, check, verbose):
     """
     began = time.monotonic()
     if (path is None) == (text is None):
-        raise click.UsageError("Give either -g FILE or -e TEXT.")
+        raise click.UsageError("give -g FILE or -e TEXT: exactly one")
     if model is None and not check:
-        raise click.UsageError("Missing option '-m' / '--model'.")
+        raise click.UsageError("-m/--model: missing option; give -m FILE or set $MODEL")
     rules = grammar.given(path, text)
-    if check:
+    assert rules is not None
+    if check or model is None:
         raise click.exceptions.Exit(0 if matches(grammar.Matcher(rules)) else 1)
     cli.refuse_terminal("a stream of logits")
     from ..tokenizer import vocabulary
@@ -103,7 +112,7 @@ def main(model, vocab_file, path, text, check, verbose):
     if reader.n_vocab != words.n_vocab:
         raise stream.data_error(
             reader.name,
-            f"logits of a vocabulary of {reader.n_vocab}, but the model has {words.n_vocab}",
+            f"vocabulary size {reader.n_vocab} differs from that of the model, {words.n_vocab}",
         )
     stream.write_all(1, stream.logits_header(file.id, reader.n_vocab))
     n_record = n_candidate = 0
@@ -119,8 +128,8 @@ def main(model, vocab_file, path, text, check, verbose):
         cli.report(records=n_record, candidates=n_candidate, ms=1e3 * (time.monotonic() - began))
 
 
-def matches(matcher):
-    """Whether everything on stdin is a sentence of the matcher's grammar."""
+def matches(matcher: grammar.Matcher) -> bool:
+    """Whether the text on stdin matches the grammar to its last byte."""
     while part := stream.read_some(0, stream.CHUNK_BYTES):
         if not matcher.feed(part):
             return False

@@ -1,4 +1,4 @@
-"""mail-text: a message to the text that its reader sees."""
+"""mail-text: convert a message to the text that its reader sees."""
 
 import time
 
@@ -16,7 +16,8 @@ import click
     default=256 << 10,
     metavar="N",
     group="Output",
-    help="Limit of the output in bytes; whole characters.",
+    show_default="256 KiB",
+    help="Limit of the output in bytes; it ends with a whole character.",
 )
 @cli.option(
     "--body",
@@ -26,32 +27,31 @@ import click
 )
 @cli.option(
     "--normalize",
-    "fold",
+    "normalize",
     aliases=("--fold",),
     is_flag=True,
     group="Output",
     help=(
-        "Print the form that the spam model reads: lower case, 0 for each digit, punctuation"
-        " between spaces, the body in one line."
+        "Print the form that the spam model processes: lower case, 0 for each digit, spaces around"
+        " punctuation, the body in one line."
     ),
 )
 @cli.verbose_option
-def main(max_bytes, body, fold, verbose):
+def main(max_bytes: int, body: bool, normalize: bool, verbose: bool) -> None:
     """Convert a message to the text that its reader sees.
 
     SYNOPSIS
       mail-text [OPTIONS] <message >text
 
     DESCRIPTION
-      Read one message from stdin (RFC 5322 and MIME, with or without the first line of an mbox), or
-      any text, and at most 16 MiB of it. Print UTF-8 without control characters except newline: the
-      lines From, Subject, Links (hosts) and Files (names of attachments), an empty line, and the
-      body.
+      Read one message from stdin (RFC 5322 and MIME, with or without the "From " line of an mbox),
+      or any text; at most 16 MiB are used. Print UTF-8 without control characters except newline:
+      the lines From, Subject, Links (hosts) and Files (names of attachments), an empty line, and
+      the body.
 
-      Hidden parts of HTML are omitted. Of alternatives the one is used that a mail client shows.
-      Invisible characters are dropped. Nothing is opened or fetched. No input is malformed: any
-      bytes give a text and status 0. -v prints counts of omitted parts, and as reason a list of the
-      problems, or none.
+      Hidden parts of HTML and invisible characters are omitted. Of several alternatives the one
+      that a mail client shows is used. Nothing is opened or fetched. Any bytes are valid input and
+      give status 0. -v prints counts of omitted parts, and a list of problems as reason.
 
     EXIT STATUS
       0   success
@@ -69,7 +69,7 @@ def main(max_bytes, body, fold, verbose):
     start = time.perf_counter()
     data = stream.read_exactly(0, message.MAX_BYTES + 1)
     found = message.read(data)
-    text = found.text(max_bytes, head=not body, fold=fold)
+    text = found.text(max_bytes, head=not body, fold=normalize)
     stream.write_all(1, text)
     if verbose:
         cli.report(

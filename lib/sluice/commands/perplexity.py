@@ -1,9 +1,11 @@
-"""perplexity: how well a model predicts a text."""
+"""perplexity: compute a model's perplexity on a text."""
 
 import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from .. import cli, faults, stream
 from ..perplexity import kept_logits
@@ -23,13 +25,14 @@ import click
 @cli.text_option("Read FILE as standard input.")
 @cli.option(
     "-c",
-    "--context",
-    aliases=("--ctx-size",),
+    "--ctx-size",
+    "context",
+    aliases=("--context",),
     type=click.IntRange(4, MAX_CAPACITY),
     metavar="N",
     group="Input",
     show_default="512, or the model's context if that is smaller",
-    help="Window size in tokens.",
+    help="Context size in tokens: that of a window.",
 )
 @cli.option(
     "--stride",
@@ -37,7 +40,7 @@ import click
     type=click.IntRange(1),
     metavar="N",
     group="Input",
-    help="Start a window every N tokens and count its last N tokens.",
+    help="Let windows overlap: start one every N tokens, and count its last N.",
 )
 @cli.option(
     "-n",
@@ -53,13 +56,13 @@ import click
     "--kl",
     metavar="BASE",
     group="Input",
-    help="Compare with the logits in BASE, kept from another model, on the text of BASE.",
+    help="Compare with BASE, the --save-logits file of another model, on its text.",
 )
 @cli.option(
     "--save-logits",
     metavar="FILE",
     group="Output",
-    help="Keep the logits of all counted tokens: 2 bytes per vocabulary entry and token.",
+    help="Save the logits of all counted tokens to FILE: 2 bytes per token and vocabulary entry.",
 )
 @cli.option("--json", "as_json", is_flag=True, group="Output", help="Print one JSON object.")
 @cli.option(
@@ -74,20 +77,20 @@ import click
 @cli.threads_option
 @cli.verbose_option
 def main(
-    path,
-    model,
-    vocab_file,
-    context,
-    stride,
-    windows,
-    save_logits,
-    kl,
-    kv,
-    as_json,
-    arithmetic,
-    threads,
-    verbose,
-):
+    path: str | None,
+    model: str,
+    vocab_file: str | None,
+    context: int | None,
+    stride: int | None,
+    windows: int | None,
+    save_logits: str | None,
+    kl: str | None,
+    kv: str,
+    as_json: bool,
+    arithmetic: str,
+    threads: int | None,
+    verbose: bool,
+) -> None:
     """Compute a model's perplexity on a text.
 
     SYNOPSIS
@@ -97,20 +100,20 @@ def main(
     DESCRIPTION
       Read a text of at most 16 MiB, any bytes, from FILE or stdin. Print "perplexity P +- E": e to
       the power of the mean of - ln p over the counted tokens, and its standard error. The text is
-      cut into independent windows of -c tokens. The first token of a window is replaced by the BOS
-      token, if the model uses one. Of each window the tokens after the middle count: 255 of 512
-      (with -c N: N - N/2 - 1). An incomplete window at the end is dropped. The tool of llama.cpp
-      does the same, and the numbers are comparable. With --stride, windows overlap instead. The
-      digits do not depend on the thread count, instruction set or processor.
+      cut into independent windows of -c tokens. The BOS token replaces the first token of a window,
+      if the model uses one. The tokens after the middle of a window count: 255 of 512 (with -c N:
+      N - N/2 - 1). An incomplete window at the end is dropped. llama-perplexity does the same, so
+      the numbers are comparable. With --stride, windows overlap instead. The digits do not depend
+      on the thread count, instruction set or processor.
 
       --kl prints more lines: the perplexity of the base; the mean of ln(p of the base / p); mean,
       median, 99th and 99.9th percentile and maximum of the Kullback-Leibler divergence of the model
       from the base, in nats; and the share of positions at which both have the same most likely
-      token. BASE is a file of --save-logits, from a model with the same vocabulary. Its logits are
-      rounded to a 65535th of their range, so a model differs from itself by about 1e-8.
+      token. BASE must come from a model with the same vocabulary. Its logits are rounded to a
+      65535th of their range, so a model differs from itself by about 1e-8.
 
-      On a terminal stderr shows the progress and the current estimate; elsewhere -v prints them,
-      one line per window.
+      On a terminal stderr shows the progress and the current estimate; elsewhere -v prints one line
+      per window.
 
     EXIT STATUS
       0   success
@@ -131,8 +134,7 @@ def main(
     """
     if kl and (path or context or stride or save_logits):
         raise click.UsageError(
-            "--kl BASE has text and windows of its own: without FILE, -c, --stride and"
-            " --save-logits"
+            "--kl: not with FILE, -f, -c, --stride or --save-logits; BASE has text and windows"
         )
     if save_logits:
         files.check_target(save_logits, model, vocab_file, path or "/dev/stdin")
@@ -145,8 +147,9 @@ def main(
     else:
         n_ctx = context or min(512, m.hparams.n_ctx)
         if n_ctx > m.hparams.n_ctx:
-            most = m.hparams.n_ctx
-            raise click.UsageError(f"-c: {n_ctx} is more than {most}, the model's context")
+            raise click.UsageError(
+                f"-c/--ctx-size: {n_ctx} is more than {m.hparams.n_ctx}, the model's context"
+            )
         if stride and stride >= n_ctx:
             raise click.UsageError(
                 f"--stride: {stride} is not below the {n_ctx} tokens of a window"
@@ -155,7 +158,7 @@ def main(
         if not cut.n_window:
             raise faults.data_error(
                 path or "standard input",
-                f"{len(cut.tokens)} tokens, less than a window of {n_ctx} (see -c)",
+                f"{len(cut.tokens)} tokens, less than a window of {n_ctx}; give a smaller -c",
             )
     with watching(cut.n_window, verbose) as watch:
         run = lambda keep: p.measure(m, cut, kv, base, keep, watch)
@@ -179,9 +182,10 @@ def main(
 
 
 @contextlib.contextmanager
-def watching(n_window, verbose):
-    """What p.measure calls after each window: a bar with the estimate on a terminal, elsewhere with
-    -v a line.
+def watching(n_window: int, verbose: bool) -> Iterator[Callable[[int, Any], object]]:
+    """Show the progress: a bar with the estimate on a terminal, else with -v a line per window.
+
+    The context's value is a function of the window's number and the sums so far (p.measure).
     """
     if os.isatty(2):
         estimate = lambda sums: sums and f"perplexity {sums.perplexity:.4f}"
@@ -190,7 +194,8 @@ def watching(n_window, verbose):
     else:
         yield (
             lambda i, sums: (
-                verbose
-                and cli.report(window=f"{i}/{n_window}", perplexity=f"{sums.perplexity:.4f}")
+                cli.report(window=f"{i}/{n_window}", perplexity=f"{sums.perplexity:.4f}")
+                if verbose
+                else None
             )
         )

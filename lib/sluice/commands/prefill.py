@@ -1,4 +1,4 @@
-"""prefill: tokens to a snapshot of the model's state."""
+"""prefill: process a prompt's tokens and save the model's state as a snapshot."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from .. import cli, faults, stream
 from ..system import files
 from ..model.model import CHUNK, KV_TYPES, Model
 from ..kvcache.snapshot import Snapshot
-from ..kvcache import capacity as rooms
+from ..kvcache import capacity as capacities
 from ..limits import MAX_CAPACITY
 import click
 
@@ -20,7 +20,7 @@ import click
     "--snapshot",
     metavar="FILE",
     group="Prompt",
-    help="Snapshot to start from; the tokens continue its own.",
+    help="Start from the snapshot in FILE; the tokens continue its own.",
 )
 @cli.option("-o", "--out", metavar="FILE", group="Output", help="Write the snapshot to FILE.")
 @cli.option(
@@ -38,13 +38,14 @@ import click
     type=click.IntRange(0),
     metavar="N",
     default=1 << 30,
+    show_default="1 GiB",
     group="Cache",
-    help="Limit of DIR; least recently used snapshots are deleted.",
+    help="Limit of DIR in bytes; the least recently used snapshots are deleted.",
 )
 @cli.context_option(
     MAX_CAPACITY,
     "Context size of the snapshot, in tokens.",
-    "1024 more than it holds, rounded up, at most the model's context",
+    "its tokens and at least 1024 more, at most the model's context",
 )
 @cli.option(
     "--kv",
@@ -53,8 +54,8 @@ import click
     group="Cache",
     show_default="that of -s, or f16",
     help=(
-        "Type of the KV cache: f32, f16 or q8_0. q8_0 takes 34 bytes where f16 takes 64, rounds"
-        " more, and needs a head size that is a multiple of 32."
+        "Type of the KV cache: f32, f16 or q8_0. q8_0 takes about half the memory of f16, is less"
+        " precise, and needs a head size that is a multiple of 32."
     ),
 )
 @cli.option(
@@ -69,19 +70,19 @@ import click
 @cli.threads_option
 @cli.verbose_option
 def main(
-    model,
-    vocab_file,
-    snapshot,
-    out,
-    cache_dir,
-    cache_bytes,
-    capacity,
-    kv,
-    chunk,
-    arithmetic,
-    threads,
-    verbose,
-):
+    model: str,
+    vocab_file: str | None,
+    snapshot: str | None,
+    out: str | None,
+    cache_dir: str | None,
+    cache_bytes: int,
+    capacity: int | None,
+    kv: str | None,
+    chunk: int,
+    arithmetic: str,
+    threads: int | None,
+    verbose: bool,
+) -> None:
     """Run tokens through a model and save its state.
 
     SYNOPSIS
@@ -111,18 +112,18 @@ def main(
       tokenize, decode, gguf-dump
     """
     if not (out or cache_dir):
-        raise click.UsageError("give -o FILE or --cache DIR: where to write the snapshot")
+        raise click.UsageError("no output for the snapshot; give -o FILE or --cache DIR")
     if out:
         files.check_target(out, model, vocab_file)
     began = time.monotonic()
     m = Model(model, threads, arithmetic, vocab_file)
     base = m.open_snapshot(snapshot) if snapshot else None
     geometry = base.geometry if base and not kv else m.geometry(kv or "f16")
-    if base and base.geometry != geometry:
-        raise faults.data_error(snapshot, f"its keys and values are not {kv} (see --kv)")
-    limit = rooms.limit(m.hparams.n_ctx, capacity)
+    if snapshot and base and base.geometry != geometry:
+        raise faults.data_error(snapshot, f"its KV cache is not of type {kv}; omit --kv")
+    limit = capacities.limit(m.hparams.n_ctx, capacity)
     tokens = read_tokens(m, base.tokens[: base.n_tok].tolist() if base else [], limit, capacity)
-    rows = capacity or rooms.rows(len(tokens), limit)
+    rows = capacity or capacities.rows(len(tokens), limit)
     if cache_dir:
         from ..kvcache import prefix_cache
 
@@ -130,9 +131,9 @@ def main(
         known = prefix_cache.find(cache_dir, m.file.id, m.arithmetic, geometry, tokens, cli.say)
         base = known if known and (base is None or known.n_tok > base.n_tok) else base
     n_base = base.n_tok if base else 0
-    is_new = n_base < len(tokens) or base.capacity != rows
-    result = base
-    if is_new:
+    if base and n_base == len(tokens) and base.capacity == rows:
+        result = base
+    else:
         result = Snapshot.create(
             geometry, rows, m.file.id, m.arithmetic, os.path.dirname(out) if out else cache_dir
         )
@@ -154,21 +155,23 @@ def main(
         cli.report(tokens=len(tokens), reused=n_base, ms=1e3 * (time.monotonic() - began), out=name)
 
 
-def read_tokens(m, tokens, limit, capacity):
-    """`tokens` and after them those on stdin, at most `limit`: the `capacity` asked for, or else
-    the model's context.
+def read_tokens(m: Model, tokens: list[int], limit: int, capacity: int | None) -> list[int]:
+    """Append the tokens on stdin to `tokens`, and return these.
+
+    limit: maximum number of all tokens. capacity: the value of --ctx-size, or None.
+    Raises DataError if there are more, or none.
     """
     reader = stream.IdReader(0, m.file, m.hparams.n_vocab)
-    for id in reader:
-        tokens.append(id)
+    for token in reader:
+        tokens.append(token)
         if len(tokens) > limit:
             break
     if len(tokens) > limit:
         raise faults.data_error(
             reader.name,
-            f"line {reader.n_line}: more than {limit} tokens{rooms.remedy(limit, capacity)}",
+            f"line {reader.n_line}: more than {limit} tokens{capacities.remedy(limit, capacity)}",
         )
     reader.finish()
     if not tokens:
-        raise faults.data_error(reader.name, "no tokens: nothing to run")
+        raise faults.data_error(reader.name, "no tokens")
     return tokens

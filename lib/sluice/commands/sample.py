@@ -1,4 +1,6 @@
-"""sample: logits to tokens."""
+"""sample: sample a token from each record of logits."""
+
+from typing import Any
 
 from .. import cli, stream
 from ..generate.sampler import drawn
@@ -6,41 +8,51 @@ from ..cli import sampling
 
 
 @cli.command()
-@sampling.options
+@sampling.options_without_words
 @cli.predict_option("the text")
 @cli.option(
     "--logprob",
     is_flag=True,
     group="Output",
-    help="Print the natural logarithm of each token's probability as a second column.",
+    help="Add a column: ln of the token's probability, before all sampling steps.",
 )
 @cli.verbose_option
-def main(seed, max_tokens, logprob, verbose, bias, **steps):
+def main(
+    seed: int | None,
+    max_tokens: int | None,
+    logprob: bool,
+    verbose: bool,
+    bias: tuple[tuple[int, float], ...],
+    **steps: Any,
+) -> None:
     """Sample a token from each record of logits.
 
     SYNOPSIS
       sample [OPTIONS] <logits >tokens
 
     DESCRIPTION
-      Read a stream of logits, as decode or grammar-filter writes it. Write one token ID for each
-      record before reading the next one, and at the end "#end" with a reason: stop, at a record
-      marked as the last one or at the end of the logits; full, if the KV cache is full; length,
-      after -n tokens. If grammar-filter marks the records as constrained, one more record is read
-      after -n tokens, which tells whether the text may end there. If it may not, or the cache is
-      full before it may, the reason is cut, and tokenize -d exits with 1. A truncated stream of
-      logits is an error.
+      Read a stream of logits, as decode or grammar-filter writes it. Print one token ID for each
+      record before reading the next one, and at the end "#end" with a reason:
 
-      The steps, in this order: --bias, the three penalties, --least, -k, -p, --min-p, -t, random
-      draw. -p and --min-p use probabilities before the temperature. Of two tokens with equal logits
-      the one with the lower ID wins. Recent tokens are taken from the records, so tokens of the
-      prompt do not count. The draw for position N of a text is number N of SplitMix64, started at
-      the seed. All arithmetic is exact or fixed, so a seed gives the same tokens on every machine.
+      stop    a record marked as the last one, or the end of the logits
+      length  -n tokens
+      full    the context is full
+      cut     length or full, before the grammar was complete; tokenize -d exits with 1
 
-      --logprob applies to the record as received: the softmax over its candidates, before all
-      steps.
+      For a stream of grammar-filter, sample reads one more record after -n tokens, which tells
+      whether the grammar is complete. A truncated stream of logits is an error.
+
+      The steps are, in this order: --bias, the three penalties, --least, -k, -p, --min-p, -t and
+      the random choice. -p and --min-p use probabilities before the temperature. Of two tokens with
+      equal logits the one with the lower ID comes first. The penalties see the generated tokens
+      only, not the prompt. The choice at position N of the text uses number N of the generator
+      SplitMix64, which starts from the seed. All results are reproducible to the bit, so a seed
+      gives the same tokens on every machine.
+
+      The probability of --logprob is the softmax over all logits of the record.
 
     EXIT STATUS
-      0   the tokens ended with #end, whatever the reason
+      0   "#end" was printed, whatever its reason
       64  usage error
       65  invalid or truncated input; a logit that is not finite
       74  I/O error
@@ -55,13 +67,15 @@ def main(seed, max_tokens, logprob, verbose, bias, **steps):
     logits = stream.LogitsReader(0)
     sampler = drawn(steps, logits.n_vocab, seed, bias)
     stream.write_all(1, stream.ids_header(logits.model_half, logits.n_vocab))
+    reason: str | None = None
     n_tokens, records = 0, iter(logits)
     for record in records:
         if record.kind == b"E":
             reason, line = record.end_before(), b""
         else:
-            id, log_p = sampler.choose(record, logprob)
-            line, n_tokens = b"%d\t%.6f\n" % (id, log_p) if logprob else b"%d\n" % id, n_tokens + 1
+            token, log_p = sampler.choose(record, logprob)
+            line = b"%d\n" % token if log_p is None else b"%d\t%.6f\n" % (token, log_p)
+            n_tokens += 1
             reason = record.end_after(n_tokens == max_tokens)
             if n_tokens == max_tokens and not reason:
                 stream.write_all(1, line)

@@ -1,5 +1,6 @@
-"""sluice: all commands under one name. lib/sluice/start.py runs `sluice COMMAND`; this is the rest:
-the list of commands, their manuals and completion.
+"""sluice: list all commands, show their manuals, print completion scripts.
+
+lib/sluice/start.py runs `sluice COMMAND`.
 """
 
 import os
@@ -9,23 +10,23 @@ import sys
 from .. import cli, faults, stream
 import click
 
-# Of each command its summary, as its manual has it.
+# {group: {command: summary}}; the summaries are those of the manuals
 COMMANDS = {
-    "Pipeline": {
+    "Everyday": {
+        "classify": "classify a text with a language model",
+        "generate": "generate text from a prompt",
+        "chat": "chat with a model, at a terminal or through pipes",
         "tokenize": "convert text to tokens, or tokens to text",
+    },
+    "Pipeline, after tokenize": {
         "prefill": "run tokens through a model and save its state",
         "decode": "run a model token by token and write its logits",
         "grammar-filter": "keep the logits of tokens that a grammar allows",
         "sample": "sample a token from each record of logits",
     },
-    "Answers": {
-        "classify": "classify a text with a language model",
-        "generate": "generate text from a prompt",
-        "chat": "chat with a model, at a terminal or through pipes",
-    },
     "Mail": {
         "mail-text": "convert a message to the text that its reader sees",
-        "mail-filter": "mark a message with the answer of classify, for Postfix",
+        "mail-filter": "mark a message with the result of classify, for Postfix",
         "mail-milter": "mark messages while Postfix or Sendmail receives them",
     },
     "Model files": {
@@ -33,7 +34,7 @@ COMMANDS = {
         "gguf-dump": "print a model, a snapshot or a stream",
         "gguf-quantize": "quantize the weights of a model",
     },
-    "Measuring": {
+    "Measurement": {
         "perplexity": "compute a model's perplexity on a text",
         "sluice-bench": "measure how fast models run on this machine",
     },
@@ -47,7 +48,7 @@ NAMES = [name for group in COMMANDS.values() for name in group]
 
 @cli.command(allow_interspersed_args=False)
 @cli.argument("words", nargs=-1, metavar="COMMAND [WORD]...", words=(*NAMES, *OWN))
-def main(words):
+def main(words: tuple[str, ...]) -> None:
     """Language models as Unix filters.
 
     SYNOPSIS
@@ -57,15 +58,15 @@ def main(words):
       sluice completion bash|zsh|fish
 
     DESCRIPTION
-      Without arguments list all commands. `sluice COMMAND` runs a command with the words that
-      follow, exactly as the separate program COMMAND does, except for its name in messages.
+      Without arguments, list all commands. "sluice COMMAND" does the same as the separate program
+      COMMAND, except for the name in its messages.
 
-      `sluice help COMMAND` shows the manual page of a command: through man(1) on a terminal, else
-      as plain text. `sluice completion SHELL` prints a script that completes commands, options,
-      values and files.
+      "sluice help COMMAND" shows the manual page of a command, through man(1) on a terminal, else
+      as plain text. "sluice completion SHELL" prints a script that completes commands, options,
+      values and file names.
 
-      Postfix must start mail-filter itself rather than `sluice mail-filter`: only mail-filter
-      returns 0 or 75 under all circumstances.
+      Postfix must start mail-filter itself, not "sluice mail-filter": only the separate program
+      always exits with 0 or 75.
 
     EXIT STATUS
       0   success
@@ -73,7 +74,7 @@ def main(words):
       69  the command is not installed
       74  I/O error
       75  out of memory; retry
-      Else the status of COMMAND.
+      "sluice COMMAND" exits with the status of COMMAND.
 
     EXAMPLES
       sluice classify --no-cache mail.eml
@@ -97,7 +98,7 @@ def main(words):
         return stream.write_all(1, completion.script(shell, described(), own).encode())
     if word in OWN:
         choices = "the name of a command" if word == "help" else "bash, zsh or fish"
-        raise click.UsageError(f"{word}: takes one word, {choices}")
+        raise click.UsageError(f"{word}: needs one argument, {choices}")
     known(word, [*NAMES, *OWN])
     raise faults.Error(faults.UNSUPPORTED, f"{word}: is not installed")
 
@@ -105,32 +106,31 @@ def main(words):
 ROWS = [
     f"{name}  {summary}" for group in (*COMMANDS.values(), OWN) for name, summary in group.items()
 ]
-main.help += "\n    COMMANDS\n      " + "\n      ".join(ROWS)
+main.help = (main.help or "") + "\n    COMMANDS\n      " + "\n      ".join(ROWS)
 
 
 def listing() -> str:
-    """All commands in their groups, a line each."""
+    """Return the list of all commands in their groups, one per line."""
     lines = ["Usage: sluice COMMAND [WORD]...", ""]
     for title, commands in [*COMMANDS.items(), ("Help", OWN)]:
         lines += [f" {title}", *(f"  {name:<16}{commands[name]}" for name in commands)]
+    lines += ["", "Next: sluice COMMAND --help, for example sluice classify --help"]
     return "\n".join(lines) + "\n"
 
 
 def known(word: str, words: "list[str] | tuple[str, ...]", kind: str = "command") -> str:
-    """`word`, which is one of `words`. Raises UsageError that names the nearest ones."""
+    """Return `word` if it is one of `words`. Raises UsageError that names similar ones."""
     if word in words:
         return word
     import difflib
 
     near = difflib.get_close_matches(word, words, 3, 0.5) or [w for w in words if word in w][:3]
-    hint = f"; the nearest: {', '.join(near)}" if near else ""
+    hint = f"; try {', '.join(near)}" if near else ""
     raise click.UsageError(f"{faults.printable(word)}: unknown {kind}{hint}")
 
 
 def show(name: str) -> None:
-    """Show the manual of the command `name`: through man if stdout is a terminal and man is there,
-    else as text.
-    """
+    """Show the manual of a command, through man if stdout is a terminal, else as text."""
     from ..cli import manual
 
     page = manual_of(name)
@@ -139,7 +139,7 @@ def show(name: str) -> None:
 
 
 def _man(roff):
-    """Show a page through man; whether that succeeded."""
+    """Show a page through man. Returns whether that succeeded."""
     import tempfile
 
     with tempfile.NamedTemporaryFile("w", suffix=".1") as file:
@@ -152,9 +152,9 @@ def _man(roff):
 
 
 def manual_of(name: str) -> list:
-    """The manual of the command `name` (cli.manual).
+    """Return the manual of a command (cli.manual).
 
-    Raises Error (69) for a program that is not installed.
+    Raises UnsupportedError for a program that is not installed.
     """
     from .. import start
     from ..cli import manual
@@ -165,9 +165,9 @@ def manual_of(name: str) -> list:
 
 
 def usage_of(name: str) -> str:
-    """What the program `name`, which is no Python, prints for --help.
+    """Run a C program with --help and return its output.
 
-    Raises Error (69) if it is not installed.
+    Raises UnsupportedError if the program is not installed.
     """
     from .. import start
 
@@ -178,13 +178,13 @@ def usage_of(name: str) -> str:
 
 
 def command(name: str) -> click.Command:
-    """The click command of the command `name`."""
+    """Return the click command called `name`."""
     module = "sluice.commands." + name.replace("-", "_")
     return main if name == "sluice" else __import__(module, fromlist=["main"]).main
 
 
 def described() -> "dict[str, click.Command | list]":
-    """{name: click command, or rows of options of a program} of all commands that are installed."""
+    """Return {name: click command, or rows of a C program's options} of all installed commands."""
     from .. import start
 
     out: dict = {name: command(name) for name in NAMES if name not in start.PROGRAMS}

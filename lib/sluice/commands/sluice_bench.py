@@ -1,4 +1,4 @@
-"""sluice-bench: how fast models run on this machine."""
+"""sluice-bench: measure how fast models run on this machine."""
 
 import os
 
@@ -27,7 +27,7 @@ import click
     files=("gguf",),
     group="Model",
     show_default="$MODEL",
-    help="GGUF model; any file of a split model.",
+    help="GGUF model; any file of a split one.",
 )
 @cli.vocab_option
 @cli.option(
@@ -37,7 +37,7 @@ import click
     group="Model",
     words=tuple(shapes.SHAPES),
     show_default=",".join(shapes.BOTH_ENDS),
-    help=f"Models of random weights instead of -m: {', '.join(shapes.SHAPES)}.",
+    help=f"Models with random weights, instead of -m: {', '.join(shapes.SHAPES)}.",
     **LIST,
 )
 @cli.option(
@@ -97,7 +97,7 @@ import click
     type=Numbers(0),
     default="0",
     group="Tests",
-    help="Tokens in the KV cache before the test.",
+    help="Numbers of tokens in the KV cache before the test.",
     **LIST,
 )
 @cli.option(
@@ -105,25 +105,25 @@ import click
     type=Numbers(1),
     default=None,
     group="Tests",
-    help="Prompt sizes for a new process (prefill).",
+    help="Prompt sizes in tokens for a test of a whole prefill process.",
     **LIST,
 )
 @cli.option(
     "--matmul",
-    "products",
+    "matrix_sizes",
     callback=sizes,
     metavar="M,N,K[;...]",
     group="Tests",
-    help="Time products of M rows with a matrix [N, K] alone.",
+    help="Test only the product of M rows of K numbers with a matrix [N, K].",
 )
 @cli.option(
     "--baseline",
-    "against",
+    "baseline",
     aliases=("--against",),
     type=click.Choice(rival.NAMES),
     metavar="ENGINE",
     group="Tests",
-    help=f"Alternate with another installed engine and print ratios: {' or '.join(rival.NAMES)}.",
+    help=f"Alternate with another engine and print ratios: {' or '.join(rival.NAMES)}.",
 )
 @cli.option(
     "-r",
@@ -175,33 +175,33 @@ import click
     metavar="FILE",
     files=("svg", "png", "pdf"),
     group="Output",
-    help="Plot the rows, too (.svg, .png or .pdf); needs matplotlib.",
+    help="Also plot the rows to FILE (.svg, .png or .pdf); needs matplotlib.",
 )
 @cli.arithmetic_option
 @cli.huge_pages_option
 def main(
-    model,
-    vocab_file,
-    names,
-    types,
-    head,
-    layers,
-    cache,
-    prompt,
-    generate,
-    depth,
-    start,
-    repetitions,
-    threads,
-    isa,
-    kv,
-    arithmetic,
-    huge_pages,
-    output,
-    products,
-    against,
-    picture,
-):
+    model: str | None,
+    vocab_file: str | None,
+    names: list[str],
+    types: list[str],
+    head: str | None,
+    layers: int | None,
+    cache: str | None,
+    prompt: list[int],
+    generate: list[int],
+    depth: list[int],
+    start: list[int] | None,
+    repetitions: int,
+    threads: list[int] | None,
+    isa: list[str],
+    kv: str,
+    arithmetic: str,
+    huge_pages: bool,
+    output: str,
+    matrix_sizes: list[tuple[int, int, int]],
+    baseline: str | None,
+    picture: str | None,
+) -> None:
     """Measure how fast models run on this machine.
 
     SYNOPSIS
@@ -209,19 +209,23 @@ def main(
       sluice-bench --matmul M,N,K[;...] [OPTIONS]
 
     DESCRIPTION
-      Run a model file, or models of random weights that are made and kept. pp512 processes a prompt
-      of 512 tokens in one batch, tg128 generates 128 tokens one by one, "@ d1536" gives the number
-      of tokens in the KV cache before the test. Tokens are fixed and the output is discarded. The
-      first run of each test (of tg: 4 tokens) is a warm-up and does not count.
+      Run a model file, or models with random weights that are created and cached. LIST is values
+      separated by commas; every combination is run. Tests:
+
+      pp512     process a prompt of 512 tokens in one batch
+      tg128     generate 128 tokens one by one
+      start181  a prefill process for a prompt of 181 tokens, from exec to exit
+
+      "@ d1536" gives the number of tokens in the KV cache before the test. Tokens are fixed and the
+      output is discarded. The first run of each test (for tg: 4 tokens) is a warm-up and does not
+      count.
 
       t/s is the median, and after the sign +- half the interquartile range. GFLOP/s counts
-      multiplications and additions in products with weights and in attention. GB/s counts the
-      weights, keys and values read per token. "of limit" compares them with the machine's limit,
-      measured in the same run: reading the same bytes with all threads (for tg just before and
-      after each run), or products of operands in registers (f32 FMA, int8 dot products or tiles).
-      memory is the peak outside of mapped files. start181 is a whole process, from exec of prefill
-      to its exit, for a prompt of 181 tokens. LIST is values separated by commas; every combination
-      is run.
+      multiplications and additions in matrix products and in attention. GB/s counts the weights,
+      keys and values read per token. "of limit" compares both with the machine's limit, measured in
+      the same run: reading the same bytes with all threads (for tg just before and after each run),
+      or products of operands in registers (f32 FMA, int8 dot products or tiles). memory is the peak
+      outside of mapped files.
 
     EXIT STATUS
       0   success
@@ -241,32 +245,28 @@ def main(
     SEE ALSO
       perplexity, prefill, decode
     """
-    cli.only_one(model=model, shape=names, matmul=products)
-    model = model or (None if names or products else os.environ.get("MODEL"))
-    cli.refuse(
-        vocab_file and (against or not model), "--vocab goes with -m, and without --baseline"
-    )
-    cli.refuse(
-        products and (against or start), "--baseline and --start run models: not with --matmul"
-    )
-    cli.refuse(head and (model or products), "--head is of --shape")
+    cli.only_one(model=model, shape=names, matmul=matrix_sizes)
+    model = model or (None if names or matrix_sizes else os.environ.get("MODEL"))
+    cli.refuse(vocab_file and (baseline or not model), "--vocab: needs -m, and not with --baseline")
+    cli.refuse(matrix_sizes and (baseline or start), "--baseline and --start: not with --matmul")
+    cli.refuse(head and (model or matrix_sizes), "--head: needs --shape")
     synthetic.check_types(types, head)
     tests = [
         measure.Test(*pair, d)
         for d in depth
         for pair in [*((p, 0) for p in prompt if p), *((0, n) for n in generate if n)]
     ]
-    cli.refuse(not (tests or start or products), "-p 0 and -n 0: nothing to run")
-    matmul.check(types, products)
-    if against:
-        rival.check(against)
+    cli.refuse(not (tests or start or matrix_sizes), "-p 0 and -n 0: no test is left")
+    matmul.check(types, matrix_sizes)
+    if baseline:
+        rival.check(baseline)
     if start:
         processes.beside()
     if picture:
-        plot.check(picture, tests or products)
-    if products:
+        plot.check(picture, tests or matrix_sizes)
+    if matrix_sizes:
         make = lambda n_threads: matmul.run(
-            types, products, repetitions, n_threads, arithmetic, huge_pages
+            types, matrix_sizes, repetitions, n_threads, arithmetic, huge_pages
         )
         rows = combinations.rows([make], isa or [None], threads or [None])
     else:
@@ -282,15 +282,15 @@ def main(
                 tests,
                 repetitions,
                 kv,
-                against,
+                baseline,
                 start or (),
                 arithmetic,
                 huge_pages,
             )
             for path in paths
         ]
-        rows = combinations.rows(makes, isa or [None], threads or [None], apart=bool(against))
-    rows = table.write(rows, output, table.columns(products, against), repetitions)
+        rows = combinations.rows(makes, isa or [None], threads or [None], apart=bool(baseline))
+    rows = table.write(rows, output, table.columns(matrix_sizes, baseline), repetitions)
     if picture:
         plot.write(picture, rows)
     rival.check_rows(rows)

@@ -1,14 +1,16 @@
-"""tokenize: text to tokens, tokens to text."""
+"""tokenize: convert text to tokens, or tokens to text."""
 
 import os
 import time
+from collections.abc import Callable
+from typing import Any
 
 from .. import cli, stream
 from ..tokenizer import detokenizer, vocabulary
 from ..gguf.model_file import open_model
 import click
 
-PIECE = 1 << 15  # tokens written at once
+N_WRITE = 1 << 15  # tokens per write
 
 
 @cli.command()
@@ -34,7 +36,7 @@ PIECE = 1 << 15  # tokens written at once
     "--no-prefix",
     is_flag=True,
     group="Input",
-    help="Add no space before the text; with -d: keep the first space.",
+    help="Add no space before the text; with -d: do not remove the first space.",
 )
 @cli.option(
     "--bos/--no-bos",
@@ -54,7 +56,18 @@ PIECE = 1 << 15  # tokens written at once
     "--count", "counts", is_flag=True, group="Output", help="Print only the number of tokens."
 )
 @cli.verbose_option
-def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, counts, verbose):
+def main(
+    model: str,
+    vocab_file: str | None,
+    decode: bool,
+    bos: bool | None,
+    eos: bool | None,
+    special: bool,
+    no_marks: bool,
+    no_prefix: bool,
+    counts: bool,
+    verbose: bool,
+) -> None:
     """Convert text to tokens, or tokens to text.
 
     SYNOPSIS
@@ -70,13 +83,14 @@ def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, coun
       every text, as in training. Some old files define turn markers this way; --no-marks treats
       those as text.
 
-      -d reads tokens and prints the text of each as it arrives, in whole characters. Control tokens
-      print nothing. The space that many vocabularies add before a text is removed. The text is
-      valid UTF-8: invalid bytes become U+FFFD, and an incomplete character at the end is dropped
-      (-v prints its size as open, in bytes). On a terminal, control characters are shown as ^[.
+      -d reads tokens and prints their text as they arrive, in whole characters. Control tokens
+      give no text. The space that many vocabularies add before a text is removed. The text is valid
+      UTF-8: invalid bytes become U+FFFD, and an incomplete character at the end is dropped (-v
+      prints its size as open, in bytes). On a terminal, control characters are shown as ^[.
 
-      "#ids" names the model by the BLAKE3 hash of its file. The first run reads the whole file; the
-      hash is then kept in $XDG_CACHE_HOME/sluice or ~/.cache/sluice while the file does not change.
+      "#ids" has the model ID, the BLAKE3 hash of the file. The first run reads the whole file for
+      it; the hash is then kept in $XDG_CACHE_HOME/sluice or ~/.cache/sluice while the file does not
+      change.
 
       Supported vocabularies: SentencePiece BPE (tokenizer.ggml.model "llama"), byte-level BPE
       ("gpt2" with a known tokenizer.ggml.pre; the message names an unknown one) and Gemma 4
@@ -84,8 +98,7 @@ def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, coun
 
     EXIT STATUS
       0   success
-      1   -d: the tokens end with "#end cut": -n or the context cut the text before its grammar was
-          complete
+      1   -d: the tokens end with "#end cut": the text was cut before its grammar was complete
       64  usage error
       65  invalid or truncated tokens; invalid model; text too long
       66  no such file
@@ -102,7 +115,7 @@ def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, coun
     """
     start = time.perf_counter()
     if decode and (bos is not None or eos is not None):
-        raise click.UsageError("--bos and --eos are about writing tokens: not with -d")
+        raise click.UsageError("--bos and --eos: not with -d")
     cli.refuse(decode and counts, "--count and -d exclude each other")
     file = open_model(model, vocab_file)
     words = vocabulary.Vocab(file)
@@ -116,42 +129,48 @@ def main(model, vocab_file, decode, bos, eos, special, no_marks, no_prefix, coun
         raise click.exceptions.Exit(1)
 
 
-def text_to_count(file, words, **how):
-    """Print the number of tokens. Returns the figures and the reason of `#end`."""
+def text_to_count(file: Any, words: vocabulary.Vocab, **how: Any) -> tuple[dict[str, int], str]:
+    """Print the number of tokens. Returns the statistics for -v and the reason of `#end`."""
     tokens, n_bytes = tokens_of_stdin(words, how)
     stream.write_all(1, b"%d\n" % len(tokens))
     return {"tokens": len(tokens), "bytes": n_bytes}, "text"
 
 
-def tokens_of_stdin(words, how):
-    """(token IDs, number of bytes) of the text on stdin. Raises Error (65) if it is too long."""
+def tokens_of_stdin(words: vocabulary.Vocab, how: dict[str, Any]) -> tuple[list[int], int]:
+    """Tokenize the text on stdin: (tokens, number of bytes). Raises DataError if it is too long."""
     data = stream.read_text(0)
     return words.encode(data, **how), len(data)
 
 
-def text_to_tokens(file, words, **how):
-    """Print the tokens as a stream. Returns the figures and the reason of `#end`."""
+def text_to_tokens(file: Any, words: vocabulary.Vocab, **how: Any) -> tuple[dict[str, int], str]:
+    """Print the tokens as a stream. Returns the statistics for -v and the reason of `#end`."""
     tokens, n_bytes = tokens_of_stdin(words, how)
     out = stream.ids_header(file.id, words.n_vocab)
-    for at in range(0, len(tokens), PIECE):  # a string for each id takes more memory than all else
+    for at in range(
+        0, len(tokens), N_WRITE
+    ):  # strings of all tokens would take more memory than all else
         if at:
             stream.write_all(1, out)
             out = b""
-        out += "".join(f"{i}\n" for i in tokens[at : at + PIECE]).encode()
+        out += "".join(f"{i}\n" for i in tokens[at : at + N_WRITE]).encode()
     stream.write_all(1, out + stream.ids_end("text"))
     return {"tokens": len(tokens), "bytes": n_bytes}, "text"
 
 
-def tokens_to_text(file, words, special, prefix, **_):
-    """Writes whenever the next id has yet to arrive, so that a ring is seen live.
+def tokens_to_text(
+    file: Any, words: vocabulary.Vocab, special: bool, prefix: bool, **_: Any
+) -> tuple[dict[str, int], str | None]:
+    """Print the text of the tokens on stdin.
 
-    Returns the figures and the reason of `#end`."""
+    Writes whenever it would wait for the next token, so that the text of a generation loop appears
+    at once. Returns the statistics for -v and the reason of `#end`.
+    """
     reader = stream.IdReader(0, file, words.n_vocab)
     joiner, show = detokenizer.Joiner(words, special, prefix), writer()
     n_tokens = n_bytes = 0
     try:
-        for n_tokens, i in enumerate(reader, 1):
-            joiner.add(i)
+        for n_tokens, token in enumerate(reader, 1):
+            joiner.add(token)
             if reader.is_waiting():
                 n_bytes += show(joiner.take())
     finally:
@@ -160,10 +179,16 @@ def tokens_to_text(file, words, special, prefix, **_):
     return {"tokens": n_tokens, "bytes": n_bytes, "open": joiner.n_open}, reader.reason
 
 
-def writer():
-    """A function that writes bytes to stdout, to a terminal harmlessly, and returns how many."""
-    if not os.isatty(1):
-        return lambda data: stream.write_all(1, data) or len(data)
-    from ..chat import terminal
+def writer() -> Callable[[bytes], int]:
+    """Return a function that writes data to stdout, escaped on a terminal, and returns its size."""
+    show: Callable[[bytes], None] = lambda data: stream.write_all(1, data)
+    if os.isatty(1):
+        from ..chat import terminal
 
-    return lambda data: terminal.show(data) or len(data)
+        show = terminal.show
+
+    def write(data: bytes) -> int:
+        show(data)
+        return len(data)
+
+    return write

@@ -22,4 +22,4 @@ def remedy(limit: int, capacity: int | None = None) -> str:
     """
     if capacity or limit == MAX_CAPACITY:
         return ""
-    return ", the model's context (a larger --capacity overrides it)"
+    return ", the model's context (a larger --ctx-size overrides it)"

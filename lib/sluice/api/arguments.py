@@ -1,0 +1,76 @@
+"""Types and checks of the arguments of the Python API."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from ..limits import MAX_CAPACITY, MAX_VOCAB
+from ..model import model as models
+
+Path = str | os.PathLike[str]
+Text = str | bytes
+Arithmetic = Literal["exact", "fast"]
+KvType = Literal["f32", "f16", "q8_0"]
+MAX_BIAS = 1e6
+MAX_THREADS = 1024
+MAX_FLOAT = sys.float_info.max
+
+
+def as_bytes(text: Text) -> bytes:
+    """Return a text as bytes, str as UTF-8. Raises TypeError for other types."""
+    if isinstance(text, str):
+        return text.encode()
+    return bytes(memoryview(text))  # TypeError for an int: bytes(n) would be n zeros
+
+
+def str_or_none(path: Path | None) -> str | None:
+    """Return a path as str; None stays None."""
+    return None if path is None else os.fspath(path)
+
+
+def check_engine(threads: int | None, arithmetic: str) -> None:
+    """Check the arguments `threads` and `arithmetic`. Raises ValueError or TypeError."""
+    if threads is not None:
+        integer("threads", threads, 1, MAX_THREADS)
+    check_one_of("arithmetic", arithmetic, models.ARITHMETICS)
+
+
+def check_one_of(name: str, value: str, choices: Iterable[str]) -> None:
+    """Check that the argument `name` is one of `choices`. Raises ValueError."""
+    if value not in choices:
+        raise ValueError(f"{name}: {value!r} is not one of {', '.join(choices)}")
+
+
+def finite(name: str, value: float, minimum: float, maximum: float = MAX_FLOAT) -> float:
+    """Return the argument `name` as a float from `minimum` to `maximum`. Raises ValueError."""
+    number = float(value)
+    if not minimum <= number <= maximum:  # NaN fails, too
+        raise ValueError(f"{name}: {value} is not a number from {minimum} to {maximum}")
+    return number
+
+
+def integer(name: str, value: int, minimum: int, maximum: int = MAX_CAPACITY) -> int:
+    """Return the argument `name` as an int in range. Raises ValueError or TypeError."""
+    number = operator.index(value)
+    if not minimum <= number <= maximum:
+        raise ValueError(f"{name}: {value} is not an integer from {minimum} to {maximum}")
+    return number
+
+
+def bias_pairs(
+    bias: Mapping[int | str, float],
+) -> tuple[list[tuple[int, float]], list[tuple[str, float]]]:
+    """Split biases into those of token IDs and those of words; check them. Raises ValueError."""
+    tokens, words = [], []
+    for key, value in bias.items():
+        number = value if value == -math.inf else finite("bias", value, -MAX_BIAS, MAX_BIAS)
+        if isinstance(key, str):
+            words.append((key, number))
+        else:
+            tokens.append((integer("bias", key, 0, MAX_VOCAB), number))
+    return tokens, words

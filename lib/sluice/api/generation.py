@@ -1,0 +1,80 @@
+"""Generation: an iterator of the text that follows a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
+
+from ..generate import generation as engine
+from .closable import engine_lock
+
+
+class Generation(Iterator[str]):
+    """An iterator of the generated text; see Model.generate.
+
+    tokens: list of int, the tokens generated so far.
+    reason: why the text ended; None before the end.
+        "stop": an EOG token, a stop text, or the grammar is complete
+        "length": max_tokens
+        "full": the context is full
+        "cut": max_tokens or the full context, before the grammar was complete; `generate` exits
+        with 1
+    n_prompt: int, tokens of the prompt.
+    seed: int, the RNG seed.
+    """
+
+    def __init__(
+        self,
+        file: Any,
+        steps: engine.Generation,
+        text: engine.Answer,
+        max_tokens: int | None,
+        seed: int,
+        n_prompt: int,
+    ) -> None:
+        self.tokens: list[int] = []
+        self.seed, self.n_prompt = seed, n_prompt
+        self._pieces = _pieces(steps.tokens(max_tokens), steps, text, self.tokens, file)
+        self._steps = steps
+
+    @property
+    def reason(self) -> str | None:
+        """Why the text ended; None before the end."""
+        reason: str | None = self._steps.reason
+        return reason
+
+    def __iter__(self) -> Generation:
+        return self
+
+    def __next__(self) -> str:
+        with engine_lock:
+            return next(self._pieces)
+
+    def close(self) -> None:
+        """Stop generating, and release the memory."""
+        with engine_lock:
+            self._pieces.close()
+
+
+def _pieces(
+    tokens: Iterable[int],
+    steps: engine.Generation,
+    text: engine.Answer,
+    chosen: list[int],
+    file: Any,
+) -> Generator[str, None, None]:
+    """Yield the text of `tokens`, and append the tokens to `chosen`.
+
+    A function, not a method: a reference from the generator to the Generation would keep both, and
+    the model, alive.
+    """
+    for token in tokens:
+        chosen.append(token)
+        if piece := text.add(token):
+            yield piece.decode()
+        if text.stopped:
+            steps.finish("stop")
+            break
+    if rest := text.rest():
+        yield rest.decode()
+    file.check_unchanged()

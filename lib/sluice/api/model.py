@@ -1,0 +1,247 @@
+"""Model: tokenize, logits, chat prompts and generation with an open model file."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..chat import messages as conversations
+from ..chat import template as chat_template
+from ..generate import generation as engine
+from ..generate.sampler import Sampler, biases
+from ..grammar.matcher import Grammar, Matcher
+from ..kernels import ffi
+from ..kvcache.format import KV_TYPES
+from ..limits import MAX_CAPACITY, MAX_VOCAB
+from ..model import model as models
+from ..tokenizer.detokenizer import Joiner
+from ..tokenizer.vocabulary import Vocab
+from .arguments import (
+    Arithmetic,
+    KvType,
+    Path,
+    Text,
+    as_bytes,
+    bias_pairs,
+    check_engine,
+    check_one_of,
+    finite,
+    integer,
+    str_or_none,
+)
+from .closable import Closable, engine_lock
+from .generation import Generation
+
+
+class Model(Closable):
+    """An open model with its vocabulary; see `load`.
+
+    path: str, the file.
+    n_vocab: int, size of the vocabulary. Tokens are ints from 0 to n_vocab - 1.
+    context_size: int, the context size in tokens that the model was trained with.
+    end_tokens: frozenset of int, the EOG tokens.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        threads: int | None = None,
+        arithmetic: Arithmetic = "exact",
+        vocab: Path | None = None,
+        huge_pages: bool = False,
+    ) -> None:
+        check_engine(threads, arithmetic)
+        self.path = os.fspath(path)
+        with engine_lock:
+            self._model = models.Model(
+                self.path, threads, arithmetic, str_or_none(vocab), huge_pages
+            )
+            self._vocab = Vocab(self._model.file)
+        self.n_vocab: int = self._vocab.n_vocab
+        self.context_size: int = min(self._model.hparams.n_ctx, MAX_CAPACITY)
+        self.end_tokens: frozenset[int] = self._vocab.eog
+
+    def __enter__(self) -> Model:
+        self._check_open()
+        return self
+
+    def __repr__(self) -> str:
+        return f"<sluice.Model {self.path!r}{' (closed)' if self._is_closed else ''}>"
+
+    def _release(self) -> None:
+        """Release the model; a running Generation keeps its own references."""
+        if hasattr(self, "_model"):
+            del self._model, self._vocab
+
+    def tokenize(self, text: Text, *, bos: bool | None = None, special: bool = False) -> list[int]:
+        """Convert text to tokens, as the command `tokenize` does.
+
+        text: str, or any bytes; at most 16 MiB.
+        bos: begin with the BOS token. None: the model's setting.
+        special: parse control tokens in `text`. Never use it with untrusted text.
+        """
+        self._check_open()
+        with engine_lock:
+            return list(self._vocab.encode(as_bytes(text), bos=bos, special=special))
+
+    def detokenize(self, tokens: Iterable[int], *, special: bool = False) -> str:
+        """Convert tokens to text, as `tokenize -d` does.
+
+        Invalid UTF-8 becomes U+FFFD. An incomplete character at the end is dropped.
+        special: include the names of control tokens; else they give no text.
+        """
+        self._check_open()
+        with engine_lock:
+            joiner = Joiner(self._vocab, special)
+            for token in self._checked(tokens):
+                joiner.add(token)
+            return str(joiner.take(), "utf-8")
+
+    def logits(self, tokens: Iterable[int]) -> memoryview[float]:
+        """Compute the logits after the last of `tokens`: those in a snapshot of `prefill`.
+
+        tokens: at least one.
+        Returns a read-only memoryview, f32 [n_vocab], native byte order. `list(m)` gives floats,
+        `numpy.asarray(m)` an array that shares its memory.
+        """
+        self._check_open()
+        checked = self._checked(tokens)
+        with engine_lock:
+            cache = engine.begin(self._model, checked, max_tokens=0, name="tokens")
+            self._model.file.check_unchanged()
+            return memoryview(ffi.buffer(cache.logits, 4 * self.n_vocab)[:]).cast("f")
+
+    def chat_prompt(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        *,
+        template: Path | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Format a conversation by the model's chat template, as a prompt for `generate`.
+
+        messages: dicts with "role" (system, user or assistant) and "content". Their text never
+        becomes a control token.
+        template: a file, or the bundled chatml or plain, instead of the model's chat template.
+        variables: template variables, such as {"enable_thinking": False}.
+        Returns the tokens. Raises UnsupportedError if the model has no chat template.
+        """
+        self._check_open()
+        for name in variables or ():
+            if not name.isidentifier() or name.startswith("_") or name in chat_template.RESERVED:
+                raise ValueError(f"variables: {name!r} is reserved or not an identifier")
+        found = conversations.of_list([dict(message) for message in messages], "messages")
+        with engine_lock:
+            path = None if template is None else os.fspath(template)
+            maker = chat_template.of(self._model.file, self._vocab, path, variables)
+            return list(maker.tokens(found)[0])
+
+    def generate(
+        self,
+        prompt: Text | Iterable[int],
+        *,
+        max_tokens: int | None = None,
+        stop: str | Iterable[str] = (),
+        grammar: str | None = None,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        repeat_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        last_n: int = 64,
+        bias: Mapping[int | str, float] | None = None,
+        least: bool = False,
+        seed: int | None = None,
+        special: bool = False,
+        context_size: int | None = None,
+        kv: KvType = "f16",
+    ) -> Generation:
+        """Process the prompt, and return an iterator of the generated text.
+
+        Each element is a str of at least one whole character.
+
+        prompt: text, or tokens (from `tokenize` or `chat_prompt`).
+        max_tokens: limit of the text. None: until an EOG token, or until the context is full.
+        stop: text or texts; the text ends before the first occurrence.
+        grammar: GBNF grammar that constrains the text.
+        temperature: 0: greedy.
+        top_k: 0: off. top_p: 1: off. min_p: 0: off.
+        repeat_penalty: 1: off. presence_penalty, frequency_penalty: 0: off.
+        last_n: number of recent tokens for the penalties.
+        bias: {key: x} adds x to the logit of a token (int), or of all tokens of a word (str), with
+        and without a leading space; -inf forbids them.
+        least: prefer the least likely tokens.
+        seed: RNG seed, int below 2^64. None: a random one (Generation.seed).
+        special: parse control tokens in a text prompt. Never use it with untrusted text.
+        context_size: context size in tokens, prompt included. None: the model's.
+        kv: type of the KV cache.
+        """
+        self._check_open()
+        check_one_of("kv", kv, KV_TYPES)
+        if max_tokens is not None:
+            max_tokens = integer("max_tokens", max_tokens, 1)
+        if context_size is not None:
+            context_size = integer("context_size", context_size, 1, MAX_CAPACITY)
+        if seed is None:
+            seed = int.from_bytes(os.urandom(8), "little")
+        stops = [stop] if isinstance(stop, str) else list(stop)
+        if not all(stops):
+            raise ValueError("stop: a text is empty")
+        pairs, words = bias_pairs(bias or {})
+        with engine_lock:
+            sampler = Sampler(
+                self.n_vocab,
+                temperature=finite("temperature", temperature, 0),
+                top_k=integer("top_k", top_k, 0, MAX_VOCAB),
+                top_p=finite("top_p", top_p, 0, 1),
+                min_p=finite("min_p", min_p, 0, 1),
+                repeat=finite("repeat_penalty", repeat_penalty, 0.01, 100),
+                presence=finite("presence_penalty", presence_penalty, -1000, 1000),
+                frequency=finite("frequency_penalty", frequency_penalty, -1000, 1000),
+                last_n=integer("last_n", last_n, 0, 1 << 20),
+                seed=integer("seed", seed, 0, (1 << 64) - 1),
+                bias=biases(pairs, words, self.n_vocab, self._vocab),
+                least=bool(least),
+            )
+            rules = None if grammar is None else Grammar(as_bytes(grammar), "grammar")
+            tokens = (
+                self._vocab.encode(as_bytes(prompt), special=special)
+                if isinstance(prompt, str | bytes)
+                else self._checked(prompt)
+            )
+            cache = engine.begin(self._model, tokens, None, context_size, max_tokens, kv)
+            matcher = Matcher(rules, self._vocab) if rules else None
+            steps = engine.Generation(self._model, cache, sampler, self._vocab.eog, matcher)
+            text = engine.Answer(self._vocab, [as_bytes(s) for s in stops])
+        return Generation(self._model.file, steps, text, max_tokens, seed, len(tokens))
+
+    def _checked(self, tokens: Iterable[int]) -> list[int]:
+        out = [operator.index(token) for token in tokens]
+        for token in out:
+            if not 0 <= token < self.n_vocab:
+                raise ValueError(f"token {token} is not from 0 to {self.n_vocab - 1}")
+        return out
+
+
+def load(
+    path: Path,
+    *,
+    threads: int | None = None,
+    arithmetic: Arithmetic = "exact",
+    vocab: Path | None = None,
+    huge_pages: bool = False,
+) -> Model:
+    """Open a GGUF model.
+
+    path: the file; any file of a split model.
+    threads: worker threads of this process. None: one per available core.
+    arithmetic: "exact", or "fast": matrix products by AMX-BF16, with other bits.
+    vocab: tokenizer.bin of a llama2.c checkpoint.
+    huge_pages: copy the model into memory in 2 MiB pages, for long-running processes.
+    """
+    return Model(path, threads=threads, arithmetic=arithmetic, vocab=vocab, huge_pages=huge_pages)
