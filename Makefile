@@ -329,11 +329,11 @@ model: all build/training-venv/done
 
 # Figures of the model in the box, or of JUDGE="-m MODEL -q QUESTION", on mail it has not seen: MAILS, archives or folders with ham/ and spam/.
 judge: all .venv/test
-	PYTHONPATH=lib $(VENV) -m spam_training.unseen $(MAILS) $(JUDGE)
+	PYTHONPATH=lib $(VENV) -m spam_training.external_test_set $(MAILS) $(JUDGE)
 
 # Each corpus judged by the linear yardstick that all others taught: what the data says about mail of other sources.
 elsewhere: all build/training-venv/done
-	PYTHONPATH=lib $(TRAINING) -m spam_training.elsewhere "$(CORPORA)"
+	PYTHONPATH=lib $(TRAINING) -m spam_training.leave_one_corpus_out "$(CORPORA)"
 
 # The tests that need torch: a small training in pieces, and the net against the engine.
 training-check: all build/training-venv/done

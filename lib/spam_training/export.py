@@ -1,4 +1,4 @@
-"""Trained weights as GGUF: Q8_0 matrices and F32 norms, metadata complete."""
+"""Write trained weights as GGUF: Q8_0 matrices, F32 norms, complete metadata."""
 
 import numpy as np
 
@@ -11,8 +11,9 @@ TURNED = ("attn_q.weight", "attn_k.weight")
 
 
 def q8_0(x):
-    """bytes of float32 [n, 32 k] as blocks {f16 d, i8 q[32]}, d = max |x| / 127, rounded as ggml's
-    reference quantiser does: half away from zero.
+    """Quantize float32 [n, 32 k] to blocks {f16 d, i8 q[32]}, d = max |x| / 127.
+
+    Rounds half away from zero, as ggml's reference quantizer.
     """
     x = np.ascontiguousarray(x, np.float32).reshape(-1, 32)
     d = np.abs(x).max(1, keepdims=True) / np.float32(127)
@@ -24,18 +25,18 @@ def q8_0(x):
 
 
 def dequantised(x):
-    """float32 as it comes back from q8_0()."""
+    """float32 x after quantization to Q8_0 and back, same shape."""
     return of_q8_0(q8_0(x)).reshape(np.shape(x))
 
 
 def of_q8_0(data):
-    """float32 [n] of the bytes of n / 32 blocks."""
+    """Dequantize n / 32 blocks: float32 [n]."""
     raw = np.frombuffer(data, np.uint8).reshape(-1, 34)
     return (raw[:, :2].copy().view("<f2").astype(np.float32) * raw[:, 2:].view(np.int8)).ravel()
 
 
 def sizes(shape):
-    """{name of a tensor: its size, rows first} of a net, in the order of the file."""
+    """{tensor name: shape, rows first} of a net, in file order. shape: net.Shape."""
     n, n_kv = shape.n_embd, shape.n_head_kv * shape.n_rot
     block = {
         "attn_norm": (n,),
@@ -57,8 +58,8 @@ def sizes(shape):
 def tensors(state, shape):
     """[(name in GGUF, float32 array)] of a state_dict of net.Llama.
 
-    net.rotate turns element i of a head with element i + n_rot / 2, `llama` files 2 i with 2 i + 1:
-    rows of q and k change places.
+    net.rotate rotates the pair of elements i and i + n_rot / 2 of a head; `llama` files have pairs
+    2 i, 2 i + 1. So the rows of q and k are permuted.
     """
     return [
         (
@@ -72,7 +73,7 @@ def tensors(state, shape):
 
 
 def from_pairs(named, shape):
-    """The state_dict that tensors() had. named: {name in GGUF: array}."""
+    """The inverse of tensors(): a state_dict. named: {name in GGUF: float32 array}."""
     return {
         name: _turned(x, shape, shape.n_rot // 2, 2) if name.endswith(TURNED) else x
         for name, x in named.items()
@@ -80,7 +81,7 @@ def from_pairs(named, shape):
 
 
 def _turned(x, shape, n_outer, n_inner):
-    """Rows of each head, which lie as [n_outer, n_inner], as [n_inner, n_outer]."""
+    """Transpose the rows of each head from [n_outer, n_inner] to [n_inner, n_outer]."""
     return (
         x.reshape(-1, n_outer, n_inner, shape.n_embd)
         .transpose(0, 2, 1, 3)
@@ -89,8 +90,10 @@ def _turned(x, shape, n_outer, n_inner):
 
 
 def metadata(shape, vocabulary, general):
-    """{key: (kind, value)}. vocabulary: (tokens, scores, types); general: {key below general.:
-    text}.
+    """{key: (kind, value)} of a file.
+
+    shape: net.Shape. vocabulary: (tokens, scores, types). general: {key after "general.": str or
+    [str]}.
     """
     meta = {"general.architecture": ("string", "llama")}
     meta.update(
@@ -116,7 +119,7 @@ def metadata(shape, vocabulary, general):
 
 
 def tokenizer(vocabulary):
-    """The keys of a vocabulary."""
+    """{key: (kind, value)} of a vocabulary (tokens, scores, types)."""
     tokens, scores, types = vocabulary
     return {
         f"tokenizer.ggml.{key}": value
@@ -138,16 +141,15 @@ def tokenizer(vocabulary):
 
 
 def table(path, vocabulary):
-    """The vocab.Vocab of a vocabulary (tokens, scores, types), which is written to `path`: ids as
-    `tokenize` gives them.
-    """
+    """Write a vocabulary (tokens, scores, types) to `path`; return it as a vocab.Vocab."""
     write(path, {"general.architecture": ("string", "llama"), **tokenizer(vocabulary)}, [])
     return vocab.Vocab(gguf.File(str(path)))
 
 
 def write(path, meta, named):
-    """Write a GGUF file, whole or not at all. named: [(name, float32 array)]: vectors stay F32,
-    matrices become Q8_0.
+    """Write a GGUF file atomically.
+
+    meta: {key: (kind, value)}. named: [(name, float32 array)]; vectors are F32, matrices Q8_0.
     """
     gguf_write.write(
         path,

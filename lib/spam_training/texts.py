@@ -1,6 +1,4 @@
-"""Messages as the texts that the model reads: the same mail.read and the same fold as `classify`
-uses.
-"""
+"""Messages as the model reads them: read and normalized by the functions of `classify`."""
 
 from collections import namedtuple
 from multiprocessing import Pool
@@ -8,14 +6,14 @@ from multiprocessing import Pool
 from sluice.mail import message as mail
 from sluice.mail import normalize
 
-# head: {"From": its folded line, ...}; body: str, folded
+# head: {"From": normalized line, ...}; body: str, normalized
 Text = namedtuple("Text", "corpus name is_spam head body")
 
 
 def read(message):
-    """The Text of a Message."""
+    """The Text of a corpora.Message."""
     found = mail.read(message.data)
-    # its lines Links and Files say what links and attachments would
+    # lines Links and Files of a template stand for links and attachments
     if message.corpus == "written":
         fields = dict(
             line.split(": ", 1)
@@ -30,6 +28,6 @@ def read(message):
 
 
 def read_all(messages, n_process=2):
-    """The Texts of Messages, in their order."""
+    """[Text] of an iterable of Messages, in their order, by n_process processes."""
     with Pool(n_process) as pool:
         return pool.map(read, messages, chunksize=256)

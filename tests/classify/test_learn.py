@@ -569,14 +569,14 @@ def test_usage(file):
 def test_mails_of_another_kind_are_judged_better_after_a_hundred():
     """The corpora's mails in a form that the model was not calibrated for."""
     np = pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
-    from spam_training import taught
+    from spam_training import user_calibration
 
     draw = np.random.default_rng(1)
     is_spam = draw.random(400) < 0.3
     # all look more like spam than they should
     margin = np.where(is_spam, 2.5, -1.0) + draw.normal(0, 1.5, 400) + 1.5
     rows = dict(
-        taught.table(
+        user_calibration.table(
             margin, is_spam, question.read(str(ROOT / "configs" / "spam.yaml")), [0, 20, 100], 10, 1
         )
     )
@@ -595,7 +595,7 @@ def test_the_command_that_shows_it_runs(tmp_path):
         [
             sys.executable,
             "-m",
-            "spam_training.taught",
+            "spam_training.user_calibration",
             tmp_path / "mine",
             "-n",
             "2",

@@ -21,29 +21,29 @@ from sluice import gguf
 from sluice.faults import Error
 from sluice.mail import normalize as plain
 from spam_training import (
-    begun,
+    augmentation,
+    checkpoint,
     corpora,
-    elsewhere,
     epochs,
+    evaluate,
     export,
-    judge,
-    lists,
+    leave_one_corpus_out,
+    mailing_lists,
+    near_duplicates,
     phrases,
     teacher,
+    templates,
     texts,
-    twins,
-    views,
-    written,
 )
 
 pytestmark = pytest.mark.full
 
 NO_TORCH = "torch or transformers is not installed: make training-check"
-CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
+ALL_BUT_TEMPLATED = [name for name in corpora.NAMES if name != "written"]
 
 
 def messages(n=60):
-    return list(corpora.messages("nowhere", CORPORA_BUT_WRITTEN, n_written=n))
+    return list(corpora.messages("nowhere", ALL_BUT_TEMPLATED, n_templated=n))
 
 
 def test_messages_absent_corpus_is_named(tmp_path):
@@ -127,13 +127,13 @@ def test_twins_one_cluster_for_texts_of_one_mail():
         texts.Text("enron", str(i), False, {}, " ".join(body))
         for i, body in enumerate((first, other, second))
     ]
-    cluster = twins.clusters(made)
+    cluster = near_duplicates.clusters(made)
     assert cluster[0] == cluster[2] != cluster[1]
 
 
 def test_twins_one_cluster_a_template():
     made = [texts.read(m) for m in messages(1200)]
-    cluster = twins.clusters(made)
+    cluster = near_duplicates.clusters(made)
     by_name = {}
     for text, c in zip(made, cluster):
         by_name.setdefault(text.name, set()).add(int(c))
@@ -142,12 +142,12 @@ def test_twins_one_cluster_a_template():
 
 def test_views_whole_keeps_head_and_tail():
     lines = {"From": np.arange(100, 110), "Subject": np.arange(200, 220)}
-    ids = views.whole(lines, np.arange(1000, 3000))
-    assert len(ids) == views.HEAD_IDS + views.TAIL_IDS
-    assert ids[:12].tolist() == [*range(100, 110), views.NEWLINE, 200] and ids[-1] == 2999
-    short = views.whole(lines, np.array([7]))
+    ids = augmentation.whole(lines, np.arange(1000, 3000))
+    assert len(ids) == augmentation.N_HEAD + augmentation.N_TAIL
+    assert ids[:12].tolist() == [*range(100, 110), augmentation.NEWLINE, 200] and ids[-1] == 2999
+    short = augmentation.whole(lines, np.array([7]))
     assert short.tolist() == [*range(100, 110), 15, *range(200, 220), 15, 15, 7]
-    assert views.whole({}, np.array([7])).tolist() == [7]
+    assert augmentation.whole({}, np.array([7])).tolist() == [7]
 
 
 def test_views_keep_the_marks_of_the_head():
@@ -156,16 +156,19 @@ def test_views_keep_the_marks_of_the_head():
     """
     rng = np.random.default_rng(1)
     lines, body = (
-        {name: views.marked(name, [100 + i, 110 + i]) for i, name in enumerate(views.FIELDS)},
+        {
+            name: augmentation.marked(name, [100 + i, 110 + i])
+            for i, name in enumerate(augmentation.FIELDS)
+        },
         np.arange(1000, 1100, dtype=np.int32),
     )
     for make in (
-        lambda: views.whole(lines, body),
-        lambda: views.view(lines, body, rng)[0],
-        lambda: views.mixed(lines, [(body, None)] * 3, rng),
+        lambda: augmentation.whole(lines, body),
+        lambda: augmentation.augmented(lines, body, rng)[0],
+        lambda: augmentation.mixed(lines, [(body, None)] * 3, rng),
     ):
         made = np.concatenate([make() for _ in range(50)])
-        field, ids = made >> views.FIELD_BIT, views.bare(made)
+        field, ids = made >> augmentation.FIELD_BIT, augmentation.bare(made)
         of_head = (ids >= 100) & (ids < 1000)
         assert made.dtype == np.int64 and set(field.tolist()) == {0, 1, 2, 3, 4}
         assert (field[~of_head] == 0).all() and (field[of_head] == 1 + ids[of_head] % 10).all()
@@ -178,16 +181,16 @@ def test_fields_are_the_lines_that_a_head_can_have():
     full.sender, full.subject, full.links, full.files = "a", "b", ["c"], ["d"]
     assert (
         tuple(line.split(":")[0] for line in full.head().splitlines())
-        == views.FIELDS
-        == written.HEAD
+        == augmentation.FIELDS
+        == templates.HEAD
     )
 
 
 def test_views_are_parts_of_the_text():
     rng = np.random.default_rng(1)
     lines, body = {"From": np.arange(100, 110), "Links": np.arange(300, 305)}, np.arange(1000, 1900)
-    seen = [views.view(lines, body, rng)[0] for _ in range(300)]
-    everything = set(views.whole(lines, body).tolist()) | set(body.tolist())
+    seen = [augmentation.augmented(lines, body, rng)[0] for _ in range(300)]
+    everything = set(augmentation.whole(lines, body).tolist()) | set(body.tolist())
     assert all(len(v) and set(v.tolist()) <= everything for v in seen)
     with_sender = sum(100 in v or 101 in v or 102 in v for v in seen)
     assert 90 < with_sender < 210  # about half
@@ -207,10 +210,13 @@ def test_views_mixed_are_stretches_of_their_texts():
     )
     allowed = {
         int(i) for part in (*lines.values(), *(body for body, _ in stretches)) for i in part
-    } | {views.NEWLINE}
-    seen = [views.mixed(lines, stretches, rng).tolist() for _ in range(300)]
-    assert all(set(ids) <= allowed and len(ids) <= views.HEAD_IDS + views.TAIL_IDS for ids in seen)
-    bodies = [[i for i in ids if i > views.NEWLINE and not 100 <= i < 110] for ids in seen]
+    } | {augmentation.NEWLINE}
+    seen = [augmentation.mixed(lines, stretches, rng).tolist() for _ in range(300)]
+    assert all(
+        set(ids) <= allowed and len(ids) <= augmentation.N_HEAD + augmentation.N_TAIL
+        for ids in seen
+    )
+    bodies = [[i for i in ids if i > augmentation.NEWLINE and not 100 <= i < 110] for ids in seen]
     # one stretch of each, as it stands there, but for holes
     assert all(a < b for ids in bodies for a, b in zip(ids, ids[1:]))
     assert (
@@ -221,21 +227,21 @@ def test_views_mixed_are_stretches_of_their_texts():
 
 
 def test_views_mixed_have_the_place_asked_for(monkeypatch):
-    monkeypatch.setattr(views, "P_HOLES", 0)
+    monkeypatch.setattr(augmentation, "P_DROP_TOKENS", 0)
     rng = np.random.default_rng(1)
     for near in (0, 300, 499):
         assert all(
             1000 + near
-            in views.mixed({}, [(np.arange(1000, 1500), near), (np.arange(10), None)], rng)
+            in augmentation.mixed({}, [(np.arange(1000, 1500), near), (np.arange(10), None)], rng)
             for _ in range(100)
         )
 
 
 def test_views_places_are_where_an_id_stands_rare_or_not():
     bodies = [np.array([5, 5, 5, 9]), np.array([], int), np.array([5, 7] * 50)]
-    places, rng = views.Places(np.array([11, 12, 13]), bodies), np.random.default_rng(1)
+    places, rng = augmentation.Places(np.array([11, 12, 13]), bodies), np.random.default_rng(1)
     of = dict(zip((11, 12, 13), bodies))
-    drawn = [of[text][at] for text, at in (places.draw(rng) for _ in range(600))]
+    drawn = [of[text][at] for text, at in (places.sample(rng) for _ in range(600))]
     assert set(drawn) == {5, 7, 9} and all(150 < drawn.count(i) < 250 for i in (5, 7, 9))
 
 
@@ -258,15 +264,15 @@ def test_features_count_items_of_the_head_by_line_as_well():
     of = lambda items: dict(zip(*(part.tolist() for part in teacher.features(items))))
     plain_, sender, subject = (
         of([5, 6, 5, 7]),
-        of([*views.marked("From", [5, 6, 5]), 7]),
-        of([*views.marked("Subject", [5, 6, 5]), 7]),
+        of([*augmentation.marked("From", [5, 6, 5]), 7]),
+        of([*augmentation.marked("Subject", [5, 6, 5]), 7]),
     )
     assert plain_.items() < sender.items() and plain_.items() < subject.items()
     assert (
         sorted(sender[column] for column in sender.keys() - plain_.keys()) == [1, 2]
         and sender.keys() & subject.keys() == plain_.keys()
     )
-    assert views.bare(views.marked("Files", [5, 12287])).tolist() == [5, 12287]
+    assert augmentation.bare(augmentation.marked("Files", [5, 12287])).tolist() == [5, 12287]
 
 
 def test_words_are_what_ids_spell():
@@ -293,9 +299,9 @@ def test_words_are_what_ids_spell():
         and len(number([8])) == 1
     )
     # "happyha" begins in the subject
-    found, ended = words.of([*views.marked("Subject", [3, 4]), 6, 2, 3])
-    assert views.bare(found).tolist() == number([3, 4, 6, 2, 3]) and (
-        found > views.bare(found)
+    found, ended = words.of([*augmentation.marked("Subject", [3, 4]), 6, 2, 3])
+    assert augmentation.bare(found).tolist() == number([3, 4, 6, 2, 3]) and (
+        found > augmentation.bare(found)
     ).tolist() == [True, False]
     assert ended.tolist() == [0, 0, 0, 1, 1, 2]
     accented = teacher.Words(["<0xC3>", "<0xA0>"], [6, 6])
@@ -423,19 +429,19 @@ def test_teacher_separates_what_ids_tell():
     rng = np.random.default_rng(1)
     labels = rng.random(400) < 0.5
     rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam else 61])) for spam in labels]
-    for one in (teacher.fit(rows, labels, WORDS), teacher.yardstick(rows, labels)):
-        assert all((one.margin(ids) > 0) == spam for ids, spam in zip(rows, labels))
-        assert one.margin([60]) > 0 > one.margin([61])
+    for one in (teacher.fit(rows, labels, WORDS), teacher.baseline(rows, labels)):
+        assert all((one.logit(ids) > 0) == spam for ids, spam in zip(rows, labels))
+        assert one.logit([60]) > 0 > one.logit([61])
     mean = teacher.fit(rows, labels, WORDS)
     parts = [
-        linear.margins(*teacher.occurrences(items))
-        for linears, items in ((mean.of_ids, rows[0]), (mean.of_words, WORDS.of(rows[0])[0]))
+        linear.logits(*teacher.occurrences(items))
+        for linears, items in ((mean.of_tokens, rows[0]), (mean.of_words, WORDS.of(rows[0])[0]))
         for _, linear in linears
     ]
     assert (
         len(parts) == 4
-        and mean.margins(rows[0]) == pytest.approx(np.mean(parts, 0))
-        and mean.margins([]).shape == (1,)
+        and mean.logits(rows[0]) == pytest.approx(np.mean(parts, 0))
+        and mean.logits([]).shape == (1,)
     )
 
 
@@ -449,36 +455,39 @@ def test_teacher_margins_are_those_of_the_beginnings():
     )
     ids = np.concatenate(
         (
-            views.marked("From", rng.integers(0, 12, 9)),
-            views.marked("Subject", rng.integers(0, 12, 6)),
+            augmentation.marked("From", rng.integers(0, 12, 9)),
+            augmentation.marked("Subject", rng.integers(0, 12, 6)),
             rng.integers(0, 12, 45),
         )
     )
     one = teacher.Teacher(WORDS, [(0.5, linear()), (0.2, linear())], [(0.3, linear())])
-    one.sharpness = 1.5
-    margins = one.margins(ids)
+    one.inverse_temperature = 1.5
+    logits = one.logits(ids)
     assert (
-        margins.shape == (61,)
-        and margins[0] == pytest.approx(1.5 * 0.25)
-        and one.margin(ids) == margins[-1]
+        logits.shape == (61,)
+        and logits[0] == pytest.approx(1.5 * 0.25)
+        and one.logit(ids) == logits[-1]
     )
     for n in range(1, 61):
-        assert margins[n] == pytest.approx(one.margin(ids[:n]))
-        logits = []
-        for (weight, of), items in [(x, ids[:n]) for x in one.of_ids] + [
+        assert logits[n] == pytest.approx(one.logit(ids[:n]))
+        parts = []
+        for (weight, of), items in [(x, ids[:n]) for x in one.of_tokens] + [
             (x, WORDS.of(ids[:n])[0]) for x in one.of_words
         ]:
             columns, counts = teacher.features(items)
             tf = (1 + np.log(counts)) * of.scale[columns]
-            logits.append(
+            parts.append(
                 weight
-                * ((tf / np.linalg.norm(tf)) @ (of.product[columns] / of.scale[columns]) + of.bias)
+                * (
+                    (tf / np.linalg.norm(tf)) @ (of.weighted_scale[columns] / of.scale[columns])
+                    + of.bias
+                )
             )
-        assert margins[n] == pytest.approx(1.5 * sum(logits), rel=1e-5)
+        assert logits[n] == pytest.approx(1.5 * sum(parts), rel=1e-5)
     # a word that goes on is no word yet
     cut = teacher.Teacher(teacher.Words(["\u2581free", "ly"], [1, 1]), [], [(1.0, linear())])
-    assert cut.margins([0, 1])[1] == cut.margins([])[0] and cut.margins([0, 0])[1] == pytest.approx(
-        cut.margin([0])
+    assert cut.logits([0, 1])[1] == cut.logits([])[0] and cut.logits([0, 0])[1] == pytest.approx(
+        cut.logit([0])
     )
 
 
@@ -514,11 +523,11 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
     rows, labels = [rng.integers(0, 500, 40) for _ in range(500)], rng.random(500) < 0.5
     fold = teacher.folds(np.arange(500))
     assert set(fold.tolist()) == set(range(teacher.N_FOLD))
-    written = rng.random(500) < 0.3
-    teachers = teacher.of_folds(rows, labels, fold, written, WORDS)
+    templated = rng.random(500) < 0.3
+    teachers = teacher.of_folds(rows, labels, fold, templated, WORDS)
     of = lambda k, kind: np.mean(
         [
-            (teachers[(number + k) % teacher.N_FOLD, kind].margin(ids) > 0) == spam
+            (teachers[(number + k) % teacher.N_FOLD, kind].logit(ids) > 0) == spam
             for number, ids, spam in zip(fold, rows, labels)
         ]
     )
@@ -528,7 +537,7 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
     )
     assert set(teachers) == {(k, kind) for k in range(teacher.N_FOLD) for kind in (False, True)}
     # plain and by ratio: of all texts, then of the own kind
-    both = list(zip(teachers[0, False].of_ids, teachers[0, True].of_ids))
+    both = list(zip(teachers[0, False].of_tokens, teachers[0, True].of_tokens))
     assert [one is other for (_, one), (_, other) in both] == [True, True, False, False]
     for which, kind in enumerate((False, True)):
         own = teacher.OWN[kind]
@@ -538,22 +547,22 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
 
 
 @pytest.mark.parametrize("n_written", (0, 2))
-def test_teachers_of_a_kind_with_one_label_or_none_know_all_texts_alone(monkeypatch, n_written):
+def test_teachers_of_a_kind_with_one_label_or_none_know_all_texts_alone(monkeypatch, n_templated):
     pytest.importorskip("sklearn", reason=NO_TORCH)
     monkeypatch.setattr(teacher, "N_COLUMN", 1 << 15)
     rng, labels = np.random.default_rng(2), np.arange(60) % 4 < 2
     rows = [rng.integers(0, 500, 40) for _ in labels]
     teachers = teacher.of_folds(
-        rows, labels, np.arange(60) % teacher.N_FOLD, np.arange(60) < n_written, WORDS
+        rows, labels, np.arange(60) % teacher.N_FOLD, np.arange(60) < n_templated, WORDS
     )
     assert len(teachers) == 2 * teacher.N_FOLD and all(
-        len(teachers[k, True].of_ids) == 2 for k in range(teacher.N_FOLD)
+        len(teachers[k, True].of_tokens) == 2 for k in range(teacher.N_FOLD)
     )
     for k in range(teacher.N_FOLD):
-        linears = [[linear for _, linear in teachers[k, kind].of_ids] for kind in (False, True)]
+        linears = [[linear for _, linear in teachers[k, kind].of_tokens] for kind in (False, True)]
         assert linears[0][:2] == linears[1] and len(linears[0]) == 4
         assert all(
-            sum(w for w, _ in (*one.of_ids, *one.of_words)) == pytest.approx(1)
+            sum(w for w, _ in (*one.of_tokens, *one.of_words)) == pytest.approx(1)
             for one in (teachers[k, False], teachers[k, True])
         )
 
@@ -578,9 +587,9 @@ def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
     """
     mail, seen = MAIL._replace(body=body), set()
     for k in range(300):
-        sent = lists.sent_on(mail, random.Random(k))
+        sent = mailing_lists.resent(mail, random.Random(k))
         assert (
-            sent == lists.sent_on(mail, random.Random(k))
+            sent == mailing_lists.resent(mail, random.Random(k))
             and (sent.corpus, sent.name, sent.is_spam) == mail[:3]
         )
         assert sent.body.startswith(body.rstrip("-_ ")) and re.fullmatch(
@@ -590,7 +599,7 @@ def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
             "From: ann bell via .+ < .+ @ .+ >", sent.head["From"]
         )
         assert sent.head["Links"].startswith(mail.head["Links"]) and list(sent.head) == [
-            name for name in written.HEAD if name in sent.head
+            name for name in templates.HEAD if name in sent.head
         ]
         assert sent.body == plain.fold(sent.body) and all(
             line == f"{name}: {plain.fold(line[len(name) + 2 :])}"
@@ -604,7 +613,7 @@ def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
             )
         )
         assert not {"From", "Subject"} & set(
-            lists.sent_on(mail._replace(head={}), random.Random(k)).head
+            mailing_lists.resent(mail._replace(head={}), random.Random(k)).head
         )
     assert len(seen) == 8
 
@@ -614,14 +623,18 @@ def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
 )
 def test_lists_name_who_wrote(line):
     sent = [
-        lists.sent_on(MAIL._replace(head={"From": f"From: {line}"}), random.Random(k)).head["From"]
+        mailing_lists.resent(MAIL._replace(head={"From": f"From: {line}"}), random.Random(k)).head[
+            "From"
+        ]
         for k in range(60)
     ]
     assert {text.split(" via ")[0] for text in sent if " via " in text} == {
         "From: ann bell" if "bell" in line else "From: ann"
     }
     assert (
-        lists.sent_on(MAIL._replace(head={"From": "From: ann"}), random.Random(1)).head["From"]
+        mailing_lists.resent(MAIL._replace(head={"From": "From: ann"}), random.Random(1)).head[
+            "From"
+        ]
         == "From: ann"
     )
 
@@ -634,18 +647,18 @@ def test_lists_change_no_mail_that_a_list_has_sent():
         },
         body="yes _ _ bread mailing list bread @ lists . a . example",
     )
-    assert all(lists.sent_on(came, random.Random(k)) == came for k in range(60))
+    assert all(mailing_lists.resent(came, random.Random(k)) == came for k in range(60))
 
 
 def test_lists_links_are_those_of_a_mail():
     many = MAIL._replace(
         head={"Links": "Links: " + " , ".join(f"a{chr(97 + k)} . example" for k in range(20))}
     )
-    full = [lists.sent_on(many, random.Random(k)).head["Links"] for k in range(60)]
+    full = [mailing_lists.resent(many, random.Random(k)).head["Links"] for k in range(60)]
     assert set(full) == {many.head["Links"]}
     for k in range(60):
         links = (
-            lists.sent_on(
+            mailing_lists.resent(
                 MAIL._replace(head={"Links": "Links: groups . io , googlegroups . com"}),
                 random.Random(k),
             )
@@ -658,11 +671,11 @@ def test_lists_links_are_those_of_a_mail():
 def test_lists_leave_texts_for_validation_as_they_came():
     some = [MAIL._replace(name=f"{k}") for k in range(400)]
     stays = np.arange(400) % 2 == 0
-    sent, is_listed = lists.shown(some, stays)
+    sent, is_resent = mailing_lists.resend_some(some, stays)
     assert (
-        [a != b for a, b in zip(some, sent)] == is_listed.tolist()
-        and not is_listed[stays].any()
-        and 20 < is_listed.sum() < 80
+        [a != b for a, b in zip(some, sent)] == is_resent.tolist()
+        and not is_resent[stays].any()
+        and 20 < is_resent.sum() < 80
     )
 
 
@@ -674,22 +687,24 @@ def test_lists_send_a_share_of_both_labels_alike(what):
         for is_spam in (False, True)
         for k in range(1500)
     ]
-    sent = [lists.listed(text) != text for text in some]
-    assert sent[:1500] == sent[1500:] and abs(np.mean(sent) - lists.P_LISTED) < 0.03
+    sent = [mailing_lists.maybe_resent(text) != text for text in some]
+    assert sent[:1500] == sent[1500:] and abs(np.mean(sent) - mailing_lists.P_RESENT) < 0.03
 
 
-@pytest.mark.parametrize("n", range(len(written.around("list_footers.txt"))))
+@pytest.mark.parametrize("n", range(len(templates.around("list_footers.txt"))))
 def test_lists_footers_name_the_list_and_are_whole(n):
     for k in range(40):
-        filler = written.Filler(random.Random(k), None)
+        filler = templates.Filler(random.Random(k), None)
         name, footer = (
             filler.slot("list", ""),
-            filler.template(written.around("list_footers.txt")[n][1]),
+            filler.template(templates.around("list_footers.txt")[n][1]),
         )
         assert (
             name in footer
             and not re.search(r"[{}|$^\0-\2]", footer)
-            and all(re.fullmatch(r"[\w.-]+\.\w+", host) for host in lists.LINK.findall(footer))
+            and all(
+                re.fullmatch(r"[\w.-]+\.\w+", host) for host in mailing_lists.LINK.findall(footer)
+            )
         )
 
 
@@ -705,7 +720,10 @@ def test_elsewhere_judges_a_corpus_by_the_others_alone():
         for spam, name in zip(is_spam, corpus)
     ]
     cells = [
-        [cell.strip() for cell in elsewhere.line(rows, is_spam, corpus, name, ()).split("|")[1:-1]]
+        [
+            cell.strip()
+            for cell in leave_one_corpus_out.line(rows, is_spam, corpus, name, ()).split("|")[1:-1]
+        ]
         for name in ("enron", "ling")
     ]
     assert [row[:3] for row in cells] == [
@@ -713,17 +731,19 @@ def test_elsewhere_judges_a_corpus_by_the_others_alone():
         ["ling", "all others", "200"],
     ]
     assert float(cells[1][3]) < 0.1 and float(cells[1][6]) < 0.1
-    without = elsewhere.line(rows, is_spam, corpus, "enron", ("ling",)).split("|")
+    without = leave_one_corpus_out.line(rows, is_spam, corpus, "enron", ("ling",)).split("|")
     assert float(without[4]) > 0.85 and "but ling" in without[2]
 
 
 def test_elsewhere_calibrated_finds_where_to_cut():
     rng = np.random.default_rng(4)
     is_spam = rng.random(2000) < 0.3
-    margin = np.where(is_spam, 6.0, 3.0) + rng.normal(0, 0.5, 2000)
-    assert (margin > 0).mean() == 1 and elsewhere.calibrated(margin, is_spam) > 0.98
+    logit = np.where(is_spam, 6.0, 3.0) + rng.normal(0, 0.5, 2000)
+    assert (logit > 0).mean() == 1 and leave_one_corpus_out.calibrated(logit, is_spam) > 0.98
     # what says nothing ends in the commoner label
-    assert elsewhere.calibrated(rng.normal(0, 1, 2000), is_spam) == pytest.approx(0.7, abs=0.03)
+    assert leave_one_corpus_out.calibrated(rng.normal(0, 1, 2000), is_spam) == pytest.approx(
+        0.7, abs=0.03
+    )
 
 
 def test_export_q8_0_equals_the_gguf_package():
@@ -803,7 +823,7 @@ CONTROL_TOKENS = ("<s>", "</s>", "<|user|>", "<|assistant|>")
 def test_begun_gives_back_what_was_written(tmp_path):
     path = str(tmp_path / "x.gguf")
     state = small_model(path)
-    found = begun.read(path, lambda n_vocab: SMALL)
+    found = checkpoint.read(path, lambda n_vocab: SMALL)
     assert (
         found.vocabulary[0][:5] == ["<unk>", *CONTROL_TOKENS]
         and found.datasets == ["ling", "written"]
@@ -834,7 +854,7 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
     def refused(**how):
         small_model(path, **how)
         with pytest.raises(Error) as fault:
-            begun.read(path, lambda n_vocab: SMALL)
+            checkpoint.read(path, lambda n_vocab: SMALL)
         assert str(fault.value).startswith(f"{path}: ") and "\n" not in str(fault.value)
         return str(fault.value)[len(path) + 2 :]
 
@@ -872,7 +892,7 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
     with open(path, "r+b") as f:
         f.truncate(9000)
     with pytest.raises(Error, match="x.gguf: tensor .*: ends at byte"):
-        begun.read(path, lambda n_vocab: SMALL)
+        checkpoint.read(path, lambda n_vocab: SMALL)
 
 
 def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
@@ -890,7 +910,7 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
     with pytest.raises(
         Error, match="tensor blk.0.attn_k.weight: missing, where what is trained has"
     ):
-        begun.read(path, lambda n_vocab: SMALL)
+        checkpoint.read(path, lambda n_vocab: SMALL)
     gguf_write.write(
         path,
         meta,
@@ -900,11 +920,13 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
         ],
     )
     with pytest.raises(Error, match="a training begins with F32 and Q8_0"):
-        begun.read(path, lambda n_vocab: SMALL)
+        checkpoint.read(path, lambda n_vocab: SMALL)
 
 
 def test_begun_kept_is_the_mean_with_blocks_that_were_not_there_adding_nothing():
-    was = begun.Begun(None, {"blk.0.attn_q.weight": np.array([2.0], np.float32)}, 1, "", [], "")
+    was = checkpoint.Checkpoint(
+        None, {"blk.0.attn_q.weight": np.array([2.0], np.float32)}, 1, "", [], ""
+    )
     now = {
         name: np.array([6.0], np.float32)
         for name in (
@@ -914,15 +936,15 @@ def test_begun_kept_is_the_mean_with_blocks_that_were_not_there_adding_nothing()
             "blk.1.ffn_down.weight",
         )
     }
-    mean = {name: float(x[0]) for name, x in begun.kept(now, was, 0.25).items()}
+    mean = {name: float(x[0]) for name, x in checkpoint.averaged(now, was, 0.25).items()}
     assert mean == {
         "blk.0.attn_q.weight": 5,
         "blk.1.attn_q.weight": 6,
         "blk.1.attn_output.weight": 4.5,
         "blk.1.ffn_down.weight": 4.5,
     }
-    assert begun.kept(now, was, 0.0) == now and all(
-        x.dtype == np.float32 for x in begun.kept(now, was, 0.3).values()
+    assert checkpoint.averaged(now, was, 0.0) == now and all(
+        x.dtype == np.float32 for x in checkpoint.averaged(now, was, 0.3).values()
     )
 
 
@@ -972,7 +994,7 @@ def test_export_pairs_are_side_by_side():
 
 def test_figures_of_a_known_case():
     p, spam = np.array([0.9, 0.8, 0.3, 0.6, 0.2, 0.1]), np.array([1, 1, 1, 0, 0, 0], bool)
-    f = judge.figures(p, spam)
+    f = evaluate.metrics(p, spam)
     assert (
         f["accuracy"] == pytest.approx(4 / 6)
         and f["precision"] == pytest.approx(2 / 3)
@@ -980,31 +1002,35 @@ def test_figures_of_a_known_case():
     )
     # no ham may be called spam: from above 0.6
     assert f["auc"] == pytest.approx(8 / 9) and f["rare"] == pytest.approx(2 / 3)
-    assert judge.auc(np.array([0.5, 0.5]), np.array([True, False])) == 0.5
+    assert evaluate.auc(np.array([0.5, 0.5]), np.array([True, False])) == 0.5
 
 
 def test_calibration_recovers_a_known_curve():
     rng = np.random.default_rng(4)
-    margin = rng.normal(0, 4, 40000)
-    spam = rng.random(40000) < judge.sigmoid(0.5 * margin - 1)
-    scale, bias = judge.calibrate(margin, spam)
+    logit = rng.normal(0, 4, 40000)
+    spam = rng.random(40000) < evaluate.sigmoid(0.5 * logit - 1)
+    scale, bias = evaluate.calibrate(logit, spam)
     assert scale == pytest.approx(0.5, abs=0.02) and bias == pytest.approx(-1, abs=0.05)
 
 
 def test_thresholds_keep_their_promise():
     rng = np.random.default_rng(5)
     spam = rng.random(20000) < 0.4
-    p = judge.sigmoid(rng.normal(np.where(spam, 4, -4), 2))
-    yes, no = judge.thresholds(p, spam, 0.001, 0.002, unsure=1)
+    p = evaluate.sigmoid(rng.normal(np.where(spam, 4, -4), 2))
+    yes, no = evaluate.thresholds(p, spam, 0.001, 0.002, unsure=1)
     assert ((p >= yes) & ~spam).mean() <= 0.001 and ((1 - p >= no) & spam).mean() <= 0.002
-    wrong, unsure = judge.decided(p, spam, yes, no)
+    wrong, unsure = evaluate.error_rates(p, spam, yes, no)
     assert wrong <= 0.0035 and unsure < 0.2
     fewer = unsure - 0.01
-    lower, same = judge.thresholds(p, spam, 0.001, 0.002, unsure=fewer, more=0.01)
-    assert lower < yes and same == no and abs(judge.decided(p, spam, lower, no)[1] - fewer) < 0.001
-    most, _ = judge.thresholds(p, spam, 0.001, 0.002, unsure=0, more=0.001)
+    lower, same = evaluate.thresholds(p, spam, 0.001, 0.002, unsure=fewer, more=0.01)
+    assert (
+        lower < yes
+        and same == no
+        and abs(evaluate.error_rates(p, spam, lower, no)[1] - fewer) < 0.001
+    )
+    most, _ = evaluate.thresholds(p, spam, 0.001, 0.002, unsure=0, more=0.001)
     # no lower than what `more` allows
-    assert lower > most == judge.thresholds(p, spam, 0.002, 0.002, unsure=1)[0]
+    assert lower > most == evaluate.thresholds(p, spam, 0.002, 0.002, unsure=1)[0]
 
 
 def test_thresholds_are_what_a_question_says():
@@ -1012,7 +1038,7 @@ def test_thresholds_are_what_a_question_says():
     of any mails.
     """
     p, spam = np.array([0.93273, 0.2, 0.9, 0.4]), np.array([False, False, True, True])
-    assert judge.thresholds(p, spam, 0, 0, unsure=1) == (0.9328, 0.6001)
+    assert evaluate.thresholds(p, spam, 0, 0, unsure=1) == (0.9328, 0.6001)
     for p, spam in (
         ([], []),
         ([0.3], [False]),
@@ -1021,7 +1047,7 @@ def test_thresholds_are_what_a_question_says():
         ([0.0], [True]),
         ([1.0, 0.0], [False, True]),
     ):
-        found = judge.thresholds(np.array(p), np.array(spam, bool))
+        found = evaluate.thresholds(np.array(p), np.array(spam, bool))
         assert all(0.5 <= x <= 1 and round(x, 4) == x for x in found), (p, spam, found)
 
 
@@ -1035,13 +1061,13 @@ def test_net_begins_as_the_linear_model_of_single_ids():
     torch.manual_seed(1)
     rng = np.random.default_rng(1)
     model, evidence = net.Llama(net.Shape(n_vocab=600, n_layer=3)), rng.standard_t(3, 600)
-    loop.begin_with(model, evidence, 7, 8)
+    loop.init_from_evidence(model, evidence, 7, 8)
     ids = rng.integers(10, 600, (60, 150))
     ids[:, -5:] = [1, 2, 3, 4, 5]
     with torch.no_grad():
         logits = model.head(model(torch.from_numpy(ids))[:, -1])
-    margin = (logits[:, 7] - logits[:, 8]).numpy()
-    assert np.corrcoef(margin, evidence[ids].mean(1))[0, 1] > 0.95
+    logit = (logits[:, 7] - logits[:, 8]).numpy()
+    assert np.corrcoef(logit, evidence[ids].mean(1))[0, 1] > 0.95
     assert np.array_equal(
         model.token_embd.weight[:, 0].detach().numpy(),
         (loop.EVIDENCE * evidence / evidence.std()).astype(np.float32),
@@ -1051,8 +1077,8 @@ def test_net_begins_as_the_linear_model_of_single_ids():
 class Says:
     """A teacher who says one thing."""
 
-    def __init__(self, *margins):
-        self.margins = lambda ids: np.array(margins)
+    def __init__(self, *logits):
+        self.logits = lambda ids: np.array(logits)
 
 
 def test_targets_mix_label_and_teacher():
@@ -1061,13 +1087,13 @@ def test_targets_mix_label_and_teacher():
     """
 
     class P:
-        begun, is_val, bodies = None, np.zeros(3, bool), [np.arange(4)] * 3
+        initial, is_val, bodies = None, np.zeros(3, bool), [np.arange(4)] * 3
         fold, corpus, is_spam = (
             np.array([0, 1, 1]),
             np.array(["enron", "enron", "written"]),
             np.array([True, False, True]),
         )
-        encoded = np.full(3, np.nan)
+        encoder_logit = np.full(3, np.nan)
         teachers = {
             (0, False): Says(0.5, 1.0, 2.0),
             (1, False): Says(-1.0, 8.0, -4.0),
@@ -1075,15 +1101,15 @@ def test_targets_mix_label_and_teacher():
         }
 
     targets = epochs.Epochs(P, 1).targets
-    of = lambda margin: 1 / (1 + np.exp(-margin))
+    of = lambda logit: 1 / (1 + np.exp(-logit))
     last, running = targets([0], 0.75, False, [5, 5])
     assert last == pytest.approx(0.75 * of(2) + 0.25) and running.tolist() == [1.0, 2.0]
     last, running = targets([1], 0.75, False, [5, 5])
-    assert last == pytest.approx(0.75 * of(-4)) and running.tolist() == [epochs.MAX_MARGIN, -4.0]
+    assert last == pytest.approx(0.75 * of(-4)) and running.tolist() == [epochs.MAX_LOGIT, -4.0]
     last, running = targets([2], 1.0, False, [])
-    assert last == pytest.approx(of(epochs.MAX_MARGIN)) and len(running) == 0  # of no ids
+    assert last == pytest.approx(of(epochs.MAX_LOGIT)) and len(running) == 0  # of no ids
     for several in ([1, 0], [1, 0, 2], [1, 1]):
-        assert targets(several, 1.0, True, [])[0] == pytest.approx(of(epochs.MAX_MARGIN))
+        assert targets(several, 1.0, True, [])[0] == pytest.approx(of(epochs.MAX_LOGIT))
 
 
 def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
@@ -1092,8 +1118,8 @@ def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
     """
 
     class P:
-        begun, is_val, bodies = None, np.zeros(2, bool), [np.arange(4)] * 2
-        fold, corpus, is_spam, encoded, joint = (
+        initial, is_val, bodies = None, np.zeros(2, bool), [np.arange(4)] * 2
+        fold, corpus, is_spam, encoder_logit, joint_weights = (
             np.array([0, 0]),
             np.array(["enron", "enron"]),
             np.array([True, False]),
@@ -1103,7 +1129,7 @@ def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
         teachers = {(0, False): Says(8.0, -2.0, 1.0)}
 
     targets = epochs.Epochs(P, 1).targets
-    of = lambda margin: 1 / (1 + np.exp(-margin))
+    of = lambda logit: 1 / (1 + np.exp(-logit))
     last, running = targets([0], 1.0, False, [5, 5])
     assert running == pytest.approx(
         [0.75 * -2 + 0.125 * 3, 0.5 * 1 + 0.25 * 3]
@@ -1122,7 +1148,7 @@ def test_batches_show_each_text_as_often_as_said():
 
     class P:
         lines, bodies = [{}] * 400, [np.arange(1000, 1010 + i) for i in range(400)]
-        begun, before, after, is_val = None, np.arange(4), np.arange(3), np.arange(400) < 50
+        initial, before, after, is_val = None, np.arange(4), np.arange(3), np.arange(400) < 50
         corpus, fold = np.array(["sms"] * 200 + ["written"] * 200), np.arange(400) % 5
         is_spam = (np.arange(400) % 20 < 15) | (fold == 4)  # a fold that has no ham
 
@@ -1130,7 +1156,7 @@ def test_batches_show_each_text_as_often_as_said():
     batches = shows.batches(2)
     shown = [tuple(item[0]) for batch in batches for item in batch]
     times = np.bincount([texts_[0] for texts_ in shown if len(texts_) == 1], minlength=400)
-    of_sms = np.where(P.is_spam[50:200], epochs.SHOWN["sms", True], epochs.SHOWN["sms", False])
+    of_sms = np.where(P.is_spam[50:200], epochs.TIMES["sms", True], epochs.TIMES["sms", False])
     assert (
         not times[:50].any()
         and (times[50:200] == of_sms).all()
@@ -1161,17 +1187,17 @@ def test_batches_show_each_text_as_often_as_said():
         as_lists(batches) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(shows.batches(3))
     )
     # other draws than that model learnt from
-    P.begun = types.SimpleNamespace(digest="0123456789abcdef")
+    P.initial = types.SimpleNamespace(digest="0123456789abcdef")
     on = epochs.Epochs(P, 1).batches(2)
     assert as_lists(on) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(batches)
     assert (
         abs(
             sum(len(item[0]) > 1 for batch in on for item in batch)
-            - epochs.MIXED_BEGUN * times.sum()
+            - epochs.MIXED_FINE_TUNING * times.sum()
         )
         < 30
     )
-    P.begun = None
+    P.initial = None
     P.bodies = [np.arange(0)] * 400  # subjects alone: there is no id to choose a text for
     assert sum(len(batch) for batch in epochs.Epochs(P, 1).batches(2)) == len(shown)
     P.bodies = [np.arange(1000, 1010 + i) for i in range(400)]
@@ -1238,14 +1264,14 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
         for i, spam in enumerate(is_spam)
     ]
     cluster = np.arange(1500) // 2
-    learns, is_val = encoder.learnt(cluster), np.arange(1500) < 100
+    learns, is_val = encoder.is_tuned_on(cluster), np.arange(1500) < 100
     assert (
         0.25 < learns.mean() < 0.42
-        and encoder.learnt(np.array([7, 8, 7]))[0] == encoder.learnt(np.array([7]))[0]
+        and encoder.is_tuned_on(np.array([7, 8, 7]))[0] == encoder.is_tuned_on(np.array([7]))[0]
     )
     reads, said = ~learns & ~is_val, []
     found, again = (
-        encoder.margins(made, is_spam, learns & ~is_val, reads, 1, said.append, small_encoder)
+        encoder.logits(made, is_spam, learns & ~is_val, reads, 1, said.append, small_encoder)
         for _ in range(2)
     )
     assert (
@@ -1265,22 +1291,24 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
     )
     p.vocabulary = ["\u2581wa", "\u2581wb"], [0.0, -1.0], [1, 1]
     # one label alone: nobody can say how far the encoder is right
-    p.joint, p.is_spam[1400:] = {}, True
-    p.teachers = {(0, kind): types.SimpleNamespace(sharpness=2.0) for kind in (False, True)}
-    p.margin, asked, margins = (
+    p.joint_weights, p.is_spam[1400:] = {}, True
+    p.teachers = {
+        (0, kind): types.SimpleNamespace(inverse_temperature=2.0) for kind in (False, True)
+    }
+    p.logit, asked, logits = (
         np.where(rng.random(1500) < 0.8, 1, -1) * np.where(is_spam, 1.0, -1.0),
         [],
-        encoder.margins,
+        encoder.logits,
     )
-    monkeypatch.setattr(encoder, "margins", lambda *args: asked.append(args) or margins(*args))
+    monkeypatch.setattr(encoder, "margins", lambda *args: asked.append(args) or logits(*args))
     pytest.importorskip("sklearn", reason=NO_TORCH)
-    prepare.ask_encoder(p, 1, said.append, small_encoder)
+    prepare.apply_encoder(p, 1, said.append, small_encoder)
     assert (
-        set(p.joint) == {False}
-        and p.joint[False][1] > 0.3
+        set(p.joint_weights) == {False}
+        and p.joint_weights[False][1] > 0.3
         and "corpora, teachers, encoder, both: accuracy 0." in said[-1]
     )
-    assert np.array_equal(np.isnan(p.encoded), ~reads | (p.corpus == "written"))
+    assert np.array_equal(np.isnan(p.encoder_logit), ~reads | (p.corpus == "written"))
     assert not p.near.is_word.any()  # words of two letters are none
     ((_, _, learns, reads, *_),) = asked
     assert (
@@ -1305,7 +1333,7 @@ def test_reworded_replaces_whole_words_by_near_ones(monkeypatch):
     stays; of marks nothing is left; some views stay as they are.
     """
     near, of = near_of(NEAR)
-    rng, marked = np.random.default_rng(1), views.marked("Subject", [20, 31, 5])
+    rng, marked = np.random.default_rng(1), augmentation.marked("Subject", [20, 31, 5])
     ids = np.concatenate((marked, [22, 7, 20, 20, 31, 22]))
     became, n_same = {place: set() for place in range(len(ids))}, 0
     for _ in range(400):
@@ -1318,12 +1346,12 @@ def test_reworded_replaces_whole_words_by_near_ones(monkeypatch):
         )
         for place in became:
             became[place].add(tuple(shown[places == place].tolist()))
-        n_same += np.array_equal(shown, views.bare(ids))
+        n_same += np.array_equal(shown, augmentation.bare(ids))
     may = {20: {(20,), (21,), (30, 31)}, 22: {(22,), (23, 31, 31)}}
     stay = {0, 6}  # the next id goes on with them
     assert all(
         became[place] == (may[i] if i in may and place not in stay else {(i,)})
-        for place, i in enumerate(views.bare(ids).tolist())
+        for place, i in enumerate(augmentation.bare(ids).tolist())
     )
     assert 200 < n_same < 395
     for few in ([], [20], [31]):
@@ -1331,7 +1359,7 @@ def test_reworded_replaces_whole_words_by_near_ones(monkeypatch):
     monkeypatch.setattr(near, "P_REWORDED", 0)
     assert all(
         np.array_equal(x, y)
-        for x, y in zip(of.reworded(ids, rng), (views.bare(ids), np.arange(len(ids))))
+        for x, y in zip(of.reworded(ids, rng), (augmentation.bare(ids), np.arange(len(ids))))
     )
 
 
@@ -1378,7 +1406,7 @@ def test_encoder_multiplies_in_f32_where_asked(small_encoder):
 
     from spam_training import encoder
 
-    ids, mask = encoder.stacked([[2, 7, 9, 3], [2, 8, 3]])
+    ids, mask = encoder.padded([[2, 7, 9, 3], [2, 8, 3]])
     said = []
     for float32 in (True, False):
         torch.manual_seed(1)
@@ -1406,18 +1434,18 @@ def little(tmp_path, monkeypatch):
 
     done = []
 
-    def made(*args):
+    def build(*args):
         done.append("texts and teachers")
         p = prepare.Prepared()
         p.texts = ["a", "b"]
         return p
 
-    def ask_encoder(p, seed, say, folder=None, float32=False):
+    def apply_encoder(p, seed, say, folder=None, float32=False):
         done.append(f"encoder {float32}")
-        p.encoded, p.joint = np.array([np.nan, 2.0]), {True: (1.0, 1.0)}
+        p.encoder_logit, p.joint_weights = np.array([np.nan, 2.0]), {True: (1.0, 1.0)}
 
-    monkeypatch.setattr(prepare, "made", made)
-    monkeypatch.setattr(prepare, "ask_encoder", ask_encoder)
+    monkeypatch.setattr(prepare, "build", build)
+    monkeypatch.setattr(prepare, "apply_encoder", apply_encoder)
     monkeypatch.setattr(encoder, "check", lambda: done.append("check"))
     return types.SimpleNamespace(
         folder=empty_corpora(tmp_path), path=tmp_path / "prepared.pickle", done=done
@@ -1428,24 +1456,24 @@ def test_prepared_teachers_outlive_an_encoder_that_is_interrupted(little, monkey
     from spam_training import prepare
 
     load = lambda **how: little.done.clear() or prepare.load(little.folder, little.folder, **how)
-    asks = prepare.ask_encoder
+    asks = prepare.apply_encoder
 
     def interrupted(*args, **how):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare, "ask_encoder", interrupted)
+    monkeypatch.setattr(prepare, "apply_encoder", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(with_encoder=True)
     assert little.done == ["check", "texts and teachers"]
-    monkeypatch.setattr(prepare, "ask_encoder", asks)
+    monkeypatch.setattr(prepare, "apply_encoder", asks)
     p = load(with_encoder=True)
     assert (
         little.done == ["check", "encoder False"]
-        and p.joint
+        and p.joint_weights
         and p.key == prepare.key_of(little.folder, with_encoder=True)
     )
     again = load(with_encoder=True)
-    assert little.done == [] and again.key == p.key and again.encoded[1] == 2
+    assert little.done == [] and again.key == p.key and again.encoder_logit[1] == 2
     assert load(with_encoder=True, float32=True).key != p.key and little.done == [
         "check",
         "encoder True",
@@ -1453,8 +1481,8 @@ def test_prepared_teachers_outlive_an_encoder_that_is_interrupted(little, monkey
     without = load()
     assert (
         little.done == []
-        and without.joint == {}
-        and np.isnan(without.encoded).all()
+        and without.joint_weights == {}
+        and np.isnan(without.encoder_logit).all()
         and without.key == prepare.key_of(little.folder)
     )
     assert load(seed=2).key != without.key and little.done == ["texts and teachers"]
@@ -1498,17 +1526,19 @@ def test_elsewhere_takes_what_is_kept_of_its_texts_and_leaves_what_is_kept_of_ot
     """
     from spam_training import prepare
 
-    begins = begun.Begun(None, None, 1, "", [], "digest")
+    initial = checkpoint.Checkpoint(None, None, 1, "", [], "digest")
     for how, taken in (
         ({}, True),
         ({"with_encoder": True}, True),
-        ({"begins": begins}, False),
-        ({"begins": begins, "with_encoder": True}, False),
+        ({"initial": initial}, False),
+        ({"initial": initial, "with_encoder": True}, False),
     ):
         kept = prepare.load(little.folder, little.folder, **how).key
         data = little.path.read_bytes()
         little.done.clear()
-        p = elsewhere.prepared(little.folder, little.folder, 1, corpora.N_WRITTEN, print)
+        p = leave_one_corpus_out.prepared(
+            little.folder, little.folder, 1, corpora.N_TEMPLATED, print
+        )
         assert (p.key == kept, little.path.read_bytes() == data) == (taken, True), how
         assert p.key[-2] is None and "check" not in little.done
     # it was made once
@@ -1521,13 +1551,13 @@ def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
 
     if not encoder.importlib.util.find_spec(encoder.PACKAGE):
         pytest.skip(NO_TORCH)
-    assert encoder.Encoder(encoder.shipped()).head.in_features == 384
+    assert encoder.Encoder(encoder.package_folder()).head.in_features == 384
     monkeypatch.setattr(encoder, "WEIGHTS", "0" * 64)
     with pytest.raises(Error, match="model.safetensors: sha256 is not 0000"):
-        encoder.shipped()
+        encoder.package_folder()
     monkeypatch.setattr(encoder, "PACKAGE", "no_such_package")
     with pytest.raises(Error, match="no_such_package: not installed"):
-        encoder.shipped()
+        encoder.package_folder()
 
 
 @pytest.mark.parametrize("float32", [False, True])
@@ -1546,7 +1576,7 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
         head = lambda self, x: x @ self.token_embd.weight.T
 
     class P:
-        begun, before, after, yes, no, is_val, bodies = (
+        initial, before, after, yes, no, is_val, bodies = (
             None,
             np.zeros(4, int),
             np.zeros(3, int),
@@ -1555,7 +1585,7 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
             np.array([False]),
             [np.arange(3)],
         )
-        fold, corpus, is_spam, teachers, encoded = (
+        fold, corpus, is_spam, teachers, encoder_logit = (
             np.array([0]),
             np.array(["enron"]),
             np.array([True]),
@@ -1564,7 +1594,7 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
         )
 
     worth = lambda ids: np.where(ids > 8, 8 - ids, ids)
-    P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.cumsum(worth(ids))))
+    P.teachers[0, False].logits = lambda ids: np.concatenate(([0.0], np.cumsum(worth(ids))))
     trainer = loop.Trainer.__new__(loop.Trainer)
     trainer.p, trainer.model, trainer.epochs, trainer.float32 = (
         P,
@@ -1603,7 +1633,7 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
     assert running.item() != pytest.approx(
         trainer.losses([([0], 1.0, False, ids) for ids in shown[:2]])[1].item(), rel=1e-3
     )
-    P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.full(len(ids), 0.5)))
+    P.teachers[0, False].logits = lambda ids: np.concatenate(([0.0], np.full(len(ids), 0.5)))
     # says 1 and -1 where 0.5 is right
     _, running = trainer.losses([([0], 1.0, False, np.array([1, 10]))])
     expected = [
@@ -1642,7 +1672,7 @@ def test_halves_exchange_what_each_has_made():
 
     from spam_training.net import Shape
 
-    both = halves.Halves(Shape(n_vocab=300, n_layer=1))
+    both = halves.Ranks(Shape(n_vocab=300, n_layer=1))
     made = [
         [torch.full((2, i + 1), float(i if i % 2 == half else -1)) for i in range(5)]
         for half in range(2)
@@ -1668,8 +1698,8 @@ def test_rate_warms_stays_and_cools():
     )
     last = rates[7600:]  # the same again, lower
     assert (
-        last[: loop.WARM_LAST] == sorted(last[: loop.WARM_LAST])
-        and set(last[loop.WARM_LAST : 200]) == {loop.LR_LAST}
+        last[: loop.WARM_FINAL] == sorted(last[: loop.WARM_FINAL])
+        and set(last[loop.WARM_FINAL : 200]) == {loop.LR_FINAL}
         and last[-1] < 0.002
     )
     assert last[200:] == sorted(last[200:], reverse=True)
@@ -1693,8 +1723,8 @@ def test_steps_go_on_where_they_stopped():
 
     def shown(step):
         trainer = loop.Trainer.__new__(loop.Trainer)
-        trainer.epochs, trainer.n_first, trainer.n_step, trainer.step = Shows, 7, 12, step
-        for epoch, batch in trainer.shown():
+        trainer.epochs, trainer.n_augmented, trainer.n_step, trainer.step = Shows, 7, 12, step
+        for epoch, batch in trainer.batches():
             assert batch[0] == epoch
             yield batch
             trainer.step += 1
@@ -1826,8 +1856,8 @@ def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
         "n_bytes": 1,
         "date": "2026-01-01",
         "n_step": 3,
-        "begun": "0123456789abcdef",
-        "begun_with": "Enron-Spam",
+        "initial": "0123456789abcdef",
+        "initial_datasets": "Enron-Spam",
         "seed": 1,
         "torch": "2",
         "prompt": "MAIL",
@@ -1888,7 +1918,7 @@ def trained(tmp_path_factory):
         "--plain",
         "--date",
         "2026-01-01",
-        *(x for name in CORPORA_BUT_WRITTEN for x in ("--leave-out", name)),
+        *(x for name in ALL_BUT_TEMPLATED for x in ("--leave-out", name)),
     ]
     first = train(options + ["--seconds", "0"])  # one step
     assert first.returncode == 75 and "call again to go on" in first.stderr
@@ -2004,7 +2034,7 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     too; its card says so. Not onto itself.
     """
     folder, options = trained
-    begin, work, out = folder / "out" / "spam.gguf", folder / "on", folder / "further"
+    initial, work, out = folder / "out" / "spam.gguf", folder / "on", folder / "further"
     other = folder / "not on"
     other.mkdir()
     shutil.copy(work / "train.pt", other)
@@ -2018,10 +2048,10 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     from spam_training import loop, net, prepare
 
     shape = lambda n_vocab: net.Shape(n_vocab, n_layer=1)
-    was, now = (begun.read(path, shape) for path in (begin, out / "spam.gguf"))
+    was, now = (checkpoint.read(path, shape) for path in (initial, out / "spam.gguf"))
     assert was.vocabulary == now.vocabulary and now.datasets == ["written"]
     assert f"3 steps more of model {was.id}" in (out / "spam.md").read_text()
-    p = prepare.load(work, folder, CORPORA_BUT_WRITTEN, was, seed=2, n_written=700)
+    p = prepare.load(work, folder, ALL_BUT_TEMPLATED, was, seed=2, n_templated=700)
     state = loop.Trainer(
         p, shape(len(p.vocabulary[0])), 3, seed=3, compiled=False
     ).model.state_dict()
@@ -2030,11 +2060,11 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     )
     changed_most = max(np.abs(now.weights[name] - x).max() for name, x in was.weights.items())
     assert 0 < changed_most < 0.05  # after three steps of a rate that warms up
-    onto = train([*options, "--begin", str(begin)])
+    onto = train([*options, "--begin", str(initial)])
     assert (
         onto.returncode == 64
         and "which is read: write another file" in onto.stderr
-        and begin.stat().st_size == (out / "spam.gguf").stat().st_size
+        and initial.stat().st_size == (out / "spam.gguf").stat().st_size
     )
 
 
@@ -2060,7 +2090,7 @@ def test_training_keeps_of_the_model_begun_with_what_is_said(trained, gone_on):
     from spam_training import net
 
     was, learnt, now = (
-        begun.read(folder / name / "spam.gguf", lambda n_vocab: net.Shape(n_vocab, n_layer=1))
+        checkpoint.read(folder / name / "spam.gguf", lambda n_vocab: net.Shape(n_vocab, n_layer=1))
         for name in ("out", "further", "kept")
     )
     assert all(np.array_equal(now.weights[name], x) for name, x in was.weights.items())
@@ -2100,7 +2130,7 @@ def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
 def test_training_goes_on_from_a_model_of_fewer_layers(trained):
     """The blocks it has not add nothing at first and learn; one of more layers is refused."""
     folder, options = trained
-    begin, work, out = folder / "out" / "spam.gguf", folder / "deep", folder / "deeper"
+    initial, work, out = folder / "out" / "spam.gguf", folder / "deep", folder / "deeper"
     changed = {
         str(folder / "work"): str(work),
         str(folder / "out"): str(out),
@@ -2109,21 +2139,21 @@ def test_training_goes_on_from_a_model_of_fewer_layers(trained):
         "1": "2",
     }
     changed = [changed.get(x, x) for x in options]
-    done = train([*changed, "--begin", str(begin)])
+    done = train([*changed, "--begin", str(initial)])
     assert done.returncode == 0, done.stderr
     import torch
 
     from spam_training import loop, net, prepare
 
     shape = lambda n_vocab: net.Shape(n_vocab, n_layer=2)
-    was, now = (begun.read(path, shape) for path in (begin, out / "spam.gguf"))
+    was, now = (checkpoint.read(path, shape) for path in (initial, out / "spam.gguf"))
     assert (
         (was.n_layer, now.n_layer) == (1, 2)
         and "blk.1.attn_q.weight" not in was.weights
         and now.weights["blk.1.ffn_down.weight"].any()
     )
     assert "(2 layers" in (out / "spam.md").read_text()
-    p = prepare.load(work, folder, CORPORA_BUT_WRITTEN, was, seed=1, n_written=700)
+    p = prepare.load(work, folder, ALL_BUT_TEMPLATED, was, seed=1, n_templated=700)
     grown = loop.Trainer(p, shape(len(p.vocabulary[0])), 3, compiled=False).model.eval()
     small = net.Llama(net.Shape(len(p.vocabulary[0]), n_layer=1))
     small.load_state_dict({name: torch.from_numpy(x) for name, x in was.weights.items()})
@@ -2147,7 +2177,7 @@ def test_texts_are_marked_by_line_and_bare_for_the_net(trained):
     from spam_training import prepare
 
     folder, _ = trained
-    p = prepare.load(folder / "work", folder, CORPORA_BUT_WRITTEN, n_written=700)
+    p = prepare.load(folder / "work", folder, ALL_BUT_TEMPLATED, n_templated=700)
     table = vocab.Vocab(files.File(str(folder / "work" / "vocabulary.gguf")))
     for i, text in enumerate(p.texts[:40]):
         ids = p.whole(i)
@@ -2156,13 +2186,16 @@ def test_texts_are_marked_by_line_and_bare_for_the_net(trained):
             + ("\n" if text.head and text.body else "")
             + text.body
         )
-        if len(ids) < views.HEAD_IDS:
+        if len(ids) < augmentation.N_HEAD:
             n_head = sum(map(len, p.lines[i].values()))
-            assert b"".join(table.bytes_of(i) for i in views.bare(ids).tolist()).decode() == whole
-            assert (ids > views.bare(ids)).sum() == n_head
-            assert set((ids >> views.FIELD_BIT).tolist()) <= {
+            assert (
+                b"".join(table.bytes_of(i) for i in augmentation.bare(ids).tolist()).decode()
+                == whole
+            )
+            assert (ids > augmentation.bare(ids)).sum() == n_head
+            assert set((ids >> augmentation.FIELD_BIT).tolist()) <= {
                 0,
-                *(1 + views.FIELDS.index(name) for name in text.head),
+                *(1 + augmentation.FIELDS.index(name) for name in text.head),
             }
 
 
@@ -2175,7 +2208,7 @@ def test_trained_net_equals_the_engine(trained):
     from spam_training import loop, net, prepare
 
     folder, _ = trained
-    p = prepare.load(folder / "work", folder, CORPORA_BUT_WRITTEN, n_written=700)
+    p = prepare.load(folder / "work", folder, ALL_BUT_TEMPLATED, n_templated=700)
     kept = torch.load(folder / "work" / "train.pt", weights_only=True)
     shape = net.Shape(**kept["shape"])
     trainer = loop.Trainer(p, shape, 40, compiled=False)
@@ -2186,12 +2219,12 @@ def test_trained_net_equals_the_engine(trained):
         for name, x in kept["average"].items()
     }
     rows = np.arange(50)
-    ours = judge.answers(
+    ours = evaluate.logits(
         str(folder / "out" / "spam.gguf"),
         str(folder / "spam.yaml"),
         [corpora.Message("", "", False, _text(p, i)) for i in rows],
     )
-    theirs = loop.margins(trainer, rows, state)
+    theirs = loop.final_logits(trainer, rows, state)
     assert np.abs(ours - theirs).max() < 0.1 * max(1.0, np.abs(theirs).max())
     assert np.corrcoef(ours, theirs)[0, 1] > 0.99
 
@@ -2205,4 +2238,4 @@ def _text(p, i):
 
 def test_written_texts_of_one_seed_are_the_same():
     assert [m.data for m in messages(50)] == [m.data for m in messages(50)]
-    assert written.texts(1, 50) != written.texts(2, 50)
+    assert templates.texts(1, 50) != templates.texts(2, 50)

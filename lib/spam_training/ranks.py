@@ -1,4 +1,4 @@
-"""The processes that share the steps of a training, and what they say and keep."""
+"""Data-parallel training: the ranks, their shared memory, progress messages and saved state."""
 
 import os
 import time
@@ -8,30 +8,30 @@ import torch
 from torch import multiprocessing
 
 from . import prepare
-from .loop import N_HALF, Trainer
+from .loop import N_RANK, Trainer
 from .net import Llama, Shape
 
 
-class Halves:
-    """What the processes share: a row each of the gradients, one after the other, and whether time
-    is over; and the updates of matrices.
+class Ranks:
+    """Memory that the ranks share.
+
+    rows: float32 [N_RANK, n + 1], the gradients of each rank and its flag "time is over". updates:
+    float32 [n], updates of matrices.
     """
 
     def __init__(self, shape):
         sizes = [x.numel() for x in Llama(shape).parameters()]
-        self.rows = torch.zeros(N_HALF, sum(sizes) + 1).share_memory_()
+        self.rows = torch.zeros(N_RANK, sum(sizes) + 1).share_memory_()
         self.updates = torch.zeros(sum(sizes)).share_memory_()
-        self.barrier = multiprocessing.get_context("spawn").Barrier(N_HALF)
+        self.barrier = multiprocessing.get_context("spawn").Barrier(N_RANK)
 
-    def add_up(self, half, grads, over):
-        """grads, tensors, become the sum of those of all halves. Returns whether half 0 says
-        `over`.
-        """
+    def all_reduce(self, rank, grads, over):
+        """Replace grads, [tensor], by the sums over all ranks; return rank 0's `over`."""
         at = 0
         for g in grads:
-            self.rows[half, at : at + g.numel()] = g.reshape(-1)
+            self.rows[rank, at : at + g.numel()] = g.reshape(-1)
             at += g.numel()
-        self.rows[half, at] = float(over)
+        self.rows[rank, at] = float(over)
         self.barrier.wait()
         total, over, at = self.rows.sum(0), bool(self.rows[0, at]), 0
         self.barrier.wait()
@@ -40,36 +40,38 @@ class Halves:
             at += g.numel()
         return over
 
-    def exchange(self, half, updates):
-        """updates, tensors: the i-th is made by half i % N_HALF, and becomes that of all. Nobody
-        writes the next ones before add_up() was called by all.
+    def exchange(self, rank, updates):
+        """Copy updates[i], a tensor, from rank i % N_RANK to all ranks.
+
+        No rank writes the next updates before all ranks have called all_reduce().
         """
         shared = self.updates[: sum(x.numel() for x in updates)].split([x.numel() for x in updates])
         for i, (x, made) in enumerate(zip(updates, shared)):
-            if i % N_HALF == half:
+            if i % N_RANK == rank:
                 made.copy_(x.reshape(-1))
         self.barrier.wait()
         for i, (x, made) in enumerate(zip(updates, shared)):
-            if i % N_HALF != half:
+            if i % N_RANK != rank:
                 x.copy_(made.view_as(x))
 
 
-def half(
-    number, halves, work, source, seed, written, steps, layers, seconds, threads, compiled, float32
+def run(
+    rank, ranks, work, source, seed, templated, steps, layers, seconds, threads, compiled, float32
 ):
-    """What each of the processes that share the steps does. source: arguments of prepare.load
-    behind the work folder.
+    """Train as one rank; torch.multiprocessing.spawn calls this.
+
+    source: arguments of prepare.load after the work folder. compiled: use torch.compile.
     """
     torch.set_num_threads(threads)
-    p = prepare.load(work, *source, seed=seed, n_written=written, say=say, float32=float32)
+    p = prepare.load(work, *source, seed=seed, n_templated=templated, say=say, float32=float32)
     trainer = Trainer(
         p,
         Shape(len(p.vocabulary[0]), n_layer=layers),
         steps,
         seed,
         compiled,
-        half=number,
-        halves=halves,
+        rank=rank,
+        ranks=ranks,
         float32=float32,
     )
     trainer.resume(f"{work}/train.pt")
@@ -88,5 +90,5 @@ def save(trainer, path):
 def report(trainer, epoch, losses, speed):
     say(
         f"{time.strftime('%H:%M:%S')} step {trainer.step} pass {epoch + 1}: answer {losses[0]:.4f}"
-        f" running {losses[1]:.4f} {speed:.0f} ids/s"
+        f" tokens {losses[1]:.4f} {speed:.0f} tokens/s"
     )
