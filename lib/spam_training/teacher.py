@@ -207,7 +207,7 @@ def weighted_sum(parts):
     """The Teacher that is the sum of parts [(weight, Teacher)], whose weights sum to 1."""
     linears = [
         [(weight * w, linear) for weight, teacher in parts for w, linear in getattr(teacher, name)]
-        for name in ("of_ids", "of_words")
+        for name in ("of_tokens", "of_words")
     ]
     return Teacher(parts[0][1].words, *linears)
 

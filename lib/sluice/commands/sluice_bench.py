@@ -8,7 +8,7 @@ from ..bench import (
     matmul,
     measure,
     plot,
-    rival,
+    peer,
     shapes,
     start as processes,
     synthetic,
@@ -118,12 +118,12 @@ import click
 )
 @cli.option(
     "--baseline",
-    "against",
-    aliases=("--against",),
-    type=click.Choice(rival.NAMES),
+    "baseline",
+    aliases=("--against", "--compare"),
+    type=click.Choice(peer.NAMES),
     metavar="ENGINE",
     group="Tests",
-    help=f"Alternate with another installed engine and print ratios: {' or '.join(rival.NAMES)}.",
+    help=f"Alternate with another installed engine and print ratios: {' or '.join(peer.NAMES)}.",
 )
 @cli.option(
     "-r",
@@ -199,7 +199,7 @@ def main(
     huge_pages,
     output,
     products,
-    against,
+    baseline,
     picture,
 ):
     """Measure how fast models run on this machine.
@@ -244,10 +244,10 @@ def main(
     cli.only_one(model=model, shape=names, matmul=products)
     model = model or (None if names or products else os.environ.get("MODEL"))
     cli.refuse(
-        vocab_file and (against or not model), "--vocab goes with -m, and without --baseline"
+        vocab_file and (baseline or not model), "--vocab goes with -m, and without --baseline"
     )
     cli.refuse(
-        products and (against or start), "--baseline and --start run models: not with --matmul"
+        products and (baseline or start), "--baseline and --start run models: not with --matmul"
     )
     cli.refuse(head and (model or products), "--head is of --shape")
     synthetic.check_types(types, head)
@@ -258,8 +258,8 @@ def main(
     ]
     cli.refuse(not (tests or start or products), "-p 0 and -n 0: nothing to run")
     matmul.check(types, products)
-    if against:
-        rival.check(against)
+    if baseline:
+        peer.check(baseline)
     if start:
         processes.beside()
     if picture:
@@ -282,15 +282,15 @@ def main(
                 tests,
                 repetitions,
                 kv,
-                against,
+                baseline,
                 start or (),
                 arithmetic,
                 huge_pages,
             )
             for path in paths
         ]
-        rows = combinations.rows(makes, isa or [None], threads or [None], apart=bool(against))
-    rows = table.write(rows, output, table.columns(products, against), repetitions)
+        rows = combinations.rows(makes, isa or [None], threads or [None], separate=bool(baseline))
+    rows = table.write(rows, output, table.columns(products, baseline), repetitions)
     if picture:
         plot.write(picture, rows)
-    rival.check_rows(rows)
+    peer.check_rows(rows)
