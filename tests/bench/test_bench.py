@@ -134,7 +134,7 @@ def test_writer_refuses_a_directory_that_is_not_there(tmp_path):
 # Models of random weights
 
 
-def test_every_supported_type_can_be_made():
+def test_synthetic_has_all_supported_types():
     supported = {name for name, number in synthetic.numbers().items() if lib.type_supported(number)}
     assert supported <= set(synthetic.types()) and set(synthetic.types()) <= set(
         synthetic.FILE_TYPES
@@ -253,11 +253,11 @@ def test_shape_is_that_of_the_real_file_tensor_by_tensor(name, kind, head, real,
         ("", None),
     ],
 )
-def test_shapes_are_found_as_people_spell_them(spelling, key):
+def test_shapes_are_found_in_usual_spellings(spelling, key):
     assert shapes.find(spelling) == key
 
 
-def test_every_shape_has_a_name_of_its_own_in_every_spelling():
+def test_shapes_have_unique_names_in_all_spellings():
     assert [shapes.find(key.replace("-", "").upper()) for key in shapes.SHAPES] == list(
         shapes.SHAPES
     )
@@ -388,7 +388,7 @@ def test_costs_are_counted_right(tiny):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_reading_is_measured_over_the_bytes_that_a_generation_is_counted_to_read(tmp_path, tied):
+def test_reading_is_measured_on_the_bytes_that_a_generation_reads(tmp_path, tied):
     """All matrices and vectors; token_embd only if it is the head, too."""
     shape = shapes.replace(shapes.SHAPES["tiny"], tied=tied)
     parts = synthetic.tensors(shape, "Q4_0")
@@ -439,7 +439,7 @@ def test_csv_and_md_say_what_json_says(tiny):
     assert [c[5] for c in cells[2:]] == ["pp4", "tg2"] and f"Model: {tiny}" in lines
 
 
-def test_every_combination_is_run(tmp_path):
+def test_combinations_are_all_run(tmp_path):
     rows = json.loads(
         bench(
             "--shape",
@@ -470,7 +470,7 @@ def test_every_combination_is_run(tmp_path):
     assert len(os.listdir(tmp_path / "c")) == 2
 
 
-def test_without_a_model_a_small_and_a_large_one_are_run(tmp_path, monkeypatch):
+def test_without_a_model_a_small_and_a_large_one_run(tmp_path, monkeypatch):
     monkeypatch.delenv("MODEL", raising=False)
     done = run(
         "sluice-bench",
@@ -648,7 +648,7 @@ class Slow:
     generate = prompt
 
 
-def test_rival_alternates_and_becomes_a_ratio(tiny):
+def test_peer_alternates_and_gives_a_ratio(tiny):
     ours, theirs = measure.run(tiny, [measure.Test(8, 0, 4)], 2, 1, "f16", Slow())
     assert Slow.calls == [4, 8] * 3 and (theirs["backend"], ours["against"]) == ("slow", "slow")
     assert theirs["samples_ns"] == [10**9] * 2 and theirs["median_ts"] == 8
@@ -691,7 +691,7 @@ class Fragile:
     ],
 )
 @pytest.mark.quick_cases(1)
-def test_rival_that_fails_takes_nothing_with_it(tiny, kv, n_peer_rows, says):
+def test_peer_that_fails_leaves_the_other_rows(tiny, kv, n_peer_rows, says):
     rows = list(
         measure.run(
             tiny,
@@ -735,7 +735,7 @@ def llama_decode(context, batch):
 
 @pytest.mark.parametrize("form", ["json", "md"])
 @pytest.mark.quick_cases(1)
-def test_command_outlives_a_rival_that_crashes(tiny, tmp_path, form):
+def test_command_survives_a_peer_that_crashes(tiny, tmp_path, form):
     (tmp_path / "llama_cpp.py").write_text(PACKAGE)
     argv = [
         sys.executable,
@@ -829,7 +829,7 @@ def asked_of_peers(monkeypatch, make, calls, flash):
     return engine
 
 
-def test_rival_calls_llama_cpp_as_its_header_says(monkeypatch):
+def test_peer_calls_llama_cpp_as_its_header_declares(monkeypatch):
     calls = []
     monkeypatch.setitem(sys.modules, "llama_cpp", Package("llama_cpp", calls))
     # a quantised cache needs flash attention there
@@ -846,7 +846,7 @@ def test_rival_calls_llama_cpp_as_its_header_says(monkeypatch):
     assert engine.name() == "llama.cpp (0)"
 
 
-def test_rival_calls_ik_llama_cpp_as_its_header_says(monkeypatch):
+def test_peer_calls_ik_llama_cpp_as_its_header_declares(monkeypatch):
     """Batches have positions, the cache is the context's, undeclared functions have raw pointers."""
     calls = []
     package, interface = Package("ik_llama_cpp", calls), Package("ik_llama_cpp._ctypes_api", calls)
@@ -876,7 +876,7 @@ def test_rival_calls_ik_llama_cpp_as_its_header_says(monkeypatch):
 @pytest.mark.skipif(
     not os.path.exists("/proc/self/clear_refs"), reason="missing: /proc/self/clear_refs"
 )
-def test_memory_is_what_was_held_at_once_beyond_files(tmp_path):
+def test_memory_is_the_peak_outside_of_mapped_files(tmp_path):
     """In a process of its own: here, garbage of other tests could be collected meanwhile."""
     n = 32 << 20
     (tmp_path / "f").write_bytes(bytes(n))
@@ -932,7 +932,7 @@ def test_start_runs_whole_processes(tiny, tmp_path, monkeypatch):
     assert not os.listdir(tmp_path)
 
 
-def test_start_says_what_prefill_says(tiny):
+def test_start_reports_the_error_of_prefill(tiny):
     assert "prefill: standard input: line 2050: more than 2048 tokens" in bench(
         "-m", tiny, "-p", 0, "-n", 0, "--start", 3000, code=65
     )
@@ -973,7 +973,7 @@ def script(path, text):
     return path
 
 
-def test_what_is_not_installed_is_one_line(monkeypatch, tmp_path, tiny):
+def test_missing_package_is_a_one_line_error(monkeypatch, tmp_path, tiny):
     import importlib.util
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -1087,7 +1087,7 @@ def test_plot_shows_what_rows_have(tmp_path):
         assert all(word in text for word in words), words
 
 
-def test_figures_are_put_where_their_marks_are(monkeypatch):
+def test_figures_replace_the_text_between_their_marks(monkeypatch):
     rows = [
         run_row(k, n_prompt=p, n_gen=n, n_depth=d)
         | {
@@ -1223,7 +1223,7 @@ def test_command_draws_its_rows(tiny, tmp_path):
     )
 
 
-def test_rows_come_from_a_child_and_so_do_faults():
+def test_rows_and_errors_come_from_a_child():
     assert list(child_process.rows(lambda: iter([{"a": 1}, {"b": 2}]))) == [{"a": 1}, {"b": 2}]
 
     def fails():

@@ -57,7 +57,7 @@ def test_question_asks_as_training_did():
 
 
 @pytest.mark.parametrize("mail", MAILS, ids=lambda path: path.stem)
-def test_mails_it_has_not_learnt_from(mail):
+def test_bundled_model_is_right_on_new_messages(mail):
     done = run("classify", "--no-cache", input=mail.read_bytes())
     right = b"yes" if mail.stem.startswith("spam") else b"no"
     answer = done.stdout.split()[0]
@@ -86,7 +86,7 @@ def test_verdicts_have_the_same_bits_on_every_instruction_set(monkeypatch):
 
 
 @pytest.mark.full
-def test_demo_judges_six_mails():
+def test_demo_classifies_six_messages():
     done = subprocess.run(
         ["sh", ROOT / "tests" / "demo.sh"],
         capture_output=True,

