@@ -327,11 +327,11 @@ model: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m spam_training "$(CORPORA)" $(TRAIN)
 	$(VENV) -c "from sluice.classify import question; question.ship()"
 
-# Figures of the model in the box, or of JUDGE="-m MODEL -q QUESTION", on mail it has not seen: MAILS, archives or folders with ham/ and spam/.
+# Accuracy of the bundled model, or of JUDGE="-m MODEL -q QUESTION", on messages of yours: MAILS, archives or folders with ham/ and spam/.
 judge: all .venv/test
 	PYTHONPATH=lib $(VENV) -m spam_training.external_test_set $(MAILS) $(JUDGE)
 
-# Each corpus judged by the linear yardstick that all others taught: what the data says about mail of other sources.
+# Accuracy of the linear baseline on each corpus, trained on the others: how hard mail of other sources is.
 elsewhere: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m spam_training.leave_one_corpus_out "$(CORPORA)"
 

@@ -187,7 +187,7 @@ same share of both labels, are changed as a mailing list would resend them.
 `sluice`: this file, through the code of `classify`. `linear`: TF-IDF and logistic regression on the
 tokens of the same text, on pairs of neighbours, and on tokens by header line. `bogofilter`:
 {facts["bogofilter"]}, trained on the same messages, unchanged. The last column's threshold calls
-0.1 % of all ham but the templated spam: {rare:.5f} for sluice.
+0.1 % of the ham spam, templated ham excluded: {rare:.5f} for sluice.
 
 {chr(10).join(table(scores, corpus, is_spam))}
 
