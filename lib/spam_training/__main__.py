@@ -3,8 +3,11 @@
 An interrupted training resumes with the next call; --seconds limits the time of one call.
 """
 
+from __future__ import annotations
+
 import os
 import time
+from collections.abc import Sequence
 
 import click
 import numpy as np
@@ -98,24 +101,24 @@ TEMPLATE = (
     help="Compute in f32 instead of bf16: faster on Intel processors without AMX.",
 )
 def main(
-    folder,
-    work,
-    out,
-    question,
-    leave_out,
-    init_from,
-    keep,
-    encoder,
-    templated,
-    steps,
-    layers,
-    seed,
-    seconds,
-    threads,
-    date,
-    plain,
-    float32,
-):
+    folder: str,
+    work: str,
+    out: str,
+    question: str,
+    leave_out: Sequence[str],
+    init_from: str | None,
+    keep: float,
+    encoder: bool,
+    templated: int,
+    steps: int,
+    layers: int,
+    seed: int,
+    seconds: float,
+    threads: int,
+    date: str,
+    plain: bool,
+    float32: bool,
+) -> None:
     """Train on the corpora in FOLDER, evaluate, and write the model with its card."""
     if keep and not init_from:
         raise click.UsageError("--keep: needs --init-from, whose weights are kept")
@@ -183,7 +186,17 @@ def main(
     finish(p, trainer, messages, work, out, path, question, date, keep)
 
 
-def finish(p, trainer, messages, work, out, path, question, date, keep):
+def finish(
+    p: prepare.Prepared,
+    trainer: loop.Trainer,
+    messages: Sequence[corpora.Message],
+    work: str,
+    out: str,
+    path: str,
+    question: str,
+    date: str,
+    keep: float,
+) -> None:
     """Evaluate the model file, calibrate it, and write its question, card and curve.
 
     messages: every Message, in the order of p.texts. path: of the GGUF file. keep: share of the

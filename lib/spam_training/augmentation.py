@@ -3,6 +3,10 @@
 So the net cannot rely on one sender, one subject or one length.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 from .templates import HEAD as FIELDS
@@ -16,17 +20,17 @@ DROP_LINE = {"From": 0.5, "Links": 0.35, "Files": 0.35, "Subject": 0.12}
 P_LATE_START, P_SHORTER, P_DROP_TOKENS, MAX_DROPPED = 0.2, 0.3, 0.5, 0.2
 
 
-def marked(name, tokens):
+def marked(name: str, tokens: Sequence[int] | np.ndarray) -> np.ndarray:
     """int64 [n]: tokens of the header line `name`, marked with its number. tokens: int [n]."""
     return np.asarray(tokens, np.int64) | 1 + FIELDS.index(name) << FIELD_BIT
 
 
-def bare(tokens):
+def bare(tokens: Sequence[int] | np.ndarray) -> np.ndarray:
     """int64 [n]: tokens, marked or not, without marks."""
     return np.asarray(tokens, np.int64) & (1 << FIELD_BIT) - 1
 
 
-def cut(tokens, n_head=N_HEAD, n_tail=N_TAIL):
+def cut(tokens: np.ndarray, n_head: int = N_HEAD, n_tail: int = N_TAIL) -> np.ndarray:
     """The first n_head and last n_tail of tokens int [n]."""
     return (
         tokens
@@ -35,7 +39,7 @@ def cut(tokens, n_head=N_HEAD, n_tail=N_TAIL):
     )
 
 
-def whole(lines, body):
+def whole(lines: dict[str, np.ndarray], body: np.ndarray) -> np.ndarray:
     """int64 [n]: a text as `classify` reads it, marked.
 
     lines: {name: marked tokens of a header line}. body: int [n], tokens.
@@ -46,7 +50,9 @@ def whole(lines, body):
     return cut(np.concatenate([*parts, body]).astype(np.int64))
 
 
-def augmented(lines, body, rng):
+def augmented(
+    lines: dict[str, np.ndarray], body: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, bool]:
     """Augment a text: (int64 [n], marked tokens; whether they are a part of the text).
 
     lines, body: as for whole(). rng: numpy Generator.
@@ -64,7 +70,11 @@ def augmented(lines, body, rng):
     return _drop_tokens(whole(lines_kept, body), rng), is_part
 
 
-def mixed(lines, excerpts, rng):
+def mixed(
+    lines: dict[str, np.ndarray],
+    excerpts: Sequence[tuple[np.ndarray, int | None]],
+    rng: np.random.Generator,
+) -> np.ndarray:
     """int64 [n]: excerpts of several texts below the header lines of one. Only a teacher labels it.
 
     lines: as for whole(). excerpts: [(body, a position to include, or None)]. Their mean length is
@@ -92,7 +102,7 @@ class Places:
     sample() is called.
     """
 
-    def __init__(self, texts, bodies):
+    def __init__(self, texts: np.ndarray, bodies: Sequence[np.ndarray]):
         tokens = np.concatenate(
             [np.zeros(0, np.int32), *(np.asarray(body, np.int32) for body in bodies)]
         )
@@ -101,7 +111,7 @@ class Places:
         _, first = np.unique(tokens[self.places], return_index=True)
         self.first = np.append(first, len(tokens))
 
-    def sample(self, rng):
+    def sample(self, rng: np.random.Generator) -> tuple[int, int]:
         """(index of a text, position in its body) of a random occurrence of a random token."""
         which = rng.integers(len(self.first) - 1)
         place = int(self.places[rng.integers(self.first[which], self.first[which + 1])])

@@ -1,5 +1,9 @@
 """Write a trained model's question file, model card and calibration curve."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from sluice.system import files
@@ -42,7 +46,7 @@ NAMES = {
 }
 
 
-def write_question(path, scale, bias, yes, no):
+def write_question(path: str, scale: float, bias: float, yes: float, no: float) -> None:
     """Write the bundled question about spam: prompt as trained, calibration, thresholds.
 
     scale, bias: of the calibration. yes, no: minimum probabilities, 0.5 to 1.
@@ -75,14 +79,16 @@ def _quoted(text):
     return '"' + text.replace("\n", "\\n") + '"'
 
 
-def groups(corpus):
+def groups(corpus: np.ndarray) -> list[tuple[str, np.ndarray]]:
     """[(name, bool [n])]: all but the templated texts, then each corpus that is present."""
     return [("all", corpus != "written")] * bool((corpus != "written").any()) + [
         (name, corpus == name) for name in CORPORA if (corpus == name).any()
     ]
 
 
-def table(scores, corpus, is_spam):
+def table(
+    scores: dict[str, np.ndarray | None], corpus: np.ndarray, is_spam: np.ndarray
+) -> list[str]:
     """Lines of Markdown: a row per corpus and classifier.
 
     scores: {classifier: float64 [n], probabilities of spam, or None}. corpus: str [n]. is_spam:
@@ -109,7 +115,15 @@ def table(scores, corpus, is_spam):
     return lines
 
 
-def write_card(path, facts, scores, corpus, is_spam, yes, no):
+def write_card(
+    path: str,
+    facts: dict[str, Any],
+    scores: dict[str, np.ndarray | None],
+    corpus: np.ndarray,
+    is_spam: np.ndarray,
+    yes: float,
+    no: float,
+) -> None:
     """Write the model card.
 
     facts: {name: value} as used below. scores, corpus, is_spam: as for table(). yes, no: the
@@ -206,7 +220,7 @@ templated ones excluded:
 """)
 
 
-def plot(path, p, is_spam, logit):
+def plot(path: str, p: np.ndarray, is_spam: np.ndarray, logit: np.ndarray) -> None:
     """Draw the calibration curve as SVG, before and after calibration.
 
     p: float64 [n], calibrated probabilities. logit: float64 [n], before calibration.

@@ -1,9 +1,13 @@
 """The initial checkpoint of a training: a GGUF file that export.write() wrote."""
 
+from __future__ import annotations
+
 import hashlib
 from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +22,7 @@ from . import augmentation, export, vocabulary
 Checkpoint = namedtuple("Begun", "vocabulary weights n_layer id datasets digest")
 
 
-def read(path, shape_of):
+def read(path: str, shape_of: Callable[[int], Any]) -> Checkpoint:
     """Read a Checkpoint.
 
     shape_of(n_vocab): the net.Shape to train; the file may have fewer layers. DataError or
@@ -57,7 +61,9 @@ def read(path, shape_of):
     )
 
 
-def averaged(weights, initial, share):
+def averaged(
+    weights: dict[str, np.ndarray], initial: Checkpoint, share: float
+) -> dict[str, np.ndarray]:
     """Average trained weights with those of the initial checkpoint.
 
     weights: {name: float32 array}. share: of the initial weights, 0 to 1. Returns {name: float32

@@ -8,10 +8,13 @@ They lie in one folder under these names; the model card has their origins and l
 The corpus "written" is made from the templates of this package. Each corpus can be left out.
 """
 
+from __future__ import annotations
+
 import lzma
 import tarfile
 import zlib
 from collections import namedtuple
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sluice.faults import data_error
@@ -29,7 +32,7 @@ NAMES = (*ARCHIVES, "sms", "written")
 N_TEMPLATED = 34000  # texts made from templates
 
 
-def files(folder, leave_out=()):
+def files(folder: str | Path, leave_out: Sequence[str] = ()) -> list[Path]:
     """[Path] of the files that must be in the folder."""
     return [
         Path(folder) / file
@@ -38,7 +41,9 @@ def files(folder, leave_out=()):
     ]
 
 
-def messages(folder, leave_out=(), seed=1, n_templated=N_TEMPLATED):
+def messages(
+    folder: str | Path, leave_out: Sequence[str] = (), seed: int = 1, n_templated: int = N_TEMPLATED
+) -> Iterator[Message]:
     """Yield all Messages, in a fixed order.
 
     FileNotFoundError names a corpus that is missing and not left out, DataError a corpus that
@@ -55,7 +60,7 @@ def messages(folder, leave_out=(), seed=1, n_templated=N_TEMPLATED):
             yield Message("written", f"{kind}/{template}", label == "spam", text.encode())
 
 
-def labelled(path):
+def labelled(path: Path) -> Iterator[Message]:
     """Yield the Messages of a tar archive or folder: files below ham or spam, sorted by name.
 
     DataError: not a readable archive. OSError: a file cannot be read.

@@ -7,10 +7,14 @@ texts similar to theirs and more accurate on others, and its errors are on other
 logits are combined. No weight of it is bundled.
 """
 
+from __future__ import annotations
+
 import hashlib
 import importlib.util
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +43,7 @@ class Encoder(nn.Module):
     [batch], logits of spam. float32: compute in f32 instead of bf16.
     """
 
-    def __init__(self, folder, float32=False):
+    def __init__(self, folder: str, float32: bool = False):
         super().__init__()
         from transformers import AutoModel
 
@@ -49,13 +53,13 @@ class Encoder(nn.Module):
         self.bert.embeddings.requires_grad_(False)
         self.bert.encoder.layer[:N_FROZEN].requires_grad_(False)
 
-    def forward(self, tokens, mask):
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=not self.float32):
             rows = self.bert(input_ids=tokens, attention_mask=mask).last_hidden_state.float()
         return self.head(mean(rows, mask))[:, 0]
 
 
-def mean(rows, mask):
+def mean(rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Mean over the tokens that are not padding: float32 [batch, width].
 
     rows: float32 [batch, token, width]. mask: float32 [batch, token], 0 for padding.
@@ -63,12 +67,21 @@ def mean(rows, mask):
     return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
 
-def is_tuned_on(cluster):
+def is_tuned_on(cluster: np.ndarray) -> np.ndarray:
     """bool [n]: whether the encoder is tuned on a text. cluster: int [n]."""
     return np.array([hash((int(c), 11)) % N_SHARE == 0 for c in cluster])
 
 
-def logits(texts, is_spam, is_tuning, is_scored, seed, say, folder=None, float32=False):
+def logits(
+    texts: Sequence[Any],
+    is_spam: np.ndarray,
+    is_tuning: np.ndarray,
+    is_scored: np.ndarray,
+    seed: int,
+    say: Callable[[str], Any],
+    folder: str | None = None,
+    float32: bool = False,
+) -> np.ndarray:
     """Tune the encoder and compute logits of spam: float64 [n], nan if not is_scored.
 
     texts: [texts.Text]. is_spam: bool [n], labels. is_tuning: bool [n], texts to tune on.
@@ -110,7 +123,14 @@ def logits(texts, is_spam, is_tuning, is_scored, seed, say, folder=None, float32
     return out
 
 
-def tune(encoder, tokens, is_spam, rows, rng, say):
+def tune(
+    encoder: Encoder,
+    tokens: dict[int, list[int]],
+    is_spam: np.ndarray,
+    rows: np.ndarray,
+    rng: np.random.Generator,
+    say: Callable[[str], Any],
+) -> None:
     """Tune for one epoch, in batches of similar lengths.
 
     tokens: {index of a text: [token ID]}. is_spam: bool [n]. rows: int, indices to tune on.
@@ -141,7 +161,7 @@ def tune(encoder, tokens, is_spam, rows, rng, say):
             say(f"encoder: {step + 1} of {len(batches)} steps in {time.monotonic() - start:.0f} s")
 
 
-def padded(rows):
+def padded(rows: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     """(tokens int64 [batch, token], mask float32 [batch, token]) of lists, padded at the end."""
     tokens, mask = (
         torch.zeros(len(rows), max(map(len, rows)), dtype=torch.int64),
@@ -152,14 +172,14 @@ def padded(rows):
     return tokens, mask
 
 
-def check():
+def check() -> None:
     """DataError: transformers or the encoder's package is missing, or its weights differ."""
     if importlib.util.find_spec("transformers") is None:
         raise data_error("transformers", MISSING)
     package_folder()
 
 
-def package_folder():
+def package_folder() -> str:
     """Folder of the encoder in its package. DataError: not installed, or other weights."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None:

@@ -3,6 +3,11 @@
 They are a function of texts, seed, initial checkpoint and number of the epoch.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from . import augmentation
@@ -27,6 +32,8 @@ OWN_KIND = 0.75
 # share of the other texts that are chosen for a token in them
 FOR_A_TOKEN = 0.5
 MAX_LOGIT = 6.0  # teachers' logits are clipped to this
+# indices of texts, weight of the teacher, is_part, marked tokens; see Epochs
+Example = tuple[list[int], float, bool, np.ndarray]
 
 
 class Epochs:
@@ -36,7 +43,7 @@ class Epochs:
     it is a part of a text or of several texts, marked tokens int64 [n]).
     """
 
-    def __init__(self, p, seed):
+    def __init__(self, p: Any, seed: int):
         # with a checkpoint, sample other examples than its training did
         self.p, self.seed = p, (seed, int(p.initial.digest[:8], 16)) if p.initial else (seed,)
         self.rows = np.flatnonzero(~p.is_val)
@@ -47,12 +54,12 @@ class Epochs:
             for kind, of in self.kinds(self.rows[p.fold[self.rows] == k])
         }
 
-    def kinds(self, rows):
+    def kinds(self, rows: np.ndarray) -> tuple[tuple[bool | None, np.ndarray], ...]:
         """((kind, rows of it), ...): templated texts (True), others (False), and both (None)."""
         templated = self.p.corpus[rows] == "written"
         return (True, rows[templated]), (False, rows[~templated]), (None, rows)
 
-    def batches(self, epoch, is_last=False):
+    def batches(self, epoch: int, is_last: bool = False) -> list[list[Example]]:
         """The batches of an epoch, lists of examples of similar lengths, in random order.
 
         is_last: of the final epochs, which have no mixed examples and weigh labels more.
@@ -83,12 +90,12 @@ class Epochs:
             out.append(batch)
         return [out[i] for i in rng.permutation(len(out))]
 
-    def example(self, i, rng, share):
+    def example(self, i: int, rng: np.random.Generator, share: Sequence[float]) -> Example:
         """An example of text i. share: weight of the teacher for a whole text, and for a part."""
         tokens, is_part = augmentation.augmented(self.p.lines[i], self.p.bodies[i], rng)
         return [i], share[is_part], is_part, tokens
 
-    def mixed_example(self, i, rng):
+    def mixed_example(self, i: int, rng: np.random.Generator) -> Example:
         """An example of text i and others of its fold, which its teacher has not seen either.
 
         The others are of its own kind or of both, and of both labels in any proportion.
@@ -114,7 +121,9 @@ class Epochs:
             ),
         )
 
-    def targets(self, texts, share, is_part, tokens):
+    def targets(
+        self, texts: Sequence[int], share: float, is_part: bool, tokens: np.ndarray
+    ) -> tuple[float, np.ndarray]:
         """Soft labels of an example: (float, probability of spam; float64 [n], logits of prefixes).
 
         The logits are those of the prefixes of 1, 2 ... n tokens, from the teacher that has not
@@ -145,11 +154,11 @@ class Pool:
     of_label: {label: indices of texts}. places: augmentation.Places, positions of each token.
     """
 
-    def __init__(self, p, texts):
+    def __init__(self, p: Any, texts: np.ndarray):
         self.of_label = {label: texts[p.is_spam[texts] == label] for label in (False, True)}
         self.places = augmentation.Places(texts, [p.bodies[i] for i in texts])
 
 
-def padded(n):
+def padded(n: int) -> int:
     """Round up to a multiple of 32."""
     return -(-n // 32) * 32

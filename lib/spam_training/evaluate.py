@@ -3,16 +3,24 @@
 The model file is evaluated through the code of `classify`; bogofilter is a baseline.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from sluice.classify import classifier, question
 
+from .corpora import Message
 
-def logits(model, config, messages, threads=None):
+
+def logits(
+    model: str, config: str, messages: Sequence[Message], threads: int | None = None
+) -> np.ndarray:
     """float64 [n]: log P(yes) - log P(no) before calibration, as `classify -m MODEL -q CONFIG`.
 
     messages: [corpora.Message]; 0 for an empty one. threads: None is all cores.
@@ -28,7 +36,9 @@ def logits(model, config, messages, threads=None):
     return out
 
 
-def bogofilter(work, train, validation):
+def bogofilter(
+    work: str, train: Sequence[Message], validation: Sequence[Message]
+) -> np.ndarray | None:
     """float64 [n]: spamicity of the validation Messages by bogofilter, None if not installed.
 
     work: folder for its database. train: Messages to train it on.
@@ -57,7 +67,7 @@ def bogofilter(work, train, validation):
     return p
 
 
-def bogofilter_version():
+def bogofilter_version() -> str:
     """Name and version, or "not installed"."""
     if not shutil.which("bogofilter"):
         return "not installed"
@@ -75,7 +85,9 @@ def _files(folder, messages):
     return "".join(name + "\n" for name in names).encode()
 
 
-def metrics(p, is_spam, threshold=0.5, rare=None):
+def metrics(
+    p: np.ndarray, is_spam: np.ndarray, threshold: float = 0.5, rare: float | None = None
+) -> dict[str, Any]:
     """{"n", "accuracy", "precision", "recall", "f1", "auc", "rare": number}.
 
     p: float64 [n], probabilities of spam. is_spam: bool [n]. rare: threshold of the recall "rare";
@@ -96,7 +108,7 @@ def metrics(p, is_spam, threshold=0.5, rare=None):
     }
 
 
-def auc(p, is_spam):
+def auc(p: np.ndarray, is_spam: np.ndarray) -> float:
     """Area under the ROC curve: the share of pairs in order, ties half (Mann & Whitney 1947)."""
     _, rank = np.unique(p, return_inverse=True)
     count = np.bincount(rank).astype(float)
@@ -109,13 +121,13 @@ def auc(p, is_spam):
     )
 
 
-def threshold_at(p, is_spam, rate):
+def threshold_at(p: np.ndarray, is_spam: np.ndarray, rate: float) -> float:
     """The minimum threshold, p > threshold, that calls at most the share `rate` of ham spam."""
     ham = np.sort(p[~np.asarray(is_spam, bool)])
     return float(ham[len(ham) - 1 - int(rate * len(ham))]) if len(ham) else 1.0
 
 
-def calibrate(logit, is_spam, n_step=50):
+def calibrate(logit: np.ndarray, is_spam: np.ndarray, n_step: int = 50) -> tuple[float, float]:
     """Fit (scale, bias) of p = 1 / (1 + exp(-(scale * logit + bias))) by Newton's method.
 
     logit: float64 [n]. is_spam: bool [n]. Platt's smoothed targets keep both finite (Platt 1999).
@@ -130,11 +142,18 @@ def calibrate(logit, is_spam, n_step=50):
     return float(w[0]), float(w[1])
 
 
-def sigmoid(x):
+def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(x, -60, 60)))
 
 
-def thresholds(p, is_spam, wrong_yes=0.0015, wrong_no=0.0025, unsure=0.035, more=0.0005):
+def thresholds(
+    p: np.ndarray,
+    is_spam: np.ndarray,
+    wrong_yes: float = 0.0015,
+    wrong_no: float = 0.0025,
+    unsure: float = 0.035,
+    more: float = 0.0005,
+) -> tuple[float, ...]:
     """(minimum probability of yes, of no) below which the answer is "unsure", to four places.
 
     Ham called yes is at most wrong_yes of all messages, spam called no at most wrong_no; 0.5 if no
@@ -157,13 +176,15 @@ def thresholds(p, is_spam, wrong_yes=0.0015, wrong_no=0.0025, unsure=0.035, more
     return tuple(min(1.0, float(np.ceil(x * 1e4) / 1e4)) for x in (yes, no))
 
 
-def error_rates(p, is_spam, yes, no):
+def error_rates(p: np.ndarray, is_spam: np.ndarray, yes: float, no: float) -> tuple[float, float]:
     """(share of errors among answers yes and no, share of "unsure")."""
     is_called = (p >= yes) | (1 - p >= no)
     return float(((p >= 0.5) != is_spam)[is_called].mean()), float((~is_called).mean())
 
 
-def reliability(p, is_spam, n_bin=10):
+def reliability(
+    p: np.ndarray, is_spam: np.ndarray, n_bin: int = 10
+) -> list[tuple[float, float, int]]:
     """[(mean p, share of spam, n)] of each bin of equal width that is not empty."""
     bins = np.minimum((p * n_bin).astype(int), n_bin - 1)
     return [

@@ -1,16 +1,24 @@
 """Write trained weights as GGUF: Q8_0 matrices, F32 norms, complete metadata."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from sluice import gguf
 from sluice.gguf import write as gguf_write
 from sluice.tokenizer import vocabulary as vocab
 
+from .vocabulary import Vocabulary
+
 F32, Q8_0 = 0, 8
 TURNED = ("attn_q.weight", "attn_k.weight")
 
 
-def q8_0(x):
+def q8_0(x: np.ndarray) -> bytes:
     """Quantize float32 [n, 32 k] to blocks {f16 d, i8 q[32]}, d = max |x| / 127.
 
     Rounds half away from zero, as ggml's reference quantizer.
@@ -24,18 +32,18 @@ def q8_0(x):
     return np.concatenate([d.astype("<f2").view(np.uint8), q.view(np.uint8)], 1).tobytes()
 
 
-def dequantised(x):
+def dequantised(x: np.ndarray) -> np.ndarray:
     """float32 x after quantization to Q8_0 and back, same shape."""
     return of_q8_0(q8_0(x)).reshape(np.shape(x))
 
 
-def of_q8_0(data):
+def of_q8_0(data: bytes) -> np.ndarray:
     """Dequantize n / 32 blocks: float32 [n]."""
     raw = np.frombuffer(data, np.uint8).reshape(-1, 34)
     return (raw[:, :2].copy().view("<f2").astype(np.float32) * raw[:, 2:].view(np.int8)).ravel()
 
 
-def sizes(shape):
+def sizes(shape: Any) -> dict[str, tuple[int, ...]]:
     """{tensor name: shape, rows first} of a net, in file order. shape: net.Shape."""
     n, n_kv = shape.n_embd, shape.n_head_kv * shape.n_rot
     block = {
@@ -55,7 +63,7 @@ def sizes(shape):
     return {"token_embd.weight": (shape.n_vocab, n), **blocks, "output_norm.weight": (n,)}
 
 
-def tensors(state, shape):
+def tensors(state: dict[str, np.ndarray], shape: Any) -> list[tuple[str, np.ndarray]]:
     """[(name in GGUF, float32 array)] of a state_dict of net.Llama.
 
     net.rotate rotates the pair of elements i and i + n_rot / 2 of a head; `llama` files have pairs
@@ -72,7 +80,7 @@ def tensors(state, shape):
     ]
 
 
-def from_pairs(named, shape):
+def from_pairs(named: dict[str, np.ndarray], shape: Any) -> dict[str, np.ndarray]:
     """The inverse of tensors(): a state_dict. named: {name in GGUF: float32 array}."""
     return {
         name: _turned(x, shape, shape.n_rot // 2, 2) if name.endswith(TURNED) else x
@@ -89,7 +97,9 @@ def _turned(x, shape, n_outer, n_inner):
     )
 
 
-def metadata(shape, vocabulary, general):
+def metadata(
+    shape: Any, vocabulary: Vocabulary, general: dict[str, Any]
+) -> dict[str, tuple[str, Any]]:
     """{key: (kind, value)} of a file.
 
     shape: net.Shape. vocabulary: (tokens, scores, types). general: {key after "general.": str or
@@ -118,7 +128,7 @@ def metadata(shape, vocabulary, general):
     return {**meta, **tokenizer(vocabulary)}
 
 
-def tokenizer(vocabulary):
+def tokenizer(vocabulary: Vocabulary) -> dict[str, tuple[str, Any]]:
     """{key: (kind, value)} of a vocabulary (tokens, scores, types)."""
     tokens, scores, types = vocabulary
     return {
@@ -140,13 +150,15 @@ def tokenizer(vocabulary):
     }
 
 
-def table(path, vocabulary):
+def table(path: str | Path, vocabulary: Vocabulary) -> vocab.Vocab:
     """Write a vocabulary (tokens, scores, types) to `path`; return it as a vocab.Vocab."""
     write(path, {"general.architecture": ("string", "llama"), **tokenizer(vocabulary)}, [])
     return vocab.Vocab(gguf.File(str(path)))
 
 
-def write(path, meta, named):
+def write(
+    path: str | Path, meta: dict[str, tuple[str, Any]], named: Sequence[tuple[str, np.ndarray]]
+) -> None:
     """Write a GGUF file atomically.
 
     meta: {key: (kind, value)}. named: [(name, float32 array)]; vectors are F32, matrices Q8_0.

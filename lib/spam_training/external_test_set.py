@@ -3,6 +3,9 @@
 `make judge` runs python -m spam_training.external_test_set MESSAGES...
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -25,7 +28,7 @@ from .options import SETTINGS, messages_argument, model_option, question_option
     type=click.FloatRange(0, 1),
     help="Print recall and false positives at this threshold; the model card names one.",
 )
-def main(paths, model, config, rare):
+def main(paths: Sequence[str], model: str, config: str, rare: float | None) -> None:
     """Print a model's accuracy on MESSAGES, one line of Markdown each.
 
     MESSAGES are archives or folders that hold one message a file under */ham/ and */spam/, or ham/
@@ -57,7 +60,13 @@ def main(paths, model, config, rare):
         click.echo(line(path, p, np.array([m.is_spam for m in found]), asked.thresholds, rare))
 
 
-def line(name, p, is_spam, thresholds, rare=None):
+def line(
+    name: str,
+    p: np.ndarray,
+    is_spam: np.ndarray,
+    thresholds: dict[str, float],
+    rare: float | None = None,
+) -> str:
     """Format a row of the table.
 
     p: float64 [n], probabilities of spam. is_spam: bool [n]. thresholds: {"yes": minimum

@@ -9,7 +9,11 @@ and without. Messages that mailing_lists.py changed are not tested. This takes m
 training. Only the vocabulary has seen the corpus left out.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -32,7 +36,7 @@ N_OWN = 100  # messages of the corpus left out that fit the calibration of the l
 )
 @templated_option("Number of texts made from templates.")
 @seed_option
-def main(folder, work, templated, seed):
+def main(folder: str, work: str, templated: int, seed: int) -> None:
     """Print the accuracy of a linear model on each corpus in FOLDER, trained on the others."""
     p = prepared(work, folder, seed, templated, lambda text: click.echo(text, err=True))
     rows = [p.whole(i) for i in range(len(p.texts))]
@@ -55,7 +59,9 @@ def main(folder, work, templated, seed):
             )
 
 
-def prepared(work, folder, seed, n_templated, say):
+def prepared(
+    work: str, folder: str, seed: int, n_templated: int, say: Callable[[str], Any]
+) -> prepare.Prepared:
     """Load the Prepared of `make model` if its texts are the same and its vocabulary is new.
 
     Whether an encoder was a teacher does not matter. Otherwise prepare in a subfolder, so that the
@@ -68,7 +74,13 @@ def prepared(work, folder, seed, n_templated, say):
     return p or prepare.load(work, folder, seed=seed, n_templated=n_templated, say=say)
 
 
-def line(rows, is_spam, corpus, left_out, without):
+def line(
+    rows: Sequence[np.ndarray],
+    is_spam: np.ndarray,
+    corpus: np.ndarray,
+    left_out: str,
+    without: Sequence[str],
+) -> str:
     """Format a row of the table.
 
     rows: marked tokens of every text. is_spam: bool [n]. corpus: str [n]. left_out: the corpus to
@@ -85,7 +97,7 @@ def line(rows, is_spam, corpus, left_out, without):
     )
 
 
-def calibrated(logit, is_spam, n_sample=50):
+def calibrated(logit: np.ndarray, is_spam: np.ndarray, n_sample: int = 50) -> float:
     """Accuracy after N_OWN random messages fit scale and bias, measured on all the others.
 
     This is what a user gets who labels N_OWN messages. logit: float64 [n]. Mean of n_sample runs.

@@ -13,8 +13,12 @@ Optimizers: Muon for matrices (Jordan et al. 2024, kellerjordan.github.io/posts/
 as in arXiv 2502.16982), AdamW for the rest. The exported weights are a moving average.
 """
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,9 +27,13 @@ from torch.nn import functional as F
 from sluice.faults import data_error
 
 from . import augmentation, epochs, net
-from .epochs import Epochs, padded
+from .epochs import Epochs, Example, padded
 from .net import Llama
-from .prepare import digest
+from .prepare import Prepared, digest
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
+    from .ranks import Ranks
 
 # approximate; losses are sums divided by it, so that a text weighs the same in a step of few long
 # texts and in one of many short texts
@@ -48,12 +56,19 @@ N_RANK = 2
 class Muon(torch.optim.Optimizer):
     """Muon for matrices. kind: torch dtype of the products in orthogonal()."""
 
-    def __init__(self, params, lr, decay, kind, momentum=0.95):
+    def __init__(
+        self,
+        params: Iterable[torch.Tensor],
+        lr: float,
+        decay: float,
+        kind: torch.dtype,
+        momentum: float = 0.95,
+    ):
         super().__init__(params, dict(lr=lr, decay=decay, momentum=momentum))
         self.kind = kind
 
     @torch.no_grad()
-    def step(self, rank=0, ranks=None):
+    def step(self, rank: int = 0, ranks: Ranks | None = None) -> None:
         """Update all matrices. Each rank computes the updates of every N_RANK-th matrix.
 
         rank, ranks: as for Trainer.
@@ -77,7 +92,9 @@ class Muon(torch.optim.Optimizer):
             )
 
 
-def orthogonal(g, kind=torch.bfloat16, n_step=5):
+def orthogonal(
+    g: torch.Tensor, kind: torch.dtype = torch.bfloat16, n_step: int = 5
+) -> torch.Tensor:
     """Approximate U V' of g = U S V' by the quintic Newton-Schulz iteration.
 
     g: float32 [n, m]. kind: torch dtype of the products. Coefficients are Jordan's.
@@ -101,15 +118,15 @@ class Trainer:
 
     def __init__(
         self,
-        p,
-        shape,
-        n_step,
-        seed=1,
-        compiled=True,
-        dropout=0.1,
-        rank=0,
-        ranks=None,
-        float32=False,
+        p: Prepared,
+        shape: net.Shape,
+        n_step: int,
+        seed: int = 1,
+        compiled: bool = True,
+        dropout: float = 0.1,
+        rank: int = 0,
+        ranks: Ranks | None = None,
+        float32: bool = False,
     ):
         torch.manual_seed(seed)
         self.rank, self.ranks, self.float32 = rank, ranks, float32
@@ -145,7 +162,7 @@ class Trainer:
             init_from_checkpoint(self.model, p.initial)
         self.average = {name: x.detach().clone() for name, x in self.model.state_dict().items()}
 
-    def stack(self, texts):
+    def stack(self, texts: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         """(tokens int64 [batch, token], padded at the end; int64 [batch], positions of the last).
 
         texts: [int [n]], tokens, marked or not; the question is added.
@@ -159,7 +176,9 @@ class Trainer:
             out[: len(row)] = row
         return torch.from_numpy(tokens), torch.tensor([len(row) - 1 for row in rows])
 
-    def losses(self, batch, rng=None):
+    def losses(
+        self, batch: Sequence[Example], rng: np.random.Generator | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """(loss of the answers, loss at the tokens of the messages) of a list of examples.
 
         In nats: sums over the examples divided by TEXTS_PER_STEP, means over the tokens of each.
@@ -193,7 +212,7 @@ class Trainer:
         each = each + HUBER * F.huber_loss(logit, logits, reduction="none")
         return loss / TEXTS_PER_STEP, (each * weight).sum() / TEXTS_PER_STEP
 
-    def batches(self):
+    def batches(self) -> Iterator[tuple[int, list[Example]]]:
         """Yield (number of the epoch, batch) for each step from self.step on."""
         for first, end in ((0, self.n_augmented), (self.n_augmented, self.n_step)):
             epoch = -1
@@ -207,7 +226,13 @@ class Trainer:
                     yield epoch, batches[at]
                 first += len(batches)
 
-    def run(self, seconds, save=None, report=None, every=200):
+    def run(
+        self,
+        seconds: float,
+        save: Callable[[Trainer], Any] | None = None,
+        report: Callable[..., Any] | None = None,
+        every: int = 200,
+    ) -> bool:
         """Train for up to `seconds`; return whether the last step is done.
 
         Rank 0 calls save(self) and report(self, epoch, losses of a text, tokens/s) every `every`
@@ -275,7 +300,7 @@ class Trainer:
             save(self)
         return self.step >= self.n_step
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """Everything that resume() needs, for torch.save."""
         return {
             "step": self.step,
@@ -290,7 +315,7 @@ class Trainer:
             "key": self.key,
         }
 
-    def resume(self, path):
+    def resume(self, path: str) -> None:
         """Load the state in a file, if it exists. DataError: damaged, or of another training."""
         if Path(path).exists():
             saved = _read(path)
@@ -326,7 +351,7 @@ def _read(path):
 
 
 @torch.no_grad()
-def init_from_evidence(model, evidence, yes, no):
+def init_from_evidence(model: Llama, evidence: np.ndarray, yes: int, no: int) -> None:
     """Initialize a net so that its answer is the mean evidence of the tokens.
 
     It then learns what a linear model lacks. evidence: float [n_vocab]. yes, no: tokens. The first
@@ -349,7 +374,7 @@ def init_from_evidence(model, evidence, yes, no):
 
 
 @torch.no_grad()
-def init_from_checkpoint(model, initial):
+def init_from_checkpoint(model: Llama, initial: Checkpoint) -> None:
     """Make a net the same function as a Checkpoint.
 
     Blocks after those of the checkpoint add zero at first (Chen et al. 2016, "Net2Net", arXiv
@@ -363,7 +388,7 @@ def init_from_checkpoint(model, initial):
     )
 
 
-def rate(step, n_augmented, n_step):
+def rate(step: int, n_augmented: int, n_step: int) -> float:
     """Factor of the learning rates at a step of n_step, whose first n_augmented are not final."""
     if step < n_augmented:
         return min(
@@ -377,7 +402,12 @@ def rate(step, n_augmented, n_step):
 
 
 @torch.no_grad()
-def final_logits(trainer, rows, state=None, max_tokens=1 << 14):
+def final_logits(
+    trainer: Trainer,
+    rows: Sequence[int],
+    state: dict[str, torch.Tensor] | None = None,
+    max_tokens: int = 1 << 14,
+) -> np.ndarray:
     """float64 [n]: logit of yes minus logit of no for whole texts, computed in float32.
 
     rows: indices of texts. state: a state_dict, by default the average. max_tokens: of a batch.

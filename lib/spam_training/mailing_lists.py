@@ -5,8 +5,11 @@ trained on that takes tag and footer for evidence of ham. So a share of the trai
 for both labels, is changed as a list would resend them.
 """
 
+from __future__ import annotations
+
 import random
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from sluice.mail import normalize
 from sluice.mail.message import MAX_LINKS
 
 from . import templates
+from .texts import Text
 
 P_RESENT = 0.2  # share of texts that are changed
 P_TAG, P_VIA, P_FOOTER = 0.6, 0.4, 0.9  # shares of these with a tag, "via", a footer
@@ -28,7 +32,7 @@ BY_A_LIST = re.compile(
 LINK = re.compile(r"https?://([\w.-]+\w)")
 
 
-def resend_some(texts, is_kept):
+def resend_some(texts: Sequence[Text], is_kept: np.ndarray) -> tuple[list[Text], np.ndarray]:
     """Resend some texts: ([texts.Text]; bool [n], which of them changed).
 
     texts: [texts.Text]. is_kept: bool [n], texts that must not change.
@@ -37,7 +41,7 @@ def resend_some(texts, is_kept):
     return out, np.array([a != b for a, b in zip(texts, out)], bool)
 
 
-def maybe_resent(text):
+def maybe_resent(text: Text) -> Text:
     """A texts.Text, resent with probability P_RESENT.
 
     The choice is a function of corpus, name and body: texts of one template share a name.
@@ -46,7 +50,7 @@ def maybe_resent(text):
     return resent(text, rng) if rng.random() < P_RESENT else text
 
 
-def resent(text, rng):
+def resent(text: Text, rng: random.Random) -> Text:
     """A texts.Text as a list resends it.
 
     Lines From and Subject are changed, never invented; tags and footers of a list are not added

@@ -6,14 +6,19 @@ MinHash (Broder 1997) over shingles of words, with N_HASH functions. Texts are j
 estimated Jaccard similarity is at least MIN_SIMILARITY; candidates share a band of BAND values.
 """
 
+from __future__ import annotations
+
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
+
+from .texts import Text
 
 N_HASH, BAND, MIN_SIMILARITY, MAX_COMPARED = 48, 3, 0.5, 5
 
 
-def clusters(texts):
+def clusters(texts: Sequence[Text]) -> np.ndarray:
     """int64 [n]: the cluster of each texts.Text, as the index of one of its members.
 
     All texts of one template are one cluster.

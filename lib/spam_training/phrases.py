@@ -7,9 +7,14 @@ concatenation of two pieces and has a lower score than all before, so SentencePi
 reaches it after the words.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 from . import teacher
+from .vocabulary import Vocabulary
 
 ROUNDS = (3072, 1024)  # pieces to add; a later round may combine those of an earlier one
 MIN_TEXTS = 10  # texts that contain the pair
@@ -19,7 +24,13 @@ MIN_CORPORA = 2
 MIN_TEXTS_A_CORPUS = 2
 
 
-def extend(vocabulary, rows, labels, corpus, rounds=ROUNDS):
+def extend(
+    vocabulary: Vocabulary,
+    rows: Sequence[np.ndarray],
+    labels: np.ndarray,
+    corpus: np.ndarray,
+    rounds: Sequence[int] = ROUNDS,
+) -> Vocabulary:
     """A vocabulary (tokens, scores, types) with up to sum(rounds) more pieces.
 
     rows: [int [n]], tokens of the training texts. labels: bool [n_text]. corpus: str [n_text]. No
@@ -38,7 +49,13 @@ def extend(vocabulary, rows, labels, corpus, rounds=ROUNDS):
     return pieces, scores, types
 
 
-def best(rows, labels, corpus, is_text, n_best):
+def best(
+    rows: Sequence[np.ndarray],
+    labels: np.ndarray,
+    corpus: np.ndarray,
+    is_text: np.ndarray,
+    n_best: int,
+) -> np.ndarray:
     """int64 [<= n_best]: pairs a * len(is_text) + b of neighbours a, b, most important first.
 
     Importance is the absolute weight in a logistic regression on tokens and pairs, times the square
@@ -74,7 +91,7 @@ def best(rows, labels, corpus, is_text, n_best):
     return pairs[np.argsort(-importance, kind="stable")[:n_best]]
 
 
-def merged(rows, pairs, n):
+def merged(rows: list[np.ndarray], pairs: list[int], n: int) -> list[np.ndarray]:
     """Merge pairs in rows as the tokenizer does by score.
 
     pairs: [a * n + b], in descending score; they become tokens n, n + 1, ...

@@ -3,10 +3,14 @@
 The result is cached in one file of the work folder.
 """
 
+from __future__ import annotations
+
 import hashlib
 import pickle
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -74,23 +78,23 @@ class Prepared:
     initial         checkpoint.Checkpoint, or None
     """
 
-    def whole(self, i):
+    def whole(self, i: int) -> np.ndarray:
         """int64 [n]: marked tokens of text i as `classify` reads it, without the question."""
         return augmentation.whole(self.lines[i], self.bodies[i])
 
 
 def load(
-    work,
-    folder,
-    leave_out=(),
-    initial=None,
-    with_encoder=False,
-    n_vocab=8192,
-    seed=1,
-    n_templated=corpora.N_TEMPLATED,
-    say=print,
-    float32=False,
-):
+    work: str | Path,
+    folder: str | Path,
+    leave_out: Sequence[str] = (),
+    initial: checkpoint.Checkpoint | None = None,
+    with_encoder: bool = False,
+    n_vocab: int = 8192,
+    seed: int = 1,
+    n_templated: int = corpora.N_TEMPLATED,
+    say: Callable[[str], Any] = print,
+    float32: bool = False,
+) -> Prepared:
     """The Prepared of the corpora in `folder`, from work/prepared.pickle if its key is the same.
 
     initial: a Checkpoint, whose vocabulary is used, or None. with_encoder: use encoder.py as a
@@ -122,15 +126,15 @@ def load(
 
 
 def key_of(
-    folder,
-    leave_out=(),
-    initial=None,
-    with_encoder=False,
-    n_vocab=8192,
-    seed=1,
-    n_templated=corpora.N_TEMPLATED,
-    float32=False,
-):
+    folder: str | Path,
+    leave_out: Sequence[str] = (),
+    initial: checkpoint.Checkpoint | None = None,
+    with_encoder: bool = False,
+    n_vocab: int = 8192,
+    seed: int = 1,
+    n_templated: int = corpora.N_TEMPLATED,
+    float32: bool = False,
+) -> tuple:
     """What a Prepared is made from, for arguments of load(); the last element is the encoder."""
     sizes = tuple((file.name, file.stat().st_size) for file in corpora.files(folder, leave_out))
     made_by = digest([Path(__file__), *SOURCES, *templates.files()])
@@ -147,7 +151,7 @@ def key_of(
     )
 
 
-def load_cached(work, key, say):
+def load_cached(work: str | Path, key: tuple, say: Callable[[str], Any]) -> Prepared | None:
     """The Prepared in folder `work` if its key, except for the encoder, is `key`; else None."""
     path = Path(work) / "prepared.pickle"
     if not path.exists():
@@ -170,7 +174,16 @@ def _save(p, work):
     Path(f"{path}.new").replace(path)
 
 
-def build(work, folder, leave_out, initial, n_vocab, seed, n_templated, say):
+def build(
+    work: str | Path,
+    folder: str | Path,
+    leave_out: Sequence[str],
+    initial: checkpoint.Checkpoint | None,
+    n_vocab: int,
+    seed: int,
+    n_templated: int,
+    say: Callable[[str], Any],
+) -> Prepared:
     """Make a Prepared without key and encoder."""
     p = Prepared()
     p.texts = texts.read_all(corpora.messages(folder, leave_out, seed, n_templated))
@@ -195,7 +208,7 @@ def build(work, folder, leave_out, initial, n_vocab, seed, n_templated, say):
     return p
 
 
-def new_vocabulary(p, path, n_vocab, seed):
+def new_vocabulary(p: Prepared, path: Path, n_vocab: int, seed: int) -> None:
     """Make a vocabulary of pieces and phrases from the training texts; tokenize all texts."""
     p.vocabulary = vocabulary.train(
         (_plain_text_of(t) for t, val in zip(p.texts, p.is_val) if not val), n_vocab, seed
@@ -211,7 +224,7 @@ def new_vocabulary(p, path, n_vocab, seed):
     _encode(p, path)
 
 
-def fit_teachers(p, say):
+def fit_teachers(p: Prepared, say: Callable[[str], Any]) -> None:
     """Fit the teachers of the folds and the baseline; compute their logits."""
     rows, train, val = (
         [p.whole(i) for i in range(len(p.texts))],
@@ -250,7 +263,13 @@ def fit_teachers(p, say):
     say(f"baseline, validation: accuracy {((p.logit > 0) == p.is_spam)[val].mean():.4f}")
 
 
-def apply_encoder(p, seed, say, folder=None, float32=False):
+def apply_encoder(
+    p: Prepared,
+    seed: int,
+    say: Callable[[str], Any],
+    folder: str | None = None,
+    float32: bool = False,
+) -> None:
     """Compute the encoder's logits, its weight relative to the teachers, and synonyms.
 
     folder, float32: as for encoder.logits.
@@ -298,7 +317,7 @@ def apply_encoder(p, seed, say, folder=None, float32=False):
     p.synonyms = synonyms.read(p.vocabulary, folder)
 
 
-def digest(paths):
+def digest(paths: Iterable[Path]) -> str:
     """SHA-256 of names and contents of files [Path], hexadecimal."""
     return hashlib.sha256(
         b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in paths)

@@ -1,9 +1,13 @@
 """Data-parallel training: the ranks, their shared memory, progress messages and saved state."""
 
+from __future__ import annotations
+
 import os
 import time
+from collections.abc import Sequence
 
 import click
+import numpy as np
 import torch
 from torch import multiprocessing
 
@@ -19,13 +23,13 @@ class Ranks:
     float32 [n], updates of matrices.
     """
 
-    def __init__(self, shape):
+    def __init__(self, shape: Shape):
         sizes = [x.numel() for x in Llama(shape).parameters()]
         self.rows = torch.zeros(N_RANK, sum(sizes) + 1).share_memory_()
         self.updates = torch.zeros(sum(sizes)).share_memory_()
         self.barrier = multiprocessing.get_context("spawn").Barrier(N_RANK)
 
-    def all_reduce(self, rank, grads, over):
+    def all_reduce(self, rank: int, grads: Sequence[torch.Tensor], over: bool) -> bool:
         """Replace grads, [tensor], by the sums over all ranks; return rank 0's `over`."""
         at = 0
         for g in grads:
@@ -40,7 +44,7 @@ class Ranks:
             at += g.numel()
         return over
 
-    def exchange(self, rank, updates):
+    def exchange(self, rank: int, updates: Sequence[torch.Tensor]) -> None:
         """Copy updates[i], a tensor, from rank i % N_RANK to all ranks.
 
         No rank writes the next updates before all ranks have called all_reduce().
@@ -56,8 +60,19 @@ class Ranks:
 
 
 def run(
-    rank, ranks, work, source, seed, templated, steps, layers, seconds, threads, compiled, float32
-):
+    rank: int,
+    ranks: Ranks,
+    work: str,
+    source: tuple,
+    seed: int,
+    templated: int,
+    steps: int,
+    layers: int,
+    seconds: float,
+    threads: int,
+    compiled: bool,
+    float32: bool,
+) -> None:
     """Train as one rank; torch.multiprocessing.spawn calls this.
 
     source: arguments of prepare.load after the work folder. compiled: use torch.compile.
@@ -78,16 +93,16 @@ def run(
     trainer.run(seconds, save=lambda t: save(t, f"{work}/train.pt"), report=report)
 
 
-def say(text):
+def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def save(trainer, path):
+def save(trainer: Trainer, path: str) -> None:
     torch.save(trainer.state(), f"{path}.new")
     os.replace(f"{path}.new", path)
 
 
-def report(trainer, epoch, losses, speed):
+def report(trainer: Trainer, epoch: int, losses: np.ndarray, speed: float) -> None:
     say(
         f"{time.strftime('%H:%M:%S')} step {trainer.step} pass {epoch + 1}: answer {losses[0]:.4f}"
         f" tokens {losses[1]:.4f} {speed:.0f} tokens/s"

@@ -6,6 +6,8 @@ block's output. Zhang, Zhao & LeCun 2015 (arXiv 1509.01626, section 2.4) replace
 thesaurus, Wang & Yang 2015 (EMNLP, "That's So Annoying!!!") by neighbours in an embedding.
 """
 
+from __future__ import annotations
+
 import tempfile
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import numpy as np
 import torch
 
 from . import augmentation, encoder, export
+from .vocabulary import Vocabulary
 
 # maximum number of synonyms of a word; minimum cosine; minimum number of letters of a word
 N_SYNONYM, MIN_COSINE, MIN_LETTERS = 12, 0.5, 3
@@ -28,7 +31,7 @@ class Synonyms:
     `words`. continues_word: bool [n_vocab], whether a token continues the word before it.
     """
 
-    def __init__(self, words, continues_word):
+    def __init__(self, words: dict[int, list[np.ndarray]], continues_word: np.ndarray):
         self.words, self.continues_word, self.is_word = (
             words,
             continues_word,
@@ -36,7 +39,7 @@ class Synonyms:
         )
         self.is_word[list(words)] = True
 
-    def replaced(self, tokens, rng):
+    def replaced(self, tokens: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Replace some words: (int64 [n], tokens without marks; int64 [n], their origins).
 
         An origin is the position in `tokens`, marked or not, that a token comes from.
@@ -58,7 +61,7 @@ class Synonyms:
         return tuple(np.concatenate(part).astype(np.int64) for part in zip(*parts))
 
 
-def read(vocabulary, folder=None):
+def read(vocabulary: Vocabulary, folder: str | None = None) -> Synonyms:
     """The Synonyms of a vocabulary (tokens, scores, types), for words that the encoder has as one
     piece. folder: another encoder, as for encoder.logits.
     """

@@ -8,8 +8,11 @@ sum makes fewer. Labels are out of fold: the teacher of an example has seen neit
 their near-duplicates.
 """
 
+from __future__ import annotations
+
 import re
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,7 +27,7 @@ RATIO = 0.1
 PAIR, ITEM, IN_FIELD = range(3)
 
 
-def features(items):
+def features(items: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(columns int64 [k] < N_COLUMN, ascending; counts int [k]) of items int [n], hashed.
 
     Features are items, pairs of neighbours, and marked items with their header line
@@ -34,7 +37,7 @@ def features(items):
     return np.unique(columns[columns >= 0], return_counts=True)
 
 
-def occurrences(items):
+def occurrences(items: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What each of items int [n] adds to the features of the items before it.
 
     Returns (columns int64 [n, 3]; float64 [n, 3], increase of the column's tf; float64 [n, 3],
@@ -84,7 +87,7 @@ def _hashed(x):
 class Words:
     """The words that tokens spell. pieces: [str], types: [int], as in GGUF."""
 
-    def __init__(self, pieces, types):
+    def __init__(self, pieces: Sequence[str], types: Sequence[int]):
         text = {
             6: lambda token: _of_byte(int(token[3:5], 16)),
             1: lambda token: token.replace("\u2581", " "),
@@ -93,7 +96,7 @@ class Words:
             text[kind](token) if kind in text else " " for token, kind in zip(pieces, types)
         ]
 
-    def of(self, tokens):
+    def of(self, tokens: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(int64 [n_word], a hash of each word; int64 [n + 1], number of complete words).
 
         A hash has the mark of the word's first token. Complete words are counted for the first 0, 1
@@ -124,14 +127,14 @@ def _of_byte(byte):
 class Linear:
     """Logistic regression. scale, weight: float [N_COLUMN]. bias: float."""
 
-    def __init__(self, scale, weight, bias):
+    def __init__(self, scale: np.ndarray, weight: np.ndarray, bias: float):
         self.scale, self.weighted_scale, self.bias = (
             scale.astype(np.float32),
             (scale * weight).astype(np.float32),
             bias,
         )
 
-    def logits(self, columns, tf, squares):
+    def logits(self, columns: np.ndarray, tf: np.ndarray, squares: np.ndarray) -> np.ndarray:
         """float64 [n + 1]: logits of spam of the first 0, 1 ... n items.
 
         columns, tf, squares: what occurrences() returns for them.
@@ -148,7 +151,12 @@ class Teacher:
     share. inverse_temperature: factor of the sum.
     """
 
-    def __init__(self, words, of_tokens, of_words):
+    def __init__(
+        self,
+        words: Words | None,
+        of_tokens: list[tuple[float, Linear]],
+        of_words: list[tuple[float, Linear]],
+    ):
         self.words, self.of_tokens, self.of_words, self.inverse_temperature = (
             words,
             of_tokens,
@@ -156,7 +164,7 @@ class Teacher:
             1.0,
         )
 
-    def logits(self, tokens):
+    def logits(self, tokens: Sequence[int] | np.ndarray) -> np.ndarray:
         """float64 [n + 1]: logits of spam of the first 0, 1 ... n tokens.
 
         A word counts from its last token on, even though a text that ended earlier would end with a
@@ -173,12 +181,12 @@ class Teacher:
             )
         return self.inverse_temperature * logits
 
-    def logit(self, tokens):
+    def logit(self, tokens: Sequence[int] | np.ndarray) -> float:
         """The logit of spam of the whole sequence."""
         return float(self.logits(tokens)[-1])
 
 
-def baseline(rows, labels):
+def baseline(rows: Sequence[np.ndarray], labels: np.ndarray) -> Teacher:
     """The baseline of the model: a Teacher with one Linear of marked tokens. labels: bool [n]."""
     return Teacher(
         None,
@@ -187,7 +195,7 @@ def baseline(rows, labels):
     )
 
 
-def fit(rows, labels, words):
+def fit(rows: Sequence[np.ndarray], labels: np.ndarray, words: Words) -> Teacher:
     """Fit a Teacher. rows: [int [n]], marked tokens. labels: bool [n_text]. words: Words."""
     linears = []
     for found in (
@@ -203,7 +211,7 @@ def fit(rows, labels, words):
     return Teacher(words, *linears)
 
 
-def weighted_sum(parts):
+def weighted_sum(parts: Sequence[tuple[float, Teacher]]) -> Teacher:
     """The Teacher that is the sum of parts [(weight, Teacher)], whose weights sum to 1."""
     linears = [
         [(weight * w, linear) for weight, teacher in parts for w, linear in getattr(teacher, name)]
@@ -212,7 +220,12 @@ def weighted_sum(parts):
     return Teacher(parts[0][1].words, *linears)
 
 
-def logistic(found, labels, n_column, by_ratio=False):
+def logistic(
+    found: Sequence[tuple[np.ndarray, np.ndarray]],
+    labels: np.ndarray,
+    n_column: int,
+    by_ratio: bool = False,
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Fit logistic regression: (scale float64 [n_column], weight float64 [n_column], bias float).
 
     found: [(columns, counts)] of each text. labels: bool [n]. scale is the idf of a column, with
@@ -240,12 +253,18 @@ def logistic(found, labels, n_column, by_ratio=False):
     return scale, model.coef_[0].astype(np.float64), float(model.intercept_[0])
 
 
-def folds(cluster):
+def folds(cluster: np.ndarray) -> np.ndarray:
     """int [n]: the fold of each text, from its cluster, int [n]."""
     return np.array([hash((int(c), 7)) % N_FOLD for c in cluster])
 
 
-def of_folds(rows, labels, fold, is_templated, words):
+def of_folds(
+    rows: Sequence[np.ndarray],
+    labels: np.ndarray,
+    fold: np.ndarray,
+    is_templated: np.ndarray,
+    words: Words,
+) -> dict[tuple[int, bool], Teacher]:
     """{(fold, is_templated): Teacher}, fitted to the texts of all other folds.
 
     rows: [int [n]], marked tokens. labels, is_templated: bool [n_text]. fold: int [n_text]. words:

@@ -26,6 +26,8 @@ mailing_lists.py adds list_footers.txt to texts of any corpus. Templates of spam
 lines, so these are dropped from a share of its texts.
 """
 
+from __future__ import annotations
+
 import math
 import random
 import re
@@ -55,7 +57,7 @@ _MARKS = {"\0": _DIGITS, "\1": _CAPITALS, "\2": _HEX}
 
 
 @cache
-def parse(text):
+def parse(text: str) -> list:
     """Parse a template's text: a list of str, ("slot", key, number) and ("one of", trees).
 
     ValueError: unbalanced braces.
@@ -89,7 +91,7 @@ def parse(text):
 
 
 @cache
-def slots():
+def slots() -> dict[str, list[str]]:
     """{key: [value, ...]} of templates/slots.conf; keys of a language end in `.de` and the like."""
     found = {}
     for line in (FOLDER / "slots.conf").read_text("utf-8").splitlines():
@@ -100,7 +102,7 @@ def slots():
 
 
 @cache
-def load():
+def load() -> tuple[tuple[str, str, str], ...]:
     """All templates in the order of the files: a tuple of (label, kind, text).
 
     A text includes its line `=== ...`.
@@ -113,7 +115,7 @@ def load():
     )
 
 
-def files():
+def files() -> list[Path]:
     """[Path] of all files that texts are made from, sorted; those in realistic last."""
     return [
         path
@@ -124,12 +126,12 @@ def files():
 
 
 @cache
-def realistic():
+def realistic() -> frozenset[str]:
     """The texts of the templates in realistic/: a frozenset."""
     return frozenset(text for path in files() if path.parent != FOLDER for _, _, text in read(path))
 
 
-def read(path):
+def read(path: Path) -> list[tuple[str, str, str]]:
     """[(label, kind, text)] of one file. ValueError names an invalid first line."""
     found = []
     for part in re.split(r"^(?==== )", path.read_text("utf-8"), flags=re.M):
@@ -145,10 +147,10 @@ def read(path):
 class Filler:
     """The slots of one text. Values are chosen at first use. rng: random.Random."""
 
-    def __init__(self, rng, language):
+    def __init__(self, rng: random.Random, language: str | None):
         self.rng, self.language, self.values_so_far = rng, language, {}
 
-    def template(self, source):
+    def template(self, source: str) -> str:
         """Expand the text of a template: alternatives, slots, digits and codes."""
         marked = _CODE.sub(lambda code: code[0].replace("^", "\1").replace("~", "\2"), source)
         return re.sub(
@@ -157,7 +159,7 @@ class Filler:
             self.text(_DIGIT.sub("\0", marked)),
         )
 
-    def text(self, source):
+    def text(self, source: str) -> str:
         """Expand alternatives and slots."""
         return "".join(self._parts(parse(source)))
 
@@ -170,7 +172,7 @@ class Filler:
             else:
                 yield self.slot(node[1], node[2])
 
-    def slot(self, key, number):
+    def slot(self, key: str, number: str) -> str:
         """The value of slot `key`; number: "" or "2" to "9"."""
         if key.isupper() and len(key) > 1 or key == "W":
             return Filler(self.rng, self.language).slot(key.lower(), "")
@@ -234,7 +236,7 @@ def _plain(text):
     )
 
 
-def expand(template, rng):
+def expand(template: str | tuple[str, str, str], rng: random.Random) -> str:
     """Make one text from a template, laid out as by Mail.text().
 
     template: its text, or a tuple of load(). rng: random.Random. The result has the lines From,
@@ -263,7 +265,7 @@ def expand(template, rng):
 
 
 @cache
-def around(name):
+def around(name: str) -> list[tuple[str, str]]:
     """[(kind, text)] of a file of AROUND, in its order; kind `top`: before the body."""
     return [(kind, text.partition("\n")[2].strip("\n")) for _, kind, text in read(FOLDER / name)]
 
@@ -291,7 +293,7 @@ def _common_links(rng):
     )
 
 
-def bits(tree):
+def bits(tree: list) -> float:
     """Bits of choice in the tree of a template: alternatives are equally likely, slots count 0."""
     return sum(
         math.log2(len(node[1])) + sum(map(bits, node[1])) / len(node[1])
@@ -300,7 +302,7 @@ def bits(tree):
     )
 
 
-def times(text):
+def times(text: str) -> int:
     """How often a template is used in a round: once for each BITS of choice, rounded.
 
     At least once and at most MAX_TIMES; REALISTIC times that for templates in realistic/.
@@ -310,7 +312,7 @@ def times(text):
     )
 
 
-def texts(seed, n):
+def texts(seed: int, n: int) -> list[tuple[str, str, int, str]]:
     """n texts, ham and spam alternating: [(label, kind, index of the template, text)].
 
     In a round each template of a label is used times() times, in random order. Ham has more kinds

@@ -1,16 +1,21 @@
 """Messages as the model reads them: read and normalized by the functions of `classify`."""
 
+from __future__ import annotations
+
 from collections import namedtuple
+from collections.abc import Iterable
 from multiprocessing import Pool
 
 from sluice.mail import message as mail
 from sluice.mail import normalize
 
+from .corpora import Message
+
 # head: {"From": normalized line, ...}; body: str, normalized
 Text = namedtuple("Text", "corpus name is_spam head body")
 
 
-def read(message):
+def read(message: Message) -> Text:
     """The Text of a corpora.Message."""
     found = mail.read(message.data)
     # lines Links and Files of a template stand for links and attachments
@@ -27,7 +32,7 @@ def read(message):
     return Text(message.corpus, message.name, message.is_spam, head, normalize.fold(found.body))
 
 
-def read_all(messages, n_process=2):
+def read_all(messages: Iterable[Message], n_process: int = 2) -> list[Text]:
     """[Text] of an iterable of Messages, in their order, by n_process processes."""
     with Pool(n_process) as pool:
         return pool.map(read, messages, chunksize=256)

@@ -7,7 +7,10 @@ the mean of several users. Messages come unchanged, or in a form that the model 
 for, such as forwarded ones.
 """
 
+from __future__ import annotations
+
 import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -66,7 +69,15 @@ FORMS = {  # name: the text of a message that is made of sender, subject and bod
     help="Number of simulated users.",
 )
 @click.option("-S", "--seed", default=1, help="RNG seed.")
-def main(paths, model, config, forms, sizes, users, seed):
+def main(
+    paths: Sequence[str],
+    model: str,
+    config: str,
+    forms: Sequence[str],
+    sizes: Sequence[int],
+    users: int,
+    seed: int,
+) -> None:
     """Print errors, share of "unsure" and log loss on MESSAGES as Markdown, before and after users
     label some of them. No calibration is written.
     """
@@ -102,7 +113,14 @@ def main(paths, model, config, forms, sizes, users, seed):
                 )
 
 
-def table(logit, is_spam, asked, sizes, users, seed):
+def table(
+    logit: np.ndarray,
+    is_spam: np.ndarray,
+    asked: question.Question,
+    sizes: Sequence[int],
+    users: int,
+    seed: int,
+) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (n, float64 [3]: wrong, unsure, log loss in nats) for n of `sizes` labelled messages.
 
     logit: float64 [n], log P(yes) - log P(no) before calibration. is_spam: bool [n]. asked: the

@@ -1,14 +1,18 @@
 """Train the vocabulary: SentencePiece BPE (Kudo & Richardson 2018, arXiv 1808.06226)."""
 
+from __future__ import annotations
+
 import io
 import random
+from collections.abc import Iterable
 
 CONTROL = {"<s>": 1, "</s>": 2, "<|user|>": 3, "<|assistant|>": 4}
 ANSWERS = ("yes", "no")
 MAX_PIECE_CHARS = 24
+Vocabulary = tuple[list[str], list[float], list[int]]  # tokens, scores, types, as in GGUF
 
 
-def train(texts, n_vocab, seed=1, n_bytes=24 << 20):
+def train(texts: Iterable[str], n_vocab: int, seed: int = 1, n_bytes: int = 24 << 20) -> Vocabulary:
     """(tokens [str], scores [float], types [int]) as in GGUF: n_vocab pieces, with the answers.
 
     texts: iterable of str, normalized; at most n_bytes characters are used. No space is put before

@@ -1170,7 +1170,7 @@ def test_figures_replace_the_text_between_their_marks(monkeypatch):
     page = (BIN.parent / figures.PAGE).read_text()
     assert all(figures.replace(page, part, "") for part in figures.COMMANDS)
     assert all(f"sluice-bench {command}" in page for command in figures.COMMANDS.values())
-    monkeypatch.setattr(figures, "LOOKED", 0.05)
+    monkeypatch.setattr(figures, "LOAD_SECONDS", 0.05)
     assert 0 <= figures.busy() <= os.cpu_count() + 0.5
     with pytest.raises(SystemExit, match="none of depth, "):
         figures.main(["speed"])
@@ -1180,7 +1180,7 @@ def test_figures_replace_the_text_between_their_marks(monkeypatch):
 def test_figures_run_their_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(BIN.parent)
     monkeypatch.setattr(figures, "PAGE", str(tmp_path / "page.md"))
-    monkeypatch.setattr(figures, "LOOKED", 0.05)
+    monkeypatch.setattr(figures, "LOAD_SECONDS", 0.05)
     monkeypatch.setattr(figures, "HERE", str(tmp_path / "pictures"))
     monkeypatch.setattr(
         figures,

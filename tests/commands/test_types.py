@@ -16,6 +16,7 @@ PACKAGE = ROOT / "lib" / "sluice"
 ANNOTATED = [
     "__init__.py",
     "api.py",
+    "bench",
     "chat",
     "classify",
     "faults.py",
