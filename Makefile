@@ -265,7 +265,7 @@ golden: all .venv/test build/golden-venv/done
 	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/golden_sample.py
 	PYTHONPATH=tests:tests/helpers $(VENV) tests/gguf/test_gguf_dump.py
 	PYTHONPATH=tests:tests/helpers $(VENV) tests/model/test_real_models.py
-	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/golden_ids.py
+	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/golden_tokens.py
 	git --no-pager diff --stat -- tests/golden
 
 golden-check: build/golden-venv/done

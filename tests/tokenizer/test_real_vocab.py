@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 
-import golden_ids
+import golden_tokens
 import pytest
 from conftest import run
 from test_bpe import GEMMA_3
@@ -17,7 +17,7 @@ from sluice.tokenizer.vocabulary import Vocab
 
 pytestmark = pytest.mark.full
 
-GOLDEN = json.loads(golden_ids.PATH.read_text())
+GOLDEN = json.loads(golden_tokens.PATH.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def vocab_of():
 
 @pytest.fixture(scope="module")
 def mixed():
-    data = golden_ids.text()
+    data = golden_tokens.text()
     for golden in GOLDEN.values():
         assert (len(data), hashlib.sha256(data).hexdigest()) == (golden["n_bytes"], golden["text"])
     return data
@@ -43,7 +43,10 @@ def mixed():
 def test_ids_of_mixed_text_are_those_of_the_trained_tokenizer(request, vocab_of, mixed, name):
     vocab = vocab_of(request.getfixturevalue(name))
     tokens = vocab.encode(mixed, bos=False)
-    assert (len(tokens), golden_ids.digest(tokens)) == (GOLDEN[name]["n_ids"], GOLDEN[name]["ids"])
+    assert (len(tokens), golden_tokens.digest(tokens)) == (
+        GOLDEN[name]["n_ids"],
+        GOLDEN[name]["ids"],
+    )
     assert not any(vocab.is_control(i) for i in tokens)
 
 

@@ -66,7 +66,7 @@ class Remote:
     None: an Error of the object, or how its process ended, with its message on stderr.
     """
 
-    def __init__(self, make: Callable[..., Any]):
+    def __init__(self, make: Callable[..., Any]) -> None:
         self.error: str | None = None
         self._stderr = tempfile.TemporaryFile()
         from_parent, to_child = os.pipe()

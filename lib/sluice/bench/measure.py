@@ -48,7 +48,7 @@ class Engine:
         arithmetic: str = "exact",
         vocab: str | None = None,
         huge_pages: bool = False,
-    ):
+    ) -> None:
         self.m, self.arithmetic = Model(path, threads, arithmetic, vocab, huge_pages), arithmetic
         self.vocab = vocab
         m = self.m
@@ -122,7 +122,7 @@ class Costs:
     and values.
     """
 
-    def __init__(self, m: Model, kv: str):
+    def __init__(self, m: Model, kv: str) -> None:
         w, self.h = m.weights, m.hparams
         matrices = [x for layer in w.layers for x in vars(layer).values() if hasattr(x, "n_out")]
         self._per_token = 2 * sum(x.n_in * x.n_out for x in matrices)

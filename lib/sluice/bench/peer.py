@@ -51,7 +51,7 @@ class Peer:
     None.
     """
 
-    def __init__(self, make: Callable[..., LlamaCpp], name: str):
+    def __init__(self, make: Callable[..., LlamaCpp], name: str) -> None:
         self._remote, self.backend = child_process.Remote(make), name
 
     def start(self, *arguments: Any) -> None:
@@ -83,7 +83,7 @@ class LlamaCpp:
 
     title = "llama.cpp"
 
-    def __init__(self, path: str, threads: int, kv: str, capacity: int, tokens: list[int]):
+    def __init__(self, path: str, threads: int, kv: str, capacity: int, tokens: list[int]) -> None:
         # on abort, print a message and start no debugger
         os.environ["GGML_NO_BACKTRACE"] = "1"
         self._c, self._tokens, self._depth = self._open(), tokens, 0

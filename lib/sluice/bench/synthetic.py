@@ -86,7 +86,7 @@ def type_of(
 class Weights:
     """Random rows of one type, as bytes of a GGUF file."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str) -> None:
         self.name, self.type = name, numbers()[name]
         self._base = (
             Weights("Q8_0") if name in FLOATS else None
