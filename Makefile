@@ -315,7 +315,7 @@ golden: all .venv/test build/golden-venv/done
 	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/golden_sample.py
 	PYTHONPATH=tests:tests/helpers $(VENV) tests/gguf/test_gguf_dump.py
 	PYTHONPATH=tests:tests/helpers $(VENV) tests/model/test_real_models.py
-	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/golden_ids.py
+	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/golden_tokens.py
 	git --no-pager diff --stat -- tests/golden
 
 golden-check: build/golden-venv/done
@@ -385,12 +385,12 @@ model: all build/training-venv/done
 # Accuracy of the bundled model, or of JUDGE="-m MODEL -q QUESTION", on an external test set: MAILS,
 # archives or folders with ham/ and spam/.
 judge: all .venv/test
-	PYTHONPATH=lib $(VENV) -m spam_training.unseen $(MAILS) $(JUDGE)
+	PYTHONPATH=lib $(VENV) -m spam_training.external_test_set $(MAILS) $(JUDGE)
 
 # Leave one corpus out: a linear model fitted to the other corpora classifies it. It shows how well
 # any model can do on messages of other sources.
 elsewhere: all build/training-venv/done
-	PYTHONPATH=lib $(TRAINING) -m spam_training.elsewhere "$(CORPORA)"
+	PYTHONPATH=lib $(TRAINING) -m spam_training.leave_one_corpus_out "$(CORPORA)"
 
 # The tests that need torch: a small training run with an interruption, and the network against the
 # engine.

@@ -1,3 +1,4 @@
-"""How the shipped model is made: `make model`. Nothing of the library imports this; it needs the
-extra `training`.
+"""Train the bundled spam model: `make model`.
+
+No module of sluice imports this package. It needs the extra `training`.
 """

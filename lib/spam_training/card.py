@@ -1,14 +1,16 @@
-"""What is written about a trained model: its question with the calibration, its card, its
-calibration curve.
-"""
+"""Write a trained model's question file, model card and calibration curve."""
+
+from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from sluice.system import files
 
-from . import judge, lists, prepare, views
+from . import augmentation, evaluate, mailing_lists, prepare
 
-CORPORA = {  # as the card names them: what, where from, on what terms
+CORPORA = {  # corpus: its origin and licence, as the card states them
     "spamassassin": (
         "The public Apache SpamAssassin corpus, 2002-2003, whole mails with headers; as"
         " stdlib-js/datasets-spam-assassin publishes it (database PDDL 1.0, contents CC0 1.0)."
@@ -30,22 +32,25 @@ CORPORA = {  # as the card names them: what, where from, on what terms
         " Repository (CC BY 4.0)."
     ),
     "written": (
-        "Templates written for this project (lib/spam_training/written, MIT): ham and spam of"
+        "Templates written for this project (lib/spam_training/templates, MIT): ham and spam of"
         " today's kinds, which the others lack."
     ),
 }
 NAMES = {
-    "all": "all but written",
+    "all": "all but templated",
     "spamassassin": "SpamAssassin",
     "enron": "Enron-Spam",
     "ling": "Ling-Spam",
     "sms": "SMS",
-    "written": "written",
+    "written": "templated",
 }
 
 
-def write_question(path, scale, bias, yes, no):
-    """The shipped question about spam: prompt as trained, calibration, thresholds."""
+def write_question(path: str, scale: float, bias: float, yes: float, no: float) -> None:
+    """Write the bundled question about spam: prompt as trained, calibration, thresholds.
+
+    scale, bias: of the calibration. yes, no: minimum probabilities, 0.5 to 1.
+    """
     prompt = (
         "".join(
             f'  - special: "{part}"\n' if part.startswith("<") else f"  - text: {_quoted(part)}\n"
@@ -61,7 +66,7 @@ def write_question(path, scale, bias, yes, no):
 # Is this message spam? For the bundled model. `make model` writes this file, with calibration and
 # thresholds.
 model: spam.gguf
-input: {{kind: mail, fold: true, head_ids: {views.HEAD_IDS}, tail_ids: {views.TAIL_IDS}}}
+input: {{kind: mail, fold: true, head_ids: {augmentation.N_HEAD}, tail_ids: {augmentation.N_TAIL}}}
 prompt:
 {prompt}answers: {{"yes": ["yes"], "no": ["no"]}}
 tokenisations: canonical
@@ -75,122 +80,140 @@ def _quoted(text):
     return '"' + text.replace("\n", "\\n") + '"'
 
 
-def groups(corpus):
-    """[(name, bool [n])]: all but the written texts, then each corpus that is there."""
+def groups(corpus: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """[(name, bool [n])]: all but the templated texts, then each corpus that is present."""
     return [("all", corpus != "written")] * bool((corpus != "written").any()) + [
         (name, corpus == name) for name in CORPORA if (corpus == name).any()
     ]
 
 
-def table(scores, corpus, is_spam):
-    """Lines of Markdown: a row per corpus and classifier. scores: {classifier: probabilities or
-    None}.
+def table(
+    scores: dict[str, np.ndarray | None], corpus: np.ndarray, is_spam: np.ndarray
+) -> list[str]:
+    """Lines of Markdown: a row per corpus and classifier.
+
+    scores: {classifier: float64 [n], probabilities of spam, or None}. corpus: str [n]. is_spam:
+    bool [n].
     """
     lines = [
         (
-            "| mail | classifier | n | accuracy | precision | recall | F1 | ROC AUC | recall at 0.1"
-            " % false positives |"
+            "| messages | classifier | n | accuracy | precision | recall | F1 | ROC AUC | recall at"
+            " 0.1 % false positives |"
         ),
         "| --- | --- " + "| ---: " * 7 + "|",
     ]
     everything = (corpus != "written") | (corpus == "written").all()
     for name, part in groups(corpus):
-        for who, p in scores.items():
+        for classifier, p in scores.items():
             if p is not None:
-                rare = judge.threshold_at(p[everything], is_spam[everything], 0.001)
-                f = judge.figures(p[part], is_spam[part], rare=rare)
+                rare = evaluate.threshold_at(p[everything], is_spam[everything], 0.001)
+                f = evaluate.metrics(p[part], is_spam[part], rare=rare)
                 lines.append(
-                    f"| {NAMES[name]} | {who} | {f['n']} | {f['accuracy']:.4f} |"
+                    f"| {NAMES[name]} | {classifier} | {f['n']} | {f['accuracy']:.4f} |"
                     f" {f['precision']:.4f} | {f['recall']:.4f} | {f['f1']:.4f} | {f['auc']:.5f} |"
                     f" {f['rare']:.3f} |"
                 )
     return lines
 
 
-def write_card(path, facts, scores, corpus, is_spam, yes, no):
-    """The model card. facts: what only the caller knows, by the names used below."""
+def write_card(
+    path: str,
+    facts: dict[str, Any],
+    scores: dict[str, np.ndarray | None],
+    corpus: np.ndarray,
+    is_spam: np.ndarray,
+    yes: float,
+    no: float,
+) -> None:
+    """Write the model card.
+
+    facts: {name: value} as used below. scores, corpus, is_spam: as for table(). yes, no: the
+    thresholds.
+    """
     p = scores["sluice"]
     everything = (corpus != "written") | (corpus == "written").all()
-    rare = judge.threshold_at(p[everything], is_spam[everything], 0.001)
+    rare = evaluate.threshold_at(p[everything], is_spam[everything], 0.001)
     rows = [
         f"| {NAMES[name]} | {wrong:.4f} | {unsure:.4f} |"
         for name, part in groups(corpus)
-        for wrong, unsure in [judge.decided(p[part], is_spam[part], yes, no)]
+        for wrong, unsure in [evaluate.error_rates(p[part], is_spam[part], yes, no)]
     ]
     real = p[everything], is_spam[everything]
-    curve = [f"| {mean:.3f} | {share:.3f} | {n} |" for mean, share, n in judge.reliability(*real)]
+    curve = [
+        f"| {mean:.3f} | {share:.3f} | {n} |" for mean, share, n in evaluate.reliability(*real)
+    ]
     used = "\n".join(
         f"- **{NAMES[name]}** ({int(facts['count'][name])} texts): {CORPORA[name]}"
         for name in CORPORA
         if facts["count"].get(name)
     )
     mean = (
-        f" The weights are the mean of that model's ({100 * facts['keep']:g} %) and of those"
-        " learnt."
+        f" The weights are an average: {100 * facts['keep']:g} % those of that model, the"
+        " rest the trained ones."
         if facts["keep"]
         else ""
     )
-    begun = (
+    origin = (
         f"""
-It goes on from model {facts["begun"]}, which learnt from {facts["begun_with"]}, with the same texts
-kept for validation where corpora, templates, seed and numbers of texts were the same; what taught
-that model besides, its own card says.{mean}
+The initial checkpoint is model {facts["initial"]}, which was trained on
+{facts["initial_datasets"]}. The validation texts are the same if corpora, templates, seed and
+numbers of texts were. The card of that model names its teachers.{mean}
 """
-        if facts["begun"]
+        if facts["initial"]
         else ""
     )
     if facts["encoder"]:
-        begun += """
-Beside linear models the encoder all-MiniLM-L6-v2 (Apache-2.0; Wang et al. 2020, Reimers & Gurevych
-2019) was its teacher, tuned on a third of the same texts, and said which words are near in meaning,
-some of which took others' place in what was shown; no weight of it is in the file.
+        origin += """
+The encoder all-MiniLM-L6-v2 (Apache-2.0; Wang et al. 2020, Reimers & Gurevych 2019) was a teacher
+next to the linear models. It was tuned on a third of the same texts. Its vectors chose the synonyms
+for augmentation. The file has no weight of it.
 """
     with open(path, "w", encoding="utf-8") as f:
         f.write(f"""# spam.gguf: is this mail spam?
 
 A Llama of {facts["n_parameter"] / 1e6:.2f} million parameters ({facts["n_layer"]} layers of width
 256, vocabulary {facts["n_vocab"]}, Q8_0, {facts["n_bytes"]:,} bytes) that answers `yes` or `no`
-after `{facts["prompt"]}`. MAIL is what `mail-text --fold` prints, the first {views.HEAD_IDS} and
-the last {views.TAIL_IDS} ids of it. Made by `make model` on {facts["date"]}
-({facts["n_step"]} steps{f" more of model {facts['begun']}" if facts["begun"] else ""}, seed
+after `{facts["prompt"]}`. MAIL is the output of `mail-text --fold`, its first
+{augmentation.N_HEAD} and last {augmentation.N_TAIL} tokens. Made by `make model` on {facts["date"]}
+({facts["n_step"]} steps{f" from model {facts['initial']}" if facts["initial"] else ""}, seed
 {facts["seed"]}, torch {facts["torch"]}). Weights: MIT, as the project.
 
 ## Not for
 
-Rejecting mail without a person to look: it is wrong now and then, and mail of other times and
-places than its training mail is harder than the figures say: lib/spam_training/README.md shows how
-much. Calibrate on mail of your own before you trust a verdict. The ham of the corpora is from 1997
-to 2006, mostly English, much of it of two mailing-list communities and one company; what there is
-of today's mail are templates written for this project. It reads text only: no sender reputation, no
-attachment, no picture. A sender who knows it can get around it.
+Rejecting mail automatically: the model makes errors, more of them on mail of other times and
+sources than its training data (lib/spam_training/README.md has figures). Calibrate on mail of your
+own before you trust a verdict. The ham of the corpora is from 1997 to 2006 and mostly English; much
+of it is from two mailing-list communities and one company. Only templates written for this project
+resemble the mail of today. The model reads text: no sender reputation, no attachments, no pictures.
+A sender who knows the model can evade it.
 
-## Learnt from
+## Training data
 
 {used}
 
-Near twins (MinHash, Jaccard of 0.5) stay on one side: {facts["n_train"]} texts for training,
-{facts["n_validation"]} for validation, which chose the calibration and the thresholds (those of the
-corpora alone, not the written). The figures below are of these validation texts, so they flatter.
-{100 * lists.P_LISTED:.0f} % of the texts for training, of both labels alike, are shown as a mailing
-list would have sent them on.
-{begun}
+Near-duplicates (MinHash, Jaccard 0.5) lie on one side of the split: {facts["n_train"]} texts for
+training, {facts["n_validation"]} for validation. The validation texts of the corpora chose
+calibration and thresholds; the templated ones did not. The figures below are measured on these
+validation texts, so they flatter. {100 * mailing_lists.P_RESENT:.0f} % of the training texts, the
+same share of both labels, are changed as a mailing list would resend them.
+{origin}
 ## Figures
 
-`sluice`: this file, through the code of `classify`. `linear`: TF-IDF with logistic regression of
-the ids of the same text, of pairs of neighbours among them, and of ids by the line of the head they
-stand in. `bogofilter`: {facts["bogofilter"]}, taught the same mails as they came. The last column's
-threshold is the one for 0.1 % of all ham but the written: {rare:.5f} of sluice.
+`sluice`: this file, through the code of `classify`. `linear`: TF-IDF and logistic regression on the
+tokens of the same text, on pairs of neighbours, and on tokens by header line. `bogofilter`:
+{facts["bogofilter"]}, trained on the same messages, unchanged. The last column's threshold calls
+0.1 % of the ham spam, templated ham excluded: {rare:.5f} for sluice.
 
 {chr(10).join(table(scores, corpus, is_spam))}
 
 Two thresholds (yes from {yes:.3f}, no from {no:.3f}); between them the answer is `unsure`:
 
-| mail | wrong, of what is called yes or no | unsure |
+| messages | wrong, of what is called yes or no | unsure |
 | --- | ---: | ---: |
 {chr(10).join(rows)}
 
-Calibration (`spam-calibration.svg`): of the mails but the written with about this probability, this
-share is spam:
+Calibration (`spam-calibration.svg`): share of spam among the messages with about this probability,
+templated ones excluded:
 
 | probability | spam | n |
 | ---: | ---: | ---: |
@@ -198,8 +221,11 @@ share is spam:
 """)
 
 
-def plot(path, p, is_spam, margin):
-    """The calibration curve as SVG: before (logits as they are) and after calibration."""
+def plot(path: str, p: np.ndarray, is_spam: np.ndarray, logit: np.ndarray) -> None:
+    """Draw the calibration curve as SVG, before and after calibration.
+
+    p: float64 [n], calibrated probabilities. logit: float64 [n], before calibration.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -209,10 +235,10 @@ def plot(path, p, is_spam, margin):
     figure, axis = pyplot.subplots(figsize=(4.2, 4))
     axis.plot([0, 1], [0, 1], color="0.7", linewidth=1)
     for name, q, style in (
-        ("as the logits say", judge.sigmoid(np.asarray(margin)), "o--"),
+        ("as the logits say", evaluate.sigmoid(np.asarray(logit)), "o--"),
         ("calibrated", p, "o-"),
     ):
-        mean, share, _ = zip(*judge.reliability(q, is_spam))
+        mean, share, _ = zip(*evaluate.reliability(q, is_spam))
         axis.plot(mean, share, style, label=name, markersize=4)
     axis.set(xlabel="probability of spam", ylabel="share that is spam", xlim=(0, 1), ylim=(0, 1))
     axis.legend()

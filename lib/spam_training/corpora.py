@@ -1,23 +1,25 @@
-"""The corpora as messages: bytes as they came, with what they are.
+"""Read the corpora as labelled messages, byte for byte.
 
-Expected in one folder, each under the name it was packed with (the model card says where they come
-from and on what terms):
+They lie in one folder under these names; the model card has their origins and licences:
 
     spamassassin.tar.xz, enron-spam.tar.xz, ling-spam.tar.xz    <corpus>/<ham|spam>/<name>
     sms-spam-collection.tsv                                     ham|spam, a tab, the text; UTF-8
 
-and one that is our own: written/, expanded from templates. Any of them can be left out.
+The corpus "written" is made from the templates of this package. Each corpus can be left out.
 """
+
+from __future__ import annotations
 
 import lzma
 import tarfile
 import zlib
 from collections import namedtuple
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sluice.faults import data_error
 
-from . import written
+from . import templates
 
 Message = namedtuple("Message", "corpus name is_spam data")
 ARCHIVES = {
@@ -27,11 +29,11 @@ ARCHIVES = {
 }
 SMS = "sms-spam-collection.tsv"
 NAMES = (*ARCHIVES, "sms", "written")
-N_WRITTEN = 34000  # texts made of the templates
+N_TEMPLATED = 34000  # texts made from templates
 
 
-def files(folder, leave_out=()):
-    """[Path] of what is expected in the folder."""
+def files(folder: str | Path, leave_out: Sequence[str] = ()) -> list[Path]:
+    """[Path] of the files that must be in the folder."""
     return [
         Path(folder) / file
         for corpus, file in (*ARCHIVES.items(), ("sms", SMS))
@@ -39,9 +41,13 @@ def files(folder, leave_out=()):
     ]
 
 
-def messages(folder, leave_out=(), seed=1, n_written=N_WRITTEN):
-    """All Messages, in a fixed order. FileNotFoundError names a corpus that is neither there nor
-    left out, an Error one that cannot be read.
+def messages(
+    folder: str | Path, leave_out: Sequence[str] = (), seed: int = 1, n_templated: int = N_TEMPLATED
+) -> Iterator[Message]:
+    """Yield all Messages, in a fixed order.
+
+    FileNotFoundError names a corpus that is missing and not left out, DataError a corpus that
+    cannot be read.
     """
     folder = Path(folder)
     for corpus, file in ARCHIVES.items():
@@ -50,13 +56,14 @@ def messages(folder, leave_out=(), seed=1, n_written=N_WRITTEN):
     if "sms" not in leave_out:
         yield from _sms(folder / SMS)
     if "written" not in leave_out:
-        for label, kind, template, text in written.texts(seed, n_written):
+        for label, kind, template, text in templates.texts(seed, n_templated):
             yield Message("written", f"{kind}/{template}", label == "spam", text.encode())
 
 
-def labelled(path):
-    """Messages of a tar archive or of a folder: files below a folder ham or spam, in the order of
-    their names.
+def labelled(path: Path) -> Iterator[Message]:
+    """Yield the Messages of a tar archive or folder: files below ham or spam, sorted by name.
+
+    DataError: not a readable archive. OSError: a file cannot be read.
     """
     if path.is_dir():
         for file in sorted(path.rglob("*")):
@@ -81,7 +88,7 @@ def _archive(corpus, path):
     except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as e:
         raise data_error(
             path,
-            f"not an archive that can be read: {str(e).splitlines()[0] if str(e) else 'it is cut'}",
+            f"not a readable archive: {str(e).splitlines()[0] if str(e) else 'truncated'}",
         ) from None
 
 
@@ -93,7 +100,5 @@ def _sms(path):
             except ValueError:  # no tab, or not UTF-8
                 label = None
             if label not in ("ham", "spam"):
-                raise data_error(
-                    path, f"line {i + 1}: is not ham or spam, a tab and a text in UTF-8"
-                )
+                raise data_error(path, f"line {i + 1}: not ham or spam, a tab and UTF-8 text")
             yield Message("sms", str(i), label == "spam", text.encode())

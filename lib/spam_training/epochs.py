@@ -1,142 +1,164 @@
-"""What a net is shown in an epoch, in which batches, and what it shall say of it; a function of
-texts, seed, the model gone on from and number of the epoch.
+"""The examples of an epoch, their batches and their soft labels.
+
+They are a function of texts, seed, initial checkpoint and number of the epoch.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from . import views
+from . import augmentation
 
 TOKENS_PER_STEP = 8192
-SHOWN = {
+TIMES = {
     ("spamassassin", False): 2,
     ("spamassassin", True): 3,
     ("ling", True): 2,
     ("sms", True): 4,
     ("sms", False): 3,
-    # how often an epoch shows a text, or which share of them
     ("written", False): 0.6,
     ("written", True): 0.6,
-}
-# share of the teacher in the target: of a text, of a view that is much less; in last steps
+}  # (corpus, is_spam): examples made from a text in an epoch, on average
+# weight of the teacher in the soft label, for a whole text and for a part; in the final steps
 TEACHER, TEACHER_LAST = (0.9, 0.97), (0.5, 0.8)
-# views made of several texts, for each text; where a model is gone on from, which has learnt from
-# many
-MIXED, MIXED_BEGUN = 2, 1
-N_MIXED = 1, 12  # how many others are in one: from, to less than
-# share of such views that are of one kind of texts: of the corpora or written
+# mixed examples for each example of one text; with an initial checkpoint, which was trained on many
+MIXED, MIXED_FINE_TUNING = 2, 1
+N_MIXED = 1, 12  # number of other texts in one: minimum, maximum + 1
+# share of mixed examples that are of one kind of texts: corpora or templated
 OWN_KIND = 0.75
-# share of these others that are there for an id that stands in them
-FOR_AN_ID = 0.5
-MAX_MARGIN = 6.0  # of a teacher
+# share of the other texts that are chosen for a token in them
+FOR_A_TOKEN = 0.5
+MAX_LOGIT = 6.0  # teachers' logits are clipped to this
+# indices of texts, weight of the teacher, is_part, marked tokens; see Epochs
+Example = tuple[list[int], float, bool, np.ndarray]
 
 
 class Epochs:
-    """p: Prepared. A view is (texts [number], share of the teacher's word in the last target,
-    whether it is much less than a text or of several, marked ids int64 [n]).
+    """The examples made from a Prepared `p`.
+
+    An example is (indices of its texts, weight of the teacher in its soft label, is_part: whether
+    it is a part of a text or of several texts, marked tokens int64 [n]).
     """
 
-    def __init__(self, p, seed):
-        # other draws of the same texts than that model learnt from
-        self.p, self.seed = p, (seed, int(p.begun.digest[:8], 16)) if p.begun else (seed,)
+    def __init__(self, p: Any, seed: int):
+        # with a checkpoint, sample other examples than its training did
+        self.p, self.seed = p, (seed, int(p.initial.digest[:8], 16)) if p.initial else (seed,)
         self.rows = np.flatnonzero(~p.is_val)
-        self.times = np.array([SHOWN.get((p.corpus[i], bool(p.is_spam[i])), 1) for i in self.rows])
+        self.times = np.array([TIMES.get((p.corpus[i], bool(p.is_spam[i])), 1) for i in self.rows])
         self.pools = {
             (k, kind): Pool(p, of)
             for k in set(p.fold[self.rows].tolist())
             for kind, of in self.kinds(self.rows[p.fold[self.rows] == k])
         }
 
-    def kinds(self, rows):
-        """Pairs of a kind and those of texts `rows` that are of it: written ones (True), others
-        (False), and both (None).
-        """
-        written = self.p.corpus[rows] == "written"
-        return (True, rows[written]), (False, rows[~written]), (None, rows)
+    def kinds(self, rows: np.ndarray) -> tuple[tuple[bool | None, np.ndarray], ...]:
+        """((kind, rows of it), ...): templated texts (True), others (False), and both (None)."""
+        templated = self.p.corpus[rows] == "written"
+        return (True, rows[templated]), (False, rows[~templated]), (None, rows)
 
-    def batches(self, epoch, is_last=False):
-        """The batches of an epoch in random order: lists of views, those of a length together.
-        is_last: of the last epochs, which show no mixed views and believe the labels more.
+    def batches(self, epoch: int, is_last: bool = False) -> list[list[Example]]:
+        """The batches of an epoch, lists of examples of similar lengths, in random order.
+
+        is_last: of the final epochs, which have no mixed examples and weigh labels more.
         """
         rng = np.random.default_rng((*self.seed, epoch, 1) if is_last else (*self.seed, epoch))
         times = np.floor(self.times + rng.random(len(self.rows))).astype(int)
         rows = rng.permutation(np.repeat(self.rows, times))
-        shown = [self.view(i, rng, TEACHER_LAST if is_last else TEACHER) for i in rows]
+        examples = [self.example(i, rng, TEACHER_LAST if is_last else TEACHER) for i in rows]
         if not is_last:
-            shown += [
-                self.mixed(i, rng)
-                for i in rng.choice(rows, int((MIXED_BEGUN if self.p.begun else MIXED) * len(rows)))
+            examples += [
+                self.mixed_example(i, rng)
+                for i in rng.choice(
+                    rows, int((MIXED_FINE_TUNING if self.p.initial else MIXED) * len(rows))
+                )
             ]
-        shown = [shown[i] for i in rng.permutation(len(shown))]
-        n_frame, out = len(self.p.before) + len(self.p.after), []
-        for start in range(0, len(shown), 4096):
+        examples = [examples[i] for i in rng.permutation(len(examples))]
+        n_template, out = len(self.p.before) + len(self.p.after), []
+        for start in range(0, len(examples), 4096):
             batch = []
-            for item in sorted(shown[start : start + 4096], key=lambda item: len(item[-1])):
-                if batch and padded(len(item[-1]) + n_frame) * (len(batch) + 1) > TOKENS_PER_STEP:
+            for item in sorted(examples[start : start + 4096], key=lambda item: len(item[-1])):
+                if (
+                    batch
+                    and padded(len(item[-1]) + n_template) * (len(batch) + 1) > TOKENS_PER_STEP
+                ):
                     out.append(batch)
                     batch = []
                 batch.append(item)
             out.append(batch)
         return [out[i] for i in rng.permutation(len(out))]
 
-    def view(self, i, rng, share):
-        """A view of text i. share: of the teacher, where the view is the text and where it is a
-        part of it.
-        """
-        ids, is_part = views.view(self.p.lines[i], self.p.bodies[i], rng)
-        return [i], share[is_part], is_part, ids
+    def example(self, i: int, rng: np.random.Generator, share: Sequence[float]) -> Example:
+        """An example of text i. share: weight of the teacher for a whole text, and for a part."""
+        tokens, is_part = augmentation.augmented(self.p.lines[i], self.p.bodies[i], rng)
+        return [i], share[is_part], is_part, tokens
 
-    def mixed(self, i, rng):
-        """A view of text i and of others of its fold, which its teacher has not seen either: of its
-        own kind or of both, and of both labels in any proportion.
+    def mixed_example(self, i: int, rng: np.random.Generator) -> Example:
+        """An example of text i and others of its fold, which its teacher has not seen either.
+
+        The others are of its own kind or of both, and of both labels in any proportion.
         """
         kind = bool(self.p.corpus[i] == "written") if rng.random() < OWN_KIND else None
         pool, share, found = self.pools[int(self.p.fold[i]), kind], rng.random(), [(i, None)]
         for _ in range(rng.integers(*N_MIXED)):
             of_label = pool.of_label[bool(rng.random() < share)]
-            for_an_id = len(pool.places.first) > 1 and (
-                rng.random() < FOR_AN_ID or not len(of_label)
+            for_a_token = len(pool.places.first) > 1 and (
+                rng.random() < FOR_A_TOKEN or not len(of_label)
             )
-            if not for_an_id and not len(of_label):
+            if not for_a_token and not len(of_label):
                 continue
-            found.append(pool.places.draw(rng) if for_an_id else (int(rng.choice(of_label)), None))
+            found.append(
+                pool.places.sample(rng) if for_a_token else (int(rng.choice(of_label)), None)
+            )
         return (
             [k for k, _ in found],
             1.0,
             True,
-            views.mixed(self.p.lines[i], [(self.p.bodies[k], near) for k, near in found], rng),
+            augmentation.mixed(
+                self.p.lines[i], [(self.p.bodies[k], position) for k, position in found], rng
+            ),
         )
 
-    def targets(self, texts, share, is_part, ids):
-        """What the net shall say of a view: (float, the probability of spam of all of it; float64
-        [n], logits of spam of its first 1, 2 ... n ids). Logits are what the teacher says that has
-        seen none of the texts, cut at MAX_MARGIN: of a text of the corpora their own, of any other
-        view that of written texts, which knows mail of other sources better (of 215 an AUC of
-        0.983, the corpora's 0.969): else the net takes what is neither for mail of the corpora. The
-        encoder knows whole texts alone: of one that it has judged its word comes in by and by, by
-        how much is read. Of the probability this is `share`, and the rest is the label of texts[0].
+    def targets(
+        self, texts: Sequence[int], share: float, is_part: bool, tokens: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """Soft labels of an example: (float, probability of spam; float64 [n], logits of prefixes).
+
+        The logits are those of the prefixes of 1, 2 ... n tokens, from the teacher that has not
+        seen the texts, clipped to MAX_LOGIT. Texts of the corpora have the corpora's teacher. All
+        other examples have that of templated texts, which is better on other sources (AUC 0.983 on
+        215 messages, the corpora's 0.969); otherwise the net takes other sources for the corpora.
+        The encoder scores whole texts only; its weight grows with the share of tokens that are
+        read. The probability is a mean: the teachers' with weight `share`, the rest the label of
+        texts[0].
         """
-        i, is_elsewhere = texts[0], len(texts) > 1 or bool(self.p.corpus[texts[0]] == "written")
-        logits = self.p.teachers[int(self.p.fold[i]), is_elsewhere].margins(ids)
-        if not is_part and not np.isnan(self.p.encoded[i]):
-            teachers, encoder = self.p.joint[is_elsewhere]
-            read = np.arange(len(logits)) / max(1, len(ids))
-            logits = (1 - read + teachers * read) * logits + encoder * read * self.p.encoded[i]
-        logits = np.clip(logits, -MAX_MARGIN, MAX_MARGIN)
+        i, by_templated = texts[0], len(texts) > 1 or bool(self.p.corpus[texts[0]] == "written")
+        logits = self.p.teachers[int(self.p.fold[i]), by_templated].logits(tokens)
+        if not is_part and not np.isnan(self.p.encoder_logit[i]):
+            teachers, encoder = self.p.joint_weights[by_templated]
+            share_read = np.arange(len(logits)) / max(1, len(tokens))
+            logits = (
+                1 - share_read + teachers * share_read
+            ) * logits + encoder * share_read * self.p.encoder_logit[i]
+        logits = np.clip(logits, -MAX_LOGIT, MAX_LOGIT)
         return share / (1 + np.exp(-logits[-1])) + (1 - share) * float(self.p.is_spam[i]), logits[
             1:
         ]
 
 
 class Pool:
-    """What mixed views are made of: `of_label`, {label: numbers of texts}; `places`, where in them
-    each id stands.
+    """Texts for mixed examples.
+
+    of_label: {label: indices of texts}. places: augmentation.Places, positions of each token.
     """
 
-    def __init__(self, p, texts):
+    def __init__(self, p: Any, texts: np.ndarray):
         self.of_label = {label: texts[p.is_spam[texts] == label] for label in (False, True)}
-        self.places = views.Places(texts, [p.bodies[i] for i in texts])
+        self.places = augmentation.Places(texts, [p.bodies[i] for i in texts])
 
 
-def padded(n):
-    """Up to a multiple of 32."""
+def padded(n: int) -> int:
+    """Round up to a multiple of 32."""
     return -(-n // 32) * 32

@@ -1,4 +1,10 @@
-"""Trained weights as GGUF: Q8_0 matrices and F32 norms, metadata complete."""
+"""Write trained weights as GGUF: Q8_0 matrices, F32 norms, complete metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -6,13 +12,16 @@ from sluice import gguf
 from sluice.gguf import write as gguf_write
 from sluice.tokenizer import vocabulary as vocab
 
+from .vocabulary import Vocabulary
+
 F32, Q8_0 = 0, 8
 TURNED = ("attn_q.weight", "attn_k.weight")
 
 
-def q8_0(x):
-    """bytes of float32 [n, 32 k] as blocks {f16 d, i8 q[32]}, d = max |x| / 127, rounded as ggml's
-    reference quantiser does: half away from zero.
+def q8_0(x: np.ndarray) -> bytes:
+    """Quantize float32 [n, 32 k] to blocks {f16 d, i8 q[32]}, d = max |x| / 127.
+
+    Rounds half away from zero, as ggml's reference quantizer.
     """
     x = np.ascontiguousarray(x, np.float32).reshape(-1, 32)
     d = np.abs(x).max(1, keepdims=True) / np.float32(127)
@@ -23,19 +32,19 @@ def q8_0(x):
     return np.concatenate([d.astype("<f2").view(np.uint8), q.view(np.uint8)], 1).tobytes()
 
 
-def dequantised(x):
-    """float32 as it comes back from q8_0()."""
+def dequantised(x: np.ndarray) -> np.ndarray:
+    """float32 x after quantization to Q8_0 and back, same shape."""
     return of_q8_0(q8_0(x)).reshape(np.shape(x))
 
 
-def of_q8_0(data):
-    """float32 [n] of the bytes of n / 32 blocks."""
+def of_q8_0(data: bytes) -> np.ndarray:
+    """Dequantize n / 32 blocks: float32 [n]."""
     raw = np.frombuffer(data, np.uint8).reshape(-1, 34)
     return (raw[:, :2].copy().view("<f2").astype(np.float32) * raw[:, 2:].view(np.int8)).ravel()
 
 
-def sizes(shape):
-    """{name of a tensor: its size, rows first} of a net, in the order of the file."""
+def sizes(shape: Any) -> dict[str, tuple[int, ...]]:
+    """{tensor name: shape, rows first} of a net, in file order. shape: net.Shape."""
     n, n_kv = shape.n_embd, shape.n_head_kv * shape.n_rot
     block = {
         "attn_norm": (n,),
@@ -54,11 +63,11 @@ def sizes(shape):
     return {"token_embd.weight": (shape.n_vocab, n), **blocks, "output_norm.weight": (n,)}
 
 
-def tensors(state, shape):
+def tensors(state: dict[str, np.ndarray], shape: Any) -> list[tuple[str, np.ndarray]]:
     """[(name in GGUF, float32 array)] of a state_dict of net.Llama.
 
-    net.rotate turns element i of a head with element i + n_rot / 2, `llama` files 2 i with 2 i + 1:
-    rows of q and k change places.
+    net.rotate rotates the pair of elements i and i + n_rot / 2 of a head; `llama` files have pairs
+    2 i, 2 i + 1. So the rows of q and k are permuted.
     """
     return [
         (
@@ -71,8 +80,8 @@ def tensors(state, shape):
     ]
 
 
-def from_pairs(named, shape):
-    """The state_dict that tensors() had. named: {name in GGUF: array}."""
+def from_pairs(named: dict[str, np.ndarray], shape: Any) -> dict[str, np.ndarray]:
+    """The inverse of tensors(): a state_dict. named: {name in GGUF: float32 array}."""
     return {
         name: _turned(x, shape, shape.n_rot // 2, 2) if name.endswith(TURNED) else x
         for name, x in named.items()
@@ -80,7 +89,7 @@ def from_pairs(named, shape):
 
 
 def _turned(x, shape, n_outer, n_inner):
-    """Rows of each head, which lie as [n_outer, n_inner], as [n_inner, n_outer]."""
+    """Transpose the rows of each head from [n_outer, n_inner] to [n_inner, n_outer]."""
     return (
         x.reshape(-1, n_outer, n_inner, shape.n_embd)
         .transpose(0, 2, 1, 3)
@@ -88,9 +97,13 @@ def _turned(x, shape, n_outer, n_inner):
     )
 
 
-def metadata(shape, vocabulary, general):
-    """{key: (kind, value)}. vocabulary: (tokens, scores, types); general: {key below general.:
-    text}.
+def metadata(
+    shape: Any, vocabulary: Vocabulary, general: dict[str, Any]
+) -> dict[str, tuple[str, Any]]:
+    """{key: (kind, value)} of a file.
+
+    shape: net.Shape. vocabulary: (tokens, scores, types). general: {key after "general.": str or
+    [str]}.
     """
     meta = {"general.architecture": ("string", "llama")}
     meta.update(
@@ -115,8 +128,8 @@ def metadata(shape, vocabulary, general):
     return {**meta, **tokenizer(vocabulary)}
 
 
-def tokenizer(vocabulary):
-    """The keys of a vocabulary."""
+def tokenizer(vocabulary: Vocabulary) -> dict[str, tuple[str, Any]]:
+    """{key: (kind, value)} of a vocabulary (tokens, scores, types)."""
     tokens, scores, types = vocabulary
     return {
         f"tokenizer.ggml.{key}": value
@@ -137,17 +150,18 @@ def tokenizer(vocabulary):
     }
 
 
-def table(path, vocabulary):
-    """The vocab.Vocab of a vocabulary (tokens, scores, types), which is written to `path`: ids as
-    `tokenize` gives them.
-    """
+def table(path: str | Path, vocabulary: Vocabulary) -> vocab.Vocab:
+    """Write a vocabulary (tokens, scores, types) to `path`; return it as a vocab.Vocab."""
     write(path, {"general.architecture": ("string", "llama"), **tokenizer(vocabulary)}, [])
     return vocab.Vocab(gguf.File(str(path)))
 
 
-def write(path, meta, named):
-    """Write a GGUF file, whole or not at all. named: [(name, float32 array)]: vectors stay F32,
-    matrices become Q8_0.
+def write(
+    path: str | Path, meta: dict[str, tuple[str, Any]], named: Sequence[tuple[str, np.ndarray]]
+) -> None:
+    """Write a GGUF file atomically.
+
+    meta: {key: (kind, value)}. named: [(name, float32 array)]; vectors are F32, matrices Q8_0.
     """
     gguf_write.write(
         path,

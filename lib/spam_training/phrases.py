@@ -1,49 +1,65 @@
-"""Pieces of several words: pairs of ids that stand side by side and tell spam from ham become one
-id.
+"""Add phrases to a vocabulary: pieces of several words that separate spam from ham.
 
-Logistic regression of single ids stays behind one that sees pairs of words as well; a net of few
-layers, which begins with the weights of single ids (loop.begin_with), does so too. Pieces for the
-pairs that tell most bring single ids nearer to it, and more of a mail into what is read. The
-vocabulary stays one of SentencePiece's kind: what a piece is made of are pieces, and the new ones
-have the least scores, so that merging comes to them when words are whole.
+Logistic regression on single tokens is less accurate than on tokens and pairs. So is a net of few
+layers that is initialized from such a model (loop.init_from_evidence). Pieces for the most
+important pairs narrow the gap, and more of a message fits into the context. A new piece is the
+concatenation of two pieces and has a lower score than all before, so SentencePiece's merging
+reaches it after the words.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from . import teacher
+from .vocabulary import Vocabulary
 
-ROUNDS = (3072, 1024)  # pieces to add; those of a later round may be made of those before
-LEAST = 10  # texts that have the pair
-# corpora, as far as there are so many, of which LEAST_OF have it: what one source alone says is its
-# habit
-N_CORPUS = 2
-LEAST_OF = 2
+ROUNDS = (3072, 1024)  # pieces to add; a later round may combine those of an earlier one
+MIN_TEXTS = 10  # texts that contain the pair
+# corpora, as far as there are so many, with MIN_TEXTS_A_CORPUS texts that contain the pair: pairs
+# of one source alone are its habits
+MIN_CORPORA = 2
+MIN_TEXTS_A_CORPUS = 2
 
 
-def extend(vocabulary, rows, labels, corpus, rounds=ROUNDS):
-    """The vocabulary (tokens, scores, types) with sum(rounds) pieces more, or fewer where texts are
-    few.
+def extend(
+    vocabulary: Vocabulary,
+    rows: Sequence[np.ndarray],
+    labels: np.ndarray,
+    corpus: np.ndarray,
+    rounds: Sequence[int] = ROUNDS,
+) -> Vocabulary:
+    """A vocabulary (tokens, scores, types) with up to sum(rounds) more pieces.
 
-    rows: int sequences, ids of the training texts by this vocabulary; labels: bool [n]; corpus: str
-    [n]. So no two pairs spell the same, nor what is a piece: what merges within a text does not
-    depend on what is around it.
+    rows: [int [n]], tokens of the training texts. labels: bool [n_text]. corpus: str [n_text]. No
+    two pairs of neighbours in a tokenized text spell the same piece, so merging does not depend on
+    the surrounding text.
     """
-    tokens, scores, types = (list(part) for part in vocabulary)
+    pieces, scores, types = (list(part) for part in vocabulary)
     rows = [np.asarray(row, np.int64) for row in rows]
     for n_piece in rounds:
-        n = len(tokens)
+        n = len(pieces)
         pairs = best(rows, labels, corpus, np.array(types) == 1, n_piece).tolist()
-        tokens += [tokens[pair // n] + tokens[pair % n] for pair in pairs]
+        pieces += [pieces[pair // n] + pieces[pair % n] for pair in pairs]
         rows = merged(rows, pairs, n)
         scores += [min(scores) - 1 - i for i in range(len(pairs))]
         types += [1] * len(pairs)
-    return tokens, scores, types
+    return pieces, scores, types
 
 
-def best(rows, labels, corpus, is_text, n_best):
-    """int64 [<= n_best]: pairs a * len(is_text) + b of neighbours a, b, those that tell most first:
-    by the size of their weight in a logistic regression of ids and pairs, and how many texts have
-    them. is_text: bool [n_vocab], ids that a piece may be made of.
+def best(
+    rows: Sequence[np.ndarray],
+    labels: np.ndarray,
+    corpus: np.ndarray,
+    is_text: np.ndarray,
+    n_best: int,
+) -> np.ndarray:
+    """int64 [<= n_best]: pairs a * len(is_text) + b of neighbours a, b, most important first.
+
+    Importance is the absolute weight in a logistic regression on tokens and pairs, times the square
+    root of the number of texts. is_text: bool [n_vocab], tokens that may be part of a piece.
     """
     n = len(is_text)
     found = []
@@ -51,46 +67,47 @@ def best(rows, labels, corpus, is_text, n_best):
         a, b = row[:-1], row[1:]
         found.append(np.unique((a * n + b)[is_text[a] & is_text[b]]))
     pairs, count = np.unique(np.concatenate(found), return_counts=True)
-    pairs = pairs[count >= LEAST]
+    pairs = pairs[count >= MIN_TEXTS]
     n_corpus = np.zeros(len(pairs), int)
     for name in np.unique(corpus):
-        of_it, count = np.unique(
+        pairs_here, count = np.unique(
             np.concatenate([found[i] for i in np.flatnonzero(corpus == name)]), return_counts=True
         )
-        n_corpus += np.isin(pairs, of_it[count >= LEAST_OF])
-    pairs = pairs[n_corpus >= min(N_CORPUS, len(np.unique(corpus)))]
+        n_corpus += np.isin(pairs, pairs_here[count >= MIN_TEXTS_A_CORPUS])
+    pairs = pairs[n_corpus >= min(MIN_CORPORA, len(np.unique(corpus)))]
     if not len(pairs):
         return pairs
     columns = []
-    for row, of_it in zip(rows, found):
-        at = np.minimum(np.searchsorted(pairs, of_it), len(pairs) - 1)
-        ids, counts = np.unique(row, return_counts=True)
-        kept = at[pairs[at] == of_it]
+    for row, pairs_here in zip(rows, found):
+        place = np.minimum(np.searchsorted(pairs, pairs_here), len(pairs) - 1)
+        tokens, counts = np.unique(row, return_counts=True)
+        kept = place[pairs[place] == pairs_here]
         columns.append(
-            (np.concatenate((ids, n + kept)), np.concatenate((counts, np.ones(len(kept), int))))
+            (np.concatenate((tokens, n + kept)), np.concatenate((counts, np.ones(len(kept), int))))
         )
     idf, weight, _ = teacher.logistic(columns, labels, n + len(pairs))
     df = np.bincount(np.concatenate([c for c, _ in columns]), minlength=n + len(pairs))
-    tells = (np.abs(idf * weight) * np.sqrt(df))[n:]
-    return pairs[np.argsort(-tells, kind="stable")[:n_best]]
+    importance = (np.abs(idf * weight) * np.sqrt(df))[n:]
+    return pairs[np.argsort(-importance, kind="stable")[:n_best]]
 
 
-def merged(rows, pairs, n):
-    """The rows with each of `pairs` (a * n + b, the first goes first) as one id n, n + 1, ..., as
-    merging by score does.
+def merged(rows: list[np.ndarray], pairs: list[int], n: int) -> list[np.ndarray]:
+    """Merge pairs in rows as the tokenizer does by score.
+
+    pairs: [a * n + b], in descending score; they become tokens n, n + 1, ...
     """
     if not pairs:
         return rows
     order = np.argsort(pairs)
     ascending, out = np.asarray(pairs)[order], []
     for row in rows:
-        here = row[:-1] * n + row[1:]
-        at = np.minimum(np.searchsorted(ascending, here), len(pairs) - 1)
-        starts = np.flatnonzero(ascending[at] == here)
-        row, gone, used = row.copy(), np.zeros(len(row), bool), np.zeros(len(row), bool)
-        for start in starts[np.argsort(order[at[starts]], kind="stable")]:
+        pair_of = row[:-1] * n + row[1:]
+        place = np.minimum(np.searchsorted(ascending, pair_of), len(pairs) - 1)
+        starts = np.flatnonzero(ascending[place] == pair_of)
+        row, is_dropped, used = row.copy(), np.zeros(len(row), bool), np.zeros(len(row), bool)
+        for start in starts[np.argsort(order[place[starts]], kind="stable")]:
             if not used[start] and not used[start + 1]:
-                used[start : start + 2] = gone[start + 1] = True
-                row[start] = n + order[at[start]]
-        out.append(row[~gone])
+                used[start : start + 2] = is_dropped[start + 1] = True
+                row[start] = n + order[place[start]]
+        out.append(row[~is_dropped])
     return out

@@ -1,21 +1,24 @@
-"""Messages as the texts that the model reads: the same mail.read and the same fold as `classify`
-uses.
-"""
+"""Messages as the model reads them: read and normalized by the functions of `classify`."""
+
+from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Iterable
 from multiprocessing import Pool
 
 from sluice.mail import message as mail
 from sluice.mail import normalize
 
-# head: {"From": its folded line, ...}; body: str, folded
+from .corpora import Message
+
+# head: {"From": normalized line, ...}; body: str, normalized
 Text = namedtuple("Text", "corpus name is_spam head body")
 
 
-def read(message):
-    """The Text of a Message."""
+def read(message: Message) -> Text:
+    """The Text of a corpora.Message."""
     found = mail.read(message.data)
-    # its lines Links and Files say what links and attachments would
+    # lines Links and Files of a template stand for links and attachments
     if message.corpus == "written":
         fields = dict(
             line.split(": ", 1)
@@ -29,7 +32,7 @@ def read(message):
     return Text(message.corpus, message.name, message.is_spam, head, normalize.fold(found.body))
 
 
-def read_all(messages, n_process=2):
-    """The Texts of Messages, in their order."""
+def read_all(messages: Iterable[Message], n_process: int = 2) -> list[Text]:
+    """[Text] of an iterable of Messages, in their order, by n_process processes."""
     with Pool(n_process) as pool:
         return pool.map(read, messages, chunksize=256)

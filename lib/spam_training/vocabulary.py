@@ -1,21 +1,22 @@
-"""The vocabulary: SentencePiece BPE (Kudo & Richardson 2018, arXiv 1808.06226) over the folded
-training texts.
-"""
+"""Train the vocabulary: SentencePiece BPE (Kudo & Richardson 2018, arXiv 1808.06226)."""
+
+from __future__ import annotations
 
 import io
 import random
+from collections.abc import Iterable
 
 CONTROL = {"<s>": 1, "</s>": 2, "<|user|>": 3, "<|assistant|>": 4}
 ANSWERS = ("yes", "no")
 MAX_PIECE_CHARS = 24
+Vocabulary = tuple[list[str], list[float], list[int]]  # tokens, scores, types, as in GGUF
 
 
-def train(texts, n_vocab, seed=1, n_bytes=24 << 20):
-    """(tokens [str], scores [float], types [int]) as GGUF keeps them, of n_vocab pieces, the
-    answers among them.
+def train(texts: Iterable[str], n_vocab: int, seed: int = 1, n_bytes: int = 24 << 20) -> Vocabulary:
+    """(tokens [str], scores [float], types [int]) as in GGUF: n_vocab pieces, with the answers.
 
-    texts: iterable of str. No prefix blank, no normalisation: fold() has done it; newline is a byte
-    piece.
+    texts: iterable of str, normalized; at most n_bytes characters are used. No space is put before
+    a text; newline is a byte piece.
     """
     import sentencepiece
 
@@ -26,15 +27,15 @@ def train(texts, n_vocab, seed=1, n_bytes=24 << 20):
         for i in range(0, len(line), 4000)
     ]
     random.Random(seed).shuffle(lines)
-    n, keep = 0, []
+    n, chosen = 0, []
     for line in lines:
         n += len(line)
         if n > n_bytes:
             break
-        keep.append(" " + line)  # so that the first word of a line is the same piece as others
+        chosen.append(" " + line)  # so the first word of a line is the same piece as elsewhere
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(keep),
+        sentence_iterator=iter(chosen),
         model_writer=out,
         model_type="bpe",
         vocab_size=n_vocab,
@@ -68,6 +69,6 @@ def train(texts, n_vocab, seed=1, n_bytes=24 << 20):
         for i in range(n_vocab - 1, 0, -1)
         if types[i] == 1 and len(tokens[i]) == 1 and not tokens[i].isascii()
     ]
-    for i, word in zip(rare, missing):  # the rarest characters fall back to bytes
+    for i, word in zip(rare, missing):  # the rarest characters become bytes
         tokens[i], scores[i] = word, min(scores) - 1
     return tokens, scores, types

@@ -57,7 +57,7 @@ def test_import_loads_no_module_beside_the_package():
     assert python(code).split() == ["sluice"]
 
 
-def test_a_model_and_a_question_need_no_numpy_and_no_click(tiny):
+def test_api_model_and_question_need_no_numpy_and_no_click(tiny):
     code = f"""
 import sys, sluice
 with sluice.load({str(tiny / "llama.gguf")!r}) as m:
@@ -248,7 +248,7 @@ def test_reasons(tiny):
         assert reason(max_tokens=9, grammar='root ::= "ab"') == "stop"
 
 
-def test_a_seed_that_is_told_repeats_the_text(tiny):
+def test_reported_seed_repeats_the_text(tiny):
     with sluice.load(tiny / "llama.gguf") as model:
         first = model.generate(PROMPT, max_tokens=20)
         text = "".join(first)
@@ -258,7 +258,7 @@ def test_a_seed_that_is_told_repeats_the_text(tiny):
         assert len({model.generate("x").seed for _ in range(3)}) == 3
 
 
-def test_a_text_that_is_left_takes_nothing_from_the_next(tiny):
+def test_abandoned_iterator_does_not_change_the_next_text(tiny):
     with sluice.load(tiny / "llama.gguf") as model:
         whole = list(model.generate(PROMPT, max_tokens=20, seed=1))
         first, second = (model.generate(PROMPT, max_tokens=20, seed=1) for _ in range(2))
@@ -505,7 +505,7 @@ def test_close_gives_back_the_file_and_ends_all_use(tiny, home):
     assert held() == before
 
 
-def test_a_model_that_changes_meanwhile_is_told(tiny, tmp_path):
+def test_api_reports_a_model_changed_meanwhile(tiny, tmp_path):
     path = tmp_path / "m.gguf"
     path.write_bytes((tiny / "llama.gguf").read_bytes())
     with sluice.load(path) as model:

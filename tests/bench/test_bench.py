@@ -1,5 +1,6 @@
-"""sluice-bench: the files it makes are what they should be, its figures agree with each other. No
-test looks at a clock.
+"""sluice-bench: the models it makes are valid, its figures agree with each other.
+
+No test depends on the time.
 """
 
 import csv
@@ -24,12 +25,12 @@ from conftest import BIN, START, run, sets_here
 
 from sluice import gguf
 from sluice.bench import (
-    apart,
+    child_process,
     figures,
     limits,
     measure,
+    peer,
     plot,
-    rival,
     shapes,
     start,
     synthetic,
@@ -134,7 +135,7 @@ def test_writer_refuses_a_directory_that_is_not_there(tmp_path):
 # Models of random weights
 
 
-def test_every_supported_type_can_be_made():
+def test_synthetic_has_all_supported_types():
     supported = {name for name, number in synthetic.numbers().items() if lib.type_supported(number)}
     assert supported <= set(synthetic.types()) and set(synthetic.types()) <= set(
         synthetic.FILE_TYPES
@@ -156,7 +157,7 @@ def test_weights_have_the_deviation_of_their_row(kind):
 
 
 def small(name):
-    """A published shape with one block of every width halved away: seconds become none."""
+    """A published shape with one narrow block, so that tests are fast."""
     return shapes.replace(
         shapes.SHAPES[name], n_vocab=512, n_layer=1, n_embd=256, n_ff=512, n_head=4, n_head_kv=1
     )
@@ -181,7 +182,7 @@ def test_model_stays_finite(tmp_path, name, kind):
 
 
 def test_kept_models_are_found_again():
-    """Their names have a digest of the whole header: metadata, and the tensors in their order."""
+    """Names have a digest of the whole header: metadata, and tensors in their order."""
     digest = lambda shape: hashlib.sha256(
         synthetic.VERSION
         + gguf_write.head(
@@ -223,9 +224,7 @@ def test_shapes_have_the_published_number_of_weights():
     [("smollm2-135m", "Q4_1", "Q8_0", "smollm2"), ("gemma-3-270m", "Q4_K_M", None, "gemma3")],
 )
 def test_shape_is_that_of_the_real_file_tensor_by_tensor(name, kind, head, real, request):
-    """Names, dimensions and types of all tensors, and every number of the metadata that both
-    have.
-    """
+    """Names, dimensions and types of all tensors, and all common numbers of the metadata."""
     file, shape = gguf.File(request.getfixturevalue(real)), shapes.SHAPES[name]
     name_of = {number: kind for kind, number in synthetic.numbers().items()}
     theirs = {t.name: (t.shape, name_of[t.type]) for t in file.tensors.values()}
@@ -255,11 +254,11 @@ def test_shape_is_that_of_the_real_file_tensor_by_tensor(name, kind, head, real,
         ("", None),
     ],
 )
-def test_shapes_are_found_as_people_spell_them(spelling, key):
+def test_shapes_are_found_in_usual_spellings(spelling, key):
     assert shapes.find(spelling) == key
 
 
-def test_every_shape_has_a_name_of_its_own_in_every_spelling():
+def test_shapes_have_unique_names_in_all_spellings():
     assert [shapes.find(key.replace("-", "").upper()) for key in shapes.SHAPES] == list(
         shapes.SHAPES
     )
@@ -390,10 +389,8 @@ def test_costs_are_counted_right(tiny):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_reading_is_measured_over_the_bytes_that_a_generation_is_counted_to_read(tmp_path, tied):
-    """All matrices, a head that is token_embd once; else token_embd, of which one row is looked up,
-    not at all. Beside them vectors.
-    """
+def test_reading_is_measured_on_the_bytes_that_a_generation_reads(tmp_path, tied):
+    """All matrices and vectors; token_embd only if it is the head, too."""
     shape = shapes.replace(shapes.SHAPES["tiny"], tied=tied)
     parts = synthetic.tensors(shape, "Q4_0")
     gguf_write.write(tmp_path / "m", shapes.metadata(shape, 2), parts)
@@ -443,7 +440,7 @@ def test_csv_and_md_say_what_json_says(tiny):
     assert [c[5] for c in cells[2:]] == ["pp4", "tg2"] and f"Model: {tiny}" in lines
 
 
-def test_every_combination_is_run(tmp_path):
+def test_combinations_are_all_run(tmp_path):
     rows = json.loads(
         bench(
             "--shape",
@@ -474,7 +471,7 @@ def test_every_combination_is_run(tmp_path):
     assert len(os.listdir(tmp_path / "c")) == 2
 
 
-def test_without_a_model_a_small_and_a_large_one_are_run(tmp_path, monkeypatch):
+def test_without_a_model_a_small_and_a_large_one_run(tmp_path, monkeypatch):
     monkeypatch.delenv("MODEL", raising=False)
     done = run(
         "sluice-bench",
@@ -636,9 +633,9 @@ def test_limits_are_what_this_set_has():
 
 
 class Slow:
-    """An engine for test_rival_alternates that notes who was asked for what."""
+    """An engine that records its calls."""
 
-    backend, fault, calls = "slow", None, []
+    backend, error, calls = "slow", None, []
 
     def start(self, path, threads, kv, capacity, tokens):
         assert len(tokens) == capacity
@@ -653,7 +650,7 @@ class Slow:
     generate = prompt
 
 
-def test_rival_alternates_and_becomes_a_ratio(tiny):
+def test_peer_alternates_and_gives_a_ratio(tiny):
     ours, theirs = measure.run(tiny, [measure.Test(8, 0, 4)], 2, 1, "f16", Slow())
     assert Slow.calls == [4, 8] * 3 and (theirs["backend"], ours["against"]) == ("slow", "slow")
     assert theirs["samples_ns"] == [10**9] * 2 and theirs["median_ts"] == 8
@@ -664,7 +661,7 @@ def test_rival_alternates_and_becomes_a_ratio(tiny):
 
 
 class Fragile:
-    """An engine that does not survive a generation, in the way its name says."""
+    """An engine that fails in a generation; kv says how."""
 
     def __init__(self, path, threads, kv, capacity, tokens):
         if kv == "f32":
@@ -682,21 +679,21 @@ class Fragile:
         if not at_once and self.way == "f16":
             os.kill(os.getpid(), signal.SIGSEGV)
         if not at_once:
-            os.write(2, b"\n  file.c:7: it gave up\nmore of it\n")
+            os.write(2, b"\n  file.c:7: it gave up\nmore lines\n")
             os.abort()
         return 1000 * len(tokens)
 
 
 @pytest.mark.parametrize(
-    "kv, rivals, says",
+    "kv, n_peer_rows, says",
     [
         ("f16", 1, "fragile 1: its process ended: SIGSEGV, "),
-        ("q8_0", 1, 'SIGABRT, Aborted, after it said "file.c:7: it gave up"'),
+        ("q8_0", 1, 'SIGABRT, Aborted, after the message "file.c:7: it gave up"'),
         ("f32", 0, "a name: no such cache"),
     ],
 )
 @pytest.mark.quick_cases(1)
-def test_rival_that_fails_takes_nothing_with_it(tiny, kv, rivals, says):
+def test_peer_that_fails_leaves_the_other_rows(tiny, kv, n_peer_rows, says):
     rows = list(
         measure.run(
             tiny,
@@ -704,26 +701,26 @@ def test_rival_that_fails_takes_nothing_with_it(tiny, kv, rivals, says):
             2,
             1,
             kv,
-            rival.Rival(Fragile, "a name"),
+            peer.Peer(Fragile, "a name"),
         )
     )
     ours = [r for r in rows if r["backend"].startswith("sluice")]
     assert [r["test"] for r in ours] == ["pp8", "tg2"] and all(
         len(r["samples_ns"]) == 2 for r in ours
     )
-    assert [r["median_ts"] for r in rows if r not in ours] == [1e6] * rivals and (
+    assert [r["median_ts"] for r in rows if r not in ours] == [1e6] * n_peer_rows and (
         ours[0]["ratio"] is None
-    ) == (not rivals)
+    ) == (not n_peer_rows)
     assert ours[1]["ratio"] is None and says in ours[1]["rival_fault"]
     with pytest.raises(Error) as e:
-        rival.check_rows(rows)
+        peer.check_rows(rows)
     assert e.value.code == 69 and says in str(e.value)
 
 
 def test_traceback_in_a_child_is_one_line():
-    far = apart.Remote(lambda: {}["key"])
+    far = child_process.Remote(lambda: {}["key"])
     assert far.start() is None and far.call("anything") is None
-    assert far.fault == "its process ended: exit code 70, after it said \"KeyError: 'key'\""
+    assert far.error == "its process ended: exit code 70, after the message \"KeyError: 'key'\""
     far.close()
 
 
@@ -740,7 +737,7 @@ def llama_decode(context, batch):
 
 @pytest.mark.parametrize("form", ["json", "md"])
 @pytest.mark.quick_cases(1)
-def test_command_outlives_a_rival_that_crashes(tiny, tmp_path, form):
+def test_command_survives_a_peer_that_crashes(tiny, tmp_path, form):
     (tmp_path / "llama_cpp.py").write_text(PACKAGE)
     argv = [
         sys.executable,
@@ -777,9 +774,7 @@ def test_command_outlives_a_rival_that_crashes(tiny, tmp_path, form):
 
 
 class Package(python_types.ModuleType):
-    """A rival's package, which is seldom here: what is called, in which order and with what, is
-    noted in `calls`.
-    """
+    """A stand-in for a peer's package; calls with their arguments are recorded in `calls`."""
 
     __version__ = "0"
 
@@ -814,10 +809,8 @@ class Package(python_types.ModuleType):
         return call
 
 
-def asked_of_rivals(monkeypatch, make, calls, flash):
-    """What is called for a depth of 600, two tokens at once, the same depth again and two tokens one by
-    one.
-    """
+def asked_of_peers(monkeypatch, make, calls, flash):
+    """The calls for a depth of 600, a batch of two tokens, the same depth, and two single tokens."""
     monkeypatch.setenv("GGML_NO_BACKTRACE", "")
     for kv, number in (("q8_0", 8), ("f16", 1)):
         engine = make("m", 2, kv, 1000, list(range(600)))
@@ -838,11 +831,11 @@ def asked_of_rivals(monkeypatch, make, calls, flash):
     return engine
 
 
-def test_rival_calls_llama_cpp_as_its_header_says(monkeypatch):
+def test_peer_calls_llama_cpp_as_its_header_declares(monkeypatch):
     calls = []
     monkeypatch.setitem(sys.modules, "llama_cpp", Package("llama_cpp", calls))
     # a quantised cache needs flash attention there
-    engine = asked_of_rivals(monkeypatch, rival.LlamaCpp, calls, {"q8_0": 1, "f16": -1})
+    engine = asked_of_peers(monkeypatch, peer.LlamaCpp, calls, {"q8_0": 1, "f16": -1})
     batches = [c[1:] for c in calls if c[0] == "llama_batch_get_one"]
     assert batches == [
         (list(range(512)), 512),
@@ -855,16 +848,14 @@ def test_rival_calls_llama_cpp_as_its_header_says(monkeypatch):
     assert engine.name() == "llama.cpp (0)"
 
 
-def test_rival_calls_ik_llama_cpp_as_its_header_says(monkeypatch):
-    """Its batches say where they stand, its cache is the context's, and what its package does not
-    declare is called by address.
-    """
+def test_peer_calls_ik_llama_cpp_as_its_header_declares(monkeypatch):
+    """Batches have positions, the cache is the context's, undeclared functions have raw pointers."""
     calls = []
     package, interface = Package("ik_llama_cpp", calls), Package("ik_llama_cpp._ctypes_api", calls)
     package._ctypes_api, interface._lib = interface, Package("ik_lib", calls)
     for module in (package, interface):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    engine = asked_of_rivals(monkeypatch, rival.IkLlamaCpp, calls, {"q8_0": 1, "f16": -1})
+    engine = asked_of_peers(monkeypatch, peer.IkLlamaCpp, calls, {"q8_0": 1, "f16": -1})
     batches = [c[1:] for c in calls if c[0] == "llama_batch"]
     assert batches == [
         (512, list(range(512)), 0, 1, 0),
@@ -887,10 +878,8 @@ def test_rival_calls_ik_llama_cpp_as_its_header_says(monkeypatch):
 @pytest.mark.skipif(
     not os.path.exists("/proc/self/clear_refs"), reason="missing: /proc/self/clear_refs"
 )
-def test_memory_is_what_was_held_at_once_beyond_files(tmp_path):
-    """In a process of its own: garbage that other tests left may be collected here, and then less
-    is held than at the beginning.
-    """
+def test_memory_is_the_peak_outside_of_mapped_files(tmp_path):
+    """In a process of its own: here, garbage of other tests could be collected meanwhile."""
     n = 32 << 20
     (tmp_path / "f").write_bytes(bytes(n))
     code = f"""
@@ -945,7 +934,7 @@ def test_start_runs_whole_processes(tiny, tmp_path, monkeypatch):
     assert not os.listdir(tmp_path)
 
 
-def test_start_says_what_prefill_says(tiny):
+def test_start_reports_the_error_of_prefill(tiny):
     assert "prefill: standard input: line 2050: more than 2048 tokens" in bench(
         "-m", tiny, "-p", 0, "-n", 0, "--start", 3000, code=65
     )
@@ -986,12 +975,12 @@ def script(path, text):
     return path
 
 
-def test_what_is_not_installed_is_one_line(monkeypatch, tmp_path, tiny):
+def test_missing_package_is_a_one_line_error(monkeypatch, tmp_path, tiny):
     import importlib.util
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for check in (
-        lambda: rival.check("llama-cpp-python"),
+        lambda: peer.check("llama-cpp-python"),
         lambda: plot.check(str(tmp_path / "x.svg")),
     ):
         with pytest.raises(Error, match="not installed") as e:
@@ -1100,7 +1089,7 @@ def test_plot_shows_what_rows_have(tmp_path):
         assert all(word in text for word in words), words
 
 
-def test_figures_are_put_where_their_marks_are(monkeypatch):
+def test_figures_replace_the_text_between_their_marks(monkeypatch):
     rows = [
         run_row(k, n_prompt=p, n_gen=n, n_depth=d)
         | {
@@ -1183,7 +1172,7 @@ def test_figures_are_put_where_their_marks_are(monkeypatch):
     page = (BIN.parent / figures.PAGE).read_text()
     assert all(figures.replace(page, part, "") for part in figures.COMMANDS)
     assert all(f"sluice-bench {command}" in page for command in figures.COMMANDS.values())
-    monkeypatch.setattr(figures, "LOOKED", 0.05)
+    monkeypatch.setattr(figures, "LOAD_SECONDS", 0.05)
     assert 0 <= figures.busy() <= os.cpu_count() + 0.5
     with pytest.raises(SystemExit, match="none of depth, "):
         figures.main(["speed"])
@@ -1193,7 +1182,7 @@ def test_figures_are_put_where_their_marks_are(monkeypatch):
 def test_figures_run_their_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(BIN.parent)
     monkeypatch.setattr(figures, "PAGE", str(tmp_path / "page.md"))
-    monkeypatch.setattr(figures, "LOOKED", 0.05)
+    monkeypatch.setattr(figures, "LOAD_SECONDS", 0.05)
     monkeypatch.setattr(figures, "HERE", str(tmp_path / "pictures"))
     monkeypatch.setattr(
         figures,
@@ -1236,14 +1225,14 @@ def test_command_draws_its_rows(tiny, tmp_path):
     )
 
 
-def test_rows_come_from_a_child_and_so_do_faults():
-    assert list(apart.rows(lambda: iter([{"a": 1}, {"b": 2}]))) == [{"a": 1}, {"b": 2}]
+def test_rows_and_errors_come_from_a_child():
+    assert list(child_process.rows(lambda: iter([{"a": 1}, {"b": 2}]))) == [{"a": 1}, {"b": 2}]
 
     def fails():
         yield {"a": 1}
         raise Error(69, "no")
 
-    rows = apart.rows(fails)
+    rows = child_process.rows(fails)
     assert next(rows) == {"a": 1}
     with pytest.raises(Error, match="no") as e:
         next(rows)
@@ -1253,7 +1242,7 @@ def test_rows_come_from_a_child_and_so_do_faults():
         (lambda: os.kill(os.getpid(), signal.SIGKILL), 75, "SIGKILL, Killed"),
     ):
         with pytest.raises(Error, match=says) as e:
-            list(apart.rows(ending))
+            list(child_process.rows(ending))
         assert e.value.code == code
 
 
@@ -1264,7 +1253,7 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
             yield os.getpid()
             time.sleep(60)
 
-    rows = apart.rows(make)
+    rows = child_process.rows(make)
     pid = next(rows)
     for n in also:
         os.kill(pid, n)
@@ -1285,7 +1274,7 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
         (("-m", "x", "--head", "Q8_0"), 64, "--head"),
         (("--shape", "tiny", "-p", 0, "-n", 0), 64, "no test is left"),
         (("--shape", "tiny", "--type", "Q9"), 64, "Q9"),
-        (("--shape", "tiny", "--layers", 3), 64, "tiny has 2"),
+        (("--shape", "tiny", "--layers", 3), 64, "tiny has only 2"),
         (("--matmul", "8,8"), 64, "M,N,K"),
         (("--matmul", "8,8,31"), 64, "31"),
         (("--matmul", "8,8,32", "--against", "llama-cpp-python"), 64, "--matmul"),

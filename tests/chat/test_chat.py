@@ -171,7 +171,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(model, tmp_path):
     assert first == "Go on" and role == "assistant" and len(answer) >= 10
 
 
-def test_a_dumb_terminal_gets_no_escapes(model):
+def test_dumb_terminal_gets_no_escapes(model):
     t = Terminal(model, "-n", 5, *YES, term="dumb")
     t.expect("> ")
     t.type("Hello\r")
@@ -179,7 +179,7 @@ def test_a_dumb_terminal_gets_no_escapes(model):
     assert t.end() == 0 and b"\x1b" not in t.seen
 
 
-def test_an_answer_cannot_send_escapes(model):
+def test_answer_cannot_send_escapes(model):
     escape = Vocab(gguf.File(str(model))).ids_writing(b"\x1b")[0]
     t = Terminal(model, "-n", 3, "-t", 0, "--bias", f"{escape}=1000000", term="dumb")
     t.expect("> ")
@@ -192,7 +192,7 @@ def test_an_answer_cannot_send_escapes(model):
     assert piped.stdout == b"\x1b\x1b\x1b\n"  # a pipe gets what was written
 
 
-def test_a_history_is_kept_only_where_it_is_asked_for_and_private(model, tmp_path):
+def test_chat_history_is_optional_and_private(model, tmp_path):
     for text in ("first words\r", "\x1b[A\r"):
         t = Terminal(model, "--history", tmp_path / "history", *YES, env=[("HOME", str(tmp_path))])
         t.expect("> ")
@@ -211,7 +211,7 @@ def test_a_history_is_kept_only_where_it_is_asked_for_and_private(model, tmp_pat
     assert os.waitstatus_to_exitcode(os.waitpid(t.pid, 0)[1]) == 73
 
 
-def test_a_message_that_does_not_fit_ends_nothing_at_a_terminal(model):
+def test_message_that_does_not_fit_keeps_a_terminal_chat_open(model):
     t = Terminal(model, "-c", 60, *YES)
     t.expect("> ")
     t.type("word " * 100 + "\r")
@@ -254,7 +254,7 @@ def test_piped_lines_are_messages_and_never_commands(model, tmp_path):
     ]
 
 
-def test_the_first_answer_is_that_of_generate(model, tmp_path):
+def test_chat_first_answer_equals_generate(model, tmp_path):
     for options in (["-S", 3, "-n", 9, "--stop", "e"], ["-S", 8, *YES]):
         chat = run("chat", "-m", model, *options, "--system", "Be brief.", input=b"Is it?")
         alone = run("generate", "-m", model, *options, "--system", "Be brief.", "Is it?")
@@ -282,7 +282,7 @@ def test_nothing_is_computed_twice_and_nothing_changes_by_it(here, model):
         assert together.figures["new"] <= alone.figures["new"] - 30 * n  # at least the turns before
 
 
-def test_a_message_is_taken_back_where_ctrl_c_comes_before_the_answer(model):
+def test_ctrl_c_before_the_answer_removes_the_message(model):
     m = Model(model, 1)
     words, told = Vocab(m.file), []
     said = [template.Message("user", "Is it?")]
@@ -303,7 +303,7 @@ def test_a_message_is_taken_back_where_ctrl_c_comes_before_the_answer(model):
     )
 
 
-def test_a_long_conversation_is_cut_in_few_steps(here, model):
+def test_long_conversation_is_truncated_in_few_steps(here, model):
     """Where thousands of messages do not fit, not each of them is tried."""
     m = Model(model, 1)
     words = Vocab(m.file)
@@ -325,9 +325,7 @@ def test_a_long_conversation_is_cut_in_few_steps(here, model):
 LONG = ["-e", 'root ::= "\U0001f980"{9}']
 
 
-def test_an_answer_that_is_cut_before_its_grammar_is_complete_ends_a_piped_chat_with_1(
-    model, tmp_path
-):
+def test_piped_chat_exits_1_if_the_grammar_is_incomplete(model, tmp_path):
     """After all answers. Of the character that -n cut nothing is written, and its tokens stay in the
     conversation.
     """
@@ -384,7 +382,7 @@ def test_ids_of_a_character_that_was_cut_stay_in_the_conversation(here, model):
     assert talk.figures["new"] <= talk.figures["prompt"] - known
 
 
-def test_an_answer_that_is_cut_at_a_terminal_is_said_there(model):
+def test_truncated_answer_is_reported_at_a_terminal(model):
     t = Terminal(model, "-n", 6, *LONG)
     t.expect("> ")
     t.type("One\r")
@@ -406,7 +404,7 @@ def test_answers_arrive_as_they_are_written(model):
         assert p.wait(60) == 0
 
 
-def test_the_oldest_messages_leave_a_full_context(model, tmp_path):
+def test_oldest_messages_leave_a_full_context(model, tmp_path):
     done = run(
         "chat",
         "-m",
@@ -429,7 +427,7 @@ def test_the_oldest_messages_leave_a_full_context(model, tmp_path):
     assert len(said(tmp_path / "talk")) == 17  # what was said is all there
 
 
-def test_a_message_that_does_not_fit_exits_65_from_a_pipe(model):
+def test_message_that_does_not_fit_exits_65_in_a_pipe(model):
     done = run("chat", "-m", model, "-c", 60, *YES, input=b"Hello\n" + b"word " * 100)
     assert (
         done.returncode == 65
@@ -445,7 +443,7 @@ def test_roles_can_be_switched(model, tmp_path):
     assert [role for role, _ in said(tmp_path / "talk")] == ["user", "assistant", "user"]
 
 
-def test_a_conversation_goes_on_from_a_file(model, tmp_path):
+def test_chat_continues_a_conversation_file(model, tmp_path):
     (tmp_path / "talk.yaml").write_text("- role: user\n  content: Is it?\n")
     done = run("chat", "-m", model, "--messages", tmp_path / "talk.yaml", *YES, input=b"")
     assert re.fullmatch(rb"(yes|no)\n", done.stdout)
@@ -464,7 +462,7 @@ def test_a_conversation_goes_on_from_a_file(model, tmp_path):
     assert again.stdout.count(b"\n") == 1
 
 
-def test_a_template_that_has_no_system_role_says_so(tmp_path):
+def test_template_without_system_role_is_named(tmp_path):
     quiet = (
         "{% for m in messages if m.role != 'system' %}{{ '<|im_start|>' + m.content }}{% endfor %}"
     )
@@ -498,7 +496,7 @@ def test_bad_templates_end_in_one_line(tmp_path, template, code, error):
     )
 
 
-def test_an_interrupt_ends_a_chat_that_is_piped(model):
+def test_interrupt_ends_a_piped_chat(model):
     import subprocess
 
     p = subprocess.Popen(

@@ -68,7 +68,7 @@ def here():
 
 
 @pytest.mark.parametrize("now", ["abc", "-1", "1.5", "1e9", " 1", "\u0661", "999999999999", "0x10"])
-def test_a_day_that_is_no_number_is_refused_by_the_name_of_the_variable(monkeypatch, here, now):
+def test_invalid_date_variable_is_refused_by_name(monkeypatch, here, now):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", now)
     with pytest.raises(Error, match="^SOURCE_DATE_EPOCH: .* is not a number of seconds") as e:
         made("{{ strftime_now('%Y') }}").segments([Message("user", "Hi")], True)
@@ -85,12 +85,12 @@ def test_a_day_that_is_no_number_is_refused_by_the_name_of_the_variable(monkeypa
         ("", time.strftime("%Y")),
     ],
 )
-def test_a_day_that_is_a_number_is_the_day(monkeypatch, here, now, year):
+def test_date_variable_sets_the_day(monkeypatch, here, now, year):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", now)
     assert text_of(made("{{ strftime_now('%Y') }}").segments([Message("user", "Hi")], True)) == year
 
 
-def test_the_case_of_a_template_with_a_date(datafile, monkeypatch):
+def test_golden_template_with_a_date_renders(datafile, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "abc")
     done = run(
         "generate",
@@ -195,7 +195,7 @@ def test_text_between_the_template_and_a_message_has_one_blank_at_most(vocab):
 )
 @pytest.mark.parametrize("role", ["user", "system"])
 @pytest.mark.quick_cases(5)
-def test_a_message_cannot_write_control_tokens(vocab, role, text):
+def test_message_cannot_contain_control_tokens(vocab, role, text):
     t = Template(CHATML, "t", vocab)
     harmless, _ = t.tokens(messages((role, "x")))
     tokens, _ = t.tokens(messages((role, text)))
@@ -205,7 +205,7 @@ def test_a_message_cannot_write_control_tokens(vocab, role, text):
     assert text.encode() in written
 
 
-def test_an_answer_can_show_its_thoughts_to_the_template_and_nothing_else(vocab):
+def test_reasoning_of_an_answer_is_passed_to_the_template_only(vocab):
     t = Template(CHATML, "t", vocab)
     tokens, _ = t.tokens(messages(("user", "x"), ("assistant", "<think>y</think>z<|im_end|><s>")))
     names = [vocab.bytes_of(i, special=True).decode() for i in tokens if vocab.is_control(i)]
@@ -250,7 +250,7 @@ def test_ids_of_an_answer_stay_what_they_were(vocab):
         )
 
 
-def test_what_is_left_out_is_told(vocab):
+def test_omitted_messages_are_reported(vocab):
     t = Template(
         "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", "t", vocab
     )
@@ -336,7 +336,7 @@ def test_hostile_templates_end_in_one_line(name):
     )
 
 
-def test_a_template_cannot_make_much_of_a_long_message(here):
+def test_template_cannot_multiply_a_long_message(here):
     """10 bytes of a template that are a megabyte each time: refused before there is the whole."""
     again = made("{% for i in range(17) %}{{ messages[0].content }}{% endfor %}")
     assert len(text_of(again.segments(messages(("user", "x" * 900000))))) == 17 * 900000
@@ -345,7 +345,7 @@ def test_a_template_cannot_make_much_of_a_long_message(here):
     assert e.value.code == 65
 
 
-def test_a_variable_nested_too_deeply_is_refused():
+def test_template_variable_nested_too_deeply_is_refused():
     deep = []
     for _ in range(5000):
         deep = [deep]
@@ -362,7 +362,7 @@ def test_filters_find_their_modules_where_no_file_can_be_opened():
     assert text_of(made(source).segments(messages(("user", "x")))) == "a\nbc['d']e/fx"
 
 
-def test_a_template_cannot_open_files_or_start_processes(tmp_path, monkeypatch):
+def test_template_cannot_open_files_or_start_processes(tmp_path, monkeypatch):
     """Also if it came out of the sandbox: here it gets the keys to Python."""
     program = (
         "from sluice.chat import renderer; made = renderer._environment; e = lambda *a: (lambda m:"
@@ -379,7 +379,7 @@ def test_a_template_cannot_open_files_or_start_processes(tmp_path, monkeypatch):
     assert not os.listdir(tmp_path) and renderer.CPU_SECONDS < 5
 
 
-def test_a_renderer_is_not_interrupted(monkeypatch):
+def test_renderer_is_not_interrupted(monkeypatch):
     """Ctrl-C that arrives before it has a session of its own is its caller's all the same."""
     monkeypatch.setattr(
         sandbox,

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("home")
 # The line and the status.
 
 
-def test_the_status_is_the_answer(models, tmp_path):
+def test_exit_status_is_the_answer(models, tmp_path):
     three = {"answers": {"red": ["yes"], "green": ["no"], "blue": ["maybe"]}}
     for bias, thresholds, code, line in (
         ({"red": 900}, {}, 0, b"red 1.000\n"),
@@ -43,7 +43,7 @@ def test_the_status_is_the_answer(models, tmp_path):
         assert (done.returncode, done.stdout, done.stderr) == (code, line, b""), (bias, thresholds)
 
 
-def test_a_shell_can_ask(models, tmp_path):
+def test_classify_works_in_a_shell_condition(models, tmp_path):
     write_question(tmp_path / "q.yaml", calibration={"bias": {"yes": 900}})
     (tmp_path / "text").write_bytes(TEXT)
     script = "if classify -q ./q.yaml <text >/dev/null; then echo it is; else echo it is not; fi"
@@ -311,7 +311,7 @@ def test_answers_that_cannot_be_told_apart_are_refused(models):
 
 @pytest.mark.parametrize("tokenisations", ["all", "canonical"])
 @pytest.mark.parametrize("spelling", ["\u2603", "yes\u2603"])
-def test_an_answer_that_the_vocabulary_cannot_write_is_refused(tokenisations, spelling):
+def test_answer_outside_the_vocabulary_is_refused(tokenisations, spelling):
     """It would have no probability, and the others all of it."""
     ascii = Words()
     ascii.unknown, ascii.ids_writing = (
@@ -326,7 +326,7 @@ def test_an_answer_that_the_vocabulary_cannot_write_is_refused(tokenisations, sp
         )
 
 
-def test_the_number_of_steps_is_bounded(models):
+def test_label_step_count_is_bounded(models):
     alike = {"first": ["abcdefghijklmnop1"], "second": ["abcdefghijklmnop2"]}
     with pytest.raises(Error, match=f"more than {MAX_NODES} evaluations"):
         opened(models, answers=alike)
@@ -381,7 +381,7 @@ def test_logits_are_those_of_prefill(models, tmp_path, arch):
             assert list(some) == [memoryview(want).cast("f")[i] for i in rows]
 
 
-def test_the_output_does_not_depend_on_how_the_work_is_done(models, tmp_path):
+def test_classify_output_does_not_depend_on_threads_and_cache(models, tmp_path):
     q = write_question(tmp_path / "q.yaml", answers=ALIKE)
     ways = [
         (("-j", "1"), {}),
@@ -404,7 +404,7 @@ def test_the_output_does_not_depend_on_how_the_work_is_done(models, tmp_path):
 LONG = [{"special": "<s>"}, {"text": "A rule that everybody knows. " * 100}, "input"]
 
 
-def test_a_long_prefix_is_computed_once(models, tmp_path, home):
+def test_long_prefix_is_computed_once(models, tmp_path, home):
     write_chat_model(tmp_path / "m.gguf", n_ctx=4096, n_embd=256, n_ff=768)
     q = write_question(tmp_path / "q.yaml", prompt=LONG)
 
@@ -452,7 +452,7 @@ def test_a_long_prefix_is_computed_once(models, tmp_path, home):
     assert ask()[0] == cold[0]
 
 
-def test_every_line_of_a_batch_reuses_the_prefix(models):
+def test_batch_lines_reuse_the_prefix(models):
     c = Classifier(question(prompt=LONG), str(models / "llama.gguf"))
     c.prepare()
     for text in (TEXT, b"short", TEXT * 20, b"x"):
@@ -468,7 +468,7 @@ def test_every_line_of_a_batch_reuses_the_prefix(models):
     "trouble", ["no home", "relative home", "unwritable", "a file", "writable by others", "full"]
 )
 @pytest.mark.quick_cases(2)
-def test_a_cache_that_fails_changes_nothing(models, tmp_path, home, trouble):
+def test_classify_ignores_cache_errors(models, tmp_path, home, trouble):
     write_chat_model(tmp_path / "m.gguf", n_ctx=2048, n_embd=256, n_ff=768)
     q = write_question(tmp_path / "q.yaml", prompt=LONG)
     want = classify(models, "-m", tmp_path / "m.gguf", "-q", q, "--no-cache", input=TEXT)

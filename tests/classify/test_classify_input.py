@@ -60,7 +60,7 @@ def test_of_a_long_text_both_ends_are_looked_at(tmp_path):
             writer.join()
 
 
-def test_a_text_whose_middle_was_not_read_is_cut(models, monkeypatch):
+def test_text_with_a_skipped_middle_is_truncated(models, monkeypatch):
     """Also where what was read of it has fewer tokens than are kept."""
     c = opened(models, input={"kind": "text", "head_ids": 1000, "tail_ids": 500})
     assert not c.ask(TEXT).cut
@@ -68,7 +68,7 @@ def test_a_text_whose_middle_was_not_read_is_cut(models, monkeypatch):
     assert c.ask(TEXT).cut and not c.ask(TEXT[:40]).cut
 
 
-def test_an_end_with_few_ids_is_not_filled_from_the_other_end(models):
+def test_short_head_or_tail_is_not_extended(models):
     """Folded, a hundred kilobytes of blanks are nothing: the tokens of a head that has few are not the
     tail's first ones.
     """
@@ -118,7 +118,7 @@ def test_too_little_memory_gives_no_other_verdict(models, tmp_path):
     assert seen == {75, want.returncode}
 
 
-def test_a_model_that_changes_meanwhile_gives_no_verdict(tmp_path):
+def test_model_changed_meanwhile_gives_no_verdict(tmp_path):
     c = Classifier(question(), write_chat_model(tmp_path / "m.gguf"))
     c.ask(TEXT)
     os.utime(tmp_path / "m.gguf", (1, 1))
@@ -127,7 +127,7 @@ def test_a_model_that_changes_meanwhile_gives_no_verdict(tmp_path):
     assert e.value.code == 74
 
 
-def test_a_hundred_megabytes_are_read_in_little_memory(models, tmp_path):
+def test_classify_reads_a_hundred_megabytes_in_little_memory(models, tmp_path):
     q = write_question(tmp_path / "q.yaml")
     with open(tmp_path / "large", "wb") as f:
         f.write(TEXT)
@@ -180,7 +180,7 @@ def test_bad_calls_end_in_one_line_and_their_code(models, tmp_path, what):
     )
 
 
-def test_a_missing_module_is_no_verdict():
+def test_missing_module_gives_no_verdict():
     done = subprocess.run(
         [sys.executable, "-I", "-S", START, "classify"], capture_output=True, input=TEXT
     )
@@ -200,7 +200,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.parametrize("tool", ["classify", "mail-text"])
-def test_an_interrupt_while_a_command_loads_is_silent(tool):
+def test_interrupt_while_a_command_loads_is_silent(tool):
     done = subprocess.run(
         [sys.executable, "-c", WATCH, START, tool, "--version"],
         capture_output=True,
@@ -218,7 +218,7 @@ def test_no_model_is_a_usage_error(tmp_path):
     assert done.returncode == 64 and b"give -m FILE or set $MODEL" in done.stderr
 
 
-def test_a_full_disk_and_closed_streams_are_no_verdicts(models, tmp_path):
+def test_full_disk_and_closed_streams_give_no_verdict(models, tmp_path):
     write_question(tmp_path / "q.yaml")
     for script, words in (
         ("classify -q ./q.yaml <text >/dev/full", b"No space left"),
@@ -241,7 +241,7 @@ LETTER = (
 ABOUT_MAIL = {"input": {"kind": "mail", "fold": True, "head_ids": 384, "tail_ids": 128}}
 
 
-def test_a_mail_is_read_as_mail_text_writes_it(models, tmp_path):
+def test_classify_mail_reads_the_output_of_mail_text(models, tmp_path):
     mail, text = (
         write_question(tmp_path / "mail.yaml", **ABOUT_MAIL),
         write_question(tmp_path / "text.yaml"),
@@ -312,7 +312,7 @@ def test_lines_hold_whole_mails_as_latin_1(models, tmp_path):
     ]
 
 
-def test_a_mail_of_a_hundred_megabytes_is_read_to_its_limit(models, tmp_path):
+def test_message_of_a_hundred_megabytes_is_read_to_its_limit(models, tmp_path):
     q = write_question(tmp_path / "q.yaml", **ABOUT_MAIL)
     with open(tmp_path / "large", "wb") as f:
         f.write(LETTER + b"And so on, for ever. \n" * 100000)

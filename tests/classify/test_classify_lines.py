@@ -87,7 +87,7 @@ def test_bad_lines_are_answered_by_errors_and_passed_over(models, tmp_path):
     )
 
 
-def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch):
+def test_jsonl_line_without_tokens_is_its_own_error(models, tmp_path, monkeypatch):
     c, out = (
         Classifier(
             question(prompt=["input"], input={"kind": "text", "head_ids": 9, "tail_ids": 0}),
@@ -113,7 +113,7 @@ def test_a_line_without_ids_is_an_error_of_its_own(models, tmp_path, monkeypatch
     )
 
 
-def test_a_line_that_is_too_long_is_never_held(models, tmp_path):
+def test_jsonl_line_that_is_too_long_is_not_kept_in_memory(models, tmp_path):
     q = write_question(tmp_path / "q.yaml")
     code = (
         "import sys; w = sys.stdout.buffer.write; w(b'{\"text\": \"'); [w(b'a' * (1 << 20)) for i"
@@ -132,7 +132,7 @@ def test_a_line_that_is_too_long_is_never_held(models, tmp_path):
 
 @pytest.mark.parametrize("unit", [b",[]", b",{}", b',""', b',"a":0'], ids=bytes.decode)
 @pytest.mark.quick_cases(2)
-def test_a_line_of_a_million_values_is_never_read(models, tmp_path, unit):
+def test_jsonl_line_with_a_million_values_is_refused_unread(models, tmp_path, unit):
     q, (start, end) = (
         write_question(tmp_path / "q.yaml"),
         (b"{", b"}") if b":" in unit else (b"[", b"]"),
@@ -159,7 +159,7 @@ def test_a_line_of_a_million_values_is_never_read(models, tmp_path, unit):
 @pytest.mark.parametrize(
     "text", ["[,{" * 500_000, '\\"' * 500_000, "\\" * 999_999, '\\\\"[' * 300_000], ids=range(4)
 )
-def test_a_large_text_is_one_value_whatever_is_in_it(text):
+def test_large_json_string_is_one_value(text):
     assert report.parse(json.dumps({"id": 7, "text": text}).encode(), "utf-8") == (
         7,
         text.encode(),
@@ -180,7 +180,7 @@ def test_lines_are_answered_as_they_come(models, tmp_path):
         assert json.loads(p.stdout.read())["id"] == 3 and p.wait() == 0
 
 
-def test_a_reader_that_goes_away_is_silent(models, tmp_path):
+def test_closed_reader_is_silent(models, tmp_path):
     q = write_question(tmp_path / "q.yaml")
     line = b'{"id": 1, "text": "a text"}\n'
     argv = [BIN / "classify", "-m", models / "llama.gguf", "-q", q, "--jsonl"]

@@ -147,7 +147,7 @@ def test_fit_of_as_many_as_are_kept_is_quick():
 # What the command does.
 
 
-def test_what_is_learnt_is_used_from_then_on(file):
+def test_learned_calibration_is_used_afterwards(file):
     before = spam_probability(file)
     assert report(file)["calibration"] is None and not file.exists()
     done = classify(file, "--learn", "yes")
@@ -352,7 +352,7 @@ def test_learners_at_the_same_time_lose_nothing(file):
     assert report(file)["calibration"]["learnt"] == len(mails)
 
 
-def test_a_learner_that_cannot_have_the_lock_says_so(file, monkeypatch):
+def test_learn_reports_a_lock_it_cannot_get(file, monkeypatch):
     monkeypatch.setattr(learning, "WAIT_S", 0.1)
     with (
         learning._lock(str(file)),
@@ -401,7 +401,7 @@ def test_full_disk_leaves_the_old_file(file):
     )
 
 
-def test_a_place_that_cannot_be_written_is_73(tmp_path):
+def test_unwritable_calibration_exits_73(tmp_path):
     (tmp_path / "f").write_bytes(b"")
     (tmp_path / "link").symlink_to(tmp_path / "f")
     (tmp_path / "d").mkdir()
@@ -527,7 +527,7 @@ def test_lines_with_the_right_checksum_are_still_checked(file):
             calibration.read_head(str(file))
 
 
-def test_a_process_that_stays_sees_what_is_learnt(file):
+def test_running_worker_uses_a_new_calibration(file):
     """A resident worker asks Learnt before each answer."""
     q, said = question.read(str(ROOT / "configs" / "spam.yaml")), []
     learnt = calibration.UserCalibration(str(file), q, said.append)
@@ -569,24 +569,24 @@ def test_usage(file):
 # Whether it helps.
 
 
-def test_mails_of_another_kind_are_judged_better_after_a_hundred():
+def test_learning_a_hundred_messages_of_another_kind_improves_the_verdicts():
     """The corpora's mails in a form that the model was not calibrated for."""
     np = pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
-    from spam_training import taught
+    from spam_training import user_calibration
 
     draw = np.random.default_rng(1)
     is_spam = draw.random(400) < 0.3
     # all look more like spam than they should
     margin = np.where(is_spam, 2.5, -1.0) + draw.normal(0, 1.5, 400) + 1.5
     rows = dict(
-        taught.table(
+        user_calibration.table(
             margin, is_spam, question.read(str(ROOT / "configs" / "spam.yaml")), [0, 20, 100], 10, 1
         )
     )
     assert rows[100][2] < rows[20][2] < rows[0][2] and rows[100][0] < rows[0][0]
 
 
-def test_the_command_that_shows_it_runs(tmp_path):
+def test_user_calibration_command_prints_its_table(tmp_path):
     pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
     import sys
 
@@ -598,7 +598,7 @@ def test_the_command_that_shows_it_runs(tmp_path):
         [
             sys.executable,
             "-m",
-            "spam_training.taught",
+            "spam_training.user_calibration",
             tmp_path / "mine",
             "-n",
             "2",
@@ -646,7 +646,7 @@ def named(file):
     return with_model(file.read_bytes(), now, earlier), now, earlier
 
 
-def test_what_was_taught_under_the_earlier_id_counts_and_the_next_learner_renames_it(file, named):
+def test_calibration_of_the_earlier_id_counts_and_is_renamed_by_learn(file, named):
     old, now, earlier = named
     present, taught = file.read_bytes(), spam_probability(file)
     file.write_bytes(old)
@@ -659,7 +659,7 @@ def test_what_was_taught_under_the_earlier_id_counts_and_the_next_learner_rename
     assert file.read_bytes() == present and earlier.encode() not in present
 
 
-def test_a_mail_taught_under_the_earlier_id_can_be_forgotten(file, named):
+def test_message_learned_under_the_earlier_model_id_can_be_forgotten(file, named):
     old, now, earlier = named
     file.write_bytes(old)
     assert classify(file, "--forget").returncode == 0
@@ -677,7 +677,7 @@ def test_of_a_mail_taught_under_both_ids_the_later_one_counts(file, named):
     assert [(l.model, l.label) for l in kept] == 2 * [(now, 1)] and len({l.text for l in kept}) == 2
 
 
-def test_the_earlier_id_of_another_model_is_refused_as_before(file, named, my_model):
+def test_earlier_id_of_another_model_is_refused(file, named, my_model):
     """Of a model where a byte of a sample differs."""
     old, now, earlier = named
     path = my_model.parent / "spam.gguf"

@@ -11,7 +11,7 @@ from sluice import gguf
 from sluice.classify import question
 
 
-def test_the_long_line_has_the_score_of_the_first_answer(tmp_path):
+def test_long_line_has_the_score_of_the_first_answer(tmp_path):
     q = question.read(question.find("spam"))
     model = gguf.File(question.model_path(q)).id[:8].hex()
     for path in MAILS:
@@ -54,7 +54,7 @@ def test_the_long_line_has_the_score_of_the_first_answer(tmp_path):
     ],
 )
 @pytest.mark.quick_cases(4)
-def test_the_short_way_to_the_long_line_is_the_same(my_model, argv):
+def test_fast_start_prints_the_same_long_line(my_model, argv):
     for data in (DATA[0], DATA[3]):
         ways = [
             run("classify", *words, env=ENV, cwd=my_model.parent, input=data)
@@ -67,7 +67,7 @@ def test_the_short_way_to_the_long_line_is_the_same(my_model, argv):
 
 
 @pytest.mark.full
-def test_the_short_way_fails_as_the_other_does(my_model):
+def test_fast_start_fails_as_the_full_path(my_model):
     for argv in (
         ("-q", "none"),
         ("-q", "none.yaml"),

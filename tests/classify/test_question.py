@@ -77,7 +77,7 @@ def test_unknown_names_are_refused_with_the_known_ones():
         assert e.value.code == 66
 
 
-def test_a_model_lies_beside_the_question_or_in_the_package(tmp_path):
+def test_question_model_is_next_to_the_question_or_bundled(tmp_path):
     (tmp_path / "q.yaml").write_text("model: m.gguf\n" + GOOD)
     q = question.read(str(tmp_path / "q.yaml"))
     # nowhere: the message names the place beside the question
@@ -222,7 +222,7 @@ def test_bad_files_are_refused_by_name(tmp_path, what):
         b"- input: 1",
     ],
 )
-def test_what_is_no_question_is_refused(tmp_path, data):
+def test_invalid_question_is_refused(tmp_path, data):
     with pytest.raises(Error) as e:
         read(tmp_path, data)
     assert e.value.code == 65
@@ -277,7 +277,7 @@ def kept(directory):
     )
 
 
-def test_a_parsed_question_is_kept_by_content_and_yaml_is_not_imported_again(tmp_path):
+def test_parsed_question_is_cached_by_content_without_yaml(tmp_path):
     path, cache = tmp_path / "q.yaml", tmp_path / "c"
     path.write_text(GOOD)
     code = (
@@ -314,7 +314,7 @@ def test_a_parsed_question_is_kept_by_content_and_yaml_is_not_imported_again(tmp
         "directory",
     ],
 )
-def test_a_kept_question_that_is_damaged_or_planted_is_not_believed(tmp_path, damage):
+def test_damaged_or_planted_cached_question_is_not_used(tmp_path, damage):
     path, cache = tmp_path / "q.yaml", tmp_path / "c"
     path.write_text(GOOD)
     question.read(str(path), str(cache))
@@ -357,7 +357,7 @@ def test_at_most_64_questions_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "/dev/null/c"])
-def test_a_cache_that_cannot_be_made_is_no_matter(tmp_path, place):
+def test_question_cache_errors_are_ignored(tmp_path, place):
     (tmp_path / "q.yaml").write_text(GOOD)
     assert question.read(str(tmp_path / "q.yaml"), place).scale == 2.0
 
@@ -399,7 +399,7 @@ def test_ids_equal_those_that_tokenize_makes_of_the_whole(tmp_path):
         assert p.before + p.input_tokens(b"some words here")[0] + p.after == ids_in(whole)
 
 
-def test_a_missing_control_token_is_refused_by_name(tmp_path):
+def test_missing_control_token_is_refused_by_name(tmp_path):
     model = write_chat_model(tmp_path / "m.gguf")
     for old, new in (
         ('special: "<s>"', 'special: "<|user|>"'),
@@ -507,7 +507,7 @@ def test_auto_finds_gemma(tmp_path):
     assert [words.bytes_of(i, special=True) for i in p.before[:2]] == [b"<bos>", b"<start_of_turn>"]
 
 
-def test_a_template_is_never_run(tmp_path):
+def test_model_template_is_not_executed(tmp_path):
     template = (
         "{{ ''.__class__.__mro__[1].__subclasses__() }}{% for i in range(10**12) %}x{% endfor %}"
         + "(" * 50000
@@ -516,7 +516,7 @@ def test_a_template_is_never_run(tmp_path):
     assert p.template == "plain"
 
 
-def test_every_frame_can_be_named_and_the_last_fits_all():
+def test_prompt_templates_can_all_be_named_and_the_last_fits_any_model():
     assert list(templates.TEMPLATES)[-1] == "plain"
     assert not any(
         kind == "special"
@@ -525,7 +525,7 @@ def test_every_frame_can_be_named_and_the_last_fits_all():
     assert set(FRAMES) | {"gemma"} == set(templates.TEMPLATES)
 
 
-def test_what_is_parsed_of_shipped_questions_is_shipped(tmp_path):
+def test_parsed_bundled_questions_are_bundled(tmp_path):
     def kept(directory):
         return {p.name: p.read_bytes() for p in Path(directory).glob("*" + question.SUFFIX)}
 

@@ -41,7 +41,7 @@ def test_card_and_curve_lie_beside_it():
 
 def test_question_asks_as_training_did():
     pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
-    from spam_training import prepare, views
+    from spam_training import augmentation, prepare
 
     q = question.read(str(ROOT / "configs" / "spam.yaml"))
     asked = [("special" if part.startswith("<") else "text", part) for part in prepare.BEFORE] + [
@@ -51,13 +51,13 @@ def test_question_asks_as_training_did():
     assert (
         q.prompt == asked
         and q.fold
-        and (q.head_ids, q.tail_ids) == (views.HEAD_IDS, views.TAIL_IDS)
+        and (q.head_ids, q.tail_ids) == (augmentation.N_HEAD, augmentation.N_TAIL)
     )
     assert q.scale != 1.0 and 0.5 < q.thresholds["yes"] < 1
 
 
 @pytest.mark.parametrize("mail", MAILS, ids=lambda path: path.stem)
-def test_mails_it_has_not_learnt_from(mail):
+def test_bundled_model_is_right_on_new_messages(mail):
     done = run("classify", "--no-cache", input=mail.read_bytes())
     right = b"yes" if mail.stem.startswith("spam") else b"no"
     answer = done.stdout.split()[0]
@@ -86,7 +86,7 @@ def test_verdicts_have_the_same_bits_on_every_instruction_set(monkeypatch):
 
 
 @pytest.mark.full
-def test_demo_judges_six_mails():
+def test_demo_classifies_six_messages():
     done = subprocess.run(
         ["sh", ROOT / "tests" / "helpers" / "demo.sh"],
         capture_output=True,
@@ -104,13 +104,20 @@ def test_demo_judges_six_mails():
     assert b"\nno\n" in done.stdout  # the yes or no of a prompt, and then text of another model
 
 
-def test_unseen_judges_a_folder_of_mails(tmp_path):
+def test_external_test_set_evaluates_a_folder_of_messages(tmp_path):
     pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
     for mail in MAILS:
         folder = tmp_path / "mine" / mail.stem.split("-")[0]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / mail.name).write_bytes(mail.read_bytes())
-    judge = [sys.executable, "-m", "spam_training.unseen", tmp_path / "mine", "--rare", "0.5"]
+    judge = [
+        sys.executable,
+        "-m",
+        "spam_training.external_test_set",
+        tmp_path / "mine",
+        "--rare",
+        "0.5",
+    ]
     done = subprocess.run(
         judge,
         env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
@@ -130,13 +137,17 @@ def test_unseen_judges_a_folder_of_mails(tmp_path):
         for mail in MAILS
     }
     right = sum((p > 0.5) == name.startswith("spam") for name, p in answers.items())
-    assert (figures["mail"], figures["n"], figures["accuracy"]) == ("mine", "6", f"{right / 6:.4f}")
+    assert (figures["messages"], figures["n"], figures["accuracy"]) == (
+        "mine",
+        "6",
+        f"{right / 6:.4f}",
+    )
     assert figures["recall above 0.5"] == figures["recall"]
 
 
-def test_unseen_names_a_folder_without_mails(tmp_path):
+def test_external_test_set_names_a_folder_without_mails(tmp_path):
     pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
-    judge = [sys.executable, "-m", "spam_training.unseen", tmp_path]
+    judge = [sys.executable, "-m", "spam_training.external_test_set", tmp_path]
     done = subprocess.run(
         judge,
         env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
@@ -149,7 +160,7 @@ def test_unseen_names_a_folder_without_mails(tmp_path):
 @pytest.mark.parametrize(
     "broken", ["not an archive", "an archive that is cut", "a model that is cut"]
 )
-def test_unseen_names_a_broken_file_in_one_line(tmp_path, broken):
+def test_external_test_set_names_a_broken_file_in_one_line(tmp_path, broken):
     pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
     (tmp_path / "mine" / "ham").mkdir(parents=True)
     (tmp_path / "mine" / "ham" / "1").write_bytes(MAILS[0].read_bytes())
@@ -161,7 +172,7 @@ def test_unseen_names_a_broken_file_in_one_line(tmp_path, broken):
     )
     model.write_bytes((DATA / "spam.gguf").read_bytes()[:100000])
     options = [tmp_path / "mine", "-m", model] if broken == "a model that is cut" else [archive]
-    judge = [sys.executable, "-m", "spam_training.unseen", *options]
+    judge = [sys.executable, "-m", "spam_training.external_test_set", *options]
     done = subprocess.run(
         judge,
         env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},

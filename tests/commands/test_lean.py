@@ -13,7 +13,7 @@ HEAVY = {"ast", "dis", "inspect", "tokenize"}
 
 
 @pytest.mark.parametrize("tool", [name for name in SCRIPTS if name != "sluice-bench"])
-def test_a_command_starts_without(tool):
+def test_command_starts_without_module(tool):
     """All but the benchmark, which needs dataclasses."""
     done = subprocess.run(
         [sys.executable, "-I", "-X", "importtime", START, tool, "--version"],
@@ -66,7 +66,7 @@ def test_stand_in_hands_on_while_it_is_there():
     )
 
 
-def test_a_module_that_is_there_stays():
+def test_imported_module_stays():
     with lean.imports():
         assert sys.modules["inspect"] is inspect
     assert sys.modules["inspect"] is inspect

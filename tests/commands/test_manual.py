@@ -20,7 +20,7 @@ PAGES = {name: pages.page(name) for name in ALL}
 EXAMPLES = [name for name in ALL if name != "mail-milter"]
 
 
-def test_every_command_has_a_manual():
+def test_commands_all_have_a_manual():
     built = {p.name for p in BIN.iterdir()}
     assert built <= set(ALL) and set(ALL) - built <= {"mail-milter"}
 

@@ -16,6 +16,7 @@ PACKAGE = ROOT / "lib" / "sluice"
 ANNOTATED = [
     "__init__.py",
     "api",
+    "bench",
     "chat",
     "classify",
     "cli",
@@ -46,7 +47,7 @@ def test_mypy_passes():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_api_is_typed_for_those_who_use_it(tmp_path):
+def test_api_is_typed_for_its_users(tmp_path):
     """py.typed is there, and the lazy names have their types."""
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text(

@@ -88,7 +88,7 @@ def files(tmp_path):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("tied", [True, False])
-def test_every_version_gives_the_weights_it_has(files, tmp_path, version, tied):
+def test_llama2c_versions_give_their_weights(files, tmp_path, version, tied):
     path, m = files.put(version, tied=tied)
     options = ("--from", version) if version < 0 else ()
     found = values(convert(path, tmp_path / "m.gguf", "--vocab", files.tok, *options))
@@ -221,7 +221,7 @@ def test_bf16_is_the_nearest(number):
     )
 
 
-def test_what_rounds_beyond_bf16_is_refused():
+def test_value_that_rounds_beyond_bf16_is_refused():
     with pytest.raises(Error, match="x: row 0: a weight is too large for BF16"):
         types.encode("BF16", np.array([[3.4e38]], "<f4"), "F32", "x")
 
@@ -487,7 +487,7 @@ def test_any_bytes_are_a_message_or_a_fault(data, at):
         ("tokenizer.ggml.model", ("string", "gpt2"), "tokenizer.ggml.model"),
     ],
 )
-def test_what_llama2c_has_no_place_for_is_refused_by_name(files, tmp_path, key, value, what):
+def test_metadata_without_a_llama2c_field_is_refused_by_name(files, tmp_path, key, value, what):
     from sluice.gguf import write as gguf_write
 
     path, m = files.put(0)

@@ -118,7 +118,7 @@ def test_tensors_are_those_of_the_folder_under_their_names(converted, name):
     }.get(name, set())
 
 
-def test_every_key_of_the_architecture_is_one_that_the_package_knows(converted):
+def test_converted_keys_are_known_to_the_gguf_package(converted):
     known = {
         value
         for group in vars(gguf_package.Keys).values()
@@ -653,7 +653,7 @@ def test_post_processors_that_are_no_list_say_nothing(folder, tmp_path, processo
     assert convert(path, tmp_path / "m.gguf").exists()
 
 
-def test_what_tokenizer_json_has_for_a_name_may_be_anything_and_long(folder, tmp_path):
+def test_tokenizer_json_names_may_be_long_and_of_any_characters(folder, tmp_path):
     path = folder("llama")
     whole = json.loads((path / "tokenizer.json").read_text())
     change(path / "tokenizer.json", model={**whole["model"], "unk_token": {"a": 1}})

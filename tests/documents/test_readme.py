@@ -189,7 +189,7 @@ RUN = {
 }
 
 
-def test_every_example_is_run_or_says_that_it_is_not():
+def test_examples_are_all_run_or_marked():
     for page in NAMES:
         if "postfix" not in page:  # test_postfix_page.py
             assert {b.name for b in blocks(page) if b.kind == "sh"} - {"not run"} == RUN.get(

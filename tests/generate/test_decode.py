@@ -60,7 +60,7 @@ def test_decode_writes_its_first_record_before_reading(files):
 
 
 @pytest.mark.parametrize("out", ["nowhere/x.snap", "directory", "m.gguf/x.snap", "/dev/full"])
-def test_an_output_that_cannot_be_is_refused_before_the_work(files, out):
+def test_impossible_output_is_refused_before_the_work(files, out):
     (files / "directory").mkdir(exist_ok=True)
     before = sorted(os.listdir(files))
     for command in (["prefill", "-o", out], ["decode", "-o", out, "p.snap"]):
@@ -370,7 +370,7 @@ def test_tool_is_found_by_any_path(tmp_path):
         assert p.returncode == 0 and b"(sluice)" in p.stdout, (argv, p.stderr)
 
 
-def test_a_checkout_without_make_says_so(tmp_path):
+def test_checkout_without_make_is_an_error_message(tmp_path):
     (tmp_path / "bin").mkdir()
     tool = tmp_path / "bin" / "decode"
     tool.write_bytes((BIN / "decode").read_bytes())
@@ -395,7 +395,7 @@ def test_a_checkout_without_make_says_so(tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
-def test_a_tool_that_may_start_no_process_says_nothing_that_is_a_verdict(tmp_path):
+def test_tool_that_cannot_fork_gives_no_verdict(tmp_path):
     """2 is what a shell ends with that cannot fork, and what classify says of a mail that it is not
     sure of.
     """
@@ -414,7 +414,7 @@ def test_a_tool_that_may_start_no_process_says_nothing_that_is_a_verdict(tmp_pat
         assert p.returncode == code, (name, p.stderr)
 
 
-def test_a_model_of_which_a_byte_was_changed_finds_no_snapshot_and_opens_none(tmp_path):
+def test_changed_model_finds_and_opens_no_snapshot(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=N_VOCAB, n_ctx=64)
     tokens = run("tokenize", "-m", model, input=b"Some words").stdout
@@ -467,7 +467,7 @@ def test_models_with_another_vocabulary_decode_up_to_their_end_of_text(files, tm
 
 
 @pytest.mark.parametrize("tool", SCRIPTS)
-def test_directory_as_standard_file_is_one_line(tool):
+def test_directory_on_a_standard_stream_is_a_one_line_error(tool):
     directory = os.open("/", os.O_RDONLY)
     p = subprocess.run([BIN / tool], stdin=directory, capture_output=True)
     assert (p.returncode, p.stderr) == (65, f"{tool}: standard input: is a directory\n".encode())
@@ -501,7 +501,7 @@ def test_interrupts_while_a_command_starts(ignored):
 
 
 @pytest.mark.parametrize("tool", SCRIPTS)
-def test_what_makes_interrupts_silent_is_imported_first(tool):
+def test_interrupt_handler_is_imported_first(tool):
     path = ROOT / "lib/sluice/commands" / (tool.replace("-", "_") + ".py")
     lines = [
         line

@@ -100,7 +100,7 @@ def test_equals_the_ring(tiny, tmp_path, model, options, grammar):
     assert os.stat(tmp_path / "mine.snap").st_mode & 0o777 == 0o600
 
 
-def test_the_model_in_the_box_writes_what_it_was_not_made_for(tmp_path):
+def test_bundled_model_generates_text(tmp_path):
     path = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
     done = run(
         "generate",
@@ -280,7 +280,7 @@ def in_process(tiny):
     st.booleans(),
     st.booleans(),
 )
-def test_a_text_is_cut_exactly_if_it_is_no_sentence_of_its_grammar(
+def test_text_is_incomplete_exactly_if_its_grammar_does_not_accept_it(
     in_process, g, n, room, seed, keep, ends
 ):
     """Random grammars, maxima, contexts and seeds; the slow matcher says what a sentence is."""
@@ -332,7 +332,7 @@ def at_terminal(*argv, size=1 << 16):
     return p.returncode, out.replace(b"\r\n", b"\n")
 
 
-def test_a_terminal_gets_no_control_characters(tiny):
+def test_terminal_gets_no_control_characters(tiny):
     """A model that wants to write escapes: a pipe gets them, a terminal is shown them."""
     model = tiny / "llama.gguf"
     escape = Vocab(gguf.File(str(model))).ids_writing(b"\x1b")[0]
@@ -427,7 +427,7 @@ def test_chat_takes_the_template(tiny, tmp_path):
         assert got.stdout == want and len(want) > 5
 
 
-def test_a_reader_that_left_and_an_interrupt(tiny, tmp_path):
+def test_closed_reader_and_interrupt_end_generate(tiny, tmp_path):
     model = tiny / "llama.gguf"
     done = shell(f"generate -m '{model}' --bias 2=-1000 Once | head -c 3 | wc -c", tmp_path)
     assert (done.stdout.strip(), done.stderr) == (b"3", b"")
@@ -505,7 +505,7 @@ def test_minus_one_is_no_limit_and_a_random_seed(tiny):
     assert len(seeds) == 3
 
 
-def test_what_has_a_bias_of_minus_infinity_is_never_written(tiny):
+def test_token_with_a_bias_of_minus_infinity_is_never_generated(tiny):
     m, seen = Model(str(tiny / "llama.gguf"), 1), set()
     for _ in range(4):  # each time without all that was written before
         sampler = Sampler(
@@ -540,7 +540,7 @@ def read(tmp_path, text, name="a.json"):
     return [(m.role, m.content) for m in messages.read(str(tmp_path / name))]
 
 
-def test_the_case_of_an_array_is_read(datafile):
+def test_golden_message_array_is_read(datafile):
     assert [
         (m.role, m.content)
         for m in messages.read(str(datafile("cases/models/messages_array.json")))
@@ -569,7 +569,7 @@ SAID = st.lists(
     empty=st.booleans(),
 )
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-def test_an_array_and_lines_are_the_same_messages(
+def test_json_array_and_lines_give_the_same_messages(
     tmp_path_factory, said, indent, ascii, bom, empty
 ):
     """However the array is laid out; no content is an empty text, parts are joined by line ends,
@@ -610,7 +610,7 @@ def test_an_array_and_lines_are_the_same_messages(
         {"type": "file", "text": "x"},
     ],
 )
-def test_a_part_that_is_no_text_is_unsupported_by_name(tmp_path, part):
+def test_message_part_other_than_text_is_refused_by_name(tmp_path, part):
     text = json.dumps(
         [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, part]}]
     )

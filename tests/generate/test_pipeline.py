@@ -298,7 +298,7 @@ def test_ends_of_ring_and_generate(cuts, source, n, options, status, reason):
         ('root ::= ("~~~" "~~"?)', 1),
     ],
 )
-def test_the_id_that_finds_no_room_counts(cuts, source, status, n):
+def test_token_without_remaining_context_counts(cuts, source, status, n):
     """Four tokens of one character each: room for three, and one that is the last."""
     found = both(cuts, 3, source, n, ["-t", 0, "--bias", "2=-1000"])
     assert found[3] == b"~~~~" and found[0] == status
@@ -320,7 +320,7 @@ def test_status_stays_0_without_a_grammar(cuts):
         assert passed.endswith(b"#end length\n" if n else b"#end full\n")
 
 
-def test_a_saved_cache_is_the_same_wherever_the_text_is_cut(cuts, tmp_path):
+def test_saved_cache_does_not_depend_on_where_the_text_is_split(cuts, tmp_path):
     for n in (1, 3, 8, 40):
         for source in ("root ::= [a-z]{5}", 'root ::= "\U0001f980"'):
             codes, _, said, _ = forked.ring(

@@ -84,7 +84,7 @@ def test_golden_files_are_what_the_script_writes():
         ),
     ],
 )
-def test_the_end_has_its_reason(records, options, out):
+def test_end_line_has_its_reason(records, options, out):
     check(run("sample", "-t", 0, *options, input=logits(*records)), 0, out=IDS + out)
 
 
@@ -120,11 +120,11 @@ def ends(flags):
         ([dense(0), dense(1)], ["-n", 2], b"2\n2\n#end length\n"),
     ],
 )
-def test_a_text_that_is_cut_before_its_grammar_is_complete(records, options, out):
+def test_sample_exits_1_if_the_grammar_is_incomplete(records, options, out):
     check(forked.run("sample", "-t", 0, *options, input=logits(*records)), 0, out=IDS + out)
 
 
-def test_the_last_id_is_written_before_the_record_of_its_marks_is_read():
+def test_last_token_is_written_before_its_record_is_read():
     """In the ring that record comes only after it."""
     with subprocess.Popen(
         [BIN / "sample", "-t", "0", "-n", "1"],
@@ -242,7 +242,7 @@ def test_bad_usage_exits_64(options):
     check(forked.run("sample", *options, input=logits(END)), 64, out=b"", error=b"--help")
 
 
-def test_a_full_disk_exits_74():
+def test_full_disk_exits_74():
     with open("/dev/full", "wb") as full:
         r = subprocess.run(
             [BIN / "sample"], input=logits(dense(0), END), stdout=full, stderr=subprocess.PIPE
@@ -250,7 +250,7 @@ def test_a_full_disk_exits_74():
     assert r.returncode == 74 and r.stderr.count(b"\n") == 1
 
 
-def test_what_follows_the_end_of_a_stream_is_an_error():
+def test_data_after_the_end_of_a_stream_is_an_error():
     """As of two streams that were joined: the second is not dropped in silence."""
     one = logits(dense(0), dense(1), END)
     check(
@@ -263,14 +263,14 @@ def test_what_follows_the_end_of_a_stream_is_an_error():
     assert done.stdout.endswith(b"\n2\n2\n#end stop\n")
 
 
-def test_a_closed_stdout_exits_74():
+def test_closed_stdout_exits_74():
     r = subprocess.run(
         ["sh", "-c", f"exec '{BIN}/sample' >&-"], input=logits(dense(0), END), capture_output=True
     )
     assert r.returncode == 74 and r.stderr.count(b"\n") == 1
 
 
-def test_a_reader_that_left_is_no_complete_answer():
+def test_closed_reader_is_no_complete_answer():
     reader, writer = os.pipe()
     os.close(reader)
     r = subprocess.run(
@@ -306,7 +306,7 @@ def test_without_a_seed_the_one_reported_gives_the_run_again():
     assert run("sample", "-S", fields["seed"], input=given).stdout == a.stdout
 
 
-def test_a_seeded_text_goes_on_where_it_stopped():
+def test_seeded_sampling_resumes():
     given = (golden_sample.GOLDEN / "sample-dense.in").read_bytes()
     record_bytes = 16 + 4 * golden_sample.N_VOCAB
     cut = 32 + 20 * record_bytes

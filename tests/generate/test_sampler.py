@@ -182,7 +182,7 @@ def test_frequency_counts_and_presence_does_not():
     assert chosen(presence=1) == 0 and chosen(frequency=1) == 1
 
 
-def test_a_bias_of_minus_infinity_is_never_chosen():
+def test_bias_of_minus_infinity_is_never_chosen():
     """Not by --least either, nor where its logit is the largest; where nothing else is left, that
     is an error."""
     for least in (False, True):
@@ -238,7 +238,7 @@ def test_logprob_is_the_softmax_of_the_record():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("at", [0, 7, 19])
-def test_a_logit_that_is_not_finite_is_named(value, at):
+def test_nonfinite_logit_is_named(value, at):
     logits = [0.5] * 20
     logits[at] = value
     for record in (dense(logits, 42), candidates(list(enumerate(logits)), 42)):

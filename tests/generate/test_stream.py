@@ -12,7 +12,7 @@ from sluice import faults, stream
     "most, words",
     [(10, "more than 10 bytes"), (65536, "more than 65536 bytes"), (1 << 20, "more than 1 MiB")],
 )
-def test_a_file_is_read_up_to_its_limit(tmp_path, most, words):
+def test_read_file_stops_at_its_limit(tmp_path, most, words):
     path = str(tmp_path / "f")
     for n in (0, 1, most):
         (tmp_path / "f").write_bytes(b"a" * n)
@@ -24,7 +24,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path, most, words):
         assert (e.value.code, str(e.value)) == (65, f"{longer}: {words}")
 
 
-def test_a_pipe_is_read_to_its_end_and_a_directory_is_refused(tmp_path):
+def test_read_file_reads_a_pipe_to_its_end_and_refuses_a_directory(tmp_path):
     path = str(tmp_path / "fifo")
     os.mkfifo(path)
     writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(b"one\ntwo\n"))
@@ -38,7 +38,7 @@ def test_a_pipe_is_read_to_its_end_and_a_directory_is_refused(tmp_path):
         stream.read_file(str(tmp_path / "none"), 100)
 
 
-def test_every_reason_that_decode_hands_on_comes_back():
+def test_end_reasons_round_trip():
     """`#end cut` becomes an E record, and that becomes `#end cut`; text and stop are a text's own
     end.
     """

@@ -347,7 +347,7 @@ def test_truncation_at_every_byte_is_refused(memory_file):
 
 
 @pytest.mark.full
-def test_every_bit_flip_is_refused_or_harmless(memory_file):
+def test_bit_flips_are_refused_or_harmless(memory_file):
     data = small_model()
     path = memory_file(data)
     file = gguf.File(path)

@@ -221,7 +221,7 @@ def test_files_of_a_model_count_in_their_order(tmp_path):
 # A digest that was kept.
 
 
-def test_a_file_is_hashed_once(model, cache, hashed):
+def test_model_is_hashed_once(model, cache, hashed):
     assert id_of(model, cache) == truth(model) and len(hashed) == 1
     (name,) = entries(cache)
     assert [os.stat(p).st_mode & 0o7777 for p in (cache, cache / name)] == [0o700, 0o600]
@@ -289,7 +289,7 @@ def clone_over(path):
 @pytest.mark.parametrize(
     "change", [write_in_place, write_anew, store_in_a_map, replace, remove_and_make, clone_over]
 )
-def test_a_changed_file_with_its_mtime_set_back_has_another_id(model, cache, change, is_settled):
+def test_identity_changes_if_mtime_is_set_back(model, cache, change, is_settled):
     before, known = model.stat(), id_of(model, cache)
     assert len(entries(cache)) == 1
     change(model)
@@ -301,7 +301,7 @@ def test_a_changed_file_with_its_mtime_set_back_has_another_id(model, cache, cha
     assert id_of(model, cache) == truth(model)
 
 
-def test_a_copy_is_a_file_of_its_own(model, cache, tmp_path, hashed):
+def test_identity_cache_has_an_entry_for_each_copy(model, cache, tmp_path, hashed):
     known, copy = id_of(model, cache), tmp_path / "copy.gguf"
     shutil.copy2(model, copy)
     settle(copy)
@@ -322,21 +322,21 @@ def test_names_of_one_file_share_what_was_kept(model, cache, tmp_path, hashed):
 # Within a clock tick.
 
 
-def test_a_file_that_changed_a_moment_ago_is_not_kept(model, cache, hashed):
+def test_identity_of_a_just_changed_file_is_not_cached(model, cache, hashed):
     os.utime(model)
     assert id_of(model, cache) == truth(model) and entries(cache) == []
     settle(model)
     assert id_of(model, cache) == truth(model) and len(entries(cache)) == 1 and len(hashed) == 2
 
 
-def test_a_file_of_the_future_is_not_kept(model, cache, monkeypatch):
+def test_identity_of_a_file_with_future_mtime_is_not_cached(model, cache, monkeypatch):
     """A clock that was set back: what changes until it is there again could have any ctime."""
     now = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: now() - 3600 * 10**9)
     assert id_of(model, cache) == truth(model) and entries(cache) == []
 
 
-def test_the_tick_is_longer_than_that_of_any_file_system():
+def test_identity_tick_is_longer_than_that_of_file_systems():
     assert identity.SETTLED_NS > 2e9
 
 
@@ -365,7 +365,7 @@ def test_without_the_wait_a_change_within_the_tick_would_be_missed(model, cache,
     assert id_of(model, cache) == known != truth(model)  # this test can tell
 
 
-def test_a_store_into_a_page_that_was_dirty_is_seen_without_leases(model, cache, monkeypatch):
+def test_store_into_a_dirty_page_is_seen_without_leases(model, cache, monkeypatch):
     """The kernel sets ctime when a clean page of a shared map is written, not for what is stored
     there until it is written back."""
     monkeypatch.setattr(identity, "_has_writer", lambda fd: False)
@@ -391,7 +391,7 @@ def open_a_shared_map(path):
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="leases are Linux's")
 @pytest.mark.parametrize("begin", [open_to_write, open_a_shared_map])
-def test_what_somebody_may_be_writing_is_not_kept(model, cache, begin, hashed):
+def test_identity_of_a_file_open_for_writing_is_not_cached(model, cache, begin, hashed):
     """One write of many pages sets ctime first and stores the last page long after."""
     with begin(model):
         settle(model)
@@ -400,7 +400,7 @@ def test_what_somebody_may_be_writing_is_not_kept(model, cache, begin, hashed):
     assert id_of(model, cache) == truth(model) and len(entries(cache)) == 1
 
 
-def test_whoever_opens_a_file_to_write_while_it_is_asked_for_writers_ends_nobody(model):
+def test_opening_a_leased_file_for_writing_kills_no_process(model):
     """A lease that somebody breaks is told by a signal, which must not be SIGIO."""
     end = time.monotonic() + 0.5
     part = part_of(model)
@@ -412,7 +412,7 @@ def test_whoever_opens_a_file_to_write_while_it_is_asked_for_writers_ends_nobody
     assert writer.returncode == 0 and found == {False, True}
 
 
-def test_what_cannot_be_synced_is_not_kept(model, cache, monkeypatch, hashed):
+def test_identity_of_an_unsyncable_file_is_not_cached(model, cache, monkeypatch, hashed):
     def fail(fd):
         raise OSError(error, os.strerror(error))
 
@@ -426,7 +426,7 @@ def test_what_cannot_be_synced_is_not_kept(model, cache, monkeypatch, hashed):
 # While it is hashed.
 
 
-def test_a_file_that_changes_before_or_while_it_is_hashed_is_refused(model, cache, monkeypatch):
+def test_model_changed_before_or_during_hashing_is_refused(model, cache, monkeypatch):
     real = identity._hash
     file = gguf.File(str(model))
     file.id_cache = str(cache)
@@ -443,7 +443,7 @@ def test_a_file_that_changes_before_or_while_it_is_hashed_is_refused(model, cach
     assert entries(cache) == []
 
 
-def test_a_file_that_is_replaced_while_it_is_hashed_is_the_one_that_was_opened(
+def test_model_replaced_during_hashing_keeps_the_opened_identity(
     model, cache, monkeypatch, tmp_path
 ):
     """Models are replaced by rename, which changes the ctime of the open one, and no byte of it."""
@@ -509,7 +509,7 @@ def piped(command):
     )
 
 
-def test_a_file_that_is_cut_while_it_is_hashed_ends_in_one_line(tmp_path):
+def test_model_truncated_during_hashing_is_a_one_line_error(tmp_path):
     """A hole of 16 GB takes seconds to hash."""
     path = tmp_path / "hole"
     with open(path, "wb") as f:
@@ -523,7 +523,7 @@ def test_a_file_that_is_cut_while_it_is_hashed_ends_in_one_line(tmp_path):
     assert str(path) in err and ("cut" in err or "changed" in err) and entries(tmp_path / "c") == []
 
 
-def test_an_interrupt_ends_hashing_soon(tmp_path):
+def test_interrupt_ends_hashing_soon(tmp_path):
     path = tmp_path / "hole"
     with open(path, "wb") as f:
         f.truncate(64 << 30)
@@ -544,7 +544,7 @@ def kept(model, cache):
     return known, cache / name
 
 
-def test_a_damaged_entry_is_not_there(model, cache, hashed):
+def test_damaged_identity_entry_is_ignored(model, cache, hashed):
     known, path = kept(model, cache)
     good = path.read_bytes()
     spoilt = [good[:n] for n in range(len(good))]
@@ -560,7 +560,7 @@ def test_a_damaged_entry_is_not_there(model, cache, hashed):
     assert id_of(model, cache) == known and path.read_bytes() == good and len(hashed) == 2
 
 
-def test_an_entry_of_another_file_or_time_is_not_taken(model, cache, tmp_path):
+def test_identity_entry_of_another_file_or_time_is_not_used(model, cache, tmp_path):
     known, path = kept(model, cache)
     other = tmp_path / "other.gguf"
     shutil.copy2(model, other)
@@ -579,7 +579,7 @@ def test_an_entry_of_another_file_or_time_is_not_taken(model, cache, tmp_path):
     assert id_of(model, cache) == truth(model) != known
 
 
-def test_an_entry_that_is_no_file_of_ours_is_not_read(model, cache):
+def test_identity_entry_that_is_not_a_private_regular_file_is_not_read(model, cache):
     known, path = kept(model, cache)
     wrong = identity._entry(model.stat(), bytes(32))
     path.write_bytes(wrong)
@@ -599,7 +599,7 @@ def test_an_entry_that_is_no_file_of_ours_is_not_read(model, cache):
         path.write_bytes(b"")
 
 
-def test_a_directory_that_others_could_write_is_not_used(model, cache):
+def test_identity_cache_writable_by_others_is_not_used(model, cache):
     known, path = kept(model, cache)
     path.write_bytes(identity._entry(model.stat(), bytes(32)))
     for mode in (0o770, 0o707, 0o777):
@@ -695,7 +695,7 @@ def test_whatever_call_fails_the_id_is_right_or_there_is_one_line(strace, model,
     assert set(ended) <= {"fstat", "newfstatat", "mmap"}
 
 
-def test_a_full_disk_changes_nothing(strace, model, tmp_path):
+def test_identity_is_correct_on_a_full_disk(strace, model, tmp_path):
     """From the first write on, all fail."""
     right = truth(model).hex() + "\n"
     full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1))
@@ -707,7 +707,7 @@ def test_a_full_disk_changes_nothing(strace, model, tmp_path):
     assert (done.stdout, done.stderr) == (right, "") and entries(tmp_path / "c") == []
 
 
-def test_a_kill_leaves_a_whole_entry_or_none(strace, model, tmp_path):
+def test_killed_hashing_leaves_a_whole_entry_or_none(strace, model, tmp_path):
     log = tmp_path / "trace"
     hash_it(model, tmp_path / "c", *TRACE, log, "-e", f"trace={CALLS},access")
     calls = calls_of(log.read_text())
@@ -754,7 +754,7 @@ def test_many_processes_hash_at_once(model, tmp_path):
     assert all(name.endswith(".id") for name in left) and 1 <= len(left) <= 6
 
 
-def test_where_no_thread_can_be_had_one_hashes(tmp_path):
+def test_hashing_works_without_further_threads(tmp_path):
     if os.geteuid():
         pytest.skip("needs root")
     path = tmp_path / "hole"
@@ -767,7 +767,7 @@ def test_where_no_thread_can_be_had_one_hashes(tmp_path):
 
 
 @pytest.mark.full
-def test_a_large_file_needs_little_address_space(tmp_path):
+def test_hashing_a_large_file_needs_little_address_space(tmp_path):
     path = tmp_path / "hole"
     with open(path, "wb") as f:
         f.truncate(1 << 30)
@@ -782,7 +782,7 @@ def test_a_large_file_needs_little_address_space(tmp_path):
 # In the page cache.
 
 
-def test_what_was_not_cached_is_asked_for_in_large_pages(model, monkeypatch):
+def test_uncached_model_is_read_in_large_pages(model, monkeypatch):
     asked = []
     monkeypatch.setattr(identity.huge_pages, "ask", lambda memory: asked.append(len(memory)))
     id_of(model, None)
@@ -829,7 +829,7 @@ def test_only_commands_that_need_it_compute_it(tmp_path):
     assert needs("gguf-dump", model) and not needs("gguf-dump", model, "general.architecture")
 
 
-def test_a_cache_of_ones_own_and_none_are_heeded(tmp_path):
+def test_cache_option_and_no_cache_are_obeyed(tmp_path):
     """`--cache DIR` has the id as well as all else, `--no-cache` keeps none."""
     shutil.copy(SPAM, tmp_path / "m.gguf")
     time.sleep(identity.SETTLED_NS / 1e9 + 0.1)

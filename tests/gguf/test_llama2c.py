@@ -54,7 +54,7 @@ def test_tensors_lie_where_they_are(files, name, tied):
     )
 
 
-def test_every_instruction_set_gives_the_bits_of_the_gguf(files, tmp_path):
+def test_llama2c_has_the_bits_of_the_gguf_on_all_instruction_sets(files, tmp_path):
     """f32 that are aligned to four bytes alone."""
     names = ("v0", "v0-untied", "v1")
     for name in names:
@@ -228,7 +228,7 @@ def test_versions_that_do_not_lie_as_kernels_want_them_name_the_command(files):
     assert e.code == BAD_DATA and "gguf-convert --from -1" in str(e)
 
 
-def test_a_word_of_the_user_is_missing_or_too_much(files, tmp_path, datafile):
+def test_llama2c_vocab_option_is_missing_or_superfluous(files, tmp_path, datafile):
     assert fault_of(files / "v0").code == USAGE
     e = fault_of(datafile("models/stories260K.gguf"), files / "tok")
     assert e.code == USAGE and "without --vocab" in str(e)

@@ -84,7 +84,7 @@ def test_other_files_are_named_by_their_bytes_too(here, argv):
     assert done.returncode == 66 and path(here, b"gone\xfe.x") in done.stderr, done.stderr
 
 
-def test_what_is_written_goes_to_such_names_and_reports_name_them(here, tmp_path):
+def test_output_with_unusual_names_is_written_and_reported(here, tmp_path):
     d = os.fsencode(tmp_path)
     shutil.copy(os.path.join(here, MODEL), os.path.join(d, MODEL))
     m, out = os.path.join(d, MODEL), lambda name: os.path.join(d, name)

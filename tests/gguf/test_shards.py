@@ -109,7 +109,7 @@ def fault_of(path):
 
 
 @pytest.mark.full
-def test_a_model_of_two_files_runs_given_any_of_them(datafile):
+def test_split_model_runs_from_any_of_its_files(datafile):
     whole = run(
         "generate", "-m", datafile("models/stories260K.gguf"), "-t", 0, "-n", 40, "Once upon"
     )
@@ -237,7 +237,7 @@ def test_gguf_dump_takes_a_shard_on_standard_input(here):
     assert done.returncode == 0 and b"shards: 3" in done.stdout
 
 
-def test_a_link_is_the_shard_it_leads_to(here, tmp_path):
+def test_link_to_a_shard_is_that_shard(here, tmp_path):
     (tmp_path / "sub").mkdir()
     os.symlink(here[0], tmp_path / "sub" / "any name.gguf")
     assert len(gguf.File(str(tmp_path / "sub" / "any name.gguf")).parts) == 3
@@ -248,7 +248,7 @@ def test_a_link_is_the_shard_it_leads_to(here, tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_count_of_none_or_one_is_a_whole_file(tmp_path, count):
+def test_split_count_of_zero_or_one_is_a_single_file(tmp_path, count):
     """0 is what gguf-split --merge leaves behind."""
     split = {"split.no": ("u16", 0), "split.count": ("u16", count)}
     write_gguf(tmp_path / "m.gguf", split, [("t", F32, (8,), bytes(32))])
@@ -260,7 +260,7 @@ def test_a_count_of_none_or_one_is_a_whole_file(tmp_path, count):
 # Wrong shards ----------------------------------------------------------------------
 
 
-def test_a_missing_shard_is_named(here):
+def test_missing_shard_is_named(here):
     for gone in here:
         kept = gone.read_bytes()
         gone.unlink()
@@ -320,7 +320,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_shard_that_does_not_belong_is_named(tmp_path, model, what):
+def test_shard_that_does_not_belong_is_named(tmp_path, model, what):
     extra, wrong, names = WRONG[what]
     shutil.copy(model, tmp_path / "m.gguf")
     n = len(gguf.File(str(model)).tensors)
@@ -329,7 +329,7 @@ def test_a_shard_that_does_not_belong_is_named(tmp_path, model, what):
     assert code == 65 and line.startswith(f"{paths[wrong]}: ") and names in line
 
 
-def test_a_shard_of_another_model_is_named(here, tmp_path):
+def test_shard_of_another_model_is_named(here, tmp_path):
     """Of one with other tensors by what is twice or missing, with other shapes by the tensor."""
     other = tmp_path / "other"
     other.mkdir()
@@ -354,7 +354,7 @@ def test_a_shard_of_another_model_is_named(here, tmp_path):
 @pytest.mark.parametrize(
     "how", ["cut", "empty", "text", "fifo", "directory", "dangling", "cut head"]
 )
-def test_a_damaged_shard_is_named(here, how):
+def test_damaged_shard_is_named(here, how):
     data = here[1].read_bytes()
     here[1].unlink()
     if how == "fifo":
@@ -383,7 +383,7 @@ def test_shards_joined_by_cat_are_told_how_to_merge(here, tmp_path):
     assert "gguf-convert --merge" in line
 
 
-def test_a_name_that_says_otherwise_is_refused(here, tmp_path):
+def test_shard_with_a_contradicting_name_is_refused(here, tmp_path):
     for name, names in (
         ("x-00001-of-00004.gguf", "split.count: 3, but the name says 4"),
         ("x-00002-of-00003.gguf", "the name says 2"),
@@ -395,7 +395,7 @@ def test_a_name_that_says_otherwise_is_refused(here, tmp_path):
         assert code == 65 and line.startswith(f"{tmp_path / name}: ") and names in line
 
 
-def test_a_number_beyond_the_count_is_refused_whatever_the_name_says(here):
+def test_shard_number_beyond_the_count_is_refused(here):
     data = here[2].read_bytes()
     at = data.index(b"split.no") + len("split.no") + 4
     for no in (3, 4):
@@ -406,7 +406,7 @@ def test_a_number_beyond_the_count_is_refused_whatever_the_name_says(here):
         assert fault_of(path) == (65, f"{path}: split.no: {no}, but split.count is 3")
 
 
-def test_the_most_shards_that_a_file_can_claim_cost_nothing(tmp_path):
+def test_maximum_shard_count_costs_nothing(tmp_path):
     for count, code in ((65535, 69), (513, 69), (512, 66)):
         path = tmp_path / f"m-00001-of-{count:05}.gguf"
         write_gguf(
@@ -447,7 +447,7 @@ def test_refused_shards_leave_no_descriptor_open(here):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_shard_that_changes_is_noticed(here):
+def test_changed_shard_is_noticed(here):
     file = gguf.File(str(here[0]))
     file.check_unchanged()
     with open(here[2], "r+b") as f:
@@ -462,7 +462,7 @@ def test_a_shard_that_changes_is_noticed(here):
 # Written whole or not at all -----------------------------------------------------------
 
 
-def test_the_command_splits_and_merges(model, tmp_path):
+def test_command_splits_and_merges(model, tmp_path):
     done = run("gguf-convert", model, "--split-bytes", "60K", "-o", tmp_path / "s.gguf", "-v")
     assert done.returncode == 0 and b"files=" in done.stderr
     first = sorted(tmp_path.iterdir())[0]
@@ -485,14 +485,14 @@ def test_the_command_splits_and_merges(model, tmp_path):
         (["--split-bytes", "20K"], 64, "tensor token_embd.weight takes"),
     ],
 )
-def test_what_does_not_go_together_is_refused(model, tmp_path, argv, code, names):
+def test_conflicting_options_are_refused(model, tmp_path, argv, code, names):
     done = run("gguf-convert", model, "-o", tmp_path / "x", *argv)
     assert done.returncode == code and names in done.stderr.decode()
     assert done.stderr.count(b"\n") == 1
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_read_is_not_overwritten(here):
+def test_input_is_not_overwritten(here):
     """As gguf-split --merge did with a pattern in place of the first shard."""
     before = [path.read_bytes() for path in here]
     for path in here:
@@ -525,7 +525,7 @@ def test_shards_that_are_there_are_not_replaced(model, tmp_path):
 
 @pytest.mark.parametrize("step", ["write", "name", "sync"])
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_a_fault_on_the_way_leaves_nothing(model, tmp_path, monkeypatch, step, nth):
+def test_failed_split_leaves_no_files(model, tmp_path, monkeypatch, step, nth):
     calls, name = [], {"write": "fsync", "name": "link", "sync": "fsync"}[step]
     real = getattr(os, name)
 
@@ -543,7 +543,7 @@ def test_a_fault_on_the_way_leaves_nothing(model, tmp_path, monkeypatch, step, n
     assert e.value.code in (73, 74, 75) and len(calls) == nth and os.listdir(tmp_path) == []
 
 
-def test_a_killed_split_leaves_no_model(model, tmp_path):
+def test_killed_split_leaves_no_model(model, tmp_path):
     """At any moment: either all shards, or the first is missing."""
     rng = random.Random(1)
     for _ in range(12):
@@ -572,7 +572,7 @@ def test_no_room_is_said_before_a_byte_is_written(model, tmp_path, monkeypatch):
     assert e.value.code == 75 and os.listdir(tmp_path) == []
 
 
-def test_what_a_copy_loses_is_said(model, tmp_path):
+def test_conversion_losses_are_reported(model, tmp_path):
     data = model.read_bytes()
     (tmp_path / "long.gguf").write_bytes(data + bytes(100))
     done = run("gguf-convert", tmp_path / "long.gguf", "--split-bytes", "60K", "-o", tmp_path / "s")
@@ -641,7 +641,7 @@ def test_start_does_not_load_what_only_shards_need():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_the_id_covers_every_byte_of_every_shard_and_is_that_of_any(here, model):
+def test_identity_covers_each_byte_of_all_shards_and_is_the_same_for_each(here, model):
     """A split model is not the file it was cut from: its bytes are others."""
     tokens = {gguf.File(str(path)).id for path in here}
     assert len(tokens) == 1 and gguf.File(str(model)).id not in tokens

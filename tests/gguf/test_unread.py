@@ -170,7 +170,7 @@ def opened(path):
 
 
 @pytest.mark.parametrize("size", [20 << 20, 600 << 20])
-def test_a_whole_tokenizer_in_a_key_opens_as_fast_as_before(model, tmp_path, size):
+def test_large_tokenizer_key_does_not_slow_opening(model, tmp_path, size):
     metadata, tensors = model
     write_gguf(tmp_path / "m.gguf", metadata, tensors)
     data = (tmp_path / "m.gguf").read_bytes()
@@ -220,7 +220,7 @@ def test_and_so_are_those_of_all_shards(tmp_path):
     assert e.value.code == 69
 
 
-def test_the_hub_names_of_needed_keys_are_kept():
+def test_hub_names_of_needed_keys_are_kept():
     for key in (
         "tokenizer.ggml.tokens",
         "tokenizer.ggml.merges",
@@ -238,7 +238,7 @@ def test_the_hub_names_of_needed_keys_are_kept():
     assert KIND_NAMES[8] == "string"
 
 
-def test_a_file_that_is_cut_while_a_value_is_printed_is_74(tmp_path):
+def test_dump_of_a_file_truncated_meanwhile_exits_74(tmp_path):
     write_gguf(
         tmp_path / "m.gguf",
         {"a.text": ("string", b"x" * (4 * PIECE)), "a.list": ("[u32]", list(range(PIECE)))},

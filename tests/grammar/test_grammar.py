@@ -631,7 +631,7 @@ def test_character_may_be_split_over_ids(cut):
 # Vocabularies ------------------------------------------------------------------------
 
 
-def test_every_spelling_of_an_answer_stays():
+def test_grammar_keeps_all_spellings_of_an_answer():
     words = Words(
         [
             b"",

@@ -135,7 +135,7 @@ def test_answer_of_several_ids_and_every_spelling(model):
     ]
 
 
-def test_what_follows_the_end_of_a_stream_is_an_error(model):
+def test_data_after_the_end_of_a_stream_is_an_error(model):
     two = end(flags=stream.FULL, prev=-1, pos=7) + header(model) + dense(-1)
     done, records = filtered(model, 'root ::= "yes"', dense(-1), two)
     assert (
@@ -248,7 +248,7 @@ def test_end_record_tells_of_an_id_that_was_chosen_or_of_none(model):
             refused(done, 65, f"record 2: id {wrong} {says}")
 
 
-def test_a_text_may_end_where_all_filters_say_so(model):
+def test_text_may_end_if_all_filters_accept_it(model):
     """Two grammars, one behind the other."""
 
     def both(first, second, *records):
@@ -279,7 +279,7 @@ def test_a_text_may_end_where_all_filters_say_so(model):
     refused(done, 65, "record 2: none of the candidates")
 
 
-def test_a_whole_text_that_no_id_continues_has_ended(model):
+def test_complete_text_without_continuation_has_ended(model):
     """The vocabulary has no id for what may follow, or none of the candidates is one: what is there
     is complete.
     """

@@ -1,7 +1,7 @@
-"""Files that are wrong in one way each: (name, bytes, exit code, what the message must name).
+"""Files with one error each: (name, bytes, exit code, a part of the message).
 
 The first 34 are those of llama.cpp's tests/test-gguf.cpp, under its names; the
-rest hold one invariant of the format each. A code of 0 is a file to be taken.
+rest hold one invariant of the format each. A code of 0 is a valid file.
 """
 
 import struct

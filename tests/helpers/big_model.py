@@ -3,8 +3,7 @@
 
     .venv/bin/python3 tests/helpers/big_model.py OUT.gguf
 
-What it answers means nothing; that it reads and computes what a real one of the shape does, is the
-point.
+Its answers are meaningless; it reads and computes as much as a real model of the shape.
 """
 
 import sys

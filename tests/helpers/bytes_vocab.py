@@ -1,8 +1,8 @@
-"""A vocabulary for what joins texts: test_text.py, test_generate.py."""
+"""A vocabulary for tests that join texts: test_text.py, test_generate.py."""
 
 
 class Bytes:
-    """A vocabulary whose tokens write what they are told."""
+    """A vocabulary whose tokens have given bytes."""
 
     add_prefix = False
 

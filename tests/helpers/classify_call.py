@@ -1,6 +1,4 @@
-"""classify asked about a text, as a command and in this process; the questions and models for
-it.
-"""
+"""Call classify as a command and in this process; questions and models for it."""
 
 import json
 import os

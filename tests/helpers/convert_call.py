@@ -1,21 +1,17 @@
-"""gguf-convert called in this process, as bin/gguf-convert has it: a start of Python and numpy less
-for each of many calls.
-"""
+"""Call gguf-convert in this process, which saves the start of Python and numpy for each call."""
 
 from sluice.commands.gguf_convert import main as MAIN
 from sluice.faults import Error
 
 
 def convert(source, out, *options):
-    """Convert, and give back `out`; an Error escapes."""
+    """Convert; return `out`. An Error is raised."""
     MAIN.main([str(a) for a in (source, "-o", out, *options)], standalone_mode=False)
     return out
 
 
 def refused(code, source, out, *options):
-    """What it says of an input that ends in `code`: one line that can be printed; nothing is left
-    beside `out`.
-    """
+    """The message for an input that exits with `code`: one printable line, no file left behind."""
     before = sorted(p.name for p in out.parent.iterdir())
     try:
         convert(source, out, *options)

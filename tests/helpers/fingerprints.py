@@ -104,7 +104,7 @@ def main():
 
 
 def make_inputs(directory):
-    """Write the models, mails and texts that every tree is run on, and their digests."""
+    """Write the models, messages and texts that every tree is run on, and their digests."""
     if (directory / "SUMS").exists():
         sys.exit(f"{directory} is made already; remove it to make it anew")
     sys.path[:0] = [str(HERE), str(TESTS)]
@@ -196,7 +196,7 @@ def make_models(directory):
 
 
 def make_mails(directory):
-    """The mails of the tests, and spoilt ones: cut, with bytes changed, with lines exchanged."""
+    """Messages of the tests, and damaged ones: truncated, with changed bytes, with swapped lines."""
     draw = random.Random(5)
     for path in sorted((TESTS / "mails").glob("*.eml")):
         data = path.read_bytes()

@@ -1,9 +1,8 @@
-"""Commands of bin/ without a start of Python each: a fork of this process, in which their modules
-are loaded, runs them.
+"""Run commands of bin/ in a fork of this process, which saves the start of Python.
 
-What a start itself proves (the shell's lines, closed descriptors, imports) is for conftest.run and
-conftest.shell, which start commands as users do. Nor do chat templates get a process of their own
-here: what that one must withstand is in test_template.py.
+Tests of the start itself (shell lines, closed descriptors, imports) use conftest.run and
+conftest.shell, which start commands as users do. Chat templates have no process of their own here;
+test_template.py tests that process.
 """
 
 import functools

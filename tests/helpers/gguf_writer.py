@@ -1,7 +1,7 @@
 """Write GGUF files for the tests: small, deterministic, and wrong in any way a test asks for.
 
-`write_gguf` writes a good file. The parts it is made of (`string`, `value`,
-`key_value`, `tensor_info`, `header`) are there for the files that should be refused.
+`write_gguf` writes a valid file. Its parts (`string`, `value`, `key_value`, `tensor_info`,
+`header`) are for files that must be refused.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""The golden logits: what transformers computes in f32 on models of tests/helpers/tiny_model.py.
+"""The golden logits: transformers in f32 on models of tests/helpers/tiny_model.py.
 
 golden/logits/CASE.json
 written by hand: `config` for tiny_model.write_model, `n_ids`, the length of the prompt, and

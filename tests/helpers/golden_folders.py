@@ -1,7 +1,7 @@
 """Make tests/golden/folders: small models as Hugging Face keeps them, saved by transformers itself,
 and what it computes with them.
 
-    python3 tests/helpers/golden_folders.py              write every folder anew
+    python3 tests/helpers/golden_folders.py              write every folder again
     python3 tests/helpers/golden_folders.py --check      exit 1 where transformers computes other
                                                          logits or
                                                  tokens than are on record

@@ -1,11 +1,11 @@
-"""What llama.cpp says of a text: tests/golden/perplexity.json.
+"""The perplexity of a text by llama.cpp: tests/golden/perplexity.json.
 
     python3 tests/helpers/golden_perplexity.py ../shared/data/models  with a Python that has
             llama-cpp-python and numpy
 
 Logits from llama-cpp-python, with keys and values in f32; windows and sums as llama.cpp's
-perplexity tool has them: windows of n_ctx tokens, the first of each replaced by the begin id where the
-vocabulary puts one before a text, of each those behind the middle count.
+perplexity tool has them: windows of n_ctx tokens, the first of each replaced by BOS if the vocabulary
+puts one before a text; the tokens after the middle of each window count.
 """
 
 import json

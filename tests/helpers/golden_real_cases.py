@@ -1,11 +1,11 @@
-"""Logits of the real models on golden/real/prose.txt: what is kept, and how far others are from it.
+"""Logits of the real models on golden/real/prose.txt: the sample kept, and distances from it.
 
 golden/real/MODEL.json           token IDs of the text by llama.cpp's tokenizer, and what llama.cpp
-                                 generates and measures; written by golden_real_rival.py
+                                 generates and measures; written by golden_real_llama_cpp.py
 golden/real/MODEL.npz            of transformers' logits in f32, with the weights dequantised;
                                  written by golden_real.py
 golden/real/MODEL.llama.cpp.npz  of llama.cpp's logits with its default arithmetic; written by
-                                 golden_real_rival.py
+                                 golden_real_llama_cpp.py
 
 All logits of 300 positions are 59 MB for SmolLM2 and 315 MB for Gemma. Kept are, of each position,
 the N_TOP largest with their token IDs, the logarithm of the sum of all exponentials, on which
@@ -50,7 +50,7 @@ class Kept(NamedTuple):
 
 
 def facts(name):
-    """What golden_real_rival.py wrote of the model `name`: a dict; "ids" are the tokens of TEXT."""
+    """The JSON of golden_real_llama_cpp.py for the model `name`; "ids" are the tokens of TEXT."""
     return json.loads((DIRECTORY / f"{name}.json").read_text())
 
 

@@ -1,4 +1,4 @@
-"""Rows to quantise, and how far llama.cpp's quantisers are from them: tests/golden/rmse.json.
+"""Rows to quantize, and the errors of llama.cpp's quantizers: tests/golden/rmse.json.
 
     python3 tests/helpers/golden_rmse.py /path/to/libggml-base.so
 

@@ -1,5 +1,4 @@
-"""Write tests/golden/sample-*.{in,out}: records of logits, and the tokens that seeded runs of `sample`
-must give.
+"""Write tests/golden/sample-*.{in,out}: records of logits, and the tokens of seeded runs of `sample`.
 
     .venv/bin/python3 tests/helpers/golden_sample.py
 

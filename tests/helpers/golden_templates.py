@@ -1,4 +1,4 @@
-"""Write tests/golden/templates.jsonl: what transformers' apply_chat_template makes of the nine
+"""Write tests/golden/templates.jsonl: the output of transformers' apply_chat_template for the nine
 templates in shared/data/templates.
 
     build/golden-venv/bin/python3 tests/helpers/golden_templates.py [--check] [TEMPLATES]

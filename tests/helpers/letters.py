@@ -1,5 +1,5 @@
-"""Mails for a Postfix with a filter: made, sent, and compared with what the same Postfix delivers
-without the filter.
+"""Messages for a Postfix with a filter: make them, send them, and compare their delivery with that
+of the same Postfix without the filter.
 """
 
 import random
@@ -25,9 +25,7 @@ def crlf(data):
 
 
 def ordinary():
-    """Mails as people get them, those that no Postfix changes: those beside the tests, and the
-    samples where they are.
-    """
+    """Ordinary messages that Postfix does not change: those of the tests and, if present, samples."""
     paths = sorted((ROOT / "tests/mails").glob("*.eml"))
     if samples := find_data("spam/samples"):
         paths += sorted(samples.glob("*.eml"))
@@ -43,7 +41,7 @@ def ordinary():
 
 
 def hostile():
-    """Mails made to break a parser, and what other people's test collections have."""
+    """Messages made to break a parser, and those of other test collections."""
     deep = b"".join(
         b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(90)
     )
@@ -87,9 +85,7 @@ def hostile():
 
 
 def load(n, seed=1):
-    """n mails, one in ten hostile, each of the others with a text of its own: [(recipient,
-    bytes)].
-    """
+    """[(recipient, bytes)]: n messages, one in ten hostile, the others with different texts."""
     rng = random.Random(seed)
     good, bad = ordinary(), hostile()
     mails = []
@@ -115,8 +111,9 @@ def connect(instance, port):
 def send(
     instance, mails, port=25, senders=4, sender="from@example.net", options=(), gap=0.0, sent=None
 ):
-    """Send as a mail server does: what is refused for now comes again. sent: {recipient: time of
-    the answer} to fill in.
+    """Send as a mail server does, and retry after temporary errors.
+
+    sent: {recipient: time of the answer}, filled in here.
     """
     todo, lock, errors = list(reversed(mails)), threading.Lock(), []
 
@@ -176,8 +173,9 @@ def split(data):
 
 
 def without_ours(data):
-    """The mail but for what Postfix's second pass and the filter may add or take: its Received
-    lines, and X-Spam- fields.
+    """The message without the fields that Postfix's second pass and the filter may add or remove.
+
+    These are Received and X-Spam- fields.
     """
     fields, rest = split(data)
     return b"".join(f for f in fields if not OWN.match(f) and not RECEIVED.match(f)) + rest
@@ -196,7 +194,7 @@ def own_fields(data):
 
 
 def marked_once(data):
-    """Whether the mail has exactly one set of our fields, a verdict's or an unchecked mail's."""
+    """Whether the message has exactly one set of X-Spam fields, with a verdict or "unchecked"."""
     own = own_fields(data)
     if (
         any(len(values) != 1 for values in own.values())

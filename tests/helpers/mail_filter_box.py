@@ -1,6 +1,4 @@
-"""bin/mail-filter ($SLUICE_MAIL_FILTER: another build of it) in a directory, with scripts that
-stand for classify and sendmail.
-"""
+"""bin/mail-filter, or the build in $SLUICE_MAIL_FILTER, with stand-ins for classify and sendmail."""
 
 import os
 import re
@@ -102,7 +100,7 @@ class Box:
         return done
 
     def sent(self):
-        """[(arguments, mail)] that sendmail read to the end, which are forgotten."""
+        """Remove and return [(arguments, message)] that sendmail read completely."""
         found = []
         for mail in sorted((self.path / "sent").glob("*.mail")):
             found.append(

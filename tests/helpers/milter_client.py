@@ -1,5 +1,4 @@
-"""The mail server's side of the milter protocol, version 6, as Postfix speaks it: what is written
-and what is read is plain bytes.
+"""The mail server's side of the milter protocol, version 6, as Postfix speaks it, in plain bytes.
 
 A packet is its length (4 bytes, big-endian), a command letter and data. Lists and letters:
 include/libmilter/mfdef.h.
@@ -92,7 +91,7 @@ class Milter:
         self.queue_id = queue_id
 
     def content(self, mail):
-        """Headers and body of a mail (bytes, lines that end in LF)."""
+        """Headers and body of a message (bytes, lines that end in LF)."""
         headers, body = split(mail)
         for name, value in headers:
             if not self.steps & LEADING_BLANKS:
@@ -141,8 +140,9 @@ def packet(letter, data=b""):
 
 
 def split(mail):
-    """([(name, value)], body) as Postfix sends them: blanks before the colon are lost, those after
-    it are part of the value.
+    """([(name, value)], body) as Postfix sends them.
+
+    Spaces before the colon are lost, those after it are part of the value.
     """
     headers, at = [], 0
     while m := HEADER.match(mail, at):

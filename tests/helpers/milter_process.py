@@ -18,7 +18,7 @@ SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-f
 
 
 def missing():
-    """What keeps mail-milter from being built here, in words for a skip; None where it can be."""
+    """Why mail-milter cannot be built here, as a reason for a skip, or None."""
     if not os.path.exists(HEADER):
         return "libmilter is not installed: apt install libmilter-dev"
     return (
@@ -42,7 +42,7 @@ def build(sanitized=False):
 
 
 class Process:
-    """A server of the tests: started, killed, started again; what it says on stderr is in `log`."""
+    """A server that tests start, kill and restart; its stderr is in `log`."""
 
     def __init__(self, argv, address, log, env=None):
         self.argv, self.address, self.log_path, self.env = (
@@ -83,7 +83,7 @@ class Process:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def descendants(self):
-        """Process IDs of its children, and theirs."""
+        """Process IDs of its children and their descendants."""
         found, at = [self.process.pid], 0
         while at < len(found):
             with (
@@ -113,7 +113,7 @@ def worker(directory, *options):
 
 
 def milter(directory, *options, program=None, socket_path=None, worker_path=None, env=None):
-    """mail-milter on directory/milter/socket, as nobody where we are root."""
+    """mail-milter on directory/milter/socket, as user nobody if this process is root."""
     place = directory / "milter"
     place.mkdir(exist_ok=True)
     user = []

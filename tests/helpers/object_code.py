@@ -308,7 +308,7 @@ class Assembly:
         return [line.strip() for line in self._lines if DATA.match(line) and FILE_NAME.search(line)]
 
     def units(self):
-        """(name, lines) of every function and variable; local labels are numbered anew."""
+        """(name, lines) of every function and variable; local labels are renumbered."""
         for name, lines in self._units:
             yield name, self._numbered(lines)
 

@@ -1,4 +1,4 @@
-"""An SMTP server that keeps what it gets, byte for byte, with envelope and time of arrival."""
+"""An SMTP server that stores messages byte for byte, with envelope and time of arrival."""
 
 import collections
 import contextlib
@@ -78,7 +78,7 @@ class Sink:
                     say(f, "250 ok")
 
     def wait(self, n, timeout=60):
-        """The first n mails, when they are there."""
+        """Wait for the first n messages and return them."""
         end = time.monotonic() + timeout
         while len(self.mails) < n:
             assert time.monotonic() < end, f"{len(self.mails)} of {n} mails came in {timeout} s"

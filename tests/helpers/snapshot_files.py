@@ -20,7 +20,7 @@ LARGE = Geometry(n_layer=2, n_head_kv=8, head_dim=128, kv_type=0, n_vocab=5000)
 
 
 def fill(s, first, last, seed=1):
-    """Ids and rows first to last - 1 of `s` become what the seed and their positions say."""
+    """Fill tokens and rows first to last - 1 of `s` with values from the seed and their positions."""
     row = s.layout.row_bytes
     for pos in range(first, last):
         s.tokens[pos] = (pos * 7 + seed) % s.geometry.n_vocab

@@ -1,8 +1,7 @@
-"""Mail through a private Postfix with the filter: with things killed and broken on the way, and for
-speed.
+"""Send mail through a private Postfix with the filter, with failures on the way and for speed.
 
-    make soak MAILS=5000 KILLS=600        python3 tests/helpers/soak.py --mails 5000 --kills 600
-                                          --speed 600
+make soak MAILS=5000 KILLS=600        python3 tests/helpers/soak.py --mails 5000 --kills 600
+                                      --speed 600
 """
 
 import argparse
@@ -179,12 +178,12 @@ def soak(n_mails, n_kills, seed=1, n_each=1, worker=True):
 
 
 def pace(n_mails, n_kills, n_each):
-    """Seconds that a sender rests between mails, so that mails come as long as trouble does."""
+    """Seconds between a sender's messages, so that they last as long as the failures."""
     return 4 * (0.3 * n_kills + 3 * n_each) / n_mails
 
 
 def judge(mails, arrived, sent, references, log):
-    """What became of the mails."""
+    """The fate of the messages."""
     got = {}
     for mail in arrived:
         # Postfix tells its postmaster
@@ -229,8 +228,9 @@ def percentile(values, share):
 
 
 def load(p, sink, mails, port, rate=None):
-    """(mails/s, p50, p99 of the seconds from SMTP's answer to arrival): at full speed, or at `rate`
-    mails/s.
+    """(messages/s, p50, p99 of the seconds from SMTP's answer to arrival).
+
+    At full speed, or at `rate` messages/s.
     """
     sink.mails.clear()
     sent, began = {}, time.time()

@@ -19,7 +19,7 @@ The levels of likeness:
 It prints a line a module and a line a definition that is less than `same`, and ends with 1 if any
 definition is below --level (same, names or words; same is the default), else 0. Import statements
 are compared with the rest of the module's own statements; --no-imports leaves them out, for steps
-in which modules move.
+in which modules move; --no-annotations leaves types out, for steps that add them.
 
 --map FILE has lines OLD=NEW: files by their path in the tree (`lib/sluice/bpe.py=
 lib/sluice/tokenizer/bpe.py`) and names (`max_ids=max_tokens`, `sluice.bpe=sluice.tokenizer.bpe`)
@@ -54,6 +54,7 @@ def main():
     parser.add_argument("--map", metavar="FILE", help="lines OLD=NEW: files and names")
     parser.add_argument("--level", choices=LEVELS, default="same", help="what is good enough")
     parser.add_argument("--no-imports", action="store_true", help="leave import statements out")
+    parser.add_argument("--no-annotations", action="store_true", help="leave types out")
     parser.add_argument("--renamed", action="store_true", help="list the names that differ")
     parser.add_argument("--in", dest="folders", default="lib,bin,tests", metavar="DIRS")
     a = parser.parse_args()
@@ -168,6 +169,8 @@ def is_python(path):
 def units(module, names, a):
     """The Units of a module: its definitions, and all its other statements as one."""
     without_docstrings(module)
+    if a.no_annotations:
+        module = WithoutAnnotations().visit(module)
     rest = []
     for node in module.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)) and a.no_imports:
@@ -186,6 +189,25 @@ def units(module, names, a):
             rest.append(node)
     if rest:
         yield Unit("(statements)", ast.Module(rest, []), names)
+
+
+class WithoutAnnotations(ast.NodeTransformer):
+    """Functions without types; `x: T = 1` as `x = 1`."""
+
+    def visit_FunctionDef(self, node):
+        node.returns = None
+        return self.generic_visit(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_arg(self, node):
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node):
+        if node.value is None:
+            return node
+        return ast.copy_location(ast.Assign([node.target], self.visit(node.value)), node)
 
 
 def without_docstrings(module):

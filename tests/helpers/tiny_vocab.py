@@ -1,6 +1,6 @@
 """A small, complete SentencePiece-style vocabulary, made from scratch.
 
-Control pieces, the 256 byte pieces `<0x00>` to `<0xFF>`, then pieces learnt from TEXT by byte-pair
+Control pieces, the 256 byte pieces `<0x00>` to `<0xFF>`, then pieces made from TEXT by byte-pair
 merges (Sennrich, Haddow & Birch 2015, arXiv:1508.07909), then every printable ASCII character and
 the blank mark U+2581. Scores fall by one from piece to piece, so a piece's two halves are always
 there and the merges replay in the order in which they were learnt, as in the vocabularies of Llama
@@ -54,9 +54,7 @@ Remember to take warm clothes, a map, some bread and cheese, and a good pair of 
 
 
 def merges(n):
-    """The first `n` pieces learnt from TEXT, in the order of learning; ValueError if TEXT has not
-    so many.
-    """
+    """The first `n` pieces merged from TEXT, in order; ValueError if TEXT has fewer."""
     words = {}
     for word in TEXT.split():
         word = tuple(BLANK + word)

@@ -1,9 +1,9 @@
-"""A client of `classify --listen`, and how fast a worker answers many at once:
+"""A client of `classify --listen`, and a benchmark of concurrent requests:
 
     .venv/bin/python3 tests/helpers/worker_client.py [-c CLIENTS] [-s SECONDS] SOCKET MAIL... |
     ARCHIVE.tar.xz
 
-prints mails a second and the times of a mail, from connect to the end of the answer, in ms.
+prints messages/s and times of a message, from connect to the end of the answer, in ms.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def connect(path, timeout=60):
 
 
 def ask(path, data, timeout=60):
-    """What the worker says to a mail, as bytes; b"" where the process that had it died."""
+    """The worker's answer to a message, as bytes; b"" if its process died."""
     with connect(path, timeout) as s:
         try:
             s.sendall(data)
@@ -43,8 +43,9 @@ def receive(s):
 
 
 def loop(path, mails, n_clients, is_over, ask=ask):
-    """[(mail's index, reply, seconds)] of `n_clients` threads that ask about one mail after another
-    until is_over(number asked).
+    """[(index of the message, reply, seconds)] of `n_clients` threads.
+
+    They send one message after another until is_over(number sent).
     """
     out, lock, count = [], threading.Lock(), iter(range(1 << 60))
 
@@ -70,7 +71,7 @@ def loop(path, mails, n_clients, is_over, ask=ask):
 
 
 def read_mails(paths, n_max=400):
-    """The mails at `paths`, or every so many of an archive's, at most n_max."""
+    """The messages at `paths`, or a sample of those of an archive, at most n_max."""
     if not paths[0].endswith(".tar.xz"):
         return [open(path, "rb").read() for path in paths]
     with tarfile.open(paths[0]) as archive:

@@ -54,7 +54,7 @@ def more(made):
     return lines[0] + b"300\n" + lines[-1]
 
 
-def test_a_snapshot_says_its_arithmetic_and_exact_is_the_default(made, tmp_path):
+def test_snapshot_has_its_arithmetic_and_exact_is_the_default(made, tmp_path):
     assert (
         b"fast-2" in run("gguf-dump", made / "fast.snap").stdout
         and b"exact-2" in run("gguf-dump", made / "exact.snap").stdout
@@ -147,7 +147,7 @@ def test_fast_bits_do_not_depend_on_threads_chunks_or_the_way(made, tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_cache_of_prefixes_keeps_arithmetics_apart(made, tmp_path):
+def test_prefix_cache_separates_arithmetics(made, tmp_path):
     def reused(arithmetic):
         argv = (
             "prefill",
@@ -168,7 +168,7 @@ def test_a_cache_of_prefixes_keeps_arithmetics_apart(made, tmp_path):
     assert [reused(a) for a in ("exact", "fast", "exact", "fast")] == [False, False, True, True]
 
 
-def test_a_processor_without_it_says_so(made, tmp_path):
+def test_processor_without_bf16_tiles_is_named(made, tmp_path):
     other = next(
         (
             name

@@ -119,7 +119,7 @@ def test_bits_do_not_depend_on_set_or_threads(here):
             assert lines(program, name, threads) == expected, (name, threads)
 
 
-def test_a_small_stack_is_enough(here):
+def test_gbnf_needs_a_small_stack_only(here):
     """Kernels run in the caller's thread too, whose stack may be `ulimit -s 256`, with Python's
     frames and the environment on it.
     """
@@ -200,7 +200,7 @@ def test_sets_of_aarch64_have_no_undefined_behaviour(tmp_path, qemu):
         assert lines(qemu, "-cpu", "max", program, name)[0].split()[0] == name
 
 
-def test_every_set_equals_the_reference_on_guarded_buffers(here):
+def test_kernels_equal_the_reference_on_guarded_buffers(here):
     """What test_kernels.py, test_norms.py and test_attention.py do, but a read past the end of a
     buffer is a fault too.
     """

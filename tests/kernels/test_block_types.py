@@ -175,7 +175,7 @@ def test_commands_give_the_same_bytes_on_every_set_and_thread_count(mixed):
     assert len(found) == 1
 
 
-def test_a_type_without_kernels_is_refused_by_name(tmp_path):
+def test_type_without_kernels_is_refused_by_name(tmp_path):
     c = complete(SHAPE)
     tensors = []
     for role, shape in shapes(c).items():

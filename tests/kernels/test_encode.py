@@ -103,7 +103,7 @@ def test_bytes_do_not_depend_on_set_or_neighbours():
 
 
 @pytest.mark.parametrize("source", [t for t in TYPES if t not in ("F32",)])
-def test_every_type_is_read(source):
+def test_metadata_types_are_all_read(source):
     n = 256 * 5
     if source in gguf_writer.BLOCK_TYPES:
         data = gguf_writer.random_blocks(

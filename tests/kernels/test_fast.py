@@ -197,7 +197,7 @@ def test_tiles_equal_the_definition_about_the_least_normal_number(name):
 
 @pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_error_keeps_to_its_bound_and_to_that_of_f32(name, isa):
+def test_fast_product_error_is_within_its_bound_and_that_of_f32(name, isa):
     rng, errors = np.random.default_rng(3), []
     for n_tok, rows, n, reach in (
         (3, 20, 17, 0),
@@ -235,7 +235,7 @@ def test_the_error_keeps_to_its_bound_and_to_that_of_f32(name, isa):
 
 
 @pytest.mark.parametrize("isa", SETS)
-def test_the_same_weights_in_another_type_give_the_same_bits(isa):
+def test_fast_weights_in_another_type_give_the_same_bits(isa):
     rng, n_tok, rows, n = np.random.default_rng(4), 18, 37, 333
     w = (rng.normal(size=(rows, n)).astype("<f4").view("<u4") & 0xFFFF0000).view("<f4")
     w[rng.random(w.shape) < 0.1] = 0
@@ -254,7 +254,7 @@ def test_the_same_weights_in_another_type_give_the_same_bits(isa):
 
 @pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_not_finite_spoils_its_token_or_its_row_alone(name, isa):
+def test_nonfinite_value_spoils_only_its_token_or_row(name, isa):
     rng, n_tok, rows, n = np.random.default_rng(5), 20, 40, 100
     raw, x = weights(rng, name, rows, n), rng.normal(size=(n_tok, n)).astype(np.float32)
     expected = product(isa, name, raw, x, n_tok, rows, n)
@@ -282,7 +282,7 @@ def test_what_is_not_finite_spoils_its_token_or_its_row_alone(name, isa):
 
 @pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_result_does_not_depend_on_the_batch_or_the_rows(name, isa):
+def test_fast_product_does_not_depend_on_batch_or_rows(name, isa):
     rng, n_tok, rows, n = np.random.default_rng(6), 37, 45, 520
     raw, x = weights(rng, name, rows, n), rng.normal(size=(n_tok, n))
     whole = product(isa, name, raw, x, n_tok, rows, n)
@@ -340,7 +340,7 @@ def fingerprint(m, tokens, directory, chunk, n_first=None):
 
 
 @pytest.mark.parametrize("name", ["llama-f32", "llama-bf16", "gemma3-f16", "phi3-bf16"])
-def test_a_model_gives_the_same_bits_in_any_chunks_and_by_decode(models, tmp_path, name):
+def test_fast_model_has_the_same_bits_in_any_chunks_and_by_decode(models, tmp_path, name):
     found = set()
     for isa in SETS:
         lib.isa_select(b"")

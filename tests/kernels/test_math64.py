@@ -132,7 +132,7 @@ def test_log_at_its_ends(x, y):
     assert lib.sluice_log(x) == y
 
 
-def test_what_is_not_a_number_stays_so():
+def test_math_functions_keep_nan():
     assert math.isnan(lib.sluice_exp(math.nan)) and math.isnan(lib.sluice_log(math.nan))
     assert math.isnan(lib.sluice_log(-1.0)) and math.isnan(lib.sluice_log(-math.inf))
     for x in (math.nan, math.inf, -math.inf, 2.0**23 + 1, -(2.0**23) - 1):

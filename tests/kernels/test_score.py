@@ -82,7 +82,7 @@ def test_any_kept_bits_are_safe(data):
     score(np.zeros((1, 15), "<f4"), [14], np.frombuffer(data, np.uint8).copy())
 
 
-def test_every_changed_bit_of_a_row_is_found():
+def test_score_detects_each_changed_bit_of_a_row():
     kept = keep(np.arange(21, dtype="<f4").reshape(3, 7))
     row_bytes = lib.kept_row_bytes(7)
     for i in range(8 * len(kept)):

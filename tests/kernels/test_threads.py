@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("best_set")
 
 
 @pytest.mark.parametrize("names", GROUPS, ids=",".join)
-def test_a_group_of_products_is_what_each_gives_alone(names):
+def test_grouped_products_equal_single_products(names):
     """Of several types, which take other forms of the same activations; of few rows and many; of
     picked rows.
     """
@@ -81,7 +81,7 @@ def test_a_group_of_products_is_what_each_gives_alone(names):
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, cc")
 @pytest.mark.parametrize("threads", [1, 2, 5, 40])
-def test_every_item_is_done_once(threads, tmp_path):
+def test_threads_do_each_item_once(threads, tmp_path):
     """Whichever thread takes it: chunks.c, with few items and with many, on more threads than
     there are processors.
     """
@@ -193,6 +193,6 @@ os._exit(0)
 """
 
 
-def test_a_forked_child_computes():
+def test_threads_work_in_a_forked_child():
     """Its parent's workers are not there: it must not wait for them."""
     subprocess.run([sys.executable, "-c", FORK], check=True, timeout=60)

@@ -31,7 +31,7 @@ def find(
     return prefix_cache.find(str(directory), model_id, arithmetic, geometry, tokens, report)
 
 
-def test_the_name_is_by_content(tmp_path):
+def test_cache_name_is_by_content(tmp_path):
     path = store(tmp_path / "c", 3)
     want = hashlib.sha256(b"exact-2 1\n" + struct.pack("<3i", 1, 8, 15)).hexdigest()[:16]
     assert (
@@ -88,7 +88,7 @@ def test_get_gives_exactly_these_ids(tmp_path):
     )
 
 
-def test_an_absent_or_empty_cache_knows_nothing(tmp_path):
+def test_missing_or_empty_cache_has_no_prefix(tmp_path):
     assert find(tmp_path / "absent", ids_of(5)) is None and not (tmp_path / "absent").exists()
     assert find(tmp_path, ids_of(5)) is None
 
@@ -116,7 +116,7 @@ def test_arithmetics_and_kv_types_lie_side_by_side(tmp_path):
 
 # magic, version, header, tokens, logits, V of the last layer
 @pytest.mark.parametrize("at", [0, 6, 100, 4092, 4096, 8200, -4096])
-def test_a_damaged_one_is_passed_over_reported_and_removed(tmp_path, at):
+def test_damaged_cache_entry_is_skipped_reported_and_removed(tmp_path, at):
     store(tmp_path, 5)
     path = store(tmp_path, 9)
     with open(path, "r+b") as f:
@@ -142,7 +142,7 @@ def test_one_under_a_wrong_name_is_not_used(tmp_path):
     assert find(tmp_path, ids_of(9, seed=2)) is None  # the name fits, the tokens do not
 
 
-def test_what_others_could_have_written_is_not_used(tmp_path):
+def test_cache_entry_writable_by_others_is_not_used(tmp_path):
     path = store(tmp_path, 9)
     os.chmod(path, 0o666)
     assert find(tmp_path, ids_of(9)) is None
@@ -156,7 +156,7 @@ def test_what_others_could_have_written_is_not_used(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720, 0o1777])
-def test_a_directory_that_others_may_write_is_refused(tmp_path, mode):
+def test_cache_directory_writable_by_others_is_refused(tmp_path, mode):
     (tmp_path / "c").mkdir()
     (tmp_path / "c").chmod(mode)
     for use in (
@@ -168,7 +168,7 @@ def test_a_directory_that_others_may_write_is_refused(tmp_path, mode):
         assert e.value.code == 73
 
 
-def test_a_directory_of_somebody_else_or_none_is_refused(tmp_path):
+def test_cache_directory_of_another_user_or_missing_is_refused(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     for place, error in (
         (tmp_path / "file", "not a directory"),
@@ -185,7 +185,7 @@ def test_a_directory_of_somebody_else_or_none_is_refused(tmp_path):
             find(tmp_path / "c", ids_of(5))
 
 
-def test_the_least_recently_used_go_first(tmp_path):
+def test_cache_evicts_the_least_recently_used_first(tmp_path):
     paths = [
         store(tmp_path, 200, seed=seed, capacity=200, geometry=LARGE._replace(n_vocab=40))
         for seed in range(5)
@@ -216,7 +216,7 @@ def test_store_keeps_the_bound(tmp_path):
     assert len(os.listdir(tmp_path)) == 2  # each is a little more than its rows
 
 
-def test_a_named_snapshot_can_be_stored_as_well(tmp_path):
+def test_named_snapshot_can_be_stored_in_the_cache(tmp_path):
     with make(tmp_path, 5) as s:
         s.seal(tmp_path / "mine.kv")
         path = prefix_cache.store(str(tmp_path / "c"), s)

@@ -34,7 +34,7 @@ def test_opened_equals_sealed(tmp_path, geometry, n_tok, capacity):
     assert os.listdir(tmp_path) == ["a.kv"]
 
 
-def test_the_bytes_are_those_of_the_table(tmp_path):
+def test_snapshot_bytes_are_as_documented(tmp_path):
     data = seal(tmp_path / "a.kv").read_bytes()
     assert data[:16] == b"KVSNAP\x02\x00" + struct.pack("<II", 4096, 0) and data[16:48] == MODEL
     assert struct.unpack_from("<8I", data, 48) == (2, 2, 8, 1, 40, 50, 10, 0)
@@ -127,7 +127,7 @@ def test_copy_on_write_leaves_the_file_as_it_was(tmp_path):
     assert path.read_bytes() == before and content(two) == content(load(path))
 
 
-def test_what_was_written_to_an_opened_one_can_be_sealed(tmp_path):
+def test_opened_snapshot_can_be_extended_and_sealed(tmp_path):
     path = seal(tmp_path / "a.kv")
     s = load(path)
     fill(s, 10, 20)
@@ -147,7 +147,7 @@ def test_rewound_rows_are_copied_as_they_are_now(tmp_path):
     assert content(copy) == content(s)
 
 
-def test_a_part_of_a_base_has_no_logits(tmp_path):
+def test_snapshot_of_a_prefix_has_no_logits(tmp_path):
     base = load(seal(tmp_path / "a.kv", n_tok=10))
     part = Snapshot.create(SMALL, 60, MODEL, "exact-2", str(tmp_path))
     part.copy_rows_from(base, 4)
@@ -156,7 +156,7 @@ def test_a_part_of_a_base_has_no_logits(tmp_path):
     assert planes == [p[: 4 * part.layout.row_bytes] for p in content(base)[3]]
 
 
-def test_a_sealed_file_is_not_changed_by_its_maker(tmp_path):
+def test_sealed_snapshot_is_not_changed_by_its_writer(tmp_path):
     s = make(tmp_path)
     s.seal(tmp_path / "a.kv")
     before = (tmp_path / "a.kv").read_bytes()
@@ -169,7 +169,7 @@ def test_a_sealed_file_is_not_changed_by_its_maker(tmp_path):
 
 
 @pytest.mark.full
-def test_every_header_bit_is_checked(tmp_path):
+def test_snapshot_header_checks_each_bit(tmp_path):
     path = seal(tmp_path / "a.kv")
     data = bytearray(path.read_bytes())
     rng = random.Random(1)
@@ -186,7 +186,7 @@ def test_every_header_bit_is_checked(tmp_path):
     load(path)
 
 
-def test_a_snapshot_of_the_earlier_version_is_refused_by_name(tmp_path):
+def test_snapshot_of_an_earlier_version_is_refused_by_name(tmp_path):
     """Its model id is of samples of the model's file. The message says how to make it again."""
     path = seal(tmp_path / "a.kv")
     data = path.read_bytes()
@@ -199,7 +199,7 @@ def test_a_snapshot_of_the_earlier_version_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("geometry, n_tok", [(SMALL, 10), (LARGE, 300)])
-def test_every_valid_part_is_checked(tmp_path, geometry, n_tok):
+def test_snapshot_checks_each_valid_part(tmp_path, geometry, n_tok):
     path = seal(tmp_path / "a.kv", n_tok=n_tok, capacity=400, geometry=geometry)
     layout, rng = format.Layout(geometry, 400), random.Random(2)
     parts = [
@@ -232,7 +232,7 @@ def test_unused_capacity_is_not_looked_at(tmp_path):
     assert content(load(path)) == before
 
 
-def test_a_cut_file_is_refused_at_every_length(tmp_path):
+def test_truncated_snapshot_is_refused_at_every_length(tmp_path):
     path = seal(tmp_path / "a.kv")
     data = path.read_bytes()
     lengths = [*range(0, 4097, 3), *range(4096, len(data), 509), len(data) - 1]
@@ -308,7 +308,7 @@ def repack(path, **fields):
         ("digest", bytes(32), "digest is not that"),
     ],
 )
-def test_a_field_that_cannot_be_is_named_though_the_checksums_fit(tmp_path, field, value, error):
+def test_invalid_snapshot_field_with_valid_checksums_is_named(tmp_path, field, value, error):
     path = seal(tmp_path / "a.kv")
     repack(path, **{field: value})
     assert error in refused(path)
@@ -324,7 +324,7 @@ def test_reserved_header_bytes_must_be_zero(tmp_path):
 
 
 @pytest.mark.parametrize("id", [40, -1, 2**31 - 1])
-def test_an_id_outside_the_vocabulary_is_named(tmp_path, id):
+def test_snapshot_token_outside_the_vocabulary_is_named(tmp_path, id):
     s = make(tmp_path)
     s.tokens[4] = id
     s.seal(tmp_path / "a.kv")

@@ -21,7 +21,7 @@ from sluice.system import files
 # Where it may lie (S8).
 
 
-def test_a_file_that_others_could_write_is_refused(tmp_path):
+def test_snapshot_writable_by_others_is_refused(tmp_path):
     path = seal(tmp_path / "a.kv")
     for mode in (0o620, 0o602, 0o666):
         path.chmod(mode)
@@ -33,7 +33,7 @@ def test_a_file_that_others_could_write_is_refused(tmp_path):
         assert "is owned by user 12345" in refused(path)
 
 
-def test_what_is_no_regular_file_is_refused(tmp_path):
+def test_snapshot_that_is_not_a_regular_file_is_refused(tmp_path):
     os.symlink(seal(tmp_path / "a.kv"), tmp_path / "link")
     assert "symbolic link" in refused(tmp_path / "link")
     os.mkfifo(tmp_path / "fifo")
@@ -67,7 +67,7 @@ def test_only_a_regular_file_is_replaced(tmp_path):
 
 
 @pytest.mark.parametrize("directory", ["absent", "file", "/proc"])
-def test_a_place_that_takes_no_files_is_73(tmp_path, directory):
+def test_unwritable_snapshot_directory_exits_73(tmp_path, directory):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Error) as e:
         make(tmp_path / directory)
@@ -77,7 +77,7 @@ def test_a_place_that_takes_no_files_is_73(tmp_path, directory):
     assert e.value.code == 73 and os.listdir(tmp_path) == ["file"]
 
 
-def test_a_file_beyond_63_bits_is_73(tmp_path):
+def test_snapshot_beyond_63_bits_exits_73(tmp_path):
     with pytest.raises(Error, match="more than a file can have") as e:
         Snapshot.create(
             Geometry(512, 1 << 20, 1024, 1, 768), 1 << 22, MODEL, "exact-2", str(tmp_path)
@@ -112,7 +112,7 @@ def test_both_ways_of_naming_give_the_file_and_nothing_else(tmp_path, naming):
 @pytest.mark.parametrize(
     "error, code", [(errno.EIO, 74), (errno.ENOSPC, 75), (errno.EDQUOT, 75), (errno.EROFS, 74)]
 )
-def test_a_call_that_fails_leaves_the_old_file(tmp_path, naming, monkeypatch, call, error, code):
+def test_snapshot_write_error_keeps_the_old_file(tmp_path, naming, monkeypatch, call, error, code):
     call = "rename" if call == "link" and naming != "nameless" else call  # nothing is linked then
     path = seal(tmp_path / "a.kv")
     before = path.read_bytes()
@@ -181,7 +181,7 @@ def test_kill_at_any_moment_leaves_old_or_new(tmp_path, nameless):
     assert os.listdir(tmp_path) == ["a.kv"]
 
 
-def test_a_killed_writer_leaves_nothing(tmp_path):
+def test_killed_snapshot_writer_leaves_no_file(tmp_path):
     code = f"s = make({str(tmp_path)!r}, 600, 700, LARGE)\nprint(flush=True)\ntime.sleep(60)"
     with python(code) as p:
         assert p.stdout.readline() == b"\n"
@@ -202,7 +202,7 @@ def test_leftovers_are_swept_and_files_at_work_are_not(tmp_path, monkeypatch):
     load(tmp_path / "a.kv")
 
 
-def test_a_sweep_between_making_and_locking_costs_no_work(tmp_path, monkeypatch):
+def test_sweep_between_creation_and_lock_loses_no_snapshot(tmp_path, monkeypatch):
     """Without O_TMPFILE a name is there before its lock is: another writer may take it for a
     leftover.
     """
@@ -223,7 +223,7 @@ def test_a_sweep_between_making_and_locking_costs_no_work(tmp_path, monkeypatch)
     assert len(sweeps) == 2 and os.listdir(tmp_path) == ["a.snap"]
 
 
-def test_a_limit_on_file_size_is_an_error_and_no_signal(tmp_path):
+def test_file_size_limit_is_an_error_without_a_signal(tmp_path):
     code = f"""
 resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
 try:
@@ -253,7 +253,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", disk], check=True)
 
 
-def test_a_full_disk_is_75_at_every_fill(small_disk, naming):
+def test_full_disk_exits_75_at_every_fill(small_disk, naming):
     old = seal(small_disk / "old.kv", n_tok=2, capacity=4).read_bytes()
     outcomes = set()
     for kib in [*range(0, 7800, 300), *range(7800, 8192, 40)]:
@@ -283,7 +283,7 @@ def test_a_full_disk_is_75_at_every_fill(small_disk, naming):
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
-def test_a_fault_in_the_nth_call_never_tears(tmp_path, error, strace):
+def test_snapshot_is_whole_if_the_nth_system_call_fails(tmp_path, error, strace):
     path = seal(tmp_path / "a.kv")
     old = path.read_bytes()
     new = seal(tmp_path / "b.kv", seed=2).read_bytes()
@@ -363,7 +363,7 @@ print(n)
         assert p.returncode == 0 and int(out) > 0, err
 
 
-def test_a_file_cut_while_it_is_mapped_is_74_and_no_signal(tmp_path):
+def test_snapshot_truncated_while_mapped_exits_74(tmp_path):
     path = seal(tmp_path / "a.kv", n_tok=300, capacity=400, geometry=LARGE)
     code = (
         f"import pathlib\ns = load(pathlib.Path({str(path)!r}), LARGE)\nos.truncate({str(path)!r},"
@@ -416,7 +416,7 @@ def test_misuse_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_that_is_cut_right_after_it_was_named_is_no_bug(tmp_path, monkeypatch):
+def test_snapshot_truncated_after_its_rename_is_no_internal_error(tmp_path, monkeypatch):
     publish = files.publish
     monkeypatch.setattr(
         files, "publish", lambda fd, name, path: (publish(fd, name, path), os.truncate(path, 100))

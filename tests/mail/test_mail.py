@@ -419,7 +419,7 @@ def test_comments_may_stand_before_what_a_field_says(comment):
 
 
 @pytest.mark.parametrize("value", ["base64 base64", "x base64", "(x) base(y)64", "base64 \\(x)"])
-def test_an_encoding_that_is_more_than_a_word_is_a_reason(value):
+def test_invalid_transfer_encoding_value_is_a_reason(value):
     found = read(f"Subject: x\nContent-Transfer-Encoding: {value}\n\naGVsbG8=".encode())
     assert (found.body, found.reasons) == ("aGVsbG8=", ["encoding"])
 
@@ -652,7 +652,7 @@ def test_fields_that_decide_what_is_shown_are_found_behind_any_others(before):
     assert (found.files, found.body, found.reasons) == (["a"], "", ["empty", "header"])
 
 
-def test_a_text_whose_header_is_no_mails_keeps_the_reasons():
+def test_text_without_valid_header_keeps_the_reasons():
     found = read(b"X: y\n" * 1001 + b"\nseen")
     assert found.body.endswith("seen") and found.reasons == ["header"]
 
@@ -1142,7 +1142,7 @@ def test_html_is_never_shown_as_it_is_where_lxml_cannot_be_loaded(monkeypatch):
         message.read(b"Subject: x\nContent-Type: text/html\n\n<p hidden>x</p>hello")
 
 
-def test_a_bug_of_ours_still_gives_a_text(monkeypatch):
+def test_mail_text_survives_an_internal_error(monkeypatch):
     monkeypatch.setattr(mime, "parse", lambda data: 1 / 0)
     found = message.read(b"Subject: x\n\nhello")
     assert found.reasons == ["internal"] and found.body == "Subject: x\n\nhello"

@@ -101,7 +101,7 @@ def test_mail_text_of_a_directory(tmp_path):
     "error, code, n_lines",
     [("ImportError('x.so: failed to map segment')", 75, 1), ("ModuleNotFoundError('lxml')", 70, 2)],
 )
-def test_a_library_that_cannot_be_loaded_is_no_bug_but_one_that_is_missing_is(error, code, n_lines):
+def test_unloadable_library_is_an_error_and_a_missing_one_is_internal(error, code, n_lines):
     script = (
         "import click\nfrom sluice import cli\n@cli.command()\ndef main():\n    raise"
         f" {error}\ncli.run(main)"

@@ -132,7 +132,7 @@ def test_any_other_line_is_no_verdict(line):
         lambda i: st.binary(min_size=1, max_size=1).map(lambda b: LINE[:i] + b + LINE[i + 1 :])
     )
 )
-def test_a_verdict_is_exactly_its_grammar(line):
+def test_verdict_line_matches_its_grammar_exactly(line):
     good = re.fullmatch(
         rb"(yes|no|unsure)( (0\.\d{4}|1\.0000)){2} [0-9a-f]{16}|error ("
         + "|".join(REASONS).encode()
@@ -361,7 +361,7 @@ def test_other_headers_and_the_body_keep_their_bytes(others, forged, body, eol, 
     )
 
 
-def test_what_is_counted():
+def test_header_marking_counts():
     m = ffi.new("mail_marking *")
     mail = (
         b"X-Spam-Status: a\nx-spam-STATUS : b\nX-Spam-Status-2: c\nX-Spam-Flag: d\nS:"
@@ -371,7 +371,7 @@ def test_what_is_counted():
     assert (m.n_removed, m.n_status, m.n_out, m.n_read) == (5, 2, 5, mail.index(b"\n\n") + 1)
 
 
-def test_a_large_head_takes_the_time_of_one_pass():
+def test_large_header_section_takes_linear_time():
     for line in (b"a: b\n", b"X-Spam-A: b\n", b"a: \rX-Spam-b: c\n", b"a\r:\r", b" x\n"):
         mail = b"S: x\n" + line * 100_000 + b"\n"
         assert headers.mark(mail, HEAD) == reference(mail)

@@ -63,7 +63,7 @@ def test_limits_hold_the_real_classify(box):
         assert mail in [FORTUNE[f"error {w}"] for w in word.split("|")], mail[:200]
 
 
-def test_a_calibration_is_used_where_it_is_named(box):
+def test_calibration_option_is_passed_to_classify(box):
     mail = (ROOT / "tests/mails/spam-investment.eml").read_bytes()
     learnt = box.path / "learnt"
     done = subprocess.run(
@@ -113,7 +113,7 @@ def test_odd_mails_keep_their_bytes(box):
 @pytest.mark.parametrize(
     "make", [os.pipe, lambda: [s.detach() for s in socket.socketpair()]], ids=["pipe", "socket"]
 )
-def test_a_mail_is_not_sent_where_nobody_waits_for_the_result(box, make):
+def test_message_is_not_sent_if_the_result_has_no_reader(box, make):
     """pipe(8) was stopped while the mail was judged: it is in the queue, and comes again."""
     for deliver in ("headers", "unchanged", "nothing"):
         ours, its = make()
@@ -279,7 +279,7 @@ def test_help_and_version_end_with_0():
     )
 
 
-def test_what_is_inherited_does_not_matter(box):
+def test_inherited_process_state_does_not_matter(box):
     def inherit():
         for number in (
             signal.SIGCHLD,
@@ -311,7 +311,7 @@ def test_closed_standard_files(box, closed):
     assert box.mails() == ([] if 0 in closed else [MARKED])
 
 
-def test_a_stdin_that_cannot_be_read_to_its_end(box):
+def test_stdin_that_is_unreadable_or_too_long_defers(box):
     directory = os.open("/", os.O_RDONLY)
     assert refused(box.run(stdin=directory))
     os.close(directory)
@@ -336,7 +336,7 @@ def test_a_stdin_that_cannot_be_read_to_its_end(box):
     assert box.mails() == []
 
 
-def test_a_full_disk_defers(box):
+def test_mail_filter_defers_on_a_full_disk(box):
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("unshare -rm is not permitted: run as root")
     spool = box.path / "spool"
@@ -383,7 +383,7 @@ def test_few_descriptors_and_little_memory(box):
     assert {0, 75} <= statuses
 
 
-def test_the_log_has_nothing_of_the_mail(box):
+def test_mail_filter_log_has_no_message_content(box):
     secret = b"From: secret\nSubject: secret\nMessage-Id: <secret>\n\nsecret\n"
     box.script("classify", "cat; cat >&2; exit 70")
     assert box.run(mail=secret, sender="secret@x", recipients=["secret@y"]).returncode == 0

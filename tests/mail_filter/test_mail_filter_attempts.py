@@ -30,7 +30,7 @@ def killed_while_judging(box, *options, **envelope):
     (box.path / "one").unlink()
 
 
-def test_the_third_attempt_passes_unchecked(box):
+def test_third_attempt_passes_unchecked(box):
     options = ("--queue-id", "4Fx1zZ", "--state", box.path / "state")
     for attempt in range(2):
         killed_while_judging(box, *options)
@@ -58,7 +58,7 @@ def test_deferring_for_want_of_a_verdict_ends_as_well(box):
     assert box.mails() == [FORTUNE["error attempts"]]
 
 
-def test_a_broken_sendmail_uses_no_attempts(box):
+def test_broken_sendmail_uses_no_attempts(box):
     options = ("--queue-id", "A1", "--state", box.path / "state")
     for script in ("exit 75", "exit 69", "kill -9 $$", "exit 69", "exit 75", "exit 69"):
         box.script("sendmail", script)
@@ -68,7 +68,7 @@ def test_a_broken_sendmail_uses_no_attempts(box):
     assert not list((box.path / "state").glob("A1-*"))
 
 
-def test_a_mail_that_is_too_large_with_our_headers_goes_without(box):
+def test_message_too_large_with_headers_is_sent_without_them(box):
     options = ("--queue-id", "A1", "--state", box.path / "state")
     box.script(
         "sendmail",

@@ -81,7 +81,7 @@ def test_whatever_classify_does_the_mail_passes(box):
         "while :; do :; done",
     ],
 )
-def test_a_classify_that_hangs_is_killed_with_its_children(box, how):
+def test_hanging_classify_is_killed_with_its_children(box, how):
     box.script("classify", HANG.format(box.path, how))
     assert box.run("--deadline", 1).returncode == 0
     assert box.mails() == [FORTUNE["error timeout"]] and gone(box.path / "one", box.path / "two")
@@ -137,7 +137,7 @@ def test_children_get_limits_and_little_of_the_environment(box):
 # ---- what sendmail may do ------------------------------------------------------------------------
 
 
-def test_every_exit_status_and_signal_of_sendmail(box):
+def test_sendmail_exit_status_and_signal_decide_the_exit_code(box):
     for code in range(256):
         box.script("sendmail", f"cat >/dev/null; exit {code}")
         done = box.run()
@@ -161,7 +161,7 @@ def test_every_exit_status_and_signal_of_sendmail(box):
         assert f"signal={int(number)} " in box.lines()[0]
 
 
-def test_a_sendmail_that_cannot_do_it(box):
+def test_failing_sendmail_defers(box):
     (box.path / "plain").touch(0o644)
     for path in (box.path / "absent", "/", box.path / "plain", box.path / "spool"):
         done = box.run("--sendmail", path)
@@ -182,7 +182,7 @@ def test_a_sendmail_that_cannot_do_it(box):
     assert refused(box.run(mail=MAIL * 100_000))
 
 
-def test_what_sendmail_prints_goes_to_the_log_clean_and_cut(box):
+def test_sendmail_output_is_logged_sanitized_and_truncated(box):
     box.script(
         "sendmail",
         box.record(
@@ -226,7 +226,7 @@ SENDERS = [
 ]
 
 
-def test_the_envelope_reaches_sendmail_as_it_is(box):
+def test_sendmail_gets_the_envelope_unchanged(box):
     for sender in SENDERS:
         assert box.run(sender=sender, recipients=SENDERS).returncode == 0
         assert box.sent() == [(["-G", "-i", "-f", sender, "--", *SENDERS], MARKED)], sender

@@ -50,7 +50,7 @@ ERRORS = {
 }
 
 
-def test_the_last_backstop_is_set_before_anything_else(box, tracer):
+def test_final_deadline_is_set_first(box, tracer):
     trace = box.path / "trace"
     assert (
         box.run(
@@ -74,7 +74,7 @@ def mail_of(run):
     return MAIL.replace(b"Subject: hi", b"Subject: " + run.encode())
 
 
-def test_a_fault_in_any_system_call_loses_nothing(box, tracer):
+def test_mail_filter_loses_no_message_if_a_system_call_fails(box, tracer):
     """The n-th call of each kind fails: 0 with exactly one whole mail, or 75, or a signal; nothing
     stays in the spool.
     """

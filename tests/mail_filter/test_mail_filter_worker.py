@@ -37,7 +37,7 @@ def listens(path):
         return s.connect_ex(str(path)) == 0
 
 
-def test_a_worker_answers_as_a_process_does(box):
+def test_worker_and_process_give_the_same_result(box):
     path = box.path / "socket"
     p = worker(path)
     try:
@@ -145,7 +145,7 @@ def test_whatever_a_worker_says(box, read):
                 assert sent == headers.mark(mail, headers.headers(said)) or b"; reason=" in sent
 
 
-def test_a_full_queue_of_connections_is_no_worker(box):
+def test_full_connection_queue_falls_back_to_a_process(box):
     path = box.path / "socket"
     waiting = []
     with socket.socket(socket.AF_UNIX) as s:

@@ -102,7 +102,7 @@ def unchecked(headers, mail):
 
 
 @pytest.mark.parametrize("mail", MAILS, ids=[p.stem for p in PATHS])
-def test_a_mail_gets_the_verdict_of_classify(milter, mail):
+def test_milter_verdict_equals_classify(milter, mail):
     with Milter(milter.address) as m:
         assert m.steps & LEADING_BLANKS
         assert m.judge(mail) == verdict(mail) + split(mail)[0]
@@ -352,7 +352,7 @@ def test_progress_is_reported_while_a_verdict_takes_long(other):
             assert unchecked(m.judge(MAIL), MAIL) == "timeout" and m.n_progress == 1
 
 
-def test_a_mail_over_the_size_is_not_judged_and_keeps_no_forged_header(other, worker):
+def test_message_over_the_size_limit_is_not_classified_and_loses_forged_headers(other, worker):
     with Milter(other("--max-size", 100000, worker=worker.address).address) as m:
         mail = b"Subject: big\n\n" + b"0123456789\n" * 100000
         headers = m.judge(b"X-Spam-Status: No\n" + mail)

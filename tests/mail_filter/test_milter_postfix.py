@@ -347,7 +347,7 @@ def test_no_mail_is_lost_refused_or_changed_while_milter_and_worker_are_killed()
     assert not refused and not not_sent and len(arrived) == n_mails and n_kills == n_mails // every
 
 
-def test_the_steps_of_the_administrators_page_set_and_unset_postfix(site):
+def test_postfix_page_steps_set_and_unset_postfix(site):
     page = (CONFIGS / "milter.md").read_text()
     steps = re.search(r"\ngrep -v .*?\npostfix reload\n", page, re.S)[0]
     undo = re.search(r"\nfor setting in .*?\npostfix reload\n", page, re.S)[0]

@@ -115,7 +115,7 @@ def expected():
     return table
 
 
-def test_every_end_of_a_filter_does_what_the_table_says():
+def test_postfix_handles_each_exit_status_as_documented():
     table = expected()
     main = {
         "default_transport": "stub",
@@ -282,7 +282,7 @@ def test_any_envelope_and_any_bytes_arrive_as_without_the_filter():
     assert sum(pair[0] is not None for pair in found) >= 90
 
 
-def test_a_mail_to_a_thousand_arrives_once_at_each():
+def test_message_to_a_thousand_recipients_arrives_once_at_each():
     everybody = [f"r{n}@d{n % 7}.example.org" for n in range(999)]
     with filtered() as (p, sink):
         both_ways(p, sink, [("from@example.net", everybody, letters.crlf(letters.ordinary()[0]))])
@@ -292,7 +292,7 @@ def test_a_mail_to_a_thousand_arrives_once_at_each():
 
 
 @pytest.mark.parametrize("header", ["raw latin-1", "raw utf-8"])
-def test_a_hop_without_smtputf8_gets_what_it_got_before(header):
+def test_headers_for_a_hop_without_smtputf8_stay_the_same(header):
     data = "Subject: Grüße\r\nFrom: Jürgen <j@example.net>\r\n\r\nx\r\n".encode(
         "utf-8" if header == "raw utf-8" else "latin-1"
     )

@@ -106,7 +106,7 @@ def logits(path, chunk=512):
     return np.array(ffi.unpack(cache.logits, m.hparams.n_vocab))
 
 
-def test_a_file_of_the_architecture_runs_as_its_one_sentence_says(added, tmp_path):
+def test_added_architecture_computes_its_documented_difference(added, tmp_path):
     w = write(tmp_path / "m.gguf", "forward_first")
     got, want = logits(tmp_path / "m.gguf"), reference(w, IDS)
     assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
@@ -115,7 +115,7 @@ def test_a_file_of_the_architecture_runs_as_its_one_sentence_says(added, tmp_pat
     assert np.abs(logits(tmp_path / "llama.gguf") - want).max() > 0.1 * np.abs(want).max()
 
 
-def test_a_checkpoint_of_it_is_converted(added, tmp_path):
+def test_added_architecture_converts_a_checkpoint(added, tmp_path):
     """As Llama's, of which it has the tensors, rows of queries and keys in another order too."""
     source, out = tmp_path / "model", tmp_path / "out.gguf"
     source.mkdir()
@@ -146,7 +146,7 @@ def test_unknown_architecture_is_refused_with_the_names_of_the_files(added, tmp_
 
 
 @pytest.mark.parametrize("name", ["__init__", "_x", "../architecture", "llama.py", "os", ""])
-def test_a_name_of_a_file_cannot_import_anything_else(tmp_path, name):
+def test_architecture_name_cannot_import_other_modules(tmp_path, name):
     assert architectures.find(name) is None
 
 
@@ -158,12 +158,12 @@ def test_a_name_of_a_file_cannot_import_anything_else(tmp_path, name):
         (dict(fused={"attn_qkv": ("attn_q", "x")}), "fused: attn_qkv"),
     ],
 )
-def test_a_record_that_contradicts_itself_is_refused(change, what):
+def test_contradictory_architecture_record_is_refused(change, what):
     with pytest.raises(ValueError, match=what):
         check(architectures.find("llama")._replace(**change))
 
 
-def test_a_record_has_known_fields_alone_and_does_not_change():
+def test_architecture_record_has_known_fields_and_is_immutable():
     record = architectures.find("llama")
     with pytest.raises(TypeError, match="no field tensor$"):
         record._replace(tensor={})
@@ -174,7 +174,7 @@ def test_a_record_has_known_fields_alone_and_does_not_change():
     assert record._replace(name="x").rules is record.rules and record.name == "llama"
 
 
-def test_a_record_whose_checkpoint_lacks_a_tensor_is_refused():
+def test_architecture_record_with_a_missing_checkpoint_tensor_is_refused():
     record = architectures.find("llama")
     names = {k: v for k, v in record.hugging_face.names.items() if k != "ffn_up"}
     with pytest.raises(ValueError, match="names and tensors are not the same"):
@@ -191,14 +191,14 @@ def test_a_record_whose_checkpoint_lacks_a_tensor_is_refused():
         )
 
 
-def test_every_record_says_its_name_and_no_two_claim_a_model_type():
+def test_architecture_records_have_their_name_and_unique_model_types():
     records = architectures.load_all()
     assert [record.name for record in records] == architectures.names()
     types = [t for record in records for t in record.hugging_face.models]
     assert len(types) == len(set(types))
 
 
-def test_the_engine_loads_the_record_of_its_model_alone(tmp_path):
+def test_engine_loads_only_the_record_of_its_model(tmp_path):
     """And nothing of the converter."""
     write(tmp_path / "m.gguf", "llama")
     code = (
@@ -222,14 +222,14 @@ def test_the_engine_loads_the_record_of_its_model_alone(tmp_path):
     ["model/hparams.py", "model/weights.py", "model/model.py", "model/forward.py"]
     + ["convert/hf/config.py", "convert/hf/names.py", "convert/hf/rope.py"],
 )
-def test_what_reads_records_tests_no_family(path):
+def test_record_readers_test_no_family_by_name(path):
     text = (ROOT / "lib/sluice" / path).read_text()
     families = [*architectures.names(), "mistral", "Gemma", "Qwen"]
     assert not re.search("[\"'](" + "|".join(families) + ")[\"']", text)
     assert not re.search(r"\barch (==|!=|in|not in)|arch\.startswith", text)
 
 
-def test_the_command_refuses_an_unknown_architecture_by_name(tmp_path):
+def test_command_refuses_an_unknown_architecture_by_name(tmp_path):
     write(tmp_path / "m.gguf", "mamba")
     done = run("prefill", "-m", tmp_path / "m.gguf", "-o", tmp_path / "s")
     assert done.returncode == 69 and b"olmo2, phi3" in done.stderr

@@ -475,13 +475,13 @@ def hparams(tmp_path, change=lambda m, t: None, **config):
 
 
 @pytest.mark.parametrize("arch", tiny_model.DEFAULTS)
-def test_every_architecture_is_accepted(tmp_path, arch):
+def test_hparams_accept_every_architecture(tmp_path, arch):
     assert sorted(tiny_model.DEFAULTS) == architectures.names()
     h = hparams(tmp_path, arch=arch)
     assert (h.arch, h.n_head, h.n_head_kv, h.head_dim, h.n_vocab) == (arch, 4, 2, 16, 400)
 
 
-def test_a_window_that_hides_nothing_is_none(tmp_path):
+def test_window_of_the_whole_context_is_none(tmp_path):
     for arch in ("qwen2", "qwen3", "gemma"):
         assert (
             hparams(tmp_path, put(f"{arch}.attention.sliding_window", "u32", 512), arch=arch).window
@@ -509,7 +509,7 @@ def test_gemma2_without_keys_has_the_published_caps(tmp_path):
 
 
 @pytest.mark.parametrize("arch,n_layer", [("gemma2", 46), ("gemma3", 62)])
-def test_the_27b_scales_by_the_share_of_a_head(tmp_path, arch, n_layer):
+def test_gemma_27b_scales_by_n_embd_over_n_head(tmp_path, arch, n_layer):
     config = dict(arch=arch, n_embd=32, n_ff=32, n_head_kv=1, window=16)
     assert hparams(tmp_path, n_layer=n_layer, **config).scale == 1 / math.sqrt(8)
     assert hparams(tmp_path, n_layer=n_layer - 1, **config).scale == 0.25
@@ -669,7 +669,7 @@ def test_fused_matrices_give_the_bits_of_separate_ones(tmp_path, arch, changes):
     assert len(found) == 1
 
 
-def test_the_unchanged_model_is_accepted(tmp_path):
+def test_unchanged_model_is_accepted(tmp_path):
     m = Model(build(tmp_path / "m.gguf", lambda m, t: None), 1)
     assert (m.hparams.n_head, m.hparams.n_head_kv, m.hparams.head_dim, m.hparams.n_vocab) == (
         4,
@@ -811,7 +811,7 @@ def test_trailing_dimensions_of_one_anywhere_change_nothing(tmp_path_factory, on
 
 
 @pytest.mark.full
-def test_the_cases_of_dimensions_and_scores_run(datafile):
+def test_golden_dimensions_and_scores_run(datafile):
     whole = run(
         "generate", "-m", datafile("models/stories260K.gguf"), "-t", 0, "-n", 8, "Once upon"
     )

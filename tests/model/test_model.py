@@ -161,7 +161,7 @@ def test_decode_equals_prefill(models, tmp_path, name, kv):
 
 
 @pytest.mark.parametrize("name", ["phi3-q8_0", "qwen3-q4_1", "mistral-q8_0"])
-def test_a_snapshot_grows_past_the_original_context_with_the_same_bits(models, tmp_path, name):
+def test_snapshot_past_the_original_context_has_the_same_bits(models, tmp_path, name):
     """64 positions, or a window of 50: a cache made for less, by another process, is continued in a
     larger one.
     """
@@ -188,7 +188,7 @@ def test_rows_of_a_capped_head_equal_the_whole(models, tmp_path):
     assert max(map(abs, ffi.unpack(cache.logits, 400))) <= m.hparams.final_cap
 
 
-def test_a_cap_does_not_hide_what_is_not_finite(tmp_path):
+def test_softcap_does_not_hide_nonfinite_values(tmp_path):
     """tanh of infinity is 1: of damaged weights it would make a plausible score."""
     path = tmp_path / "m.gguf"
     write_model(str(path), arch="gemma2", type="f32", n_vocab=400, n_layer=2)
@@ -203,9 +203,7 @@ def test_a_cap_does_not_hide_what_is_not_finite(tmp_path):
         assert e.value.code == 65
 
 
-def test_a_q8_0_cache_gives_the_same_bits_however_it_is_filled_and_nearly_those_of_f32(
-    models, tmp_path
-):
+def test_q8_0_cache_has_the_same_bits_in_any_chunks_and_nearly_those_of_f32(models, tmp_path):
     m, found = Model(str(models["llama-f32"]), 1), set()
     try:
         for isa in ("reference", ""):
@@ -283,7 +281,7 @@ def test_last_block_is_computed_for_what_is_asked_alone(models, name, monkeypatc
     ]
 
 
-def test_every_architecture_is_among_them():
+def test_golden_models_cover_every_architecture():
     assert {dict(OTHERS[name])["arch"] for name in OTHERS} | {"gemma3"} == set(
         architectures.names()
     )
@@ -317,7 +315,7 @@ def test_nonfinite_weights_end_in_a_fault(tmp_path):
     assert e.value.code == 65
 
 
-def test_a_wide_model_gets_shorter_chunks_not_more_memory(tmp_path, monkeypatch):
+def test_wide_model_has_shorter_chunks_in_the_same_memory(tmp_path, monkeypatch):
     write_model(str(tmp_path / "m.gguf"), n_layer=1, n_ff=1024)
     m, taken = Model(str(tmp_path / "m.gguf")), []
     forward = m.forward
@@ -360,7 +358,7 @@ def test_snapshot_with_nonfinite_logits_is_refused(models, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["llama-q8_0", "gemma3-f16"])
-def test_a_pass_of_one_id_is_written_down_once_and_done_again(models, tmp_path, name):
+def test_pass_of_one_token_is_recorded_once_and_replayed(models, tmp_path, name):
     """Until a prompt comes between or a buffer grows; each group of products but the last names the
     next one. That the bits are those of a whole prompt is what test_decode_equals_prefill says.
     """
@@ -395,7 +393,7 @@ def test_a_pass_of_one_id_is_written_down_once_and_done_again(models, tmp_path, 
     assert fingerprint(m, cache, tmp_path / "a") == fingerprint(m, other, tmp_path / "b")
 
 
-def test_a_forward_with_a_pass_written_down_is_gone_when_nobody_has_it(models, tmp_path):
+def test_forward_with_a_recorded_pass_is_freed(models, tmp_path):
     """At once: its buffers are large, and its cache may be a file that has no name yet."""
     m = Model(str(models["llama-q8_0"]), 1)
     cache = new_cache(m, tmp_path)
@@ -412,7 +410,7 @@ def test_a_forward_with_a_pass_written_down_is_gone_when_nobody_has_it(models, t
         gc.enable()
 
 
-def test_a_pass_that_fails_is_not_kept(models, tmp_path, monkeypatch):
+def test_failed_pass_is_not_recorded(models, tmp_path, monkeypatch):
     m = Model(str(models["llama-q8_0"]), 1)
     cache, other = new_cache(m, tmp_path), new_cache(m, tmp_path)
     f = Forward(m.hparams, cache)

@@ -129,7 +129,7 @@ def test_difference_finds_one_logit_that_is_changed():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_llama_cpp_generates_are_our_best_tokens_too(model, name):
+def test_best_tokens_equal_llama_cpp(model, name):
     """Each token of its greedy text, after those before it, is our best or nearly so, whichever way
     the near ties went."""
     facts, m = cases.facts(name), Model(str(model(name)))
@@ -204,7 +204,7 @@ def test_command_prints_the_golden_text(model, tmp_path, case):
         assert run_golden(case, directory, SLUICE_ISA="reference") == golden
 
 
-def test_every_golden_command_is_of_a_real_model():
+def test_golden_commands_are_of_real_models():
     assert len(COMMANDS) >= 20 and sorted({case.split("-")[0] for case in COMMANDS}) == NAMES
     assert {p.stem for p in DIRECTORY.glob("*.out")} == set(COMMANDS)
 

@@ -58,7 +58,7 @@ def ids_of(path):
 # Against what is known otherwise ---------------------------------------------------------
 
 
-def test_every_probability_has_the_bits_of_decode(files, tmp_path):
+def test_perplexity_has_the_bits_of_decode(files, tmp_path):
     """Ids go into decode one by one; its records of logits are the truth."""
     m = gguf.File(str(files / "m.gguf"))
     tokens, n_ctx = ids_of(files / "m.gguf"), 24
@@ -287,7 +287,7 @@ def read_all(path):
         base.rows(base.h.n_count)
 
 
-def test_every_damaged_byte_is_found(files, tmp_path):
+def test_kept_logits_detect_each_damaged_byte(files, tmp_path):
     data = (files / "m.base").read_bytes()
     read_all(files / "m.base")
     places = [*range(132), *range(132, len(data), 4999), len(data) - 1]

@@ -199,7 +199,7 @@ def test_tensors_can_be_chosen_and_dry_run_says_it(tiny, tmp_path):
     assert table["all"][-1] == f"{sum(len(t[2]) for t in tensors.values()):,}"
 
 
-def test_a_pattern_is_for_matrices_alone(tmp_path):
+def test_tensor_type_pattern_applies_to_matrices_only(tmp_path):
     """Every norm and bias fits this one, and no model runs with vectors in blocks."""
     write_model(str(tmp_path / "m.gguf"), arch="qwen2", type="f32", n_layer=1, n_vocab=400)
     assert (
@@ -219,7 +219,7 @@ def test_a_pattern_is_for_matrices_alone(tmp_path):
     )
 
 
-def test_a_name_with_the_letters_of_patterns_can_be_given_as_it_is(tmp_path):
+def test_tensor_name_with_pattern_characters_can_be_literal(tmp_path):
     odd_file(
         tmp_path / "m.gguf",
         [
@@ -240,7 +240,7 @@ def test_a_name_with_the_letters_of_patterns_can_be_given_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("arch", architectures.names())
-def test_every_architecture_runs_after(tmp_path, arch):
+def test_quantized_model_of_every_architecture_runs(tmp_path, arch):
     scaling = {
         "phi3": {"type": "longrope", "original_context_length": 64},
         "llama": {

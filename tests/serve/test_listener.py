@@ -23,7 +23,7 @@ UNITS = ROOT / "configs" / "systemd"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 
-def test_the_socket_has_its_mode(start, tmp_path):
+def test_socket_has_its_mode(start, tmp_path):
     for argv, mode in (((), 0o600), (("--mode", "0660"), 0o660), (("--mode", "666"), 0o666)):
         w = start(*argv)
         assert stat.S_IMODE(w.path.stat().st_mode) == mode
@@ -32,7 +32,7 @@ def test_the_socket_has_its_mode(start, tmp_path):
     assert all(name.endswith(".log") for name in os.listdir(tmp_path))
 
 
-def test_what_is_no_socket_is_refused(tmp_path):
+def test_listen_path_that_is_not_a_socket_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "dir").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "s")
@@ -52,7 +52,7 @@ def test_what_is_no_socket_is_refused(tmp_path):
     )
 
 
-def test_what_cannot_start_says_so_and_ends(tmp_path):
+def test_listener_that_cannot_start_reports_and_exits(tmp_path):
     (tmp_path / "q.yaml").write_text("answers: 1\n")
     for argv, code in (
         (("-q", "q.yaml"), 65),
@@ -79,7 +79,7 @@ def test_another_takes_the_socket_over(start):
     assert second.process.returncode == 74
 
 
-def test_a_socket_is_always_there_while_workers_follow_each_other(start):
+def test_socket_persists_while_workers_are_replaced(start):
     lines, w = long_lines(), start()
     followers, lock = [], threading.Lock()
 
@@ -121,7 +121,7 @@ def activated(path, s, *argv, n_fds="1"):
     ]
 
 
-def test_a_socket_of_systemd_is_used_and_left(tmp_path):
+def test_systemd_socket_is_used_and_kept(tmp_path):
     path, note = tmp_path / "s", tmp_path / "note"
     s, told = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     with s, told:
@@ -158,7 +158,7 @@ def test_a_socket_of_systemd_is_used_and_left(tmp_path):
             assert path.exists()
 
 
-def test_what_systemd_passes_is_checked(tmp_path):
+def test_systemd_sockets_are_checked(tmp_path):
     rows = []
     with (
         socket.socket(socket.AF_UNIX) as other,
@@ -205,7 +205,7 @@ def test_what_systemd_passes_is_checked(tmp_path):
 # The units.
 
 
-def test_the_units_are_right(tmp_path):
+def test_systemd_units_are_valid(tmp_path):
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed: apt install systemd")
     # the milter need not be built

@@ -347,7 +347,7 @@ def test_no_place_for_a_temporary_file_is_75(monkeypatch):
     assert e.value.code == 75
 
 
-def test_what_was_learnt_counts(tmp_path):
+def test_pass_through_uses_the_learned_calibration(tmp_path):
     def score():
         return float(
             re.search(

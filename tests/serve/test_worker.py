@@ -51,11 +51,11 @@ def worker(tmp_path_factory):
     assert w.log() == ""
 
 
-def test_a_worker_says_what_classify_says(worker):
+def test_worker_verdict_equals_classify(worker):
     assert [worker.ask(data) for data in DATA] == long_lines()
 
 
-def test_a_worker_names_answers_by_their_place(start, tmp_path):
+def test_worker_maps_answers_by_position(start, tmp_path):
     text = (
         (ROOT / "configs" / "spam.yaml")
         .read_text()
@@ -73,7 +73,7 @@ def test_a_worker_names_answers_by_their_place(start, tmp_path):
 
 
 @pytest.mark.full
-def test_a_worker_says_what_classify_says_of_mail_that_was_sent(worker, datafile):
+def test_worker_verdict_equals_classify_for_real_messages(worker, datafile):
     with tarfile.open(datafile("spam/spamassassin.tar.xz")) as archive:
         mails = [archive.extractfile(m).read() for m in archive if m.isfile() and m.size]
     mails = mails[:: len(mails) // 200][:200]
@@ -175,7 +175,7 @@ def test_clients_that_stop_are_no_matter(worker):
     assert worker.ask(DATA[0]) == long_lines()[0]
 
 
-def test_a_client_that_does_not_end_is_told_so(start):
+def test_worker_reports_a_timeout_to_a_slow_client(start):
     w = start(constants={"SEND_SECONDS": 2})
     silent, begun, drops = connect(w.path), connect(w.path), connect(w.path)
     begun.sendall(DATA[0])
@@ -203,7 +203,7 @@ inputs.text = lambda data, *rest: sum(itertools.repeat(0)) if b"endless" in data
 """  # a fault that no mail is known to meet: a loop in C code without an end
 
 
-def test_a_mail_that_takes_too_long_ends_one_worker(start):
+def test_message_that_takes_too_long_ends_one_worker(start):
     w = start(constants={"ANSWER_SECONDS": 2.5}, before=ENDLESS, n=1)
     before = w.workers()
     assert w.ask(DATA[0]) == long_lines()[0] and w.workers() == before
@@ -232,7 +232,7 @@ def test_workers_are_limited(worker):
         assert resource.prlimit(pid, resource.RLIMIT_CORE) == (0, 0)
 
 
-def test_what_threads_need_is_not_of_what_mails_may(start):
+def test_worker_memory_limit_excludes_thread_memory(start):
     w = start("-j", 3, n=1)
     (pid,) = w.workers()
     w.wait_for(lambda: len(os.listdir(f"/proc/{pid}/task")) == 3, "threads")
@@ -259,7 +259,7 @@ inputs.text = lambda data, *rest: kept.append(b"x" * (80 << 20)) or text(data, *
 """  # a fault that no mail is known to meet: memory that is never given back
 
 
-def test_a_worker_that_has_grown_is_replaced(start):
+def test_worker_that_has_grown_is_replaced(start):
     w = start(before=LEAKS, n=1)
     before = w.workers()
     assert w.ask(DATA[0]) == long_lines()[0]
@@ -294,7 +294,7 @@ def large_model(tmp_path_factory):
     ids=["proc", "no proc"],
 )
 @pytest.mark.full
-def test_a_worker_of_a_large_model_stays(start, large_model, before):
+def test_worker_of_a_large_model_is_not_replaced(start, large_model, before):
     """Neither the pages of the model's file nor what each mail needs again are growth: a tenth of
     what a worker may grow by is enough.
     """
@@ -365,7 +365,7 @@ def test_workers_that_die_at_once_do_not_make_a_storm(start):
     assert w.ask(DATA[0]) == long_lines()[0]
 
 
-def test_a_group_that_is_killed_is_replaced(start):
+def test_killed_worker_group_is_replaced(start):
     w = start()
     for _ in range(3):
         groups, workers = w.groups(), w.workers()
@@ -409,7 +409,7 @@ def test_no_request_is_lost_in_restarts(start):
     assert w.log() == ""
 
 
-def test_a_mail_that_woke_a_worker_which_ends_is_answered(start):
+def test_message_that_woke_an_ending_worker_is_answered(start):
     """The old worker is woken by a mail, and told of the end before it has a processor: nobody else
     was woken.
     """
@@ -447,7 +447,7 @@ def test_a_mail_that_woke_a_worker_which_ends_is_answered(start):
     s.close()
 
 
-def test_a_restart_reads_question_and_model_again(start, my_model):
+def test_worker_restart_reads_question_and_model_again(start, my_model):
     w = start("-q", my_model)
     assert w.ask(DATA[0]) == long_lines()[0]
     my_model.write_text(
@@ -465,7 +465,7 @@ def test_a_restart_reads_question_and_model_again(start, my_model):
     assert f"{my_model}: " in w.log() and len(w.workers()) == 2
 
 
-def test_a_model_that_is_changed_is_an_error_until_a_restart(start, my_model):
+def test_worker_reports_a_changed_model_until_a_restart(start, my_model):
     w, model = start("-q", my_model), my_model.parent / "spam.gguf"
     os.utime(model, (1, 1))
     assert {w.ask(data) for data in DATA} == {b"error model\n"}
@@ -483,7 +483,7 @@ def test_a_model_that_is_changed_is_an_error_until_a_restart(start, my_model):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_end_answers_what_waits(start, number):
+def test_shutdown_answers_waiting_requests(start, number):
     w = start(n=1)
     connections = [connect(w.path) for _ in range(20)]
     for s in connections[1:]:
@@ -500,7 +500,7 @@ def test_the_end_answers_what_waits(start, number):
     assert w.log() == ""
 
 
-def test_the_log_says_nothing_of_a_mail(start):
+def test_worker_log_has_no_message_content(start):
     w = start("-v")
     for data in (*DATA, b"", b"Subject: secret\n\nsecret\n"):
         w.ask(data)

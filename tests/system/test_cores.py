@@ -139,7 +139,7 @@ def test_lists_that_begin_well_say_nothing_either(machine, text):
     assert machine(range(4), {"sys/devices/cpu_core/cpus": text[0] + "\n"}) == 1
 
 
-def test_an_absent_capacity_among_others_says_nothing(machine):
+def test_missing_core_capacity_is_ignored(machine):
     files = capacities(*[512] * 4, *[1024] * 4)
     del files[f"{CPU}cpu1/cpu_capacity"]
     assert machine(range(8), files) == 8
@@ -177,7 +177,7 @@ def test_quota_of_version_2(machine, text, n):
     assert machine(range(8), {**GROUP, V2 + "user.slice/app.scope/cpu.max": text}) == n
 
 
-def test_the_least_quota_of_all_groups_above_counts(machine):
+def test_minimum_quota_of_all_parent_groups_counts(machine):
     assert machine(range(8), {**GROUP, V2 + "user.slice/app.scope/cpu.max": "500000 100000\n"}) == 5
     assert machine(range(8), {V2 + "user.slice/cpu.max": "300000 100000\n"}) == 3
     assert machine(range(8), {V2 + "cpu.max": "200000 100000\n"}) == 2
@@ -231,7 +231,7 @@ def test_other_controllers_have_no_quota(machine):
         "no slash",
     ],
 )
-def test_a_container_sees_its_own_group_as_the_root(machine, path):
+def test_cgroup_of_a_container_is_the_root(machine, path):
     """/proc/self/cgroup may have a path of the host; what is mounted is the group."""
     long = 5000 < len(path)
     assert machine(
@@ -245,7 +245,7 @@ def test_a_container_sees_its_own_group_as_the_root(machine, path):
     assert machine(range(8), files) == (8 if long else 3)
 
 
-def test_a_path_does_not_lead_out_of_the_mount(machine):
+def test_cgroup_path_stays_in_the_mount(machine):
     assert (
         machine(
             range(8), {"proc/self/cgroup": "0::/../up\n", "sys/fs/up/cpu.max": "100000 100000\n"}
@@ -293,7 +293,7 @@ def count(*prefix, threads=None, **kwargs):
     return int(done.stdout)
 
 
-def test_a_system_without_affinity_masks_counts_its_processors(monkeypatch):
+def test_system_without_affinity_masks_counts_its_processors(monkeypatch):
     from sluice.model import model
 
     monkeypatch.delattr(os, "sched_getaffinity")

@@ -50,7 +50,7 @@ def file(tmp_path_factory):
 
 @here
 @given(st.integers(0, 4), st.integers(1, len(DATA)), st.sampled_from([1000, 1 << 23]))
-def test_a_copy_has_the_bytes_of_the_file(file, page, n_bytes, piece):
+def test_huge_page_copy_has_the_bytes_of_the_file(file, page, n_bytes, piece):
     with open(file, "rb") as f, pytest.MonkeyPatch.context() as patch:
         patch.setattr(huge_pages, "PIECE", piece)  # reads of any size make it up
         if page * GRAIN + n_bytes > len(DATA):  # as of a map: the file was cut
@@ -64,7 +64,7 @@ def test_a_copy_has_the_bytes_of_the_file(file, page, n_bytes, piece):
 
 
 @here
-def test_a_copy_lies_in_huge_pages(tmp_path):
+def test_huge_page_copy_lies_in_huge_pages(tmp_path):
     n_bytes = 16 << 20
     with open(tmp_path / "f", "w+b") as f:
         f.truncate(n_bytes)
@@ -81,7 +81,7 @@ def huge_bytes():
 
 
 @pytest.mark.parametrize("says, code", [("always madvise [never]\n", 69), (None, 69)])
-def test_a_system_without_huge_pages_is_named(tmp_path, monkeypatch, tiny, says, code):
+def test_missing_huge_pages_are_named(tmp_path, monkeypatch, tiny, says, code):
     monkeypatch.setattr(huge_pages, "ENABLED", str(tmp_path / "enabled"))
     if says:
         (tmp_path / "enabled").write_text(says)
@@ -92,7 +92,7 @@ def test_a_system_without_huge_pages_is_named(tmp_path, monkeypatch, tiny, says,
 
 
 @here
-def test_a_copy_that_has_no_room_is_refused_before_it_is_begun(tmp_path, monkeypatch, file):
+def test_huge_page_copy_without_enough_pages_is_refused_first(tmp_path, monkeypatch, file):
     (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable:        8 kB\n")
     monkeypatch.setattr(memory, "MACHINE", str(tmp_path / "meminfo"))
     with open(file, "rb") as f, pytest.raises(Error) as e:
@@ -152,7 +152,7 @@ def test_available_memory_is_that_of_the_machine_and_of_each_group(
 
 @here
 @pytest.mark.parametrize("change", ["cut", "written", "touched"])
-def test_a_file_that_changes_after_it_was_copied_is_noticed(tmp_path, tiny, change):
+def test_model_changed_after_its_huge_page_copy_is_noticed(tmp_path, tiny, change):
     path = tmp_path / "m.gguf"
     shutil.copy(tiny, path)
     file = gguf.File(str(path), huge_pages=True)
@@ -174,7 +174,7 @@ def test_a_file_that_changes_after_it_was_copied_is_noticed(tmp_path, tiny, chan
 
 
 @here
-def test_a_file_that_was_cut_before_it_is_copied_is_one_line(tmp_path, tiny):
+def test_model_truncated_before_its_huge_page_copy_is_a_one_line_error(tmp_path, tiny):
     shutil.copy(tiny, tmp_path / "m.gguf")
     file = gguf.File(str(tmp_path / "m.gguf"), huge_pages=True)
     os.truncate(tmp_path / "m.gguf", file.data_offset + 5)
@@ -210,7 +210,7 @@ def without_time(data):
 
 
 @here
-def test_a_worker_answers_the_same_with_a_copy(start):
+def test_worker_gives_the_same_result_from_huge_pages(start):
     plain, copied = start(path=None, n=1), None
     line = plain.ask(b"Subject: x\n\nhello\n")
     plain.process.terminate()

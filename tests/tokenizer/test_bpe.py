@@ -418,7 +418,7 @@ def test_answers_need_tokens_that_write_them(build):
     assert answers.Tree(Question, vocab).root.tokens == [97, 99, 256, 257]
 
 
-def test_a_grammar_sees_the_bytes_of_tokens(datafile, vocabularies):
+def test_grammar_matches_the_bytes_of_tokens(datafile, vocabularies):
     """What is allowed is what the bytes of each id say, a character in pieces too."""
     _, vocab = vocabularies(datafile("vocab/ggml-vocab-gpt-2.gguf"))
     matcher = grammar.Matcher(
@@ -575,7 +575,7 @@ def test_long_merges_in_any_order_are_found(build):
 
 
 @pytest.mark.parametrize("left", [" !", " ", "  !", " !" * 7])
-def test_a_half_may_begin_with_a_blank(build, left):
+def test_merge_part_may_begin_with_a_space(build, left):
     """As llama.cpp reads merges; a vocabulary of model gemma4 could use one."""
     if " " in left[1:]:
         with pytest.raises(Error, match="merge 0"):

@@ -175,7 +175,7 @@ LONG = {
         ("gemma-4", None),
     ],
 )
-def test_a_megabyte_of_anything(datafile, vocabularies, name, pre):
+def test_megabyte_of_any_text_round_trips(datafile, vocabularies, name, pre):
     """Quadratic time would be hours (a megabyte) or a minute (the quarter of one that most get);
     all comes back.
     """
@@ -190,7 +190,7 @@ def test_a_megabyte_of_anything(datafile, vocabularies, name, pre):
         assert b"".join(map(vocab.bytes_of, tokens)) == data
 
 
-def test_a_megabyte_of_one_word_needs_bounded_memory(datafile):
+def test_megabyte_of_one_word_needs_bounded_memory(datafile):
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
     there = run(
         "tokenize",

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 
-import golden_ids
+import golden_tokens
 import pytest
 from conftest import run
 from test_bpe import GEMMA_3
@@ -17,7 +17,7 @@ from sluice.tokenizer.vocabulary import Vocab
 
 pytestmark = pytest.mark.full
 
-GOLDEN = json.loads(golden_ids.PATH.read_text())
+GOLDEN = json.loads(golden_tokens.PATH.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def vocab_of():
 
 @pytest.fixture(scope="module")
 def mixed():
-    data = golden_ids.text()
+    data = golden_tokens.text()
     for golden in GOLDEN.values():
         assert (len(data), hashlib.sha256(data).hexdigest()) == (golden["n_bytes"], golden["text"])
     return data
@@ -43,7 +43,10 @@ def mixed():
 def test_ids_of_mixed_text_are_those_of_the_trained_tokenizer(request, vocab_of, mixed, name):
     vocab = vocab_of(request.getfixturevalue(name))
     tokens = vocab.encode(mixed, bos=False)
-    assert (len(tokens), golden_ids.digest(tokens)) == (GOLDEN[name]["n_ids"], GOLDEN[name]["ids"])
+    assert (len(tokens), golden_tokens.digest(tokens)) == (
+        GOLDEN[name]["n_ids"],
+        GOLDEN[name]["ids"],
+    )
     assert not any(vocab.is_control(i) for i in tokens)
 
 
@@ -60,7 +63,7 @@ def test_mixed_text_comes_back(request, mixed, name):
         assert (back.returncode, back.stderr) == (0, b"") and back.stdout == written
 
 
-def test_the_articles_cases_hold_on_the_real_gemma(gemma3, vocab_of):
+def test_published_cases_hold_for_the_real_gemma(gemma3, vocab_of):
     vocab = vocab_of(gemma3)
     assert len(GEMMA_3) == 7
     for text, tokens in GEMMA_3.items():
@@ -105,7 +108,7 @@ def test_user_defined_pieces_of_the_real_gemma_come_out_of_text(gemma3, vocab_of
     assert 212 not in vocab.eog and {1, 106} <= vocab.eog
 
 
-def test_the_line_of_gemma_through_the_command(gemma3):
+def test_tokenize_command_equals_gemma_on_its_line(gemma3):
     there = run("tokenize", "-m", gemma3, input=b"a  b and    c")
     assert there.stdout.split(b"\n")[1:-2] == [
         b"%d" % i for i in (2, 236746, 138, 236763, 532, 140, 236755)
@@ -113,13 +116,13 @@ def test_the_line_of_gemma_through_the_command(gemma3):
     assert run("tokenize", "-m", gemma3, "-d", input=there.stdout).stdout == b"a  b and    c"
 
 
-def test_a_chat_message_cannot_forge_marks_but_may_hold_html(gemma3, vocab_of):
+def test_chat_message_cannot_forge_control_tokens_but_may_contain_html(gemma3, vocab_of):
     vocab = vocab_of(gemma3)
     tokens = vocab.encode(b"<start_of_image><s>x</s>  ", bos=False, marks=False)
     assert 255999 not in tokens and tokens[-3:] == [236781, 212, 138] and 203 in tokens
 
 
-def test_a_large_vocabulary_opens_in_a_blink(gemma3):
+def test_large_vocabulary_opens_fast(gemma3):
     """262,144 tokens: 8 ms of processor time were measured; many times that would be a fault of
     kind, not of this machine.
     """

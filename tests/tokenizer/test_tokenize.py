@@ -349,7 +349,7 @@ SLOW = {
 
 @pytest.mark.parametrize("text", SLOW)
 @pytest.mark.full
-def test_a_megabyte_of_anything(datafile, text):
+def test_megabyte_of_any_text_round_trips(datafile, text):
     """Quadratic time would be hours, recursion would not fit the stack, memory has a limit: then
     back again.
     """

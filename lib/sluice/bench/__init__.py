@@ -1,3 +1,1 @@
-"""How fast the engine is: models of random weights, timed runs, and what the machine could do
-(bin/sluice-bench).
-"""
+"""Benchmarks (bin/sluice-bench): models of random weights, timed runs, the machine's limits."""

@@ -1,12 +1,14 @@
-"""The figures of csrc/README.md, measured again: `python -m sluice.bench.figures [PART ...]`, or
-`make figures` for those that need nobody else's program.
+"""Measure the figures of csrc/README.md again: `python -m sluice.bench.figures [PART ...]`.
 
-A part is a command line of sluice-bench, and what becomes of its rows: Markdown that replaces what
-stands on that page between "<!-- figures: PART -->" and "<!-- end -->", and perhaps a picture
-beside this module. Parts named amx-... are of a processor that has AMX, the others of one that has
-not. To be run from the top of a checkout, on a machine that does nothing else. All of it takes 6
-minutes on two cores, and 3 GB of disk for models the first time.
+`make figures` measures those that need no other engine. A part is a command line of sluice-bench
+and a function that formats its rows as Markdown. The Markdown replaces the text between
+"<!-- figures: PART -->" and "<!-- end -->"; some parts also have a picture next to this module.
+Parts amx-... are for processors with AMX, the others for processors without. Run it in the top
+folder of a checkout, on an idle machine. All parts take 6 minutes on two cores; the first time they
+need 3 GB of disk for models.
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from typing import Any
 
 PAGE, HERE = "csrc/README.md", "lib/sluice/bench/pictures"
 TYPES = (
@@ -49,7 +52,7 @@ COMMANDS = {
     "products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa {SETS} -r 5",
     **BOTH,
     "against-halves": f"{SHAPE} --layers 6 --type F16,BF16 -p 512 -n 32 -r 3 {BESIDE}",
-    # beside one that was built for AVX2
+    # needs a build of the other engine for AVX2
     "against-avx2": f"{SHAPE} {FOUR} --isa avx2 -p 256 -n 0 -r 3 {BESIDE}",
     "against-ik": f"{SHAPE} {FOUR} -p 512 -n 32 -r 3 {BESIDE_FORK}",
     "against-ik-halves": f"{SHAPE} --layers 6 --type F16,BF16 -p 512 -n 32 -r 3 {BESIDE_FORK}",
@@ -65,26 +68,26 @@ PICTURES = {
     "depth": "Tokens a second against the number of tokens in the cache",
     "products": "GFLOP/s of products by weight type and instruction set",
 }
-# processors at work on a machine that does nothing else; seconds that it is watched for, before
-# anything is measured
-IDLE, LOOKED = 0.2, 2.0
-# the others need llama-cpp-python or ik-llama-cpp-python, built for the instruction set in
-# question, and minutes more
+# load of an idle machine, in processors; seconds for which the load is measured first
+IDLE, LOAD_SECONDS = 0.2, 2.0
+# the other parts need llama-cpp-python or ik-llama-cpp-python, built for the instruction set, and
+# more minutes
 OWN = ("depth", "sets", "products")
 
 
-def main(parts):
+def main(parts: list[str]) -> None:
+    """Measure parts, by default OWN, and write them to the page."""
     load = busy()
     if load > IDLE:
         print(
-            f"{load:.1f} processors are at work for others: the figures will say so",
+            f"{load:.1f} processors are busy with other programs; the figures will say so",
             file=sys.stderr,
         )
     amx = "amx_int8" in read("/proc/cpuinfo")
     for part in parts or [("amx-" if amx else "") + part for part in OWN]:
         if part not in COMMANDS:
             sys.exit(f"{part}: none of {', '.join(COMMANDS)}")
-        replace(read(PAGE), part, "")  # there is a place for it
+        replace(read(PAGE), part, "")  # fails if the page has no place for it
         began = time.monotonic()
         rows = measure(part)
         where = textwrap.fill(place(rows, load), 100)
@@ -97,9 +100,10 @@ def main(parts):
         print(f"{part}: {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 
-def busy():
-    """How many processors' worth of time others took in the last LOOKED seconds (the load average
-    remembers minutes, and ourselves).
+def busy() -> float:
+    """Processors that other programs used in the last LOAD_SECONDS.
+
+    The load average covers minutes, and this program.
     """
 
     def times():
@@ -109,23 +113,24 @@ def busy():
         return user + nice + system + sum(rest), idle + wait
 
     before = times()
-    time.sleep(LOOKED)
+    time.sleep(LOAD_SECONDS)
     worked, idle = (b - a for a, b in zip(before, times()))
     return os.cpu_count() * worked / max(1, worked + idle)
 
 
-def read(path):
+def read(path: str) -> str:
+    """Text of a file."""
     with open(path, encoding="utf-8") as f:
         return f.read()
 
 
-def picture(part):
-    """The path of the picture of `part`, as the page links to it."""
+def picture(part: str) -> str:
+    """Path of the picture of `part`, relative to the page."""
     return os.path.relpath(f"{HERE}/{part}.svg", os.path.dirname(PAGE))
 
 
-def measure(part):
-    """The rows of a part, its picture drawn."""
+def measure(part: str) -> list[dict]:
+    """Run the command of a part; return its rows and write its picture."""
     argv = [
         "bin/sluice-bench",
         *(word.strip("'") for word in COMMANDS[part].split()),
@@ -137,12 +142,12 @@ def measure(part):
         argv += ["--plot", f"{HERE}/{part}.svg"]
     done = subprocess.run(argv, stdout=subprocess.PIPE)
     if done.returncode:
-        sys.exit(done.returncode)  # it has said why
+        sys.exit(done.returncode)  # its message is on stderr
     return json.loads(done.stdout)
 
 
-def replace(page, part, text):
-    """`page` with `text` between the marks of `part`, which it must have once."""
+def replace(page: str, part: str, text: str) -> str:
+    """`page` with `text` between the marks of `part`, which must occur once."""
     page, n = re.subn(
         rf"(<!-- figures: {part} -->\n).*?(<!-- end -->)",
         lambda m: f"{m[1]}{text}{m[2]}",
@@ -154,10 +159,8 @@ def replace(page, part, text):
     return page
 
 
-def place(rows, load):
-    """Where and when `rows` were measured, what the machine could do then, and how busy it was
-    before: `load`, processors.
-    """
+def place(rows: list[dict], load: float) -> str:
+    """Processor, threads, date and limits of `rows`; a warning for a high `load`, in processors."""
     name = next(
         (
             line.split(":")[1].strip()
@@ -170,7 +173,7 @@ def place(rows, load):
     for r in rows:
         for limit, value in r["limits"].items():
             best[limit] = max(best.get(limit, 0), value or 0)
-    could = ", ".join(
+    machine = ", ".join(
         f"{limit.replace('_', ' ')} {v:,.0f} {'GB/s' if limit == 'read' else 'GFLOP/s'}"
         for limit, v in best.items()
         if v
@@ -178,7 +181,7 @@ def place(rows, load):
     today = time.strftime("%Y-%m-%d", time.gmtime())
     return (
         f"{name}, {rows[0]['n_threads']} threads, {today}. Limits measured in the same run:"
-        f" {could}."
+        f" {machine}."
         + (
             f" **The machine was busy with something else ({load:.1f} processors at work): this is"
             " not its speed.**"
@@ -188,23 +191,21 @@ def place(rows, load):
     )
 
 
-def table(head, lines):
-    """Markdown; the first column stands left, the others right."""
+def table(head: list[str], lines: list[list[str]]) -> str:
+    """Markdown; the first column is left-aligned, the others right-aligned."""
     return "\n".join(
         "| " + " | ".join(line) + " |"
         for line in (head, ["---"] + ["---:"] * (len(head) - 1), *lines)
     )
 
 
-def number(x):
-    """`x` with three digits or so."""
+def number(x: float) -> str:
+    """`x` with about three digits."""
     return f"{x:,.{0 if x >= 100 else 1}f}"
 
 
-def cell(r):
-    """Tokens a second, with the share of reading the same bytes once where that is the limit; empty
-    without a row.
-    """
+def cell(r: dict | None) -> str:
+    """Tokens per second and, if reading is the limit, the share of it; "" for None."""
     if r is None:
         return ""
     return number(r["median_ts"]) + (
@@ -212,18 +213,18 @@ def cell(r):
     )
 
 
-def unique(rows, key):
+def unique(rows: list[dict], key: str) -> list:
+    """Values of `key` in order of first occurrence."""
     return list(dict.fromkeys(r[key] for r in rows))
 
 
-def find(rows, **wanted):
+def find(rows: list[dict], **wanted: Any) -> Any:
+    """The first row with these values, or None."""
     return next((r for r in rows if all(r[k] == v for k, v in wanted.items())), None)
 
 
-def depth(rows):
-    """A line for each test, a column for each type; below them memory, and the time of a whole
-    process.
-    """
+def depth(rows: list[dict]) -> str:
+    """A line for each test, a column for each type; then memory and the time of a whole process."""
     kinds, tests = (
         unique(rows, "model_type"),
         [t for t in unique(rows, "test") if not t.startswith("start")],
@@ -242,7 +243,7 @@ def depth(rows):
     return table(["tokens a second", *kinds], lines)
 
 
-def sets(rows):
+def sets(rows: list[dict]) -> str:
     """A line for each test and set, a column for each type."""
     kinds = unique(rows, "model_type")
     return table(
@@ -255,10 +256,8 @@ def sets(rows):
     )
 
 
-def products(rows):
-    """For each size a line for each type, a column for each set, numpy's BLAS last; folded away,
-    the picture shows it.
-    """
+def products(rows: list[dict]) -> str:
+    """For each size a line for each type, a column for each set, and numpy's BLAS; collapsed."""
     out = []
     for m in unique(rows, "m"):
         some = [r for r in rows if r["m"] == m]
@@ -275,8 +274,8 @@ def products(rows):
     return "<details><summary>As tables</summary>\n\n" + "\n\n".join(out) + "\n\n</details>"
 
 
-def against(rows):
-    """A line for each test and type: ours, theirs, the ratio."""
+def against(rows: list[dict]) -> str:
+    """A line for each test and type: sluice, the other engine, the ratio."""
     ours = [r for r in rows if r["ratio"] is not None]
     theirs = lambda r: find(rows, backend=r["against"], model_type=r["model_type"], test=r["test"])
     return table(

@@ -1,19 +1,22 @@
-"""Timed runs of a model: prompts and generations at a depth, repeated, alternating with a rival's
-where there is one.
+"""Time a model: prompts and generations at a depth, alternating with another engine if any.
 
-An engine is anything with these members; Engine is ours, rival.py has another:
+An engine has these members; Engine is that of sluice, peer.Peer another:
 
-    backend          what the table calls it
-    fault            None, or one line: why it runs no more
-    to_depth(d)      a cache of the first d tokens of `tokens`, whatever was run before
-    prompt(tokens)      run them at once, to the logits after the last: nanoseconds
-    generate(tokens)    run them one by one, each to its logits: nanoseconds
+    backend             name in the table
+    error               None, or one line: why it cannot run any more
+    to_depth(d)         fill the KV cache with the first d tokens of tokens()
+    prompt(tokens)      process them in one batch, up to the last logits; return nanoseconds
+    generate(tokens)    process them one by one, each up to its logits; return nanoseconds
 """
+
+from __future__ import annotations
 
 import os
 import statistics
 import time
 from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ..kernels import ffi, lib
 from ..kvcache.format import KV_TYPES
@@ -25,20 +28,27 @@ from . import limits, start
 from .synthetic import FILE_TYPES
 
 Test = namedtuple("Test", "n_prompt n_gen n_depth")  # one of the first two is 0
-WARM_IDS = 4  # of a generation's warm-up; a prompt's is the whole prompt
-# where engines take turns: threads of OpenMP and OpenBLAS keep their processors for up to 0.2 s
-# after their work, and slow down whose turn it is
+WARM_TOKENS = 4  # of a generation's warm-up; a prompt's warm-up is the whole prompt
+# between engines: threads of OpenMP and OpenBLAS keep their processors for up to 0.2 s after their
+# work, and would slow down the next engine
 REST_S = 0.3
 
 
 class Engine:
-    """A model of ours with its threads and kernels, and a cache for `capacity` tokens."""
+    """A model of sluice, its threads and kernels, and a KV cache of `capacity` tokens."""
 
-    fault = None
+    error: str | None = None
 
     def __init__(
-        self, path, threads, kv, capacity, arithmetic="exact", vocab=None, huge_pages=False
-    ):
+        self,
+        path: str,
+        threads: int | None,
+        kv: str,
+        capacity: int,
+        arithmetic: str = "exact",
+        vocab: str | None = None,
+        huge_pages: bool = False,
+    ) -> None:
         self.m, self.arithmetic = Model(path, threads, arithmetic, vocab, huge_pages), arithmetic
         self.vocab = vocab
         m = self.m
@@ -53,20 +63,23 @@ class Engine:
         self._logits, self._depth = ffi.new("float[]", self.h.n_vocab), 0
         self.forget()
 
-    def forget(self):
-        """Give back the activations' memory; the cache stays."""
+    def forget(self) -> None:
+        """Free the activations; the KV cache stays."""
         self._f = Forward(self.h, self._cache)
 
-    def to_depth(self, n):
+    def to_depth(self, n: int) -> None:
+        """Fill the KV cache with the first n tokens."""
         self._cache.n_tok = self._depth = min(n, self._depth)
         if n > self._depth:
             self.m.extend(self._cache, tokens(self.h.n_vocab, n)[self._depth :], f=self._f)
             self._depth = n
 
-    def prompt(self, part):
+    def prompt(self, part: Sequence[int]) -> int | None:
+        """Nanoseconds for tokens in one batch."""
         return self._timed([part])
 
-    def generate(self, part):
+    def generate(self, part: Sequence[int]) -> int | None:
+        """Nanoseconds for tokens one by one."""
         return self._timed([[id] for id in part])
 
     def _timed(self, parts):
@@ -76,11 +89,13 @@ class Engine:
             self.m.head(self._f, x, self._logits)
         return time.perf_counter_ns() - began
 
-    def spans(self):
-        """[(const uint8_t *, n_bytes)] of the tensors that a generated id reads, in file order,
-        neighbours as one: all but token_embd where that is not the head.
+    def spans(self) -> list[tuple[Any, int]]:
+        """[(const uint8_t *, n_bytes)] of the tensors that a generated token reads, in file order.
+
+        Neighbours are one span. All tensors but token_embd, if that is not the head too.
         """
-        out, unread = [], "token_embd.weight" if "output.weight" in self.file.tensors else None
+        out: list[tuple[Any, int]] = []
+        unread = "token_embd.weight" if "output.weight" in self.file.tensors else None
         for t in self.file.tensors.values():
             if t.name == unread:
                 continue
@@ -93,25 +108,24 @@ class Engine:
         return out
 
 
-def tokens(n_vocab, n):
-    """`n` tokens, the same ones always; none is control."""
+def tokens(n_vocab: int, n: int) -> list[int]:
+    """`n` fixed tokens; none is a control token."""
     return [n_vocab - 1 - i * 7919 % max(1, n_vocab - 259) for i in range(n)]
 
 
 class Costs:
-    """What a test of this model takes: operations (a multiplication and an addition each count) and
-    bytes that must be read.
+    """Operations and bytes of a test. A multiplication and an addition are one operation each.
 
-    Operations are those of products with weights and of attention, as far as the answer needs them:
-    of a prompt the head, and in the last block all but keys and values, is for its last id alone.
-    Bytes are counted for a generation: all weights but the rows of token_embd that nobody asks for,
-    keys and values.
+    Operations are those of products with weights and of attention, as far as the result needs them:
+    the head and, in the last block, all but keys and values are for the last token of a prompt
+    only. Bytes are counted for a generation: all weights but the unused rows of token_embd, keys
+    and values.
     """
 
-    def __init__(self, m, kv):
+    def __init__(self, m: Model, kv: str) -> None:
         w, self.h = m.weights, m.hparams
         matrices = [x for layer in w.layers for x in vars(layer).values() if hasattr(x, "n_out")]
-        self._per_id = 2 * sum(x.n_in * x.n_out for x in matrices)
+        self._per_token = 2 * sum(x.n_in * x.n_out for x in matrices)
         last = vars(w.layers[-1])
         self._once = 2 * sum(
             x.n_in * x.n_out
@@ -124,12 +138,13 @@ class Costs:
         )
         self._kv_bytes = 2 * self.h.n_head_kv * lib.type_row_bytes(KV_TYPES[kv], self.h.head_dim)
         largest = max(matrices, key=lambda x: x.n_in * x.n_out)
-        # what the machine's limit is looked up for
+        # the type whose limit applies
         self.type, self.in_terms = largest.type, largest.in_terms
 
     def _seen(self, pos, n, n_last):
-        """Positions that the queries at pos ... pos + n - 1 see, all of them and all layers
-        together; in the last layer the last n_last queries.
+        """Number of positions that the queries at pos ... pos + n - 1 attend to, in all layers.
+
+        In the last layer only the last n_last queries count.
         """
         h, total = self.h, 0
         for i in range(h.n_layer):
@@ -137,15 +152,14 @@ class Costs:
             total += sum(min(p + 1, window) if window else p + 1 for p in range(begin, pos + n))
         return total
 
-    def operations(self, test):
+    def operations(self, test: Test) -> int:
+        """Operations of all tokens of a test."""
         n, n_last = test.n_prompt or test.n_gen, 1 if test.n_prompt else test.n_gen
-        products = n * (self._per_id - self._once) + n_last * (self._once + self._head)
+        products = n * (self._per_token - self._once) + n_last * (self._once + self._head)
         return products + 4 * self.h.n_head * self.h.head_dim * self._seen(test.n_depth, n, n_last)
 
-    def read_bytes(self, test):
-        """Of a generation; None for a prompt, whose reading depends on how it is cut into
-        chunks.
-        """
+    def read_bytes(self, test: Test) -> int | None:
+        """Bytes that a generation reads; None for a prompt, where they depend on the chunks."""
         return (
             None
             if test.n_prompt
@@ -155,26 +169,27 @@ class Costs:
 
 
 def run(
-    path,
-    tests,
-    repetitions,
-    threads,
-    kv,
-    rival=None,
-    starts=(),
-    arithmetic="exact",
-    vocab=None,
-    huge_pages=False,
-):
-    """Yield a row (see `row`) for each Test and engine: ours, and after it that of `rival` (a Rival
-    that was not started); then one for each of `starts`, prompts that processes of their own read
-    (see start.py).
+    path: str,
+    tests: Sequence[Test],
+    repetitions: int,
+    threads: int | None,
+    kv: str,
+    peer: Any = None,
+    starts: Sequence[int] = (),
+    arithmetic: str = "exact",
+    vocab: str | None = None,
+    huge_pages: bool = False,
+) -> Iterator[dict]:
+    """Yield a row (see row()) for each Test and engine: sluice, then `peer` if there is one.
+
+    Then a row for each of `starts`, prompt sizes for whole processes (see start.py). peer: a
+    peer.Peer that was not started, or None.
     """
     n_tokens = max((t.n_depth + max(t.n_prompt, t.n_gen) for t in tests), default=1)
     ours = Engine(path, threads, kv, n_tokens, arithmetic, vocab, huge_pages)
-    costs, could = Costs(ours.m, kv), limits.measure(ours.spans())
-    if rival:
-        rival.start(
+    costs, machine = Costs(ours.m, kv), limits.measure(ours.spans())
+    if peer:
+        peer.start(
             ours.file.parts[0].path, ours.threads, kv, n_tokens, tokens(ours.h.n_vocab, n_tokens)
         )
     for test in sorted(tests, key=lambda t: t.n_depth):
@@ -182,40 +197,47 @@ def run(
         memory.begin()
         read = (lambda: limits.read_once(ours.spans())) if test.n_gen else None
         samples, reads = time_test(
-            [ours, rival] if rival else [ours], test, repetitions, ours.h.n_vocab, read
+            [ours, peer] if peer else [ours], test, repetitions, ours.h.n_vocab, read
         )
-        first = row(ours.backend, ours, test, samples[0], costs, could, kv, reads) | {
+        first = row(ours.backend, ours, test, samples[0], costs, machine, kv, reads) | {
             "memory": memory.peak()
         }
-        if rival and rival.fault:
-            yield first | {"rival_fault": rival.fault}
-        elif rival:
-            # of neighbours in time, so that what disturbs both cancels
+        if peer and peer.error:
+            yield first | {"rival_fault": peer.error}
+        elif peer:
+            # ratios of runs next to each other, so that common disturbances cancel
             ratio = [b / a for a, b in zip(*samples)]
             yield first | {
-                "against": rival.backend,
+                "against": peer.backend,
                 "ratio": statistics.median(ratio),
                 "ratio_spread": spread(ratio),
             }
-            yield row(rival.backend, ours, test, samples[1], costs, could, kv, reads)
+            yield row(peer.backend, ours, test, samples[1], costs, machine, kv, reads)
         else:
             yield first
     for n in starts:
         ns = start.times(ours, tokens(ours.h.n_vocab, n), repetitions, kv)
-        yield row(ours.backend, ours, Test(n, 0, 0), ns, costs, could, kv) | {"test": f"start{n}"}
+        yield row(ours.backend, ours, Test(n, 0, 0), ns, costs, machine, kv) | {"test": f"start{n}"}
     ours.file.check_unchanged()
 
 
-def time_test(engines, test, repetitions, n_vocab, limit=None):
-    """([[nanoseconds of each repetition] for each engine], [limit of each repetition]); repetitions
-    alternate, with a rest before each where there are several engines, and each engine's first run
-    is thrown away. Of one with a fault there are fewer. limit(): what the machine can do at that
-    moment; of a repetition the mean of before and after, since memory's speed changes from one
-    second to the next where machines are shared. Without it the second list is empty.
+def time_test(
+    engines: Sequence[Any],
+    test: Test,
+    repetitions: int,
+    n_vocab: int,
+    limit: Callable[[], float] | None = None,
+) -> tuple[list[list[int]], list[float]]:
+    """([[nanoseconds of each repetition] for each engine], [limit of each repetition]).
+
+    Engines alternate, with a rest before each run if there are several. The first run of each does
+    not count. An engine with an error has fewer. limit(): the machine's limit at that moment; that
+    of a repetition is the mean of before and after, because the speed of memory varies on shared
+    machines. Without it the second list is empty.
     """
     n = test.n_prompt or test.n_gen
     part = tokens(n_vocab, test.n_depth + n)[test.n_depth :]
-    samples, could = [[] for _ in engines], []
+    samples, machine = [[] for _ in engines], []
     for i in range(-1, repetitions):
         for engine, taken in zip(engines, samples):
             engine.to_depth(test.n_depth)
@@ -223,27 +245,37 @@ def time_test(engines, test, repetitions, n_vocab, limit=None):
             ns = (
                 engine.prompt(part)
                 if test.n_prompt
-                else engine.generate(part if i >= 0 else part[:WARM_IDS])
+                else engine.generate(part if i >= 0 else part[:WARM_TOKENS])
             )
-            if i >= 0 and not engine.fault:
+            if i >= 0 and not engine.error:
                 taken.append(ns)
         if limit:
-            could.append(limit())
-    return samples, [(before + after) / 2 for before, after in zip(could, could[1:])]
+            machine.append(limit())
+    return samples, [(before + after) / 2 for before, after in zip(machine, machine[1:])]
 
 
-def spread(values):
-    """Half the distance between the quartiles, 0 of a single value."""
+def spread(values: Sequence[float]) -> float:
+    """Half the interquartile range, 0 for a single value."""
     if len(values) < 2:
         return 0.0
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return (high - low) / 2
 
 
-def row(backend, ours, test, ns, costs, could, kv, reads=()):
-    """One line of the table as a dict; keys are those of llama-bench's JSON where they mean the
-    same. reads: GB/s that memory gave at each repetition, of which a generation's share is the
-    median.
+def row(
+    backend: str,
+    ours: Engine,
+    test: Test,
+    ns: Sequence[int],
+    costs: Costs,
+    machine: dict[str, float | None],
+    kv: str,
+    reads: Sequence[float] = (),
+) -> dict:
+    """One line of the table. Keys are those of llama-bench's JSON if they mean the same.
+
+    ns: nanoseconds of each run. machine: limits.measure(). reads: GB/s of memory at each run; the
+    share "of_limit" of a generation is the median of its shares of them.
     """
     n = test.n_prompt or test.n_gen
     ts = [1e9 * n / t for t in ns]
@@ -251,7 +283,9 @@ def row(backend, ours, test, ns, costs, could, kv, reads=()):
     n_bytes = costs.read_bytes(test)
     gflops = costs.operations(test) / n * median / 1e9
     gbytes = n_bytes / n * median / 1e9 if n_bytes else None
-    limit = ("read", could["read"]) if n_bytes else limits.peak(could, costs.type, costs.in_terms)
+    limit = (
+        ("read", machine["read"]) if n_bytes else limits.peak(machine, costs.type, costs.in_terms)
+    )
     share = limit and (gbytes or gflops) / limit[1]
     if n_bytes and reads:
         share = statistics.median(n_bytes / t / read for t, read in zip(ns, reads))
@@ -275,7 +309,7 @@ def row(backend, ours, test, ns, costs, could, kv, reads=()):
         "gbytes_per_s": gbytes,
         "limit": limit and limit[0],
         "of_limit": share,
-        "limits": could,
+        "limits": machine,
         "samples_read": list(reads),
         "against": None,
         "ratio": None,
@@ -285,8 +319,8 @@ def row(backend, ours, test, ns, costs, could, kv, reads=()):
     }
 
 
-def describe(file):
-    """What a table says of a gguf.File."""
+def describe(file: Any) -> dict:
+    """The fields of a row that describe a gguf.File."""
     matrices = [t for t in file.tensors.values() if len(t.shape) > 1]
     name_of = {number: name for name, number in FILE_TYPES.items()}
     largest = max(matrices, key=lambda t: sum(x.n_bytes for x in matrices if x.type == t.type))

@@ -1,18 +1,20 @@
-"""Pictures of rows: tokens a second against depth, and operations a second by type and instruction
-set.
-"""
+"""Plot rows: tokens/s against depth, and operations/s by type and instruction set."""
+
+from __future__ import annotations
 
 import importlib.util
 import io
 import os
 import re
+from collections.abc import Callable
+from typing import Any
 
 from ..faults import USAGE, Error, unsupported_error
 from ..system import files
 
 FORMATS = (".svg", ".png", ".pdf")
 WIDTH, HEIGHT = 9.0, 3.4  # inches, of a panel
-STYLE = {
+STYLE: dict[Any, Any] = {
     # the same bytes from the same rows; text as text
     "svg.hashsalt": "sluice",
     "svg.fonttype": "none",
@@ -41,30 +43,28 @@ SETS = {
     "amx": "#08306b",
     "neon": "#74c476",
     "i8mm": "#00692b",
-}  # slow to fast is light to dark
+}  # light to dark is slow to fast
 LINES = ("#1b6ca8", "#d1495b", "#3a7d44", "#e08e0b", "#6a4c93", "#00798c", "#8d5524", "#555555")
-OTHERS = "#a65628"  # a set without a colour
+OTHERS = "#a65628"  # other backends
 
 
-def check(path, drawn=True):
-    """Error 64, 69, 73 or 75, before any work is done, where `path` could not be written by
-    `write`. drawn: whether there will be rows to draw.
-    """
+def check(path: str, drawn: object = True) -> None:
+    """Error 64, 69, 73 or 75: write() could not write `path`. drawn: whether rows can be drawn."""
     if not drawn:
         raise Error(
-            USAGE, "--plot: nothing to draw: rows of --start are not, and there are no others"
+            USAGE, "--plot: nothing to draw: --start has no plot, and there are no other tests"
         )
     if os.path.splitext(path)[1] not in FORMATS:
-        raise Error(USAGE, f"--plot: {path}: its name ends in none of {', '.join(FORMATS)}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise unsupported_error(
-            "--plot", "matplotlib is not installed beside sluice (pip install matplotlib)"
+        raise Error(
+            USAGE, f"--plot: {path}: unknown format; use a name that ends in {', '.join(FORMATS)}"
         )
+    if importlib.util.find_spec("matplotlib") is None:
+        raise unsupported_error("--plot", "matplotlib is not installed (pip install matplotlib)")
     files.check_target(path)
 
 
-def write(path, rows):
-    """Draw what `rows` (of measure.py or of matmul.py) have to show."""
+def write(path: str, rows: list[dict]) -> None:
+    """Draw `rows` of measure.py or matmul.py; the suffix of `path` is the format."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -80,7 +80,7 @@ def write(path, rows):
 
 
 def _smaller(svg):
-    """`svg` (bytes) without comments and indentation, numbers to a hundredth of a point."""
+    """`svg` (bytes) without comments and indentation, numbers rounded to 0.01 point."""
     return re.sub(
         rb"(\.\d\d)\d+",
         rb"\1",
@@ -88,14 +88,16 @@ def _smaller(svg):
     )
 
 
-def panels(rows):
-    """[[draw(axes), ...] of each line of the figure]: where there are several depths, tokens a
-    second of prompts beside those of generations; then bars, a line for each size of product, and
-    for prompts of several backends or where there is nothing else.
+def panels(rows: list[dict]) -> list[list[Callable[..., None]]]:
+    """[[paint(axes), ...] of each line of the figure].
+
+    With several depths, tokens/s of prompts and of generations; then bars for each size of product,
+    and for prompts if there are several backends or nothing else.
     """
     runs = [r for r in rows if "n_depth" in r and not r["test"].startswith("start")]
     prompts = [r for r in runs if r["n_prompt"] and not r["n_depth"]]
-    out, bars = [], {}
+    out: list[Any] = []
+    bars: dict[str, list[dict]] = {}
     if len({r["n_depth"] for r in runs}) > 1 or runs and not prompts:
         out.append(
             [
@@ -120,15 +122,13 @@ def _figure(lines):
 
     figure = pyplot.figure(figsize=(WIDTH, HEIGHT * max(1, len(lines))), layout="constrained")
     for part, line in zip(figure.subfigures(max(1, len(lines)), 1, squeeze=False)[:, 0], lines):
-        for ax, draw in zip(part.subplots(1, len(line), squeeze=False)[0], line):
-            draw(ax)
+        for ax, paint in zip(part.subplots(1, len(line), squeeze=False)[0], line):
+            paint(ax)
     return figure
 
 
 def _depths(ax, rows):
-    """Lines: one for each test, type, backend and number of threads; what is the same in all of
-    them is in the title.
-    """
+    """A line for each test, type, backend and number of threads; common values are in the title."""
     parts = [
         (r["test"].split(" @ ")[0], r["model_type"], r["backend"], f"{r['n_threads']} threads")
         for r in rows
@@ -137,7 +137,7 @@ def _depths(ax, rows):
     lines = {}
     for part, r in zip(parts, rows):
         lines.setdefault(" ".join(p for p, same in zip(part, fixed) if not same), []).append(r)
-    colours = {}  # the same for ours and a rival's
+    colours = {}  # the same for sluice and a peer
     for label, points in lines.items():
         points.sort(key=lambda r: r["n_depth"])
         key = (
@@ -173,9 +173,7 @@ def _depths(ax, rows):
 
 
 def _bars(ax, title, rows):
-    """Bars: types side by side, one bar for each backend and number of threads; numpy's BLAS as a
-    line where it was measured.
-    """
+    """Bars by type, one for each backend and number of threads; numpy's BLAS is a line."""
     threads = {r["n_threads"] for r in rows}
     of, blas = {}, [r["blas_gflops"] for r in rows if r.get("blas_gflops")]
     for r in rows:

@@ -1,6 +1,4 @@
-"""The shapes of models that people compare engines by, and the metadata that makes a file of random
-weights one of them.
-"""
+"""Shapes of published models, and the metadata of a file of random weights with such a shape."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ N_PLAIN = 3 + 256  # <unk> <s> </s> and the bytes come before the pieces
 
 @dataclass(frozen=True)
 class Shape:
-    """Names are those of hparams.Hparams; `name` is the customary one."""
+    """Dimensions of a model, named as in hparams.Hparams. name: its published name."""
 
     name: str
     arch: str
@@ -31,7 +29,7 @@ class Shape:
     eps: float = 1e-5
     tied: bool = False
     window: int = 0
-    # llama 3: factor, low and high frequency factor, context it was trained with at first
+    # llama 3: factor, low and high frequency factor, original context size
     rope_scaling: tuple = ()
 
     @property
@@ -42,7 +40,7 @@ class Shape:
 # From the configuration files that the models are published with (huggingface.co:
 # HuggingFaceTB/SmolLM2-135M-Instruct and -360M-Instruct, google/gemma-3-270m and -1b-it,
 # Qwen/Qwen2.5-0.5B-Instruct, TinyLlama/TinyLlama-1.1B-Chat-v1.0, meta-llama/Llama-3.2-1B,
-# mistralai/Mistral-7B-Instruct-v0.2). tiny is nobody's: for trying things out.
+# mistralai/Mistral-7B-Instruct-v0.2). tiny is for tests.
 SHAPES = {
     "smollm2-135m": Shape(
         "SmolLM2 135M", "llama", 49152, 8192, 576, 30, 1536, 9, 3, 64, 1e5, tied=True
@@ -104,14 +102,12 @@ SHAPES = {
     "mistral-7b": Shape("Mistral 7B", "llama", 32000, 32768, 4096, 32, 14336, 32, 8, 128, 1e6),
     "tiny": Shape("tiny", "llama", 512, 2048, 256, 2, 768, 4, 2, 64, 1e4, tied=True),
 }
-# what runs where nothing is asked for: a small model and a large one
+# the default: a small model and a large one
 BOTH_ENDS = ("smollm2-135m", "tinyllama-1.1b")
 
 
 def find(name: str) -> str | None:
-    """The key of SHAPES that `name` means, whatever its letters' case and its marks ("gemma3-1b",
-    "Gemma-3-1B"), or None.
-    """
+    """The key of SHAPES for `name`, or None. Case and punctuation are ignored ("Gemma3-1B")."""
     return next((key for key in SHAPES if _plain(key) == _plain(name)), None)
 
 
@@ -120,7 +116,7 @@ def _plain(name):
 
 
 def cut(shape: Shape, n_layer: int) -> Shape:
-    """`shape` with its first `n_layer` blocks alone."""
+    """`shape` with its first `n_layer` blocks only."""
     return replace(shape, n_layer=n_layer, name=f"{shape.name}, {n_layer} layers,")
 
 
@@ -143,9 +139,10 @@ def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def rope_factors(shape: Shape) -> list[float]:
-    """What Llama 3 divides its rope frequencies by, n_rot / 2 of them: 1 where a wave turns often
-    within the first context, the factor where it hardly turns once, and a blend, linear in the
-    number of turns, between.
+    """Divisors of Llama 3's RoPE frequencies, n_rot / 2 of them.
+
+    1 for frequencies with many rotations within the original context, `factor` for those with less
+    than about one, and linear in the number of rotations between.
     """
     factor, low, high, n_ctx = shape.rope_scaling
     out = []
@@ -157,9 +154,7 @@ def rope_factors(shape: Shape) -> list[float]:
 
 
 def metadata(shape: Shape, file_type: int) -> dict[str, tuple[str, Any]]:
-    """Dict: key -> (kind, value), with a vocabulary of the right size that spells any text by its
-    bytes.
-    """
+    """Dict: key -> (kind, value), with a vocabulary of the right size that encodes any bytes."""
     numbers = {
         "vocab_size": ("u32", shape.n_vocab),
         "context_length": ("u32", shape.n_ctx),

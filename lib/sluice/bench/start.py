@@ -1,22 +1,33 @@
-"""Whole processes: a prompt that `prefill` reads, from exec to exit, so with all that a shell waits
-for before the first id's logits are there: the interpreter, the model's file, the products, and a
-snapshot that is synced to the disk.
+"""Time whole processes of `prefill`, from exec to exit.
+
+This is how long a shell waits: interpreter, model file, prompt, and a snapshot synced to disk.
 """
+
+from __future__ import annotations
 
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .. import stream
 from ..faults import IO_ERROR, Error, unsupported_error
 
+if TYPE_CHECKING:
+    from .measure import Engine
 
-def times(engine, tokens, repetitions, kv, command=None):
-    """Nanoseconds of each run of prefill with the model, threads and instruction set of `engine`
-    (measure.Engine), the first thrown away. Snapshots go to the temporary directory ($TMPDIR).
-    `command`: prefill, by default the one beside this command.
+
+def times(
+    engine: Engine, tokens: Sequence[int], repetitions: int, kv: str, command: str | None = None
+) -> list[int]:
+    """Nanoseconds of each run of prefill after one that does not count.
+
+    engine: model, threads and instruction set. command: path of prefill, by default the one next to
+    this command. Snapshots go to the temporary directory ($TMPDIR). An Error has prefill's exit
+    code and last message.
     """
     command = command or beside()
     argv = [
@@ -60,8 +71,8 @@ def times(engine, tokens, repetitions, kv, command=None):
     return out[1:]
 
 
-def beside():
-    """Path of the prefill that belongs to this command. UnsupportedError where there is none."""
+def beside() -> str:
+    """Path of prefill next to this command. UnsupportedError: there is none."""
     path = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), "prefill")
     if not os.access(path, os.X_OK):
         raise unsupported_error("--start", f"{path}: no such command")

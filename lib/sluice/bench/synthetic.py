@@ -1,10 +1,9 @@
-"""Models of random weights: a shape and a type, written once into a folder and found there by what
-they are.
+"""Models of random weights: a shape and a type, written once to a folder, named by their content.
 
-The bytes of a block are random but for its f16 scales, which are chosen so that a row of n weights
-has a deviation of 1 / sqrt(n): activations stay near 1 through any number of blocks. What such a
-model answers means nothing; it reads and computes what a real one of its shape does. The same bytes
-on every machine, from the standard library alone.
+The bytes of a block are random, except for the f16 scales. These give a row of n weights a standard
+deviation of 1 / sqrt(n), so activations stay near 1. The output of such a model is meaningless, but
+it reads and computes as much as a real model of its shape. The bytes are the same on every machine;
+only the standard library is needed.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from ..system import cache_directory
 from . import shapes
 
 VERSION = b"sluice synthetic 1\n"
-# of random blocks, written again and again from another place: each tensor has its own pages all
-# the same
+# of random blocks, which are repeated from different offsets; each tensor still has its own pages
 POOL_BYTES = 8 << 20
 
 
@@ -49,20 +47,18 @@ def types() -> list[str]:
 
 
 def check_type(name: str, option: str = "--type") -> None:
-    """Error 64 or 69 where a model cannot be made of type `name`, or a head, which is one matrix,
-    not of a mix.
-    """
+    """Error 64 or 69: no model, or for --head no matrix, can be made of type `name`."""
     known = types() if option == "--type" else [kind for kind in types() if kind not in MIXES]
     if name not in FILE_TYPES or option != "--type" and name in MIXES:
-        raise Error(USAGE, f"{option}: {name!r} is none of {', '.join(known)}")
+        raise Error(USAGE, f"{option}: {name!r}: unknown type; use {', '.join(known)}")
     if name not in known:
         raise unsupported_error(
-            option, f"{name} is not supported by this build, which has {', '.join(known)}"
+            option, f"{name} is not supported by this build; use {', '.join(known)}"
         )
 
 
 def check_types(names: Iterable[str], head: str | None = None) -> None:
-    """The same for --type and --head, if there is one."""
+    """check_type for the values of --type and of --head, which may be None."""
     for name in names:
         check_type(name)
     if head:
@@ -72,7 +68,8 @@ def check_types(names: Iterable[str], head: str | None = None) -> None:
 def type_of(
     kind: str, tensor: str, dims: tuple[int, ...], shape: shapes.Shape, head: str | None = None
 ) -> str:
-    """The name of the type that `tensor` of dimensions `dims` has in a model of `shape` and `kind`.
+    """The type of `tensor` with dimensions `dims` in a model of `shape` and `kind`.
+
     head: another type for the head, or None.
     """
     if head and tensor == ("token_embd.weight" if shape.tied else "output.weight"):
@@ -81,19 +78,21 @@ def type_of(
 
 
 class Weights:
-    """Random rows of one type: `pieces` of a matrix as it stands in a file."""
+    """Random rows of one type, as bytes of a GGUF file."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str) -> None:
         self.name, self.type = name, numbers()[name]
-        self._base = Weights("Q8_0") if name in FLOATS else None  # floats are what int8 blocks mean
+        self._base = (
+            Weights("Q8_0") if name in FLOATS else None
+        )  # floats are dequantized Q8_0 blocks
         self.block = lib.type_block(self.type)
         self.block_bytes = lib.type_row_bytes(self.type, self.block)
         if self._base is None:
             self._n = POOL_BYTES // self.block_bytes
-            draw = random.Random(self.type)
-            self._random = draw.randbytes(self._n * self.block_bytes)
+            rng = random.Random(self.type)
+            self._random = rng.randbytes(self._n * self.block_bytes)
             # blocks differ in scale
-            self._factor = [0.75 + 0.5 * draw.random() for _ in range(1 << 10)]
+            self._factor = [0.75 + 0.5 * rng.random() for _ in range(1 << 10)]
             self._unit = self._deviation()
         self._pool: tuple[float | None, bytes] = (None, b"")
 
@@ -111,7 +110,7 @@ class Weights:
         return blocks
 
     def _deviation(self):
-        """Root of the mean square of the weights where d is around 1."""
+        """Root mean square of the weights with d around 1."""
         n = 8192 // self.block
         values = self._values(self._scaled(1.0, n), n * self.block)
         return (sum(v * v for v in values) / len(values)) ** 0.5
@@ -123,7 +122,7 @@ class Weights:
         return out
 
     def pool(self, deviation: float) -> bytes:
-        """Bytes of many blocks whose weights have this deviation."""
+        """Bytes of many blocks whose weights have this standard deviation."""
         if self._pool[0] != deviation:
             self._pool = (
                 deviation,
@@ -149,7 +148,7 @@ class Weights:
         return bytes(out)
 
     def pieces(self, n_in: int, n_row: int, start: int = 0) -> Iterator[memoryview]:
-        """The bytes of a matrix [n_row, n_in], in pieces; another `start` gives another matrix."""
+        """Yield the bytes of a matrix [n_row, n_in]; another `start` gives another matrix."""
         pool, left = memoryview(self.pool(n_in**-0.5)), lib.type_row_bytes(self.type, n_in) * n_row
         at = start * 7919 * self.block_bytes % len(pool)
         while left:
@@ -159,8 +158,9 @@ class Weights:
 
 
 def tensors(shape: shapes.Shape, kind: str, head: str | None = None) -> list[tuple]:
-    """What gguf_write takes: the tensors of a model of `shape`, type `kind` and `head` (see
-    type_of), their data made when they are written.
+    """The tensors of a model, for gguf_write; their data is made when they are written.
+
+    kind, head: as for type_of.
     """
     made: dict[str, Weights] = {}
     out: list[tuple] = []
@@ -184,9 +184,7 @@ def _weights(made, type):
 
 
 def cache_home() -> str:
-    """The directory where models are kept if no other is named: with the rest of the cache, else in
-    the temporary directory.
-    """
+    """The default directory of models: in the cache, else in the temporary directory."""
     import tempfile
 
     temporary = os.path.join(tempfile.gettempdir(), f"sluice-{os.geteuid()}")
@@ -201,7 +199,7 @@ def find_all(
     head: str | None,
     say: Callable[[str], Any],
 ) -> list[str]:
-    """The paths of `find` for each of `keys` and `kinds`; directory None: that of the cache."""
+    """The paths of find() for each of `keys` and `kinds`. directory: None is cache_home()."""
     return [
         find(directory or cache_home(), key, kind, n_layer, say, head)
         for key in keys
@@ -217,14 +215,15 @@ def find(
     say: Callable[[str], Any] = lambda message: None,
     head: str | None = None,
 ) -> str:
-    """Path of the model of SHAPES[key], type `kind` and `head` (see type_of) in `directory`,
-    written if it is not there. Error 64, 69, 73 to 75.
+    """Path of the model of SHAPES[key] in `directory`; it is written if it does not exist.
+
+    kind, head: as for type_of. n_layer: number of layers, or None for all. Error 64, 69, 73 to 75.
     """
     check_type(kind)
     shape = shapes.SHAPES[key]
     if n_layer is not None and n_layer != shape.n_layer:
         if n_layer > shape.n_layer:
-            raise Error(USAGE, f"--layers: {key} has {shape.n_layer}")
+            raise Error(USAGE, f"--layers: {key} has only {shape.n_layer}")
         shape, key = shapes.cut(shape, n_layer), f"{key}-{n_layer}"
     meta, parts = shapes.metadata(shape, FILE_TYPES[kind]), tensors(shape, kind, head)
     start = gguf_write.head(meta, parts)
@@ -235,15 +234,16 @@ def find(
     cache_directory.prepare_path(directory)
     if not (os.path.isfile(path) and os.path.getsize(path) == n_bytes):
         if n_bytes > 1 << 28:
-            say(f"writing {path}, {n_bytes / 1e9:.1f} GB, kept for the next time")
+            say(f"writing {path}, {n_bytes / 1e9:.1f} GB; it is kept")
         gguf_write.write(path, meta, parts)
         _forget(path)
     return path
 
 
 def _forget(path):
-    """Out of the page cache with the new file: there it lies as it was written, and would until the
-    machine starts anew; what is to be measured is one that was read.
+    """Drop a new file from the page cache.
+
+    Its pages are laid out as they were written; measured are pages that were read.
     """
     if hasattr(os, "posix_fadvise"):
         with open(path, "rb") as f:

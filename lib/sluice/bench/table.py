@@ -1,10 +1,16 @@
-"""Rows as a table: md as people paste it, csv and json with all there is."""
+"""Format rows: a Markdown table, or CSV or JSON with every field."""
+
+from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Callable, Iterable
 
 from .. import stream
 from .measure import spread
+
+# {header: (width, text of a row)}
+Columns = dict[str, tuple[int, Callable[[dict], str]]]
 
 
 def _pair(value, spread):
@@ -27,7 +33,7 @@ def _count(n):
     return f"{n / 1e9:.2f} B" if n >= 1e9 else f"{n / 1e6:.2f} M"
 
 
-RUNS = {  # header: (width, text of a row); text that is negative in width stands left
+RUNS: Columns = {  # header: (width, text of a row); a negative width is left-aligned
     "model": (-36, lambda r: f"{r['model']} {r['model_type']}"),
     "size": (10, lambda r: _size(r["model_size"])),
     "params": (9, lambda r: _count(r["model_n_params"])),
@@ -40,7 +46,7 @@ RUNS = {  # header: (width, text of a row); text that is negative in width stand
     "of limit": (14, _share),
     "memory": (8, lambda r: "" if r["memory"] is None else f"{r['memory'] / 2**20:.0f} MiB"),
 }
-PRODUCTS = {
+PRODUCTS: Columns = {
     "type": (-6, lambda r: r["type"]),
     "backend": (-18, lambda r: r["backend"]),
     "threads": (7, lambda r: str(r["n_threads"])),
@@ -50,17 +56,18 @@ PRODUCTS = {
     "numpy f32": (9, lambda r: _number(r["blas_gflops"])),
     "times numpy": (12, lambda r: _pair(r["ratio"], r["ratio_spread"])),
 }
-RATIO = {"times theirs": (15, lambda r: _pair(r["ratio"], r["ratio_spread"]))}
+RATIO: Columns = {"times theirs": (15, lambda r: _pair(r["ratio"], r["ratio_spread"]))}
 
 
-def columns(products, against):
-    """Those of a table of products, or of runs of a model, with ratios where there is a rival."""
-    return PRODUCTS if products else RUNS | RATIO if against else RUNS
+def columns(products: object, baseline: str | None) -> Columns:
+    """Columns of a table of products, or of runs of a model, with ratios if there is a baseline."""
+    return PRODUCTS if products else RUNS | RATIO if baseline else RUNS
 
 
-def write(rows, form, columns, repetitions):
-    """Write `rows` (an iterable of dicts, one or more) to stdout as they come, as `form`: "md",
-    "csv" or "json"; returns a list of them.
+def write(rows: Iterable[dict], form: str, columns: Columns, repetitions: int) -> list[dict]:
+    """Write `rows`, one or more, to stdout as they arrive; return a list of them.
+
+    form: "md", "csv" or "json". repetitions: number of runs, for the notes.
     """
     out = []
     for row in rows:
@@ -98,7 +105,7 @@ def _md(row, columns, first):
 
 
 def _csv(row, first):
-    """A row as a line: lists and what they were made of left out."""
+    """A row as a line, without the lists of samples."""
     flat = {k: v for k, v in row.items() if not k.startswith("samples")}
     flat |= {f"limit_{k}": v for k, v in flat.pop("limits").items()}
     import csv
@@ -112,20 +119,17 @@ def _csv(row, first):
     return out.getvalue()
 
 
-def notes(rows, repetitions):
-    """What the figures mean, and what the machine could do, below a table."""
-    lines = [
-        f"± half the distance between the quartiles, beside the median of {repetitions}, after a"
-        " warm-up that is not counted."
-    ]
+def notes(rows: list[dict], repetitions: int) -> str:
+    """Notes below a table: the meaning of the figures and the machine's limits."""
+    lines = [f"Median of {repetitions} runs after a warm-up, ± half the interquartile range."]
     seen = {}
     for r in rows:
         best = seen.setdefault((r["isa"], r["n_threads"]), {})
         best |= {name: max(v, best.get(name, 0)) for name, v in r["limits"].items() if v}
-    for (isa, n_threads), could in seen.items():
+    for (isa, n_threads), machine in seen.items():
         parts = [
             f"{name.replace('_', ' ')} {v:,.1f} {'GB/s' if name == 'read' else 'GFLOP/s'}"
-            for name, v in could.items()
+            for name, v in machine.items()
         ]
         lines.append(
             f"Limits, {isa}, {n_threads} thread{'s' * (n_threads > 1)}: {', '.join(parts)}."
@@ -138,9 +142,7 @@ def notes(rows, repetitions):
                 f" {spread(seconds):.3f} s from exec of prefill to its exit, the snapshot synced."
             )
     if any(r.get("memory") for r in rows):
-        lines.append(
-            "Memory: the most held at once beyond mapped files, the cache of keys and values in it."
-        )
+        lines.append("Memory: the peak outside of mapped files, KV cache included.")
     for path in dict.fromkeys(r["model_filename"] for r in rows if "model_filename" in r):
         lines.append(f"Model: {path}")
     return "\n" + "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@ from ..bench import (
     matmul,
     measure,
     plot,
-    rival,
+    peer,
     shapes,
     start as processes,
     synthetic,
@@ -119,11 +119,11 @@ import click
 @cli.option(
     "--baseline",
     "baseline",
-    aliases=("--against",),
-    type=click.Choice(rival.NAMES),
+    aliases=("--against", "--compare"),
+    type=click.Choice(peer.NAMES),
     metavar="ENGINE",
     group="Tests",
-    help=f"Alternate with another engine and print ratios: {' or '.join(rival.NAMES)}.",
+    help=f"Alternate with another installed engine and print ratios: {' or '.join(peer.NAMES)}.",
 )
 @cli.option(
     "-r",
@@ -259,7 +259,7 @@ def main(
     cli.refuse(not (tests or start or matrix_sizes), "-p 0 and -n 0: no test is left")
     matmul.check(types, matrix_sizes)
     if baseline:
-        rival.check(baseline)
+        peer.check(baseline)
     if start:
         processes.beside()
     if picture:
@@ -289,8 +289,8 @@ def main(
             )
             for path in paths
         ]
-        rows = combinations.rows(makes, isa or [None], threads or [None], apart=bool(baseline))
+        rows = combinations.rows(makes, isa or [None], threads or [None], separate=bool(baseline))
     rows = table.write(rows, output, table.columns(matrix_sizes, baseline), repetitions)
     if picture:
         plot.write(picture, rows)
-    rival.check_rows(rows)
+    peer.check_rows(rows)

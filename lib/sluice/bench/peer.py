@@ -1,90 +1,90 @@
-"""llama.cpp and ik_llama.cpp, through an installed llama-cpp-python or ik-llama-cpp-python: the
-same file, the same tokens, the same number of threads.
+"""Other engines to compare with: llama.cpp and ik_llama.cpp.
 
-Their C interface is called, not their classes, which copy logits into arrays of their own. It runs
-in a process of its own: some builds of it crash, and then only the comparison ends.
+They come from an installed llama-cpp-python or ik-llama-cpp-python and get the same file, tokens
+and number of threads. Their C interface is called, because their classes copy logits. They run in a
+child process: some builds crash, and then only the comparison ends.
 """
+
+from __future__ import annotations
 
 import ctypes
 import importlib.util
 import os
 import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ..faults import TRY_AGAIN, Error, unsupported_error
-from . import apart
+from . import child_process
 
 MODULES = {"llama-cpp-python": "llama_cpp", "ik-llama-cpp-python": "ik_llama_cpp"}
 NAMES = tuple(MODULES)
 TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
-# LLAMA_FLASH_ATTN_TYPE_ENABLED: without it llama.cpp has no quantised values in its cache
+# LLAMA_FLASH_ATTN_TYPE_ENABLED: llama.cpp needs it for quantized values in the KV cache
 FLASH = 1
 CHUNK = 512
 
 
-def check(name):
-    """UnsupportedError where the package `name` is not installed."""
+def check(name: str) -> None:
+    """UnsupportedError: the package `name` is not installed."""
     if importlib.util.find_spec(MODULES[name]) is None:
-        raise unsupported_error(
-            "--baseline", f"{name} is not installed beside sluice (pip install {name})"
-        )
+        raise unsupported_error("--baseline", f"{name} is not installed (pip install {name})")
 
 
-def make(name):
-    """The Rival `name` of NAMES, or None of None."""
-    return name and Rival(LlamaCpp if MODULES[name] == "llama_cpp" else IkLlamaCpp, name)
+def make(name: str | None) -> Any:
+    """The Peer `name` of NAMES, or None."""
+    return name and Peer(LlamaCpp if MODULES[name] == "llama_cpp" else IkLlamaCpp, name)
 
 
-def check_rows(rows):
-    """UnsupportedError where a rival failed while `rows` were made: they hold what was measured all
-    the same.
-    """
+def check_rows(rows: Iterable[dict]) -> None:
+    """UnsupportedError: a peer failed while `rows` were measured; the other figures are valid."""
     for row in rows:
         if row.get("rival_fault"):
             raise unsupported_error("--baseline", row["rival_fault"])
 
 
-class Rival:
-    """An engine as measure.py wants one: that of make(), called `name`, in a process that begins
-    here, before ours has threads.
+class Peer:
+    """Another engine, as measure.py needs one, in a child process.
 
-    fault   None, or why it is no more; every call returns None then
+    The child is forked here, before this process has threads. make: constructor of the engine.
+    name: its name until it has started. error: None, or one line, after which every call returns
+    None.
     """
 
-    def __init__(self, make, name):
-        self._remote, self.backend = apart.Remote(make), name
+    def __init__(self, make: Callable[..., LlamaCpp], name: str) -> None:
+        self._remote, self.backend = child_process.Remote(make), name
 
-    def start(self, *arguments):
-        """make(*arguments)."""
+    def start(self, *arguments: Any) -> None:
+        """Make the engine: arguments of LlamaCpp."""
         self._remote.start(*arguments)
         self.backend = self._remote.call("name") or self.backend
 
     @property
-    def fault(self):
-        what = self._remote.fault
+    def error(self) -> str | None:
+        what = self._remote.error
         return what and f"{self.backend}: {what}"
 
-    def to_depth(self, n):
+    def to_depth(self, n: int) -> None:
         self._remote.call("to_depth", n)
 
-    def prompt(self, tokens):
+    def prompt(self, tokens: Sequence[int]) -> int | None:
         return self._remote.call("timed", tokens, True)
 
-    def generate(self, tokens):
+    def generate(self, tokens: Sequence[int]) -> int | None:
         return self._remote.call("timed", tokens, False)
 
-    def close(self):
+    def close(self) -> None:
+        """End the child process."""
         self._remote.close()
 
 
 class LlamaCpp:
-    """llama.cpp with the model at `path`, a cache for `capacity` tokens of type `kv`, and the
-    tokens that depths are made of.
-    """
+    """llama.cpp with a model and a KV cache of `capacity` tokens of type `kv`."""
 
     title = "llama.cpp"
 
-    def __init__(self, path, threads, kv, capacity, tokens):
-        # where it gives up, its line says why, and no debugger is started
+    def __init__(self, path: str, threads: int, kv: str, capacity: int, tokens: list[int]) -> None:
+        # on abort, print a message and start no debugger
         os.environ["GGML_NO_BACKTRACE"] = "1"
         self._c, self._tokens, self._depth = self._open(), tokens, 0
         self._c.llama_backend_init()
@@ -97,13 +97,13 @@ class LlamaCpp:
             self._model, self._params(threads, kv, capacity)
         )
         if not self._context:
-            raise Error(TRY_AGAIN, f"{path}: {self.title} has no memory for {capacity} tokens")
+            raise Error(TRY_AGAIN, f"{path}: {self.title}: out of memory for {capacity} tokens")
 
     def _open(self):
-        """The module of its C interface, which says nothing from here on."""
+        """The module of its C interface, with its log turned off."""
         import llama_cpp
 
-        # kept: C keeps only its address
+        # an attribute, because C has only its address
         self._quiet, self.version = (
             llama_cpp.llama_log_callback(_say_nothing),
             llama_cpp.__version__,
@@ -119,14 +119,16 @@ class LlamaCpp:
         if kv == "q8_0":
             if hasattr(params, "flash_attn_type"):
                 params.flash_attn_type = FLASH
-            else:  # its name until the summer of 2025
+            else:  # the name in older versions
                 params.flash_attn = True
         return params
 
-    def name(self):
+    def name(self) -> str:
+        """Name and version."""
         return f"{self.title} ({self.version})"
 
-    def to_depth(self, n):
+    def to_depth(self, n: int) -> None:
+        """Fill the KV cache with the first n tokens."""
         self._depth = min(n, self._depth)
         self._forget(self._depth)
         if n > self._depth:
@@ -134,7 +136,7 @@ class LlamaCpp:
             self._depth = n
 
     def _forget(self, n):
-        """The cache holds its first n tokens alone."""
+        """Truncate the KV cache to n tokens."""
         self._c.llama_memory_seq_rm(self._c.llama_get_memory(self._context), 0, n, -1)
 
     def _batch(self, array, position):
@@ -143,7 +145,7 @@ class LlamaCpp:
     def _run(self, tokens, position):
         for at in range(0, len(tokens), CHUNK):
             part = tokens[at : at + CHUNK]
-            array = (ctypes.c_int32 * len(part))(*part)  # lives here: a batch has its address alone
+            array = (ctypes.c_int32 * len(part))(*part)  # kept: a batch has its address only
             status = self._c.llama_decode(self._context, self._batch(array, position + at))
             if status:
                 raise Error(TRY_AGAIN, f"llama_decode returned {status}")
@@ -152,8 +154,8 @@ class LlamaCpp:
     def _synchronize(self, context):
         self._c.llama_synchronize(context)
 
-    def timed(self, tokens, at_once):
-        """Nanoseconds that `tokens` take, at once or one by one."""
+    def timed(self, tokens: Sequence[int], at_once: bool) -> int:
+        """Nanoseconds for `tokens`, in one batch or one by one."""
         began = time.perf_counter_ns()
         for i, part in enumerate([tokens] if at_once else [[id] for id in tokens]):
             self._run(part, self._depth + i)
@@ -161,8 +163,9 @@ class LlamaCpp:
 
 
 class IkLlamaCpp(LlamaCpp):
-    """ik_llama.cpp, a fork with kernels of its own. Its interface is that of llama.cpp of 2024, and
-    the package declares a part of it.
+    """ik_llama.cpp, a fork of llama.cpp with its own kernels.
+
+    Its C interface is that of llama.cpp of 2024; the package declares a part of it.
     """
 
     title = "ik_llama.cpp"

@@ -1,6 +1,6 @@
 """The golden cases read by llama.cpp: does it find in these files what we and transformers find?
 
-    python3 tests/helpers/rival_logits.py    exit 1 if llama-cpp-python's logits are not the golden
+    python3 tests/helpers/llama_cpp_logits.py    exit 1 if llama-cpp-python's logits are not the golden
                                              ones
                                      within TOLERANCE
 

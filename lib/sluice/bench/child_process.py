@@ -1,28 +1,31 @@
-"""Work in a child of this process: rows that come back one by one, or an object whose methods are
-called from here.
+"""Run a generator or an object in a child process.
 
-A process starts its threads once, so each number of threads needs a process of its own; and what
-may crash is kept where only its own process ends. What passes between the two must be what JSON can
-hold, one line each.
+A process starts its threads once, so each number of threads needs a process of its own. Another
+engine may crash, and then only its process ends. Values pass between the processes as JSON, one
+line each.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import signal
 import tempfile
 import traceback
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from ..faults import OUR_BUG, TRY_AGAIN, Error, printable
 
-MOST_SAID = 1 << 14  # bytes that are looked at of what a child wrote on stderr
-# what one of Python begins with, whose last line says most
+MAX_STDERR = 1 << 14  # bytes of a child's stderr that are examined
+# first line of a Python traceback, whose last line is the error
 TRACEBACK = "Traceback (most recent call last):"
 
 
-def rows(make):
-    """Yield the rows (dicts) that make() yields in a child; an Error there is one here."""
+def rows(make: Callable[[], Iterable[dict]]) -> Iterator[dict]:
+    """Yield the rows that make() yields in a child. An Error there is raised here."""
     from_child, to_parent = os.pipe()
-    pid = os.fork()
+    pid: Any = os.fork()  # None after waitpid
     if not pid:
         os.close(from_child)
         for n in (signal.SIGINT, signal.SIGTERM):
@@ -34,14 +37,14 @@ def rows(make):
         with open(from_child, encoding="utf-8") as lines:
             for line in lines:
                 kind, what = json.loads(line)
-                if kind == "fault":
+                if kind == "error":
                     raise Error(*what)
                 yield what
         status, pid = os.waitpid(pid, 0)[1], None
         if status:
             raise Error(
                 OUR_BUG if os.WIFEXITED(status) else TRY_AGAIN,
-                f"a process of this bench ended early: {ending(status)}",
+                f"a process of this benchmark ended early: {ending(status)}",
             )
     finally:
         if pid:
@@ -50,33 +53,31 @@ def rows(make):
 
 
 def _interrupt(*_):
-    """The end, asked for by the parent or at the keyboard, or both: what was begun here, processes
-    and files, is put away, once.
-    """
+    """End this process once, for SIGINT, SIGTERM or both: finally clauses remove its files."""
     for n in (signal.SIGINT, signal.SIGTERM):
         signal.signal(n, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 class Remote:
-    """make(*arguments) in a child, forked here, before this process has threads; `start` has it
-    made.
+    """An object in a child process, which is forked here, before this process has threads.
 
-    `fault`: None, or why there is nothing more to be had from it, one line: an Error of its own, or
-    how its process ended and what it said on stderr first, which nobody sees otherwise.
+    make: constructor, called by start(). error: None, or one line, after which every call returns
+    None: an Error of the object, or how its process ended, with its message on stderr.
     """
 
-    def __init__(self, make):
-        self.fault, self._said = None, tempfile.TemporaryFile()
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.error: str | None = None
+        self._stderr = tempfile.TemporaryFile()
         from_parent, to_child = os.pipe()
         from_child, to_parent = os.pipe()
-        self._pid = os.fork()
+        self._pid: Any = os.fork()  # None after waitpid
         if not self._pid:
             os.close(to_child)
             os.close(from_child)
-            os.dup2(self._said.fileno(), 2)
+            os.dup2(self._stderr.fileno(), 2)
             os.dup2(2, 1)
-            _child(to_parent, lambda: _answers(make, from_parent))
+            _child(to_parent, lambda: _results(make, from_parent))
         os.close(from_parent)
         os.close(to_parent)
         self._out, self._in = (
@@ -84,15 +85,13 @@ class Remote:
             open(from_child, encoding="utf-8"),
         )
 
-    def start(self, *arguments):
-        """make(*arguments)."""
-        return self.call("", *arguments)
+    def start(self, *arguments: Any) -> None:
+        """Call make(*arguments) in the child."""
+        self.call("", *arguments)
 
-    def call(self, name, *arguments):
-        """What the object's method `name` returns there; None where there is a `fault`, now or
-        before.
-        """
-        if self.fault:
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call the object's method `name`; None if there is an `error`, now or before."""
+        if self.error:
             return None
         try:
             print(json.dumps([name, arguments]), file=self._out, flush=True)
@@ -100,27 +99,28 @@ class Remote:
         except BrokenPipeError:
             line = ""
         if not line:
-            self.fault = self._end()
+            self.error = self._end()
             return None
         kind, what = json.loads(line)
-        if kind == "fault":
-            self.fault = what[1]
+        if kind == "error":
+            self.error = what[1]
             return None
         return what
 
     def _end(self):
         status, self._pid = os.waitpid(self._pid, 0)[1], None
-        said = os.pread(self._said.fileno(), MOST_SAID, 0).decode("utf-8", "replace")
-        lines = [line.strip() for line in said.split("\n") if line.strip()]
+        text_written = os.pread(self._stderr.fileno(), MAX_STDERR, 0).decode("utf-8", "replace")
+        lines = [line.strip() for line in text_written.split("\n") if line.strip()]
         what = f"its process ended: {ending(status)}"
         return (
-            what + f", after it said {printable(lines[-1 if lines[0] == TRACEBACK else 0], 200)}"
+            what
+            + f", after the message {printable(lines[-1 if lines[0] == TRACEBACK else 0], 200)}"
             if lines
             else what
         )
 
-    def close(self):
-        """End the child, wherever it is."""
+    def close(self) -> None:
+        """Kill the child."""
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
@@ -129,8 +129,8 @@ class Remote:
     __del__ = close
 
 
-def ending(status):
-    """What a status of waitpid says, in words."""
+def ending(status: int) -> str:
+    """Describe a status of waitpid: exit code or signal."""
     if os.WIFEXITED(status):
         return f"exit code {os.WEXITSTATUS(status)}"
     n = os.WTERMSIG(status)
@@ -140,8 +140,8 @@ def ending(status):
         return f"signal {n}"
 
 
-def _answers(make, fd):
-    """Yield ("value", what a call returned) for each call that comes in."""
+def _results(make, fd):
+    """Yield ("value", result) for each call that arrives on `fd`."""
     made = None
     with open(fd, encoding="utf-8") as calls:
         for line in calls:
@@ -153,18 +153,18 @@ def _answers(make, fd):
                 yield "value", None
 
 
-def _child(fd, answers):
-    """Write what answers() yields, and the Error that ends it, to `fd`; never returns."""
+def _child(fd, results):
+    """Write what results() yields, and the Error that ends it, to `fd`; never return."""
     code = OUR_BUG
     try:
         with open(fd, "w", encoding="utf-8") as out:
             try:
-                for answer in answers():
-                    print(json.dumps(answer), file=out, flush=True)
+                for result in results():
+                    print(json.dumps(result), file=out, flush=True)
             except Error as e:
-                print(json.dumps(["fault", [e.code, str(e)]]), file=out)
+                print(json.dumps(["error", [e.code, str(e)]]), file=out)
             except MemoryError:
-                print(json.dumps(["fault", [TRY_AGAIN, "out of memory"]]), file=out)
+                print(json.dumps(["error", [TRY_AGAIN, "out of memory"]]), file=out)
         code = 0
     except KeyboardInterrupt:
         pass

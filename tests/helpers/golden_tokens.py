@@ -1,12 +1,12 @@
-"""Ids of 200 KB of mixed text on the real models (real_models.py): tests/golden/ids.json.
+"""Tokens of 200 KB of mixed text on the real models (real_models.py): tests/golden/ids.json.
 
-    python3 golden_ids.py            make the file again, with sentencepiece (Gemma) and Hugging
+    python3 golden_tokens.py            make the file again, with sentencepiece (Gemma) and Hugging
                                      Face tokenizers (SmolLM2)
-    python3 golden_ids.py llama      compare them with llama.cpp's (llama-cpp-python), and print
+    python3 golden_tokens.py llama      compare them with llama.cpp's (llama-cpp-python), and print
                                      where they differ
 
 The references read pieces, scores, types and merges of the GGUF file; SentencePiece's model has its
-user defined pieces with U+2581 where the file has blanks. llama.cpp gives the same tokens but in two
+user-defined pieces with U+2581 where the file has spaces. llama.cpp gives the same tokens but in two
 places, both in Gemma's text, where the references stand for what the model was trained with:
 
 - `</s>`, there HTML, becomes a control token of its own accord, and so 3 or 4 tokens of text;
@@ -128,7 +128,7 @@ def numbers(seed):
 
 
 def pieces(seed=31):
-    """Pieces of text, without end: lines, code, runs of blanks, tabs and line ends of 1 to 40,
+    """Yield pieces of text forever: lines, code, runs of spaces, tabs and line ends of 1 to 40,
     characters of the planes 0 to 3 (StarCoder's vocabulary, which SmolLM2 has, lacks bytes that
     begin the others, and some control characters).
     """

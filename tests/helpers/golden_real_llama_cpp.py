@@ -1,10 +1,10 @@
-"""What llama.cpp says of the real models: tests/golden/real/MODEL.json and MODEL.llama.cpp.npz.
+"""llama.cpp's results on the real models: tests/golden/real/MODEL.json and MODEL.llama.cpp.npz.
 
-    python3 tests/helpers/golden_real_rival.py      with a Python that has llama-cpp-python and
+    python3 tests/helpers/golden_real_llama_cpp.py      with a Python that has llama-cpp-python and
                                                     numpy
 
 Its default arithmetic on the file as it is: activations are rounded to int8. Keys and values are
-f16, as ours are. The perplexity is computed as golden_perplexity.py does it. No test runs this.
+f16, as in sluice. The perplexity is computed as golden_perplexity.py does it. No test runs this.
 """
 
 import json
@@ -25,7 +25,7 @@ WINDOW = 256  # of the perplexity
 
 
 def greedy(llm, tokens, n):
-    """The `n` token IDs that follow `tokens`, fewer where the text ends."""
+    """The `n` token IDs that follow `tokens`, fewer if the text ends."""
     llm.reset()
     out = []
     while len(out) < n:

@@ -1,20 +1,27 @@
-"""Near twins: texts that are the same mail but for names and numbers. A cluster of them goes to
-training or to validation as a whole.
+"""Find near-duplicates: messages that differ in names and numbers only.
 
-MinHash (Broder 1997) over shingles of words, N_HASH functions, joined where the estimated Jaccard
-similarity is at least SIMILAR; candidates share a band of BAND values.
+A whole cluster of them is for training or for validation.
+
+MinHash (Broder 1997) over shingles of words, with N_HASH functions. Texts are joined if the
+estimated Jaccard similarity is at least MIN_SIMILARITY; candidates share a band of BAND values.
 """
 
+from __future__ import annotations
+
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
-N_HASH, BAND, SIMILAR, COMPARED = 48, 3, 0.5, 5
+from .texts import Text
+
+N_HASH, BAND, MIN_SIMILARITY, MAX_COMPARED = 48, 3, 0.5, 5
 
 
-def clusters(texts):
-    """The cluster of each Text: int64 [n], the index of one of its members. What one template gives
-    is one cluster.
+def clusters(texts: Sequence[Text]) -> np.ndarray:
+    """int64 [n]: the cluster of each texts.Text, as the index of one of its members.
+
+    All texts of one template are one cluster.
     """
     sign = np.stack([_signature(text) for text in texts])
     parent = list(range(len(texts)))
@@ -28,11 +35,11 @@ def clusters(texts):
             same.setdefault(row.tobytes(), []).append(i)
         for group in same.values():
             for i in group[1:]:
-                for other in group[:COMPARED]:
+                for other in group[:MAX_COMPARED]:
                     if (
                         other != i
                         and _root(parent, other) != _root(parent, i)
-                        and (sign[other] == sign[i]).mean() >= SIMILAR
+                        and (sign[other] == sign[i]).mean() >= MIN_SIMILARITY
                     ):
                         parent[_root(parent, i)] = _root(parent, other)
                         break
@@ -47,9 +54,7 @@ def _root(parent, i):
 
 
 def _signature(text):
-    """uint64 [N_HASH]: the least hash of the text's shingles (4 words, of an SMS 2) under each
-    function.
-    """
+    """uint64 [N_HASH]: minimum hash of the text's shingles (4 words; 2 of an SMS) by function."""
     words = [
         word
         for word in (text.head.get("Subject", "") + " " + text.body).split()

@@ -1,30 +1,32 @@
-"""Mail of our own writing for training: templates in written/*.txt and written/close/*.txt,
-expanded with a seeded generator. Those in close are worded and laid out as such mail mostly is, and
-come CLOSE times as often.
+"""Make training texts from the templates in templates/*.txt and templates/realistic/*.txt.
 
-A template begins with a line `=== ham KIND [LANG]` or `=== spam KIND [LANG]`. After it come, each
-optional, the lines `From:`, `Subject:`, `Links:` (hosts, separated by commas) and `Files:`, then an
-empty line and the body. Inside:
+Templates in realistic/ imitate wording and layout of real mail; they are used REALISTIC times as
+often. The order of files and templates decides which ones are kept for validation.
 
-    {a|b|c}     one of the alternatives, as likely as the others; they nest and may be empty
-    $slot       a value of that slot, the same wherever the text says $slot; $slot2 to $slot9 are
-                others, $SLOT is fresh
-    #           a digit, unless it begins a line or $, a letter or ! follows
-    ^ ~         a capital, a hexadecimal digit, where two or more of ^, ~ and # stand together
-    $$          a dollar sign; so is a $ that no letter follows
+A template begins with a line `=== ham KIND [LANG]` or `=== spam KIND [LANG]`. The optional lines
+`From:`, `Subject:`, `Links:` (hosts, separated by commas) and `Files:` follow, then an empty line
+and the body. Syntax:
 
-The slots are in written/slots.conf: lines `key: value | value` (`key.de:` for a language), where
-values may hold alternatives and slots, and `#` is any digit, `^` any capital, `~` any hexadecimal
-digit. A value `Shop=shop.example` gives $key and, for the part after the `=`, $keyhost; of a value
-without it $keyhost is made from its words. Of $name come $first, $last and $user; $email is the
-user at the host of $company, which is also called $host.
+    {a|b|c}     one of the alternatives, equally likely; they nest and may be empty
+    $slot       a value of that slot, the same for each $slot of the text; $slot2 to $slot9 have
+                other values, each $SLOT has a new one
+    #           a digit, unless it begins a line or is followed by $, a letter or !
+    ^ ~         a capital and a hexadecimal digit, in runs of two or more of ^, ~ and #
+    $$          a dollar sign; a $ without a letter after it is one too
 
-What mailers put above and below either kind of mail (footers.txt) and hosts that either may link to
-are added to a share of the texts, with the same chance for both labels, so that they decide
-nothing; what mailing lists add (list_footers.txt) lists.py puts around texts of any corpus. Lines
-of the head that templates of spam have more often are taken from a share of its texts, for the same
-reason.
+The slots are in templates/slots.conf: lines `key: value | value` (`key.de:` for a language). Values
+may contain alternatives and slots; `#` is a digit, `^` a capital, `~` a hexadecimal digit. A value
+`Shop=shop.example` gives $key and, after the `=`, $keyhost; without `=`, $keyhost is made from the
+words of the value. $first, $last and $user are parts of $name; $email is the user at the host of
+$company, which is also $host.
+
+Lines that mailers add to any message (footers.txt) and hosts that any message may link to are added
+to a share of the texts, with the same probability for both labels, so they are no evidence.
+mailing_lists.py adds list_footers.txt to texts of any corpus. Templates of spam have more header
+lines, so these are dropped from a share of its texts.
 """
+
+from __future__ import annotations
 
 import math
 import random
@@ -33,15 +35,15 @@ import unicodedata
 from functools import cache
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "written"
+FOLDER = Path(__file__).parent / "templates"
 LABELS = ("ham", "spam")
 HEAD = ("From", "Subject", "Links", "Files")
-# what stands around a mail, and no mail: of mailers, of lists (lists.py)
+# files of lines that mailers and lists add to a message, not of templates
 AROUND = ("footers.txt", "list_footers.txt")
-P_FRAME, P_PART, P_FOOTER, P_COMMON_LINKS = 0.6, 0.3, 0.12, 0.2
-P_FRAME_CLOSE = 0.25  # of templates in close, which have such lines of their own
-BITS, MOST_TIMES, CLOSE = 8, 6, 3  # of times()
-# of spam, whose templates have these lines more often: so that having one tells nothing
+P_MAILER_LINES, P_LINE, P_FOOTER, P_COMMON_LINKS = 0.6, 0.3, 0.12, 0.2
+P_MAILER_LINES_REALISTIC = 0.25  # of templates in realistic, which have such lines already
+BITS, MAX_TIMES, REALISTIC = 8, 6, 3  # of times()
+# shares of spam texts whose header line is dropped, so that a line is no evidence
 P_DROPPED = {"From": 0.16, "Links": 0.34, "Files": 0.28}
 
 _OPENING = re.compile(r"=== (ham|spam|both) ([a-z0-9-]+)(?: (de|fr|es|it|pt|nl))?$")
@@ -55,16 +57,17 @@ _MARKS = {"\0": _DIGITS, "\1": _CAPITALS, "\2": _HEX}
 
 
 @cache
-def parse(text):
-    """The tree of a template's text: a list of str, ("slot", key, number) and ("one of", trees).
-    ValueError: unbalanced.
+def parse(text: str) -> list:
+    """Parse a template's text: a list of str, ("slot", key, number) and ("one of", trees).
+
+    ValueError: unbalanced braces.
     """
     tree, at = [], 0
     open_trees, choices = [tree], []
     for match in _TOKEN.finditer(text):
         now, token = open_trees[-1], match[0]
         if token == "|" and not choices:
-            continue  # outside braces a bar is a bar
+            continue  # outside braces, a bar is text
         if match.start() > at:
             now.append(text[at : match.start()])
         at = match.end()
@@ -77,21 +80,19 @@ def parse(text):
             open_trees[-1] = choices[-1][-1]
         elif token == "}":
             if not choices:
-                raise ValueError(
-                    f"a brace closes that was not opened: {text[max(at - 40, 0) : at]!r}"
-                )
+                raise ValueError(f"unmatched closing brace: {text[max(at - 40, 0) : at]!r}")
             choices.pop()
             open_trees.pop()
         else:
             now.append("$" if token == "$$" else ("slot", match[1], match[2]))
     if choices:
-        raise ValueError(f"a brace stays open: {text[:60]!r}")
+        raise ValueError(f"unmatched opening brace: {text[:60]!r}")
     return tree + [text[at:]]
 
 
 @cache
-def slots():
-    """{key: [value, ...]} of written/slots.conf; keys of a language end in `.de` and the like."""
+def slots() -> dict[str, list[str]]:
+    """{key: [value, ...]} of templates/slots.conf; keys of a language end in `.de` and the like."""
     found = {}
     for line in (FOLDER / "slots.conf").read_text("utf-8").splitlines():
         if line.strip() and not line.startswith("# "):
@@ -101,9 +102,10 @@ def slots():
 
 
 @cache
-def templates():
-    """Every template: a tuple of (label, kind, text); text begins with the line `=== ...`. In the
-    order of the files.
+def load() -> tuple[tuple[str, str, str], ...]:
+    """All templates in the order of the files: a tuple of (label, kind, text).
+
+    A text includes its line `=== ...`.
     """
     return tuple(
         t
@@ -113,24 +115,24 @@ def templates():
     )
 
 
-def files():
-    """[Path] of all that texts are made of: those in close last."""
+def files() -> list[Path]:
+    """[Path] of all files that texts are made from, sorted; those in realistic last."""
     return [
         path
-        for folder in (FOLDER, FOLDER / "close")
+        for folder in (FOLDER, FOLDER / "realistic")
         for path in sorted(folder.iterdir())
         if path.is_file()
     ]
 
 
 @cache
-def close():
-    """The texts of the templates in close."""
+def realistic() -> frozenset[str]:
+    """The texts of the templates in realistic/: a frozenset."""
     return frozenset(text for path in files() if path.parent != FOLDER for _, _, text in read(path))
 
 
-def read(path):
-    """The templates of one file. ValueError names the line that does not begin one as it should."""
+def read(path: Path) -> list[tuple[str, str, str]]:
+    """[(label, kind, text)] of one file. ValueError names an invalid first line."""
     found = []
     for part in re.split(r"^(?==== )", path.read_text("utf-8"), flags=re.M):
         first = part.partition("\n")[0]
@@ -143,12 +145,13 @@ def read(path):
 
 
 class Filler:
-    """The slots of one text: chosen when first asked for, then kept."""
+    """The slots of one text. Values are chosen at first use. rng: random.Random."""
 
-    def __init__(self, rng, language):
-        self.rng, self.language, self.kept = rng, language, {}
+    def __init__(self, rng: random.Random, language: str | None):
+        self.rng, self.language, self.values_so_far = rng, language, {}
 
-    def template(self, source):
+    def template(self, source: str) -> str:
+        """Expand the text of a template: alternatives, slots, digits and codes."""
         marked = _CODE.sub(lambda code: code[0].replace("^", "\1").replace("~", "\2"), source)
         return re.sub(
             "[\0-\2]",
@@ -156,7 +159,8 @@ class Filler:
             self.text(_DIGIT.sub("\0", marked)),
         )
 
-    def text(self, source):
+    def text(self, source: str) -> str:
+        """Expand alternatives and slots."""
         return "".join(self._parts(parse(source)))
 
     def _parts(self, tree):
@@ -168,7 +172,8 @@ class Filler:
             else:
                 yield self.slot(node[1], node[2])
 
-    def slot(self, key, number):
+    def slot(self, key: str, number: str) -> str:
+        """The value of slot `key`; number: "" or "2" to "9"."""
         if key.isupper() and len(key) > 1 or key == "W":
             return Filler(self.rng, self.language).slot(key.lower(), "")
         if key == "host":
@@ -180,16 +185,16 @@ class Filler:
         return value[1] if own else value[0]
 
     def _value(self, key, number):
-        """(value, host or None), another one for every number as far as there are others."""
-        if (key, number) not in self.kept:
+        """(value, host or None), different for each number as far as there are enough."""
+        if (key, number) not in self.values_so_far:
             values = slots().get(f"{key}.{self.language}") or slots()[key]
-            taken = {value for (k, _), value in self.kept.items() if k == key}
+            taken = {value for (k, _), value in self.values_so_far.items() if k == key}
             for _ in range(4):
                 value = self._make(self.rng.choice(values))
                 if value not in taken:
                     break
-            self.kept[key, number] = value
-        return self.kept[key, number]
+            self.values_so_far[key, number] = value
+        return self.values_so_far[key, number]
 
     def _make(self, source):
         marked = re.sub(
@@ -202,9 +207,11 @@ class Filler:
 
     def _host(self, value):
         words = re.findall("[a-z0-9]+", _FORMS.sub("", _plain(value)))
-        joint = self.rng.choice(("", "", "-"))
+        separator = self.rng.choice(("", "", "-"))
         return (
-            joint.join(words[:2]) + "." + self.rng.choice(slots()["tld"]) if words else "localhost"
+            separator.join(words[:2]) + "." + self.rng.choice(slots()["tld"])
+            if words
+            else "localhost"
         )
 
     def _of_name(self, key, number):
@@ -212,16 +219,16 @@ class Filler:
         if key in ("first", "last"):
             return first if key == "first" else last
         a, b = (re.sub("[^a-z]", "", _plain(part)) for part in (first, last))
-        if ("user", number) not in self.kept:
-            self.kept["user", number] = self.rng.choice(
+        if ("user", number) not in self.values_so_far:
+            self.values_so_far["user", number] = self.rng.choice(
                 (f"{a}.{b}", a, f"{a[0]}{b}", f"{a}{b[:1]}", f"{a[0]}.{b}", b)
             )
-        user = self.kept["user", number]
+        user = self.values_so_far["user", number]
         return user if key == "user" else f"{user}@{self.slot('companyhost', '')}"
 
 
 def _plain(text):
-    """Small letters of ASCII, accents taken away."""
+    """Lower-case ASCII without accents."""
     return (
         unicodedata.normalize("NFKD", text.lower().replace("ß", "ss").replace("ø", "o"))
         .encode("ascii", "ignore")
@@ -229,11 +236,11 @@ def _plain(text):
     )
 
 
-def expand(template, rng):
-    """One mail from a template (its text, or the tuple that templates() gives) with random.Random
-    `rng`, as Mail.text() lays it out.
+def expand(template: str | tuple[str, str, str], rng: random.Random) -> str:
+    """Make one text from a template, laid out as by Mail.text().
 
-    Lines From, Subject, Links and Files, only those that say something; an empty line; the body.
+    template: its text, or a tuple of load(). rng: random.Random. The result has the lines From,
+    Subject, Links and Files that are not empty, an empty line and the body.
     """
     source = template if isinstance(template, str) else template[2]
     opening, _, rest = source.partition("\n")
@@ -243,8 +250,10 @@ def expand(template, rng):
     while match := re.match(r"(From|Subject|Links|Files):(.*)(?:\n|$)", body):
         head[match[1]] = " ".join(filler.template(match[2]).split())
         body = body[match.end() :]
-    body = _framed(
-        filler.template(body.strip("\n")), rng, P_FRAME_CLOSE if source in close() else P_FRAME
+    body = _with_mailer_lines(
+        filler.template(body.strip("\n")),
+        rng,
+        P_MAILER_LINES_REALISTIC if source in realistic() else P_MAILER_LINES,
     )
     if label == "spam":
         head = {key: line for key, line in head.items() if rng.random() >= P_DROPPED.get(key, 0)}
@@ -256,23 +265,21 @@ def expand(template, rng):
 
 
 @cache
-def around(name):
-    """(kind, text) of a file of AROUND, in its order; kind `top`: before the body."""
+def around(name: str) -> list[tuple[str, str]]:
+    """[(kind, text)] of a file of AROUND, in its order; kind `top`: before the body."""
     return [(kind, text.partition("\n")[2].strip("\n")) for _, kind, text in read(FOLDER / name)]
 
 
-def _framed(body, rng, p_frame):
-    """A body with what mailers put around any mail (of probability p_frame), or with one line of
-    it, or as it is.
-    """
+def _with_mailer_lines(body, rng, p_mailer_lines):
+    """Add lines of mailers to a body: several (probability p_mailer_lines), one or none."""
     parts = around("footers.txt")
-    if rng.random() < p_frame:
-        parts = [part for part in parts if rng.random() < P_PART]
+    if rng.random() < p_mailer_lines:
+        parts = [part for part in parts if rng.random() < P_LINE]
     else:
         parts = [rng.choice(parts)] if rng.random() < P_FOOTER else []
-    filler, joint = Filler(rng, None), rng.choice(("\n", "\n\n"))
+    filler, separator = Filler(rng, None), rng.choice(("\n", "\n\n"))
     text = {
-        is_top: joint.join(filler.template(t) for kind, t in parts if (kind == "top") == is_top)
+        is_top: separator.join(filler.template(t) for kind, t in parts if (kind == "top") == is_top)
         for is_top in (True, False)
     }
     return "\n\n".join(part for part in (text[True], body, text[False]) if part)
@@ -286,10 +293,8 @@ def _common_links(rng):
     )
 
 
-def bits(tree):
-    """How many bits of choice the tree of a template has: alternatives are alike, slots count
-    nothing.
-    """
+def bits(tree: list) -> float:
+    """Bits of choice in the tree of a template: alternatives are equally likely, slots count 0."""
     return sum(
         math.log2(len(node[1])) + sum(map(bits, node[1])) / len(node[1])
         for node in tree
@@ -297,32 +302,34 @@ def bits(tree):
     )
 
 
-def times(text):
-    """How often the template of that text comes in a round: once for every BITS of choice, rounded,
-    but once at least and MOST_TIMES at most; and CLOSE times that if it is one of those in close.
+def times(text: str) -> int:
+    """How often a template is used in a round: once for each BITS of choice, rounded.
+
+    At least once and at most MAX_TIMES; REALISTIC times that for templates in realistic/.
     """
-    return min(max(round(bits(parse(text)) / BITS), 1), MOST_TIMES) * (
-        CLOSE if text in close() else 1
+    return min(max(round(bits(parse(text)) / BITS), 1), MAX_TIMES) * (
+        REALISTIC if text in realistic() else 1
     )
 
 
-def texts(seed, n):
-    """n mails, ham and spam by turns: a list of (label, kind, index of the template, text). Of each
-    label every template as often as `times` says before any comes again; there are more templates
-    of ham, as it has more kinds.
+def texts(seed: int, n: int) -> list[tuple[str, str, int, str]]:
+    """n texts, ham and spam alternating: [(label, kind, index of the template, text)].
+
+    In a round each template of a label is used times() times, in random order. Ham has more kinds
+    and more templates.
     """
-    rng, all_templates, found = random.Random(f"written {seed}"), templates(), []
+    rng, templates, found = random.Random(f"written {seed}"), load(), []
     order = {label: [] for label in LABELS}
     while len(found) < n:
         label = LABELS[len(found) % 2]
         if not order[label]:
             order[label] = [
                 i
-                for i, template in enumerate(all_templates)
+                for i, template in enumerate(templates)
                 if template[0] == label
                 for _ in range(times(template[2]))
             ]
             rng.shuffle(order[label])
         index = order[label].pop()
-        found.append((label, all_templates[index][1], index, expand(all_templates[index], rng)))
+        found.append((label, templates[index][1], index, expand(templates[index], rng)))
     return found
