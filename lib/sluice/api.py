@@ -32,6 +32,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
+from . import limits
 from .chat import messages as conversations
 from .chat import template as chat_template
 from .classify.setup import Setup
@@ -49,7 +50,6 @@ Path = str | os.PathLike[str]
 Text = str | bytes
 Arithmetic = Literal["exact", "fast"]
 KvType = Literal["f32", "f16", "q8_0"]
-MAX_BIAS = 1e6
 MAX_THREADS = 1024
 MAX_FLOAT = sys.float_info.max
 
@@ -241,15 +241,17 @@ class Model(_Closable):
         with _turn:
             sampler = Sampler(
                 self.n_vocab,
-                temperature=_number("temperature", temperature, 0),
-                top_k=_whole("top_k", top_k, 0, MAX_VOCAB),
-                top_p=_number("top_p", top_p, 0, 1),
-                min_p=_number("min_p", min_p, 0, 1),
-                repeat=_number("repeat_penalty", repeat_penalty, 0.01, 100),
-                presence=_number("presence_penalty", presence_penalty, -1000, 1000),
-                frequency=_number("frequency_penalty", frequency_penalty, -1000, 1000),
-                last_n=_whole("last_n", last_n, 0, 1 << 20),
-                seed=_whole("seed", seed, 0, (1 << 64) - 1),
+                temperature=_number("temperature", temperature, *limits.TEMPERATURE),
+                top_k=_whole("top_k", top_k, *limits.TOP_K),
+                top_p=_number("top_p", top_p, *limits.TOP_P),
+                min_p=_number("min_p", min_p, *limits.MIN_P),
+                repeat=_number("repeat_penalty", repeat_penalty, *limits.REPEAT_PENALTY),
+                presence=_number("presence_penalty", presence_penalty, *limits.PRESENCE_PENALTY),
+                frequency=_number(
+                    "frequency_penalty", frequency_penalty, *limits.FREQUENCY_PENALTY
+                ),
+                last_n=_whole("last_n", last_n, *limits.LAST_N),
+                seed=_whole("seed", seed, *limits.SEED),
                 bias=biases(pairs, words, self.n_vocab, self._vocab),
                 least=bool(least),
             )
@@ -484,8 +486,8 @@ def _check_one_of(name: str, value: str, choices: Iterable[str]) -> None:
         raise ValueError(f"{name}: {value!r} is none of {', '.join(choices)}")
 
 
-def _number(name: str, value: float, least: float, most: float = MAX_FLOAT) -> float:
-    number = float(value)
+def _number(name: str, value: float, least: float, most: float | None = None) -> float:
+    number, most = float(value), MAX_FLOAT if most is None else most
     if not least <= number <= most:  # NaN is not
         raise ValueError(f"{name}: {value} is not a number from {least} to {most}")
     return number
@@ -504,7 +506,8 @@ def _biases(
     """(tokens, words) with what is added to each."""
     tokens, words = [], []
     for key, value in bias.items():
-        number = value if value == -math.inf else _number("bias", value, -MAX_BIAS, MAX_BIAS)
+        is_never, span = value == -math.inf, limits.MAX_BIAS
+        number = value if is_never else _number("bias", value, -span, span)
         if isinstance(key, str):
             words.append((key, number))
         else:

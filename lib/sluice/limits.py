@@ -16,3 +16,15 @@ MAX_LAYERS = 512
 MAX_WIDTH = 1 << 20  # of activations
 MAX_HEADS = 4096
 MAX_HEAD_DIM = 1024
+
+# of the sampler's arguments: (minimum, maximum), both included; None: any finite number
+TEMPERATURE = 0, None
+TOP_K = 0, MAX_VOCAB
+TOP_P = 0, 1
+MIN_P = 0, 1
+REPEAT_PENALTY = 0.01, 100
+PRESENCE_PENALTY = -1000, 1000
+FREQUENCY_PENALTY = -1000, 1000
+LAST_N = 0, 1 << 20
+SEED = 0, (1 << 64) - 1
+MAX_BIAS = 1e6  # a bias is from -MAX_BIAS to MAX_BIAS, or -inf

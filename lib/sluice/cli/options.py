@@ -281,6 +281,14 @@ def grammar_options(function):
     return by_file(by_text(function))
 
 
+def check_text_options(grammar_path, grammar_text, stops):
+    """UsageError if both -g and -e are given, or an empty --stop."""
+    if grammar_path and grammar_text is not None:
+        raise click.UsageError("give -g FILE or -e TEXT, not both")
+    if not all(stops):
+        raise click.UsageError("--stop: an empty text is everywhere")
+
+
 def context_option(limit, help, shown):
     """-c, --ctx-size, from 1 to `limit`."""
     return option(

@@ -4,6 +4,8 @@ import math
 
 import click
 
+from ..limits import MAX_BIAS
+
 
 class Number(click.FloatRange):
     """A finite number from `min` to `max`."""
@@ -59,9 +61,6 @@ class Mode(click.ParamType):
         ):
             self.fail(f"{value!r} is not a mode from 0000 to 0777", param, context)
         return int(value, 8)
-
-
-MAX_BIAS = 1e6
 
 
 class Bias(click.ParamType):

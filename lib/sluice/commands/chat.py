@@ -132,10 +132,7 @@ def main(
     SEE ALSO
       generate, classify
     """
-    if grammar_path and grammar_text is not None:
-        raise click.UsageError("give -g FILE or -e TEXT, not both")
-    if not all(stops):
-        raise click.UsageError("--stop: an empty text is everywhere")
+    cli.check_text_options(grammar_path, grammar_text, stops)
     if out:
         newfile.check_target(out, model, vocab_file, template_path)
     rules, said = matcher.given(grammar_path, grammar_text), conversation.opening(system, path)

@@ -144,12 +144,9 @@ def main(
     """
     began = time.monotonic()
     is_chat = bool(chat or system is not None or path or template_path)
-    if grammar_path and grammar_text is not None:
-        raise click.UsageError("give -g FILE or -e TEXT, not both")
+    cli.check_text_options(grammar_path, grammar_text, stops)
     if is_chat and (snapshot or special):
         raise click.UsageError("a chat is put together by its template: without -s and --special")
-    if not all(stops):
-        raise click.UsageError("--stop: an empty text is everywhere")
     if out:
         files.check_target(out, model, vocab_file)
     rules = matcher.given(grammar_path, grammar_text)
