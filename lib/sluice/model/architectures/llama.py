@@ -7,22 +7,33 @@ every block.
 
 from __future__ import annotations
 
-from ..architecture import Architecture, HuggingFace
+from ..architecture import Architecture, HuggingFace, no_window
 from ..blocks import attend, swiglu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ..forward import Forward, Rows
     from ..interfaces import Config, Hparams, Keys, Model
+    from ..weights import Layer
+
+    Change = Callable[[Forward, Layer, Rows, Rows, Rows], None]
 
 
-def layers(m: Model, f: Forward) -> Rows:
+def layers(m: Model, f: Forward, change: Change | None = None) -> Rows:
+    """The forward pass of Architecture.layers.
+
+    change: (f, w, q, k, v), changes queries, keys and values in place before RoPE, for families
+    that differ from Llama in that step alone.
+    """
     x = f.embed(m.weights.token_embd)
     for i, w in enumerate(m.weights.layers):
         h = f.rmsnorm(x, w.attn_norm)
         q, k, v = f.linears(h, w.attn_q, w.attn_k, w.attn_v)
+        if change:
+            change(f, w, q, k, v)
         x, o = attend(f, i, w, x, q, k, v)
         f.add(x, o)
         f.add(x, swiglu(f, w, f.rmsnorm(x, w.ffn_norm)))
@@ -77,3 +88,6 @@ ARCHITECTURE = Architecture(
         keys=hugging_face_keys,
     ),
 )
+# the record of families that build on Llama: no window, and the two elements of a RoPE pair are half
+# a head apart
+BASE = ARCHITECTURE._replace(rules=no_window, neighbours=False)

@@ -6,7 +6,7 @@ which is refused.
 
 from __future__ import annotations
 
-from ..architecture import HuggingFace, no_window
+from ..architecture import HuggingFace
 from ..blocks import attend, swiglu
 from . import llama
 
@@ -28,11 +28,9 @@ def layers(m: Model, f: Forward) -> Rows:
     return x
 
 
-ARCHITECTURE = llama.ARCHITECTURE._replace(
+ARCHITECTURE = llama.BASE._replace(
     name="olmo2",
     layers=layers,
-    rules=no_window,
-    neighbours=False,
     tensors={
         "attn_q": ("n_embd", "n_q"),
         "attn_k": ("n_embd", "n_kv"),
