@@ -24,10 +24,10 @@ def open_model(path: str, vocab: str | None = None, huge_pages: bool = False) ->
                     " tokenizer.bin",
                 ) from None
             raise
-    from . import llama2c
+    from .llama2c_checkpoint import Checkpoint
 
     try:
-        return llama2c.Checkpoint(path, vocab, huge_pages)
+        return Checkpoint(path, vocab, huge_pages)
     except Error as e:
         if e.code == BAD_DATA and begins_as_gguf(path):
             raise Error(

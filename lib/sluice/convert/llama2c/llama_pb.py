@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from ...faults import Error, data_error, unsupported_error
-from ...gguf import llama2c
+from ...gguf import llama2c, tokenizer_bin
 from ...limits import MAX_VOCAB_FILE_BYTES
 from .. import protobuf, types
 from ..reader import Reader
@@ -31,8 +31,11 @@ ROLES = {
 
 
 class File:
-    """config: dict of llama2c.FIELDS, or None; vocab: (tokens, scores) as llama2c.read_vocab gives
-    them, or None; weights: dict role -> wire.Span, or None. Error 65, 69 naming the field.
+    """A parsed Transformer. Error 65 or 69 names the field.
+
+    config    dict of llama2c.FIELDS, or None
+    vocab     (tokens, scores) as tokenizer_bin.read_vocab returns them, or None
+    weights   dict: role -> protobuf.Span, or None
     """
 
     def __init__(self, path: str):
@@ -102,7 +105,7 @@ class File:
             raise data_error(
                 self.path, f"tokenizer.scores: that of token {wrong} is {scores[wrong]}"
             )
-        for i in (llama2c.BOS, llama2c.EOS):
+        for i in (tokenizer_bin.BOS, tokenizer_bin.EOS):
             if i < len(tokens):
                 tokens[i] = tokens[i].strip(b"\n")
         return tokens, scores

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...faults import data_error
-from ...gguf import llama2c
+from ...gguf import tokenizer_bin
 from .. import protobuf
 from ..hf import sentencepiece
 from ..reader import Reader
@@ -37,7 +37,7 @@ def metadata(path: str, c: Any) -> Metadata:
     """
     what = kind(path)
     if what == "bin":
-        return llama2c.vocab_metadata(*llama2c.read_vocab(path, c.vocab_size))
+        return tokenizer_bin.vocab_metadata(*tokenizer_bin.read_vocab(path, c.vocab_size))
     if what == "model":
         model = sentencepiece.Model(path)
         _check_size(path, len(model.tokens), c)
@@ -51,7 +51,7 @@ def metadata(path: str, c: Any) -> Metadata:
                 path, f"config.{name}: {value}, but the checkpoint's header says {getattr(c, name)}"
             )
     _check_size(path, len(file.vocab[0]), c)
-    return llama2c.vocab_metadata(*file.vocab)
+    return tokenizer_bin.vocab_metadata(*file.vocab)
 
 
 def _check_size(path, n, c):
@@ -62,7 +62,7 @@ def _check_size(path, n, c):
 def tokens_as_bin(tokens: Any) -> list[bytes]:
     """Tokens as tokenizer.bin has them: a blank for U+2581, newlines around BOS and EOS."""
     out = [t.replace(b"\xe2\x96\x81", b" ") for t in tokens]
-    for i in (llama2c.BOS, llama2c.EOS):
+    for i in (tokenizer_bin.BOS, tokenizer_bin.EOS):
         if i < len(out):
             out[i] = b"\n" + out[i] + b"\n"
     return out
@@ -73,5 +73,5 @@ def bin_bytes(tokens: Any, scores: Any) -> bytes:
     tokens = tokens_as_bin(tokens)
     longest = max(map(len, tokens)).to_bytes(4, "little")
     return longest + b"".join(
-        llama2c.TOKEN.pack(score, len(t)) + t for t, score in zip(tokens, scores)
+        tokenizer_bin.TOKEN.pack(score, len(t)) + t for t, score in zip(tokens, scores)
     )

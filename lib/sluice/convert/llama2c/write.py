@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import gguf
 from ...faults import BAD_DATA, Error, unsupported_error
-from ...gguf import llama2c
+from ...gguf import llama2c, tokenizer_bin
 from ...gguf.write import check_room
 from ...kernels import ffi, lib
 from ...model.hparams import Hparams
@@ -246,7 +246,7 @@ def vocab(file: gguf.File) -> tuple[Any, Any]:
             f"{file.path}: {key}tokens: {len(tokens)}, with {len(scores)} scores and {len(types_)}"
             " types",
         )
-    for name, wanted in (("bos", llama2c.BOS), ("eos", llama2c.EOS)):
+    for name, wanted in (("bos", tokenizer_bin.BOS), ("eos", tokenizer_bin.EOS)):
         found = file.get(f"{key}{name}_token_id", "u32", wanted)
         if found != wanted:
             raise unsupported_error(

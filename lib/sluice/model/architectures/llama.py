@@ -88,6 +88,5 @@ ARCHITECTURE = Architecture(
         keys=hugging_face_keys,
     ),
 )
-# the record of families that build on Llama: no window, and the two elements of a RoPE pair are half
-# a head apart
+# for families that build on Llama: no window; the elements of a RoPE pair are half a head apart
 BASE = ARCHITECTURE._replace(rules=no_window, neighbours=False)
