@@ -26,7 +26,7 @@ class Span:
 
     __slots__ = ("source", "at", "end")
 
-    def __init__(self, source: Any, at: int, end: int):
+    def __init__(self, source: Any, at: int, end: int) -> None:
         self.source, self.at, self.end = source, at, end
 
     def bytes(self) -> builtins.bytes:
@@ -85,7 +85,7 @@ class Span:
 class Memory:
     """Bytes as the source of a Span."""
 
-    def __init__(self, path: str, data: bytes):
+    def __init__(self, path: str, data: bytes) -> None:
         self.path, self.data, self.size = path, data, len(data)
 
     def bytes(self, at: int, n: int) -> builtins.bytes:

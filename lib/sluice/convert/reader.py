@@ -18,7 +18,7 @@ class Reader:
     was; OSError if it cannot be read.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike) -> None:
         self.path = os.fspath(path)
         self._fd = -1
         self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -29,7 +29,7 @@ class Reader:
             )
         self.size = s.st_size
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
 

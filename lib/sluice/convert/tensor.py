@@ -47,7 +47,7 @@ class Tensor:
         blocks: Callable[[int, int], bytes] | None = None,
         piece: int = PIECE_BYTES,
         source: Any = None,
-    ):
+    ) -> None:
         self.name, self.shape, self.type, self.read = name, tuple(shape), type, read
         self.unit, self.blocks, self.piece, self.source = unit, blocks, piece, source
 

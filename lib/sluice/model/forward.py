@@ -75,7 +75,7 @@ class Rows:
 
     __slots__ = ("p", "n")
 
-    def __init__(self, p: Any, n: int):
+    def __init__(self, p: Any, n: int) -> None:
         self.p, self.n = p, n
 
 
@@ -86,7 +86,7 @@ class Forward:
     Buffers belong to the Forward that runs many chunks: `start` begins the next one.
     """
 
-    def __init__(self, hparams: Any, cache: Cache):
+    def __init__(self, hparams: Any, cache: Cache) -> None:
         self.h, self.cache, self.n_tok = hparams, cache, 0
         self._buffers: dict[str, Any] = {}
         # whose forms are held; block -> (q, d, s, sums), and terms, of lib.matmuls

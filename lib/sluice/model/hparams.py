@@ -68,7 +68,7 @@ class Keys:
 
     MAX_CONTEXT = MAX_CONTEXT
 
-    def __init__(self, file: Any, arch: str):
+    def __init__(self, file: Any, arch: str) -> None:
         self.file, self.arch = file, arch
         self.asked: set[str] = set()
 
@@ -174,7 +174,7 @@ class Hparams:
     attn_cap, final_cap      soft caps of scores and of logits (0: none)
     """
 
-    def __init__(self, file: Any):
+    def __init__(self, file: Any) -> None:
         self.arch = arch = file.get("general.architecture", "string")
         record = architectures.find(arch)
         if record is None:

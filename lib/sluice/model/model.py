@@ -54,7 +54,7 @@ class Model:
         arithmetic: str = "exact",
         vocab: str | None = None,
         huge_pages: bool = False,
-    ):
+    ) -> None:
         start(threads, arithmetic)
         self.arithmetic = ARITHMETICS[arithmetic]
         self.file = open_model(path, vocab, huge_pages)

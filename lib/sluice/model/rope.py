@@ -54,7 +54,7 @@ class Rope:
     tensors        names the file must have;  divisors: that of them which applies, or None
     """
 
-    def __init__(self, base: float, kind: str = "none", factor: float = 1.0):
+    def __init__(self, base: float, kind: str = "none", factor: float = 1.0) -> None:
         self.base, self.kind, self.factor, self.scale = base, kind, factor, 1.0
         self.n_ctx: int | None = None
         self.fast: float | None = None

@@ -40,7 +40,9 @@ class Matrix:
 
     __slots__ = ("name", "type", "p", "n_out", "n_in", "block", "in_terms")
 
-    def __init__(self, name: str, type: int, p: Any, n_in: int, n_out: int, fast: bool = False):
+    def __init__(
+        self, name: str, type: int, p: Any, n_in: int, n_out: int, fast: bool = False
+    ) -> None:
         self.name, self.type, self.p, self.n_in, self.n_out = name, type, p, n_in, n_out
         # weights to a scale: its products take int8 activations in such blocks; 1: f32
         self.block = lib.type_block(type)
@@ -67,7 +69,7 @@ class Weights:
     [Layer], and rope_divisors (f32 [n_rot / 2] or NULL).
     """
 
-    def __init__(self, file: File, h: Any, fast: bool = False):
+    def __init__(self, file: File, h: Any, fast: bool = False) -> None:
         self._file, self._left, self._fast = file, dict(file.tensors), fast
         self.token_embd = self._take("token_embd.weight", (h.n_embd, h.n_vocab))
         self.output_norm = self._take("output_norm.weight", (h.n_embd,))

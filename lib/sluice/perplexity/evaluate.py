@@ -16,6 +16,8 @@ before it in the window. The first way, with n_ctx 512, is that of llama.cpp's t
 can be compared.
 """
 
+from __future__ import annotations
+
 import math
 import os
 from array import array
@@ -27,11 +29,22 @@ from ..kernels import ffi, lib
 from ..kvcache.scratch import Scratch
 from ..model.forward import Forward
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from ..model.model import Model
+    from ..tokenizer.vocabulary import Vocab
+    from .kept_logits import Base
+
+    Result = tuple[str, float, float | None]  # name, value, standard error
+
 Score = namedtuple("Score", "log_p base_log_p kl top base_top")  # logit_score of csrc/api
 MAX_LOGITS = 1 << 23  # floats that are held at a time: of a large vocabulary only some positions
 
 
-def read_tokens(path, words):
+def read_tokens(path: str | None, words: Vocab) -> array[int]:
     """The tokens (array of i32) of the text in the file `path`, or on stdin, by a Vocab. DataError
     beyond limits.MAX_TEXT_BYTES.
     """
@@ -45,14 +58,21 @@ class Windows:
     n_window, bos (an id or None).
     """
 
-    def __init__(self, tokens, n_ctx, stride=None, bos=None, most=None):
+    def __init__(
+        self,
+        tokens: array[int],
+        n_ctx: int,
+        stride: int | None = None,
+        bos: int | None = None,
+        most: int | None = None,
+    ) -> None:
         self.tokens, self.n_ctx, self.bos = tokens, n_ctx, bos
         self.stride = stride or n_ctx
         self.n_count = stride or n_ctx - n_ctx // 2 - 1
         n = (len(tokens) - n_ctx) // self.stride + 1 if len(tokens) >= n_ctx else 0
         self.n_window = n if most is None else min(n, most)
 
-    def window(self, i):
+    def window(self, i: int) -> tuple[list[int], array[int]]:
         """The tokens of window `i`, as the model reads them (a list), and those that count, as the
         text has them (array).
         """
@@ -71,23 +91,23 @@ class Sums:
     text.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.n, self.nll, self.square = 0, 0.0, 0.0
 
-    def add(self, log_p):
+    def add(self, log_p: float) -> None:
         self.n, self.nll, self.square = self.n + 1, self.nll - log_p, self.square + log_p * log_p
 
     @property
-    def perplexity(self):
+    def perplexity(self) -> float:
         return lib.sluice_exp(self.nll / self.n)
 
     @property
-    def error(self):
+    def error(self) -> float:
         """Standard error of the perplexity: that of the mean of ln p, times the perplexity."""
         return self.perplexity * error_of_mean(self.nll, self.square, self.n)
 
 
-def error_of_mean(total, squares, n):
+def error_of_mean(total: float, squares: float, n: int) -> float:
     """Standard error of the mean of n values with this sum and sum of squares."""
     mean = total / n
     return math.sqrt(max(0.0, squares / n - mean * mean) / max(1, n - 1))
@@ -96,22 +116,22 @@ def error_of_mean(total, squares, n):
 class Divergence:
     """Of a model from the base: sums of Scores, in the order of the text."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.base, self.kl, self.n_same = Sums(), array("d"), 0
         self._ratio = self._ratio_square = 0.0
 
-    def add(self, score):
+    def add(self, score: Score) -> None:
         self.base.add(score.base_log_p)
         self.kl.append(score.kl)
         self.n_same += score.top == score.base_top
         ratio = score.base_log_p - score.log_p
         self._ratio, self._ratio_square = self._ratio + ratio, self._ratio_square + ratio * ratio
 
-    def results(self):
+    def results(self) -> list[Result]:
         """List of (name, value, standard error or None)."""
         n, kl = len(self.kl), sorted(self.kl)
         total, same = math.fsum(self.kl), self.n_same / len(self.kl)
-        out = [
+        out: list[Result] = [
             ("base-perplexity", self.base.perplexity, self.base.error),
             ("ln-ratio", self._ratio / n, error_of_mean(self._ratio, self._ratio_square, n)),
             ("kl-mean", total / n, error_of_mean(total, math.fsum(k * k for k in self.kl), n)),
@@ -126,7 +146,13 @@ class Divergence:
         ]
 
 
-def scores(m, windows, kv_type="f16", base=None, keep=None):
+def scores(
+    m: Model,
+    windows: Windows,
+    kv_type: str = "f16",
+    base: Base | None = None,
+    keep: Callable[[Any], object] | None = None,
+) -> Iterator[list[Score]]:
     """For each window of `windows` the Scores (a list) of its counted tokens, run through `m` (a
     Model).
 
@@ -161,7 +187,14 @@ def scores(m, windows, kv_type="f16", base=None, keep=None):
         yield [Score(s.log_p, s.base_log_p, s.kl, s.top, s.base_top) for s in out]
 
 
-def measure(m, windows, kv_type, base, keep, watch):
+def measure(
+    m: Model,
+    windows: Windows,
+    kv_type: str,
+    base: Base | None,
+    keep: Callable[[Any], object] | None,
+    watch: Callable[[int, Sums], object],
+) -> tuple[Sums, Divergence | None]:
     """(Sums, Divergence or None) of all `scores`; `watch` is called with each window's number, from
     1 on, and the Sums so far. Error 74 where the model's file was changed meanwhile.
     """
@@ -176,7 +209,9 @@ def measure(m, windows, kv_type, base, keep, watch):
     return sums, divergence
 
 
-def windows_of(base, m, bos, vocab_id, most=None):
+def windows_of(
+    base: Base, m: Model, bos: int | None, vocab_id: bytes, most: int | None = None
+) -> Windows:
     """The Windows of a basefile.Base, the first `most` of them. DataError where it is of another
     vocabulary than that of `m` (a Model), whose begin id is `bos` and whose tokens have this
     basefile.vocab_id.
@@ -207,7 +242,7 @@ def windows_of(base, m, bos, vocab_id, most=None):
     )
 
 
-def lines(results):
+def lines(results: Iterable[Result]) -> str:
     """Results (name, value, standard error or None) as text."""
     digits = lambda x: f"{x:.4f}" if x >= 0.1 else f"{x:.6g}"
     return "".join(
@@ -218,13 +253,13 @@ def lines(results):
     )
 
 
-def as_json(results, n, windows):
+def as_json(results: Iterable[Result], n: int, windows: Windows) -> str:
     """The same, with what was counted, as one line of JSON; null for a number that is too large for
     f64.
     """
     import json
 
-    found = {
+    found: dict[str, float | None] = {
         "ids": n,
         "windows": windows.n_window,
         "context": windows.n_ctx,

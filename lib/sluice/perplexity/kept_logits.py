@@ -19,6 +19,8 @@ The size of the file follows from the header; any other is an error. The tokens 
 file has mode 0600.
 """
 
+from __future__ import annotations
+
 import os
 import stat
 import struct
@@ -31,22 +33,34 @@ from ..kernels import ffi, lib
 from ..limits import MAX_CAPACITY, MAX_VOCAB
 from ..system import files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from ..gguf import File
+    from .evaluate import Windows
+
+    T = TypeVar("T")
+
 MAGIC, VERSION = b"KLBASE", 1
 HEADER = struct.Struct("<6sHIi5II32s32s20s")
-FIELDS = "magic version n_vocab bos n_ctx stride n_count n_window n_tokens zero model vocab pad"
 CRC = struct.Struct("<I")
 MAX_IDS = 1 << 24  # of a text
-Header = namedtuple("Header", FIELDS)
+Header = namedtuple(
+    "Header",
+    "magic version n_vocab bos n_ctx stride n_count n_window n_tokens zero model vocab pad",
+)
 
 
-def vocab_id(file):
+def vocab_id(file: File) -> bytes:
     """SHA-256 of the tokens of a gguf.File."""
     import hashlib
 
     return hashlib.sha256(file.get("tokenizer.ggml.tokens", "[string]").raw).digest()
 
 
-def file_bytes(n_vocab, n_tokens, n_window, n_count):
+def file_bytes(n_vocab: int, n_tokens: int, n_window: int, n_count: int) -> int:
     return (
         HEADER.size
         + CRC.size
@@ -56,7 +70,7 @@ def file_bytes(n_vocab, n_tokens, n_window, n_count):
     )
 
 
-def head(file, n_vocab, windows):
+def head(file: File, n_vocab: int, windows: Windows) -> bytes:
     """The bytes before the first section, of a gguf.File and a perplexity.Windows."""
     w = windows
     bos = -1 if w.bos is None else w.bos
@@ -79,7 +93,9 @@ def head(file, n_vocab, windows):
     return h + CRC.pack(_crc(h)) + tokens + CRC.pack(_crc(tokens))
 
 
-def write(path, file, n_vocab, windows, run):
+def write(
+    path: str, file: File, n_vocab: int, windows: Windows, run: Callable[[Callable[[Any], Any]], T]
+) -> T:
     """Make the file `path` and return what `run` returns, which is called with a function that
     takes rows (a buffer). Error 73, 74 or 75 with `path` as it was; 75 at once where the disk has
     no room.
@@ -106,7 +122,7 @@ class Base:
     Error 65 or 69.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path, self._fd, self._n_read = path, None, 0
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         s = os.fstat(self._fd)
@@ -136,7 +152,7 @@ class Base:
         if max(self.tokens) >= h.n_vocab or min(self.tokens) < 0:
             raise data_error(path, f"ids: one is not below the vocabulary size {h.n_vocab}")
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
 
@@ -175,7 +191,7 @@ class Base:
             n += part
         return view
 
-    def rows(self, n):
+    def rows(self, n: int) -> memoryview:
         """The next `n` rows (a memoryview), checked."""
         what = f"rows from {self._n_read}"
         rows = self._read(n * lib.kept_row_bytes(self.h.n_vocab), what)

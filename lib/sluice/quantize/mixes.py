@@ -17,7 +17,13 @@ not fit either, F16. Vectors (norms, biases, factors of rope) are F32. The few s
 STAYS stay what they are.
 """
 
+from __future__ import annotations
+
 from ..kernels import ffi, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FLOATS = ("F32", "F16", "BF16")
 MIXES = {
@@ -68,17 +74,17 @@ STAYS = (
 MAX_TYPE = 256
 
 
-def numbers():
+def numbers() -> dict[str, int]:
     """Dict: name of a GGML type -> its number."""
     return {ffi.string(lib.type_name(i)).decode(): i for i in range(MAX_TYPE) if lib.type_block(i)}
 
 
-def is_vector(dims):
+def is_vector(dims: Sequence[int]) -> bool:
     """Whether a tensor of `dims` (GGUF order) has one row."""
     return all(n == 1 for n in dims[1:])
 
 
-def is_quantised(tensor, dims):
+def is_quantised(tensor: str, dims: Sequence[int]) -> bool:
     """Whether `tensor` is a matrix that takes the type of its file."""
     return (
         not is_vector(dims)
@@ -87,7 +93,7 @@ def is_quantised(tensor, dims):
     )
 
 
-def type_of(kind, tensor, dims, n_layer, tied):
+def type_of(kind: str, tensor: str, dims: Sequence[int], n_layer: int, tied: bool) -> str:
     """The name of the type that `tensor` of dimensions `dims` has in a file of `kind`: a type or a
     mix.
 
@@ -98,7 +104,7 @@ def type_of(kind, tensor, dims, n_layer, tied):
     return fitting(_wanted(kind, tensor, n_layer, tied), dims[0])
 
 
-def fitting(kind, n):
+def fitting(kind: str, n: int) -> str:
     """Type `kind`, or what takes its place in rows of `n` elements."""
     known = numbers()
     if n % lib.type_block(known[kind]) and kind in SHORT:

@@ -7,6 +7,8 @@ their names, shapes and order, and the file its alignment. Weights are read from
 pieces of PIECE elements: memory does not grow with the file, nor with a row.
 """
 
+from __future__ import annotations
+
 from fnmatch import fnmatchcase
 
 from ..faults import USAGE, Error, unsupported_error
@@ -14,6 +16,15 @@ from ..gguf import shards, type_name
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
 from . import mixes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from ..gguf import File, Tensor
+
+    Plan = list[tuple[Tensor, int]]
 
 PIECE = 1 << 21  # elements: whole blocks of any type
 QUANTIZATION_VERSION = 2  # of the block formats, as GGUF's specification counts them
@@ -31,7 +42,7 @@ KINDS = (
 )
 
 
-def plan(file, kind, overrides=()):
+def plan(file: File, kind: str, overrides: Sequence[tuple[str, str]] = ()) -> Plan:
     """List of (Tensor, type number in the copy) of a gguf.File, in its order.
 
     kind: one of KINDS; overrides: list of (pattern, type name), of which the last that fits a
@@ -92,16 +103,24 @@ def _type_of(t, kind, n_layer, tied, known):
     return t.type
 
 
-def metadata(file, kind, plan):
+def metadata(file: File, kind: str, plan: Plan) -> dict[str, tuple[str, Any]]:
     """What gguf_write takes, of the copy."""
-    out = {key: ("raw", file.raw(key)) for key in file.metadata if key not in shards.KEYS}
+    out: dict[str, tuple[str, Any]] = {
+        key: ("raw", file.raw(key)) for key in file.metadata if key not in shards.KEYS
+    }
     out["general.file_type"] = ("u32", mixes.FILE_TYPES[kind])
     if any(lib.type_block(type) > 1 for _, type in plan):
         out["general.quantization_version"] = ("u32", QUANTIZATION_VERSION)
     return out
 
 
-def write(path, file, kind, plan, advance=lambda n_bytes: None):
+def write(
+    path: str,
+    file: File,
+    kind: str,
+    plan: Plan,
+    advance: Callable[[int], object] = lambda n_bytes: None,
+) -> None:
     """Write the copy: DataError names a tensor and row that are not finite or too large for their
     type; 73, 74, 75 as gguf_write.write. `advance` is called with how many bytes of `file` have
     been read since the last time.
@@ -135,18 +154,18 @@ def _pieces(file, t, type, room, advance):
         advance(n_in)
 
 
-def reason(type, beyond):
+def reason(type: int, beyond: int) -> str:
     """Why encode_weights stopped, in words. type: the number of what it was to make."""
     return (
         f"a weight is too large for {type_name(type)}" if beyond else "a weight is infinite or NaN"
     )
 
 
-def lines(plan):
+def lines(plan: Plan) -> list[str]:
     """The plan as a table (list of str): name, shape, types and bytes of each tensor, and the
     sums.
     """
-    rows = [("tensor", "shape", "from", "to", "bytes", "bytes")]
+    rows: list[tuple[str, ...]] = [("tensor", "shape", "from", "to", "bytes", "bytes")]
     sums = [0, 0, 0]
     for t, type in plan:
         n_bytes = gguf_write.tensor_bytes(type, t.shape)

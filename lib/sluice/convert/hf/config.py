@@ -35,7 +35,7 @@ class Config:
     rope              a rope.Scaling
     """
 
-    def __init__(self, path: str, values: dict[str, Any]):
+    def __init__(self, path: str, values: dict[str, Any]) -> None:
         self.path, kind = path, values.get("model_type")
         records = {t: r for r in architectures.load_all() for t in r.hugging_face.models}
         if not isinstance(kind, str) or kind not in records:

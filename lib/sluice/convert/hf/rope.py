@@ -17,7 +17,7 @@ class Scaling:
     that describes it.
     """
 
-    def __init__(self, config: Any):
+    def __init__(self, config: Any) -> None:
         self.config, c = config, config
         new = c.get("rope_parameters", dict) or {}
         self.local = None

@@ -44,7 +44,7 @@ class Entry:
 
     __slots__ = ("reader", "dtype", "shape", "at")
 
-    def __init__(self, reader: Reader, dtype: str, shape: tuple[int, ...], at: int):
+    def __init__(self, reader: Reader, dtype: str, shape: tuple[int, ...], at: int) -> None:
         self.reader, self.dtype, self.shape, self.at = reader, dtype, shape, at
 
 

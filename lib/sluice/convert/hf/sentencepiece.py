@@ -23,7 +23,7 @@ class Model:
     add_prefix, remove_extra: bool.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str) -> None:
         self.path = path
         self.tokens: list[bytes] = []
         self.scores: list[float] = []

@@ -24,7 +24,7 @@ class File:
     unknown). Error 65, 69 naming the field.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str) -> None:
         self.path, whole = path, read_json(path, MAX_VOCAB_FILE_BYTES)
         m = whole.get("model")
         if not isinstance(m, dict):

@@ -38,7 +38,7 @@ class File:
     weights   dict: role -> protobuf.Span, or None
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str) -> None:
         self.path = path
         self.config: Any = None
         self.vocab: Any = None
