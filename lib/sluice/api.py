@@ -147,7 +147,7 @@ class Model(_Closable):
             joiner = Joiner(self._vocab, special)
             for token in self._checked(tokens):
                 joiner.add(token)
-            return str(joiner.take(), "utf-8")
+            return str(joiner.fetch(), "utf-8")
 
     def logits(self, tokens: Iterable[int]) -> memoryview[float]:
         """The logits after the last of `tokens`, of which there must be one: those of a snapshot
@@ -352,7 +352,7 @@ def _pieces(
         if text.stopped:
             steps.finish("stop")
             break
-    if rest := text.rest():
+    if rest := text.remainder():
         yield rest.decode()
     file.check_unchanged()
 

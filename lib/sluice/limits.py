@@ -1,11 +1,11 @@
-"""Limits that several modules share.
+"""Limits that several modules share: the largest sizes of input, and ranges of sampling parameters.
 
-Each bounds what a hostile file or stream can cost in memory or time. A limit that one module alone
-has stands in that module.
+Sizes bound the memory and time that a hostile file or stream can cost. A limit that only one module
+has is in that module.
 """
 
 MAX_VOCAB = 1 << 21  # tokens
-MAX_TEXT_BYTES = 16 << 20  # of one text; tokenizing takes up to 150 times that, without blanks
+MAX_TEXT_BYTES = 16 << 20  # of one text; tokenizing needs up to 150 times as much, without spaces
 MAX_CAPACITY = 1 << 22  # tokens in a KV cache
 MAX_CONTEXT = 1 << 24  # tokens a model may claim to have been trained with
 MAX_VOCAB_FILE_BYTES = 64 << 20  # tokenizer.bin, tokenizer.json, tokenizer.model

@@ -639,7 +639,9 @@ def test_tokenizer_model_is_preferred_and_rows_without_pieces_get_names(folder, 
     )
     words = Vocab(gguf.File(str(convert(path, tmp_path / "m.gguf"))))
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(path / "tokenizer.model"))
-    assert words.n_vocab == 400 and words.control_id("<|x|>") == 380 and words.bytes_of(399) == b""
+    assert (
+        words.n_vocab == 400 and words.control_token("<|x|>") == 380 and words.bytes_of(399) == b""
+    )
     types = words._file.get("tokenizer.ggml.token_type", "[i32]").values()
     assert [types[i] for i in (0, 1, 2, 3, 379, 380, 381, 399)] == [2, 3, 3, 6, 1, 3, 4, 5]
     for text in ("Once upon a time", "naïve 漢字", "the kitchen table."):

@@ -291,7 +291,7 @@ def test_logprob_is_a_second_column_that_readers_take(tmp_path):
     )
     (tmp_path / "ids").write_bytes(r.stdout)
     with open(tmp_path / "ids", "rb") as f:
-        reader = stream.IdReader(f.fileno())
+        reader = stream.TokenReader(f.fileno())
         assert list(reader) == [1, 2] and reader.reason == "stop"
 
 

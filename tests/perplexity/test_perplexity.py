@@ -65,9 +65,9 @@ def test_every_probability_has_the_bits_of_decode(files, tmp_path):
     ours, expected, total = scores(files / "m.gguf", windows), [], evaluate.Sums()
     for i in range(3):
         read, counted = windows.window(i)
-        head = stream.ids_header(m.id, windows_vocab := 768)
+        head = stream.tokens_header(m.id, windows_vocab := 768)
         first = n_ctx - len(counted)
-        as_ids = lambda part: head + b"".join(b"%d\n" % i for i in part) + stream.ids_end("text")
+        as_ids = lambda part: head + b"".join(b"%d\n" % i for i in part) + stream.tokens_end("text")
         assert (
             run(
                 "prefill",

@@ -179,7 +179,7 @@ def test_pieces_that_transformers_added_split_text_and_each_part_has_its_blank(
         if kind == USER_DEFINED
     }
     if not marks:
-        added = {t: i for t, i in added.items() if vocab.control_id(t) is None}
+        added = {t: i for t, i in added.items() if vocab.control_token(t) is None}
     for text in texts:
         expected = []
         for part, cut in split(text.replace(" ", BLANK), added, ()):
@@ -216,7 +216,7 @@ def test_where_two_spellings_are_two_pieces_text_becomes_the_one_with_blanks(bui
             for text in ("a  a", "a" + BLANK * 2 + "a"):
                 assert wanted in vocab.encode(text.encode(), bos=False)
                 assert decode(vocab, vocab.encode(text.encode(), bos=False)) == b"a  a"
-            assert wanted in vocab.ids_writing(b"  ")
+            assert wanted in vocab.tokens_writing(b"  ")
 
 
 def test_the_case_of_blanks_that_a_file_has_as_blanks(datafile, tmp_path):

@@ -115,7 +115,7 @@ class Conversation:
                     break
             else:
                 reason = generation.reason
-            parts.append(answer.rest())
+            parts.append(answer.remainder())
             yield parts[-1]
         finally:
             self._keep(chosen, b"".join(parts), answer.stopped)

@@ -116,11 +116,11 @@ class Classifier:
         self.kept = "stored"
         return new
 
-    def held_bytes(self) -> int:
+    def buffer_bytes(self) -> int:
         """Bytes that are held from one text to the next on purpose: activations, and room for keys
         and values.
         """
-        return self._kv.layout.file_bytes + self._forward.held_bytes()
+        return self._kv.layout.file_bytes + self._forward.buffer_bytes()
 
     def prepare(self) -> None:
         """Compute the tokens before the input now, once for all texts."""

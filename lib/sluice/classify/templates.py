@@ -72,7 +72,7 @@ def choose(file: "File", vocab: "Vocab") -> str:
     template = file.get("tokenizer.chat_template", "string", "")[:MAX_TEMPLATE]
     for name, frame in FRAMES.items():
         marks = [mark for kind, mark in frame.before + frame.after if kind == "special"]
-        if all(vocab.control_id(mark) is not None for mark in marks) and all(
+        if all(vocab.control_token(mark) is not None for mark in marks) and all(
             mark in template for mark in frame.seen
         ):
             return name
@@ -83,7 +83,7 @@ def need(file: "File", vocab: "Vocab", mark: str) -> int:
     """The id of the control token `mark` (str); DataError naming it where the vocabulary has
     none.
     """
-    i = vocab.control_id(mark)
+    i = vocab.control_token(mark)
     if i is None:
         raise data_error(
             file.path,

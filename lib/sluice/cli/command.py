@@ -79,7 +79,7 @@ def run(main):
     is there but cannot be loaded, in 75. Anything else is our bug: its
     traceback, and 70.
     """
-    descriptors.hold()
+    descriptors.fill_closed()
     if not IGNORED:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 0

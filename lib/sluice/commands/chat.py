@@ -10,7 +10,7 @@ from ..tokenizer import vocabulary
 from ..chat import conversation, messages as files, template, terminal
 from ..faults import BAD_DATA, Error
 from ..model.model import KV_TYPES, Model
-from ..generate.sampler import drawn
+from ..generate.sampler import from_options
 from ..kvcache import capacity as rooms
 from ..limits import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
@@ -135,11 +135,11 @@ def main(
     cli.check_text_options(grammar_path, grammar_text, stops)
     if out:
         newfile.check_target(out, model, vocab_file, template_path)
-    rules, said = matcher.given(grammar_path, grammar_text), conversation.opening(system, path)
+    rules, said = matcher.of_options(grammar_path, grammar_text), conversation.opening(system, path)
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
-    sampler = drawn(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
+    sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     cache = Scratch(m.geometry(kv), rooms.limit(m.hparams.n_ctx, capacity), logits=True)
     at_terminal, interrupt = os.isatty(0), terminal.Interrupt()
     talk = conversation.Conversation(

@@ -96,7 +96,7 @@ def main(snapshot, model, vocab_file, rows, out, arithmetic, threads, huge_pages
     answer = decoder.records(given())
     stream.write_all(1, stream.logits_header(m.file.id, m.hparams.n_vocab))
     stream.write_all(1, next(answer).pack())  # before the first id, which may be chosen from it
-    reader = stream.IdReader(0, m.file, m.hparams.n_vocab)
+    reader = stream.TokenReader(0, m.file, m.hparams.n_vocab)
     for record in answer:
         if record.kind != b"E" and not reader.end_is_here():
             stream.write_all(1, record.pack())

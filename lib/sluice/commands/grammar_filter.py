@@ -89,7 +89,7 @@ def main(model, vocab_file, path, text, check, verbose):
         raise click.UsageError("Give either -g FILE or -e TEXT.")
     if model is None and not check:
         raise click.UsageError("Missing option '-m' / '--model'.")
-    rules = grammar.given(path, text)
+    rules = grammar.of_options(path, text)
     if check:
         raise click.exceptions.Exit(0 if matches(grammar.Matcher(rules)) else 1)
     cli.refuse_terminal("a stream of logits")

@@ -158,7 +158,7 @@ def read_tokens(m, tokens, limit, capacity):
     """`tokens` and after them those on stdin, at most `limit`: the `capacity` asked for, or else
     the model's context.
     """
-    reader = stream.IdReader(0, m.file, m.hparams.n_vocab)
+    reader = stream.TokenReader(0, m.file, m.hparams.n_vocab)
     for id in reader:
         tokens.append(id)
         if len(tokens) > limit:

@@ -132,13 +132,13 @@ def tokens_of_stdin(words, how):
 def text_to_tokens(file, words, **how):
     """Print the tokens as a stream. Returns the figures and the reason of `#end`."""
     tokens, n_bytes = tokens_of_stdin(words, how)
-    out = stream.ids_header(file.id, words.n_vocab)
+    out = stream.tokens_header(file.id, words.n_vocab)
     for at in range(0, len(tokens), PIECE):  # a string for each id takes more memory than all else
         if at:
             stream.write_all(1, out)
             out = b""
         out += "".join(f"{i}\n" for i in tokens[at : at + PIECE]).encode()
-    stream.write_all(1, out + stream.ids_end("text"))
+    stream.write_all(1, out + stream.tokens_end("text"))
     return {"tokens": len(tokens), "bytes": n_bytes}, "text"
 
 
@@ -146,16 +146,16 @@ def tokens_to_text(file, words, special, prefix, **_):
     """Writes whenever the next id has yet to arrive, so that a ring is seen live.
 
     Returns the figures and the reason of `#end`."""
-    reader = stream.IdReader(0, file, words.n_vocab)
+    reader = stream.TokenReader(0, file, words.n_vocab)
     joiner, show = detokenizer.Joiner(words, special, prefix), writer()
     n_tokens = n_bytes = 0
     try:
         for n_tokens, i in enumerate(reader, 1):
             joiner.add(i)
             if reader.is_waiting():
-                n_bytes += show(joiner.take())
+                n_bytes += show(joiner.fetch())
     finally:
-        n_bytes += show(joiner.take())
+        n_bytes += show(joiner.fetch())
     reader.finish()
     return {"tokens": n_tokens, "bytes": n_bytes, "open": joiner.n_open}, reader.reason
 

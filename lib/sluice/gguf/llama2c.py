@@ -27,7 +27,7 @@ import struct
 
 from .. import limits
 from ..faults import data_error, unsupported_error
-from .cursor import read_begin
+from .cursor import read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ OUTSIDE = ("token_embd", "output_norm", "rope", "output")  # of the layers
 
 
 class Config:
-    """The header's numbers, checked: FIELDS, and `tied`, `version`, `group` (of version 2, else
-    0).
+    """The checked numbers of a header: FIELDS, `tied`, `version`, and `group` (0 unless version
+    2).
     """
 
     dim: int
@@ -109,9 +109,9 @@ class Config:
     def __init__(
         self, path: str, numbers: "Sequence[int]", tied: bool, version: int, group: int = 0
     ) -> None:
-        for field, value, most in zip(FIELDS, numbers, LIMITS):
-            if not 1 <= value <= most:
-                raise data_error(path, f"{field}: {value} is not within 1 to {most}")
+        for field, value, maximum in zip(FIELDS, numbers, LIMITS):
+            if not 1 <= value <= maximum:
+                raise data_error(path, f"{field}: {value} is not within 1 to {maximum}")
             setattr(self, field, value)
         for of, by in (("dim", "n_heads"), ("n_heads", "n_kv_heads")):
             if getattr(self, of) % getattr(self, by):
@@ -126,7 +126,7 @@ class Config:
             raise data_error(path, f"group size: {group} does not divide dim {self.dim}")
 
     def shape(self, role: str) -> tuple[int, ...]:
-        """In GGUF order, row length first."""
+        """Return the dimensions of a tensor of `role` in GGUF order: row length first."""
         d, kv, ff = self.dim, self.n_kv_heads * self.head_dim, self.hidden_dim
         return {
             "attn_q": (d, d),
@@ -142,8 +142,10 @@ class Config:
         }.get(role, (d,))
 
     def parts(self) -> tuple[list[tuple[str, str, int, int]], int]:
-        """List of (name, role, offset, n_bytes), in file order, and the size of the file; a name
-        ends in .weight, but `rope`'s.
+        """Return (list of (name, role, offset, n_bytes) in file order, size of the file in
+        bytes).
+
+        Names end in ".weight", except that of `rope`.
         """
         at, out = HEADER_BYTES[self.version], []
         for role in ORDER_0 if self.version <= 0 else ORDER_1:
@@ -163,6 +165,7 @@ class Config:
         return out, at
 
     def n_bytes(self, role: str) -> int:
+        """Return the bytes of one tensor of `role`."""
         n = 1
         for d in self.shape(role):
             n *= d
@@ -171,8 +174,8 @@ class Config:
         return (2 if role in MATRICES and role != "token_embd" and self.version < 0 else 4) * n
 
     def metadata(self) -> "dict[str, tuple[str, Any]]":
-        """Dict: key -> (kind, value) as gguf_write takes it: what a GGUF of this model says, but
-        for the vocabulary.
+        """Return the GGUF metadata of this model without the vocabulary: dict key -> (kind,
+        value).
         """
         return {
             "general.architecture": ("string", "llama"),
@@ -190,11 +193,10 @@ class Config:
 
 
 def read_config(path: str, head: bytes, size: int, version: int | None = None) -> "Config":
-    """The Config of a file of `size` bytes that begins with `head`. version: what the user says it
-    is, or None.
+    """Return the Config of a checkpoint of `size` bytes that begins with `head`.
 
-    DataError where size and header differ or the header lies, 69 for another version, 65 asking for
-    one where it takes a word of the user.
+    version: the version that the user names, or None. DataError if size and header do not fit,
+    or if the user must name the version (-1 or -2). UnsupportedError for an unknown version.
     """
     if head[:4] == MAGIC and len(head) >= VERSIONED.size:
         _, found, *numbers, tied, group = VERSIONED.unpack_from(head)
@@ -217,8 +219,8 @@ def read_config(path: str, head: bytes, size: int, version: int | None = None) -
             if size == Config(path, numbers, tied, -1).parts()[1]:
                 raise data_error(
                     path,
-                    "matrices are bf16, by rows (version -1) or columns (-2), which the file does"
-                    " not say: gguf-convert --from -1 or --from -2",
+                    "matrices are bf16, by rows (version -1) or columns (-2): the header does not"
+                    " say which; give gguf-convert --from -1 or --from -2",
                 )
         elif version < 0:
             c = Config(path, numbers, tied, version)
@@ -235,9 +237,9 @@ def read_config(path: str, head: bytes, size: int, version: int | None = None) -
 
 
 def looks_like(path: str) -> bool:
-    """Whether the file begins as a checkpoint of llama2.c does."""
+    """Whether the file begins like a llama2.c checkpoint."""
     try:
-        read_config(path, read_begin(path, VERSIONED.size), os.path.getsize(path))
+        read_config(path, read_start(path, VERSIONED.size), os.path.getsize(path))
     except Exception:
         return False
     return True

@@ -9,12 +9,12 @@ from .metadata import ARRAY, ARRAY_HEAD, KIND_NAMES, Array
 
 
 class Checkpoint(gguf.File):
-    """The checkpoint at `path` with the vocabulary in `vocab`, a tokenizer.bin, as a gguf.File:
-    versions 0 and 1, whose f32 the kernels take as it lies. DataError; 69 for other versions,
-    naming the command that converts them.
+    """The checkpoint at `path` with the tokenizer.bin `vocab`, as a gguf.File.
 
-    The id is that of both files together, every byte of both, so that a stream of tokens made with
-    another vocabulary is refused.
+    Versions 0 and 1 only: the kernels use their f32 where it lies in the map. UnsupportedError
+    for other versions names the command that converts them. DataError.
+
+    The ID covers both files, so a stream of tokens of another vocabulary is refused.
     """
 
     kind = "a llama2.c"
@@ -30,8 +30,8 @@ class Checkpoint(gguf.File):
         if c.version not in (0, 1):
             raise unsupported_error(
                 self.path,
-                f"version: llama2.c checkpoint {c.version}, whose int8 groups lie apart from their"
-                " scales; gguf-convert makes a GGUF of it",
+                f"version: llama2.c checkpoint {c.version} is not run as it is; convert it with"
+                " gguf-convert",
             )
         self.version, self.alignment, self._config = c.version, 4, head
         part = self.parts[0]
@@ -60,7 +60,7 @@ class Checkpoint(gguf.File):
 
 
 def _as_read(kind, value):
-    """(value, type number) as metadata.parse_metadata gives it."""
+    """Return (value, type number) in the form of metadata.parse_metadata."""
     if not kind.startswith("["):
         return value, KIND_NAMES.index(kind)
     return (

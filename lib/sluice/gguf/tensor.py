@@ -1,4 +1,4 @@
-"""The tensor directory of a GGUF file (see file.py): its entries, checked, and where data lie."""
+"""Tensor directory of a GGUF file (file.py): entries, checked, and the place of their data."""
 
 import struct
 
@@ -24,13 +24,12 @@ MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
 class Tensor:
     """One entry of the tensor directory.
 
-    type     GGML type number; a format of the GGML table, not always one this build computes with
-    shape    tuple, in GGUF order: the row length first; without trailing dimensions of 1, which are
-             none
-    dims     the same as the file has it
+    type     GGML type number, even one that this build does not compute with
+    shape    tuple, in GGUF order: row length first; without trailing dimensions of 1
+    dims     the dimensions as stored
     offset   bytes from the start of the file
     n_bytes  of data, without padding
-    part     the Part that holds it
+    part     the Part that contains it
     """
 
     __slots__ = ("name", "type", "dims", "shape", "offset", "n_bytes", "part")
@@ -49,18 +48,18 @@ class Tensor:
         return n
 
     def check_type(self) -> None:
-        """UnsupportedError if the type is none this build computes with."""
+        """UnsupportedError if this build does not compute with the type."""
         if not lib.type_supported(self.type):
             what = f"type {type_name(self.type)} is not supported by this build"
             raise unsupported_error(self.part.path, f"tensor {self.name}: {what}")
 
     def data_error(self, what: str) -> "Error":
-        """The Error (65) that this tensor has `what` wrong with it."""
+        """A DataError (65) that names this tensor."""
         return self.part.data_error(f"tensor {self.name}: {what}")
 
 
 def without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """`dims` without trailing dimensions of 1: a tuple of at least one."""
+    """Return `dims` without trailing dimensions of 1: a tuple of at least one number."""
     n = len(dims)
     while n > 1 and dims[n - 1] == 1:
         n -= 1
@@ -68,14 +67,16 @@ def without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def type_name(kind: int) -> str:
-    """The customary name of a GGML type number, or the number."""
+    """Return the customary name of a GGML type number, or the number as text."""
     name = ffi.string(lib.type_name(kind)).decode() if kind < 1 << 31 else ""
     return name or f"number {kind}"
 
 
 def parse(cursor: "Cursor", i: int, part: "Part", others: dict[str, Tensor]) -> Tensor:
-    """Tensor `i` of the directory of the Part `part`, at `cursor`; its offset is still that within
-    the tensor data. others: dict by name of those before it. Error 65 or 69.
+    """Parse entry `i` of the tensor directory of `part` at `cursor`.
+
+    Return a Tensor whose offset is relative to the start of the tensor data. others: dict of
+    the tensors before it, by name. Error 65 or 69.
     """
     data = cursor.string(f"tensor {i}: name", 1, MAX_NAME_BYTES)
     if not data.isascii() or not data.decode().isprintable():
@@ -108,8 +109,8 @@ def parse(cursor: "Cursor", i: int, part: "Part", others: dict[str, Tensor]) -> 
 
 
 def place(tensors: "Iterable[Tensor]", part: "Part", alignment: int) -> None:
-    """Turn offsets into absolute ones; the data must be consecutive, padded to the alignment,
-    inside the file.
+    """Make the offsets absolute. DataError unless the data are consecutive, padded to
+    `alignment` and within the file.
     """
     expected = 0
     for t in tensors:

@@ -10,7 +10,7 @@ import struct
 
 from ..faults import data_error
 from ..limits import MAX_VOCAB_FILE_BYTES
-from .cursor import read_begin
+from .cursor import read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,23 +21,24 @@ BOS, EOS = 1, 2
 
 
 def read_vocab(path: str, n_vocab: int) -> tuple[list[bytes], list[float]]:
-    """(tokens, scores) of a tokenizer.bin of `n_vocab` tokens: lists of bytes, as SentencePiece has
-    them, and float. DataError.
+    """Return (tokens, scores) of a tokenizer.bin of `n_vocab` tokens.
+
+    tokens: list of bytes, with U+2581 as in SentencePiece. scores: list of float. DataError.
     """
     return parse_vocab(path, vocab_bytes(path), n_vocab)
 
 
 def vocab_bytes(path: str) -> bytes:
-    """The tokenizer.bin at `path`, whole. DataError."""
-    data = read_begin(path, MAX_VOCAB_FILE_BYTES + 1)
+    """Return the bytes of the tokenizer.bin at `path`. DataError."""
+    data = read_start(path, MAX_VOCAB_FILE_BYTES + 1)
     if len(data) > MAX_VOCAB_FILE_BYTES:
-        most = MAX_VOCAB_FILE_BYTES >> 20
-        raise data_error(path, f"more than {most} MiB: not a tokenizer.bin")
+        maximum = MAX_VOCAB_FILE_BYTES >> 20
+        raise data_error(path, f"more than {maximum} MiB: not a tokenizer.bin")
     return data
 
 
 def parse_vocab(path: str, data: bytes, n_vocab: int) -> tuple[list[bytes], list[float]]:
-    """As `read_vocab`, of the bytes `data`."""
+    """`read_vocab` of the bytes `data`; `path` is for messages."""
     at, tokens, scores = 4, [], []
     for i in range(n_vocab):
         if at + TOKEN.size > len(data):
@@ -62,8 +63,10 @@ def parse_vocab(path: str, data: bytes, n_vocab: int) -> tuple[list[bytes], list
 
 
 def vocab_metadata(tokens: list[bytes], scores: list[float]) -> "dict[str, tuple[str, Any]]":
-    """The keys of tokenizer.ggml for a vocabulary of llama2.c: tokens 0 to 2 are <unk>, <s> and
-    </s>, the next 256 bytes (if named so).
+    """Return the tokenizer.ggml keys of a llama2.c vocabulary: dict key -> (kind, value).
+
+    Tokens 0 to 2 are <unk>, <s> and </s>. The next 256 are bytes, if they are named <0x00> to
+    <0xFF>.
     """
     n, first_byte = len(tokens), 3
     types = [2, 3, 3][:n] + [1] * (n - 3)

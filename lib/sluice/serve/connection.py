@@ -90,7 +90,7 @@ def serve(
         slots[slot] = 1
         with connection:
             _answer(connection, classifier, slots, verbose)
-        if _held() > most + classifier.held_bytes():
+        if _held() > most + classifier.buffer_bytes():
             return
 
 

@@ -1,4 +1,4 @@
-"""A Transformer of llama.proto: config, vocabulary and perhaps weights of a llama2.c model."""
+"""llama.proto reader and writer: a message with config, vocabulary and perhaps weights."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class File:
         return tokens, scores
 
     def tensors(self) -> tuple[llama2c.Config, list[Tensor]]:
-        """(llama2c.Config, list of Tensor) of its weights."""
+        """Return (llama2c.Config, list of Tensor) of its weights."""
         if self.config is None or self.vocab is None:
             raise data_error(self.path, f"{'tokenizer' if self.config else 'config'} is missing")
         c: Any = llama2c.Config(self.path, self.config.values(), "output" not in self.weights, 0)
@@ -137,6 +137,7 @@ class File:
 
 
 def is_utf8(data: bytes) -> bool:
+    """Whether `data` is valid UTF-8."""
     try:
         data.decode()
         return True
@@ -145,8 +146,8 @@ def is_utf8(data: bytes) -> bool:
 
 
 def file_bytes(config: Any, tokens: list[bytes], scores: Any) -> bytes:
-    """The bytes of a Transformer without weights. config: object with llama2c.FIELDS; tokens as in
-    tokenizer.bin.
+    """Return the bytes of a Transformer without weights. config: object with llama2c.FIELDS;
+    tokens as in tokenizer.bin.
     """
     numbers = b"".join(
         protobuf.put_int(i, getattr(config, name)) for i, name in enumerate(llama2c.FIELDS, 1)
@@ -159,7 +160,7 @@ def file_bytes(config: Any, tokens: list[bytes], scores: Any) -> bytes:
 
 
 def is_message(path: str) -> bool:
-    """Whether the file begins as a Transformer does."""
+    """Whether the file begins like a Transformer message."""
     r = Reader(path)
     try:
         number, kind, value = next(protobuf.Span(r, 0, r.size).fields())

@@ -49,15 +49,15 @@ def rules(h: Hparams, keys: Keys) -> None:
 
 
 def scale_by_share(h: Hparams, n_layer_27b: int) -> None:
-    """The 27B of Gemma 2 and 3 alone scale scores by the width of a head as if heads filled the
-    model; no key says so, so the number of blocks must tell.
+    """Set the scale of attention scores. Only the 27B of Gemma 2 and of Gemma 3 scale by n_embd
+    / n_head; no key says so, so the number of blocks decides.
     """
     if h.n_layer == n_layer_27b:
         h.scale = 1.0 / math.sqrt(h.n_embd / h.n_head)
 
 
 def refuse_scale(c: Config, n_layer_27b: int) -> None:
-    """UnsupportedError where config.json scales scores by other than `scale_by_share` would."""
+    """UnsupportedError if config.json has another scale of scores than `scale_by_share` sets."""
     scalar = c.float("query_pre_attn_scalar")
     expected = c.n_embd / c.n_head if c.n_layer == n_layer_27b else c.head_dim
     if scalar != expected:

@@ -43,7 +43,7 @@ def rules(h: Hparams, keys: Keys) -> None:
     """Without a window every block is global, and the keys of local blocks mean nothing."""
     h.window = keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, 0)
     h.final_cap = keys.cap("final_logit_softcapping")
-    keys.asked.update(("attention.sliding_window_pattern", "rope.freq_base_swa"))
+    keys.known.update(("attention.sliding_window_pattern", "rope.freq_base_swa"))
     gemma2.scale_by_share(h, N_LAYER_27B)
     if h.window:
         h.pattern = keys.period("attention.sliding_window_pattern", PERIOD)

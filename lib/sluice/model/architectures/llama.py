@@ -1,4 +1,4 @@
-"""Llama, and who builds on it: Llama 1 to 3, TinyLlama, SmolLM, Mistral.
+"""Llama and compatible models: Llama 1 to 3, TinyLlama, SmolLM, Mistral.
 
 Touvron et al. 2023, arXiv:2302.13971 (2307.09288 for grouped queries, 2407.21783 for Llama 3):
 pre-norm, RoPE, SwiGLU. Mistral, Jiang et al. 2023, arXiv:2310.06825, section 2: with a window in
