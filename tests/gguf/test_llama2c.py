@@ -231,7 +231,7 @@ def test_versions_that_do_not_lie_as_kernels_want_them_name_the_command(files):
 def test_a_word_of_the_user_is_missing_or_too_much(files, tmp_path, datafile):
     assert fault_of(files / "v0").code == USAGE
     e = fault_of(datafile("models/stories260K.gguf"), files / "tok")
-    assert e.code == USAGE and "without --vocab" in str(e)
+    assert e.code == USAGE and "leave out --vocab" in str(e)
 
 
 @pytest.mark.parametrize("field", range(7))

@@ -566,7 +566,11 @@ def test_logits_do_not_replace_what_is_read(files, tmp_path):
                 cwd=tmp_path,
                 **{"stdin": stdin} if stdin else {},
             )
-            assert done.returncode == 64 and b"which is read" in done.stderr and done.stdout == b""
+            assert (
+                done.returncode == 64
+                and b"the output is also the input" in done.stderr
+                and done.stdout == b""
+            )
             if stdin:
                 stdin.close()
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before

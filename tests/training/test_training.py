@@ -2033,7 +2033,7 @@ def test_training_goes_on_from_a_model(trained, gone_on):
     onto = train([*options, "--begin", str(begin)])
     assert (
         onto.returncode == 64
-        and "which is read: write another file" in onto.stderr
+        and "the output is also the input; write another file" in onto.stderr
         and begin.stat().st_size == (out / "spam.gguf").stat().st_size
     )
 

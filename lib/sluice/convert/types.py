@@ -57,7 +57,7 @@ def blocks_q8_0(d: np.ndarray, q: np.ndarray, label: str) -> bytes:
     with np.errstate(over="ignore"):
         d = d.astype("<f2")
     if not np.isfinite(d).all():
-        raise Error(BAD_DATA, f"{label}: a block is scaled by more than F16 holds")
+        raise Error(BAD_DATA, f"{label}: the scale of a block is too large for F16")
     return np.concatenate(
         [d.view(np.uint8).reshape(-1, 2), q.view(np.uint8).reshape(-1, 32)], axis=1
     ).tobytes()

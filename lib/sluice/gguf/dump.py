@@ -112,7 +112,7 @@ def model_lines(file: "File", full: bool) -> "Iterator[str]":
     """Header, metadata and tensors, aligned."""
     tensors = list(file.tensors.values())
     yield (
-        f"GGUF version {file.version}, {file.size} bytes, model id {file.id[:8].hex()}, "
+        f"GGUF version {file.version}, {file.size} bytes, model ID {file.id[:8].hex()}, "
         f"alignment {file.alignment}, data at byte {file.data_offset}"
     )
     is_split, tensors_of = len(file.parts) > 1, {part: 0 for part in file.parts}

@@ -116,17 +116,17 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
         )
     lines = [
         (
-            f"KVSNAP version {h['version']}, {h['file_bytes']} bytes, model id"
+            f"KVSNAP version {h['version']}, {h['file_bytes']} bytes, model ID"
             f" {h['model_id'][:8].hex()}"
         ),
         "",
     ]
     rows = [
-        ("ids", f"{n_tok} of {h['capacity']}"),
+        ("tokens", f"{n_tok} of {h['capacity']}"),
         ("vocabulary", h["n_vocab"]),
         ("layers", h["n_layer"]),
         ("key and value heads", f"{h['n_head_kv']} x {h['head_dim']}"),
-        ("stored as", f"{type_name(h['kv_type'])}, {row_bytes} bytes an id"),
+        ("stored as", f"{type_name(h['kv_type'])}, {row_bytes} bytes per token"),
         ("arithmetic", h["arithmetic"]),
     ]
     rows += [
@@ -142,8 +142,8 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
         )
     ]
     lines += [f"  {name:19}  {value}" for name, value in rows]
-    lines += ["", "ids"] + token_lines(tokens) + ["  ..."] * (len(tokens) < n_tok)
-    put(lines + ["", "likeliest next tokens and their logits", "  " + best_text(best)])
+    lines += ["", "tokens"] + token_lines(tokens) + ["  ..."] * (len(tokens) < n_tok)
+    put(lines + ["", "most likely next tokens and their logits", "  " + best_text(best)])
 
 
 def token_lines(tokens: list[int]) -> list[str]:
@@ -163,7 +163,7 @@ def dump_tokens(fd: int, name: str, start: bytes, as_json: bool) -> None:
     (
         put_json(head)
         if as_json
-        else put([f"#ids version 1, model id {reader.model_hex}, vocabulary {reader.n_vocab}", ""])
+        else put([f"#ids version 1, model ID {reader.model_hex}, vocabulary {reader.n_vocab}", ""])
     )
     for i in reader:
         n += 1
@@ -197,11 +197,11 @@ def dump_logits(fd: int, name: str, start: bytes, full: bool, as_json: bool) -> 
         if as_json
         else put(
             [
-                f"LOGITS version 1, model id {model}, vocabulary {reader.n_vocab}",
+                f"LOGITS version 1, model ID {model}, vocabulary {reader.n_vocab}",
                 "",
                 (
                     f"  {'':1}  {'pos':>8}  {'prev':>8}  {'logits':>8} "
-                    f" {'all' if full else 'the largest'}, as id and logit"
+                    f" {'all' if full else 'the largest'}, as token and logit"
                 ),
             ]
         )

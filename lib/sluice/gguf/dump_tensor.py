@@ -77,7 +77,7 @@ def check(file: "File") -> None:
     if n_bad:
         raise Error(
             BAD_DATA,
-            f"{file.path}: {n_bad} of {len(file.tensors)} tensors hold values that are not finite",
+            f"{file.path}: {n_bad} of {len(file.tensors)} tensors have values that are not finite",
         )
     if unknown:
         unknown.check_type()

@@ -49,20 +49,20 @@ class Part:
         if self.fd is not None:
             os.close(self.fd)
 
-    def data_error(self, what: str) -> "Error":
+    def data_error(self, problem: str) -> "Error":
         """A DataError (65) that names this file."""
-        return data_error(self.path, what)
+        return data_error(self.path, problem)
 
-    def read(self, n_bytes: int, offset: int, what: str, minimum: int | None = None) -> bytes:
+    def read(self, n_bytes: int, offset: int, label: str, minimum: int | None = None) -> bytes:
         """Return a copy of `n_bytes` bytes from `offset` on; of at least `minimum` if the
         file ends there.
 
-        Error 74 names `what` if the file no longer has these bytes.
+        Error 74 names `label` if the file no longer has these bytes.
         """
         data = os.pread(self.fd, n_bytes, offset)
         if len(data) < (n_bytes if minimum is None else minimum):
             raise Error(
-                IO_ERROR, f"{self.path}: {what}: the file became shorter while it was in use"
+                IO_ERROR, f"{self.path}: {label}: the file became shorter while it was in use"
             )
         return data
 

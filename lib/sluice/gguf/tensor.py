@@ -50,12 +50,12 @@ class Tensor:
     def check_type(self) -> None:
         """UnsupportedError if this build does not compute with the type."""
         if not lib.type_supported(self.type):
-            what = f"type {type_name(self.type)} is not supported by this build"
-            raise unsupported_error(self.part.path, f"tensor {self.name}: {what}")
+            problem = f"type {type_name(self.type)} is not supported by this build"
+            raise unsupported_error(self.part.path, f"tensor {self.name}: {problem}")
 
-    def data_error(self, what: str) -> "Error":
+    def data_error(self, problem: str) -> "Error":
         """A DataError (65) that names this tensor."""
-        return self.part.data_error(f"tensor {self.name}: {what}")
+        return self.part.data_error(f"tensor {self.name}: {problem}")
 
 
 def without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -82,29 +82,31 @@ def parse(cursor: "Cursor", i: int, part: "Part", others: dict[str, Tensor]) -> 
     if not data.isascii() or not data.decode().isprintable():
         raise part.data_error(f"tensor {i}: name {printable(data)} is not printable ASCII")
     name = data.decode()
-    what = f"tensor {name}"
+    label = f"tensor {name}"
     if name in others:
-        raise part.data_error(f"{what}: the name appears twice")
-    (n_dims,) = cursor.unpack(N_DIMS, what)
+        raise part.data_error(f"{label}: the name appears twice")
+    (n_dims,) = cursor.unpack(N_DIMS, label)
     if not 1 <= n_dims <= 4:
-        raise part.data_error(f"{what}: n_dims {n_dims} is not 1 to 4")
-    shape = cursor.unpack(DIMS[n_dims], what)
-    kind, offset = cursor.unpack(TAIL, what)
+        raise part.data_error(f"{label}: n_dims {n_dims} is not 1 to 4")
+    shape = cursor.unpack(DIMS[n_dims], label)
+    kind, offset = cursor.unpack(TAIL, label)
     for d in shape:
         if not 1 <= d <= MAX_DIM:
-            raise part.data_error(f"{what}: dimension {d} is not 1 to 2^40")
+            raise part.data_error(f"{label}: dimension {d} is not 1 to 2^40")
     row_bytes = lib.type_row_bytes(kind, shape[0]) if kind < 1 << 31 else 0
     if row_bytes == 0:
-        raise unsupported_error(part.path, f"{what}: type number {kind} is not known to this build")
+        raise unsupported_error(
+            part.path, f"{label}: type number {kind} is not known to this build"
+        )
     if row_bytes < 0:
         raise part.data_error(
-            f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
+            f"{label}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
             f"{lib.type_block(kind)}"
         )
     tensor = Tensor(name, kind, shape, offset, 0, part)
     tensor.n_bytes = row_bytes * (tensor.n_elements // shape[0])  # Python integers do not wrap
     if tensor.n_elements >= MAX_BYTES or tensor.n_bytes >= MAX_BYTES:
-        raise part.data_error(f"{what}: dimensions {shape} are more than 2^63 bytes")
+        raise part.data_error(f"{label}: dimensions {shape} are more than 2^63 bytes")
     return tensor
 
 

@@ -43,7 +43,7 @@ class Program:
         for node in syntax.rules.values():
             self.after[node] = self.end
         make = (self._text, self._class, self._name, self._sequence, self._choice, self._repeat)
-        for i in range(n - 1, -1, -1):  # parents first: they say what follows
+        for i in range(n - 1, -1, -1):  # parents first: they determine the following label
             if self.after[i] is not None:
                 self.code[i] = make[syntax.kind[i]](i, syntax.value[i], self.after[i])
         self._shorten()
@@ -115,10 +115,10 @@ class Program:
 
     def _node_of(self, arcs, after):
         ends = arcs.pop(None, False)
-        taken = self._bytes(tuple((b, b, arcs[b]) for b in sorted(arcs))) if arcs else None
-        if ends and taken is not None:
-            return self._label((lib.GRAMMAR_SPLIT, [taken, after], 0))
-        return after if ends else taken
+        branch = self._bytes(tuple((b, b, arcs[b]) for b in sorted(arcs))) if arcs else None
+        if ends and branch is not None:
+            return self._label((lib.GRAMMAR_SPLIT, [branch, after], 0))
+        return after if ends else branch
 
     def _repeat(self, i, value, after):
         part, minimum, maximum = value

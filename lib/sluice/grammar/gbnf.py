@@ -60,8 +60,8 @@ class _Parser:
         self.syntax, self.text, self.at = syntax, syntax.source + "\0", 0
         self.n_elements = 0
 
-    def _data_error(self, what, at=None):
-        return self.syntax.data_error(self.at if at is None else at, what)
+    def _data_error(self, problem, at=None):
+        return self.syntax.data_error(self.at if at is None else at, problem)
 
     def _unexpected(self, wanted):
         if self.at >= len(self.text) - 1:
@@ -76,13 +76,13 @@ class _Parser:
     def _skip(self, newlines):
         """Skip white space and comments; line ends, too, if `newlines`."""
         text, at = self.text, self.at
-        blanks = " \t\r\n" if newlines else " \t"
+        spaces = " \t\r\n" if newlines else " \t"
         while True:
             c = text[at]
             if c == "#":
                 end = text.find("\n", at)
                 at = end if end >= 0 else len(text) - 1
-            elif c in blanks:
+            elif c in spaces:
                 at += 1
             else:
                 break
@@ -188,13 +188,13 @@ class _Parser:
     def _close(self, kind, nodes, at):
         return nodes[0] if len(nodes) == 1 else self.syntax.add(kind, nodes, at)
 
-    def _character(self, opened, what):
+    def _character(self, opened, label):
         """Return a code point of the text or class that began at `opened`. Surrogates are
         refused.
         """
         start, c = self.at, self.text[self.at]
         if self.at >= len(self.text) - 1:
-            raise self._data_error(f"{what} is never closed", opened)
+            raise self._data_error(f"{label} is never closed", opened)
         self.at += 1
         if c != "\\":
             return ord(c)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
 
     class Record:
-        """What NamedTuple would give, without `typing`, which takes longer to import than an
+        """A NamedTuple without `typing`, which takes longer to import than an
         architecture. A subclass lists the fields; those with a value there may be left out.
         """
 

@@ -109,7 +109,7 @@ class Model:
         if at >= 0:
             raise self.file.data_error(
                 f"logit {at % y.n} is not finite: damaged weights or cache, or activations beyond"
-                " what it holds"
+                " f32"
             )
         return y
 

@@ -129,7 +129,7 @@ def _longrope(rope, keys, n_ctx):
     """Ding et al. 2024, arXiv:2402.13753; the default of `scale` as Phi-3's code has it."""
     rope.n_ctx = keys.int("rope.scaling.original_context_length", 2, keys.MAX_CONTEXT, n_ctx)
     if keys.float("rope.scaling.factor", 0.0, MAX_FACTOR, 1.0) != 1.0:
-        raise keys.unsupported_error("rope.scaling.factor beside longrope")
+        raise keys.unsupported_error("rope.scaling.factor with longrope")
     is_long = n_ctx > rope.n_ctx
     usual = (
         math.sqrt(1 + lib.sluice_log(n_ctx / rope.n_ctx) / lib.sluice_log(rope.n_ctx))

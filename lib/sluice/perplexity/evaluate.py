@@ -228,16 +228,17 @@ def windows_of(
     bos: the BOS token of `m` (a Model), or None. vocab_id: kept_logits.vocab_id of its
     vocabulary. DataError if the kept logits are of another vocabulary or need a longer context.
     """
-    h, ours = base.h, -1 if bos is None else bos
+    h, bos_or_none = base.h, -1 if bos is None else bos
     if h.n_vocab != m.hparams.n_vocab or h.vocab != vocab_id:
         raise data_error(
             base.path,
             f"made with another vocabulary ({h.n_vocab} tokens) than that of {m.file.path}"
             f" ({m.hparams.n_vocab})",
         )
-    if h.bos != ours:
+    if h.bos != bos_or_none:
         raise data_error(
-            base.path, f"its windows begin with token {h.bos}, those of {m.file.path} with {ours}"
+            base.path,
+            f"its windows begin with token {h.bos}, those of {m.file.path} with {bos_or_none}",
         )
     if h.n_ctx > m.hparams.n_ctx:
         raise data_error(

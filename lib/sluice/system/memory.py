@@ -58,9 +58,9 @@ def _group_limits():
                 maximum = f.read().strip()
         except OSError:
             continue
-        held = _fields(f"{directory}/memory.stat", " ", "anon")
-        if maximum.isdigit() and held:
-            yield int(maximum) - held[0]
+        anonymous = _fields(f"{directory}/memory.stat", " ", "anon")
+        if maximum.isdigit() and anonymous:
+            yield int(maximum) - anonymous[0]
 
 
 def _status(*names):

@@ -127,7 +127,7 @@ class Scaling:
     def _factors(self, key):
         values = self.values.get(key)
         if not isinstance(values, list) or len(values) != self.n_rot // 2:
-            raise self._data_error(key, f"is no list of {self.n_rot // 2} numbers")
+            raise self._data_error(key, f"is not a list of {self.n_rot // 2} numbers")
         return [self._number({key: v}, key, ...) for v in values]
 
     def _llama3(self):

@@ -116,8 +116,8 @@ def shard(path: str) -> dict[str, Entry]:
     if n > min(r.size - 8, MAX_HEADER_BYTES):
         raise data_error(
             path,
-            f"header: {n} bytes, but the file has {r.size}, and {MAX_HEADER_BYTES >> 20} MiB are"
-            " the most",
+            f"header: {n} bytes, but the file has {r.size}, and the maximum is"
+            f" {MAX_HEADER_BYTES >> 20} MiB",
         )
     header, data_at = parse_json(path, r.bytes(8, n)), 8 + n
     header.pop("__metadata__", None)
@@ -165,7 +165,7 @@ def _entry(path, name, value):
     if offsets[1] - offsets[0] != n_bytes:
         raise data_error(
             path,
-            f"{label}: {offsets[1] - offsets[0]} bytes, but its shape {shape} of {dtype} takes"
+            f"{label}: {offsets[1] - offsets[0]} bytes, but its shape {shape} of {dtype} needs"
             f" {n_bytes}",
         )
     return dtype, tuple(shape), *offsets

@@ -21,7 +21,7 @@ from ..tensor import Metadata
 class Model:
     """A SentencePiece model.
 
-    tokens (bytes), scores, types: lists; ids: dict of bos, eos, unknown, padding -> token;
+    tokens (bytes), scores, types: lists; ids: dict of bos, eos, unknown, padding -> token ID;
     add_prefix, remove_extra: bool. DataError, UnsupportedError.
     """
 
@@ -44,7 +44,7 @@ class Model:
             elif number == 3:
                 self._normalizer(value)
         if not self.tokens:
-            raise data_error(path, "holds no pieces: not a SentencePiece model")
+            raise data_error(path, "has no pieces: not a SentencePiece model")
         for name, i in self.ids.items():
             if i >= len(self.tokens):
                 raise data_error(path, f"{name}_id: {i} is not below the {len(self.tokens)} pieces")

@@ -59,20 +59,18 @@ class File:
 
     def _vocab(self, vocab):
         if not isinstance(vocab, dict) or not vocab:
-            raise self._data_error("model.vocab", "is no object of tokens and ids")
+            raise self._data_error("model.vocab", "is not an object of tokens and IDs")
         if len(vocab) > MAX_VOCAB or not all(
             type(i) is int and 0 <= i < MAX_VOCAB for i in vocab.values()
         ):
-            raise self._data_error(
-                "model.vocab", f"more than {MAX_VOCAB} tokens, or an id that is none"
-            )
+            raise self._data_error("model.vocab", f"more than {MAX_VOCAB} tokens, or an invalid ID")
         if len(set(vocab.values())) < len(vocab):
-            raise self._data_error("model.vocab", "two tokens have the same id")
+            raise self._data_error("model.vocab", "two tokens have the same ID")
         return vocab
 
     def _merges(self, merges):
         if not isinstance(merges, list) or len(merges) > 4 * MAX_VOCAB:
-            raise self._data_error("model.merges", "is no list of pairs")
+            raise self._data_error("model.merges", "is not a list of pairs")
         out = []
         for i, pair in enumerate(merges):
             pair = pair.split(" ") if isinstance(pair, str) else pair
@@ -81,7 +79,7 @@ class File:
                 and len(pair) == 2
                 and all(isinstance(p, str) and p for p in pair)
             ):
-                raise self._data_error("model.merges", f"entry {i} is no pair of tokens")
+                raise self._data_error("model.merges", f"entry {i} is not a pair of tokens")
             if not (pair[0] in self.ids and pair[1] in self.ids and pair[0] + pair[1] in self.ids):
                 raise self._data_error(
                     "model.merges",
@@ -100,11 +98,11 @@ class File:
                 and 0 <= e["id"] < MAX_VOCAB
                 and isinstance(e.get("content"), str)
             ):
-                raise self._data_error("added_tokens", f"entry {i} has no id and content")
+                raise self._data_error("added_tokens", f"entry {i} lacks id or content")
             if self.ids.get(e["content"], e["id"]) != e["id"]:
                 raise self._data_error(
                     "added_tokens",
-                    f"{printable(e['content'], 40)} has two ids, {self.ids[e['content']]} and"
+                    f"{printable(e['content'], 40)} has two IDs, {self.ids[e['content']]} and"
                     f" {e['id']}",
                 )
             out[e["id"]] = e
@@ -154,7 +152,9 @@ class File:
         tokens, types = [f"[PAD{i}]" for i in range(n_vocab)], [UNUSED] * n_vocab
         for token, i in self.ids.items():
             if i >= n_vocab:
-                raise self._data_error("model.vocab", f"id {i}, but the model has {n_vocab}")
+                raise self._data_error(
+                    "model.vocab", f"token ID {i}, but the model has {n_vocab} rows"
+                )
             is_byte = self.model == "llama" and token in BYTES
             tokens[i], types[i] = (
                 token,

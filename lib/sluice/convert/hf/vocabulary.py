@@ -66,7 +66,7 @@ def _added(folder, settings):
         if type(i) is not int or i < 0:
             raise data_error(
                 os.path.join(folder, "added_tokens.json"),
-                f"{printable(token, 40)}: its id is {printable(str(i), 40)}",
+                f"{printable(token, 40)}: its ID is {printable(str(i), 40)}",
             )
         out[i] = token, True
     entries = settings.get("added_tokens_decoder") or {}
@@ -80,7 +80,7 @@ def _added(folder, settings):
         ):
             raise data_error(
                 os.path.join(folder, "tokenizer_config.json"),
-                f"added_tokens_decoder: {printable(i, 40)} has no id and content",
+                f"added_tokens_decoder: {printable(i, 40)} lacks id or content",
             )
         out[int(i)] = e["content"], bool(e.get("special"))
     return out

@@ -47,7 +47,7 @@ class File:
         for number, kind, value in protobuf.Span(r, 0, r.size).fields():
             name = {CONFIG: "config", WEIGHTS: "weights", TOKENIZER: "tokenizer"}.get(number)
             if name is None:
-                continue  # what a later version may add
+                continue  # a later version may add fields
             if kind != protobuf.BYTES:
                 raise data_error(path, f"{name}: not a message")
             if getattr(self, "vocab" if number == TOKENIZER else name) is not None:
