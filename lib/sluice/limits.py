@@ -11,7 +11,7 @@ MAX_CONTEXT = 1 << 24  # tokens a model may claim to have been trained with
 MAX_VOCAB_FILE_BYTES = 64 << 20  # tokenizer.bin, tokenizer.json, tokenizer.model
 MAX_SHARDS = 512  # files of one model: descriptors and maps; the largest models known have 50
 
-# of a model's hyper-parameters
+# of a model's hyperparameters
 MAX_LAYERS = 512
 MAX_WIDTH = 1 << 20  # of activations
 MAX_HEADS = 4096

@@ -91,6 +91,7 @@ class Memory:
         self.path, self.data, self.size = path, data, len(data)
 
     def bytes(self, at: int, n: int) -> builtins.bytes:
+        """Return `n` bytes from `at` on."""
         return self.data[at : at + n]
 
 

@@ -101,4 +101,5 @@ def parse_json(path: str, data: bytes) -> dict[str, Any]:
 
 
 def read_json(path: str, maximum: int) -> dict[str, Any]:
+    """Return the object in a JSON file of at most `maximum` bytes. DataError."""
     return parse_json(path, read_small(path, maximum))

@@ -108,6 +108,7 @@ class Answer:
 
     @property
     def n_open(self) -> int:
+        """Bytes of an incomplete character at the end; 0 after a stop string."""
         return 0 if self.stopped else self._joiner.n_open
 
     def _release(self, data):

@@ -76,6 +76,7 @@ class Cursor:
 
     @property
     def offset(self) -> int:
+        """Place in the file of the next byte to parse."""
         return self.at + self.skipped
 
     def need(self, n_bytes: int, field: str) -> None:

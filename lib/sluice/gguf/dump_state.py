@@ -95,6 +95,7 @@ class SnapshotFile:
 
 
 def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
+    """Print a snapshot: header, tokens and the largest logits; with `full` all tokens."""
     h, n_tok = snapshot.header, snapshot.header["n_tok"]
     tokens, best = (
         snapshot.tokens(n_tok if full or as_json else min(n_tok, TOKENS_PER_LINE)),
@@ -147,6 +148,7 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
 
 
 def token_lines(tokens: list[int]) -> list[str]:
+    """Return the tokens as lines of TOKENS_PER_LINE."""
     return [
         " " + "".join(f"{i:>8}" for i in tokens[at : at + TOKENS_PER_LINE])
         for at in range(0, len(tokens), TOKENS_PER_LINE)
@@ -181,6 +183,7 @@ def dump_tokens(fd: int, name: str, start: bytes, as_json: bool) -> None:
 
 
 def record_pairs(r: "Record") -> "Iterable[tuple[int, float]]":
+    """Return the (token, logit) pairs of an L or C record."""
     if r.kind == b"L":
         return enumerate(memoryview(r.payload).cast("f"))
     return CANDIDATE.iter_unpack(r.payload)

@@ -42,6 +42,7 @@ def values(file: "File", tensor: "Tensor", n: int) -> list[float]:
 
 
 def values_lines(file: "File", tensor: "Tensor", n: int) -> "Iterator[str]":
+    """Yield a head line and the first `n` elements, eight per line."""
     yield f"{tensor.name}  {type_name(tensor.type)}  {shape(tensor)}"
     v = values(file, tensor, n)
     for i in range(0, len(v), 8):

@@ -100,10 +100,12 @@ class File:
 
     @property
     def size(self) -> int:
+        """Bytes of all parts."""
         return sum(part.size for part in self.parts)
 
     @property
     def data_offset(self) -> int:
+        """First byte of tensor data, in the first part."""
         return self.parts[0].data_offset
 
     def data_error(self, problem: str) -> "Error":
@@ -206,6 +208,7 @@ class File:
 
     @property
     def id(self) -> bytes:
+        """The model ID, bytes [32], computed on first use. Error 74 if the file changed."""
         if self._id is None:
             self._id = self._identify()
         return self._id

@@ -166,7 +166,7 @@ def _add(h, part, at, n_bytes):
 
     try:
         window = mmap.mmap(part.fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=at)
-    except ValueError:  # it is already shorter than this
+    except ValueError:  # truncated since it was opened
         raise part.changed() from None
     huge_pages.ask(window)
     with window, ffi.from_buffer(window) as start:

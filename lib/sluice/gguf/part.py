@@ -32,7 +32,7 @@ class Part:
     def __init__(self, path: str, minimum: int, kind: str) -> None:
         self.path, self.data_offset, self.head = path, 0, b""
         self.fd = self._map = self._pointer = None
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO must not hang us
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO must not block
         self.fd = os.open(path, flags)
         self.stat = os.fstat(self.fd)
         if not stat.S_ISREG(self.stat.st_mode):
@@ -85,7 +85,7 @@ class Part:
         n_bytes = self.size - self._map_start
         try:
             self._map = huge_pages.of_file(self.fd, self._map_start, n_bytes, self.path, is_copied)
-        except ValueError:  # it is already shorter than this
+        except ValueError:  # truncated since it was opened
             raise self.changed() from None
         pointer = ffi.cast("const uint8_t *", ffi.from_buffer(self._map))
         mapping.begin(pointer, n_bytes, self.path, "cut while it was in use")

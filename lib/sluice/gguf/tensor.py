@@ -42,6 +42,7 @@ class Tensor:
 
     @property
     def n_elements(self) -> int:
+        """Number of elements."""
         n = 1
         for d in self.shape:
             n *= d

@@ -255,6 +255,7 @@ def check_extent(h: "dict[str, Any]", path: str, layout: "Layout", size: int) ->
 
 
 def sha256(data: "Any") -> bytes:
+    """Return the SHA-256 of `data`."""
     import hashlib
 
     return hashlib.sha256(data).digest()

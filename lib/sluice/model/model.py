@@ -27,10 +27,10 @@ ARITHMETIC = "exact-2"  # name in snapshots of the arithmetic that csrc/kernels/
 # "fast-2": products as csrc/kernels/reference_fast.c defines them
 ARITHMETICS = {"exact": ARITHMETIC, "fast": "fast-2"}
 CHUNK = 512  # tokens that prefill processes at once
-# the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and
-# so
+# for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and so do the
+# activations of this many tokens
 SMALL_CHUNK = 128
-SMALL_MODEL = 1 << 25  # do this many activations
+SMALL_MODEL = 1 << 25
 # floats of a chunk's widest activation: a wide model gets shorter chunks, not more memory
 MAX_ACTIVATIONS = 1 << 26
 

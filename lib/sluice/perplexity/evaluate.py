@@ -129,6 +129,7 @@ class Divergence:
         self._ratio = self._ratio_square = 0.0
 
     def add(self, score: Score) -> None:
+        """Add the Score of a token."""
         self.base.add(score.base_log_p)
         self.kl.append(score.kl)
         self.n_same += score.top == score.base_top

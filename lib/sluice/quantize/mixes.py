@@ -39,7 +39,7 @@ SHORT = {
     "Q6_K": "Q8_0",
     "IQ4_XS": "IQ4_NL",
 }
-FILE_TYPES = {
+FILE_TYPES = {  # general.file_type
     "F32": 0,
     "F16": 1,
     "Q4_0": 2,
@@ -51,7 +51,6 @@ FILE_TYPES = {
     "Q3_K": 11,
     "Q4_K_S": 14,
     "Q4_K": 14,
-    # general.file_type
     "Q4_K_M": 15,
     "Q5_K_S": 16,
     "Q5_K": 16,

@@ -63,4 +63,5 @@ class Joiner:
 
     @property
     def n_open(self) -> int:
+        """Number of bytes that wait for the rest of a character."""
         return n_open_bytes(b"".join(self._parts))

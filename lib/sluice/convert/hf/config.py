@@ -73,9 +73,11 @@ class Config:
         self.rope, self.window = rope.Scaling(self), self._window()
 
     def data_error(self, key: str, problem: str) -> Error:
+        """A DataError that names the file and `key`."""
         return data_error(self.path, f"{key}: {problem}")
 
     def unsupported_error(self, problem: str) -> Error:
+        """An UnsupportedError that names the file; the text begins with a key."""
         return unsupported_error(self.path, problem)
 
     def get(self, key: str, kinds: Any, default: Any = None) -> Any:
@@ -97,18 +99,21 @@ class Config:
         return value
 
     def int(self, key: str, default: Any = ..., minimum: builtins.int = 1) -> builtins.int:
+        """Return an int from `minimum` to the limit of the key, or the default. DataError."""
         value, maximum = self.get(key, int, default), LIMITS.get(key, limits.MAX_CONTEXT)
         if not minimum <= value <= maximum:
             raise self.data_error(key, f"{value} is not within {minimum} to {maximum}")
         return value
 
     def float(self, key: str, default: Any = ...) -> builtins.float:
+        """Return a float above 0, at most 1e12, or the default. DataError."""
         value = float(self.get(key, (int, float), default))
         if not 0 < value < 1e12:
             raise self.data_error(key, f"{value:g} is not within 0 to 1e12")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
+        """Return a bool, or the default. DataError."""
         return self.get(key, bool, default)
 
     def _refuse(self):

@@ -17,7 +17,7 @@ from .safetensors import Entry
 
 PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 HEADS = ("lm_head.weight", "language_model.lm_head.weight")
-# not of the text
+# prefixes of tensors outside the text part
 OTHERS = (
     "vision_tower.",
     "multi_modal_projector.",

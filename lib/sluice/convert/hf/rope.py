@@ -144,7 +144,7 @@ class Scaling:
             )
         out = []
         for i in range(0, self.n_rot, 2):
-            # within the original context
+            # rotations within the original context
             turns = self.original * self.base ** (-i / self.n_rot) / (2 * math.pi)
             blend = min(max((turns - low) / (high - low), 0.0), 1.0)
             out.append(1 / ((1 - blend) / self.factor + blend))

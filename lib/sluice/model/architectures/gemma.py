@@ -35,7 +35,7 @@ ARCHITECTURE = llama.BASE._replace(
         models={"gemma": ("GemmaForCausalLM",)},
         names=llama.BASE.hugging_face.names,
         defaults={"head_dim": 256, "tie_word_embeddings": True},
-        activations=("gelu_pytorch_tanh", "gelu"),  # the latter means the former
+        activations=("gelu_pytorch_tanh", "gelu"),  # gelu means gelu_pytorch_tanh
         norms_lack_one=True,
         space_prefix=False,
     ),

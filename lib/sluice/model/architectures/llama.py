@@ -41,13 +41,16 @@ def layers(m: Model, f: Forward, change: Change | None = None) -> Rows:
 
 
 def rules(h: Hparams, keys: Keys) -> None:
-    """A window applies to every block, as in transformers. llama.cpp's converter writes none, and
-    its engine ignores one: such files of Mistral 7B v0.1 see all positions, as 0.2 and later do.
+    """A window applies to every block, as in transformers.
+
+    llama.cpp's converter writes none, and its engine ignores one: its files of Mistral 7B v0.1
+    see all positions, as versions 0.2 and later do.
     """
     h.window = keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, 0)
 
 
 def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
+    """Return the key of a window shorter than the context."""
     if c.window and c.window < c.n_ctx:
         return {"attention.sliding_window": ("u32", c.window)}
     return {}

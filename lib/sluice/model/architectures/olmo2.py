@@ -1,7 +1,7 @@
 """OLMo 2: Llama's block with norms after, not before, and on all queries and all keys as a whole.
 
-OLMo Team 2024, arXiv:2501.00656, section 3.2. Files of OLMo 3 bear the same name and have a window,
-which is refused.
+OLMo Team 2024, arXiv:2501.00656, section 3.2. Files of OLMo 3 have the same architecture name and a
+window, which is refused.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_biases(f: Forward, w: Layer, q: Rows, k: Rows, v: Rows) -> None:
+    """Add the biases to queries, keys and values, in place."""
     f.add_bias(q, w.attn_q_bias)
     f.add_bias(k, w.attn_k_bias)
     f.add_bias(v, w.attn_v_bias)

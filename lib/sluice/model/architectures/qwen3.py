@@ -1,4 +1,4 @@
-"""Qwen 3: Llama's block, with a norm on each head of the queries and keys before they turn.
+"""Qwen 3: Llama's block, with a norm on each head of queries and keys before RoPE.
 
 Qwen Team 2025, arXiv:2505.09388.
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def norm_heads(f: Forward, w: Layer, q: Rows, k: Rows, v: Rows) -> None:
+    """Normalize each head of queries and keys, in place."""
     f.rmsnorm_heads(q, w.attn_q_norm)
     f.rmsnorm_heads(k, w.attn_k_norm)
 
