@@ -1,4 +1,4 @@
-"""The ways a tool can end, and the exceptions that say which.
+"""Errors and exit codes.
 
 Exit codes are those of sysexits.h, because Postfix and shell scripts read them. Error, DataError
 and UnsupportedError are public: sluice.Error and so on.
@@ -6,8 +6,8 @@ and UnsupportedError are public: sluice.Error and so on.
 
 USAGE = 64  # the command line is wrong
 BAD_DATA = 65  # bad, cut or mismatched input
-NO_INPUT = 66  # no such file, or not ours to read
-UNSUPPORTED = 69  # well-formed, but not something this build can do; it is named
+NO_INPUT = 66  # no such file, or not readable
+UNSUPPORTED = 69  # well-formed, but beyond this build; the message names it
 OUR_BUG = 70  # an internal check failed
 NO_OUTPUT = 73  # the output file cannot be created
 IO_ERROR = 74  # reading or writing failed on the way
@@ -15,10 +15,10 @@ TRY_AGAIN = 75  # out of memory or disk; the same command may work later
 
 
 class Error(Exception):
-    """A failure with a reason: `code` is one of the exit codes above, the message one line that
-    names the object at fault.
+    """A failure with an exit code.
 
-    As OSError does with errno, Error(code, message) makes the subclass that the code belongs to.
+    code: one of the exit codes above. The message is one line that names the object at fault.
+    As OSError does with errno, Error(code, message) creates the subclass of the code.
     """
 
     code: int
@@ -53,18 +53,18 @@ class Exit(Exception):
         self.code = code
 
 
-def data_error(thing: str, what: str) -> Error:
-    """The DataError for input that is malformed, cut or does not belong: exit 65."""
-    return Error(BAD_DATA, f"{thing}: {what}")
+def data_error(subject: str, problem: str) -> Error:
+    """Return the DataError for malformed, truncated or mismatched input: exit 65."""
+    return Error(BAD_DATA, f"{subject}: {problem}")
 
 
-def unsupported_error(thing: str, what: str) -> Error:
-    """The UnsupportedError for input that is well-formed but beyond this build: exit 69."""
-    return Error(UNSUPPORTED, f"{thing}: {what}")
+def unsupported_error(subject: str, problem: str) -> Error:
+    """Return the UnsupportedError for well-formed input beyond this build: exit 69."""
+    return Error(UNSUPPORTED, f"{subject}: {problem}")
 
 
 def printable(text: str | bytes, limit: int = 80) -> str:
-    """`text` (str or bytes from a file) fit for one line of a message: escaped, quoted and cut to
+    """Return `text` (str or bytes of a file) for one line of a message: escaped, quoted, cut to
     `limit` characters.
     """
     if isinstance(text, bytes):
@@ -81,9 +81,11 @@ def _escaped(c: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` fit for one line of a message, escaped but not quoted. Bytes of a file's name that are
-    not UTF-8, in the form of os.fsdecode, stay: what is written is one_line(text).encode("utf-8",
-    "surrogateescape")."""
+    """Return `text` for one line of a message, escaped but not quoted.
+
+    Bytes of a file name that are not UTF-8, in the form of os.fsdecode, stay: encode the result
+    with ("utf-8", "surrogateescape").
+    """
     if text.isprintable():
         return text
     as_it_is = lambda c: "\udc80" <= c <= "\udcff" or c.isprintable()

@@ -1,7 +1,7 @@
-"""JSON lines in and out, one value a line.
+"""JSON Lines reader and writer.
 
-A line that is not one is an error of its own, never the end of the work: too long, of too many
-values, not JSON, not UTF-8, nested too deeply, NaN.
+A bad line is an error of its own and does not end the work: too long, too many values, not JSON,
+not UTF-8, nested too deeply, NaN.
 """
 
 import json
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-# a mail of 16 MiB is this long if half of its bytes are written like \u00ff
+# length of a message of 16 MiB if half of its bytes are written like \u00ff
 MAX_LINE_BYTES = 64 << 20
-LARGE = 1 << 20  # a line of more bytes has at most
-MAX_VALUES = 10000  # values and names: each takes many times its bytes once it is read
+LARGE = 1 << 20  # a line of more bytes may have at most MAX_VALUES
+MAX_VALUES = 10000  # values and names: each needs many times its size in memory
 
 
 class BadLine(Exception):
-    """What is wrong with a line. id: that of the line, or None."""
+    """An error in a line. id: the "id" of the line, or None."""
 
-    def __init__(self, what: str, id: str | int | None = None) -> None:
-        super().__init__(what)
+    def __init__(self, problem: str, id: str | int | None = None) -> None:
+        super().__init__(problem)
         self.id = id
 
 
 def lines(fd: int) -> "Iterator[bytes | None]":
-    """The lines on a descriptor (bytes without the newline), as they arrive; None for one that is
-    too long. Holds one line and one chunk.
+    """Yield the lines on a descriptor (bytes without the newline) as they arrive; None for a
+    line that is too long. Memory: one line and one chunk.
     """
     parts, n_bytes = [], 0
     while chunk := stream.read_some(fd):
@@ -49,15 +49,18 @@ def lines(fd: int) -> "Iterator[bytes | None]":
 def load(
     line: bytes | None,
     pairs: "Callable[[list[tuple[str, Any]]], Any] | None" = None,
-    most: int = MAX_VALUES,
+    maximum: int = MAX_VALUES,
 ) -> "Any":
-    """The value of a line of JSON (bytes, or None for one too long); BadLine. pairs: makes an
-    object of its (name, value) pairs; most: how many values and names a line longer than LARGE may
-    have."""
+    """Return the value of a line of JSON (bytes, or None for a line that was too long).
+    BadLine.
+
+    pairs: makes an object of its (name, value) pairs. maximum: number of values and names that
+    a line longer than LARGE may have.
+    """
     if line is None:
         raise BadLine(f"line is longer than {MAX_LINE_BYTES >> 20} MiB")
-    if len(line) > LARGE and _count_values(line, most) > most:
-        raise BadLine(f"line is longer than {LARGE >> 20} MiB and has more than {most} values")
+    if len(line) > LARGE and _count_values(line, maximum) > maximum:
+        raise BadLine(f"line is longer than {LARGE >> 20} MiB and has more than {maximum} values")
     try:
         return json.loads(
             line.decode("utf-8"), parse_constant=_refuse, parse_int=_whole, object_pairs_hook=pairs
@@ -70,13 +73,13 @@ def load(
         raise BadLine(f"line is not JSON: {e}"[:200]) from None
 
 
-def _count_values(line, most):
-    """How many values and names there are in a line of JSON, about: its strings, and what ends or
-    opens others outside of them.
+def _count_values(line, maximum):
+    """Return about how many values and names a line of JSON has: strings, and delimiters
+    outside strings.
     """
     bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
     n_strings = bare.count(b'"') // 2
-    if n_strings > most:  # to split them would take as much memory as to read them
+    if n_strings > maximum:  # splitting would need as much memory as parsing
         return n_strings
     return n_strings + sum(part.count(c) for part in bare.split(b'"')[::2] for c in b",[{")
 
@@ -86,11 +89,11 @@ def _refuse(word):
 
 
 def _whole(digits):
-    if len(digits) > 40:  # the time to read more is square in their number
+    if len(digits) > 40:  # parsing time is quadratic in the number of digits
         raise ValueError("a number of more than 40 digits")
     return int(digits)
 
 
 def dump(fields: "dict[str, Any]") -> bytes:
-    """The line for a dict, as bytes with the newline; ASCII."""
+    """Return the line (bytes, ASCII, with the newline) for a dict."""
     return json.dumps(fields).encode() + b"\n"

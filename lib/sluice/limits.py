@@ -1,18 +1,30 @@
-"""Limits that several modules share.
+"""Limits that several modules share: the largest sizes of input, and ranges of sampling parameters.
 
-Each bounds what a hostile file or stream can cost in memory or time. A limit that one module alone
-has stands in that module.
+Sizes bound the memory and time that a hostile file or stream can cost. A limit that only one module
+has is in that module.
 """
 
 MAX_VOCAB = 1 << 21  # tokens
-MAX_TEXT_BYTES = 16 << 20  # of one text; tokenizing takes up to 150 times that, without blanks
+MAX_TEXT_BYTES = 16 << 20  # of one text; tokenizing needs up to 150 times as much, without spaces
 MAX_CAPACITY = 1 << 22  # tokens in a KV cache
 MAX_CONTEXT = 1 << 24  # tokens a model may claim to have been trained with
 MAX_VOCAB_FILE_BYTES = 64 << 20  # tokenizer.bin, tokenizer.json, tokenizer.model
 MAX_SHARDS = 512  # files of one model: descriptors and maps; the largest models known have 50
 
-# of a model's hyper-parameters
+# of a model's hyperparameters
 MAX_LAYERS = 512
 MAX_WIDTH = 1 << 20  # of activations
 MAX_HEADS = 4096
 MAX_HEAD_DIM = 1024
+
+# of the sampler's arguments: (minimum, maximum), both included; None: any finite number
+TEMPERATURE = 0, None
+TOP_K = 0, MAX_VOCAB
+TOP_P = 0, 1
+MIN_P = 0, 1
+REPEAT_PENALTY = 0.01, 100
+PRESENCE_PENALTY = -1000, 1000
+FREQUENCY_PENALTY = -1000, 1000
+LAST_N = 0, 1 << 20
+SEED = 0, (1 << 64) - 1
+MAX_BIAS = 1e6  # a bias is from -MAX_BIAS to MAX_BIAS, or -inf

@@ -1,4 +1,4 @@
-"""Lines on stderr: `command: message`."""
+"""Messages on stderr: `command: message`."""
 
 import os
 import sys
@@ -7,8 +7,9 @@ from . import faults
 
 
 def say(message: object) -> None:
-    """One line on stderr, `command: message`, without control codes, file names as they are; a
-    closed stderr is nobody's business."""
+    """Write one line to stderr, `command: message`, without control codes. A closed stderr is
+    ignored.
+    """
     line = faults.one_line(f"{program()}: {message}".replace("\n", " "))
     try:
         os.write(2, line.encode("utf-8", "surrogateescape") + b"\n")
@@ -17,10 +18,10 @@ def say(message: object) -> None:
 
 
 def program() -> str:
-    """The name this command was called by."""
+    """Return the name under which this command was called."""
     return os.path.basename(sys.argv[0])
 
 
 def report(**fields: object) -> None:
-    """The line of -v: `command: key=value key=value`; floats with one decimal."""
+    """Write the statistics line of -v: `command: key=value key=value`; floats with one decimal."""
     say(" ".join(f"{k}={v:.1f}" if isinstance(v, float) else f"{k}={v}" for k, v in fields.items()))

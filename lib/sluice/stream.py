@@ -1,38 +1,51 @@
-"""The two streams that join the tools: tokens as text, logits as binary records.
+"""Stream formats between commands: tokens as text, logits as binary records.
 
-Tokens, one per line; an optional second column is the natural logarithm of the
-id's probability; lines that begin with `#` are control lines:
+Tokens, one token ID per line; an optional second column is the natural logarithm of the token's
+probability. Lines that begin with `#` are control lines:
 
     #ids 1 model=3f9c0a12b4d57e60 vocab=32000
     9707
     1879	-0.0132
     #end stop
 
-`#end` says why: stop (the grammar is complete, or end of text), length (the
-maximum was reached), full (no room left in the cache), cut (one of these two,
-and the text is not complete in its grammar), text (the tokens of a text).
+The reasons of `#end`:
 
-Logits, little-endian: a 32-byte header, then records with a 16-byte head.
+    stop      the grammar is complete, or an EOG token came
+    length    the maximum number of tokens was reached
+    full      the KV cache is full
+    cut       length or full, and the text is not complete in its grammar
+    text      these are the tokens of a text
 
-    0  u8[6]   "LOGITS"              0  u8     type: L dense, C candidates, E end
-    6  u16     version = 1           1  u8     flags: 1 last (whatever is chosen completes the
-    8  u32     n_vocab                         answer); of E: 2 no room in the cache, 4 enough
-       tokens;
-    12 u32     zero                            8 constrained (a grammar binds the text), 16 may-end
-    16 u8[16]  model id, first half            (constrained, and up to prev it is complete)
-                                     2  u16    zero
-                                     4  u32    payload bytes
-                                     8  u32    pos: position of the id to be chosen
-                                     12 i32    prev: the id before it, -1 before the first
-                                     16        L: f32 [n_vocab]; C: {i32 id, f32 logit} by
-                                               ascending id; E: empty
+Logits, little-endian. Header, 32 bytes:
 
-The pos of an E is larger than that of the record before it where an id was chosen from
-that record: its prev, or -1 if the writer cannot know. Streams without flags 8 and 16,
-as older writers make them, are of the same version; older readers refuse these flags.
+    offset  type    field
+         0  u8[6]   magic, "LOGITS"
+         6  u16     version, 1
+         8  u32     n_vocab
+        12  u32     zero
+        16  u8[16]  model ID, first half
 
-A stream without its end mark is cut, and that is an error (65): a killed stage
-can never look like a short answer.
+Records, each with a head of 16 bytes:
+
+         0  u8      type: L dense, C candidates, E end
+         1  u8      flags:
+                    1 last: every choice completes the text
+                    2 full (E only): the KV cache is full
+                    4 length (E only): the maximum number of tokens was reached
+                    8 constrained: a grammar constrains the text
+                    16 may-end: constrained, and the text up to prev is complete
+         2  u16     zero
+         4  u32     bytes of the payload
+         8  u32     pos: position of the token to be chosen
+        12  i32     prev: the token before it, -1 before the first
+        16          payload. L: f32 [n_vocab]; C: {i32 token, f32 logit}, tokens ascending; E: empty
+
+The pos of an E is larger than that of the record before it if a token was chosen from that record:
+its prev, or -1 if the writer cannot know it. Streams of older writers, without flags 8 and 16, have
+the same version; older readers refuse these flags.
+
+A stream without its end mark is truncated, which is an error (65): a killed command can never look
+like a short answer.
 """
 
 import errno
@@ -58,22 +71,20 @@ FLAG_WORDS = {
     CONSTRAINED: "constrained",
     MAY_END: "may-end",
 }
-# of the E that decode writes after `#end` with this reason
+# flags of the E that decode writes after `#end` with this reason
 END_FLAGS = {"full": FULL, "length": LENGTH, "cut": LENGTH | CONSTRAINED}
 HEADER = struct.Struct("<6sHII16s")
 RECORD = struct.Struct("<BBHIIi")
 CANDIDATE = struct.Struct("<if")
 MAGIC, VERSION = b"LOGITS", 1
-MAX_POS = 1 << 31  # so that the next one fits too
+MAX_POS = 1 << 31  # so that the next position fits, too
 MAX_LINE_BYTES = 256
 CHUNK_BYTES = 1 << 16
 DRAIN_BYTES = 1 << 24
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
-    """Write every byte of `data` to `fd`, at once and unbuffered; OSError, naming the standard
-    stream, if that fails.
-    """
+    """Write all bytes of `data` to `fd`, unbuffered. OSError names the standard stream."""
     view = memoryview(data).cast("B")
     while view:
         try:
@@ -82,12 +93,12 @@ def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
             raise _named(e, fd) from None
 
 
-def read_some(fd: int, most: int = 1 << 20) -> bytes:
-    """What is there to read, up to `most` bytes; b"" at the end of input. OSError, naming the
-    standard stream, if that fails.
+def read_some(fd: int, maximum: int = 1 << 20) -> bytes:
+    """Return the bytes available on `fd`, at most `maximum`; b"" at the end of input. OSError
+    names the standard stream.
     """
     try:
-        return os.read(fd, most)
+        return os.read(fd, maximum)
     except OSError as e:
         raise _named(e, fd) from None
 
@@ -98,7 +109,7 @@ def _named(e, fd):
 
 
 def read_exactly(fd: int, n_bytes: int) -> bytes:
-    """Up to `n_bytes` from `fd`: fewer only where the input ends."""
+    """Return `n_bytes` bytes from `fd`, fewer only at the end of input."""
     parts = []
     while n_bytes:
         part = read_some(fd, min(n_bytes, 1 << 20))
@@ -110,25 +121,28 @@ def read_exactly(fd: int, n_bytes: int) -> bytes:
 
 
 def read_text(fd: int, name: str = "standard input") -> bytes:
-    """All bytes on `fd`, a text called `name`. DataError: more than MAX_TEXT_BYTES; OSError."""
+    """Return all bytes on `fd`, a text called `name`. DataError: more than MAX_TEXT_BYTES;
+    OSError.
+    """
     data = read_exactly(fd, MAX_TEXT_BYTES + 1)
     if len(data) > MAX_TEXT_BYTES:
         raise data_error(name, f"more than {MAX_TEXT_BYTES >> 20} MiB of text")
     return data
 
 
-def read_file(path: str, most: int) -> bytes:
-    """The bytes of the file at `path`, at most `most` of them, whatever it is. DataError: more, or
-    a directory; OSError.
+def read_file(path: str, maximum: int) -> bytes:
+    """Return the bytes of the file at `path`, of any kind. DataError: a directory, or more than
+    `maximum` bytes; OSError.
     """
     try:
         with open(path, "rb") as f:
-            data = f.read(most + 1)
+            data = f.read(maximum + 1)
     except IsADirectoryError:
         raise data_error(path, "is a directory") from None
-    if len(data) > most:
+    if len(data) > maximum:
         raise data_error(
-            path, f"more than {most >> 20} MiB" if most >> 20 else f"more than {most} bytes"
+            path,
+            f"more than {maximum >> 20} MiB" if maximum >> 20 else f"more than {maximum} bytes",
         )
     return data
 
@@ -136,24 +150,24 @@ def read_file(path: str, most: int) -> bytes:
 # Tokens -----------------------------------------------------------------------
 
 
-def ids_header(model_id: bytes, n_vocab: int) -> bytes:
-    """The first line of an id stream, for a model id of 32 bytes."""
+def tokens_header(model_id: bytes, n_vocab: int) -> bytes:
+    """Return the first line of a stream of tokens. model_id: bytes [32], or its first half."""
     return b"#ids 1 model=%s vocab=%d\n" % (model_id[:8].hex().encode(), n_vocab)
 
 
-def ids_end(reason: str) -> bytes:
-    """The last line of an id stream; `reason` is one of REASONS."""
+def tokens_end(reason: str) -> bytes:
+    """Return the last line of a stream of tokens. reason: one of REASONS."""
     assert reason in REASONS
     return b"#end %s\n" % reason.encode()
 
 
-class IdReader:
-    """The tokens on a descriptor, as they arrive: iterate, then look at `reason`.
+class TokenReader:
+    """Reads the tokens on a descriptor as they arrive: iterate, then read `reason`.
 
-    Checks the header against `model` (a gguf.File, or None to accept any), each
-    id against the vocabulary, and that the stream ends with `#end`. Errors name
-    `name` and the line number. Holds at most one line and one chunk. `start` is
-    what was read from the descriptor before, at most a part of the first line.
+    Checks the header against `model` (a gguf.File, or None for any), each token against the
+    vocabulary size, and that the stream ends with `#end`. DataError names `name` and the line
+    number. Memory: one line and one chunk. start: bytes already read from the descriptor, at
+    most a part of the first line.
     """
 
     def __init__(
@@ -165,8 +179,8 @@ class IdReader:
         start: bytes = b"",
     ) -> None:
         self.fd, self.name, self.n_line, self.reason = fd, name, 0, None
-        # whole lines that were read, the next one last; the part of one
-        self._lines, self._rest = [], start
+        # complete lines not yet returned, the next one last; an incomplete line
+        self._lines, self._partial = [], start
         fields = self._line().split()
         if fields[:2] != [b"#ids", b"1"]:
             raise self._data_error('does not begin with "#ids 1": not a stream of tokens')
@@ -202,21 +216,21 @@ class IdReader:
                 return
             field = line.partition(b"\t")[0]
             if not (field.isdigit() and len(field) <= 7):
-                raise self._data_error("not an id")
+                raise self._data_error("not a token ID")
             if int(field) >= self.n_vocab:
                 raise self._data_error(
-                    f"id {int(field)} is not below the vocabulary size {self.n_vocab}"
+                    f"token {int(field)} is not below the vocabulary size {self.n_vocab}"
                 )
             yield int(field)
 
     def is_waiting(self) -> bool:
-        """Whether the next line is still to be read: a writer holds back no longer than until
-        then.
+        """Whether the next line has not been read yet; a writer flushes its output no later
+        than then.
         """
         return not self._lines
 
     def _line(self):
-        """The next line without its newline; Error at an end of input before `#end`."""
+        """Return the next line without its newline. DataError if input ends before `#end`."""
         while not self._lines:
             chunk = read_some(self.fd, CHUNK_BYTES)
             if not chunk:
@@ -224,32 +238,30 @@ class IdReader:
                 raise self._data_error(
                     'ends before "#end": the stream was cut' if self.n_line > 1 else "is empty"
                 )
-            lines = (self._rest + chunk).split(b"\n")
-            self._rest = lines.pop()
-            if len(self._rest) > MAX_LINE_BYTES:
+            lines = (self._partial + chunk).split(b"\n")
+            self._partial = lines.pop()
+            if len(self._partial) > MAX_LINE_BYTES:
                 self.n_line += 1 + len(lines)
-                raise self._data_error("line is too long to be an id")
+                raise self._data_error("line is too long for a token ID")
             self._lines = lines[::-1]
         self.n_line += 1
         return self._lines.pop()
 
     def end_is_here(self) -> bool:
-        """Whether the next line is `#end` and has already arrived: nothing will be asked after the
-        id just read.
+        """Whether the next line is `#end` and has already arrived: the last token needs no
+        logits.
         """
         return bool(self._lines) and self._lines[-1].startswith(b"#end ")
 
     def finish(self) -> None:
-        """Read to the end of input: an Error if anything follows `#end`, which nobody would look at
-        otherwise.
-        """
-        if self._lines or self._rest or read_some(self.fd, 1):
+        """Read to the end of input. DataError if anything follows `#end`."""
+        if self._lines or self._partial or read_some(self.fd, 1):
             self.n_line += 1
             raise self._data_error('there is more after "#end": one stream at a time')
 
     def drain(self) -> None:
-        """Read on until `#end`, the end of input or DRAIN_BYTES: a writer must not be killed for
-        saying goodbye.
+        """Read until `#end`, the end of input or DRAIN_BYTES, so that the writer is not
+        killed by SIGPIPE.
         """
         n_read = 0
         while n_read < DRAIN_BYTES and not any(line.startswith(b"#end ") for line in self._lines):
@@ -257,19 +269,20 @@ class IdReader:
             if not chunk:
                 return
             n_read += len(chunk)
-            self._lines = (self._rest + chunk).split(b"\n")
-            self._rest = self._lines[-1][-MAX_LINE_BYTES:]
+            self._lines = (self._partial + chunk).split(b"\n")
+            self._partial = self._lines[-1][-MAX_LINE_BYTES:]
 
-    def _data_error(self, what):
-        return data_error(self.name, f"line {self.n_line}: {what}")
+    def _data_error(self, problem):
+        return data_error(self.name, f"line {self.n_line}: {problem}")
 
 
 # Logits ----------------------------------------------------------------------
 
 
 class Record:
-    """One record of a logits stream. kind: b"L", b"C" or b"E"; payload: bytes as in the table
-    above.
+    """One record of a stream of logits.
+
+    kind: b"L", b"C" or b"E". payload: bytes-like, as in the table above.
     """
 
     __slots__ = ("kind", "flags", "pos", "prev", "payload")
@@ -278,47 +291,51 @@ class Record:
         self.kind, self.flags, self.pos, self.prev, self.payload = kind, flags, pos, prev, payload
 
     def pack(self) -> bytes:
-        """The record as bytes."""
+        """Return the record as bytes."""
         return record(self.kind, self.flags, self.pos, self.prev, self.payload)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the text up to `prev` is complete in its grammar, or has none."""
+    def is_complete(self) -> bool:
+        """Whether the text up to `prev` is complete in its grammar, or has no grammar."""
         return not self.flags & CONSTRAINED or bool(self.flags & MAY_END)
 
-    def end_after(self, enough: bool) -> str | None:
-        """Why the tokens end with the one chosen from this record, as `#end` says it.
+    def end_after(self, at_limit: bool) -> str | None:
+        """Return the reason of `#end` if the tokens end with the one chosen from this
+        record, else None.
 
-        None: they do not; or it is the last one asked for (`enough`), and `end_before` of the next
-        record tells."""
+        at_limit: it is the last token allowed. None then means: `end_before` of the next
+        record has the reason.
+        """
         if self.flags & LAST:
             return "stop"
-        return "length" if enough and not self.flags & CONSTRAINED else None
+        return "length" if at_limit and not self.flags & CONSTRAINED else None
 
     def end_before(self) -> str:
-        """Why the tokens end before this record, as `#end` says it: it is an E, or enough came."""
+        """Return the reason of `#end` if the tokens end before this record: an E, or the
+        limit was reached.
+        """
         if self.kind == b"E" and not self.flags & (FULL | LENGTH):
             return "stop"
-        return "cut" if not self.is_whole else "full" if self.flags & FULL else "length"
+        return "cut" if not self.is_complete else "full" if self.flags & FULL else "length"
 
 
 def logits_header(model_id: bytes, n_vocab: int) -> bytes:
-    """The 32 bytes that begin a logits stream."""
+    """Return the 32-byte header of a stream of logits."""
     return HEADER.pack(MAGIC, VERSION, n_vocab, 0, model_id[:16])
 
 
 def record(kind: bytes, flags: int, pos: int, prev: int, payload: "Any" = b"") -> bytes:
-    """One record as bytes; `payload` is bytes-like."""
+    """Return one record as bytes; `payload` is bytes-like."""
     return RECORD.pack(kind[0], flags, 0, len(payload), pos, prev) + bytes(payload)
 
 
 class LogitsReader:
-    """The records on a descriptor: iterate; the last one has kind b"E".
+    """Reads the records on a descriptor: iterate; the last one has kind b"E".
 
-    `allowed` is the letters this reader takes, E among them. Checks the header
-    against `model` (a gguf.File, or None), sizes, reserved bytes, that candidate
-    tokens ascend and are below n_vocab, and that the stream ends with E. `start` is
-    what was read from the descriptor before, at most a part of the header.
+    allowed: letters of the kinds accepted, E among them. Checks the header against `model` (a
+    gguf.File, or None), sizes, reserved bytes, that candidate tokens ascend and are below
+    n_vocab, and that the stream ends with E. DataError names `name` and the record number.
+    start: bytes already read from the descriptor, at most a part of the header.
     """
 
     def __init__(
@@ -331,7 +348,7 @@ class LogitsReader:
     ) -> None:
         self.fd, self.allowed, self.name, self.n_record = fd, allowed, name, 0
         self._is_over = False
-        self._constrained = None  # whether the L and C records are, as soon as one was read
+        self._constrained = None  # whether L and C records are, known after the first
         head = start + read_exactly(fd, HEADER.size - len(start))
         if len(head) < HEADER.size:
             raise data_error(
@@ -364,7 +381,7 @@ class LogitsReader:
                 return
 
     def finish(self) -> None:
-        """Where E was read: DataError if the stream goes on behind it."""
+        """After E: DataError if the stream goes on."""
         if self._is_over and read_exactly(self.fd, 1):
             raise data_error(self.name, "there is more after the E record")
 
@@ -380,7 +397,7 @@ class LogitsReader:
         if pos >= MAX_POS:
             raise self._data_error(f"pos {pos} is not below {MAX_POS}")
         if not -1 <= prev < self.n_vocab:
-            raise self._data_error(f"prev {prev} is not an id of this vocabulary")
+            raise self._data_error(f"prev {prev} is not a token of this vocabulary")
         fits = {
             b"L": n_bytes == 4 * self.n_vocab,
             b"E": n_bytes == 0,
@@ -416,13 +433,13 @@ class LogitsReader:
         else:
             self._constrained = constrained
 
-    def _data_error(self, what):
-        return data_error(self.name, f"record {self.n_record + 1}: {what}")
+    def _data_error(self, problem):
+        return data_error(self.name, f"record {self.n_record + 1}: {problem}")
 
 
 def end_quietly(fd: int, data: bytes) -> None:
-    """Write the end mark `data`, unless its reader has gone: it asked for the end, so it may
-    have.
+    """Write the end mark `data`. It is no error if the reader has gone: it may have requested
+    the end.
     """
     try:
         write_all(fd, data)

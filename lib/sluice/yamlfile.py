@@ -1,10 +1,9 @@
-"""A YAML file as plain data, strictly: dicts, lists, str, int, float, bool, None and nothing else
-that YAML can do.
+"""Strict YAML reader: dicts, lists, str, int, float, bool and None, and nothing else.
 
-Read as events of PyYAML's safe loader; no object is ever constructed from a tag. Refused, with the
-line: aliases, anchors and tags (a few bytes could stand for gigabytes, or for code), a key that
-appears twice, a second document, more than MAX_DEPTH levels. Plain scalars are read as in YAML
-1.2's JSON schema: `yes`, `no`, `on` and `1:30` are strings, and keys are strings always.
+It reads the events of PyYAML's safe loader; no object is constructed from a tag. DataError with the
+line for aliases, anchors and tags (a few bytes could mean gigabytes, or code), duplicate keys, a
+second document, and more than MAX_DEPTH levels. Plain scalars follow YAML 1.2's JSON schema: `yes`,
+`no`, `on` and `1:30` are strings, and keys are always strings.
 """
 
 import re
@@ -22,9 +21,7 @@ NUMBER = re.compile(INTEGER + r"(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?")
 
 
 def parse(data: bytes, name: str) -> "Any":
-    """The content of `data` (bytes, whose number the caller bounds); DataError naming `name`,
-    called so by messages, and the line.
-    """
+    """Return the content of `data` (bytes of bounded size). DataError names `name` and the line."""
     import yaml
 
     try:
@@ -37,11 +34,11 @@ def parse(data: bytes, name: str) -> "Any":
         )
     except yaml.MarkedYAMLError as e:
         mark, problem = e.problem_mark or e.context_mark, e.problem or e.context or ""
-        # libyaml reads ahead of its events, and has a greater limit of its own
+        # libyaml reads ahead of its events, and has its own, higher limit
         if "nesting depth" in problem:
             problem = f"nested more than {MAX_DEPTH} deep"
         raise data_error(name, f"line {mark.line + 1}: {problem}" if mark else problem) from None
-    except yaml.YAMLError as e:  # of the reader: a character that YAML does not have
+    except yaml.YAMLError as e:  # of the reader: a character that YAML excludes
         raise data_error(name, str(e).splitlines()[0]) from None
 
 
@@ -57,7 +54,7 @@ def _document(yaml, events, name):
 
 
 def _value(yaml, events, event, name, depth):
-    """The value that begins with `event`. The recursion is at most MAX_DEPTH deep."""
+    """Return the value that begins with `event`. Recursion is at most MAX_DEPTH deep."""
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
         raise _data_error(name, event, "aliases and anchors are not read")
     if event.tag is not None:
@@ -93,5 +90,5 @@ def _scalar(event):
     return event.value
 
 
-def _data_error(name, event, what):
-    return data_error(name, f"line {event.start_mark.line + 1}: {what}")
+def _data_error(name, event, problem):
+    return data_error(name, f"line {event.start_mark.line + 1}: {problem}")

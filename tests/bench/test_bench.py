@@ -121,7 +121,7 @@ def test_writer_leaves_nothing_half_written(tmp_path, error):
 
 
 def test_writer_refuses_what_has_no_room(tmp_path):
-    with pytest.raises(Error, match="bytes, and .* are free") as e:
+    with pytest.raises(Error, match="bytes are needed, .* are free") as e:
         gguf_write.write(tmp_path / "m", META, [("big", F32, (1 << 39,), b"")])
     assert e.value.code == 75 and not os.listdir(tmp_path)
 

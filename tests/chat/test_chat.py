@@ -180,7 +180,7 @@ def test_dumb_terminal_gets_no_escapes(model):
 
 
 def test_answer_cannot_send_escapes(model):
-    escape = Vocab(gguf.File(str(model))).ids_writing(b"\x1b")[0]
+    escape = Vocab(gguf.File(str(model))).tokens_writing(b"\x1b")[0]
     t = Terminal(model, "-n", 3, "-t", 0, "--bias", f"{escape}=1000000", term="dumb")
     t.expect("> ")
     t.type("Hello\r")
@@ -367,7 +367,7 @@ def test_ids_of_a_character_that_was_cut_stay_in_the_conversation(here, model):
         messages,
         max_tokens=6,
     )
-    rules = matcher.given(None, LONG[1])
+    rules = matcher.of_options(None, LONG[1])
     assert b"".join(talk.answer(Sampler(420, seed=1), rules)).decode() == "\U0001f980"
     assert talk.figures["end"] == "cut" and talk.figures["open"] > 0 and talk.n_cut == 1
     assert messages[-1].content == "\U0001f980"

@@ -160,7 +160,7 @@ def test_ids_equal_those_of_the_whole_text(vocab):
     assert (
         tokens == vocab.encode(whole.encode(), bos=False, eos=False, special=True) and not left_out
     )
-    assert tokens.count(vocab.control_id("<|im_start|>")) == 5
+    assert tokens.count(vocab.control_token("<|im_start|>")) == 5
 
 
 def test_text_between_the_template_and_a_message_has_one_blank_at_most(vocab):

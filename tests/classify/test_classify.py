@@ -288,7 +288,7 @@ class Words:
     def bytes_of(self, i):
         return bytes([i])
 
-    def ids_writing(self, data):
+    def tokens_writing(self, data):
         return list(data) if len(data) == 1 else []
 
 
@@ -305,7 +305,7 @@ def test_answers_that_cannot_be_told_apart_are_refused(models):
     with pytest.raises(Error, match="cannot spell"):
         Tree(
             question(answers={"no": ["a"], "yes": ["b"]}),
-            type("None", (Words,), {"ids_writing": lambda self, data: []})(),
+            type("None", (Words,), {"tokens_writing": lambda self, data: []})(),
         )
 
 
@@ -314,7 +314,7 @@ def test_answers_that_cannot_be_told_apart_are_refused(models):
 def test_answer_outside_the_vocabulary_is_refused(tokenisations, spelling):
     """It would have no probability, and the others all of it."""
     ascii = Words()
-    ascii.unknown, ascii.ids_writing = (
+    ascii.unknown, ascii.tokens_writing = (
         0,
         lambda data: list(data) if data < b"\x80" and len(data) == 1 else [],
     )
@@ -355,9 +355,9 @@ def test_logits_are_those_of_prefill(models, tmp_path, arch):
     tokens = prompt_ids(c)
     model = str(models / f"{arch}.gguf")
     (tmp_path / "ids").write_bytes(
-        stream.ids_header(c.model.file.id, c._vocab.n_vocab)
+        stream.tokens_header(c.model.file.id, c._vocab.n_vocab)
         + b"".join(b"%d\n" % i for i in tokens)
-        + stream.ids_end("text")
+        + stream.tokens_end("text")
     )
     done = shell(
         "prefill -o p.snap <ids && (head -n 1 ids; echo '#end text') | decode p.snap >logits",

@@ -461,7 +461,7 @@ NORM, EMBD = "model.norm.weight", "model.embed_tokens.weight"
         (lambda h: h[NORM].pop("shape") and None, 65, "not an object of"),
         (lambda h: b"[]", 65, "object"),
         (lambda h: b"{", 65, "not JSON"),
-        (lambda h: b"[" * 100_000, 65, "nested too deep"),
+        (lambda h: b"[" * 100_000, 65, "nested too deeply"),
         (lambda h: b'{"a": 1, "a": 2}', 65, "twice"),
         (lambda h: b'{"\\ud800": 1}', 65, "surrogate"),
         (lambda h: b"\xff\xfe", 65, "not JSON"),
@@ -573,8 +573,8 @@ def test_pickled_weights_are_refused_by_name_and_never_run(folder, name):
         (lambda t: t.update(normalizer={"type": "Lowercase"}), 69, "Lowercase"),
         (lambda t: t["model"].update(type="Unigram"), 69, "Unigram"),
         (lambda t: t["model"].update(ignore_merges=True), 69, "ignore_merges"),
-        (lambda t: t["model"]["vocab"].update(more=400), 65, "id 400"),
-        (lambda t: t["model"]["vocab"].update(more=5), 65, "same id"),
+        (lambda t: t["model"]["vocab"].update(more=400), 65, "token ID 400"),
+        (lambda t: t["model"]["vocab"].update(more=5), 65, "same ID"),
         (lambda t: t["model"]["vocab"].update(more=-1), 65, "vocab"),
         (lambda t: t["model"].update(merges=[["x"]]), 65, "merges"),
         (lambda t: t["model"]["merges"].append(["qq", "zz"]), 65, "merges"),
@@ -639,7 +639,9 @@ def test_tokenizer_model_is_preferred_and_rows_without_pieces_get_names(folder, 
     )
     words = Vocab(gguf.File(str(convert(path, tmp_path / "m.gguf"))))
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(path / "tokenizer.model"))
-    assert words.n_vocab == 400 and words.control_id("<|x|>") == 380 and words.bytes_of(399) == b""
+    assert (
+        words.n_vocab == 400 and words.control_token("<|x|>") == 380 and words.bytes_of(399) == b""
+    )
     types = words._file.get("tokenizer.ggml.token_type", "[i32]").values()
     assert [types[i] for i in (0, 1, 2, 3, 379, 380, 381, 399)] == [2, 3, 3, 6, 1, 3, 4, 5]
     for text in ("Once upon a time", "naïve 漢字", "the kitchen table."):

@@ -150,7 +150,7 @@ def test_ends_at_an_end_of_text_id_and_where_there_is_no_room(tiny, tmp_path):
     kind, n, text = end("-c", 30, "--bias", "2=-1000")
     assert kind == "full" and text and n < 30
     assert end("-n", 5, "--stop", "\u2603")[0] == "length"
-    escape = Vocab(gguf.File(str(tiny / "llama.gguf"))).ids_writing(b"\xff")[0]
+    escape = Vocab(gguf.File(str(tiny / "llama.gguf"))).tokens_writing(b"\xff")[0]
     # what is no text is this character, here and there
     for stop in ("\ufffd", b"\xff", b"\x80", "\ufffd\ufffd"):
         assert end("-n", 5, "--bias", f"{escape}=1000", "--stop", os.fsdecode(stop))[0] == "stop"
@@ -249,7 +249,7 @@ def test_answers_are_whole_characters_up_to_the_first_stop(text, stops, data):
         out.append(answer.add(i))
         out[-1].decode()
         assert not any(s.encode() in b"".join(out) for s in stops)
-    out.append(answer.rest())
+    out.append(answer.remainder())
     found = [(text.find(s) + len(s), text.find(s)) for s in stops if s in text]
     want = text[: min(found)[1]] if found else text
     assert b"".join(out).decode() == want and answer.stopped == bool(found)
@@ -293,7 +293,7 @@ def test_text_is_incomplete_exactly_if_its_grammar_does_not_accept_it(
         m.hparams.n_vocab, top_k=0, top_p=1, seed=seed, bias={2: 5 if ends else -1000}
     )
     go = generation.Generation(
-        m, cache, sampler, words.eog, Matcher(grammar.given(None, slow.gbnf(g)), words), keep
+        m, cache, sampler, words.eog, Matcher(grammar.of_options(None, slow.gbnf(g)), words), keep
     )
     try:
         raw = b"".join(words.bytes_of(i) for i in go.tokens(n))
@@ -335,7 +335,7 @@ def at_terminal(*argv, size=1 << 16):
 def test_terminal_gets_no_control_characters(tiny):
     """A model that wants to write escapes: a pipe gets them, a terminal is shown them."""
     model = tiny / "llama.gguf"
-    escape = Vocab(gguf.File(str(model))).ids_writing(b"\x1b")[0]
+    escape = Vocab(gguf.File(str(model))).tokens_writing(b"\x1b")[0]
     options = ["generate", "-m", model, "-n", 3, "-t", 0, "--bias", f"{escape}=1000", "x"]
     assert run(*options).stdout == b"\x1b\x1b\x1b"
     assert at_terminal(*options) == (0, b"^[^[^[\n")
@@ -532,7 +532,7 @@ def test_token_with_a_bias_of_minus_infinity_is_never_generated(tiny):
         *[w for i in range(420) for w in ("--bias", f"{i}=-inf")],
         "a",
     )
-    assert allowed.returncode == 65 and b"none is left" in allowed.stderr
+    assert allowed.returncode == 65 and b"every candidate at position" in allowed.stderr
 
 
 def read(tmp_path, text, name="a.json"):

@@ -168,7 +168,7 @@ def test_ids_are_written_before_the_next_record_is_read():
             logits(
                 stream.record(b"L", 0, 7, 0, array.array("f", [0, 1, float("nan"), 0, 0]).tobytes())
             ),
-            b"id 2 at position 7 is not finite",
+            b"token 2 at position 7 is not finite",
         ),
         (logits(dense(0, stream.MAY_END)), b"record 1: may-end without constrained"),
         (logits(dense(0, 32)), b"record 1: reserved bits"),
@@ -292,7 +292,7 @@ def test_logprob_is_a_second_column_that_readers_take(tmp_path):
     )
     (tmp_path / "ids").write_bytes(r.stdout)
     with open(tmp_path / "ids", "rb") as f:
-        reader = stream.IdReader(f.fileno())
+        reader = stream.TokenReader(f.fileno())
         assert list(reader) == [1, 2] and reader.reason == "stop"
 
 

@@ -45,7 +45,7 @@ def test_end_reasons_round_trip():
     for reason in stream.REASONS:
         end = stream.Record(b"E", stream.END_FLAGS.get(reason, 0), 9, 2, b"")
         assert end.end_before() == {"text": "stop"}.get(reason, reason)
-        assert stream.ids_end(reason) == f"#end {reason}\n".encode()
+        assert stream.tokens_end(reason) == f"#end {reason}\n".encode()
 
 
 def test_older_readers_refuse_the_marks():

@@ -86,9 +86,9 @@ def make_files(directory):
         + stream.record(b"E", stream.FULL, 6, 6)
     )
     (directory / "stream.ids").write_bytes(
-        stream.ids_header(MODEL_ID, 32000)
+        stream.tokens_header(MODEL_ID, 32000)
         + b"".join(b"%d\t-0.5\n" % i for i in range(100, 140))
-        + stream.ids_end("length")
+        + stream.tokens_end("length")
     )
     snapshot = Snapshot.create(Geometry(2, 2, 4, 1, 8), 40, MODEL_ID, "reference 1", str(directory))
     snapshot.reserve(20)
@@ -163,7 +163,9 @@ def test_marks_of_a_grammar_are_printed(tmp_path):
         ["last", "constrained", "may-end"],
         ["full", "constrained"],
     ]
-    (tmp_path / "ids").write_bytes(stream.ids_header(MODEL_ID, 8) + b"3\n" + stream.ids_end("cut"))
+    (tmp_path / "ids").write_bytes(
+        stream.tokens_header(MODEL_ID, 8) + b"3\n" + stream.tokens_end("cut")
+    )
     assert run("gguf-dump", tmp_path / "ids").stdout.endswith(b"\n1 tokens, end: cut\n")
     assert json.loads(run("gguf-dump", "--json", tmp_path / "ids").stdout.splitlines()[-1]) == {
         "count": 1,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from sluice import gguf
 from sluice.faults import BAD_DATA, UNSUPPORTED, USAGE, Error
-from sluice.gguf import llama2c, model_file
+from sluice.gguf import llama2c_checkpoint, model_file
 
 PROMPT = b"Once upon a time"
 
@@ -231,7 +231,7 @@ def test_versions_that_do_not_lie_as_kernels_want_them_name_the_command(files):
 def test_llama2c_vocab_option_is_missing_or_superfluous(files, tmp_path, datafile):
     assert fault_of(files / "v0").code == USAGE
     e = fault_of(datafile("models/stories260K.gguf"), files / "tok")
-    assert e.code == USAGE and "without --vocab" in str(e)
+    assert e.code == USAGE and "leave out --vocab" in str(e)
 
 
 @pytest.mark.parametrize("field", range(7))
@@ -295,7 +295,7 @@ def test_any_damage_is_a_fault_or_a_model(tmp_path_factory, data):
     except Error as e:
         assert e.code in (BAD_DATA, UNSUPPORTED, USAGE)
     else:
-        assert isinstance(file, llama2c.Checkpoint) and all(
+        assert isinstance(file, llama2c_checkpoint.Checkpoint) and all(
             file.read(t, 0, t.n_bytes) for t in file.tensors.values()
         )
         assert gguf.type_name(0) == "F32" and file.id

@@ -245,7 +245,7 @@ def test_end_record_tells_of_an_id_that_was_chosen_or_of_none(model):
     ):
         for flags in (0, stream.FULL, stream.LENGTH):
             done, _ = filtered(model, YESNO, dense(-1), end(flags, wrong, 8))
-            refused(done, 65, f"record 2: id {wrong} {says}")
+            refused(done, 65, f"record 2: token {wrong} {says}")
 
 
 def test_text_may_end_if_all_filters_accept_it(model):
@@ -312,7 +312,7 @@ def test_id_that_was_not_allowed_is_refused(model):
         refused(
             filtered(model, YESNO, dense(-1), dense(ID[wrong]))[0],
             65,
-            f"record 2: id {ID[wrong]} was chosen",
+            f"record 2: token {ID[wrong]} was chosen",
         )
     refused(filtered(model, YESNO, dense(-1), dense(-1))[0], 65, "record 2: id -1")
 

@@ -163,7 +163,7 @@ def test_cache_directory_writable_by_others_is_refused(tmp_path, mode):
         lambda: find(tmp_path / "c", ids_of(5)),
         lambda: prefix_cache.prepare(str(tmp_path / "c")),
     ):
-        with pytest.raises(Error, match="could have been written by others") as e:
+        with pytest.raises(Error, match="could have been written by other users") as e:
             use()
         assert e.value.code == 73
 

@@ -193,8 +193,8 @@ def test_snapshot_of_an_earlier_version_is_refused_by_name(tmp_path):
     path.write_bytes(data[:6] + b"\x01\0" + data[8:])
     assert (
         refused(path)
-        == "snapshot version 1, of an earlier sluice, which knew a model by samples of its file:"
-        " make it again, with the command that made it (prefill, generate -o, decode -o)"
+        == "snapshot version 1, of an earlier sluice, has a model ID of samples of the file;"
+        " make it again with prefill, generate -o or decode -o"
     )
 
 
@@ -328,7 +328,7 @@ def test_snapshot_token_outside_the_vocabulary_is_named(tmp_path, id):
     s = make(tmp_path)
     s.tokens[4] = id
     s.seal(tmp_path / "a.kv")
-    assert refused(tmp_path / "a.kv") == f"ids: {id} is not below the vocabulary size 40"
+    assert refused(tmp_path / "a.kv") == f"tokens: {id} is not below the vocabulary size 40"
 
 
 def test_random_damage_with_right_checksums_never_crashes(tmp_path):

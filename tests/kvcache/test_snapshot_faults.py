@@ -25,7 +25,7 @@ def test_snapshot_writable_by_others_is_refused(tmp_path):
     path = seal(tmp_path / "a.kv")
     for mode in (0o620, 0o602, 0o666):
         path.chmod(mode)
-        assert refused(path) == f"could have been written by others: its mode is {mode:04o}"
+        assert refused(path) == f"could have been written by other users: its mode is {mode:04o}"
     path.chmod(0o644)
     load(path)
     if os.geteuid() == 0:

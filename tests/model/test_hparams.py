@@ -269,7 +269,7 @@ BAD_OF = [
         LONG,
         put("phi3.rope.scaling.factor", "f32", 2.0),
         69,
-        "phi3.rope.scaling.factor beside longrope",
+        "phi3.rope.scaling.factor with longrope",
     ),
     (
         LONG,

@@ -352,7 +352,7 @@ def test_snapshot_with_nonfinite_logits_is_refused(models, tmp_path):
     m.prefill(cache, IDS[:5])
     cache.logits[7] = float("nan")
     cache.seal(str(tmp_path / "s"))
-    with pytest.raises(Error, match="logits: that of id 7") as e:
+    with pytest.raises(Error, match="logits: that of token 7") as e:
         m.open_snapshot(str(tmp_path / "s"))
     assert e.value.code == 65
 

@@ -66,9 +66,9 @@ def test_perplexity_has_the_bits_of_decode(files, tmp_path):
     ours, expected, total = scores(files / "m.gguf", windows), [], evaluate.Sums()
     for i in range(3):
         read, counted = windows.window(i)
-        head = stream.ids_header(m.id, windows_vocab := 768)
+        head = stream.tokens_header(m.id, windows_vocab := 768)
         first = n_ctx - len(counted)
-        as_ids = lambda part: head + b"".join(b"%d\n" % i for i in part) + stream.ids_end("text")
+        as_ids = lambda part: head + b"".join(b"%d\n" % i for i in part) + stream.tokens_end("text")
         assert (
             run(
                 "prefill",
@@ -568,7 +568,11 @@ def test_logits_do_not_replace_what_is_read(files, tmp_path):
                 cwd=tmp_path,
                 **{"stdin": stdin} if stdin else {},
             )
-            assert done.returncode == 64 and b"which is read" in done.stderr and done.stdout == b""
+            assert (
+                done.returncode == 64
+                and b"the output is also the input" in done.stderr
+                and done.stdout == b""
+            )
             if stdin:
                 stdin.close()
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before

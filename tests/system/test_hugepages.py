@@ -86,7 +86,7 @@ def test_missing_huge_pages_are_named(tmp_path, monkeypatch, tiny, says, code):
     if says:
         (tmp_path / "enabled").write_text(says)
     file = gguf.File(str(tiny), huge_pages=True)
-    with pytest.raises(Error, match="--huge-pages: this system has none") as e:
+    with pytest.raises(Error, match="--huge-pages: this system has no huge pages") as e:
         file.pointer(next(iter(file.tensors.values())))
     assert e.value.code == code
 

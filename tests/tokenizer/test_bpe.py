@@ -306,7 +306,7 @@ def test_table_is_what_each_id_writes(datafile, vocabularies, name):
             )
         assert vocab.bytes_of(i) == expected, i
         if expected and types[i] != BYTE:
-            assert i in vocab.ids_writing(expected)
+            assert i in vocab.tokens_writing(expected)
 
 
 AB, ABC = (b"a", b"b"), (b"ab", b"c")
@@ -336,9 +336,9 @@ def test_tokens_outside_the_alphabet_write_their_text(build):
     assert vocab.encode("x y漢".encode()) == [ord("x"), 32, ord("y"), *"漢".encode()]
     assert vocab.encode(b"ab<odd>odd one gone") == [256, 260, 261, *b" gone"]
     assert (
-        vocab.ids_writing(b"odd one") == [261]
-        and vocab.ids_writing("漢".encode()) == [258]
-        and vocab.ids_writing(b"gone") == []
+        vocab.tokens_writing(b"odd one") == [261]
+        and vocab.tokens_writing("漢".encode()) == [258]
+        and vocab.tokens_writing(b"gone") == []
     )
 
 
@@ -360,7 +360,7 @@ def test_special_takes_control_tokens_only_on_request(build):
     assert vocab.encode(data) == [256, *b"<|end|>", 258, 256]
     assert vocab.encode(data, marks=False) == [256, *b"<|end|><think>", 256]
     assert vocab.encode(data, special=True) == [256, 257, 258, 256]
-    assert vocab.eog == {257} and vocab.bos is None and vocab.control_id("<think>") == 258
+    assert vocab.eog == {257} and vocab.bos is None and vocab.control_token("<think>") == 258
 
 
 def test_begin_id_is_put_first_as_the_rule_and_the_file_say(build):

@@ -59,7 +59,7 @@ def joined(parts):
     joiner, out = detokenizer.Joiner(Bytes(parts)), []
     for i in range(len(parts)):
         joiner.add(i)
-        out.append((joiner.take().decode(), joiner.n_open))
+        out.append((joiner.fetch().decode(), joiner.n_open))
     return out
 
 

@@ -179,7 +179,7 @@ def test_pieces_that_transformers_added_split_text_and_each_part_has_its_blank(
         if kind == USER_DEFINED
     }
     if not marks:
-        added = {t: i for t, i in added.items() if vocab.control_id(t) is None}
+        added = {t: i for t, i in added.items() if vocab.control_token(t) is None}
     for text in texts:
         expected = []
         for part, cut in split(text.replace(" ", BLANK), added, ()):
@@ -216,7 +216,7 @@ def test_text_becomes_the_piece_with_spaces_if_two_spellings_exist(build, prefix
             for text in ("a  a", "a" + BLANK * 2 + "a"):
                 assert wanted in vocab.encode(text.encode(), bos=False)
                 assert decode(vocab, vocab.encode(text.encode(), bos=False)) == b"a  a"
-            assert wanted in vocab.ids_writing(b"  ")
+            assert wanted in vocab.tokens_writing(b"  ")
 
 
 def test_golden_literal_spaces_are_read(datafile, tmp_path):

@@ -407,7 +407,7 @@ def test_marks_can_be_left_as_text(build):
             assert vocab.encode(text, bos=False, special=special) == [i]
         assert (vocab.encode(text, bos=False, marks=False) == [i]) == (t in words), t
         assert decode(vocab, [i]) == decode(vocab, vocab.encode(text, marks=False)) == text
-        assert (vocab.control_id(t) == i) == (t in marks)
+        assert (vocab.control_token(t) == i) == (t in marks)
 
 
 def test_user_defined_pieces_that_end_turns_are_control_tokens(build):
@@ -474,7 +474,7 @@ def decode(vocab, tokens, **how):
     joiner, out = text.Joiner(vocab, **how), b""
     for i in tokens:
         joiner.add(i)
-        data = joiner.take()
+        data = joiner.fetch()
         data.decode()
         out += data
     return out
@@ -706,8 +706,8 @@ def test_any_vocabulary_is_refused_or_encodes(build, pieces, with_bytes, special
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 4096])
 def test_line_is_waiting_only_when_it_is(n):
     r, w = os.pipe()
-    os.write(w, stream.ids_header(bytes(32), 10) + b"1\n" * n)
-    reader = stream.IdReader(r)
+    os.write(w, stream.tokens_header(bytes(32), 10) + b"1\n" * n)
+    reader = stream.TokenReader(r)
     for k, _ in zip(range(n), reader):
         assert reader.is_waiting() == (k == n - 1)
     os.close(r), os.close(w)

@@ -244,8 +244,10 @@ def test_augmentation_places_sample_rare_tokens_as_often_as_common_ones():
     bodies = [np.array([5, 5, 5, 9]), np.array([], int), np.array([5, 7] * 50)]
     places, rng = augmentation.Places(np.array([11, 12, 13]), bodies), np.random.default_rng(1)
     of = dict(zip((11, 12, 13), bodies))
-    drawn = [of[text][at] for text, at in (places.sample(rng) for _ in range(600))]
-    assert set(drawn) == {5, 7, 9} and all(150 < drawn.count(i) < 250 for i in (5, 7, 9))
+    from_options = [of[text][at] for text, at in (places.sample(rng) for _ in range(600))]
+    assert set(from_options) == {5, 7, 9} and all(
+        150 < from_options.count(i) < 250 for i in (5, 7, 9)
+    )
 
 
 def test_features_count_items_and_pairs():

@@ -9,14 +9,13 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from ..limits import MAX_CAPACITY, MAX_VOCAB
+from ..limits import MAX_BIAS, MAX_CAPACITY, MAX_VOCAB
 from ..model import model as models
 
 Path = str | os.PathLike[str]
 Text = str | bytes
 Arithmetic = Literal["exact", "fast"]
 KvType = Literal["f32", "f16", "q8_0"]
-MAX_BIAS = 1e6
 MAX_THREADS = 1024
 MAX_FLOAT = sys.float_info.max
 
@@ -46,9 +45,9 @@ def check_one_of(name: str, value: str, choices: Iterable[str]) -> None:
         raise ValueError(f"{name}: {value!r} is not one of {', '.join(choices)}")
 
 
-def finite(name: str, value: float, minimum: float, maximum: float = MAX_FLOAT) -> float:
+def finite(name: str, value: float, minimum: float, maximum: float | None = None) -> float:
     """Return the argument `name` as a float from `minimum` to `maximum`. Raises ValueError."""
-    number = float(value)
+    number, maximum = float(value), MAX_FLOAT if maximum is None else maximum
     if not minimum <= number <= maximum:  # NaN fails, too
         raise ValueError(f"{name}: {value} is not a number from {minimum} to {maximum}")
     return number

@@ -75,6 +75,6 @@ def _pieces(
         if text.stopped:
             steps.finish("stop")
             break
-    if rest := text.rest():
+    if rest := text.remainder():
         yield rest.decode()
     file.check_unchanged()

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .. import limits
 from ..chat import messages as conversations
 from ..chat import template as chat_template
 from ..generate import generation as engine
@@ -14,7 +15,7 @@ from ..generate.sampler import Sampler, biases
 from ..grammar.matcher import Grammar, Matcher
 from ..kernels import ffi
 from ..kvcache.format import KV_TYPES
-from ..limits import MAX_CAPACITY, MAX_VOCAB
+from ..limits import MAX_CAPACITY
 from ..model import model as models
 from ..tokenizer.detokenizer import Joiner
 from ..tokenizer.vocabulary import Vocab
@@ -98,7 +99,7 @@ class Model(Closable):
             joiner = Joiner(self._vocab, special)
             for token in self._checked(tokens):
                 joiner.add(token)
-            return str(joiner.take(), "utf-8")
+            return str(joiner.fetch(), "utf-8")
 
     def logits(self, tokens: Iterable[int]) -> memoryview[float]:
         """Compute the logits after the last of `tokens`: those in a snapshot of `prefill`.
@@ -196,15 +197,15 @@ class Model(Closable):
         with engine_lock:
             sampler = Sampler(
                 self.n_vocab,
-                temperature=finite("temperature", temperature, 0),
-                top_k=integer("top_k", top_k, 0, MAX_VOCAB),
-                top_p=finite("top_p", top_p, 0, 1),
-                min_p=finite("min_p", min_p, 0, 1),
-                repeat=finite("repeat_penalty", repeat_penalty, 0.01, 100),
-                presence=finite("presence_penalty", presence_penalty, -1000, 1000),
-                frequency=finite("frequency_penalty", frequency_penalty, -1000, 1000),
-                last_n=integer("last_n", last_n, 0, 1 << 20),
-                seed=integer("seed", seed, 0, (1 << 64) - 1),
+                temperature=finite("temperature", temperature, *limits.TEMPERATURE),
+                top_k=integer("top_k", top_k, *limits.TOP_K),
+                top_p=finite("top_p", top_p, *limits.TOP_P),
+                min_p=finite("min_p", min_p, *limits.MIN_P),
+                repeat=finite("repeat_penalty", repeat_penalty, *limits.REPEAT_PENALTY),
+                presence=finite("presence_penalty", presence_penalty, *limits.PRESENCE_PENALTY),
+                frequency=finite("frequency_penalty", frequency_penalty, *limits.FREQUENCY_PENALTY),
+                last_n=integer("last_n", last_n, *limits.LAST_N),
+                seed=integer("seed", seed, *limits.SEED),
                 bias=biases(pairs, words, self.n_vocab, self._vocab),
                 least=bool(least),
             )

@@ -48,9 +48,9 @@ LINES = ("#1b6ca8", "#d1495b", "#3a7d44", "#e08e0b", "#6a4c93", "#00798c", "#8d5
 OTHERS = "#a65628"  # other backends
 
 
-def check(path: str, drawn: object = True) -> None:
+def check(path: str, from_options: object = True) -> None:
     """Error 64, 69, 73 or 75: write() could not write `path`. drawn: whether rows can be drawn."""
-    if not drawn:
+    if not from_options:
         raise Error(
             USAGE, "--plot: nothing to draw: --start has no plot, and there are no other tests"
         )

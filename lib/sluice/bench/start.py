@@ -47,7 +47,9 @@ def times(
     out = []
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as prompt:
         prompt.write(
-            stream.ids_header(engine.file.id, engine.h.n_vocab) + lines + stream.ids_end("text")
+            stream.tokens_header(engine.file.id, engine.h.n_vocab)
+            + lines
+            + stream.tokens_end("text")
         )
         prompt.flush()
         snapshot = os.path.join(directory, "snapshot")

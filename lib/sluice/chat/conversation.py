@@ -116,7 +116,7 @@ class Conversation:
                     break
             else:
                 reason = generation.reason
-            parts.append(answer.rest())
+            parts.append(answer.remainder())
             yield parts[-1]
         finally:
             self._append_answer(chosen, b"".join(parts), answer.stopped)

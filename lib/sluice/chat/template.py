@@ -192,7 +192,7 @@ class Template:
         for n, (kind, text, i) in enumerate(segments):
             after = tokens[-1] if tokens else None
             first = after is None or self._vocab.splits(after)
-            taken = self._vocab.takes_before and self._white_space_is_taken(segments[n + 1 :])
+            taken = self._vocab.strips_before and self._white_space_is_taken(segments[n + 1 :])
             data = (text.rstrip(WHITE_SPACE) if taken else text).encode("utf-8", "replace")
             if kind == "template":
                 tokens += self._encode_template(data, first, after)
@@ -210,7 +210,7 @@ class Template:
         """
         for kind, text, _ in segments:
             if text.strip(WHITE_SPACE):
-                return kind == "template" and self._vocab.begins_taking(
+                return kind == "template" and self._vocab.begins_stripping(
                     text.encode("utf-8", "replace")
                 )
         return False

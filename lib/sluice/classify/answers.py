@@ -133,7 +133,7 @@ class Tree:
 
     def _tokens_writing(self, data):
         if data not in self._writing:
-            self._writing[data] = self._vocab.ids_writing(data)
+            self._writing[data] = self._vocab.tokens_writing(data)
         return self._writing[data]
 
     def log_probabilities(

@@ -125,9 +125,9 @@ class Classifier:
         self.cache_state = "stored"
         return new
 
-    def held_bytes(self) -> int:
+    def buffer_bytes(self) -> int:
         """Return the bytes kept from one text to the next: activations, and the KV cache."""
-        return self._kv.layout.file_bytes + self._forward.held_bytes()
+        return self._kv.layout.file_bytes + self._forward.buffer_bytes()
 
     def prepare(self) -> None:
         """Process the tokens before the input now, once for all texts."""

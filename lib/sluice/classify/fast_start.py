@@ -40,7 +40,7 @@ def run(argv: list[str]) -> None:
     try:
         from ..system import descriptors
 
-        descriptors.hold()
+        descriptors.fill_closed()
         code = _answer(**options)
     except BaseException as e:
         from .. import cli

@@ -72,7 +72,7 @@ def choose(file: "File", vocab: "Vocab") -> str:
     model_template = file.get("tokenizer.chat_template", "string", "")[:MAX_TEMPLATE]
     for name, template in TEMPLATES.items():
         marks = [mark for kind, mark in template.before + template.after if kind == "special"]
-        if all(vocab.control_id(mark) is not None for mark in marks) and all(
+        if all(vocab.control_token(mark) is not None for mark in marks) and all(
             mark in model_template for mark in template.must_contain
         ):
             return name
@@ -81,7 +81,7 @@ def choose(file: "File", vocab: "Vocab") -> str:
 
 def need(file: "File", vocab: "Vocab", mark: str) -> int:
     """Return the ID of the control token `mark`. Raises DataError if the vocabulary has none."""
-    i = vocab.control_id(mark)
+    i = vocab.control_token(mark)
     if i is None:
         raise data_error(
             file.path,

@@ -85,7 +85,7 @@ def run(main: click.Command) -> NoReturn:
     75 for lack of memory and for a library that cannot be loaded; 70, with a traceback, for any
     other exception, which is a bug.
     """
-    descriptors.hold()
+    descriptors.fill_closed()
     if not IGNORED:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 0

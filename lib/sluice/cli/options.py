@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -285,6 +285,16 @@ def grammar_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     decorated: Callable[..., Any] = by_file(by_text(function))
     return decorated
+
+
+def check_text_options(
+    grammar_path: str | None, grammar_text: str | None, stops: Sequence[str]
+) -> None:
+    """Raise click.UsageError if both -g and -e are given, or an empty --stop."""
+    if grammar_path and grammar_text is not None:
+        raise click.UsageError("-g and -e exclude each other")
+    if not all(stops):
+        raise click.UsageError("--stop: the text is empty")
 
 
 def context_option(limit: int, help: str, shown: str) -> Any:

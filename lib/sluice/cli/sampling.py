@@ -24,7 +24,7 @@ OPTIONS = (
         "-t",
         "--temperature",
         aliases=("--temp",),
-        type=Number(min=0),
+        type=Number(*limits.TEMPERATURE),
         default=0.8,
         metavar="T",
         help="Divide logits by T; 0: greedy.",
@@ -32,7 +32,7 @@ OPTIONS = (
     option(
         "-k",
         "--top-k",
-        type=click.IntRange(0, limits.MAX_VOCAB),
+        type=click.IntRange(*limits.TOP_K),
         default=40,
         metavar="K",
         help="Keep the K most likely tokens; 0: all.",
@@ -40,14 +40,14 @@ OPTIONS = (
     option(
         "-p",
         "--top-p",
-        type=Number(0, 1),
+        type=Number(*limits.TOP_P),
         default=0.95,
         metavar="P",
         help="Keep the fewest most likely tokens with total probability P; 1: all.",
     ),
     option(
         "--min-p",
-        type=Number(0, 1),
+        type=Number(*limits.MIN_P),
         default=0.05,
         metavar="P",
         help="Keep tokens at least P times as likely as the most likely one; 0: all.",
@@ -55,7 +55,7 @@ OPTIONS = (
     option(
         "--repeat-penalty",
         "repeat",
-        type=Number(0.01, 100),
+        type=Number(*limits.REPEAT_PENALTY),
         default=1.0,
         metavar="R",
         help="Divide positive logits of recent tokens by R and multiply negative ones; 1: off.",
@@ -63,7 +63,7 @@ OPTIONS = (
     option(
         "--presence-penalty",
         "presence",
-        type=Number(-1000, 1000),
+        type=Number(*limits.PRESENCE_PENALTY),
         default=0.0,
         metavar="A",
         help="Subtract A from the logits of recent tokens; 0: off.",
@@ -71,7 +71,7 @@ OPTIONS = (
     option(
         "--frequency-penalty",
         "frequency",
-        type=Number(-1000, 1000),
+        type=Number(*limits.FREQUENCY_PENALTY),
         default=0.0,
         metavar="A",
         help="Subtract A per occurrence of a recent token; 0: off.",
@@ -79,7 +79,7 @@ OPTIONS = (
     option(
         "--last-n",
         aliases=("--repeat-last-n",),
-        type=click.IntRange(0, 1 << 20),
+        type=click.IntRange(*limits.LAST_N),
         default=64,
         metavar="N",
         help="Number of recent tokens for the penalties.",
@@ -100,7 +100,7 @@ OPTIONS = (
     option(
         "-S",
         "--seed",
-        type=OrNone(0, (1 << 64) - 1),
+        type=OrNone(*limits.SEED),
         metavar="N",
         show_default="random; -v prints it",
         help="RNG seed; -1: a random one.",

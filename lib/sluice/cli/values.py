@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from ..limits import MAX_BIAS
+
 
 class Number(click.FloatRange):
     """A finite float from `min` to `max`."""
@@ -69,9 +71,6 @@ class Mode(click.ParamType):
         ):
             self.fail(f"{value!r} is not a mode from 0000 to 0777", param, ctx)
         return int(value, 8)
-
-
-MAX_BIAS = 1e6
 
 
 class Bias(click.ParamType):

@@ -11,7 +11,7 @@ from ..tokenizer import vocabulary
 from ..chat import conversation, messages as message_files, template, terminal
 from ..faults import BAD_DATA, Error
 from ..model.model import KV_TYPES, Model
-from ..generate.sampler import drawn
+from ..generate.sampler import from_options
 from ..kvcache import capacity as capacities
 from ..limits import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
@@ -131,17 +131,17 @@ def main(
     SEE ALSO
       generate, classify
     """
-    if grammar_path and grammar_text is not None:
-        raise click.UsageError("-g and -e exclude each other")
-    if not all(stops):
-        raise click.UsageError("--stop: the text is empty")
+    cli.check_text_options(grammar_path, grammar_text, stops)
     if out:
         paths.check_target(out, model, vocab_file, template_path)
-    rules, messages = matcher.given(grammar_path, grammar_text), conversation.opening(system, path)
+    rules, messages = (
+        matcher.of_options(grammar_path, grammar_text),
+        conversation.opening(system, path),
+    )
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
-    sampler = drawn(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
+    sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     cache = Scratch(m.geometry(kv), capacities.limit(m.hparams.n_ctx, capacity), logits=True)
     at_terminal, interrupt = os.isatty(0), terminal.Interrupt()
     talk = conversation.Conversation(

@@ -103,7 +103,7 @@ def main(
         )
     n_begin = cache.n_tok
     decoder = records.Decoder(m, cache, vocabulary.end_tokens(m.file), bool(out), rows)
-    reader: stream.IdReader | None = None
+    reader: stream.TokenReader | None = None
 
     def tokens() -> Iterator[tuple[int, bool]]:
         assert reader is not None
@@ -115,7 +115,7 @@ def main(
     stream.write_all(
         1, next(answer).pack()
     )  # before the first token is read: it may depend on this record
-    reader = stream.IdReader(0, m.file, m.hparams.n_vocab)
+    reader = stream.TokenReader(0, m.file, m.hparams.n_vocab)
     for record in answer:
         if record.kind != b"E" and not reader.end_is_here():
             stream.write_all(1, record.pack())

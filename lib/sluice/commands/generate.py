@@ -11,7 +11,7 @@ from ..tokenizer import vocabulary
 from ..generate import generation
 from ..chat import conversation, template, terminal
 from ..model.model import KV_TYPES, Model
-from ..generate.sampler import drawn
+from ..generate.sampler import from_options
 from ..limits import MAX_CAPACITY
 from ..cli import sampling
 import click
@@ -147,17 +147,14 @@ def main(
     """
     began = time.monotonic()
     is_chat = bool(chat or system is not None or path or template_path)
-    if grammar_path and grammar_text is not None:
-        raise click.UsageError("-g and -e exclude each other")
+    cli.check_text_options(grammar_path, grammar_text, stops)
     if is_chat and (snapshot or special):
         raise click.UsageError(
             "-s and --special: not with --chat, --system, --messages or --template"
         )
-    if not all(stops):
-        raise click.UsageError("--stop: the text is empty")
     if out:
         files.check_target(out, model, vocab_file)
-    rules = matcher.given(grammar_path, grammar_text)
+    rules = matcher.of_options(grammar_path, grammar_text)
     data = text_of(prompt, is_chat) if prompt or not (snapshot or path) else b""
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
@@ -173,7 +170,7 @@ def main(
             if data or not base
             else []
         )
-    sampler = drawn(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
+    sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     cache = generation.begin(
         m, tokens, base, capacity, max_tokens, kv, os.path.dirname(out) if out else None
     )
@@ -193,7 +190,7 @@ def main(
         if answer.stopped:
             g.finish("stop")
             break
-    terminal.show(answer.rest() + (b"\n" if os.isatty(1) else b""))
+    terminal.show(answer.remainder() + (b"\n" if os.isatty(1) else b""))
     m.file.check_unchanged()
     if out:
         cache.seal(out)

@@ -97,7 +97,7 @@ def main(
         raise click.UsageError("give -g FILE or -e TEXT: exactly one")
     if model is None and not check:
         raise click.UsageError("-m/--model: missing option; give -m FILE or set $MODEL")
-    rules = grammar.given(path, text)
+    rules = grammar.of_options(path, text)
     assert rules is not None
     if check or model is None:
         raise click.exceptions.Exit(0 if matches(grammar.Matcher(rules)) else 1)

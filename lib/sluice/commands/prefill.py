@@ -161,7 +161,7 @@ def read_tokens(m: Model, tokens: list[int], limit: int, capacity: int | None) -
     limit: maximum number of all tokens. capacity: the value of --ctx-size, or None.
     Raises DataError if there are more, or none.
     """
-    reader = stream.IdReader(0, m.file, m.hparams.n_vocab)
+    reader = stream.TokenReader(0, m.file, m.hparams.n_vocab)
     for token in reader:
         tokens.append(token)
         if len(tokens) > limit:

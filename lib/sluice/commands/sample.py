@@ -3,7 +3,7 @@
 from typing import Any
 
 from .. import cli, stream
-from ..generate.sampler import drawn
+from ..generate.sampler import from_options
 from ..cli import sampling
 
 
@@ -65,8 +65,8 @@ def main(
       decode, grammar-filter, tokenize
     """
     logits = stream.LogitsReader(0)
-    sampler = drawn(steps, logits.n_vocab, seed, bias)
-    stream.write_all(1, stream.ids_header(logits.model_half, logits.n_vocab))
+    sampler = from_options(steps, logits.n_vocab, seed, bias)
+    stream.write_all(1, stream.tokens_header(logits.model_half, logits.n_vocab))
     reason: str | None = None
     n_tokens, records = 0, iter(logits)
     for record in records:
@@ -81,7 +81,7 @@ def main(
                 stream.write_all(1, line)
                 reason, line = next(records).end_before(), b""
         if reason:
-            stream.write_all(1, line + stream.ids_end(reason))
+            stream.write_all(1, line + stream.tokens_end(reason))
             break
         stream.write_all(1, line)
     logits.finish()

@@ -145,7 +145,7 @@ def tokens_of_stdin(words: vocabulary.Vocab, how: dict[str, Any]) -> tuple[list[
 def text_to_tokens(file: Any, words: vocabulary.Vocab, **how: Any) -> tuple[dict[str, int], str]:
     """Print the tokens as a stream. Returns the statistics for -v and the reason of `#end`."""
     tokens, n_bytes = tokens_of_stdin(words, how)
-    out = stream.ids_header(file.id, words.n_vocab)
+    out = stream.tokens_header(file.id, words.n_vocab)
     for at in range(
         0, len(tokens), N_WRITE
     ):  # strings of all tokens would take more memory than all else
@@ -153,7 +153,7 @@ def text_to_tokens(file: Any, words: vocabulary.Vocab, **how: Any) -> tuple[dict
             stream.write_all(1, out)
             out = b""
         out += "".join(f"{i}\n" for i in tokens[at : at + N_WRITE]).encode()
-    stream.write_all(1, out + stream.ids_end("text"))
+    stream.write_all(1, out + stream.tokens_end("text"))
     return {"tokens": len(tokens), "bytes": n_bytes}, "text"
 
 
@@ -165,16 +165,16 @@ def tokens_to_text(
     Writes whenever it would wait for the next token, so that the text of a generation loop appears
     at once. Returns the statistics for -v and the reason of `#end`.
     """
-    reader = stream.IdReader(0, file, words.n_vocab)
+    reader = stream.TokenReader(0, file, words.n_vocab)
     joiner, show = detokenizer.Joiner(words, special, prefix), writer()
     n_tokens = n_bytes = 0
     try:
         for n_tokens, token in enumerate(reader, 1):
             joiner.add(token)
             if reader.is_waiting():
-                n_bytes += show(joiner.take())
+                n_bytes += show(joiner.fetch())
     finally:
-        n_bytes += show(joiner.take())
+        n_bytes += show(joiner.fetch())
     reader.finish()
     return {"tokens": n_tokens, "bytes": n_bytes, "open": joiner.n_open}, reader.reason
 

@@ -1,4 +1,4 @@
-"""From GGUF to a checkpoint of llama2.c and its vocabulary."""
+"""GGUF to a llama2.c checkpoint and its vocabulary."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from .llama2c import write as to
 
 
 def run(source: str, out: str, version: int, vocab_out: str | None, verbose: bool) -> None:
+    """Convert the GGUF `source` to the checkpoint `out` of `version`, and its vocabulary to
+    `vocab_out`.
+    """
     clock = progress.Clock()
     file, c = to.source(source)
     words = to.vocab(file) if vocab_out else None

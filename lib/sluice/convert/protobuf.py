@@ -1,9 +1,8 @@
-"""The wire format of protocol buffers, as far as files here need it
-(https://protobuf.dev/programming-guides/encoding/).
+"""Protocol Buffers wire format: reader and writer of the parts that model files need.
 
-A message is fields, each a varint number << 3 | wire type and a value: 0 varint, 1 eight bytes, 2
-varint length and that many bytes, 5 four bytes. Types 3 and 4 (groups) are refused, as nothing has
-written them since 2008.
+Source: https://protobuf.dev/programming-guides/encoding/. A message is a sequence of fields: a
+varint, number << 3 | wire type, and a value: 0 varint, 1 eight bytes, 2 varint length and that many
+bytes, 5 four bytes. Types 3 and 4 (groups) are refused; they have been obsolete since 2008.
 """
 
 from __future__ import annotations
@@ -26,15 +25,18 @@ class Span:
 
     __slots__ = ("source", "at", "end")
 
-    def __init__(self, source: Any, at: int, end: int):
+    def __init__(self, source: Any, at: int, end: int) -> None:
         self.source, self.at, self.end = source, at, end
 
     def bytes(self) -> builtins.bytes:
+        """Return the bytes of the span."""
         return self.source.bytes(self.at, self.end - self.at)
 
     def fields(self) -> Iterator[tuple[int, int, Any]]:
-        """Yield (number, wire type, value) of the message in it: an int, 4 or 8 bytes, or for BYTES
-        a Span. DataError where it is none.
+        """Yield (number, wire type, value) of the message: an int, 4 or 8 bytes, or for
+        BYTES a Span.
+
+        DataError if it is not a message.
         """
         at = self.at
         while at < self.end:
@@ -83,34 +85,38 @@ class Span:
 
 
 class Memory:
-    """Bytes as the source of a Span."""
+    """Bytes in memory as the source of a Span."""
 
-    def __init__(self, path: str, data: bytes):
+    def __init__(self, path: str, data: bytes) -> None:
         self.path, self.data, self.size = path, data, len(data)
 
     def bytes(self, at: int, n: int) -> builtins.bytes:
+        """Return `n` bytes from `at` on."""
         return self.data[at : at + n]
 
 
 def message(path: str, data: bytes) -> Span:
+    """Return the Span of a message in memory."""
     return Span(Memory(path, data), 0, len(data))
 
 
-def floats(kind: int, value: Any, path: str, what: str) -> Any:
-    """The f32 of one occurrence of a repeated float: packed or alone."""
+def floats(kind: int, value: Any, path: str, label: str) -> Any:
+    """Return the f32 of one occurrence of a repeated float: packed or single."""
     data = value.bytes() if kind == BYTES else value
     if kind not in (BYTES, FIXED32) or len(data) % 4:
-        raise data_error(path, f"{what}: not floats")
+        raise data_error(path, f"{label}: not floats")
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 
-def int32(kind: int, value: Any, path: str, what: str) -> int:
+def int32(kind: int, value: Any, path: str, label: str) -> int:
+    """Return an int32 field. DataError names `label`."""
     if kind != VARINT:
-        raise data_error(path, f"{what}: not an integer")
+        raise data_error(path, f"{label}: not an integer")
     return (value & 0xFFFFFFFF) - (value << 1 & 1 << 32)
 
 
 def put_varint(n: int) -> bytes:
+    """Return a varint."""
     out = bytearray()
     n &= (1 << 64) - 1
     while n > 0x7F:
@@ -121,9 +127,10 @@ def put_varint(n: int) -> bytes:
 
 
 def put_bytes(number: int, data: bytes) -> bytes:
+    """Return a field of bytes."""
     return put_varint(number << 3 | BYTES) + put_varint(len(data)) + data
 
 
 def put_int(number: int, n: int) -> bytes:
-    """A proto3 integer: 0 is not written."""
+    """Return a proto3 integer field: nothing for 0."""
     return put_varint(number << 3 | VARINT) + put_varint(n) if n else b""

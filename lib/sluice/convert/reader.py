@@ -1,4 +1,4 @@
-"""A file of weights that is read in pieces, and JSON: both checked, both bounded."""
+"""Bounded reader of weight files and JSON files, both checked."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from ..faults import IO_ERROR, Error, data_error
 
 
 class Reader:
-    """An open regular file. DataError for another kind of file, 74 where it becomes shorter than it
-    was; OSError if it cannot be read.
-    """
+    """An open regular file. DataError for another kind; 74 if it becomes shorter; OSError."""
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike) -> None:
         self.path = os.fspath(path)
         self._fd = -1
         self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -29,12 +27,12 @@ class Reader:
             )
         self.size = s.st_size
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
 
     def bytes(self, at: int, n: int) -> builtins.bytes:
-        """`n` bytes from `at` on."""
+        """Return `n` bytes from `at` on."""
         out = []
         while n:
             try:
@@ -48,13 +46,13 @@ class Reader:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def check_unchanged(self) -> None:
-        """Error 74 if the file was overwritten, cut or touched since it was opened."""
+        """Error 74 if the file was overwritten, truncated or touched since it was opened."""
         then, now = self._stat, os.fstat(self._fd)
         if (then.st_size, then.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
             raise Error(IO_ERROR, f"{self.path}: the file was changed while it was in use")
 
     def rows(self, dtype: Any, at: int, n_in: int) -> Callable[[int, int], Any]:
-        """The function read of a Tensor whose rows lie at byte `at`, one after the other."""
+        """Return a function `read` of a Tensor whose rows are consecutive from byte `at` on."""
         import numpy as np
 
         return lambda first, n: np.frombuffer(
@@ -62,17 +60,19 @@ class Reader:
         ).reshape(n, n_in)
 
 
-def read_small(path: str, most: int) -> bytes:
-    """The bytes of a file of at most `most` of them."""
+def read_small(path: str, maximum: int) -> bytes:
+    """Return the bytes of a file. DataError: more than `maximum`."""
     r = Reader(path)
-    if r.size > most:
-        raise data_error(path, f"{r.size} bytes, more than {most >> 20} MiB")
+    if r.size > maximum:
+        raise data_error(path, f"{r.size} bytes, more than {maximum >> 20} MiB")
     return r.bytes(0, r.size)
 
 
 def parse_json(path: str, data: bytes) -> dict[str, Any]:
-    """The object in `data` (bytes). DataError: no JSON, a name twice in one object, no object at
-    the top, or absurd in depth.
+    """Return the object in `data` (bytes).
+
+    DataError: not JSON, a duplicate name in an object, no object at the top, or nested too
+    deeply.
     """
 
     def once(pairs):
@@ -80,18 +80,18 @@ def parse_json(path: str, data: bytes) -> dict[str, Any]:
         if len(out) < len(pairs):
             seen = set()
             name = next(k for k, _ in pairs if k in seen or seen.add(k))
-            raise ValueError(f"the name {json.dumps(name)[:80]} stands twice in an object")
+            raise ValueError(f"the name {json.dumps(name)[:80]} appears twice in an object")
         return out
 
     try:
         found = json.loads(data, object_pairs_hook=once)
     except RecursionError:
-        raise data_error(path, "nested too deep") from None
+        raise data_error(path, "nested too deeply") from None
     except ValueError as e:  # UnicodeDecodeError too
         raise data_error(path, f"not JSON: {str(e)[:120]}") from None
     if not isinstance(found, dict):
-        raise data_error(path, "holds no object")
-    # half a surrogate pair is no character, and no UTF-8 can say it
+        raise data_error(path, "is not an object")
+    # half a surrogate pair is no character, and UTF-8 cannot express it
     if re.search(rb"\\u[dD][89a-fA-F]", data):
         try:
             json.dumps(found, ensure_ascii=False).encode()
@@ -100,5 +100,6 @@ def parse_json(path: str, data: bytes) -> dict[str, Any]:
     return found
 
 
-def read_json(path: str, most: int) -> dict[str, Any]:
-    return parse_json(path, read_small(path, most))
+def read_json(path: str, maximum: int) -> dict[str, Any]:
+    """Return the object in a JSON file of at most `maximum` bytes. DataError."""
+    return parse_json(path, read_small(path, maximum))

@@ -1,4 +1,4 @@
-"""To GGUF: which source a path is, and the way from there to the file."""
+"""Hugging Face folders, llama2.c checkpoints and llama.proto messages to GGUF."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ PICKLES = (b"PK\3\4", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
 def folder(path: str, out: str, kind: str | None, verbose: bool) -> None:
+    """Convert the Hugging Face folder `path` to the GGUF `out`. kind: type of the weights, or
+    None.
+    """
     from .hf import folder as hf
 
     metadata, tensors = hf.read(path)
@@ -24,18 +27,18 @@ def folder(path: str, out: str, kind: str | None, verbose: bool) -> None:
 def checkpoint(
     path: str, out: str, kind: str | None, vocab: str | None, version: int | None, verbose: bool
 ) -> None:
-    """A checkpoint of llama2.c, or a llama.proto message with weights."""
+    """Convert a llama2.c checkpoint, or a llama.proto message with weights."""
     r = Reader(path)
     head = r.bytes(0, min(r.size, 512))
     if head.startswith(PICKLES):
         raise unsupported_error(
             path,
-            "a pickle of torch, which is a program: never read; have its maker save safetensors",
+            "is a pickle of torch, which can run programs; it is never read. Use safetensors",
         )
     if path.endswith(".safetensors"):
         raise Error(
             USAGE,
-            f"{path}: weights alone; give the folder, which has config.json and the tokenizer too",
+            f"{path}: has weights only; give the folder with config.json and the tokenizer",
         )
     if (
         head[:1] == b"\n"
@@ -45,7 +48,7 @@ def checkpoint(
         c, tensors, words = _message(path, vocab)
     else:
         if vocab is None:
-            raise Error(USAGE, f"{path}: give its vocabulary too, --vocab tokenizer.bin")
+            raise Error(USAGE, f"{path}: give its vocabulary, too: --vocab tokenizer.bin")
         c, tensors = read.tensors(path, version)
         words = vocabulary.metadata(vocab, c)
     name = os.fsencode(os.path.splitext(os.path.basename(path))[0]).decode("utf-8", "replace")
@@ -57,10 +60,10 @@ def _message(path, vocab):
     file = llama_pb.File(path)
     if file.weights is None:
         raise Error(
-            USAGE, f"{path}: has no weights; give it as --vocab beside the checkpoint that has them"
+            USAGE, f"{path}: has no weights; give it as --vocab with the checkpoint that has them"
         )
     if vocab:
-        raise Error(USAGE, f"{path}: has its own vocabulary: without --vocab")
+        raise Error(USAGE, f"{path}: has its own vocabulary; leave out --vocab")
     c, tensors = file.tensors()
     return c, tensors, vocabulary.metadata(path, c)
 

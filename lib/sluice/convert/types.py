@@ -1,5 +1,5 @@
-"""Rows of numbers from type to type: arrays of numpy in, bytes out. The work is in
-csrc/formats/encode.c, the rules are in mixes.py.
+"""Number types of weights: numpy arrays to encoded bytes (csrc/formats/encode.c, rules in
+mixes.py).
 
     encode("Q8_0", x, "F32", "tensor a.weight")    bytes of x, f32 [n, n_in], whole rows
 """
@@ -17,47 +17,47 @@ STORED = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2"
 
 
 def to_f32(x: np.ndarray, type: str) -> np.ndarray:
-    """x, an array of STORED[type], as f32; exact."""
+    """Return x, an array of STORED[type], as f32; exact."""
     if type == "BF16":
         return (x.astype(np.uint32) << 16).view(np.float32)
     return x.astype(np.float32, copy=False)
 
 
-def check_finite(x: np.ndarray, type: str, what: str, first: int = 0) -> None:
-    """DataError where a number of `x` (of STORED[type]) is none: every format here can hold such,
-    no model can use it.
-    """
+def check_finite(x: np.ndarray, type: str, label: str, first: int = 0) -> None:
+    """DataError if an element of `x` (of STORED[type]) is infinite or NaN."""
     at = ffi.new("int64_t *")
     if lib.count_nonfinite(at, NUMBERS[type], ffi.from_buffer(x), x.size):
-        raise _stopped(what, first + at[0] // x.shape[-1], type, False)
+        raise _stopped(label, first + at[0] // x.shape[-1], type, False)
 
 
-def encode(type: str, x: np.ndarray, stored: str, what: str, first: int = 0) -> bytearray:
-    """The bytes of x, contiguous rows of STORED[stored], [n, n_in], as `type`; rows are whole
-    blocks of it.
+def encode(type: str, x: np.ndarray, stored: str, label: str, first: int = 0) -> bytearray:
+    """Return the bytes of x as `type`.
 
-    DataError names the row, x[0] being row `first` of `what`, where a number is none or beyond the
-    type.
+    x: contiguous rows of STORED[stored], [n, n_in]; rows are whole blocks of `type`. DataError
+    names the row if a number is not finite or too large for the type; x[0] is row `first` of
+    `label`.
     """
     out, beyond = bytearray(lib.type_row_bytes(NUMBERS[type], x.size)), ffi.new("int32_t *")
     at = lib.encode_weights(
         beyond, ffi.from_buffer(out), NUMBERS[type], ffi.from_buffer(x), NUMBERS[stored], x.size
     )
     if at >= 0:
-        raise _stopped(what, first + at // x.shape[-1], type, beyond[0])
+        raise _stopped(label, first + at // x.shape[-1], type, beyond[0])
     return out
 
 
-def _stopped(what, row, type, beyond):
-    return Error(BAD_DATA, f"{what}: row {row}: {requantize.reason(NUMBERS[type], beyond)}")
+def _stopped(label, row, type, beyond):
+    return Error(BAD_DATA, f"{label}: row {row}: {requantize.reason(NUMBERS[type], beyond)}")
 
 
-def blocks_q8_0(d: np.ndarray, q: np.ndarray, what: str) -> bytes:
-    """The bytes of blocks of scale `d` (f32 [n, 1], rounded to f16 here) and int8 [n, 32]."""
+def blocks_q8_0(d: np.ndarray, q: np.ndarray, label: str) -> bytes:
+    """Return the bytes of Q8_0 blocks: scales `d` (f32 [n, 1], rounded to f16 here) and int8
+    [n, 32].
+    """
     with np.errstate(over="ignore"):
         d = d.astype("<f2")
     if not np.isfinite(d).all():
-        raise Error(BAD_DATA, f"{what}: a block is scaled by more than F16 holds")
+        raise Error(BAD_DATA, f"{label}: the scale of a block is too large for F16")
     return np.concatenate(
         [d.view(np.uint8).reshape(-1, 2), q.view(np.uint8).reshape(-1, 32)], axis=1
     ).tobytes()

@@ -1,1 +1,1 @@
-"""Generation: the loop over records of logits, and the sampler."""
+"""Text generation: the decode loop, and the sampler."""

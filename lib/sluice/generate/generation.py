@@ -1,12 +1,11 @@
-"""An answer, id by id, in one process: what the ring decode | grammar-filter | sample does, by the
-same functions.
+"""Generation loop in one process: the same functions as decode | grammar-filter | sample.
 
     generation = Generation(model, cache, sampler, vocab.eog)
-    for id in generation.tokens(256): ...
-    generation.reason  # why it ended, as `#end` says it
+    for token in generation.tokens(256): ...
+    generation.reason  # why it ended, one of stream.REASONS
 
-Records go from one step to the next as they do through the pipes, so every id, every random number
-and every end is the ring's, byte for byte.
+Records pass from one step to the next as they do through the pipes, so every token, random number
+and end equals the pipeline's.
 """
 
 from ..faults import data_error
@@ -24,12 +23,11 @@ if TYPE_CHECKING:
 
 
 class Generation:
-    """What follows the tokens in `cache`, whose logits are those after the last one.
+    """Generates the tokens after those in `cache`, whose logits follow its last token.
 
-    eog: tokens that end it.
-    matcher: a fresh grammar.Matcher, or None.
-    keep: every id goes into the cache, with the logits after it,
-    also the last one: so it can be sealed, or continued.
+    eog: tokens that end the text. matcher: a new grammar.Matcher, or None. keep: every token,
+    also the last one, enters the cache with its logits, so that the cache can be sealed or
+    continued.
     """
 
     reason: str | None
@@ -46,14 +44,14 @@ class Generation:
         keep: bool = False,
     ) -> None:
         self.cache, self.sampler, self.matcher, self.keep = cache, sampler, matcher, keep
-        self.reason, self._chosen, self._pos, self._enough = None, None, None, False
+        self.reason, self._chosen, self._pos, self._at_limit = None, None, None, False
         self._decoder = Decoder(model, cache, eog, keep)
 
     def tokens(self, max_tokens: int | None = None) -> "Iterator[int]":
-        """Yields the tokens as they are chosen, at most `max_ids`. DataError as grammar-filter and
-        sample have it.
+        """Yield the tokens as they are chosen, at most `max_tokens`. DataError as in
+        grammar-filter and sample.
         """
-        records = self._decoder.records(self._given())
+        records = self._decoder.records(self._chosen_tokens())
         if self.matcher:
             records = grammar.filter_records(records, self.matcher, "the model's answer")
         for n, record in enumerate(records, 1):
@@ -65,67 +63,68 @@ class Generation:
             self.reason = record.end_after(n == max_tokens)
             yield self._chosen
             if n == max_tokens and not self.reason:
-                self._enough = True
+                self._at_limit = True
                 self.reason = next(records).end_before()
             if self.reason:
                 return self.finish(self.reason)
 
     def finish(self, reason: str) -> None:
-        """End here, after the last id that was yielded, for `reason`: a stop string was found."""
+        """End after the token that was yielded last, for `reason`: a stop string was found."""
         self.reason = reason
         if self.keep and self._pos == self.cache.n_tok < self.cache.capacity:
             self._decoder.read(self._chosen)
 
-    def _given(self):
+    def _chosen_tokens(self):
         while True:
-            yield self._chosen, not self._enough  # after enough, only marks are looked at
+            yield self._chosen, not self._at_limit  # at the limit only flags of the record matter
 
 
 class Answer:
-    """The text of tokens as they arrive: whole UTF-8 characters, up to the one of `stops` (bytes)
-    that is complete first, of which no part is written.
+    """Text of tokens as they arrive: whole UTF-8 characters, before the first of `stops`
+    (bytes).
 
-    echo: tokens that stand before them and are written, too.
-    stopped: whether one of `stops` was found.
-    n_open: bytes at the end that begin a character and are not written.
+    echo: tokens before the generated ones, whose text is in `echo` as bytes. stopped: whether
+    one of `stops` was found. n_open: bytes of an incomplete character at the end, which are not
+    part of the text.
     """
 
     def __init__(
         self, vocab: "Any", stops: "Iterable[bytes]" = (), echo: "Iterable[int]" = ()
     ) -> None:
-        self._joiner, self._held, self.stopped = Joiner(vocab), b"", False
+        self._joiner, self._pending, self.stopped = Joiner(vocab), b"", False
         self._stops = [stop.decode("utf-8", "replace").encode() for stop in stops]
-        for id in echo:
-            self._joiner.add(id)
-        self.echo = self._joiner.take()  # no stop string is looked for in it
+        for token in echo:
+            self._joiner.add(token)
+        self.echo = self._joiner.fetch()  # not searched for stop strings
 
-    def add(self, id: int) -> bytes:
-        """What can be written after `id`, as bytes."""
-        self._joiner.add(id)
-        return self._pass(self._joiner.take())
+    def add(self, token: int) -> bytes:
+        """Return the text (bytes) that is complete with `token`."""
+        self._joiner.add(token)
+        return self._release(self._joiner.fetch())
 
-    def rest(self) -> bytes:
-        """What is left at the end: the begin of one of `stops`, whose rest did not come."""
-        return self._held
+    def remainder(self) -> bytes:
+        """Return the text left at the end: the start of a stop string that was not completed."""
+        return self._pending
 
     @property
     def n_open(self) -> int:
+        """Bytes of an incomplete character at the end; 0 after a stop string."""
         return 0 if self.stopped else self._joiner.n_open
 
-    def _pass(self, data):
+    def _release(self, data):
         if self.stopped:
             return b""
-        data = self._held + data
+        data = self._pending + data
         found = [
             (data.find(stop) + len(stop), data.find(stop)) for stop in self._stops if stop in data
         ]
         if found:
-            self.stopped, self._held = True, b""
-            return data[: min(found)[1]]  # before the one that was complete first
+            self.stopped, self._pending = True, b""
+            return data[: min(found)[1]]  # before the stop string that was complete first
         n = min(len(data), max((len(stop) - 1 for stop in self._stops), default=0))
         while n and not any(stop.startswith(data[-n:]) for stop in self._stops if n < len(stop)):
             n -= 1
-        self._held = data[len(data) - n :]
+        self._pending = data[len(data) - n :]
         return data[: len(data) - n]
 
 
@@ -139,20 +138,20 @@ def begin(
     directory: str | None = None,
     name: str = "prompt",
 ) -> "Any":
-    """The cache of `base` (a Snapshot or None) and `tokens` after it, with the logits after the
-    last: what generation goes on from.
+    """Return a cache with the contents of `base` (a Snapshot or None) and `tokens` after it,
+    and the logits.
 
-    In memory, or with `directory` a Snapshot there, to be sealed. Its capacity is the one asked
-    for, or else that of `base` where no tokens follow it, or else the context's, but where
-    `max_ids` is known no more than prefill would give it (or max_ids need). DataError where the
-    tokens do not fit, or there are none.
+    The cache is a Scratch, or with `directory` a Snapshot there, to be sealed. Its size is
+    `capacity`; without one that of `base` if there are no tokens, else the model's context. If
+    `max_tokens` is known the size is no larger than prefill's, or than max_tokens need.
+    DataError if the tokens do not fit, or if there are none.
     """
     n_base, limit = base.n_tok if base else 0, rooms.limit(model.hparams.n_ctx, capacity)
     if base and not (tokens or capacity):
         limit = base.capacity
     n = n_base + len(tokens)
     if not n:
-        raise data_error(name, "no tokens: nothing to run")
+        raise data_error(name, "no tokens")
     if n > limit:
         raise data_error(name, f"{n} tokens, more than {limit}{rooms.remedy(limit, capacity)}")
     if base and kv and model.geometry(kv) != base.geometry:

@@ -1,6 +1,6 @@
-"""The loop of generation: read an id, compute the logits after it, yield them as a record.
+"""Decode loop: append a token, compute the logits after it, yield them as a record.
 
-`decode` runs it on the tokens of a stream, `generation.Generation` on those it chooses itself.
+`decode` runs it on the tokens of a stream, generation.Generation on the tokens it samples.
 """
 
 from .. import stream
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Decoder:
-    """A model that reads one id after another; the records are those that `decode` writes.
+    """Decodes one token after another. Its records are those of `decode`.
 
-    model: model.Model. cache: a Snapshot or Scratch with logits, which grows by each id.
-    eog: tokens that end the text.
-    keep: the cache will be saved or continued, so it takes every id with all logits after it.
-    rows: ascending tokens whose logits alone are computed, as C records; None: all, as L records.
+    model: model.Model. cache: a Snapshot or Scratch with logits; each token is appended to it.
+    eog: tokens that end the text. keep: the cache will be saved or continued, so every token
+    enters it with all logits. rows: ascending tokens; only their logits are computed, as C
+    records. None: all, as L records.
     """
 
     def __init__(
@@ -34,39 +34,40 @@ class Decoder:
     ) -> None:
         self.model, self.cache, self.keep = model, cache, keep
         self._eog, self._rows, self._forward = eog, rows, Forward(model.hparams, cache)
-        self._picked = self._some = None  # `rows` for C, and where their logits go
+        self._picked = self._some = None  # `rows` for C, and the array of their logits
         if rows and not keep:
             self._picked, self._some = ffi.new("int32_t[]", rows), ffi.new("float[]", len(rows))
-        self._values = None  # of `rows`, where the cache's logits are not theirs
+        self._values = None  # logits of `rows`, if they are not in the cache
 
-    def records(self, given: "Iterable[tuple[int, bool]]") -> "Iterator[stream.Record]":
-        """Yield a stream.Record of logits for what the cache holds and one after each id, then E.
+    def records(self, chosen: "Iterable[tuple[int, bool]]") -> "Iterator[stream.Record]":
+        """Yield a stream.Record of logits for the tokens in the cache, one after each
+        further token, then E.
 
-        given: iterator of (id, is_asked), read after each record: the id that was chosen from it,
-        and whether the logits after that id are needed. Where they are not, the next record has
-        the logits of the one before it: its head and a grammar's marks are right.
-        The E record is flagged FULL where the cache has no room for the last id.
-        DataError where logits are not finite.
+        chosen: iterator of (token, is_needed), advanced after each record: the token chosen
+        from the record, and whether the logits after that token are needed. If not, the
+        next record has the logits of the one before it, but its own header and flags. The E
+        record is flagged FULL if the cache has no free position for the last token.
+        DataError if logits are not finite.
         """
         pos, prev, flags = self.cache.n_tok, -1, 0
         yield self._record(pos, prev)
-        for id, is_asked in given:
-            ends = id in self._eog
-            prev, pos = id, pos + 1
-            # the end of a text needs no room
+        for token, is_needed in chosen:
+            ends = token in self._eog
+            prev, pos = token, pos + 1
+            # EOG needs no position in the cache
             if self.cache.n_tok == self.cache.capacity and (self.keep or not ends):
                 flags = stream.FULL
                 break
-            if self.keep or is_asked and not ends:
-                self.read(id)
+            if self.keep or is_needed and not ends:
+                self.read(token)
             if ends:
                 break
             yield self._record(pos, prev)
         yield stream.Record(b"E", flags, pos, prev, b"")
 
-    def read(self, id: int) -> None:
-        """Take `id` into the cache, with the logits after it."""
-        _, x = self.model.extend(self.cache, [id], f=self._forward)
+    def read(self, token: int) -> None:
+        """Append `token` to the cache, and compute the logits after it."""
+        _, x = self.model.extend(self.cache, [token], f=self._forward)
         self._values = self._some
         self.model.head(self._forward, x, self._some or self.cache.logits, self._picked)
 

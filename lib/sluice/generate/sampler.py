@@ -1,11 +1,10 @@
-"""From records of logits to tokens: the chain of csrc/sampling/sample.c, the recent past, and the
-random numbers.
+"""Sampler: logits to tokens, by the steps of csrc/sampling/sample.c, recent tokens and a seeded
+RNG.
 
-The random numbers are SplitMix64 (Steele, Lea & Flood 2014, "Fast Splittable
-Pseudorandom Number Generators", OOPSLA, figure 16): the number for position
-`pos` of a text is number pos, from 0, of the generator started at the seed. So
-every machine draws the same, and a text continued later with the same seed
-goes on as if it had not been interrupted.
+Random numbers are SplitMix64 (Steele, Lea & Flood 2014, "Fast Splittable Pseudorandom Number
+Generators", OOPSLA, figure 16). Position `pos` of a text uses number `pos`, from 0, of the
+generator started at the seed. So all machines sample the same tokens, and a text continued later
+with the same seed goes on as if it had not been interrupted.
 """
 
 import os
@@ -25,7 +24,7 @@ MASK = (1 << 64) - 1
 
 
 def splitmix64(seed: int, i: int) -> int:
-    """Number `i`, from 0, of SplitMix64 started at `seed`: 64 bits as an int."""
+    """Return number `i`, from 0, of SplitMix64 started at `seed`: a 64-bit int."""
     z = (seed + (i + 1) * 0x9E3779B97F4A7C15) & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
@@ -33,12 +32,11 @@ def splitmix64(seed: int, i: int) -> int:
 
 
 class Sampler:
-    """Chooses tokens, record by record; remembers the last `last_n` tokens that the records say
-    were consumed.
+    """Chooses a token from each record, and remembers the last `last_n` tokens of the records.
 
-    The arguments are the options of `sample`: temperature 0 takes the best; top_k 0,
-    top_p 1, min_p 0, repeat 1, presence 0, frequency 0 are off. bias: {id: what is added to its
-    logit; -inf: it is never chosen}, tokens below n_vocab. least: the least likely are the best.
+    The arguments are the options of `sample`. temperature 0 is greedy; top_k 0, top_p 1, min_p
+    0, repeat 1, presence 0 and frequency 0 are off. bias: {token: number added to its logit;
+    -inf: never chosen}, tokens below n_vocab. least: prefer the least likely tokens.
     """
 
     def __init__(
@@ -58,7 +56,7 @@ class Sampler:
     ) -> None:
         self.seed, self.last_n = seed, last_n
         tokens = sorted(bias or ())
-        # alive as long as what points there
+        # the options below point to these arrays
         self._bias = ffi.new("int32_t[]", tokens), ffi.new("double[]", [bias[i] for i in tokens])
         self._options = ffi.new(
             "sample_options *",
@@ -84,8 +82,11 @@ class Sampler:
     def choose(
         self, record: "Any", logprob: bool = False, name: str = "standard input"
     ) -> tuple[int, float | None]:
-        """(id, ln p) for an L or C `record` (stream.Record); ln p, None unless `logprob`, is that
-        of the softmax of the record's own logits, before the chain. DataError if one is not finite.
+        """Return (token, ln p) for an L or C `record` (stream.Record).
+
+        ln p is None unless `logprob`: the natural logarithm of the softmax of the record's
+        own logits, before all steps. DataError if a logit is not finite, or if every
+        candidate is forbidden.
         """
         if self._penalise and record.prev >= 0:
             self._remember(record.prev)
@@ -105,29 +106,27 @@ class Sampler:
             splitmix64(self.seed, record.pos),
         )
         if status == -2:
-            raise data_error(
-                name, f"every candidate at position {record.pos} has a bias of -inf: none is left"
-            )
+            raise data_error(name, f"every candidate at position {record.pos} has a bias of -inf")
         if status:
             raise data_error(
-                name, f"logit of id {self._id[0]} at position {record.pos} is not finite"
+                name, f"logit of token {self._id[0]} at position {record.pos} is not finite"
             )
         return self._id[0], self._log_p[0] if logprob else None
 
-    def _remember(self, id):
-        """Put `id` in the ring of the last_n recent ones, and its count in step."""
+    def _remember(self, token):
+        """Put `token` into the ring buffer of the last_n recent tokens, and update the counts."""
         if len(self._recent) < self.last_n:
-            self._recent.append(id)
+            self._recent.append(token)
         else:
-            old, self._recent[self._next] = self._recent[self._next], id
+            old, self._recent[self._next] = self._recent[self._next], token
             self._next = (self._next + 1) % self.last_n
             self._count[old] -= 1
             if not self._count[old]:
                 del self._count[old]
-        self._count[id] = self._count.get(id, 0) + 1
+        self._count[token] = self._count.get(token, 0) + 1
 
 
-def drawn(
+def from_options(
     options: "dict[str, Any]",
     n_vocab: int,
     seed: int | None = None,
@@ -135,10 +134,11 @@ def drawn(
     bias_words: "Iterable[tuple[str, float]]" = (),
     vocab: "Vocab | None" = None,
 ) -> Sampler:
-    """A Sampler for a command's options. options: dict of the keywords of Sampler that are steps.
+    """Return the Sampler of a command's options.
 
-    seed: None draws one. bias: [(id, x)]; bias_words: [(text, x)], for which `vocab`, a Vocab, is
-    needed. Error 64 for an id that is none.
+    options: dict of the Sampler's arguments that are steps. seed: None: a random seed. bias:
+    [(token, x)]. bias_words: [(text, x)]; they need `vocab`, a Vocab. Error 64 for a token that
+    does not exist.
     """
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
     added = biases(bias, bias_words, n_vocab, vocab)
@@ -151,21 +151,25 @@ def biases(
     n_vocab: int,
     vocab: "Any" = None,
 ) -> dict[int, float]:
-    """{id: sum of what is added}, of the options' values; Error 64 for an id that is none. `words`
-    need a Vocab.
+    """Return {token: sum of its biases}. pairs: [(token, x)]; words: [(text, x)], which need a
+    Vocab.
+
+    A word's bias applies to every token of the word, encoded with and without a leading space.
+    Error 64 for a token that does not exist.
     """
     out = {}
-    for id, x in pairs:
-        if id >= n_vocab:
+    for token, x in pairs:
+        if token >= n_vocab:
             raise Error(
-                USAGE, f"--bias: id {id} is not below the vocabulary size {n_vocab} (see --help)"
+                USAGE,
+                f"--bias: token ID {token} is not below the vocabulary size {n_vocab} (see --help)",
             )
-        out[id] = out.get(id, 0.0) + x
+        out[token] = out.get(token, 0.0) + x
     for word, x in words:
         text = word.encode("utf-8", "surrogateescape").lstrip(b" ")
         forms = [
-            vocab.encode(blank + text, bos=False, eos=False, prefix=False) for blank in (b"", b" ")
+            vocab.encode(space + text, bos=False, eos=False, prefix=False) for space in (b"", b" ")
         ]
-        for id in set(sum(forms, [])):
-            out[id] = out.get(id, 0.0) + x
+        for token in set(sum(forms, [])):
+            out[token] = out.get(token, 0.0) + x
     return out

@@ -1,4 +1,4 @@
-"""GGUF files: `File` is a checked model of one file or several, `Tensor` one of its tensors."""
+"""GGUF model files. `File` is a checked model of one or more files, `Tensor` one tensor of it."""
 
 from .file import File
 from .metadata import F32, KIND_NAMES

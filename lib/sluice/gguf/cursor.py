@@ -1,9 +1,8 @@
-"""The beginning of a file, read once and in order: what a format is parsed from.
+"""Bounded sequential reader of the start of a file, from which a format is parsed.
 
-Bytes are read into private memory and parsed there, never from a map: another
-process may change a mapped file between the check of a length and its use. The
-memory is reserved at once and filled as the parser asks, so that nothing is
-copied, and little more is read than is needed.
+The parser reads bytes into private memory, never from a map: another process may change a mapped
+file between the check of a length and its use. The memory is reserved at once and filled on demand,
+so nothing is copied and little more is read than the parser needs.
 """
 
 import mmap
@@ -26,9 +25,11 @@ MAX_READ_BYTES = 1 << 20
 LENGTH = struct.Struct("<Q")  # of a string
 
 
-def read_begin(path: str, n: int) -> bytes:
-    """The first `n` bytes of the file at `path`, or all it has. DataError where it is no regular
-    file: a FIFO must not hang us.
+def read_start(path: str, n: int) -> bytes:
+    """Return the first `n` bytes of the file at `path`, or all if it has fewer.
+
+    DataError if it is not a regular file: a FIFO must not block the process. Error 74 if
+    reading fails.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -43,14 +44,14 @@ def read_begin(path: str, n: int) -> bytes:
 
 
 class Cursor:
-    """A position in a file (a part.Part), of whose bytes at most `limit` are kept. Errors name its
-    path and the field.
+    """A position in a file (a part.Part). At most `limit` bytes are kept. Errors name path and
+    field.
 
-    memory   memoryview of the bytes that are kept; those before `n_read` are valid
+    memory   memoryview of the kept bytes; those before `n_read` are valid
     address  the same for C, const uint8_t *
-    at       the byte of `memory` that is parsed next;  offset: where it lies in the file
-    skipped  bytes of the file before it that are not kept
-    scanned  bytes of them that had to be read, by whoever counts them
+    at       index in `memory` of the next byte to parse;  offset: the same byte's place in the file
+    skipped  bytes of the file before `at` that are not kept
+    scanned  skipped bytes that had to be read; the caller counts them
     """
 
     __slots__ = (
@@ -75,12 +76,11 @@ class Cursor:
 
     @property
     def offset(self) -> int:
+        """Place in the file of the next byte to parse."""
         return self.at + self.skipped
 
     def need(self, n_bytes: int, field: str) -> None:
-        """Make `n_bytes` bytes from `at` on valid, or raise the Error that the file ends within
-        `field`.
-        """
+        """Make `n_bytes` bytes from `at` on valid. DataError if the file ends within `field`."""
         end = self.at + n_bytes
         if end <= self.n_read:
             return
@@ -94,7 +94,7 @@ class Cursor:
         ahead = min(max(self.n_read - self._fresh, FIRST_READ_BYTES), MAX_READ_BYTES)
         goal = min(max(end, self.n_read + ahead), left, self.limit)
         while self.n_read < goal:
-            # In pieces, so that a file that became shorter costs no more than it has.
+            # in pieces: a file that became shorter then costs no more memory than its size
             piece = self.memory[self.n_read : min(goal, self.n_read + MAX_READ_BYTES)]
             n = os.preadv(self.part.fd, [piece], self.n_read + self.skipped)
             if not n:
@@ -102,48 +102,53 @@ class Cursor:
             self.n_read += n
 
     def drop(self, start: int, n_bytes: int, field: str) -> None:
-        """Forget what was kept from `start` on, and pass over `n_bytes` more from `at` on without
-        keeping them."""
+        """Forget the kept bytes from `start` on, and skip `n_bytes` more from `at` on
+        without keeping them.
+        """
         if self.offset + n_bytes > self.size:
             n_more = self.offset + n_bytes - self.size
             raise self.data_error(
                 f"{field}: file ends at byte {self.size}, {n_more} bytes too early"
             )
-        behind = min(self.at + n_bytes, self.n_read)  # what was read ahead from here on stays
+        behind = min(self.at + n_bytes, self.n_read)  # bytes read ahead beyond this stay valid
         n_left = self.n_read - behind
         self.memory[start : start + n_left] = self.memory[behind : self.n_read]
         self.skipped += self.at + n_bytes - start
         self.at, self.n_read = start, start + n_left
-        self._fresh = self.n_read  # reading ahead begins anew: more may be passed over soon
+        self._fresh = self.n_read  # small reads again: the next value may be skipped, too
 
-    def data_error(self, what: str) -> "Error":
-        return data_error(self.path, what)
+    def data_error(self, problem: str) -> "Error":
+        """A DataError that names the file."""
+        return data_error(self.path, problem)
 
     def unpack(self, packed: "struct.Struct", field: str) -> "tuple[Any, ...]":
-        """The values of a struct.Struct."""
+        """Return the values of a struct.Struct at the cursor, as a tuple."""
         self.need(packed.size, field)
         values = packed.unpack_from(self.memory, self.at)
         self.at += packed.size
         return values
 
-    def take(self, n_bytes: int, field: str) -> memoryview:
-        """`n_bytes` bytes, as a memoryview."""
+    def read(self, n_bytes: int, field: str) -> memoryview:
+        """Return the next `n_bytes` bytes, as a memoryview of `memory`."""
         self.need(n_bytes, field)
         self.at += n_bytes
         return self.memory[self.at - n_bytes : self.at]
 
     def window(self, start: int, end: int) -> "Any":
-        """The bytes from `start` to `end`, valid already, as a buffer that keeps the memory alive.
+        """Return the valid bytes from `start` to `end` as a buffer that keeps the memory
+        alive.
 
-        Not a memoryview: CPython (to 3.13 at least) crashes when its collector meets a
-        cycle that holds both a memoryview and a pointer made of it by ffi.from_buffer.
+        Not a memoryview: CPython (to 3.13 at least) crashes if its collector finds a cycle
+        of a memoryview and a pointer that ffi.from_buffer made of it.
         """
         owner = self.address
         return ffi.buffer(ffi.gc(owner + start, lambda _: owner), end - start)
 
-    def string(self, field: str, least: int, most: int) -> bytes:
-        """A string {u64 n_bytes, bytes} of `least` to `most` bytes, as bytes."""
+    def string(self, field: str, minimum: int, maximum: int) -> bytes:
+        """Read a string {u64 n_bytes, bytes}. DataError unless it has `minimum` to
+        `maximum` bytes.
+        """
         (n_bytes,) = self.unpack(LENGTH, field)
-        if not least <= n_bytes <= most:
-            raise self.data_error(f"{field}: length {n_bytes} is not within {least} to {most}")
-        return bytes(self.take(n_bytes, field))
+        if not minimum <= n_bytes <= maximum:
+            raise self.data_error(f"{field}: length {n_bytes} is not within {minimum} to {maximum}")
+        return bytes(self.read(n_bytes, field))

@@ -1,4 +1,4 @@
-"""A model file in words: what gguf-dump prints of its header, metadata and tensor directory."""
+"""Text and JSON of a GGUF file for gguf-dump: header, metadata and tensor directory."""
 
 from ..stream import write_all
 from .metadata import ARRAY, KIND_NAMES, STRING, Unread
@@ -16,7 +16,7 @@ ABBREVIATED = 60  # characters of a value
 
 
 def text_pieces(value: "Unread") -> "Iterator[str]":
-    """The string of an Unread as str, in pieces; bytes that are not UTF-8 as \\xNN."""
+    """Yield the string of an Unread as str, in pieces; invalid UTF-8 as \\xNN."""
     import codecs
 
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
@@ -26,6 +26,7 @@ def text_pieces(value: "Unread") -> "Iterator[str]":
 
 
 def kind_of(file: "File", key: str) -> str:
+    """Return the type of the value of `key`, for instance u32, or string[32000]."""
     value = file.metadata[key]
     return (
         f"{KIND_NAMES[value.kind]}[{value.n}]"
@@ -35,7 +36,7 @@ def kind_of(file: "File", key: str) -> str:
 
 
 def abbreviated(value: "Any", kind: int) -> str:
-    """A value in about ABBREVIATED characters."""
+    """Return a value as text, cut to about ABBREVIATED characters."""
     if isinstance(value, Unread) and kind == STRING:
         begin = b"".join(value.pieces(ABBREVIATED - 10)).decode("utf-8", "ignore")
         return scalar(begin, STRING) + f"... ({value.n} bytes)"
@@ -53,6 +54,7 @@ def abbreviated(value: "Any", kind: int) -> str:
 
 
 def metadata_lines(file: "File", full: bool) -> "Iterator[str]":
+    """Yield a line for each key; with `full` each element of an array on its own line."""
     width = min(44, max((len(k) for k in file.metadata), default=0))
     kind_width = max((len(kind_of(file, k)) for k in file.metadata), default=0)
     for key, value in file.metadata.items():
@@ -70,8 +72,9 @@ def metadata_lines(file: "File", full: bool) -> "Iterator[str]":
 
 
 def put_value(file: "File", key: str) -> None:
-    """Write the bare value of a key: a string with its own newlines and tabs, an array one element
-    a line, escaped."""
+    """Write the bare value of a key: a string with its newlines and tabs, an array one escaped
+    element per line.
+    """
     value, kind = file.metadata[key], file.kinds[key]
     if kind == STRING:
         for text in text_pieces(value) if isinstance(value, Unread) else (value,):
@@ -109,7 +112,7 @@ def model_lines(file: "File", full: bool) -> "Iterator[str]":
     """Header, metadata and tensors, aligned."""
     tensors = list(file.tensors.values())
     yield (
-        f"GGUF version {file.version}, {file.size} bytes, model id {file.id[:8].hex()}, "
+        f"GGUF version {file.version}, {file.size} bytes, model ID {file.id[:8].hex()}, "
         f"alignment {file.alignment}, data at byte {file.data_offset}"
     )
     is_split, tensors_of = len(file.parts) > 1, {part: 0 for part in file.parts}
@@ -153,8 +156,11 @@ def model_lines(file: "File", full: bool) -> "Iterator[str]":
 
 
 def model_json(file: "File", full: bool) -> "dict[str, Any]":
-    """The same for machines. Of an array only kind and count, unless `full`: half a value looks
-    like a whole one; of a value that is not read its bytes alone."""
+    """The fields of model_lines as a dict for JSON.
+
+    Without `full` an array has kind and count only, since half a value looks like a whole one.
+    A value that stays in the file (Unread) has its size only.
+    """
     metadata: dict[str, dict[str, Any]] = {}
     for key, value in file.metadata.items():
         entry = metadata[key] = {"type": KIND_NAMES[file.kinds[key]]}

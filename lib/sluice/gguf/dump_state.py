@@ -1,6 +1,4 @@
-"""Snapshots and streams in words: what gguf-dump prints of the files and pipes that join the
-tools.
-"""
+"""Text and JSON of snapshots and streams for gguf-dump."""
 
 import os
 from heapq import nlargest
@@ -16,7 +14,7 @@ from ..kvcache.format import (
     read_header,
 )
 from ..limits import MAX_CAPACITY, MAX_VOCAB
-from ..stream import CANDIDATE, FLAG_WORDS, IdReader, LogitsReader
+from ..stream import CANDIDATE, FLAG_WORDS, LogitsReader, TokenReader
 from .metadata import F32
 from .printing import json_number, number, put, put_json
 from .tensor import type_name
@@ -28,18 +26,19 @@ if TYPE_CHECKING:
     from ..stream import Record
 
 N_BEST = 5
-IDS_A_LINE = 10
+TOKENS_PER_LINE = 10
 MAX_LAYERS, MAX_ROW_ELEMENTS = 4096, 1 << 24
 
 
 def best_text(best: "Iterable[tuple[float, int]]") -> str:
-    """The likeliest tokens: `id logit`, by descending logit."""
+    """The most probable tokens as text: token ID and logit, by descending logit."""
     return "  ".join(f"{i} {number(x, F32)}" for x, i in best)
 
 
 def best_of(pairs: "Iterable[tuple[int, float]]", n: int = N_BEST) -> list[tuple[float, int]]:
-    """(logit, id) of the `n` largest logits of (id, logit); equal ones by ascending id; NaN is not
-    among them.
+    """Return (logit, token) of the `n` largest logits in `pairs` of (token, logit).
+
+    Equal logits are sorted by ascending token. NaN is left out.
     """
     return [(x, -i) for x, i in nlargest(n, ((x, -i) for i, x in pairs if x == x))]
 
@@ -48,12 +47,12 @@ def best_of(pairs: "Iterable[tuple[int, float]]", n: int = N_BEST) -> list[tuple
 
 
 class SnapshotFile:
-    """The parts of a snapshot that are printed. DataError names `name` and the field."""
+    """The printed parts of a snapshot file. DataError names the file and the field."""
 
     def __init__(self, fd: int, name: str) -> None:
         self.fd, self.name = fd, name
         self.header = h = read_header(fd, name)
-        for field, least, most in (
+        for field, minimum, maximum in (
             ("n_layer", 1, MAX_LAYERS),
             ("n_head_kv", 1, MAX_ROW_ELEMENTS),
             ("head_dim", 1, MAX_ROW_ELEMENTS),
@@ -61,16 +60,16 @@ class SnapshotFile:
             ("capacity", 1, MAX_CAPACITY),
             ("n_tok", 1, h["capacity"]),
         ):
-            if not least <= h[field] <= most:
-                raise data_error(name, f"{field} is {h[field]}, not {least} to {most}")
+            if not minimum <= h[field] <= maximum:
+                raise data_error(name, f"{field} is {h[field]}, not {minimum} to {maximum}")
         if h["kv_type"] not in KV_TYPES.values():
             raise data_error(
                 name,
                 f"kv_type {h['kv_type']} is not one of {', '.join(map(str, KV_TYPES.values()))}",
             )
         self.geometry = Geometry(*(h[f] for f in Geometry._fields))
-        if what := misfit(self.geometry):
-            raise data_error(name, what)
+        if problem := misfit(self.geometry):
+            raise data_error(name, problem)
         self.layout = Layout(self.geometry, h["capacity"])
         check_extent(h, name, self.layout, os.fstat(fd).st_size)
 
@@ -87,7 +86,7 @@ class SnapshotFile:
         return self._read("f", self.header["n_vocab"], self.layout.logits_offset)
 
     def check(self) -> None:
-        """Every checksum, and the tokens against the vocabulary."""
+        """Verify every checksum, and that tokens are below the vocabulary size. DataError."""
         from ..kvcache.snapshot import Snapshot
 
         Snapshot.open(
@@ -96,9 +95,10 @@ class SnapshotFile:
 
 
 def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
+    """Print a snapshot: header, tokens and the largest logits; with `full` all tokens."""
     h, n_tok = snapshot.header, snapshot.header["n_tok"]
     tokens, best = (
-        snapshot.tokens(n_tok if full or as_json else min(n_tok, IDS_A_LINE)),
+        snapshot.tokens(n_tok if full or as_json else min(n_tok, TOKENS_PER_LINE)),
         best_of(enumerate(snapshot.logits())),
     )
     row_bytes = h["n_layer"] * 2 * snapshot.layout.row_bytes
@@ -117,17 +117,17 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
         )
     lines = [
         (
-            f"KVSNAP version {h['version']}, {h['file_bytes']} bytes, model id"
+            f"KVSNAP version {h['version']}, {h['file_bytes']} bytes, model ID"
             f" {h['model_id'][:8].hex()}"
         ),
         "",
     ]
     rows = [
-        ("ids", f"{n_tok} of {h['capacity']}"),
+        ("tokens", f"{n_tok} of {h['capacity']}"),
         ("vocabulary", h["n_vocab"]),
         ("layers", h["n_layer"]),
         ("key and value heads", f"{h['n_head_kv']} x {h['head_dim']}"),
-        ("stored as", f"{type_name(h['kv_type'])}, {row_bytes} bytes an id"),
+        ("stored as", f"{type_name(h['kv_type'])}, {row_bytes} bytes per token"),
         ("arithmetic", h["arithmetic"]),
     ]
     rows += [
@@ -143,14 +143,15 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
         )
     ]
     lines += [f"  {name:19}  {value}" for name, value in rows]
-    lines += ["", "ids"] + id_lines(tokens) + ["  ..."] * (len(tokens) < n_tok)
-    put(lines + ["", "likeliest next tokens and their logits", "  " + best_text(best)])
+    lines += ["", "tokens"] + token_lines(tokens) + ["  ..."] * (len(tokens) < n_tok)
+    put(lines + ["", "most likely next tokens and their logits", "  " + best_text(best)])
 
 
-def id_lines(tokens: list[int]) -> list[str]:
+def token_lines(tokens: list[int]) -> list[str]:
+    """Return the tokens as lines of TOKENS_PER_LINE."""
     return [
-        " " + "".join(f"{i:>8}" for i in tokens[at : at + IDS_A_LINE])
-        for at in range(0, len(tokens), IDS_A_LINE)
+        " " + "".join(f"{i:>8}" for i in tokens[at : at + TOKENS_PER_LINE])
+        for at in range(0, len(tokens), TOKENS_PER_LINE)
     ]
 
 
@@ -158,22 +159,22 @@ def id_lines(tokens: list[int]) -> list[str]:
 
 
 def dump_tokens(fd: int, name: str, start: bytes, as_json: bool) -> None:
-    """Print as they arrive, and hold no more than a line."""
-    reader, n, line = IdReader(fd, name=name, start=start), 0, []
+    """Print a stream of tokens as it arrives. Memory: one line."""
+    reader, n, line = TokenReader(fd, name=name, start=start), 0, []
     head = {"format": "ids", "model": reader.model_hex, "vocab": reader.n_vocab}
     (
         put_json(head)
         if as_json
-        else put([f"#ids version 1, model id {reader.model_hex}, vocabulary {reader.n_vocab}", ""])
+        else put([f"#ids version 1, model ID {reader.model_hex}, vocabulary {reader.n_vocab}", ""])
     )
     for i in reader:
         n += 1
         line.append(i)
-        if len(line) == IDS_A_LINE:
-            put_json({"ids": line}) if as_json else put(id_lines(line))
+        if len(line) == TOKENS_PER_LINE:
+            put_json({"ids": line}) if as_json else put(token_lines(line))
             line = []
     if line:
-        put_json({"ids": line}) if as_json else put(id_lines(line))
+        put_json({"ids": line}) if as_json else put(token_lines(line))
     (
         put_json({"count": n, "end": reader.reason})
         if as_json
@@ -182,14 +183,15 @@ def dump_tokens(fd: int, name: str, start: bytes, as_json: bool) -> None:
 
 
 def record_pairs(r: "Record") -> "Iterable[tuple[int, float]]":
+    """Return the (token, logit) pairs of an L or C record."""
     if r.kind == b"L":
         return enumerate(memoryview(r.payload).cast("f"))
     return CANDIDATE.iter_unpack(r.payload)
 
 
 def dump_logits(fd: int, name: str, start: bytes, full: bool, as_json: bool) -> None:
-    """A line for each record, as it arrives: position, the id before, how many logits, the largest
-    of them.
+    """Print a line for each record as it arrives: position, previous token, number of logits,
+    the largest logits.
     """
     reader = LogitsReader(fd, name=name, start=start)
     model = reader.model_half[:8].hex()
@@ -198,11 +200,11 @@ def dump_logits(fd: int, name: str, start: bytes, full: bool, as_json: bool) -> 
         if as_json
         else put(
             [
-                f"LOGITS version 1, model id {model}, vocabulary {reader.n_vocab}",
+                f"LOGITS version 1, model ID {model}, vocabulary {reader.n_vocab}",
                 "",
                 (
                     f"  {'':1}  {'pos':>8}  {'prev':>8}  {'logits':>8} "
-                    f" {'all' if full else 'the largest'}, as id and logit"
+                    f" {'all' if full else 'the largest'}, as token and logit"
                 ),
             ]
         )

@@ -1,4 +1,4 @@
-"""Tensor data in words: what gguf-dump prints of it, and its check for values not finite."""
+"""Text of tensor data for gguf-dump, and its check for values that are not finite."""
 
 from ..faults import BAD_DATA, Error
 from ..kernels import ffi, lib
@@ -17,7 +17,7 @@ CHECK_ELEMENTS = 1 << 15  # of a tensor at a time: a multiple of every block
 
 
 def hexdump_lines(file: "File", tensor: "Tensor", n: int) -> "Iterator[str]":
-    """The first `n` bytes: offset in the file, 16 bytes, and those that are ASCII."""
+    """Yield lines of the first `n` bytes: offset in the file, 16 bytes in hex, and as ASCII."""
     data = file.read(tensor, 0, min(n, tensor.n_bytes))
     for at in range(0, len(data), 16):
         row = data[at : at + 16]
@@ -26,7 +26,7 @@ def hexdump_lines(file: "File", tensor: "Tensor", n: int) -> "Iterator[str]":
 
 
 def values(file: "File", tensor: "Tensor", n: int) -> list[float]:
-    """The first `n` elements as a list of floats, each exactly an f32."""
+    """Return the first `n` elements as a list of floats, each exactly an f32."""
     tensor.check_type()
     block = lib.type_block(tensor.type)
     n = min(n, tensor.n_elements)
@@ -42,6 +42,7 @@ def values(file: "File", tensor: "Tensor", n: int) -> list[float]:
 
 
 def values_lines(file: "File", tensor: "Tensor", n: int) -> "Iterator[str]":
+    """Yield a head line and the first `n` elements, eight per line."""
     yield f"{tensor.name}  {type_name(tensor.type)}  {shape(tensor)}"
     v = values(file, tensor, n)
     for i in range(0, len(v), 8):
@@ -49,8 +50,10 @@ def values_lines(file: "File", tensor: "Tensor", n: int) -> "Iterator[str]":
 
 
 def check(file: "File") -> None:
-    """Look at every stored scale and float, some 100 KB at a time: a line for each tensor with one
-    that is infinite or NaN, then DataError; UnsupportedError if a tensor's type cannot be checked.
+    """Check every stored scale and float for infinity and NaN, about 100 KB at a time.
+
+    Prints a line for each tensor with such a value, then raises DataError. UnsupportedError if
+    the type of a tensor cannot be checked.
     """
     n_bad, unknown, first = 0, None, ffi.new("int64_t *")
     for t in file.tensors.values():
@@ -75,7 +78,7 @@ def check(file: "File") -> None:
     if n_bad:
         raise Error(
             BAD_DATA,
-            f"{file.path}: {n_bad} of {len(file.tensors)} tensors hold values that are not finite",
+            f"{file.path}: {n_bad} of {len(file.tensors)} tensors have values that are not finite",
         )
     if unknown:
         unknown.check_type()

@@ -1,4 +1,4 @@
-"""A model file: GGUF v2 and v3, checked before anything in it is believed.
+"""GGUF reader: a model file, version 2 or 3, checked before use.
 
 Layout (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), little-endian:
 
@@ -7,13 +7,12 @@ Layout (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), little-endia
     n_tensors times:  string name, u32 n_dims, u64 dims[n_dims], u32 type, u64 offset
     padding to `alignment`, then the tensor data, each tensor padded to `alignment`
 
-where a string is u64 n_bytes and the bytes, and an array is u32 type, u64 n and
-the elements. Metadata is read once into private memory and parsed there; only
-tensor data is used from a (read-only) map. A file is checked whole, whatever is
-asked of it: one key is only as good as the file it stands in, and the largest
-vocabulary known (gemma 4: 262,144 tokens, 514,906 merges, 15.7 MB) costs 10 ms.
-Values of more than 64 KiB that no command needs stay in the file (metadata.Unread).
-A model may be in several files (shards.py), which are one File.
+A string is u64 n_bytes and the bytes. An array is u32 type, u64 n and the elements.
+
+Metadata are read once into private memory and parsed there; only tensor data are used from a
+(read-only) map. The whole header is always checked, even for one key. The largest vocabulary known
+(Gemma 4: 262,144 tokens, 514,906 merges, 15.7 MB) costs 10 ms. Values of more than 64 KiB that no
+command needs stay in the file (metadata.Unread). A model of several files (shards.py) is one File.
 """
 
 import struct
@@ -48,7 +47,7 @@ COUNTS = struct.Struct("<QQ")
 MIN_FILE_BYTES = HEADER.size + COUNTS.size
 MIN_KV_BYTES = 8 + 1 + 4 + 1
 MAX_KV, MAX_TENSORS = 65_536, 65_536
-# four times the largest known; also what a hostile file can cost in memory
+# four times the largest known; bounds the memory that a hostile file can cost
 MAX_METADATA_BYTES = 64 << 20
 MAX_ALIGNMENT = 1 << 20
 SAMPLE_BYTES = 4096  # of each tensor, in `earlier_id`
@@ -56,22 +55,23 @@ LFS_POINTER = b"version https://git-lfs"
 
 
 class File:
-    """A checked GGUF file, open, or all shards of a model that is split. Error 65 or 69 names the
-    field that is wrong; OSError if it cannot be read.
+    """A checked and open GGUF file, or all shards of a split model.
 
-    path        as given: of a split model that of any shard
-    parts       list of Part: the file, or all shards in their order
-    size        bytes, of all parts
+    Errors 65 and 69 name the wrong field. OSError if a file cannot be read.
+
+    path        as given; for a split model the path of any shard
+    parts       list of Part: the file, or all shards in order
+    size        bytes of all parts
     version     2 or 3
     alignment   bytes, of tensor data
-    metadata    dict: key -> bool, int, float, str, Array or Unread, in file order; of a split model
-                that of the first shard
-    kinds       dict: key -> type number of its value
+    metadata    dict: key -> bool, int, float, str, Array or Unread, in file order; for a split
+                model the metadata of the first shard
+    kinds       dict: key -> type number of the value
     tensors     dict: name -> Tensor, in file order
     data_offset first byte of tensor data, in the first part
-    n_scanned   bytes that were read only to find where they end, in the file at `path`
-    id          bytes [32], what this model is, computed when it is asked for (see identity.py)
-    id_cache    directory where the id is kept: the user's cache; set it to None to keep none
+    n_scanned   bytes that were read only to find the end of a value, in the file at `path`
+    id          bytes [32], the model ID, computed on first use (identity.py)
+    id_cache    directory of cached IDs; default: the user's cache; None: no cache
     """
 
     kind = "a GGUF"  # in messages
@@ -81,8 +81,10 @@ class File:
     MAX_METADATA_BYTES, MAX_TENSORS = MAX_METADATA_BYTES, MAX_TENSORS
 
     def __init__(self, path: str, alone: bool = False, huge_pages: bool = False) -> None:
-        """alone: of a split model this shard and no other. huge_pages: copy tensor data into memory
-        in pages of 2 MiB when the first is asked for, rather than map them.
+        """Open and check the file.
+
+        alone: open only this shard of a split model. huge_pages: on the first use of tensor
+        data copy them into memory in pages of 2 MiB instead of mapping them.
         """
         self.path, self._id, self._earlier_id = path, None, None
         self._huge_pages = huge_pages
@@ -98,26 +100,28 @@ class File:
 
     @property
     def size(self) -> int:
+        """Bytes of all parts."""
         return sum(part.size for part in self.parts)
 
     @property
     def data_offset(self) -> int:
+        """First byte of tensor data, in the first part."""
         return self.parts[0].data_offset
 
-    def data_error(self, what: str) -> "Error":
-        """The Error (65) that this file has `what` wrong with it."""
-        return data_error(self.path, what)
+    def data_error(self, problem: str) -> "Error":
+        """A DataError (65) that names this file."""
+        return data_error(self.path, problem)
 
-    # Reading metadata.
+    # parsing
 
     def _parse(self, cursor):
         magic, self.version = cursor.unpack(HEADER, "header")
         if magic == LFS_POINTER[:4] and cursor.memory[: len(LFS_POINTER)] == LFS_POINTER:
             raise self.data_error(
-                "is a pointer of Git LFS, not the file itself: git lfs pull fetches it"
+                "is a pointer of Git LFS, not a model; git lfs pull fetches the file"
             )
         if magic != b"GGUF":
-            raise self.data_error(f"magic: begins not with GGUF but with {printable(magic)}")
+            raise self.data_error(f"magic: is {printable(magic)}, not GGUF")
         if self.version not in (2, 3):
             swapped = int.from_bytes(self.version.to_bytes(4, "little"), "big")
             if swapped in (1, 2, 3):
@@ -129,13 +133,13 @@ class File:
             )
         n_tensors, n_kv = cursor.unpack(COUNTS, "header")
         left = cursor.size - cursor.at
-        for field, n, least, most in (
+        for field, n, minimum, maximum in (
             ("n_tensors", n_tensors, tensor.MIN_BYTES, MAX_TENSORS),
             ("n_kv", n_kv, MIN_KV_BYTES, MAX_KV),
         ):
-            if n > most:
-                raise self.data_error(f"{field}: {n} is more than {most}")
-            if n > left // least:
+            if n > maximum:
+                raise self.data_error(f"{field}: {n} is more than {maximum}")
+            if n > left // minimum:
                 raise self.data_error(f"{field}: {n} do not fit into {left} bytes")
         self.metadata, self.kinds, self._spans = parse_metadata(cursor, n_kv)
         self.alignment = a = self._alignment()
@@ -155,23 +159,23 @@ class File:
         a = self.metadata[key]
         if self.kinds[key] != U32:
             raise self.data_error(f"{key}: expected u32, found {describe(a, self.kinds[key])}")
-        # 8: so every type is aligned in the map
+        # at least 8, so that every type is aligned in the map
         if not (8 <= a <= MAX_ALIGNMENT and a & (a - 1) == 0):
             raise self.data_error(f"{key}: {a} is not a power of two from 8 to {MAX_ALIGNMENT}")
         return a
 
-    # Using it.
+    # access
 
     def get(
         self, key: str, kind: str, default: "Any" = ..., scalar: "tuple[Any, int] | None" = None
     ) -> "Any":
-        """The value of `key`, which must be of `kind`: a name of KIND_NAMES, or "[u32]" for an
-        array; else 65 naming both.
+        """Return the value of `key`. DataError unless it is of `kind`.
 
-        A scalar integer may be stored as any integer type if its value fits `kind`,
-        and a float as f32 or f64, as writers differ; arrays are of exactly `kind`.
-        `default` is returned where the key is absent; without one that is an error too. scalar:
-        (value, type number) that stand for those of the file.
+        kind: a name of KIND_NAMES, or "[u32]" for an array. A scalar integer may be stored
+        in any integer type if the value fits `kind`, and a float as f32 or f64, since
+        writers differ. Arrays must be of exactly `kind`. default: returned if the key is
+        absent; without a default an absent key is a DataError. scalar: (value, type number)
+        to use instead of the stored ones.
         """
         if key not in self.metadata:
             if default is ...:
@@ -194,8 +198,9 @@ class File:
         return value
 
     def raw(self, key: str) -> "bytes | memoryview | Unread":
-        """The bytes of the value of `key` as the file has them, its type number first: a
-        memoryview, or the Unread."""
+        """Return the stored bytes of the value of `key`, type number first: a memoryview,
+        or the Unread.
+        """
         if self._spans[key] is None:
             return self.metadata[key]
         begin, end = self._spans[key]
@@ -203,6 +208,7 @@ class File:
 
     @property
     def id(self) -> bytes:
+        """The model ID, bytes [32], computed on first use. Error 74 if the file changed."""
         if self._id is None:
             self._id = self._identify()
         return self._id
@@ -214,8 +220,9 @@ class File:
 
     @property
     def earlier_id(self) -> bytes:
-        """bytes [32], the id of this model in earlier versions (see identity.earlier), which
-        calibrations may have."""
+        """bytes [32], the ID of this model in earlier versions (identity.earlier); old
+        calibrations have it.
+        """
         if self._earlier_id is None:
             from . import identity
 
@@ -224,26 +231,31 @@ class File:
         return self._earlier_id
 
     def _earlier_head(self):
-        """What `earlier_id` covers of what is before the tensor data; of more than
-        MAX_METADATA_BYTES there was none."""
+        """The bytes before the tensor data that `earlier_id` covers. Earlier versions
+        refused more than MAX_METADATA_BYTES.
+        """
         return self.parts[0].read(min(self._n_head, MAX_METADATA_BYTES), 0, "header")
 
     def read(self, t: "tensor.Tensor", start: int, n_bytes: int) -> bytes:
-        """A copy of bytes `start` ... of the Tensor `t`, `n_bytes` of them, read and not mapped."""
+        """Return a copy of `n_bytes` bytes of the Tensor `t` from byte `start` on, by
+        read(2), not the map.
+        """
         assert 0 <= start and start + n_bytes <= t.n_bytes
         return t.part.read(n_bytes, t.offset + start, f"tensor {t.name}")
 
     def pointer(self, t: "tensor.Tensor") -> "Any":
-        """Address of the first byte of the Tensor `t` (const uint8_t *) in the read-only map of its
-        part, which lives as long as this File.
+        """Return const uint8_t * to the first byte of the Tensor `t` in the read-only map
+        of its part.
 
-        UnsupportedError if the tensor's type is none this build computes with.
+        The map lives as long as this File. UnsupportedError if this build does not compute
+        with the tensor's type.
         """
         t.check_type()
         return t.part.pointer(t.offset, self._huge_pages)
 
     def check_unchanged(self) -> None:
-        """Error 74 if a file was overwritten, cut or touched since it was opened: results are
-        void."""
+        """Error 74 if a file was overwritten, truncated or touched since it was opened:
+        results are then invalid.
+        """
         for part in self.parts:
             part.check_unchanged()

@@ -1,30 +1,33 @@
-"""What a model is: the BLAKE3 of its file, all of it. `b3sum FILE` prints the same digest.
+"""Model ID: the BLAKE3 of the whole model file. `b3sum FILE` prints the same digest.
 
-A model of several files, such as shards or a checkpoint with its tokenizer, has the BLAKE3 of their
-digests, in order.
+A model of several files, such as shards or a checkpoint with its tokenizer, has the BLAKE3 of the
+files' digests, in order.
 
-The digest of a file is computed once and kept in the user's cache, a line in a file of its own,
-DEVICE-INODE.id; times are in ns, the digest is in hex, CRC is the CRC-32C of what is before it:
+The digest of a file is computed once and cached in the user's cache directory, in a file of one
+line, DEVICE-INODE.id. Times are in ns, the digest is in hex, CRC is the CRC-32C of the bytes before
+it:
 
     #model-id 1 DEVICE INODE SIZE MTIME CTIME DIGEST CRC
 
-It is taken for a file whose five numbers are these. Every change of a file, by write, truncate or
-utime, sets its ctime to the time when that change began, which no program can choose. So a digest
-is kept if
-  - ctime lies SETTLED_NS before the hash began: the clock of a file system ticks, and a change
-    within the tick of the last one does not show;
-  - fdatasync succeeded before: after it a store through a shared map sets ctime again, without it a
-    page that is dirty already takes stores that do not show;
-  - nobody has the file open for writing after that: a write of many pages sets ctime before the
-    first of them and then may last for minutes (as far as the system tells: it does for files of
-    the user's own on a disk of the machine's own);
-  - the five numbers are the same after the hash.
-What does not show to the kernel does not show here: stores through a shared map on tmpfs, which has
-no such pages; a file system without ctime (FAT); blocks of a disk that are written past its file
-system.
+An entry counts if its five numbers are those of the file. Every change of a file, by write,
+truncate or utime, sets ctime to the time at which the change began, and no program can choose it. A
+digest is therefore cached only if
 
-A directory or an entry that others could have written is not used, a damaged entry is not there,
-and whatever hinders keeping is no matter: the file is hashed again.
+- ctime is at least SETTLED_NS before the start of the hash: the clock of a file system ticks, and a
+  change within the tick of the last one does not show;
+- fdatasync succeeded before: after it a store through a shared map sets ctime again; without it a
+  page that is already dirty accepts stores that do not show;
+- no process has the file open for writing after that: a write of many pages sets ctime before the
+  first page and may then last for minutes (the kernel reports this for the user's own files on
+  local file systems);
+- the five numbers are the same after the hash.
+
+The kernel does not report, and this module cannot notice: stores through a shared map on tmpfs,
+which has no such pages; changes on a file system without ctime (FAT); blocks of a disk that are
+written without its file system.
+
+A directory or entry that other users could have written is not used. A damaged entry counts as
+absent. If caching fails for any reason, the file is hashed again next time.
 """
 
 import errno
@@ -45,18 +48,18 @@ if TYPE_CHECKING:
 MAGIC, SUFFIX = b"#model-id 1", ".id"
 MAX_ENTRIES = 1024  # a model may have 512 files
 SETTLED_NS = 2_500_000_000  # FAT's clock ticks every 2 s, the coarsest of those in use
-WINDOW = 64 << 20  # bytes mapped at a time: an interrupt waits for so many
-THREADS_FROM = 16 << 20  # bytes: below, making threads takes longer than they save
-NOTHING_TO_SYNC = (errno.EINVAL, errno.EROFS)  # a file system that is only read
+WINDOW = 64 << 20  # bytes mapped at a time: an interrupt waits for one window
+THREADS_FROM = 16 << 20  # bytes: below this, starting threads takes longer than it saves
+NOTHING_TO_SYNC = (errno.EINVAL, errno.EROFS)  # a read-only file system
 SEVERAL = "sluice 2026-11-26 model of several files"  # BLAKE3's derive_key context
 
 
 def of(parts: "Sequence[Part]", directory: str | None, more: "Sequence[bytes]" = ()) -> bytes:
-    """bytes [32], the id of the model in the files `parts` (gguf.part.Part) and in `more`, contents
-    (bytes) of files that were read whole.
+    """Return the ID, bytes [32], of the model in the files `parts` and in `more`.
 
-    directory: where digests are kept, or None. Error 74 where a file is no longer what it was when
-    it was opened; a file that is cut while it is hashed ends the process with a line, and 74.
+    parts: gguf.part.Part each. more: contents (bytes) of files that were read whole. directory:
+    the cache of digests, or None. Error 74 if a file changed since it was opened. A file that
+    is truncated while it is hashed ends the process with one line and status 74.
     """
     digests = [digest(part, directory) for part in parts]
     if more:
@@ -67,7 +70,9 @@ def of(parts: "Sequence[Part]", directory: str | None, more: "Sequence[bytes]" =
 
 
 def digest(part: "Part", directory: str | None) -> bytes:
-    """The BLAKE3 of the file `part`: kept in `directory`, or computed and then kept. Error 74."""
+    """Return the BLAKE3 of the file `part`, cached in `directory` or computed and then cached.
+    Error 74.
+    """
     before = _stat(part)
     if known := directory and _recall(directory, before):
         return known
@@ -84,8 +89,11 @@ def digest(part: "Part", directory: str | None) -> bytes:
 
 
 def earlier(size: int, head: bytes, samples: "Iterable[bytes]") -> bytes:
-    """The id by which earlier versions knew a GGUF: SHA-256 of its size in bytes, all that is
-    before its tensor data, and the first 4 KiB of each tensor."""
+    """Return the ID that earlier versions gave a GGUF.
+
+    It is the SHA-256 of the size in bytes, all bytes before the tensor data, and the first 4
+    KiB of each tensor.
+    """
     import hashlib
 
     h = hashlib.sha256(b"sluice model 1\n" + struct.pack("<Q", size))
@@ -95,11 +103,11 @@ def earlier(size: int, head: bytes, samples: "Iterable[bytes]") -> bytes:
     return h.digest()
 
 
-# Hashing.
+# hashing
 
 
 def _blake3():
-    from blake3 import blake3  # a millisecond, which most commands need not wait
+    from blake3 import blake3  # takes a millisecond, which most commands save
 
     return blake3
 
@@ -112,7 +120,9 @@ def _hash(part):
 
 
 def _hasher(n_bytes):
-    """A hash, for many bytes one that uses all cores, unless the system grants no threads."""
+    """Return a hash object; for many bytes one that uses all cores, if the system grants
+    threads.
+    """
     n = 1
     if n_bytes >= THREADS_FROM:
         from ..system import cpus
@@ -121,15 +131,16 @@ def _hasher(n_bytes):
     if n > 1 and _can_start(2 * n):
         try:
             return _blake3()(max_threads=n)
-        except BaseException as e:  # somebody else took them meanwhile
+        except BaseException as e:  # another process used them up meanwhile
             if type(e).__name__ != "PanicException":  # it has no public name
                 raise
     return _blake3()()
 
 
 def _can_start(n):
-    """Whether the system grants `n` more threads: where it does not the library panics, with many
-    lines on stderr."""
+    """Whether the system grants `n` more threads. If it does not, the library panics, with many
+    lines on stderr.
+    """
     import threading
 
     done, threads = threading.Event(), []
@@ -148,13 +159,14 @@ def _can_start(n):
 
 
 def _add(h, part, at, n_bytes):
-    """Hash through a map: nothing is copied, and what is not in the page cache comes there in large
-    pieces (system/huge_pages.py)."""
+    """Hash through a map: nothing is copied, and pages that are not in the page cache are read
+    in large pieces (system/huge_pages.py).
+    """
     import mmap
 
     try:
         window = mmap.mmap(part.fd, n_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=at)
-    except ValueError:  # it is already shorter than this
+    except ValueError:  # truncated since it was opened
         raise part.changed() from None
     huge_pages.ask(window)
     with window, ffi.from_buffer(window) as start:
@@ -165,11 +177,11 @@ def _add(h, part, at, n_bytes):
             lib.guard_forget(start)
 
 
-# Whether a file is the same.
+# is the file unchanged
 
 
 def _stat(part):
-    """os.fstat of the file now. Error 74 where it is not what it was when it was opened."""
+    """Return os.fstat of the file now. Error 74 if it differs from when the file was opened."""
     part.check_unchanged()
     return os.fstat(part.fd)
 
@@ -191,9 +203,12 @@ def _is_synced(fd):
 
 
 def _has_writer(fd):
-    """Whether anybody has the file of `fd` open for writing, or a shared map of it that can be
-    written: only without does Linux grant a lease to read it, which is given back at once. False
-    where leases are unknown, or not for this user and this file system."""
+    """Whether a process has the file of `fd` open for writing, or has a writable shared map of
+    it.
+
+    Only without a writer does Linux grant a lease to read it (F_SETLEASE); the lease is given
+    back at once. False if leases are unknown, or not for this user and this file system.
+    """
     import fcntl
     import signal
 
@@ -208,7 +223,7 @@ def _has_writer(fd):
     return False
 
 
-# Keeping.
+# the cache
 
 
 def _path(directory, s):
@@ -216,13 +231,13 @@ def _path(directory, s):
 
 
 def _entry(s, digest):
-    """The line for a file of which os.fstat says `s`."""
+    """Return the cache line for a file whose os.fstat is `s`."""
     line = b"%b %d %d %d %d %d %b " % (MAGIC, *_key(s), digest.hex().encode())
     return line + b"%08x\n" % lib.crc32c(0, line, len(line))
 
 
 def _recall(directory, s):
-    """The digest kept for a file of which os.fstat says `s`, or None."""
+    """Return the cached digest for a file whose os.fstat is `s`, or None."""
     expected = _entry(s, bytes(32))
     try:
         cache_directory.check(directory)

@@ -1,36 +1,33 @@
-"""Checkpoints of llama2.c and their tokenizer.bin, read as if they were GGUF: same interface,
-weights where they lie in the map.
+"""llama2.c checkpoint file format: header, tensor order, sizes.
 
-Facts: karpathy/llama2.c, export.py and run.c (versions 0, 1 and 2); SX-Aurora/ve-llama2.c,
-export.py (-1 and -2). All little-endian.
+Little-endian. Versions:
 
-    0       i32[7] dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size (negative: the head
-            has weights of its own), seq_len f32 in the order of ORDER_0, `rope` being two tables
-            nobody reads, cos and sin [seq_len, head / 2]
-    -1      as 0, but the seven matrices of a layer and the head are bf16; the embedding is f32
-    -2      as -1, each bf16 matrix [n_out, n_in] stored by columns. Neither size nor header tells
-            -1 from -2
-    1       "24ka", i32 1, the seven numbers (vocab_size positive), u8 1 if the head is the
-            embedding, zeros to byte 256; f32 in the order of ORDER_1
-    2       as 1 with i32 2, and i32 group after the u8. Vectors f32; then of each matrix int8 for
-            all its elements, and f32 scales, one for each `group` consecutive elements
-
-    tokenizer.bin   i32 length of the longest token; for each id f32 score, i32 n_bytes, the bytes:
-                    a blank where SentencePiece has U+2581, newlines around <s> and </s>
+    0       i32[7] dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size (negative: the output
+            head has weights of its own), seq_len; f32 tensors in the order of ORDER_0. `rope`
+            stands for two unused tables, cos and sin, [seq_len, head_dim / 2] each
+    -1      as 0, but the seven matrices of a layer and the output head are bf16; the embedding is
+            f32
+    -2      as -1, each bf16 matrix [n_out, n_in] stored by columns. Neither size nor header
+            distinguishes -1 and -2
+    1       "24ka", i32 1, the seven numbers (vocab_size positive), u8 1 if the output head is the
+            embedding, zeros to byte 256; f32 tensors in the order of ORDER_1
+    2       as 1 with i32 2, and i32 group after the u8. Vectors are f32. A matrix is int8 for all
+            its elements, then f32 scales, one for each `group` consecutive elements
 
 A role of ORDER_* stands for all layers, one after the other. Rows of wq and wk are in the order
-that rotates neighbours, as in a GGUF of llama, so nothing has to be permuted. What no header says
-is fixed: RMS epsilon 1e-5, rope base 10000.
+that rotates neighbours, as in a GGUF of llama, so no rows are permuted. The RMS epsilon is always
+1e-5, the RoPE base 10000.
+
+Source: karpathy/llama2.c, export.py and run.c (versions 0, 1 and 2); SX-Aurora/ve-llama2.c,
+export.py (-1 and -2).
 """
 
 import os
 import struct
 
-from .. import gguf, limits
+from .. import limits
 from ..faults import data_error, unsupported_error
-from . import write as gguf_write
-from .cursor import read_begin
-from .metadata import ARRAY, ARRAY_HEAD, KIND_NAMES, Array
+from .cursor import read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
 MAGIC = b"24ka"
 NUMBERS = struct.Struct("<7i")
 VERSIONED = struct.Struct("<4si7iBi")  # the last is the group of version 2
-TOKEN = struct.Struct("<fi")
 FIELDS = ("dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "seq_len")
 LIMITS = (
     limits.MAX_WIDTH,
@@ -52,7 +48,7 @@ LIMITS = (
     limits.MAX_CONTEXT,
 )
 HEADER_BYTES = {0: 28, -1: 28, -2: 28, 1: 256, 2: 256}
-EPS, ROPE_BASE, BOS, EOS = 1e-5, 10000.0, 1, 2
+EPS, ROPE_BASE = 1e-5, 10000.0
 
 MATRICES = {
     "attn_q",
@@ -98,8 +94,8 @@ OUTSIDE = ("token_embd", "output_norm", "rope", "output")  # of the layers
 
 
 class Config:
-    """The header's numbers, checked: FIELDS, and `tied`, `version`, `group` (of version 2, else
-    0).
+    """The checked numbers of a header: FIELDS, `tied`, `version`, and `group` (0 unless version
+    2).
     """
 
     dim: int
@@ -113,9 +109,9 @@ class Config:
     def __init__(
         self, path: str, numbers: "Sequence[int]", tied: bool, version: int, group: int = 0
     ) -> None:
-        for field, value, most in zip(FIELDS, numbers, LIMITS):
-            if not 1 <= value <= most:
-                raise data_error(path, f"{field}: {value} is not within 1 to {most}")
+        for field, value, maximum in zip(FIELDS, numbers, LIMITS):
+            if not 1 <= value <= maximum:
+                raise data_error(path, f"{field}: {value} is not within 1 to {maximum}")
             setattr(self, field, value)
         for of, by in (("dim", "n_heads"), ("n_heads", "n_kv_heads")):
             if getattr(self, of) % getattr(self, by):
@@ -130,7 +126,7 @@ class Config:
             raise data_error(path, f"group size: {group} does not divide dim {self.dim}")
 
     def shape(self, role: str) -> tuple[int, ...]:
-        """In GGUF order, row length first."""
+        """Return the dimensions of a tensor of `role` in GGUF order: row length first."""
         d, kv, ff = self.dim, self.n_kv_heads * self.head_dim, self.hidden_dim
         return {
             "attn_q": (d, d),
@@ -146,8 +142,10 @@ class Config:
         }.get(role, (d,))
 
     def parts(self) -> tuple[list[tuple[str, str, int, int]], int]:
-        """List of (name, role, offset, n_bytes), in file order, and the size of the file; a name
-        ends in .weight, but `rope`'s.
+        """Return (list of (name, role, offset, n_bytes) in file order, size of the file in
+        bytes).
+
+        Names end in ".weight", except that of `rope`.
         """
         at, out = HEADER_BYTES[self.version], []
         for role in ORDER_0 if self.version <= 0 else ORDER_1:
@@ -167,6 +165,7 @@ class Config:
         return out, at
 
     def n_bytes(self, role: str) -> int:
+        """Return the bytes of one tensor of `role`."""
         n = 1
         for d in self.shape(role):
             n *= d
@@ -175,8 +174,8 @@ class Config:
         return (2 if role in MATRICES and role != "token_embd" and self.version < 0 else 4) * n
 
     def metadata(self) -> "dict[str, tuple[str, Any]]":
-        """Dict: key -> (kind, value) as gguf_write takes it: what a GGUF of this model says, but
-        for the vocabulary.
+        """Return the GGUF metadata of this model without the vocabulary: dict key -> (kind,
+        value).
         """
         return {
             "general.architecture": ("string", "llama"),
@@ -194,11 +193,10 @@ class Config:
 
 
 def read_config(path: str, head: bytes, size: int, version: int | None = None) -> "Config":
-    """The Config of a file of `size` bytes that begins with `head`. version: what the user says it
-    is, or None.
+    """Return the Config of a checkpoint of `size` bytes that begins with `head`.
 
-    DataError where size and header differ or the header lies, 69 for another version, 65 asking for
-    one where it takes a word of the user.
+    version: the version that the user names, or None. DataError if size and header do not fit,
+    or if the user must name the version (-1 or -2). UnsupportedError for an unknown version.
     """
     if head[:4] == MAGIC and len(head) >= VERSIONED.size:
         _, found, *numbers, tied, group = VERSIONED.unpack_from(head)
@@ -221,8 +219,8 @@ def read_config(path: str, head: bytes, size: int, version: int | None = None) -
             if size == Config(path, numbers, tied, -1).parts()[1]:
                 raise data_error(
                     path,
-                    "matrices are bf16, by rows (version -1) or columns (-2), which the file does"
-                    " not say: gguf-convert --from -1 or --from -2",
+                    "matrices are bf16, by rows (version -1) or columns (-2): the header does not"
+                    " say which; give gguf-convert --from -1 or --from -2",
                 )
         elif version < 0:
             c = Config(path, numbers, tied, version)
@@ -239,135 +237,9 @@ def read_config(path: str, head: bytes, size: int, version: int | None = None) -
 
 
 def looks_like(path: str) -> bool:
-    """Whether the file begins as a checkpoint of llama2.c does."""
+    """Whether the file begins like a llama2.c checkpoint."""
     try:
-        read_config(path, read_begin(path, VERSIONED.size), os.path.getsize(path))
+        read_config(path, read_start(path, VERSIONED.size), os.path.getsize(path))
     except Exception:
         return False
     return True
-
-
-def read_vocab(path: str, n_vocab: int) -> tuple[list[bytes], list[float]]:
-    """(tokens, scores) of a tokenizer.bin of `n_vocab` tokens: lists of bytes, as SentencePiece has
-    them, and float. DataError.
-    """
-    return parse_vocab(path, vocab_bytes(path), n_vocab)
-
-
-def vocab_bytes(path: str) -> bytes:
-    """The tokenizer.bin at `path`, whole. DataError."""
-    data = read_begin(path, limits.MAX_VOCAB_FILE_BYTES + 1)
-    if len(data) > limits.MAX_VOCAB_FILE_BYTES:
-        most = limits.MAX_VOCAB_FILE_BYTES >> 20
-        raise data_error(path, f"more than {most} MiB: not a tokenizer.bin")
-    return data
-
-
-def parse_vocab(path: str, data: bytes, n_vocab: int) -> tuple[list[bytes], list[float]]:
-    """As `read_vocab`, of the bytes `data`."""
-    at, tokens, scores = 4, [], []
-    for i in range(n_vocab):
-        if at + TOKEN.size > len(data):
-            raise data_error(path, f"ends after {i} tokens; the model has {n_vocab}")
-        score, n = TOKEN.unpack_from(data, at)
-        at += TOKEN.size
-        if not 0 <= n <= len(data) - at:
-            raise data_error(path, f"token {i}: length {n}, but {len(data) - at} bytes are left")
-        if score - score != 0:
-            raise data_error(path, f"token {i}: its score is {score}")
-        tokens.append(data[at : at + n].replace(b" ", b"\xe2\x96\x81"))
-        scores.append(score)
-        at += n
-    if at != len(data):
-        raise data_error(
-            path, f"{len(data) - at} bytes follow the last of {n_vocab} tokens: of another model"
-        )
-    for i in (BOS, EOS):
-        if i < n_vocab:
-            tokens[i] = tokens[i].strip(b"\n")
-    return tokens, scores
-
-
-def vocab_metadata(tokens: list[bytes], scores: list[float]) -> "dict[str, tuple[str, Any]]":
-    """The keys of tokenizer.ggml for a vocabulary of llama2.c: tokens 0 to 2 are <unk>, <s> and
-    </s>, the next 256 bytes (if named so).
-    """
-    n, first_byte = len(tokens), 3
-    types = [2, 3, 3][:n] + [1] * (n - 3)
-    if tokens[first_byte : first_byte + 256] == [b"<0x%02X>" % b for b in range(256)]:
-        types[first_byte : first_byte + 256] = [6] * 256
-    key = "tokenizer.ggml."
-    return {
-        key + "model": ("string", "llama"),
-        key + "tokens": ("[string]", tokens),
-        key + "scores": ("[f32]", scores),
-        key + "token_type": ("[i32]", types),
-        key + "bos_token_id": ("u32", BOS),
-        key + "eos_token_id": ("u32", EOS),
-        key + "unknown_token_id": ("u32", 0),
-        key + "add_bos_token": ("bool", True),
-        key + "add_eos_token": ("bool", False),
-    }
-
-
-class Checkpoint(gguf.File):
-    """The checkpoint at `path` with the vocabulary in `vocab`, a tokenizer.bin, as a gguf.File:
-    versions 0 and 1, whose f32 the kernels take as it lies. DataError; 69 for other versions,
-    naming the command that converts them.
-
-    The id is that of both files together, every byte of both, so that a stream of tokens made with
-    another vocabulary is refused.
-    """
-
-    kind = "a llama2.c"
-
-    def __init__(self, path: str, vocab: str, huge_pages: bool = False) -> None:
-        self._vocab_path = vocab
-        super().__init__(path, huge_pages=huge_pages)
-
-    def _parse(self, cursor):
-        cursor.need(min(self.size, VERSIONED.size), "header")
-        head = bytes(cursor.memory[: min(self.size, VERSIONED.size)])
-        c = read_config(self.path, head, self.size)
-        if c.version not in (0, 1):
-            raise unsupported_error(
-                self.path,
-                f"version: llama2.c checkpoint {c.version}, whose int8 groups lie apart from their"
-                " scales; gguf-convert makes a GGUF of it",
-            )
-        self.version, self.alignment, self._config = c.version, 4, head
-        part = self.parts[0]
-        part.data_offset = HEADER_BYTES[c.version]
-        self._vocab_bytes = vocab_bytes(self._vocab_path)
-        vocab = vocab_metadata(*parse_vocab(self._vocab_path, self._vocab_bytes, c.vocab_size))
-        self.metadata, self.kinds = {}, {}
-        for key, (kind, value) in {**c.metadata(), **vocab}.items():
-            self.metadata[key], self.kinds[key] = _as_read(kind, value)
-        self.tensors = {
-            name: gguf.Tensor(name, 0, c.shape(role), at, n, part)
-            for name, role, at, n in c.parts()[0]
-            if name != "rope"
-        }
-
-    def _earlier_head(self):
-        texts = (self.metadata[f"tokenizer.ggml.{k}"].raw for k in ("tokens", "scores"))
-        return b"llama2.c\0" + self._config + b"".join(texts)
-
-    def _identify(self):
-        from . import identity
-
-        return identity.of(self.parts, self.id_cache, [self._vocab_bytes])
-
-
-def _as_read(kind, value):
-    """(value, type number) as metadata.parse_metadata gives it."""
-    if not kind.startswith("["):
-        return value, KIND_NAMES.index(kind)
-    return (
-        Array(
-            KIND_NAMES.index(kind[1:-1]),
-            len(value),
-            gguf_write.value(kind, value)[ARRAY_HEAD.size :],
-        ),
-        ARRAY,
-    )

@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file: keys with typed values, parsed and checked."""
+"""GGUF metadata parser: keys with typed values, checked."""
 
 import re
 import struct
@@ -62,18 +62,21 @@ INTEGERS = {
 KIND = struct.Struct("<I")
 ARRAY_HEAD = struct.Struct("<IQ")
 MAX_KEY_BYTES, MAX_STRING_BYTES = 65_535, 1 << 20
-LARGE = 1 << 16  # bytes: a longer value stays in the file, unless it is of KEPT
+LARGE = 1 << 16  # bytes: a longer value stays in the file, unless its key is in KEPT
 KEPT = re.compile(
     r"tokenizer\.ggml\.(tokens|scores|token_type|merges|precompiled_charsmap)"
     r"|tokenizer\.chat_template.*"
 )
 PIECE = 1 << 20  # bytes of an Unread that are in memory at a time
-MAX_SCAN_BYTES = 1 << 30  # of arrays of strings in a file, which only reading shows the ends of
+MAX_SCAN_BYTES = 1 << 30  # of arrays of strings in a file: finding their end needs a read
 
 
 class Array:
-    """A metadata array: `kind` of its elements, `n` of them, `raw` their bytes as in the file (a
-    buffer, which ffi.from_buffer and memoryview take).
+    """A metadata array.
+
+    kind   type number of the elements
+    n      number of elements
+    raw    their bytes as in the file: a buffer, for ffi.from_buffer and memoryview
     """
 
     __slots__ = ("kind", "n", "raw")
@@ -81,9 +84,9 @@ class Array:
     def __init__(self, kind: int, n: int, raw: "Any") -> None:
         self.kind, self.n, self.raw = kind, n, raw
 
-    def values(self, most: int | None = None) -> "list[Any]":
-        """The first `most` elements (default: all) as a list; strings as bytes."""
-        n = self.n if most is None else min(self.n, most)
+    def values(self, maximum: int | None = None) -> "list[Any]":
+        """Return the first `maximum` elements (default: all) as a list; strings as bytes."""
+        n = self.n if maximum is None else min(self.n, maximum)
         if self.kind == STRING:
             out, at = [], 0
             for _ in range(n):
@@ -97,12 +100,12 @@ class Array:
 
 
 class Unread:
-    """A value that no command needs and that is longer than LARGE: it stays in the file, and is
-    read from there where it is asked for.
+    """A long value that no command needs. It stays in the file and is read from there on
+    request.
 
-    kind    of the elements of an array; None: it is a string
-    n       elements of the array, bytes of the string
-    offset  in the file, of its first element or byte;   n_bytes: of all of them
+    kind    type number of the elements of an array; None: it is a string
+    n       elements of the array, or bytes of the string
+    offset  place in the file of the first element or byte;   n_bytes: bytes of all of them
     """
 
     __slots__ = ("kind", "n", "offset", "n_bytes", "_part", "_key")
@@ -115,7 +118,7 @@ class Unread:
 
     @property
     def raw_bytes(self) -> int:
-        """Bytes of the value as the file has it, its type number first."""
+        """Bytes of the stored value, type number included."""
         return len(self._head()) + self.n_bytes
 
     def _head(self):
@@ -124,23 +127,24 @@ class Unread:
         return KIND.pack(ARRAY) + ARRAY_HEAD.pack(self.kind, self.n)
 
     def raw(self) -> "Iterator[bytes]":
-        """Yields the bytes of the value, its type number first, in pieces."""
+        """Yield the bytes of the stored value, type number first, in pieces."""
         yield self._head()
         yield from self.pieces()
 
-    def pieces(self, most: int | None = None) -> "Iterator[bytes]":
-        """Yields its bytes, or the first `most` of them, in pieces. Error 74."""
-        n_bytes = self.n_bytes if most is None else min(most, self.n_bytes)
+    def pieces(self, maximum: int | None = None) -> "Iterator[bytes]":
+        """Yield the bytes of the value, at most `maximum`, in pieces. Error 74."""
+        n_bytes = self.n_bytes if maximum is None else min(maximum, self.n_bytes)
         at, end = self.offset, self.offset + n_bytes
         while at < end:
             data = self._part.read(min(PIECE, end - at), at, self._key, 1)
             yield data
             at += len(data)
 
-    def values(self, most: int | None = None) -> "Iterator[Any]":
-        """An iterator of the elements of the array, or of the first `most`; strings as bytes, of
-        one longer than PIECE the beginning."""
-        n = self.n if most is None else min(self.n, most)
+    def values(self, maximum: int | None = None) -> "Iterator[Any]":
+        """Yield the elements of the array, at most `maximum`. Strings are bytes, cut to
+        PIECE if longer.
+        """
+        n = self.n if maximum is None else min(self.n, maximum)
         return self._strings(n) if self.kind == STRING else self._scalars(n)
 
     def _scalars(self, n_left):
@@ -169,7 +173,7 @@ class Unread:
 
 
 def describe(value: "Any", kind: int) -> str:
-    """A value for a message: its kind and, of a scalar, what it is."""
+    """Describe a value for a message: its type, and the value if it is a scalar."""
     if kind == ARRAY:
         return f"an array of {value.n} {KIND_NAMES[value.kind]}"
     if isinstance(value, Unread):
@@ -180,11 +184,13 @@ def describe(value: "Any", kind: int) -> str:
 def parse_metadata(
     cursor: "Cursor", n_kv: int
 ) -> "tuple[dict[str, Any], dict[str, int], dict[str, Any]]":
-    """`n_kv` keys at the cursor: dict key -> bool, int, float, str, Array or Unread, dict key ->
-    type number, and dict key -> (begin, end) of its bytes in the cursor's memory from the type
-    number on, None of an Unread; in file order.
+    """Parse `n_kv` keys at the cursor. Return three dicts in file order:
 
-    Bytes of a string that are not UTF-8 stand in the str as \\xNN.
+        key -> bool, int, float, str, Array or Unread
+        key -> type number
+        key -> (begin, end) of the value in the cursor's memory, from the type number on; or None
+
+    Invalid UTF-8 in a string becomes \\xNN in the str. DataError, UnsupportedError.
     """
     metadata, kinds, spans = {}, {}, {}
     for i in range(n_kv):
@@ -223,11 +229,11 @@ def _string(cursor, field, is_kept):
         return _pass(cursor, field, None, n_bytes, n_bytes)
     if n_bytes > MAX_STRING_BYTES:
         raise cursor.data_error(f"{field}: length {n_bytes} is not within 0 to {MAX_STRING_BYTES}")
-    return bytes(cursor.take(n_bytes, field)).decode("utf-8", "backslashreplace")
+    return bytes(cursor.read(n_bytes, field)).decode("utf-8", "backslashreplace")
 
 
 def _pass(cursor, field, kind, n, n_bytes):
-    """The Unread of the `n_bytes` bytes at the cursor, which is behind them afterwards."""
+    """Return the next `n_bytes` bytes as an Unread, and move the cursor behind them."""
     value = Unread(cursor.part, field, kind, n, cursor.offset, n_bytes)
     cursor.drop(cursor.at, n_bytes, field)
     return value
@@ -248,7 +254,7 @@ def _array(cursor, field, is_kept):
     if n * width > LARGE and not is_kept:
         return _pass(cursor, field, kind, n, n * width)
     start = cursor.at
-    part = cursor.take(n * width, field)
+    part = cursor.read(n * width, field)
     if kind == BOOL:
         wrong = bytes(part).lstrip(b"\0\1")
         if wrong:
@@ -259,28 +265,29 @@ def _array(cursor, field, is_kept):
 
 
 def _strings(cursor, field, n, is_kept):
-    """The array of `n` strings at the cursor. The C scanner checks each length against what was
-    read."""
+    """Parse the array of `n` strings at the cursor. The C scanner checks each length against
+    the bytes read.
+    """
     start, offset, n_done, scan = cursor.at, cursor.offset, 0, ffi.new("gguf_scan *")
-    most = MAX_STRING_BYTES if is_kept else cursor.size
+    maximum = MAX_STRING_BYTES if is_kept else cursor.size
     while True:
         status = lib.gguf_skip_strings(
-            scan, cursor.address, cursor.n_read, cursor.at, n - n_done, most
+            scan, cursor.address, cursor.n_read, cursor.at, n - n_done, maximum
         )
         n_done += scan.n_done
         cursor.at = scan.at
-        what = f"{field}: string {n_done}"
+        label = f"{field}: string {n_done}"
         if status < 0:
-            raise cursor.data_error(f"{what} has {scan.n_bytes} bytes, more than {most}")
+            raise cursor.data_error(f"{label} has {scan.n_bytes} bytes, more than {maximum}")
         if n_done == n:
             break
         if scan.n_bytes > LARGE and not is_kept:
-            cursor.drop(start, LENGTH.size + scan.n_bytes, what)
+            cursor.drop(start, LENGTH.size + scan.n_bytes, label)
             n_done += 1
         else:
-            cursor.need(LENGTH.size + scan.n_bytes, what)
+            cursor.need(LENGTH.size + scan.n_bytes, label)
             if cursor.at - start > LARGE and not is_kept:
-                cursor.drop(start, 0, what)
+                cursor.drop(start, 0, label)
         _check_scanned(cursor, field, cursor.offset - offset, is_kept)
     n_bytes = cursor.offset - offset
     if is_kept or n_bytes <= LARGE:
@@ -292,9 +299,7 @@ def _strings(cursor, field, n, is_kept):
 
 
 def _check_scanned(cursor, field, n_bytes, is_kept):
-    """UnsupportedError where `n_bytes` more are too many: a sparse file costs its author
-    nothing.
-    """
+    """UnsupportedError if `n_bytes` more are too many: a sparse file costs its author nothing."""
     if cursor.scanned + n_bytes > MAX_SCAN_BYTES and not is_kept:
         raise unsupported_error(
             cursor.path,

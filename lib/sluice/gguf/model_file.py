@@ -1,15 +1,15 @@
-"""A model file of any sort the tools run: a GGUF, or a checkpoint of llama2.c with its vocabulary
-beside it.
-"""
+"""Open a model file: a GGUF, or a llama2.c checkpoint with its tokenizer.bin."""
 
 from .. import gguf
 from ..faults import BAD_DATA, USAGE, Error
-from .cursor import read_begin
+from .cursor import read_start
 
 
 def open_model(path: str, vocab: str | None = None, huge_pages: bool = False) -> "gguf.File":
-    """A gguf.File, or with `vocab`, the path of a tokenizer.bin, the llama2.c checkpoint at `path`,
-    which looks like one. huge_pages: see gguf.File.
+    """Open the model at `path`. Return a gguf.File.
+
+    vocab: the path of a tokenizer.bin; `path` is then a llama2.c checkpoint. huge_pages: see
+    gguf.File. Error 64 if `vocab` is missing or given in vain.
     """
     if vocab is None:
         try:
@@ -20,21 +20,22 @@ def open_model(path: str, vocab: str | None = None, huge_pages: bool = False) ->
             if e.code == BAD_DATA and llama2c.looks_like(path):
                 raise Error(
                     USAGE,
-                    f"{path}: a checkpoint of llama2.c: give its vocabulary too, --vocab"
+                    f"{path}: is a llama2.c checkpoint; give its vocabulary, too: --vocab"
                     " tokenizer.bin",
                 ) from None
             raise
-    from . import llama2c
+    from .llama2c_checkpoint import Checkpoint
 
     try:
-        return llama2c.Checkpoint(path, vocab, huge_pages)
+        return Checkpoint(path, vocab, huge_pages)
     except Error as e:
         if e.code == BAD_DATA and begins_as_gguf(path):
             raise Error(
-                USAGE, f"{path}: a GGUF, which has its vocabulary inside: without --vocab"
+                USAGE, f"{path}: is a GGUF, which contains its vocabulary; leave out --vocab"
             ) from None
         raise
 
 
 def begins_as_gguf(path: str) -> bool:
-    return read_begin(path, 4) == b"GGUF"
+    """Whether the file at `path` begins with the magic of GGUF."""
+    return read_start(path, 4) == b"GGUF"

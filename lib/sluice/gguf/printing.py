@@ -1,8 +1,7 @@
-"""Values of a model file as text or JSON, and lines on stdout.
+"""Escaped text and JSON of values from a model file, and writing of lines to stdout.
 
-Every string that comes from a file is made visible before it is printed: no
-control code, nor any other character without a shape of its own, reaches the
-output as it is.
+Every string from a file is escaped before it is printed: no control code, and no other character
+without a visible shape, reaches the output.
 """
 
 import struct
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
 
     from .tensor import Tensor
 
-LINES = 512  # written at once
+LINES = 512  # per write(2)
 FLOAT = struct.Struct("<f")
 
 
 def put(lines: "Iterable[str]") -> None:
-    """Write lines (str, without newline) to stdout, some hundreds at a time."""
+    """Write lines (str, without newline) to stdout, LINES at a time."""
     batch = []
     for line in lines:
         batch.append(line)
@@ -34,21 +33,19 @@ def put(lines: "Iterable[str]") -> None:
 
 
 def put_json(value: "Any") -> None:
-    """Write one line of JSON, in ASCII. `value` holds no float that is not finite (see
-    `json_number`).
-    """
+    """Write one line of JSON, in ASCII. Floats in `value` must be finite (`json_number`)."""
     import json
 
     write_all(1, json.dumps(value, allow_nan=False).encode() + b"\n")
 
 
 def visible(text: "Any", keep: str = "", quote: str = "") -> str:
-    """`text` (str, or bytes that should be UTF-8) with escapes for what cannot be seen.
+    """Return `text` (str, or bytes that should be UTF-8) with invisible characters escaped.
 
-    Backslash, newline and the like become \\\\, \\n; bytes that are not UTF-8 \\xNN;
-    other characters that are not printable (Unicode: controls, formats such as the
-    direction overrides, separators but the space) \\xNN, \\uNNNN. `keep`: characters
-    that stay as they are; `quote`: one to put around it, and to escape.
+    Backslash, newline and the like become \\\\, \\n; invalid UTF-8 \\xNN; other unprintable
+    characters (Unicode: controls, formats such as direction overrides, separators except the
+    space) \\xNN or \\uNNNN. keep: characters that are not escaped. quote: a quotation mark to
+    put around the text and to escape.
     """
     if isinstance(text, bytes):
         try:
@@ -68,7 +65,7 @@ def _seen(c, keep, quote):
 
 
 def number(value: float, kind: int) -> str:
-    """A float in the fewest digits that give it back as `kind` (F32 or F64)."""
+    """Return a float in the fewest digits that read back as the same `kind` (F32 or F64)."""
     if kind == F32 and value - value == 0:
         for digits in range(6, 9):
             text = f"{value:.{digits}g}"
@@ -79,7 +76,7 @@ def number(value: float, kind: int) -> str:
 
 
 def scalar(value: "Any", kind: int) -> str:
-    """One value as text, strings in double quotes."""
+    """Return one value as text; strings in double quotes."""
     if kind == STRING:
         return visible(value, quote='"')
     if kind == BOOL:
@@ -88,8 +85,8 @@ def scalar(value: "Any", kind: int) -> str:
 
 
 def json_number(value: "Any", kind: int | None) -> "Any":
-    """A scalar for JSON; floats that are not finite as in the JSON mapping of Protocol Buffers:
-    "NaN", "-Infinity".
+    """Return a scalar for JSON. Floats that are not finite become "NaN", "Infinity" or
+    "-Infinity", as in the JSON mapping of Protocol Buffers.
     """
     if kind in (F32, F64):
         if value != value:
@@ -101,6 +98,7 @@ def json_number(value: "Any", kind: int | None) -> "Any":
 
 
 def json_value(value: "Any", kind: int) -> "Any":
+    """Return a metadata value for JSON: a scalar, or a list of them."""
     return (
         [json_number(v, value.kind) for v in value.values()]
         if kind == ARRAY
@@ -109,5 +107,5 @@ def json_value(value: "Any", kind: int) -> "Any":
 
 
 def shape(tensor: "Tensor") -> str:
-    """The dimensions of a gguf.Tensor, the row length first."""
+    """Return the dimensions of a gguf.Tensor as text, row length first."""
     return " x ".join(map(str, tensor.dims))

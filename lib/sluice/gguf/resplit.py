@@ -1,9 +1,8 @@
-"""A copy of a model in several files, or in one again: shards.py has the names and keys, and reads
-them.
+"""Split a model into shards, and merge shards into one file.
 
-Metadata go into the first shard, tensors in their order, bytes as they are. Merged again, the
-shards are the file they were made of, byte for byte, where that was written as GGUF asks: without
-keys split.*, with zeros for padding, and nothing behind the last tensor.
+Metadata go into the first shard; tensors keep their order and their bytes. Merging the shards gives
+the original file byte for byte, if that was written as GGUF asks: without keys split.*, with zeros
+for padding, and nothing after the last tensor. shards.py has the names and keys, and reads shards.
 """
 
 import os
@@ -26,18 +25,19 @@ PIECE = 4 << 20  # bytes of a tensor in memory
 def split(
     file: "File",
     out: str,
-    most: int,
+    maximum: int,
     tensors_first: bool = True,
     tell: "Callable[[int], object]" = lambda n_bytes: None,
 ) -> list[str]:
-    """Write a gguf.File as shards of at most `most` bytes each, NAME-00001-of-000NN.gguf, where
-    `out` is NAME or NAME.gguf; their paths.
+    """Write a gguf.File as shards of at most `maximum` bytes, NAME-00001-of-000NN.gguf. Return
+    the paths.
 
-    tensors_first: the first shard may have tensors, not metadata alone. All shards appear, or none;
-    none is there already. tell: is told of bytes done. Error 64 where `most` is too few, naming
-    what takes more; 73 to 75.
+    out: NAME or NAME.gguf. tensors_first: the first shard may have tensors, not only metadata.
+    tell: called with the number of bytes done. All shards appear, or none. Error 73 if one
+    exists already; 64 if `maximum` is too small, naming the tensor or the metadata that need
+    more; 73 to 75.
     """
-    plan = _plan(file, most, tensors_first)
+    plan = _plan(file, maximum, tensors_first)
     prefix = os.fspath(out).removesuffix(".gguf")
     paths = [shards.name(prefix, i, len(plan)) for i in range(len(plan))]
     files, n_bytes = [], 0
@@ -46,7 +46,7 @@ def split(
         head = write.Head(_metadata(file, i, len(plan)), entries, file.alignment, file.version)
         n_bytes += head.n_bytes + write.data_bytes(entries, file.alignment)
         files.append((path, lambda f, head=head, entries=entries: _fill(f, file, head, entries)))
-    write.check_room(paths[0], n_bytes)
+    write.check_disk_space(paths[0], n_bytes)
     newfile.write_all(files)
     return paths
 
@@ -70,7 +70,7 @@ def _fill(f, file, head, entries):
 
 
 def lost(file: "File") -> list[str]:
-    """What a copy of a gguf.File will not have, a line for each: what it is, and where."""
+    """Return a line (str) for each part of a gguf.File that a copy leaves out."""
     out = [
         f"{file.path}: {key} is left out"
         for key in shards.KEYS
@@ -103,7 +103,7 @@ def _pieces(file, t, tell):
 
 
 def _metadata(file, i, count):
-    """What write.Head takes, of shard `i` (from 0)."""
+    """Return the metadata of shard `i` (from 0), in the form of write.Head."""
     of_shard = {
         shards.NO: ("u16", i),
         shards.COUNT: ("u16", count),
@@ -115,30 +115,30 @@ def _metadata(file, i, count):
     return {**{key: ("raw", file.raw(key)) for key in kept if key not in shards.KEYS}, **of_shard}
 
 
-def _plan(file, most, tensors_first):
-    """List of lists of Tensor: those of each shard."""
+def _plan(file, maximum, tensors_first):
+    """Return the tensors of each shard: a list of lists of Tensor."""
     first = write.Head(_metadata(file, 0, 1), [], file.alignment, file.version)
     other = write.Head(_metadata(file, 1, 1), [], file.alignment, file.version)
-    if first.n_bytes > most:
+    if first.n_bytes > maximum:
         raise Error(
-            USAGE, f"--split-bytes: the metadata of {file.path} take {first.n_bytes:,} bytes"
+            USAGE, f"--split-bytes: the metadata of {file.path} need {first.n_bytes:,} bytes"
         )
     padded = lambda n: n + write.padding(n, file.alignment)
     out = [[]] if tensors_first else [[], []]
     n_head, n_data = (first if tensors_first else other).n_bare, 0
     for t in file.tensors.values():
         n_entry, n_tensor = len(write.tensor_entry(t.name, t.type, t.dims, 0)), padded(t.n_bytes)
-        if padded(n_head + n_entry) + n_data + n_tensor > most and (out[-1] or len(out) == 1):
+        if padded(n_head + n_entry) + n_data + n_tensor > maximum and (out[-1] or len(out) == 1):
             out.append([])
             n_head, n_data = other.n_bare, 0
         n_head, n_data = n_head + n_entry, n_data + n_tensor
-        if padded(n_head) + n_data > most:
+        if padded(n_head) + n_data > maximum:
             raise Error(
                 USAGE,
-                f"--split-bytes: tensor {t.name} takes {padded(n_head) + n_data:,} bytes "
+                f"--split-bytes: tensor {t.name} needs {padded(n_head) + n_data:,} bytes "
                 "in a shard of its own",
             )
         out[-1].append(t)
     if len(out) > MAX_SHARDS:
-        raise Error(USAGE, f"--split-bytes: these are {len(out)} shards, more than {MAX_SHARDS}")
+        raise Error(USAGE, f"--split-bytes: {len(out)} shards, more than {MAX_SHARDS}")
     return out

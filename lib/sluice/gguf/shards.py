@@ -1,9 +1,8 @@
-"""A model in several files, NAME-00001-of-000NN.gguf, as llama.cpp's gguf-split makes them: opened
-as one.
+"""Shards of a split model, NAME-00001-of-000NN.gguf, opened as one file.
 
-Every shard says `split.no` (from 0), `split.count` and `split.tensors.count` (of all shards
-together); the first has the metadata of the model, and perhaps no tensors. A count of 0 or 1 is
-that of a whole file (0 in what gguf-split --merge wrote).
+Source: llama.cpp, gguf-split. Every shard has the keys `split.no` (from 0), `split.count` and
+`split.tensors.count` (of all shards together). The first shard has the metadata of the model, and
+may have no tensors. A count of 0 or 1 means a whole file (gguf-split --merge writes 0).
 """
 
 from ..faults import NO_INPUT, Error, unsupported_error
@@ -19,8 +18,10 @@ NO, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
 
 
 def join(file: "File") -> None:
-    """Make `file`, a gguf.File of a shard, the whole model. Error 65, 66 or 69 names the shard that
-    is missing or does not belong."""
+    """Make `file`, a gguf.File of one shard, the whole model.
+
+    Error 65, 66 or 69 names the shard that is missing or belongs to another model.
+    """
     no, count = file.get(NO, "u32", 0), file.get(COUNT, "u32")
     if no >= max(count, 1):
         raise file.data_error(f"{NO}: {no}, but {COUNT} is {count}")
@@ -34,19 +35,19 @@ def join(file: "File") -> None:
     for i in range(count):
         shard = first if i == 0 else file if i == no else _open(file, prefix, i, count)
         _check(shard, i, first)
-        _take_tensors(shard, tensors, first)
+        _add_tensors(shard, tensors, first)
         parts.append(shard.parts[0])
         n_head, n_scanned = n_head + len(parts[-1].head), n_scanned + shard.n_scanned
         if n_head > file.MAX_METADATA_BYTES:
-            most = file.MAX_METADATA_BYTES >> 20
-            raise shard.data_error(f"metadata of more than {most} MiB in all shards")
+            maximum = file.MAX_METADATA_BYTES >> 20
+            raise shard.data_error(f"metadata of more than {maximum} MiB in all shards")
         if n_scanned > MAX_SCAN_BYTES:
             raise unsupported_error(
                 shard.path,
                 f"arrays of strings of more than {MAX_SCAN_BYTES >> 30} GiB in all shards",
             )
         if i:
-            parts[-1].head = bytes(parts[-1].head)  # and what was reserved for it is free
+            parts[-1].head = bytes(parts[-1].head)  # frees the memory reserved for it
     if len(tensors) != first.get(TENSORS, "u32"):
         n = first.get(TENSORS, "u32")
         raise first.data_error(f"{TENSORS}: {n}, but the {count} shards have {len(tensors)}")
@@ -61,7 +62,7 @@ def join(file: "File") -> None:
 
 
 def _prefix(file, no, count):
-    """What the names of all shards begin with."""
+    """Return the common start of the names of all shards."""
     found = parse(file.path)
     if not found:
         raise file.data_error(
@@ -87,7 +88,7 @@ def _open(file, prefix, i, count):
 
 
 def _check(shard, i, first):
-    """DataError where `shard` is not number `i` (from 0) of the model of `first`."""
+    """DataError unless `shard` is number `i` (from 0) of the model of `first`."""
     for key, wanted in (
         (NO, i),
         (COUNT, first.get(COUNT, "u32")),
@@ -107,11 +108,11 @@ def _check(shard, i, first):
             )
 
 
-def _take_tensors(shard, tensors, first):
+def _add_tensors(shard, tensors, first):
     for key, tensor in shard.tensors.items():
         if key in tensors:
             raise shard.data_error(f"tensor {key}: is in {tensors[key].part.path}, too")
         tensors[key] = tensor
     if len(tensors) > shard.MAX_TENSORS:
-        most = shard.MAX_TENSORS
-        raise shard.data_error(f"{len(tensors)} tensors in all shards so far, more than {most}")
+        maximum = shard.MAX_TENSORS
+        raise shard.data_error(f"{len(tensors)} tensors in all shards so far, more than {maximum}")

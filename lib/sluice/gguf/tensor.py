@@ -1,4 +1,4 @@
-"""The tensor directory of a GGUF file (see file.py): its entries, checked, and where data lie."""
+"""Tensor directory of a GGUF file (file.py): entries, checked, and the place of their data."""
 
 import struct
 
@@ -24,13 +24,12 @@ MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
 class Tensor:
     """One entry of the tensor directory.
 
-    type     GGML type number; a format of the GGML table, not always one this build computes with
-    shape    tuple, in GGUF order: the row length first; without trailing dimensions of 1, which are
-             none
-    dims     the same as the file has it
+    type     GGML type number, even one that this build does not compute with
+    shape    tuple, in GGUF order: row length first; without trailing dimensions of 1
+    dims     the dimensions as stored
     offset   bytes from the start of the file
     n_bytes  of data, without padding
-    part     the Part that holds it
+    part     the Part that contains it
     """
 
     __slots__ = ("name", "type", "dims", "shape", "offset", "n_bytes", "part")
@@ -43,24 +42,25 @@ class Tensor:
 
     @property
     def n_elements(self) -> int:
+        """Number of elements."""
         n = 1
         for d in self.shape:
             n *= d
         return n
 
     def check_type(self) -> None:
-        """UnsupportedError if the type is none this build computes with."""
+        """UnsupportedError if this build does not compute with the type."""
         if not lib.type_supported(self.type):
-            what = f"type {type_name(self.type)} is not supported by this build"
-            raise unsupported_error(self.part.path, f"tensor {self.name}: {what}")
+            problem = f"type {type_name(self.type)} is not supported by this build"
+            raise unsupported_error(self.part.path, f"tensor {self.name}: {problem}")
 
-    def data_error(self, what: str) -> "Error":
-        """The Error (65) that this tensor has `what` wrong with it."""
-        return self.part.data_error(f"tensor {self.name}: {what}")
+    def data_error(self, problem: str) -> "Error":
+        """A DataError (65) that names this tensor."""
+        return self.part.data_error(f"tensor {self.name}: {problem}")
 
 
 def without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """`dims` without trailing dimensions of 1: a tuple of at least one."""
+    """Return `dims` without trailing dimensions of 1: a tuple of at least one number."""
     n = len(dims)
     while n > 1 and dims[n - 1] == 1:
         n -= 1
@@ -68,48 +68,52 @@ def without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def type_name(kind: int) -> str:
-    """The customary name of a GGML type number, or the number."""
+    """Return the customary name of a GGML type number, or the number as text."""
     name = ffi.string(lib.type_name(kind)).decode() if kind < 1 << 31 else ""
     return name or f"number {kind}"
 
 
 def parse(cursor: "Cursor", i: int, part: "Part", others: dict[str, Tensor]) -> Tensor:
-    """Tensor `i` of the directory of the Part `part`, at `cursor`; its offset is still that within
-    the tensor data. others: dict by name of those before it. Error 65 or 69.
+    """Parse entry `i` of the tensor directory of `part` at `cursor`.
+
+    Return a Tensor whose offset is relative to the start of the tensor data. others: dict of
+    the tensors before it, by name. Error 65 or 69.
     """
     data = cursor.string(f"tensor {i}: name", 1, MAX_NAME_BYTES)
     if not data.isascii() or not data.decode().isprintable():
         raise part.data_error(f"tensor {i}: name {printable(data)} is not printable ASCII")
     name = data.decode()
-    what = f"tensor {name}"
+    label = f"tensor {name}"
     if name in others:
-        raise part.data_error(f"{what}: the name appears twice")
-    (n_dims,) = cursor.unpack(N_DIMS, what)
+        raise part.data_error(f"{label}: the name appears twice")
+    (n_dims,) = cursor.unpack(N_DIMS, label)
     if not 1 <= n_dims <= 4:
-        raise part.data_error(f"{what}: n_dims {n_dims} is not 1 to 4")
-    shape = cursor.unpack(DIMS[n_dims], what)
-    kind, offset = cursor.unpack(TAIL, what)
+        raise part.data_error(f"{label}: n_dims {n_dims} is not 1 to 4")
+    shape = cursor.unpack(DIMS[n_dims], label)
+    kind, offset = cursor.unpack(TAIL, label)
     for d in shape:
         if not 1 <= d <= MAX_DIM:
-            raise part.data_error(f"{what}: dimension {d} is not 1 to 2^40")
+            raise part.data_error(f"{label}: dimension {d} is not 1 to 2^40")
     row_bytes = lib.type_row_bytes(kind, shape[0]) if kind < 1 << 31 else 0
     if row_bytes == 0:
-        raise unsupported_error(part.path, f"{what}: type number {kind} is not known to this build")
+        raise unsupported_error(
+            part.path, f"{label}: type number {kind} is not known to this build"
+        )
     if row_bytes < 0:
         raise part.data_error(
-            f"{what}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
+            f"{label}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
             f"{lib.type_block(kind)}"
         )
     tensor = Tensor(name, kind, shape, offset, 0, part)
     tensor.n_bytes = row_bytes * (tensor.n_elements // shape[0])  # Python integers do not wrap
     if tensor.n_elements >= MAX_BYTES or tensor.n_bytes >= MAX_BYTES:
-        raise part.data_error(f"{what}: dimensions {shape} are more than 2^63 bytes")
+        raise part.data_error(f"{label}: dimensions {shape} are more than 2^63 bytes")
     return tensor
 
 
 def place(tensors: "Iterable[Tensor]", part: "Part", alignment: int) -> None:
-    """Turn offsets into absolute ones; the data must be consecutive, padded to the alignment,
-    inside the file.
+    """Make the offsets absolute. DataError unless the data are consecutive, padded to
+    `alignment` and within the file.
     """
     expected = 0
     for t in tensors:

@@ -1,18 +1,14 @@
-"""Write a GGUF file (version 3; __init__.py has the layout), whole or not at all, with no more in
-memory than a piece of it.
+"""GGUF writer, version 3 (file.py has the layout). Atomic; memory: one piece of a tensor.
 
-    write("m.gguf", {"general.architecture": ("string", "llama")}, [("a.weight", 0, (64, 2),
-    pieces)])
+    write("m.gguf", {"general.architecture": ("string", "llama")},
+          [("a.weight", 0, (64, 2), pieces)])
 
-metadata  dict: key -> (kind, value); kind is a name of metadata.KIND_NAMES but "array", or "[kind]"
-for an iterable of such;
-          or "raw", and then value is bytes, the type number first, or a metadata.Unread (both of
-          gguf.File.raw)
-tensors
-list of (name, GGML type number, shape in GGUF order: row length first, data); data is bytes, or a
-    function
-          without arguments that returns an iterable of pieces of bytes, called when its turn has
-          come
+metadata  dict: key -> (kind, value). kind is a name of metadata.KIND_NAMES except "array"; or
+          "[kind]" for an iterable; or "raw" for bytes, type number first, or a metadata.Unread
+          (gguf.File.raw returns both)
+tensors   list of (name, GGML type number, shape in GGUF order: row length first, data). data is
+          bytes, or a function without arguments that returns an iterable of pieces of bytes; it is
+          called when the tensor is written
 """
 
 import os
@@ -37,13 +33,13 @@ HEADER = struct.Struct("<4sIQQ")  # magic, version, n_tensors, n_kv
 
 
 def string(text: str | bytes) -> bytes:
-    """u64 n_bytes and the bytes of `text` (str or bytes)."""
+    """Return u64 n_bytes and the bytes of `text` (str or bytes)."""
     data = text.encode() if isinstance(text, str) else text
     return LENGTH.pack(len(data)) + data
 
 
 def value(kind: str, v: "Any") -> bytes:
-    """The bytes of a metadata value of `kind`, without its type number."""
+    """Return the bytes of a metadata value of `kind`, without the type number."""
     if kind == "string":
         return string(v)
     if not kind.startswith("["):
@@ -56,7 +52,7 @@ def value(kind: str, v: "Any") -> bytes:
 
 
 def key_value(key: str, kind: str, v: "Any") -> bytes:
-    """The bytes of an entry; of an Unread those before its value."""
+    """Return the bytes of a metadata entry; for an Unread those before the value."""
     if kind == "raw":
         return string(key) + (b"" if isinstance(v, Unread) else bytes(v))
     return (
@@ -67,7 +63,7 @@ def key_value(key: str, kind: str, v: "Any") -> bytes:
 
 
 def tensor_bytes(type: int, shape: "Sequence[int]") -> int:
-    """Bytes of the data of a tensor, without padding."""
+    """Return the bytes of a tensor's data, without padding."""
     n_row = 1
     for n in shape[1:]:
         n_row *= n
@@ -78,19 +74,21 @@ def tensor_bytes(type: int, shape: "Sequence[int]") -> int:
 
 
 def padding(n_bytes: int, alignment: int) -> int:
+    """Return the bytes of padding after `n_bytes` bytes."""
     return -n_bytes % alignment
 
 
 def head(metadata: "Metadata", tensors: "Tensors", alignment: int = ALIGNMENT) -> bytes:
-    """All that stands before the data, its padding with it, where no value is an Unread."""
+    """Return all bytes before the tensor data, padding included. No value may be an Unread."""
     return b"".join(Head(metadata, tensors, alignment).pieces)
 
 
 class Head:
-    """All that stands before the data, its padding with it. An alignment other than 32 must be in
+    """All bytes before the tensor data, padding included. An alignment other than 32 must be in
     `metadata`, too.
 
-    pieces   list of bytes and Unread;   n_bytes: of all of them;   n_bare: without the padding
+    pieces   list of bytes and Unread
+    n_bytes  bytes of all pieces;   n_bare: the same without padding
     """
 
     def __init__(
@@ -108,23 +106,24 @@ class Head:
         self.n_bytes = self.n_bare + len(self.pieces[-1])
 
     def write(self, f: "BinaryIO") -> None:
+        """Write the pieces to the open file `f`."""
         for piece in self.pieces:
             f.writelines(piece.raw() if isinstance(piece, Unread) else (piece,))
 
 
 def tensor_entry(name: str, type: int, shape: "Sequence[int]", offset: int) -> bytes:
-    """The bytes of an entry of the tensor directory."""
+    """Return the bytes of an entry of the tensor directory."""
     return string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, type, offset)
 
 
 def data_bytes(tensors: "Tensors", alignment: int = ALIGNMENT) -> int:
-    """Bytes of the data of these tensors, padding with it."""
+    """Return the bytes of the data of `tensors`, padding included."""
     sizes = [tensor_bytes(type, shape) for _, type, shape, _ in tensors]
     return sum(n + padding(n, alignment) for n in sizes)
 
 
 def file_bytes(head: bytes, tensors: "Tensors", alignment: int = ALIGNMENT) -> int:
-    """Size of the file of these tensors."""
+    """Return the size in bytes of a file with this head and these tensors."""
     return len(head) + data_bytes(tensors, alignment)
 
 
@@ -136,11 +135,11 @@ def write(
     check: "Callable[[], object]" = lambda: None,
     version: int = 3,
 ) -> None:
-    """Write the file. Error 73, 74 or 75 with `path` as it was; 75 before a byte is written where
-    the disk has no room.
+    """Write the file atomically.
 
-    `check` is called when all is written and nothing is named: what it raises leaves `path` as it
-    was.
+    check: called when everything is written and the file has no name yet; if it raises, `path`
+    stays as it was. Error 73, 74 or 75, and `path` stays as it was. 75 if the disk is too full,
+    before a byte is written.
     """
     path, data = os.fspath(path), Head(metadata, tensors, alignment, version)
 
@@ -148,7 +147,7 @@ def write(
         fill_file(f, data, tensors, alignment)
         check()
 
-    check_room(path, data.n_bytes + data_bytes(tensors, alignment))
+    check_disk_space(path, data.n_bytes + data_bytes(tensors, alignment))
     files.write(path, fill)
 
 
@@ -168,12 +167,14 @@ def _write_tensor(f, name, n_bytes, pieces):
         left -= len(piece)
     if left:
         raise ValueError(
-            f"tensor {name}: {n_bytes - left} bytes of data, its shape takes {n_bytes}"
+            f"tensor {name}: {n_bytes - left} bytes of data, but its shape needs {n_bytes}"
         )
 
 
-def check_room(path: str, n_bytes: int) -> None:
-    """Error 75 where the disk has less than `n_bytes` for a new file `path`."""
+def check_disk_space(path: str, n_bytes: int) -> None:
+    """Error 75 if the disk has less than `n_bytes` free for a new file `path`; 73 if there is
+    no directory.
+    """
     try:
         s = os.statvfs(os.path.dirname(path) or ".")
     except OSError as e:
@@ -181,5 +182,5 @@ def check_room(path: str, n_bytes: int) -> None:
     free = s.f_bavail * s.f_frsize
     if s.f_blocks and n_bytes > free:
         raise Error(
-            TRY_AGAIN, f"{path}: cannot write: it takes {n_bytes:,} bytes, and {free:,} are free"
+            TRY_AGAIN, f"{path}: cannot write: {n_bytes:,} bytes are needed, {free:,} are free"
         )

@@ -1,1 +1,1 @@
-"""Grammars (GBNF): the parser, the automaton, and the matcher that filters tokens."""
+"""Grammars (GBNF): parser, automaton, and the matcher that filters tokens."""

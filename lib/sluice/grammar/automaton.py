@@ -1,9 +1,9 @@
-"""A parsed grammar as an automaton over bytes: the nodes, arcs, targets and loops of
-csrc/api.
+"""Pushdown automaton of a grammar, over bytes: nodes, arcs, targets and loops of
+csrc/api/grammar.h.
 
-Classes of code points become trees of UTF-8 byte ranges, so a character may be
-split over tokens in any way, and what is not UTF-8 never matches. Counted
-repetitions stay counters: {0,1000000} is as small as {0,2}.
+Classes of code points become trees of UTF-8 byte ranges, so a character may be split over tokens in
+any way, and invalid UTF-8 never matches. Counted repetitions stay counters: {0,1000000} is as small
+as {0,2}.
 """
 
 from ..faults import data_error
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 LAST_POINTS = (0x7F, 0x7FF, 0xFFFF, 0x10FFFF)  # the last code point of 1, 2, 3, 4 bytes
 LEAD_BYTES = (0x00, 0xC0, 0xE0, 0xF0)
 JUMP = -1
-MAX_LABELS = 200_000  # beside those of the syntax; a negated class alone takes ten
+MAX_LABELS = 200_000  # in addition to those of the syntax; a negated class needs ten
 
 
 class Program:
-    """Nodes of the automaton, made from a Syntax.
+    """Automaton of a Syntax.
 
-    Node i of the syntax begins at label i; further labels are nodes in between.
-    code[label] is (op, a, b) with labels for places, or (JUMP, label, 0).
-    Afterwards `start`, and `node`, `arc`, `target`, `loop` as grammar_new takes them.
+    Node i of the syntax begins at label i; further labels are intermediate nodes. code[label]
+    is (op, a, b) with labels as places, or (JUMP, label, 0). The result is in `start`, `node`,
+    `arc`, `target` and `loop`, the arguments of grammar_new.
     """
 
     def __init__(self, syntax: "Syntax") -> None:
@@ -43,7 +43,7 @@ class Program:
         for node in syntax.rules.values():
             self.after[node] = self.end
         make = (self._text, self._class, self._name, self._sequence, self._choice, self._repeat)
-        for i in range(n - 1, -1, -1):  # parents first: they say what follows
+        for i in range(n - 1, -1, -1):  # parents first: they determine the following label
             if self.after[i] is not None:
                 self.code[i] = make[syntax.kind[i]](i, syntax.value[i], self.after[i])
         self._shorten()
@@ -58,7 +58,9 @@ class Program:
         return len(self.code) - 1
 
     def _bytes(self, arcs):
-        """A label that takes a byte by `arcs`, a tuple of (lo, hi, label); equal ones are one."""
+        """Return a label that reads a byte by `arcs`, a tuple of (lo, hi, label); equal
+        arcs share a label.
+        """
         if arcs not in self.known:
             self.known[arcs] = self._label((lib.GRAMMAR_BYTES, arcs, 0))
         return self.known[arcs]
@@ -82,8 +84,8 @@ class Program:
         return JUMP, parts[0] if parts else after, 0
 
     def _choice(self, i, parts, after):
-        """Texts are joined into one tree by their first bytes, so that a thousand words are one
-        live stack.
+        """Texts are merged into one tree by their first bytes, so that a thousand words are
+        one live stack.
         """
         kind, value = self.syntax.kind, self.syntax.value
         words = sorted({value[p] for p in parts if kind[p] == TEXT})
@@ -94,13 +96,13 @@ class Program:
         return (JUMP, targets[0], 0) if len(targets) == 1 else (lib.GRAMMAR_SPLIT, targets, 0)
 
     def _words(self, words, after):
-        """Labels from which exactly `words` (sorted, distinct) lead to `after`."""
+        """Create labels from which exactly `words` (sorted, distinct) lead to `after`."""
         path, last = [{}], b""  # the open nodes from the root down: byte -> label
         for word in words + [b""]:
             shared = 0
             while shared < min(len(word), len(last)) and word[shared] == last[shared]:
                 shared += 1
-            while len(path) - 1 > shared:  # close what the next word does not go through
+            while len(path) - 1 > shared:  # close nodes that the next word does not share
                 arcs = path.pop()
                 down = self._node_of(arcs, after)
                 path[-1][last[len(path) - 1]] = down
@@ -113,38 +115,38 @@ class Program:
 
     def _node_of(self, arcs, after):
         ends = arcs.pop(None, False)
-        taken = self._bytes(tuple((b, b, arcs[b]) for b in sorted(arcs))) if arcs else None
-        if ends and taken is not None:
-            return self._label((lib.GRAMMAR_SPLIT, [taken, after], 0))
-        return after if ends else taken
+        branch = self._bytes(tuple((b, b, arcs[b]) for b in sorted(arcs))) if arcs else None
+        if ends and branch is not None:
+            return self._label((lib.GRAMMAR_SPLIT, [branch, after], 0))
+        return after if ends else branch
 
     def _repeat(self, i, value, after):
-        part, least, most = value
-        if most == 0:
+        part, minimum, maximum = value
+        if maximum == 0:
             return JUMP, after, 0
         if self.syntax.nullable[part]:
-            least = 0
-        if (least, most) in ((0, 1), (1, 1)):
+            minimum = 0
+        if (minimum, maximum) in ((0, 1), (1, 1)):
             self.after[part] = after
-            return (JUMP, part, 0) if least else (lib.GRAMMAR_SPLIT, [part, after], 0)
-        if most is None and least <= 1:
+            return (JUMP, part, 0) if minimum else (lib.GRAMMAR_SPLIT, [part, after], 0)
+        if maximum is None and minimum <= 1:
             self.after[part] = (
-                i if least == 0 else self._label((lib.GRAMMAR_SPLIT, [part, after], 0))
+                i if minimum == 0 else self._label((lib.GRAMMAR_SPLIT, [part, after], 0))
             )
-            return (JUMP, part, 0) if least else (lib.GRAMMAR_SPLIT, [part, after], 0)
-        self.loops.append((part, after, least, -1 if most is None else most))
+            return (JUMP, part, 0) if minimum else (lib.GRAMMAR_SPLIT, [part, after], 0)
+        self.loops.append((part, after, minimum, -1 if maximum is None else maximum))
         number = len(self.loops) - 1
         self.after[part] = self._label((lib.GRAMMAR_AGAIN, number, 0))
         return lib.GRAMMAR_REPEAT, number, 0
 
     def _finish(self):
-        """Number what can be reached from root, without the jumps; returns the number of root's
+        """Number the nodes reachable from root, without jumps. Return the number of root's
         node.
         """
         code, numbers, order = self.code, {}, []
 
         def number(label):
-            label = self._through(label)
+            label = self._follow_jumps(label)
             if label not in numbers:
                 numbers[label] = len(order)
                 order.append(label)
@@ -152,7 +154,7 @@ class Program:
 
         start = number(self.syntax.rules["root"])
         loop_of = {}
-        for label in order:  # grows as it goes
+        for label in order:  # grows during the loop
             op, a, b = code[label]
             if op == lib.GRAMMAR_BYTES:
                 first = len(self.arc)
@@ -166,23 +168,23 @@ class Program:
                 a, b = number(a), number(b)
             elif op in (lib.GRAMMAR_REPEAT, lib.GRAMMAR_AGAIN):
                 if a not in loop_of:
-                    part, after, least, most = self.loops[a]
+                    part, after, minimum, maximum = self.loops[a]
                     loop_of[a] = len(self.loop)
-                    self.loop.append((number(part), number(after), least, most))
+                    self.loop.append((number(part), number(after), minimum, maximum))
                 a = loop_of[a]
             self.node.append((op, a, b))
         return start
 
     def _shorten(self):
-        """A rule named at the end of a rule needs no return: right recursion keeps its stack
-        flat.
+        """Remove the return of a rule named at the end of a rule: right recursion then
+        keeps its stack flat.
         """
         for label, (op, a, b) in ((i, c) for i, c in enumerate(self.code) if c):
-            if op == lib.GRAMMAR_CALL and self._through(b) == self.end:
+            if op == lib.GRAMMAR_CALL and self._follow_jumps(b) == self.end:
                 self.code[label] = (JUMP, a, 0)
 
-    def _through(self, label):
-        """Where the jumps from `label` end."""
+    def _follow_jumps(self, label):
+        """Return the label at the end of the jumps from `label`."""
         passed = []
         while self.code[label][0] == JUMP:
             passed.append(label)
@@ -197,10 +199,10 @@ def class_arcs(
     after: int,
     label_of: "Callable[[list[tuple[int, int, int]]], int]",
 ) -> list[tuple[int, int, int]]:
-    """Arcs (lo, hi, label) of the first byte of the UTF-8 of `ranges`, ((lo, hi), ...) of code
-    points, in order.
+    """Return the arcs (lo, hi, label), in order, of the first UTF-8 byte of a class.
 
-    label_of(arcs) gives the label for the bytes after it; `after` follows the last.
+    ranges: ((lo, hi), ...) of code points. label_of(arcs) returns the label for the following
+    bytes; `after` follows the last byte.
     """
     arcs, first = [], 0
     for n_more, last in enumerate(LAST_POINTS):
@@ -216,14 +218,14 @@ def class_arcs(
 
 
 def _tail(ranges, n_more, after, label_of):
-    """The first of 1 + n_more six-bit digits of `ranges` as [(lo, hi, label)]; four levels at
-    most.
+    """Return [(lo, hi, label)] for the first of 1 + n_more six-bit digits of `ranges`;
+    recursion at most four levels deep.
     """
     if n_more == 0:
         return [(lo, hi, after) for lo, hi in ranges]
     bits, full = 6 * n_more, (1 << 6 * n_more) - 1
-    parts = {}  # digit -> what may follow it
-    whole = []  # (lo, hi) of digits that anything may follow
+    parts = {}  # digit -> ranges that may follow it
+    whole = []  # (lo, hi) of digits that any digit may follow
     for lo, hi in ranges:
         a, b = lo >> bits, hi >> bits
         if a == b and hi - lo < full:

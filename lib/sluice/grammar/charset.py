@@ -1,4 +1,4 @@
-"""Sets of Unicode characters as sorted ranges ((lo, hi), ...) of code points."""
+"""Sets of Unicode characters: sorted ranges ((lo, hi), ...) of code points."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -9,7 +9,7 @@ SURROGATES = (0xD800, 0xDFFF)  # code points that are no characters: UTF-8 has n
 
 
 def merge(ranges: "Iterable[tuple[int, int]]") -> list[tuple[int, int]]:
-    """Ranges in order, disjoint, with neighbours joined."""
+    """Return the ranges sorted and disjoint, with adjacent ones joined."""
     out = []
     for lo, hi in sorted(ranges):
         if out and lo <= out[-1][1] + 1:
@@ -20,14 +20,14 @@ def merge(ranges: "Iterable[tuple[int, int]]") -> list[tuple[int, int]]:
 
 
 def complement(ranges: "Iterable[tuple[int, int]]") -> list[tuple[int, int]]:
-    """The code points in none of `ranges` (merged)."""
+    """Return the code points outside `ranges` (merged), as ranges."""
     starts = [0] + [hi + 1 for _, hi in ranges]
     ends = [lo - 1 for lo, _ in ranges] + [MAX_CODE_POINT]
     return [(lo, hi) for lo, hi in zip(starts, ends) if lo <= hi]
 
 
 def without_surrogates(ranges: "Iterable[tuple[int, int]]") -> tuple[tuple[int, int], ...]:
-    """`ranges` (merged) as a tuple, less the surrogates, which no UTF-8 text holds."""
+    """Return `ranges` (merged) as a tuple, without surrogates, which UTF-8 cannot express."""
     first, last = SURROGATES
     cut = []
     for lo, hi in ranges:

@@ -1,7 +1,6 @@
-"""What a parsed grammar must be before it is used: every name defined, no left recursion, every
-rule able to end.
+"""Grammar checks: every rule is defined, none is left-recursive, and every rule can end.
 
-All of it is linear in the size of the grammar and none of it recurses.
+All checks are linear in the size of the grammar, and none recurses.
 """
 
 from ..faults import printable
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check(syntax: "Syntax") -> None:
-    """Raise the Error for the first thing that is wrong; fills syntax.nullable."""
+    """Raise the Error for the first problem; set syntax.nullable."""
     for kind, value, at in zip(syntax.kind, syntax.value, syntax.at):
         if kind == NAME and value not in syntax.rules:
             raise syntax.data_error(at, f"rule {printable(value)} is not defined")
@@ -34,13 +33,13 @@ def check(syntax: "Syntax") -> None:
 
 
 def children(kind: int, value: "Any") -> "Sequence[int]":
-    """The nodes within a node."""
+    """Return the nodes within a node."""
     return value if kind in (SEQUENCE, CHOICE) else (value[0],) if kind == REPEAT else ()
 
 
 def _parents(syntax):
-    """up[i]: the nodes that node i is part of, or names it; needs[i]: how many of its parts node i
-    wants.
+    """Return (up, needs). up[i]: nodes that contain node i, or that name it. needs[i]: number
+    of parts that node i requires.
     """
     up = [[] for _ in syntax.kind]
     needs = []
@@ -54,8 +53,8 @@ def _parents(syntax):
 
 
 def _spread(syntax, up, needs, basic):
-    """Which nodes have a property that `basic` nodes and repetitions of zero have, that a choice
-    has from any part and a sequence from all of them.
+    """Return which nodes have a property. `basic` nodes and repetitions of zero have it; a
+    choice gets it from any part, a sequence from all parts.
     """
     has = [
         basic(kind, value) or kind == SEQUENCE and not value or kind == REPEAT and value[1] == 0
@@ -73,8 +72,8 @@ def _spread(syntax, up, needs, basic):
 
 
 def _leftmost(syntax):
-    """rule's node -> [(node of the rule it may begin with, where it is named)]."""
-    owner = [None] * len(syntax.kind)  # the rule's node in which this one may be the first thing
+    """Return node of a rule -> [(node of the rule it may begin with, where that is named)]."""
+    owner = [None] * len(syntax.kind)  # node of the rule in which this node may come first
     for node in syntax.rules.values():
         owner[node] = node
     edges = {node: [] for node in syntax.rules.values()}

@@ -1,18 +1,18 @@
-"""The text of a grammar: GBNF, the notation of llama.cpp, parsed and checked.
+"""GBNF grammar parser: the notation of llama.cpp, parsed and checked.
 
     grammar  ::= (rule newline)*            `#` begins a comment, to the end of the line
     rule     ::= name "::=" choice          name: letters, digits, `-`, `_`; the start rule is
-             `root`
-    choice   ::= sequence ("|" sequence)*   a sequence may be empty; after `|` and `::=` lines may
-             end
+                                            `root`
+    choice   ::= sequence ("|" sequence)*   a sequence may be empty; lines may end after `|` and
+                                            `::=`
     sequence ::= (item suffix*)*
     item     ::= "text" | [class] | [^class] | . | name | ( choice )     lines may end within ( )
     suffix   ::= * | + | ? | {m} | {m,} | {m,n}
     escapes  ::= \\xHH \\uHHHH \\UHHHHHHHH \\n \\t \\r \\\\ \\" \\[ \\]   code points, in texts and
-             classes
+                                            classes
 
-A grammar may come from anywhere, so: nothing here recurses, everything is
-bounded, and every refusal says the line and column (in characters, from 1).
+A grammar may come from an untrusted source: no function here recurses, every size is bounded, and
+every error names the line and the column (in characters, from 1).
 """
 
 from ..faults import data_error, printable, unsupported_error
@@ -35,8 +35,9 @@ SUFFIXES = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 def parse(source: bytes, name: str) -> "Syntax":
-    """The Syntax of `source` (bytes), with every check made; `name` is for messages. Error 65, or
-    69 for token terminals.
+    """Return the checked Syntax of `source` (bytes); `name` is for messages.
+
+    DataError with line and column; UnsupportedError for token terminals.
     """
     if len(source) > MAX_SOURCE_BYTES:
         raise data_error(name, f"grammar of more than {MAX_SOURCE_BYTES >> 20} MiB")
@@ -55,12 +56,12 @@ def parse(source: bytes, name: str) -> "Syntax":
 
 class _Parser:
     def __init__(self, syntax):
-        # a NUL of the text itself fits nowhere either
+        # a NUL in the text itself is an error wherever it stands
         self.syntax, self.text, self.at = syntax, syntax.source + "\0", 0
         self.n_elements = 0
 
-    def _data_error(self, what, at=None):
-        return self.syntax.data_error(self.at if at is None else at, what)
+    def _data_error(self, problem, at=None):
+        return self.syntax.data_error(self.at if at is None else at, problem)
 
     def _unexpected(self, wanted):
         if self.at >= len(self.text) - 1:
@@ -73,15 +74,15 @@ class _Parser:
             raise self._data_error(f"more than {MAX_ELEMENTS} elements", at)
 
     def _skip(self, newlines):
-        """Pass blanks and comments, and line ends if `newlines`."""
+        """Skip white space and comments; line ends, too, if `newlines`."""
         text, at = self.text, self.at
-        blanks = " \t\r\n" if newlines else " \t"
+        spaces = " \t\r\n" if newlines else " \t"
         while True:
             c = text[at]
             if c == "#":
                 end = text.find("\n", at)
                 at = end if end >= 0 else len(text) - 1
-            elif c in blanks:
+            elif c in spaces:
                 at += 1
             else:
                 break
@@ -123,9 +124,9 @@ class _Parser:
             raise self._data_error('no rule is called "root"')
 
     def _choice(self):
-        """Everything after `::=`; open groups are on a list, not on Python's stack."""
+        """Parse the right side of a rule. Open groups are in a list, not on Python's stack."""
         syntax = self.syntax
-        groups = []  # (where it began, its sequences so far, the sequence around it)
+        groups = []  # (start, sequences so far, enclosing sequence)
         began, sequences, sequence = self.at, [], []
         while True:
             start, c = self.at, self.text[self.at]
@@ -159,7 +160,7 @@ class _Parser:
                 continue
             elif c in "*+?{":
                 if not sequence:
-                    raise self._data_error(f'nothing before "{c}" to repeat')
+                    raise self._data_error(f'no element before "{c}" to repeat')
                 sequence[-1] = self._repeat(sequence[-1], bool(groups))
             elif c == ")" and groups:
                 self.at += 1
@@ -187,11 +188,13 @@ class _Parser:
     def _close(self, kind, nodes, at):
         return nodes[0] if len(nodes) == 1 else self.syntax.add(kind, nodes, at)
 
-    def _character(self, opened, what):
-        """One code point of a text or class that began at `opened`; surrogates are refused."""
+    def _character(self, opened, label):
+        """Return a code point of the text or class that began at `opened`. Surrogates are
+        refused.
+        """
         start, c = self.at, self.text[self.at]
         if self.at >= len(self.text) - 1:
-            raise self._data_error(f"{what} is never closed", opened)
+            raise self._data_error(f"{label} is never closed", opened)
         self.at += 1
         if c != "\\":
             return ord(c)
@@ -253,19 +256,21 @@ class _Parser:
         if self.text[start] != "{":
             return self.syntax.add(REPEAT, (node, *SUFFIXES[self.text[start]]), start)
         self._skip(nested)
-        least = most = self._number()
+        minimum = maximum = self._number()
         self._skip(nested)
         if self.text[self.at] == ",":
             self.at += 1
             self._skip(nested)
-            most = self._number() if self.text[self.at] in DIGITS else None
+            maximum = self._number() if self.text[self.at] in DIGITS else None
             self._skip(nested)
         if self.text[self.at] != "}":
             raise self._unexpected('"}"')
         self.at += 1
-        if most is not None and most < least:
-            raise self._data_error(f"{{{least},{most}}}: the upper bound is below the lower", start)
-        return self.syntax.add(REPEAT, (node, least, most), start)
+        if maximum is not None and maximum < minimum:
+            raise self._data_error(
+                f"{{{minimum},{maximum}}}: the upper bound is below the lower", start
+            )
+        return self.syntax.add(REPEAT, (node, minimum, maximum), start)
 
     def _number(self):
         start = self.at

@@ -1,7 +1,7 @@
-"""A grammar at work: which bytes, and which tokens of a vocabulary, may come next.
+"""Grammar matcher: which bytes, and which tokens of a vocabulary, may come next.
 
-The text of a grammar (gbnf.py) becomes an automaton over bytes (automaton.py);
-csrc/grammar/grammar.c runs it, and csrc/grammar/mask.c walks the vocabulary with it.
+A grammar (gbnf.py) becomes an automaton over bytes (automaton.py). csrc/grammar/grammar.c runs it,
+and csrc/grammar/mask.c runs it over the vocabulary.
 """
 
 from .. import stream
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 MAX_TEXT_BYTES = 32 << 20  # of a vocabulary, as in csrc/grammar/trie.c
-TROUBLE = {
+FAILURES = {
     lib.GRAMMAR_WIDE: "too ambiguous: more than 4096 live stacks",
     lib.GRAMMAR_SLOW: "too ambiguous: more than 4 million steps for one token",
     lib.GRAMMAR_DEEP: "nested too deeply: the stacks need more than 1 million frames",
@@ -27,7 +27,7 @@ class Grammar:
     """A compiled grammar.
 
     source  bytes, GBNF
-    name    what messages call it, usually its path
+    name    for messages, usually the path
     """
 
     def __init__(self, source: bytes, name: str) -> None:
@@ -41,9 +41,10 @@ class Grammar:
 
 
 class Matcher:
-    """A text on its way through a grammar, byte by byte or, with a vocabulary, id by id.
+    """State of a grammar after some text; the text is fed by bytes or, with a vocabulary, by
+    tokens.
 
-    vocab: anything with `n_vocab`, `eog` and `table()` as vocab.Vocab has them, or None.
+    vocab: an object with the `n_vocab`, `eog` and `table()` of vocabulary.Vocab, or None.
     """
 
     def __init__(self, grammar: "Grammar", vocab: "Any" = None) -> None:
@@ -59,7 +60,7 @@ class Matcher:
             return
         self._text, self._offset = vocab.table()
         self._words = -(-vocab.n_vocab // 64)
-        skip = self._id_set(vocab.eog)
+        skip = self._token_set(vocab.eog)
         self._trie = lib.trie_new(self._text, self._offset, skip, vocab.n_vocab)
         if not self._trie:
             if self._offset[vocab.n_vocab] > MAX_TEXT_BYTES:
@@ -72,7 +73,7 @@ class Matcher:
 
     @property
     def complete(self) -> bool:
-        """Whether the bytes so far are a sentence of the grammar."""
+        """Whether the text so far is a sentence of the grammar."""
         return bool(lib.grammar_state(self._grammar) & lib.GRAMMAR_COMPLETE)
 
     @property
@@ -81,38 +82,40 @@ class Matcher:
         return bool(lib.grammar_state(self._grammar) & lib.GRAMMAR_OPEN)
 
     def feed(self, data: bytes) -> bool:
-        """Take `data` (bytes). False if no sentence goes on like this; then and after an Error the
-        matcher is of no more use.
+        """Append `data` (bytes). False if no sentence continues like this; after False or
+        an Error the matcher cannot be used.
         """
         return self._check(
             lib.grammar_feed(self._grammar, ffi.from_buffer("uint8_t[]", data), len(data))
         )
 
-    def accept(self, id: int) -> bool:
-        """Take the text of `id`, which must have one. False as for `feed`."""
-        start, end = self._offset[id], self._offset[id + 1]
-        if start == end or id in self.vocab.eog:
+    def accept(self, token: int) -> bool:
+        """Append the text of `token`. False as for `feed`, and if the token has no text."""
+        start, end = self._offset[token], self._offset[token + 1]
+        if start == end or token in self.vocab.eog:
             return False
         return self._check(lib.grammar_feed(self._grammar, self._text + start, end - start))
 
     def allowed(self) -> "tuple[Any, bool]":
-        """(set, last): the tokens that may come next, and whether each of them ends the answer.
+        """Return (set, last): the tokens that may come next, and whether each of them ends
+        the text.
 
-        set is uint64_t [(n_vocab + 63) / 64], one bit an id, good until the next
-        call. End-of-generation tokens are in it exactly when the text is complete.
-        last: after any of these the text is complete and nothing could follow.
+        set: uint64_t [(n_vocab + 63) / 64], one bit per token, valid until the next call.
+        EOG tokens are in it exactly if the text is complete. last: after any of these
+        tokens the text is complete and cannot continue. DataError if the grammar is too
+        ambiguous.
         """
         status = lib.grammar_allowed(self._allowed, self._last, self._grammar, self._trie)
         if not self._check(status):
             return self._allowed, False
         if self.complete:
-            for id in self.vocab.eog:
-                self._allowed[id // 64] |= 1 << id % 64
+            for token in self.vocab.eog:
+                self._allowed[token // 64] |= 1 << token % 64
         return self._allowed, bool(self._last[0])
 
     def filter(self, kind: bytes, payload: "Any") -> tuple[bytes, bool]:
-        """(candidates, last): of a record's payload (stream.Record) what `allowed` has, as the
-        payload of a C record.
+        """Return (candidates, last): the allowed part of a record's payload
+        (stream.Record), as the payload of a C record. last: as of `allowed`.
         """
         allowed, last = self.allowed()
         n_vocab = self.vocab.n_vocab
@@ -123,31 +126,31 @@ class Matcher:
                 self._out, ffi.from_buffer("float[]", payload), allowed, n_vocab
             )
         else:
-            given = ffi.from_buffer("candidate[]", payload)
-            n = lib.candidates_of_candidates(self._out, given, allowed, len(given))
+            candidates = ffi.from_buffer("candidate[]", payload)
+            n = lib.candidates_of_candidates(self._out, candidates, allowed, len(candidates))
         return ffi.buffer(self._out, n * ffi.sizeof("candidate"))[:], last
 
-    def _id_set(self, tokens):
+    def _token_set(self, tokens):
         words = ffi.new("uint64_t[]", self._words)
-        for id in tokens:
-            words[id // 64] |= 1 << id % 64
+        for token in tokens:
+            words[token // 64] |= 1 << token % 64
         return words
 
     def _check(self, status):
         if status == lib.GRAMMAR_NO_MEMORY:
             raise MemoryError
-        if status in TROUBLE:
-            raise data_error(self.grammar.name, TROUBLE[status])
+        if status in FAILURES:
+            raise data_error(self.grammar.name, FAILURES[status])
         return status == 0
 
 
 def read(path: str) -> "Grammar":
-    """The Grammar in the file `path`. OSError, or an Error with line and column."""
+    """Return the Grammar in the file `path`. OSError; an Error names line and column."""
     return Grammar(stream.read_file(path, gbnf.MAX_SOURCE_BYTES), path)
 
 
-def given(path: str | None, text: str | None) -> "Grammar | None":
-    """The Grammar of the file `path`, or else of the option --grammar-text, a str; or None."""
+def of_options(path: str | None, text: str | None) -> "Grammar | None":
+    """Return the Grammar of the options -g (`path`) and -e (`text`), or None."""
     if path is not None:
         return read(path)
     return (
@@ -158,14 +161,14 @@ def given(path: str | None, text: str | None) -> "Grammar | None":
 def filter_records(
     records: "Iterable[stream.Record]", matcher: "Matcher", name: str = "standard input"
 ) -> "Iterator[stream.Record]":
-    """What is left of `records` (a stream.LogitsReader, or an iterator of stream.Record) under a
-    grammar: yields Records, the last of type E.
+    """Apply a grammar to `records` (a stream.LogitsReader, or an iterator of stream.Record).
 
-    The first record's `prev` precedes the answer; that of each later one is the
-    id that was chosen from the record before. All are marked as constrained, and as may-end where
-    the text so far is complete, also in the grammar of a filter before this one, if there is one.
-    An E that comes before the text is complete is refused, unless it says that the cache is full
-    or enough tokens were asked for.
+    Yields Records, the last of type E. `prev` of the first record precedes the text; `prev` of
+    each later one is the token chosen from the record before. All are flagged constrained, and
+    may-end if the text so far is complete, also in the grammar of an earlier filter, if there
+    is one. DataError if an E comes before the text is complete, unless it says that the cache
+    is full or the maximum number of tokens was reached; if a chosen token is not allowed; if no
+    candidate is allowed.
     """
     eog, pos = matcher.vocab.eog, -1
     for n, r in enumerate(records, 1):
@@ -173,12 +176,12 @@ def filter_records(
         is_chosen = n > 1 and (r.kind != b"E" or r.pos > pos and r.prev >= 0)
         if is_chosen and r.prev in eog and not matcher.complete:
             raise data_error(
-                place, f"id {r.prev} ends the text before it is complete in the grammar"
+                place, f"token {r.prev} ends the text before it is complete in the grammar"
             )
         if is_chosen and r.prev not in eog and (r.prev < 0 or not matcher.accept(r.prev)):
-            raise data_error(place, f"id {r.prev} was chosen, but the grammar does not allow it")
+            raise data_error(place, f"token {r.prev} was chosen, but the grammar does not allow it")
         marks, pos = stream.CONSTRAINED, r.pos
-        if matcher.complete and r.is_whole:
+        if matcher.complete and r.is_complete:
             marks |= stream.MAY_END
         if r.kind == b"E":
             if not (matcher.complete or r.end_before() != "stop"):

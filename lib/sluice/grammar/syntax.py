@@ -1,4 +1,4 @@
-"""A parsed grammar as a list of nodes."""
+"""Syntax tree of a grammar, as a list of nodes."""
 
 from ..faults import data_error
 
@@ -15,10 +15,10 @@ TEXT, CLASS, NAME, SEQUENCE, CHOICE, REPEAT = range(6)
 class Syntax:
     """A parsed grammar.
 
-    kind[i], value[i], at[i] describe node i; children have lower numbers than
-    their parent. value: TEXT bytes; CLASS ((lo, hi), ...) of code points; NAME
-    the rule's name; SEQUENCE and CHOICE lists of nodes; REPEAT (node, min, max).
-    rules: name -> node. nullable[i]: node i may be empty.
+    kind[i], value[i] and at[i] describe node i. Children have lower numbers than their parent.
+    value: TEXT bytes; CLASS ((lo, hi), ...) of code points; NAME the rule's name; SEQUENCE and
+    CHOICE lists of nodes; REPEAT (node, min, max). rules: name -> node. nullable[i]: node i may
+    be empty.
     """
 
     def __init__(self, source: str, name: str) -> None:
@@ -26,9 +26,9 @@ class Syntax:
         self.kind, self.value, self.at, self.rules, self.rule_at = [], [], [], {}, {}
         self.nullable = []
 
-    def data_error(self, at: int, what: str) -> "Error":
-        """The Error for what is wrong at character `at`."""
-        return data_error(f"{self.name}: {self.place(at)}", what)
+    def data_error(self, at: int, problem: str) -> "Error":
+        """A DataError that names the place of character `at`."""
+        return data_error(f"{self.name}: {self.place(at)}", problem)
 
     def place(self, at: int) -> str:
         """`line L, column C` of character `at`."""
@@ -36,7 +36,7 @@ class Syntax:
         return f"line {line}, column {at - self.source.rfind(chr(10), 0, at)}"
 
     def add(self, kind: int, value: "Any", at: int) -> int:
-        """A new node; its number."""
+        """Add a node. Return its number."""
         if len(self.kind) >= 4 * MAX_ELEMENTS:
             raise self.data_error(at, f"more than {MAX_ELEMENTS} elements")
         self.kind.append(kind)

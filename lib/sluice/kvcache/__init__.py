@@ -1,1 +1,1 @@
-"""The KV cache: in memory, as a snapshot file, and as a directory of prefixes."""
+"""KV cache: in memory, as a snapshot file, and as a directory of prefixes."""

@@ -1,35 +1,50 @@
-"""The bytes of a snapshot file: header page, checksums, where everything lies.
+"""KV-cache snapshot file format: byte layout, header, checksums.
 
-Little-endian. One header page, then regions that begin on pages of 4096 bytes:
+Little-endian. A header page, then regions that begin on pages of 4096 bytes:
 
-    0   u8[6]   "KVSNAP"                 80  u64  offset of the tokens, i32 [capacity]
-    6   u16     version = 2              88  u64  offset of the logits, f32 [n_vocab]
-    8   u32     header bytes = 4096      96  u64  offset of the KV planes
-    12  u32     flags = 0                104 u64  layer stride: bytes from a layer's K to the next's
-    16  u8[32]  model id                 112 u64  bytes from a layer's K to its V
-    48  u32     n_layer                  120 u64  file bytes
-    52  u32     n_head_kv                128 u64  offset of the checksums, u32 [n_checksum]
-    56  u32     head_dim                 136 u32  n_checksum
-    60  u32     KV type, a GGML number:  140 u32  bytes a checksum is for = 2^20
-                0 = f32, 1 = f16,
-                8 = q8_0                 144 u8[16]  arithmetic: a name, NUL-padded
-    64  u32     n_vocab                  160 u8[32]  digest: SHA-256 of bytes 0 to 159
-    68  u32     capacity, in tokens                     and of the checksums
-    72  u32     n_tok: tokens it holds      192      zero
-    76  u32     zero                     4092 u32 CRC32C of the 4092 bytes before
+    offset  type    field            value
+         0  u8[6]   magic            "KVSNAP"
+         6  u16     version          2
+         8  u32     header_bytes     4096
+        12  u32     flags            0
+        16  u8[32]  model_id         BLAKE3 of the model
+        48  u32     n_layer
+        52  u32     n_head_kv
+        56  u32     head_dim
+        60  u32     kv_type          GGML type number: 0 = f32, 1 = f16, 8 = q8_0
+        64  u32     n_vocab
+        68  u32     capacity         in tokens
+        72  u32     n_tok            tokens stored
+        76  u32     zero             0
+        80  u64     ids_offset       of the tokens, i32 [capacity]
+        88  u64     logits_offset    of the logits after the last token, f32 [n_vocab]
+        96  u64     kv_offset        of the KV planes
+       104  u64     layer_stride     bytes from a layer's K to the next layer's K
+       112  u64     v_distance       bytes from a layer's K to its V
+       120  u64     file_bytes
+       128  u64     checksum_offset  of the checksums, u32 [n_checksum]
+       136  u32     n_checksum
+       140  u32     piece_bytes      bytes per checksum, 2^20
+       144  u8[16]  arithmetic       a name, NUL-padded
+       160  u8[32]  digest           SHA-256 of bytes 0 to 159 and of the checksums
+       192          zero
+      4092  u32     CRC32C of the 4092 bytes before
 
-The planes are [layer][K or V][capacity][n_head_kv][head_dim]. K is stored after
-rotation, so a row belongs to its position: a snapshot is a prefix, never a fragment.
-The logits are those after the last id. The tokens are the truth: all else follows
-from them, the model and the arithmetic, and so does every byte of the file,
-however it was computed.
+    region          contents
+    tokens          i32 [capacity]
+    logits          f32 [n_vocab]
+    KV planes       [layer][K or V][capacity][n_head_kv][head_dim], of kv_type
+    checksums       u32 [n_checksum]
 
-Version 1 has the same bytes, but a model id of samples of the model's file, by which it may be
-another model's.
+K is stored after RoPE, so a row belongs to its position: a snapshot is a prefix, never a fragment.
+Tokens, model and arithmetic determine every byte of the file, however it was computed.
 
-A checksum is the CRC32C of 1 MiB, or of what is left, of the valid part of a
-section: the n_tok tokens, the logits, then n_tok rows of K and of V of each layer.
-What lies behind the valid rows is a hole: it costs no disk, and is not read.
+A checksum is the CRC32C of 1 MiB, or of the remainder, of the valid part of a section: the n_tok
+tokens, the logits, then n_tok rows of K and of V of each layer. The file has a hole behind the
+valid rows: it takes no disk space and is not read.
+
+Version 1 has the same bytes, but its model ID covers samples of the model file only, so different
+models can share one. It is refused.
 """
 
 import os
@@ -62,7 +77,7 @@ Geometry = namedtuple("Geometry", "n_layer n_head_kv head_dim kv_type n_vocab")
 
 
 def misfit(geometry: "Any") -> str | None:
-    """What is wrong where heads are no whole blocks of the KV type, else None."""
+    """Return an error text if a head is not a whole number of blocks of the KV type, else None."""
     if lib.type_row_bytes(geometry.kv_type, geometry.head_dim) < 0:
         return (
             f"head_dim is {geometry.head_dim}, not a multiple of 32 as kv_type {geometry.kv_type}"
@@ -76,15 +91,13 @@ def _pages(n_bytes):
 
 
 class Layout:
-    """Where everything lies in a snapshot of `geometry` and `capacity`: offsets in bytes, named as
-    in the header.
-    """
+    """Offsets in bytes of a snapshot of `geometry` and `capacity`, named as in the header."""
 
     def __init__(self, geometry: "Any", capacity: int) -> None:
         if geometry.kv_type not in KV_TYPES.values():
             raise ValueError(f"KV type {geometry.kv_type}")
-        if what := misfit(geometry):
-            raise ValueError(what)
+        if problem := misfit(geometry):
+            raise ValueError(problem)
         if not 1 <= capacity <= MAX_CAPACITY:
             raise ValueError(f"capacity {capacity} is not 1 to {MAX_CAPACITY}")
         self.row_bytes = geometry.n_head_kv * lib.type_row_bytes(
@@ -101,7 +114,7 @@ class Layout:
         self.file_bytes = self.kv_offset + self.n_plane * self.v_distance
 
     def sections(self, n_tok: int) -> "Iterator[tuple[str, int, int]]":
-        """(name, offset, bytes) of what is valid when `n_tok` tokens are held."""
+        """Yield (name, offset, bytes) of each valid section with `n_tok` tokens."""
         yield "ids", self.ids_offset, 4 * n_tok
         yield "logits", self.logits_offset, self.logits_bytes
         for i in range(self.n_plane):
@@ -112,6 +125,7 @@ class Layout:
             )
 
     def n_checksum(self, n_tok: int) -> int:
+        """Return the number of checksums with `n_tok` tokens."""
         return sum(-(-n // PIECE_BYTES) for n in (4 * n_tok, self.logits_bytes)) + self.n_plane * -(
             -n_tok * self.row_bytes // PIECE_BYTES
         )
@@ -120,7 +134,7 @@ class Layout:
 def pack_header(
     geometry: "Any", capacity: int, n_tok: int, model_id: bytes, arithmetic: str, checksums: bytes
 ) -> bytes:
-    """The header page, for the checksums as bytes; the inverse of `read_header`."""
+    """Return the header page (bytes); the inverse of `read_header`. checksums: packed, bytes."""
     lay, g = Layout(geometry, capacity), geometry
     digested = HEADER.pack(
         MAGIC,
@@ -153,10 +167,10 @@ def pack_header(
 
 
 def read_header(fd: int, name: str) -> "dict[str, Any]":
-    """The header of the snapshot on `fd` as a dict by FIELDS; DataError naming `name` and field
-    unless it is sound in itself.
+    """Return the header of the snapshot on `fd` as a dict of FIELDS; `arithmetic` is a str.
 
-    Nothing is compared with a model or with the file's size. `arithmetic` is a str.
+    DataError names `name` and the field unless the header is consistent. It is not yet compared
+    with a model (check_identity) or with the size of the file (check_extent).
     """
     page = os.pread(fd, PAGE_BYTES, 0)
     if len(page) < 8 or page[:6] != MAGIC:
@@ -165,18 +179,17 @@ def read_header(fd: int, name: str) -> "dict[str, Any]":
     if version == OF_SAMPLES:
         raise data_error(
             name,
-            "snapshot version 1, of an earlier sluice, which knew a model by samples of "
-            "its file: make it again, with the command that made it (prefill, "
-            "generate -o, decode -o)",
+            "snapshot version 1, of an earlier sluice, has a model ID of samples of the file; "
+            "make it again with prefill, generate -o or decode -o",
         )
     if version != VERSION:
         raise data_error(name, f"snapshot version {version}; this build reads {VERSION}")
     if len(page) < PAGE_BYTES:
         raise data_error(name, f"header cut at byte {len(page)} of {PAGE_BYTES}")
-    crc, said = lib.crc32c(0, page, PAGE_BYTES - 4), CRC.unpack_from(page, PAGE_BYTES - 4)[0]
-    if crc != said:
+    crc, stored = lib.crc32c(0, page, PAGE_BYTES - 4), CRC.unpack_from(page, PAGE_BYTES - 4)[0]
+    if crc != stored:
         raise data_error(
-            name, f"header checksum is {crc:08x}, but the header says {said:08x}: damaged"
+            name, f"header checksum is {crc:08x}, but the header says {stored:08x}: damaged"
         )
     h = dict(zip(FIELDS, HEADER.unpack_from(page)))
     for field, value in (
@@ -199,6 +212,9 @@ def read_header(fd: int, name: str) -> "dict[str, Any]":
 def check_identity(
     h: "dict[str, Any]", path: str, model_id: bytes, arithmetic: str, geometry: "Any", model: str
 ) -> None:
+    """DataError unless the header `h` is of this model, arithmetic and geometry; `model` is the
+    model's path.
+    """
     if h["model_id"] != model_id:
         raise data_error(
             path, f"made with model {h['model_id'][:8].hex()}, but {model} is {model_id[:8].hex()}"
@@ -215,8 +231,8 @@ def check_identity(
     for field, value in geometry._asdict().items():
         if h[field] != value:
             raise data_error(path, f"made with {field} {h[field]}, but {model} has {value}")
-    if what := misfit(geometry):
-        raise data_error(path, what)
+    if problem := misfit(geometry):
+        raise data_error(path, problem)
     if not 1 <= h["capacity"] <= MAX_CAPACITY:
         raise data_error(path, f"capacity {h['capacity']} is not 1 to {MAX_CAPACITY}")
     if not 1 <= h["n_tok"] <= h["capacity"]:
@@ -224,6 +240,9 @@ def check_identity(
 
 
 def check_extent(h: "dict[str, Any]", path: str, layout: "Layout", size: int) -> None:
+    """DataError unless the offsets and sizes in the header `h` are those of `layout`, and
+    `size` that of the file.
+    """
     for field in FIELDS[FIELDS.index("ids_offset") : FIELDS.index("n_checksum")]:
         if h[field] != getattr(layout, field):
             raise data_error(path, f"{field} is {h[field]}, but must be {getattr(layout, field)}")
@@ -236,6 +255,7 @@ def check_extent(h: "dict[str, Any]", path: str, layout: "Layout", size: int) ->
 
 
 def sha256(data: "Any") -> bytes:
+    """Return the SHA-256 of `data`."""
     import hashlib
 
     return hashlib.sha256(data).digest()

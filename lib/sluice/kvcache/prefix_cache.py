@@ -1,12 +1,13 @@
-"""A directory of snapshots that are found by content: which prefix of these tokens is computed
-already?
+"""Prefix cache: a directory of snapshots, found by their tokens.
 
-A snapshot is called `<8 hex of model id>-<16 hex>.kv`; the latter begin the SHA-256 of a line with
-its arithmetic and the number of its KV type, and then its tokens as i32, little-endian. So these
-alone say what to look for; what is found is still checked like any snapshot, and its tokens are
-compared. There is no index and no lock: files are only replaced, the last writer wins, and a reader
-keeps what it opened. The directory holds text that was private; it is 0700 and refused if others
-could write there. Its size is bounded: what was not used for longest goes first.
+A snapshot is called `<8 hex of the model ID>-<16 hex>.kv`. The second part begins the SHA-256 of a
+line with its arithmetic and the number of its KV type, followed by its tokens as i32,
+little-endian. The name is therefore known before the directory is read. A snapshot that is found is
+checked like any other, and its tokens are compared.
+
+There is no index and no lock: files are only replaced, the last writer wins, and a reader keeps the
+file it opened. The directory contains private text: its mode is 0700, and it is refused if other
+users could write there. Its size is bounded; the least recently used files are removed first.
 """
 
 import os
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_BYTES = 1 << 30
-MAX_FILES = 4096  # each costs a look
+MAX_FILES = 4096  # each costs a stat(2)
 SUFFIX = ".kv"
 
 
 def file_name(model_id: bytes, arithmetic: str, kv_type: int, tokens: "Sequence[int]") -> str:
-    """The name of the snapshot of `tokens`, a sequence of int, for a model id of 32 bytes, the name
-    of an arithmetic and a number of kvsnap.KV_TYPES.
+    """Return the file name of the snapshot of `tokens` (sequence of int).
+
+    model_id: bytes [32]. arithmetic: its name. kv_type: a number of format.KV_TYPES.
     """
     digest = _digest(arithmetic, kv_type)
     digest.update(_bytes(tokens))
@@ -45,11 +47,10 @@ def find(
     tokens: "Sequence[int]",
     report: "Callable[[str], object]" = lambda message: None,
 ) -> "Snapshot | None":
-    """The Snapshot of the longest prefix of `tokens` that is stored in `directory`, opened; or
-    None.
+    """Return the opened Snapshot of the longest prefix of `tokens` in `directory`, or None.
 
-    One whose bytes are damaged is passed over, removed and told to `report`; one of another
-    arithmetic, KV type or geometry is passed over. Error 73 where the directory cannot be trusted.
+    A damaged snapshot is skipped, removed and reported to `report`. One of another arithmetic,
+    KV type or geometry is skipped. Error 73 if the directory cannot be trusted.
     """
     try:
         check(directory)
@@ -83,8 +84,8 @@ def find(
 def get(
     directory: str, model_id: bytes, arithmetic: str, geometry: "Any", tokens: "Sequence[int]"
 ) -> "Snapshot | None":
-    """The Snapshot of exactly `tokens`, opened; or None: where there is none, or it or the
-    directory is not to be trusted.
+    """Return the opened Snapshot of exactly `tokens`. None if it is absent, or if it or the
+    directory cannot be trusted.
     """
     path = os.path.join(directory, file_name(model_id, arithmetic, geometry.kv_type, tokens))
     try:
@@ -100,10 +101,11 @@ def get(
 
 
 def store(directory: str, snapshot: "Snapshot", max_bytes: int = MAX_BYTES) -> str:
-    """Seal `snapshot` under its name in `directory`, made if absent; then remove what is over
-    `max_bytes` of disk.
+    """Seal `snapshot` under its name in `directory`, which is created if absent. Return its
+    path.
 
-    Returns its path. Error 73, 74 or 75.
+    Then the oldest snapshots are removed until the rest take at most `max_bytes` of disk. Error
+    73, 74 or 75.
     """
     prepare(directory)
     s = snapshot
@@ -115,7 +117,7 @@ def store(directory: str, snapshot: "Snapshot", max_bytes: int = MAX_BYTES) -> s
 
 
 def _digest(arithmetic, kv_type):
-    import hashlib  # not always needed, and slow to load
+    import hashlib  # slow to load, and not always needed
 
     return hashlib.sha256(f"{arithmetic} {kv_type}\n".encode())
 
@@ -129,11 +131,13 @@ def _name(model_id, digest):
 
 
 def _peek(path, model_id, arithmetic, geometry, report):
-    """n_tok of the snapshot at `path` if its header is sound and ours, else None."""
+    """Return n_tok of the snapshot at `path`, or None unless its header is sound and of this
+    model.
+    """
     try:
         fd = files.open_trusted(path)
     except (OSError, Error):
-        return None  # gone, or not ours to remove
+        return None  # gone, or not removable by this user
     try:
         h = format.read_header(fd, path)
     except Error as e:
@@ -154,13 +158,13 @@ def _open(path, model_id, arithmetic, geometry, report):
         return Snapshot.open(path, model_id, arithmetic, geometry)
     except OSError:
         return None
-    except Error as e:  # its header was ours, so it is damaged
+    except Error as e:  # the header was right, so the file is damaged
         _remove(path, e, report)
         return None
 
 
-def _remove(path, fault, report):
-    report(f"{fault}; removed from the cache")
+def _remove(path, error, report):
+    report(f"{error}; removed from the cache")
     files.unlink(path)
 
 

@@ -1,5 +1,5 @@
-"""A KV cache in memory, for a process that keeps no snapshot: to the rooms model and question it is
-one (see snapshot.Snapshot).
+"""KV cache in memory, without a file. It has the interface of snapshot.Snapshot that model and
+classify use.
 """
 
 import mmap
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Scratch(Planes):
-    """An empty cache of `geometry` for `capacity` tokens. Pages that are not written cost nothing.
+    """An empty cache of `geometry` for `capacity` tokens. Unused pages take no memory.
 
-    logits: float * [n_vocab], only where they are asked for; else None.
+    logits: float * [n_vocab] if `logits` is true, else None.
     """
 
     def __init__(self, geometry: "Any", capacity: int, logits: bool = False) -> None:
@@ -25,15 +25,15 @@ class Scratch(Planes):
         self.layout = Layout(geometry, capacity)
         self.logits = ffi.new("float[]", geometry.n_vocab) if logits else None
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        self._take_map(mmap.mmap(-1, self.layout.file_bytes, flags=flags))
+        self._set_map(mmap.mmap(-1, self.layout.file_bytes, flags=flags))
 
     def reserve(self, n_tok: int) -> None:
-        """Nothing: memory comes when it is written."""
-        self._check_room(n_tok)
+        """Do nothing: memory is allocated on the first write."""
+        self._check_capacity(n_tok)
 
     def copy_rows_from(self, base: "Any") -> None:
-        """Take the tokens, rows and logits of `base`, a Snapshot of this geometry; they become this
-        one's only ones.
+        """Replace the contents by the tokens, rows and logits of `base`, a Snapshot of this
+        geometry.
         """
         assert base.geometry == self.geometry and base.n_tok <= self.capacity
         n_bytes = base.n_tok * self.layout.row_bytes

@@ -1,11 +1,11 @@
-"""A snapshot: the state of a model after some tokens (its KV cache and last logits) as a file that
-is mapped, not loaded.
+"""Snapshot: KV cache and last logits of a model after some tokens, as a file that is mapped, not
+loaded.
 
-Its bytes are described in format.py. A named snapshot is whole and never changes:
-it is written without a name, synced, then named in one step. Writers to one name
-need no lock, the last one wins; readers keep what they opened. It holds the text
-it was made from, so its mode is 0600, and one that others could have written is
-refused: owned by neither us nor root, writable by group or others, or a symbolic link.
+format.py describes the bytes. A named snapshot is whole and never changes: it is written without a
+name, synced, and then named in one step. Writers to one name need no lock: the last one wins, and
+readers keep the file they opened. A snapshot contains the text it was made from, so its mode is
+0600. One that other users could have written is refused: owned by neither the user nor root,
+writable by group or others, or a symbolic link.
 """
 
 import mmap
@@ -27,15 +27,15 @@ MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named since Python 3.1
 
 
 class Snapshot(Planes):
-    """An open snapshot: made by `create` or `open`.
+    """An open snapshot, made by `create` or `open`.
 
-    geometry, capacity, model_id, arithmetic: what it is bound to.
-    tokens: memoryview i32 [capacity]; the first n_tok are valid.
-    n_tok: may be set; tokens and rows must be there.
-    logits: float * [n_vocab].
-    k(layer), v(layer): void * to [capacity][n_head_kv][head_dim]. A pointer is valid until `seal`
-        or `close`. Of one that was opened or sealed, what is written stays private. close it, or
-        use it in `with`: what was not sealed then is gone.
+    geometry, capacity, model_id, arithmetic: as in the header. tokens: memoryview i32
+    [capacity]; the first n_tok are valid. n_tok: may be set if the tokens and rows exist.
+    logits: float * [n_vocab]. k(layer), v(layer): void * to [capacity][n_head_kv][head_dim].
+    Pointers are valid until `seal` or `close`.
+
+    Writes to an opened or sealed snapshot stay private to the process. Close it, or use it in
+    `with`: contents that were not sealed are lost.
     """
 
     _fd: "Any"
@@ -62,29 +62,29 @@ class Snapshot(Planes):
         self._n_tok = self._n_stored = self._n_reserved = 0
 
     def _attach(self, flags, name):
-        """Map the file anew; a store or load that finds no page ends the process with a line about
-        `name`, and 74.
+        """Map the file again. An access to a missing page ends the process with a line
+        about `name` and status 74.
         """
         self._release()
         try:
             area = mmap.mmap(
                 self._fd, self.layout.file_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE
             )
-        except ValueError:  # it was long enough a moment ago
+        except ValueError:  # truncated since the size was read
             raise Error(IO_ERROR, f"{name}: cut while it was in use") from None
         self._private = bool(flags & mmap.MAP_PRIVATE)
-        self._take_map(area)
+        self._set_map(area)
         mapping.begin(self._base, self.layout.file_bytes, name)
         self.logits = ffi.cast("float *", self._base + self.layout.logits_offset)
 
     def _release(self):
         if self._map is not None:
             lib.guard_forget(self._base)
-            # unmapped with its last view
+            # its last view unmaps it
             self._map = self._buffer = self._base = self.logits = self.tokens = None
 
     def close(self) -> None:
-        """Give back the map and the descriptor; what was not sealed is gone."""
+        """Release the map and the descriptor. Contents that were not sealed are lost."""
         self._release()
         if self._fd is not None:
             if self._name:
@@ -108,19 +108,19 @@ class Snapshot(Planes):
     def n_tok(self, n: int) -> None:
         if not 0 <= n <= self.capacity:
             raise ValueError(f"n_tok {n} is not 0 to the capacity {self.capacity}")
-        self._n_tok, self._n_stored = n, min(n, self._n_stored)  # rows from n on may be written now
+        self._n_tok, self._n_stored = n, min(n, self._n_stored)  # rows from n on may change now
 
-    # Making one.
+    # creation
 
     @classmethod
     def create(
         cls, geometry: "Any", capacity: int, model_id: bytes, arithmetic: str, directory: str | None
     ) -> "Snapshot":
-        """An empty snapshot, a file without a name in `directory` ("" is the current one), mapped
-        shared.
+        """Create an empty snapshot, a file without a name in `directory` ("": the current
+        one), mapped shared.
 
-        model_id: 32 bytes; arithmetic: 1 to 16 ASCII characters. Every row must be
-        `reserve`d before it is written. Error 73 or 75 where it cannot be created.
+        model_id: bytes [32]. arithmetic: 1 to 16 ASCII characters. Every row must be
+        reserved (`reserve`) before it is written. Error 73 or 75.
         """
         assert len(model_id) == 32 and 1 <= len(arithmetic.encode("ascii")) <= 16
         layout = format.Layout(geometry, capacity)
@@ -149,10 +149,11 @@ class Snapshot(Planes):
         return self
 
     def reserve(self, n_tok: int) -> None:
-        """Allocate disk for the first `n_tok` tokens and rows: Error 75 here, where a kernel's
-        store would be SIGBUS.
+        """Allocate disk space for the first `n_tok` tokens and rows.
+
+        Error 75 here; without it a kernel's store would raise SIGBUS.
         """
-        self._check_room(n_tok)
+        self._check_capacity(n_tok)
         first, self._n_reserved = self._n_reserved, max(n_tok, self._n_reserved)
         if self._private or n_tok <= first:
             return
@@ -168,8 +169,8 @@ class Snapshot(Planes):
             raise files.write_error(f"{self._directory}: snapshot", e) from None
 
     def copy_rows_from(self, base: "Any", n_tok: int | None = None) -> None:
-        """Take the first `n_tok` (default: all) tokens and rows of `base`, and its logits if all;
-        they become this one's only ones.
+        """Replace the contents by the first `n_tok` (default: all) tokens and rows of
+        `base`, and by its logits if all are copied.
 
         `base` must have the same geometry, model and arithmetic. Error 74 or 75.
         """
@@ -196,12 +197,12 @@ class Snapshot(Planes):
         self.n_tok = n_tok
 
     def seal(self, path: str) -> None:
-        """Write checksums and header, sync, and name the file `path`, in place of a regular file
-        that may be there.
+        """Write checksums and header, sync, and name the file `path`, replacing a regular
+        file of that name.
 
-        `path` is in the directory given to `create`; of a snapshot that was opened
-        (or sealed) a new file is made there. Error 73, 74 or 75; `path` is then as it
-        was, unless it is the last step that fails, the sync of the directory.
+        `path` is in the directory given to `create`; an opened or sealed snapshot is copied
+        into a new file there. Error 73, 74 or 75; `path` then stays as it was, unless only
+        the last step fails, the sync of the directory.
         """
         path = os.fspath(path)
         if self._private:
@@ -212,7 +213,7 @@ class Snapshot(Planes):
                 return new.seal(path)
         if not 1 <= self.n_tok <= self._n_reserved:
             raise ValueError(f"{self.n_tok} tokens to seal, {self._n_reserved} reserved")
-        # what is reserved and not valid is zero
+        # bytes that are reserved but not valid are zero
         for _, at, n_bytes in self.layout.sections(self._n_reserved):
             if at >= self.layout.kv_offset:
                 valid = self.n_tok * self.layout.row_bytes
@@ -234,7 +235,7 @@ class Snapshot(Planes):
         self._attach(mmap.MAP_PRIVATE | MAP_NORESERVE, path)
 
     def _checksums(self):
-        """(what, CRC32C) of each piece of what is valid, in the order of the file."""
+        """Yield (name, CRC32C) of each piece of the valid sections, in file order."""
         for name, at, n_bytes in self.layout.sections(self.n_tok):
             for first in range(0, n_bytes, format.PIECE_BYTES):
                 n = min(format.PIECE_BYTES, n_bytes - first)
@@ -243,17 +244,17 @@ class Snapshot(Planes):
                     lib.crc32c(0, self._base + at + first, n),
                 )
 
-    # Opening one.
+    # opening
 
     @classmethod
     def open(
         cls, path: str, model_id: bytes, arithmetic: str, geometry: "Any", model: str = "the model"
     ) -> "Snapshot":
-        """The snapshot at `path`, checked in every byte that is valid, mapped copy-on-write.
+        """Open the snapshot at `path`, check every valid byte, and map it copy-on-write.
 
-        DataError naming the field, with both values where it belongs to another
-        model (called `model` in the message), arithmetic or geometry (whose kv_type may
-        be None: any); OSError where it cannot be read. Reads the valid bytes once.
+        DataError names the field, and both values if it belongs to another model (called
+        `model` in the message), arithmetic or geometry (kv_type None: any). OSError if it
+        cannot be read. Reads the valid bytes once.
         """
         path = os.fspath(path)
         fd = files.open_trusted(path)
@@ -281,12 +282,14 @@ class Snapshot(Planes):
         header = os.pread(self._fd, format.DIGESTED_BYTES, 0)
         if format.sha256(header + checksums) != h["digest"]:
             raise data_error(path, "digest is not that of the header and the checksums: damaged")
-        for (said,), (what, crc) in zip(format.CRC.iter_unpack(checksums), self._checksums()):
-            if crc != said:
+        for (stored,), (label, crc) in zip(format.CRC.iter_unpack(checksums), self._checksums()):
+            if crc != stored:
                 raise data_error(
-                    path, f"{what}: checksum is {crc:08x}, but the file says {said:08x}: damaged"
+                    path, f"{label}: checksum is {crc:08x}, but the file says {stored:08x}: damaged"
                 )
         n_vocab = self.geometry.n_vocab
-        for id in self.tokens[: self.n_tok].tolist():
-            if not 0 <= id < n_vocab:
-                raise data_error(path, f"ids: {id} is not below the vocabulary size {n_vocab}")
+        for token in self.tokens[: self.n_tok].tolist():
+            if not 0 <= token < n_vocab:
+                raise data_error(
+                    path, f"tokens: {token} is not below the vocabulary size {n_vocab}"
+                )

@@ -1,1 +1,1 @@
-"""Transformers: hyperparameters, weights, and the layers as calls of kernels."""
+"""Transformer models: hyperparameters, weights, and layers as calls of kernels."""

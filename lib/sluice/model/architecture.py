@@ -1,8 +1,8 @@
-"""The record of an architecture: all that distinguishes one family of models from another.
+"""Architecture records: everything that distinguishes one family of models from another.
 
-architectures/NAME.py holds one record, ARCHITECTURE, where NAME is general.architecture of its
-GGUF files. The engine reads it (hparams.py, weights.py, model.py), and so do gguf-convert
-(convert/hf) and sluice-bench; they test no name. README.md, beside this file, shows how to add one.
+architectures/NAME.py has one record, ARCHITECTURE; NAME is general.architecture of its GGUF files.
+The engine (hparams.py, weights.py, model.py), gguf-convert (convert/hf) and sluice-bench read the
+record and test no name. README.md in this directory shows how to add one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
 
     class Record:
-        """What NamedTuple would give, without `typing`, which takes longer to import than an
+        """A NamedTuple without `typing`, which takes longer to import than an
         architecture. A subclass lists the fields; those with a value there may be left out.
         """
 
@@ -51,30 +51,30 @@ ROPES = ("none", "linear", "llama3", "yarn", "longrope")  # kinds of scaling in 
 
 
 def no_window(h: Hparams, keys: Keys) -> None:
-    """Refuse a window that hides a position (69); ignore one that is as long as the context.
+    """Refuse a window that hides a position (69). A window as long as the context is ignored.
 
-    Published configurations of Qwen have a window and do not use it, converters leave it out, and
-    no key says in which blocks it applies.
+    Published configurations of Qwen have a window and do not use it, converters leave it out,
+    and no key says in which blocks it applies.
     """
     if 0 < keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, 0) < h.n_ctx:
         raise keys.unsupported_error("attention.sliding_window is set: not supported by this build")
 
 
 class HuggingFace(Record):
-    """How checkpoints of the family look in the folders that gguf-convert reads.
+    """Checkpoints of the family in Hugging Face folders, for gguf-convert.
 
-    models     model_type of config.json -> the classes of transformers that may stand beside it in
-               `architectures`; the first is what an absent entry means
+    models     model_type of config.json -> classes of transformers that `architectures` may name;
+               the first is the default
     names      tensor of a block in a GGUF -> its name within a layer of the checkpoint, in the
-               order of the GGUF that is written; a name of `fused` stands for all its parts
-    defaults   what config.json may leave out, as transformers has it
-    activations   hidden_act that is accepted; the first is meant where config.json has none
+               order of the GGUF that is written. A name of `fused` stands for all its parts
+    defaults   values that config.json may leave out, as in transformers
+    activations   accepted values of hidden_act; the first is the default
     ropes      kinds of RoPE scaling, of ROPES; with "longrope" the GGUF always has
                rope.scaling.original_context_length
     partial_rotary   whether partial_rotary_factor may differ from 1
     local_rope       whether local blocks have a RoPE of their own: rope.freq_base_swa
-    norms_lack_one   whether 1 is missing from the stored gains of norms
-    space_prefix     False: the GGUF says that no blank is put before a text
+    norms_lack_one   whether 1 must be added to the stored gains of norms
+    space_prefix     False: the GGUF says that no space is put before a text
     refuse     raises UnsupportedError for values of config.json that no key of a GGUF can express
     keys       keys below the architecture's name beyond those of every family -> (kind, value)
     """
@@ -98,18 +98,18 @@ class Architecture(Record):
     name       general.architecture, and the name of the file
     layers     function of a Model and a Forward that has begun a chunk: the forward pass from the
                embedding to the last block. Returns Rows [n_last, n_embd], f32: the hidden states of
-               the tokens whose logits were asked for
+               the tokens whose logits are needed
     tensors    tensors of a block -> sizes of SIZES, in GGUF order (row length first). A name is
                that of a weight, or ends in ".bias". Matrices may have any type, vectors are f32.
                sluice-bench writes its models, which are cached by digest, in this order
-    rules      sets what the metadata say beyond the sizes (window, pattern, attn_cap, final_cap,
-               scale, rope_local of an Hparams), asking Keys for each key with its limits and
-               default. Keys that change results and were not asked for are refused
+    rules      reads the metadata beyond sizes and sets window, pattern, attn_cap, final_cap, scale
+               and rope_local of an Hparams. Keys checks each key's range and default. Keys that
+               change results and were not read are refused
     fused      tensors whose rows may be stored as one: name of the whole -> names of the parts, in
                the order of their rows
-    neighbours RoPE turns pairs of neighbours (2 i, 2 i + 1), and gguf-convert puts rows of queries
-               and keys in that order. Else a pair is two elements half the rotated part apart
-    hugging_face   where the checkpoints come from
+    neighbours RoPE pairs are neighbours (2 i, 2 i + 1), and gguf-convert puts rows of queries and
+               keys in that order. Otherwise the elements of a pair are half the rotated part apart
+    hugging_face   the checkpoints
     """
 
     name: str
@@ -121,7 +121,8 @@ class Architecture(Record):
     neighbours: bool = False
 
     def shapes(self, h: Sizes) -> dict[str, tuple[int, ...]]:
-        """Full names of a block's tensors, below "blk.N.", -> elements, in GGUF order.
+        """Return full names of a block's tensors, below "blk.N." -> elements, in GGUF
+        order.
 
         h: an object with the sizes of SIZES.
         """
@@ -131,34 +132,35 @@ class Architecture(Record):
         }
 
     def stored_shapes(self, h: Sizes) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """What the checkpoint has of a block: full name in the GGUF -> (full name in the layer,
-        elements in GGUF order), in the order of hugging_face.names.
+        """Return the tensors of a block in the checkpoint, in the order of
+        hugging_face.names.
 
+        A dict: full name in the GGUF -> (full name in the layer, elements in GGUF order).
         h: an object with the sizes of SIZES.
         """
         shapes, names, out = self.shapes(h), self.hugging_face.names, {}
-        for name, theirs in names.items():
+        for name, stored_name in names.items():
             parts = self.fused.get(name, ())
             if not parts or parts[0] in names:
                 shape = shapes[full_name(name)]
             else:
                 n_in, n_out = zip(*(shapes[full_name(part)] for part in parts))
                 shape = n_in[0], sum(n_out)
-            out[full_name(name)] = full_name(theirs), shape
+            out[full_name(name)] = full_name(stored_name), shape
         return out
 
 
 def full_name(name: str) -> str:
-    """The name with its kind: "attn_q" -> "attn_q.weight"; "attn_q.bias" as it is."""
+    """Return the name with its kind: "attn_q" -> "attn_q.weight"; "attn_q.bias" is unchanged."""
     return name if name.endswith(".bias") else name + ".weight"
 
 
 def check(record: Architecture) -> None:
-    """Raise ValueError that says which field of a record cannot be meant."""
+    """Raise a ValueError that names the field if a record contradicts itself."""
 
-    def must(holds: bool, what: str) -> None:
+    def must(holds: bool, problem: str) -> None:
         if not holds:
-            raise ValueError(f"architecture {record.name}: {what}")
+            raise ValueError(f"architecture {record.name}: {problem}")
 
     tensors, names = record.tensors, record.hugging_face.names
     for name, sizes in tensors.items():

@@ -1,6 +1,6 @@
-"""Parts of a block that most architectures share.
+"""Parts of a block that most architectures share: attention, SwiGLU, GeGLU.
 
-f: a Forward that has begun a chunk; w: a Layer, the weights of block i. Rows are f32, a row a
+f: a Forward that has begun a chunk; w: a Layer, the weights of block i. Rows are f32, one row per
 token; n_tok tokens are in the chunk.
 """
 
@@ -11,12 +11,12 @@ from .weights import Layer
 def attend(
     f: Forward, i: int, w: Layer, x: Rows, q: Rows, k: Rows, v: Rows, rope: str = "global"
 ) -> tuple[Rows, Rows]:
-    """Attention of block i: turn queries and keys, store keys and values, attend, project.
+    """Attention of block i: RoPE, append keys and values to the cache, attend, project.
 
     x: [n_tok, n_embd], the residual stream; q: [n_tok, n_head * head_dim]; k, v: [n_tok,
-    n_head_kv * head_dim]; rope: "global" or "local". q and k change in place.
-    Returns (x, o), both [n, n_embd]. n is n_tok, but after the last block only the tokens whose
-    logits were asked for are left (Forward.needed).
+    n_head_kv * head_dim]; rope: "global" or "local". q and k change in place. Returns (x, o),
+    both [n, n_embd]. n is n_tok, but after the last block only the tokens whose logits are
+    needed remain (Forward.needed).
     """
     half = not f.h.architecture.neighbours
     f.rope(q, rope, half)
@@ -33,6 +33,8 @@ def swiglu(f: Forward, w: Layer, h: Rows) -> Rows:
 
 
 def geglu(f: Forward, w: Layer, h: Rows) -> Rows:
-    """down(gelu(gate h) * up h), [n_tok, n_embd], gelu by the tanh formula: the same paper."""
+    """down(gelu(gate h) * up h), [n_tok, n_embd], gelu by the tanh formula: Shazeer 2020,
+    arXiv:2002.05202.
+    """
     gate, up = f.linears(h, w.ffn_gate, w.ffn_up)
     return f.linear(f.gelu_mul(gate, up), w.ffn_down)

@@ -1,5 +1,5 @@
-"""The operations of a forward pass, as the architectures write them: one kernel call a line,
-buffers kept between calls.
+"""Forward pass: the operations that architectures call, one kernel each, with buffers kept between
+calls.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ _small = ffi.new_allocator(should_clear_after_alloc=False)
 
 
 def _new(kind, n):
-    """An array of `n` elements, of a type such as "float[]"; large ones in huge pages where the
-    kernel gives them: kernels walk them in rows that are pages apart.
+    """Return an array of `n` elements of a type such as "float[]".
+
+    Large arrays are in huge pages, if the kernel has them: kernels read them in rows that are
+    pages apart.
     """
     size = n * ffi.sizeof(kind[:-2])
     if size < _LARGE:
         return _small(kind, n)
-    # private: shared memory has no huge pages where Linux is as it comes, and a forked child would
-    # write into ours
+    # private: by default Linux has no huge pages for shared memory, and a forked child would write
+    # into the parent's
     try:
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError:
@@ -60,8 +62,8 @@ _PAIRS = "silu_mul", "gelu_mul", "add"
 
 
 def _operations(calls):
-    """An operation[] for lib.replay of `calls`, (name, arguments) each; it lives no longer than
-    what they point to.
+    """Return an operation[] for lib.replay of `calls`, (name, arguments) each; valid while
+    their pointers are.
     """
     operations = ffi.new("operation[]", len(calls))
     for operation, (name, args) in zip(operations, calls):
@@ -75,47 +77,49 @@ class Rows:
 
     __slots__ = ("p", "n")
 
-    def __init__(self, p: Any, n: int):
+    def __init__(self, p: Any, n: int) -> None:
         self.p, self.n = p, n
 
 
 class Forward:
-    """One chunk of `n_tok` tokens at positions pos, pos + 1, ... over a cache (a
-    snapshot.Snapshot).
+    """One chunk of `n_tok` tokens at positions pos, pos + 1, ... over a cache
+    (snapshot.Snapshot or Scratch).
 
-    Buffers belong to the Forward that runs many chunks: `start` begins the next one.
+    A Forward runs many chunks and keeps its buffers; `start` begins the next chunk.
     """
 
-    def __init__(self, hparams: Any, cache: Cache):
+    def __init__(self, hparams: Any, cache: Cache) -> None:
         self.h, self.cache, self.n_tok = hparams, cache, 0
         self._buffers: dict[str, Any] = {}
-        # whose forms are held; block -> (q, d, s, sums), and terms, of lib.matmuls
+        # activations whose forms are cached; block -> (q, d, s, sums), and terms, of lib.matmuls
         self._packed: Rows | None = None
         self._int8: dict[int, tuple] = {}
         self._terms: Any = None
         self._planes: list[tuple[Any, Any]] = []  # (k, v) of each layer, uint8_t *
-        # what pointers into buffers for `n_tok` tokens make: the same for one token after the other
-        self._held: dict[Any, tuple] = {}
-        # (name, arguments) of each, while `through` writes them down
+        # C structs with pointers into buffers for `n_tok` tokens: the same for each single token
+        self._cached: dict[Any, tuple] = {}
+        # (name, arguments) of each call, while `run` logs them
         self._calls: list[tuple[str, tuple]] | None = None
 
     def start(
         self, tokens: list[int], pos: int, ropes: Mapping[str, tuple[Any, float]], n_last: int
     ) -> None:
-        """Begin a chunk: `tokens` a list of ints; `ropes` {name: (f64 frequencies [n_rot/2],
-        scale)}, their angles are made here; the hidden states after the last `n_last` tokens are
-        asked for.
+        """Begin a chunk.
+
+        tokens: list of int. pos: position of the first. ropes: {name: (f64 frequencies
+        [n_rot/2], scale)}, whose angles are computed here. n_last: number of last tokens
+        whose hidden states are needed.
         """
-        self._take(len(tokens))
+        self._set_length(len(tokens))
         self.pos, self.n_last, c = pos, n_last, self.cache
-        # a snapshot that was sealed is mapped elsewhere
+        # sealing a snapshot maps it at another address
         if not self._planes or self._planes[0][0] != c.k(0):
             self._planes = [
                 (ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i)))
                 for i in range(self.h.n_layer)
             ]
             self._forget()
-        self._tokens = self._buffer("int32_t[]", "ids", len(tokens))
+        self._tokens = self._buffer("int32_t[]", "tokens", len(tokens))
         self._tokens[0 : len(tokens)] = tokens
         self._packed = None
         self._angles = {}
@@ -124,76 +128,76 @@ class Forward:
             lib.rope_angles(cs, freq, pos, self.n_tok, self.h.n_rot // 2, scale)
             self._angles[name] = cs
 
-    def through(self, m: Any, layers: Callable[[], Rows]) -> Rows:
-        """What `layers` returns, a function of no arguments that calls the operations below with
-        the weights of `m`, a Model.
+    def run(self, m: Any, layers: Callable[[], Rows]) -> Rows:
+        """Return layers(), a function that calls the operations below with the weights of
+        `m`, a Model.
 
-        Of one id after the other it is called for the first alone: the same kernels then meet the
-        same buffers again, so that their calls are written down and made again by lib.replay. Each
-        group of products then knows which comes after it, too.
+        For single tokens in sequence it is called for the first one only. The same kernels
+        then use the same buffers for each token, so their calls are logged and replayed by
+        lib.replay. This also tells each group of matrix products which group comes next.
         """
         if self.n_tok > 1:
             return layers()
-        self._scores()  # may be larger than for the id before
-        key = m, lib.threads_count()  # more threads need more room
-        if key in self._held:
-            operations, _, x = self._held[key]
+        self._scores()  # may be larger than for the token before
+        key = m, lib.threads_count()  # more threads need more workspace
+        if key in self._cached:
+            operations, _, x = self._cached[key]
             lib.replay(operations, len(operations), self.pos)
             return x
         calls: list[tuple[str, tuple]] = []
         self._calls = calls
         try:
             x = layers()
-            is_whole = self._calls is calls  # no buffer was replaced meanwhile
+            is_unchanged = self._calls is calls  # no buffer was replaced meanwhile
         finally:
             self._calls = None
-        if is_whole:
+        if is_unchanged:
             groups = [args for name, args in calls if name == "matmuls"]
             for (group, _), (then, n_then) in zip(groups, groups[1:]):
                 group[0].then, group[0].n_then = then, n_then
-            self._held[key] = _operations(calls), calls, x
+            self._cached[key] = _operations(calls), calls, x
         return x
 
     def _do(self, name, *args):
-        """lib.name(*args), written down where `through` asks for it."""
+        """Call lib.name(*args), and log the call for `run`."""
         getattr(lib, name)(*args)
-        self._note(name, *args)
+        self._log_call(name, *args)
 
-    def _note(self, name, *args):
+    def _log_call(self, name, *args):
         if self._calls is not None:
             self._calls.append((name, args))
 
-    def _take(self, n_tok):
+    def _set_length(self, n_tok):
         if n_tok != self.n_tok:
             self.n_tok = n_tok
             self._forget()
 
     def _forget(self):
-        self._held.clear()
+        self._cached.clear()
         self._calls = None
 
     def _buffer(self, kind, name, n):
-        held = self._buffers.get(name)
-        if held is None or len(held) < n:
-            held = self._buffers[name] = _new(kind, n)
+        buffer = self._buffers.get(name)
+        if buffer is None or len(buffer) < n:
+            buffer = self._buffers[name] = _new(kind, n)
             self._forget()
-        return held
+        return buffer
 
-    def held_bytes(self) -> int:
-        """Bytes of the buffers: those of the longest chunk so far."""
+    def buffer_bytes(self) -> int:
+        """Return the bytes of the buffers: those of the longest chunk so far."""
         return sum(map(ffi.sizeof, self._buffers.values()))
 
     def _rows(self, name, n):
         return Rows(self._buffer("float[]", name, self.n_tok * n), n)
 
     def embed(self, w: Any, scale: float = 1.0) -> Rows:
-        """x = scale * the rows of `w` that the tokens name."""
+        """Return scale * the rows of `w` of the chunk's tokens."""
         x = self._rows("x", w.n_in)
         self._do("embed", x.p, w.type, w.p, self._tokens, self.n_tok, w.n_in, scale)
         return x
 
     def rmsnorm(self, x: Rows, w: Any, name: str = "norm") -> Rows:
-        """RMS norm of each row into another buffer."""
+        """Return the RMS norm of each row, in another buffer."""
         y = self._rows(name, x.n)
         self._do("rmsnorm", y.p, x.p, w, self.n_tok, x.n, self.h.eps)
         return y
@@ -211,7 +215,7 @@ class Forward:
         )
 
     def linear(self, x: Rows, w: Any, tokens: Any = None) -> Rows:
-        """x w^T, or only the outputs that `tokens` (an int32_t[]) names."""
+        """Return x w^T, or only the outputs `tokens` (an int32_t[])."""
         if tokens is None:
             return self.linears(x, w)[0]
         y = self._rows(w.name, len(tokens))
@@ -219,13 +223,15 @@ class Forward:
         return y
 
     def linears(self, x: Rows, *ws: Any) -> list[Rows]:
-        """x w^T for each of `ws`: a group of products, for which the threads wait once."""
+        """Return x w^T for each of `ws`: a group of matrix products with one barrier for
+        the threads.
+        """
         for w in ws:
             self._packed_for(x, w), self._terms_for(x, w)
-        group = self._held.get(ws)
+        group = self._cached.get(ws)
         if group is None or group[0] != x.p:
             ys = [self._rows(w.name, w.n_out) for w in ws]
-            group = self._held[ws] = (
+            group = self._cached[ws] = (
                 x.p,
                 ys,
                 ffi.new("product[]", [self._product(x, w, y) for y, w in zip(ys, ws)]),
@@ -247,31 +253,33 @@ class Forward:
             self._terms_for(x, w),
         )
 
-    def _hold(self, x):
+    def _cache_forms(self, x):
         if self._packed is not x:
             self._packed, self._int8, self._terms = x, {1: (ffi.NULL,) * 4}, None
 
     def _terms_for(self, x, w):
-        """`x` as sums of bf16 if `w` takes them, made once for all products of `x`; else NULL."""
+        """Return `x` as sums of bf16 if `w` needs them, computed once for all products of
+        `x`; else NULL.
+        """
         if not w.in_terms:
             return ffi.NULL
-        self._hold(x)
+        self._cache_forms(x)
         if self._terms is None:
-            # asked anew: more threads need more
+            # the size is computed each time: more threads need more
             self._terms = self._buffer("uint16_t[]", "terms", lib.terms_size(self.n_tok, x.n))
             self._do("split_bf16", self._terms, x.p, self.n_tok, x.n)
         return self._terms
 
     def _packed_for(self, x, w):
-        """`x` in int8 by blocks as `w` has them, 32 or 256 (1: none is needed): (q, d, s, sums) of
-        lib.matmul, made once for all products of `x`.
+        """Return `x` in int8, in blocks of `w`'s size, 32 or 256 (1: not needed): (q, d, s,
+        sums) of lib.matmul, computed once for all products of `x`.
         """
-        self._hold(x)
+        self._cache_forms(x)
         block = w.block
         if block not in self._int8:
-            self._int8[block] = q, d, s, sums = self._held.get((block, x.n)) or self._int8_buffers(
-                block, x.n
-            )
+            self._int8[block] = q, d, s, sums = self._cached.get(
+                (block, x.n)
+            ) or self._int8_buffers(block, x.n)
             if block == 32:
                 self._do("quantize_q8", q, d, s, x.p, self.n_tok, x.n)
             else:
@@ -289,7 +297,7 @@ class Forward:
             if block == 32
             else (ffi.NULL, self._buffer("int16_t[]", "sums", n // 16))
         )
-        self._held[block, n_in] = q, d, s, sums
+        self._cached[block, n_in] = q, d, s, sums
         return q, d, s, sums
 
     def rope(self, x: Rows, name: str, half: bool = False) -> None:
@@ -315,11 +323,11 @@ class Forward:
         )
         for plane, x in zip(self._planes[layer], (k, v)):
             lib.cache_store(plane + self.pos * row_bytes, kind, x.p, n)
-            self._note("cache_store", plane, kind, x.p, n, row_bytes)
+            self._log_call("cache_store", plane, kind, x.p, n, row_bytes)
 
     def attention(self, layer: int, q: Rows, window: int = 0) -> Rows:
-        """Attention of the queries over the cache, positions 0 to each query's own (the last
-        `window` of them if not 0).
+        """Return the attention of the queries over the cache, each from position 0 to its
+        own, or over the last `window` of these positions if not 0.
         """
         o, h = self._rows("attention", q.n), self.h
         self._do(
@@ -341,19 +349,19 @@ class Forward:
         return o
 
     def _scores(self):
-        """Scratch of attention. Twice as much as before where it grows, as each new buffer ends
-        what is written down.
+        """Return the workspace of attention. It doubles when it grows, since each new
+        buffer ends the logging of calls.
         """
         n = lib.attention_scores(self.n_tok, self.pos, self.h.n_head, self.h.n_head_kv)
         return self._buffer("float[]", "scores", n if self.n_tok > 1 else 1 << (n - 1).bit_length())
 
     def silu_mul(self, gate: Rows, up: Rows) -> Rows:
-        """gate = silu(gate) * up; what was gate is returned."""
+        """gate = silu(gate) * up; returns gate."""
         self._do("silu_mul", gate.p, up.p, self.n_tok * up.n)
         return gate
 
     def gelu_mul(self, gate: Rows, up: Rows) -> Rows:
-        """gate = gelu(gate) * up, the tanh form; what was gate is returned."""
+        """gate = gelu(gate) * up, the tanh formula; returns gate."""
         self._do("gelu_mul", gate.p, up.p, self.n_tok * up.n)
         return gate
 
@@ -370,9 +378,11 @@ class Forward:
         self._do("add", x.p, y.p, self.n_tok * x.n)
 
     def needed(self, layer: int, *rows: Rows) -> Sequence[Rows]:
-        """`rows`, of queries and what else the chunk has for each id; after the last block's keys
-        and values are stored, those of the last `n_last` tokens alone, and that many is `n_tok`
-        from here on: nothing reads the others any more.
+        """Return `rows` (queries and other rows, one per token), cut after the last block
+        to the needed tokens.
+
+        After the last block's keys and values are stored only the last `n_last` tokens are
+        needed; `n_tok` then becomes their number.
         """
         begin = self.n_tok - self.n_last
         if layer < self.h.n_layer - 1 or not begin:
@@ -381,6 +391,6 @@ class Forward:
         return [self.part(x, begin, self.n_last) for x in rows]
 
     def part(self, x: Rows, begin: int, n: int) -> Rows:
-        """Rows begin ... begin + n - 1 of `x`; `n_tok` is n from here on."""
-        self._take(n)
+        """Return rows begin ... begin + n - 1 of `x`; `n_tok` becomes n."""
+        self._set_length(n)
         return Rows(x.p + begin * x.n, x.n)

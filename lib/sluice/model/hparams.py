@@ -1,7 +1,7 @@
-"""The hyper-parameters of a model, read from its metadata and checked one by one.
+"""Hyperparameters of a model, read from its metadata and checked.
 
-Names are those of the literature and of GGUF: n_embd, n_ff, n_layer, n_head,
-n_head_kv, head_dim, n_rot, n_ctx, n_vocab.
+Names are those of the literature and of GGUF: n_embd, n_ff, n_layer, n_head, n_head_kv, head_dim,
+n_rot, n_ctx, n_vocab.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from .rope import Rope
 
 
-MIN_CAP, MAX_CAP = 1e-3, 1e6  # of soft caps: beyond, 1 / cap or what is capped could leave f32
+MIN_CAP, MAX_CAP = 1e-3, 1e6  # of soft caps: beyond these, 1 / cap or x / cap could overflow f32
 
-# What would change the result: refused where it is set and the architecture did not ask for it.
-# Silence would be a wrong answer.
+# Keys that change results: refused if they are set and the architecture did not read them, since
+# ignoring them would give wrong results.
 CHANGES = (
     "expert_count",
     "logit_scale",
@@ -62,23 +62,28 @@ CHANGES = (
 
 
 class Keys:
-    """The metadata of one architecture: values of {arch}.`key`, each checked. What was asked for is
-    kept in `asked`.
+    """The metadata of one architecture: values of {arch}.`key`, each checked.
+
+    known: set of the keys that were read.
     """
 
     MAX_CONTEXT = MAX_CONTEXT
 
-    def __init__(self, file: Any, arch: str):
+    def __init__(self, file: Any, arch: str) -> None:
         self.file, self.arch = file, arch
-        self.asked: set[str] = set()
+        self.known: set[str] = set()
 
     def has(self, key: str) -> bool:
+        """Whether the file has the key."""
         return f"{self.arch}.{key}" in self.file.metadata
 
     def scalar(self, key: str) -> tuple[Any, builtins.int]:
-        """(value, type number) of a key that the file has, as it would be without layers: of an
-        array with an entry for each block these, if they are all the same. DataError where they are
-        not as many as blocks, 69 where they differ."""
+        """Return (value, type number) of a key. An array with one entry per block, all
+        equal, counts as a scalar.
+
+        DataError if the entries are not as many as the blocks; UnsupportedError if they
+        differ.
+        """
         name = f"{self.arch}.{key}"
         value, kind = self.file.metadata[name], self.file.kinds[name]
         if kind != ARRAY or isinstance(value, Unread) or value.kind in (STRING, ARRAY):
@@ -93,41 +98,49 @@ class Keys:
             )
         return entries[0], value.kind
 
-    def data_error(self, key: str, what: str) -> Error:
-        return self.file.data_error(f"{self.arch}.{key}: {what}")
+    def data_error(self, key: str, problem: str) -> Error:
+        """A DataError that names file and key."""
+        return self.file.data_error(f"{self.arch}.{key}: {problem}")
 
-    def unsupported_error(self, what: str) -> Error:
-        return unsupported_error(self.file.path, f"{self.arch}.{what}")
+    def unsupported_error(self, problem: str) -> Error:
+        """An UnsupportedError that names the file; the text begins with a key."""
+        return unsupported_error(self.file.path, f"{self.arch}.{problem}")
 
     def _get(self, key, kind, default):
-        self.asked.add(key)
+        self.known.add(key)
         scalar = self.scalar(key) if self.has(key) else None
         return self.file.get(f"{self.arch}.{key}", kind, default, scalar)
 
     def int(
-        self, key: str, least: builtins.int, most: builtins.int, default: Any = ...
+        self, key: str, minimum: builtins.int, maximum: builtins.int, default: Any = ...
     ) -> builtins.int:
+        """Return an int within `minimum` to `maximum`, or the default. DataError."""
         value = self._get(key, "u32", default)
-        if self.has(key) and not least <= value <= most:
-            raise self.data_error(key, f"{value} is not within {least} to {most}")
+        if self.has(key) and not minimum <= value <= maximum:
+            raise self.data_error(key, f"{value} is not within {minimum} to {maximum}")
         return value
 
     def float(
         self, key: str, above: builtins.float, below: builtins.float, default: Any = ...
     ) -> builtins.float:
+        """Return a float above `above` and below `below`, or the default. DataError."""
         value = self._get(key, "f32", default)
         if not above < value < below:  # false for NaN
             raise self.data_error(key, f"{value} is not within {above:g} to {below:g}")
         return value
 
     def text(self, key: str, default: Any) -> str:
+        """Return a string, or the default."""
         return self._get(key, "string", default)
 
     def period(self, key: str, usual: builtins.int) -> builtins.int:
-        """Every how many blocks one is global, from a number, or bools that are true where a block
-        is local, which must be of `usual`."""
+        """Return the period of global blocks: every how many blocks one is global.
+
+        The key is a number, or an array of bools that are true for local blocks; then the
+        period must be `usual`. DataError, UnsupportedError.
+        """
         if self.has(key) and self.file.kinds[f"{self.arch}.{key}"] == ARRAY:
-            self.asked.add(key)
+            self.known.add(key)
             value = self.file.get(f"{self.arch}.{key}", "[bool]")
             n_layer = self.int("block_count", 1, MAX_LAYERS)
             if value.n != n_layer:
@@ -140,16 +153,17 @@ class Keys:
         return self.int(key, 1, MAX_LAYERS, usual)
 
     def cap(self, key: str, default: builtins.float = 0.0) -> builtins.float:
-        """A soft cap; 0: none."""
+        """Return a soft cap; 0: none. DataError."""
         value = self._get(key, "f32", default)
         if value and not MIN_CAP <= value <= MAX_CAP:
             raise self.data_error(key, f"{value} is not within {MIN_CAP:g} to {MAX_CAP:g}")
         return value
 
-    def refuse_rest(self) -> None:
+    def refuse_unknown(self) -> None:
+        """UnsupportedError if a key that changes results is set and was not read."""
         for key in CHANGES:
             value = self.file.metadata.get(f"{self.arch}.{key}")
-            if key not in self.asked and (
+            if key not in self.known and (
                 any(value.values(MAX_LAYERS)) if isinstance(value, Array) else value
             ):
                 raise self.unsupported_error(f"{key} is set: not supported by this build")
@@ -158,23 +172,24 @@ class Keys:
 
 
 class Hparams:
-    """The hyper-parameters; every number is within the limits above.
+    """The hyperparameters; every number is within the limits above. DataError,
+    UnsupportedError.
 
     arch, architecture       general.architecture, and its record (architecture.Architecture)
     n_ctx                    trained context, positions
     n_vocab                  rows of token_embd.weight
     n_layer, n_embd, n_ff    blocks, model width, feed-forward width
     n_head, n_head_kv        query heads, key-value heads
-    head_dim, n_rot          elements of a head, and how many of them rotate
+    head_dim, n_rot          elements of a head, and how many of them RoPE rotates
     eps                      of the RMS norms
-    rope, rope_local         Rope of global blocks; of local ones, None: the same
-    window, pattern          positions a local block sees (0: all); block i is global if
+    rope, rope_local         Rope of global blocks; of local blocks, None: the same
+    window, pattern          positions in a local block's window (0: all); block i is global if
                              i % pattern == pattern - 1 (pattern 0: none is)
     scale                    of attention scores
     attn_cap, final_cap      soft caps of scores and of logits (0: none)
     """
 
-    def __init__(self, file: Any):
+    def __init__(self, file: Any) -> None:
         self.arch = arch = file.get("general.architecture", "string")
         record = architectures.find(arch)
         if record is None:
@@ -188,7 +203,7 @@ class Hparams:
         embd = file.tensors.get("token_embd.weight")
         if embd is None or len(embd.dims) < 2 or len(embd.shape) > 2:
             raise file.data_error(
-                "tensor token_embd.weight is missing or not a matrix: not a file of weights"
+                "tensor token_embd.weight is missing or not a matrix: not a model"
             )
         self.n_vocab = embd.dims[1]
         self.n_layer = keys.int("block_count", 1, MAX_LAYERS)
@@ -204,7 +219,7 @@ class Hparams:
         self.rope: Rope = read_rope(keys, file.tensors, self.n_ctx)
         self.rope_local: Rope | None = None
         record.rules(self, keys)
-        keys.refuse_rest()
+        keys.refuse_unknown()
 
     def _read_heads(self, keys):
         self.n_head = keys.int("attention.head_count", 1, MAX_HEADS)
@@ -247,5 +262,5 @@ class Hparams:
             )
 
     def window_of(self, layer: int) -> int:
-        """Positions that block `layer` sees; 0: all."""
+        """Return the positions in the window of block `layer`; 0: all."""
         return 0 if self.pattern and layer % self.pattern == self.pattern - 1 else self.window

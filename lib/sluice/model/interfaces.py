@@ -1,4 +1,5 @@
-"""What the functions of a record may ask of their arguments, for the type checker alone.
+"""Protocols of the objects that the functions of an architecture record receive, for the type
+checker.
 
 A record depends on these, not on the modules that read it: hparams.py, model.py and gguf-convert.
 """
@@ -11,7 +12,7 @@ from .rope import Rope
 
 
 class Sizes(Protocol):
-    """What the shapes of a block's tensors depend on."""
+    """The sizes on which the shapes of a block's tensors depend."""
 
     @property
     def n_embd(self) -> int: ...
@@ -26,7 +27,7 @@ class Sizes(Protocol):
 
 
 class Hparams(Sizes, Protocol):
-    """hparams.Hparams: the sizes, and what `rules` sets."""
+    """hparams.Hparams: the sizes, and the fields that `rules` sets."""
 
     n_layer: int
     n_ctx: int
@@ -41,25 +42,25 @@ class Hparams(Sizes, Protocol):
 
 
 class Keys(Protocol):
-    """hparams.Keys: values below the architecture's name, each checked when it is asked for."""
+    """hparams.Keys: values below the architecture's name, each checked when it is read."""
 
     MAX_CONTEXT: builtins.int
-    asked: set[str]
+    known: set[str]
 
     def int(
-        self, key: str, least: builtins.int, most: builtins.int, default: Any = ...
+        self, key: str, minimum: builtins.int, maximum: builtins.int, default: Any = ...
     ) -> builtins.int: ...
     def float(
         self, key: str, above: builtins.float, below: builtins.float, default: Any = ...
     ) -> builtins.float: ...
     def cap(self, key: str, default: builtins.float = ...) -> builtins.float: ...
     def period(self, key: str, usual: builtins.int) -> builtins.int: ...
-    def data_error(self, key: str, what: str) -> Error: ...
-    def unsupported_error(self, what: str) -> Error: ...
+    def data_error(self, key: str, problem: str) -> Error: ...
+    def unsupported_error(self, problem: str) -> Error: ...
 
 
 class Model(Protocol):
-    """model.Model: weights.token_embd, and weights.layers, a Layer for each block."""
+    """model.Model: weights.token_embd, and weights.layers, one Layer per block."""
 
     @property
     def weights(self) -> Any: ...
@@ -70,9 +71,9 @@ class Model(Protocol):
 class Cache(Protocol):
     """kvcache: a Snapshot, or a Scratch in memory.
 
-    n_tok, tokens    tokens it holds, and their IDs, int32_t[capacity]
-    logits        float[n_vocab], after the last token
-    k(i), v(i)    keys and values of block i, rows of layout.row_bytes in the type of geometry
+    n_tok, tokens    number of tokens, and the tokens, int32_t[capacity]
+    logits           float[n_vocab], after the last token
+    k(i), v(i)       keys and values of block i, rows of layout.row_bytes in the type of geometry
     """
 
     n_tok: builtins.int
@@ -92,7 +93,7 @@ class Cache(Protocol):
 
 
 class Config(Sizes, Protocol):
-    """convert.hf.config.Config: a config.json, each value checked when it is asked for."""
+    """convert.hf.config.Config: a config.json, each value checked when it is read."""
 
     n_layer: builtins.int
     n_ctx: builtins.int
@@ -100,9 +101,9 @@ class Config(Sizes, Protocol):
     values: dict[str, Any]
 
     def get(self, key: str, kinds: Any, default: Any = None) -> Any: ...
-    def int(self, key: str, default: Any = ..., least: builtins.int = 1) -> builtins.int: ...
+    def int(self, key: str, default: Any = ..., minimum: builtins.int = 1) -> builtins.int: ...
     def float(self, key: str, default: Any = ...) -> builtins.float: ...
     def flag(self, key: str, default: bool = False) -> bool: ...
     def period(self, usual: builtins.int) -> builtins.int: ...
-    def data_error(self, key: str, what: str) -> Error: ...
-    def unsupported_error(self, what: str) -> Error: ...
+    def data_error(self, key: str, problem: str) -> Error: ...
+    def unsupported_error(self, problem: str) -> Error: ...

@@ -1,4 +1,4 @@
-"""A model, ready to run: what calls the layers of its architecture chunk by chunk."""
+"""Model: runs the layers of an architecture over tokens, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from .interfaces import Cache
 
 
-ARITHMETIC = (
-    "exact-2"  # the name snapshots carry for the bits that csrc/kernels/reference.c defines
-)
-# the latter: with products as csrc/kernels/reference_fast.c defines them
+ARITHMETIC = "exact-2"  # name in snapshots of the arithmetic that csrc/kernels/reference.c defines
+# "fast-2": products as csrc/kernels/reference_fast.c defines them
 ARITHMETICS = {"exact": ARITHMETIC, "fast": "fast-2"}
-CHUNK = 512  # tokens that prefill takes through the layers at once
-# the same for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and
-# so
+CHUNK = 512  # tokens that prefill processes at once
+# for a model of at most SMALL_MODEL bytes: its weights stay in the processor's cache, and so do the
+# activations of this many tokens
 SMALL_CHUNK = 128
-SMALL_MODEL = 1 << 25  # do this many activations
+SMALL_MODEL = 1 << 25
 # floats of a chunk's widest activation: a wide model gets shorter chunks, not more memory
 MAX_ACTIVATIONS = 1 << 26
 
 
 class Model:
-    """A gguf.File with its hyper-parameters and weights checked, and the threads and kernels it
-    runs on chosen.
+    """A gguf.File with checked hyperparameters and weights, and the threads and kernels it runs
+    on.
 
-    arithmetic: "exact" or "fast"; after that the name snapshots carry. vocab: the tokenizer.bin of
-    a llama2.c checkpoint. huge_pages: see gguf.File. `threads`: how many (None: as
-    csrc/runtime/cores.c decides). The environment variable SLUICE_ISA names an instruction set (one
-    of lib.isa_known); without it the best is taken. Neither changes a bit of any result.
+    threads: number of threads; None: as csrc/runtime/cores.c decides. arithmetic: "exact" or
+    "fast"; the attribute has the name in snapshots. vocab: the tokenizer.bin of a llama2.c
+    checkpoint. huge_pages: see gguf.File.
+
+    The environment variable SLUICE_ISA names an instruction set (one of lib.isa_known); the
+    default is the best. Neither instruction set nor threads change a bit of a result.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Model:
         arithmetic: str = "exact",
         vocab: str | None = None,
         huge_pages: bool = False,
-    ):
+    ) -> None:
         start(threads, arithmetic)
         self.arithmetic = ARITHMETICS[arithmetic]
         self.file = open_model(path, vocab, huge_pages)
@@ -70,11 +70,14 @@ class Model:
             )
 
     def forward(self, f: Forward, tokens: list[int], pos: int, n_last: int = 1) -> Rows:
-        """The hidden states after the last `n_last` of `tokens` (a list) at positions pos ..., as
-        Rows [n_last, n_embd]; K and V of all go into the cache of `f` (a Forward).
+        """Return the hidden states after the last `n_last` of `tokens`, Rows [n_last,
+        n_embd].
+
+        tokens: list, at positions pos ...; K and V of all of them enter the cache of `f` (a
+        Forward).
         """
         f.start(tokens, pos, self._ropes, n_last)
-        return f.through(
+        return f.run(
             self,
             lambda: f.rmsnorm(
                 self.hparams.architecture.layers(self, f), self.weights.output_norm, "output_norm"
@@ -82,19 +85,19 @@ class Model:
         )
 
     def head(self, f: Forward, x: Rows, logits: Any, tokens: Any = None) -> None:
-        """logits (float *) [n_vocab] of the hidden state `x`; or only those of `tokens` (an
-        int32_t[]), in its order.
+        """Compute logits (float *) [n_vocab] of the hidden state `x`, or only those of
+        `tokens` (an int32_t[]), in its order.
 
-        DataError where one is not finite: a damaged file must not become an answer.
+        DataError if a logit is not finite: a damaged file must not give an answer.
         """
         y = self._logits(f, x, tokens)
         ffi.memmove(logits, y.p, 4 * y.n)
 
     def head_rows(self, f: Forward, x: Rows, begin: int, n: int) -> Rows:
-        """logits, Rows [n, n_vocab], of the hidden states `x` from row `begin` on; they are the
-        Forward's, until its next product.
+        """Return logits, Rows [n, n_vocab], of the hidden states `x` from row `begin` on.
 
-        Each row has the bits that `head` gives. DataError where one is not finite.
+        They are in a buffer of the Forward, valid until its next product. Each row has the
+        bits of `head`. DataError if a logit is not finite.
         """
         return self._logits(f, f.part(x, begin, n))
 
@@ -106,12 +109,12 @@ class Model:
         if at >= 0:
             raise self.file.data_error(
                 f"logit {at % y.n} is not finite: damaged weights or cache, or activations beyond"
-                " what it holds"
+                " f32"
             )
         return y
 
     def geometry(self, kv_type: str | None) -> Geometry:
-        """What a snapshot of this model looks like, with a cache of `kv_type` (a name of KV_TYPES,
+        """Return the Geometry of snapshots with a cache of `kv_type` (a name of KV_TYPES,
         or None: any).
         """
         h = self.hparams
@@ -121,20 +124,20 @@ class Model:
         if kv_type and misfit(geometry):
             raise unsupported_error(
                 self.file.path,
-                f"heads of {h.head_dim} are no whole blocks of {kv_type}; f16 and f32 hold them",
+                f"heads of {h.head_dim} are not whole blocks of {kv_type}; use f16 or f32",
             )
         return geometry
 
     def open_snapshot(self, path: str, kv_type: str | None = None) -> Snapshot:
-        """The snapshot at `path`, if it is one of this model and this arithmetic (and `kv_type`, or
-        any); else DataError.
+        """Open the snapshot at `path`. DataError unless it is of this model, this
+        arithmetic, and `kv_type` (None: any).
         """
         cache = Snapshot.open(
             path, self.file.id, self.arithmetic, self.geometry(kv_type), self.file.path
         )
         at = lib.first_nonfinite(cache.logits, self.hparams.n_vocab)
         if at >= 0:
-            raise data_error(path, f"logits: that of id {at} is not finite")
+            raise data_error(path, f"logits: that of token {at} is not finite")
         return cache
 
     def run(
@@ -145,18 +148,18 @@ class Model:
         chunk: int = CHUNK,
         f: Forward | None = None,
     ) -> Iterator[tuple[Forward, Rows, int]]:
-        """Run `tokens` (a non-empty list) after those `cache` (a Snapshot or Scratch with room for
-        them) holds, chunk by chunk.
+        """Run `tokens` (a list, not empty) after those in `cache`, chunk by chunk.
 
-        Yields (Forward, x, n) after each chunk: the hidden states x, Rows [n, n_embd], after those
-        of its tokens that are among the last `n_last` of all; of a chunk without such (n is 0) x
-        has a row all the same. The cache then holds its tokens and rows.
+        cache: a Snapshot or Scratch with enough capacity. Yields (Forward, x, n) after each
+        chunk. x, Rows [n, n_embd], has the hidden states of the chunk's tokens that are
+        among the last `n_last` of all; if there are none, n is 0 and x still has a row. The
+        cache then has the chunk's tokens and rows.
         """
         f, h = f or Forward(self.hparams, cache), self.hparams
         if self.file.size <= SMALL_MODEL:
             chunk = min(chunk, SMALL_CHUNK)
         chunk = max(1, min(chunk, MAX_ACTIVATIONS // max(h.n_embd, h.n_ff, h.n_head * h.head_dim)))
-        chunk = -(-len(tokens) // -(-len(tokens) // chunk))  # as many chunks, but alike
+        chunk = -(-len(tokens) // -(-len(tokens) // chunk))  # as many chunks, of about equal length
         for at in range(0, len(tokens), chunk):
             part, n_tok = tokens[at : at + chunk], cache.n_tok
             n = max(0, min(len(part), n_last - (len(tokens) - at - len(part))))
@@ -169,7 +172,7 @@ class Model:
     def extend(
         self, cache: Cache, tokens: list[int], chunk: int = CHUNK, f: Forward | None = None
     ) -> tuple[Forward, Rows]:
-        """`run` to its end: the Forward and the hidden state after the last of `tokens`."""
+        """Run all chunks. Return (Forward, hidden state after the last of `tokens`)."""
         f = f or Forward(self.hparams, cache)
         for _, x, _ in self.run(cache, tokens, 1, chunk, f):
             pass
@@ -178,8 +181,8 @@ class Model:
     def fill(
         self, cache: Cache, base: Snapshot | None, tokens: list[int], chunk: int = CHUNK
     ) -> None:
-        """Make `cache`, an empty one, hold what `base` (a Snapshot, or None) holds and `tokens`
-        after it, with the logits after the last.
+        """Fill `cache`, an empty one, with the contents of `base` (a Snapshot, or None),
+        then `tokens`, and the logits after the last token.
         """
         cache.reserve((base.n_tok if base else 0) + len(tokens))
         if base:
@@ -188,7 +191,7 @@ class Model:
             self.prefill(cache, tokens, chunk)
 
     def prefill(self, cache: Cache, tokens: list[int], chunk: int = CHUNK) -> None:
-        """`extend`, and the logits after the last id into the cache."""
+        """`extend`, then write the logits after the last token into the cache."""
         f, x = self.extend(cache, tokens, chunk)
         self.head(f, x, cache.logits)
 
@@ -196,6 +199,8 @@ class Model:
 def start(threads: int | None, arithmetic: str = "exact") -> None:
     """Choose the instruction set, which must have the arithmetic, and start the threads of this
     process.
+
+    Error 64 and 69.
     """
     wanted = os.environ.get("SLUICE_ISA", "")
     status = lib.isa_select(os.fsencode(wanted))
@@ -212,12 +217,12 @@ def start(threads: int | None, arithmetic: str = "exact") -> None:
         )
     if threads is None:
         threads = cpus.n_threads()
-    lib.threads_start(threads)  # fewer where the system refuses more: slower, the same bits
+    lib.threads_start(threads)  # fewer if the system grants no more: slower, the same bits
 
 
 def known_sets() -> list[str]:
-    """Names of the instruction sets of this build, the best first, the definition ("reference")
-    last.
+    """Return the names of this build's instruction sets, the best first, "reference" (the
+    definition) last.
     """
     names: list[str] = []
     while name := lib.isa_known(len(names)):

@@ -1,30 +1,29 @@
-"""How the heads of a model turn: RoPE as the metadata give it, checked, and the frequencies that
-follow (csrc/kernels/rope_freq.c).
+"""RoPE of a model: its metadata, checked, and the frequencies (csrc/kernels/rope_freq.c).
 
 Keys of {arch}.rope., as llama.cpp's converter writes them:
 
-    freq_base                          else 10000
-    scaling.type                       none, linear, yarn, longrope; absent means linear, and
-                                       longrope where its tensors are
-    scaling.factor                     linear and yarn: what frequencies are divided by;
-                                       scale_linear is its old name
-    scaling.original_context_length    yarn and longrope: positions of the first training, else
+    freq_base                          default 10000
+    scaling.type                       none, linear, yarn, longrope; default: linear, or longrope if
+                                       the file has its tensors
+    scaling.factor                     linear and yarn: divisor of the frequencies; scale_linear is
+                                       its old name
+    scaling.original_context_length    yarn and longrope: positions of the first training; default:
                                        {arch}.context_length
-    scaling.attn_factor                cosines and sines are multiplied by it, else 1, or what the
-                                       paper says for longrope
-    scaling.yarn_attn_factor           the same of a yarn checkpoint, in place of the paper's 0.1 ln
+    scaling.attn_factor                factor of cosines and sines; default 1, or the paper's for
+                                       longrope
+    scaling.yarn_attn_factor           the same in a yarn checkpoint; default: the paper's 0.1 ln
                                        factor + 1
-    scaling.yarn_beta_fast, _slow      turns between which yarn blends, else 32 and 1
+    scaling.yarn_beta_fast, _slow      turns between which yarn blends; default 32 and 1
     tensor rope_freqs.weight           llama3: a divisor for each pair; there is no type for it
     tensors rope_factors_long.weight, rope_factors_short.weight    longrope: the same
 
-LongRoPE has two sets of divisors: for what fits into the original context, and for what does not.
-Others choose by the length that was asked for, or change over in mid-sequence; then the same tokens
-have several answers, and a stored cache may be of the wrong kind. Here the model alone decides: the
-long ones where its context_length is beyond the original, else the short ones. So bits depend on
-nothing but tokens, model and arithmetic, and a snapshot can grow up to the whole context. Prompts
-longer than the original context are computed as transformers does; shorter ones as a server does
-that was started for the whole context.
+LongRoPE has two sets of divisors, for contexts up to the original length and for longer ones. Other
+programs choose by the requested length, or change in mid-sequence; then the same tokens have
+several results, and a stored cache may be of the wrong kind. Here the model alone decides: the long
+divisors if its context_length exceeds the original, else the short ones. So bits depend only on
+tokens, model and arithmetic, and a snapshot can grow up to the whole context. Prompts longer than
+the original context are computed as in transformers; shorter ones as in a server that was started
+for the whole context.
 """
 
 from __future__ import annotations
@@ -45,16 +44,16 @@ MAX_FACTOR, MAX_SCALE = 1e6, 1e3
 
 
 class Rope:
-    """How one kind of block turns.
+    """RoPE of one kind of block.
 
     base, kind     f64; a name of KINDS
     factor         of linear and yarn, else 1
     n_ctx          positions of the first training;  fast, slow: turns (yarn)
     scale          of cosines and sines
-    tensors        names the file must have;  divisors: that of them which applies, or None
+    tensors        names the file must have;  divisors: the one that applies, or None
     """
 
-    def __init__(self, base: float, kind: str = "none", factor: float = 1.0):
+    def __init__(self, base: float, kind: str = "none", factor: float = 1.0) -> None:
         self.base, self.kind, self.factor, self.scale = base, kind, factor, 1.0
         self.n_ctx: int | None = None
         self.fast: float | None = None
@@ -63,7 +62,9 @@ class Rope:
         self.tensors: tuple[str, ...] = ()
 
     def frequencies(self, n_pair: int, divisors: Any) -> Any:
-        """f64 [n_pair]: how far each pair turns per position; divisors: f32 [n_pair] or NULL."""
+        """Return f64 [n_pair], the angle of each pair per position; divisors: f32 [n_pair]
+        or NULL.
+        """
         freq = ffi.new("double[]", n_pair)
         if self.kind == "yarn":
             lib.rope_freq_yarn(
@@ -75,8 +76,8 @@ class Rope:
 
 
 def read_rope(keys: Any, tensors: Container[str], n_ctx: int) -> Rope:
-    """The Rope that `keys` (an hparams.Keys) and the names of `tensors` describe, of a model
-    trained for n_ctx positions.
+    """Return the Rope of `keys` (an hparams.Keys) and the names `tensors`, of a model trained
+    for n_ctx positions. DataError, UnsupportedError.
     """
     longrope = "rope_factors_long.weight" in tensors
     kind = keys.text("rope.scaling.type", "longrope" if longrope else "linear")
@@ -128,7 +129,7 @@ def _longrope(rope, keys, n_ctx):
     """Ding et al. 2024, arXiv:2402.13753; the default of `scale` as Phi-3's code has it."""
     rope.n_ctx = keys.int("rope.scaling.original_context_length", 2, keys.MAX_CONTEXT, n_ctx)
     if keys.float("rope.scaling.factor", 0.0, MAX_FACTOR, 1.0) != 1.0:
-        raise keys.unsupported_error("rope.scaling.factor beside longrope")
+        raise keys.unsupported_error("rope.scaling.factor with longrope")
     is_long = n_ctx > rope.n_ctx
     usual = (
         math.sqrt(1 + lib.sluice_log(n_ctx / rope.n_ctx) / lib.sluice_log(rope.n_ctx))

@@ -1,6 +1,4 @@
-"""The tensors of a model: exactly those its architecture needs, each of the shape its
-hyper-parameters give.
-"""
+"""Weights of a model: exactly the tensors its architecture needs, each of the expected shape."""
 
 from __future__ import annotations
 
@@ -14,29 +12,31 @@ if TYPE_CHECKING:
 
 
 class Matrix:
-    """Weights [n_out, n_in] as they lie in the file: `type` (GGML number), `p` (const void *),
-    `name` of its role.
+    """Weights [n_out, n_in] in the file's map.
 
-    fast: the arithmetic of its products is that of --arithmetic fast, if it has one (floats have).
+    type: GGML type number. p: const void *. name: of its role. fast: products use --arithmetic
+    fast, if the type has one (floats have).
     """
 
     __slots__ = ("name", "type", "p", "n_out", "n_in", "block", "in_terms")
 
-    def __init__(self, name: str, type: int, p: Any, n_in: int, n_out: int, fast: bool = False):
+    def __init__(
+        self, name: str, type: int, p: Any, n_in: int, n_out: int, fast: bool = False
+    ) -> None:
         self.name, self.type, self.p, self.n_in, self.n_out = name, type, p, n_in, n_out
-        # weights to a scale: its products take int8 activations in such blocks; 1: f32
+        # weights per scale: its products use int8 activations in blocks of this size; 1: f32
         self.block = lib.type_block(type)
         self.in_terms = fast and self.block == 1  # as sums of bf16
 
     def rows(self, name: str, begin: int, n_out: int) -> Matrix:
-        """Rows `begin` to begin + n_out - 1, in another role."""
+        """Return rows `begin` to begin + n_out - 1 as a Matrix of another role."""
         at = ffi.cast("const uint8_t *", self.p) + begin * lib.type_row_bytes(self.type, self.n_in)
         return Matrix(name, self.type, at, self.n_in, n_out, self.in_terms)
 
 
 class Layer:
-    """One block: a Matrix, or an f32 vector (const float *), for each tensor of the architecture;
-    the bias of attn_q is attn_q_bias.
+    """The tensors of one block: a Matrix, or an f32 vector (const float *), for each tensor of
+    the architecture. The bias of attn_q is attn_q_bias.
     """
 
     if TYPE_CHECKING:
@@ -45,20 +45,25 @@ class Layer:
 
 
 class Weights:
-    """token_embd, output (a Matrix; the same as token_embd where tied), output_norm, layers:
-    [Layer], and rope_divisors (f32 [n_rot / 2] or NULL).
+    """The weights of a model. DataError, UnsupportedError.
+
+    token_embd      a Matrix
+    output          a Matrix; the same as token_embd if tied
+    output_norm     const float *
+    layers          [Layer]
+    rope_divisors   f32 [n_rot / 2] or NULL
     """
 
-    def __init__(self, file: File, h: Any, fast: bool = False):
+    def __init__(self, file: File, h: Any, fast: bool = False) -> None:
         self._file, self._left, self._fast = file, dict(file.tensors), fast
-        self.token_embd = self._take("token_embd.weight", (h.n_embd, h.n_vocab))
-        self.output_norm = self._take("output_norm.weight", (h.n_embd,))
+        self.token_embd = self._fetch("token_embd.weight", (h.n_embd, h.n_vocab))
+        self.output_norm = self._fetch("output_norm.weight", (h.n_embd,))
         self.output = (
-            self._take("output.weight", (h.n_embd, h.n_vocab))
+            self._fetch("output.weight", (h.n_embd, h.n_vocab))
             if "output.weight" in self._left
             else self.token_embd
         )
-        divisors = {name: self._take_divisors(name, h.n_rot // 2) for name in h.rope.tensors}
+        divisors = {name: self._fetch_divisors(name, h.n_rot // 2) for name in h.rope.tensors}
         self.rope_divisors = divisors.get(h.rope.divisors, ffi.NULL)
         self.layers = [self._layer(f"blk.{i}", h) for i in range(h.n_layer)]
         for name, t in self._left.items():
@@ -73,12 +78,12 @@ class Weights:
                 if self._is_fused(prefix, whole, parts, kind, table):
                     self._split(layer, prefix, whole, parts, kind, table)
         for name, shape in table.items():
-            setattr(layer, _attribute(name), self._take(f"{prefix}.{name}", shape))
+            setattr(layer, _attribute(name), self._fetch(f"{prefix}.{name}", shape))
         return layer
 
     def _is_fused(self, prefix, whole, parts, kind, table):
-        """Whether the file has `parts` as one tensor. A name that is also that of a part tells by
-        the lack of the first.
+        """Whether the file has `parts` as one tensor. If that has the name of a part, the
+        absence of the first part decides.
         """
         if f"{parts[0]}.{kind}" not in table:
             return False
@@ -87,24 +92,24 @@ class Weights:
         return f"{prefix}.{whole}.{kind}" in self._left
 
     def _split(self, layer, prefix, whole, parts, kind, table):
-        """Parts stored as one, the rows of the first before those of the next; they leave the
-        table.
+        """Split a tensor into its parts, whose rows follow each other, and remove it from
+        the table.
         """
         shapes, begin = [table.pop(f"{part}.{kind}") for part in parts], 0
         shape = *shapes[0][:-1], sum(shape[-1] for shape in shapes)
-        taken = self._take(f"{prefix}.{whole}.{kind}", shape)
+        fetched = self._fetch(f"{prefix}.{whole}.{kind}", shape)
         for part, (*n_in, n_out) in zip(parts, shapes):
-            value = taken.rows(part, begin, n_out) if n_in else taken + begin
+            value = fetched.rows(part, begin, n_out) if n_in else fetched + begin
             setattr(layer, _attribute(f"{part}.{kind}"), value)
             begin += n_out
 
-    def _take_divisors(self, name, n):
-        p = self._take(f"{name}.weight", (n,))
+    def _fetch_divisors(self, name, n):
+        p = self._fetch(f"{name}.weight", (n,))
         if not all(0 < p[i] < 1e9 for i in range(n)):
             raise self._file.data_error(f"tensor {name}.weight: a factor is not within 0 to 1e9")
         return p
 
-    def _take(self, name, shape):
+    def _fetch(self, name, shape):
         t = self._left.pop(name, None)
         if t is None:
             raise self._file.data_error(f"tensor {name} is missing")

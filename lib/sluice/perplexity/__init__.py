@@ -1,1 +1,1 @@
-"""Perplexity of a text, and logits kept for comparison."""
+"""Perplexity of a text, and kept logits for comparing models."""

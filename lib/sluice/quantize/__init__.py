@@ -1,1 +1,1 @@
-"""Weights in other types: which tensor gets which, and the copy of a file."""
+"""Quantization: the type of each tensor, and the copy of a GGUF in these types."""

@@ -1,23 +1,28 @@
-"""Which type a tensor has in a file of a kind: Q8_0, Q4_K and so on, and the customary mixes.
+"""Quantization mixes: the type of each tensor in a file of a kind such as Q8_0 or Q4_K_M.
 
-A kind that is the name of a type gives it to every matrix, the head included. A mix, Q4_K_M for
-instance, is of two types: it gives the second, which takes more bits, to matrices where an error
-costs more. The rules are those of the files that users of this field have: llama.cpp's quantiser
-made them, for the architectures that this project runs.
+A kind that is the name of a type applies to every matrix, the output head included. A mix, for
+instance Q4_K_M, has two types; matrices in which an error costs more get the second, which has more
+bits. The rules are those of llama.cpp's quantizer, for the architectures that this build runs:
 
-    head                      the second in every mix: output.weight, or token_embd.weight where
-                              that is the head
-    attn_v, ffn_down   _M     the second in the first and the last eighth of the blocks and in every
-                              third between
+    output head               the second type in every mix: output.weight, or token_embd.weight if
+                              that is the output head
+    attn_v, ffn_down   _M     the second type in the first and the last eighth of the blocks, and in
+                              every third block between them
                        Q4_K_S Q5_K: attn_v in the first four blocks, ffn_down in the first eighth
     attn_qkv           _M     Q5_K in Q4_K_M, Q6_K in Q5_K_M
 
-Where a row is no multiple of a type's block, SHORT says what is taken instead, and where that does
-not fit either, F16. Vectors (norms, biases, factors of rope) are F32. The few small matrices of
-STAYS stay what they are.
+If a row is not a multiple of the type's block, SHORT has the replacement; if that does not fit
+either, the type is F16. Vectors (norms, biases, RoPE factors) are F32. The small matrices of STAYS
+keep their type.
 """
 
+from __future__ import annotations
+
 from ..kernels import ffi, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FLOATS = ("F32", "F16", "BF16")
 MIXES = {
@@ -34,7 +39,7 @@ SHORT = {
     "Q6_K": "Q8_0",
     "IQ4_XS": "IQ4_NL",
 }
-FILE_TYPES = {
+FILE_TYPES = {  # general.file_type
     "F32": 0,
     "F16": 1,
     "Q4_0": 2,
@@ -46,7 +51,6 @@ FILE_TYPES = {
     "Q3_K": 11,
     "Q4_K_S": 14,
     "Q4_K": 14,
-    # general.file_type
     "Q4_K_M": 15,
     "Q5_K_S": 16,
     "Q5_K": 16,
@@ -85,8 +89,8 @@ def is_vector(dims):
     return all(n == 1 for n in dims[1:])
 
 
-def is_quantised(tensor, dims):
-    """Whether `tensor` is a matrix that takes the type of its file."""
+def is_quantised(tensor: str, dims: Sequence[int]) -> bool:
+    """Whether `tensor` is a matrix that gets the type of its file."""
     return (
         not is_vector(dims)
         and tensor.endswith(".weight")
@@ -94,19 +98,19 @@ def is_quantised(tensor, dims):
     )
 
 
-def type_of(kind, tensor, dims, n_layer, tied):
-    """The name of the type that `tensor` of dimensions `dims` has in a file of `kind`: a type or a
-    mix.
+def type_of(kind: str, tensor: str, dims: Sequence[int], n_layer: int, tied: bool) -> str:
+    """Return the name of the type of `tensor` in a file of `kind`, a type or a mix.
 
-    n_layer: blocks of the model; tied: there is no output.weight, the embedding is the head.
+    dims: GGUF order. n_layer: blocks of the model. tied: there is no output.weight, and the
+    embedding is the output head.
     """
     if is_vector(dims):
         return "F32"
     return fitting(_wanted(kind, tensor, n_layer, tied), dims[0])
 
 
-def fitting(kind, n):
-    """Type `kind`, or what takes its place in rows of `n` elements."""
+def fitting(kind: str, n: int) -> str:
+    """Return type `kind`, or its replacement for rows of `n` elements."""
     known = numbers()
     if n % lib.type_block(known[kind]) and kind in SHORT:
         kind = SHORT[kind]
@@ -127,10 +131,10 @@ def _wanted(kind, tensor, n_layer, tied):
         return first
     if kind == "Q4_K_S":
         return "Q5_K" if i < (4 if role == "attn_v" else n_layer // 8) else first
-    return more if kind.endswith("_M") and _gets_more(i, n_layer) else first
+    return more if kind.endswith("_M") and _needs_more_bits(i, n_layer) else first
 
 
-def _gets_more(i, n_layer):
-    """Whether block `i` is in the first or the last eighth, or one of every third between."""
+def _needs_more_bits(i, n_layer):
+    """Whether block `i` is in the first or last eighth, or a third block between them."""
     begin, end = n_layer // 8, 7 * n_layer // 8
     return not begin <= i < end or (i - begin) % 3 == 2

@@ -1,11 +1,12 @@
-"""A copy of a GGUF file with its weights in other types: what becomes what, and the bytes of it,
-piece by piece.
+"""Requantizer: copy a GGUF file with its weights in other types.
 
-Metadata goes over byte by byte, but for general.file_type and general.quantization_version, which
-say what the copy is, and keys split.* of a model in several files, whose copy is one; tensors keep
-their names, shapes and order, and the file its alignment. Weights are read from the map and made in
-pieces of PIECE elements: memory does not grow with the file, nor with a row.
+Metadata are copied byte by byte, except general.file_type and general.quantization_version, which
+are set, and keys split.*, which are left out: the copy of a split model is one file. Tensors keep
+their names, shapes and order, and the file its alignment. Weights are read from the map and encoded
+in pieces of PIECE elements, so memory does not grow with the file or with a row.
 """
+
+from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
@@ -14,6 +15,15 @@ from ..gguf import shards, type_name
 from ..gguf import write as gguf_write
 from ..kernels import ffi, lib
 from . import mixes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from ..gguf import File, Tensor
+
+    Plan = list[tuple[Tensor, int]]
 
 PIECE = 1 << 21  # elements: whole blocks of any type
 QUANTIZATION_VERSION = 2  # of the block formats, as GGUF's specification counts them
@@ -24,13 +34,14 @@ KINDS = tuple(  # each type that encode_weights makes, and after it the mixes of
 )
 
 
-def plan(file, kind, overrides=()):
-    """List of (Tensor, type number in the copy) of a gguf.File, in its order.
+def plan(file: File, kind: str, overrides: Sequence[tuple[str, str]] = ()) -> Plan:
+    """Return a list of (Tensor, type number in the copy) of a gguf.File, in its order.
 
-    kind: one of KINDS; overrides: list of (pattern, type name), of which the last that fits a
-    tensor's name (with or without ".weight"; * and ? as in a shell) counts. They are for matrices:
-    models run with vectors of F32 alone. Error 64 for an override that fits no matrix or no row, 69
-    for a tensor of a type that cannot be read.
+    kind: one of KINDS. overrides: list of (pattern, type name). The last pattern that matches
+    the name of a matrix, with or without ".weight", wins; * and ? as in a shell. Vectors are
+    not overridden: models run with vectors of F32 only. Error 64 for an override that matches
+    no matrix, or whose blocks do not divide a row; 69 for a tensor of a type that this build
+    cannot read.
     """
     known, used, out = mixes.numbers(), set(), []
     n_layer, tied = _n_layer(file), "output.weight" not in file.tensors
@@ -53,8 +64,8 @@ def plan(file, kind, overrides=()):
         else:
             type = _type_of(t, kind, n_layer, tied, known)
         if type != t.type and not lib.type_supported(t.type):
-            what = f"type {type_name(t.type)} is not supported by this build"
-            raise unsupported_error(t.part.path, f"tensor {t.name}: {what}")
+            problem = f"type {type_name(t.type)} is not supported by this build"
+            raise unsupported_error(t.part.path, f"tensor {t.name}: {problem}")
         out.append((t, type))
     for i, (pattern, name) in enumerate(overrides):
         if i not in used:
@@ -85,23 +96,35 @@ def _type_of(t, kind, n_layer, tied, known):
     return t.type
 
 
-def metadata(file, kind, plan):
-    """What gguf_write takes, of the copy."""
-    out = {key: ("raw", file.raw(key)) for key in file.metadata if key not in shards.KEYS}
+def metadata(file: File, kind: str, plan: Plan) -> dict[str, tuple[str, Any]]:
+    """Return the metadata of the copy, in the form of gguf.write."""
+    out: dict[str, tuple[str, Any]] = {
+        key: ("raw", file.raw(key)) for key in file.metadata if key not in shards.KEYS
+    }
     out["general.file_type"] = ("u32", mixes.FILE_TYPES[kind])
     if any(lib.type_block(type) > 1 for _, type in plan):
         out["general.quantization_version"] = ("u32", QUANTIZATION_VERSION)
     return out
 
 
-def write(path, file, kind, plan, advance=lambda n_bytes: None):
-    """Write the copy: DataError names a tensor and row that are not finite or too large for their
-    type; 73, 74, 75 as gguf_write.write. `advance` is called with how many bytes of `file` have
-    been read since the last time.
+def write(
+    path: str,
+    file: File,
+    kind: str,
+    plan: Plan,
+    advance: Callable[[int], object] = lambda n_bytes: None,
+) -> None:
+    """Write the copy.
+
+    advance: called with the number of bytes of `file` read since the last call. DataError names
+    a tensor and row that are not finite or too large for their type; 73, 74 and 75 as in
+    gguf.write.
     """
-    room = ffi.new("uint8_t[]", 4 * min(PIECE, max((t.n_elements for t, _ in plan), default=1)))
+    workspace = ffi.new(
+        "uint8_t[]", 4 * min(PIECE, max((t.n_elements for t, _ in plan), default=1))
+    )
     tensors = [
-        (t.name, type, t.dims, lambda t=t, type=type: _pieces(file, t, type, room, advance))
+        (t.name, type, t.dims, lambda t=t, type=type: _pieces(file, t, type, workspace, advance))
         for t, type in plan
     ]
     gguf_write.write(
@@ -109,37 +132,35 @@ def write(path, file, kind, plan, advance=lambda n_bytes: None):
     )
 
 
-def _pieces(file, t, type, room, advance):
-    """The bytes of tensor `t` as `type`, piece by piece; a piece is good until the next is asked
-    for.
-    """
+def _pieces(file, t, type, workspace, advance):
+    """Yield the bytes of tensor `t` as `type`, in pieces. A piece is valid until the next one."""
     is_read, beyond = lib.type_supported(t.type), ffi.new("int32_t *")
     p = file.pointer(t) if is_read else None
     for at in range(0, t.n_elements, PIECE):
         n = min(PIECE, t.n_elements - at)
         start, n_in = lib.type_row_bytes(t.type, at), lib.type_row_bytes(t.type, n)
         if is_read:
-            bad_at = lib.encode_weights(beyond, room, type, p + start, t.type, n)
+            bad_at = lib.encode_weights(beyond, workspace, type, p + start, t.type, n)
             if bad_at >= 0:
                 raise t.data_error(f"row {(at + bad_at) // t.shape[0]}: {reason(type, beyond[0])}")
-            yield memoryview(ffi.buffer(room, lib.type_row_bytes(type, n)))
+            yield memoryview(ffi.buffer(workspace, lib.type_row_bytes(type, n)))
         else:
-            yield file.read(t, start, n_in)  # as it is, whatever it means
+            yield file.read(t, start, n_in)  # copied unread
         advance(n_in)
 
 
-def reason(type, beyond):
-    """Why encode_weights stopped, in words. type: the number of what it was to make."""
+def reason(type: int, beyond: int) -> str:
+    """Describe why encode_weights failed. type: number of the type it encoded to."""
     return (
         f"a weight is too large for {type_name(type)}" if beyond else "a weight is infinite or NaN"
     )
 
 
-def lines(plan):
-    """The plan as a table (list of str): name, shape, types and bytes of each tensor, and the
-    sums.
+def lines(plan: Plan) -> list[str]:
+    """Return the plan as a table (list of str): name, shape, types and bytes of each tensor,
+    and sums.
     """
-    rows = [("tensor", "shape", "from", "to", "bytes", "bytes")]
+    rows: list[tuple[str, ...]] = [("tensor", "shape", "from", "to", "bytes", "bytes")]
     sums = [0, 0, 0]
     for t, type in plan:
         n_bytes = gguf_write.tensor_bytes(type, t.shape)

@@ -89,7 +89,7 @@ def serve(
         slots[slot] = 1
         with connection:
             _answer(connection, classifier, slots, verbose)
-        if _used() > max_bytes + classifier.held_bytes():
+        if _used() > max_bytes + classifier.buffer_bytes():
             return
 
 

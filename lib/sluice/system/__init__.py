@@ -1,1 +1,1 @@
-"""What the operating system gives: files, maps, memory, processors, descriptors."""
+"""Operating system services: files, maps, memory, processors, descriptors."""

@@ -1,4 +1,4 @@
-"""The user's cache: where it is, whether it can be trusted, and how it stays small."""
+"""User cache directory: its path, whether it can be trusted, and its size limit."""
 
 import os
 import stat
@@ -8,9 +8,10 @@ from . import files as newfile
 
 
 def home() -> str | None:
-    """Path of the directory: sluice in $XDG_CACHE_HOME or ~/.cache; None without a home.
+    """Return the path of sluice in $XDG_CACHE_HOME or ~/.cache; None without a home directory.
 
-    A home that does not exist is none: daemons have such (`/nonexistent`), and it is not made.
+    A home that does not exist counts as none: daemons have such homes (`/nonexistent`), and it
+    is not created.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
@@ -22,8 +23,9 @@ def home() -> str | None:
 
 
 def usable(directory: str | None) -> str | None:
-    """`directory`, made with its parents if absent; None where it is None, cannot be made, or
-    cannot be trusted."""
+    """Return `directory`, created with its parents if absent. None if it is None, cannot be
+    created, or cannot be trusted.
+    """
     if not directory:
         return None
     try:
@@ -34,7 +36,7 @@ def usable(directory: str | None) -> str | None:
 
 
 def prepare_path(directory: str) -> None:
-    """As `prepare`, with all directories that `directory` is in."""
+    """As `prepare`, for `directory` and all its parents."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
     except OSError as e:
@@ -43,7 +45,7 @@ def prepare_path(directory: str) -> None:
 
 
 def prepare(directory: str) -> None:
-    """Make `directory`, mode 0700, if absent. Error 73 if that fails or it cannot be trusted."""
+    """Create `directory`, mode 0700, if absent. Error 73 if that fails or it cannot be trusted."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:
@@ -54,16 +56,18 @@ def prepare(directory: str) -> None:
 
 
 def check(directory: str) -> None:
-    """Error 73 if `directory` is none, or others than its owner, us or root, can write there."""
-    if what := newfile.distrust(os.stat(directory), stat.S_ISDIR, "directory"):
-        raise Error(NO_OUTPUT, f"{directory}: {what}: not used as a cache")
+    """Error 73 unless `directory` is a directory of this user or root in which no other user
+    can write.
+    """
+    if problem := newfile.distrust(os.stat(directory), stat.S_ISDIR, "directory"):
+        raise Error(NO_OUTPUT, f"{directory}: {problem}: not used as a cache")
 
 
 def trim(directory: str, suffix: str, max_files: int, max_bytes: int | None = None) -> None:
-    """Remove the files in `directory` that end in `suffix`, oldest mtime first, until the rest
-    keeps to both bounds.
+    """Remove files in `directory` that end in `suffix`, oldest mtime first, until both limits
+    hold.
 
-    The newest stays whatever its size: it was asked for. max_bytes: of disk; None: no bound.
+    max_bytes: of disk; None: no limit. The newest file always stays: it was just requested.
     """
     files = []
     for entry in os.scandir(directory):

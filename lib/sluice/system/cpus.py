@@ -1,4 +1,4 @@
-"""How many threads suit this process."""
+"""Number of threads for this process."""
 
 import os
 
@@ -6,7 +6,9 @@ from ..kernels import lib
 
 
 def n_threads() -> int:
-    """What csrc/runtime/cores.c chooses for the CPUs on which this process may run."""
+    """Return the number that csrc/runtime/cores.c chooses for the CPUs on which this process
+    may run.
+    """
     if hasattr(os, "sched_getaffinity"):
         cpus = list(os.sched_getaffinity(0))
     else:

@@ -1,18 +1,19 @@
-"""The descriptors 0, 1 and 2."""
+"""Standard descriptors 0, 1 and 2: filled if they are closed."""
 
 import os
 
 
-def hold() -> None:
-    """Fill closed descriptors 0, 1, 2, so that no file opened later takes their place.
+def fill_closed() -> None:
+    """Open /dev/null on closed descriptors 0, 1 and 2, so that no file opened later gets their
+    number.
 
-    Each is held the wrong way round: reading a closed stdin and writing a
-    closed stdout then fail as they should (EBADF).
+    Each is opened in the wrong direction: reading a closed stdin and writing to a closed stdout
+    then fail with EBADF, as they should.
     """
     for fd, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
             os.fstat(fd)
         except OSError:
-            held = os.open(os.devnull, flags)
-            if held != fd:  # lower ones are open by now, so this cannot be
-                os.dup2(held, fd)
+            opened = os.open(os.devnull, flags)
+            if opened != fd:  # impossible: lower descriptors are open by now
+                os.dup2(opened, fd)

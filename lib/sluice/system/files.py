@@ -1,9 +1,9 @@
-"""A file that appears under its name whole, or not at all.
+"""Atomic file writes: a file appears under its name whole, or not at all.
 
-It is written without a name (O_TMPFILE), so that a killed writer leaves nothing;
-where the file system cannot do that, under a temporary name that the next
-writer in the directory sweeps away. A writer holds a lock (flock) on its file
-while it lives: that tells a file at work from a leftover.
+A file is written without a name (O_TMPFILE), so a killed writer leaves nothing. If the file system
+cannot do that, it gets a temporary name, which the next writer in the directory removes. A writer
+holds a lock (flock) on its file while it lives; the lock distinguishes a file in progress from a
+leftover.
 """
 
 import errno
@@ -18,26 +18,30 @@ if TYPE_CHECKING:
     from typing import Any
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
-# what kernels and file systems without it say
+# errors of kernels and file systems without it
 NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
 PREFIX, SUFFIX = ".sluice-", ".tmp"
 
 
 def write_error(path: str, e: "OSError", code: int = IO_ERROR) -> "Error":
-    """The Error for OSError `e` while writing `path`: 75 if there is no room, else `code`."""
+    """Return the Error for OSError `e` while writing `path`: 75 if the disk is full, else
+    `code`.
+    """
     return Error(TRY_AGAIN if e.errno in FULL else code, f"{path}: cannot write: {e.strerror}")
 
 
 def nameless(directory: str) -> tuple[int, str | None]:
-    """(descriptor, None) of a new file in `directory` without a name, mode 0600, locked; or
-    (descriptor, temporary path).
+    """Create a file without a name in `directory`, mode 0600, locked. Return (descriptor,
+    None).
+
+    If the file system cannot do that, return (descriptor, temporary path).
     """
     import fcntl
 
     _sweep(directory)
     fd, path = None, None
-    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):  # naming it needs /proc
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):  # giving it a name needs /proc
         try:
             fd = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as e:
@@ -47,13 +51,13 @@ def nameless(directory: str) -> tuple[int, str | None]:
         path = _temporary(directory)
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        os.fchmod(fd, 0o600)  # whatever the umask
+        os.fchmod(fd, 0o600)  # independent of the umask
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # it was taken for a leftover before we held the lock
+        # another writer removed it as a leftover before the lock was held
         swept = path and not os.fstat(fd).st_nlink
     except OSError as e:
-        swept = path and e.errno == errno.EWOULDBLOCK  # or will be now
-        # no locks here: nobody sweeps either
+        swept = path and e.errno == errno.EWOULDBLOCK  # or is about to be
+        # no locks on this file system: then no writer removes leftovers either
         if not swept and e.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
             os.close(fd)
             if path:
@@ -66,13 +70,17 @@ def nameless(directory: str) -> tuple[int, str | None]:
 
 
 def check_target(target: str, *sources: str | None) -> None:
-    """Error 73 or 75, before the work is done, for a `target` that `publish` would refuse after it;
-    64 for one that is, by whatever path, one of `sources` (paths or None), which would be lost,
-    with all shards of a model that one of them is of.
+    """Error 73 or 75 if `publish` would refuse `target`: it is called before the work, not
+    after it.
+
+    Error 64 if `target` is, by any path, one of `sources` (paths or None), or a shard of the
+    model of which a source is a shard.
     """
     for source in (path for source in sources if source for path in (source, *_shards(source))):
         if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
-            raise Error(USAGE, f"{target} is {source}, which is read: write another file")
+            raise Error(
+                USAGE, f"{target} is {source}: the output is also the input; write another file"
+            )
     directory = os.path.dirname(target) or "."
     try:
         _refuse_special(target)
@@ -85,7 +93,7 @@ def check_target(target: str, *sources: str | None) -> None:
 
 
 def _shards(path):
-    """The paths of the shards that stand beside `path`, if that is one."""
+    """Return the paths of the shards next to `path`, if it is a shard."""
     if not any("-of-" in name for name in (os.fspath(path), os.path.realpath(path))):
         return ()
     from . import shard_names
@@ -96,11 +104,12 @@ def _shards(path):
 def write(
     target: str, fill: "Callable[[Any], object]", mode: int | None = None, sync: bool = True
 ) -> None:
-    """Make the file `target` of what `fill`, given an open binary file, writes to it. Error 73, 74
-    or 75 with `target` as it was.
+    """Write the file `target` atomically; `fill` writes its contents to the open binary file it
+    gets.
 
-    mode: None, for what is nobody's secret, is the mode that files get here. sync: wait until it is
-    on the disk; without, a crash of the system can leave a file that is cut.
+    mode: None: the default mode, by the umask. sync: wait until the file is on disk; without
+    it, a crash of the system can leave a truncated file. Error 73, 74 or 75, and `target` stays
+    as it was.
     """
     fd, path = _filled(target, fill, mode, sync)
     try:
@@ -113,8 +122,7 @@ def write(
 
 
 def _filled(target, fill, mode=None, sync=True):
-    """(descriptor, temporary path or None) of a file without its name, synced unless told
-    otherwise, as `write` makes it."""
+    """Create the file of `write` without its name. Return (descriptor, temporary path or None)."""
     try:
         fd, path = nameless(os.path.dirname(target) or ".")
     except OSError as e:
@@ -136,11 +144,11 @@ def _filled(target, fill, mode=None, sync=True):
 
 
 def write_all(files: "list[tuple[str, Any]]") -> None:
-    """Make several new files, all or none: `files` is a list of (target, fill) as of `write`. Error
-    73, 74 or 75; 73 where one of them is there already.
+    """Write several new files, all or none. files: list of (target, fill) as of `write`.
 
-    All are written and synced before the first gets its name, and names are given from the last to
-    the first: of a command that is killed meanwhile the first file is missing.
+    All are written and synced before the first gets its name. Names are given from the last to
+    the first: if the process is killed meanwhile, the first file is missing. Error 73, 74 or
+    75; 73 if one of the files exists already.
     """
     for target, _ in files:
         if os.path.lexists(target):
@@ -171,11 +179,11 @@ def _umask():
 
 
 def publish(fd: "Any", path: str | None, target: str, sync: bool = True) -> None:
-    """Name the synced file `fd` (at the temporary `path`, or nameless if None) `target`, and sync
-    the directory, unless told otherwise.
+    """Name the synced file `fd` `target`, and sync the directory, unless `sync` is false.
 
-    `target` may be absent or a regular file, which is replaced. Error 73 or 75 with
-    `target` as it was and no temporary name left; 74 where only the last sync failed.
+    path: its temporary path, or None. `target` may be absent or a regular file, which is
+    replaced. Error 73 or 75 with `target` as it was and no temporary name left; 74 if only the
+    last sync failed.
     """
     directory = os.path.dirname(target) or "."
     try:
@@ -192,7 +200,7 @@ def publish(fd: "Any", path: str | None, target: str, sync: bool = True) -> None
 
 
 def _name(fd, path, target, directory_fd):
-    """Give `fd` its name; what is in the way is replaced in one step."""
+    """Give `fd` its name, in one step even if another file has that name."""
     try:
         if path is None:
             nameless = f"/proc/self/fd/{fd}"
@@ -224,7 +232,7 @@ def _sync_directory(fd, target):
     try:
         os.fsync(fd)
     except OSError as e:
-        if e.errno != errno.EINVAL:  # a file system whose directories need no sync
+        if e.errno != errno.EINVAL:  # directories of this file system need no sync
             raise write_error(target, e) from None
 
 
@@ -241,9 +249,7 @@ def unlink(path: str) -> None:
 
 
 def _sweep(directory):
-    """Remove temporary names in `directory` whose writers are dead; whatever hinders it is no
-    matter.
-    """
+    """Remove temporary names in `directory` whose writers are dead. Errors are ignored."""
     import fcntl
 
     for name in os.listdir(directory):
@@ -265,8 +271,9 @@ def _sweep(directory):
 
 
 def copy_range(to_fd: int, to: int, from_fd: int, at: int, n_bytes: int) -> int:
-    """Copy up to `n_bytes` between files in the kernel, which may share blocks; bytes copied, 0
-    where it cannot.
+    """Copy up to `n_bytes` between files within the kernel, which may share blocks.
+
+    Returns the bytes copied; 0 if the kernel cannot copy.
     """
     done = 0
     try:
@@ -275,7 +282,7 @@ def copy_range(to_fd: int, to: int, from_fd: int, at: int, n_bytes: int) -> int:
             if n == 0:
                 break
             done += n
-    except AttributeError:  # not on this system
+    except AttributeError:  # absent on this system
         pass
     except OSError as e:
         if e.errno not in NO_COPY:
@@ -284,11 +291,11 @@ def copy_range(to_fd: int, to: int, from_fd: int, at: int, n_bytes: int) -> int:
 
 
 def open_trusted(path: str) -> int:
-    """A read-only descriptor of the regular file `path` that nobody but its owner, us or root,
-    could have written.
+    """Open the regular file `path`, which only its owner, this user or root, could have
+    written.
 
-    DataError for a symbolic link, what is not a regular file, another owner, or a
-    file writable by its group or others; OSError where it cannot be opened.
+    Returns a read-only descriptor. DataError for a symbolic link, a file of another kind or
+    owner, or one that its group or others can write. OSError if it cannot be opened.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -296,20 +303,21 @@ def open_trusted(path: str) -> int:
         if e.errno == errno.ELOOP:
             raise data_error(path, "is a symbolic link; name the file itself") from None
         raise
-    if what := distrust(os.fstat(fd), stat.S_ISREG, "regular file"):
+    if problem := distrust(os.fstat(fd), stat.S_ISREG, "regular file"):
         os.close(fd)
-        raise Error(BAD_DATA, f"{path}: {what}")
+        raise Error(BAD_DATA, f"{path}: {problem}")
     return fd
 
 
 def distrust(s: "os.stat_result", is_kind: "Callable[[int], bool]", kind: str) -> str | None:
-    """Why what os.stat says `s` of is not to be trusted: it is no `kind`, or others than its owner,
-    us or root, could have written it; else None.
+    """Return why the file whose os.stat is `s` cannot be trusted, or None.
+
+    Reasons: it is no `kind`, or a user other than this one or root could have written it.
     """
     if not is_kind(s.st_mode):
         return f"is not a {kind}"
     if s.st_uid not in (os.geteuid(), 0):
-        return f"is owned by user {s.st_uid}, not by us"
+        return f"is owned by user {s.st_uid}, not by this user"
     if s.st_mode & 0o022:
-        return f"could have been written by others: its mode is {stat.S_IMODE(s.st_mode):04o}"
+        return f"could have been written by other users: its mode is {stat.S_IMODE(s.st_mode):04o}"
     return None

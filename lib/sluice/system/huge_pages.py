@@ -1,10 +1,9 @@
-"""Memory in pages of 2 MiB, where the kernel has them (madvise(2), MADV_HUGEPAGE).
+"""Huge pages: memory in pages of 2 MiB, if the kernel has them (madvise(2), MADV_HUGEPAGE).
 
-The tensor data of a model are mapped, and lie in pages as large as the page cache has them: 2 MiB
-where Linux and the file system put the file there in large folios (ext4 since Linux 6.16, XFS), 4
-KiB where it was written in small pieces or memory was fragmented. `--huge-pages` copies them into
-anonymous memory instead, for which the kernel compacts memory where it must: csrc/README.md has
-what that gains and costs.
+Tensor data are mapped in pages of the page cache's size: 2 MiB if Linux and the file system keep
+the file in large folios (ext4 since Linux 6.16, XFS); 4 KiB if the file was written in small pieces
+or memory was fragmented. `--huge-pages` copies them into anonymous memory instead, for which the
+kernel compacts memory if necessary. csrc/README.md has gain and cost.
 """
 
 from ..faults import IO_ERROR, TRY_AGAIN, Error, unsupported_error
@@ -18,26 +17,28 @@ PIECE = 1 << 23  # bytes of a read
 
 
 def ask(area: "mmap.mmap") -> None:
-    """Ask for them for `area`, a mmap.mmap; where there are none nothing happens."""
+    """Request huge pages for `area`, a mmap.mmap; no effect if there are none."""
     import mmap
 
     if hasattr(mmap, "MADV_HUGEPAGE"):
         try:
             area.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a kernel without
+        except OSError:  # the kernel has none
             pass
 
 
 def of_file(fd: int, start: int, n_bytes: int, path: str, is_copied: bool = False) -> "mmap.mmap":
-    """Bytes start ... start + n_bytes - 1 of the file `fd`, a mmap.mmap: a read-only map, or, with
-    `is_copied`, a copy in huge pages. `start` is a multiple of mmap.ALLOCATIONGRANULARITY.
+    """Return bytes start ... start + n_bytes - 1 of the file `fd` as a mmap.mmap.
 
-    What a map is the first to read goes into the page cache in pieces of 2 MiB where the kernel and
-    the file system can: then every later process needs one page fault where it needs 32 (of 16
-    pages each, 0.1 s of processor time in 1 GB).
+    It is a read-only map, or with `is_copied` a copy in huge pages. start: a multiple of
+    mmap.ALLOCATIONGRANULARITY. path: for messages.
 
-    ValueError where the file is shorter; UnsupportedError where the kernel has no huge pages, 74
-    where the file cannot be read and 75 where there is no room for a copy.
+    Pages that the map is the first to read enter the page cache in pieces of 2 MiB, if kernel
+    and file system can do that. Every later process then needs one page fault instead of 32 (of
+    16 pages each, 0.1 s of processor time in 1 GB).
+
+    ValueError if the file is shorter; UnsupportedError if the kernel has no huge pages; 74 if
+    the file cannot be read; 75 if there is not enough memory for a copy.
     """
     import mmap
 
@@ -56,7 +57,7 @@ def _copy(fd, start, n_bytes, path):
     try:
         area = mmap.mmap(-1, n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError:
-        raise _no_room(n_bytes, path) from None
+        raise _not_enough_memory(n_bytes, path) from None
     ask(area)
     at = 0
     with memoryview(area) as view:
@@ -73,8 +74,8 @@ def _copy(fd, start, n_bytes, path):
 
 
 def _check(n_bytes, path):
-    """UnsupportedError where the kernel has no huge pages for programs that ask, 75 where there is
-    no memory for `n_bytes`.
+    """UnsupportedError if the kernel has no huge pages on request; 75 without memory for
+    `n_bytes`.
     """
     try:
         with open(ENABLED) as f:
@@ -83,16 +84,16 @@ def _check(n_bytes, path):
         has = False
     if not has:
         raise unsupported_error(
-            "--huge-pages", f"this system has none: {ENABLED} is absent or says never"
+            "--huge-pages", f"this system has no huge pages: {ENABLED} is absent or says never"
         )
     from . import memory
 
     free = memory.available()
     if free is not None and n_bytes > free:
-        raise _no_room(n_bytes, path, f", of which {max(0, free) / 1e9:.2f} can be had")
+        raise _not_enough_memory(n_bytes, path, f", of which {max(0, free) / 1e9:.2f} can be had")
 
 
-def _no_room(n_bytes, path, free=""):
+def _not_enough_memory(n_bytes, path, free=""):
     return Error(
         TRY_AGAIN,
         f"{path}: --huge-pages needs {n_bytes / 1e9:.2f} GB of memory{free}; without it the file is"

@@ -1,5 +1,6 @@
-"""Maps of files that are cut while they are in use: one line, and 74, in place of a signal
-(csrc/runtime/guard.c)."""
+"""Guarded maps: if a mapped file is truncated, the process ends with one line and status 74, not
+with a signal (csrc/runtime/guard.c).
+"""
 
 import os
 import sys
@@ -16,10 +17,13 @@ def begin(
     pointer: "Any",
     n_bytes: int,
     path: str,
-    what: str = "cut, or its disk failed, while it was in use",
+    problem: str = "cut, or its disk failed, while it was in use",
 ) -> None:
-    """From now on, until lib.guard_forget(pointer), touching a page of the map that is gone ends
-    the process with a line that says `what` of the file at `path`."""
-    line = f"{os.path.basename(sys.argv[0])}: {one_line(str(path)[:400])}: {what}"
+    """Guard a map until lib.guard_forget(pointer).
+
+    An access to a page that no longer exists ends the process with a line: `problem`, of the
+    file at `path`.
+    """
+    line = f"{os.path.basename(sys.argv[0])}: {one_line(str(path)[:400])}: {problem}"
     if lib.guard_map(pointer, n_bytes, line.encode("utf-8", "surrogateescape")):
         raise RuntimeError("too many maps")

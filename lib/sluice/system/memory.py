@@ -1,10 +1,9 @@
-"""Memory that this process holds beyond the files it maps: activations, keys and values, the
-interpreter; and what it could have.
+"""Memory use of this process beyond mapped files, and available memory.
 
-/proc/self/status has what is no page of a file: RssAnon, and VmSwap of it that was put out. It has
-no peak of these, but the most pages that were there at once (VmHWM), those of mapped files among
-them (RssFile). Once a run has been through all its weights no more of these come, so the difference
-is the most that anything else took.
+/proc/self/status has the pages that belong to no file: RssAnon, and VmSwap for those swapped out.
+It has no peak of these, only the peak of all resident pages (VmHWM), mapped files included
+(RssFile). After a run has read all its weights RssFile no longer grows, so the difference is the
+peak of all other memory.
 """
 
 STATUS, CLEAR = "/proc/self/status", "/proc/self/clear_refs"
@@ -13,9 +12,7 @@ MACHINE, GROUP, GROUPS = "/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def begin() -> None:
-    """Forget the peak until now, where the kernel lets us; else it stays that of the whole
-    process.
-    """
+    """Reset the peak, if the kernel permits it; otherwise the peak is that of the whole process."""
     try:
         with open(CLEAR, "w") as f:
             f.write(RESET_PEAK)
@@ -24,20 +21,22 @@ def begin() -> None:
 
 
 def peak() -> int | None:
-    """Bytes since `begin`; None where there is no such /proc."""
+    """Return the peak in bytes since `begin`; None without /proc."""
     kib = _status("VmHWM", "RssFile")
     return kib and kib[0] - kib[1] << 10
 
 
 def now() -> int | None:
-    """Bytes; None where there is no such /proc."""
+    """Return the current use in bytes; None without /proc."""
     kib = _status("RssAnon", "VmSwap")
     return kib and sum(kib) << 10
 
 
 def available() -> int | None:
-    """Bytes that this process could have more without swapping: of the machine, and of the groups
-    that it is in (cgroup v2), less what is no page of a file there. None where no one says.
+    """Return the bytes this process could allocate without swapping, or None if unknown.
+
+    The limits are the memory of the machine, and of the process's groups (cgroup v2), less the
+    pages in use that belong to no file.
     """
     kib = _fields(MACHINE, ":", "MemAvailable")
     limits = ([kib[0] << 10] if kib else []) + list(_group_limits())
@@ -45,7 +44,7 @@ def available() -> int | None:
 
 
 def _group_limits():
-    """Yield what each group with a limit has left."""
+    """Yield the bytes left in each group that has a limit."""
     try:
         with open(GROUP) as f:
             path = next((line.partition("::")[2] for line in f if line.startswith("0::")), "")
@@ -56,12 +55,12 @@ def _group_limits():
         directory = "/".join([GROUPS, *parts[:n]])
         try:
             with open(f"{directory}/memory.max") as f:
-                most = f.read().strip()
+                maximum = f.read().strip()
         except OSError:
             continue
-        held = _fields(f"{directory}/memory.stat", " ", "anon")
-        if most.isdigit() and held:
-            yield int(most) - held[0]
+        anonymous = _fields(f"{directory}/memory.stat", " ", "anon")
+        if maximum.isdigit() and anonymous:
+            yield int(maximum) - anonymous[0]
 
 
 def _status(*names):

@@ -1,1 +1,1 @@
-"""Text to tokens and back: vocabularies of GGUF files, BPE, SentencePiece."""
+"""Tokenizers: vocabularies of GGUF files (BPE, SentencePiece), and detokenization."""

@@ -1,16 +1,15 @@
-"""What byte-pair vocabularies have beside tokens: the rule that cuts text into words, and the list
-of merges.
+"""BPE merges and pre-tokenizers of byte-level vocabularies.
 
 GGUF keys, under `tokenizer.ggml.`:
 
-    pre      how text is cut (csrc/tokenizer/pretokenize.c); a name that is not in PRE is refused.
-             Not read for model "gemma4"
-    merges   [string] "left right", the first is made first; each makes a token of type normal, none
-             stands there twice; may be absent where all normal tokens are single characters
+    pre      pre-tokenizer: how text is cut into words (csrc/tokenizer/pretokenize.c). A name that
+             is not in PRE is refused. Not read for model "gemma4"
+    merges   [string] "left right", in order of priority. Each makes a token of type normal, and
+             none appears twice. May be absent if all normal tokens are single characters
 
-The names are those of llama.cpp, and so is what some of them say beside the words: that a word
-which is a token is never merged (`ignore_merges`; no key says it), and that the begin id is put
-first where `add_bos_token` is absent.
+Names and their side effects are those of llama.cpp: with some, a word that is a token is never
+merged (`ignore_merges`, which has no key), and with some, BOS is added if `add_bos_token` is
+absent.
 """
 
 from ..faults import data_error, printable, unsupported_error
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from ..gguf import File
 
 MAX_MERGES = 1 << 22  # eight times the largest known
-# name: rule, whether words that are tokens are not merged, whether a text begins with the begin id
+# name: rule, ignore_merges, whether BOS is added if no key says so
 PRE = {
     "gpt-2": (lib.PRE_GPT2, False, False),
     "phi-2": (lib.PRE_GPT2, False, False),
@@ -47,36 +46,35 @@ PRE = {
     "command-r": (lib.PRE_STARCODER, False, False),
     "deepseek-llm": (lib.PRE_DEEPSEEK_LLM, False, False),
 }
-WRONG_MERGE = {  # by what vocab_index_merges returns
-    1: lambda clash: "is not two texts with a blank between",
+WRONG_MERGE = {  # by the result of vocab_index_merges
+    1: lambda clash: "is not two texts with a space between",
     2: lambda clash: "makes no token of type normal",
     3: lambda clash: f"is merge {clash.other} again",
 }
 
 
 def choose_words(file: "File", index: "Any") -> bool:
-    """Set the rules of `index` (a C vocab *) from `pre` of a gguf.File. Returns whether texts begin
-    with the begin id.
+    """Set the rules of `index` (a C vocab *) from the key `pre` of a gguf.File.
+
+    Returns whether BOS is added if no key says so. UnsupportedError.
     """
     name = file.get(KEY + "pre", "string", None)
     if name is None:
-        raise unsupported_error(
-            file.path, f"{KEY}pre is missing: it says how text is cut into words"
-        )
+        raise unsupported_error(file.path, f"{KEY}pre is missing: the pre-tokenizer is unknown")
     if name not in PRE:
         raise unsupported_error(
-            file.path, f"{KEY}pre {printable(name)}; this build cuts words as {', '.join(PRE)}"
+            file.path, f"{KEY}pre {printable(name)}; this build has {', '.join(PRE)}"
         )
     index.pre, index.ignore_merges, add_bos = PRE[name]
     return add_bos
 
 
 def read_merges(file: "File", index: "Any") -> "tuple[Any, ...]":
-    """Check the merges of a gguf.File and enter them into `index`, whose tokens are there. Returns
-    what must live as long as it.
+    """Check the merges of a gguf.File and enter them into `index`, which has the tokens
+    already.
 
-    A file without merges has none, and its texts are written in tokens of one character: where
-    there are longer ones, it is refused.
+    Returns the objects that must live as long as `index`. A file without merges is accepted if
+    all normal tokens are single characters. DataError, UnsupportedError.
     """
     merges = file.get(KEY + "merges", "[string]", None)
     if merges is None:
@@ -101,20 +99,19 @@ def read_merges(file: "File", index: "Any") -> "tuple[Any, ...]":
 
 
 def _refuse_longer(file, index):
-    """DataError where a normal token has more than one character, which only merges make."""
+    """DataError if a normal token has more than one character: only merges make such tokens."""
     for i in range(index.n_vocab):
         piece = index.piece[i]
         text = bytes(ffi.buffer(index.tokens + piece.at, piece.n_bytes))
         if piece.kind == NORMAL and len(text.decode("utf-8", "replace")) > 1:
             raise data_error(
                 file.path,
-                f"{KEY}merges is missing, and token {i}, {printable(text)}, "
-                "is made by merges alone",
+                f"{KEY}merges is missing, and token {i}, {printable(text)}, is made by merges only",
             )
 
 
 def nth(raw: bytes, i: int) -> bytes:
-    """String `i` of an array of GGUF strings."""
+    """Return string `i` of an array of GGUF strings."""
     scan = ffi.new("gguf_scan *")
     lib.gguf_skip_strings(scan, raw, len(raw), 0, i, len(raw))
     at = scan.at + 8
@@ -122,10 +119,9 @@ def nth(raw: bytes, i: int) -> bytes:
 
 
 def encode(index: "Any", source: "Any", n_bytes: int, user: int) -> list[int]:
-    """The tokens (list) of a text of bytes, `source` (uint8_t *) [n_bytes], in a byte-level
-    vocabulary.
+    """Return the tokens (list of int) of a text in a byte-level vocabulary.
 
-    user: the sets of user defined pieces that text may become.
+    source: uint8_t * [n_bytes]. user: the sets of user defined pieces that text may become.
     """
     text = new_raw("uint8_t[]", 3 * n_bytes)
     n_bytes = lib.utf8_repair(text, source, n_bytes)
@@ -137,8 +133,8 @@ def encode(index: "Any", source: "Any", n_bytes: int, user: int) -> list[int]:
 
 
 def letters(data: bytes) -> bytes:
-    """`data` (bytes) in the byte-level alphabet (bytes), in which tokens of type normal are
-    written.
+    """Return `data` (bytes) in the byte-level alphabet (bytes), in which normal tokens are
+    stored.
     """
     out = new_raw("uint8_t[]", 2 * len(data) + 1)
     return bytes(

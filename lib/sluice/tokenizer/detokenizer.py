@@ -1,9 +1,9 @@
-"""The text of tokens that arrive one by one, as whole UTF-8 characters.
+"""Streaming detokenizer: the text of tokens as whole UTF-8 characters.
 
-An id may write a part of a character. What is handed on is valid UTF-8: the begin
-of a character waits for the rest, and bytes that cannot become one are U+FFFD, each
-longest begin of a character and each other byte once (Unicode 15.0, section 3.9,
-"U+FFFD Substitution of Maximal Subparts"; so do Python and the WHATWG's decoders).
+A token may have a part of a character. Output is valid UTF-8: the start of a character waits for
+its other bytes. Invalid bytes become U+FFFD, one for each longest start of a character and one for
+each other byte (Unicode 15.0, section 3.9, "U+FFFD Substitution of Maximal Subparts"; Python and
+WHATWG decoders do the same).
 """
 
 TYPE_CHECKING = False
@@ -15,9 +15,7 @@ SECOND = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x8
 
 
 def n_open_bytes(data: bytes) -> int:
-    """How many bytes at the end of `data` are the begin of a UTF-8 character that is not complete:
-    0 to 3.
-    """
+    """Return how many bytes at the end of `data` begin an incomplete UTF-8 character: 0 to 3."""
     for n in range(1, min(3, len(data)) + 1):
         c = data[-n]
         if c & 0xC0 == 0x80:
@@ -31,13 +29,12 @@ def n_open_bytes(data: bytes) -> int:
 
 
 class Joiner:
-    """Takes tokens with `add`; `take` returns the text that can be written now.
+    """Joins tokens: `add` appends one, `fetch` returns and removes the text that is complete.
 
-    n_open: how many bytes wait for the rest of a character.
-
-    special: control tokens write their text, else nothing. prefix: the blank that
-    the vocabulary puts before a text (also before one that follows an added token and,
-    with `special`, one that follows a control token) is taken away.
+    n_open: number of bytes that wait for the rest of a character. special: control tokens give
+    their text; without it, nothing. prefix: remove the space that the vocabulary puts before a
+    text, before text that follows an added token and, with `special`, before text that follows
+    a control token.
     """
 
     def __init__(self, vocab: "Vocab", special: bool = False, prefix: bool = True) -> None:
@@ -46,6 +43,7 @@ class Joiner:
         self._parts = []
 
     def add(self, i: int) -> None:
+        """Append token `i`."""
         data = self._vocab.bytes_of(i, self._special)
         if self._strip and data:
             splits = self._vocab.splits(i)
@@ -54,8 +52,10 @@ class Joiner:
         else:
             self._parts.append(data)
 
-    def take(self) -> bytes:
-        """What was added and not taken, as UTF-8 (bytes); the begin of a character stays back."""
+    def fetch(self) -> bytes:
+        """Return and remove the text of the added tokens, as UTF-8 (bytes). The start of an
+        incomplete character stays.
+        """
         data = b"".join(self._parts)
         n = len(data) - n_open_bytes(data)
         self._parts = [data[n:]]
@@ -63,4 +63,5 @@ class Joiner:
 
     @property
     def n_open(self) -> int:
+        """Number of bytes that wait for the rest of a character."""
         return n_open_bytes(b"".join(self._parts))

@@ -1,4 +1,4 @@
-"""The tokens of a file in memory: checked, and found by their text
+"""Token index of a vocabulary: checks the tokens of a file and finds them by text
 (csrc/tokenizer/vocab_scan.c).
 """
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ..gguf.metadata import Array
 
 MAX_TRIE_BYTES = 1 << 22  # of all control and user defined texts
-MAX_SPELT = 3 * 1024  # bytes of one user defined text
-WRONG_TOKEN = {  # by what vocab_scan returns: key, reason
+MAX_USER_TEXT = 3 * 1024  # bytes of one user defined text
+WRONG_TOKEN = {  # by the result of vocab_scan: key, reason
     1: ("scores", "its score is not finite"),
     2: ("token_type", "its type is not one of 1 to 6"),
     3: ("tokens", "is of type byte but not of the form <0x41>"),
@@ -28,7 +28,9 @@ WRONG_TOKEN = {  # by what vocab_scan returns: key, reason
 
 
 def check_sizes(file: "File", n_vocab: int) -> None:
-    """DataError where `n_vocab` tokens are too many, or not as many as the model has rows."""
+    """DataError if `n_vocab` tokens are too many, or differ from the rows of the model's
+    matrices.
+    """
     if not 1 <= n_vocab <= MAX_VOCAB:
         raise wrong(file, "tokens", f"{n_vocab} tokens, not 1 to {MAX_VOCAB}")
     for name in ("token_embd.weight", "output.weight"):
@@ -44,16 +46,17 @@ def check_sizes(file: "File", n_vocab: int) -> None:
 def enter(file: "File", index: "Any", tokens: "Array", of_keys: "Any") -> "list[Any]":
     """Enter `tokens`, an Array of strings of a gguf.File, into `index` (a C vocab *).
 
-    of_keys: what special.named says of special.NAMES: control tokens whatever their type. Returns
-    a list of what must live as long as `index`. Error 65 or 69 naming the key and the token.
+    of_keys: results of special.named for special.NAMES; these are control tokens whatever their
+    type. Returns a list of the objects that must live as long as `index`. Error 65 or 69 names
+    the key and the token.
     """
     alive = _scan(file, index, tokens, of_keys)
     return alive + _find_texts(file, index)
 
 
 def text_of(index: "Any", i: int) -> bytes:
-    """The text of token `i` as the file has it (bytes), but U+2581 for the blanks of a user defined
-    piece.
+    """Return the text of token `i` as the file has it (bytes), but with U+2581 for the spaces
+    of a user defined piece.
     """
     piece = index.piece[i]
     texts = index.respelt if piece.flags & lib.PIECE_RESPELT else index.tokens
@@ -61,8 +64,9 @@ def text_of(index: "Any", i: int) -> bytes:
 
 
 def _same_length(file, n_vocab, key, kind, default):
-    """The elements of an array that goes with the tokens, for C; where the file has none,
-    `default`() of its bytes."""
+    """Return the elements of an array that is parallel to the tokens, for C; `default`() if it
+    is absent.
+    """
     found = file.get(KEY + key, kind, None)
     if found is None:
         return ffi.from_buffer("uint8_t[]", default())
@@ -80,7 +84,7 @@ def _scan(file, index, tokens, of_keys):
     )
     raw, pieces = ffi.from_buffer("uint8_t[]", tokens.raw), new_raw("vocab_piece[]", n_vocab)
     marks = ffi.from_buffer("uint8_t[]", b"\0" + b"\0".join(END_MARKS) + b"\0")
-    respelt = new_raw("uint8_t[]", min(3 * len(raw), MAX_TRIE_BYTES + MAX_SPELT))
+    respelt = new_raw("uint8_t[]", min(3 * len(raw), MAX_TRIE_BYTES + MAX_USER_TEXT))
     index.tokens, index.tokens_bytes, index.n_vocab = raw, len(raw), n_vocab
     index.scores, index.types, index.piece = scores, types, pieces
     index.end_marks, index.end_marks_bytes = marks, len(marks)
@@ -100,8 +104,8 @@ def _check_scan(file, index, status, clash):
     if status == 5:
         raise wrong(file, "tokens", f"there are byte tokens, but <0x{clash.other:02X}> is missing")
     if status:
-        key, what = WRONG_TOKEN[status]
-        raise wrong(file, key, f"token {clash.id}: {what}")
+        key, problem = WRONG_TOKEN[status]
+        raise wrong(file, key, f"token {clash.id}: {problem}")
     if index.trie_bytes > MAX_TRIE_BYTES:
         raise unsupported_error(
             file.path,
@@ -126,5 +130,5 @@ def _find_texts(file, index):
 
 
 def power_of_two(n: int) -> int:
-    """The least power of two that is not below `n`."""
+    """Return the smallest power of two that is at least `n`."""
     return 1 << max(n - 1, 1).bit_length()

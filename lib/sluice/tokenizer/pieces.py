@@ -1,6 +1,4 @@
-"""Tokens as a GGUF file has them: their kinds, which of them end a turn, and their types where the
-file has none.
-"""
+"""Token types of a GGUF vocabulary, end-of-turn marks, and default types."""
 
 from array import array
 
@@ -21,7 +19,7 @@ UNKNOWN, CONTROL, MARKER, BYTE = (
 )
 NORMAL, ADDED, ADDED_MARKER = lib.PIECE_NORMAL, lib.PIECE_ADDED, lib.PIECE_ADDED_MARKER
 TEXT_KINDS = (NORMAL, lib.PIECE_USER, MARKER, ADDED, ADDED_MARKER)
-END_MARKS = (  # tokens that end a turn, whatever the metadata says of them
+END_MARKS = (  # tokens that end a turn, whatever their metadata
     b"</s>",
     b"<eos>",
     b"<|eot_id|>",
@@ -39,19 +37,21 @@ END_MARKS = (  # tokens that end a turn, whatever the metadata says of them
     b"_<EOT>",
     b"[EOT]",
 )
-# work space: pages that are not used cost nothing
+# workspace: unused pages cost nothing
 new_raw = ffi.new_allocator(should_clear_after_alloc=False)
 
 
-def wrong(file: "File", key: str, what: str) -> "Error":
-    """The Error (65) that `key`, without KEY, of a gguf.File has `what` wrong with it."""
-    return data_error(file.path, f"{KEY}{key}: {what}")
+def wrong(file: "File", key: str, problem: str) -> "Error":
+    """A DataError (65) that names the file and `key`, without KEY."""
+    return data_error(file.path, f"{KEY}{key}: {problem}")
 
 
 def usual_types(file: "File", tokens: list[bytes]) -> bytes:
-    """The bytes of an array of token types for a gguf.File that has none, of its `tokens` (list of
-    bytes): the unknown token and those that end a turn are what they are, <0x00> to <0xFF> bytes if
-    all are there, and all others normal."""
+    """Return the bytes of an array of token types for a gguf.File without one.
+
+    tokens: list of bytes. The unknown token and end-of-turn marks get their types, <0x00> to
+    <0xFF> are bytes if all are there, and all others are normal.
+    """
     types = array("i", [NORMAL]) * len(tokens)
     of_byte = {b"<0x%02X>" % b for b in range(256)}
     is_llama = file.get(KEY + "model", "string") == "llama"

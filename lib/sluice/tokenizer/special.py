@@ -1,4 +1,4 @@
-"""The tokens that begin and end a text, and the one of what has no token."""
+"""Special tokens of a vocabulary: BOS, EOS, EOG and the unknown token."""
 
 from ..kernels import lib
 from .pieces import CONTROL, END_MARKS, KEY, UNKNOWN, wrong
@@ -9,30 +9,31 @@ if TYPE_CHECKING:
 
     from ..gguf import File
 
-NONE = 0xFFFFFFFF  # a key of an id says that there is none
+NONE = 0xFFFFFFFF  # stored as a token ID: the vocabulary has no such token
 NAMES = ("bos", "eos", "eot", "eom")
 
 
 def named(file: "File", n_vocab: int, name: str) -> int | None:
-    """The id that the key of `name` in a gguf.File names; None where the key is absent, -1 where it
-    says that there is none. DataError.
+    """Return the token that the key of `name` in a gguf.File names.
+
+    None if the key is absent, -1 if it says that there is no such token. DataError.
     """
     key = f"{name}_token_id"
     value = file.get(KEY + key, "u32", None)
     if value is None or value == NONE:
         return None if value is None else -1
     if value >= n_vocab:
-        raise wrong(file, key, f"{value} is not below the vocabulary size {n_vocab}")
+        raise wrong(file, key, f"token ID {value} is not below the vocabulary size {n_vocab}")
     return value
 
 
 def choose(file: "File", index: "Any", of_keys: "Any", begins: bool) -> "tuple[Any, ...]":
-    """(bos, eos, eog, unknown, add_bos, add_eos) of a gguf.File: tokens or None, but eog, a
-    frozenset of tokens, and add_*, bool. Sets the unknown id of `index` (a C vocab *, its texts
-    entered).
+    """Return (bos, eos, eog, unknown, add_bos, add_eos) of a gguf.File.
 
-    of_keys: what `named` says of NAMES. begins: whether the begin id is put first where the file
-    does not say. Where a key is absent, 1, 2 and 0 are tried, as is custom with SentencePiece.
+    bos, eos and unknown are tokens or None, eog is a frozenset of tokens, add_* are bool. Sets
+    the unknown token of `index` (a C vocab * with its texts entered). of_keys: results of
+    `named` for NAMES. begins: whether BOS is added if the file does not say so. If a key is
+    absent, 1, 2 and 0 are tried for BOS, EOS and unknown, as is usual with SentencePiece.
     """
     is_control = lambda i: (
         index.model == lib.VOCAB_SPM and i < index.n_vocab and index.piece[i].kind == CONTROL
@@ -46,7 +47,7 @@ def choose(file: "File", index: "Any", of_keys: "Any", begins: bool) -> "tuple[A
 
 
 def _unknown(file, index):
-    """The unknown id, or None where bytes write what has no token."""
+    """Return the unknown token, or None if bytes stand for text without a token."""
     unknown = named(file, index.n_vocab, "unknown")
     index.unknown = unknown = 0 if unknown is None else unknown
     has_bytes = index.has_bytes or index.model == lib.VOCAB_BYTES
@@ -54,17 +55,17 @@ def _unknown(file, index):
         raise wrong(
             file,
             "unknown_token_id",
-            "not a token of type unknown, and there are no byte tokens either: "
-            "not every text has tokens",
+            "not a token of type unknown, and there are no byte tokens: "
+            "some texts would have no tokens",
         )
     return None if has_bytes else unknown
 
 
 def _added(file, bos, eos, begins):
-    """(add_bos, add_eos): whether a text gets the begin id, the end id."""
+    """Return (add_bos, add_eos): whether a text gets BOS, and EOS."""
     add_bos = file.get(KEY + "add_bos_token", "bool", begins and bos is not None)
     add_eos = file.get(KEY + "add_eos_token", "bool", False)
     for name, add, i in (("bos", add_bos, bos), ("eos", add_eos, eos)):
         if add and i is None:
-            raise wrong(file, f"{name}_token_id", f"there is none, but add_{name}_token is true")
+            raise wrong(file, f"{name}_token_id", f"is absent, but add_{name}_token is true")
     return add_bos, add_eos

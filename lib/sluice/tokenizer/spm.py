@@ -1,6 +1,6 @@
-"""What SentencePiece's vocabularies have besides tokens: rules about blanks, and the way a text
-becomes pieces (csrc/tokenizer/spm.c). Gemma 4's go the same way, but have a list of merges
-(bpe.py).
+"""SentencePiece vocabularies: rules about spaces, and BPE by score (csrc/tokenizer/spm.c).
+
+Gemma 4 uses the same algorithm with a list of merges (bpe.py).
 """
 
 from ..faults import unsupported_error
@@ -13,13 +13,11 @@ if TYPE_CHECKING:
 
     from ..gguf import File
 
-BLANK = "\u2581".encode()
+SPACE = "\u2581".encode()
 
 
 def refuse_other_rules(file: "File") -> None:
-    """UnsupportedError where a gguf.File wants texts treated in a way that this build does not
-    have.
-    """
+    """UnsupportedError if a gguf.File needs text processing that this build lacks."""
     if file.get(KEY + "treat_whitespace_as_suffix", "bool", False):
         raise unsupported_error(file.path, f"{KEY}treat_whitespace_as_suffix")
     charsmap = file.metadata.get(KEY + "precompiled_charsmap")
@@ -27,14 +25,15 @@ def refuse_other_rules(file: "File") -> None:
     if charsmap is not None and n:
         raise unsupported_error(
             file.path,
-            f"{KEY}precompiled_charsmap: text normalisation other than identity",
+            f"{KEY}precompiled_charsmap: text normalization other than identity",
         )
 
 
-def choose_blanks(file: "File", index: "Any") -> tuple[bool, bool]:
-    """Set the rule of `index` (a C vocab *) for the blank before a text from a gguf.File.
+def choose_spaces(file: "File", index: "Any") -> tuple[bool, bool]:
+    """Set the rule of `index` (a C vocab *) for the space before a text from a gguf.File.
 
-    Returns (add_prefix, remove_extra), bool: of vocabularies that are not SentencePiece's False.
+    Returns (add_prefix, remove_extra), bool; both False for vocabularies other than
+    SentencePiece.
     """
     flag = lambda name, default: (
         index.model == lib.VOCAB_SPM and file.get(KEY + name, "bool", default)
@@ -46,10 +45,10 @@ def choose_blanks(file: "File", index: "Any") -> tuple[bool, bool]:
 def encode(
     index: "Any", source: "Any", n_bytes: int, user: int, prefix: bool, remove_extra: bool
 ) -> list[int]:
-    """The tokens (list) of a text of bytes, `source` (uint8_t *) [n_bytes].
+    """Return the tokens (list of int) of a text, `source` (uint8_t *) [n_bytes].
 
-    user: the sets of user defined pieces that text may become. prefix: put a blank before it.
-    remove_extra: make one blank of several, and none at the ends.
+    user: the sets of user defined pieces that text may become. prefix: put a space before the
+    text. remove_extra: replace several spaces by one, and remove those at the ends.
     """
     text = new_raw("uint8_t[]", 3 * n_bytes + 3)
     n_bytes = lib.spm_normalize(text, index, user, source, n_bytes, prefix, remove_extra)

@@ -1,44 +1,43 @@
-"""A vocabulary: text to tokens and tokens to text. csrc/tokenizer does the work; index.py reads the
-tokens, special.py the tokens that begin and end a text.
+"""Vocabulary: text to tokens, and tokens to text (csrc/tokenizer).
 
-GGUF keys, all under `tokenizer.ggml.`; those of byte-pair lists, `pre` and `merges`, are in bpe.py:
+index.py reads the tokens, special.py finds BOS, EOS and EOG, bpe.py has the keys `pre` and
+`merges`.
+
+GGUF keys, all under `tokenizer.ggml.`:
 
     model                     "llama": SentencePiece BPE; "gpt2": byte-level BPE; "gemma4":
-                              SentencePiece's texts, with a list of merges; any other is refused by
+                              SentencePiece's texts with a list of merges; others are refused by
                               name
-    tokens                    [string], n_vocab of them; llama, gemma4: a blank written U+2581;
-                              gpt2: in the byte-level alphabet
-    scores                    [f32], as many, finite; of llama only; where absent 0 each
-    token_type                [i32], as many; where absent see usual_types(): 1 normal, 2 unknown, 3
-                              control, 4 user defined, 5 unused, 6 byte
+    tokens                    [string], n_vocab of them. llama, gemma4: a space is U+2581; gpt2: in
+                              the byte-level alphabet
+    scores                    [f32], parallel to tokens, finite; llama only; default 0 each
+    token_type                [i32], parallel to tokens; default: usual_types(). 1 normal, 2
+                              unknown, 3 control, 4 user defined, 5 unused, 6 byte
     {bos,eos,eot,eom,unknown}_token_id   u32 below n_vocab, 4294967295 for none
-    add_bos_token             where absent: whether there is a begin id; gpt2: as `pre` says.
-                              add_eos_token: false
-    add_space_prefix          llama: true where absent: text begins with a blank that is not written
-                              by the user
-    remove_extra_whitespaces  llama: false where absent. gpt2 and gemma4 have neither, whatever the
+    add_bos_token             default: whether there is a BOS token; gpt2: as `pre` says
+    add_eos_token             default: false
+    add_space_prefix          llama: default true: a space is put before a text
+    remove_extra_whitespaces  llama: default false. gpt2 and gemma4 have neither key, whatever the
                               file says, as in llama.cpp
 
 Rules where references or files leave a choice:
 
-- Text is never a control token, except on request (`special`). The tokens of bos, eos, eot and eom
-  are
-  control tokens whatever their type, and so are user defined pieces that end a turn (END_MARKS but
-  `</s>`, which is HTML, too).
-- User defined pieces are matched in every text before anything else: the leftmost first, of these
-  the longest. In llama and gemma4 a blank in one is the same as U+2581. Those of the form of a mark
-  (`<think>`, `[INST]`, see csrc/tokenizer/marks.c) can be left out (`marks`).
-- Where text begins with a blank of its own, SentencePiece's pieces are matched behind it, as
-  SentencePiece does, and those that transformers added split text, each part with its blank, as
-  there. llama.cpp splits at both, and not at the leftmost piece first, but at all places of the
-  longest, then at those of the next.
-- Some control tokens take the white space beside them along: whitespace.py.
-- Two tokens of the same text are an error, as in SentencePiece, unless one of them is control,
-  unknown or byte (gpt2, gemma4: or user defined) and the other is not: then text gets the other. In
-  llama text gets a user defined piece, not a normal one.
-- Each byte that is not UTF-8 becomes U+FFFD. U+2581 in a text is a blank afterwards, but for gpt2.
-- Text is not normalised (NFC, NFKC), as in llama.cpp.
-- A token without text is never produced, and writes nothing.
+- Text never becomes a control token, except on request (`special`). The tokens of bos, eos, eot and
+  eom are control tokens whatever their type, and so are user defined pieces that end a turn
+  (END_MARKS except `</s>`, which is also HTML).
+- User defined pieces are matched in every text first: the leftmost, and of several at one place the
+  longest. In llama and gemma4 a space in a piece equals U+2581. Pieces of the form of a mark
+  (`<think>`, `[INST]`, see csrc/tokenizer/marks.c) can be excluded (`marks`).
+- If text begins with a space of its own, SentencePiece's pieces are matched behind it, as in
+  SentencePiece. Pieces that transformers added split text, and each part gets a space, as there.
+  llama.cpp splits at both, and at all places of the longest piece first, then of the next.
+- Some control tokens absorb the white space next to them: whitespace.py.
+- Two tokens of the same text are an error, as in SentencePiece, unless exactly one of them is
+  control, unknown or byte (gpt2, gemma4: or user defined): then text becomes the other one. In
+  llama text becomes a user defined piece rather than a normal one.
+- Each byte that is not UTF-8 becomes U+FFFD. U+2581 in a text becomes a space, except in gpt2.
+- Text is not normalized (NFC, NFKC), as in llama.cpp.
+- A token without text is never produced, and gives no text.
 """
 
 from ..faults import UNSUPPORTED, Error, data_error, printable, unsupported_error
@@ -64,9 +63,9 @@ class Vocab:
     bos, eos    tokens, or None
     eog         frozenset of the tokens that end a generation
     add_bos, add_eos, add_prefix, remove_extra   the model's own rules, bool
-    takes_before   whether it has tokens that take along the white space before them (whitespace.py)
+    strips_before   whether some tokens absorb the white space before them (whitespace.py)
 
-    Errors: 65 naming the key and the token, 69 for a vocabulary of another sort.
+    Error 65 names the key and the token. Error 69: a vocabulary of another kind.
     """
 
     def __init__(self, file: "File") -> None:
@@ -81,14 +80,14 @@ class Vocab:
         spm.refuse_other_rules(file)
         self._index = index = ffi.new("vocab *")
         index.model = self._model = MODELS[model]
-        self.add_prefix, self.remove_extra = spm.choose_blanks(file, index)
+        self.add_prefix, self.remove_extra = spm.choose_spaces(file, index)
         begins = self._model != lib.VOCAB_BYTES or bpe.choose_words(file, index)
         tokens = file.get(KEY + "tokens", "[string]")
         self.n_vocab = tokens.n
         check_sizes(file, self.n_vocab)
         of_keys = [special.named(file, self.n_vocab, name) for name in special.NAMES]
         self._alive = enter(file, index, tokens, of_keys)
-        self.takes_before = bool(whitespace.apply(file, index) & lib.PIECE_LSTRIP)
+        self.strips_before = bool(whitespace.apply(file, index) & lib.PIECE_LSTRIP)
         if self._model != lib.VOCAB_SPM:
             self._alive += bpe.read_merges(file, index)
         chosen = special.choose(file, index, of_keys, begins)
@@ -105,14 +104,16 @@ class Vocab:
         marks: bool = True,
         after: int | None = None,
     ) -> list[int]:
-        """The tokens of a text (bytes, at most MAX_TEXT_BYTES): a list of int.
+        """Return the tokens (list of int) of a text (bytes, at most MAX_TEXT_BYTES).
 
-        bos, eos: put that id at the begin, the end; None: as the model's metadata says. special:
-        texts of control tokens in `data` become these tokens, the longest at each place; the text
-        between them is encoded as if each stood alone, with its own prefix. prefix: False leaves
-        the model's space prefix out. marks: False leaves user defined pieces of the form of a mark
-        as text: for a text that must not forge one. after: the id that the text follows, or None:
-        what that token takes along of the white space behind it is left out.
+        bos, eos: add this token at the start or end; None: as the metadata say. special:
+        texts of control tokens in `data` become these tokens, the longest at each place.
+        The text between them is encoded as if each part stood alone, with its own prefix.
+        prefix: False: without the model's space prefix. marks: False: user defined pieces
+        of the form of a mark stay text, for input that must not forge marks. after: the
+        token before the text, or None; white space that this token absorbs is left out.
+        DataError: the text is too long, or the vocabulary lacks the BOS or EOS that was
+        requested.
         """
         if len(data) > MAX_TEXT_BYTES:
             raise data_error("text", f"{len(data)} bytes, more than {MAX_TEXT_BYTES >> 20} MiB")
@@ -125,7 +126,7 @@ class Vocab:
         for begin, end, i in self._cuts(source, at, n, special, user):
             until = (
                 lib.white_space_begin(source, at, begin)
-                if self._takes(i, lib.PIECE_LSTRIP)
+                if self._strips(i, lib.PIECE_LSTRIP)
                 else begin
             )
             if at < until:
@@ -139,8 +140,8 @@ class Vocab:
         return tokens
 
     def _cuts(self, source, at, n, special, user):
-        """(begin, end, id) of the tokens that split a text source[at:n] before it is encoded:
-        control, and added ones.
+        """Return (begin, end, token) of the control tokens and added tokens that split
+        source[at:n] before it is encoded.
         """
         sets = lib.SET_CONTROL if special else 0
         if self._index.has_added:
@@ -153,25 +154,25 @@ class Vocab:
             yield cut.at, cut.end, cut.id
             at = cut.end
 
-    def _takes(self, i, flag):
+    def _strips(self, i, flag):
         return i is not None and self._index.piece[i].flags & flag
 
     def _behind(self, i, source, at, n):
-        """Where text goes on that follows the id `i` (or None) at source[at:n]."""
-        return lib.white_space_end(source, at, n) if self._takes(i, lib.PIECE_RSTRIP) else at
+        """Return where text continues at source[at:n] after token `i` (or None)."""
+        return lib.white_space_end(source, at, n) if self._strips(i, lib.PIECE_RSTRIP) else at
 
-    def begins_taking(self, data: bytes) -> bool:
-        """Whether the white space that a text ends with goes to a token that `data` (bytes),
-        tokenised with `special`, begins with.
+    def begins_stripping(self, data: bytes) -> bool:
+        """Whether `data` (bytes), tokenized with `special`, begins with a token that
+        absorbs the white space at the end of the text before it.
         """
         source, n = ffi.from_buffer("uint8_t[]", data), len(data)
         at = lib.white_space_end(source, 0, n)
         begin, _, i = next(self._cuts(source, at, n, True, 0), (n, n, None))
-        return begin == at and bool(self._takes(i, lib.PIECE_LSTRIP))
+        return begin == at and bool(self._strips(i, lib.PIECE_LSTRIP))
 
     def _need(self, i, name):
         if i is None:
-            raise wrong(self._file, f"{name}_token_id", "this vocabulary has none")
+            raise wrong(self._file, f"{name}_token_id", "this vocabulary has no such token")
         return i
 
     def _encode_text(self, source, n_bytes, prefix, user):
@@ -181,10 +182,10 @@ class Vocab:
         return spm.encode(self._index, source, n_bytes, user, prefix, self.remove_extra)
 
     def table(self) -> "tuple[Any, Any]":
-        """(text, offset): const uint8_t *, const uint32_t * [n_vocab + 1]: id i writes
-        text[offset[i]:offset[i + 1]].
+        """Return (text, offset): const uint8_t *, const uint32_t * [n_vocab + 1].
 
-        That is nothing for control tokens, unknown and unused. Both live as long as this Vocab.
+        Token i has the text text[offset[i]:offset[i + 1]], which is empty for control,
+        unknown and unused tokens. Both pointers live as long as this Vocab.
         """
         if self._table is None:
             text, offset = (
@@ -196,29 +197,29 @@ class Vocab:
         return self._table
 
     def bytes_of(self, i: int, special: bool = False) -> bytes:
-        """The bytes that id `i` writes: b"" for control, unknown and unused, unless `special`: then
-        their text.
+        """Return the text (bytes) of token `i`; b"" for control, unknown and unused, unless
+        `special`.
         """
         if special and self.is_control(i):
             return text_of(self._index, i)
         _, offset = self._table or self.table()
         return self._written[offset[i] : offset[i + 1]]
 
-    def control_id(self, text: str) -> int | None:
-        """The id of the control token, or user defined mark, with this text (str), or None."""
+    def control_token(self, text: str) -> int | None:
+        """Return the control token, or user defined mark, of this text (str), or None."""
         data = text.encode()
         i = lib.vocab_find(
             self._index, data, len(data), 1 << CONTROL | 1 << MARKER | 1 << ADDED_MARKER
         )
         return i if i >= 0 else None
 
-    def ids_writing(self, data: bytes) -> list[int]:
-        """The tokens that write exactly `data` (non-empty bytes): the tokens of this text, in the
-        forms that the file may have, and the byte token; ascending.
+    def tokens_writing(self, data: bytes) -> list[int]:
+        """Return the tokens (ascending) whose text is exactly `data` (bytes, not empty), in
+        all forms that a file may have, byte tokens included.
         """
         forms = {
             data,
-            bpe.letters(data) if self._model == lib.VOCAB_BYTES else data.replace(b" ", spm.BLANK),
+            bpe.letters(data) if self._model == lib.VOCAB_BYTES else data.replace(b" ", spm.SPACE),
         }
         found = {
             lib.vocab_find(self._index, form, len(form), 1 << kind)
@@ -230,19 +231,19 @@ class Vocab:
         return sorted(i for i in found if i >= 0 and self.bytes_of(i) == data)
 
     def is_control(self, i: int) -> bool:
-        """Whether id `i` is a control token."""
+        """Whether token `i` is a control token."""
         return self._index.piece[i].kind == CONTROL
 
     def splits(self, i: int) -> bool:
-        """Whether id `i` splits the text that it is in, so that what follows begins with a prefix
+        """Whether token `i` splits text, so that the next part begins with a space prefix
         of its own.
         """
         return self._index.piece[i].kind in (CONTROL, ADDED, ADDED_MARKER)
 
 
 def end_tokens(file: "File") -> frozenset[int]:
-    """The tokens that end a generation (a frozenset), also where this build cannot tokenize with
-    the vocabulary of `file`.
+    """Return the tokens (frozenset) that end a generation, even if this build cannot tokenize
+    with the vocabulary of `file`.
     """
     try:
         return Vocab(file).eog

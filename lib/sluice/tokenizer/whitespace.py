@@ -1,17 +1,17 @@
-"""White space that control tokens take along: an attribute of tokens that GGUF does not hold.
+"""White space that control tokens absorb: an attribute of tokens that GGUF does not store.
 
-A tokenizer_config.json says it for each token (`lstrip`, `rstrip`): where the token is found in a
-text, the white space before or behind it (Unicode's) belongs to it and makes no tokens. In a GGUF
-file the family of the model stands for it:
+A tokenizer_config.json has it for each token (`lstrip`, `rstrip`): white space (Unicode's) before
+or after the token belongs to the token and makes no tokens. For a GGUF the family of the model
+decides:
 
-    Phi-3     SentencePiece, of architecture phi3 or phimoe, or named so: control tokens and `</s>`
-              take that behind them; `<unk>`, `<s>` and `<|endoftext|>` do not. As llama.cpp, which
-              goes by the name alone ("Phi-3", not "Phi 3") and knows ASCII alone
+    Phi-3     SentencePiece, of architecture phi3 or phimoe, or with that name: control tokens and
+              `</s>` absorb white space after them; `<unk>`, `<s>` and `<|endoftext|>` do not. As
+              llama.cpp, which uses the name only ("Phi-3", not "Phi 3") and ASCII only
     Phi-4     byte-level, of architecture phi3, with the control token `<|im_sep|>`: control tokens
-              take that on both sides. llama.cpp takes none
+              absorb white space on both sides. llama.cpp absorbs none
 
-Other families with such tokens are encoders (`<mask>` of jina-v2 and ModernBERT), which are not run
-here.
+Other families with such tokens are encoders (`<mask>` of jina-v2 and ModernBERT), which this build
+does not run.
 """
 
 from ..faults import Error
@@ -30,8 +30,8 @@ CONTROL = 1 << lib.PIECE_CONTROL
 
 
 def apply(file: "File", index: "Any") -> int:
-    """Set the flags of tokens of `index` (a C vocab *, its texts entered) by the family of the
-    model, a gguf.File. Returns the flags set.
+    """Set the flags of the tokens of `index` (a C vocab * with its texts entered) by the family
+    of the model, a gguf.File. Returns the flags that were set.
     """
     arch, find = (
         _text(file, "general.architecture"),
@@ -55,7 +55,7 @@ def apply(file: "File", index: "Any") -> int:
 
 
 def _text(file, key):
-    """A string of the metadata; "" where the key is absent or something else."""
+    """Return a string of the metadata; "" if the key is absent or not a string."""
     try:
         return file.get(key, "string", "")
     except Error:

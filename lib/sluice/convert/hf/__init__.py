@@ -1,1 +1,1 @@
-"""Folders of Hugging Face (config.json, safetensors, tokenizer.json) to GGUF."""
+"""Hugging Face folders (config.json, safetensors, tokenizer.json) to GGUF."""

@@ -1,7 +1,7 @@
-"""config.json of a Hugging Face folder: what model it is, as the keys of a GGUF.
+"""config.json reader: hyperparameters of a Hugging Face folder as keys of a GGUF.
 
-Keys and their meaning are those of llama.cpp's converter; what has no key there, or would change
-results in silence, is refused by name.
+Keys and their meaning are those of llama.cpp's converter. A value that has no key there, or would
+change results if ignored, is refused by name.
 """
 
 import builtins
@@ -25,17 +25,17 @@ LIMITS = {
 
 
 class Config:
-    """A config.json, checked. Error 65, 69 naming the key.
+    """A checked config.json. Error 65 or 69 names the key.
 
-    path, values      the file, and its object; of a model with a text part, that part
+    path, values      the file, and its object; for a model with a text part, that part
     architecture      record of the family; hf: its HuggingFace part; arch: its name
     n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim, n_ctx, n_vocab    as in hparams.Hparams
-    tied              whether the embedding is the head too
+    tied              whether the embedding is also the output head
     window            sliding_window, positions, or None
     rope              a rope.Scaling
     """
 
-    def __init__(self, path: str, values: dict[str, Any]):
+    def __init__(self, path: str, values: dict[str, Any]) -> None:
         self.path, kind = path, values.get("model_type")
         records = {t: r for r in architectures.load_all() for t in r.hugging_face.models}
         if not isinstance(kind, str) or kind not in records:
@@ -52,7 +52,7 @@ class Config:
                 f"architectures {printable(str(classes))}, not {' or '.join(wanted)}"
             )
         if values.get("quantization_config"):
-            raise self.unsupported_error("quantization_config: weights that are quantised already")
+            raise self.unsupported_error("quantization_config: the weights are already quantized")
         inner = values.get("text_config")
         self.values = {**values, **inner} if isinstance(inner, dict) else values
         self.n_layer, self.n_embd = self.int("num_hidden_layers"), self.int("hidden_size")
@@ -72,14 +72,18 @@ class Config:
         self._refuse()
         self.rope, self.window = rope.Scaling(self), self._window()
 
-    def data_error(self, key: str, what: str) -> Error:
-        return data_error(self.path, f"{key}: {what}")
+    def data_error(self, key: str, problem: str) -> Error:
+        """A DataError that names the file and `key`."""
+        return data_error(self.path, f"{key}: {problem}")
 
-    def unsupported_error(self, what: str) -> Error:
-        return unsupported_error(self.path, what)
+    def unsupported_error(self, problem: str) -> Error:
+        """An UnsupportedError that names the file; the text begins with a key."""
+        return unsupported_error(self.path, problem)
 
     def get(self, key: str, kinds: Any, default: Any = None) -> Any:
-        """The value of `key`, of one of the types `kinds`; the default if it is absent or null."""
+        """Return the value of `key`, of one of the types `kinds`; the default if it is
+        absent or null.
+        """
         value = self.values.get(key)
         if value is None:
             value = self.hf.defaults.get(key, default)
@@ -94,19 +98,22 @@ class Config:
             raise self.data_error(key, f"is {printable(str(value), 40)}")
         return value
 
-    def int(self, key: str, default: Any = ..., least: builtins.int = 1) -> builtins.int:
-        value, most = self.get(key, int, default), LIMITS.get(key, limits.MAX_CONTEXT)
-        if not least <= value <= most:
-            raise self.data_error(key, f"{value} is not within {least} to {most}")
+    def int(self, key: str, default: Any = ..., minimum: builtins.int = 1) -> builtins.int:
+        """Return an int from `minimum` to the limit of the key, or the default. DataError."""
+        value, maximum = self.get(key, int, default), LIMITS.get(key, limits.MAX_CONTEXT)
+        if not minimum <= value <= maximum:
+            raise self.data_error(key, f"{value} is not within {minimum} to {maximum}")
         return value
 
     def float(self, key: str, default: Any = ...) -> builtins.float:
+        """Return a float above 0, at most 1e12, or the default. DataError."""
         value = float(self.get(key, (int, float), default))
         if not 0 < value < 1e12:
             raise self.data_error(key, f"{value:g} is not within 0 to 1e12")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
+        """Return a bool, or the default. DataError."""
         return self.get(key, bool, default)
 
     def _refuse(self):
@@ -131,7 +138,7 @@ class Config:
         return window
 
     def metadata(self, name: str) -> dict[str, tuple[str, Any]]:
-        """Dict: key -> (kind, value), for a model called `name`."""
+        """Return the GGUF metadata of a model called `name`: dict key -> (kind, value)."""
         arch = self.arch
         own = {
             "context_length": ("u32", self.n_ctx),
@@ -155,8 +162,11 @@ class Config:
         }
 
     def period(self, usual: builtins.int) -> builtins.int:
-        """Every how many layers one is global, the last of them, all others being local. `usual`
-        where config.json does not say. UnsupportedError where the layers are in another order.
+        """Return the period of global layers: every how many layers one is global, the last
+        of each period.
+
+        `usual` if config.json does not say. UnsupportedError if the layers are in another
+        order.
         """
         types = self.get("layer_types", list)
         if types is None:

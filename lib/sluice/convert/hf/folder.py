@@ -1,4 +1,4 @@
-"""A model in a folder as Hugging Face keeps it: metadata and tensors of the GGUF it becomes."""
+"""Hugging Face model folder reader: metadata and tensors of the GGUF."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MAX_CONFIG_BYTES = 4 << 20
 
 
 def read(path: str) -> tuple[Metadata, list[Tensor]]:
-    """(metadata, tensors). Error 65, 66, 69 naming the file and what is wrong with it."""
+    """Return (metadata, tensors). Error 65, 66 or 69 names the file."""
     config_path = os.path.join(path, "config.json")
     if not os.path.lexists(config_path):
-        raise data_error(path, "no config.json: not a model as Hugging Face keeps it")
+        raise data_error(path, "has no config.json: not a Hugging Face model folder")
     c = Config(config_path, read_json(config_path, MAX_CONFIG_BYTES))
     metadata = c.metadata(
         os.fsencode(os.path.basename(os.path.abspath(path))).decode("utf-8", "replace")

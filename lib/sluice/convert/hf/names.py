@@ -1,5 +1,8 @@
-"""The tensors of Hugging Face's models: their names in a GGUF, their shapes, and what is done to
-them on the way.
+"""Tensors of a Hugging Face checkpoint: GGUF names, shapes and order, and permuted or adjusted
+rows.
+
+The names of a block's tensors are not here: each family's file in model/architectures has them, in
+`hugging_face.names` of its record. This module adds embedding, output norm and output head.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from .safetensors import Entry
 
 PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 HEADS = ("lm_head.weight", "language_model.lm_head.weight")
-# not of the text
+# prefixes of tensors outside the text part
 OTHERS = (
     "vision_tower.",
     "multi_modal_projector.",
@@ -24,8 +27,10 @@ OTHERS = (
 
 
 def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
-    """List of Tensor for the Config `c` of what safetensors.read found. DataError: one is missing
-    or of another shape; 69: one too many.
+    """Return the list of Tensor of a model.
+
+    c: its Config. entries: result of safetensors.read. DataError: a tensor is missing or of
+    another shape; UnsupportedError: an unknown tensor.
     """
     left, block = dict(entries), c.architecture.stored_shapes(c)
     prefix = next((p for p in PREFIXES if p + "embed_tokens.weight" in left), None)
@@ -36,19 +41,19 @@ def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
     ]
     for i in range(c.n_layer):
         wanted += [
-            (f"blk.{i}.{name}", f"{prefix}layers.{i}.{theirs}", shape)
-            for name, (theirs, shape) in block.items()
+            (f"blk.{i}.{name}", f"{prefix}layers.{i}.{stored_name}", shape)
+            for name, (stored_name, shape) in block.items()
         ]
     wanted.append(("output_norm.weight", prefix + "norm.weight", (c.n_embd,)))
     head = next((h for h in HEADS if h in left), HEADS[0])
     if not c.tied:
         wanted.append(("output.weight", head, (c.n_embd, c.n_vocab)))
     out = []
-    for name, theirs, shape in wanted:
-        entry = left.pop(theirs, None)
+    for name, stored_name, shape in wanted:
+        entry = left.pop(stored_name, None)
         if entry is None:
-            raise data_error(folder, f"tensor {theirs} is missing")
-        out.append(_tensor(c, name, theirs, shape, entry))
+            raise data_error(folder, f"tensor {stored_name} is missing")
+        out.append(_tensor(c, name, stored_name, shape, entry))
     left.pop(head, None)
     for name, entry in left.items():
         if not name.startswith(OTHERS) and not name.endswith("rotary_emb.inv_freq"):
@@ -59,17 +64,17 @@ def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
     return out + c.rope.tensors()
 
 
-def _tensor(c, name, theirs, shape, entry):
+def _tensor(c, name, stored_name, shape, entry):
     if entry.shape != shape[::-1]:
         raise data_error(
             entry.reader.path,
-            f"tensor {theirs}: shape {list(entry.shape)}, but config.json means"
+            f"tensor {stored_name}: shape {list(entry.shape)}, but config.json means"
             f" {list(shape[::-1])}",
         )
     if entry.dtype not in types.STORED:
         raise unsupported_error(
             entry.reader.path,
-            f"tensor {theirs}: dtype {entry.dtype}; this build converts F32, F16 and BF16",
+            f"tensor {stored_name}: dtype {entry.dtype}; this build converts F32, F16 and BF16",
         )
     read, type, unit = (
         entry.reader.rows(types.STORED[entry.dtype], entry.at, shape[0]),
@@ -84,8 +89,10 @@ def _tensor(c, name, theirs, shape, entry):
 
 
 def neighbours(read: Read, head_dim: int) -> Read:
-    """Rows of heads that rotate in halves (i, i + head_dim / 2) put in the order that rotates
-    neighbours (2 i, 2 i + 1), as architectures with `neighbours` have them. Called for whole heads.
+    """Return a read function that reorders the rows of heads for RoPE.
+
+    The source rotates pairs (i, i + head_dim / 2); the result rotates neighbours (2 i, 2 i +
+    1), for architectures with `neighbours`. It must be called for whole heads.
     """
 
     def permuted(first, n):
@@ -98,5 +105,5 @@ def neighbours(read: Read, head_dim: int) -> Read:
 
 
 def plus_one(read: Read, type: str) -> Read:
-    """Gains that the checkpoint has without their 1; the sum is rounded once, to f32."""
+    """Return a read function that adds 1 to gains; the sum is rounded once, to f32."""
     return lambda first, n: types.to_f32(read(first, n), type) + np.float32(1)

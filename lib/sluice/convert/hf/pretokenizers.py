@@ -1,8 +1,7 @@
-"""Which tokenizer.ggml.pre a tokenizer.json's pre_tokenizer is: recognised exactly, whole object by
-whole object, or not at all.
+"""Pre-tokenizers of tokenizer.json: the value of tokenizer.ggml.pre, by exact comparison.
 
-What a pattern is was read from the published tokenizer.json of the models named; llama.cpp's name
-for it says the same.
+The patterns are those of the published tokenizer.json of the models named; llama.cpp uses the same
+names.
 """
 
 from __future__ import annotations
@@ -220,7 +219,7 @@ def _sequence(*steps):
 
 
 DIGITS = {"type": "Digits", "individual_digits": True}
-# (pre, pre_tokenizer, types of normalizer it may have, whether ids of whole words come first)
+# (pre, pre_tokenizer, accepted types of normalizer, ignore_merges)
 KNOWN = (
     ("gpt-2", _bytes(True), (None,), False),
     ("llama-bpe", _sequence(_split(LLAMA3), _bytes(False)), (None,), True),
@@ -233,7 +232,7 @@ KNOWN = (
 
 
 def plain(step: Any) -> Any:
-    """A step with its defaults written out, and without what changes offsets alone."""
+    """Return a step with its defaults added, and without fields that affect offsets only."""
     if not isinstance(step, dict):
         return step
     step = {k: v for k, v in step.items() if k != "trim_offsets"}
@@ -247,7 +246,7 @@ def plain(step: Any) -> Any:
 
 
 def recognise(path: str, pre_tokenizer: Any, normalizer: Any, ignore_merges: bool) -> str:
-    """The name, or UnsupportedError that says what the pre-tokenizer is."""
+    """Return the name of the pre-tokenizer. UnsupportedError describes an unknown one."""
     found, kind = plain(pre_tokenizer), _kind(normalizer)
     for name, known, normalizers, whole_words in KNOWN:
         if found == known:
@@ -277,7 +276,7 @@ def _kind(normalizer):
 
 
 def has_bytes(step: Any) -> bool:
-    """Whether a pre-tokenizer turns bytes into characters (ByteLevel), on some level."""
+    """Whether a pre-tokenizer turns bytes into characters (ByteLevel), at any level."""
     if not isinstance(step, dict):
         return False
     return step.get("type") == "ByteLevel" or any(map(has_bytes, step.get("pretokenizers") or []))

@@ -1,5 +1,5 @@
-"""Rotary embedding in a config.json, old form (rope_theta, rope_scaling) and new (rope_parameters),
-as keys and tensors of a GGUF.
+"""RoPE scaling in a config.json, as keys and tensors of a GGUF: old form (rope_theta, rope_scaling)
+and new form (rope_parameters).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ..tensor import Metadata, Tensor, constant
 
 
 class Scaling:
-    """base, n_rot, kind ("none", "linear", "llama3", "yarn", "longrope") and `values`, the object
-    that describes it.
+    """RoPE scaling of a model: base, n_rot, kind ("none", "linear", "llama3", "yarn",
+    "longrope") and `values`, the object that describes it.
     """
 
-    def __init__(self, config: Any):
+    def __init__(self, config: Any) -> None:
         self.config, c = config, config
         new = c.get("rope_parameters", dict) or {}
         self.local = None
@@ -72,7 +72,7 @@ class Scaling:
             )
 
     def keys(self) -> Metadata:
-        """Keys below the architecture's name."""
+        """Return keys below the architecture's name: dict key -> (kind, value)."""
         out = {"rope.freq_base": ("f32", self.base), "rope.dimension_count": ("u32", self.n_rot)}
         if self.local is not None:
             out["rope.freq_base_swa"] = ("f32", self.local)
@@ -114,7 +114,7 @@ class Scaling:
         return out
 
     def tensors(self) -> list[Tensor]:
-        """The factors of llama3 or longrope as tensors: f32 [n_rot / 2]."""
+        """Return the factors of llama3 or longrope as tensors: f32 [n_rot / 2]."""
         if self.kind == "llama3":
             return [constant("rope_freqs.weight", self._llama3())]
         if self.kind != "longrope":
@@ -127,12 +127,12 @@ class Scaling:
     def _factors(self, key):
         values = self.values.get(key)
         if not isinstance(values, list) or len(values) != self.n_rot // 2:
-            raise self._data_error(key, f"is no list of {self.n_rot // 2} numbers")
+            raise self._data_error(key, f"is not a list of {self.n_rot // 2} numbers")
         return [self._number({key: v}, key, ...) for v in values]
 
     def _llama3(self):
-        """By what each frequency is divided: long waves by `factor`, short ones by 1, between them
-        a blend (Llama Team 2024, arXiv:2407.21783; the formula is that of transformers).
+        """Return the divisor of each frequency: `factor` for long waves, 1 for short ones,
+        a blend between them (Llama Team 2024, arXiv:2407.21783; formula of transformers).
         """
         low, high = (
             self._number(self.values, "low_freq_factor", 1.0),
@@ -144,7 +144,7 @@ class Scaling:
             )
         out = []
         for i in range(0, self.n_rot, 2):
-            # within the original context
+            # rotations within the original context
             turns = self.original * self.base ** (-i / self.n_rot) / (2 * math.pi)
             blend = min(max((turns - low) / (high - low), 0.0), 1.0)
             out.append(1 / ((1 - blend) / self.factor + blend))
@@ -152,7 +152,7 @@ class Scaling:
 
 
 def attention_factor(scale: float, n_original: int) -> float:
-    """By how much longrope multiplies what is rotated (Ding et al. 2024, arXiv:2402.13753, as in
+    """Return longrope's factor of cosines and sines (Ding et al. 2024, arXiv:2402.13753, as in
     transformers).
     """
     return math.sqrt(1 + math.log(scale) / math.log(n_original)) if scale > 1 else 1.0

@@ -1,9 +1,9 @@
-"""safetensors files, one or many, checked before anything in them is believed.
+"""safetensors reader: one file or several, checked before use.
 
 Layout (https://huggingface.co/docs/safetensors): u64 n, little-endian; n bytes of JSON, an object
-of name -> {"dtype", "shape", "data_offsets": [begin, end]} and perhaps "__metadata__"; then the
-data, to which the offsets refer. Here it must be covered without holes or overlaps, as the format
-asks.
+of name -> {"dtype", "shape", "data_offsets": [begin, end]} and optionally "__metadata__"; then the
+data, to which the offsets refer. Tensors must cover the data without holes or overlaps, as the
+format requires.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ MAX_DIMS, MAX_BYTES = 8, 1 << 50
 
 
 class Entry:
-    """A tensor: reader, dtype (a name), shape (as stored: row length last), at (its first byte in
-    the file).
+    """A tensor in a file.
+
+    reader, dtype (a name), shape (as stored: row length last), at (its first byte in the file)
     """
 
     __slots__ = ("reader", "dtype", "shape", "at")
 
-    def __init__(self, reader: Reader, dtype: str, shape: tuple[int, ...], at: int):
+    def __init__(self, reader: Reader, dtype: str, shape: tuple[int, ...], at: int) -> None:
         self.reader, self.dtype, self.shape, self.at = reader, dtype, shape, at
 
 
 def read(folder: str) -> dict[str, Entry]:
-    """Dict: name -> Entry, of all tensors of the model in `folder`. Error 65, 66, 69."""
+    """Return a dict of all tensors of the model in `folder`: name -> Entry. Error 65, 66 or 69."""
     index = os.path.join(folder, "model.safetensors.index.json")
     single = os.path.join(folder, "model.safetensors")
     if os.path.lexists(index):
@@ -60,7 +61,8 @@ def read(folder: str) -> dict[str, Entry]:
         if name.endswith((".bin", ".pth", ".pt", ".ckpt", ".pkl")):
             raise unsupported_error(
                 os.path.join(folder, name),
-                "a pickle, which is a program: never read; save the model as safetensors",
+                "is a pickle, which can run programs; it is never read. Save the model as"
+                " safetensors",
             )
     raise data_error(folder, "no model.safetensors and no model.safetensors.index.json")
 
@@ -106,7 +108,7 @@ def _sharded(folder, index):
 
 
 def shard(path: str) -> dict[str, Entry]:
-    """Dict: name -> Entry, of one file."""
+    """Return a dict of the tensors of one file: name -> Entry."""
     r = Reader(path)
     if r.size < 8:
         raise data_error(path, f"{r.size} bytes: too short for a safetensors file")
@@ -114,8 +116,8 @@ def shard(path: str) -> dict[str, Entry]:
     if n > min(r.size - 8, MAX_HEADER_BYTES):
         raise data_error(
             path,
-            f"header: {n} bytes, but the file has {r.size}, and {MAX_HEADER_BYTES >> 20} MiB are"
-            " the most",
+            f"header: {n} bytes, but the file has {r.size}, and the maximum is"
+            f" {MAX_HEADER_BYTES >> 20} MiB",
         )
     header, data_at = parse_json(path, r.bytes(8, n)), 8 + n
     header.pop("__metadata__", None)
@@ -143,27 +145,27 @@ def shard(path: str) -> dict[str, Entry]:
 
 
 def _entry(path, name, value):
-    """(dtype, shape, begin, end) of a header's entry, checked as far as it goes alone."""
-    what = f"tensor {printable(name)}"
+    """Return (dtype, shape, begin, end) of a header's entry, checked by itself."""
+    label = f"tensor {printable(name)}"
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
-        raise data_error(path, f"{what}: not an object of dtype, shape and data_offsets")
+        raise data_error(path, f"{label}: not an object of dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if dtype not in WIDTHS if isinstance(dtype, str) else True:
         raise unsupported_error(
-            path, f"{what}: dtype {printable(str(dtype))} is not known to this build"
+            path, f"{label}: dtype {printable(str(dtype))} is not known to this build"
         )
-    whole = lambda v: type(v) is int and 0 <= v <= MAX_BYTES
-    if not isinstance(shape, list) or len(shape) > MAX_DIMS or not all(map(whole, shape)):
-        raise data_error(path, f"{what}: shape {printable(str(shape))}")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(whole, offsets)):
-        raise data_error(path, f"{what}: data_offsets {printable(str(offsets))}")
+    full = lambda v: type(v) is int and 0 <= v <= MAX_BYTES
+    if not isinstance(shape, list) or len(shape) > MAX_DIMS or not all(map(full, shape)):
+        raise data_error(path, f"{label}: shape {printable(str(shape))}")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(full, offsets)):
+        raise data_error(path, f"{label}: data_offsets {printable(str(offsets))}")
     n_bytes = WIDTHS[dtype]
     for d in shape:
         n_bytes *= d
     if offsets[1] - offsets[0] != n_bytes:
         raise data_error(
             path,
-            f"{what}: {offsets[1] - offsets[0]} bytes, but its shape {shape} of {dtype} takes"
+            f"{label}: {offsets[1] - offsets[0]} bytes, but its shape {shape} of {dtype} needs"
             f" {n_bytes}",
         )
     return dtype, tuple(shape), *offsets

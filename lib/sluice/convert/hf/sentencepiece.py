@@ -1,4 +1,4 @@
-"""A tokenizer.model of SentencePiece: the keys of tokenizer.ggml that say the same.
+"""SentencePiece reader: tokenizer.model as keys of tokenizer.ggml.
 
 A ModelProto of google/sentencepiece, src/sentencepiece_model.proto: 1 pieces {1 piece, 2 score, 3
 type}, 2 trainer_spec {3 model_type: 1 unigram, 2 BPE; 24 treat_whitespace_as_suffix; 35
@@ -19,11 +19,13 @@ from ..tensor import Metadata
 
 
 class Model:
-    """tokens (bytes), scores, types: lists; ids: dict of bos, eos, unknown, padding -> id;
-    add_prefix, remove_extra: bool.
+    """A SentencePiece model.
+
+    tokens (bytes), scores, types: lists; ids: dict of bos, eos, unknown, padding -> token ID;
+    add_prefix, remove_extra: bool. DataError, UnsupportedError.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str) -> None:
         self.path = path
         self.tokens: list[bytes] = []
         self.scores: list[float] = []
@@ -42,22 +44,22 @@ class Model:
             elif number == 3:
                 self._normalizer(value)
         if not self.tokens:
-            raise data_error(path, "holds no pieces: not a SentencePiece model")
+            raise data_error(path, "has no pieces: not a SentencePiece model")
         for name, i in self.ids.items():
             if i >= len(self.tokens):
                 raise data_error(path, f"{name}_id: {i} is not below the {len(self.tokens)} pieces")
 
     def _piece(self, span):
-        what, token, score, type = f"piece {len(self.tokens)}", b"", 0.0, 1
+        label, token, score, type = f"piece {len(self.tokens)}", b"", 0.0, 1
         for number, kind, value in span.fields():
             if number == 1 and kind == protobuf.BYTES:
                 token = value.bytes()
             elif number == 2 and kind == protobuf.FIXED32:
                 (score,) = struct.unpack("<f", value)
             elif number == 3:
-                type = protobuf.int32(kind, value, self.path, what)
+                type = protobuf.int32(kind, value, self.path, label)
         if score - score != 0 or not 1 <= type <= 6:
-            raise data_error(self.path, f"{what}: score {score}, type {type}")
+            raise data_error(self.path, f"{label}: score {score}, type {type}")
         if len(self.tokens) == MAX_VOCAB:
             raise data_error(self.path, f"more than {MAX_VOCAB} pieces")
         self.tokens.append(token), self.scores.append(score), self.types.append(type)
@@ -84,7 +86,7 @@ class Model:
             if number == 2 and kind == protobuf.BYTES and value.end > value.at:
                 raise unsupported_error(
                     self.path,
-                    "normalizer_spec.precompiled_charsmap: text normalisation other than identity",
+                    "normalizer_spec.precompiled_charsmap: text normalization other than identity",
                 )
             if number == 3:
                 self.add_prefix = bool(value)
@@ -94,7 +96,7 @@ class Model:
                 raise unsupported_error(self.path, "normalizer_spec.escape_whitespaces = false")
 
     def metadata(self) -> Metadata:
-        """Dict: key -> (kind, value)."""
+        """Return the tokenizer.ggml keys: dict key -> (kind, value)."""
         key = "tokenizer.ggml."
         out: Metadata = {
             key + "model": ("string", "llama"),

@@ -1,6 +1,4 @@
-"""tokenizer.json of Hugging Face's tokenizers, byte-level BPE or SentencePiece BPE: the keys of
-tokenizer.ggml that say the same.
-"""
+"""tokenizer.json reader (byte-level BPE or SentencePiece BPE): keys of tokenizer.ggml."""
 
 from __future__ import annotations
 
@@ -12,19 +10,23 @@ from . import pretokenizers
 
 MAX_TOKEN_BYTES = 1 << 16
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-BLANK = "\u2581"
+SPACE = "\u2581"
 BYTES = {f"<0x{b:02X}>" for b in range(256)}
-REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": BLANK}
-PREPEND = {"type": "Prepend", "prepend": BLANK}
+REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+PREPEND = {"type": "Prepend", "prepend": SPACE}
 
 
 class File:
-    """model ("gpt2" or "llama"), ids (dict token -> id), added (dict id -> entry), merges (list of
-    pairs of str), `add_prefix`, bos_first (the id that post-processing puts first, None: none, ...:
-    unknown). Error 65, 69 naming the field.
+    """A tokenizer.json. Error 65 or 69 names the field.
+
+    model        "gpt2" or "llama"
+    ids          dict token -> token ID;  added: dict token ID -> entry
+    merges       list of pairs of str
+    add_prefix   bool
+    bos_first    token ID that post-processing puts first; None: none; ...: unknown
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str) -> None:
         self.path, whole = path, read_json(path, MAX_VOCAB_FILE_BYTES)
         m = whole.get("model")
         if not isinstance(m, dict):
@@ -52,25 +54,23 @@ class File:
             self.pre, self.add_prefix = "default", self._prefix(pre, normalizer)
         self.bos_first = _first(whole.get("post_processor"))
 
-    def _data_error(self, field, what):
-        return data_error(self.path, f"{field}: {what}")
+    def _data_error(self, field, problem):
+        return data_error(self.path, f"{field}: {problem}")
 
     def _vocab(self, vocab):
         if not isinstance(vocab, dict) or not vocab:
-            raise self._data_error("model.vocab", "is no object of tokens and ids")
+            raise self._data_error("model.vocab", "is not an object of tokens and IDs")
         if len(vocab) > MAX_VOCAB or not all(
             type(i) is int and 0 <= i < MAX_VOCAB for i in vocab.values()
         ):
-            raise self._data_error(
-                "model.vocab", f"more than {MAX_VOCAB} tokens, or an id that is none"
-            )
+            raise self._data_error("model.vocab", f"more than {MAX_VOCAB} tokens, or an invalid ID")
         if len(set(vocab.values())) < len(vocab):
-            raise self._data_error("model.vocab", "two tokens have the same id")
+            raise self._data_error("model.vocab", "two tokens have the same ID")
         return vocab
 
     def _merges(self, merges):
         if not isinstance(merges, list) or len(merges) > 4 * MAX_VOCAB:
-            raise self._data_error("model.merges", "is no list of pairs")
+            raise self._data_error("model.merges", "is not a list of pairs")
         out = []
         for i, pair in enumerate(merges):
             pair = pair.split(" ") if isinstance(pair, str) else pair
@@ -79,7 +79,7 @@ class File:
                 and len(pair) == 2
                 and all(isinstance(p, str) and p for p in pair)
             ):
-                raise self._data_error("model.merges", f"entry {i} is no pair of tokens")
+                raise self._data_error("model.merges", f"entry {i} is not a pair of tokens")
             if not (pair[0] in self.ids and pair[1] in self.ids and pair[0] + pair[1] in self.ids):
                 raise self._data_error(
                     "model.merges",
@@ -98,18 +98,20 @@ class File:
                 and 0 <= e["id"] < MAX_VOCAB
                 and isinstance(e.get("content"), str)
             ):
-                raise self._data_error("added_tokens", f"entry {i} has no id and content")
+                raise self._data_error("added_tokens", f"entry {i} lacks id or content")
             if self.ids.get(e["content"], e["id"]) != e["id"]:
                 raise self._data_error(
                     "added_tokens",
-                    f"{printable(e['content'], 40)} has two ids, {self.ids[e['content']]} and"
+                    f"{printable(e['content'], 40)} has two IDs, {self.ids[e['content']]} and"
                     f" {e['id']}",
                 )
             out[e["id"]] = e
         return out
 
     def _prefix(self, pre, normalizer):
-        """Whether a text gets a blank first, of the forms that mean SentencePiece."""
+        """Whether a text gets a leading space; only forms that mean SentencePiece are
+        accepted.
+        """
         steps = (
             normalizer.get("normalizers")
             if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence"
@@ -119,7 +121,7 @@ class File:
         if (
             meta
             and steps in ([None], [])
-            and meta.get("replacement") == BLANK
+            and meta.get("replacement") == SPACE
             and meta.get("split", True) is False
         ):
             scheme = meta.get(
@@ -142,13 +144,17 @@ class File:
         )
 
     def metadata(self, n_vocab: int) -> Metadata:
-        """Dict: key -> (kind, value), for a model of `n_vocab` rows: ids that have no token get
-        [PADi], those beyond are left out.
+        """Return the tokenizer.ggml keys for a model of `n_vocab` rows: dict key -> (kind,
+        value).
+
+        Rows without a token get [PADi]; tokens beyond the rows are left out.
         """
         tokens, types = [f"[PAD{i}]" for i in range(n_vocab)], [UNUSED] * n_vocab
         for token, i in self.ids.items():
             if i >= n_vocab:
-                raise self._data_error("model.vocab", f"id {i}, but the model has {n_vocab}")
+                raise self._data_error(
+                    "model.vocab", f"token ID {i}, but the model has {n_vocab} rows"
+                )
             is_byte = self.model == "llama" and token in BYTES
             tokens[i], types[i] = (
                 token,
@@ -181,12 +187,13 @@ class File:
         return out
 
     def _scores(self, n_vocab):
-        """A score for each token such that SentencePiece joins what these merges join, in their
-        order.
+        """Return a score for each token such that SentencePiece makes the merges of this
+        file, in their order.
 
-        It joins the pair that makes the token of the best score; so all pairs that make a token
-        must stand together here, and no pair that makes a token of several characters may be left
-        out. Checked; then the score is minus the place in that order.
+        SentencePiece joins the pair that makes the token of the best score. So all pairs
+        that make one token must be adjacent in the list, and no pair that makes a token of
+        several characters may be absent. Both are checked; a score is minus the place in
+        that order.
         """
         rank, n_pairs, last = {}, {}, None
         given = {e["content"] for e in self.added.values()}
@@ -220,8 +227,8 @@ class File:
 
 
 def _first(post):
-    """The token that post-processing puts before a text (str), None where it puts none; ... where
-    no template says.
+    """Return the token (str) that post-processing puts before a text; None if it puts none; ...
+    without a template.
     """
     if not isinstance(post, dict):
         return ...

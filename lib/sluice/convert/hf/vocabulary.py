@@ -1,6 +1,4 @@
-"""The vocabulary of a Hugging Face folder: tokenizer.model or tokenizer.json, and what the files
-beside them say of special ids.
-"""
+"""Vocabulary of a Hugging Face folder: tokenizer.model or tokenizer.json, and special tokens."""
 
 from __future__ import annotations
 
@@ -18,17 +16,17 @@ KEY = "tokenizer.ggml."
 
 
 def metadata(folder: str, c: Config) -> Metadata:
-    """Dict: key -> (kind, value), for the Config `c`."""
+    """Return the tokenizer.ggml keys for the Config `c`: dict key -> (kind, value)."""
     model, fast = (os.path.join(folder, name) for name in ("tokenizer.model", "tokenizer.json"))
     settings = _optional(folder, "tokenizer_config.json")
     if os.path.lexists(model) and (vocabulary.kind(model) == "model" or not os.path.lexists(fast)):
         out = _sentencepiece(folder, sentencepiece.Model(model), c, settings)
-        first = ...  # such a file does not say
+        first = ...  # this kind of file does not say
     elif os.path.lexists(fast):
         file = tokenizer_json.File(fast)
         out, first = file.metadata(c.n_vocab), file.bos_first
     else:
-        raise data_error(folder, "no tokenizer.model and no tokenizer.json")
+        raise data_error(folder, "has no tokenizer.model and no tokenizer.json")
     out.update(_special(folder, c, out, settings))
     out.update(_flags(out, settings, first))
     if not c.hf.space_prefix:
@@ -42,7 +40,7 @@ def _optional(folder, name):
 
 
 def _sentencepiece(folder, model, c, settings):
-    """Pieces of the model, the tokens that were added to them, [PADi] for rows that have none."""
+    """Return the pieces of the model, added tokens, and [PADi] for rows without a token."""
     n = c.n_vocab
     if len(model.tokens) > n:
         raise data_error(model.path, f"{len(model.tokens)} pieces, but the model has {n} rows")
@@ -60,15 +58,15 @@ def _sentencepiece(folder, model, c, settings):
 
 
 def _added(folder, settings):
-    """Dict: id -> (token, whether it is a control token), of added_tokens.json and
-    tokenizer_config.json.
+    """Return a dict of added_tokens.json and tokenizer_config.json: token ID -> (token, whether
+    it is a control token).
     """
     out = {}
     for token, i in _optional(folder, "added_tokens.json").items():
         if type(i) is not int or i < 0:
             raise data_error(
                 os.path.join(folder, "added_tokens.json"),
-                f"{printable(token, 40)}: its id is {printable(str(i), 40)}",
+                f"{printable(token, 40)}: its ID is {printable(str(i), 40)}",
             )
         out[i] = token, True
     entries = settings.get("added_tokens_decoder") or {}
@@ -82,15 +80,15 @@ def _added(folder, settings):
         ):
             raise data_error(
                 os.path.join(folder, "tokenizer_config.json"),
-                f"added_tokens_decoder: {printable(i, 40)} has no id and content",
+                f"added_tokens_decoder: {printable(i, 40)} lacks id or content",
             )
         out[int(i)] = e["content"], bool(e.get("special"))
     return out
 
 
 def _special(folder, c, out, settings):
-    """Keys of special ids: as tokenizer_config.json names the tokens, else as
-    generation_config.json and config.json number them.
+    """Set the keys of special tokens: by name in tokenizer_config.json, else by number in
+    generation_config.json and config.json.
     """
     tokens = {
         t.decode("utf-8", "replace") if isinstance(t, bytes) else t: i
@@ -111,14 +109,14 @@ def _special(folder, c, out, settings):
             found[f"{KEY}{name}_token_id"] = ("u32", i)
     eos = {**out, **found}.get(KEY + "eos_token_id", (None, None))[1]
     turn = next((i for i in ends if i != eos), None)
-    if turn is not None:  # models that chat name two: the end of a text and that of a turn
+    if turn is not None:  # chat models name two: the end of a text, and the end of a turn
         found[KEY + "eot_token_id"] = ("u32", turn)
     return found
 
 
 def _flags(out, settings, first):
-    """Whether ids begin with BOS and end with EOS: as the template of post-processing has it, else
-    as tokenizer_config.json says.
+    """Set whether texts get BOS and EOS: by the template of post-processing, else by
+    tokenizer_config.json.
     """
     bos = out.get(KEY + "bos_token_id", (None, None))[1]
     tokens = out[KEY + "tokens"][1]
@@ -136,8 +134,8 @@ def _flags(out, settings, first):
 
 
 def _template(folder, settings):
-    """The chat template: of chat_template.jinja, chat_template.json or tokenizer_config.json; of
-    several the one called default.
+    """Return the chat template of chat_template.jinja, chat_template.json or
+    tokenizer_config.json; of several the one called default.
     """
     path = os.path.join(folder, "chat_template.jinja")
     if os.path.lexists(path):

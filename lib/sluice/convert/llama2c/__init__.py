@@ -1,1 +1,1 @@
-"""Checkpoints of llama2.c, read and written."""
+"""llama2.c checkpoints, read and written."""

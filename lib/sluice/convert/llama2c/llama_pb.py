@@ -1,4 +1,4 @@
-"""A Transformer of llama.proto: config, vocabulary and perhaps weights of a llama2.c model."""
+"""llama.proto reader and writer: a message with config, vocabulary and perhaps weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from ...faults import Error, data_error, unsupported_error
-from ...gguf import llama2c
+from ...gguf import llama2c, tokenizer_bin
 from ...limits import MAX_VOCAB_FILE_BYTES
 from .. import protobuf, types
 from ..reader import Reader
@@ -31,11 +31,14 @@ ROLES = {
 
 
 class File:
-    """config: dict of llama2c.FIELDS, or None; vocab: (tokens, scores) as llama2c.read_vocab gives
-    them, or None; weights: dict role -> wire.Span, or None. Error 65, 69 naming the field.
+    """A parsed Transformer. Error 65 or 69 names the field.
+
+    config    dict of llama2c.FIELDS, or None
+    vocab     (tokens, scores) as tokenizer_bin.read_vocab returns them, or None
+    weights   dict: role -> protobuf.Span, or None
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str) -> None:
         self.path = path
         self.config: Any = None
         self.vocab: Any = None
@@ -44,7 +47,7 @@ class File:
         for number, kind, value in protobuf.Span(r, 0, r.size).fields():
             name = {CONFIG: "config", WEIGHTS: "weights", TOKENIZER: "tokenizer"}.get(number)
             if name is None:
-                continue  # what a later version may add
+                continue  # a later version may add fields
             if kind != protobuf.BYTES:
                 raise data_error(path, f"{name}: not a message")
             if getattr(self, "vocab" if number == TOKENIZER else name) is not None:
@@ -102,13 +105,13 @@ class File:
             raise data_error(
                 self.path, f"tokenizer.scores: that of token {wrong} is {scores[wrong]}"
             )
-        for i in (llama2c.BOS, llama2c.EOS):
+        for i in (tokenizer_bin.BOS, tokenizer_bin.EOS):
             if i < len(tokens):
                 tokens[i] = tokens[i].strip(b"\n")
         return tokens, scores
 
     def tensors(self) -> tuple[llama2c.Config, list[Tensor]]:
-        """(llama2c.Config, list of Tensor) of its weights."""
+        """Return (llama2c.Config, list of Tensor) of its weights."""
         if self.config is None or self.vocab is None:
             raise data_error(self.path, f"{'tokenizer' if self.config else 'config'} is missing")
         c: Any = llama2c.Config(self.path, self.config.values(), "output" not in self.weights, 0)
@@ -134,6 +137,7 @@ class File:
 
 
 def is_utf8(data: bytes) -> bool:
+    """Whether `data` is valid UTF-8."""
     try:
         data.decode()
         return True
@@ -142,8 +146,8 @@ def is_utf8(data: bytes) -> bool:
 
 
 def file_bytes(config: Any, tokens: list[bytes], scores: Any) -> bytes:
-    """The bytes of a Transformer without weights. config: object with llama2c.FIELDS; tokens as in
-    tokenizer.bin.
+    """Return the bytes of a Transformer without weights. config: object with llama2c.FIELDS;
+    tokens as in tokenizer.bin.
     """
     numbers = b"".join(
         protobuf.put_int(i, getattr(config, name)) for i, name in enumerate(llama2c.FIELDS, 1)
@@ -156,7 +160,7 @@ def file_bytes(config: Any, tokens: list[bytes], scores: Any) -> bytes:
 
 
 def is_message(path: str) -> bool:
-    """Whether the file begins as a Transformer does."""
+    """Whether the file begins like a Transformer message."""
     r = Reader(path)
     try:
         number, kind, value = next(protobuf.Span(r, 0, r.size).fields())

@@ -1,4 +1,4 @@
-"""Checkpoints of llama2.c of every version (llama2c.py has the layouts) as a source of tensors."""
+"""llama2.c checkpoint reader, all versions (gguf/llama2c.py has the layouts)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .. import types
 from ..reader import Reader
 from ..tensor import Tensor, transposed
 
-# matrices stored by columns are read whole for every piece: larger, and fewer
+# a matrix stored by columns is read as a whole for every piece, so pieces are larger
 COLUMN_PIECE = 64 << 20
 
 
 def tensors(path: str, version: int | None = None) -> tuple[llama2c.Config, list[Tensor]]:
-    """(Config, list of Tensor) of the checkpoint at `path`. version: what the user says it is; only
-    -1 and -2 need it.
+    """Return (Config, list of Tensor) of the checkpoint at `path`. version: the version that
+    the user names; only -1 and -2 need it.
     """
     r = Reader(path)
     c = llama2c.read_config(path, r.bytes(0, min(r.size, llama2c.VERSIONED.size)), r.size, version)
@@ -26,9 +26,7 @@ def tensors(path: str, version: int | None = None) -> tuple[llama2c.Config, list
 
 
 def by_layer(c: Any) -> list[tuple]:
-    """c.parts() without the tables of rope, in the order that a GGUF has them: embedding, layer
-    after layer, the rest.
-    """
+    """Return c.parts() without RoPE tables, in GGUF order: embedding, layers, the rest."""
     order = {
         "token_embd.weight": -1,
         "output_norm.weight": c.n_layers,
@@ -58,8 +56,8 @@ def _tensor(r, c, name, role, at, n_bytes):
 
 
 def _groups(r, c, name, shape, at):
-    """Version 2: int8 and a scale for each group of consecutive elements, which need not end with a
-    row.
+    """Return a Tensor of version 2: int8, and a scale per group of elements, which may cross a
+    row's end.
     """
     n_in, group = shape[0], c.group
     scales_at = at + n_in * shape[1]

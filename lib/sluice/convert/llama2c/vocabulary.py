@@ -1,13 +1,11 @@
-"""The vocabulary beside a checkpoint of llama2.c, whatever it is kept in: told apart by its first
-bytes, not by its name.
-"""
+"""Vocabulary of a llama2.c checkpoint, in any of three formats, recognized by its first bytes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...faults import data_error
-from ...gguf import llama2c
+from ...gguf import tokenizer_bin
 from .. import protobuf
 from ..hf import sentencepiece
 from ..reader import Reader
@@ -16,12 +14,12 @@ from . import llama_pb
 
 
 def kind(path: str) -> str:
-    """ "bin" for a tokenizer.bin, "pb" for a Transformer of llama.proto, "model" for one of
+    """Return "bin" for a tokenizer.bin, "pb" for a Transformer of llama.proto, "model" for
     SentencePiece.
     """
     r = Reader(path)
     head = r.bytes(0, min(r.size, 64))
-    # a length below 65,536; in a message of ours the third byte is none
+    # a length below 65,536; the third byte of a llama.proto message is never 0
     if head[2:4] == b"\0\0" or head[:1] != b"\n":
         return "bin"
     try:
@@ -32,13 +30,14 @@ def kind(path: str) -> str:
 
 
 def metadata(path: str, c: Any) -> Metadata:
-    """The keys of tokenizer.ggml for the vocabulary at `path`, which must be that of `c`, a
-    llama2c.Config: dict key -> (kind, value).
+    """Return the tokenizer.ggml keys of the vocabulary at `path`: dict key -> (kind, value).
+
+    c: the llama2c.Config of its checkpoint. DataError if they do not fit.
     """
-    what = kind(path)
-    if what == "bin":
-        return llama2c.vocab_metadata(*llama2c.read_vocab(path, c.vocab_size))
-    if what == "model":
+    kind_of_file = kind(path)
+    if kind_of_file == "bin":
+        return tokenizer_bin.vocab_metadata(*tokenizer_bin.read_vocab(path, c.vocab_size))
+    if kind_of_file == "model":
         model = sentencepiece.Model(path)
         _check_size(path, len(model.tokens), c)
         return model.metadata()
@@ -51,7 +50,7 @@ def metadata(path: str, c: Any) -> Metadata:
                 path, f"config.{name}: {value}, but the checkpoint's header says {getattr(c, name)}"
             )
     _check_size(path, len(file.vocab[0]), c)
-    return llama2c.vocab_metadata(*file.vocab)
+    return tokenizer_bin.vocab_metadata(*file.vocab)
 
 
 def _check_size(path, n, c):
@@ -60,18 +59,18 @@ def _check_size(path, n, c):
 
 
 def tokens_as_bin(tokens: Any) -> list[bytes]:
-    """Tokens as tokenizer.bin has them: a blank for U+2581, newlines around BOS and EOS."""
+    """Return tokens as in tokenizer.bin: a space for U+2581, newlines around BOS and EOS."""
     out = [t.replace(b"\xe2\x96\x81", b" ") for t in tokens]
-    for i in (llama2c.BOS, llama2c.EOS):
+    for i in (tokenizer_bin.BOS, tokenizer_bin.EOS):
         if i < len(out):
             out[i] = b"\n" + out[i] + b"\n"
     return out
 
 
 def bin_bytes(tokens: Any, scores: Any) -> bytes:
-    """The bytes of a tokenizer.bin. tokens, scores: as a GGUF has them."""
+    """Return the bytes of a tokenizer.bin. tokens, scores: as in a GGUF."""
     tokens = tokens_as_bin(tokens)
     longest = max(map(len, tokens)).to_bytes(4, "little")
     return longest + b"".join(
-        llama2c.TOKEN.pack(score, len(t)) + t for t, score in zip(tokens, scores)
+        tokenizer_bin.TOKEN.pack(score, len(t)) + t for t, score in zip(tokens, scores)
     )

@@ -1,5 +1,5 @@
-"""From a GGUF back to a checkpoint of llama2.c, of any version (llama2c.py has the layouts), and
-its vocabulary.
+"""llama2.c checkpoint writer: a GGUF to any version (gguf/llama2c.py has the layouts), and its
+vocabulary.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 
 from ... import gguf
 from ...faults import BAD_DATA, Error, unsupported_error
-from ...gguf import llama2c
-from ...gguf.write import check_room
+from ...gguf import llama2c, tokenizer_bin
+from ...gguf.write import check_disk_space
 from ...kernels import ffi, lib
 from ...model.hparams import Hparams
 from ...system import files
@@ -25,15 +25,15 @@ from .vocabulary import bin_bytes, tokens_as_bin
 
 
 def source(path: str) -> tuple[gguf.File, llama2c.Config]:
-    """(gguf.File, llama2c.Config) of a GGUF that llama2.c can hold; else UnsupportedError says why
-    not.
+    """Return (gguf.File, llama2c.Config) of a GGUF. UnsupportedError if llama2.c cannot express
+    the model.
     """
     file = gguf.File(path)
     h = Hparams(file)
     if h.arch != "llama":
-        raise unsupported_error(path, f"general.architecture {h.arch}: llama2.c has llama alone")
+        raise unsupported_error(path, f"general.architecture {h.arch}: llama2.c has llama only")
     eps = np.float32(llama2c.EPS)
-    for what, found, wanted in (
+    for label, found, wanted in (
         ("llama.attention.layer_norm_rms_epsilon", np.float32(h.eps), eps),
         ("llama.rope.freq_base", h.rope.base, llama2c.ROPE_BASE),
         ("llama.rope.scaling.factor", h.rope.factor, 1.0),
@@ -47,7 +47,7 @@ def source(path: str) -> tuple[gguf.File, llama2c.Config]:
         if found != wanted:
             raise unsupported_error(
                 path,
-                f"{what}: llama2.c has no place for it (here {found:g}, there always {wanted:g})",
+                f"{label}: llama2.c has no place for it (here {found:g}, there always {wanted:g})",
             )
     tied = "output.weight" not in file.tensors or _same(file, "output.weight", "token_embd.weight")
     numbers = (h.n_embd, h.n_ff, h.n_layer, h.n_head, h.n_head_kv, h.n_vocab, h.n_ctx)
@@ -66,7 +66,7 @@ def _same(file, a, b):
 
 
 def tensors(file: gguf.File, c: llama2c.Config) -> dict[str, Tensor]:
-    """Dict: name -> Tensor of `file`, exactly those of `c`. Error 65, 69."""
+    """Return a dict of the tensors of `c`: name -> Tensor of `file`. Error 65 or 69."""
     left, out = dict(file.tensors), {}
     for name, role, _, _ in c.parts()[0]:
         if role == "rope":
@@ -117,7 +117,7 @@ def _tensor(file, t, shape):
 def write(
     path: str, file: gguf.File, c: llama2c.Config, version: int, progress: Callable[[int], Any]
 ) -> None:
-    """Write the checkpoint, whole or not at all. progress: told of elements done."""
+    """Write the checkpoint atomically. progress: called with the number of elements done."""
     group = group_size(file, c) if version == 2 else 0
     numbers = [getattr(c, name) for name in llama2c.FIELDS]
     c = llama2c.Config(file.path, numbers, c.tied, version, group)
@@ -141,7 +141,7 @@ def write(
         if f.tell() != size:
             raise AssertionError(f"{f.tell()} bytes written, not {size}")
 
-    check_room(path, size)
+    check_disk_space(path, size)
     files.write(path, fill)
 
 
@@ -164,13 +164,15 @@ def _by_columns(t, progress):
     for first in range(0, n_in, step):
         n = min(step, n_in - first)
         x = transposed(lambda i, m: t.read(i, m), n_out, n_in, first, n)
-        yield types.encode("BF16", x, t.type, f"{t.what}, by columns", first)
+        yield types.encode("BF16", x, t.type, f"{t.label}, by columns", first)
         progress(n * n_out)
 
 
 def _grouped(t, group, progress):
-    """int8 of all elements, then the scales: the file's own where it has blocks of Q8_0, else max
-    |x| / 127 of each group, and x / scale rounded to nearest, ties to even, as export.py does.
+    """Yield int8 of all elements, then the scales.
+
+    Q8_0 blocks keep their scales. Otherwise a scale is max |x| / 127 of its group, and an
+    element is x / scale rounded to nearest, ties to even, as in export.py.
     """
     scales = []
     for first in range(0, t.n_rows, step := max(1, t.piece // (4 * t.shape[0]))):
@@ -178,11 +180,11 @@ def _grouped(t, group, progress):
         if t.blocks:
             b = np.frombuffer(t.blocks(first, n), np.uint8).reshape(-1, 34)
             s = np.repeat(b[:, :2].copy().view("<f2").astype(np.float32), 32 // group, axis=0)
-            types.check_finite(s, "F32", t.what)
+            types.check_finite(s, "F32", t.label)
             q = b[:, 2:].tobytes()
         else:
             x = t.read(first, n)
-            types.check_finite(x, t.type, t.what, first)
+            types.check_finite(x, t.type, t.label, first)
             x = types.to_f32(x, t.type).reshape(-1, group)
             s = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
             q = (
@@ -198,8 +200,8 @@ def _grouped(t, group, progress):
 
 
 def group_size(file: gguf.File, c: Any) -> int:
-    """64, or 32 where matrices are Q8_0 already, halved until rows are whole groups: what runq.c
-    needs.
+    """Return 64, or 32 if matrices are Q8_0, halved until rows are whole groups, which runq.c
+    requires.
     """
     n = 32 if any(gguf.type_name(t.type) == "Q8_0" for t in file.tensors.values()) else 64
     while c.dim % n or c.hidden_dim % n:
@@ -208,8 +210,8 @@ def group_size(file: gguf.File, c: Any) -> int:
 
 
 def rope_tables(c: Any) -> Iterator[bytes]:
-    """The two tables of versions 0 to -2 that nothing reads, piece by piece: cos, then sin, of
-    position times frequency, f32 [seq_len, head / 2] each.
+    """Yield the two unused tables of versions 0 to -2, in pieces: cos, then sin, of position
+    times frequency, f32 [seq_len, head_dim / 2] each.
     """
     freq = np.float32(1) / np.power(
         np.float32(llama2c.ROPE_BASE),
@@ -227,13 +229,13 @@ def rope_tables(c: Any) -> Iterator[bytes]:
 
 
 def vocab(file: gguf.File) -> tuple[Any, Any]:
-    """(tokens, scores) of the GGUF `file`. UnsupportedError where llama2.c would read its ids
-    otherwise.
+    """Return (tokens, scores) of the GGUF `file`. UnsupportedError if llama2.c would tokenize
+    differently.
     """
     key = "tokenizer.ggml."
     if file.get(key + "model", "string") != "llama":
         raise unsupported_error(
-            file.path, f"{key}model: llama2.c has SentencePiece vocabularies alone"
+            file.path, f"{key}model: llama2.c has SentencePiece vocabularies only"
         )
     tokens = file.get(key + "tokens", "[string]").values()
     scores = file.get(key + "scores", "[f32]", None)
@@ -246,22 +248,22 @@ def vocab(file: gguf.File) -> tuple[Any, Any]:
             f"{file.path}: {key}tokens: {len(tokens)}, with {len(scores)} scores and {len(types_)}"
             " types",
         )
-    for name, wanted in (("bos", llama2c.BOS), ("eos", llama2c.EOS)):
+    for name, wanted in (("bos", tokenizer_bin.BOS), ("eos", tokenizer_bin.EOS)):
         found = file.get(f"{key}{name}_token_id", "u32", wanted)
         if found != wanted:
             raise unsupported_error(
-                file.path, f"{key}{name}_token_id: {found}; llama2.c has {wanted} always"
+                file.path, f"{key}{name}_token_id: {found}; llama2.c always has {wanted}"
             )
     at = [i for i, type in enumerate(types_) if type == 6]
     if at and at != list(range(3, 259)):
         raise unsupported_error(
-            file.path, f"{key}token_type: bytes are not ids 3 to 258, as llama2.c has them"
+            file.path, f"{key}token_type: bytes are not tokens 3 to 258, as in llama2.c"
         )
     return tokens, scores
 
 
 def write_vocab(path: str, tokens: Any, scores: Any, c: llama2c.Config) -> None:
-    """Write a tokenizer.bin; or where the name ends in .pb a Transformer of llama.proto with the
+    """Write a tokenizer.bin, or if the name ends in .pb a Transformer of llama.proto with the
     config `c` and no weights.
     """
     if path.endswith(".pb"):

@@ -1,4 +1,4 @@
-"""The architectures of this build: a file each, found by its name, which the model file gives."""
+"""Architectures of this build: one file each; general.architecture of a model is its name."""
 
 import os
 
@@ -6,7 +6,7 @@ from ..architecture import Architecture, check
 
 
 def names() -> list[str]:
-    """The architectures this build has, sorted: the files of this package."""
+    """Return the sorted names of this build's architectures: the files of this package."""
     return sorted(
         entry[:-3]
         for directory in __path__
@@ -16,9 +16,9 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Architecture | None:
-    """The record of the architecture `name`, any string of a model file; None if there is none.
+    """Return the record of the architecture `name` (any string of a model file), or None.
 
-    Imports its file alone, and those it builds upon. ValueError if the record contradicts itself.
+    Imports only its file and those it builds upon. ValueError if the record contradicts itself.
     """
     if name not in names():
         return None
@@ -31,5 +31,5 @@ def find(name: str) -> Architecture | None:
 
 
 def load_all() -> list[Architecture]:
-    """All records, by name."""
+    """Return all records, sorted by name."""
     return [record for name in names() if (record := find(name))]

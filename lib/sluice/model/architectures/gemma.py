@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from ..architecture import HuggingFace, no_window
+from ..architecture import HuggingFace
 from ..blocks import attend, geglu
 from . import llama
 
@@ -28,16 +28,14 @@ def layers(m: Model, f: Forward) -> Rows:
     return x
 
 
-ARCHITECTURE = llama.ARCHITECTURE._replace(
+ARCHITECTURE = llama.BASE._replace(
     name="gemma",
     layers=layers,
-    rules=no_window,
-    neighbours=False,
     hugging_face=HuggingFace(
         models={"gemma": ("GemmaForCausalLM",)},
-        names=llama.ARCHITECTURE.hugging_face.names,
+        names=llama.BASE.hugging_face.names,
         defaults={"head_dim": 256, "tie_word_embeddings": True},
-        activations=("gelu_pytorch_tanh", "gelu"),  # the latter means the former
+        activations=("gelu_pytorch_tanh", "gelu"),  # gelu means gelu_pytorch_tanh
         norms_lack_one=True,
         space_prefix=False,
     ),

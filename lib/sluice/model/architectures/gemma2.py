@@ -1,8 +1,8 @@
-"""Gemma 2: norms before and after, local and global blocks in turn, soft caps.
+"""Gemma 2: norms before and after, alternating local and global blocks, soft caps.
 
 Gemma Team 2024, arXiv:2408.00118. Blocks 0, 2, ... are local. Scores are capped by attn_cap (in
-Forward.attention), logits by final_cap (in Model.head). Files without keys for window and caps mean
-the published values.
+Forward.attention), logits by final_cap (in Model.head). Without keys for window and caps the
+published values apply.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def layers(m: Model, f: Forward) -> Rows:
 
 
 def rules(h: Hparams, keys: Keys) -> None:
+    """Read window, soft caps and scale; without keys the published values."""
     h.window = keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, WINDOW)
     h.pattern = keys.period("attention.sliding_window_pattern", PERIOD)
     if h.pattern != PERIOD:
@@ -49,15 +50,15 @@ def rules(h: Hparams, keys: Keys) -> None:
 
 
 def scale_by_share(h: Hparams, n_layer_27b: int) -> None:
-    """The 27B of Gemma 2 and 3 alone scale scores by the width of a head as if heads filled the
-    model; no key says so, so the number of blocks must tell.
+    """Set the scale of attention scores. Only the 27B of Gemma 2 and of Gemma 3 scale by n_embd
+    / n_head; no key says so, so the number of blocks decides.
     """
     if h.n_layer == n_layer_27b:
         h.scale = 1.0 / math.sqrt(h.n_embd / h.n_head)
 
 
 def refuse_scale(c: Config, n_layer_27b: int) -> None:
-    """UnsupportedError where config.json scales scores by other than `scale_by_share` would."""
+    """UnsupportedError if config.json has another scale of scores than `scale_by_share` sets."""
     scalar = c.float("query_pre_attn_scalar")
     expected = c.n_embd / c.n_head if c.n_layer == n_layer_27b else c.head_dim
     if scalar != expected:
@@ -67,6 +68,7 @@ def refuse_scale(c: Config, n_layer_27b: int) -> None:
 
 
 def refuse(c: Config) -> None:
+    """UnsupportedError for a scale, or null values, that a GGUF cannot express."""
     refuse_scale(c, N_LAYER_27B)
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if key in c.values and c.values[key] is None:  # a GGUF without the key means the published

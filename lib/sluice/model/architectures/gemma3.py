@@ -1,7 +1,7 @@
-"""Gemma 3, its text part: Gemma 2 with norms on queries and keys in place of the soft caps.
+"""Gemma 3, its text part: Gemma 2 with norms on queries and keys instead of soft caps.
 
-Gemma Team 2025, arXiv:2503.19786. Five local blocks to one global; local blocks turn by a base of
-their own, which is never scaled.
+Gemma Team 2025, arXiv:2503.19786. Five local blocks follow each global block; local blocks have a
+RoPE base of their own, which is never scaled.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def layers(m: Model, f: Forward) -> Rows:
 
 
 def rules(h: Hparams, keys: Keys) -> None:
-    """Without a window every block is global, and the keys of local blocks mean nothing."""
+    """Without a window every block is global, and keys of local blocks have no effect."""
     h.window = keys.int("attention.sliding_window", 0, keys.MAX_CONTEXT, 0)
     h.final_cap = keys.cap("final_logit_softcapping")
-    keys.asked.update(("attention.sliding_window_pattern", "rope.freq_base_swa"))
+    keys.known.update(("attention.sliding_window_pattern", "rope.freq_base_swa"))
     gemma2.scale_by_share(h, N_LAYER_27B)
     if h.window:
         h.pattern = keys.period("attention.sliding_window_pattern", PERIOD)

@@ -1,12 +1,12 @@
 """OLMo 2: Llama's block with norms after, not before, and on all queries and all keys as a whole.
 
-OLMo Team 2024, arXiv:2501.00656, section 3.2. Files of OLMo 3 bear the same name and have a window,
-which is refused.
+OLMo Team 2024, arXiv:2501.00656, section 3.2. Files of OLMo 3 have the same architecture name and a
+window, which is refused.
 """
 
 from __future__ import annotations
 
-from ..architecture import HuggingFace, no_window
+from ..architecture import HuggingFace
 from ..blocks import attend, swiglu
 from . import llama
 
@@ -28,11 +28,9 @@ def layers(m: Model, f: Forward) -> Rows:
     return x
 
 
-ARCHITECTURE = llama.ARCHITECTURE._replace(
+ARCHITECTURE = llama.BASE._replace(
     name="olmo2",
     layers=layers,
-    rules=no_window,
-    neighbours=False,
     tensors={
         "attn_q": ("n_embd", "n_q"),
         "attn_k": ("n_embd", "n_kv"),

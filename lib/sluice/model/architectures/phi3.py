@@ -1,11 +1,11 @@
 """Phi 3, 3.5 and 4: Llama's block, stored in fewer matrices, with LongRoPE for long contexts.
 
-Abdin et al. 2024, arXiv:2404.14219. Phi-4-mini (2503.01743) turns three quarters of each head.
-q, k and v are rows of one stored matrix, gate and up of another.
+Abdin et al. 2024, arXiv:2404.14219. Phi-4-mini (2503.01743) rotates three quarters of each head. q,
+k and v are rows of one stored matrix, gate and up of another.
 
-Llama's rule for a window holds: it applies to every block, as in transformers. It is 2,047 in the
-4k models, wider than the context in others, 0 in Phi 4; files of early 2024 lack the key. llama.cpp
-ignores it, and there the 4k models go astray after 2,048 tokens.
+A window applies to every block, as in Llama and in transformers. It is 2,047 in the 4k models,
+wider than the context in others, and 0 in Phi 4; files of early 2024 lack the key. llama.cpp
+ignores it, and the 4k models then go wrong after 2,048 tokens.
 """
 
 from __future__ import annotations
