@@ -290,7 +290,7 @@ def main(
             for path in paths
         ]
         rows = combinations.rows(makes, isa or [None], threads or [None], separate=bool(baseline))
-    rows = table.write(rows, output, table.columns(matrix_sizes, baseline), repetitions)
+    written = table.write(rows, output, table.columns(matrix_sizes, baseline), repetitions)
     if picture:
-        plot.write(picture, rows)
-    peer.check_rows(rows)
+        plot.write(picture, written)
+    peer.check_rows(written)
