@@ -628,7 +628,7 @@ def test_message_part_other_than_text_is_refused_by_name(tmp_path, part):
         ("a.jsonl", "[]", "has no messages"),
         ("a.jsonl", "5", "line 1 is not an object"),
         ("a.jsonl", '{"role": "user"}', "role and content"),
-        ("a.jsonl", '{"role": "user", "content": "x", "name": "y"}', "these alone"),
+        ("a.jsonl", '{"role": "user", "content": "x", "name": "y"}', "no other keys"),
         ("a.jsonl", '{"role": "tool", "content": "x"}', '"tool"'),
         ("a.jsonl", '{"role": "user", "content": 5}', "content is not a text"),
         ("a.jsonl", "{", "line 1 is not JSON"),

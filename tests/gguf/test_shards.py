@@ -482,7 +482,7 @@ def test_command_splits_and_merges(model, tmp_path):
         (["--no-tensor-first-split"], 64, "needs --split-bytes"),
         (["--split-bytes", "1M", "--type", "F16"], 64, "exclude each other"),
         (["--split-bytes", "9"], 64, "the metadata of"),
-        (["--split-bytes", "20K"], 64, "tensor token_embd.weight takes"),
+        (["--split-bytes", "20K"], 64, "tensor token_embd.weight needs"),
     ],
 )
 def test_conflicting_options_are_refused(model, tmp_path, argv, code, names):

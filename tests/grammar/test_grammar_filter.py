@@ -358,7 +358,7 @@ def test_wrong_streams_and_models_are_refused(model, tmp_path):
     refused(
         run("grammar-filter", "-m", model, "-e", YESNO, input=header(model, N + 1)),
         65,
-        f"vocabulary of {N + 1}",
+        f"vocabulary size {N + 1}",
     )
     refused(
         run("grammar-filter", "-m", model, "-e", YESNO, input=b"#ids 1 model=00 vocab=5\n" * 9),

@@ -588,7 +588,7 @@ BAD = [  # keys, exit code, what the message must hold
     ({"token_type": array("i32", with_item(TYPES, 5, 0))}, BAD_DATA, "token_type: token 5"),
     ({"token_type": array("i32", with_item(TYPES, 5, 7))}, BAD_DATA, "token_type: token 5"),
     ({"token_type": array("i32", with_item(TYPES, 1, -(2**31)))}, BAD_DATA, "token_type: token 1"),
-    ({"bos_token_id": ("u32", N)}, BAD_DATA, f"bos_token_id: {N} is not below"),
+    ({"bos_token_id": ("u32", N)}, BAD_DATA, f"bos_token_id: token ID {N} is not below"),
     ({"eos_token_id": ("u32", 0xFFFFFFFE)}, BAD_DATA, "eos_token_id"),
     ({"eot_token_id": ("u32", N)}, BAD_DATA, "eot_token_id"),
     ({"unknown_token_id": ("u32", N)}, BAD_DATA, "unknown_token_id"),
@@ -597,12 +597,12 @@ BAD = [  # keys, exit code, what the message must hold
     (
         {"bos_token_id": ("u32", 0xFFFFFFFF), "add_bos_token": ("bool", True)},
         BAD_DATA,
-        "bos_token_id: there is none",
+        "bos_token_id: is absent, but",
     ),
     (
         {"eos_token_id": ("u32", 0xFFFFFFFF), "add_eos_token": ("bool", True)},
         BAD_DATA,
-        "eos_token_id: there is none",
+        "eos_token_id: is absent, but",
     ),
     ({"add_bos_token": ("u32", 1)}, BAD_DATA, "add_bos_token: expected bool"),
     ({"add_space_prefix": ("string", "yes")}, BAD_DATA, "add_space_prefix: expected bool"),

@@ -26,7 +26,7 @@ COMMANDS = {
     },
     "Mail": {
         "mail-text": "convert a message to the text that its reader sees",
-        "mail-filter": "mark a message with the result of classify, for Postfix",
+        "mail-filter": "mark a message with the answer of classify, for Postfix",
         "mail-milter": "mark messages while Postfix or Sendmail receives them",
     },
     "Model files": {

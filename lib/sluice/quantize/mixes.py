@@ -22,7 +22,7 @@ from ..kernels import ffi, lib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 FLOATS = ("F32", "F16", "BF16")
 MIXES = {
@@ -72,20 +72,22 @@ STAYS = (
 MAX_TYPE = 256
 
 
-def numbers():
-    """Dict: name of a GGML type -> its number, ascending; of the table in csrc/formats/types.h."""
+def numbers() -> dict[str, int]:
+    """Return a dict: name of a GGML type -> its number, ascending; of the table in
+    csrc/formats/types.h.
+    """
     return {ffi.string(lib.type_name(i)).decode(): i for i in range(MAX_TYPE) if lib.type_block(i)}
 
 
-def block_types(can):
-    """List of the names of those types in blocks for whose number `can`, a function of lib such as
+def block_types(can: Callable[[int], int]) -> list[str]:
+    """Return the names of those types in blocks for whose number `can`, a function of lib such as
     lib.encodable, returns 1; by number.
     """
     return [name for name, i in numbers().items() if lib.type_block(i) > 1 and can(i)]
 
 
-def is_vector(dims):
-    """Whether a tensor of `dims` (GGUF order) has one row."""
+def is_vector(dims: Sequence[int]) -> bool:
+    """Return whether a tensor of `dims` (GGUF order) has one row."""
     return all(n == 1 for n in dims[1:])
 
 
