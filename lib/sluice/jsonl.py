@@ -31,19 +31,28 @@ def lines(fd: int) -> "Iterator[bytes | None]":
     """Yield the lines on a descriptor (bytes without the newline) as they arrive; None for a
     line that is too long. Memory: one line and one chunk.
     """
+    for arrived in lines_at_once(fd):
+        yield from arrived
+
+
+def lines_at_once(fd: int) -> "Iterator[list[bytes | None]]":
+    """`lines`, in lists of those that arrived together: a list never waits for more."""
     parts, n_bytes = [], 0
     while chunk := stream.read_some(fd):
         *whole, rest = chunk.split(b"\n")
+        arrived = []
         for line in whole:
             n_bytes += len(line)
-            yield b"".join(parts + [line]) if n_bytes <= MAX_LINE_BYTES else None
+            arrived.append(b"".join(parts + [line]) if n_bytes <= MAX_LINE_BYTES else None)
             parts, n_bytes = [], 0
+        if arrived:
+            yield arrived
         n_bytes += len(rest)
         parts = parts + [rest] if n_bytes <= MAX_LINE_BYTES else []
         if len(parts) > 64:
             parts = [b"".join(parts)]
     if n_bytes:
-        yield b"".join(parts) if n_bytes <= MAX_LINE_BYTES else None
+        yield [b"".join(parts) if n_bytes <= MAX_LINE_BYTES else None]
 
 
 def load(

@@ -100,8 +100,8 @@ def test_jsonl_line_without_tokens_is_its_own_error(models, tmp_path, monkeypatc
     )
     monkeypatch.setattr(
         report,
-        "lines",
-        lambda fd: [b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}'],
+        "lines_at_once",
+        lambda fd: [[b'{"id": 1, "text": "nothing"}', b'{"id": 2, "text": "a"}']],
     )
     monkeypatch.setattr(stream, "write_all", lambda fd, data: out.append(json.loads(data)))
     with pytest.raises(Error, match="1 of 2 lines are invalid"):

@@ -66,6 +66,7 @@ class Tree:
         self.root = self._grow(
             [(a, tokens if canonical else data) for a, data, tokens in states], 0
         )
+        self.paths = list(_paths(self.root, ()))
 
     def _canonical_tokens(self, spelling):
         tokens = tuple(self._vocab.encode(spelling.encode(), bos=False, eos=False, prefix=False))
@@ -162,6 +163,13 @@ class Tree:
                     found[below].append(p)
                     masses.append(q)
         return [log_sum(terms) for terms in found], log_sum(masses) if dense else None
+
+
+def _paths(node, path):
+    yield path
+    for i, below in zip(node.tokens, node.next):
+        if isinstance(below, Node):
+            yield from _paths(below, (*path, i))
 
 
 def log_sum(terms: list[float]) -> float:

@@ -5,8 +5,9 @@ from ..kernels import ffi, lib
 from ..kvcache import capacity
 from ..kvcache.scratch import Scratch
 from ..kvcache.snapshot import Snapshot
-from ..model.forward import Forward
+from ..model import packed
 from ..model.model import Model
+from ..model.packed import Part
 from ..tokenizer.vocabulary import Vocab
 from . import inputs
 from .answers import Tree, calibrated
@@ -15,6 +16,7 @@ from .question import UNSURE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from .calibration import Fit
@@ -51,6 +53,17 @@ class Verdict:
     cut: bool
     mass: float | None
     reasons: list[str] | None
+
+
+class _Text:
+    """tokens: with the prompt's. n_known: of them, those whose keys and values are in the cache.
+    cut, reasons: see Verdict.
+    """
+
+    __slots__ = ("tokens", "n_known", "cut", "reasons")
+
+    def __init__(self, tokens, n_known, cut, reasons):
+        self.tokens, self.n_known, self.cut, self.reasons = tokens, n_known, cut, reasons
 
 
 class Classifier:
@@ -95,7 +108,8 @@ class Classifier:
         self._n_rows = len(p.before) + p.head + p.tail + len(p.after) + self.tree.depth
         self.cache_state = "none"  # or "found" or "stored": what -v prints as cache
         self._kv = self._cached_prefix(cache_dir) or Scratch(m.geometry(KV_TYPE), self._n_rows)
-        self._forward = Forward(m.hparams, self._kv)
+        self._forward = packed.Packed(m.hparams, self._kv)
+        self._hidden: dict[tuple[int, ...], Any] = {}
         self.n_known = self._kv.n_tok
 
     def _cached_prefix(self, cache_dir):
@@ -132,29 +146,73 @@ class Classifier:
     def prepare(self) -> None:
         """Process the tokens before the input now, once for all texts."""
         if not self.n_known and self.prompt.before:
-            self.model.extend(self._kv, self.prompt.before, f=self._forward)
-            self.n_known = self._kv.n_tok
+            for _ in packed.run(self.model, self._forward, [Part(0, self.prompt.before)]):
+                pass
+            self.n_known = len(self.prompt.before)
 
     def ask(self, data: bytes) -> "Verdict":
         """Classify an input. Raises DataError if it is empty."""
+        (v,) = self.ask_many((data,))
+        if isinstance(v, Error):
+            raise v
+        return v
+
+    def ask_many(self, inputs: "Iterable[bytes]") -> "Iterator[Verdict | Error]":
+        """Classify inputs in one batch. Yields a Verdict each, or the DataError that it is empty.
+
+        The order is that of the inputs; a Verdict is yielded as soon as it is known. All inputs
+        share the keys and values of the prompt. Each Verdict has the same bits as from `ask`.
+        """
+        texts = [self._tokenized(data) for data in inputs]
+        n_done = 0
+        hidden: dict[tuple[int, ...], Any] = {}
+        for (i, path), x in packed.run(self.model, self._forward, self._parts(texts)):
+            hidden[path] = x.copy()
+            if len(hidden) < len(self.tree.paths):
+                continue
+            yield from texts[n_done:i]  # errors
+            v = self._verdict(texts[i], hidden)
+            self.model.file.check_unchanged()
+            n_done, hidden = i + 1, {}
+            yield v
+        yield from texts[n_done:]
+
+    def _tokenized(self, data):
+        """Return a _Text of an input (bytes), or the DataError that it is empty."""
         if not data:
-            raise data_error("input", "no text: the input is empty")
-        text, rest, reasons = inputs.text(data, self.is_mail, self.question.fold)
+            return data_error("input", "no text: the input is empty")
+        try:
+            text, rest, reasons = inputs.text(data, self.is_mail, self.question.fold)
+        except Error as e:
+            return e
         tokens, cut = self.prompt.input_tokens(text, rest)
         tokens = self.prompt.before + tokens + self.prompt.after
         if not tokens:
-            raise data_error("input", "no text, and the prompt is empty, too")
-        n_known = min(self.n_known, len(tokens) - 1)  # the last token gives the logits
-        self._kv.n_tok = n_known
-        self._n_prompt, self._hidden = len(tokens), self._extend(tokens[n_known:])
-        log_p, log_mass = self.tree.log_probabilities(
+            return data_error("input", "no text, and the prompt is empty, too")
+        # the logits come from the last one
+        return _Text(tokens, min(self.n_known, len(tokens) - 1), cut, reasons)
+
+    def _parts(self, texts):
+        """Return what is run: for each text the tokens after the cached ones, then the nodes."""
+        parts = []
+        for i, text in enumerate(texts):
+            if isinstance(text, Error):
+                continue
+            parts.append(Part(text.n_known, text.tokens[text.n_known :], (i, ())))
+            n = len(text.tokens) - 1
+            parts += [Part(n + len(p), [p[-1]], (i, p)) for p in self.tree.paths if p]
+        return parts
+
+    def _verdict(self, text, hidden):
+        """Return the Verdict on a _Text. hidden: {path: hidden state after text and path}."""
+        self._hidden = hidden
+        v = Verdict()
+        v.log_p, log_mass = self.tree.log_probabilities(
             self._look, self._dense if self._with_mass else None
         )
-        self.model.file.check_unchanged()
-        v = Verdict()
-        v.log_p = log_p
         self.evaluate(v)
-        v.n_tokens, v.n_reused, v.cut, v.reasons = len(tokens), n_known, cut, reasons
+        v.n_tokens, v.n_reused = len(text.tokens), text.n_known
+        v.cut, v.reasons = text.cut, text.reasons
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 
@@ -190,24 +248,15 @@ class Classifier:
             else EXIT_OTHER * (v.answer != next(iter(self.question.answers)))
         )
 
-    def _extend(self, tokens):
-        return self.model.extend(self._kv, tokens, f=self._forward)[1]
-
     def _look(self, path, rows):
-        """Return the logits of `rows` after the prompt and the tokens `path`.
-
-        The KV cache already has all of `path` but its last token, because the tree is walked depth
-        first.
-        """
-        if path:
-            self._kv.n_tok = self._n_prompt + len(path) - 1
-            self._hidden = self._extend(path[-1:])
+        """Return the logits of `rows` after the prompt and the tokens `path`."""
+        self._looked = self._hidden[tuple(path)]
         out = ffi.new("float[]", len(rows))
-        self.model.head(self._forward, self._hidden, out, rows)
+        self.model.head(self._forward, self._forward.part(self._looked, 0, 1), out, rows)
         return out
 
     def _dense(self):
         """Return the logits of the whole vocabulary at the position of the last _look."""
         out = ffi.new("float[]", self.model.hparams.n_vocab)
-        self.model.head(self._forward, self._hidden, out)
+        self.model.head(self._forward, self._forward.part(self._looked, 0, 1), out)
         return out

@@ -7,15 +7,17 @@ jsonl.load refuses, no text, or half of a surrogate pair.
 
 from .. import stream
 from ..faults import BAD_DATA, Error, data_error
-from ..jsonl import BadLine, dump, lines, load
+from ..jsonl import BadLine, dump, lines_at_once, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from .classifier import Classifier, Verdict
 
 MAX_ID_CHARACTERS = 1000
+GROUP, GROUP_BYTES = 64, 1 << 18  # what is held of lines that are asked together
 
 
 def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
@@ -40,31 +42,62 @@ def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
 
 
 def answer(classifier: "Classifier") -> None:
-    """Classify each line of stdin; print one object per line, at once and in order.
+    """Classify each line of stdin; print one object per line, in order.
 
-    Raises DataError at the end if any line was invalid.
+    Lines that arrive together are one batch, and no line waits for another to arrive. Raises
+    DataError at the end if any line was invalid.
     """
-    charset = "latin-1" if classifier.as_mail else "utf-8"
     n = n_bad = 0
     classifier.prepare()
-    for line in lines(0):
-        n += 1
-        try:
-            id, data = parse(line, charset)
-            if not data:
-                raise BadLine("text is empty", id)
-            out = {"id": id, **verdict(classifier.ask(data))}
-        except BadLine as e:
-            n_bad, out = n_bad + 1, {"id": e.id, "error": str(e)}
-        except Error as e:
-            if e.code != BAD_DATA:
-                raise
-            n_bad, out = n_bad + 1, {"id": id, "error": str(e)}
-        stream.write_all(1, dump(out))
+    for arrived in lines_at_once(0):
+        for some in groups(arrived):
+            for out in _answers(classifier, some):
+                n, n_bad = n + 1, n_bad + ("error" in out)
+                stream.write_all(1, dump(out))
     if n_bad:
         raise data_error(
             "standard input", f'{n_bad} of {n} lines are invalid; their objects have "error"'
         )
+
+
+def groups(lines: "list[bytes | None]") -> "Iterator[list[bytes | None]]":
+    """`lines` in lists of at most GROUP_BYTES, or of one line, and at most GROUP lines."""
+    some: list[bytes | None] = []
+    n_bytes = 0
+    for line in lines:
+        more = len(line or b"")
+        if some and (n_bytes + more > GROUP_BYTES or len(some) == GROUP):
+            yield some
+            some, n_bytes = [], 0
+        some.append(line)
+        n_bytes += more
+    if some:
+        yield some
+
+
+def _answers(classifier, lines):
+    """The objects that answer `lines`, in order."""
+    charset = "latin-1" if classifier.as_mail else "utf-8"
+    read = [_parsed(line, charset) for line in lines]
+    found = classifier.ask_many([data for _, data, e in read if e is None])
+    for id, _, e in read:
+        v = next(found) if e is None else None
+        if isinstance(v, Error):
+            if v.code != BAD_DATA:
+                raise v
+            e = v
+        yield {"id": id, "error": str(e)} if e else {"id": id, **verdict(v)}
+
+
+def _parsed(line, charset):
+    """(id, text as bytes, None) of a line, or (id, None, the BadLine)."""
+    try:
+        id, data = parse(line, charset)
+        if not data:
+            raise BadLine("text is empty", id)
+    except BadLine as e:
+        return e.id, None, e
+    return id, data, None
 
 
 def verdict(v: "Verdict") -> "dict[str, Any]":

@@ -80,6 +80,12 @@ class Rows:
     def __init__(self, p: Any, n: int) -> None:
         self.p, self.n = p, n
 
+    def copy(self) -> Rows:
+        """Its first row, in memory of its own."""
+        p = _new("float[]", self.n)
+        ffi.memmove(p, self.p, 4 * self.n)
+        return Rows(p, self.n)
+
 
 class Forward:
     """One chunk of `n_tok` tokens at positions pos, pos + 1, ... over a cache

@@ -60,11 +60,11 @@ class Model:
         self.file = open_model(path, vocab, huge_pages)
         self.hparams = h = Hparams(self.file)
         self.weights = Weights(self.file, h, arithmetic == "fast")
-        self._ropes = {
+        self.ropes = {
             "global": (h.rope.frequencies(h.n_rot // 2, self.weights.rope_divisors), h.rope.scale)
         }
         if h.rope_local:
-            self._ropes["local"] = (
+            self.ropes["local"] = (
                 h.rope_local.frequencies(h.n_rot // 2, ffi.NULL),
                 h.rope_local.scale,
             )
@@ -76,7 +76,11 @@ class Model:
         tokens: list, at positions pos ...; K and V of all of them enter the cache of `f` (a
         Forward).
         """
-        f.start(tokens, pos, self._ropes, n_last)
+        f.start(tokens, pos, self.ropes, n_last)
+        return self.layers(f)
+
+    def layers(self, f: Forward) -> Rows:
+        """Return the hidden states of the chunk that `f` has begun: all blocks, the last norm."""
         return f.run(
             self,
             lambda: f.rmsnorm(
@@ -155,11 +159,9 @@ class Model:
         among the last `n_last` of all; if there are none, n is 0 and x still has a row. The
         cache then has the chunk's tokens and rows.
         """
-        f, h = f or Forward(self.hparams, cache), self.hparams
-        if self.file.size <= SMALL_MODEL:
-            chunk = min(chunk, SMALL_CHUNK)
-        chunk = max(1, min(chunk, MAX_ACTIVATIONS // max(h.n_embd, h.n_ff, h.n_head * h.head_dim)))
-        chunk = -(-len(tokens) // -(-len(tokens) // chunk))  # as many chunks, of about equal length
+        f = f or Forward(self.hparams, cache)
+        chunk = self.chunk_for(chunk)
+        chunk = -(-len(tokens) // -(-len(tokens) // chunk))  # as many chunks, but alike
         for at in range(0, len(tokens), chunk):
             part, n_tok = tokens[at : at + chunk], cache.n_tok
             n = max(0, min(len(part), n_last - (len(tokens) - at - len(part))))
@@ -168,6 +170,13 @@ class Model:
             cache.tokens[n_tok : n_tok + len(part)] = array("i", part)
             cache.n_tok = n_tok + len(part)
             yield f, x, n
+
+    def chunk_for(self, chunk: int) -> int:
+        """How many tokens go through the layers at once, at most `chunk`."""
+        h = self.hparams
+        if self.file.size <= SMALL_MODEL:
+            chunk = min(chunk, SMALL_CHUNK)
+        return max(1, min(chunk, MAX_ACTIVATIONS // max(h.n_embd, h.n_ff, h.n_head * h.head_dim)))
 
     def extend(
         self, cache: Cache, tokens: list[int], chunk: int = CHUNK, f: Forward | None = None

@@ -1,0 +1,176 @@
+"""Batched forward passes: many short sequences over one KV cache, with the bits of single runs.
+
+A part is some tokens at consecutive positions. Parts are run in the order given, as if one came
+after the other: a part writes its keys and values into the cache at its own position, over whatever
+an earlier part left there, and sees the rows below. So texts behind one prompt are parts that all
+begin behind the prompt, and a tree of continuations is its nodes, depth first, a token each.
+
+Matrix products take the rows of all parts at once; keys and values are stored, and attention is
+computed, part by part in each block. No result depends on what else a pass holds, because every
+operation computes a row the same way whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+from ..kernels import ffi, lib
+from .forward import Forward, Rows
+from .model import CHUNK, Model
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from .interfaces import Cache
+
+
+class Part:
+    """`tokens` (a list, not empty) at positions pos, pos + 1, ...; `key`: the caller's, None where
+    nobody asks for the hidden state after the last token.
+    """
+
+    __slots__ = ("pos", "tokens", "key")
+
+    def __init__(self, pos: int, tokens: list[int], key: Any = None) -> None:
+        self.pos, self.tokens, self.key = pos, tokens, key
+
+
+class Packed(Forward):
+    """One pass of a list of Parts. Buffers stay from pass to pass, as a Forward's do."""
+
+    def __init__(self, hparams: Any, cache: Cache) -> None:
+        super().__init__(hparams, cache)
+        self._parts: Sequence[Part] = ()
+        self._is_last_block = False
+        self._pending: tuple[Rows, Rows] | None = None
+
+    def start_parts(self, parts: Sequence[Part], ropes: Mapping[str, tuple[Any, float]]) -> None:
+        """Begin a pass of `parts`. ropes: as in `start`."""
+        tokens = [token for part in parts for token in part.tokens]
+        self._parts, self._is_last_block = parts, False
+        self.start(tokens, 0, {}, len(tokens))
+        for name, (freq, scale) in ropes.items():
+            n_rot = self.h.n_rot
+            cs = self._buffer("float[]", "angles " + name, self.n_tok * n_rot)
+            at = 0
+            for part in parts:
+                n = len(part.tokens)
+                lib.rope_angles(cs + at * n_rot, freq, part.pos, n, n_rot // 2, scale)
+                at += n
+            self._angles[name] = cs
+
+    def run(self, m: Any, layers: Callable[[], Rows]) -> Rows:
+        """What `layers` returns; nothing is written down, as no two passes are alike."""
+        return layers()
+
+    def store(self, layer: int, k: Rows, v: Rows) -> None:
+        """Keep keys and values for `attention`, which stores them part by part."""
+        self._pending = k, v
+
+    def needed(self, layer: int, *rows: Rows) -> Sequence[Rows]:
+        """`rows`; after the last block's keys and values are made, those of the parts' last tokens
+        alone.
+        """
+        if layer < self.h.n_layer - 1:
+            return rows
+        self._is_last_block = True
+        n = len(self._parts)
+        if n == self.n_tok:
+            return rows
+        out = [Rows(self._buffer("float[]", f"last {i}", n * x.n), x.n) for i, x in enumerate(rows)]
+        at = 0
+        for i, part in enumerate(self._parts):
+            at += len(part.tokens)
+            for x, y in zip(rows, out):
+                ffi.memmove(y.p + i * x.n, x.p + (at - 1) * x.n, 4 * x.n)
+        self._set_length(n)
+        return out
+
+    def attention(self, layer: int, q: Rows, window: int = 0) -> Rows:
+        """Store keys and values of a part, then attend with its queries, part by part."""
+        assert self._pending is not None
+        (k, v), h, last = self._pending, self.h, self._is_last_block
+        o = self._rows("attention", q.n)
+        kind, row_bytes = self.cache.geometry.kv_type, self.cache.layout.row_bytes
+        k_plane, v_plane = self._planes[layer]
+        scores = self._scores_of_parts()
+        at = 0
+        for i, part in enumerate(self._parts):
+            n, pos = len(part.tokens), part.pos
+            begin = pos * row_bytes
+            lib.cache_store(k_plane + begin, kind, k.p + at * k.n, n * k.n)
+            lib.cache_store(v_plane + begin, kind, v.p + at * v.n, n * v.n)
+            # row, number and position of the queries
+            row, n_q, pos_q = (i, 1, pos + n - 1) if last else (at, n, pos)
+            lib.attention(
+                o.p + row * q.n,
+                q.p + row * q.n,
+                kind,
+                k_plane,
+                v_plane,
+                scores,
+                n_q,
+                pos_q,
+                h.n_head,
+                h.n_head_kv,
+                h.head_dim,
+                window,
+                h.scale,
+                h.attn_cap,
+            )
+            at += n
+        return o
+
+    def _scores_of_parts(self):
+        """Scratch that is enough for the attention of any part."""
+        h = self.h
+        n = max(
+            lib.attention_scores(1, p.pos + len(p.tokens) - 1, h.n_head, h.n_head_kv)
+            if self._is_last_block
+            else lib.attention_scores(len(p.tokens), p.pos, h.n_head, h.n_head_kv)
+            for p in self._parts
+        )
+        return self._buffer("float[]", "scores", n)
+
+
+def run(
+    m: Model, f: Packed, parts: Sequence[Part], chunk: int = CHUNK
+) -> Iterator[tuple[Any, Rows]]:
+    """Run `parts` over the cache of `f`, in passes of at most `chunk` tokens.
+
+    Yields (key, x) of each part that has a key, in order: x, Rows [1, n_embd], is the hidden state
+    after its last token, valid until the next is asked for. The cache's own count of tokens stays;
+    rows from the lowest position of a part on are undefined afterwards.
+    """
+    if not parts:
+        return
+    n, chunk = sum(len(part.tokens) for part in parts), m.chunk_for(chunk)
+    chunk = -(-n // -(-n // chunk))  # as many passes, but alike
+    f.cache.reserve(max(part.pos + len(part.tokens) for part in parts))
+    for cut in passes(parts, chunk):
+        f.start_parts(cut, m.ropes)
+        x = m.layers(f)
+        for i, part in enumerate(cut):
+            if part.key is not None:
+                yield part.key, f.part(x, i, 1)
+
+
+def passes(parts: Sequence[Part], chunk: int) -> Iterator[list[Part]]:
+    """`parts` in lists of at most `chunk` tokens; a part that does not fit is continued in the
+    next.
+    """
+    cut: list[Part] = []
+    n = 0
+    for part in parts:
+        pos, tokens = part.pos, part.tokens
+        while n + len(tokens) > chunk:
+            left = chunk - n
+            if left:
+                cut.append(Part(pos, tokens[:left]))
+                pos, tokens = pos + left, tokens[left:]
+            yield cut
+            cut, n = [], 0
+        cut.append(Part(pos, tokens, part.key))
+        n += len(tokens)
+    if cut:
+        yield cut
