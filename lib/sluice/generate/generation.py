@@ -10,7 +10,7 @@ and end equals the pipeline's.
 
 from ..faults import data_error
 from ..grammar import matcher as grammar
-from ..kvcache import capacity as rooms
+from ..kvcache import capacity as capacities
 from ..kvcache.scratch import Scratch
 from ..kvcache.snapshot import Snapshot
 from ..tokenizer.detokenizer import Joiner
@@ -146,18 +146,18 @@ def begin(
     `max_tokens` is known the size is no larger than prefill's, or than max_tokens need.
     DataError if the tokens do not fit, or if there are none.
     """
-    n_base, limit = base.n_tok if base else 0, rooms.limit(model.hparams.n_ctx, capacity)
+    n_base, limit = base.n_tok if base else 0, capacities.limit(model.hparams.n_ctx, capacity)
     if base and not (tokens or capacity):
         limit = base.capacity
     n = n_base + len(tokens)
     if not n:
         raise data_error(name, "no tokens")
     if n > limit:
-        raise data_error(name, f"{n} tokens, more than {limit}{rooms.remedy(limit, capacity)}")
+        raise data_error(name, f"{n} tokens, more than {limit}{capacities.remedy(limit, capacity)}")
     if base and kv and model.geometry(kv) != base.geometry:
         raise data_error("the snapshot", f"its keys and values are not {kv} (see --kv)")
     is_exact = capacity or not tokens or max_tokens is None
-    rows = limit if is_exact else rooms.rows(n, limit, max_tokens or 0)
+    rows = limit if is_exact else capacities.rows(n, limit, max_tokens or 0)
     geometry = base.geometry if base else model.geometry(kv or "f16")
     if directory is None:
         cache: Any = Scratch(geometry, rows, logits=True)

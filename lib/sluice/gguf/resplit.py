@@ -9,7 +9,7 @@ import os
 
 from ..faults import USAGE, Error
 from ..limits import MAX_SHARDS
-from ..system import files as newfile
+from ..system import files
 from . import shards, write
 from .file import File
 
@@ -40,14 +40,14 @@ def split(
     plan = _plan(file, maximum, tensors_first)
     prefix = os.fspath(out).removesuffix(".gguf")
     paths = [shards.name(prefix, i, len(plan)) for i in range(len(plan))]
-    files, n_bytes = [], 0
+    written, n_bytes = [], 0
     for i, (path, tensors) in enumerate(zip(paths, plan)):
         entries = _entries(file, tensors, tell)
         head = write.Head(_metadata(file, i, len(plan)), entries, file.alignment, file.version)
         n_bytes += head.n_bytes + write.data_bytes(entries, file.alignment)
-        files.append((path, lambda f, head=head, entries=entries: _fill(f, file, head, entries)))
+        written.append((path, lambda f, head=head, entries=entries: _fill(f, file, head, entries)))
     write.check_disk_space(paths[0], n_bytes)
-    newfile.write_all(files)
+    files.write_all(written)
     return paths
 
 

@@ -4,7 +4,7 @@ import os
 import stat
 
 from ..faults import NO_OUTPUT, Error
-from . import files as newfile
+from . import files
 
 
 def home() -> str | None:
@@ -40,7 +40,7 @@ def prepare_path(directory: str) -> None:
     try:
         os.makedirs(os.path.dirname(os.path.abspath(directory)), 0o700, exist_ok=True)
     except OSError as e:
-        raise newfile.write_error(directory, e, NO_OUTPUT) from None
+        raise files.write_error(directory, e, NO_OUTPUT) from None
     prepare(directory)
 
 
@@ -51,7 +51,7 @@ def prepare(directory: str) -> None:
     except FileExistsError:
         pass
     except OSError as e:
-        raise newfile.write_error(directory, e, NO_OUTPUT) from None
+        raise files.write_error(directory, e, NO_OUTPUT) from None
     check(directory)
 
 
@@ -59,7 +59,7 @@ def check(directory: str) -> None:
     """Error 73 unless `directory` is a directory of this user or root in which no other user
     can write.
     """
-    if problem := newfile.distrust(os.stat(directory), stat.S_ISDIR, "directory"):
+    if problem := files.distrust(os.stat(directory), stat.S_ISDIR, "directory"):
         raise Error(NO_OUTPUT, f"{directory}: {problem}: not used as a cache")
 
 
@@ -69,7 +69,7 @@ def trim(directory: str, suffix: str, max_files: int, max_bytes: int | None = No
 
     max_bytes: of disk; None: no limit. The newest file always stays: it was just requested.
     """
-    files = []
+    found = []
     for entry in os.scandir(directory):
         if entry.name.endswith(suffix):
             try:
@@ -77,9 +77,9 @@ def trim(directory: str, suffix: str, max_files: int, max_bytes: int | None = No
             except FileNotFoundError:  # another process was faster
                 continue
             if stat.S_ISREG(s.st_mode):
-                files.append((s.st_mtime_ns, entry.path, s.st_blocks * 512))
+                found.append((s.st_mtime_ns, entry.path, s.st_blocks * 512))
     total = 0
-    for n, (_, path, n_bytes) in enumerate(sorted(files, reverse=True)):
+    for n, (_, path, n_bytes) in enumerate(sorted(found, reverse=True)):
         total += n_bytes
         if n and (n >= max_files or max_bytes is not None and total > max_bytes):
-            newfile.unlink(path)
+            files.unlink(path)
