@@ -847,4 +847,4 @@ def test_trailing_dimensions_of_one_are_none(tmp_path):
 def test_legacy_linear_scale_is_read(tmp_path):
     m = Model(build(tmp_path / "m.gguf", put("llama.rope.scale_linear", "f32", 4.0)), 1)
     assert m.hparams.rope.factor == 4.0
-    assert struct.unpack("f", struct.pack("f", m._ropes["global"][0][0]))[0] == 0.25
+    assert struct.unpack("f", struct.pack("f", m.ropes["global"][0][0]))[0] == 0.25
