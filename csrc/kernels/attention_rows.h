@@ -13,8 +13,8 @@ enum { STRIPE = 32 /* positions */ };
 // clang-format off
 typedef struct { const float *q; float *o, *score; int32_t first, p; } query;
 
-/* Rows of one head of K or V, or of a part of its elements: that of position j at p + (j - first) * row_bytes; or what load_keys made of
- * them, and then row_bytes is 0. */
+/* Rows of one head of K or V, or of a part of its elements: that of position j at
+ * p + (j - first) * row_bytes; or the columns that load_keys made, and then row_bytes is 0. */
 typedef struct { const uint8_t *p; int64_t row_bytes; int32_t type, dim, first; } plane;
 // clang-format on
 enum { AS_COLUMNS = -1 /* the type of that: f32 [.., dim, 32 positions] */ };

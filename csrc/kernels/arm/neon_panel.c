@@ -48,8 +48,7 @@ INLINE void add_16(int32x4_t sum[], const int8x16_t w[ROWS], const int8_t *x, in
         first[u] = vreinterpretq_s8_s64(vtrn1q_s64(a, b)),
         last[u] = vreinterpretq_s8_s64(vtrn2q_s64(a, b));
     }
-    for (int p = 0; p < ROWS / 2;
-         p++) { /* each register of weights is multiplied by all tokens, which stay */
+    for (int p = 0; p < ROWS / 2; p++) { /* all tokens stay in registers */
         for (int u = 0; u < T / 2; u++)
             sum[4 * u + p] = vmmlaq_s32(sum[4 * u + p], w[2 * p], first[u]);
         for (int u = 0; u < T / 2; u++)
@@ -101,8 +100,7 @@ INLINE void add_16(int32x4_t sum[], const int8x16_t w[ROWS], const int8_t *x, in
     for (int t = 0; t < T; t++)
         token[t] = vld1q_s8(x + t * stride);
 #define DOT(g) \
-    for (int t = 0; t < T; \
-         t++) /* each register of weights is multiplied by all tokens, which stay */ \
+    for (int t = 0; t < T; t++) /* all tokens stay in registers */ \
         sum[2 * t + h] = vdotq_laneq_s32(sum[2 * t + h], w[4 * h + g], token[t], g);
     for (int h = 0; h < HALVES; h++) {
         DOT(0) DOT(1) DOT(2) DOT(3)

@@ -14,8 +14,7 @@
 
 enum {
     VALUES = 4,
-    AHEAD =
-        32 /* rows of values: read head by head they are not prefetched by the processor itself */
+    AHEAD = 32 /* rows of values: the processor does not prefetch them itself, head by head */
 };
 
 static void score_heads(const query *x, int32_t n_query, const plane *k, int32_t n_head,
