@@ -287,7 +287,7 @@ def test_without_numpy_the_command_says_so(tmp_path):
     )
     assert (done.returncode, done.stderr) == (
         69,
-        b"gguf-convert: numpy: is not installed beside sluice (pip install numpy)\n",
+        b"gguf-convert: numpy: is not installed; pip install numpy\n",
     )
 
 
@@ -445,7 +445,7 @@ NORM, EMBD = "model.norm.weight", "model.embed_tokens.weight"
 @pytest.mark.parametrize(
     "edit,code,what",
     [
-        (lambda h: h[NORM].update(dtype="F64"), 65, "takes"),
+        (lambda h: h[NORM].update(dtype="F64"), 65, "needs"),
         (lambda h: h[NORM].update(dtype="Q4"), 69, "dtype"),
         (lambda h: h[NORM].update(dtype=7), 69, "dtype"),
         (lambda h: h[NORM].update(dtype="I32"), 69, "dtype I32"),

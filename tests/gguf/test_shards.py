@@ -482,7 +482,7 @@ def test_the_command_splits_and_merges(model, tmp_path):
         (["--no-tensor-first-split"], 64, "goes with --split-bytes"),
         (["--split-bytes", "1M", "--type", "F16"], 64, "as it is"),
         (["--split-bytes", "9"], 64, "the metadata of"),
-        (["--split-bytes", "20K"], 64, "tensor token_embd.weight takes"),
+        (["--split-bytes", "20K"], 64, "tensor token_embd.weight needs"),
     ],
 )
 def test_what_does_not_go_together_is_refused(model, tmp_path, argv, code, names):

@@ -314,7 +314,7 @@ def test_id_that_was_not_allowed_is_refused(model):
             65,
             f"record 2: token {ID[wrong]} was chosen",
         )
-    refused(filtered(model, YESNO, dense(-1), dense(-1))[0], 65, "record 2: id -1")
+    refused(filtered(model, YESNO, dense(-1), dense(-1))[0], 65, "record 2: token -1")
 
 
 def test_record_without_an_allowed_candidate_is_refused(model):

@@ -346,7 +346,7 @@ import pathlib
 n = 0
 while not os.path.exists({str(tmp_path / "stop")!r}):
     s = load(pathlib.Path({str(path)!r}))
-    assert len(set((s.ids[0] - s.ids[i] + 7 * i) % 40 for i in range(20))) == 1
+    assert len(set((s.tokens[0] - s.tokens[i] + 7 * i) % 40 for i in range(20))) == 1
     s.close()
     n += 1
     if n == 1:

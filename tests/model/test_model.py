@@ -384,7 +384,7 @@ def test_a_pass_of_one_id_is_written_down_once_and_done_again(models, tmp_path, 
         # the first id finds that a buffer was too small, and so does not count
         assert len(n_call) == n, part
     groups = [
-        args[0] for function, args in f._held[m, lib.threads_count()][1] if function == "matmuls"
+        args[0] for function, args in f._cached[m, lib.threads_count()][1] if function == "matmuls"
     ]
     assert len(groups) == 4 * m.hparams.n_layer and [group[0].then for group in groups] == [
         *groups[1:],
@@ -402,7 +402,7 @@ def test_a_forward_with_a_pass_written_down_is_gone_when_nobody_has_it(models, t
     f = Forward(m.hparams, cache)
     for id in IDS[:4]:
         m.extend(cache, [id], f=f)
-    assert any(kept is m for kept, _ in [key for key in f._held if isinstance(key[0], Model)])
+    assert any(kept is m for kept, _ in [key for key in f._cached if isinstance(key[0], Model)])
     gone, cache_gone = weakref.ref(f), weakref.ref(cache)
     gc.disable()
     try:
@@ -422,7 +422,7 @@ def test_a_pass_that_fails_is_not_kept(models, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Forward, "add", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
         m.extend(cache, IDS[2:3], f=f)
-    assert f._calls is None and (m, lib.threads_count()) not in f._held
+    assert f._calls is None and (m, lib.threads_count()) not in f._cached
     for id in IDS[2:5]:
         _, x = m.extend(cache, [id], f=f)
     m.head(f, x, cache.logits)
