@@ -521,7 +521,7 @@ BAD = [  # keys, exit code, what the message must hold
     ({"bos_token_id": ("u32", 259)}, BAD_DATA, "bos_token_id: token ID 259 is not below"),
     ({"eos_token_id": ("u32", 1 << 31)}, BAD_DATA, "eos_token_id"),
     ({"bos_token_id": ("i32", -1)}, BAD_DATA, "bos_token_id: expected u32"),
-    ({"add_bos_token": ("bool", True)}, BAD_DATA, "bos_token_id: is absent, but"),
+    ({"add_bos_token": ("bool", True)}, BAD_DATA, "bos_token_id: names no token"),
     ({"add_bos_token": ("u32", 1)}, BAD_DATA, "add_bos_token: expected bool"),
 ]
 

@@ -597,12 +597,12 @@ BAD = [  # keys, exit code, what the message must hold
     (
         {"bos_token_id": ("u32", 0xFFFFFFFF), "add_bos_token": ("bool", True)},
         BAD_DATA,
-        "bos_token_id: is absent, but",
+        "bos_token_id: names no token",
     ),
     (
         {"eos_token_id": ("u32", 0xFFFFFFFF), "add_eos_token": ("bool", True)},
         BAD_DATA,
-        "eos_token_id: is absent, but",
+        "eos_token_id: names no token",
     ),
     ({"add_bos_token": ("u32", 1)}, BAD_DATA, "add_bos_token: expected bool"),
     ({"add_space_prefix": ("string", "yes")}, BAD_DATA, "add_space_prefix: expected bool"),

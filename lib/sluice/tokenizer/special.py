@@ -23,7 +23,7 @@ def named(file: "File", n_vocab: int, name: str) -> int | None:
     if value is None or value == NONE:
         return None if value is None else -1
     if value >= n_vocab:
-        raise wrong(file, key, f"token ID {value} is not below the vocabulary size {n_vocab}")
+        raise wrong(file, key, f"{value} is not below the vocabulary size {n_vocab}")
     return value
 
 
@@ -67,5 +67,5 @@ def _added(file, bos, eos, begins):
     add_eos = file.get(KEY + "add_eos_token", "bool", False)
     for name, add, i in (("bos", add_bos, bos), ("eos", add_eos, eos)):
         if add and i is None:
-            raise wrong(file, f"{name}_token_id", f"is absent, but add_{name}_token is true")
+            raise wrong(file, f"{name}_token_id", f"names no token, but add_{name}_token is true")
     return add_bos, add_eos
