@@ -48,7 +48,7 @@ def library():
         ),
         ("tests/kernels/test_attention.py", "-k", "amx"),
         ("tests/kernels/test_fast.py",),
-        ("tests/kernels/test_threads.py", "-k", "group_of_products"),
+        ("tests/kernels/test_threads.py", "-k", "grouped_products"),
         ("tests/model/test_model.py", "-k", "instruction_set and not gemma3"),
         ("tests/bench/test_bench.py", "-k", "test_limits_are"),
     ],

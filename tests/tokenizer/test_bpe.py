@@ -518,7 +518,7 @@ BAD = [  # keys, exit code, what the message must hold
     (with_token(5, "a"), BAD_DATA, "has the same text as token"),
     (with_token(257, "ab"), BAD_DATA, "tokens: token 257 has the same text as token 256"),
     (with_token(258, "x" * 1025, CONTROL), UNSUPPORTED, "token 258 has more than 1024 bytes"),
-    ({"bos_token_id": ("u32", 259)}, BAD_DATA, "bos_token_id: token ID 259 is not below"),
+    ({"bos_token_id": ("u32", 259)}, BAD_DATA, "bos_token_id: 259 is not below"),
     ({"eos_token_id": ("u32", 1 << 31)}, BAD_DATA, "eos_token_id"),
     ({"bos_token_id": ("i32", -1)}, BAD_DATA, "bos_token_id: expected u32"),
     ({"add_bos_token": ("bool", True)}, BAD_DATA, "bos_token_id: names no token"),

@@ -588,7 +588,7 @@ BAD = [  # keys, exit code, what the message must hold
     ({"token_type": array("i32", with_item(TYPES, 5, 0))}, BAD_DATA, "token_type: token 5"),
     ({"token_type": array("i32", with_item(TYPES, 5, 7))}, BAD_DATA, "token_type: token 5"),
     ({"token_type": array("i32", with_item(TYPES, 1, -(2**31)))}, BAD_DATA, "token_type: token 1"),
-    ({"bos_token_id": ("u32", N)}, BAD_DATA, f"bos_token_id: token ID {N} is not below"),
+    ({"bos_token_id": ("u32", N)}, BAD_DATA, f"bos_token_id: {N} is not below"),
     ({"eos_token_id": ("u32", 0xFFFFFFFE)}, BAD_DATA, "eos_token_id"),
     ({"eot_token_id": ("u32", N)}, BAD_DATA, "eot_token_id"),
     ({"unknown_token_id": ("u32", N)}, BAD_DATA, "unknown_token_id"),
