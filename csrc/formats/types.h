@@ -17,7 +17,8 @@
     ROW( 1, F16,  2) \
     ROW(30, BF16, 2)
 
-/* ROW(number, NAME, name, bits, zero, group, has_min, is_encoded), of blocks of 32, then of 256.
+/* ROW(number, NAME, name, bits, zero, group, has_min, is_encoded), of blocks of 32, which store bytes,
+ * or integers of 4 or 5 bits, or indices of a table of values; then of blocks of 256.
  *
  * bits, zero   q + zero is an unsigned integer of so many bits. The formats with fewer than 8
  *              store that integer; zero is 0 where a minimum takes its place. IQ4: q of iq4_value
@@ -113,8 +114,9 @@ _Static_assert(sizeof(block_q2_k) == 84 && sizeof(block_q3_k) == 110 && sizeof(b
                    && sizeof(block_iq4_xs) == 136,
                "GGUF block sizes");
 
-/* Facts of a block type: constants where the type is one. (FACT or plain inline changes nothing but
- * the order in which the compiler does its work, and so the registers it takes.) */
+/* Facts of a block type: constants where the type is one. Their form (an expression or a switch,
+ * FACT or plain inline) decides the order in which the compiler inlines them, and so which
+ * registers a kernel gets; tests/helpers/object_code.py shows whether a change moves any. */
 #define FACT static inline __attribute__((always_inline))
 
 static inline int has_min(int32_t type)
@@ -177,16 +179,8 @@ FACT int32_t zero_of(int32_t type)
 #undef ROW
 }
 
-FACT int is_of_32(int32_t type)
-{
-#define ROW(number, NAME, ...) \
-    case T_##NAME: return 1;
-    switch (type) {
-        TYPES_32(ROW)
-    }
-    return 0;
-#undef ROW
-}
+/* Blocks of 256 have more bytes than any of 32. */
+FACT int is_of_32(int32_t type) { return bytes_of_block(type) <= (int32_t)sizeof(block_q8_0); }
 
 #undef FACT
 #endif

@@ -37,7 +37,12 @@ typedef struct {
 /* Whether packed_block unpacks them: what has the most instructions for its bytes. */
 INLINE int is_packed(int32_t type) { return is_small(type) || type == T_IQ4_XS; }
 
-INLINE int has_fifths(int32_t type) { return is_of_32(type) && bits_of(type) == 5; }
+INLINE int has_fifths(int32_t type)
+{
+#define ROW(number, NAME, name, bits, ...) || (bits == 5 && type == T_##NAME)
+    return 0 TYPES_32(ROW);
+#undef ROW
+}
 
 /* Whether four_of_k unpacks them: scales of 6 bits. */
 INLINE int is_of_k(int32_t type) { return type == T_Q4_K || type == T_Q5_K; }

@@ -11,7 +11,12 @@ enum { N_GROUP = BLOCK_K / GROUP_K };
 
 /* Whether weights have 2 or 3 bits: a sum over a group of 16 fits in 16 bits (16 * 7 * 127), and so
  * do four times such weights. */
-INLINE int is_small(int32_t type) { return bits_of(type) <= 3; }
+INLINE int is_small(int32_t type)
+{
+#define ROW(number, NAME, name, bits, ...) || (bits <= 3 && type == T_##NAME)
+    return 0 TYPES_BLOCK(ROW);
+#undef ROW
+}
 
 /* 16 bytes of nibbles: elements 0 to 15 are the low halves, 16 to 31 the high ones. */
 INLINE __m256i nibbles(const uint8_t *q)
