@@ -2046,7 +2046,7 @@ def test_training_starts_from_a_checkpoint(trained, gone_on):
     onto = train([*options, "--init-from", str(initial)])
     assert (
         onto.returncode == 64
-        and "which is read: write another file" in onto.stderr
+        and "the output is also the input; write another file" in onto.stderr
         and initial.stat().st_size == (out / "spam.gguf").stat().st_size
     )
 
