@@ -19,7 +19,7 @@ from . import augmentation, export, vocabulary
 # vocabulary: (tokens, scores, types); weights: {name in a state_dict of net.Llama: float32 array},
 # dequantized from Q8_0; n_layer: number of layers; id: model ID, 16 hexadecimal digits; datasets:
 # names of its training data; digest: SHA-256 of the whole file, hexadecimal
-Checkpoint = namedtuple("Begun", "vocabulary weights n_layer id datasets digest")
+Checkpoint = namedtuple("Checkpoint", "vocabulary weights n_layer id datasets digest")
 
 
 def read(path: str, shape_of: Callable[[int], Any]) -> Checkpoint:
