@@ -1776,7 +1776,7 @@ def begin_training(monkeypatch, *options):
     [
         (("--layers", "0"), "'--layers': 0 is not in the range x>=1"),
         (("--threads", "0"), "'--threads': 0 is not in the range x>=1"),
-        (("--templated", "0"), "'--templated': 0 is not in the range x>=1"),
+        (("--templated", "0"), "--templated: 0 is not in the range x>=1"),
         (("--steps", "-1"), "'--steps': -1 is not in the range"),
         (("--seed", "-1"), "'--seed': -1 is not in the range"),
         (("--keep", "nan"), "nan is not a finite number"),
