@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .classifier import Classifier, Verdict
 
 MAX_ID_CHARACTERS = 1000
-GROUP, GROUP_BYTES = 64, 1 << 18  # what is held of lines that are asked together
 
 
 def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
@@ -41,73 +40,17 @@ def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
         raise BadLine(f"text: character {e.start} {what}", id) from None
 
 
-def answer(classifier: "Classifier") -> None:
-    """Classify each line of stdin; print one object per line, in order.
-
-    Lines that arrive together are one batch, and no line waits for another to arrive. Raises
-    DataError at the end if any line was invalid.
-    """
-    n = n_bad = 0
-    classifier.prepare()
-    for arrived in lines_at_once(0):
-        for some in groups(arrived):
-            for out in _answers(classifier, some):
-                n, n_bad = n + 1, n_bad + ("error" in out)
-                stream.write_all(1, dump(out))
-    if n_bad:
-        raise data_error(
-            "standard input", f'{n_bad} of {n} lines are invalid; their objects have "error"'
-        )
-
-
-def groups(lines: "list[bytes | None]") -> "Iterator[list[bytes | None]]":
-    """`lines` in lists of at most GROUP_BYTES, or of one line, and at most GROUP lines."""
-    some: list[bytes | None] = []
-    n_bytes = 0
-    for line in lines:
-        more = len(line or b"")
-        if some and (n_bytes + more > GROUP_BYTES or len(some) == GROUP):
-            yield some
-            some, n_bytes = [], 0
-        some.append(line)
-        n_bytes += more
-    if some:
-        yield some
-
-
-def _answers(classifier, lines):
-    """The objects that answer `lines`, in order."""
-    charset = "latin-1" if classifier.as_mail else "utf-8"
-    read = [_parsed(line, charset) for line in lines]
-    found = classifier.ask_many([data for _, data, e in read if e is None])
-    for id, _, e in read:
-        v = next(found) if e is None else None
-        if isinstance(v, Error):
-            if v.code != BAD_DATA:
-                raise v
-            e = v
-        yield {"id": id, "error": str(e)} if e else {"id": id, **verdict(v)}
-
-
-def _parsed(line, charset):
-    """(id, text as bytes, None) of a line, or (id, None, the BadLine)."""
-    try:
-        id, data = parse(line, charset)
-        if not data:
-            raise BadLine("text is empty", id)
-    except BadLine as e:
-        return e.id, None, e
-    return id, data, None
-
-
 def verdict(v: "Verdict") -> "dict[str, Any]":
     """Return the dict of a line of --jsonl."""
     mass = {} if v.mass is None else {"mass": round(v.mass, 6)}
-    return {"answer": v.answer, "score": round(v.score, 6), **mass}
+    p = {name: round(x, 6) for name, x in v.scores.items()}
+    return {"answer": v.answer, "score": round(v.score, 6), "p": p, **mass}
 
 
-def whole(classifier: "Classifier", v: "Verdict", ms: float) -> "dict[str, Any]":
-    """Return the dict of --json. ms: milliseconds since the command started."""
+def whole(
+    classifier: "Classifier", v: "Verdict", ms: float | None = None
+) -> "dict[str, Any]":
+    """Return the dict of --json. ms: milliseconds since the command started, if it is of one text."""
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
     names = list(classifier.question.answers)
     fit = v.fit and {

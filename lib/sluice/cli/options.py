@@ -108,13 +108,74 @@ def or_file(
     return (*words, "-") if FILE in context.meta and "-" not in words else words
 
 
-def not_with_file(
-    context: click.Context, parameter: click.Parameter, path: str | None
-) -> str | None:
-    """Callback of an argument FILE. Raises UsageError if -f is given, too."""
-    if path is not None and FILE in context.meta:
+def not_with_file(context: click.Context, parameter: click.Parameter, path: Any) -> Any:
+    """Callback of an argument FILE or FILE... Raises UsageError if -f is given, too."""
+    if path and FILE in context.meta:
         raise click.UsageError("FILE and -f exclude each other")
     return path
+
+
+def texts_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: the options of many texts."""
+    for decorate in (
+        option(
+            "--state",
+            "state_file",
+            metavar="FILE",
+            group="Many texts",
+            help="Record progress in FILE; a run that was killed continues. Needs >>OUTPUT.",
+        ),
+        option(
+            "--select",
+            metavar="ANSWER",
+            group="Many texts",
+            help="Print only the texts with this answer, as they came; of files the names.",
+        ),
+        option(
+            "-0",
+            "--null",
+            is_flag=True,
+            group="Many texts",
+            help="End lines with NUL instead of a newline, for xargs -0.",
+        ),
+        option(
+            "--text",
+            "as_text",
+            is_flag=True,
+            group="Many texts",
+            help="Each FILE is one text, even if it looks like a table, an mbox or binary.",
+        ),
+        option(
+            "--csv",
+            "column",
+            metavar="COLUMN",
+            group="Many texts",
+            help="Read a CSV or TSV with a header; classify COLUMN; add columns with the answers.",
+        ),
+        option(
+            "--each",
+            type=click.Choice(["line"]),
+            metavar="line",
+            words=("line",),
+            group="Many texts",
+            help="Each line of the input is a text.",
+        ),
+        option(
+            "--mbox",
+            is_flag=True,
+            group="Many texts",
+            help="The input is an mbox; classify each message.",
+        ),
+        option(
+            "-r",
+            "--recursive",
+            is_flag=True,
+            group="Many texts",
+            help="Read folders below a folder, too, and the folders of a Maildir.",
+        ),
+    ):
+        function = decorate(function)
+    return function
 
 
 def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
