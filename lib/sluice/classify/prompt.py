@@ -67,6 +67,10 @@ class Prompt:
             )
         self.head, self.tail = fit(question.head_ids, question.tail_ids, n_free)
 
+    def reads_as(self) -> "tuple[object, ...]":
+        """What decides the tokens up to the end of an input."""
+        return tuple(self.before), self.head, self.tail, self._prefix, self._last
+
     def input_tokens(self, data: bytes, rest: bytes | None = None) -> tuple[list[int], bool]:
         """Tokenize a text: (tokens, cut).
 
