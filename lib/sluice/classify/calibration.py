@@ -159,13 +159,18 @@ def digest(question: "Question") -> str:
     import json
 
     q = question
+    prompt: Any = q.prompt
+    if q.orders > 1:
+        from . import orders
+
+        prompt = orders.prompts(q)
     asked = [
         q.kind,
         q.fold,
         q.head_ids,
         q.tail_ids,
         q.frame,
-        q.prompt,
+        prompt,
         list(q.answers.items()),
         q.tokenisations,
     ]

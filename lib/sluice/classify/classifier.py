@@ -9,8 +9,8 @@ from ..model import packed
 from ..model.model import Model
 from ..model.packed import Part
 from ..tokenizer.vocabulary import Vocab
-from . import inputs, kinds
-from .answers import Tree, calibrated
+from . import inputs, kinds, orders
+from .answers import Tree, calibrated, log_sum
 from .prompt import Prompt
 from .question import UNSURE
 
@@ -41,6 +41,8 @@ class Verdict:
     n_reused: those of them that came from the cache or from an earlier text.
     cut: whether the middle of the text was dropped.
     mass: probability of all labels' paths among all tokens, or None.
+    begin_mass: probability of the tokens that begin an answer, of texts that are sampled, or None.
+    hidden: hidden state after the prompt, f32 [n_embd], if the Classifier keeps it, or None.
     reasons: problems found in a message (see sluice.mail), or None.
     """
 
@@ -54,6 +56,8 @@ class Verdict:
     n_reused: int
     cut: bool
     mass: float | None
+    begin_mass: float | None
+    hidden: "Any"
     reasons: list[str] | None
 
 
@@ -75,6 +79,11 @@ class Classifier:
     mass: compute Verdict.mass. user_calibration: a calibration.UserCalibration, or None.
     threads, arithmetic, vocab, huge_pages: see model.Model. model: a Model that is open already, in
     place of `path` and these.
+
+    Attributes: head: a heads.Head, whose scores take the place of log_p in the calibration, or
+    None. fitted: the fit_file.Fitted in use, or None. asked_prior: priors.Asked, prior: the
+    priors.Prior in use, or None. keeps_hidden: set Verdict.hidden.
+    n_to_sample: of so many texts more, set Verdict.begin_mass.
 
     Raises DataError or UnsupportedError for a model that is invalid or does not fit the question.
     """
@@ -100,10 +109,22 @@ class Classifier:
         m.file.id_cache = cache_dir
         self._vocab = Vocab(m.file)
         self.tree = Tree(question, self._vocab)
-        self.prompt = p = Prompt(
-            question, m.file, self._vocab, capacity.limit(m.hparams.n_ctx), self.tree.depth
-        )
-        self.n_rows = len(p.before) + p.head + p.tail + len(p.after) + self.tree.depth
+        self.head: Any = None
+        self.fitted: Any = None
+        self.asked_prior: Any = None
+        self.prior: Any = None
+        self.keeps_hidden, self.n_to_sample = False, 0
+        n_ctx = capacity.limit(m.hparams.n_ctx)
+        self.orders = [
+            Prompt(question, m.file, self._vocab, n_ctx, self.tree.depth, segments)
+            for segments in orders.prompts(question)
+        ]
+        self.prompt = p = min(self.orders, key=lambda p: p.head + p.tail)
+        n_around = max(len(p.before) + len(p.after) for p in self.orders)
+        self.n_rows = n_around + p.head + p.tail + self.tree.depth
+        # tokens before the input that need not be processed again
+        n_shared = orders.common([p.before for p in self.orders])
+        self.shared, self.shares_all = p.before[:n_shared], n_shared == len(p.before)
         self.cache_state = "none"  # or "found" or "stored": what -v prints as cache
         self._kv = self._cached_prefix(cache_dir) or Scratch(m.geometry(KV_TYPE), self.n_rows)
         self.forward = packed.Packed(m.hparams, self._kv)
@@ -115,7 +136,7 @@ class Classifier:
 
         Returns None if the tokens are too few, or if the cache cannot be used.
         """
-        m, tokens = self.model, self.prompt.before
+        m, tokens = self.model, self.shared
         weights = sum(t.n_bytes for t in m.file.tensors.values())
         if not cache_dir or not tokens or len(tokens) * weights < MIN_CACHE_COST:
             return None
@@ -143,10 +164,10 @@ class Classifier:
 
     def prepare(self) -> None:
         """Process the tokens before the input now, once for all texts."""
-        if not self.n_known and self.prompt.before:
-            for _ in packed.run(self.model, self.forward, [Part(0, self.prompt.before)]):
+        if not self.n_known and self.shared:
+            for _ in packed.run(self.model, self.forward, [Part(0, self.shared)]):
                 pass
-            self.n_known = len(self.prompt.before)
+            self.n_known = len(self.shared)
 
     def ask(self, data: bytes) -> "Verdict":
         """Classify an input. Raises DataError if it is empty."""
@@ -169,6 +190,8 @@ class Classifier:
         this is equal may be asked together.
         """
         p, q = self.prompt, self.question
+        if not self.shares_all:  # orders of answers that stand before the input
+            return (id(self),)
         return (*p.reads_as(), self.is_mail, q.fold)
 
     def tokenized(self, data: bytes) -> "_Text | Error":
@@ -192,17 +215,28 @@ class Classifier:
             self._kv, self.n_known = Scratch(self.model.geometry(KV_TYPE), n_rows), 0
             self.forward = packed.Packed(self.model.hparams, self._kv)
 
-    def verdict(self, text: "_Text", hidden: "dict[tuple[int, ...], Any]", n_known: int) -> Verdict:
+    def verdict(
+        self, text: "_Text", hidden: "dict[tuple[int, tuple[int, ...]], Any]", n_known: int
+    ) -> Verdict:
         """Return the Verdict on a _Text.
 
-        hidden: {path: hidden state after the prompt, the text in it, and the tokens of the path}.
-        n_known: tokens that were in the cache.
+        hidden: {(order, path): hidden state after the prompt, the text in it, and the tokens of the
+        path}. n_known: tokens that were in the cache.
         """
-        self._hidden = hidden
-        v = Verdict()
-        v.log_p, log_mass = self.tree.log_probabilities(
-            self._look, self._dense if self._with_mass else None
-        )
+        v, found, log_mass = Verdict(), [], None
+        v.hidden, v.begin_mass = hidden[0, ()] if self.keeps_hidden else None, None
+        for order in range(len(self.orders)):
+            self._hidden = {path: x for (o, path), x in hidden.items() if o == order}
+            log_p, mass = self.tree.log_probabilities(
+                self._look, self._log_total if self._with_mass and not order else None
+            )
+            found.append(log_p)
+            if not order:
+                log_mass = mass
+                if self.n_to_sample:
+                    self.n_to_sample -= 1
+                    v.begin_mass = self._begin_mass()
+        v.log_p = orders.mean(found)
         self.evaluate(v)
         v.n_tokens, v.n_reused = len(text.tokens) + len(self.prompt.after), n_known
         v.cut, v.reasons = text.cut, text.reasons
@@ -214,7 +248,7 @@ class Classifier:
         q, names = self.question, list(self.question.answers)
         v.fit = self.user_calibration and self.user_calibration.fit(self.model.file)
         scale, *bias = v.fit.fitted if v.fit else (q.scale, *(q.bias[name] for name in names))
-        p = calibrated(v.log_p, scale, bias)
+        p = calibrated(self.head.scores(v.hidden) if self.head else v.log_p, scale, bias)
         best, v.level = max(range(len(p)), key=lambda a: p[a]), None
         if q.type == kinds.SCORE:
             best, v.level = kinds.nearest(p), kinds.level(p)
@@ -250,11 +284,19 @@ class Classifier:
         self.model.head(self.forward, self.forward.part(self._looked, 0, 1), out, rows)
         return out
 
-    def _dense(self):
-        """Return the logits of the whole vocabulary at the position of the last _look."""
-        out = ffi.new("float[]", self.model.hparams.n_vocab)
-        self.model.head(self.forward, self.forward.part(self._looked, 0, 1), out)
-        return out
+    def _log_total(self):
+        """Return ln(sum of e^logit) over the vocabulary at the position of the last _look."""
+        n = self.model.hparams.n_vocab
+        logits, score = ffi.new("float[]", n), ffi.new("logit_score[1]")
+        self.model.head(self.forward, self.forward.part(self._looked, 0, 1), logits)
+        lib.score_logits(score, logits, ffi.new("int32_t[1]"), ffi.NULL, 1, n)
+        return logits[0] - score[0].log_p
+
+    def _begin_mass(self):
+        """Return the probability of the tokens that begin an answer among all tokens."""
+        root = self.tree.root
+        among = log_sum(ffi.unpack(self._look((), root.rows), len(root.tokens)))
+        return min(1.0, lib.sluice_exp(among - self._log_total()))
 
 
 def ask_together(
@@ -269,14 +311,14 @@ def ask_together(
     first = classifiers[0]
     texts: list[Any] = [first.tokenized(data) for data in inputs]
     n_done = 0
-    hidden: dict[tuple[int, ...], Any] = {}
+    hidden: dict[tuple[int, tuple[int, ...]], Any] = {}
     verdicts: list[Verdict] = []
     for (i, k, path, n_known), x in packed.run(
         first.model, first.forward, _parts(classifiers, texts)
     ):
         hidden[path] = x.copy()
         c, text = classifiers[k], texts[i]
-        if len(hidden) < len(c.tree.paths):
+        if len(hidden) < len(c.orders) * len(c.tree.paths):
             continue
         yield from texts[n_done:i]  # errors
         verdicts.append(c.verdict(text, hidden, n_known))
@@ -304,10 +346,19 @@ def _parts(classifiers, texts):
             parts.append(Part(n_known, text.tokens[n_known:]))
             n_known = n
         for k, c in enumerate(classifiers):
-            tokens = text.tokens + c.prompt.after
-            # the logits come from the last token
-            begin, last = min(n_known, len(tokens) - 1), len(tokens) - 1
-            n_reused = min(n_cached, begin) if not k else begin
-            parts.append(Part(begin, tokens[begin:], (i, k, (), n_reused)))
-            parts += [Part(last + len(p), [p[-1]], (i, k, p, n_reused)) for p in c.tree.paths if p]
+            n_reused = None
+            for o, prompt in enumerate(c.orders):
+                tokens = prompt.before + text.tokens[len(c.prompt.before) :] + prompt.after
+                # the logits come from the last token
+                begin, last = min(n_known, len(tokens) - 1), len(tokens) - 1
+                if n_reused is None:
+                    n_reused = min(n_cached, begin) if not k else begin
+                parts.append(Part(begin, tokens[begin:], (i, k, (o, ()), n_reused)))
+                parts += [
+                    Part(last + len(p), [p[-1]], (i, k, (o, p), n_reused))
+                    for p in c.tree.paths
+                    if p
+                ]
+                if c.shares_all and len(c.orders) > 1:  # the next order's text is in the cache
+                    n_known = max(n_known, min(len(text.tokens), last))
     return parts

@@ -87,6 +87,10 @@ def change(c: "Classifier", data: bytes, path: str, answer: str | None = None) -
     names = list(c.question.answers)
     if answer is not None and answer not in names:
         raise Error(USAGE, f"--learn {printable(answer)}: the answers are {', '.join(names)}")
+    if c.fitted:
+        from . import fit_file
+
+        fit_file.refuse_learning(c.fitted)
     v = c.ask(data)
     file, question, text = c.model.file, calibration.digest(c.question), _digest(c, data)
     model, earlier = calibration.name_of(file), calibration.earlier_name_of(file)

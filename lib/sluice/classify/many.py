@@ -13,6 +13,7 @@ from ..texts import sources
 from ..texts.one_file import called, open_path
 from ..texts.sources import Item
 from . import report, writers
+from .doubts import Doubts
 from .plan import STDIN
 
 TYPE_CHECKING = False
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..texts.state import State
     from .panel import Panel
     from .plan import Texts
+    from .replay import Replay
     from .writers import Found, Writer
 
 
@@ -31,12 +33,22 @@ def run(
     panel: "Panel",
     say: "Callable[[str], None]",
     progress: "Callable[[int], None] | None" = None,
+    save_prior: str | None = None,
 ) -> int:
     """Classify all of `texts`; print the verdicts. Returns the exit status.
 
+    save_prior: path of a file for the prior of the first question, or None.
     progress: called with the number of texts that were done since the last call. Raises DataError
     at the end if there were bad texts, and Error 64 for a --select that the questions lack.
     """
+    doubts = Doubts(panel)
+    answering: Panel | Replay = panel
+    if any(c.asked_prior and c.asked_prior.kind == "texts" for c in panel.classifiers):
+        answering, progress = _read_first(texts, panel, progress), None
+    if save_prior:
+        from . import priors
+
+        priors.save(save_prior, panel.first)
     source, writer = _source_and_writer(texts, panel)
     state = None
     if texts.state_file:
@@ -46,7 +58,9 @@ def run(
     if not state or not state.n:
         writer.begin()
         writer.flush()
-    n = _run(panel, source, writer, say, state, progress)
+    n = _run(answering, source, writer, say, state, progress, doubts)
+    for line in doubts.lines():
+        say(line)
     if n.missing:
         say(f"{writer.name}: {n.missing} empty texts have no answer")
     if n.bad:
@@ -56,13 +70,27 @@ def run(
     return 1 if texts.select is not None and not n.selected else 0
 
 
+def _read_first(texts: "Texts", panel: "Panel", progress: "Any") -> "Replay":
+    """Classify all texts, and find the prior of each question over them."""
+    from . import replay
+
+    back = replay.begin_twice(texts.paths or [STDIN])
+    found = replay.Replay(panel)
+    source, writer = _source_and_writer(texts, panel)
+    found.read(source, progress)
+    found.set_priors(writer.name)
+    back()
+    return found
+
+
 def _key(texts, panel):
     """What a state must have in common with this run."""
     from .calibration import digest
 
     form = texts.each, texts.column, texts.select, texts.as_json, texts.null, texts.jsonl
     questions = [
-        f"{c.question.name} {digest(c.question)} {c.question.thresholds}" for c in panel.classifiers
+        f"{q.name} {digest(q)} {q.thresholds} {q.scale} {q.bias}"
+        for q in (c.question for c in panel.classifiers)
     ]
     return {
         "model": panel.model.file.id[:8].hex(),
@@ -114,12 +142,13 @@ class _Counts:
 
 
 def _run(
-    panel: "Panel",
+    panel: "Panel | Replay",
     source: "Iterable[list[Item]]",
     writer: "Writer",
     say: "Callable[[str], None]",
     state: "State | None",
     progress: "Callable[[int], None] | None",
+    doubts: Doubts,
 ) -> _Counts:
     n = _Counts()
     left = state.n if state and not writer.by_name else 0  # texts that were answered before
@@ -131,6 +160,8 @@ def _run(
         for item, found in zip(items, _found(panel, items)):
             n.all += 1
             n.missing += found is None
+            if isinstance(found, list):
+                doubts.add(found)
             if isinstance(found, Exception):
                 n.bad += 1
                 say(writers.why(item, found))
@@ -145,7 +176,7 @@ def _run(
     return n
 
 
-def _found(panel: "Panel", items: "list[Item]") -> "Iterator[Found]":
+def _found(panel: "Panel | Replay", items: "list[Item]") -> "Iterator[Found]":
     """Yield what was found for each Item. Raises an Error that is not about a text."""
     answered = panel.ask_many([item.data for item in items if item.data is not None])
     for item in items:

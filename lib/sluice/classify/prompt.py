@@ -29,13 +29,22 @@ class Prompt:
     head, tail: int, the number of first and last tokens of the input that fit into `n_ctx`, with
     `n_more` tokens after the prompt.
 
+    segments: [(kind, text)]; None: those of the question.
+
     Raises DataError if a control token is missing or the prompt without input does not fit.
     """
 
     def __init__(
-        self, question: "Question", file: "File", vocab: "Vocab", n_ctx: int, n_more: int
+        self,
+        question: "Question",
+        file: "File",
+        vocab: "Vocab",
+        n_ctx: int,
+        n_more: int,
+        segments: "list[tuple[str, str]] | None" = None,
     ) -> None:
-        self._vocab, segments, tokens, self.template = vocab, question.prompt, [], None
+        self._vocab, tokens, self.template = vocab, [], None
+        segments = segments or question.prompt
         if question.frame:
             self.template = (
                 templates.choose(file, vocab)

@@ -21,6 +21,8 @@
     calibration:                  # optional: P(label) ~ exp(scale * log P + bias)
       scale: 1.0
       bias: {yes: 0.0}
+    prior: {kind: content-free}   # optional, see priors.py; or log_p: {yes: -1.2, no: -0.3}
+    orders: 2                     # optional, see orders.py: average over orders of listed answers
 
 A file may also be a list of questions that are asked together. Each is the name of a bundled
 question, the path of another file, or a mapping as above with the key `name`.
@@ -61,7 +63,8 @@ class Question:
     fold: bool. head_ids, tail_ids: int. prompt: [(kind, text)]. answers: {label: [spelling]}.
     aliases: {word: label}. type: "yesno", "choice", "score", or None for a question in full form.
     options: the lines that list the answers of a typed question, in their order; [] in full form.
-    thresholds, bias: {label: float} for every label. scale: float.
+    thresholds, bias: {label: float} for every label. scale: float. prior: priors.Asked or None.
+    orders: int.
 
     Raises DataError naming file and key.
     """
@@ -84,7 +87,16 @@ class Question:
             tree,
             "",
             ("input", "prompt", "answers"),
-            ("model", "frame", "aliases", "tokenisations", "thresholds", "calibration"),
+            (
+                "model",
+                "frame",
+                "aliases",
+                "tokenisations",
+                "thresholds",
+                "calibration",
+                "prior",
+                "orders",
+            ),
         )
         self.model = self._string(top, "model", 1000) if "model" in top else None
         self.frame = (
@@ -105,6 +117,20 @@ class Question:
         calibration = self._dict(top.get("calibration", {}), "calibration", (), ("scale", "bias"))
         self.scale = self._number(calibration.get("scale", 1.0), "calibration.scale", 1e-3, 1e3)
         self.bias = self._per_answer(calibration.get("bias", {}), "calibration.bias", -1e3, 1e3)
+        self.prior, self.orders = None, 1
+        if "prior" in top:
+            from . import priors
+
+            self.prior = priors.asked_by(self, top["prior"])
+        if "orders" in top:
+            from . import orders
+
+            n = top["orders"]
+            if type(n) is not int or not 1 <= n <= orders.MAX_ORDERS:
+                raise self._data_error("orders", f"is not a number from 1 to {orders.MAX_ORDERS}")
+            if n > 1:
+                orders.check(self, n)
+            self.orders = n
 
     def _read_input(self, value):
         value = self._dict(value, "input", ("kind", "head_ids", "tail_ids"), ("fold",))

@@ -51,6 +51,23 @@ def verdict(v: "Verdict") -> "dict[str, Any]":
     return {"answer": v.answer, "score": round(v.score, 6), "p": p, **mass}
 
 
+def margin(v: "Verdict") -> float:
+    """Return the best probability minus the second."""
+    best, second, *_ = sorted(v.scores.values(), reverse=True)
+    return best - second
+
+
+def _fitted(c):
+    """What is in use of --fit and --prior."""
+    found: dict[str, Any] = {}
+    if c.fitted:
+        f = c.fitted
+        found["fit"] = {"digest": f.digest, "labels": f.n, "taken": f.taken, "risk": f.risk}
+    if c.prior:
+        found["prior"] = dict(zip(c.question.answers, c.prior.log_p))
+    return found
+
+
 def of_all(
     panel: "Panel", verdicts: "list[Verdict]", is_whole: bool, ms: float | None = None
 ) -> "dict[str, Any]":
@@ -74,6 +91,7 @@ def whole(classifier: "Classifier", v: "Verdict", ms: float | None = None) -> "d
     }
     return {
         **verdict(v),
+        "margin": round(margin(v), 6),
         "scores": {name: round(p, 6) for name, p in v.scores.items()},
         "ids": v.n_tokens,
         "reused": v.n_reused,
@@ -83,5 +101,6 @@ def whole(classifier: "Classifier", v: "Verdict", ms: float | None = None) -> "d
         "arithmetic": classifier.model.arithmetic,
         "frame": classifier.prompt.template,
         "calibration": fit,
+        **_fitted(classifier),
         **reasons,
     }

@@ -4,6 +4,7 @@ The command, its fast start without click, --pass-through, the workers of --list
 sluice.Question all use this module.
 """
 
+import copy
 import os
 
 from ..faults import USAGE, Error
@@ -34,6 +35,9 @@ class Setup:
     directory. no_calibration: use the question's calibration only.
     threads, arithmetic, vocab, huge_pages: see model.Model. as_mail, mass: see Classifier.
     say: called with a message if the calibration cannot be used. None: no message.
+    fit_path: path of the fit. None: the question's file in the user's data directory.
+    prior: none, content-free, texts or a file, in place of the question's prior, calibration of the
+    user and fit. None: these.
 
     Attribute calibration_file: path of the calibration in use, or None.
     """
@@ -54,10 +58,14 @@ class Setup:
         huge_pages: bool = False,
         say: "Callable[[str], None] | None" = to_stderr,
         answers: "Sequence[str] | None" = None,
+        fit_path: str | None = None,
+        prior: str | None = None,
     ) -> None:
         self._asked = [asked] if isinstance(asked, str) else list(asked)
         self._answers = answers
-        self._calibration = calibration_file, no_calibration
+        self._prior, self._fit_path = prior, fit_path
+        self._ignores_fit = no_calibration or prior not in (None, "none")
+        self._calibration = calibration_file, self._ignores_fit
         self.calibration_file = self._calibration_of(self._asked[0])
         self._model, self._threads, self._as_mail = model, threads, as_mail
         self._cache_dir, self._no_cache, self._mass, self._say = cache_dir, no_cache, mass, say
@@ -116,9 +124,9 @@ class Setup:
         threads: overrides the option. model: one that is open already. Raises Error 64 if no model
         is named, DataError (65) or UnsupportedError (69) for a model at fault, or OSError.
         """
-        q = q or self.question()
+        q = copy.copy(q or self.question())  # a fit and a prior change it
         path = self._calibration_of(q.name)
-        return Classifier(
+        c = Classifier(
             q,
             self._model_of(q),
             threads or self._threads,
@@ -131,6 +139,30 @@ class Setup:
             self._huge_pages,
             model,
         )
+        self._use_fit(c)
+        if self._prior is not None or q.prior and not c.fitted:
+            from . import priors
+
+            c.asked_prior = priors.parse(self._prior, q) if self._prior is not None else q.prior
+            priors.prepare(c, c.asked_prior)
+        return c
+
+    def fit_path(self, q: Question) -> str | None:
+        """Return the path of the fit of `q`, there or not; None if there can be none."""
+        if self._fit_path or self._answers:
+            return self._fit_path
+        path = calibration.home(q.name)
+        return path and path[: -len(calibration.SUFFIX)] + ".fit"
+
+    def _use_fit(self, c):
+        path = None if self._ignores_fit else self.fit_path(c.question)
+        if not path or not self._fit_path and not os.path.lexists(path):
+            return
+        from . import fit_file
+
+        fit_file.use(c, path)
+        if c.head:  # the user's calibration is of log probabilities
+            c.user_calibration = None
 
     def panel(self, questions: list[Question]) -> "Panel":
         """Open the model, and return the Panel of `questions`. Raises as `classifier` does; Error

@@ -213,6 +213,70 @@ def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+label_option = option(  # of --evaluate and --fit
+    "--label",
+    "label_column",
+    metavar="COLUMN",
+    group="Evaluation",
+    show_default="label; in JSON answer or label",
+    help="Column, or key of a JSON object, with the correct answer of a text.",
+)
+
+
+def fit_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --prior and --save-prior, --fit and its options."""
+    for decorate in (
+        option(
+            "--fit-file",
+            "fit_path",
+            metavar="FILE",
+            files=("fit",),
+            group="Honest probabilities",
+            show_default="QUESTION.fit in $XDG_DATA_HOME/sluice or ~/.local/share/sluice",
+            help="The fit, written by --fit and used by every other run.",
+        ),
+        option(
+            "--risk",
+            type=click.FloatRange(0.001, 0.5),
+            metavar="R",
+            group="Honest probabilities",
+            help="With --fit: the threshold at which at most a share R of the accepted answers is"
+            " wrong, with 95 % confidence.",
+        ),
+        option(
+            "--head",
+            is_flag=True,
+            group="Honest probabilities",
+            help="With --fit: insist on trying a linear head on the hidden state; needs 60 labels.",
+        ),
+        option(
+            "--fit",
+            is_flag=True,
+            group="Honest probabilities",
+            help="Fit the question to labelled texts: LABELLED as for --evaluate. Later runs use"
+            " the fit.",
+        ),
+        option(
+            "--save-prior",
+            metavar="FILE",
+            group="Honest probabilities",
+            help="Write the prior that was found, for a later --prior FILE.",
+        ),
+        option(
+            "--prior",
+            metavar="KIND|FILE",
+            files=("prior", "txt", "jsonl"),
+            words=("none", "content-free", "texts"),
+            group="Honest probabilities",
+            show_default="the question's",
+            help="Divide the probabilities by what the answers get on average: for content-free"
+            " inputs, over all the texts, over the texts in FILE, or as saved in FILE.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 def listen_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: --listen, --workers and --mode."""
     for decorate in (

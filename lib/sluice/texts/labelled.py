@@ -264,17 +264,18 @@ def _text_of(value, key):
 def _seekable(path, is_table):
     """An open file of labelled texts that can be read twice. OSError; DataError."""
     if path == "-":
-        return _copied(0)
+        return copied(0)
     if not is_table and path.lower().endswith((".csv", ".tsv")):
         raise data_error(path, "is a table: name its columns with --csv COLUMN --label COLUMN")
     file = open(path, "rb", buffering=0)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     with file:
-        return _copied(file.fileno())
+        return copied(file.fileno())
 
 
-def _copied(fd):
+def copied(fd: int) -> "IO[bytes]":
+    """An unnamed file with all that `fd` has. Error 74 or 75 if it cannot be written."""
     try:
         copy = tempfile.TemporaryFile(buffering=0)
     except OSError as e:
