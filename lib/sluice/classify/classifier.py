@@ -286,11 +286,15 @@ class Classifier:
 
     def _log_total(self):
         """Return ln(sum of e^logit) over the vocabulary at the position of the last _look."""
-        n = self.model.hparams.n_vocab
-        logits, score = ffi.new("float[]", n), ffi.new("logit_score[1]")
-        self.model.head(self.forward, self.forward.part(self._looked, 0, 1), logits)
-        lib.score_logits(score, logits, ffi.new("int32_t[1]"), ffi.NULL, 1, n)
+        logits, score = self._dense(), ffi.new("logit_score[1]")
+        lib.score_logits(score, logits, ffi.new("int32_t[1]"), ffi.NULL, 1, len(logits))
         return logits[0] - score[0].log_p
+
+    def _dense(self):
+        """Return the logits of the whole vocabulary at the position of the last _look."""
+        out = ffi.new("float[]", self.model.hparams.n_vocab)
+        self.model.head(self.forward, self.forward.part(self._looked, 0, 1), out)
+        return out
 
     def _begin_mass(self):
         """Return the probability of the tokens that begin an answer among all tokens."""
