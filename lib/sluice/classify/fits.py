@@ -101,7 +101,7 @@ class Fitter:
         self._c, self._wants_head, self._most, self._say = classifier, wants_head, most, say
         self._names = list(classifier.question.answers)
         q = classifier.question
-        self._base = [q.scale, *q.bias.values()]
+        self._base = [q.scale, *q.bias.values()]  # with the prior of the question, if it has one
         self._texts: list[Text] = []
         self._labels: list[int] = []
         self.n_bad = 0
@@ -208,7 +208,7 @@ class Fitter:
                     f" {taken.figures['log_loss']:.3f}): not taken"
                 )
         return {
-            **fit_file.bound_to(self._c, self._base),
+            **fit_file.bound_to(self._c, self._c.prior.base if self._c.prior else self._base),
             "labels": len(self._texts),
             "taken": taken.name,
             "scale": self._base[0],

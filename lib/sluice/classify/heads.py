@@ -28,7 +28,7 @@ MIN_LABELS, MIN_OF_ANSWER = 60, 5
 MAX_LABELS = 600  # time and memory grow with the third and second power
 MAX_ANSWERS = 16
 # of the mean squared length of a standardized x
-STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 SCALE = 6.0  # a calibration's prior: scores are about 0 and 1
 # standardized numbers are rounded to 1 / STEPS and clipped to +-LIMIT: a product of two has 34
 # bits, and the sum of 2^19 of them is exact

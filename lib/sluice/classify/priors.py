@@ -70,8 +70,12 @@ def asked_by(question: "Question", tree: "Any") -> Asked:
     if not _is_number(strength, 0, MAX_STRENGTH):
         raise data_error(path, f"prior.strength: is not a number from 0 to {MAX_STRENGTH:g}")
     if "kind" in tree:
-        if tree["kind"] not in KINDS:
-            raise data_error(path, f"prior.kind: is none of {', '.join(KINDS)}")
+        if tree["kind"] not in (NONE, CONTENT_FREE):
+            raise data_error(
+                path,
+                f"prior.kind: is none of {NONE}, {CONTENT_FREE}; for that of texts, give --prior"
+                " texts, or log_p as --save-prior writes it",
+            )
         return Asked(tree["kind"], float(strength))
     log_p = tree["log_p"]
     if not isinstance(log_p, dict) or list(log_p) != list(question.answers):

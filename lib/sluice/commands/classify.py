@@ -316,6 +316,7 @@ def main(
     cli.refuse(
         len(questions) > 1 and (long or learns), "--long, --learn and --forget: need one question"
     )
+    cli.refuse(len(questions) > 1 and save_prior, "--save-prior: needs one question")
     if are_many:
         cli.refuse(long, "--long: for one text")
         return _many(texts, setup.panel(questions), save_prior)
