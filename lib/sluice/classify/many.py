@@ -38,6 +38,8 @@ def run(
     at the end if there were bad texts, and Error 64 for a --select that the questions lack.
     """
     source, writer = _source_and_writer(texts, panel)
+    if len(texts.paths) < 2:
+        writer.name = called(*texts.paths or [STDIN])
     state = None
     if texts.state_file:
         from ..texts.state import State
@@ -48,11 +50,12 @@ def run(
         writer.flush()
     n = _run(panel, source, writer, say, state, progress)
     if n.missing:
-        say(f"{writer.name}: {n.missing} empty texts have no answer")
+        say(f"{writer.name}: {n.missing} of {n.all} texts have no answer, because they are empty")
     if n.bad:
-        raise data_error(
-            writer.name, f"{n.bad} of {n.all} texts could not be classified; see above"
-        )
+        what = 'lines are invalid; their objects have "error"'
+        if not writer.says_errors:
+            what = "texts have no answer, because of errors"
+        raise data_error(writer.name, f"{n.bad} of {n.all} {what}")
     return 1 if texts.select is not None and not n.selected else 0
 
 
@@ -133,7 +136,8 @@ def _run(
             n.missing += found is None
             if isinstance(found, Exception):
                 n.bad += 1
-                say(writers.why(item, found))
+                if not writer.says_errors:
+                    say(writers.why(item, found))
             n.selected += writer.put(item, found)
             if writer.at_once:
                 writer.flush()
