@@ -14,7 +14,7 @@ from ..jsonl import BadLine, dump, lines_at_once
 from ..texts import folder, sources
 from ..texts.sources import Item
 from ..texts.table import Table
-from . import report
+from . import kinds, report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ class Texts:
         """Raise Error 64 for options that do not go together, or an answer the question lacks."""
         if self._selected is not None and self._selected not in (*q.answers, report.UNSURE):
             known = ", ".join((*q.answers, report.UNSURE))
-            raise Error(
-                USAGE, f"--select: {one_line(self._selected)!r} is no answer; use {known}"
-            )
+            raise Error(USAGE, f"--select: {one_line(self._selected)!r} is no answer; use {known}")
         if (self._each or self._column is not None) and len(self._paths) > 1:
             what = "--csv" if self._column is not None else "--each"
             raise Error(USAGE, f"{what}: reads one FILE, or stdin")
@@ -270,7 +268,7 @@ class Lines(_Writer):
 
     def put(self, item: Item, v: "Verdict | Exception") -> int:
         name = item.name if self._end == b"\0" else one_line(item.name)
-        found = f"{ERROR}\t-" if isinstance(v, Exception) else f"{v.answer}\t{v.score:.3f}"
+        found = f"{ERROR}\t-" if isinstance(v, Exception) else f"{v.answer}\t{kinds.number(v):.3f}"
         self._out.append(f"{name}\t{found}".encode("utf-8", "surrogateescape") + self._end)
         return 0
 

@@ -103,6 +103,7 @@ def joined(segments: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     """
     out, first = [], True
     for kind, text in segments:
+        kind = "text" if kind == "options" else kind
         if kind == "text" and out and out[-1][0] == "text":
             out[-1] = (kind, out[-1][1] + text, out[-1][2])
         else:

@@ -41,7 +41,7 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUNDLED, DATA = os.path.join(HERE, "configs"), os.path.join(HERE, "data")
 MAX_BYTES = 64 << 10  # of the file
 MAX_TOKENS = 1 << 17  # of head or tail
-MAX_ANSWERS = MAX_SPELLINGS = 64
+MAX_ANSWERS, MAX_SPELLINGS = 255, 64
 MAX_SPELLING_BYTES = 256
 UNSURE = "unsure"
 SUFFIX = ".question"  # of a parsed question in a cache
@@ -53,6 +53,8 @@ class Question:
 
     path: str, the file. model, frame: str or None. kind, tokenisations: str. fold: bool.
     head_ids, tail_ids: int. prompt: [(kind, text)]. answers: {label: [spelling]}.
+    type: "yesno", "choice", "score", or None for a question in full form. options: the lines that
+    list the answers of a typed question, in their order; [] in full form.
     thresholds, bias: {label: float} for every label. scale: float.
 
     Raises DataError naming file and key.
@@ -61,9 +63,16 @@ class Question:
     model: "Any"
     head_ids: int
     tail_ids: int
+    type: str | None
+    options: list[str]
 
     def __init__(self, tree: "Any", path: str) -> None:
-        self.path = path
+        self.path, self.type, self.options = path, None, []
+        if isinstance(tree, dict) and "type" in tree:
+            from . import kinds
+
+            tree = kinds.expand(tree, path)
+            self.type, self.options = tree.pop("type"), tree.pop("options")
         top = self._dict(
             tree,
             "",
@@ -111,6 +120,11 @@ class Question:
             where = f"prompt, segment {i + 1}"
             if segment == "input":
                 self.prompt.append(("input", ""))
+                continue
+            if segment == "options" and self.options:
+                from . import kinds
+
+                self.prompt.append(("options", kinds.listing(self.options)))
                 continue
             if not (
                 isinstance(segment, dict)

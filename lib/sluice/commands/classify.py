@@ -10,6 +10,7 @@ if sys.argv[1:2] == ["--long"]:  # if it knows all options, this classifies and 
 
 from .. import cli  # first: an interrupt during the other imports is silent
 from .. import stream
+from ..classify import kinds
 from ..classify.setup import Setup
 import click
 
@@ -221,7 +222,7 @@ def main(
         return report.answer(c)
     v = learns(c, data) if learns else c.ask(data)
     ms = 1e3 * (time.monotonic() - began)
-    line = c.line(v, v.answer) if long else f"{v.answer} {v.score:.3f}\n".encode()
+    line = c.line(v, v.answer) if long else f"{v.answer} {kinds.number(v):.3f}\n".encode()
     if as_json:
         from ..classify import report
 
