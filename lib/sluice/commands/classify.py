@@ -10,13 +10,13 @@ if sys.argv[1:2] == ["--long"]:  # if it knows all options, this classifies and 
 
 from .. import cli  # first: an interrupt during the other imports is silent
 from .. import stream
-from ..classify import kinds
 from ..classify.setup import Setup
+from ..classify.plan import Texts
 import click
 
 
 @cli.command()
-@cli.argument("file", required=False, metavar="[FILE]", callback=cli.not_with_file)
+@cli.argument("files", nargs=-1, metavar="[FILE]...", callback=cli.not_with_file)
 @cli.option(
     "-m",
     "--model",
@@ -31,12 +31,22 @@ import click
     "-q",
     "--question",
     "asked",
-    default="spam",
+    multiple=True,
     metavar="Q",
     files=("yaml", "yml"),
     words=("spam", "language-is-english", "urgent", "sentiment"),
     group="Model",
-    help="Name of a bundled question, or path of a YAML file.",
+    show_default="spam",
+    help=(
+        "Name of a bundled question, or path of a YAML file. Repeatable: each text is asked all of"
+        " them."
+    ),
+)
+@cli.option(
+    "--answers",
+    metavar="A,B",
+    group="Model",
+    help="Answers, 2 to 255 with commas between, to the question whose text -q gives.",
 )
 @cli.text_option("Read FILE as standard input.")
 @cli.option(
@@ -62,7 +72,8 @@ import click
     "--jsonl",
     is_flag=True,
     group="Output",
-    help="Read JSON objects with id and text, one per line; print one for each.",
+    help="Read JSON objects with id and text, one per line; print one for each. With --json: all"
+    " there is to say.",
 )
 @cli.option(
     "--mass",
@@ -73,6 +84,7 @@ import click
         " possible outputs."
     ),
 )
+@cli.texts_options
 @cli.calibration_options
 @cli.option(
     "--cache",
@@ -89,10 +101,11 @@ import click
 @cli.huge_pages_option
 @cli.verbose_option
 def main(
-    file: str | None,
+    files: tuple[str, ...],
     model: str | None,
     vocab_file: str | None,
-    asked: str,
+    asked: tuple[str, ...],
+    answers: str | None,
     mail: bool,
     long: bool,
     pass_through: bool,
@@ -112,6 +125,14 @@ def main(
     forget: bool,
     calibration_file: str | None,
     no_calibration: bool,
+    recursive: bool,
+    mbox: bool,
+    each: str | None,
+    column: str | None,
+    as_text: bool,
+    null: bool,
+    select: str | None,
+    state_file: str | None,
 ) -> None:
     """Classify a text with a language model.
 
@@ -174,62 +195,91 @@ def main(
       mail-filter, mail-text, generate
     """
     began = time.monotonic()
-    cli.only_one(long=long, as_json=as_json, jsonl=jsonl, listen=listen, pass_through=pass_through)
-    cli.only_one(file=file, jsonl=jsonl, listen=listen, pass_through=pass_through)
-    cli.refuse(
-        mass and not (jsonl or as_json),
-        "--mass: needs --json or --jsonl",
-    )
+    cli.only_one(long=long, as_json=as_json, listen=listen, pass_through=pass_through)
+    cli.only_one(files=files, listen=listen, pass_through=pass_through)
+    cli.only_one(jsonl=jsonl, long=long, listen=listen, pass_through=pass_through)
+    cli.refuse(mass and not (jsonl or as_json), "--mass: needs --json or --jsonl")
     cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
+    cli.refuse(
+        answers is not None and len(asked) != 1,
+        "--answers: needs exactly one -q, the text of a question",
+    )
+    texts = Texts(
+        files, recursive, mbox, each, column, as_text, null, select, state_file, jsonl, as_json
+    )
+    are_many = texts.are_many()
     is_learning = forget or learn is not None
     setup = Setup(
-        asked,
+        asked or ("spam",),
         model,
         cache_dir,
         no_cache,
         calibration_file,
         no_calibration,
         threads,
-        as_mail=mail or pass_through,
+        as_mail=mail or pass_through or texts.are_messages(),
         mass=mass,
         arithmetic=arithmetic,
         vocab=vocab_file,
         huge_pages=huge_pages,
         say=None if is_learning else cli.say,
+        answers=answers,
     )
     learns = None
     if is_learning:
         from ..classify import learning
 
-        is_many = jsonl or listen or pass_through
-        learns = learning.learner(setup.calibration_file, learn, forget, is_many, no_calibration)
-    if listen:
-        from ..serve import worker
+        learns = learning.learner(
+            setup.calibration_file,
+            learn,
+            forget,
+            are_many or listen or pass_through or len(asked) > 1,
+            no_calibration,
+        )
+    if listen or pass_through:
+        cli.refuse(are_many, "the options of many texts exclude --listen and --pass-through")
+        if listen:
+            from ..serve import worker
 
-        load = lambda: setup.classifier(threads=1)
-        worker.run(listen, 0o600 if mode is None else mode, load, workers, threads, verbose)
-    if pass_through:
+            load = lambda: setup.classifier(threads=1)
+            worker.run(listen, 0o600 if mode is None else mode, load, workers, threads, verbose)
         from ..serve import pass_through as passing
 
         return passing.run(setup.classifier)
-    q = setup.question()
+    questions = setup.questions()
+    cli.refuse(
+        len(questions) > 1 and (long or learns), "--long, --learn and --forget: need one question"
+    )
+    if are_many:
+        cli.refuse(long, "--long: for one text")
+        return _many(texts, setup.panel(questions))
     # before the model is opened: empty input ends at once
-    data = b"" if jsonl else setup.read_input(q, file)
-    c = setup.classifier(q)
-    if jsonl:
-        from ..classify import report
-
-        return report.answer(c)
-    v = learns(c, data) if learns else c.ask(data)
+    data = setup.read_input(questions, files[0] if files else None, as_text)
+    panel = setup.panel(questions)
+    c = panel.first
+    verdicts = [learns(c, data)] if learns else panel.ask(data)
+    v = verdicts[0]
     ms = 1e3 * (time.monotonic() - began)
-    line = c.line(v, v.answer) if long else f"{v.answer} {kinds.number(v):.3f}\n".encode()
     if as_json:
         from ..classify import report
 
-        line = report.dump(report.whole(c, v, ms))
+        line = report.dump(report.of_all(panel, verdicts, True, ms))
+    elif long:
+        line = c.line(v, v.answer)
+    else:
+        line = panel.lines(verdicts)
     stream.write_all(1, line)
     if verbose:
         cli.report(
             tokens=v.n_tokens, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.cache_state, ms=ms
         )
-    raise click.exceptions.Exit(0 if learns else c.status(v))
+    raise click.exceptions.Exit(0 if learns else panel.status(verdicts))
+
+
+def _many(texts, panel):
+    from ..classify import many
+    from ..cli import progress
+
+    with progress.Texts(texts.count) as bar:
+        code = many.run(texts, panel, bar.say, bar.advance)
+    raise click.exceptions.Exit(code)

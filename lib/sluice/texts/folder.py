@@ -64,6 +64,11 @@ def _mails(folder):
     yield from failed
 
 
+def is_maildir(folder: str) -> bool:
+    """Whether there is a Maildir at `folder`."""
+    return all(os.path.isdir(os.path.join(folder, kind)) for kind in MAILDIR)
+
+
 def unique_name(path: str) -> str:
     """What stays of the name of a Maildir's mail when its flags change."""
     return os.path.basename(path).partition(":")[0]
