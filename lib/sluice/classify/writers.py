@@ -9,7 +9,7 @@ from ..faults import one_line
 from ..jsonl import BadLine, dump
 from ..texts import sources
 from ..texts.sources import Item
-from . import report
+from . import kinds, report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Lines(Writer):
         names = self.panel.names
         for k, question in enumerate(names):
             if isinstance(found, list):
-                answer = f"{found[k].answer}\t{found[k].score:.3f}"
+                answer = f"{found[k].answer}\t{kinds.number(found[k]):.3f}"
             else:
                 answer = f"{MISSING if found is None else ERROR}\t-"
             fields = (name, question, answer) if len(names) > 1 else (name, answer)
