@@ -8,7 +8,7 @@ from classify_call import ALIKE, classify, jsonl, question, run_measured, write_
 from conftest import BIN
 
 from sluice import stream
-from sluice.classify import many
+from sluice.classify import many, report
 from sluice.classify.classifier import Classifier
 from sluice.classify.panel import Panel
 from sluice.classify.plan import Texts

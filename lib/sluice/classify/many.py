@@ -9,7 +9,7 @@ import os
 from .. import stream
 from ..faults import BAD_DATA, Error, data_error
 from ..jsonl import BadLine, lines_at_once
-from ..texts import sources
+from ..texts import folder, sources
 from ..texts.one_file import called, open_path
 from ..texts.sources import Item
 from . import report, writers
@@ -129,7 +129,7 @@ def _run(
     panel.prepare()
     for items in source:
         if state and writer.by_name:
-            items = [item for item in items if item.name not in state.names]
+            items = [item for item in items if folder.lasting_name(item.name) not in state.names]
         items, left = items[left:], max(0, left - len(items))
         for item, found in zip(items, _found(panel, items)):
             n.all += 1
@@ -143,7 +143,8 @@ def _run(
                 writer.flush()
         writer.flush()
         if state and items:
-            state.done(len(items), [item.name for item in items] if writer.by_name else None)
+            names = [folder.lasting_name(item.name) for item in items] if writer.by_name else None
+            state.done(len(items), names)
         if progress:
             progress(len(items))
     return n

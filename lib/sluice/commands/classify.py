@@ -223,7 +223,7 @@ def main(
         vocab=vocab_file,
         huge_pages=huge_pages,
         say=None if is_learning else cli.say,
-        answers=answers,
+        answers=None if answers is None else [word.strip() for word in answers.split(",")],
     )
     learns = None
     if is_learning:
