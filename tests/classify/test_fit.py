@@ -456,8 +456,17 @@ def test_question_without_a_file_has_no_default_fit():
 
     q = Question(tree_of(), "-q", "answer")
     assert Setup("Is it fruit?", answers=["yes", "no"]).fit_path(q) is None
-    named = Setup("Is it fruit?", answers=["yes", "no"], fit_path="x.fit")
-    assert named.fit_path(q) == "x.fit"
+
+
+def test_question_without_a_file_needs_a_name_for_its_fit(models, tmp_path, file):
+    path = write(tmp_path / "l.jsonl", labelled(20))
+    argv = ("-q", "Is it fruit?", "--answers", "yes,no")
+    done = classify(models, *argv, "--fit", path)
+    assert done.returncode == 64 and b"--fit-file" in done.stderr
+    done = classify(models, *argv, "--fit", "--fit-file", file, path)
+    assert done.returncode == 0, done.stderr
+    done = classify(models, *argv, "--fit-file", file, "--json", input=b"plum")
+    assert json.loads(done.stdout)["fit"]["labels"] == 20
 
 
 def test_prior_of_the_question_gives_way_to_a_fit(models, tmp_path, file):

@@ -19,6 +19,7 @@ question first, so that many texts share them.
 """
 
 from ..faults import data_error, printable
+from . import templates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,11 +47,18 @@ COMMON = (
 OWN = ("type", "question", "order", "prompt")
 ANSWERS_KEY = {YESNO: "answers", CHOICE: "answers", SCORE: "levels"}
 DEFAULT_INPUT = {"kind": "text", "head_ids": 768, "tail_ids": 256}
+UNSURE = "unsure"
 UNSURE_BELOW = 0.6  # threshold of yes and of no, as in the bundled questions
 
 
-def expand(tree: "dict[str, Any]", path: str) -> "dict[str, Any]":
-    """Return the full form of a typed question: a mapping that has type, options and answers.
+class Full(dict[str, "Any"]):
+    """The full form of a typed question, with two keys more: type, and options, the lines that list
+    its answers.
+    """
+
+
+def expand(tree: "dict[str, Any]", path: str) -> Full:
+    """Return the full form of a typed question.
 
     tree: the parsed file. path: named in errors. Raises DataError naming file and key.
     """
@@ -66,24 +74,55 @@ def expand(tree: "dict[str, Any]", path: str) -> "dict[str, Any]":
                 f" {', '.join((*OWN, key, *COMMON))}",
             )
     listed = _listed(tree, kind, path)
+    for name in listed:
+        if not is_word(name):
+            raise data_error(
+                path,
+                f"{key}: {printable(name)} is not a printable word, or is the reserved word"
+                f" {UNSURE}; describe it behind a colon",
+            )
     question = None
     if "question" in tree or "prompt" not in tree:
         question = _text(tree.get("question"), "question", path)
     order = tree.get("order", QUESTION_FIRST if len(listed) > MANY_ANSWERS else TEXT_FIRST)
     if order not in (TEXT_FIRST, QUESTION_FIRST):
         raise data_error(path, f"order: is none of {TEXT_FIRST}, {QUESTION_FIRST}")
-    full = {name: tree[name] for name in COMMON if name in tree}
-    full.setdefault("input", dict(DEFAULT_INPUT))
-    full.setdefault("frame", "auto")
-    full.setdefault("tokenisations", "canonical")
-    threshold = full.get("thresholds", UNSURE_BELOW if kind == YESNO else 0.0)
+    given = {name: tree[name] for name in COMMON if name in tree}
+    threshold = given.get("thresholds", UNSURE_BELOW if kind == YESNO else 0.0)
     if type(threshold) in (int, float):
-        full["thresholds"] = dict.fromkeys(listed, threshold)
-    full["type"] = kind
-    full["options"] = [option(name, about) for name, about in listed.items()]
-    full["answers"] = dict(zip(listed, spellings(list(listed))))
-    full["prompt"] = tree.get("prompt") or prompt(kind, question, listed, order)
-    return full
+        given["thresholds"] = dict.fromkeys(listed, threshold)
+    made = full(kind, question or "", listed, order)
+    if "prompt" in tree:
+        given["prompt"] = tree["prompt"]
+    return Full({**made, **given})
+
+
+def full(
+    kind: str,
+    question: str,
+    listed: "dict[str, str | None]",
+    order: str = TEXT_FIRST,
+    names: "Sequence[str] | None" = None,
+) -> Full:
+    """Return the full form of a question. listed: {answer as the model writes it: description or
+    None}. names: of the answers in the results; None: as the model writes them.
+    """
+    return Full(
+        type=kind,
+        options=[option(name, about) for name, about in listed.items()],
+        input=dict(DEFAULT_INPUT),
+        frame=templates.CHAT,
+        prompt=prompt(kind, question, listed, order),
+        answers=dict(zip(names or listed, spellings(list(listed)))),
+        tokenisations="canonical",
+    )
+
+
+def is_word(name: str) -> bool:
+    """Whether `name` can be an answer in lines of words: printable, without a space."""
+    return (
+        bool(name) and name.isprintable() and " " not in name and len(name) <= 80 and name != UNSURE
+    )
 
 
 def ad_hoc(text: str, answers: "Sequence[str]") -> "dict[str, Any]":
@@ -124,31 +163,31 @@ def number(v: "Verdict") -> float:
     return v.score if v.level is None else v.level
 
 
-def prompt(
-    kind: str, question: str | None, listed: "dict[str, str | None]", order: str
-) -> "list[Any]":
-    """Return the prompt segments of a typed question. listed: {answer: description or None}."""
-    if kind == YESNO and not any(listed.values()):
-        options, cue = [], "Answer with one word, yes or no."
-    elif kind == YESNO:
-        options, cue = ["options"], "Answer with one word, yes or no."
-    else:
-        options, cue = ["options"], "Answer with one of these words."
-    lines = [{"text": "\n"}, *options, {"text": "\n"}] if options else []
+def prompt(kind: str, question: str, listed: "dict[str, str | None]", order: str) -> "list[Any]":
+    """Return the prompt segments of a typed question. listed: {answer: description or None}.
+
+    Of the wordings that were tried with SmolLM2-135M-Instruct and Gemma 3 270M these gave the
+    answers the most mass.
+    """
+    is_listed = kind != YESNO or any(listed.values())
+    cue = "Answer yes or no." if kind == YESNO else "Answer with one of these words."
+    lines = [{"text": "\n"}, "options"] if is_listed else []
     if order == TEXT_FIRST:
+        end = [*lines, {"text": f"\n{cue}"}] if is_listed else [{"text": f" {cue}"}]
         return [
-            {"text": "Read the text below.\n\n---\n"},
+            {"text": "Text:\n---\n"},
             "input",
-            {"text": f"\n---\n\n{question}"},
-            *(lines or [{"text": " "}]),
-            {"text": cue},
+            {"text": f"\n---\n\nQuestion: {question}"},
+            *end,
         ]
+    if kind != YESNO:
+        cue = "Answer with one of the words above."
     return [
-        {"text": f"{question}"},
+        {"text": f"Question: {question}"},
         *lines,
-        {"text": "\n---\n" if not lines else "---\n"},
+        {"text": "\n\nText:\n---\n"},
         "input",
-        {"text": f"\n---\n\n{question} {cue}"},
+        {"text": f"\n---\n\nQuestion: {question} {cue}"},
     ]
 
 

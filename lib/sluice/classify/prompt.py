@@ -47,8 +47,8 @@ class Prompt:
         segments = segments or question.prompt
         if question.frame:
             self.template = (
-                templates.choose(file, vocab)
-                if question.frame == templates.AUTO
+                templates.choose(file, vocab, question.frame)
+                if question.frame in (templates.AUTO, templates.CHAT)
                 else question.frame
             )
             template = templates.TEMPLATES[self.template]

@@ -36,7 +36,7 @@ import os
 from .. import stream
 from ..faults import NO_INPUT, Error, data_error, printable
 from ..kernels import lib
-from . import templates
+from . import kinds, templates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUNDLED, DATA = os.path.join(HERE, "configs"), os.path.join(HERE, "data")
 MAX_BYTES = 64 << 10  # of the file
 MAX_TOKENS = 1 << 17  # of head or tail
-MAX_ANSWERS, MAX_SPELLINGS = 255, 64
+MAX_ANSWERS, MAX_SPELLINGS = kinds.MAX_ANSWERS, 64
 MAX_SPELLING_BYTES = 256
 MAX_ALIASES = 1000
-UNSURE = "unsure"
+UNSURE = kinds.UNSURE
 SUFFIX = ".question"  # of a parsed question in a cache
 MAX_CACHED = 64  # parsed questions in a cache
 MAX_QUESTIONS = 64  # in a file
@@ -79,9 +79,7 @@ class Question:
         self.path, self.name = path, name or name_of(path)
         self.type, self.options = None, []
         if isinstance(tree, dict) and "type" in tree:
-            from . import kinds
-
-            tree = kinds.expand(tree, path)
+            tree = dict(tree if isinstance(tree, kinds.Full) else kinds.expand(tree, path))
             self.type, self.options = tree.pop("type"), tree.pop("options")
         top = self._dict(
             tree,
@@ -100,7 +98,7 @@ class Question:
         )
         self.model = self._string(top, "model", 1000) if "model" in top else None
         self.frame = (
-            self._choice(top, "frame", (templates.AUTO, *templates.TEMPLATES))
+            self._choice(top, "frame", (templates.AUTO, templates.CHAT, *templates.TEMPLATES))
             if "frame" in top
             else None
         )
@@ -156,8 +154,6 @@ class Question:
                 self.prompt.append(("input", ""))
                 continue
             if segment == "options" and self.options:
-                from . import kinds
-
                 self.prompt.append(("options", kinds.listing(self.options)))
                 continue
             if not (
@@ -182,13 +178,7 @@ class Question:
         self.answers, seen = {}, {}
         for name, spellings in value.items():
             where = f"answers.{name}" if name.isprintable() else f"answers.{printable(name)}"
-            if (
-                not name
-                or not name.isprintable()
-                or " " in name
-                or len(name) > 80
-                or name == UNSURE
-            ):
+            if not kinds.is_word(name):
                 raise self._data_error(
                     "answers",
                     f"{printable(name)} is not a printable word, or is the reserved word {UNSURE}",
