@@ -72,6 +72,7 @@ def test_json_says_everything(models, tmp_path):
         "score",
         "p",
         "mass",
+        "margin",
         "scores",
         "ids",
         "reused",

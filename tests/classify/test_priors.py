@@ -160,7 +160,7 @@ def test_bad_texts_are_named_once_and_do_not_count(models, q, tmp_path):
     argv = ("-q", q, "--jsonl", "--prior", "texts")
     want = objects(classify(models, *argv, good))
     done = classify(models, *argv, bad)
-    assert done.returncode == 65 and done.stderr.count(b"line is not JSON") == 1
+    assert done.returncode == 65 and done.stderr.count(b"2 of 14 lines are invalid") == 1
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [o for o in found if "error" not in o] == want
 

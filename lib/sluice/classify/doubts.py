@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 # The mass costs a product with the whole output matrix a text: 5 ms for SmolLM2-135M, 20 ms for
 # Gemma 3 270M with its 262,144 tokens. So it is looked at in the first texts only.
 N_SAMPLED = 20
-MIN_SAMPLED = 5
 LOW_MASS, LOW_SHARE = 0.1, 0.2
 MIN_TEXTS, ONE_ANSWER_SHARE = 50, 0.95
 
@@ -50,7 +49,7 @@ class Doubts:
 
     def _low_mass(self, k):
         n, n_low = self._n[k], self._n_low[k]
-        if n < MIN_SAMPLED or n_low <= LOW_SHARE * n or self._panel.classifiers[k].head:
+        if n < N_SAMPLED or n_low <= LOW_SHARE * n or self._panel.classifiers[k].head:
             return []
         return [
             f"in {n_low} of {n} texts all answers together have a probability below {LOW_MASS:g}"
