@@ -150,13 +150,13 @@ class Fitter:
     def check_number(self, n: int, name: str) -> None:
         """Raise DataError if `n` texts are too few for what is asked."""
         if n < MIN_LABELS:
-            raise data_error(name, f"{n} labelled texts; at least {MIN_LABELS} are needed")
+            raise data_error(name, f"{_labelled(n)}; at least {MIN_LABELS} are needed")
         if self._wants_head and n < heads.MIN_LABELS:
-            raise data_error(name, f"--head: {n} labelled texts; {heads.MIN_LABELS} are needed")
+            raise data_error(name, f"--head: {_labelled(n)}; {heads.MIN_LABELS} are needed")
         if self._most is not None and n < (least := risk.needed(self._most)):
             raise data_error(
                 name,
-                f"{n} labelled texts cannot show an error of {self._most:g} with 95 % confidence:"
+                f"{_labelled(n)} cannot show an error of {self._most:g} with 95 % confidence:"
                 f" {least} without an error are needed",
             )
 
@@ -171,11 +171,15 @@ class Fitter:
 
     def _no_head(self):
         """Why a head cannot be fitted, or None."""
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            return "numpy is not installed; pip install numpy"
         if len(self._names) > heads.MAX_ANSWERS:
             return f"{len(self._names)} answers; a head has at most {heads.MAX_ANSWERS}"
         n = len(self._texts)
         if n < heads.MIN_LABELS:
-            return f"{n} labelled texts; {heads.MIN_LABELS} are needed"
+            return f"{_labelled(n)}; {heads.MIN_LABELS} are needed"
         for a, name in enumerate(self._names):
             if (n := self._labels.count(a)) < heads.MIN_OF_ANSWER:
                 return f"{n} texts are {name}; {heads.MIN_OF_ANSWER} are needed"
@@ -300,6 +304,10 @@ class Fitter:
             "errors": cut.n_errors,
             "of": len(best),
         }
+
+
+def _labelled(n):
+    return f"{n} labelled text{'s' * (n != 1)}"
 
 
 def table(fields: "dict[str, Any]", path: str) -> bytes:
