@@ -6,7 +6,7 @@ the first of TEMPLATES whose special segments are all control tokens of the voca
 turn markers as plain text. The template "plain" fits every model.
 
 `chat` is `auto` for a model that has a template of its own. A model that has none was not trained to
-chat, even if its vocabulary has the tokens: it gets "answer", a text that it can continue.
+chat, even if its vocabulary has the tokens; it gets "answer", a text to continue.
 """
 
 from collections import namedtuple
