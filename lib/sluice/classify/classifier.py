@@ -192,6 +192,10 @@ class Classifier:
             self._kv, self.n_known = Scratch(self.model.geometry(KV_TYPE), n_rows), 0
             self.forward = packed.Packed(self.model.hparams, self._kv)
 
+    def share(self, other: "Classifier") -> None:
+        """Use the cache and the buffers of `other`, whose prompt begins with the same tokens."""
+        self._kv, self.forward, self.n_known = other._kv, other.forward, other.n_known
+
     def verdict(self, text: "_Text", hidden: "dict[tuple[int, ...], Any]", n_known: int) -> Verdict:
         """Return the Verdict on a _Text.
 
