@@ -22,6 +22,7 @@ ANNOTATED = [
     "cli",
     "commands",
     "convert",
+    "decide",
     "faults.py",
     "generate",
     "gguf",

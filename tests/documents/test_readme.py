@@ -98,6 +98,7 @@ def test_table_has_rows_for_every_tool():
         "sample",
         "mail-text",
         "classify",
+        "decide",
         "mail-filter",
         "generate",
         "chat",
@@ -127,7 +128,7 @@ def test_bad_input_ends_as_the_table_says(files, row):
         assert err.count("\n") == 1 and err.endswith("\n") and "Traceback" not in err
         assert re.match(
             r"(4.3.0"
-            r" mail-filter|gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|generate|chat|sluice-bench): ",
+            r" mail-filter|gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|decide|generate|chat|sluice-bench): ",
             err,
         )
     assert tree(files) == before, "something was left behind"

@@ -42,7 +42,7 @@ class Prompt:
                 if question.frame in (templates.AUTO, templates.CHAT)
                 else question.frame
             )
-            template = templates.TEMPLATES[self.template]
+            template = templates.ALL[self.template]
             segments = template.before + segments + template.after
             tokens = [vocab.bos] if vocab.add_bos else []
         self.after = tokens  # becomes `before` at the input

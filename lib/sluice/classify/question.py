@@ -84,7 +84,7 @@ class Question:
         )
         self.model = self._string(top, "model", 1000) if "model" in top else None
         self.frame = (
-            self._choice(top, "frame", (templates.AUTO, templates.CHAT, *templates.TEMPLATES))
+            self._choice(top, "frame", (templates.AUTO, *templates.ALL, templates.CHAT))
             if "frame" in top
             else None
         )

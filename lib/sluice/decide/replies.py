@@ -1,7 +1,7 @@
 """Write the answers of `decide`, in the form of the answers of POST /v1/systemone.
 
     choice  {"type", "choice", "probabilities": {option: p}, "confidence"}
-    score   {"type", "score", "legend": {"0": level ...}, "probabilities": {"0": p ...}, "confidence"}
+    score   {"type", "score", "legend": {"0": level}, "probabilities": {"0": p}, "confidence"}
     noul    {"type", "noul": P(true)}
 
 score = sum i p_i, from 0 to K - 1. confidence of a choice = (p_max - 1/K) / (1 - 1/K); of a score
