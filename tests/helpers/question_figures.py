@@ -9,19 +9,16 @@ of them.
 """
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 from statistics import fmean, median
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "lib"))
 
 import real_models
 
 from sluice.classify import question
 from sluice.classify.classifier import Classifier
 
+ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "questions"
 TYPED = {
     "urgent": {"type": "yesno", "question": "Is this message urgent?"},
