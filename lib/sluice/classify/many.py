@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..texts.state import State
+    from .classifier import Verdict
     from .panel import Panel
     from .plan import Texts
     from .writers import Found, Writer
@@ -31,10 +32,12 @@ def run(
     panel: "Panel",
     say: "Callable[[str], None]",
     progress: "Callable[[int], None] | None" = None,
+    note: "Callable[[Item, list[Verdict]], None] | None" = None,
 ) -> int:
     """Classify all of `texts`; print the verdicts. Returns the exit status.
 
-    progress: called with the number of texts that were done since the last call. Raises DataError
+    progress: called with the number of texts that were done since the last call. note: called with
+    a text and its verdicts before these are printed. Raises DataError
     at the end if there were bad texts, and Error 64 for a --select that the questions lack.
     """
     source, writer = _source_and_writer(texts, panel)
@@ -46,7 +49,7 @@ def run(
     if not state or not state.n:
         writer.begin()
         writer.flush()
-    n = _run(panel, source, writer, say, state, progress)
+    n = run_source(panel, source, writer, say, state, progress, note)
     if n.missing:
         say(f"{writer.name}: {n.missing} empty texts have no answer")
     if n.bad:
@@ -70,6 +73,11 @@ def _key(texts, panel):
         "arithmetic": panel.model.arithmetic,
         "form": " ".join(map(str, form)),
     }
+
+
+def source_of(texts: "Texts", panel: "Panel") -> "Iterable[list[Item]]":
+    """The texts, in lists of those that may be classified together."""
+    return _source_and_writer(texts, panel)[0]
 
 
 def _source_and_writer(texts, panel):
@@ -113,14 +121,16 @@ class _Counts:
         self.all = self.bad = self.missing = self.selected = 0
 
 
-def _run(
+def run_source(
     panel: "Panel",
     source: "Iterable[list[Item]]",
     writer: "Writer",
     say: "Callable[[str], None]",
-    state: "State | None",
-    progress: "Callable[[int], None] | None",
+    state: "State | None" = None,
+    progress: "Callable[[int], None] | None" = None,
+    note: "Callable[[Item, list[Verdict]], None] | None" = None,
 ) -> _Counts:
+    """Classify the texts of `source`, and give each with its verdicts to `note` and `writer`."""
     n = _Counts()
     left = state.n if state and not writer.by_name else 0  # texts that were answered before
     panel.prepare()
@@ -134,6 +144,8 @@ def _run(
             if isinstance(found, Exception):
                 n.bad += 1
                 say(writers.why(item, found))
+            elif found and note:
+                note(item, found)
             n.selected += writer.put(item, found)
             if writer.at_once:
                 writer.flush()

@@ -178,6 +178,35 @@ def texts_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def receipt_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --receipt, --receipt-key and --verify."""
+    for decorate in (
+        option(
+            "--verify",
+            metavar="RECEIPTS",
+            files=("jsonl", "receipts"),
+            group="Receipts",
+            help="Classify the texts again; compare every bit with their receipts.",
+        ),
+        option(
+            "--receipt-key",
+            "receipt_key",
+            metavar="FILE",
+            group="Receipts",
+            help="Key of the digests in receipts: without it nobody can guess a text or write one.",
+        ),
+        option(
+            "--receipt",
+            metavar="FILE",
+            files=("jsonl", "receipts"),
+            group="Receipts",
+            help="Append a receipt of each verdict to FILE: digests, and every bit of the scores.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: --learn, --forget, --calibration and --no-calibration."""
     for decorate in (

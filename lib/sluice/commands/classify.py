@@ -11,7 +11,7 @@ if sys.argv[1:2] == ["--long"]:  # if it knows all options, this classifies and 
 from .. import cli  # first: an interrupt during the other imports is silent
 from .. import stream
 from ..classify.setup import Setup
-from ..classify.plan import Texts
+from ..classify.plan import STDIN, Texts
 import click
 
 
@@ -85,6 +85,7 @@ import click
     ),
 )
 @cli.texts_options
+@cli.receipt_options
 @cli.calibration_options
 @cli.option(
     "--cache",
@@ -133,6 +134,9 @@ def main(
     null: bool,
     select: str | None,
     state_file: str | None,
+    receipt: str | None,
+    receipt_key: str | None,
+    verify: str | None,
 ) -> None:
     """Classify a text with a language model.
 
@@ -140,6 +144,7 @@ def main(
       classify [OPTIONS] [FILE]
       classify --jsonl|--pass-through [OPTIONS] <input
       classify --listen SOCKET [OPTIONS]
+      classify --verify RECEIPTS [OPTIONS] [FILE...]
 
     DESCRIPTION
       Read FILE or stdin and print one line: a label and its probability. A question, a YAML file,
@@ -164,6 +169,13 @@ def main(
       the last 10,000 texts. A damaged file, or one of another model, is ignored with a message on
       stderr.
 
+      --receipt appends one JSON object per verdict to FILE: digests of model, question and text,
+      and every bit of the log probabilities. --verify RECEIPTS classifies the same texts again, by
+      the same options, and prints for each NAME, "same", "differs" or "unknown" (no receipt of
+      this text), the line of its receipt, and the digest of the calibration then. A text is known
+      by its digest, not by its name. Receipts are the same on every processor, with any number of
+      threads; what is learnt later does not change the log probabilities.
+
       The cache holds the parsed question, the model ID and, for a long prompt, the model's state
       after the part before the input. It never holds input.
 
@@ -172,11 +184,13 @@ def main(
       "error WORD". SIGHUP reloads question and model; SIGTERM ends.
 
     EXIT STATUS
-      0   first label (yes); success of --jsonl, --learn, --forget or --pass-through
-      1   another label
+      0   first label (yes); success of --jsonl, --learn, --forget or --pass-through; --verify: all
+          texts have the same bits
+      1   another label; --verify: a text differs or is unknown
       2   unsure
       64  usage error
-      65  invalid question, model or input; empty input; invalid lines; nothing to forget
+      65  invalid question, model or input; empty input; invalid lines; nothing to forget; a
+          damaged receipt, or none of this model and question
       66  no such file
       69  unsupported model or arithmetic
       73  cannot create the file or socket
@@ -198,6 +212,11 @@ def main(
     cli.only_one(long=long, as_json=as_json, listen=listen, pass_through=pass_through)
     cli.only_one(files=files, listen=listen, pass_through=pass_through)
     cli.only_one(jsonl=jsonl, long=long, listen=listen, pass_through=pass_through)
+    cli.only_one(verify=verify, receipt=receipt, listen=listen, pass_through=pass_through)
+    cli.only_one(verify=verify, long=long, select=select is not None, state=state_file)
+    cli.refuse(
+        receipt_key and not (receipt or verify), "--receipt-key: needs --receipt or --verify"
+    )
     cli.refuse(mass and not (jsonl or as_json), "--mass: needs --json or --jsonl")
     cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
     cli.refuse(
@@ -246,18 +265,29 @@ def main(
         from ..serve import pass_through as passing
 
         return passing.run(setup.classifier)
+    cli.refuse(learns and (receipt or verify), "--learn and --forget leave no receipt")
+    log = key = None
+    if receipt or verify:
+        from ..classify import receipts
+
+        key = receipts.read_key(receipt_key)
+        log = receipts.Log(receipt, key) if receipt else None
     questions = setup.questions()
     cli.refuse(
         len(questions) > 1 and (long or learns), "--long, --learn and --forget: need one question"
     )
+    if verify:
+        return _verify(texts, setup.panel(questions), verify, key, verbose)
     if are_many:
         cli.refuse(long, "--long: for one text")
-        return _many(texts, setup.panel(questions))
+        return _many(texts, setup.panel(questions), log)
     # before the model is opened: empty input ends at once
     data = setup.read_input(questions, files[0] if files else None, as_text)
     panel = setup.panel(questions)
     c = panel.first
     verdicts = [learns(c, data)] if learns else panel.ask(data)
+    if log:
+        log.add(panel.classifiers, verdicts, files[0] if files else STDIN, data)
     v = verdicts[0]
     ms = 1e3 * (time.monotonic() - began)
     if as_json:
@@ -276,10 +306,24 @@ def main(
     raise click.exceptions.Exit(0 if learns else panel.status(verdicts))
 
 
-def _many(texts, panel):
+def _many(texts, panel, log):
     from ..classify import many
     from ..cli import progress
 
+    note = log and (
+        lambda item, found: log.add(panel.classifiers, found, item.name, item.data, item.id)
+    )
     with progress.Texts(texts.count) as bar:
-        code = many.run(texts, panel, bar.say, bar.advance)
+        code = many.run(texts, panel, bar.say, bar.advance, note)
+    raise click.exceptions.Exit(code)
+
+
+def _verify(texts, panel, path, key, verbose):
+    from ..classify import verify
+    from ..cli import progress
+
+    with progress.Texts(texts.count) as bar:
+        code, book = verify.run(texts, panel, path, key, bar.say, bar.advance)
+    if verbose:
+        cli.report(receipts=book.n, compared=book.n_seen)
     raise click.exceptions.Exit(code)
