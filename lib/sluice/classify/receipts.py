@@ -20,8 +20,8 @@ without it can guess a short text from its digest, or write a line that passes.
 
 There is no time and nothing of the machine in it: the same verdict gives the same bytes anywhere.
 
-The file grows by whole lines under a lock (flock). Half a line at the end, left by a crash or a full
-disk, is removed by the next append. What does not begin as receipts do is refused.
+The file grows by whole lines under a lock (flock). Half a line at the end, left by a crash, is
+removed by the next append. A file that does not begin as receipts do is refused.
 """
 
 import fcntl
@@ -58,7 +58,7 @@ class Digester:
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key
         self.name = "hmac-sha256" if key else "sha256"
-        self.key_name = self("sluice receipt key".encode())[:16] if key else None
+        self.key_name = self(b"sluice receipt key")[:16] if key else None
 
     def __call__(self, data: bytes) -> str:
         if self._key:

@@ -6,7 +6,6 @@ before it. A line of the file that is damaged is named, and the others are used.
 """
 
 import array
-import bisect
 import fcntl
 import os
 import stat
