@@ -179,6 +179,12 @@ class Classifier:
             text, rest, reasons = inputs.text(data, self.is_mail, self.question.fold)
         except Error as e:
             return e
+        return self.text_of(text, rest, reasons)
+
+    def text_of(
+        self, text: bytes, rest: bytes | None, reasons: list[str] | None
+    ) -> "_Text | Error":
+        """Return the _Text of what inputs.text gives, or the DataError that it is empty."""
         tokens, cut = self.prompt.input_tokens(text, rest)
         tokens = self.prompt.before + tokens
         if not tokens and not self.prompt.after:

@@ -30,6 +30,7 @@ from .options import (
     threads_option,
     verbose_option,
     vocab_option,
+    why_options,
 )
 from .values import Bytes, Number, OrNone
 
@@ -68,4 +69,5 @@ __all__ = [
     "threads_option",
     "verbose_option",
     "vocab_option",
+    "why_options",
 ]

@@ -33,7 +33,14 @@ GROUPS: tuple[str, ...] = (
     "Sampling",
     "Tests",
 )
-GROUPS += ("Receipts", "Calibration", "Cache", "Server", "General")  # in the order of the manual
+GROUPS += (
+    "Why",
+    "Receipts",
+    "Calibration",
+    "Cache",
+    "Server",
+    "General",
+)  # in the order of the manual
 Manual = list[tuple[str, list[tuple]]]  # [(title, [block])]
 VERBATIM = ("SYNOPSIS", "EXAMPLES")
 LATER = ("EXIT STATUS", "EXAMPLES", "SEE ALSO")  # sections after OPTIONS

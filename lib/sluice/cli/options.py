@@ -178,6 +178,43 @@ def texts_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def why_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --why, --top, --counterfactual and --html."""
+    for decorate in (
+        option(
+            "--html",
+            metavar="FILE",
+            files=("html",),
+            group="Why",
+            help="Write the explanation to FILE, one self-contained page (mode 0600: it has the"
+            " text in it).",
+        ),
+        option(
+            "--counterfactual",
+            is_flag=True,
+            group="Why",
+            help="Name lines without which the answer is another, and as few as are needed.",
+        ),
+        option(
+            "--top",
+            type=click.IntRange(min=1),
+            metavar="N",
+            group="Why",
+            show_default="all, in their order",
+            help="The N lines with the largest effects, the largest first.",
+        ),
+        option(
+            "--why",
+            is_flag=True,
+            group="Why",
+            help="Print how much each line (or sentence, of a text with one line) moved the"
+            " log-odds of the answer: each is left out in turn.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 def receipt_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: --receipt, --receipt-key and --verify."""
     for decorate in (

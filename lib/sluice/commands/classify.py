@@ -85,6 +85,7 @@ import click
     ),
 )
 @cli.texts_options
+@cli.why_options
 @cli.receipt_options
 @cli.calibration_options
 @cli.option(
@@ -134,6 +135,10 @@ def main(
     null: bool,
     select: str | None,
     state_file: str | None,
+    why: bool,
+    top: int | None,
+    counterfactual: bool,
+    html: str | None,
     receipt: str | None,
     receipt_key: str | None,
     verify: str | None,
@@ -144,6 +149,7 @@ def main(
       classify [OPTIONS] [FILE]
       classify --jsonl|--pass-through [OPTIONS] <input
       classify --listen SOCKET [OPTIONS]
+      classify --why [OPTIONS] [FILE]
       classify --verify RECEIPTS [OPTIONS] [FILE...]
 
     DESCRIPTION
@@ -176,6 +182,12 @@ def main(
       by its digest, not by its name. Receipts are the same on every processor, with any number of
       threads; what is learnt later does not change the log probabilities.
 
+      --why leaves out each line of the text in turn, or each sentence of a text with one line, and
+      prints how much the log-odds of the answer fall by that (+: the line speaks for the answer).
+      Of a message these are the lines that mail-text prints. Each text with a line left out is
+      classified as if it had been given. --counterfactual adds lines without which the answer is
+      another, if there are any. Colours: on a terminal, unless $NO_COLOR is set.
+
       The cache holds the parsed question, the model ID and, for a long prompt, the model's state
       after the part before the input. It never holds input.
 
@@ -189,8 +201,8 @@ def main(
       1   another label; --verify: a text differs or is unknown
       2   unsure
       64  usage error
-      65  invalid question, model or input; empty input; invalid lines; nothing to forget; a
-          damaged receipt, or none of this model and question
+      65  invalid question, model or input; empty input; invalid lines; nothing to forget; a text
+          of one sentence for --why; a damaged receipt, or none of this model and question
       66  no such file
       69  unsupported model or arithmetic
       73  cannot create the file or socket
@@ -212,6 +224,11 @@ def main(
     cli.only_one(long=long, as_json=as_json, listen=listen, pass_through=pass_through)
     cli.only_one(files=files, listen=listen, pass_through=pass_through)
     cli.only_one(jsonl=jsonl, long=long, listen=listen, pass_through=pass_through)
+    cli.only_one(why=why, verify=verify, long=long, listen=listen, pass_through=pass_through)
+    cli.refuse(
+        not why and (top or counterfactual or html),
+        "--top, --counterfactual and --html: need --why",
+    )
     cli.only_one(verify=verify, receipt=receipt, listen=listen, pass_through=pass_through)
     cli.only_one(verify=verify, long=long, select=select is not None, state=state_file)
     cli.refuse(
@@ -266,6 +283,11 @@ def main(
 
         return passing.run(setup.classifier)
     cli.refuse(learns and (receipt or verify), "--learn and --forget leave no receipt")
+    cli.refuse(why and (learns or are_many or len(asked) > 1), "--why: one text, one question")
+    if html:
+        from ..classify import why_page
+
+        why_page.check(html, *files, model)
     log = key = None
     if receipt or verify:
         from ..classify import receipts
@@ -278,6 +300,7 @@ def main(
     )
     if verify:
         return _verify(texts, setup.panel(questions), verify, key, verbose)
+    cli.refuse(why and len(questions) > 1, "--why: one text, one question")
     if are_many:
         cli.refuse(long, "--long: for one text")
         return _many(texts, setup.panel(questions), log)
@@ -285,7 +308,10 @@ def main(
     data = setup.read_input(questions, files[0] if files else None, as_text)
     panel = setup.panel(questions)
     c = panel.first
-    verdicts = [learns(c, data)] if learns else panel.ask(data)
+    explained = _explain(c, data, counterfactual) if why else None
+    verdicts = (
+        [learns(c, data)] if learns else [explained.verdict] if explained else panel.ask(data)
+    )
     if log:
         log.add(panel.classifiers, verdicts, files[0] if files else STDIN, data)
     v = verdicts[0]
@@ -293,17 +319,43 @@ def main(
     if as_json:
         from ..classify import report
 
-        line = report.dump(report.of_all(panel, verdicts, True, ms))
+        fields = report.of_all(panel, verdicts, True, ms)
+        if explained:
+            from ..classify import why_text
+
+            fields["why"] = why_text.fields(explained, top)
+        line = report.dump(fields)
     elif long:
         line = c.line(v, v.answer)
     else:
         line = panel.lines(verdicts)
+        if explained:
+            from ..classify import why_text
+
+            line += why_text.lines(explained, top, why_text.is_coloured(1))
+    if html and explained:
+        why_page.write(html, c, explained, files[0] if files else "standard input", top)
     stream.write_all(1, line)
     if verbose:
         cli.report(
             tokens=v.n_tokens, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.cache_state, ms=ms
         )
     raise click.exceptions.Exit(0 if learns else panel.status(verdicts))
+
+
+def _explain(c, data, counterfactual):
+    from ..classify import why
+    from ..cli import progress
+
+    with progress.shown("leaving out", len(data)) as advance:
+        last = 0
+
+        def show(n: int, of: int) -> None:
+            nonlocal last
+            advance(len(data) * n // of - last)
+            last = len(data) * n // of
+
+        return why.explain(c, data, counterfactual, show)
 
 
 def _many(texts, panel, log):
