@@ -23,7 +23,7 @@ from ..model.packed import Part
 from .answers import calibrated, log_sum
 from .calibration import prior
 from .question import UNSURE
-from .spans import Spans
+from .spans import MAX_SPANS, Spans
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,13 +72,19 @@ def explain(
     c: "Classifier",
     data: bytes,
     counterfactual: bool = False,
+    n_spans: int = MAX_SPANS,
     progress: "Callable[[int, int], None] | None" = None,
 ) -> Why:
-    """Return the Why of an input. progress: called with (texts classified, of how many).
+    """Return the Why of an input.
 
-    DataError if it is empty or has one span only.
+    n_spans: at most; of more, neighbours are one. progress: called with (texts classified, of how
+    many). DataError if it is empty or has one span only.
     """
-    spans = Spans(data, c.is_mail, c.question.fold)
+    whole = c.tokenized(data)
+    if isinstance(whole, Error):
+        raise whole
+    read = c.prompt.bytes_read(whole.tokens[len(c.prompt.before) :]) if whole.cut else None
+    spans = Spans(data, c.is_mail, c.question.fold, n_spans, read)
     n = len(spans.texts)
     if n < 2:
         raise data_error("--why", f"the text has {n or 'no'} span: nothing to compare")

@@ -105,6 +105,10 @@ def _shown(text):
     return html.escape(visible(text))
 
 
+def _span(w, i):
+    return html.escape(why_text.span(w, i))
+
+
 def _shades():
     """A class for each shade, f1 to f9 for the answer and a1 to a9 against it."""
     rules = []
@@ -126,8 +130,8 @@ def _class(w, i):
 
 def _marked(w):
     marks = [
-        f'<mark{_class(w, i)} title="{w.effects[i]:+.2f}">{_shown(span)}</mark>'
-        for i, span in enumerate(w.spans.texts)
+        f'<mark{_class(w, i)} title="{w.effects[i]:+.2f}">{_span(w, i)}</mark>'
+        for i in range(len(w.effects))
     ]
     inline = "" if w.spans.kind == "lines" else " inline"
     return f'<div class="text{inline}">\n' + "\n".join(marks) + "\n</div>"
@@ -137,7 +141,7 @@ def _table(w, top):
     rows = [
         f'<tr><td class="n">{i + 1}</td><td class="n"><mark{_class(w, i)}>{_signed(w.effects[i])}'
         f'</mark></td><td class="n">{_shown(w.verdicts[i].answer)} {w.verdicts[i].score:.3f}</td>'
-        f'<td class="words">{_shown(w.spans.texts[i])}</td></tr>'
+        f'<td class="words">{_span(w, i)}</td></tr>'
         for i in w.largest(len(w.effects) if top is None else top)
     ]
     return (
@@ -166,7 +170,7 @@ def _counterfactual(w):
     if not w.counterfactual:
         return []
     numbers, v = w.counterfactual
-    items = "\n".join(f"<li>{_shown(w.spans.texts[i])}</li>" for i in numbers)
+    items = "\n".join(f"<li>{_span(w, i)}</li>" for i in numbers)
     return [
         f"<p>Without {why_text.these(w, len(numbers))}: <b>{_shown(v.answer)} {v.score:.3f}</b></p>"
         f"\n<ul>\n{items}\n</ul>"

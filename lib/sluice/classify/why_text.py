@@ -14,6 +14,7 @@ against it.
 """
 
 import os
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 BAR = 10  # characters of the largest effect, or of 1 if that is larger
 MAX_SHOWN = 1000  # characters of a span
+LINE_END = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 GREEN, RED, DIM, RESET = "\033[32m", "\033[31m", "\033[2m", "\033[0m"
 
 
@@ -33,7 +35,7 @@ def visible(text: bytes | str) -> str:
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
-    text = text.strip("\r\n\t ").replace("\t", " ")
+    text = LINE_END.sub(" / ", text.strip("\r\n\t ")).replace("\t", " ")
     return text if text.isprintable() else "".join(map(_visible, text))
 
 
@@ -61,11 +63,11 @@ def lines(w: "Why", top: int | None = None, coloured: bool = False) -> bytes:
         effect = w.effects[i]
         bar = "#" * round(BAR * abs(effect) / most)
         colour = DIM if not bar else GREEN if effect > 0 else RED
-        out.append(style(colour, f"{effect:+.2f} {bar:<{BAR}}") + f" {_short(w.spans.texts[i])}")
+        out.append(style(colour, f"{effect:+.2f} {bar:<{BAR}}") + f" {span(w, i)}")
     if w.counterfactual:
         numbers, v = w.counterfactual
         out.append(f"without {these(w, len(numbers))}: {v.answer} {v.score:.3f}")
-        out += [f"{i + 1:>3} {_short(w.spans.texts[i])}" for i in numbers]
+        out += [f"{i + 1:>3} {span(w, i)}" for i in numbers]
     return "".join(line + "\n" for line in out).encode()
 
 
@@ -77,16 +79,20 @@ def these(w: "Why", n: int) -> str:
 def head(w: "Why") -> str:
     """What the effects are, in one line."""
     n, kind = len(w.effects), w.spans.kind
+    merged = w.spans.n_cut - max(0, w.spans.n_unread - 1) > n
     without = "" if w.without is None else f"; without text: {w.without:+.2f}"
-    merged = f" (of {w.spans.n_cut}, neighbours together)" if w.spans.n_cut > n else ""
+    of = f" (of {w.spans.n_cut}, neighbours together)" if merged else ""
     return (
-        f"log-odds of {w.of} against the rest: {w.score:+.2f}{without}; each of {n} {kind}{merged}"
+        f"log-odds of {w.of} against the rest: {w.score:+.2f}{without}; each of {n} {kind}{of}"
         " left out:"
     )
 
 
-def _short(text):
-    shown = visible(text)
+def span(w: "Why", i: int) -> str:
+    """The span of a number, as it is shown."""
+    if i == w.spans.unread:
+        return f"({w.spans.n_unread} {w.spans.kind} in the middle, which the prompt leaves out)"
+    shown = visible(w.spans.texts[i][: 4 * MAX_SHOWN])
     return shown if len(shown) <= MAX_SHOWN else shown[: MAX_SHOWN - 3] + "..."
 
 
@@ -98,7 +104,11 @@ def fields(w: "Why", top: int | None = None) -> "dict[str, Any]":
             "effect": round(w.effects[i], 6),
             "answer": w.verdicts[i].answer,
             "score": round(w.verdicts[i].score, 6),
-            "text": w.spans.texts[i].decode("utf-8", "replace"),
+            **(
+                {"text": None, "left_out_by_prompt": w.spans.n_unread}
+                if i == w.spans.unread
+                else {"text": w.spans.texts[i].decode("utf-8", "replace")}
+            ),
         }
         for i in w.largest(top)
     ]

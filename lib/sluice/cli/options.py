@@ -179,7 +179,7 @@ def texts_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def why_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: --why, --top, --counterfactual and --html."""
+    """Decorator: --why, --top, --spans, --counterfactual and --html."""
     for decorate in (
         option(
             "--html",
@@ -194,6 +194,15 @@ def why_options(function: Callable[..., Any]) -> Callable[..., Any]:
             is_flag=True,
             group="Why",
             help="Name lines without which the answer is another, and as few as are needed.",
+        ),
+        option(
+            "--spans",
+            type=click.IntRange(2, 500),
+            metavar="N",
+            group="Why",
+            show_default="500",
+            help="At most N spans: of more lines, neighbours are left out together. Time grows with"
+            " the number of spans.",
         ),
         option(
             "--top",

@@ -137,6 +137,7 @@ def main(
     state_file: str | None,
     why: bool,
     top: int | None,
+    spans: int | None,
     counterfactual: bool,
     html: str | None,
     receipt: str | None,
@@ -226,8 +227,8 @@ def main(
     cli.only_one(jsonl=jsonl, long=long, listen=listen, pass_through=pass_through)
     cli.only_one(why=why, verify=verify, long=long, listen=listen, pass_through=pass_through)
     cli.refuse(
-        not why and (top or counterfactual or html),
-        "--top, --counterfactual and --html: need --why",
+        not why and (top or spans or counterfactual or html),
+        "--top, --spans, --counterfactual and --html: need --why",
     )
     cli.only_one(verify=verify, receipt=receipt, listen=listen, pass_through=pass_through)
     cli.only_one(verify=verify, long=long, select=select is not None, state=state_file)
@@ -308,7 +309,7 @@ def main(
     data = setup.read_input(questions, files[0] if files else None, as_text)
     panel = setup.panel(questions)
     c = panel.first
-    explained = _explain(c, data, counterfactual) if why else None
+    explained = _explain(c, data, counterfactual, spans) if why else None
     verdicts = (
         [learns(c, data)] if learns else [explained.verdict] if explained else panel.ask(data)
     )
@@ -343,7 +344,7 @@ def main(
     raise click.exceptions.Exit(0 if learns else panel.status(verdicts))
 
 
-def _explain(c, data, counterfactual):
+def _explain(c, data, counterfactual, spans):
     from ..classify import why
     from ..cli import progress
 
@@ -355,7 +356,7 @@ def _explain(c, data, counterfactual):
             advance(len(data) * n // of - last)
             last = len(data) * n // of
 
-        return why.explain(c, data, counterfactual, show)
+        return why.explain(c, data, counterfactual, spans or why.MAX_SPANS, show)
 
 
 def _many(texts, panel, log):
