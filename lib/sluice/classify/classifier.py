@@ -9,7 +9,7 @@ from ..model import packed
 from ..model.model import Model
 from ..model.packed import Part
 from ..tokenizer.vocabulary import Vocab
-from . import inputs
+from . import inputs, kinds
 from .answers import Tree, calibrated
 from .prompt import Prompt
 from .question import UNSURE
@@ -34,6 +34,7 @@ class Verdict:
     answer: the most probable label, or "unsure".
     score: probability of the answer; of the first label if unsure.
     scores: {label: probability}.
+    level: expected level of a question of type score, 0 for the first; None for other questions.
     log_p: uncalibrated log probabilities (nats) in the order of the labels.
     fit: the calibration.Fit in use; None: the question's calibration.
     n_tokens: tokens of prompt and input.
@@ -47,6 +48,7 @@ class Verdict:
     answer: str
     score: float
     scores: dict[str, float]
+    level: float | None
     log_p: list[float]
     fit: "Fit | None"
     n_tokens: int
@@ -221,7 +223,9 @@ class Classifier:
         v.fit = self.user_calibration and self.user_calibration.fit(self.model.file)
         scale, *bias = v.fit.fitted if v.fit else (q.scale, *(q.bias[name] for name in names))
         p = calibrated(v.log_p, scale, bias)
-        best = max(range(len(p)), key=lambda a: p[a])
+        best, v.level = max(range(len(p)), key=lambda a: p[a]), None
+        if q.type == kinds.SCORE:
+            best, v.level = kinds.nearest(p), kinds.level(p)
         v.scores = dict(zip(names, p))
         v.answer, v.score = (
             (names[best], p[best]) if p[best] >= q.thresholds[names[best]] else (UNSURE, p[0])

@@ -9,7 +9,7 @@ import os
 from .. import stream
 from ..faults import BAD_DATA, Error, data_error
 from ..jsonl import BadLine, lines_at_once
-from ..texts import sources
+from ..texts import folder, sources
 from ..texts.one_file import called, open_path
 from ..texts.sources import Item
 from . import report, writers
@@ -41,6 +41,8 @@ def run(
     at the end if there were bad texts, and Error 64 for a --select that the questions lack.
     """
     source, writer = _source_and_writer(texts, panel)
+    if len(texts.paths) < 2:
+        writer.name = called(*texts.paths or [STDIN])
     state = None
     if texts.state_file:
         from ..texts.state import State
@@ -51,11 +53,12 @@ def run(
         writer.flush()
     n = run_source(panel, source, writer, say, state, progress, note)
     if n.missing:
-        say(f"{writer.name}: {n.missing} empty texts have no answer")
+        say(f"{writer.name}: {n.missing} of {n.all} texts have no answer, because they are empty")
     if n.bad:
-        raise data_error(
-            writer.name, f"{n.bad} of {n.all} texts could not be classified; see above"
-        )
+        what = 'lines are invalid; their objects have "error"'
+        if not writer.says_errors:
+            what = "texts have no answer, because of errors"
+        raise data_error(writer.name, f"{n.bad} of {n.all} {what}")
     return 1 if texts.select is not None and not n.selected else 0
 
 
@@ -136,14 +139,15 @@ def run_source(
     panel.prepare()
     for items in source:
         if state and writer.by_name:
-            items = [item for item in items if item.name not in state.names]
+            items = [item for item in items if folder.lasting_name(item.name) not in state.names]
         items, left = items[left:], max(0, left - len(items))
         for item, found in zip(items, _found(panel, items)):
             n.all += 1
             n.missing += found is None
             if isinstance(found, Exception):
                 n.bad += 1
-                say(writers.why(item, found))
+                if not writer.says_errors:
+                    say(writers.why(item, found))
             elif found and note:
                 note(item, found)
             n.selected += writer.put(item, found)
@@ -151,7 +155,8 @@ def run_source(
                 writer.flush()
         writer.flush()
         if state and items:
-            state.done(len(items), [item.name for item in items] if writer.by_name else None)
+            names = [folder.lasting_name(item.name) for item in items] if writer.by_name else None
+            state.done(len(items), names)
         if progress:
             progress(len(items))
     return n

@@ -5,6 +5,7 @@ question whose prompt stands before the text has a KV cache of its own, which ke
 """
 
 from ..faults import USAGE, Error, one_line
+from . import kinds
 from .classifier import UNSURE, Classifier, Verdict, ask_together
 
 TYPE_CHECKING = False
@@ -84,8 +85,10 @@ class Panel:
     def lines(self, verdicts: "Sequence[Verdict]") -> bytes:
         """Return what is printed of a text: "ANSWER P", or a line for each of several questions."""
         if len(verdicts) == 1:
-            return f"{verdicts[0].answer} {verdicts[0].score:.3f}\n".encode()
-        lines = [f"{name}\t{v.answer}\t{v.score:.3f}\n" for name, v in zip(self.names, verdicts)]
+            return f"{verdicts[0].answer} {kinds.number(verdicts[0]):.3f}\n".encode()
+        lines = [
+            f"{name}\t{v.answer}\t{kinds.number(v):.3f}\n" for name, v in zip(self.names, verdicts)
+        ]
         return "".join(lines).encode()
 
     def selects(self, wanted: str) -> "tuple[int, str]":

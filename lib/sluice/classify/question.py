@@ -33,7 +33,7 @@ import os
 from .. import stream
 from ..faults import NO_INPUT, Error, data_error, printable
 from ..kernels import lib
-from . import templates
+from . import kinds, templates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUNDLED, DATA = os.path.join(HERE, "configs"), os.path.join(HERE, "data")
 MAX_BYTES = 64 << 10  # of the file
 MAX_TOKENS = 1 << 17  # of head or tail
-MAX_ANSWERS = MAX_SPELLINGS = 64
+MAX_ANSWERS, MAX_SPELLINGS = kinds.MAX_ANSWERS, 64
 MAX_SPELLING_BYTES = 256
-UNSURE = "unsure"
+UNSURE = kinds.UNSURE
 SUFFIX = ".question"  # of a parsed question in a cache
 MAX_CACHED = 64  # parsed questions in a cache
 MAX_QUESTIONS = 64  # in a file
@@ -57,6 +57,8 @@ class Question:
 
     path: str, the file. name: str, in output. model, frame: str or None. kind, tokenisations: str.
     fold: bool. head_ids, tail_ids: int. prompt: [(kind, text)]. answers: {label: [spelling]}.
+    type: "yesno", "choice", "score", or None for a question in full form. options: the lines that
+    list the answers of a typed question, in their order; [] in full form.
     thresholds, bias: {label: float} for every label. scale: float.
 
     Raises DataError naming file and key.
@@ -65,9 +67,15 @@ class Question:
     model: "Any"
     head_ids: int
     tail_ids: int
+    type: str | None
+    options: list[str]
 
     def __init__(self, tree: "Any", path: str, name: str | None = None) -> None:
         self.path, self.name = path, name or name_of(path)
+        self.type, self.options = None, []
+        if isinstance(tree, dict) and "type" in tree:
+            tree = dict(tree if isinstance(tree, kinds.Full) else kinds.expand(tree, path))
+            self.type, self.options = tree.pop("type"), tree.pop("options")
         top = self._dict(
             tree,
             "",
@@ -76,7 +84,7 @@ class Question:
         )
         self.model = self._string(top, "model", 1000) if "model" in top else None
         self.frame = (
-            self._choice(top, "frame", (templates.AUTO, *templates.TEMPLATES))
+            self._choice(top, "frame", (templates.AUTO, templates.CHAT, *templates.TEMPLATES))
             if "frame" in top
             else None
         )
@@ -116,6 +124,9 @@ class Question:
             if segment == "input":
                 self.prompt.append(("input", ""))
                 continue
+            if segment == "options" and self.options:
+                self.prompt.append(("options", kinds.listing(self.options)))
+                continue
             if not (
                 isinstance(segment, dict)
                 and len(segment) == 1
@@ -138,13 +149,7 @@ class Question:
         self.answers, seen = {}, {}
         for name, spellings in value.items():
             where = f"answers.{name}" if name.isprintable() else f"answers.{printable(name)}"
-            if (
-                not name
-                or not name.isprintable()
-                or " " in name
-                or len(name) > 80
-                or name == UNSURE
-            ):
+            if not kinds.is_word(name):
                 raise self._data_error(
                     "answers",
                     f"{printable(name)} is not a printable word, or is the reserved word {UNSURE}",

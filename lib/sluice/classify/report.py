@@ -44,7 +44,8 @@ def verdict(v: "Verdict") -> "dict[str, Any]":
     """Return the dict of a line of --jsonl."""
     mass = {} if v.mass is None else {"mass": round(v.mass, 6)}
     p = {name: round(x, 6) for name, x in v.scores.items()}
-    return {"answer": v.answer, "score": round(v.score, 6), "p": p, **mass}
+    level = {} if v.level is None else {"level": round(v.level, 6)}
+    return {"answer": v.answer, "score": round(v.score, 6), **level, "p": p, **mass}
 
 
 def of_all(

@@ -65,7 +65,7 @@ class Setup:
         self._directory: str | None = None
 
     def _calibration_of(self, asked):
-        if self._answers:  # a question without a file has no name by which to find one
+        if self._answers is not None:  # a question without a file has no name by which to find one
             file, is_off = self._calibration
             return None if is_off else file
         return calibration.path_for(asked, *self._calibration)
@@ -83,7 +83,7 @@ class Setup:
         """Read and check all questions. Raises DataError naming the key at fault, or OSError."""
         cache = None if self._no_cache else self._cache_dir or cache_directory.home()
         self._directory = cache_directory.usable(cache)
-        if self._answers:
+        if self._answers is not None:
             from . import kinds
 
             text = self._asked[0]

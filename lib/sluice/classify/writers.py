@@ -9,7 +9,7 @@ from ..faults import one_line
 from ..jsonl import BadLine, dump
 from ..texts import sources
 from ..texts.sources import Item
-from . import report
+from . import kinds, report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ ERROR, MISSING = "error", "-"  # in place of an answer
 
 class Writer:
     """by_name: Items come in no fixed order, and a State knows them by their names. at_once: each
-    is printed as soon as it is known. name: what the message at the end calls the input.
+    is printed as soon as it is known. says_errors: the output says what is wrong with a text.
+    name: what the message at the end calls the input.
     """
 
-    at_once = False
+    at_once = says_errors = False
     name = "input"
 
     def __init__(self, panel: "Panel", by_name: bool = False) -> None:
@@ -63,7 +64,7 @@ class Lines(Writer):
         names = self.panel.names
         for k, question in enumerate(names):
             if isinstance(found, list):
-                answer = f"{found[k].answer}\t{found[k].score:.3f}"
+                answer = f"{found[k].answer}\t{kinds.number(found[k]):.3f}"
             else:
                 answer = f"{MISSING if found is None else ERROR}\t-"
             fields = (name, question, answer) if len(names) > 1 else (name, answer)
@@ -79,6 +80,7 @@ class Objects(Writer):
     def __init__(self, panel: "Panel", key: str, is_whole: bool, by_name: bool = False) -> None:
         super().__init__(panel, by_name)
         self._key, self._is_whole = key, is_whole
+        self.says_errors = key == "id"
 
     def put(self, item: Item, found: "Found") -> int:
         fields: dict[str, Any] = {"id": item.id}
@@ -86,7 +88,7 @@ class Objects(Writer):
             name = item.name.encode("utf-8", "surrogateescape")
             fields = {"name": name.decode("utf-8", "backslashreplace")}
         if isinstance(found, Exception):
-            fields["error"] = str(found) if isinstance(found, BadLine) else why(item, found)
+            fields["error"] = str(found) if self.says_errors else why(item, found)
         elif found is None:
             fields["answer"] = None
         else:

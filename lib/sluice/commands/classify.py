@@ -67,7 +67,9 @@ import click
     group="Output",
     help="Copy the message from stdin to stdout and add X-Spam headers.",
 )
-@cli.option("--json", "as_json", is_flag=True, group="Output", help="Print one JSON object.")
+@cli.option(
+    "--json", "as_json", is_flag=True, group="Output", help="Print a JSON object for each text."
+)
 @cli.option(
     "--jsonl",
     is_flag=True,
@@ -148,7 +150,9 @@ def main(
 
     SYNOPSIS
       classify [OPTIONS] [FILE]
-      classify --jsonl|--pass-through [OPTIONS] <input
+      classify [OPTIONS] FOLDER|MBOX|FILE FILE...
+      classify --each line|--csv COLUMN|--jsonl|--mbox [OPTIONS] [FILE]
+      classify --pass-through [OPTIONS] <message
       classify --listen SOCKET [OPTIONS]
       classify --why [OPTIONS] [FILE]
       classify --verify RECEIPTS [OPTIONS] [FILE...]
@@ -158,11 +162,34 @@ def main(
       defines the prompt, the labels and a threshold for each label; it may also name the model. If
       the most likely label is below its threshold, print "unsure" and the probability of the first
       label. Bundled questions: spam (the default), and for any chat model language-is-english,
-      urgent and sentiment. Long input is truncated to its first and last tokens.
+      urgent and sentiment. -q 'Is this urgent?' --answers yes,no needs no file. Long input is
+      truncated to its first and last tokens.
+
+      With several questions, each text gets a line for each: question, label and probability, with
+      tabs between. Each answer is that of the question asked alone. Questions whose prompts have
+      the text first process it once.
+
+      Many texts are a folder, an mbox, several FILEs, or what an option says. Each text gets a
+      line: its name, the label and the probability, with tabs between. A folder stands for its
+      files, a Maildir for the messages in cur and new. A FILE that begins with a From line and has
+      a further dated one behind an empty line is an mbox; its messages are FILE:1, FILE:2 ...
+      Messages on stdin are split with --mbox only. Lines of --each line are -:1, -:2 ...
+
+      --csv COLUMN reads a table with a header (CSV or TSV, UTF-8 or UTF-16) and prints it with more
+      columns: QUESTION with the label, and QUESTION_p_LABEL with the probability of each label.
 
       --jsonl reads objects {"id": ..., "text": ...}, one per line. For each it prints an object at
-      once: id, answer (the label) and score (its probability), or id and error. With --mail, text
-      is a message whose bytes are written as characters of Latin-1.
+      once: id, answer (the label), score (its probability) and p (the probability of each label),
+      or id and error. With --mail, text is a message whose bytes are written as characters of
+      Latin-1. --json prints an object per text with all there is to say, also with --jsonl.
+
+      --select ANSWER prints the texts that got this answer: lines, objects, rows and messages as
+      they came, files by their names. QUESTION=ANSWER where there are several questions.
+
+      A text that cannot be classified does not stop the others. It is named on stderr, its label is
+      "error", and the exit status is 65. An empty line or field has the label "-". With --state
+      FILE, a run that was killed goes on where it was, if it is started again with the same
+      options and >>OUTPUT. A FILE that is a table or binary is refused as a text; --text insists.
 
       --pass-through reads a message of any size and prints it with the new headers X-Spam-Flag,
       X-Spam-Score and X-Spam-Status at the top. X-Spam headers that the message already had are
@@ -197,13 +224,13 @@ def main(
       "error WORD". SIGHUP reloads question and model; SIGTERM ends.
 
     EXIT STATUS
-      0   first label (yes); success of --jsonl, --learn, --forget or --pass-through; --verify: all
-          texts have the same bits
-      1   another label; --verify: a text differs or is unknown
+      0   first label (yes) of each question; success with many texts, --learn, --forget or
+          --pass-through; --select found a text; --verify: all texts have the same bits
+      1   another label; --select found none; --verify: a text differs or is unknown
       2   unsure
       64  usage error
-      65  invalid question, model or input; empty input; invalid lines; nothing to forget; a text
-          of one sentence for --why; a damaged receipt, or none of this model and question
+      65  invalid question, model or input; empty input; some texts have errors; nothing to forget;
+          a text of one sentence for --why; a damaged receipt, or none of this model and question
       66  no such file
       69  unsupported model or arithmetic
       73  cannot create the file or socket
@@ -216,6 +243,9 @@ def main(
     EXAMPLES
       classify mail.eml
       if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
+      classify --select yes -0 ~/Maildir | xargs -0 mv -t ~/Maildir/.Junk/cur
+      classify -m m.gguf -q 'Who must act?' --answers billing,support --csv body tickets.csv
+      classify -m m.gguf -q urgent --each line --select yes <log
       classify -m m.gguf -q urgent --jsonl <texts.jsonl
 
     SEE ALSO
@@ -260,7 +290,7 @@ def main(
         vocab=vocab_file,
         huge_pages=huge_pages,
         say=None if is_learning else cli.say,
-        answers=answers,
+        answers=None if answers is None else [word.strip() for word in answers.split(",")],
     )
     learns = None
     if is_learning:

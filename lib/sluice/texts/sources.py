@@ -82,7 +82,7 @@ class Files:
                     else:
                         yield Item(getattr(found, "filename", None) or path, None, found)
                 if not n:
-                    yield Item(path, None, data_error(path, "there is no file in it"))
+                    yield Item(path, None, data_error(path, "no text: there is no file in it"))
             else:
                 yield from self._of_file(path)
 
