@@ -28,6 +28,7 @@ GROUPS: tuple[str, ...] = (
     "Prompt",
     "Chat",
     "Input",
+    "Many texts",
     "Output",
     "Conversion",
     "Sampling",

@@ -243,9 +243,9 @@ def main(
     EXAMPLES
       classify mail.eml
       if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
-      classify --select yes -0 ~/Maildir | xargs -0 mv -t ~/Maildir/.Junk/cur
-      classify -m m.gguf -q 'Who must act?' --answers billing,support --csv body tickets.csv
-      classify -m m.gguf -q urgent --each line --select yes <log
+      classify --select yes -0 Maildir | xargs -0 mv -t Maildir/.Junk/cur
+      classify -m m.gguf -q 'Urgent?' --answers yes,no --csv body tickets.csv
+      classify -m m.gguf -q urgent --each line --select yes <log || echo none
       classify -m m.gguf -q urgent --jsonl <texts.jsonl
 
     SEE ALSO
