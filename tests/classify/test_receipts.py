@@ -360,6 +360,21 @@ def test_half_a_line_at_the_end_is_bad_and_the_next_append_removes_it(box):
         box.r.write_bytes(whole)
 
 
+def test_of_many_damaged_lines_the_first_are_named_and_all_are_counted(box):
+    box.receipt("1.txt")
+    box.r.write_bytes(box.r.read_bytes() + b"nonsense\n" * 50)
+    code, found, said = box.verify("1.txt")
+    assert (code, words(found)) == (65, ["same"])
+    assert said.count("\n") == 21 and said.endswith("50 of 51 lines are damaged; see above\n")
+
+
+def test_file_of_another_kind_is_one_line(box, models):
+    box.r = models / "llama.gguf"
+    code, found, said = box.verify("1.txt")
+    assert (code, found) == (65, []) and said.endswith(": is not a file of receipts\n")
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize("data", [b"notes\n", b"notes", b'{"receipt"}\n', b"\0" * 2000])
 def test_another_file_is_left_alone(box, data):
     box.r.write_bytes(data)
@@ -386,6 +401,7 @@ def test_what_is_no_file_is_refused_before_any_work(box):
     for path, code in {".": 73, "no/R": 73, "link": 73, "fifo": 65, "/dev/null": 65}.items():
         done = box.classify("--receipt", path, "1.txt")
         assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (code, b"", 1), path
+    assert box.classify("--receipt", box.r, "missing").returncode == 66 and not box.r.exists()
     for path, code in {".": 65, "missing": 66, "fifo": 65, "/dev/null": 65}.items():
         assert box.classify("--verify", path, "1.txt").returncode == code, path
 

@@ -117,8 +117,8 @@ def name_of(name: str) -> str:
 
 
 class Log:
-    """The file of receipts at `path`, made where there is none (mode 0600), to which verdicts of
-    any Classifier are added. key: see read_key.
+    """The file of receipts at `path`, to which verdicts of any Classifier are added. The first one
+    makes it where there is none (mode 0600). key: see read_key.
 
     DataError if it is another file; Error 73 to 75.
     """
@@ -126,23 +126,28 @@ class Log:
     def __init__(self, path: str, key: bytes | None = None) -> None:
         self.path, self._digest = path, Digester(key)
         self._known: dict[Any, dict[str, Any]] = {}
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            self._fd = os.open(path, flags, 0o600)
-        except OSError as e:
-            raise files.write_error(path, e, NO_OUTPUT) from None
-        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            os.close(self._fd)
-            raise data_error(path, "is not a regular file")
-        try:
-            with _Lock(self._fd, path):
-                self._whole_size()
-        except BaseException:
-            os.close(self._fd)
-            raise
+        self._fd = -1
+        if os.path.lexists(path):
+            self._open(0)
+        else:
+            files.check_target(path)
 
-    def close(self) -> None:
-        os.close(self._fd)
+    def _open(self, more):
+        """Open the file and check that it is one of receipts. more: flags."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | more
+        try:
+            fd = os.open(self.path, flags, 0o600)
+        except OSError as e:
+            raise files.write_error(self.path, e, NO_OUTPUT) from None
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise data_error(self.path, "is not a regular file")
+            with _Lock(fd):
+                self._whole_size(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
 
     def add(
         self,
@@ -156,8 +161,10 @@ class Log:
         `name`; id: of an object in JSON lines. Error 74 or 75, and then nothing is appended.
         """
         line = b"".join(self._line(c, name, data, v, id) for c, v in zip(classifiers, verdicts))
-        with _Lock(self._fd, self.path):
-            size = self._whole_size()
+        if self._fd < 0:
+            self._open(os.O_CREAT)
+        with _Lock(self._fd):
+            size = self._whole_size(self._fd)
             try:
                 while line:
                     line = line[os.write(self._fd, line) :]
@@ -203,23 +210,23 @@ class Log:
             }
         return self._known[c]
 
-    def _whole_size(self):
+    def _whole_size(self, fd):
         """The size of the file, which ends with a whole line; half a line is removed."""
-        size = os.fstat(self._fd).st_size
-        first = os.pread(self._fd, len(BEGIN), 0)
+        size = os.fstat(fd).st_size
+        first = os.pread(fd, len(BEGIN), 0)
         if first != BEGIN[: len(first)]:
             raise data_error(self.path, "is not a file of receipts")
-        if not size or os.pread(self._fd, 1, size - 1) == b"\n":
+        if not size or os.pread(fd, 1, size - 1) == b"\n":
             return size
         begin = max(0, size - MAX_LINE_BYTES)
-        end = os.pread(self._fd, size - begin, begin)
+        end = os.pread(fd, size - begin, begin)
         at = end.rfind(b"\n") + 1
         if not at and begin:
             raise data_error(self.path, "its last line has no end: remove that line")
         if end[at : at + len(BEGIN)] != BEGIN[: len(end) - at]:
             raise data_error(self.path, "its last line is no receipt: remove that line")
         try:
-            os.ftruncate(self._fd, begin + at)
+            os.ftruncate(fd, begin + at)
         except OSError as e:
             raise files.write_error(self.path, e) from None
         return begin + at
@@ -228,8 +235,8 @@ class Log:
 class _Lock:
     """Holds the lock on a file of receipts. A file system without locks has one writer."""
 
-    def __init__(self, fd: int, path: str) -> None:
-        self._fd, self._path = fd, path
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
 
     def __enter__(self) -> None:
         try:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .plan import Texts
     from .writers import Found
 
+MAX_NAMED = 20  # damaged lines that are named, one by one
 SAME, DIFFERS, UNKNOWN = "same", "differs", "unknown"
 WHAT = ("model", "question", "arithmetic")  # that two receipts must have in common
 FIELDS = {
@@ -52,7 +53,7 @@ FIELDS = {
 
 class Book:
     """The receipts in the file at `path`, for verdicts of `classifiers`, which have one Model.
-    About 300 bytes of memory each.
+    About 400 bytes of memory each.
 
     key: see receipts.read_key. say: called with a message for each damaged line.
     n: receipts; n_bad: damaged lines; seen: number of receipts that were compared.
@@ -67,9 +68,11 @@ class Book:
         key: bytes | None,
         say: "Callable[[str], None]",
     ) -> None:
-        self.path, self.digest, self._say = path, receipts.Digester(key), say
+        self.path, self.digest = path, receipts.Digester(key)
         self._here = {c: receipts.comparable(c) for c in classifiers}
         self.n = self.n_bad = 0
+        self._bad: list[str] = []
+        self._is_one = False  # a file of receipts, if damaged
         self._begins = array.array("Q")  # of lines
         self._seen: set[int] = set()
         # digest of a text, of raw bytes, of a name -> index of the last line that has it; and of a
@@ -86,6 +89,10 @@ class Book:
             raise data_error(path, "is not a regular file")
         try:
             self._read()
+            if self.n_bad and not self.n and not self._is_one:
+                raise data_error(path, "is not a file of receipts")
+            for message in self._bad:
+                say(message)
             if self._other and not self._n_comparable:
                 raise data_error(path, self._not_comparable(*self._other))
             if not self.n and not self.n_bad:
@@ -125,7 +132,9 @@ class Book:
             fields = self._parse(line)
         except BadLine as e:
             self.n_bad += 1
-            self._say(f"{self.path}: line {i + 1} {e}")
+            self._is_one = self._is_one or line.startswith(receipts.BEGIN)
+            if self.n_bad <= MAX_NAMED:
+                self._bad.append(f"{self.path}: line {i + 1} {e}")
             return
         self.n += 1
         text = bytes.fromhex(fields["text"][self.digest.name])[:16]
