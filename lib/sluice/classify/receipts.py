@@ -15,8 +15,8 @@ beginning and end. log_p: the uncalibrated log probabilities, nats, every bit (f
 the probabilities. calibration: what made scores of log_p; "head" in place of scale and bias if it
 was more than these. seal: SHA-256 of the line up to `, "seal"`.
 
-With a key, digests and seal are HMAC-SHA-256 and called so, and `key` identifies the key: nobody
-without it can guess a short text from its digest, or write a line that passes.
+With a key, digests and seal are HMAC-SHA-256 and called so, and `key` identifies the key. Guessing
+a short text from its digest, and writing a line that passes, then need the key.
 
 There is no time and nothing of the machine in it: the same verdict gives the same bytes anywhere.
 

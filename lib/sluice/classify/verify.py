@@ -163,7 +163,7 @@ class Book:
         if len(line) >= receipts.MAX_LINE_BYTES:
             raise BadLine("is longer than a receipt can be")
         if not line.endswith(b"\n"):
-            raise BadLine("has no end: whoever wrote it was stopped")
+            raise BadLine("has no end: its writer was stopped")
         line = line[:-1]
         fields = load(line)
         if not isinstance(fields, dict) or fields.get("receipt") is None:

@@ -239,7 +239,7 @@ def receipt_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "receipt_key",
             metavar="FILE",
             group="Receipts",
-            help="Key of the digests in receipts: without it nobody can guess a text or write one.",
+            help="Key of the digests in receipts: guessing a text or forging a receipt needs it.",
         ),
         option(
             "--receipt",

@@ -208,7 +208,7 @@ def main(
       the same options, and prints for each NAME, "same", "differs" or "unknown" (no receipt of
       this text), the line of its receipt, and the digest of the calibration then. A text is known
       by its digest, not by its name. Receipts are the same on every processor, with any number of
-      threads; what is learnt later does not change the log probabilities.
+      threads; a later --learn does not change the log probabilities.
 
       --why leaves out each line of the text in turn, or each sentence of a text with one line, and
       prints how much the log-odds of the answer fall by that (+: the line speaks for the answer).
