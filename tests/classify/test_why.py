@@ -90,6 +90,17 @@ def test_of_a_message_the_text_that_its_reader_sees_is_cut(spam, mail):
         assert single(spam, w.spans.without([i])[0]) == w.verdicts[i].log_p
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("model", ["smollm2", "gemma3"])
+def test_bits_of_real_models(request, model):
+    path = str(request.getfixturevalue(model))
+    c, alone = (Classifier(question.read(question.find("urgent")), path, n) for n in (2, 1))
+    w = why.explain(c, LINES)
+    for i, v in enumerate(w.verdicts):
+        parts = w.spans.texts[:i] + w.spans.texts[i + 1 :]
+        assert v.log_p == alone.ask(b"".join(parts)).log_p, i
+
+
 def test_dropping_a_line_of_the_head_drops_it_alone(spam):
     mail = b"From: Ann <a@b.example>\nSubject: Hi\n\nSee http://c.example/ and reply.\nBye.\n"
     s = spans.Spans(mail, True, True)
