@@ -356,7 +356,7 @@ deb: all
 		--exclude=__pycache__ --exclude='*.so' \
 		--exclude=./bin/mail-filter --exclude=./bin/mail-milter . | tar -x -C $(DEB)
 	find build/* -type d \
-		'(' -name '*venv*' -o -name deb -o -name asan -o -name tiles ')' -prune \
+		'(' -name '*venv*' -o -name deb -o -name asan -o -name tiles -o -name arm64 ')' -prune \
 		-o -name '*.[do]' -print0 | tar -c --null -T - | tar -x -C $(DEB)
 	cp -r configs/debian $(DEB)/debian
 	printf '%s\n\n  * %s\n\n -- %s  %s\n' \
