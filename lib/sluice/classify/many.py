@@ -202,11 +202,11 @@ def _run(classifier, source, writer, say, state, progress):
             items = [item for item in items if item.name not in state.names]
         n_left = len(items)
         items, left = items[left:], max(0, left - n_left)
-        for item, v in zip(items, _verdicts(classifier, items)):
+        for item, v in zip(items, verdicts(classifier, items)):
             n.all += not item.is_blank
             if isinstance(v, Exception):
                 n.bad += 1
-                say(_why(item, v))
+                say(why(item, v))
             n.selected += writer.put(item, v)
             if writer.at_once:
                 writer.flush()
@@ -218,7 +218,7 @@ def _run(classifier, source, writer, say, state, progress):
     return n
 
 
-def _verdicts(classifier, items):
+def verdicts(classifier, items):
     """Yield the Verdict on each Item, its error, or None for a blank one."""
     found = classifier.ask_many([item.data for item in items if item.data is not None])
     for item in items:
@@ -228,7 +228,7 @@ def _verdicts(classifier, items):
         yield v
 
 
-def _why(item, e):
+def why(item, e):
     """The message on an Item's error, which names the Item."""
     name = one_line(item.name)
     if isinstance(e, OSError):
@@ -293,7 +293,7 @@ class Objects(_Writer):
             name = item.name.encode("utf-8", "surrogateescape")
             fields = {"name": name.decode("utf-8", "backslashreplace")}
         if isinstance(v, Exception):
-            fields["error"] = str(v) if self._key == "id" else _why(item, v)
+            fields["error"] = str(v) if self._key == "id" else why(item, v)
         elif self._whole:
             fields |= report.whole(self._classifier, v)
         else:

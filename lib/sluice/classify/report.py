@@ -8,6 +8,7 @@ jsonl.load refuses, no text, or half of a surrogate pair.
 from .. import stream
 from ..faults import BAD_DATA, Error, data_error
 from ..jsonl import BadLine, dump, lines_at_once, load
+from .question import UNSURE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

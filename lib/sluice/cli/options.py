@@ -213,6 +213,47 @@ def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def evaluate_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --evaluate, --label, --html and --compare."""
+    for decorate in (
+        option(
+            "--compare",
+            "compared",
+            metavar="OTHER",
+            files=("gguf", "yaml", "yml", "fit", "calibration"),
+            group="Evaluation",
+            help="Evaluate another model (.gguf), question, or calibration on the same texts, and"
+            " test the difference.",
+        ),
+        option(
+            "--html",
+            metavar="FILE",
+            files=("html",),
+            group="Evaluation",
+            help="Also write the report with plots to FILE, one self-contained page (mode 0600: it"
+            " has texts in it). Needs the extra plots.",
+        ),
+        option(
+            "--label",
+            "label_column",
+            metavar="COLUMN",
+            group="Evaluation",
+            show_default="label; in JSON answer or label",
+            help="Column, or key of a JSON object, with the correct answer of a text.",
+        ),
+        option(
+            "--evaluate",
+            is_flag=True,
+            group="Evaluation",
+            help="Classify labelled texts and print how good the answers are. LABELLED is a JSONL"
+            " file, a CSV file (with --csv), ANSWER=FOLDER, or a folder of folders named after"
+            " answers.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 def listen_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: --listen, --workers and --mode."""
     for decorate in (

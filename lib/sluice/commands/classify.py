@@ -13,9 +13,13 @@ from .. import stream
 from ..classify.setup import Setup
 import click
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 @cli.command()
-@cli.argument("file", required=False, metavar="[FILE]", callback=cli.not_with_file)
+@cli.argument("files", nargs=-1, metavar="[FILE]...", callback=cli.not_with_file)
 @cli.option(
     "-m",
     "--model",
@@ -72,7 +76,9 @@ import click
         " possible outputs."
     ),
 )
+@cli.texts_options
 @cli.calibration_options
+@cli.evaluate_options
 @cli.option(
     "--cache",
     "cache_dir",
@@ -88,7 +94,7 @@ import click
 @cli.huge_pages_option
 @cli.verbose_option
 def main(
-    file: str | None,
+    files: tuple[str, ...],
     model: str | None,
     vocab_file: str | None,
     asked: str,
@@ -111,6 +117,15 @@ def main(
     forget: bool,
     calibration_file: str | None,
     no_calibration: bool,
+    evaluate: bool,
+    label_column: str | None,
+    html: str | None,
+    compared: str | None,
+    column: str | None,
+    recursive: bool,
+    mbox: bool,
+    as_text: bool,
+    **texts: "Any",
 ) -> None:
     """Classify a text with a language model.
 
@@ -118,6 +133,7 @@ def main(
       classify [OPTIONS] [FILE]
       classify --jsonl|--pass-through [OPTIONS] <input
       classify --listen SOCKET [OPTIONS]
+      classify --evaluate [--html FILE] [--compare OTHER] LABELLED...
 
     DESCRIPTION
       Read FILE or stdin and print one line: a label and its probability. A question, a YAML file,
@@ -141,6 +157,16 @@ def main(
       and messages with a correct result, too. The calibration file (mode 0600) has only numbers, of
       the last 10,000 texts. A damaged file, or one of another model, is ignored with a message on
       stderr.
+
+      --evaluate classifies texts whose answers are known. It prints accuracy, area under the ROC
+      curve, Brier score, log loss, calibration error (ECE), coverage at the thresholds, and for each
+      answer precision, recall and F1; each with a 95 % bootstrap interval; and the confusion
+      matrix. LABELLED is a file of JSON objects with text and answer (or label), a table (--csv
+      COLUMN --label COLUMN), ANSWER=PATH of a file, mbox, Maildir or folder, or a folder of folders
+      named after answers. The question's aliases are labels, too: of spam, spam and ham. --html
+      writes a page with ROC and reliability curves, a histogram, and the worst mistakes with their
+      texts. --compare evaluates another model, question or calibration on the same texts: the
+      differences with paired intervals, and McNemar's exact test.
 
       The cache holds the parsed question, the model ID and, for a long prompt, the model's state
       after the part before the input. It never holds input.
@@ -168,12 +194,17 @@ def main(
       classify mail.eml
       if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
       classify -m m.gguf -q urgent --jsonl <texts.jsonl
+      classify --evaluate --html report.html spam=Maildir/.Junk ham=Maildir
 
     SEE ALSO
       mail-filter, mail-text, generate
     """
     began = time.monotonic()
     cli.only_one(long=long, as_json=as_json, jsonl=jsonl, listen=listen, pass_through=pass_through)
+    file = files[0] if files else None
+    cli.refuse(len(files) > 1 and not evaluate, "several FILEs")
+    cli.refuse(not files and evaluate, "--evaluate: needs LABELLED texts")
+    cli.refuse(not evaluate and (html or compared or label_column), "need --evaluate")
     cli.only_one(file=file, jsonl=jsonl, listen=listen, pass_through=pass_through)
     cli.refuse(
         mass and not (jsonl or as_json),
@@ -181,21 +212,37 @@ def main(
     )
     cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
     is_learning = forget or learn is not None
-    setup = Setup(
-        asked,
-        model,
-        cache_dir,
-        no_cache,
-        calibration_file,
-        no_calibration,
-        threads,
-        as_mail=mail or pass_through,
+    options = dict(
+        asked=asked,
+        model=model,
+        cache_dir=cache_dir,
+        no_cache=no_cache,
+        calibration_file=calibration_file,
+        no_calibration=no_calibration,
+        threads=threads,
+        as_mail=mail or mbox or pass_through,
         mass=mass,
         arithmetic=arithmetic,
         vocab=vocab_file,
         huge_pages=huge_pages,
         say=None if is_learning else cli.say,
     )
+    setup = Setup(**options)
+    if evaluate:
+        from ..cli import progress
+        from ..evaluate import run as evaluation
+        from ..texts.labelled import Labelled
+
+        return evaluation.run(
+            setup,
+            lambda changes: Setup(**{**options, **changes}),
+            lambda q: Labelled(files, q, column, label_column, mail, recursive, mbox, as_text),
+            cli.say,
+            progress.shown,
+            as_json,
+            html,
+            compared,
+        )
     learns = None
     if is_learning:
         from ..classify import learning

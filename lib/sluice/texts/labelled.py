@@ -95,6 +95,11 @@ class Labelled:
     def __iter__(self) -> "Iterator[list[Example]]":
         return sources.groups(self._examples())  # type: ignore[arg-type, return-value]
 
+    @property
+    def paths(self) -> list[str]:
+        """The files and folders that the words name."""
+        return [path for path, _, _ in self._sources]
+
     def _add(self, word):
         answer, path = self._split(word)
         if answer is not None:

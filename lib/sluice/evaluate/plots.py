@@ -1,0 +1,263 @@
+"""Plots of an evaluation by matplotlib, as SVG elements for the page.
+
+Colours are those of the page's style, light or dark: a plot is drawn in placeholders, which become
+its variables. Text stays text, in the page's font.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import logging
+import re
+import warnings
+from math import sqrt
+
+import numpy as np
+
+from ..faults import unsupported_error
+from . import metrics
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .metrics import Outcome
+    from .result import Result
+
+INK, RULE, N_SERIES = "#010101", "#020202", 8
+SERIES = [f"#0303{i:02x}" for i in range(N_SERIES)]
+VARIABLES = {INK: "var(--ink)", RULE: "var(--rule)"} | {
+    colour: f"var(--series-{i})" for i, colour in enumerate(SERIES)
+}
+SIZE = (4.4, 3.5)  # inches
+N_RELIABILITY, N_HISTOGRAM = 10, 20  # bins
+MAX_POINTS = 400  # of a curve
+MAX_NAME = 24  # characters of an answer in a legend
+Z = 1.959963984540054  # 97.5 % of the normal distribution
+STYLE = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+}
+
+
+def check() -> None:
+    """Raise UnsupportedError (69) if there is no matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise unsupported_error(
+            "--html", "matplotlib is not installed; install it, or sluice-lm with the extra plots"
+        )
+
+
+def draw(r: Result) -> list[tuple[str, str, str]]:
+    """[(title, caption, SVG element)]."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # "building the font cache", and such
+    is_binary = len(r.answers) == 2
+    shown = _most_frequent(r)
+    first = r.answers[0]
+    against = f"the answer {first}" if is_binary else "each answer against the rest"
+    of = f"P({first})" if is_binary else "the highest probability"
+    plots = [
+        (
+            "ROC curve",
+            f"True and false positives at every threshold, {against}. A dot: the threshold in use."
+            if is_binary
+            else f"True and false positives at every threshold, {against}.",
+            lambda ax: _roc(ax, r, shown),
+        ),
+        (
+            "Reliability",
+            f"How often it is so, by {of}, in {N_RELIABILITY} bins with 95 % intervals (Wilson). On"
+            " the diagonal, probabilities are what they say.",
+            lambda ax: _reliability(ax, r),
+        ),
+    ]
+    for system, outcome in zip(r.systems, r.outcomes):
+        name = "" if len(r.systems) == 1 else f", {system.label}"
+        plots.append(
+            (
+                f"Scores{name}",
+                f"Number of texts by {of}; a logarithmic scale.",
+                lambda ax, o=outcome: _histogram(ax, r, o),
+            )
+        )
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a letter that the font lacks: the browser has another
+        return [
+            (title, caption, _svg(paint, f"plot{i}", title))
+            for i, (title, caption, paint) in enumerate(plots)
+        ]
+
+
+def _most_frequent(r):
+    """The answers that a plot of all shows: indices."""
+    if len(r.answers) == 2:
+        return [0]
+    order = sorted(range(len(r.answers)), key=lambda a: -r.n_per_answer[a])
+    return sorted(a for a in order[:N_SERIES] if 0 < r.n_per_answer[a] < r.n_texts)
+
+
+def _svg(paint, id, title):
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=SIZE, layout="constrained")
+    ax = figure.add_subplot()
+    paint(ax)
+    out = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": id}):
+        figure.savefig(
+            out, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
+    return _inline(out.getvalue(), id, title)
+
+
+def _inline(svg: str, id: str, title: str) -> str:
+    """An SVG file as an element of a page, in the page's colours."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.S)
+    svg = re.sub(r"\n\s*", "\n", re.sub(r"(\.\d\d)\d+", r"\1", svg))
+    svg = re.sub(r'\bid="', f'id="{id}-', svg)
+    svg = re.sub(r'(url\(#|href="#)', rf"\1{id}-", svg)
+    svg = re.sub(r"#0[123]0[123][0-9a-f]{2}", lambda m: VARIABLES.get(m[0], m[0]), svg)
+    box = re.search(r'viewBox="[^"]*"', svg)
+    end = svg.index(">")
+    head = f'<svg {box[0] if box else ""} role="img" aria-label="{title}"'
+    return head + svg[end:]
+
+
+def _square(ax, x, y):
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=x, ylabel=y)
+    ax.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
+
+
+def _roc(ax, r: Result, shown: list[int]) -> None:
+    _square(ax, "false positives", "true positives")
+    many = len(r.outcomes) > 1
+    for i, (system, outcome) in enumerate(zip(r.systems, r.outcomes)):
+        for n, a in enumerate(shown):
+            positive = outcome.right == a
+            if positive.all() or not positive.any():
+                continue
+            x, y = metrics.roc(outcome.p[:, a], positive)
+            auc = r.figures[i]["auc", a].value
+            name = system.label if len(r.answers) == 2 else r.answers[a]
+            if many and len(r.answers) > 2:
+                name += f", {system.label}"
+            colour = SERIES[i if len(r.answers) == 2 else n]
+            x, y = _thinned(x, y)
+            style = "--" if i and len(r.answers) > 2 else "-"
+            ax.plot(x, y, color=colour, label=f"{_cut(name)}  {auc:.3f}", linestyle=style)
+            if len(r.answers) == 2:
+                given = outcome.answered == a
+                ax.plot(
+                    [given[~positive].mean()], [given[positive].mean()], "o", color=colour, ms=5
+                )
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(loc="lower right", title="area", fontsize=8 if len(shown) < 6 else 6.5)
+
+
+def _thinned(x, y):
+    """At most MAX_POINTS points of a curve, corners first."""
+    bends = np.r_[True, (np.diff(x)[1:] != 0) != (np.diff(x)[:-1] != 0), True]
+    at = np.flatnonzero(bends)
+    if len(at) > MAX_POINTS:
+        at = at[np.unique(np.linspace(0, len(at) - 1, MAX_POINTS).astype(int))]
+    return x[at], y[at]
+
+
+def _reliability(ax, r: Result) -> None:
+    first = r.answers[0]
+    is_binary = len(r.answers) == 2
+    what = (f"P({_cut(first)})", f"share of {_cut(first)}")
+    _square(ax, *(what if is_binary else ("highest probability", "share of correct answers")))
+    for i, (system, outcome) in enumerate(zip(r.systems, r.outcomes)):
+        p, is_true = scored(outcome)
+        points = metrics.reliability(p, is_true, N_RELIABILITY)
+        mean = [m for m, _, _ in points]
+        share = [s for _, s, _ in points]
+        intervals = [wilson(s, n) for _, s, n in points]
+        error = [
+            [max(0.0, s - low) for s, (low, _) in zip(share, intervals)],
+            [max(0.0, high - s) for s, (_, high) in zip(share, intervals)],
+        ]
+        ax.errorbar(
+            mean,
+            share,
+            yerr=error,
+            color=SERIES[i],
+            marker="o",
+            ms=4,
+            elinewidth=0.9,
+            capsize=2,
+            label=_cut(system.label),
+        )
+    if len(r.systems) > 1:
+        ax.legend(loc="upper left", fontsize=8)
+
+
+def _histogram(ax, r: Result, outcome: Outcome) -> None:
+    p, is_true = scored(outcome)
+    if len(r.answers) == 2:
+        names = [f"correct: {_cut(name)}" for name in r.answers]
+        ax.set(xlabel=f"P({_cut(r.answers[0])})", ylabel="texts")
+    else:
+        names = ["correct", "wrong"]
+        ax.set(xlabel="highest probability", ylabel="texts")
+    edges = np.linspace(0, 1, N_HISTOGRAM + 1)
+    width = 0.5 / N_HISTOGRAM
+    for i, (name, part) in enumerate(zip(names, (is_true, ~is_true))):
+        where = metrics.bins(p[part], N_HISTOGRAM)
+        n = np.bincount(where, minlength=N_HISTOGRAM)
+        ax.bar(
+            edges[:-1] + i * width,
+            n,
+            width,
+            align="edge",
+            color=SERIES[i],
+            label=name,
+            linewidth=0,
+        )
+    ax.set_xlim(0, 1)
+    ax.set_yscale("log")
+    ax.set_ylim(0.7, None)
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.grid(axis="x", visible=False)
+    ax.legend(loc="upper center", fontsize=8)
+
+
+def scored(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    """(probabilities float64 [n], whether they are of what is true, bool [n]): for two answers
+    those of the first, for more those of the most probable one.
+    """
+    if outcome.n_answers == 2:
+        return outcome.p[:, 0], outcome.right == 0
+    return outcome.p.max(1), outcome.is_right
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share of n (Wilson 1927)."""
+    centre = (share + Z * Z / (2 * n)) / (1 + Z * Z / n)
+    half = Z / (1 + Z * Z / n) * sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
+    return centre - half, centre + half
+
+
+def _cut(name: str) -> Any:
+    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
