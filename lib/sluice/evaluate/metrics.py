@@ -16,7 +16,8 @@ weighted one. What depends on the texts alone, such as their order by score, is 
                          width (Guo et al. 2017)
     coverage             share of texts that got an answer, by the question's thresholds
     accuracy_answered    share of these whose answer is correct
-    precision, recall, f1  for each answer, of what the confusion matrix shows: "unsure" is no answer
+    precision, recall, f1
+                         for each answer, of what the confusion matrix shows: "unsure" is no answer
 
 A figure without a text to compute it from is NaN.
 """
@@ -71,7 +72,7 @@ class Figures:
         self._top = o.p.max(1)
         self._bin = bins(self._top, N_BINS)
         self._cell = o.right * (k + 1) + o.answered
-        self._rankings = [Ranking(o.p[:, a], o.right == a) for a in range(1 if k == 2 else k)]
+        self._rankings = Rankings(o.p[:, :1] if k == 2 else o.p, o.right)
 
     def at(self, count: np.ndarray) -> np.ndarray:
         """float64 [figures]. count: float64 [n], how often each text counts, whole numbers."""
@@ -79,8 +80,8 @@ class Figures:
         cells = np.bincount(self._cell, count, k * (k + 1)).reshape(k, k + 1)
         hit, given, of = cells.diagonal(), cells[:, :k].sum(0), cells.sum(1)
         gap = np.bincount(self._bin, count * (o.is_right - self._top), N_BINS)
-        auc = [ranking.auc(count) for ranking in self._rankings]
-        auc = np.array(auc * 2 if k == 2 else auc)
+        auc = self._rankings.auc(count)
+        auc = np.repeat(auc, 2) if k == 2 else auc
         overall = [
             (count * o.is_right).sum() / total,
             auc[0] if k == 2 else _mean(auc),
@@ -94,29 +95,40 @@ class Figures:
         return np.concatenate([np.array(overall, float), *per_answer])
 
 
-class Ranking:
-    """The order of texts by a score, for the area under the ROC curve.
+class Rankings:
+    """The order of texts by each answer's probability, for the areas under the ROC curves.
 
-    score: float64 [n]. positive: bool [n].
+    p: float64 [n][answers]. right: int [n], index of the correct answer.
     """
 
-    def __init__(self, score: np.ndarray, positive: np.ndarray) -> None:
-        self._order = np.argsort(score, kind="stable")
-        self._positive = positive[self._order]
-        ordered = score[self._order]
-        self._groups = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])  # of equal scores
+    def __init__(self, p: np.ndarray, right: np.ndarray) -> None:
+        n, k = p.shape
+        order = np.argsort(p, axis=0, kind="stable").T.ravel()  # [k * n], answer by answer
+        answer = np.repeat(np.arange(k), n)
+        ordered = p[order, answer]
+        is_first = np.r_[True, (ordered[1:] != ordered[:-1]) | (answer[1:] != answer[:-1])]
+        first = np.flatnonzero(is_first)  # of each group of equal probabilities
+        group = np.cumsum(is_first) - 1
+        is_positive = right[order] == answer
+        self._order, self._is_negative = order, ~is_positive
+        # each text is positive for one answer: where it stands, and the bounds of its group
+        at = np.flatnonzero(is_positive)
+        self._text, self._answer = order[at], answer[at]
+        self._begin, self._end = first[group[at]], np.r_[first, k * n][group[at] + 1]
+        self._base = self._answer * n
+        self._k = k
 
-    def auc(self, count: np.ndarray) -> float:
-        """The area, NaN if no positive or no negative text counts. count: as of Figures.at."""
-        count = count[self._order]
-        positive = np.where(self._positive, count, 0)
-        negative = np.add.reduceat(count - positive, self._groups)
-        positive = np.add.reduceat(positive, self._groups)
-        n1, n0 = positive.sum(), negative.sum()
-        if not n1 or not n0:
-            return float("nan")
-        below = np.cumsum(negative) - negative / 2
-        return float((positive * below).sum() / (n1 * n0))
+    def auc(self, count: np.ndarray) -> np.ndarray:
+        """float64 [answers]: the areas, NaN without a positive or without a negative text.
+
+        count: as of Figures.at. Sums are of halves of whole numbers, so they are exact.
+        """
+        negatives = np.r_[0, np.cumsum(count[self._order] * self._is_negative)]
+        below = (negatives[self._begin] + negatives[self._end]) / 2 - negatives[self._base]
+        weight = count[self._text]
+        in_order = np.bincount(self._answer, weight * below, self._k)
+        positive = np.bincount(self._answer, weight, self._k)
+        return _ratio(in_order, positive * (count.sum() - positive))
 
 
 def bins(p: np.ndarray, n_bins: int) -> np.ndarray:

@@ -59,20 +59,25 @@ td.n, th.n { text-align: right; padding: 0.3rem 0.6rem; white-space: nowrap; }
 .between { color: var(--soft); font-size: 0.875rem; white-space: nowrap; }
 td b { font-weight: 600; }
 td.note { color: var(--soft); font-size: 0.875rem; }
-.tables, .plots { display: grid; gap: 1.5rem; align-items: start;
-  grid-template-columns: repeat(auto-fit, minmax(min(25rem, 100%), 1fr)); }
-.tables > *, .plots > * { min-width: 0; }
+.tables, .plots { display: grid; gap: 1.2rem; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }
+.mistakes { display: grid; gap: 1rem; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(34rem, 100%), 1fr)); }
+.tables > *, .plots > *, .mistakes > * { min-width: 0; }
 figure { margin: 0; padding: 0.9rem; background: var(--box); border: 1px solid var(--rule);
   border-radius: 8px; }
+figcaption { margin-top: 0.4rem; }
 figure h3, article h3 { font-size: 1rem; margin: 0 0 0.4rem; overflow-wrap: anywhere; }
 svg { display: block; width: 100%; height: auto; max-width: 36rem; margin: 0 auto;
   stroke-linejoin: round; stroke-linecap: butt; }
 article { background: var(--box); border: 1px solid var(--rule); border-radius: 8px;
-  padding: 0.8rem 0.9rem; margin: 0 0 0.9rem; }
+  padding: 0.8rem 0.9rem; }
 article h3 { font-weight: 500; font-size: 0.95rem; }
 pre { margin: 0.5rem 0 0; max-height: 18rem; overflow: auto; white-space: pre-wrap;
   overflow-wrap: anywhere; font: 0.85rem/1.45 ui-monospace, "DejaVu Sans Mono", monospace;
   border-left: 3px solid var(--rule); padding-left: 0.7rem; unicode-bidi: plaintext; }
+@media (max-width: 34rem) { table { font-size: 0.85rem; } th, td { padding-right: 0.45rem; }
+  .between, td.note, thead th { font-size: 0.75rem; } }
 """
 
 
@@ -119,6 +124,7 @@ def text(r: Result) -> str:
         *(_per_answer(r, i) for i in range(len(r.systems))),
         "</div>",
         "<h2>Confusion</h2>",
+        '<p class="soft">Texts, in a row for each correct answer.</p>',
         '<div class="tables">',
         *(_confusion(r, i) for i in range(len(r.systems))),
         "</div>",
@@ -165,7 +171,7 @@ def _head(r):
 
 def _overall(r):
     is_two = r.differences is not None
-    head = ["", *(s.label for s in r.systems), *["difference"] * is_two, *[""] * (not is_two)]
+    head = ["", *(s.label for s in r.systems), "difference"] if is_two else []
     rows = []
     for name in metrics.OVERALL:
         cells = [_interval(f[name, None]) for f in r.figures]
@@ -190,15 +196,17 @@ def _table(head, rows, caption="", numbers=False):
     kind = ' class="n"' if numbers else ""
     cells = "".join(f"<th{kind if i else ''}>{shown(text)}</th>" for i, text in enumerate(head))
     caption = f"<caption>{shown(caption)}</caption>" if caption else ""
+    head = f"<thead><tr>{cells}</tr></thead>" if head else ""
     return (
-        f'<div class="wide"><table>{caption}<thead><tr>{cells}</tr></thead>\n<tbody>\n'
+        f'<div class="wide"><table>{caption}{head}\n<tbody>\n'
         + "\n".join(rows)
         + "\n</tbody></table></div>"
     )
 
 
 def _figure(title, caption, svg):
-    return f"<figure><h3>{shown(title)}</h3>\n{svg}\n<figcaption>{shown(caption)}</figcaption></figure>"
+    caption = f"<figcaption>{shown(caption)}</figcaption>"
+    return f"<figure><h3>{shown(title)}</h3>\n{svg}\n{caption}</figure>"
 
 
 def _per_answer(r, i):
@@ -215,28 +223,32 @@ def _per_answer(r, i):
 
 def _confusion(r, i):
     cells, columns = r.outcomes[i].confusion(), [*r.answers, "unsure"]
-    caption = f"{r.systems[i].label}: " if len(r.systems) > 1 else ""
+    caption = r.systems[i].label if len(r.systems) > 1 else ""
     if len(r.answers) > MAX_COLUMNS:
         rows = [
-            f'<tr><th>{shown(r.answers[a])}</th><td>{shown(columns[b])}</td><td class="n">{n}</td></tr>'
+            f"<tr><th>{shown(r.answers[a])}</th><td>{shown(columns[b])}</td>"
+            f'<td class="n">{n}</td></tr>'
             for a, b, n in terminal.confusions(cells)
         ]
-        return _table(["correct", "answer", "texts"], rows, f"{caption}the most frequent")
+        return _table(["correct", "answer", "texts"], rows, caption or "the most frequent")
     rows = []
     for a, (name, row) in enumerate(zip(r.answers, cells)):
         of = max(1, int(row.sum()))
         tds = "".join(
-            f'<td class="n" style="background: {_shade(n / of, a == b)}">{n}</td>'
+            f'<td class="n" style="background: {_shade(n / of, a, b, len(row))}">{n}</td>'
             for b, n in enumerate(map(int, row))
         )
         rows.append(f"<tr><th>{shown(name)}</th>{tds}</tr>")
-    caption += "a row for each correct answer, a column for each answer given"
     return _table(["correct", *columns], rows, caption, numbers=True)
 
 
-def _shade(share, is_right):
-    rgb = "70, 140, 210" if is_right else "235, 110, 60"
-    return f"rgba({rgb}, {0.45 * share:.3f})" if share else "transparent"
+def _shade(share, right, given, n_columns):
+    """The background of a cell: by its share of a row; correct, unsure or wrong."""
+    if given == right:
+        rgb = "70, 140, 210"
+    else:
+        rgb = "128, 134, 140" if given == n_columns - 1 else "235, 110, 60"
+    return f"rgba({rgb}, {0.5 * share:.3f})" if share else "transparent"
 
 
 def _mistakes(r):
@@ -248,7 +260,7 @@ def _mistakes(r):
         '<p class="soft">Texts whose most probable answer is wrong, those with the least'
         " probability of the correct one first.</p>",
     ]
-    return parts + [_mistake(r, m) for m in r.mistakes]
+    return [*parts, '<div class="mistakes">', *(_mistake(r, m) for m in r.mistakes), "</div>"]
 
 
 def _mistake(r, m):

@@ -33,7 +33,7 @@ VARIABLES = {INK: "var(--ink)", RULE: "var(--rule)"} | {
 SIZE = (4.4, 3.5)  # inches
 N_RELIABILITY, N_HISTOGRAM = 10, 20  # bins
 MAX_POINTS = 400  # of a curve
-MAX_NAME = 24  # characters of an answer in a legend
+MAX_NAME = 30  # characters of an answer in a legend
 Z = 1.959963984540054  # 97.5 % of the normal distribution
 STYLE = {
     "svg.fonttype": "none",
@@ -72,7 +72,10 @@ def draw(r: Result) -> list[tuple[str, str, str]]:
     is_binary = len(r.answers) == 2
     shown = _most_frequent(r)
     first = r.answers[0]
-    against = f"the answer {first}" if is_binary else "each answer against the rest"
+    each = (
+        f"each of the {len(shown)} most frequent answers" if len(r.answers) > N_SERIES else "each"
+    )
+    against = f"the answer {first}" if is_binary else f"{each} against the rest"
     of = f"P({first})" if is_binary else "the highest probability"
     plots = [
         (
@@ -84,8 +87,8 @@ def draw(r: Result) -> list[tuple[str, str, str]]:
         ),
         (
             "Reliability",
-            f"How often it is so, by {of}, in {N_RELIABILITY} bins with 95 % intervals (Wilson). On"
-            " the diagonal, probabilities are what they say.",
+            f"How often it is so, by {of}: {N_RELIABILITY} bins with 95 % intervals (Wilson); a"
+            " larger dot has more texts. On the diagonal, probabilities are what they say.",
             lambda ax: _reliability(ax, r),
         ),
     ]
@@ -133,7 +136,9 @@ def _inline(svg: str, id: str, title: str) -> str:
     """An SVG file as an element of a page, in the page's colours."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.S)
-    svg = re.sub(r"\n\s*", "\n", re.sub(r"(\.\d\d)\d+", r"\1", svg))
+    # two places are enough for coordinates; text between the elements keeps its numbers
+    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), svg)
+    svg = re.sub(r"\n\s*", "\n", svg)
     svg = re.sub(r'\bid="', f'id="{id}-', svg)
     svg = re.sub(r'(url\(#|href="#)', rf"\1{id}-", svg)
     svg = re.sub(r"#0[123]0[123][0-9a-f]{2}", lambda m: VARIABLES.get(m[0], m[0]), svg)
@@ -164,14 +169,13 @@ def _roc(ax, r: Result, shown: list[int]) -> None:
             colour = SERIES[i if len(r.answers) == 2 else n]
             x, y = _thinned(x, y)
             style = "--" if i and len(r.answers) > 2 else "-"
-            ax.plot(x, y, color=colour, label=f"{_cut(name)}  {auc:.3f}", linestyle=style)
+            ax.plot(x, y, color=colour, label=f"{_cut(name)} (area {auc:.3f})", linestyle=style)
             if len(r.answers) == 2:
                 given = outcome.answered == a
                 ax.plot(
                     [given[~positive].mean()], [given[positive].mean()], "o", color=colour, ms=5
                 )
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="lower right", title="area", fontsize=8 if len(shown) < 6 else 6.5)
+    _legend(ax, 1 if len(shown) * len(r.systems) < 4 else 2)
 
 
 def _thinned(x, y):
@@ -198,19 +202,14 @@ def _reliability(ax, r: Result) -> None:
             [max(0.0, s - low) for s, (low, _) in zip(share, intervals)],
             [max(0.0, high - s) for s, (_, high) in zip(share, intervals)],
         ]
-        ax.errorbar(
-            mean,
-            share,
-            yerr=error,
-            color=SERIES[i],
-            marker="o",
-            ms=4,
-            elinewidth=0.9,
-            capsize=2,
-            label=_cut(system.label),
-        )
+        n = [count for _, _, count in points]
+        ax.errorbar(mean, share, yerr=error, color=SERIES[i], fmt="none", elinewidth=0.9)
+        ax.plot(mean, share, color=SERIES[i], linewidth=0.8, alpha=0.35)
+        size = [8 + 72 * count / max(n) for count in n]  # the area is the number of texts
+        label = _cut(system.label)
+        ax.scatter(mean, share, size, color=SERIES[i], linewidths=0, zorder=3, label=label)
     if len(r.systems) > 1:
-        ax.legend(loc="upper left", fontsize=8)
+        _legend(ax, 1)
 
 
 def _histogram(ax, r: Result, outcome: Outcome) -> None:
@@ -240,7 +239,13 @@ def _histogram(ax, r: Result, outcome: Outcome) -> None:
     ax.set_ylim(0.7, None)
     ax.yaxis.set_major_formatter("{x:g}")
     ax.grid(axis="x", visible=False)
-    ax.legend(loc="upper center", fontsize=8)
+    _legend(ax, 2)
+
+
+def _legend(ax, n_columns):
+    """A legend above the plot, where it hides nothing."""
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), ncols=n_columns, fontsize=8)
 
 
 def scored(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:

@@ -87,10 +87,15 @@ def changes(compared: str) -> dict[str, Any]:
 
 
 def _labels(classifiers, compared):
-    if compared is None:
-        return [_name(classifiers[0].question.path)]
-    names = [_name(classifiers[0].question.path), _name(compared)]
-    return names if names[0] != names[1] else ["first", "second"]
+    """What tells the classifiers apart: the names of their questions, models or calibrations."""
+    questions = [_name(c.question.path) for c in classifiers]
+    models = [_name(c.model.file.path) for c in classifiers]
+    if len(classifiers) == 1:
+        return questions
+    for names in (questions, models, [questions[0], _name(compared)]):
+        if names[0] != names[1]:
+            return names
+    return ["first", "second"]
 
 
 def _name(path):

@@ -95,9 +95,10 @@ def remarks(r: Result) -> list[str]:
         found.append(f"no text is labelled {', '.join(missing[:20])}")
     if r.only_right is not None and r.p_value is not None:
         a, b = r.only_right
+        first, second = (one_line(s.label) for s in r.systems)
         found.append(
-            f"McNemar's exact test: {a} right by the first alone, {b} by the second alone,"
-            f" p = {p_text(r.p_value)}"
+            f"McNemar's exact test: {first} alone is right on {counted(a, 'text')}, {second} alone"
+            f" on {b}; p = {p_text(r.p_value)}"
         )
     return found
 
