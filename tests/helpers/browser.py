@@ -32,16 +32,19 @@ class Opened:
     messages: of its console, and uncaught errors. requests: addresses asked for, its own aside.
     """
 
-    def __init__(self, browser, path, width=1600, scheme="light"):
+    def __init__(self, browser, path):
         self.messages, self.requests = [], []
-        self.page = browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
-        )
+        self.page = browser.new_page(offline=True)
         self.page.on("console", lambda message: self.messages.append(message.text))
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
         self.requests.remove(path.as_uri())
+
+    def show(self, width, scheme):
+        """Show it in a window of this width, "light" or "dark"."""
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=scheme)
 
     def overflow(self):
         """Pixels by which the page is wider than its window."""

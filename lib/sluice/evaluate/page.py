@@ -11,6 +11,7 @@ import html
 import unicodedata
 
 from .. import VERSION
+from ..faults import one_line
 from ..system import files
 from . import bootstrap, metrics, plots, terminal
 from .terminal import TITLES
@@ -97,7 +98,7 @@ def write(path: str, r: Result) -> None:
 
 def text(r: Result) -> str:
     """The page."""
-    title = " and ".join(dict.fromkeys(s.label for s in r.systems))
+    title = one_line(" and ".join(dict.fromkeys(s.label for s in r.systems)))
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -275,6 +276,6 @@ def _mistake(r, m):
     )
     rest = '<p class="soft">The text goes on.</p>' if m.is_cut else ""
     return (
-        f"<article><h3>{shown(m.name)}</h3><p>{said}</p>\n"
+        f"<article><h3>{shown(one_line(m.name))}</h3><p>{said}</p>\n"
         f'<pre dir="auto" tabindex="0">{shown(m.text)}</pre>{rest}</article>'
     )

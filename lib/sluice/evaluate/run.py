@@ -66,7 +66,10 @@ def run(
     r = result.Result(list(q.answers), systems, found)
     if html is not None:
         page.write(html, r)
-    stream.write_all(1, dump(result.as_json(r)) if as_json else terminal.report(r).encode())
+    report = dump(result.as_json(r)) if as_json else terminal.report(r)
+    if isinstance(report, str):  # names of files may have bytes that are not UTF-8
+        report = report.encode("utf-8", "surrogateescape")
+    stream.write_all(1, report)
     if found.n_bad:
         n = found.n_bad + r.n_texts
         raise data_error("--evaluate", f"{found.n_bad} of {n} texts could not be used; see above")
