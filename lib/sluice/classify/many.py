@@ -18,7 +18,7 @@ from . import report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from ..texts.state import State
@@ -87,9 +87,7 @@ class Texts:
         """Raise Error 64 for options that do not go together, or an answer the question lacks."""
         if self._selected is not None and self._selected not in (*q.answers, report.UNSURE):
             known = ", ".join((*q.answers, report.UNSURE))
-            raise Error(
-                USAGE, f"--select: {one_line(self._selected)!r} is no answer; use {known}"
-            )
+            raise Error(USAGE, f"--select: {one_line(self._selected)!r} is no answer; use {known}")
         if (self._each or self._column is not None) and len(self._paths) > 1:
             what = "--csv" if self._column is not None else "--each"
             raise Error(USAGE, f"{what}: reads one FILE, or stdin")
@@ -218,7 +216,9 @@ def _run(classifier, source, writer, say, state, progress):
     return n
 
 
-def verdicts(classifier, items):
+def verdicts(
+    classifier: "Classifier", items: "Sequence[Item]"
+) -> "Iterator[Verdict | Exception | None]":
     """Yield the Verdict on each Item, its error, or None for a blank one."""
     found = classifier.ask_many([item.data for item in items if item.data is not None])
     for item in items:
@@ -228,7 +228,7 @@ def verdicts(classifier, items):
         yield v
 
 
-def why(item, e):
+def why(item: Item, e: Exception) -> str:
     """The message on an Item's error, which names the Item."""
     name = one_line(item.name)
     if isinstance(e, OSError):

@@ -212,7 +212,7 @@ def main(
     )
     cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
     is_learning = forget or learn is not None
-    options = dict(
+    options: dict[str, Any] = dict(
         asked=asked,
         model=model,
         cache_dir=cache_dir,

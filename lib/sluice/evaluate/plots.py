@@ -6,6 +6,7 @@ its variables. Text stays text, in the page's font.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import io
 import logging
@@ -15,7 +16,7 @@ from math import sqrt
 
 import numpy as np
 
-from ..faults import unsupported_error
+from ..faults import one_line, unsupported_error
 from . import metrics
 
 TYPE_CHECKING = False
@@ -35,7 +36,7 @@ N_RELIABILITY, N_HISTOGRAM = 10, 20  # bins
 MAX_POINTS = 400  # of a curve
 MAX_NAME = 30  # characters of an answer in a legend
 Z = 1.959963984540054  # 97.5 % of the normal distribution
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 9,
@@ -77,7 +78,7 @@ def draw(r: Result) -> list[tuple[str, str, str]]:
     )
     against = f"the answer {first}" if is_binary else f"{each} against the rest"
     of = f"P({first})" if is_binary else "the highest probability"
-    plots = [
+    plots: list[tuple[str, str, Any]] = [
         (
             "ROC curve",
             f"True and false positives at every threshold, {against}. A dot: the threshold in use."
@@ -92,15 +93,11 @@ def draw(r: Result) -> list[tuple[str, str, str]]:
             lambda ax: _reliability(ax, r),
         ),
     ]
+    scores = f"Number of texts by {of}; a logarithmic scale."
     for system, outcome in zip(r.systems, r.outcomes):
-        name = "" if len(r.systems) == 1 else f", {system.label}"
-        plots.append(
-            (
-                f"Scores{name}",
-                f"Number of texts by {of}; a logarithmic scale.",
-                lambda ax, o=outcome: _histogram(ax, r, o),
-            )
-        )
+        name = "" if len(r.systems) == 1 else f", {one_line(system.label)}"
+        paint = functools.partial(_histogram, r=r, outcome=outcome)
+        plots.append((f"Scores{name}", scores, paint))
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that the font lacks: the browser has another
         return [

@@ -47,7 +47,7 @@ def run(
         ) from None
     q = setup.question()
     changed = None if compared is None else other(changes(compared))
-    other_question = changed and changed.question()
+    other_question = None if changed is None else changed.question()
     labelled = read(q)
     from . import collect, page, result, terminal
 

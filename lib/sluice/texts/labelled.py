@@ -93,7 +93,7 @@ class Labelled:
             self.n = None if n is None or self.n is None else self.n + n
 
     def __iter__(self) -> "Iterator[list[Example]]":
-        return sources.groups(self._examples())  # type: ignore[arg-type, return-value]
+        return sources.groups(self._examples())  # type: ignore[return-value]
 
     @property
     def paths(self) -> list[str]:
