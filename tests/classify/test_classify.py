@@ -70,6 +70,7 @@ def test_json_says_everything(models, tmp_path):
     assert list(found) == [
         "answer",
         "score",
+        "p",
         "mass",
         "scores",
         "ids",

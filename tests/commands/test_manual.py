@@ -102,6 +102,12 @@ def files(tmp_path_factory):
     (d / "texts.jsonl").write_text('{"id": 1, "text": "Come at once!"}\n')
     shutil.copy2(ROOT / "configs" / "yesno.gbnf", d)
     shutil.copy2(ROOT / "tests" / "mails" / "spam-cards.eml", d / "mail.eml")
+    for box in ("Maildir", "Maildir/.Junk"):
+        for kind in ("cur", "new", "tmp"):
+            (d / box / kind).mkdir(parents=True)
+    shutil.copy2(d / "mail.eml", d / "Maildir" / "cur" / "1.host:2,S")
+    (d / "tickets.csv").write_text("id,body\n1,I was charged twice.\n")
+    (d / "log").write_text("a line\nanother\n")
     script = "tokenize -m m.gguf <prompt.txt >tokens && prefill -m m.gguf -o p.snap <tokens"
     assert shell(script, d).returncode == 0
     return d
@@ -111,8 +117,7 @@ def files(tmp_path_factory):
 def test_examples_run(files, tmp_path, name):
     if not (BIN / name).exists():
         pytest.skip(f"{name} is not built: its example is not run")
-    for path in files.iterdir():
-        shutil.copy2(path, tmp_path)
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     os.mkfifo(tmp_path / "ring")
     script = "\n".join(dict(PAGES[name])["EXAMPLES"][0][1])
     done = shell("set -e\n" + script, tmp_path)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..tokenizer.vocabulary import Vocab
     from .question import Question
 
-MAX_NODES = 256  # each costs an evaluation of the model
+MAX_NODES = 1024  # each costs a token in the pass of a text
 NEVER = float("-inf")
 
 

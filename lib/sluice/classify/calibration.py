@@ -91,7 +91,7 @@ class UserCalibration:
         if not fits:  # every text was forgotten
             return None
         models = {model: fit for (model, of), fit in fits.items() if of == question}
-        if not models and self.path == home(self._question.path):
+        if not models and self.path == home(self._question.name):
             return None  # questions of one name share a file; this one has no examples
         fit = models and (models.get(name_of(file)) or models.get(earlier_name_of(file)))
         if not fit:

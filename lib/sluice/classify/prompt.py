@@ -38,8 +38,8 @@ class Prompt:
         self._vocab, segments, tokens, self.template = vocab, question.prompt, [], None
         if question.frame:
             self.template = (
-                templates.choose(file, vocab)
-                if question.frame == templates.AUTO
+                templates.choose(file, vocab, question.frame)
+                if question.frame in (templates.AUTO, templates.CHAT)
                 else question.frame
             )
             template = templates.TEMPLATES[self.template]
@@ -66,6 +66,10 @@ class Prompt:
                 f" {file.path}, {n_ctx}",
             )
         self.head, self.tail = fit(question.head_ids, question.tail_ids, n_free)
+
+    def reads_as(self) -> "tuple[object, ...]":
+        """What decides the tokens up to the end of an input."""
+        return tuple(self.before), self.head, self.tail, self._prefix, self._last
 
     def input_tokens(self, data: bytes, rest: bytes | None = None) -> tuple[list[int], bool]:
         """Tokenize a text: (tokens, cut).
@@ -103,6 +107,7 @@ def joined(segments: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     """
     out, first = [], True
     for kind, text in segments:
+        kind = "text" if kind == "options" else kind
         if kind == "text" and out and out[-1][0] == "text":
             out[-1] = (kind, out[-1][1] + text, out[-1][2])
         else:

@@ -5,17 +5,16 @@ null; a missing one counts as null. An invalid line gets an object with "error":
 jsonl.load refuses, no text, or half of a surrogate pair.
 """
 
-from .. import stream
-from ..faults import BAD_DATA, Error, data_error
-from ..jsonl import BadLine, dump, lines_at_once, load
-from .question import UNSURE
+from ..jsonl import BadLine, dump, load
+
+__all__ = ["dump", "fields", "of_all", "parse", "verdict", "whole"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from .classifier import Classifier, Verdict
+    from .panel import Panel
 
 MAX_ID_CHARACTERS = 1000
 
@@ -49,13 +48,24 @@ def verdict(v: "Verdict") -> "dict[str, Any]":
     """Return the dict of a line of --jsonl."""
     mass = {} if v.mass is None else {"mass": round(v.mass, 6)}
     p = {name: round(x, 6) for name, x in v.scores.items()}
-    return {"answer": v.answer, "score": round(v.score, 6), "p": p, **mass}
+    level = {} if v.level is None else {"level": round(v.level, 6)}
+    return {"answer": v.answer, "score": round(v.score, 6), **level, "p": p, **mass}
 
 
-def whole(
-    classifier: "Classifier", v: "Verdict", ms: float | None = None
+def of_all(
+    panel: "Panel", verdicts: "list[Verdict]", is_whole: bool, ms: float | None = None
 ) -> "dict[str, Any]":
-    """Return the dict of --json. ms: milliseconds since the command started, if it is of one text."""
+    """Return the dict of the verdicts of all questions on a text: that of `verdict` or `whole` for
+    one question, {"answers": {question: dict}} for several.
+    """
+    dicts = [
+        whole(c, v, ms) if is_whole else verdict(v) for c, v in zip(panel.classifiers, verdicts)
+    ]
+    return dicts[0] if len(dicts) == 1 else {"answers": dict(zip(panel.names, dicts))}
+
+
+def whole(classifier: "Classifier", v: "Verdict", ms: float | None = None) -> "dict[str, Any]":
+    """Return the dict of --json. ms: milliseconds since the command started, of a single text."""
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
     names = list(classifier.question.answers)
     fit = v.fit and {
@@ -69,7 +79,7 @@ def whole(
         "ids": v.n_tokens,
         "reused": v.n_reused,
         "cut": v.cut,
-        "ms": round(ms, 1),
+        **({} if ms is None else {"ms": round(ms, 1)}),
         "model": classifier.model.file.id[:8].hex(),
         "arithmetic": classifier.model.arithmetic,
         "frame": classifier.prompt.template,

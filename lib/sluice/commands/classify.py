@@ -11,6 +11,7 @@ if sys.argv[1:2] == ["--long"]:  # if it knows all options, this classifies and 
 from .. import cli  # first: an interrupt during the other imports is silent
 from .. import stream
 from ..classify.setup import Setup
+from ..classify.plan import Texts
 import click
 
 TYPE_CHECKING = False
@@ -34,12 +35,22 @@ if TYPE_CHECKING:
     "-q",
     "--question",
     "asked",
-    default="spam",
+    multiple=True,
     metavar="Q",
     files=("yaml", "yml"),
     words=("spam", "language-is-english", "urgent", "sentiment"),
     group="Model",
-    help="Name of a bundled question, or path of a YAML file.",
+    show_default="spam",
+    help=(
+        "Name of a bundled question, or path of a YAML file. Repeatable: each text is asked all of"
+        " them."
+    ),
+)
+@cli.option(
+    "--answers",
+    metavar="A,B",
+    group="Model",
+    help="Answers, 2 to 255 with commas between, to the question whose text -q gives.",
 )
 @cli.text_option("Read FILE as standard input.")
 @cli.option(
@@ -60,12 +71,15 @@ if TYPE_CHECKING:
     group="Output",
     help="Copy the message from stdin to stdout and add X-Spam headers.",
 )
-@cli.option("--json", "as_json", is_flag=True, group="Output", help="Print one JSON object.")
+@cli.option(
+    "--json", "as_json", is_flag=True, group="Output", help="Print a JSON object for each text."
+)
 @cli.option(
     "--jsonl",
     is_flag=True,
     group="Output",
-    help="Read JSON objects with id and text, one per line; print one for each.",
+    help="Read JSON objects with id and text, one per line; print one for each. With --json: all"
+    " there is to say.",
 )
 @cli.option(
     "--mass",
@@ -97,7 +111,8 @@ def main(
     files: tuple[str, ...],
     model: str | None,
     vocab_file: str | None,
-    asked: str,
+    asked: tuple[str, ...],
+    answers: str | None,
     mail: bool,
     long: bool,
     pass_through: bool,
@@ -117,34 +132,62 @@ def main(
     forget: bool,
     calibration_file: str | None,
     no_calibration: bool,
+    recursive: bool,
+    mbox: bool,
+    each: str | None,
+    column: str | None,
+    as_text: bool,
+    null: bool,
+    select: str | None,
+    state_file: str | None,
     evaluate: bool,
     label_column: str | None,
     html: str | None,
     compared: str | None,
-    column: str | None,
-    recursive: bool,
-    mbox: bool,
-    as_text: bool,
-    **texts: "Any",
 ) -> None:
     """Classify a text with a language model.
 
     SYNOPSIS
       classify [OPTIONS] [FILE]
-      classify --jsonl|--pass-through [OPTIONS] <input
+      classify [OPTIONS] FOLDER|MBOX|FILE FILE...
+      classify --each line|--csv COLUMN|--jsonl|--mbox [OPTIONS] [FILE]
+      classify --pass-through [OPTIONS] <message
       classify --listen SOCKET [OPTIONS]
-      classify --evaluate [--html FILE] [--compare OTHER] LABELLED...
+      classify --evaluate [OPTIONS] LABELLED...
 
     DESCRIPTION
       Read FILE or stdin and print one line: a label and its probability. A question, a YAML file,
       defines the prompt, the labels and a threshold for each label; it may also name the model. If
       the most likely label is below its threshold, print "unsure" and the probability of the first
       label. Bundled questions: spam (the default), and for any chat model language-is-english,
-      urgent and sentiment. Long input is truncated to its first and last tokens.
+      urgent and sentiment. -q 'Is this urgent?' --answers yes,no needs no file. Long input is
+      truncated to its first and last tokens.
+
+      With several questions, each text gets a line for each: question, label and probability, with
+      tabs between. Each answer is that of the question asked alone. Questions whose prompts have
+      the text first process it once.
+
+      Many texts are a folder, an mbox, several FILEs, or what an option says. Each text gets a
+      line: its name, the label and the probability, with tabs between. A folder stands for its
+      files, a Maildir for the messages in cur and new. A FILE that begins with a From line and has
+      a further dated one behind an empty line is an mbox; its messages are FILE:1, FILE:2 ...
+      Messages on stdin are split with --mbox only. Lines of --each line are -:1, -:2 ...
+
+      --csv COLUMN reads a table with a header (CSV or TSV, UTF-8 or UTF-16) and prints it with more
+      columns: QUESTION with the label, and QUESTION_p_LABEL with the probability of each label.
 
       --jsonl reads objects {"id": ..., "text": ...}, one per line. For each it prints an object at
-      once: id, answer (the label) and score (its probability), or id and error. With --mail, text
-      is a message whose bytes are written as characters of Latin-1.
+      once: id, answer (the label), score (its probability) and p (the probability of each label),
+      or id and error. With --mail, text is a message whose bytes are written as characters of
+      Latin-1. --json prints an object per text with all there is to say, also with --jsonl.
+
+      --select ANSWER prints the texts that got this answer: lines, objects, rows and messages as
+      they came, files by their names. QUESTION=ANSWER where there are several questions.
+
+      A text that cannot be classified does not stop the others. It is named on stderr, its label is
+      "error", and the exit status is 65. An empty line or field has the label "-". With --state
+      FILE, a run that was killed goes on where it was, if it is started again with the same
+      options and >>OUTPUT. A FILE that is a table or binary is refused as a text; --text insists.
 
       --pass-through reads a message of any size and prints it with the new headers X-Spam-Flag,
       X-Spam-Score and X-Spam-Status at the top. X-Spam headers that the message already had are
@@ -159,14 +202,14 @@ def main(
       stderr.
 
       --evaluate classifies texts whose answers are known. It prints accuracy, area under the ROC
-      curve, Brier score, log loss, calibration error (ECE), coverage at the thresholds, and for each
-      answer precision, recall and F1; each with a 95 % bootstrap interval; and the confusion
+      curve, Brier score, log loss, calibration error (ECE), coverage at the thresholds, and for
+      each answer precision, recall and F1, all with 95 % bootstrap intervals; and the confusion
       matrix. LABELLED is a file of JSON objects with text and answer (or label), a table (--csv
       COLUMN --label COLUMN), ANSWER=PATH of a file, mbox, Maildir or folder, or a folder of folders
-      named after answers. The question's aliases are labels, too: of spam, spam and ham. --html
-      writes a page with ROC and reliability curves, a histogram, and the worst mistakes with their
-      texts. --compare evaluates another model, question or calibration on the same texts: the
-      differences with paired intervals, and McNemar's exact test.
+      named after answers. The question's aliases are labels, too: of spam, spam and ham. --json
+      prints an object. --html writes a page with ROC and reliability curves, a histogram, and the
+      worst mistakes with their texts. --compare evaluates another model, question or calibration on
+      the same texts: the differences with paired intervals, and McNemar's exact test.
 
       The cache holds the parsed question, the model ID and, for a long prompt, the model's state
       after the part before the input. It never holds input.
@@ -176,11 +219,12 @@ def main(
       "error WORD". SIGHUP reloads question and model; SIGTERM ends.
 
     EXIT STATUS
-      0   first label (yes); success of --jsonl, --learn, --forget or --pass-through
-      1   another label
+      0   first label (yes) of each question; success with many texts, --learn, --forget or
+          --pass-through; --select found a text
+      1   another label; --select found none
       2   unsure
       64  usage error
-      65  invalid question, model or input; empty input; invalid lines; nothing to forget
+      65  invalid question, model or input; empty input; some texts have errors; nothing to forget
       66  no such file
       69  unsupported model or arithmetic
       73  cannot create the file or socket
@@ -193,6 +237,9 @@ def main(
     EXAMPLES
       classify mail.eml
       if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
+      classify --select yes -0 Maildir | xargs -0 mv -t Maildir/.Junk/cur
+      classify -m m.gguf -q 'Urgent?' --answers yes,no --csv body tickets.csv
+      classify -m m.gguf -q urgent --each line --select yes <log || echo none
       classify -m m.gguf -q urgent --jsonl <texts.jsonl
       classify --evaluate --html report.html spam=Maildir/.Junk ham=Maildir
 
@@ -200,20 +247,20 @@ def main(
       mail-filter, mail-text, generate
     """
     began = time.monotonic()
-    cli.only_one(long=long, as_json=as_json, jsonl=jsonl, listen=listen, pass_through=pass_through)
-    file = files[0] if files else None
-    cli.refuse(len(files) > 1 and not evaluate, "several FILEs")
-    cli.refuse(not files and evaluate, "--evaluate: needs LABELLED texts")
-    cli.refuse(not evaluate and (html or compared or label_column), "need --evaluate")
-    cli.only_one(file=file, jsonl=jsonl, listen=listen, pass_through=pass_through)
-    cli.refuse(
-        mass and not (jsonl or as_json),
-        "--mass: needs --json or --jsonl",
-    )
+    cli.only_one(long=long, as_json=as_json, listen=listen, pass_through=pass_through)
+    cli.only_one(files=files, listen=listen, pass_through=pass_through)
+    cli.only_one(jsonl=jsonl, long=long, listen=listen, pass_through=pass_through)
+    cli.refuse(mass and not (jsonl or as_json), "--mass: needs --json or --jsonl")
     cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
+    cli.refuse(
+        answers is not None and len(asked) != 1,
+        "--answers: needs exactly one -q, the text of a question",
+    )
+    for name, value in ("label", label_column), ("html", html), ("compare", compared):
+        cli.refuse(value is not None and not evaluate, f"--{name}: needs --evaluate")
     is_learning = forget or learn is not None
     options: dict[str, Any] = dict(
-        asked=asked,
+        asked=asked or ("spam",),
         model=model,
         cache_dir=cache_dir,
         no_cache=no_cache,
@@ -226,56 +273,91 @@ def main(
         vocab=vocab_file,
         huge_pages=huge_pages,
         say=None if is_learning else cli.say,
+        answers=None if answers is None else [word.strip() for word in answers.split(",")],
     )
-    setup = Setup(**options)
     if evaluate:
-        from ..cli import progress
-        from ..evaluate import run as evaluation
-        from ..texts.labelled import Labelled
-
-        return evaluation.run(
-            setup,
-            lambda changes: Setup(**{**options, **changes}),
-            lambda q: Labelled(files, q, column, label_column, mail, recursive, mbox, as_text),
-            cli.say,
-            progress.shown,
-            as_json,
-            html,
-            compared,
-        )
+        cli.only_one(evaluate=True, listen=listen, pass_through=pass_through, learn=learn)
+        cli.only_one(evaluate=True, jsonl=jsonl, long=long, each=each, select=select)
+        cli.only_one(evaluate=True, forget=forget, state=state_file, null=null)
+        cli.refuse(not files, "--evaluate: needs LABELLED texts")
+        forms = column, label_column, mail, recursive, mbox, as_text
+        return _evaluate(options, files, forms, as_json, html, compared)
+    texts = Texts(
+        files, recursive, mbox, each, column, as_text, null, select, state_file, jsonl, as_json
+    )
+    options["as_mail"] |= texts.are_messages()
+    are_many = texts.are_many()
+    setup = Setup(**options)
     learns = None
     if is_learning:
         from ..classify import learning
 
-        is_many = jsonl or listen or pass_through
-        learns = learning.learner(setup.calibration_file, learn, forget, is_many, no_calibration)
-    if listen:
-        from ..serve import worker
+        learns = learning.learner(
+            setup.calibration_file,
+            learn,
+            forget,
+            are_many or listen or pass_through or len(asked) > 1,
+            no_calibration,
+        )
+    if listen or pass_through:
+        cli.refuse(are_many, "the options of many texts exclude --listen and --pass-through")
+        if listen:
+            from ..serve import worker
 
-        load = lambda: setup.classifier(threads=1)
-        worker.run(listen, 0o600 if mode is None else mode, load, workers, threads, verbose)
-    if pass_through:
+            load = lambda: setup.classifier(threads=1)
+            worker.run(listen, 0o600 if mode is None else mode, load, workers, threads, verbose)
         from ..serve import pass_through as passing
 
         return passing.run(setup.classifier)
-    q = setup.question()
+    questions = setup.questions()
+    cli.refuse(
+        len(questions) > 1 and (long or learns), "--long, --learn and --forget: need one question"
+    )
+    if are_many:
+        cli.refuse(long, "--long: for one text")
+        return _many(texts, setup.panel(questions))
     # before the model is opened: empty input ends at once
-    data = b"" if jsonl else setup.read_input(q, file)
-    c = setup.classifier(q)
-    if jsonl:
-        from ..classify import report
-
-        return report.answer(c)
-    v = learns(c, data) if learns else c.ask(data)
+    data = setup.read_input(questions, files[0] if files else None, as_text)
+    panel = setup.panel(questions)
+    c = panel.first
+    verdicts = [learns(c, data)] if learns else panel.ask(data)
+    v = verdicts[0]
     ms = 1e3 * (time.monotonic() - began)
-    line = c.line(v, v.answer) if long else f"{v.answer} {v.score:.3f}\n".encode()
     if as_json:
         from ..classify import report
 
-        line = report.dump(report.whole(c, v, ms))
+        line = report.dump(report.of_all(panel, verdicts, True, ms))
+    elif long:
+        line = c.line(v, v.answer)
+    else:
+        line = panel.lines(verdicts)
     stream.write_all(1, line)
     if verbose:
         cli.report(
             tokens=v.n_tokens, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.cache_state, ms=ms
         )
-    raise click.exceptions.Exit(0 if learns else c.status(v))
+    raise click.exceptions.Exit(0 if learns else panel.status(verdicts))
+
+
+def _many(texts, panel):
+    from ..classify import many
+    from ..cli import progress
+
+    with progress.Texts(texts.count) as bar:
+        code = many.run(texts, panel, bar.say, bar.advance)
+    raise click.exceptions.Exit(code)
+
+
+def _evaluate(options, words, forms, as_json, html, compared):
+    from ..cli import progress
+    from ..evaluate import run as evaluation
+    from ..texts.labelled import Labelled
+
+    evaluation.run(
+        lambda **changes: Setup(**{**options, **changes}),
+        lambda q: Labelled(words, q, *forms),
+        progress.Texts,
+        as_json,
+        html,
+        compared,
+    )

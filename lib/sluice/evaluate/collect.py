@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..classify import inputs, many
+from ..classify import inputs, many, writers
 from ..faults import data_error
 from .metrics import Outcome
 
@@ -20,7 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..classify.classifier import Classifier, Verdict
+    from ..classify.classifier import Verdict
+    from ..classify.panel import Panel
     from ..classify.question import Question
     from ..texts.labelled import Example, Labelled
 
@@ -58,33 +59,35 @@ class Collected(NamedTuple):
 
 
 def collect(
-    classifiers: list[Classifier],
+    panels: list[Panel],
     labelled: Labelled,
     say: Callable[[str], None],
     progress: Callable[[int], object] | None = None,
 ) -> Collected:
-    """Classify the texts. The answers are those of the first classifier's question.
+    """Classify the texts by the question of each Panel. The answers are those of the first.
 
     say: called with a line for each text that cannot be classified by all. progress: called with
     the number of texts just done. Raises DataError if no text can be classified.
     """
-    names = list(classifiers[0].question.answers)
-    columns = [same_answers(classifiers[0].question, c.question) for c in classifiers]
+    q = panels[0].first.question
+    names = list(q.answers)
+    columns = [same_answers(q, panel.first.question) for panel in panels]
     right = array("l")
-    answered = [array("l") for _ in classifiers]
-    p = [array("d") for _ in classifiers]
-    worst = _Worst(classifiers[0].is_mail)
+    answered = [array("l") for _ in panels]
+    p = [array("d") for _ in panels]
+    worst = _Worst(panels[0].is_mail)
     n_bad = 0
-    for c in classifiers:
-        c.prepare()
+    for panel in panels:
+        panel.prepare()
     for examples in labelled:
-        found = [many.verdicts(c, examples) for c in classifiers]
-        for example, *verdicts in zip(examples, *found):
-            errors = [v for v in verdicts if isinstance(v, Exception)]
+        found = [many.found_of(panel, examples) for panel in panels]
+        for example, *several in zip(examples, *found):
+            errors = [x for x in several if isinstance(x, Exception)]
             if errors:
                 n_bad += 1
-                say(many.why(example, errors[0]))
+                say(writers.why(example, errors[0]))
                 continue
+            verdicts = [x[0] for x in several]
             right.append(names.index(example.answer))
             for v, column, a, rows in zip(verdicts, columns, answered, p):
                 scores = [v.scores[name] for name in column]
@@ -139,14 +142,18 @@ class _Worst:
 
     def see(self, i: int, example: Example, v: Verdict, names: list[str]) -> None:
         right = names.index(example.answer or "")
-        best = max(range(len(names)), key=lambda a: v.scores[names[a]])
+        is_unsure = v.answer not in names
+        best = (
+            max(range(len(names)), key=lambda a: v.scores[names[a]])
+            if is_unsure
+            else names.index(v.answer)
+        )
         p_right = v.scores[names[right]]
         # of equal ones the first stay
         key = (-p_right, -i)
         if best == right or len(self._heap) == MAX_MISTAKES and key < self._heap[0][:2]:
             return
         text, is_cut = excerpt(example.data or b"", self._is_mail)
-        is_unsure = v.answer not in names
         p_best = v.scores[names[best]]
         mistake = Mistake(i, example.name, right, best, p_right, p_best, is_unsure, text, is_cut)
         push = heapq.heappush if len(self._heap) < MAX_MISTAKES else heapq.heappushpop

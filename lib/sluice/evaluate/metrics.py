@@ -3,7 +3,8 @@
 A resample of the bootstrap counts some texts twice and some not at all, so every figure is a
 weighted one. What depends on the texts alone, such as their order by score, is computed once.
 
-    accuracy             share of texts whose most probable answer is correct, "unsure" or not
+    accuracy             share of texts whose best answer is correct: the one given, and of those
+                         that are "unsure" the most probable one
     auc                  area under the ROC curve: share of pairs of a text with the answer and one
                          without that are in order, ties half (Mann & Whitney 1947). For two answers
                          that of the first; for more the mean of those of the answers, each against
@@ -12,7 +13,7 @@ weighted one. What depends on the texts alone, such as their order by score, is 
                          two answers (Brier 1950; the half is the usual form for yes and no)
     log_loss             mean of -ln p of the correct answer, nats; p is at least LEAST_P
     ece                  expected calibration error: mean over the texts of |accuracy - mean p| of
-                         their bin; p is that of the most probable answer, in N_BINS bins of equal
+                         their bin; p is that of the best answer, in N_BINS bins of equal
                          width (Guo et al. 2017)
     coverage             share of texts that got an answer, by the question's thresholds
     accuracy_answered    share of these whose answer is correct
@@ -43,9 +44,11 @@ class Outcome:
     def __init__(self, p: np.ndarray, right: np.ndarray, answered: np.ndarray) -> None:
         self.p, self.right, self.answered = p, right, answered
         self.n, self.n_answers = p.shape
-        self.best = p.argmax(1)
+        # of a score, the answer given is the level next to the expected one
+        self.best = np.where(answered < self.n_answers, answered, p.argmax(1))
         self.is_right = self.best == right
         self.p_right = p[np.arange(self.n), right]
+        self.p_best = p[np.arange(self.n), self.best]
 
     def confusion(self) -> np.ndarray:
         """int [K][K + 1]: texts by correct answer and answer given, the last column "unsure"."""
@@ -69,7 +72,7 @@ class Figures:
         correct[np.arange(o.n), o.right] = 1
         self._brier = ((o.p - correct) ** 2).sum(1) / (2 if k == 2 else 1)
         self._loss = -np.log(np.maximum(o.p_right, LEAST_P))
-        self._top = o.p.max(1)
+        self._top = o.p_best
         self._bin = bins(self._top, N_BINS)
         self._cell = o.right * (k + 1) + o.answered
         self._rankings = Rankings(o.p[:, :1] if k == 2 else o.p, o.right)

@@ -251,7 +251,7 @@ def scored(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
     """
     if outcome.n_answers == 2:
         return outcome.p[:, 0], outcome.right == 0
-    return outcome.p.max(1), outcome.is_right
+    return outcome.p_best, outcome.is_right
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

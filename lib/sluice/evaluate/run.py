@@ -5,38 +5,37 @@ from __future__ import annotations
 import os
 
 from .. import stream
-from ..classify.question import Question
+from ..classify.question import Question, find
 from ..classify.setup import Setup
-from ..faults import data_error, unsupported_error
+from ..faults import Error, data_error, unsupported_error
 from ..jsonl import dump
 from ..texts.labelled import Labelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
     from typing import Any
 
     from ..classify.classifier import Classifier
+    from ..cli.progress import Texts
 
 START_BYTES = 16
 CALIBRATION = b"#calibration"
 
 
 def run(
-    setup: Setup,
-    other: Callable[[dict[str, Any]], Setup],
+    setup_with: Callable[..., Setup],
     read: Callable[[Question], Labelled],
-    say: Callable[[str], None],
-    shown: Callable[[str, int], AbstractContextManager[Callable[[int], object]]],
+    progress: Callable[[Callable[[], int | None]], Texts],
     as_json: bool = False,
     html: str | None = None,
     compared: str | None = None,
 ) -> None:
-    """Evaluate the classifier of `setup` on labelled texts; print the report.
+    """Evaluate a classifier on labelled texts; print the report.
 
-    other(changes): the Setup with changed arguments. read(question): the labelled texts. shown: see
-    cli.progress. html: path of the page, or None. compared: --compare, or None.
+    setup_with(**changes): the Setup of the command's options, with these arguments changed.
+    read(question): the labelled texts. progress: cli.progress.Texts. html: path of the page, or
+    None. compared: --compare, or None.
     Raises DataError at the end if some texts could not be classified.
     """
     try:
@@ -45,25 +44,27 @@ def run(
         raise unsupported_error(
             "--evaluate", "numpy is not installed (pip install numpy)"
         ) from None
-    q = setup.question()
-    changed = None if compared is None else other(changes(compared))
-    other_question = None if changed is None else changed.question()
-    labelled = read(q)
     from . import collect, page, result, terminal
 
+    setups = [setup_with()]
+    if compared is not None:
+        setups.append(setup_with(**changes(compared)))
+    questions = [setup.question() for setup in setups]
+    for other in questions[1:]:
+        collect.same_answers(questions[0], other)
+    labelled = read(questions[0])
     if html is not None:
         page.check(html, [*labelled.paths, *([compared] if compared else [])])
-
-    if other_question:
-        collect.same_answers(q, other_question)
-    classifiers = [setup.classifier(q)]
-    if changed:
-        classifiers.append(changed.classifier(other_question))
-    with shown("texts", labelled.n or 0) as progress:
-        found = collect.collect(classifiers, labelled, say, progress)
+    panels = []
+    for setup, q in zip(setups, questions):
+        setup.as_mail |= labelled.are_messages
+        panels.append(setup.panel([q]))
+    with progress(lambda: labelled.n) as bar:
+        found = collect.collect(panels, labelled, bar.say, bar.advance)
+    classifiers = [panel.first for panel in panels]
     labels = _labels(classifiers, compared)
     systems = [_system(c, label) for c, label in zip(classifiers, labels)]
-    r = result.Result(list(q.answers), systems, found)
+    r = result.Result(list(questions[0].answers), systems, found)
     if html is not None:
         page.write(html, r)
     report = dump(result.as_json(r)) if as_json else terminal.report(r)
@@ -86,12 +87,17 @@ def changes(compared: str) -> dict[str, Any]:
             return {"calibration_file": compared, "no_calibration": False}
     elif compared.endswith(".gguf"):
         return {"model": compared}  # opening it says why there is none
-    return {"asked": compared}
+    try:
+        find(compared)
+    except Error:
+        # the text of a question, if the first one was given with --answers; else it is refused
+        return {"asked": compared}
+    return {"asked": compared, "answers": None}
 
 
 def _labels(classifiers, compared):
     """What tells the classifiers apart: the names of their questions, models or calibrations."""
-    questions = [_name(c.question.path) for c in classifiers]
+    questions = [c.question.name for c in classifiers]
     models = [_name(c.model.file.path) for c in classifiers]
     if len(classifiers) == 1:
         return questions
@@ -117,7 +123,7 @@ def _system(c: Classifier, label: str):
     }
     return result.System(
         label,
-        _name(c.question.path),
+        c.question.name,
         os.path.basename(c.model.file.path),
         c.model.file.id[:8].hex(),
         c.question.thresholds,

@@ -9,6 +9,8 @@ from . import bootstrap, metrics
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import numpy as np
+
     from .bootstrap import Figure
     from .result import Result
 
@@ -149,7 +151,7 @@ def _confusion(r, i):
     return table(rows)
 
 
-def confusions(cells) -> list[tuple[int, int, int]]:
+def confusions(cells: np.ndarray) -> list[tuple[int, int, int]]:
     """The most frequent (correct answer, other answer or "unsure", texts), at most
     MAX_CONFUSIONS, of a confusion matrix.
     """

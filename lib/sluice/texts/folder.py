@@ -64,6 +64,18 @@ def _mails(folder):
     yield from failed
 
 
+def is_maildir(folder: str) -> bool:
+    """Whether there is a Maildir at `folder`."""
+    return all(os.path.isdir(os.path.join(folder, kind)) for kind in MAILDIR)
+
+
+def lasting_name(path: str) -> str:
+    """The path of a file, or of a Maildir's message what stays of it when its reader marks it."""
+    place, name = os.path.split(path)
+    root, kind = os.path.split(place)
+    return os.path.join(root, unique_name(name)) if kind in MAILDIR else path
+
+
 def unique_name(path: str) -> str:
     """What stays of the name of a Maildir's mail when its flags change."""
     return os.path.basename(path).partition(":")[0]

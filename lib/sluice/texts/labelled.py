@@ -21,7 +21,7 @@ from ..classify import report
 from ..faults import data_error, one_line, printable
 from ..jsonl import BadLine, lines, load
 from ..system import files
-from . import folder, sources
+from . import folder, one_file, sources
 from .sources import Item
 from .table import Table
 
@@ -64,7 +64,8 @@ class Labelled:
     without its columns, a file without a labelled text; OSError. A text that cannot be used is an
     Example with `error`, as is an object or row without a label.
 
-    n: number of Examples, or None if an mbox or standard input must be read to know.
+    n: number of Examples, or None if an mbox or standard input must be read to know. are_messages:
+    whether all texts are messages (RFC 5322): those of mboxes and Maildirs are.
     """
 
     def __init__(
@@ -80,7 +81,6 @@ class Labelled:
     ) -> None:
         self._answers = {answer: answer for answer in question.answers} | question.aliases
         self._column, self._label, self._as_mail = column, label, as_mail
-        self._is_mail = as_mail or as_mbox or question.kind == "mail"
         self._recursive, self._as_mbox, self._as_text = recursive, as_mbox, as_text
         # (path, its answer, or the open file with the answers in it)
         self._sources: list[tuple[str, str | None, IO[bytes] | None]] = []
@@ -88,6 +88,8 @@ class Labelled:
         for word in words:
             self._add(word)
         self._refuse_twice()
+        self.are_messages = as_mail or as_mbox or all(map(_holds_only_messages, self._sources))
+        self._is_mail = self.are_messages or question.kind == "mail"
         for path, _, file in self._sources:
             n = self._count_files(path) if file is None else self._check_labels(path, file)
             self.n = None if n is None or self.n is None else self.n + n
@@ -153,7 +155,7 @@ class Labelled:
             return None
         if not os.path.isdir(path):
             os.stat(path)
-            return None if not self._as_text and _holds_messages(path) else 1
+            return None if not self._as_text and one_file.file_holds_messages(path) else 1
         n = sum(1 for _ in folder.paths(path, self._recursive))
         if not n:
             below = "" if self._recursive else "; --recursive looks into the folders below"
@@ -293,12 +295,8 @@ def _copied(fd):
     return copy
 
 
-def _holds_messages(path):
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:  # reading it says why
+def _holds_only_messages(source):
+    path, _, file = source
+    if file is not None or path == "-":
         return False
-    try:
-        return sources.holds_messages(fd)
-    finally:
-        os.close(fd)
+    return folder.is_maildir(path) if os.path.isdir(path) else one_file.file_holds_messages(path)

@@ -5,14 +5,13 @@ pipe holds those that have arrived, and never waits for more.
 """
 
 import os
-import stat
-import tempfile
 
 from .. import stream
 from ..classify import inputs
 from ..faults import DataError, data_error
 from ..jsonl import lines_at_once
 from . import folder, mbox
+from .one_file import holds_messages, open_path, opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,29 +20,13 @@ if TYPE_CHECKING:
 
 GROUP, GROUP_BYTES = 64, 1 << 18  # what is held of texts that are classified together
 IN_MEMORY = 1 << 20  # bytes of a message that is kept whole: more goes into a file
-BINARY_LOOK = 8192  # bytes at the beginning that show whether a file is text
-# what other files than text begin with
-SIGNATURES = (
-    (b"\x7fELF", "a program"),
-    (b"%PDF-", "a PDF"),
-    (b"PK\x03\x04", "a ZIP archive, or a document that is one"),
-    (b"\x1f\x8b", "gzip data"),
-    (b"BZh", "bzip2 data"),
-    (b"\xfd7zXZ\x00", "xz data"),
-    (b"\x28\xb5\x2f\xfd", "zstd data"),
-    (b"\x89PNG", "a picture"),
-    (b"\xff\xd8\xff", "a picture"),
-    (b"GIF8", "a picture"),
-    (b"GGUF", "a model"),
-    (b"SQLite format 3\x00", "a database"),
-)
 
 
 class Item:
     """A text.
 
-    name: in the output. data: the bytes to look at; None, with `error`, if there are none, and
-    without it for a place between texts that only the output has. whole: all of it, as bytes, a
+    name: in the output. data: the bytes to classify; None, with `error`, if they cannot be had, and
+    without it where a text is missing, such as an empty line. whole: all of it, as bytes, a
     file or a row, if the source keeps it. id: of an object in JSON lines.
     """
 
@@ -95,17 +78,21 @@ class Files:
                 for found in folder.paths(path, self._recursive):
                     n += 1
                     if isinstance(found, str):
-                        yield from self._of_file(found)
+                        yield from self._of_file(found, folder.open_file)
                     else:
                         yield Item(getattr(found, "filename", None) or path, None, found)
                 if not n:
-                    yield Item(path, None, data_error(path, "there is no file in it"))
+                    yield Item(path, None, data_error(path, "no text: there is no file in it"))
             else:
                 yield from self._of_file(path)
 
-    def _of_file(self, path):
+    def _of_file(self, path, open_file=open_path):
         try:
-            fd = 0 if path == "-" else opened(path, self._is_mail, self._as_text, self._as_mbox)
+            fd = (
+                0
+                if path == "-"
+                else opened(path, self._is_mail, self._as_text, self._as_mbox, open_file)
+            )
         except (OSError, DataError) as e:
             yield Item(path, None, e)
             return
@@ -129,6 +116,8 @@ class Files:
         kept: list[Any] = []
 
         def copy():
+            import tempfile
+
             kept.append(tempfile.SpooledTemporaryFile(IN_MEMORY))
             return kept[-1].write
 
@@ -150,7 +139,7 @@ def lines(name: str, fd: int) -> "Iterator[list[Item]]":
             if line is None:
                 items.append(Item(at, None, data_error(at, "the line is too long")))
             elif not line.removesuffix(b"\r"):
-                items.append(Item(at, None, data_error(at, "no text: it is empty"), line))
+                items.append(Item(at, None, whole=line))
             else:
                 items.append(Item(at, line.removesuffix(b"\r"), whole=line))
         yield from groups(items)
@@ -169,56 +158,6 @@ def groups(items: "Iterable[Item]") -> "Iterator[list[Item]]":
         n_bytes += n
     if some:
         yield some
-
-
-def opened(path: str, is_mail: bool, as_text: bool = False, as_mbox: bool = False) -> int:
-    """A descriptor of a file that holds text. OSError; DataError that names the option for what
-    else it holds.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if not as_text and stat.S_ISREG(os.fstat(fd).st_mode):
-            if why := _other(path, os.pread(fd, BINARY_LOOK, 0), is_mail or as_mbox):
-                raise data_error(path, why)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _other(path, start, is_mail):
-    """Why the file `path`, which begins with `start`, would not be classified as what it is; or
-    None.
-    """
-    name = path.lower()
-    insist = "; --text classifies it as one text"
-    if name.endswith((".csv", ".tsv")):
-        return f"is a table: --csv COLUMN classifies its rows{insist}"
-    if name.endswith((".jsonl", ".ndjson")):
-        return f"is JSON lines: --jsonl classifies its objects{insist}"
-    for signature, what in SIGNATURES:
-        if start.startswith(signature):
-            return f"is {what}, not text{insist}"
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return f"is UTF-16: iconv -f UTF-16 -t UTF-8 makes text of it{insist}"
-    if b"\0" in start[:512] and not (is_mail and b":" in start.partition(b"\0")[0]):
-        return f"is binary, not text{insist}"
-    return None
-
-
-def holds_messages(fd: int) -> bool:
-    """Whether a descriptor, at its beginning, is of an mbox file with more than one message."""
-    if not stat.S_ISREG(os.fstat(fd).st_mode) or os.pread(fd, 5, 0) != b"From ":
-        return False
-    at = 0
-
-    def read_some() -> bytes:
-        nonlocal at
-        data = os.pread(fd, 1 << 20, at)
-        at += len(data)
-        return data
-
-    return mbox.is_mbox(read_some)
 
 
 def write_whole(whole: "Any", write: "Callable[[bytes], None]") -> None:

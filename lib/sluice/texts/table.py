@@ -39,8 +39,8 @@ class Table:
     """A table that is being read. read_some(): its next bytes, b"" at the end; name: what messages
     call it.
 
-    first: the Row of the header; header: names of the columns; delimiter: one of DELIMITERS; encoding: Python's name. DataError
-    where there is no header or it is not text.
+    first: the Row of the header; header: names of the columns; delimiter: one of DELIMITERS;
+    encoding: Python's name. DataError if there is no header or it is not text.
     """
 
     def __init__(self, read_some: "Callable[[], bytes]", name: str) -> None:
@@ -83,7 +83,8 @@ class Table:
 
     def header_with(self, names: list[str]) -> bytes:
         """The header with further columns, as bytes."""
-        return self.encode(self._lines.mark) + self.with_fields(self.first, names)
+        header = self.with_fields(self.first, names) if names else self.as_it_came(self.first)
+        return self.encode(self._lines.mark) + header
 
     def with_fields(self, row: Row, values: list[str]) -> bytes:
         """A row with further fields behind its own, as bytes. A row that has fewer fields than the
@@ -98,6 +99,10 @@ class Table:
         if missing + len(values) == 1:  # a lone empty field would be written as ""
             text = text[: -len(self.delimiter)]
         return self.encode(row.raw + self.delimiter + text + row.end)
+
+    def as_it_came(self, row: Row) -> bytes:
+        """A row as bytes."""
+        return self.encode(row.raw + row.end)
 
     def encode(self, text: str) -> bytes:
         return text.encode(self.encoding, self._lines.errors)
