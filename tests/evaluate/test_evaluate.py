@@ -52,8 +52,8 @@ def figures(models, *argv, code=0):
     return json.loads(done.stdout)
 
 
-def verdicts(models, q, texts):
-    classifier = Classifier(question.read(str(q)), str(models / "llama.gguf"))
+def verdicts(models, q, texts, **options):
+    classifier = Classifier(question.read(str(q)), str(models / "llama.gguf"), **options)
     return list(classifier.ask_many(text.encode() for text in texts))
 
 
@@ -204,6 +204,30 @@ def test_a_classifier_is_compared_with_what_was_learnt(models, q, labelled, tmp_
     assert found["calibration"] is None and found["compare"]["calibration"]["learnt"] == 4
     assert found["auc"]["value"] == found["compare"]["auc"]["value"]  # it moves no order
     assert found["difference"]["brier"]["value"] != 0
+
+
+def test_two_wordings_without_files_are_compared(models, labelled):
+    labelled.write_text(labelled.read_text().replace("spam", "yes").replace("ham", "no"))
+    argv = ("--answers", "yes,no", labelled)
+    found = figures(models, "-q", "Urgent?", *argv, "--compare", "Must the reader act?")
+    alone = figures(models, "-q", "Must the reader act?", *argv)
+    assert found["compare"]["brier"] == alone["brier"] != found["brier"]
+
+
+def test_mails_of_maildirs_are_read_as_messages_for_any_question(models, tmp_path):
+    q = write_question(tmp_path / "q.yaml")
+    box = tmp_path / "box"
+    for name in ("yes/cur/1", "no/new/2"):
+        (box / name).parent.mkdir(parents=True)
+        (box / name).write_bytes((ROOT / "tests" / "mails" / "ham-mutt.eml").read_bytes())
+    for path in (box / "yes" / "new", box / "no" / "cur"):
+        path.mkdir()
+    found = figures(models, "-q", q, box)
+    (v,) = verdicts(models, q, [(box / "yes/cur/1").read_text()], as_mail=True)
+    (raw,) = verdicts(models, q, [(box / "yes/cur/1").read_text()])
+    (mistake,) = found["mistakes"]
+    assert mistake["p"] == {name: round(p, 6) for name, p in v.scores.items()}
+    assert v.scores != raw.scores
 
 
 def test_many_answers_have_areas_of_their_own_and_a_list_of_confusions(models, tmp_path):

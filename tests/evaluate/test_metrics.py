@@ -69,6 +69,15 @@ def test_a_probability_of_zero_has_a_finite_loss():
     assert found["brier", None] == 1.0 and found["ece", None] == 1.0
 
 
+def test_the_answer_given_counts_even_if_another_level_is_more_probable():
+    """As for a score, whose answer is the level next to the expected one."""
+    p = np.array([[0.4, 0.3, 0.3], [0.4, 0.3, 0.3]])
+    o = Outcome(p, np.array([1, 1]), np.array([1, 3]))
+    found = figures(o)
+    assert found["accuracy", None] == 0.5  # the second is unsure: its most probable answer counts
+    assert found["ece", None] == pytest.approx((0.7 + 0.4) / 2)
+
+
 @st.composite
 def outcomes(draw, answers=st.integers(2, 5)):
     """Outcomes with ties, texts without an answer, and answers that no text has."""
@@ -118,7 +127,7 @@ def test_figures_are_those_of_scikit_learn(o):
 
 @given(outcomes())
 def test_the_calibration_error_is_that_of_a_loop_over_bins(o):
-    top, error = o.p.max(1), 0.0
+    top, error = o.p_best, 0.0
     for b in range(N_BINS):
         inside = [
             i
