@@ -22,6 +22,7 @@ from ..faults import data_error, one_line, printable
 from ..jsonl import BadLine, lines, load
 from ..system import files
 from . import folder, one_file, sources
+from .one_file import called
 from .sources import Item
 from .table import Table
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 KEYS = ("answer", "label")  # of an object, if none is named
 COLUMN = "label"  # of a table, if none is named
 MAX_NAMED = 20  # known words in a message
+MAX_COPY = 1 << 30  # bytes of what is no regular file, such as a pipe
 
 
 class Example(Item):
@@ -169,11 +171,11 @@ class Labelled:
             n_bad += example.error is not None
             first_error = first_error or example.error
         if not n:
-            raise data_error(_called(path), "no text: it is empty")
+            raise data_error(called(path), "no text: it is empty")
         if n_bad == n:
             known = "JSON lines with text and label, --csv COLUMN and ANSWER=PATH are read"
-            why = f"{first_error}".removeprefix(f"{_called(path)}: ")
-            raise data_error(_called(path), f"there is no labelled text in it ({why}); {known}")
+            why = f"{first_error}".removeprefix(f"{called(path)}: ")
+            raise data_error(called(path), f"there is no labelled text in it ({why}); {known}")
         return n
 
     def _examples(self):
@@ -192,7 +194,7 @@ class Labelled:
     def _labelled(self, path, file):
         file.seek(0)
         read = self._objects if self._column is None else self._rows
-        return read(_called(path), file.fileno())
+        return read(called(path), file.fileno())
 
     def _objects(self, path, fd):
         charset = "latin-1" if self._as_mail else "utf-8"
@@ -254,10 +256,6 @@ class Labelled:
         return f"{printable(label)} is no answer; known: {', '.join(names[:MAX_NAMED])}{more}"
 
 
-def _called(path):
-    return "standard input" if path == "-" else path
-
-
 def _text_of(value, key):
     if isinstance(value, str):
         return value
@@ -271,22 +269,28 @@ def _text_of(value, key):
 def _seekable(path, is_table):
     """An open file of labelled texts that can be read twice. OSError; DataError."""
     if path == "-":
-        return _copied(0)
+        return _copied(0, path)
     if not is_table and path.lower().endswith((".csv", ".tsv")):
         raise data_error(path, "is a table: name its columns with --csv COLUMN --label COLUMN")
     file = open(path, "rb", buffering=0)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     with file:
-        return _copied(file.fileno())
+        return _copied(file.fileno(), path)
 
 
-def _copied(fd):
+def _copied(fd, path):
     try:
         copy = tempfile.TemporaryFile(buffering=0)
     except OSError as e:
         raise files.write_error(tempfile.gettempdir(), e) from None
+    n = 0
     while data := stream.read_some(fd):
+        n += len(data)
+        if n > MAX_COPY:
+            raise data_error(
+                called(path), f"more than {MAX_COPY >> 30} GiB, and no regular file: give a file"
+            )
         try:
             while data:
                 data = data[copy.write(data) :]
