@@ -62,6 +62,7 @@ td b { font-weight: 600; }
 td.note { color: var(--soft); font-size: 0.875rem; }
 .tables, .plots { display: grid; gap: 1.2rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }
+.plots.two { grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); }
 .mistakes { display: grid; gap: 1rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(34rem, 100%), 1fr)); }
 .tables > *, .plots > *, .mistakes > * { min-width: 0; }
@@ -117,7 +118,7 @@ def text(r: Result) -> str:
         _overall(r),
         *(f"<p>{shown(remark)}</p>" for remark in terminal.remarks(r)),
         "<h2>Curves</h2>",
-        '<div class="plots">',
+        f'<div class="plots{" two" * (len(r.systems) > 1)}">',
         *(_figure(*plot) for plot in plots.draw(r)),
         "</div>",
         "<h2>Answers</h2>",

@@ -31,7 +31,7 @@ SERIES = [f"#0303{i:02x}" for i in range(N_SERIES)]
 VARIABLES = {INK: "var(--ink)", RULE: "var(--rule)"} | {
     colour: f"var(--series-{i})" for i, colour in enumerate(SERIES)
 }
-SIZE = (4.4, 3.5)  # inches
+SIZE = (4.0, 3.25)  # inches
 N_RELIABILITY, N_HISTOGRAM = 10, 20  # bins
 MAX_POINTS = 400  # of a curve
 MAX_NAME = 30  # characters of an answer in a legend
@@ -242,7 +242,7 @@ def _histogram(ax, r: Result, outcome: Outcome) -> None:
 def _legend(ax, n_columns):
     """A legend above the plot, where it hides nothing."""
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), ncols=n_columns, fontsize=8)
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), ncols=n_columns, fontsize=8.5)
 
 
 def scored(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
