@@ -269,17 +269,20 @@ def _text_of(value, key):
 def _seekable(path, is_table):
     """An open file of labelled texts that can be read twice. OSError; DataError."""
     if path == "-":
-        return _copied(0, path)
+        return copied(0, path)
     if not is_table and path.lower().endswith((".csv", ".tsv")):
         raise data_error(path, "is a table: name its columns with --csv COLUMN --label COLUMN")
     file = open(path, "rb", buffering=0)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     with file:
-        return _copied(file.fileno(), path)
+        return copied(file.fileno(), path)
 
 
-def _copied(fd, path):
+def copied(fd: int, path: str = "-") -> "IO[bytes]":
+    """An unnamed file with all that `fd` has. DataError if that is more than MAX_COPY; Error 74 or
+    75 if it cannot be written. path: what messages call `fd`.
+    """
     try:
         copy = tempfile.TemporaryFile(buffering=0)
     except OSError as e:
