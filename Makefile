@@ -173,8 +173,10 @@ PIP = -m pip install -q --disable-pip-version-check
 		>$$($(VENV) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sluice.pth
 	touch $@
 
-.venv/test: .venv/runtime tests/requirements.txt lib/sluice/bench/requirements.txt
-	$(VENV) $(PIP) -r tests/requirements.txt -r lib/sluice/bench/requirements.txt
+.venv/test: .venv/runtime tests/requirements.txt lib/sluice/bench/requirements.txt \
+		lib/sluice/evaluate/requirements.txt
+	$(VENV) $(PIP) -r tests/requirements.txt -r lib/sluice/bench/requirements.txt \
+		-r lib/sluice/evaluate/requirements.txt
 	touch $@
 
 .venv/bench: .venv/runtime lib/sluice/bench/requirements.txt

@@ -22,6 +22,7 @@ ANNOTATED = [
     "cli",
     "commands",
     "convert",
+    "evaluate",
     "faults.py",
     "generate",
     "gguf",

@@ -43,6 +43,11 @@ class Opened:
         self.page.goto(path.as_uri())
         self.requests.remove(path.as_uri())
 
+    def show(self, width, scheme):
+        """Show it in a window of this width, "light" or "dark"."""
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=scheme)
+
     def overflow(self):
         """Pixels by which the page is wider than its window."""
         return self.page.evaluate(

@@ -10,8 +10,8 @@
     order: text-first             # optional: text-first or question-first
     prompt: [...]                 # optional: segments in place of those made here
 
-The keys input, model, frame, tokenisations, thresholds and calibration are those of the full form,
-and optional; `thresholds` may also be one number for all answers.
+The keys input, model, frame, aliases, tokenisations, thresholds and calibration are those of the
+full form, and optional; `thresholds` may also be one number for all answers.
 
 With the text first, all questions begin with the same tokens, so several of them read a text once.
 The options of a question with many answers are more tokens than most texts; its prompt has the
@@ -34,7 +34,7 @@ TEXT_FIRST, QUESTION_FIRST = "text-first", "question-first"
 MAX_ANSWERS, MAX_LEVELS = 255, 10
 MANY_ANSWERS = 16  # with more, the question comes first unless `order` says otherwise
 MAX_TEXT = 16 << 10  # bytes of the question's text, or of a description
-COMMON = ("input", "model", "frame", "tokenisations", "thresholds", "calibration")
+COMMON = ("input", "model", "frame", "aliases", "tokenisations", "thresholds", "calibration")
 OWN = ("type", "question", "order", "prompt")
 ANSWERS_KEY = {YESNO: "answers", CHOICE: "answers", SCORE: "levels"}
 DEFAULT_INPUT = {"kind": "text", "head_ids": 768, "tail_ids": 256}

@@ -17,7 +17,7 @@ from .plan import STDIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from ..texts.state import State
@@ -141,7 +141,7 @@ def run_source(
         if state and writer.by_name:
             items = [item for item in items if folder.lasting_name(item.name) not in state.names]
         items, left = items[left:], max(0, left - len(items))
-        for item, found in zip(items, _found(panel, items)):
+        for item, found in zip(items, found_of(panel, items)):
             n.all += 1
             n.missing += found is None
             if isinstance(found, Exception):
@@ -162,7 +162,7 @@ def run_source(
     return n
 
 
-def _found(panel: "Panel", items: "list[Item]") -> "Iterator[Found]":
+def found_of(panel: "Panel", items: "Sequence[Item]") -> "Iterator[Found]":
     """Yield what was found for each Item. Raises an Error that is not about a text."""
     answered = panel.ask_many([item.data for item in items if item.data is not None])
     for item in items:

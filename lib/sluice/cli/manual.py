@@ -37,6 +37,7 @@ GROUPS: tuple[str, ...] = (
 GROUPS += (
     "Why",
     "Receipts",
+    "Evaluation",
     "Calibration",
     "Cache",
     "Server",

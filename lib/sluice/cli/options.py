@@ -185,9 +185,9 @@ def why_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--html",
             metavar="FILE",
             files=("html",),
-            group="Why",
-            help="Write the explanation to FILE, one self-contained page (mode 0600: it has the"
-            " text in it).",
+            group="Output",
+            help="Write the explanation of --why, or the report of --evaluate with plots (extra"
+            " plots), to FILE: one self-contained page (mode 0600: it has texts in it).",
         ),
         option(
             "--counterfactual",
@@ -282,6 +282,39 @@ def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
             group="Calibration",
             help="Add this text with its correct LABEL to the calibration, refit, and print the new"
             " result. The model does not change.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def evaluate_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --evaluate, --label and --compare."""
+    for decorate in (
+        option(
+            "--compare",
+            "compared",
+            metavar="OTHER",
+            files=("gguf", "yaml", "yml", "fit", "calibration"),
+            group="Evaluation",
+            help="Evaluate another model (.gguf), question, or calibration on the same texts, and"
+            " test the difference.",
+        ),
+        option(
+            "--label",
+            "label_column",
+            metavar="COLUMN",
+            group="Evaluation",
+            show_default="label; in JSON answer or label",
+            help="Column, or key of a JSON object, with the correct answer of a text.",
+        ),
+        option(
+            "--evaluate",
+            is_flag=True,
+            group="Evaluation",
+            help="Classify labelled texts and print how good the answers are. LABELLED is a JSONL"
+            " file, a CSV file (with --csv), ANSWER=FOLDER, or a folder of folders named after"
+            " answers.",
         ),
     ):
         function = decorate(function)

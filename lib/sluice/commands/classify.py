@@ -14,6 +14,10 @@ from ..classify.setup import Setup
 from ..classify.plan import STDIN, Texts
 import click
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 @cli.command()
 @cli.argument("files", nargs=-1, metavar="[FILE]...", callback=cli.not_with_file)
@@ -90,6 +94,7 @@ import click
 @cli.why_options
 @cli.receipt_options
 @cli.calibration_options
+@cli.evaluate_options
 @cli.option(
     "--cache",
     "cache_dir",
@@ -145,6 +150,9 @@ def main(
     receipt: str | None,
     receipt_key: str | None,
     verify: str | None,
+    evaluate: bool,
+    label_column: str | None,
+    compared: str | None,
 ) -> None:
     """Classify a text with a language model.
 
@@ -156,6 +164,7 @@ def main(
       classify --listen SOCKET [OPTIONS]
       classify --why [OPTIONS] [FILE]
       classify --verify RECEIPTS [OPTIONS] [FILE...]
+      classify --evaluate [OPTIONS] LABELLED...
 
     DESCRIPTION
       Read FILE or stdin and print one line: a label and its probability. A question, a YAML file,
@@ -215,6 +224,15 @@ def main(
       Of a message these are the lines that mail-text prints. Each text with a line left out is
       classified as if it had been given. --counterfactual adds lines without which the answer is
       another, if there are any. Colours: on a terminal, unless $NO_COLOR is set.
+      --evaluate classifies texts whose answers are known. It prints accuracy, area under the ROC
+      curve, Brier score, log loss, calibration error (ECE), coverage at the thresholds, and for
+      each answer precision, recall and F1, all with 95 % bootstrap intervals; and the confusion
+      matrix. LABELLED is a file of JSON objects with text and answer (or label), a table (--csv
+      COLUMN --label COLUMN), ANSWER=PATH of a file, mbox, Maildir or folder, or a folder of folders
+      named after answers. The question's aliases are labels, too: of spam, spam and ham. --json
+      prints an object. --html writes a page with ROC and reliability curves, a histogram, and the
+      worst mistakes with their texts. --compare evaluates another model, question or calibration on
+      the same texts: the differences with paired intervals, and McNemar's exact test.
 
       The cache holds the parsed question, the model ID and, for a long prompt, the model's state
       after the part before the input. It never holds input.
@@ -247,6 +265,7 @@ def main(
       classify -m m.gguf -q 'Urgent?' --answers yes,no --csv body tickets.csv
       classify -m m.gguf -q urgent --each line --select yes <log || echo none
       classify -m m.gguf -q urgent --jsonl <texts.jsonl
+      classify --evaluate --html report.html spam=Maildir/.Junk ham=Maildir
 
     SEE ALSO
       mail-filter, mail-text, generate
@@ -257,8 +276,7 @@ def main(
     cli.only_one(jsonl=jsonl, long=long, listen=listen, pass_through=pass_through)
     cli.only_one(why=why, verify=verify, long=long, listen=listen, pass_through=pass_through)
     cli.refuse(
-        not why and (top or spans or counterfactual or html),
-        "--top, --spans, --counterfactual and --html: need --why",
+        not why and (top or spans or counterfactual), "--top, --spans, --counterfactual: need --why"
     )
     cli.only_one(verify=verify, receipt=receipt, listen=listen, pass_through=pass_through)
     cli.only_one(verify=verify, long=long, select=select is not None, state=state_file)
@@ -271,20 +289,19 @@ def main(
         answers is not None and len(asked) != 1,
         "--answers: needs exactly one -q, the text of a question",
     )
-    texts = Texts(
-        files, recursive, mbox, each, column, as_text, null, select, state_file, jsonl, as_json
-    )
-    are_many = texts.are_many()
+    for name, value in ("label", label_column), ("compare", compared):
+        cli.refuse(value is not None and not evaluate, f"--{name}: needs --evaluate")
+    cli.refuse(html is not None and not (why or evaluate), "--html: needs --why or --evaluate")
     is_learning = forget or learn is not None
-    setup = Setup(
-        asked or ("spam",),
-        model,
-        cache_dir,
-        no_cache,
-        calibration_file,
-        no_calibration,
-        threads,
-        as_mail=mail or pass_through or texts.are_messages(),
+    options: dict[str, Any] = dict(
+        asked=asked or ("spam",),
+        model=model,
+        cache_dir=cache_dir,
+        no_cache=no_cache,
+        calibration_file=calibration_file,
+        no_calibration=no_calibration,
+        threads=threads,
+        as_mail=mail or mbox or pass_through,
         mass=mass,
         arithmetic=arithmetic,
         vocab=vocab_file,
@@ -292,6 +309,20 @@ def main(
         say=None if is_learning else cli.say,
         answers=None if answers is None else [word.strip() for word in answers.split(",")],
     )
+    if evaluate:
+        cli.only_one(evaluate=True, listen=listen, pass_through=pass_through, learn=learn)
+        cli.only_one(evaluate=True, jsonl=jsonl, long=long, each=each, select=select)
+        cli.only_one(evaluate=True, forget=forget, state=state_file, null=null)
+        cli.only_one(evaluate=True, why=why, verify=verify, receipt=receipt)
+        cli.refuse(not files, "--evaluate: needs LABELLED texts")
+        forms = column, label_column, mail, recursive, mbox, as_text
+        return _evaluate(options, files, forms, as_json, html, compared)
+    texts = Texts(
+        files, recursive, mbox, each, column, as_text, null, select, state_file, jsonl, as_json
+    )
+    options["as_mail"] |= texts.are_messages()
+    are_many = texts.are_many()
+    setup = Setup(**options)
     learns = None
     if is_learning:
         from ..classify import learning
@@ -410,3 +441,18 @@ def _verify(texts, panel, path, key, verbose):
     if verbose:
         cli.report(receipts=book.n, compared=book.n_seen)
     raise click.exceptions.Exit(code)
+
+
+def _evaluate(options, words, forms, as_json, html, compared):
+    from ..cli import progress
+    from ..evaluate import run as evaluation
+    from ..texts.labelled import Labelled
+
+    evaluation.run(
+        lambda **changes: Setup(**{**options, **changes}),
+        lambda q: Labelled(words, q, *forms),
+        progress.Texts,
+        as_json,
+        html,
+        compared,
+    )
