@@ -71,6 +71,7 @@ model: spam.gguf
 input: {{kind: mail, fold: true, head_ids: {augmentation.N_HEAD}, tail_ids: {augmentation.N_TAIL}}}
 prompt:
 {prompt}answers: {{"yes": ["yes"], "no": ["no"]}}
+aliases: {{spam: "yes", ham: "no"}}
 tokenisations: canonical
 thresholds: {{"yes": {yes:.4f}, "no": {no:.4f}}}
 calibration: {{scale: {scale:.4f}, bias: {{"yes": {bias:.4f}}}}}

@@ -23,6 +23,7 @@ ANNOTATED = [
     "commands",
     "convert",
     "decide",
+    "evaluate",
     "faults.py",
     "generate",
     "gguf",

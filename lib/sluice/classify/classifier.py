@@ -42,6 +42,7 @@ class Verdict:
     cut: whether the middle of the text was dropped.
     mass: probability of all labels' paths among all tokens, or None.
     reasons: problems found in a message (see sluice.mail), or None.
+    used: the text that the prompt gets; two parts if its middle is dropped (see inputs.text).
     """
 
     answer: str
@@ -55,15 +56,16 @@ class Verdict:
     cut: bool
     mass: float | None
     reasons: list[str] | None
+    used: tuple[bytes, bytes | None]
 
 
 class _Text:
-    """tokens: those before the input, and the input's. cut, reasons: see Verdict."""
+    """tokens: those before the input, and the input's. cut, reasons, used: see Verdict."""
 
-    __slots__ = ("cut", "reasons", "tokens")
+    __slots__ = ("cut", "reasons", "tokens", "used")
 
-    def __init__(self, tokens, cut, reasons):
-        self.tokens, self.cut, self.reasons = tokens, cut, reasons
+    def __init__(self, tokens, cut, reasons, used):
+        self.tokens, self.cut, self.reasons, self.used = tokens, cut, reasons, used
 
 
 class Classifier:
@@ -179,11 +181,17 @@ class Classifier:
             text, rest, reasons = inputs.text(data, self.is_mail, self.question.fold)
         except Error as e:
             return e
+        return self.text_of(text, rest, reasons)
+
+    def text_of(
+        self, text: bytes, rest: bytes | None, reasons: list[str] | None
+    ) -> "_Text | Error":
+        """Return the _Text of what inputs.text gives, or the DataError that it is empty."""
         tokens, cut = self.prompt.input_tokens(text, rest)
         tokens = self.prompt.before + tokens
         if not tokens and not self.prompt.after:
             return data_error("input", "no text, and the prompt is empty, too")
-        return _Text(tokens, cut, reasons)
+        return _Text(tokens, cut, reasons, (text, rest))
 
     def reserve(self, n_rows: int) -> None:
         """Have a cache of at least `n_rows` tokens."""
@@ -209,7 +217,7 @@ class Classifier:
         )
         self.evaluate(v)
         v.n_tokens, v.n_reused = len(text.tokens) + len(self.prompt.after), n_known
-        v.cut, v.reasons = text.cut, text.reasons
+        v.cut, v.reasons, v.used = text.cut, text.reasons, text.used
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 

@@ -11,8 +11,8 @@
     list: true                    # optional: whether the prompt lists the answers
     prompt: [...]                 # optional: segments in place of those made here
 
-The keys input, model, frame, tokenisations, thresholds and calibration are those of the full form,
-and optional; `thresholds` may also be one number for all answers.
+The keys input, model, frame, aliases, tokenisations, thresholds and calibration are those of the
+full form, and optional; `thresholds` may also be one number for all answers.
 
 With the text first, all questions begin with the same tokens, so several of them read a text once.
 A list of many answers is more tokens than most texts; with more than MANY_ANSWERS the question and
@@ -38,7 +38,7 @@ MAX_ANSWERS, MAX_LEVELS = 255, 10
 MANY_ANSWERS = 16  # with more, the question comes first unless `order` says otherwise
 MAX_LIST = 2048  # bytes of a list without descriptions
 MAX_TEXT = 16 << 10  # bytes of the question's text, or of a description
-COMMON = ("input", "model", "frame", "tokenisations", "thresholds", "calibration")
+COMMON = ("input", "model", "frame", "aliases", "tokenisations", "thresholds", "calibration")
 OWN = ("type", "question", "order", "list", "prompt")
 ANSWERS_KEY = {YESNO: "answers", CHOICE: "answers", SCORE: "levels"}
 DEFAULT_INPUT = {"kind": "text", "head_ids": 768, "tail_ids": 256}

@@ -17,10 +17,11 @@ from .plan import STDIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from ..texts.state import State
+    from .classifier import Verdict
     from .panel import Panel
     from .plan import Texts
     from .writers import Found, Writer
@@ -31,10 +32,12 @@ def run(
     panel: "Panel",
     say: "Callable[[str], None]",
     progress: "Callable[[int], None] | None" = None,
+    note: "Callable[[Item, list[Verdict]], None] | None" = None,
 ) -> int:
     """Classify all of `texts`; print the verdicts. Returns the exit status.
 
-    progress: called with the number of texts that were done since the last call. Raises DataError
+    progress: called with the number of texts that were done since the last call. note: called with
+    a text and its verdicts before these are printed. Raises DataError
     at the end if there were bad texts, and Error 64 for a --select that the questions lack.
     """
     source, writer = _source_and_writer(texts, panel)
@@ -48,7 +51,7 @@ def run(
     if not state or not state.n:
         writer.begin()
         writer.flush()
-    n = _run(panel, source, writer, say, state, progress)
+    n = run_source(panel, source, writer, say, state, progress, note)
     if n.missing:
         say(f"{writer.name}: {n.missing} of {n.all} texts have no answer, because they are empty")
     if n.bad:
@@ -73,6 +76,11 @@ def _key(texts, panel):
         "arithmetic": panel.model.arithmetic,
         "form": " ".join(map(str, form)),
     }
+
+
+def source_of(texts: "Texts", panel: "Panel") -> "Iterable[list[Item]]":
+    """The texts, in lists of those that may be classified together."""
+    return _source_and_writer(texts, panel)[0]
 
 
 def _source_and_writer(texts, panel):
@@ -116,14 +124,16 @@ class _Counts:
         self.all = self.bad = self.missing = self.selected = 0
 
 
-def _run(
+def run_source(
     panel: "Panel",
     source: "Iterable[list[Item]]",
     writer: "Writer",
     say: "Callable[[str], None]",
-    state: "State | None",
-    progress: "Callable[[int], None] | None",
+    state: "State | None" = None,
+    progress: "Callable[[int], None] | None" = None,
+    note: "Callable[[Item, list[Verdict]], None] | None" = None,
 ) -> _Counts:
+    """Classify the texts of `source`, and give each with its verdicts to `note` and `writer`."""
     n = _Counts()
     left = state.n if state and not writer.by_name else 0  # texts that were answered before
     panel.prepare()
@@ -131,13 +141,15 @@ def _run(
         if state and writer.by_name:
             items = [item for item in items if folder.lasting_name(item.name) not in state.names]
         items, left = items[left:], max(0, left - len(items))
-        for item, found in zip(items, _found(panel, items)):
+        for item, found in zip(items, found_of(panel, items)):
             n.all += 1
             n.missing += found is None
             if isinstance(found, Exception):
                 n.bad += 1
                 if not writer.says_errors:
                     say(writers.why(item, found))
+            elif found and note:
+                note(item, found)
             n.selected += writer.put(item, found)
             if writer.at_once:
                 writer.flush()
@@ -150,7 +162,7 @@ def _run(
     return n
 
 
-def _found(panel: "Panel", items: "list[Item]") -> "Iterator[Found]":
+def found_of(panel: "Panel", items: "Sequence[Item]") -> "Iterator[Found]":
     """Yield what was found for each Item. Raises an Error that is not about a text."""
     answered = panel.ask_many([item.data for item in items if item.data is not None])
     for item in items:

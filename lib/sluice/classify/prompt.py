@@ -99,6 +99,11 @@ class Prompt:
                 return first, False
         return first[: self.head] + (last[-self.tail :] if self.tail else []), True
 
+    def bytes_read(self, tokens: list[int]) -> tuple[int, int]:
+        """About how many bytes of a text that was cut its first tokens are, and its last ones."""
+        n = [len(self._vocab.bytes_of(token)) for token in tokens]
+        return sum(n[: self.head]), sum(n[self.head :])
+
 
 def joined(segments: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     """Join adjacent text segments; return [(kind, text, first)].

@@ -14,6 +14,7 @@
     answers:                      # label -> its spellings, the texts that count for it
       yes: ["yes"]
       no: ["no"]
+    aliases: {spam: yes, ham: no} # optional: other words for the answers in labelled texts
     tokenisations: all            # optional: all token sequences of a spelling; canonical: the
                                   # tokenizer's only
     thresholds: {yes: 0.9}        # optional: below it the best label becomes "unsure"
@@ -46,6 +47,7 @@ MAX_BYTES = 64 << 10  # of the file
 MAX_TOKENS = 1 << 17  # of head or tail
 MAX_ANSWERS, MAX_SPELLINGS = kinds.MAX_ANSWERS, 64
 MAX_SPELLING_BYTES = 256
+MAX_ALIASES = 1000
 UNSURE = kinds.UNSURE
 SUFFIX = ".question"  # of a parsed question in a cache
 MAX_CACHED = 64  # parsed questions in a cache
@@ -58,7 +60,7 @@ class Question:
     path: str, the file. name: str, in output. model, frame: str or None. kind, tokenisations: str.
     fold: bool. head_ids, tail_ids: int. prompt: [(kind, text)]. answers: {label: [spelling]}.
     type: "yesno", "choice", "score", or None for a question in full form. options: the lines that
-    list the answers of a typed question, in their order; [] in full form.
+    list the answers of a typed question, in their order; [] in full form. aliases: {word: label}.
     thresholds, bias: {label: float} for every label. scale: float.
 
     Raises DataError naming file and key.
@@ -80,7 +82,7 @@ class Question:
             tree,
             "",
             ("input", "prompt", "answers"),
-            ("model", "frame", "tokenisations", "thresholds", "calibration"),
+            ("model", "frame", "aliases", "tokenisations", "thresholds", "calibration"),
         )
         self.model = self._string(top, "model", 1000) if "model" in top else None
         self.frame = (
@@ -96,6 +98,7 @@ class Question:
         self._read_input(top["input"])
         self._read_prompt(top["prompt"])
         self._read_answers(top["answers"])
+        self.aliases = self._read_aliases(top.get("aliases", {}))
         self.thresholds = self._per_answer(top.get("thresholds", {}), "thresholds", 0, 1)
         calibration = self._dict(top.get("calibration", {}), "calibration", (), ("scale", "bias"))
         self.scale = self._number(calibration.get("scale", 1.0), "calibration.scale", 1e-3, 1e3)
@@ -162,6 +165,22 @@ class Question:
                     )
                 seen[s] = name
             self.answers[name] = list(spellings)
+
+    def _read_aliases(self, value):
+        if not isinstance(value, dict) or len(value) > MAX_ALIASES:
+            raise self._data_error(
+                "aliases", f"is not a mapping of at most {MAX_ALIASES} words to answers"
+            )
+        for word, answer in value.items():
+            if not word.isprintable() or not 0 < len(word) <= 80 or word == UNSURE:
+                raise self._data_error(
+                    "aliases",
+                    f"{printable(word)} is not a printable word, or is the reserved word {UNSURE}",
+                )
+            if word in self.answers:
+                raise self._data_error("aliases", f"{printable(word)} is an answer")
+            self._choice(value, word, tuple(self.answers), "aliases.")
+        return dict(value)
 
     # Types of values.
 

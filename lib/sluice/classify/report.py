@@ -7,7 +7,7 @@ jsonl.load refuses, no text, or half of a surrogate pair.
 
 from ..jsonl import BadLine, dump, load
 
-__all__ = ["dump", "of_all", "parse", "verdict", "whole"]
+__all__ = ["dump", "fields", "of_all", "parse", "verdict", "whole"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,11 @@ MAX_ID_CHARACTERS = 1000
 
 def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
     """Parse an input line into (id, text in `charset`). Raises BadLine."""
-    found = load(line)
+    return fields(load(line), charset)
+
+
+def fields(found: "Any", charset: str) -> tuple[str | int | None, bytes]:
+    """Return (id, text in `charset`) of a parsed line. Raises BadLine."""
     if not isinstance(found, dict):
         raise BadLine("line is not an object")
     id = found.get("id")

@@ -35,7 +35,8 @@ class Setup:
     threads, arithmetic, vocab, huge_pages: see model.Model. as_mail, mass: see Classifier.
     say: called with a message if the calibration cannot be used. None: no message.
 
-    Attribute calibration_file: path of the calibration in use, or None.
+    Attribute calibration_file: path of the calibration in use, or None. as_mail may be set before a
+    model is opened.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Setup:
         self._answers = answers
         self._calibration = calibration_file, no_calibration
         self.calibration_file = self._calibration_of(self._asked[0])
-        self._model, self._threads, self._as_mail = model, threads, as_mail
+        self._model, self._threads, self.as_mail = model, threads, as_mail
         self._cache_dir, self._no_cache, self._mass, self._say = cache_dir, no_cache, mass, say
         self._arithmetic, self._vocab, self._huge_pages = arithmetic, vocab, huge_pages
         self._directory: str | None = None
@@ -98,7 +99,7 @@ class Setup:
         Returns at most the bytes that inputs.read keeps. as_text: whatever a file looks like.
         Raises DataError if the input is empty, a directory or a file that is no text, or OSError.
         """
-        is_mail = self._as_mail or any(q.kind == "mail" for q in questions)
+        is_mail = self.as_mail or any(q.kind == "mail" for q in questions)
         if path in (None, "-"):
             return inputs.read_stdin(is_mail)
         from ..texts import one_file
@@ -123,7 +124,7 @@ class Setup:
             self._model_of(q),
             threads or self._threads,
             self._directory,
-            self._as_mail,
+            self.as_mail,
             self._mass,
             self._arithmetic,
             self._vocab,

@@ -16,6 +16,7 @@ from .options import (
     chat_options,
     check_text_options,
     context_option,
+    evaluate_options,
     grammar_options,
     huge_pages_option,
     listen_options,
@@ -23,12 +24,14 @@ from .options import (
     not_with_file,
     or_file,
     predict_option,
+    receipt_options,
     stop_option,
     text_option,
     texts_options,
     threads_option,
     verbose_option,
     vocab_option,
+    why_options,
 )
 from .values import Bytes, Number, OrNone
 
@@ -45,6 +48,7 @@ __all__ = [
     "code_of",
     "command",
     "context_option",
+    "evaluate_options",
     "grammar_options",
     "huge_pages_option",
     "listen_options",
@@ -55,6 +59,7 @@ __all__ = [
     "or_file",
     "predict_option",
     "program",
+    "receipt_options",
     "refuse",
     "refuse_terminal",
     "report",
@@ -66,4 +71,5 @@ __all__ = [
     "threads_option",
     "verbose_option",
     "vocab_option",
+    "why_options",
 ]
