@@ -173,8 +173,10 @@ PIP = -m pip install -q --disable-pip-version-check
 		>$$($(VENV) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sluice.pth
 	touch $@
 
-.venv/test: .venv/runtime tests/requirements.txt lib/sluice/bench/requirements.txt
-	$(VENV) $(PIP) -r tests/requirements.txt -r lib/sluice/bench/requirements.txt
+.venv/test: .venv/runtime tests/requirements.txt lib/sluice/bench/requirements.txt \
+		lib/sluice/evaluate/requirements.txt
+	$(VENV) $(PIP) -r tests/requirements.txt -r lib/sluice/bench/requirements.txt \
+		-r lib/sluice/evaluate/requirements.txt
 	touch $@
 
 .venv/bench: .venv/runtime lib/sluice/bench/requirements.txt
@@ -356,7 +358,7 @@ deb: all
 		--exclude=__pycache__ --exclude='*.so' \
 		--exclude=./bin/mail-filter --exclude=./bin/mail-milter . | tar -x -C $(DEB)
 	find build/* -type d \
-		'(' -name '*venv*' -o -name deb -o -name asan -o -name tiles ')' -prune \
+		'(' -name '*venv*' -o -name deb -o -name asan -o -name tiles -o -name arm64 ')' -prune \
 		-o -name '*.[do]' -print0 | tar -c --null -T - | tar -x -C $(DEB)
 	cp -r configs/debian $(DEB)/debian
 	printf '%s\n\n  * %s\n\n -- %s  %s\n' \

@@ -106,6 +106,7 @@ def files(tmp_path_factory):
         for kind in ("cur", "new", "tmp"):
             (d / box / kind).mkdir(parents=True)
     shutil.copy2(d / "mail.eml", d / "Maildir" / "cur" / "1.host:2,S")
+    shutil.copy2(ROOT / "tests" / "mails" / "ham-mutt.eml", d / "Maildir" / "cur" / "2.host:2,S")
     (d / "tickets.csv").write_text("id,body\n1,I was charged twice.\n")
     (d / "log").write_text("a line\nanother\n")
     script = "tokenize -m m.gguf <prompt.txt >tokens && prefill -m m.gguf -o p.snap <tokens"

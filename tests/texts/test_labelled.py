@@ -11,6 +11,7 @@ from classify_call import question, tree_of
 
 from sluice.classify.question import Question
 from sluice.faults import DataError
+from sluice.texts import labelled as labelled_texts
 from sluice.texts.labelled import Labelled
 
 SPAM = question(answers={"yes": ["yes"], "no": ["no"]}, aliases={"spam": "yes", "ham": "no"})
@@ -141,6 +142,11 @@ def test_a_pipe_is_read_once_and_its_labels_are_checked_first(tmp_path):
     writer.start()
     assert f"{pipe}:10000" in refused(pipe)
     writer.join()
+
+
+def test_what_never_ends_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(labelled_texts, "MAX_COPY", 1 << 21)
+    assert "and no regular file: give a file" in refused("/dev/zero")
 
 
 def test_a_label_that_is_no_answer_is_refused_with_its_line_and_the_known_ones(tmp_path):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"#calibration 1 "
 FIRST_BYTES = len(MAGIC) + 6 + 1 + 8 + 1 + 8 + 1 + 8 + 1
-MAX_HEAD_BYTES = 1 << 16
+MAX_HEAD_BYTES = 1 << 19  # MAX_FITS of 255 answers take less
 MAX_LINES = 10000
 MAX_FITS = 16  # pairs of a model and a question in one file
 MAX_SIZE = 1e4  # absolute value of any number in the file

@@ -44,6 +44,7 @@ class Verdict:
     begin_mass: probability of the tokens that begin an answer, of texts that are sampled, or None.
     hidden: hidden state after the prompt, f32 [n_embd], if the Classifier keeps it, or None.
     reasons: problems found in a message (see sluice.mail), or None.
+    used: the text that the prompt gets; two parts if its middle is dropped (see inputs.text).
     """
 
     answer: str
@@ -59,15 +60,16 @@ class Verdict:
     begin_mass: float | None
     hidden: "Any"
     reasons: list[str] | None
+    used: tuple[bytes, bytes | None]
 
 
 class _Text:
-    """tokens: those before the input, and the input's. cut, reasons: see Verdict."""
+    """tokens: those before the input, and the input's. cut, reasons, used: see Verdict."""
 
-    __slots__ = ("cut", "reasons", "tokens")
+    __slots__ = ("cut", "reasons", "tokens", "used")
 
-    def __init__(self, tokens, cut, reasons):
-        self.tokens, self.cut, self.reasons = tokens, cut, reasons
+    def __init__(self, tokens, cut, reasons, used):
+        self.tokens, self.cut, self.reasons, self.used = tokens, cut, reasons, used
 
 
 class Classifier:
@@ -202,11 +204,17 @@ class Classifier:
             text, rest, reasons = inputs.text(data, self.is_mail, self.question.fold)
         except Error as e:
             return e
+        return self.text_of(text, rest, reasons)
+
+    def text_of(
+        self, text: bytes, rest: bytes | None, reasons: list[str] | None
+    ) -> "_Text | Error":
+        """Return the _Text of what inputs.text gives, or the DataError that it is empty."""
         tokens, cut = self.prompt.input_tokens(text, rest)
         tokens = self.prompt.before + tokens
         if not tokens and not self.prompt.after:
             return data_error("input", "no text, and the prompt is empty, too")
-        return _Text(tokens, cut, reasons)
+        return _Text(tokens, cut, reasons, (text, rest))
 
     def reserve(self, n_rows: int) -> None:
         """Have a cache of at least `n_rows` tokens."""
@@ -214,6 +222,10 @@ class Classifier:
             self.n_rows = n_rows
             self._kv, self.n_known = Scratch(self.model.geometry(KV_TYPE), n_rows), 0
             self.forward = packed.Packed(self.model.hparams, self._kv)
+
+    def share(self, other: "Classifier") -> None:
+        """Use the cache and the buffers of `other`, whose prompt begins with the same tokens."""
+        self._kv, self.forward, self.n_known = other._kv, other.forward, other.n_known
 
     def verdict(
         self, text: "_Text", hidden: "dict[tuple[int, tuple[int, ...]], Any]", n_known: int
@@ -239,7 +251,7 @@ class Classifier:
         v.log_p = orders.mean(found)
         self.evaluate(v)
         v.n_tokens, v.n_reused = len(text.tokens) + len(self.prompt.after), n_known
-        v.cut, v.reasons = text.cut, text.reasons
+        v.cut, v.reasons, v.used = text.cut, text.reasons, text.used
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 
@@ -312,8 +324,16 @@ def ask_together(
     empty. The tokens of an input are processed once for all questions. Each Verdict has the same
     bits as from the question alone.
     """
+    return ask_texts(classifiers, [classifiers[0].tokenized(data) for data in inputs])
+
+
+def ask_texts(
+    classifiers: "list[Classifier]", texts: "list[Any]"
+) -> "Iterator[list[Verdict] | Error]":
+    """Classify texts that are tokenized: each is a _Text, or an Error, which is yielded in its
+    place. As `ask_together`.
+    """
     first = classifiers[0]
-    texts: list[Any] = [first.tokenized(data) for data in inputs]
     n_done = 0
     hidden: dict[tuple[int, tuple[int, ...]], Any] = {}
     verdicts: list[Verdict] = []

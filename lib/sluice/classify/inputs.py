@@ -58,11 +58,12 @@ def text(data: bytes, is_mail: bool, fold: bool) -> tuple[bytes, bytes | None, l
         found = message.read(data[:MAIL_BYTES])
         return found.text(fold=fold), None, found.reasons
     if len(data) <= 2 * END_BYTES:
-        return _form(data, fold), None, None
-    return _form(data[:END_BYTES], fold), _form(data[-END_BYTES:], fold), None
+        return form(data, fold), None, None
+    return form(data[:END_BYTES], fold), form(data[-END_BYTES:], fold), None
 
 
-def _form(data, fold):
+def form(data: bytes, fold: bool) -> bytes:
+    """What the prompt gets of the text `data`."""
     if not fold:
         return data
     from ..mail import normalize

@@ -8,14 +8,17 @@
     levels: [mild, bad, worst]    # score, in place of answers: 2 to 10, low to high; a list, or a
                                   # mapping to descriptions or null
     order: text-first             # optional: text-first or question-first
+    list: true                    # optional: whether the prompt lists the answers
     prompt: [...]                 # optional: segments in place of those made here
 
-The keys input, model, frame, tokenisations, thresholds, calibration, prior and orders are those of
-the full form, and optional; `thresholds` may also be one number for all answers.
+The keys input, model, frame, aliases, tokenisations, thresholds, calibration, prior and orders are
+those of the full form, and optional; `thresholds` may also be one number for all answers.
 
 With the text first, all questions begin with the same tokens, so several of them read a text once.
-The options of a question with many answers are more tokens than most texts; its prompt has the
-question first, so that many texts share them.
+A list of many answers is more tokens than most texts; with more than MANY_ANSWERS the question and
+its list come first, so that many texts share them. Each token of a text attends to a list all the
+same, so one of more than MAX_LIST bytes is left out, unless it has descriptions: the tree of the
+answers allows no others anyway.
 """
 
 from ..faults import data_error, printable
@@ -33,18 +36,20 @@ TYPES = {YESNO: YESNO, "noul": YESNO, CHOICE: CHOICE, SCORE: SCORE}
 TEXT_FIRST, QUESTION_FIRST = "text-first", "question-first"
 MAX_ANSWERS, MAX_LEVELS = 255, 10
 MANY_ANSWERS = 16  # with more, the question comes first unless `order` says otherwise
+MAX_LIST = 2048  # bytes of a list without descriptions
 MAX_TEXT = 16 << 10  # bytes of the question's text, or of a description
 COMMON = (
     "input",
     "model",
     "frame",
+    "aliases",
     "tokenisations",
     "thresholds",
     "calibration",
     "prior",
     "orders",
 )
-OWN = ("type", "question", "order", "prompt")
+OWN = ("type", "question", "order", "list", "prompt")
 ANSWERS_KEY = {YESNO: "answers", CHOICE: "answers", SCORE: "levels"}
 DEFAULT_INPUT = {"kind": "text", "head_ids": 768, "tail_ids": 256}
 UNSURE = "unsure"
@@ -84,14 +89,17 @@ def expand(tree: "dict[str, Any]", path: str) -> Full:
     question = None
     if "question" in tree or "prompt" not in tree:
         question = _text(tree.get("question"), "question", path)
-    order = tree.get("order", QUESTION_FIRST if len(listed) > MANY_ANSWERS else TEXT_FIRST)
-    if order not in (TEXT_FIRST, QUESTION_FIRST):
+    order = tree.get("order")
+    if "order" in tree and order not in (TEXT_FIRST, QUESTION_FIRST):
         raise data_error(path, f"order: is none of {TEXT_FIRST}, {QUESTION_FIRST}")
+    is_listed = tree.get("list")
+    if "list" in tree and not isinstance(is_listed, bool):
+        raise data_error(path, "list: is not true or false")
     given = {name: tree[name] for name in COMMON if name in tree}
     threshold = given.get("thresholds", UNSURE_BELOW if kind == YESNO else 0.0)
     if type(threshold) in (int, float):
         given["thresholds"] = dict.fromkeys(listed, threshold)
-    made = full(kind, question or "", listed, order)
+    made = full(kind, question or "", listed, order, is_listed)
     if "prompt" in tree:
         given["prompt"] = tree["prompt"]
     return Full({**made, **given})
@@ -101,18 +109,27 @@ def full(
     kind: str,
     question: str,
     listed: "dict[str, str | None]",
-    order: str = TEXT_FIRST,
+    order: str | None = None,
+    is_listed: bool | None = None,
     names: "Sequence[str] | None" = None,
 ) -> Full:
     """Return the full form of a question. listed: {answer as the model writes it: description or
-    None}. names: of the answers in the results; None: as the model writes them.
+    None}. order, is_listed: None: as it suits the answers. names: of the answers in the results;
+    None: as the model writes them.
     """
+    options = [option(name, about) for name, about in listed.items()]
+    if is_listed is None:
+        is_listed = any(listed.values()) or (
+            kind != YESNO and sum(len(line.encode()) + 1 for line in options) <= MAX_LIST
+        )
+    if order is None:
+        order = QUESTION_FIRST if is_listed and len(listed) > MANY_ANSWERS else TEXT_FIRST
     return Full(
         type=kind,
-        options=[option(name, about) for name, about in listed.items()],
+        options=options,
         input=dict(DEFAULT_INPUT),
         frame=templates.CHAT,
-        prompt=prompt(kind, question, listed, order),
+        prompt=prompt(kind, question, order, is_listed),
         answers=dict(zip(names or listed, spellings(list(listed)))),
         tokenisations="canonical",
     )
@@ -125,11 +142,14 @@ def is_word(name: str) -> bool:
     )
 
 
-def ad_hoc(text: str, answers: "Sequence[str]") -> "dict[str, Any]":
+def ad_hoc(text: str, answers: "str | Sequence[str]") -> "dict[str, Any]":
     """Return the typed question of `-q TEXT --answers A,B`, as its file would be parsed.
 
-    answers: the words between the commas. yes and no make a yesno question, others a choice.
+    answers: the words, or one text of them with commas between. yes and no make a yesno question,
+    others a choice.
     """
+    if isinstance(answers, str):
+        answers = [word.strip() for word in answers.split(",")]
     if list(answers) == ["yes", "no"]:
         return {"type": YESNO, "question": text}
     return {"type": CHOICE, "question": text, "answers": list(answers)}
@@ -163,41 +183,42 @@ def number(v: "Verdict") -> float:
     return v.score if v.level is None else v.level
 
 
-def prompt(kind: str, question: str, listed: "dict[str, str | None]", order: str) -> "list[Any]":
-    """Return the prompt segments of a typed question. listed: {answer: description or None}.
+def prompt(kind: str, question: str, order: str, is_listed: bool) -> "list[Any]":
+    """Return the prompt segments of a typed question.
 
     Of the wordings that were tried with SmolLM2-135M-Instruct and Gemma 3 270M these gave the
     answers the most mass.
     """
-    is_listed = kind != YESNO or any(listed.values())
-    cue = "Answer yes or no." if kind == YESNO else "Answer with one of these words."
+    near, far = "Answer with one of these words.", "Answer with one of the words above."
+    if kind == YESNO:
+        near = far = "Answer yes or no."
+    elif not is_listed:
+        near = far = "Answer with one word."
     lines = [{"text": "\n"}, "options"] if is_listed else []
     if order == TEXT_FIRST:
-        end = [*lines, {"text": f"\n{cue}"}] if is_listed else [{"text": f" {cue}"}]
         return [
             {"text": "Text:\n---\n"},
             "input",
             {"text": f"\n---\n\nQuestion: {question}"},
-            *end,
+            *lines,
+            {"text": f"\n{near}" if is_listed else f" {near}"},
         ]
-    if kind != YESNO:
-        cue = "Answer with one of the words above."
     return [
         {"text": f"Question: {question}"},
         *lines,
         {"text": "\n\nText:\n---\n"},
         "input",
-        {"text": f"\n---\n\nQuestion: {question} {cue}"},
+        {"text": f"\n---\n\nQuestion: {question} {far}"},
     ]
 
 
 def spellings(words: "Sequence[str]") -> list[list[str]]:
-    """Return the spellings of each answer: the word, with a space before it, and both with the
-    first letter in the other case.
-
-    A changed spelling that two answers would have is given to neither.
+    """Return the spellings of each answer: the word, and with a space before it. Of few answers
+    also both with the first letter in the other case; a changed spelling that two answers would
+    have is given to neither.
     """
-    forms = [dict.fromkeys(_cased(word)) for word in words]
+    changed = _cased if len(words) <= MANY_ANSWERS else lambda word: [word]
+    forms = [dict.fromkeys(changed(word)) for word in words]
     taken: dict[str, int] = {}
     for of in forms:
         for form in of:

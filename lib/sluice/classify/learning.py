@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .classifier import Classifier, Verdict
 
 WAIT_S = 20.0
-MAX_BYTES = 64 << 20  # of the file; MAX_LINES examples with 64 answers take less
+MAX_BYTES = 64 << 20  # of the file; MAX_LINES examples with 255 answers take less
 
 
 def learner(

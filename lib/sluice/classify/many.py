@@ -18,10 +18,11 @@ from .plan import STDIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from ..texts.state import State
+    from .classifier import Verdict
     from .panel import Panel
     from .plan import Texts
     from .replay import Replay
@@ -33,18 +34,20 @@ def run(
     panel: "Panel",
     say: "Callable[[str], None]",
     progress: "Callable[[int], None] | None" = None,
+    note: "Callable[[Item, list[Verdict]], None] | None" = None,
     save_prior: str | None = None,
 ) -> int:
     """Classify all of `texts`; print the verdicts. Returns the exit status.
 
-    save_prior: path of a file for the prior of the first question, or None.
-    progress: called with the number of texts that were done since the last call. Raises DataError
+    progress: called with the number of texts that were done since the last call. note: called with
+    a text and its verdicts before these are printed. save_prior: path of a file for the prior of
+    the first question, or None. Raises DataError
     at the end if there were bad texts, and Error 64 for a --select that the questions lack.
     """
     doubts = Doubts(panel)
     answering: Panel | Replay = panel
     if any(c.asked_prior and c.asked_prior.kind == "texts" for c in panel.classifiers):
-        answering, progress = _read_first(texts, panel, progress), None
+        answering, progress = _read_first(texts, panel, progress, bool(note)), None
     if save_prior:
         from . import priors
 
@@ -60,7 +63,7 @@ def run(
     if not state or not state.n:
         writer.begin()
         writer.flush()
-    n = _run(answering, source, writer, say, state, progress, doubts)
+    n = run_source(answering, source, writer, say, state, progress, note, doubts)
     for line in doubts.lines():
         say(line)
     if n.missing:
@@ -73,12 +76,12 @@ def run(
     return 1 if texts.select is not None and not n.selected else 0
 
 
-def _read_first(texts: "Texts", panel: "Panel", progress: "Any") -> "Replay":
+def _read_first(texts: "Texts", panel: "Panel", progress: "Any", keeps_text: bool) -> "Replay":
     """Classify all texts, and find the prior of each question over them."""
     from . import replay
 
     back = replay.begin_twice(texts.paths or [STDIN])
-    found = replay.Replay(panel)
+    found = replay.Replay(panel, keeps_text)
     source, writer = _source_and_writer(texts, panel)
     found.read(source, progress)
     found.set_priors(writer.name)
@@ -101,6 +104,11 @@ def _key(texts, panel):
         "arithmetic": panel.model.arithmetic,
         "form": " ".join(map(str, form)),
     }
+
+
+def source_of(texts: "Texts", panel: "Panel") -> "Iterable[list[Item]]":
+    """The texts, in lists of those that may be classified together."""
+    return _source_and_writer(texts, panel)[0]
 
 
 def _source_and_writer(texts, panel):
@@ -144,15 +152,17 @@ class _Counts:
         self.all = self.bad = self.missing = self.selected = 0
 
 
-def _run(
+def run_source(
     panel: "Panel | Replay",
     source: "Iterable[list[Item]]",
     writer: "Writer",
     say: "Callable[[str], None]",
-    state: "State | None",
-    progress: "Callable[[int], None] | None",
-    doubts: Doubts,
+    state: "State | None" = None,
+    progress: "Callable[[int], None] | None" = None,
+    note: "Callable[[Item, list[Verdict]], None] | None" = None,
+    doubts: Doubts | None = None,
 ) -> _Counts:
+    """Classify the texts of `source`, and give each with its verdicts to `note` and `writer`."""
     n = _Counts()
     left = state.n if state and not writer.by_name else 0  # texts that were answered before
     panel.prepare()
@@ -160,15 +170,17 @@ def _run(
         if state and writer.by_name:
             items = [item for item in items if folder.lasting_name(item.name) not in state.names]
         items, left = items[left:], max(0, left - len(items))
-        for item, found in zip(items, _found(panel, items)):
+        for item, found in zip(items, found_of(panel, items)):
             n.all += 1
             n.missing += found is None
-            if isinstance(found, list):
+            if doubts and isinstance(found, list):
                 doubts.add(found)
             if isinstance(found, Exception):
                 n.bad += 1
                 if not writer.says_errors:
                     say(writers.why(item, found))
+            elif found and note:
+                note(item, found)
             n.selected += writer.put(item, found)
             if writer.at_once:
                 writer.flush()
@@ -181,7 +193,7 @@ def _run(
     return n
 
 
-def _found(panel: "Panel | Replay", items: "list[Item]") -> "Iterator[Found]":
+def found_of(panel: "Panel | Replay", items: "Sequence[Item]") -> "Iterator[Found]":
     """Yield what was found for each Item. Raises an Error that is not about a text."""
     answered = panel.ask_many([item.data for item in items if item.data is not None])
     for item in items:

@@ -51,7 +51,7 @@ class Prompt:
                 if question.frame in (templates.AUTO, templates.CHAT)
                 else question.frame
             )
-            template = templates.TEMPLATES[self.template]
+            template = templates.ALL[self.template]
             segments = template.before + segments + template.after
             tokens = [vocab.bos] if vocab.add_bos else []
         self.after = tokens  # becomes `before` at the input
@@ -107,6 +107,11 @@ class Prompt:
             if len(first) <= self.head + self.tail:
                 return first, False
         return first[: self.head] + (last[-self.tail :] if self.tail else []), True
+
+    def bytes_read(self, tokens: list[int]) -> tuple[int, int]:
+        """About how many bytes of a text that was cut its first tokens are, and its last ones."""
+        n = [len(self._vocab.bytes_of(token)) for token in tokens]
+        return sum(n[: self.head]), sum(n[self.head :])
 
 
 def joined(segments: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:

@@ -61,8 +61,8 @@ class Question:
 
     path: str, the file. name: str, in output. model, frame: str or None. kind, tokenisations: str.
     fold: bool. head_ids, tail_ids: int. prompt: [(kind, text)]. answers: {label: [spelling]}.
-    aliases: {word: label}. type: "yesno", "choice", "score", or None for a question in full form.
-    options: the lines that list the answers of a typed question, in their order; [] in full form.
+    type: "yesno", "choice", "score", or None for a question in full form. options: the lines that
+    list the answers of a typed question, in their order; [] in full form. aliases: {word: label}.
     thresholds, bias: {label: float} for every label. scale: float. prior: priors.Asked or None.
     orders: int.
 
@@ -98,7 +98,7 @@ class Question:
         )
         self.model = self._string(top, "model", 1000) if "model" in top else None
         self.frame = (
-            self._choice(top, "frame", (templates.AUTO, templates.CHAT, *templates.TEMPLATES))
+            self._choice(top, "frame", (templates.AUTO, *templates.ALL, templates.CHAT))
             if "frame" in top
             else None
         )

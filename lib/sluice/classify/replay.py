@@ -12,7 +12,7 @@ from array import array
 from ..faults import Error, data_error
 from ..kernels import lib
 from ..texts import labelled
-from . import priors
+from . import inputs, priors
 from .classifier import Verdict
 from .plan import STDIN
 
@@ -60,10 +60,13 @@ class _Kept:
 
 
 class Replay:
-    """Answers in place of a Panel, from what was kept of a first reading of the same texts."""
+    """Answers in place of a Panel, from what was kept of a first reading of the same texts.
 
-    def __init__(self, panel: "Panel") -> None:
-        self._panel = panel
+    keeps_text: Verdict.used is needed.
+    """
+
+    def __init__(self, panel: "Panel", keeps_text: bool = False) -> None:
+        self._panel, self._keeps_text = panel, keeps_text
         self._kept = [_Kept(len(c.question.answers)) for c in panel.classifiers]
         self._sums = array("I")  # CRC-32C of each text
         self._next = 0
@@ -98,9 +101,9 @@ class Replay:
                 log_p = priors.of_texts(kept.probabilities(c), name)
                 priors.apply(c, log_p, c.asked_prior.strength)
 
-    def ask_many(self, inputs: "Sequence[bytes]") -> "Iterator[list[Verdict] | Error]":
+    def ask_many(self, texts: "Sequence[bytes]") -> "Iterator[list[Verdict] | Error]":
         """Yield, for each input, the Verdicts of all questions, as Panel.ask_many does."""
-        for data in inputs:
+        for data in texts:
             ahead = self._sums[self._next : self._next + LOOK_AHEAD]
             if (sum := _sum(data)) not in ahead:  # an error then, or another text by now
                 yield from self._panel.ask_many([data])
@@ -110,6 +113,8 @@ class Replay:
             verdicts = [kept.verdict(i) for kept in self._kept]
             for c, v in zip(self._panel.classifiers, verdicts):
                 c.evaluate(v)
+                if self._keeps_text:
+                    v.used = inputs.text(data, c.is_mail, c.question.fold)[:2]
             yield verdicts
 
 

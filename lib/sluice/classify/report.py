@@ -7,7 +7,7 @@ jsonl.load refuses, no text, or half of a surrogate pair.
 
 from ..jsonl import BadLine, dump, load
 
-__all__ = ["dump", "of_all", "parse", "verdict", "whole"]
+__all__ = ["dump", "fields", "of_all", "parse", "verdict", "whole"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -37,9 +37,10 @@ class Setup:
     say: called with a message if the calibration cannot be used. None: no message.
     fit_path: path of the fit. None: the question's file in the user's data directory.
     prior: none, content-free, texts or a file, in place of the question's prior, calibration of the
-    user and fit. None: these.
+    user and fit. None: these. ignores_fit: the question's own calibration is used.
 
-    Attribute calibration_file: path of the calibration in use, or None.
+    Attribute calibration_file: path of the calibration in use, or None. as_mail may be set before a
+    model is opened.
     """
 
     def __init__(
@@ -60,14 +61,15 @@ class Setup:
         answers: "Sequence[str] | None" = None,
         fit_path: str | None = None,
         prior: str | None = None,
+        ignores_fit: bool = False,
     ) -> None:
         self._asked = [asked] if isinstance(asked, str) else list(asked)
         self._answers = answers
         self._prior, self._fit_path = prior, fit_path
-        self._ignores_fit = no_calibration or prior not in (None, "none")
+        self._ignores_fit = ignores_fit or no_calibration or prior not in (None, "none")
         self._calibration = calibration_file, self._ignores_fit
         self.calibration_file = self._calibration_of(self._asked[0])
-        self._model, self._threads, self._as_mail = model, threads, as_mail
+        self._model, self._threads, self.as_mail = model, threads, as_mail
         self._cache_dir, self._no_cache, self._mass, self._say = cache_dir, no_cache, mass, say
         self._arithmetic, self._vocab, self._huge_pages = arithmetic, vocab, huge_pages
         self._directory: str | None = None
@@ -106,7 +108,7 @@ class Setup:
         Returns at most the bytes that inputs.read keeps. as_text: whatever a file looks like.
         Raises DataError if the input is empty, a directory or a file that is no text, or OSError.
         """
-        is_mail = self._as_mail or any(q.kind == "mail" for q in questions)
+        is_mail = self.as_mail or any(q.kind == "mail" for q in questions)
         if path in (None, "-"):
             return inputs.read_stdin(is_mail)
         from ..texts import one_file
@@ -131,7 +133,7 @@ class Setup:
             self._model_of(q),
             threads or self._threads,
             self._directory,
-            self._as_mail,
+            self.as_mail,
             self._mass,
             self._arithmetic,
             self._vocab,

@@ -3,10 +3,10 @@
 `classify` never runs the model's own template, which is a program in its metadata. `auto` selects
 the first of TEMPLATES whose special segments are all control tokens of the vocabulary and whose
 `must_contain` texts all occur in the model's template. These texts tell families apart that write
-turn markers as plain text. The template "plain" fits every model.
+turn markers as plain text. The last template fits every model.
 
-`chat` is `auto` for a model that has a template of its own. A model that has none was not trained to
-chat, even if its vocabulary has the tokens: it gets "answer", a text that it can continue.
+`chat` is `auto` for a model that has a template of its own. One that has none was not trained to
+chat, even if its vocabulary has the tokens; it gets "answer", a text to continue.
 """
 
 from collections import namedtuple
@@ -67,8 +67,9 @@ TEMPLATES = {
     ),
     "llama2": Template([text("[INST] ")], [text(" [/INST]")], ("[INST]", "[/INST]")),
     "plain": Template([text("Question: ")], [text("\nAnswer:")]),
-    "answer": Template([], [text("\nAnswer:")]),
 }
+# what `auto` does not select
+ALL = {**TEMPLATES, "answer": Template([], [text("\nAnswer:")])}
 
 
 def choose(file: "File", vocab: "Vocab", frame: str = AUTO) -> str:
@@ -82,7 +83,7 @@ def choose(file: "File", vocab: "Vocab", frame: str = AUTO) -> str:
             mark in model_template for mark in template.must_contain
         ):
             return name
-    raise AssertionError("plain fits every model")
+    raise AssertionError("the last template fits every model")
 
 
 def need(file: "File", vocab: "Vocab", mark: str) -> int:

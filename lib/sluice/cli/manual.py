@@ -34,7 +34,15 @@ GROUPS: tuple[str, ...] = (
     "Sampling",
     "Tests",
 )
-GROUPS += ("Calibration", "Cache", "Server", "General")  # in the order of the manual
+GROUPS += (
+    "Why",
+    "Receipts",
+    "Evaluation",
+    "Calibration",
+    "Cache",
+    "Server",
+    "General",
+)  # in the order of the manual
 Manual = list[tuple[str, list[tuple]]]  # [(title, [block])]
 VERBATIM = ("SYNOPSIS", "EXAMPLES")
 LATER = ("EXIT STATUS", "EXAMPLES", "SEE ALSO")  # sections after OPTIONS

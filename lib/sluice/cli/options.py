@@ -178,6 +178,81 @@ def texts_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def why_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --why, --top, --spans, --counterfactual and --html."""
+    for decorate in (
+        option(
+            "--html",
+            metavar="FILE",
+            files=("html",),
+            group="Output",
+            help="Write the explanation of --why, or the report of --evaluate with plots (extra"
+            " plots), to FILE: one self-contained page (mode 0600: it has texts in it).",
+        ),
+        option(
+            "--counterfactual",
+            is_flag=True,
+            group="Why",
+            help="Name lines without which the answer is another, and as few as are needed.",
+        ),
+        option(
+            "--spans",
+            type=click.IntRange(2, 500),
+            metavar="N",
+            group="Why",
+            show_default="500",
+            help="At most N spans: of more lines, neighbours are left out together. Time grows with"
+            " the number of spans.",
+        ),
+        option(
+            "--top",
+            type=click.IntRange(min=1),
+            metavar="N",
+            group="Why",
+            show_default="all, in their order",
+            help="The N lines with the largest effects, the largest first.",
+        ),
+        option(
+            "--why",
+            is_flag=True,
+            group="Why",
+            help="Print how much each line (or sentence, of a text with one line) moved the"
+            " log-odds of the answer: each is left out in turn.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def receipt_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --receipt, --receipt-key and --verify."""
+    for decorate in (
+        option(
+            "--verify",
+            metavar="RECEIPTS",
+            files=("jsonl", "receipts"),
+            group="Receipts",
+            help="Classify the texts again; compare every bit with their receipts.",
+        ),
+        option(
+            "--receipt-key",
+            "receipt_key",
+            metavar="FILE",
+            group="Receipts",
+            help="Key of the digests in receipts: guessing a text or forging a receipt needs it.",
+        ),
+        option(
+            "--receipt",
+            metavar="FILE",
+            files=("jsonl", "receipts"),
+            group="Receipts",
+            help="Append a receipt of each verdict to FILE: digests, and every bit of the scores.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: --learn, --forget, --calibration and --no-calibration."""
     for decorate in (
@@ -213,14 +288,37 @@ def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-label_option = option(  # of --evaluate and --fit
-    "--label",
-    "label_column",
-    metavar="COLUMN",
-    group="Evaluation",
-    show_default="label; in JSON answer or label",
-    help="Column, or key of a JSON object, with the correct answer of a text.",
-)
+def evaluate_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --evaluate, --label and --compare."""
+    for decorate in (
+        option(
+            "--compare",
+            "compared",
+            metavar="OTHER",
+            files=("gguf", "yaml", "yml", "fit", "calibration"),
+            group="Evaluation",
+            help="Evaluate another model (.gguf), question, or calibration on the same texts, and"
+            " test the difference.",
+        ),
+        option(
+            "--label",
+            "label_column",
+            metavar="COLUMN",
+            group="Evaluation",
+            show_default="label; in JSON answer or label",
+            help="Column, or key of a JSON object, with the correct answer of a text.",
+        ),
+        option(
+            "--evaluate",
+            is_flag=True,
+            group="Evaluation",
+            help="Classify labelled texts and print how good the answers are. LABELLED is a JSONL"
+            " file, a CSV file (with --csv), ANSWER=FOLDER, or a folder of folders named after"
+            " answers.",
+        ),
+    ):
+        function = decorate(function)
+    return function
 
 
 def fit_options(function: Callable[..., Any]) -> Callable[..., Any]:

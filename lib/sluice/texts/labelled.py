@@ -21,7 +21,8 @@ from ..classify import report
 from ..faults import data_error, one_line, printable
 from ..jsonl import BadLine, lines, load
 from ..system import files
-from . import folder, sources
+from . import folder, one_file, sources
+from .one_file import called
 from .sources import Item
 from .table import Table
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 KEYS = ("answer", "label")  # of an object, if none is named
 COLUMN = "label"  # of a table, if none is named
 MAX_NAMED = 20  # known words in a message
+MAX_COPY = 1 << 30  # bytes of what is no regular file, such as a pipe
 
 
 class Example(Item):
@@ -64,7 +66,8 @@ class Labelled:
     without its columns, a file without a labelled text; OSError. A text that cannot be used is an
     Example with `error`, as is an object or row without a label.
 
-    n: number of Examples, or None if an mbox or standard input must be read to know.
+    n: number of Examples, or None if an mbox or standard input must be read to know. are_messages:
+    whether all texts are messages (RFC 5322): those of mboxes and Maildirs are.
     """
 
     def __init__(
@@ -80,7 +83,6 @@ class Labelled:
     ) -> None:
         self._answers = {answer: answer for answer in question.answers} | question.aliases
         self._column, self._label, self._as_mail = column, label, as_mail
-        self._is_mail = as_mail or as_mbox or question.kind == "mail"
         self._recursive, self._as_mbox, self._as_text = recursive, as_mbox, as_text
         # (path, its answer, or the open file with the answers in it)
         self._sources: list[tuple[str, str | None, IO[bytes] | None]] = []
@@ -88,12 +90,19 @@ class Labelled:
         for word in words:
             self._add(word)
         self._refuse_twice()
+        self.are_messages = as_mail or as_mbox or all(map(_holds_only_messages, self._sources))
+        self._is_mail = self.are_messages or question.kind == "mail"
         for path, _, file in self._sources:
             n = self._count_files(path) if file is None else self._check_labels(path, file)
             self.n = None if n is None or self.n is None else self.n + n
 
     def __iter__(self) -> "Iterator[list[Example]]":
-        return sources.groups(self._examples())  # type: ignore[arg-type, return-value]
+        return sources.groups(self._examples())  # type: ignore[return-value]
+
+    @property
+    def paths(self) -> list[str]:
+        """The files and folders that the words name."""
+        return [path for path, _, _ in self._sources]
 
     def _add(self, word):
         answer, path = self._split(word)
@@ -148,7 +157,7 @@ class Labelled:
             return None
         if not os.path.isdir(path):
             os.stat(path)
-            return None if not self._as_text and _holds_messages(path) else 1
+            return None if not self._as_text and one_file.file_holds_messages(path) else 1
         n = sum(1 for _ in folder.paths(path, self._recursive))
         if not n:
             below = "" if self._recursive else "; --recursive looks into the folders below"
@@ -162,11 +171,11 @@ class Labelled:
             n_bad += example.error is not None
             first_error = first_error or example.error
         if not n:
-            raise data_error(_called(path), "no text: it is empty")
+            raise data_error(called(path), "no text: it is empty")
         if n_bad == n:
             known = "JSON lines with text and label, --csv COLUMN and ANSWER=PATH are read"
-            why = f"{first_error}".removeprefix(f"{_called(path)}: ")
-            raise data_error(_called(path), f"there is no labelled text in it ({why}); {known}")
+            why = f"{first_error}".removeprefix(f"{called(path)}: ")
+            raise data_error(called(path), f"there is no labelled text in it ({why}); {known}")
         return n
 
     def _examples(self):
@@ -185,7 +194,7 @@ class Labelled:
     def _labelled(self, path, file):
         file.seek(0)
         read = self._objects if self._column is None else self._rows
-        return read(_called(path), file.fileno())
+        return read(called(path), file.fileno())
 
     def _objects(self, path, fd):
         charset = "latin-1" if self._as_mail else "utf-8"
@@ -247,10 +256,6 @@ class Labelled:
         return f"{printable(label)} is no answer; known: {', '.join(names[:MAX_NAMED])}{more}"
 
 
-def _called(path):
-    return "standard input" if path == "-" else path
-
-
 def _text_of(value, key):
     if isinstance(value, str):
         return value
@@ -264,23 +269,31 @@ def _text_of(value, key):
 def _seekable(path, is_table):
     """An open file of labelled texts that can be read twice. OSError; DataError."""
     if path == "-":
-        return copied(0)
+        return copied(0, path)
     if not is_table and path.lower().endswith((".csv", ".tsv")):
         raise data_error(path, "is a table: name its columns with --csv COLUMN --label COLUMN")
     file = open(path, "rb", buffering=0)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     with file:
-        return copied(file.fileno())
+        return copied(file.fileno(), path)
 
 
-def copied(fd: int) -> "IO[bytes]":
-    """An unnamed file with all that `fd` has. Error 74 or 75 if it cannot be written."""
+def copied(fd: int, path: str = "-") -> "IO[bytes]":
+    """An unnamed file with all that `fd` has. DataError if that is more than MAX_COPY; Error 74 or
+    75 if it cannot be written. path: what messages call `fd`.
+    """
     try:
         copy = tempfile.TemporaryFile(buffering=0)
     except OSError as e:
         raise files.write_error(tempfile.gettempdir(), e) from None
+    n = 0
     while data := stream.read_some(fd):
+        n += len(data)
+        if n > MAX_COPY:
+            raise data_error(
+                called(path), f"more than {MAX_COPY >> 30} GiB, and no regular file: give a file"
+            )
         try:
             while data:
                 data = data[copy.write(data) :]
@@ -289,12 +302,8 @@ def copied(fd: int) -> "IO[bytes]":
     return copy
 
 
-def _holds_messages(path):
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:  # reading it says why
+def _holds_only_messages(source):
+    path, _, file = source
+    if file is not None or path == "-":
         return False
-    try:
-        return sources.holds_messages(fd)
-    finally:
-        os.close(fd)
+    return folder.is_maildir(path) if os.path.isdir(path) else one_file.file_holds_messages(path)
