@@ -100,6 +100,8 @@ def files(tmp_path_factory):
     write_model(str(d / "m.gguf"), type="q8_0", n_layer=2, n_vocab=400)
     (d / "prompt.txt").write_text("Is this mail spam?")
     (d / "texts.jsonl").write_text('{"id": 1, "text": "Come at once!"}\n')
+    question = '{"type": "noul", "instructions": "Is it?"}'
+    (d / "requests.jsonl").write_text(f'{{"state": "x", "questions": {{"q": {question}}}}}\n')
     shutil.copy2(ROOT / "configs" / "yesno.gbnf", d)
     shutil.copy2(ROOT / "tests" / "mails" / "spam-cards.eml", d / "mail.eml")
     for box in ("Maildir", "Maildir/.Junk"):

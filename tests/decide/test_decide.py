@@ -339,6 +339,7 @@ def test_bad_request_is_refused_by_field(message):
         (b"[" * 100000, "nested too deeply"),
         (b'{"state": ' + b"1" * 5000 + b"}", "more than 40 digits"),
         (b'{"state": ' + json.dumps(list(range(400000))).encode() + b"}", "more than 10000 values"),
+        (b"{" + b",".join(b'"%d":0' % i for i in range(90000)) + b',"89999":0}', "given twice"),
         (None, "line is longer than"),
     ],
 )

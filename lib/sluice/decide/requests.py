@@ -83,11 +83,11 @@ def parse(line: bytes | None) -> Request:
 
 
 def _unique(pairs):
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadLine(f"{_shown(twice)} is given twice in one object")
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise BadLine(f"{_shown(name)} is given twice in one object")
+        found[name] = value
     return found
 
 
