@@ -186,6 +186,9 @@ RUN = {
     "README.md": {"script"},
     "lib/README.md": {"generate", "recipes", "quantize"},
     "configs/README.md": {"spam loop"},
+    "configs/recipes/many-machines.md": {  # tests/classify/test_many_machines.py
+        *("worker", "check", "parallel", "resume", "part", "xargs", "files", "spark-submit"),
+    },
 }
 
 
