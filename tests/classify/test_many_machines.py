@@ -1,5 +1,7 @@
 """The examples of configs/recipes/many-machines.md, word for word: GNU parallel, xargs and Spark
 divide texts among workers, and one of them is killed in the middle. Nothing is lost or doubled.
+
+SLUICE_TEXTS=1000000: that many texts, for a run by hand.
 """
 
 import json
@@ -14,7 +16,8 @@ from conftest import BIN, ROOT
 from readme_pages import block
 
 PAGE = "configs/recipes/many-machines.md"
-N = 20_000
+N = int(os.environ.get("SLUICE_TEXTS", 20_000))
+PATIENCE = 300 + N // 500  # seconds
 SPARK = ROOT / "build" / "spark-venv" / "bin"
 ASKED = ("-q", "Is this urgent?", "--answers", "yes,no", "--jsonl")
 
@@ -31,6 +34,15 @@ head $(cat "$RUNS/lines") <&4
 kill -KILL $!
 [ ! -e "$RUNS/parent" ] || kill -KILL "$PPID"
 kill -KILL $$
+"""
+
+# Stands for ssh: every host is this machine, with little more than the environment of a login.
+SSH = """#!/bin/sh
+while :; do case $1 in -o|-l|-p|-i|-S) shift 2;; -*) shift;; *) break;; esac; done
+echo "$1" >>"$RUNS/hosts"
+shift
+[ "$1" != -- ] || shift
+cd / && exec env -i PATH="$PATH" HOME="$HOME" SHELL=/bin/sh RUNS="$RUNS" REAL="$REAL" sh -c "$*"
 """
 
 
@@ -122,10 +134,10 @@ class Place:
             start_new_session=True,
         )
 
-    def run(self, script, timeout=300):
+    def run(self, script):
         process = self.start(script)
         try:
-            out, err = process.communicate(timeout=timeout)
+            out, err = process.communicate(timeout=PATIENCE)
         finally:
             kill_session(process)
         return subprocess.CompletedProcess(script, process.returncode, out, err)
@@ -237,7 +249,23 @@ def test_parallel_that_was_killed_resumes(place, alone):
     assert place.answers() == alone
 
 
+@pytest.mark.full
+@pytest.mark.usefixtures("parallel")
+def test_parallel_repeats_on_another_host(place, alone):
+    """Each host works, one of their workers is killed, and beta cannot be reached."""
+    place.script("bin/ssh", SSH.replace("shift\n[", '[ "$1" != beta ] || exit 255\nshift\n['))
+    place.kill(3)
+    done = place.run(block(PAGE, "hosts"))
+    rows = [line.split("\t") for line in (place.folder / "log").read_text().splitlines()[1:]]
+    assert done.returncode == 0 and place.was_killed()
+    assert {row[1] for row in rows} == {":", "alpha"} and {row[6] for row in rows} == {"0"}
+    assert "beta" in (place.runs / "hosts").read_text()
+    assert place.answers() == alone
+
+
 # xargs
+
+N_PARTS = N // 2000
 
 
 @pytest.mark.full
@@ -246,7 +274,7 @@ def test_xargs_does_the_part_of_a_killed_worker_in_the_next_round(place, alone, 
     place.kill(number, parent)
     done = place.run(block(PAGE, "xargs"))
     assert done.returncode == 0 and place.was_killed()
-    assert place.answers() == alone and place.n_runs == 11  # ten parts, one of them twice
+    assert place.answers() == alone and place.n_runs == N_PARTS + 1  # one part twice
     assert place.check() == ["complete", "no errors"]
 
 
@@ -262,7 +290,7 @@ def test_xargs_that_was_killed_continues_with_the_same_lines(place, alone):
     finally:
         kill_session(process)
         process.communicate()
-    assert len(list(place.folder.glob("parts/*.out"))) < 10
+    assert len(list(place.folder.glob("parts/*.out"))) < N_PARTS
     done = place.run(block(PAGE, "xargs"))
     assert done.returncode == 0 and place.answers() == alone
 
@@ -270,29 +298,29 @@ def test_xargs_that_was_killed_continues_with_the_same_lines(place, alone):
 @pytest.mark.full
 def test_xargs_repeats_no_part_with_invalid_lines(place_with_bad_lines, alone):
     place = place_with_bad_lines
-    assert place.run(block(PAGE, "xargs")).returncode == 0 and place.n_runs == 10
+    assert place.run(block(PAGE, "xargs")).returncode == 0 and place.n_runs == N_PARTS
     assert_two_are_bad(place, alone)
 
 
 def test_xargs_over_files_has_a_line_for_each_although_a_worker_is_killed(place):
-    """Files whose names have spaces, newlines and quotes; 301 of them, so that the last process
-    gets one."""
+    """Files whose names have spaces, tabs, newlines and quotes; 301 of them, so that the last
+    process gets one."""
     folder = place.folder / "texts"
     folder.mkdir()
-    names = [f"it's {i}\n.txt" for i in range(300)] + ["empty"]
+    names = [f"it's\t{i}\n.txt" for i in range(300)] + ["empty"]
     for i, name in enumerate(names):
         (folder / name).write_text(text(i) if name != "empty" else "")
     place.kill(2, lines="-z -n 50")
     done = place.run(block(PAGE, "files"))
     assert done.returncode == 0 and place.was_killed()
-    found = (place.folder / "answers").read_bytes().decode().split("\0")
-    assert found.pop() == ""
-    rows = dict(line.split("\t", 1) for line in found)
-    assert len(found) == len(rows) == 301 and set(rows) == {f"texts/{name}" for name in names}
-    assert rows.pop("texts/empty") == "error\t-"
+    *found, end = (place.folder / "answers").read_bytes().decode().split("\0")
+    rows = {name: rest for name, *rest in (line.rsplit("\t", 2) for line in found)}
+    assert end == "" and len(found) == len(rows) == 301
+    assert set(rows) == {f"texts/{name}" for name in names}
+    assert rows.pop("texts/empty") == ["error", "-"]
     (place.folder / "one").write_text(text(7))
     one = place.run("classify -q 'Is this urgent?' --answers yes,no -0 one").stdout.decode()
-    assert one.rstrip("\0").split("\t")[1:] == rows["texts/it's 7\n.txt"].split("\t")
+    assert one.rstrip("\0").split("\t")[1:] == rows["texts/it's\t7\n.txt"]
 
 
 # Spark
