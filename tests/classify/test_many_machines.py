@@ -266,13 +266,14 @@ def test_parallel_repeats_on_another_host(place, alone):
 # xargs
 
 N_PARTS = N // 2000
+SPLIT = block(PAGE, "split")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("number, parent", KILLED)
 def test_xargs_does_the_part_of_a_killed_worker_in_the_next_round(place, alone, number, parent):
     place.kill(number, parent)
-    done = place.run(block(PAGE, "xargs"))
+    done = place.run(SPLIT + block(PAGE, "xargs"))
     assert done.returncode == 0 and place.was_killed()
     assert place.answers() == alone and place.n_runs == N_PARTS + 1  # one part twice
     assert place.check() == ["complete", "no errors"]
@@ -281,7 +282,7 @@ def test_xargs_does_the_part_of_a_killed_worker_in_the_next_round(place, alone, 
 @pytest.mark.full
 def test_xargs_that_was_killed_continues_with_the_same_lines(place, alone):
     """Half a part is no part: its output has another name."""
-    process = place.start(block(PAGE, "xargs"))
+    process = place.start(SPLIT + block(PAGE, "xargs"))
     end = time.monotonic() + 120
     try:
         while not list(place.folder.glob("parts/*.out")):
@@ -298,7 +299,7 @@ def test_xargs_that_was_killed_continues_with_the_same_lines(place, alone):
 @pytest.mark.full
 def test_xargs_repeats_no_part_with_invalid_lines(place_with_bad_lines, alone):
     place = place_with_bad_lines
-    assert place.run(block(PAGE, "xargs")).returncode == 0 and place.n_runs == N_PARTS
+    assert place.run(SPLIT + block(PAGE, "xargs")).returncode == 0 and place.n_runs == N_PARTS
     assert_two_are_bad(place, alone)
 
 

@@ -194,6 +194,7 @@ RUN = {
             "resume",
             "hosts",
             "part",
+            "split",
             "xargs",
             "files",
             "spark-submit",
