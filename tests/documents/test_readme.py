@@ -196,6 +196,10 @@ RUN = {
     "README.md": {"script"},
     "lib/README.md": {"generate", "recipes", "quantize"},
     "configs/README.md": {"spam loop"},
+    "configs/recipes/many-machines.md": {  # tests/classify/test_many_machines.py
+        *("worker", "check", "parallel", "resume", "hosts"),
+        *("part", "split", "xargs", "files", "spark-submit"),
+    },
 }
 
 
