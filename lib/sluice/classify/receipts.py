@@ -1,6 +1,6 @@
 """Receipts: a file with one JSON object per verdict, from which it can be computed again.
 
-    {"receipt": 1, "sluice": "0.1.0", "model": "8af9...", "question": "90ab...",
+    {"receipt": 1, "sluice": VERSION, "model": "8af9...", "question": "90ab...",
      "question_name": "spam", "question_file": "51c0...", "arithmetic": "exact", "name": "a.eml",
      "raw": {"bytes": 812, "sha256": "..."}, "text": {"bytes": 410, "sha256": "..."},
      "tokens": 133, "cut": false, "answer": "yes", "thresholds": {"yes": 0.87, "no": 0.85},
