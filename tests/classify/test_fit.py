@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import random
 import shutil
 from array import array
@@ -410,6 +411,42 @@ def test_head_of_the_file_is_that_of_the_fit(models, fitted):
 
 def texts_of(rows):
     return [(row["text"].encode(), ("yes", "no").index(row["label"])) for row in rows]
+
+
+# With other commands.
+
+
+def test_receipts_name_the_fit_and_verify_without_it(models, fitted, tmp_path):
+    q, good = fitted
+    text, book = tmp_path / "t.txt", tmp_path / "R"
+    text.write_text("apple fig 3")
+    done = classify(models, "-q", q, "--fit-file", good, "--receipt", book, text)
+    assert done.returncode in (0, 1, 2), done.stderr
+    receipt = json.loads(book.read_text())
+    assert receipt["calibration"] == {"digest": good.read_bytes().split()[2][:16].decode()} | {
+        "head": True
+    }
+    done = classify(models, "-q", q, "--verify", book, text)
+    assert done.returncode == 0 and b"\tsame\t1\t" in done.stdout
+
+
+def test_evaluation_compares_with_a_fit(models, fitted, tmp_path):
+    q, good = fitted
+    path = write(tmp_path / "l.jsonl", labelled(60, seed=4))
+    done = classify(models, "-q", q, "--evaluate", "--json", "--compare", good, path)
+    assert done.returncode == 0, done.stderr
+    assert good.read_bytes().split()[2][:16] in done.stdout
+    assert b'"taken": "head"' in done.stdout
+
+
+def test_why_explains_the_probability_of_the_head(models, fitted):
+    q, good = fitted
+    argv = ("-q", q, "--fit-file", good, "--json")
+    text = b"apple plum\nstone brick\nfig pear 1 apple\n"
+    why = json.loads(classify(models, *argv, "--why", input=text).stdout)["why"]
+    p = json.loads(classify(models, *argv, input=text).stdout)["p"]
+    of = max(p, key=p.get)
+    assert why["log_odds"] == pytest.approx(math.log(p[of] / (1 - p[of])), abs=1e-3)
 
 
 # Refusals.

@@ -132,6 +132,17 @@ def test_question_digest_tells_orders_apart():
     assert len(digests) == 3
 
 
+def test_why_leaves_out_spans_in_all_orders(model):
+    from sluice.classify import why
+
+    c = Classifier(Question(tree(orders=4), "q.yaml"), model)
+    lines = [b"The pump broke.\n", b"There is smoke.\n", b"Dust is in the air.\n"]
+    found = why.explain(c, b"".join(lines))
+    for i, v in enumerate(found.verdicts):
+        rest = b"".join(line for j, line in enumerate(lines) if j != i)
+        assert v.log_p == Classifier(c.question, model).ask(rest).log_p
+
+
 BAD = {
     "orders: is not a number from 1": {"orders": 0},
     "orders: is not a number from 1 to": {"orders": True},

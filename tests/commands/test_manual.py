@@ -109,7 +109,18 @@ def files(tmp_path_factory):
             (d / box / kind).mkdir(parents=True)
     shutil.copy2(d / "mail.eml", d / "Maildir" / "cur" / "1.host:2,S")
     shutil.copy2(ROOT / "tests" / "mails" / "ham-mutt.eml", d / "Maildir" / "cur" / "2.host:2,S")
-    (d / "tickets.csv").write_text("id,body\n1,I was charged twice.\n")
+    (d / "tickets.csv").write_text(
+        "id,body\n" + "".join(f"{i},I was charged {i} times.\n" for i in range(8))
+    )
+    (d / "team.yaml").write_text("type: choice\nquestion: Who acts?\nanswers: [billing, repair]\n")
+    words = {"billing": "I was charged twice, invoice", "repair": "the lift is stuck on floor"}
+    (d / "labelled.jsonl").write_text(
+        "".join(
+            f'{{"text": "{i} {words[label]}", "label": "{label}"}}\n'
+            for i in range(40)
+            for label in words
+        )
+    )
     (d / "log").write_text("a line\nanother\n")
     script = "tokenize -m m.gguf <prompt.txt >tokens && prefill -m m.gguf -o p.snap <tokens"
     assert shell(script, d).returncode == 0

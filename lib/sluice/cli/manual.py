@@ -38,6 +38,7 @@ GROUPS += (
     "Why",
     "Receipts",
     "Evaluation",
+    "Honest probabilities",
     "Calibration",
     "Cache",
     "Server",

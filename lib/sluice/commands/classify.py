@@ -291,7 +291,7 @@ def main(
       classify -m m.gguf -q urgent --jsonl <texts.jsonl
       classify --evaluate --html report.html spam=Maildir/.Junk ham=Maildir
       classify -m m.gguf -q team.yaml --prior texts --csv body tickets.csv
-      classify -m m.gguf -q team.yaml --fit --risk 0.05 labelled.jsonl
+      classify -m m.gguf -q team.yaml --fit labelled.jsonl
 
     SEE ALSO
       mail-filter, mail-text, generate

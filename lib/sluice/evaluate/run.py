@@ -123,6 +123,8 @@ def _system(c: Classifier, label: str):
         "scale": fit.fitted[0],
         "bias": dict(zip(names, fit.fitted[1:])),
     }
+    if not fit and c.fitted:
+        calibration = {"fit": c.fitted.digest, "labels": c.fitted.n, "taken": c.fitted.taken}
     return result.System(
         label,
         c.question.name,
