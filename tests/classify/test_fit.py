@@ -172,6 +172,7 @@ def test_rung_must_beat_the_other_by_a_standard_error():
 # The same labels, the same bytes.
 
 
+@pytest.mark.full
 def test_bytes_do_not_depend_on_order_repetition_and_threads(models, q, tmp_path):
     rows = labelled(80)
     mixed = rows + rows[:10]

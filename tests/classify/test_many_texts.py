@@ -367,6 +367,7 @@ def test_reader_that_leaves_ends_the_run_quietly(models, q, tmp_path):
 # A run that is killed goes on.
 
 
+@pytest.mark.full
 def test_killed_runs_go_on_with_nothing_twice_and_nothing_missed(models, q, tmp_path):
     lines = "".join(f"text number {i}, of many\n" for i in range(4000)).encode()
     (tmp_path / "in").write_bytes(lines)

@@ -308,6 +308,7 @@ def right(file, found, prior=None):
     return n / len(labels)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("model", "none", "content_free", "texts"),
     [("gemma3", 0.65, 0.80, 0.90), ("smollm2", 0.80, 0.80, 0.90)],

@@ -174,6 +174,7 @@ def test_long_text_is_known_by_its_beginning_and_end(box):
 # The same bits elsewhere.
 
 
+@pytest.mark.full
 def test_receipts_are_the_same_bytes_on_every_set_and_number_of_threads(box):
     seen = set()
     for isa in sets_here():
@@ -347,6 +348,7 @@ def test_damaged_line_is_named_and_the_others_are_used(box, name):
     assert last.endswith("1 of 5 lines are damaged; see above")
 
 
+@pytest.mark.full
 def test_half_a_line_at_the_end_is_bad_and_the_next_append_removes_it(box):
     box.receipt("1.txt", "2.txt")
     whole = box.r.read_bytes()

@@ -240,6 +240,7 @@ def test_many_answers_are_a_conditional_probability(models):
         assert math.isclose(v.scores[name], other.scores[name], rel_tol=1e-9)
 
 
+@pytest.mark.full
 def test_many_answers_can_be_learned(models, tmp_path):
     names = [f"k{i}" for i in range(255)]
     q = write(tmp_path / "q.yaml", {**CHOICE, "answers": names})
@@ -343,6 +344,7 @@ def test_bad_questions_end_the_command_with_one_line(models, tmp_path):
 # Real models.
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model", [real_models.SMOLLM2, real_models.GEMMA3], ids=lambda m: m.file)
 def test_prompts_put_mass_on_the_answers_of_real_models(model):
     """The floor is below what tests/helpers/question_figures.py prints, for other arithmetic."""

@@ -423,6 +423,7 @@ def test_page_has_each_span_marked_by_size_and_sign(tmp_path):
     assert path.read_text().count("<tr>") == 3 and "Without these 2 lines" in path.read_text()
 
 
+@pytest.mark.full
 def test_page_opens_without_a_word_to_console_or_network(tmp_path):
     lines = BUY + INJECTED + b"w" * 3000 + b"\n" + MAILS[0].read_bytes()
     path = page_of(tmp_path, "--counterfactual", data=b"Subject: " + b"x" * 500 + b"\n\n" + lines)

@@ -410,6 +410,7 @@ def test_unreadable_model_ends_with_one_line(models, tmp_path):
 # Real models.
 
 
+@pytest.mark.full
 def test_real_models_answer_mails_and_short_messages():
     """A hundred states of tests/data/questions; all get a whole answer."""
     if not real_models.SMOLLM2.is_here():

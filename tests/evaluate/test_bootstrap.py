@@ -51,6 +51,7 @@ def test_the_interval_of_a_share_is_about_the_normal_one():
     assert found.high == pytest.approx(found.value + half, abs=0.004)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name, truth", [("accuracy", 0.8), ("ece", 0.0)])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(name, truth):
     """40 samples of a known classifier. That of the calibration error would hold none without the

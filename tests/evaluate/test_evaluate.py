@@ -153,6 +153,7 @@ def test_bad_texts_are_named_and_counted_and_the_rest_is_evaluated(models, q, la
     assert "3 of 43 texts could not be used" in last
 
 
+@pytest.mark.full
 def test_a_classifier_is_compared_with_another_model(models, q, labelled):
     other = write_models(models).joinpath("gemma3.gguf")
     other_q = labelled.parent / "r.yaml"
