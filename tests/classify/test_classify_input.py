@@ -4,6 +4,7 @@ mail.
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -333,8 +334,9 @@ def test_odd_mails_have_verdicts(models, tmp_path, datafile):
         if p.stat().st_size
     )
     done, found = jsonl(models, q, lines, "--mail")
-    assert (
-        (done.returncode, done.stderr) == (0, b"")
-        and len(found) == lines.count(b"\n")
-        and all("answer" in o for o in found)
+    # a model with random weights gives its answers little mass, and classify says so
+    doubt = (
+        rb"classify: q: in \d+ of 20 texts all answers together have a probability below [^\n]+\n"
     )
+    assert done.returncode == 0 and re.fullmatch(doubt, done.stderr), done.stderr
+    assert len(found) == lines.count(b"\n") and all("answer" in o for o in found)

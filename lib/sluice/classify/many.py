@@ -68,6 +68,8 @@ def run(
         say(line)
     if n.missing:
         say(f"{writer.name}: {n.missing} of {n.all} texts have no answer, because they are empty")
+    if n.bad == n.all == 1 and not writer.says_errors:
+        return BAD_DATA  # all is said
     if n.bad:
         what = 'lines are invalid; their objects have "error"'
         if not writer.says_errors:
