@@ -36,8 +36,14 @@ import click
         " punctuation, the body in one line."
     ),
 )
+@cli.option(
+    "--attachments",
+    is_flag=True,
+    group="Input",
+    help="Show the text of messages that are attached, too.",
+)
 @cli.verbose_option
-def main(max_bytes: int, body: bool, normalize: bool, verbose: bool) -> None:
+def main(max_bytes: int, body: bool, normalize: bool, attachments: bool, verbose: bool) -> None:
     """Convert a message to the text that its reader sees.
 
     SYNOPSIS
@@ -68,7 +74,7 @@ def main(max_bytes: int, body: bool, normalize: bool, verbose: bool) -> None:
     """
     start = time.perf_counter()
     data = stream.read_exactly(0, message.MAX_BYTES + 1)
-    found = message.read(data)
+    found = message.read(data, attached=attachments)
     text = found.text(max_bytes, head=not body, fold=normalize)
     stream.write_all(1, text)
     if verbose:
