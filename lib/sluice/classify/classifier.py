@@ -40,7 +40,7 @@ class Verdict:
     n_reused: those of them that came from the cache or from an earlier text.
     cut: whether the middle of the text was dropped.
     mass: probability of all labels' paths among all tokens, or None.
-    reasons: problems found in a message (see sluice.mail), or None.
+    reasons: problems found in a message (see sluice.mail, inputs.NO_TEXT), or None.
     """
 
     answer: str
@@ -52,7 +52,7 @@ class Verdict:
     n_reused: int
     cut: bool
     mass: float | None
-    reasons: list[str] | None
+    reasons: list[str] | None = None
 
 
 class _Text:
@@ -210,23 +210,25 @@ class Classifier:
         v.log_p, log_mass = self.tree.log_probabilities(
             self._look, self._dense if self._with_mass else None
         )
-        self.evaluate(v)
         v.n_tokens, v.n_reused = len(text.tokens), text.n_known
         v.cut, v.reasons = text.cut, text.reasons
+        self.evaluate(v)
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 
     def evaluate(self, v: "Verdict") -> None:
-        """Set answer, scores and fit of `v` from its log_p and the current calibration."""
+        """Set answer, scores and fit of `v` from its log_p and the current calibration.
+
+        The answer is "unsure" to a message without text and links, whatever its subject says.
+        """
         q, names = self.question, list(self.question.answers)
         v.fit = self.user_calibration and self.user_calibration.fit(self.model.file)
         scale, *bias = v.fit.fitted if v.fit else (q.scale, *(q.bias[name] for name in names))
         p = calibrated(v.log_p, scale, bias)
         best = max(range(len(p)), key=lambda a: p[a])
         v.scores = dict(zip(names, p))
-        v.answer, v.score = (
-            (names[best], p[best]) if p[best] >= q.thresholds[names[best]] else (UNSURE, p[0])
-        )
+        is_sure = p[best] >= q.thresholds[names[best]] and inputs.NO_TEXT not in (v.reasons or ())
+        v.answer, v.score = (names[best], p[best]) if is_sure else (UNSURE, p[0])
 
     def line(self, v: "Verdict", name: str | None = None) -> bytes:
         """Return the line of --long: label, P(first label), threshold, model ID (16 hex digits).

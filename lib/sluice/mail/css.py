@@ -118,6 +118,8 @@ NUMBER = r"[-+]?(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:e[-+]?[0-9]{1,2}(
 HOLDS_SEMICOLON = r"""(/\*)(?:[^*]|\*(?!/))*(?:\*/)?|"[^"]*"?|'[^']*'?|url\([^)]*\)?"""
 ESCAPE = r"\\(?:([0-9a-f]{1,6})[ \t\r\n\f]?|([^0-9a-f]))"
 WORD = r"[a-z-]+\([^)]*\)?|[^\s(]+"  # a function that is not closed ends with the value
+COLOR = r"(?:rgb|hsl|hwb)a?\([^()]{0,60}\)|#[0-9a-f]{3,8}|[a-z]{3,20}"
+COLOR_FUNCTION = r"(?:rgba?|hsla?|hwb|lab|lch|oklab|oklch|color|color-mix|light-dark|var)\("
 FUNCTION = r"([a-z0-9-]{1,30})\(([^()]{0,200})\)"
 ARITHMETIC = (
     r"[-+]?(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})[a-z%]{0,5}"
@@ -126,6 +128,35 @@ ARITHMETIC = (
 HEX_DIGITS = frozenset("0123456789abcdef")
 HIDES_OVERFLOW = ("hidden", "clip", "auto", "scroll", "overlay")
 SIDES = ("top", "right", "bottom", "left")
+# the values of a property that are valid; others are not looked at
+EVERYWHERE = frozenset("inherit initial unset revert revert-layer".split())
+SIZE = (
+    frozenset(
+        "auto none normal smaller larger min-content max-content fit-content -moz-fit-content"
+        " intrinsic stretch available fill-available".split()
+    )
+    | SIZES.keys()
+)
+DIGITS = frozenset("+-.0123456789")
+VALUES: "dict[str, frozenset[str] | str]" = {
+    "display": frozenset(
+        "none block inline inline-block flex inline-flex grid inline-grid table inline-table"
+        " table-row table-cell table-row-group table-header-group table-footer-group table-column"
+        " table-column-group table-caption list-item contents flow flow-root run-in ruby"
+        " -webkit-box -webkit-inline-box -webkit-flex -ms-flexbox -ms-grid -moz-box math".split()
+    ),
+    "visibility": frozenset("visible hidden collapse".split()),
+    "position": frozenset("static relative absolute fixed sticky -webkit-sticky".split()),
+    "overflow": frozenset("visible hidden clip scroll auto overlay".split()),
+    "color": "color",
+    "-webkit-text-fill-color": "color",
+    **dict.fromkeys(
+        "font-size opacity text-indent width max-width height max-height top right bottom left"
+        " margin-top margin-left".split(),
+        SIZE,
+    ),
+}
+SHORTHANDS = frozenset("background font margin inset overflow-x overflow-y".split())
 # the properties that decide visibility, as declarations() names them
 PROPERTIES = frozenset(
     (
@@ -226,12 +257,7 @@ def _first_color(value):
 
 def _gradient(value):
     """The colour of a gradient all of whose colours look the same, else None."""
-    found = {
-        color(word)
-        for word in re.findall(
-            r"[a-z]{1,20}\([^()]{0,60}\)|#[0-9a-f]{3,8}|[a-z]{3,20}", value[:MAX_VALUE]
-        )
-    } - {None}
+    found = set(map(color, re.findall(COLOR, value[:MAX_VALUE]))) - {None}
     one = found.pop() if found else None
     return one if one is not None and all(near(other, one) for other in found) else None
 
@@ -264,36 +290,53 @@ def declarations(style: str) -> "tuple[dict[str, str], dict[str, str]]":
         name, colon, value = declaration.partition(":")
         if "\\" in declaration:
             name, value = re.sub(ESCAPE, _unescape, name), re.sub(ESCAPE, _unescape, value)
-        value, _, priority = value.partition("!")
-        if colon:
-            into = found["important" in priority]
-            for name, value in _longhands(name.strip(), value.strip()):
-                if name in PROPERTIES:
-                    into[name] = value
+        name, (value, _, priority) = name.strip(), value.partition("!")
+        if name in PROPERTIES:
+            value = value.strip()
+            if _is_valid(name, value):
+                found["important" in priority][name] = value
+        elif name in SHORTHANDS or name.startswith("-webkit-"):
+            found["important" in priority].update(
+                pair for pair in _longhands(name, value.strip()) if _is_valid(*pair)
+            )
     return found
 
 
+def _is_valid(name, value):
+    """Whether a browser would take a value; it drops one that it does not know."""
+    if name not in VALUES:
+        return value != ""
+    words = VALUES[name]
+    if value in EVERYWHERE or value.startswith("var("):
+        return True
+    if words == "color":
+        return color(value) is not None or bool(re.match(COLOR_FUNCTION, value))
+    if words is SIZE and (value[:1] in DIGITS or "(" in value):
+        return True
+    return value.partition(" ")[0] in words
+
+
+def _sides(words):
+    """The values of top, right, bottom and left that one to four words give."""
+    top, right = words[0], words[1] if len(words) > 1 else words[0]
+    return top, right, words[2] if len(words) > 2 else top, words[3] if len(words) > 3 else right
+
+
 def _longhands(name: str, value: str) -> "Iterator[tuple[str, str]]":
-    """The declarations that one of a shorthand stands for."""
+    """The declarations that one of a shorthand stands for, of PROPERTIES."""
     if name == "background":
         yield from (("background-color", value), ("background-image", value))
     elif name == "font":
         yield "font-size", _size_of_font(value)
     elif name in ("margin", "inset"):
-        words = value[:MAX_VALUE].split(maxsplit=4)[:4] if "(" not in value else [value]
-        for i, side in enumerate(SIDES):
-            if words:
-                of_side = (
-                    words[i]
-                    if i < len(words)
-                    else words[i - 2]
-                    if i > 1 and len(words) > 1
-                    else words[0]
-                )
-                yield (f"margin-{side}" if name == "margin" else side), of_side
-    else:
-        name = name.removeprefix("-webkit-") if name != "-webkit-text-fill-color" else name
-        yield ("overflow" if name in ("overflow-x", "overflow-y") else name), value
+        words = [value] if "(" in value else value[:MAX_VALUE].split(maxsplit=4)[:4]
+        for side, word in zip(SIDES, _sides(words) if words else ()):
+            if name == "inset" or side in ("top", "left"):
+                yield (side if name == "inset" else f"margin-{side}"), word
+    elif name in ("overflow-x", "overflow-y"):
+        yield "overflow", value
+    elif name.removeprefix("-webkit-") in PROPERTIES:
+        yield name.removeprefix("-webkit-"), value
 
 
 def _size_of_font(value: str) -> str:
@@ -483,10 +526,7 @@ def _is_clipped(value, size):
     shape, arguments = m.groups()
     words = arguments.replace(",", " ").partition(" round")[0].split()
     if shape == "inset" and words:
-        top, right, bottom, left = (
-            words[i] if i < len(words) else words[i - 2] if i > 1 and len(words) > 1 else words[0]
-            for i in range(4)
-        )
+        top, right, bottom, left = _sides(words)
         share = lambda side: _share(side) if side.endswith("%") else (pixels(side, size) or 0) / FAR
         return share(top) + share(bottom) >= 0.99 or share(left) + share(right) >= 0.99
     if shape in ("circle", "ellipse") and words and words[0] != "at":

@@ -7,8 +7,8 @@ parameters and comments are not text.
 import html
 import re
 
-# `<<` is a `<`; a command has at most 60 characters
-TOKEN = re.compile(r"(<<|</?[A-Za-z0-9-]{1,60}>)")
+TOKEN = re.compile(r"(</?[A-Za-z0-9-]{1,60}>)")
+LESS = "\0"  # a `<` that begins no command; enriched text writes it `<<`
 HIDDEN = frozenset(("param", "comment"))
 HEX = re.compile(r"([0-9A-Fa-f]{2})[0-9A-Fa-f]{2},([0-9A-Fa-f]{2})[0-9A-Fa-f]{2},([0-9A-Fa-f]{2})")
 MAX_COLOR = 30  # characters
@@ -19,11 +19,11 @@ def to_html(text: str, is_richtext: bool) -> str:
     """The HTML that shows the same. Linear."""
     out, n_silent, n_nofill = [], 0, 0
     color: list[str] | None = None  # pieces of a colour's parameter
-    for piece in TOKEN.split(text):
-        name = piece[1:-1].lower() if len(piece) > 2 and piece[0] == "<" else ""
+    text = text.replace(LESS, "")
+    text = text if is_richtext else text.replace("<<", LESS)
+    for i, piece in enumerate(TOKEN.split(text)):
+        name = piece[1:-1].lower() if i % 2 else ""
         word = name.removeprefix("/")
-        if piece == "<<" and not is_richtext:
-            piece, name = "<", ""
         if not name:
             if not n_silent:
                 out.append(_text(piece, is_richtext or n_nofill > 0, is_richtext))
@@ -50,7 +50,7 @@ def to_html(text: str, is_richtext: bool) -> str:
 
 def _text(text, is_filled, is_richtext):
     """Escaped text; of newlines in a row each but the first is one, alone it is a space."""
-    text = html.escape(text, quote=False)
+    text = html.escape(text, quote=False).replace(LESS, "&lt;")
     if is_richtext:
         return text
     return text.replace("\n", "<br>") if is_filled else re.sub("\n(\n*)", _newlines, text)

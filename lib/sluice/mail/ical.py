@@ -7,7 +7,8 @@ import re
 SHOWN = ("SUMMARY", "LOCATION", "DESCRIPTION")
 # components that are shown; an alarm within one, or a time zone, is not
 COMPONENTS = frozenset(("VEVENT", "VTODO", "VJOURNAL"))
-NAME = re.compile(r'([A-Za-z0-9-]{1,60})((?:;[^:"]{0,200}(?:"[^"]{0,1000}")?){0,20}):')
+# name, parameters whose values may be quoted, and the colon before the value
+NAME = re.compile(r'([A-Za-z0-9-]{1,60})(?:;(?:[^":]|"[^"]*")*)?:')
 ESCAPE = re.compile(r"\\(.)", re.S)
 
 

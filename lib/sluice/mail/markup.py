@@ -63,6 +63,9 @@ BLANK = frozenset(
     "html head body meta title style base link div p br span font b i u center table tr td tbody"
     " strong em small blockquote".split()
 )
+# what stands before a body, and what that is in
+HEAD = frozenset("html head style meta title link base script noscript template".split())
+ABOVE = (["html"], ["head"])
 URLS = ("href", "action", "formaction", "xlink:href")
 
 
@@ -71,7 +74,7 @@ class Page:
     is_cut: it ends within a tag, comment or script, or its style sheets are longer than is read;
     n_tags, and whether there are n_more; is_blank: it has no element that shows anything but text.
 
-    sheets: a Sheets, or None.
+    sheets: a Sheets, or None. end_tag: a tag that is not in the page, but ends it.
     """
 
     def __init__(self, sheets: "Any" = None) -> None:
@@ -83,7 +86,7 @@ class Page:
         ) = self.n_more = 0
         self.has_space = self.is_cut = self.is_flipped = self.has_flipped = False
         self.is_blank = True
-        self.last = ""
+        self.last = self.end_tag = ""
 
     # What lxml calls.
 
@@ -94,7 +97,7 @@ class Page:
         if attributes or tag in ("template", "dialog") or declared and (declared[0] or declared[1]):
             look = self._look(tag, attributes, declared, look[0])
         self.looks.append(look)
-        self.is_blank = self.is_blank and tag in BLANK
+        self.is_blank = self.is_blank and (tag in BLANK or tag == self.end_tag)
         self._break(tag)
         if tag == "br":
             self.want = min(2, self.want + 1)
@@ -234,6 +237,8 @@ class _Recording:
         self.events: list[tuple[str, Any, Any]] = []
         self.sheets: list[str] = []
         self.is_style = False
+        self.open_tags: list[list[str]] = [[]]  # what ends with each open element
+        self.has_body = False
 
     def start(self, tag: str, attributes: "Mapping[str, str]") -> None:
         self.events.append(("start", tag, attributes))
@@ -255,15 +260,32 @@ class _Recording:
         return self
 
     def replay(self, page: "Page") -> None:
+        """Tell a page all of it, and that a body begins where the parser knows of none."""
         for what, a, b in self.events:
             if what == "start":
+                if not self.has_body and a not in HEAD:
+                    self._open_body(page, a)
+                self.open_tags.append([a])
                 page.start(a, b)
-            elif what == "data":
-                page.data(a)
             elif what == "end":
-                page.end(a)
+                for tag in self.open_tags.pop() if len(self.open_tags) > 1 else (a,):
+                    page.end(tag)
+            elif what == "data":
+                if not self.has_body and a.strip() and self.open_tags[-1][:1] in ([], *ABOVE):
+                    self._open_body(page, "")
+                page.data(a)
             else:
                 page.comment(a)
+
+    def _open_body(self, page: "Page", tag: str) -> None:
+        self.has_body = True
+        around = self.open_tags[-1]
+        if tag == "body":
+            return
+        if around == ["head"]:
+            page.end(around.pop())
+        around.insert(0, "body")
+        page.start("body", {})
 
 
 def _is_sheet(attributes):
@@ -294,12 +316,14 @@ def read(html: str, max_tags: int = MAX_TAGS) -> "tuple[str, Page]":
         recording = _Recording()
         etree.fromstring(data, etree.HTMLParser(target=recording, encoding="utf-8"))
         page = Page(_sheets(recording.sheets, html))
+        page.end_tag = end
         recording.replay(page)
     else:
         page = Page()
+        page.end_tag = end
         etree.fromstring(data, etree.HTMLParser(target=page, encoding="utf-8"))
     page.n_tags, page.n_more = n_tags, n_more
-    page.is_cut = page.last != end or bool(page.sheets and page.sheets.is_cut)
+    page.is_cut = page.last != end or page.sheets is not None and page.sheets.is_cut
     if page.has_flipped:
         from . import bidi
 

@@ -36,7 +36,6 @@ Whatever the bytes are, the result is a text: valid Unicode, no control characte
     html       more than markup.MAX_TAGS tags, or sheets.MAX_CHARACTERS of style sheets: the rest is
                not read; or the page ends within a tag, comment or script
     empty      there is no text in it
-    no-text    there is no text and no link in it: nothing that could be judged but From and Subject
     internal   a bug in this program: the bytes are shown as they are
 """
 
@@ -142,7 +141,7 @@ def read(data: bytes, attached: bool = False) -> "Mail":
     mail.links = _first(view.links, MAX_LINKS)
     mail.files = _first(view.files, MAX_FILES)
     if not mail.body:
-        reasons.update(("empty",) if mail.links else ("empty", "no-text"))
+        reasons.add("empty")
     mail.reasons = sorted(reasons)
     return mail
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_CHARACTERS = 128 << 10  # of all sheets of a page; what follows is not read
-MAX_COMPOUNDS = 3000  # of the rules that are kept
+MAX_COMPOUNDS = 2000  # of the rules that are kept
 MAX_PARTS = 8  # of one compound; one with more matches nothing
-MAX_TESTS = 30  # of attributes' values
+MAX_TESTS = 20  # of attributes' values
 MAX_CLASSES = 100  # of one element
 MAX_KNOWN = 4000  # elements of one kind, and sets of rules, that are kept
 MAX_ATTRIBUTE = 2000  # characters of a value that is tested
@@ -72,11 +72,10 @@ def rules(sheet: str) -> "Iterator[tuple[str, str]]":
             open_blocks.append(kind)
             if inside != "rule":
                 pieces = []
-        elif piece == "}":
+        elif piece == "}" and open_blocks:
             if inside == "rule":
                 yield selectors, "".join(pieces)
-            if open_blocks:
-                open_blocks.pop()
+            open_blocks.pop()
             if open_blocks and open_blocks[-1] == "rule":
                 pieces.append(";")  # what is nested in a rule is no part of the next declaration
             else:
