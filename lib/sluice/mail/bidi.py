@@ -35,7 +35,12 @@ def _line(line):
         elif piece == PDF or piece == "\u2069":
             if n_ignored:
                 n_ignored -= 1
-            elif len(runs) > 1 and (piece == PDF) != runs[-1][0]:
+            elif piece == PDF:
+                if len(runs) > 1 and not runs[-1][0]:
+                    _close(runs)
+            elif any(is_isolate for is_isolate, _, _ in runs):
+                while not runs[-1][0]:  # what is open within an isolate ends with it
+                    _close(runs)
                 _close(runs)
         elif len(runs) > MAX_NESTED:
             n_ignored += 1

@@ -152,6 +152,9 @@ NOT_ASCII = frozenset((JP, "utf-7", "hz", "iso2022_kr", "utf-16", "utf-16-be"))
 ESCAPES = (b"\x1b$B", b"\x1b$@", b"\x1b(J", b"\x1b(I", b"\x1b$(")  # of ISO-2022-JP
 FFFD = "\ufffd"
 LOW = bytes(range(128))
+PRINTABLE = bytes((9, 10, 13, *range(32, 127)))
+# so many characters are valid UTF-8 by chance in no text of two bytes
+MIN_UTF8 = 6
 MAX_ESCAPES = 10_000
 
 
@@ -175,7 +178,7 @@ def decode(data: bytes, name: str, cut: bool = False, default: str = "") -> tupl
     found = codec(name)
     known = found is not None
     if data.startswith(b"\xef\xbb\xbf"):
-        found = "utf-8"
+        found, data = "utf-8", data[3:]
     elif data.startswith((b"\xff\xfe", b"\xfe\xff")) and found != "utf-7":
         return data.decode("utf-16", "replace"), known
     if data.isascii() and found not in NOT_ASCII:
@@ -235,7 +238,7 @@ def _named(data, codec, cut):
 
 
 def _utf16(data, codec):
-    if data.isascii() and b"\0" not in data:
+    if data.isascii() and not data.translate(None, PRINTABLE):
         return data.decode("ascii")
     if codec == "utf-16":
         # without a mark it is little-endian; if every other byte is 0, these decide
@@ -248,20 +251,33 @@ def _of_a_language(data, codec, cut):
     """The characters of bytes of a set of two bytes, or of the related set that fits better."""
     text = data.decode(codec, "replace") if codec != JP else _iso_2022_jp(data)
     is_stateful = codec in NOT_ASCII
-    n_bad = text.count(FFFD) - (0 if is_stateful else data.count(b"\xef\xbf\xbd"))
     n_high = len(data.translate(None, LOW))
-    if not n_high or n_bad <= cut or is_stateful and b"\x1b" in data:
+    if not n_high or is_stateful and b"\x1b" in data:
         return text
-    others = [_utf8(data, cut)[1::-1]]
+    as_utf8, n_invalid, n_valid = _utf8(data, cut)
+    if not n_invalid and (len(as_utf8) - len(data) + n_high >= MIN_UTF8 or is_stateful):
+        return as_utf8
+    n_bad, _ = badness = _badness(text)
+    if n_bad <= cut and not is_stateful:
+        return text
+    others = [((n_invalid, 0), as_utf8)]
     for other in RELATED[codec]:
         as_other = data.decode(other, "replace")
-        others.append((as_other.count(FFFD), as_other))
-    n_least, best = min(others, key=lambda pair: pair[0])
+        others.append((_badness(as_other), as_other))
+    least, best = min(others, key=lambda pair: pair[0])
     if is_stateful:
-        return best if n_least < n_high else text
+        return best if least[0] < n_high else text
     # of a damaged character or two, no other set makes text without any
     is_damaged = n_bad <= 1 + n_high // 50
-    return best if n_least < (1 if is_damaged else n_bad) else text
+    return best if least < ((1, 0) if is_damaged else badness) else text
+
+
+def _badness(text):
+    """(number of characters that no text has, of those that a wrong set makes of other text)."""
+    import re
+
+    n_private = len(re.findall("[\ue000-\uf8ff]", text))
+    return text.count(FFFD) + n_private, len(re.findall("[\uff61-\uff9f]", text))
 
 
 def _iso_2022_jp(data):
