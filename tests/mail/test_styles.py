@@ -149,6 +149,7 @@ WAYS = [
     ("div[class='K']{D}", "", "<div class=K>"),
     ('[class^="K"]{D}', "", "<div class=K-x>"),
     ("[class*=K-][title]{D}", "", "<div title=x class=K-x>"),
+    ('[TITLE="Some K" I]{D}', "", "<div title='sOME K'>"),
     ("[class~=K]:not(.other){D}", "", "<div class='a K'>"),
     (".K.b{D}", "", "<div class='b K'>"),
     (".K.b.c.d{D}", "", "<div class='b K d c'>"),

@@ -25,7 +25,7 @@ def displayed(text: str) -> str:
     return "\n".join(_line(line) if RLO in line else line for line in text.split("\n"))
 
 
-def _line(line):
+def _line(line: str) -> str:
     # open runs: (is an isolate, is from right to left, its pieces)
     runs: list[tuple[bool, bool, list[str]]] = [(False, False, [])]
     n_ignored = 0
@@ -51,14 +51,14 @@ def _line(line):
     return "".join(runs[0][2])
 
 
-def _close(runs):
+def _close(runs: list[tuple[bool, bool, list[str]]]) -> None:
     _, is_reversed, pieces = runs.pop()
     text = "".join(pieces)
     was_reversed = runs[-1][1]
     runs[-1][2].append(_reversed(text) if is_reversed != was_reversed else text)
 
 
-def _reversed(text):
+def _reversed(text: str) -> str:
     """The characters from the last to the first, each with its combining marks."""
     n_right = sum(unicodedata.bidirectional(c) in ("R", "AL") for c in text)
     if 2 * n_right > sum(map(str.isalpha, text)):

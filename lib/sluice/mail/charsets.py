@@ -191,7 +191,7 @@ def decode(data: bytes, name: str, cut: bool = False, default: str = "") -> tupl
     return _named(data, found, cut), known
 
 
-def _unnamed(data, cut, default):
+def _unnamed(data: bytes, cut: bool, default: str) -> str:
     """The characters of bytes that are not ASCII and have no name."""
     text, n_bad, n_good = _utf8(data, cut)
     if n_good >= n_bad:
@@ -200,11 +200,11 @@ def _unnamed(data, cut, default):
     return _named(data, found, cut) if found and found != "utf-8" else _latin(data)
 
 
-def _latin(data):
+def _latin(data: bytes) -> str:
     return data.decode(CP1252, "replace")
 
 
-def _utf8(data, cut):
+def _utf8(data: bytes, cut: bool) -> tuple[str, int, int]:
     """(characters, number of invalid sequences, number of valid characters that are not ASCII)."""
     try:
         text, n_read = codecs.utf_8_decode(data, "strict", not cut)
@@ -218,7 +218,7 @@ def _utf8(data, cut):
     return text, n_bad, n_other - n_bad
 
 
-def _named(data, codec, cut):
+def _named(data: bytes, codec: str, cut: bool) -> str:
     """The characters of bytes by a codec of the table, or by the one that they contradict it
     with.
     """
@@ -237,7 +237,7 @@ def _named(data, codec, cut):
     return data.decode(codec, "replace")
 
 
-def _utf16(data, codec):
+def _utf16(data: bytes, codec: str) -> str:
     if data.isascii() and not data.translate(None, PRINTABLE):
         return data.decode("ascii")
     if codec == "utf-16":
@@ -247,7 +247,7 @@ def _utf16(data, codec):
     return data.decode(codec, "replace")
 
 
-def _of_a_language(data, codec, cut):
+def _of_a_language(data: bytes, codec: str, cut: bool) -> str:
     """The characters of bytes of a set of two bytes, or of the related set that fits better."""
     text = data.decode(codec, "replace") if codec != JP else _iso_2022_jp(data)
     is_stateful = codec in NOT_ASCII
@@ -272,7 +272,7 @@ def _of_a_language(data, codec, cut):
     return best if least < ((1, 0) if is_damaged else badness) else text
 
 
-def _badness(text):
+def _badness(text: str) -> tuple[int, int]:
     """(number of characters that no text has, of those that a wrong set makes of other text)."""
     import re
 
@@ -280,7 +280,7 @@ def _badness(text):
     return text.count(FFFD) + n_private, len(re.findall("[\uff61-\uff9f]", text))
 
 
-def _iso_2022_jp(data):
+def _iso_2022_jp(data: bytes) -> str:
     """The characters of ISO-2022-JP; one invalid byte is one U+FFFD.
 
     Also those that NEC and IBM added to JIS X 0208, which Python's codec does not know.
@@ -312,7 +312,7 @@ def _iso_2022_jp(data):
     return "".join(out)
 
 
-def _jis(data):
+def _jis(data: bytes) -> str:
     """The characters of JIS X 0208 in 7 bits, as windows-31j, to whose bytes they are shifted."""
     out, i = bytearray(), 0
     while i < len(data):

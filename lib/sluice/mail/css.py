@@ -11,7 +11,7 @@ from functools import lru_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import NamedTuple
 
     class Look(NamedTuple):
@@ -204,7 +204,7 @@ def color(value: str) -> int | None:
     return CLEAR if value[6:] == "00" else int(value[:6], 16)
 
 
-def _function(value):
+def _function(value: str) -> int | None:
     """rgb(1, 2, 3), hsla(120deg 50% 50% / 0) and the like."""
     name, _, arguments = value.partition("(")
     name = name.removesuffix("a") if name in ("rgba", "hsla") else name
@@ -235,12 +235,12 @@ def _function(value):
     return None
 
 
-def _packed(parts):
+def _packed(parts: "Iterable[float]") -> int:
     red, green, blue = (int(min(255, max(0, x))) for x in parts)
     return red << 16 | green << 8 | blue
 
 
-def _hsl(hue, saturation, light):
+def _hsl(hue: float, saturation: float, light: float) -> "Iterator[float]":
     """Red, green and blue from 0 to 1 (CSS Color 4, section 7.1)."""
     saturation, light = min(1, max(0, saturation)), min(1, max(0, light))
     a = saturation * min(light, 1 - light)
@@ -249,13 +249,13 @@ def _hsl(hue, saturation, light):
         yield light - a * max(-1, min(k - 3, 9 - k, 1))
 
 
-def _first_color(value):
+def _first_color(value: str) -> int | None:
     """The first colour among the words of a `background` value; None if none is found."""
     words = re.findall(WORD, value[:MAX_VALUE])
     return next((found for found in map(color, words) if found is not None), None)
 
 
-def _gradient(value):
+def _gradient(value: str) -> int | None:
     """The colour of a gradient all of whose colours look the same, else None."""
     found = set(map(color, re.findall(COLOR, value[:MAX_VALUE]))) - {None}
     one = found.pop() if found else None
@@ -302,7 +302,7 @@ def declarations(style: str) -> "tuple[dict[str, str], dict[str, str]]":
     return found
 
 
-def _is_valid(name, value):
+def _is_valid(name: str, value: str) -> bool:
     """Whether a browser would take a value; it drops one that it does not know."""
     if name not in VALUES:
         return value != ""
@@ -316,7 +316,7 @@ def _is_valid(name, value):
     return value.partition(" ")[0] in words
 
 
-def _sides(words):
+def _sides(words: list[str]) -> tuple[str, str, str, str]:
     """The values of top, right, bottom and left that one to four words give."""
     top, right = words[0], words[1] if len(words) > 1 else words[0]
     return top, right, words[2] if len(words) > 2 else top, words[3] if len(words) > 3 else right
@@ -367,12 +367,12 @@ def pixels(value: str, size: float) -> float | None:
     return _length(float(m.group(1)), m.group(2), size) if m else None
 
 
-def _length(number, unit, size):
+def _length(number: float, unit: str, size: float) -> float:
     scale = EM[unit] * size if unit in EM else UNITS.get(unit, 1)
     return number * scale
 
 
-def _calculated(value, size):
+def _calculated(value: str, size: float) -> float | None:
     """calc(), min(), max() and clamp() of lengths, which are written as in arithmetic."""
     tokens = re.findall(ARITHMETIC, value)[:60][::-1]
     try:
@@ -381,7 +381,7 @@ def _calculated(value, size):
         return None
 
 
-def _sum(tokens, size, depth):
+def _sum(tokens: list[str], size: float, depth: int) -> float:
     total = _product(tokens, size, depth)
     while tokens and tokens[-1] in ("+", "-"):
         sign = tokens.pop()
@@ -390,7 +390,7 @@ def _sum(tokens, size, depth):
     return total
 
 
-def _product(tokens, size, depth):
+def _product(tokens: list[str], size: float, depth: int) -> float:
     total = _term(tokens, size, depth)
     while tokens and tokens[-1] in ("*", "/"):
         sign = tokens.pop()
@@ -399,7 +399,7 @@ def _product(tokens, size, depth):
     return total
 
 
-def _term(tokens, size, depth):
+def _term(tokens: list[str], size: float, depth: int) -> float:
     token = tokens.pop()
     name = token if token in ("calc", "min", "max", "clamp") else ""
     if name:
@@ -422,7 +422,7 @@ def _term(tokens, size, depth):
     return min(values) if name == "min" else max(values) if name == "max" else values[0]
 
 
-def _share(value):
+def _share(value: str) -> float:
     """A number or a percentage as a share of 1; 1 for what is neither."""
     m = re.match(rf"({NUMBER})\s?(%?)", value)
     if "(" in value:
@@ -466,13 +466,13 @@ def apply(d: "Mapping[str, str]", look: "Look", is_inline: bool = False) -> "Loo
     )
 
 
-def _ink(value, parent):
+def _ink(value: str, parent: int | None) -> int | None:
     if value.startswith(("inherit", "unset", "currentcolor", "revert")):
         return parent
     return 0 if value.startswith("initial") else color(value)
 
 
-def _paper(d, paper):
+def _paper(d: "Mapping[str, str]", paper: int | None) -> int | None:
     if "background-color" in d:
         found = _first_color(d["background-color"])
         plain = d["background-color"].split(" ", 1)[0]
@@ -485,7 +485,7 @@ def _paper(d, paper):
     return None if "url(" in image or "image(" in image else paper
 
 
-def _font_size(value, parent):
+def _font_size(value: str, parent: float) -> float:
     if value in SIZES:
         return float(SIZES[value])
     if value.startswith(("smaller", "larger")):
@@ -497,7 +497,7 @@ def _font_size(value, parent):
     return min(found / 100 if value.endswith("%") else found, 1e6)
 
 
-def _is_cut(d, size, is_inline):
+def _is_cut(d: "Mapping[str, str]", size: float, is_inline: bool) -> bool:
     """Whether an element shows nothing of what it holds: a box of no size, or cut to none."""
     get = d.get
     if not is_inline and get("overflow", "").startswith(HIDES_OVERFLOW):
@@ -519,7 +519,7 @@ def _is_cut(d, size, is_inline):
     return "clip-path" in d and _is_clipped(d["clip-path"][:MAX_VALUE], size)
 
 
-def _is_clipped(value, size):
+def _is_clipped(value: str, size: float) -> bool:
     m = re.match(FUNCTION, value)
     if not m:
         return False
@@ -533,12 +533,12 @@ def _is_clipped(value, size):
         found = pixels(words[0], size)
         return found is not None and found <= THIN
     if shape in ("polygon", "rect", "xywh"):
-        found = [pixels(word, size) for word in words if word not in ("evenodd", "nonzero")]
-        return bool(found) and all(x is not None and abs(x) <= THIN for x in found)
+        points = [pixels(word, size) for word in words if word not in ("evenodd", "nonzero")]
+        return bool(points) and all(x is not None and abs(x) <= THIN for x in points)
     return False
 
 
-def _is_filtered(value):
+def _is_filtered(value: str) -> bool:
     """Whether a filter leaves nothing: opacity(0), and alpha(opacity=0) of old."""
     return any(
         name in ("opacity", "alpha")
@@ -547,7 +547,7 @@ def _is_filtered(value):
     )
 
 
-def _is_away(d, size, is_placed):
+def _is_away(d: "Mapping[str, str]", size: float, is_placed: bool) -> bool:
     """Whether an element stands where no one looks."""
     get = d.get
     if is_placed or get("position", "").startswith(("relative", "sticky")):
@@ -568,7 +568,7 @@ def _is_away(d, size, is_placed):
     return any(_is_moved_away(name, arguments, size) for name, arguments in moved)
 
 
-def _is_moved_away(name, arguments, size):
+def _is_moved_away(name: str, arguments: str, size: float) -> bool:
     words = arguments.replace(",", " ").split()[:6]
     if name.startswith("scale"):
         return any(abs(_share(word)) <= 0.02 for word in words[:2])

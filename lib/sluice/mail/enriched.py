@@ -48,7 +48,7 @@ def to_html(text: str, is_richtext: bool) -> str:
     return "".join(out)
 
 
-def _text(text, is_filled, is_richtext):
+def _text(text: str, is_filled: bool, is_richtext: bool) -> str:
     """Escaped text; of newlines in a row each but the first is one, alone it is a space."""
     text = html.escape(text, quote=False).replace(LESS, "&lt;")
     if is_richtext:
@@ -56,11 +56,11 @@ def _text(text, is_filled, is_richtext):
     return text.replace("\n", "<br>") if is_filled else re.sub("\n(\n*)", _newlines, text)
 
 
-def _newlines(m):
+def _newlines(m: "re.Match[str]") -> str:
     return " " if not m.group(1) else "<br>" * min(3, len(m.group(1)))
 
 
-def _color(value):
+def _color(value: str) -> str:
     """A colour as HTML writes it: a name, or 16 bits of each, of which the upper 8 are kept."""
     value = value[:MAX_COLOR].strip()
     found = HEX.match(value)

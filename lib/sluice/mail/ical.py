@@ -38,5 +38,5 @@ def text(calendar: str) -> str:
     return "\n".join(out)
 
 
-def _unescaped(m):
+def _unescaped(m: "re.Match[str]") -> str:
     return "\n" if m.group(1) in "nN" else m.group(1)

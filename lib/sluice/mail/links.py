@@ -33,7 +33,7 @@ def hosts(urls: "Iterable[str]", base: str = "") -> list[str]:
     return [host for host in found if host]
 
 
-def _of_url(url, of_base):
+def _of_url(url: str, of_base: str) -> str:
     m = re.match(URL, url, re.I)
     if m:
         return _host(m.group(1))

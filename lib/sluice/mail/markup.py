@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from . import sheets
+
 MAX_TAGS = 30000  # `<` of one page; the busiest of 4,561 mails has 2,306
 MAX_LINKS = 500
 MAX_LINK = 2000  # characters of one
@@ -201,15 +203,15 @@ class Page:
         style = get("style")
         inline = css.declarations(style[: css.MAX_STYLE]) if style else None
         if declared and (declared[0] or declared[1]):
-            found = {**declared[0], **(inline[0] if inline else {}), **declared[1]}
-            found.update(inline[1] if inline else {})
+            all_of = {**declared[0], **(inline[0] if inline else {}), **declared[1]}
+            all_of.update(inline[1] if inline else {})
         elif inline:
-            found = {**inline[0], **inline[1]} if inline[1] else inline[0]
+            all_of = {**inline[0], **inline[1]} if inline[1] else inline[0]
         else:
             return look, css.is_hidden(look)
-        if "url(" in found.get("background-image", ""):
+        if "url(" in all_of.get("background-image", ""):
             self.is_blank = False
-        look = css.apply(found, look, tag in INLINE)
+        look = css.apply(all_of, look, tag in INLINE)
         return look, css.is_hidden(look)
 
     def _add_links(self, tag: str, attributes: "Mapping[str, str]") -> None:
@@ -288,7 +290,7 @@ class _Recording:
         page.start("body", {})
 
 
-def _is_sheet(attributes):
+def _is_sheet(attributes: "Mapping[str, str]") -> bool:
     """Whether a <style> counts on a screen."""
     from . import sheets
 
@@ -331,7 +333,7 @@ def read(html: str, max_tags: int = MAX_TAGS) -> "tuple[str, Page]":
     return "".join(page.out), page
 
 
-def _sheets(texts, html):
+def _sheets(texts: list[str], html: str) -> "sheets.Sheets | None":
     """The Sheets of a page, None if they decide nothing."""
     if not texts:
         return None

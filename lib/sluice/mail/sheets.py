@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
+    Declared = tuple[dict[str, str], dict[str, str]]  # {name: value}: normal, !important
+    # specificity, order, compounds, declarations
+    Rule = tuple[tuple[int, int, int], int, "list[_Compound]", Declared]
+
 MAX_CHARACTERS = 128 << 10  # of all sheets of a page; what follows is not read
 MAX_COMPOUNDS = 2000  # of the rules that are kept
 MAX_PARTS = 8  # of one compound; one with more matches nothing
@@ -37,7 +41,10 @@ PIECE = re.compile(
     re.S | re.I,
 )
 NAME = r"(?:[\w-]|[^\x00-\x7f]|\\[0-9a-fA-F]{1,6}[ \t\r\n\f]?|\\[^0-9a-fA-F\n])+"
-TEST = rf"\[\s*({NAME})\s*(?:([~|^$*]?)=\s*(\"[^\"]*\"|'[^']*'|{NAME})\s*([is]?)\s*)?\]"
+TEST = (
+    rf"\[\s*(?P<attribute>{NAME})\s*(?:(?P<operator>[~|^$*]?)="
+    rf"\s*(?P<value>\"[^\"]*\"|'[^']*'|{NAME})\s*(?P<flag>[isIS]?)\s*)?\]"
+)
 SIMPLE = re.compile(
     rf"(?P<key>[#.]?)(?P<name>{NAME})|(?P<all>\*)|(?P<test>{TEST})"
     rf"|(?P<pseudo>::?{NAME})(?P<arguments>\([^()]*\))?"
@@ -90,7 +97,7 @@ def rules(sheet: str) -> "Iterator[tuple[str, str]]":
         yield selectors, "".join(pieces)
 
 
-def _counts(prelude):
+def _counts(prelude: str) -> bool:
     """Whether the rules of an at-rule count."""
     name, _, condition = prelude.partition(" ")
     if name.startswith("@media"):
@@ -105,7 +112,7 @@ def is_shown_on(media: str) -> bool:
     return any(_fits(query.strip()) for query in media[:1000].split(","))
 
 
-def _fits(query):
+def _fits(query: str) -> bool:
     words = re.sub(r"\([^()]*\)", " ", query).split()
     is_not = "not" in words
     kinds = [word for word in words if word not in ("only", "not", "and", "or")]
@@ -116,7 +123,7 @@ def _fits(query):
     return fits != is_not
 
 
-def _has(limit, name, relation, value):
+def _has(limit: str, name: str, relation: str, value: str) -> bool:
     """Whether the window has a feature of a media query."""
     name = name.removeprefix("device-")
     of_window = {
@@ -159,11 +166,11 @@ class _Compound:
         self.combinator = combinator
 
 
-def _unescaped(name):
+def _unescaped(name: str) -> str:
     return ESCAPE.sub(_character, name) if "\\" in name else name
 
 
-def _character(m):
+def _character(m: "re.Match[str]") -> str:
     if m.group(2):
         return m.group(2)
     code = int(m.group(1), 16)
@@ -171,11 +178,13 @@ def _character(m):
 
 
 class _Selectors:
-    """Parses selectors; `tests` are {attribute: [(operator, value, feature)]}."""
+    """Parses selectors; `tests` are {attribute: [(operator, value, whether upper and lower case are
+    the same, feature)]}.
+    """
 
     def __init__(self, fold: bool) -> None:
         self.fold = fold
-        self.tests: dict[str, list[tuple[str, str, str]]] = {}
+        self.tests: dict[str, list[tuple[str, str, bool, str]]] = {}
         self.n_tests = 0
 
     def parse(self, text: str) -> "tuple[tuple[int, int, int], list[_Compound]] | None":
@@ -210,7 +219,7 @@ class _Selectors:
                 return None
         return None if combinator else ((weights[0], weights[1], weights[2]), compounds)
 
-    def _feature(self, m, weights):
+    def _feature(self, m: "re.Match[str]", weights: list[int]) -> str | None:
         """The feature that a simple selector asks for, None for one that is not known."""
         key, name = m.group("key"), m.group("name")
         if name:
@@ -225,26 +234,27 @@ class _Selectors:
                 return None
             return PSEUDO.get(pseudo)
         if m.group("test"):
-            _, attribute, operator, value, fold = re.match(f"({TEST})", m.group("test")).groups()
-            return self._test(_unescaped(attribute).lower(), operator, value, fold)
+            return self._test(m)
         return None
 
-    def _test(self, attribute, operator, value, fold):
+    def _test(self, m: "re.Match[str]") -> str | None:
+        attribute, operator = _unescaped(m.group("attribute")).lower(), m.group("operator")
+        value, is_folded = m.group("value"), m.group("flag") in ("i", "I")
+        tests = self.tests.setdefault(attribute, [])
         if value is None:
-            self.tests.setdefault(attribute, [])
             return f"[{attribute}"
         value = _unescaped(value[1:-1] if value[0] in "\"'" else value)
-        feature = f"[{attribute}{operator}={value}"
-        tests = self.tests.setdefault(attribute, [])
-        if all(known[2] != feature for known in tests):
+        value = value.lower() if is_folded else value
+        feature = f"[{attribute}{operator}={value}{' i' if is_folded else ''}"
+        if all(known[3] != feature for known in tests):
             self.n_tests += 1
             if self.n_tests > MAX_TESTS:
                 return None
-            tests.append((operator, value, feature))
+            tests.append((operator, value, is_folded, feature))
         return feature
 
 
-def _passes(operator, wanted, value):
+def _passes(operator: str, wanted: str, value: str) -> bool:
     if operator == "":
         return value == wanted
     if not wanted:
@@ -258,7 +268,7 @@ def _passes(operator, wanted, value):
     return value.endswith(wanted) if operator == "$" else wanted in value
 
 
-def _split(selectors):
+def _split(selectors: str) -> list[str]:
     """The selectors of a list; commas within brackets and strings do not part them."""
     if "[" not in selectors and "(" not in selectors:
         return selectors.split(",")
@@ -283,7 +293,7 @@ class Sheets:
         self._parser = _Selectors(fold)
         self._make(self._read(text[:MAX_CHARACTERS]))
         self._known: dict[Any, int] = {}
-        self._looks: dict[int, tuple[dict[str, str], dict[str, str]]] = {}
+        self._looks: dict[int, Declared] = {}
         # of each open element: what it or one around it matches, what it matches itself, what its
         # last child and what any of its children matched, whether it has one, and its tag
         self._open: list[list[Any]] = [[0, 0, 0, 0, False, ""]]
@@ -291,7 +301,7 @@ class Sheets:
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def _read(self, text):
+    def _read(self, text: str) -> "list[Rule]":
         """[(specificity, order, compounds, declarations)] of the rules that count."""
         out, n_left = [], MAX_COMPOUNDS
         for selectors, body in rules(text):
@@ -309,9 +319,9 @@ class Sheets:
                 out.append((found[0], len(out), found[1], declared))
         return out
 
-    def _make(self, found):
+    def _make(self, found: "list[Rule]") -> None:
         found.sort(key=lambda rule: rule[:2])
-        self._rules: dict[int, tuple[dict[str, str], dict[str, str]]] = {}  # by bit
+        self._rules: dict[int, Declared] = {}  # by bit
         self._first = self._finals = n = 0
         # of compounds before each combinator
         self._before = {" ": 0, ">": 0, "+": 0, "~": 0}
@@ -344,9 +354,7 @@ class Sheets:
         while len(self._needs) > 1 and not self._needs[-1]:
             self._needs.pop()
 
-    def enter(
-        self, tag: str, attributes: "Mapping[str, str]"
-    ) -> "tuple[dict[str, str], dict[str, str]]":
+    def enter(self, tag: str, attributes: "Mapping[str, str]") -> "Declared":
         """Open an element; ({name: value}, {name: value} of those called !important) that the
         sheets declare for it.
         """
@@ -377,9 +385,10 @@ class Sheets:
             if around[5] == IMPLIED:
                 self.leave()
 
-    def _fitting(self, tag, attributes, first):
+    def _fitting(self, tag: str, attributes: "Mapping[str, str]", first: bool) -> int:
         """The compounds that an element fits, whatever it is in."""
         tests = self._parser.tests
+        key: Any
         if not attributes:
             key = (tag, first)
         elif any(name in tests for name in attributes):
@@ -393,7 +402,7 @@ class Sheets:
                 self._known[key] = found
         return found
 
-    def _features(self, tag, attributes, first):
+    def _features(self, tag: str, attributes: "Mapping[str, str]", first: bool) -> list[str]:
         out = [tag]
         if first:
             out.append(":first-child")
@@ -411,10 +420,14 @@ class Sheets:
                 if tests is not None:
                     value = (value or "")[:MAX_ATTRIBUTE]
                     out.append(f"[{name}")
-                    out += [feature for op, wanted, feature in tests if _passes(op, wanted, value)]
+                    out += [
+                        feature
+                        for operator, wanted, is_folded, feature in tests
+                        if _passes(operator, wanted, value.lower() if is_folded else value)
+                    ]
         return out
 
-    def _fit(self, features):
+    def _fit(self, features: list[str]) -> int:
         found = -1
         for needs, less in zip(self._needs, self._has_less):
             fits = less
@@ -425,12 +438,12 @@ class Sheets:
             found &= ~self._lacks.get(feature, 0)
         return found
 
-    def _declared(self, matched):
+    def _declared(self, matched: int) -> "Declared":
         if not matched:
             return NOTHING
         found = self._looks.get(matched)
         if found is None:
-            found = tuple(
+            normal, important = (
                 {
                     name: self._rules[(matched & bits).bit_length() - 1][i][name]
                     for name, bits in of_property.items()
@@ -438,9 +451,10 @@ class Sheets:
                 }
                 for i, of_property in enumerate(self._of_property)
             )
+            found = normal, important
             if len(self._looks) < MAX_KNOWN:
                 self._looks[matched] = found
         return found
 
 
-NOTHING: "tuple[dict[str, str], dict[str, str]]" = ({}, {})
+NOTHING: "Declared" = ({}, {})

@@ -96,7 +96,7 @@ def signed_content(data: bytes) -> bytes | None:
         return None
 
 
-def _object_id(r, wanted):
+def _object_id(r: "_Reader", wanted: bytes) -> None:
     n = r.enter(OBJECT_ID) or 0
     r.at += n
     if r.data[r.at - n : r.at] != wanted:

@@ -36,7 +36,7 @@ def names(data: bytes) -> list[str]:
     return [name for name in out if name]
 
 
-def _long_name(data):
+def _long_name(data: bytes) -> str:
     """The name of an attachment in a list of MAPI properties, "" if it has none."""
     found, at = {}, 4
     for _ in range(min(struct.unpack_from("<I", data)[0], MAX_PROPERTIES)):
@@ -65,5 +65,5 @@ def _long_name(data):
     return found.get(LONG_NAME) or found.get(DISPLAY_NAME) or found.get(SHORT_NAME) or ""
 
 
-def _padded(n):
+def _padded(n: int) -> int:
     return n + 3 & ~3
