@@ -55,9 +55,12 @@ def main(max_bytes: int, body: bool, normalize: bool, attachments: bool, verbose
       the lines From, Subject, Links (hosts) and Files (names of attachments), an empty line, and
       the body.
 
-      Hidden parts of HTML and invisible characters are omitted. Of several alternatives the one
-      that a mail client shows is used. Nothing is opened or fetched. Any bytes are valid input and
-      give status 0. -v prints counts of omitted parts, and a list of problems as reason.
+      Hidden parts of HTML and invisible characters are omitted; the message's style sheets are
+      applied. Of several alternatives the one that a mail client shows is used. Alternative texts
+      of pictures, calendar parts and opaque S/MIME signatures are read. Attachments are named, not
+      opened; --attachments adds the text of those that are messages. Nothing is fetched. Any bytes
+      are valid input and give status 0. -v prints counts of omitted parts, and a list of problems
+      as reason.
 
     EXIT STATUS
       0   success

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     # specificity, order, compounds, declarations
     Rule = tuple[tuple[int, int, int], int, "list[_Compound]", Declared]
 
-MAX_CHARACTERS = 128 << 10  # of all sheets of a page; what follows is not read
+MAX_CHARACTERS = 64 << 10  # of all sheets of a page; what follows is not read
 MAX_COMPOUNDS = 2000  # of the rules that are kept
 MAX_PARTS = 8  # of one compound; one with more matches nothing
 MAX_TESTS = 20  # of attributes' values
