@@ -113,6 +113,7 @@ def test_mail_text_cut_between_characters():
         (b"Subject: x\nno empty line", b"Subject: x\n\nno empty line\n"),
         (b"From a@b Mon Jan  1 00:00:00 2001\nSubject: x\n\ny\n", b"Subject: x\n\ny\n"),
         (b"From a@b Mon Jan  1 00:00:00 2001\nX-Y: z\n\ny\n", b"y\n"),
+        (b"From 5 to 2 I work.\n", b"From 5 to 2 I work.\n"),
         (b"\xef\xbb\xbfSubject: x\n\ny", b"Subject: x\n\ny\n"),
         (b"Subject: x\r\rbare\rCR", b"Subject: x\n\nbare\nCR\n"),
         (b"Subject: x\r\n\r\nCRLF\r\n", b"Subject: x\n\nCRLF\n"),

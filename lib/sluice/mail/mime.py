@@ -292,7 +292,8 @@ def parse(data: bytes, opens_attached: bool = False) -> "tuple[Part, int, set[st
     """
     tree, is_mbox = _Tree(opens_attached), False
     data = data.removeprefix(b"\xef\xbb\xbf")
-    if data.startswith((b"From ", b">From ")):
+    # such a line alone is a text
+    if data.startswith((b"From ", b">From ")) and data.partition(b"\n")[2].strip():
         data, is_mbox = data.partition(b"\n")[2], True
     root = tree.feed(_without_spaces_before_colons(data), 0)
     has_header = is_mbox or not MAIL_FIELDS.isdisjoint(root.fields)
